@@ -1,0 +1,48 @@
+#include "shim.h"
+#include <rte_cycles.h>
+#include <rte_errno.h>
+
+uint16_t roci_eth_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **pkts, uint16_t count)
+{
+	return rte_eth_rx_burst(port, queue, pkts, count);
+}
+
+uint16_t roci_eth_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **pkts, uint16_t count)
+{
+	return rte_eth_tx_burst(port, queue, pkts, count);
+}
+
+struct rte_mbuf *roci_pktmbuf_alloc(struct rte_mempool *pool)
+{
+	return rte_pktmbuf_alloc(pool);
+}
+
+void roci_pktmbuf_free(struct rte_mbuf *mbuf)
+{
+	rte_pktmbuf_free(mbuf);
+}
+
+void *roci_pktmbuf_data(const struct rte_mbuf *mbuf)
+{
+	return rte_pktmbuf_mtod(mbuf, void *);
+}
+
+char *roci_pktmbuf_append(struct rte_mbuf *mbuf, uint16_t len)
+{
+	return rte_pktmbuf_append(mbuf, len);
+}
+
+const void *roci_pktmbuf_read(const struct rte_mbuf *mbuf, uint32_t offset, uint32_t len, void *to)
+{
+	return rte_pktmbuf_read(mbuf, offset, len, to);
+}
+
+uint64_t roci_tsc(void)
+{
+	return rte_rdtsc();
+}
+
+int roci_errno(void)
+{
+	return rte_errno;
+}

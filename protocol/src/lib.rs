@@ -1,0 +1,24 @@
+//! RoCEv2 in two pure halves: the wire and the reliable connection.
+//!
+//! This crate holds no socket, no clock and no thread. [`wire`] turns bytes into checked values and back;
+//! [`rc`] is the reliable connection (IBTA volume 1, chapter 9) as a state machine whose every output goes
+//! through an environment that the caller supplies; [`sim`] is a deterministic world in which two of these
+//! machines talk over a network that loses, repeats, reorders, delays and corrupts.
+//!
+//! ```
+//! use roci_protocol::wire::Frame;
+//!
+//! // Hostile bytes are refused by name, never by a panic.
+//! assert!(Frame::parse(&[0xff; 60]).is_err());
+//! ```
+//!
+//! Threads: everything is `Send` and nothing is shared. Non-goals: InfiniBand's link layer, RD and XRC.
+#![forbid(unsafe_code)]
+
+pub mod msg;
+pub mod rc;
+pub mod sim;
+mod types;
+pub mod wire;
+
+pub use types::{Access, Msn, Mtu, Nanos, Psn, Qpn, Rkey};

@@ -1,0 +1,1 @@
+//! The layouts of the messaging core's own headers.

@@ -1,0 +1,178 @@
+//! The completer: the half of the requester that hears the peer's answers (IBTA 9.7.5).
+
+use super::requester::completion;
+use super::{Env, QueuePair, WcStatus, rnr_timer_ns};
+use crate::wire::{Aeth, NakCode, Opcode, Packet, Syndrome};
+use crate::{Nanos, Psn};
+
+impl<B> QueuePair<B> {
+    pub(super) fn on_response<E: Env<Buffer = B>>(&mut self, now: Nanos, packet: &Packet<'_>, env: &mut E) {
+        let psn = packet.headers.bth.psn;
+        if !psn.before(self.requester.sent) {
+            self.stats.ghost_ack += 1;
+            return;
+        }
+        match (packet.headers.bth.opcode, packet.headers.ext.aeth) {
+            (Opcode::RcAck, Some(aeth)) => self.on_ack(now, psn, aeth, env),
+            // No atomic was ever sent.
+            (Opcode::RcAtomicAck, _) => self.stats.stale_response += 1,
+            _ => self.on_read_response(now, packet, env),
+        }
+    }
+
+    fn on_ack<E: Env<Buffer = B>>(&mut self, now: Nanos, psn: Psn, aeth: Aeth, env: &mut E) {
+        if psn.before(self.requester.una) {
+            self.stats.stale_ack += 1;
+            return;
+        }
+        match aeth.syndrome {
+            Syndrome::Ack { .. } => {
+                self.acknowledge(now, psn.plus(1), env);
+            }
+            Syndrome::Rnr { timer } => self.on_rnr(now, psn, timer, env),
+            Syndrome::Nak(NakCode::PsnSequence) => self.on_sequence_nak(now, psn, env),
+            Syndrome::Nak(code) => self.on_fatal_nak(now, psn, code, env),
+            Syndrome::Reserved(_) => self.stats.bad_response += 1,
+        }
+    }
+
+    /// Everything before `end` has arrived at the peer: completes what can be, and returns whether all of it
+    /// could. A READ without its responses stops it: that is a NAK implied (IBTA 9.7.5.1.1).
+    fn acknowledge<E: Env<Buffer = B>>(&mut self, now: Nanos, end: Psn, env: &mut E) -> bool {
+        let requester = &mut self.requester;
+        let before = requester.una;
+        let mut missing = None;
+        while let Some(wqe) = requester.queue.front() {
+            if !wqe.first.before(end) {
+                break;
+            }
+            if wqe.is_read() {
+                missing = Some(wqe.first.plus(wqe.received));
+                break;
+            }
+            if end.before(wqe.end()) {
+                requester.una = end;
+                break;
+            }
+            requester.una = wqe.end();
+            let wqe = requester.pop();
+            env.complete(completion(wqe.request, WcStatus::Success));
+        }
+        if let Some(psn) = missing.filter(|psn| requester.una.before(*psn)) {
+            requester.una = psn;
+        }
+        requester.catch_up();
+        if requester.una != before {
+            requester.progressed(now, &self.config);
+        }
+        let Some(psn) = missing else { return true };
+        self.reread(psn);
+        false
+    }
+
+    /// Asks again for a READ whose responses from `psn` on are missing, once for each gap.
+    fn reread(&mut self, psn: Psn) {
+        let requester = &mut self.requester;
+        if requester.rereading || !requester.is_requested(0) {
+            return;
+        }
+        self.stats.implied_nak_seq_err += 1;
+        requester.rewind(psn);
+        requester.rereading = true;
+    }
+
+    fn on_sequence_nak<E: Env<Buffer = B>>(&mut self, now: Nanos, psn: Psn, env: &mut E) {
+        self.stats.packet_seq_err += 1;
+        if !self.acknowledge(now, psn, env) {
+            return;
+        }
+        if self.requester.spend_retry(&self.config) {
+            self.requester.rewind(psn);
+            self.requester.restart_timer(now, &self.config);
+        } else {
+            self.stats.retry_exceeded_err += 1;
+            self.fail(WcStatus::RetryExcErr, env);
+        }
+    }
+
+    fn on_rnr<E: Env<Buffer = B>>(&mut self, now: Nanos, psn: Psn, timer: u8, env: &mut E) {
+        self.stats.rnr_nak += 1;
+        if !self.acknowledge(now, psn, env) {
+            return;
+        }
+        if self.requester.spend_rnr_retry(now + rnr_timer_ns(timer), &self.config) {
+            self.requester.rewind(psn);
+        } else {
+            self.stats.rnr_nak_retry_err += 1;
+            self.fail(WcStatus::RnrRetryExcErr, env);
+        }
+    }
+
+    fn on_fatal_nak<E: Env<Buffer = B>>(&mut self, now: Nanos, psn: Psn, code: NakCode, env: &mut E) {
+        // A READ before the refused request may never be answered now: it is the one that fails.
+        self.acknowledge(now, psn, env);
+        self.stats.remote_errors += 1;
+        let status = match code {
+            NakCode::RemoteAccess => WcStatus::RemAccessErr,
+            NakCode::RemoteOperational => WcStatus::RemOpErr,
+            _ => WcStatus::RemInvReqErr,
+        };
+        self.fail(status, env);
+    }
+
+    fn on_read_response<E: Env<Buffer = B>>(&mut self, now: Nanos, packet: &Packet<'_>, env: &mut E) {
+        let psn = packet.headers.bth.psn;
+        let Some(read) = self.requester.queue.iter().find(|wqe| wqe.is_read()) else {
+            self.stats.stale_response += 1;
+            return;
+        };
+        let first = read.first;
+        if psn.before(first.plus(read.received)) {
+            self.stats.stale_response += 1;
+            return;
+        }
+        // A response acknowledges every request before its READ.
+        self.acknowledge_before(now, first, env);
+        let expected = first.plus(self.requester.queue[0].received);
+        if psn != expected {
+            self.reread(expected);
+            return;
+        }
+        self.place_response(now, packet, env);
+    }
+
+    fn acknowledge_before<E: Env<Buffer = B>>(&mut self, now: Nanos, first: Psn, env: &mut E) {
+        if self.requester.una.before(first) {
+            let complete = self.acknowledge(now, first, env);
+            debug_assert!(complete, "no READ stands before the first one");
+        }
+    }
+
+    /// Takes the response that the oldest request, a READ, waits for.
+    fn place_response<E: Env<Buffer = B>>(&mut self, now: Nanos, packet: &Packet<'_>, env: &mut E) {
+        let mtu = self.config.mtu;
+        let requester = &mut self.requester;
+        let wqe = &mut requester.queue[0];
+        let offset = (wqe.received as usize) << mtu.shift();
+        let len = (wqe.request.len as usize - offset).min(mtu.bytes());
+        let is_last = wqe.received + 1 == wqe.packets;
+        if packet.payload.len() != len || ends_read(packet.headers.bth.opcode) != is_last {
+            self.stats.bad_response += 1;
+            self.fail(WcStatus::BadRespErr, env);
+            return;
+        }
+        env.place(&mut wqe.request.buffer, offset, packet.payload);
+        wqe.received += 1;
+        requester.una = wqe.first.plus(wqe.received);
+        if is_last {
+            let wqe = requester.pop();
+            env.complete(completion(wqe.request, WcStatus::Success));
+        }
+        requester.catch_up();
+        requester.progressed(now, &self.config);
+    }
+}
+
+fn ends_read(opcode: Opcode) -> bool {
+    matches!(opcode, Opcode::RcReadResponseLast | Opcode::RcReadResponseOnly)
+}

@@ -1,0 +1,62 @@
+//! What two queue pairs agree on when they connect.
+
+use crate::{Access, Mtu, Nanos, Psn, Qpn};
+
+/// The attributes of a connected queue pair (`ibv_qp_attr`).
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The peer's queue pair.
+    pub dest_qpn: Qpn,
+    /// The path MTU, equal on both sides.
+    pub mtu: Mtu,
+    /// The first PSN that this side sends.
+    pub sq_psn: Psn,
+    /// The first PSN that this side expects.
+    pub rq_psn: Psn,
+    /// Work requests that the send queue holds.
+    pub sq_depth: usize,
+    /// Work requests that the receive queue holds.
+    pub rq_depth: usize,
+    /// Packets sent and not acknowledged, at most; below 2^23.
+    pub window: u32,
+    /// READ and atomic requests that this side keeps outstanding (initiator depth).
+    pub max_rd_atomic: usize,
+    /// READ and atomic requests that the peer may keep outstanding (responder resources).
+    pub max_dest_rd_atomic: usize,
+    /// What the peer may do with memory of this side through this queue pair.
+    pub access: Access,
+    /// How long an answer may take before the oldest packet is sent again; 0 means for ever.
+    pub ack_timeout_ns: Nanos,
+    /// Each further silence doubles the time up to this one. Equal to `ack_timeout_ns` for what IBTA describes.
+    pub ack_timeout_max_ns: Nanos,
+    /// Silences in a row before the connection fails with [`super::WcStatus::RetryExcErr`].
+    pub retry_limit: u32,
+    /// RNR NAKs in a row before it fails with [`super::WcStatus::RnrRetryExcErr`]; `None` means never.
+    pub rnr_retry_limit: Option<u32>,
+    /// The timer code that this side sends in its RNR NAKs.
+    pub min_rnr_timer: u8,
+}
+
+impl Default for Config {
+    /// The dialect of verbs: timeout code 14 (67 ms), seven retries, endless RNR retries.
+    fn default() -> Self {
+        let ack_timeout_ns = super::ack_timeout_ns(14);
+        Self {
+            dest_qpn: Qpn::default(),
+            mtu: Mtu::Mtu1024,
+            sq_psn: Psn::default(),
+            rq_psn: Psn::default(),
+            sq_depth: 128,
+            rq_depth: 512,
+            window: 128,
+            max_rd_atomic: 16,
+            max_dest_rd_atomic: 16,
+            access: Access::REMOTE_READ.and(Access::REMOTE_WRITE),
+            ack_timeout_ns,
+            ack_timeout_max_ns: ack_timeout_ns,
+            retry_limit: 7,
+            rnr_retry_limit: None,
+            min_rnr_timer: 12,
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The reliable connection (IBTA volume 1, 9.7) as a pure state machine.
+//!
+//! A [`QueuePair`] has two independent halves: the *requester* sends requests and completes them as the peer
+//! acknowledges, the *responder* executes the peer's requests exactly once and in order. Neither holds a byte
+//! of payload, a clock or a socket: whatever they want done goes through the [`Env`] that each call is given,
+//! which is a type parameter, so that a packet costs no allocation and no indirect call.
+//!
+//! Loss recovery is go-back-N, as towards any verbs peer. One thing differs from a NIC: after a timeout only
+//! the oldest packet is sent again, and the rest follows once the peer has answered. A peer whose
+//! application is busy computing then finds one packet, not a window of copies.
+//!
+//! The caller's part of the bargain: call [`QueuePair::on_packet`] for every packet whose ICRC was right,
+//! [`QueuePair::on_timeout`] once [`QueuePair::deadline`] has passed, and [`QueuePair::pump_requests`] and
+//! [`QueuePair::pump_replies`] when the link can send.
+
+mod completer;
+mod config;
+mod env;
+mod requester;
+mod responder;
+mod state;
+mod stats;
+mod status;
+#[cfg(test)]
+mod tests;
+mod timers;
+
+pub use config::Config;
+pub use env::{Completion, Denied, Env, Operation, Payload, RecvRequest, Remote, SendOp, SendRequest, TxError};
+pub use state::{IllegalTransition, State};
+pub use stats::Stats;
+pub use status::WcStatus;
+pub use timers::{ack_timeout_ns, rnr_timer_ns};
+
+use crate::Nanos;
+use crate::wire::{Opcode, Packet, Transport, bth};
+use requester::Requester;
+use responder::Responder;
+
+/// A reliable connection's queue pair; `B` is the caller's token for a piece of memory.
+pub struct QueuePair<B> {
+    state: State,
+    config: Config,
+    requester: Requester<B>,
+    responder: Responder<B>,
+    stats: Stats,
+}
+
+/// A work request that could not be posted, handed back.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Rejected<R> {
+    /// Why.
+    pub reason: PostError,
+    /// What the caller posted.
+    pub request: R,
+}
+
+/// Why a work request could not be posted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PostError {
+    /// The queue is full: poll for completions and post again.
+    #[error("the queue is full: poll for completions first")]
+    QueueFull,
+    /// The queue pair is in a state that takes no such request.
+    #[error("the queue pair is in state {0:?}")]
+    State(State),
+    /// Longer than a message may be (2^31 bytes, IBTA 9.7.8).
+    #[error("a message holds at most 2^31 bytes")]
+    TooLong,
+    /// The request's length exceeds its buffer.
+    #[error("the buffer is shorter than the request")]
+    ShortBuffer,
+}
+
+impl<B> QueuePair<B> {
+    /// A queue pair in state [`State::Init`]: receives may be posted, nothing is sent or accepted.
+    pub fn new(config: Config) -> Self {
+        Self {
+            state: State::Init,
+            requester: Requester::new(&config),
+            responder: Responder::new(&config),
+            stats: Stats::default(),
+            config,
+        }
+    }
+
+    /// Moves to `next`, as `ibv_modify_qp` does. For the way into [`State::Error`] see [`QueuePair::fail`].
+    pub fn modify(&mut self, next: State) -> Result<(), IllegalTransition> {
+        self.state = self.state.to(next)?;
+        Ok(())
+    }
+
+    /// The present state.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// What the queue pair was made with.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The counters.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// When [`QueuePair::on_timeout`] wants to be called, if nothing happens before.
+    pub fn deadline(&self) -> Option<Nanos> {
+        self.requester.deadline()
+    }
+
+    /// Receives posted and not yet taken by a message.
+    pub fn receives_posted(&self) -> usize {
+        self.responder.receives_posted()
+    }
+
+    /// Work requests posted to the send queue and not yet completed.
+    pub fn sends_outstanding(&self) -> usize {
+        self.requester.len()
+    }
+
+    /// Takes a packet for this queue pair, already parsed and with its ICRC verified.
+    pub fn on_packet<E: Env<Buffer = B>>(&mut self, now: Nanos, packet: &Packet<'_>, env: &mut E) {
+        let headers = &packet.headers;
+        if headers.bth.opcode.transport() != Transport::Rc {
+            self.stats.rx_wrong_transport += 1;
+        } else if headers.bth.pkey & 0x7fff != bth::DEFAULT_PKEY & 0x7fff {
+            self.stats.rx_bad_pkey += 1;
+        } else if is_response(headers.bth.opcode) {
+            if self.state.accepts_responses() {
+                self.on_response(now, packet, env);
+            } else {
+                self.stats.rx_wrong_state += 1;
+            }
+        } else if self.state.accepts_requests() {
+            self.on_request(packet, env);
+        } else {
+            self.stats.rx_wrong_state += 1;
+        }
+    }
+
+    /// Goes to the error state: the oldest send completes with `status` where it had begun, all other work
+    /// requests are flushed in order (IBTA 10.3.1.5).
+    pub fn fail<E: Env<Buffer = B>>(&mut self, status: WcStatus, env: &mut E) {
+        if self.state == State::Error {
+            return;
+        }
+        self.state = State::Error;
+        self.requester.flush(status, env);
+        self.responder.flush(WcStatus::WrFlushErr, env);
+    }
+
+    /// The responder met an error of the peer's making: its own message in progress completes with `status`.
+    fn fail_responder<E: Env<Buffer = B>>(&mut self, status: WcStatus, env: &mut E) {
+        self.state = State::Error;
+        self.responder.flush(status, env);
+        self.requester.flush(WcStatus::WrFlushErr, env);
+    }
+}
+
+fn is_response(opcode: Opcode) -> bool {
+    matches!(
+        opcode,
+        Opcode::RcAck
+            | Opcode::RcAtomicAck
+            | Opcode::RcReadResponseFirst
+            | Opcode::RcReadResponseMiddle
+            | Opcode::RcReadResponseLast
+            | Opcode::RcReadResponseOnly
+    )
+}

@@ -1,0 +1,378 @@
+//! The requester: cuts work requests into packets, keeps the window, sends again.
+//!
+//! PSNs are given out when a request is posted, so a position in the stream of packets is just a PSN. The
+//! cursor is the next packet to send; a retransmission moves it back, and everything after follows (go-back-N).
+
+use std::collections::VecDeque;
+
+use super::{
+    Completion, Config, Env, Payload, PostError, QueuePair, Rejected, SendOp, SendRequest, Stats, TxError, WcStatus,
+};
+use crate::wire::{Bth, Extensions, Headers, ImmDt, Opcode, Reth};
+use crate::{Mtu, Nanos, Psn};
+
+/// The longest message (IBTA 9.7.8).
+const MAX_MESSAGE: u32 = 1 << 31;
+/// In a long message an acknowledgement is asked for every so many packets, a power of two.
+const ACK_EVERY: u32 = 32;
+
+/// A send work request and the PSNs that it owns.
+pub(super) struct Wqe<B> {
+    pub(super) request: SendRequest<B>,
+    pub(super) first: Psn,
+    pub(super) packets: u32,
+    /// READ: response packets placed.
+    pub(super) received: u32,
+}
+
+impl<B> Wqe<B> {
+    /// The first PSN after this request.
+    pub(super) fn end(&self) -> Psn {
+        self.first.plus(self.packets)
+    }
+
+    pub(super) fn is_read(&self) -> bool {
+        matches!(self.request.op, SendOp::Read { .. })
+    }
+}
+
+/// The next packet to send: which request, and which of its packets.
+#[derive(Clone, Copy, Default)]
+struct Cursor {
+    index: usize,
+    packet: u32,
+}
+
+pub(super) struct Requester<B> {
+    pub(super) queue: VecDeque<Wqe<B>>,
+    depth: usize,
+    cursor: Cursor,
+    /// The PSN of the next request to be posted.
+    next: Psn,
+    /// The oldest PSN not acknowledged.
+    pub(super) una: Psn,
+    /// The first PSN never sent.
+    pub(super) sent: Psn,
+    /// READ requests sent and not complete.
+    reads_in_flight: usize,
+    /// After a timeout: only the oldest packet goes out until the peer answers.
+    probing: bool,
+    /// A READ was asked for again: later responses of the first stream are stale, not a new gap.
+    pub(super) rereading: bool,
+    retries: u32,
+    rnr_retries: u32,
+    timer: Option<Nanos>,
+    rnr_until: Option<Nanos>,
+}
+
+impl<B> Requester<B> {
+    pub(super) fn new(config: &Config) -> Self {
+        debug_assert!(config.window > 0 && config.window < 1 << 23, "IBTA allows 2^23 packets in flight");
+        Self {
+            queue: VecDeque::with_capacity(config.sq_depth),
+            depth: config.sq_depth,
+            cursor: Cursor::default(),
+            next: config.sq_psn,
+            una: config.sq_psn,
+            sent: config.sq_psn,
+            reads_in_flight: 0,
+            probing: false,
+            rereading: false,
+            retries: 0,
+            rnr_retries: 0,
+            timer: None,
+            rnr_until: None,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub(super) fn deadline(&self) -> Option<Nanos> {
+        self.rnr_until.or(self.timer)
+    }
+
+    fn post(&mut self, request: SendRequest<B>, mtu: Mtu) -> Result<(), Rejected<SendRequest<B>>> {
+        let reject = |reason, request| Err(Rejected { reason, request });
+        if request.len > MAX_MESSAGE {
+            return reject(PostError::TooLong, request);
+        }
+        if self.queue.len() == self.depth {
+            return reject(PostError::QueueFull, request);
+        }
+        let packets = mtu.packets(request.len);
+        let first = self.next;
+        self.next = first.plus(packets);
+        self.queue.push_back(Wqe { request, first, packets, received: 0 });
+        Ok(())
+    }
+
+    /// The PSN of the next packet to send.
+    fn cursor_psn(&self) -> Psn {
+        self.queue.get(self.cursor.index).map_or(self.next, |wqe| wqe.first.plus(self.cursor.packet))
+    }
+
+    /// Moves the cursor back to `psn`, which belongs to a request in the queue.
+    pub(super) fn rewind(&mut self, psn: Psn) {
+        debug_assert!(!psn.before(self.una), "what was acknowledged is never sent again");
+        if !psn.before(self.cursor_psn()) {
+            return;
+        }
+        let found = self.queue.iter().position(|wqe| psn.before(wqe.end()));
+        let index = found.expect("a PSN that was sent and not acknowledged has its request in the queue");
+        let wqe = &self.queue[index];
+        let packet = if wqe.is_read() { wqe.received } else { psn.since(wqe.first) as u32 };
+        self.cursor = Cursor { index, packet };
+        self.reads_in_flight = self.queue.iter().take(index).filter(|wqe| wqe.is_read()).count();
+    }
+
+    /// What was acknowledged is not sent again, even if the cursor had gone back to it.
+    pub(super) fn catch_up(&mut self) {
+        if self.cursor_psn().before(self.una) {
+            let front = &self.queue[0];
+            self.cursor = Cursor { index: 0, packet: self.una.since(front.first) as u32 };
+        }
+    }
+
+    /// Whether the READ at `index` has been asked for since the last rewind.
+    pub(super) fn is_requested(&self, index: usize) -> bool {
+        index < self.cursor.index
+    }
+
+    /// Takes the oldest request out; every packet of it is acknowledged or answered.
+    pub(super) fn pop(&mut self) -> Wqe<B> {
+        let wqe = self.queue.pop_front().expect("the caller looked at it");
+        if self.cursor.index == 0 {
+            self.cursor = Cursor::default();
+        } else {
+            self.cursor.index -= 1;
+            if wqe.is_read() {
+                self.reads_in_flight -= 1;
+            }
+        }
+        wqe
+    }
+
+    /// The peer answered: the retry budgets are whole again and the timer starts anew.
+    pub(super) fn progressed(&mut self, now: Nanos, config: &Config) {
+        self.retries = 0;
+        self.rnr_retries = 0;
+        self.probing = false;
+        self.rereading = false;
+        self.rnr_until = None;
+        self.restart_timer(now, config);
+    }
+
+    pub(super) fn restart_timer(&mut self, now: Nanos, config: &Config) {
+        let outstanding = self.una.before(self.sent);
+        self.timer = (outstanding && config.ack_timeout_ns > 0).then(|| now + self.timeout(config));
+    }
+
+    fn timeout(&self, config: &Config) -> Nanos {
+        let doubled = config.ack_timeout_ns.saturating_mul(1 << self.retries.min(20));
+        doubled.min(config.ack_timeout_max_ns.max(config.ack_timeout_ns))
+    }
+
+    /// Spends one retry; `false` where none is left.
+    pub(super) fn spend_retry(&mut self, config: &Config) -> bool {
+        self.retries += 1;
+        self.retries <= config.retry_limit
+    }
+
+    /// Spends one RNR retry and waits until `until`; `false` where none is left.
+    pub(super) fn spend_rnr_retry(&mut self, until: Nanos, config: &Config) -> bool {
+        self.rnr_retries += 1;
+        self.rnr_until = Some(until);
+        config.rnr_retry_limit.is_none_or(|limit| self.rnr_retries <= limit)
+    }
+
+    /// Completes everything: the oldest request with `status` if it was under way, the others as flushed.
+    pub(super) fn flush<E: Env<Buffer = B>>(&mut self, status: WcStatus, env: &mut E) {
+        let mut status = if self.una == self.sent { WcStatus::WrFlushErr } else { status };
+        self.timer = None;
+        self.rnr_until = None;
+        while !self.queue.is_empty() {
+            let wqe = self.pop();
+            env.complete(completion(wqe.request, status));
+            status = WcStatus::WrFlushErr;
+        }
+        self.cursor = Cursor::default();
+        self.una = self.next;
+        self.sent = self.next;
+    }
+
+    fn may_send(&self, config: &Config) -> bool {
+        let Some(wqe) = self.queue.get(self.cursor.index) else { return false };
+        if self.rnr_until.is_some() {
+            return false;
+        }
+        let in_flight = self.cursor_psn().since(self.una) as u32;
+        let window = if self.probing { 1 } else { config.window };
+        let starts = self.cursor.packet == 0;
+        in_flight < window
+            && (!wqe.is_read() || self.reads_in_flight < config.max_rd_atomic)
+            && !(starts && wqe.request.fence && self.reads_in_flight > 0)
+    }
+
+    /// Sends the packet under the cursor and moves on.
+    fn send_one<E: Env<Buffer = B>>(&mut self, config: &Config, stats: &mut Stats, env: &mut E) -> Result<(), TxError> {
+        let wqe = &self.queue[self.cursor.index];
+        let psn = wqe.first.plus(self.cursor.packet);
+        let cut = Cut::new(wqe, self.cursor.packet, config.mtu);
+        let mut headers = cut.headers(config, psn);
+        let fills_window = psn.since(self.una) as u32 + 1 >= config.window;
+        let periodic = psn.get() % ACK_EVERY == ACK_EVERY - 1;
+        headers.bth.ack_req = cut.is_last || periodic || fills_window || self.probing;
+        let payload = match wqe.request.op {
+            SendOp::Read { .. } => Payload::None,
+            _ => Payload::Local { buffer: &wqe.request.buffer, offset: cut.offset, len: cut.len },
+        };
+        env.transmit(&headers, payload)?;
+        stats.tx_requests += 1;
+        stats.retransmitted_packets += u64::from(psn.before(self.sent));
+        let next = if wqe.is_read() { wqe.end() } else { psn.plus(1) };
+        if self.sent.before(next) {
+            self.sent = next;
+        }
+        self.advance(next);
+        Ok(())
+    }
+
+    fn advance(&mut self, next: Psn) {
+        let wqe = &self.queue[self.cursor.index];
+        if next != wqe.end() {
+            self.cursor.packet += 1;
+            return;
+        }
+        self.reads_in_flight += usize::from(wqe.is_read());
+        let index = self.cursor.index + 1;
+        // A READ that was partly answered before a rewind continues where its responses stopped.
+        let packet = self.queue.get(index).map_or(0, |wqe| wqe.received);
+        self.cursor = Cursor { index, packet };
+    }
+}
+
+impl<B> QueuePair<B> {
+    /// Posts a work request to the send queue. Nothing is sent until [`QueuePair::pump_requests`].
+    ///
+    /// In the error state the request is taken and flushed at the next pump, as verbs does.
+    pub fn post_send(&mut self, request: SendRequest<B>) -> Result<(), Rejected<SendRequest<B>>> {
+        if !self.state.accepts_responses() {
+            return Err(Rejected { reason: PostError::State(self.state), request });
+        }
+        self.requester.post(request, self.config.mtu)
+    }
+
+    /// Sends what the window and the link allow.
+    pub fn pump_requests<E: Env<Buffer = B>>(&mut self, now: Nanos, env: &mut E) -> Result<(), TxError> {
+        let requester = &mut self.requester;
+        if !self.state.accepts_responses() {
+            return Ok(());
+        }
+        let mut outcome = Ok(());
+        while outcome.is_ok() && requester.may_send(&self.config) {
+            outcome = requester.send_one(&self.config, &mut self.stats, env);
+        }
+        if requester.timer.is_none() {
+            requester.restart_timer(now, &self.config);
+        }
+        outcome
+    }
+
+    /// The time of [`QueuePair::deadline`] has come.
+    pub fn on_timeout<E: Env<Buffer = B>>(&mut self, now: Nanos, env: &mut E) {
+        let requester = &mut self.requester;
+        if let Some(until) = requester.rnr_until {
+            if until <= now {
+                requester.rnr_until = None;
+                requester.restart_timer(now, &self.config);
+            }
+        } else if requester.timer.is_some_and(|at| at <= now) {
+            self.stats.local_ack_timeout_err += 1;
+            if requester.spend_retry(&self.config) {
+                requester.rewind(requester.una);
+                requester.probing = true;
+                requester.rereading = false;
+                requester.restart_timer(now, &self.config);
+            } else {
+                self.stats.retry_exceeded_err += 1;
+                self.fail(WcStatus::RetryExcErr, env);
+            }
+        }
+    }
+}
+
+pub(super) fn completion<B>(request: SendRequest<B>, status: WcStatus) -> Completion<B> {
+    Completion {
+        wr_id: request.wr_id,
+        status,
+        operation: request.op.operation(),
+        len: request.len,
+        imm: None,
+        signaled: request.signaled,
+        buffer: request.buffer,
+    }
+}
+
+/// One packet's share of a request.
+struct Cut<'a, B> {
+    wqe: &'a Wqe<B>,
+    is_first: bool,
+    is_last: bool,
+    offset: usize,
+    len: usize,
+}
+
+impl<'a, B> Cut<'a, B> {
+    fn new(wqe: &'a Wqe<B>, packet: u32, mtu: Mtu) -> Self {
+        let offset = (packet as usize) << mtu.shift();
+        let rest = wqe.request.len as usize - offset;
+        Self {
+            wqe,
+            is_first: packet == 0,
+            is_last: wqe.is_read() || packet + 1 == wqe.packets,
+            offset,
+            len: rest.min(mtu.bytes()),
+        }
+    }
+
+    fn headers(&self, config: &Config, psn: Psn) -> Headers {
+        let request = &self.wqe.request;
+        let opcode = self.opcode();
+        let mut bth = Bth::new(opcode, config.dest_qpn, psn);
+        bth.solicited = request.solicited && self.is_last;
+        let mut ext = Extensions::default();
+        match request.op {
+            SendOp::Send { imm } => ext.imm = imm.filter(|_| self.is_last).map(ImmDt),
+            SendOp::Write { remote, imm } => {
+                ext.imm = imm.filter(|_| self.is_last).map(ImmDt);
+                let reth = Reth { va: remote.va, rkey: remote.rkey, len: request.len };
+                ext.reth = self.is_first.then_some(reth);
+            }
+            SendOp::Read { remote } => {
+                let va = remote.va.wrapping_add(self.offset as u64);
+                ext.reth = Some(Reth { va, rkey: remote.rkey, len: request.len - self.offset as u32 });
+            }
+        }
+        Headers { bth, ext }
+    }
+
+    fn opcode(&self) -> Opcode {
+        match (self.wqe.request.op, self.is_first, self.is_last) {
+            (SendOp::Read { .. }, ..) => Opcode::RcReadRequest,
+            (SendOp::Send { imm: None }, true, true) => Opcode::RcSendOnly,
+            (SendOp::Send { imm: Some(_) }, true, true) => Opcode::RcSendOnlyImm,
+            (SendOp::Send { .. }, true, false) => Opcode::RcSendFirst,
+            (SendOp::Send { .. }, false, false) => Opcode::RcSendMiddle,
+            (SendOp::Send { imm: None }, false, true) => Opcode::RcSendLast,
+            (SendOp::Send { imm: Some(_) }, false, true) => Opcode::RcSendLastImm,
+            (SendOp::Write { imm: None, .. }, true, true) => Opcode::RcWriteOnly,
+            (SendOp::Write { imm: Some(_), .. }, true, true) => Opcode::RcWriteOnlyImm,
+            (SendOp::Write { .. }, true, false) => Opcode::RcWriteFirst,
+            (SendOp::Write { .. }, false, false) => Opcode::RcWriteMiddle,
+            (SendOp::Write { imm: None, .. }, false, true) => Opcode::RcWriteLast,
+            (SendOp::Write { imm: Some(_), .. }, false, true) => Opcode::RcWriteLastImm,
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Packet scripts: one scenario each, against a requester or a responder alone.

@@ -1,0 +1,96 @@
+//! Ethernet II with at most one 802.1Q tag.
+
+use std::fmt;
+
+use static_assertions::const_assert_eq;
+use zerocopy::byteorder::network_endian::U16;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::{Malformed, take};
+
+/// EtherType of IPv4.
+pub const ETHERTYPE_IPV4: u16 = 0x0800;
+/// EtherType of IPv6.
+pub const ETHERTYPE_IPV6: u16 = 0x86dd;
+/// EtherType of an 802.1Q tag.
+pub const ETHERTYPE_VLAN: u16 = 0x8100;
+
+/// A 48-bit station address.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(transparent)]
+pub struct MacAddr(pub [u8; 6]);
+
+impl fmt::Display for MacAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl fmt::Debug for MacAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct EthernetView {
+    destination: MacAddr,
+    source: MacAddr,
+    ethertype: U16,
+}
+const_assert_eq!(size_of::<EthernetView>(), 14);
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct VlanView {
+    control: U16,
+    ethertype: U16,
+}
+const_assert_eq!(size_of::<VlanView>(), 4);
+
+/// An Ethernet header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ethernet {
+    /// The receiving station.
+    pub destination: MacAddr,
+    /// The sending station.
+    pub source: MacAddr,
+    /// The 802.1Q tag control information (priority, DEI, VLAN id), where the frame is tagged.
+    pub vlan: Option<u16>,
+    /// What follows.
+    pub ethertype: u16,
+}
+
+impl Ethernet {
+    /// Reads the header and returns what follows it.
+    pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), Malformed> {
+        let (view, rest) = take::<EthernetView>(bytes)?;
+        let mut header =
+            Self { destination: view.destination, source: view.source, vlan: None, ethertype: view.ethertype.get() };
+        if header.ethertype != ETHERTYPE_VLAN {
+            return Ok((header, rest));
+        }
+        let (tag, rest) = take::<VlanView>(rest)?;
+        header.vlan = Some(tag.control.get());
+        header.ethertype = tag.ethertype.get();
+        Ok((header, rest))
+    }
+
+    /// The header's length: 14 or 18 bytes.
+    pub const fn wire_len(&self) -> usize {
+        if self.vlan.is_some() { 18 } else { 14 }
+    }
+
+    /// Writes the header to the front of `bytes`, which must have room for [`Self::wire_len`].
+    pub fn emit(&self, bytes: &mut [u8]) {
+        let outer = if self.vlan.is_some() { ETHERTYPE_VLAN } else { self.ethertype };
+        let view = EthernetView { destination: self.destination, source: self.source, ethertype: outer.into() };
+        bytes[..14].copy_from_slice(view.as_bytes());
+        if let Some(control) = self.vlan {
+            let tag = VlanView { control: control.into(), ethertype: self.ethertype.into() };
+            bytes[14..18].copy_from_slice(tag.as_bytes());
+        }
+    }
+}

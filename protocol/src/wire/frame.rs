@@ -1,0 +1,281 @@
+//! The whole frame: Ethernet, IP, UDP, packet, ICRC; and the flow that emits frames of one connection.
+
+use std::net::IpAddr;
+
+use super::icrc::{self, Register};
+use super::packet::{Headers, Packet, pad_of};
+use super::{Ethernet, Ipv4, Ipv6, MacAddr, Malformed, Udp, ethernet, ipv4, ipv6, udp};
+
+/// More than any frame holds beside its payload: Ethernet with a tag, IPv6, UDP, BTH, the longest
+/// extensions, pad and ICRC.
+pub const MAX_OVERHEAD: usize = 18 + ipv6::LEN + udp::LEN + 12 + 32 + 3 + icrc::LEN;
+const MAX_FLOW_HEADER: usize = 18 + ipv6::LEN + udp::LEN;
+
+/// An IP header of either version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ip {
+    /// IPv4.
+    V4(Ipv4),
+    /// IPv6.
+    V6(Ipv6),
+}
+
+impl Ip {
+    /// A header from `source` to `destination` with the fields of a fresh flow: no fragmentation,
+    /// identification 0, hop limit 64. `None` where the versions differ.
+    pub fn between(source: IpAddr, destination: IpAddr) -> Option<Self> {
+        match (source, destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                let flags_fragment = ipv4::DONT_FRAGMENT;
+                Some(Self::V4(Ipv4 { tos: 0, payload_len: 0, id: 0, flags_fragment, ttl: 64, source, destination }))
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => Some(Self::V6(Ipv6 {
+                traffic_class: 0,
+                flow_label: 0,
+                payload_len: 0,
+                hop_limit: 64,
+                source,
+                destination,
+            })),
+            _ => None,
+        }
+    }
+
+    /// The sender.
+    pub const fn source(&self) -> IpAddr {
+        match self {
+            Self::V4(header) => IpAddr::V4(header.source),
+            Self::V6(header) => IpAddr::V6(header.source),
+        }
+    }
+
+    /// The receiver.
+    pub const fn destination(&self) -> IpAddr {
+        match self {
+            Self::V4(header) => IpAddr::V4(header.destination),
+            Self::V6(header) => IpAddr::V6(header.destination),
+        }
+    }
+
+    /// The header's length.
+    pub const fn wire_len(&self) -> usize {
+        match self {
+            Self::V4(_) => ipv4::LEN,
+            Self::V6(_) => ipv6::LEN,
+        }
+    }
+
+    /// DSCP and ECN as one byte.
+    pub const fn traffic_class(&self) -> u8 {
+        match self {
+            Self::V4(header) => header.tos,
+            Self::V6(header) => header.traffic_class,
+        }
+    }
+
+    const fn ethertype(&self) -> u16 {
+        match self {
+            Self::V4(_) => ethernet::ETHERTYPE_IPV4,
+            Self::V6(_) => ethernet::ETHERTYPE_IPV6,
+        }
+    }
+
+    fn emit(&self, bytes: &mut [u8]) {
+        match self {
+            Self::V4(header) => header.emit(bytes),
+            Self::V6(header) => header.emit(bytes),
+        }
+    }
+
+    fn with_payload_len(mut self, len: u16) -> Self {
+        match &mut self {
+            Self::V4(header) => header.payload_len = len,
+            Self::V6(header) => header.payload_len = len,
+        }
+        self
+    }
+}
+
+/// A parsed frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Frame<'a> {
+    /// Layer 2.
+    pub ethernet: Ethernet,
+    /// Layer 3.
+    pub ip: Ip,
+    /// Layer 4.
+    pub udp: Udp,
+    /// The RoCEv2 packet.
+    pub packet: Packet<'a>,
+    /// IP header to ICRC: what the ICRC is computed over.
+    pub datagram: &'a [u8],
+}
+
+impl<'a> Frame<'a> {
+    /// Reads a frame; the ICRC is left to [`Frame::verify_icrc`].
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let (ethernet, rest) = Ethernet::parse(bytes)?;
+        let (ip, datagram) = match ethernet.ethertype {
+            ethernet::ETHERTYPE_IPV4 => Ipv4::parse(rest).map(|(header, payload)| (Ip::V4(header), payload))?,
+            ethernet::ETHERTYPE_IPV6 => Ipv6::parse(rest).map(|(header, payload)| (Ip::V6(header), payload))?,
+            _ => return Err(Malformed::NotIp),
+        };
+        let (udp, transport) = Udp::parse(datagram)?;
+        if udp.destination != udp::ROCE_PORT {
+            return Err(Malformed::NotRoce);
+        }
+        let packet = Packet::parse(transport)?;
+        Ok(Self { ethernet, ip, udp, packet, datagram: &rest[..ip.wire_len() + datagram.len()] })
+    }
+
+    /// Checks the ICRC.
+    #[inline]
+    pub fn verify_icrc(&self) -> Result<(), Malformed> {
+        icrc::verify(self.datagram)
+    }
+
+    /// Writes the frame again from its parsed parts; bytes behind IP's length (Ethernet's own pad) are not kept.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let payload = self.packet.payload;
+        let padded = payload.len() + pad_of(payload.len());
+        let transport = self.packet.headers.wire_len() + padded + icrc::LEN;
+        let mut bytes = vec![0; self.ethernet.wire_len() + self.ip.wire_len() + udp::LEN + transport];
+        self.ethernet.emit(&mut bytes);
+        let datagram = &mut bytes[self.ethernet.wire_len()..];
+        self.ip.with_payload_len((udp::LEN + transport) as u16).emit(datagram);
+        Udp { payload_len: transport as u16, ..self.udp }.emit(&mut datagram[self.ip.wire_len()..]);
+        let packet = &mut datagram[self.ip.wire_len() + udp::LEN..];
+        let at = self.packet.headers.emit(packet);
+        packet[at..at + payload.len()].copy_from_slice(payload);
+        seal(datagram);
+        bytes
+    }
+}
+
+/// Computes and writes the ICRC of a datagram that is complete but for its last four bytes.
+fn seal(datagram: &mut [u8]) {
+    let (register, headers) = Register::after_udp(datagram).expect("we wrote this header");
+    let end = datagram.len() - icrc::LEN;
+    let icrc = register.finish(&datagram[headers..end]);
+    datagram[end..].copy_from_slice(&icrc);
+}
+
+/// How many lengths a flow remembers: the full packet, the acknowledgement and the latest small ones.
+const REMEMBERED: usize = 8;
+
+/// The headers below the transport that all frames of one connection share.
+///
+/// IP and UDP differ between two frames only in their lengths, so header bytes and the ICRC register behind
+/// them are computed once per length and remembered.
+#[derive(Clone)]
+pub struct Flow {
+    ethernet: Ethernet,
+    ip: Ip,
+    source_port: u16,
+    len: usize,
+    remembered: [Prepared; REMEMBERED],
+}
+
+#[derive(Clone, Copy)]
+struct Prepared {
+    transport_len: usize,
+    header: [u8; MAX_FLOW_HEADER],
+    register: Register,
+}
+
+impl Flow {
+    /// The flow between two stations; `ip` says everything above Ethernet but the lengths.
+    pub fn new(source: MacAddr, destination: MacAddr, vlan: Option<u16>, ip: Ip, source_port: u16) -> Self {
+        let ethernet = Ethernet { destination, source, vlan, ethertype: ip.ethertype() };
+        let len = ethernet.wire_len() + ip.wire_len() + udp::LEN;
+        let empty = prepare(&ethernet, &ip, source_port, 0);
+        Self { ethernet, ip, source_port, len, remembered: [empty; REMEMBERED] }
+    }
+
+    /// The sender's address.
+    pub const fn source_ip(&self) -> IpAddr {
+        self.ip.source()
+    }
+
+    /// The receiver's address.
+    pub const fn destination_ip(&self) -> IpAddr {
+        self.ip.destination()
+    }
+
+    /// The length of a frame with these headers and a payload of `payload_len` bytes.
+    #[inline]
+    pub const fn frame_len(&self, headers: &Headers, payload_len: usize) -> usize {
+        self.len + headers.wire_len() + payload_len + pad_of(payload_len) + icrc::LEN
+    }
+
+    /// Writes a frame into `bytes`, which must be exactly [`Flow::frame_len`] long; `fill` writes the payload,
+    /// and the ICRC is taken while it is hot in the cache.
+    #[inline]
+    pub fn emit(&mut self, bytes: &mut [u8], headers: &Headers, payload_len: usize, fill: impl FnOnce(&mut [u8])) {
+        let (below, transport) = bytes.split_at_mut(self.len);
+        let prepared = self.prepared(transport.len());
+        below.copy_from_slice(&prepared.header[..below.len()]);
+        let register = prepared.register;
+        let pad = pad_of(payload_len);
+        let padded = Headers { bth: super::Bth { pad: pad as u8, ..headers.bth }, ..*headers };
+        let start = padded.emit(transport);
+        let end = start + payload_len;
+        fill(&mut transport[start..end]);
+        transport[end..end + pad].fill(0);
+        let (covered, icrc) = transport.split_at_mut(end + pad);
+        icrc.copy_from_slice(&register.finish(covered));
+    }
+
+    #[inline]
+    fn prepared(&mut self, transport_len: usize) -> &Prepared {
+        let slot = &mut self.remembered[transport_len / 4 % REMEMBERED];
+        if slot.transport_len != transport_len {
+            *slot = prepare(&self.ethernet, &self.ip, self.source_port, transport_len);
+        }
+        slot
+    }
+}
+
+fn prepare(ethernet: &Ethernet, ip: &Ip, source_port: u16, transport_len: usize) -> Prepared {
+    let mut header = [0; MAX_FLOW_HEADER];
+    let ip_at = ethernet.wire_len();
+    let udp_at = ip_at + ip.wire_len();
+    ethernet.emit(&mut header);
+    ip.with_payload_len((udp::LEN + transport_len) as u16).emit(&mut header[ip_at..]);
+    let payload_len = transport_len as u16;
+    Udp { source: source_port, destination: udp::ROCE_PORT, payload_len, checksum: 0 }.emit(&mut header[udp_at..]);
+    let (register, _) = Register::after_udp(&header[ip_at..]).expect("we wrote this header");
+    Prepared { transport_len, header, register }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{Bth, Opcode};
+    use crate::{Psn, Qpn};
+
+    fn flow() -> Flow {
+        let ip = Ip::between([10, 0, 0, 1].into(), [10, 0, 0, 2].into()).expect("one version");
+        Flow::new(MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]), None, ip, 0xc000)
+    }
+
+    #[test]
+    fn a_flow_emits_frames_that_parse_and_verify_at_every_length() {
+        let mut flow = flow();
+        for len in (0..300).chain([1023, 1024, 4096]).chain(0..300) {
+            let headers = Headers::plain(Bth::new(Opcode::RcSendOnly, Qpn::new(7), Psn::new(len as u32)));
+            let mut bytes = vec![0xee; flow.frame_len(&headers, len)];
+            flow.emit(&mut bytes, &headers, len, |payload| payload.fill(0x5a));
+            let frame = Frame::parse(&bytes).expect("a frame of ours");
+            assert_eq!(frame.verify_icrc(), Ok(()), "length {len}");
+            assert_eq!(frame.packet.payload, vec![0x5a; len]);
+            assert_eq!(frame.to_bytes(), bytes);
+        }
+    }
+
+    #[test]
+    fn addresses_of_different_versions_make_no_flow() {
+        assert_eq!(Ip::between([10, 0, 0, 1].into(), [0u16; 8].into()), None);
+    }
+}

@@ -1,0 +1,121 @@
+//! The invariant CRC (IBTA 7.8.1 and annex A17): what no router may change.
+//!
+//! CRC-32 of Ethernet over eight 0xff bytes (in place of the InfiniBand link header), the IP and UDP headers
+//! and the BTH with every field that a router may rewrite set to ones, and all the rest as sent. On the wire
+//! it is little-endian. The eight bytes leave the raw register at `0xdebb20e3` (Linux rxe starts there too).
+
+use super::{Malformed, bth, ethernet, ipv4, ipv6, udp};
+
+/// Bytes on the wire.
+pub const LEN: usize = 4;
+
+/// The CRC of the eight leading 0xff bytes, as [`crc32fast`] wants it: the complement of the register.
+const PREFIX: u32 = !0xdebb_20e3;
+const MAX_MASKED: usize = ipv6::LEN + udp::LEN;
+
+/// A CRC that has covered the IP and UDP headers; constant for one flow and one length.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Register(u32);
+
+impl Register {
+    /// Covers the IP and UDP headers at the front of `bytes`, masked.
+    ///
+    /// Errors when `bytes` starts with neither an IPv4 nor an IPv6 header, or is too short.
+    #[inline]
+    pub fn after_udp(bytes: &[u8]) -> Result<(Self, usize), Malformed> {
+        let ip_len = match bytes.first().map(|byte| byte >> 4) {
+            Some(4) => ipv4::LEN,
+            Some(6) => ipv6::LEN,
+            Some(_) => return Err(Malformed::IpHeader),
+            None => return Err(Malformed::Truncated),
+        };
+        let len = ip_len + udp::LEN;
+        let mut masked = [0; MAX_MASKED];
+        masked[..len].copy_from_slice(bytes.get(..len).ok_or(Malformed::Truncated)?);
+        if ip_len == ipv4::LEN {
+            mask_ipv4(&mut masked);
+        } else {
+            mask_ipv6(&mut masked);
+        }
+        masked[ip_len + 6..len].fill(0xff);
+        Ok((Self(update(PREFIX, &masked[..len])), len))
+    }
+
+    /// Covers the transport packet, BTH to pad, and gives the four bytes of the wire.
+    ///
+    /// `packet` must hold at least a BTH.
+    #[inline]
+    pub fn finish(self, packet: &[u8]) -> [u8; LEN] {
+        let mut base = [0; bth::LEN];
+        base.copy_from_slice(&packet[..bth::LEN]);
+        base[4] = 0xff;
+        update(update(self.0, &base), &packet[bth::LEN..]).to_le_bytes()
+    }
+}
+
+/// Whether the ICRC at the end of `datagram`, which starts at the IP header and ends with IP's length, is right.
+#[inline]
+pub fn verify(datagram: &[u8]) -> Result<(), Malformed> {
+    let (register, headers) = Register::after_udp(datagram)?;
+    let packet = &datagram[headers..];
+    if packet.len() < bth::LEN + LEN {
+        return Err(Malformed::Truncated);
+    }
+    let (covered, icrc) = packet.split_at(packet.len() - LEN);
+    if register.finish(covered) == icrc { Ok(()) } else { Err(Malformed::Icrc) }
+}
+
+/// Whether the ICRC of a whole Ethernet frame is right.
+pub fn verify_frame(frame: &[u8]) -> Result<(), Malformed> {
+    let (_, rest) = ethernet::Ethernet::parse(frame)?;
+    verify(rest)
+}
+
+fn mask_ipv4(header: &mut [u8]) {
+    header[1] = 0xff; // DSCP and ECN
+    header[8] = 0xff; // TTL
+    header[10..12].fill(0xff); // header checksum
+}
+
+fn mask_ipv6(header: &mut [u8]) {
+    header[0] |= 0x0f; // traffic class ...
+    header[1..4].fill(0xff); // ... and flow label
+    header[7] = 0xff; // hop limit
+}
+
+#[inline]
+fn update(crc: u32, bytes: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new_with_initial(crc);
+    hasher.update(bytes);
+    hasher.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_prefix_is_eight_bytes_of_ones() {
+        assert_eq!(update(0, &[0xff; 8]), PREFIX);
+    }
+
+    /// A congestion notification captured from a ConnectX-4 Lx.
+    #[test]
+    fn a_hardware_cnp_verifies() {
+        let mut datagram = Vec::new();
+        datagram.extend([0x45, 0xc2, 0, 60, 0x71, 0x8c, 0x40, 0, 64, 17, 0, 0, 10, 0, 17, 1, 10, 0, 18, 1]);
+        datagram.extend([0, 0, 0x12, 0xb7, 0, 40, 0, 0]);
+        datagram.extend([0x81, 0, 0xff, 0xff, 0x40, 0, 1, 0x18, 0, 0, 0, 0]);
+        datagram.extend([0; 16]);
+        datagram.extend([0x82, 0xfd, 0x00, 0x2a]);
+        assert_eq!(verify(&datagram), Ok(()));
+    }
+
+    #[test]
+    fn short_and_foreign_bytes_are_refused() {
+        assert_eq!(verify(&[]), Err(Malformed::Truncated));
+        assert_eq!(verify(&[0x45; 27]), Err(Malformed::Truncated));
+        assert_eq!(verify(&[0x45; 43]), Err(Malformed::Truncated));
+        assert_eq!(verify(&[0x15; 64]), Err(Malformed::IpHeader));
+    }
+}
