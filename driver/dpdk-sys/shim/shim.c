@@ -46,3 +46,20 @@ int roci_errno(void)
 {
 	return rte_errno;
 }
+
+void roci_layout(struct roci_layout *layout)
+{
+	*layout = (struct roci_layout){
+		.mbuf_size = sizeof(struct rte_mbuf),
+		.mbuf_data_off = offsetof(struct rte_mbuf, data_off),
+		.mbuf_nb_segs = offsetof(struct rte_mbuf, nb_segs),
+		.mbuf_data_len = offsetof(struct rte_mbuf, data_len),
+		.mbuf_pkt_len = offsetof(struct rte_mbuf, pkt_len),
+		.eth_conf_size = sizeof(struct rte_eth_conf),
+		.eth_dev_info_size = sizeof(struct rte_eth_dev_info),
+		.eth_stats_size = sizeof(struct rte_eth_stats),
+		.eth_link_size = sizeof(struct rte_eth_link),
+		.eth_rxconf_size = sizeof(struct rte_eth_rxconf),
+		.eth_txconf_size = sizeof(struct rte_eth_txconf),
+	};
+}

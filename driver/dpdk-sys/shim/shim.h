@@ -18,3 +18,9 @@ char *roci_pktmbuf_append(struct rte_mbuf *mbuf, uint16_t len);
 const void *roci_pktmbuf_read(const struct rte_mbuf *mbuf, uint32_t offset, uint32_t len, void *to);
 uint64_t roci_tsc(void);
 int roci_errno(void);
+/* What the compiler of the installed headers thinks of the layouts: compared with the bindings by a test. */
+struct roci_layout {
+	size_t mbuf_size, mbuf_data_off, mbuf_nb_segs, mbuf_data_len, mbuf_pkt_len;
+	size_t eth_conf_size, eth_dev_info_size, eth_stats_size, eth_link_size, eth_rxconf_size, eth_txconf_size;
+};
+void roci_layout(struct roci_layout *layout);

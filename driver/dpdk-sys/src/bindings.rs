@@ -2724,6 +2724,38 @@ const _: () = {
     ["Offset of field: rte_eth_dev_info::reserved_ptrs"]
         [::core::mem::offset_of!(rte_eth_dev_info, reserved_ptrs) - 360usize];
 };
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct roci_layout {
+    pub mbuf_size: usize,
+    pub mbuf_data_off: usize,
+    pub mbuf_nb_segs: usize,
+    pub mbuf_data_len: usize,
+    pub mbuf_pkt_len: usize,
+    pub eth_conf_size: usize,
+    pub eth_dev_info_size: usize,
+    pub eth_stats_size: usize,
+    pub eth_link_size: usize,
+    pub eth_rxconf_size: usize,
+    pub eth_txconf_size: usize,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of roci_layout"][::core::mem::size_of::<roci_layout>() - 88usize];
+    ["Alignment of roci_layout"][::core::mem::align_of::<roci_layout>() - 8usize];
+    ["Offset of field: roci_layout::mbuf_size"][::core::mem::offset_of!(roci_layout, mbuf_size) - 0usize];
+    ["Offset of field: roci_layout::mbuf_data_off"][::core::mem::offset_of!(roci_layout, mbuf_data_off) - 8usize];
+    ["Offset of field: roci_layout::mbuf_nb_segs"][::core::mem::offset_of!(roci_layout, mbuf_nb_segs) - 16usize];
+    ["Offset of field: roci_layout::mbuf_data_len"][::core::mem::offset_of!(roci_layout, mbuf_data_len) - 24usize];
+    ["Offset of field: roci_layout::mbuf_pkt_len"][::core::mem::offset_of!(roci_layout, mbuf_pkt_len) - 32usize];
+    ["Offset of field: roci_layout::eth_conf_size"][::core::mem::offset_of!(roci_layout, eth_conf_size) - 40usize];
+    ["Offset of field: roci_layout::eth_dev_info_size"]
+        [::core::mem::offset_of!(roci_layout, eth_dev_info_size) - 48usize];
+    ["Offset of field: roci_layout::eth_stats_size"][::core::mem::offset_of!(roci_layout, eth_stats_size) - 56usize];
+    ["Offset of field: roci_layout::eth_link_size"][::core::mem::offset_of!(roci_layout, eth_link_size) - 64usize];
+    ["Offset of field: roci_layout::eth_rxconf_size"][::core::mem::offset_of!(roci_layout, eth_rxconf_size) - 72usize];
+    ["Offset of field: roci_layout::eth_txconf_size"][::core::mem::offset_of!(roci_layout, eth_txconf_size) - 80usize];
+};
 pub type rte_eal_alarm_callback = ::core::option::Option<unsafe extern "C" fn(arg: *mut ::core::ffi::c_void)>;
 unsafe extern "C" {
     pub fn rte_openlog_stream(f: *mut FILE) -> ::core::ffi::c_int;
@@ -2794,6 +2826,7 @@ unsafe extern "C" {
     ) -> *const ::core::ffi::c_void;
     pub fn roci_tsc() -> u64;
     pub fn roci_errno() -> ::core::ffi::c_int;
+    pub fn roci_layout(layout: *mut roci_layout);
     pub fn rte_eal_alarm_set(
         us: u64,
         cb: rte_eal_alarm_callback,

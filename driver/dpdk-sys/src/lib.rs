@@ -27,6 +27,8 @@ mod libc_file {
     non_upper_case_globals,
     dead_code,
     unnecessary_transmutes,
+    unused_qualifications,
+    unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::undocumented_unsafe_blocks

@@ -1,0 +1,88 @@
+//! What a peer must know to connect: exchanged out of band, as one line of text.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use roci_protocol::wire::MacAddr;
+use roci_protocol::{Mtu, Psn, Qpn};
+use thiserror::Error;
+
+/// A queue pair's address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Address {
+    /// The station.
+    pub mac: MacAddr,
+    /// The host.
+    pub ip: IpAddr,
+    /// The queue pair.
+    pub qpn: Qpn,
+    /// The first PSN that this side sends.
+    pub psn: Psn,
+    /// The largest path MTU that this side takes.
+    pub mtu: Mtu,
+}
+
+/// The text is no address.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("'{0}' is not a queue pair's address")]
+pub struct ParseAddressError(String);
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { mac, ip, qpn, psn, mtu } = self;
+        write!(f, "{mac} {ip} {} {} {}", qpn.get(), psn.get(), mtu.bytes())
+    }
+}
+
+impl FromStr for Address {
+    type Err = ParseAddressError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        parse(text).ok_or_else(|| ParseAddressError(text.chars().take(80).collect()))
+    }
+}
+
+fn parse(text: &str) -> Option<Address> {
+    let mut words = text.split(' ');
+    let mac = parse_mac(words.next()?)?;
+    let ip = words.next()?.parse().ok()?;
+    let mut number = || words.next()?.parse::<u32>().ok().filter(|&n| n < 1 << 24);
+    let (qpn, psn) = (Qpn::new(number()?), Psn::new(number()?));
+    let mtu = Mtu::from_bytes(number()? as usize)?;
+    words.next().is_none().then_some(Address { mac, ip, qpn, psn, mtu })
+}
+
+fn parse_mac(text: &str) -> Option<MacAddr> {
+    let mut bytes = [0; 6];
+    let mut parts = text.split(':');
+    for byte in &mut bytes {
+        *byte = u8::from_str_radix(parts.next()?, 16).ok()?;
+    }
+    parts.next().is_none().then_some(MacAddr(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_survives_its_text() {
+        let mac = MacAddr([2, 0, 0, 0, 0xab, 1]);
+        let (qpn, psn) = (Qpn::new(0x1001), Psn::new(0xff_ffff));
+        for ip in ["10.0.0.1", "fd00::1"].map(|ip| ip.parse().expect("an address")) {
+            let address = Address { mac, ip, qpn, psn, mtu: Mtu::Mtu4096 };
+            assert_eq!(address.to_string().parse(), Ok(address));
+        }
+    }
+
+    #[test]
+    fn bad_text_is_refused() {
+        let good = "02:00:00:00:00:01 10.0.0.1 17 4096 1024";
+        assert!(good.parse::<Address>().is_ok());
+        for bad in ["", "x", "02:00:00:00:00:01", &format!("{good} 1"), &good.replace("17", "16777216")] {
+            assert!(bad.parse::<Address>().is_err(), "{bad}");
+        }
+        assert!(good.replace("1024", "1000").parse::<Address>().is_err());
+    }
+}

@@ -1,0 +1,77 @@
+//! The completion queue: how work requests end, in the order in which they end.
+
+use std::collections::VecDeque;
+
+use roci_protocol::rc::{Completion, Operation, WcStatus};
+
+use crate::mem::Buffer;
+use crate::qp::QueuePair;
+
+/// A completion queue of an engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CompletionQueue(pub(crate) usize);
+
+/// How a work request ended (`ibv_wc`).
+#[derive(Debug)]
+pub struct WorkCompletion {
+    /// Whose.
+    pub qp: QueuePair,
+    /// The poster's name for it.
+    pub wr_id: u64,
+    /// How.
+    pub status: WcStatus,
+    /// What it was.
+    pub operation: Operation,
+    /// Bytes received, read, written or sent; meaningful on success.
+    pub len: usize,
+    /// Immediate data from the peer.
+    pub imm: Option<u32>,
+    /// The memory, handed back.
+    pub buffer: Buffer,
+}
+
+/// The queue itself. Every posted work request has a place reserved, so it cannot overflow.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    entries: VecDeque<WorkCompletion>,
+    capacity: usize,
+    reserved: usize,
+}
+
+impl Queue {
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self { entries: VecDeque::with_capacity(capacity), capacity, reserved: 0 }
+    }
+
+    /// Reserves a place for a work request; `false` where none is left.
+    #[inline]
+    pub(crate) fn reserve(&mut self) -> bool {
+        let free = self.reserved < self.capacity;
+        self.reserved += usize::from(free);
+        free
+    }
+
+    /// A reservation that came to nothing.
+    pub(crate) fn release(&mut self) {
+        self.reserved -= 1;
+    }
+
+    /// Reports an end in the place that was reserved for it.
+    #[inline]
+    pub(crate) fn push(&mut self, qp: QueuePair, done: Completion<Buffer>) {
+        if !done.signaled && done.status.is_success() {
+            self.reserved -= 1;
+            return;
+        }
+        debug_assert!(self.entries.len() < self.reserved, "every end has a place reserved");
+        let Completion { wr_id, status, operation, len, imm, buffer, .. } = done;
+        self.entries.push_back(WorkCompletion { qp, wr_id, status, operation, len: len as usize, imm, buffer });
+    }
+
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<WorkCompletion> {
+        let entry = self.entries.pop_front()?;
+        self.reserved -= 1;
+        Some(entry)
+    }
+}

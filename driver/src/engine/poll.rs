@@ -1,0 +1,156 @@
+//! The poll loop: receive, act, answer, keep time.
+
+use roci_protocol::Nanos;
+use roci_protocol::rc::WcStatus;
+use roci_protocol::wire::Frame;
+
+use super::Engine;
+use crate::link::{Batch, Link, LinkState};
+use crate::qp::QueuePair;
+
+/// An acknowledgement that waits for company is sent once it speaks for this many packets.
+const ACK_COALESCE: u32 = 16;
+
+impl<L: Link> Engine<L> {
+    /// Does what is due on every port, and returns how many frames came in. Never blocks.
+    ///
+    /// An acknowledgement alone is not sent by the poll that received its packets but by the next idle one, so
+    /// that an application's answer goes first.
+    #[inline]
+    pub fn poll(&mut self) -> usize {
+        let mut frames = 0;
+        for port in 0..self.ports.len() {
+            frames += self.poll_port(port);
+        }
+        let acknowledge_from = if frames == 0 { 1 } else { ACK_COALESCE };
+        if !self.listed.is_empty() {
+            self.look_after_listed(acknowledge_from);
+        }
+        for port in &mut self.ports {
+            port.link.flush();
+        }
+        frames
+    }
+
+    #[inline]
+    fn poll_port(&mut self, index: usize) -> usize {
+        let port = &mut self.ports[index];
+        let now = port.link.now();
+        let state = port.link.maintain(now);
+        if state != port.state {
+            self.link_changed(index, state);
+        }
+        let mut batch = Batch::new();
+        self.ports[index].link.receive(&mut batch);
+        let count = batch.len();
+        for frame in batch {
+            self.on_frame(index, now, frame.as_ref());
+        }
+        if now >= self.next_deadline {
+            self.on_timers(now);
+        }
+        count
+    }
+
+    /// On a link with one peer, a link that goes down is that peer's end.
+    fn link_changed(&mut self, index: usize, state: LinkState) {
+        self.ports[index].state = state;
+        if state == LinkState::Up || !self.ports[index].is_point_to_point {
+            return;
+        }
+        let gone: Vec<_> = self.qps.iter().filter(|slot| slot.port == index).map(|slot| slot.qp).collect();
+        for qp in gone {
+            self.fail_qp(qp, WcStatus::RetryExcErr);
+        }
+    }
+
+    #[inline]
+    fn on_frame(&mut self, port: usize, now: Nanos, bytes: &[u8]) {
+        self.stats.rx_frames += 1;
+        let frame = match Frame::parse(bytes).and_then(|frame| frame.verify_icrc().map(|()| frame)) {
+            Ok(frame) => frame,
+            Err(reason) => {
+                self.stats.malformed[reason as usize] += 1;
+                return;
+            }
+        };
+        let qpn = frame.packet.headers.bth.dest_qpn;
+        let Some(slot) = self.qps.get(qpn) else {
+            self.stats.rx_unknown_qpn += 1;
+            return;
+        };
+        let (ours, theirs) = (slot.flow.source_ip(), slot.flow.destination_ip());
+        if slot.port != port || frame.ip.destination() != ours || frame.ip.source() != theirs {
+            self.stats.rx_wrong_address += 1;
+            return;
+        }
+        let qp = slot.qp;
+        self.stats.rx_delivered += 1;
+        self.with_qp(qp, |rc, scene| rc.on_packet(now, &frame.packet, scene));
+        self.list(qp);
+    }
+
+    /// Notes that a queue pair must be looked after at the end of this poll.
+    #[inline]
+    fn list(&mut self, qp: QueuePair) {
+        if let Some(slot) = self.qps.get_mut(qp.0)
+            && !slot.is_listed
+        {
+            slot.is_listed = true;
+            self.listed.push(qp);
+        }
+    }
+
+    /// Sends what the listed queue pairs owe or hold back; those that are still not done stay listed.
+    fn look_after_listed(&mut self, acknowledge_from: u32) {
+        let mut at = 0;
+        while at < self.listed.len() {
+            let qp = self.listed[at];
+            let is_done = self
+                .with_qp(qp, |rc, scene| {
+                    let now = scene.link.now();
+                    let mut is_busy = false;
+                    if rc.owes_reply(acknowledge_from) {
+                        is_busy |= rc.pump_replies(scene).is_err();
+                    }
+                    is_busy |= rc.pump_requests(now, scene).is_err();
+                    !is_busy && !rc.owes_reply(1)
+                })
+                .unwrap_or(true);
+            if is_done {
+                self.listed.swap_remove(at);
+                if let Some(slot) = self.qps.get_mut(qp.0) {
+                    slot.is_listed = false;
+                }
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    fn on_timers(&mut self, now: Nanos) {
+        self.next_deadline = Nanos::MAX;
+        let is_due = |deadline: Option<Nanos>| deadline.is_some_and(|at| at <= now);
+        let due: Vec<_> = self.qps.iter().filter(|slot| is_due(slot.rc.deadline())).map(|slot| slot.qp).collect();
+        for qp in due {
+            self.with_qp(qp, |rc, scene| rc.on_timeout(now, scene));
+            self.list(qp);
+        }
+        let next = self.qps.iter().filter_map(|slot| slot.rc.deadline()).min();
+        self.next_deadline = next.unwrap_or(Nanos::MAX);
+    }
+
+    /// Sends what a queue pair's window allows, at once.
+    #[inline]
+    pub(super) fn pump(&mut self, qp: QueuePair) {
+        let outcome = self.with_qp(qp, |rc, scene| {
+            let now = scene.link.now();
+            let outcome = rc.pump_requests(now, scene);
+            scene.link.flush();
+            outcome
+        });
+        if outcome.is_some_and(|outcome| outcome.is_err()) {
+            self.list(qp);
+        }
+    }
+}

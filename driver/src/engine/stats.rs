@@ -1,0 +1,47 @@
+//! Counters of an engine.
+
+use roci_protocol::rc;
+use roci_protocol::wire::Malformed;
+
+/// Counters of an engine; `rx_frames` is always `rx_delivered` and all drops together.
+#[derive(Clone, Debug, Default)]
+pub struct EngineStats {
+    /// Frames received.
+    pub rx_frames: u64,
+    /// Packets that reached a queue pair.
+    pub rx_delivered: u64,
+    /// Packets for a queue pair that does not exist.
+    pub rx_unknown_qpn: u64,
+    /// Packets for a queue pair from or to another address than its connection's.
+    pub rx_wrong_address: u64,
+    /// Frames that are no RoCEv2 packets, by reason.
+    pub(super) malformed: [u64; Malformed::ALL.len()],
+    /// The counters of all queue pairs, past and present.
+    pub queue_pairs: rc::Stats,
+    pub(super) ended: rc::Stats,
+}
+
+impl EngineStats {
+    /// Frames dropped as malformed for this reason.
+    pub fn malformed(&self, reason: Malformed) -> u64 {
+        self.malformed[reason as usize]
+    }
+
+    /// Every counter with its name.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let own = [
+            ("rx_frames", self.rx_frames),
+            ("rx_delivered", self.rx_delivered),
+            ("rx_unknown_qpn", self.rx_unknown_qpn),
+            ("rx_wrong_address", self.rx_wrong_address),
+        ];
+        let malformed = Malformed::ALL.map(|reason| (reason.name(), self.malformed(reason)));
+        own.into_iter().chain(malformed).chain(self.queue_pairs.iter())
+    }
+
+    /// Whether every frame is accounted for exactly once.
+    pub fn is_balanced(&self) -> bool {
+        let dropped: u64 = self.malformed.iter().sum::<u64>() + self.rx_unknown_qpn + self.rx_wrong_address;
+        self.rx_frames == self.rx_delivered + dropped
+    }
+}

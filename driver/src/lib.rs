@@ -1,0 +1,70 @@
+//! Verbs in software: queue pairs, registered memory and completion queues over a port that DPDK drives.
+//!
+//! # Quick start
+//! ```
+//! use roci_driver::link::sim::{Clock, SimLink};
+//! use roci_driver::{Engine, QpParams, SendWr};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (near, far) = SimLink::pair(&Clock::default());
+//! let mut client = Engine::new(1 << 20)?;
+//! let mut server = Engine::new(1 << 20)?;
+//! client.add_port(near, [10, 0, 0, 1].into(), true);
+//! server.add_port(far, [10, 0, 0, 2].into(), true);
+//!
+//! // Each side makes a queue pair, and the addresses travel out of band.
+//! let params = QpParams::default();
+//! let (client_pd, server_pd) = (client.alloc_pd(), server.alloc_pd());
+//! let (client_cq, server_cq) = (client.create_cq(16), server.create_cq(16));
+//! let ours = client.create_qp(0, client_pd, client_cq)?;
+//! let theirs = server.create_qp(0, server_pd, server_cq)?;
+//! let (our_address, their_address) = (client.address_of(&ours, &params)?, server.address_of(&theirs, &params)?);
+//! let qp = client.connect(ours, &their_address, &params)?;
+//! let peer = server.connect(theirs, &our_address, &params)?;
+//!
+//! // The buffer moves into the work request and returns in its completion.
+//! server.post_recv(peer, 1, server.buffer(64)?).map_err(|refused| refused.reason)?;
+//! let mut message = client.buffer(5)?;
+//! message.copy_from_slice(b"hello");
+//! client.post_send(qp, SendWr::send(2, message)).map_err(|refused| refused.reason)?;
+//!
+//! let received = loop {
+//!     server.poll();
+//!     client.poll();
+//!     if let Some(done) = server.poll_cq(server_cq) {
+//!         break done;
+//!     }
+//! };
+//! assert_eq!(&received.buffer[..received.len], b"hello");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Threads
+//! An [`Engine`] runs to completion on one thread and shares nothing; it is neither `Send` nor `Sync`.
+//!
+//! # Cleanup
+//! Dropping an engine stops its ports. Finish your sends first: what was not acknowledged is lost with it.
+//!
+//! # Non-goals
+//! Interrupt-driven operation, kernel bypass for other protocols, unreliable connections.
+#![deny(unsafe_code)]
+
+mod address;
+mod cq;
+mod engine;
+#[allow(unsafe_code)] // the devices
+pub mod link;
+#[allow(unsafe_code)] // the mapping
+mod mem;
+mod qp;
+mod wr;
+
+pub use address::{Address, ParseAddressError};
+pub use cq::{CompletionQueue, WorkCompletion};
+pub use engine::{ConnectError, Engine, EngineStats, MemoryRegion, PostError, Refused};
+pub use mem::{Arena, ArenaError, Buffer, PdId, RegionFull};
+pub use qp::{QpParams, QueuePair, UnconnectedQp};
+pub use roci_protocol::rc::{Operation, State, WcStatus};
+pub use roci_protocol::{Access, Mtu, Rkey};
+pub use wr::SendWr;

@@ -1,0 +1,173 @@
+//! The names of devices, and the EAL arguments that create them.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// The longest frame of the shared-memory devices. memif corrupts frames of several descriptors when its
+/// ring is full, so a descriptor's buffer must hold any frame: this is also its `bsize`.
+pub const JUMBO_FRAME: usize = 9216;
+/// The longest frame of a device that follows standard Ethernet.
+const STANDARD_FRAME: usize = 1514;
+
+/// A device as people name it: `memif`, `vhost`, `af_packet:IFACE`, `pci:ADDRESS`, or an EAL line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Device {
+    /// Shared memory between two processes of one host, over a UNIX socket; needs no privilege.
+    Memif,
+    /// vhost-user and virtio-user between two processes of one host; needs no privilege.
+    Vhost,
+    /// A kernel interface through a packet socket; needs `CAP_NET_RAW`.
+    AfPacket(String),
+    /// A NIC bound to vfio-pci or uio, by PCI address.
+    Pci(String),
+    /// Any EAL arguments; the first port that they create is used.
+    Eal(String),
+}
+
+/// Why a device name was not understood.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum ParseDeviceError {
+    /// No such kind.
+    #[error("unknown device '{0}': known are memif, vhost, af_packet:IFACE, pci:ADDRESS, or --eal \"ARGUMENTS\"")]
+    Unknown(String),
+    /// The kind needs a name behind a colon.
+    #[error("device '{0}' needs a name: {0}:{1}")]
+    NeedsName(&'static str, &'static str),
+}
+
+impl FromStr for Device {
+    type Err = ParseDeviceError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (kind, name) = text.split_once(':').map_or((text, None), |(kind, name)| (kind, Some(name)));
+        let name = name.filter(|name| !name.is_empty());
+        match (kind, name) {
+            ("memif", None) => Ok(Self::Memif),
+            ("vhost", None) => Ok(Self::Vhost),
+            ("af_packet", Some(name)) => Ok(Self::AfPacket(name.into())),
+            ("af_packet", None) => Err(ParseDeviceError::NeedsName("af_packet", "IFACE")),
+            ("pci", Some(name)) => Ok(Self::Pci(name.into())),
+            ("pci", None) => Err(ParseDeviceError::NeedsName("pci", "ADDRESS")),
+            _ => Err(ParseDeviceError::Unknown(text.into())),
+        }
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memif => f.write_str("memif"),
+            Self::Vhost => f.write_str("vhost"),
+            Self::AfPacket(name) => write!(f, "af_packet:{name}"),
+            Self::Pci(address) => write!(f, "pci:{address}"),
+            Self::Eal(line) => write!(f, "eal:{line}"),
+        }
+    }
+}
+
+impl Device {
+    /// Whether each pair of processes has a port of its own, with nobody else on it.
+    pub const fn is_point_to_point(&self) -> bool {
+        matches!(self, Self::Memif | Self::Vhost)
+    }
+}
+
+/// One port to be created: a device and this process's place on it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Attachment {
+    device: Device,
+    socket: PathBuf,
+    is_server: bool,
+    mac: [u8; 6],
+}
+
+impl Attachment {
+    /// One end of a point-to-point device; `socket` is where the two meet, and the server makes it.
+    pub fn pair(device: Device, socket: &Path, is_server: bool, mac: [u8; 6]) -> Self {
+        debug_assert!(device.is_point_to_point());
+        Self { device, socket: socket.to_owned(), is_server, mac }
+    }
+
+    /// A port on a device that many share.
+    pub fn shared(device: Device) -> Self {
+        debug_assert!(!device.is_point_to_point());
+        Self { device, socket: PathBuf::new(), is_server: true, mac: [0; 6] }
+    }
+
+    /// EAL arguments for the port with this index; the name under which DPDK will know it comes first.
+    pub(super) fn arguments(&self, index: usize) -> (Option<String>, Vec<String>) {
+        let socket = self.socket.display();
+        let mac = roci_protocol::wire::MacAddr(self.mac);
+        let vdev = |name: String, options: String| {
+            (Some(name.clone()), vec!["--vdev".to_owned(), format!("{name},{options}")])
+        };
+        match &self.device {
+            Device::Memif => {
+                let role = if self.is_server { "server" } else { "client" };
+                let ends = format!("role={role},socket={socket},socket-abstract=no");
+                vdev(format!("net_memif{index}"), format!("{ends},bsize={JUMBO_FRAME},rsize=10,mac={mac}"))
+            }
+            Device::Vhost if self.is_server => vdev(format!("net_vhost{index}"), format!("iface={socket},queues=1")),
+            Device::Vhost => {
+                let options = format!("path={socket},queues=1,queue_size=512,mac={mac}");
+                vdev(format!("net_virtio_user{index}"), options)
+            }
+            Device::AfPacket(name) => vdev(format!("net_af_packet{index}"), format!("iface={name},qdisc_bypass=1")),
+            Device::Pci(address) => (Some(address.clone()), vec!["-a".to_owned(), address.clone()]),
+            Device::Eal(line) => (None, line.split_whitespace().map(str::to_owned).collect()),
+        }
+    }
+
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The MAC address that was asked for; the vhost server's port has none of its own.
+    pub(super) fn mac(&self) -> Option<[u8; 6]> {
+        (self.mac != [0; 6]).then_some(self.mac)
+    }
+
+    /// The longest frame that may be sent.
+    pub(super) fn max_frame(&self) -> usize {
+        match self.device {
+            Device::Memif | Device::Vhost => JUMBO_FRAME,
+            _ => STANDARD_FRAME,
+        }
+    }
+
+    /// memif's rings are unmapped by another thread when the peer dies.
+    pub(super) fn needs_gate(&self) -> bool {
+        self.device == Device::Memif
+    }
+
+    /// Whether the port comes without memory that a device could reach, so that no hugepage is needed.
+    pub(super) fn is_virtual(&self) -> bool {
+        !matches!(self.device, Device::Pci(_) | Device::Eal(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_understood_or_refused_with_the_remedy() {
+        for name in ["memif", "vhost", "af_packet:veth0", "pci:0000:00:04.0"] {
+            assert_eq!(name.parse::<Device>().expect(name).to_string(), name);
+        }
+        assert!("tcp".parse::<Device>().expect_err("no such device").to_string().starts_with("unknown device 'tcp'"));
+        assert!("memif:x".parse::<Device>().is_err());
+        let error = "af_packet:".parse::<Device>().expect_err("no name").to_string();
+        assert_eq!(error, "device 'af_packet' needs a name: af_packet:IFACE");
+    }
+
+    #[test]
+    fn a_memif_descriptor_always_holds_a_whole_frame() {
+        let end = Attachment::pair(Device::Memif, Path::new("/run/x"), true, [2, 0, 0, 0, 0, 1]);
+        let (_, arguments) = end.arguments(0);
+        assert!(arguments[1].contains(&format!("bsize={}", end.max_frame())), "{arguments:?}");
+    }
+}

@@ -1,0 +1,96 @@
+//! DPDK's environment abstraction layer: started once per process, never stopped.
+
+use std::ffi::{CStr, CString};
+use std::sync::{Mutex, OnceLock};
+
+use rustix::thread::{CpuSet, sched_getaffinity};
+use thiserror::Error;
+
+/// Why DPDK did not start.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum EalError {
+    /// It runs already, and can be started only once per process.
+    #[error("DPDK is running in this process already, and it can be started only once")]
+    AlreadyStarted,
+    /// An argument holds a NUL byte.
+    #[error("an EAL argument holds a NUL byte")]
+    Nul,
+    /// It refused.
+    #[error("DPDK did not start: {cause}; the EAL arguments were: {line}")]
+    Refused {
+        /// DPDK's reason.
+        cause: String,
+        /// What it was given.
+        line: String,
+    },
+}
+
+/// Proof that DPDK runs in this process.
+#[derive(Clone, Copy, Debug)]
+pub struct Eal(());
+
+static STARTED: OnceLock<()> = OnceLock::new();
+static STARTING: Mutex<()> = Mutex::new(());
+
+/// Memory for packet buffers without hugepages, in MiB.
+const MEMORY_MIB: usize = 192;
+
+impl Eal {
+    /// Starts DPDK. `no_huge` runs it on ordinary memory, which any user may.
+    pub fn start(no_huge: bool, device_arguments: &[String]) -> Result<Self, EalError> {
+        let _guard = STARTING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if STARTED.get().is_some() {
+            return Err(EalError::AlreadyStarted);
+        }
+        let mut line: Vec<String> =
+            ["roci", "--no-telemetry", "--no-shconf", "--log-level=*:error"].into_iter().map(str::to_owned).collect();
+        line.extend(["--lcores".to_owned(), format!("0@({})", allowed_cpus())]);
+        if no_huge {
+            line.extend(["--no-pci", "--no-huge", "-m"].map(str::to_owned));
+            line.push(MEMORY_MIB.to_string());
+        }
+        line.extend_from_slice(device_arguments);
+        init(&line)?;
+        STARTED.get_or_init(|| ());
+        Ok(Self(()))
+    }
+}
+
+fn init(line: &[String]) -> Result<(), EalError> {
+    let words: Result<Vec<CString>, _> = line.iter().map(|word| CString::new(word.as_str())).collect();
+    // DPDK keeps pointers to its arguments: they live as long as the process.
+    let mut argv: Vec<_> = words.map_err(|_| EalError::Nul)?.into_iter().map(CString::into_raw).collect();
+    let argc = argv.len() as i32;
+    argv.push(std::ptr::null_mut());
+    let argv = Box::leak(argv.into_boxed_slice());
+    // SAFETY: `argv` holds `argc` NUL-terminated strings and a null pointer, all leaked; the caller holds the
+    // lock that makes this the only call in the process.
+    let used = unsafe { dpdk_sys::rte_eal_init(argc, argv.as_mut_ptr()) };
+    if used < 0 {
+        return Err(EalError::Refused { cause: last_error(), line: line[1..].join(" ") });
+    }
+    Ok(())
+}
+
+/// The reason of the last failed call on this thread.
+pub(super) fn last_error() -> String {
+    // SAFETY: reads DPDK's thread-local error number.
+    describe(unsafe { dpdk_sys::roci_errno() })
+}
+
+/// The text of an error number, of either sign.
+pub(super) fn describe(errno: i32) -> String {
+    // SAFETY: returns a NUL-terminated string for any number; it is copied before anybody can overwrite it.
+    unsafe { CStr::from_ptr(dpdk_sys::rte_strerror(errno.abs())) }.to_string_lossy().into_owned()
+}
+
+/// The processors that this thread may run on: DPDK would otherwise pin it to one.
+fn allowed_cpus() -> String {
+    let set = sched_getaffinity(None).unwrap_or_else(|_| {
+        let mut first = CpuSet::new();
+        first.set(0);
+        first
+    });
+    let cpus: Vec<_> = (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).map(|cpu| cpu.to_string()).collect();
+    cpus.join(",")
+}

@@ -1,0 +1,399 @@
+//! A DPDK port: one receive queue, one transmit queue, one pool of packet buffers.
+
+use std::ffi::CString;
+use std::mem::zeroed;
+use std::ptr::NonNull;
+use std::time::{Duration, Instant};
+
+use arrayvec::ArrayVec;
+use roci_protocol::Nanos;
+use roci_protocol::wire::MacAddr;
+use thiserror::Error;
+
+use super::clock::Clock;
+use super::device::{Attachment, JUMBO_FRAME};
+use super::eal::{Eal, EalError, describe, last_error};
+use super::gate::Gate;
+use crate::link::{BURST, Batch, Full, Link, LinkState, LinkStats};
+
+/// Packet buffers of a process: bursts in both directions, device rings, and what the pool's cache holds.
+const POOL_SIZE: u32 = 4095;
+const POOL_CACHE: u32 = 256;
+const DESCRIPTORS: u16 = 512;
+/// Frames queued and not yet taken by the device.
+const TX_QUEUE: usize = 64;
+/// How often the gate opens and the link's state is looked at.
+const MAINTAIN_NS: Nanos = 50_000_000;
+/// How long a client waits before it asks again for a server that is not there yet.
+const RETRY: Duration = Duration::from_millis(5);
+
+/// Why a port could not be used.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum PortError {
+    /// DPDK did not start.
+    #[error(transparent)]
+    Eal(#[from] EalError),
+    /// A call on the port failed.
+    #[error("device {device}: {call} failed: {cause}")]
+    Call {
+        /// Whose port.
+        device: String,
+        /// Which of DPDK's functions.
+        call: &'static str,
+        /// DPDK's reason.
+        cause: String,
+    },
+    /// The arguments created no port.
+    #[error("device {0}: DPDK created no such port")]
+    NoPort(String),
+    /// The other end did not come up in time.
+    #[error("device {device}: no link within {seconds} s: the peer is missing")]
+    NoLink {
+        /// Whose port.
+        device: String,
+        /// How long it was waited for.
+        seconds: u64,
+    },
+}
+
+/// A received packet buffer; dropping it returns it to its pool.
+pub struct Mbuf(NonNull<dpdk_sys::rte_mbuf>);
+
+impl AsRef<[u8]> for Mbuf {
+    #[inline]
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: the buffer came from a receive burst and belongs to this value alone; its first segment's
+        // `data_len` bytes at `buf_addr + data_off` were written by the driver, which keeps no access to them.
+        unsafe {
+            let mbuf = self.0.as_ref();
+            let start = mbuf.buf_addr.cast::<u8>().add(mbuf.data_off.into());
+            std::slice::from_raw_parts(start, mbuf.data_len.into())
+        }
+    }
+}
+
+impl Drop for Mbuf {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: the value owns the buffer, and this is its end.
+        unsafe { dpdk_sys::roci_pktmbuf_free(self.0.as_ptr()) }
+    }
+}
+
+/// A port as a [`Link`].
+///
+/// It is not `Send`: DPDK expects one thread per queue.
+pub struct DpdkLink {
+    port: u16,
+    pool: NonNull<dpdk_sys::rte_mempool>,
+    clock: Clock,
+    mac: MacAddr,
+    max_frame: usize,
+    tx: ArrayVec<NonNull<dpdk_sys::rte_mbuf>, TX_QUEUE>,
+    gate: Option<GateKeeper>,
+    state: LinkState,
+    next_maintenance: Nanos,
+    stats: LinkStats,
+}
+
+/// The gate is shared by all ports of a process: the last one to go opens it.
+type GateKeeper = std::rc::Rc<std::cell::RefCell<SharedGate>>;
+
+struct SharedGate {
+    gate: Gate,
+    /// When it last opened, so that several ports do not open it several times.
+    cycled: Nanos,
+}
+
+impl DpdkLink {
+    /// Starts DPDK with one port for each attachment, and waits until every link is up.
+    ///
+    /// Can succeed once per process. Gives up after `patience`.
+    pub fn open_all(attachments: &[Attachment], patience: Duration) -> Result<Vec<Self>, PortError> {
+        let mut names = Vec::new();
+        let mut arguments = Vec::new();
+        for (index, attachment) in attachments.iter().enumerate() {
+            let (name, words) = attachment.arguments(index);
+            names.push(name);
+            arguments.extend(words);
+        }
+        let eal = Eal::start(attachments.iter().all(Attachment::is_virtual), &arguments)?;
+        let pool = create_pool()?;
+        let clock = Clock::start();
+        let mut links = Vec::new();
+        for (attachment, name) in attachments.iter().zip(names) {
+            links.push(Self::configure(eal, attachment, name.as_deref(), pool, clock)?);
+        }
+        let deadline = Instant::now() + patience;
+        for (link, attachment) in links.iter_mut().zip(attachments) {
+            link.bring_up(attachment, deadline, patience)?;
+        }
+        if attachments.iter().any(Attachment::needs_gate) {
+            close_gate(&mut links)?;
+        }
+        Ok(links)
+    }
+
+    fn configure(
+        _: Eal,
+        attachment: &Attachment,
+        name: Option<&str>,
+        pool: NonNull<dpdk_sys::rte_mempool>,
+        clock: Clock,
+    ) -> Result<Self, PortError> {
+        let port = find_port(attachment, name)?;
+        let check = |call, status| check(attachment, call, status);
+        // SAFETY: `port` exists; the configuration is plain data for which all zeroes means "defaults" and is
+        // copied by the call; `pool` lives as long as the process; null queue configurations mean defaults;
+        // the address is written to a local.
+        let mac = unsafe {
+            let conf: dpdk_sys::rte_eth_conf = zeroed();
+            check("rte_eth_dev_configure", dpdk_sys::rte_eth_dev_configure(port, 1, 1, &raw const conf))?;
+            let (mut rx, mut tx) = (DESCRIPTORS, DESCRIPTORS);
+            let status = dpdk_sys::rte_eth_dev_adjust_nb_rx_tx_desc(port, &raw mut rx, &raw mut tx);
+            check("rte_eth_dev_adjust_nb_rx_tx_desc", status)?;
+            let status = dpdk_sys::rte_eth_rx_queue_setup(port, 0, rx, 0, std::ptr::null(), pool.as_ptr());
+            check("rte_eth_rx_queue_setup", status)?;
+            let status = dpdk_sys::rte_eth_tx_queue_setup(port, 0, tx, 0, std::ptr::null());
+            check("rte_eth_tx_queue_setup", status)?;
+            let mut mac: dpdk_sys::rte_ether_addr = zeroed();
+            check("rte_eth_macaddr_get", dpdk_sys::rte_eth_macaddr_get(port, &raw mut mac))?;
+            MacAddr(mac.addr_bytes)
+        };
+        Ok(Self {
+            port,
+            pool,
+            clock,
+            mac: attachment.mac().map_or(mac, MacAddr),
+            max_frame: attachment.max_frame(),
+            tx: ArrayVec::new(),
+            gate: None,
+            state: LinkState::Down,
+            next_maintenance: 0,
+            stats: LinkStats::default(),
+        })
+    }
+
+    /// Starts the port and waits for the link; a client's start fails until its server is there.
+    fn bring_up(&mut self, attachment: &Attachment, deadline: Instant, patience: Duration) -> Result<(), PortError> {
+        let device = || attachment.device().to_string();
+        loop {
+            // SAFETY: the port is configured.
+            let status = unsafe { dpdk_sys::rte_eth_dev_start(self.port) };
+            if status == 0 {
+                break;
+            }
+            let may_come = attachment.device().is_point_to_point();
+            if !may_come || Instant::now() > deadline {
+                let cause = describe(status);
+                return Err(PortError::Call { device: device(), call: "rte_eth_dev_start", cause });
+            }
+            std::thread::sleep(RETRY);
+        }
+        while self.look() == LinkState::Down {
+            if Instant::now() > deadline {
+                return Err(PortError::NoLink { device: device(), seconds: patience.as_secs() });
+            }
+            std::thread::sleep(RETRY);
+        }
+        Ok(())
+    }
+
+    /// Asks the port for its link's state.
+    fn look(&mut self) -> LinkState {
+        // SAFETY: the port exists; the state is plain data, written by the call.
+        let is_up = unsafe {
+            let mut link: dpdk_sys::rte_eth_link = zeroed();
+            dpdk_sys::rte_eth_link_get_nowait(self.port, &raw mut link) == 0 && link.link_status() != 0
+        };
+        self.state = if is_up { LinkState::Up } else { LinkState::Down };
+        self.state
+    }
+
+    /// A link that is down takes no frames: those that wait are lost, as on a cut cable.
+    fn discard_queued(&mut self) {
+        self.stats.tx_link_down += self.tx.len() as u64;
+        for mbuf in self.tx.drain(..) {
+            drop(Mbuf(mbuf));
+        }
+    }
+}
+
+impl Link for DpdkLink {
+    type Frame = Mbuf;
+
+    #[inline]
+    fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
+    fn max_frame(&self) -> usize {
+        self.max_frame
+    }
+
+    fn mac(&self) -> MacAddr {
+        self.mac
+    }
+
+    #[inline]
+    fn receive(&mut self, batch: &mut Batch<Mbuf>) {
+        if self.state == LinkState::Down {
+            return;
+        }
+        let mut frames = [std::ptr::null_mut(); BURST];
+        let room = (BURST - batch.len()) as u16;
+        // SAFETY: the port is started, queue 0 is set up, this is the only thread that polls it, the gate is
+        // closed (no disconnect can run), and `frames` holds at least `room` pointers.
+        let count = unsafe { dpdk_sys::roci_eth_rx_burst(self.port, 0, frames.as_mut_ptr(), room) };
+        for frame in frames.iter().take(count.into()).copied().filter_map(NonNull::new) {
+            // SAFETY: the burst handed over a valid packet buffer.
+            let segments = unsafe { frame.as_ref() }.nb_segs;
+            let mbuf = Mbuf(frame);
+            if segments != 1 {
+                self.stats.rx_fragmented += 1;
+                continue;
+            }
+            self.stats.rx_frames += 1;
+            self.stats.rx_bytes += mbuf.as_ref().len() as u64;
+            batch.push(mbuf);
+        }
+    }
+
+    #[inline]
+    fn transmit(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), Full> {
+        assert!(len <= self.max_frame, "a frame of {len} bytes on a link that carries {}", self.max_frame);
+        if self.tx.is_full() {
+            self.flush();
+            if self.tx.is_full() {
+                self.stats.tx_full += 1;
+                return Err(Full);
+            }
+        }
+        // SAFETY: the pool lives as long as the process; a null result is handled.
+        let Some(mbuf) = NonNull::new(unsafe { dpdk_sys::roci_pktmbuf_alloc(self.pool.as_ptr()) }) else {
+            self.stats.tx_full += 1;
+            return Err(Full);
+        };
+        // SAFETY: the buffer is fresh and ours; `append` checks the room for `len` bytes.
+        let start = unsafe { dpdk_sys::roci_pktmbuf_append(mbuf.as_ptr(), len as u16) };
+        let start = NonNull::new(start.cast::<u8>()).expect("the pool's buffers hold the longest frame");
+        // SAFETY: `append` returned `len` bytes inside the buffer, which nobody else can reach; they are plain
+        // bytes of a mapping that DPDK zeroed or that earlier packets wrote, so they are initialised.
+        fill(unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len) });
+        self.tx.push(mbuf);
+        Ok(())
+    }
+
+    #[inline]
+    fn flush(&mut self) {
+        if self.tx.is_empty() {
+            return;
+        }
+        if self.state == LinkState::Down {
+            self.discard_queued();
+            return;
+        }
+        let count = self.tx.len() as u16;
+        let bytes: u64 = self.tx.iter().map(|mbuf| frame_len(*mbuf)).sum();
+        // SAFETY: the port is started, queue 0 is set up, this is the only thread that uses it, the gate is
+        // closed; `tx` holds `count` packet buffers that we own (`NonNull<T>` is laid out as `*mut T`). The
+        // driver owns the first `sent` of them from here on.
+        let sent = unsafe {
+            let frames = self.tx.as_mut_ptr().cast::<*mut dpdk_sys::rte_mbuf>();
+            dpdk_sys::roci_eth_tx_burst(self.port, 0, frames, count)
+        };
+        self.tx.drain(..usize::from(sent.min(count)));
+        let left: u64 = self.tx.iter().map(|mbuf| frame_len(*mbuf)).sum();
+        self.stats.tx_frames += u64::from(sent);
+        self.stats.tx_bytes += bytes - left;
+    }
+
+    #[inline]
+    fn maintain(&mut self, now: Nanos) -> LinkState {
+        if now < self.next_maintenance {
+            return self.state;
+        }
+        self.next_maintenance = now + MAINTAIN_NS;
+        if let Some(keeper) = &self.gate {
+            let mut shared = keeper.borrow_mut();
+            if now >= shared.cycled + MAINTAIN_NS / 2 {
+                // While the interrupt thread is at work, no burst may run.
+                while !shared.gate.cycle() {
+                    tracing::warn!("DPDK's interrupt thread has been busy for half a second");
+                }
+                shared.cycled = now;
+            }
+        }
+        self.look()
+    }
+
+    fn stats(&self) -> LinkStats {
+        self.stats
+    }
+}
+
+impl Drop for DpdkLink {
+    /// Stops the port before the gate opens, so that nothing is torn down under a burst.
+    fn drop(&mut self) {
+        self.flush();
+        self.state = LinkState::Down;
+        self.discard_queued();
+        self.gate = None;
+        // SAFETY: the port exists, and this thread, the only one that used it, never will again.
+        unsafe {
+            dpdk_sys::rte_eth_dev_stop(self.port);
+            dpdk_sys::rte_eth_dev_close(self.port);
+        }
+    }
+}
+
+#[inline]
+fn frame_len(mbuf: NonNull<dpdk_sys::rte_mbuf>) -> u64 {
+    // SAFETY: the buffer is in the transmit queue, so it is valid and ours.
+    unsafe { mbuf.as_ref() }.pkt_len.into()
+}
+
+fn close_gate(links: &mut [DpdkLink]) -> Result<(), PortError> {
+    let gate = Gate::close().map_err(|cause| {
+        let device = "memif".to_owned();
+        PortError::Call { device, call: "the interrupt thread's gate", cause }
+    })?;
+    let keeper = GateKeeper::new(SharedGate { gate, cycled: 0 }.into());
+    for link in links {
+        link.gate = Some(keeper.clone());
+    }
+    Ok(())
+}
+
+fn create_pool() -> Result<NonNull<dpdk_sys::rte_mempool>, PortError> {
+    let room = JUMBO_FRAME as u32 + dpdk_sys::RTE_PKTMBUF_HEADROOM;
+    // SAFETY: DPDK runs; the name is a NUL-terminated literal; -1 is "any NUMA node".
+    let pool =
+        unsafe { dpdk_sys::rte_pktmbuf_pool_create(c"roci".as_ptr(), POOL_SIZE, POOL_CACHE, 0, room as u16, -1) };
+    NonNull::new(pool).ok_or_else(|| {
+        let device = "packet buffers".to_owned();
+        PortError::Call { device, call: "rte_pktmbuf_pool_create", cause: last_error() }
+    })
+}
+
+/// The port with this name, or the first one where the arguments were the user's own.
+fn find_port(attachment: &Attachment, name: Option<&str>) -> Result<u16, PortError> {
+    let missing = || PortError::NoPort(attachment.device().to_string());
+    let Some(name) = name else {
+        // SAFETY: takes a number and looks it up.
+        let exists = unsafe { dpdk_sys::rte_eth_dev_is_valid_port(0) } != 0;
+        return exists.then_some(0).ok_or_else(missing);
+    };
+    let name = CString::new(name).map_err(|_| missing())?;
+    let mut port = 0;
+    // SAFETY: the name is NUL-terminated; the number is written to a local.
+    let status = unsafe { dpdk_sys::rte_eth_dev_get_port_by_name(name.as_ptr(), &raw mut port) };
+    if status == 0 { Ok(port) } else { Err(missing()) }
+}
+
+fn check(attachment: &Attachment, call: &'static str, status: i32) -> Result<(), PortError> {
+    if status == 0 {
+        return Ok(());
+    }
+    Err(PortError::Call { device: attachment.device().to_string(), call, cause: describe(status) })
+}

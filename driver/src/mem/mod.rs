@@ -1,0 +1,7 @@
+//! Memory that the link can send from and receive into: one arena, buffers cut from it, keys for peers.
+
+mod arena;
+mod keys;
+
+pub use arena::{Arena, ArenaError, Buffer};
+pub use keys::{KeyTable, PdId, RegionFull};

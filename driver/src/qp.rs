@@ -1,0 +1,189 @@
+//! Queue pairs: handles, parameters, and the slab that holds them.
+
+use std::net::IpAddr;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use roci_protocol::rc::{self, Config};
+use roci_protocol::wire::Flow;
+use roci_protocol::{Access, Mtu, Nanos, Psn, Qpn};
+
+use crate::cq::CompletionQueue;
+use crate::mem::{Buffer, PdId};
+
+const INDEX_BITS: u32 = 14;
+const GENERATIONS: u32 = 1 << (24 - INDEX_BITS);
+/// Queue pairs of one engine.
+const LIMIT: usize = 1 << INDEX_BITS;
+
+/// A connected queue pair of an engine. The handle of a destroyed one is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct QueuePair(pub(crate) Qpn);
+
+impl QueuePair {
+    /// The number that peers and captures know it by.
+    pub const fn qpn(self) -> Qpn {
+        self.0
+    }
+}
+
+/// A queue pair that has a number but no peer: it can only be connected.
+#[derive(Debug)]
+pub struct UnconnectedQp {
+    pub(crate) qp: QueuePair,
+    pub(crate) port: usize,
+    pub(crate) ip: IpAddr,
+    pub(crate) pd: PdId,
+    pub(crate) cq: CompletionQueue,
+    pub(crate) psn: Psn,
+}
+
+/// How a queue pair behaves; both sides may differ but for the MTU, which is the smaller one.
+#[derive(Clone, Debug)]
+pub struct QpParams {
+    /// The largest path MTU to use.
+    pub mtu: Mtu,
+    /// Work requests that the send queue holds.
+    pub sq_depth: usize,
+    /// Work requests that the receive queue holds.
+    pub rq_depth: usize,
+    /// Packets in flight.
+    pub window: u32,
+    /// READs in flight, in each direction.
+    pub max_rd_atomic: usize,
+    /// What the peer may do.
+    pub access: Access,
+    /// The first wait for an answer.
+    pub ack_timeout_ns: Nanos,
+    /// The longest wait for an answer.
+    pub ack_timeout_max_ns: Nanos,
+    /// Waits before the peer is given up.
+    pub retry_limit: u32,
+    /// RNR NAKs before the peer is given up; `None` is for ever.
+    pub rnr_retry_limit: Option<u32>,
+}
+
+impl Default for QpParams {
+    fn default() -> Self {
+        let Config { mtu, sq_depth, rq_depth, window, max_rd_atomic, access, .. } = Config::default();
+        let Config { ack_timeout_ns, ack_timeout_max_ns, retry_limit, rnr_retry_limit, .. } = Config::default();
+        Self {
+            mtu,
+            sq_depth,
+            rq_depth,
+            window,
+            max_rd_atomic,
+            access,
+            ack_timeout_ns,
+            ack_timeout_max_ns,
+            retry_limit,
+            rnr_retry_limit,
+        }
+    }
+}
+
+impl QpParams {
+    pub(crate) fn config(&self, dest_qpn: Qpn, sq_psn: Psn, rq_psn: Psn, mtu: Mtu) -> Config {
+        Config {
+            dest_qpn,
+            mtu,
+            sq_psn,
+            rq_psn,
+            sq_depth: self.sq_depth,
+            rq_depth: self.rq_depth,
+            window: self.window,
+            max_rd_atomic: self.max_rd_atomic,
+            max_dest_rd_atomic: self.max_rd_atomic,
+            access: self.access,
+            ack_timeout_ns: self.ack_timeout_ns,
+            ack_timeout_max_ns: self.ack_timeout_max_ns,
+            retry_limit: self.retry_limit,
+            rnr_retry_limit: self.rnr_retry_limit,
+            min_rnr_timer: Config::default().min_rnr_timer,
+        }
+    }
+}
+
+/// A connected queue pair with all that it works on.
+pub(crate) struct Slot {
+    pub(crate) rc: rc::QueuePair<Buffer>,
+    pub(crate) flow: Flow,
+    pub(crate) qp: QueuePair,
+    pub(crate) port: usize,
+    pub(crate) pd: PdId,
+    pub(crate) cq: CompletionQueue,
+    /// It is in the engine's list of queue pairs to look after.
+    pub(crate) is_listed: bool,
+}
+
+/// All queue pairs of an engine: a number's low bits are the index here, its high bits a generation.
+pub(crate) struct Slab {
+    slots: Vec<Entry>,
+    free: Vec<u32>,
+    dice: StdRng,
+}
+
+struct Entry {
+    generation: u32,
+    slot: Option<Slot>,
+}
+
+impl Slab {
+    pub(crate) fn new() -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), dice: StdRng::from_os_rng() }
+    }
+
+    /// A number for a new queue pair, and its first PSN; `None` where all are in use.
+    pub(crate) fn reserve(&mut self) -> Option<(QueuePair, Psn)> {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None if self.slots.len() == LIMIT => return None,
+            None => {
+                // Number 0 and 1 belong to management: no generation is 0.
+                let generation = self.dice.random_range(1..GENERATIONS);
+                self.slots.push(Entry { generation, slot: None });
+                self.slots.len() as u32 - 1
+            }
+        };
+        let psn = Psn::new(self.dice.random());
+        Some((QueuePair(Qpn::new(self.slots[index as usize].generation << INDEX_BITS | index)), psn))
+    }
+
+    pub(crate) fn occupy(&mut self, slot: Slot) {
+        let index = Self::index(slot.qp.0);
+        self.slots[index].slot = Some(slot);
+    }
+
+    /// Takes a queue pair out; its number is never valid again until the generations come round.
+    pub(crate) fn vacate(&mut self, qp: QueuePair) -> Option<Slot> {
+        let index = Self::index(qp.0);
+        let entry = self.slots.get_mut(index).filter(|entry| entry.generation == Self::generation(qp.0))?;
+        entry.generation = entry.generation % (GENERATIONS - 1) + 1;
+        self.free.push(index as u32);
+        entry.slot.take()
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, qpn: Qpn) -> Option<&Slot> {
+        let entry = self.slots.get(Self::index(qpn)).filter(|entry| entry.generation == Self::generation(qpn))?;
+        entry.slot.as_ref()
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, qpn: Qpn) -> Option<&mut Slot> {
+        let entry = self.slots.get_mut(Self::index(qpn)).filter(|entry| entry.generation == Self::generation(qpn))?;
+        entry.slot.as_mut()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter().filter_map(|entry| entry.slot.as_ref())
+    }
+
+    const fn index(qpn: Qpn) -> usize {
+        (qpn.get() & ((1 << INDEX_BITS) - 1)) as usize
+    }
+
+    const fn generation(qpn: Qpn) -> u32 {
+        qpn.get() >> INDEX_BITS
+    }
+}

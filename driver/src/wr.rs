@@ -1,0 +1,63 @@
+//! Work requests.
+
+use roci_protocol::Rkey;
+use roci_protocol::rc::{Remote, SendOp, SendRequest};
+
+use crate::mem::Buffer;
+
+/// A work request for the send queue; it is signaled unless told otherwise.
+///
+/// All of the buffer takes part: shorten it with [`Buffer::set_len`] before.
+#[derive(Debug)]
+pub struct SendWr(pub(crate) SendRequest<Buffer>);
+
+impl SendWr {
+    /// Delivers `buffer` to a receive that the peer posted.
+    pub fn send(wr_id: u64, buffer: Buffer) -> Self {
+        Self::new(wr_id, SendOp::Send { imm: None }, buffer)
+    }
+
+    /// Writes `buffer` to the peer's region under `rkey`, from address `va` on.
+    pub fn write(wr_id: u64, buffer: Buffer, rkey: Rkey, va: u64) -> Self {
+        Self::new(wr_id, SendOp::Write { remote: Remote { va, rkey }, imm: None }, buffer)
+    }
+
+    /// Fills `buffer` from the peer's region under `rkey`, from address `va` on.
+    pub fn read(wr_id: u64, buffer: Buffer, rkey: Rkey, va: u64) -> Self {
+        Self::new(wr_id, SendOp::Read { remote: Remote { va, rkey } }, buffer)
+    }
+
+    /// Adds immediate data for the receiver's completion; a READ has none.
+    #[must_use]
+    pub fn with_imm(mut self, data: u32) -> Self {
+        if let SendOp::Send { imm } | SendOp::Write { imm, .. } = &mut self.0.op {
+            *imm = Some(data);
+        }
+        self
+    }
+
+    /// Reports only failure.
+    #[must_use]
+    pub fn unsignaled(mut self) -> Self {
+        self.0.signaled = false;
+        self
+    }
+
+    /// Waits for earlier READs of this queue pair.
+    #[must_use]
+    pub fn fenced(mut self) -> Self {
+        self.0.fence = true;
+        self
+    }
+
+    /// The buffer, where the request could not be posted.
+    pub fn into_buffer(self) -> Buffer {
+        self.0.buffer
+    }
+
+    fn new(wr_id: u64, op: SendOp, buffer: Buffer) -> Self {
+        // A longer buffer than u32 says is refused when it is posted.
+        let len = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
+        Self(SendRequest { wr_id, op, buffer, len, signaled: true, solicited: false, fence: false })
+    }
+}
