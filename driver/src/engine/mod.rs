@@ -279,6 +279,11 @@ impl<L: Link> Engine<L> {
         stats
     }
 
+    /// How many ports there are.
+    pub fn port_count(&self) -> usize {
+        self.ports.len()
+    }
+
     /// The counters of one port's link.
     pub fn link_stats(&self, port: usize) -> LinkStats {
         self.ports[port].link.stats()

@@ -26,7 +26,7 @@ pub struct RegionFull(pub Buffer);
 
 /// All registered regions; it owns their memory until they are removed.
 #[derive(Debug)]
-pub struct KeyTable {
+pub(crate) struct KeyTable {
     slots: Vec<Slot>,
     free: Vec<u32>,
     dice: StdRng,
@@ -48,12 +48,12 @@ struct Region {
 
 impl KeyTable {
     /// An empty table with unpredictable keys.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { slots: Vec::new(), free: Vec::new(), dice: StdRng::from_os_rng() }
     }
 
     /// Takes `buffer` in and gives the key to it. Addresses within the region start at 0.
-    pub fn insert(&mut self, pd: PdId, buffer: Buffer, access: Access) -> Result<Rkey, RegionFull> {
+    pub(crate) fn insert(&mut self, pd: PdId, buffer: Buffer, access: Access) -> Result<Rkey, RegionFull> {
         let index = match self.free.pop() {
             Some(index) => index,
             None if self.slots.len() == LIMIT => return Err(RegionFull(buffer)),
@@ -71,7 +71,7 @@ impl KeyTable {
     }
 
     /// Ends a key and hands its memory back; `None` where the key is not valid.
-    pub fn remove(&mut self, key: Rkey) -> Option<Buffer> {
+    pub(crate) fn remove(&mut self, key: Rkey) -> Option<Buffer> {
         let index = index_of(key);
         let slot = self.slots.get_mut(index).filter(|slot| slot.key == key)?;
         let region = slot.region.take()?;
@@ -79,19 +79,9 @@ impl KeyTable {
         Some(region.buffer)
     }
 
-    /// Regions at present.
-    pub fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
-    }
-
-    /// Whether there is no region.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// The bytes under `key`, if everything allows it.
     #[inline]
-    pub fn slice(&self, pd: PdId, key: Rkey, va: u64, len: u64, access: Access) -> Result<&[u8], Denied> {
+    pub(crate) fn slice(&self, pd: PdId, key: Rkey, va: u64, len: u64, access: Access) -> Result<&[u8], Denied> {
         let region = self.slots.get(index_of(key)).filter(|slot| slot.key == key).and_then(|slot| slot.region.as_ref());
         let region = region.ok_or(Denied)?;
         let range = checked_range(region, pd, va, len, access)?;
@@ -100,17 +90,18 @@ impl KeyTable {
 
     /// The bytes under `key`, to be written.
     #[inline]
-    pub fn slice_mut(&mut self, pd: PdId, key: Rkey, va: u64, len: u64, access: Access) -> Result<&mut [u8], Denied> {
+    pub(crate) fn slice_mut(
+        &mut self,
+        pd: PdId,
+        key: Rkey,
+        va: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<&mut [u8], Denied> {
         let slot = self.slots.get_mut(index_of(key)).filter(|slot| slot.key == key);
         let region = slot.and_then(|slot| slot.region.as_mut()).ok_or(Denied)?;
         let range = checked_range(region, pd, va, len, access)?;
         Ok(&mut region.buffer[range])
-    }
-}
-
-impl Default for KeyTable {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -179,7 +170,7 @@ mod tests {
             assert!(keys.remove(stale).is_none());
             assert!(keys.slice(PD, fresh, 0, 1, Access::REMOTE_READ).is_ok());
         }
-        assert_eq!(keys.len(), 1);
+        assert_eq!(keys.slots.len(), 1);
     }
 
     #[test]

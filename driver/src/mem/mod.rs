@@ -4,4 +4,5 @@ mod arena;
 mod keys;
 
 pub use arena::{Arena, ArenaError, Buffer};
-pub use keys::{KeyTable, PdId, RegionFull};
+pub(crate) use keys::KeyTable;
+pub use keys::{PdId, RegionFull};

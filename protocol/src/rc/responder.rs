@@ -163,6 +163,11 @@ impl<B> Responder<B> {
         true
     }
 
+    /// Gives up the stream that is being sent, if it only repeats what was sent before.
+    fn drop_replay(&mut self) -> bool {
+        self.streams.pop_front_if(|stream| stream.is_replay).is_some()
+    }
+
     /// The syndrome of an acknowledgement: receives posted, rounded down to a code (IBTA table 44).
     fn ack_syndrome(&self) -> Syndrome {
         Syndrome::Ack { credit: credit_code(self.receives.len()) }
@@ -247,6 +252,8 @@ impl<B> QueuePair<B> {
             match self.responder.send_response(&self.config, env) {
                 Ok(()) => self.stats.tx_read_responses += 1,
                 Err(TxError::Busy) => return Err(TxError::Busy),
+                // The owner may have ended the region once the peer had all of it: a late duplicate is no offence.
+                Err(TxError::Denied) if self.responder.drop_replay() => self.stats.duplicate_dropped += 1,
                 Err(TxError::Denied) => self.refuse(Denied.into(), env),
             }
         }

@@ -103,7 +103,6 @@ impl Headers {
         if set == ExtensionSet::NONE {
             return at;
         }
-        const MISSING: &str = "the opcode demands this extension";
         let ext = &self.ext;
         if set.has(ExtensionSet::DETH) {
             ext.deth.expect(MISSING).emit(&mut bytes[at..]);
@@ -143,7 +142,7 @@ impl<'a> Packet<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let (headers, rest) = Headers::parse(bytes)?;
         let padded = rest.len().checked_sub(icrc::LEN).ok_or(Malformed::Truncated)?;
-        if bytes.len() % 4 != 0 {
+        if !bytes.len().is_multiple_of(4) {
             return Err(Malformed::Alignment);
         }
         let len = padded.checked_sub(usize::from(headers.bth.pad)).ok_or(Malformed::Pad)?;
@@ -156,6 +155,8 @@ impl<'a> Packet<'a> {
 pub const fn pad_of(len: usize) -> usize {
     len.wrapping_neg() & 3
 }
+
+const MISSING: &str = "the opcode demands this extension";
 
 #[inline]
 fn store<'a, H>((header, rest): (H, &'a [u8]), slot: &mut Option<H>) -> &'a [u8] {

@@ -24,7 +24,7 @@ impl Clock {
     pub fn now(&self) -> Nanos {
         // Counters of two cores may differ by a few ticks.
         let ticks = ticks().saturating_sub(self.origin);
-        (u128::from(ticks) * u128::from(self.scale) >> 32) as Nanos
+        ((u128::from(ticks) * u128::from(self.scale)) >> 32) as Nanos
     }
 }
 

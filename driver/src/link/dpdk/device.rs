@@ -121,6 +121,10 @@ impl Attachment {
         }
     }
 
+    pub(super) fn is_server(&self) -> bool {
+        self.is_server
+    }
+
     pub(super) fn device(&self) -> &Device {
         &self.device
     }

@@ -15,6 +15,9 @@ pub enum EalError {
     /// An argument holds a NUL byte.
     #[error("an EAL argument holds a NUL byte")]
     Nul,
+    /// There are more arguments than a C program takes.
+    #[error("too many EAL arguments")]
+    TooLong,
     /// It refused.
     #[error("DPDK did not start: {cause}; the EAL arguments were: {line}")]
     Refused {
@@ -60,7 +63,7 @@ fn init(line: &[String]) -> Result<(), EalError> {
     let words: Result<Vec<CString>, _> = line.iter().map(|word| CString::new(word.as_str())).collect();
     // DPDK keeps pointers to its arguments: they live as long as the process.
     let mut argv: Vec<_> = words.map_err(|_| EalError::Nul)?.into_iter().map(CString::into_raw).collect();
-    let argc = argv.len() as i32;
+    let argc = i32::try_from(argv.len()).map_err(|_| EalError::TooLong)?;
     argv.push(std::ptr::null_mut());
     let argv = Box::leak(argv.into_boxed_slice());
     // SAFETY: `argv` holds `argc` NUL-terminated strings and a null pointer, all leaked; the caller holds the

@@ -125,8 +125,14 @@ impl DpdkLink {
             links.push(Self::configure(eal, attachment, name.as_deref(), pool, clock)?);
         }
         let deadline = Instant::now() + patience;
+        // A client cannot start before its server: all servers first, or two processes wait for each other.
+        let (servers, clients): (Vec<_>, Vec<_>) =
+            links.iter_mut().zip(attachments).partition(|(_, attachment)| attachment.is_server());
+        for (link, attachment) in servers.into_iter().chain(clients) {
+            link.start(attachment, deadline)?;
+        }
         for (link, attachment) in links.iter_mut().zip(attachments) {
-            link.bring_up(attachment, deadline, patience)?;
+            link.wait_up(attachment, deadline, patience)?;
         }
         if attachments.iter().any(Attachment::needs_gate) {
             close_gate(&mut links)?;
@@ -174,25 +180,27 @@ impl DpdkLink {
         })
     }
 
-    /// Starts the port and waits for the link; a client's start fails until its server is there.
-    fn bring_up(&mut self, attachment: &Attachment, deadline: Instant, patience: Duration) -> Result<(), PortError> {
-        let device = || attachment.device().to_string();
+    /// Starts the port; a client's start fails until its server is there.
+    fn start(&mut self, attachment: &Attachment, deadline: Instant) -> Result<(), PortError> {
         loop {
             // SAFETY: the port is configured.
             let status = unsafe { dpdk_sys::rte_eth_dev_start(self.port) };
             if status == 0 {
-                break;
+                return Ok(());
             }
             let may_come = attachment.device().is_point_to_point();
             if !may_come || Instant::now() > deadline {
-                let cause = describe(status);
-                return Err(PortError::Call { device: device(), call: "rte_eth_dev_start", cause });
+                return check(attachment, "rte_eth_dev_start", status);
             }
             std::thread::sleep(RETRY);
         }
+    }
+
+    fn wait_up(&mut self, attachment: &Attachment, deadline: Instant, patience: Duration) -> Result<(), PortError> {
         while self.look() == LinkState::Down {
             if Instant::now() > deadline {
-                return Err(PortError::NoLink { device: device(), seconds: patience.as_secs() });
+                let device = attachment.device().to_string();
+                return Err(PortError::NoLink { device, seconds: patience.as_secs() });
             }
             std::thread::sleep(RETRY);
         }

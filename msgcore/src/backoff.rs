@@ -1,0 +1,84 @@
+//! How a wait spends its time: it spins, then yields the processor, then sleeps.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::config::Config;
+
+const FIRST_SLEEP: Duration = Duration::from_micros(20);
+/// Looks between two readings of the clock.
+const LOOKS: u32 = 32;
+
+/// The state of one wait.
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    limits: Limits,
+    looks: u32,
+    idle_since: Option<Instant>,
+    sleep: Duration,
+}
+
+/// When spinning ends, and yielding, and how long a sleep may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    spin: Duration,
+    yield_until: Duration,
+    sleep_max: Duration,
+}
+
+impl Limits {
+    /// With more ranks on this host than processors, spinning only keeps a peer from its work.
+    pub(crate) fn new(config: &Config, ranks: usize) -> Self {
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        let spin = if ranks > processors { 0 } else { config.spin_us };
+        Self {
+            spin: Duration::from_micros(spin),
+            yield_until: Duration::from_micros(spin + config.yield_us),
+            sleep_max: Duration::from_micros(config.sleep_max_us),
+        }
+    }
+}
+
+impl Backoff {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self { limits, looks: 0, idle_since: None, sleep: FIRST_SLEEP }
+    }
+
+    /// Something happened.
+    #[inline]
+    pub(crate) fn reset(&mut self) {
+        self.looks = 0;
+        if self.idle_since.is_some() {
+            self.idle_since = None;
+            self.sleep = FIRST_SLEEP;
+        }
+    }
+
+    /// Nothing happened. Returns whether the wait has come to sleeping, when slow checks cost nothing.
+    #[inline]
+    pub(crate) fn idle(&mut self) -> bool {
+        self.looks += 1;
+        if self.looks < LOOKS && !self.limits.spin.is_zero() {
+            std::hint::spin_loop();
+            return false;
+        }
+        self.looks = 0;
+        self.idle_long()
+    }
+
+    #[cold]
+    fn idle_long(&mut self) -> bool {
+        let idle = self.idle_since.get_or_insert_with(Instant::now).elapsed();
+        if idle < self.limits.spin {
+            std::hint::spin_loop();
+            false
+        } else if idle < self.limits.yield_until {
+            thread::yield_now();
+            false
+        } else {
+            thread::sleep(self.sleep);
+            self.sleep = (self.sleep * 2).min(self.limits.sleep_max);
+            true
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Tagged messages between the ranks of a job, over the driver's queue pairs.
+//!
+//! Small messages are sent eagerly, long ones are fetched by the receiver without a copy; credits see to it that
+//! a receiver never runs out of posted buffers; matching follows MPI's rules.
+//!
+//! # Quick start
+//! ```no_run
+//! use roci_msgcore::{Config, Source, Tag, Worker};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // Rank, size and peers come from the launcher: `roci run -n 2 PROGRAM`.
+//! let mut worker = Worker::open(&Config::load(None)?)?;
+//! let next = (worker.rank() + 1) % worker.size();
+//! let receive = worker.recv(Source::Any, Tag::new(7), worker.buffer(64)?)?;
+//! let send = worker.send_bytes(next, Tag::new(7), b"hello")?;
+//! let message = worker.wait(receive)?;
+//! assert_eq!(&message.buffer[..message.len], b"hello");
+//! worker.wait(send)?;
+//! worker.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Threads
+//! A [`Worker`] belongs to one thread. It makes progress only inside its own calls: an application that computes
+//! for long calls [`Worker::progress`] now and then, or its peers wait.
+//!
+//! # Cleanup
+//! [`Worker::close`] waits until all that was sent has arrived, everywhere. Dropping a worker does not: its peers see
+//! it go, and what was under way ends with [`OpError::PeerGone`].
+//!
+//! # Non-goals
+//! An MPI library, a wire protocol for anybody but ourselves above the verbs, interrupt-driven waiting.
+#![forbid(unsafe_code)]
+
+mod backoff;
+pub mod config;
+mod credit;
+mod eager;
+mod endpoint;
+pub mod job;
+mod matching;
+mod progress;
+mod rendezvous;
+mod request;
+pub mod select;
+mod stats;
+pub mod wireup;
+mod worker;
+
+pub use config::{Config, ConfigError};
+pub use request::{Done, OpError, Request};
+pub use roci_driver::Buffer;
+pub use stats::WorkerStats;
+pub use wireup::{Fabric, LiveLink, WireupError};
+pub use worker::{CallError, Worker};
+
+/// A process's number in its job, from 0.
+pub type Rank = usize;
+
+/// What a receive chooses messages by, besides their sender.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Tag(u64);
+
+impl Tag {
+    /// A tag.
+    pub const fn new(value: u64) -> Self {
+        Self(value)
+    }
+
+    /// Its value.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// Whose messages a receive takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// Anybody's.
+    Any,
+    /// One rank's.
+    Rank(Rank),
+}
+
+/// Which tags a receive takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TagMatch {
+    /// All.
+    Any,
+    /// One.
+    Exact(Tag),
+}
+
+impl From<Tag> for TagMatch {
+    fn from(tag: Tag) -> Self {
+        Self::Exact(tag)
+    }
+}
+
+impl From<Rank> for Source {
+    fn from(rank: Rank) -> Self {
+        Self::Rank(rank)
+    }
+}

@@ -1,0 +1,210 @@
+//! Wire-up: from a job to connected queue pairs.
+//!
+//! Each pair of ranks has a port of its own where the device joins two processes (the lower rank is its server),
+//! and all share one port where the device is a network. Addresses travel over the launcher's board. Nobody sends
+//! before the barrier that follows, so every peer has its receives posted.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use roci_driver::link::Link;
+use roci_driver::link::dpdk::{Attachment, Device, DpdkLink, PortError};
+use roci_driver::link::faulty::Faulty;
+use roci_driver::link::pcap::PcapTee;
+use roci_driver::{
+    Address, ArenaError, CompletionQueue, ConnectError, Engine, ParseAddressError, PdId, QpParams, QueuePair,
+};
+use roci_protocol::Access;
+use thiserror::Error;
+
+use crate::Rank;
+use crate::config::{Config, ConfigError};
+use crate::credit::RESERVE;
+use crate::job::{Job, JobError};
+
+/// The link of a live worker: a DPDK port that can inject faults and write a capture.
+pub type LiveLink = Faulty<PcapTee<DpdkLink>>;
+
+/// Work requests that a peer's send queue holds.
+pub(crate) const SEND_QUEUE: usize = 256;
+/// A UNIX socket's path must be shorter than this.
+const SOCKET_PATH_LIMIT: usize = 108;
+
+/// Why ranks were not connected.
+#[derive(Debug, Error)]
+pub enum WireupError {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The launcher or a peer is missing.
+    #[error(transparent)]
+    Job(#[from] JobError),
+    /// The port does not work.
+    #[error(transparent)]
+    Port(#[from] PortError),
+    /// There is no memory.
+    #[error(transparent)]
+    Arena(#[from] ArenaError),
+    /// The connection was refused.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// A peer left no address.
+    #[error("rank {0}: {1}")]
+    Address(Rank, ParseAddressError),
+    /// The capture file cannot be written.
+    #[error("cannot write the capture {path}: {source}")]
+    Pcap {
+        /// Which file.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The device joins processes of one host, and the job has several.
+    #[error("device {0} joins processes of one host only: name a network device")]
+    NeedsOneHost(Device),
+    /// The job's directory is too deep for a socket.
+    #[error("{0}: too long a path for a UNIX socket: set TMPDIR to a shorter one")]
+    SocketPath(String),
+}
+
+/// Connected queue pairs: what a worker is made of, and what a benchmark of verbs uses as it is.
+pub struct Fabric<L: Link = LiveLink> {
+    /// This rank.
+    pub rank: Rank,
+    /// How many ranks there are.
+    pub size: usize,
+    /// The poll loop.
+    pub engine: Engine<L>,
+    /// The domain of all queue pairs.
+    pub pd: PdId,
+    /// Where all work requests end.
+    pub cq: CompletionQueue,
+    /// The queue pair to each rank; none to itself.
+    pub queue_pairs: Vec<Option<QueuePair>>,
+    /// The job.
+    pub job: Option<Job>,
+}
+
+impl Fabric {
+    /// Connects this rank of `job` to all others.
+    pub fn connect(config: &Config, mut job: Job) -> Result<Self, WireupError> {
+        let (rank, size) = (job.rank(), job.size());
+        let peers: Vec<Rank> = (0..size).filter(|&peer| peer != rank).collect();
+        let device = config.device_of(rank)?;
+        let mut engine = Engine::new(config.arena_size)?;
+        let is_shared = !device.is_point_to_point();
+        if !peers.is_empty() {
+            let attachments = attachments(&device, &job, &peers)?;
+            let patience = Duration::from_secs(config.connect_timeout_s);
+            for (index, link) in DpdkLink::open_all(&attachments, patience)?.into_iter().enumerate() {
+                let link = dress(config, link, rank, index)?;
+                engine.add_port(link, config.ip.unwrap_or_else(|| default_ip(rank)), !is_shared);
+            }
+        }
+        let pd = engine.alloc_pd();
+        let params = queue_pair_params(config);
+        let cq = engine.create_cq(peers.len() * (params.sq_depth + params.rq_depth));
+        let mut unconnected = Vec::new();
+        for (index, &peer) in peers.iter().enumerate() {
+            let qp = engine.create_qp(if is_shared { 0 } else { index }, pd, cq)?;
+            let address = engine.address_of(&qp, &params)?;
+            job.put(&format!("address/{rank}/{peer}"), &address.to_string())?;
+            unconnected.push(qp);
+        }
+        let mut queue_pairs = vec![None; size];
+        for (&peer, qp) in peers.iter().zip(unconnected) {
+            let text = job.get(&format!("address/{peer}/{rank}"))?;
+            let address: Address = text.parse().map_err(|error| WireupError::Address(peer, error))?;
+            queue_pairs[peer] = Some(engine.connect(qp, &address, &params)?);
+        }
+        Ok(Self { rank, size, engine, pd, cq, queue_pairs, job: Some(job) })
+    }
+}
+
+impl<L: Link> Fabric<L> {
+    /// Two ranks without a job, whose engines' first ports see each other: for tests and simulations.
+    ///
+    /// # Panics
+    /// When the engines' ports do not fit each other.
+    pub fn pair(mut engines: [Engine<L>; 2], config: &Config) -> [Self; 2] {
+        let params = queue_pair_params(config);
+        let ends = engines.each_mut().map(|engine| {
+            let pd = engine.alloc_pd();
+            let cq = engine.create_cq(params.sq_depth + params.rq_depth);
+            let qp = engine.create_qp(0, pd, cq).expect("the engine has room");
+            let address = engine.address_of(&qp, &params).expect("the link carries packets");
+            (pd, cq, qp, address)
+        });
+        let addresses = ends.each_ref().map(|(.., address)| *address);
+        let mut rank = 0;
+        let mut ends = ends.into_iter();
+        engines.map(|mut engine| {
+            let (pd, cq, qp, _) = ends.next().expect("two ends");
+            let qp = engine.connect(qp, &addresses[1 - rank], &params).expect("one IP version");
+            let mut queue_pairs = vec![None; 2];
+            queue_pairs[1 - rank] = Some(qp);
+            rank += 1;
+            Self { rank: rank - 1, size: 2, engine, pd, cq, queue_pairs, job: None }
+        })
+    }
+}
+
+/// The job that this process was started in.
+pub fn join(config: &Config) -> Result<Job, JobError> {
+    Job::from_environment(Duration::from_secs(config.connect_timeout_s))
+}
+
+/// Parameters of every queue pair between two workers.
+pub(crate) fn queue_pair_params(config: &Config) -> QpParams {
+    QpParams {
+        mtu: config.mtu(),
+        sq_depth: SEND_QUEUE,
+        rq_depth: usize::from(config.credits + RESERVE),
+        window: config.window,
+        access: Access::REMOTE_READ.and(Access::REMOTE_WRITE),
+        ack_timeout_ns: config.ack_timeout_us * 1000,
+        ack_timeout_max_ns: config.ack_timeout_max_us * 1000,
+        retry_limit: config.retry_limit,
+        ..QpParams::default()
+    }
+}
+
+fn attachments(device: &Device, job: &Job, peers: &[Rank]) -> Result<Vec<Attachment>, WireupError> {
+    if !device.is_point_to_point() {
+        return Ok(vec![Attachment::shared(device.clone())]);
+    }
+    let directory = job.directory().ok_or_else(|| WireupError::NeedsOneHost(device.clone()))?;
+    let rank = job.rank();
+    let end = |&peer: &Rank| {
+        let (server, client) = (rank.min(peer), rank.max(peer));
+        let socket = directory.join(format!("{server}-{client}"));
+        check_socket_path(socket).map(|socket| Attachment::pair(device.clone(), &socket, rank == server, mac_of(rank)))
+    };
+    peers.iter().map(end).collect()
+}
+
+fn check_socket_path(path: PathBuf) -> Result<PathBuf, WireupError> {
+    let text = path.display().to_string();
+    if text.len() < SOCKET_PATH_LIMIT { Ok(path) } else { Err(WireupError::SocketPath(text)) }
+}
+
+fn dress(config: &Config, link: DpdkLink, rank: Rank, index: usize) -> Result<LiveLink, WireupError> {
+    let path = config.pcap.as_ref().filter(|_| index == 0);
+    let path = path.map(|path| path.display().to_string().replace("%r", &rank.to_string()));
+    let tee = PcapTee::new(link, path.as_deref().map(str::as_ref));
+    let tee = tee.map_err(|source| WireupError::Pcap { path: path.unwrap_or_default(), source })?;
+    Ok(Faulty::new(tee, config.faults, (rank * 1000 + index) as u64))
+}
+
+/// A locally administered address that says which rank it is.
+fn mac_of(rank: Rank) -> [u8; 6] {
+    let [high, low] = (rank as u16).to_be_bytes();
+    [0x02, b'r', b'o', b'c', high, low]
+}
+
+fn default_ip(rank: Rank) -> IpAddr {
+    let [high, low] = (rank as u16 + 1).to_be_bytes();
+    Ipv4Addr::new(10, 200, high, low).into()
+}
