@@ -251,19 +251,13 @@ impl Config {
 /// The text of a parameter file that says what the defaults are.
 pub fn sample_file() -> String {
     let config = Config::default();
-    let mut text = String::from("# Every knob with its default. Order: default < this file < environment < options.\n");
-    for knob in KNOBS {
-        let value = knob.value(&config);
-        text += &format!(
-            "\n#{}\n# unit: {}; range: {}; environment: {}\n",
-            knob.reason,
-            knob.unit,
-            knob.range,
-            knob.environment_name()
-        );
-        text += &format!("{} = \"{value}\"\n", knob.name);
-    }
-    text
+    let row = |knob: &Knob| {
+        let (name, unit, range, reason) = (knob.name, knob.unit, knob.range, knob.reason);
+        let (environment, value) = (knob.environment_name(), knob.value(&config));
+        format!("\n#{reason}\n# unit: {unit}; range: {range}; environment: {environment}\n{name} = \"{value}\"\n")
+    };
+    let head = "# Every knob with its default. Order: default < this file < environment < options.\n";
+    std::iter::once(head.to_owned()).chain(KNOBS.iter().map(row)).collect()
 }
 
 fn unknown(name: &str, known_as: impl Fn(&Knob) -> String) -> ConfigError {

@@ -250,6 +250,11 @@ impl<L: Link> Worker<L> {
         self.barrier()
     }
 
+    /// The time of the ports' clock in nanoseconds: cheap, monotonic, with an origin of its own.
+    pub fn now(&self) -> u64 {
+        self.engine.now()
+    }
+
     /// The worker's counters.
     pub fn stats(&self) -> WorkerStats {
         self.stats
@@ -278,7 +283,7 @@ impl<L: Link> Worker<L> {
     fn check_launcher(&mut self) -> Result<(), OpError> {
         self.launcher_checks += 1;
         match &mut self.job {
-            Some(job) if self.launcher_checks % LAUNCHER_CHECKS == 0 => {
+            Some(job) if self.launcher_checks.is_multiple_of(LAUNCHER_CHECKS) => {
                 job.check_launcher().map_err(|error| OpError::Job(error.to_string()))
             }
             _ => Ok(()),

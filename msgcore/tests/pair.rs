@@ -53,7 +53,7 @@ impl Pair {
             }
             self.step();
         }
-        panic!("no end in sight: {:?}", self.workers.each_ref().map(|worker| worker.stats()));
+        panic!("no end in sight: {:?}", self.workers.each_ref().map(TestWorker::stats));
     }
 
     /// The counters that moved, for a failure's message.

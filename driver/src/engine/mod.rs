@@ -289,6 +289,11 @@ impl<L: Link> Engine<L> {
         self.ports[port].link.stats()
     }
 
+    /// A port's link.
+    pub fn link(&self, port: usize) -> &L {
+        &self.ports[port].link
+    }
+
     /// A port's link, for traffic that is none of the engine's.
     pub fn link_mut(&mut self, port: usize) -> &mut L {
         &mut self.ports[port].link

@@ -125,6 +125,11 @@ impl Attachment {
         self.is_server
     }
 
+    /// A memif server turns clients away until its port is started.
+    pub(super) fn is_turned_away_early(&self) -> bool {
+        self.device == Device::Memif && !self.is_server
+    }
+
     pub(super) fn device(&self) -> &Device {
         &self.device
     }

@@ -26,6 +26,8 @@ const TX_QUEUE: usize = 64;
 const MAINTAIN_NS: Nanos = 50_000_000;
 /// How long a client waits before it asks again for a server that is not there yet.
 const RETRY: Duration = Duration::from_millis(5);
+/// How long a client that was turned away waits before it asks again.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Why a port could not be used.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -196,11 +198,20 @@ impl DpdkLink {
         }
     }
 
+    /// Waits for the link. A client that asked a server too early was turned away and does not ask again by itself:
+    /// it is started anew now and then.
     fn wait_up(&mut self, attachment: &Attachment, deadline: Instant, patience: Duration) -> Result<(), PortError> {
+        let mut asked = Instant::now();
         while self.look() == LinkState::Down {
             if Instant::now() > deadline {
                 let device = attachment.device().to_string();
                 return Err(PortError::NoLink { device, seconds: patience.as_secs() });
+            }
+            if attachment.is_turned_away_early() && asked.elapsed() > ASK_AGAIN {
+                // SAFETY: the port is configured, and no burst has run on it yet.
+                unsafe { dpdk_sys::rte_eth_dev_stop(self.port) };
+                self.start(attachment, deadline)?;
+                asked = Instant::now();
             }
             std::thread::sleep(RETRY);
         }

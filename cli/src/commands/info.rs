@@ -1,0 +1,81 @@
+//! `roci info`: what this build can drive, and every knob.
+
+use std::process::ExitCode;
+
+use comfy_table::{ContentArrangement, Table};
+use roci_msgcore::Config;
+use roci_msgcore::config::{KNOBS, sample_file};
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::options::InfoOptions;
+use crate::output;
+
+/// Devices with what they need and what they carry.
+const DEVICES: [(&str, &str, &str); 5] = [
+    ("memif", "nothing; two processes of one host", "frames of 9216 bytes, loses none"),
+    ("vhost", "nothing; two processes of one host", "frames of 9216 bytes, loses none"),
+    ("af_packet:IFACE", "CAP_NET_RAW", "frames of 1514 bytes, may lose some"),
+    ("pci:ADDRESS", "a NIC bound to vfio-pci, hugepages", "frames of 1514 bytes, may lose some"),
+    ("--eal \"...\"", "whatever the line needs", "frames of 1514 bytes, may lose some"),
+];
+
+pub(crate) fn run(options: &InfoOptions) -> Result<ExitCode, Failure> {
+    if options.sample {
+        output::line(sample_file().trim_end())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let config = Config::load(options.paramfile.as_deref())?;
+    if options.json {
+        output::line(as_json(&config))?;
+    } else {
+        output::line(format!("roci {}", env!("CARGO_PKG_VERSION")))?;
+        output::line(devices())?;
+        output::line(knobs(&config))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn as_json(config: &Config) -> serde_json::Value {
+    let knob = |knob: &roci_msgcore::config::Knob| {
+        json!({
+            "name": knob.name,
+            "value": knob.value(config),
+            "origin": config.origin(knob.name).to_string(),
+            "unit": knob.unit,
+            "range": knob.range,
+            "environment": knob.environment_name(),
+            "reason": knob.reason.trim(),
+        })
+    };
+    let device = |(name, needs, carries): (&str, &str, &str)| json!({"name": name, "needs": needs, "carries": carries});
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "devices": DEVICES.map(device),
+        "knobs": KNOBS.iter().map(knob).collect::<Vec<_>>(),
+    })
+}
+
+fn devices() -> Table {
+    let mut table = new_table(["device", "needs", "carries"]);
+    for (name, needs, carries) in DEVICES {
+        table.add_row([name, needs, carries]);
+    }
+    table
+}
+
+fn knobs(config: &Config) -> Table {
+    let mut table = new_table(["knob", "value", "origin", "unit", "range", "meaning"]);
+    for knob in KNOBS {
+        let (value, origin) = (knob.value(config), config.origin(knob.name).to_string());
+        table.add_row([knob.name, &value, &origin, knob.unit, knob.range, knob.reason.trim()]);
+    }
+    table
+}
+
+fn new_table<const N: usize>(header: [&str; N]) -> Table {
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_header(header);
+    table
+}

@@ -1,0 +1,10 @@
+//! One file a command.
+
+pub(crate) mod decode;
+pub(crate) mod exchange;
+pub(crate) mod info;
+pub(crate) mod perf;
+pub(crate) mod rank;
+pub(crate) mod run;
+pub(crate) mod sim;
+pub(crate) mod soak;

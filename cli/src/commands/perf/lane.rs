@@ -1,0 +1,190 @@
+//! The two ends of a measurement below the messaging core: an engine, one queue pair, and the job's board.
+
+use roci_driver::link::Link;
+use roci_driver::{Buffer, Engine, MemoryRegion, Operation, QueuePair, SendWr, State, WorkCompletion};
+use roci_msgcore::{Fabric, LiveLink};
+use roci_protocol::{Nanos, Rkey};
+
+use crate::failure::{Context, Failure};
+
+/// Work requests in flight.
+pub(super) const DEPTH: usize = 64;
+/// Polls between two looks at what is slow to look at.
+const SLOW: u32 = 256;
+/// So many polls that find nothing are no measurement any more: the peer may wait for this very processor.
+const YIELD_AFTER: u32 = 1024;
+
+/// One end.
+pub(super) struct Lane {
+    fabric: Fabric,
+    qp: QueuePair,
+    /// Polls in a row that found nothing.
+    idle_polls: u32,
+    /// Counts the exchanges over the board, so that each has a key of its own.
+    exchanges: u32,
+}
+
+impl Lane {
+    pub(super) fn new(fabric: Fabric) -> Result<Self, Failure> {
+        let qp = fabric.queue_pairs[1 - fabric.rank].ok_or_else(|| Failure::new("no queue pair to the peer"))?;
+        Ok(Self { fabric, qp, idle_polls: 0, exchanges: 0 })
+    }
+
+    /// Ends the use of the queue pair by hand.
+    pub(super) fn finish(mut self) -> Result<Fabric, Failure> {
+        self.meet()?;
+        Ok(self.fabric)
+    }
+
+    /// Whether this is the side that starts, times and prints.
+    pub(super) fn is_active(&self) -> bool {
+        self.fabric.rank == 0
+    }
+
+    #[inline]
+    pub(super) fn now(&self) -> Nanos {
+        self.fabric.engine.now()
+    }
+
+    pub(super) fn link(&mut self) -> &mut LiveLink {
+        self.fabric.engine.link_mut(0)
+    }
+
+    pub(super) fn buffer(&self, len: usize) -> Result<Buffer, Failure> {
+        Ok(self.fabric.engine.buffer(len)?)
+    }
+
+    /// The next completion that worked, if there is one now.
+    #[inline]
+    pub(super) fn poll(&mut self) -> Result<Option<WorkCompletion>, Failure> {
+        let Fabric { engine, cq, .. } = &mut self.fabric;
+        if let Some(done) = engine.poll_cq(*cq) {
+            return check(done).map(Some);
+        }
+        let frames = engine.poll();
+        if frames == 0 {
+            self.idle()?;
+            return Ok(None);
+        }
+        self.idle_polls = 0;
+        match self.fabric.engine.poll_cq(self.fabric.cq) {
+            Some(done) => check(done).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn idle(&mut self) -> Result<(), Failure> {
+        self.idle_polls = self.idle_polls.wrapping_add(1);
+        if self.idle_polls > YIELD_AFTER {
+            std::thread::yield_now();
+        }
+        if self.idle_polls.is_multiple_of(SLOW) && self.fabric.engine.qp_state(self.qp) == Some(State::Error) {
+            return Err(Failure::new("the peer is gone"));
+        }
+        Ok(())
+    }
+
+    /// Waits for the next completion.
+    pub(super) fn wait(&mut self) -> Result<WorkCompletion, Failure> {
+        loop {
+            if let Some(done) = self.poll()? {
+                return Ok(done);
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn post_send(&mut self, wr: SendWr) -> Result<(), Failure> {
+        self.fabric.engine.post_send(self.qp, wr).map_err(|refused| Failure::new(refused.reason))
+    }
+
+    #[inline]
+    pub(super) fn post_recv(&mut self, buffer: Buffer) -> Result<(), Failure> {
+        self.fabric.engine.post_recv(self.qp, 0, buffer).map_err(|refused| Failure::new(refused.reason))
+    }
+
+    /// Lets the peer reach `buffer`, and learns the key to what the peer gave.
+    pub(super) fn share(&mut self, buffer: Buffer) -> Result<(MemoryRegion, Rkey), Failure> {
+        let access = roci_driver::Access::REMOTE_READ.and(roci_driver::Access::REMOTE_WRITE);
+        let Fabric { engine, pd, .. } = &mut self.fabric;
+        let region = engine.register(*pd, buffer, access).map_err(|_| Failure::new("no key is free"))?;
+        let theirs = self.exchange(&region.rkey().0.to_string())?;
+        let key = theirs.parse().context("the peer's key")?;
+        Ok((region, Rkey(key)))
+    }
+
+    /// Takes the memory back; the peer must be done with it.
+    pub(super) fn unshare(&mut self, region: MemoryRegion) -> Result<Buffer, Failure> {
+        self.fabric.engine.deregister(region).ok_or_else(|| Failure::new("the region is gone"))
+    }
+
+    /// One byte of shared memory.
+    #[inline]
+    pub(super) fn peek(&self, region: MemoryRegion, offset: usize) -> u8 {
+        let mut byte = [0];
+        let Fabric { engine, pd, .. } = &self.fabric;
+        engine.read_region(*pd, region, offset, &mut byte).map_or(0, |()| byte[0])
+    }
+
+    /// A copy of shared memory.
+    pub(super) fn copy_out(&self, region: MemoryRegion, into: &mut [u8]) {
+        let Fabric { engine, pd, .. } = &self.fabric;
+        let copied = engine.read_region(*pd, region, 0, into);
+        debug_assert!(copied.is_some(), "the region is as long as its copy");
+    }
+
+    /// Waits for the peer, and serves it meanwhile.
+    pub(super) fn meet(&mut self) -> Result<(), Failure> {
+        let job = self.fabric.job.as_mut().ok_or_else(|| Failure::new("no job"))?;
+        job.start_barrier()?;
+        loop {
+            for _ in 0..SLOW {
+                if self.fabric.engine.poll() == 0 {
+                    self.idle()?;
+                }
+            }
+            let job = self.fabric.job.as_mut().ok_or_else(|| Failure::new("no job"))?;
+            if job.poll_barrier()? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits for the peer without touching the port: the next frame on it is none of the engine's.
+    pub(super) fn meet_in_silence(&mut self) -> Result<(), Failure> {
+        self.meet()?;
+        let job = self.fabric.job.as_mut().ok_or_else(|| Failure::new("no job"))?;
+        Ok(job.barrier()?)
+    }
+
+    /// Gives the peer a word over the board, and gets one.
+    pub(super) fn exchange(&mut self, word: &str) -> Result<String, Failure> {
+        self.meet()?;
+        self.exchanges += 1;
+        let (rank, count) = (self.fabric.rank, self.exchanges);
+        let job = self.fabric.job.as_mut().ok_or_else(|| Failure::new("no job"))?;
+        job.put(&format!("lane/{count}/{rank}"), word)?;
+        Ok(job.get(&format!("lane/{count}/{}", 1 - rank))?)
+    }
+
+    /// The longest frame of the port.
+    pub(super) fn max_frame(&self) -> usize {
+        self.engine().link(0).max_frame()
+    }
+
+    fn engine(&self) -> &Engine<LiveLink> {
+        &self.fabric.engine
+    }
+}
+
+/// Whether an operation is one of ours that sends.
+pub(super) fn is_send(done: &WorkCompletion) -> bool {
+    matches!(done.operation, Operation::Send | Operation::Write | Operation::Read)
+}
+
+fn check(done: WorkCompletion) -> Result<WorkCompletion, Failure> {
+    if done.status.is_success() {
+        return Ok(done);
+    }
+    Err(Failure::new(format!("{:?} failed: {} ({})", done.operation, done.status, done.status.verbs_name())))
+}

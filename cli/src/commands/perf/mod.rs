@@ -1,0 +1,199 @@
+//! `roci perf`: latency and bandwidth between two ranks.
+//!
+//! Outside a job it starts one of two ranks, each on a processor of its own, that run this very command; as a
+//! client or a server it makes one with a process on another host. Rank 0 prints.
+
+mod lane;
+mod pattern;
+mod raw;
+mod report;
+mod tag;
+mod verbs;
+
+use std::net::TcpListener;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use roci_msgcore::job::{Board, JOB, Job};
+use roci_msgcore::{Config, Fabric, Worker, wireup};
+
+use self::lane::Lane;
+use self::report::{Report, Row};
+use super::run::{self, allowed_cpus, changed_knobs};
+use crate::failure::{Context, Failure};
+use crate::options::PerfOptions;
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum Test {
+    RawLat,
+    RawBw,
+    SendLat,
+    SendBw,
+    WriteLat,
+    WriteBw,
+    ReadLat,
+    ReadBw,
+    TagLat,
+    TagBw,
+}
+
+impl Test {
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    const fn is_latency(self) -> bool {
+        matches!(self, Self::RawLat | Self::SendLat | Self::WriteLat | Self::ReadLat | Self::TagLat)
+    }
+
+    const fn is_tagged(self) -> bool {
+        matches!(self, Self::TagLat | Self::TagBw)
+    }
+
+    fn default_sizes(self) -> Vec<usize> {
+        if self.is_latency() {
+            vec![8, 64, 512, 4 << 10, 32 << 10]
+        } else {
+            vec![8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 1 << 20, 4 << 20]
+        }
+    }
+
+    /// As many messages as take about a second at the most; both sides compute the same.
+    const fn default_iters(self, size: usize) -> u64 {
+        let budget: u64 = if self.is_latency() { 64 << 20 } else { 2 << 30 };
+        let most = if self.is_latency() { 100_000 } else { 1_000_000 };
+        let fitting = budget / size as u64;
+        if fitting > most {
+            most
+        } else if fitting < 20 {
+            20
+        } else {
+            fitting
+        }
+    }
+}
+
+/// One measurement.
+#[derive(Clone, Copy)]
+struct Plan {
+    test: Test,
+    size: usize,
+    iters: u64,
+    verify: bool,
+}
+
+pub(crate) fn run(options: &PerfOptions) -> Result<ExitCode, Failure> {
+    let config = options.device.config()?;
+    if let Some(address) = &options.listen {
+        let job = listen(address, &config)?;
+        return measure(options, &config, job);
+    }
+    if let Some(peer) = &options.peer {
+        let job = Job::connect(&format!("tcp:{peer}"), 0, 2, patience(&config))?;
+        return measure(options, &config, job);
+    }
+    if std::env::var_os(JOB).is_some() {
+        return measure(options, &config, wireup::join(&config)?);
+    }
+    let program = std::iter::once("roci".to_owned()).chain(std::env::args().skip(1)).collect();
+    run::launch(&run::Job { size: 2, program, knobs: changed_knobs(&config), prefix: false, cpus: allowed_cpus()? })
+}
+
+/// Waits for one client. The client is rank 0, because it prints.
+fn listen(address: &str, config: &Config) -> Result<Job, Failure> {
+    let listener = TcpListener::bind(address).context(format!("cannot listen at {address}"))?;
+    let place = listener.local_addr().context("cannot listen")?;
+    Board::new(2).serve_tcp(listener);
+    Ok(Job::connect(&format!("tcp:{place}"), 1, 2, patience(config))?)
+}
+
+fn patience(config: &Config) -> Duration {
+    Duration::from_secs(config.connect_timeout_s)
+}
+
+fn measure(options: &PerfOptions, config: &Config, mut job: Job) -> Result<ExitCode, Failure> {
+    if job.size() != 2 {
+        return Err(Failure::new(format!("perf measures between 2 ranks, and this job has {}", job.size())));
+    }
+    let plans = plans(options);
+    agree(&mut job, &plans)?;
+    let mut report = Report::new(options.json, config.device_of(job.rank())?.to_string(), job.rank() == 0);
+    let fabric = Fabric::connect(config, job)?;
+    let (tagged, others): (Vec<_>, Vec<_>) = plans.into_iter().partition(|plan| plan.test.is_tagged());
+    let mut lane = Lane::new(fabric)?;
+    for plan in others {
+        report.add(measure_verbs(&mut lane, plan)?)?;
+    }
+    let fabric = lane.finish()?;
+    if tagged.is_empty() {
+        report.finish()?;
+        return Ok(report.exit_code());
+    }
+    let mut worker = Worker::assemble(fabric, config)?;
+    worker.barrier()?;
+    for plan in tagged {
+        report.add(measure_tagged(&mut worker, plan)?)?;
+    }
+    worker.close()?;
+    report.finish()?;
+    Ok(report.exit_code())
+}
+
+/// Latency and bandwidth of messages between ranks 0 and 1, for a worker that has other things to do as well.
+pub(crate) fn table(worker: &mut Worker, device: &str, sizes: &[usize]) -> Result<(), Failure> {
+    let is_ours = worker.rank() == 0;
+    let mut report = Report::new(false, device.to_owned(), is_ours);
+    for test in [Test::TagLat, Test::TagBw] {
+        for &size in sizes {
+            let plan = Plan { test, size, iters: test.default_iters(size), verify: true };
+            report.add(measure_tagged(worker, plan)?)?;
+        }
+    }
+    report.finish()
+}
+
+fn plans(options: &PerfOptions) -> Vec<Plan> {
+    let of_test = |&test: &Test| {
+        let sizes = if options.size.is_empty() { test.default_sizes() } else { options.size.clone() };
+        let plan = move |size| {
+            let iters = options.iters.unwrap_or_else(|| test.default_iters(size));
+            Plan { test, size, iters, verify: !options.no_verify }
+        };
+        sizes.into_iter().map(plan).collect::<Vec<_>>()
+    };
+    options.tests.0.iter().flat_map(of_test).collect()
+}
+
+/// Both sides must measure the same, or each would wait for the other.
+fn agree(job: &mut Job, plans: &[Plan]) -> Result<(), Failure> {
+    let words = |plan: &Plan| format!("{} {} {} {};", plan.test.name(), plan.size, plan.iters, plan.verify);
+    let ours: String = plans.iter().map(words).collect();
+    let ours = format!("{:016x}", ours.bytes().fold(0xcbf2_9ce4_8422_2325, fnv));
+    job.put(&format!("perf/{}", job.rank()), &ours)?;
+    let theirs = job.get(&format!("perf/{}", 1 - job.rank()))?;
+    if ours == theirs { Ok(()) } else { Err(Failure::new("the peer was given other tests, sizes or counts")) }
+}
+
+const fn fnv(hash: u64, byte: u8) -> u64 {
+    (hash ^ byte as u64).wrapping_mul(0x0100_0000_01b3)
+}
+
+fn measure_verbs(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Failure> {
+    match plan.test {
+        Test::RawLat => raw::latency(lane, plan),
+        Test::RawBw => raw::bandwidth(lane, plan),
+        Test::SendLat => verbs::send_latency(lane, plan),
+        Test::SendBw => verbs::send_bandwidth(lane, plan),
+        Test::WriteLat => verbs::write_latency(lane, plan),
+        Test::ReadLat => verbs::read_latency(lane, plan),
+        Test::WriteBw | Test::ReadBw => verbs::one_sided_bandwidth(lane, plan),
+        Test::TagLat | Test::TagBw => Ok(None),
+    }
+}
+
+fn measure_tagged(worker: &mut Worker, plan: Plan) -> Result<Option<Row>, Failure> {
+    if plan.test.is_latency() { tag::latency(worker, plan) } else { tag::bandwidth(worker, plan) }
+}

@@ -1,0 +1,254 @@
+//! Bare frames on the same port: the limit that everything above is measured against.
+
+use roci_driver::link::{Batch, Full, Link, LinkState};
+use roci_protocol::Nanos;
+
+use super::Plan;
+use super::lane::Lane;
+use super::report::{Row, histogram};
+use crate::failure::Failure;
+
+const HEADER: usize = 14;
+/// The EtherType for local experiments (IEEE 802).
+const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
+/// What follows the header: a kind and a number.
+const TAG: usize = 9;
+/// No Ethernet frame is shorter, checksum aside.
+const MIN_FRAME: usize = 60;
+/// After this long without an answer a frame counts as lost.
+const LOST_NS: Nanos = 100_000_000;
+/// After this long without any sign the peer counts as gone.
+const GONE_NS: Nanos = 10_000_000_000;
+
+const DATA: u8 = 1;
+const END: u8 = 2;
+const REPORT: u8 = 3;
+
+/// Half a round trip of one frame. A lost frame is an error, and sent again.
+pub(super) fn latency(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Failure> {
+    lane.meet_in_silence()?;
+    let len = frame_len(plan.size).min(lane.max_frame());
+    let mut port = Port::new(lane);
+    let row = if port.lane.is_active() { Some(ping(&mut port, plan, len)?) } else { port.pong(len)?.then_none() };
+    lane.meet_in_silence()?;
+    Ok(row)
+}
+
+fn ping(port: &mut Port<'_>, plan: Plan, len: usize) -> Result<Row, Failure> {
+    let (mut half_trips, mut errors) = (histogram(), 0);
+    let warm_up = plan.iters / 10;
+    let mut start = port.lane.now();
+    let mut last = start;
+    for number in 0..plan.iters + warm_up {
+        if number == warm_up {
+            start = last;
+        }
+        port.send(DATA, number, len)?;
+        while !port.wait_for(DATA, number)? {
+            errors += 1;
+            port.send(DATA, number, len)?;
+        }
+        let now = port.lane.now();
+        if number >= warm_up {
+            half_trips.saturating_record((now - last) / 2);
+        }
+        last = now;
+    }
+    // The peer answers until it hears this; it may be lost too.
+    port.send(END, 0, MIN_FRAME)?;
+    while !port.wait_for(REPORT, 0)? {
+        port.send(END, 0, MIN_FRAME)?;
+    }
+    Ok(Row::latency(plan, half_trips, last - start, errors))
+}
+
+/// As many frames as the port takes; a message longer than a frame is several.
+pub(super) fn bandwidth(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Failure> {
+    lane.meet_in_silence()?;
+    let most = lane.max_frame() - HEADER;
+    let full = plan.size / most;
+    let rest = plan.size % most;
+    let mut port = Port::new(lane);
+    let row = if port.lane.is_active() {
+        let start = port.lane.now();
+        let mut sent = 0;
+        for _ in 0..plan.iters {
+            for _ in 0..full {
+                port.send_unflushed(DATA, sent, HEADER + most)?;
+                sent += 1;
+            }
+            if rest > 0 {
+                port.send_unflushed(DATA, sent, frame_len(rest))?;
+                sent += 1;
+            }
+        }
+        let arrived = port.finish()?;
+        Some(Row::bandwidth(plan, port.lane.now() - start, sent.saturating_sub(arrived)))
+    } else {
+        port.count()?.then_none()
+    };
+    lane.meet_in_silence()?;
+    Ok(row)
+}
+
+fn frame_len(size: usize) -> usize {
+    (HEADER + size).max(MIN_FRAME)
+}
+
+struct Port<'a> {
+    lane: &'a mut Lane,
+    header: [u8; HEADER],
+    batch: Batch<<roci_msgcore::LiveLink as Link>::Frame>,
+}
+
+/// The passive side has no row.
+struct Passive;
+
+impl Passive {
+    fn then_none<T>(&self) -> Option<T> {
+        None
+    }
+}
+
+impl<'a> Port<'a> {
+    fn new(lane: &'a mut Lane) -> Self {
+        let mut header = [0xff; HEADER];
+        header[6..12].copy_from_slice(&lane.link().mac().0);
+        header[12..].copy_from_slice(&ETHERTYPE);
+        Self { lane, header, batch: Batch::new() }
+    }
+
+    /// Queues a frame, waiting while the link is full. Beyond the number, the payload is not touched.
+    #[inline]
+    fn send_unflushed(&mut self, kind: u8, number: u64, len: usize) -> Result<(), Failure> {
+        let header = self.header;
+        let mut since = None;
+        loop {
+            let link = self.lane.link();
+            let sent = link.transmit(len, |frame| {
+                frame[..HEADER].copy_from_slice(&header);
+                frame[HEADER] = kind;
+                frame[HEADER + 1..HEADER + TAG].copy_from_slice(&number.to_le_bytes());
+            });
+            let Err(Full) = sent else { return Ok(()) };
+            link.flush();
+            self.check_up(&mut since)?;
+        }
+    }
+
+    #[inline]
+    fn send(&mut self, kind: u8, number: u64, len: usize) -> Result<(), Failure> {
+        self.send_unflushed(kind, number, len)?;
+        self.lane.link().flush();
+        Ok(())
+    }
+
+    /// The peer is there, and something has happened since not too long ago.
+    #[inline]
+    fn check_up(&mut self, since: &mut Option<Nanos>) -> Result<Nanos, Failure> {
+        let now = self.lane.now();
+        let start = *since.get_or_insert(now);
+        if self.lane.link().maintain(now) == LinkState::Down || now - start > GONE_NS {
+            return Err(Failure::new("the peer is gone"));
+        }
+        Ok(now - start)
+    }
+
+    /// Waits for a frame of this kind and number; `false` where it seems lost.
+    #[inline]
+    fn wait_for(&mut self, kind: u8, number: u64) -> Result<bool, Failure> {
+        let mut since = None;
+        loop {
+            self.lane.link().receive(&mut self.batch);
+            let found = self.batch.drain(..).any(|frame| parse(frame.as_ref()) == Some((kind, number)));
+            if found {
+                return Ok(true);
+            }
+            if self.check_up(&mut since)? > LOST_NS {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Answers every frame with its like, until told to end.
+    fn pong(&mut self, len: usize) -> Result<Passive, Failure> {
+        let mut since = None;
+        loop {
+            let Some((kind, number)) = self.receive_one()? else {
+                self.check_up(&mut since)?;
+                continue;
+            };
+            since = None;
+            if kind == END {
+                self.send(REPORT, 0, MIN_FRAME)?;
+                return Ok(Passive);
+            }
+            self.send(DATA, number, len)?;
+        }
+    }
+
+    /// Counts frames until told to end, and reports the count.
+    fn count(&mut self) -> Result<Passive, Failure> {
+        let (mut arrived, mut since, mut ended) = (0u64, None, false);
+        while !ended {
+            self.lane.link().receive(&mut self.batch);
+            if self.batch.is_empty() {
+                self.check_up(&mut since)?;
+                continue;
+            }
+            since = None;
+            for frame in self.batch.drain(..) {
+                match parse(frame.as_ref()) {
+                    Some((DATA, _)) => arrived += 1,
+                    Some((END, _)) => ended = true,
+                    _ => {}
+                }
+            }
+            let now = self.lane.now();
+            self.lane.link().maintain(now);
+        }
+        self.send(REPORT, arrived, MIN_FRAME)?;
+        // The report may be lost: answer the end as often as it is asked.
+        let mut quiet = None;
+        while self.check_up(&mut quiet)? < LOST_NS * 2 {
+            if let Some((END, _)) = self.receive_one()? {
+                quiet = None;
+                self.send(REPORT, arrived, MIN_FRAME)?;
+            }
+        }
+        Ok(Passive)
+    }
+
+    /// Tells the peer that this was all, and learns how many frames arrived.
+    fn finish(&mut self) -> Result<u64, Failure> {
+        let mut since = None;
+        loop {
+            self.send(END, 0, MIN_FRAME)?;
+            let asked = self.lane.now();
+            while self.lane.now() - asked < LOST_NS {
+                if let Some((REPORT, arrived)) = self.receive_one()? {
+                    return Ok(arrived);
+                }
+            }
+            self.check_up(&mut since)?;
+        }
+    }
+
+    /// One frame of ours, if one has come.
+    #[inline]
+    fn receive_one(&mut self) -> Result<Option<(u8, u64)>, Failure> {
+        self.lane.link().receive(&mut self.batch);
+        let newest = self.batch.drain(..).filter_map(|frame| parse(frame.as_ref())).last();
+        Ok(newest)
+    }
+}
+
+#[inline]
+fn parse(frame: &[u8]) -> Option<(u8, u64)> {
+    let tag = frame.get(HEADER..HEADER + TAG)?;
+    if frame[12..HEADER] != ETHERTYPE {
+        return None;
+    }
+    let number = tag[1..].first_chunk::<8>()?;
+    Some((tag[0], u64::from_le_bytes(*number)))
+}

@@ -1,0 +1,139 @@
+//! Rows for people and for programs.
+
+use std::process::ExitCode;
+
+use comfy_table::{CellAlignment, Table};
+use hdrhistogram::Histogram;
+use roci_protocol::Nanos;
+use serde_json::json;
+
+use super::Plan;
+use crate::failure::Failure;
+use crate::output;
+
+/// One measurement's result.
+pub(super) struct Row {
+    plan: Plan,
+    /// One-way latencies in nanoseconds, where they were measured.
+    latency: Option<Histogram<u64>>,
+    elapsed_ns: Nanos,
+    errors: u64,
+}
+
+impl Row {
+    /// Latency, from the times of whole round trips.
+    pub(super) fn latency(plan: Plan, half_trips: Histogram<u64>, elapsed_ns: Nanos, errors: u64) -> Self {
+        Self { plan, latency: Some(half_trips), elapsed_ns, errors }
+    }
+
+    /// Bandwidth: all messages in so much time.
+    pub(super) fn bandwidth(plan: Plan, elapsed_ns: Nanos, errors: u64) -> Self {
+        Self { plan, latency: None, elapsed_ns, errors }
+    }
+
+    fn seconds(&self) -> f64 {
+        self.elapsed_ns.max(1) as f64 / 1e9
+    }
+
+    /// Messages one way: a round trip is two.
+    fn messages(&self) -> f64 {
+        let each = if self.latency.is_some() { 2.0 } else { 1.0 };
+        self.plan.iters as f64 * each
+    }
+
+    fn gigabytes_per_second(&self) -> f64 {
+        self.messages() * self.plan.size as f64 / self.seconds() / 1e9
+    }
+
+    fn million_messages_per_second(&self) -> f64 {
+        self.messages() / self.seconds() / 1e6
+    }
+
+    fn quantiles(&self) -> Option<[f64; 4]> {
+        let histogram = self.latency.as_ref()?;
+        let us = |ns: u64| ns as f64 / 1000.0;
+        let at = |quantile| us(histogram.value_at_quantile(quantile));
+        Some([us(histogram.min()), at(0.5), at(0.99), at(0.999)])
+    }
+}
+
+/// A histogram of nanoseconds up to a minute.
+pub(super) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("the bounds are in order")
+}
+
+/// Prints rows, if this rank is the one that prints.
+pub(super) struct Report {
+    as_json: bool,
+    device: String,
+    is_ours: bool,
+    table: Table,
+    errors: u64,
+}
+
+impl Report {
+    pub(super) fn new(as_json: bool, device: String, is_ours: bool) -> Self {
+        let mut table = Table::new();
+        table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
+        table.set_header([
+            "test", "bytes", "iters", "min us", "p50 us", "p99 us", "p99.9 us", "GB/s", "Mmsg/s", "errors",
+        ]);
+        table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+        Self { as_json, device, is_ours, table, errors: 0 }
+    }
+
+    pub(super) fn add(&mut self, row: Option<Row>) -> Result<(), Failure> {
+        let Some(row) = row else { return Ok(()) };
+        self.errors += row.errors;
+        if !self.is_ours {
+            return Ok(());
+        }
+        if self.as_json {
+            output::line(self.json(&row))?;
+        } else {
+            self.table.add_row(cells(&row));
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(&mut self) -> Result<(), Failure> {
+        if self.is_ours && !self.as_json {
+            output::line(format!("device {}", self.device))?;
+            output::line(&self.table)?;
+        }
+        Ok(())
+    }
+
+    /// Not 0 where a payload was wrong.
+    pub(super) fn exit_code(&self) -> ExitCode {
+        if self.errors == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+
+    fn json(&self, row: &Row) -> serde_json::Value {
+        let latency =
+            row.quantiles().map(|[min, p50, p99, p999]| json!({"min": min, "p50": p50, "p99": p99, "p999": p999}));
+        json!({
+            "test": row.plan.test.name(),
+            "device": self.device,
+            "bytes": row.plan.size,
+            "iters": row.plan.iters,
+            "lat_us": latency,
+            "bw_gbps": row.gigabytes_per_second() * 8.0,
+            "bw_gigabytes_per_s": row.gigabytes_per_second(),
+            "mmsgs": row.million_messages_per_second(),
+            "errors": row.errors,
+        })
+    }
+}
+
+fn cells(row: &Row) -> Vec<String> {
+    let plan = &row.plan;
+    let quantiles =
+        row.quantiles().map_or_else(|| [const { String::new() }; 4], |values| values.map(|us| format!("{us:.2}")));
+    let mut cells = vec![plan.test.name(), plan.size.to_string(), plan.iters.to_string()];
+    cells.extend(quantiles);
+    cells.push(format!("{:.3}", row.gigabytes_per_second()));
+    cells.push(format!("{:.3}", row.million_messages_per_second()));
+    cells.push(row.errors.to_string());
+    cells
+}

@@ -1,0 +1,116 @@
+//! Tagged messages through the messaging core.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use roci_driver::Buffer;
+use roci_msgcore::{OpError, Request, Tag, Worker};
+
+use super::Plan;
+use super::pattern::Pattern;
+use super::report::{Row, histogram};
+use crate::failure::Failure;
+
+const DATA: Tag = Tag::new(1);
+const VERDICT: Tag = Tag::new(2);
+
+/// Half a round trip of a tagged message.
+pub(super) fn latency(worker: &mut Worker, plan: Plan) -> Result<Option<Row>, Failure> {
+    let peer = 1 - worker.rank();
+    let pattern = Pattern::new(plan.size);
+    let mut outgoing = filled(worker, &pattern, plan.size)?;
+    let mut incoming = worker.buffer(plan.size)?;
+    let (mut half_trips, mut errors) = (histogram(), 0);
+    worker.barrier()?;
+    let warm_up = plan.iters / 10;
+    let mut start = worker.now();
+    let mut last = start;
+    for number in 0..plan.iters + warm_up {
+        if number == warm_up {
+            start = last;
+        }
+        let receive = worker.recv(peer, DATA, incoming)?;
+        Pattern::stamp(&mut outgoing, number);
+        let message = if worker.rank() == 0 {
+            let send = worker.send(peer, DATA, outgoing)?;
+            let message = worker.wait(receive)?;
+            outgoing = worker.wait(send)?.buffer;
+            message
+        } else {
+            let message = worker.wait(receive)?;
+            let send = worker.send(peer, DATA, outgoing)?;
+            outgoing = worker.wait(send)?.buffer;
+            message
+        };
+        errors += u64::from(plan.verify && !pattern.matches(&message.buffer[..message.len], number));
+        incoming = message.buffer;
+        let now = worker.now();
+        if number >= warm_up {
+            half_trips.saturating_record((now - last) / 2);
+        }
+        last = now;
+    }
+    Ok(Some(Row::latency(plan, half_trips, last - start, errors)))
+}
+
+/// A stream of tagged messages from rank 0 to rank 1, which checks every one.
+pub(super) fn bandwidth(worker: &mut Worker, plan: Plan) -> Result<Option<Row>, Failure> {
+    let pattern = Pattern::new(plan.size);
+    let depth = ((4 << 20) / plan.size).clamp(2, 64);
+    if worker.rank() == 1 {
+        return receive_all(worker, plan, &pattern, depth).map(|()| None);
+    }
+    let mut free = Vec::new();
+    for _ in 0..depth {
+        free.push(filled(worker, &pattern, plan.size)?);
+    }
+    worker.barrier()?;
+    let start = Instant::now();
+    let mut sends = VecDeque::new();
+    for number in 0..plan.iters {
+        let mut buffer = match free.pop() {
+            Some(buffer) => buffer,
+            None => wait_oldest(worker, &mut sends)?,
+        };
+        Pattern::stamp(&mut buffer, number);
+        sends.push_back(worker.send(1, DATA, buffer)?);
+    }
+    worker.wait_all(sends)?;
+    // The clock stops when the receiver has checked the last one.
+    let verdict = worker.recv(1, VERDICT, worker.buffer(8)?)?;
+    let verdict = worker.wait(verdict)?;
+    let elapsed = start.elapsed().as_nanos() as u64;
+    let errors = verdict.buffer.first_chunk().map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes));
+    Ok(Some(Row::bandwidth(plan, elapsed, errors)))
+}
+
+fn receive_all(worker: &mut Worker, plan: Plan, pattern: &Pattern, depth: usize) -> Result<(), Failure> {
+    let mut receives = VecDeque::new();
+    for _ in 0..plan.iters.min(depth as u64) {
+        receives.push_back(worker.recv(0, DATA, worker.buffer(plan.size)?)?);
+    }
+    worker.barrier()?;
+    let mut errors = 0u64;
+    for number in 0..plan.iters {
+        let Some(receive) = receives.pop_front() else { break };
+        let message = worker.wait(receive)?;
+        errors += u64::from(plan.verify && !pattern.matches(&message.buffer[..message.len], number));
+        if number + (depth as u64) < plan.iters {
+            receives.push_back(worker.recv(0, DATA, message.buffer)?);
+        }
+    }
+    let verdict = worker.send_bytes(0, VERDICT, &errors.to_le_bytes())?;
+    worker.wait(verdict)?;
+    Ok(())
+}
+
+fn wait_oldest(worker: &mut Worker, sends: &mut VecDeque<Request>) -> Result<Buffer, Failure> {
+    let oldest = sends.pop_front().ok_or(OpError::NoRequest)?;
+    Ok(worker.wait(oldest)?.buffer)
+}
+
+fn filled(worker: &Worker, pattern: &Pattern, size: usize) -> Result<Buffer, Failure> {
+    let mut buffer = worker.buffer(size)?;
+    pattern.fill(&mut buffer);
+    Ok(buffer)
+}

@@ -1,0 +1,370 @@
+//! The driver's verbs: SEND, RDMA WRITE, RDMA READ.
+
+use roci_driver::{Buffer, MemoryRegion, SendWr, WorkCompletion};
+use roci_protocol::{Nanos, Rkey};
+
+use super::lane::{DEPTH, Lane, is_send};
+use super::pattern::Pattern;
+use super::report::{Row, histogram};
+use super::{Plan, Test};
+use crate::failure::Failure;
+
+/// Receives posted for a ping-pong.
+const PING_RECEIVES: usize = 8;
+
+/// Half a round trip of a SEND.
+pub(super) fn send_latency(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Failure> {
+    let mut pinger = SendPinger::new(lane, plan)?;
+    lane.meet()?;
+    let row = ping_pong(lane, plan, &mut pinger)?;
+    lane.meet()?;
+    // The receives that are left belong to the next test's lengths no more than to this one's: use them up.
+    pinger.use_up(lane)?;
+    Ok(row)
+}
+
+/// Half a round trip of an RDMA WRITE, seen by polling its last byte.
+pub(super) fn write_latency(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Failure> {
+    let mut pinger = WritePinger::new(lane, plan)?;
+    lane.meet()?;
+    let row = ping_pong(lane, plan, &mut pinger)?;
+    lane.meet()?;
+    lane.unshare(pinger.region)?;
+    Ok(row)
+}
+
+/// One way to send a message and to see the peer's.
+trait Pinger {
+    fn send(&mut self, lane: &mut Lane, number: u64) -> Result<(), Failure>;
+    /// Waits for message `number`; whether its bytes were right.
+    fn receive(&mut self, lane: &mut Lane, number: u64) -> Result<bool, Failure>;
+    /// Waits for the sends that are under way.
+    fn drain(&mut self, lane: &mut Lane) -> Result<(), Failure>;
+}
+
+fn ping_pong(lane: &mut Lane, plan: Plan, pinger: &mut impl Pinger) -> Result<Option<Row>, Failure> {
+    let (mut half_trips, mut errors) = (histogram(), 0);
+    let warm_up = plan.iters / 10;
+    let mut start = lane.now();
+    let mut last = start;
+    for number in 0..plan.iters + warm_up {
+        if number == warm_up {
+            start = last;
+        }
+        if lane.is_active() {
+            pinger.send(lane, number)?;
+            errors += u64::from(!pinger.receive(lane, number)?);
+        } else {
+            errors += u64::from(!pinger.receive(lane, number)?);
+            pinger.send(lane, number)?;
+        }
+        let now = lane.now();
+        if number >= warm_up {
+            half_trips.saturating_record((now - last) / 2);
+        }
+        last = now;
+    }
+    pinger.drain(lane)?;
+    Ok(Some(Row::latency(plan, half_trips, last - start, errors)))
+}
+
+struct SendPinger {
+    pattern: Pattern,
+    verify: bool,
+    free: Vec<Buffer>,
+    in_flight: usize,
+}
+
+impl SendPinger {
+    fn new(lane: &mut Lane, plan: Plan) -> Result<Self, Failure> {
+        let pattern = Pattern::new(plan.size);
+        for _ in 0..PING_RECEIVES {
+            let buffer = lane.buffer(plan.size)?;
+            lane.post_recv(buffer)?;
+        }
+        let free = filled_buffers(lane, &pattern, plan.size, PING_RECEIVES)?;
+        Ok(Self { pattern, verify: plan.verify, free, in_flight: 0 })
+    }
+
+    fn on_sent(&mut self, done: WorkCompletion) {
+        self.in_flight -= 1;
+        self.free.push(done.buffer);
+    }
+
+    /// Sends the peer as many messages as it has receives left.
+    fn use_up(&mut self, lane: &mut Lane) -> Result<(), Failure> {
+        for number in 0..PING_RECEIVES as u64 {
+            self.send(lane, number)?;
+        }
+        let mut received = 0;
+        while received < PING_RECEIVES || self.in_flight > 0 {
+            let done = lane.wait()?;
+            if is_send(&done) {
+                self.on_sent(done);
+            } else {
+                received += 1;
+            }
+        }
+        lane.meet()
+    }
+}
+
+impl Pinger for SendPinger {
+    fn send(&mut self, lane: &mut Lane, number: u64) -> Result<(), Failure> {
+        let mut buffer = loop {
+            if let Some(buffer) = self.free.pop() {
+                break buffer;
+            }
+            let done = lane.wait()?;
+            debug_assert!(is_send(&done), "no message comes before its turn");
+            self.on_sent(done);
+        };
+        Pattern::stamp(&mut buffer, number);
+        self.in_flight += 1;
+        lane.post_send(SendWr::send(number, buffer))
+    }
+
+    fn receive(&mut self, lane: &mut Lane, number: u64) -> Result<bool, Failure> {
+        loop {
+            let Some(done) = lane.poll()? else { continue };
+            if is_send(&done) {
+                self.on_sent(done);
+                continue;
+            }
+            let is_right = !self.verify || self.pattern.matches(&done.buffer[..done.len], number);
+            lane.post_recv(done.buffer)?;
+            return Ok(is_right);
+        }
+    }
+
+    fn drain(&mut self, lane: &mut Lane) -> Result<(), Failure> {
+        while self.in_flight > 0 {
+            let done = lane.wait()?;
+            self.on_sent(done);
+        }
+        Ok(())
+    }
+}
+
+struct WritePinger {
+    pattern: Pattern,
+    verify: bool,
+    region: MemoryRegion,
+    key: Rkey,
+    free: Vec<Buffer>,
+    scratch: Vec<u8>,
+    in_flight: usize,
+}
+
+impl WritePinger {
+    fn new(lane: &mut Lane, plan: Plan) -> Result<Self, Failure> {
+        let pattern = Pattern::new(plan.size);
+        let mut target = lane.buffer(plan.size)?;
+        target.fill(0);
+        let free = filled_buffers(lane, &pattern, plan.size, PING_RECEIVES)?;
+        let (region, key) = lane.share(target)?;
+        Ok(Self { pattern, verify: plan.verify, region, key, free, scratch: vec![0; plan.size], in_flight: 0 })
+    }
+
+    /// The last byte that announces message `number`: never that of the message before.
+    fn mark(number: u64) -> u8 {
+        (number % 255) as u8 + 1
+    }
+}
+
+impl Pinger for WritePinger {
+    fn send(&mut self, lane: &mut Lane, number: u64) -> Result<(), Failure> {
+        let mut buffer = loop {
+            if let Some(buffer) = self.free.pop() {
+                break buffer;
+            }
+            self.in_flight -= 1;
+            self.free.push(lane.wait()?.buffer);
+        };
+        Pattern::stamp(&mut buffer, number);
+        if let Some(last) = buffer.last_mut() {
+            *last = Self::mark(number);
+        }
+        self.in_flight += 1;
+        lane.post_send(SendWr::write(number, buffer, self.key, 0))
+    }
+
+    fn receive(&mut self, lane: &mut Lane, number: u64) -> Result<bool, Failure> {
+        let last = self.scratch.len() - 1;
+        while lane.peek(self.region, last) != Self::mark(number) {
+            if let Some(done) = lane.poll()? {
+                self.in_flight -= 1;
+                self.free.push(done.buffer);
+            }
+        }
+        if !self.verify {
+            return Ok(true);
+        }
+        lane.copy_out(self.region, &mut self.scratch);
+        let mut expected = vec![0; self.scratch.len()];
+        self.pattern.fill(&mut expected);
+        Pattern::stamp(&mut expected, number);
+        expected[last] = Self::mark(number);
+        Ok(self.scratch == expected)
+    }
+
+    fn drain(&mut self, lane: &mut Lane) -> Result<(), Failure> {
+        while self.in_flight > 0 {
+            self.free.push(lane.wait()?.buffer);
+            self.in_flight -= 1;
+        }
+        Ok(())
+    }
+}
+
+/// The time of one RDMA READ, halved like a round trip's.
+pub(super) fn read_latency(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Failure> {
+    let pattern = Pattern::new(plan.size);
+    let (region, key) = share_filled(lane, &pattern, plan.size)?;
+    let mut row = None;
+    if lane.is_active() {
+        let (mut half_trips, mut errors) = (histogram(), 0);
+        let mut buffer = lane.buffer(plan.size)?;
+        let start = lane.now();
+        for number in 0..plan.iters {
+            let posted = lane.now();
+            lane.post_send(SendWr::read(number, buffer, key, 0))?;
+            let done = lane.wait()?;
+            half_trips.saturating_record((lane.now() - posted) / 2);
+            errors += u64::from(plan.verify && !pattern.matches(&done.buffer, 0));
+            buffer = done.buffer;
+        }
+        row = Some(Row::latency(plan, half_trips, lane.now() - start, errors));
+    }
+    lane.meet()?;
+    lane.unshare(region)?;
+    Ok(row)
+}
+
+/// A stream of SENDs; every one is checked where it arrives.
+pub(super) fn send_bandwidth(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Failure> {
+    let pattern = Pattern::new(plan.size);
+    let depth = depth(plan.size);
+    if lane.is_active() {
+        let mut free = filled_buffers(lane, &pattern, plan.size, depth)?;
+        lane.meet()?;
+        let start = lane.now();
+        stream(lane, plan, &mut free, |number, buffer| SendWr::send(number, buffer))?;
+        let elapsed = lane.now() - start;
+        let errors = lane.exchange("")?;
+        return Ok(Some(Row::bandwidth(plan, elapsed, errors.parse().unwrap_or(u64::MAX))));
+    }
+    for _ in 0..depth.min(plan.iters as usize) {
+        let buffer = lane.buffer(plan.size)?;
+        lane.post_recv(buffer)?;
+    }
+    lane.meet()?;
+    let mut errors = 0;
+    for number in 0..plan.iters {
+        let done = lane.wait()?;
+        errors += u64::from(plan.verify && !pattern.matches(&done.buffer[..done.len], number));
+        if number + depth as u64 <= plan.iters - 1 {
+            lane.post_recv(done.buffer)?;
+        }
+    }
+    lane.exchange(&errors.to_string())?;
+    Ok(None)
+}
+
+/// A stream of RDMA WRITEs or READs. Of WRITEs the last is checked, of READs every one.
+pub(super) fn one_sided_bandwidth(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Failure> {
+    let pattern = Pattern::new(plan.size);
+    let (region, key) = share_filled(lane, &pattern, plan.size)?;
+    let mut row = None;
+    if lane.is_active() {
+        let mut free = filled_buffers(lane, &pattern, plan.size, depth(plan.size))?;
+        let start = lane.now();
+        let mut errors = 0;
+        if plan.test == Test::WriteBw {
+            stream(lane, plan, &mut free, |number, buffer| SendWr::write(number, buffer, key, 0))?;
+        } else {
+            errors = stream_reads(lane, plan, &mut free, key, &pattern)?;
+        }
+        row = Some((lane.now() - start, errors));
+    }
+    lane.meet()?;
+    let mut errors = 0;
+    if plan.test == Test::WriteBw && !lane.is_active() && plan.verify {
+        let mut arrived = vec![0; plan.size];
+        lane.copy_out(region, &mut arrived);
+        errors = u64::from(!pattern.matches(&arrived, plan.iters - 1));
+    }
+    let theirs = lane.exchange(&errors.to_string())?;
+    lane.unshare(region)?;
+    let total = |(elapsed, errors): (Nanos, u64)| Row::bandwidth(plan, elapsed, errors + theirs.parse().unwrap_or(1));
+    Ok(row.map(total))
+}
+
+/// Posts all messages, as many at once as there are buffers, and waits for their ends.
+fn stream(
+    lane: &mut Lane,
+    plan: Plan,
+    free: &mut Vec<Buffer>,
+    wr: impl Fn(u64, Buffer) -> SendWr,
+) -> Result<(), Failure> {
+    let (mut posted, mut ended) = (0, 0);
+    while ended < plan.iters {
+        while posted < plan.iters
+            && let Some(mut buffer) = free.pop()
+        {
+            Pattern::stamp(&mut buffer, posted);
+            lane.post_send(wr(posted, buffer))?;
+            posted += 1;
+        }
+        if let Some(done) = lane.poll()? {
+            free.push(done.buffer);
+            ended += 1;
+        }
+    }
+    Ok(())
+}
+
+fn stream_reads(
+    lane: &mut Lane,
+    plan: Plan,
+    free: &mut Vec<Buffer>,
+    key: Rkey,
+    pattern: &Pattern,
+) -> Result<u64, Failure> {
+    let (mut posted, mut ended, mut errors) = (0, 0, 0);
+    while ended < plan.iters {
+        while posted < plan.iters
+            && let Some(buffer) = free.pop()
+        {
+            lane.post_send(SendWr::read(posted, buffer, key, 0))?;
+            posted += 1;
+        }
+        if let Some(done) = lane.poll()? {
+            errors += u64::from(plan.verify && !pattern.matches(&done.buffer, 0));
+            free.push(done.buffer);
+            ended += 1;
+        }
+    }
+    Ok(errors)
+}
+
+/// Messages in flight: enough to hide the way, few enough to stay in the cache.
+fn depth(size: usize) -> usize {
+    ((4 << 20) / size).clamp(2, DEPTH)
+}
+
+fn filled_buffers(lane: &Lane, pattern: &Pattern, size: usize, count: usize) -> Result<Vec<Buffer>, Failure> {
+    let fill = |_| {
+        let mut buffer = lane.buffer(size)?;
+        pattern.fill(&mut buffer);
+        Ok(buffer)
+    };
+    (0..count).map(fill).collect()
+}
+
+fn share_filled(lane: &mut Lane, pattern: &Pattern, size: usize) -> Result<(MemoryRegion, Rkey), Failure> {
+    let mut buffer = lane.buffer(size)?;
+    pattern.fill(&mut buffer);
+    Pattern::stamp(&mut buffer, 0);
+    lane.share(buffer)
+}

@@ -1,0 +1,271 @@
+//! `roci run`: starts the ranks of a job here, passes signals on, and returns the worst of their statuses.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use roci_msgcore::Config;
+use roci_msgcore::config::{KNOBS, Origin};
+use roci_msgcore::job::{Board, JOB, RANK, SIZE};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::sched_getaffinity;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::Signals;
+use tempfile::TempDir;
+
+use crate::failure::{Context, Failure};
+use crate::options::RunOptions;
+use crate::output;
+
+/// How long the others may go on after one rank has failed, before they are told to end, and again before they
+/// are killed.
+const GRACE: Duration = Duration::from_secs(5);
+/// Room for a socket's name behind the job's directory.
+const DIRECTORY_LIMIT: usize = 80;
+
+pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, Failure> {
+    let mut config = Config::load(options.paramfile.as_deref())?;
+    for (name, value) in options.device.knobs() {
+        config.set(name, &value, Origin::Code)?;
+    }
+    let job = Job {
+        size: options.ranks as usize,
+        program: options.program.clone(),
+        knobs: changed_knobs(&config),
+        prefix: options.prefix,
+        cpus: if options.pin { allowed_cpus()? } else { Vec::new() },
+    };
+    if options.show {
+        for rank in 0..job.size {
+            output::line(job.describe(rank))?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    launch(&job)
+}
+
+/// What is to be started.
+pub(crate) struct Job {
+    pub(crate) size: usize,
+    pub(crate) program: Vec<String>,
+    /// Environment variables of knobs.
+    pub(crate) knobs: Vec<(String, String)>,
+    pub(crate) prefix: bool,
+    /// Processors to give to the ranks in turn; none where they may roam.
+    pub(crate) cpus: Vec<usize>,
+}
+
+/// The knobs that differ from their defaults, as environment variables.
+pub(crate) fn changed_knobs(config: &Config) -> Vec<(String, String)> {
+    let changed = KNOBS.iter().filter(|knob| config.origin(knob.name) != Origin::Default);
+    changed.map(|knob| (knob.environment_name(), knob.value(config))).collect()
+}
+
+/// The processors that this process may use.
+pub(crate) fn allowed_cpus() -> Result<Vec<usize>, Failure> {
+    let set = sched_getaffinity(None).context("cannot ask for the allowed processors")?;
+    Ok((0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
+}
+
+impl Job {
+    fn describe(&self, rank: usize) -> String {
+        let knobs: String = self.knobs.iter().map(|(name, value)| format!("{name}='{value}' ")).collect();
+        format!("{RANK}={rank} {SIZE}={} {knobs}{}", self.size, self.program.join(" "))
+    }
+
+    fn command(&self, rank: usize, board: &str) -> Result<Command, Failure> {
+        let this = std::env::current_exe().context("cannot find this program")?;
+        let mut command = Command::new(&this);
+        command.args(["rank", "--launcher", &std::process::id().to_string()]);
+        if !self.cpus.is_empty() {
+            command.args(["--cpu", &self.cpus[rank % self.cpus.len()].to_string()]);
+        }
+        let (program, arguments) = self.program.split_first().ok_or_else(|| Failure::new("no program"))?;
+        let program = if program == "roci" { this } else { PathBuf::from(program) };
+        command.arg("--").arg(program).args(arguments);
+        command.env(RANK, rank.to_string()).env(SIZE, self.size.to_string()).env(JOB, board);
+        command.envs(self.knobs.iter().map(|(name, value)| (name, value)));
+        command.stdin(if rank == 0 { Stdio::inherit() } else { Stdio::null() });
+        if self.prefix {
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
+        Ok(command)
+    }
+}
+
+/// What wakes the launcher.
+enum Event {
+    Signal(i32),
+    Ended { rank: usize, status: ExitStatus },
+}
+
+/// Runs a job to its end. No rank outlives this call.
+pub(crate) fn launch(job: &Job) -> Result<ExitCode, Failure> {
+    let directory = job_directory()?;
+    let socket = directory.path().join("job");
+    let board = Board::new(job.size);
+    board.serve_unix(&socket).context(format!("cannot serve the job at {}", socket.display()))?;
+    let (sender, events) = channel();
+    forward_signals(sender.clone())?;
+    let mut ranks = Vec::new();
+    for rank in 0..job.size {
+        match start(job, rank, &socket.display().to_string(), sender.clone()) {
+            Ok(pid) => ranks.push(pid),
+            Err(failure) => {
+                signal_all(&ranks, Signal::KILL);
+                return Err(failure);
+            }
+        }
+    }
+    Ok(supervise(&board, &mut ranks, &events))
+}
+
+/// A directory for the job's sockets that only this user may enter.
+fn job_directory() -> Result<TempDir, Failure> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("roci-");
+    let usual = builder.tempdir().ok().filter(|found| found.path().as_os_str().len() < DIRECTORY_LIMIT);
+    match usual {
+        Some(directory) => Ok(directory),
+        None => builder.tempdir_in("/tmp").context("cannot make a directory for the job's sockets"),
+    }
+}
+
+/// A rank that runs; `None` once it has ended.
+type Running = Option<Pid>;
+
+fn start(job: &Job, rank: usize, board: &str, events: Sender<Event>) -> Result<Running, Failure> {
+    let mut child = job.command(rank, board)?.spawn().context(format!("cannot start rank {rank}"))?;
+    let pid = Pid::from_child(&child);
+    let relays = relay_output(rank, &mut child);
+    thread::spawn(move || {
+        if let Ok(status) = child.wait() {
+            relays.into_iter().for_each(|relay| drop(relay.join()));
+            // Nobody listens once the launcher itself ends.
+            let _ = events.send(Event::Ended { rank, status });
+        }
+    });
+    Ok(Some(pid))
+}
+
+/// Passes on the rank's lines behind its number, where its output is piped.
+fn relay_output(rank: usize, child: &mut Child) -> Vec<thread::JoinHandle<()>> {
+    let out = child.stdout.take().map(|out| thread::spawn(move || relay(rank, out, &mut std::io::stdout())));
+    let err = child.stderr.take().map(|err| thread::spawn(move || relay(rank, err, &mut std::io::stderr())));
+    out.into_iter().chain(err).collect()
+}
+
+fn relay(rank: usize, from: impl std::io::Read, to: &mut impl Write) {
+    let mut lines = BufReader::new(from);
+    let mut line = Vec::new();
+    while lines.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
+        let text = String::from_utf8_lossy(&line);
+        if write!(to, "[{rank}] {}\n", text.trim_end_matches('\n')).and_then(|()| to.flush()).is_err() {
+            return;
+        }
+        line.clear();
+    }
+}
+
+fn forward_signals(events: Sender<Event>) -> Result<(), Failure> {
+    let mut signals =
+        Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2]).context("cannot take signals")?;
+    thread::spawn(move || {
+        for signal in signals.forever() {
+            let _ = events.send(Event::Signal(signal));
+        }
+    });
+    Ok(())
+}
+
+/// What is done to ranks that go on after the job has failed.
+#[derive(Clone, Copy)]
+enum Ending {
+    /// The job is well.
+    None,
+    /// At this moment they are told to end.
+    TellAt(Instant),
+    /// At this moment they are killed.
+    KillAt(Instant),
+}
+
+fn supervise(board: &Board, ranks: &mut [Running], events: &Receiver<Event>) -> ExitCode {
+    let mut worst = 0;
+    let mut ending = Ending::None;
+    while ranks.iter().any(Option::is_some) {
+        match next_event(events, ending) {
+            Some(Event::Signal(signal)) => {
+                pass_on(ranks, signal);
+                if matches!(signal, SIGINT | SIGTERM | SIGQUIT | SIGHUP) {
+                    worst = worst.max(128 + signal);
+                    board.fail("the job was told to end");
+                    ending = sooner(ending, Ending::KillAt(Instant::now() + GRACE));
+                }
+            }
+            Some(Event::Ended { rank, status }) => {
+                ranks[rank] = None;
+                let (code, text) = judge(status);
+                worst = worst.max(code);
+                board.fail(&format!("rank {rank} {text}"));
+                if code != 0 {
+                    eprintln!("roci: rank {rank} {text}");
+                    ending = sooner(ending, Ending::TellAt(Instant::now() + GRACE));
+                }
+            }
+            None => {
+                ending = match ending {
+                    Ending::TellAt(_) => {
+                        signal_all(ranks, Signal::TERM);
+                        Ending::KillAt(Instant::now() + GRACE)
+                    }
+                    _ => {
+                        signal_all(ranks, Signal::KILL);
+                        Ending::KillAt(Instant::now() + GRACE)
+                    }
+                }
+            }
+        }
+    }
+    ExitCode::from(worst.clamp(0, 255) as u8)
+}
+
+/// The next event, or `None` when the ending's moment has come.
+fn next_event(events: &Receiver<Event>, ending: Ending) -> Option<Event> {
+    match ending {
+        Ending::None => events.recv().ok(),
+        Ending::TellAt(at) | Ending::KillAt(at) => {
+            events.recv_timeout(at.saturating_duration_since(Instant::now())).ok()
+        }
+    }
+}
+
+/// An ending that has begun is not put off.
+fn sooner(present: Ending, new: Ending) -> Ending {
+    if matches!(present, Ending::None) { new } else { present }
+}
+
+/// The exit code that a shell would show, and what happened in words.
+fn judge(status: ExitStatus) -> (i32, String) {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => (code, format!("exited with status {code}")),
+        (None, Some(signal)) => (128 + signal, format!("was killed by signal {signal}")),
+        (None, None) => (1, "ended".into()),
+    }
+}
+
+fn pass_on(ranks: &[Running], signal: i32) {
+    if let Some(signal) = Signal::from_named_raw(signal) {
+        signal_all(ranks, signal);
+    }
+}
+
+fn signal_all(ranks: &[Running], signal: Signal) {
+    for pid in ranks.iter().flatten() {
+        // A rank that has just ended needs no signal.
+        let _ = kill_process(*pid, signal);
+    }
+}

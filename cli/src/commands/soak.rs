@@ -1,0 +1,268 @@
+//! `roci soak`: verified all-to-all traffic between all ranks of a job.
+//!
+//! For every pair of ranks a seed gives the sizes, tags and contents of its messages, so a receiver knows what
+//! must come. The work goes in rounds; after each, rank 0 tells the others whether there is another one.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use roci_driver::Buffer;
+use roci_msgcore::{Config, OpError, Rank, Request, Source, Tag, TagMatch, Worker};
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::options::SoakOptions;
+use crate::output;
+
+/// Messages of a pair in one round, if the arena holds them.
+const ROUND: usize = 16;
+/// Tags below this are drawn by the dice; those from here on are the soak's own.
+const TAGS: u64 = 8;
+const NEXT: Tag = Tag::new(TAGS);
+const TOTALS: Tag = Tag::new(TAGS + 1);
+
+pub(crate) fn run(options: &SoakOptions) -> Result<ExitCode, Failure> {
+    let config = options.device.config()?;
+    let mut worker = Worker::open(&config)?;
+    let start = Instant::now();
+    let mut soak = Soak::new(&worker, options, &config);
+    loop {
+        soak.round(&mut worker)?;
+        if !another_round(&mut worker, start, Duration::from_secs(options.seconds))? {
+            break;
+        }
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    let totals = gather(&mut worker, soak.totals)?;
+    let faults = worker.injected_faults();
+    let rank = worker.rank();
+    let size = worker.size();
+    worker.close()?;
+    if rank == 0 {
+        report(options, size, &totals, seconds, faults)?;
+    }
+    Ok(if totals.errors == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What was received, and whether it was right.
+#[derive(Clone, Copy, Default)]
+struct Totals {
+    messages: u64,
+    bytes: u64,
+    errors: u64,
+}
+
+struct Soak {
+    /// Dice of the messages to each rank, and from each rank.
+    outgoing: Vec<StdRng>,
+    incoming: Vec<StdRng>,
+    /// The dice of this rank alone, for what a peer need not know.
+    own: StdRng,
+    max_size: usize,
+    per_round: usize,
+    totals: Totals,
+}
+
+/// A message as its pair's dice give it.
+struct Letter {
+    tag: Tag,
+    len: usize,
+    content: u64,
+}
+
+impl Soak {
+    fn new(worker: &Worker, options: &SoakOptions, config: &Config) -> Self {
+        let (rank, size) = (worker.rank(), worker.size());
+        let dice = |from: Rank, to: Rank| {
+            StdRng::seed_from_u64(options.seed.wrapping_mul(1 << 20) ^ (from as u64) << 10 ^ to as u64)
+        };
+        let fitting = config.arena_size / 4 / (size * options.max_size.max(1));
+        Self {
+            outgoing: (0..size).map(|peer| dice(rank, peer)).collect(),
+            incoming: (0..size).map(|peer| dice(peer, rank)).collect(),
+            own: dice(rank, 1 << 9),
+            max_size: options.max_size,
+            per_round: fitting.clamp(1, ROUND),
+            totals: Totals::default(),
+        }
+    }
+
+    /// Every pair exchanges its messages, itself included; receives and sends are posted in a random order.
+    fn round(&mut self, worker: &mut Worker) -> Result<(), Failure> {
+        let mut receives: Vec<(Request, Letter, Rank)> = Vec::new();
+        let mut sends = Vec::new();
+        let size = worker.size();
+        let mut steps: Vec<(bool, Rank)> = Vec::new();
+        for peer in 0..size {
+            steps.extend((0..self.per_round).flat_map(|_| [(true, peer), (false, peer)]));
+        }
+        while !steps.is_empty() {
+            let (is_send, peer) = steps.swap_remove(self.own.random_range(0..steps.len()));
+            if is_send {
+                let letter = draw(&mut self.outgoing[peer], self.max_size);
+                let mut payload = worker.buffer(letter.len)?;
+                write(&mut payload, letter.content);
+                sends.push(worker.send(peer, letter.tag, payload)?);
+            } else {
+                let letter = draw(&mut self.incoming[peer], self.max_size);
+                let buffer = worker.buffer(letter.len)?;
+                // Messages of one sender do not overtake, so a wildcard finds the same one. Not in a round's last
+                // place: the next word from rank 0 may already be there.
+                let tag = TagMatch::Exact(letter.tag);
+                receives.push((worker.recv(Source::Rank(peer), tag, buffer)?, letter, peer));
+            }
+        }
+        for (receive, letter, peer) in receives {
+            self.judge(worker.wait(receive), &letter, peer)?;
+        }
+        worker.wait_all(sends)?;
+        Ok(())
+    }
+
+    fn judge(
+        &mut self,
+        outcome: Result<roci_msgcore::Done, OpError>,
+        letter: &Letter,
+        peer: Rank,
+    ) -> Result<(), Failure> {
+        let message = match outcome {
+            Ok(message) => message,
+            Err(error @ OpError::Truncated { .. }) => {
+                eprintln!("roci: soak: {error}");
+                self.totals.errors += 1;
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let is_right = message.len == letter.len
+            && message.peer == peer
+            && message.tag == letter.tag
+            && is_written(&message.buffer[..message.len], letter.content);
+        self.totals.messages += 1;
+        self.totals.bytes += message.len as u64;
+        self.totals.errors += u64::from(!is_right);
+        Ok(())
+    }
+}
+
+/// Small messages are as frequent as large ones: the length's logarithm is drawn.
+fn draw(dice: &mut StdRng, max_size: usize) -> Letter {
+    let bits = usize::BITS - max_size.leading_zeros();
+    let most = (1usize << dice.random_range(0..=bits)) - 1;
+    let len = dice.random_range(0..=most.min(max_size));
+    Letter { tag: Tag::new(dice.random_range(0..TAGS)), len, content: dice.random() }
+}
+
+/// The word at index `at` of a content: every bit of it depends on both.
+#[inline]
+fn word(content: u64, at: usize) -> u64 {
+    let mixed = (content ^ at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed ^ mixed >> 29
+}
+
+fn write(buffer: &mut Buffer, content: u64) {
+    let mut chunks = buffer.chunks_exact_mut(8);
+    let mut at = 0;
+    for chunk in &mut chunks {
+        chunk.copy_from_slice(&word(content, at).to_le_bytes());
+        at += 1;
+    }
+    let rest = chunks.into_remainder();
+    let len = rest.len();
+    rest.copy_from_slice(&word(content, at).to_le_bytes()[..len]);
+}
+
+fn is_written(bytes: &[u8], content: u64) -> bool {
+    let chunks = bytes.chunks_exact(8);
+    let (rest, at) = (chunks.remainder(), bytes.len() / 8);
+    let mut words = chunks.enumerate();
+    words.all(|(at, chunk)| chunk == word(content, at).to_le_bytes())
+        && *rest == word(content, at).to_le_bytes()[..rest.len()]
+}
+
+/// Rank 0 looks at the clock, and tells.
+fn another_round(worker: &mut Worker, start: Instant, duration: Duration) -> Result<bool, Failure> {
+    if worker.rank() == 0 {
+        let go_on = start.elapsed() < duration;
+        let mut tellings = Vec::new();
+        for peer in 1..worker.size() {
+            tellings.push(worker.send_bytes(peer, NEXT, &[u8::from(go_on)])?);
+        }
+        worker.wait_all(tellings)?;
+        return Ok(go_on);
+    }
+    let told = worker.recv(0, NEXT, worker.buffer(1)?)?;
+    Ok(worker.wait(told)?.buffer.first() == Some(&1))
+}
+
+/// Rank 0 adds up what all have received; the others keep their own.
+fn gather(worker: &mut Worker, ours: Totals) -> Result<Totals, Failure> {
+    if worker.rank() != 0 {
+        let words = [ours.messages, ours.bytes, ours.errors].map(u64::to_le_bytes).concat();
+        let send = worker.send_bytes(0, TOTALS, &words)?;
+        worker.wait(send)?;
+        return Ok(ours);
+    }
+    let mut sum = ours;
+    for peer in 1..worker.size() {
+        let receive = worker.recv(peer, TOTALS, worker.buffer(24)?)?;
+        let message = worker.wait(receive)?;
+        let mut words = message.buffer.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_le_bytes));
+        let mut next = || words.next().unwrap_or(0);
+        sum.messages += next();
+        sum.bytes += next();
+        sum.errors += next();
+    }
+    Ok(sum)
+}
+
+fn report(options: &SoakOptions, ranks: usize, totals: &Totals, seconds: f64, faults: u64) -> Result<(), Failure> {
+    let Totals { messages, bytes, errors } = *totals;
+    let seed = options.seed;
+    if options.json {
+        let row = json!({
+            "test": "soak", "ranks": ranks, "seconds": seconds, "seed": seed, "max_size": options.max_size,
+            "messages": messages, "bytes": bytes, "errors": errors, "injected_faults_rank0": faults,
+        });
+        output::line(row)?;
+    } else {
+        let (volume, rate) = (output::bytes(bytes), bytes as f64 / seconds / 1e6);
+        output::line(format!(
+            "soak: {ranks} ranks, {seconds:.1} s, seed {seed}: {messages} messages, {volume}, {rate:.0} MB/s, {errors} errors"
+        ))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_content_is_recognised_and_a_flipped_bit_is_not() {
+        let arena = roci_driver::Arena::new(1 << 16).expect("memory");
+        for len in [0, 1, 7, 8, 9, 4096, 4099] {
+            let mut buffer = arena.buffer(len).expect("room");
+            write(&mut buffer, 42);
+            assert!(is_written(&buffer, 42));
+            assert!(len == 0 || !is_written(&buffer, 43));
+            for at in [0, len / 2, len.saturating_sub(1)].into_iter().filter(|&at| at < len) {
+                buffer[at] ^= 1;
+                assert!(!is_written(&buffer, 42), "byte {at} of {len}");
+                buffer[at] ^= 1;
+            }
+        }
+    }
+
+    #[test]
+    fn drawn_lengths_reach_the_longest_and_no_further() {
+        let mut dice = StdRng::seed_from_u64(1);
+        for max_size in [0, 1, 1000, 1 << 20] {
+            let lens: Vec<_> = (0..20_000).map(|_| draw(&mut dice, max_size).len).collect();
+            assert!(lens.iter().all(|&len| len <= max_size));
+            assert!(lens.iter().any(|&len| len > max_size / 2 || max_size == 0));
+        }
+    }
+}

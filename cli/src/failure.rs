@@ -1,0 +1,70 @@
+//! How a command fails: one line on stderr, a status that is not 0.
+
+use std::fmt::Display;
+use std::io;
+use std::process::ExitCode;
+
+/// The end of a command that could not do its work.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Something went wrong.
+    Message(String),
+    /// Whoever read our output has gone: nothing is wrong, and nothing more to say.
+    ReaderGone,
+}
+
+impl Failure {
+    pub(crate) fn new(cause: impl Display) -> Self {
+        Self::Message(cause.to_string())
+    }
+
+    pub(crate) fn report(&self) -> ExitCode {
+        match self {
+            Self::Message(text) => {
+                eprintln!("roci: {}", text.replace('\n', " "));
+                ExitCode::FAILURE
+            }
+            Self::ReaderGone => ExitCode::SUCCESS,
+        }
+    }
+}
+
+/// Adds what was being done to an error.
+pub(crate) trait Context<T> {
+    fn context(self, doing: impl Display) -> Result<T, Failure>;
+}
+
+impl<T, E: Display> Context<T> for Result<T, E> {
+    fn context(self, doing: impl Display) -> Result<T, Failure> {
+        self.map_err(|cause| Failure::Message(format!("{doing}: {cause}")))
+    }
+}
+
+macro_rules! failures {
+    ($($error:ty),*) => {
+        $(impl From<$error> for Failure {
+            fn from(cause: $error) -> Self {
+                Self::new(cause)
+            }
+        })*
+    };
+}
+
+failures!(
+    roci_msgcore::WireupError,
+    roci_msgcore::ConfigError,
+    roci_msgcore::CallError,
+    roci_msgcore::OpError,
+    roci_msgcore::job::JobError,
+    roci_driver::ArenaError
+);
+
+/// An error while writing to stdout.
+impl From<io::Error> for Failure {
+    fn from(cause: io::Error) -> Self {
+        match cause.kind() {
+            io::ErrorKind::BrokenPipe => Self::ReaderGone,
+            _ => Self::Message(format!("cannot write: {cause}")),
+        }
+    }
+}

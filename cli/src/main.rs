@@ -1,0 +1,61 @@
+//! The `roci` command: starts jobs, measures, checks, explains.
+#![forbid(unsafe_code)]
+
+mod commands;
+mod failure;
+mod options;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use crate::options::{Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    start_log();
+    match run(cli.command) {
+        Ok(code) => code,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(command: Command) -> Result<ExitCode, failure::Failure> {
+    match command {
+        Command::Run(options) => commands::run::run(&options),
+        Command::Perf(options) => commands::perf::run(&options),
+        Command::Soak(options) => commands::soak::run(&options),
+        Command::Exchange(options) => commands::exchange::run(&options),
+        Command::Decode(options) => commands::decode::run(&options),
+        Command::Info(options) => commands::info::run(&options),
+        Command::Sim(options) => commands::sim::run(&options),
+        Command::Rank(options) => commands::rank::run(&options),
+    }
+}
+
+/// Help goes to stdout; a mistake is one line on stderr, and status 2.
+fn usage(error: &clap::Error) -> ExitCode {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        // A reader that went away wants no help.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    let text = error.to_string();
+    let words: Vec<_> = text.lines().take_while(|line| !line.starts_with("Usage")).collect();
+    let line = words.join(" ").split_whitespace().collect::<Vec<_>>().join(" ");
+    let line = line.strip_prefix("error: ").unwrap_or(&line);
+    eprintln!("roci: {line} (see 'roci --help')");
+    ExitCode::from(2)
+}
+
+/// The log goes to stderr; `RUST_LOG` chooses what it says.
+fn start_log() {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+}

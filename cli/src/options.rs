@@ -1,0 +1,240 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use roci_msgcore::Config;
+use roci_msgcore::config::{Origin, parse_size};
+use roci_protocol::sim::Faults;
+
+use crate::commands::perf::Test;
+use crate::failure::Failure;
+
+/// RDMA semantics and MPI-class messaging in userspace, on any port DPDK can drive.
+#[derive(Parser)]
+#[command(name = "roci", version, disable_help_subcommand = true, infer_long_args = false)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Start the ranks of a job on this host
+    Run(RunOptions),
+    /// Measure latency and bandwidth between two ranks
+    Perf(PerfOptions),
+    /// Verified all-to-all traffic between all ranks of the job it is started in
+    Soak(SoakOptions),
+    /// Exchange a file between the two ranks of the job it is started in, both ways, and compare its digests
+    Exchange(ExchangeOptions),
+    /// Print the RoCEv2 packets of a capture
+    Decode(DecodeOptions),
+    /// Print devices, and every knob with its value, origin and meaning
+    Info(InfoOptions),
+    /// Run the reliable connection through the simulated, hostile network
+    Sim(SimOptions),
+    /// What `run` starts for each rank
+    #[command(hide = true)]
+    Rank(RankOptions),
+}
+
+/// Where the ranks' ports are, and what is done to their frames.
+#[derive(Args, Clone, Default)]
+pub(crate) struct DeviceOptions {
+    /// memif, vhost, af_packet:IFACE, pci:ADDRESS; %r stands for the rank
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<String>,
+    /// A raw EAL line instead of a device
+    #[arg(long, value_name = "ARGUMENTS", conflicts_with = "device", allow_hyphen_values = true)]
+    pub(crate) eal: Option<String>,
+    /// Faults injected on the live link: loss=0.01,dup=0.01,reorder=0.01,corrupt=0.001,seed=7
+    #[arg(long, value_name = "PLAN")]
+    pub(crate) faults: Option<Faults>,
+    /// Write the frames of each rank's first port to this file; %r stands for the rank
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pcap: Option<PathBuf>,
+}
+
+impl DeviceOptions {
+    /// The knobs that were given, by name.
+    pub(crate) fn knobs(&self) -> Vec<(&'static str, String)> {
+        let faults = self.faults.map(|Faults { loss, dup, reorder, corrupt, seed }| {
+            format!("loss={loss},dup={dup},reorder={reorder},corrupt={corrupt},seed={seed}")
+        });
+        let pcap = self.pcap.as_ref().map(|path| path.display().to_string());
+        [("device", self.device.clone()), ("eal", self.eal.clone()), ("faults", faults), ("pcap", pcap)]
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value?)))
+            .collect()
+    }
+
+    /// The configuration: environment and these options.
+    pub(crate) fn config(&self) -> Result<Config, Failure> {
+        let mut config = Config::load(None)?;
+        for (name, value) in self.knobs() {
+            config.set(name, &value, Origin::Code)?;
+        }
+        Ok(config)
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct RunOptions {
+    /// How many ranks to start, 1 to 8
+    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = clap::value_parser!(u64).range(1..=8))]
+    pub(crate) ranks: u64,
+    #[command(flatten)]
+    pub(crate) device: DeviceOptions,
+    /// Knobs, one NAME = "VALUE" a line; the environment goes before it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) paramfile: Option<PathBuf>,
+    /// Put each line of output behind its rank: [0] ...
+    #[arg(long)]
+    pub(crate) prefix: bool,
+    /// Give each rank a processor of its own, round robin
+    #[arg(long)]
+    pub(crate) pin: bool,
+    /// Print the command of each rank, and start nothing
+    #[arg(long)]
+    pub(crate) show: bool,
+    /// The program and its arguments; `roci` is this very command
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    pub(crate) program: Vec<String>,
+}
+
+#[derive(Args)]
+pub(crate) struct PerfOptions {
+    /// send_lat send_bw write_lat write_bw read_lat read_bw tag_lat tag_bw raw_lat raw_bw, several with commas
+    #[arg(value_name = "TEST")]
+    pub(crate) tests: TestList,
+    /// The server, HOST:PORT; without it both sides run on this host, each on a processor of its own
+    #[arg(value_name = "PEER", conflicts_with = "listen")]
+    pub(crate) peer: Option<String>,
+    /// Be the server for one client, at this ADDRESS:PORT
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) listen: Option<String>,
+    #[command(flatten)]
+    pub(crate) device: DeviceOptions,
+    /// Message sizes, such as 8,4KiB,1MiB
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = message_size)]
+    pub(crate) size: Vec<usize>,
+    /// Messages of each size; chosen by size without it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub(crate) iters: Option<u64>,
+    /// One JSON object a row
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Do not compare payloads
+    #[arg(long)]
+    pub(crate) no_verify: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct SoakOptions {
+    /// How long
+    #[arg(long, default_value_t = 10, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
+    pub(crate) seconds: u64,
+    /// The longest message
+    #[arg(long, default_value = "64KiB", value_name = "B", value_parser = soak_size)]
+    pub(crate) max_size: usize,
+    /// The seed of sizes, tags and contents
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) seed: u64,
+    /// One JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) device: DeviceOptions,
+}
+
+#[derive(Args)]
+pub(crate) struct ExchangeOptions {
+    /// The file; without it, this very program
+    pub(crate) file: Option<PathBuf>,
+    /// Print no latency and bandwidth table afterwards
+    #[arg(long)]
+    pub(crate) no_table: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct DecodeOptions {
+    /// A capture, pcap or pcapng
+    pub(crate) file: PathBuf,
+    /// One JSON object a packet
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct InfoOptions {
+    /// Knobs from this file, as `run` takes it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) paramfile: Option<PathBuf>,
+    /// One JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// A parameter file with every default
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) sample: bool,
+}
+
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct SimOptions {
+    /// Replay one seed
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// Run the seeds from A to B, both included
+    #[arg(long, value_name = "A..B", value_parser = seed_range)]
+    pub(crate) seeds: Option<(u64, u64)>,
+}
+
+#[derive(Args)]
+pub(crate) struct RankOptions {
+    /// The launcher, whose end is this process's
+    #[arg(long)]
+    pub(crate) launcher: i32,
+    /// The processor to run on
+    #[arg(long)]
+    pub(crate) cpu: Option<usize>,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) program: Vec<String>,
+}
+
+/// Tests, separated by commas. (A list of its own type: clap would let it swallow the peer.)
+#[derive(Clone)]
+pub(crate) struct TestList(pub(crate) Vec<Test>);
+
+impl FromStr for TestList {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = || Test::value_variants().iter().map(|test| test.name()).collect::<Vec<_>>().join(" ");
+        let test = |name: &str| {
+            Test::from_str(name, false).map_err(|_| format!("unknown test '{name}': known are {}", known()))
+        };
+        text.split(',').map(test).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+/// The longest message of a measurement: it and its copies fit the arena's default.
+const MAX_MESSAGE: usize = 64 << 20;
+
+fn message_size(text: &str) -> Result<usize, String> {
+    let size = parse_size(text).ok_or("not a size such as 8, 4KiB, 1MiB")?;
+    if (1..=MAX_MESSAGE).contains(&size) { Ok(size) } else { Err("a size lies between 1 and 64MiB".into()) }
+}
+
+fn soak_size(text: &str) -> Result<usize, String> {
+    let size = parse_size(text).ok_or("not a size such as 64KiB, 1MiB")?;
+    if size <= MAX_MESSAGE { Ok(size) } else { Err("a size lies between 0 and 64MiB".into()) }
+}
+
+fn seed_range(text: &str) -> Result<(u64, u64), String> {
+    let (first, last) = text.split_once("..").ok_or("not of the form A..B")?;
+    let bounds = first.parse().ok().zip(last.parse().ok());
+    bounds.filter(|(first, last)| first <= last).ok_or_else(|| "not two whole numbers, rising".into())
+}

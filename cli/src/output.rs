@@ -1,0 +1,21 @@
+//! Lines for stdout, which may be a pipe that nobody reads any more.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+
+/// Prints one line.
+pub(crate) fn line(text: impl Display) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{text}")?;
+    out.flush()
+}
+
+/// Bytes in the unit that people read.
+pub(crate) fn bytes(count: u64) -> String {
+    const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    match UNITS.into_iter().find(|(unit, _)| count >= *unit) {
+        Some((unit, name)) if count % unit == 0 => format!("{} {name}", count / unit),
+        Some((unit, name)) => format!("{:.1} {name}", count as f64 / unit as f64),
+        None => format!("{count} B"),
+    }
+}
