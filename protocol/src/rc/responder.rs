@@ -281,8 +281,13 @@ impl<B> QueuePair<B> {
                 let replayed = responder.replay(bth.psn, reth, self.config.mtu);
                 self.stats.duplicate_dropped += u64::from(!replayed);
             }
-            _ if responder.owed == Owed::Nothing => responder.owed = Owed::Ack,
-            _ => {}
+            _ => {
+                // The peer has not heard of it: this is worth an acknowledgement of its own.
+                responder.unacknowledged = responder.unacknowledged.max(1);
+                if responder.owed == Owed::Nothing {
+                    responder.owed = Owed::Ack;
+                }
+            }
         }
     }
 
