@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use crate::config::Config;
 
 const FIRST_SLEEP: Duration = Duration::from_micros(20);
+/// A peer's end shows on its link long before this.
+const SUSPICIOUS: Duration = Duration::from_secs(1);
 /// Looks between two readings of the clock.
 const LOOKS: u32 = 32;
 
@@ -54,7 +56,7 @@ impl Backoff {
         }
     }
 
-    /// Nothing happened. Returns whether the wait has come to sleeping, when slow checks cost nothing.
+    /// Nothing happened. Returns whether that has been so for so long that something may be wrong with the job.
     #[inline]
     pub(crate) fn idle(&mut self) -> bool {
         self.looks += 1;
@@ -78,7 +80,7 @@ impl Backoff {
         } else {
             thread::sleep(self.sleep);
             self.sleep = (self.sleep * 2).min(self.limits.sleep_max);
-            true
+            idle > SUSPICIOUS
         }
     }
 }

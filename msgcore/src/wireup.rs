@@ -98,7 +98,11 @@ impl Fabric {
         if !peers.is_empty() {
             let attachments = attachments(&device, &job, &peers)?;
             let patience = Duration::from_secs(config.connect_timeout_s);
-            for (index, link) in DpdkLink::open_all(&attachments, patience)?.into_iter().enumerate() {
+            let links = DpdkLink::open_all(&attachments, patience, &mut || job.check().is_err());
+            if matches!(links, Err(PortError::Hopeless(_))) {
+                job.check()?;
+            }
+            for (index, link) in links?.into_iter().enumerate() {
                 let link = dress(config, link, rank, index)?;
                 engine.add_port(link, config.ip.unwrap_or_else(|| default_ip(rank)), !is_shared);
             }

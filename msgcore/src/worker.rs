@@ -18,8 +18,8 @@ use crate::{Rank, Source, Tag, TagMatch};
 
 /// Send buffers of a worker, for each peer; more messages than that wait.
 const SEND_VBUFS_PER_PEER: usize = 64;
-/// How often a sleeping wait asks whether the launcher is there.
-const LAUNCHER_CHECKS: u32 = 64;
+/// Sleeps of a wait between two questions whether the job goes on.
+const JOB_CHECKS: u32 = 64;
 
 /// One rank's end of all its conversations.
 pub struct Worker<L: Link = LiveLink> {
@@ -43,7 +43,7 @@ pub struct Worker<L: Link = LiveLink> {
     pub(crate) stats: WorkerStats,
     limits: Limits,
     job: Option<Job>,
-    launcher_checks: u32,
+    job_checks: u32,
 }
 
 /// Why a call was not accepted.
@@ -107,7 +107,7 @@ impl<L: Link> Worker<L> {
             stats: WorkerStats::default(),
             limits: Limits::new(config, size),
             job,
-            launcher_checks: 0,
+            job_checks: 0,
         };
         worker.post_vbufs(config)?;
         Ok(worker)
@@ -274,17 +274,17 @@ impl<L: Link> Worker<L> {
         if self.progress() {
             backoff.reset();
         } else if backoff.idle() {
-            self.check_launcher()?;
+            self.check_job()?;
         }
         Ok(())
     }
 
-    /// A rank whose launcher is gone must not wait for ever.
-    fn check_launcher(&mut self) -> Result<(), OpError> {
-        self.launcher_checks += 1;
+    /// A rank whose job has failed must not wait for ever.
+    fn check_job(&mut self) -> Result<(), OpError> {
+        self.job_checks += 1;
         match &mut self.job {
-            Some(job) if self.launcher_checks.is_multiple_of(LAUNCHER_CHECKS) => {
-                job.check_launcher().map_err(|error| OpError::Job(error.to_string()))
+            Some(job) if self.job_checks.is_multiple_of(JOB_CHECKS) => {
+                job.check().map_err(|error| OpError::Job(error.to_string()))
             }
             _ => Ok(()),
         }

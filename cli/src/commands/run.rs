@@ -210,8 +210,9 @@ fn supervise(board: &Board, ranks: &mut [Running], events: &Receiver<Event>) -> 
                 ranks[rank] = None;
                 let (code, text) = judge(status);
                 worst = worst.max(code);
-                board.fail(&format!("rank {rank} {text}"));
+                board.depart(&format!("rank {rank} {text}"));
                 if code != 0 {
+                    board.fail(&format!("rank {rank} {text}"));
                     eprintln!("roci: rank {rank} {text}");
                     ending = sooner(ending, Ending::TellAt(Instant::now() + GRACE));
                 }

@@ -31,7 +31,9 @@ struct State {
     /// Ranks in the present barrier, and barriers completed.
     waiting: usize,
     barriers: u64,
-    /// Why nothing more will come: a rank has gone.
+    /// Why a wait for others is in vain: a rank has gone, well or ill.
+    departure: Option<String>,
+    /// Why the job as a whole is in vain.
     failure: Option<String>,
 }
 
@@ -66,11 +68,16 @@ impl Board {
         });
     }
 
-    /// Tells every rank that waits, or will, that nothing more comes.
-    pub fn fail(&self, reason: &str) {
-        let mut state = self.shared.lock();
-        state.failure.get_or_insert_with(|| reason.replace('\n', " "));
+    /// A rank has gone, its work done: who waits for it, or will, is told.
+    pub fn depart(&self, reason: &str) {
+        self.shared.lock().departure.get_or_insert_with(|| reason.replace('\n', " "));
         self.shared.changed.notify_all();
+    }
+
+    /// The job has failed: everybody is told.
+    pub fn fail(&self, reason: &str) {
+        self.shared.lock().failure.get_or_insert_with(|| reason.replace('\n', " "));
+        self.depart(reason);
     }
 }
 
@@ -109,6 +116,7 @@ impl Shared {
             ("put", Some((key, value))) => self.put(key, value),
             ("get", None) if !rest.is_empty() => self.get(rest),
             ("barrier", None) => self.barrier(),
+            ("status", None) => self.lock().failure.clone().map_or(Ok(String::new()), Err),
             _ => Err(format!("'{verb}' is not a request")),
         };
         outcome.map_or_else(|reason| format!("error {reason}"), |value| format!("ok {value}"))
@@ -133,7 +141,7 @@ impl Shared {
             if let Some(value) = state.values.get(key) {
                 return Ok(value.clone());
             }
-            if let Some(reason) = &state.failure {
+            if let Some(reason) = state.failure.as_ref().or(state.departure.as_ref()) {
                 return Err(reason.clone());
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -153,7 +161,7 @@ impl Shared {
             if state.barriers > mine {
                 return Ok(String::new());
             }
-            if let Some(reason) = &state.failure {
+            if let Some(reason) = state.failure.as_ref().or(state.departure.as_ref()) {
                 return Err(reason.clone());
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);

@@ -158,9 +158,10 @@ impl Job {
         Ok(self.poll_line()?.map(|line| interpret(&line)).transpose()?.is_some())
     }
 
-    /// Whether the launcher is still there, while no answer is due.
-    pub fn check_launcher(&mut self) -> Result<(), JobError> {
-        self.poll_line().map(drop)
+    /// Whether the job goes on: the launcher is there, and no rank has failed. Not between [`Job::start_barrier`]
+    /// and its end.
+    pub fn check(&mut self) -> Result<(), JobError> {
+        self.ask("status").map(drop)
     }
 
     fn ask(&mut self, request: &str) -> Result<String, JobError> {

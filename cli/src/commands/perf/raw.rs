@@ -21,20 +21,22 @@ const LOST_NS: Nanos = 100_000_000;
 const GONE_NS: Nanos = 10_000_000_000;
 
 const DATA: u8 = 1;
+/// Of a message in several frames, any but the last.
+const PART: u8 = 4;
 const END: u8 = 2;
 const REPORT: u8 = 3;
 
-/// Half a round trip of one frame. A lost frame is an error, and sent again.
+/// Half a round trip of one message: a frame, or several where one does not hold it. A lost one is an error, and
+/// sent again.
 pub(super) fn latency(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Failure> {
     lane.meet_in_silence()?;
-    let len = frame_len(plan.size).min(lane.max_frame());
-    let mut port = Port::new(lane);
-    let row = if port.lane.is_active() { Some(ping(&mut port, plan, len)?) } else { port.pong(len)?.then_none() };
+    let mut port = Port::new(lane, plan.size);
+    let row = if port.lane.is_active() { Some(ping(&mut port, plan)?) } else { port.pong()?.then_none() };
     lane.meet_in_silence()?;
     Ok(row)
 }
 
-fn ping(port: &mut Port<'_>, plan: Plan, len: usize) -> Result<Row, Failure> {
+fn ping(port: &mut Port<'_>, plan: Plan) -> Result<Row, Failure> {
     let (mut half_trips, mut errors) = (histogram(), 0);
     let warm_up = plan.iters / 10;
     let mut start = port.lane.now();
@@ -43,10 +45,10 @@ fn ping(port: &mut Port<'_>, plan: Plan, len: usize) -> Result<Row, Failure> {
         if number == warm_up {
             start = last;
         }
-        port.send(DATA, number, len)?;
+        port.send_message(number)?;
         while !port.wait_for(DATA, number)? {
             errors += 1;
-            port.send(DATA, number, len)?;
+            port.send_message(number)?;
         }
         let now = port.lane.now();
         if number >= warm_up {
@@ -65,23 +67,13 @@ fn ping(port: &mut Port<'_>, plan: Plan, len: usize) -> Result<Row, Failure> {
 /// As many frames as the port takes; a message longer than a frame is several.
 pub(super) fn bandwidth(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Failure> {
     lane.meet_in_silence()?;
-    let most = lane.max_frame() - HEADER;
-    let full = plan.size / most;
-    let rest = plan.size % most;
-    let mut port = Port::new(lane);
+    let mut port = Port::new(lane, plan.size);
     let row = if port.lane.is_active() {
         let start = port.lane.now();
-        let mut sent = 0;
-        for _ in 0..plan.iters {
-            for _ in 0..full {
-                port.send_unflushed(DATA, sent, HEADER + most)?;
-                sent += 1;
-            }
-            if rest > 0 {
-                port.send_unflushed(DATA, sent, frame_len(rest))?;
-                sent += 1;
-            }
+        for number in 0..plan.iters {
+            port.send_message_unflushed(number)?;
         }
+        let sent = plan.iters * (port.parts as u64 + 1);
         let arrived = port.finish()?;
         Some(Row::bandwidth(plan, port.lane.now() - start, sent.saturating_sub(arrived)))
     } else {
@@ -98,6 +90,10 @@ fn frame_len(size: usize) -> usize {
 struct Port<'a> {
     lane: &'a mut Lane,
     header: [u8; HEADER],
+    /// A message is this many full frames, and one more of `last_len` bytes.
+    parts: usize,
+    full_len: usize,
+    last_len: usize,
     batch: Batch<<roci_msgcore::LiveLink as Link>::Frame>,
 }
 
@@ -111,11 +107,14 @@ impl Passive {
 }
 
 impl<'a> Port<'a> {
-    fn new(lane: &'a mut Lane) -> Self {
+    fn new(lane: &'a mut Lane, size: usize) -> Self {
         let mut header = [0xff; HEADER];
         header[6..12].copy_from_slice(&lane.link().mac().0);
         header[12..].copy_from_slice(&ETHERTYPE);
-        Self { lane, header, batch: Batch::new() }
+        let full_len = lane.max_frame();
+        let parts = size.saturating_sub(1) / (full_len - HEADER);
+        let last_len = frame_len(size - parts * (full_len - HEADER));
+        Self { lane, header, parts, full_len, last_len, batch: Batch::new() }
     }
 
     /// Queues a frame, waiting while the link is full. Beyond the number, the payload is not touched.
@@ -139,6 +138,21 @@ impl<'a> Port<'a> {
     #[inline]
     fn send(&mut self, kind: u8, number: u64, len: usize) -> Result<(), Failure> {
         self.send_unflushed(kind, number, len)?;
+        self.lane.link().flush();
+        Ok(())
+    }
+
+    #[inline]
+    fn send_message_unflushed(&mut self, number: u64) -> Result<(), Failure> {
+        for _ in 0..self.parts {
+            self.send_unflushed(PART, number, self.full_len)?;
+        }
+        self.send_unflushed(DATA, number, self.last_len)
+    }
+
+    #[inline]
+    fn send_message(&mut self, number: u64) -> Result<(), Failure> {
+        self.send_message_unflushed(number)?;
         self.lane.link().flush();
         Ok(())
     }
@@ -170,8 +184,8 @@ impl<'a> Port<'a> {
         }
     }
 
-    /// Answers every frame with its like, until told to end.
-    fn pong(&mut self, len: usize) -> Result<Passive, Failure> {
+    /// Answers every message with its like, until told to end.
+    fn pong(&mut self) -> Result<Passive, Failure> {
         let mut since = None;
         loop {
             let Some((kind, number)) = self.receive_one()? else {
@@ -183,7 +197,9 @@ impl<'a> Port<'a> {
                 self.send(REPORT, 0, MIN_FRAME)?;
                 return Ok(Passive);
             }
-            self.send(DATA, number, len)?;
+            if kind == DATA {
+                self.send_message(number)?;
+            }
         }
     }
 
@@ -199,7 +215,7 @@ impl<'a> Port<'a> {
             since = None;
             for frame in self.batch.drain(..) {
                 match parse(frame.as_ref()) {
-                    Some((DATA, _)) => arrived += 1,
+                    Some((DATA | PART, _)) => arrived += 1,
                     Some((END, _)) => ended = true,
                     _ => {}
                 }

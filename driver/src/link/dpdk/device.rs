@@ -130,6 +130,11 @@ impl Attachment {
         self.device == Device::Memif && !self.is_server
     }
 
+    /// The socket that must exist before DPDK starts.
+    pub(super) fn socket_to_find(&self) -> Option<&Path> {
+        (self.device == Device::Vhost && !self.is_server).then_some(self.socket.as_path())
+    }
+
     pub(super) fn device(&self) -> &Device {
         &self.device
     }

@@ -26,6 +26,8 @@ const TX_QUEUE: usize = 64;
 const MAINTAIN_NS: Nanos = 50_000_000;
 /// How long a client waits before it asks again for a server that is not there yet.
 const RETRY: Duration = Duration::from_millis(5);
+/// How long a server takes from naming its socket to listening on it, with much to spare.
+const LISTEN: Duration = Duration::from_millis(50);
 /// How long a client that was turned away waits before it asks again.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
@@ -48,6 +50,9 @@ pub enum PortError {
     /// The arguments created no port.
     #[error("device {0}: DPDK created no such port")]
     NoPort(String),
+    /// The caller gave up waiting for the other end.
+    #[error("device {0}: the peer will not come")]
+    Hopeless(String),
     /// The other end did not come up in time.
     #[error("device {device}: no link within {seconds} s: the peer is missing")]
     NoLink {
@@ -56,6 +61,38 @@ pub enum PortError {
         /// How long it was waited for.
         seconds: u64,
     },
+}
+
+/// How long, and on what condition, a peer is waited for.
+struct Wait<'a> {
+    deadline: Instant,
+    patience: Duration,
+    is_hopeless: &'a mut dyn FnMut() -> bool,
+}
+
+impl Wait<'_> {
+    /// A virtio-user port connects while DPDK starts, and cannot be asked to try again: its server comes first.
+    fn for_server_socket(&mut self, attachment: &Attachment) -> Result<(), PortError> {
+        let Some(socket) = attachment.socket_to_find() else { return Ok(()) };
+        while !socket.exists() {
+            self.a_moment(attachment)?;
+        }
+        // The socket's name appears a moment before it listens.
+        std::thread::sleep(LISTEN);
+        Ok(())
+    }
+
+    fn a_moment(&mut self, attachment: &Attachment) -> Result<(), PortError> {
+        let device = || attachment.device().to_string();
+        if Instant::now() > self.deadline {
+            return Err(PortError::NoLink { device: device(), seconds: self.patience.as_secs() });
+        }
+        if (self.is_hopeless)() {
+            return Err(PortError::Hopeless(device()));
+        }
+        std::thread::sleep(RETRY);
+        Ok(())
+    }
 }
 
 /// A received packet buffer; dropping it returns it to its pool.
@@ -110,14 +147,22 @@ struct SharedGate {
 impl DpdkLink {
     /// Starts DPDK with one port for each attachment, and waits until every link is up.
     ///
-    /// Can succeed once per process. Gives up after `patience`.
-    pub fn open_all(attachments: &[Attachment], patience: Duration) -> Result<Vec<Self>, PortError> {
+    /// Can succeed once per process. Gives up after `patience`, or as soon as `is_hopeless` says so.
+    pub fn open_all(
+        attachments: &[Attachment],
+        patience: Duration,
+        is_hopeless: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<Self>, PortError> {
         let mut names = Vec::new();
         let mut arguments = Vec::new();
         for (index, attachment) in attachments.iter().enumerate() {
             let (name, words) = attachment.arguments(index);
             names.push(name);
             arguments.extend(words);
+        }
+        let mut wait = Wait { deadline: Instant::now() + patience, patience, is_hopeless };
+        for attachment in attachments {
+            wait.for_server_socket(attachment)?;
         }
         let eal = Eal::start(attachments.iter().all(Attachment::is_virtual), &arguments)?;
         let pool = create_pool()?;
@@ -126,15 +171,14 @@ impl DpdkLink {
         for (attachment, name) in attachments.iter().zip(names) {
             links.push(Self::configure(eal, attachment, name.as_deref(), pool, clock)?);
         }
-        let deadline = Instant::now() + patience;
         // A client cannot start before its server: all servers first, or two processes wait for each other.
         let (servers, clients): (Vec<_>, Vec<_>) =
             links.iter_mut().zip(attachments).partition(|(_, attachment)| attachment.is_server());
         for (link, attachment) in servers.into_iter().chain(clients) {
-            link.start(attachment, deadline)?;
+            link.start(attachment, &mut wait)?;
         }
         for (link, attachment) in links.iter_mut().zip(attachments) {
-            link.wait_up(attachment, deadline, patience)?;
+            link.wait_up(attachment, &mut wait)?;
         }
         if attachments.iter().any(Attachment::needs_gate) {
             close_gate(&mut links)?;
@@ -183,37 +227,32 @@ impl DpdkLink {
     }
 
     /// Starts the port; a client's start fails until its server is there.
-    fn start(&mut self, attachment: &Attachment, deadline: Instant) -> Result<(), PortError> {
+    fn start(&mut self, attachment: &Attachment, wait: &mut Wait<'_>) -> Result<(), PortError> {
         loop {
             // SAFETY: the port is configured.
             let status = unsafe { dpdk_sys::rte_eth_dev_start(self.port) };
             if status == 0 {
                 return Ok(());
             }
-            let may_come = attachment.device().is_point_to_point();
-            if !may_come || Instant::now() > deadline {
+            if !attachment.device().is_point_to_point() {
                 return check(attachment, "rte_eth_dev_start", status);
             }
-            std::thread::sleep(RETRY);
+            wait.a_moment(attachment)?;
         }
     }
 
     /// Waits for the link. A client that asked a server too early was turned away and does not ask again by itself:
     /// it is started anew now and then.
-    fn wait_up(&mut self, attachment: &Attachment, deadline: Instant, patience: Duration) -> Result<(), PortError> {
+    fn wait_up(&mut self, attachment: &Attachment, wait: &mut Wait<'_>) -> Result<(), PortError> {
         let mut asked = Instant::now();
         while self.look() == LinkState::Down {
-            if Instant::now() > deadline {
-                let device = attachment.device().to_string();
-                return Err(PortError::NoLink { device, seconds: patience.as_secs() });
-            }
             if attachment.is_turned_away_early() && asked.elapsed() > ASK_AGAIN {
                 // SAFETY: the port is configured, and no burst has run on it yet.
                 unsafe { dpdk_sys::rte_eth_dev_stop(self.port) };
-                self.start(attachment, deadline)?;
+                self.start(attachment, wait)?;
                 asked = Instant::now();
             }
-            std::thread::sleep(RETRY);
+            wait.a_moment(attachment)?;
         }
         Ok(())
     }
