@@ -102,4 +102,11 @@ mod tests {
             assert_eq!(index, reason as usize);
         }
     }
+
+    #[test]
+    fn every_reason_has_a_counter_of_its_own() {
+        let mut names = Malformed::ALL.map(Malformed::name);
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]));
+    }
 }

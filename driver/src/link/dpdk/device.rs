@@ -108,7 +108,7 @@ impl Attachment {
             Device::Memif => {
                 let role = if self.is_server { "server" } else { "client" };
                 let ends = format!("role={role},socket={socket},socket-abstract=no");
-                vdev(format!("net_memif{index}"), format!("{ends},bsize={JUMBO_FRAME},rsize=10,mac={mac}"))
+                vdev(format!("net_memif{index}"), format!("{ends},bsize={JUMBO_FRAME},rsize=9,mac={mac}"))
             }
             Device::Vhost if self.is_server => vdev(format!("net_vhost{index}"), format!("iface={socket},queues=1")),
             Device::Vhost => {
