@@ -21,6 +21,8 @@ pub struct Address {
     pub psn: Psn,
     /// The largest path MTU that this side takes.
     pub mtu: Mtu,
+    /// READs in flight that this side takes.
+    pub max_rd_atomic: u8,
 }
 
 /// The text is no address.
@@ -30,8 +32,8 @@ pub struct ParseAddressError(String);
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { mac, ip, qpn, psn, mtu } = self;
-        write!(f, "{mac} {ip} {} {} {}", qpn.get(), psn.get(), mtu.bytes())
+        let Self { mac, ip, qpn, psn, mtu, max_rd_atomic } = self;
+        write!(f, "{mac} {ip} {} {} {} {max_rd_atomic}", qpn.get(), psn.get(), mtu.bytes())
     }
 }
 
@@ -50,7 +52,8 @@ fn parse(text: &str) -> Option<Address> {
     let mut number = || words.next()?.parse::<u32>().ok().filter(|&n| n < 1 << 24);
     let (qpn, psn) = (Qpn::new(number()?), Psn::new(number()?));
     let mtu = Mtu::from_bytes(number()? as usize)?;
-    words.next().is_none().then_some(Address { mac, ip, qpn, psn, mtu })
+    let max_rd_atomic = words.next()?.parse().ok()?;
+    words.next().is_none().then_some(Address { mac, ip, qpn, psn, mtu, max_rd_atomic })
 }
 
 fn parse_mac(text: &str) -> Option<MacAddr> {
@@ -71,14 +74,14 @@ mod tests {
         let mac = MacAddr([2, 0, 0, 0, 0xab, 1]);
         let (qpn, psn) = (Qpn::new(0x1001), Psn::new(0xff_ffff));
         for ip in ["10.0.0.1", "fd00::1"].map(|ip| ip.parse().expect("an address")) {
-            let address = Address { mac, ip, qpn, psn, mtu: Mtu::Mtu4096 };
+            let address = Address { mac, ip, qpn, psn, mtu: Mtu::Mtu4096, max_rd_atomic: 16 };
             assert_eq!(address.to_string().parse(), Ok(address));
         }
     }
 
     #[test]
     fn bad_text_is_refused() {
-        let good = "02:00:00:00:00:01 10.0.0.1 17 4096 1024";
+        let good = "02:00:00:00:00:01 10.0.0.1 17 4096 1024 16";
         assert!(good.parse::<Address>().is_ok());
         for bad in ["", "x", "02:00:00:00:00:01", &format!("{good} 1"), &good.replace("17", "16777216")] {
             assert!(bad.parse::<Address>().is_err(), "{bad}");

@@ -8,6 +8,7 @@ use roci_protocol::rc::{self, Config};
 use roci_protocol::wire::Flow;
 use roci_protocol::{Access, Mtu, Nanos, Psn, Qpn};
 
+use crate::address::Address;
 use crate::cq::CompletionQueue;
 use crate::mem::{Buffer, PdId};
 
@@ -49,7 +50,7 @@ pub struct QpParams {
     pub rq_depth: usize,
     /// Packets in flight.
     pub window: u32,
-    /// READs in flight, in each direction.
+    /// READs in flight, in each direction, at most 255; the smaller of both sides' counts.
     pub max_rd_atomic: usize,
     /// What the peer may do.
     pub access: Access,
@@ -83,17 +84,19 @@ impl Default for QpParams {
 }
 
 impl QpParams {
-    pub(crate) fn config(&self, dest_qpn: Qpn, sq_psn: Psn, rq_psn: Psn, mtu: Mtu) -> Config {
+    /// What both sides can do.
+    pub(crate) fn config(&self, ours: &Address, peer: &Address) -> Config {
+        let max_rd_atomic = ours.max_rd_atomic.min(peer.max_rd_atomic).into();
         Config {
-            dest_qpn,
-            mtu,
-            sq_psn,
-            rq_psn,
+            dest_qpn: peer.qpn,
+            mtu: ours.mtu.min(peer.mtu),
+            sq_psn: ours.psn,
+            rq_psn: peer.psn,
             sq_depth: self.sq_depth,
             rq_depth: self.rq_depth,
             window: self.window,
-            max_rd_atomic: self.max_rd_atomic,
-            max_dest_rd_atomic: self.max_rd_atomic,
+            max_rd_atomic,
+            max_dest_rd_atomic: max_rd_atomic,
             access: self.access,
             ack_timeout_ns: self.ack_timeout_ns,
             ack_timeout_max_ns: self.ack_timeout_max_ns,

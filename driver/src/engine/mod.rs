@@ -35,6 +35,8 @@ pub struct Engine<L: Link> {
     next_deadline: Nanos,
     /// Queue pairs that owe an answer, or that the link held up.
     listed: Vec<QueuePair>,
+    /// Polls since acknowledgements of any size were sent.
+    busy_polls: u32,
     stats: EngineStats,
 }
 
@@ -119,6 +121,7 @@ impl<L: Link> Engine<L> {
             next_pd: 0,
             next_deadline: Nanos::MAX,
             listed: Vec::new(),
+            busy_polls: 0,
             stats: EngineStats::default(),
         })
     }
@@ -187,15 +190,19 @@ impl<L: Link> Engine<L> {
     pub fn address_of(&self, qp: &UnconnectedQp, params: &QpParams) -> Result<Address, ConnectError> {
         let link = &self.ports[qp.port].link;
         let mtu = largest_mtu(link.max_frame())?.min(params.mtu);
-        Ok(Address { mac: link.mac(), ip: qp.ip, qpn: qp.qp.0, psn: qp.psn, mtu })
+        let max_rd_atomic = params.max_rd_atomic.min(u8::MAX.into()) as u8;
+        Ok(Address { mac: link.mac(), ip: qp.ip, qpn: qp.qp.0, psn: qp.psn, mtu, max_rd_atomic })
     }
 
     /// Connects to `peer`, whose address came out of band. Post receives before the peer may send.
     pub fn connect(&mut self, qp: UnconnectedQp, peer: &Address, params: &QpParams) -> Result<QueuePair, ConnectError> {
-        let ours = self.address_of(&qp, params)?;
-        let ip = Ip::between(ours.ip, peer.ip).ok_or(ConnectError::IpVersion(ours.ip, peer.ip))?;
+        let ours = self.address_of(&qp, params).inspect_err(|_| drop(self.qps.vacate(qp.qp)))?;
+        let Some(ip) = Ip::between(ours.ip, peer.ip) else {
+            self.discard_qp(qp);
+            return Err(ConnectError::IpVersion(ours.ip, peer.ip));
+        };
         let flow = Flow::new(ours.mac, peer.mac, None, ip, source_port(ours.qpn.get(), peer.qpn.get()));
-        let config = params.config(peer.qpn, ours.psn, peer.psn, ours.mtu.min(peer.mtu));
+        let config = params.config(&ours, peer);
         let mut rc = rc::QueuePair::new(config);
         for state in [State::Rtr, State::Rts] {
             rc.modify(state).expect("the way from Init to Rts is in the table");
@@ -203,6 +210,11 @@ impl<L: Link> Engine<L> {
         let UnconnectedQp { qp, port, pd, cq, .. } = qp;
         self.qps.occupy(Slot { rc, flow, qp, port, pd, cq, is_listed: false });
         Ok(qp)
+    }
+
+    /// Gives up a queue pair that was never connected.
+    pub fn discard_qp(&mut self, qp: UnconnectedQp) {
+        self.qps.vacate(qp.qp);
     }
 
     /// Flushes a queue pair and forgets it. Its completions stay in the completion queue.

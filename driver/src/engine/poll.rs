@@ -10,6 +10,8 @@ use crate::qp::QueuePair;
 
 /// An acknowledgement that waits for company is sent once it speaks for this many packets.
 const ACK_COALESCE: u32 = 16;
+/// Polls that brought frames, of whomever, after which no acknowledgement waits any longer.
+const ACK_PATIENCE: u32 = 8;
 
 impl<L: Link> Engine<L> {
     /// Does what is due on every port, and returns how many frames came in. Never blocks.
@@ -22,7 +24,11 @@ impl<L: Link> Engine<L> {
         for port in 0..self.ports.len() {
             frames += self.poll_port(port);
         }
-        let acknowledge_from = if frames == 0 { 1 } else { ACK_COALESCE };
+        self.busy_polls = if frames == 0 { ACK_PATIENCE } else { self.busy_polls + 1 };
+        let acknowledge_from = if self.busy_polls < ACK_PATIENCE { ACK_COALESCE } else { 1 };
+        if self.busy_polls >= ACK_PATIENCE {
+            self.busy_polls = 0;
+        }
         if !self.listed.is_empty() {
             self.look_after_listed(acknowledge_from);
         }

@@ -69,7 +69,7 @@ impl Writer {
     }
 
     fn flush_sometimes(&mut self, now: Nanos) {
-        if now - self.flushed < FLUSH_NS || self.failed.is_some() {
+        if now.saturating_sub(self.flushed) < FLUSH_NS || self.failed.is_some() {
             return;
         }
         self.flushed = now;

@@ -61,7 +61,11 @@ impl Arena {
 
     /// Cuts a buffer of `len` bytes; their content is whatever was there before.
     pub fn buffer(self: &Rc<Self>, len: usize) -> Result<Buffer, ArenaError> {
+        if len > self.map.len() {
+            return Err(self.exhausted(len));
+        }
         let align = if len < PAGE { LINE } else { PAGE };
+        // No overflow: the mapping is far from the end of the address space.
         let room = len.max(1).next_multiple_of(align);
         let offset = self.take(room, align).ok_or_else(|| self.exhausted(len))?;
         Ok(Buffer { arena: self.clone(), offset, room, len })
@@ -207,5 +211,8 @@ mod tests {
         assert!(error.contains("ROCI_ARENA_SIZE"), "{error}");
         drop(kept);
         assert!(arena.buffer(PAGE).is_ok());
+        for absurd in [usize::MAX, usize::MAX - PAGE + 1, usize::MAX / 2] {
+            assert!(arena.buffer(absurd).is_err(), "{absurd}");
+        }
     }
 }

@@ -100,6 +100,8 @@ impl<B> QueuePair<B> {
         if !self.acknowledge(now, psn, env) {
             return;
         }
+        // It answers, so it is not silent.
+        self.requester.heard();
         if self.requester.spend_rnr_retry(now + rnr_timer_ns(timer), &self.config) {
             self.requester.rewind(psn);
         } else {
@@ -122,6 +124,10 @@ impl<B> QueuePair<B> {
 
     fn on_read_response<E: Env<Buffer = B>>(&mut self, now: Nanos, packet: &Packet<'_>, env: &mut E) {
         let psn = packet.headers.bth.psn;
+        if psn.before(self.requester.una) {
+            self.stats.stale_response += 1;
+            return;
+        }
         let Some(read) = self.requester.queue.iter().find(|wqe| wqe.is_read()) else {
             self.stats.stale_response += 1;
             return;

@@ -64,8 +64,8 @@ pub enum PostError {
     /// The queue pair is in a state that takes no such request.
     #[error("the queue pair is in state {0:?}")]
     State(State),
-    /// Longer than a message may be (2^31 bytes, IBTA 9.7.8).
-    #[error("a message holds at most 2^31 bytes")]
+    /// Longer than a message may be: 2^31 bytes (IBTA 9.7.8), or 2^23 packets.
+    #[error("a message holds at most 2^31 bytes and 2^23 packets")]
     TooLong,
     /// The request's length exceeds its buffer.
     #[error("the buffer is shorter than the request")]
@@ -148,6 +148,7 @@ impl<B> QueuePair<B> {
         }
         self.state = State::Error;
         self.requester.flush(status, env);
+        self.responder.drop_streams();
         self.responder.flush(WcStatus::WrFlushErr, env);
     }
 

@@ -13,6 +13,8 @@ use crate::{Mtu, Nanos, Psn};
 
 /// The longest message (IBTA 9.7.8).
 const MAX_MESSAGE: u32 = 1 << 31;
+/// PSNs that may be outstanding (IBTA 9.7.5.1: less than half of all).
+const MAX_SPAN: u32 = (1 << 23) - 1;
 /// In a long message an acknowledgement is asked for every so many packets, a power of two.
 const ACK_EVERY: u32 = 32;
 
@@ -49,6 +51,8 @@ pub(super) struct Requester<B> {
     cursor: Cursor,
     /// The PSN of the next request to be posted.
     next: Psn,
+    /// PSNs of all requests in the queue: no two of them may be so far apart that their order is lost.
+    span: u32,
     /// The oldest PSN not acknowledged.
     pub(super) una: Psn,
     /// The first PSN never sent.
@@ -73,6 +77,7 @@ impl<B> Requester<B> {
             depth: config.sq_depth,
             cursor: Cursor::default(),
             next: config.sq_psn,
+            span: 0,
             una: config.sq_psn,
             sent: config.sq_psn,
             reads_in_flight: 0,
@@ -102,6 +107,11 @@ impl<B> Requester<B> {
             return reject(PostError::QueueFull, request);
         }
         let packets = mtu.packets(request.len);
+        if self.span + packets > MAX_SPAN {
+            let reason = if self.queue.is_empty() { PostError::TooLong } else { PostError::QueueFull };
+            return reject(reason, request);
+        }
+        self.span += packets;
         let first = self.next;
         self.next = first.plus(packets);
         self.queue.push_back(Wqe { request, first, packets, received: 0 });
@@ -143,6 +153,7 @@ impl<B> Requester<B> {
     /// Takes the oldest request out; every packet of it is acknowledged or answered.
     pub(super) fn pop(&mut self) -> Wqe<B> {
         let wqe = self.queue.pop_front().expect("the caller looked at it");
+        self.span -= wqe.packets;
         if self.cursor.index == 0 {
             self.cursor = Cursor::default();
         } else {
@@ -172,6 +183,12 @@ impl<B> Requester<B> {
     fn timeout(&self, config: &Config) -> Nanos {
         let doubled = config.ack_timeout_ns.saturating_mul(1 << self.retries.min(20));
         doubled.min(config.ack_timeout_max_ns.max(config.ack_timeout_ns))
+    }
+
+    /// The peer answered without getting further: its silence is over, its RNR budget is not whole.
+    pub(super) fn heard(&mut self) {
+        self.retries = 0;
+        self.probing = false;
     }
 
     /// Spends one retry; `false` where none is left.

@@ -45,7 +45,8 @@ enum Owed {
     Nothing,
     Ack,
     Rnr,
-    Nak(NakCode),
+    /// The packet that was refused, or that is missing.
+    Nak(NakCode, Psn),
 }
 
 /// A READ that was executed.
@@ -110,9 +111,9 @@ impl<B> Responder<B> {
         self.receives.len()
     }
 
-    /// Completes the message in progress with `status` and flushes the posted receives.
+    /// Completes the message in progress with `status` and flushes the posted receives. READs that were accepted
+    /// are still answered: they come before whatever was refused.
     pub(super) fn flush<E: Env<Buffer = B>>(&mut self, status: WcStatus, env: &mut E) {
-        self.streams.clear();
         if let Message::Send { receive, received } = std::mem::replace(&mut self.message, Message::None) {
             env.complete(recv_completion(receive, status, Operation::Recv, received, None));
         }
@@ -130,7 +131,7 @@ impl<B> Responder<B> {
 
     /// Asked again for a READ: finds it and sends from there on. `false` where it is not remembered.
     fn replay(&mut self, psn: Psn, again: &Reth, mtu: Mtu) -> bool {
-        let Some(read) = self.reads.iter().copied().find(|read| read.covers(psn)) else { return false };
+        let Some(read) = self.reads.iter().rev().copied().find(|read| read.covers(psn)) else { return false };
         let next = psn.since(read.first) as u32;
         let offset = u64::from(next) << mtu.shift();
         let same = again.rkey == read.reth.rkey
@@ -168,6 +169,13 @@ impl<B> Responder<B> {
         self.streams.pop_front_if(|stream| stream.is_replay).is_some()
     }
 
+    /// Gives up all READ responses; returns the PSN of the next one.
+    pub(super) fn drop_streams(&mut self) -> Psn {
+        let next = self.streams.front().map_or(self.expected, |stream| stream.read.first.plus(stream.next));
+        self.streams.clear();
+        next
+    }
+
     /// The syndrome of an acknowledgement: receives posted, rounded down to a code (IBTA table 44).
     fn ack_syndrome(&self) -> Syndrome {
         Syndrome::Ack { credit: credit_code(self.receives.len()) }
@@ -201,7 +209,7 @@ impl<B> Responder<B> {
             Owed::Nothing => return Ok(()),
             Owed::Ack => (self.ack_syndrome(), self.expected.previous()),
             Owed::Rnr => (Syndrome::Rnr { timer: config.min_rnr_timer }, self.expected),
-            Owed::Nak(code) => (Syndrome::Nak(code), self.expected),
+            Owed::Nak(code, psn) => (Syndrome::Nak(code), psn),
         };
         let ext = Extensions { aeth: Some(Aeth { syndrome, msn: self.msn }), ..Extensions::default() };
         env.transmit(&Headers { bth: Bth::new(Opcode::RcAck, config.dest_qpn, psn), ext }, Payload::None)?;
@@ -234,7 +242,7 @@ impl<B> QueuePair<B> {
             || match responder.owed {
                 Owed::Nothing => false,
                 Owed::Ack => responder.unacknowledged >= packets,
-                Owed::Rnr | Owed::Nak(_) => true,
+                Owed::Rnr | Owed::Nak(..) => true,
             }
     }
 
@@ -254,7 +262,10 @@ impl<B> QueuePair<B> {
                 Err(TxError::Busy) => return Err(TxError::Busy),
                 // The owner may have ended the region once the peer had all of it: a late duplicate is no offence.
                 Err(TxError::Denied) if self.responder.drop_replay() => self.stats.duplicate_dropped += 1,
-                Err(TxError::Denied) => self.refuse(Denied.into(), env),
+                Err(TxError::Denied) => {
+                    let psn = self.responder.drop_streams();
+                    self.refuse(Denied.into(), psn, env);
+                }
             }
         }
         Ok(())
@@ -264,7 +275,7 @@ impl<B> QueuePair<B> {
         let distance = packet.headers.bth.psn.since(self.responder.expected);
         if distance > 0 {
             self.stats.out_of_sequence += 1;
-            self.responder.owe_nak(Owed::Nak(NakCode::PsnSequence));
+            self.responder.owe_nak(Owed::Nak(NakCode::PsnSequence, self.responder.expected));
         } else if distance < 0 {
             self.on_duplicate(packet);
         } else {
@@ -298,7 +309,7 @@ impl<B> QueuePair<B> {
                 let responder = &mut self.responder;
                 responder.expected = responder.expected.plus(packets);
                 responder.nak_sent = false;
-                responder.unacknowledged += 1;
+                responder.unacknowledged = responder.unacknowledged.saturating_add(1);
                 // The gap that an earlier NAK would have reported is closed.
                 if packet.headers.bth.ack_req || responder.owed != Owed::Nothing {
                     responder.owed = Owed::Ack;
@@ -309,17 +320,17 @@ impl<B> QueuePair<B> {
                 self.responder.nak_sent = false;
                 self.responder.owe_nak(Owed::Rnr);
             }
-            Err(refusal) => self.refuse(refusal, env),
+            Err(refusal) => self.refuse(refusal, self.responder.expected, env),
         }
     }
 
-    /// Answers with a fatal NAK and goes to the error state.
-    fn refuse<E: Env<Buffer = B>>(&mut self, refusal: Refusal, env: &mut E) {
+    /// Answers packet `psn` with a fatal NAK and goes to the error state.
+    fn refuse<E: Env<Buffer = B>>(&mut self, refusal: Refusal, psn: Psn, env: &mut E) {
         match refusal.code {
             NakCode::RemoteAccess => self.stats.resp_remote_access_errors += 1,
             _ => self.stats.resp_invalid_request += 1,
         }
-        self.responder.owed = Owed::Nak(refusal.code);
+        self.responder.owed = Owed::Nak(refusal.code, psn);
         self.fail_responder(refusal.local, env);
     }
 

@@ -256,6 +256,31 @@ fn an_rnr_nak_waits_for_the_coded_time_and_is_counted() {
 }
 
 #[test]
+fn a_peer_that_answers_rnr_is_not_silent() {
+    let (mut qp, mut script) = (connected(|config| config.rnr_retry_limit = None), Script::default());
+    send(&mut qp, 1, 1);
+    pump(&mut qp, &mut script);
+    for _ in 0..20 {
+        feed(&mut qp, &mut script, answer(100, Syndrome::Rnr { timer: 1 }), 0);
+        qp.on_timeout(1 << 40, &mut script);
+        pump(&mut qp, &mut script);
+        qp.on_timeout(1 << 41, &mut script);
+        pump(&mut qp, &mut script);
+    }
+    assert!(script.done.is_empty(), "each wait was followed by an answer");
+}
+
+#[test]
+fn more_packets_than_psns_can_tell_apart_are_not_taken() {
+    let mut qp = connected(|_| ());
+    let long = |wr_id| SendRequest { wr_id, len: 1 << 31, ..rejected_send() };
+    assert_eq!(qp.post_send(long(1)).expect_err("2^23 packets").reason, PostError::TooLong);
+    send(&mut qp, 1, (1 << 31) - MTU);
+    let one_more = SendRequest { len: 1, ..rejected_send() };
+    assert_eq!(qp.post_send(one_more).expect_err("2^23 packets").reason, PostError::QueueFull);
+}
+
+#[test]
 fn fatal_naks_have_their_verbs_names() {
     for (code, status) in [
         (NakCode::InvalidRequest, WcStatus::RemInvReqErr),
@@ -544,6 +569,26 @@ fn a_late_replay_does_not_cost_a_new_read_its_place() {
     feed(&mut qp, &mut script, with_reth(Opcode::RcReadRequest, 500, 0, 1), 0);
     feed(&mut qp, &mut script, with_reth(Opcode::RcReadRequest, 501, 0, 1), 0);
     assert_eq!(qp.state(), State::Error, "two at once are more than were granted");
+}
+
+#[test]
+fn a_read_whose_region_goes_is_refused_at_the_very_packet() {
+    let (mut qp, mut script) = (connected(|_| ()), Script { room: Some(1), ..Script::default() });
+    feed(&mut qp, &mut script, with_reth(Opcode::RcReadRequest, 500, 0, 3 * MTU as u32), 0);
+    pump(&mut qp, &mut script);
+    (script.is_revoked, script.room) = (true, None);
+    pump(&mut qp, &mut script);
+    assert_eq!(script.last_syndrome(), Some((Syndrome::Nak(NakCode::RemoteAccess), 501)));
+}
+
+#[test]
+fn a_read_before_a_refused_request_is_still_answered_and_answered_first() {
+    let (mut qp, mut script) = (connected(|_| ()), Script::default());
+    feed(&mut qp, &mut script, with_reth(Opcode::RcReadRequest, 500, 0, 1), 0);
+    feed(&mut qp, &mut script, with_reth(Opcode::RcWriteOnly, 501, REGION, 1), 1);
+    pump(&mut qp, &mut script);
+    assert_eq!(script.opcodes(), [(Opcode::RcReadResponseOnly, 500), (Opcode::RcAck, 501)]);
+    assert_eq!(script.last_syndrome(), Some((Syndrome::Nak(NakCode::RemoteAccess), 501)));
 }
 
 #[test]

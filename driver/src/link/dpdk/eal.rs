@@ -35,12 +35,13 @@ pub struct Eal(());
 static STARTED: OnceLock<()> = OnceLock::new();
 static STARTING: Mutex<()> = Mutex::new(());
 
-/// Memory for packet buffers without hugepages, in MiB.
-const MEMORY_MIB: usize = 192;
+/// Memory that DPDK takes beside the packet buffers, in MiB.
+const OVERHEAD_MIB: usize = 96;
 
 impl Eal {
-    /// Starts DPDK. `no_huge` runs it on ordinary memory, which any user may.
-    pub fn start(no_huge: bool, device_arguments: &[String]) -> Result<Self, EalError> {
+    /// Starts DPDK with room for `buffer_bytes` of packet buffers. `no_huge` runs it on ordinary memory, which any
+    /// user may.
+    pub fn start(no_huge: bool, buffer_bytes: usize, device_arguments: &[String]) -> Result<Self, EalError> {
         let _guard = STARTING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if STARTED.get().is_some() {
             return Err(EalError::AlreadyStarted);
@@ -50,7 +51,7 @@ impl Eal {
         line.extend(["--lcores".to_owned(), format!("0@({})", allowed_cpus())]);
         if no_huge {
             line.extend(["--no-pci", "--no-huge", "-m"].map(str::to_owned));
-            line.push(MEMORY_MIB.to_string());
+            line.push((OVERHEAD_MIB + (buffer_bytes >> 20)).to_string());
         }
         line.extend_from_slice(device_arguments);
         init(&line)?;

@@ -16,10 +16,15 @@ use super::eal::{Eal, EalError, describe, last_error};
 use super::gate::Gate;
 use crate::link::{BURST, Batch, Full, Link, LinkState, LinkStats};
 
-/// Packet buffers of a process: bursts in both directions, device rings, and what the pool's cache holds.
-const POOL_SIZE: u32 = 4095;
-const POOL_CACHE: u32 = 256;
 const DESCRIPTORS: u16 = 512;
+const POOL_CACHE: u32 = 256;
+/// Packet buffers beside those of the ports: what the pool's cache and a batch hold.
+const POOL_BASE: u32 = 2 * POOL_CACHE + BURST as u32;
+/// Packet buffers of a port: both its rings full, one burst, and the transmit queue.
+const POOL_PER_PORT: u32 = 2 * DESCRIPTORS as u32 + (BURST + TX_QUEUE) as u32;
+/// Bytes of a packet buffer for the packet, and with all that belongs to it.
+const ROOM: usize = JUMBO_FRAME + dpdk_sys::RTE_PKTMBUF_HEADROOM as usize;
+const BUFFER: usize = ROOM + 512;
 /// Frames queued and not yet taken by the device.
 const TX_QUEUE: usize = 64;
 /// How often the gate opens and the link's state is looked at.
@@ -164,8 +169,9 @@ impl DpdkLink {
         for attachment in attachments {
             wait.for_server_socket(attachment)?;
         }
-        let eal = Eal::start(attachments.iter().all(Attachment::is_virtual), &arguments)?;
-        let pool = create_pool()?;
+        let buffers = POOL_BASE + POOL_PER_PORT * attachments.len() as u32;
+        let eal = Eal::start(attachments.iter().all(Attachment::is_virtual), buffers as usize * BUFFER, &arguments)?;
+        let pool = create_pool(buffers)?;
         let clock = Clock::start();
         let mut links = Vec::new();
         for (attachment, name) in attachments.iter().zip(names) {
@@ -391,13 +397,14 @@ impl Link for DpdkLink {
 }
 
 impl Drop for DpdkLink {
-    /// Stops the port before the gate opens, so that nothing is torn down under a burst.
+    /// Stops and closes the port before the gate opens (a field, so dropped after this): the interrupt thread must
+    /// not tear down what is being closed.
     fn drop(&mut self) {
         self.flush();
         self.state = LinkState::Down;
         self.discard_queued();
-        self.gate = None;
-        // SAFETY: the port exists, and this thread, the only one that used it, never will again.
+        // SAFETY: the port exists, and this thread, the only one that used it, never will again; the interrupt
+        // thread is parked until the last port's gate opens, which is after this.
         unsafe {
             dpdk_sys::rte_eth_dev_stop(self.port);
             dpdk_sys::rte_eth_dev_close(self.port);
@@ -423,11 +430,9 @@ fn close_gate(links: &mut [DpdkLink]) -> Result<(), PortError> {
     Ok(())
 }
 
-fn create_pool() -> Result<NonNull<dpdk_sys::rte_mempool>, PortError> {
-    let room = JUMBO_FRAME as u32 + dpdk_sys::RTE_PKTMBUF_HEADROOM;
+fn create_pool(buffers: u32) -> Result<NonNull<dpdk_sys::rte_mempool>, PortError> {
     // SAFETY: DPDK runs; the name is a NUL-terminated literal; -1 is "any NUMA node".
-    let pool =
-        unsafe { dpdk_sys::rte_pktmbuf_pool_create(c"roci".as_ptr(), POOL_SIZE, POOL_CACHE, 0, room as u16, -1) };
+    let pool = unsafe { dpdk_sys::rte_pktmbuf_pool_create(c"roci".as_ptr(), buffers, POOL_CACHE, 0, ROOM as u16, -1) };
     NonNull::new(pool).ok_or_else(|| {
         let device = "packet buffers".to_owned();
         PortError::Call { device, call: "rte_pktmbuf_pool_create", cause: last_error() }
