@@ -14,7 +14,7 @@ use clap::error::ErrorKind;
 use crate::options::{Cli, Command};
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::try_parse_from(options::with_mpirun_spelling(std::env::args_os())) {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };

@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -153,6 +154,8 @@ pub(crate) struct SoakOptions {
 pub(crate) struct ExchangeOptions {
     /// The file; without it, this very program
     pub(crate) file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) device: DeviceOptions,
     /// Print no latency and bandwidth table afterwards
     #[arg(long)]
     pub(crate) no_table: bool,
@@ -204,6 +207,31 @@ pub(crate) struct RankOptions {
     pub(crate) program: Vec<String>,
 }
 
+/// `roci run` also takes the spelling of MVICH's mpirun, `-paramfile` and `-show`, before the program.
+pub(crate) fn with_mpirun_spelling(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut arguments = arguments.peekable();
+    let mut spelled: Vec<_> = arguments.by_ref().take(2).collect();
+    if spelled.get(1).is_none_or(|command| command != "run") {
+        spelled.extend(arguments);
+        return spelled;
+    }
+    const WITH_VALUE: [&str; 7] = ["-n", "--ranks", "--device", "--eal", "--faults", "--pcap", "--paramfile"];
+    while let Some(argument) = arguments.next_if(|argument| argument.as_encoded_bytes().starts_with(b"-")) {
+        let argument = match argument.to_str() {
+            Some("-paramfile") => "--paramfile".into(),
+            Some("-show") => "--show".into(),
+            _ => argument,
+        };
+        let takes_value = argument.to_str().is_some_and(|text| WITH_VALUE.contains(&text));
+        spelled.push(argument);
+        if takes_value {
+            spelled.extend(arguments.next());
+        }
+    }
+    spelled.extend(arguments);
+    spelled
+}
+
 /// Tests, separated by commas. (A list of its own type: clap would let it swallow the peer.)
 #[derive(Clone)]
 pub(crate) struct TestList(pub(crate) Vec<Test>);
@@ -237,4 +265,21 @@ fn seed_range(text: &str) -> Result<(u64, u64), String> {
     let (first, last) = text.split_once("..").ok_or("not of the form A..B")?;
     let bounds = first.parse().ok().zip(last.parse().ok());
     bounds.filter(|(first, last)| first <= last).ok_or_else(|| "not two whole numbers, rising".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_mpirun_spelling;
+
+    #[test]
+    fn mpirun_spelling_is_understood_before_the_program_and_left_alone_behind_it() {
+        let spell = |line: &str| {
+            let words = with_mpirun_spelling(line.split(' ').map(Into::into));
+            words.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(spell("roci run -n 2 -paramfile f -show p -show"), "roci run -n 2 --paramfile f --show p -show");
+        assert_eq!(spell("roci run --eal -show p"), "roci run --eal -show p");
+        assert_eq!(spell("roci perf -show"), "roci perf -show");
+        assert_eq!(spell("roci"), "roci");
+    }
 }

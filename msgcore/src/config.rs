@@ -165,7 +165,7 @@ knobs! {
     connect_timeout_s: u64 = 30, "s", "1..3600", |text| number(text, 1, 3_600), ToString::to_string;
     /// Faults injected into every frame sent, such as loss=0.01,dup=0.01,reorder=0.01,corrupt=0.001,seed=7; for tests.
     faults: Option<Faults> = None, "fault plan", "probabilities 0..1", parse_optional, show_faults;
-    /// Writes every frame of the first port to this capture file; %r stands for the rank.
+    /// Writes every frame of the first port to this capture file; %r stands for the rank, and without it only rank 0 writes.
     pcap: Option<PathBuf> = None, "path", "any", parse_optional, |path| path.as_ref().map_or_else(String::new, |path| path.display().to_string());
 }
 
@@ -243,6 +243,10 @@ impl Config {
     fn apply(&mut self, knob: &'static Knob, name: &str, value: &str, origin: Origin) -> Result<(), ConfigError> {
         let refused = |problem| ConfigError::Value { name: name.into(), value: value.into(), problem };
         (knob.set)(self, value).map_err(refused)?;
+        if knob.name == "device" {
+            // A later word on the device takes back an earlier EAL line.
+            self.eal.clear();
+        }
         self.origins.insert(knob.name, origin);
         Ok(())
     }

@@ -31,6 +31,7 @@ impl<L: Link> Worker<L> {
             }
             if endpoint.in_flight == SEND_QUEUE || self.vbufs.is_empty() {
                 self.stats.buffer_stalls += 1;
+                self.vbufs_are_exhausted |= self.vbufs.is_empty();
                 return;
             }
             endpoint.credits.spend();
@@ -60,6 +61,8 @@ impl<L: Link> Worker<L> {
         let Some(endpoint) = self.endpoints[to].as_mut() else { return };
         let is_due = endpoint.credits.is_return_due() && endpoint.failure.is_none();
         if !is_due || endpoint.in_flight == SEND_QUEUE || self.vbufs.is_empty() {
+            // A completed send tries again.
+            self.vbufs_are_exhausted |= is_due && self.vbufs.is_empty();
             return;
         }
         self.stats.tx_credit += 1;

@@ -5,10 +5,22 @@ use roci_driver::{Operation as WcOperation, WcStatus, WorkCompletion};
 use roci_protocol::msg::{Header, Kind};
 
 use crate::eager::VBUF;
+use crate::endpoint::Endpoint;
 use crate::matching::Remote;
 use crate::request::{OpError, Operation, Request};
-use crate::worker::Worker;
+use crate::worker::{MAX_MESSAGE, Worker};
 use crate::{Rank, Tag};
+
+/// What became of a message.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Arrival {
+    /// It cost no credit.
+    Free,
+    /// It is done with.
+    Used,
+    /// It takes memory until somebody asks for it.
+    Kept,
+}
 
 impl<L: Link> Worker<L> {
     /// Does what can be done now, without waiting; returns whether anything happened.
@@ -55,13 +67,26 @@ impl<L: Link> Worker<L> {
     fn on_send_slot(&mut self, rank: Rank) {
         let Some(endpoint) = self.endpoints[rank].as_mut() else { return };
         endpoint.in_flight -= 1;
-        if endpoint.has_work() {
+        self.go_on(rank);
+        // Buffers are shared: whoever found none may go on now, not only the peer whose message it was.
+        if std::mem::take(&mut self.vbufs_are_exhausted) {
+            (0..self.size).for_each(|rank| self.go_on(rank));
+        }
+    }
+
+    /// Sends what waits for a peer, and the credits that it is owed.
+    fn go_on(&mut self, rank: Rank) {
+        if self.endpoints[rank].as_ref().is_some_and(Endpoint::has_work) {
             self.send_outgoing(rank);
         }
+        self.return_credits(rank);
     }
 
     /// A message arrived: its buffer is posted again before anything is answered.
     fn on_vbuf(&mut self, rank: Rank, done: WorkCompletion) {
+        if self.endpoints[rank].as_ref().is_none_or(|endpoint| endpoint.failure.is_some()) {
+            return; // It came before its sender's end, and is told after it.
+        }
         let WorkCompletion { qp, wr_id, len, buffer, .. } = done;
         let verdict = match Header::parse(&buffer[..len]) {
             Ok((header, payload)) => self.on_message(rank, &header, payload),
@@ -71,32 +96,34 @@ impl<L: Link> Worker<L> {
         match (verdict, reposted) {
             (Err(what), _) => self.fail_peer(rank, protocol_error(rank, what)),
             // A queue pair that refuses has failed, and its completions say so.
-            (Ok(costs_credit), Ok(())) => self.on_reposted(rank, costs_credit),
+            (Ok(arrival), Ok(())) => self.on_reposted(rank, arrival),
             (Ok(_), Err(_)) => {}
         }
     }
 
-    fn on_reposted(&mut self, rank: Rank, costs_credit: bool) {
-        let withhold = self.is_withholding;
+    fn on_reposted(&mut self, rank: Rank, arrival: Arrival) {
+        let withhold = self.is_withholding && arrival == Arrival::Kept;
         let Some(endpoint) = self.endpoints[rank].as_mut() else { return };
-        if costs_credit {
-            endpoint.credits.reposted(withhold);
+        if arrival != Arrival::Free && !endpoint.credits.reposted(withhold) {
+            self.fail_peer(rank, protocol_error(rank, "it sent more messages than it had credits for".into()));
+            return;
         }
-        if endpoint.has_work() {
-            self.send_outgoing(rank);
-        }
-        self.return_credits(rank);
+        self.go_on(rank);
     }
 
-    /// Acts on a message; returns whether it cost its sender a credit, or what is wrong with it.
-    fn on_message(&mut self, rank: Rank, header: &Header, payload: &[u8]) -> Result<bool, String> {
-        let Some(endpoint) = self.endpoints[rank].as_mut() else { return Ok(false) };
+    /// Acts on a message; returns what it was, or what is wrong with it.
+    fn on_message(&mut self, rank: Rank, header: &Header, payload: &[u8]) -> Result<Arrival, String> {
+        let Some(endpoint) = self.endpoints[rank].as_mut() else { return Ok(Arrival::Free) };
         if !endpoint.credits.receive(header.credits) {
             return Err(format!("it gave back {} credits too many", header.credits));
         }
         let tag = Tag::new(header.tag);
+        let unexpected = self.stats.rx_unexpected;
         match header.kind {
             Kind::Eager => self.on_eager(rank, tag, payload),
+            Kind::ReadyToSend if header.len > MAX_MESSAGE => {
+                return Err(format!("it announced a message of {} bytes", header.len));
+            }
             Kind::ReadyToSend => {
                 let remote = Remote { rkey: header.rkey, len: header.len, id: header.id };
                 self.on_ready_to_send(rank, tag, remote);
@@ -107,7 +134,11 @@ impl<L: Link> Worker<L> {
             }
             Kind::Credit => {}
         }
-        Ok(header.kind != Kind::Credit)
+        Ok(match header.kind {
+            Kind::Credit => Arrival::Free,
+            _ if self.stats.rx_unexpected != unexpected => Arrival::Kept,
+            _ => Arrival::Used,
+        })
     }
 
     /// A key is free again: messages that waited for one may go.
@@ -141,6 +172,9 @@ impl<L: Link> Worker<L> {
             endpoint.in_flight -= 1;
         }
         self.fail_peer(rank, OpError::PeerGone { rank, status: done.status });
+        if std::mem::take(&mut self.vbufs_are_exhausted) {
+            (0..self.size).for_each(|rank| self.go_on(rank));
+        }
     }
 
     /// A peer is gone: whatever needs it ends with `error`.
@@ -161,7 +195,9 @@ impl<L: Link> Worker<L> {
             }
         }
         self.retry_after_key();
-        for request in self.matching.forget(rank) {
+        let orphans = self.matching.forget(rank);
+        self.release_withheld();
+        for request in orphans {
             self.requests.end(request, Err(error.clone()));
         }
         if self.endpoints.iter().flatten().all(|endpoint| endpoint.failure.is_some()) {

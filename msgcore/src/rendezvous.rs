@@ -4,7 +4,7 @@
 //! operation meanwhile, so nobody writes what the peer reads.
 
 use roci_driver::link::Link;
-use roci_driver::{Access, Buffer, RegionFull, SendWr};
+use roci_driver::{Access, Buffer, RegionFull, SendWr, WcStatus};
 use roci_protocol::msg::{Header, Kind};
 
 use crate::endpoint::{Fetch, Outgoing};
@@ -80,8 +80,10 @@ impl<L: Link> Worker<L> {
             endpoint.in_flight += 1;
             let read = SendWr::read(request.to_wire(), buffer, remote.rkey, 0);
             if self.engine.post_send(endpoint.qp, read).is_err() {
-                // The queue pair has failed, and its end is every request's.
+                // The queue pair has failed, and its completions will say so to all but this one.
                 endpoint.in_flight -= 1;
+                let error = OpError::PeerGone { rank: from, status: WcStatus::WrFlushErr };
+                self.requests.end(request, Err(error));
                 return;
             }
         }

@@ -29,6 +29,8 @@ pub type LiveLink = Faulty<PcapTee<DpdkLink>>;
 
 /// Work requests that a peer's send queue holds.
 pub(crate) const SEND_QUEUE: usize = 256;
+/// Receives that a queue pair holds even where a worker would need fewer.
+const LEAST_RECEIVES: usize = 64;
 /// A UNIX socket's path must be shorter than this.
 const SOCKET_PATH_LIMIT: usize = 108;
 
@@ -165,7 +167,7 @@ pub(crate) fn queue_pair_params(config: &Config) -> QpParams {
     QpParams {
         mtu: config.mtu(),
         sq_depth: SEND_QUEUE,
-        rq_depth: usize::from(config.credits + RESERVE),
+        rq_depth: usize::from(config.credits + RESERVE).max(LEAST_RECEIVES),
         window: config.window,
         access: Access::REMOTE_READ.and(Access::REMOTE_WRITE),
         ack_timeout_ns: config.ack_timeout_us * 1000,
@@ -195,7 +197,9 @@ fn check_socket_path(path: PathBuf) -> Result<PathBuf, WireupError> {
 }
 
 fn dress(config: &Config, link: DpdkLink, rank: Rank, index: usize) -> Result<LiveLink, WireupError> {
-    let path = config.pcap.as_ref().filter(|_| index == 0);
+    // One file cannot be written by several: without %r it is rank 0's, which sees both directions.
+    let is_ours = |path: &&PathBuf| index == 0 && (rank == 0 || path.display().to_string().contains("%r"));
+    let path = config.pcap.as_ref().filter(is_ours);
     let path = path.map(|path| path.display().to_string().replace("%r", &rank.to_string()));
     let tee = PcapTee::new(link, path.as_deref().map(str::as_ref));
     let tee = tee.map_err(|source| WireupError::Pcap { path: path.unwrap_or_default(), source })?;

@@ -16,6 +16,8 @@ use crate::stats::WorkerStats;
 use crate::wireup::{Fabric, LiveLink, WireupError, join};
 use crate::{Rank, Source, Tag, TagMatch};
 
+/// The longest message: one RDMA READ fetches it.
+pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
 /// Send buffers of a worker, for each peer; more messages than that wait.
 const SEND_VBUFS_PER_PEER: usize = 64;
 /// Sleeps of a wait between two questions whether the job goes on.
@@ -38,6 +40,8 @@ pub struct Worker<L: Link = LiveLink> {
     pub(crate) unexpected_limit: usize,
     /// Credits are kept back until unexpected messages take less memory.
     pub(crate) is_withholding: bool,
+    /// Somebody waits for a send buffer.
+    pub(crate) vbufs_are_exhausted: bool,
     /// A message waits for a key.
     pub(crate) keys_are_exhausted: bool,
     pub(crate) stats: WorkerStats,
@@ -103,6 +107,7 @@ impl<L: Link> Worker<L> {
             },
             unexpected_limit: config.unexpected_limit,
             is_withholding: false,
+            vbufs_are_exhausted: false,
             keys_are_exhausted: false,
             stats: WorkerStats::default(),
             limits: Limits::new(config, size),
@@ -146,7 +151,7 @@ impl<L: Link> Worker<L> {
     /// Sends all of `payload` to rank `to`. The buffer returns when the request ends, which for a short message is
     /// at once and for a long one when the receiver has fetched it.
     pub fn send(&mut self, to: Rank, tag: Tag, payload: Buffer) -> Result<Request, CallError> {
-        if payload.len() > 1 << 31 {
+        if payload.len() as u64 > MAX_MESSAGE {
             return Err(CallError::TooLong(payload.len()));
         }
         if to == self.rank {

@@ -251,3 +251,32 @@ fn misuse_is_refused_by_name() {
     assert!(worker.recv(9, Tag::new(0), buffer).is_err());
     assert!(worker.buffer(1 << 40).is_err());
 }
+
+/// Everything is sent before anybody makes progress: all credits and all send buffers are out at once.
+#[test]
+fn a_burst_both_ways_without_progress_does_not_deadlock() {
+    let mut pair = Pair::new(&[]);
+    let mut requests = Vec::new();
+    for mark in 0..300 {
+        for who in [0, 1] {
+            requests.push((who, pair.send(who, mark, b"burst")));
+            requests.push((who, pair.recv(who, Tag::new(mark), 5)));
+        }
+    }
+    for (who, request) in requests {
+        pair.wait(who, request).expect("done");
+    }
+}
+
+#[test]
+fn matched_messages_flow_while_unexpected_ones_are_held_back() {
+    let mut pair = Pair::new(&[("unexpected_limit", "1MiB"), ("credits", "64")]);
+    let mut sends: Vec<_> = (0..140).map(|_| pair.send(0, 1, &pattern(8000, 0))).collect();
+    (0..10_000).for_each(|_| pair.step());
+    // Receives that were posted before their messages take no memory: their credits come back.
+    for mark in 0..40 {
+        let receive = pair.recv(1, Tag::new(100 + mark), 10);
+        sends.push(pair.send(0, 100 + mark, b"expected"));
+        pair.expect(1, receive, b"expected");
+    }
+}

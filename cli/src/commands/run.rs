@@ -1,6 +1,6 @@
 //! `roci run`: starts the ranks of a job here, passes signals on, and returns the worst of their statuses.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use roci_msgcore::Config;
 use roci_msgcore::config::{KNOBS, Origin};
 use roci_msgcore::job::{Board, JOB, RANK, SIZE};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
 use rustix::thread::sched_getaffinity;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use tempfile::TempDir;
 
@@ -24,6 +24,8 @@ use crate::output;
 /// How long the others may go on after one rank has failed, before they are told to end, and again before they
 /// are killed.
 const GRACE: Duration = Duration::from_secs(5);
+/// A longer line of a rank is passed on in pieces.
+const LINE_LIMIT: u64 = 64 << 10;
 /// Room for a socket's name behind the job's directory.
 const DIRECTORY_LIMIT: usize = 80;
 
@@ -111,17 +113,23 @@ pub(crate) fn launch(job: &Job) -> Result<ExitCode, Failure> {
     board.serve_unix(&socket).context(format!("cannot serve the job at {}", socket.display()))?;
     let (sender, events) = channel();
     forward_signals(sender.clone())?;
+    // What a rank leaves behind becomes a child of this process, and ends with the job.
+    set_child_subreaper(Some(getpid())).context("cannot adopt what ranks leave behind")?;
     let mut ranks = Vec::new();
     for rank in 0..job.size {
         match start(job, rank, &socket.display().to_string(), sender.clone()) {
-            Ok(pid) => ranks.push(pid),
+            Ok(rank) => ranks.push(rank),
             Err(failure) => {
                 signal_all(&ranks, Signal::KILL);
+                end_orphans();
                 return Err(failure);
             }
         }
     }
-    Ok(supervise(&board, &mut ranks, &events))
+    let code = supervise(&board, &mut ranks, &events);
+    end_orphans();
+    ranks.into_iter().flat_map(|rank| rank.relays).for_each(|relay| drop(relay.join()));
+    Ok(code)
 }
 
 /// A directory for the job's sockets that only this user may enter.
@@ -135,21 +143,25 @@ fn job_directory() -> Result<TempDir, Failure> {
     }
 }
 
-/// A rank that runs; `None` once it has ended.
-type Running = Option<Pid>;
+/// A rank that was started.
+struct Rank {
+    /// `None` once it has ended.
+    pid: Option<Pid>,
+    /// What passes its output on.
+    relays: Vec<thread::JoinHandle<()>>,
+}
 
-fn start(job: &Job, rank: usize, board: &str, events: Sender<Event>) -> Result<Running, Failure> {
+fn start(job: &Job, rank: usize, board: &str, events: Sender<Event>) -> Result<Rank, Failure> {
     let mut child = job.command(rank, board)?.spawn().context(format!("cannot start rank {rank}"))?;
     let pid = Pid::from_child(&child);
     let relays = relay_output(rank, &mut child);
     thread::spawn(move || {
-        if let Ok(status) = child.wait() {
-            relays.into_iter().for_each(|relay| drop(relay.join()));
-            // Nobody listens once the launcher itself ends.
-            let _ = events.send(Event::Ended { rank, status });
-        }
+        // Where the kernel reaps children by itself, all that is known is that this one is gone.
+        let status = child.wait().unwrap_or_else(|_| ExitStatus::from_raw(1 << 8));
+        // Nobody listens once the launcher itself ends.
+        let _ = events.send(Event::Ended { rank, status });
     });
-    Ok(Some(pid))
+    Ok(Rank { pid: Some(pid), relays })
 }
 
 /// Passes on the rank's lines behind its number, where its output is piped.
@@ -159,15 +171,35 @@ fn relay_output(rank: usize, child: &mut Child) -> Vec<thread::JoinHandle<()>> {
     out.into_iter().chain(err).collect()
 }
 
-fn relay(rank: usize, from: impl std::io::Read, to: &mut impl Write) {
+fn relay(rank: usize, from: impl Read, to: &mut impl Write) {
     let mut lines = BufReader::new(from);
     let mut line = Vec::new();
-    while lines.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
+    while lines.by_ref().take(LINE_LIMIT).read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
         let text = String::from_utf8_lossy(&line);
         if write!(to, "[{rank}] {}\n", text.trim_end_matches('\n')).and_then(|()| to.flush()).is_err() {
             return;
         }
         line.clear();
+    }
+}
+
+/// Kills the processes that ranks have left behind, and theirs.
+fn end_orphans() {
+    let me = getpid().as_raw_pid();
+    let children = || {
+        let read = std::fs::read_to_string(format!("/proc/self/task/{me}/children")).unwrap_or_default();
+        read.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect::<Vec<_>>()
+    };
+    // Each round adopts the next generation; a process that cannot be killed must not hold the launcher.
+    for _ in 0..100 {
+        let orphans = children();
+        if orphans.is_empty() {
+            return;
+        }
+        for orphan in orphans {
+            let _ = kill_process(orphan, Signal::KILL);
+            let _ = waitpid(Some(orphan), WaitOptions::empty());
+        }
     }
 }
 
@@ -193,10 +225,12 @@ enum Ending {
     KillAt(Instant),
 }
 
-fn supervise(board: &Board, ranks: &mut [Running], events: &Receiver<Event>) -> ExitCode {
+fn supervise(board: &Board, ranks: &mut [Rank], events: &Receiver<Event>) -> ExitCode {
     let mut worst = 0;
+    // Ranks that end because they were told to are not the cause of anything.
+    let mut have_told = false;
     let mut ending = Ending::None;
-    while ranks.iter().any(Option::is_some) {
+    while ranks.iter().any(|rank| rank.pid.is_some()) {
         match next_event(events, ending) {
             Some(Event::Signal(signal)) => {
                 pass_on(ranks, signal);
@@ -207,8 +241,11 @@ fn supervise(board: &Board, ranks: &mut [Running], events: &Receiver<Event>) -> 
                 }
             }
             Some(Event::Ended { rank, status }) => {
-                ranks[rank] = None;
+                ranks[rank].pid = None;
                 let (code, text) = judge(status);
+                if have_told && matches!(status.signal(), Some(SIGTERM | SIGKILL)) {
+                    continue;
+                }
                 worst = worst.max(code);
                 board.depart(&format!("rank {rank} {text}"));
                 if code != 0 {
@@ -218,6 +255,7 @@ fn supervise(board: &Board, ranks: &mut [Running], events: &Receiver<Event>) -> 
                 }
             }
             None => {
+                have_told = true;
                 ending = match ending {
                     Ending::TellAt(_) => {
                         signal_all(ranks, Signal::TERM);
@@ -258,15 +296,15 @@ fn judge(status: ExitStatus) -> (i32, String) {
     }
 }
 
-fn pass_on(ranks: &[Running], signal: i32) {
+fn pass_on(ranks: &[Rank], signal: i32) {
     if let Some(signal) = Signal::from_named_raw(signal) {
         signal_all(ranks, signal);
     }
 }
 
-fn signal_all(ranks: &[Running], signal: Signal) {
-    for pid in ranks.iter().flatten() {
+fn signal_all(ranks: &[Rank], signal: Signal) {
+    for pid in ranks.iter().filter_map(|rank| rank.pid) {
         // A rank that has just ended needs no signal.
-        let _ = kill_process(*pid, signal);
+        let _ = kill_process(pid, signal);
     }
 }

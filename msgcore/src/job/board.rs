@@ -58,12 +58,20 @@ impl Board {
     }
 
     /// Serves ranks that connect to `listener`.
+    ///
+    /// Takes as many connections as there are ranks. Nobody else watches over these: when one ends, the job has
+    /// failed, or is over.
     pub fn serve_tcp(&self, listener: TcpListener) {
-        let shared = self.shared.clone();
+        let board = self.clone();
         thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let writer = stream.try_clone();
-                spawn_session(&shared, stream, writer);
+            for stream in listener.incoming().take(board.shared.size).flatten() {
+                let board = board.clone();
+                thread::spawn(move || {
+                    if let Ok(writer) = stream.try_clone() {
+                        drop(session(&board.shared, stream, writer));
+                    }
+                    board.fail("a rank has gone");
+                });
             }
         });
     }
@@ -99,6 +107,9 @@ fn session(shared: &Shared, reader: impl Read, mut writer: impl Write) -> io::Re
         let mut line = String::new();
         if reader.by_ref().take(LINE_LIMIT).read_line(&mut line)? == 0 {
             return Ok(());
+        }
+        if !line.ends_with('\n') {
+            return writeln!(writer, "error a request is a line of at most {LINE_LIMIT} bytes");
         }
         let answer = shared.answer(line.trim_end_matches('\n'));
         writeln!(writer, "{answer}")?;
@@ -162,7 +173,9 @@ impl Shared {
                 return Ok(String::new());
             }
             if let Some(reason) = state.failure.as_ref().or(state.departure.as_ref()) {
-                return Err(reason.clone());
+                let reason = reason.clone();
+                state.waiting -= 1;
+                return Err(reason);
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }

@@ -11,6 +11,8 @@ use crate::failure::{Context, Failure};
 pub(super) const DEPTH: usize = 64;
 /// Polls between two looks at what is slow to look at.
 const SLOW: u32 = 256;
+/// And at what is slower still, many times a second.
+const VERY_SLOW: u32 = 1 << 16;
 /// So many polls that find nothing are no measurement any more: the peer may wait for this very processor.
 const YIELD_AFTER: u32 = 1024;
 
@@ -18,6 +20,8 @@ const YIELD_AFTER: u32 = 1024;
 pub(super) struct Lane {
     fabric: Fabric,
     qp: QueuePair,
+    /// A barrier's answer is due: nothing else can be asked.
+    is_meeting: bool,
     /// Polls in a row that found nothing.
     idle_polls: u32,
     /// Counts the exchanges over the board, so that each has a key of its own.
@@ -27,7 +31,7 @@ pub(super) struct Lane {
 impl Lane {
     pub(super) fn new(fabric: Fabric) -> Result<Self, Failure> {
         let qp = fabric.queue_pairs[1 - fabric.rank].ok_or_else(|| Failure::new("no queue pair to the peer"))?;
-        Ok(Self { fabric, qp, idle_polls: 0, exchanges: 0 })
+        Ok(Self { fabric, qp, is_meeting: false, idle_polls: 0, exchanges: 0 })
     }
 
     /// Ends the use of the queue pair by hand.
@@ -77,6 +81,11 @@ impl Lane {
         self.idle_polls = self.idle_polls.wrapping_add(1);
         if self.idle_polls > YIELD_AFTER {
             std::thread::yield_now();
+        }
+        if self.idle_polls.is_multiple_of(VERY_SLOW)
+            && let Some(job) = self.fabric.job.as_mut().filter(|_| !self.is_meeting)
+        {
+            job.check()?;
         }
         if self.idle_polls.is_multiple_of(SLOW) && self.fabric.engine.qp_state(self.qp) == Some(State::Error) {
             return Err(Failure::new("the peer is gone"));
@@ -137,6 +146,7 @@ impl Lane {
     pub(super) fn meet(&mut self) -> Result<(), Failure> {
         let job = self.fabric.job.as_mut().ok_or_else(|| Failure::new("no job"))?;
         job.start_barrier()?;
+        self.is_meeting = true;
         loop {
             for _ in 0..SLOW {
                 if self.fabric.engine.poll() == 0 {
@@ -145,6 +155,7 @@ impl Lane {
             }
             let job = self.fabric.job.as_mut().ok_or_else(|| Failure::new("no job"))?;
             if job.poll_barrier()? {
+                self.is_meeting = false;
                 return Ok(());
             }
         }

@@ -98,7 +98,9 @@ pub(crate) fn run(options: &PerfOptions) -> Result<ExitCode, Failure> {
     if std::env::var_os(JOB).is_some() {
         return measure(options, &config, wireup::join(&config)?);
     }
-    let program = std::iter::once("roci".to_owned()).chain(std::env::args().skip(1)).collect();
+    let arguments: Result<Vec<_>, _> = std::env::args_os().skip(1).map(std::ffi::OsString::into_string).collect();
+    let arguments = arguments.map_err(|_| Failure::new("an argument is not UTF-8"))?;
+    let program = std::iter::once("roci".to_owned()).chain(arguments).collect();
     run::launch(&run::Job { size: 2, program, knobs: changed_knobs(&config), prefix: false, cpus: allowed_cpus()? })
 }
 
@@ -119,7 +121,7 @@ fn measure(options: &PerfOptions, config: &Config, mut job: Job) -> Result<ExitC
         return Err(Failure::new(format!("perf measures between 2 ranks, and this job has {}", job.size())));
     }
     let plans = plans(options);
-    agree(&mut job, &plans)?;
+    agree(&mut job, config, &plans)?;
     let mut report = Report::new(options.json, config.device_of(job.rank())?.to_string(), job.rank() == 0);
     let fabric = Fabric::connect(config, job)?;
     let (tagged, others): (Vec<_>, Vec<_>) = plans.into_iter().partition(|plan| plan.test.is_tagged());
@@ -143,7 +145,8 @@ fn measure(options: &PerfOptions, config: &Config, mut job: Job) -> Result<ExitC
 }
 
 /// Latency and bandwidth of messages between ranks 0 and 1, for a worker that has other things to do as well.
-pub(crate) fn table(worker: &mut Worker, device: &str, sizes: &[usize]) -> Result<(), Failure> {
+/// Returns how many payloads were wrong.
+pub(crate) fn table(worker: &mut Worker, device: &str, sizes: &[usize]) -> Result<u64, Failure> {
     let is_ours = worker.rank() == 0;
     let mut report = Report::new(false, device.to_owned(), is_ours);
     for test in [Test::TagLat, Test::TagBw] {
@@ -152,7 +155,8 @@ pub(crate) fn table(worker: &mut Worker, device: &str, sizes: &[usize]) -> Resul
             report.add(measure_tagged(worker, plan)?)?;
         }
     }
-    report.finish()
+    report.finish()?;
+    Ok(report.errors())
 }
 
 fn plans(options: &PerfOptions) -> Vec<Plan> {
@@ -168,13 +172,18 @@ fn plans(options: &PerfOptions) -> Vec<Plan> {
 }
 
 /// Both sides must measure the same, or each would wait for the other.
-fn agree(job: &mut Job, plans: &[Plan]) -> Result<(), Failure> {
+fn agree(job: &mut Job, config: &Config, plans: &[Plan]) -> Result<(), Failure> {
     let words = |plan: &Plan| format!("{} {} {} {};", plan.test.name(), plan.size, plan.iters, plan.verify);
-    let ours: String = plans.iter().map(words).collect();
+    let plans: String = plans.iter().map(words).collect();
+    let ours = format!("{plans}{} {}", config.credits, config.vbuf_size);
     let ours = format!("{:016x}", ours.bytes().fold(0xcbf2_9ce4_8422_2325, fnv));
     job.put(&format!("perf/{}", job.rank()), &ours)?;
     let theirs = job.get(&format!("perf/{}", 1 - job.rank()))?;
-    if ours == theirs { Ok(()) } else { Err(Failure::new("the peer was given other tests, sizes or counts")) }
+    if ours == theirs {
+        Ok(())
+    } else {
+        Err(Failure::new("the peer was given other tests, sizes, counts, credits or vbufs"))
+    }
 }
 
 const fn fnv(hash: u64, byte: u8) -> u64 {

@@ -17,17 +17,25 @@ const TAG: usize = 9;
 const MIN_FRAME: usize = 60;
 /// After this long without an answer a frame counts as lost.
 const LOST_NS: Nanos = 100_000_000;
+/// So long a side that is done answers questions: ten of them lost in a row are as good as a dead peer.
+const LINGER_NS: Nanos = 500_000_000;
+/// An end is asked for again this often.
+const ASK_NS: Nanos = LINGER_NS / 10;
 /// After this long without any sign the peer counts as gone.
 const GONE_NS: Nanos = 10_000_000_000;
 
 /// Polls that find nothing between two looks at the clock.
 const LOOK_EVERY: u32 = 64;
 
+/// A message that is lost so often in a row is not lost: nobody is there.
+const MOST_TRIES: u64 = 50;
+
 const DATA: u8 = 1;
 /// Of a message in several frames, any but the last.
 const PART: u8 = 4;
 const END: u8 = 2;
 const REPORT: u8 = 3;
+const BYE: u8 = 5;
 
 /// Half a round trip of one message: a frame, or several where one does not hold it. A lost one is an error, and
 /// sent again.
@@ -49,21 +57,22 @@ fn ping(port: &mut Port<'_>, plan: Plan) -> Result<Row, Failure> {
             start = last;
         }
         port.send_message(number)?;
+        let mut tries = 0;
         while !port.wait_for(DATA, number)? {
-            errors += 1;
+            tries += 1;
+            if tries == MOST_TRIES {
+                return Err(Failure::new("the peer is gone"));
+            }
             port.send_message(number)?;
         }
+        errors += tries;
         let now = port.lane.now();
         if number >= warm_up {
             half_trips.saturating_record((now - last) / 2);
         }
         last = now;
     }
-    // The peer answers until it hears this; it may be lost too.
-    port.send(END, 0, MIN_FRAME)?;
-    while !port.wait_for(REPORT, 0)? {
-        port.send(END, 0, MIN_FRAME)?;
-    }
+    port.finish()?;
     Ok(Row::latency(plan, half_trips, last - start, errors))
 }
 
@@ -203,8 +212,7 @@ impl<'a> Port<'a> {
             };
             since = None;
             if kind == END {
-                self.send(REPORT, 0, MIN_FRAME)?;
-                return Ok(Passive);
+                return self.report(0);
             }
             if kind == DATA {
                 self.send_message(number)?;
@@ -232,13 +240,21 @@ impl<'a> Port<'a> {
             let now = self.lane.now();
             self.lane.link().maintain(now);
         }
+        self.report(arrived)
+    }
+
+    /// Tells the peer the end of it, as often as it asks: a report may be lost.
+    fn report(&mut self, arrived: u64) -> Result<Passive, Failure> {
         self.send(REPORT, arrived, MIN_FRAME)?;
-        // The report may be lost: answer the end as often as it is asked.
         let mut quiet = None;
-        while self.check_up(&mut quiet)? < LOST_NS * 2 {
-            if let Some((END, _)) = self.receive_one()? {
-                quiet = None;
-                self.send(REPORT, arrived, MIN_FRAME)?;
+        while self.check_up(&mut quiet)? < LINGER_NS {
+            match self.receive_one()? {
+                Some((BYE, _)) => break,
+                Some((END, _)) => {
+                    quiet = None;
+                    self.send(REPORT, arrived, MIN_FRAME)?;
+                }
+                _ => {}
             }
         }
         Ok(Passive)
@@ -250,12 +266,14 @@ impl<'a> Port<'a> {
         loop {
             self.send(END, 0, MIN_FRAME)?;
             let asked = self.lane.now();
-            while self.lane.now() - asked < LOST_NS {
+            while self.lane.now() - asked < ASK_NS {
                 if let Some((REPORT, arrived)) = self.receive_one()? {
+                    // If this is lost, the peer only lingers a little.
+                    self.send(BYE, 0, MIN_FRAME)?;
                     return Ok(arrived);
                 }
+                self.check_up(&mut since)?;
             }
-            self.check_up(&mut since)?;
         }
     }
 

@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use roci_protocol::Nanos;
 use serde_json::json;
 
-use super::Plan;
+use super::{Plan, Test};
 use crate::failure::Failure;
 use crate::output;
 
@@ -35,9 +35,10 @@ impl Row {
         self.elapsed_ns.max(1) as f64 / 1e9
     }
 
-    /// Messages one way: a round trip is two.
+    /// Messages one way: a round trip is two, but for a READ, which moves one.
     fn messages(&self) -> f64 {
-        let each = if self.latency.is_some() { 2.0 } else { 1.0 };
+        let is_round_trip = self.latency.is_some() && self.plan.test != Test::ReadLat;
+        let each = if is_round_trip { 2.0 } else { 1.0 };
         self.plan.iters as f64 * each
     }
 
@@ -102,6 +103,11 @@ impl Report {
             output::line(&self.table)?;
         }
         Ok(())
+    }
+
+    /// Payloads that were wrong, and frames that were lost.
+    pub(super) fn errors(&self) -> u64 {
+        self.errors
     }
 
     /// Not 0 where a payload was wrong.

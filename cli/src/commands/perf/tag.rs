@@ -50,7 +50,8 @@ pub(super) fn latency(worker: &mut Worker, plan: Plan) -> Result<Option<Row>, Fa
         }
         last = now;
     }
-    Ok(Some(Row::latency(plan, half_trips, last - start, errors)))
+    let theirs = exchange(worker, errors)?;
+    Ok(Some(Row::latency(plan, half_trips, last - start, errors + theirs)))
 }
 
 /// A stream of tagged messages from rank 0 to rank 1, which checks every one.
@@ -82,6 +83,16 @@ pub(super) fn bandwidth(worker: &mut Worker, plan: Plan) -> Result<Option<Row>, 
     let elapsed = start.elapsed().as_nanos() as u64;
     let errors = verdict.buffer.first_chunk().map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes));
     Ok(Some(Row::bandwidth(plan, elapsed, errors)))
+}
+
+/// Tells the peer a count, and learns its.
+fn exchange(worker: &mut Worker, ours: u64) -> Result<u64, Failure> {
+    let peer = 1 - worker.rank();
+    let receive = worker.recv(peer, VERDICT, worker.buffer(8)?)?;
+    let send = worker.send_bytes(peer, VERDICT, &ours.to_le_bytes())?;
+    let message = worker.wait(receive)?;
+    worker.wait(send)?;
+    Ok(message.buffer.first_chunk().map_or(u64::MAX / 2, |bytes| u64::from_le_bytes(*bytes)))
 }
 
 fn receive_all(worker: &mut Worker, plan: Plan, pattern: &Pattern, depth: usize) -> Result<(), Failure> {

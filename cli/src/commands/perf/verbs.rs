@@ -65,7 +65,8 @@ fn ping_pong(lane: &mut Lane, plan: Plan, pinger: &mut impl Pinger) -> Result<Op
         last = now;
     }
     pinger.drain(lane)?;
-    Ok(Some(Row::latency(plan, half_trips, last - start, errors)))
+    let theirs: u64 = lane.exchange(&errors.to_string())?.parse().unwrap_or(u64::MAX / 2);
+    Ok(Some(Row::latency(plan, half_trips, last - start, errors + theirs)))
 }
 
 struct SendPinger {
@@ -217,24 +218,25 @@ impl Pinger for WritePinger {
     }
 }
 
-/// The time of one RDMA READ, halved like a round trip's.
+/// The time of one RDMA READ, there and back.
 pub(super) fn read_latency(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Failure> {
     let pattern = Pattern::new(plan.size);
     let (region, key) = share_filled(lane, &pattern, plan.size)?;
     let mut row = None;
     if lane.is_active() {
-        let (mut half_trips, mut errors) = (histogram(), 0);
+        let (mut times, mut errors) = (histogram(), 0);
         let mut buffer = lane.buffer(plan.size)?;
         let start = lane.now();
         for number in 0..plan.iters {
             let posted = lane.now();
             lane.post_send(SendWr::read(number, buffer, key, 0))?;
             let done = lane.wait()?;
-            half_trips.saturating_record((lane.now() - posted) / 2);
+            times.saturating_record(lane.now() - posted);
             errors += u64::from(plan.verify && !pattern.matches(&done.buffer, 0));
             buffer = done.buffer;
+            scrub(&mut buffer);
         }
-        row = Some(Row::latency(plan, half_trips, lane.now() - start, errors));
+        row = Some(Row::latency(plan, times, lane.now() - start, errors));
     }
     lane.meet()?;
     lane.unshare(region)?;
@@ -278,6 +280,7 @@ pub(super) fn one_sided_bandwidth(lane: &mut Lane, plan: Plan) -> Result<Option<
     let mut row = None;
     if lane.is_active() {
         let mut free = filled_buffers(lane, &pattern, plan.size, depth(plan.size))?;
+        free.iter_mut().for_each(|buffer| scrub(buffer));
         let start = lane.now();
         let mut errors = 0;
         if plan.test == Test::WriteBw {
@@ -341,11 +344,18 @@ fn stream_reads(
         }
         if let Some(done) = lane.poll()? {
             errors += u64::from(plan.verify && !pattern.matches(&done.buffer, 0));
-            free.push(done.buffer);
+            let mut buffer = done.buffer;
+            scrub(&mut buffer);
+            free.push(buffer);
             ended += 1;
         }
     }
     Ok(errors)
+}
+
+/// Spoils a buffer that a READ is to fill, in every KiB, so that what was there before does not pass for its work.
+fn scrub(buffer: &mut [u8]) {
+    Pattern::stamp(buffer, u64::MAX);
 }
 
 /// Messages in flight: enough to hide the way, few enough to stay in the cache.
