@@ -14,7 +14,7 @@ use crate::failure::Failure;
 
 /// RDMA semantics and MPI-class messaging in userspace, on any port DPDK can drive.
 #[derive(Parser)]
-#[command(name = "roci", version, disable_help_subcommand = true, infer_long_args = false)]
+#[command(name = "roci", version, disable_help_subcommand = true, arg_required_else_help = false)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,

@@ -14,7 +14,7 @@ pub(crate) fn line(text: impl Display) -> io::Result<()> {
 pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match UNITS.into_iter().find(|(unit, _)| count >= *unit) {
-        Some((unit, name)) if count % unit == 0 => format!("{} {name}", count / unit),
+        Some((unit, name)) if count.is_multiple_of(unit) => format!("{} {name}", count / unit),
         Some((unit, name)) => format!("{:.1} {name}", count as f64 / unit as f64),
         None => format!("{count} B"),
     }

@@ -100,9 +100,9 @@ impl Fabric {
         if !peers.is_empty() {
             let attachments = attachments(&device, &job, &peers)?;
             let patience = Duration::from_secs(config.connect_timeout_s);
-            let links = DpdkLink::open_all(&attachments, patience, &mut || job.check().is_err());
+            let links = DpdkLink::open_all(&attachments, patience, &mut || job.check_all_present().is_err());
             if matches!(links, Err(PortError::Hopeless(_))) {
-                job.check()?;
+                job.check_all_present()?;
             }
             for (index, link) in links?.into_iter().enumerate() {
                 let link = dress(config, link, rank, index)?;

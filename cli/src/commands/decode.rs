@@ -34,7 +34,10 @@ pub(crate) fn run(options: &DecodeOptions) -> Result<ExitCode, Failure> {
 fn for_each_frame(path: &Path, mut action: impl FnMut(&[u8]) -> Result<(), Failure>) -> Result<(), Failure> {
     let name = path.display();
     let file = File::open(path).context(format!("cannot read {name}"))?;
-    let not_a_capture = |_| Failure::new(format!("{name} is not a pcap or pcapng capture"));
+    let not_a_capture = |error| match error {
+        PcapError::ReadError => Failure::new(format!("cannot read {name}")),
+        _ => Failure::new(format!("{name} is not a pcap or pcapng capture")),
+    };
     let mut reader = create_reader(READER_CAPACITY, file).map_err(not_a_capture)?;
     let mut linktypes = Vec::new();
     loop {

@@ -176,7 +176,7 @@ fn relay(rank: usize, from: impl Read, to: &mut impl Write) {
     let mut line = Vec::new();
     while lines.by_ref().take(LINE_LIMIT).read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
         let text = String::from_utf8_lossy(&line);
-        if write!(to, "[{rank}] {}\n", text.trim_end_matches('\n')).and_then(|()| to.flush()).is_err() {
+        if writeln!(to, "[{rank}] {}", text.trim_end_matches('\n')).and_then(|()| to.flush()).is_err() {
             return;
         }
         line.clear();

@@ -11,7 +11,7 @@ fn layouts_are_those_of_the_installed_headers() {
     // SAFETY: `roci_layout` is plain integers, for which all zeroes is a value, and the shim only writes to it.
     let seen = unsafe {
         let mut layout: roci_layout = zeroed();
-        dpdk_sys::roci_layout(&raw mut layout);
+        roci_layout(&raw mut layout);
         layout
     };
     assert_eq!(seen.mbuf_size, size_of::<rte_mbuf>());

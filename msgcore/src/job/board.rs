@@ -127,6 +127,7 @@ impl Shared {
             ("put", Some((key, value))) => self.put(key, value),
             ("get", None) if !rest.is_empty() => self.get(rest),
             ("barrier", None) => self.barrier(),
+            ("present", None) => self.lock().departure.clone().map_or(Ok(String::new()), Err),
             ("status", None) => self.lock().failure.clone().map_or(Ok(String::new()), Err),
             _ => Err(format!("'{verb}' is not a request")),
         };

@@ -164,6 +164,11 @@ impl Job {
         self.ask("status").map(drop)
     }
 
+    /// Whether all ranks are still there: while they connect, none may leave.
+    pub fn check_all_present(&mut self) -> Result<(), JobError> {
+        self.ask("present").map(drop)
+    }
+
     fn ask(&mut self, request: &str) -> Result<String, JobError> {
         self.stream.write_all(format!("{request}\n").as_bytes()).map_err(|_| JobError::Gone)?;
         self.stream.set_read_timeout(Some(self.timeout)).map_err(|_| JobError::Gone)?;

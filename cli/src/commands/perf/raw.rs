@@ -42,7 +42,12 @@ const BYE: u8 = 5;
 pub(super) fn latency(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Failure> {
     lane.meet_in_silence()?;
     let mut port = Port::new(lane, plan.size);
-    let row = if port.lane.is_active() { Some(ping(&mut port, plan)?) } else { port.pong()?.then_none() };
+    let row = if port.lane.is_active() {
+        Some(ping(&mut port, plan)?)
+    } else {
+        port.pong()?;
+        None
+    };
     lane.meet_in_silence()?;
     Ok(row)
 }
@@ -89,7 +94,8 @@ pub(super) fn bandwidth(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Fail
         let arrived = port.finish()?;
         Some(Row::bandwidth(plan, port.lane.now() - start, sent.saturating_sub(arrived)))
     } else {
-        port.count()?.then_none()
+        port.count()?;
+        None
     };
     lane.meet_in_silence()?;
     Ok(row)
@@ -108,15 +114,6 @@ struct Port<'a> {
     last_len: usize,
     batch: Batch<<roci_msgcore::LiveLink as Link>::Frame>,
     idle_polls: u32,
-}
-
-/// The passive side has no row.
-struct Passive;
-
-impl Passive {
-    fn then_none<T>(&self) -> Option<T> {
-        None
-    }
 }
 
 impl<'a> Port<'a> {
@@ -203,10 +200,10 @@ impl<'a> Port<'a> {
     }
 
     /// Answers every message with its like, until told to end.
-    fn pong(&mut self) -> Result<Passive, Failure> {
+    fn pong(&mut self) -> Result<(), Failure> {
         let mut since = None;
         loop {
-            let Some((kind, number)) = self.receive_one()? else {
+            let Some((kind, number)) = self.receive_one() else {
                 self.check_up(&mut since)?;
                 continue;
             };
@@ -221,7 +218,7 @@ impl<'a> Port<'a> {
     }
 
     /// Counts frames until told to end, and reports the count.
-    fn count(&mut self) -> Result<Passive, Failure> {
+    fn count(&mut self) -> Result<(), Failure> {
         let (mut arrived, mut since, mut ended) = (0u64, None, false);
         while !ended {
             self.lane.link().receive(&mut self.batch);
@@ -244,11 +241,11 @@ impl<'a> Port<'a> {
     }
 
     /// Tells the peer the end of it, as often as it asks: a report may be lost.
-    fn report(&mut self, arrived: u64) -> Result<Passive, Failure> {
+    fn report(&mut self, arrived: u64) -> Result<(), Failure> {
         self.send(REPORT, arrived, MIN_FRAME)?;
         let mut quiet = None;
         while self.check_up(&mut quiet)? < LINGER_NS {
-            match self.receive_one()? {
+            match self.receive_one() {
                 Some((BYE, _)) => break,
                 Some((END, _)) => {
                     quiet = None;
@@ -257,7 +254,7 @@ impl<'a> Port<'a> {
                 _ => {}
             }
         }
-        Ok(Passive)
+        Ok(())
     }
 
     /// Tells the peer that this was all, and learns how many frames arrived.
@@ -267,7 +264,7 @@ impl<'a> Port<'a> {
             self.send(END, 0, MIN_FRAME)?;
             let asked = self.lane.now();
             while self.lane.now() - asked < ASK_NS {
-                if let Some((REPORT, arrived)) = self.receive_one()? {
+                if let Some((REPORT, arrived)) = self.receive_one() {
                     // If this is lost, the peer only lingers a little.
                     self.send(BYE, 0, MIN_FRAME)?;
                     return Ok(arrived);
@@ -279,10 +276,9 @@ impl<'a> Port<'a> {
 
     /// One frame of ours, if one has come.
     #[inline]
-    fn receive_one(&mut self) -> Result<Option<(u8, u64)>, Failure> {
+    fn receive_one(&mut self) -> Option<(u8, u64)> {
         self.lane.link().receive(&mut self.batch);
-        let newest = self.batch.drain(..).filter_map(|frame| parse(frame.as_ref())).last();
-        Ok(newest)
+        self.batch.drain(..).filter_map(|frame| parse(frame.as_ref())).last()
     }
 }
 

@@ -251,7 +251,7 @@ pub(super) fn send_bandwidth(lane: &mut Lane, plan: Plan) -> Result<Option<Row>,
         let mut free = filled_buffers(lane, &pattern, plan.size, depth)?;
         lane.meet()?;
         let start = lane.now();
-        stream(lane, plan, &mut free, |number, buffer| SendWr::send(number, buffer))?;
+        stream(lane, plan, &mut free, SendWr::send)?;
         let elapsed = lane.now() - start;
         let errors = lane.exchange("")?;
         return Ok(Some(Row::bandwidth(plan, elapsed, errors.parse().unwrap_or(u64::MAX))));
@@ -265,7 +265,7 @@ pub(super) fn send_bandwidth(lane: &mut Lane, plan: Plan) -> Result<Option<Row>,
     for number in 0..plan.iters {
         let done = lane.wait()?;
         errors += u64::from(plan.verify && !pattern.matches(&done.buffer[..done.len], number));
-        if number + depth as u64 <= plan.iters - 1 {
+        if number + (depth as u64) < plan.iters {
             lane.post_recv(done.buffer)?;
         }
     }
@@ -280,7 +280,9 @@ pub(super) fn one_sided_bandwidth(lane: &mut Lane, plan: Plan) -> Result<Option<
     let mut row = None;
     if lane.is_active() {
         let mut free = filled_buffers(lane, &pattern, plan.size, depth(plan.size))?;
-        free.iter_mut().for_each(|buffer| scrub(buffer));
+        for buffer in &mut free {
+            scrub(buffer);
+        }
         let start = lane.now();
         let mut errors = 0;
         if plan.test == Test::WriteBw {

@@ -1,0 +1,113 @@
+//! What the tests of the command share.
+#![allow(dead_code, unreachable_pub)] // each test binary uses its part
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// No test's command runs longer: a hang is a failure, not a stuck suite.
+const LIMIT: Duration = Duration::from_mins(2);
+
+/// What a command left.
+pub struct Ended {
+    pub status: ExitStatus,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ended {
+    pub fn code(&self) -> Option<i32> {
+        self.status.code()
+    }
+
+    #[track_caller]
+    pub fn succeeded(self) -> Self {
+        assert!(self.status.success(), "{}\nstdout: {}\nstderr: {}", self.status, self.stdout, self.stderr);
+        self
+    }
+
+    /// It failed with exactly one line on stderr, which is returned.
+    #[track_caller]
+    pub fn failed_with_one_line(self) -> String {
+        assert!(!self.status.success(), "it should have failed\nstdout: {}", self.stdout);
+        let lines: Vec<_> = self.stderr.lines().collect();
+        assert_eq!(lines.len(), 1, "one line on stderr: {lines:#?}");
+        assert!(lines[0].starts_with("roci: "), "{}", lines[0]);
+        lines[0].to_owned()
+    }
+}
+
+/// Jobs fill the machine: one at a time.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_roci"));
+    command.args(arguments).stdin(Stdio::null());
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ROCI_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+pub fn roci(arguments: &[&str]) -> Ended {
+    finish(command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("roci starts"))
+}
+
+/// Waits for the end of a command whose output is piped.
+pub fn finish(mut child: Child) -> Ended {
+    let stdout = read_all(child.stdout.take());
+    let stderr = read_all(child.stderr.take());
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("a child of ours") {
+            break status;
+        }
+        if start.elapsed() > LIMIT {
+            child.kill().expect("a child of ours");
+            panic!("the command hangs");
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    let text = |reader: thread::JoinHandle<String>| reader.join().expect("no panic");
+    Ended { status, stdout: text(stdout), stderr: text(stderr) }
+}
+
+fn read_all(pipe: Option<impl std::io::Read + Send + 'static>) -> thread::JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut pipe) = pipe {
+            pipe.read_to_end(&mut bytes).expect("a readable pipe");
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// The processes that a process has started, and that have not ended.
+pub fn children(pid: u32) -> Vec<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
+}
+
+/// Whether a process exists and is no zombie.
+pub fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+}
+
+pub fn vector(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../protocol/tests/vectors/rxe").join(name)
+}
+
+/// An example of another crate, built by the same `cargo test --workspace`.
+pub fn example(name: &str) -> PathBuf {
+    let target = Path::new(env!("CARGO_BIN_EXE_roci")).parent().expect("a directory");
+    let path = target.join("examples").join(name);
+    assert!(path.exists(), "{} is missing: build it with cargo build --examples", path.display());
+    path
+}

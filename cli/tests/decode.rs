@@ -1,0 +1,121 @@
+//! `roci decode` on good, bad and foreign captures.
+
+mod common;
+
+use std::fs;
+
+use common::{roci, vector};
+use serde_json::Value;
+
+fn decode(bytes: &[u8]) -> common::Ended {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    fs::write(file.path(), bytes).expect("room on the disk");
+    roci(&["decode", file.path().to_str().expect("UTF-8")])
+}
+
+fn capture(name: &str) -> Vec<u8> {
+    fs::read(vector(name)).expect("a vector")
+}
+
+#[test]
+fn every_golden_capture_is_named_and_every_icrc_is_right() {
+    for entry in fs::read_dir(vector("")).expect("the vectors") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_none_or(|extension| extension != "pcap") {
+            continue;
+        }
+        let name = path.file_name().and_then(|name| name.to_str()).expect("UTF-8").to_owned();
+        let text = roci(&["decode", path.to_str().expect("UTF-8")]);
+        assert!(!text.stdout.contains("BAD"), "{name}: {}", text.stdout);
+        let json = roci(&["decode", path.to_str().expect("UTF-8"), "--json"]).succeeded();
+        assert_eq!(text.succeeded().stdout.lines().count(), json.stdout.lines().count(), "{name}");
+        for (index, line) in json.stdout.lines().enumerate() {
+            let row: Value = serde_json::from_str(line).expect("an object");
+            assert_eq!((row["index"].as_u64(), &row["icrc"]), (Some(index as u64), &"ok".into()), "{name}: {line}");
+            assert!(row["opcode"].is_string() || row["complaint"].is_string(), "{name}: {line}");
+        }
+    }
+}
+
+#[test]
+fn a_line_shows_what_the_issue_of_a_fault_hunt_needs() {
+    let text = roci(&["decode", vector("rc_nak_seq_send.pcap").to_str().expect("UTF-8")]).succeeded().stdout;
+    assert!(text.starts_with("0 RC_SEND_FIRST dest_qpn=0x2ea psn=0x001000 payload=1024 pad=0"), "{text}");
+    assert!(text.contains("aeth[nak psn_sequence_error"), "{text}");
+}
+
+#[test]
+fn a_flipped_bit_is_bad_and_the_rest_is_not() {
+    let mut bytes = capture("rc_send_only.pcap");
+    let last = bytes.len() - 6;
+    bytes[last] ^= 1;
+    let text = decode(&bytes).succeeded().stdout;
+    assert_eq!(text.matches("icrc BAD").count(), 1, "{text}");
+    assert_eq!(text.matches("icrc ok").count(), text.lines().count() - 1, "{text}");
+}
+
+#[test]
+fn a_pcapng_is_read_too() {
+    let legacy = capture("rc_send_only.pcap");
+    let mut frames = Vec::new();
+    let mut at = 24;
+    while at < legacy.len() {
+        let len = u32::from_le_bytes(legacy[at + 8..at + 12].try_into().expect("four bytes")) as usize;
+        frames.push(&legacy[at + 16..at + 16 + len]);
+        at += 16 + len;
+    }
+    let mut bytes = Vec::new();
+    let mut block = |kind: u32, body: &[u8]| {
+        let padded = body.len().next_multiple_of(4);
+        let total = (padded + 12) as u32;
+        bytes.extend(kind.to_le_bytes());
+        bytes.extend(total.to_le_bytes());
+        bytes.extend(body);
+        bytes.resize(bytes.len() + padded - body.len(), 0);
+        bytes.extend(total.to_le_bytes());
+    };
+    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>();
+    block(0x0a0d_0d0a, &words(&[0x1a2b_3c4d, 1, u32::MAX, u32::MAX]));
+    block(1, &words(&[1, 0]));
+    for frame in &frames {
+        let len = frame.len() as u32;
+        block(6, &[words(&[0, 0, 0, len, len]), frame.to_vec()].concat());
+    }
+    let text = decode(&bytes).succeeded().stdout;
+    let expected = roci(&["decode", vector("rc_send_only.pcap").to_str().expect("UTF-8")]).succeeded().stdout;
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn files_that_are_no_captures_are_refused_in_one_line() {
+    let good = capture("rc_send_only.pcap");
+    for (bytes, complaint) in [
+        (&b""[..], "not a pcap"),
+        (b"hello, world, this is text", "not a pcap"),
+        (&good[..good.len() - 3], "truncated or damaged"),
+        (&good[..30], "truncated or damaged"),
+        (&good[..24], "none of its 0 frames"),
+    ] {
+        let line = decode(bytes).failed_with_one_line();
+        assert!(line.contains(complaint), "{} bytes: {line}", bytes.len());
+    }
+    assert!(roci(&["decode", "/nonexistent"]).failed_with_one_line().contains("cannot read /nonexistent"));
+    assert!(roci(&["decode", "/"]).failed_with_one_line().contains("cannot read /"));
+}
+
+#[test]
+fn a_capture_of_something_else_is_said_to_be_that() {
+    let mut bytes = capture("rc_send_only_0.pcap");
+    // Another UDP port in every frame.
+    let frame_start = 24 + 16;
+    let len = u32::from_le_bytes(bytes[24 + 8..24 + 12].try_into().expect("four bytes")) as usize;
+    bytes.truncate(frame_start + len);
+    bytes[frame_start + 14 + 20 + 2] ^= 1;
+    let ended = decode(&bytes);
+    assert!(ended.stdout.contains("NOT_ROCE"), "{}", ended.stdout);
+    assert!(ended.failed_with_one_line().contains("none of its 1 frames is a RoCEv2 packet"));
+    // Another link type.
+    let mut bytes = capture("rc_send_only_0.pcap");
+    bytes[20] = 101;
+    assert!(decode(&bytes).failed_with_one_line().contains("is not Ethernet"));
+}

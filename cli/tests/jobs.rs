@@ -1,0 +1,190 @@
+//! Jobs of real processes over real ports.
+
+mod common;
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use common::{alone, children, command, example, finish, is_alive, roci};
+use serde_json::Value;
+
+fn rows(stdout: &str) -> Vec<Value> {
+    stdout.lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect()
+}
+
+#[test]
+fn a_file_is_exchanged_both_ways_with_equal_digests() {
+    let _alone = alone();
+    let ended = roci(&["run", "-n", "2", "roci", "exchange", "--no-table"]).succeeded();
+    assert_eq!(ended.stdout.matches(", equal ").count(), 2, "{}", ended.stdout);
+    assert_eq!(ended.stderr, "", "no progress bar in a pipe");
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let path = file.path().to_str().expect("UTF-8");
+    for len in [0, 1, 1 << 20, (1 << 20) + 1] {
+        std::fs::write(file.path(), vec![0x5a; len]).expect("room on the disk");
+        let ended = roci(&["run", "-n", "2", "roci", "exchange", "--no-table", path]).succeeded();
+        assert_eq!(ended.stdout.matches(", equal ").count(), 2, "{len}: {}", ended.stdout);
+    }
+    let ended = roci(&["run", "-n", "2", "roci", "exchange", "/nonexistent"]);
+    assert_eq!(ended.code(), Some(1));
+    assert!(ended.stderr.contains("cannot read /nonexistent"), "{}", ended.stderr);
+}
+
+#[test]
+fn perf_gives_a_verified_row_for_every_test() {
+    let _alone = alone();
+    let tests = "raw_lat,raw_bw,send_lat,send_bw,write_lat,write_bw,read_lat,read_bw,tag_lat,tag_bw";
+    let ended = roci(&["perf", tests, "--size", "1,8,4096,65537", "--iters", "200", "--json"]).succeeded();
+    let rows = rows(&ended.stdout);
+    assert_eq!(rows.len(), 40, "{}", ended.stdout);
+    for row in rows {
+        assert_eq!((&row["errors"], &row["iters"], &row["device"]), (&0.into(), &200.into(), &"memif".into()), "{row}");
+        assert!(row["bw_gbps"].as_f64().is_some_and(|rate| rate > 0.0), "{row}");
+        let is_latency = row["test"].as_str().is_some_and(|test| test.ends_with("_lat"));
+        assert_eq!(row["lat_us"]["p50"].as_f64().is_some_and(|us| us > 0.0), is_latency, "{row}");
+    }
+}
+
+#[test]
+fn perf_runs_between_a_server_and_a_client_too() {
+    let _alone = alone();
+    // memif joins one host's processes through the job's directory, which two strangers do not share.
+    let server = command(&["perf", "tag_lat", "--listen", "127.0.0.1:47911"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("roci starts");
+    std::thread::sleep(Duration::from_millis(300));
+    let client = roci(&["perf", "tag_lat", "127.0.0.1:47911"]);
+    let line = client.failed_with_one_line();
+    assert!(line.contains("device memif joins processes of one host only"), "{line}");
+    finish(server).failed_with_one_line();
+}
+
+#[test]
+fn four_ranks_on_fewer_processors_soak_without_a_wrong_byte() {
+    let _alone = alone();
+    let ended = roci(&["run", "-n", "4", "roci", "soak", "--seconds", "3", "--max-size", "1MiB", "--json"]).succeeded();
+    let row = &rows(&ended.stdout)[0];
+    assert_eq!((&row["errors"], &row["ranks"]), (&0.into(), &4.into()), "{row}");
+    assert!(row["messages"].as_u64().is_some_and(|count| count > 100), "{row}");
+}
+
+#[test]
+fn eight_ranks_start_and_soak() {
+    let _alone = alone();
+    let ended = roci(&["run", "-n", "8", "roci", "soak", "--seconds", "1", "--max-size", "64KiB"]).succeeded();
+    assert!(ended.stdout.contains("soak: 8 ranks") && ended.stdout.contains(" 0 errors"), "{}", ended.stdout);
+}
+
+#[test]
+fn faults_on_the_live_link_lose_no_byte() {
+    let _alone = alone();
+    let faults = "loss=0.01,dup=0.01,reorder=0.01,corrupt=0.001,seed=7";
+    let soak = ["roci", "soak", "--seconds", "3", "--max-size", "256KiB", "--json"];
+    let ended = roci(&[&["run", "-n", "3", "--faults", faults][..], &soak].concat()).succeeded();
+    let row = &rows(&ended.stdout)[0];
+    assert_eq!(row["errors"], 0, "{row}");
+    assert!(row["injected_faults_rank0"].as_u64().is_some_and(|count| count > 0), "{row}");
+    let tests = ["perf", "send_lat,send_bw,write_bw,read_bw,tag_bw", "--size", "8,65536", "--iters", "300"];
+    roci(&[&tests[..], &["--faults", faults, "--json"]].concat()).succeeded();
+}
+
+#[test]
+fn vhost_joins_two_processes_too() {
+    let _alone = alone();
+    let ended = roci(&["perf", "tag_lat,tag_bw", "--device", "vhost", "--size", "8,65536", "--iters", "500", "--json"]);
+    assert_eq!(rows(&ended.succeeded().stdout).len(), 4);
+}
+
+#[test]
+fn a_capture_of_a_job_decodes() {
+    let _alone = alone();
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("%r.pcap");
+    let path = path.to_str().expect("UTF-8");
+    roci(&["perf", "send_lat", "--size", "8", "--iters", "50", "--pcap", path]).succeeded();
+    for rank in ["0", "1"] {
+        let text = roci(&["decode", &path.replace("%r", rank)]).succeeded().stdout;
+        assert!(text.contains("RC_SEND_ONLY") && text.contains("RC_ACK") && !text.contains("BAD"), "{text}");
+    }
+}
+
+#[test]
+fn the_worst_status_is_the_jobs_and_the_others_are_ended() {
+    let _alone = alone();
+    let shell = |script: &str| roci(&["run", "-n", "2", "sh", "-c", script]);
+    assert_eq!(shell("exit 0").code(), Some(0));
+    let ended = shell("[ $ROCI_RANK = 1 ] && exit 7; exit 3");
+    assert_eq!(ended.code(), Some(7), "{}", ended.stderr);
+    let ended = shell("[ $ROCI_RANK = 1 ] && exit 7; sleep 100");
+    assert_eq!(ended.code(), Some(7), "{}", ended.stderr);
+    assert_eq!(shell("kill -9 $$").code(), Some(137));
+    assert_eq!(roci(&["run", "-n", "2", "/nonexistent"]).code(), Some(1));
+}
+
+#[test]
+fn a_rank_that_leaves_early_does_not_hang_the_others() {
+    let _alone = alone();
+    let roci_path = env!("CARGO_BIN_EXE_roci");
+    let script = format!("[ $ROCI_RANK = 1 ] && exit 0; exec {roci_path} soak --seconds 60");
+    let ended = roci(&["run", "-n", "2", "sh", "-c", &script]);
+    assert_eq!(ended.code(), Some(1));
+    assert!(ended.stderr.contains("rank 1 exited with status 0"), "{}", ended.stderr);
+}
+
+#[test]
+fn no_process_outlives_its_launcher() {
+    let _alone = alone();
+    let mut launcher = command(&["run", "-n", "2", "roci", "soak", "--seconds", "100"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("roci starts");
+    std::thread::sleep(Duration::from_millis(700));
+    let ranks = children(launcher.id());
+    assert_eq!(ranks.len(), 2);
+    launcher.kill().expect("a child of ours");
+    finish(launcher);
+    let gone = (0..200).any(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        !ranks.iter().any(|&rank| is_alive(rank))
+    });
+    assert!(gone, "ranks live on without their launcher");
+    let ended = roci(&["run", "-n", "1", "sh", "-c", "sleep 1000 & echo $!"]).succeeded();
+    let orphan = ended.stdout.trim().parse().expect("a process id");
+    assert!(!is_alive(orphan), "a rank left a process behind");
+}
+
+#[test]
+fn output_is_put_behind_its_rank_on_request() {
+    let ended = roci(&["run", "-n", "2", "--prefix", "sh", "-c", "echo out; echo err >&2"]).succeeded();
+    let mut lines: Vec<_> = ended.stdout.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["[0] out", "[1] out"]);
+    assert!(ended.stderr.contains("[1] err"));
+    let shown = roci(&["run", "-n", "2", "-show", "--device", "vhost", "prog", "-x"]).succeeded();
+    assert_eq!(shown.stdout.lines().count(), 2);
+    assert!(shown.stdout.contains("ROCI_RANK=1 ROCI_SIZE=2 ROCI_DEVICE='vhost' prog -x"), "{}", shown.stdout);
+}
+
+#[test]
+fn the_examples_run() {
+    let _alone = alone();
+    let path = |name| example(name).display().to_string();
+    let ended = roci(&["run", "-n", "4", &path("ring")]).succeeded();
+    assert_eq!(ended.stdout.trim(), "the token came back as 6 from 4 ranks");
+    let ended = roci(&["run", "-n", "3", &path("long_message")]).succeeded();
+    assert!(ended.stdout.contains("rank 2 has 8388608 bytes from rank 0"), "{}", ended.stdout);
+    let verbs = std::process::Command::new(example("write_and_read")).output().expect("it starts");
+    let text = String::from_utf8_lossy(&verbs.stdout).into_owned();
+    assert!(verbs.status.success() && text.contains("read back: Rocinante was!"), "{text}");
+}
+
+#[test]
+fn the_simulated_world_runs_from_the_command_line() {
+    let once = roci(&["sim", "--seed", "5"]).succeeded().stdout;
+    assert_eq!(once, roci(&["sim", "--seed", "5"]).succeeded().stdout);
+    assert!(once.starts_with("seed 5: ok"), "{once}");
+    assert_eq!(roci(&["sim", "--seeds", "1..20"]).succeeded().stdout.trim(), "20 seeds, 0 violations");
+}

@@ -1,0 +1,70 @@
+//! A rank is killed at a random moment; the other one lives, and says by name what happened.
+//!
+//! Each side a hundred times, over the default device, in full traffic.
+
+mod common;
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use common::{alone, children, command, finish};
+
+const TIMES: u64 = 100;
+
+/// Where DPDK has started and the ranks are connected, give or take: some die during wire-up, most in traffic.
+const EARLIEST_MS: u64 = 150;
+const SPREAD_MS: u64 = 400;
+
+#[test]
+fn killing_the_server_rank_leaves_the_client_rank_alive() {
+    kill_many_times(0);
+}
+
+#[test]
+fn killing_the_client_rank_leaves_the_server_rank_alive() {
+    kill_many_times(1);
+}
+
+fn kill_many_times(victim: usize) {
+    let _alone = alone();
+    let mut named = 0;
+    for round in 0..TIMES {
+        let delay = EARLIEST_MS + (round * 7919 + victim as u64 * 104_729) % SPREAD_MS;
+        named += u64::from(kill_once(victim, Duration::from_millis(delay)));
+    }
+    assert!(named > TIMES / 2, "only {named} of {TIMES} died in traffic: the moments are badly chosen");
+}
+
+/// Returns whether the survivor was in traffic, where the end of its peer is a completion with an error.
+fn kill_once(victim: usize, delay: Duration) -> bool {
+    let job = command(&["run", "-n", "2", "roci", "soak", "--seconds", "60", "--max-size", "64KiB"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("roci starts");
+    let start = Instant::now();
+    std::thread::sleep(delay);
+    let pid = rank_pid(job.id(), victim);
+    let killed = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status();
+    assert!(killed.is_ok_and(|status| status.success()), "rank {victim} is there to be killed");
+    let ended = finish(job);
+    let survivor = 1 - victim;
+    let context = format!("killed after {delay:?}: {}", ended.stderr);
+    assert_eq!(ended.code(), Some(137), "the killed rank's status is the worst; {context}");
+    // Alive to the end: it exits by itself, with a status and not by a signal.
+    assert!(ended.stderr.contains(&format!("rank {survivor} exited with status 1")), "{context}");
+    assert!(start.elapsed() < delay + Duration::from_secs(8), "within the retry budget; {context}");
+    let by_name = ended.stderr.contains(&format!("rank {victim} is gone: ")) && ended.stderr.contains("IBV_WC_");
+    let during_wireup = ended.stderr.contains("the job has failed");
+    assert!(by_name || during_wireup, "{context}");
+    by_name
+}
+
+fn rank_pid(launcher: u32, rank: usize) -> u32 {
+    let is_rank = |pid: &u32| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let wanted = format!("ROCI_RANK={rank}");
+        environment.split(|&byte| byte == 0).any(|variable| variable == wanted.as_bytes())
+    };
+    children(launcher).into_iter().find(is_rank).expect("the rank runs")
+}

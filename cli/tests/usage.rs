@@ -1,0 +1,101 @@
+//! Mistakes: each ends with one line on stderr, a status that is not 0, and nothing left running.
+
+mod common;
+
+use common::{alone, command, finish, roci};
+use std::process::Stdio;
+
+#[test]
+fn mistakes_on_the_command_line_are_one_line_and_status_2() {
+    for (arguments, complaint) in [
+        (&["--frobnicate"][..], "unexpected argument '--frobnicate'"),
+        (&["frobnicate"], "unrecognized subcommand"),
+        (&[], "subcommand"),
+        (&["run"], "required"),
+        (&["run", "-n", "0", "true"], "0 is not in 1..=8"),
+        (&["run", "-n", "9", "true"], "9 is not in 1..=8"),
+        (&["run", "-n", "2"], "required"),
+        (&["run", "-n", "2", "--faults", "loss=2", "true"], "a probability lies between 0 and 1"),
+        (&["run", "-n", "2", "--faults", "lost=0.1", "true"], "unknown fault 'lost'"),
+        (&["perf", "warp_lat"], "unknown test 'warp_lat'"),
+        (&["perf", "tag_lat", "--size", "0"], "a size lies between"),
+        (&["perf", "tag_lat", "--size", "big"], "not a size"),
+        (&["perf", "tag_lat", "--iters", "0"], "not in 1.."),
+        (&["soak", "--seconds", "0"], "not in 1.."),
+        (&["soak", "--max-size", "1TiB"], "not a size"),
+        (&["sim"], "required"),
+        (&["sim", "--seeds", "9..1"], "rising"),
+        (&["decode"], "required"),
+    ] {
+        let ended = roci(arguments);
+        assert_eq!(ended.code(), Some(2), "{arguments:?}: {}", ended.stderr);
+        let line = ended.failed_with_one_line();
+        assert!(line.contains(complaint), "{arguments:?}: {line}");
+    }
+}
+
+#[test]
+fn unknown_devices_and_knobs_name_what_is_known() {
+    let line = roci(&["run", "-n", "2", "--device", "tcp", "true"]).failed_with_one_line();
+    assert!(line.contains("unknown device 'tcp': known are memif, vhost"), "{line}");
+    let run = |name: &str, value: &str| {
+        let mut command = command(&["info"]);
+        command.env(name, value).stdout(Stdio::piped()).stderr(Stdio::piped());
+        finish(command.spawn().expect("roci starts")).failed_with_one_line()
+    };
+    assert!(run("ROCI_CREDIT", "4").contains("unknown knob 'ROCI_CREDIT': did you mean 'ROCI_CREDITS'?"));
+    assert!(run("ROCI_CREDITS", "many").contains("ROCI_CREDITS=many: is not a whole number"));
+    assert!(run("ROCI_MTU", "1500").contains("256, 512, 1024"));
+}
+
+#[test]
+fn parameter_files_are_checked_and_the_environment_goes_before_them() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let path = file.path().to_str().expect("UTF-8");
+    let info = |text: &str| {
+        std::fs::write(file.path(), text).expect("room on the disk");
+        let mut command = command(&["info", "--json", "--paramfile", path]);
+        command.env("ROCI_WINDOW", "77").stdout(Stdio::piped()).stderr(Stdio::piped());
+        finish(command.spawn().expect("roci starts"))
+    };
+    let json: serde_json::Value =
+        serde_json::from_str(&info("window = 5\ncredits = \"9\"\n").succeeded().stdout).expect("an object");
+    let knob =
+        |name: &str| json["knobs"].as_array().expect("knobs").iter().find(|k| k["name"] == name).expect(name).clone();
+    assert_eq!((&knob("window")["value"], &knob("window")["origin"]), (&"77".into(), &"environment".into()));
+    assert_eq!((&knob("credits")["value"], &knob("credits")["origin"]), (&"9".into(), &"file".into()));
+    assert_eq!(knob("mtu")["origin"], "default");
+    assert!(info("windw = 5").failed_with_one_line().contains("did you mean 'window'?"));
+    assert!(info("window = ").failed_with_one_line().contains("cannot read parameter file"));
+    let line = roci(&["run", "-n", "1", "-paramfile", "/nonexistent", "true"]).failed_with_one_line();
+    assert!(line.contains("/nonexistent"), "{line}");
+}
+
+#[test]
+fn commands_that_need_a_job_say_how_to_get_one() {
+    for arguments in [&["soak"][..], &["exchange"]] {
+        let line = roci(arguments).failed_with_one_line();
+        assert!(line.contains("ROCI_RANK is not set: start this program with 'roci run -n N PROGRAM'"), "{line}");
+    }
+}
+
+#[test]
+fn a_missing_server_and_a_missing_interface_are_named() {
+    let _alone = alone();
+    let line = roci(&["perf", "tag_lat", "127.0.0.1:1"]).failed_with_one_line();
+    assert!(line.contains("cannot reach the launcher at tcp:127.0.0.1:1"), "{line}");
+    let ended = roci(&["run", "-n", "1", "--device", "af_packet:nosuch0", "roci", "soak", "--seconds", "1"]);
+    // One rank has no peers, and needs no port.
+    ended.succeeded();
+    let ended = roci(&["run", "-n", "2", "--device", "af_packet:nosuch0", "roci", "soak", "--seconds", "1"]);
+    assert_eq!(ended.code(), Some(1));
+    assert!(ended.stderr.contains("roci: "), "{}", ended.stderr);
+}
+
+#[test]
+fn help_and_version_are_no_mistakes() {
+    assert!(roci(&["--help"]).succeeded().stdout.contains("soak"));
+    assert!(roci(&["run", "--help"]).succeeded().stdout.contains("--ranks"));
+    assert!(roci(&["--version"]).succeeded().stdout.starts_with("roci "));
+    assert!(roci(&["info"]).succeeded().stdout.contains("eager_threshold"));
+}
