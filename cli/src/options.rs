@@ -91,7 +91,7 @@ pub(crate) struct RunOptions {
     /// Knobs, one NAME = "VALUE" a line; the environment goes before it
     #[arg(long, value_name = "FILE")]
     pub(crate) paramfile: Option<PathBuf>,
-    /// Put each line of output behind its rank: [0] ...
+    /// Put each line of output behind its rank in brackets
     #[arg(long)]
     pub(crate) prefix: bool,
     /// Give each rank a processor of its own, round robin
