@@ -1,4 +1,5 @@
 #include "shim.h"
+#include <stdio.h>
 #include <rte_cycles.h>
 #include <rte_errno.h>
 
@@ -40,6 +41,11 @@ const void *roci_pktmbuf_read(const struct rte_mbuf *mbuf, uint32_t offset, uint
 uint64_t roci_tsc(void)
 {
 	return rte_rdtsc();
+}
+
+void roci_flush_streams(void)
+{
+	fflush(NULL);
 }
 
 int roci_errno(void)

@@ -18,6 +18,8 @@ char *roci_pktmbuf_append(struct rte_mbuf *mbuf, uint16_t len);
 const void *roci_pktmbuf_read(const struct rte_mbuf *mbuf, uint32_t offset, uint32_t len, void *to);
 uint64_t roci_tsc(void);
 int roci_errno(void);
+/* Writes out what C's streams hold back. */
+void roci_flush_streams(void);
 /* What the compiler of the installed headers thinks of the layouts: compared with the bindings by a test. */
 struct roci_layout {
 	size_t mbuf_size, mbuf_data_off, mbuf_nb_segs, mbuf_data_len, mbuf_pkt_len;

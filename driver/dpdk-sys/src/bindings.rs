@@ -2826,6 +2826,7 @@ unsafe extern "C" {
     ) -> *const ::core::ffi::c_void;
     pub fn roci_tsc() -> u64;
     pub fn roci_errno() -> ::core::ffi::c_int;
+    pub fn roci_flush_streams();
     pub fn roci_layout(layout: *mut roci_layout);
     pub fn rte_eal_alarm_set(
         us: u64,

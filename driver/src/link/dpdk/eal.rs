@@ -1,6 +1,8 @@
 //! DPDK's environment abstraction layer: started once per process, never stopped.
 
 use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io;
 use std::sync::{Mutex, OnceLock};
 
 use rustix::thread::{CpuSet, sched_getaffinity};
@@ -19,7 +21,7 @@ pub enum EalError {
     #[error("too many EAL arguments")]
     TooLong,
     /// It refused.
-    #[error("DPDK did not start: {cause}; the EAL arguments were: {line}")]
+    #[error("DPDK did not start: {cause}; the EAL arguments were: {line} (RUST_LOG=debug shows its log)")]
     Refused {
         /// DPDK's reason.
         cause: String,
@@ -46,18 +48,43 @@ impl Eal {
         if STARTED.get().is_some() {
             return Err(EalError::AlreadyStarted);
         }
-        let mut line: Vec<String> =
-            ["roci", "--no-telemetry", "--no-shconf", "--log-level=*:error"].into_iter().map(str::to_owned).collect();
+        // What goes wrong is reported here, in one line; DPDK's own log is for who asks for it.
+        let is_loud = tracing::enabled!(tracing::Level::DEBUG);
+        let log = format!("--log-level=*:{}", if is_loud { "debug" } else { "critical" });
+        let mut line: Vec<String> = ["roci", "--no-telemetry", "--no-shconf", &log].map(str::to_owned).into();
         line.extend(["--lcores".to_owned(), format!("0@({})", allowed_cpus())]);
         if no_huge {
             line.extend(["--no-pci", "--no-huge", "-m"].map(str::to_owned));
             line.push((OVERHEAD_MIB + (buffer_bytes >> 20)).to_string());
         }
         line.extend_from_slice(device_arguments);
-        init(&line)?;
+        if is_loud { init(&line) } else { in_silence(|| init(&line)) }?;
         STARTED.get_or_init(|| ());
         Ok(Self(()))
     }
+}
+
+/// Runs `action` with stdout and stderr closed to the world: DPDK prints a page of help at a wrong argument, and
+/// every layer that a failure passes adds a line. Where that cannot be had, it is loud.
+fn in_silence<T>(action: impl FnOnce() -> T) -> T {
+    use rustix::stdio::{dup2_stderr, dup2_stdout, stderr, stdout};
+    let quiet = || {
+        let null = File::options().write(true).open("/dev/null")?;
+        let kept = (rustix::io::dup(stdout())?, rustix::io::dup(stderr())?);
+        dup2_stdout(&null)?;
+        dup2_stderr(&null)?;
+        io::Result::Ok(kept)
+    };
+    let kept = quiet();
+    let result = action();
+    // SAFETY: takes nothing; C's streams are locked by themselves.
+    unsafe { dpdk_sys::roci_flush_streams() };
+    if let Ok((out, err)) = kept {
+        // Putting back what was there a moment ago fails only where a descriptor is not one.
+        let _ = dup2_stdout(out);
+        let _ = dup2_stderr(err);
+    }
+    result
 }
 
 fn init(line: &[String]) -> Result<(), EalError> {

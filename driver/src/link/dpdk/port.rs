@@ -53,7 +53,7 @@ pub enum PortError {
         cause: String,
     },
     /// The arguments created no port.
-    #[error("device {0}: DPDK created no such port")]
+    #[error("device {0}: DPDK could not create its port (RUST_LOG=debug shows its log)")]
     NoPort(String),
     /// The caller gave up waiting for the other end.
     #[error("device {0}: the peer will not come")]
