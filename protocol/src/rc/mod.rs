@@ -16,6 +16,7 @@
 mod completer;
 mod config;
 mod env;
+mod reads;
 mod requester;
 mod responder;
 mod state;
@@ -148,7 +149,7 @@ impl<B> QueuePair<B> {
         }
         self.state = State::Error;
         self.requester.flush(status, env);
-        self.responder.drop_streams();
+        self.responder.reads.drop_all();
         self.responder.flush(WcStatus::WrFlushErr, env);
     }
 

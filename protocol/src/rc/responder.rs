@@ -6,11 +6,12 @@
 
 use std::collections::VecDeque;
 
+use super::reads::{Reads, Response};
 use super::{
     Completion, Config, Denied, Env, Operation, Payload, PostError, QueuePair, RecvRequest, Rejected, TxError, WcStatus,
 };
 use crate::wire::{Aeth, Bth, Extensions, Headers, NakCode, Opcode, Packet, Reth, Syndrome, aeth};
-use crate::{Access, Msn, Mtu, Psn, Rkey};
+use crate::{Access, Msn, Psn, Rkey};
 
 /// READ responses that one call sends before others get their turn.
 const RESPONSES_PER_PUMP: usize = 64;
@@ -26,10 +27,7 @@ pub(super) struct Responder<B> {
     unacknowledged: u32,
     /// A gap or an RNR was reported; nothing more is said until the expected packet comes.
     nak_sent: bool,
-    /// The READs that the peer may still ask for again, oldest first.
-    reads: VecDeque<Read>,
-    /// READ responses to be sent, in the order of PSNs.
-    streams: VecDeque<Stream>,
+    pub(super) reads: Reads,
 }
 
 /// The message in progress.
@@ -47,24 +45,6 @@ enum Owed {
     Rnr,
     /// The packet that was refused, or that is missing.
     Nak(NakCode, Psn),
-}
-
-/// A READ that was executed.
-#[derive(Clone, Copy)]
-struct Read {
-    first: Psn,
-    packets: u32,
-    reth: Reth,
-}
-
-/// The rest of a READ's responses.
-struct Stream {
-    read: Read,
-    next: u32,
-    /// The packet that starts this run of responses carries FIRST or ONLY.
-    start: u32,
-    /// The peer (or the network) asked again for a READ that had been answered in full.
-    is_replay: bool,
 }
 
 /// Why a request is refused, and what the message in progress here is told.
@@ -102,8 +82,7 @@ impl<B> Responder<B> {
             owed: Owed::Nothing,
             unacknowledged: 0,
             nak_sent: false,
-            reads: VecDeque::with_capacity(config.max_dest_rd_atomic),
-            streams: VecDeque::with_capacity(config.max_dest_rd_atomic),
+            reads: Reads::new(config.max_dest_rd_atomic),
         }
     }
 
@@ -129,77 +108,27 @@ impl<B> Responder<B> {
         }
     }
 
-    /// Asked again for a READ: finds it and sends from there on. `false` where it is not remembered.
-    fn replay(&mut self, psn: Psn, again: &Reth, mtu: Mtu) -> bool {
-        let Some(read) = self.reads.iter().rev().copied().find(|read| read.covers(psn)) else { return false };
-        let next = psn.since(read.first) as u32;
-        let offset = u64::from(next) << mtu.shift();
-        let same = again.rkey == read.reth.rkey
-            && again.va == read.reth.va.wrapping_add(offset)
-            && u64::from(again.len) + offset == u64::from(read.reth.len);
-        if !same {
-            return false;
-        }
-        match self.streams.iter_mut().find(|stream| stream.read.first == read.first) {
-            Some(stream) => (stream.next, stream.start) = (next, next),
-            None => {
-                let at = self.streams.partition_point(|stream| stream.read.first.before(read.first));
-                self.streams.insert(at, Stream { read, next, start: next, is_replay: true });
-            }
-        }
-        true
-    }
-
-    /// Makes room for another READ; `false` where the peer has more outstanding than it was granted.
-    ///
-    /// A peer that keeps to its limit asks for a new READ only when it has all of the oldest, so a replay
-    /// of that one, set off by a late duplicate, is of no use to anybody.
-    fn forget_oldest_read(&mut self) -> bool {
-        let Some(oldest) = self.reads.pop_front() else { return false };
-        match self.streams.iter().position(|stream| stream.read.first == oldest.first) {
-            Some(at) if !self.streams[at].is_replay => return false,
-            Some(at) => drop(self.streams.remove(at)),
-            None => {}
-        }
-        true
-    }
-
-    /// Gives up the stream that is being sent, if it only repeats what was sent before.
-    fn drop_replay(&mut self) -> bool {
-        self.streams.pop_front_if(|stream| stream.is_replay).is_some()
-    }
-
-    /// Gives up all READ responses; returns the PSN of the next one.
-    pub(super) fn drop_streams(&mut self) -> Psn {
-        let next = self.streams.front().map_or(self.expected, |stream| stream.read.first.plus(stream.next));
-        self.streams.clear();
-        next
-    }
-
     /// The syndrome of an acknowledgement: receives posted, rounded down to a code (IBTA table 44).
     fn ack_syndrome(&self) -> Syndrome {
         Syndrome::Ack { credit: credit_code(self.receives.len()) }
     }
 
-    /// Sends the next response of the oldest stream.
-    fn send_response<E: Env<Buffer = B>>(&mut self, config: &Config, env: &mut E) -> Result<(), TxError> {
-        let syndrome = self.ack_syndrome();
-        let stream = self.streams.front_mut().expect("the caller looked");
-        let offset = (stream.next as usize) << config.mtu.shift();
-        let len = (stream.read.reth.len as usize - offset).min(config.mtu.bytes());
-        let opcode = stream.opcode();
-        let mut headers = Headers::plain(Bth::new(opcode, config.dest_qpn, stream.read.first.plus(stream.next)));
-        headers.ext.aeth = Some(Aeth { syndrome, msn: self.msn });
-        let va = stream.read.reth.va.wrapping_add(offset as u64);
+    /// Sends one READ response.
+    fn send_response<E: Env<Buffer = B>>(
+        &mut self,
+        response: &Response,
+        config: &Config,
+        env: &mut E,
+    ) -> Result<(), TxError> {
+        let mut headers = Headers::plain(Bth::new(response.opcode, config.dest_qpn, response.psn));
+        headers.ext.aeth = Some(Aeth { syndrome: self.ack_syndrome(), msn: self.msn });
+        let Reth { va, rkey, len } = response.source;
         let payload = match len {
             0 => Payload::None,
-            _ => Payload::Remote { rkey: stream.read.reth.rkey, va, len },
+            _ => Payload::Remote { rkey, va, len: len as usize },
         };
         env.transmit(&headers, payload)?;
-        stream.next += 1;
-        if stream.next == stream.read.packets {
-            self.streams.pop_front();
-        }
+        self.reads.sent();
         Ok(())
     }
 
@@ -238,7 +167,7 @@ impl<B> QueuePair<B> {
     #[inline]
     pub fn owes_reply(&self, packets: u32) -> bool {
         let responder = &self.responder;
-        !responder.streams.is_empty()
+        !responder.reads.is_idle()
             || match responder.owed {
                 Owed::Nothing => false,
                 Owed::Ack => responder.unacknowledged >= packets,
@@ -251,20 +180,20 @@ impl<B> QueuePair<B> {
     /// A refusal is answered even though it has put the queue pair into the error state.
     pub fn pump_replies<E: Env<Buffer = B>>(&mut self, env: &mut E) -> Result<(), TxError> {
         for _ in 0..RESPONSES_PER_PUMP {
-            if self.responder.streams.is_empty() {
+            let Some(response) = self.responder.reads.next_response(self.config.mtu) else {
                 let owed = self.responder.owed != Owed::Nothing;
                 self.responder.send_owed(&self.config, env)?;
                 self.stats.tx_acks += u64::from(owed);
                 return Ok(());
-            }
-            match self.responder.send_response(&self.config, env) {
+            };
+            match self.responder.send_response(&response, &self.config, env) {
                 Ok(()) => self.stats.tx_read_responses += 1,
                 Err(TxError::Busy) => return Err(TxError::Busy),
                 // The owner may have ended the region once the peer had all of it: a late duplicate is no offence.
-                Err(TxError::Denied) if self.responder.drop_replay() => self.stats.duplicate_dropped += 1,
+                Err(TxError::Denied) if self.responder.reads.drop_replay() => self.stats.duplicate_dropped += 1,
                 Err(TxError::Denied) => {
-                    let psn = self.responder.drop_streams();
-                    self.refuse(Denied.into(), psn, env);
+                    self.responder.reads.drop_all();
+                    self.refuse(Denied.into(), response.psn, env);
                 }
             }
         }
@@ -289,7 +218,7 @@ impl<B> QueuePair<B> {
         let responder = &mut self.responder;
         match (bth.opcode, &packet.headers.ext.reth) {
             (Opcode::RcReadRequest, Some(reth)) => {
-                let replayed = responder.replay(bth.psn, reth, self.config.mtu);
+                let replayed = responder.reads.replay(bth.psn, reth, self.config.mtu);
                 self.stats.duplicate_dropped += u64::from(!replayed);
             }
             _ => {
@@ -429,19 +358,13 @@ impl<B> QueuePair<B> {
         let responder = &mut self.responder;
         let Some(reth) = packet.headers.ext.reth else { return Err(INVALID) };
         let idle = matches!(responder.message, Message::None);
-        let limit = self.config.max_dest_rd_atomic;
         if !idle || !packet.payload.is_empty() || reth.len > 1 << 31 {
             return Err(INVALID);
         }
         authorize(&self.config, env, &reth, Access::REMOTE_READ)?;
-        let read = Read { first: responder.expected, packets: self.config.mtu.packets(reth.len), reth };
-        if responder.reads.len() == limit && !responder.forget_oldest_read() {
-            return Err(INVALID);
-        }
-        responder.reads.push_back(read);
-        responder.streams.push_back(Stream { read, next: 0, start: 0, is_replay: false });
+        let packets = responder.reads.accept(responder.expected, reth, self.config.mtu).ok_or(INVALID)?;
         responder.msn = responder.msn.next();
-        Ok(Outcome::Done(read.packets))
+        Ok(Outcome::Done(packets))
     }
 }
 
@@ -464,23 +387,6 @@ fn recv_completion<B>(
     imm: Option<u32>,
 ) -> Completion<B> {
     Completion { wr_id: receive.wr_id, status, operation, len, imm, signaled: true, buffer: receive.buffer }
-}
-
-impl Read {
-    fn covers(&self, psn: Psn) -> bool {
-        !psn.before(self.first) && psn.before(self.first.plus(self.packets))
-    }
-}
-
-impl Stream {
-    fn opcode(&self) -> Opcode {
-        match (self.next == self.start, self.next + 1 == self.read.packets) {
-            (true, true) => Opcode::RcReadResponseOnly,
-            (true, false) => Opcode::RcReadResponseFirst,
-            (false, false) => Opcode::RcReadResponseMiddle,
-            (false, true) => Opcode::RcReadResponseLast,
-        }
-    }
 }
 
 #[derive(Clone, Copy)]
