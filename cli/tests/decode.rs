@@ -38,7 +38,7 @@ fn every_golden_capture_is_named_and_every_icrc_is_right() {
 }
 
 #[test]
-fn a_line_shows_what_the_issue_of_a_fault_hunt_needs() {
+fn a_line_shows_headers_and_syndromes() {
     let text = roci(&["decode", vector("rc_nak_seq_send.pcap").to_str().expect("UTF-8")]).succeeded().stdout;
     assert!(text.starts_with("0 RC_SEND_FIRST dest_qpn=0x2ea psn=0x001000 payload=1024 pad=0"), "{text}");
     assert!(text.contains("aeth[nak psn_sequence_error"), "{text}");
