@@ -29,9 +29,8 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// With more ranks on this host than processors, spinning only keeps a peer from its work.
-    pub(crate) fn new(config: &Config, ranks: usize) -> Self {
-        let processors = thread::available_parallelism().map_or(1, usize::from);
+    /// With more ranks than processors, spinning only keeps a peer from its work.
+    pub(crate) fn new(config: &Config, ranks: usize, processors: usize) -> Self {
         let spin = if ranks > processors { 0 } else { config.spin_us };
         Self {
             spin: Duration::from_micros(spin),

@@ -110,7 +110,7 @@ impl<L: Link> Worker<L> {
             vbufs_are_exhausted: false,
             keys_are_exhausted: false,
             stats: WorkerStats::default(),
-            limits: Limits::new(config, size),
+            limits: Limits::new(config, size, job.as_ref().map_or(size, Job::cpus)),
             job,
             job_checks: 0,
         };

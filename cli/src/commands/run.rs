@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use roci_msgcore::Config;
 use roci_msgcore::config::{KNOBS, Origin};
-use roci_msgcore::job::{Board, JOB, RANK, SIZE};
+use roci_msgcore::job::{Board, CPUS, JOB, RANK, SIZE};
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
 use rustix::thread::sched_getaffinity;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -90,6 +90,7 @@ impl Job {
         let program = if program == "roci" { this } else { PathBuf::from(program) };
         command.arg("--").arg(program).args(arguments);
         command.env(RANK, rank.to_string()).env(SIZE, self.size.to_string()).env(JOB, board);
+        command.env(CPUS, allowed_cpus()?.len().to_string());
         command.envs(self.knobs.iter().map(|(name, value)| (name, value)));
         command.stdin(if rank == 0 { Stdio::inherit() } else { Stdio::null() });
         if self.prefix {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::{JOB, LINE_LIMIT, RANK, SIZE};
+use super::{CPUS, JOB, LINE_LIMIT, RANK, SIZE};
 
 /// Ranks of one job.
 const MAX_RANKS: usize = 1024;
@@ -52,6 +52,7 @@ pub enum JobError {
 pub struct Job {
     rank: usize,
     size: usize,
+    cpus: usize,
     place: Option<PathBuf>,
     stream: Stream,
     timeout: Duration,
@@ -105,17 +106,18 @@ impl Job {
         if rank >= size {
             return Err(JobError::Variable { name: RANK, value: rank.to_string(), problem: "is not below ROCI_SIZE" });
         }
-        Self::connect(&variable(JOB)?, rank, size, timeout)
+        let cpus = if std::env::var_os(CPUS).is_some() { number(CPUS)? } else { available_cpus() };
+        Ok(Self { cpus, ..Self::connect(&variable(JOB)?, rank, size, timeout)? })
     }
 
-    /// Joins the board at `place` as one of `size` ranks.
+    /// Joins the board at `place` as one of `size` ranks, each with a processor of its own.
     pub fn connect(place: &str, rank: usize, size: usize, timeout: Duration) -> Result<Self, JobError> {
         let unreachable = |source| JobError::Unreachable { place: place.into(), source };
         let (stream, path) = match place.strip_prefix("tcp:") {
             Some(address) => (Stream::Tcp(TcpStream::connect(address).map_err(unreachable)?), None),
             None => (Stream::Unix(UnixStream::connect(place).map_err(unreachable)?), Some(PathBuf::from(place))),
         };
-        Ok(Self { rank, size, place: path, stream, timeout, partial: Vec::new() })
+        Ok(Self { rank, size, cpus: size, place: path, stream, timeout, partial: Vec::new() })
     }
 
     /// This rank.
@@ -126,6 +128,11 @@ impl Job {
     /// How many ranks there are.
     pub fn size(&self) -> usize {
         self.size
+    }
+
+    /// How many processors the ranks of this host share.
+    pub fn cpus(&self) -> usize {
+        self.cpus
     }
 
     /// A directory that all ranks of this host share, for sockets; `None` where ranks may be on several hosts.
@@ -209,6 +216,10 @@ impl Job {
         let line: Vec<u8> = self.partial.drain(..=end).collect();
         Ok(Some(String::from_utf8_lossy(&line[..end]).into_owned()))
     }
+}
+
+fn available_cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn interpret(line: &str) -> Result<String, JobError> {

@@ -11,11 +11,13 @@ pub use board::Board;
 pub use client::{Job, JobError};
 
 /// Variables by which a launcher tells a rank its place; they are no knobs.
-pub const VARIABLES: [&str; 3] = [RANK, SIZE, JOB];
+pub const VARIABLES: [&str; 4] = [RANK, SIZE, JOB, CPUS];
 /// This rank's number, from 0.
 pub const RANK: &str = "ROCI_RANK";
 /// How many ranks there are.
 pub const SIZE: &str = "ROCI_SIZE";
+/// How many processors the ranks of this host share; a rank that is pinned to one cannot see that.
+pub const CPUS: &str = "ROCI_CPUS";
 /// Where the board is: a socket's path, or `HOST:PORT` behind `tcp:`.
 pub const JOB: &str = "ROCI_JOB";
 
