@@ -99,13 +99,12 @@ fn emitting_what_was_parsed_gives_the_same_bytes() {
 #[test]
 fn every_covered_bit_breaks_the_icrc_and_the_others_do_not() {
     for_each_good_frame(|file, at, bytes, frame| {
-        // Long frames repeat themselves: their headers and their ends are enough.
-        if bytes.len() > 400 {
-            return;
-        }
         let start = frame.ethernet.wire_len();
         let is_v4 = frame.ip.wire_len() == 20;
-        for bit in start * 8..bytes.len() * 8 {
+        // Every bit of what is short; of a long payload, which is like itself all along, every 61st.
+        let (short, all) = ((start + 100).min(bytes.len()) * 8, bytes.len() * 8);
+        let stride = if bytes.len() > 400 { 61 } else { 1 };
+        for bit in (start * 8..short).chain((short..all).step_by(stride)) {
             let mut bytes = bytes.to_vec();
             bytes[bit / 8] ^= 1 << (bit % 8);
             let verdict = icrc::verify(&bytes[start..]);
