@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -104,10 +104,18 @@ pub fn vector(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../protocol/tests/vectors/rxe").join(name)
 }
 
-/// An example of another crate, built by the same `cargo test --workspace`.
+/// An example of another crate, built afresh: a stale one would not know this launcher.
 pub fn example(name: &str) -> PathBuf {
+    static BUILT: Once = Once::new();
     let target = Path::new(env!("CARGO_BIN_EXE_roci")).parent().expect("a directory");
-    let path = target.join("examples").join(name);
-    assert!(path.exists(), "{} is missing: build it with cargo build --examples", path.display());
-    path
+    BUILT.call_once(|| {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--workspace", "--examples"]);
+        if target.ends_with("release") {
+            cargo.arg("--release");
+        }
+        let built = cargo.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("..")).status();
+        assert!(built.is_ok_and(|status| status.success()), "the examples do not build");
+    });
+    target.join("examples").join(name)
 }
