@@ -24,11 +24,10 @@ impl<L: Link> Engine<L> {
         for port in 0..self.ports.len() {
             frames += self.poll_port(port);
         }
-        self.busy_polls = if frames == 0 { ACK_PATIENCE } else { self.busy_polls + 1 };
-        let acknowledge_from = if self.busy_polls < ACK_PATIENCE { ACK_COALESCE } else { 1 };
-        if self.busy_polls >= ACK_PATIENCE {
-            self.busy_polls = 0;
-        }
+        let busy_polls = self.busy_polls + 1;
+        let may_wait = frames > 0 && busy_polls < ACK_PATIENCE;
+        self.busy_polls = if may_wait { busy_polls } else { 0 };
+        let acknowledge_from = if may_wait { ACK_COALESCE } else { 1 };
         if !self.listed.is_empty() {
             self.look_after_listed(acknowledge_from);
         }

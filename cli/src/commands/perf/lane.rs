@@ -7,8 +7,6 @@ use roci_protocol::{Nanos, Rkey};
 
 use crate::failure::{Context, Failure};
 
-/// Work requests in flight.
-pub(super) const DEPTH: usize = 64;
 /// Polls between two looks at what is slow to look at.
 const SLOW: u32 = 256;
 /// And at what is slower still, many times a second.

@@ -76,6 +76,9 @@ impl Test {
     }
 }
 
+/// A stream has at most so many messages under way; a queue pair holds as many receives.
+const MOST_IN_FLIGHT: usize = 64;
+
 /// One measurement.
 #[derive(Clone, Copy)]
 struct Plan {
@@ -83,6 +86,13 @@ struct Plan {
     size: usize,
     iters: u64,
     verify: bool,
+}
+
+impl Plan {
+    /// Messages in flight: enough to hide the way, few enough to stay in the cache.
+    fn depth(&self) -> usize {
+        ((4 << 20) / self.size).clamp(2, MOST_IN_FLIGHT)
+    }
 }
 
 pub(crate) fn run(options: &PerfOptions) -> Result<ExitCode, Failure> {

@@ -57,7 +57,7 @@ pub(super) fn latency(worker: &mut Worker, plan: Plan) -> Result<Option<Row>, Fa
 /// A stream of tagged messages from rank 0 to rank 1, which checks every one.
 pub(super) fn bandwidth(worker: &mut Worker, plan: Plan) -> Result<Option<Row>, Failure> {
     let pattern = Pattern::new(plan.size);
-    let depth = ((4 << 20) / plan.size).clamp(2, 64);
+    let depth = plan.depth();
     if worker.rank() == 1 {
         return receive_all(worker, plan, &pattern, depth).map(|()| None);
     }
@@ -78,20 +78,26 @@ pub(super) fn bandwidth(worker: &mut Worker, plan: Plan) -> Result<Option<Row>, 
     }
     worker.wait_all(sends)?;
     // The clock stops when the receiver has checked the last one.
-    let verdict = worker.recv(1, VERDICT, worker.buffer(8)?)?;
-    let verdict = worker.wait(verdict)?;
+    let errors = receive_count(worker)?;
     let elapsed = start.elapsed().as_nanos() as u64;
-    let errors = verdict.buffer.first_chunk().map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes));
     Ok(Some(Row::bandwidth(plan, elapsed, errors)))
 }
 
 /// Tells the peer a count, and learns its.
 fn exchange(worker: &mut Worker, ours: u64) -> Result<u64, Failure> {
-    let peer = 1 - worker.rank();
-    let receive = worker.recv(peer, VERDICT, worker.buffer(8)?)?;
-    let send = worker.send_bytes(peer, VERDICT, &ours.to_le_bytes())?;
-    let message = worker.wait(receive)?;
+    send_count(worker, ours)?;
+    receive_count(worker)
+}
+
+fn send_count(worker: &mut Worker, count: u64) -> Result<(), Failure> {
+    let send = worker.send_bytes(1 - worker.rank(), VERDICT, &count.to_le_bytes())?;
     worker.wait(send)?;
+    Ok(())
+}
+
+fn receive_count(worker: &mut Worker) -> Result<u64, Failure> {
+    let receive = worker.recv(1 - worker.rank(), VERDICT, worker.buffer(8)?)?;
+    let message = worker.wait(receive)?;
     Ok(message.buffer.first_chunk().map_or(u64::MAX / 2, |bytes| u64::from_le_bytes(*bytes)))
 }
 
@@ -110,9 +116,7 @@ fn receive_all(worker: &mut Worker, plan: Plan, pattern: &Pattern, depth: usize)
             receives.push_back(worker.recv(0, DATA, message.buffer)?);
         }
     }
-    let verdict = worker.send_bytes(0, VERDICT, &errors.to_le_bytes())?;
-    worker.wait(verdict)?;
-    Ok(())
+    send_count(worker, errors)
 }
 
 fn wait_oldest(worker: &mut Worker, sends: &mut VecDeque<Request>) -> Result<Buffer, Failure> {

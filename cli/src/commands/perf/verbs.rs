@@ -3,7 +3,7 @@
 use roci_driver::{Buffer, MemoryRegion, SendWr, WorkCompletion};
 use roci_protocol::{Nanos, Rkey};
 
-use super::lane::{DEPTH, Lane, is_send};
+use super::lane::{Lane, is_send};
 use super::pattern::Pattern;
 use super::report::{Row, histogram};
 use super::{Plan, Test};
@@ -246,7 +246,7 @@ pub(super) fn read_latency(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, F
 /// A stream of SENDs; every one is checked where it arrives.
 pub(super) fn send_bandwidth(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Failure> {
     let pattern = Pattern::new(plan.size);
-    let depth = depth(plan.size);
+    let depth = plan.depth();
     if lane.is_active() {
         let mut free = filled_buffers(lane, &pattern, plan.size, depth)?;
         lane.meet()?;
@@ -279,7 +279,7 @@ pub(super) fn one_sided_bandwidth(lane: &mut Lane, plan: Plan) -> Result<Option<
     let (region, key) = share_filled(lane, &pattern, plan.size)?;
     let mut row = None;
     if lane.is_active() {
-        let mut free = filled_buffers(lane, &pattern, plan.size, depth(plan.size))?;
+        let mut free = filled_buffers(lane, &pattern, plan.size, plan.depth())?;
         for buffer in &mut free {
             scrub(buffer);
         }
@@ -358,11 +358,6 @@ fn stream_reads(
 /// Spoils a buffer that a READ is to fill, in every KiB, so that what was there before does not pass for its work.
 fn scrub(buffer: &mut [u8]) {
     Pattern::stamp(buffer, u64::MAX);
-}
-
-/// Messages in flight: enough to hide the way, few enough to stay in the cache.
-fn depth(size: usize) -> usize {
-    ((4 << 20) / size).clamp(2, DEPTH)
 }
 
 fn filled_buffers(lane: &Lane, pattern: &Pattern, size: usize, count: usize) -> Result<Vec<Buffer>, Failure> {
