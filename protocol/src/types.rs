@@ -119,6 +119,12 @@ impl Msn {
     pub const fn next(self) -> Self {
         Self::new(self.0.wrapping_add(1))
     }
+
+    /// How far this number lies after `other`; negative where it lies before.
+    #[inline]
+    pub const fn since(self, other: Self) -> i32 {
+        (self.0.wrapping_sub(other.0) << 8).cast_signed() >> 8
+    }
 }
 
 /// The key by which a peer names a memory region.
@@ -142,6 +148,10 @@ impl Access {
     pub const REMOTE_WRITE: Self = Self(1);
     /// The peer may read by RDMA READ.
     pub const REMOTE_READ: Self = Self(2);
+    /// The peer may COMPARE_SWAP and FETCH_ADD.
+    pub const REMOTE_ATOMIC: Self = Self(4);
+    /// Memory windows may be bound to it.
+    pub const WINDOW_BIND: Self = Self(8);
 
     /// Both sets of rights.
     #[must_use]

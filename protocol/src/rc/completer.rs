@@ -1,9 +1,9 @@
 //! The completer: the half of the requester that hears the peer's answers (IBTA 9.7.5).
 
-use super::requester::completion;
-use super::{Env, QueuePair, WcStatus, rnr_timer_ns};
-use crate::wire::{Aeth, NakCode, Opcode, Packet, Syndrome};
-use crate::{Nanos, Psn};
+use super::requester::{Wqe, completion};
+use super::{Env, QueuePair, SendOp, WcStatus, rnr_timer_ns};
+use crate::wire::{Aeth, AtomicAckEth, NakCode, Opcode, Packet, Syndrome};
+use crate::{Mtu, Nanos, Psn};
 
 impl<B> QueuePair<B> {
     pub(super) fn on_response<E: Env<Buffer = B>>(&mut self, now: Nanos, packet: &Packet<'_>, env: &mut E) {
@@ -13,10 +13,14 @@ impl<B> QueuePair<B> {
             return;
         }
         match (packet.headers.bth.opcode, packet.headers.ext.aeth) {
-            (Opcode::RcAck, Some(aeth)) => self.on_ack(now, psn, aeth, env),
-            // No atomic was ever sent.
-            (Opcode::RcAtomicAck, _) => self.stats.stale_response += 1,
-            _ => self.on_read_response(now, packet, env),
+            (Opcode::RcAck, Some(aeth)) if packet.payload.is_empty() => self.on_ack(now, psn, aeth, env),
+            (Opcode::RcAck, _) => self.stats.bad_response += 1,
+            (_, None) => self.on_fetch_response(now, packet, env),
+            (_, Some(Aeth { syndrome: Syndrome::Ack { credit }, msn })) => {
+                self.requester.credits.hear(msn, credit);
+                self.on_fetch_response(now, packet, env);
+            }
+            (_, Some(_)) => self.stats.bad_response += 1,
         }
     }
 
@@ -26,7 +30,8 @@ impl<B> QueuePair<B> {
             return;
         }
         match aeth.syndrome {
-            Syndrome::Ack { .. } => {
+            Syndrome::Ack { credit } => {
+                self.requester.credits.hear(aeth.msn, credit);
                 self.acknowledge(now, psn.plus(1), env);
             }
             Syndrome::Rnr { timer } => self.on_rnr(now, psn, timer, env),
@@ -37,7 +42,7 @@ impl<B> QueuePair<B> {
     }
 
     /// Everything before `end` has arrived at the peer: completes what can be, and returns whether all of it
-    /// could. A READ without its responses stops it: that is a NAK implied (IBTA 9.7.5.1.1).
+    /// could. A READ or an atomic without its response stops it: that is a NAK implied (IBTA 9.7.5.1.1).
     fn acknowledge<E: Env<Buffer = B>>(&mut self, now: Nanos, end: Psn, env: &mut E) -> bool {
         let requester = &mut self.requester;
         let before = requester.una;
@@ -46,7 +51,7 @@ impl<B> QueuePair<B> {
             if !wqe.first.before(end) {
                 break;
             }
-            if wqe.is_read() {
+            if wqe.is_fetch() {
                 missing = Some(wqe.first.plus(wqe.received));
                 break;
             }
@@ -70,7 +75,7 @@ impl<B> QueuePair<B> {
         false
     }
 
-    /// Asks again for a READ whose responses from `psn` on are missing, once for each gap.
+    /// Asks again for a READ or an atomic whose responses from `psn` on are missing, once for each gap.
     fn reread(&mut self, psn: Psn) {
         let requester = &mut self.requester;
         if requester.rereading || !requester.is_requested(0) {
@@ -122,22 +127,22 @@ impl<B> QueuePair<B> {
         self.fail(status, env);
     }
 
-    fn on_read_response<E: Env<Buffer = B>>(&mut self, now: Nanos, packet: &Packet<'_>, env: &mut E) {
+    fn on_fetch_response<E: Env<Buffer = B>>(&mut self, now: Nanos, packet: &Packet<'_>, env: &mut E) {
         let psn = packet.headers.bth.psn;
         if psn.before(self.requester.una) {
             self.stats.stale_response += 1;
             return;
         }
-        let Some(read) = self.requester.queue.iter().find(|wqe| wqe.is_read()) else {
+        let Some(fetch) = self.requester.queue.iter().find(|wqe| wqe.is_fetch()) else {
             self.stats.stale_response += 1;
             return;
         };
-        let first = read.first;
-        if psn.before(first.plus(read.received)) {
+        let first = fetch.first;
+        if psn.before(first.plus(fetch.received)) {
             self.stats.stale_response += 1;
             return;
         }
-        // A response acknowledges every request before its READ.
+        // A response acknowledges every request before its own.
         self.acknowledge_before(now, first, env);
         let expected = first.plus(self.requester.queue[0].received);
         if psn != expected {
@@ -150,33 +155,49 @@ impl<B> QueuePair<B> {
     fn acknowledge_before<E: Env<Buffer = B>>(&mut self, now: Nanos, first: Psn, env: &mut E) {
         if self.requester.una.before(first) {
             let complete = self.acknowledge(now, first, env);
-            debug_assert!(complete, "no READ stands before the first one");
+            debug_assert!(complete, "nothing that is answered by data stands before the first such request");
         }
     }
 
-    /// Takes the response that the oldest request, a READ, waits for.
+    /// Takes the response that the oldest request, a READ or an atomic, waits for.
     fn place_response<E: Env<Buffer = B>>(&mut self, now: Nanos, packet: &Packet<'_>, env: &mut E) {
-        let mtu = self.config.mtu;
-        let requester = &mut self.requester;
-        let wqe = &mut requester.queue[0];
-        let offset = (wqe.received as usize) << mtu.shift();
-        let len = (wqe.request.len as usize - offset).min(mtu.bytes());
-        let is_last = wqe.received + 1 == wqe.packets;
-        if packet.payload.len() != len || ends_read(packet.headers.bth.opcode) != is_last {
+        let wqe = &mut self.requester.queue[0];
+        let is_placed = match (wqe.request.op, packet.headers.ext.atomic_ack) {
+            (SendOp::Atomic { .. }, Some(AtomicAckEth { original })) if packet.payload.is_empty() => {
+                env.place(&mut wqe.request.buffer, 0, &original.to_ne_bytes());
+                true
+            }
+            (SendOp::Read { .. }, None) => place_read(wqe, packet, self.config.mtu, env),
+            _ => false,
+        };
+        if !is_placed {
             self.stats.bad_response += 1;
             self.fail(WcStatus::BadRespErr, env);
             return;
         }
-        env.place(&mut wqe.request.buffer, offset, packet.payload);
+        let requester = &mut self.requester;
+        let wqe = &mut requester.queue[0];
         wqe.received += 1;
         requester.una = wqe.first.plus(wqe.received);
-        if is_last {
+        if wqe.received == wqe.packets {
             let wqe = requester.pop();
             env.complete(completion(wqe.request, WcStatus::Success));
         }
         requester.catch_up();
         requester.progressed(now, &self.config);
     }
+}
+
+/// Places a READ response; `false` where its length or its place in the message is wrong.
+fn place_read<E: Env>(wqe: &mut Wqe<E::Buffer>, packet: &Packet<'_>, mtu: Mtu, env: &mut E) -> bool {
+    let offset = (wqe.received as usize) << mtu.shift();
+    let len = (wqe.request.len as usize - offset).min(mtu.bytes());
+    let is_last = wqe.received + 1 == wqe.packets;
+    let fits = packet.payload.len() == len && ends_read(packet.headers.bth.opcode) == is_last;
+    if fits {
+        env.place(&mut wqe.request.buffer, offset, packet.payload);
+    }
+    fits
 }
 
 fn ends_read(opcode: Opcode) -> bool {

@@ -33,6 +33,10 @@ pub struct Config {
     pub retry_limit: u32,
     /// RNR NAKs in a row before it fails with [`super::WcStatus::RnrRetryExcErr`]; `None` means never.
     pub rnr_retry_limit: Option<u32>,
+    /// Receives come from a queue that other queue pairs share ([`super::Env::take_shared_receive`]).
+    pub shared_receives: bool,
+    /// Start no message before the peer has a receive for it, as its acknowledgements tell (IBTA 9.7.7.2).
+    pub end_to_end_credits: bool,
     /// The timer code that this side sends in its RNR NAKs.
     pub min_rnr_timer: u8,
 }
@@ -51,11 +55,13 @@ impl Default for Config {
             window: 128,
             max_rd_atomic: 16,
             max_dest_rd_atomic: 16,
-            access: Access::REMOTE_READ.and(Access::REMOTE_WRITE),
+            access: Access::REMOTE_READ.and(Access::REMOTE_WRITE).and(Access::REMOTE_ATOMIC),
             ack_timeout_ns,
             ack_timeout_max_ns: ack_timeout_ns,
             retry_limit: 7,
             rnr_retry_limit: None,
+            shared_receives: false,
+            end_to_end_credits: true,
             min_rnr_timer: 12,
         }
     }

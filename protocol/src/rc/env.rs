@@ -2,7 +2,7 @@
 
 use super::WcStatus;
 use crate::wire::Headers;
-use crate::{Access, Rkey};
+use crate::{Access, Mtu, Rkey};
 
 /// The world of one call: memory, link and completion queue.
 pub trait Env {
@@ -20,6 +20,28 @@ pub trait Env {
 
     /// Writes for the peer. The region may have gone since [`Env::authorize`]: checks again.
     fn place_remote(&mut self, rkey: Rkey, va: u64, bytes: &[u8]) -> Result<(), Denied>;
+
+    /// Executes `operation` on the 8 bytes at `va`, which is a multiple of 8, and returns what they held.
+    /// Nothing else may see or change them meanwhile. Operands are numbers of this host's byte order.
+    fn atomic(&mut self, rkey: Rkey, va: u64, operation: AtomicOperation) -> Result<u64, Denied>;
+
+    /// Ends the memory window under `rkey` for the peer (IBTA 10.6.5): denied unless it is one that this queue
+    /// pair bound, and then nothing has changed.
+    fn invalidate(&mut self, rkey: Rkey) -> Result<(), Denied>;
+
+    /// Executes a work request that never reaches the wire: [`SendOp::BindWindow`], [`SendOp::LocalInvalidate`].
+    fn execute_local(&mut self, operation: SendOp) -> Result<(), Denied>;
+
+    /// Takes a receive from the shared queue of a queue pair that has one.
+    fn take_shared_receive(&mut self) -> Option<RecvRequest<Self::Buffer>> {
+        None
+    }
+
+    /// Keeps the packet that the machine was just given, to be given to it again once its PSN is the next one.
+    /// `false` where there is no room.
+    fn hold(&mut self) -> bool {
+        false
+    }
 
     /// A work request is done; its buffer returns. Called for unsignaled ones too.
     fn complete(&mut self, completion: Completion<Self::Buffer>);
@@ -52,6 +74,37 @@ pub enum Payload<'a, B> {
         /// How long it is.
         len: usize,
     },
+    /// Bytes of the machine's own: the body of a notification, or a map of what has arrived.
+    Bytes(&'a [u8]),
+}
+
+/// What an atomic operation does with the value that it finds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AtomicOperation {
+    /// Replaces it by `swap` where it equals `compare`.
+    CompareSwap {
+        /// What it is compared with.
+        compare: u64,
+        /// What it becomes.
+        swap: u64,
+    },
+    /// Adds to it, modulo 2^64.
+    FetchAdd {
+        /// What is added.
+        add: u64,
+    },
+}
+
+impl AtomicOperation {
+    /// The value that `original` becomes.
+    #[inline]
+    pub const fn apply(self, original: u64) -> u64 {
+        match self {
+            Self::CompareSwap { compare, swap } if original == compare => swap,
+            Self::CompareSwap { .. } => original,
+            Self::FetchAdd { add } => original.wrapping_add(add),
+        }
+    }
 }
 
 /// Why a packet was not sent.
@@ -80,6 +133,11 @@ pub enum SendOp {
         /// Immediate data for the receiver's completion.
         imm: Option<u32>,
     },
+    /// Delivers the buffer to a posted receive and ends a memory window of the peer's.
+    SendInvalidate {
+        /// The window's key.
+        rkey: Rkey,
+    },
     /// Writes the buffer to the peer's memory.
     Write {
         /// Where.
@@ -91,6 +149,31 @@ pub enum SendOp {
     Read {
         /// From where.
         remote: Remote,
+    },
+    /// Operates on 8 bytes of the peer's memory; the buffer takes the value that they held.
+    Atomic {
+        /// Where: the address is a multiple of 8.
+        remote: Remote,
+        /// What to do.
+        operation: AtomicOperation,
+    },
+    /// Makes a memory window of this host valid for a part of a region. No packet is sent, no memory takes part.
+    BindWindow {
+        /// The key that the window takes.
+        window: Rkey,
+        /// The region's key.
+        region: Rkey,
+        /// Where the window begins in the region; its own addresses are the region's.
+        va: u64,
+        /// How long it is.
+        len: u64,
+        /// What the peer may do through it.
+        access: Access,
+    },
+    /// Ends a memory window of this host. No packet is sent, no memory takes part.
+    LocalInvalidate {
+        /// The window's key.
+        rkey: Rkey,
     },
 }
 
@@ -109,7 +192,7 @@ pub struct SendRequest<B> {
     pub signaled: bool,
     /// Whether the receiver's completion raises an event.
     pub solicited: bool,
-    /// Wait for all earlier READs before starting (IBTA 10.8.3.3).
+    /// Wait for all earlier READs and atomics before starting (IBTA 10.8.3.3).
     pub fence: bool,
 }
 
@@ -133,6 +216,14 @@ pub enum Operation {
     Write,
     /// An RDMA READ of ours.
     Read,
+    /// A COMPARE_SWAP of ours.
+    CompareSwap,
+    /// A FETCH_ADD of ours.
+    FetchAdd,
+    /// A memory window was bound.
+    BindWindow,
+    /// A memory window was ended.
+    LocalInvalidate,
     /// A message arrived in a receive.
     Recv,
     /// The peer wrote with immediate data; `len` counts the bytes that it wrote.
@@ -152,6 +243,10 @@ pub struct Completion<B> {
     pub len: u32,
     /// Immediate data from the peer.
     pub imm: Option<u32>,
+    /// The memory window that the peer's message ended.
+    pub invalidated: Option<Rkey>,
+    /// The peer asked for its receiver to be woken (IBTA 9.2.3), or the work request failed.
+    pub solicited: bool,
     /// Whether the poster wants to hear of success.
     pub signaled: bool,
     /// The memory, handed back.
@@ -162,9 +257,40 @@ impl SendOp {
     /// The operation that its completion names.
     pub const fn operation(&self) -> Operation {
         match self {
-            Self::Send { .. } => Operation::Send,
+            Self::Send { .. } | Self::SendInvalidate { .. } => Operation::Send,
             Self::Write { .. } => Operation::Write,
             Self::Read { .. } => Operation::Read,
+            Self::Atomic { operation: AtomicOperation::CompareSwap { .. }, .. } => Operation::CompareSwap,
+            Self::Atomic { operation: AtomicOperation::FetchAdd { .. }, .. } => Operation::FetchAdd,
+            Self::BindWindow { .. } => Operation::BindWindow,
+            Self::LocalInvalidate { .. } => Operation::LocalInvalidate,
+        }
+    }
+
+    /// Whether it is answered by data (READ, atomics), which counts against `max_rd_atomic`.
+    #[inline]
+    pub(super) const fn is_fetch(&self) -> bool {
+        matches!(self, Self::Read { .. } | Self::Atomic { .. })
+    }
+
+    /// Whether it never reaches the wire.
+    #[inline]
+    pub(super) const fn is_local(&self) -> bool {
+        matches!(self, Self::BindWindow { .. } | Self::LocalInvalidate { .. })
+    }
+
+    /// Whether the peer needs a receive for it (IBTA 9.7.7.2: such messages consume an end-to-end credit).
+    #[inline]
+    pub(super) const fn takes_receive(&self) -> bool {
+        matches!(self, Self::Send { .. } | Self::SendInvalidate { .. } | Self::Write { imm: Some(_), .. })
+    }
+
+    /// How many PSNs it takes.
+    pub(super) const fn packets(&self, len: u32, mtu: Mtu) -> u32 {
+        match self {
+            Self::Atomic { .. } => 1,
+            Self::BindWindow { .. } | Self::LocalInvalidate { .. } => 0,
+            _ => mtu.packets(len),
         }
     }
 }

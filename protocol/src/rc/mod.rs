@@ -15,9 +15,10 @@
 
 mod completer;
 mod config;
+mod credits;
 mod env;
-mod reads;
 mod requester;
+mod resources;
 mod responder;
 mod state;
 mod stats;
@@ -27,7 +28,9 @@ mod tests;
 mod timers;
 
 pub use config::Config;
-pub use env::{Completion, Denied, Env, Operation, Payload, RecvRequest, Remote, SendOp, SendRequest, TxError};
+pub use env::{
+    AtomicOperation, Completion, Denied, Env, Operation, Payload, RecvRequest, Remote, SendOp, SendRequest, TxError,
+};
 pub use state::{IllegalTransition, State};
 pub use stats::Stats;
 pub use status::WcStatus;
@@ -71,6 +74,12 @@ pub enum PostError {
     /// The request's length exceeds its buffer.
     #[error("the buffer is shorter than the request")]
     ShortBuffer,
+    /// An atomic takes a buffer of 8 bytes; binding and ending a memory window take none.
+    #[error("the operation takes a buffer of {0} bytes")]
+    BufferLength(u32),
+    /// Receives of this queue pair come from a shared queue.
+    #[error("the queue pair takes its receives from a shared queue: post them there")]
+    SharedReceives,
 }
 
 impl<B> QueuePair<B> {
@@ -116,6 +125,11 @@ impl<B> QueuePair<B> {
         self.responder.receives_posted()
     }
 
+    /// Whether nothing that was sent is still unanswered: in [`State::Sqd`] the send queue has drained.
+    pub fn is_drained(&self) -> bool {
+        self.requester.is_drained()
+    }
+
     /// Work requests posted to the send queue and not yet completed.
     pub fn sends_outstanding(&self) -> usize {
         self.requester.len()
@@ -149,7 +163,11 @@ impl<B> QueuePair<B> {
         }
         self.state = State::Error;
         self.requester.flush(status, env);
-        self.responder.reads.drop_all();
+        self.responder.resources.drop_all();
+        if status == WcStatus::LocQpOpErr {
+            // The fault is ours: the peer is told, instead of being left to its timeouts.
+            self.responder.owe_operational_error();
+        }
         self.responder.flush(WcStatus::WrFlushErr, env);
     }
 

@@ -5,14 +5,18 @@
 
 use std::collections::VecDeque;
 
+use super::credits::Limit;
 use super::{
-    Completion, Config, Env, Payload, PostError, QueuePair, Rejected, SendOp, SendRequest, Stats, TxError, WcStatus,
+    AtomicOperation, Completion, Config, Env, Payload, PostError, QueuePair, Rejected, SendOp, SendRequest, State,
+    Stats, TxError, WcStatus,
 };
-use crate::wire::{Bth, Extensions, Headers, ImmDt, Opcode, Reth};
-use crate::{Mtu, Nanos, Psn};
+use crate::wire::{AtomicEth, Bth, Extensions, Headers, Ieth, ImmDt, Opcode, Reth};
+use crate::{Msn, Mtu, Nanos, Psn};
 
 /// The longest message (IBTA 9.7.8).
 const MAX_MESSAGE: u32 = 1 << 31;
+/// What an atomic operates on.
+const ATOMIC_LEN: u32 = 8;
 /// PSNs that may be outstanding (IBTA 9.7.5.1: less than half of all).
 const MAX_SPAN: u32 = (1 << 23) - 1;
 /// In a long message an acknowledgement is asked for every so many packets, a power of two.
@@ -23,8 +27,10 @@ pub(super) struct Wqe<B> {
     pub(super) request: SendRequest<B>,
     pub(super) first: Psn,
     pub(super) packets: u32,
-    /// READ: response packets placed.
+    /// READ and atomic: response packets placed.
     pub(super) received: u32,
+    /// Its number among the messages, from 1 on (IBTA 9.7.7.2: send sequence number).
+    ssn: Msn,
 }
 
 impl<B> Wqe<B> {
@@ -33,8 +39,8 @@ impl<B> Wqe<B> {
         self.first.plus(self.packets)
     }
 
-    pub(super) fn is_read(&self) -> bool {
-        matches!(self.request.op, SendOp::Read { .. })
+    pub(super) fn is_fetch(&self) -> bool {
+        self.request.op.is_fetch()
     }
 }
 
@@ -57,12 +63,17 @@ pub(super) struct Requester<B> {
     pub(super) una: Psn,
     /// The first PSN never sent.
     pub(super) sent: Psn,
-    /// READ requests sent and not complete.
-    reads_in_flight: usize,
+    /// READs and atomics sent and not complete.
+    fetches_in_flight: usize,
     /// After a timeout: only the oldest packet goes out until the peer answers.
     probing: bool,
     /// A READ was asked for again: later responses of the first stream are stale, not a new gap.
     pub(super) rereading: bool,
+    /// The number of the message posted last.
+    ssn: Msn,
+    pub(super) credits: Limit,
+    /// Nothing new is started.
+    pub(super) draining: bool,
     retries: u32,
     rnr_retries: u32,
     timer: Option<Nanos>,
@@ -80,9 +91,12 @@ impl<B> Requester<B> {
             span: 0,
             una: config.sq_psn,
             sent: config.sq_psn,
-            reads_in_flight: 0,
+            fetches_in_flight: 0,
             probing: false,
             rereading: false,
+            ssn: Msn::default(),
+            credits: if config.end_to_end_credits { Limit::Until(Msn::default()) } else { Limit::Unlimited },
+            draining: false,
             retries: 0,
             rnr_retries: 0,
             timer: None,
@@ -92,6 +106,10 @@ impl<B> Requester<B> {
 
     pub(super) fn len(&self) -> usize {
         self.queue.len()
+    }
+
+    pub(super) fn is_drained(&self) -> bool {
+        self.una == self.sent
     }
 
     pub(super) fn deadline(&self) -> Option<Nanos> {
@@ -106,7 +124,15 @@ impl<B> Requester<B> {
         if self.queue.len() == self.depth {
             return reject(PostError::QueueFull, request);
         }
-        let packets = mtu.packets(request.len);
+        let needed = match request.op {
+            SendOp::Atomic { .. } => ATOMIC_LEN,
+            SendOp::BindWindow { .. } | SendOp::LocalInvalidate { .. } => 0,
+            _ => request.len,
+        };
+        if request.len != needed {
+            return reject(PostError::BufferLength(needed), request);
+        }
+        let packets = request.op.packets(request.len, mtu);
         if self.span + packets > MAX_SPAN {
             let reason = if self.queue.is_empty() { PostError::TooLong } else { PostError::QueueFull };
             return reject(reason, request);
@@ -114,7 +140,10 @@ impl<B> Requester<B> {
         self.span += packets;
         let first = self.next;
         self.next = first.plus(packets);
-        self.queue.push_back(Wqe { request, first, packets, received: 0 });
+        if !request.op.is_local() {
+            self.ssn = self.ssn.next();
+        }
+        self.queue.push_back(Wqe { request, first, packets, received: 0, ssn: self.ssn });
         Ok(())
     }
 
@@ -132,9 +161,9 @@ impl<B> Requester<B> {
         let found = self.queue.iter().position(|wqe| psn.before(wqe.end()));
         let index = found.expect("a PSN that was sent and not acknowledged has its request in the queue");
         let wqe = &self.queue[index];
-        let packet = if wqe.is_read() { wqe.received } else { psn.since(wqe.first) as u32 };
+        let packet = if wqe.is_fetch() { wqe.received } else { psn.since(wqe.first) as u32 };
         self.cursor = Cursor { index, packet };
-        self.reads_in_flight = self.queue.iter().take(index).filter(|wqe| wqe.is_read()).count();
+        self.fetches_in_flight = self.queue.iter().take(index).filter(|wqe| wqe.is_fetch()).count();
     }
 
     /// What was acknowledged is not sent again, even if the cursor had gone back to it.
@@ -145,7 +174,7 @@ impl<B> Requester<B> {
         }
     }
 
-    /// Whether the READ at `index` has been asked for since the last rewind.
+    /// Whether the READ or atomic at `index` has been asked for since the last rewind.
     pub(super) fn is_requested(&self, index: usize) -> bool {
         index < self.cursor.index
     }
@@ -158,8 +187,8 @@ impl<B> Requester<B> {
             self.cursor = Cursor::default();
         } else {
             self.cursor.index -= 1;
-            if wqe.is_read() {
-                self.reads_in_flight -= 1;
+            if wqe.is_fetch() {
+                self.fetches_in_flight -= 1;
             }
         }
         wqe
@@ -226,10 +255,24 @@ impl<B> Requester<B> {
         }
         let in_flight = self.cursor_psn().since(self.una) as u32;
         let window = if self.probing { 1 } else { config.window };
-        let starts = self.cursor.packet == 0;
         in_flight < window
-            && (!wqe.is_read() || self.reads_in_flight < config.max_rd_atomic)
-            && !(starts && wqe.request.fence && self.reads_in_flight > 0)
+            && (!wqe.is_fetch() || self.fetches_in_flight < config.max_rd_atomic)
+            && (self.cursor.packet > 0 || self.may_start(wqe))
+    }
+
+    /// Whether the message under the cursor may begin, or begin again.
+    fn may_start(&self, wqe: &Wqe<B>) -> bool {
+        let is_new = !wqe.first.before(self.sent);
+        let is_held_back =
+            is_new && (self.draining || (wqe.request.op.takes_receive() && !self.credits.allows(wqe.ssn)));
+        // What never reaches the wire is done when all before it is: completions keep their order.
+        let waits = wqe.request.op.is_local() && self.cursor.index > 0;
+        !is_held_back && !waits && !(wqe.request.fence && self.fetches_in_flight > 0)
+    }
+
+    /// Whether the cursor stands at a request that never reaches the wire.
+    fn is_at_local(&self) -> bool {
+        self.queue.get(self.cursor.index).is_some_and(|wqe| wqe.request.op.is_local())
     }
 
     /// Sends the packet under the cursor and moves on.
@@ -242,13 +285,13 @@ impl<B> Requester<B> {
         let periodic = psn.get() % ACK_EVERY == ACK_EVERY - 1;
         headers.bth.ack_req = cut.is_last || periodic || fills_window || self.probing;
         let payload = match wqe.request.op {
-            SendOp::Read { .. } => Payload::None,
+            SendOp::Read { .. } | SendOp::Atomic { .. } => Payload::None,
             _ => Payload::Local { buffer: &wqe.request.buffer, offset: cut.offset, len: cut.len },
         };
         env.transmit(&headers, payload)?;
         stats.tx_requests += 1;
         stats.retransmitted_packets += u64::from(psn.before(self.sent));
-        let next = if wqe.is_read() { wqe.end() } else { psn.plus(1) };
+        let next = if wqe.is_fetch() { wqe.end() } else { psn.plus(1) };
         if self.sent.before(next) {
             self.sent = next;
         }
@@ -262,7 +305,7 @@ impl<B> Requester<B> {
             self.cursor.packet += 1;
             return;
         }
-        self.reads_in_flight += usize::from(wqe.is_read());
+        self.fetches_in_flight += usize::from(wqe.is_fetch());
         let index = self.cursor.index + 1;
         // A READ that was partly answered before a rewind continues where its responses stopped.
         let packet = self.queue.get(index).map_or(0, |wqe| wqe.received);
@@ -275,7 +318,7 @@ impl<B> QueuePair<B> {
     ///
     /// In the error state the request is taken and flushed at the next pump, as verbs does.
     pub fn post_send(&mut self, request: SendRequest<B>) -> Result<(), Rejected<SendRequest<B>>> {
-        if !self.state.accepts_responses() {
+        if !self.state.accepts_responses() && self.state != State::Error {
             return Err(Rejected { reason: PostError::State(self.state), request });
         }
         self.requester.post(request, self.config.mtu)
@@ -283,18 +326,40 @@ impl<B> QueuePair<B> {
 
     /// Sends what the window and the link allow.
     pub fn pump_requests<E: Env<Buffer = B>>(&mut self, now: Nanos, env: &mut E) -> Result<(), TxError> {
-        let requester = &mut self.requester;
+        if self.state == State::Error {
+            self.requester.flush(WcStatus::WrFlushErr, env);
+        }
         if !self.state.accepts_responses() {
             return Ok(());
         }
+        self.requester.draining = self.state == State::Sqd;
         let mut outcome = Ok(());
-        while outcome.is_ok() && requester.may_send(&self.config) {
-            outcome = requester.send_one(&self.config, &mut self.stats, env);
+        while outcome.is_ok() && self.requester.may_send(&self.config) {
+            if self.requester.is_at_local() {
+                self.execute_local(env);
+            } else {
+                outcome = self.requester.send_one(&self.config, &mut self.stats, env);
+            }
         }
+        let requester = &mut self.requester;
         if requester.timer.is_none() {
             requester.restart_timer(now, &self.config);
         }
         outcome
+    }
+
+    /// Executes the oldest request, which never reaches the wire.
+    fn execute_local<E: Env<Buffer = B>>(&mut self, env: &mut E) {
+        let Wqe { request, .. } = self.requester.pop();
+        let failed = match request.op {
+            SendOp::BindWindow { .. } => WcStatus::MwBindErr,
+            _ => WcStatus::LocQpOpErr,
+        };
+        let status = env.execute_local(request.op).map_or(failed, |()| WcStatus::Success);
+        env.complete(completion(request, status));
+        if !status.is_success() {
+            self.fail(WcStatus::WrFlushErr, env);
+        }
     }
 
     /// The time of [`QueuePair::deadline`] has come.
@@ -327,6 +392,8 @@ pub(super) fn completion<B>(request: SendRequest<B>, status: WcStatus) -> Comple
         operation: request.op.operation(),
         len: request.len,
         imm: None,
+        invalidated: None,
+        solicited: !status.is_success(),
         signaled: request.signaled,
         buffer: request.buffer,
     }
@@ -348,7 +415,7 @@ impl<'a, B> Cut<'a, B> {
         Self {
             wqe,
             is_first: packet == 0,
-            is_last: wqe.is_read() || packet + 1 == wqe.packets,
+            is_last: wqe.is_fetch() || packet + 1 == wqe.packets,
             offset,
             len: rest.min(mtu.bytes()),
         }
@@ -367,6 +434,15 @@ impl<'a, B> Cut<'a, B> {
                 let reth = Reth { va: remote.va, rkey: remote.rkey, len: request.len };
                 ext.reth = self.is_first.then_some(reth);
             }
+            SendOp::SendInvalidate { rkey } => ext.ieth = self.is_last.then_some(Ieth(rkey)),
+            SendOp::Atomic { remote, operation } => {
+                let (swap_or_add, compare) = match operation {
+                    AtomicOperation::CompareSwap { compare, swap } => (swap, compare),
+                    AtomicOperation::FetchAdd { add } => (add, 0),
+                };
+                ext.atomic = Some(AtomicEth { va: remote.va, rkey: remote.rkey, swap_or_add, compare });
+            }
+            SendOp::BindWindow { .. } | SendOp::LocalInvalidate { .. } => unreachable!("it never reaches the wire"),
             SendOp::Read { remote } => {
                 let va = remote.va.wrapping_add(self.offset as u64);
                 ext.reth = Some(Reth { va, rkey: remote.rkey, len: request.len - self.offset as u32 });
@@ -378,10 +454,14 @@ impl<'a, B> Cut<'a, B> {
     fn opcode(&self) -> Opcode {
         match (self.wqe.request.op, self.is_first, self.is_last) {
             (SendOp::Read { .. }, ..) => Opcode::RcReadRequest,
+            (SendOp::Atomic { operation: AtomicOperation::CompareSwap { .. }, .. }, ..) => Opcode::RcCompareSwap,
+            (SendOp::Atomic { operation: AtomicOperation::FetchAdd { .. }, .. }, ..) => Opcode::RcFetchAdd,
+            (SendOp::SendInvalidate { .. }, true, true) => Opcode::RcSendOnlyInvalidate,
+            (SendOp::SendInvalidate { .. }, false, true) => Opcode::RcSendLastInvalidate,
             (SendOp::Send { imm: None }, true, true) => Opcode::RcSendOnly,
             (SendOp::Send { imm: Some(_) }, true, true) => Opcode::RcSendOnlyImm,
-            (SendOp::Send { .. }, true, false) => Opcode::RcSendFirst,
-            (SendOp::Send { .. }, false, false) => Opcode::RcSendMiddle,
+            (SendOp::Send { .. } | SendOp::SendInvalidate { .. }, true, false) => Opcode::RcSendFirst,
+            (SendOp::Send { .. } | SendOp::SendInvalidate { .. }, false, false) => Opcode::RcSendMiddle,
             (SendOp::Send { imm: None }, false, true) => Opcode::RcSendLast,
             (SendOp::Send { imm: Some(_) }, false, true) => Opcode::RcSendLastImm,
             (SendOp::Write { imm: None, .. }, true, true) => Opcode::RcWriteOnly,
@@ -390,6 +470,9 @@ impl<'a, B> Cut<'a, B> {
             (SendOp::Write { .. }, false, false) => Opcode::RcWriteMiddle,
             (SendOp::Write { imm: None, .. }, false, true) => Opcode::RcWriteLast,
             (SendOp::Write { imm: Some(_), .. }, false, true) => Opcode::RcWriteLastImm,
+            (SendOp::BindWindow { .. } | SendOp::LocalInvalidate { .. }, ..) => {
+                unreachable!("it never reaches the wire")
+            }
         }
     }
 }

@@ -1,16 +1,18 @@
 //! The responder: executes the peer's requests in order and exactly once, and answers (IBTA 9.7.5.1, 9.7.5.2).
 //!
 //! Answers are owed, not queued: whatever arrives, at most one acknowledgement is pending, and it speaks for
-//! everything before it. READ responses go first, in the order of their PSNs, so that an acknowledgement never
+//! everything before it. Responses to READs and atomics go first, in the order of their PSNs, so that an acknowledgement never
 //! overtakes them.
 
 use std::collections::VecDeque;
 
-use super::reads::{Reads, Response};
+use super::credits;
+use super::resources::{Answer, Body, Resources, Response};
 use super::{
-    Completion, Config, Denied, Env, Operation, Payload, PostError, QueuePair, RecvRequest, Rejected, TxError, WcStatus,
+    AtomicOperation, Completion, Config, Denied, Env, Operation, Payload, PostError, QueuePair, RecvRequest, Rejected,
+    State, TxError, WcStatus,
 };
-use crate::wire::{Aeth, Bth, Extensions, Headers, NakCode, Opcode, Packet, Reth, Syndrome, aeth};
+use crate::wire::{Aeth, AtomicAckEth, Bth, Extensions, Headers, NakCode, Opcode, Packet, Reth, Syndrome, aeth};
 use crate::{Access, Msn, Psn, Rkey};
 
 /// READ responses that one call sends before others get their turn.
@@ -27,7 +29,7 @@ pub(super) struct Responder<B> {
     unacknowledged: u32,
     /// A gap or an RNR was reported; nothing more is said until the expected packet comes.
     nak_sent: bool,
-    pub(super) reads: Reads,
+    pub(super) resources: Resources,
 }
 
 /// The message in progress.
@@ -82,7 +84,7 @@ impl<B> Responder<B> {
             owed: Owed::Nothing,
             unacknowledged: 0,
             nak_sent: false,
-            reads: Reads::new(config.max_dest_rd_atomic),
+            resources: Resources::new(config.max_dest_rd_atomic),
         }
     }
 
@@ -94,10 +96,10 @@ impl<B> Responder<B> {
     /// are still answered: they come before whatever was refused.
     pub(super) fn flush<E: Env<Buffer = B>>(&mut self, status: WcStatus, env: &mut E) {
         if let Message::Send { receive, received } = std::mem::replace(&mut self.message, Message::None) {
-            env.complete(recv_completion(receive, status, Operation::Recv, received, None));
+            env.complete(Arrived { status, len: received, ..Arrived::FLUSHED }.completes(receive));
         }
         while let Some(receive) = self.receives.pop_front() {
-            env.complete(recv_completion(receive, WcStatus::WrFlushErr, Operation::Recv, 0, None));
+            env.complete(Arrived::FLUSHED.completes(receive));
         }
     }
 
@@ -108,12 +110,24 @@ impl<B> Responder<B> {
         }
     }
 
-    /// The syndrome of an acknowledgement: receives posted, rounded down to a code (IBTA table 44).
-    fn ack_syndrome(&self) -> Syndrome {
-        Syndrome::Ack { credit: credit_code(self.receives.len()) }
+    /// Tells the peer that the fault is ours.
+    pub(super) fn owe_operational_error(&mut self) {
+        self.owed = Owed::Nak(NakCode::RemoteOperational, self.expected);
     }
 
-    /// Sends one READ response.
+    /// The syndrome of an acknowledgement: receives posted, rounded down to a code. Shared ones are promised to
+    /// nobody (IBTA 9.7.7.2.5).
+    fn ack_syndrome(&self, config: &Config) -> Syndrome {
+        let shared = config.shared_receives;
+        Syndrome::Ack { credit: if shared { aeth::CREDIT_UNLIMITED } else { credits::code_of(self.receives.len()) } }
+    }
+
+    /// Takes the receive for a message.
+    fn take_receive<E: Env<Buffer = B>>(&mut self, config: &Config, env: &mut E) -> Option<RecvRequest<B>> {
+        if config.shared_receives { env.take_shared_receive() } else { self.receives.pop_front() }
+    }
+
+    /// Sends one response of a READ or an atomic.
     fn send_response<E: Env<Buffer = B>>(
         &mut self,
         response: &Response,
@@ -121,14 +135,17 @@ impl<B> Responder<B> {
         env: &mut E,
     ) -> Result<(), TxError> {
         let mut headers = Headers::plain(Bth::new(response.opcode, config.dest_qpn, response.psn));
-        headers.ext.aeth = Some(Aeth { syndrome: self.ack_syndrome(), msn: self.msn });
-        let Reth { va, rkey, len } = response.source;
-        let payload = match len {
-            0 => Payload::None,
-            _ => Payload::Remote { rkey, va, len: len as usize },
+        headers.ext.aeth = Some(Aeth { syndrome: self.ack_syndrome(config), msn: self.msn });
+        let payload = match response.body {
+            Body::Memory(Reth { len: 0, .. }) => Payload::None,
+            Body::Memory(Reth { va, rkey, len }) => Payload::Remote { rkey, va, len: len as usize },
+            Body::Original(original) => {
+                headers.ext.atomic_ack = Some(AtomicAckEth { original });
+                Payload::None
+            }
         };
         env.transmit(&headers, payload)?;
-        self.reads.sent();
+        self.resources.sent();
         Ok(())
     }
 
@@ -136,7 +153,7 @@ impl<B> Responder<B> {
     fn send_owed<E: Env<Buffer = B>>(&mut self, config: &Config, env: &mut E) -> Result<(), TxError> {
         let (syndrome, psn) = match self.owed {
             Owed::Nothing => return Ok(()),
-            Owed::Ack => (self.ack_syndrome(), self.expected.previous()),
+            Owed::Ack => (self.ack_syndrome(config), self.expected.previous()),
             Owed::Rnr => (Syndrome::Rnr { timer: config.min_rnr_timer }, self.expected),
             Owed::Nak(code, psn) => (Syndrome::Nak(code), psn),
         };
@@ -149,11 +166,14 @@ impl<B> Responder<B> {
 }
 
 impl<B> QueuePair<B> {
-    /// Posts a receive. Allowed from [`super::State::Init`] on.
+    /// Posts a receive. Allowed from [`State::Init`] on; in the error state it is flushed at the next pump.
     pub fn post_recv(&mut self, request: RecvRequest<B>) -> Result<(), Rejected<RecvRequest<B>>> {
         let responder = &mut self.responder;
         if !self.state.takes_receives() {
             return Err(Rejected { reason: PostError::State(self.state), request });
+        }
+        if self.config.shared_receives {
+            return Err(Rejected { reason: PostError::SharedReceives, request });
         }
         if responder.receives.len() == responder.depth {
             return Err(Rejected { reason: PostError::QueueFull, request });
@@ -167,7 +187,7 @@ impl<B> QueuePair<B> {
     #[inline]
     pub fn owes_reply(&self, packets: u32) -> bool {
         let responder = &self.responder;
-        !responder.reads.is_idle()
+        !responder.resources.is_idle()
             || match responder.owed {
                 Owed::Nothing => false,
                 Owed::Ack => responder.unacknowledged >= packets,
@@ -179,8 +199,11 @@ impl<B> QueuePair<B> {
     ///
     /// A refusal is answered even though it has put the queue pair into the error state.
     pub fn pump_replies<E: Env<Buffer = B>>(&mut self, env: &mut E) -> Result<(), TxError> {
+        if self.state == State::Error {
+            self.responder.flush(WcStatus::WrFlushErr, env);
+        }
         for _ in 0..RESPONSES_PER_PUMP {
-            let Some(response) = self.responder.reads.next_response(self.config.mtu) else {
+            let Some(response) = self.responder.resources.next_response(self.config.mtu) else {
                 let owed = self.responder.owed != Owed::Nothing;
                 self.responder.send_owed(&self.config, env)?;
                 self.stats.tx_acks += u64::from(owed);
@@ -190,9 +213,9 @@ impl<B> QueuePair<B> {
                 Ok(()) => self.stats.tx_read_responses += 1,
                 Err(TxError::Busy) => return Err(TxError::Busy),
                 // The owner may have ended the region once the peer had all of it: a late duplicate is no offence.
-                Err(TxError::Denied) if self.responder.reads.drop_replay() => self.stats.duplicate_dropped += 1,
+                Err(TxError::Denied) if self.responder.resources.drop_replay() => self.stats.duplicate_dropped += 1,
                 Err(TxError::Denied) => {
-                    self.responder.reads.drop_all();
+                    self.responder.resources.drop_all();
                     self.refuse(Denied.into(), response.psn, env);
                 }
             }
@@ -216,9 +239,9 @@ impl<B> QueuePair<B> {
         self.stats.duplicate_request += 1;
         let bth = &packet.headers.bth;
         let responder = &mut self.responder;
-        match (bth.opcode, &packet.headers.ext.reth) {
-            (Opcode::RcReadRequest, Some(reth)) => {
-                let replayed = responder.reads.replay(bth.psn, reth, self.config.mtu);
+        match bth.opcode {
+            Opcode::RcReadRequest | Opcode::RcCompareSwap | Opcode::RcFetchAdd => {
+                let replayed = responder.resources.replay(&packet.headers, self.config.mtu);
                 self.stats.duplicate_dropped += u64::from(!replayed);
             }
             _ => {
@@ -232,6 +255,8 @@ impl<B> QueuePair<B> {
     }
 
     fn on_expected<E: Env<Buffer = B>>(&mut self, packet: &Packet<'_>, env: &mut E) {
+        let is_fetch =
+            matches!(packet.headers.bth.opcode, Opcode::RcReadRequest | Opcode::RcCompareSwap | Opcode::RcFetchAdd);
         match self.execute(packet, env) {
             Ok(Outcome::Done(packets)) => {
                 self.stats.rx_requests += 1;
@@ -239,6 +264,10 @@ impl<B> QueuePair<B> {
                 responder.expected = responder.expected.plus(packets);
                 responder.nak_sent = false;
                 responder.unacknowledged = responder.unacknowledged.saturating_add(1);
+                if is_fetch {
+                    // Its response acknowledges it and everything before it.
+                    responder.owed = Owed::Nothing;
+                } else
                 // The gap that an earlier NAK would have reported is closed.
                 if packet.headers.bth.ack_req || responder.owed != Owed::Nothing {
                     responder.owed = Owed::Ack;
@@ -279,6 +308,7 @@ impl<B> QueuePair<B> {
             Kind::Send => self.execute_send(packet, part.place, env),
             Kind::Write => self.execute_write(packet, part.place, env),
             Kind::Read => self.execute_read(packet, env),
+            Kind::Atomic => self.execute_atomic(packet, env),
         }
     }
 
@@ -293,20 +323,23 @@ impl<B> QueuePair<B> {
             return Err(INVALID);
         }
         if place.starts() {
-            let Some(receive) = responder.receives.pop_front() else { return Ok(Outcome::NotReady) };
+            let Some(receive) = responder.take_receive(&self.config, env) else { return Ok(Outcome::NotReady) };
             responder.message = Message::Send { receive, received: 0 };
         }
         let Message::Send { receive, received } = &mut responder.message else { return Err(INVALID) };
         if packet.payload.len() > (receive.len - *received) as usize {
             return Err(TOO_LONG);
         }
+        let invalidated = packet.headers.ext.ieth.map(|ieth| ieth.0);
+        if let Some(rkey) = invalidated {
+            env.invalidate(rkey)?;
+        }
         env.place(&mut receive.buffer, *received as usize, packet.payload);
         *received += packet.payload.len() as u32;
         if place.ends() {
             responder.msn = responder.msn.next();
             if let Message::Send { receive, received } = std::mem::replace(&mut responder.message, Message::None) {
-                let imm = packet.headers.ext.imm.map(|imm| imm.0);
-                env.complete(recv_completion(receive, WcStatus::Success, Operation::Recv, received, imm));
+                env.complete(Arrived::of(packet, Operation::Recv, received).completes(receive));
             }
         }
         Ok(Outcome::Done(1))
@@ -335,20 +368,27 @@ impl<B> QueuePair<B> {
         if !fits {
             return Err(INVALID);
         }
-        let imm = packet.headers.ext.imm;
-        if imm.is_some() && responder.receives.is_empty() {
-            return Ok(Outcome::NotReady);
-        }
-        if len > 0 {
-            env.place_remote(rkey, va, packet.payload)?;
+        let receive = match packet.headers.ext.imm {
+            None => None,
+            Some(_) => match responder.take_receive(&self.config, env) {
+                None => return Ok(Outcome::NotReady),
+                receive => receive,
+            },
+        };
+        if len > 0
+            && let Err(denied) = env.place_remote(rkey, va, packet.payload)
+        {
+            if let Some(receive) = receive {
+                env.complete(Arrived::FLUSHED.completes(receive));
+            }
+            return Err(denied.into());
         }
         responder.message = Message::Write { rkey, va: va.wrapping_add(len.into()), remaining: remaining - len, total };
         if place.ends() {
             responder.msn = responder.msn.next();
             responder.message = Message::None;
-            if let Some(receive) = imm.and_then(|_| responder.receives.pop_front()) {
-                let imm = imm.map(|imm| imm.0);
-                env.complete(recv_completion(receive, WcStatus::Success, Operation::RecvRdmaWithImm, total, imm));
+            if let Some(receive) = receive {
+                env.complete(Arrived::of(packet, Operation::RecvRdmaWithImm, total).completes(receive));
             }
         }
         Ok(Outcome::Done(1))
@@ -362,7 +402,36 @@ impl<B> QueuePair<B> {
             return Err(INVALID);
         }
         authorize(&self.config, env, &reth, Access::REMOTE_READ)?;
-        let packets = responder.reads.accept(responder.expected, reth, self.config.mtu).ok_or(INVALID)?;
+        if !responder.resources.make_room() {
+            return Err(INVALID);
+        }
+        let packets = responder.resources.accept(responder.expected, Answer::Read(reth), self.config.mtu);
+        responder.msn = responder.msn.next();
+        Ok(Outcome::Done(packets))
+    }
+
+    fn execute_atomic<E: Env<Buffer = B>>(&mut self, packet: &Packet<'_>, env: &mut E) -> Result<Outcome, Refusal> {
+        let responder = &mut self.responder;
+        let Some(request) = packet.headers.ext.atomic else { return Err(INVALID) };
+        let idle = matches!(responder.message, Message::None);
+        let is_aligned = request.va.is_multiple_of(8);
+        if !idle || !packet.payload.is_empty() || !is_aligned || !self.config.access.allows(Access::REMOTE_ATOMIC) {
+            return Err(INVALID);
+        }
+        // Nothing is executed whose result could not be kept.
+        if !responder.resources.make_room() {
+            return Err(INVALID);
+        }
+        let opcode = packet.headers.bth.opcode;
+        let operation = match opcode {
+            Opcode::RcCompareSwap => {
+                AtomicOperation::CompareSwap { compare: request.compare, swap: request.swap_or_add }
+            }
+            _ => AtomicOperation::FetchAdd { add: request.swap_or_add },
+        };
+        let original = env.atomic(request.rkey, request.va, operation)?;
+        let answer = Answer::Atomic { opcode, request, original };
+        let packets = responder.resources.accept(responder.expected, answer, self.config.mtu);
         responder.msn = responder.msn.next();
         Ok(Outcome::Done(packets))
     }
@@ -379,14 +448,39 @@ fn authorize<E: Env>(config: &Config, env: &E, reth: &Reth, access: Access) -> R
     Ok(())
 }
 
-fn recv_completion<B>(
-    receive: RecvRequest<B>,
+/// What became of a receive.
+#[derive(Clone, Copy)]
+struct Arrived {
     status: WcStatus,
     operation: Operation,
     len: u32,
     imm: Option<u32>,
-) -> Completion<B> {
-    Completion { wr_id: receive.wr_id, status, operation, len, imm, signaled: true, buffer: receive.buffer }
+    invalidated: Option<Rkey>,
+    solicited: bool,
+}
+
+impl Arrived {
+    const FLUSHED: Self = Self {
+        status: WcStatus::WrFlushErr,
+        operation: Operation::Recv,
+        len: 0,
+        imm: None,
+        invalidated: None,
+        solicited: true,
+    };
+
+    /// A message that this packet ended.
+    fn of(packet: &Packet<'_>, operation: Operation, len: u32) -> Self {
+        let Headers { bth, ext } = &packet.headers;
+        let (imm, invalidated) = (ext.imm.map(|imm| imm.0), ext.ieth.map(|ieth| ieth.0));
+        Self { status: WcStatus::Success, operation, len, imm, invalidated, solicited: bth.solicited }
+    }
+
+    fn completes<B>(self, receive: RecvRequest<B>) -> Completion<B> {
+        let Self { status, operation, len, imm, invalidated, solicited } = self;
+        let RecvRequest { wr_id, buffer, .. } = receive;
+        Completion { wr_id, status, operation, len, imm, invalidated, solicited, signaled: true, buffer }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -394,6 +488,7 @@ enum Kind {
     Send,
     Write,
     Read,
+    Atomic,
 }
 
 #[derive(Clone, Copy)]
@@ -421,40 +516,21 @@ struct Part {
 }
 
 impl Part {
-    /// `None` for requests that this responder does not execute (atomics, SEND with invalidate).
+    /// `None` for what is no request.
     fn of(opcode: Opcode) -> Option<Self> {
         let (kind, place) = match opcode {
             Opcode::RcSendFirst => (Kind::Send, Place::First),
             Opcode::RcSendMiddle => (Kind::Send, Place::Middle),
-            Opcode::RcSendLast | Opcode::RcSendLastImm => (Kind::Send, Place::Last),
-            Opcode::RcSendOnly | Opcode::RcSendOnlyImm => (Kind::Send, Place::Only),
+            Opcode::RcSendLast | Opcode::RcSendLastImm | Opcode::RcSendLastInvalidate => (Kind::Send, Place::Last),
+            Opcode::RcSendOnly | Opcode::RcSendOnlyImm | Opcode::RcSendOnlyInvalidate => (Kind::Send, Place::Only),
             Opcode::RcWriteFirst => (Kind::Write, Place::First),
             Opcode::RcWriteMiddle => (Kind::Write, Place::Middle),
             Opcode::RcWriteLast | Opcode::RcWriteLastImm => (Kind::Write, Place::Last),
             Opcode::RcWriteOnly | Opcode::RcWriteOnlyImm => (Kind::Write, Place::Only),
             Opcode::RcReadRequest => (Kind::Read, Place::Only),
+            Opcode::RcCompareSwap | Opcode::RcFetchAdd => (Kind::Atomic, Place::Only),
             _ => return None,
         };
         Some(Self { kind, place })
-    }
-}
-
-/// The largest credit code that does not promise more than `receives` (IBTA table 44).
-fn credit_code(receives: usize) -> u8 {
-    const CODES: [usize; 31] = [
-        0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096,
-        6144, 8192, 12_288, 16_384, 24_576, 32_768,
-    ];
-    const { assert!(CODES.len() == aeth::CREDIT_UNLIMITED as usize) };
-    (CODES.partition_point(|&count| count <= receives) - 1) as u8
-}
-
-#[cfg(test)]
-mod tests {
-    use super::credit_code;
-
-    #[test]
-    fn credit_codes_round_down() {
-        assert_eq!([0, 1, 5, 6, 7, 32_767, 1 << 20].map(credit_code), [0, 1, 4, 5, 5, 29, 30]);
     }
 }

@@ -2,8 +2,7 @@
 
 use thiserror::Error;
 
-/// A queue pair's state. Send queue drain and error (SQD, SQE) are not modelled: the first is a courtesy to
-/// attribute changes, the second belongs to unreliable services.
+/// A queue pair's state. Send queue error (SQE) is absent: it belongs to unreliable services.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     /// Nothing works.
@@ -14,6 +13,9 @@ pub enum State {
     Rtr,
     /// Ready to send: everything works.
     Rts,
+    /// Send queue drain: messages that have begun are finished, no other is started. It has drained once nothing is
+    /// outstanding ([`super::QueuePair::is_drained`]); then attributes may change.
+    Sqd,
     /// Every work request is flushed.
     Error,
 }
@@ -30,7 +32,7 @@ pub struct IllegalTransition {
 
 impl State {
     /// Every state.
-    pub const ALL: [Self; 5] = [Self::Reset, Self::Init, Self::Rtr, Self::Rts, Self::Error];
+    pub const ALL: [Self; 6] = [Self::Reset, Self::Init, Self::Rtr, Self::Rts, Self::Sqd, Self::Error];
 
     /// The state after a move to `next`, or why there is none.
     pub fn to(self, next: Self) -> Result<Self, IllegalTransition> {
@@ -38,7 +40,8 @@ impl State {
             (_, Self::Reset | Self::Error)
             | (Self::Reset | Self::Init, Self::Init)
             | (Self::Init, Self::Rtr)
-            | (Self::Rtr | Self::Rts, Self::Rts) => Ok(next),
+            | (Self::Rtr | Self::Rts | Self::Sqd, Self::Rts)
+            | (Self::Rts | Self::Sqd, Self::Sqd) => Ok(next),
             _ => Err(IllegalTransition { from: self, to: next }),
         }
     }
@@ -46,18 +49,18 @@ impl State {
     /// Whether the responder works.
     #[inline]
     pub const fn accepts_requests(self) -> bool {
-        matches!(self, Self::Rtr | Self::Rts)
+        matches!(self, Self::Rtr | Self::Rts | Self::Sqd)
     }
 
     /// Whether the requester works.
     #[inline]
     pub const fn accepts_responses(self) -> bool {
-        matches!(self, Self::Rts)
+        matches!(self, Self::Rts | Self::Sqd)
     }
 
-    /// Whether receives may be posted.
+    /// Whether receives may be posted; in the error state they are flushed.
     pub const fn takes_receives(self) -> bool {
-        matches!(self, Self::Init | Self::Rtr | Self::Rts)
+        !matches!(self, Self::Reset)
     }
 }
 
@@ -66,12 +69,13 @@ mod tests {
     use super::State;
 
     /// Rows are from, columns are to, in the order of `State::ALL`.
-    const TABLE: [&str; 5] = [
-        "x x . . x", // Reset
-        "x x x . x", // Init
-        "x . . x x", // Rtr
-        "x . . x x", // Rts
-        "x . . . x", // Error
+    const TABLE: [&str; 6] = [
+        "x x . . . x", // Reset
+        "x x x . . x", // Init
+        "x . . x . x", // Rtr
+        "x . . x x x", // Rts
+        "x . . x x x", // Sqd
+        "x . . . . x", // Error
     ];
 
     #[test]

@@ -15,9 +15,15 @@ pub enum WcStatus {
     /// The queue pair met an inconsistency of its own.
     #[error("local QP operation error")]
     LocQpOpErr = 2,
+    /// A work request named local memory that it may not use.
+    #[error("local protection error")]
+    LocProtErr = 4,
     /// Flushed: the queue pair is in the error state.
     #[error("work request flushed")]
     WrFlushErr = 5,
+    /// A memory window could not be bound.
+    #[error("memory window bind error")]
+    MwBindErr = 6,
     /// A response that does not fit its request.
     #[error("bad response")]
     BadRespErr = 7,
@@ -48,6 +54,8 @@ impl WcStatus {
             Self::Success => "IBV_WC_SUCCESS",
             Self::LocLenErr => "IBV_WC_LOC_LEN_ERR",
             Self::LocQpOpErr => "IBV_WC_LOC_QP_OP_ERR",
+            Self::LocProtErr => "IBV_WC_LOC_PROT_ERR",
+            Self::MwBindErr => "IBV_WC_MW_BIND_ERR",
             Self::WrFlushErr => "IBV_WC_WR_FLUSH_ERR",
             Self::BadRespErr => "IBV_WC_BAD_RESP_ERR",
             Self::LocAccessErr => "IBV_WC_LOC_ACCESS_ERR",

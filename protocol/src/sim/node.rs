@@ -1,7 +1,9 @@
 //! One node: a queue pair, its memory, and an environment that speaks real frames.
 
+use std::collections::{BTreeSet, VecDeque};
+
 use super::network::Network;
-use crate::rc::{Completion, Config, Denied, Env, Payload, QueuePair, TxError};
+use crate::rc::{AtomicOperation, Completion, Config, Denied, Env, Payload, QueuePair, RecvRequest, SendOp, TxError};
 use crate::wire::{Flow, Frame, Headers, Ip, MacAddr};
 use crate::{Access, Nanos, Rkey};
 
@@ -11,6 +13,9 @@ pub(super) const WRITABLE: usize = 64 << 10;
 pub(super) const READABLE: usize = 64 << 10;
 pub(super) const WRITE_KEY: Rkey = Rkey(0x5757_0001);
 pub(super) const READ_KEY: Rkey = Rkey(0x5252_0002);
+/// 8-byte words that only the peer's atomics change.
+pub(super) const WORDS: usize = 4;
+pub(super) const WORD_KEY: Rkey = Rkey(0x4141_0003);
 
 pub(super) struct Node {
     pub(super) qp: QueuePair<Vec<u8>>,
@@ -23,6 +28,11 @@ pub(super) struct Host {
     flow: Flow,
     pub(super) writable: Vec<u8>,
     pub(super) readable: Vec<u8>,
+    pub(super) words: [u64; WORDS],
+    /// Memory windows that are valid.
+    pub(super) windows: BTreeSet<u32>,
+    /// Receives that queue pairs share.
+    pub(super) shared: VecDeque<RecvRequest<Vec<u8>>>,
     pub(super) completions: Vec<Completion<Vec<u8>>>,
     pub(super) dropped: u64,
 }
@@ -37,6 +47,9 @@ impl Node {
             flow: Flow::new(mac(index), mac(1 - index), None, ip, 0xc000),
             writable: vec![0; WRITABLE],
             readable: (0..READABLE).map(|at| (at * 7 + index) as u8).collect(),
+            words: [0; WORDS],
+            windows: BTreeSet::new(),
+            shared: VecDeque::new(),
             completions: Vec::new(),
             dropped: 0,
         };
@@ -87,6 +100,7 @@ impl Env for Scene<'_> {
         }
         let bytes = match payload {
             Payload::None => &[][..],
+            Payload::Bytes(bytes) => bytes,
             Payload::Local { buffer, offset, len } => &buffer[offset..offset + len],
             Payload::Remote { rkey, va, len } => self.host.readable_slice(rkey, va, len).ok_or(TxError::Denied)?,
         };
@@ -114,6 +128,33 @@ impl Env for Scene<'_> {
         self.authorize(rkey, va, bytes.len() as u64, Access::REMOTE_WRITE)?;
         self.host.writable[va as usize..][..bytes.len()].copy_from_slice(bytes);
         Ok(())
+    }
+
+    fn atomic(&mut self, rkey: Rkey, va: u64, operation: AtomicOperation) -> Result<u64, Denied> {
+        let index = usize::try_from(va / 8).map_err(|_| Denied)?;
+        let word = self.host.words.get_mut(index).filter(|_| rkey == WORD_KEY).ok_or(Denied)?;
+        let original = *word;
+        *word = operation.apply(original);
+        Ok(original)
+    }
+
+    fn invalidate(&mut self, rkey: Rkey) -> Result<(), Denied> {
+        if self.host.windows.remove(&rkey.0) { Ok(()) } else { Err(Denied) }
+    }
+
+    fn execute_local(&mut self, operation: SendOp) -> Result<(), Denied> {
+        match operation {
+            SendOp::BindWindow { window, .. } => {
+                let is_new = self.host.windows.insert(window.0);
+                if is_new { Ok(()) } else { Err(Denied) }
+            }
+            SendOp::LocalInvalidate { rkey } => self.invalidate(rkey),
+            _ => Err(Denied),
+        }
+    }
+
+    fn take_shared_receive(&mut self) -> Option<RecvRequest<Vec<u8>>> {
+        self.host.shared.pop_front()
     }
 
     fn complete(&mut self, completion: Completion<Vec<u8>>) {

@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::node::{Host, WRITABLE};
-use crate::rc::{Completion, Operation};
+use super::node::{Host, WORDS, WRITABLE};
+use crate::Rkey;
+use crate::rc::{AtomicOperation, Completion, Operation};
 
 /// What one direction, requester to responder, owes.
 pub(super) struct Oracle {
@@ -13,31 +14,35 @@ pub(super) struct Oracle {
     receives: VecDeque<ExpectedRecv>,
     /// The responder's writable memory after every WRITE posted so far.
     image: Vec<u8>,
+    /// The responder's words after every atomic posted so far.
+    words: [u64; WORDS],
 }
 
 struct ExpectedSend {
     wr_id: u64,
     operation: Operation,
-    /// What a READ must have fetched.
+    /// What a READ or an atomic must have fetched.
     fetched: Option<Vec<u8>>,
 }
 
 struct ExpectedRecv {
     operation: Operation,
     imm: Option<u32>,
+    invalidated: Option<Rkey>,
     len: u32,
     bytes: Vec<u8>,
 }
 
 impl Oracle {
     pub(super) fn new() -> Self {
-        Self { sends: VecDeque::new(), receives: VecDeque::new(), image: vec![0; WRITABLE] }
+        Self { sends: VecDeque::new(), receives: VecDeque::new(), image: vec![0; WRITABLE], words: [0; WORDS] }
     }
 
-    pub(super) fn expect_send(&mut self, wr_id: u64, bytes: &[u8], imm: Option<u32>) {
+    pub(super) fn expect_send(&mut self, wr_id: u64, bytes: &[u8], imm: Option<u32>, invalidated: Option<Rkey>) {
         self.sends.push_back(ExpectedSend { wr_id, operation: Operation::Send, fetched: None });
         let len = bytes.len() as u32;
-        self.receives.push_back(ExpectedRecv { operation: Operation::Recv, imm, len, bytes: bytes.to_vec() });
+        let bytes = bytes.to_vec();
+        self.receives.push_back(ExpectedRecv { operation: Operation::Recv, imm, invalidated, len, bytes });
     }
 
     pub(super) fn expect_write(&mut self, wr_id: u64, va: u64, bytes: &[u8], imm: Option<u32>) {
@@ -46,13 +51,32 @@ impl Oracle {
         if imm.is_some() {
             let operation = Operation::RecvRdmaWithImm;
             let len = bytes.len() as u32;
-            self.receives.push_back(ExpectedRecv { operation, imm, len, bytes: Vec::new() });
+            self.receives.push_back(ExpectedRecv { operation, imm, invalidated: None, len, bytes: Vec::new() });
         }
     }
 
     pub(super) fn expect_read(&mut self, wr_id: u64, fetched: &[u8]) {
         let fetched = Some(fetched.to_vec());
         self.sends.push_back(ExpectedSend { wr_id, operation: Operation::Read, fetched });
+    }
+
+    pub(super) fn expect_atomic(&mut self, wr_id: u64, index: usize, atomic: AtomicOperation) {
+        let original = self.words[index];
+        self.words[index] = atomic.apply(original);
+        let operation = match atomic {
+            AtomicOperation::CompareSwap { .. } => Operation::CompareSwap,
+            AtomicOperation::FetchAdd { .. } => Operation::FetchAdd,
+        };
+        self.sends.push_back(ExpectedSend { wr_id, operation, fetched: Some(original.to_ne_bytes().to_vec()) });
+    }
+
+    pub(super) fn expect_local(&mut self, wr_id: u64, operation: Operation) {
+        self.sends.push_back(ExpectedSend { wr_id, operation, fetched: None });
+    }
+
+    /// What a word holds once everything posted so far is done.
+    pub(super) fn word(&self, index: usize) -> u64 {
+        self.words[index]
     }
 
     /// Receives that messages under way will still take.
@@ -74,7 +98,7 @@ impl Oracle {
             return Err(format!("wr {} completed where wr {} was due", done.wr_id, expected.wr_id));
         }
         match expected.fetched {
-            Some(bytes) if bytes != done.buffer => Err(format!("READ wr {} fetched wrong bytes", done.wr_id)),
+            Some(bytes) if bytes != done.buffer => Err(format!("wr {} fetched wrong bytes", done.wr_id)),
             _ => Ok(()),
         }
     }
@@ -82,10 +106,10 @@ impl Oracle {
     /// A receive queue completion at the responder.
     pub(super) fn check_recv(&mut self, done: &Completion<Vec<u8>>) -> Result<(), String> {
         let Some(expected) = self.receives.pop_front() else { return Err(format!("a message too many: {done:?}")) };
-        let got = (done.status.is_success(), done.operation, done.imm, done.len);
-        if got != (true, expected.operation, expected.imm, expected.len) {
-            let (operation, imm, len) = (expected.operation, expected.imm, expected.len);
-            return Err(format!("received {got:?} where {operation:?} {imm:?} of {len} bytes was due"));
+        let got = (done.status.is_success(), done.operation, done.imm, done.invalidated, done.len);
+        let due = (true, expected.operation, expected.imm, expected.invalidated, expected.len);
+        if got != due {
+            return Err(format!("received {got:?} where {due:?} was due"));
         }
         if done.buffer[..expected.bytes.len()] != expected.bytes[..] {
             return Err(format!("receive {} holds wrong bytes", done.wr_id));
@@ -95,6 +119,9 @@ impl Oracle {
 
     /// The responder's memory at the end.
     pub(super) fn check_image(&self, responder: &Host) -> Result<(), String> {
+        if self.words != responder.words {
+            return Err(format!("node {}'s words are {:?} and not {:?}", responder.index, responder.words, self.words));
+        }
         match self.image.iter().zip(&responder.writable).position(|(want, have)| want != have) {
             Some(at) => Err(format!("node {}'s memory differs at {at:#x}", responder.index)),
             None => Ok(()),

@@ -7,10 +7,10 @@ use rand::{Rng, SeedableRng};
 
 use super::faults::{FaultInjector, Faults};
 use super::network::Network;
-use super::node::{Node, READ_KEY, READABLE, WRITABLE, WRITE_KEY};
+use super::node::{Node, READ_KEY, READABLE, WORD_KEY, WORDS, WRITABLE, WRITE_KEY};
 use super::oracle::Oracle;
-use crate::rc::{Config, Operation, RecvRequest, Remote, SendOp, SendRequest, State, Stats};
-use crate::{Mtu, Nanos, Psn, Qpn};
+use crate::rc::{AtomicOperation, Config, Operation, RecvRequest, Remote, SendOp, SendRequest, State, Stats};
+use crate::{Access, Mtu, Nanos, Psn, Qpn, Rkey};
 
 /// Requests that each node posts.
 const REQUESTS: u64 = 150;
@@ -74,6 +74,8 @@ struct World {
     /// `oracles[n]` judges what node n requested.
     oracles: [Oracle; 2],
     posted: [u64; 2],
+    /// Each node's window that will be valid once all it posted is done.
+    bound: [Option<Rkey>; 2],
     mtu: Mtu,
     trace: crc32fast::Hasher,
     frames: u64,
@@ -90,6 +92,7 @@ impl World {
         };
         let psns = [Psn::new(psn(&mut dice)), Psn::new(psn(&mut dice))];
         let window = 1 << dice.random_range(0..8);
+        let (shared_receives, end_to_end_credits) = (dice.random_bool(0.2), dice.random());
         let config = |node: usize| Config {
             dest_qpn: Qpn::new(0x11 + node as u32),
             mtu,
@@ -104,6 +107,8 @@ impl World {
             ack_timeout_max_ns: 800_000,
             retry_limit: 60,
             min_rnr_timer: 2,
+            shared_receives,
+            end_to_end_credits,
             ..Config::default()
         };
         let mut nodes = [0, 1].map(|node| Node::new(node, config(node)));
@@ -117,7 +122,7 @@ impl World {
         let network = Network::new(FaultInjector::new(faults, seed), seed, jitter_ns, capacity);
         let oracles = [Oracle::new(), Oracle::new()];
         let trace = crc32fast::Hasher::new();
-        Self { seed, dice, now: 0, network, nodes, oracles, posted: [0; 2], mtu, trace, frames: 0 }
+        Self { seed, dice, now: 0, network, nodes, oracles, posted: [0; 2], bound: [None; 2], mtu, trace, frames: 0 }
     }
 
     fn run(&mut self) -> Result<Report, Violation> {
@@ -169,7 +174,8 @@ impl World {
     fn post_work(&mut self, node: usize) {
         // Receives come late now and then, so that RNR NAKs happen.
         let due = self.oracles[1 - node].receives_due();
-        if self.nodes[node].qp.receives_posted() < due.min(8) && self.dice.random_bool(0.7) {
+        let posted = self.nodes[node].qp.receives_posted() + self.nodes[node].host.shared.len();
+        if posted < due.min(8) && self.dice.random_bool(0.7) {
             self.post_recv(node);
         }
         while self.posted[node] < REQUESTS && self.nodes[node].qp.sends_outstanding() < 16 {
@@ -183,7 +189,12 @@ impl World {
     fn post_recv(&mut self, node: usize) {
         let len = self.mtu.bytes() * MAX_PACKETS;
         let request = RecvRequest { wr_id: 0, buffer: vec![0; len], len: len as u32 };
-        self.nodes[node].qp.post_recv(request).expect("fewer than the depth are posted");
+        let Node { qp, host } = &mut self.nodes[node];
+        if qp.config().shared_receives {
+            host.shared.push_back(request);
+        } else {
+            qp.post_recv(request).expect("fewer than the depth are posted");
+        }
     }
 
     fn post_send(&mut self, node: usize) {
@@ -191,13 +202,22 @@ impl World {
         self.posted[node] += 1;
         let len = self.message_len();
         let imm = self.dice.random_bool(0.3).then(|| self.dice.random());
-        let (op, buffer) = match self.dice.random_range(0..3) {
-            0 => {
+        let (op, buffer) = match self.dice.random_range(0..16) {
+            0..4 => {
                 let bytes = self.random_bytes(len);
-                self.oracles[node].expect_send(wr_id, &bytes, imm);
+                self.oracles[node].expect_send(wr_id, &bytes, imm, None);
                 (SendOp::Send { imm }, bytes)
             }
-            1 => {
+            4 => {
+                let bytes = self.random_bytes(len);
+                let rkey = Rkey(wr_id as u32);
+                self.nodes[1 - node].host.windows.insert(rkey.0);
+                self.oracles[node].expect_send(wr_id, &bytes, None, Some(rkey));
+                (SendOp::SendInvalidate { rkey }, bytes)
+            }
+            5 => (self.bind_or_end_a_window(node, wr_id), Vec::new()),
+            6..8 => (self.atomic(node, wr_id), vec![0; 8]),
+            8..12 => {
                 let va = self.dice.random_range(0..=WRITABLE - len) as u64;
                 let bytes = self.random_bytes(len);
                 self.oracles[node].expect_write(wr_id, va, &bytes, imm);
@@ -210,8 +230,40 @@ impl World {
             }
         };
         let fence = self.dice.random_bool(0.1);
-        let request = SendRequest { wr_id, op, buffer, len: len as u32, signaled: true, solicited: false, fence };
+        let len = buffer.len() as u32;
+        let request = SendRequest { wr_id, op, buffer, len, signaled: true, solicited: false, fence };
         self.nodes[node].qp.post_send(request).expect("fewer than the depth are outstanding");
+    }
+
+    fn atomic(&mut self, node: usize, wr_id: u64) -> SendOp {
+        let index = self.dice.random_range(0..WORDS);
+        let operation = if self.dice.random() {
+            AtomicOperation::FetchAdd { add: self.dice.random() }
+        } else {
+            // Half of the swaps meet the value that they compare with.
+            let compare = if self.dice.random() { self.oracles[node].word(index) } else { self.dice.random() };
+            AtomicOperation::CompareSwap { compare, swap: self.dice.random() }
+        };
+        self.oracles[node].expect_atomic(wr_id, index, operation);
+        SendOp::Atomic { remote: Remote { va: index as u64 * 8, rkey: WORD_KEY }, operation }
+    }
+
+    /// Binds a window of the node's own, or ends the one that was bound before.
+    fn bind_or_end_a_window(&mut self, node: usize, wr_id: u64) -> SendOp {
+        const OWN: u32 = 0x8000_0000;
+        let bound = &mut self.bound[node];
+        let (op, operation) = match bound.take() {
+            Some(rkey) => (SendOp::LocalInvalidate { rkey }, Operation::LocalInvalidate),
+            None => {
+                let window = Rkey(OWN | wr_id as u32);
+                *bound = Some(window);
+                let bind =
+                    SendOp::BindWindow { window, region: WRITE_KEY, va: 0, len: 8, access: Access::REMOTE_WRITE };
+                (bind, Operation::BindWindow)
+            }
+        };
+        self.oracles[node].expect_local(wr_id, operation);
+        op
     }
 
     /// Lengths around the edges of packets are the interesting ones.
