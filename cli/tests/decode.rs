@@ -45,6 +45,37 @@ fn a_line_shows_headers_and_syndromes() {
 }
 
 #[test]
+fn messages_of_the_communication_manager_are_described() {
+    let file = vector("cm_rping.pcap");
+    let text = roci(&["decode", file.to_str().expect("UTF-8")]).succeeded().stdout;
+    let request = " cm[REQ tid=0x29e9da616 local=0x16a69d9e service=tcp:7174 qpn=0x44 psn=0x955a2a transport=rc ";
+    assert!(text.contains(request), "{text}");
+    assert!(text.contains(" ip[10.77.0.1 port=37729 > 10.77.0.2]] 10.77.0.1 > 10.77.0.2"), "{text}");
+    assert!(text.contains(" cm[DREP tid=0x29e9da616 local=0x8d19e0b1 remote=0x16a69d9e] "), "{text}");
+    assert_eq!((text.matches(" cm[").count(), text.matches("complaint").count()), (5, 0), "{text}");
+
+    let json = roci(&["decode", vector("cm_reject.pcap").to_str().expect("UTF-8"), "--json"]).succeeded().stdout;
+    let rows: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
+    let [request, refusal] = [0, 1].map(|at| &rows[at]["cm"]);
+    assert_eq!((&request["message"], &request["service"]), (&"REQ".into(), &"tcp:7999".into()), "{json}");
+    assert_eq!((&request["qpn"], &request["ip_cm"]["source"]), (&0x46.into(), &"10.77.0.1".into()), "{json}");
+    assert_eq!((&refusal["message"], &refusal["reason_name"]), (&"REJ".into(), &"invalid_service_id".into()), "{json}");
+    assert_eq!(refusal["remote_comm_id"], request["local_comm_id"], "{json}");
+}
+
+#[test]
+fn a_management_datagram_of_something_else_is_a_complaint() {
+    let mut bytes = capture("cm_reject.pcap");
+    // The class version, behind two capture headers, Ethernet, IPv4, UDP, BTH, DETH and two bytes of the datagram.
+    bytes[24 + 16 + 14 + 20 + 8 + 12 + 8 + 2] = 1;
+    let text = decode(&bytes).succeeded().stdout;
+    let complaint = "complaint=communication management of a class version other than 2";
+    let first = text.lines().next().expect("a line");
+    assert!(first.ends_with(complaint) && !first.contains(" cm["), "{text}");
+    assert_eq!((text.matches("complaint").count(), text.matches(" cm[").count()), (1, 1), "{text}");
+}
+
+#[test]
 fn a_flipped_bit_is_bad_and_the_rest_is_not() {
     let mut bytes = capture("rc_send_only.pcap");
     let last = bytes.len() - 6;

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use pcap_parser::{Block, Capture, PcapBlock, PcapCapture};
+use roci_protocol::wire::cm::{IpCm, Mad, Message, PortSpace, RejReason, Req, Subject, TransportType, gid_of};
 use roci_protocol::wire::{Frame, Malformed, Opcode, icrc};
 
 /// Frames that were made to be refused: file, index, reason.
@@ -129,4 +130,87 @@ fn truncation_anywhere_is_an_error_and_never_a_panic() {
             assert!(Frame::parse(&bytes[..len]).is_err(), "{file} {at}: cut to {len}");
         }
     });
+}
+
+/// The communication manager's datagrams in a capture; each is emitted again and compared.
+fn mads(file: &str) -> Vec<Mad> {
+    let mut mads = Vec::new();
+    for (at, bytes) in frames(&vectors().join(file)).iter().enumerate() {
+        let packet = Frame::parse(bytes).expect("a good frame").packet;
+        if let Some(mad) = Mad::of_packet(&packet) {
+            let mad = mad.unwrap_or_else(|reason| panic!("{file} {at}: {reason}"));
+            assert_eq!(mad.emit(), packet.payload, "{file} {at}");
+            assert_eq!(
+                Mad::new(mad.header.tid, mad.message),
+                mad,
+                "{file} {at}: no field is set that we would not set"
+            );
+            mads.push(mad);
+        }
+    }
+    mads
+}
+
+fn request(mad: &Mad) -> &Req {
+    match &mad.message {
+        Message::Req(req) => req,
+        other => panic!("{} is no REQ", other.name()),
+    }
+}
+
+#[test]
+fn a_connection_begins_and_ends_in_five_messages() {
+    for (file, port, qpns) in [("cm_rping.pcap", 7174, [0x44, 0x300]), ("cm_ucmatose.pcap", 7175, [0x45, 0x301])] {
+        let mads = mads(file);
+        let names: Vec<_> = mads.iter().map(|mad| mad.message.name()).collect();
+        assert_eq!(names, ["REQ", "REP", "RTU", "DREQ", "DREP"], "{file}");
+        assert!(mads[..3].iter().all(|mad| mad.header.tid == mads[0].header.tid), "{file}");
+        assert_eq!(mads[3].header.tid, mads[4].header.tid, "{file}");
+        let req = request(&mads[0]);
+        let [_, Message::Rep(rep), Message::Rtu(rtu), Message::Dreq(dreq), Message::Drep(drep)] =
+            [0, 1, 2, 3, 4].map(|at| mads[at].message)
+        else {
+            panic!("{file}: the names were right");
+        };
+        let ids = [req.local_comm_id, rep.local_comm_id];
+        assert_eq!([rep.remote_comm_id, rtu.remote_comm_id], ids, "{file}");
+        assert_eq!([rtu.local_comm_id, dreq.local_comm_id], [ids[0], drep.remote_comm_id], "{file}");
+        assert!(ids.contains(&dreq.local_comm_id) && ids.contains(&drep.local_comm_id), "{file}");
+        assert_eq!([req.qpn.get(), rep.qpn.get()], qpns, "{file}");
+        let asked = if dreq.remote_comm_id == ids[0] { req.qpn } else { rep.qpn };
+        assert_eq!(dreq.remote_qpn, asked, "{file}: the queue pair of whom it is sent to");
+        assert_eq!(req.service_id.port(), Some((PortSpace::Tcp, port)), "{file}");
+        assert_eq!((rep.rnr_retry_count, rep.target_ack_delay, rep.srq), (7, 15, false), "{file}");
+    }
+}
+
+#[test]
+fn a_port_that_nobody_listens_on_is_refused_by_its_reason() {
+    let mads = mads("cm_reject.pcap");
+    let [Message::Req(req), Message::Rej(rej)] = [mads[0].message, mads[1].message] else {
+        panic!("REQ and REJ: {mads:?}");
+    };
+    assert_eq!((mads.len(), mads[0].header.tid), (2, mads[1].header.tid));
+    assert_eq!(req.service_id.port(), Some((PortSpace::Tcp, 7999)));
+    assert_eq!((rej.reason, rej.subject, rej.info_len), (RejReason::INVALID_SERVICE_ID, Subject::Req, 0));
+    assert_eq!((rej.local_comm_id, rej.remote_comm_id), (0, req.local_comm_id));
+}
+
+#[test]
+fn a_request_says_what_librdmacm_was_asked_for() {
+    for (file, retry_count, rnr_retry_count) in [("cm_rping.pcap", 7, 7), ("cm_ucmatose.pcap", 5, 0)] {
+        let mads = mads(file);
+        let (req, path) = (request(&mads[0]), &request(&mads[0]).primary_path);
+        let (source, destination) = ([10, 77, 0, 1].into(), [10, 77, 0, 2].into());
+        assert_eq!((path.local_gid, path.remote_gid), (gid_of(source), gid_of(destination)), "{file}");
+        let (ip, rest) = IpCm::parse(&req.private_data).expect("an addressing header");
+        assert_eq!((ip.source(), ip.destination()), (source, destination), "{file}");
+        assert_eq!(rest.len(), 56, "{file}");
+        assert_eq!((req.transport, req.end_to_end_flow_control, req.srq), (TransportType::Rc, false, false), "{file}");
+        assert_eq!((req.retry_count, req.rnr_retry_count, req.max_cm_retries), (retry_count, rnr_retry_count, 15));
+        assert_eq!((req.remote_response_timeout, req.local_response_timeout, path.ack_timeout), (20, 20, 19), "{file}");
+        assert_eq!((req.responder_resources, req.initiator_depth, req.path_mtu, req.pkey), (1, 1, 5, 0xffff), "{file}");
+        assert_eq!((path.hop_limit, path.local_lid, path.remote_lid), (64, 0xffff, 0xffff), "{file}");
+        assert_eq!(req.alternate_path, [0; 44], "{file}");
+    }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use pcap_parser::{Block, Linktype, PcapBlockOwned, PcapError, create_reader};
+use roci_protocol::wire::cm::{IpCm, Mad, Message, Rep, Req, ServiceId};
 use roci_protocol::wire::{Frame, Malformed, Syndrome, icrc, pretty};
 use serde_json::{Map, Value, json};
 
@@ -109,7 +110,11 @@ fn text_line(index: u64, bytes: &[u8]) -> String {
     match Frame::parse(bytes) {
         Ok(frame) => {
             let route = format!("{} > {}", frame.ip.source(), frame.ip.destination());
-            format!("{index} {} {route} len={} icrc {}", frame.packet, bytes.len(), icrc_verdict(bytes))
+            let complaint = match Mad::of_packet(&frame.packet) {
+                Some(Err(reason)) => format!(" complaint={reason}"),
+                _ => String::new(),
+            };
+            format!("{index} {} {route} len={} icrc {}{complaint}", frame.packet, bytes.len(), icrc_verdict(bytes))
         }
         Err(reason) if is_roce(bytes) => {
             format!("{index} UNKNOWN len={} icrc {} complaint={reason}", bytes.len(), icrc_verdict(bytes))
@@ -178,5 +183,96 @@ fn describe(frame: &Frame<'_>, row: &mut Map<String, Value>) {
     }
     if let Some(ieth) = ext.ieth {
         put("invalidate_rkey", json!(ieth.0.0));
+    }
+    match Mad::of_packet(&frame.packet) {
+        Some(Ok(mad)) => put("cm", describe_cm(&mad)),
+        Some(Err(reason)) => put("complaint", json!(reason.to_string())),
+        None => {}
+    }
+}
+
+fn describe_cm(mad: &Mad) -> Value {
+    let mut row = match &mad.message {
+        Message::Req(m) => describe_req(m),
+        Message::Mra(m) => {
+            json!({"message_mraed": m.subject.name(), "service_timeout": m.service_timeout})
+        }
+        Message::Rej(m) => {
+            json!({"message_rejected": m.subject.name(), "reason": m.reason.0, "reason_name": m.reason.name()})
+        }
+        Message::Rep(m) => describe_rep(m),
+        Message::Dreq(m) => json!({"remote_qpn": m.remote_qpn.get()}),
+        Message::SidrReq(m) => {
+            let (service, ip) = (m.service_id.to_string(), ip_cm(m.service_id, &m.private_data));
+            json!({"request_id": m.request_id, "service": service, "pkey": m.pkey, "ip_cm": ip})
+        }
+        Message::SidrRep(m) => {
+            let (id, service) = (m.request_id, m.service_id.to_string());
+            json!({"request_id": id, "service": service, "status": m.status, "qpn": m.qpn.get(), "qkey": m.qkey})
+        }
+        Message::Rtu(_) | Message::Drep(_) | Message::Other { .. } => json!({}),
+    };
+    row["message"] = json!(mad.message.name());
+    row["tid"] = json!(mad.header.tid);
+    if let Some((local, remote)) = mad.message.comm_ids() {
+        row["local_comm_id"] = json!(local);
+        row["remote_comm_id"] = json!(remote);
+    }
+    row
+}
+
+fn describe_req(req: &Req) -> Value {
+    let path = &req.primary_path;
+    json!({
+        "service": req.service_id.to_string(),
+        "service_id": req.service_id.0,
+        "ca_guid": req.ca_guid,
+        "qpn": req.qpn.get(),
+        "starting_psn": req.starting_psn.get(),
+        "responder_resources": req.responder_resources,
+        "initiator_depth": req.initiator_depth,
+        "remote_response_timeout": req.remote_response_timeout,
+        "local_response_timeout": req.local_response_timeout,
+        "transport": req.transport.name(),
+        "end_to_end_flow_control": req.end_to_end_flow_control,
+        "retry_count": req.retry_count,
+        "rnr_retry_count": req.rnr_retry_count,
+        "max_cm_retries": req.max_cm_retries,
+        "path_mtu": req.path_mtu,
+        "pkey": req.pkey,
+        "srq": req.srq,
+        "local_gid": path.local_gid.to_string(),
+        "remote_gid": path.remote_gid.to_string(),
+        "flow_label": path.flow_label,
+        "traffic_class": path.traffic_class,
+        "hop_limit": path.hop_limit,
+        "ack_timeout": path.ack_timeout,
+        "ip_cm": ip_cm(req.service_id, &req.private_data),
+    })
+}
+
+fn describe_rep(rep: &Rep) -> Value {
+    json!({
+        "ca_guid": rep.ca_guid,
+        "qpn": rep.qpn.get(),
+        "starting_psn": rep.starting_psn.get(),
+        "responder_resources": rep.responder_resources,
+        "initiator_depth": rep.initiator_depth,
+        "target_ack_delay": rep.target_ack_delay,
+        "failover_accepted": rep.failover_accepted,
+        "end_to_end_flow_control": rep.end_to_end_flow_control,
+        "rnr_retry_count": rep.rnr_retry_count,
+        "srq": rep.srq,
+    })
+}
+
+/// The addressing header, where the service is a port and the header is one.
+fn ip_cm(service: ServiceId, private_data: &[u8]) -> Value {
+    match (service.port(), IpCm::parse(private_data)) {
+        (Some(_), Ok((ip, _))) => {
+            let (source, destination) = (ip.source().to_string(), ip.destination().to_string());
+            json!({"source": source, "source_port": ip.source_port, "destination": destination})
+        }
+        _ => Value::Null,
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::cm::Mad;
 use super::{NakCode, Packet, Syndrome};
 use crate::rc::rnr_timer_ns;
 
@@ -33,6 +34,9 @@ impl fmt::Display for Packet<'_> {
         }
         if let Some(ieth) = ext.ieth {
             write!(f, " invalidate={:#010x}", ieth.0.0)?;
+        }
+        if let Some(Ok(mad)) = Mad::of_packet(self) {
+            write!(f, " cm[{mad}]")?;
         }
         Ok(())
     }
