@@ -57,6 +57,7 @@ mod engine;
 pub mod link;
 #[allow(unsafe_code)] // the mapping
 mod mem;
+pub mod neighbour;
 mod qp;
 mod wr;
 

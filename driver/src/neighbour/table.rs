@@ -1,0 +1,267 @@
+//! The table: who has which address, since when, and what is being asked.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use roci_protocol::Nanos;
+use roci_protocol::wire::MacAddr;
+
+use super::{NeighbourStats, Resolution, Unreachable};
+
+/// Addresses that are remembered; static neighbours do not count.
+pub const MAX_LEARNT: usize = 1024;
+/// Addresses that are asked for at a time.
+pub const MAX_PENDING: usize = 64;
+/// How often a question is asked (RFC 4861 10: MAX_MULTICAST_SOLICIT, MAX_UNICAST_SOLICIT).
+pub const MAX_SOLICIT: u8 = 3;
+/// How long a question waits for its answer (RFC 4861 10: RETRANS_TIMER).
+pub const RETRANS_TIMER: Nanos = 1_000_000_000;
+/// How long an address that nobody answered for is not asked for again.
+pub const HOLD_DOWN: Nanos = 1_000_000_000;
+/// How long an answer is good. Twice RFC 4861's REACHABLE_TIME: a station's address is asked for when a
+/// connection is made, and a wrong one shows in the retries of the transport.
+pub const REACHABLE_TIME: Nanos = 60_000_000_000;
+
+/// An address and the VLAN that it is on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Key {
+    pub(super) ip: IpAddr,
+    pub(super) vlan: Option<u16>,
+}
+
+/// Somebody said that a station has an address.
+#[derive(Clone, Copy)]
+pub(super) struct Claim {
+    pub(super) mac: MacAddr,
+    pub(super) evidence: Evidence,
+    /// Whether it may overrule what is known (RFC 4861 4.4: the override flag).
+    pub(super) is_override: bool,
+}
+
+/// What a claim is worth.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Evidence {
+    /// It answers us: it confirms, where we did ask.
+    Answer,
+    /// It comes with a question for us: worth an entry, as the asker will want to hear more from us.
+    Question,
+    /// It was said to everybody: an entry may change by it, and none is made.
+    Hearsay,
+}
+
+/// A question to ask.
+pub(super) struct Request {
+    pub(super) key: Key,
+    /// The station to ask; everybody, where none is known.
+    pub(super) mac: Option<MacAddr>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Entry {
+    /// Asked for, and not known.
+    Pending(Probe),
+    /// Asked for in vain, and not to be asked for before this.
+    Failed(Nanos),
+    Known(Known),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    mac: MacAddr,
+    /// When a question of ours was last answered.
+    confirmed: Option<Nanos>,
+    refresh: Option<Probe>,
+}
+
+/// A question that repeats.
+#[derive(Clone, Copy, Debug)]
+struct Probe {
+    due: Nanos,
+    sent: u8,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    entries: BTreeMap<Key, Entry>,
+    /// The earliest time at which an entry wants something.
+    deadline: Option<Nanos>,
+}
+
+impl Table {
+    pub(super) fn resolve(&mut self, now: Nanos, key: Key, stats: &mut NeighbourStats) -> Resolution {
+        match self.entries.get_mut(&key) {
+            Some(Entry::Known(known)) => {
+                let mac = known.mac;
+                if known.refresh.is_none() && !known.is_fresh(now) {
+                    known.refresh = Some(Probe::new(now));
+                    self.wake_at(now);
+                }
+                Resolution::Known(mac)
+            }
+            Some(Entry::Pending(_)) => Resolution::Pending,
+            Some(Entry::Failed(until)) if now < *until => Resolution::Unreachable(Unreachable::NoAnswer),
+            Some(Entry::Failed(_)) | None => self.ask(now, key, stats),
+        }
+    }
+
+    /// Takes a claim about an address that is neither ours nor static. Returns whether it concerned an entry.
+    pub(super) fn learn(&mut self, now: Nanos, key: Key, claim: Claim, stats: &mut NeighbourStats) -> bool {
+        let confirmed = (claim.evidence == Evidence::Answer).then_some(now);
+        let known = match self.entries.get(&key) {
+            Some(Entry::Known(known)) => known.after(&claim, confirmed),
+            Some(Entry::Pending(_)) => Known { mac: claim.mac, confirmed, refresh: None },
+            Some(Entry::Failed(_)) => Known { mac: claim.mac, confirmed: None, refresh: None },
+            None if claim.evidence == Evidence::Question => Known { mac: claim.mac, confirmed: None, refresh: None },
+            None => return false,
+        };
+        if !matches!(self.entries.get(&key), Some(Entry::Known(_))) {
+            self.make_room(stats);
+        }
+        self.entries.insert(key, Entry::Known(known));
+        self.set_deadline();
+        true
+    }
+
+    /// The station, where it is known.
+    pub(super) fn mac(&self, key: &Key) -> Option<MacAddr> {
+        match self.entries.get(key) {
+            Some(Entry::Known(known)) => Some(known.mac),
+            _ => None,
+        }
+    }
+
+    /// The questions to ask now. Those asked often enough end here.
+    pub(super) fn due(&mut self, now: Nanos, stats: &mut NeighbourStats) -> Vec<Request> {
+        let mut requests = Vec::new();
+        if self.deadline.is_none_or(|deadline| now < deadline) {
+            return requests;
+        }
+        self.entries.retain(|&key, entry| {
+            if entry.deadline().is_none_or(|deadline| now < deadline) {
+                return true;
+            }
+            if entry.repeat(now) {
+                requests.push(Request { key, mac: entry.known().map(|known| known.mac) });
+                return true;
+            }
+            entry.give_up(now, stats)
+        });
+        self.set_deadline();
+        requests
+    }
+
+    pub(super) const fn deadline(&self) -> Option<Nanos> {
+        self.deadline
+    }
+
+    /// Starts to ask, where fewer than [`MAX_PENDING`] others are asked for.
+    fn ask(&mut self, now: Nanos, key: Key, stats: &mut NeighbourStats) -> Resolution {
+        self.entries.remove(&key);
+        if self.entries.values().filter(|entry| !entry.is_known()).count() >= MAX_PENDING && !self.forget_failed() {
+            stats.too_many += 1;
+            return Resolution::Unreachable(Unreachable::TooMany);
+        }
+        self.entries.insert(key, Entry::Pending(Probe::new(now)));
+        self.wake_at(now);
+        Resolution::Pending
+    }
+
+    /// Those asked for in vain share the places of those being asked for, and give way to them.
+    fn forget_failed(&mut self) -> bool {
+        let failed = self.entries.iter().find(|(_, entry)| matches!(entry, Entry::Failed(_))).map(|(&key, _)| key);
+        failed.is_some_and(|key| self.entries.remove(&key).is_some())
+    }
+
+    /// Makes room for one more known entry: the one never confirmed, or confirmed longest ago, goes.
+    fn make_room(&mut self, stats: &mut NeighbourStats) {
+        let known = || self.entries.iter().filter_map(|(&key, entry)| entry.known().map(|known| (key, known)));
+        if known().count() < MAX_LEARNT {
+            return;
+        }
+        if let Some((oldest, _)) = known().min_by_key(|(_, known)| known.confirmed) {
+            self.entries.remove(&oldest);
+            stats.evicted += 1;
+        }
+    }
+
+    fn wake_at(&mut self, at: Nanos) {
+        self.deadline = Some(self.deadline.map_or(at, |deadline| deadline.min(at)));
+    }
+
+    fn set_deadline(&mut self) {
+        self.deadline = self.entries.values().filter_map(Entry::deadline).min();
+    }
+}
+
+impl Entry {
+    const fn known(&self) -> Option<&Known> {
+        if let Self::Known(known) = self { Some(known) } else { None }
+    }
+
+    const fn is_known(&self) -> bool {
+        matches!(self, Self::Known(_))
+    }
+
+    fn deadline(&self) -> Option<Nanos> {
+        match self {
+            Self::Pending(probe) => Some(probe.due),
+            Self::Failed(until) => Some(*until),
+            Self::Known(known) => known.refresh.map(|probe| probe.due),
+        }
+    }
+
+    /// Counts one more question; false where there is none, or enough were asked.
+    fn repeat(&mut self, now: Nanos) -> bool {
+        match self {
+            Self::Pending(probe) | Self::Known(Known { refresh: Some(probe), .. }) => probe.repeat(now),
+            Self::Failed(_) | Self::Known(_) => false,
+        }
+    }
+
+    /// Nobody answered, or the time of not asking is over. Returns whether the entry stays.
+    fn give_up(&mut self, now: Nanos, stats: &mut NeighbourStats) -> bool {
+        let was_pending = matches!(self, Self::Pending(_));
+        if !matches!(self, Self::Failed(_)) {
+            stats.unanswered += 1;
+        }
+        *self = Self::Failed(now.saturating_add(HOLD_DOWN));
+        was_pending
+    }
+}
+
+impl Known {
+    fn is_fresh(&self, now: Nanos) -> bool {
+        self.confirmed.is_some_and(|at| now.saturating_sub(at) < REACHABLE_TIME)
+    }
+
+    /// What is known after a claim (RFC 4861 7.2.5); `answered` is the time, where it answers us.
+    fn after(self, claim: &Claim, answered: Option<Nanos>) -> Self {
+        let answered = answered.filter(|_| self.refresh.is_some());
+        if claim.mac != self.mac && !claim.is_override {
+            // Two stations say that they have it: ask before the next use is taken for good.
+            return Self { confirmed: None, ..self };
+        }
+        let is_settled = answered.is_some() || claim.mac != self.mac;
+        Self {
+            mac: claim.mac,
+            confirmed: if is_settled { answered } else { self.confirmed },
+            refresh: if is_settled { None } else { self.refresh },
+        }
+    }
+}
+
+impl Probe {
+    const fn new(now: Nanos) -> Self {
+        Self { due: now, sent: 0 }
+    }
+
+    /// Counts one more question; false where enough were asked.
+    fn repeat(&mut self, now: Nanos) -> bool {
+        if self.sent == MAX_SOLICIT {
+            return false;
+        }
+        self.sent += 1;
+        self.due = now.saturating_add(RETRANS_TIMER);
+        true
+    }
+}
