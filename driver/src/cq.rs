@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use roci_protocol::rc::{Completion, Operation, WcStatus};
+use roci_protocol::{Qpn, Rkey};
 
 use crate::mem::Buffer;
 use crate::qp::QueuePair;
@@ -26,6 +27,10 @@ pub struct WorkCompletion {
     pub len: usize,
     /// Immediate data from the peer.
     pub imm: Option<u32>,
+    /// The memory window that the peer's message ended.
+    pub invalidated: Option<Rkey>,
+    /// Who sent a datagram; its receive begins with [`roci_protocol::ud::GRH_LEN`] bytes of header.
+    pub source_qpn: Option<Qpn>,
     /// The memory, handed back.
     pub buffer: Buffer,
 }
@@ -36,11 +41,21 @@ pub(crate) struct Queue {
     entries: VecDeque<WorkCompletion>,
     capacity: usize,
     reserved: usize,
+    armed: Option<Notify>,
+}
+
+/// Which completions raise an event (`ibv_req_notify_cq`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Notify {
+    /// The next one.
+    Any,
+    /// The next one that the peer asked to be heard of, or that failed (IBTA 9.2.3).
+    Solicited,
 }
 
 impl Queue {
     pub(crate) fn new(capacity: usize) -> Self {
-        Self { entries: VecDeque::with_capacity(capacity), capacity, reserved: 0 }
+        Self { entries: VecDeque::with_capacity(capacity), capacity, reserved: 0, armed: None }
     }
 
     /// Reserves a place for a work request; `false` where none is left.
@@ -56,16 +71,32 @@ impl Queue {
         self.reserved -= 1;
     }
 
-    /// Reports an end in the place that was reserved for it.
+    /// Asks for one event.
+    pub(crate) fn arm(&mut self, notify: Notify) {
+        self.armed = Some(notify);
+    }
+
+    /// Reports an end in the place that was reserved for it; `true` where somebody waits for the event.
     #[inline]
-    pub(crate) fn push(&mut self, qp: QueuePair, done: Completion<Buffer>) {
+    pub(crate) fn push(&mut self, qp: QueuePair, source_qpn: Option<Qpn>, done: Completion<Buffer>) -> bool {
         if !done.signaled && done.status.is_success() {
             self.reserved -= 1;
-            return;
+            return false;
         }
         debug_assert!(self.entries.len() < self.reserved, "every end has a place reserved");
-        let Completion { wr_id, status, operation, len, imm, buffer, .. } = done;
-        self.entries.push_back(WorkCompletion { qp, wr_id, status, operation, len: len as usize, imm, buffer });
+        let Completion { wr_id, status, operation, len, imm, invalidated, solicited, buffer, .. } = done;
+        let len = len as usize;
+        let entry = WorkCompletion { qp, wr_id, status, operation, len, imm, invalidated, source_qpn, buffer };
+        self.entries.push_back(entry);
+        let fires = match self.armed {
+            None => false,
+            Some(Notify::Any) => true,
+            Some(Notify::Solicited) => solicited,
+        };
+        if fires {
+            self.armed = None;
+        }
+        fires
     }
 
     #[inline]

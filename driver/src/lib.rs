@@ -53,19 +53,27 @@
 mod address;
 mod cq;
 mod engine;
+mod event;
 #[allow(unsafe_code)] // the devices
 pub mod link;
 #[allow(unsafe_code)] // the mapping
 mod mem;
 pub mod neighbour;
 mod qp;
+mod srq;
 mod wr;
 
 pub use address::{Address, ParseAddressError};
-pub use cq::{CompletionQueue, WorkCompletion};
-pub use engine::{ConnectError, Engine, EngineStats, MemoryRegion, PostError, Refused};
+pub use cq::{CompletionQueue, Notify, WorkCompletion};
+pub use engine::{
+    AddressHandle, AddressHandleError, ConnectError, DatagramQp, Engine, EngineStats, MemoryRegion, MemoryWindow,
+    PortConfig, PortConfigError, PostError, Refused, WindowView,
+};
+pub use event::Event;
 pub use mem::{Arena, ArenaError, Buffer, PdId, RegionFull};
 pub use qp::{QpParams, QueuePair, UnconnectedQp};
 pub use roci_protocol::rc::{Operation, State, WcStatus};
+pub use roci_protocol::ud::Destination;
 pub use roci_protocol::{Access, Mtu, Rkey};
+pub use srq::SharedReceiveQueue;
 pub use wr::SendWr;

@@ -4,13 +4,15 @@ use std::net::IpAddr;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use roci_protocol::rc::{self, Config};
+use roci_protocol::rc::{self, Config, State};
 use roci_protocol::wire::Flow;
 use roci_protocol::{Access, Mtu, Nanos, Psn, Qpn};
 
 use crate::address::Address;
 use crate::cq::CompletionQueue;
+use crate::event::{Event, Events};
 use crate::mem::{Buffer, PdId};
+use crate::srq::SharedReceiveQueue;
 
 const INDEX_BITS: u32 = 14;
 const GENERATIONS: u32 = 1 << (24 - INDEX_BITS);
@@ -37,6 +39,8 @@ pub struct UnconnectedQp {
     pub(crate) pd: PdId,
     pub(crate) cq: CompletionQueue,
     pub(crate) psn: Psn,
+    pub(crate) vlan: Option<u16>,
+    pub(crate) shared: Option<SharedReceiveQueue>,
 }
 
 /// How a queue pair behaves; both sides may differ but for the MTU, which is the smaller one.
@@ -62,12 +66,19 @@ pub struct QpParams {
     pub retry_limit: u32,
     /// RNR NAKs before the peer is given up; `None` is for ever.
     pub rnr_retry_limit: Option<u32>,
+    /// The wait that RNR NAKs of this side ask for, as a code (IBTA table 45).
+    pub min_rnr_timer: u8,
+    /// Wait for the peer's receives, as its acknowledgements tell of them.
+    pub end_to_end_credits: bool,
+    /// DSCP and ECN of this side's packets.
+    pub traffic_class: u8,
 }
 
 impl Default for QpParams {
     fn default() -> Self {
         let Config { mtu, sq_depth, rq_depth, window, max_rd_atomic, access, .. } = Config::default();
         let Config { ack_timeout_ns, ack_timeout_max_ns, retry_limit, rnr_retry_limit, .. } = Config::default();
+        let Config { min_rnr_timer, end_to_end_credits, .. } = Config::default();
         Self {
             mtu,
             sq_depth,
@@ -79,6 +90,9 @@ impl Default for QpParams {
             ack_timeout_max_ns,
             retry_limit,
             rnr_retry_limit,
+            min_rnr_timer,
+            end_to_end_credits,
+            traffic_class: 0,
         }
     }
 }
@@ -102,7 +116,9 @@ impl QpParams {
             ack_timeout_max_ns: self.ack_timeout_max_ns,
             retry_limit: self.retry_limit,
             rnr_retry_limit: self.rnr_retry_limit,
-            min_rnr_timer: Config::default().min_rnr_timer,
+            min_rnr_timer: self.min_rnr_timer,
+            end_to_end_credits: self.end_to_end_credits,
+            shared_receives: false,
         }
     }
 }
@@ -115,8 +131,29 @@ pub(crate) struct Slot {
     pub(crate) port: usize,
     pub(crate) pd: PdId,
     pub(crate) cq: CompletionQueue,
+    pub(crate) shared: Option<SharedReceiveQueue>,
+    /// The application was told that the send queue has drained, or that the queue pair has failed.
+    pub(crate) was_drained: bool,
+    pub(crate) has_failed: bool,
     /// It is in the engine's list of queue pairs to look after.
     pub(crate) is_listed: bool,
+}
+
+impl Slot {
+    /// Tells the application, once, that the send queue has drained or that the queue pair has failed.
+    pub(crate) fn tell_of_state(&mut self, events: &mut Events) {
+        match self.rc.state() {
+            State::Sqd if !self.was_drained && self.rc.is_drained() => {
+                self.was_drained = true;
+                events.push(Event::SendQueueDrained(self.qp));
+            }
+            State::Error if !self.has_failed => {
+                self.has_failed = true;
+                events.push(Event::QueuePairFailed(self.qp));
+            }
+            _ => {}
+        }
+    }
 }
 
 /// All queue pairs of an engine: a number's low bits are the index here, its high bits a generation.

@@ -1,7 +1,7 @@
 //! Work requests.
 
 use roci_protocol::Rkey;
-use roci_protocol::rc::{Remote, SendOp, SendRequest};
+use roci_protocol::rc::{AtomicOperation, Remote, SendOp, SendRequest};
 
 use crate::mem::Buffer;
 
@@ -27,6 +27,24 @@ impl SendWr {
         Self::new(wr_id, SendOp::Read { remote: Remote { va, rkey } }, buffer)
     }
 
+    /// Delivers `buffer` to a receive that the peer posted, and ends the peer's memory window under `window`.
+    pub fn send_with_invalidate(wr_id: u64, buffer: Buffer, window: Rkey) -> Self {
+        Self::new(wr_id, SendOp::SendInvalidate { rkey: window }, buffer)
+    }
+
+    /// Replaces the 8 bytes at `va` of the peer's region by `swap` where they equal `compare`. `buffer`, of 8 bytes,
+    /// takes what they held. Numbers are in the peer's byte order; `va` is a multiple of 8.
+    pub fn compare_swap(wr_id: u64, buffer: Buffer, rkey: Rkey, va: u64, compare: u64, swap: u64) -> Self {
+        let operation = AtomicOperation::CompareSwap { compare, swap };
+        Self::new(wr_id, SendOp::Atomic { remote: Remote { va, rkey }, operation }, buffer)
+    }
+
+    /// Adds `add` to the 8 bytes at `va` of the peer's region. `buffer`, of 8 bytes, takes what they held.
+    pub fn fetch_add(wr_id: u64, buffer: Buffer, rkey: Rkey, va: u64, add: u64) -> Self {
+        let operation = AtomicOperation::FetchAdd { add };
+        Self::new(wr_id, SendOp::Atomic { remote: Remote { va, rkey }, operation }, buffer)
+    }
+
     /// Adds immediate data for the receiver's completion; a READ has none.
     #[must_use]
     pub fn with_imm(mut self, data: u32) -> Self {
@@ -43,10 +61,17 @@ impl SendWr {
         self
     }
 
-    /// Waits for earlier READs of this queue pair.
+    /// Waits for earlier READs and atomics of this queue pair.
     #[must_use]
     pub fn fenced(mut self) -> Self {
         self.0.fence = true;
+        self
+    }
+
+    /// Wakes the receiver, if it waits for solicited completions.
+    #[must_use]
+    pub fn solicited(mut self) -> Self {
+        self.0.solicited = true;
         self
     }
 
@@ -55,7 +80,7 @@ impl SendWr {
         self.0.buffer
     }
 
-    fn new(wr_id: u64, op: SendOp, buffer: Buffer) -> Self {
+    pub(crate) fn new(wr_id: u64, op: SendOp, buffer: Buffer) -> Self {
         // A longer buffer than u32 says is refused when it is posted.
         let len = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
         Self(SendRequest { wr_id, op, buffer, len, signaled: true, solicited: false, fence: false })

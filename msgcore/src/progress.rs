@@ -52,7 +52,8 @@ impl<L: Link> Worker<L> {
                 self.on_fetched(Request::from_wire(done.wr_id), done.buffer);
                 self.on_send_slot(rank);
             }
-            WcOperation::Write => self.on_send_slot(rank),
+            // The core posts nothing else.
+            _ => self.on_send_slot(rank),
         }
     }
 

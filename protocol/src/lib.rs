@@ -1,8 +1,8 @@
-//! RoCEv2 in two pure halves: the wire and the reliable connection.
+//! RoCEv2 in pure parts: the wire, the reliable connection, datagrams.
 //!
 //! This crate holds no socket, no clock and no thread. [`wire`] turns bytes into checked values and back;
 //! [`rc`] is the reliable connection (IBTA volume 1, chapter 9) as a state machine whose every output goes
-//! through an environment that the caller supplies; [`sim`] is a deterministic world in which two of these
+//! through an environment that the caller supplies; [`ud`] is the unreliable datagram; [`sim`] is a deterministic world in which two of these
 //! machines talk over a network that loses, repeats, reorders, delays and corrupts.
 //!
 //! ```
@@ -19,6 +19,7 @@ pub mod msg;
 pub mod rc;
 pub mod sim;
 mod types;
+pub mod ud;
 pub mod wire;
 
 pub use types::{Access, Msn, Mtu, Nanos, Psn, Qpn, Rkey};

@@ -1,21 +1,34 @@
 //! The environment of one queue pair: its link, the memory of its domain, its completion queue.
 
-use roci_protocol::rc::{Completion, Denied, Env, Payload, TxError};
+use roci_protocol::rc::{AtomicOperation, Completion, Denied, Env, Payload, RecvRequest, SendOp, TxError};
 use roci_protocol::wire::{Flow, Headers};
 use roci_protocol::{Access, Rkey};
 
-use crate::cq::Queue;
+use crate::cq::{CompletionQueue, Queue};
+use crate::event::{Event, Events};
 use crate::link::{Full, Link};
-use crate::mem::{Buffer, KeyTable, PdId};
+use crate::mem::{Asker, Binding, Buffer, KeyTable, PdId};
 use crate::qp::QueuePair;
+use crate::srq::Stock;
 
 pub(super) struct Scene<'a, L> {
     pub(super) link: &'a mut L,
     pub(super) flow: &'a mut Flow,
     pub(super) keys: &'a mut KeyTable,
     pub(super) cq: &'a mut Queue,
+    pub(super) stock: Option<&'a mut Stock>,
+    pub(super) events: &'a mut Events,
     pub(super) qp: QueuePair,
     pub(super) pd: PdId,
+    pub(super) cq_handle: CompletionQueue,
+}
+
+impl<L> Scene<'_, L> {
+    /// The peer, as the key table knows it.
+    #[inline]
+    fn peer(&self) -> Asker {
+        Asker { pd: self.pd, qpn: Some(self.qp.0) }
+    }
 }
 
 impl<L: Link> Env for Scene<'_, L> {
@@ -25,9 +38,16 @@ impl<L: Link> Env for Scene<'_, L> {
     fn transmit(&mut self, headers: &Headers, payload: Payload<'_, Buffer>) -> Result<(), TxError> {
         let payload = match payload {
             Payload::None => &[][..],
+            Payload::Bytes(bytes) => bytes,
             Payload::Local { buffer, offset, len } => &buffer[offset..offset + len],
             Payload::Remote { rkey, va, len } => {
-                let read = self.keys.slice(self.pd, rkey, va, len as u64, Access::REMOTE_READ);
+                let read = self.keys.slice(
+                    Asker { pd: self.pd, qpn: Some(self.qp.0) },
+                    rkey,
+                    va,
+                    len as u64,
+                    Access::REMOTE_READ,
+                );
                 read.map_err(|Denied| TxError::Denied)?
             }
         };
@@ -46,18 +66,47 @@ impl<L: Link> Env for Scene<'_, L> {
 
     #[inline]
     fn authorize(&self, rkey: Rkey, va: u64, len: u64, access: Access) -> Result<(), Denied> {
-        self.keys.slice(self.pd, rkey, va, len, access).map(|_| ())
+        self.keys.slice(self.peer(), rkey, va, len, access).map(|_| ())
     }
 
     #[inline]
     fn place_remote(&mut self, rkey: Rkey, va: u64, bytes: &[u8]) -> Result<(), Denied> {
         let len = bytes.len() as u64;
-        self.keys.slice_mut(self.pd, rkey, va, len, Access::REMOTE_WRITE)?.copy_from_slice(bytes);
+        self.keys.slice_mut(self.peer(), rkey, va, len, Access::REMOTE_WRITE)?.copy_from_slice(bytes);
         Ok(())
     }
 
     #[inline]
+    fn atomic(&mut self, rkey: Rkey, va: u64, operation: AtomicOperation) -> Result<u64, Denied> {
+        let bytes = self.keys.slice_mut(self.peer(), rkey, va, 8, Access::REMOTE_ATOMIC)?;
+        let original = u64::from_ne_bytes(bytes.try_into().map_err(|_| Denied)?);
+        bytes.copy_from_slice(&operation.apply(original).to_ne_bytes());
+        Ok(original)
+    }
+
+    fn invalidate(&mut self, rkey: Rkey) -> Result<(), Denied> {
+        self.keys.invalidate(self.qp.0, rkey)
+    }
+
+    fn execute_local(&mut self, operation: SendOp) -> Result<(), Denied> {
+        match operation {
+            SendOp::BindWindow { window, region, va, len, access } => {
+                self.keys.bind(self.pd, window, Binding { qpn: self.qp.0, region, va, len, access })
+            }
+            SendOp::LocalInvalidate { rkey } => self.keys.invalidate(self.qp.0, rkey),
+            _ => Err(Denied),
+        }
+    }
+
+    #[inline]
+    fn take_shared_receive(&mut self) -> Option<RecvRequest<Buffer>> {
+        self.stock.as_mut()?.take()
+    }
+
+    #[inline]
     fn complete(&mut self, completion: Completion<Buffer>) {
-        self.cq.push(self.qp, completion);
+        if self.cq.push(self.qp, None, completion) {
+            self.events.push(Event::Completion(self.cq_handle));
+        }
     }
 }

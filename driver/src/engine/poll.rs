@@ -1,11 +1,13 @@
 //! The poll loop: receive, act, answer, keep time.
 
-use roci_protocol::Nanos;
 use roci_protocol::rc::WcStatus;
-use roci_protocol::wire::Frame;
+use roci_protocol::wire::{Frame, Malformed};
+use roci_protocol::{Nanos, Qpn};
 
 use super::Engine;
-use crate::link::{Batch, Link, LinkState};
+use super::port::Port;
+use crate::link::{Batch, Full, Link, LinkState};
+use crate::neighbour::Verdict;
 use crate::qp::QueuePair;
 
 /// An acknowledgement that waits for company is sent once it speaks for this many packets.
@@ -31,6 +33,9 @@ impl<L: Link> Engine<L> {
         if !self.listed.is_empty() {
             self.look_after_listed(acknowledge_from);
         }
+        if !self.datagrams.is_empty() {
+            self.look_after_datagrams();
+        }
         for port in &mut self.ports {
             port.link.flush();
         }
@@ -42,6 +47,10 @@ impl<L: Link> Engine<L> {
         let port = &mut self.ports[index];
         let now = port.link.now();
         let state = port.link.maintain(now);
+        if port.neighbours.deadline().is_some_and(|at| at <= now) {
+            let Port { link, neighbours, .. } = port;
+            neighbours.on_timer(now, |question| send_copy(link, question));
+        }
         if state != port.state {
             self.link_changed(index, state);
         }
@@ -74,30 +83,61 @@ impl<L: Link> Engine<L> {
         self.stats.rx_frames += 1;
         let frame = match Frame::parse(bytes).and_then(|frame| frame.verify_icrc().map(|()| frame)) {
             Ok(frame) => frame,
-            Err(reason) => {
-                self.stats.malformed[reason as usize] += 1;
-                return;
-            }
+            Err(reason) => return self.on_other_frame(port, now, bytes, reason),
         };
         let qpn = frame.packet.headers.bth.dest_qpn;
-        let Some(slot) = self.qps.get(qpn) else {
-            self.stats.rx_unknown_qpn += 1;
-            return;
-        };
+        let Some(slot) = self.qps.get(qpn) else { return self.on_unconnected(port, qpn, &frame) };
         let (ours, theirs) = (slot.flow.source_ip(), slot.flow.destination_ip());
-        if slot.port != port || frame.ip.destination() != ours || frame.ip.source() != theirs {
+        let is_of_connection = frame.ip.destination() == ours
+            && frame.ip.source() == theirs
+            && frame.ethernet.vlan_id() == slot.flow.vlan_id();
+        if slot.port != port || !is_of_connection {
             self.stats.rx_wrong_address += 1;
             return;
         }
         let qp = slot.qp;
         self.stats.rx_delivered += 1;
+        let shared = slot.shared;
         self.with_qp(qp, |rc, scene| rc.on_packet(now, &frame.packet, scene));
         self.list(qp);
+        if let Some(srq) = shared {
+            self.look_at_stock(srq);
+        }
+    }
+
+    /// A frame that is no good RoCEv2 packet: a neighbour may want something.
+    #[cold]
+    fn on_other_frame(&mut self, port: usize, now: Nanos, bytes: &[u8], reason: Malformed) {
+        let Port { link, neighbours, .. } = &mut self.ports[port];
+        let is_of_neighbour = matches!(reason, Malformed::NotIp | Malformed::NotUdp)
+            && !matches!(neighbours.on_frame(now, bytes, |reply| send_copy(link, reply)), Verdict::Ignored(_));
+        if is_of_neighbour {
+            self.stats.rx_neighbour += 1;
+        } else {
+            self.stats.malformed[reason as usize] += 1;
+        }
+    }
+
+    /// A packet for a queue pair without a connection.
+    fn on_unconnected(&mut self, port: usize, qpn: Qpn, frame: &Frame<'_>) {
+        let Some(datagrams) = self.datagrams.get(&qpn) else {
+            self.stats.rx_unknown_qpn += 1;
+            return;
+        };
+        let is_for_us = datagrams.port == port
+            && frame.ip.destination() == datagrams.ip
+            && frame.ethernet.vlan_id() == datagrams.vlan;
+        if is_for_us {
+            self.stats.rx_delivered += 1;
+            self.on_datagram(qpn, frame);
+        } else {
+            self.stats.rx_wrong_address += 1;
+        }
     }
 
     /// Notes that a queue pair must be looked after at the end of this poll.
     #[inline]
-    fn list(&mut self, qp: QueuePair) {
+    pub(super) fn list(&mut self, qp: QueuePair) {
         if let Some(slot) = self.qps.get_mut(qp.0)
             && !slot.is_listed
         {
@@ -157,5 +197,13 @@ impl<L: Link> Engine<L> {
         if outcome.is_some_and(|outcome| outcome.is_err()) {
             self.list(qp);
         }
+    }
+}
+
+/// Sends a frame that nobody misses where the link is full: whoever asked asks again.
+fn send_copy<L: Link>(link: &mut L, frame: &[u8]) {
+    let sent = link.transmit(frame.len(), |bytes| bytes.copy_from_slice(frame));
+    if sent != Err(Full) {
+        link.flush();
     }
 }

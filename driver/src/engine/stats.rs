@@ -14,6 +14,10 @@ pub struct EngineStats {
     pub rx_unknown_qpn: u64,
     /// Packets for a queue pair from or to another address than its connection's.
     pub rx_wrong_address: u64,
+    /// Frames of a neighbour's that are no RoCEv2 packets: ARP, neighbour discovery, pings.
+    pub rx_neighbour: u64,
+    /// Events that nobody polled in time.
+    pub events_lost: u64,
     /// Frames that are no RoCEv2 packets, by reason.
     pub(super) malformed: [u64; Malformed::ALL.len()],
     /// The counters of all queue pairs, past and present.
@@ -34,6 +38,8 @@ impl EngineStats {
             ("rx_delivered", self.rx_delivered),
             ("rx_unknown_qpn", self.rx_unknown_qpn),
             ("rx_wrong_address", self.rx_wrong_address),
+            ("rx_neighbour", self.rx_neighbour),
+            ("events_lost", self.events_lost),
         ];
         let malformed = Malformed::ALL.map(|reason| (reason.name(), self.malformed(reason)));
         own.into_iter().chain(malformed).chain(self.queue_pairs.iter())
@@ -42,6 +48,6 @@ impl EngineStats {
     /// Whether every frame is accounted for exactly once.
     pub fn is_balanced(&self) -> bool {
         let dropped: u64 = self.malformed.iter().sum::<u64>() + self.rx_unknown_qpn + self.rx_wrong_address;
-        self.rx_frames == self.rx_delivered + dropped
+        self.rx_frames == self.rx_delivered + self.rx_neighbour + dropped
     }
 }

@@ -6,7 +6,7 @@
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use roci_protocol::rc::Denied;
-use roci_protocol::{Access, Rkey};
+use roci_protocol::{Access, Qpn, Rkey};
 
 use super::Buffer;
 
@@ -24,7 +24,14 @@ pub struct PdId(pub(crate) u32);
 #[derive(Debug)]
 pub struct RegionFull(pub Buffer);
 
-/// All registered regions; it owns their memory until they are removed.
+/// Who asks for memory: a queue pair and its protection domain. The local process asks as no queue pair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Asker {
+    pub(crate) pd: PdId,
+    pub(crate) qpn: Option<Qpn>,
+}
+
+/// All registered regions and memory windows; it owns the regions' memory until they are removed.
 #[derive(Debug)]
 pub(crate) struct KeyTable {
     slots: Vec<Slot>,
@@ -36,7 +43,15 @@ pub(crate) struct KeyTable {
 struct Slot {
     key: Rkey,
     generation: u32,
-    region: Option<Region>,
+    entry: Entry,
+}
+
+#[derive(Debug)]
+enum Entry {
+    Free,
+    Region(Region),
+    /// A memory window, and what it opens while it is bound.
+    Window(PdId, Option<Binding>),
 }
 
 #[derive(Debug)]
@@ -44,6 +59,16 @@ struct Region {
     pd: PdId,
     access: Access,
     buffer: Buffer,
+}
+
+/// What a window opens: a part of a region, to the peer of one queue pair (IBTA 10.6.7.2.2, type 2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Binding {
+    pub(crate) qpn: Qpn,
+    pub(crate) region: Rkey,
+    pub(crate) va: u64,
+    pub(crate) len: u64,
+    pub(crate) access: Access,
 }
 
 impl KeyTable {
@@ -54,54 +79,143 @@ impl KeyTable {
 
     /// Takes `buffer` in and gives the key to it. Addresses within the region start at 0.
     pub(crate) fn insert(&mut self, pd: PdId, buffer: Buffer, access: Access) -> Result<Rkey, RegionFull> {
-        let index = match self.free.pop() {
-            Some(index) => index,
-            None if self.slots.len() == LIMIT => return Err(RegionFull(buffer)),
-            None => {
-                self.slots.push(Slot { key: Rkey(0), generation: 0, region: None });
-                self.slots.len() as u32 - 1
-            }
-        };
-        let random = self.dice.random_range(0..1 << RANDOM_BITS);
-        let slot = &mut self.slots[index as usize];
-        slot.generation = (slot.generation + 1) % (1 << GENERATION_BITS);
-        slot.key = Rkey(index << (32 - INDEX_BITS) | slot.generation << RANDOM_BITS | random);
-        slot.region = Some(Region { pd, access, buffer });
-        Ok(slot.key)
+        let Some(index) = self.vacant() else { return Err(RegionFull(buffer)) };
+        Ok(self.occupy(index, Entry::Region(Region { pd, access, buffer })))
     }
 
-    /// Ends a key and hands its memory back; `None` where the key is not valid.
+    /// Ends a region's key and hands its memory back; `None` where the key is not valid. Windows bound to it open
+    /// nothing from here on.
     pub(crate) fn remove(&mut self, key: Rkey) -> Option<Buffer> {
-        let index = index_of(key);
-        let slot = self.slots.get_mut(index).filter(|slot| slot.key == key)?;
-        let region = slot.region.take()?;
-        self.free.push(index as u32);
+        let slot = self.slot_mut(key).filter(|slot| matches!(slot.entry, Entry::Region(_)))?;
+        let Entry::Region(region) = std::mem::replace(&mut slot.entry, Entry::Free) else { return None };
+        self.free.push(index_of(key) as u32);
         Some(region.buffer)
+    }
+
+    /// A memory window that opens nothing yet; `None` where the table is full.
+    pub(crate) fn insert_window(&mut self, pd: PdId) -> Option<Rkey> {
+        let index = self.vacant()?;
+        Some(self.occupy(index, Entry::Window(pd, None)))
+    }
+
+    /// Ends a window for good; `false` where there is no such.
+    pub(crate) fn remove_window(&mut self, key: Rkey) -> bool {
+        let Some(slot) = self.slots.get_mut(index_of(key)) else { return false };
+        // Its key may have changed since: the index is what stays.
+        if !matches!(slot.entry, Entry::Window(..)) {
+            return false;
+        }
+        slot.entry = Entry::Free;
+        self.free.push(index_of(key) as u32);
+        true
+    }
+
+    /// A key that the window under `key` may be bound with: only a fresh one tells a peer's old use from a new one.
+    pub(crate) fn next_key(&mut self, key: Rkey) -> Rkey {
+        const LOW: u32 = (1 << (32 - INDEX_BITS)) - 1;
+        Rkey(key.0 & !LOW | self.dice.random_range(0..=LOW))
+    }
+
+    /// Binds an unbound window of `pd`, under the new key `window`.
+    pub(crate) fn bind(&mut self, pd: PdId, window: Rkey, binding: Binding) -> Result<(), Denied> {
+        let region = self.region(binding.region).ok_or(Denied)?;
+        checked_range(region, pd, binding.va, binding.len, Access::WINDOW_BIND)?;
+        let slot = self.slots.get_mut(index_of(window)).ok_or(Denied)?;
+        match &mut slot.entry {
+            Entry::Window(owner, bound @ None) if *owner == pd => *bound = Some(binding),
+            _ => return Err(Denied),
+        }
+        slot.key = window;
+        Ok(())
+    }
+
+    /// Ends what a window opens, if `qpn` bound it.
+    pub(crate) fn invalidate(&mut self, qpn: Qpn, window: Rkey) -> Result<(), Denied> {
+        match self.slot_mut(window).map(|slot| &mut slot.entry) {
+            Some(Entry::Window(_, bound)) if bound.is_some_and(|binding| binding.qpn == qpn) => *bound = None,
+            _ => return Err(Denied),
+        }
+        Ok(())
     }
 
     /// The bytes under `key`, if everything allows it.
     #[inline]
-    pub(crate) fn slice(&self, pd: PdId, key: Rkey, va: u64, len: u64, access: Access) -> Result<&[u8], Denied> {
-        let region = self.slots.get(index_of(key)).filter(|slot| slot.key == key).and_then(|slot| slot.region.as_ref());
-        let region = region.ok_or(Denied)?;
-        let range = checked_range(region, pd, va, len, access)?;
-        Ok(&region.buffer[range])
+    pub(crate) fn slice(&self, who: Asker, key: Rkey, va: u64, len: u64, access: Access) -> Result<&[u8], Denied> {
+        let (key, range) = self.resolve(who, key, va, len, access)?;
+        self.region(key).map(|region| &region.buffer[range]).ok_or(Denied)
     }
 
     /// The bytes under `key`, to be written.
     #[inline]
     pub(crate) fn slice_mut(
         &mut self,
-        pd: PdId,
+        who: Asker,
         key: Rkey,
         va: u64,
         len: u64,
         access: Access,
     ) -> Result<&mut [u8], Denied> {
-        let slot = self.slots.get_mut(index_of(key)).filter(|slot| slot.key == key);
-        let region = slot.and_then(|slot| slot.region.as_mut()).ok_or(Denied)?;
-        let range = checked_range(region, pd, va, len, access)?;
-        Ok(&mut region.buffer[range])
+        let (key, range) = self.resolve(who, key, va, len, access)?;
+        match self.slots.get_mut(index_of(key)).map(|slot| &mut slot.entry) {
+            Some(Entry::Region(region)) => Ok(&mut region.buffer[range]),
+            _ => Err(Denied),
+        }
+    }
+
+    /// The region under `key`, or behind the window under it, and the part of it that is meant.
+    #[inline]
+    fn resolve(
+        &self,
+        who: Asker,
+        key: Rkey,
+        va: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<(Rkey, std::ops::Range<usize>), Denied> {
+        let slot = self.slots.get(index_of(key)).filter(|slot| slot.key == key).ok_or(Denied)?;
+        match &slot.entry {
+            Entry::Region(region) => Ok((key, checked_range(region, who.pd, va, len, access)?)),
+            Entry::Window(pd, Some(binding)) if *pd == who.pd && who.qpn == Some(binding.qpn) => {
+                let end = va.checked_add(len).ok_or(Denied)?;
+                if !binding.access.allows(access) || va < binding.va || end > binding.va + binding.len {
+                    return Err(Denied);
+                }
+                let region = self.region(binding.region).ok_or(Denied)?;
+                Ok((binding.region, checked_range(region, who.pd, va, len, Access::WINDOW_BIND)?))
+            }
+            _ => Err(Denied),
+        }
+    }
+
+    fn region(&self, key: Rkey) -> Option<&Region> {
+        match self.slots.get(index_of(key)).filter(|slot| slot.key == key).map(|slot| &slot.entry) {
+            Some(Entry::Region(region)) => Some(region),
+            _ => None,
+        }
+    }
+
+    fn slot_mut(&mut self, key: Rkey) -> Option<&mut Slot> {
+        self.slots.get_mut(index_of(key)).filter(|slot| slot.key == key)
+    }
+
+    fn vacant(&mut self) -> Option<u32> {
+        if let Some(index) = self.free.pop() {
+            return Some(index);
+        }
+        if self.slots.len() == LIMIT {
+            return None;
+        }
+        self.slots.push(Slot { key: Rkey(0), generation: 0, entry: Entry::Free });
+        Some(self.slots.len() as u32 - 1)
+    }
+
+    fn occupy(&mut self, index: u32, entry: Entry) -> Rkey {
+        let random = self.dice.random_range(0..1 << RANDOM_BITS);
+        let slot = &mut self.slots[index as usize];
+        slot.generation = (slot.generation + 1) % (1 << GENERATION_BITS);
+        slot.key = Rkey(index << (32 - INDEX_BITS) | slot.generation << RANDOM_BITS | random);
+        slot.entry = entry;
+        slot.key
     }
 }
 
@@ -130,6 +244,9 @@ mod tests {
     use super::*;
 
     const PD: PdId = PdId(1);
+    const QPN: Qpn = Qpn::new(0x4000);
+    const US: Asker = Asker { pd: PD, qpn: None };
+    const PEER: Asker = Asker { pd: PD, qpn: Some(QPN) };
 
     fn table_with(access: Access) -> (KeyTable, Rkey) {
         let mut keys = KeyTable::new();
@@ -141,7 +258,7 @@ mod tests {
     #[test]
     fn bounds_rights_and_domain_are_checked() {
         let (keys, key) = table_with(Access::REMOTE_READ);
-        let ask = |pd, va, len, access| keys.slice(pd, key, va, len, access).map(<[u8]>::len);
+        let ask = |pd, va, len, access| keys.slice(Asker { pd, qpn: None }, key, va, len, access).map(<[u8]>::len);
         assert_eq!(ask(PD, 0, 100, Access::REMOTE_READ), Ok(100));
         assert_eq!(ask(PD, 100, 0, Access::REMOTE_READ), Ok(0));
         assert_eq!(ask(PD, 1, 100, Access::REMOTE_READ), Err(Denied));
@@ -155,7 +272,7 @@ mod tests {
         let (keys, key) = table_with(Access::REMOTE_READ);
         for bit in 0..32 {
             let guess = Rkey(key.0 ^ 1 << bit);
-            assert_eq!(keys.slice(PD, guess, 0, 1, Access::REMOTE_READ), Err(Denied), "bit {bit}");
+            assert_eq!(keys.slice(US, guess, 0, 1, Access::REMOTE_READ), Err(Denied), "bit {bit}");
         }
     }
 
@@ -168,7 +285,7 @@ mod tests {
             let fresh = keys.insert(PD, buffer, Access::REMOTE_READ).expect("room");
             assert_ne!(fresh, stale);
             assert!(keys.remove(stale).is_none());
-            assert!(keys.slice(PD, fresh, 0, 1, Access::REMOTE_READ).is_ok());
+            assert!(keys.slice(US, fresh, 0, 1, Access::REMOTE_READ).is_ok());
         }
         assert_eq!(keys.slots.len(), 1);
     }
@@ -183,5 +300,68 @@ mod tests {
         }
         let RegionFull(buffer) = keys.insert(PD, arena.buffer(1).expect("room"), Access::LOCAL).expect_err("full");
         assert_eq!(buffer.len(), 1);
+    }
+
+    /// A region of 100 bytes and a window on bytes 10 to 30 of it, for writing.
+    fn table_with_window() -> (KeyTable, Rkey, Rkey) {
+        let (mut keys, region) = table_with(Access::REMOTE_READ.and(Access::WINDOW_BIND));
+        let window = keys.insert_window(PD).expect("room");
+        let bound = keys.next_key(window);
+        let binding = Binding { qpn: QPN, region, va: 10, len: 20, access: Access::REMOTE_WRITE };
+        keys.bind(PD, bound, binding).expect("all is right");
+        (keys, region, bound)
+    }
+
+    #[test]
+    fn a_window_opens_its_part_with_its_own_rights_to_its_own_peer() {
+        let (keys, _, window) = table_with_window();
+        let write = Access::REMOTE_WRITE;
+        let ask = |who, va, len, access| keys.slice(who, window, va, len, access).map(<[u8]>::len);
+        assert_eq!(ask(PEER, 10, 20, write), Ok(20));
+        assert_eq!(ask(PEER, 9, 2, write), Err(Denied));
+        assert_eq!(ask(PEER, 29, 2, write), Err(Denied));
+        assert_eq!(ask(PEER, u64::MAX, 2, write), Err(Denied));
+        assert_eq!(ask(PEER, 10, 1, Access::REMOTE_READ), Err(Denied));
+        assert_eq!(ask(Asker { pd: PD, qpn: Some(Qpn::new(9)) }, 10, 1, write), Err(Denied));
+        assert_eq!(ask(Asker { pd: PdId(2), qpn: Some(QPN) }, 10, 1, write), Err(Denied));
+        assert_eq!(ask(US, 10, 1, write), Err(Denied));
+    }
+
+    #[test]
+    fn an_ended_window_opens_nothing_and_can_be_bound_again_under_another_key() {
+        let (mut keys, region, window) = table_with_window();
+        assert_eq!(keys.invalidate(Qpn::new(9), window), Err(Denied), "it is not that queue pair's");
+        assert_eq!(keys.invalidate(QPN, region), Err(Denied), "a region is no window");
+        assert_eq!(keys.invalidate(QPN, window), Ok(()));
+        assert_eq!(keys.invalidate(QPN, window), Err(Denied), "it opens nothing any more");
+        assert_eq!(keys.slice(PEER, window, 10, 1, Access::REMOTE_WRITE), Err(Denied));
+        let fresh = keys.next_key(window);
+        let binding = Binding { qpn: QPN, region, va: 0, len: 1, access: Access::REMOTE_WRITE };
+        assert_eq!(keys.bind(PD, fresh, binding), Ok(()));
+        assert_eq!(keys.slice(PEER, window, 0, 1, Access::REMOTE_WRITE), Err(Denied));
+        assert!(keys.slice(PEER, fresh, 0, 1, Access::REMOTE_WRITE).is_ok());
+        let other = keys.next_key(fresh);
+        assert_eq!(keys.bind(PD, other, binding), Err(Denied), "it is bound");
+    }
+
+    #[test]
+    fn a_window_on_a_region_that_has_gone_opens_nothing() {
+        let (mut keys, region, window) = table_with_window();
+        keys.remove(region).expect("it is valid");
+        assert_eq!(keys.slice(PEER, window, 10, 1, Access::REMOTE_WRITE), Err(Denied));
+        assert!(keys.remove_window(window));
+        assert!(!keys.remove_window(window));
+    }
+
+    #[test]
+    fn only_regions_that_allow_it_take_windows_and_only_within_their_bounds() {
+        let (mut keys, region) = table_with(Access::REMOTE_READ);
+        let window = keys.insert_window(PD).expect("room");
+        let binding = |va| Binding { qpn: QPN, region, va, len: 20, access: Access::REMOTE_READ };
+        assert_eq!(keys.bind(PD, window, binding(0)), Err(Denied));
+        let (mut keys, _) = table_with(Access::WINDOW_BIND);
+        let window = keys.insert_window(PD).expect("room");
+        assert_eq!(keys.bind(PD, window, binding(81)), Err(Denied));
+        assert_eq!(keys.bind(PdId(2), window, binding(0)), Err(Denied));
     }
 }

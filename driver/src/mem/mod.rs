@@ -4,5 +4,5 @@ mod arena;
 mod keys;
 
 pub use arena::{Arena, ArenaError, Buffer};
-pub(crate) use keys::KeyTable;
+pub(crate) use keys::{Asker, Binding, KeyTable};
 pub use keys::{PdId, RegionFull};

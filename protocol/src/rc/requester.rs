@@ -267,7 +267,8 @@ impl<B> Requester<B> {
             is_new && (self.draining || (wqe.request.op.takes_receive() && !self.credits.allows(wqe.ssn)));
         // What never reaches the wire is done when all before it is: completions keep their order.
         let waits = wqe.request.op.is_local() && self.cursor.index > 0;
-        !is_held_back && !waits && !(wqe.request.fence && self.fetches_in_flight > 0)
+        let is_fenced = wqe.request.fence && self.fetches_in_flight > 0;
+        !(is_held_back || waits || is_fenced)
     }
 
     /// Whether the cursor stands at a request that never reaches the wire.

@@ -15,6 +15,9 @@ pub const ETHERTYPE_IPV6: u16 = 0x86dd;
 /// EtherType of an 802.1Q tag.
 pub const ETHERTYPE_VLAN: u16 = 0x8100;
 
+/// The VLAN id's bits in a tag.
+pub const VID_MASK: u16 = 0x0fff;
+
 /// A 48-bit station address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(transparent)]
@@ -76,6 +79,15 @@ impl Ethernet {
         header.vlan = Some(tag.control.get());
         header.ethertype = tag.ethertype.get();
         Ok((header, rest))
+    }
+
+    /// The VLAN that the frame is on; a tag with VLAN 0 only says its priority (IEEE 802.1Q 9.6).
+    #[inline]
+    pub const fn vlan_id(&self) -> Option<u16> {
+        match self.vlan {
+            Some(control) if control & VID_MASK != 0 => Some(control & VID_MASK),
+            _ => None,
+        }
     }
 
     /// The header's length: 14 or 18 bytes.

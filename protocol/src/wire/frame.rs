@@ -73,6 +73,16 @@ impl Ip {
         }
     }
 
+    /// The header with another DSCP and ECN.
+    #[must_use]
+    pub const fn with_traffic_class(mut self, class: u8) -> Self {
+        match &mut self {
+            Self::V4(header) => header.tos = class,
+            Self::V6(header) => header.traffic_class = class,
+        }
+        self
+    }
+
     const fn ethertype(&self) -> u16 {
         match self {
             Self::V4(_) => ethernet::ETHERTYPE_IPV4,
@@ -191,6 +201,12 @@ impl Flow {
         let len = ethernet.wire_len() + ip.wire_len() + udp::LEN;
         let empty = prepare(&ethernet, &ip, source_port, 0);
         Self { ethernet, ip, source_port, len, remembered: [empty; REMEMBERED] }
+    }
+
+    /// The VLAN that its frames are on.
+    #[inline]
+    pub const fn vlan_id(&self) -> Option<u16> {
+        self.ethernet.vlan_id()
     }
 
     /// The sender's address.

@@ -1,0 +1,176 @@
+//! Connected queue pairs: made, connected, posted to, drained, ended.
+
+use roci_protocol::Mtu;
+use roci_protocol::rc::{self, RecvRequest, State, WcStatus};
+use roci_protocol::wire::{Flow, Ip};
+
+use super::{ConnectError, Engine, PostError, Refused};
+use crate::address::Address;
+use crate::cq::CompletionQueue;
+use crate::link::Link;
+use crate::mem::{Buffer, PdId};
+use crate::qp::{QpParams, QueuePair, Slot, UnconnectedQp};
+use crate::srq::SharedReceiveQueue;
+use crate::wr::SendWr;
+
+impl<L: Link> Engine<L> {
+    /// A queue pair without a peer, on the first address of a port. Give [`Engine::address_of`] to the peer, then
+    /// [`Engine::connect`].
+    pub fn create_qp(&mut self, port: usize, pd: PdId, cq: CompletionQueue) -> Result<UnconnectedQp, ConnectError> {
+        self.create_qp_at(port, 0, pd, cq)
+    }
+
+    /// A queue pair without a peer, on the address of a port with this index.
+    pub fn create_qp_at(
+        &mut self,
+        port: usize,
+        address: usize,
+        pd: PdId,
+        cq: CompletionQueue,
+    ) -> Result<UnconnectedQp, ConnectError> {
+        let interface = &self.ports[port].interfaces[address];
+        let (ip, vlan) = (interface.ip, interface.vlan);
+        let (qp, psn) = self.qps.reserve().ok_or(ConnectError::NoQueuePair)?;
+        Ok(UnconnectedQp { qp, port, ip, vlan, pd, cq, psn, shared: None })
+    }
+
+    /// Lets the queue pair take its receives from `srq`, which must complete to the queue pair's completion queue.
+    pub fn share_receives(&mut self, qp: &mut UnconnectedQp, srq: SharedReceiveQueue) -> Result<(), ConnectError> {
+        if self.stocks[srq.0].cq != qp.cq {
+            return Err(ConnectError::OtherCompletionQueue);
+        }
+        qp.shared = Some(srq);
+        Ok(())
+    }
+
+    /// What the peer must know.
+    pub fn address_of(&self, qp: &UnconnectedQp, params: &QpParams) -> Result<Address, ConnectError> {
+        let link = &self.ports[qp.port].link;
+        let mtu = largest_mtu(link.max_frame())?.min(params.mtu);
+        let max_rd_atomic = params.max_rd_atomic.min(u8::MAX.into()) as u8;
+        Ok(Address { mac: link.mac(), ip: qp.ip, qpn: qp.qp.0, psn: qp.psn, mtu, max_rd_atomic })
+    }
+
+    /// Connects to `peer`, whose address came out of band. Post receives before the peer may send.
+    pub fn connect(&mut self, qp: UnconnectedQp, peer: &Address, params: &QpParams) -> Result<QueuePair, ConnectError> {
+        let ours = self.address_of(&qp, params).inspect_err(|_| drop(self.qps.vacate(qp.qp)))?;
+        let Some(ip) = Ip::between(ours.ip, peer.ip) else {
+            self.discard_qp(qp);
+            return Err(ConnectError::IpVersion(ours.ip, peer.ip));
+        };
+        let ip = ip.with_traffic_class(params.traffic_class);
+        let flow = Flow::new(ours.mac, peer.mac, qp.vlan, ip, source_port(ours.qpn.get(), peer.qpn.get()));
+        let config = rc::Config { shared_receives: qp.shared.is_some(), ..params.config(&ours, peer) };
+        let mut rc = rc::QueuePair::new(config);
+        for state in [State::Rtr, State::Rts] {
+            rc.modify(state).expect("the way from Init to Rts is in the table");
+        }
+        let UnconnectedQp { qp, port, pd, cq, shared, .. } = qp;
+        self.qps.occupy(Slot {
+            rc,
+            flow,
+            qp,
+            port,
+            pd,
+            cq,
+            shared,
+            was_drained: false,
+            has_failed: false,
+            is_listed: false,
+        });
+        Ok(qp)
+    }
+
+    /// Gives up a queue pair that was never connected.
+    pub fn discard_qp(&mut self, qp: UnconnectedQp) {
+        self.qps.vacate(qp.qp);
+    }
+
+    /// Flushes a queue pair and forgets it. Its completions stay in the completion queue.
+    pub fn destroy_qp(&mut self, qp: QueuePair) {
+        self.fail_qp(qp, WcStatus::WrFlushErr);
+        if let Some(slot) = self.qps.vacate(qp) {
+            self.stats.ended.add(slot.rc.stats());
+        }
+    }
+
+    /// Puts a queue pair into the error state: the oldest send ends with `status`, the rest is flushed.
+    pub fn fail_qp(&mut self, qp: QueuePair, status: WcStatus) {
+        self.with_qp(qp, |rc, scene| rc.fail(status, scene));
+    }
+
+    /// Finishes the messages that have begun and starts no other. [`crate::Event::SendQueueDrained`] tells when nothing
+    /// is outstanding. `false` where the queue pair is not ready to send.
+    pub fn drain_qp(&mut self, qp: QueuePair) -> bool {
+        let Some(slot) = self.qps.get_mut(qp.0) else { return false };
+        slot.was_drained = false;
+        let is_draining = self.with_qp(qp, |rc, _| rc.modify(State::Sqd).is_ok());
+        is_draining == Some(true)
+    }
+
+    /// Goes on sending after [`Engine::drain_qp`], which may have been the time to change how patient it is.
+    pub fn resume_qp(&mut self, qp: QueuePair) -> bool {
+        let is_ready = self.with_qp(qp, |rc, _| rc.state() == State::Sqd && rc.modify(State::Rts).is_ok());
+        self.pump(qp);
+        is_ready == Some(true)
+    }
+
+    /// Posts to the send queue and sends what the window allows.
+    #[inline]
+    pub fn post_send(&mut self, qp: QueuePair, wr: SendWr) -> Result<(), Refused<SendWr>> {
+        let refuse = |reason, wr| Err(Refused { reason, request: wr });
+        let Some(slot) = self.qps.get_mut(qp.0) else { return refuse(PostError::NoQueuePair, wr) };
+        if !self.cqs[slot.cq.0].reserve() {
+            return refuse(PostError::CompletionQueueFull, wr);
+        }
+        if let Err(rejected) = slot.rc.post_send(wr.0) {
+            self.cqs[slot.cq.0].release();
+            return refuse(rejected.reason.into(), SendWr(rejected.request));
+        }
+        self.pump(qp);
+        Ok(())
+    }
+
+    /// Posts a receive; all of the buffer may be filled.
+    #[inline]
+    pub fn post_recv(&mut self, qp: QueuePair, wr_id: u64, buffer: Buffer) -> Result<(), Refused<Buffer>> {
+        let refuse = |reason, buffer| Err(Refused { reason, request: buffer });
+        let Some(slot) = self.qps.get_mut(qp.0) else { return refuse(PostError::NoQueuePair, buffer) };
+        if !self.cqs[slot.cq.0].reserve() {
+            return refuse(PostError::CompletionQueueFull, buffer);
+        }
+        let len = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
+        if let Err(rejected) = slot.rc.post_recv(RecvRequest { wr_id, buffer, len }) {
+            self.cqs[slot.cq.0].release();
+            return refuse(rejected.reason.into(), rejected.request.buffer);
+        }
+        if slot.rc.state() == State::Error {
+            self.list(qp);
+        }
+        Ok(())
+    }
+
+    /// The state of a queue pair; `None` where it was destroyed.
+    pub fn qp_state(&self, qp: QueuePair) -> Option<State> {
+        self.qps.get(qp.0).map(|slot| slot.rc.state())
+    }
+
+    /// Work requests of a queue pair's send queue that have not ended.
+    pub fn sends_outstanding(&self, qp: QueuePair) -> usize {
+        self.qps.get(qp.0).map_or(0, |slot| slot.rc.sends_outstanding())
+    }
+}
+
+/// The largest path MTU whose full packets fit the link's frames.
+pub(super) fn largest_mtu(max_frame: usize) -> Result<Mtu, ConnectError> {
+    let fits = |mtu: &Mtu| mtu.bytes() + roci_protocol::wire::MAX_OVERHEAD <= max_frame;
+    Mtu::ALL.into_iter().rev().find(fits).ok_or(ConnectError::LinkTooShort(max_frame))
+}
+
+/// The UDP source port: entropy from both numbers, as Linux's `rdma_flow_label_to_udp_sport` makes it.
+pub(super) fn source_port(ours: u32, peers: u32) -> u16 {
+    let product = u64::from(ours) * u64::from(peers);
+    let folded = product ^ product >> 20 ^ product >> 40;
+    let label = (folded & 0xf_ffff) as u32;
+    ((label & 0x3fff) ^ (label >> 14)) as u16 | 0xc000
+}

@@ -1,0 +1,143 @@
+//! Memory: buffers, regions that peers may reach, windows onto them.
+
+use std::rc::Rc;
+
+use roci_protocol::rc::SendOp;
+use roci_protocol::{Access, Rkey};
+
+use super::{Engine, PostError, Refused};
+use crate::link::Link;
+use crate::mem::{Arena, ArenaError, Asker, Buffer, PdId, RegionFull};
+use crate::qp::QueuePair;
+use crate::wr::SendWr;
+
+/// A memory region that peers may reach; it owns its buffer until it is deregistered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemoryRegion {
+    rkey: Rkey,
+    len: usize,
+}
+
+impl MemoryRegion {
+    /// The key for the peer.
+    pub const fn rkey(&self) -> Rkey {
+        self.rkey
+    }
+
+    /// Bytes; addresses run from 0 to here.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it holds nothing.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+/// A memory window, type 2 (IBTA 10.6.7.2): opens a part of a region to one peer under a key of its own, and is shut
+/// by this side or by that peer in no more than the time of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemoryWindow {
+    pd: PdId,
+    rkey: Rkey,
+}
+
+impl MemoryWindow {
+    /// The key for the peer: valid from the completion of the bind until the window is invalidated.
+    pub const fn rkey(&self) -> Rkey {
+        self.rkey
+    }
+}
+
+/// What a memory window opens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WindowView {
+    /// The region, which allows [`Access::WINDOW_BIND`].
+    pub region: MemoryRegion,
+    /// Where the view begins; addresses through the window are those of the region.
+    pub va: u64,
+    /// How long it is.
+    pub len: u64,
+    /// What the peer may do through it.
+    pub access: Access,
+}
+
+impl<L: Link> Engine<L> {
+    /// Memory for messages.
+    pub fn buffer(&self, len: usize) -> Result<Buffer, ArenaError> {
+        self.arena.buffer(len)
+    }
+
+    /// The arena, for buffers that outlive a borrow of the engine.
+    pub fn arena(&self) -> &Rc<Arena> {
+        &self.arena
+    }
+
+    /// Lets peers of queue pairs in `pd` reach `buffer`, whose addresses start at 0.
+    pub fn register(&mut self, pd: PdId, buffer: Buffer, access: Access) -> Result<MemoryRegion, RegionFull> {
+        let len = buffer.len();
+        Ok(MemoryRegion { rkey: self.keys.insert(pd, buffer, access)?, len })
+    }
+
+    /// Ends a region: its key is dead from here on, and the memory comes back. `None` where it ended before.
+    pub fn deregister(&mut self, region: MemoryRegion) -> Option<Buffer> {
+        self.keys.remove(region.rkey)
+    }
+
+    /// Copies out of a region that peers may be writing, from `offset` on. `None` where it does not fit.
+    pub fn read_region(&self, pd: PdId, region: MemoryRegion, offset: usize, into: &mut [u8]) -> Option<()> {
+        let len = into.len() as u64;
+        into.copy_from_slice(
+            self.keys.slice(Asker { pd, qpn: None }, region.rkey, offset as u64, len, Access::LOCAL).ok()?,
+        );
+        Some(())
+    }
+
+    /// Copies into a region that peers may be reading. `None` where it does not fit.
+    pub fn write_region(&mut self, pd: PdId, region: MemoryRegion, offset: usize, from: &[u8]) -> Option<()> {
+        let len = from.len() as u64;
+        let target =
+            self.keys.slice_mut(Asker { pd, qpn: None }, region.rkey, offset as u64, len, Access::LOCAL).ok()?;
+        target.copy_from_slice(from);
+        Some(())
+    }
+
+    /// A memory window that opens nothing yet. `None` where all keys are in use.
+    pub fn alloc_window(&mut self, pd: PdId) -> Option<MemoryWindow> {
+        self.keys.insert_window(pd).map(|rkey| MemoryWindow { pd, rkey })
+    }
+
+    /// Ends a memory window for good. `false` where it ended before.
+    pub fn dealloc_window(&mut self, window: MemoryWindow) -> bool {
+        self.keys.remove_window(window.rkey)
+    }
+
+    /// Posts a request that opens `view` to the peer of `qp` once all earlier requests are done; `window` takes its
+    /// new key at once. A view that is not allowed completes with [`crate::WcStatus::MwBindErr`].
+    pub fn bind_window(
+        &mut self,
+        qp: QueuePair,
+        wr_id: u64,
+        window: &mut MemoryWindow,
+        view: WindowView,
+    ) -> Result<(), Refused<()>> {
+        let WindowView { region, va, len, access } = view;
+        let key = self.keys.next_key(window.rkey);
+        let bind = SendOp::BindWindow { window: key, region: region.rkey, va, len, access };
+        self.post_local(qp, wr_id, bind)?;
+        window.rkey = key;
+        Ok(())
+    }
+
+    /// Posts a request that shuts a window once all earlier requests are done.
+    pub fn invalidate_window(&mut self, qp: QueuePair, wr_id: u64, window: MemoryWindow) -> Result<(), Refused<()>> {
+        self.post_local(qp, wr_id, SendOp::LocalInvalidate { rkey: window.rkey })
+    }
+
+    fn post_local(&mut self, qp: QueuePair, wr_id: u64, op: SendOp) -> Result<(), Refused<()>> {
+        let Ok(nothing) = self.buffer(0) else { return Err(Refused { reason: PostError::NoMemory, request: () }) };
+        self.post_send(qp, SendWr::new(wr_id, op, nothing))
+            .map_err(|refused| Refused { reason: refused.reason, request: () })
+    }
+}

@@ -1,0 +1,91 @@
+//! Ports of the engine: a link, this host's addresses on it, and its neighbours.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use roci_protocol::wire::MacAddr;
+use roci_protocol::wire::ethernet::VID_MASK;
+use thiserror::Error;
+
+use super::Engine;
+use crate::link::{Link, LinkState};
+use crate::neighbour::{Interface, NeighbourConfig, NeighbourStats, Neighbours, Resolution};
+
+pub(super) struct Port<L> {
+    pub(super) link: L,
+    pub(super) interfaces: Vec<Interface>,
+    pub(super) neighbours: Neighbours,
+    /// Nobody but one peer is on it: when it goes down, that peer is gone.
+    pub(super) is_point_to_point: bool,
+    pub(super) state: LinkState,
+}
+
+/// This host on a port.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PortConfig {
+    /// Its addresses, at least one; queue pairs are made on the first unless told otherwise.
+    pub interfaces: Vec<Interface>,
+    /// Stations that are never asked for.
+    pub neighbours: Vec<(IpAddr, MacAddr)>,
+    /// The way to IPv4 addresses off the link.
+    pub gateway_v4: Option<Ipv4Addr>,
+    /// The way to IPv6 addresses off the link.
+    pub gateway_v6: Option<Ipv6Addr>,
+    /// Nobody but one peer is on it: when the link goes down, its connections end.
+    pub is_point_to_point: bool,
+}
+
+/// Why a port was not added.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum PortConfigError {
+    /// A host without an address can neither send nor receive.
+    #[error("a port needs at least one address")]
+    NoAddress,
+    /// IEEE 802.1Q has 12 bits for it, and two values are reserved.
+    #[error("VLAN {0} is not between 1 and 4094")]
+    Vlan(u16),
+}
+
+impl<L: Link> Engine<L> {
+    /// Adds a port with this host's address on it, and returns its index. Its neighbours are those with the same
+    /// first 24 bits (IPv4) or 64 bits (IPv6).
+    pub fn add_port(&mut self, link: L, ip: IpAddr, is_point_to_point: bool) -> usize {
+        let prefix = if ip.is_ipv4() { 24 } else { 64 };
+        let interfaces = vec![Interface { ip, prefix, vlan: None }];
+        let config = PortConfig { interfaces, is_point_to_point, ..PortConfig::default() };
+        self.push_port(link, config)
+    }
+
+    /// Adds a port, and returns its index.
+    pub fn add_port_with(&mut self, link: L, config: PortConfig) -> Result<usize, PortConfigError> {
+        if config.interfaces.is_empty() {
+            return Err(PortConfigError::NoAddress);
+        }
+        let is_vlan = |vlan: u16| (1..VID_MASK).contains(&vlan);
+        match config.interfaces.iter().filter_map(|interface| interface.vlan).find(|&vlan| !is_vlan(vlan)) {
+            Some(vlan) => Err(PortConfigError::Vlan(vlan)),
+            None => Ok(self.push_port(link, config)),
+        }
+    }
+
+    fn push_port(&mut self, link: L, config: PortConfig) -> usize {
+        let PortConfig { interfaces, neighbours, gateway_v4, gateway_v6, is_point_to_point } = config;
+        let (mac, fixed) = (link.mac(), neighbours);
+        let neighbours = NeighbourConfig { mac, interfaces: interfaces.clone(), fixed, gateway_v4, gateway_v6 };
+        let neighbours = Neighbours::new(neighbours);
+        self.ports.push(Port { link, interfaces, neighbours, is_point_to_point, state: LinkState::Up });
+        self.ports.len() - 1
+    }
+
+    /// Which station frames for `ip` go to, from the address of a port with index `address`. Asks where nobody knows:
+    /// poll, and call again.
+    pub fn resolve(&mut self, port: usize, address: usize, ip: IpAddr) -> Resolution {
+        let port = &mut self.ports[port];
+        let (now, vlan) = (port.link.now(), port.interfaces[address].vlan);
+        port.neighbours.resolve(now, ip, vlan)
+    }
+
+    /// The counters of a port's neighbours.
+    pub fn neighbour_stats(&self, port: usize) -> &NeighbourStats {
+        self.ports[port].neighbours.stats()
+    }
+}
