@@ -177,7 +177,8 @@ impl Resource {
                 let end = offset + u64::from(part.len);
                 let is_part = part.rkey == reth.rkey && part.va == reth.va.wrapping_add(offset);
                 let is_rest = end == u64::from(reth.len);
-                let is_whole_packets = part.len > 0 && end < u64::from(reth.len) && end.is_multiple_of(mtu.bytes() as u64);
+                let is_whole_packets =
+                    part.len > 0 && end < u64::from(reth.len) && end.is_multiple_of(mtu.bytes() as u64);
                 (is_part && (is_rest || is_whole_packets)).then(|| next + mtu.packets(part.len))
             }
             (Answer::Atomic { opcode, request, .. }, _, Some(atomic)) => {

@@ -1,0 +1,88 @@
+//! Two engines at the ends of a simulated wire.
+#![allow(dead_code)] // each test file uses its own part
+
+use roci_driver::link::faulty::Faulty;
+use roci_driver::link::sim::{Clock, SimLink};
+use roci_driver::{Buffer, CompletionQueue, Engine, PdId, QpParams, QueuePair, SendWr, WorkCompletion};
+use roci_protocol::sim::Faults;
+
+pub(crate) struct End {
+    pub(crate) engine: Engine<Faulty<SimLink>>,
+    pub(crate) pd: PdId,
+    pub(crate) cq: CompletionQueue,
+    pub(crate) qp: QueuePair,
+}
+
+pub(crate) struct Wire {
+    pub(crate) clock: Clock,
+    pub(crate) ends: [End; 2],
+    pub(crate) cut: Box<dyn Fn()>,
+}
+
+impl Wire {
+    pub(crate) fn new(faults: Option<Faults>) -> Self {
+        let clock = Clock::default();
+        let (near, far) = SimLink::pair(&clock);
+        let cut = Box::new(near.cutter());
+        let params =
+            QpParams { ack_timeout_ns: 10_000, ack_timeout_max_ns: 80_000, retry_limit: 20, ..QpParams::default() };
+        let mut links = [near, far].into_iter();
+        let mut engines = [1, 2].map(|host| {
+            let mut engine = Engine::new(8 << 20).expect("memory");
+            let link = links.next().expect("two ends");
+            engine.add_port(Faulty::new(link, faults, host), [10, 0, 0, host as u8].into(), true);
+            let pd = engine.alloc_pd();
+            let cq = engine.create_cq(64);
+            let qp = engine.create_qp(0, pd, cq).expect("room");
+            let address = engine.address_of(&qp, &params).expect("the link carries packets");
+            Some((engine, pd, cq, qp, address))
+        });
+        let addresses = engines.each_ref().map(|end| end.as_ref().expect("made above").4);
+        let ends = [0, 1].map(|index| {
+            let (mut engine, pd, cq, qp, _) = engines[index].take().expect("made above");
+            let qp = engine.connect(qp, &addresses[1 - index], &params).expect("one IP version");
+            End { engine, pd, cq, qp }
+        });
+        Self { clock, ends, cut }
+    }
+
+    pub(crate) fn step(&mut self) {
+        self.clock.advance(1000);
+        for end in &mut self.ends {
+            end.engine.poll();
+        }
+    }
+
+    /// The next completion of one end.
+    pub(crate) fn wait(&mut self, who: usize) -> WorkCompletion {
+        for _ in 0..100_000 {
+            let end = &mut self.ends[who];
+            if let Some(done) = end.engine.poll_cq(end.cq) {
+                return done;
+            }
+            self.step();
+        }
+        panic!("no completion in sight");
+    }
+
+    pub(crate) fn buffer(&self, who: usize, bytes: &[u8]) -> Buffer {
+        let mut buffer = self.ends[who].engine.buffer(bytes.len()).expect("memory");
+        buffer.copy_from_slice(bytes);
+        buffer
+    }
+
+    pub(crate) fn post(&mut self, who: usize, wr: SendWr) {
+        let end = &mut self.ends[who];
+        end.engine.post_send(end.qp, wr).map_err(|refused| refused.reason).expect("accepted");
+    }
+
+    pub(crate) fn post_recv(&mut self, who: usize, len: usize) {
+        let buffer = self.buffer(who, &vec![0; len]);
+        let end = &mut self.ends[who];
+        end.engine.post_recv(end.qp, 7, buffer).map_err(|refused| refused.reason).expect("accepted");
+    }
+}
+
+pub(crate) fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 13 + at / 256) as u8).collect()
+}
