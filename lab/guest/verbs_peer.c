@@ -53,7 +53,10 @@ static struct {
 static struct ibv_srq *srqs[MAX_OBJECTS];
 static struct ibv_qp *qps[MAX_OBJECTS];
 static struct ibv_ah *ahs[MAX_OBJECTS];
-static struct ibv_mw *mws[MAX_OBJECTS];
+static struct {
+	struct ibv_mw *mw;
+	struct ibv_qp *qp; /* that the last bind was posted to */
+} mws[MAX_OBJECTS];
 static int mr_count, srq_count, qp_count, ah_count, mw_count;
 static uint64_t all_mr_bytes;
 
@@ -550,10 +553,23 @@ static void do_err(void)
 	say("ok");
 }
 
+/* A bound window keeps rxe's queue pair alive: destroying that would block for 50 s, and then fail. */
+static void free_windows_of(const struct ibv_qp *qp)
+{
+	for (int i = 0; i < mw_count; i++)
+		if (mws[i].mw && mws[i].qp == qp) {
+			ibv_dealloc_mw(mws[i].mw);
+			mws[i].mw = NULL;
+		}
+}
+
 static void do_destroy(void)
 {
-	int error = ibv_destroy_qp(qp_of());
+	struct ibv_qp *qp = qp_of();
+	int error;
 
+	free_windows_of(qp);
+	error = ibv_destroy_qp(qp);
 	if (error)
 		fail(error, "destroy");
 	qps[number("qp", UINT32_MAX)] = NULL;
@@ -718,16 +734,23 @@ static void do_mw(void)
 	mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
 	if (!mw)
 		fail(errno, "mw");
-	mws[mw_count] = mw;
+	mws[mw_count].mw = mw;
 	say("ok mw=%d", mw_count++);
 }
 
 static void do_bind(void)
 {
 	struct ibv_qp *qp = qp_of();
-	struct ibv_mw *mw = mws[index_of("mw", mw_count)];
+	int index = index_of("mw", mw_count);
+	struct ibv_mw *mw = mws[index].mw;
 	struct ibv_sge sge = range(0);
-	struct ibv_send_wr request = {
+	struct ibv_send_wr request;
+
+	if (!mw)
+		fail(ENOENT, "mw");
+	if (qp->qp_type == IBV_QPT_UD)
+		fail(EOPNOTSUPP, "type");
+	request = (struct ibv_send_wr){
 		.wr_id = number("wr", UINT64_MAX),
 		.opcode = IBV_WR_BIND_MW,
 		.send_flags = IBV_SEND_SIGNALED,
@@ -742,10 +765,8 @@ static void do_bind(void)
 			},
 		},
 	};
-
-	if (qp->qp_type == IBV_QPT_UD)
-		fail(EOPNOTSUPP, "type");
 	post_send(qp, &request);
+	mws[index].qp = qp;
 	mw->rkey = request.bind_mw.rkey; /* with a window of type 2, keeping this is the application's task */
 	say(" rkey=%#x", mw->rkey);
 }
