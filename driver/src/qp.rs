@@ -43,6 +43,23 @@ pub struct UnconnectedQp {
     pub(crate) shared: Option<SharedReceiveQueue>,
 }
 
+impl UnconnectedQp {
+    /// The number that its peer will know it by.
+    pub const fn qpn(&self) -> Qpn {
+        self.qp.qpn()
+    }
+
+    /// The first PSN that it will send.
+    pub const fn starting_psn(&self) -> Psn {
+        self.psn
+    }
+
+    /// Sends from another PSN on than the random one that it was made with.
+    pub const fn set_starting_psn(&mut self, psn: Psn) {
+        self.psn = psn;
+    }
+}
+
 /// How a queue pair behaves; both sides may differ but for the MTU, which is the smaller one.
 #[derive(Clone, Debug)]
 pub struct QpParams {

@@ -1,0 +1,351 @@
+//! The bench of the lab: our engine at one end of the wire, the guest's verbs at the other.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, TcpStream};
+use std::path::Path;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use roci_driver::link::dpdk::{Attachment, Device, DpdkLink};
+use roci_driver::neighbour::Interface;
+use roci_driver::{
+    Access, Address, Buffer, CompletionQueue, Engine, MemoryRegion, Mtu, PdId, PortConfig, QpParams, QueuePair, SendWr,
+    WcStatus, WorkCompletion,
+};
+use roci_protocol::wire::MacAddr;
+use roci_protocol::{Psn, Qpn, Rkey};
+
+use crate::Failure;
+use crate::guest::{self, Guest, Line, Plan};
+use crate::wire::{LabLink, Rule, Script};
+
+/// How long a completion may take: emulation is slow.
+const PATIENCE: Duration = Duration::from_secs(30);
+const ARENA: usize = 64 << 20;
+const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+
+/// A way between the two ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Route {
+    /// Which of our addresses.
+    pub(crate) address: usize,
+    pub(crate) ours: &'static str,
+    pub(crate) theirs: &'static str,
+    /// The guest's index of its GID.
+    pub(crate) gid: usize,
+}
+
+/// IPv4, untagged.
+pub(crate) const V4: Route = Route { address: 0, ours: "10.77.0.1", theirs: "10.77.0.2", gid: 1 };
+/// IPv6, untagged.
+pub(crate) const V6: Route = Route { address: 1, ours: "fd77::1", theirs: "fd77::2", gid: 2 };
+/// IPv4 in VLAN 7.
+pub(crate) const VLAN: Route = Route { address: 2, ours: "10.78.0.1", theirs: "10.78.0.2", gid: 3 };
+const VLAN_ID: u16 = 7;
+
+const GUEST_SETUP: &[&str] = &[
+    "sysctl -qw net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.eth0.accept_dad=0",
+    "ip link set eth0 mtu 9000",
+    "ip link set eth0 up",
+    "ip addr add 10.77.0.2/24 dev eth0",
+    "ip addr add fd77::2/64 dev eth0 nodad",
+    "rdma link add rxe0 type rxe netdev eth0",
+    "ip link add link eth0 name eth0.7 type vlan id 7",
+    "ip addr add 10.78.0.2/24 dev eth0.7",
+    "ip link set eth0.7 up",
+    "verbs_peer -d",
+];
+
+/// What a connection of the lab is made with.
+#[derive(Clone)]
+pub(crate) struct Terms {
+    pub(crate) route: Route,
+    pub(crate) mtu: Mtu,
+    /// Our first PSN and theirs.
+    pub(crate) psns: [u32; 2],
+    pub(crate) params: QpParams,
+    /// More words for the guest's `connect`.
+    pub(crate) theirs: String,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        let params = QpParams { rnr_retry_limit: None, access: all_access(), ..QpParams::default() };
+        Self { route: V4, mtu: Mtu::Mtu1024, psns: [0x10_0000, 0x20_0000], params, theirs: String::new() }
+    }
+}
+
+pub(crate) fn all_access() -> Access {
+    Access::REMOTE_READ.and(Access::REMOTE_WRITE).and(Access::REMOTE_ATOMIC).and(Access::WINDOW_BIND)
+}
+
+/// The two ends.
+pub(crate) struct Lab {
+    pub(crate) engine: Engine<LabLink>,
+    pub(crate) pd: PdId,
+    pub(crate) cq: CompletionQueue,
+    pub(crate) script: Rc<RefCell<Script>>,
+    pub(crate) guest: Guest,
+    verbs: Option<Line<TcpStream>>,
+}
+
+/// A connected pair of queue pairs.
+#[derive(Clone, Copy)]
+pub(crate) struct Pair {
+    pub(crate) qp: QueuePair,
+    /// The guest's name for its own.
+    pub(crate) theirs: u32,
+}
+
+/// Memory of the guest's.
+#[derive(Clone, Copy)]
+pub(crate) struct Remote {
+    pub(crate) mr: u32,
+    pub(crate) addr: u64,
+    pub(crate) rkey: Rkey,
+}
+
+/// An answer of the guest's verbs, by word.
+pub(crate) type Answer = BTreeMap<String, String>;
+
+impl Lab {
+    /// Brings our port up, boots the guest on it, and sets the guest up.
+    pub(crate) fn start(directory: &Path, image: &Path) -> Result<Self, Failure> {
+        let plan = Plan { directory: directory.to_owned(), image: image.to_owned() };
+        let socket = plan.data_socket();
+        let (tell, started) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let deadline = Instant::now() + PATIENCE;
+            while !plan.data_socket().exists() && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            // The socket's name appears a moment before it listens.
+            std::thread::sleep(Duration::from_millis(100));
+            // Should nobody listen any more, the machine ends here.
+            let _ = tell.send(plan.start().map_err(|failure| failure.to_string()));
+            // The machine lives as long as the thread that started it.
+            loop {
+                std::thread::park();
+            }
+        });
+        let attachment = Attachment::pair(Device::Vhost, &socket, true, OUR_MAC);
+        let mut links = DpdkLink::open_all(&[attachment], Duration::from_secs(90), &mut || false)?;
+        let starting = started.recv()??;
+        let script = Rc::new(RefCell::new(Script::default()));
+        let link = LabLink::new(links.remove(0), script.clone());
+        let mut engine = Engine::new(ARENA)?;
+        engine.add_port_with(link, our_host()?)?;
+        let (pd, cq) = (engine.alloc_pd(), engine.create_cq(1024));
+        let guest = starting.ready(|| drop_count(engine.poll()))?;
+        let mut lab = Self { engine, pd, cq, script, guest, verbs: None };
+        for command in GUEST_SETUP {
+            lab.run(command)?;
+        }
+        Ok(lab)
+    }
+
+    /// Forgets what the last scenario left behind.
+    pub(crate) fn begin(&mut self) {
+        self.verbs = None;
+        while self.engine.poll_cq(self.cq).is_some() {}
+        while self.engine.poll_event().is_some() {}
+        *self.script.borrow_mut() = Script::default();
+    }
+
+    /// Loses the packets that `rule` points at.
+    pub(crate) fn lose(&self, rule: Rule) {
+        self.script.borrow_mut().rule = Some(rule);
+    }
+
+    /// Runs a shell command in the guest.
+    pub(crate) fn run(&mut self, command: &str) -> Result<String, Failure> {
+        let Self { engine, guest, .. } = self;
+        guest.run(command, &mut || drop_count(engine.poll()))
+    }
+
+    /// Asks the guest's verbs; the first question of a scenario opens a session on `route`.
+    pub(crate) fn ask(&mut self, question: &str) -> Result<Answer, Failure> {
+        let line = self.ask_line(question)?;
+        Ok(words(&line))
+    }
+
+    /// Asks, and returns the whole answer.
+    pub(crate) fn ask_line(&mut self, question: &str) -> Result<String, Failure> {
+        let Self { engine, guest, verbs, .. } = self;
+        let mut poll = || drop_count(engine.poll());
+        let session = match verbs {
+            Some(session) => session,
+            None => verbs.insert(guest.verbs()?),
+        };
+        session.send(question, &mut poll)?;
+        let line = session.answer(&mut poll)?;
+        match line.strip_prefix("ok") {
+            Some(rest) => Ok(rest.trim().to_owned()),
+            None => Err(format!("'{question}': {line}").into()),
+        }
+    }
+
+    /// A connected pair over `terms`.
+    pub(crate) fn connect(&mut self, terms: &Terms) -> Result<Pair, Failure> {
+        if self.verbs.is_none() {
+            self.ask(&format!("open gid={}", terms.route.gid))?;
+        }
+        let theirs = self.ask("qp type=rc")?;
+        self.connect_with(terms, number(&theirs, "qp")?, number(&theirs, "qpn")?, None)
+    }
+
+    /// Connects to a queue pair of the guest's that is in INIT.
+    pub(crate) fn connect_with(
+        &mut self,
+        terms: &Terms,
+        qp: u32,
+        qpn: u32,
+        srq: Option<roci_driver::SharedReceiveQueue>,
+    ) -> Result<Pair, Failure> {
+        let Route { address, ours, theirs, .. } = terms.route;
+        let mut near = self.engine.create_qp_at(0, address, self.pd, self.cq)?;
+        near.set_starting_psn(Psn::new(terms.psns[0]));
+        if let Some(srq) = srq {
+            self.engine.share_receives(&mut near, srq)?;
+        }
+        let [our_psn, their_psn] = terms.psns;
+        self.ask(&format!(
+            "connect qp={qp} dqpn={} dgid={ours} sq_psn={their_psn} rq_psn={our_psn} mtu={} {}",
+            near.qpn().get(),
+            terms.mtu.bytes(),
+            terms.theirs
+        ))?;
+        let peer = Address {
+            mac: MacAddr(guest::MAC),
+            ip: theirs.parse()?,
+            qpn: Qpn::new(qpn),
+            psn: Psn::new(their_psn),
+            mtu: terms.mtu,
+            max_rd_atomic: 16,
+        };
+        let params = QpParams { mtu: terms.mtu, ..terms.params.clone() };
+        let near = self.engine.connect(near, &peer, &params)?;
+        Ok(Pair { qp: near, theirs: qp })
+    }
+
+    /// Memory of the guest's, with all rights.
+    pub(crate) fn remote(&mut self, len: usize) -> Result<Remote, Failure> {
+        let answer = self.ask(&format!("mr size={} access=lrwab", len.max(1)))?;
+        Ok(Remote { mr: number(&answer, "mr")?, addr: wide(&answer, "addr")?, rkey: Rkey(number(&answer, "rkey")?) })
+    }
+
+    /// A region of ours, with all rights, that holds `bytes`.
+    pub(crate) fn region(&mut self, bytes: &[u8]) -> Result<MemoryRegion, Failure> {
+        let buffer = self.buffer(bytes)?;
+        Ok(self.engine.register(self.pd, buffer, all_access()).map_err(|_| "no key is free")?)
+    }
+
+    /// What a region of ours holds.
+    pub(crate) fn content(&self, region: MemoryRegion) -> Result<Vec<u8>, Failure> {
+        let mut bytes = vec![0; region.len()];
+        self.engine.read_region(self.pd, region, 0, &mut bytes).ok_or("outside of the region")?;
+        Ok(bytes)
+    }
+
+    pub(crate) fn buffer(&self, bytes: &[u8]) -> Result<Buffer, Failure> {
+        let mut buffer = self.engine.buffer(bytes.len())?;
+        buffer.copy_from_slice(bytes);
+        Ok(buffer)
+    }
+
+    pub(crate) fn post(&mut self, pair: Pair, wr: SendWr) -> Result<(), Failure> {
+        self.engine.post_send(pair.qp, wr).map_err(|refused| refused.reason.into())
+    }
+
+    pub(crate) fn post_recv(&mut self, pair: Pair, wr_id: u64, len: usize) -> Result<(), Failure> {
+        let buffer = self.engine.buffer(len)?;
+        self.engine.post_recv(pair.qp, wr_id, buffer).map_err(|refused| refused.reason.into())
+    }
+
+    /// Our next completion.
+    pub(crate) fn wait(&mut self) -> Result<WorkCompletion, Failure> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(done) = self.engine.poll_cq(self.cq) {
+                return Ok(done);
+            }
+            if Instant::now() > deadline {
+                return Err(format!("no completion within {PATIENCE:?}").into());
+            }
+            self.engine.poll();
+        }
+    }
+
+    /// Our next completion, which must be a success.
+    pub(crate) fn wait_ok(&mut self) -> Result<WorkCompletion, Failure> {
+        let done = self.wait()?;
+        match done.status {
+            WcStatus::Success => Ok(done),
+            status => Err(format!("wr {} ended with {}", done.wr_id, status.verbs_name()).into()),
+        }
+    }
+
+    /// The guest's next `n` completions.
+    pub(crate) fn their_completions(&mut self, n: usize) -> Result<Vec<Answer>, Failure> {
+        let line = self.ask_line(&format!("poll n={n} ms=20000"))?;
+        completions(&line, n)
+    }
+
+    /// The guest's next completion, which must be a success.
+    pub(crate) fn they_succeed(&mut self) -> Result<Answer, Failure> {
+        let done = self.their_completions(1)?.remove(0);
+        match done.get("status").map(String::as_str) {
+            Some("IBV_WC_SUCCESS") => Ok(done),
+            status => Err(format!("the guest's work ended with {status:?}").into()),
+        }
+    }
+
+    /// Polls for a while.
+    pub(crate) fn idle(&mut self, time: Duration) {
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            self.engine.poll();
+        }
+    }
+}
+
+/// The completions in the answer to a `poll`.
+pub(crate) fn completions(line: &str, n: usize) -> Result<Vec<Answer>, Failure> {
+    let found: Vec<_> = line.split(';').skip(1).map(words).collect();
+    if found.len() == n { Ok(found) } else { Err(format!("{n} completions were due: {line}").into()) }
+}
+
+/// This host: one address of each kind.
+fn our_host() -> Result<PortConfig, Failure> {
+    let interface = |route: Route, prefix, vlan| -> Result<Interface, Failure> {
+        Ok(Interface { ip: route.ours.parse::<IpAddr>()?, prefix, vlan })
+    };
+    let interfaces = vec![interface(V4, 24, None)?, interface(V6, 64, None)?, interface(VLAN, 24, Some(VLAN_ID))?];
+    Ok(PortConfig { interfaces, is_point_to_point: true, ..PortConfig::default() })
+}
+
+/// The bytes that the guest's `fill` and `check` know by a seed.
+pub(crate) fn pattern(seed: u8, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (usize::from(seed) + at * 7 + (at >> 8)) as u8).collect()
+}
+
+fn words(line: &str) -> Answer {
+    line.split_whitespace().filter_map(|word| word.split_once('=')).map(|(k, v)| (k.into(), v.into())).collect()
+}
+
+pub(crate) fn wide(answer: &Answer, key: &str) -> Result<u64, Failure> {
+    let text = answer.get(key).ok_or_else(|| format!("the answer lacks {key}: {answer:?}"))?;
+    let parsed = match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16),
+        None => text.parse(),
+    };
+    Ok(parsed?)
+}
+
+pub(crate) fn number(answer: &Answer, key: &str) -> Result<u32, Failure> {
+    Ok(u32::try_from(wide(answer, key)?)?)
+}
+
+/// Polling returns how much came in, which nobody here needs.
+fn drop_count(_: usize) {}
