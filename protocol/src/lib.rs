@@ -1,4 +1,4 @@
-//! RoCEv2 in pure parts: the wire, the reliable connection, datagrams.
+//! RoCEv2 in pure parts: the wire, the reliable connection, datagrams, and how connections are made ([`cm`]).
 //!
 //! This crate holds no socket, no clock and no thread. [`wire`] turns bytes into checked values and back;
 //! [`rc`] is the reliable connection (IBTA volume 1, chapter 9) as a state machine whose every output goes
@@ -15,6 +15,7 @@
 //! Threads: everything is `Send` and nothing is shared. Non-goals: InfiniBand's link layer, RD and XRC.
 #![forbid(unsafe_code)]
 
+pub mod cm;
 pub mod msg;
 pub mod rc;
 pub mod sim;

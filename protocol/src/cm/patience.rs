@@ -1,0 +1,66 @@
+//! How often and how fast a message is sent again.
+
+use super::CmConfig;
+use super::config::coded_ns;
+use crate::Nanos;
+
+/// The repetitions that a message has left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Patience {
+    retries: u8,
+    interval: Nanos,
+    longest: Nanos,
+}
+
+impl Patience {
+    /// For messages whose pace we set.
+    pub(super) fn ours(config: &CmConfig) -> Self {
+        let longest = config.interval_ns.max(1);
+        Self { retries: config.max_retries.min(15), interval: config.first_interval_ns.clamp(1, longest), longest }
+    }
+
+    /// For a REP: the REQ says how soon its sender answers and how often it wants to be asked (IBTA 12.7.22, 12.7.27).
+    pub(super) fn asked_for(config: &CmConfig, response_timeout: u8, max_cm_retries: u8) -> Self {
+        let ours = Self::ours(config);
+        let longest = ours.longest.min(coded_ns(response_timeout)).max(ours.interval);
+        Self { retries: ours.retries.min(max_cm_retries), longest, ..ours }
+    }
+
+    /// How long to wait for the answer to what was just sent.
+    pub(super) fn wait(&self) -> Nanos {
+        self.interval
+    }
+
+    /// Spends a repetition. `false` if there is none left.
+    pub(super) fn spend(&mut self) -> bool {
+        let Some(left) = self.retries.checked_sub(1) else { return false };
+        self.retries = left;
+        self.interval = self.interval.saturating_mul(2).min(self.longest);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_the_longest_and_end() {
+        let config = CmConfig { first_interval_ns: 10, interval_ns: 35, max_retries: 3, ..CmConfig::new(0, 0) };
+        let mut patience = Patience::ours(&config);
+        let mut waits = vec![patience.wait()];
+        while patience.spend() {
+            waits.push(patience.wait());
+        }
+        assert_eq!(waits, [10, 20, 35, 35]);
+    }
+
+    #[test]
+    fn a_peer_may_ask_for_less_and_not_for_more() {
+        let config = CmConfig::new(0, 0);
+        let hasty = Patience::asked_for(&config, 0, 0);
+        assert_eq!((hasty.retries, hasty.longest), (0, config.first_interval_ns));
+        let lazy = Patience::asked_for(&config, 31, 15);
+        assert_eq!((lazy.retries, lazy.longest), (15, config.interval_ns));
+    }
+}

@@ -1,0 +1,26 @@
+//! Who a message came from, or goes to.
+
+use std::fmt::Debug;
+use std::net::IpAddr;
+
+/// The caller's token for a peer and the way to it.
+///
+/// Equality decides whether a message about a connection comes from its peer. So it must hold whatever stays the same
+/// while a connection lives (port, addresses, VLAN), and must not compare what does not, such as the UDP source port.
+pub trait Route: Copy + PartialEq + Debug {
+    /// Our address.
+    fn local_ip(&self) -> IpAddr;
+
+    /// The peer's address.
+    fn remote_ip(&self) -> IpAddr;
+}
+
+impl Route for (IpAddr, IpAddr) {
+    fn local_ip(&self) -> IpAddr {
+        self.0
+    }
+
+    fn remote_ip(&self) -> IpAddr {
+        self.1
+    }
+}
