@@ -147,7 +147,8 @@ impl<R: Route> Connections<R> {
         if connection.peer.is_none() { Ok(id) } else { Err(Miss::Unknown) }
     }
 
-    /// The connection that a peer's adapter calls `comm_id`. Another route's claim to be that adapter is another peer's.
+    /// The connection that a peer's adapter calls `comm_id`. Whoever claims to be that adapter on another route is
+    /// another peer.
     pub(super) fn find_theirs(&self, route: R, ca_guid: u64, comm_id: u32) -> Option<ConnId> {
         let range = self.by_comm_id.range((ca_guid, comm_id, FIRST)..=(ca_guid, comm_id, LAST));
         range.map(|&(_, _, id)| id).find(|&id| self.is_with(id, route))

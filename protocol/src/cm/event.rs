@@ -61,8 +61,8 @@ pub enum SidrFailure {
 
 /// What the application is told, in the order in which it happened.
 ///
-/// A connection's life is `Request` or `connect`, perhaps `Reply`, perhaps `Established`, then at most one of `Rejected`,
-/// `Unreachable` and `Disconnected` (none if the application itself refused), and last `TimewaitExit`.
+/// A connection's life is `Request` or `connect`, perhaps `Reply`, perhaps `Established`, then at most one of
+/// `Rejected`, `Unreachable` and `Disconnected` (none if the application itself refused), and last `TimewaitExit`.
 #[allow(clippy::large_enum_variant)] // a box would be an allocation for each message of a peer
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {

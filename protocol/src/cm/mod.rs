@@ -1,8 +1,8 @@
 //! The communication manager (IBTA volume 1, chapter 12): how connections are made and ended, as a pure state machine.
 //!
 //! A [`ConnectionManager`] takes the application's calls, management datagrams of queue pair 1 and the time; what it
-//! wants done lies in two queues: datagrams to send and [`Event`]s. It knows no queue pair: the application sets its own
-//! to the [`Terms`] that it is told, and says by [`Offer`] what it brings.
+//! wants done lies in two queues: datagrams to send and [`Event`]s. It knows no queue pair: the application sets its
+//! own to the [`Terms`] that it is told, and says by [`Offer`] what it brings.
 //!
 //! ```text
 //! active                                                  passive
@@ -13,18 +13,18 @@
 //! Event::Disconnected        <-- DREP --
 //! ```
 //!
-//! Towards Linux it behaves as `drivers/infiniband/core/cm.c` and `cma.c` do: services that are ports carry an addressing
-//! header in front of the private data; answers carry the transaction of what they answer; a queue pair that asks for
-//! a connection while it has one is refused as stale, and its old connection ended. It differs where IBTA is kinder:
-//! a REQ seen again after the REP has the REP repeated at once, an unknown REP is refused and not left to its retries,
-//! and whoever gives up says so.
+//! Towards Linux it behaves as `drivers/infiniband/core/cm.c` and `cma.c` do: services that are ports carry an
+//! addressing header in front of the private data; answers carry the transaction of what they answer; a queue pair
+//! that asks for a connection while it has one is refused as stale, and its old connection ended. It differs where
+//! IBTA is kinder: a REQ seen again after the REP has the REP repeated at once, an unknown REP is refused and not left
+//! to its retries, and whoever gives up says so.
 //!
 //! Everything is bounded. Messages that find the send queue full are lost as others are on the wire. REQs that find the
 //! event queue full are dropped, and asked again; calls that would begin something then return
 //! [`CmError::EventsFull`]. What has begun may still add its few events, at most four for each connection.
 //!
-//! The caller's part of the bargain: [`ConnectionManager::on_timer`] once [`ConnectionManager::deadline`] has passed, and
-//! both queues emptied after every call. Non-goals: alternate paths, peer-to-peer connecting, RD, UC and XRC.
+//! The caller's part of the bargain: [`ConnectionManager::on_timer`] once [`ConnectionManager::deadline`] has passed,
+//! and both queues emptied after every call. Non-goals: alternate paths, peer-to-peer connecting, RD, UC and XRC.
 
 mod active;
 mod config;

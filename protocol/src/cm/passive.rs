@@ -9,8 +9,8 @@ use crate::Nanos;
 use crate::wire::cm::{Message, Rej, RejReason, Rep, Req, Rtu, Subject, TransportType};
 
 impl<R: Route> ConnectionManager<R> {
-    /// Grants a request; private data of up to 196 bytes. The queue pair must be ready to receive: the peer's packets may
-    /// come before its RTU, see [`ConnectionManager::on_communication_established`].
+    /// Grants a request; private data of up to 196 bytes. The queue pair must be ready to receive: the peer's packets
+    /// may come before its RTU, see [`ConnectionManager::on_communication_established`].
     pub fn accept(&mut self, now: Nanos, id: ConnId, offer: Offer, private_data: &[u8]) -> Result<(), CmError> {
         self.may(id, Input::Accept)?;
         let rep = rep_of(&self.config, &offer, private_data)?;
@@ -73,7 +73,7 @@ impl<R: Route> ConnectionManager<R> {
         }
     }
 
-    /// A peer's queue pair is to be in a new connection: the one it is in is over, and the peer has to wait for its end.
+    /// A peer's queue pair is to be in a new connection: the one it is in is over, and the peer has to wait for that.
     pub(super) fn forgotten_by_peer(&mut self, now: Nanos, id: ConnId) {
         self.stats.stale_connections += 1;
         if let Outcome::To(_) = self.step(now, id, Input::Stale) {

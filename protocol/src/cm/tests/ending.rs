@@ -15,9 +15,8 @@ fn either_side_ends_in_two_messages() {
         };
         first.disconnect(0, id, b"bye").expect("a connection");
         let dreq = sent(first)[0];
-        assert!(
-            matches!(dreq.message, Message::Dreq(dreq) if dreq.remote_qpn.get() == qpn && dreq.private_data[..3] == *b"bye")
-        );
+        let Message::Dreq(said) = dreq.message else { panic!("a DREQ") };
+        assert_eq!((said.remote_qpn.get(), &said.private_data[..4]), (qpn, &b"bye\0"[..]));
         second.on_mad(0, back_way, &dreq.emit());
         assert_eq!(events(second), [Event::Disconnected { id: other, ending: Ending::ByPeer }]);
         let drep = sent(second)[0];

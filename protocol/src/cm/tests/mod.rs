@@ -79,8 +79,12 @@ impl Pair {
             if to_passive.is_empty() && to_active.is_empty() {
                 return;
             }
-            to_passive.iter().for_each(|mad| self.passive.on_mad(now, back(), &mad.emit()));
-            to_active.iter().for_each(|mad| self.active.on_mad(now, there(), &mad.emit()));
+            for mad in to_passive {
+                self.passive.on_mad(now, back(), &mad.emit());
+            }
+            for mad in to_active {
+                self.active.on_mad(now, there(), &mad.emit());
+            }
         }
     }
 
