@@ -127,6 +127,12 @@ impl<R: Route> Connections<R> {
         self.by_queue_pair.remove(&(peer.ca_guid, peer.qpn, id));
     }
 
+    /// Entries of both indices.
+    #[cfg(test)]
+    pub(super) fn indexed(&self) -> usize {
+        self.by_comm_id.len() + self.by_queue_pair.len()
+    }
+
     /// The connection that we call `ours`, with whoever is at `route`.
     fn named(&self, route: R, ours: u32) -> Result<(ConnId, &Connection<R>), Miss> {
         let id = ConnId(ours);
