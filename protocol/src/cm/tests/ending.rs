@@ -28,6 +28,7 @@ fn either_side_ends_in_two_messages() {
             manager.on_timer(due - 1);
             assert_eq!((events(manager), manager.len(), manager.connections.indexed()), (vec![], 1, 2));
             manager.on_timer(due);
+            assert_eq!(manager.connections.indexed(), 0);
             assert_eq!(
                 (events(manager), manager.len(), manager.deadline()),
                 (vec![Event::TimewaitExit { id }], 0, None)
