@@ -51,6 +51,7 @@
 #![deny(unsafe_code)]
 
 mod address;
+mod cm;
 mod cq;
 mod engine;
 mod event;
@@ -64,6 +65,7 @@ mod srq;
 mod wr;
 
 pub use address::{Address, ParseAddressError};
+pub use cm::{CmCallError, CmEvent};
 pub use cq::{CompletionQueue, Notify, WorkCompletion};
 pub use engine::{
     AddressHandle, AddressHandleError, ConnectError, DatagramQp, Engine, EngineStats, MemoryRegion, MemoryWindow,
@@ -72,8 +74,10 @@ pub use engine::{
 pub use event::Event;
 pub use mem::{Arena, ArenaError, Buffer, PdId, RegionFull};
 pub use qp::{QpParams, QueuePair, UnconnectedQp};
+pub use roci_protocol::cm::{ConnId, Ending, PrivateData, SidrFailure, SidrId, Terms};
 pub use roci_protocol::rc::{Operation, State, WcStatus};
 pub use roci_protocol::ud::Destination;
+pub use roci_protocol::wire::cm::{PortSpace, RejReason, ServiceId};
 pub use roci_protocol::{Access, Mtu, Rkey};
 pub use srq::SharedReceiveQueue;
 pub use wr::SendWr;

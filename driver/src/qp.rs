@@ -116,18 +116,25 @@ impl Default for QpParams {
 
 impl QpParams {
     /// What both sides can do.
-    pub(crate) fn config(&self, ours: &Address, peer: &Address) -> Config {
+    pub(crate) fn config(&self, ours: &Address, peer: &Address, shared_receives: bool) -> Config {
         let max_rd_atomic = ours.max_rd_atomic.min(peer.max_rd_atomic).into();
         Config {
             dest_qpn: peer.qpn,
             mtu: ours.mtu.min(peer.mtu),
             sq_psn: ours.psn,
             rq_psn: peer.psn,
+            max_rd_atomic,
+            max_dest_rd_atomic: max_rd_atomic,
+            ..self.base(shared_receives)
+        }
+    }
+
+    /// What this side alone decides.
+    pub(crate) fn base(&self, shared_receives: bool) -> Config {
+        Config {
             sq_depth: self.sq_depth,
             rq_depth: self.rq_depth,
             window: self.window,
-            max_rd_atomic,
-            max_dest_rd_atomic: max_rd_atomic,
             access: self.access,
             ack_timeout_ns: self.ack_timeout_ns,
             ack_timeout_max_ns: self.ack_timeout_max_ns,
@@ -135,7 +142,8 @@ impl QpParams {
             rnr_retry_limit: self.rnr_retry_limit,
             min_rnr_timer: self.min_rnr_timer,
             end_to_end_credits: self.end_to_end_credits,
-            shared_receives: false,
+            shared_receives,
+            ..Config::default()
         }
     }
 }
@@ -152,6 +160,8 @@ pub(crate) struct Slot {
     /// The application was told that the send queue has drained, or that the queue pair has failed.
     pub(crate) was_drained: bool,
     pub(crate) has_failed: bool,
+    /// A packet of its peer's has come in.
+    pub(crate) was_heard: bool,
     /// It is in the engine's list of queue pairs to look after.
     pub(crate) is_listed: bool,
 }

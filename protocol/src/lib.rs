@@ -2,8 +2,8 @@
 //!
 //! This crate holds no socket, no clock and no thread. [`wire`] turns bytes into checked values and back;
 //! [`rc`] is the reliable connection (IBTA volume 1, chapter 9) as a state machine whose every output goes
-//! through an environment that the caller supplies; [`ud`] is the unreliable datagram; [`sim`] is a deterministic world in which two of these
-//! machines talk over a network that loses, repeats, reorders, delays and corrupts.
+//! through an environment that the caller supplies; [`ud`] is the unreliable datagram; [`sim`] is a deterministic
+//! world in which two of these machines talk over a network that loses, repeats, reorders, delays and corrupts.
 //!
 //! ```
 //! use roci_protocol::wire::Frame;

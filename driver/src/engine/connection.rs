@@ -1,8 +1,10 @@
 //! Connected queue pairs: made, connected, posted to, drained, ended.
 
 use roci_protocol::Mtu;
+use std::net::IpAddr;
+
 use roci_protocol::rc::{self, RecvRequest, State, WcStatus};
-use roci_protocol::wire::{Flow, Ip};
+use roci_protocol::wire::{Flow, Ip, MacAddr};
 
 use super::{ConnectError, Engine, PostError, Refused};
 use crate::address::Address;
@@ -54,13 +56,27 @@ impl<L: Link> Engine<L> {
     /// Connects to `peer`, whose address came out of band. Post receives before the peer may send.
     pub fn connect(&mut self, qp: UnconnectedQp, peer: &Address, params: &QpParams) -> Result<QueuePair, ConnectError> {
         let ours = self.address_of(&qp, params).inspect_err(|_| drop(self.qps.vacate(qp.qp)))?;
-        let Some(ip) = Ip::between(ours.ip, peer.ip) else {
+        let config = params.config(&ours, peer, qp.shared.is_some());
+        self.establish(qp, peer.mac, peer.ip, config, params)
+    }
+
+    /// Connects to a peer that everything is known of.
+    pub(super) fn establish(
+        &mut self,
+        qp: UnconnectedQp,
+        mac: MacAddr,
+        ip: IpAddr,
+        config: rc::Config,
+        params: &QpParams,
+    ) -> Result<QueuePair, ConnectError> {
+        let Some(header) = Ip::between(qp.ip, ip) else {
+            let ours = qp.ip;
             self.discard_qp(qp);
-            return Err(ConnectError::IpVersion(ours.ip, peer.ip));
+            return Err(ConnectError::IpVersion(ours, ip));
         };
-        let ip = ip.with_traffic_class(params.traffic_class);
-        let flow = Flow::new(ours.mac, peer.mac, qp.vlan, ip, source_port(ours.qpn.get(), peer.qpn.get()));
-        let config = rc::Config { shared_receives: qp.shared.is_some(), ..params.config(&ours, peer) };
+        let header = header.with_traffic_class(params.traffic_class);
+        let port = source_port(qp.qpn().get(), config.dest_qpn.get());
+        let flow = Flow::new(self.ports[qp.port].link.mac(), mac, qp.vlan, header, port);
         let mut rc = rc::QueuePair::new(config);
         for state in [State::Rtr, State::Rts] {
             rc.modify(state).expect("the way from Init to Rts is in the table");
@@ -76,6 +92,7 @@ impl<L: Link> Engine<L> {
             shared,
             was_drained: false,
             has_failed: false,
+            was_heard: false,
             is_listed: false,
         });
         Ok(qp)

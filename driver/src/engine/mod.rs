@@ -1,5 +1,6 @@
 //! The engine: one poll loop that owns its ports, queue pairs and memory. It shares nothing.
 
+mod cm;
 mod connection;
 mod datagram;
 mod env;
@@ -9,14 +10,16 @@ mod port;
 mod shared;
 mod stats;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::rc::Rc;
 
+use roci_protocol::cm::{CmConfig, ConnId, ConnectionManager};
 use roci_protocol::rc::{self, PostError as RcPostError, State};
-use roci_protocol::{Nanos, Qpn};
+use roci_protocol::{Nanos, Psn, Qpn};
 use thiserror::Error;
 
+use crate::cm::{Attempt, CmEvent, Way};
 use crate::cq::{CompletionQueue, Notify, Queue, WorkCompletion};
 use crate::event::{Event, Events};
 use crate::link::{Link, LinkState, LinkStats};
@@ -42,6 +45,11 @@ pub struct Engine<L: Link> {
     datagrams: BTreeMap<Qpn, datagram::Datagrams>,
     handles: Vec<Option<datagram::Path>>,
     events: Events,
+    cm: ConnectionManager<Way>,
+    cm_events: VecDeque<CmEvent>,
+    attempts: BTreeMap<ConnId, Attempt>,
+    next_cm_port: u16,
+    next_mad_psn: Psn,
     arena: Rc<Arena>,
     next_pd: u32,
     /// No queue pair's timer fires before this.
@@ -117,6 +125,11 @@ impl<L: Link> Engine<L> {
             datagrams: BTreeMap::new(),
             handles: Vec::new(),
             events: Events::default(),
+            cm: ConnectionManager::new(CmConfig::new(rand::random(), rand::random())),
+            cm_events: VecDeque::new(),
+            attempts: BTreeMap::new(),
+            next_cm_port: rand::random(),
+            next_mad_psn: Psn::new(rand::random()),
             arena: Arena::new(arena_bytes)?,
             next_pd: 0,
             next_deadline: Nanos::MAX,

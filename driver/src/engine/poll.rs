@@ -1,7 +1,7 @@
 //! The poll loop: receive, act, answer, keep time.
 
 use roci_protocol::rc::WcStatus;
-use roci_protocol::wire::{Frame, Malformed};
+use roci_protocol::wire::{Frame, Malformed, mad};
 use roci_protocol::{Nanos, Qpn};
 
 use super::Engine;
@@ -60,6 +60,9 @@ impl<L: Link> Engine<L> {
         for frame in batch {
             self.on_frame(index, now, frame.as_ref());
         }
+        if self.cm_is_due(now) {
+            self.on_cm_timer(now);
+        }
         if now >= self.next_deadline {
             self.on_timers(now);
         }
@@ -86,7 +89,7 @@ impl<L: Link> Engine<L> {
             Err(reason) => return self.on_other_frame(port, now, bytes, reason),
         };
         let qpn = frame.packet.headers.bth.dest_qpn;
-        let Some(slot) = self.qps.get(qpn) else { return self.on_unconnected(port, qpn, &frame) };
+        let Some(slot) = self.qps.get(qpn) else { return self.on_unconnected(port, now, qpn, &frame) };
         let (ours, theirs) = (slot.flow.source_ip(), slot.flow.destination_ip());
         let is_of_connection = frame.ip.destination() == ours
             && frame.ip.source() == theirs
@@ -97,11 +100,23 @@ impl<L: Link> Engine<L> {
         }
         let qp = slot.qp;
         self.stats.rx_delivered += 1;
-        let shared = slot.shared;
+        let (shared, is_first) = (slot.shared, !slot.was_heard);
         self.with_qp(qp, |rc, scene| rc.on_packet(now, &frame.packet, scene));
         self.list(qp);
+        if is_first {
+            self.on_heard(qp);
+        }
         if let Some(srq) = shared {
             self.look_at_stock(srq);
+        }
+    }
+
+    /// The first packet of a connection: its peer knows that it is open.
+    #[cold]
+    fn on_heard(&mut self, qp: QueuePair) {
+        if let Some(slot) = self.qps.get_mut(qp.0) {
+            slot.was_heard = true;
+            self.on_first_packet(qp);
         }
     }
 
@@ -119,7 +134,10 @@ impl<L: Link> Engine<L> {
     }
 
     /// A packet for a queue pair without a connection.
-    fn on_unconnected(&mut self, port: usize, qpn: Qpn, frame: &Frame<'_>) {
+    fn on_unconnected(&mut self, port: usize, now: Nanos, qpn: Qpn, frame: &Frame<'_>) {
+        if qpn.get() == mad::QPN {
+            return self.on_management(port, now, frame);
+        }
         let Some(datagrams) = self.datagrams.get(&qpn) else {
             self.stats.rx_unknown_qpn += 1;
             return;

@@ -16,6 +16,10 @@ pub struct EngineStats {
     pub rx_wrong_address: u64,
     /// Frames of a neighbour's that are no RoCEv2 packets: ARP, neighbour discovery, pings.
     pub rx_neighbour: u64,
+    /// Packets to the management queue pair that are no management datagrams.
+    pub rx_bad_management: u64,
+    /// Management datagrams that the link had no room for; they are sent again.
+    pub tx_management_lost: u64,
     /// Events that nobody polled in time.
     pub events_lost: u64,
     /// Frames that are no RoCEv2 packets, by reason.
@@ -39,6 +43,8 @@ impl EngineStats {
             ("rx_unknown_qpn", self.rx_unknown_qpn),
             ("rx_wrong_address", self.rx_wrong_address),
             ("rx_neighbour", self.rx_neighbour),
+            ("rx_bad_management", self.rx_bad_management),
+            ("tx_management_lost", self.tx_management_lost),
             ("events_lost", self.events_lost),
         ];
         let malformed = Malformed::ALL.map(|reason| (reason.name(), self.malformed(reason)));
@@ -47,7 +53,8 @@ impl EngineStats {
 
     /// Whether every frame is accounted for exactly once.
     pub fn is_balanced(&self) -> bool {
-        let dropped: u64 = self.malformed.iter().sum::<u64>() + self.rx_unknown_qpn + self.rx_wrong_address;
+        let refused = self.rx_unknown_qpn + self.rx_wrong_address + self.rx_bad_management;
+        let dropped = self.malformed.iter().sum::<u64>() + refused;
         self.rx_frames == self.rx_delivered + self.rx_neighbour + dropped
     }
 }

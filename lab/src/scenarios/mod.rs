@@ -4,6 +4,7 @@ mod connected;
 mod datagrams;
 mod errors;
 mod losses;
+mod manager;
 mod pingpong;
 
 use crate::Failure;
@@ -66,4 +67,12 @@ scenarios! {
     "datagram_theirs", "the guest's datagrams: header area, source QPN, foreign Q_Key dropped", datagrams::theirs;
     "pingpong_client", "ibv_rc_pingpong unmodified in the guest as server, out of band over TCP", pingpong::client;
     "pingpong_server", "ibv_rc_pingpong unmodified in the guest as client", pingpong::server;
+    "rping_client", "RDMA-CM to `rping -s`, which reads and writes our memory", manager::rping_client;
+    "rping_server", "RDMA-CM from `rping -c`, whose memory we read and write", manager::rping_server;
+    "rping_client_ipv6", "RDMA-CM to `rping -s` over IPv6", manager::rping_client_v6;
+    "rping_server_ipv6", "RDMA-CM from `rping -c` over IPv6", manager::rping_server_v6;
+    "ucmatose_client", "RDMA-CM to `ucmatose -b`, 10 messages each way, the guest disconnects", manager::ucmatose_client;
+    "ucmatose_server", "RDMA-CM from `ucmatose -s`, 10 messages each way, we disconnect", manager::ucmatose_server;
+    "cm_rejections", "no listener there, none here, and a refusal by choice", manager::rejections;
+    "cm_lost_messages", "the first REQ, REP, RTU, DREQ and DREP are lost", manager::lost_messages;
 }

@@ -34,7 +34,7 @@ pub use env::{
 pub use state::{IllegalTransition, State};
 pub use stats::Stats;
 pub use status::WcStatus;
-pub use timers::{ack_timeout_ns, rnr_timer_ns};
+pub use timers::{ack_timeout_code, ack_timeout_ns, rnr_timer_ns};
 
 use crate::Nanos;
 use crate::wire::{Opcode, Packet, Transport, bth};

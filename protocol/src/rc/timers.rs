@@ -18,6 +18,15 @@ pub const fn ack_timeout_ns(code: u8) -> Nanos {
     if code == 0 { 0 } else { 4096 << (code & 31) }
 }
 
+/// The shortest timeout code that is no shorter than `ns`, at most 31; 0 for "no timeout".
+pub const fn ack_timeout_code(ns: Nanos) -> u8 {
+    let mut code = 0;
+    while ns > 0 && code < 31 && ack_timeout_ns(code) < ns {
+        code += 1;
+    }
+    code
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -32,5 +41,6 @@ mod tests {
         assert_eq!(rnr_timer_ns(32 + 1), 10_000);
         assert_eq!(ack_timeout_ns(0), 0);
         assert_eq!(ack_timeout_ns(14), 67_108_864);
+        assert_eq!([0, 1, 67_108_864, 67_108_865, u64::MAX].map(ack_timeout_code), [0, 1, 14, 15, 31]);
     }
 }

@@ -1,0 +1,163 @@
+//! Connections in band: RDMA-CM as an application sees it (`rdma_create_id(3)` and the calls around it).
+//!
+//! Nobody posts receives but the application, so both sides come up in two steps. Active: [`crate::Engine::cm_connect`];
+//! [`CmEvent::Replied`] brings a queue pair, which is confirmed by [`crate::Engine::cm_confirm`] once its receives are
+//! posted. Passive: [`crate::Engine::cm_listen`]; on [`CmEvent::Request`] [`crate::Engine::cm_prepare`] makes the queue
+//! pair, and [`crate::Engine::cm_accept`] answers once its receives are posted.
+
+use std::net::IpAddr;
+
+use roci_protocol::Qpn;
+use roci_protocol::cm::{self, CmError, ConnId, Ending, PrivateData, SidrFailure, SidrId, Terms};
+use roci_protocol::wire::MacAddr;
+use roci_protocol::wire::cm::{RejReason, ServiceId};
+use thiserror::Error;
+
+use crate::engine::ConnectError;
+use crate::neighbour::Unreachable;
+use crate::qp::{QpParams, QueuePair, UnconnectedQp};
+
+/// What happens to connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CmEvent {
+    /// A peer asks for a connection.
+    Request {
+        /// The new connection.
+        id: ConnId,
+        /// The service that it is for.
+        service: ServiceId,
+        /// Which of this host's ports, and which of its addresses there: where the queue pair must be made.
+        place: (usize, usize),
+        /// What the peer's queue pair is like.
+        terms: Terms,
+        /// The peer's address and port, if the service is a port.
+        source: Option<(IpAddr, u16)>,
+        /// The peer's private data.
+        private_data: PrivateData,
+    },
+    /// The peer grants a connection.
+    Replied {
+        /// The connection.
+        id: ConnId,
+        /// Its queue pair, ready to send.
+        qp: QueuePair,
+        /// The peer's private data.
+        private_data: PrivateData,
+    },
+    /// The connection is open.
+    Established {
+        /// The connection.
+        id: ConnId,
+        /// Its queue pair.
+        qp: QueuePair,
+    },
+    /// The peer refuses the connection.
+    Rejected {
+        /// The connection.
+        id: ConnId,
+        /// Why.
+        reason: RejReason,
+        /// The peer's private data.
+        private_data: PrivateData,
+    },
+    /// The peer does not answer.
+    Unreachable {
+        /// The connection.
+        id: ConnId,
+    },
+    /// The connection is over: its queue pair is in the error state, and its work requests are flushed.
+    Disconnected {
+        /// The connection.
+        id: ConnId,
+        /// Why.
+        ending: Ending,
+    },
+    /// The connection's name may be used again.
+    TimewaitExit {
+        /// The connection that was.
+        id: ConnId,
+    },
+    /// A datagram service's queue pair is known.
+    ServiceResolved {
+        /// The question.
+        id: SidrId,
+        /// The queue pair.
+        qpn: Qpn,
+        /// The key that lets datagrams in.
+        qkey: u32,
+    },
+    /// A datagram service's queue pair is not known.
+    ServiceFailed {
+        /// The question.
+        id: SidrId,
+        /// Why.
+        failure: SidrFailure,
+    },
+}
+
+/// Why the connection manager did not do what it was asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum CmCallError {
+    /// The connection, or its state, does not allow it.
+    #[error(transparent)]
+    Cm(#[from] CmError),
+    /// The queue pair cannot be connected.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The peer's station is not known yet: poll, and call again.
+    #[error("the peer's station is being asked for")]
+    Resolving,
+    /// Nothing leads to the peer.
+    #[error("the peer cannot be reached: {0}")]
+    Unreachable(Unreachable),
+    /// The queue pair was made on another address than the one that the peer connects to.
+    #[error("the queue pair is on another address than the connection")]
+    OtherAddress,
+    /// The connection has a queue pair already, or none yet.
+    #[error("the connection is not at the point where it takes a queue pair")]
+    NotPrepared,
+}
+
+/// The way between this host and a peer, as messages of the connection manager come and go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Way {
+    pub(crate) port: usize,
+    pub(crate) address: usize,
+    pub(crate) ours: IpAddr,
+    pub(crate) theirs: IpAddr,
+    pub(crate) vlan: Option<u16>,
+    pub(crate) mac: MacAddr,
+}
+
+impl PartialEq for Way {
+    /// The station may change while the host stays the same: a gateway fails over, a machine migrates.
+    fn eq(&self, other: &Self) -> bool {
+        (self.port, self.ours, self.theirs, self.vlan) == (other.port, other.ours, other.theirs, other.vlan)
+    }
+}
+
+impl cm::Route for Way {
+    fn local_ip(&self) -> IpAddr {
+        self.ours
+    }
+
+    fn remote_ip(&self) -> IpAddr {
+        self.theirs
+    }
+}
+
+/// What the engine keeps for a connection.
+pub(crate) struct Attempt {
+    pub(crate) params: QpParams,
+    pub(crate) terms: Option<Terms>,
+    pub(crate) half: Half,
+}
+
+/// The connection's queue pair.
+pub(crate) enum Half {
+    /// The application has not given one.
+    Absent,
+    /// It waits for the peer's terms.
+    Unconnected(UnconnectedQp),
+    Connected(QueuePair),
+}

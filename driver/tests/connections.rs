@@ -1,0 +1,206 @@
+//! Connections by RDMA-CM between two engines over a simulated wire.
+
+use std::net::SocketAddr;
+
+use roci_driver::link::faulty::Faulty;
+use roci_driver::link::sim::{Clock, SimLink};
+use roci_driver::{
+    CmCallError, CmEvent, CompletionQueue, ConnId, Engine, PdId, PortSpace, QpParams, QueuePair, RejReason, SendWr,
+    ServiceId, State, WcStatus,
+};
+use roci_protocol::sim::Faults;
+
+const PORT: u16 = 4000;
+
+struct Host {
+    engine: Engine<Faulty<SimLink>>,
+    pd: PdId,
+    cq: CompletionQueue,
+}
+
+struct Hosts {
+    clock: Clock,
+    ends: [Host; 2],
+}
+
+impl Hosts {
+    fn new(faults: Option<Faults>, address: [&str; 2]) -> Self {
+        let clock = Clock::default();
+        let (near, far) = SimLink::pair(&clock);
+        let mut links = [near, far].into_iter();
+        let ends = address.map(|ip| {
+            let mut engine = Engine::new(1 << 20).expect("memory");
+            let link = Faulty::new(links.next().expect("two ends"), faults, ip.len() as u64);
+            engine.add_port(link, ip.parse().expect("an address"), false);
+            let (pd, cq) = (engine.alloc_pd(), engine.create_cq(64));
+            Host { engine, pd, cq }
+        });
+        let mut hosts = Self { clock, ends };
+        hosts.ends[1].engine.cm_listen(service()).expect("room");
+        hosts
+    }
+
+    fn step(&mut self) {
+        self.clock.advance(1_000_000);
+        for end in &mut self.ends {
+            end.engine.poll();
+        }
+    }
+
+    fn event(&mut self, who: usize) -> CmEvent {
+        for _ in 0..200_000 {
+            if let Some(event) = self.ends[who].engine.poll_cm() {
+                return event;
+            }
+            self.step();
+        }
+        panic!("the connection manager is silent");
+    }
+
+    fn connect(&mut self, peer: &str) -> ConnId {
+        let peer = SocketAddr::new(peer.parse().expect("an address"), PORT);
+        let Host { engine, pd, cq } = &mut self.ends[0];
+        let mut qp = engine.create_qp(0, *pd, *cq).expect("room");
+        loop {
+            let end = &mut self.ends[0];
+            match end.engine.cm_connect(qp, peer, &QpParams::default(), b"from here") {
+                Ok(id) => return id,
+                // A bad network may lose every question: a new attempt begins after a while.
+                Err((CmCallError::Resolving | CmCallError::Unreachable(_), again)) => qp = again,
+                Err((error, _)) => panic!("{error}"),
+            }
+            self.step();
+        }
+    }
+
+    /// Takes the request that is on its way.
+    fn accept(&mut self) -> (ConnId, QueuePair) {
+        let CmEvent::Request { id, place, private_data, .. } = self.event(1) else { panic!("a request is due") };
+        assert_eq!(&private_data[..9], b"from here");
+        let Host { engine, pd, cq } = &mut self.ends[1];
+        let qp = engine.create_qp(place.0, *pd, *cq).expect("room");
+        let qp = engine.cm_prepare(id, qp, &QpParams::default()).expect("a good queue pair");
+        self.receive(1, qp);
+        self.ends[1].engine.cm_accept(id, b"from there").expect("prepared");
+        (id, qp)
+    }
+
+    fn receive(&mut self, who: usize, qp: QueuePair) {
+        let engine = &mut self.ends[who].engine;
+        let buffer = engine.buffer(64).expect("memory");
+        engine.post_recv(qp, 1, buffer).map_err(|refused| refused.reason).expect("accepted");
+    }
+
+    fn send(&mut self, who: usize, qp: QueuePair) {
+        let engine = &mut self.ends[who].engine;
+        let buffer = engine.buffer(64).expect("memory");
+        engine.post_send(qp, SendWr::send(2, buffer)).map_err(|refused| refused.reason).expect("accepted");
+    }
+
+    fn completes(&mut self, who: usize) -> (u64, WcStatus) {
+        for _ in 0..200_000 {
+            let end = &mut self.ends[who];
+            if let Some(done) = end.engine.poll_cq(end.cq) {
+                return (done.wr_id, done.status);
+            }
+            self.step();
+        }
+        panic!("no completion in sight");
+    }
+}
+
+fn service() -> ServiceId {
+    ServiceId::of_port(PortSpace::Tcp, PORT)
+}
+
+/// Connects, exchanges a message each way, and disconnects from either side.
+fn whole_life(faults: Option<Faults>, addresses: [&str; 2], who_ends: usize) {
+    let mut hosts = Hosts::new(faults, addresses);
+    let ours = hosts.connect(addresses[1]);
+    let (theirs, far) = hosts.accept();
+    let CmEvent::Replied { id, qp: near, private_data } = hosts.event(0) else { panic!("a reply is due") };
+    assert_eq!((id, &private_data[..10]), (ours, &b"from there"[..]));
+    hosts.receive(0, near);
+    hosts.ends[0].engine.cm_confirm(ours).expect("granted");
+    assert_eq!(hosts.event(0), CmEvent::Established { id: ours, qp: near });
+    hosts.send(0, near);
+    assert_eq!(hosts.completes(1), (1, WcStatus::Success));
+    assert_eq!(hosts.event(1), CmEvent::Established { id: theirs, qp: far });
+    hosts.send(1, far);
+    assert_eq!(hosts.completes(0).1, WcStatus::Success);
+    assert_eq!(hosts.completes(0).1, WcStatus::Success);
+
+    let ids = [ours, theirs];
+    hosts.ends[who_ends].engine.cm_disconnect(ids[who_ends], &[]).expect("open");
+    for who in [0, 1] {
+        assert!(matches!(hosts.event(who), CmEvent::Disconnected { id, .. } if id == ids[who]));
+        assert_eq!(hosts.event(who), CmEvent::TimewaitExit { id: ids[who] });
+        assert_eq!(hosts.ends[who].engine.qp_state([near, far][who]), Some(State::Error));
+        assert!(hosts.ends[who].engine.stats().is_balanced());
+    }
+}
+
+#[test]
+fn a_connection_lives_and_ends_from_either_side() {
+    for addresses in [["10.0.0.1", "10.0.0.2"], ["fd00::1", "fd00::2"]] {
+        whole_life(None, addresses, 0);
+        whole_life(None, addresses, 1);
+    }
+}
+
+#[test]
+fn a_connection_survives_a_bad_network() {
+    for seed in 0..20 {
+        let faults = Faults { loss: 0.2, dup: 0.1, reorder: 0.1, corrupt: 0.05, seed };
+        whole_life(Some(faults), ["10.0.0.1", "10.0.0.2"], seed as usize % 2);
+    }
+}
+
+#[test]
+fn refusals_are_told_with_their_reason() {
+    let mut hosts = Hosts::new(None, ["10.0.0.1", "10.0.0.2"]);
+    let ours = hosts.connect("10.0.0.2");
+    let CmEvent::Request { id, .. } = hosts.event(1) else { panic!("a request is due") };
+    hosts.ends[1].engine.cm_reject(id, RejReason::CONSUMER_DEFINED, b"no").expect("undecided");
+    let CmEvent::Rejected { id, reason, private_data } = hosts.event(0) else { panic!("a refusal is due") };
+    assert_eq!((id, reason, &private_data[..2]), (ours, RejReason::CONSUMER_DEFINED, &b"no"[..]));
+
+    assert!(hosts.ends[1].engine.cm_unlisten(service()));
+    while hosts.event(0) != (CmEvent::TimewaitExit { id: ours }) {}
+    hosts.connect("10.0.0.2");
+    let CmEvent::Rejected { reason, .. } = hosts.event(0) else { panic!("a refusal is due") };
+    assert_eq!(reason, RejReason::INVALID_SERVICE_ID);
+}
+
+#[test]
+fn calls_at_the_wrong_time_are_refused_by_name() {
+    let mut hosts = Hosts::new(None, ["10.0.0.1", "10.0.0.2"]);
+    let ours = hosts.connect("10.0.0.2");
+    assert!(matches!(hosts.ends[0].engine.cm_confirm(ours), Err(CmCallError::Cm(_))));
+    assert_eq!(hosts.ends[0].engine.cm_accept(ours, &[]), Err(CmCallError::NotPrepared));
+    let CmEvent::Request { id, .. } = hosts.event(1) else { panic!("a request is due") };
+    assert_eq!(hosts.ends[1].engine.cm_accept(id, &[]), Err(CmCallError::NotPrepared));
+    let far = &mut hosts.ends[1];
+    let qp = far.engine.create_qp(0, far.pd, far.cq).expect("room");
+    far.engine.cm_prepare(id, qp, &QpParams::default()).expect("a good queue pair");
+    let qp = far.engine.create_qp(0, far.pd, far.cq).expect("room");
+    assert_eq!(far.engine.cm_prepare(id, qp, &QpParams::default()), Err(CmCallError::NotPrepared));
+}
+
+#[test]
+fn a_datagram_service_is_found_by_its_port() {
+    let mut hosts = Hosts::new(None, ["10.0.0.1", "10.0.0.2"]);
+    let datagrams = ServiceId::of_port(PortSpace::Udp, PORT);
+    let far = &mut hosts.ends[1];
+    let qp = far.engine.create_datagram_qp((0, 0), far.cq, 77, 4).expect("room");
+    far.engine.cm_offer_service(datagrams, qp.qpn(), 77).expect("room");
+    let peer = SocketAddr::new("10.0.0.2".parse().expect("an address"), PORT);
+    let ours = loop {
+        match hosts.ends[0].engine.cm_find_service((0, 0), peer, &[]) {
+            Ok(id) => break id,
+            Err(CmCallError::Resolving) => hosts.step(),
+            Err(error) => panic!("{error}"),
+        }
+    };
+    assert_eq!(hosts.event(0), CmEvent::ServiceResolved { id: ours, qpn: qp.qpn(), qkey: 77 });
+}

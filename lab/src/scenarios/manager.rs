@@ -1,0 +1,273 @@
+//! Connections by RDMA-CM, against rdma-core's programs as Debian ships them.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use roci_driver::{
+    CmCallError, CmEvent, ConnId, MemoryRegion, PortSpace, QpParams, QueuePair, RejReason, SendWr, ServiceId,
+};
+use roci_protocol::Rkey;
+
+use super::connected::expect;
+use crate::Failure;
+use crate::lab::{Lab, Pair, Route, Terms, V4, V6, all_access, pattern};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const PORT: u16 = 7174;
+const ROUNDS: usize = 3;
+/// rping's message: address, key and length of a buffer.
+const INFO: usize = 16;
+const SIZE: usize = 200;
+
+fn params() -> QpParams {
+    Terms::default().params
+}
+
+/// The next event of the connection manager.
+fn event(lab: &mut Lab) -> Result<CmEvent, Failure> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(event) = lab.engine.poll_cm() {
+            return Ok(event);
+        }
+        if Instant::now() > deadline {
+            return Err("the connection manager is silent".into());
+        }
+        lab.engine.poll();
+    }
+}
+
+/// Connects to a service of the guest's and posts `receives` before the connection opens.
+fn connect(lab: &mut Lab, route: Route, receives: usize, len: usize) -> Result<(ConnId, QueuePair), Failure> {
+    let peer = SocketAddr::new(route.theirs.parse()?, PORT);
+    let deadline = Instant::now() + PATIENCE;
+    let mut qp = lab.engine.create_qp_at(0, route.address, lab.pd, lab.cq)?;
+    let id = loop {
+        match lab.engine.cm_connect(qp, peer, &params(), b"hello") {
+            Ok(id) => break id,
+            Err((CmCallError::Resolving, again)) if Instant::now() < deadline => qp = again,
+            Err((error, _)) => return Err(error.into()),
+        }
+        lab.engine.poll();
+    };
+    match event(lab)? {
+        CmEvent::Replied { qp, .. } => {
+            for _ in 0..receives {
+                lab.post_recv(Pair { qp, theirs: 0 }, 1, len)?;
+            }
+            lab.engine.cm_confirm(id)?;
+            expect("what follows", event(lab)?, CmEvent::Established { id, qp })?;
+            Ok((id, qp))
+        }
+        other => Err(format!("instead of a reply: {other:?}").into()),
+    }
+}
+
+/// Takes a connection and posts `receives` before the guest may send.
+fn accept(lab: &mut Lab, receives: usize, len: usize) -> Result<(ConnId, QueuePair), Failure> {
+    match event(lab)? {
+        CmEvent::Request { id, place: (port, address), .. } => {
+            let qp = lab.engine.create_qp_at(port, address, lab.pd, lab.cq)?;
+            let qp = lab.engine.cm_prepare(id, qp, &params())?;
+            for _ in 0..receives {
+                lab.post_recv(Pair { qp, theirs: 0 }, 1, len)?;
+            }
+            lab.engine.cm_accept(id, b"welcome")?;
+            expect("what follows", event(lab)?, CmEvent::Established { id, qp })?;
+            Ok((id, qp))
+        }
+        other => Err(format!("instead of a request: {other:?}").into()),
+    }
+}
+
+fn service() -> ServiceId {
+    ServiceId::of_port(PortSpace::Tcp, PORT)
+}
+
+/// The connection ends, whoever ends it, and is forgotten in the end.
+fn ends(lab: &mut Lab, id: ConnId) -> Result<(), Failure> {
+    match event(lab)? {
+        CmEvent::Disconnected { id: ended, .. } if ended == id => {}
+        other => return Err(format!("instead of the end: {other:?}").into()),
+    }
+    expect("what follows the end", event(lab)?, CmEvent::TimewaitExit { id })?;
+    while lab.engine.poll_cq(lab.cq).is_some() {}
+    Ok(())
+}
+
+/// A program in the guest that runs beside us; its output is looked at when it has ended.
+fn start(lab: &mut Lab, command: &str) -> Result<(), Failure> {
+    lab.run(&format!("rm -f /tmp/rc; ({command}; echo rc=$? >/tmp/rc) >/tmp/output 2>&1 & sleep 1"))?;
+    Ok(())
+}
+
+fn finished(lab: &mut Lab, marks: &[&str]) -> Result<(), Failure> {
+    let output = lab.run(
+        "n=0; while [ ! -e /tmp/rc ] && [ $n -lt 100 ]; do sleep 0.1; n=$((n+1)); done; cat /tmp/output /tmp/rc",
+    )?;
+    match marks.iter().find(|mark| !output.contains(**mark)) {
+        None => Ok(()),
+        Some(mark) => Err(format!("the guest's program did not print '{mark}': {output}").into()),
+    }
+}
+
+fn info(region: MemoryRegion) -> [u8; INFO] {
+    let mut bytes = [0; INFO];
+    bytes[8..12].copy_from_slice(&region.rkey().0.to_be_bytes());
+    bytes[12..].copy_from_slice(&(region.len() as u32).to_be_bytes());
+    bytes
+}
+
+fn tell(lab: &mut Lab, qp: QueuePair, bytes: &[u8]) -> Result<(), Failure> {
+    let message = lab.buffer(bytes)?;
+    lab.post(Pair { qp, theirs: 0 }, SendWr::send(2, message).unsignaled())
+}
+
+fn hear(lab: &mut Lab, qp: QueuePair) -> Result<Vec<u8>, Failure> {
+    let done = lab.wait_ok()?;
+    expect("the receive", done.wr_id, 1)?;
+    let bytes = done.buffer[..done.len].to_vec();
+    lab.post_recv(Pair { qp, theirs: 0 }, 1, INFO)?;
+    Ok(bytes)
+}
+
+/// We are `rping -c`: offer a buffer to be read, then one to be written.
+fn rping_as_client(lab: &mut Lab, route: Route) -> Result<(), Failure> {
+    start(lab, &format!("rping -s -a {} -p {PORT} -C {ROUNDS} -v -S {SIZE}", route.theirs))?;
+    let (id, qp) = connect(lab, route, 4, INFO)?;
+    for round in 0..ROUNDS {
+        // rping takes it for a string.
+        let mut text: Vec<u8> = (0..SIZE).map(|at| b'a' + ((at + round) % 26) as u8).collect();
+        text[SIZE - 1] = 0;
+        let (source, sink) = (lab.region(&text)?, lab.region(&[0; SIZE])?);
+        tell(lab, qp, &info(source))?;
+        hear(lab, qp)?;
+        tell(lab, qp, &info(sink))?;
+        hear(lab, qp)?;
+        expect("what came back", lab.content(sink)? == text, true)?;
+    }
+    lab.engine.cm_disconnect(id, &[])?;
+    ends(lab, id)?;
+    finished(lab, &["ping data: abcdefghij", "rc="])
+}
+
+pub(super) fn rping_client(lab: &mut Lab) -> Result<(), Failure> {
+    rping_as_client(lab, V4)
+}
+
+pub(super) fn rping_client_v6(lab: &mut Lab) -> Result<(), Failure> {
+    rping_as_client(lab, V6)
+}
+
+/// We are `rping -s`: read what is offered, say so, write it back, say so.
+fn rping_as_server(lab: &mut Lab, route: Route) -> Result<(), Failure> {
+    lab.engine.cm_listen(service())?;
+    start(lab, &format!("rping -c -a {} -p {PORT} -C {ROUNDS} -v -V -S {SIZE}", route.ours))?;
+    let (id, qp) = accept(lab, 4, INFO)?;
+    for _ in 0..ROUNDS {
+        let (va, rkey, len) = understand(&hear(lab, qp)?)?;
+        let buffer = lab.buffer(&vec![0; len])?;
+        lab.post(Pair { qp, theirs: 0 }, SendWr::read(3, buffer, rkey, va))?;
+        let data = lab.wait_ok()?.buffer[..len].to_vec();
+        tell(lab, qp, &[0; INFO])?;
+        let (va, rkey, len) = understand(&hear(lab, qp)?)?;
+        let echo = lab.buffer(&data[..len])?;
+        lab.post(Pair { qp, theirs: 0 }, SendWr::write(4, echo, rkey, va))?;
+        lab.wait_ok()?;
+        tell(lab, qp, &[0; INFO])?;
+    }
+    lab.engine.cm_unlisten(service());
+    ends(lab, id)?;
+    finished(lab, &["ping data: rdma-ping-2", "rc=0"])
+}
+
+fn understand(info: &[u8]) -> Result<(u64, Rkey, usize), Failure> {
+    let info: [u8; INFO] = info.try_into()?;
+    let va = u64::from_be_bytes(info[..8].try_into()?);
+    let rkey = Rkey(u32::from_be_bytes(info[8..12].try_into()?));
+    Ok((va, rkey, u32::from_be_bytes(info[12..].try_into()?) as usize))
+}
+
+pub(super) fn rping_server(lab: &mut Lab) -> Result<(), Failure> {
+    rping_as_server(lab, V4)
+}
+
+pub(super) fn rping_server_v6(lab: &mut Lab) -> Result<(), Failure> {
+    rping_as_server(lab, V6)
+}
+
+const MESSAGES: usize = 10;
+
+/// ucmatose's server sends first; its client answers.
+pub(super) fn ucmatose_client(lab: &mut Lab) -> Result<(), Failure> {
+    start(lab, &format!("ucmatose -b {} -c 1 -C {MESSAGES} -S {SIZE} -p {PORT}", V4.theirs))?;
+    let (id, qp) = connect(lab, V4, MESSAGES, SIZE)?;
+    for _ in 0..MESSAGES {
+        expect("the length", lab.wait_ok()?.len, SIZE)?;
+    }
+    for _ in 0..MESSAGES {
+        tell(lab, qp, &pattern(1, SIZE))?;
+    }
+    ends(lab, id)?;
+    finished(lab, &["data transfers complete", "return status 0", "rc=0"])
+}
+
+pub(super) fn ucmatose_server(lab: &mut Lab) -> Result<(), Failure> {
+    lab.engine.cm_listen(service())?;
+    start(lab, &format!("ucmatose -s {} -c 1 -C {MESSAGES} -S {SIZE} -p {PORT}", V4.ours))?;
+    let (id, qp) = accept(lab, MESSAGES, SIZE)?;
+    for _ in 0..MESSAGES {
+        tell(lab, qp, &pattern(2, SIZE))?;
+    }
+    for _ in 0..MESSAGES {
+        expect("the length", lab.wait_ok()?.len, SIZE)?;
+    }
+    lab.engine.cm_unlisten(service());
+    lab.engine.cm_disconnect(id, &[])?;
+    ends(lab, id)?;
+    finished(lab, &["data transfers complete", "return status 0", "rc=0"])
+}
+
+/// Nobody listens in the guest; then nobody listens here, and then we refuse by choice.
+pub(super) fn rejections(lab: &mut Lab) -> Result<(), Failure> {
+    let Err(failure) = connect(lab, V4, 0, 0) else { return Err("nobody listens, and yet it connects".into()) };
+    let is_named = failure.to_string().contains("RejReason");
+    expect("that the refusal is named", is_named, true).map_err(|_| failure)?;
+    // The refused connection's name is released in time.
+    let _ = event(lab)?;
+    start(lab, &format!("rping -c -a {} -p {PORT} -C 1 -v", V4.ours))?;
+    finished(lab, &["RDMA_CM_EVENT_REJECTED", "error 8"])?;
+    lab.engine.cm_listen(service())?;
+    start(lab, &format!("rping -c -a {} -p {PORT} -C 1 -v", V4.ours))?;
+    match event(lab)? {
+        CmEvent::Request { id, .. } => lab.engine.cm_reject(id, RejReason::CONSUMER_DEFINED, b"not today")?,
+        other => return Err(format!("instead of a request: {other:?}").into()),
+    }
+    lab.engine.cm_unlisten(service());
+    finished(lab, &["RDMA_CM_EVENT_REJECTED", "error 28"])?;
+    let _ = event(lab)?;
+    debug_assert!(all_access() == params().access);
+    Ok(())
+}
+
+/// The first two messages of each kind are lost: REQ, REP, RTU, DREQ and DREP are sent again.
+pub(super) fn lost_messages(lab: &mut Lab) -> Result<(), Failure> {
+    let mut seen = std::collections::BTreeMap::new();
+    lab.lose(Box::new(move |_, packet| {
+        let Some(Ok(mad)) = roci_protocol::wire::cm::Mad::of_packet(packet) else { return false };
+        let count = seen.entry(mad.message.name()).or_insert(0);
+        *count += 1;
+        *count == 1
+    }));
+    start(lab, &format!("ucmatose -b {} -c 1 -C {MESSAGES} -S {SIZE} -p {PORT}", V4.theirs))?;
+    let (id, qp) = connect(lab, V4, MESSAGES, SIZE)?;
+    for _ in 0..MESSAGES {
+        lab.wait_ok()?;
+    }
+    for _ in 0..MESSAGES {
+        tell(lab, qp, &pattern(1, SIZE))?;
+    }
+    ends(lab, id)?;
+    finished(lab, &["return status 0", "rc=0"])?;
+    expect("that messages were lost", lab.script.borrow().lost >= 4, true)
+}
