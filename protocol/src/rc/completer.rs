@@ -1,7 +1,8 @@
 //! The completer: the half of the requester that hears the peer's answers (IBTA 9.7.5).
 
+use super::congestion::CongestionControl as _;
 use super::requester::{Wqe, completion};
-use super::{Env, QueuePair, SendOp, WcStatus, rnr_timer_ns};
+use super::{Dialect, Env, QueuePair, SendOp, WcStatus, rnr_timer_ns};
 use crate::wire::{Aeth, AtomicAckEth, NakCode, Opcode, Packet, Syndrome};
 use crate::{Mtu, Nanos, Psn};
 
@@ -13,7 +14,9 @@ impl<B> QueuePair<B> {
             return;
         }
         match (packet.headers.bth.opcode, packet.headers.ext.aeth) {
-            (Opcode::RcAck, Some(aeth)) if packet.payload.is_empty() => self.on_ack(now, psn, aeth, env),
+            (Opcode::RcAck, Some(aeth)) if packet.payload.is_empty() || self.is_selective() => {
+                self.on_ack(now, psn, aeth, packet.payload, env);
+            }
             (Opcode::RcAck, _) => self.stats.bad_response += 1,
             (_, None) => self.on_fetch_response(now, packet, env),
             (_, Some(Aeth { syndrome: Syndrome::Ack { credit }, msn })) => {
@@ -24,7 +27,7 @@ impl<B> QueuePair<B> {
         }
     }
 
-    fn on_ack<E: Env<Buffer = B>>(&mut self, now: Nanos, psn: Psn, aeth: Aeth, env: &mut E) {
+    fn on_ack<E: Env<Buffer = B>>(&mut self, now: Nanos, psn: Psn, aeth: Aeth, map: &[u8], env: &mut E) {
         if psn.before(self.requester.una) {
             self.stats.stale_ack += 1;
             return;
@@ -33,8 +36,15 @@ impl<B> QueuePair<B> {
             Syndrome::Ack { credit } => {
                 self.requester.credits.hear(aeth.msn, credit);
                 self.acknowledge(now, psn.plus(1), env);
+                if self.is_selective() {
+                    self.on_plain_ack();
+                }
             }
             Syndrome::Rnr { timer } => self.on_rnr(now, psn, timer, env),
+            Syndrome::Nak(NakCode::PsnSequence) if self.is_selective() => {
+                self.stats.packet_seq_err += 1;
+                self.on_gap(now, psn, map, env);
+            }
             Syndrome::Nak(NakCode::PsnSequence) => self.on_sequence_nak(now, psn, env),
             Syndrome::Nak(code) => self.on_fatal_nak(now, psn, code, env),
             Syndrome::Reserved(_) => self.stats.bad_response += 1,
@@ -44,6 +54,10 @@ impl<B> QueuePair<B> {
     /// Everything before `end` has arrived at the peer: completes what can be, and returns whether all of it
     /// could. A READ or an atomic without its response stops it: that is a NAK implied (IBTA 9.7.5.1.1).
     fn acknowledge<E: Env<Buffer = B>>(&mut self, now: Nanos, end: Psn, env: &mut E) -> bool {
+        if self.is_selective() {
+            self.acknowledge_selectively(now, end, env);
+            return true;
+        }
         let requester = &mut self.requester;
         let before = requester.una;
         let mut missing = None;
@@ -56,19 +70,20 @@ impl<B> QueuePair<B> {
                 break;
             }
             if end.before(wqe.end()) {
-                requester.una = end;
+                requester.advance_una(end);
                 break;
             }
-            requester.una = wqe.end();
+            let done = wqe.end();
+            requester.advance_una(done);
             let wqe = requester.pop();
             env.complete(completion(wqe.request, WcStatus::Success));
         }
         if let Some(psn) = missing.filter(|psn| requester.una.before(*psn)) {
-            requester.una = psn;
+            requester.advance_una(psn);
         }
         requester.catch_up();
         if requester.una != before {
-            requester.progressed(now, &self.config);
+            self.progressed(now, before);
         }
         let Some(psn) = missing else { return true };
         self.reread(psn);
@@ -108,7 +123,9 @@ impl<B> QueuePair<B> {
         // It answers, so it is not silent.
         self.requester.heard();
         if self.requester.spend_rnr_retry(now + rnr_timer_ns(timer), &self.config) {
-            self.requester.rewind(psn);
+            if !self.is_selective() {
+                self.requester.rewind(psn);
+            }
         } else {
             self.stats.rnr_nak_retry_err += 1;
             self.fail(WcStatus::RnrRetryExcErr, env);
@@ -131,6 +148,10 @@ impl<B> QueuePair<B> {
         let psn = packet.headers.bth.psn;
         if psn.before(self.requester.una) {
             self.stats.stale_response += 1;
+            return;
+        }
+        if self.is_selective() {
+            self.on_response_selectively(now, packet, env);
             return;
         }
         let Some(fetch) = self.requester.queue.iter().find(|wqe| wqe.is_fetch()) else {
@@ -160,14 +181,17 @@ impl<B> QueuePair<B> {
     }
 
     /// Takes the response that the oldest request, a READ or an atomic, waits for.
-    fn place_response<E: Env<Buffer = B>>(&mut self, now: Nanos, packet: &Packet<'_>, env: &mut E) {
+    pub(super) fn place_response<E: Env<Buffer = B>>(&mut self, now: Nanos, packet: &Packet<'_>, env: &mut E) {
         let wqe = &mut self.requester.queue[0];
         let is_placed = match (wqe.request.op, packet.headers.ext.atomic_ack) {
             (SendOp::Atomic { .. }, Some(AtomicAckEth { original })) if packet.payload.is_empty() => {
                 env.place(&mut wqe.request.buffer, 0, &original.to_ne_bytes());
                 true
             }
-            (SendOp::Read { .. }, None) => place_read(wqe, packet, self.config.mtu, env),
+            (SendOp::Read { .. }, None) => {
+                let is_part = self.config.dialect == Dialect::Rocinante;
+                place_read(wqe, packet, self.config.mtu, is_part, env)
+            }
             _ => false,
         };
         if !is_placed {
@@ -176,24 +200,41 @@ impl<B> QueuePair<B> {
             return;
         }
         let requester = &mut self.requester;
+        let before = requester.una;
         let wqe = &mut requester.queue[0];
         wqe.received += 1;
-        requester.una = wqe.first.plus(wqe.received);
-        if wqe.received == wqe.packets {
+        let (una, is_whole) = (wqe.first.plus(wqe.received), wqe.received == wqe.packets);
+        requester.advance_una(una);
+        if is_whole {
             let wqe = requester.pop();
             env.complete(completion(wqe.request, WcStatus::Success));
         }
         requester.catch_up();
+        self.progressed(now, before);
+    }
+
+    /// The oldest packet was `before`, and is another now.
+    pub(super) fn progressed(&mut self, now: Nanos, before: Psn) {
+        let requester = &mut self.requester;
+        let packets = requester.una.since(before) as u32;
+        let sample = requester.rtt.acknowledged(requester.una, now);
+        requester.congestion.on_acknowledged(now, packets, sample);
         requester.progressed(now, &self.config);
+    }
+
+    #[inline]
+    pub(super) fn is_selective(&self) -> bool {
+        self.config.dialect == Dialect::Rocinante
     }
 }
 
-/// Places a READ response; `false` where its length or its place in the message is wrong.
-fn place_read<E: Env>(wqe: &mut Wqe<E::Buffer>, packet: &Packet<'_>, mtu: Mtu, env: &mut E) -> bool {
+/// Places a READ response; `false` where its length or its place in the message is wrong. A part that was asked for
+/// again ends where that part does.
+fn place_read<E: Env>(wqe: &mut Wqe<E::Buffer>, packet: &Packet<'_>, mtu: Mtu, is_part: bool, env: &mut E) -> bool {
     let offset = (wqe.received as usize) << mtu.shift();
     let len = (wqe.request.len as usize - offset).min(mtu.bytes());
     let is_last = wqe.received + 1 == wqe.packets;
-    let fits = packet.payload.len() == len && ends_read(packet.headers.bth.opcode) == is_last;
+    let fits = packet.payload.len() == len && (is_part || ends_read(packet.headers.bth.opcode) == is_last);
     if fits {
         env.place(&mut wqe.request.buffer, offset, packet.payload);
     }

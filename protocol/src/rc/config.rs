@@ -1,6 +1,17 @@
 //! What two queue pairs agree on when they connect.
 
+use super::congestion::Algorithm;
 use crate::{Access, Mtu, Nanos, Psn, Qpn};
+
+/// How two peers recover from loss. They must agree: [`Dialect::Rocinante`] is never assumed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Dialect {
+    /// Exactly as IBTA has it: go-back-N, timeouts by code.
+    #[default]
+    Verbs,
+    /// Between peers of this stack: selective repeat, and timeouts that follow the round trip.
+    Rocinante,
+}
 
 /// The attributes of a connected queue pair (`ibv_qp_attr`).
 #[derive(Clone, Debug)]
@@ -33,6 +44,12 @@ pub struct Config {
     pub retry_limit: u32,
     /// RNR NAKs in a row before it fails with [`super::WcStatus::RnrRetryExcErr`]; `None` means never.
     pub rnr_retry_limit: Option<u32>,
+    /// What both peers have agreed on beyond IBTA.
+    pub dialect: Dialect,
+    /// Who decides how much may be in flight, and when.
+    pub congestion: Algorithm,
+    /// The link's speed in bits per second, for congestion control by rate.
+    pub link_rate: u64,
     /// Receives come from a queue that other queue pairs share ([`super::Env::take_shared_receive`]).
     pub shared_receives: bool,
     /// Start no message before the peer has a receive for it, as its acknowledgements tell (IBTA 9.7.7.2).
@@ -60,6 +77,9 @@ impl Default for Config {
             ack_timeout_max_ns: ack_timeout_ns,
             retry_limit: 7,
             rnr_retry_limit: None,
+            dialect: Dialect::Verbs,
+            congestion: Algorithm::Unlimited,
+            link_rate: 100_000_000_000,
             shared_receives: false,
             end_to_end_credits: true,
             min_rnr_timer: 12,

@@ -5,7 +5,8 @@
 //! of payload, a clock or a socket: whatever they want done goes through the [`Env`] that each call is given,
 //! which is a type parameter, so that a packet costs no allocation and no indirect call.
 //!
-//! Loss recovery is go-back-N, as towards any verbs peer. One thing differs from a NIC: after a timeout only
+//! Loss recovery is go-back-N, as towards any verbs peer, or selective repeat between two of our own
+//! ([`Dialect`]). One thing differs from a NIC: after a timeout only
 //! the oldest packet is sent again, and the rest follows once the peer has answered. A peer whose
 //! application is busy computing then finds one packet, not a window of copies.
 //!
@@ -13,13 +14,17 @@
 //! [`QueuePair::on_timeout`] once [`QueuePair::deadline`] has passed, and [`QueuePair::pump_requests`] and
 //! [`QueuePair::pump_replies`] when the link can send.
 
+mod bitmap;
 mod completer;
 mod config;
+pub mod congestion;
 mod credits;
 mod env;
 mod requester;
 mod resources;
 mod responder;
+mod rtt;
+mod selective;
 mod state;
 mod stats;
 mod status;
@@ -27,10 +32,11 @@ mod status;
 mod tests;
 mod timers;
 
-pub use config::Config;
+pub use config::{Config, Dialect};
 pub use env::{
     AtomicOperation, Completion, Denied, Env, Operation, Payload, RecvRequest, Remote, SendOp, SendRequest, TxError,
 };
+pub use selective::Held;
 pub use state::{IllegalTransition, State};
 pub use stats::Stats;
 pub use status::WcStatus;
@@ -38,6 +44,7 @@ pub use timers::{ack_timeout_code, ack_timeout_ns, rnr_timer_ns};
 
 use crate::Nanos;
 use crate::wire::{Opcode, Packet, Transport, bth};
+use congestion::CongestionControl as _;
 use requester::Requester;
 use responder::Responder;
 
@@ -138,10 +145,14 @@ impl<B> QueuePair<B> {
     /// Takes a packet for this queue pair, already parsed and with its ICRC verified.
     pub fn on_packet<E: Env<Buffer = B>>(&mut self, now: Nanos, packet: &Packet<'_>, env: &mut E) {
         let headers = &packet.headers;
-        if headers.bth.opcode.transport() != Transport::Rc {
+        let transport = headers.bth.opcode.transport();
+        if transport != Transport::Rc && transport != Transport::Cnp {
             self.stats.rx_wrong_transport += 1;
         } else if headers.bth.pkey & 0x7fff != bth::DEFAULT_PKEY & 0x7fff {
             self.stats.rx_bad_pkey += 1;
+        } else if transport == Transport::Cnp {
+            self.stats.rp_cnp_handled += 1;
+            self.requester.congestion.on_notification(now);
         } else if is_response(headers.bth.opcode) {
             if self.state.accepts_responses() {
                 self.on_response(now, packet, env);
@@ -153,6 +164,13 @@ impl<B> QueuePair<B> {
         } else {
             self.stats.rx_wrong_state += 1;
         }
+    }
+
+    /// The next packet was marked on its way (IP's ECN field says "congestion experienced"): its sender is to be
+    /// notified.
+    pub fn on_congestion_mark(&mut self, now: Nanos) {
+        self.stats.np_ecn_marked_roce_packets += 1;
+        self.responder.owe_notification(now);
     }
 
     /// Goes to the error state: the oldest send completes with `status` where it had begun, all other work

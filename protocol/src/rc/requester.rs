@@ -5,10 +5,13 @@
 
 use std::collections::VecDeque;
 
+use super::congestion::{CongestionControl as _, Controller};
 use super::credits::Limit;
+use super::rtt::Rtt;
+use super::selective::Scoreboard;
 use super::{
-    AtomicOperation, Completion, Config, Env, Payload, PostError, QueuePair, Rejected, SendOp, SendRequest, State,
-    Stats, TxError, WcStatus,
+    AtomicOperation, Completion, Config, Dialect, Env, Payload, PostError, QueuePair, Rejected, SendOp, SendRequest,
+    State, Stats, TxError, WcStatus,
 };
 use crate::wire::{AtomicEth, Bth, Extensions, Headers, Ieth, ImmDt, Opcode, Reth};
 use crate::{Msn, Mtu, Nanos, Psn};
@@ -75,7 +78,14 @@ pub(super) struct Requester<B> {
     /// Nothing new is started.
     pub(super) draining: bool,
     retries: u32,
+    /// Timeouts since the peer was heard.
+    backoff: u32,
     rnr_retries: u32,
+    pub(super) board: Scoreboard,
+    pub(super) rtt: Rtt,
+    pub(super) congestion: Controller,
+    /// Pacing holds a packet back until then.
+    paced_until: Option<Nanos>,
     timer: Option<Nanos>,
     rnr_until: Option<Nanos>,
 }
@@ -98,7 +108,12 @@ impl<B> Requester<B> {
             credits: if config.end_to_end_credits { Limit::Until(Msn::default()) } else { Limit::Unlimited },
             draining: false,
             retries: 0,
+            backoff: 0,
             rnr_retries: 0,
+            board: Scoreboard::new(config.sq_psn),
+            rtt: Rtt::default(),
+            congestion: Controller::new(config.congestion, config.link_rate, config.window),
+            paced_until: None,
             timer: None,
             rnr_until: None,
         }
@@ -113,7 +128,8 @@ impl<B> Requester<B> {
     }
 
     pub(super) fn deadline(&self) -> Option<Nanos> {
-        self.rnr_until.or(self.timer)
+        let waits = [self.rnr_until.or(self.timer), self.paced_until];
+        waits.into_iter().flatten().min()
     }
 
     fn post(&mut self, request: SendRequest<B>, mtu: Mtu) -> Result<(), Rejected<SendRequest<B>>> {
@@ -150,6 +166,33 @@ impl<B> Requester<B> {
     /// The PSN of the next packet to send.
     fn cursor_psn(&self) -> Psn {
         self.queue.get(self.cursor.index).map_or(self.next, |wqe| wqe.first.plus(self.cursor.packet))
+    }
+
+    /// The oldest packet that is not acknowledged is `una` now.
+    #[inline]
+    pub(super) fn advance_una(&mut self, una: Psn) {
+        debug_assert!(!una.before(self.una), "what was acknowledged stays acknowledged");
+        self.board.advance(una.since(self.una) as u32);
+        self.una = una;
+    }
+
+    pub(super) fn is_probing(&self) -> bool {
+        self.probing
+    }
+
+    /// Whether an RNR NAK's time has not passed.
+    pub(super) fn is_waiting_for_receiver(&self) -> bool {
+        self.rnr_until.is_some()
+    }
+
+    /// Whether congestion control lets the next packet go; where it does not, the time is kept.
+    #[inline]
+    pub(super) fn is_released(&mut self, now: Nanos) -> bool {
+        let at = self.congestion.release_at();
+        if at > now {
+            self.paced_until = Some(at);
+        }
+        at <= now
     }
 
     /// Moves the cursor back to `psn`, which belongs to a request in the queue.
@@ -197,6 +240,7 @@ impl<B> Requester<B> {
     /// The peer answered: the retry budgets are whole again and the timer starts anew.
     pub(super) fn progressed(&mut self, now: Nanos, config: &Config) {
         self.retries = 0;
+        self.backoff = 0;
         self.rnr_retries = 0;
         self.probing = false;
         self.rereading = false;
@@ -210,14 +254,37 @@ impl<B> Requester<B> {
     }
 
     fn timeout(&self, config: &Config) -> Nanos {
-        let doubled = config.ack_timeout_ns.saturating_mul(1 << self.retries.min(20));
+        let first = match config.dialect {
+            Dialect::Verbs => config.ack_timeout_ns,
+            Dialect::Rocinante => self.rtt.timeout().map_or(config.ack_timeout_ns, |ns| ns.min(config.ack_timeout_ns)),
+        };
+        let doubled = first.saturating_mul(1 << self.backoff.min(20));
         doubled.min(config.ack_timeout_max_ns.max(config.ack_timeout_ns))
     }
 
     /// The peer answered without getting further: its silence is over, its RNR budget is not whole.
     pub(super) fn heard(&mut self) {
         self.retries = 0;
+        self.backoff = 0;
         self.probing = false;
+    }
+
+    /// Makes the peer speak: the oldest packet is sent again, or the last one, whose answer tells of all the others.
+    fn go_back_after_silence(&mut self, now: Nanos, config: &Config) {
+        match config.dialect {
+            Dialect::Verbs => self.rewind(self.una),
+            Dialect::Rocinante => {
+                let probe = self.probe(self.backoff == 0);
+                self.board.start_over(probe);
+            }
+        }
+        if self.backoff > 0 {
+            self.congestion.on_silence(now);
+        }
+        self.backoff += 1;
+        self.probing = true;
+        self.rereading = false;
+        self.restart_timer(now, config);
     }
 
     /// Spends one retry; `false` where none is left.
@@ -246,6 +313,8 @@ impl<B> Requester<B> {
         self.cursor = Cursor::default();
         self.una = self.next;
         self.sent = self.next;
+        self.board = Scoreboard::new(self.next);
+        self.paced_until = None;
     }
 
     fn may_send(&self, config: &Config) -> bool {
@@ -254,7 +323,11 @@ impl<B> Requester<B> {
             return false;
         }
         let in_flight = self.cursor_psn().since(self.una) as u32;
-        let window = if self.probing { 1 } else { config.window };
+        if self.probing && config.dialect == Dialect::Rocinante {
+            // The probe is a repair: nothing new follows until the peer speaks.
+            return false;
+        }
+        let window = if self.probing { 1 } else { config.window.min(self.congestion.window()) };
         in_flight < window
             && (!wqe.is_fetch() || self.fetches_in_flight < config.max_rd_atomic)
             && (self.cursor.packet > 0 || self.may_start(wqe))
@@ -277,26 +350,53 @@ impl<B> Requester<B> {
     }
 
     /// Sends the packet under the cursor and moves on.
-    fn send_one<E: Env<Buffer = B>>(&mut self, config: &Config, stats: &mut Stats, env: &mut E) -> Result<(), TxError> {
+    fn send_one<E: Env<Buffer = B>>(
+        &mut self,
+        now: Nanos,
+        config: &Config,
+        stats: &mut Stats,
+        env: &mut E,
+    ) -> Result<(), TxError> {
         let wqe = &self.queue[self.cursor.index];
         let psn = wqe.first.plus(self.cursor.packet);
-        let cut = Cut::new(wqe, self.cursor.packet, config.mtu);
+        let cut = Cut::new(wqe, self.cursor.packet, u32::MAX, config.mtu);
         let mut headers = cut.headers(config, psn);
         let fills_window = psn.since(self.una) as u32 + 1 >= config.window;
         let periodic = psn.get() % ACK_EVERY == ACK_EVERY - 1;
         headers.bth.ack_req = cut.is_last || periodic || fills_window || self.probing;
-        let payload = match wqe.request.op {
-            SendOp::Read { .. } | SendOp::Atomic { .. } => Payload::None,
-            _ => Payload::Local { buffer: &wqe.request.buffer, offset: cut.offset, len: cut.len },
-        };
-        env.transmit(&headers, payload)?;
+        env.transmit(&headers, cut.payload())?;
         stats.tx_requests += 1;
-        stats.retransmitted_packets += u64::from(psn.before(self.sent));
+        let is_new = !psn.before(self.sent);
+        self.congestion.on_sent(now, cut.wire_bytes());
+        if !is_new {
+            stats.retransmitted_packets += 1;
+            self.rtt.disturbed();
+        } else if headers.bth.ack_req {
+            self.rtt.sent(psn, now);
+        }
         let next = if wqe.is_fetch() { wqe.end() } else { psn.plus(1) };
         if self.sent.before(next) {
             self.sent = next;
         }
         self.advance(next);
+        Ok(())
+    }
+
+    /// Sends packets of a request again without moving the cursor: of a READ so many responses, of others one packet.
+    pub(super) fn send_again<E: Env<Buffer = B>>(
+        &mut self,
+        now: Nanos,
+        (index, packet, count): (usize, u32, u32),
+        config: &Config,
+        env: &mut E,
+    ) -> Result<(), TxError> {
+        let wqe = &self.queue[index];
+        let cut = Cut::new(wqe, packet, count, config.mtu);
+        let mut headers = cut.headers(config, wqe.first.plus(packet));
+        headers.bth.ack_req = true;
+        env.transmit(&headers, cut.payload())?;
+        self.congestion.on_sent(now, cut.wire_bytes());
+        self.rtt.disturbed();
         Ok(())
     }
 
@@ -334,12 +434,13 @@ impl<B> QueuePair<B> {
             return Ok(());
         }
         self.requester.draining = self.state == State::Sqd;
-        let mut outcome = Ok(());
-        while outcome.is_ok() && self.requester.may_send(&self.config) {
+        self.requester.paced_until = None;
+        let mut outcome = self.send_repairs(now, env);
+        while outcome.is_ok() && self.requester.may_send(&self.config) && self.requester.is_released(now) {
             if self.requester.is_at_local() {
                 self.execute_local(env);
             } else {
-                outcome = self.requester.send_one(&self.config, &mut self.stats, env);
+                outcome = self.requester.send_one(now, &self.config, &mut self.stats, env);
             }
         }
         let requester = &mut self.requester;
@@ -369,15 +470,21 @@ impl<B> QueuePair<B> {
         if let Some(until) = requester.rnr_until {
             if until <= now {
                 requester.rnr_until = None;
+                if self.config.dialect == Dialect::Rocinante {
+                    requester.board.start_over(requester.una);
+                }
                 requester.restart_timer(now, &self.config);
             }
         } else if requester.timer.is_some_and(|at| at <= now) {
-            self.stats.local_ack_timeout_err += 1;
-            if requester.spend_retry(&self.config) {
-                requester.rewind(requester.una);
-                requester.probing = true;
-                requester.rereading = false;
-                requester.restart_timer(now, &self.config);
+            // A timeout that is shorter than the connection's only asks: it says nothing about the peer.
+            let is_probe = requester.timeout(&self.config) < self.config.ack_timeout_ns;
+            if is_probe {
+                self.stats.tail_loss_probes += 1;
+            } else {
+                self.stats.local_ack_timeout_err += 1;
+            }
+            if is_probe || requester.spend_retry(&self.config) {
+                requester.go_back_after_silence(now, &self.config);
             } else {
                 self.stats.retry_exceeded_err += 1;
                 self.fail(WcStatus::RetryExcErr, env);
@@ -406,11 +513,13 @@ struct Cut<'a, B> {
     is_first: bool,
     is_last: bool,
     offset: usize,
+    /// Bytes that the packet carries, or that a READ asks for.
     len: usize,
 }
 
 impl<'a, B> Cut<'a, B> {
-    fn new(wqe: &'a Wqe<B>, packet: u32, mtu: Mtu) -> Self {
+    /// Packet `packet` of a request; a READ asks for at most `count` responses.
+    fn new(wqe: &'a Wqe<B>, packet: u32, count: u32, mtu: Mtu) -> Self {
         let offset = (packet as usize) << mtu.shift();
         let rest = wqe.request.len as usize - offset;
         Self {
@@ -418,8 +527,25 @@ impl<'a, B> Cut<'a, B> {
             is_first: packet == 0,
             is_last: wqe.is_fetch() || packet + 1 == wqe.packets,
             offset,
-            len: rest.min(mtu.bytes()),
+            len: match wqe.request.op {
+                SendOp::Read { .. } => rest.min((count as usize) << mtu.shift()),
+                _ => rest.min(mtu.bytes()),
+            },
         }
+    }
+
+    fn payload(&self) -> Payload<'a, B> {
+        if self.wqe.is_fetch() {
+            Payload::None
+        } else {
+            Payload::Local { buffer: &self.wqe.request.buffer, offset: self.offset, len: self.len }
+        }
+    }
+
+    /// About what the packet takes on the wire: congestion control counts it.
+    fn wire_bytes(&self) -> usize {
+        const HEADERS: usize = 80;
+        HEADERS + if self.wqe.is_fetch() { 0 } else { self.len }
     }
 
     fn headers(&self, config: &Config, psn: Psn) -> Headers {
@@ -446,7 +572,7 @@ impl<'a, B> Cut<'a, B> {
             SendOp::BindWindow { .. } | SendOp::LocalInvalidate { .. } => unreachable!("it never reaches the wire"),
             SendOp::Read { remote } => {
                 let va = remote.va.wrapping_add(self.offset as u64);
-                ext.reth = Some(Reth { va, rkey: remote.rkey, len: request.len - self.offset as u32 });
+                ext.reth = Some(Reth { va, rkey: remote.rkey, len: self.len as u32 });
             }
         }
         Headers { bth, ext }

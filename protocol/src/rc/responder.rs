@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 
+use super::bitmap::Bitmap;
 use super::credits;
 use super::resources::{Answer, Body, Resources, Response};
 use super::{
@@ -13,7 +14,7 @@ use super::{
     State, TxError, WcStatus,
 };
 use crate::wire::{Aeth, AtomicAckEth, Bth, Extensions, Headers, NakCode, Opcode, Packet, Reth, Syndrome, aeth};
-use crate::{Access, Msn, Psn, Rkey};
+use crate::{Access, Msn, Nanos, Psn, Rkey};
 
 /// READ responses that one call sends before others get their turn.
 const RESPONSES_PER_PUMP: usize = 64;
@@ -21,14 +22,17 @@ const RESPONSES_PER_PUMP: usize = 64;
 pub(super) struct Responder<B> {
     receives: VecDeque<RecvRequest<B>>,
     depth: usize,
-    expected: Psn,
+    pub(super) expected: Psn,
+    /// Packets that came early and are kept; bits count from the expected one.
+    pub(super) held: Bitmap,
     msn: Msn,
     message: Message<B>,
-    owed: Owed,
+    pub(super) owed: Owed,
+    notification: Notification,
     /// Packets executed since the last acknowledgement.
     unacknowledged: u32,
     /// A gap or an RNR was reported; nothing more is said until the expected packet comes.
-    nak_sent: bool,
+    pub(super) nak_sent: bool,
     pub(super) resources: Resources,
 }
 
@@ -41,13 +45,25 @@ enum Message<B> {
 
 /// What the next acknowledgement says.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Owed {
+pub(super) enum Owed {
     Nothing,
     Ack,
     Rnr,
     /// The packet that was refused, or that is missing.
     Nak(NakCode, Psn),
 }
+
+/// Congestion notifications: a peer whose packets are marked hears of it, though not of every mark (IBTA A17.9.3).
+#[derive(Default)]
+struct Notification {
+    is_owed: bool,
+    sent_at: Option<Nanos>,
+}
+
+/// A notification at most every so often, as NICs do.
+const NOTIFY_EVERY_NS: Nanos = 50_000;
+/// The body of a notification: reserved.
+const NOTIFICATION: [u8; 16] = [0; 16];
 
 /// Why a request is refused, and what the message in progress here is told.
 #[derive(Clone, Copy)]
@@ -79,9 +95,11 @@ impl<B> Responder<B> {
             receives: VecDeque::with_capacity(config.rq_depth),
             depth: config.rq_depth,
             expected: config.rq_psn,
+            held: Bitmap::default(),
             msn: Msn::default(),
             message: Message::None,
             owed: Owed::Nothing,
+            notification: Notification::default(),
             unacknowledged: 0,
             nak_sent: false,
             resources: Resources::new(config.max_dest_rd_atomic),
@@ -108,6 +126,23 @@ impl<B> Responder<B> {
             self.nak_sent = true;
             self.owed = owed;
         }
+    }
+
+    /// A packet was marked on its way.
+    pub(super) fn owe_notification(&mut self, now: Nanos) {
+        let Notification { is_owed, sent_at } = &mut self.notification;
+        if sent_at.is_none_or(|at| now.saturating_sub(at) >= NOTIFY_EVERY_NS) {
+            *is_owed = true;
+            *sent_at = Some(now);
+        }
+    }
+
+    fn send_notification<E: Env<Buffer = B>>(&mut self, config: &Config, env: &mut E) -> Result<(), TxError> {
+        let mut bth = Bth::new(Opcode::Cnp, config.dest_qpn, Psn::default());
+        bth.becn = true;
+        env.transmit(&Headers::plain(bth), Payload::Bytes(&NOTIFICATION))?;
+        self.notification.is_owed = false;
+        Ok(())
     }
 
     /// Tells the peer that the fault is ours.
@@ -151,14 +186,20 @@ impl<B> Responder<B> {
 
     /// Sends the acknowledgement that is owed.
     fn send_owed<E: Env<Buffer = B>>(&mut self, config: &Config, env: &mut E) -> Result<(), TxError> {
-        let (syndrome, psn) = match self.owed {
+        let reports_gap = !self.held.is_empty() && self.owed == Owed::Ack;
+        let owed = if reports_gap { Owed::Nak(NakCode::PsnSequence, self.expected) } else { self.owed };
+        let (syndrome, psn) = match owed {
             Owed::Nothing => return Ok(()),
             Owed::Ack => (self.ack_syndrome(config), self.expected.previous()),
             Owed::Rnr => (Syndrome::Rnr { timer: config.min_rnr_timer }, self.expected),
             Owed::Nak(code, psn) => (Syndrome::Nak(code), psn),
         };
         let ext = Extensions { aeth: Some(Aeth { syndrome, msn: self.msn }), ..Extensions::default() };
-        env.transmit(&Headers { bth: Bth::new(Opcode::RcAck, config.dest_qpn, psn), ext }, Payload::None)?;
+        let is_gap = matches!(owed, Owed::Nak(NakCode::PsnSequence, _));
+        let map = self.held.to_bytes();
+        // A peer that does not know the map never makes us keep anything.
+        let payload = if is_gap && !self.held.is_empty() { Payload::Bytes(&map) } else { Payload::None };
+        env.transmit(&Headers { bth: Bth::new(Opcode::RcAck, config.dest_qpn, psn), ext }, payload)?;
         self.owed = Owed::Nothing;
         self.unacknowledged = 0;
         Ok(())
@@ -188,6 +229,7 @@ impl<B> QueuePair<B> {
     pub fn owes_reply(&self, packets: u32) -> bool {
         let responder = &self.responder;
         !responder.resources.is_idle()
+            || responder.notification.is_owed
             || match responder.owed {
                 Owed::Nothing => false,
                 Owed::Ack => responder.unacknowledged >= packets,
@@ -201,6 +243,10 @@ impl<B> QueuePair<B> {
     pub fn pump_replies<E: Env<Buffer = B>>(&mut self, env: &mut E) -> Result<(), TxError> {
         if self.state == State::Error {
             self.responder.flush(WcStatus::WrFlushErr, env);
+        }
+        if self.responder.notification.is_owed {
+            self.responder.send_notification(&self.config, env)?;
+            self.stats.np_cnp_sent += 1;
         }
         for _ in 0..RESPONSES_PER_PUMP {
             let Some(response) = self.responder.resources.next_response(self.config.mtu) else {
@@ -227,6 +273,10 @@ impl<B> QueuePair<B> {
         let distance = packet.headers.bth.psn.since(self.responder.expected);
         if distance > 0 {
             self.stats.out_of_sequence += 1;
+            if self.is_selective() {
+                self.on_early_request(distance as u32, env);
+                return;
+            }
             self.responder.owe_nak(Owed::Nak(NakCode::PsnSequence, self.responder.expected));
         } else if distance < 0 {
             self.on_duplicate(packet);
@@ -262,6 +312,7 @@ impl<B> QueuePair<B> {
                 self.stats.rx_requests += 1;
                 let responder = &mut self.responder;
                 responder.expected = responder.expected.plus(packets);
+                responder.held.advance(packets);
                 responder.nak_sent = false;
                 responder.unacknowledged = responder.unacknowledged.saturating_add(1);
                 if is_fetch {

@@ -37,6 +37,14 @@ counters! {
     rx_bad_pkey,
     /// Packets that the queue pair's state does not take.
     rx_wrong_state,
+    /// Packets that came early and were kept.
+    rx_held,
+    /// Congestion notifications sent.
+    np_cnp_sent,
+    /// Packets that were marked on their way.
+    np_ecn_marked_roce_packets,
+    /// Congestion notifications received.
+    rp_cnp_handled,
     /// Responder: packets beyond the expected PSN.
     out_of_sequence,
     /// Responder: packets seen before.
@@ -55,6 +63,8 @@ counters! {
     implied_nak_seq_err,
     /// Requester: timeouts.
     local_ack_timeout_err,
+    /// Requester: timeouts shorter than the connection's, which only made a silent peer speak.
+    tail_loss_probes,
     /// Requester: RNR NAKs.
     rnr_nak,
     /// Requester: connections lost to silence.

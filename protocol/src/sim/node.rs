@@ -1,9 +1,11 @@
 //! One node: a queue pair, its memory, and an environment that speaks real frames.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::network::Network;
-use crate::rc::{AtomicOperation, Completion, Config, Denied, Env, Payload, QueuePair, RecvRequest, SendOp, TxError};
+use crate::rc::{
+    AtomicOperation, Completion, Config, Denied, Env, Held, Payload, QueuePair, RecvRequest, SendOp, TxError,
+};
 use crate::wire::{Flow, Frame, Headers, Ip, MacAddr};
 use crate::{Access, Nanos, Rkey};
 
@@ -16,6 +18,9 @@ pub(super) const READ_KEY: Rkey = Rkey(0x5252_0002);
 /// 8-byte words that only the peer's atomics change.
 pub(super) const WORDS: usize = 4;
 pub(super) const WORD_KEY: Rkey = Rkey(0x4141_0003);
+
+/// Early frames that a host keeps; small, so that the limit is reached.
+const HELD_LIMIT: usize = 24;
 
 pub(super) struct Node {
     pub(super) qp: QueuePair<Vec<u8>>,
@@ -35,6 +40,8 @@ pub(super) struct Host {
     pub(super) shared: VecDeque<RecvRequest<Vec<u8>>>,
     pub(super) completions: Vec<Completion<Vec<u8>>>,
     pub(super) dropped: u64,
+    /// Frames that came early and are kept.
+    held: BTreeMap<Held, Vec<u8>>,
 }
 
 impl Node {
@@ -52,29 +59,40 @@ impl Node {
             shared: VecDeque::new(),
             completions: Vec::new(),
             dropped: 0,
+            held: BTreeMap::new(),
         };
         Self { qp: QueuePair::new(config), host }
     }
 
     /// A frame arrives: anything but a good frame is dropped.
     pub(super) fn receive(&mut self, now: Nanos, bytes: &[u8], network: &mut Network) {
-        let frame = Frame::parse(bytes).and_then(|frame| frame.verify_icrc().map(|()| frame));
-        match frame {
-            Ok(frame) => self.qp.on_packet(now, &frame.packet, &mut Scene { now, host: &mut self.host, network }),
-            Err(_) => self.host.dropped += 1,
+        self.receive_one(now, bytes, network);
+        while let Some(held) = self.qp.take_held() {
+            let frame = self.host.held.remove(&held).expect("what the machine keeps is kept here");
+            self.receive_one(now, &frame, network);
         }
+    }
+
+    fn receive_one(&mut self, now: Nanos, bytes: &[u8], network: &mut Network) {
+        let frame = Frame::parse(bytes).and_then(|frame| frame.verify_icrc().map(|()| frame));
+        let Ok(frame) = frame else {
+            self.host.dropped += 1;
+            return;
+        };
+        let current = Some((Held::of(&frame.packet), bytes));
+        self.qp.on_packet(now, &frame.packet, &mut Scene { now, host: &mut self.host, network, current });
     }
 
     /// Lets the queue pair send.
     pub(super) fn pump(&mut self, now: Nanos, network: &mut Network) {
-        let mut scene = Scene { now, host: &mut self.host, network };
+        let mut scene = Scene { now, host: &mut self.host, network, current: None };
         // Busy is no error: the world pumps again after the next event.
         let _ = self.qp.pump_replies(&mut scene);
         let _ = self.qp.pump_requests(now, &mut scene);
     }
 
     pub(super) fn on_timeout(&mut self, now: Nanos, network: &mut Network) {
-        self.qp.on_timeout(now, &mut Scene { now, host: &mut self.host, network });
+        self.qp.on_timeout(now, &mut Scene { now, host: &mut self.host, network, current: None });
     }
 }
 
@@ -82,6 +100,8 @@ struct Scene<'a> {
     now: Nanos,
     host: &'a mut Host,
     network: &'a mut Network,
+    /// The frame that the queue pair is looking at.
+    current: Option<(Held, &'a [u8])>,
 }
 
 impl Host {
@@ -155,6 +175,12 @@ impl Env for Scene<'_> {
 
     fn take_shared_receive(&mut self) -> Option<RecvRequest<Vec<u8>>> {
         self.host.shared.pop_front()
+    }
+
+    fn hold(&mut self) -> bool {
+        let Some((held, frame)) = self.current.filter(|_| self.host.held.len() < HELD_LIMIT) else { return false };
+        self.host.held.insert(held, frame.to_vec());
+        true
     }
 
     fn complete(&mut self, completion: Completion<Vec<u8>>) {

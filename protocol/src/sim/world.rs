@@ -9,7 +9,8 @@ use super::faults::{FaultInjector, Faults};
 use super::network::Network;
 use super::node::{Node, READ_KEY, READABLE, WORD_KEY, WORDS, WRITABLE, WRITE_KEY};
 use super::oracle::Oracle;
-use crate::rc::{AtomicOperation, Config, Operation, RecvRequest, Remote, SendOp, SendRequest, State, Stats};
+use crate::rc::congestion::Algorithm;
+use crate::rc::{AtomicOperation, Config, Dialect, Operation, RecvRequest, Remote, SendOp, SendRequest, State, Stats};
 use crate::{Access, Mtu, Nanos, Psn, Qpn, Rkey};
 
 /// Requests that each node posts.
@@ -93,6 +94,8 @@ impl World {
         let psns = [Psn::new(psn(&mut dice)), Psn::new(psn(&mut dice))];
         let window = 1 << dice.random_range(0..8);
         let (shared_receives, end_to_end_credits) = (dice.random_bool(0.2), dice.random());
+        let dialect = if dice.random() { Dialect::Rocinante } else { Dialect::Verbs };
+        let congestion = [Algorithm::Unlimited, Algorithm::Dcqcn, Algorithm::Delay][dice.random_range(0..3)];
         let config = |node: usize| Config {
             dest_qpn: Qpn::new(0x11 + node as u32),
             mtu,
@@ -109,6 +112,8 @@ impl World {
             min_rnr_timer: 2,
             shared_receives,
             end_to_end_credits,
+            dialect,
+            congestion,
             ..Config::default()
         };
         let mut nodes = [0, 1].map(|node| Node::new(node, config(node)));

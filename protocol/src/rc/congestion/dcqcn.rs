@@ -1,0 +1,173 @@
+//! DCQCN (Zhu et al., "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015): the sender's half.
+//!
+//! Switches mark packets, the receiver answers marks with notifications, and each notification cuts the rate by an
+//! estimate of how congested the path is. Time and bytes without a notification bring the rate back: first halfway to
+//! where it was, five times, then beyond it.
+
+use super::CongestionControl;
+use super::pacer::Pacer;
+use crate::Nanos;
+
+/// Weight of a notification in the estimate.
+const GAIN: f64 = 1.0 / 256.0;
+/// The estimate fades, and the rate rises, every so often.
+const PERIOD_NS: Nanos = 55_000;
+/// The rate also rises after so many bytes.
+const PERIOD_BYTES: u64 = 10 << 20;
+/// Rises that only recover what a cut took.
+const FAST_RECOVERY: u32 = 5;
+/// What a rise adds, and what it adds once both time and bytes have risen often.
+const ADDITIVE: f64 = 40e6;
+const HYPER: f64 = 400e6;
+const MIN_RATE: f64 = 10e6;
+
+/// The rate of one queue pair.
+#[derive(Clone, Debug)]
+pub struct Dcqcn {
+    line_rate: f64,
+    current: f64,
+    target: f64,
+    /// The estimate of congestion, between 0 and 1.
+    alpha: f64,
+    pacer: Pacer,
+    /// When the estimate fades, and when the rate rises, next.
+    fades_at: Nanos,
+    rises_at: Nanos,
+    bytes: u64,
+    /// Rises by time and by bytes since the last cut.
+    rises: [u32; 2],
+    cut_at: Option<Nanos>,
+}
+
+impl Dcqcn {
+    /// Starts at the rate of the line.
+    pub fn new(bits_per_second: u64) -> Self {
+        let line_rate = bits_per_second as f64;
+        Self {
+            line_rate,
+            current: line_rate,
+            target: line_rate,
+            alpha: 1.0,
+            pacer: Pacer::new(line_rate),
+            fades_at: Nanos::MAX,
+            rises_at: Nanos::MAX,
+            bytes: 0,
+            rises: [0; 2],
+            cut_at: None,
+        }
+    }
+
+    /// The rate in bits per second.
+    pub fn rate(&self) -> f64 {
+        self.current
+    }
+
+    fn keep_time(&mut self, now: Nanos) {
+        if self.cut_at.is_none() {
+            return;
+        }
+        while self.fades_at <= now {
+            self.alpha *= 1.0 - GAIN;
+            self.fades_at += PERIOD_NS;
+        }
+        while self.rises_at <= now {
+            self.rises_at += PERIOD_NS;
+            self.rises[0] += 1;
+            self.rise();
+        }
+    }
+
+    fn rise(&mut self) {
+        let [by_time, by_bytes] = self.rises;
+        if by_time.min(by_bytes) > FAST_RECOVERY {
+            self.target += HYPER;
+        } else if by_time.max(by_bytes) > FAST_RECOVERY {
+            self.target += ADDITIVE;
+        }
+        self.target = self.target.min(self.line_rate);
+        self.current = f64::midpoint(self.current, self.target);
+        if self.line_rate - self.current < 1e6 {
+            // Whole again: until the next cut there is nothing to keep time for.
+            self.current = self.line_rate;
+            self.cut_at = None;
+        }
+        self.pacer.set_rate(self.current);
+    }
+
+    fn cut(&mut self, now: Nanos) {
+        self.target = self.current;
+        self.current = (self.current * (1.0 - self.alpha / 2.0)).max(MIN_RATE);
+        self.alpha = (1.0 - GAIN) * self.alpha + GAIN;
+        self.pacer.set_rate(self.current);
+        self.cut_at = Some(now);
+        (self.fades_at, self.rises_at) = (now + PERIOD_NS, now + PERIOD_NS);
+        (self.bytes, self.rises) = (0, [0; 2]);
+    }
+}
+
+impl CongestionControl for Dcqcn {
+    #[inline]
+    fn window(&self) -> u32 {
+        u32::MAX
+    }
+
+    #[inline]
+    fn release_at(&self) -> Nanos {
+        self.pacer.release_at()
+    }
+
+    #[inline]
+    fn on_sent(&mut self, now: Nanos, bytes: usize) {
+        self.pacer.on_sent(now, bytes);
+        if self.cut_at.is_some() {
+            self.bytes += bytes as u64;
+            if self.bytes >= PERIOD_BYTES {
+                self.bytes = 0;
+                self.rises[1] += 1;
+                self.rise();
+            }
+            self.keep_time(now);
+        }
+    }
+
+    #[inline]
+    fn on_acknowledged(&mut self, now: Nanos, _: u32, _: Option<Nanos>) {
+        self.keep_time(now);
+    }
+
+    /// DCQCN hears marks only: losses are for the network to prevent.
+    fn on_loss(&mut self, _: Nanos) {}
+
+    fn on_silence(&mut self, now: Nanos) {
+        self.keep_time(now);
+        self.cut(now);
+    }
+
+    fn on_notification(&mut self, now: Nanos) {
+        self.keep_time(now);
+        self.cut(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notification_cuts_and_time_recovers() {
+        let mut dcqcn = Dcqcn::new(10_000_000_000);
+        dcqcn.on_notification(0);
+        assert!((dcqcn.rate() - 5e9).abs() < 1e6, "the first cut halves: {}", dcqcn.rate());
+        dcqcn.on_acknowledged(PERIOD_NS * 5, 1, None);
+        assert!(dcqcn.rate() > 9.8e9, "five periods bring most of it back: {}", dcqcn.rate());
+        dcqcn.on_acknowledged(PERIOD_NS * 100_000, 1, None);
+        assert!((dcqcn.rate() - 10e9).abs() < 1.0);
+    }
+
+    #[test]
+    fn endless_notifications_leave_a_trickle() {
+        let mut dcqcn = Dcqcn::new(10_000_000_000);
+        (0..1000).for_each(|at| dcqcn.on_notification(at));
+        assert!((dcqcn.rate() - MIN_RATE).abs() < 1.0);
+    }
+}

@@ -1,0 +1,151 @@
+//! Congestion control: how many packets may be in flight, and when the next may leave.
+//!
+//! One trait, three controllers. [`Unlimited`] is for links of two; [`Dcqcn`] hears the marks of switches, as RoCEv2
+//! NICs do; [`Delay`] needs nobody's help, and listens to the round trip.
+
+mod dcqcn;
+mod delay;
+mod pacer;
+
+pub use dcqcn::Dcqcn;
+pub use delay::Delay;
+
+use crate::Nanos;
+
+/// What a controller hears and says. All of it is called on the data path: no allocation, no division.
+pub trait CongestionControl {
+    /// Packets in flight, at most.
+    fn window(&self) -> u32;
+
+    /// The next packet may not leave before this time.
+    fn release_at(&self) -> Nanos;
+
+    /// A packet of so many bytes on the wire leaves.
+    fn on_sent(&mut self, now: Nanos, bytes: usize);
+
+    /// So many packets were acknowledged, with a round trip where one was measured.
+    fn on_acknowledged(&mut self, now: Nanos, packets: u32, rtt: Option<Nanos>);
+
+    /// The peer misses packets that others have overtaken.
+    fn on_loss(&mut self, now: Nanos);
+
+    /// Nothing was heard for a timeout.
+    fn on_silence(&mut self, now: Nanos);
+
+    /// The peer says that a packet was marked on its way (IBTA A17.9.3: CNP).
+    fn on_notification(&mut self, now: Nanos);
+}
+
+/// Which controller a queue pair uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Algorithm {
+    /// None.
+    #[default]
+    Unlimited,
+    /// DCQCN: marks of switches, echoed by the receiver.
+    Dcqcn,
+    /// The round trip's delay.
+    Delay,
+}
+
+impl Algorithm {
+    /// DSCP and ECN for the packets: only DCQCN wants switches to mark them (RFC 3168: ECT(0)).
+    pub const fn traffic_class(self, class: u8) -> u8 {
+        const ECT_0: u8 = 2;
+        match self {
+            Self::Dcqcn => class & !3 | ECT_0,
+            Self::Unlimited | Self::Delay => class,
+        }
+    }
+}
+
+/// No control: for links that two share, where the peer's buffers are the limit.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unlimited;
+
+impl CongestionControl for Unlimited {
+    #[inline]
+    fn window(&self) -> u32 {
+        u32::MAX
+    }
+
+    #[inline]
+    fn release_at(&self) -> Nanos {
+        0
+    }
+
+    #[inline]
+    fn on_sent(&mut self, _: Nanos, _: usize) {}
+
+    #[inline]
+    fn on_acknowledged(&mut self, _: Nanos, _: u32, _: Option<Nanos>) {}
+
+    fn on_loss(&mut self, _: Nanos) {}
+
+    fn on_silence(&mut self, _: Nanos) {}
+
+    fn on_notification(&mut self, _: Nanos) {}
+}
+
+/// A controller that is chosen when the connection is made: a branch each, no call through a pointer.
+#[derive(Clone, Debug)]
+pub(super) enum Controller {
+    Unlimited(Unlimited),
+    Dcqcn(Box<Dcqcn>),
+    Delay(Box<Delay>),
+}
+
+impl Controller {
+    /// A controller for a link of `bits_per_second`.
+    pub(super) fn new(algorithm: Algorithm, bits_per_second: u64, window: u32) -> Self {
+        match algorithm {
+            Algorithm::Unlimited => Self::Unlimited(Unlimited),
+            Algorithm::Dcqcn => Self::Dcqcn(Box::new(Dcqcn::new(bits_per_second))),
+            Algorithm::Delay => Self::Delay(Box::new(Delay::new(window))),
+        }
+    }
+}
+
+macro_rules! of_each {
+    ($self:ident, $controller:ident => $call:expr) => {
+        match $self {
+            Controller::Unlimited($controller) => $call,
+            Controller::Dcqcn($controller) => $call,
+            Controller::Delay($controller) => $call,
+        }
+    };
+}
+
+impl CongestionControl for Controller {
+    #[inline]
+    fn window(&self) -> u32 {
+        of_each!(self, controller => controller.window())
+    }
+
+    #[inline]
+    fn release_at(&self) -> Nanos {
+        of_each!(self, controller => controller.release_at())
+    }
+
+    #[inline]
+    fn on_sent(&mut self, now: Nanos, bytes: usize) {
+        of_each!(self, controller => controller.on_sent(now, bytes));
+    }
+
+    #[inline]
+    fn on_acknowledged(&mut self, now: Nanos, packets: u32, rtt: Option<Nanos>) {
+        of_each!(self, controller => controller.on_acknowledged(now, packets, rtt));
+    }
+
+    fn on_loss(&mut self, now: Nanos) {
+        of_each!(self, controller => controller.on_loss(now));
+    }
+
+    fn on_silence(&mut self, now: Nanos) {
+        of_each!(self, controller => controller.on_silence(now));
+    }
+
+    fn on_notification(&mut self, now: Nanos) {
+        of_each!(self, controller => controller.on_notification(now));
+    }
+}

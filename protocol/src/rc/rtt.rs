@@ -1,0 +1,79 @@
+//! The round trip, as the acknowledgements tell it (RFC 6298), and the timeout that follows from it.
+
+use crate::{Nanos, Psn};
+
+/// No timeout is shorter: a peer that shares its processor with others answers late.
+const MIN_TIMEOUT_NS: Nanos = 250_000;
+
+/// An estimate of the round trip time; one packet is timed at a time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rtt {
+    smoothed: Option<Nanos>,
+    variation: Nanos,
+    timed: Option<(Psn, Nanos)>,
+}
+
+impl Rtt {
+    /// A packet that asks for an acknowledgement is sent for the first time.
+    #[inline]
+    pub(super) fn sent(&mut self, psn: Psn, now: Nanos) {
+        if self.timed.is_none() {
+            self.timed = Some((psn, now));
+        }
+    }
+
+    /// Something was sent again: whose answer comes next cannot be told (Karn's rule).
+    pub(super) fn disturbed(&mut self) {
+        self.timed = None;
+    }
+
+    /// Everything before `end` was acknowledged; returns the sample, if the timed packet is among it.
+    #[inline]
+    pub(super) fn acknowledged(&mut self, end: Psn, now: Nanos) -> Option<Nanos> {
+        let (_, at) = self.timed.filter(|(psn, _)| psn.before(end))?;
+        self.timed = None;
+        let sample = now.saturating_sub(at);
+        match self.smoothed {
+            None => (self.smoothed, self.variation) = (Some(sample), sample / 2),
+            Some(smoothed) => {
+                self.variation = (3 * self.variation + smoothed.abs_diff(sample)) / 4;
+                self.smoothed = Some((7 * smoothed + sample) / 8);
+            }
+        }
+        Some(sample)
+    }
+
+    /// How long an answer may take; `None` where no round trip was seen yet.
+    pub(super) fn timeout(&self) -> Option<Nanos> {
+        self.smoothed.map(|smoothed| (smoothed + 4 * self.variation).max(MIN_TIMEOUT_NS))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_estimate_follows_the_samples() {
+        let mut rtt = Rtt::default();
+        assert_eq!(rtt.timeout(), None);
+        rtt.sent(Psn::new(1), 0);
+        rtt.sent(Psn::new(2), 500);
+        assert_eq!(rtt.acknowledged(Psn::new(1), 900), None, "the timed packet is not among it");
+        assert_eq!(rtt.acknowledged(Psn::new(3), 1_000_000), Some(1_000_000));
+        assert_eq!(rtt.timeout(), Some(3_000_000));
+        for round in 0..100 {
+            rtt.sent(Psn::new(10 + round), 0);
+            rtt.acknowledged(Psn::new(11 + round), 10_000);
+        }
+        assert_eq!(rtt.timeout(), Some(MIN_TIMEOUT_NS));
+    }
+
+    #[test]
+    fn a_repetition_spoils_the_sample() {
+        let mut rtt = Rtt::default();
+        rtt.sent(Psn::new(1), 0);
+        rtt.disturbed();
+        assert_eq!(rtt.acknowledged(Psn::new(2), 10), None);
+    }
+}
