@@ -104,6 +104,8 @@ fn a_cut_wire_is_a_named_error_and_the_engine_lives_on() {
     wire.post(0, SendWr::send(2, payload));
     let flushed = wire.wait(0);
     assert_eq!((flushed.wr_id, flushed.status, &flushed.buffer[..]), (2, WcStatus::WrFlushErr, &b"late"[..]));
+    wire.post_recv(0, 10);
+    assert_eq!(wire.wait(0).status, WcStatus::WrFlushErr, "a late receive is flushed too");
     let end = &mut wire.ends[0];
     end.engine.destroy_qp(end.qp);
     let buffer = end.engine.buffer(1).expect("memory");

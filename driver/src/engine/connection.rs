@@ -162,7 +162,7 @@ impl<L: Link> Engine<L> {
             return refuse(rejected.reason.into(), rejected.request.buffer);
         }
         if slot.rc.state() == State::Error {
-            self.list(qp);
+            self.fail_qp(qp, WcStatus::WrFlushErr);
         }
         Ok(())
     }

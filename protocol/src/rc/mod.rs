@@ -177,6 +177,9 @@ impl<B> QueuePair<B> {
     /// requests are flushed in order (IBTA 10.3.1.5).
     pub fn fail<E: Env<Buffer = B>>(&mut self, status: WcStatus, env: &mut E) {
         if self.state == State::Error {
+            // What was posted since has not been flushed.
+            self.requester.flush(WcStatus::WrFlushErr, env);
+            self.responder.flush(WcStatus::WrFlushErr, env);
             return;
         }
         self.state = State::Error;

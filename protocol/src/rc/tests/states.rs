@@ -57,6 +57,16 @@ fn work_posted_in_the_error_state_is_flushed_in_order() {
 }
 
 #[test]
+fn work_posted_in_the_error_state_is_flushed_when_it_fails_again() {
+    let (mut qp, mut script) = (connected(|_| ()), Script::default());
+    qp.fail(WcStatus::RetryExcErr, &mut script);
+    send(&mut qp, 1, 1);
+    receive(&mut qp, 2, 1);
+    qp.fail(WcStatus::RetryExcErr, &mut script);
+    assert_eq!(script.statuses(), [(1, WcStatus::WrFlushErr), (2, WcStatus::WrFlushErr)]);
+}
+
+#[test]
 fn a_fault_of_ours_is_told_to_the_peer() {
     let (mut qp, mut script) = (connected(|_| ()), Script::default());
     qp.fail(WcStatus::LocQpOpErr, &mut script);
