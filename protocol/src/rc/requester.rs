@@ -17,7 +17,7 @@ use crate::wire::{AtomicEth, Bth, Extensions, Headers, Ieth, ImmDt, Opcode, Reth
 use crate::{Msn, Mtu, Nanos, Psn};
 
 /// The longest message (IBTA 9.7.8).
-const MAX_MESSAGE: u32 = 1 << 31;
+pub(super) const MAX_MESSAGE: u32 = 1 << 31;
 /// What an atomic operates on.
 const ATOMIC_LEN: u32 = 8;
 /// PSNs that may be outstanding (IBTA 9.7.5.1: less than half of all).

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 
 use super::bitmap::Bitmap;
 use super::credits;
+use super::requester::MAX_MESSAGE;
 use super::resources::{Answer, Body, Resources, Response};
 use super::{
     AtomicOperation, Completion, Config, Denied, Env, Operation, Payload, PostError, QueuePair, RecvRequest, Rejected,
@@ -449,7 +450,7 @@ impl<B> QueuePair<B> {
         let responder = &mut self.responder;
         let Some(reth) = packet.headers.ext.reth else { return Err(INVALID) };
         let idle = matches!(responder.message, Message::None);
-        if !idle || !packet.payload.is_empty() || reth.len > 1 << 31 {
+        if !idle || !packet.payload.is_empty() {
             return Err(INVALID);
         }
         authorize(&self.config, env, &reth, Access::REMOTE_READ)?;
@@ -488,9 +489,9 @@ impl<B> QueuePair<B> {
     }
 }
 
-/// A zero-length access needs no valid key (IBTA 9.7.4.1.4).
+/// A zero-length access needs no valid key (IBTA 9.7.4.1.4); one beyond a message's length is invalid whatever its key.
 fn authorize<E: Env>(config: &Config, env: &E, reth: &Reth, access: Access) -> Result<(), Refusal> {
-    if !config.access.allows(access) {
+    if !config.access.allows(access) || reth.len > MAX_MESSAGE {
         return Err(INVALID);
     }
     if reth.len > 0 {

@@ -109,7 +109,9 @@ fn writes_outside_the_region_or_of_another_length_touch_nothing() {
         (Opcode::RcWriteOnly, 0, 2, 1, invalid),
         (Opcode::RcWriteOnly, 0, 1, 2, invalid),
         (Opcode::RcWriteFirst, 0, MTU as u32, MTU, invalid),
-        (Opcode::RcWriteFirst, 0, u32::MAX, MTU, access),
+        (Opcode::RcWriteFirst, 0, 1 << 31, MTU, access),
+        (Opcode::RcWriteFirst, 0, (1 << 31) + 1, MTU, invalid),
+        (Opcode::RcReadRequest, 0, (1 << 31) + 1, 0, invalid),
         (Opcode::RcReadRequest, 1, REGION as u32, 0, access),
     ] {
         let (mut qp, mut script) = (connected(|_| ()), Script::default());
