@@ -90,15 +90,17 @@ impl<B> QueuePair<B> {
         false
     }
 
-    /// Asks again for a READ or an atomic whose responses from `psn` on are missing, once for each gap.
-    fn reread(&mut self, psn: Psn) {
+    /// Asks again for a READ or an atomic whose responses from `psn` on are missing, once for each gap: `false` where
+    /// that was done before.
+    fn reread(&mut self, psn: Psn) -> bool {
         let requester = &mut self.requester;
         if requester.rereading || !requester.is_requested(0) {
-            return;
+            return false;
         }
         self.stats.implied_nak_seq_err += 1;
         requester.rewind(psn);
         requester.rereading = true;
+        true
     }
 
     fn on_sequence_nak<E: Env<Buffer = B>>(&mut self, now: Nanos, psn: Psn, env: &mut E) {
@@ -167,7 +169,8 @@ impl<B> QueuePair<B> {
         self.acknowledge_before(now, first, env);
         let expected = first.plus(self.requester.queue[0].received);
         if psn != expected {
-            self.reread(expected);
+            let is_new_gap = self.reread(expected);
+            self.stats.stale_response += u64::from(!is_new_gap);
             return;
         }
         self.place_response(now, packet, env);
