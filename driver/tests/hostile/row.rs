@@ -1,0 +1,100 @@
+//! One row of the table, and its proof.
+
+use std::collections::BTreeMap;
+
+use roci_protocol::wire::NakCode;
+
+use crate::lab::{Lab, Net, Said};
+
+type Make = Box<dyn Fn(&mut Lab) -> Vec<u8>>;
+
+/// One value, and what becomes of it.
+pub(crate) struct Row {
+    name: String,
+    net: Net,
+    before: fn(&mut Lab),
+    frame: Make,
+    counters: Vec<&'static str>,
+    said: Vec<Said>,
+    changes: bool,
+}
+
+/// A row for a frame that is refused in silence, until it is told otherwise.
+pub(crate) fn row(name: impl Into<String>, frame: impl Fn(&mut Lab) -> Vec<u8> + 'static) -> Row {
+    let (name, frame) = (name.into(), Box::new(frame));
+    Row { name, net: Net::V4, before: |_| (), frame, counters: Vec::new(), said: Vec::new(), changes: false }
+}
+
+impl Row {
+    pub(crate) fn on(self, net: Net) -> Self {
+        Self { net, ..self }
+    }
+
+    pub(crate) fn after(self, before: fn(&mut Lab)) -> Self {
+        Self { before, ..self }
+    }
+
+    pub(crate) fn counts(mut self, name: &'static str) -> Self {
+        self.counters.push(name);
+        self
+    }
+
+    pub(crate) fn says(mut self, said: &[Said]) -> Self {
+        self.said.extend(said);
+        self
+    }
+
+    pub(crate) fn changes(self) -> Self {
+        Self { changes: true, ..self }
+    }
+
+    /// It is good: executed and acknowledged.
+    pub(crate) fn executes(self) -> Self {
+        self.counts("rx_requests").says(&[Said::Ack(0)]).changes()
+    }
+
+    pub(crate) fn invalid(self) -> Self {
+        self.counts("resp_invalid_request").says(&[Said::Nak(NakCode::InvalidRequest, 0)])
+    }
+
+    pub(crate) fn denied(self) -> Self {
+        self.counts("resp_remote_access_errors").says(&[Said::Nak(NakCode::RemoteAccess, 0)])
+    }
+
+    /// As [`Row::invalid`], of a second packet.
+    pub(crate) fn invalid_next(self) -> Self {
+        self.counts("resp_invalid_request").says(&[Said::Nak(NakCode::InvalidRequest, 1)])
+    }
+
+    pub(crate) fn run(&self) {
+        let name = format!("{} ({:?})", self.name, self.net);
+        let mut calm = Lab::new(self.net);
+        (self.before)(&mut calm);
+        let mut lab = Lab::new(self.net);
+        (self.before)(&mut lab);
+        let before = lab.counters();
+        let frame = (self.frame)(&mut lab);
+        lab.inject(&frame);
+        let said = lab.listen();
+        let raised: Vec<_> = lab.counters().into_iter().filter(|(name, count)| before[name] != *count).collect();
+        assert_eq!(raised, self.expected(&before), "{name}");
+        assert_eq!(said, self.said, "{name}");
+        assert_eq!(lab.remains() != calm.remains(), self.changes, "{name}: whether anything changes");
+    }
+
+    /// The counters that rise, by one each.
+    fn expected(&self, before: &BTreeMap<&'static str, u64>) -> Vec<(&'static str, u64)> {
+        let reaches_nobody = self.counters.iter().any(|&name| {
+            let of_delivered = ["rx_requests", "rx_wrong_transport", "rx_bad_pkey", "rx_wrong_state"];
+            name.starts_with("rx_") && !of_delivered.contains(&name)
+        });
+        let delivered = (!reaches_nobody).then_some("rx_delivered");
+        let mut names: Vec<_> = ["rx_frames"].into_iter().chain(delivered).chain(self.counters.clone()).collect();
+        names.sort_unstable();
+        names.into_iter().map(|name| (name, before[name] + 1)).collect()
+    }
+}
+
+pub(crate) fn run(rows: Vec<Row>) {
+    rows.iter().for_each(Row::run);
+}
