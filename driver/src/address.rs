@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use roci_protocol::rc::Dialect;
 use roci_protocol::wire::MacAddr;
 use roci_protocol::{Mtu, Psn, Qpn};
 use thiserror::Error;
@@ -23,6 +24,8 @@ pub struct Address {
     pub mtu: Mtu,
     /// READs in flight that this side takes.
     pub max_rd_atomic: u8,
+    /// How this side can recover from loss.
+    pub dialect: Dialect,
 }
 
 /// The text is no address.
@@ -32,8 +35,9 @@ pub struct ParseAddressError(String);
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { mac, ip, qpn, psn, mtu, max_rd_atomic } = self;
-        write!(f, "{mac} {ip} {} {} {} {max_rd_atomic}", qpn.get(), psn.get(), mtu.bytes())
+        let Self { mac, ip, qpn, psn, mtu, max_rd_atomic, dialect } = self;
+        let dialect = name_of(*dialect);
+        write!(f, "{mac} {ip} {} {} {} {max_rd_atomic} {dialect}", qpn.get(), psn.get(), mtu.bytes())
     }
 }
 
@@ -53,7 +57,16 @@ fn parse(text: &str) -> Option<Address> {
     let (qpn, psn) = (Qpn::new(number()?), Psn::new(number()?));
     let mtu = Mtu::from_bytes(number()? as usize)?;
     let max_rd_atomic = words.next()?.parse().ok()?;
-    words.next().is_none().then_some(Address { mac, ip, qpn, psn, mtu, max_rd_atomic })
+    let dialect =
+        words.next().and_then(|word| [Dialect::Verbs, Dialect::Rocinante].into_iter().find(|d| name_of(*d) == word))?;
+    words.next().is_none().then_some(Address { mac, ip, qpn, psn, mtu, max_rd_atomic, dialect })
+}
+
+const fn name_of(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Verbs => "verbs",
+        Dialect::Rocinante => "rocinante",
+    }
 }
 
 fn parse_mac(text: &str) -> Option<MacAddr> {
@@ -74,18 +87,20 @@ mod tests {
         let mac = MacAddr([2, 0, 0, 0, 0xab, 1]);
         let (qpn, psn) = (Qpn::new(0x1001), Psn::new(0xff_ffff));
         for ip in ["10.0.0.1", "fd00::1"].map(|ip| ip.parse().expect("an address")) {
-            let address = Address { mac, ip, qpn, psn, mtu: Mtu::Mtu4096, max_rd_atomic: 16 };
+            let address =
+                Address { mac, ip, qpn, psn, mtu: Mtu::Mtu4096, max_rd_atomic: 16, dialect: Dialect::Rocinante };
             assert_eq!(address.to_string().parse(), Ok(address));
         }
     }
 
     #[test]
     fn bad_text_is_refused() {
-        let good = "02:00:00:00:00:01 10.0.0.1 17 4096 1024 16";
+        let good = "02:00:00:00:00:01 10.0.0.1 17 4096 1024 16 verbs";
         assert!(good.parse::<Address>().is_ok());
         for bad in ["", "x", "02:00:00:00:00:01", &format!("{good} 1"), &good.replace("17", "16777216")] {
             assert!(bad.parse::<Address>().is_err(), "{bad}");
         }
+        assert!(good.replace("verbs", "slang").parse::<Address>().is_err());
         assert!(good.replace("1024", "1000").parse::<Address>().is_err());
     }
 }

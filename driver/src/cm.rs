@@ -9,6 +9,7 @@ use std::net::IpAddr;
 
 use roci_protocol::Qpn;
 use roci_protocol::cm::{self, CmError, ConnId, Ending, PrivateData, SidrFailure, SidrId, Terms};
+use roci_protocol::rc::Dialect;
 use roci_protocol::wire::MacAddr;
 use roci_protocol::wire::cm::{RejReason, ServiceId};
 use thiserror::Error;
@@ -146,10 +147,30 @@ impl cm::Route for Way {
     }
 }
 
+/// What two peers of this stack say in front of their private data: that they know the dialect of their own.
+pub(crate) const TAG: [u8; 8] = *b"rocinan\x01";
+
+/// Private data with the tag in front of it, where the dialect is wanted.
+pub(crate) fn tagged(dialect: Dialect, private_data: &[u8]) -> Vec<u8> {
+    let tag = if dialect == Dialect::Rocinante { &TAG[..] } else { &[] };
+    [tag, private_data].concat()
+}
+
+/// What the peer can do, and what its application said.
+pub(crate) fn untagged(private_data: PrivateData) -> (Dialect, PrivateData) {
+    if private_data.starts_with(&TAG) {
+        (Dialect::Rocinante, private_data.after(TAG.len()))
+    } else {
+        (Dialect::Verbs, private_data)
+    }
+}
+
 /// What the engine keeps for a connection.
 pub(crate) struct Attempt {
     pub(crate) params: QpParams,
     pub(crate) terms: Option<Terms>,
+    /// What the peer can do beyond IBTA.
+    pub(crate) dialect: Dialect,
     pub(crate) half: Half,
 }
 

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use roci_protocol::rc::{self, Config, State};
+use roci_protocol::rc::congestion::Algorithm;
+use roci_protocol::rc::{self, Config, Dialect, State};
 use roci_protocol::wire::Flow;
 use roci_protocol::{Access, Mtu, Nanos, Psn, Qpn};
 
@@ -87,6 +88,12 @@ pub struct QpParams {
     pub min_rnr_timer: u8,
     /// Wait for the peer's receives, as its acknowledgements tell of them.
     pub end_to_end_credits: bool,
+    /// How to recover from loss, if the peer can do so too.
+    pub dialect: Dialect,
+    /// Who decides how much may be in flight, and when.
+    pub congestion: Algorithm,
+    /// The link's speed in bits per second, for congestion control by rate.
+    pub link_rate: u64,
     /// DSCP and ECN of this side's packets.
     pub traffic_class: u8,
 }
@@ -109,6 +116,9 @@ impl Default for QpParams {
             rnr_retry_limit,
             min_rnr_timer,
             end_to_end_credits,
+            dialect: Dialect::Verbs,
+            congestion: Algorithm::Unlimited,
+            link_rate: Config::default().link_rate,
             traffic_class: 0,
         }
     }
@@ -125,6 +135,7 @@ impl QpParams {
             rq_psn: peer.psn,
             max_rd_atomic,
             max_dest_rd_atomic: max_rd_atomic,
+            dialect: ours.dialect.with(peer.dialect),
             ..self.base(shared_receives)
         }
     }
@@ -142,6 +153,8 @@ impl QpParams {
             rnr_retry_limit: self.rnr_retry_limit,
             min_rnr_timer: self.min_rnr_timer,
             end_to_end_credits: self.end_to_end_credits,
+            congestion: self.congestion,
+            link_rate: self.link_rate,
             shared_receives,
             ..Config::default()
         }

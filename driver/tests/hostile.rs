@@ -164,7 +164,7 @@ fn ipv4() {
         patched("version 0", ip, 0, &[0x05]).counts("rx_ip_header"),
         patched("four words", ip, 0, &[0x44]).counts("rx_ip_header"),
         patched("options", ip, 0, &[0x46]).counts("rx_ip_header"),
-        patched("type of service", ip, 1, &[0xff]).executes(),
+        patched("type of service", ip, 1, &[0xfe]).executes(),
         patched("length 0", ip, 2, &[0, 0]).counts("rx_ip_length"),
         patched("length 19", ip, 2, &[0, 19]).counts("rx_ip_length"),
         patched("length 20", ip, 2, &[0, 20]).counts("rx_truncated"),
@@ -203,7 +203,7 @@ fn ipv6() {
     let rows = [
         patched("version 4", ip, 0, &[0x40]).counts("rx_ip_header"),
         patched("version 7", ip, 0, &[0x70]).counts("rx_ip_header"),
-        patched("class and flow label", ip, 0, &[0x6f, 0xff, 0xff, 0xff]).executes(),
+        patched("class and flow label", ip, 0, &[0x6f, 0xef, 0xff, 0xff]).executes(),
         patched("length 0", ip, 4, &[0, 0]).counts("rx_truncated"),
         patched("length 40", ip, 4, &[0, 40]).counts("rx_udp_length"),
         patched("length 65535", ip, 4, &[0xff, 0xff]).counts("rx_ip_length"),
@@ -255,7 +255,7 @@ fn base_transport_header() {
         edited("partition 0", |headers| headers.bth.pkey = 0).counts("rx_bad_pkey"),
         edited("one bit of the partition", |headers| headers.bth.pkey = 0xfffe).counts("rx_bad_pkey"),
         edited("queue pair 0", |headers| headers.bth.dest_qpn = Qpn::new(0)).counts("rx_unknown_qpn"),
-        edited("queue pair 1", |headers| headers.bth.dest_qpn = Qpn::new(1)).counts("rx_unknown_qpn"),
+        edited("queue pair 1", |headers| headers.bth.dest_qpn = Qpn::new(1)).counts("rx_bad_management"),
         edited("all stations", |headers| headers.bth.dest_qpn = Qpn::new(0xff_ffff)).counts("rx_unknown_qpn"),
         row("a queue pair that is gone", |lab| to(lab, lab.gone)).counts("rx_unknown_qpn"),
         row("a queue pair without a peer", |lab| to(lab, lab.unconnected)).counts("rx_unknown_qpn"),
@@ -287,6 +287,7 @@ fn opcodes() {
             None => {
                 patched(format!("opcode {code:#04x}"), Lab::bth_at, 0, &[code]).counts("rx_unknown_opcode").run();
             }
+            Some(Opcode::Cnp) => packet(Opcode::Cnp, 0, 16).counts("rp_cnp_handled").run(),
             Some(opcode) if opcode.transport() != Transport::Rc => {
                 packet(opcode, 0, 20).counts("rx_wrong_transport").run();
             }

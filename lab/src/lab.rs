@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use roci_driver::link::dpdk::{Attachment, Device, DpdkLink};
 use roci_driver::neighbour::Interface;
 use roci_driver::{
-    Access, Address, Buffer, CompletionQueue, Engine, MemoryRegion, Mtu, PdId, PortConfig, QpParams, QueuePair, SendWr,
-    WcStatus, WorkCompletion,
+    Access, Address, Buffer, CompletionQueue, Dialect, Engine, MemoryRegion, Mtu, PdId, PortConfig, QpParams,
+    QueuePair, SendWr, WcStatus, WorkCompletion,
 };
 use roci_protocol::wire::MacAddr;
 use roci_protocol::{Psn, Qpn, Rkey};
@@ -223,6 +223,7 @@ impl Lab {
             psn: Psn::new(their_psn),
             mtu: terms.mtu,
             max_rd_atomic: 16,
+            dialect: Dialect::Verbs,
         };
         let params = QpParams { mtu: terms.mtu, ..terms.params.clone() };
         let near = self.engine.connect(near, &peer, &params)?;

@@ -9,8 +9,8 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use roci_driver::Mtu;
 use roci_driver::link::dpdk::Device;
+use roci_driver::{Algorithm, Dialect, Mtu};
 use roci_protocol::sim::Faults;
 use thiserror::Error;
 
@@ -139,6 +139,12 @@ knobs! {
     arena_size: usize = 1 << 30, "bytes", "16MiB..64GiB", |text| size(text, 16 << 20, 64 << 30), show_size;
     /// The largest path MTU; 4096 is IBTA's largest, 8192 only between workers of this library, and the link's frames must hold it.
     mtu: usize = 4096, "bytes", "256, 512, 1024, 2048, 4096, 8192", parse_mtu, show_size;
+    /// How loss is repaired between ranks: by selective repeat with timeouts that follow the round trip, or as between verbs NICs (go-back-N).
+    dialect: Dialect = Dialect::Rocinante, "dialect", "verbs, rocinante", parse_dialect, show_dialect;
+    /// Congestion control between ranks: dcqcn needs switches that mark packets, delay needs nothing; a link of two needs none.
+    congestion: Algorithm = Algorithm::Unlimited, "algorithm", "none, dcqcn, delay", parse_congestion, show_congestion;
+    /// The link's speed, where congestion control starts from.
+    link_rate: u64 = 100_000_000_000, "bits/s", "1000000..1000000000000", |text| number(text, 1_000_000, 1_000_000_000_000), ToString::to_string;
     /// Packets in flight to one peer; 128 keep a ring of 1024 descriptors busy and a go-back-N short.
     window: u32 = 128, "packets", "1..65536", |text| number(text, 1, 65_536), ToString::to_string;
     /// The first wait for an acknowledgement; longer than a scheduler's slice costs nothing without loss, shorter ones retransmit in vain.
@@ -311,6 +317,38 @@ pub fn show_size(bytes: &usize) -> String {
 fn parse_mtu(text: &str) -> Result<usize, String> {
     let bytes = parse_size(text).and_then(Mtu::from_bytes);
     bytes.map(Mtu::bytes).ok_or_else(|| "is not one of 256, 512, 1024, 2048, 4096, 8192".into())
+}
+
+fn parse_dialect(text: &str) -> Result<Dialect, String> {
+    match text {
+        "verbs" => Ok(Dialect::Verbs),
+        "rocinante" => Ok(Dialect::Rocinante),
+        _ => Err("is neither verbs nor rocinante".into()),
+    }
+}
+
+fn show_dialect(dialect: &Dialect) -> String {
+    match dialect {
+        Dialect::Verbs => "verbs".into(),
+        Dialect::Rocinante => "rocinante".into(),
+    }
+}
+
+fn parse_congestion(text: &str) -> Result<Algorithm, String> {
+    match text {
+        "none" => Ok(Algorithm::Unlimited),
+        "dcqcn" => Ok(Algorithm::Dcqcn),
+        "delay" => Ok(Algorithm::Delay),
+        _ => Err("is not one of none, dcqcn, delay".into()),
+    }
+}
+
+fn show_congestion(algorithm: &Algorithm) -> String {
+    match algorithm {
+        Algorithm::Unlimited => "none".into(),
+        Algorithm::Dcqcn => "dcqcn".into(),
+        Algorithm::Delay => "delay".into(),
+    }
 }
 
 fn parse_device(text: &str) -> Result<String, String> {

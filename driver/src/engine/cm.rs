@@ -3,14 +3,14 @@
 use std::net::SocketAddr;
 
 use roci_protocol::cm::{self, CmError, CmStats, ConnId, Offer, SidrId, Terms};
-use roci_protocol::rc::{self, WcStatus};
+use roci_protocol::rc::{self, Dialect, WcStatus};
 use roci_protocol::wire::cm::{PortSpace, RejReason, ServiceId};
 use roci_protocol::wire::{Bth, Deth, Extensions, Flow, Frame, Headers, Ip, Opcode, bth, mad};
 use roci_protocol::{Mtu, Nanos, Psn, Qpn};
 
 use super::Engine;
 use super::connection::{largest_mtu, source_port};
-use crate::cm::{Attempt, CmCallError, CmEvent, Half, Way};
+use crate::cm::{Attempt, CmCallError, CmEvent, Half, Way, tagged, untagged};
 use crate::link::{Full, Link};
 use crate::neighbour::Resolution;
 use crate::qp::{QpParams, QueuePair, UnconnectedQp};
@@ -31,7 +31,8 @@ impl<L: Link> Engine<L> {
         self.cm.unlisten(service)
     }
 
-    /// Asks `peer` for a connection of `qp`, with at most 56 bytes for its application. The peer's station must be known:
+    /// Asks `peer` for a connection of `qp`, with at most 56 bytes for its application (48 where the parameters want the
+    /// dialect of this stack's own, which is asked for in front of them). The peer's station must be known:
     /// where it is not, the queue pair comes back, and [`CmCallError::Resolving`] asks to poll and to call again.
     pub fn cm_connect(
         &mut self,
@@ -49,11 +50,13 @@ impl<L: Link> Engine<L> {
             Err(error) => return Err((error, qp)),
         };
         let service = ServiceId::of_port(PortSpace::Tcp, peer.port());
-        let request = cm::Request { service, source_port: self.ephemeral_port(), offer, private_data };
+        let private_data = tagged(params.dialect, private_data);
+        let request = cm::Request { service, source_port: self.ephemeral_port(), offer, private_data: &private_data };
         let now = self.now();
         match self.cm.connect(now, way, request) {
             Ok(id) => {
-                let attempt = Attempt { params: params.clone(), terms: None, half: Half::Unconnected(qp) };
+                let (params, dialect) = (params.clone(), Dialect::Verbs);
+                let attempt = Attempt { params, terms: None, dialect, half: Half::Unconnected(qp) };
                 self.attempts.insert(id, attempt);
                 self.serve_cm();
                 Ok(id)
@@ -68,7 +71,8 @@ impl<L: Link> Engine<L> {
             self.discard_qp(qp);
             return Err(CmError::UnknownConnection.into());
         };
-        let (terms, is_absent) = (attempt.terms, matches!(attempt.half, Half::Absent));
+        let (terms, dialect) = (attempt.terms, attempt.dialect.with(params.dialect));
+        let is_absent = matches!(attempt.half, Half::Absent);
         let Some(terms) = terms.filter(|_| is_absent) else {
             self.discard_qp(qp);
             return Err(CmCallError::NotPrepared);
@@ -77,15 +81,16 @@ impl<L: Link> Engine<L> {
             self.discard_qp(qp);
             return Err(CmCallError::OtherAddress);
         }
-        let connected = self.join(qp, way, terms, params)?;
-        self.attempts
-            .insert(id, Attempt { params: params.clone(), terms: Some(terms), half: Half::Connected(connected) });
+        let connected = self.join(qp, way, terms, dialect, params)?;
+        let (params, half) = (params.clone(), Half::Connected(connected));
+        self.attempts.insert(id, Attempt { params, terms: Some(terms), dialect, half });
         Ok(connected)
     }
 
-    /// Grants the connection, with at most 196 bytes for the peer's application.
+    /// Grants the connection, with at most 196 bytes for the peer's application (188 where both ends speak the dialect of
+    /// this stack's own).
     pub fn cm_accept(&mut self, id: ConnId, private_data: &[u8]) -> Result<(), CmCallError> {
-        let Some(Attempt { params, terms, half: Half::Connected(qp) }) = self.attempts.get(&id) else {
+        let Some(Attempt { params, terms, dialect, half: Half::Connected(qp) }) = self.attempts.get(&id) else {
             return Err(CmCallError::NotPrepared);
         };
         let slot = self.qps.get(qp.0).ok_or(CmCallError::NotPrepared)?;
@@ -100,7 +105,8 @@ impl<L: Link> Engine<L> {
             ..basic_offer(params, *terms)
         };
         let now = self.now();
-        self.cm.accept(now, id, offer, private_data)?;
+        let private_data = tagged(*dialect, private_data);
+        self.cm.accept(now, id, offer, &private_data)?;
         self.serve_cm();
         Ok(())
     }
@@ -222,7 +228,9 @@ impl<L: Link> Engine<L> {
         let told = match *event {
             cm::Event::Request { id, service, remote, source, private_data, .. } => {
                 let Some(way) = self.cm.route(id) else { return };
-                let attempt = Attempt { params: QpParams::default(), terms: Some(remote), half: Half::Absent };
+                let (dialect, private_data) = untagged(private_data);
+                let (params, half) = (QpParams::default(), Half::Absent);
+                let attempt = Attempt { params, terms: Some(remote), dialect, half };
                 self.attempts.insert(id, attempt);
                 let place = (way.port, way.address);
                 Some(CmEvent::Request { id, service, place, terms: remote, source, private_data })
@@ -258,7 +266,9 @@ impl<L: Link> Engine<L> {
         let way = self.cm.route(id)?;
         let attempt = self.attempts.remove(&id)?;
         let Half::Unconnected(qp) = attempt.half else { return None };
-        let joined = self.join(qp, way, terms, &attempt.params);
+        let (dialect, private_data) = untagged(private_data);
+        let dialect = dialect.with(attempt.params.dialect);
+        let joined = self.join(qp, way, terms, dialect, &attempt.params);
         let half = match joined {
             Ok(qp) => Half::Connected(qp),
             Err(_) => {
@@ -269,12 +279,19 @@ impl<L: Link> Engine<L> {
                 return Some(CmEvent::Unreachable { id });
             }
         };
-        self.attempts.insert(id, Attempt { half, terms: Some(terms), params: attempt.params });
+        self.attempts.insert(id, Attempt { half, terms: Some(terms), dialect, params: attempt.params });
         joined.ok().map(|qp| CmEvent::Replied { id, qp, private_data })
     }
 
     /// Connects a queue pair on terms that came in band.
-    fn join(&mut self, qp: UnconnectedQp, way: Way, terms: Terms, params: &QpParams) -> Result<QueuePair, CmCallError> {
+    fn join(
+        &mut self,
+        qp: UnconnectedQp,
+        way: Way,
+        terms: Terms,
+        dialect: Dialect,
+        params: &QpParams,
+    ) -> Result<QueuePair, CmCallError> {
         let mtu = match self.mtu_of(&qp, params) {
             Ok(mtu) => mtu.min(terms.mtu.unwrap_or(Mtu::Mtu256)),
             Err(error) => {
@@ -290,6 +307,7 @@ impl<L: Link> Engine<L> {
             rq_psn: qp.psn,
             max_rd_atomic: params.max_rd_atomic.min(terms.responder_resources.into()),
             max_dest_rd_atomic: params.max_rd_atomic.min(terms.initiator_depth.into()),
+            dialect,
             rnr_retry_limit,
             retry_limit: terms.retry_count.into(),
             end_to_end_credits: params.end_to_end_credits && terms.end_to_end_credits,

@@ -50,7 +50,8 @@ impl<L: Link> Engine<L> {
         let link = &self.ports[qp.port].link;
         let mtu = largest_mtu(link.max_frame())?.min(params.mtu);
         let max_rd_atomic = params.max_rd_atomic.min(u8::MAX.into()) as u8;
-        Ok(Address { mac: link.mac(), ip: qp.ip, qpn: qp.qp.0, psn: qp.psn, mtu, max_rd_atomic })
+        let dialect = params.dialect;
+        Ok(Address { mac: link.mac(), ip: qp.ip, qpn: qp.qp.0, psn: qp.psn, mtu, max_rd_atomic, dialect })
     }
 
     /// Connects to `peer`, whose address came out of band. Post receives before the peer may send.
@@ -74,7 +75,7 @@ impl<L: Link> Engine<L> {
             self.discard_qp(qp);
             return Err(ConnectError::IpVersion(ours, ip));
         };
-        let header = header.with_traffic_class(params.traffic_class);
+        let header = header.with_traffic_class(params.congestion.traffic_class(params.traffic_class));
         let port = source_port(qp.qpn().get(), config.dest_qpn.get());
         let flow = Flow::new(self.ports[qp.port].link.mac(), mac, qp.vlan, header, port);
         let mut rc = rc::QueuePair::new(config);
@@ -106,6 +107,7 @@ impl<L: Link> Engine<L> {
     /// Flushes a queue pair and forgets it. Its completions stay in the completion queue.
     pub fn destroy_qp(&mut self, qp: QueuePair) {
         self.fail_qp(qp, WcStatus::WrFlushErr);
+        self.keys.shut_windows_of(qp.0);
         if let Some(slot) = self.qps.vacate(qp) {
             self.stats.ended.add(slot.rc.stats());
         }
@@ -113,6 +115,7 @@ impl<L: Link> Engine<L> {
 
     /// Puts a queue pair into the error state: the oldest send ends with `status`, the rest is flushed.
     pub fn fail_qp(&mut self, qp: QueuePair, status: WcStatus) {
+        self.held.forget(qp.0);
         self.with_qp(qp, |rc, scene| rc.fail(status, scene));
     }
 

@@ -39,7 +39,10 @@ impl DatagramQp {
 
 /// Where datagrams go to: a host, and the way to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct AddressHandle(usize);
+pub struct AddressHandle {
+    index: usize,
+    serial: u64,
+}
 
 /// Why there is no address handle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
@@ -54,6 +57,7 @@ pub enum AddressHandleError {
 
 /// The way of an address handle.
 pub(super) struct Path {
+    serial: u64,
     port: usize,
     flow: Flow,
 }
@@ -92,6 +96,7 @@ impl<L: Link> Engine<L> {
     pub fn destroy_datagram_qp(&mut self, qp: DatagramQp) {
         let Some(mut gone) = self.datagrams.remove(&qp.qpn()) else { return };
         self.qps.vacate(qp.0);
+        self.stats.datagrams.add(gone.ud.stats());
         let cq = gone.cq;
         for receive in gone.ud.flush().collect::<Vec<_>>() {
             self.complete_datagram(qp.0, cq, None, received(receive, WcStatus::WrFlushErr, 0, None, true));
@@ -112,21 +117,25 @@ impl<L: Link> Engine<L> {
         let interface = self.ports[port].interfaces[address];
         let between = Ip::between(interface.ip, ip).ok_or(AddressHandleError::IpVersion(interface.ip, ip))?;
         let flow = Flow::new(self.ports[port].link.mac(), mac, interface.vlan, between, source_port(1, 1));
-        let path = Some(Path { port, flow });
-        if let Some(free) = self.handles.iter().position(Option::is_none) {
-            self.handles[free] = path;
-            return Ok(AddressHandle(free));
-        }
-        if self.handles.len() == MAX_HANDLES {
-            return Err(AddressHandleError::Full);
-        }
-        self.handles.push(path);
-        Ok(AddressHandle(self.handles.len() - 1))
+        let index = match self.handles.iter().position(Option::is_none) {
+            Some(free) => free,
+            None if self.handles.len() == MAX_HANDLES => return Err(AddressHandleError::Full),
+            None => {
+                self.handles.push(None);
+                self.handles.len() - 1
+            }
+        };
+        self.handle_serial += 1;
+        let serial = self.handle_serial;
+        self.handles[index] = Some(Path { serial, port, flow });
+        Ok(AddressHandle { index, serial })
     }
 
     /// Forgets an address; datagrams that still wait for the link to take them are lost, as datagrams may be.
     pub fn destroy_ah(&mut self, handle: AddressHandle) {
-        self.handles[handle.0] = None;
+        if path_of(&mut self.handles, handle).is_some() {
+            self.handles[handle.index] = None;
+        }
     }
 
     /// Posts a receive: its first [`GRH_LEN`] bytes take the sender's IP header, the message follows.
@@ -161,7 +170,7 @@ impl<L: Link> Engine<L> {
         if wr.0.len as usize > longest || !is_send {
             return refuse(PostError::DatagramTooLong(if is_send { longest } else { 0 }), wr);
         }
-        if self.handles.get(handle.0).is_none_or(Option::is_none) {
+        if path_of(&mut self.handles, handle).is_none() {
             return refuse(PostError::NoAddressHandle, wr);
         }
         if datagrams.sends.len() == datagrams.depth {
@@ -186,7 +195,7 @@ impl<L: Link> Engine<L> {
     fn pump_datagrams(&mut self, qp: QueuePair) {
         while let Some(datagrams) = self.datagrams.get_mut(&qp.0) {
             let Some((handle, to, request)) = datagrams.sends.front() else { return };
-            if let Some(path) = self.handles.get_mut(handle.0).and_then(Option::as_mut) {
+            if let Some(path) = path_of(&mut self.handles, *handle) {
                 let SendOp::Send { imm } = request.op else { return };
                 let headers = datagrams.ud.headers(qp.0, *to, imm, request.solicited);
                 let payload = &request.buffer[..request.len as usize];
@@ -200,6 +209,7 @@ impl<L: Link> Engine<L> {
                 if let Err(Full) = sent {
                     return;
                 }
+                datagrams.ud.sent();
             }
             let Some((_, _, request)) = datagrams.sends.pop_front() else { return };
             let cq = datagrams.cq;
@@ -229,6 +239,11 @@ impl<L: Link> Engine<L> {
             self.events.push(Event::Completion(cq));
         }
     }
+}
+
+/// What a handle names, unless it was destroyed.
+fn path_of(handles: &mut [Option<Path>], handle: AddressHandle) -> Option<&mut Path> {
+    handles.get_mut(handle.index)?.as_mut().filter(|path| path.serial == handle.serial)
 }
 
 fn sent(request: SendRequest<Buffer>, status: WcStatus) -> Completion<Buffer> {

@@ -21,6 +21,15 @@ pub(super) struct Scene<'a, L> {
     pub(super) qp: QueuePair,
     pub(super) pd: PdId,
     pub(super) cq_handle: CompletionQueue,
+    pub(super) keep: Keep,
+}
+
+/// Whether the packet that the queue pair looks at can be kept, and whether it is to be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keep {
+    Impossible,
+    Possible,
+    Asked,
 }
 
 impl<L> Scene<'_, L> {
@@ -101,6 +110,14 @@ impl<L: Link> Env for Scene<'_, L> {
     #[inline]
     fn take_shared_receive(&mut self) -> Option<RecvRequest<Buffer>> {
         self.stock.as_mut()?.take()
+    }
+
+    fn hold(&mut self) -> bool {
+        let is_possible = self.keep == Keep::Possible;
+        if is_possible {
+            self.keep = Keep::Asked;
+        }
+        is_possible
     }
 
     #[inline]

@@ -39,8 +39,8 @@ impl MemoryRegion {
 /// by this side or by that peer in no more than the time of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryWindow {
-    pd: PdId,
     rkey: Rkey,
+    serial: u64,
 }
 
 impl MemoryWindow {
@@ -105,12 +105,12 @@ impl<L: Link> Engine<L> {
 
     /// A memory window that opens nothing yet. `None` where all keys are in use.
     pub fn alloc_window(&mut self, pd: PdId) -> Option<MemoryWindow> {
-        self.keys.insert_window(pd).map(|rkey| MemoryWindow { pd, rkey })
+        self.keys.insert_window(pd).map(|(rkey, serial)| MemoryWindow { rkey, serial })
     }
 
     /// Ends a memory window for good. `false` where it ended before.
     pub fn dealloc_window(&mut self, window: MemoryWindow) -> bool {
-        self.keys.remove_window(window.rkey)
+        self.keys.remove_window(window.rkey, window.serial)
     }
 
     /// Posts a request that opens `view` to the peer of `qp` once all earlier requests are done; `window` takes its
@@ -122,6 +122,9 @@ impl<L: Link> Engine<L> {
         window: &mut MemoryWindow,
         view: WindowView,
     ) -> Result<(), Refused<()>> {
+        if !self.keys.is_window(window.rkey, window.serial) {
+            return Err(Refused { reason: PostError::NoWindow, request: () });
+        }
         let WindowView { region, va, len, access } = view;
         let key = self.keys.next_key(window.rkey);
         let bind = SendOp::BindWindow { window: key, region: region.rkey, va, len, access };

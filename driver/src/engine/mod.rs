@@ -4,6 +4,7 @@ mod cm;
 mod connection;
 mod datagram;
 mod env;
+mod held;
 mod memory;
 mod poll;
 mod port;
@@ -32,7 +33,8 @@ pub use memory::{MemoryRegion, MemoryWindow, WindowView};
 pub use port::{PortConfig, PortConfigError};
 pub use stats::EngineStats;
 
-use env::Scene;
+use env::{Keep, Scene};
+use held::HeldFrames;
 use port::Port;
 
 /// The poll loop of one thread.
@@ -44,7 +46,10 @@ pub struct Engine<L: Link> {
     stocks: Vec<Stock>,
     datagrams: BTreeMap<Qpn, datagram::Datagrams>,
     handles: Vec<Option<datagram::Path>>,
+    /// Address handles made so far.
+    handle_serial: u64,
     events: Events,
+    held: HeldFrames<L::Frame>,
     cm: ConnectionManager<Way>,
     cm_events: VecDeque<CmEvent>,
     attempts: BTreeMap<ConnId, Attempt>,
@@ -79,6 +84,9 @@ pub enum PostError {
     /// The handle's shared receive queue is full.
     #[error("the shared receive queue is full")]
     SharedQueueFull,
+    /// The handle's memory window was ended.
+    #[error("no such memory window")]
+    NoWindow,
     /// No memory is left in the arena for the work request.
     #[error("the arena is full")]
     NoMemory,
@@ -124,7 +132,9 @@ impl<L: Link> Engine<L> {
             stocks: Vec::new(),
             datagrams: BTreeMap::new(),
             handles: Vec::new(),
+            handle_serial: 0,
             events: Events::default(),
+            held: HeldFrames::new(),
             cm: ConnectionManager::new(CmConfig::new(rand::random(), rand::random())),
             cm_events: VecDeque::new(),
             attempts: BTreeMap::new(),
@@ -177,6 +187,7 @@ impl<L: Link> Engine<L> {
         let mut stats = self.stats.clone();
         stats.queue_pairs = stats.ended;
         stats.events_lost = self.events.lost;
+        self.datagrams.values().for_each(|datagrams| stats.datagrams.add(datagrams.ud.stats()));
         self.qps.iter().for_each(|slot| stats.queue_pairs.add(slot.rc.stats()));
         stats
     }
@@ -226,6 +237,7 @@ impl<L: Link> Engine<L> {
             cq: &mut self.cqs[slot.cq.0],
             stock,
             events: &mut self.events,
+            keep: Keep::Impossible,
             qp,
             pd: slot.pd,
             cq_handle: slot.cq,

@@ -1,15 +1,18 @@
 //! The poll loop: receive, act, answer, keep time.
 
-use roci_protocol::rc::WcStatus;
+use roci_protocol::rc::{Held, WcStatus};
 use roci_protocol::wire::{Frame, Malformed, mad};
 use roci_protocol::{Nanos, Qpn};
 
 use super::Engine;
+use super::env::Keep;
 use super::port::Port;
 use crate::link::{Batch, Full, Link, LinkState};
 use crate::neighbour::Verdict;
 use crate::qp::QueuePair;
 
+/// IP's ECN field, and its value "congestion experienced" (RFC 3168).
+const ECN: u8 = 3;
 /// An acknowledgement that waits for company is sent once it speaks for this many packets.
 const ACK_COALESCE: u32 = 16;
 /// Polls that brought frames, of whomever, after which no acknowledgement waits any longer.
@@ -58,7 +61,7 @@ impl<L: Link> Engine<L> {
         self.ports[index].link.receive(&mut batch);
         let count = batch.len();
         for frame in batch {
-            self.on_frame(index, now, frame.as_ref());
+            self.on_frame(index, now, frame);
         }
         if self.cm_is_due(now) {
             self.on_cm_timer(now);
@@ -82,11 +85,12 @@ impl<L: Link> Engine<L> {
     }
 
     #[inline]
-    fn on_frame(&mut self, port: usize, now: Nanos, bytes: &[u8]) {
+    fn on_frame(&mut self, port: usize, now: Nanos, bytes: L::Frame) {
         self.stats.rx_frames += 1;
-        let frame = match Frame::parse(bytes).and_then(|frame| frame.verify_icrc().map(|()| frame)) {
+        let parsed = Frame::parse(bytes.as_ref()).and_then(|frame| frame.verify_icrc().map(|()| frame));
+        let frame = match parsed {
             Ok(frame) => frame,
-            Err(reason) => return self.on_other_frame(port, now, bytes, reason),
+            Err(reason) => return self.on_other_frame(port, now, bytes.as_ref(), reason),
         };
         let qpn = frame.packet.headers.bth.dest_qpn;
         let Some(slot) = self.qps.get(qpn) else { return self.on_unconnected(port, now, qpn, &frame) };
@@ -98,16 +102,47 @@ impl<L: Link> Engine<L> {
             self.stats.rx_wrong_address += 1;
             return;
         }
-        let qp = slot.qp;
+        let (qp, shared, is_first) = (slot.qp, slot.shared, !slot.was_heard);
         self.stats.rx_delivered += 1;
-        let (shared, is_first) = (slot.shared, !slot.was_heard);
-        self.with_qp(qp, |rc, scene| rc.on_packet(now, &frame.packet, scene));
+        let keep = if self.held.is_full() { Keep::Impossible } else { Keep::Possible };
+        let is_marked = frame.ip.traffic_class() & ECN == ECN;
+        let outcome = self.with_qp(qp, |rc, scene| {
+            scene.keep = keep;
+            if is_marked {
+                rc.on_congestion_mark(now);
+            }
+            rc.on_packet(now, &frame.packet, scene);
+            (scene.keep == Keep::Asked, rc.take_held())
+        });
+        let Some((is_kept, ready)) = outcome else { return };
+        if is_kept {
+            let name = Held::of(&frame.packet);
+            self.held.keep(qpn, name, bytes);
+        }
+        if ready.is_some() {
+            self.deliver_held(now, qp, ready);
+        }
         self.list(qp);
         if is_first {
             self.on_heard(qp);
         }
         if let Some(srq) = shared {
             self.look_at_stock(srq);
+        }
+    }
+
+    /// A gap is closed: the packets that waited behind it are given to the queue pair in order.
+    #[cold]
+    fn deliver_held(&mut self, now: Nanos, qp: QueuePair, mut ready: Option<Held>) {
+        while let Some(held) = ready {
+            let Some(bytes) = self.held.take(qp.0, held) else { return };
+            // It was good when it came.
+            let Ok(frame) = Frame::parse(bytes.as_ref()) else { return };
+            let next = self.with_qp(qp, |rc, scene| {
+                rc.on_packet(now, &frame.packet, scene);
+                rc.take_held()
+            });
+            ready = next.flatten();
         }
     }
 

@@ -1,7 +1,7 @@
 //! Counters of an engine.
 
-use roci_protocol::rc;
 use roci_protocol::wire::Malformed;
+use roci_protocol::{rc, ud};
 
 /// Counters of an engine; `rx_frames` is always `rx_delivered` and all drops together.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +24,8 @@ pub struct EngineStats {
     pub events_lost: u64,
     /// Frames that are no RoCEv2 packets, by reason.
     pub(super) malformed: [u64; Malformed::ALL.len()],
+    /// The counters of all datagram queue pairs, past and present.
+    pub datagrams: ud::Stats,
     /// The counters of all queue pairs, past and present.
     pub queue_pairs: rc::Stats,
     pub(super) ended: rc::Stats,
@@ -48,7 +50,7 @@ impl EngineStats {
             ("events_lost", self.events_lost),
         ];
         let malformed = Malformed::ALL.map(|reason| (reason.name(), self.malformed(reason)));
-        own.into_iter().chain(malformed).chain(self.queue_pairs.iter())
+        own.into_iter().chain(malformed).chain(self.datagrams.iter()).chain(self.queue_pairs.iter())
     }
 
     /// Whether every frame is accounted for exactly once.

@@ -16,6 +16,9 @@ use roci_protocol::wire::MacAddr;
 /// Frames that one call receives at most.
 pub const BURST: usize = 32;
 
+/// Frames that an engine keeps because they came early: links must have buffers for them to spare.
+pub const HELD_FRAMES: usize = 512;
+
 /// Received frames.
 pub type Batch<F> = ArrayVec<F, BURST>;
 

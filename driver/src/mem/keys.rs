@@ -37,6 +37,8 @@ pub(crate) struct KeyTable {
     slots: Vec<Slot>,
     free: Vec<u32>,
     dice: StdRng,
+    /// Windows made so far.
+    serial: u64,
 }
 
 #[derive(Debug)]
@@ -50,8 +52,8 @@ struct Slot {
 enum Entry {
     Free,
     Region(Region),
-    /// A memory window, and what it opens while it is bound.
-    Window(PdId, Option<Binding>),
+    /// A memory window with its serial number, and what it opens while it is bound.
+    Window(PdId, u64, Option<Binding>),
 }
 
 #[derive(Debug)]
@@ -74,7 +76,7 @@ pub(crate) struct Binding {
 impl KeyTable {
     /// An empty table with unpredictable keys.
     pub(crate) fn new() -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), dice: StdRng::from_os_rng() }
+        Self { slots: Vec::new(), free: Vec::new(), dice: StdRng::from_os_rng(), serial: 0 }
     }
 
     /// Takes `buffer` in and gives the key to it. Addresses within the region start at 0.
@@ -92,22 +94,39 @@ impl KeyTable {
         Some(region.buffer)
     }
 
-    /// A memory window that opens nothing yet; `None` where the table is full.
-    pub(crate) fn insert_window(&mut self, pd: PdId) -> Option<Rkey> {
+    /// A memory window that opens nothing yet, and its serial number; `None` where the table is full.
+    pub(crate) fn insert_window(&mut self, pd: PdId) -> Option<(Rkey, u64)> {
         let index = self.vacant()?;
-        Some(self.occupy(index, Entry::Window(pd, None)))
+        self.serial += 1;
+        Some((self.occupy(index, Entry::Window(pd, self.serial, None)), self.serial))
+    }
+
+    /// Whether the window that once had `key` still exists: its key changes, its place and its serial number stay.
+    pub(crate) fn is_window(&self, key: Rkey, serial: u64) -> bool {
+        let entry = self.slots.get(index_of(key)).map(|slot| &slot.entry);
+        matches!(entry, Some(Entry::Window(_, its, _)) if *its == serial)
     }
 
     /// Ends a window for good; `false` where there is no such.
-    pub(crate) fn remove_window(&mut self, key: Rkey) -> bool {
-        let Some(slot) = self.slots.get_mut(index_of(key)) else { return false };
-        // Its key may have changed since: the index is what stays.
-        if !matches!(slot.entry, Entry::Window(..)) {
-            return false;
+    pub(crate) fn remove_window(&mut self, key: Rkey, serial: u64) -> bool {
+        let exists = self.is_window(key, serial);
+        if exists {
+            self.slots[index_of(key)].entry = Entry::Free;
+            self.free.push(index_of(key) as u32);
         }
-        slot.entry = Entry::Free;
-        self.free.push(index_of(key) as u32);
-        true
+        exists
+    }
+
+    /// Ends what windows open to the peer of a queue pair that is gone.
+    pub(crate) fn shut_windows_of(&mut self, qpn: Qpn) {
+        if self.serial == 0 {
+            return;
+        }
+        for slot in &mut self.slots {
+            if let Entry::Window(.., bound) = &mut slot.entry {
+                *bound = bound.filter(|binding| binding.qpn != qpn);
+            }
+        }
     }
 
     /// A key that the window under `key` may be bound with: only a fresh one tells a peer's old use from a new one.
@@ -122,7 +141,7 @@ impl KeyTable {
         checked_range(region, pd, binding.va, binding.len, Access::WINDOW_BIND)?;
         let slot = self.slots.get_mut(index_of(window)).ok_or(Denied)?;
         match &mut slot.entry {
-            Entry::Window(owner, bound @ None) if *owner == pd => *bound = Some(binding),
+            Entry::Window(owner, _, bound @ None) if *owner == pd => *bound = Some(binding),
             _ => return Err(Denied),
         }
         slot.key = window;
@@ -132,7 +151,7 @@ impl KeyTable {
     /// Ends what a window opens, if `qpn` bound it.
     pub(crate) fn invalidate(&mut self, qpn: Qpn, window: Rkey) -> Result<(), Denied> {
         match self.slot_mut(window).map(|slot| &mut slot.entry) {
-            Some(Entry::Window(_, bound)) if bound.is_some_and(|binding| binding.qpn == qpn) => *bound = None,
+            Some(Entry::Window(.., bound)) if bound.is_some_and(|binding| binding.qpn == qpn) => *bound = None,
             _ => return Err(Denied),
         }
         Ok(())
@@ -175,7 +194,7 @@ impl KeyTable {
         let slot = self.slots.get(index_of(key)).filter(|slot| slot.key == key).ok_or(Denied)?;
         match &slot.entry {
             Entry::Region(region) => Ok((key, checked_range(region, who.pd, va, len, access)?)),
-            Entry::Window(pd, Some(binding)) if *pd == who.pd && who.qpn == Some(binding.qpn) => {
+            Entry::Window(pd, _, Some(binding)) if *pd == who.pd && who.qpn == Some(binding.qpn) => {
                 let end = va.checked_add(len).ok_or(Denied)?;
                 if !binding.access.allows(access) || va < binding.va || end > binding.va + binding.len {
                     return Err(Denied);
@@ -305,7 +324,7 @@ mod tests {
     /// A region of 100 bytes and a window on bytes 10 to 30 of it, for writing.
     fn table_with_window() -> (KeyTable, Rkey, Rkey) {
         let (mut keys, region) = table_with(Access::REMOTE_READ.and(Access::WINDOW_BIND));
-        let window = keys.insert_window(PD).expect("room");
+        let (window, _) = keys.insert_window(PD).expect("room");
         let bound = keys.next_key(window);
         let binding = Binding { qpn: QPN, region, va: 10, len: 20, access: Access::REMOTE_WRITE };
         keys.bind(PD, bound, binding).expect("all is right");
@@ -349,18 +368,39 @@ mod tests {
         let (mut keys, region, window) = table_with_window();
         keys.remove(region).expect("it is valid");
         assert_eq!(keys.slice(PEER, window, 10, 1, Access::REMOTE_WRITE), Err(Denied));
-        assert!(keys.remove_window(window));
-        assert!(!keys.remove_window(window));
+        assert!(keys.remove_window(window, 1));
+        assert!(!keys.remove_window(window, 1));
+    }
+
+    #[test]
+    fn the_handle_of_an_ended_window_does_not_name_the_next_one() {
+        let mut keys = KeyTable::new();
+        let (stale, first) = keys.insert_window(PD).expect("room");
+        assert!(keys.remove_window(stale, first));
+        let (fresh, second) = keys.insert_window(PD).expect("room");
+        assert_eq!(index_of(stale), index_of(fresh));
+        assert!(!keys.remove_window(stale, first) && !keys.is_window(stale, first));
+        assert!(keys.is_window(fresh, second));
+    }
+
+    #[test]
+    fn a_queue_pair_that_goes_shuts_its_windows() {
+        let (mut keys, region, window) = table_with_window();
+        keys.shut_windows_of(QPN);
+        assert_eq!(keys.slice(PEER, window, 10, 1, Access::REMOTE_WRITE), Err(Denied));
+        let fresh = keys.next_key(window);
+        let binding = Binding { qpn: Qpn::new(9), region, va: 0, len: 1, access: Access::REMOTE_WRITE };
+        assert_eq!(keys.bind(PD, fresh, binding), Ok(()), "another queue pair may have it now");
     }
 
     #[test]
     fn only_regions_that_allow_it_take_windows_and_only_within_their_bounds() {
         let (mut keys, region) = table_with(Access::REMOTE_READ);
-        let window = keys.insert_window(PD).expect("room");
+        let (window, _) = keys.insert_window(PD).expect("room");
         let binding = |va| Binding { qpn: QPN, region, va, len: 20, access: Access::REMOTE_READ };
         assert_eq!(keys.bind(PD, window, binding(0)), Err(Denied));
         let (mut keys, _) = table_with(Access::WINDOW_BIND);
-        let window = keys.insert_window(PD).expect("room");
+        let (window, _) = keys.insert_window(PD).expect("room");
         assert_eq!(keys.bind(PD, window, binding(81)), Err(Denied));
         assert_eq!(keys.bind(PdId(2), window, binding(0)), Err(Denied));
     }

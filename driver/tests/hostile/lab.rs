@@ -105,8 +105,15 @@ impl Lab {
         let params = QpParams { mtu: Mtu::Mtu256, max_rd_atomic: READS.into(), ..QpParams::default() };
         // Close to the wrap, so that every row is about it too.
         let psn = Psn::new(0xff_fffe);
-        let peer =
-            Address { mac: wire.mac(), ip: peer_ip, qpn: Qpn::new(0x123), psn, mtu: Mtu::Mtu256, max_rd_atomic: READS };
+        let peer = Address {
+            mac: wire.mac(),
+            ip: peer_ip,
+            qpn: Qpn::new(0x123),
+            psn,
+            mtu: Mtu::Mtu256,
+            max_rd_atomic: READS,
+            dialect: roci_driver::Dialect::Verbs,
+        };
         let connect = |engine: &mut Engine<SimLink>| {
             let qp = engine.create_qp(0, pds[0], cq).expect("room");
             let address = engine.address_of(&qp, &params).expect("the link carries packets");

@@ -7,8 +7,8 @@ use std::rc::Rc;
 use roci_driver::link::sim::{Clock, SimLink};
 use roci_driver::link::{Batch, Link};
 use roci_driver::{
-    Access, Address, Arena, Buffer, CompletionQueue, DatagramQp, Engine, MemoryRegion, MemoryWindow, Mtu, Operation,
-    PdId, QpParams, QueuePair, SendWr, SharedReceiveQueue, WindowView, WorkCompletion,
+    Access, Address, Arena, Buffer, CompletionQueue, DatagramQp, Dialect, Engine, MemoryRegion, MemoryWindow, Mtu,
+    Operation, PdId, QpParams, QueuePair, SendWr, SharedReceiveQueue, WindowView, WorkCompletion,
 };
 use roci_protocol::wire::{Flow, Frame, Headers, Ip, Opcode, Syndrome};
 use roci_protocol::{Psn, Qpn, Rkey};
@@ -37,7 +37,10 @@ impl Connection {
         if which == 1 {
             engine.share_receives(&mut qp, self.srq).expect("one completion queue");
         }
-        engine.connect(qp, &self.peer, &self.params).expect("one IP version")
+        // One of each dialect.
+        let dialect = if which == 1 { Dialect::Rocinante } else { Dialect::Verbs };
+        let peer = Address { dialect, ..self.peer };
+        engine.connect(qp, &peer, &QpParams { dialect, ..self.params.clone() }).expect("one IP version")
     }
 }
 
@@ -87,7 +90,7 @@ impl Victim {
         };
         let psn = Psn::new(0xff_fff0);
         let (mac, qpn) = (wire.mac(), Qpn::new(0x123));
-        let peer = Address { mac, ip: peer_ip, qpn, psn, mtu: Mtu::Mtu256, max_rd_atomic: 2 };
+        let peer = Address { mac, ip: peer_ip, qpn, psn, mtu: Mtu::Mtu256, max_rd_atomic: 2, dialect: Dialect::Verbs };
         let srq = engine.create_srq(4, cq);
         let connection = Connection { pd, cq, srq, params, peer };
         let mut connect = |which| connection.make(&mut engine, which);

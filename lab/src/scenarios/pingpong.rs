@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use roci_driver::{Address, Mtu, QueuePair, SendWr, UnconnectedQp};
+use roci_driver::{Address, Dialect, Mtu, QueuePair, SendWr, UnconnectedQp};
 use roci_protocol::wire::MacAddr;
 use roci_protocol::wire::cm::{gid_of, ip_of};
 use roci_protocol::{Psn, Qpn};
@@ -37,6 +37,7 @@ fn understand(hello: &[u8; HELLO_LEN]) -> Result<Address, Failure> {
         psn: Psn::new(u32::from_str_radix(psn, 16)?),
         mtu: Mtu::Mtu1024,
         max_rd_atomic: 1,
+        dialect: Dialect::Verbs,
     })
 }
 

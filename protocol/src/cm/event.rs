@@ -18,6 +18,12 @@ pub struct PrivateData {
 }
 
 impl PrivateData {
+    /// What follows the first `len` bytes.
+    #[must_use]
+    pub fn after(&self, len: usize) -> Self {
+        Self::copy_of(self.get(len..).unwrap_or_default())
+    }
+
     /// A copy of at most 196 bytes.
     pub(super) fn copy_of(data: &[u8]) -> Self {
         let len = data.len().min(CAPACITY);

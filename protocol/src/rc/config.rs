@@ -13,6 +13,17 @@ pub enum Dialect {
     Rocinante,
 }
 
+impl Dialect {
+    /// What two peers speak, of whom each can do this much.
+    #[must_use]
+    pub const fn with(self, peer: Self) -> Self {
+        match (self, peer) {
+            (Self::Rocinante, Self::Rocinante) => Self::Rocinante,
+            _ => Self::Verbs,
+        }
+    }
+}
+
 /// The attributes of a connected queue pair (`ibv_qp_attr`).
 #[derive(Clone, Debug)]
 pub struct Config {

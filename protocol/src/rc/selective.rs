@@ -263,8 +263,8 @@ impl<B> QueuePair<B> {
             self.stats.stale_response += 1;
             return;
         };
-        // A response acknowledges every request before its own.
-        self.acknowledge_selectively(now, first, env);
+        // A response acknowledges every request before its own, and tells that its own was executed.
+        self.acknowledge_selectively(now, first.plus(1), env);
         let requester = &mut self.requester;
         if psn == requester.una {
             self.place_response(now, packet, env);

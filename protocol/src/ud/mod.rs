@@ -41,6 +41,32 @@ pub struct Stats {
     pub drops: [u64; 5],
 }
 
+impl Stats {
+    /// Every counter with its name.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+        let [transport, pkey, qkey, no_receive, too_long] = self.drops;
+        [
+            ("rx_datagrams", self.rx_datagrams),
+            ("tx_datagrams", self.tx_datagrams),
+            ("rx_datagram_transport", transport),
+            ("rx_datagram_pkey", pkey),
+            ("rx_datagram_qkey", qkey),
+            ("rx_datagram_no_receive", no_receive),
+            ("rx_datagram_too_long", too_long),
+        ]
+        .into_iter()
+    }
+
+    /// Adds another queue pair's counters to these.
+    pub fn add(&mut self, other: &Self) {
+        self.rx_datagrams += other.rx_datagrams;
+        self.tx_datagrams += other.tx_datagrams;
+        for (sum, drops) in self.drops.iter_mut().zip(other.drops) {
+            *sum += drops;
+        }
+    }
+}
+
 /// A datagram queue pair's receiving and numbering half; `B` is the caller's token for a piece of memory.
 #[derive(Debug)]
 pub struct QueuePair<B> {
@@ -117,17 +143,24 @@ impl<B> QueuePair<B> {
         self.receives.pop_front().ok_or(Drop::NoReceive)
     }
 
-    /// The headers of the next datagram, from the queue pair that is known as `ours`.
-    pub fn headers(&mut self, ours: Qpn, to: Destination, imm: Option<u32>, solicited: bool) -> Headers {
+    /// The headers of the next datagram, from the queue pair that is known as `ours`; once it has left, say
+    /// [`QueuePair::sent`].
+    pub fn headers(&self, ours: Qpn, to: Destination, imm: Option<u32>, solicited: bool) -> Headers {
         let opcode = if imm.is_some() { Opcode::UdSendOnlyImm } else { Opcode::UdSendOnly };
         let mut bth = Bth::new(opcode, to.qpn, self.psn);
         bth.solicited = solicited;
-        self.psn = self.psn.plus(1);
-        self.stats.tx_datagrams += 1;
         // A privileged key stands for the queue pair's own (IBTA 10.2.5).
         let qkey = if to.qkey & PRIVILEGED_QKEY != 0 { self.qkey } else { to.qkey };
         let deth = Deth { qkey, source_qpn: ours, reserved: 0 };
         Headers { bth, ext: Extensions { deth: Some(deth), imm: imm.map(ImmDt), ..Extensions::default() } }
+    }
+}
+
+impl<B> QueuePair<B> {
+    /// A datagram has left.
+    pub fn sent(&mut self) {
+        self.psn = self.psn.plus(1);
+        self.stats.tx_datagrams += 1;
     }
 }
 
@@ -183,7 +216,9 @@ mod tests {
             (headers.bth.opcode, headers.bth.psn, headers.bth.solicited),
             (Opcode::UdSendOnlyImm, Psn::new(0xff_ffff), true)
         );
+        qp.sent();
         assert_eq!(qp.headers(Qpn::new(7), to, None, false).bth.psn, Psn::new(0));
+        assert_eq!(qp.stats().tx_datagrams, 1);
     }
 
     #[test]

@@ -13,12 +13,12 @@ use super::device::{Attachment, JUMBO_FRAME};
 use super::eal::{Eal, EalError, describe, last_error};
 use super::gate::Gate;
 use super::port::{DpdkLink, GateKeeper, SharedGate, TX_QUEUE};
-use crate::link::{BURST, LinkState};
+use crate::link::{BURST, HELD_FRAMES, LinkState};
 
 const DESCRIPTORS: u16 = 512;
 const POOL_CACHE: u32 = 256;
-/// Packet buffers beside those of the ports: what the pool's cache and a batch hold.
-const POOL_BASE: u32 = 2 * POOL_CACHE + BURST as u32;
+/// Packet buffers beside those of the ports: what the pool's cache, a batch and early frames hold.
+const POOL_BASE: u32 = 2 * POOL_CACHE + (BURST + HELD_FRAMES) as u32;
 /// Packet buffers of a port: both its rings full, one burst, and the transmit queue.
 const POOL_PER_PORT: u32 = 2 * DESCRIPTORS as u32 + (BURST + TX_QUEUE) as u32;
 /// Bytes of a packet buffer for the packet, and with all that belongs to it.

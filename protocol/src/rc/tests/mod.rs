@@ -4,6 +4,7 @@ mod atomics;
 mod credits;
 mod requester;
 mod responder;
+mod selective;
 mod states;
 mod windows;
 
@@ -31,6 +32,10 @@ struct Script {
     atomics: usize,
     /// Memory windows that are valid.
     windows: Vec<Rkey>,
+    /// Early packets that can still be kept.
+    keeps: usize,
+    /// Maps that were sent, without their trailing zeros.
+    maps: Vec<Vec<u8>>,
     /// Receives that queue pairs share.
     shared: Vec<RecvRequest<u32>>,
 }
@@ -46,7 +51,13 @@ impl Env for Script {
         let len = match payload {
             Payload::None => 0,
             Payload::Local { len, .. } => len,
-            Payload::Bytes(bytes) => bytes.len(),
+            Payload::Bytes(bytes) => {
+                if headers.bth.opcode == Opcode::RcAck {
+                    let end = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |at| at + 1);
+                    self.maps.push(bytes[..end].to_vec());
+                }
+                bytes.len()
+            }
             Payload::Remote { .. } if self.is_revoked => return Err(TxError::Denied),
             Payload::Remote { len, .. } => len,
         };
@@ -89,6 +100,12 @@ impl Env for Script {
             _ => return Err(Denied),
         }
         Ok(())
+    }
+
+    fn hold(&mut self) -> bool {
+        let can = self.keeps > 0;
+        self.keeps -= usize::from(can);
+        can
     }
 
     fn take_shared_receive(&mut self) -> Option<RecvRequest<u32>> {

@@ -1,0 +1,201 @@
+//! Selective repeat between two peers of our own, and the notifications of congestion.
+
+use super::*;
+
+const GAP: Syndrome = Syndrome::Nak(NakCode::PsnSequence);
+
+fn selective(change: impl FnOnce(&mut Config)) -> QueuePair<u32> {
+    connected(|config| {
+        config.dialect = Dialect::Rocinante;
+        change(config);
+    })
+}
+
+/// A report of a gap at `psn`, with a map of the packets that follow it by these distances.
+fn gap(qp: &mut QueuePair<u32>, script: &mut Script, psn: u32, kept: &[u32]) {
+    let mut map = vec![0; if kept.is_empty() { 0 } else { 32 }];
+    for &distance in kept {
+        map[distance as usize / 8] |= 1 << (distance % 8);
+    }
+    qp.on_packet(0, &Packet { headers: answer(psn, GAP), payload: &map }, script);
+}
+
+fn psns(script: &Script) -> Vec<u32> {
+    script.sent.iter().map(|(headers, _)| headers.bth.psn.get()).collect()
+}
+
+#[test]
+fn only_what_is_missing_is_sent_again() {
+    let (mut qp, mut script) = (selective(|_| ()), Script::default());
+    (0..8).for_each(|wr_id| send(&mut qp, wr_id, 1));
+    pump(&mut qp, &mut script);
+    script.sent.clear();
+    gap(&mut qp, &mut script, 102, &[1, 3]);
+    pump(&mut qp, &mut script);
+    assert_eq!(psns(&script), [102, 104], "103 and 105 are kept; what follows them may be on its way");
+    assert_eq!(script.done.len(), 2, "100 and 101 were executed before the gap");
+    gap(&mut qp, &mut script, 102, &[1, 3]);
+    pump(&mut qp, &mut script);
+    assert_eq!(script.sent.len(), 2, "once a round trip");
+}
+
+#[test]
+fn what_the_peer_keeps_is_not_done() {
+    let (mut qp, mut script) = (selective(|_| ()), Script::default());
+    (0..4).for_each(|wr_id| send(&mut qp, wr_id, 1));
+    pump(&mut qp, &mut script);
+    gap(&mut qp, &mut script, 100, &[1, 2, 3]);
+    pump(&mut qp, &mut script);
+    assert!(script.done.is_empty());
+    feed(&mut qp, &mut script, answer(103, ACK), 0);
+    assert_eq!(script.done.len(), 4);
+}
+
+#[test]
+fn a_repair_that_is_lost_too_is_sent_again_once_something_later_has_arrived() {
+    let (mut qp, mut script) = (selective(|_| ()), Script::default());
+    (0..3).for_each(|wr_id| send(&mut qp, wr_id, 1));
+    pump(&mut qp, &mut script);
+    gap(&mut qp, &mut script, 100, &[1, 2]);
+    pump(&mut qp, &mut script);
+    send(&mut qp, 3, 1);
+    pump(&mut qp, &mut script);
+    script.sent.clear();
+    gap(&mut qp, &mut script, 100, &[1, 2, 3]);
+    pump(&mut qp, &mut script);
+    assert_eq!(psns(&script), [100]);
+}
+
+#[test]
+fn a_gap_without_a_map_asks_for_its_first_packet() {
+    let (mut qp, mut script) = (selective(|_| ()), Script::default());
+    (0..3).for_each(|wr_id| send(&mut qp, wr_id, 1));
+    pump(&mut qp, &mut script);
+    script.sent.clear();
+    gap(&mut qp, &mut script, 101, &[]);
+    pump(&mut qp, &mut script);
+    assert_eq!(psns(&script), [101]);
+    feed(&mut qp, &mut script, answer(101, ACK), 0);
+    pump(&mut qp, &mut script);
+    assert_eq!(psns(&script), [101, 102], "the answer to a repair has no map: nothing is kept");
+}
+
+#[test]
+fn silence_is_broken_by_the_last_packet_and_then_by_the_oldest() {
+    let (mut qp, mut script) = (selective(|_| ()), Script::default());
+    (0..3).for_each(|wr_id| send(&mut qp, wr_id, 1));
+    pump(&mut qp, &mut script);
+    script.sent.clear();
+    let mut now = 0;
+    for due in [102, 100, 100] {
+        now = qp.deadline().expect("something is outstanding").max(now);
+        qp.on_timeout(now, &mut script);
+        let _ = qp.pump_requests(now, &mut script);
+        assert_eq!(psns(&script).last(), Some(&due));
+    }
+    assert_eq!(script.sent.len(), 3, "one packet at a time");
+}
+
+#[test]
+fn early_packets_are_kept_and_executed_in_order_when_the_gap_closes() {
+    let (mut qp, mut script) = (selective(|_| ()), Script { keeps: 8, ..Script::default() });
+    (0..3).for_each(|wr_id| receive(&mut qp, wr_id, 1));
+    feed(&mut qp, &mut script, request(Opcode::RcSendOnly, 502), 1);
+    feed(&mut qp, &mut script, request(Opcode::RcSendOnly, 501), 1);
+    pump(&mut qp, &mut script);
+    assert_eq!(script.last_syndrome(), Some((GAP, 500)));
+    assert_eq!(script.maps, [[6]], "two packets beyond the gap");
+    assert_eq!(qp.take_held(), None);
+    feed(&mut qp, &mut script, request(Opcode::RcSendOnly, 500), 1);
+    for psn in [501, 502] {
+        assert_eq!(qp.take_held(), Some(Held::Request(psn)));
+        feed(&mut qp, &mut script, request(Opcode::RcSendOnly, psn), 1);
+    }
+    assert_eq!(qp.take_held(), None);
+    assert_eq!(script.done.len(), 3);
+    pump(&mut qp, &mut script);
+    assert_eq!(script.last_syndrome(), Some((Syndrome::Ack { credit: 0 }, 502)));
+}
+
+#[test]
+fn a_packet_that_cannot_be_kept_is_reported_missing() {
+    let (mut qp, mut script) = (selective(|_| ()), Script::default());
+    feed(&mut qp, &mut script, request(Opcode::RcSendOnly, 501), 1);
+    pump(&mut qp, &mut script);
+    assert_eq!(script.last_syndrome(), Some((GAP, 500)));
+    assert!(script.maps.is_empty());
+}
+
+#[test]
+fn packets_too_far_ahead_are_not_kept() {
+    let (mut qp, mut script) = (selective(|_| ()), Script { keeps: 8, ..Script::default() });
+    feed(&mut qp, &mut script, request(Opcode::RcSendOnly, 500 + 256), 1);
+    assert_eq!((script.keeps, qp.stats().out_of_sequence), (8, 1));
+}
+
+#[test]
+fn early_responses_are_kept_and_only_the_missing_ones_asked_for() {
+    let (mut qp, mut script) = (selective(|_| ()), Script { keeps: 8, ..Script::default() });
+    read(&mut qp, 1, 4 * MTU);
+    pump(&mut qp, &mut script);
+    let response = |psn| {
+        let mut headers = request(Opcode::RcReadResponseMiddle, psn);
+        headers.bth.ack_req = false;
+        headers
+    };
+    feed(&mut qp, &mut script, response(102), MTU);
+    pump(&mut qp, &mut script);
+    let again = script.sent.last().expect("a repair").0;
+    assert_eq!((again.bth.opcode, again.bth.psn), (Opcode::RcReadRequest, Psn::new(100)));
+    assert_eq!(again.ext.reth.map(|reth| (reth.va, reth.len)), Some((0, 2 * MTU as u32)));
+    feed(&mut qp, &mut script, response(100), MTU);
+    feed(&mut qp, &mut script, response(101), MTU);
+    assert_eq!(qp.take_held(), Some(Held::Response(102)));
+    feed(&mut qp, &mut script, response(102), MTU);
+    let mut last = request(Opcode::RcReadResponseLast, 103);
+    last.ext.aeth = Some(Aeth { syndrome: ACK, msn: Msn::new(1) });
+    feed(&mut qp, &mut script, last, MTU);
+    assert_eq!(script.statuses(), [(1, WcStatus::Success)]);
+    assert_eq!(script.placed.len(), 4);
+}
+
+#[test]
+fn maps_from_a_peer_that_agreed_to_none_are_refused() {
+    let (mut qp, mut script) = (connected(|_| ()), Script::default());
+    send(&mut qp, 1, 1);
+    pump(&mut qp, &mut script);
+    gap(&mut qp, &mut script, 100, &[1]);
+    assert_eq!(qp.stats().bad_response, 1);
+}
+
+#[test]
+fn a_map_that_names_packets_never_sent_changes_nothing() {
+    let (mut qp, mut script) = (selective(|_| ()), Script::default());
+    send(&mut qp, 1, 1);
+    pump(&mut qp, &mut script);
+    gap(&mut qp, &mut script, 100, &[1, 5, 200]);
+    pump(&mut qp, &mut script);
+    assert!(script.done.is_empty());
+    feed(&mut qp, &mut script, answer(100, ACK), 0);
+    assert_eq!(script.done.len(), 1);
+}
+
+#[test]
+fn marks_are_notified_of_now_and_then_and_notifications_are_heard() {
+    let (mut qp, mut script) =
+        (connected(|config| config.congestion = congestion::Algorithm::Dcqcn), Script::default());
+    for now in [0, 10_000, 49_999, 50_000] {
+        qp.on_congestion_mark(now);
+        let _ = qp.pump_replies(&mut script);
+    }
+    let notifications: Vec<_> = script.sent.iter().filter(|(headers, _)| headers.bth.opcode == Opcode::Cnp).collect();
+    assert_eq!(notifications.len(), 2);
+    assert!(notifications.iter().all(|(headers, len)| headers.bth.becn && *len == 16));
+    let mut notification = Headers::plain(Bth::new(Opcode::Cnp, Qpn::new(1), Psn::new(0)));
+    notification.bth.becn = true;
+    feed(&mut qp, &mut script, notification, 16);
+    assert_eq!(qp.stats().rp_cnp_handled, 1);
+    (0..3).for_each(|wr_id| send(&mut qp, wr_id, 100));
+    let _ = qp.pump_requests(1_000_000, &mut script);
+    assert!(qp.deadline().is_some());
+}
