@@ -147,6 +147,46 @@ fn a_capture_of_something_else_is_said_to_be_that() {
     assert!(ended.failed_with_one_line().contains("none of its 1 frames is a RoCEv2 packet"));
     // Another link type.
     let mut bytes = capture("rc_send_only_0.pcap");
-    bytes[20] = 101;
-    assert!(decode(&bytes).failed_with_one_line().contains("is not Ethernet"));
+    bytes[20] = 105;
+    assert!(decode(&bytes).failed_with_one_line().contains("is neither Ethernet"));
+}
+
+/// A capture with other bytes in place of each frame's Ethernet header.
+fn with_link_layer(linktype: u16, header: impl Fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
+    let ethernet = capture("rc_send_only_0.pcap");
+    let mut bytes = ethernet[..24].to_vec();
+    bytes[20..22].copy_from_slice(&linktype.to_le_bytes());
+    let mut rest = &ethernet[24..];
+    while !rest.is_empty() {
+        let len = u32::from_le_bytes(rest[8..12].try_into().expect("four bytes")) as usize;
+        let frame = [header(&rest[16 + 12..16 + 14]), rest[16 + 14..16 + len].to_vec()].concat();
+        bytes.extend_from_slice(&rest[..8]);
+        bytes.extend_from_slice(&[(frame.len() as u32).to_le_bytes(); 2].concat());
+        bytes.extend_from_slice(&frame);
+        rest = &rest[16 + len..];
+    }
+    bytes
+}
+
+#[test]
+fn captures_without_ethernet_headers_are_read_too() {
+    let cooked = with_link_layer(113, |ethertype| [&[0; 14], ethertype].concat());
+    let cooked_2 = with_link_layer(276, |ethertype| [ethertype, &[0; 18]].concat());
+    let raw = with_link_layer(101, |_| Vec::new());
+    for bytes in [cooked, cooked_2, raw] {
+        let ended = decode(&bytes);
+        assert!(ended.stdout.contains("RC_SEND_ONLY") && ended.stdout.contains("icrc ok"), "{}", ended.stdout);
+        assert!(!ended.stdout.contains("BAD"));
+    }
+}
+
+#[test]
+fn opcodes_that_this_stack_does_not_speak_are_named() {
+    let mut bytes = capture("rc_send_only_0.pcap");
+    let opcode = 24 + 16 + 14 + 20 + 8;
+    for (code, name) in [(0x1d, "RC_ATOMIC_WRITE"), (0xa4, "XRC_SEND_ONLY"), (0x45, "RD_SEND_ONLY_IMM")] {
+        bytes[opcode] = code;
+        let ended = decode(&bytes);
+        assert!(ended.stdout.contains(name), "{}", ended.stdout);
+    }
 }

@@ -1,12 +1,13 @@
 //! `roci decode`: one line a packet, with the ICRC's verdict and the protocol's complaint.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::path::Path;
 use std::process::ExitCode;
 
 use pcap_parser::{Block, Linktype, PcapBlockOwned, PcapError, create_reader};
 use roci_protocol::wire::cm::{IpCm, Mad, Message, Rep, Req, ServiceId};
-use roci_protocol::wire::{Frame, Malformed, Syndrome, icrc, pretty};
+use roci_protocol::wire::{Envelope, Frame, Malformed, Syndrome, icrc, opcode, pretty};
 use serde_json::{Map, Value, json};
 
 use crate::failure::{Context, Failure};
@@ -45,7 +46,7 @@ fn for_each_frame(path: &Path, mut action: impl FnMut(&[u8]) -> Result<(), Failu
         let incomplete = match reader.next() {
             Ok((offset, block)) => {
                 let frame = frame_of(&block, &mut linktypes).map_err(|what| Failure::new(format!("{name}: {what}")))?;
-                frame.map_or(Ok(()), &mut action)?;
+                frame.map_or(Ok(()), |frame| action(&frame))?;
                 reader.consume(offset);
                 continue;
             }
@@ -60,7 +61,7 @@ fn for_each_frame(path: &Path, mut action: impl FnMut(&[u8]) -> Result<(), Failu
 }
 
 /// The frame in a block, if it is one that holds a frame.
-fn frame_of<'a>(block: &'a PcapBlockOwned<'_>, linktypes: &mut Vec<Linktype>) -> Result<Option<&'a [u8]>, String> {
+fn frame_of<'a>(block: &'a PcapBlockOwned<'_>, linktypes: &mut Vec<Linktype>) -> Result<Option<Cow<'a, [u8]>>, String> {
     let (data, linktype, len) = match block {
         PcapBlockOwned::LegacyHeader(header) => {
             linktypes.push(header.network);
@@ -83,14 +84,35 @@ fn frame_of<'a>(block: &'a PcapBlockOwned<'_>, linktypes: &mut Vec<Linktype>) ->
     };
     let linktype = *linktype.ok_or("a packet without an interface")?;
     check_linktype(linktype)?;
-    data.get(..len as usize).map(Some).ok_or_else(|| "a damaged packet".into())
+    let data = data.get(..len as usize).ok_or("a damaged packet")?;
+    Ok(Some(as_ethernet(linktype, data)))
 }
 
 fn check_linktype(linktype: Linktype) -> Result<(), String> {
     match linktype {
-        Linktype::ETHERNET => Ok(()),
-        other => Err(format!("link type {other} is not Ethernet")),
+        Linktype::ETHERNET | Linktype::LINUX_SLL | LINUX_SLL2 | Linktype::RAW | Linktype::IPV4 | Linktype::IPV6 => {
+            Ok(())
+        }
+        other => Err(format!("link type {other} is neither Ethernet, nor Linux's \"cooked\", nor IP")),
     }
+}
+
+/// `tcpdump -i any` of today; the crate has no name for it.
+const LINUX_SLL2: Linktype = Linktype(276);
+
+/// The packet as an Ethernet frame: captures on "any" interface, or of IP alone, lack its header.
+fn as_ethernet(linktype: Linktype, data: &[u8]) -> Cow<'_, [u8]> {
+    const SLL_LEN: usize = 16;
+    const SLL2_LEN: usize = 20;
+    let (ethertype, packet) = match linktype {
+        Linktype::ETHERNET => return data.into(),
+        Linktype::LINUX_SLL if data.len() >= SLL_LEN => (&data[14..16], &data[SLL_LEN..]),
+        LINUX_SLL2 if data.len() >= SLL2_LEN => (&data[..2], &data[SLL2_LEN..]),
+        Linktype::LINUX_SLL | LINUX_SLL2 => return data.into(),
+        _ if data.first().is_some_and(|first| first >> 4 == 6) => (&[0x86, 0xdd][..], data),
+        _ => (&[0x08, 0x00][..], data),
+    };
+    [&[0; 12], ethertype, packet].concat().into()
 }
 
 /// Whether the frame goes to the RoCEv2 port, whatever else is wrong with it.
@@ -117,10 +139,17 @@ fn text_line(index: u64, bytes: &[u8]) -> String {
             format!("{index} {} {route} len={} icrc {}{complaint}", frame.packet, bytes.len(), icrc_verdict(bytes))
         }
         Err(reason) if is_roce(bytes) => {
-            format!("{index} UNKNOWN len={} icrc {} complaint={reason}", bytes.len(), icrc_verdict(bytes))
+            let name = name_of_unread(bytes);
+            format!("{index} {name} len={} icrc {} complaint={reason}", bytes.len(), icrc_verdict(bytes))
         }
         Err(reason) => format!("{index} NOT_ROCE len={} complaint={reason}", bytes.len()),
     }
+}
+
+/// The name of a packet that could not be read as a whole, by the first byte of its transport header.
+fn name_of_unread(bytes: &[u8]) -> String {
+    let code = Envelope::parse(bytes).ok().and_then(|envelope| envelope.transport.first().copied());
+    code.map_or_else(|| "UNKNOWN".into(), opcode::name_of)
 }
 
 fn json_line(index: u64, bytes: &[u8]) -> Value {
@@ -133,7 +162,8 @@ fn json_line(index: u64, bytes: &[u8]) -> Value {
     match Frame::parse(bytes) {
         Ok(frame) => describe(&frame, &mut row),
         Err(reason) => {
-            row.insert("opcode".into(), Value::Null);
+            let name = if is_roce(bytes) { json!(name_of_unread(bytes)) } else { Value::Null };
+            row.insert("opcode".into(), name);
             row.insert("complaint".into(), json!(reason.to_string()));
         }
     }

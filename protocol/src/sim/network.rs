@@ -12,6 +12,25 @@ use crate::Nanos;
 /// The fastest that a frame crosses.
 const LATENCY_NS: Nanos = 1_000;
 
+/// A wire that is cut now and then, and heals.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Partitions {
+    /// From the start of one cut to the start of the next.
+    pub(super) every: Nanos,
+    /// How long a cut lasts.
+    pub(super) lasting: Nanos,
+    /// How far the first cut is brought forward.
+    pub(super) phase: Nanos,
+    /// Frames to this node are lost, or to both.
+    pub(super) towards: Option<usize>,
+}
+
+impl Partitions {
+    fn cuts(&self, now: Nanos, node: usize) -> bool {
+        (now + self.phase) % self.every >= self.every - self.lasting && self.towards.is_none_or(|cut| cut == node)
+    }
+}
+
 /// A frame that is to arrive; ordered by time, then by the order of sending.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Arrival {
@@ -27,13 +46,19 @@ pub(super) struct Network {
     jitter_ns: Nanos,
     in_flight: BinaryHeap<Reverse<Arrival>>,
     capacity: usize,
+    partitions: Option<Partitions>,
     serial: u64,
 }
 
 impl Network {
     pub(super) fn new(injector: FaultInjector, seed: u64, jitter_ns: Nanos, capacity: usize) -> Self {
         let jitter = StdRng::seed_from_u64(seed);
-        Self { injector, jitter, jitter_ns, in_flight: BinaryHeap::new(), capacity, serial: 0 }
+        Self { injector, jitter, jitter_ns, in_flight: BinaryHeap::new(), capacity, partitions: None, serial: 0 }
+    }
+
+    /// The same wire, cut now and then.
+    pub(super) fn with_partitions(self, partitions: Option<Partitions>) -> Self {
+        Self { partitions, ..self }
     }
 
     /// Whether another frame can be sent now.
@@ -43,6 +68,9 @@ impl Network {
 
     /// Sends a frame to `node`; the dice decide what becomes of it.
     pub(super) fn send(&mut self, now: Nanos, node: usize, mut frame: Vec<u8>) {
+        if self.partitions.is_some_and(|partitions| partitions.cuts(now, node)) {
+            return;
+        }
         match self.injector.throw() {
             Verdict::Lose => {}
             Verdict::Pass => self.deliver(now, 0, node, frame),

@@ -6,7 +6,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::faults::{FaultInjector, Faults};
-use super::network::Network;
+use super::network::{Network, Partitions};
 use super::node::{Node, READ_KEY, READABLE, WORD_KEY, WORDS, WRITABLE, WRITE_KEY};
 use super::oracle::Oracle;
 use crate::rc::congestion::Algorithm;
@@ -85,6 +85,7 @@ struct World {
 impl World {
     fn new(seed: u64, faults: Option<Faults>) -> Self {
         let mut dice = StdRng::seed_from_u64(seed);
+        let is_swarm = faults.is_none();
         let faults = faults.unwrap_or_else(|| swarm(&mut dice));
         let mtu = Mtu::ALL[dice.random_range(0..3)];
         // Half of the runs start just before the wrap.
@@ -124,7 +125,9 @@ impl World {
         }
         let jitter_ns = if faults.reorder > 0.0 { 3_000 } else { 0 };
         let capacity = dice.random_range(4..200);
-        let network = Network::new(FaultInjector::new(faults, seed), seed, jitter_ns, capacity);
+        let partitions = if is_swarm { partitions(&mut dice) } else { None };
+        let injector = FaultInjector::new(faults, seed);
+        let network = Network::new(injector, seed, jitter_ns, capacity).with_partitions(partitions);
         let oracles = [Oracle::new(), Oracle::new()];
         let trace = crc32fast::Hasher::new();
         Self { seed, dice, now: 0, network, nodes, oracles, posted: [0; 2], bound: [None; 2], mtu, trace, frames: 0 }
@@ -322,4 +325,14 @@ impl World {
 fn swarm(dice: &mut StdRng) -> Faults {
     let mut pick = |most: f64| if dice.random() { dice.random_range(0.0..most) } else { 0.0 };
     Faults { loss: pick(0.3), dup: pick(0.2), reorder: pick(0.2), corrupt: pick(0.1), seed: dice.random() }
+}
+
+/// A third of the swarm is cut off now and then, in one direction or in both, for less than a connection's patience.
+fn partitions(dice: &mut StdRng) -> Option<Partitions> {
+    let towards = [None, Some(0), Some(1)][dice.random_range(0..3)];
+    let lasting = dice.random_range(1_000..5_000_000);
+    // Between two cuts there is time for the longest wait.
+    let works = dice.random_range(2_000_000..4_000_000);
+    let phase = dice.random_range(0..works);
+    dice.random_bool(0.33).then_some(Partitions { every: works + lasting, lasting, phase, towards })
 }

@@ -125,18 +125,8 @@ impl<'a> Frame<'a> {
     /// Reads a frame; the ICRC is left to [`Frame::verify_icrc`].
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let (ethernet, rest) = Ethernet::parse(bytes)?;
-        let (ip, datagram) = match ethernet.ethertype {
-            ethernet::ETHERTYPE_IPV4 => Ipv4::parse(rest).map(|(header, payload)| (Ip::V4(header), payload))?,
-            ethernet::ETHERTYPE_IPV6 => Ipv6::parse(rest).map(|(header, payload)| (Ip::V6(header), payload))?,
-            _ => return Err(Malformed::NotIp),
-        };
-        let (udp, transport) = Udp::parse(datagram)?;
-        if udp.destination != udp::ROCE_PORT {
-            return Err(Malformed::NotRoce);
-        }
-        let packet = Packet::parse(transport)?;
-        Ok(Self { ethernet, ip, udp, packet, datagram: &rest[..ip.wire_len() + datagram.len()] })
+        let Envelope { ethernet, ip, udp, datagram, transport } = Envelope::parse(bytes)?;
+        Ok(Self { ethernet, ip, udp, packet: Packet::parse(transport)?, datagram })
     }
 
     /// Checks the ICRC.
@@ -160,6 +150,39 @@ impl<'a> Frame<'a> {
         packet[at..at + payload.len()].copy_from_slice(payload);
         seal(datagram);
         bytes
+    }
+}
+
+/// What a frame holds down to UDP to the RoCEv2 port, whatever the packet inside is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Envelope<'a> {
+    /// Layer 2.
+    pub ethernet: Ethernet,
+    /// Layer 3.
+    pub ip: Ip,
+    /// Layer 4.
+    pub udp: Udp,
+    /// IP header to ICRC.
+    pub datagram: &'a [u8],
+    /// BTH to ICRC.
+    pub transport: &'a [u8],
+}
+
+impl<'a> Envelope<'a> {
+    /// Reads the headers below the transport.
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let (ethernet, rest) = Ethernet::parse(bytes)?;
+        let (ip, datagram) = match ethernet.ethertype {
+            ethernet::ETHERTYPE_IPV4 => Ipv4::parse(rest).map(|(header, payload)| (Ip::V4(header), payload))?,
+            ethernet::ETHERTYPE_IPV6 => Ipv6::parse(rest).map(|(header, payload)| (Ip::V6(header), payload))?,
+            _ => return Err(Malformed::NotIp),
+        };
+        let (udp, transport) = Udp::parse(datagram)?;
+        if udp.destination != udp::ROCE_PORT {
+            return Err(Malformed::NotRoce);
+        }
+        Ok(Self { ethernet, ip, udp, datagram: &rest[..ip.wire_len() + datagram.len()], transport })
     }
 }
 

@@ -30,7 +30,7 @@ pub use atomic::{AtomicAckEth, AtomicEth};
 pub use bth::Bth;
 pub use deth::Deth;
 pub use ethernet::{Ethernet, MacAddr};
-pub use frame::{Flow, Frame, Ip, MAX_OVERHEAD};
+pub use frame::{Envelope, Flow, Frame, Ip, MAX_OVERHEAD};
 pub use ieth::Ieth;
 pub use immdt::ImmDt;
 pub use ipv4::Ipv4;

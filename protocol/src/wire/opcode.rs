@@ -93,6 +93,48 @@ opcodes! {
     Cnp = 0x81, "CNP", Cnp, [];
 }
 
+/// A name for any opcode: those of the table, and others by their transport and operation (IBTA 9.2, table 38), for
+/// captures of traffic that this stack does not speak.
+pub fn name_of(code: u8) -> String {
+    const TRANSPORTS: [&str; 8] = ["RC", "UC", "RD", "UD", "CNP", "XRC", "RESERVED", "VENDOR"];
+    const OPERATIONS: [&str; 24] = [
+        "SEND_FIRST",
+        "SEND_MIDDLE",
+        "SEND_LAST",
+        "SEND_LAST_IMM",
+        "SEND_ONLY",
+        "SEND_ONLY_IMM",
+        "WRITE_FIRST",
+        "WRITE_MIDDLE",
+        "WRITE_LAST",
+        "WRITE_LAST_IMM",
+        "WRITE_ONLY",
+        "WRITE_ONLY_IMM",
+        "READ_REQ",
+        "READ_RESP_FIRST",
+        "READ_RESP_MIDDLE",
+        "READ_RESP_LAST",
+        "READ_RESP_ONLY",
+        "ACK",
+        "ATOMIC_ACK",
+        "CMP_SWAP",
+        "FETCH_ADD",
+        "RESYNC",
+        "SEND_LAST_INV",
+        "SEND_ONLY_INV",
+    ];
+    if let Some(opcode) = Opcode::from_wire(code) {
+        return opcode.name().into();
+    }
+    let transport = TRANSPORTS[usize::from(code >> 5)];
+    match (code & 0x1f, OPERATIONS.get(usize::from(code & 0x1f))) {
+        (_, Some(operation)) => format!("{transport}_{operation}"),
+        (0x1c, _) => format!("{transport}_FLUSH"),
+        (0x1d, _) => format!("{transport}_ATOMIC_WRITE"),
+        (rest, _) => format!("{transport}_RESERVED_{rest:#04x}"),
+    }
+}
+
 /// A set of extension headers; on the wire they stand in the order of the constants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ExtensionSet(u8);
@@ -160,6 +202,17 @@ mod tests {
         for &opcode in Opcode::ALL {
             assert_eq!(Opcode::from_wire(opcode as u8), Some(opcode));
         }
+    }
+
+    #[test]
+    fn every_code_has_a_name_of_its_own() {
+        let mut names: Vec<_> = (0..=u8::MAX).map(name_of).collect();
+        assert_eq!(name_of(0x1d), "RC_ATOMIC_WRITE");
+        assert_eq!(name_of(0xa4), "XRC_SEND_ONLY");
+        assert_eq!(name_of(0x81), "CNP");
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), 256);
     }
 
     #[test]
