@@ -51,7 +51,7 @@ impl FromStr for Address {
 
 fn parse(text: &str) -> Option<Address> {
     let mut words = text.split(' ');
-    let mac = parse_mac(words.next()?)?;
+    let mac = words.next()?.parse().ok()?;
     let ip = words.next()?.parse().ok()?;
     let mut number = || words.next()?.parse::<u32>().ok().filter(|&n| n < 1 << 24);
     let (qpn, psn) = (Qpn::new(number()?), Psn::new(number()?));
@@ -67,15 +67,6 @@ const fn name_of(dialect: Dialect) -> &'static str {
         Dialect::Verbs => "verbs",
         Dialect::Rocinante => "rocinante",
     }
-}
-
-fn parse_mac(text: &str) -> Option<MacAddr> {
-    let mut bytes = [0; 6];
-    let mut parts = text.split(':');
-    for byte in &mut bytes {
-        *byte = u8::from_str_radix(parts.next()?, 16).ok()?;
-    }
-    parts.next().is_none().then_some(MacAddr(bytes))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use std::str::FromStr;
 use roci_driver::link::dpdk::Device;
 use roci_driver::{Algorithm, Dialect, Mtu};
 use roci_protocol::sim::Faults;
+use roci_protocol::wire::MacAddr;
 use thiserror::Error;
 
 use crate::job;
@@ -135,6 +136,14 @@ knobs! {
     eal: String = String::new(), "EAL arguments", "any", |text| Ok(text.into()), Clone::clone;
     /// This rank's address on a shared device; empty gives 10.200.0.(rank + 1), which no router sees.
     ip: Option<IpAddr> = None, "address", "IPv4 or IPv6", parse_optional, show_optional;
+    /// How many leading bits of the address are those of every host on the link; empty gives 24 (IPv4) or 64 (IPv6). Hosts elsewhere are reached through the gateway.
+    prefix: Option<u8> = None, "bits", "0..128", parse_optional, show_optional;
+    /// The VLAN that frames are tagged with; empty sends them untagged.
+    vlan: Option<u16> = None, "VLAN id", "1..4094", parse_optional, show_optional;
+    /// The way to ranks on other links.
+    gateway: Option<IpAddr> = None, "address", "IPv4 or IPv6", parse_optional, show_optional;
+    /// Stations that are never asked for by ARP or neighbour discovery, such as 10.0.0.1=02:00:00:00:00:01, separated by commas.
+    neighbours: Vec<(IpAddr, MacAddr)> = Vec::new(), "addresses", "IP=MAC,...", parse_neighbours, |neighbours| show_neighbours(neighbours);
     /// Memory for messages, reserved at once and touched as it is used.
     arena_size: usize = 1 << 30, "bytes", "16MiB..64GiB", |text| size(text, 16 << 20, 64 << 30), show_size;
     /// The largest path MTU; 4096 is IBTA's largest, 8192 only between workers of this library, and the link's frames must hold it.
@@ -317,6 +326,19 @@ pub fn show_size(bytes: &usize) -> String {
 fn parse_mtu(text: &str) -> Result<usize, String> {
     let bytes = parse_size(text).and_then(Mtu::from_bytes);
     bytes.map(Mtu::bytes).ok_or_else(|| "is not one of 256, 512, 1024, 2048, 4096, 8192".into())
+}
+
+fn parse_neighbours(text: &str) -> Result<Vec<(IpAddr, MacAddr)>, String> {
+    let parse = |part: &str| {
+        let (ip, mac) = part.split_once('=')?;
+        Some((ip.trim().parse().ok()?, mac.trim().parse().ok()?))
+    };
+    let parts = text.split(',').filter(|part| !part.trim().is_empty());
+    parts.map(|part| parse(part).ok_or_else(|| format!("'{part}' is not of the form IP=MAC"))).collect()
+}
+
+fn show_neighbours(neighbours: &[(IpAddr, MacAddr)]) -> String {
+    neighbours.iter().map(|(ip, mac)| format!("{ip}={mac}")).collect::<Vec<_>>().join(",")
 }
 
 fn parse_dialect(text: &str) -> Result<Dialect, String> {

@@ -7,16 +7,19 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use roci_driver::link::Link;
 use roci_driver::link::dpdk::{Attachment, Device, DpdkLink, PortError};
 use roci_driver::link::faulty::Faulty;
 use roci_driver::link::pcap::PcapTee;
+use roci_driver::neighbour::{Interface, Resolution, Unreachable};
 use roci_driver::{
-    Address, ArenaError, CompletionQueue, ConnectError, Engine, ParseAddressError, PdId, QpParams, QueuePair,
+    Address, ArenaError, CompletionQueue, ConnectError, Engine, ParseAddressError, PdId, PortConfig, PortConfigError,
+    QpParams, QueuePair,
 };
 use roci_protocol::Access;
+use roci_protocol::wire::MacAddr;
 use thiserror::Error;
 
 use crate::Rank;
@@ -66,6 +69,12 @@ pub enum WireupError {
     /// The device joins processes of one host, and the job has several.
     #[error("device {0} joins processes of one host only: name a network device")]
     NeedsOneHost(Device),
+    /// The host's place on its port makes no sense.
+    #[error(transparent)]
+    Host(#[from] PortConfigError),
+    /// Nothing leads to a peer.
+    #[error("no way to {0}: {1}")]
+    Unreachable(IpAddr, Unreachable),
     /// The job's directory is too deep for a socket.
     #[error("{0}: too long a path for a UNIX socket: set TMPDIR to a shorter one")]
     SocketPath(String),
@@ -106,7 +115,7 @@ impl Fabric {
             }
             for (index, link) in links?.into_iter().enumerate() {
                 let link = dress(config, link, rank, index)?;
-                engine.add_port(link, config.ip.unwrap_or_else(|| default_ip(rank)), !is_shared);
+                engine.add_port_with(link, host(config, rank, !is_shared))?;
             }
         }
         let pd = engine.alloc_pd();
@@ -122,7 +131,10 @@ impl Fabric {
         let mut queue_pairs = vec![None; size];
         for (&peer, qp) in peers.iter().zip(unconnected) {
             let text = job.get(&format!("address/{peer}/{rank}"))?;
-            let address: Address = text.parse().map_err(|error| WireupError::Address(peer, error))?;
+            let mut address: Address = text.parse().map_err(|error| WireupError::Address(peer, error))?;
+            if is_shared {
+                address.mac = station_of(&mut engine, &address, config)?;
+            }
             queue_pairs[peer] = Some(engine.connect(qp, &address, &params)?);
         }
         Ok(Self { rank, size, engine, pd, cq, queue_pairs, job: Some(job) })
@@ -179,6 +191,37 @@ pub(crate) fn queue_pair_params(config: &Config) -> QpParams {
         // Credits are counted per message here, where the meaning of a message is known.
         end_to_end_credits: false,
         ..QpParams::default()
+    }
+}
+
+/// This rank's host on a port.
+fn host(config: &Config, rank: Rank, is_point_to_point: bool) -> PortConfig {
+    let ip = config.ip.unwrap_or_else(|| default_ip(rank));
+    let prefix = config.prefix.unwrap_or(if ip.is_ipv4() { 24 } else { 64 });
+    let (gateway_v4, gateway_v6) = match config.gateway {
+        Some(IpAddr::V4(gateway)) => (Some(gateway), None),
+        Some(IpAddr::V6(gateway)) => (None, Some(gateway)),
+        None => (None, None),
+    };
+    let interfaces = vec![Interface { ip, prefix, vlan: config.vlan }];
+    PortConfig { interfaces, neighbours: config.neighbours.clone(), gateway_v4, gateway_v6, is_point_to_point }
+}
+
+/// Where frames for a peer go: to its own station, or to the gateway's, which is asked for.
+fn station_of<L: Link>(engine: &mut Engine<L>, peer: &Address, config: &Config) -> Result<MacAddr, WireupError> {
+    if config.gateway.is_none() || engine.is_on_link(0, 0, peer.ip) {
+        return Ok(peer.mac);
+    }
+    let deadline = Instant::now() + Duration::from_secs(config.connect_timeout_s);
+    loop {
+        match engine.resolve(0, 0, peer.ip) {
+            Resolution::Known(mac) => return Ok(mac),
+            Resolution::Pending if Instant::now() < deadline => {
+                engine.poll();
+            }
+            Resolution::Pending => return Err(WireupError::Unreachable(peer.ip, Unreachable::NoAnswer)),
+            Resolution::Unreachable(why) => return Err(WireupError::Unreachable(peer.ip, why)),
+        }
     }
 }
 

@@ -84,6 +84,12 @@ impl<L: Link> Engine<L> {
         port.neighbours.resolve(now, ip, vlan)
     }
 
+    /// Whether a host is on the link of a port's address with index `address`, so that frames for it go to its own
+    /// station; else they go to the gateway's.
+    pub fn is_on_link(&self, port: usize, address: usize, ip: IpAddr) -> bool {
+        self.ports[port].interfaces[address].reaches(ip)
+    }
+
     /// The counters of a port's neighbours.
     pub fn neighbour_stats(&self, port: usize) -> &NeighbourStats {
         self.ports[port].neighbours.stats()

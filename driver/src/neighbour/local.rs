@@ -103,7 +103,7 @@ pub(super) fn is_unicast_ip(ip: IpAddr) -> bool {
 }
 
 /// Whether an address is on an interface's link.
-fn covers(interface: &Interface, ip: IpAddr) -> bool {
+pub(super) fn covers(interface: &Interface, ip: IpAddr) -> bool {
     match (interface.ip, ip) {
         (IpAddr::V4(ours), IpAddr::V4(ip)) => {
             let host_bits = 32 - u32::from(interface.prefix.min(32));

@@ -49,6 +49,13 @@ pub struct Interface {
     pub vlan: Option<u16>,
 }
 
+impl Interface {
+    /// Whether a host is on the link that this address is on.
+    pub fn reaches(&self, ip: IpAddr) -> bool {
+        local::covers(self, ip)
+    }
+}
+
 /// What [`Neighbours`] must be told.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NeighbourConfig {

@@ -1,4 +1,4 @@
-//! Unreliable datagrams.
+//! Unreliable datagrams, and what a kernel needs to send us any.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use roci_protocol::ud::GRH_LEN;
 
 use super::connected::expect;
 use crate::Failure;
-use crate::lab::{Lab, Route, V4, V6, number, pattern};
+use crate::lab::{Lab, Route, V4, V6, VLAN, number, pattern};
 
 const QKEY: u32 = 0x1111_2222;
 
@@ -83,4 +83,16 @@ pub(super) fn theirs(lab: &mut Lab) -> Result<(), Failure> {
         lab.engine.destroy_datagram_qp(qp);
     }
     Ok(())
+}
+
+/// The guest forgets whom it knows, finds us again by ARP and neighbour discovery, and gets its echoes back.
+pub(super) fn pings(lab: &mut Lab) -> Result<(), Failure> {
+    let before = lab.engine.neighbour_stats(0).echo;
+    lab.run("ip neigh flush all")?;
+    for (route, version) in [(V4, ""), (V6, "-6"), (VLAN, "")] {
+        lab.run(&format!("ping {version} -c 2 -W 5 -s 1400 {}", route.ours))?;
+    }
+    expect("the echoes", lab.engine.neighbour_stats(0).echo - before, 6)?;
+    let unreachable = lab.run("ping -c 1 -W 2 10.77.0.99");
+    expect("that nobody answers for others", unreachable.is_err(), true)
 }

@@ -26,6 +26,7 @@ macro_rules! scenarios {
 }
 
 scenarios! {
+    "neighbours", "the guest's kernel finds and pings us over IPv4, IPv6 and in a VLAN", datagrams::pings;
     "send_ours", "SEND of 0 to 3 MTU + 5 bytes at MTU 256 to 4096", connected::send_ours;
     "send_theirs", "the same, the guest sends", connected::send_theirs;
     "write_ours", "RDMA WRITE of those lengths, with and without immediate data", connected::write_ours;

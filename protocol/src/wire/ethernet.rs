@@ -1,6 +1,7 @@
 //! Ethernet II with at most one 802.1Q tag.
 
 use std::fmt;
+use std::str::FromStr;
 
 use static_assertions::const_assert_eq;
 use zerocopy::byteorder::network_endian::U16;
@@ -27,6 +28,25 @@ impl fmt::Display for MacAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [a, b, c, d, e, g] = self.0;
         write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+/// The text is no station address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("not of the form 02:00:00:00:00:01")]
+pub struct ParseMacError;
+
+impl FromStr for MacAddr {
+    type Err = ParseMacError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut bytes = [0; 6];
+        let mut parts = text.split(':');
+        for byte in &mut bytes {
+            let digits = parts.next().filter(|digits| digits.len() == 2).ok_or(ParseMacError)?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| ParseMacError)?;
+        }
+        if parts.next().is_some() { Err(ParseMacError) } else { Ok(Self(bytes)) }
     }
 }
 
@@ -104,5 +124,27 @@ impl Ethernet {
             let tag = VlanView { control: control.into(), ethertype: self.ethertype.into() };
             bytes[14..18].copy_from_slice(tag.as_bytes());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_station_address_survives_its_text_and_others_are_refused() {
+        let mac = MacAddr([2, 0, 0xab, 0xff, 0, 1]);
+        assert_eq!(mac.to_string().parse(), Ok(mac));
+        for bad in
+            ["", "02:00:00:00:00", "02:00:00:00:00:01:02", "02:00:00:00:00:+1", "2:0:0:0:0:1", "02-00-00-00-00-01"]
+        {
+            assert_eq!(bad.parse::<MacAddr>(), Err(ParseMacError), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_priority_tag_is_no_vlan() {
+        let ethernet = |vlan| Ethernet { destination: MacAddr([0; 6]), source: MacAddr([0; 6]), vlan, ethertype: 0 };
+        assert_eq!([None, Some(0xe000), Some(0xe007)].map(|tag| ethernet(tag).vlan_id()), [None, None, Some(7)]);
     }
 }
