@@ -1,0 +1,74 @@
+//! One of the two queue pairs, with its world.
+
+use roci_protocol::rc::{Completion, Config, QueuePair, RecvRequest, SendOp, SendRequest, State};
+use roci_protocol::{Nanos, Qpn};
+
+use super::wire::Wire;
+use super::world::World;
+
+/// What an engine would do for a queue pair, and no more.
+pub(super) struct Side<W> {
+    qp: QueuePair<Vec<u8>>,
+    world: World<W>,
+}
+
+impl<W: Wire> Side<W> {
+    /// Ready to send, with the attributes that a verbs peer gets.
+    pub(super) fn new(wire: W) -> Self {
+        let mut qp = QueuePair::new(Config { dest_qpn: Qpn::new(7), ..Config::default() });
+        for state in [State::Rtr, State::Rts] {
+            qp.modify(state).expect("the way from Init to Rts is in the table");
+        }
+        Self { qp, world: World::new(wire) }
+    }
+
+    #[inline]
+    pub(super) fn post_send(&mut self, op: SendOp, buffer: Vec<u8>) {
+        let len = buffer.len() as u32;
+        let request = SendRequest { wr_id: 1, op, buffer, len, signaled: true, solicited: false, fence: false };
+        self.qp.post_send(request).expect("the queue has room");
+    }
+
+    #[inline]
+    pub(super) fn post_receive(&mut self, buffer: Vec<u8>) {
+        let len = buffer.len() as u32;
+        self.qp.post_recv(RecvRequest { wr_id: 2, buffer, len }).expect("the queue has room");
+    }
+
+    /// Sends the request.
+    #[inline]
+    pub(super) fn ask(&mut self, now: Nanos) {
+        self.qp.pump_requests(now, &mut self.world).expect("the wire has room");
+    }
+
+    /// Sends the acknowledgement, or the READ's response.
+    #[inline]
+    pub(super) fn reply(&mut self) {
+        debug_assert!(self.qp.owes_reply(1));
+        self.qp.pump_replies(&mut self.world).expect("the wire has room");
+    }
+
+    /// Takes what the peer has sent.
+    #[inline]
+    pub(super) fn hear(&mut self, now: Nanos, peer: &mut Self) {
+        let packet = peer.world.wire.take().expect("the peer has spoken");
+        self.qp.on_packet(now, &packet, &mut self.world);
+    }
+
+    /// The work request that was completed last, which must have succeeded.
+    #[inline]
+    pub(super) fn take_completion(&mut self) -> Option<Completion<Vec<u8>>> {
+        self.world.take_completion()
+    }
+}
+
+#[cfg(test)]
+impl<W> Side<W> {
+    pub(super) fn stats(&self) -> &roci_protocol::rc::Stats {
+        self.qp.stats()
+    }
+
+    pub(super) fn region(&self) -> &[u8] {
+        self.world.region()
+    }
+}
