@@ -39,6 +39,7 @@ macro_rules! opcodes {
             }
 
             /// The transport service.
+            #[inline]
             pub const fn transport(self) -> Transport {
                 match self { $(Self::$name => Transport::$transport),* }
             }
