@@ -2,7 +2,8 @@
 //!
 //! Switches mark packets, the receiver answers marks with notifications, and each notification cuts the rate by an
 //! estimate of how congested the path is. Time and bytes without a notification bring the rate back: first halfway to
-//! where it was, five times, then beyond it.
+//! where it was, five times, then beyond it. Gain, periods and steps are the paper's for its 40 Gb/s, where a rise adds
+//! 40 Mb/s; here it adds the same part of the line, or eight senders on a slower one would overrun it together.
 
 use super::CongestionControl;
 use super::pacer::Pacer;
@@ -16,9 +17,13 @@ const PERIOD_NS: Nanos = 55_000;
 const PERIOD_BYTES: u64 = 10 << 20;
 /// Rises that only recover what a cut took.
 const FAST_RECOVERY: u32 = 5;
-/// What a rise adds, and what it adds once both time and bytes have risen often.
-const ADDITIVE: f64 = 40e6;
-const HYPER: f64 = 400e6;
+/// What a rise adds, and what it adds once both time and bytes have risen often, as parts of the line's rate.
+const ADDITIVE: f64 = 1e-3;
+const HYPER: f64 = 1e-2;
+/// An estimate below this is none: it need not fade further.
+const FADED: f64 = 1e-3;
+/// So near the line's rate nothing is left to win back.
+const WHOLE: f64 = 1e-4;
 const MIN_RATE: f64 = 10e6;
 
 /// The rate of one queue pair.
@@ -36,7 +41,8 @@ pub struct Dcqcn {
     bytes: u64,
     /// Rises by time and by bytes since the last cut.
     rises: [u32; 2],
-    cut_at: Option<Nanos>,
+    /// Below the line's rate: there is something to win back.
+    is_cut: bool,
 }
 
 impl Dcqcn {
@@ -53,7 +59,7 @@ impl Dcqcn {
             rises_at: Nanos::MAX,
             bytes: 0,
             rises: [0; 2],
-            cut_at: None,
+            is_cut: false,
         }
     }
 
@@ -62,44 +68,54 @@ impl Dcqcn {
         self.current
     }
 
+    #[inline]
     fn keep_time(&mut self, now: Nanos) {
-        if self.cut_at.is_none() {
-            return;
+        if self.is_cut && self.fades_at.min(self.rises_at) <= now {
+            self.fade(now);
+            while self.is_cut && self.rises_at <= now {
+                self.rises_at += PERIOD_NS;
+                self.rises[0] += 1;
+                self.rise();
+            }
         }
-        while self.fades_at <= now {
+    }
+
+    /// Lets the estimate fade up to `now`, however long that was not done.
+    fn fade(&mut self, now: Nanos) {
+        while self.fades_at <= now && self.alpha > FADED {
             self.alpha *= 1.0 - GAIN;
             self.fades_at += PERIOD_NS;
         }
-        while self.rises_at <= now {
-            self.rises_at += PERIOD_NS;
-            self.rises[0] += 1;
-            self.rise();
+        if self.fades_at <= now {
+            self.fades_at = now + PERIOD_NS;
         }
     }
 
     fn rise(&mut self) {
         let [by_time, by_bytes] = self.rises;
         if by_time.min(by_bytes) > FAST_RECOVERY {
-            self.target += HYPER;
+            self.target += HYPER * self.line_rate;
         } else if by_time.max(by_bytes) > FAST_RECOVERY {
-            self.target += ADDITIVE;
+            self.target += ADDITIVE * self.line_rate;
         }
         self.target = self.target.min(self.line_rate);
         self.current = f64::midpoint(self.current, self.target);
-        if self.line_rate - self.current < 1e6 {
-            // Whole again: until the next cut there is nothing to keep time for.
+        if self.line_rate - self.current < WHOLE * self.line_rate {
+            // The estimate goes on fading: the next cut catches up with that.
             self.current = self.line_rate;
-            self.cut_at = None;
+            self.is_cut = false;
         }
         self.pacer.set_rate(self.current);
     }
 
     fn cut(&mut self, now: Nanos) {
+        self.keep_time(now);
+        self.fade(now);
         self.target = self.current;
         self.current = (self.current * (1.0 - self.alpha / 2.0)).max(MIN_RATE);
         self.alpha = (1.0 - GAIN) * self.alpha + GAIN;
         self.pacer.set_rate(self.current);
-        self.cut_at = Some(now);
+        self.is_cut = true;
         (self.fades_at, self.rises_at) = (now + PERIOD_NS, now + PERIOD_NS);
         (self.bytes, self.rises) = (0, [0; 2]);
     }
@@ -119,7 +135,7 @@ impl CongestionControl for Dcqcn {
     #[inline]
     fn on_sent(&mut self, now: Nanos, bytes: usize) {
         self.pacer.on_sent(now, bytes);
-        if self.cut_at.is_some() {
+        if self.is_cut {
             self.bytes += bytes as u64;
             if self.bytes >= PERIOD_BYTES {
                 self.bytes = 0;
@@ -139,12 +155,10 @@ impl CongestionControl for Dcqcn {
     fn on_loss(&mut self, _: Nanos) {}
 
     fn on_silence(&mut self, now: Nanos) {
-        self.keep_time(now);
         self.cut(now);
     }
 
     fn on_notification(&mut self, now: Nanos) {
-        self.keep_time(now);
         self.cut(now);
     }
 }
@@ -162,6 +176,16 @@ mod tests {
         assert!(dcqcn.rate() > 9.8e9, "five periods bring most of it back: {}", dcqcn.rate());
         dcqcn.on_acknowledged(PERIOD_NS * 100_000, 1, None);
         assert!((dcqcn.rate() - 10e9).abs() < 1.0);
+    }
+
+    #[test]
+    fn the_estimate_fades_while_the_rate_is_whole_and_idle_hours_cost_nothing() {
+        let mut dcqcn = Dcqcn::new(10_000_000_000);
+        dcqcn.on_notification(0);
+        dcqcn.on_acknowledged(PERIOD_NS * 2_000, 1, None);
+        assert!((dcqcn.rate() - 10e9).abs() < 1.0);
+        dcqcn.on_notification(3_600_000_000_000);
+        assert!(dcqcn.rate() > 9.9e9, "nothing was marked for an hour: {}", dcqcn.rate());
     }
 
     #[test]
