@@ -112,7 +112,7 @@ impl<B> Requester<B> {
             rnr_retries: 0,
             board: Scoreboard::new(config.sq_psn),
             rtt: Rtt::default(),
-            congestion: Controller::new(config.congestion, config.link_rate, config.window),
+            congestion: Controller::new(config),
             paced_until: None,
             timer: None,
             rnr_until: None,

@@ -4,42 +4,89 @@
 //! queues. Below a target the window grows by a packet a round trip, above it shrinks by as much as the excess says. The
 //! target rises as the window falls, so that many small flows find a common window. Packets are spaced over the round
 //! trip, and a window below one packet is a packet every several round trips.
+//!
+//! What differs from Swift: its operators tell it the path's own delay, and it starts at full speed. Here the delay is
+//! learnt, so a connection starts with a few packets and doubles every round trip until the first excess.
+//! Whoever comes late cannot learn it from a queue that stands, so senders step back now and then. The shortest round
+//! trip is never forgotten: a path that becomes longer for good looks like a queue, and is used below its worth.
+//! Everything that divides happens once a round trip, where one was measured.
 
 use super::CongestionControl;
 use super::pacer::Pacer;
-use crate::Nanos;
+use crate::{Mtu, Nanos};
 
-/// Queueing that is aimed at, however small the window is not.
+/// Queueing that is aimed at, however large the window is.
 const BASE_TARGET_NS: f64 = 8_000.0;
 /// How much more a flow with a window of one packet may queue; it falls with the root of the window.
 const FLOW_TARGET_NS: f64 = 30_000.0;
+/// The most that the target rises for a small window.
+const MAX_FLOW_TARGET_NS: f64 = 2.0 * FLOW_TARGET_NS;
 /// Packets that a round trip below the target adds.
 const ADDITIVE: f64 = 1.0;
 /// How strongly the excess shrinks the window, and the most that one round trip may take.
 const BETA: f64 = 0.8;
 const MAX_DECREASE: f64 = 0.5;
+/// What a connection may send before its first round trip.
+const START_BYTES: usize = 16 << 10;
+/// A round trip that is so little longer than the shortest counts as one without queues.
+const QUEUELESS_NS: f64 = BASE_TARGET_NS / 2.0;
+/// After so many round trips with queues a sender slows down, to a part of its window, for some round trips.
+const SLOW_EVERY_ROUNDS: u32 = 50;
+/// The first time it does so soon after its start.
+const FIRST_SLOW: u32 = SLOW_EVERY_ROUNDS - 4;
+const SLOW_SHARE: f64 = 0.25;
+const SLOW_ROUNDS: f64 = 2.0;
 const MIN_WINDOW: f64 = 0.05;
-/// What a packet is counted as for its spacing.
-const PACKET_BITS: f64 = 8.0 * 4200.0;
+/// How much faster than the window over the round trip packets leave: the window is the limit, spacing prevents bursts.
+const HEADROOM: f64 = 1.25;
+/// Below so many packets spacing is the limit: it knows fractions of a packet.
+const SMALL_WINDOW: f64 = 8.0;
+/// What a packet takes beside its payload, about.
+const HEADER_BYTES: usize = 80;
 
 /// The window of one queue pair.
 #[derive(Clone, Debug)]
 pub struct Delay {
     window: f64,
     most: f64,
-    /// The shortest round trip seen lately, in nanoseconds.
+    /// Bits of a full packet.
+    packet_bits: f64,
+    /// The shortest round trip seen, in nanoseconds.
     base: f64,
     rtt: f64,
+    /// Round trips since one was about as short as the shortest.
+    rounds_queueing: u32,
+    /// Slowed down to see the path without queues: the window to return to, and when.
+    slowed: Option<(f64, Nanos)>,
+    /// The last round trip stayed below the target: the window grows.
+    grows: bool,
+    /// What an acknowledged packet adds to the window.
+    gain: f64,
+    /// No excess was seen yet.
+    is_starting: bool,
     /// The window shrinks once a round trip, at most.
     shrunk_at: Nanos,
     pacer: Pacer,
 }
 
 impl Delay {
-    /// Starts with the whole window that the connection allows; the first round trip corrects it.
-    pub fn new(window: u32) -> Self {
+    /// Starts with a few packets, unspaced until a round trip has been measured.
+    pub fn new(window: u32, mtu: Mtu) -> Self {
         let most = f64::from(window);
-        Self { window: most.min(32.0), most, base: f64::MAX, rtt: 0.0, shrunk_at: 0, pacer: Pacer::new(1e12) }
+        Self {
+            window: most.min((START_BYTES / mtu.bytes()) as f64),
+            most,
+            packet_bits: 8.0 * (mtu.bytes() + HEADER_BYTES) as f64,
+            base: f64::MAX,
+            rtt: 0.0,
+            rounds_queueing: 0,
+            slowed: None,
+            grows: true,
+            gain: 1.0,
+            is_starting: true,
+            shrunk_at: 0,
+            pacer: Pacer::new(1e12),
+        }
     }
 
     /// The window in packets, which may be a fraction of one.
@@ -48,11 +95,61 @@ impl Delay {
     }
 
     fn target(&self) -> f64 {
-        let scaled = FLOW_TARGET_NS / self.window.max(0.1).sqrt();
-        BASE_TARGET_NS + scaled.min(FLOW_TARGET_NS * 2.0)
+        BASE_TARGET_NS + (FLOW_TARGET_NS / self.window.sqrt()).min(MAX_FLOW_TARGET_NS)
+    }
+
+    /// A round trip was measured.
+    fn measure(&mut self, now: Nanos, sample: f64) {
+        self.base = self.base.min(sample);
+        self.rtt = if self.rtt > 0.0 { 0.75 * self.rtt + 0.25 * sample } else { sample };
+        let queueing = sample - self.base;
+        if self.looks_for_base(now, queueing) {
+            self.grows = false;
+        } else {
+            self.steer(now, queueing);
+        }
+    }
+
+    fn steer(&mut self, now: Nanos, queueing: f64) {
+        let target = if self.is_starting { BASE_TARGET_NS } else { self.target() };
+        self.grows = queueing < target;
+        if self.grows {
+            self.follow_window();
+        } else {
+            self.shrink(now, BETA * (queueing - target) / queueing);
+        }
+    }
+
+    /// Whoever comes late takes the queue that it finds for the path's own delay, and would keep it standing. Now and
+    /// then a sender whose round trips all queue steps back and looks, as LEDBAT++ does.
+    fn looks_for_base(&mut self, now: Nanos, queueing: f64) -> bool {
+        if let Some((window, until)) = self.slowed {
+            if now >= until {
+                self.slowed = None;
+                self.set_window(window);
+            }
+            return true;
+        }
+        self.rounds_queueing = if queueing < QUEUELESS_NS { 0 } else { self.rounds_queueing + 1 };
+        if self.rounds_queueing < SLOW_EVERY_ROUNDS {
+            return false;
+        }
+        self.step_back(now, self.window);
+        true
+    }
+
+    /// Slows down for a while, to go on with `window` afterwards.
+    fn step_back(&mut self, now: Nanos, window: f64) {
+        self.rounds_queueing = 0;
+        self.slowed = Some((window, now + (SLOW_ROUNDS * self.rtt) as Nanos));
+        self.set_window(self.window * SLOW_SHARE);
     }
 
     fn shrink(&mut self, now: Nanos, share: f64) {
+        if self.is_starting {
+            self.is_starting = false;
+            self.rounds_queueing = FIRST_SLOW;
+        }
         let since = now.saturating_sub(self.shrunk_at) as f64;
         if since < self.rtt {
             return;
@@ -63,10 +160,16 @@ impl Delay {
 
     fn set_window(&mut self, window: f64) {
         self.window = window.clamp(MIN_WINDOW, self.most);
+        self.follow_window();
+    }
+
+    /// Spacing and growth follow from the window.
+    fn follow_window(&mut self) {
+        self.gain = if self.is_starting { 1.0 } else { ADDITIVE / self.window.max(1.0) };
         if self.rtt > 0.0 {
-            // A little faster than the window over a round trip: the window is the limit, spacing only prevents bursts.
-            let headroom = if self.window < 1.0 { 1.0 } else { 1.25 };
-            self.pacer.set_rate(headroom * self.window * PACKET_BITS * 1e9 / self.rtt);
+            let is_small = self.window < SMALL_WINDOW && !self.is_starting;
+            let headroom = if is_small { 1.0 } else { HEADROOM };
+            self.pacer.set_rate(headroom * self.window * self.packet_bits * 1e9 / self.rtt);
         }
     }
 }
@@ -74,7 +177,7 @@ impl Delay {
 impl CongestionControl for Delay {
     #[inline]
     fn window(&self) -> u32 {
-        (self.window as u32).max(1)
+        self.window as u32 + 1
     }
 
     #[inline]
@@ -87,31 +190,30 @@ impl CongestionControl for Delay {
         self.pacer.on_sent(now, bytes);
     }
 
+    #[inline]
     fn on_acknowledged(&mut self, now: Nanos, packets: u32, rtt: Option<Nanos>) {
-        let Some(sample) = rtt.map(|rtt| rtt as f64) else {
-            if self.rtt > 0.0 && self.rtt - self.base < self.target() {
-                self.set_window(self.window + ADDITIVE * f64::from(packets) / self.window.max(1.0));
-            }
-            return;
-        };
-        self.base = self.base.min(sample);
-        self.rtt = if self.rtt > 0.0 { 0.75 * self.rtt + 0.25 * sample } else { sample };
-        let (queueing, target) = (sample - self.base, self.target());
-        if queueing < target {
-            self.set_window(self.window + ADDITIVE * f64::from(packets) / self.window.max(1.0));
-        } else {
-            self.shrink(now, BETA * (queueing - target) / queueing);
+        if let Some(sample) = rtt {
+            self.measure(now, sample as f64);
+        }
+        if self.grows {
+            self.window = (self.window + self.gain * f64::from(packets)).min(self.most);
         }
     }
 
-    /// A loss that no delay announced is the path's own: the delay decides.
+    /// A loss that no delay announced is the path's own: the delay decides. At the start it may as well be a buffer that
+    /// has been full all the time: the sender steps back and looks.
     fn on_loss(&mut self, now: Nanos) {
-        if self.rtt - self.base > self.target() {
+        if self.is_starting {
+            self.is_starting = false;
+            self.step_back(now, self.window * (1.0 - MAX_DECREASE));
+        }
+        if self.slowed.is_none() && self.rtt - self.base > self.target() {
             self.shrink(now, MAX_DECREASE);
         }
     }
 
     fn on_silence(&mut self, now: Nanos) {
+        self.slowed = None;
         self.shrink(now, MAX_DECREASE);
     }
 
@@ -125,7 +227,7 @@ mod tests {
 
     #[test]
     fn the_window_grows_without_queueing_and_shrinks_with_it() {
-        let mut delay = Delay::new(256);
+        let mut delay = Delay::new(256, Mtu::Mtu4096);
         let start = delay.packets();
         for round in 0..50 {
             delay.on_acknowledged(round * 20_000, 10, Some(20_000));
@@ -139,10 +241,36 @@ mod tests {
     }
 
     #[test]
+    fn a_queue_that_stands_makes_it_step_back_and_look() {
+        let mut delay = Delay::new(256, Mtu::Mtu4096);
+        delay.on_acknowledged(0, 1, Some(20_000));
+        let mut least = f64::MAX;
+        for round in 1..=u64::from(SLOW_EVERY_ROUNDS) + 3 {
+            delay.on_acknowledged(round * 26_000, 1, Some(26_000));
+            least = least.min(delay.packets());
+        }
+        assert!(least * 3.0 < delay.packets(), "down to {least} and back to {}", delay.packets());
+    }
+
+    #[test]
+    fn a_loss_ends_the_start_and_later_ones_need_a_queue_to_count() {
+        let mut delay = Delay::new(256, Mtu::Mtu4096);
+        (0..4).for_each(|at| delay.on_acknowledged(at * 20_000, 8, Some(20_000)));
+        let started = delay.packets();
+        delay.on_loss(80_000);
+        assert!(delay.packets() < started / 3.0);
+        delay.on_acknowledged(200_000, 8, Some(20_000));
+        let window = delay.packets();
+        assert!((window - started / 2.0).abs() < 1.0, "{started}, then {window}");
+        delay.on_loss(300_000);
+        assert!((delay.packets() - window).abs() < 1e-9);
+    }
+
+    #[test]
     fn the_window_keeps_its_bounds() {
-        let mut delay = Delay::new(16);
+        let mut delay = Delay::new(16, Mtu::Mtu4096);
         (0..1000).for_each(|at| delay.on_acknowledged(at * 10_000, 16, Some(10_000)));
-        assert_eq!(delay.window(), 16);
+        assert_eq!(delay.window(), 17);
         (1000..3000).for_each(|at| delay.on_silence(at * 1_000_000));
         assert_eq!(delay.window(), 1);
         assert!(delay.packets() >= MIN_WINDOW);

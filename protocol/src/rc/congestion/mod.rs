@@ -11,6 +11,7 @@ pub use dcqcn::Dcqcn;
 pub use delay::Delay;
 
 use crate::Nanos;
+use crate::rc::Config;
 
 /// What a controller hears and says. All of it is called on the data path: no allocation, no division.
 pub trait CongestionControl {
@@ -96,12 +97,12 @@ pub(super) enum Controller {
 }
 
 impl Controller {
-    /// A controller for a link of `bits_per_second`.
-    pub(super) fn new(algorithm: Algorithm, bits_per_second: u64, window: u32) -> Self {
-        match algorithm {
+    /// The controller that a queue pair is configured with.
+    pub(super) fn new(config: &Config) -> Self {
+        match config.congestion {
             Algorithm::Unlimited => Self::Unlimited(Unlimited),
-            Algorithm::Dcqcn => Self::Dcqcn(Box::new(Dcqcn::new(bits_per_second))),
-            Algorithm::Delay => Self::Delay(Box::new(Delay::new(window))),
+            Algorithm::Dcqcn => Self::Dcqcn(Box::new(Dcqcn::new(config.link_rate))),
+            Algorithm::Delay => Self::Delay(Box::new(Delay::new(config.window, config.mtu))),
         }
     }
 }
