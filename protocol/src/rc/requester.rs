@@ -172,7 +172,7 @@ impl<B> Requester<B> {
     #[inline]
     pub(super) fn advance_una(&mut self, una: Psn) {
         debug_assert!(!una.before(self.una), "what was acknowledged stays acknowledged");
-        self.board.advance(una.since(self.una) as u32);
+        self.board.advance(una.since(self.una) as u32, una);
         self.una = una;
     }
 

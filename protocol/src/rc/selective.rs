@@ -39,10 +39,14 @@ pub(super) struct Scoreboard {
     kept: Bitmap,
     /// Responses that are kept here.
     held: Bitmap,
-    /// Sent again in this round trip.
+    /// Sent again in this round trip: when the first of them was, or before.
     repaired: Bitmap,
+    /// Sent again since: they belong to the next round trip.
+    repaired_since: Bitmap,
     /// The first PSN that had not been sent when the round trip began.
     recover: Psn,
+    /// The packet that was sent again last, and the first PSN that had not been sent by then.
+    last_repair: Option<(Psn, Psn)>,
     /// The peer has executed every request before this PSN.
     acked_to: Psn,
     /// Everything before this PSN has arrived or is lost.
@@ -66,10 +70,25 @@ impl Scoreboard {
 
     /// The oldest packet that is not acknowledged has moved on.
     #[inline]
-    pub(super) fn advance(&mut self, count: u32) {
+    pub(super) fn advance(&mut self, count: u32, una: Psn) {
         self.kept.advance(count);
         self.held.advance(count);
         self.repaired.advance(count);
+        self.repaired_since.advance(count);
+        // Points in the past come along: half of all PSNs later they would lie in the future.
+        self.lost_to = later(self.lost_to, una);
+        self.recover = later(self.recover, una);
+    }
+
+    fn is_repaired(&self, bit: u32) -> bool {
+        self.repaired.get(bit) || self.repaired_since.get(bit)
+    }
+
+    /// What was sent after the repairs of this round trip has arrived: those of them that are still missing were lost
+    /// again. The next round trip, of the repairs since, ends no earlier than with the arrival of `sent`.
+    fn end_round_trip(&mut self, sent: Psn) {
+        self.repaired = std::mem::take(&mut self.repaired_since);
+        self.recover = sent;
     }
 
     fn span(&self) -> u32 {
@@ -82,9 +101,21 @@ impl Scoreboard {
         }
     }
 
+    /// Whether a repair that is sent now belongs to this round trip.
+    fn begin_repair(&mut self, una: Psn, sent: Psn) -> bool {
+        if !una.before(self.recover) {
+            self.end_round_trip(sent);
+        }
+        if self.repaired.is_empty() && self.repaired_since.is_empty() {
+            self.recover = sent;
+        }
+        self.recover == sent
+    }
+
     /// After a timeout everything may be sent again: the peer's next report tells anew what it keeps.
     pub(super) fn start_over(&mut self, force: Psn) {
         self.repaired.clear();
+        self.repaired_since.clear();
         self.kept.clear();
         self.force = Some(force);
     }
@@ -118,7 +149,7 @@ impl<B> Requester<B> {
         let done = if wqe.is_fetch() && is_executed { &self.board.held } else { &self.board.kept };
         let is_missing = |packet: &u32| {
             let bit = self.bit(wqe.first.plus(*packet));
-            bit < BITS && !done.get(bit) && !self.board.repaired.get(bit)
+            bit < BITS && !done.get(bit) && !self.board.is_repaired(bit)
         };
         if wqe.is_fetch() && !is_executed {
             return is_missing(&0).then_some(Repair { index, packet: 0, count: wqe.packets });
@@ -132,14 +163,13 @@ impl<B> Requester<B> {
     }
 
     fn note_repair(&mut self, repair: Repair) {
-        // A round trip begins with its first repair.
-        if self.board.repaired.is_empty() || !self.una.before(self.board.recover) {
-            self.board.recover = self.sent;
-        }
+        let belongs_to_this = self.board.begin_repair(self.una, self.sent);
         let first = self.queue[repair.index].first.plus(repair.packet);
+        self.board.last_repair = Some((first, self.sent));
         for packet in 0..repair.count.min(BITS) {
             let bit = self.bit(first.plus(packet));
-            self.board.repaired.set(bit);
+            let round_trip = if belongs_to_this { &mut self.board.repaired } else { &mut self.board.repaired_since };
+            round_trip.set(bit);
         }
     }
 
@@ -157,10 +187,9 @@ impl<B> Requester<B> {
                 }
             }
         }
-        // Something that was sent after the repairs has arrived: what is still missing was lost again.
         let last_done = self.una.plus(self.board.span());
         if self.board.recover.before(last_done) {
-            self.board.repaired.clear();
+            self.board.end_round_trip(sent);
         }
     }
 
@@ -206,13 +235,13 @@ impl<B> QueuePair<B> {
         self.settle(now, env);
     }
 
-    /// An acknowledgement without a map: the peer keeps nothing. Where it answers a repair, whatever was sent before that
-    /// repair has either been executed or never came.
+    /// An acknowledgement without a map: the peer keeps nothing. Where it covers the last repair, whatever was sent
+    /// before that repair has either been executed or never came.
     pub(super) fn on_plain_ack(&mut self) {
         let Requester { board, una, .. } = &mut self.requester;
         board.kept.clear();
-        if una.before(board.recover) {
-            board.lost_to = later(board.lost_to, board.recover);
+        if let Some((_, sent)) = board.last_repair.take_if(|(psn, _)| psn.before(*una)) {
+            board.lost_to = later(board.lost_to, sent);
         }
     }
 
@@ -245,7 +274,7 @@ impl<B> QueuePair<B> {
         match Bitmap::from_bytes(map) {
             Some(map) if !map.is_empty() => requester.hear_map(psn, &map),
             // It keeps nothing: the packet itself is asked for.
-            _ if !requester.board.repaired.get(requester.bit(psn)) => requester.board.force = Some(psn),
+            _ if !requester.board.is_repaired(requester.bit(psn)) => requester.board.force = Some(psn),
             _ => {}
         }
         self.settle(now, env);
@@ -333,5 +362,22 @@ impl<B> QueuePair<B> {
         self.stats.tx_requests += 1;
         self.stats.retransmitted_packets += 1;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rc::{Config, Dialect};
+
+    #[test]
+    fn what_was_lost_long_ago_is_not_taken_for_the_future_after_half_of_all_psns() {
+        let mut requester = Requester::<()>::new(&Config { dialect: Dialect::Rocinante, ..Config::default() });
+        for _ in 0..3 {
+            requester.sent = requester.una.plus(1 << 22);
+            requester.board.executed_before(requester.sent);
+            requester.advance_una(requester.sent);
+            assert!(requester.nothing_is_missing(), "at {:?}", requester.una);
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 mod atomics;
 mod credits;
+mod loss;
 mod requester;
 mod responder;
 mod selective;

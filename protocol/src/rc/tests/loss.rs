@@ -1,0 +1,64 @@
+//! Selective repeat under loss: what is sent again, and how often.
+
+use super::*;
+
+fn selective() -> QueuePair<u32> {
+    connected(|config| config.dialect = Dialect::Rocinante)
+}
+
+/// A report that `psn` is missing and that the packets `kept` beyond it are kept.
+fn report_gap(qp: &mut QueuePair<u32>, script: &mut Script, psn: u32, kept: &[u32]) {
+    let mut map = bitmap::Bitmap::default();
+    for kept in kept {
+        map.set(kept - psn);
+    }
+    let headers = answer(psn, Syndrome::Nak(NakCode::PsnSequence));
+    qp.on_packet(0, &Packet { headers, payload: &map.to_bytes() }, script);
+}
+
+/// The PSNs of what is sent where the link takes `room` packets.
+fn sent(qp: &mut QueuePair<u32>, script: &mut Script, room: usize) -> Vec<u32> {
+    script.sent.clear();
+    script.room = Some(room);
+    pump(qp, script);
+    script.sent.iter().map(|(headers, _)| headers.bth.psn.get()).collect()
+}
+
+#[test]
+fn a_repair_is_repeated_only_after_something_sent_later_than_itself_has_arrived() {
+    let (mut qp, mut script) = (selective(), Script::default());
+    send(&mut qp, 1, 20 * MTU);
+    assert_eq!(sent(&mut qp, &mut script, 10), (100..110).collect::<Vec<_>>());
+    report_gap(&mut qp, &mut script, 101, &[102]);
+    assert_eq!(sent(&mut qp, &mut script, 3), [101, 110, 111]);
+    report_gap(&mut qp, &mut script, 101, &[102, 103, 105]);
+    assert_eq!(sent(&mut qp, &mut script, 2), [104, 112]);
+    // 110 left after the repair of 101, and before that of 104.
+    report_gap(&mut qp, &mut script, 101, &[102, 103, 105, 106, 107, 108, 109, 110]);
+    assert_eq!(sent(&mut qp, &mut script, 2), [101, 113]);
+    // 113 left after both.
+    report_gap(&mut qp, &mut script, 101, &[102, 103, 105, 106, 107, 108, 109, 110, 111, 112, 113]);
+    assert_eq!(sent(&mut qp, &mut script, 3), [101, 104, 114]);
+}
+
+#[test]
+fn an_acknowledgement_that_was_under_way_before_the_probe_declares_nothing_lost() {
+    let (mut qp, mut script) = (selective(), Script::default());
+    (1..=4).for_each(|wr_id| send(&mut qp, wr_id, 1));
+    assert_eq!(sent(&mut qp, &mut script, 9), [100, 101, 102, 103]);
+    qp.on_timeout(1000, &mut script);
+    assert_eq!(sent(&mut qp, &mut script, 9), [103]);
+    feed(&mut qp, &mut script, answer(100, ACK), 0);
+    assert_eq!(sent(&mut qp, &mut script, 9), []);
+}
+
+#[test]
+fn the_answer_to_a_repair_tells_that_the_rest_of_the_flight_is_lost() {
+    let (mut qp, mut script) = (selective(), Script::default());
+    send(&mut qp, 1, 6 * MTU);
+    sent(&mut qp, &mut script, 9);
+    report_gap(&mut qp, &mut script, 101, &[102]);
+    assert_eq!(sent(&mut qp, &mut script, 9), [101]);
+    feed(&mut qp, &mut script, answer(102, ACK), 0);
+    assert_eq!(sent(&mut qp, &mut script, 9), [103, 104, 105]);
+}
