@@ -22,8 +22,13 @@ pub(super) const MAX_MESSAGE: u32 = 1 << 31;
 const ATOMIC_LEN: u32 = 8;
 /// PSNs that may be outstanding (IBTA 9.7.5.1: less than half of all).
 const MAX_SPAN: u32 = (1 << 23) - 1;
-/// In a long message an acknowledgement is asked for every so many packets, a power of two.
+/// In a long message an acknowledgement is asked for every so many packets, a power of two; more often where the
+/// window is small.
 const ACK_EVERY: u32 = 32;
+/// In any case after so long: a sender that is slowed down hears more often than its timeouts come.
+const ACK_EVERY_NS: Nanos = 50_000;
+/// Acknowledgements that a window is worth, so that they move it on smoothly.
+const ACKS_PER_WINDOW: u32 = 4;
 
 /// A send work request and the PSNs that it owns.
 pub(super) struct Wqe<B> {
@@ -84,6 +89,8 @@ pub(super) struct Requester<B> {
     pub(super) board: Scoreboard,
     pub(super) rtt: Rtt,
     pub(super) congestion: Controller,
+    /// When an acknowledgement was asked for last.
+    asked_at: Nanos,
     /// Pacing holds a packet back until then.
     paced_until: Option<Nanos>,
     timer: Option<Nanos>,
@@ -113,6 +120,7 @@ impl<B> Requester<B> {
             board: Scoreboard::new(config.sq_psn),
             rtt: Rtt::default(),
             congestion: Controller::new(config),
+            asked_at: 0,
             paced_until: None,
             timer: None,
             rnr_until: None,
@@ -327,10 +335,16 @@ impl<B> Requester<B> {
             // The probe is a repair: nothing new follows until the peer speaks.
             return false;
         }
-        let window = if self.probing { 1 } else { config.window.min(self.congestion.window()) };
+        let window = if self.probing { 1 } else { self.window(config) };
         in_flight < window
             && (!wqe.is_fetch() || self.fetches_in_flight < config.max_rd_atomic)
             && (self.cursor.packet > 0 || self.may_start(wqe))
+    }
+
+    /// Packets that may be in flight.
+    #[inline]
+    fn window(&self, config: &Config) -> u32 {
+        config.window.min(self.congestion.window())
     }
 
     /// Whether the message under the cursor may begin, or begin again.
@@ -361,10 +375,15 @@ impl<B> Requester<B> {
         let psn = wqe.first.plus(self.cursor.packet);
         let cut = Cut::new(wqe, self.cursor.packet, u32::MAX, config.mtu);
         let mut headers = cut.headers(config, psn);
-        let fills_window = psn.since(self.una) as u32 + 1 >= config.window;
-        let periodic = psn.get() % ACK_EVERY == ACK_EVERY - 1;
-        headers.bth.ack_req = cut.is_last || periodic || fills_window || self.probing;
+        let window = self.window(config);
+        let fills_window = psn.since(self.una) as u32 + 1 >= window;
+        let periodic = (psn.get() + 1).trailing_zeros() >= ack_interval(window);
+        let is_late = now.saturating_sub(self.asked_at) >= ACK_EVERY_NS;
+        headers.bth.ack_req = cut.is_last || periodic || fills_window || is_late || self.probing;
         env.transmit(&headers, cut.payload())?;
+        if headers.bth.ack_req {
+            self.asked_at = now;
+        }
         stats.tx_requests += 1;
         let is_new = !psn.before(self.sent);
         self.congestion.on_sent(now, cut.wire_bytes());
@@ -412,6 +431,12 @@ impl<B> Requester<B> {
         let packet = self.queue.get(index).map_or(0, |wqe| wqe.received);
         self.cursor = Cursor { index, packet };
     }
+}
+
+/// The power of two of packets after which an acknowledgement is asked for.
+#[inline]
+fn ack_interval(window: u32) -> u32 {
+    (window / ACKS_PER_WINDOW).clamp(1, ACK_EVERY).ilog2()
 }
 
 impl<B> QueuePair<B> {

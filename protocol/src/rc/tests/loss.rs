@@ -1,6 +1,7 @@
-//! Selective repeat under loss: what is sent again, and how often.
+//! Selective repeat and pacing under loss: what is sent again, how often, and which packets ask for an answer.
 
 use super::*;
+use crate::rc::congestion::Algorithm;
 
 fn selective() -> QueuePair<u32> {
     connected(|config| config.dialect = Dialect::Rocinante)
@@ -61,4 +62,26 @@ fn the_answer_to_a_repair_tells_that_the_rest_of_the_flight_is_lost() {
     assert_eq!(sent(&mut qp, &mut script, 9), [101]);
     feed(&mut qp, &mut script, answer(102, ACK), 0);
     assert_eq!(sent(&mut qp, &mut script, 9), [103, 104, 105]);
+}
+
+#[test]
+fn a_window_of_the_controllers_that_is_full_asks_for_an_ack() {
+    let (mut qp, mut script) =
+        (connected(|config| (config.congestion, config.mtu) = (Algorithm::Delay, Mtu::Mtu4096)), Script::default());
+    send(&mut qp, 1, 16 * 4096);
+    pump(&mut qp, &mut script);
+    assert!(script.sent.len() < 16);
+    assert!(script.sent.last().is_some_and(|(headers, _)| headers.bth.ack_req), "or only a timeout would go on");
+}
+
+#[test]
+fn a_sender_that_is_slowed_down_asks_for_an_ack_now_and_then() {
+    let (mut qp, mut script) = (connected(|_| ()), Script::default());
+    send(&mut qp, 1, 9 * MTU);
+    for packet in 0..6 {
+        script.room = Some(1);
+        let _ = qp.pump_requests(packet * 20_000, &mut script);
+    }
+    let asks: Vec<_> = script.sent.iter().map(|(headers, _)| headers.bth.ack_req).collect();
+    assert_eq!(asks, [false, false, false, true, false, false]);
 }
