@@ -43,7 +43,8 @@ impl FromStr for MacAddr {
         let mut bytes = [0; 6];
         let mut parts = text.split(':');
         for byte in &mut bytes {
-            let digits = parts.next().filter(|digits| digits.len() == 2).ok_or(ParseMacError)?;
+            let is_octet = |digits: &&str| digits.len() == 2 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+            let digits = parts.next().filter(is_octet).ok_or(ParseMacError)?;
             *byte = u8::from_str_radix(digits, 16).map_err(|_| ParseMacError)?;
         }
         if parts.next().is_some() { Err(ParseMacError) } else { Ok(Self(bytes)) }
