@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use arrayvec::ArrayVec;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use roci_protocol::rc::congestion::Algorithm;
@@ -175,11 +176,36 @@ pub(crate) struct Slot {
     pub(crate) has_failed: bool,
     /// A packet of its peer's has come in.
     pub(crate) was_heard: bool,
+    /// The times at which the engine's wheel looks at it; a few, because old ones are not taken back.
+    pub(crate) armed: ArrayVec<Nanos, 4>,
     /// It is in the engine's list of queue pairs to look after.
     pub(crate) is_listed: bool,
 }
 
 impl Slot {
+    /// The time to add to the wheel, where it would come too late as it is.
+    #[inline]
+    pub(crate) fn needs_waking(&mut self) -> Option<Nanos> {
+        let deadline = self.rc.deadline()?;
+        if self.armed.iter().any(|&at| at <= deadline) {
+            return None;
+        }
+        if self.armed.is_full() {
+            // The latest is forgotten; it finds nothing when its time comes.
+            let latest = self.armed.iter().copied().max();
+            self.armed.retain(|at| Some(*at) != latest);
+        }
+        self.armed.push(deadline);
+        Some(deadline)
+    }
+
+    /// The wheel looks at it, as it had asked for at `at`; `false` where that is forgotten.
+    pub(crate) fn wakes(&mut self, at: Nanos) -> bool {
+        let before = self.armed.len();
+        self.armed.retain(|armed| *armed != at);
+        self.armed.len() < before
+    }
+
     /// Tells the application, once, that the send queue has drained or that the queue pair has failed.
     pub(crate) fn tell_of_state(&mut self, events: &mut Events) {
         match self.rc.state() {

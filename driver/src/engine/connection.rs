@@ -3,6 +3,7 @@
 use roci_protocol::Mtu;
 use std::net::IpAddr;
 
+use arrayvec::ArrayVec;
 use roci_protocol::rc::{self, RecvRequest, State, WcStatus};
 use roci_protocol::wire::{Flow, Ip, MacAddr};
 
@@ -94,6 +95,7 @@ impl<L: Link> Engine<L> {
             was_drained: false,
             has_failed: false,
             was_heard: false,
+            armed: ArrayVec::new(),
             is_listed: false,
         });
         Ok(qp)

@@ -10,6 +10,7 @@ mod poll;
 mod port;
 mod shared;
 mod stats;
+mod wheel;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -36,6 +37,7 @@ pub use stats::EngineStats;
 use env::{Keep, Scene};
 use held::HeldFrames;
 use port::Port;
+use wheel::Wheel;
 
 /// The poll loop of one thread.
 pub struct Engine<L: Link> {
@@ -57,8 +59,9 @@ pub struct Engine<L: Link> {
     next_mad_psn: Psn,
     arena: Rc<Arena>,
     next_pd: u32,
-    /// No queue pair's timer fires before this.
-    next_deadline: Nanos,
+    /// When queue pairs want to be looked at, and whose time has just come.
+    wheel: Wheel,
+    due: Vec<wheel::Entry>,
     /// Queue pairs that owe an answer, or that the link held up.
     listed: Vec<QueuePair>,
     /// Polls since acknowledgements of any size were sent.
@@ -142,7 +145,8 @@ impl<L: Link> Engine<L> {
             next_mad_psn: Psn::new(rand::random()),
             arena: Arena::new(arena_bytes)?,
             next_pd: 0,
-            next_deadline: Nanos::MAX,
+            wheel: Wheel::new(),
+            due: Vec::new(),
             listed: Vec::new(),
             busy_polls: 0,
             stats: EngineStats::default(),
@@ -246,8 +250,8 @@ impl<L: Link> Engine<L> {
         if slot.rc.state() != State::Rts {
             slot.tell_of_state(&mut self.events);
         }
-        if let Some(deadline) = slot.rc.deadline() {
-            self.next_deadline = self.next_deadline.min(deadline);
+        if let Some(at) = slot.needs_waking() {
+            self.wheel.arm(qp.0, at);
         }
         Some(result)
     }

@@ -66,7 +66,7 @@ impl<L: Link> Engine<L> {
         if self.cm_is_due(now) {
             self.on_cm_timer(now);
         }
-        if now >= self.next_deadline {
+        if self.wheel.has_ticked(now) {
             self.on_timers(now);
         }
         count
@@ -227,15 +227,29 @@ impl<L: Link> Engine<L> {
     }
 
     fn on_timers(&mut self, now: Nanos) {
-        self.next_deadline = Nanos::MAX;
-        let is_due = |deadline: Option<Nanos>| deadline.is_some_and(|at| at <= now);
-        let due: Vec<_> = self.qps.iter().filter(|slot| is_due(slot.rc.deadline())).map(|slot| slot.qp).collect();
-        for qp in due {
-            self.with_qp(qp, |rc, scene| rc.on_timeout(now, scene));
+        let mut due = std::mem::take(&mut self.due);
+        self.wheel.expire(now, &mut due);
+        for (qpn, at) in due.drain(..) {
+            self.on_timer(now, QueuePair(qpn), at);
+        }
+        self.due = due;
+    }
+
+    /// The time that a queue pair asked for has come; meanwhile it may want another, or be gone.
+    fn on_timer(&mut self, now: Nanos, qp: QueuePair, at: Nanos) {
+        if !self.qps.get_mut(qp.0).is_some_and(|slot| slot.wakes(at)) {
+            return;
+        }
+        let is_due = self.with_qp(qp, |rc, scene| {
+            let is_due = rc.deadline().is_some_and(|deadline| deadline <= now);
+            if is_due {
+                rc.on_timeout(now, scene);
+            }
+            is_due
+        });
+        if is_due == Some(true) {
             self.list(qp);
         }
-        let next = self.qps.iter().filter_map(|slot| slot.rc.deadline()).min();
-        self.next_deadline = next.unwrap_or(Nanos::MAX);
     }
 
     /// Sends what a queue pair's window allows, at once.
