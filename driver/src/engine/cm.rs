@@ -142,6 +142,11 @@ impl<L: Link> Engine<L> {
         self.cm.sidr_listen(service, qpn, qkey)
     }
 
+    /// Answers no more for a datagram service; `false` where it did not.
+    pub fn cm_withdraw_service(&mut self, service: ServiceId) -> bool {
+        self.cm.sidr_unlisten(service)
+    }
+
     /// Asks `peer`, from the address of a port with index `address`, for a datagram service.
     pub fn cm_find_service(
         &mut self,

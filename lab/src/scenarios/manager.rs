@@ -24,7 +24,7 @@ fn params() -> QpParams {
 }
 
 /// The next event of the connection manager.
-fn event(lab: &mut Lab) -> Result<CmEvent, Failure> {
+pub(super) fn event(lab: &mut Lab) -> Result<CmEvent, Failure> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(event) = lab.engine.poll_cm() {
@@ -96,12 +96,12 @@ fn ends(lab: &mut Lab, id: ConnId) -> Result<(), Failure> {
 }
 
 /// A program in the guest that runs beside us; its output is looked at when it has ended.
-fn start(lab: &mut Lab, command: &str) -> Result<(), Failure> {
+pub(super) fn start(lab: &mut Lab, command: &str) -> Result<(), Failure> {
     lab.run(&format!("rm -f /tmp/rc; ({command}; echo rc=$? >/tmp/rc) >/tmp/output 2>&1 & sleep 1"))?;
     Ok(())
 }
 
-fn finished(lab: &mut Lab, marks: &[&str]) -> Result<(), Failure> {
+pub(super) fn finished(lab: &mut Lab, marks: &[&str]) -> Result<(), Failure> {
     let output = lab.run(
         "n=0; while [ ! -e /tmp/rc ] && [ $n -lt 100 ]; do sleep 0.1; n=$((n+1)); done; cat /tmp/output /tmp/rc",
     )?;

@@ -6,6 +6,7 @@ mod errors;
 mod losses;
 mod manager;
 mod pingpong;
+mod services;
 
 use crate::Failure;
 use crate::lab::Lab;
@@ -74,6 +75,8 @@ scenarios! {
     "rping_server_ipv6", "RDMA-CM from `rping -c` over IPv6", manager::rping_server_v6;
     "ucmatose_client", "RDMA-CM to `ucmatose -b`, 10 messages each way, the guest disconnects", manager::ucmatose_client;
     "ucmatose_server", "RDMA-CM from `ucmatose -s`, 10 messages each way, we disconnect", manager::ucmatose_server;
+    "udaddy_client", "SIDR to `udaddy -b`, 5 datagrams each way", services::udaddy_client;
+    "udaddy_server", "SIDR from `udaddy -s`, 5 datagrams each way", services::udaddy_server;
     "cm_rejections", "no listener there, none here, and a refusal by choice", manager::rejections;
     "cm_lost_messages", "the first REQ, REP, RTU, DREQ and DREP are lost", manager::lost_messages;
 }
