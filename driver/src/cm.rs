@@ -61,6 +61,13 @@ pub enum CmEvent {
         /// The peer's private data.
         private_data: PrivateData,
     },
+    /// The peer granted a connection that this host cannot make; it was told so.
+    Failed {
+        /// The connection.
+        id: ConnId,
+        /// Why.
+        error: CmCallError,
+    },
     /// The peer does not answer.
     Unreachable {
         /// The connection.
@@ -111,6 +118,9 @@ pub enum CmCallError {
     /// Nothing leads to the peer.
     #[error("the peer cannot be reached: {0}")]
     Unreachable(Unreachable),
+    /// The peer decides on the path MTU, and the link does not carry it: refuse with [`RejReason::INVALID_MTU`].
+    #[error("the link does not carry the path MTU that the peer asks for")]
+    PathMtu,
     /// The queue pair was made on another address than the one that the peer connects to.
     #[error("the queue pair is on another address than the connection")]
     OtherAddress,
@@ -147,19 +157,21 @@ impl cm::Route for Way {
     }
 }
 
-/// What two peers of this stack say in front of their private data: that they know the dialect of their own.
-pub(crate) const TAG: [u8; 8] = *b"rocinan\x01";
+/// What two peers of this stack say in front of their private data: that they know the dialect of their own. Answer and
+/// question differ, because some applications send back what they are sent.
+pub(crate) const ASKS: [u8; 8] = *b"rocinan\x01";
+pub(crate) const AGREES: [u8; 8] = *b"rocinan\x81";
 
 /// Private data with the tag in front of it, where the dialect is wanted.
-pub(crate) fn tagged(dialect: Dialect, private_data: &[u8]) -> Vec<u8> {
-    let tag = if dialect == Dialect::Rocinante { &TAG[..] } else { &[] };
+pub(crate) fn tagged(tag: [u8; 8], dialect: Dialect, private_data: &[u8]) -> Vec<u8> {
+    let tag = if dialect == Dialect::Rocinante { &tag[..] } else { &[] };
     [tag, private_data].concat()
 }
 
 /// What the peer can do, and what its application said.
-pub(crate) fn untagged(private_data: PrivateData) -> (Dialect, PrivateData) {
-    if private_data.starts_with(&TAG) {
-        (Dialect::Rocinante, private_data.after(TAG.len()))
+pub(crate) fn untagged(tag: [u8; 8], private_data: PrivateData) -> (Dialect, PrivateData) {
+    if private_data.starts_with(&tag) {
+        (Dialect::Rocinante, private_data.after(tag.len()))
     } else {
         (Dialect::Verbs, private_data)
     }

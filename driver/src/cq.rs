@@ -71,12 +71,18 @@ impl Queue {
         self.reserved -= 1;
     }
 
+    /// The event was told of, or is wanted no more.
+    pub(crate) fn disarm(&mut self) {
+        self.armed = None;
+    }
+
     /// Asks for one event.
     pub(crate) fn arm(&mut self, notify: Notify) {
         self.armed = Some(notify);
     }
 
-    /// Reports an end in the place that was reserved for it; `true` where somebody waits for the event.
+    /// Reports an end in the place that was reserved for it; `true` where somebody waits for the event, until
+    /// [`Queue::disarm`].
     #[inline]
     pub(crate) fn push(&mut self, qp: QueuePair, source_qpn: Option<Qpn>, done: Completion<Buffer>) -> bool {
         if !done.signaled && done.status.is_success() {
@@ -88,15 +94,11 @@ impl Queue {
         let len = len as usize;
         let entry = WorkCompletion { qp, wr_id, status, operation, len, imm, invalidated, source_qpn, buffer };
         self.entries.push_back(entry);
-        let fires = match self.armed {
+        match self.armed {
             None => false,
             Some(Notify::Any) => true,
             Some(Notify::Solicited) => solicited,
-        };
-        if fires {
-            self.armed = None;
         }
-        fires
     }
 
     #[inline]

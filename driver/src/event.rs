@@ -30,12 +30,15 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    pub(crate) fn push(&mut self, event: Event) {
-        if self.queue.len() == LIMIT {
-            self.lost += 1;
-        } else {
+    /// `false` where it is lost.
+    pub(crate) fn push(&mut self, event: Event) -> bool {
+        let has_room = self.queue.len() < LIMIT;
+        if has_room {
             self.queue.push_back(event);
+        } else {
+            self.lost += 1;
         }
+        has_room
     }
 
     pub(crate) fn pop(&mut self) -> Option<Event> {

@@ -206,18 +206,21 @@ impl Slot {
         self.armed.len() < before
     }
 
-    /// Tells the application, once, that the send queue has drained or that the queue pair has failed.
-    pub(crate) fn tell_of_state(&mut self, events: &mut Events) {
+    /// Tells the application, once, that the send queue has drained or that the queue pair has failed; returns whether it
+    /// has just failed.
+    pub(crate) fn tell_of_state(&mut self, events: &mut Events) -> bool {
         match self.rc.state() {
             State::Sqd if !self.was_drained && self.rc.is_drained() => {
                 self.was_drained = true;
                 events.push(Event::SendQueueDrained(self.qp));
+                false
             }
             State::Error if !self.has_failed => {
                 self.has_failed = true;
                 events.push(Event::QueuePairFailed(self.qp));
+                true
             }
-            _ => {}
+            _ => false,
         }
     }
 }

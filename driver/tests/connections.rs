@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use roci_driver::link::faulty::Faulty;
 use roci_driver::link::sim::{Clock, SimLink};
 use roci_driver::{
-    CmCallError, CmEvent, CompletionQueue, ConnId, Engine, PdId, PortSpace, QpParams, QueuePair, RejReason, SendWr,
-    ServiceId, State, WcStatus,
+    CmCallError, CmEvent, CompletionQueue, ConnId, Dialect, Engine, PdId, PortSpace, QpParams, QueuePair, RejReason,
+    SendWr, ServiceId, State, WcStatus,
 };
 use roci_protocol::sim::Faults;
 
@@ -21,6 +21,7 @@ struct Host {
 struct Hosts {
     clock: Clock,
     ends: [Host; 2],
+    params: [QpParams; 2],
 }
 
 impl Hosts {
@@ -35,7 +36,8 @@ impl Hosts {
             let (pd, cq) = (engine.alloc_pd(), engine.create_cq(64));
             Host { engine, pd, cq }
         });
-        let mut hosts = Self { clock, ends };
+        let params = [QpParams::default(), QpParams::default()];
+        let mut hosts = Self { clock, ends, params };
         hosts.ends[1].engine.cm_listen(service()).expect("room");
         hosts
     }
@@ -58,12 +60,13 @@ impl Hosts {
     }
 
     fn connect(&mut self, peer: &str) -> ConnId {
+        let params = self.params[0].clone();
         let peer = SocketAddr::new(peer.parse().expect("an address"), PORT);
         let Host { engine, pd, cq } = &mut self.ends[0];
         let mut qp = engine.create_qp(0, *pd, *cq).expect("room");
         loop {
             let end = &mut self.ends[0];
-            match end.engine.cm_connect(qp, peer, &QpParams::default(), b"from here") {
+            match end.engine.cm_connect(qp, peer, &params, b"from here") {
                 Ok(id) => return id,
                 // A bad network may lose every question: a new attempt begins after a while.
                 Err((CmCallError::Resolving | CmCallError::Unreachable(_), again)) => qp = again,
@@ -79,7 +82,7 @@ impl Hosts {
         assert_eq!(&private_data[..9], b"from here");
         let Host { engine, pd, cq } = &mut self.ends[1];
         let qp = engine.create_qp(place.0, *pd, *cq).expect("room");
-        let qp = engine.cm_prepare(id, qp, &QpParams::default()).expect("a good queue pair");
+        let qp = engine.cm_prepare(id, qp, &self.params[1]).expect("a good queue pair");
         self.receive(1, qp);
         self.ends[1].engine.cm_accept(id, b"from there").expect("prepared");
         (id, qp)
@@ -157,6 +160,24 @@ fn a_connection_survives_a_bad_network() {
 }
 
 #[test]
+fn the_dialect_is_ours_only_where_both_ask_for_it() {
+    use Dialect::{Rocinante, Verbs};
+    for dialects in [[Verbs, Verbs], [Verbs, Rocinante], [Rocinante, Verbs], [Rocinante, Rocinante]] {
+        let mut hosts = Hosts::new(None, ["10.0.0.1", "10.0.0.2"]);
+        hosts.params = dialects.map(|dialect| QpParams { dialect, ..QpParams::default() });
+        let ours = hosts.connect("10.0.0.2");
+        let (_, far) = hosts.accept();
+        // The tag is no business of the application's.
+        let CmEvent::Replied { qp: near, private_data, .. } = hosts.event(0) else { panic!("a reply is due") };
+        assert_eq!(&private_data[..10], b"from there");
+        hosts.ends[0].engine.cm_confirm(ours).expect("granted");
+        let due = dialects[0].with(dialects[1]);
+        let spoken = [(0, near), (1, far)].map(|(who, qp)| hosts.ends[who].engine.dialect_of(qp));
+        assert_eq!(spoken, [Some(due); 2], "{dialects:?}");
+    }
+}
+
+#[test]
 fn refusals_are_told_with_their_reason() {
     let mut hosts = Hosts::new(None, ["10.0.0.1", "10.0.0.2"]);
     let ours = hosts.connect("10.0.0.2");
@@ -203,4 +224,32 @@ fn a_datagram_service_is_found_by_its_port() {
         }
     };
     assert_eq!(hosts.event(0), CmEvent::ServiceResolved { id: ours, qpn: qp.qpn(), qkey: 77 });
+}
+
+#[test]
+fn destroying_a_connected_queue_pair_ends_its_connection() {
+    let mut hosts = Hosts::new(None, ["10.0.0.1", "10.0.0.2"]);
+    let ours = hosts.connect("10.0.0.2");
+    let (theirs, _) = hosts.accept();
+    let CmEvent::Replied { qp, .. } = hosts.event(0) else { panic!("a reply is due") };
+    hosts.ends[0].engine.cm_confirm(ours).expect("granted");
+    assert!(matches!(hosts.event(0), CmEvent::Established { .. }));
+    assert!(matches!(hosts.event(1), CmEvent::Established { .. }));
+    hosts.ends[0].engine.destroy_qp(qp);
+    assert!(matches!(hosts.event(1), CmEvent::Disconnected { id, .. } if id == theirs));
+    assert!(matches!(hosts.event(0), CmEvent::Disconnected { id, .. } if id == ours));
+}
+
+#[test]
+fn an_attempt_can_be_given_up_before_and_after_the_reply() {
+    for after_reply in [false, true] {
+        let mut hosts = Hosts::new(None, ["10.0.0.1", "10.0.0.2"]);
+        let ours = hosts.connect("10.0.0.2");
+        if after_reply {
+            hosts.accept();
+            assert!(matches!(hosts.event(0), CmEvent::Replied { .. }));
+        }
+        hosts.ends[0].engine.cm_disconnect(ours, &[]).expect("it can be given up");
+        assert_eq!(hosts.event(0), CmEvent::TimewaitExit { id: ours });
+    }
 }

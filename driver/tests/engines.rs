@@ -6,7 +6,7 @@ use common::{Wire, pattern};
 
 use roci_driver::link::Link;
 use roci_driver::link::sim::SimLink;
-use roci_driver::{Access, Operation, PostError, Rkey, SendWr, State, WcStatus};
+use roci_driver::{Access, Algorithm, Dialect, Operation, PostError, Rkey, SendWr, State, WcStatus};
 use roci_protocol::sim::Faults;
 use roci_protocol::wire::Malformed;
 
@@ -63,6 +63,23 @@ fn every_verb_survives_every_fault() {
             assert!(end.engine.stats().is_balanced());
         }
     }
+}
+
+#[test]
+fn every_verb_survives_every_fault_in_our_own_dialect_under_every_congestion_control() {
+    let mut kept = 0;
+    for (seed, congestion) in
+        (0..45).zip([Algorithm::Unlimited, Algorithm::Dcqcn, Algorithm::Delay].into_iter().cycle())
+    {
+        let faults = Faults { loss: 0.1, dup: 0.1, reorder: 0.1, corrupt: 0.1, seed };
+        let mut wire = Wire::with(Some(faults), Dialect::Rocinante, congestion);
+        run_every_verb(&mut wire);
+        for end in &wire.ends {
+            assert!(end.engine.stats().is_balanced());
+            kept += end.engine.stats().queue_pairs.rx_held;
+        }
+    }
+    assert!(kept > 0, "nothing ever came early");
 }
 
 #[test]

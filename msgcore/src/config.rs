@@ -137,9 +137,9 @@ knobs! {
     /// This rank's address on a shared device; empty gives 10.200.0.(rank + 1), which no router sees.
     ip: Option<IpAddr> = None, "address", "IPv4 or IPv6", parse_optional, show_optional;
     /// How many leading bits of the address are those of every host on the link; empty gives 24 (IPv4) or 64 (IPv6). Hosts elsewhere are reached through the gateway.
-    prefix: Option<u8> = None, "bits", "0..128", parse_optional, show_optional;
+    prefix: Option<u8> = None, "bits", "0..128", |text| optional_number(text, 0, 128), show_optional;
     /// The VLAN that frames are tagged with; empty sends them untagged.
-    vlan: Option<u16> = None, "VLAN id", "1..4094", parse_optional, show_optional;
+    vlan: Option<u16> = None, "VLAN id", "1..4094", |text| optional_number(text, 1, 4094), show_optional;
     /// The way to ranks on other links.
     gateway: Option<IpAddr> = None, "address", "IPv4 or IPv6", parse_optional, show_optional;
     /// Stations that are never asked for by ARP or neighbour discovery, such as 10.0.0.1=02:00:00:00:00:01, separated by commas.
@@ -291,6 +291,10 @@ fn number<T: FromStr + PartialOrd + fmt::Display>(text: &str, least: T, most: T)
         return Err(format!("lies outside {least}..{most}"));
     }
     Ok(value)
+}
+
+fn optional_number<T: FromStr + PartialOrd + fmt::Display>(text: &str, least: T, most: T) -> Result<Option<T>, String> {
+    if text.trim().is_empty() { Ok(None) } else { number(text, least, most).map(Some) }
 }
 
 /// Reads `4096`, `8KiB`, `1MiB` or `2GiB`.

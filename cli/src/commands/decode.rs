@@ -79,7 +79,10 @@ fn frame_of<'a>(block: &'a PcapBlockOwned<'_>, linktypes: &mut Vec<Linktype>) ->
         PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => {
             (packet.data, linktypes.get(packet.if_id as usize), packet.caplen)
         }
-        PcapBlockOwned::NG(Block::SimplePacket(packet)) => (packet.data, linktypes.first(), packet.origlen),
+        PcapBlockOwned::NG(Block::SimplePacket(packet)) => {
+            // The snap length is not repeated in the block: what is there counts.
+            (packet.data, linktypes.first(), packet.origlen.min(packet.data.len() as u32))
+        }
         PcapBlockOwned::NG(_) => return Ok(None),
     };
     let linktype = *linktype.ok_or("a packet without an interface")?;

@@ -10,11 +10,13 @@ use roci_protocol::{Mtu, Nanos, Psn, Qpn};
 
 use super::Engine;
 use super::connection::{largest_mtu, source_port};
-use crate::cm::{Attempt, CmCallError, CmEvent, Half, Way, tagged, untagged};
+use crate::cm::{AGREES, ASKS, Attempt, CmCallError, CmEvent, Half, Way, tagged, untagged};
 use crate::link::{Full, Link};
 use crate::neighbour::Resolution;
 use crate::qp::{QpParams, QueuePair, UnconnectedQp};
 
+/// Events that wait to be polled.
+const MAX_EVENTS: usize = 256;
 /// Endless RNR retries, as three bits say it.
 const RNR_FOR_EVER: u8 = 7;
 /// Retries fit three bits.
@@ -50,7 +52,7 @@ impl<L: Link> Engine<L> {
             Err(error) => return Err((error, qp)),
         };
         let service = ServiceId::of_port(PortSpace::Tcp, peer.port());
-        let private_data = tagged(params.dialect, private_data);
+        let private_data = tagged(ASKS, params.dialect, private_data);
         let request = cm::Request { service, source_port: self.ephemeral_port(), offer, private_data: &private_data };
         let now = self.now();
         match self.cm.connect(now, way, request) {
@@ -105,7 +107,7 @@ impl<L: Link> Engine<L> {
             ..basic_offer(params, *terms)
         };
         let now = self.now();
-        let private_data = tagged(*dialect, private_data);
+        let private_data = tagged(AGREES, *dialect, private_data);
         self.cm.accept(now, id, offer, &private_data)?;
         self.serve_cm();
         Ok(())
@@ -115,6 +117,7 @@ impl<L: Link> Engine<L> {
     pub fn cm_reject(&mut self, id: ConnId, reason: RejReason, private_data: &[u8]) -> Result<(), CmCallError> {
         let now = self.now();
         self.cm.reject(now, id, reason, private_data)?;
+        self.fail_attempt(id);
         self.drop_attempt(id);
         self.serve_cm();
         Ok(())
@@ -128,10 +131,15 @@ impl<L: Link> Engine<L> {
         Ok(())
     }
 
-    /// Ends a connection. Its queue pair fails at once; [`CmEvent::Disconnected`] tells when the peer knows.
+    /// Ends a connection, or the attempt to make one. Its queue pair fails at once; [`CmEvent::Disconnected`] tells when the
+    /// peer of an open connection knows.
     pub fn cm_disconnect(&mut self, id: ConnId, private_data: &[u8]) -> Result<(), CmCallError> {
         let now = self.now();
-        self.cm.disconnect(now, id, private_data)?;
+        match self.cm.state(id) {
+            cm::State::ReqSent | cm::State::MraReqRcvd => self.cm.abandon(now, id)?,
+            cm::State::RepRcvd => self.cm.refuse(now, id, RejReason::CONSUMER_DEFINED, private_data)?,
+            _ => self.cm.disconnect(now, id, private_data)?,
+        }
         self.fail_attempt(id);
         self.serve_cm();
         Ok(())
@@ -166,7 +174,12 @@ impl<L: Link> Engine<L> {
 
     /// The next thing that happened to a connection.
     pub fn poll_cm(&mut self) -> Option<CmEvent> {
-        self.cm_events.pop_front()
+        let event = self.cm_events.pop_front();
+        if event.is_some() {
+            // There is room for another.
+            self.serve_cm();
+        }
+        event
     }
 
     /// The connection manager's counters.
@@ -215,12 +228,26 @@ impl<L: Link> Engine<L> {
         }
     }
 
+    /// The application destroys a connection's queue pair: the connection ends with it.
+    pub(super) fn leave_connection(&mut self, qp: QueuePair) {
+        let is_its = |attempt: &Attempt| matches!(attempt.half, Half::Connected(its) if its == qp);
+        let Some((&id, _)) = self.attempts.iter().find(|(_, attempt)| is_its(attempt)) else { return };
+        // It may have ended before.
+        let _ = self.cm_disconnect(id, &[]);
+        if let Some(attempt) = self.attempts.get_mut(&id) {
+            attempt.half = Half::Absent;
+        }
+    }
+
     /// Sends what the connection manager has to say, and does what it asks for.
     fn serve_cm(&mut self) {
         while let Some((way, datagram)) = self.cm.poll_transmit() {
             self.send_mad(way, &datagram);
         }
-        while let Some(event) = self.cm.poll_event() {
+        // Where nobody polls, the manager's own limit stops new connections.
+        while self.cm_events.len() < MAX_EVENTS
+            && let Some(event) = self.cm.poll_event()
+        {
             self.on_cm_event(&event);
         }
         // What the events set off.
@@ -233,7 +260,7 @@ impl<L: Link> Engine<L> {
         let told = match *event {
             cm::Event::Request { id, service, remote, source, private_data, .. } => {
                 let Some(way) = self.cm.route(id) else { return };
-                let (dialect, private_data) = untagged(private_data);
+                let (dialect, private_data) = untagged(ASKS, private_data);
                 let (params, half) = (QpParams::default(), Half::Absent);
                 let attempt = Attempt { params, terms: Some(remote), dialect, half };
                 self.attempts.insert(id, attempt);
@@ -271,17 +298,19 @@ impl<L: Link> Engine<L> {
         let way = self.cm.route(id)?;
         let attempt = self.attempts.remove(&id)?;
         let Half::Unconnected(qp) = attempt.half else { return None };
-        let (dialect, private_data) = untagged(private_data);
-        let dialect = dialect.with(attempt.params.dialect);
+        let (dialect, private_data) = match attempt.params.dialect {
+            Dialect::Verbs => (Dialect::Verbs, private_data),
+            Dialect::Rocinante => untagged(AGREES, private_data),
+        };
         let joined = self.join(qp, way, terms, dialect, &attempt.params);
         let half = match joined {
             Ok(qp) => Half::Connected(qp),
-            Err(_) => {
+            Err(error) => {
                 let now = self.now();
                 // It is in the state that a refusal needs: a reply has just come.
                 let _ = self.cm.refuse(now, id, RejReason::UNSUPPORTED, &[]);
                 self.attempts.insert(id, Attempt { half: Half::Absent, ..attempt });
-                return Some(CmEvent::Unreachable { id });
+                return Some(CmEvent::Failed { id, error });
             }
         };
         self.attempts.insert(id, Attempt { half, terms: Some(terms), dialect, params: attempt.params });
@@ -297,12 +326,11 @@ impl<L: Link> Engine<L> {
         dialect: Dialect,
         params: &QpParams,
     ) -> Result<QueuePair, CmCallError> {
-        let mtu = match self.mtu_of(&qp, params) {
-            Ok(mtu) => mtu.min(terms.mtu.unwrap_or(Mtu::Mtu256)),
-            Err(error) => {
-                self.discard_qp(qp);
-                return Err(error);
-            }
+        // A REP has no word for the MTU: the one in the REQ is what both use.
+        let largest = largest_mtu(self.ports[qp.port].link.max_frame());
+        let Some(mtu) = terms.mtu.filter(|&mtu| largest.is_ok_and(|largest| mtu <= largest)) else {
+            self.discard_qp(qp);
+            return Err(CmCallError::PathMtu);
         };
         let rnr_retry_limit = (terms.rnr_retry_count < RNR_FOR_EVER).then_some(terms.rnr_retry_count.into());
         let config = rc::Config {

@@ -108,6 +108,11 @@ impl<L: Link> Engine<L> {
 
     /// Flushes a queue pair and forgets it. Its completions stay in the completion queue.
     pub fn destroy_qp(&mut self, qp: QueuePair) {
+        // A datagram queue pair's number is not for this call.
+        let Some(slot) = self.qps.get_mut(qp.0) else { return };
+        // Who destroys it needs not be told that it fails.
+        slot.has_failed = true;
+        self.leave_connection(qp);
         self.fail_qp(qp, WcStatus::WrFlushErr);
         self.keys.shut_windows_of(qp.0);
         if let Some(slot) = self.qps.vacate(qp) {
@@ -175,6 +180,11 @@ impl<L: Link> Engine<L> {
     /// The state of a queue pair; `None` where it was destroyed.
     pub fn qp_state(&self, qp: QueuePair) -> Option<State> {
         self.qps.get(qp.0).map(|slot| slot.rc.state())
+    }
+
+    /// The dialect that a queue pair speaks with its peer; `None` where it was destroyed.
+    pub fn dialect_of(&self, qp: QueuePair) -> Option<rc::Dialect> {
+        self.qps.get(qp.0).map(|slot| slot.rc.config().dialect)
     }
 
     /// Work requests of a queue pair's send queue that have not ended.

@@ -235,8 +235,9 @@ impl<L: Link> Engine<L> {
     }
 
     fn complete_datagram(&mut self, qp: QueuePair, cq: CompletionQueue, source: Option<Qpn>, done: Completion<Buffer>) {
-        if self.cqs[cq.0].push(qp, source, done) {
-            self.events.push(Event::Completion(cq));
+        let queue = &mut self.cqs[cq.0];
+        if queue.push(qp, source, done) && self.events.push(Event::Completion(cq)) {
+            queue.disarm();
         }
     }
 }

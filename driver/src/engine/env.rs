@@ -122,8 +122,8 @@ impl<L: Link> Env for Scene<'_, L> {
 
     #[inline]
     fn complete(&mut self, completion: Completion<Buffer>) {
-        if self.cq.push(self.qp, None, completion) {
-            self.events.push(Event::Completion(self.cq_handle));
+        if self.cq.push(self.qp, None, completion) && self.events.push(Event::Completion(self.cq_handle)) {
+            self.cq.disarm();
         }
     }
 }

@@ -248,7 +248,10 @@ impl<L: Link> Engine<L> {
         };
         let result = action(&mut slot.rc, &mut scene);
         if slot.rc.state() != State::Rts {
-            slot.tell_of_state(&mut self.events);
+            let has_failed = slot.tell_of_state(&mut self.events);
+            if has_failed {
+                self.held.forget(qp.0);
+            }
         }
         if let Some(at) = slot.needs_waking() {
             self.wheel.arm(qp.0, at);

@@ -129,10 +129,15 @@ impl KeyTable {
         }
     }
 
-    /// A key that the window under `key` may be bound with: only a fresh one tells a peer's old use from a new one.
+    /// Another key that the window under `key` may be bound with, so that a peer's old use is told from a new one.
     pub(crate) fn next_key(&mut self, key: Rkey) -> Rkey {
         const LOW: u32 = (1 << (32 - INDEX_BITS)) - 1;
-        Rkey(key.0 & !LOW | self.dice.random_range(0..=LOW))
+        loop {
+            let next = Rkey(key.0 & !LOW | self.dice.random_range(0..=LOW));
+            if next != key {
+                return next;
+            }
+        }
     }
 
     /// Binds an unbound window of `pd`, under the new key `window`.

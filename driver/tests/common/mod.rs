@@ -3,7 +3,9 @@
 
 use roci_driver::link::faulty::Faulty;
 use roci_driver::link::sim::{Clock, SimLink};
-use roci_driver::{Buffer, CompletionQueue, Engine, PdId, QpParams, QueuePair, SendWr, WorkCompletion};
+use roci_driver::{
+    Algorithm, Buffer, CompletionQueue, Dialect, Engine, PdId, QpParams, QueuePair, SendWr, WorkCompletion,
+};
 use roci_protocol::sim::Faults;
 
 pub(crate) struct End {
@@ -21,11 +23,21 @@ pub(crate) struct Wire {
 
 impl Wire {
     pub(crate) fn new(faults: Option<Faults>) -> Self {
+        Self::with(faults, Dialect::Verbs, Algorithm::Unlimited)
+    }
+
+    pub(crate) fn with(faults: Option<Faults>, dialect: Dialect, congestion: Algorithm) -> Self {
         let clock = Clock::default();
         let (near, far) = SimLink::pair(&clock);
         let cut = Box::new(near.cutter());
-        let params =
-            QpParams { ack_timeout_ns: 10_000, ack_timeout_max_ns: 80_000, retry_limit: 20, ..QpParams::default() };
+        let params = QpParams {
+            ack_timeout_ns: 10_000,
+            ack_timeout_max_ns: 80_000,
+            retry_limit: 20,
+            dialect,
+            congestion,
+            ..QpParams::default()
+        };
         let mut links = [near, far].into_iter();
         let mut engines = [1, 2].map(|host| {
             let mut engine = Engine::new(8 << 20).expect("memory");

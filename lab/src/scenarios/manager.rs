@@ -17,7 +17,8 @@ const PORT: u16 = 7174;
 const ROUNDS: usize = 3;
 /// rping's message: address, key and length of a buffer.
 const INFO: usize = 16;
-const SIZE: usize = 200;
+/// More than a packet of any MTU: the REQ decides on it for both.
+const SIZE: usize = 5000;
 
 fn params() -> QpParams {
     Terms::default().params

@@ -124,7 +124,7 @@ impl<B> QueuePair<B> {
         }
         // It answers, so it is not silent.
         self.requester.heard();
-        if self.requester.spend_rnr_retry(now + rnr_timer_ns(timer), &self.config) {
+        if self.requester.spend_rnr_retry(psn, now + rnr_timer_ns(timer), &self.config) {
             if !self.is_selective() {
                 self.requester.rewind(psn);
             }

@@ -84,6 +84,9 @@ pub enum PostError {
     /// An atomic takes a buffer of 8 bytes; binding and ending a memory window take none.
     #[error("the operation takes a buffer of {0} bytes")]
     BufferLength(u32),
+    /// The connection was made without READs and atomics in flight (`max_rd_atomic` is 0 on one side).
+    #[error("the connection allows no READs and no atomics")]
+    NoFetch,
     /// Receives of this queue pair come from a shared queue.
     #[error("the queue pair takes its receives from a shared queue: post them there")]
     SharedReceives,

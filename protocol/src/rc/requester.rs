@@ -62,6 +62,8 @@ struct Cursor {
 pub(super) struct Requester<B> {
     pub(super) queue: VecDeque<Wqe<B>>,
     depth: usize,
+    /// The peer serves no READs and atomics.
+    takes_no_fetch: bool,
     cursor: Cursor,
     /// The PSN of the next request to be posted.
     next: Psn,
@@ -95,6 +97,8 @@ pub(super) struct Requester<B> {
     paced_until: Option<Nanos>,
     timer: Option<Nanos>,
     rnr_until: Option<Nanos>,
+    /// The packet that the peer was not ready for.
+    rnr_psn: Psn,
 }
 
 impl<B> Requester<B> {
@@ -103,6 +107,7 @@ impl<B> Requester<B> {
         Self {
             queue: VecDeque::with_capacity(config.sq_depth),
             depth: config.sq_depth,
+            takes_no_fetch: config.max_rd_atomic == 0,
             cursor: Cursor::default(),
             next: config.sq_psn,
             span: 0,
@@ -124,6 +129,7 @@ impl<B> Requester<B> {
             paced_until: None,
             timer: None,
             rnr_until: None,
+            rnr_psn: config.sq_psn,
         }
     }
 
@@ -132,7 +138,8 @@ impl<B> Requester<B> {
     }
 
     pub(super) fn is_drained(&self) -> bool {
-        self.una == self.sent
+        // In the middle of a message everything sent may be acknowledged, and yet the message has begun.
+        self.una == self.sent && self.cursor.packet == 0
     }
 
     pub(super) fn deadline(&self) -> Option<Nanos> {
@@ -155,6 +162,9 @@ impl<B> Requester<B> {
         };
         if request.len != needed {
             return reject(PostError::BufferLength(needed), request);
+        }
+        if request.op.is_fetch() && self.takes_no_fetch {
+            return reject(PostError::NoFetch, request);
         }
         let packets = request.op.packets(request.len, mtu);
         if self.span + packets > MAX_SPAN {
@@ -252,7 +262,10 @@ impl<B> Requester<B> {
         self.rnr_retries = 0;
         self.probing = false;
         self.rereading = false;
-        self.rnr_until = None;
+        // Answers to earlier READs do not make the peer ready for what follows them.
+        if config.dialect == Dialect::Verbs || self.rnr_psn.before(self.una) {
+            self.rnr_until = None;
+        }
         self.restart_timer(now, config);
     }
 
@@ -268,6 +281,11 @@ impl<B> Requester<B> {
         };
         let doubled = first.saturating_mul(1 << self.backoff.min(20));
         doubled.min(config.ack_timeout_max_ns.max(config.ack_timeout_ns))
+    }
+
+    /// The peer says something, and nothing more: a probe did its work.
+    pub(super) fn spoke(&mut self) {
+        self.probing = false;
     }
 
     /// The peer answered without getting further: its silence is over, its RNR budget is not whole.
@@ -302,8 +320,9 @@ impl<B> Requester<B> {
     }
 
     /// Spends one RNR retry and waits until `until`; `false` where none is left.
-    pub(super) fn spend_rnr_retry(&mut self, until: Nanos, config: &Config) -> bool {
+    pub(super) fn spend_rnr_retry(&mut self, psn: Psn, until: Nanos, config: &Config) -> bool {
         self.rnr_retries += 1;
+        self.rnr_psn = psn;
         self.rnr_until = Some(until);
         config.rnr_retry_limit.is_none_or(|limit| self.rnr_retries <= limit)
     }
@@ -496,7 +515,7 @@ impl<B> QueuePair<B> {
             if until <= now {
                 requester.rnr_until = None;
                 if self.config.dialect == Dialect::Rocinante {
-                    requester.board.start_over(requester.una);
+                    requester.board.start_over(requester.rnr_psn);
                 }
                 requester.restart_timer(now, &self.config);
             }

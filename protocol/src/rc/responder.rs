@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use super::bitmap::Bitmap;
+use super::bitmap::{self, Bitmap};
 use super::credits;
 use super::requester::MAX_MESSAGE;
 use super::resources::{Answer, Body, Resources, Response};
@@ -319,9 +319,7 @@ impl<B> QueuePair<B> {
                 if is_fetch {
                     // Its response acknowledges it and everything before it.
                     responder.owed = Owed::Nothing;
-                } else
-                // The gap that an earlier NAK would have reported is closed.
-                if packet.headers.bth.ack_req || responder.owed != Owed::Nothing {
+                } else if packet.headers.bth.ack_req || responder.owed != Owed::Nothing {
                     responder.owed = Owed::Ack;
                 }
             }
@@ -454,7 +452,9 @@ impl<B> QueuePair<B> {
             return Err(INVALID);
         }
         authorize(&self.config, env, &reth, Access::REMOTE_READ)?;
-        if !responder.resources.make_room() {
+        // PSNs that requests were sent with are not free for responses.
+        let is_taken = (1..self.config.mtu.packets(reth.len).min(bitmap::BITS)).any(|bit| responder.held.get(bit));
+        if is_taken || !responder.resources.make_room() {
             return Err(INVALID);
         }
         let packets = responder.resources.accept(responder.expected, Answer::Read(reth), self.config.mtu);

@@ -76,7 +76,9 @@ impl Scoreboard {
         self.repaired.advance(count);
         self.repaired_since.advance(count);
         // Points in the past come along: half of all PSNs later they would lie in the future.
+        self.acked_to = later(self.acked_to, una);
         self.lost_to = later(self.lost_to, una);
+        self.last_repair = self.last_repair.filter(|(psn, _)| una.since(*psn) <= BITS.cast_signed());
         self.recover = later(self.recover, una);
     }
 
@@ -138,6 +140,8 @@ impl<B> Requester<B> {
     fn next_repair(&self) -> Option<Repair> {
         let last_done = self.una.plus(self.board.span());
         let limit = [self.board.acked_to, self.board.lost_to].into_iter().fold(last_done, later);
+        // What lies beyond the scoreboard is looked at when it comes closer.
+        let limit = earlier(earlier(limit, self.una.plus(BITS)), self.sent);
         let begun = self.queue.iter().enumerate().take_while(|(_, wqe)| wqe.first.before(limit));
         begun.into_iter().find_map(|(index, _)| self.repair_of(index, limit))
     }
@@ -179,7 +183,8 @@ impl<B> Requester<B> {
         for wqe in self.queue.iter().take_while(|wqe| wqe.first.before(sent)) {
             // Of a READ there is one request packet, whatever PSNs its responses take.
             let packets = if wqe.is_fetch() { 1 } else { wqe.packets };
-            for packet in 0..packets {
+            let within = packets_before(wqe.first, base)..packets_before(wqe.first, base.plus(BITS)).min(packets);
+            for packet in within {
                 let psn = wqe.first.plus(packet);
                 let kept = u32::try_from(psn.since(base)).is_ok_and(|bit| map.get(bit));
                 if kept && psn.before(sent) {
@@ -198,9 +203,13 @@ impl<B> Requester<B> {
     pub(super) fn probe(&self, is_first: bool) -> Psn {
         let last = self.sent.previous();
         let holder = self.queue.iter().find(|wqe| last.before(wqe.end()));
-        let is_plain = holder.is_some_and(|wqe| !wqe.is_fetch() && !wqe.first.plus(wqe.packets).before(last));
+        let is_plain = holder.is_some_and(|wqe| !wqe.is_fetch());
         if is_first && is_plain && !last.before(self.una) { last } else { self.una }
     }
+}
+
+fn earlier(one: Psn, other: Psn) -> Psn {
+    if one.before(other) { one } else { other }
 }
 
 fn later(one: Psn, other: Psn) -> Psn {
@@ -270,7 +279,8 @@ impl<B> QueuePair<B> {
     pub(super) fn on_gap<E: Env<Buffer = B>>(&mut self, now: Nanos, psn: Psn, map: &[u8], env: &mut E) {
         self.acknowledge_selectively(now, psn, env);
         let requester = &mut self.requester;
-        requester.heard();
+        // It speaks, but unless something was executed its patience is not restored: a path may lose what matters.
+        requester.spoke();
         match Bitmap::from_bytes(map) {
             Some(map) if !map.is_empty() => requester.hear_map(psn, &map),
             // It keeps nothing: the packet itself is asked for.
@@ -303,6 +313,10 @@ impl<B> QueuePair<B> {
         let bit = requester.bit(psn);
         if bit < BITS && !requester.board.held.get(bit) && env.hold() {
             requester.board.held.set(bit);
+            if requester.board.recover.before(psn.plus(1)) {
+                let sent = requester.sent;
+                requester.board.end_round_trip(sent);
+            }
             self.stats.rx_held += 1;
             self.requester.congestion.on_loss(now);
         } else {

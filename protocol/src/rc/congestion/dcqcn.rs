@@ -112,7 +112,7 @@ impl Dcqcn {
         self.keep_time(now);
         self.fade(now);
         self.target = self.current;
-        self.current = (self.current * (1.0 - self.alpha / 2.0)).max(MIN_RATE);
+        self.current = (self.current * (1.0 - self.alpha / 2.0)).max(MIN_RATE.min(self.line_rate));
         self.alpha = (1.0 - GAIN) * self.alpha + GAIN;
         self.pacer.set_rate(self.current);
         self.is_cut = true;

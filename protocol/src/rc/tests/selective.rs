@@ -199,3 +199,42 @@ fn marks_are_notified_of_now_and_then_and_notifications_are_heard() {
     let _ = qp.pump_requests(1_000_000, &mut script);
     assert!(qp.deadline().is_some());
 }
+
+#[test]
+fn a_peer_that_reports_the_same_gap_for_ever_is_given_up() {
+    let (mut qp, mut script) = (selective(|_| ()), Script::default());
+    (0..3).for_each(|wr_id| send(&mut qp, wr_id, 1));
+    let mut now = 0;
+    for _ in 0..50 {
+        let _ = qp.pump_requests(now, &mut script);
+        gap(&mut qp, &mut script, 100, &[1, 2]);
+        let Some(deadline) = qp.deadline() else { break };
+        now = now.max(deadline);
+        qp.on_timeout(now, &mut script);
+    }
+    assert_eq!(qp.state(), State::Error);
+    assert_eq!(script.statuses()[0], (0, WcStatus::RetryExcErr));
+}
+
+#[test]
+fn a_read_whose_responses_would_take_the_place_of_kept_requests_is_invalid() {
+    let (mut qp, mut script) = (selective(|_| ()), Script { keeps: 8, ..Script::default() });
+    feed(&mut qp, &mut script, request(Opcode::RcSendOnly, 502), 1);
+    feed(&mut qp, &mut script, with_reth(Opcode::RcReadRequest, 500, 0, 3 * MTU as u32), 0);
+    assert_eq!(qp.state(), State::Error);
+    assert_eq!(qp.stats().resp_invalid_request, 1);
+}
+
+#[test]
+fn after_an_rnr_wait_the_refused_packet_is_sent_even_if_an_earlier_read_is_not_answered() {
+    let (mut qp, mut script) = (selective(|_| ()), Script::default());
+    read(&mut qp, 1, 1);
+    send(&mut qp, 2, 1);
+    pump(&mut qp, &mut script);
+    feed(&mut qp, &mut script, answer(101, Syndrome::Rnr { timer: 1 }), 0);
+    let until = qp.deadline().expect("it waits");
+    script.sent.clear();
+    qp.on_timeout(until, &mut script);
+    let _ = qp.pump_requests(until, &mut script);
+    assert!(psns(&script).contains(&101), "{:?}", psns(&script));
+}

@@ -94,6 +94,24 @@ fn a_draining_send_queue_finishes_what_it_began_and_starts_nothing() {
 }
 
 #[test]
+fn a_message_that_has_begun_is_not_drained_because_all_of_it_so_far_is_acknowledged() {
+    let (mut qp, mut script) = (connected(|config| config.window = 1), Script::default());
+    send(&mut qp, 1, 2 * MTU);
+    pump(&mut qp, &mut script);
+    qp.modify(State::Sqd).expect("legal");
+    feed(&mut qp, &mut script, answer(100, ACK), 0);
+    assert!(!qp.is_drained());
+}
+
+#[test]
+fn reads_that_the_peer_does_not_serve_are_not_taken() {
+    let mut qp = connected(|config| config.max_rd_atomic = 0);
+    let op = SendOp::Read { remote: Remote { va: 0, rkey: KEY } };
+    let read = SendRequest { wr_id: 1, op, buffer: 0, len: 8, signaled: true, solicited: false, fence: false };
+    assert_eq!(qp.post_send(read).expect_err("it would wait for ever").reason, PostError::NoFetch);
+}
+
+#[test]
 fn a_draining_send_queue_repeats_what_is_lost() {
     let (mut qp, mut script) = (connected(|_| ()), Script::default());
     send(&mut qp, 1, 1);
