@@ -50,10 +50,6 @@ impl<L: Link> Engine<L> {
         let port = &mut self.ports[index];
         let now = port.link.now();
         let state = port.link.maintain(now);
-        if port.neighbours.deadline().is_some_and(|at| at <= now) {
-            let Port { link, neighbours, .. } = port;
-            neighbours.on_timer(now, |question| send_copy(link, question));
-        }
         if state != port.state {
             self.link_changed(index, state);
         }
@@ -63,11 +59,8 @@ impl<L: Link> Engine<L> {
         for frame in batch {
             self.on_frame(index, now, frame);
         }
-        if self.cm_is_due(now) {
-            self.on_cm_timer(now);
-        }
         if self.wheel.has_ticked(now) {
-            self.on_timers(now);
+            self.on_tick(now);
         }
         count
     }
@@ -224,6 +217,19 @@ impl<L: Link> Engine<L> {
                 at += 1;
             }
         }
+    }
+
+    /// A tick of the wheel has passed: whatever waits for time is looked at, and nothing of it on every poll.
+    fn on_tick(&mut self, now: Nanos) {
+        for Port { link, neighbours, .. } in &mut self.ports {
+            if neighbours.deadline().is_some_and(|at| at <= now) {
+                neighbours.on_timer(now, |question| send_copy(link, question));
+            }
+        }
+        if self.cm_is_due(now) {
+            self.on_cm_timer(now);
+        }
+        self.on_timers(now);
     }
 
     fn on_timers(&mut self, now: Nanos) {

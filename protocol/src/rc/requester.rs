@@ -143,8 +143,10 @@ impl<B> Requester<B> {
     }
 
     pub(super) fn deadline(&self) -> Option<Nanos> {
-        let waits = [self.rnr_until.or(self.timer), self.paced_until];
-        waits.into_iter().flatten().min()
+        match (self.rnr_until.or(self.timer), self.paced_until) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        }
     }
 
     fn post(&mut self, request: SendRequest<B>, mtu: Mtu) -> Result<(), Rejected<SendRequest<B>>> {
