@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use roci_protocol::cm::{self, CmError, CmStats, ConnId, Offer, SidrId, Terms};
 use roci_protocol::rc::{self, Dialect, WcStatus};
 use roci_protocol::wire::cm::{PortSpace, RejReason, ServiceId};
-use roci_protocol::wire::{Bth, Deth, Extensions, Flow, Frame, Headers, Ip, Opcode, bth, mad};
+use roci_protocol::wire::{Bth, Deth, Extensions, Flow, Frame, Headers, Ip, Opcode, mad};
 use roci_protocol::{Mtu, Nanos, Psn, Qpn};
 
 use super::Engine;
@@ -47,7 +47,7 @@ impl<L: Link> Engine<L> {
             Ok(way) => way,
             Err(error) => return Err((error, qp)),
         };
-        let offer = match self.offer(&qp, params, None) {
+        let offer = match self.offer(&qp, params) {
             Ok(offer) => offer,
             Err(error) => return Err((error, qp)),
         };
@@ -192,7 +192,7 @@ impl<L: Link> Engine<L> {
         let Headers { bth, ext } = &frame.packet.headers;
         let is_management = bth.opcode == Opcode::UdSendOnly
             && ext.deth.is_some_and(|deth| deth.qkey == mad::QKEY)
-            && bth.pkey & 0x7fff == bth::DEFAULT_PKEY & 0x7fff;
+            && bth.is_default_partition();
         if !is_management {
             self.stats.rx_bad_management += 1;
             return;
@@ -221,8 +221,7 @@ impl<L: Link> Engine<L> {
     /// A packet came in on a passive connection's queue pair: the peer has heard our answer.
     pub(super) fn on_first_packet(&mut self, qp: QueuePair) {
         let now = self.now();
-        let is_its = |attempt: &Attempt| matches!(attempt.half, Half::Connected(its) if its == qp);
-        if let Some((&id, _)) = self.attempts.iter().find(|(_, attempt)| is_its(attempt)) {
+        if let Some(id) = self.connection_of(qp) {
             self.cm.on_communication_established(now, id);
             self.serve_cm();
         }
@@ -230,8 +229,7 @@ impl<L: Link> Engine<L> {
 
     /// The application destroys a connection's queue pair: the connection ends with it.
     pub(super) fn leave_connection(&mut self, qp: QueuePair) {
-        let is_its = |attempt: &Attempt| matches!(attempt.half, Half::Connected(its) if its == qp);
-        let Some((&id, _)) = self.attempts.iter().find(|(_, attempt)| is_its(attempt)) else { return };
+        let Some(id) = self.connection_of(qp) else { return };
         // It may have ended before.
         let _ = self.cm_disconnect(id, &[]);
         if let Some(attempt) = self.attempts.get_mut(&id) {
@@ -349,13 +347,13 @@ impl<L: Link> Engine<L> {
         Ok(self.establish(qp, way.mac, way.theirs, config, params)?)
     }
 
-    fn offer(&self, qp: &UnconnectedQp, params: &QpParams, terms: Option<Terms>) -> Result<Offer, CmCallError> {
+    fn offer(&self, qp: &UnconnectedQp, params: &QpParams) -> Result<Offer, CmCallError> {
         Ok(Offer {
             qpn: qp.qp.0,
             starting_psn: qp.psn,
             mtu: self.mtu_of(qp, params)?,
             srq: qp.shared.is_some(),
-            ..basic_offer(params, terms)
+            ..basic_offer(params, None)
         })
     }
 
@@ -388,6 +386,11 @@ impl<L: Link> Engine<L> {
     fn ephemeral_port(&mut self) -> u16 {
         self.next_cm_port = self.next_cm_port.wrapping_add(1) | 0xc000;
         self.next_cm_port
+    }
+
+    fn connection_of(&self, qp: QueuePair) -> Option<ConnId> {
+        let is_its = |attempt: &Attempt| matches!(attempt.half, Half::Connected(its) if its == qp);
+        self.attempts.iter().find(|(_, attempt)| is_its(attempt)).map(|(&id, _)| id)
     }
 
     fn qp_of(&self, id: ConnId) -> Option<QueuePair> {

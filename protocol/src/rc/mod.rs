@@ -43,7 +43,7 @@ pub use status::WcStatus;
 pub use timers::{ack_timeout_code, ack_timeout_ns, rnr_timer_ns};
 
 use crate::Nanos;
-use crate::wire::{Opcode, Packet, Transport, bth};
+use crate::wire::{Opcode, Packet, Transport};
 use congestion::CongestionControl as _;
 use requester::Requester;
 use responder::Responder;
@@ -151,7 +151,7 @@ impl<B> QueuePair<B> {
         let transport = headers.bth.opcode.transport();
         if transport != Transport::Rc && transport != Transport::Cnp {
             self.stats.rx_wrong_transport += 1;
-        } else if headers.bth.pkey & 0x7fff != bth::DEFAULT_PKEY & 0x7fff {
+        } else if !headers.bth.is_default_partition() {
             self.stats.rx_bad_pkey += 1;
         } else if transport == Transport::Cnp {
             self.stats.rp_cnp_handled += 1;

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use crate::rc::RecvRequest;
-use crate::wire::{Bth, Deth, Extensions, Headers, ImmDt, Opcode, Packet, Transport, bth};
+use crate::wire::{Bth, Deth, Extensions, Headers, ImmDt, Opcode, Packet, Transport};
 use crate::{Mtu, Psn, Qpn};
 
 /// What stands before the payload in every receive: the sender's IPv6 header, or twenty unused bytes and the
@@ -130,7 +130,7 @@ impl<B> QueuePair<B> {
     fn judge(&mut self, packet: &Packet<'_>) -> Result<RecvRequest<B>, Drop> {
         let Headers { bth: base, ext } = &packet.headers;
         let deth = ext.deth.filter(|_| base.opcode.transport() == Transport::Ud).ok_or(Drop::Transport)?;
-        if base.pkey & 0x7fff != bth::DEFAULT_PKEY & 0x7fff {
+        if !base.is_default_partition() {
             return Err(Drop::Pkey);
         }
         if deth.qkey != self.qkey {

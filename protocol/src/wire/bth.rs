@@ -64,6 +64,13 @@ pub struct Bth {
 }
 
 impl Bth {
+    /// Whether the packet is of the default partition, with full or with limited membership (IBTA 10.9.3).
+    #[inline]
+    pub const fn is_default_partition(&self) -> bool {
+        const MEMBERSHIP: u16 = 0x8000;
+        self.pkey | MEMBERSHIP == DEFAULT_PKEY | MEMBERSHIP
+    }
+
     /// A header with every flag clear, the default partition and MigReq set as RoCE hardware does.
     #[inline]
     pub const fn new(opcode: Opcode, dest_qpn: Qpn, psn: Psn) -> Self {
