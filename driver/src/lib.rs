@@ -41,7 +41,8 @@
 //! ```
 //!
 //! # Threads
-//! An [`Engine`] runs to completion on one thread and shares nothing; it is neither `Send` nor `Sync`.
+//! An [`Engine`] runs to completion on one thread; it is neither `Send` nor `Sync`. A [`Buffer`] is `Send`: other
+//! threads fill, read and drop buffers, and an [`Arena`] may be shared with them to cut more.
 //!
 //! # Cleanup
 //! Dropping an engine stops its ports. Finish your sends first: what was not acknowledged is lost with it.

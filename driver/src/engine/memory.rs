@@ -1,6 +1,6 @@
 //! Memory: buffers, regions that peers may reach, windows onto them.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use roci_protocol::rc::SendOp;
 use roci_protocol::{Access, Rkey};
@@ -70,7 +70,7 @@ impl<L: Link> Engine<L> {
     }
 
     /// The arena, for buffers that outlive a borrow of the engine.
-    pub fn arena(&self) -> &Rc<Arena> {
+    pub fn arena(&self) -> &Arc<Arena> {
         &self.arena
     }
 

@@ -1,4 +1,5 @@
-//! The engine: one poll loop that owns its ports, queue pairs and memory. It shares nothing.
+//! The engine: one poll loop that owns its ports, queue pairs and memory. It shares nothing but the arena, whose
+//! buffers may be filled and dropped on other threads.
 
 mod cm;
 mod connection;
@@ -14,7 +15,7 @@ mod wheel;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use roci_protocol::cm::{CmConfig, ConnId, ConnectionManager};
 use roci_protocol::rc::{self, PostError as RcPostError, State};
@@ -57,7 +58,7 @@ pub struct Engine<L: Link> {
     attempts: BTreeMap<ConnId, Attempt>,
     next_cm_port: u16,
     next_mad_psn: Psn,
-    arena: Rc<Arena>,
+    arena: Arc<Arena>,
     next_pd: u32,
     /// When queue pairs want to be looked at, and whose time has just come.
     wheel: Wheel,

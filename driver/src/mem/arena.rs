@@ -3,15 +3,19 @@
 //! A [`Buffer`] owns its bytes alone: it moves into a work request and returns in the completion, so neither the
 //! compiler nor a peer can reach it twice. The mapping is reserved whole and filled by the kernel page by page as
 //! it is touched.
+//!
+//! Buffers may travel between threads: an engine and the application's threads exchange them, and each returns its
+//! range from wherever it is dropped. Only the list of free ranges is shared, behind a lock that is held for one
+//! look at that list and nothing else.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::ops::{Deref, DerefMut};
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memmap2::{MmapOptions, MmapRaw};
+use static_assertions::assert_impl_all;
 use thiserror::Error;
 
 /// Small buffers start on a cache line ...
@@ -42,25 +46,25 @@ pub enum ArenaError {
     },
 }
 
-/// A mapping that buffers are cut from. Single-threaded: buffers hold it by `Rc`.
+/// A mapping that buffers are cut from. Buffers hold it by `Arc`, so it lives as long as the last of them.
 pub struct Arena {
     map: MmapRaw,
     /// Free ranges, offset to length; no two of them touch.
-    free: RefCell<BTreeMap<usize, usize>>,
+    free: Mutex<BTreeMap<usize, usize>>,
 }
 
 impl Arena {
     /// Maps `bytes`, rounded up to a page.
-    pub fn new(bytes: usize) -> Result<Rc<Self>, ArenaError> {
+    pub fn new(bytes: usize) -> Result<Arc<Self>, ArenaError> {
         let bytes = bytes.max(1).next_multiple_of(PAGE);
         let map = MmapOptions::new().len(bytes).no_reserve_swap().map_anon();
         let map = map.map_err(|source| ArenaError::Map { bytes, source })?;
-        let free = RefCell::new(BTreeMap::from([(0, bytes)]));
-        Ok(Rc::new(Self { map: map.into(), free }))
+        let free = Mutex::new(BTreeMap::from([(0, bytes)]));
+        Ok(Arc::new(Self { map: map.into(), free }))
     }
 
     /// Cuts a buffer of `len` bytes; their content is whatever was there before.
-    pub fn buffer(self: &Rc<Self>, len: usize) -> Result<Buffer, ArenaError> {
+    pub fn buffer(self: &Arc<Self>, len: usize) -> Result<Buffer, ArenaError> {
         if len > self.map.len() {
             return Err(self.exhausted(len));
         }
@@ -73,7 +77,13 @@ impl Arena {
 
     /// Free bytes, in any number of pieces.
     pub fn free_bytes(&self) -> usize {
-        self.free.borrow().values().sum()
+        self.ranges().values().sum()
+    }
+
+    /// The free ranges. A panic while they were locked can only be the assert below, which changes nothing: they are
+    /// good after it.
+    fn ranges(&self) -> MutexGuard<'_, BTreeMap<usize, usize>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn exhausted(&self, asked: usize) -> ArenaError {
@@ -82,7 +92,7 @@ impl Arena {
 
     /// First fit: low addresses stay in use, so that the arena touches few pages.
     fn take(&self, room: usize, align: usize) -> Option<usize> {
-        let mut free = self.free.borrow_mut();
+        let mut free = self.ranges();
         let fits = |(&start, &len): (&usize, &usize)| {
             let at = start.next_multiple_of(align);
             (at + room <= start + len).then_some((start, len, at))
@@ -99,16 +109,15 @@ impl Arena {
     }
 
     fn give_back(&self, mut start: usize, mut len: usize) {
-        let mut free = self.free.borrow_mut();
+        let mut free = self.ranges();
+        let before = free.range(..start).next_back().map(|(&before, &before_len)| (before, before_len));
+        assert!(before.is_none_or(|(before, before_len)| before + before_len <= start), "a buffer was freed twice");
         if let Some(after) = free.remove(&(start + len)) {
             len += after;
         }
-        if let Some((&before, &before_len)) = free.range(..start).next_back() {
-            assert!(before + before_len <= start, "a buffer was freed twice");
-            if before + before_len == start {
-                start = before;
-                len += before_len;
-            }
+        if let Some((before, before_len)) = before.filter(|(before, before_len)| before + before_len == start) {
+            start = before;
+            len += before_len;
         }
         free.insert(start, len);
     }
@@ -120,13 +129,15 @@ impl fmt::Debug for Arena {
     }
 }
 
-/// Bytes of an arena that belong to nobody else; they return when it is dropped.
+/// Bytes of an arena that belong to nobody else; they return when it is dropped, on whatever thread that is.
 pub struct Buffer {
-    arena: Rc<Arena>,
+    arena: Arc<Arena>,
     offset: usize,
     room: usize,
     len: usize,
 }
+
+assert_impl_all!(Buffer: Send);
 
 impl Buffer {
     /// Shortens or lengthens the view within the room that was allocated.
@@ -151,7 +162,8 @@ impl Deref for Buffer {
     fn deref(&self) -> &[u8] {
         // SAFETY: `offset..offset + len` lies in the mapping, which `arena` keeps alive; its bytes are initialised
         // (the kernel zeroes fresh pages); `take` gave this range to this buffer alone, and every access goes
-        // through it, so the borrow of `self` covers the bytes.
+        // through it, so the borrow of `self` covers the bytes. Whoever had the range before, perhaps on another
+        // thread, was done with it when it went back: the lock of the free ranges orders that before `take`.
         unsafe { std::slice::from_raw_parts(self.arena.map.as_ptr().add(self.offset), self.len) }
     }
 }
@@ -200,7 +212,40 @@ mod tests {
             buffers.swap_remove(buffers.len() / 2);
         }
         buffers.clear();
-        assert_eq!(*arena.free.borrow(), BTreeMap::from([(0, 1 << 16)]));
+        assert_eq!(*arena.ranges(), BTreeMap::from([(0, 1 << 16)]));
+    }
+
+    #[test]
+    fn buffers_dropped_on_other_threads_return_whole_while_more_are_cut() {
+        let arena = Arena::new(1 << 20).expect("memory");
+        std::thread::scope(|scope| {
+            for thread in 0..4u8 {
+                let (sender, receiver) = std::sync::mpsc::sync_channel::<Buffer>(8);
+                let arena = &arena;
+                scope.spawn(move || {
+                    for round in 0..500 {
+                        let mut buffer = arena.buffer(1 + round * 17 % 9000).expect("room");
+                        buffer.fill(thread);
+                        sender.send(buffer).expect("the other thread listens");
+                    }
+                });
+                scope.spawn(move || {
+                    for buffer in receiver {
+                        assert!(buffer.iter().all(|&byte| byte == thread), "somebody else wrote");
+                    }
+                });
+            }
+        });
+        assert_eq!(*arena.ranges(), BTreeMap::from([(0, 1 << 20)]));
+    }
+
+    #[test]
+    fn a_panic_under_the_lock_does_not_take_the_arena_along() {
+        let arena = Arena::new(1 << 16).expect("memory");
+        let freed_twice = std::panic::catch_unwind(|| arena.give_back(64, 64));
+        assert!(freed_twice.is_err() && arena.free.is_poisoned());
+        assert_eq!(*arena.ranges(), BTreeMap::from([(0, 1 << 16)]));
+        assert!(arena.buffer(100).is_ok());
     }
 
     #[test]

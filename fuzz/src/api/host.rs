@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use roci_driver::link::faulty::Faulty;
 use roci_driver::link::sim::SimLink;
@@ -34,7 +34,7 @@ enum Kind {
 
 pub(super) struct Host {
     engine: Engine<Faulty<SimLink>>,
-    arena: Rc<Arena>,
+    arena: Arc<Arena>,
     number: u8,
     pds: [PdId; 2],
     cqs: [CompletionQueue; 2],

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use roci_driver::link::sim::{Clock, SimLink};
 use roci_driver::link::{Batch, Link};
@@ -46,7 +46,7 @@ impl Connection {
 
 pub(super) struct Victim {
     engine: Engine<SimLink>,
-    arena: Rc<Arena>,
+    arena: Arc<Arena>,
     clock: Clock,
     connection: Connection,
     /// One with receives of its own, one with shared ones.
