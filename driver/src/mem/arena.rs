@@ -11,15 +11,15 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memmap2::{MmapOptions, MmapRaw};
-use static_assertions::assert_impl_all;
 use thiserror::Error;
 
+use super::Buffer;
+
 /// Small buffers start on a cache line ...
-const LINE: usize = 64;
+pub(super) const LINE: usize = 64;
 /// ... and buffers of at least a page on a page.
 const PAGE: usize = 4096;
 
@@ -72,7 +72,7 @@ impl Arena {
         // No overflow: the mapping is far from the end of the address space.
         let room = len.max(1).next_multiple_of(align);
         let offset = self.take(room, align).ok_or_else(|| self.exhausted(len))?;
-        Ok(Buffer { arena: self.clone(), offset, room, len })
+        Ok(Buffer::new(self.clone(), offset, room, len))
     }
 
     /// Free bytes, in any number of pieces.
@@ -82,7 +82,7 @@ impl Arena {
 
     /// The free ranges. A panic while they were locked can only be the assert below, which changes nothing: they are
     /// good after it.
-    fn ranges(&self) -> MutexGuard<'_, BTreeMap<usize, usize>> {
+    pub(super) fn ranges(&self) -> MutexGuard<'_, BTreeMap<usize, usize>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -108,7 +108,18 @@ impl Arena {
         Some(at)
     }
 
-    fn give_back(&self, mut start: usize, mut len: usize) {
+    /// Where the mapping begins. It is never unmapped or moved before the last `Arc` goes, and its bytes are
+    /// initialised: the kernel zeroes fresh pages.
+    #[inline]
+    pub(super) fn base(&self) -> *mut u8 {
+        self.map.as_mut_ptr()
+    }
+
+    /// Takes a range back, whole or a piece of what was cut; neighbours that are free become one range with it.
+    pub(super) fn give_back(&self, mut start: usize, mut len: usize) {
+        if len == 0 {
+            return;
+        }
         let mut free = self.ranges();
         let before = free.range(..start).next_back().map(|(&before, &before_len)| (before, before_len));
         assert!(before.is_none_or(|(before, before_len)| before + before_len <= start), "a buffer was freed twice");
@@ -126,71 +137,6 @@ impl Arena {
 impl fmt::Debug for Arena {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Arena({} of {} bytes free)", self.free_bytes(), self.map.len())
-    }
-}
-
-/// Bytes of an arena that belong to nobody else; they return when it is dropped, on whatever thread that is.
-pub struct Buffer {
-    arena: Arc<Arena>,
-    offset: usize,
-    room: usize,
-    len: usize,
-}
-
-assert_impl_all!(Buffer: Send);
-
-impl Buffer {
-    /// Shortens or lengthens the view within the room that was allocated.
-    ///
-    /// # Panics
-    /// When `len` exceeds [`Buffer::capacity`].
-    pub fn set_len(&mut self, len: usize) {
-        assert!(len <= self.room, "a buffer of {} bytes cannot be set to {len}", self.room);
-        self.len = len;
-    }
-
-    /// The room behind the view.
-    pub fn capacity(&self) -> usize {
-        self.room
-    }
-}
-
-impl Deref for Buffer {
-    type Target = [u8];
-
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        // SAFETY: `offset..offset + len` lies in the mapping, which `arena` keeps alive; its bytes are initialised
-        // (the kernel zeroes fresh pages); `take` gave this range to this buffer alone, and every access goes
-        // through it, so the borrow of `self` covers the bytes. Whoever had the range before, perhaps on another
-        // thread, was done with it when it went back: the lock of the free ranges orders that before `take`.
-        unsafe { std::slice::from_raw_parts(self.arena.map.as_ptr().add(self.offset), self.len) }
-    }
-}
-
-impl DerefMut for Buffer {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`; the exclusive borrow of `self` makes the slice exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.arena.map.as_mut_ptr().add(self.offset), self.len) }
-    }
-}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        self.arena.give_back(self.offset, self.room);
-    }
-}
-
-impl fmt::Debug for Buffer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Buffer({} bytes)", self.len)
-    }
-}
-
-impl PartialEq for Buffer {
-    fn eq(&self, other: &Self) -> bool {
-        **self == **other
     }
 }
 

@@ -1,0 +1,304 @@
+//! A piece of an arena with one owner.
+//!
+//! A buffer has a *room*, which is what it owns and gives back, and a *view* within it, which is what it shows as
+//! bytes. Cutting a buffer in two divides the room; skipping a header only moves the view.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use static_assertions::assert_impl_all;
+
+use super::Arena;
+use super::arena::LINE;
+
+/// Bytes of an arena that belong to nobody else; they return when it is dropped, on whatever thread that is.
+pub struct Buffer {
+    arena: Arc<Arena>,
+    /// Where the room begins in the mapping ...
+    offset: usize,
+    /// ... and how long it is; 0 where a piece was cut off whole.
+    room: usize,
+    /// Where the view begins in the mapping: at the room's begin, or behind what was skipped ...
+    start: usize,
+    /// ... and how long it is. It never leaves the room.
+    len: usize,
+}
+
+assert_impl_all!(Buffer: Send);
+
+impl Buffer {
+    /// The owner of `room` bytes of the mapping from `offset` on, which `arena` gave to nobody else.
+    pub(super) fn new(arena: Arc<Arena>, offset: usize, room: usize, len: usize) -> Self {
+        Self { arena, offset, room, start: offset, len }
+    }
+
+    /// Shortens or lengthens the view within the room that was allocated.
+    ///
+    /// # Panics
+    /// When `len` exceeds [`Buffer::capacity`].
+    pub fn set_len(&mut self, len: usize) {
+        assert!(len <= self.capacity(), "a buffer of {} bytes cannot be set to {len}", self.capacity());
+        self.len = len;
+    }
+
+    /// The room from the view's begin on: what [`Buffer::skip_front`] passed over does not count.
+    pub fn capacity(&self) -> usize {
+        self.offset + self.room - self.start
+    }
+
+    /// Lets the view begin `count` bytes later, for instance behind a header. The room stays whole.
+    ///
+    /// # Panics
+    /// When `count` exceeds the view.
+    pub fn skip_front(&mut self, count: usize) {
+        assert!(count <= self.len, "{count} bytes cannot be skipped in a buffer of {}", self.len);
+        self.start += count;
+        self.len -= count;
+    }
+
+    /// Makes the whole room the view, and undoes [`Buffer::skip_front`].
+    pub fn reset(&mut self) {
+        self.start = self.offset;
+        self.len = self.room;
+    }
+
+    /// Cuts the buffer in two: this one keeps the room before `at`, the result owns the rest. The view is cut at the
+    /// same place. Each piece can be used and dropped by itself; [`Buffer::join`] undoes the cut.
+    ///
+    /// # Panics
+    /// When `at` is no multiple of 64 or exceeds [`Buffer::capacity`], or when a front is skipped.
+    #[must_use = "what is cut off and dropped goes back to the arena"]
+    pub fn split_off(&mut self, at: usize) -> Self {
+        self.assert_no_front_is_skipped("cut");
+        assert!(at.is_multiple_of(LINE), "a buffer cannot be cut at {at}, which is no multiple of {LINE}");
+        assert!(at <= self.room, "a buffer of {} bytes cannot be cut at {at}", self.room);
+        let (room, len) = (self.room - at, self.len.saturating_sub(at));
+        let rest = Self::new(self.arena.clone(), self.offset + at, room, len);
+        self.room = at;
+        self.len = self.len.min(at);
+        rest
+    }
+
+    /// Appends `next`, whose room begins where this one's ends; the view then ends where that of `next` does. `next`
+    /// comes back where it lies elsewhere, or where this view does not reach the end of its room: its bytes would not
+    /// follow these.
+    ///
+    /// # Panics
+    /// When a front of either is skipped.
+    pub fn join(&mut self, mut next: Self) -> Result<(), Self> {
+        self.assert_no_front_is_skipped("joined");
+        next.assert_no_front_is_skipped("joined");
+        let is_neighbour = Arc::ptr_eq(&self.arena, &next.arena) && self.offset + self.room == next.offset;
+        if !is_neighbour || self.len != self.room {
+            return Err(next);
+        }
+        self.len += next.len;
+        // What has no room gives nothing back.
+        self.room += std::mem::take(&mut next.room);
+        next.len = 0;
+        Ok(())
+    }
+
+    fn assert_no_front_is_skipped(&self, what: &str) {
+        assert!(self.start == self.offset, "a buffer with a skipped front cannot be {what}: reset it first");
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `start..start + len` lies in `offset..offset + room`, which lies in the mapping, which `arena` keeps
+        // alive; its bytes are initialised (the kernel zeroes fresh pages). The room belongs to this buffer alone:
+        // `take` gave it out once, `split_off` hands a part to one other buffer and keeps none of it, and `join` takes
+        // a part over from a buffer that ends. Every access goes through its buffer, so the borrow of `self` covers
+        // the bytes. Whoever had the range before, perhaps on another thread, was done with it when it went back: the
+        // lock of the free ranges orders that before `take`. A piece crosses threads only with its buffer.
+        unsafe { std::slice::from_raw_parts(self.arena.base().add(self.start), self.len) }
+    }
+}
+
+impl DerefMut for Buffer {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`; the exclusive borrow of `self` makes the slice exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.arena.base().add(self.start), self.len) }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.arena.give_back(self.offset, self.room);
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({} bytes)", self.len)
+    }
+}
+
+/// Buffers are equal where their views show equal bytes.
+impl PartialEq for Buffer {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SIZE: usize = 1 << 16;
+
+    /// Bytes that differ from line to line.
+    fn pattern(len: usize) -> Vec<u8> {
+        (0..len).map(|at| (at * 7 + at / 64) as u8).collect()
+    }
+
+    fn filled(arena: &Arc<Arena>, len: usize) -> Buffer {
+        let mut buffer = arena.buffer(len).expect("room");
+        buffer.copy_from_slice(&pattern(len));
+        buffer
+    }
+
+    fn is_whole(arena: &Arena) -> bool {
+        *arena.ranges() == BTreeMap::from([(0, SIZE)])
+    }
+
+    fn panics(action: impl FnOnce()) -> bool {
+        catch_unwind(AssertUnwindSafe(action)).is_err()
+    }
+
+    #[test]
+    fn a_cut_divides_room_and_view_and_a_join_undoes_it() {
+        let arena = Arena::new(SIZE).expect("memory");
+        for (len, at) in [(256, 0), (256, 64), (256, 256), (5000, 4096), (5000, 4992), (5000, 5056), (5000, 8192)] {
+            let mut front = filled(&arena, len);
+            let whole = front.capacity();
+            let rest = front.split_off(at);
+            assert_eq!((front.capacity(), rest.capacity()), (at, whole - at));
+            assert_eq!([&*front, &*rest].concat(), pattern(len));
+            front.set_len(at);
+            front.join(rest).expect("they are neighbours");
+            assert_eq!((front.capacity(), front.len()), (whole, len.max(at)));
+            assert_eq!(front[..len], pattern(len));
+            drop(front);
+            assert!(is_whole(&arena), "{len} {at}");
+        }
+    }
+
+    #[test]
+    fn only_a_full_view_and_its_very_neighbour_are_joined() {
+        let (arena, other) = (Arena::new(SIZE).expect("memory"), Arena::new(SIZE).expect("memory"));
+        let mut front = filled(&arena, 192);
+        let mut middle = front.split_off(64);
+        let rest = middle.split_off(64);
+        let rest = front.join(rest).expect_err("the middle is missing");
+        let mut foreign = filled(&other, 128);
+        let foreign = front.join(foreign.split_off(64)).expect_err("it is another mapping's");
+        assert_eq!(*foreign, pattern(128)[64..]);
+        front.set_len(63);
+        let middle = front.join(middle).expect_err("a byte would be left out");
+        front.set_len(64);
+        front.join(middle).expect("it follows");
+        front.join(rest).expect("it follows");
+        assert_eq!(*front, pattern(192));
+    }
+
+    #[test]
+    fn a_skipped_front_moves_the_view_and_not_the_room() {
+        let arena = Arena::new(SIZE).expect("memory");
+        let mut buffer = filled(&arena, 200);
+        buffer.skip_front(14);
+        buffer.skip_front(50);
+        assert_eq!((&*buffer, buffer.capacity()), (&pattern(200)[64..], 256 - 64));
+        buffer.set_len(buffer.capacity());
+        assert!(panics(|| buffer.set_len(193)));
+        assert!(panics(|| buffer.skip_front(193)));
+        buffer.skip_front(192);
+        assert!(buffer.is_empty() && buffer.capacity() == 0);
+        assert_eq!(arena.free_bytes(), SIZE - 256);
+        buffer.reset();
+        assert_eq!((&buffer[..200], buffer.len(), buffer.capacity()), (&*pattern(200), 256, 256));
+        buffer.skip_front(100);
+        drop(buffer);
+        assert!(is_whole(&arena));
+    }
+
+    #[test]
+    fn misuse_of_pieces_panics_and_loses_nothing() {
+        let arena = Arena::new(SIZE).expect("memory");
+        let mut buffer = filled(&arena, 256);
+        assert!(panics(|| drop(buffer.split_off(65))));
+        assert!(panics(|| drop(buffer.split_off(320))));
+        let mut rest = buffer.split_off(128);
+        buffer.skip_front(1);
+        assert!(panics(|| drop(buffer.split_off(64))));
+        rest.skip_front(1);
+        buffer.reset();
+        assert!(panics(|| drop(buffer.join(rest))));
+        assert_eq!(*buffer, pattern(256)[..128]);
+        drop(buffer);
+        assert!(is_whole(&arena));
+    }
+
+    proptest! {
+        /// The pieces stay in the order of their addresses, so that the model is a list of what each one must show.
+        #[test]
+        fn random_cuts_joins_and_drops_keep_bytes_and_return_everything(
+            len in 1usize..6000,
+            steps in proptest::collection::vec((0u8..4, any::<prop::sample::Index>(), 0usize..100), 1..60),
+        ) {
+            let arena = Arena::new(SIZE).expect("memory");
+            let mut whole = arena.buffer(len).expect("room");
+            whole.reset();
+            let bytes = pattern(whole.len());
+            whole.copy_from_slice(&bytes);
+            let (base, mut owned) = (whole.offset, whole.room);
+            let mut pieces = vec![whole];
+            for (what, index, amount) in steps {
+                if pieces.is_empty() {
+                    break;
+                }
+                let at = index.index(pieces.len());
+                match what {
+                    0 => {
+                        let cut = (amount * LINE).min(pieces[at].room);
+                        let rest = pieces[at].split_off(cut);
+                        pieces.insert(at + 1, rest);
+                    }
+                    1 if at + 1 < pieces.len() => {
+                        let next = pieces.remove(at + 1);
+                        let follows = pieces[at].offset + pieces[at].room == next.offset;
+                        let refused = pieces[at].join(next).err();
+                        prop_assert_eq!(refused.is_none(), follows);
+                        pieces.extend(refused);
+                        pieces.sort_by_key(|piece| (piece.offset, piece.room));
+                    }
+                    2 => owned -= pieces.remove(at).room,
+                    _ => {
+                        let count = amount.min(pieces[at].len());
+                        pieces[at].skip_front(count);
+                        prop_assert_eq!(pieces[at].capacity() + count, pieces[at].room);
+                        pieces[at].reset();
+                    }
+                }
+                prop_assert_eq!(arena.free_bytes(), SIZE - owned);
+                for piece in &pieces {
+                    let from = piece.offset - base;
+                    prop_assert_eq!(&**piece, &bytes[from..from + piece.room]);
+                }
+            }
+            drop(pieces);
+            prop_assert!(is_whole(&arena));
+        }
+    }
+}
