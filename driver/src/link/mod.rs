@@ -1,7 +1,7 @@
 //! Links: ports that carry Ethernet frames.
 //!
 //! A [`Link`] is a type parameter of the engine, never a trait object. The back-ends are [`dpdk`], which drives
-//! a real port, and [`sim`], two ends in one process under virtual time. [`faulty`] and [`pcap`] are links
+//! a real port, and [`sim`], a wire or a switch in one process under virtual time. [`faulty`] and [`pcap`] are links
 //! around a link: one injects faults, the other writes what passes to a file.
 
 pub mod dpdk;
@@ -52,6 +52,8 @@ pub struct LinkStats {
     pub tx_link_down: u64,
     /// Frames received in several segments, which this stack does not take.
     pub rx_fragmented: u64,
+    /// Frames lost because the queue towards this port was full: a simulated switch counts them.
+    pub rx_missed: u64,
     /// Frames lost, duplicated, held back or corrupted on purpose.
     pub injected_faults: u64,
 }

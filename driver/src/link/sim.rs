@@ -1,4 +1,4 @@
-//! Two ends of a wire in one process, under a clock that the test moves.
+//! A wire between two ends, or a switch between many stations, in one process and under a clock that the test moves.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -9,8 +9,12 @@ use roci_protocol::wire::MacAddr;
 
 use super::{Batch, Full, Link, LinkState, LinkStats};
 
-/// Frames that a direction holds before it is full.
+/// Frames that wait for a station at most.
 const CAPACITY: usize = 256;
+/// Bytes of the longest frame.
+const MAX_FRAME: usize = 9216;
+/// Stations whose numbers, counted from 1, fit into the last two bytes of their addresses.
+const STATIONS_MAX: usize = u16::MAX as usize;
 
 /// A clock that only moves when told.
 #[derive(Clone, Default, Debug)]
@@ -21,41 +25,131 @@ impl Clock {
     pub fn advance(&self, by: Nanos) {
         self.0.set(self.0.get() + by);
     }
+
+    /// The time.
+    pub fn now(&self) -> Nanos {
+        self.0.get()
+    }
 }
 
-type Queue = Rc<RefCell<VecDeque<Vec<u8>>>>;
-
-/// One end of a simulated wire.
+/// One station at a simulated wire or switch.
 #[derive(Debug)]
 pub struct SimLink {
     clock: Clock,
-    mac: MacAddr,
-    outgoing: Queue,
-    incoming: Queue,
-    is_up: Rc<Cell<bool>>,
+    network: Rc<Network>,
+    /// Which of the network's stations this is.
+    number: usize,
     stats: LinkStats,
 }
 
+/// What lies between the stations.
+#[derive(Debug)]
+struct Network {
+    stations: Vec<Station>,
+    /// A wire has two ends, looks at no address, and its transmitter waits while it is full.
+    is_wire: bool,
+}
+
+#[derive(Debug)]
+struct Station {
+    /// Frames on the way to it; takes no memory before the first one comes.
+    incoming: RefCell<VecDeque<Vec<u8>>>,
+    /// Frames for it that found `incoming` full.
+    missed: Cell<u64>,
+    /// The ends of a wire share this, the stations of a switch do not.
+    is_up: Rc<Cell<bool>>,
+}
+
 impl SimLink {
-    /// The two ends of a wire that carries frames of up to `9216` bytes.
+    /// The two ends of a wire that carries frames of up to `9216` bytes. It is full when 256 frames wait.
     pub fn pair(clock: &Clock) -> (Self, Self) {
-        let (there, back) = (Queue::default(), Queue::default());
         let is_up = Rc::new(Cell::new(true));
-        let end = |last, outgoing: &Queue, incoming: &Queue| Self {
-            clock: clock.clone(),
-            mac: MacAddr([2, 0, 0, 0, 0, last]),
-            outgoing: outgoing.clone(),
-            incoming: incoming.clone(),
-            is_up: is_up.clone(),
-            stats: LinkStats::default(),
-        };
-        (end(1, &there, &back), end(2, &back, &there))
+        let stations = [(); 2].map(|()| Station::new(is_up.clone())).into();
+        let mut ends = Self::all_of(clock, Network { stations, is_wire: true });
+        let far = ends.swap_remove(1);
+        (ends.swap_remove(0), far)
     }
 
-    /// A handle that cuts the wire.
+    /// The stations of a switch that carries frames of up to `9216` bytes.
+    ///
+    /// Station `n` of the result has the address `02:00:00:00:hi:lo` with `n + 1` in its last two bytes. A frame goes to
+    /// the station that it is addressed to, and to all others where no station or a group is. 256 frames wait for a
+    /// station; what comes then is lost, and counts as its [`LinkStats::rx_missed`].
+    ///
+    /// # Panics
+    /// When there are more than 65535 stations.
+    pub fn switch(clock: &Clock, stations: usize) -> Vec<Self> {
+        assert!(stations <= STATIONS_MAX, "a switch of {stations} stations: there are addresses for {STATIONS_MAX}");
+        let stations = (0..stations).map(|_| Station::new(Rc::new(Cell::new(true)))).collect();
+        Self::all_of(clock, Network { stations, is_wire: false })
+    }
+
+    /// A handle that cuts this link. The other end of a wire is cut with it; at a switch the other stations stay up,
+    /// and frames to and from this one vanish. What has arrived already can still be received.
     pub fn cutter(&self) -> impl Fn() + use<> {
-        let is_up = self.is_up.clone();
+        let is_up = self.station().is_up.clone();
         move || is_up.set(false)
+    }
+
+    fn all_of(clock: &Clock, network: Network) -> Vec<Self> {
+        let network = Rc::new(network);
+        let link =
+            |number| Self { clock: clock.clone(), network: network.clone(), number, stats: LinkStats::default() };
+        (0..network.stations.len()).map(link).collect()
+    }
+
+    fn station(&self) -> &Station {
+        &self.network.stations[self.number]
+    }
+}
+
+impl Station {
+    const fn new(is_up: Rc<Cell<bool>>) -> Self {
+        Self { incoming: RefCell::new(VecDeque::new()), missed: Cell::new(0), is_up }
+    }
+
+    fn is_full(&self) -> bool {
+        self.incoming.borrow().len() == CAPACITY
+    }
+
+    fn deliver(&self, frame: Vec<u8>) {
+        if !self.is_up.get() {
+            return;
+        }
+        if self.is_full() {
+            self.missed.set(self.missed.get() + 1);
+            return;
+        }
+        self.incoming.borrow_mut().push_back(frame);
+    }
+}
+
+impl Network {
+    /// A wire's transmitter sees the far queue; a switch takes every frame, and loses those it has no room for.
+    fn is_full_for(&self, sender: usize) -> bool {
+        self.is_wire && self.stations[1 - sender].is_full()
+    }
+
+    fn forward(&self, sender: usize, frame: Vec<u8>) {
+        if self.is_wire {
+            return self.stations[1 - sender].deliver(frame);
+        }
+        match self.destination(&frame) {
+            // A switch sends nothing back to where it came from.
+            Some(to) if to == sender => {}
+            Some(to) => self.stations[to].deliver(frame),
+            None => {
+                let others = self.stations.iter().enumerate().filter(|(number, _)| *number != sender);
+                others.for_each(|(_, station)| station.deliver(frame.clone()));
+            }
+        }
+    }
+
+    /// The station whose address the frame begins with. The number is read off it, so that nothing is searched.
+    fn destination(&self, frame: &[u8]) -> Option<usize> {
+        let [2, 0, 0, 0, number @ ..] = *frame.first_chunk::<6>()? else { return None };
+        let number = usize::from(u16::from_be_bytes(number)).checked_sub(1)?;
+        (number < self.stations.len()).then_some(number)
     }
 }
 
@@ -63,19 +157,20 @@ impl Link for SimLink {
     type Frame = Vec<u8>;
 
     fn now(&self) -> Nanos {
-        self.clock.0.get()
+        self.clock.now()
     }
 
     fn max_frame(&self) -> usize {
-        9216
+        MAX_FRAME
     }
 
     fn mac(&self) -> MacAddr {
-        self.mac
+        let [hi, lo] = (self.number as u16 + 1).to_be_bytes();
+        MacAddr([2, 0, 0, 0, hi, lo])
     }
 
     fn receive(&mut self, batch: &mut Batch<Vec<u8>>) {
-        let mut queue = self.incoming.borrow_mut();
+        let mut queue = self.network.stations[self.number].incoming.borrow_mut();
         while let Some(frame) = (!batch.is_full()).then(|| queue.pop_front()).flatten() {
             self.stats.rx_frames += 1;
             self.stats.rx_bytes += frame.len() as u64;
@@ -84,8 +179,7 @@ impl Link for SimLink {
     }
 
     fn transmit(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), Full> {
-        let mut queue = self.outgoing.borrow_mut();
-        if queue.len() == CAPACITY {
+        if self.network.is_full_for(self.number) {
             self.stats.tx_full += 1;
             return Err(Full);
         }
@@ -93,8 +187,8 @@ impl Link for SimLink {
         fill(&mut frame);
         self.stats.tx_frames += 1;
         self.stats.tx_bytes += len as u64;
-        if self.is_up.get() {
-            queue.push_back(frame);
+        if self.station().is_up.get() {
+            self.network.forward(self.number, frame);
         }
         Ok(())
     }
@@ -102,10 +196,107 @@ impl Link for SimLink {
     fn flush(&mut self) {}
 
     fn maintain(&mut self, _now: Nanos) -> LinkState {
-        if self.is_up.get() { LinkState::Up } else { LinkState::Down }
+        if self.station().is_up.get() { LinkState::Up } else { LinkState::Down }
     }
 
     fn stats(&self) -> LinkStats {
-        self.stats
+        LinkStats { rx_missed: self.station().missed.get(), ..self.stats }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn send(links: &mut [SimLink], from: usize, to: MacAddr, mark: u8) -> Result<(), Full> {
+        links[from].transmit(60, |bytes| {
+            bytes[..6].copy_from_slice(&to.0);
+            bytes[6] = mark;
+        })
+    }
+
+    /// The marks of the frames that one station has got.
+    fn received(link: &mut SimLink) -> Vec<u8> {
+        let mut marks = Vec::new();
+        loop {
+            let mut batch = Batch::new();
+            link.receive(&mut batch);
+            if batch.is_empty() {
+                return marks;
+            }
+            marks.extend(batch.iter().map(|frame| frame[6]));
+        }
+    }
+
+    fn all_received(links: &mut [SimLink]) -> Vec<Vec<u8>> {
+        links.iter_mut().map(received).collect()
+    }
+
+    #[test]
+    fn a_frame_goes_to_the_station_it_is_addressed_to() {
+        let mut links = SimLink::switch(&Clock::default(), 1000);
+        assert_eq!(links[999].mac(), MacAddr([2, 0, 0, 0, 0x03, 0xe8]));
+        for (from, to) in [(0, 999), (999, 0), (1, 256), (256, 255), (7, 7)] {
+            let mac = links[to].mac();
+            send(&mut links, from, mac, 1).expect("a switch is never full");
+            let got = all_received(&mut links);
+            let expected = |number| number == to && from != to;
+            assert!(got.iter().enumerate().all(|(number, marks)| marks.is_empty() != expected(number)), "{from} {to}");
+        }
+    }
+
+    #[test]
+    fn what_no_station_or_a_group_is_addressed_by_goes_to_all_others() {
+        let mut links = SimLink::switch(&Clock::default(), 4);
+        let group = MacAddr([0x33, 0x33, 0, 0, 0, 1]);
+        for to in [MacAddr([0xff; 6]), group, MacAddr([2, 0, 0, 0, 0, 0]), MacAddr([2, 0, 0, 0, 0, 5])] {
+            send(&mut links, 2, to, 9).expect("a switch is never full");
+            assert_eq!(all_received(&mut links), [vec![9], vec![9], vec![], vec![9]], "{to:?}");
+        }
+    }
+
+    #[test]
+    fn a_full_station_loses_frames_counts_them_and_holds_nobody_up() {
+        let mut links = SimLink::switch(&Clock::default(), 3);
+        let (slow, quick) = (links[1].mac(), links[2].mac());
+        for number in 0..CAPACITY + 3 {
+            send(&mut links, 0, slow, number as u8).expect("a switch is never full");
+            send(&mut links, 0, quick, number as u8).expect("a switch is never full");
+            assert_eq!(received(&mut links[2]), [number as u8]);
+        }
+        assert!(received(&mut links[1]).into_iter().eq(0..=255), "the first ones are kept, in order");
+        assert_eq!(links.iter().map(|link| link.stats().rx_missed).collect::<Vec<_>>(), [0, 3, 0]);
+        send(&mut links, 0, slow, 1).expect("a switch is never full");
+        assert_eq!(received(&mut links[1]), [1], "there is room again");
+    }
+
+    #[test]
+    fn one_station_is_cut_while_the_others_talk() {
+        let mut links = SimLink::switch(&Clock::default(), 3);
+        let macs: Vec<_> = links.iter().map(SimLink::mac).collect();
+        links[1].cutter()();
+        let states: Vec<_> = links.iter_mut().map(|link| link.maintain(0)).collect();
+        assert_eq!(states, [LinkState::Up, LinkState::Down, LinkState::Up]);
+        for (from, to, mark) in [(0, 1, 1), (1, 0, 2), (1, 2, 3), (0, 2, 4), (2, 0, 5)] {
+            send(&mut links, from, macs[to], mark).expect("a switch is never full");
+        }
+        send(&mut links, 0, MacAddr([0xff; 6]), 6).expect("a switch is never full");
+        assert_eq!(all_received(&mut links), [vec![5], vec![], vec![4, 6]]);
+    }
+
+    #[test]
+    fn a_wire_is_full_until_somebody_receives_and_goes_down_at_both_ends() {
+        let (near, far) = SimLink::pair(&Clock::default());
+        let mut ends = [near, far];
+        let anybody = MacAddr([0; 6]);
+        for _ in 0..CAPACITY {
+            send(&mut ends, 0, anybody, 0).expect("there is room");
+        }
+        assert_eq!(send(&mut ends, 0, anybody, 0), Err(Full));
+        assert_eq!((ends[0].stats().tx_full, ends[1].stats().rx_missed), (1, 0));
+        assert_eq!(received(&mut ends[1]).len(), CAPACITY);
+        send(&mut ends, 0, anybody, 0).expect("there is room again");
+        ends[1].cutter()();
+        assert_eq!(ends.each_mut().map(|end| end.maintain(0)), [LinkState::Down; 2]);
     }
 }
