@@ -40,6 +40,8 @@ mod eager;
 mod endpoint;
 pub mod job;
 mod matching;
+#[allow(dead_code)]
+mod matching2;
 mod progress;
 mod rendezvous;
 mod request;
@@ -70,6 +72,22 @@ impl Tag {
 
     /// Its value.
     pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// Which communicator a message belongs to; never a wildcard.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Context(u32);
+
+impl Context {
+    /// A context.
+    pub const fn new(value: u32) -> Self {
+        Self(value)
+    }
+
+    /// Its value.
+    pub const fn get(self) -> u32 {
         self.0
     }
 }

@@ -1,0 +1,149 @@
+//! Matching: receives that wait for a message, and messages that wait for a receive.
+//!
+//! The order is MPI's. Of the messages that a receive could take, it takes the one that came first, so messages from
+//! one sender do not overtake each other. Of the receives that a message could meet, it meets the one that was posted
+//! first. A context is part of every name and never a wildcard.
+//!
+//! Without wildcards both questions are one look into a hash table: receives and messages stand in bins by context,
+//! source and tag. A receive with a wildcard waits in a list of its own, and looks at messages in the order of their
+//! arrival; so wildcards cost a walk, and nobody else pays for them. Slots are used again and empty bins are removed:
+//! in the steady state nothing is allocated, and memory follows the most that ever waited at once, whatever tags peers
+//! choose.
+//!
+//! The limits are the worker's: it bounds receives by its requests, and messages by what they cost together.
+
+mod bins;
+mod entries;
+mod receives;
+#[cfg(test)]
+mod tests;
+mod unexpected;
+
+use receives::Receives;
+use unexpected::Unexpected;
+
+pub(crate) use receives::Posted;
+
+use crate::{Context, Rank, Source, Tag, TagMatch};
+
+/// What a message says of itself.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Label {
+    pub(crate) source: Rank,
+    pub(crate) tag: Tag,
+    pub(crate) context: Context,
+}
+
+/// Which messages a receive or a probe takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Pattern {
+    pub(crate) source: Source,
+    pub(crate) tag: TagMatch,
+    pub(crate) context: Context,
+}
+
+impl Pattern {
+    /// Whether a message with this label is one of those.
+    pub(crate) fn takes(&self, label: &Label) -> bool {
+        let from = match self.source {
+            Source::Any => true,
+            Source::Rank(rank) => rank == label.source,
+        };
+        let tagged = match self.tag {
+            TagMatch::Any => true,
+            TagMatch::Exact(tag) => tag == label.tag,
+        };
+        from && tagged && self.context == label.context
+    }
+
+    /// The only label that it takes; `None` where there is a wildcard.
+    fn exact(&self) -> Option<Label> {
+        match (self.source, self.tag) {
+            (Source::Rank(source), TagMatch::Exact(tag)) => Some(Label { source, tag, context: self.context }),
+            _ => None,
+        }
+    }
+}
+
+/// Both queues of a worker. `R` names a receive, `M` is what is there of a message.
+#[derive(Debug)]
+pub(crate) struct Matching<R: Copy, M> {
+    receives: Receives<R>,
+    unexpected: Unexpected<M>,
+}
+
+impl<R: Copy, M> Default for Matching<R, M> {
+    fn default() -> Self {
+        Self { receives: Receives::default(), unexpected: Unexpected::default() }
+    }
+}
+
+impl<R: Copy, M> Matching<R, M> {
+    /// Nothing waits.
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// A receive waits from now on. Its messages must have been looked for before, by [`Self::take_unexpected`].
+    pub(crate) fn post(&mut self, pattern: Pattern, receive: R) -> Posted {
+        self.receives.post(pattern, receive)
+    }
+
+    /// A message came: the receive posted first among all that take it.
+    pub(crate) fn take_posted(&mut self, label: &Label) -> Option<R> {
+        self.receives.take(label)
+    }
+
+    /// Takes a receive back; `None` where it was met or cancelled before.
+    pub(crate) fn cancel_posted(&mut self, posted: Posted) -> Option<R> {
+        self.receives.cancel(posted)
+    }
+
+    /// A message that nobody waits for; `cost` is the memory it takes. Its receive must have been looked for before,
+    /// by [`Self::take_posted`].
+    pub(crate) fn keep(&mut self, label: Label, cost: usize, message: M) {
+        self.unexpected.keep(label, cost, message);
+    }
+
+    /// A receive is to be posted: the message that came first among all that it takes.
+    pub(crate) fn take_unexpected(&mut self, pattern: &Pattern) -> Option<(Label, M)> {
+        self.unexpected.take(pattern)
+    }
+
+    /// The message that a receive would take.
+    pub(crate) fn peek_unexpected(&self, pattern: &Pattern) -> Option<(Label, &M)> {
+        self.unexpected.peek(pattern)
+    }
+
+    /// A send is cancelled: takes the newest of the sender's messages that `is_it` accepts.
+    pub(crate) fn withdraw(&mut self, source: Rank, is_it: impl FnMut(&M) -> bool) -> Option<(Label, M)> {
+        self.unexpected.withdraw(source, is_it)
+    }
+
+    /// Forgets a peer that is gone: the receives that wait for it alone are returned in the order of posting, and its
+    /// messages for which `is_lost` are dropped. The others can still be received.
+    pub(crate) fn forget(&mut self, rank: Rank, is_lost: impl FnMut(&M) -> bool) -> Vec<R> {
+        self.unexpected.forget(rank, is_lost);
+        self.receives.forget(rank)
+    }
+
+    /// Every receive that waits, in the order of posting, for an end that leaves nobody to send.
+    pub(crate) fn drain_posted(&mut self) -> Vec<R> {
+        self.receives.drain()
+    }
+
+    /// Memory that unexpected messages take.
+    pub(crate) fn unexpected_bytes(&self) -> usize {
+        self.unexpected.bytes()
+    }
+
+    /// How many receives wait.
+    pub(crate) fn posted_len(&self) -> usize {
+        self.receives.len()
+    }
+
+    /// How many messages wait.
+    pub(crate) fn unexpected_len(&self) -> usize {
+        self.unexpected.len()
+    }
+}

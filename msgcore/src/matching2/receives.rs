@@ -1,0 +1,111 @@
+//! Receives that wait for a message.
+
+use super::bins::Bins;
+use super::entries::{Entries, List};
+use super::{Label, Pattern};
+use crate::{Rank, Source};
+
+/// A receive that was posted, as whoever posted it may name it to take it back. A name outlives its receive without
+/// harm.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Posted {
+    index: u32,
+    generation: u32,
+}
+
+#[derive(Debug)]
+struct Receive<R> {
+    pattern: Pattern,
+    /// Receives posted before it, ever: decides between a bin and the list of wildcards.
+    sequence: u64,
+    name: R,
+}
+
+#[derive(Debug)]
+pub(super) struct Receives<R> {
+    entries: Entries<Receive<R>>,
+    exact: Bins,
+    wild: List,
+    posted: u64,
+}
+
+impl<R> Default for Receives<R> {
+    fn default() -> Self {
+        Self { entries: Entries::default(), exact: Bins::default(), wild: List::default(), posted: 0 }
+    }
+}
+
+impl<R: Copy> Receives<R> {
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn post(&mut self, pattern: Pattern, name: R) -> Posted {
+        let index = self.entries.push(Receive { pattern, sequence: self.posted, name });
+        self.posted += 1;
+        match pattern.exact() {
+            Some(label) => self.exact.append(&mut self.entries, label, index),
+            None => self.entries.append(&mut self.wild, index),
+        }
+        Posted { index, generation: self.entries.generation(index) }
+    }
+
+    /// The receive posted first among all that take the message.
+    pub(super) fn take(&mut self, label: &Label) -> Option<R> {
+        let exact = self.exact.head(label);
+        let index = self.wild_before(exact, label).or(exact)?;
+        self.remove(index)
+    }
+
+    pub(super) fn cancel(&mut self, posted: Posted) -> Option<R> {
+        self.entries.get(posted.index)?;
+        if self.entries.generation(posted.index) != posted.generation {
+            return None;
+        }
+        self.remove(posted.index)
+    }
+
+    /// Removes the receives that only `rank` could have met.
+    pub(super) fn forget(&mut self, rank: Rank) -> Vec<R> {
+        self.remove_all(|pattern| pattern.source == Source::Rank(rank))
+    }
+
+    pub(super) fn drain(&mut self) -> Vec<R> {
+        self.remove_all(|_| true)
+    }
+
+    #[cfg(test)]
+    pub(super) fn footprint(&self) -> [usize; 3] {
+        [self.entries.slots(), self.exact.len(), self.exact.capacity()]
+    }
+
+    /// The first receive with a wildcard that takes the message and was posted before `exact`.
+    fn wild_before(&self, exact: Option<u32>, label: &Label) -> Option<u32> {
+        if self.wild.is_empty() {
+            return None;
+        }
+        let end = exact.and_then(|index| self.entries.get(index)).map_or(u64::MAX, |receive| receive.sequence);
+        let mut earlier = self.entries.iter_list(self.wild).take_while(|(_, receive)| receive.sequence < end);
+        earlier.find(|(_, receive)| receive.pattern.takes(label)).map(|(index, _)| index)
+    }
+
+    fn remove(&mut self, index: u32) -> Option<R> {
+        match self.entries.get(index)?.pattern.exact() {
+            Some(label) => self.exact.detach(&mut self.entries, label, index),
+            None => self.entries.detach(&mut self.wild, index),
+        }
+        self.entries.remove(index).map(|receive| receive.name)
+    }
+
+    fn remove_all(&mut self, is_over: impl Fn(&Pattern) -> bool) -> Vec<R> {
+        let mut removed = Vec::new();
+        let mut next = self.entries.next(None);
+        while let Some(index) = next {
+            next = self.entries.next(Some(index));
+            if self.entries.get(index).is_some_and(|receive| is_over(&receive.pattern)) {
+                removed.extend(self.remove(index));
+            }
+        }
+        removed
+    }
+}

@@ -1,0 +1,119 @@
+//! What MPI promises, and what the tables promise themselves.
+
+mod model;
+
+use super::*;
+
+pub(super) fn label(source: Rank, tag: u64, context: u32) -> Label {
+    Label { source, tag: Tag::new(tag), context: Context::new(context) }
+}
+
+fn pattern(source: Source, tag: TagMatch) -> Pattern {
+    Pattern { source, tag, context: Context::default() }
+}
+
+fn exactly(source: Rank, tag: u64) -> Pattern {
+    pattern(Source::Rank(source), Tag::new(tag).into())
+}
+
+#[test]
+fn receives_are_met_in_the_order_of_posting() {
+    let mut matching = Matching::<u32, ()>::new();
+    matching.post(exactly(3, 7), 1);
+    matching.post(pattern(Source::Any, TagMatch::Any), 2);
+    matching.post(pattern(Source::Rank(3), TagMatch::Any), 3);
+    matching.post(exactly(3, 7), 4);
+    assert_eq!(matching.take_posted(&label(3, 8, 0)), Some(2));
+    assert_eq!(matching.take_posted(&label(3, 7, 0)), Some(1));
+    assert_eq!(matching.take_posted(&label(4, 7, 0)), None);
+    assert_eq!(matching.take_posted(&label(3, 7, 0)), Some(3));
+    assert_eq!(matching.take_posted(&label(3, 7, 0)), Some(4));
+    assert_eq!(matching.posted_len(), 0);
+}
+
+#[test]
+fn messages_of_one_sender_do_not_overtake() {
+    let mut matching = Matching::<u32, u8>::new();
+    for (tag, mark) in [(1, 10), (2, 20), (1, 30)] {
+        matching.keep(label(0, tag, 0), 64, mark);
+    }
+    let mut take = |tag| matching.take_unexpected(&pattern(Source::Any, tag)).map(|(_, mark)| mark);
+    assert_eq!(take(TagMatch::Exact(Tag::new(2))), Some(20));
+    assert_eq!(take(TagMatch::Any), Some(10));
+    assert_eq!(take(TagMatch::Exact(Tag::new(1))), Some(30));
+    assert_eq!((matching.unexpected_bytes(), matching.unexpected_len()), (0, 0));
+}
+
+#[test]
+fn a_gone_peer_leaves_what_it_sent_in_full() {
+    let mut matching = Matching::new();
+    matching.post(pattern(Source::Rank(2), TagMatch::Any), 1);
+    matching.post(pattern(Source::Any, Tag::new(99).into()), 2);
+    matching.post(exactly(2, 99), 3);
+    matching.keep(label(2, 1, 0), 65, "whole");
+    matching.keep(label(2, 1, 0), 64, "announced");
+    matching.keep(label(3, 1, 0), 64, "announced");
+    assert_eq!(matching.forget(2, |body| *body == "announced"), [1, 3]);
+    assert_eq!(matching.unexpected_bytes(), 65 + 64);
+    assert_eq!(matching.take_unexpected(&exactly(2, 1)), Some((label(2, 1, 0), "whole")));
+    assert_eq!(matching.take_unexpected(&exactly(2, 1)), None);
+    assert_eq!(matching.take_unexpected(&exactly(3, 1)), Some((label(3, 1, 0), "announced")));
+    assert_eq!(matching.drain_posted(), [2]);
+}
+
+#[test]
+fn a_wildcard_does_not_reach_into_another_context() {
+    let mut matching = Matching::<u32, u8>::new();
+    matching.post(pattern(Source::Any, TagMatch::Any), 1);
+    assert_eq!(matching.take_posted(&label(0, 0, 1)), None);
+    matching.keep(label(0, 0, 1), 64, 5);
+    assert_eq!(matching.peek_unexpected(&pattern(Source::Any, TagMatch::Any)), None);
+    let there = Pattern { context: Context::new(1), ..pattern(Source::Any, TagMatch::Any) };
+    assert_eq!(matching.peek_unexpected(&there), Some((label(0, 0, 1), &5)));
+}
+
+#[test]
+fn a_stale_handle_does_not_cancel_the_receive_that_took_its_slot() {
+    let mut matching = Matching::<u32, ()>::new();
+    let first = matching.post(exactly(0, 1), 1);
+    assert_eq!(matching.take_posted(&label(0, 1, 0)), Some(1));
+    assert_eq!(matching.cancel_posted(first), None);
+    let second = matching.post(exactly(0, 1), 2);
+    assert_eq!(matching.cancel_posted(first), None);
+    assert_eq!(matching.cancel_posted(second), Some(2));
+    assert_eq!(matching.cancel_posted(second), None);
+    assert_eq!(matching.take_posted(&label(0, 1, 0)), None);
+}
+
+#[test]
+fn a_withdrawn_send_is_the_newest_of_its_sender() {
+    let mut matching = Matching::<u32, u8>::new();
+    for (source, mark) in [(1, 7), (2, 8), (1, 9), (2, 7)] {
+        matching.keep(label(source, u64::from(mark), 0), 64, mark);
+    }
+    assert_eq!(matching.withdraw(1, |_| true), Some((label(1, 9, 0), 9)));
+    assert_eq!(matching.withdraw(1, |mark| *mark == 8), None);
+    assert_eq!(matching.withdraw(1, |mark| *mark == 7), Some((label(1, 7, 0), 7)));
+    assert_eq!(matching.unexpected_bytes(), 2 * 64);
+}
+
+/// Tags that are used once leave no bin behind, and neither slots nor tables grow.
+#[test]
+fn tags_that_are_used_once_take_no_memory() {
+    let mut matching = Matching::new();
+    let round = |matching: &mut Matching<u64, u64>, tag: u64| {
+        for source in 0..4 {
+            matching.keep(label(source, tag, 0), 64, tag);
+            matching.post(exactly(source, !tag), tag);
+        }
+        for source in 0..4 {
+            assert_eq!(matching.take_unexpected(&exactly(source, tag)), Some((label(source, tag, 0), tag)));
+            assert_eq!(matching.take_posted(&label(source, !tag, 0)), Some(tag));
+        }
+    };
+    (0..10_000).for_each(|tag| round(&mut matching, tag));
+    for [slots, bins, room] in [matching.receives.footprint(), matching.unexpected.footprint()] {
+        assert_eq!((slots, bins), (4, 0));
+        assert!(room <= 16, "a table of at most four bins has room for {room}");
+    }
+}

@@ -1,0 +1,182 @@
+//! Every answer compared with that of two plain lists, searched from the front.
+
+use std::collections::HashSet;
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use super::*;
+
+/// One thing that happens.
+#[derive(Clone, Debug)]
+enum Act {
+    /// A receive is posted, unless a message is there for it.
+    Receive(Pattern),
+    /// A message comes, and waits unless a receive does.
+    Arrive(Label, usize),
+    Probe(Pattern),
+    /// Takes back a receive that was posted at some time, waiting or not.
+    Cancel(Index),
+    /// A sender takes back a message whose mark leaves this remainder.
+    Withdraw(Rank, u32),
+    /// A peer is gone, and its messages whose mark leaves this remainder with it.
+    Forget(Rank, u32),
+    Drain,
+}
+
+const MODULUS: u32 = 3;
+
+fn a_label() -> impl Strategy<Value = Label> {
+    (0..3usize, 0..3u64, 0..2u32).prop_map(|(source, tag, context)| label(source, tag, context))
+}
+
+fn a_pattern() -> impl Strategy<Value = Pattern> {
+    (a_label(), prop::bool::weighted(0.25), prop::bool::weighted(0.25)).prop_map(|(label, any_source, any_tag)| {
+        Pattern {
+            source: if any_source { Source::Any } else { label.source.into() },
+            tag: if any_tag { TagMatch::Any } else { label.tag.into() },
+            context: label.context,
+        }
+    })
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        12 => a_pattern().prop_map(Act::Receive),
+        12 => (a_label(), 0..100usize).prop_map(|(label, cost)| Act::Arrive(label, cost)),
+        4 => a_pattern().prop_map(Act::Probe),
+        4 => any::<Index>().prop_map(Act::Cancel),
+        2 => (0..3usize, 0..MODULUS).prop_map(|(source, rest)| Act::Withdraw(source, rest)),
+        1 => (0..3usize, 0..MODULUS).prop_map(|(rank, rest)| Act::Forget(rank, rest)),
+        1 => Just(Act::Drain),
+    ]
+}
+
+/// The same by two lists.
+#[derive(Default)]
+struct Model {
+    posted: Vec<(Pattern, u32)>,
+    unexpected: Vec<(Label, usize, u32)>,
+}
+
+impl Model {
+    fn take_posted(&mut self, label: &Label) -> Option<u32> {
+        let at = self.posted.iter().position(|(pattern, _)| pattern.takes(label))?;
+        Some(self.posted.remove(at).1)
+    }
+
+    fn find(&self, pattern: &Pattern) -> Option<usize> {
+        self.unexpected.iter().position(|(label, ..)| pattern.takes(label))
+    }
+
+    fn take_unexpected(&mut self, pattern: &Pattern) -> Option<(Label, u32)> {
+        let (label, _, mark) = self.unexpected.remove(self.find(pattern)?);
+        Some((label, mark))
+    }
+
+    fn cancel(&mut self, name: u32) -> Option<u32> {
+        let at = self.posted.iter().position(|(_, posted)| *posted == name)?;
+        Some(self.posted.remove(at).1)
+    }
+
+    fn withdraw(&mut self, source: Rank, rest: u32) -> Option<(Label, u32)> {
+        let is_it = |(label, _, mark): &(Label, usize, u32)| label.source == source && mark % MODULUS == rest;
+        let (label, _, mark) = self.unexpected.remove(self.unexpected.iter().rposition(is_it)?);
+        Some((label, mark))
+    }
+
+    fn forget(&mut self, rank: Rank, rest: u32) -> Vec<u32> {
+        self.unexpected.retain(|(label, _, mark)| label.source != rank || mark % MODULUS != rest);
+        let (lost, kept) = self.posted.iter().partition(|(pattern, _)| pattern.source == Source::Rank(rank));
+        self.posted = kept;
+        names(lost)
+    }
+}
+
+fn names(posted: Vec<(Pattern, u32)>) -> Vec<u32> {
+    posted.into_iter().map(|(_, name)| name).collect()
+}
+
+/// Both, and what was ever posted.
+#[derive(Default)]
+struct Pair {
+    matching: Matching<u32, u32>,
+    model: Model,
+    handles: Vec<Posted>,
+    marks: u32,
+}
+
+impl Pair {
+    fn act(&mut self, act: Act) -> Result<(), TestCaseError> {
+        match act {
+            Act::Receive(pattern) => self.receive(pattern)?,
+            Act::Arrive(label, cost) => self.arrive(label, cost)?,
+            Act::Probe(pattern) => {
+                let expected = self.model.find(&pattern).map(|at| &self.model.unexpected[at]);
+                let expected = expected.map(|(label, _, mark)| (*label, mark));
+                prop_assert_eq!(self.matching.peek_unexpected(&pattern), expected);
+            }
+            Act::Cancel(which) if !self.handles.is_empty() => {
+                let name = which.index(self.handles.len());
+                let cancelled = self.matching.cancel_posted(self.handles[name]);
+                prop_assert_eq!(cancelled, self.model.cancel(name as u32));
+            }
+            Act::Cancel(_) => {}
+            Act::Withdraw(source, rest) => {
+                let withdrawn = self.matching.withdraw(source, |mark| mark % MODULUS == rest);
+                prop_assert_eq!(withdrawn, self.model.withdraw(source, rest));
+            }
+            Act::Forget(rank, rest) => {
+                let forgotten = self.matching.forget(rank, |mark| mark % MODULUS == rest);
+                prop_assert_eq!(forgotten, self.model.forget(rank, rest));
+            }
+            Act::Drain => prop_assert_eq!(self.matching.drain_posted(), names(std::mem::take(&mut self.model.posted))),
+        }
+        self.compare_sizes()
+    }
+
+    fn receive(&mut self, pattern: Pattern) -> Result<(), TestCaseError> {
+        let found = self.matching.take_unexpected(&pattern);
+        prop_assert_eq!(found, self.model.take_unexpected(&pattern));
+        if found.is_none() {
+            let name = self.handles.len() as u32;
+            self.handles.push(self.matching.post(pattern, name));
+            self.model.posted.push((pattern, name));
+        }
+        Ok(())
+    }
+
+    fn arrive(&mut self, label: Label, cost: usize) -> Result<(), TestCaseError> {
+        let met = self.matching.take_posted(&label);
+        prop_assert_eq!(met, self.model.take_posted(&label));
+        if met.is_none() {
+            self.matching.keep(label, cost, self.marks);
+            self.model.unexpected.push((label, cost, self.marks));
+            self.marks += 1;
+        }
+        Ok(())
+    }
+
+    fn compare_sizes(&self) -> Result<(), TestCaseError> {
+        let Model { posted, unexpected } = &self.model;
+        prop_assert_eq!(self.matching.posted_len(), posted.len());
+        prop_assert_eq!(self.matching.unexpected_len(), unexpected.len());
+        prop_assert_eq!(self.matching.unexpected_bytes(), unexpected.iter().map(|(_, cost, _)| cost).sum::<usize>());
+        let [_, bins, _] = self.matching.receives.footprint();
+        prop_assert_eq!(bins, posted.iter().filter_map(|(pattern, _)| pattern.exact()).collect::<HashSet<_>>().len());
+        let [_, bins, _] = self.matching.unexpected.footprint();
+        prop_assert_eq!(bins, unexpected.iter().map(|(label, ..)| label).collect::<HashSet<_>>().len());
+        Ok(())
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_answer_is_that_of_two_lists(acts in prop::collection::vec(act(), 1..400)) {
+        let mut pair = Pair::default();
+        for act in acts {
+            pair.act(act)?;
+        }
+        prop_assert_eq!(pair.matching.drain_posted(), names(pair.model.posted));
+    }
+}
