@@ -43,6 +43,7 @@ mod matching;
 #[allow(dead_code)]
 mod matching2;
 mod progress;
+pub mod receive_queues;
 mod rendezvous;
 mod request;
 pub mod select;

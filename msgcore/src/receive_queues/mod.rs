@@ -1,0 +1,194 @@
+//! The receive queues of a rank, in the notation of Open MPI's openib BTL: entries separated by `:`, their fields by
+//! `,`, and the buffers of each larger than those of the one before.
+//!
+//! - `P,size,num[,low[,win[,rsv]]]` is a queue per peer, with flow control by credits.
+//! - `S,size,num[,low[,maxsends[,init[,limit]]]]` is a shared receive queue for all peers together.
+//!
+//! An optional field that is left out, or empty, takes its default; those are openib's, as its help texts give them.
+//! What is shown again has every field.
+//!
+//! ```
+//! use roci_msgcore::receive_queues::ReceiveQueues;
+//!
+//! let queues: ReceiveQueues = "P,512,64:S,8KiB,1024".parse()?;
+//! assert_eq!(queues.to_string(), "P,512,64,32,16,7:S,8KiB,1024,512,128,256,48");
+//! assert_eq!(queues.for_len(4096), Some(1));
+//! # Ok::<(), roci_msgcore::receive_queues::ReceiveQueuesError>(())
+//! ```
+
+mod error;
+mod parse;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use arrayvec::ArrayVec;
+
+pub use error::{Entry, ReceiveQueuesError};
+
+use crate::config::show_size;
+
+/// Receive queues that a rank may have.
+pub const MAX_QUEUES: usize = 8;
+
+/// Who uses a queue, and how many buffers it has.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Kind {
+    /// One queue for each peer; a message costs its sender a credit.
+    PerPeer {
+        /// Buffers posted for each peer, which is also the number of its credits.
+        num: u32,
+        /// Buffers are posted again when so few are left. Default: half of `num`.
+        low: u32,
+        /// Credits owed before they are returned in a message of their own. Default: half of `low`, at least 1.
+        window: u32,
+        /// Buffers beyond `num`, for messages that cost no credit. Default: as many returns as twice `num` credits
+        /// can make, `(2 * num - 1) / window`.
+        reserve: u32,
+    },
+    /// One queue for all peers together.
+    Shared {
+        /// Buffers that the queue grows to.
+        num: u32,
+        /// The queue is refilled when so few are left. Default: half of `num`.
+        low: u32,
+        /// Messages that one peer may have outstanding on the queue. Default: a quarter of `low`, at least 1.
+        max_sends: u32,
+        /// Buffers posted at the start. Default: a quarter of `num`, at least 1, so that a quiet rank stays small.
+        init: u32,
+        /// Fewer buffers than this are a shortage: the queue is refilled at once, and may grow. 0 watches for none.
+        /// Default: three sixteenths of `init`, at least 1.
+        limit: u32,
+    },
+}
+
+/// One receive queue.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ReceiveQueue {
+    /// Who uses it, and how many buffers it has.
+    pub kind: Kind,
+    /// Bytes of a buffer.
+    pub size: usize,
+}
+
+/// All receive queues of a rank: at least one, by ascending size.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ReceiveQueues(ArrayVec<ReceiveQueue, MAX_QUEUES>);
+
+impl Kind {
+    /// What it is called.
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::PerPeer { .. } => "per peer",
+            Self::Shared { .. } => "shared",
+        }
+    }
+
+    const fn is_shared(&self) -> bool {
+        matches!(self, Self::Shared { .. })
+    }
+}
+
+impl ReceiveQueue {
+    /// Memory that its buffers take: for each peer, or of a shared queue for all together once it has grown.
+    pub const fn bytes(&self) -> usize {
+        let buffers = match self.kind {
+            Kind::PerPeer { num, reserve, .. } => num as usize + reserve as usize,
+            Kind::Shared { num, .. } => num as usize,
+        };
+        buffers * self.size
+    }
+}
+
+impl ReceiveQueues {
+    /// The queues, by ascending size.
+    pub fn iter(&self) -> std::slice::Iter<'_, ReceiveQueue> {
+        self.0.iter()
+    }
+
+    /// How many there are.
+    #[expect(clippy::len_without_is_empty, reason = "there is always one")]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The queue with this index.
+    pub fn get(&self, index: usize) -> Option<&ReceiveQueue> {
+        self.0.get(index)
+    }
+
+    /// The index of the smallest queue whose buffers hold so many bytes, header included; `None` where none do.
+    pub fn for_len(&self, bytes: usize) -> Option<usize> {
+        self.iter().position(|queue| bytes <= queue.size)
+    }
+
+    /// Bytes of the largest buffers: the longest message that is received, header included.
+    pub fn largest(&self) -> usize {
+        self.0.last().map_or(0, |queue| queue.size)
+    }
+
+    /// Memory for the buffers of one more peer.
+    pub fn bytes_per_connection(&self) -> usize {
+        self.iter().filter(|queue| !queue.kind.is_shared()).map(ReceiveQueue::bytes).sum()
+    }
+
+    /// Memory for the buffers that all peers share, once the queues have grown.
+    pub fn bytes_shared(&self) -> usize {
+        self.iter().filter(|queue| queue.kind.is_shared()).map(ReceiveQueue::bytes).sum()
+    }
+
+    /// Why two ends cannot talk; `None` where they can. A sender chooses the queue, so both ends must have the same
+    /// number, kinds and sizes; counts may differ, where each is told the other's.
+    pub fn mismatch(&self, peer: &Self) -> Option<String> {
+        if self.len() != peer.len() {
+            let (ours, theirs) = (self.len(), peer.len());
+            return Some(format!("{ours} receive queues here, {theirs} at the peer: {self} and {peer}"));
+        }
+        let mut both = (1..).zip(self.iter().zip(peer));
+        both.find_map(|(number, (ours, theirs))| ours.mismatch(theirs, number))
+    }
+}
+
+impl ReceiveQueue {
+    fn mismatch(&self, peer: &Self, number: usize) -> Option<String> {
+        if self.kind.is_shared() != peer.kind.is_shared() {
+            let (ours, theirs) = (self.kind.name(), peer.kind.name());
+            return Some(format!("receive queue {number} is {ours} here and {theirs} at the peer: {self} and {peer}"));
+        }
+        let (ours, theirs) = (show_size(&self.size), show_size(&peer.size));
+        let differs = self.size != peer.size;
+        differs.then(|| format!("receive queue {number} has buffers of {ours} here and of {theirs} at the peer"))
+    }
+}
+
+impl<'a> IntoIterator for &'a ReceiveQueues {
+    type Item = &'a ReceiveQueue;
+    type IntoIter = std::slice::Iter<'a, ReceiveQueue>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl fmt::Display for ReceiveQueues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, queue) in self.iter().enumerate() {
+            let separator = if index == 0 { "" } else { ":" };
+            write!(f, "{separator}{queue}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for ReceiveQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let size = show_size(&self.size);
+        match self.kind {
+            Kind::PerPeer { num, low, window, reserve } => write!(f, "P,{size},{num},{low},{window},{reserve}"),
+            Kind::Shared { num, low, max_sends, init, limit } => {
+                write!(f, "S,{size},{num},{low},{max_sends},{init},{limit}")
+            }
+        }
+    }
+}
