@@ -7,11 +7,18 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use super::LINE_LIMIT;
+use super::mailboxes::Mailboxes;
+use super::outbox::Outbox;
+use crate::Rank;
 
 /// Values that one job may leave, and bytes of a key or value: a rank gone wild must not fill the launcher.
 const VALUE_LIMIT: usize = 100_000;
+/// A rank may be two programs, one after the other: so long the second one's hello waits for the first one's end to
+/// be noticed.
+const HELLO_GRACE: Duration = Duration::from_secs(1);
 
 /// A board that serves the ranks of one job until it is dropped.
 #[derive(Clone)]
@@ -25,12 +32,11 @@ struct Shared {
     changed: Condvar,
 }
 
-#[derive(Default)]
 struct State {
     values: BTreeMap<String, String>,
-    /// Ranks in the present barrier, and barriers completed.
-    waiting: usize,
-    barriers: u64,
+    /// Sessions in the present barrier, each at most once.
+    barrier: Vec<Arc<Outbox>>,
+    mailboxes: Mailboxes,
     /// Why a wait for others is in vain: a rank has gone, well or ill.
     departure: Option<String>,
     /// Why the job as a whole is in vain.
@@ -40,7 +46,14 @@ struct State {
 impl Board {
     /// A board for `size` ranks.
     pub fn new(size: usize) -> Self {
-        let shared = Shared { size, state: Mutex::default(), changed: Condvar::new() };
+        let state = State {
+            values: BTreeMap::new(),
+            barrier: Vec::new(),
+            mailboxes: Mailboxes::new(size),
+            departure: None,
+            failure: None,
+        };
+        let shared = Shared { size, state: Mutex::new(state), changed: Condvar::new() };
         Self { shared: Arc::new(shared) }
     }
 
@@ -50,8 +63,11 @@ impl Board {
         let shared = self.shared.clone();
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let writer = stream.try_clone();
-                spawn_session(&shared, stream, writer);
+                let shared = shared.clone();
+                // An error on a session is the rank's end, which the launcher sees by itself.
+                if let Ok(writer) = stream.try_clone() {
+                    thread::spawn(move || drop(session(&shared, stream, writer)));
+                }
             }
         });
         Ok(())
@@ -67,6 +83,8 @@ impl Board {
             for stream in listener.incoming().take(board.shared.size).flatten() {
                 let board = board.clone();
                 thread::spawn(move || {
+                    // Mail and an answer are often two small segments in a row: the second must not wait.
+                    let _ = stream.set_nodelay(true);
                     if let Ok(writer) = stream.try_clone() {
                         drop(session(&board.shared, stream, writer));
                     }
@@ -78,42 +96,47 @@ impl Board {
 
     /// A rank has gone, its work done: who waits for it, or will, is told.
     pub fn depart(&self, reason: &str) {
-        self.shared.lock().departure.get_or_insert_with(|| reason.replace('\n', " "));
-        self.shared.changed.notify_all();
+        self.shared.end(reason, |state| &mut state.departure);
     }
 
     /// The job has failed: everybody is told.
     pub fn fail(&self, reason: &str) {
-        self.shared.lock().failure.get_or_insert_with(|| reason.replace('\n', " "));
+        self.shared.end(reason, |state| &mut state.failure);
         self.depart(reason);
     }
 }
 
-fn spawn_session(
-    shared: &Arc<Shared>,
-    reader: impl Read + Send + 'static,
-    writer: io::Result<impl Write + Send + 'static>,
-) {
-    let shared = shared.clone();
-    // A session ends with its connection; an error on it is the rank's end, which the launcher sees by itself.
-    if let Ok(writer) = writer {
-        thread::spawn(move || drop(session(&shared, reader, writer)));
-    }
+/// Serves one connection until it ends.
+fn session(shared: &Shared, reader: impl Read, writer: impl Write + Send + 'static) -> io::Result<()> {
+    let mut guest = Guest { outbox: Arc::default(), rank: None };
+    let outbox = guest.outbox.clone();
+    thread::spawn(move || outbox.write_to(writer));
+    let outcome = serve_requests(shared, &mut guest, reader);
+    shared.leave(&guest);
+    outcome
 }
 
-fn session(shared: &Shared, reader: impl Read, mut writer: impl Write) -> io::Result<()> {
+/// Who is at the other end of a connection.
+struct Guest {
+    outbox: Arc<Outbox>,
+    /// The rank that it said it is.
+    rank: Option<Rank>,
+}
+
+fn serve_requests(shared: &Shared, guest: &mut Guest, reader: impl Read) -> io::Result<()> {
     let mut reader = BufReader::new(reader);
-    loop {
+    while guest.outbox.wait_for_room() {
         let mut line = String::new();
         if reader.by_ref().take(LINE_LIMIT).read_line(&mut line)? == 0 {
-            return Ok(());
+            break;
         }
         if !line.ends_with('\n') {
-            return writeln!(writer, "error a request is a line of at most {LINE_LIMIT} bytes");
+            guest.outbox.answer(format!("error a request is a line of at most {LINE_LIMIT} bytes"));
+            break;
         }
-        let answer = shared.answer(line.trim_end_matches('\n'));
-        writeln!(writer, "{answer}")?;
+        shared.serve(guest, line.trim_end_matches('\n'));
     }
+    Ok(())
 }
 
 impl Shared {
@@ -121,17 +144,42 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn answer(&self, line: &str) -> String {
+    /// Answers a request, but for a barrier, which is answered when all are there.
+    fn serve(&self, guest: &mut Guest, line: &str) {
         let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
+        if verb == "mail" {
+            let outcome = self.lock().mailboxes.post(guest.rank, rest);
+            let answer = outcome.map_or_else(|reason| format!("unmailed {reason}"), |()| "mailed".into());
+            return guest.outbox.answer(answer);
+        }
+        self.wait_while_in_barrier(guest);
         let outcome = match (verb, rest.split_once(' ')) {
+            ("hello", None) => self.hello(guest, rest),
             ("put", Some((key, value))) => self.put(key, value),
             ("get", None) if !rest.is_empty() => self.get(rest),
-            ("barrier", None) => self.barrier(),
+            ("barrier", None) => return self.enter_barrier(guest),
             ("present", None) => self.lock().departure.clone().map_or(Ok(String::new()), Err),
             ("status", None) => self.lock().failure.clone().map_or(Ok(String::new()), Err),
             _ => Err(format!("'{verb}' is not a request")),
         };
-        outcome.map_or_else(|reason| format!("error {reason}"), |value| format!("ok {value}"))
+        guest.outbox.answer(outcome.map_or_else(|reason| format!("error {reason}"), |value| format!("ok {value}")));
+    }
+
+    fn hello(&self, guest: &mut Guest, word: &str) -> Result<String, String> {
+        if guest.rank.is_some() {
+            return Err("hello was said before".into());
+        }
+        let state = self.lock();
+        let rank = state.mailboxes.rank(word)?;
+        let is_taken = |state: &mut State| state.mailboxes.is_taken(rank);
+        let waited = self.changed.wait_timeout_while(state, HELLO_GRACE, is_taken);
+        let (mut state, wait) = waited.unwrap_or_else(PoisonError::into_inner);
+        if wait.timed_out() {
+            return Err(format!("rank {rank} is here already"));
+        }
+        state.mailboxes.claim(rank, &guest.outbox);
+        guest.rank = Some(rank);
+        Ok(String::new())
     }
 
     fn put(&self, key: &str, value: &str) -> Result<String, String> {
@@ -153,32 +201,58 @@ impl Shared {
             if let Some(value) = state.values.get(key) {
                 return Ok(value.clone());
             }
-            if let Some(reason) = state.failure.as_ref().or(state.departure.as_ref()) {
-                return Err(reason.clone());
+            if let Some(reason) = state.reason_to_give_up() {
+                return Err(reason);
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    fn barrier(&self) -> Result<String, String> {
+    fn enter_barrier(&self, guest: &Guest) {
         let mut state = self.lock();
-        let mine = state.barriers;
-        state.waiting += 1;
-        if state.waiting == self.size {
-            state.waiting = 0;
-            state.barriers += 1;
-            self.changed.notify_all();
+        state.barrier.push(guest.outbox.clone());
+        // Who has gone waits for nobody, though its session may still have to notice: this one, too, may be reading
+        // what was written before its end.
+        state.barrier.retain(|outbox| !outbox.is_closed());
+        if state.barrier.len() == self.size {
+            self.end_barrier(&mut state, "ok ");
+        } else if let Some(reason) = state.reason_to_give_up() {
+            self.end_barrier(&mut state, &format!("error {reason}"));
         }
-        loop {
-            if state.barriers > mine {
-                return Ok(String::new());
-            }
-            if let Some(reason) = state.failure.as_ref().or(state.departure.as_ref()) {
-                let reason = reason.clone();
-                state.waiting -= 1;
-                return Err(reason);
-            }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+    }
+
+    fn end_barrier(&self, state: &mut State, answer: &str) {
+        state.barrier.drain(..).for_each(|outbox| outbox.answer(answer.into()));
+        self.changed.notify_all();
+    }
+
+    /// Answers keep the order of requests: what is asked behind a barrier is answered behind it.
+    fn wait_while_in_barrier(&self, guest: &Guest) {
+        let is_waiting = |state: &mut State| state.barrier.iter().any(|outbox| Arc::ptr_eq(outbox, &guest.outbox));
+        drop(self.changed.wait_while(self.lock(), is_waiting));
+    }
+
+    /// Notes the first reason of its kind, and tells who waits.
+    fn end(&self, reason: &str, kind: fn(&mut State) -> &mut Option<String>) {
+        let mut state = self.lock();
+        kind(&mut state).get_or_insert_with(|| reason.replace('\n', " "));
+        if let Some(reason) = state.reason_to_give_up() {
+            self.end_barrier(&mut state, &format!("error {reason}"));
         }
+    }
+
+    /// A session has ended: it waits for nobody, and its rank may come again.
+    fn leave(&self, guest: &Guest) {
+        let mut state = self.lock();
+        state.barrier.retain(|outbox| !Arc::ptr_eq(outbox, &guest.outbox));
+        guest.outbox.close();
+        self.changed.notify_all();
+    }
+}
+
+impl State {
+    /// Why a wait for others is in vain.
+    fn reason_to_give_up(&self) -> Option<String> {
+        self.failure.as_ref().or(self.departure.as_ref()).cloned()
     }
 }

@@ -1,52 +1,18 @@
 //! A rank's side.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use thiserror::Error;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 
-use super::{CPUS, JOB, LINE_LIMIT, RANK, SIZE};
-
-/// Ranks of one job.
-const MAX_RANKS: usize = 1024;
-
-/// Why a rank is in no job, or no longer.
-#[derive(Debug, Error)]
-pub enum JobError {
-    /// The variables are not there.
-    #[error("{0} is not set: start this program with 'roci run -n N PROGRAM'")]
-    NotInJob(&'static str),
-    /// A variable makes no sense.
-    #[error("{name}={value}: {problem}")]
-    Variable {
-        /// Which one.
-        name: &'static str,
-        /// What it holds.
-        value: String,
-        /// What is wrong.
-        problem: &'static str,
-    },
-    /// The launcher cannot be reached.
-    #[error("cannot reach the launcher at {place}: {source}")]
-    Unreachable {
-        /// Where it should be.
-        place: String,
-        /// Why.
-        source: io::Error,
-    },
-    /// The launcher did not answer in time.
-    #[error("the launcher did not answer within {0} s: a peer is missing")]
-    Timeout(u64),
-    /// The launcher has gone.
-    #[error("the launcher is gone")]
-    Gone,
-    /// The launcher says that the job has failed.
-    #[error("the job has failed: {0}")]
-    Failed(String),
-}
+use super::inbox::Inbox;
+use super::{CPUS, JOB, JobError, LINE_LIMIT, MAX_RANKS, Mail, RANK, SIZE, complaint_about};
+use crate::Rank;
 
 /// A rank's place in its job.
 pub struct Job {
@@ -56,8 +22,7 @@ pub struct Job {
     place: Option<PathBuf>,
     stream: Stream,
     timeout: Duration,
-    /// What has come of the next answer.
-    partial: Vec<u8>,
+    inbox: Inbox,
 }
 
 enum Stream {
@@ -66,13 +31,6 @@ enum Stream {
 }
 
 impl Stream {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Unix(stream) => stream.read(bytes),
-            Self::Tcp(stream) => stream.read(bytes),
-        }
-    }
-
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Self::Unix(stream) => stream.write_all(bytes),
@@ -86,11 +44,13 @@ impl Stream {
             Self::Tcp(stream) => stream.set_read_timeout(timeout),
         }
     }
+}
 
-    fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Unix(stream) => stream.set_nonblocking(nonblocking),
-            Self::Tcp(stream) => stream.set_nonblocking(nonblocking),
+            Self::Unix(stream) => stream.as_fd(),
+            Self::Tcp(stream) => stream.as_fd(),
         }
     }
 }
@@ -110,14 +70,25 @@ impl Job {
         Ok(Self { cpus, ..Self::connect(&variable(JOB)?, rank, size, timeout)? })
     }
 
-    /// Joins the board at `place` as one of `size` ranks, each with a processor of its own.
+    /// Joins the board at `place` as one of `size` ranks, each with a processor of its own. Refused where another
+    /// process is this rank.
     pub fn connect(place: &str, rank: usize, size: usize, timeout: Duration) -> Result<Self, JobError> {
         let unreachable = |source| JobError::Unreachable { place: place.into(), source };
         let (stream, path) = match place.strip_prefix("tcp:") {
-            Some(address) => (Stream::Tcp(TcpStream::connect(address).map_err(unreachable)?), None),
+            Some(address) => {
+                let stream = TcpStream::connect(address).map_err(unreachable)?;
+                // Mail behind a barrier's start must not wait for it to be acknowledged.
+                stream.set_nodelay(true).map_err(unreachable)?;
+                (Stream::Tcp(stream), None)
+            }
             None => (Stream::Unix(UnixStream::connect(place).map_err(unreachable)?), Some(PathBuf::from(place))),
         };
-        Ok(Self { rank, size, cpus: size, place: path, stream, timeout, partial: Vec::new() })
+        let mut job = Self { rank, size, cpus: size, place: path, stream, timeout, inbox: Inbox::new(size) };
+        match job.ask(&format!("hello {rank}")) {
+            Ok(_) => Ok(job),
+            Err(JobError::Failed(reason)) => Err(JobError::Refused { rank, reason }),
+            Err(error) => Err(error),
+        }
     }
 
     /// This rank.
@@ -157,12 +128,42 @@ impl Job {
 
     /// Enters a barrier without waiting; then ask [`Job::poll_barrier`] until it says that all are there.
     pub fn start_barrier(&mut self) -> Result<(), JobError> {
-        self.stream.write_all(b"barrier\n").map_err(|_| JobError::Gone)
+        self.write("barrier")
     }
 
     /// Whether all ranks have entered the barrier that was started.
     pub fn poll_barrier(&mut self) -> Result<bool, JobError> {
-        Ok(self.poll_line()?.map(|line| interpret(&line)).transpose()?.is_some())
+        let outcome = self.read_now();
+        match self.inbox.take_answer() {
+            Some(line) => interpret(&line).map(|_| true),
+            None => outcome.map(|()| false),
+        }
+    }
+
+    /// Leaves `text`, which has no newline and at most [`MAIL_TEXT_LIMIT`](super::MAIL_TEXT_LIMIT) bytes, for rank
+    /// `to`, which need not expect it. Also while a barrier is under way.
+    ///
+    /// Waits until the launcher has it, not until the rank does; mails from here arrive there in order.
+    pub fn send_mail(&mut self, to: Rank, text: &str) -> Result<(), JobError> {
+        if let Some(reason) = complaint_about(text) {
+            return Err(JobError::Unmailed { to, reason });
+        }
+        self.write(&format!("mail {to} {text}"))?;
+        let verdict = self.wait_for(Inbox::take_verdict, Inbox::abandon_verdict)?;
+        let refusal = verdict.strip_prefix("unmailed ");
+        refusal.map_or(Ok(()), |reason| Err(JobError::Unmailed { to, reason: reason.into() }))
+    }
+
+    /// The next mail and its sender, if one has come. Never waits, and makes one system call at the most.
+    pub fn poll_mail(&mut self) -> Result<Option<(Rank, String)>, JobError> {
+        if let Some(mail) = self.inbox.take_mail() {
+            return Ok(Some(mail));
+        }
+        let outcome = self.read_now();
+        match self.inbox.take_mail() {
+            Some(mail) => Ok(Some(mail)),
+            None => outcome.map(|()| None),
+        }
     }
 
     /// Whether the job goes on: the launcher is there, and no rank has failed. Not between [`Job::start_barrier`]
@@ -177,44 +178,75 @@ impl Job {
     }
 
     fn ask(&mut self, request: &str) -> Result<String, JobError> {
-        self.stream.write_all(format!("{request}\n").as_bytes()).map_err(|_| JobError::Gone)?;
-        self.stream.set_read_timeout(Some(self.timeout)).map_err(|_| JobError::Gone)?;
+        self.write(request)?;
+        let answer = self.wait_for(Inbox::take_answer, Inbox::abandon_answer)?;
+        interpret(&answer)
+    }
+
+    /// Writes a request, unless its answer could not be read.
+    fn write(&mut self, request: &str) -> Result<(), JobError> {
+        self.inbox.sort()?;
+        self.stream.write_all(format!("{request}\n").as_bytes()).map_err(|_| JobError::Gone)
+    }
+
+    /// Waits for what `take` finds; where it does not come, `abandon` sees to it that nobody finds it later.
+    fn wait_for(
+        &mut self,
+        take: fn(&mut Inbox) -> Option<String>,
+        abandon: fn(&mut Inbox),
+    ) -> Result<String, JobError> {
+        // Mail that keeps coming must not keep a wait alive: the deadline is the request's, not a read's.
+        let deadline = Instant::now() + self.timeout;
         loop {
-            if let Some(line) = self.read_some()? {
-                return interpret(&line);
+            let outcome = self.read_before(deadline);
+            // It may have come in front of what went wrong.
+            if let Some(line) = take(&mut self.inbox) {
+                return Ok(line);
+            }
+            if let Err(error) = outcome {
+                abandon(&mut self.inbox);
+                return Err(error);
             }
         }
     }
 
-    /// A whole line, if it has come, without waiting.
-    fn poll_line(&mut self) -> Result<Option<String>, JobError> {
-        self.stream.set_nonblocking(true).map_err(|_| JobError::Gone)?;
-        let outcome = self.read_some();
-        self.stream.set_nonblocking(false).map_err(|_| JobError::Gone)?;
-        match outcome {
-            Err(JobError::Timeout(_)) => Ok(None),
-            other => other,
-        }
+    fn read_before(&mut self, deadline: Instant) -> Result<(), JobError> {
+        let timeout = || JobError::Timeout(self.timeout.as_secs());
+        let left =
+            deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()).ok_or_else(timeout)?;
+        self.stream.set_read_timeout(Some(left)).map_err(|_| JobError::Gone)?;
+        self.read(RecvFlags::empty())
     }
 
-    /// Reads once.
-    fn read_some(&mut self) -> Result<Option<String>, JobError> {
-        let mut bytes = [0; 512];
-        match self.stream.read(&mut bytes) {
-            Ok(0) => return Err(JobError::Gone),
-            Ok(count) => self.partial.extend_from_slice(&bytes[..count]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                return Err(JobError::Timeout(self.timeout.as_secs()));
+    /// Reads what has come, without waiting.
+    fn read_now(&mut self) -> Result<(), JobError> {
+        self.read(RecvFlags::DONTWAIT)
+    }
+
+    /// Reads once, and sorts what came. What came before is sorted first: it may have been waiting for room.
+    fn read(&mut self, flags: RecvFlags) -> Result<(), JobError> {
+        self.inbox.sort()?;
+        let mut bytes = [0; LINE_LIMIT as usize];
+        match recv(&self.stream, &mut bytes[..], flags) {
+            Ok((0, _)) => Err(JobError::Gone),
+            Ok((count, _)) => {
+                self.inbox.extend(&bytes[..count]);
+                self.inbox.sort()
             }
-            Err(_) => return Err(JobError::Gone),
+            // The time is over, or the read was interrupted: whoever waits looks at the clock.
+            Err(Errno::AGAIN | Errno::INTR) => Ok(()),
+            Err(_) => Err(JobError::Gone),
         }
-        if self.partial.len() as u64 > 2 * LINE_LIMIT {
-            return Err(JobError::Failed("the launcher's answer has no end".into()));
-        }
-        let Some(end) = self.partial.iter().position(|&byte| byte == b'\n') else { return Ok(None) };
-        let line: Vec<u8> = self.partial.drain(..=end).collect();
-        Ok(Some(String::from_utf8_lossy(&line[..end]).into_owned()))
+    }
+}
+
+impl Mail for Job {
+    fn send(&mut self, to: Rank, text: &str) -> Result<(), JobError> {
+        self.send_mail(to, text)
+    }
+
+    fn poll(&mut self) -> Result<Option<(Rank, String)>, JobError> {
+        self.poll_mail()
     }
 }
 
@@ -286,8 +318,23 @@ mod tests {
     fn an_answer_that_does_not_come_is_a_timeout() {
         let (_directory, place) = place();
         Board::new(2).serve_unix(Path::new(&place)).expect("a socket");
-        let mut job = Job::connect(&place, 0, 2, Duration::from_millis(50)).expect("a board");
+        let mut job = Job::connect(&place, 0, 2, Duration::from_secs(10)).expect("a board");
+        job.timeout = Duration::from_millis(50);
         assert!(matches!(job.get("nothing"), Err(JobError::Timeout(_))));
+    }
+
+    #[test]
+    fn an_answer_that_comes_too_late_is_not_taken_for_the_next_one() {
+        let (_directory, place) = place();
+        Board::new(2).serve_unix(Path::new(&place)).expect("a socket");
+        let join = |rank| Job::connect(&place, rank, 2, Duration::from_secs(10)).expect("a board");
+        let (mut first, mut second) = (join(0), join(1));
+        first.timeout = Duration::from_millis(50);
+        assert!(matches!(first.get("late"), Err(JobError::Timeout(_))));
+        second.put("other", "right").expect("room");
+        second.put("late", "wrong").expect("room");
+        first.timeout = Duration::from_secs(10);
+        assert_eq!(first.get("other").expect("it is there"), "right");
     }
 
     #[test]

@@ -1,14 +1,39 @@
-//! The job: which rank this is, how many there are, and a board where they leave their addresses.
+//! The job: which rank this is, how many there are, a board where they leave their addresses, and their mail.
 //!
 //! A launcher hosts the [`Board`]; each rank is a [`Job`] that talks to it over a UNIX or TCP socket, one line
 //! per request. The board answers a look-up once the value is there, a barrier once all ranks are, and either
 //! with the reason as soon as a rank that is needed has gone.
+//!
+//! # The protocol
+//! | request | answer |
+//! |---|---|
+//! | `hello RANK` | `ok`: mail for this rank comes here; `error REASON` where it is no rank, or is another's |
+//! | `put KEY VALUE` | `ok`, or `error REASON` |
+//! | `get KEY` | `ok VALUE`, once it is there, or `error REASON` |
+//! | `barrier` | `ok`, once all ranks are there, or `error REASON` |
+//! | `present`, `status` | `ok` while all are there, or while the job is well, or `error REASON` |
+//! | `mail TO TEXT` | `mailed`, or `unmailed REASON` |
+//!
+//! Besides answers, a session that has said hello receives `mail FROM TEXT`, unasked. Answers come in the order of
+//! their requests, but for those to mail, which do not wait for a barrier: a rank that waits for the others there
+//! must still be able to write to them. That is why they have words of their own.
 
 mod board;
 mod client;
+mod error;
+mod inbox;
+mod local;
+mod mailboxes;
+mod outbox;
+#[cfg(test)]
+mod tests;
+
+use crate::Rank;
 
 pub use board::Board;
-pub use client::{Job, JobError};
+pub use client::Job;
+pub use error::JobError;
+pub use local::LocalMail;
 
 /// Variables by which a launcher tells a rank its place; they are no knobs.
 pub const VARIABLES: [&str; 4] = [RANK, SIZE, JOB, CPUS];
@@ -21,5 +46,34 @@ pub const CPUS: &str = "ROCI_CPUS";
 /// Where the board is: a socket's path, or `HOST:PORT` behind `tcp:`.
 pub const JOB: &str = "ROCI_JOB";
 
+/// The longest text of one mail, in bytes.
+pub const MAIL_TEXT_LIMIT: usize = 3 << 10;
+/// Mails that wait at one place: at the board for a rank that has not come, there again for a rank that does not
+/// read, and in the rank for a caller that does not poll. Every other rank may have asked once and answered once.
+pub const MAIL_LIMIT: usize = 2 * MAX_RANKS;
+
+/// Ranks of one job.
+const MAX_RANKS: usize = 1024;
 /// The longest line that either side takes.
 const LINE_LIMIT: u64 = 4096;
+
+/// How ranks reach each other before they are connected.
+///
+/// Mails of one sender to one receiver arrive in order, and each of them once.
+pub trait Mail {
+    /// Sends `text`, which has no newline and at most [`MAIL_TEXT_LIMIT`] bytes, to rank `to`.
+    ///
+    /// Success says that it waits for the receiver, not that it was read: a rank that dies leaves its mail unread.
+    fn send(&mut self, to: Rank, text: &str) -> Result<(), JobError>;
+
+    /// The next mail that has come and its sender, without waiting.
+    fn poll(&mut self) -> Result<Option<(Rank, String)>, JobError>;
+}
+
+/// Why a text cannot be one line of mail.
+fn complaint_about(text: &str) -> Option<String> {
+    if text.len() > MAIL_TEXT_LIMIT {
+        return Some(format!("a text of {} bytes is longer than {MAIL_TEXT_LIMIT}", text.len()));
+    }
+    text.contains('\n').then(|| "a text is one line".into())
+}

@@ -1,0 +1,62 @@
+//! What goes wrong between a rank and its launcher.
+
+use std::io;
+
+use thiserror::Error;
+
+use crate::Rank;
+
+/// Why a rank is in no job, or no longer, or cannot write to another.
+#[derive(Debug, Error)]
+pub enum JobError {
+    /// The variables are not there.
+    #[error("{0} is not set: start this program with 'roci run -n N PROGRAM'")]
+    NotInJob(&'static str),
+    /// A variable makes no sense.
+    #[error("{name}={value}: {problem}")]
+    Variable {
+        /// Which one.
+        name: &'static str,
+        /// What it holds.
+        value: String,
+        /// What is wrong.
+        problem: &'static str,
+    },
+    /// The launcher cannot be reached.
+    #[error("cannot reach the launcher at {place}: {source}")]
+    Unreachable {
+        /// Where it should be.
+        place: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The launcher does not take this process for that rank.
+    #[error("the launcher refuses rank {rank}: {reason}")]
+    Refused {
+        /// Which one.
+        rank: Rank,
+        /// Why.
+        reason: String,
+    },
+    /// The launcher did not answer in time.
+    #[error("the launcher did not answer within {0} s: a peer is missing")]
+    Timeout(u64),
+    /// The launcher has gone.
+    #[error("the launcher is gone")]
+    Gone,
+    /// The launcher says that the job has failed.
+    #[error("the job has failed: {0}")]
+    Failed(String),
+    /// One mail was refused; the job goes on.
+    #[error("no mail to rank {to}: {reason}")]
+    Unmailed {
+        /// Whom it was for.
+        to: Rank,
+        /// Why it was refused.
+        reason: String,
+    },
+    /// So many mails wait for [`Job::poll_mail`](super::Job::poll_mail) that nothing behind them can be read. None
+    /// is lost: once some have been taken, the job goes on.
+    #[error("{0} mails have come that nobody has taken")]
+    MailOverflow(usize),
+}

@@ -1,0 +1,180 @@
+//! What the launcher says to a rank, sorted: answers, answers to mail, and mail.
+
+use std::collections::VecDeque;
+
+use super::{JobError, LINE_LIMIT, MAIL_LIMIT};
+use crate::Rank;
+
+/// Bytes as they come, and what has been made of them.
+pub(super) struct Inbox {
+    /// How many ranks may write.
+    size: usize,
+    partial: Vec<u8>,
+    mails: VecDeque<(Rank, String)>,
+    answers: Answers,
+    verdicts: Answers,
+}
+
+/// Answers to one kind of request.
+#[derive(Default)]
+struct Answers {
+    /// Of the one request that may be under way.
+    next: Option<String>,
+    /// So many are still to come for callers that have given up.
+    abandoned: usize,
+}
+
+impl Inbox {
+    /// What a rank among `size` hears.
+    pub(super) fn new(size: usize) -> Self {
+        Self {
+            size,
+            partial: Vec::new(),
+            mails: VecDeque::new(),
+            answers: Answers::default(),
+            verdicts: Answers::default(),
+        }
+    }
+
+    /// The oldest mail.
+    pub(super) fn take_mail(&mut self) -> Option<(Rank, String)> {
+        self.mails.pop_front()
+    }
+
+    /// The answer to a request other than mail.
+    pub(super) fn take_answer(&mut self) -> Option<String> {
+        self.answers.next.take()
+    }
+
+    /// What became of a mail.
+    pub(super) fn take_verdict(&mut self) -> Option<String> {
+        self.verdicts.next.take()
+    }
+
+    /// Nobody waits for an answer that is still to come: it must not be taken for the next one's.
+    pub(super) fn abandon_answer(&mut self) {
+        self.answers.abandoned += 1;
+    }
+
+    /// The same of what becomes of a mail.
+    pub(super) fn abandon_verdict(&mut self) {
+        self.verdicts.abandoned += 1;
+    }
+
+    /// Adds what has been read; then [`Inbox::sort`].
+    pub(super) fn extend(&mut self, bytes: &[u8]) {
+        self.partial.extend_from_slice(bytes);
+    }
+
+    /// Sorts whole lines. Mail that finds no room stays where it is, and what came behind it: nothing is lost, and
+    /// nothing more is to be read until there is room.
+    pub(super) fn sort(&mut self) -> Result<(), JobError> {
+        let mut done = 0;
+        let mut outcome = Ok(());
+        while let Some(len) = self.partial[done..].iter().position(|&byte| byte == b'\n') {
+            let line = String::from_utf8_lossy(&self.partial[done..done + len]).into_owned();
+            let mail = line.strip_prefix("mail ");
+            if mail.is_some() && self.mails.len() == MAIL_LIMIT {
+                outcome = Err(JobError::MailOverflow(MAIL_LIMIT));
+                break;
+            }
+            done += len + 1;
+            outcome = self.sort_line(&line);
+            if outcome.is_err() {
+                break;
+            }
+        }
+        self.partial.drain(..done);
+        if outcome.is_ok() && self.partial.len() as u64 > 2 * LINE_LIMIT {
+            return Err(JobError::Failed("the launcher's answer has no end".into()));
+        }
+        outcome
+    }
+
+    fn sort_line(&mut self, line: &str) -> Result<(), JobError> {
+        let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let is_right = match (verb, rest.split_once(' ')) {
+            ("mail", Some((from, text))) => {
+                let from = from.parse().ok().filter(|&from| from < self.size);
+                self.mails.extend(from.map(|from| (from, text.to_owned())));
+                from.is_some()
+            }
+            ("mail", None) => false,
+            ("mailed" | "unmailed", _) => self.verdicts.add(line),
+            _ => self.answers.add(line),
+        };
+        if is_right { Ok(()) } else { Err(JobError::Failed(format!("the launcher said '{line}'"))) }
+    }
+}
+
+impl Answers {
+    /// Whether anybody may have asked for it.
+    fn add(&mut self, line: &str) -> bool {
+        if self.abandoned > 0 {
+            self.abandoned -= 1;
+            return true;
+        }
+        self.next.replace(line.into()).is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inbox(text: &str) -> Inbox {
+        let mut inbox = Inbox::new(4);
+        inbox.extend(text.as_bytes());
+        inbox
+    }
+
+    #[test]
+    fn lines_are_sorted_however_they_are_cut() {
+        let text = "mail 3 two words\nok \nmail 0 \nunmailed why not\n";
+        for cut in 0..text.len() {
+            let mut inbox = inbox(&text[..cut]);
+            inbox.sort().expect("room");
+            inbox.extend(&text.as_bytes()[cut..]);
+            inbox.sort().expect("room");
+            assert_eq!(inbox.take_mail(), Some((3, "two words".into())));
+            assert_eq!(inbox.take_mail(), Some((0, String::new())));
+            assert_eq!(inbox.take_mail(), None);
+            assert_eq!(inbox.take_answer().as_deref(), Some("ok "));
+            assert_eq!(inbox.take_verdict().as_deref(), Some("unmailed why not"));
+        }
+    }
+
+    #[test]
+    fn mail_without_room_waits_and_so_does_what_follows() {
+        let mut inbox = inbox(&format!("{}ok late\n", "mail 1 x\n".repeat(MAIL_LIMIT + 1)));
+        for _ in 0..2 {
+            assert!(matches!(inbox.sort(), Err(JobError::MailOverflow(MAIL_LIMIT))));
+            assert_eq!(inbox.take_answer(), None);
+        }
+        assert!(inbox.take_mail().is_some());
+        inbox.sort().expect("one was taken");
+        assert_eq!(inbox.take_answer().as_deref(), Some("ok late"));
+        assert_eq!(std::iter::from_fn(|| inbox.take_mail()).count(), MAIL_LIMIT);
+    }
+
+    #[test]
+    fn an_answer_that_nobody_waits_for_any_more_is_not_the_next_ones() {
+        let mut inbox = inbox("ok stale\nmailed\nok fresh\nunmailed full\n");
+        inbox.abandon_answer();
+        inbox.abandon_verdict();
+        inbox.sort().expect("all asked for");
+        assert_eq!(inbox.take_answer().as_deref(), Some("ok fresh"));
+        assert_eq!(inbox.take_verdict().as_deref(), Some("unmailed full"));
+    }
+
+    #[test]
+    fn a_launcher_that_talks_nonsense_is_an_error() {
+        for text in
+            ["mail\n", "mail x y\n", "mail 4 y\n", "mail -1 y\n", "mail 1\n", "ok 1\nok 2\n", "mailed\nmailed\n"]
+        {
+            assert!(matches!(inbox(text).sort(), Err(JobError::Failed(_))), "{text:?}");
+        }
+        let endless = "x".repeat(2 * LINE_LIMIT as usize + 1);
+        assert!(matches!(inbox(&endless).sort(), Err(JobError::Failed(_))));
+    }
+}

@@ -1,0 +1,162 @@
+//! What the board has to say to one session, and the thread that says it.
+//!
+//! Others' mail and a session's own answers share its connection. A rank that does not read must not hold up those
+//! who write to it, so they only queue: a thread of the session's own waits for its socket.
+
+use std::collections::VecDeque;
+use std::io::Write;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::MAIL_LIMIT;
+
+/// Answers that wait for a session that asks and does not read; then its next request is not read either.
+const ANSWER_LIMIT: usize = 64;
+
+/// Lines for one session, in the order they leave.
+#[derive(Default)]
+pub(super) struct Outbox {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    lines: VecDeque<Line>,
+    mails: usize,
+    is_closed: bool,
+}
+
+enum Line {
+    Answer(String),
+    Mail(String),
+}
+
+impl Outbox {
+    /// Queues an answer. Who asks keeps the limit, by [`Outbox::wait_for_room`] before it takes a request.
+    pub(super) fn answer(&self, line: String) {
+        self.lock().lines.push_back(Line::Answer(line));
+        self.changed.notify_all();
+    }
+
+    /// Queues mail, or says why not.
+    pub(super) fn mail(&self, line: String) -> Result<(), &'static str> {
+        let mut queue = self.lock();
+        if queue.is_closed {
+            return Err("it has gone");
+        }
+        if queue.mails == MAIL_LIMIT {
+            return Err("it does not read its mail, and no more can wait");
+        }
+        queue.mails += 1;
+        queue.lines.push_back(Line::Mail(line));
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Waits until a request may be answered; `false` where nobody is left to answer.
+    pub(super) fn wait_for_room(&self) -> bool {
+        let is_full = |queue: &mut Queue| !queue.is_closed && queue.lines.len() - queue.mails >= ANSWER_LIMIT;
+        let queue = self.changed.wait_while(self.lock(), is_full).unwrap_or_else(PoisonError::into_inner);
+        !queue.is_closed
+    }
+
+    /// Nothing more will be queued. What waits is still written.
+    pub(super) fn close(&self) {
+        self.lock().is_closed = true;
+        self.changed.notify_all();
+    }
+
+    /// Whether the session has ended.
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock().is_closed
+    }
+
+    /// Writes line after line until the outbox is closed and empty, or the reader has gone.
+    pub(super) fn write_to(&self, mut writer: impl Write) {
+        while let Some(mut line) = self.next() {
+            line.push('\n');
+            if writer.write_all(line.as_bytes()).is_err() {
+                self.abandon();
+            }
+        }
+    }
+
+    fn next(&self) -> Option<String> {
+        let is_idle = |queue: &mut Queue| queue.lines.is_empty() && !queue.is_closed;
+        let mut queue = self.changed.wait_while(self.lock(), is_idle).unwrap_or_else(PoisonError::into_inner);
+        let line = match queue.lines.pop_front()? {
+            Line::Answer(line) => line,
+            Line::Mail(line) => {
+                queue.mails -= 1;
+                line
+            }
+        };
+        self.changed.notify_all();
+        Some(line)
+    }
+
+    /// Nobody reads any more.
+    fn abandon(&self) {
+        *self.lock() = Queue { is_closed: true, ..Queue::default() };
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    /// A reader that goes away after so many lines.
+    struct Leaver(usize);
+
+    impl Write for Leaver {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 = self.0.checked_sub(1).ok_or(io::ErrorKind::BrokenPipe)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_leave_in_order_and_a_closed_outbox_is_still_emptied() {
+        let outbox = Outbox::default();
+        outbox.answer("ok 1".into());
+        outbox.mail("mail 0 a".into()).expect("room");
+        outbox.answer("ok 2".into());
+        outbox.close();
+        assert_eq!(outbox.mail("mail 0 b".into()), Err("it has gone"));
+        let mut written = Vec::new();
+        outbox.write_to(&mut written);
+        assert_eq!(written, b"ok 1\nmail 0 a\nok 2\n");
+    }
+
+    #[test]
+    fn mail_has_a_limit_and_answers_do_not_count_towards_it() {
+        let outbox = Outbox::default();
+        for _ in 0..MAIL_LIMIT {
+            outbox.answer("ok".into());
+            outbox.mail("mail 0 a".into()).expect("room");
+        }
+        assert!(outbox.mail("mail 0 a".into()).is_err());
+        while !matches!(outbox.next().as_deref(), Some("mail 0 a")) {}
+        outbox.mail("mail 0 a".into()).expect("one has left");
+    }
+
+    #[test]
+    fn a_reader_that_goes_away_closes_the_outbox() {
+        let outbox = Outbox::default();
+        (0..3).for_each(|_| outbox.answer("ok".into()));
+        outbox.write_to(Leaver(1));
+        assert!(outbox.is_closed());
+        assert!(!outbox.wait_for_room());
+    }
+}

@@ -1,0 +1,325 @@
+//! Mail between ranks over a real board.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use super::*;
+
+/// Longer than anything here takes: who waits so long waits for ever.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+struct World {
+    board: Board,
+    place: String,
+    size: usize,
+    _directory: tempfile::TempDir,
+}
+
+impl World {
+    fn new(size: usize) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let place = directory.path().join("job").display().to_string();
+        let board = Board::new(size);
+        board.serve_unix(Path::new(&place)).expect("a socket");
+        Self { board, place, size, _directory: directory }
+    }
+
+    fn join(&self, rank: Rank) -> Job {
+        Job::connect(&self.place, rank, self.size, PATIENCE).expect("a board")
+    }
+
+    fn stranger(&self) -> Stranger {
+        let stream = UnixStream::connect(&self.place).expect("a board");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        Stranger { lines: BufReader::new(stream.try_clone().expect("a socket")), stream }
+    }
+}
+
+/// A client that says what it likes.
+struct Stranger {
+    stream: UnixStream,
+    lines: BufReader<UnixStream>,
+}
+
+impl Stranger {
+    fn say(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream.write_all(bytes.as_ref()).expect("the board listens");
+    }
+
+    /// The next line, without its end; empty where the board has hung up.
+    fn hear(&mut self) -> String {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).expect("the board answers");
+        line.trim_end_matches('\n').into()
+    }
+}
+
+/// Waits for mail, as a rank does that has nothing else to do.
+fn wait_for_mail(job: &mut Job) -> (Rank, String) {
+    loop {
+        if let Some(mail) = job.poll_mail().expect("a board") {
+            return mail;
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn mail_reaches_a_rank_that_expects_nothing_in_order() {
+    let world = World::new(2);
+    let (mut first, mut second) = (world.join(0), world.join(1));
+    assert_eq!(second.poll_mail().expect("a board"), None);
+    for number in 0..100 {
+        first.send_mail(1, &format!("number {number}")).expect("room");
+    }
+    for number in 0..100 {
+        assert_eq!(wait_for_mail(&mut second), (0, format!("number {number}")));
+    }
+    second.send_mail(1, "").expect("a rank may write to itself, and nothing");
+    assert_eq!(wait_for_mail(&mut second), (1, String::new()));
+    assert_eq!(second.poll_mail().expect("a board"), None);
+}
+
+#[test]
+fn the_longest_text_arrives_and_a_longer_one_or_two_lines_are_refused_at_once() {
+    let world = World::new(2);
+    let (mut first, mut second) = (world.join(0), world.join(1));
+    let longest = "ü".repeat(MAIL_TEXT_LIMIT / 2);
+    first.send_mail(1, &longest).expect("room");
+    for text in [longest.clone() + "x", "two\nlines".into()] {
+        assert!(matches!(first.send_mail(1, &text), Err(JobError::Unmailed { to: 1, .. })));
+    }
+    assert_eq!(wait_for_mail(&mut second), (0, longest));
+    first.check().expect("the job goes on");
+}
+
+#[test]
+fn mail_before_its_rank_has_come_waits_for_it() {
+    let world = World::new(2);
+    let mut first = world.join(0);
+    first.send_mail(1, "early").expect("room");
+    let mut second = world.join(1);
+    first.send_mail(1, "late").expect("room");
+    assert_eq!(wait_for_mail(&mut second), (0, "early".into()));
+    assert_eq!(wait_for_mail(&mut second), (0, "late".into()));
+}
+
+#[test]
+fn mail_to_no_rank_is_an_error_and_the_job_goes_on() {
+    let world = World::new(2);
+    let mut first = world.join(0);
+    let error = first.send_mail(2, "x").expect_err("there is no such rank");
+    assert_eq!(error.to_string(), "no mail to rank 2: '2' is not a rank below 2");
+    first.put("key", "value").expect("room");
+}
+
+#[test]
+fn mail_is_sent_and_received_while_a_barrier_is_under_way() {
+    let world = World::new(2);
+    let (mut first, mut second) = (world.join(0), world.join(1));
+    first.start_barrier().expect("a board");
+    assert!(!first.poll_barrier().expect("the other has not come"));
+    // The one writes from within the barrier; the other comes only when it has had its answer.
+    second.send_mail(0, "where are you").expect("room");
+    assert_eq!(wait_for_mail(&mut first), (1, "where are you".into()));
+    first.send_mail(1, "in the barrier").expect("room");
+    assert_eq!(wait_for_mail(&mut second), (0, "in the barrier".into()));
+    second.start_barrier().expect("a board");
+    // The barrier's end now crosses mail in both directions.
+    first.send_mail(1, "crossing").expect("room");
+    second.send_mail(0, "crossing").expect("room");
+    for job in [&mut first, &mut second] {
+        while !job.poll_barrier().expect("both have come") {}
+        job.check().expect("its answer is its own");
+        assert_eq!(wait_for_mail(job).1, "crossing");
+    }
+}
+
+#[test]
+fn mail_that_comes_in_between_is_no_answer() {
+    let world = World::new(2);
+    let (mut first, mut second) = (world.join(0), world.join(1));
+    for number in 0..20 {
+        first.send_mail(1, "ok wrong").expect("room");
+        first.put(&format!("key{number}"), "right").expect("room");
+        assert_eq!(second.get(&format!("key{number}")).expect("it is there"), "right");
+    }
+    (0..20).for_each(|_| assert_eq!(wait_for_mail(&mut second), (0, "ok wrong".into())));
+}
+
+#[test]
+fn a_rank_that_has_died_gets_no_mail_and_may_come_again() {
+    let world = World::new(2);
+    let mut first = world.join(0);
+    drop(world.join(1));
+    // Until its end is noticed, mail to it is taken, and lost with it.
+    let error = loop {
+        if let Err(error) = first.send_mail(1, "lost") {
+            break error.to_string();
+        }
+    };
+    assert_eq!(error, "no mail to rank 1: it has gone");
+    let mut again = world.join(1);
+    first.send_mail(1, "found").expect("room");
+    assert_eq!(wait_for_mail(&mut again), (0, "found".into()));
+}
+
+#[test]
+fn a_rank_that_dies_in_a_barrier_is_not_counted_and_the_others_hear_of_its_end() {
+    let world = World::new(2);
+    let (mut first, mut second) = (world.join(0), world.join(1));
+    second.start_barrier().expect("a board");
+    drop(second);
+    while first.send_mail(1, "still there?").is_ok() {}
+    first.start_barrier().expect("a board");
+    // An answer to mail comes behind whatever the barrier has had to say at once.
+    first.send_mail(0, "x").expect("room");
+    assert!(!first.poll_barrier().expect("nobody else is there"));
+    world.board.depart("rank 1 exited with status 0");
+    let error = loop {
+        match first.poll_barrier() {
+            Ok(is_over) => assert!(!is_over),
+            Err(error) => break error.to_string(),
+        }
+    };
+    assert_eq!(error, "the job has failed: rank 1 exited with status 0");
+}
+
+#[test]
+fn a_rank_is_one_live_session_below_the_size() {
+    let world = World::new(2);
+    let first = world.join(0);
+    let refusal = |rank| Job::connect(&world.place, rank, 3, PATIENCE).err().expect("refused").to_string();
+    assert_eq!(refusal(0), "the launcher refuses rank 0: rank 0 is here already");
+    assert_eq!(refusal(2), "the launcher refuses rank 2: '2' is not a rank below 2");
+    // The one that was refused has not taken the place of the one that is here.
+    world.join(1).send_mail(0, "x").expect("room");
+    let mut first = first;
+    assert_eq!(wait_for_mail(&mut first), (1, "x".into()));
+}
+
+#[test]
+fn a_session_without_a_hello_does_everything_but_mail() {
+    let world = World::new(2);
+    let mut stranger = world.stranger();
+    stranger.say("put key value\nget key\nmail 1 x\nstatus\npresent\nbarrier\n");
+    let heard: Vec<_> = (0..5).map(|_| stranger.hear()).collect();
+    assert_eq!(heard, ["ok ", "ok value", "unmailed who writes says hello first", "ok ", "ok "]);
+    world.join(1).barrier().expect("both have come");
+    assert_eq!(stranger.hear(), "ok ");
+}
+
+#[test]
+fn a_rank_that_does_not_read_holds_nobody_up_and_loses_nothing() {
+    let world = World::new(3);
+    let mut sleeper = world.stranger();
+    sleeper.say("hello 2\n");
+    assert_eq!(sleeper.hear(), "ok ");
+    let (mut first, mut second) = (world.join(0), world.join(1));
+    let padding = "x".repeat(MAIL_TEXT_LIMIT - 8);
+    let mut taken = 0;
+    let refusal = loop {
+        match first.send_mail(2, &format!("{taken} {padding}")) {
+            Ok(()) => taken += 1,
+            Err(error) => break error.to_string(),
+        }
+    };
+    assert_eq!(refusal, "no mail to rank 2: it does not read its mail, and no more can wait");
+    assert!(taken >= MAIL_LIMIT);
+    first.send_mail(1, "the others").expect("room");
+    assert_eq!(wait_for_mail(&mut second), (0, "the others".into()));
+    for number in 0..taken {
+        assert_eq!(sleeper.hear(), format!("mail 0 {number} {padding}"));
+    }
+    first.send_mail(2, "awake").expect("room again");
+    assert_eq!(sleeper.hear(), "mail 0 awake");
+}
+
+#[test]
+fn a_caller_that_does_not_poll_is_told_and_loses_nothing() {
+    let world = World::new(2);
+    let (mut first, mut second) = (world.join(0), world.join(1));
+    let more = MAIL_LIMIT + 100;
+    for number in 0..more {
+        first.send_mail(1, &number.to_string()).expect("the other reads, or its box has room");
+        // What the other asks makes it read; it sets the mail aside, until there is no room.
+        if let Err(error) = second.check() {
+            assert!(matches!(error, JobError::MailOverflow(MAIL_LIMIT)), "{error}");
+        }
+    }
+    assert!(matches!(second.check(), Err(JobError::MailOverflow(MAIL_LIMIT))));
+    for number in 0..more {
+        assert_eq!(wait_for_mail(&mut second), (0, number.to_string()));
+    }
+    second.put("key", "value").expect("room");
+    assert_eq!(second.get("key").expect("no answer of before is in the way"), "value");
+}
+
+#[test]
+fn a_hostile_client_gets_errors_and_the_others_go_on() {
+    let world = World::new(2);
+    let mut first = world.join(0);
+    for (garbage, answer) in [
+        ("\n", "error '' is not a request"),
+        ("hello\n", "error '' is not a rank below 2"),
+        ("hello me\n", "error 'me' is not a rank below 2"),
+        ("hello -1\n", "error '-1' is not a rank below 2"),
+        ("hello 18446744073709551616\n", "error '18446744073709551616' is not a rank below 2"),
+        ("hello 1 2\n", "error 'hello' is not a request"),
+        ("mail\n", "unmailed who writes says hello first"),
+        ("mailed\n", "error 'mailed' is not a request"),
+        ("\0\u{7f}\r\n", "error '\0\u{7f}\r' is not a request"),
+    ] {
+        let mut stranger = world.stranger();
+        stranger.say(garbage);
+        assert_eq!(stranger.hear(), answer, "{garbage:?}");
+    }
+    let mut stranger = world.stranger();
+    stranger.say("hello 1\nhello 1\nmail\nmail 0\nmail x y\nmail 2 y\n");
+    let heard: Vec<_> = (0..6).map(|_| stranger.hear()).collect();
+    assert_eq!(heard[..2], ["ok ", "error hello was said before"]);
+    assert!(heard[2..].iter().all(|line| line.starts_with("unmailed ")), "{heard:?}");
+    stranger.say("x".repeat(LINE_LIMIT as usize));
+    assert!(stranger.hear().starts_with("error a request is a line of at most"));
+    assert_eq!(stranger.hear(), "", "the board has hung up");
+    let mut stranger = world.stranger();
+    stranger.say(b"mail \xff\xfe\n");
+    assert_eq!(stranger.hear(), "", "what is not UTF-8 ends the session");
+    first.check().expect("the job goes on");
+    assert_eq!(first.poll_mail().expect("a board"), None);
+}
+
+#[test]
+fn a_client_that_asks_and_does_not_read_is_not_listened_to_for_ever() {
+    let world = World::new(2);
+    let mut stranger = world.stranger();
+    // Long enough for a board that reads on; the one that stops never takes any more.
+    stranger.stream.set_write_timeout(Some(Duration::from_millis(500))).expect("a socket");
+    // The sockets hold a part of this; a board that queued without a limit would swallow all of it.
+    let flood = "status\n".repeat(1 << 10);
+    let is_stuck = (0..256).any(|_| stranger.stream.write_all(flood.as_bytes()).is_err());
+    assert!(is_stuck, "the board stops reading");
+    world.join(0).check().expect("the others go on");
+}
+
+#[test]
+fn mail_goes_over_tcp_too_and_a_death_fails_the_job() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let place = format!("tcp:{}", listener.local_addr().expect("an address"));
+    Board::new(2).serve_tcp(listener);
+    let join = |rank| Job::connect(&place, rank, 2, PATIENCE).expect("a board");
+    let (mut first, mut second) = (join(0), join(1));
+    first.send(1, "over TCP").expect("room");
+    assert_eq!(wait_for_mail(&mut second), (0, "over TCP".into()));
+    first.start_barrier().expect("a board");
+    drop(second);
+    let error = loop {
+        if let Err(error) = first.poll_barrier() {
+            break error.to_string();
+        }
+    };
+    assert_eq!(error, "the job has failed: a rank has gone");
+}
