@@ -4,7 +4,7 @@
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use roci_driver::Engine;
 use roci_driver::link::sim::{Clock, SimLink};
-use roci_msgcore::{Config, Fabric, Tag, Worker};
+use roci_msgcore::{Config, Ports, Tag, Worker};
 
 const SIZES: [usize; 3] = [8, 4096, 65_536];
 
@@ -16,7 +16,17 @@ fn workers() -> [Worker<SimLink>; 2] {
         engine.add_port(link, [10, 0, 0, host].into(), true);
         engine
     };
-    Fabric::pair([engine(near, 1), engine(far, 2)], &config).map(|end| Worker::assemble(end, &config).expect("memory"))
+    let hosts = [[10, 0, 0, 1].into(), [10, 0, 0, 2].into()];
+    let ports = Ports::group(vec![engine(near, 1), engine(far, 2)], &hosts);
+    let mut workers = ports.into_iter().map(|ports| Worker::assemble(ports, &config).expect("memory"));
+    let mut workers = [workers.next().expect("two"), workers.next().expect("two")];
+    workers[0].connect(1).expect("it is there");
+    while !workers[0].is_connected(1) || !workers[1].is_connected(0) {
+        for worker in &mut workers {
+            worker.progress();
+        }
+    }
+    workers
 }
 
 /// A tagged message from one worker to the other, until both are done with it.

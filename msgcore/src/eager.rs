@@ -1,146 +1,326 @@
-//! The eager protocol, and everything else that travels in a vbuf.
+//! The eager protocol: a message leaves at once in a vbuf, or in a series of them, and is kept at the receiver until
+//! somebody asks for it.
+//!
+//! A message in a single vbuf is never copied before it is matched: the vbuf it came in is kept, or lent to the
+//! application, and another one takes its place among the receives.
 
+use roci_driver::Buffer;
 use roci_driver::link::Link;
-use roci_driver::{Buffer, SendWr};
-use roci_protocol::msg::{self, Header, Kind};
+use roci_protocol::msg::{Header, Label, Message, Mode};
 
+use crate::Rank;
 use crate::endpoint::Outgoing;
-use crate::matching::{Body, Posted, Unexpected};
-use crate::request::{Done, Operation, Request};
-use crate::select::Protocol;
-use crate::wireup::SEND_QUEUE;
-use crate::worker::{CallError, Worker};
-use crate::{Rank, Source, Tag, TagMatch};
+use crate::incoming::Outcome;
+use crate::matching;
+use crate::rendezvous::{Filling, Remote};
+use crate::request::{Done, OpError, Operation, Request};
+use crate::worker::Worker;
 
-/// The name of work requests that carry a vbuf; those of others start behind it.
-pub(crate) const VBUF: u64 = u64::MAX;
+/// What is there of a message that nobody has asked for yet.
+#[derive(Debug)]
+pub(crate) enum Body {
+    /// All of it, in the vbuf of a lane.
+    Whole { id: u64, mode: Mode, lane: usize, vbuf: Buffer },
+    /// Parts, which are kept elsewhere while more of them come.
+    Series { id: u64, mode: Mode, len: usize },
+    /// A message of this rank to itself: a copy, or nothing where the send still has the payload.
+    Local { request: Request, len: usize, copy: Option<Buffer> },
+    /// Its description: the payload waits at the sender.
+    Remote(Remote),
+}
+
+/// An eager message whose vbufs have not all come.
+#[derive(Debug)]
+pub(crate) struct Series {
+    len: usize,
+    arrived: usize,
+    to: Destination,
+}
+
+/// Where a series goes.
+#[derive(Debug)]
+enum Destination {
+    /// Into a receive.
+    Receive(Request),
+    /// It is kept until somebody asks, in vbufs of this lane.
+    Kept { lane: usize, vbufs: Vec<Buffer> },
+    /// Nobody wants it any more.
+    Nowhere,
+}
+
+/// What an unexpected message takes beside its vbufs, so that empty ones are bounded too.
+pub(crate) const OVERHEAD: usize = 128;
+
+impl Series {
+    /// Whether all of it has come.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.arrived == self.len
+    }
+}
+
+impl Body {
+    /// The message's length.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Whole { vbuf, .. } => vbuf.len(),
+            Self::Series { len, .. } | Self::Local { len, .. } => *len,
+            Self::Remote(remote) => remote.len as usize,
+        }
+    }
+
+    /// The sender's name for the operation.
+    pub(crate) fn id(&self) -> u64 {
+        match self {
+            Self::Whole { id, .. } | Self::Series { id, .. } => *id,
+            Self::Local { request, .. } => request.to_wire(),
+            Self::Remote(remote) => remote.id,
+        }
+    }
+}
 
 impl<L: Link> Worker<L> {
-    /// Sends what waits for rank `to`, as far as credits and buffers go: ends of transfers first, then messages in
-    /// order.
-    pub(crate) fn send_outgoing(&mut self, to: Rank) {
-        self.send_fetches(to);
-        while let Some(endpoint) = self.endpoints[to].as_mut() {
-            let may_send_message = !endpoint.outgoing.is_empty() && !self.keys_are_exhausted;
-            if endpoint.finished.is_empty() && !may_send_message {
-                return;
-            }
-            if endpoint.credits.available() == 0 {
-                self.stats.credit_stalls += 1;
-                return;
-            }
-            if endpoint.in_flight == SEND_QUEUE || self.vbufs.is_empty() {
-                self.stats.buffer_stalls += 1;
-                self.vbufs_are_exhausted |= self.vbufs.is_empty();
-                return;
-            }
-            endpoint.credits.spend();
-            if let Some(id) = endpoint.finished.pop_front() {
-                self.post_vbuf(to, Header { id, ..Header::new(Kind::Finished) }, &[]);
-            } else if let Some(Outgoing { request, tag, payload }) = endpoint.outgoing.pop_front() {
-                self.send_message(to, request, tag, payload);
-            }
+    /// Sender: copies a message into vbufs. There is room for all of them.
+    #[inline]
+    pub(crate) fn send_eager(&mut self, to: Rank, lane: usize, outgoing: Outgoing) {
+        let Outgoing { request, label, mode, payload } = outgoing;
+        let sequence = self.next_sequence(to);
+        let (id, len) = (request.to_wire(), payload.len());
+        let room = self.endpoint(to).map_or(len, |endpoint| endpoint.lanes[lane].payload);
+        let first = len.min(room);
+        let message = Message::Eager { label, len: len as u64, id, mode };
+        self.post_vbuf(to, lane, Header { sequence, ..Header::new(message) }, &payload[..first]);
+        for offset in (first..len).step_by(room) {
+            let end = len.min(offset + room);
+            let message = Message::Fragment { offset: offset as u64, id };
+            self.post_vbuf(to, lane, Header::new(message), &payload[offset..end]);
+        }
+        let done = Done::new(payload, len, to, label);
+        match mode {
+            Mode::Synchronous => drop(self.requests.replace(request, Operation::Unmatched { to, done })),
+            Mode::Standard | Mode::Ready => self.requests.end_eager(request, done),
         }
     }
 
-    fn send_message(&mut self, to: Rank, request: Request, tag: Tag, payload: Buffer) {
-        match self.thresholds.select(payload.len()) {
-            Protocol::Eager => {
-                let len = payload.len();
-                let header = Header { tag: tag.get(), len: len as u64, ..Header::new(Kind::Eager) };
-                self.post_vbuf(to, header, &payload);
-                self.stats.tx_eager += 1;
-                self.requests.end(request, Ok(Done { buffer: payload, len, peer: to, tag }));
-            }
-            Protocol::Rget => self.announce(to, request, tag, payload),
+    /// Receiver: a message came, or the beginning of one.
+    pub(crate) fn on_eager(
+        &mut self,
+        from: Rank,
+        lane: usize,
+        message: Message,
+        vbuf: Buffer,
+    ) -> Result<Outcome, String> {
+        let Message::Eager { label, len, id, mode } = message else { unreachable!("the caller has looked") };
+        let len = acceptable(len)?;
+        let is_whole = vbuf.len() == len;
+        if !is_whole && (vbuf.is_empty() || self.series.contains_key(&(from, id))) {
+            return Err(format!("it began message {id:#x} in vain"));
         }
-    }
-
-    /// Gives credits back in a message of their own.
-    pub(crate) fn return_credits(&mut self, to: Rank) {
-        let Some(endpoint) = self.endpoints[to].as_mut() else { return };
-        let is_due = endpoint.credits.is_return_due() && endpoint.failure.is_none();
-        if !is_due || endpoint.in_flight == SEND_QUEUE || self.vbufs.is_empty() {
-            // A completed send tries again.
-            self.vbufs_are_exhausted |= is_due && self.vbufs.is_empty();
-            return;
-        }
-        self.stats.tx_credit += 1;
-        self.post_vbuf(to, Header::new(Kind::Credit), &[]);
-    }
-
-    /// Sends a header and a payload that fits behind it. The caller has seen to a vbuf and a place in the queue.
-    pub(crate) fn post_vbuf(&mut self, to: Rank, header: Header, payload: &[u8]) {
-        let (Some(endpoint), Some(mut vbuf)) = (self.endpoints[to].as_mut(), self.vbufs.pop()) else {
-            unreachable!("the caller has seen to a peer and a vbuf");
-        };
-        vbuf.set_len(msg::LEN + payload.len());
-        Header { credits: endpoint.credits.take_owed(), ..header }.emit(&mut vbuf);
-        vbuf[msg::LEN..].copy_from_slice(payload);
-        endpoint.in_flight += 1;
-        if let Err(refused) = self.engine.post_send(endpoint.qp, SendWr::send(VBUF, vbuf)) {
-            // The queue pair has failed, and its completions will say so.
-            endpoint.in_flight -= 1;
-            self.vbufs.push(refused.request.into_buffer());
-        }
-    }
-
-    /// A message came from rank `from`.
-    pub(crate) fn on_eager(&mut self, from: Rank, tag: Tag, payload: &[u8]) {
-        match self.matching.take_posted(from, tag) {
+        match self.matching.take_posted(&matching::Label::new(from, label)) {
             Some(request) => {
                 self.stats.rx_expected += 1;
-                self.deliver_bytes(request, from, tag, payload);
+                self.acknowledge_match(from, id, mode);
+                if is_whole {
+                    return Ok(Outcome::Used(self.deliver(request, from, label, lane, vbuf)));
+                }
+                let to = self.begin_filling(request, from, label, len, &vbuf);
+                self.series.insert((from, id), Series { len, arrived: vbuf.len(), to });
+                Ok(Outcome::Used(Some(vbuf)))
             }
-            None => self.keep_unexpected(from, tag, Body::Eager(payload.to_vec())),
+            None => {
+                self.stats.rx_ready_unmatched += u64::from(mode == Mode::Ready);
+                if is_whole {
+                    self.keep(from, label, vbuf.capacity(), Body::Whole { id, mode, lane, vbuf });
+                } else {
+                    self.keep(from, label, len, Body::Series { id, mode, len });
+                    let (arrived, to) = (vbuf.len(), Destination::Kept { lane, vbufs: vec![vbuf] });
+                    self.series.insert((from, id), Series { len, arrived, to });
+                }
+                Ok(Outcome::Kept)
+            }
         }
     }
 
-    /// Copies a message into the receive that takes it.
-    pub(crate) fn deliver_bytes(&mut self, request: Request, from: Rank, tag: Tag, payload: &[u8]) {
-        let Some(Operation::Waiting { mut buffer }) = self.requests.replace(request, Operation::Queued { to: from })
-        else {
-            unreachable!("a posted receive waits");
+    /// Receiver: more of a message came.
+    pub(crate) fn on_fragment(&mut self, from: Rank, id: u64, offset: u64, vbuf: Buffer) -> Result<Outcome, String> {
+        let series = self.series.get_mut(&(from, id));
+        let fits = |series: &&mut Series| {
+            offset == series.arrived as u64 && !vbuf.is_empty() && vbuf.len() <= series.len - series.arrived
         };
-        let len = payload.len();
+        let series = series.filter(fits).ok_or_else(|| format!("a fragment of message {id:#x} does not fit"))?;
+        series.arrived += vbuf.len();
+        let is_complete = series.arrived == series.len;
+        let outcome = match &mut series.to {
+            Destination::Receive(request) => {
+                let request = *request;
+                self.fill(request, from, offset as usize, &vbuf)?;
+                Outcome::Used(Some(vbuf))
+            }
+            Destination::Kept { vbufs, .. } => {
+                vbufs.push(vbuf);
+                // It stays until somebody asks.
+                return Ok(Outcome::Kept);
+            }
+            Destination::Nowhere => Outcome::Used(Some(vbuf)),
+        };
+        if is_complete {
+            self.series.remove(&(from, id));
+        }
+        Ok(outcome)
+    }
+
+    /// Gives a message in a vbuf to the receive that takes it; returns the vbuf where it was copied, not lent.
+    #[inline]
+    pub(crate) fn deliver(
+        &mut self,
+        request: Request,
+        from: Rank,
+        label: Label,
+        lane: usize,
+        vbuf: Buffer,
+    ) -> Option<Buffer> {
+        let len = vbuf.len();
+        let Some(mut buffer) = self.take_buffer(request) else {
+            self.receive_pools[lane].forfeit();
+            self.requests.end(request, Ok(Done::new(vbuf, len, from, label)));
+            return None;
+        };
         let outcome = if len <= buffer.len() {
-            buffer[..len].copy_from_slice(payload);
-            Ok(Done { buffer, len, peer: from, tag })
+            buffer[..len].copy_from_slice(&vbuf);
+            Ok(Done::new(buffer, len, from, label))
         } else {
             Err(self.truncated(from, len as u64, buffer.len()))
         };
         self.requests.end(request, outcome);
+        Some(vbuf)
     }
 
-    pub(crate) fn keep_unexpected(&mut self, source: Rank, tag: Tag, body: Body) {
+    /// Receiver: a receive takes a series that has begun.
+    pub(crate) fn deliver_series(&mut self, request: Request, from: Rank, label: Label, id: u64) {
+        let Some(Series { len, arrived, to: Destination::Kept { lane, vbufs } }) = self.series.remove(&(from, id))
+        else {
+            unreachable!("an unexpected series is kept until it is received or withdrawn");
+        };
+        let mut to = self.begin_filling(request, from, label, len, &[]);
+        let mut offset = 0;
+        for vbuf in vbufs {
+            if let Destination::Receive(request) = to
+                && self.fill(request, from, offset, &vbuf).is_err()
+            {
+                to = Destination::Nowhere;
+            }
+            offset += vbuf.len();
+            self.give_receive_vbuf(lane, vbuf);
+        }
+        if arrived < len {
+            self.series.insert((from, id), Series { len, arrived, to });
+        }
+    }
+
+    /// Forgets a series that nobody will receive; what is on its way is dropped when it comes.
+    pub(crate) fn discard_series(&mut self, from: Rank, id: u64) {
+        let Some(series) = self.series.remove(&(from, id)) else { return };
+        if let Destination::Kept { lane, vbufs } = series.to {
+            for vbuf in vbufs {
+                self.give_receive_vbuf(lane, vbuf);
+            }
+        }
+        if series.arrived < series.len {
+            self.series.insert((from, id), Series { to: Destination::Nowhere, ..series });
+        }
+    }
+
+    /// A receive begins to take a message that comes in parts.
+    fn begin_filling(&mut self, request: Request, from: Rank, label: Label, len: usize, first: &[u8]) -> Destination {
+        let Some(mut buffer) = self.buffer_for(request, from, len as u64) else { return Destination::Nowhere };
+        buffer[..first.len()].copy_from_slice(first);
+        let filling = Filling { from, label, buffer, len, arrived: first.len() };
+        self.requests.replace(request, Operation::Filling(filling));
+        Destination::Receive(request)
+    }
+
+    /// Puts a part of a message into its receive, which ends with the last one.
+    pub(crate) fn fill(&mut self, request: Request, from: Rank, offset: usize, part: &[u8]) -> Result<(), String> {
+        let filling = match self.requests.get_mut(request) {
+            Some(Operation::Filling(filling)) if filling.from == from => filling,
+            _ => return Err(format!("it sent data for {:#x}, which waits for none", request.to_wire())),
+        };
+        if offset != filling.arrived || part.len() > filling.len - filling.arrived {
+            return Err(format!("data for {:#x} does not fit", request.to_wire()));
+        }
+        filling.buffer[offset..offset + part.len()].copy_from_slice(part);
+        filling.arrived += part.len();
+        if filling.arrived == filling.len
+            && let Some(Operation::Filling(Filling { from, label, buffer, len, .. })) =
+                self.requests.replace(request, Operation::Queued { to: from })
+        {
+            self.requests.end(request, Ok(Done::new(buffer, len, from, label)));
+        }
+        Ok(())
+    }
+
+    /// The buffer of a receive that has met its message; `None` where the message is to be lent.
+    #[inline]
+    pub(crate) fn take_buffer(&mut self, request: Request) -> Option<Buffer> {
+        match self.requests.get_mut(request) {
+            Some(Operation::Waiting { buffer, .. }) => buffer.take(),
+            _ => unreachable!("a posted receive waits"),
+        }
+    }
+
+    /// The buffer of a receive for a message of `len` bytes, one of its own where it has none; `None` where the receive has
+    /// ended for want of room.
+    pub(crate) fn buffer_for(&mut self, request: Request, from: Rank, len: u64) -> Option<Buffer> {
+        let error = match self.take_buffer(request) {
+            Some(buffer) if len <= buffer.len() as u64 => return Some(buffer),
+            Some(buffer) => self.truncated(from, len, buffer.len()),
+            None => match self.engine.buffer(len as usize) {
+                Ok(buffer) => return Some(buffer),
+                Err(_) => OpError::NoMemory { rank: from, len },
+            },
+        };
+        self.requests.end(request, Err(error));
+        None
+    }
+
+    /// A message that nobody asked for.
+    pub(crate) fn keep(&mut self, from: Rank, label: Label, cost: usize, body: Body) {
         self.stats.rx_unexpected += 1;
-        self.matching.keep(Unexpected { source, tag, body });
+        self.matching.keep(matching::Label::new(from, label), OVERHEAD + cost, body);
         self.is_withholding |= self.matching.unexpected_bytes() > self.unexpected_limit;
     }
 
-    /// A message to oneself never leaves the worker.
-    pub(crate) fn send_to_self(&mut self, tag: Tag, payload: Buffer) -> Result<Request, CallError> {
-        let (rank, len) = (self.rank, payload.len());
-        if self.matching.unexpected_bytes() > self.unexpected_limit {
-            return Err(CallError::TooMany(self.unexpected_limit));
-        }
-        self.on_eager(rank, tag, &payload);
-        let request = self.requests.open(Operation::Queued { to: rank }).ok_or(CallError::TooMany(1 << 20))?;
-        self.requests.end(request, Ok(Done { buffer: payload, len, peer: rank, tag }));
-        Ok(request)
-    }
-
-    /// A receive that was just posted takes a message that waited.
-    pub(crate) fn deliver(&mut self, request: Request, source: Rank, tag: Tag, body: Body) {
-        match body {
-            Body::Eager(bytes) => self.deliver_bytes(request, source, tag, &bytes),
-            Body::Rendezvous(remote) => self.fetch(request, source, tag, remote),
+    /// Tells the sender of a synchronous message that it has been matched.
+    #[inline]
+    pub(crate) fn acknowledge_match(&mut self, from: Rank, id: u64, mode: Mode) {
+        if mode == Mode::Synchronous
+            && let Some(endpoint) = self.endpoint(from)
+        {
+            endpoint.say(Message::Matched { id });
         }
     }
 
-    /// Whether a message that a receive like this would take has come: its sender, tag and length.
-    pub fn probe(&mut self, source: impl Into<Source>, tag: impl Into<TagMatch>) -> Option<(Rank, Tag, usize)> {
-        let probe = Posted { source: source.into(), tag: tag.into(), request: Request::from_wire(0) };
-        self.matching.peek_unexpected(&probe)
+    /// Sender: a synchronous message has been matched.
+    pub(crate) fn on_matched(&mut self, from: Rank, id: u64) -> Result<(), String> {
+        let request = Request::from_wire(id);
+        if !matches!(self.requests.get(request), Some(Operation::Unmatched { to, .. }) if *to == from) {
+            return Err(format!("it matched message {id:#x}, which does not wait for that"));
+        }
+        if let Some(Operation::Unmatched { to, done }) = self.requests.replace(request, Operation::Queued { to: from })
+        {
+            debug_assert_eq!(to, from);
+            self.requests.end(request, Ok(done));
+        }
+        Ok(())
     }
+
+    pub(crate) fn truncated(&mut self, rank: Rank, sent: u64, room: usize) -> OpError {
+        self.stats.rx_truncated += 1;
+        OpError::Truncated { rank, sent, room }
+    }
+}
+
+/// A length from the wire that a message can have.
+pub(crate) fn acceptable(len: u64) -> Result<usize, String> {
+    let fits = |len: &usize| *len <= crate::worker::MAX_MESSAGE;
+    usize::try_from(len).ok().filter(fits).ok_or_else(|| format!("it announced a message of {len} bytes"))
 }

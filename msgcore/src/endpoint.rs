@@ -2,66 +2,197 @@
 
 use std::collections::VecDeque;
 
-use roci_driver::{Buffer, QueuePair};
+use arrayvec::ArrayVec;
+use roci_driver::{Buffer, QueuePair, Rkey};
+use roci_protocol::msg::{Capabilities, Label, MAX_QUEUES, Message, Mode};
 
-use crate::Tag;
 use crate::credit::Credits;
-use crate::matching::Remote;
+use crate::incoming::Arrived;
 use crate::request::{OpError, Request};
+use crate::wireup::Stage;
 
 /// Operations that may wait for one peer.
 pub(crate) const OUTGOING_LIMIT: usize = 1 << 16;
+/// Work requests that a lane's send queue holds.
+pub(crate) const SEND_QUEUE: usize = 256;
 
 /// The worker's view of a peer.
+#[derive(Debug)]
 pub(crate) struct Endpoint {
-    pub(crate) qp: QueuePair,
-    pub(crate) credits: Credits,
-    /// Work requests posted and not complete.
-    pub(crate) in_flight: usize,
-    /// Sends that wait for a credit, a buffer, or a place in the send queue; they go in order.
+    pub(crate) stage: Stage,
+    /// A queue pair for each receive queue, once it is connected.
+    pub(crate) lanes: ArrayVec<Lane, MAX_QUEUES>,
+    /// What the peer can do, once its terms are known.
+    pub(crate) capabilities: Capabilities,
+    /// The place of the next matched message, of ours and of the peer's.
+    pub(crate) next_sequence: u16,
+    pub(crate) expected_sequence: u16,
+    /// Matched messages that wait for the connection, for a credit, a vbuf, or a place in the send queue; in order.
     pub(crate) outgoing: VecDeque<Outgoing>,
-    /// Transfers that the peer has yet to hear the end of; they overtake, because they set memory free.
-    pub(crate) finished: VecDeque<u64>,
-    /// Payloads to be fetched; they cost no credit.
-    pub(crate) fetches: VecDeque<Fetch>,
+    /// Control messages: they overtake, because they set memory free. There are never more than operations.
+    pub(crate) control: VecDeque<Control>,
+    /// R3: payloads on their way.
+    pub(crate) streams: VecDeque<Stream>,
+    /// READs and WRITEs to be posted; they cost no credit.
+    pub(crate) transfers: VecDeque<Transfer>,
+    /// The lane whose credits are given back next.
+    pub(crate) next_return: usize,
+    /// What has come on one lane before something earlier on another.
+    pub(crate) parked: Vec<Arrived>,
     /// Why the peer is gone.
     pub(crate) failure: Option<OpError>,
 }
 
-/// A message that waits to be sent.
+/// One queue pair to a peer, and the receives that it draws on.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) qp: QueuePair,
+    pub(crate) credits: Credits,
+    /// Its receives are shared by all peers.
+    pub(crate) is_shared: bool,
+    /// Bytes of payload that a vbuf of this lane holds.
+    pub(crate) payload: usize,
+    /// Work requests posted and not complete.
+    pub(crate) in_flight: usize,
+    /// Receives posted.
+    pub(crate) posted: usize,
+    /// Receives used up and not posted again: those that wait to be posted together, and those that lack a vbuf.
+    pub(crate) unposted: Vec<Buffer>,
+    pub(crate) missing: usize,
+}
+
+/// A matched message that waits to be sent.
+#[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(crate) request: Request,
-    pub(crate) tag: Tag,
+    pub(crate) label: Label,
+    pub(crate) mode: Mode,
     pub(crate) payload: Buffer,
 }
 
-/// A payload to be fetched.
-pub(crate) struct Fetch {
+/// A control message that waits to be sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Control {
+    pub(crate) message: Message,
+    /// Of [`Message::Cancel`]: the place in the sequence.
+    pub(crate) sequence: u16,
+}
+
+/// R3: what is left to send of a payload.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) request: Request,
+    pub(crate) reply: u64,
+    pub(crate) label: Label,
+    pub(crate) payload: Buffer,
+    pub(crate) sent: usize,
+}
+
+/// A READ or WRITE to be posted.
+#[derive(Debug)]
+pub(crate) struct Transfer {
     pub(crate) request: Request,
     pub(crate) buffer: Buffer,
-    pub(crate) remote: Remote,
+    pub(crate) rkey: Rkey,
+    pub(crate) va: u64,
+    pub(crate) direction: Direction,
+}
+
+/// Which way a transfer goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Direction {
+    /// From the peer.
+    Read,
+    /// To the peer, which is then told under its name for the operation.
+    Write {
+        /// That name.
+        reply: u64,
+    },
 }
 
 impl Endpoint {
-    pub(crate) fn new(qp: QueuePair, credits: u16) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
-            qp,
-            credits: Credits::new(credits),
-            in_flight: 0,
+            stage: Stage::Idle,
+            lanes: ArrayVec::new(),
+            capabilities: Capabilities::default(),
+            next_sequence: 0,
+            expected_sequence: 0,
             outgoing: VecDeque::new(),
-            finished: VecDeque::new(),
-            fetches: VecDeque::new(),
+            control: VecDeque::new(),
+            streams: VecDeque::new(),
+            transfers: VecDeque::new(),
+            next_return: 0,
+            parked: Vec::new(),
             failure: None,
         }
     }
 
+    /// Messages may be sent.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.stage == Stage::Open
+    }
+
     /// Whether nothing of ours is under way to the peer.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.failure.is_some() || (self.in_flight == 0 && !self.has_work())
+        self.failure.is_some() || !(self.has_work() || self.lanes.iter().any(|lane| lane.in_flight > 0))
     }
 
     /// Whether something waits to be sent.
+    #[inline]
     pub(crate) fn has_work(&self) -> bool {
-        !(self.outgoing.is_empty() && self.finished.is_empty() && self.fetches.is_empty())
+        !(self.outgoing.is_empty() && self.control.is_empty() && self.streams.is_empty() && self.transfers.is_empty())
+    }
+
+    /// The lane for a message with so much payload: that with the shortest buffers that hold it, or the longest.
+    #[inline]
+    pub(crate) fn lane_for(&self, len: usize) -> usize {
+        self.lanes.iter().position(|lane| len <= lane.payload).unwrap_or(self.lanes.len() - 1)
+    }
+
+    /// The credits that ride on the next message: those of the queue that is in need, or of the next that owes any.
+    #[inline]
+    pub(crate) fn owed(&mut self) -> (u8, u16) {
+        let count = self.lanes.len();
+        let mut index = self.next_return.min(count - 1);
+        if count > 1 {
+            let owes = |lane: &usize| self.lanes[*lane].credits.owed() > 0;
+            index = (0..count).map(|step| (index + step) % count).find(owes).unwrap_or(index);
+            self.next_return = (index + 1) % count;
+        }
+        (index as u8, self.lanes[index].credits.take_owed())
+    }
+
+    /// Sends a control message as soon as that is possible.
+    pub(crate) fn say(&mut self, message: Message) {
+        self.control.push_back(Control { message, sequence: self.next_sequence });
+    }
+}
+
+impl Lane {
+    pub(crate) fn has_place(&self) -> bool {
+        self.in_flight < SEND_QUEUE
+    }
+
+    /// Whether a message costs a credit here: where each peer has receives of its own, whatever uses one up but for those
+    /// that have a reserve; where they are shared, only what may have to be kept.
+    #[inline]
+    pub(crate) fn charges(&self, message: &Message) -> bool {
+        match message {
+            Message::Eager { .. } | Message::Fragment { .. } | Message::Request { .. } => true,
+            Message::Credit | Message::ClearToSend => false,
+            _ => !self.is_shared,
+        }
+    }
+
+    /// Whether a control message may go.
+    pub(crate) fn admits_control(&self) -> bool {
+        self.is_shared || self.credits.for_control() > 0
+    }
+
+    /// Whether a part of a rendezvous may go.
+    pub(crate) fn admits_data(&self) -> bool {
+        self.is_shared || self.credits.for_requests() > 0
     }
 }

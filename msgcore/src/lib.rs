@@ -34,29 +34,39 @@
 #![forbid(unsafe_code)]
 
 mod backoff;
+mod cancel;
 pub mod config;
 mod credit;
 mod eager;
 mod endpoint;
+mod failure;
+mod incoming;
 pub mod job;
 mod matching;
-#[allow(dead_code)]
-mod matching2;
+mod outgoing;
 mod progress;
+mod receive;
 pub mod receive_queues;
+mod receives;
 mod rendezvous;
 mod request;
 pub mod select;
+mod send;
 mod stats;
+mod vbuf;
 pub mod wireup;
 mod worker;
 
 pub use config::{Config, ConfigError};
+pub use failure::WorkerEvent;
+pub use matching::Pattern;
+pub use receive::{Envelope, Message};
 pub use request::{Done, OpError, Request};
 pub use roci_driver::Buffer;
+pub use send::SendOptions;
 pub use stats::WorkerStats;
-pub use wireup::{Fabric, LiveLink, WireupError};
-pub use worker::{CallError, Worker};
+pub use wireup::{Fabric, LiveLink, Ports, WireupError};
+pub use worker::{CallError, Dropped, Worker};
 
 /// A process's number in its job, from 0.
 pub type Rank = usize;

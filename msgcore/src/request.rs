@@ -1,9 +1,12 @@
 //! Requests: operations under way, and how they ended.
 
-use roci_driver::{Buffer, MemoryRegion, WcStatus};
+use roci_driver::{Buffer, WcStatus};
+use roci_protocol::msg::Label;
 use thiserror::Error;
 
-use crate::{Rank, Tag};
+use crate::matching::Posted;
+use crate::rendezvous::{Asked, Fetching, Filling, Opened, PipeIn, PipeOut};
+use crate::{Rank, Tag, rendezvous};
 
 /// An operation under way. It must be waited for: see [`crate::Worker::wait`] and [`crate::Worker::test`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -15,17 +18,14 @@ pub struct Request {
 
 impl Request {
     /// The name under which a peer will speak of it.
+    #[inline]
     pub(crate) fn to_wire(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
 
+    #[inline]
     pub(crate) fn from_wire(id: u64) -> Self {
         Self { index: id as u32, generation: (id >> 32) as u32 }
-    }
-
-    #[cfg(test)]
-    pub(crate) fn for_test(index: u32) -> Self {
-        Self { index, generation: 1 }
     }
 }
 
@@ -36,10 +36,23 @@ pub struct Done {
     pub buffer: Buffer,
     /// The message's length.
     pub len: usize,
-    /// Who sent the message; of a send, who it went to.
+    /// Who sent the message; of a send, who it went to. Of a receive that was cancelled, this rank.
     pub peer: Rank,
-    /// The message's tag.
+    /// The message's tag; of a receive that was cancelled, 0.
     pub tag: Tag,
+    /// The operation was cancelled before anything was received (`MPI_Test_cancelled`).
+    pub is_cancelled: bool,
+}
+
+impl Done {
+    /// An operation that did what it was for.
+    pub(crate) fn new(buffer: Buffer, len: usize, peer: Rank, label: Label) -> Self {
+        Self { buffer, len, peer, tag: Tag::new(label.tag), is_cancelled: false }
+    }
+
+    pub(crate) fn cancelled(self) -> Self {
+        Self { len: 0, is_cancelled: true, ..self }
+    }
 }
 
 /// A failed end. The buffer went back to the arena.
@@ -52,6 +65,14 @@ pub enum OpError {
         rank: Rank,
         /// What the connection said.
         status: WcStatus,
+    },
+    /// The peer could not be connected.
+    #[error("rank {rank} cannot be connected: {why}")]
+    NotConnected {
+        /// Which peer.
+        rank: Rank,
+        /// Why.
+        why: String,
     },
     /// The peer does not keep to the protocol, and its connection was ended.
     #[error("rank {rank} broke the protocol: {what}")]
@@ -71,6 +92,14 @@ pub enum OpError {
         /// The buffer's.
         room: usize,
     },
+    /// There is no memory for a message that was to be lent.
+    #[error("no memory for a message of {len} bytes from rank {rank}: raise ROCI_ARENA_SIZE")]
+    NoMemory {
+        /// Who sent it.
+        rank: Rank,
+        /// Its length.
+        len: u64,
+    },
     /// Nobody is left who could send.
     #[error("no peer is left that could send this message")]
     NobodyLeft,
@@ -85,14 +114,28 @@ pub enum OpError {
 /// What is under way.
 #[derive(Debug)]
 pub(crate) enum Operation {
-    /// A send in its endpoint's queue.
+    /// A send in its endpoint's queue, which has the payload.
     Queued { to: Rank },
-    /// A rendezvous that the receiver has not fetched yet.
-    Exposed { to: Rank, tag: Tag, region: MemoryRegion },
-    /// A receive without a message.
-    Waiting { buffer: Buffer },
-    /// A receive whose message is being fetched.
-    Fetching { from: Rank, tag: Tag, len: usize, id: u64 },
+    /// A synchronous eager send that has left and is not matched yet.
+    Unmatched { to: Rank, done: Done },
+    /// An eager send that is over, but for the question whether it can be taken back.
+    Withdrawing { to: Rank, done: Done },
+    /// A rendezvous that waits for a grant.
+    Asked(Asked),
+    /// RGET: the payload waits to be fetched.
+    Exposed(rendezvous::Exposed),
+    /// RPUT and PIPELINE: the payload is being written.
+    Writing(PipeOut),
+    /// A receive without a message; without a buffer where the message is to be lent.
+    Waiting { buffer: Option<Buffer>, posted: Option<Posted> },
+    /// An eager series or R3: a receive whose message comes in parts.
+    Filling(Filling),
+    /// RGET: a receive whose message is being fetched.
+    Fetching(Fetching),
+    /// RPUT: a receive whose buffer is open to the sender.
+    Opened(Opened),
+    /// PIPELINE: a receive whose message is being written piece by piece.
+    Piped(PipeIn),
     /// Over.
     Ended(Result<Done, OpError>),
 }
@@ -100,11 +143,20 @@ pub(crate) enum Operation {
 impl Operation {
     /// The peer whose end would be this operation's.
     fn depends_on(&self) -> Option<Rank> {
-        match *self {
-            Self::Queued { to } | Self::Exposed { to, .. } => Some(to),
-            Self::Fetching { from, .. } => Some(from),
+        match self {
+            Self::Queued { to } | Self::Unmatched { to, .. } | Self::Withdrawing { to, .. } => Some(*to),
+            Self::Asked(Asked { to, .. }) | Self::Exposed(rendezvous::Exposed { to, .. }) => Some(*to),
+            Self::Writing(PipeOut { to, .. }) => Some(*to),
+            Self::Filling(Filling { from, .. }) | Self::Fetching(Fetching { from, .. }) => Some(*from),
+            Self::Opened(Opened { from, .. }) | Self::Piped(PipeIn { from, .. }) => Some(*from),
             Self::Waiting { .. } | Self::Ended(_) => None,
         }
+    }
+
+    /// A send that the peer has a part in still.
+    fn is_send(&self) -> bool {
+        use Operation::{Asked, Exposed, Queued, Unmatched, Withdrawing, Writing};
+        matches!(self, Queued { .. } | Unmatched { .. } | Withdrawing { .. } | Asked(_) | Exposed(_) | Writing(_))
     }
 }
 
@@ -112,6 +164,12 @@ impl Operation {
 struct Slot {
     generation: u32,
     operation: Option<Operation>,
+    /// Of an eager send: it has left, and could be taken back.
+    has_left: bool,
+    /// The peer was asked to give it back.
+    is_cancelling: bool,
+    /// Nobody waits for it: it is forgotten when it ends, and these bytes of it with it.
+    detached: Option<usize>,
 }
 
 /// All requests of a worker.
@@ -119,13 +177,15 @@ struct Slot {
 pub(crate) struct Requests {
     slots: Vec<Slot>,
     free: Vec<u32>,
+    detached_bytes: usize,
 }
 
 /// Requests that a worker may have under way.
-const LIMIT: usize = 1 << 20;
+pub(crate) const LIMIT: usize = 1 << 20;
 
 impl Requests {
     /// A new request; `None` where too many are under way.
+    #[inline]
     pub(crate) fn open(&mut self, operation: Operation) -> Option<Request> {
         let index = match self.free.pop() {
             Some(index) => index,
@@ -136,32 +196,92 @@ impl Requests {
             }
         };
         let slot = &mut self.slots[index as usize];
-        slot.generation = slot.generation.wrapping_add(1);
-        slot.operation = Some(operation);
-        Some(Request { index, generation: slot.generation })
+        let generation = slot.generation.wrapping_add(1);
+        *slot = Slot { generation, operation: Some(operation), ..Slot::default() };
+        Some(Request { index, generation })
     }
 
+    #[inline]
     pub(crate) fn get(&self, request: Request) -> Option<&Operation> {
-        let slot = self.slots.get(request.index as usize).filter(|slot| slot.generation == request.generation)?;
-        slot.operation.as_ref()
+        self.slot(request)?.operation.as_ref()
     }
 
-    fn get_mut(&mut self, request: Request) -> Option<&mut Operation> {
-        let slot = self.slots.get_mut(request.index as usize).filter(|slot| slot.generation == request.generation)?;
-        slot.operation.as_mut()
+    #[inline]
+    pub(crate) fn get_mut(&mut self, request: Request) -> Option<&mut Operation> {
+        self.slot_mut(request)?.operation.as_mut()
     }
 
     /// Replaces what is under way and returns what was.
+    #[inline]
     pub(crate) fn replace(&mut self, request: Request, operation: Operation) -> Option<Operation> {
         self.get_mut(request).map(|slot| std::mem::replace(slot, operation))
     }
 
     /// Ends a request.
+    #[inline]
     pub(crate) fn end(&mut self, request: Request, outcome: Result<Done, OpError>) -> Option<Operation> {
-        self.replace(request, Operation::Ended(outcome))
+        let before = self.replace(request, Operation::Ended(outcome));
+        self.settle(request);
+        before
+    }
+
+    /// Nobody will wait for this request of so many bytes: it is forgotten when it ends.
+    pub(crate) fn detach(&mut self, request: Request, bytes: usize) {
+        if let Some(slot) = self.slot_mut(request) {
+            slot.detached = Some(bytes);
+            self.detached_bytes += bytes;
+        }
+        self.settle(request);
+    }
+
+    /// Bytes in requests that nobody waits for.
+    pub(crate) fn detached_bytes(&self) -> usize {
+        self.detached_bytes
+    }
+
+    /// Forgets a request that has ended and that nobody waits for.
+    #[inline]
+    pub(crate) fn settle(&mut self, request: Request) {
+        let Some(slot) = self.slot_mut(request) else { return };
+        if let Some(bytes) = slot.detached
+            && matches!(slot.operation, Some(Operation::Ended(_)))
+        {
+            slot.detached = None;
+            slot.operation = None;
+            self.detached_bytes -= bytes;
+            self.free.push(request.index);
+        }
+    }
+
+    /// Ends an eager send: its vbuf has left, and the peer can still be asked to give it back.
+    #[inline]
+    pub(crate) fn end_eager(&mut self, request: Request, done: Done) {
+        if let Some(slot) = self.slot_mut(request) {
+            slot.has_left = true;
+            slot.operation = Some(Operation::Ended(Ok(done)));
+        }
+        self.settle(request);
+    }
+
+    /// Whether a message of this send has left, and could be taken back.
+    pub(crate) fn has_left(&self, request: Request) -> bool {
+        self.slot(request).is_some_and(|slot| slot.has_left)
+    }
+
+    /// The peer is asked to give it back; `false` where it was asked before.
+    pub(crate) fn start_cancelling(&mut self, request: Request) -> bool {
+        let slot = self.slot_mut(request);
+        slot.is_some_and(|slot| !std::mem::replace(&mut slot.is_cancelling, true))
+    }
+
+    /// The peer has answered; `false` where it was not asked.
+    pub(crate) fn stop_cancelling(&mut self, request: Request) -> bool {
+        let slot = self.slot_mut(request);
+        slot.is_some_and(|slot| std::mem::take(&mut slot.is_cancelling))
     }
 
     /// Takes the outcome of a request that is over; `None` while it is not.
+    #[inline]
     pub(crate) fn close(&mut self, request: Request) -> Option<Result<Done, OpError>> {
         match self.get(request) {
             None => return Some(Err(OpError::NoRequest)),
@@ -176,17 +296,28 @@ impl Requests {
 
     /// The requests that cannot go on without `rank`.
     pub(crate) fn depending_on(&self, rank: Rank) -> Vec<Request> {
+        self.select(|operation| operation.depends_on() == Some(rank))
+    }
+
+    /// The sends that have not ended.
+    pub(crate) fn sends(&self) -> Vec<Request> {
+        self.select(Operation::is_send)
+    }
+
+    fn select(&self, is_it: impl Fn(&Operation) -> bool) -> Vec<Request> {
         let live = self.slots.iter().zip(0..).filter_map(|(slot, index)| {
-            let depends = slot.operation.as_ref()?.depends_on() == Some(rank);
-            depends.then_some(Request { index, generation: slot.generation })
+            let chosen = is_it(slot.operation.as_ref()?);
+            chosen.then_some(Request { index, generation: slot.generation })
         });
         live.collect()
     }
 
-    /// Whether a send has not ended.
-    pub(crate) fn has_sends(&self) -> bool {
-        let is_send = |op: &Operation| matches!(op, Operation::Queued { .. } | Operation::Exposed { .. });
-        self.slots.iter().any(|slot| slot.operation.as_ref().is_some_and(is_send))
+    fn slot(&self, request: Request) -> Option<&Slot> {
+        self.slots.get(request.index as usize).filter(|slot| slot.generation == request.generation)
+    }
+
+    fn slot_mut(&mut self, request: Request) -> Option<&mut Slot> {
+        self.slots.get_mut(request.index as usize).filter(|slot| slot.generation == request.generation)
     }
 }
 
@@ -206,5 +337,15 @@ mod tests {
         let second = requests.open(Operation::Queued { to: 3 }).expect("room");
         assert_ne!(first, second);
         assert_eq!(requests.close(first).expect("dead").expect_err("dead"), OpError::NoRequest);
+    }
+
+    #[test]
+    fn a_cancelled_request_is_asked_for_once() {
+        let mut requests = Requests::default();
+        let request = requests.open(Operation::Queued { to: 3 }).expect("room");
+        assert!(!requests.stop_cancelling(request));
+        assert!(requests.start_cancelling(request));
+        assert!(!requests.start_cancelling(request));
+        assert!(requests.stop_cancelling(request));
     }
 }

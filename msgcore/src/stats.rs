@@ -1,42 +1,89 @@
 //! Counters of a worker.
 
-/// Plain counters; they only rise.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct WorkerStats {
+use roci_protocol::msg::Way;
+
+use crate::select::{Protocol, Reason};
+
+macro_rules! counters {
+    ($($(#[doc = $meaning:literal])* $name:ident,)*) => {
+        /// Plain counters; they only rise, but for `vbufs`.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+        pub struct WorkerStats {
+            $($(#[doc = $meaning])* pub $name: u64,)*
+        }
+
+        impl WorkerStats {
+            /// Every counter with its name.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
     /// Messages sent eagerly.
-    pub tx_eager: u64,
-    /// Messages sent by rendezvous.
-    pub tx_rendezvous: u64,
+    tx_eager,
+    /// Messages sent by R3.
+    tx_r3,
+    /// Messages sent by RGET.
+    tx_rget,
+    /// Messages sent by RPUT.
+    tx_rput,
+    /// Messages sent by PIPELINE.
+    tx_pipeline,
+    /// Messages short enough to be eager that became R3 for want of credits.
+    fallback_credit,
+    /// Messages that became R3, at either end, because memory could not be registered.
+    fallback_registration,
+    /// Messages that became R3 because one of the two ends has no RDMA.
+    fallback_peer,
+    /// Registrations that were refused: all keys were in use.
+    registrations_refused,
     /// Messages of nothing but credits.
-    pub tx_credit: u64,
+    tx_credit,
     /// Times that a message had to wait for a credit.
-    pub credit_stalls: u64,
+    credit_stalls,
     /// Times that a message had to wait for a send buffer or a place in the send queue.
-    pub buffer_stalls: u64,
+    buffer_stalls,
     /// Messages that met their receive.
-    pub rx_expected: u64,
+    rx_expected,
     /// Messages that came before their receive.
-    pub rx_unexpected: u64,
+    rx_unexpected,
+    /// Messages of them that their sender said would be expected.
+    rx_ready_unmatched,
     /// Messages longer than their receive.
-    pub rx_truncated: u64,
+    rx_truncated,
+    /// Messages received through staging memory.
+    rx_staged,
+    /// Operations taken back.
+    cancelled,
+    /// Connections that peers asked for and did not get.
+    connections_refused,
     /// Peers lost.
-    pub peers_gone: u64,
+    peers_gone,
+    /// Events that nobody polled in time.
+    events_lost,
+    /// Vbufs that exist.
+    vbufs,
 }
 
 impl WorkerStats {
-    /// Every counter with its name.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
-        [
-            ("tx_eager", self.tx_eager),
-            ("tx_rendezvous", self.tx_rendezvous),
-            ("tx_credit", self.tx_credit),
-            ("credit_stalls", self.credit_stalls),
-            ("buffer_stalls", self.buffer_stalls),
-            ("rx_expected", self.rx_expected),
-            ("rx_unexpected", self.rx_unexpected),
-            ("rx_truncated", self.rx_truncated),
-            ("peers_gone", self.peers_gone),
-        ]
-        .into_iter()
+    /// A protocol was chosen for a message.
+    #[inline]
+    pub(crate) fn chose(&mut self, protocol: Protocol, reason: Reason) {
+        match protocol {
+            Protocol::Eager => self.tx_eager += 1,
+            Protocol::Rendezvous(Way::R3) => self.tx_r3 += 1,
+            Protocol::Rendezvous(Way::Rget) => self.tx_rget += 1,
+            Protocol::Rendezvous(Way::Rput) => self.tx_rput += 1,
+            Protocol::Rendezvous(Way::Pipeline) => self.tx_pipeline += 1,
+        }
+        match reason {
+            Reason::NoCredit => self.fallback_credit += 1,
+            Reason::Unregistered => self.fallback_registration += 1,
+            Reason::NoRdma => self.fallback_peer += 1,
+            Reason::Short | Reason::Long | Reason::Medium | Reason::VeryLong => {}
+        }
     }
 }

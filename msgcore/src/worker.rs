@@ -1,27 +1,35 @@
 //! The worker: what an application holds.
 
+use std::collections::{BTreeMap, VecDeque};
+
+use hashbrown::HashMap;
 use roci_driver::link::Link;
-use roci_driver::{ArenaError, Buffer, CompletionQueue, Engine, EngineStats, PdId};
+use roci_driver::{ArenaError, Buffer, CompletionQueue, Engine, EngineStats, PdId, QueuePair};
 use thiserror::Error;
 
 use crate::backoff::{Backoff, Limits};
 use crate::config::Config;
-use crate::credit::RESERVE;
-use crate::endpoint::{Endpoint, OUTGOING_LIMIT, Outgoing};
-use crate::job::{Job, JobError};
-use crate::matching::{Matching, Posted};
-use crate::request::{Done, OpError, Operation, Request, Requests};
-use crate::select::Thresholds;
+use crate::eager::{Body, Series};
+use crate::endpoint::{Endpoint, SEND_QUEUE};
+use crate::failure::WorkerEvent;
+use crate::job::{Job, JobError, Mail};
+use crate::matching::Matching;
+use crate::receive_queues::{Kind, ReceiveQueues};
+use crate::receives::Shared;
+use crate::rendezvous::Staging;
+use crate::request::{Done, OpError, Request, Requests};
+use crate::select::Rules;
 use crate::stats::WorkerStats;
-use crate::wireup::{Fabric, LiveLink, WireupError, join};
-use crate::{Rank, Source, Tag, TagMatch};
+use crate::vbuf::Pool;
+use crate::wireup::{self, LanePlan, LiveLink, Ports, Wireup, WireupError, join, queue_pair_params};
+use crate::{Message, Rank};
 
 /// The longest message: one RDMA READ fetches it.
-pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
-/// Send buffers of a worker, for each peer; more messages than that wait.
-const SEND_VBUFS_PER_PEER: usize = 64;
+pub(crate) const MAX_MESSAGE: usize = 1 << 31;
 /// Sleeps of a wait between two questions whether the job goes on.
 const JOB_CHECKS: u32 = 64;
+/// Tells everybody's receives of a shared queue apart from nothing: RNR for ever.
+const FOR_EVER: Option<u32> = None;
 
 /// One rank's end of all its conversations.
 pub struct Worker<L: Link = LiveLink> {
@@ -30,23 +38,50 @@ pub struct Worker<L: Link = LiveLink> {
     pub(crate) engine: Engine<L>,
     pub(crate) pd: PdId,
     pub(crate) cq: CompletionQueue,
-    /// By rank; none for itself.
-    pub(crate) endpoints: Vec<Option<Endpoint>>,
-    pub(crate) matching: Matching,
+    /// By rank; none for itself, nor for peers that nobody has spoken to.
+    pub(crate) endpoints: Vec<Option<Box<Endpoint>>>,
+    /// The rank and lane of a queue pair.
+    pub(crate) places: HashMap<QueuePair, (Rank, usize)>,
+    pub(crate) matching: Matching<Request, Body>,
+    /// Eager messages whose vbufs have not all come, by sender and its name for them.
+    pub(crate) series: BTreeMap<(Rank, u64), Series>,
+    /// Messages that a probe has claimed.
+    pub(crate) claimed: HashMap<u64, (crate::matching::Label, Body)>,
+    pub(crate) next_claim: u64,
     pub(crate) requests: Requests,
-    /// Free send buffers.
-    pub(crate) vbufs: Vec<Buffer>,
-    pub(crate) thresholds: Thresholds,
+    pub(crate) queues: ReceiveQueues,
+    /// By lane.
+    pub(crate) shared: Vec<Option<Shared>>,
+    pub(crate) receive_pools: Vec<Pool>,
+    pub(crate) send_pools: Vec<Pool>,
+    pub(crate) rules: Rules,
+    pub(crate) notify: u16,
+    pub(crate) preserve: u16,
     pub(crate) unexpected_limit: usize,
     /// Credits are kept back until unexpected messages take less memory.
     pub(crate) is_withholding: bool,
     /// Somebody waits for a send buffer.
     pub(crate) vbufs_are_exhausted: bool,
-    /// A message waits for a key.
-    pub(crate) keys_are_exhausted: bool,
+    /// Somewhere a receive lacks a vbuf.
+    pub(crate) receives_are_missing: bool,
+    /// Memory open to peers, and how many pieces of it there may be.
+    pub(crate) regions: usize,
+    pub(crate) region_limit: usize,
+    pub(crate) staging: Staging,
+    pub(crate) pipeline_chunk: usize,
+    pub(crate) pipeline_depth: usize,
+    pub(crate) buffered_limit: usize,
+    pub(crate) wireup: Wireup<L>,
+    /// Peers that are gone, and those that have been connected or are gone.
+    pub(crate) peers_gone: usize,
+    pub(crate) peers_known: usize,
+    pub(crate) events: VecDeque<WorkerEvent>,
     pub(crate) stats: WorkerStats,
+    /// Calls of progress.
+    pub(crate) calls: u32,
     limits: Limits,
-    job: Option<Job>,
+    pub(crate) job: Option<Job>,
+    pub(crate) mail: Option<Box<dyn Mail>>,
     job_checks: u32,
 }
 
@@ -67,6 +102,17 @@ pub enum CallError {
     /// Too many operations wait already.
     #[error("{0} operations wait already: wait for some of them first")]
     TooMany(usize),
+    /// Too much waits in buffered sends.
+    #[error("buffered sends hold {held} bytes already, and {asked} more exceed ROCI_BUFFERED_LIMIT")]
+    BufferFull {
+        /// What the call asked for.
+        asked: usize,
+        /// What waits.
+        held: usize,
+    },
+    /// The message was received before, or is another worker's.
+    #[error("no such message")]
+    NoMessage(Message),
     /// The arena is full.
     #[error(transparent)]
     Arena(#[from] ArenaError),
@@ -75,60 +121,130 @@ pub enum CallError {
     Peer(#[from] OpError),
 }
 
+/// What a worker gave up when it was closed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Dropped {
+    /// Sends that had not ended.
+    pub sends: usize,
+    /// Receives that had met no message.
+    pub receives: usize,
+    /// Messages that nobody had asked for.
+    pub unexpected: usize,
+    /// Messages that a probe had claimed and nobody received.
+    pub claimed: usize,
+}
+
 impl Worker {
-    /// Connects this rank of the job that the process was started in to all others.
+    /// Opens this rank of the job that the process was started in, and connects it to all others where the
+    /// configuration wants that at the start.
     pub fn open(config: &Config) -> Result<Self, WireupError> {
-        let job = join(config)?;
-        let fabric = Fabric::connect(config, job)?;
-        let mut worker = Self::assemble(fabric, config)?;
+        Self::open_job(config, join(config)?)
+    }
+
+    /// Opens this rank of `job`.
+    pub fn open_job(config: &Config, job: Job) -> Result<Self, WireupError> {
+        let mut worker = Self::assemble(Ports::open(config, job)?, config)?;
+        if config.wireup == crate::config::WireupTime::Static {
+            worker.connect_all()?;
+        }
         worker.job.as_mut().map_or(Ok(()), Job::barrier)?;
         Ok(worker)
+    }
+
+    /// Connects this rank to all others, which must do so too or make progress meanwhile.
+    pub fn connect_all(&mut self) -> Result<(), WireupError> {
+        let peers: Vec<Rank> = (0..self.size).filter(|&peer| peer != self.rank).collect();
+        for &peer in &peers {
+            self.ensure_endpoint(peer);
+            self.ensure_connecting(peer);
+        }
+        let mut backoff = Backoff::new(self.limits);
+        while let Some(&peer) = peers.iter().find(|&&peer| !self.is_connected(peer)) {
+            if let Some(failure) = self.endpoints[peer].as_deref().and_then(|endpoint| endpoint.failure.clone()) {
+                return Err(failure.into());
+            }
+            if self.progress() {
+                backoff.reset();
+            } else if backoff.idle() {
+                self.job.as_mut().map_or(Ok(()), Job::check_all_present)?;
+            }
+        }
+        Ok(())
     }
 }
 
 impl<L: Link> Worker<L> {
-    /// A worker over queue pairs that are connected; its receives are posted when this returns.
-    pub fn assemble(fabric: Fabric<L>, config: &Config) -> Result<Self, ArenaError> {
-        let Fabric { rank, size, engine, pd, cq, queue_pairs, job } = fabric;
-        let to_endpoint = |qp: Option<_>| qp.map(|qp| Endpoint::new(qp, config.credits));
+    /// A worker on open ports. Its connections are made when they are needed, or by [`Worker::connect`].
+    pub fn assemble(mut ports: Ports<L>, config: &Config) -> Result<Self, WireupError> {
+        let (rank, size) = (ports.rank, ports.size);
+        let queues = config.receive_queues();
+        let (cq, shared) = create_queues(&mut ports.engine, &queues, size);
+        let plans = plans(config, &queues, &shared);
+        let wireup = wireup::open(config, &mut ports, plans, cq).map_err(WireupError::Method)?;
+        let Ports { engine, pd, job, mail, .. } = ports;
+        let pool = |limit: usize| {
+            let of_queue =
+                |queue: &crate::receive_queues::ReceiveQueue| Pool::new(queue.size, config.vbuf_secondary_pool, limit);
+            queues.iter().map(of_queue).collect::<Vec<_>>()
+        };
         let mut worker = Self {
             rank,
             size,
-            engine,
             pd,
             cq,
-            endpoints: queue_pairs.into_iter().map(to_endpoint).collect(),
+            endpoints: (0..size).map(|_| None).collect(),
+            places: HashMap::new(),
             matching: Matching::default(),
+            series: BTreeMap::new(),
+            claimed: HashMap::new(),
+            next_claim: 0,
             requests: Requests::default(),
-            vbufs: Vec::new(),
-            thresholds: Thresholds {
-                eager: config.eager_threshold,
-                vbuf_payload: config.vbuf_size - roci_protocol::msg::LEN,
-            },
+            shared,
+            receive_pools: pool(usize::MAX),
+            send_pools: pool(config.vbuf_max),
+            queues,
+            rules: config.rules(),
+            notify: config.credit_notify_threshold,
+            preserve: config.credit_preserve,
             unexpected_limit: config.unexpected_limit,
             is_withholding: false,
             vbufs_are_exhausted: false,
-            keys_are_exhausted: false,
+            receives_are_missing: false,
+            regions: 0,
+            region_limit: config.ndreg_entries,
+            staging: Staging::default(),
+            pipeline_chunk: config.pipeline_chunk,
+            pipeline_depth: config.pipeline_depth,
+            buffered_limit: config.buffered_limit,
+            wireup,
+            peers_gone: 0,
+            peers_known: 0,
+            events: VecDeque::new(),
             stats: WorkerStats::default(),
+            calls: 0,
             limits: Limits::new(config, size, job.as_ref().map_or(size, Job::cpus)),
             job,
+            mail,
             job_checks: 0,
+            engine,
         };
-        worker.post_vbufs(config)?;
+        if size > 1 {
+            worker.provide(config)?;
+        }
         Ok(worker)
     }
 
-    fn post_vbufs(&mut self, config: &Config) -> Result<(), ArenaError> {
-        for rank in 0..self.size {
-            let Some(endpoint) = &self.endpoints[rank] else { continue };
-            for _ in 0..config.credits + RESERVE {
-                let buffer = self.engine.buffer(config.vbuf_size)?;
-                let posted = self.engine.post_recv(endpoint.qp, rank as u64, buffer);
-                posted.expect("the receive queue holds credits and reserve");
+    /// Makes what is there from the start.
+    fn provide(&mut self, config: &Config) -> Result<(), WireupError> {
+        for pool in &mut self.send_pools {
+            if !pool.provide(&self.engine, config.vbuf_pool.min(config.vbuf_max)) {
+                // The arena's own words say what is missing.
+                self.engine.buffer(pool.size())?;
             }
-            for _ in 0..SEND_VBUFS_PER_PEER {
-                self.vbufs.push(self.engine.buffer(config.vbuf_size)?);
-            }
+        }
+        self.post_shared();
+        if self.rules.ours.rdma {
+            self.provide_staging();
         }
         Ok(())
     }
@@ -146,61 +262,6 @@ impl<L: Link> Worker<L> {
     /// Memory for messages, returned to the arena when dropped.
     pub fn buffer(&self, len: usize) -> Result<Buffer, ArenaError> {
         self.engine.buffer(len)
-    }
-
-    /// Sends all of `payload` to rank `to`. The buffer returns when the request ends, which for a short message is
-    /// at once and for a long one when the receiver has fetched it.
-    pub fn send(&mut self, to: Rank, tag: Tag, payload: Buffer) -> Result<Request, CallError> {
-        if payload.len() as u64 > MAX_MESSAGE {
-            return Err(CallError::TooLong(payload.len()));
-        }
-        if to == self.rank {
-            return self.send_to_self(tag, payload);
-        }
-        let endpoint = self.endpoint_mut(to)?;
-        if endpoint.outgoing.len() >= OUTGOING_LIMIT {
-            return Err(CallError::TooMany(OUTGOING_LIMIT));
-        }
-        let request = self.open_request(Operation::Queued { to })?;
-        if let Ok(endpoint) = self.endpoint_mut(to) {
-            endpoint.outgoing.push_back(Outgoing { request, tag, payload });
-        }
-        self.send_outgoing(to);
-        Ok(request)
-    }
-
-    /// Sends a copy of `bytes`.
-    pub fn send_bytes(&mut self, to: Rank, tag: Tag, bytes: &[u8]) -> Result<Request, CallError> {
-        let mut payload = self.buffer(bytes.len())?;
-        payload.copy_from_slice(bytes);
-        self.send(to, tag, payload)
-    }
-
-    /// Receives a message into `buffer`. A message that is longer ends the request with an error and leaves the
-    /// buffer alone.
-    pub fn recv(
-        &mut self,
-        source: impl Into<Source>,
-        tag: impl Into<TagMatch>,
-        buffer: Buffer,
-    ) -> Result<Request, CallError> {
-        let source = source.into();
-        if let Source::Rank(rank) = source
-            && rank >= self.size
-        {
-            return Err(CallError::NoRank { rank, size: self.size });
-        }
-        let request = self.open_request(Operation::Waiting { buffer })?;
-        let receive = Posted { source, tag: tag.into(), request };
-        if let Some(message) = self.matching.take_unexpected(&receive) {
-            self.deliver(request, message.source, message.tag, message.body);
-            self.release_withheld();
-        } else if let Some(error) = self.nobody_sends(source) {
-            self.requests.end(request, Err(error));
-        } else {
-            self.matching.post(receive);
-        }
-        Ok(request)
     }
 
     /// The outcome of a request that is over, or `None` while it is not. Does not make progress.
@@ -245,14 +306,30 @@ impl<L: Link> Worker<L> {
         }
     }
 
-    /// Waits until everything that was sent has arrived, at every rank, and ends the worker.
-    pub fn close(mut self) -> Result<(), OpError> {
+    /// Waits until everything that was sent has arrived, at every rank, and ends the worker. Says what it gave up: what
+    /// nobody has received.
+    pub fn close(mut self) -> Result<Dropped, OpError> {
         let mut backoff = Backoff::new(self.limits);
-        while self.requests.has_sends() || !self.endpoints.iter().flatten().all(Endpoint::is_quiet) {
+        while !(self.requests.sends().is_empty() && self.endpoints.iter().flatten().all(|peer| peer.is_quiet())) {
             self.progress_or_idle(&mut backoff)?;
         }
         // Peers may still need an acknowledgement of ours: the barrier keeps polling until nobody does.
-        self.barrier()
+        self.barrier()?;
+        Ok(self.dropped())
+    }
+
+    /// Ends the worker without waiting for anybody. Peers see it go. Says what it gave up.
+    pub fn abort(self) -> Dropped {
+        self.dropped()
+    }
+
+    fn dropped(&self) -> Dropped {
+        Dropped {
+            sends: self.requests.sends().len(),
+            receives: self.matching.posted_len(),
+            unexpected: self.matching.unexpected_len(),
+            claimed: self.claimed.len(),
+        }
     }
 
     /// The time of the ports' clock in nanoseconds: cheap, monotonic, with an origin of its own.
@@ -262,7 +339,9 @@ impl<L: Link> Worker<L> {
 
     /// The worker's counters.
     pub fn stats(&self) -> WorkerStats {
-        self.stats
+        let mut stats = self.stats;
+        stats.vbufs = self.receive_pools.iter().chain(&self.send_pools).map(|pool| pool.made() as u64).sum();
+        stats
     }
 
     /// The engine's counters.
@@ -273,6 +352,21 @@ impl<L: Link> Worker<L> {
     /// Faults that were injected on all ports.
     pub fn injected_faults(&self) -> u64 {
         (0..self.engine.port_count()).map(|port| self.engine.link_stats(port).injected_faults).sum()
+    }
+
+    /// Bytes of receive buffers that are posted for one peer alone; 0 where it is not connected.
+    pub fn receive_bytes_of(&self, rank: Rank) -> usize {
+        self.endpoints.get(rank).and_then(Option::as_deref).map_or(0, Endpoint::receive_bytes)
+    }
+
+    /// Memory that messages take which nobody has asked for.
+    pub fn unexpected_bytes(&self) -> usize {
+        self.matching.unexpected_bytes()
+    }
+
+    /// Free bytes of the arena.
+    pub fn free_bytes(&self) -> usize {
+        self.engine.arena().free_bytes()
     }
 
     fn progress_or_idle(&mut self, backoff: &mut Backoff) -> Result<(), OpError> {
@@ -295,28 +389,61 @@ impl<L: Link> Worker<L> {
         }
     }
 
-    pub(crate) fn endpoint_mut(&mut self, rank: Rank) -> Result<&mut Endpoint, CallError> {
-        let size = self.size;
-        let endpoint = self.endpoints.get_mut(rank).and_then(Option::as_mut);
-        let endpoint = endpoint.ok_or(CallError::NoRank { rank, size })?;
+    /// The peer, or why it cannot be talked to.
+    #[inline]
+    pub(crate) fn endpoint_or_error(&mut self, rank: Rank) -> Result<&mut Endpoint, CallError> {
+        if rank >= self.size || rank == self.rank {
+            return Err(CallError::NoRank { rank, size: self.size });
+        }
+        self.ensure_endpoint(rank);
+        let endpoint = self.endpoints[rank].as_deref_mut().expect("it was just made");
         match &endpoint.failure {
             Some(failure) => Err(failure.clone().into()),
             None => Ok(endpoint),
         }
     }
 
-    fn open_request(&mut self, operation: Operation) -> Result<Request, CallError> {
-        self.requests.open(operation).ok_or(CallError::TooMany(1 << 20))
-    }
-
-    /// Why a receive from `source` can never be met.
-    fn nobody_sends(&self, source: Source) -> Option<OpError> {
-        match source {
-            Source::Rank(rank) => self.endpoints[rank].as_ref().and_then(|endpoint| endpoint.failure.clone()),
-            Source::Any if self.size > 1 && self.endpoints.iter().flatten().all(|peer| peer.failure.is_some()) => {
-                Some(OpError::NobodyLeft)
-            }
-            Source::Any => None,
+    fn ensure_endpoint(&mut self, rank: Rank) {
+        if self.endpoints[rank].is_none() {
+            self.endpoints[rank] = Some(Box::new(Endpoint::new()));
         }
     }
+}
+
+/// The completion queue, and the receive queues that all peers share.
+fn create_queues<L: Link>(
+    engine: &mut Engine<L>,
+    queues: &ReceiveQueues,
+    size: usize,
+) -> (CompletionQueue, Vec<Option<Shared>>) {
+    let peers = size.saturating_sub(1);
+    let of_queue = |kind: Kind| match kind {
+        Kind::PerPeer { num, reserve, .. } => peers * (SEND_QUEUE + num as usize + reserve as usize + 1),
+        Kind::Shared { num, .. } => peers * SEND_QUEUE + num as usize,
+    };
+    let cq = engine.create_cq(queues.iter().map(|queue| of_queue(queue.kind)).sum());
+    let shared = queues.iter().map(|queue| match queue.kind {
+        Kind::PerPeer { .. } => None,
+        Kind::Shared { num, init, .. } => {
+            Some(Shared { srq: engine.create_srq(num as usize, cq), goal: init as usize })
+        }
+    });
+    let shared = shared.collect();
+    (cq, shared)
+}
+
+/// How the queue pair of each lane is made.
+fn plans(config: &Config, queues: &ReceiveQueues, shared: &[Option<Shared>]) -> Vec<LanePlan> {
+    let plan = |(queue, shared): (&crate::receive_queues::ReceiveQueue, &Option<Shared>)| {
+        let mut params = queue_pair_params(config);
+        params.rq_depth = match queue.kind {
+            Kind::PerPeer { num, reserve, .. } => (num + reserve) as usize + 1,
+            Kind::Shared { .. } => 1,
+        };
+        // Where a message costs a credit there is a receive for it: a peer that has none is broken. Receives that are
+        // shared may run out, and then the peer comes again.
+        params.rnr_retry_limit = if shared.is_some() { FOR_EVER } else { Some(0) };
+        LanePlan { params, srq: shared.map(|shared| shared.srq) }
+    };
+    queues.iter().zip(shared).map(plan).collect()
 }

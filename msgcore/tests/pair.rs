@@ -1,103 +1,15 @@
 //! Two workers over a simulated wire: protocols, ordering, credits, truncation, a cut wire.
 
-use roci_driver::Engine;
-use roci_driver::link::faulty::Faulty;
-use roci_driver::link::sim::{Clock, SimLink};
-use roci_msgcore::config::Origin;
-use roci_msgcore::wireup::Fabric;
-use roci_msgcore::{Config, Done, OpError, Request, Source, Tag, TagMatch, Worker};
+mod common;
 
-type TestWorker = Worker<Faulty<SimLink>>;
+use common::{World, pattern};
+use roci_msgcore::{OpError, Pattern, Source, Tag, TagMatch};
 
-struct Pair {
-    clock: Clock,
-    workers: [TestWorker; 2],
-    cut: Box<dyn Fn()>,
-}
-
-fn config(settings: &[(&str, &str)]) -> Config {
-    let mut config = Config::default();
-    config.set("arena_size", "64MiB", Origin::Code).expect("in range");
-    for (name, value) in settings {
-        config.set(name, value, Origin::Code).expect("in range");
-    }
-    config
-}
-
-impl Pair {
-    fn new(settings: &[(&str, &str)]) -> Self {
-        let config = config(settings);
-        let clock = Clock::default();
-        let (near, far) = SimLink::pair(&clock);
-        let cut = Box::new(near.cutter());
-        let mut stream = 0;
-        let mut engine = |link, host: u8| {
-            let mut engine = Engine::new(config.arena_size).expect("memory");
-            stream += 1;
-            engine.add_port(Faulty::new(link, config.faults, stream), [10, 0, 0, host].into(), true);
-            engine
-        };
-        let engines = [engine(near, 1), engine(far, 2)];
-        Self {
-            clock,
-            workers: Fabric::pair(engines, &config).map(|f| Worker::assemble(f, &config).expect("memory")),
-            cut,
-        }
-    }
-
-    /// Lets both make progress until a request of `who` is over.
-    fn wait(&mut self, who: usize, request: Request) -> Result<Done, OpError> {
-        for _ in 0..2_000_000 {
-            if let Some(outcome) = self.workers[who].test(request) {
-                return outcome;
-            }
-            self.step();
-        }
-        panic!("no end in sight: {:?}", self.workers.each_ref().map(TestWorker::stats));
-    }
-
-    /// The counters that moved, for a failure's message.
-    fn counters(&self) -> String {
-        let show = |worker: &TestWorker| {
-            let moved: Vec<_> = worker.engine_stats().iter().filter(|(_, count)| *count > 0).collect();
-            format!("rank {}: {moved:?} ", worker.rank())
-        };
-        self.workers.iter().map(show).collect()
-    }
-
-    fn step(&mut self) {
-        self.clock.advance(1_000);
-        for worker in &mut self.workers {
-            worker.progress();
-        }
-    }
-
-    fn send(&mut self, who: usize, tag: u64, bytes: &[u8]) -> Request {
-        self.workers[who].send_bytes(1 - who, Tag::new(tag), bytes).expect("accepted")
-    }
-
-    fn recv(&mut self, who: usize, tag: impl Into<TagMatch>, room: usize) -> Request {
-        let buffer = self.workers[who].buffer(room).expect("memory");
-        self.workers[who].recv(Source::Any, tag, buffer).expect("accepted")
-    }
-
-    fn expect(&mut self, who: usize, request: Request, bytes: &[u8]) {
-        let done = self.wait(who, request).unwrap_or_else(|error| panic!("{error}: {}", self.counters()));
-        assert_eq!(done.len, bytes.len());
-        assert!(done.buffer[..done.len] == *bytes, "the bytes differ");
-        assert_eq!(done.peer, 1 - who);
-    }
-}
-
-fn pattern(len: usize, seed: usize) -> Vec<u8> {
-    (0..len).map(|at| (at * 31 + seed * 17 + at / 251) as u8).collect()
-}
-
-const SIZES: [usize; 14] = [0, 1, 8, 4063, 4064, 4095, 4096, 4097, 8159, 8160, 8161, 65_536, 1_000_003, 4 << 20];
+const SIZES: [usize; 14] = [0, 1, 8, 4063, 4064, 4095, 4096, 4097, 8151, 8152, 8153, 65_536, 1_000_003, 4 << 20];
 
 #[test]
 fn every_size_arrives_whether_expected_or_not() {
-    let mut pair = Pair::new(&[]);
+    let mut pair = World::pair(&[]);
     for (tag, &len) in SIZES.iter().enumerate() {
         let bytes = pattern(len, tag);
         let early = pair.recv(1, Tag::new(tag as u64), len);
@@ -106,20 +18,20 @@ fn every_size_arrives_whether_expected_or_not() {
         assert_eq!(pair.wait(0, send).expect("sent").len, len);
 
         let send = pair.send(0, tag as u64, &bytes);
-        (0..100).for_each(|_| pair.step());
+        pair.steps(100);
         let late = pair.recv(1, Tag::new(tag as u64), len);
         pair.expect(1, late, &bytes);
         pair.wait(0, send).expect("sent");
     }
     let stats = pair.workers[0].stats();
-    assert_eq!((stats.tx_eager, stats.tx_rendezvous), (2 * 10, 2 * 4));
+    assert_eq!((stats.tx_eager, stats.tx_rget), (2 * 10, 2 * 4));
     assert_eq!(pair.workers[1].stats().rx_unexpected, SIZES.len() as u64);
 }
 
 #[test]
 fn faults_on_both_ways_lose_nothing() {
     let faults = "loss=0.02,dup=0.02,reorder=0.02,corrupt=0.02,seed=5";
-    let mut pair = Pair::new(&[("faults", faults), ("ack_timeout_us", "100")]);
+    let mut pair = World::pair(&[("faults", faults), ("ack_timeout_us", "100")]);
     for (tag, &len) in SIZES.iter().enumerate() {
         let bytes = pattern(len, tag);
         for who in [0, 1] {
@@ -137,7 +49,7 @@ fn faults_on_both_ways_lose_nothing() {
 
 #[test]
 fn messages_do_not_overtake_and_wildcards_take_them_in_order() {
-    let mut pair = Pair::new(&[]);
+    let mut pair = World::pair(&[]);
     let lens = [10, 100_000, 20, 200_000, 30];
     let sends: Vec<_> = lens.iter().map(|&len| pair.send(0, 7, &pattern(len, len))).collect();
     for (index, &len) in lens.iter().enumerate() {
@@ -152,7 +64,7 @@ fn messages_do_not_overtake_and_wildcards_take_them_in_order() {
 
 #[test]
 fn without_credits_messages_wait_and_none_is_lost() {
-    let mut pair = Pair::new(&[("credits", "2"), ("vbuf_size", "256")]);
+    let mut pair = World::pair(&[("credits", "2"), ("vbuf_size", "256")]);
     let sends: Vec<_> = (0..200).map(|mark| pair.send(0, mark, &pattern(100, mark as usize))).collect();
     for mark in (0..200).rev() {
         let receive = pair.recv(1, Tag::new(mark), 100);
@@ -168,7 +80,7 @@ fn without_credits_messages_wait_and_none_is_lost() {
 
 #[test]
 fn both_directions_at_once_with_the_fewest_credits_do_not_deadlock() {
-    let mut pair = Pair::new(&[("credits", "2")]);
+    let mut pair = World::pair(&[("credits", "2")]);
     let mut requests = Vec::new();
     for round in 0..100 {
         for who in [0, 1] {
@@ -184,7 +96,7 @@ fn both_directions_at_once_with_the_fewest_credits_do_not_deadlock() {
 
 #[test]
 fn a_message_that_does_not_fit_is_reported_and_the_next_one_arrives() {
-    let mut pair = Pair::new(&[]);
+    let mut pair = World::pair(&[]);
     for len in [100, 100_000] {
         let send = pair.send(0, 1, &pattern(len, 1));
         let short = pair.recv(1, Tag::new(1), 99);
@@ -200,11 +112,12 @@ fn a_message_that_does_not_fit_is_reported_and_the_next_one_arrives() {
 
 #[test]
 fn unexpected_messages_are_bounded_by_back_pressure() {
-    let mut pair = Pair::new(&[("unexpected_limit", "1MiB"), ("credits", "8")]);
+    let mut pair = World::pair(&[("unexpected_limit", "1MiB"), ("credits", "8"), ("credit_preserve", "1")]);
     let sends: Vec<_> = (0..1000).map(|mark| pair.send(0, mark, &pattern(8000, mark as usize))).collect();
-    (0..20_000).for_each(|_| pair.step());
+    pair.steps(20_000);
     let kept = pair.workers[1].stats().rx_unexpected;
-    assert!((131..160).contains(&kept), "{kept} messages of 8000 bytes in 1 MiB");
+    assert!((126..145).contains(&kept), "{kept} messages of 8000 bytes, each in 8192, in 1 MiB");
+    assert!(pair.workers[1].unexpected_bytes() < (1 << 20) + 8 * 8400);
     for mark in 0..1000 {
         let receive = pair.recv(1, Tag::new(mark), 8000);
         pair.expect(1, receive, &pattern(8000, mark as usize));
@@ -216,10 +129,11 @@ fn unexpected_messages_are_bounded_by_back_pressure() {
 
 #[test]
 fn a_cut_wire_ends_everything_that_needs_the_peer_by_name() {
-    let mut pair = Pair::new(&[]);
+    let mut pair = World::pair(&[("retry_limit", "4")]);
+    pair.connect_all();
     let receive = pair.recv(0, Tag::new(1), 100);
     let send = pair.send(0, 2, &pattern(100_000, 0));
-    (pair.cut)();
+    pair.cut(0);
     let error = pair.wait(0, send).expect_err("the peer is gone").to_string();
     assert!(error.starts_with("rank 1 is gone: ") && error.contains("IBV_WC_"), "{error}");
     assert!(matches!(pair.wait(0, receive), Err(OpError::PeerGone { rank: 1, .. } | OpError::NobodyLeft)));
@@ -230,10 +144,11 @@ fn a_cut_wire_ends_everything_that_needs_the_peer_by_name() {
 
 #[test]
 fn a_rank_can_talk_to_itself() {
-    let mut pair = Pair::new(&[]);
+    let mut pair = World::pair(&[]);
     let worker = &mut pair.workers[0];
     let send = worker.send_bytes(0, Tag::new(5), b"me").expect("accepted");
-    assert_eq!(worker.probe(Source::Any, TagMatch::Any), Some((0, Tag::new(5), 2)));
+    let envelope = worker.probe(Pattern::new(Source::Any, TagMatch::Any)).expect("it waits");
+    assert_eq!((envelope.source, envelope.tag, envelope.len), (0, Tag::new(5), 2));
     let buffer = worker.buffer(10).expect("memory");
     let receive = worker.recv(0, Tag::new(5), buffer).expect("accepted");
     let done = worker.test(receive).expect("at once").expect("it fits");
@@ -243,7 +158,7 @@ fn a_rank_can_talk_to_itself() {
 
 #[test]
 fn misuse_is_refused_by_name() {
-    let mut pair = Pair::new(&[]);
+    let mut pair = World::pair(&[]);
     let worker = &mut pair.workers[0];
     let error = worker.send_bytes(2, Tag::new(0), b"").expect_err("no such rank").to_string();
     assert_eq!(error, "rank 2 is not in this job of 2");
@@ -255,7 +170,7 @@ fn misuse_is_refused_by_name() {
 /// Everything is sent before anybody makes progress: all credits and all send buffers are out at once.
 #[test]
 fn a_burst_both_ways_without_progress_does_not_deadlock() {
-    let mut pair = Pair::new(&[]);
+    let mut pair = World::pair(&[]);
     let mut requests = Vec::new();
     for mark in 0..300 {
         for who in [0, 1] {
@@ -270,9 +185,9 @@ fn a_burst_both_ways_without_progress_does_not_deadlock() {
 
 #[test]
 fn matched_messages_flow_while_unexpected_ones_are_held_back() {
-    let mut pair = Pair::new(&[("unexpected_limit", "1MiB"), ("credits", "64")]);
+    let mut pair = World::pair(&[("unexpected_limit", "1MiB"), ("credits", "64")]);
     let mut sends: Vec<_> = (0..140).map(|_| pair.send(0, 1, &pattern(8000, 0))).collect();
-    (0..10_000).for_each(|_| pair.step());
+    pair.steps(10_000);
     // Receives that were posted before their messages take no memory: their credits come back.
     for mark in 0..40 {
         let receive = pair.recv(1, Tag::new(100 + mark), 10);

@@ -74,6 +74,12 @@ impl<L: Link> Engine<L> {
         &self.arena
     }
 
+    /// Whether a key is left to register memory with.
+    #[inline]
+    pub fn can_register(&self) -> bool {
+        self.keys.has_room()
+    }
+
     /// Lets peers of queue pairs in `pd` reach `buffer`, whose addresses start at 0.
     pub fn register(&mut self, pd: PdId, buffer: Buffer, access: Access) -> Result<MemoryRegion, RegionFull> {
         let len = buffer.len();

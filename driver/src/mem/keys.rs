@@ -222,6 +222,12 @@ impl KeyTable {
         self.slots.get_mut(index_of(key)).filter(|slot| slot.key == key)
     }
 
+    /// Whether a key is left.
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        !self.free.is_empty() || self.slots.len() < LIMIT
+    }
+
     fn vacant(&mut self) -> Option<u32> {
         if let Some(index) = self.free.pop() {
             return Some(index);

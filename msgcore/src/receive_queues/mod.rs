@@ -102,6 +102,11 @@ impl ReceiveQueue {
 }
 
 impl ReceiveQueues {
+    /// A single queue, which the caller has made as the notation would have it.
+    pub(crate) fn one(queue: ReceiveQueue) -> Self {
+        Self(std::iter::once(queue).collect())
+    }
+
     /// The queues, by ascending size.
     pub fn iter(&self) -> std::slice::Iter<'_, ReceiveQueue> {
         self.0.iter()

@@ -1,4 +1,12 @@
 //! The layout of the messaging core's own header, which every message between two of its workers starts with.
+//!
+//! The header has one shape for all kinds: what a kind does not need is zero. Messages that are matched (*eager* ones
+//! and *requests* for a rendezvous) carry a sequence number per peer, because a peer may be reached over several queue
+//! pairs, whose messages overtake each other.
+
+mod clear_to_send;
+
+pub use clear_to_send::{BadClearToSend, Capabilities, ClearToSend, MAX_QUEUES, QueueTerms};
 
 use static_assertions::const_assert_eq;
 use thiserror::Error;
@@ -8,50 +16,182 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::Rkey;
 
 /// The header's length.
-pub const LEN: usize = 32;
+pub const LEN: usize = 40;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct HeaderView {
+struct View {
     kind: u8,
+    flags: u8,
+    queue: u8,
     reserved: u8,
     credits: U16,
+    sequence: U16,
+    word: U32,
     rkey: U32,
-    tag: U64,
-    len: U64,
+    first: U64,
+    second: U64,
     id: U64,
 }
-const_assert_eq!(size_of::<HeaderView>(), LEN);
+const_assert_eq!(size_of::<View>(), LEN);
 
-/// What a message is.
+const EAGER: u8 = 1;
+const FRAGMENT: u8 = 2;
+const REQUEST: u8 = 3;
+const CANCEL: u8 = 4;
+const GRANT: u8 = 5;
+const DATA: u8 = 6;
+const WRITTEN: u8 = 7;
+const FINISHED: u8 = 8;
+const MATCHED: u8 = 9;
+const CANCELLED: u8 = 10;
+const CREDIT: u8 = 11;
+const CLEAR_TO_SEND: u8 = 12;
+
+/// How a rendezvous moves its payload.
+///
+/// MVICH's documentation swaps two names against its own code. Here RPUT is the rendezvous by RDMA WRITE and RGET the
+/// one by RDMA READ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum Kind {
-    /// The payload follows.
-    Eager = 1,
-    /// Rendezvous: the payload waits at the sender, to be fetched by RDMA READ.
-    ReadyToSend = 2,
-    /// Rendezvous: the payload was fetched, or never will be.
-    Finished = 3,
-    /// Nothing but credits.
-    Credit = 4,
+pub enum Way {
+    /// A stream of vbufs, once the receiver has said that it is ready for them.
+    R3 = 0,
+    /// The receiver fetches it by RDMA READ.
+    Rget = 1,
+    /// The sender writes it by RDMA WRITE, in one go.
+    Rput = 2,
+    /// The sender writes it by RDMA WRITE, piece by piece as the receiver makes room.
+    Pipeline = 3,
 }
 
-/// A message header.
+/// What the sender of a matched message wants to know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub enum Mode {
+    /// Nothing.
+    #[default]
+    Standard = 0,
+    /// When it is matched (`MPI_Ssend`).
+    Synchronous = 1,
+    /// That it was met by a receive posted before (`MPI_Rsend`): the receiver counts where it was not.
+    Ready = 2,
+}
+
+/// What a matched message is matched by, besides its sender.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Label {
+    /// The communicator.
+    pub context: u32,
+    /// The tag.
+    pub tag: u64,
+}
+
+/// What a message is. `id` is the sender's name for the operation, `reply` the receiver's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Message {
+    /// The payload follows, or its beginning: the rest comes in fragments.
+    Eager {
+        /// What it is matched by.
+        label: Label,
+        /// All of the payload's length in bytes.
+        len: u64,
+        /// The operation.
+        id: u64,
+        /// What the sender wants to know.
+        mode: Mode,
+    },
+    /// More of an eager message follows.
+    Fragment {
+        /// Where in the payload.
+        offset: u64,
+        /// The operation.
+        id: u64,
+    },
+    /// Rendezvous: the payload waits at the sender.
+    Request {
+        /// What it is matched by.
+        label: Label,
+        /// The payload's length in bytes.
+        len: u64,
+        /// The operation.
+        id: u64,
+        /// How the payload is to move.
+        way: Way,
+        /// The key to the payload, where the receiver fetches it.
+        rkey: Rkey,
+        /// What the sender wants to know; a rendezvous is synchronous by nature.
+        mode: Mode,
+    },
+    /// The sender takes an operation back, if nobody has received it.
+    Cancel {
+        /// The operation.
+        id: u64,
+    },
+    /// Rendezvous: the receiver is ready for `len` bytes.
+    Grant {
+        /// The operation.
+        id: u64,
+        /// The receiver's name for it.
+        reply: u64,
+        /// How: R3, or by RDMA WRITE.
+        way: Way,
+        /// The key to the memory that is to be written.
+        rkey: Rkey,
+        /// Where to write.
+        va: u64,
+        /// How much.
+        len: u32,
+    },
+    /// R3: a part of the payload follows.
+    Data {
+        /// The receiver's name for the operation.
+        reply: u64,
+        /// Where in the payload.
+        offset: u64,
+    },
+    /// What a grant asked for has been written.
+    Written {
+        /// The receiver's name for the operation.
+        reply: u64,
+        /// How much.
+        len: u64,
+    },
+    /// Rendezvous: the payload has arrived, or is not wanted.
+    Finished {
+        /// The operation.
+        id: u64,
+    },
+    /// A synchronous message has been matched.
+    Matched {
+        /// The operation.
+        id: u64,
+    },
+    /// The answer to [`Message::Cancel`].
+    Cancelled {
+        /// The operation.
+        id: u64,
+        /// Whether it was taken back.
+        is_withdrawn: bool,
+    },
+    /// Nothing but credits.
+    Credit,
+    /// The first message on a connection: receives are posted, and these are the terms, which follow.
+    ClearToSend,
+}
+
+/// A message with what rides on every message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// What follows.
-    pub kind: Kind,
-    /// Receive buffers that the sender of this header gives back to its peer.
+    /// Receive buffers that the sender of this header gives back to its peer ...
     pub credits: u16,
-    /// Rendezvous: the key to the payload.
-    pub rkey: Rkey,
-    /// The message's tag.
-    pub tag: u64,
-    /// The payload's length in bytes.
-    pub len: u64,
-    /// Rendezvous: the sender's name for the operation.
-    pub id: u64,
+    /// ... and the receive queue that they belong to.
+    pub queue: u8,
+    /// Of a matched message: its place among those of this sender; of [`Message::Cancel`]: the place behind the last
+    /// one that was sent before it.
+    pub sequence: u16,
+    /// What it is.
+    pub message: Message,
 }
 
 /// Why bytes are no message.
@@ -63,8 +203,16 @@ pub enum BadMessage {
     /// The kind is unknown.
     #[error("a message of unknown kind {0}")]
     Kind(u8),
-    /// An eager payload has not the announced length.
-    #[error("an eager message announces {announced} bytes and brings {brought}")]
+    /// A flag is unknown.
+    #[error("a message of kind {kind} with unknown flags {flags:#x}")]
+    Flags {
+        /// The kind.
+        kind: u8,
+        /// The flags.
+        flags: u8,
+    },
+    /// There is more payload than was announced.
+    #[error("a message announces {announced} bytes and brings {brought}")]
     Length {
         /// In the header.
         announced: u64,
@@ -74,50 +222,123 @@ pub enum BadMessage {
 }
 
 impl Header {
-    /// A header with nothing but a kind.
-    pub const fn new(kind: Kind) -> Self {
-        Self { kind, credits: 0, rkey: Rkey(0), tag: 0, len: 0, id: 0 }
+    /// A header that gives back no credits.
+    pub const fn new(message: Message) -> Self {
+        Self { credits: 0, queue: 0, sequence: 0, message }
     }
 
     /// Reads the header and returns the payload.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), BadMessage> {
-        let (view, payload) = HeaderView::ref_from_prefix(bytes).map_err(|_| BadMessage::Short(bytes.len()))?;
-        let kind = match view.kind {
-            1 => Kind::Eager,
-            2 => Kind::ReadyToSend,
-            3 => Kind::Finished,
-            4 => Kind::Credit,
-            unknown => return Err(BadMessage::Kind(unknown)),
-        };
-        let (announced, brought) = (view.len.get(), payload.len());
-        if kind == Kind::Eager && announced != brought as u64 {
-            return Err(BadMessage::Length { announced, brought });
+        let (view, payload) = View::ref_from_prefix(bytes).map_err(|_| BadMessage::Short(bytes.len()))?;
+        let message = view.message()?;
+        if let Message::Eager { len, .. } = message
+            && payload.len() as u64 > len
+        {
+            return Err(BadMessage::Length { announced: len, brought: payload.len() });
         }
-        let header = Self {
-            kind,
-            credits: view.credits.get(),
-            rkey: Rkey(view.rkey.get()),
-            tag: view.tag.get(),
-            len: announced,
-            id: view.id.get(),
-        };
-        Ok((header, payload))
+        let (credits, queue, sequence) = (view.credits.get(), view.queue, view.sequence.get());
+        Ok((Self { credits, queue, sequence, message }, payload))
     }
 
-    /// Writes the header to the front of `bytes`, which must hold 32.
+    /// Writes the header to the front of `bytes`, which must hold [`LEN`].
     #[inline]
     pub fn emit(&self, bytes: &mut [u8]) {
-        let view = HeaderView {
-            kind: self.kind as u8,
-            reserved: 0,
-            credits: self.credits.into(),
-            rkey: self.rkey.0.into(),
-            tag: self.tag.into(),
-            len: self.len.into(),
-            id: self.id.into(),
-        };
+        let mut view = View::of(&self.message);
+        view.credits = self.credits.into();
+        view.queue = self.queue;
+        view.sequence = self.sequence.into();
         bytes[..LEN].copy_from_slice(view.as_bytes());
+    }
+}
+
+impl View {
+    #[inline]
+    fn message(&self) -> Result<Message, BadMessage> {
+        let label = Label { context: self.word.get(), tag: self.first.get() };
+        let (first, second, id) = (self.first.get(), self.second.get(), self.id.get());
+        let rkey = Rkey(self.rkey.get());
+        Ok(match self.kind {
+            EAGER => Message::Eager { label, len: second, id, mode: self.mode()? },
+            FRAGMENT => Message::Fragment { offset: first, id },
+            REQUEST => Message::Request { label, len: second, id, way: self.way()?, rkey, mode: self.mode()? },
+            CANCEL => Message::Cancel { id },
+            GRANT => Message::Grant { id, reply: first, way: self.way()?, rkey, va: second, len: self.word.get() },
+            DATA => Message::Data { reply: first, offset: second },
+            WRITTEN => Message::Written { reply: first, len: second },
+            FINISHED => Message::Finished { id },
+            MATCHED => Message::Matched { id },
+            CANCELLED => Message::Cancelled { id, is_withdrawn: first != 0 },
+            CREDIT => Message::Credit,
+            CLEAR_TO_SEND => Message::ClearToSend,
+            unknown => return Err(BadMessage::Kind(unknown)),
+        })
+    }
+
+    fn mode(&self) -> Result<Mode, BadMessage> {
+        match self.flags & 0x0f {
+            0 => Ok(Mode::Standard),
+            1 => Ok(Mode::Synchronous),
+            2 => Ok(Mode::Ready),
+            _ => Err(BadMessage::Flags { kind: self.kind, flags: self.flags }),
+        }
+    }
+
+    fn way(&self) -> Result<Way, BadMessage> {
+        match self.flags >> 4 {
+            0 => Ok(Way::R3),
+            1 => Ok(Way::Rget),
+            2 => Ok(Way::Rput),
+            3 => Ok(Way::Pipeline),
+            _ => Err(BadMessage::Flags { kind: self.kind, flags: self.flags }),
+        }
+    }
+
+    #[inline]
+    fn of(message: &Message) -> Self {
+        match *message {
+            Message::Eager { label, len, id, mode } => {
+                Self { flags: mode as u8, word: label.context.into(), ..Self::new(EAGER, label.tag, len, id) }
+            }
+            Message::Fragment { offset, id } => Self::new(FRAGMENT, offset, 0, id),
+            Message::Request { label, len, id, way, rkey, mode } => Self {
+                flags: mode as u8 | (way as u8) << 4,
+                word: label.context.into(),
+                rkey: rkey.0.into(),
+                ..Self::new(REQUEST, label.tag, len, id)
+            },
+            Message::Cancel { id } => Self::new(CANCEL, 0, 0, id),
+            Message::Grant { id, reply, way, rkey, va, len } => Self {
+                flags: (way as u8) << 4,
+                word: len.into(),
+                rkey: rkey.0.into(),
+                ..Self::new(GRANT, reply, va, id)
+            },
+            Message::Data { reply, offset } => Self::new(DATA, reply, offset, 0),
+            Message::Written { reply, len } => Self::new(WRITTEN, reply, len, 0),
+            Message::Finished { id } => Self::new(FINISHED, 0, 0, id),
+            Message::Matched { id } => Self::new(MATCHED, 0, 0, id),
+            Message::Cancelled { id, is_withdrawn } => Self::new(CANCELLED, is_withdrawn.into(), 0, id),
+            Message::Credit => Self::new(CREDIT, 0, 0, 0),
+            Message::ClearToSend => Self::new(CLEAR_TO_SEND, 0, 0, 0),
+        }
+    }
+
+    #[inline]
+    fn new(kind: u8, first: u64, second: u64, id: u64) -> Self {
+        Self {
+            kind,
+            flags: 0,
+            queue: 0,
+            reserved: 0,
+            credits: 0.into(),
+            sequence: 0.into(),
+            word: 0.into(),
+            rkey: 0.into(),
+            first: first.into(),
+            second: second.into(),
+            id: id.into(),
+        }
     }
 }
 
@@ -125,23 +346,53 @@ impl Header {
 mod tests {
     use super::*;
 
+    fn one_of_each() -> Vec<Message> {
+        let label = Label { context: 0xffff_fffe, tag: u64::MAX };
+        let (id, reply, rkey) = (u64::MAX - 1, 3, Rkey(0xdead_beef));
+        let mut messages = vec![
+            Message::Fragment { offset: 1 << 40, id },
+            Message::Cancel { id },
+            Message::Data { reply, offset: 7 },
+            Message::Written { reply, len: 8 },
+            Message::Finished { id },
+            Message::Matched { id },
+            Message::Cancelled { id, is_withdrawn: true },
+            Message::Cancelled { id, is_withdrawn: false },
+            Message::Credit,
+            Message::ClearToSend,
+        ];
+        for mode in [Mode::Standard, Mode::Synchronous, Mode::Ready] {
+            messages.push(Message::Eager { label, len: 1 << 40, id, mode });
+            for way in [Way::R3, Way::Rget, Way::Rput, Way::Pipeline] {
+                messages.push(Message::Request { label, len: 1 << 40, id, way, rkey, mode });
+                messages.push(Message::Grant { id, reply, way, rkey, va: 1 << 50, len: u32::MAX });
+            }
+        }
+        messages
+    }
+
     #[test]
     fn headers_round_trip() {
-        for kind in [Kind::Eager, Kind::ReadyToSend, Kind::Finished, Kind::Credit] {
-            let len = if kind == Kind::Eager { 0 } else { 1 << 40 };
-            let header = Header { kind, credits: 7, rkey: Rkey(0xdead_beef), tag: u64::MAX, len, id: 3 };
-            let mut bytes = [0; LEN];
+        for message in one_of_each() {
+            let header = Header { credits: 7, queue: 3, sequence: 0xfedc, message };
+            let mut bytes = [0; LEN + 2];
             header.emit(&mut bytes);
-            assert_eq!(Header::parse(&bytes), Ok((header, &[][..])));
+            assert_eq!(Header::parse(&bytes), Ok((header, &[0, 0][..])));
         }
     }
 
     #[test]
     fn bad_messages_are_refused_by_name() {
-        assert_eq!(Header::parse(&[1; 31]), Err(BadMessage::Short(31)));
-        assert_eq!(Header::parse(&[9; 32]), Err(BadMessage::Kind(9)));
+        assert_eq!(Header::parse(&[1; LEN - 1]), Err(BadMessage::Short(LEN - 1)));
+        assert_eq!(Header::parse(&[99; LEN]), Err(BadMessage::Kind(99)));
         let mut bytes = [0; LEN + 5];
-        Header { len: 6, ..Header::new(Kind::Eager) }.emit(&mut bytes);
-        assert_eq!(Header::parse(&bytes), Err(BadMessage::Length { announced: 6, brought: 5 }));
+        let label = Label::default();
+        Header::new(Message::Eager { label, len: 4, id: 0, mode: Mode::Standard }).emit(&mut bytes);
+        assert_eq!(Header::parse(&bytes), Err(BadMessage::Length { announced: 4, brought: 5 }));
+        bytes[1] = 3;
+        assert_eq!(Header::parse(&bytes), Err(BadMessage::Flags { kind: EAGER, flags: 3 }));
+        bytes[0] = GRANT;
+        bytes[1] = 0x40;
+        assert_eq!(Header::parse(&bytes), Err(BadMessage::Flags { kind: GRANT, flags: 0x40 }));
     }
 }

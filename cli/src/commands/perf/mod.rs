@@ -144,7 +144,8 @@ fn measure(options: &PerfOptions, config: &Config, mut job: Job) -> Result<ExitC
         report.finish()?;
         return Ok(report.exit_code());
     }
-    let mut worker = Worker::assemble(fabric, config)?;
+    let mut worker = Worker::assemble(fabric.into_ports(), config)?;
+    worker.connect_all()?;
     worker.barrier()?;
     for plan in tagged {
         report.add(measure_tagged(&mut worker, plan)?)?;
@@ -185,14 +186,14 @@ fn plans(options: &PerfOptions) -> Vec<Plan> {
 fn agree(job: &mut Job, config: &Config, plans: &[Plan]) -> Result<(), Failure> {
     let words = |plan: &Plan| format!("{} {} {} {};", plan.test.name(), plan.size, plan.iters, plan.verify);
     let plans: String = plans.iter().map(words).collect();
-    let ours = format!("{plans}{} {}", config.credits, config.vbuf_size);
+    let ours = format!("{plans}{}", config.receive_queues());
     let ours = format!("{:016x}", ours.bytes().fold(0xcbf2_9ce4_8422_2325, fnv));
     job.put(&format!("perf/{}", job.rank()), &ours)?;
     let theirs = job.get(&format!("perf/{}", 1 - job.rank()))?;
     if ours == theirs {
         Ok(())
     } else {
-        Err(Failure::new("the peer was given other tests, sizes, counts, credits or vbufs"))
+        Err(Failure::new("the peer was given other tests, sizes, counts or receive queues"))
     }
 }
 

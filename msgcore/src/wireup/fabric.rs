@@ -1,8 +1,7 @@
-//! Wire-up: from a job to connected queue pairs.
+//! From a job to open ports, and to queue pairs that are connected all at once.
 //!
 //! Each pair of ranks has a port of its own where the device joins two processes (the lower rank is its server),
-//! and all share one port where the device is a network. Addresses travel over the launcher's board. Nobody sends
-//! before the barrier that follows, so every peer has its receives posted.
+//! and all share one port where the device is a network.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -24,16 +23,15 @@ use thiserror::Error;
 
 use crate::Rank;
 use crate::config::{Config, ConfigError};
-use crate::credit::RESERVE;
-use crate::job::{Job, JobError};
+use crate::endpoint::SEND_QUEUE;
+use crate::job::{Job, JobError, LocalMail, Mail};
+use crate::request::OpError;
 
 /// The link of a live worker: a DPDK port that can inject faults and write a capture.
 pub type LiveLink = Faulty<PcapTee<DpdkLink>>;
 
-/// Work requests that a peer's send queue holds.
-pub(crate) const SEND_QUEUE: usize = 256;
-/// Receives that a queue pair holds even where a worker would need fewer.
-const LEAST_RECEIVES: usize = 64;
+/// Receives that a queue pair of a fabric holds.
+const RECEIVES: usize = 64;
 /// A UNIX socket's path must be shorter than this.
 const SOCKET_PATH_LIMIT: usize = 108;
 
@@ -71,7 +69,16 @@ pub enum WireupError {
     NeedsOneHost(Device),
     /// The host's place on its port makes no sense.
     #[error(transparent)]
-    Host(#[from] PortConfigError),
+    Place(#[from] PortConfigError),
+    /// A peer left no address of its host.
+    #[error("rank {0}: '{1}' is not the address of a host")]
+    Host(Rank, String),
+    /// The connections cannot be made as the configuration wants it.
+    #[error("{0}")]
+    Method(String),
+    /// A peer could not be connected.
+    #[error(transparent)]
+    Peer(#[from] OpError),
     /// Nothing leads to a peer.
     #[error("no way to {0}: {1}")]
     Unreachable(IpAddr, Unreachable),
@@ -80,7 +87,27 @@ pub enum WireupError {
     SocketPath(String),
 }
 
-/// Connected queue pairs: what a worker is made of, and what a benchmark of verbs uses as it is.
+/// A rank's engine with its ports open: what queue pairs are made on.
+pub struct Ports<L: Link = LiveLink> {
+    /// This rank.
+    pub rank: Rank,
+    /// How many ranks there are.
+    pub size: usize,
+    /// The poll loop.
+    pub engine: Engine<L>,
+    /// The domain of all queue pairs.
+    pub pd: PdId,
+    /// All peers are behind the first port. Otherwise each has its own, in the order of ranks.
+    pub is_shared: bool,
+    /// The host of each rank.
+    pub hosts: Vec<IpAddr>,
+    /// The job.
+    pub job: Option<Job>,
+    /// How ranks reach each other before they are connected, where there is no job.
+    pub mail: Option<Box<dyn Mail>>,
+}
+
+/// Connected queue pairs, one to each peer: what a benchmark of verbs uses.
 pub struct Fabric<L: Link = LiveLink> {
     /// This rank.
     pub rank: Rank,
@@ -96,11 +123,13 @@ pub struct Fabric<L: Link = LiveLink> {
     pub queue_pairs: Vec<Option<QueuePair>>,
     /// The job.
     pub job: Option<Job>,
+    is_shared: bool,
+    hosts: Vec<IpAddr>,
 }
 
-impl Fabric {
-    /// Connects this rank of `job` to all others.
-    pub fn connect(config: &Config, mut job: Job) -> Result<Self, WireupError> {
+impl Ports {
+    /// Opens the ports of this rank of `job`; waits for the peers' ends where a port joins two processes.
+    pub fn open(config: &Config, mut job: Job) -> Result<Self, WireupError> {
         let (rank, size) = (job.rank(), job.size());
         let peers: Vec<Rank> = (0..size).filter(|&peer| peer != rank).collect();
         let device = config.device_of(rank)?;
@@ -119,6 +148,31 @@ impl Fabric {
             }
         }
         let pd = engine.alloc_pd();
+        let hosts = hosts(config, &mut job, is_shared)?;
+        Ok(Self { rank, size, engine, pd, is_shared, hosts, job: Some(job), mail: None })
+    }
+}
+
+/// The host of each rank: what they have told, where they differ from the default.
+fn hosts(config: &Config, job: &mut Job, is_shared: bool) -> Result<Vec<IpAddr>, WireupError> {
+    let (rank, size) = (job.rank(), job.size());
+    if !is_shared {
+        return Ok((0..size).map(|peer| if peer == rank { ip_of(config, peer) } else { default_ip(peer) }).collect());
+    }
+    job.put(&format!("host/{rank}"), &ip_of(config, rank).to_string())?;
+    let host = |peer| {
+        let text = job.get(&format!("host/{peer}"))?;
+        text.parse().map_err(|_| WireupError::Host(peer, text))
+    };
+    (0..size).map(host).collect()
+}
+
+impl Fabric {
+    /// Connects this rank of `job` to all others.
+    pub fn connect(config: &Config, job: Job) -> Result<Self, WireupError> {
+        let Ports { rank, size, mut engine, pd, is_shared, hosts, job, .. } = Ports::open(config, job)?;
+        let mut job = job.ok_or(JobError::Gone)?;
+        let peers: Vec<Rank> = (0..size).filter(|&peer| peer != rank).collect();
         let params = queue_pair_params(config);
         let cq = engine.create_cq(peers.len() * (params.sq_depth + params.rq_depth));
         let mut unconnected = Vec::new();
@@ -132,12 +186,36 @@ impl Fabric {
         for (&peer, qp) in peers.iter().zip(unconnected) {
             let text = job.get(&format!("address/{peer}/{rank}"))?;
             let mut address: Address = text.parse().map_err(|error| WireupError::Address(peer, error))?;
-            if is_shared {
-                address.mac = station_of(&mut engine, &address, config)?;
+            if is_shared && config.gateway.is_some() {
+                address.mac = station_of(&mut engine, &address, Duration::from_secs(config.connect_timeout_s))?;
             }
             queue_pairs[peer] = Some(engine.connect(qp, &address, &params)?);
         }
-        Ok(Self { rank, size, engine, pd, cq, queue_pairs, job: Some(job) })
+        Ok(Self { rank, size, engine, pd, cq, queue_pairs, job: Some(job), is_shared, hosts })
+    }
+}
+
+impl<L: Link> Fabric<L> {
+    /// Gives up the queue pairs and keeps the ports.
+    pub fn into_ports(self) -> Ports<L> {
+        let Self { rank, size, mut engine, pd, queue_pairs, job, is_shared, hosts, .. } = self;
+        queue_pairs.into_iter().flatten().for_each(|qp| engine.destroy_qp(qp));
+        Ports { rank, size, engine, pd, is_shared, hosts, job, mail: None }
+    }
+}
+
+impl<L: Link> Ports<L> {
+    /// Ranks without a job, one for each engine, whose first ports are on one network: for tests and simulations.
+    pub fn group(engines: Vec<Engine<L>>, hosts: &[IpAddr]) -> Vec<Self> {
+        let size = engines.len();
+        assert_eq!(size, hosts.len(), "an address for each engine");
+        let ranks = engines.into_iter().zip(LocalMail::group(size)).enumerate();
+        let port = |(rank, (mut engine, mail)): (Rank, (Engine<L>, LocalMail))| {
+            let pd = engine.alloc_pd();
+            let mail: Option<Box<dyn Mail>> = Some(Box::new(mail));
+            Self { rank, size, engine, pd, is_shared: true, hosts: hosts.to_vec(), job: None, mail }
+        };
+        ranks.map(port).collect()
     }
 }
 
@@ -164,7 +242,8 @@ impl<L: Link> Fabric<L> {
             let mut queue_pairs = vec![None; 2];
             queue_pairs[1 - rank] = Some(qp);
             rank += 1;
-            Self { rank: rank - 1, size: 2, engine, pd, cq, queue_pairs, job: None }
+            let hosts = addresses.iter().map(|address| address.ip).collect();
+            Self { rank: rank - 1, size: 2, engine, pd, cq, queue_pairs, job: None, is_shared: true, hosts }
         })
     }
 }
@@ -174,12 +253,12 @@ pub fn join(config: &Config) -> Result<Job, JobError> {
     Job::from_environment(Duration::from_secs(config.connect_timeout_s))
 }
 
-/// Parameters of every queue pair between two workers.
+/// Parameters of every queue pair between two ranks.
 pub(crate) fn queue_pair_params(config: &Config) -> QpParams {
     QpParams {
         mtu: config.mtu(),
         sq_depth: SEND_QUEUE,
-        rq_depth: usize::from(config.credits + RESERVE).max(LEAST_RECEIVES),
+        rq_depth: RECEIVES,
         window: config.window,
         access: Access::REMOTE_READ.and(Access::REMOTE_WRITE),
         ack_timeout_ns: config.ack_timeout_us * 1000,
@@ -196,7 +275,7 @@ pub(crate) fn queue_pair_params(config: &Config) -> QpParams {
 
 /// This rank's host on a port.
 fn host(config: &Config, rank: Rank, is_point_to_point: bool) -> PortConfig {
-    let ip = config.ip.unwrap_or_else(|| default_ip(rank));
+    let ip = ip_of(config, rank);
     let prefix = config.prefix.unwrap_or(if ip.is_ipv4() { 24 } else { 64 });
     let (gateway_v4, gateway_v6) = match config.gateway {
         Some(IpAddr::V4(gateway)) => (Some(gateway), None),
@@ -208,11 +287,15 @@ fn host(config: &Config, rank: Rank, is_point_to_point: bool) -> PortConfig {
 }
 
 /// Where frames for a peer go: to its own station, or to the gateway's, which is asked for.
-fn station_of<L: Link>(engine: &mut Engine<L>, peer: &Address, config: &Config) -> Result<MacAddr, WireupError> {
-    if config.gateway.is_none() || engine.is_on_link(0, 0, peer.ip) {
+pub(crate) fn station_of<L: Link>(
+    engine: &mut Engine<L>,
+    peer: &Address,
+    patience: Duration,
+) -> Result<MacAddr, WireupError> {
+    if engine.is_on_link(0, 0, peer.ip) {
         return Ok(peer.mac);
     }
-    let deadline = Instant::now() + Duration::from_secs(config.connect_timeout_s);
+    let deadline = Instant::now() + patience;
     loop {
         match engine.resolve(0, 0, peer.ip) {
             Resolution::Known(mac) => return Ok(mac),
@@ -258,6 +341,10 @@ fn dress(config: &Config, link: DpdkLink, rank: Rank, index: usize) -> Result<Li
 fn mac_of(rank: Rank) -> [u8; 6] {
     let [high, low] = (rank as u16).to_be_bytes();
     [0x02, b'r', b'o', b'c', high, low]
+}
+
+fn ip_of(config: &Config, rank: Rank) -> IpAddr {
+    config.ip.unwrap_or_else(|| default_ip(rank))
 }
 
 fn default_ip(rank: Rank) -> IpAddr {

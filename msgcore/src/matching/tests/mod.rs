@@ -18,7 +18,7 @@ fn exactly(source: Rank, tag: u64) -> Pattern {
 
 #[test]
 fn receives_are_met_in_the_order_of_posting() {
-    let mut matching = Matching::<u32, ()>::new();
+    let mut matching = Matching::<u32, ()>::default();
     matching.post(exactly(3, 7), 1);
     matching.post(pattern(Source::Any, TagMatch::Any), 2);
     matching.post(pattern(Source::Rank(3), TagMatch::Any), 3);
@@ -33,7 +33,7 @@ fn receives_are_met_in_the_order_of_posting() {
 
 #[test]
 fn messages_of_one_sender_do_not_overtake() {
-    let mut matching = Matching::<u32, u8>::new();
+    let mut matching = Matching::<u32, u8>::default();
     for (tag, mark) in [(1, 10), (2, 20), (1, 30)] {
         matching.keep(label(0, tag, 0), 64, mark);
     }
@@ -46,7 +46,7 @@ fn messages_of_one_sender_do_not_overtake() {
 
 #[test]
 fn a_gone_peer_leaves_what_it_sent_in_full() {
-    let mut matching = Matching::new();
+    let mut matching = Matching::default();
     matching.post(pattern(Source::Rank(2), TagMatch::Any), 1);
     matching.post(pattern(Source::Any, Tag::new(99).into()), 2);
     matching.post(exactly(2, 99), 3);
@@ -63,7 +63,7 @@ fn a_gone_peer_leaves_what_it_sent_in_full() {
 
 #[test]
 fn a_wildcard_does_not_reach_into_another_context() {
-    let mut matching = Matching::<u32, u8>::new();
+    let mut matching = Matching::<u32, u8>::default();
     matching.post(pattern(Source::Any, TagMatch::Any), 1);
     assert_eq!(matching.take_posted(&label(0, 0, 1)), None);
     matching.keep(label(0, 0, 1), 64, 5);
@@ -74,7 +74,7 @@ fn a_wildcard_does_not_reach_into_another_context() {
 
 #[test]
 fn a_stale_handle_does_not_cancel_the_receive_that_took_its_slot() {
-    let mut matching = Matching::<u32, ()>::new();
+    let mut matching = Matching::<u32, ()>::default();
     let first = matching.post(exactly(0, 1), 1);
     assert_eq!(matching.take_posted(&label(0, 1, 0)), Some(1));
     assert_eq!(matching.cancel_posted(first), None);
@@ -87,7 +87,7 @@ fn a_stale_handle_does_not_cancel_the_receive_that_took_its_slot() {
 
 #[test]
 fn a_withdrawn_send_is_the_newest_of_its_sender() {
-    let mut matching = Matching::<u32, u8>::new();
+    let mut matching = Matching::<u32, u8>::default();
     for (source, mark) in [(1, 7), (2, 8), (1, 9), (2, 7)] {
         matching.keep(label(source, u64::from(mark), 0), 64, mark);
     }
@@ -100,7 +100,7 @@ fn a_withdrawn_send_is_the_newest_of_its_sender() {
 /// Tags that are used once leave no bin behind, and neither slots nor tables grow.
 #[test]
 fn tags_that_are_used_once_take_no_memory() {
-    let mut matching = Matching::new();
+    let mut matching = Matching::default();
     let round = |matching: &mut Matching<u64, u64>, tag: u64| {
         for source in 0..4 {
             matching.keep(label(source, tag, 0), 64, tag);

@@ -24,6 +24,8 @@ use unexpected::Unexpected;
 
 pub(crate) use receives::Posted;
 
+use roci_protocol::msg;
+
 use crate::{Context, Rank, Source, Tag, TagMatch};
 
 /// What a message says of itself.
@@ -36,13 +38,40 @@ pub(crate) struct Label {
 
 /// Which messages a receive or a probe takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Pattern {
-    pub(crate) source: Source,
-    pub(crate) tag: TagMatch,
-    pub(crate) context: Context,
+pub struct Pattern {
+    /// From whom.
+    pub source: Source,
+    /// Under which tag.
+    pub tag: TagMatch,
+    /// In which context.
+    pub context: Context,
+}
+
+impl Label {
+    /// The label of a message that came from `source`.
+    #[inline]
+    pub(crate) fn new(source: Rank, label: msg::Label) -> Self {
+        Self { source, tag: Tag::new(label.tag), context: Context::new(label.context) }
+    }
+
+    /// What of it travels with the message.
+    pub(crate) fn wire(&self) -> msg::Label {
+        msg::Label { context: self.context.get(), tag: self.tag.get() }
+    }
 }
 
 impl Pattern {
+    /// Messages from `source` under `tag`, in the default context.
+    pub fn new(source: impl Into<Source>, tag: impl Into<TagMatch>) -> Self {
+        Self { source: source.into(), tag: tag.into(), context: Context::default() }
+    }
+
+    /// Those of another context.
+    #[must_use]
+    pub fn within(self, context: Context) -> Self {
+        Self { context, ..self }
+    }
+
     /// Whether a message with this label is one of those.
     pub(crate) fn takes(&self, label: &Label) -> bool {
         let from = match self.source {
@@ -79,11 +108,6 @@ impl<R: Copy, M> Default for Matching<R, M> {
 }
 
 impl<R: Copy, M> Matching<R, M> {
-    /// Nothing waits.
-    pub(crate) fn new() -> Self {
-        Self::default()
-    }
-
     /// A receive waits from now on. Its messages must have been looked for before, by [`Self::take_unexpected`].
     pub(crate) fn post(&mut self, pattern: Pattern, receive: R) -> Posted {
         self.receives.post(pattern, receive)

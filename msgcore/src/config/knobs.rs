@@ -1,0 +1,177 @@
+//! The knobs: one row each, with its default, unit, range, reason and environment name.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use roci_driver::{Algorithm, Dialect};
+use roci_protocol::msg::Way;
+use roci_protocol::sim::Faults;
+use roci_protocol::wire::MacAddr;
+
+use super::values::{
+    Choices, choose, name_of, number, optional_number, parse_device, parse_mtu, parse_neighbours, parse_optional,
+    show_faults, show_neighbours, show_optional, show_size, size,
+};
+use super::{Knob, Origin};
+use crate::receive_queues::ReceiveQueues;
+use crate::select::Rendezvous;
+
+/// When ranks are connected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WireupTime {
+    /// All with all, before anything else.
+    Static,
+    /// Each with each at the first message.
+    Lazy,
+}
+
+/// Who asks for a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Initiative {
+    /// The higher rank of each pair; the lower one serves.
+    ClientServer,
+    /// Whoever needs it, maybe both.
+    PeerToPeer,
+}
+
+/// How connections are made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ConnectMethod {
+    /// Over the launcher.
+    OutOfBand,
+    /// By RDMA-CM, over the ports themselves.
+    RdmaCm,
+}
+
+const DIALECTS: &Choices<Dialect> = &[("verbs", Dialect::Verbs), ("rocinante", Dialect::Rocinante)];
+const ALGORITHMS: &Choices<Algorithm> =
+    &[("none", Algorithm::Unlimited), ("dcqcn", Algorithm::Dcqcn), ("delay", Algorithm::Delay)];
+const SWITCH: &Choices<bool> = &[("on", true), ("off", false)];
+const TIMES: &Choices<WireupTime> = &[("static", WireupTime::Static), ("lazy", WireupTime::Lazy)];
+const INITIATIVES: &Choices<Initiative> =
+    &[("client-server", Initiative::ClientServer), ("peer-to-peer", Initiative::PeerToPeer)];
+const METHODS: &Choices<ConnectMethod> = &[("oob", ConnectMethod::OutOfBand), ("rdma_cm", ConnectMethod::RdmaCm)];
+const RENDEZVOUS: &Choices<Rendezvous> = &[
+    ("auto", Rendezvous::Auto),
+    ("r3", Rendezvous::Always(Way::R3)),
+    ("rget", Rendezvous::Always(Way::Rget)),
+    ("rput", Rendezvous::Always(Way::Rput)),
+    ("pipeline", Rendezvous::Always(Way::Pipeline)),
+];
+
+macro_rules! knobs {
+    ($($(#[doc = $reason:literal])* $name:ident: $type:ty = $default:expr, $unit:literal, $range:literal, $parse:expr, $show:expr;)*) => {
+        /// Every knob's value.
+        #[derive(Clone, Debug)]
+        pub struct Config {
+            $($(#[doc = $reason])* pub $name: $type,)*
+            pub(super) origins: BTreeMap<&'static str, Origin>,
+        }
+
+        impl Default for Config {
+            fn default() -> Self {
+                Self { $($name: $default,)* origins: BTreeMap::new() }
+            }
+        }
+
+        /// The table.
+        pub const KNOBS: &[Knob] = &[$(Knob {
+            name: stringify!($name),
+            unit: $unit,
+            range: $range,
+            reason: concat!($($reason),*),
+            get: |config| { let show: fn(&$type) -> String = $show; show(&config.$name) },
+            set: |config, text| { let parse: fn(&str) -> Result<$type, String> = $parse; config.$name = parse(text)?; Ok(()) },
+        }),*];
+    };
+}
+
+knobs! {
+    /// The port between ranks: memif (shared memory, no privilege), vhost, af_packet:IFACE, pci:ADDRESS; %r stands for the rank.
+    device: String = "memif".into(), "device", "memif|vhost|af_packet:IFACE|pci:ADDRESS", parse_device, Clone::clone;
+    /// A raw EAL line instead of a device; its first port is used, and shared by all peers.
+    eal: String = String::new(), "EAL arguments", "any", |text| Ok(text.into()), Clone::clone;
+    /// This rank's address on a shared device; empty gives 10.200.0.(rank + 1), which no router sees.
+    ip: Option<IpAddr> = None, "address", "IPv4 or IPv6", parse_optional, show_optional;
+    /// How many leading bits of the address are those of every host on the link; empty gives 24 (IPv4) or 64 (IPv6). Hosts elsewhere are reached through the gateway.
+    prefix: Option<u8> = None, "bits", "0..128", |text| optional_number(text, 0, 128), show_optional;
+    /// The VLAN that frames are tagged with; empty sends them untagged.
+    vlan: Option<u16> = None, "VLAN id", "1..4094", |text| optional_number(text, 1, 4094), show_optional;
+    /// The way to ranks on other links.
+    gateway: Option<IpAddr> = None, "address", "IPv4 or IPv6", parse_optional, show_optional;
+    /// Stations that are never asked for by ARP or neighbour discovery, such as 10.0.0.1=02:00:00:00:00:01, separated by commas.
+    neighbours: Vec<(IpAddr, MacAddr)> = Vec::new(), "addresses", "IP=MAC,...", parse_neighbours, |neighbours| show_neighbours(neighbours);
+    /// Memory for messages, reserved at once and touched as it is used.
+    arena_size: usize = 1 << 30, "bytes", "16MiB..64GiB", |text| size(text, 16 << 20, 64 << 30), show_size;
+    /// The largest path MTU; 4096 is IBTA's largest, 8192 only between workers of this library, and the link's frames must hold it.
+    mtu: usize = 4096, "bytes", "256, 512, 1024, 2048, 4096, 8192", parse_mtu, show_size;
+    /// How loss is repaired between ranks: by selective repeat with timeouts that follow the round trip, or as between verbs NICs (go-back-N).
+    dialect: Dialect = Dialect::Rocinante, "dialect", "verbs, rocinante", |text| choose(DIALECTS, text), |value| name_of(DIALECTS, value);
+    /// Congestion control between ranks: dcqcn needs switches that mark packets, delay needs nothing; a link of two needs none.
+    congestion: Algorithm = Algorithm::Unlimited, "algorithm", "none, dcqcn, delay", |text| choose(ALGORITHMS, text), |value| name_of(ALGORITHMS, value);
+    /// The link's speed, where congestion control starts from.
+    link_rate: u64 = 100_000_000_000, "bits/s", "1000000..1000000000000", |text| number(text, 1_000_000, 1_000_000_000_000), ToString::to_string;
+    /// Packets in flight to one peer; 128 keep a ring of 1024 descriptors busy and a go-back-N short.
+    window: u32 = 128, "packets", "1..65536", |text| number(text, 1, 65_536), ToString::to_string;
+    /// The first wait for an acknowledgement; longer than a scheduler's slice costs nothing without loss, shorter ones retransmit in vain.
+    ack_timeout_us: u64 = 2_000, "us", "10..10000000", |text| number(text, 10, 10_000_000), ToString::to_string;
+    /// Waits double up to this one: a peer that computes and does not poll must not be flooded.
+    ack_timeout_max_us: u64 = 250_000, "us", "10..60000000", |text| number(text, 10, 60_000_000), ToString::to_string;
+    /// Waits in a row until a peer is given up: with the two timeouts, about 30 s.
+    retry_limit: u32 = 127, "retries", "1..100000", |text| number(text, 1, 100_000), ToString::to_string;
+    /// When ranks are connected: all at the start, which shows what is wrong before it matters, or each pair at its first message, which is quicker with many ranks that speak to few.
+    wireup: WireupTime = WireupTime::Static, "time", "static, lazy", |text| choose(TIMES, text), |value| name_of(TIMES, value);
+    /// Who asks for a connection: the higher rank of each pair, or whoever needs it first. Where both have asked, the lower rank's request goes on.
+    connect: Initiative = Initiative::ClientServer, "side", "client-server, peer-to-peer", |text| choose(INITIATIVES, text), |value| name_of(INITIATIVES, value);
+    /// How connections are made: out of band over the launcher, which is quicker, or in band by RDMA-CM, which needs it for nothing but hosts.
+    connect_method: ConnectMethod = ConnectMethod::OutOfBand, "method", "oob, rdma_cm", |text| choose(METHODS, text), |value| name_of(METHODS, value);
+    /// Receive buffers posted to each peer, which is also the number of its credits; receive_queues overrules it.
+    credits: u16 = 64, "messages", "2..4096", |text| number(text, 2, 4096), ToString::to_string;
+    /// Bytes of such a buffer, with 40 of header; a message that fits is sent eagerly; receive_queues overrules it.
+    vbuf_size: usize = 8192, "bytes", "256..1MiB", |text| size(text, 256, 1 << 20), show_size;
+    /// Receive queues in Open MPI's notation, such as P,512,64,32,16,7:S,8KiB,1024,512,128,256,48: P for each peer, with credits, S shared by all peers; empty gives one for each peer, of credits and vbuf_size.
+    receive_queues: Option<ReceiveQueues> = None, "queues", "P,size,num[,low[,win[,rsv]]] or S,size,num[,low[,maxsends[,init[,limit]]]], up to 8 separated by :", parse_optional, show_optional;
+    /// Credits that eager messages leave to requests for a rendezvous, which take less memory at the receiver; an eager message that finds no more becomes R3.
+    credit_preserve: u16 = 4, "messages", "1..4096", |text| number(text, 1, 4096), ToString::to_string;
+    /// Credits owed to a peer that are worth a message of their own when the peer has no more than credit_preserve; fewer are raised to what the reserve of receives allows.
+    credit_notify_threshold: u16 = 5, "messages", "1..4096", |text| number(text, 1, 4096), ToString::to_string;
+    /// Send buffers made at the start, for each receive queue ...
+    vbuf_pool: usize = 128, "buffers", "1..65536", |text| number(text, 1, 65_536), ToString::to_string;
+    /// ... and made at once when there is none, for sending or for receiving ...
+    vbuf_secondary_pool: usize = 32, "buffers", "1..4096", |text| number(text, 1, 4096), ToString::to_string;
+    /// ... until there are so many for sending; then messages wait.
+    vbuf_max: usize = 4096, "buffers", "16..1048576", |text| number(text, 16, 1_048_576), ToString::to_string;
+    /// The longest message that is sent eagerly; one that no vbuf holds goes in a series of them. Unless it is given, it is what a vbuf holds. Longer ones go by rendezvous.
+    eager_threshold: usize = 8152, "bytes", "0..1MiB", |text| size(text, 0, 1 << 20), show_size;
+    /// What a rendezvous is: auto takes RGET, for very long ones PIPELINE. RGET is fetched by RDMA READ, RPUT written by RDMA WRITE, PIPELINE written in pieces, R3 streamed in vbufs, which also carries what cannot go otherwise.
+    rndv_protocol: Rendezvous = Rendezvous::Auto, "protocol", "auto, r3, rget, rput, pipeline", |text| choose(RENDEZVOUS, text), |value| name_of(RENDEZVOUS, value);
+    /// Rendezvous shorter than this go by R3, where the protocol is auto. Measured: RGET is quicker at any length.
+    r3_threshold: usize = 0, "bytes", "0..1GiB", |text| size(text, 0, 1 << 30), show_size;
+    /// Rendezvous of at least this length go in pieces, where the protocol is auto, so that other messages get between.
+    pipeline_threshold: usize = 64 << 20, "bytes", "64KiB..2GiB", |text| size(text, 64 << 10, 2 << 30), show_size;
+    /// Bytes of a piece.
+    pipeline_chunk: usize = 1 << 20, "bytes", "4KiB..64MiB, in multiples of 4KiB", |text| size(text, 4 << 10, 64 << 20).and_then(|bytes| if bytes.is_multiple_of(4096) { Ok(bytes) } else { Err("is no multiple of 4KiB".into()) }), show_size;
+    /// Pieces of one message on their way at once; as many pieces of staging memory are registered at the start, for receives whose own memory cannot be.
+    pipeline_depth: usize = 4, "pieces", "1..64", |text| number(text, 1, 64), ToString::to_string;
+    /// Pieces of memory that may be open to peers at once; a message that would need one more goes by R3.
+    ndreg_entries: usize = 16_000, "regions", "0..16000", |text| number(text, 0, 16_000), ToString::to_string;
+    /// Whether this rank can do RDMA. Without, it is like a peer on a port that cannot: everything long goes by R3.
+    rdma: bool = true, "switch", "on, off", |text| choose(SWITCH, text), |value| name_of(SWITCH, value);
+    /// Memory for copies that buffered sends wait in; beyond it they are refused.
+    buffered_limit: usize = 16 << 20, "bytes", "0..64GiB", |text| size(text, 0, 64 << 30), show_size;
+    /// Memory for messages that nobody has asked for yet; beyond it credits are withheld, and senders wait.
+    unexpected_limit: usize = 256 << 20, "bytes", "1MiB..64GiB", |text| size(text, 1 << 20, 64 << 30), show_size;
+    /// How long a wait spins before it yields the processor. Measured: more buys nothing, because a yield to nobody is quick; with more ranks than processors it never spins.
+    spin_us: u64 = 20, "us", "0..10000000", |text| number(text, 0, 10_000_000), ToString::to_string;
+    /// How long a wait yields before it sleeps. Measured: without it, a sleep stands in the way of every answer (55 us instead of 1).
+    yield_us: u64 = 2_000, "us", "0..10000000", |text| number(text, 0, 10_000_000), ToString::to_string;
+    /// The longest sleep between two looks; sleeps double from 20 us up to this, which bounds the latency of an idle rank.
+    sleep_max_us: u64 = 1_000, "us", "20..1000000", |text| number(text, 20, 1_000_000), ToString::to_string;
+    /// How long a rank waits for its peers to appear.
+    connect_timeout_s: u64 = 30, "s", "1..3600", |text| number(text, 1, 3_600), ToString::to_string;
+    /// Faults injected into every frame sent, such as loss=0.01,dup=0.01,reorder=0.01,corrupt=0.001,seed=7; for tests.
+    faults: Option<Faults> = None, "fault plan", "probabilities 0..1", parse_optional, show_faults;
+    /// Writes every frame of the first port to this capture file; %r stands for the rank, and without it only rank 0 writes.
+    pcap: Option<PathBuf> = None, "path", "any", parse_optional, |path| path.as_ref().map_or_else(String::new, |path| path.display().to_string());
+}

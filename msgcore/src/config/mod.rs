@@ -1,0 +1,288 @@
+//! The configuration: where its values come from, and what is wrong with them. The knobs themselves are rows of a table
+//! in [`knobs`].
+//!
+//! Order: default, then file, then environment, then code. What is not a knob is an error that names the
+//! closest one.
+
+mod knobs;
+mod values;
+
+use std::fmt;
+use std::path::Path;
+
+use roci_driver::Mtu;
+use roci_driver::link::dpdk::Device;
+use roci_protocol::msg;
+use thiserror::Error;
+
+use crate::job;
+use crate::receive_queues::{Kind, ReceiveQueue, ReceiveQueues};
+use crate::select::Rules;
+
+pub use knobs::{Config, ConnectMethod, Initiative, KNOBS, WireupTime};
+pub use values::{parse_size, show_size};
+
+/// Where a value came from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// The default.
+    Default,
+    /// A parameter file.
+    File,
+    /// The environment.
+    Environment,
+    /// The program, or an option of its command line.
+    Code,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Default => "default",
+            Self::File => "file",
+            Self::Environment => "environment",
+            Self::Code => "code",
+        })
+    }
+}
+
+/// Why a configuration was refused.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum ConfigError {
+    /// No such knob.
+    #[error("unknown knob '{name}'{}", did_you_mean(.closest))]
+    Unknown {
+        /// What was given.
+        name: String,
+        /// The knob with the most similar name, if one is similar.
+        closest: Option<String>,
+    },
+    /// The value is not of the knob's kind, or out of its range.
+    #[error("{name}={value}: {problem}")]
+    Value {
+        /// The knob.
+        name: String,
+        /// What was given.
+        value: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The file could not be read.
+    #[error("cannot read parameter file {path}: {problem}")]
+    File {
+        /// Which file.
+        path: String,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+fn did_you_mean(closest: &Option<String>) -> String {
+    closest.as_ref().map_or_else(String::new, |name| format!(": did you mean '{name}'?"))
+}
+
+/// One row of the table.
+pub struct Knob {
+    /// The name in files; the environment's is `ROCI_` and this in upper case.
+    pub name: &'static str,
+    /// The unit of the value, or its kind.
+    pub unit: &'static str,
+    /// Which values are taken.
+    pub range: &'static str,
+    /// What it does, and why the default is what it is.
+    pub reason: &'static str,
+    get: fn(&Config) -> String,
+    set: fn(&mut Config, &str) -> Result<(), String>,
+}
+
+impl Knob {
+    /// The environment variable.
+    pub fn environment_name(&self) -> String {
+        format!("ROCI_{}", self.name.to_uppercase())
+    }
+
+    /// The value in a configuration, as text that the knob takes.
+    pub fn value(&self, config: &Config) -> String {
+        (self.get)(config)
+    }
+}
+
+impl Config {
+    /// The defaults, then `file` if there is one, then the environment.
+    pub fn load(file: Option<&Path>) -> Result<Self, ConfigError> {
+        let variables = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
+        let mut config = Self::default();
+        if let Some(path) = file {
+            config.read_file(path)?;
+        }
+        for (name, value) in variables.filter(|(name, _)| name.starts_with("ROCI_")) {
+            if job::VARIABLES.contains(&name.as_str()) {
+                continue;
+            }
+            let value = value.to_str().ok_or_else(|| ConfigError::Value {
+                name: name.clone(),
+                value: "?".into(),
+                problem: "is not UTF-8".into(),
+            })?;
+            config.set_from_environment(&name, value)?;
+        }
+        Ok(config)
+    }
+
+    /// Sets a knob by its name in files.
+    pub fn set(&mut self, name: &str, value: &str, origin: Origin) -> Result<(), ConfigError> {
+        let knob = KNOBS.iter().find(|knob| knob.name == name).ok_or_else(|| unknown(name, |knob| knob.name.into()))?;
+        self.apply(knob, name, value, origin)
+    }
+
+    /// Where a knob's value came from.
+    pub fn origin(&self, name: &str) -> Origin {
+        self.origins.get(name).copied().unwrap_or(Origin::Default)
+    }
+
+    /// The device, with `%r` replaced by the rank.
+    pub fn device_of(&self, rank: usize) -> Result<Device, ConfigError> {
+        if !self.eal.is_empty() {
+            return Ok(Device::Eal(self.eal.replace("%r", &rank.to_string())));
+        }
+        let name = self.device.replace("%r", &rank.to_string());
+        name.parse().map_err(|error: roci_driver::link::dpdk::ParseDeviceError| ConfigError::Value {
+            name: "device".into(),
+            value: name,
+            problem: error.to_string(),
+        })
+    }
+
+    /// The receive queues: those that are given, or one for each peer as `credits` and `vbuf_size` describe it, whose
+    /// receives are posted again at once.
+    pub fn receive_queues(&self) -> ReceiveQueues {
+        let num = u32::from(self.credits);
+        let window = (num / 4).max(1);
+        let kind = Kind::PerPeer { num, low: num - 1, window, reserve: (2 * num - 1) / window };
+        let size = self.vbuf_size;
+        self.receive_queues.clone().unwrap_or_else(|| ReceiveQueues::one(ReceiveQueue { kind, size }))
+    }
+
+    /// What decides which protocol carries a message.
+    pub fn rules(&self) -> Rules {
+        let queues = self.receive_queues();
+        let largest = queues.largest() - msg::LEN;
+        // Unless somebody says otherwise an eager message is a single vbuf.
+        let eager = if self.origin("eager_threshold") == Origin::Default { largest } else { self.eager_threshold };
+        Rules {
+            eager,
+            r3: self.r3_threshold,
+            pipeline: self.pipeline_threshold,
+            rendezvous: self.rndv_protocol,
+            ours: msg::Capabilities { rdma: self.rdma },
+        }
+    }
+
+    /// The path MTU.
+    pub fn mtu(&self) -> Mtu {
+        Mtu::from_bytes(self.mtu).expect("the knob takes no other sizes")
+    }
+
+    fn set_from_environment(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
+        let knob = KNOBS.iter().find(|knob| knob.environment_name() == name);
+        let knob = knob.ok_or_else(|| unknown(name, Knob::environment_name))?;
+        self.apply(knob, name, value, Origin::Environment)
+    }
+
+    fn read_file(&mut self, path: &Path) -> Result<(), ConfigError> {
+        let problem = |problem: String| ConfigError::File { path: path.display().to_string(), problem };
+        let text = std::fs::read_to_string(path).map_err(|error| problem(error.to_string()))?;
+        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| problem(error.message().into()))?;
+        for (name, value) in table {
+            let value = match value {
+                toml::Value::String(text) => text,
+                other => other.to_string(),
+            };
+            self.set(&name, &value, Origin::File)?;
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, knob: &'static Knob, name: &str, value: &str, origin: Origin) -> Result<(), ConfigError> {
+        let refused = |problem| ConfigError::Value { name: name.into(), value: value.into(), problem };
+        (knob.set)(self, value).map_err(refused)?;
+        if knob.name == "device" {
+            // A later word on the device takes back an earlier EAL line.
+            self.eal.clear();
+        }
+        self.origins.insert(knob.name, origin);
+        Ok(())
+    }
+}
+
+/// The text of a parameter file that says what the defaults are.
+pub fn sample_file() -> String {
+    let config = Config::default();
+    let row = |knob: &Knob| {
+        let (name, unit, range, reason) = (knob.name, knob.unit, knob.range, knob.reason);
+        let (environment, value) = (knob.environment_name(), knob.value(&config));
+        format!("\n#{reason}\n# unit: {unit}; range: {range}; environment: {environment}\n{name} = \"{value}\"\n")
+    };
+    let head = "# Every knob with its default. Order: default < this file < environment < options.\n";
+    std::iter::once(head.to_owned()).chain(KNOBS.iter().map(row)).collect()
+}
+
+fn unknown(name: &str, known_as: impl Fn(&Knob) -> String) -> ConfigError {
+    let distance = |known: &String| strsim::damerau_levenshtein(name, known);
+    let closest = KNOBS.iter().map(known_as).min_by_key(distance).filter(|known| distance(known) <= known.len() / 2);
+    ConfigError::Unknown { name: name.into(), closest }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_default_is_within_its_own_range() {
+        let defaults = Config::default();
+        for knob in KNOBS {
+            let mut config = Config::default();
+            let value = knob.value(&defaults);
+            config.set(knob.name, &value, Origin::Code).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(knob.value(&config), value, "{}", knob.name);
+        }
+    }
+
+    #[test]
+    fn the_committed_sample_says_what_the_defaults_are() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/param.sample");
+        let committed = std::fs::read_to_string(path).expect("configs/param.sample");
+        assert_eq!(committed, sample_file(), "regenerate it with: roci info --sample > configs/param.sample");
+    }
+
+    #[test]
+    fn unknown_knobs_name_the_closest() {
+        let mut config = Config::default();
+        let error = config.set("vbuf_sise", "1", Origin::File).expect_err("no such knob").to_string();
+        assert_eq!(error, "unknown knob 'vbuf_sise': did you mean 'vbuf_size'?");
+        let error = config.set_from_environment("ROCI_EAGER_TRESHOLD", "1").expect_err("no such knob").to_string();
+        assert_eq!(error, "unknown knob 'ROCI_EAGER_TRESHOLD': did you mean 'ROCI_EAGER_THRESHOLD'?");
+        let error = config.set("x", "1", Origin::File).expect_err("no such knob").to_string();
+        assert_eq!(error, "unknown knob 'x'");
+    }
+
+    #[test]
+    fn values_out_of_range_are_refused() {
+        let refusal = |name: &str, value: &str| {
+            Config::default().set(name, value, Origin::Code).expect_err("out of range").to_string()
+        };
+        assert_eq!(refusal("credits", "1"), "credits=1: lies outside 2..4096");
+        assert_eq!(refusal("vbuf_size", "2MiB"), "vbuf_size=2MiB: lies outside 256..1MiB");
+        assert_eq!(refusal("mtu", "1500"), "mtu=1500: is not one of 256, 512, 1024, 2048, 4096, 8192");
+        assert!(refusal("device", "tcp").contains("known are memif"));
+    }
+
+    #[test]
+    fn sizes_are_read_and_shown() {
+        for (text, bytes) in [("0", 0), ("4096", 4096), ("8KiB", 8192), ("1MiB", 1 << 20), ("2G", 2 << 30)] {
+            assert_eq!(parse_size(text), Some(bytes));
+            assert_eq!(parse_size(&show_size(&bytes)), Some(bytes));
+        }
+        assert_eq!(["", "KiB", "1T", "-1", "99999999999999999999"].map(parse_size), [None; 5]);
+    }
+}

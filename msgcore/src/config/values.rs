@@ -1,0 +1,112 @@
+//! Values of knobs, as text.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use roci_driver::Mtu;
+use roci_driver::link::dpdk::Device;
+use roci_protocol::sim::Faults;
+use roci_protocol::wire::MacAddr;
+
+pub(super) fn number<T: FromStr + PartialOrd + fmt::Display>(text: &str, least: T, most: T) -> Result<T, String> {
+    let value = text.trim().parse().map_err(|_| "is not a whole number".to_owned())?;
+    if value < least || value > most {
+        return Err(format!("lies outside {least}..{most}"));
+    }
+    Ok(value)
+}
+
+pub(super) fn optional_number<T: FromStr + PartialOrd + fmt::Display>(
+    text: &str,
+    least: T,
+    most: T,
+) -> Result<Option<T>, String> {
+    if text.trim().is_empty() { Ok(None) } else { number(text, least, most).map(Some) }
+}
+
+/// Reads `4096`, `8KiB`, `1MiB` or `2GiB`.
+pub fn parse_size(text: &str) -> Option<usize> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let value: usize = text[..digits].parse().ok()?;
+    let unit: usize = match text[digits..].trim() {
+        "" | "B" => 1,
+        "K" | "KiB" => 1 << 10,
+        "M" | "MiB" => 1 << 20,
+        "G" | "GiB" => 1 << 30,
+        _ => return None,
+    };
+    value.checked_mul(unit)
+}
+
+pub(super) fn size(text: &str, least: usize, most: usize) -> Result<usize, String> {
+    let value = parse_size(text).ok_or("is not a size such as 4096, 8KiB, 1MiB")?;
+    if value < least || value > most {
+        return Err(format!("lies outside {}..{}", show_size(&least), show_size(&most)));
+    }
+    Ok(value)
+}
+
+/// The shortest way to say a size.
+pub fn show_size(bytes: &usize) -> String {
+    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let unit = units.into_iter().find(|(shift, _)| *bytes > 0 && bytes.trailing_zeros() >= *shift);
+    unit.map_or_else(|| bytes.to_string(), |(shift, name)| format!("{}{name}", bytes >> shift))
+}
+
+pub(super) fn parse_mtu(text: &str) -> Result<usize, String> {
+    let bytes = parse_size(text).and_then(Mtu::from_bytes);
+    bytes.map(Mtu::bytes).ok_or_else(|| "is not one of 256, 512, 1024, 2048, 4096, 8192".into())
+}
+
+pub(super) fn parse_neighbours(text: &str) -> Result<Vec<(IpAddr, MacAddr)>, String> {
+    let parse = |part: &str| {
+        let (ip, mac) = part.split_once('=')?;
+        Some((ip.trim().parse().ok()?, mac.trim().parse().ok()?))
+    };
+    let parts = text.split(',').filter(|part| !part.trim().is_empty());
+    parts.map(|part| parse(part).ok_or_else(|| format!("'{part}' is not of the form IP=MAC"))).collect()
+}
+
+pub(super) fn show_neighbours(neighbours: &[(IpAddr, MacAddr)]) -> String {
+    neighbours.iter().map(|(ip, mac)| format!("{ip}={mac}")).collect::<Vec<_>>().join(",")
+}
+
+pub(super) fn parse_device(text: &str) -> Result<String, String> {
+    match text.parse::<Device>() {
+        Ok(_) => Ok(text.into()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+pub(super) fn parse_optional<T: FromStr>(text: &str) -> Result<Option<T>, String>
+where
+    T::Err: fmt::Display,
+{
+    if text.is_empty() { Ok(None) } else { text.parse().map(Some).map_err(|error: T::Err| error.to_string()) }
+}
+
+pub(super) fn show_optional<T: fmt::Display>(value: &Option<T>) -> String {
+    value.as_ref().map_or_else(String::new, T::to_string)
+}
+
+pub(super) fn show_faults(faults: &Option<Faults>) -> String {
+    let show = |Faults { loss, dup, reorder, corrupt, seed }: &Faults| {
+        format!("loss={loss},dup={dup},reorder={reorder},corrupt={corrupt},seed={seed}")
+    };
+    faults.as_ref().map_or_else(String::new, show)
+}
+
+/// Names of a choice, and what they stand for.
+pub(super) type Choices<T> = [(&'static str, T)];
+
+pub(super) fn choose<T: Copy>(choices: &Choices<T>, text: &str) -> Result<T, String> {
+    let chosen = choices.iter().find(|(name, _)| *name == text.trim()).map(|(_, value)| *value);
+    let names = || choices.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    chosen.ok_or_else(|| format!("is not one of {}", names()))
+}
+
+pub(super) fn name_of<T: PartialEq>(choices: &Choices<T>, value: &T) -> String {
+    choices.iter().find(|(_, choice)| choice == value).map_or_else(String::new, |(name, _)| (*name).into())
+}

@@ -1,0 +1,161 @@
+//! Receiving: into a buffer of the application, or lent; and looking before receiving.
+
+use roci_driver::Buffer;
+use roci_driver::link::Link;
+
+use crate::eager::Body;
+use crate::matching::{Label, Pattern};
+use crate::request::{OpError, Operation, Request};
+use crate::worker::{CallError, Worker};
+use crate::{Rank, Source, Tag, TagMatch};
+
+/// What a probe says of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Envelope {
+    /// Who sent it.
+    pub source: Rank,
+    /// Its tag.
+    pub tag: Tag,
+    /// Its length in bytes.
+    pub len: usize,
+}
+
+/// A message that a probe has claimed: no receive but [`Worker::recv_message`] takes it (`MPI_Message`).
+#[derive(PartialEq, Eq, Debug)]
+#[must_use = "a message that was claimed must be received"]
+pub struct Message {
+    claim: u64,
+    envelope: Envelope,
+}
+
+impl Message {
+    /// What it says of itself.
+    pub fn envelope(&self) -> Envelope {
+        self.envelope
+    }
+}
+
+impl<L: Link> Worker<L> {
+    /// Receives a message into `buffer`. A message that is longer ends the request with an error and leaves the
+    /// buffer alone.
+    #[inline]
+    pub fn recv(
+        &mut self,
+        source: impl Into<Source>,
+        tag: impl Into<TagMatch>,
+        buffer: Buffer,
+    ) -> Result<Request, CallError> {
+        self.recv_with(Pattern::new(source, tag), buffer)
+    }
+
+    /// Receives a message of any context into `buffer`.
+    #[inline]
+    pub fn recv_with(&mut self, pattern: Pattern, buffer: Buffer) -> Result<Request, CallError> {
+        self.post(pattern, Some(buffer))
+    }
+
+    /// Receives a message in memory of the worker's: the vbuf that it came in, where it came in one, so that it is not
+    /// copied. The memory is the application's from then on; [`Worker::give_back`] spares the worker making another.
+    pub fn recv_lent(&mut self, pattern: Pattern) -> Result<Request, CallError> {
+        self.post(pattern, None)
+    }
+
+    /// Gives memory back that was lent, or any other that is not needed any more.
+    pub fn give_back(&mut self, mut buffer: Buffer) {
+        buffer.reset();
+        let fits = |pool: &crate::vbuf::Pool| pool.is_its_own(buffer.capacity());
+        match self.receive_pools.iter().position(fits) {
+            Some(lane) => {
+                self.receive_pools[lane].adopt();
+                self.give_receive_vbuf(lane, buffer);
+            }
+            None => drop(buffer),
+        }
+    }
+
+    /// Whether a message that such a receive would take has come.
+    pub fn probe(&self, pattern: Pattern) -> Option<Envelope> {
+        self.matching.peek_unexpected(&pattern).map(|(label, body)| envelope(&label, body))
+    }
+
+    /// Claims the message that such a receive would take, if one has come (`MPI_Improbe`).
+    pub fn claim(&mut self, pattern: Pattern) -> Option<Message> {
+        let (label, body) = self.matching.take_unexpected(&pattern)?;
+        let envelope = envelope(&label, &body);
+        // Somebody has met it: from here on it cannot be taken back.
+        self.note_match(&label, &body);
+        self.next_claim += 1;
+        self.claimed.insert(self.next_claim, (label, body));
+        Some(Message { claim: self.next_claim, envelope })
+    }
+
+    /// Receives a message that was claimed (`MPI_Imrecv`).
+    pub fn recv_message(&mut self, message: Message, buffer: Buffer) -> Result<Request, CallError> {
+        let Some((label, body)) = self.claimed.remove(&message.claim) else {
+            return Err(CallError::NoMessage(message));
+        };
+        let request = self.open_request(Operation::Waiting { buffer: Some(buffer), posted: None })?;
+        self.deliver_kept(request, label, body);
+        self.release_withheld();
+        Ok(request)
+    }
+
+    #[inline]
+    fn post(&mut self, pattern: Pattern, buffer: Option<Buffer>) -> Result<Request, CallError> {
+        if let Source::Rank(rank) = pattern.source
+            && rank >= self.size
+        {
+            return Err(CallError::NoRank { rank, size: self.size });
+        }
+        let request = self.open_request(Operation::Waiting { buffer, posted: None })?;
+        if let Some((label, body)) = self.matching.take_unexpected(&pattern) {
+            self.note_match(&label, &body);
+            self.deliver_kept(request, label, body);
+            self.release_withheld();
+        } else if let Some(error) = self.nobody_sends(pattern.source) {
+            self.requests.end(request, Err(error));
+        } else {
+            let handle = self.matching.post(pattern, request);
+            if let Some(Operation::Waiting { posted, .. }) = self.requests.get_mut(request) {
+                *posted = Some(handle);
+            }
+        }
+        Ok(request)
+    }
+
+    /// A message that waited has been met.
+    fn note_match(&mut self, label: &Label, body: &Body) {
+        if let Body::Whole { id, mode, .. } | Body::Series { id, mode, .. } = body {
+            self.acknowledge_match(label.source, *id, *mode);
+            self.advance(label.source);
+        }
+    }
+
+    /// Gives a message that waited to its receive.
+    fn deliver_kept(&mut self, request: Request, label: Label, body: Body) {
+        let (source, wire) = (label.source, label.wire());
+        match body {
+            Body::Whole { lane, vbuf, .. } => {
+                if let Some(vbuf) = self.deliver(request, source, wire, lane, vbuf) {
+                    self.give_receive_vbuf(lane, vbuf);
+                }
+            }
+            Body::Series { id, .. } => self.deliver_series(request, source, wire, id),
+            Body::Local { request: send, copy, .. } => self.deliver_local(request, wire, send, copy),
+            Body::Remote(remote) => self.meet(request, source, wire, remote),
+        }
+    }
+
+    /// Why a receive from `source` can never be met.
+    fn nobody_sends(&self, source: Source) -> Option<OpError> {
+        match source {
+            Source::Rank(rank) => self.endpoints[rank].as_ref().and_then(|endpoint| endpoint.failure.clone()),
+            Source::Any if self.size > 1 && self.peers_gone == self.size - 1 => Some(OpError::NobodyLeft),
+            Source::Any => None,
+        }
+    }
+}
+
+fn envelope(label: &Label, body: &Body) -> Envelope {
+    Envelope { source: label.source, tag: label.tag, len: body.len() }
+}

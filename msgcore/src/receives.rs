@@ -1,0 +1,190 @@
+//! Receives: each peer's own, and those that all peers share; posted, used up, and posted again.
+
+use roci_driver::link::Link;
+use roci_driver::{Buffer, SharedReceiveQueue};
+
+use crate::Rank;
+use crate::endpoint::Endpoint;
+use crate::outgoing::name_of;
+use crate::receive_queues::Kind;
+use crate::worker::Worker;
+
+/// The rank in the name of a receive that is everybody's.
+pub(crate) const ANYBODY: Rank = u32::MAX as Rank;
+
+/// A receive queue that all peers share.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shared {
+    pub(crate) srq: SharedReceiveQueue,
+    /// Receives that it should hold by now.
+    pub(crate) goal: usize,
+}
+
+impl<L: Link> Worker<L> {
+    /// Posts the receives that all peers share.
+    pub(crate) fn post_shared(&mut self) {
+        for lane in 0..self.queues.len() {
+            self.fill_shared(lane);
+        }
+    }
+
+    /// Posts the receives of a peer's own.
+    pub(crate) fn post_own(&mut self, rank: Rank) {
+        for lane in 0..self.queues.len() {
+            if let Some(Kind::PerPeer { num, reserve, .. }) = self.queues.get(lane).map(|queue| queue.kind) {
+                for _ in 0..num + reserve {
+                    let vbuf = self.receive_pools[lane].take(&self.engine);
+                    self.add_receive(rank, lane, vbuf);
+                }
+                self.post_pending(rank, lane);
+            }
+        }
+    }
+
+    /// A receive has been used up.
+    #[inline]
+    pub(crate) fn note_receive_used(&mut self, rank: Rank, lane: usize) {
+        if let Some(lane) = self.endpoints[rank].as_deref_mut().and_then(|endpoint| endpoint.lanes.get_mut(lane)) {
+            lane.posted = lane.posted.saturating_sub(1);
+        }
+    }
+
+    /// A message has been acted upon: its receive is posted again, with its vbuf or another one. `cost` tells whether it
+    /// cost the peer a credit, and then whether it is kept.
+    #[inline]
+    pub(crate) fn repost(&mut self, rank: Rank, lane: usize, vbuf: Option<Buffer>, cost: Option<bool>) {
+        let is_withheld = self.is_withholding && cost == Some(true);
+        let vbuf = vbuf.or_else(|| self.receive_pools[lane].take(&self.engine));
+        let Some(endpoint) = self.endpoint(rank) else {
+            if let Some(vbuf) = vbuf {
+                self.give_receive_vbuf(lane, vbuf);
+            }
+            return;
+        };
+        if cost.is_some() && !endpoint.lanes[lane].credits.reposted(is_withheld) {
+            let what = "it sent more messages than it had credits for".into();
+            return self.fail_peer(rank, crate::incoming::protocol_error(rank, what));
+        }
+        if endpoint.lanes[lane].is_shared {
+            self.repost_shared(lane, vbuf);
+        } else {
+            self.add_receive(rank, lane, vbuf);
+            self.post_pending(rank, lane);
+        }
+    }
+
+    fn add_receive(&mut self, rank: Rank, lane: usize, vbuf: Option<Buffer>) {
+        let Some(lane) = self.endpoint(rank).map(|endpoint| &mut endpoint.lanes[lane]) else { return };
+        match vbuf {
+            Some(mut vbuf) => {
+                vbuf.reset();
+                lane.unposted.push(vbuf);
+            }
+            None => {
+                lane.missing += 1;
+                self.receives_are_missing = true;
+            }
+        }
+    }
+
+    /// Posts the receives that wait, once so few are left that it is time.
+    #[inline]
+    fn post_pending(&mut self, rank: Rank, index: usize) {
+        let Some(Kind::PerPeer { low, reserve, .. }) = self.queues.get(index).map(|queue| queue.kind) else { return };
+        let Some(lane) = self.endpoints[rank].as_deref_mut().map(|endpoint| &mut endpoint.lanes[index]) else { return };
+        if lane.posted > (low + reserve) as usize {
+            return;
+        }
+        while let Some(vbuf) = lane.unposted.pop() {
+            match self.engine.post_recv(lane.qp, name_of(index, rank), vbuf) {
+                Ok(()) => lane.posted += 1,
+                // A queue pair that refuses has failed, and its completions say so.
+                Err(refused) => return self.receive_pools[index].give(refused.request),
+            }
+        }
+    }
+
+    /// Posts shared receives again once few are left, and more than before once there is a shortage.
+    fn repost_shared(&mut self, lane: usize, vbuf: Option<Buffer>) {
+        let Some(Kind::Shared { low, num, limit, .. }) = self.queues.get(lane).map(|queue| queue.kind) else { return };
+        match vbuf {
+            Some(vbuf) => self.receive_pools[lane].give(vbuf),
+            None => self.receives_are_missing = true,
+        }
+        let Some(shared) = self.shared[lane].as_mut() else { return };
+        let left = self.engine.srq_len(shared.srq);
+        if left < limit as usize {
+            shared.goal = (2 * shared.goal).min(num as usize);
+        }
+        if left <= (low as usize).min(shared.goal - shared.goal.div_ceil(4)) {
+            self.fill_shared(lane);
+        }
+    }
+
+    /// Posts shared receives up to the goal, as far as vbufs go.
+    fn fill_shared(&mut self, lane: usize) {
+        let Some(Shared { srq, goal }) = self.shared[lane] else { return };
+        for _ in self.engine.srq_len(srq)..goal {
+            let Some(mut vbuf) = self.receive_pools[lane].take(&self.engine) else {
+                self.receives_are_missing = true;
+                return;
+            };
+            vbuf.reset();
+            if let Err(refused) = self.engine.post_srq_recv(srq, name_of(lane, ANYBODY), vbuf) {
+                return self.receive_pools[lane].give(refused.request);
+            }
+        }
+    }
+
+    /// A vbuf that was kept is free: whoever lacks a receive has it.
+    pub(crate) fn give_receive_vbuf(&mut self, lane: usize, vbuf: Buffer) {
+        self.receive_pools[lane].give(vbuf);
+        if self.receives_are_missing {
+            self.replace_missing();
+        }
+    }
+
+    #[cold]
+    fn replace_missing(&mut self) {
+        self.receives_are_missing = false;
+        for lane in 0..self.queues.len() {
+            self.fill_shared(lane);
+        }
+        for rank in 0..self.size {
+            for lane in 0..self.endpoint(rank).map_or(0, |endpoint| endpoint.lanes.len()) {
+                let missing =
+                    self.endpoint(rank).map_or(0, |endpoint| std::mem::take(&mut endpoint.lanes[lane].missing));
+                for _ in 0..missing {
+                    let vbuf = self.receive_pools[lane].take(&self.engine);
+                    self.add_receive(rank, lane, vbuf);
+                }
+                self.post_pending(rank, lane);
+            }
+        }
+    }
+
+    /// Unexpected messages take less memory: credits that were kept back are given.
+    pub(crate) fn release_withheld(&mut self) {
+        if !self.is_withholding || self.matching.unexpected_bytes() > self.unexpected_limit / 2 {
+            return;
+        }
+        self.is_withholding = false;
+        for rank in 0..self.size {
+            if let Some(endpoint) = self.endpoint(rank) {
+                endpoint.lanes.iter_mut().for_each(|lane| lane.credits.release_withheld());
+                self.return_credits(rank);
+            }
+        }
+    }
+}
+
+impl Endpoint {
+    /// Bytes of the receives that are this peer's alone.
+    pub(crate) fn receive_bytes(&self) -> usize {
+        let of_lane = |lane: &crate::endpoint::Lane| {
+            let count = lane.posted + lane.unposted.len();
+            if lane.is_shared { 0 } else { count * (lane.payload + roci_protocol::msg::LEN) }
+        };
+        self.lanes.iter().map(of_lane).sum()
+    }
+}

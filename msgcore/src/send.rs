@@ -1,0 +1,166 @@
+//! Sending: the four modes of MPI, and messages to oneself.
+
+use roci_driver::Buffer;
+use roci_driver::link::Link;
+use roci_protocol::msg::{Label, Mode};
+
+use crate::eager::Body;
+use crate::endpoint::{OUTGOING_LIMIT, Outgoing};
+use crate::request::{Done, LIMIT, OpError, Operation, Request};
+use crate::worker::{CallError, MAX_MESSAGE, Worker};
+use crate::{Context, Rank, Tag, matching};
+
+/// How to send, where it is not the usual way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SendOptions {
+    context: Context,
+    mode: Mode,
+}
+
+impl SendOptions {
+    /// Within another context than the default one.
+    #[must_use]
+    pub fn within(self, context: Context) -> Self {
+        Self { context, ..self }
+    }
+
+    /// The request ends when a receive has met the message (`MPI_Ssend`).
+    #[must_use]
+    pub fn synchronous(self) -> Self {
+        Self { mode: Mode::Synchronous, ..self }
+    }
+
+    /// The receive is posted already (`MPI_Rsend`). Where it is not, the message waits like any other, and the receiver
+    /// counts it.
+    #[must_use]
+    pub fn ready(self) -> Self {
+        Self { mode: Mode::Ready, ..self }
+    }
+}
+
+impl<L: Link> Worker<L> {
+    /// Sends all of `payload` to rank `to`. The buffer returns when the request ends, which for a short message is
+    /// at once and for a long one when the receiver has it.
+    #[inline]
+    pub fn send(&mut self, to: Rank, tag: Tag, payload: Buffer) -> Result<Request, CallError> {
+        self.send_with(to, tag, payload, SendOptions::default())
+    }
+
+    /// Sends a copy of `bytes`.
+    pub fn send_bytes(&mut self, to: Rank, tag: Tag, bytes: &[u8]) -> Result<Request, CallError> {
+        let payload = self.copy_of(bytes)?;
+        self.send(to, tag, payload)
+    }
+
+    /// Sends in another mode or context.
+    pub fn send_with(
+        &mut self,
+        to: Rank,
+        tag: Tag,
+        payload: Buffer,
+        options: SendOptions,
+    ) -> Result<Request, CallError> {
+        let SendOptions { context, mode } = options;
+        let label = Label { context: context.get(), tag: tag.get() };
+        if payload.len() > MAX_MESSAGE {
+            return Err(CallError::TooLong(payload.len()));
+        }
+        if to == self.rank {
+            return self.send_to_self(label, mode, payload);
+        }
+        let endpoint = self.endpoint_or_error(to)?;
+        if endpoint.outgoing.len() >= OUTGOING_LIMIT {
+            return Err(CallError::TooMany(OUTGOING_LIMIT));
+        }
+        let is_open = endpoint.is_open();
+        let request = self.open_request(Operation::Queued { to })?;
+        self.enqueue(to, Outgoing { request, label, mode, payload });
+        if !is_open {
+            self.ensure_connecting(to);
+        }
+        Ok(request)
+    }
+
+    /// Sends a copy of `bytes`, which nobody needs to wait for (`MPI_Bsend`). What waits in such copies is bounded by
+    /// `buffered_limit`.
+    pub fn send_buffered(&mut self, to: Rank, tag: Tag, bytes: &[u8], options: SendOptions) -> Result<(), CallError> {
+        let (asked, held) = (bytes.len(), self.requests.detached_bytes());
+        if held + asked > self.buffered_limit {
+            return Err(CallError::BufferFull { asked, held });
+        }
+        let payload = self.copy_of(bytes)?;
+        let request = self.send_with(to, tag, payload, SendOptions { mode: Mode::Standard, ..options })?;
+        self.requests.detach(request, asked);
+        Ok(())
+    }
+
+    /// A message to oneself never leaves the worker.
+    fn send_to_self(&mut self, label: Label, mode: Mode, payload: Buffer) -> Result<Request, CallError> {
+        let (rank, len) = (self.rank, payload.len());
+        if self.matching.unexpected_bytes() > self.unexpected_limit {
+            return Err(CallError::TooMany(self.matching.unexpected_len()));
+        }
+        let receive = self.matching.take_posted(&matching::Label::new(rank, label));
+        // A short one is copied, so that its send is over; a long one waits in place.
+        let is_copied = receive.is_none() && mode != Mode::Synchronous && len <= self.rules.eager;
+        let copy = if is_copied { Some(self.copy_of(&payload)?) } else { None };
+        let done = Done::new(payload, len, rank, label);
+        let request = self.open_request(Operation::Unmatched { to: rank, done })?;
+        match receive {
+            Some(receive) => {
+                self.stats.rx_expected += 1;
+                self.deliver_local(receive, label, request, None);
+            }
+            None => {
+                self.stats.rx_ready_unmatched += u64::from(mode == Mode::Ready);
+                let cost = if is_copied { len } else { 0 };
+                self.keep(rank, label, cost, Body::Local { request, len, copy });
+                if is_copied
+                    && let Some(Operation::Unmatched { done, .. }) =
+                        self.requests.replace(request, Operation::Queued { to: rank })
+                {
+                    self.requests.end_eager(request, done);
+                }
+            }
+        }
+        Ok(request)
+    }
+
+    /// Gives a message of this rank to its own receive, from the copy or from the send that waits.
+    pub(crate) fn deliver_local(&mut self, receive: Request, label: Label, send: Request, copy: Option<Buffer>) {
+        let rank = self.rank;
+        let waiting = match self.requests.replace(send, Operation::Queued { to: rank }) {
+            Some(Operation::Unmatched { done, .. }) => Some(done),
+            Some(other) => {
+                self.requests.replace(send, other);
+                None
+            }
+            None => None,
+        };
+        let payload = waiting.as_ref().map(|done| &done.buffer).or(copy.as_ref());
+        if let Some(payload) = payload {
+            let len = payload.len();
+            if let Some(mut buffer) = self.buffer_for(receive, rank, len as u64) {
+                buffer[..len].copy_from_slice(payload);
+                self.requests.end(receive, Ok(Done::new(buffer, len, rank, label)));
+            }
+        } else {
+            debug_assert!(false, "a message to oneself is in its copy or in its send");
+            self.requests.end(receive, Err(OpError::NoRequest));
+        }
+        if let Some(done) = waiting {
+            self.requests.end(send, Ok(done));
+        }
+    }
+
+    fn copy_of(&self, bytes: &[u8]) -> Result<Buffer, CallError> {
+        let mut copy = self.engine.buffer(bytes.len())?;
+        copy.copy_from_slice(bytes);
+        Ok(copy)
+    }
+
+    #[inline]
+    pub(crate) fn open_request(&mut self, operation: Operation) -> Result<Request, CallError> {
+        self.requests.open(operation).ok_or(CallError::TooMany(LIMIT))
+    }
+}

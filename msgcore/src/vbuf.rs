@@ -1,0 +1,88 @@
+//! Vbufs: buffers of one size, made once and used for the worker's lifetime, for messages that wait to be sent, for
+//! receives, and for messages that wait to be received.
+
+use roci_driver::link::Link;
+use roci_driver::{Buffer, Engine};
+
+/// The vbufs of one size.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    size: usize,
+    free: Vec<Buffer>,
+    /// Vbufs that exist, in here and out.
+    made: usize,
+    /// Vbufs made at once when there is none ...
+    batch: usize,
+    /// ... until so many exist.
+    limit: usize,
+}
+
+impl Pool {
+    /// An empty pool.
+    pub(crate) fn new(size: usize, batch: usize, limit: usize) -> Self {
+        Self { size, free: Vec::new(), made: 0, batch, limit }
+    }
+
+    /// A vbuf, whole; `None` where the limit is reached or the arena is full.
+    #[inline]
+    pub(crate) fn take<L: Link>(&mut self, engine: &Engine<L>) -> Option<Buffer> {
+        if self.free.is_empty() {
+            self.grow(engine);
+        }
+        self.free.pop()
+    }
+
+    /// Makes sure that `count` can be taken, as far as that goes.
+    pub(crate) fn provide<L: Link>(&mut self, engine: &Engine<L>, count: usize) -> bool {
+        while self.free.len() < count && self.grow(engine) {}
+        self.free.len() >= count
+    }
+
+    /// Takes a vbuf back.
+    #[inline]
+    pub(crate) fn give(&mut self, mut vbuf: Buffer) {
+        vbuf.reset();
+        // The receive for a peer's first message is shorter than a vbuf, and is not used again.
+        if vbuf.len() >= self.size {
+            self.free.push(vbuf);
+        }
+    }
+
+    /// A vbuf will not come back: the application has it.
+    pub(crate) fn forfeit(&mut self) {
+        self.made -= 1;
+    }
+
+    /// A vbuf comes back that the application had.
+    pub(crate) fn adopt(&mut self) {
+        self.made += 1;
+    }
+
+    /// Whether a buffer with so much room is as good as one of these.
+    pub(crate) fn is_its_own(&self, room: usize) -> bool {
+        room >= self.size && room < self.size + 4096
+    }
+
+    /// Vbufs that exist.
+    pub(crate) fn made(&self) -> usize {
+        self.made
+    }
+
+    /// Bytes of a vbuf.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    #[cold]
+    fn grow<L: Link>(&mut self, engine: &Engine<L>) -> bool {
+        let wanted = self.batch.min(self.limit - self.made.min(self.limit));
+        let before = self.made;
+        for _ in 0..wanted {
+            let Ok(mut vbuf) = engine.buffer(self.size) else { break };
+            vbuf.reset();
+            self.free.push(vbuf);
+            self.made += 1;
+        }
+        self.made > before
+    }
+}

@@ -1,0 +1,275 @@
+//! In band: RDMA-CM, a connection for each lane. Every rank listens at a port of its own; private data says who asks.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use roci_driver::link::Link;
+use roci_driver::{CmCallError, CmEvent, ConnId, PortSpace, QueuePair, RejReason, ServiceId, UnconnectedQp};
+
+use super::method::{Method, MethodEvent, Refusal, Site};
+use crate::Rank;
+
+/// The port that rank 0 listens at; the others follow.
+const FIRST_PORT: u16 = 28_416;
+const MAGIC: [u8; 4] = *b"ROCI";
+/// The magic number, a lane, how many there are, and a rank.
+const LEN: usize = 10;
+/// How a refusal says that both have asked.
+const CROSSED: &str = "crossed";
+/// The longest text of a refusal.
+const REFUSAL_LEN: usize = 140;
+
+/// Attempts that are under way.
+#[derive(Debug)]
+pub(crate) struct InBand {
+    /// By rank.
+    hosts: Vec<IpAddr>,
+    ours: BTreeMap<Rank, Ours>,
+    theirs: BTreeMap<Rank, Theirs>,
+    /// Whose a connection is, which lane it is for, and whether we asked for it.
+    by_id: BTreeMap<ConnId, (Rank, usize, bool)>,
+}
+
+/// What we have asked for.
+#[derive(Debug, Default)]
+struct Ours {
+    /// Queue pairs whose peer's station is being asked for.
+    resolving: Vec<(usize, UnconnectedQp)>,
+    ids: Vec<ConnId>,
+    granted: BTreeMap<usize, QueuePair>,
+}
+
+/// What a peer has asked for.
+#[derive(Debug, Default)]
+struct Theirs {
+    ids: BTreeMap<usize, ConnId>,
+    established: usize,
+}
+
+impl InBand {
+    /// Ranks at these hosts.
+    pub(crate) fn new<L: Link>(hosts: Vec<IpAddr>, site: &mut Site<'_, L>) -> Result<Self, String> {
+        site.engine.cm_listen(service_of(site.rank)).map_err(|error| error.to_string())?;
+        Ok(Self { hosts, ours: BTreeMap::new(), theirs: BTreeMap::new(), by_id: BTreeMap::new() })
+    }
+
+    /// Asks for the lanes that could not be asked for before.
+    fn go_on<L: Link>(&mut self, site: &mut Site<'_, L>, peer: Rank) -> Result<(), String> {
+        let Some(ours) = self.ours.get_mut(&peer) else { return Ok(()) };
+        let host = self.hosts.get(peer).ok_or("its host is not known")?;
+        let address = SocketAddr::new(*host, port_of(peer));
+        for (lane, qp) in std::mem::take(&mut ours.resolving) {
+            let data = private_data(site.rank, lane, site.lanes.len());
+            match site.engine.cm_connect(qp, address, &site.lanes[lane].params, &data) {
+                Ok(id) => {
+                    ours.ids.push(id);
+                    self.by_id.insert(id, (peer, lane, true));
+                }
+                Err((CmCallError::Resolving, qp)) => ours.resolving.push((lane, qp)),
+                Err((error, qp)) => {
+                    site.engine.discard_qp(qp);
+                    return Err(error.to_string());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn on_event<L: Link>(&mut self, site: &mut Site<'_, L>, event: &CmEvent) -> Option<MethodEvent> {
+        match *event {
+            CmEvent::Request { id, place, ref private_data, .. } => self.on_request(site, id, place, private_data),
+            CmEvent::Replied { id, qp, .. } => {
+                let &(peer, lane, _) = self.by_id.get(&id)?;
+                let ours = self.ours.get_mut(&peer)?;
+                ours.granted.insert(lane, qp);
+                let is_complete = ours.granted.len() == site.lanes.len();
+                is_complete.then(|| MethodEvent::Granted(peer, ours.granted.values().copied().collect()))
+            }
+            CmEvent::Established { id, .. } => {
+                let &(peer, _, is_ours) = self.by_id.get(&id)?;
+                let theirs = self.theirs.get_mut(&peer).filter(|_| !is_ours)?;
+                theirs.established += 1;
+                (theirs.established == site.lanes.len()).then_some(MethodEvent::Established(peer))
+            }
+            CmEvent::Rejected { id, reason, ref private_data } => {
+                let said = String::from_utf8_lossy(private_data);
+                let said = said.trim_end_matches('\0');
+                let why = match said {
+                    CROSSED => Refusal::Crossed,
+                    "" => Refusal::Because(format!("it refused: {reason}")),
+                    said => Refusal::Because(said.to_owned()),
+                };
+                self.give_up(site, id, why)
+            }
+            CmEvent::Failed { id, error } => self.give_up(site, id, Refusal::Because(error.to_string())),
+            CmEvent::Unreachable { id } => self.give_up(site, id, Refusal::Because("it does not answer".into())),
+            // The queue pair has failed, and its completions say so.
+            CmEvent::Disconnected { id, .. } | CmEvent::TimewaitExit { id } => {
+                self.by_id.remove(&id);
+                None
+            }
+            CmEvent::ServiceResolved { .. } | CmEvent::ServiceFailed { .. } => None,
+        }
+    }
+
+    fn on_request<L: Link>(
+        &mut self,
+        site: &mut Site<'_, L>,
+        id: ConnId,
+        place: (usize, usize),
+        data: &[u8],
+    ) -> Option<MethodEvent> {
+        let lanes = site.lanes.len();
+        let judged = parse(data).and_then(|(peer, lane, count)| {
+            let is_sound = peer < self.hosts.len() && peer != site.rank && place.0 == site.port_of(peer);
+            match () {
+                () if !is_sound => Err("it is no rank of this job".into()),
+                () if count != lanes => Err(format!("{lanes} receive queues here, {count} at the peer")),
+                () if lane >= lanes => Err("it asks for a lane that is none".into()),
+                () if self.theirs.get(&peer).is_some_and(|theirs| theirs.ids.contains_key(&lane)) => {
+                    Err(format!("rank {peer} is connected already"))
+                }
+                () => Ok((peer, lane)),
+            }
+        });
+        match judged {
+            Ok((peer, lane)) => {
+                self.by_id.insert(id, (peer, lane, false));
+                let theirs = self.theirs.entry(peer).or_default();
+                theirs.ids.insert(lane, id);
+                (theirs.ids.len() == lanes).then_some(MethodEvent::Asked(peer))
+            }
+            Err(why) => {
+                reject(site, id, &why);
+                None
+            }
+        }
+    }
+
+    /// One lane of an attempt of ours has failed: all of it is given up.
+    fn give_up<L: Link>(&mut self, site: &mut Site<'_, L>, id: ConnId, why: Refusal) -> Option<MethodEvent> {
+        let (peer, _, is_ours) = self.by_id.remove(&id)?;
+        if is_ours {
+            <Self as Method<L>>::forget(self, site, peer);
+        } else {
+            self.theirs.remove(&peer);
+        }
+        Some(MethodEvent::Refused(peer, why))
+    }
+}
+
+impl<L: Link> Method<L> for InBand {
+    fn ask(&mut self, site: &mut Site<'_, L>, peer: Rank) -> Result<(), String> {
+        let mut ours = Ours::default();
+        for lane in 0..site.lanes.len() {
+            let qp = site.create_qp(peer, lane)?;
+            ours.resolving.push((lane, qp));
+        }
+        self.ours.insert(peer, ours);
+        self.go_on(site, peer)
+    }
+
+    fn prepare(&mut self, site: &mut Site<'_, L>, peer: Rank) -> Result<Vec<QueuePair>, String> {
+        let theirs = self.theirs.get(&peer).ok_or("nobody has asked")?;
+        let mut qps = Vec::new();
+        for (&lane, &id) in &theirs.ids {
+            let qp = site.create_qp(peer, lane)?;
+            qps.push(site.engine.cm_prepare(id, qp, &site.lanes[lane].params).map_err(|error| error.to_string())?);
+        }
+        Ok(qps)
+    }
+
+    fn accept(&mut self, site: &mut Site<'_, L>, peer: Rank) -> Result<bool, String> {
+        let theirs = self.theirs.get(&peer).ok_or("nothing was prepared")?;
+        for &id in theirs.ids.values() {
+            site.engine.cm_accept(id, &[]).map_err(|error| error.to_string())?;
+        }
+        Ok(false)
+    }
+
+    fn confirm(&mut self, site: &mut Site<'_, L>, peer: Rank) -> Result<(), String> {
+        let ours = self.ours.remove(&peer).ok_or("nothing was granted")?;
+        ours.ids.into_iter().try_for_each(|id| site.engine.cm_confirm(id).map_err(|error| error.to_string()))
+    }
+
+    fn refuse(&mut self, site: &mut Site<'_, L>, peer: Rank, why: &Refusal) {
+        let text = match why {
+            Refusal::Crossed => CROSSED,
+            Refusal::Because(why) => why,
+        };
+        for id in self.theirs.remove(&peer).map(|theirs| theirs.ids).unwrap_or_default().into_values() {
+            self.by_id.remove(&id);
+            reject(site, id, text);
+        }
+    }
+
+    fn knock(&mut self, site: &mut Site<'_, L>, peer: Rank) -> Result<(), String> {
+        site.send_mail(peer, "knock")
+    }
+
+    fn forget(&mut self, site: &mut Site<'_, L>, peer: Rank) {
+        let Some(ours) = self.ours.remove(&peer) else { return };
+        ours.resolving.into_iter().for_each(|(_, qp)| site.engine.discard_qp(qp));
+        for id in ours.ids {
+            self.by_id.remove(&id);
+            // Where it has ended meanwhile there is nothing to end.
+            let _ = site.engine.cm_disconnect(id, &[]);
+        }
+    }
+
+    fn poll(&mut self, site: &mut Site<'_, L>) -> Result<Option<MethodEvent>, String> {
+        let resolving = self.ours.iter().filter(|(_, ours)| !ours.resolving.is_empty());
+        for peer in resolving.map(|(&peer, _)| peer).collect::<Vec<_>>() {
+            if let Err(why) = self.go_on(site, peer) {
+                <Self as Method<L>>::forget(self, site, peer);
+                return Ok(Some(MethodEvent::Refused(peer, Refusal::Because(why))));
+            }
+        }
+        while let Some(event) = site.engine.poll_cm() {
+            if let Some(event) = self.on_event(site, &event) {
+                return Ok(Some(event));
+            }
+        }
+        // Mail only ever asks to ask.
+        let Some(mail) = site.mail.as_mut() else { return Ok(None) };
+        while let Some((from, text)) = mail.poll().map_err(|error| error.to_string())? {
+            if text == "knock" {
+                return Ok(Some(MethodEvent::Knocked(from)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn port_of(rank: Rank) -> u16 {
+    FIRST_PORT + rank as u16
+}
+
+fn service_of(rank: Rank) -> ServiceId {
+    ServiceId::of_port(PortSpace::Tcp, port_of(rank))
+}
+
+fn private_data(rank: Rank, lane: usize, lanes: usize) -> [u8; LEN] {
+    let mut data = [0; LEN];
+    data[..4].copy_from_slice(&MAGIC);
+    data[4] = lane as u8;
+    data[5] = lanes as u8;
+    data[6..].copy_from_slice(&(rank as u32).to_be_bytes());
+    data
+}
+
+/// Rank, lane, and number of lanes.
+fn parse(data: &[u8]) -> Result<(Rank, usize, usize), String> {
+    match data.first_chunk::<LEN>() {
+        Some(&[b'R', b'O', b'C', b'I', lane, lanes, a, b, c, d]) => {
+            Ok((u32::from_be_bytes([a, b, c, d]) as Rank, lane.into(), lanes.into()))
+        }
+        _ => Err("it is no rank of any job".into()),
+    }
+}
+
+fn reject<L: Link>(site: &mut Site<'_, L>, id: ConnId, text: &str) {
+    let text = &text.as_bytes()[..text.len().min(REFUSAL_LEN)];
+    // Where it has ended meanwhile there is nothing to refuse.
+    let _ = site.engine.cm_reject(id, RejReason::CONSUMER_DEFINED, text);
+}

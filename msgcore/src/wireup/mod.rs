@@ -1,0 +1,395 @@
+//! Wire-up: how ranks come to be connected.
+//!
+//! At the start or at the first message (`wireup`); by the client of each pair of ranks, which is the higher one, or by
+//! whoever comes first (`connect`); out of band over the launcher, or in band by RDMA-CM (`connect_method`). All of it
+//! ends in the same handshake: see [`stage`].
+
+mod fabric;
+mod in_band;
+mod method;
+mod out_of_band;
+mod stage;
+
+use std::collections::BTreeMap;
+
+use roci_driver::QueuePair;
+use roci_driver::link::Link;
+use roci_protocol::Nanos;
+use roci_protocol::msg::{self, Capabilities, ClearToSend, Header, Message, QueueTerms};
+
+use crate::Rank;
+use crate::config::{Config, ConnectMethod, Initiative};
+use crate::credit::{Credits, Rule};
+use crate::endpoint::{Endpoint, Lane};
+use crate::failure::WorkerEvent;
+use crate::incoming::{Arrived, protocol_error};
+use crate::outgoing::name_of;
+use crate::receive_queues::{Kind, ReceiveQueues};
+use crate::request::OpError;
+use crate::worker::{CallError, Worker};
+
+pub use fabric::{Fabric, LiveLink, Ports, WireupError, join};
+pub(crate) use fabric::{queue_pair_params, station_of};
+pub(crate) use method::LanePlan;
+pub(crate) use stage::Stage;
+
+use in_band::InBand;
+use method::{Method, MethodEvent, Refusal, Site};
+use out_of_band::OutOfBand;
+use stage::Step;
+
+/// Bytes of the receive that a clear-to-send comes in.
+const GREETING_LEN: usize = msg::LEN + ClearToSend::LEN;
+
+/// How this worker comes by connections.
+pub(crate) struct Wireup<L: Link> {
+    method: Box<dyn Method<L>>,
+    pub(crate) plans: Vec<LanePlan>,
+    initiative: Initiative,
+    is_shared_port: bool,
+    patience: Nanos,
+    /// Connections that are being made, and when they must be.
+    under_way: BTreeMap<Rank, Nanos>,
+}
+
+impl<L: Link> Wireup<L> {
+    /// Something is being waited for.
+    #[inline]
+    pub(crate) fn is_urgent(&self) -> bool {
+        !self.under_way.is_empty()
+    }
+}
+
+/// The method that the configuration names.
+pub(crate) fn open<L: Link>(
+    config: &Config,
+    ports: &mut Ports<L>,
+    plans: Vec<LanePlan>,
+    cq: roci_driver::CompletionQueue,
+) -> Result<Wireup<L>, String> {
+    let hosts = ports.hosts.clone();
+    let is_shared_port = ports.is_shared;
+    let mut site = Site {
+        rank: ports.rank,
+        engine: &mut ports.engine,
+        pd: ports.pd,
+        cq,
+        mail: None,
+        lanes: &plans,
+        is_shared_port,
+    };
+    let method: Box<dyn Method<L>> = match config.connect_method {
+        ConnectMethod::OutOfBand => Box::new(OutOfBand::new(config)),
+        ConnectMethod::RdmaCm => Box::new(InBand::new(hosts, &mut site)?),
+    };
+    let patience = config.connect_timeout_s * 1_000_000_000;
+    let initiative = config.connect;
+    Ok(Wireup { method, plans, initiative, is_shared_port, patience, under_way: BTreeMap::new() })
+}
+
+impl<L: Link> Worker<L> {
+    /// Begins to connect to a peer, which the first message would do too. [`WorkerEvent::Connected`] tells when it is
+    /// done.
+    pub fn connect(&mut self, rank: Rank) -> Result<(), CallError> {
+        self.endpoint_or_error(rank)?;
+        self.ensure_connecting(rank);
+        Ok(())
+    }
+
+    /// Whether messages to a peer leave at once.
+    pub fn is_connected(&self, rank: Rank) -> bool {
+        self.endpoints.get(rank).and_then(Option::as_deref).is_some_and(|peer| peer.is_open() && peer.failure.is_none())
+    }
+
+    pub(crate) fn ensure_connecting(&mut self, rank: Rank) {
+        let Some(endpoint) = self.endpoint(rank).filter(|endpoint| endpoint.stage == Stage::Idle) else { return };
+        endpoint.stage = Stage::Idle.on(Step::Ask).expect("it is in the table");
+        let deadline = self.engine.now() + self.wireup.patience;
+        self.wireup.under_way.insert(rank, deadline);
+        // The lower rank serves: it asks to be asked.
+        let serves = self.wireup.initiative == Initiative::ClientServer && self.rank < rank;
+        let begun =
+            self.with_method(|method, site| if serves { method.knock(site, rank) } else { method.ask(site, rank) });
+        if let Err(why) = begun {
+            self.fail_peer(rank, OpError::NotConnected { rank, why });
+        }
+    }
+
+    /// Looks after connections that are being made; returns whether anything happened.
+    #[cold]
+    pub(crate) fn tend_wireup(&mut self) -> bool {
+        let mut happened = false;
+        loop {
+            match self.with_method(|method, site| method.poll(site)) {
+                Ok(Some(event)) => self.on_method_event(event),
+                Ok(None) => break,
+                // The launcher is gone: whoever waits for a connection will not get one.
+                Err(why) => {
+                    self.fail_overdue(Nanos::MAX, &why);
+                    break;
+                }
+            }
+            happened = true;
+        }
+        self.fail_overdue(self.engine.now(), "it did not answer in time (ROCI_CONNECT_TIMEOUT_S)");
+        happened
+    }
+
+    fn fail_overdue(&mut self, now: Nanos, why: &str) {
+        let overdue = self.wireup.under_way.iter().filter(|&(_, &deadline)| deadline <= now).map(|(&rank, _)| rank);
+        for rank in overdue.collect::<Vec<_>>() {
+            self.fail_peer(rank, OpError::NotConnected { rank, why: why.into() });
+        }
+    }
+
+    fn on_method_event(&mut self, event: MethodEvent) {
+        match event {
+            MethodEvent::Asked(peer) => self.on_asked(peer),
+            MethodEvent::Knocked(peer) => {
+                // It may have been connected meanwhile, by an attempt that crossed the knock.
+                if peer < self.size && peer != self.rank {
+                    self.ask_if_idle(peer);
+                }
+            }
+            MethodEvent::Granted(peer, qps) => {
+                if self.raise_lanes(peer, qps)
+                    && let Err(why) = self.with_method(|method, site| method.confirm(site, peer))
+                {
+                    return self.fail_peer(peer, OpError::NotConnected { rank: peer, why });
+                }
+                self.greet(peer);
+            }
+            MethodEvent::Established(peer) => self.greet(peer),
+            // Theirs goes on, and comes.
+            MethodEvent::Refused(_, Refusal::Crossed) => {}
+            MethodEvent::Refused(peer, Refusal::Because(why)) => {
+                if self.endpoint(peer).is_some_and(|endpoint| endpoint.stage.is_under_way()) {
+                    self.fail_peer(peer, OpError::NotConnected { rank: peer, why });
+                }
+            }
+        }
+    }
+
+    /// A peer that serves wants to be asked.
+    fn ask_if_idle(&mut self, peer: Rank) {
+        if self.endpoint_or_error(peer).is_err() {
+            return;
+        }
+        self.ensure_connecting(peer);
+    }
+
+    /// A peer asks. Where both have asked the lower rank's request goes on.
+    fn on_asked(&mut self, peer: Rank) {
+        let refusal = match self.endpoint_or_error(peer).map(|endpoint| endpoint.stage) {
+            Ok(Stage::Idle) => None,
+            Ok(Stage::Asking) if self.wireup.initiative == Initiative::PeerToPeer && self.rank < peer => {
+                Some(Refusal::Crossed)
+            }
+            Ok(Stage::Asking) => None,
+            Ok(_) => Some(Refusal::Because(format!("rank {} is connected to it already", self.rank))),
+            Err(why) => Some(Refusal::Because(why.to_string())),
+        };
+        if let Some(refusal) = refusal {
+            self.stats.connections_refused += 1;
+            return self.with_method(|method, site| method.refuse(site, peer, &refusal));
+        }
+        self.with_method(|method, site| method.forget(site, peer));
+        self.step(peer, Step::Answer);
+        let deadline = self.engine.now() + self.wireup.patience;
+        self.wireup.under_way.entry(peer).or_insert(deadline);
+        let outcome = self.with_method(|method, site| method.prepare(site, peer)).and_then(|qps| {
+            self.raise_lanes(peer, qps);
+            self.with_method(|method, site| method.accept(site, peer))
+        });
+        match outcome {
+            Ok(true) => self.greet(peer),
+            Ok(false) => {}
+            Err(why) => {
+                self.with_method(|method, site| method.refuse(site, peer, &Refusal::Because(why.clone())));
+                self.fail_peer(peer, OpError::NotConnected { rank: peer, why });
+            }
+        }
+    }
+
+    /// Queue pairs have come: their receives are posted, first the small one for the peer's clear-to-send.
+    fn raise_lanes(&mut self, peer: Rank, qps: Vec<QueuePair>) -> bool {
+        let queues = self.queues.clone();
+        let Some(endpoint) = self.endpoint(peer).filter(|endpoint| endpoint.lanes.is_empty()) else { return false };
+        endpoint.lanes = qps.iter().zip(&queues).map(|(&qp, queue)| Lane::new(qp, queue)).collect();
+        for (lane, &qp) in qps.iter().enumerate() {
+            self.places.insert(qp, (peer, lane));
+        }
+        if let (Some(Kind::PerPeer { .. }), Some(&qp)) = (self.queues.get(0).map(|queue| queue.kind), qps.first()) {
+            let Ok(small) = self.engine.buffer(GREETING_LEN) else {
+                let why = "no memory for its first message: raise ROCI_ARENA_SIZE".into();
+                self.fail_peer(peer, OpError::NotConnected { rank: peer, why });
+                return false;
+            };
+            // A queue pair that refuses has failed, and its completions say so.
+            drop(self.engine.post_recv(qp, name_of(0, peer), small));
+            if let Some(endpoint) = self.endpoint(peer) {
+                endpoint.lanes[0].posted = 1;
+            }
+        }
+        self.post_own(peer);
+        true
+    }
+
+    /// The queue pairs are up at both ends: our terms go out.
+    fn greet(&mut self, peer: Rank) {
+        let terms = terms(self.rank, self.rules.ours, &self.queues);
+        if self.endpoint(peer).is_none_or(|endpoint| endpoint.lanes.is_empty()) {
+            return;
+        }
+        self.step(peer, Step::Up);
+        let mut bytes = [0; ClearToSend::LEN];
+        terms.emit(&mut bytes);
+        if !self.has_room(peer, 0, 1, true) {
+            let why = "no vbuf is left for its first message: raise ROCI_VBUF_MAX".into();
+            return self.fail_peer(peer, OpError::NotConnected { rank: peer, why });
+        }
+        self.post_vbuf(peer, 0, Header::new(Message::ClearToSend), &bytes);
+    }
+
+    /// A vbuf has left for a peer: the first one is our clear-to-send.
+    #[inline]
+    pub(crate) fn on_greeting_sent(&mut self, peer: Rank) {
+        let waits = |endpoint: &mut Endpoint| matches!(endpoint.stage, Stage::Greeting | Stage::Welcomed);
+        if self.endpoint(peer).is_some_and(waits) {
+            self.step(peer, Step::Sent);
+        }
+    }
+
+    /// The first message of a peer must be its terms.
+    pub(crate) fn on_clear_to_send(&mut self, peer: Rank, arrived: Arrived) {
+        let Arrived { lane, header, vbuf } = arrived;
+        let verdict = match header.message {
+            Message::ClearToSend => self.judge_terms(peer, &vbuf),
+            _ => Err("its first message is not its terms".into()),
+        };
+        // The small receive is not posted again; a shared one is.
+        if self.endpoint(peer).is_some_and(|endpoint| endpoint.lanes[lane].is_shared) {
+            self.repost(peer, lane, Some(vbuf), None);
+        }
+        match verdict {
+            Ok(()) => self.step(peer, Step::Terms),
+            Err(what) => self.fail_peer(peer, protocol_error(peer, what)),
+        }
+        self.go_on(peer);
+    }
+
+    fn judge_terms(&mut self, peer: Rank, bytes: &[u8]) -> Result<(), String> {
+        let terms = ClearToSend::parse(bytes).map_err(|bad| bad.to_string())?;
+        if terms.rank as Rank != peer {
+            return Err(format!("it says that it is rank {}", terms.rank));
+        }
+        if let Some(why) = mismatch(&self.queues, &terms) {
+            return Err(why);
+        }
+        let (queues, notify, preserve) = (self.queues.clone(), self.notify, self.preserve);
+        let Some(endpoint) = self.endpoint(peer).filter(|endpoint| !endpoint.stage.has_terms()) else {
+            return Err("it told its terms twice".into());
+        };
+        endpoint.capabilities = terms.capabilities;
+        for ((lane, theirs), ours) in endpoint.lanes.iter_mut().zip(&terms.queues).zip(&queues) {
+            let rule = match ours.kind {
+                Kind::PerPeer { num, window, .. } => {
+                    Rule::per_peer(num as u16, theirs.reserve.into(), window as u16, notify, preserve)
+                }
+                Kind::Shared { max_sends, .. } => Rule::shared(clamp(max_sends)),
+            };
+            lane.credits.open(theirs.credits, rule);
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, peer: Rank, step: Step) {
+        let Some(endpoint) = self.endpoint(peer) else { return };
+        match endpoint.stage.on(step) {
+            Ok(stage) => endpoint.stage = stage,
+            Err(illegal) => return self.fail_peer(peer, protocol_error(peer, illegal.to_string())),
+        }
+        if endpoint.is_open() {
+            self.wireup.under_way.remove(&peer);
+            self.peers_known += 1;
+            self.tell(WorkerEvent::Connected { rank: peer });
+            self.advance(peer);
+        }
+    }
+
+    /// A peer is gone: an attempt to connect to it is given up, and it is told, should it still ask.
+    pub(crate) fn abandon_wireup(&mut self, peer: Rank) {
+        self.wireup.under_way.remove(&peer);
+        self.with_method(|method, site| method.forget(site, peer));
+    }
+
+    fn with_method<R>(&mut self, action: impl FnOnce(&mut dyn Method<L>, &mut Site<'_, L>) -> R) -> R {
+        let mail: Option<&mut dyn crate::job::Mail> = match (&mut self.mail, &mut self.job) {
+            (Some(mail), _) => Some(&mut **mail),
+            (None, Some(job)) => Some(job),
+            (None, None) => None,
+        };
+        let Wireup { method, plans, is_shared_port, .. } = &mut self.wireup;
+        let mut site = Site {
+            rank: self.rank,
+            engine: &mut self.engine,
+            pd: self.pd,
+            cq: self.cq,
+            mail,
+            lanes: plans,
+            is_shared_port: *is_shared_port,
+        };
+        action(&mut **method, &mut site)
+    }
+}
+
+impl Lane {
+    fn new(qp: QueuePair, queue: &crate::receive_queues::ReceiveQueue) -> Self {
+        let (is_shared, limit) = match queue.kind {
+            Kind::PerPeer { num, .. } => (false, num as u16),
+            Kind::Shared { max_sends, .. } => (true, clamp(max_sends)),
+        };
+        let payload = queue.size - msg::LEN;
+        let credits = Credits::new(limit);
+        Self { qp, credits, is_shared, payload, in_flight: 0, posted: 0, unposted: Vec::new(), missing: 0 }
+    }
+}
+
+fn clamp(count: u32) -> u16 {
+    count.min(u16::MAX.into()) as u16
+}
+
+/// What we tell a peer first.
+fn terms(rank: Rank, capabilities: Capabilities, queues: &ReceiveQueues) -> ClearToSend {
+    let of_queue = |queue: &crate::receive_queues::ReceiveQueue| {
+        let size = queue.size as u32;
+        match queue.kind {
+            Kind::PerPeer { num, reserve, .. } => {
+                QueueTerms { is_shared: false, credits: num as u16, reserve: reserve.min(255) as u8, size }
+            }
+            Kind::Shared { max_sends, .. } => {
+                QueueTerms { is_shared: true, credits: clamp(max_sends), reserve: 0, size }
+            }
+        }
+    };
+    ClearToSend { rank: rank as u32, capabilities, queues: queues.iter().map(of_queue).collect() }
+}
+
+/// Why our queues and a peer's do not fit; `None` where they do. Counts may differ.
+fn mismatch(ours: &ReceiveQueues, theirs: &ClearToSend) -> Option<String> {
+    if ours.len() != theirs.queues.len() {
+        return Some(format!("{} receive queues here, {} at the peer", ours.len(), theirs.queues.len()));
+    }
+    let mut both = (1..).zip(ours.iter().zip(&theirs.queues));
+    both.find_map(|(number, (ours, theirs))| {
+        let is_shared = matches!(ours.kind, Kind::Shared { .. });
+        let name = |is_shared| if is_shared { "shared" } else { "per peer" };
+        if is_shared != theirs.is_shared {
+            let (ours, theirs) = (name(is_shared), name(theirs.is_shared));
+            return Some(format!("receive queue {number} is {ours} here and {theirs} at the peer"));
+        }
+        let differs = ours.size != theirs.size as usize;
+        let (ours, theirs) = (ours.size, theirs.size);
+        differs.then(|| format!("receive queue {number} has buffers of {ours} bytes here and of {theirs} at the peer"))
+    })
+}

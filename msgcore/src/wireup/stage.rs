@@ -1,0 +1,104 @@
+//! How far a connection is, as a table.
+//!
+//! Whoever brings queue pairs up posts no receives: the endpoint does, and then sends its *clear to send* (CTS, Open
+//! MPI's name), for which the peer has posted one small receive and nothing else. A connection is open once ours has
+//! arrived there and theirs here. Messages that the application sends meanwhile wait, and go then.
+
+use thiserror::Error;
+
+/// How far a connection is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Stage {
+    /// Nobody has asked for it.
+    #[default]
+    Idle,
+    /// We have asked, or wait to be asked.
+    Asking,
+    /// The peer has asked, and we have answered.
+    Answering,
+    /// The queue pairs are up, and receives are posted; our CTS is on its way, theirs has not come.
+    Greeting,
+    /// Ours has arrived.
+    Greeted,
+    /// Theirs has come.
+    Welcomed,
+    /// Both.
+    Open,
+}
+
+/// What moves it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// We ask.
+    Ask,
+    /// The peer asks, and we answer.
+    Answer,
+    /// The queue pairs are up.
+    Up,
+    /// Our CTS has arrived.
+    Sent,
+    /// Theirs has come.
+    Terms,
+}
+
+/// A step that the table does not know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("a connection that is {stage:?} does not {step:?}")]
+pub(crate) struct Illegal {
+    stage: Stage,
+    step: Step,
+}
+
+impl Stage {
+    /// The next stage.
+    pub(crate) fn on(self, step: Step) -> Result<Self, Illegal> {
+        Ok(match (self, step) {
+            (Self::Idle, Step::Ask) => Self::Asking,
+            (Self::Idle | Self::Asking, Step::Answer) => Self::Answering,
+            (Self::Asking | Self::Answering, Step::Up) => Self::Greeting,
+            (Self::Greeting, Step::Sent) => Self::Greeted,
+            (Self::Greeting, Step::Terms) => Self::Welcomed,
+            (Self::Greeted, Step::Terms) | (Self::Welcomed, Step::Sent) => Self::Open,
+            (stage, step) => return Err(Illegal { stage, step }),
+        })
+    }
+
+    /// The peer's terms have come.
+    #[inline]
+    pub(crate) fn has_terms(self) -> bool {
+        matches!(self, Self::Welcomed | Self::Open)
+    }
+
+    /// Somebody has asked for it, and it is not open yet.
+    pub(crate) fn is_under_way(self) -> bool {
+        !matches!(self, Self::Idle | Self::Open)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_step_at_every_stage_is_in_the_table_or_refused_by_name() {
+        use Stage::{Answering, Asking, Greeted, Greeting, Idle, Open, Welcomed};
+        use Step::{Answer, Ask, Sent, Terms, Up};
+        let table = [
+            (Idle, [Some(Asking), Some(Answering), None, None, None]),
+            (Asking, [None, Some(Answering), Some(Greeting), None, None]),
+            (Answering, [None, None, Some(Greeting), None, None]),
+            (Greeting, [None, None, None, Some(Greeted), Some(Welcomed)]),
+            (Greeted, [None, None, None, None, Some(Open)]),
+            (Welcomed, [None, None, None, Some(Open), None]),
+            (Open, [None, None, None, None, None]),
+        ];
+        for (stage, row) in table {
+            for (step, next) in [Ask, Answer, Up, Sent, Terms].into_iter().zip(row) {
+                assert_eq!(stage.on(step).ok(), next, "{stage:?} {step:?}");
+            }
+            assert_eq!(stage.has_terms(), matches!(stage, Welcomed | Open));
+        }
+        let refusal = Open.on(Ask).expect_err("it is open").to_string();
+        assert_eq!(refusal, "a connection that is Open does not Ask");
+    }
+}

@@ -1,0 +1,162 @@
+//! Workers on a simulated switch, under one clock that the test moves.
+#![allow(dead_code, reason = "each test uses its part")]
+
+use roci_driver::Engine;
+use roci_driver::link::faulty::Faulty;
+use roci_driver::link::sim::{Clock, SimLink};
+use roci_msgcore::config::Origin;
+use roci_msgcore::{Config, Done, OpError, Pattern, Ports, Request, SendOptions, Source, Tag, TagMatch, Worker};
+
+pub(crate) type TestWorker = Worker<Faulty<SimLink>>;
+
+/// Nanoseconds of a step.
+const STEP: u64 = 1_000;
+/// Steps that anything may take.
+const PATIENCE: usize = 4_000_000;
+
+pub(crate) struct World {
+    pub(crate) clock: Clock,
+    pub(crate) workers: Vec<TestWorker>,
+    cutters: Vec<Box<dyn Fn()>>,
+}
+
+pub(crate) fn config(settings: &[(&str, &str)]) -> Config {
+    let mut config = Config::default();
+    config.set("arena_size", "64MiB", Origin::Code).expect("in range");
+    for (name, value) in settings {
+        config.set(name, value, Origin::Code).unwrap_or_else(|error| panic!("{error}"));
+    }
+    config
+}
+
+impl World {
+    /// Two workers.
+    pub(crate) fn pair(settings: &[(&str, &str)]) -> Self {
+        Self::of(&[settings, settings])
+    }
+
+    /// A worker for each of these settings.
+    pub(crate) fn of(settings: &[&[(&str, &str)]]) -> Self {
+        let configs: Vec<_> = settings.iter().map(|settings| config(settings)).collect();
+        Self::with(&configs)
+    }
+
+    /// A worker for each of these configurations.
+    pub(crate) fn with(configs: &[Config]) -> Self {
+        let clock = Clock::default();
+        let links = SimLink::switch(&clock, configs.len());
+        let cutters = links.iter().map(|link| Box::new(link.cutter()) as Box<dyn Fn()>).collect();
+        let hosts: Vec<_> = (0..configs.len()).map(|rank| [10, 0, (rank >> 8) as u8, rank as u8 + 1].into()).collect();
+        let engine = |((rank, link), config): ((usize, SimLink), &Config)| {
+            let mut engine = Engine::new(config.arena_size).expect("memory");
+            engine.add_port(Faulty::new(link, config.faults, rank as u64 + 1), hosts[rank], false);
+            engine
+        };
+        let engines = links.into_iter().enumerate().zip(configs).map(engine).collect();
+        let ports = Ports::group(engines, &hosts).into_iter().zip(configs);
+        let workers = ports.map(|(ports, config)| Worker::assemble(ports, config).unwrap_or_else(|e| panic!("{e}")));
+        Self { clock, workers: workers.collect(), cutters }
+    }
+
+    /// Connects all with all.
+    pub(crate) fn connect_all(&mut self) {
+        let size = self.workers.len();
+        for (who, worker) in self.workers.iter_mut().enumerate() {
+            (0..size).filter(|&peer| peer != who).for_each(|peer| worker.connect(peer).expect("it is there"));
+        }
+        self.until("all are connected", |world| {
+            let is_connected = |(who, worker): (usize, &TestWorker)| {
+                (0..size).filter(|&peer| peer != who).all(|peer| worker.is_connected(peer))
+            };
+            world.workers.iter().enumerate().all(is_connected)
+        });
+    }
+
+    /// Pulls the cable of a worker.
+    pub(crate) fn cut(&self, who: usize) {
+        self.cutters[who]();
+    }
+
+    /// Lets all make progress until a request of `who` is over.
+    pub(crate) fn wait(&mut self, who: usize, request: Request) -> Result<Done, OpError> {
+        for _ in 0..PATIENCE {
+            if let Some(outcome) = self.workers[who].test(request) {
+                return outcome;
+            }
+            self.step();
+        }
+        panic!("no end in sight: {}", self.counters());
+    }
+
+    /// Lets all make progress until something is so.
+    pub(crate) fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        for _ in 0..PATIENCE {
+            if is_so(self) {
+                return;
+            }
+            self.step();
+        }
+        panic!("never: {what}: {}", self.counters());
+    }
+
+    pub(crate) fn steps(&mut self, count: usize) {
+        (0..count).for_each(|_| self.step());
+    }
+
+    pub(crate) fn step(&mut self) {
+        self.clock.advance(STEP);
+        for worker in &mut self.workers {
+            worker.progress();
+        }
+    }
+
+    /// The counters that moved, for a failure's message.
+    pub(crate) fn counters(&self) -> String {
+        let show = |worker: &TestWorker| {
+            let engine = worker.engine_stats();
+            let moved: Vec<_> = worker.stats().iter().chain(engine.iter()).filter(|(_, count)| *count > 0).collect();
+            format!("rank {}: {moved:?}\n", worker.rank())
+        };
+        self.workers.iter().map(show).collect()
+    }
+
+    /// Sends from one of two to the other.
+    pub(crate) fn send(&mut self, who: usize, tag: u64, bytes: &[u8]) -> Request {
+        self.workers[who].send_bytes(1 - who, Tag::new(tag), bytes).expect("accepted")
+    }
+
+    pub(crate) fn send_with(
+        &mut self,
+        from: usize,
+        to: usize,
+        tag: u64,
+        bytes: &[u8],
+        options: SendOptions,
+    ) -> Request {
+        let mut payload = self.workers[from].buffer(bytes.len()).expect("memory");
+        payload.copy_from_slice(bytes);
+        self.workers[from].send_with(to, Tag::new(tag), payload, options).expect("accepted")
+    }
+
+    pub(crate) fn recv(&mut self, who: usize, tag: impl Into<TagMatch>, room: usize) -> Request {
+        self.recv_from(who, Source::Any, tag, room)
+    }
+
+    pub(crate) fn recv_from(&mut self, who: usize, source: Source, tag: impl Into<TagMatch>, room: usize) -> Request {
+        let buffer = self.workers[who].buffer(room).expect("memory");
+        self.workers[who].recv_with(Pattern::new(source, tag), buffer).expect("accepted")
+    }
+
+    /// A request of one of two receives these bytes from the other.
+    pub(crate) fn expect(&mut self, who: usize, request: Request, bytes: &[u8]) {
+        let done = self.wait(who, request).unwrap_or_else(|error| panic!("{error}: {}", self.counters()));
+        assert!(!done.is_cancelled);
+        assert_eq!(done.len, bytes.len());
+        assert!(done.buffer[..done.len] == *bytes, "the bytes differ");
+        assert_eq!(done.peer, 1 - who);
+    }
+}
+
+pub(crate) fn pattern(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 31 + seed * 17 + at / 251) as u8).collect()
+}
