@@ -2763,6 +2763,8 @@ unsafe extern "C" {
     pub fn rte_strerror(errnum: ::core::ffi::c_int) -> *const ::core::ffi::c_char;
     pub fn rte_eal_init(argc: ::core::ffi::c_int, argv: *mut *mut ::core::ffi::c_char) -> ::core::ffi::c_int;
     pub fn rte_eal_cleanup() -> ::core::ffi::c_int;
+    pub fn rte_thread_register() -> ::core::ffi::c_int;
+    pub fn rte_thread_unregister();
     pub fn rte_get_tsc_hz() -> u64;
     pub fn rte_mempool_free(mp: *mut rte_mempool);
     pub fn rte_mempool_avail_count(mp: *const rte_mempool) -> ::core::ffi::c_uint;
@@ -2834,5 +2836,7 @@ unsafe extern "C" {
         cb_arg: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
     pub fn rte_eal_alarm_cancel(cb_fn: rte_eal_alarm_callback, cb_arg: *mut ::core::ffi::c_void) -> ::core::ffi::c_int;
+    pub fn rte_vdev_init(name: *const ::core::ffi::c_char, args: *const ::core::ffi::c_char) -> ::core::ffi::c_int;
+    pub fn rte_vdev_uninit(name: *const ::core::ffi::c_char) -> ::core::ffi::c_int;
     pub fn rte_version() -> *const ::core::ffi::c_char;
 }
