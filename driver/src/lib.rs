@@ -42,7 +42,8 @@
 //!
 //! # Threads
 //! An [`Engine`] runs to completion on one thread; it is neither `Send` nor `Sync`. A [`Buffer`] is `Send`: other
-//! threads fill, read and drop buffers, and an [`Arena`] may be shared with them to cut more.
+//! threads fill, read and drop buffers, and an [`Arena`] may be shared with them to cut more. A process may have several
+//! engines, each on its own thread with ports that [`link::dpdk::DpdkLink::open_all`] opened there.
 //!
 //! # Cleanup
 //! Dropping an engine stops its ports. Finish your sends first: what was not acknowledged is lost with it.

@@ -2,28 +2,24 @@
 
 use std::ffi::CString;
 use std::mem::zeroed;
-use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use roci_protocol::wire::MacAddr;
 use thiserror::Error;
 
 use super::clock::Clock;
-use super::device::{Attachment, JUMBO_FRAME};
-use super::eal::{Eal, EalError, describe, last_error};
-use super::gate::Gate;
-use super::port::{DpdkLink, GateKeeper, SharedGate, TX_QUEUE};
-use crate::link::{BURST, HELD_FRAMES, LinkState};
+use super::device::{Attachment, Creation};
+use super::eal::{Eal, EalError, Setup, describe};
+use super::gate::{self, Gate};
+use super::pool::{self, Pool};
+use super::port::DpdkLink;
+use crate::link::LinkState;
 
-const DESCRIPTORS: u16 = 512;
-const POOL_CACHE: u32 = 256;
-/// Packet buffers beside those of the ports: what the pool's cache, a batch and early frames hold.
-const POOL_BASE: u32 = 2 * POOL_CACHE + (BURST + HELD_FRAMES) as u32;
-/// Packet buffers of a port: both its rings full, one burst, and the transmit queue.
-const POOL_PER_PORT: u32 = 2 * DESCRIPTORS as u32 + (BURST + TX_QUEUE) as u32;
-/// Bytes of a packet buffer for the packet, and with all that belongs to it.
-const ROOM: usize = JUMBO_FRAME + dpdk_sys::RTE_PKTMBUF_HEADROOM as usize;
-const BUFFER: usize = ROOM + 512;
+pub(super) const DESCRIPTORS: u16 = 512;
+/// Ports that DPDK can have at a time.
+const PORTS_MAX: usize = dpdk_sys::RTE_MAX_ETHPORTS as usize;
 /// How long a client waits before it asks again for a server that is not there yet.
 const RETRY: Duration = Duration::from_millis(5);
 /// How long a server takes from naming its socket to listening on it, with much to spare.
@@ -47,6 +43,12 @@ pub enum PortError {
         /// DPDK's reason.
         cause: String,
     },
+    /// What DPDK reserved when it started is used up.
+    #[error("no memory for another port: DPDK has room for {PORTS_MAX}, and frames that are kept keep their port's")]
+    NoMemory,
+    /// DPDK's table of ports is full.
+    #[error("{0} more ports: DPDK can have {PORTS_MAX} in a process")]
+    TooManyPorts(usize),
     /// The arguments created no port.
     #[error("device {0}: DPDK could not create its port (RUST_LOG=debug shows its log)")]
     NoPort(String),
@@ -90,39 +92,32 @@ impl Wait<'_> {
         if (self.is_hopeless)() {
             return Err(PortError::Hopeless(device()));
         }
+        // Where other ports are at work already, the thread that shakes hands is parked most of the time.
+        gate::let_work();
         std::thread::sleep(RETRY);
         Ok(())
     }
 }
 
 impl DpdkLink {
-    /// Starts DPDK with one port for each attachment, and waits until every link is up.
+    /// Creates one port for each attachment, and waits until every link is up. Gives up after `patience`, or as soon as
+    /// `is_hopeless` says so.
     ///
-    /// Can succeed once per process. Gives up after `patience`, or as soon as `is_hopeless` says so.
+    /// The first call of a process starts DPDK. Later ones, from any thread and at any time, add their ports to it, which
+    /// must be virtual: NICs and EAL lines end in [`EalError::AlreadyStarted`] then. The links stay on the thread of the
+    /// call. Without NICs the first call reserves memory for as many ports as DPDK can have, each opened by a call of its
+    /// own; beyond that it is [`PortError::NoMemory`].
     pub fn open_all(
         attachments: &[Attachment],
         patience: Duration,
         is_hopeless: &mut dyn FnMut() -> bool,
     ) -> Result<Vec<Self>, PortError> {
-        let mut names = Vec::new();
-        let mut arguments = Vec::new();
-        for (index, attachment) in attachments.iter().enumerate() {
-            let (name, words) = attachment.arguments(index);
-            names.push(name);
-            arguments.extend(words);
-        }
         let mut wait = Wait { deadline: Instant::now() + patience, patience, is_hopeless };
         for attachment in attachments {
             wait.for_server_socket(attachment)?;
         }
-        let buffers = POOL_BASE + POOL_PER_PORT * attachments.len() as u32;
-        let eal = Eal::start(attachments.iter().all(Attachment::is_virtual), buffers as usize * BUFFER, &arguments)?;
-        let pool = create_pool(buffers)?;
-        let clock = Clock::start();
         let mut links = Vec::new();
-        for (attachment, name) in attachments.iter().zip(names) {
-            links.push(Self::configure(eal, attachment, name.as_deref(), pool, clock)?);
-        }
+        Self::create_all(attachments, &mut links)?;
         // A client cannot start before its server: all servers first, or two processes wait for each other.
         let (servers, clients): (Vec<_>, Vec<_>) =
             links.iter_mut().zip(attachments).partition(|(_, attachment)| attachment.is_server());
@@ -138,17 +133,54 @@ impl DpdkLink {
         Ok(links)
     }
 
+    /// Creates and configures the ports. After a failure those in `links` are closed by the caller: that needs the right
+    /// to set up, which this function has until it returns.
+    fn create_all(attachments: &[Attachment], links: &mut Vec<Self>) -> Result<(), PortError> {
+        let setup = Setup::begin();
+        let creations: Vec<_> = attachments.iter().map(|attachment| attachment.creation(next_index())).collect();
+        let eal = create_devices(&setup, attachments, &creations)?;
+        Eal::enter_thread(eal);
+        let pool = Pool::create(eal, next_index(), attachments.len()).map(Rc::new);
+        let configured = match &pool {
+            Ok(pool) => Self::configure_all(eal, attachments, &creations, pool, links),
+            Err(error) => Err(error.clone()),
+        };
+        if configured.is_err() {
+            creations[links.len()..]
+                .iter()
+                .filter_map(Creation::name)
+                .for_each(|name| Eal::remove_device(eal, &setup, name));
+        }
+        configured
+    }
+
+    fn configure_all(
+        eal: Eal,
+        attachments: &[Attachment],
+        creations: &[Creation],
+        pool: &Rc<Pool>,
+        links: &mut Vec<Self>,
+    ) -> Result<(), PortError> {
+        let clock = Clock::start();
+        for (attachment, creation) in attachments.iter().zip(creations) {
+            links.push(Self::configure(eal, attachment, creation.name(), pool.clone(), clock)?);
+        }
+        Ok(())
+    }
+
     fn configure(
-        _: Eal,
+        eal: Eal,
         attachment: &Attachment,
         name: Option<&str>,
-        pool: NonNull<dpdk_sys::rte_mempool>,
+        pool: Rc<Pool>,
         clock: Clock,
     ) -> Result<Self, PortError> {
         let port = find_port(attachment, name)?;
-        let check = |call, status| check(attachment, call, status);
+        let check = |call, status: i32| {
+            if eal.is_out_of_memory(status) { Err(PortError::NoMemory) } else { check(attachment, call, status) }
+        };
         // SAFETY: `port` exists; the configuration is plain data for which all zeroes means "defaults" and is
-        // copied by the call; `pool` lives as long as the process; null queue configurations mean defaults;
+        // copied by the call; `pool` outlives the port, which keeps it; null queue configurations mean defaults;
         // the address is written to a local.
         let mac = unsafe {
             let conf: dpdk_sys::rte_eth_conf = zeroed();
@@ -156,7 +188,8 @@ impl DpdkLink {
             let (mut rx, mut tx) = (DESCRIPTORS, DESCRIPTORS);
             let status = dpdk_sys::rte_eth_dev_adjust_nb_rx_tx_desc(port, &raw mut rx, &raw mut tx);
             check("rte_eth_dev_adjust_nb_rx_tx_desc", status)?;
-            let status = dpdk_sys::rte_eth_rx_queue_setup(port, 0, rx, 0, std::ptr::null(), pool.as_ptr());
+            let status =
+                dpdk_sys::rte_eth_rx_queue_setup(port, 0, rx, 0, std::ptr::null(), pool.as_non_null().as_ptr());
             check("rte_eth_rx_queue_setup", status)?;
             let status = dpdk_sys::rte_eth_tx_queue_setup(port, 0, tx, 0, std::ptr::null());
             check("rte_eth_tx_queue_setup", status)?;
@@ -166,7 +199,8 @@ impl DpdkLink {
         };
         Ok(Self {
             port,
-            pool,
+            pool: pool.as_non_null(),
+            keeps_pool: pool,
             clock,
             mac: attachment.mac().map_or(mac, MacAddr),
             max_frame: attachment.max_frame(),
@@ -199,8 +233,8 @@ impl DpdkLink {
         let mut asked = Instant::now();
         while self.look() == LinkState::Down {
             if attachment.is_turned_away_early() && asked.elapsed() > ASK_AGAIN {
-                // SAFETY: the port is configured, and no burst has run on it yet.
-                unsafe { dpdk_sys::rte_eth_dev_stop(self.port) };
+                // SAFETY: the port is configured, and no burst has run on it yet; a gated interrupt thread stays parked.
+                gate::held(|| unsafe { dpdk_sys::rte_eth_dev_stop(self.port) });
                 self.start(attachment, wait)?;
                 asked = Instant::now();
             }
@@ -215,20 +249,48 @@ fn close_gate(links: &mut [DpdkLink]) -> Result<(), PortError> {
         let device = "memif".to_owned();
         PortError::Call { device, call: "the interrupt thread's gate", cause }
     })?;
-    let keeper = GateKeeper::new(SharedGate { gate, cycled: 0 }.into());
+    let gate = Rc::new(gate);
     for link in links {
-        link.gate = Some(keeper.clone());
+        link.gate = Some(gate.clone());
     }
     Ok(())
 }
 
-fn create_pool(buffers: u32) -> Result<NonNull<dpdk_sys::rte_mempool>, PortError> {
-    // SAFETY: DPDK runs; the name is a NUL-terminated literal; -1 is "any NUMA node".
-    let pool = unsafe { dpdk_sys::rte_pktmbuf_pool_create(c"roci".as_ptr(), buffers, POOL_CACHE, 0, ROOM as u16, -1) };
-    NonNull::new(pool).ok_or_else(|| {
-        let device = "packet buffers".to_owned();
-        PortError::Call { device, call: "rte_pktmbuf_pool_create", cause: last_error() }
-    })
+/// A number that no other port of the process has: names are made of it.
+fn next_index() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Memory for the packet buffers of a call, and for further calls until DPDK has no port left.
+const fn reserve(ports: usize) -> usize {
+    pool::bytes_of(ports) + PORTS_MAX.saturating_sub(ports) * pool::bytes_of(1)
+}
+
+/// Has DPDK create the devices: on the line that it starts with, or one by one if it runs.
+fn create_devices(setup: &Setup, attachments: &[Attachment], creations: &[Creation]) -> Result<Eal, PortError> {
+    let running = Eal::running(setup);
+    // SAFETY: counts the entries of a table; before DPDK runs there are none.
+    let taken = usize::from(unsafe { dpdk_sys::rte_eth_dev_count_avail() });
+    if taken + attachments.len() > PORTS_MAX {
+        return Err(PortError::TooManyPorts(attachments.len()));
+    }
+    let Some(eal) = running else {
+        let words: Vec<_> = creations.iter().flat_map(Creation::words).collect();
+        let no_huge = attachments.iter().all(Attachment::is_virtual);
+        return Ok(Eal::start(setup, no_huge, reserve(attachments.len()), &words)?);
+    };
+    if !attachments.iter().all(Attachment::is_virtual) {
+        return Err(EalError::AlreadyStarted.into());
+    }
+    for (done, (attachment, creation)) in attachments.iter().zip(creations).enumerate() {
+        let Creation::Virtual { name, options } = creation else { return Err(EalError::AlreadyStarted.into()) };
+        if let Err(cause) = Eal::add_device(eal, setup, name, options) {
+            creations[..done].iter().filter_map(Creation::name).for_each(|name| Eal::remove_device(eal, setup, name));
+            return Err(PortError::Call { device: attachment.device().to_string(), call: "rte_vdev_init", cause });
+        }
+    }
+    Ok(eal)
 }
 
 /// The port with this name, or the first one where the arguments were the user's own.

@@ -97,16 +97,16 @@ impl Attachment {
         Self { device, socket: PathBuf::new(), is_server: true, mac: [0; 6] }
     }
 
-    /// EAL arguments for the port with this index; the name under which DPDK will know it comes first.
-    pub(super) fn arguments(&self, index: usize) -> (Option<String>, Vec<String>) {
+    /// How to create the port with this index, which is unique in the process.
+    pub(super) fn creation(&self, index: usize) -> Creation {
         let socket = self.socket.display();
         let mac = roci_protocol::wire::MacAddr(self.mac);
-        let vdev = |name: String, options: String| {
-            (Some(name.clone()), vec!["--vdev".to_owned(), format!("{name},{options}")])
-        };
+        let vdev = |name, options| Creation::Virtual { name, options };
         match &self.device {
             Device::Memif => {
-                let role = if self.is_server { "server" } else { "client" };
+                let socket = socket.to_string();
+                let (role, socket) =
+                    if self.is_server { ("server", socket) } else { ("client", other_spelling(&socket)) };
                 let ends = format!("role={role},socket={socket},socket-abstract=no");
                 vdev(format!("net_memif{index}"), format!("{ends},bsize={JUMBO_FRAME},rsize=9,mac={mac}"))
             }
@@ -116,8 +116,12 @@ impl Attachment {
                 vdev(format!("net_virtio_user{index}"), options)
             }
             Device::AfPacket(name) => vdev(format!("net_af_packet{index}"), format!("iface={name},qdisc_bypass=1")),
-            Device::Pci(address) => (Some(address.clone()), vec!["-a".to_owned(), address.clone()]),
-            Device::Eal(line) => (None, line.split_whitespace().map(str::to_owned).collect()),
+            Device::Pci(address) => {
+                Creation::AtStart { name: Some(address.clone()), words: vec!["-a".to_owned(), address.clone()] }
+            }
+            Device::Eal(line) => {
+                Creation::AtStart { name: None, words: line.split_whitespace().map(str::to_owned).collect() }
+            }
         }
     }
 
@@ -163,6 +167,44 @@ impl Attachment {
     }
 }
 
+/// How DPDK is told to create a port.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Creation {
+    /// A virtual device, which can be added while DPDK runs.
+    Virtual { name: String, options: String },
+    /// Words of the line that DPDK starts with, and the port's name where it is known.
+    AtStart { name: Option<String>, words: Vec<String> },
+}
+
+impl Creation {
+    /// The name under which DPDK will know the port.
+    pub(super) fn name(&self) -> Option<&str> {
+        match self {
+            Self::Virtual { name, .. } => Some(name),
+            Self::AtStart { name, .. } => name.as_deref(),
+        }
+    }
+
+    /// EAL arguments.
+    pub(super) fn words(&self) -> Vec<String> {
+        match self {
+            Self::Virtual { name, options } => vec!["--vdev".to_owned(), format!("{name},{options}")],
+            Self::AtStart { words, .. } => words.clone(),
+        }
+    }
+}
+
+/// The same path in other words. memif's driver keeps one entry for each path, and whoever comes first decides whether
+/// it listens: a server that finds a client's entry, when both are in one process, would never listen.
+fn other_spelling(socket: &str) -> String {
+    /// Bytes of a UNIX socket's path, without the NUL.
+    const PATH_MAX: usize = 107;
+    match socket.rsplit_once('/') {
+        Some((directory, name)) if socket.len() < PATH_MAX => format!("{directory}//{name}"),
+        _ => socket.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,7 +223,19 @@ mod tests {
     #[test]
     fn a_memif_descriptor_always_holds_a_whole_frame() {
         let end = Attachment::pair(Device::Memif, Path::new("/run/x"), true, [2, 0, 0, 0, 0, 1]);
-        let (_, arguments) = end.arguments(0);
-        assert!(arguments[1].contains(&format!("bsize={}", end.max_frame())), "{arguments:?}");
+        let words = end.creation(0).words();
+        assert!(words[1].contains(&format!("bsize={}", end.max_frame())), "{words:?}");
+    }
+
+    #[test]
+    fn the_ends_of_a_memif_name_one_socket_in_two_ways() {
+        let words = |is_server| {
+            let end = Attachment::pair(Device::Memif, Path::new("/run/x/s"), is_server, [2, 0, 0, 0, 0, 1]);
+            end.creation(3).words()[1].clone()
+        };
+        assert!(words(true).starts_with("net_memif3,role=server,socket=/run/x/s,"), "{}", words(true));
+        assert!(words(false).starts_with("net_memif3,role=client,socket=/run/x//s,"), "{}", words(false));
+        let longest = format!("/{}", "x".repeat(106));
+        assert_eq!(other_spelling(&longest), longest);
     }
 }

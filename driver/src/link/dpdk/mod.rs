@@ -1,14 +1,18 @@
 //! The link over a DPDK port.
 //!
-//! [`device`] turns the name of a device into DPDK's arguments, [`eal`] starts DPDK once per process, `bring_up` waits
-//! for ports and peers, [`port`] is the data path, and `gate` keeps a shared-memory port from being torn down in the
-//! middle of a burst.
+//! [`device`] turns the name of a device into DPDK's arguments, [`eal`] starts DPDK once per process and adds devices to
+//! it later, `bring_up` waits for ports and peers, [`port`] is the data path, and `gate` keeps a shared-memory port from
+//! being torn down in the middle of a burst.
+//!
+//! Any number of threads may each open ports of their own; what they share is locked while ports come and go, and not
+//! while they work.
 
 mod bring_up;
 pub mod clock;
 pub mod device;
 pub mod eal;
 mod gate;
+mod pool;
 pub mod port;
 
 pub use bring_up::PortError;

@@ -2,13 +2,16 @@
 
 use std::mem::zeroed;
 use std::ptr::NonNull;
+use std::rc::Rc;
 
 use arrayvec::ArrayVec;
 use roci_protocol::Nanos;
 use roci_protocol::wire::MacAddr;
 
 use super::clock::Clock;
-use super::gate::Gate;
+use super::eal::Setup;
+use super::gate::{self, Gate};
+use super::pool::Pool;
 use crate::link::{BURST, Batch, Full, Link, LinkState, LinkStats};
 
 /// Frames queued and not yet taken by the device.
@@ -46,23 +49,17 @@ impl Drop for Mbuf {
 pub struct DpdkLink {
     pub(super) port: u16,
     pub(super) pool: NonNull<dpdk_sys::rte_mempool>,
+    /// Its owner; goes after the port is closed.
+    #[expect(dead_code, reason = "held, not used")]
+    pub(super) keeps_pool: Rc<Pool>,
     pub(super) clock: Clock,
     pub(super) mac: MacAddr,
     pub(super) max_frame: usize,
     pub(super) tx: ArrayVec<NonNull<dpdk_sys::rte_mbuf>, TX_QUEUE>,
-    pub(super) gate: Option<GateKeeper>,
+    pub(super) gate: Option<Rc<Gate>>,
     pub(super) state: LinkState,
     pub(super) next_maintenance: Nanos,
     pub(super) stats: LinkStats,
-}
-
-/// The gate is shared by all ports of a process: the last one to go opens it.
-pub(super) type GateKeeper = std::rc::Rc<std::cell::RefCell<SharedGate>>;
-
-pub(super) struct SharedGate {
-    pub(super) gate: Gate,
-    /// When it last opened, so that several ports do not open it several times.
-    pub(super) cycled: Nanos,
 }
 
 impl DpdkLink {
@@ -109,9 +106,11 @@ impl Link for DpdkLink {
         }
         let mut frames = [std::ptr::null_mut(); BURST];
         let room = (BURST - batch.len()) as u16;
-        // SAFETY: the port is started, queue 0 is set up, this is the only thread that polls it, the gate is
-        // closed (no disconnect can run), and `frames` holds at least `room` pointers.
-        let count = unsafe { dpdk_sys::roci_eth_rx_burst(self.port, 0, frames.as_mut_ptr(), room) };
+        let count = gated(self.gate.as_deref(), || {
+            // SAFETY: the port is started, queue 0 is set up, this is the only thread that polls it, no disconnect can
+            // run within the gate's burst, and `frames` holds at least `room` pointers.
+            unsafe { dpdk_sys::roci_eth_rx_burst(self.port, 0, frames.as_mut_ptr(), room) }
+        });
         for frame in frames.iter().take(count.into()).copied().filter_map(NonNull::new) {
             // SAFETY: the burst handed over a valid packet buffer.
             let segments = unsafe { frame.as_ref() }.nb_segs;
@@ -136,7 +135,7 @@ impl Link for DpdkLink {
                 return Err(Full);
             }
         }
-        // SAFETY: the pool lives as long as the process; a null result is handled.
+        // SAFETY: `keeps_pool` keeps the pool; a null result is handled.
         let Some(mbuf) = NonNull::new(unsafe { dpdk_sys::roci_pktmbuf_alloc(self.pool.as_ptr()) }) else {
             self.stats.tx_full += 1;
             return Err(Full);
@@ -162,13 +161,13 @@ impl Link for DpdkLink {
         }
         let count = self.tx.len() as u16;
         let bytes: u64 = self.tx.iter().map(|mbuf| frame_len(*mbuf)).sum();
-        // SAFETY: the port is started, queue 0 is set up, this is the only thread that uses it, the gate is
-        // closed; `tx` holds `count` packet buffers that we own (`NonNull<T>` is laid out as `*mut T`). The
-        // driver owns the first `sent` of them from here on.
-        let sent = unsafe {
-            let frames = self.tx.as_mut_ptr().cast::<*mut dpdk_sys::rte_mbuf>();
-            dpdk_sys::roci_eth_tx_burst(self.port, 0, frames, count)
-        };
+        let frames = self.tx.as_mut_ptr().cast::<*mut dpdk_sys::rte_mbuf>();
+        let sent = gated(self.gate.as_deref(), || {
+            // SAFETY: the port is started, queue 0 is set up, this is the only thread that uses it, no disconnect can
+            // run within the gate's burst; `tx` holds `count` packet buffers that we own (`NonNull<T>` is laid out as
+            // `*mut T`). The driver owns the first `sent` of them from here on.
+            unsafe { dpdk_sys::roci_eth_tx_burst(self.port, 0, frames, count) }
+        });
         self.tx.drain(..usize::from(sent.min(count)));
         let left: u64 = self.tx.iter().map(|mbuf| frame_len(*mbuf)).sum();
         self.stats.tx_frames += u64::from(sent);
@@ -181,15 +180,8 @@ impl Link for DpdkLink {
             return self.state;
         }
         self.next_maintenance = now + MAINTAIN_NS;
-        if let Some(keeper) = &self.gate {
-            let mut shared = keeper.borrow_mut();
-            if now >= shared.cycled + MAINTAIN_NS / 2 {
-                // While the interrupt thread is at work, no burst may run.
-                while !shared.gate.cycle() {
-                    tracing::warn!("DPDK's interrupt thread has been busy for half a second");
-                }
-                shared.cycled = now;
-            }
+        if let Some(gate) = &self.gate {
+            gate.cycle();
         }
         self.look()
     }
@@ -200,18 +192,30 @@ impl Link for DpdkLink {
 }
 
 impl Drop for DpdkLink {
-    /// Stops and closes the port before the gate opens (a field, so dropped after this): the interrupt thread must
-    /// not tear down what is being closed.
+    /// Stops and closes the port while the gate is held, and before this side of it goes (a field, so dropped after
+    /// this): the interrupt thread must not tear down what is being closed.
     fn drop(&mut self) {
         self.flush();
         self.state = LinkState::Down;
         self.discard_queued();
-        // SAFETY: the port exists, and this thread, the only one that used it, never will again; the interrupt
-        // thread is parked until the last port's gate opens, which is after this.
-        unsafe {
-            dpdk_sys::rte_eth_dev_stop(self.port);
-            dpdk_sys::rte_eth_dev_close(self.port);
-        }
+        let _setup = Setup::begin();
+        gate::held(|| {
+            // SAFETY: the port exists, and this thread, the only one that used it, never will again; no other thread
+            // creates or closes a port; the interrupt thread, where it is gated, stays parked.
+            unsafe {
+                dpdk_sys::rte_eth_dev_stop(self.port);
+                dpdk_sys::rte_eth_dev_close(self.port);
+            }
+        });
+    }
+}
+
+/// Runs a burst; while the gate is open nothing is received, and what was to be sent waits.
+#[inline]
+fn gated(gate: Option<&Gate>, burst: impl FnOnce() -> u16) -> u16 {
+    match gate {
+        Some(gate) => gate.burst(burst).unwrap_or(0),
+        None => burst(),
     }
 }
 
