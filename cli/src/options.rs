@@ -130,6 +130,9 @@ pub(crate) struct PerfOptions {
     /// Do not compare payloads
     #[arg(long)]
     pub(crate) no_verify: bool,
+    /// Write and read every byte of bare frames (raw_lat, raw_bw), as all other tests do anyway
+    #[arg(long)]
+    pub(crate) touch: bool,
 }
 
 #[derive(Args)]

@@ -46,6 +46,26 @@ fn perf_gives_a_verified_row_for_every_test() {
 }
 
 #[test]
+fn perf_tells_touched_bare_frames_from_untouched_ones() {
+    let _alone = alone();
+    let perf = |options: &[&str]| {
+        let tests = ["perf", "raw_lat,raw_bw,tag_bw", "--size", "1,4096,65537", "--iters", "200"];
+        roci(&[&tests[..], options].concat()).succeeded().stdout
+    };
+    for (options, touch) in [(&["--json"][..], false), (&["--json", "--touch"], true)] {
+        let rows = rows(&perf(options));
+        assert_eq!(rows.len(), 9);
+        for row in rows {
+            let is_raw = row["test"].as_str().is_some_and(|test| test.starts_with("raw_"));
+            assert_eq!(row.get("touch").and_then(Value::as_bool), is_raw.then_some(touch), "{row}");
+        }
+    }
+    let table = perf(&["--touch"]);
+    assert_eq!(table.matches("raw_bw (touched)").count(), 3, "{table}");
+    assert_eq!(table.matches("(touched)").count(), 6, "{table}");
+}
+
+#[test]
 fn perf_runs_between_a_server_and_a_client_too() {
     let _alone = alone();
     // memif joins one host's processes through the job's directory, which two strangers do not share.

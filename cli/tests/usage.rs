@@ -21,6 +21,7 @@ fn mistakes_on_the_command_line_are_one_line_and_status_2() {
         (&["perf", "tag_lat", "--size", "0"], "a size lies between"),
         (&["perf", "tag_lat", "--size", "big"], "not a size"),
         (&["perf", "tag_lat", "--iters", "0"], "not in 1.."),
+        (&["perf", "raw_bw", "--touch=yes"], "unexpected value 'yes' for '--touch'"),
         (&["soak", "--seconds", "0"], "not in 1.."),
         (&["soak", "--max-size", "1TiB"], "not a size"),
         (&["sim"], "required"),
@@ -96,6 +97,7 @@ fn a_missing_server_and_a_missing_interface_are_named() {
 fn help_and_version_are_no_mistakes() {
     assert!(roci(&["--help"]).succeeded().stdout.contains("soak"));
     assert!(roci(&["run", "--help"]).succeeded().stdout.contains("--ranks"));
+    assert!(roci(&["perf", "--help"]).succeeded().stdout.contains("--touch"));
     assert!(roci(&["--version"]).succeeded().stdout.starts_with("roci "));
     assert!(roci(&["info"]).succeeded().stdout.contains("eager_threshold"));
 }

@@ -8,6 +8,7 @@ mod pattern;
 mod raw;
 mod report;
 mod tag;
+mod touch;
 mod verbs;
 
 use std::net::TcpListener;
@@ -49,6 +50,10 @@ impl Test {
         matches!(self, Self::RawLat | Self::SendLat | Self::WriteLat | Self::ReadLat | Self::TagLat)
     }
 
+    const fn is_raw(self) -> bool {
+        matches!(self, Self::RawLat | Self::RawBw)
+    }
+
     const fn is_tagged(self) -> bool {
         matches!(self, Self::TagLat | Self::TagBw)
     }
@@ -86,6 +91,8 @@ struct Plan {
     size: usize,
     iters: u64,
     verify: bool,
+    /// Whether bare frames' payload is written and read; everybody else's always is.
+    touch: bool,
 }
 
 impl Plan {
@@ -162,7 +169,7 @@ pub(crate) fn table(worker: &mut Worker, device: &str, sizes: &[usize]) -> Resul
     let mut report = Report::new(false, device.to_owned(), is_ours);
     for test in [Test::TagLat, Test::TagBw] {
         for &size in sizes {
-            let plan = Plan { test, size, iters: test.default_iters(size), verify: true };
+            let plan = Plan { test, size, iters: test.default_iters(size), verify: true, touch: false };
             report.add(measure_tagged(worker, plan)?)?;
         }
     }
@@ -175,7 +182,7 @@ fn plans(options: &PerfOptions) -> Vec<Plan> {
         let sizes = if options.size.is_empty() { test.default_sizes() } else { options.size.clone() };
         let plan = move |size| {
             let iters = options.iters.unwrap_or_else(|| test.default_iters(size));
-            Plan { test, size, iters, verify: !options.no_verify }
+            Plan { test, size, iters, verify: !options.no_verify, touch: options.touch && test.is_raw() }
         };
         sizes.into_iter().map(plan).collect::<Vec<_>>()
     };
@@ -184,7 +191,8 @@ fn plans(options: &PerfOptions) -> Vec<Plan> {
 
 /// Both sides must measure the same, or each would wait for the other.
 fn agree(job: &mut Job, config: &Config, plans: &[Plan]) -> Result<(), Failure> {
-    let words = |plan: &Plan| format!("{} {} {} {};", plan.test.name(), plan.size, plan.iters, plan.verify);
+    let words =
+        |&Plan { test, size, iters, verify, touch }: &Plan| format!("{} {size} {iters} {verify} {touch};", test.name());
     let plans: String = plans.iter().map(words).collect();
     let ours = format!("{plans}{}", config.receive_queues());
     let ours = format!("{:016x}", ours.bytes().fold(0xcbf2_9ce4_8422_2325, fnv));
@@ -193,7 +201,7 @@ fn agree(job: &mut Job, config: &Config, plans: &[Plan]) -> Result<(), Failure> 
     if ours == theirs {
         Ok(())
     } else {
-        Err(Failure::new("the peer was given other tests, sizes, counts or receive queues"))
+        Err(Failure::new("the peer was given other tests, sizes, counts, touch or receive queues"))
     }
 }
 

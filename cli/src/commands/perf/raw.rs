@@ -6,6 +6,7 @@ use roci_protocol::Nanos;
 use super::Plan;
 use super::lane::Lane;
 use super::report::{Row, histogram};
+use super::touch::Payload;
 use crate::failure::Failure;
 
 const HEADER: usize = 14;
@@ -41,7 +42,7 @@ const BYE: u8 = 5;
 /// sent again.
 pub(super) fn latency(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Failure> {
     lane.meet_in_silence()?;
-    let mut port = Port::new(lane, plan.size);
+    let mut port = Port::new(lane, plan);
     let row = if port.lane.is_active() {
         Some(ping(&mut port, plan)?)
     } else {
@@ -84,7 +85,7 @@ fn ping(port: &mut Port<'_>, plan: Plan) -> Result<Row, Failure> {
 /// As many frames as the port takes; a message longer than a frame is several.
 pub(super) fn bandwidth(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Failure> {
     lane.meet_in_silence()?;
-    let mut port = Port::new(lane, plan.size);
+    let mut port = Port::new(lane, plan);
     let row = if port.lane.is_active() {
         let start = port.lane.now();
         for number in 0..plan.iters {
@@ -114,28 +115,36 @@ struct Port<'a> {
     last_len: usize,
     batch: Batch<<roci_msgcore::LiveLink as Link>::Frame>,
     idle_polls: u32,
+    /// `None` where payload is left alone.
+    payload: Option<Payload>,
 }
 
 impl<'a> Port<'a> {
-    fn new(lane: &'a mut Lane, size: usize) -> Self {
+    fn new(lane: &'a mut Lane, Plan { size, touch, .. }: Plan) -> Self {
         let mut header = [0xff; HEADER];
         header[6..12].copy_from_slice(&lane.link().mac().0);
         header[12..].copy_from_slice(&ETHERTYPE);
         let full_len = lane.max_frame();
         let parts = size.saturating_sub(1) / (full_len - HEADER);
         let last_len = frame_len(size - parts * (full_len - HEADER));
-        Self { lane, header, parts, full_len, last_len, batch: Batch::new(), idle_polls: 0 }
+        let payload = touch.then(|| Payload::new(parts, full_len - HEADER, last_len - HEADER));
+        Self { lane, header, parts, full_len, last_len, batch: Batch::new(), idle_polls: 0, payload }
     }
 
-    /// Queues a frame, waiting while the link is full. Beyond the number, the payload is not touched.
+    /// Queues a frame, the one at index `part` of its message, waiting while the link is full. Beyond the number, the payload is
+    /// only touched on request.
     #[inline]
-    fn send_unflushed(&mut self, kind: u8, number: u64, len: usize) -> Result<(), Failure> {
+    fn send_part(&mut self, kind: u8, number: u64, len: usize, part: usize) -> Result<(), Failure> {
         let header = self.header;
         let mut since = None;
         loop {
+            let payload = self.payload.as_ref().filter(|_| matches!(kind, DATA | PART));
             let link = self.lane.link();
             let sent = link.transmit(len, |frame| {
                 frame[..HEADER].copy_from_slice(&header);
+                if let Some(payload) = payload {
+                    payload.write(part, &mut frame[HEADER..]);
+                }
                 frame[HEADER] = kind;
                 frame[HEADER + 1..HEADER + TAG].copy_from_slice(&number.to_le_bytes());
             });
@@ -145,19 +154,20 @@ impl<'a> Port<'a> {
         }
     }
 
+    /// Sends a frame that is no message.
     #[inline]
     fn send(&mut self, kind: u8, number: u64, len: usize) -> Result<(), Failure> {
-        self.send_unflushed(kind, number, len)?;
+        self.send_part(kind, number, len, 0)?;
         self.lane.link().flush();
         Ok(())
     }
 
     #[inline]
     fn send_message_unflushed(&mut self, number: u64) -> Result<(), Failure> {
-        for _ in 0..self.parts {
-            self.send_unflushed(PART, number, self.full_len)?;
+        for part in 0..self.parts {
+            self.send_part(PART, number, self.full_len, part)?;
         }
-        self.send_unflushed(DATA, number, self.last_len)
+        self.send_part(DATA, number, self.last_len, self.parts)
     }
 
     #[inline]
@@ -189,7 +199,8 @@ impl<'a> Port<'a> {
         let mut since = None;
         loop {
             self.lane.link().receive(&mut self.batch);
-            let found = self.batch.drain(..).any(|frame| parse(frame.as_ref()) == Some((kind, number)));
+            let payload = &mut self.payload;
+            let found = self.batch.drain(..).any(|frame| take(payload, frame.as_ref()) == Some((kind, number)));
             if found {
                 return Ok(true);
             }
@@ -228,7 +239,7 @@ impl<'a> Port<'a> {
             }
             since = None;
             for frame in self.batch.drain(..) {
-                match parse(frame.as_ref()) {
+                match take(&mut self.payload, frame.as_ref()) {
                     Some((DATA | PART, _)) => arrived += 1,
                     Some((END, _)) => ended = true,
                     _ => {}
@@ -278,8 +289,21 @@ impl<'a> Port<'a> {
     #[inline]
     fn receive_one(&mut self) -> Option<(u8, u64)> {
         self.lane.link().receive(&mut self.batch);
-        self.batch.drain(..).filter_map(|frame| parse(frame.as_ref())).last()
+        let payload = &mut self.payload;
+        self.batch.drain(..).filter_map(|frame| take(payload, frame.as_ref())).last()
     }
+}
+
+/// The frame's kind and number, its payload read where it is to be touched.
+#[inline]
+fn take(payload: &mut Option<Payload>, frame: &[u8]) -> Option<(u8, u64)> {
+    let (kind, number) = parse(frame)?;
+    if let Some(payload) = payload
+        && matches!(kind, DATA | PART)
+    {
+        payload.read(&frame[HEADER..], kind == DATA);
+    }
+    Some((kind, number))
 }
 
 #[inline]

@@ -118,7 +118,7 @@ impl Report {
     fn json(&self, row: &Row) -> serde_json::Value {
         let latency =
             row.quantiles().map(|[min, p50, p99, p999]| json!({"min": min, "p50": p50, "p99": p99, "p999": p999}));
-        json!({
+        let mut object = json!({
             "test": row.plan.test.name(),
             "device": self.device,
             "bytes": row.plan.size,
@@ -128,7 +128,11 @@ impl Report {
             "bw_gigabytes_per_s": row.gigabytes_per_second(),
             "mmsgs": row.million_messages_per_second(),
             "errors": row.errors,
-        })
+        });
+        if row.plan.test.is_raw() {
+            object["touch"] = row.plan.touch.into();
+        }
+        object
     }
 }
 
@@ -136,7 +140,8 @@ fn cells(row: &Row) -> Vec<String> {
     let plan = &row.plan;
     let quantiles =
         row.quantiles().map_or_else(|| [const { String::new() }; 4], |values| values.map(|us| format!("{us:.2}")));
-    let mut cells = vec![plan.test.name(), plan.size.to_string(), plan.iters.to_string()];
+    let mark = if plan.touch { " (touched)" } else { "" };
+    let mut cells = vec![plan.test.name() + mark, plan.size.to_string(), plan.iters.to_string()];
     cells.extend(quantiles);
     cells.push(format!("{:.3}", row.gigabytes_per_second()));
     cells.push(format!("{:.3}", row.million_messages_per_second()));
