@@ -88,6 +88,13 @@ fn four_ranks_on_fewer_processors_soak_without_a_wrong_byte() {
     let row = &rows(&ended.stdout)[0];
     assert_eq!((&row["errors"], &row["ranks"]), (&0.into(), &4.into()), "{row}");
     assert!(row["messages"].as_u64().is_some_and(|count| count > 100), "{row}");
+    let [start, end, allowed] =
+        ["rss_start_bytes", "rss_end_bytes", "rss_allowed_growth_bytes"].map(|name| row[name].as_u64());
+    assert_eq!(
+        (start.is_some(), end.is_some(), allowed.is_some()),
+        (start.is_some(), start.is_some(), start.is_some())
+    );
+    assert!(end <= start.zip(allowed).map(|(start, allowed)| start + allowed), "{row}");
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! `roci soak`: verified all-to-all traffic between all ranks of a job.
 //!
 //! For every pair of ranks a seed gives the sizes, tags and contents of its messages, so a receiver knows what
-//! must come. The work goes in rounds; after each, rank 0 tells the others whether there is another one.
+//! must come. The work goes in rounds; after each, rank 0 tells the others whether there is another one. Each rank
+//! watches that its memory does not grow.
+
+mod memory;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -12,6 +15,7 @@ use roci_driver::Buffer;
 use roci_msgcore::{Config, OpError, Rank, Request, Source, Tag, TagMatch, Worker};
 use serde_json::json;
 
+use self::memory::{Growth, Watch};
 use crate::failure::Failure;
 use crate::options::SoakOptions;
 use crate::output;
@@ -22,38 +26,47 @@ const ROUND: usize = 16;
 const TAGS: u64 = 8;
 const NEXT: Tag = Tag::new(TAGS);
 const TOTALS: Tag = Tag::new(TAGS + 1);
+/// This part of the time is the warm-up.
+const WARM_UP: u32 = 4;
 
 pub(crate) fn run(options: &SoakOptions) -> Result<ExitCode, Failure> {
     let config = options.device.config()?;
     let mut worker = Worker::open(&config)?;
     let start = Instant::now();
+    let duration = Duration::from_secs(options.seconds);
     let mut soak = Soak::new(&worker, options, &config);
+    let mut watch = Watch::default();
     loop {
-        soak.round(&mut worker)?;
-        if !another_round(&mut worker, start, Duration::from_secs(options.seconds))? {
+        let asked = soak.round(&mut worker)?;
+        watch.after_round(asked, start.elapsed() >= duration / WARM_UP)?;
+        if !another_round(&mut worker, start, duration)? {
             break;
         }
     }
     let seconds = start.elapsed().as_secs_f64();
-    let totals = gather(&mut worker, soak.totals)?;
+    let growth = watch.finish()?;
+    let ours = Totals { growth, ..soak.totals };
+    let totals = gather(&mut worker, ours)?;
     let faults = worker.injected_faults();
     let rank = worker.rank();
     let size = worker.size();
     worker.close()?;
     let told = if rank == 0 { report(options, size, &totals, seconds, faults) } else { Ok(()) };
-    // Wrong bytes are a failure even when nobody reads of them.
+    // Wrong bytes are a failure even when nobody reads of them, and so is memory that grew: each rank judges its own.
+    growth.check(rank)?;
     if totals.errors > 0 {
         return Ok(ExitCode::FAILURE);
     }
     told.map(|()| ExitCode::SUCCESS)
 }
 
-/// What was received, and whether it was right.
+/// What was received, whether it was right, and what it took.
 #[derive(Clone, Copy, Default)]
 struct Totals {
     messages: u64,
     bytes: u64,
     errors: u64,
+    growth: Growth,
 }
 
 struct Soak {
@@ -91,8 +104,10 @@ impl Soak {
         }
     }
 
-    /// Every pair exchanges its messages, itself included; receives and sends are posted in a random order.
-    fn round(&mut self, worker: &mut Worker) -> Result<(), Failure> {
+    /// Every pair exchanges its messages, itself included; receives and sends are posted in a random order. Returns
+    /// how many bytes of buffers were held at once.
+    fn round(&mut self, worker: &mut Worker) -> Result<u64, Failure> {
+        let mut asked = 0;
         let mut receives: Vec<(Request, Letter, Rank)> = Vec::new();
         let mut sends = Vec::new();
         let size = worker.size();
@@ -104,11 +119,13 @@ impl Soak {
             let (is_send, peer) = steps.swap_remove(self.own.random_range(0..steps.len()));
             if is_send {
                 let letter = draw(&mut self.outgoing[peer], self.max_size);
+                asked += letter.len as u64;
                 let mut payload = worker.buffer(letter.len)?;
                 write(&mut payload, letter.content);
                 sends.push(worker.send(peer, letter.tag, payload)?);
             } else {
                 let letter = draw(&mut self.incoming[peer], self.max_size);
+                asked += letter.len as u64;
                 let buffer = worker.buffer(letter.len)?;
                 // Messages of one sender do not overtake, so a wildcard finds the same one. Not in a round's last
                 // place: the next word from rank 0 may already be there.
@@ -120,7 +137,7 @@ impl Soak {
             self.judge(worker.wait(receive), &letter, peer)?;
         }
         worker.wait_all(sends)?;
-        Ok(())
+        Ok(asked)
     }
 
     fn judge(
@@ -199,40 +216,50 @@ fn another_round(worker: &mut Worker, start: Instant, duration: Duration) -> Res
     Ok(worker.wait(told)?.buffer.first() == Some(&1))
 }
 
-/// Rank 0 adds up what all have received; the others keep their own.
+/// Rank 0 adds up what all have received, and finds out whose memory grew most; the others keep their own.
 fn gather(worker: &mut Worker, ours: Totals) -> Result<Totals, Failure> {
     if worker.rank() != 0 {
-        let words = [ours.messages, ours.bytes, ours.errors].map(u64::to_le_bytes).concat();
+        let Growth { start, end, allowed } = ours.growth;
+        let words = [ours.messages, ours.bytes, ours.errors, start, end, allowed].map(u64::to_le_bytes).concat();
         let send = worker.send_bytes(0, TOTALS, &words)?;
         worker.wait(send)?;
         return Ok(ours);
     }
     let mut sum = ours;
     for peer in 1..worker.size() {
-        let receive = worker.recv(peer, TOTALS, worker.buffer(24)?)?;
+        let receive = worker.recv(peer, TOTALS, worker.buffer(48)?)?;
         let message = worker.wait(receive)?;
         let mut words = message.buffer.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_le_bytes));
         let mut next = || words.next().unwrap_or(0);
         sum.messages += next();
         sum.bytes += next();
         sum.errors += next();
+        sum.growth = sum.growth.worse(Growth { start: next(), end: next(), allowed: next() });
     }
     Ok(sum)
 }
 
 fn report(options: &SoakOptions, ranks: usize, totals: &Totals, seconds: f64, faults: u64) -> Result<(), Failure> {
-    let Totals { messages, bytes, errors } = *totals;
+    let Totals { messages, bytes, errors, growth } = *totals;
     let seed = options.seed;
     if options.json {
+        let known = |bytes: u64| growth.is_known().then_some(bytes);
         let row = json!({
             "test": "soak", "ranks": ranks, "seconds": seconds, "seed": seed, "max_size": options.max_size,
             "messages": messages, "bytes": bytes, "errors": errors, "injected_faults_rank0": faults,
+            "rss_start_bytes": known(growth.start), "rss_end_bytes": known(growth.end),
+            "rss_allowed_growth_bytes": known(growth.allowed),
         });
         output::line(row)?;
     } else {
+        let memory = if growth.is_known() {
+            format!("memory from {} to {}", output::bytes(growth.start), output::bytes(growth.end))
+        } else {
+            "too short to judge memory".into()
+        };
         let (volume, rate) = (output::bytes(bytes), bytes as f64 / seconds / 1e6);
         output::line(format!(
-            "soak: {ranks} ranks, {seconds:.1} s, seed {seed}: {messages} messages, {volume}, {rate:.0} MB/s, {errors} errors"
+            "soak: {ranks} ranks, {seconds:.1} s, seed {seed}: {messages} messages, {volume}, {rate:.0} MB/s, {errors} errors, {memory}"
         ))?;
     }
     Ok(())
