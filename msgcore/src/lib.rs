@@ -35,6 +35,7 @@
 
 mod backoff;
 mod cancel;
+pub mod channel;
 pub mod config;
 mod credit;
 mod eager;

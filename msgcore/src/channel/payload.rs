@@ -1,0 +1,229 @@
+//! Payloads: memory of the application's that may be fetched without a copy, and the cache of their registrations.
+//!
+//! A registration cache of an MPI library keeps pages pinned behind the application's back, and has to watch that
+//! they are not unmapped meanwhile. Buffers here have one owner, so it is simpler: the application gives a buffer to
+//! the channel and keeps a handle. The first put by zero-copy registers it; after that it stays registered, until it
+//! is released or until another one takes its place. Writing to it does not end the registration.
+//!
+//! The price is that of every such cache: a peer that was told the key may read the payload as long as it is
+//! registered, also what is written to it later. Who minds releases it after each put.
+
+use roci_driver::link::Link;
+use roci_driver::{Access, Buffer, Engine, MemoryRegion, PdId};
+
+use super::error::ChannelError;
+use super::stats::ChannelStats;
+
+/// Payloads of one channel.
+const LIMIT: usize = 1 << 16;
+/// The longest payload: one READ fetches it.
+pub(super) const MOST_PAYLOAD: u64 = 1 << 31;
+
+/// A payload of a channel. Its memory belongs to the channel until it is released.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Payload {
+    index: u32,
+    generation: u32,
+}
+
+enum Memory {
+    None,
+    Unregistered(Buffer),
+    Registered { region: MemoryRegion, used: u64 },
+}
+
+struct Entry {
+    generation: u32,
+    memory: Memory,
+    len: usize,
+    /// Puts that are not over.
+    puts: u32,
+}
+
+/// Where a payload's bytes are.
+pub(super) enum Place<'a> {
+    /// In a buffer.
+    Buffer(&'a Buffer),
+    /// In a region.
+    Region(MemoryRegion),
+}
+
+/// All payloads, of which at most `limit` are registered.
+pub(super) struct Payloads {
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+    registered: usize,
+    limit: usize,
+    /// Counts the uses: the least value was used longest ago.
+    clock: u64,
+}
+
+impl Payloads {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { entries: Vec::new(), free: Vec::new(), registered: 0, limit, clock: 0 }
+    }
+
+    pub(super) fn adopt(&mut self, buffer: Buffer) -> Result<Payload, ChannelError> {
+        let len = buffer.len();
+        if len as u64 > MOST_PAYLOAD {
+            return Err(ChannelError::PayloadTooLong(len));
+        }
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None if self.entries.len() == LIMIT => return Err(ChannelError::TooManyPayloads(LIMIT)),
+            None => {
+                self.entries.push(Entry { generation: 0, memory: Memory::None, len: 0, puts: 0 });
+                self.entries.len() as u32 - 1
+            }
+        };
+        let entry = &mut self.entries[index as usize];
+        entry.generation = entry.generation.wrapping_add(1);
+        (entry.memory, entry.len) = (Memory::Unregistered(buffer), len);
+        Ok(Payload { index, generation: entry.generation })
+    }
+
+    pub(super) fn len(&self, payload: Payload) -> Result<usize, ChannelError> {
+        self.get(payload).map(|entry| entry.len)
+    }
+
+    pub(super) fn place(&self, payload: Payload) -> Result<Place<'_>, ChannelError> {
+        match &self.get(payload)?.memory {
+            Memory::None => Err(ChannelError::NoPayload),
+            Memory::Unregistered(buffer) => Ok(Place::Buffer(buffer)),
+            Memory::Registered { region, .. } => Ok(Place::Region(*region)),
+        }
+    }
+
+    /// A put begins: the memory must not change until it is over.
+    pub(super) fn begin_put(&mut self, payload: Payload) -> Result<(), ChannelError> {
+        self.get_mut(payload)?.puts += 1;
+        Ok(())
+    }
+
+    /// A put is over.
+    pub(super) fn end_put(&mut self, payload: Payload) {
+        if let Ok(entry) = self.get_mut(payload) {
+            entry.puts -= 1;
+        }
+    }
+
+    /// The payload's region, which it may have to be given first; `None` where all registrations are in use by puts.
+    pub(super) fn register<L: Link>(
+        &mut self,
+        payload: Payload,
+        engine: &mut Engine<L>,
+        pd: PdId,
+        stats: &mut ChannelStats,
+    ) -> Result<Option<MemoryRegion>, ChannelError> {
+        self.clock += 1;
+        let clock = self.clock;
+        if let Memory::Registered { region, used } = &mut self.get_mut(payload)?.memory {
+            *used = clock;
+            stats.cache_hits += 1;
+            return Ok(Some(*region));
+        }
+        if self.registered >= self.limit && !self.evict(engine, stats) {
+            return Ok(None);
+        }
+        let entry = self.get_mut(payload)?;
+        let Memory::Unregistered(buffer) = std::mem::replace(&mut entry.memory, Memory::None) else {
+            return Err(ChannelError::NoPayload);
+        };
+        match engine.register(pd, buffer, Access::REMOTE_READ) {
+            Ok(region) => {
+                entry.memory = Memory::Registered { region, used: clock };
+                self.registered += 1;
+                stats.cache_misses += 1;
+                Ok(Some(region))
+            }
+            Err(full) => {
+                entry.memory = Memory::Unregistered(full.0);
+                Err(ChannelError::NoKey)
+            }
+        }
+    }
+
+    /// Takes the registration from the payload that was not used for longest; `false` where all are in use.
+    fn evict<L: Link>(&mut self, engine: &mut Engine<L>, stats: &mut ChannelStats) -> bool {
+        let used = |(index, entry): (usize, &Entry)| match entry.memory {
+            Memory::Registered { used, .. } if entry.puts == 0 => Some((used, index)),
+            _ => None,
+        };
+        let Some((_, index)) = self.entries.iter().enumerate().filter_map(used).min() else { return false };
+        stats.cache_evictions += 1;
+        self.deregister(index, engine);
+        true
+    }
+
+    /// Ends a payload's registration, if it has one that no put needs, so that no peer's key reads it any more.
+    pub(super) fn revoke<L: Link>(&mut self, payload: Payload, engine: &mut Engine<L>) {
+        if self.get(payload).is_ok_and(|entry| entry.puts == 0) {
+            self.deregister(payload.index as usize, engine);
+        }
+    }
+
+    fn deregister<L: Link>(&mut self, index: usize, engine: &mut Engine<L>) {
+        let entry = &mut self.entries[index];
+        if let Memory::Registered { region, .. } = entry.memory {
+            entry.memory = engine.deregister(region).map_or(Memory::None, Memory::Unregistered);
+            self.registered -= 1;
+        }
+    }
+
+    /// Writes to a payload that is not being put.
+    pub(super) fn write<L: Link>(
+        &mut self,
+        payload: Payload,
+        offset: usize,
+        bytes: &[u8],
+        engine: &mut Engine<L>,
+        pd: PdId,
+    ) -> Result<(), ChannelError> {
+        let entry = self.get_mut(payload)?;
+        if entry.puts > 0 {
+            return Err(ChannelError::PayloadInUse);
+        }
+        let outside = ChannelError::PayloadRange { offset, len: bytes.len(), room: entry.len };
+        let end = offset.checked_add(bytes.len()).filter(|&end| end <= entry.len).ok_or(outside.clone())?;
+        match &mut entry.memory {
+            Memory::None => Err(ChannelError::NoPayload),
+            Memory::Unregistered(buffer) => {
+                buffer[offset..end].copy_from_slice(bytes);
+                Ok(())
+            }
+            Memory::Registered { region, .. } => engine.write_region(pd, *region, offset, bytes).ok_or(outside),
+        }
+    }
+
+    /// Gives the memory back; the handle is dead from here on.
+    pub(super) fn release<L: Link>(
+        &mut self,
+        payload: Payload,
+        engine: &mut Engine<L>,
+    ) -> Result<Buffer, ChannelError> {
+        if self.get(payload)?.puts > 0 {
+            return Err(ChannelError::PayloadInUse);
+        }
+        self.revoke(payload, engine);
+        let memory = std::mem::replace(&mut self.get_mut(payload)?.memory, Memory::None);
+        let Memory::Unregistered(buffer) = memory else { return Err(ChannelError::NoPayload) };
+        self.free.push(payload.index);
+        Ok(buffer)
+    }
+
+    fn get(&self, payload: Payload) -> Result<&Entry, ChannelError> {
+        let entry = self.entries.get(payload.index as usize).filter(|entry| entry.is(payload));
+        entry.ok_or(ChannelError::NoPayload)
+    }
+
+    fn get_mut(&mut self, payload: Payload) -> Result<&mut Entry, ChannelError> {
+        let entry = self.entries.get_mut(payload.index as usize).filter(|entry| entry.is(payload));
+        entry.ok_or(ChannelError::NoPayload)
+    }
+}
+
+impl Entry {
+    fn is(&self, payload: Payload) -> bool {
+        self.generation == payload.generation && !matches!(self.memory, Memory::None)
+    }
+}
