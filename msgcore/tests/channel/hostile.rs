@@ -1,0 +1,356 @@
+//! A peer that writes nonsense: a bare engine at the other end of the wire.
+
+use roci_driver::link::sim::Clock;
+use roci_driver::{Access, QueuePair, Rkey, SendWr};
+use roci_msgcore::Fabric;
+use roci_msgcore::channel::{Breach, Channel, ChannelConfig, ChannelError};
+
+use crate::pair::{SMALL, TestChannel, TestLink, Wire, stream};
+
+const DATA: u32 = 1 << 28;
+const ANNOUNCEMENT: u32 = 2 << 28;
+const TAIL: u32 = 3 << 28;
+const BYTES: ChannelConfig = ChannelConfig { piggyback: false, ..SMALL };
+const CHUNK: usize = SMALL.chunk;
+
+/// The victim at rank 0, and a peer that is none.
+struct Scene {
+    clock: Clock,
+    victim: TestChannel,
+    peer: Fabric<TestLink>,
+    qp: QueuePair,
+    hello: Vec<u8>,
+    ring: Rkey,
+    words: Rkey,
+}
+
+impl Scene {
+    /// The victim has said hello, and nothing was answered.
+    fn silent(config: ChannelConfig) -> Self {
+        let Wire { clock, fabrics: [fabric, mut peer], .. } = Wire::new(&[]);
+        let qp = peer.queue_pairs[0].expect("it is connected");
+        for _ in 0..64 {
+            let buffer = peer.engine.buffer(64).expect("memory");
+            peer.engine.post_recv(qp, 0, buffer).expect("room");
+        }
+        let mut victim = Channel::open(fabric, config).expect("memory");
+        let hello = loop {
+            clock.advance(1_000);
+            victim.progress();
+            peer.engine.poll();
+            if let Some(done) = peer.engine.poll_cq(peer.cq) {
+                break done.buffer[..done.len].to_vec();
+            }
+        };
+        let key = |at: usize| Rkey(u32::from_le_bytes(hello[at..at + 4].try_into().expect("four bytes")));
+        let (ring, words) = (key(40), key(44));
+        Self { clock, victim, peer, qp, hello, ring, words }
+    }
+
+    /// The peer has said hello as it should.
+    fn open(config: ChannelConfig) -> Self {
+        let mut scene = Self::silent(config);
+        let hello = scene.answer();
+        scene.send(&hello);
+        scene.step();
+        assert_eq!(scene.victim.is_open(1), Ok(true));
+        scene
+    }
+
+    /// A hello with keys of the peer's own.
+    fn answer(&mut self) -> Vec<u8> {
+        let mut share = |len| {
+            let buffer = self.peer.engine.buffer(len).expect("memory");
+            let access = Access::REMOTE_READ.and(Access::REMOTE_WRITE);
+            self.peer.engine.register(self.peer.pd, buffer, access).expect("room").rkey().0.to_le_bytes()
+        };
+        let (ring, words) = (share(SMALL.ring), share(16));
+        [&self.hello[..40], &ring, &words].concat()
+    }
+
+    fn step(&mut self) {
+        for _ in 0..20 {
+            self.clock.advance(1_000);
+            self.victim.progress();
+            self.peer.engine.poll();
+            while self.peer.engine.poll_cq(self.peer.cq).is_some() {}
+        }
+    }
+
+    fn post(&mut self, wr: SendWr) {
+        self.peer.engine.post_send(self.qp, wr).expect("room");
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        let mut buffer = self.peer.engine.buffer(bytes.len()).expect("memory");
+        buffer.copy_from_slice(bytes);
+        self.post(SendWr::send(0, buffer));
+    }
+
+    fn write(&mut self, key: Rkey, at: usize, bytes: &[u8]) -> SendWr {
+        let mut buffer = self.peer.engine.buffer(bytes.len()).expect("memory");
+        buffer.copy_from_slice(bytes);
+        SendWr::write(0, buffer, key, at as u64)
+    }
+
+    /// Writes a chunk with this header and as many bytes behind it, and its news.
+    fn chunk(&mut self, slot: usize, (number, len, tail): (u32, u32, u64), payload: &[u8], immediate: u32) {
+        let (number, len) = (number.to_le_bytes(), len.to_le_bytes());
+        let bytes = [&number[..], &len, &tail.to_le_bytes(), payload].concat();
+        let write = self.write(self.ring, slot * CHUNK, &bytes);
+        self.post(write.with_imm(immediate));
+    }
+
+    /// Writes a head or a tail, and the news of it.
+    fn word(&mut self, at: usize, word: u64, immediate: u32) {
+        let write = self.write(self.words, at, &word.to_le_bytes());
+        self.post(write.with_imm(immediate));
+    }
+
+    /// The victim has ended the connection for this reason, and says so at every call.
+    fn expect(&mut self, breach: Breach) {
+        self.step();
+        let error = ChannelError::PeerProtocol { rank: 1, breach };
+        assert_eq!(self.victim.put(1, b"x"), Err(error.clone()));
+        assert_eq!(self.victim.get(1, &mut [0; 100]), Err(error));
+        assert_eq!(self.victim.stats().peers_gone, 1);
+    }
+}
+
+fn announcement(key: u32, len: u64) -> Vec<u8> {
+    [&key.to_le_bytes()[..], &[0; 4], &len.to_le_bytes()].concat()
+}
+
+#[test]
+fn a_peer_that_writes_as_it_should_is_understood() {
+    let mut scene = Scene::open(SMALL);
+    scene.chunk(0, (0, 5, 0), b"right", DATA | 1);
+    scene.step();
+    let mut bytes = [0; 9];
+    assert_eq!(scene.victim.get(1, &mut bytes), Ok(5));
+    assert_eq!(&bytes[..5], b"right");
+    let mut scene = Scene::open(BYTES);
+    let write = scene.write(scene.ring, 0, b"right");
+    scene.post(write);
+    scene.word(0, 5, DATA | 5);
+    scene.step();
+    assert_eq!(scene.victim.get(1, &mut bytes), Ok(5));
+    assert_eq!(&bytes[..5], b"right");
+}
+
+/// Two heads are executed before the victim looks: the word is newer than the first news of it.
+#[test]
+fn a_word_that_is_newer_than_its_news_is_no_offence() {
+    let mut scene = Scene::open(BYTES);
+    let write = scene.write(scene.ring, 0, b"onetwo");
+    scene.post(write);
+    scene.word(0, 3, DATA | 3);
+    scene.word(0, 6, DATA | 6);
+    scene.step();
+    let mut bytes = [0; 6];
+    assert_eq!(scene.victim.get(1, &mut bytes), Ok(6));
+    assert_eq!(&bytes, b"onetwo");
+}
+
+#[test]
+fn a_first_message_must_be_one_and_the_only_one() {
+    let cut_short = |hello: &[u8]| hello[1..].to_vec();
+    let other_magic = |hello: &[u8]| [&[0], &hello[1..]].concat();
+    for spoil in [cut_short, other_magic, |_: &[u8]| Vec::new()] {
+        let mut scene = Scene::silent(SMALL);
+        let hello = scene.answer();
+        scene.send(&spoil(&hello));
+        scene.expect(Breach::Hello);
+    }
+    let mut scene = Scene::open(SMALL);
+    let again = scene.answer();
+    scene.send(&again);
+    scene.expect(Breach::Hello);
+}
+
+#[test]
+fn news_before_the_first_message_is_refused() {
+    let mut scene = Scene::silent(SMALL);
+    scene.chunk(0, (0, 5, 0), b"early", DATA | 1);
+    scene.expect(Breach::EarlyNews);
+}
+
+#[test]
+fn immediate_data_without_meaning_is_refused() {
+    for immediate in [0, 1, 0x0fff_ffff, 4 << 28, u32::MAX] {
+        for config in [SMALL, BYTES] {
+            let mut scene = Scene::open(config);
+            scene.chunk(0, (0, 5, 0), b"wrong", immediate);
+            scene.expect(Breach::Immediate(immediate));
+        }
+    }
+}
+
+#[test]
+fn a_head_that_stands_still_or_jumps_is_refused() {
+    let room = (SMALL.ring / CHUNK) as u64;
+    for (position, advance) in [(0, 0), (2, 2), (17, 17), (0x0fff_ffff, 0x0fff_ffff)] {
+        let mut scene = Scene::open(SMALL);
+        scene.chunk(0, (0, 5, 0), b"wrong", DATA | position);
+        scene.expect(Breach::Head { advance, room });
+    }
+    let room = SMALL.ring as u64;
+    for (position, advance) in [(0, 0), (0x8001, 0x8001), (0x0fff_ffff, 0x0fff_ffff)] {
+        let mut scene = Scene::open(BYTES);
+        scene.word(0, advance, DATA | position);
+        scene.expect(Breach::Head { advance, room });
+    }
+}
+
+#[test]
+fn more_chunks_than_the_ring_has_are_refused() {
+    let mut scene = Scene::open(SMALL);
+    let slots = (SMALL.ring / CHUNK) as u32;
+    for number in 0..slots {
+        scene.chunk(number as usize, (number, 1, 0), b"x", DATA | (number + 1));
+    }
+    scene.step();
+    assert_eq!(scene.victim.is_open(1), Ok(true), "the ring is full, and that is all");
+    scene.chunk(0, (slots, 1, 0), b"x", DATA | (slots + 1));
+    scene.step();
+    let breach = Breach::Head { advance: 1, room: 0 };
+    assert_eq!(scene.victim.put(1, b"x"), Err(ChannelError::PeerProtocol { rank: 1, breach }));
+}
+
+#[test]
+fn a_head_that_disagrees_with_its_news_is_refused() {
+    for word in [0, 4, SMALL.ring as u64 + 1, u64::MAX] {
+        let mut scene = Scene::open(BYTES);
+        scene.word(0, word, DATA | 5);
+        scene.expect(Breach::HeadWord(word));
+    }
+}
+
+#[test]
+fn a_notice_that_is_no_word_is_refused() {
+    for (immediate, at) in [(DATA | 5, 0), (TAIL, 8)] {
+        let mut scene = Scene::open(BYTES);
+        let write = scene.write(scene.words, at, b"short");
+        scene.post(write.with_imm(immediate));
+        scene.expect(Breach::Notice(5));
+    }
+}
+
+#[test]
+fn a_tail_beyond_what_was_sent_is_refused() {
+    for config in [SMALL, BYTES] {
+        for (word, position) in [(1, 1), (u64::MAX, 0x0fff_ffff), (5, 5)] {
+            let mut scene = Scene::open(config);
+            scene.word(8, word, TAIL | position);
+            scene.expect(Breach::Tail { tail: u64::from(position), known: 0, head: 0 });
+        }
+        let mut scene = Scene::open(config);
+        scene.word(8, 7, TAIL);
+        scene.expect(Breach::Tail { tail: 7, known: 0, head: 0 });
+    }
+    for tail in [1, u64::MAX] {
+        let mut scene = Scene::open(SMALL);
+        scene.chunk(0, (0, 5, tail), b"wrong", DATA | 1);
+        scene.expect(Breach::Tail { tail, known: 0, head: 0 });
+    }
+}
+
+#[test]
+fn a_tail_never_goes_back() {
+    let mut scene = Scene::open(SMALL);
+    for _ in 0..3 {
+        assert_eq!(scene.victim.put(1, b"x"), Ok(1));
+    }
+    scene.word(8, 3, TAIL | 3);
+    scene.step();
+    assert_eq!(scene.victim.put(1, b"x"), Ok(1));
+    scene.chunk(0, (0, 5, 2), b"wrong", DATA | 1);
+    scene.expect(Breach::Tail { tail: 2, known: 3, head: 4 });
+}
+
+#[test]
+fn a_chunk_with_another_number_or_length_is_refused() {
+    let most = (CHUNK - 16) as u32;
+    for (number, len) in [(1, 5), (u32::MAX, 5), (0, 0), (0, 4), (0, 6), (0, most + 1), (0, u32::MAX)] {
+        let mut scene = Scene::open(SMALL);
+        scene.chunk(0, (number, len, 0), b"wrong", DATA | 1);
+        scene.expect(Breach::Header { number, len, written: 21 });
+    }
+    // The length is right, and longer than a chunk: it runs into the next one.
+    let mut scene = Scene::open(SMALL);
+    scene.chunk(0, (0, most + 1, 0), &stream(0, CHUNK - 15), DATA | 1);
+    scene.expect(Breach::Header { number: 0, len: most + 1, written: CHUNK + 1 });
+    // News without a chunk: what lies there is nothing.
+    let mut scene = Scene::open(SMALL);
+    let write = scene.write(scene.ring, 3 * CHUNK, b"elsewhere");
+    scene.post(write.with_imm(DATA | 1));
+    scene.expect(Breach::Header { number: 0, len: 0, written: 9 });
+}
+
+#[test]
+fn announcements_of_absurd_lengths_are_refused() {
+    for len in [0, (1 << 31) + 1, u64::MAX] {
+        let mut scene = Scene::open(SMALL);
+        scene.chunk(0, (0, 16, 0), &announcement(1, len), ANNOUNCEMENT | 1);
+        scene.expect(Breach::Announcement(len));
+        let mut scene = Scene::open(BYTES);
+        let write = scene.write(scene.ring, 0, &announcement(1, len));
+        scene.post(write);
+        scene.word(0, 16, ANNOUNCEMENT | 16);
+        scene.expect(Breach::Announcement(len));
+    }
+    let mut scene = Scene::open(SMALL);
+    scene.chunk(0, (0, 5, 0), b"wrong", ANNOUNCEMENT | 1);
+    scene.expect(Breach::Announcement(5));
+    let mut scene = Scene::open(BYTES);
+    scene.word(0, 17, ANNOUNCEMENT | 17);
+    scene.expect(Breach::Announcement(17));
+}
+
+#[test]
+fn announcements_that_nobody_asked_for_are_refused() {
+    let mut scene = Scene::open(ChannelConfig { zero_copy: None, ..SMALL });
+    scene.chunk(0, (0, 16, 0), &announcement(1, 100_000), ANNOUNCEMENT | 1);
+    scene.expect(Breach::Unasked);
+    let mut scene = Scene::open(SMALL);
+    scene.chunk(0, (0, 16, 0), &announcement(1, 100_000), ANNOUNCEMENT | 1);
+    scene.chunk(1, (1, 1, 0), b"x", DATA | 2);
+    scene.expect(Breach::Unasked);
+}
+
+/// The longest payload under a key of nobody's: the peer's own table refuses the READ.
+#[test]
+fn an_announced_key_that_is_none_ends_the_connection_when_it_is_used() {
+    let mut scene = Scene::open(SMALL);
+    scene.chunk(0, (0, 16, 0), &announcement(0x1234_5678, 1 << 31), ANNOUNCEMENT | 1);
+    scene.step();
+    assert_eq!(scene.victim.get(1, &mut [0; 100]), Ok(0));
+    scene.step();
+    let error = scene.victim.get(1, &mut [0; 100]).expect_err("there is no such key");
+    assert!(matches!(error, ChannelError::PeerGone { rank: 1, .. }), "{error}");
+}
+
+#[test]
+fn a_write_beyond_the_ring_is_denied_and_ends_the_connection() {
+    for at in [SMALL.ring - 4, SMALL.ring, usize::MAX - 8] {
+        let mut scene = Scene::open(SMALL);
+        let write = scene.write(scene.ring, at, b"beyond");
+        scene.post(write.with_imm(DATA | 1));
+        scene.step();
+        assert!(matches!(scene.victim.put(1, b"x"), Err(ChannelError::PeerGone { rank: 1, .. })));
+    }
+}
+
+/// What is got was checked when it came: a header that is changed later moves no bound.
+#[test]
+fn a_header_that_is_changed_later_changes_nothing() {
+    let mut scene = Scene::open(SMALL);
+    scene.chunk(0, (0, 5, 0), b"right", DATA | 1);
+    scene.step();
+    let write = scene.write(scene.ring, 0, &[0xff; 16]);
+    scene.post(write);
+    scene.step();
+    let mut bytes = [0; 100];
+    assert_eq!(scene.victim.get(1, &mut bytes), Ok(5));
+    assert_eq!(&bytes[..5], b"right");
+}
