@@ -55,6 +55,8 @@ failures!(
     roci_msgcore::ConfigError,
     roci_msgcore::CallError,
     roci_msgcore::OpError,
+    roci_msgcore::channel::OpenError,
+    roci_msgcore::channel::ChannelError,
     roci_msgcore::job::JobError,
     roci_driver::ArenaError
 );

@@ -9,7 +9,7 @@ use roci_msgcore::Config;
 use roci_msgcore::config::{Origin, parse_size};
 use roci_protocol::sim::Faults;
 
-use crate::commands::perf::Test;
+use crate::commands::perf::{ChannelStep, Test};
 use crate::failure::Failure;
 
 /// RDMA semantics and MPI-class messaging in userspace, on any port DPDK can drive.
@@ -107,7 +107,8 @@ pub(crate) struct RunOptions {
 
 #[derive(Args)]
 pub(crate) struct PerfOptions {
-    /// send_lat send_bw write_lat write_bw read_lat read_bw tag_lat tag_bw raw_lat raw_bw, several with commas
+    /// send_lat send_bw write_lat write_bw read_lat read_bw tag_lat tag_bw channel_lat channel_bw raw_lat raw_bw, several
+    /// with commas
     #[arg(value_name = "TEST")]
     pub(crate) tests: TestList,
     /// The server, HOST:PORT; without it both sides run on this host, each on a processor of its own
@@ -133,6 +134,9 @@ pub(crate) struct PerfOptions {
     /// Write and read every byte of bare frames (raw_lat, raw_bw), as all other tests do anyway
     #[arg(long)]
     pub(crate) touch: bool,
+    /// The byte channel's optimizations, up to this step
+    #[arg(long, value_name = "STEP", value_enum, default_value_t = ChannelStep::Zerocopy)]
+    pub(crate) channel: ChannelStep,
 }
 
 #[derive(Args)]

@@ -303,7 +303,7 @@ fn announcements_of_absurd_lengths_are_refused() {
     scene.chunk(0, (0, 5, 0), b"wrong", ANNOUNCEMENT | 1);
     scene.expect(Breach::Announcement(5));
     let mut scene = Scene::open(BYTES);
-    scene.word(0, 17, ANNOUNCEMENT | 17);
+    scene.word(0, 17, ANNOUNCEMENT | 0x11);
     scene.expect(Breach::Announcement(17));
 }
 

@@ -2,7 +2,7 @@
 
 use roci_msgcore::channel::{ChannelConfig, ChannelError, Payload};
 
-use crate::pair::{Pair, SMALL, stream};
+use crate::pair::{Pair, SMALL, TestChannel, stream};
 
 const LONG: usize = 100_000;
 
@@ -32,7 +32,7 @@ fn a_payload_goes_straight_into_a_buffer_that_holds_it() {
         let mut pair = Pair::new(ChannelConfig { piggyback, ..SMALL });
         let payload = adopt(&mut pair, 0, &stream(0, LONG));
         assert!(transfer(&mut pair, payload, LONG, LONG + 5) == stream(0, LONG));
-        let [sender, receiver] = pair.ends.each_ref().map(|end| end.stats());
+        let [sender, receiver] = pair.ends.each_ref().map(TestChannel::stats);
         assert_eq!((sender.tx_announcements, sender.tx_data, receiver.rx_direct, receiver.rx_staged), (1, 1, 1, 0));
     }
 }

@@ -3,6 +3,7 @@
 //! Outside a job it starts one of two ranks, each on a processor of its own, that run this very command; as a
 //! client or a server it makes one with a process on another host. Rank 0 prints.
 
+mod channel;
 mod lane;
 mod pattern;
 mod raw;
@@ -16,6 +17,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use roci_msgcore::channel::{Channel, ChannelConfig, Step};
 use roci_msgcore::job::{Board, JOB, Job};
 use roci_msgcore::{Config, Fabric, Worker, wireup};
 
@@ -39,6 +41,36 @@ pub(crate) enum Test {
     ReadBw,
     TagLat,
     TagBw,
+    ChannelLat,
+    ChannelBw,
+}
+
+/// Up to which step the byte channel is optimized.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum ChannelStep {
+    /// Data, head and tail are three WRITEs
+    Basic,
+    /// One WRITE a chunk, and delayed tails
+    Piggyback,
+    /// A chunk is copied while the one before it is on its way
+    Pipelining,
+    /// Long payloads are fetched from where they are
+    Zerocopy,
+}
+
+impl ChannelStep {
+    fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    fn config(self) -> ChannelConfig {
+        ChannelConfig::of(match self {
+            Self::Basic => Step::Basic,
+            Self::Piggyback => Step::Piggyback,
+            Self::Pipelining => Step::Pipelining,
+            Self::Zerocopy => Step::ZeroCopy,
+        })
+    }
 }
 
 impl Test {
@@ -47,7 +79,7 @@ impl Test {
     }
 
     const fn is_latency(self) -> bool {
-        matches!(self, Self::RawLat | Self::SendLat | Self::WriteLat | Self::ReadLat | Self::TagLat)
+        matches!(self, Self::RawLat | Self::SendLat | Self::WriteLat | Self::ReadLat | Self::TagLat | Self::ChannelLat)
     }
 
     const fn is_raw(self) -> bool {
@@ -56,6 +88,10 @@ impl Test {
 
     const fn is_tagged(self) -> bool {
         matches!(self, Self::TagLat | Self::TagBw)
+    }
+
+    const fn is_channel(self) -> bool {
+        matches!(self, Self::ChannelLat | Self::ChannelBw)
     }
 
     fn default_sizes(self) -> Vec<usize> {
@@ -93,6 +129,8 @@ struct Plan {
     verify: bool,
     /// Whether bare frames' payload is written and read; everybody else's always is.
     touch: bool,
+    /// The step of the byte channel, where that is measured.
+    channel: Option<ChannelStep>,
 }
 
 impl Plan {
@@ -138,28 +176,48 @@ fn measure(options: &PerfOptions, config: &Config, mut job: Job) -> Result<ExitC
         return Err(Failure::new(format!("perf measures between 2 ranks, and this job has {}", job.size())));
     }
     let plans = plans(options);
+    let has = |is_of: fn(Test) -> bool| plans.iter().any(|plan| is_of(plan.test));
+    if has(Test::is_tagged) && has(Test::is_channel) {
+        return Err(Failure::new("tagged messages and the byte channel use the same queue pair: measure one of them"));
+    }
     agree(&mut job, config, &plans)?;
     let mut report = Report::new(options.json, config.device_of(job.rank())?.to_string(), job.rank() == 0);
     let fabric = Fabric::connect(config, job)?;
-    let (tagged, others): (Vec<_>, Vec<_>) = plans.into_iter().partition(|plan| plan.test.is_tagged());
+    let is_above = |plan: &Plan| plan.test.is_tagged() || plan.test.is_channel();
+    let (above, verbs): (Vec<_>, Vec<_>) = plans.into_iter().partition(is_above);
     let mut lane = Lane::new(fabric)?;
-    for plan in others {
+    for plan in verbs {
         report.add(measure_verbs(&mut lane, plan)?)?;
     }
     let fabric = lane.finish()?;
-    if tagged.is_empty() {
-        report.finish()?;
-        return Ok(report.exit_code());
+    match above.first() {
+        None => {}
+        Some(plan) if plan.test.is_channel() => measure_channel(fabric, options.channel, &above, &mut report)?,
+        Some(_) => measure_worker(fabric, config, &above, &mut report)?,
     }
+    report.finish()?;
+    Ok(report.exit_code())
+}
+
+fn measure_worker(fabric: Fabric, config: &Config, plans: &[Plan], report: &mut Report) -> Result<(), Failure> {
     let mut worker = Worker::assemble(fabric.into_ports(), config)?;
     worker.connect_all()?;
     worker.barrier()?;
-    for plan in tagged {
+    for &plan in plans {
         report.add(measure_tagged(&mut worker, plan)?)?;
     }
     worker.close()?;
-    report.finish()?;
-    Ok(report.exit_code())
+    Ok(())
+}
+
+fn measure_channel(fabric: Fabric, step: ChannelStep, plans: &[Plan], report: &mut Report) -> Result<(), Failure> {
+    let config = step.config();
+    let mut channel = Channel::open(fabric, config)?;
+    channel.barrier()?;
+    for &plan in plans {
+        report.add(channel::measure(&mut channel, &config, plan)?)?;
+    }
+    Ok(channel.close()?)
 }
 
 /// Latency and bandwidth of messages between ranks 0 and 1, for a worker that has other things to do as well.
@@ -169,7 +227,7 @@ pub(crate) fn table(worker: &mut Worker, device: &str, sizes: &[usize]) -> Resul
     let mut report = Report::new(false, device.to_owned(), is_ours);
     for test in [Test::TagLat, Test::TagBw] {
         for &size in sizes {
-            let plan = Plan { test, size, iters: test.default_iters(size), verify: true, touch: false };
+            let plan = Plan { test, size, iters: test.default_iters(size), verify: true, touch: false, channel: None };
             report.add(measure_tagged(worker, plan)?)?;
         }
     }
@@ -182,7 +240,8 @@ fn plans(options: &PerfOptions) -> Vec<Plan> {
         let sizes = if options.size.is_empty() { test.default_sizes() } else { options.size.clone() };
         let plan = move |size| {
             let iters = options.iters.unwrap_or_else(|| test.default_iters(size));
-            Plan { test, size, iters, verify: !options.no_verify, touch: options.touch && test.is_raw() }
+            let channel = test.is_channel().then_some(options.channel);
+            Plan { test, size, iters, verify: !options.no_verify, touch: options.touch && test.is_raw(), channel }
         };
         sizes.into_iter().map(plan).collect::<Vec<_>>()
     };
@@ -191,8 +250,10 @@ fn plans(options: &PerfOptions) -> Vec<Plan> {
 
 /// Both sides must measure the same, or each would wait for the other.
 fn agree(job: &mut Job, config: &Config, plans: &[Plan]) -> Result<(), Failure> {
-    let words =
-        |&Plan { test, size, iters, verify, touch }: &Plan| format!("{} {size} {iters} {verify} {touch};", test.name());
+    let words = |&Plan { test, size, iters, verify, touch, channel }: &Plan| {
+        let step = channel.map_or_else(String::new, ChannelStep::name);
+        format!("{} {size} {iters} {verify} {touch} {step};", test.name())
+    };
     let plans: String = plans.iter().map(words).collect();
     let ours = format!("{plans}{}", config.receive_queues());
     let ours = format!("{:016x}", ours.bytes().fold(0xcbf2_9ce4_8422_2325, fnv));
@@ -201,7 +262,7 @@ fn agree(job: &mut Job, config: &Config, plans: &[Plan]) -> Result<(), Failure> 
     if ours == theirs {
         Ok(())
     } else {
-        Err(Failure::new("the peer was given other tests, sizes, counts, touch or receive queues"))
+        Err(Failure::new("the peer was given other tests, sizes, counts, touch, channel or receive queues"))
     }
 }
 
@@ -218,7 +279,7 @@ fn measure_verbs(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Failure> {
         Test::WriteLat => verbs::write_latency(lane, plan),
         Test::ReadLat => verbs::read_latency(lane, plan),
         Test::WriteBw | Test::ReadBw => verbs::one_sided_bandwidth(lane, plan),
-        Test::TagLat | Test::TagBw => Ok(None),
+        Test::TagLat | Test::TagBw | Test::ChannelLat | Test::ChannelBw => Ok(None),
     }
 }
 

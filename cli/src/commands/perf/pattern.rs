@@ -6,8 +6,10 @@ pub(super) struct Pattern {
     bytes: Vec<u8>,
 }
 
-const STAMP: usize = 8;
-const STRIDE: usize = 1024;
+/// Bytes of a number ...
+pub(super) const STAMP: usize = 8;
+/// ... and how far it is from one to the next.
+pub(super) const STRIDE: usize = 1024;
 
 impl Pattern {
     pub(super) fn new(size: usize) -> Self {

@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use roci_protocol::Nanos;
 use serde_json::json;
 
-use super::{Plan, Test};
+use super::{ChannelStep, Plan, Test};
 use crate::failure::Failure;
 use crate::output;
 
@@ -120,6 +120,7 @@ impl Report {
             row.quantiles().map(|[min, p50, p99, p999]| json!({"min": min, "p50": p50, "p99": p99, "p999": p999}));
         let mut object = json!({
             "test": row.plan.test.name(),
+            "channel": row.plan.channel.map(ChannelStep::name),
             "device": self.device,
             "bytes": row.plan.size,
             "iters": row.plan.iters,
@@ -141,7 +142,8 @@ fn cells(row: &Row) -> Vec<String> {
     let quantiles =
         row.quantiles().map_or_else(|| [const { String::new() }; 4], |values| values.map(|us| format!("{us:.2}")));
     let mark = if plan.touch { " (touched)" } else { "" };
-    let mut cells = vec![plan.test.name() + mark, plan.size.to_string(), plan.iters.to_string()];
+    let step = plan.channel.map_or_else(String::new, |step| format!(" {}", step.name()));
+    let mut cells = vec![plan.test.name() + mark + &step, plan.size.to_string(), plan.iters.to_string()];
     cells.extend(quantiles);
     cells.push(format!("{:.3}", row.gigabytes_per_second()));
     cells.push(format!("{:.3}", row.million_messages_per_second()));

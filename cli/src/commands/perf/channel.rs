@@ -1,0 +1,214 @@
+//! Bytes through the byte channel: put and get, from the threshold on without a copy.
+
+use roci_driver::Buffer;
+use roci_msgcore::channel::{Channel, ChannelConfig, Payload};
+
+use super::Plan;
+use super::pattern::{Pattern, STAMP, STRIDE};
+use super::report::{Row, histogram};
+use crate::failure::Failure;
+
+/// Calls that find nothing before the processor is given to whoever waits for it.
+const YIELD_AFTER: u32 = 1024;
+/// And before the job is asked whether it goes on.
+const VERY_SLOW: u32 = 1 << 16;
+
+/// Half a round trip, or the bandwidth of a stream from rank 0 to rank 1.
+pub(super) fn measure(channel: &mut Channel, config: &ChannelConfig, plan: Plan) -> Result<Option<Row>, Failure> {
+    let mut end = End::new(channel, config, plan)?;
+    end.channel.barrier()?;
+    let row = if plan.test.is_latency() { latency(&mut end)? } else { bandwidth(&mut end)? };
+    end.finish()?;
+    Ok(row)
+}
+
+fn latency(end: &mut End<'_>) -> Result<Option<Row>, Failure> {
+    let plan = end.plan;
+    let (mut half_trips, mut errors) = (histogram(), 0);
+    let warm_up = plan.iters / 10;
+    let mut start = end.channel.now();
+    let mut last = start;
+    for number in 0..plan.iters + warm_up {
+        if number == warm_up {
+            start = last;
+        }
+        if end.is_active() {
+            end.send(number)?;
+            errors += u64::from(!end.receive(number)?);
+        } else {
+            errors += u64::from(!end.receive(number)?);
+            end.send(number)?;
+        }
+        let now = end.channel.now();
+        if number >= warm_up {
+            half_trips.saturating_record((now - last) / 2);
+        }
+        last = now;
+    }
+    end.put_count(errors)?;
+    let theirs = end.get_count()?;
+    Ok(Some(Row::latency(plan, half_trips, last - start, errors + theirs)))
+}
+
+fn bandwidth(end: &mut End<'_>) -> Result<Option<Row>, Failure> {
+    let plan = end.plan;
+    if end.is_active() {
+        let start = end.channel.now();
+        for number in 0..plan.iters {
+            end.send(number)?;
+        }
+        // The clock stops when the receiver has checked the last one.
+        let errors = end.get_count()?;
+        return Ok(Some(Row::bandwidth(plan, end.channel.now() - start, errors)));
+    }
+    let mut errors = 0;
+    for number in 0..plan.iters {
+        errors += u64::from(!end.receive(number)?);
+    }
+    end.put_count(errors)?;
+    Ok(None)
+}
+
+/// What a message is sent from and received into.
+enum Memory {
+    /// Copied both times.
+    Plain { outgoing: Vec<u8>, incoming: Vec<u8> },
+    /// Fetched from the one into the other.
+    Payload { outgoing: Payload, incoming: Option<Buffer> },
+}
+
+/// One end of a measurement.
+struct End<'a> {
+    channel: &'a mut Channel,
+    plan: Plan,
+    pattern: Pattern,
+    memory: Memory,
+    /// Calls in a row that found nothing to do.
+    idle: u32,
+}
+
+impl<'a> End<'a> {
+    fn new(channel: &'a mut Channel, config: &ChannelConfig, plan: Plan) -> Result<Self, Failure> {
+        let pattern = Pattern::new(plan.size);
+        let memory = if config.zero_copy.is_some_and(|threshold| plan.size >= threshold) {
+            let mut buffer = channel.buffer(plan.size)?;
+            pattern.fill(&mut buffer);
+            let incoming = Some(channel.buffer(plan.size)?);
+            Memory::Payload { outgoing: channel.adopt(buffer)?, incoming }
+        } else {
+            let mut outgoing = vec![0; plan.size];
+            pattern.fill(&mut outgoing);
+            Memory::Plain { outgoing, incoming: vec![0; plan.size] }
+        };
+        Ok(Self { channel, plan, pattern, memory, idle: 0 })
+    }
+
+    fn is_active(&self) -> bool {
+        self.channel.rank() == 0
+    }
+
+    fn peer(&self) -> usize {
+        1 - self.channel.rank()
+    }
+
+    /// Sends message `number`, all of it.
+    fn send(&mut self, number: u64) -> Result<(), Failure> {
+        let peer = self.peer();
+        let mut sent = 0;
+        if self.plan.verify {
+            self.stamp(number)?;
+        }
+        while sent < self.plan.size {
+            let taken = match &self.memory {
+                Memory::Plain { outgoing, .. } => self.channel.put(peer, &outgoing[sent..])?,
+                Memory::Payload { outgoing, .. } => self.channel.put_payload(peer, *outgoing)?,
+            };
+            sent += taken;
+            self.note(taken)?;
+        }
+        Ok(())
+    }
+
+    fn stamp(&mut self, number: u64) -> Result<(), Failure> {
+        match &mut self.memory {
+            Memory::Plain { outgoing, .. } => Pattern::stamp(outgoing, number),
+            Memory::Payload { outgoing, .. } => {
+                for at in (0..self.plan.size).step_by(STRIDE) {
+                    let len = STAMP.min(self.plan.size - at);
+                    self.channel.write_payload(*outgoing, at, &number.to_le_bytes()[..len])?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives a message; whether it is the one with this number.
+    fn receive(&mut self, number: u64) -> Result<bool, Failure> {
+        let peer = self.peer();
+        let mut received = 0;
+        while received < self.plan.size {
+            let got = match &mut self.memory {
+                Memory::Plain { incoming, .. } => self.channel.get(peer, &mut incoming[received..])?,
+                Memory::Payload { incoming, .. } => self.channel.get_into(peer, incoming)?,
+            };
+            received += got;
+            self.note(got)?;
+        }
+        let bytes = match &self.memory {
+            Memory::Plain { incoming, .. } => incoming,
+            Memory::Payload { incoming, .. } => incoming.as_deref().unwrap_or_default(),
+        };
+        Ok(!self.plan.verify || self.pattern.matches(bytes, number))
+    }
+
+    fn put_count(&mut self, count: u64) -> Result<(), Failure> {
+        let peer = self.peer();
+        let (bytes, mut sent) = (count.to_le_bytes(), 0);
+        while sent < bytes.len() {
+            let taken = self.channel.put(peer, &bytes[sent..])?;
+            sent += taken;
+            self.note(taken)?;
+        }
+        Ok(())
+    }
+
+    fn get_count(&mut self) -> Result<u64, Failure> {
+        let peer = self.peer();
+        let (mut bytes, mut received) = ([0; 8], 0);
+        while received < bytes.len() {
+            let got = self.channel.get(peer, &mut bytes[received..])?;
+            received += got;
+            self.note(got)?;
+        }
+        // Nonsense is wrong too, and the sum must not overflow.
+        Ok(u64::from_le_bytes(bytes).min(u64::MAX / 2))
+    }
+
+    /// Notes how much a call moved. The peer may wait for this very processor, or be gone.
+    #[inline]
+    fn note(&mut self, moved: usize) -> Result<(), Failure> {
+        if moved > 0 {
+            self.idle = 0;
+            return Ok(());
+        }
+        self.idle = self.idle.wrapping_add(1);
+        if self.idle > YIELD_AFTER {
+            std::thread::yield_now();
+        }
+        if self.idle.is_multiple_of(VERY_SLOW)
+            && let Some(job) = self.channel.job_mut()
+        {
+            job.check()?;
+        }
+        Ok(())
+    }
+
+    /// Gives the memory back, when the peer is done with it.
+    fn finish(self) -> Result<(), Failure> {
+        self.channel.barrier()?;
+        if let Memory::Payload { outgoing, .. } = self.memory {
+            self.channel.release(outgoing)?;
+        }
+        Ok(())
+    }
+}
