@@ -141,6 +141,10 @@ impl Plan {
 }
 
 pub(crate) fn run(options: &PerfOptions) -> Result<ExitCode, Failure> {
+    let has = |is_of: fn(Test) -> bool| options.tests.0.iter().any(|&test| is_of(test));
+    if has(Test::is_tagged) && has(Test::is_channel) {
+        return Err(Failure::new("tagged messages and the byte channel use the same queue pair: measure one of them"));
+    }
     let config = options.device.config()?;
     if let Some(address) = &options.listen {
         let job = listen(address, &config)?;
@@ -176,10 +180,6 @@ fn measure(options: &PerfOptions, config: &Config, mut job: Job) -> Result<ExitC
         return Err(Failure::new(format!("perf measures between 2 ranks, and this job has {}", job.size())));
     }
     let plans = plans(options);
-    let has = |is_of: fn(Test) -> bool| plans.iter().any(|plan| is_of(plan.test));
-    if has(Test::is_tagged) && has(Test::is_channel) {
-        return Err(Failure::new("tagged messages and the byte channel use the same queue pair: measure one of them"));
-    }
     agree(&mut job, config, &plans)?;
     let mut report = Report::new(options.json, config.device_of(job.rank())?.to_string(), job.rank() == 0);
     let fabric = Fabric::connect(config, job)?;
