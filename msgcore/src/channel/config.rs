@@ -13,13 +13,13 @@ const LEAST_SLOTS: usize = 4;
 /// Chunks of a ring, at most: each has a staging buffer at the sender.
 const MOST_SLOTS: usize = 4096;
 /// Of a delayed tail a new value is told when this part of the ring is free again.
-const DELAY: usize = 4;
+const DELAY: u64 = 4;
 
 /// How a channel works. The switches are the steps of MPICH2's RDMA channel; each can be on or off for itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChannelConfig {
-    /// Bytes of the ring that a peer writes into; a multiple of `chunk`. 1 MiB: two thirds of a processor's
-    /// second-level cache, and more than a window of packets.
+    /// Bytes of the ring that a peer writes into; a multiple of `chunk`. 1 MiB: 64 chunks, as many messages as may be
+    /// unacknowledged, and twice a window of packets.
     pub ring: usize,
     /// The longest piece that is copied and written at once. With `piggyback` it begins with a header of 16 bytes.
     /// 16 KiB: four packets, long enough to hide the cost of a work request.
@@ -32,8 +32,8 @@ pub struct ChannelConfig {
     /// Each piece of a long put is sent as soon as it is copied. Without it the whole put is copied first, and waits
     /// until the put before it has arrived.
     pub pipelining: bool,
-    /// Payloads of at least so many bytes are fetched by the receiver by RDMA READ; `None` copies all. 32 KiB: below,
-    /// a round trip for the READ costs more than two copies.
+    /// Payloads of at least so many bytes are fetched by the receiver by RDMA READ; `None` copies all. 32 KiB is
+    /// MPICH2's; where the copies begin to cost more than a round trip depends on the machine.
     pub zero_copy: Option<usize>,
     /// Payloads that stay registered between their uses; the one that was not used for longest gives way.
     pub registrations: usize,
@@ -115,27 +115,31 @@ impl ChannelConfig {
         Ok(())
     }
 
-    /// How far the head may be ahead of the tail: in chunks where the ring is cut into them, else in bytes.
-    #[inline]
-    pub(super) fn capacity(&self) -> u64 {
-        if self.piggyback { self.slots() as u64 } else { self.ring as u64 }
-    }
-
     pub(super) fn slots(&self) -> usize {
         self.ring / self.chunk
     }
 
-    /// Bytes of the application's that a chunk holds.
-    #[inline]
-    pub(super) fn piece(&self) -> usize {
-        if self.piggyback { self.chunk - HEADER } else { self.chunk }
+    pub(super) fn sizes(&self) -> Sizes {
+        let capacity = if self.piggyback { self.slots() } else { self.ring } as u64;
+        let header = if self.piggyback { HEADER } else { 0 };
+        let patience = if self.tail_delay { capacity / DELAY } else { 1 };
+        Sizes { capacity, patience, header, piece: self.chunk - header, slots: self.slots() }
     }
+}
 
+/// What follows from a configuration, so that nobody divides while bytes wait.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    /// How far the head may be ahead of the tail: in chunks where the ring is cut into them, else in bytes.
+    pub(super) capacity: u64,
     /// How far the tail may move on before the sender is told.
-    #[inline]
-    pub(super) fn patience(&self) -> u64 {
-        if self.tail_delay { self.capacity() / DELAY as u64 } else { 1 }
-    }
+    pub(super) patience: u64,
+    /// Bytes before the application's in a staging buffer.
+    pub(super) header: usize,
+    /// Bytes of the application's that a staging buffer holds.
+    pub(super) piece: usize,
+    /// Staging buffers.
+    pub(super) slots: usize,
 }
 
 #[cfg(test)]

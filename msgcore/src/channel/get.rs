@@ -5,7 +5,7 @@ use roci_driver::{Buffer, SendWr};
 
 use super::Channel;
 use super::error::ChannelError;
-use super::peer::{Arrival, Core, Fetch, Peer, Work};
+use super::peer::{Arrival, Core, Fetch, Peer, Work, wrapped};
 use super::wire::ANNOUNCEMENT;
 use crate::Rank;
 
@@ -122,12 +122,8 @@ impl Peer {
 
     fn copy_ring<L: Link>(&mut self, core: &mut Core<L>, at: usize, left: usize, into: &mut [u8]) -> usize {
         let config = &core.config;
-        let (at, here) = if config.piggyback {
-            (at, left)
-        } else {
-            let at = (self.inn.tail % config.ring as u64) as usize;
-            (at, left.min(config.ring - at))
-        };
+        let (at, here) =
+            if config.piggyback { (at, left) } else { (self.inn.tail_at, left.min(config.ring - self.inn.tail_at)) };
         let part = here.min(into.len());
         let copied = core.engine.read_region(core.pd, self.inn.ring, at, &mut into[..part]);
         debug_assert!(copied.is_some(), "lengths were checked when they came");
@@ -137,8 +133,19 @@ impl Peer {
         } else if let Some(front) = self.inn.arrivals.front_mut() {
             *front = Arrival::Bytes { at: at + part, left: left - part };
         }
-        self.inn.tail += if config.piggyback { u64::from(is_used_up) } else { part as u64 };
+        if config.piggyback {
+            self.inn.tail += u64::from(is_used_up);
+        } else {
+            self.pass_bytes(config.ring, part);
+        }
         part
+    }
+
+    /// Moves the tail on in a ring of bytes.
+    #[inline]
+    fn pass_bytes(&mut self, ring: usize, bytes: usize) {
+        self.inn.tail += bytes as u64;
+        self.inn.tail_at = wrapped(self.inn.tail_at, bytes, ring);
     }
 
     fn copy_staged(&mut self, into: &mut [u8]) -> usize {
@@ -213,7 +220,11 @@ impl Peer {
         }
         if has_worked && matches!(self.inn.arrivals.front(), Some(Arrival::Payload { left: 0, .. })) {
             self.inn.arrivals.pop_front();
-            self.inn.tail += if core.config.piggyback { 1 } else { ANNOUNCEMENT as u64 };
+            if core.config.piggyback {
+                self.inn.tail += 1;
+            } else {
+                self.pass_bytes(core.config.ring, ANNOUNCEMENT);
+            }
             // The sender waits for it.
             self.tell_tail(core, true);
         }

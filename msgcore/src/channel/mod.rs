@@ -110,7 +110,7 @@ impl<L: Link> Channel<L> {
     pub fn open(fabric: Fabric<L>, config: ChannelConfig) -> Result<Self, OpenError> {
         config.check()?;
         let Fabric { rank, size, engine, pd, cq, queue_pairs, mut job } = fabric;
-        let mut core = Core { engine, pd, cq, config, stats: ChannelStats::default() };
+        let mut core = Core { engine, pd, cq, config, sizes: config.sizes(), stats: ChannelStats::default() };
         let mut peers = Vec::with_capacity(size);
         for (rank, qp) in queue_pairs.into_iter().enumerate() {
             peers.push(qp.map(|qp| Peer::open(&mut core, rank, qp)).transpose()?);

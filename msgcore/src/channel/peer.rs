@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use roci_driver::link::Link;
 use roci_driver::{Access, Buffer, CompletionQueue, Engine, MemoryRegion, PdId, QueuePair, SendWr};
 
-use super::config::ChannelConfig;
+use super::config::{ChannelConfig, Sizes};
 use super::error::{ChannelError, OpenError};
 use super::payload::Payload;
 use super::stats::ChannelStats;
@@ -60,6 +60,7 @@ pub(super) struct Core<L: Link> {
     pub(super) pd: PdId,
     pub(super) cq: CompletionQueue,
     pub(super) config: ChannelConfig,
+    pub(super) sizes: Sizes,
     pub(super) stats: ChannelStats,
 }
 
@@ -85,6 +86,8 @@ pub(super) struct Outbound {
     /// What was written, and what the peer has got of it: bytes, or chunks where the ring is cut into them.
     pub(super) head: u64,
     pub(super) tail: u64,
+    /// Where the head lies in the ring.
+    pub(super) head_at: usize,
     /// The staging ring, in pieces: buffers move into work requests whole.
     pub(super) staging: Vec<Buffer>,
     /// Staging buffers that are filled and not yet posted, each with its address in the ring.
@@ -114,6 +117,9 @@ pub(super) struct Inbound {
     pub(super) head: u64,
     pub(super) tail: u64,
     pub(super) told: u64,
+    /// Where the head lies in the ring and, where that is not cut into chunks, the tail.
+    pub(super) head_at: usize,
+    pub(super) tail_at: usize,
     /// The peer is to be told of the tail as soon as there is a place in the send queue.
     pub(super) is_due: bool,
     /// What has come and was not got, in order.
@@ -155,11 +161,18 @@ pub(super) enum Fetch {
     },
 }
 
+/// The address in the ring that lies `by`, at most its length, behind `at`.
+#[inline]
+pub(super) const fn wrapped(at: usize, by: usize, ring: usize) -> usize {
+    let sum = at + by;
+    if sum >= ring { sum - ring } else { sum }
+}
+
 impl Peer {
     /// Makes rings and replicas, and posts the receives.
     pub(super) fn open<L: Link>(core: &mut Core<L>, rank: Rank, qp: QueuePair) -> Result<Self, OpenError> {
         let ChannelConfig { ring, chunk, zero_copy, .. } = core.config;
-        let slots = core.config.slots();
+        let slots = core.sizes.slots;
         let mut register = |len| {
             let mut buffer = core.engine.buffer(len)?;
             buffer.fill(0);
@@ -174,13 +187,15 @@ impl Peer {
             posted.map_err(|refused| OpenError::Post(rank, refused.reason))?;
         }
         let staged = VecDeque::with_capacity(slots);
-        let out = Outbound { head: 0, tail: 0, staging, staged, lent: None };
+        let out = Outbound { head: 0, tail: 0, head_at: 0, staging, staged, lent: None };
         let inn = Inbound {
             ring: ring_region,
             words: words_region,
             head: 0,
             tail: 0,
             told: 0,
+            head_at: 0,
+            tail_at: 0,
             is_due: false,
             arrivals: VecDeque::with_capacity(slots),
             fetch: Fetch::None,
@@ -233,7 +248,7 @@ impl Peer {
     /// Tells the peer of the tail if it has moved far enough, or at all where somebody waits for it.
     pub(super) fn tell_tail<L: Link>(&mut self, core: &mut Core<L>, is_urgent: bool) {
         let untold = self.inn.tail - self.inn.told;
-        let is_due = untold >= core.config.patience() || (untold > 0 && (is_urgent || self.inn.is_due));
+        let is_due = untold >= core.sizes.patience || (untold > 0 && (is_urgent || self.inn.is_due));
         if !is_due || self.failure.is_some() {
             return;
         }

@@ -6,7 +6,7 @@ use roci_driver::{MemoryRegion, Operation, WcStatus, WorkCompletion};
 use super::Channel;
 use super::error::{Breach, ChannelError};
 use super::payload::MOST_PAYLOAD;
-use super::peer::{Arrival, Core, HEAD_WORD, Peer, TAIL_WORD, Work};
+use super::peer::{Arrival, Core, HEAD_WORD, Peer, TAIL_WORD, Work, wrapped};
 use super::wire::{ANNOUNCEMENT, Announcement, HEADER, Header, News, WORD, parse_hello};
 use crate::Rank;
 
@@ -137,7 +137,7 @@ impl Peer {
         if news == News::Tail {
             return self.on_tail_word(core, advance, written);
         }
-        let room = core.config.capacity() - (self.inn.head - self.inn.tail);
+        let room = core.sizes.capacity - (self.inn.head - self.inn.tail);
         if advance == 0 || advance > room {
             return Err(Breach::Head { advance, room });
         }
@@ -153,16 +153,18 @@ impl Peer {
             self.on_head_word(core, news, advance, written)?;
         }
         self.inn.head += advance;
+        let bytes = if core.config.piggyback { core.config.chunk } else { advance as usize };
+        self.inn.head_at = wrapped(self.inn.head_at, bytes, core.config.ring);
         Ok(())
     }
 
     /// A chunk has come: header and data in one.
     #[inline]
     fn on_chunk<L: Link>(&mut self, core: &mut Core<L>, news: News, written: usize) -> Result<(), Breach> {
-        let at = (self.inn.head % core.config.slots() as u64) as usize * core.config.chunk;
+        let at = self.inn.head_at;
         let header = Header::parse(&read(core, self.inn.ring, at));
         let Header { number, len, tail } = header;
-        let is_right = number == self.inn.head as u32 && len > 0 && len as usize <= core.config.piece();
+        let is_right = number == self.inn.head as u32 && len > 0 && len as usize <= core.sizes.piece;
         if !is_right || written != HEADER + len as usize {
             return Err(Breach::Header { number, len, written });
         }
@@ -195,7 +197,7 @@ impl Peer {
             if advance != ANNOUNCEMENT as u64 {
                 return Err(Breach::Announcement(advance));
             }
-            let announcement = self.announcement_at(core, self.inn.head);
+            let announcement = self.announcement_at(core, self.inn.head_at);
             self.inn.arrivals.push_back(announced(core, announcement)?);
         } else if let Some(Arrival::Bytes { left, .. }) = self.inn.arrivals.back_mut() {
             *left += advance as usize;
@@ -206,11 +208,10 @@ impl Peer {
     }
 
     /// An announcement in a ring of bytes, whose end may lie in the middle of it.
-    fn announcement_at<L: Link>(&self, core: &Core<L>, position: u64) -> Announcement {
+    fn announcement_at<L: Link>(&self, core: &Core<L>, at: usize) -> Announcement {
         let mut bytes = [0; ANNOUNCEMENT];
-        for (byte, position) in bytes.iter_mut().zip(position..) {
-            let at = (position % core.config.ring as u64) as usize;
-            [*byte] = read(core, self.inn.ring, at);
+        for (offset, byte) in bytes.iter_mut().enumerate() {
+            [*byte] = read(core, self.inn.ring, wrapped(at, offset, core.config.ring));
         }
         Announcement::parse(&bytes)
     }

@@ -6,8 +6,8 @@ use roci_driver::{Buffer, Engine, SendWr};
 use super::Channel;
 use super::error::ChannelError;
 use super::payload::{Payload, Payloads, Place};
-use super::peer::{Core, Lent, Peer, Way, Work};
-use super::wire::{ANNOUNCEMENT, Announcement, HEADER, Header, News};
+use super::peer::{Core, Lent, Peer, Way, Work, wrapped};
+use super::wire::{ANNOUNCEMENT, Announcement, Header, News};
 use crate::Rank;
 
 impl<L: Link> Channel<L> {
@@ -139,7 +139,7 @@ impl Peer {
             let Some(mut buffer) = self.take_staging(core) else { break };
             let room = self.contiguous_room(core);
             let part = room.min(len - taken);
-            let data = if core.config.piggyback { HEADER } else { 0 };
+            let data = core.sizes.header;
             buffer.set_len(data + part);
             fill(&core.engine, taken, &mut buffer[data..]);
             self.stage(core, buffer, part);
@@ -155,8 +155,8 @@ impl Peer {
 
     /// Without pipelining, a put that takes more than a piece waits until everything before it has arrived.
     fn must_wait<L: Link>(&self, core: &mut Core<L>, len: usize) -> bool {
-        let has_unacknowledged = self.out.staging.len() < core.config.slots();
-        let waits = !core.config.pipelining && len > core.config.piece() && has_unacknowledged;
+        let has_unacknowledged = self.out.staging.len() < core.sizes.slots;
+        let waits = !core.config.pipelining && len > core.sizes.piece && has_unacknowledged;
         core.stats.send_stalls += u64::from(waits);
         waits
     }
@@ -164,7 +164,7 @@ impl Peer {
     /// A staging buffer, where the ring has room and the send queue a place for it.
     #[inline]
     fn take_staging<L: Link>(&mut self, core: &mut Core<L>) -> Option<Buffer> {
-        if self.out.head - self.out.tail >= core.config.capacity() {
+        if self.out.head - self.out.tail >= core.sizes.capacity {
             core.stats.ring_stalls += 1;
             return None;
         }
@@ -180,28 +180,27 @@ impl Peer {
     /// How much can be written at the head in one piece.
     #[inline]
     fn contiguous_room<L: Link>(&self, core: &Core<L>) -> usize {
-        let config = &core.config;
-        if config.piggyback {
-            return config.piece();
+        let (ring, piece) = (core.config.ring, core.sizes.piece);
+        if core.config.piggyback {
+            return piece;
         }
-        let free = config.ring - (self.out.head - self.out.tail) as usize;
-        let to_end = config.ring - (self.out.head % config.ring as u64) as usize;
-        free.min(to_end).min(config.piece())
+        let free = ring - (self.out.head - self.out.tail) as usize;
+        free.min(ring - self.out.head_at).min(piece)
     }
 
     /// Notes a filled staging buffer of `part` bytes as the next thing to be written at the head.
     #[inline]
     fn stage<L: Link>(&mut self, core: &mut Core<L>, mut buffer: Buffer, part: usize) {
-        let config = &core.config;
-        let (va, advance) = if config.piggyback {
+        let (positions, bytes) = if core.config.piggyback {
             let tail = self.take_tail(&mut core.stats);
             Header { number: self.out.head as u32, len: part as u32, tail }.emit(&mut buffer);
-            (self.out.head % config.slots() as u64 * config.chunk as u64, 1)
+            (1, core.config.chunk)
         } else {
-            (self.out.head % config.ring as u64, part as u64)
+            (part as u64, part)
         };
-        self.out.head += advance;
-        self.out.staged.push_back((buffer, va));
+        self.out.staged.push_back((buffer, self.out.head_at as u64));
+        self.out.head += positions;
+        self.out.head_at = wrapped(self.out.head_at, bytes, core.config.ring);
     }
 
     /// Writes what is staged, and the news of it.
@@ -232,7 +231,7 @@ impl Peer {
     fn has_room_for_announcement<L: Link>(&self, core: &Core<L>) -> bool {
         let needed = if core.config.piggyback { 1 } else { ANNOUNCEMENT as u64 };
         // Where the ring ends in the middle of it, it takes two buffers.
-        self.out.head - self.out.tail + needed <= core.config.capacity()
+        self.out.head - self.out.tail + needed <= core.sizes.capacity
             && self.out.staging.len() >= 2
             && self.has_place(1, 2)
     }
@@ -244,7 +243,7 @@ impl Peer {
         while written < bytes.len() {
             let Some(mut buffer) = self.out.staging.pop() else { return };
             let part = self.contiguous_room(core).min(bytes.len() - written);
-            let data = if core.config.piggyback { HEADER } else { 0 };
+            let data = core.sizes.header;
             buffer.set_len(data + part);
             buffer[data..].copy_from_slice(&bytes[written..written + part]);
             self.stage(core, buffer, part);
