@@ -109,7 +109,7 @@ impl<L: Link> Channel<L> {
     /// configuration; puts take nothing before the peer has.
     pub fn open(fabric: Fabric<L>, config: ChannelConfig) -> Result<Self, OpenError> {
         config.check()?;
-        let Fabric { rank, size, engine, pd, cq, queue_pairs, mut job } = fabric;
+        let Fabric { rank, size, engine, pd, cq, queue_pairs, mut job, .. } = fabric;
         let mut core = Core { engine, pd, cq, config, sizes: config.sizes(), stats: ChannelStats::default() };
         let mut peers = Vec::with_capacity(size);
         for (rank, qp) in queue_pairs.into_iter().enumerate() {
