@@ -21,6 +21,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use rustix::thread::{MembarrierCommand, membarrier};
 
+use super::control;
 use super::eal::describe;
 
 /// Microseconds until a freed thread is parked again; whatever is ready before goes first.
@@ -29,6 +30,9 @@ const REARM_US: u64 = 10;
 const PATIENCE: Duration = Duration::from_millis(500);
 /// The gate was open a moment ago, for another port or another loop: that was enough.
 const RECENT: Duration = Duration::from_millis(25);
+
+/// Openings before a port is closed though a control channel is readable: it may be the application's own.
+const OPENINGS_MAX: usize = 200;
 
 /// What the interrupt thread and the poll loops look at.
 struct Shared {
@@ -114,8 +118,7 @@ impl Drop for Gate {
         let mut desk = desk();
         desk.loops.retain(|other| !Arc::ptr_eq(other, &self.in_burst));
         if desk.loops.is_empty() {
-            self.shared.is_closed.store(false, Ordering::SeqCst);
-            self.shared.wake();
+            self.shared.free();
         }
     }
 }
@@ -128,10 +131,33 @@ pub(super) fn let_work() {
     }
 }
 
-/// Runs `action`, which stops or closes a port; a parked interrupt thread stays parked meanwhile.
+/// Runs `action`, which stops or closes a port, while the interrupt thread is parked.
+///
+/// That thread may be parked with a list of ready control channels half done. It knows them by number: one that was
+/// closed meanwhile and whose number was used again would be read though nothing has come, and the thread would wait
+/// there for ever. So it first deals with all that has come; what is not readable now is not on its list.
 pub(super) fn held<R>(action: impl FnOnce() -> R) -> R {
-    let _desk = desk();
-    action()
+    let mut desk = desk();
+    let shared = shared();
+    let is_guest = desk.loops.is_empty();
+    let parked = match &shared {
+        Ok(shared) if is_guest => shared.park().ok().map(|()| *shared),
+        Ok(shared) => Some(*shared),
+        Err(_) => None,
+    };
+    if let Some(shared) = parked {
+        for _ in 0..OPENINGS_MAX {
+            if !control::is_any_readable() {
+                break;
+            }
+            desk.open(shared);
+        }
+    }
+    let result = action();
+    if let Some(shared) = parked.filter(|_| is_guest) {
+        shared.free();
+    }
+    result
 }
 
 fn desk() -> MutexGuard<'static, Desk> {
@@ -191,10 +217,15 @@ impl Shared {
             self.wait_parked(before).then_some(()).ok_or_else(|| "the interrupt thread does not park".to_owned())
         });
         if parked.is_err() {
-            self.is_closed.store(false, Ordering::SeqCst);
-            self.wake();
+            self.free();
         }
         parked
+    }
+
+    /// Frees the thread for good.
+    fn free(&self) {
+        self.is_closed.store(false, Ordering::SeqCst);
+        self.wake();
     }
 
     /// Sets the alarm that parks the thread, unless there is one.

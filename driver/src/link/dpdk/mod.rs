@@ -9,6 +9,7 @@
 
 mod bring_up;
 pub mod clock;
+mod control;
 pub mod device;
 pub mod eal;
 mod gate;
