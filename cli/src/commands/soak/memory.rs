@@ -157,7 +157,9 @@ mod tests {
     fn growth_after(rounds: u64, first: u64, then: &[(u64, bool)]) -> Growth {
         let mut watch = Watch::default();
         (0..rounds).for_each(|_| watch.after_round(first, false).expect("Linux"));
-        then.iter().for_each(|&(asked, is_late)| watch.after_round(asked, is_late).expect("Linux"));
+        for &(asked, is_late) in then {
+            watch.after_round(asked, is_late).expect("Linux");
+        }
         watch.finish().expect("Linux")
     }
 }
