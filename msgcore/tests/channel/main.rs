@@ -7,3 +7,4 @@ mod fifo;
 mod hostile;
 mod pair;
 mod payloads;
+mod scene;
