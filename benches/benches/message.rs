@@ -10,7 +10,8 @@ const SIZES: [usize; 3] = [8, 4096, 65_536];
 
 fn workers() -> [Worker<SimLink>; 2] {
     let config = Config::default();
-    let (near, far) = SimLink::pair(&Clock::default());
+    let clock = Clock::default();
+    let (near, far) = SimLink::pair(&clock);
     let engine = |link, host: u8| {
         let mut engine = Engine::new(64 << 20).expect("memory");
         engine.add_port(link, [10, 0, 0, host].into(), true);
@@ -22,6 +23,8 @@ fn workers() -> [Worker<SimLink>; 2] {
     let mut workers = [workers.next().expect("two"), workers.next().expect("two")];
     workers[0].connect(1).expect("it is there");
     while !workers[0].is_connected(1) || !workers[1].is_connected(0) {
+        // What came before its queue pair is sent again.
+        clock.advance(100_000);
         for worker in &mut workers {
             worker.progress();
         }
