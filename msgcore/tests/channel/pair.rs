@@ -1,6 +1,6 @@
 //! Two channels at the ends of a wire that may lose, repeat, reorder and corrupt.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use roci_driver::link::faulty::Faulty;
 use roci_driver::link::sim::{Clock, SimLink};
@@ -102,7 +102,7 @@ impl Pair {
 pub(crate) struct Wire {
     pub(crate) clock: Clock,
     pub(crate) fabrics: [Fabric<TestLink>; 2],
-    pub(crate) arenas: [Rc<Arena>; 2],
+    pub(crate) arenas: [Arc<Arena>; 2],
     pub(crate) cut: Box<dyn Fn()>,
 }
 
