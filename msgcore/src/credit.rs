@@ -12,6 +12,8 @@
 //! A queue that is shared by all peers posts fewer buffers than its peers have credits together (whoever finds none is
 //! told to come again), and counts only the messages that take memory.
 
+use crate::invariants::CreditAccount;
+
 /// When credits are returned, and who may have the last ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Rule {
@@ -139,6 +141,12 @@ impl Credits {
         // What the peer has, and what is on its way to it or from it.
         let peers = self.limit - self.owed - self.withheld;
         self.owed >= window || (self.owed >= notify && peers <= preserve) || (self.owed > 0 && peers <= control)
+    }
+
+    /// Both sides of the account.
+    pub(crate) fn account(&self) -> CreditAccount {
+        let &Self { granted, available, limit, .. } = self;
+        CreditAccount { granted, available, limit, kept: self.owed + self.withheld }
     }
 
     /// What is owed.

@@ -42,6 +42,7 @@ mod eager;
 mod endpoint;
 mod failure;
 mod incoming;
+mod invariants;
 pub mod job;
 mod matching;
 mod outgoing;
@@ -60,6 +61,7 @@ mod worker;
 
 pub use config::{Config, ConfigError};
 pub use failure::WorkerEvent;
+pub use invariants::CreditAccount;
 pub use matching::Pattern;
 pub use receive::{Envelope, Message};
 pub use request::{Done, OpError, Request};

@@ -4,6 +4,10 @@
 use roci_driver::link::Link;
 use roci_driver::{Buffer, Engine};
 
+/// The arena cuts buffers in lines, and those of at least a page in pages.
+const LINE: usize = 64;
+const PAGE: usize = 4096;
+
 /// The vbufs of one size.
 #[derive(Debug)]
 pub(crate) struct Pool {
@@ -71,6 +75,17 @@ impl Pool {
     /// Bytes of a vbuf.
     pub(crate) fn size(&self) -> usize {
         self.size
+    }
+
+    /// Bytes of the arena that they take.
+    pub(crate) fn bytes(&self) -> usize {
+        let grain = if self.size < PAGE { LINE } else { PAGE };
+        self.made * self.size.next_multiple_of(grain)
+    }
+
+    /// Whether no more are in here than exist.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.free.len() <= self.made
     }
 
     #[cold]
