@@ -15,6 +15,7 @@ use roci_driver::link::dpdk::Device;
 use roci_protocol::msg;
 use thiserror::Error;
 
+use crate::endpoint::SEND_QUEUE;
 use crate::job;
 use crate::receive_queues::{Kind, ReceiveQueue, ReceiveQueues};
 use crate::select::Rules;
@@ -169,8 +170,10 @@ impl Config {
         let largest = queues.largest() - msg::LEN;
         // Unless somebody says otherwise an eager message is a single vbuf.
         let eager = if self.origin("eager_threshold") == Origin::Default { largest } else { self.eager_threshold };
+        // A series leaves at once or not at all: it must find a place in the send queue, and its vbufs, when both are idle.
+        let series = SEND_QUEUE.min(self.vbuf_max);
         Rules {
-            eager,
+            eager: eager.min(series * largest),
             r3: self.r3_threshold,
             pipeline: self.pipeline_threshold,
             rendezvous: self.rndv_protocol,
