@@ -151,6 +151,18 @@ impl Endpoint {
         self.lanes.iter().position(|lane| len <= lane.payload).unwrap_or(self.lanes.len() - 1)
     }
 
+    /// The lane on which a message of this length can leave at once in a single vbuf, if it is eager: nothing waits before
+    /// it, and there are a credit and a place for it. It is what [`crate::select`] would say, without the detour.
+    #[inline]
+    pub(crate) fn short_way(&self, len: usize) -> Option<usize> {
+        if !self.is_open() || self.has_work() {
+            return None;
+        }
+        let lane = self.lanes.iter().position(|lane| len <= lane.payload)?;
+        let it = &self.lanes[lane];
+        (it.credits.for_eager() > 0 && it.has_place()).then_some(lane)
+    }
+
     /// The credits that ride on the next message: those of the queue that is in need, or of the next that owes any.
     #[inline]
     pub(crate) fn owed(&mut self) -> (u8, u16) {

@@ -86,7 +86,7 @@ impl<L: Link> Worker<L> {
         match self.requests.replace(request, Operation::Ended(Err(error.clone()))) {
             Some(Operation::Exposed(exposed)) => drop(self.deregister(exposed.region)),
             Some(Operation::Opened(opened)) => drop(self.deregister(opened.region)),
-            Some(Operation::Piped(pipe)) => self.abandon_pipe(pipe),
+            Some(Operation::Piped(pipe)) => self.abandon_pipe(*pipe),
             // The send was over before; only whether it could be taken back will never be known.
             Some(Operation::Withdrawing { done, .. }) => drop(self.requests.end(request, Ok(done))),
             _ => {}

@@ -69,7 +69,9 @@ impl<L: Link> Worker<L> {
         match Place::of(&header, endpoint) {
             Place::Now => {
                 self.act(rank, arrived);
-                self.act_on_parked(rank);
+                if self.endpoints[rank].as_deref().is_some_and(|endpoint| !endpoint.parked.is_empty()) {
+                    self.act_on_parked(rank);
+                }
             }
             Place::Later => endpoint.parked.push(arrived),
             Place::Never => {

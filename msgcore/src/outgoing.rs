@@ -38,11 +38,14 @@ enum Room {
 
 impl<L: Link> Worker<L> {
     /// Sends what waits for a peer, as far as credits and buffers go.
+    #[inline]
     pub(crate) fn advance(&mut self, to: Rank) {
-        let Some(endpoint) = self.endpoints[to].as_deref().filter(|endpoint| endpoint.is_open()) else { return };
-        if !endpoint.has_work() {
-            return;
+        if self.endpoints[to].as_deref().is_some_and(|endpoint| endpoint.has_work() && endpoint.is_open()) {
+            self.post_waiting(to);
         }
+    }
+
+    fn post_waiting(&mut self, to: Rank) {
         self.post_transfers(to);
         while self.post_control(to) {}
         // By turns: neither a long stream nor many messages may keep the other waiting.
@@ -158,12 +161,17 @@ impl<L: Link> Worker<L> {
     /// Gives credits back in messages of their own.
     #[inline]
     pub(crate) fn return_credits(&mut self, to: Rank) {
-        let Some(endpoint) = self.endpoints[to].as_deref().filter(|endpoint| endpoint.is_open()) else { return };
-        if endpoint.failure.is_some() {
-            return;
+        let Some(endpoint) = self.endpoints[to].as_deref() else { return };
+        if endpoint.lanes.iter().any(|lane| lane.credits.is_return_due()) {
+            self.post_no_ops(to);
         }
+    }
+
+    #[cold]
+    fn post_no_ops(&mut self, to: Rank) {
+        let Some(endpoint) = self.endpoint(to).filter(|endpoint| endpoint.is_open()) else { return };
         for index in 0..endpoint.lanes.len() {
-            if self.endpoints[to].as_deref().is_some_and(|endpoint| endpoint.lanes[index].credits.is_return_due()) {
+            if self.endpoint(to).is_some_and(|endpoint| endpoint.lanes[index].credits.is_return_due()) {
                 self.post_no_op(to, index);
             }
         }

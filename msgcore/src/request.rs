@@ -125,7 +125,7 @@ pub(crate) enum Operation {
     /// RGET: the payload waits to be fetched.
     Exposed(rendezvous::Exposed),
     /// RPUT and PIPELINE: the payload is being written.
-    Writing(PipeOut),
+    Writing(Box<PipeOut>),
     /// A receive without a message; without a buffer where the message is to be lent.
     Waiting { buffer: Option<Buffer>, posted: Option<Posted> },
     /// An eager series or R3: a receive whose message comes in parts.
@@ -135,7 +135,7 @@ pub(crate) enum Operation {
     /// RPUT: a receive whose buffer is open to the sender.
     Opened(Opened),
     /// PIPELINE: a receive whose message is being written piece by piece.
-    Piped(PipeIn),
+    Piped(Box<PipeIn>),
     /// Over.
     Ended(Result<Done, OpError>),
 }
@@ -146,9 +146,10 @@ impl Operation {
         match self {
             Self::Queued { to } | Self::Unmatched { to, .. } | Self::Withdrawing { to, .. } => Some(*to),
             Self::Asked(Asked { to, .. }) | Self::Exposed(rendezvous::Exposed { to, .. }) => Some(*to),
-            Self::Writing(PipeOut { to, .. }) => Some(*to),
+            Self::Writing(out) => Some(out.to),
             Self::Filling(Filling { from, .. }) | Self::Fetching(Fetching { from, .. }) => Some(*from),
-            Self::Opened(Opened { from, .. }) | Self::Piped(PipeIn { from, .. }) => Some(*from),
+            Self::Opened(Opened { from, .. }) => Some(*from),
+            Self::Piped(pipe) => Some(pipe.from),
             Self::Waiting { .. } | Self::Ended(_) => None,
         }
     }

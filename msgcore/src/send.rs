@@ -7,6 +7,7 @@ use roci_protocol::msg::{Label, Mode};
 use crate::eager::Body;
 use crate::endpoint::{OUTGOING_LIMIT, Outgoing};
 use crate::request::{Done, LIMIT, OpError, Operation, Request};
+use crate::select::{Protocol, Reason};
 use crate::worker::{CallError, MAX_MESSAGE, Worker};
 use crate::{Context, Rank, Tag, matching};
 
@@ -73,8 +74,16 @@ impl<L: Link> Worker<L> {
             return Err(CallError::TooMany(OUTGOING_LIMIT));
         }
         let is_open = endpoint.is_open();
+        let short_way = endpoint.short_way(payload.len());
         let request = self.open_request(Operation::Queued { to })?;
-        self.enqueue(to, Outgoing { request, label, mode, payload });
+        let outgoing = Outgoing { request, label, mode, payload };
+        match short_way {
+            Some(lane) if outgoing.payload.len() <= self.rules.eager && self.send_pools[lane].has_one() => {
+                self.stats.chose(Protocol::Eager, Reason::Short);
+                self.send_eager(to, lane, outgoing);
+            }
+            _ => self.enqueue(to, outgoing),
+        }
         if !is_open {
             self.ensure_connecting(to);
         }

@@ -27,6 +27,12 @@ impl Pool {
         Self { size, free: Vec::new(), made: 0, batch, limit }
     }
 
+    /// Whether one can be taken without making others.
+    #[inline]
+    pub(crate) fn has_one(&self) -> bool {
+        !self.free.is_empty()
+    }
+
     /// A vbuf, whole; `None` where the limit is reached or the arena is full.
     #[inline]
     pub(crate) fn take<L: Link>(&mut self, engine: &Engine<L>) -> Option<Buffer> {

@@ -96,7 +96,7 @@ impl<L: Link> Worker<L> {
         };
         let len = remote.len as usize;
         let pipe = PipeIn { from, label, id: remote.id, len, granted: 0, arrived: 0, target };
-        self.requests.replace(request, Operation::Piped(pipe));
+        self.requests.replace(request, Operation::Piped(Box::new(pipe)));
         self.grant_pieces(request);
         self.advance(from);
     }
@@ -164,10 +164,10 @@ impl<L: Link> Worker<L> {
 
     fn end_pipe(&mut self, request: Request) {
         let whoever = Operation::Queued { to: self.rank };
-        let Some(Operation::Piped(PipeIn { from, label, len, target, .. })) = self.requests.replace(request, whoever)
-        else {
+        let Some(Operation::Piped(pipe)) = self.requests.replace(request, whoever) else {
             unreachable!("the caller has looked");
         };
+        let PipeIn { from, label, len, target, .. } = *pipe;
         let buffer = match target {
             Target::Direct(region) => self.deregister(region),
             Target::Staged { buffer, .. } => buffer,
@@ -180,7 +180,8 @@ impl<L: Link> Worker<L> {
         while !self.staging.free.is_empty() {
             let Some(request) = self.staging.waiting.pop_front() else { return };
             self.grant_pieces(request);
-            if let Some(&Operation::Piped(PipeIn { from, .. })) = self.requests.get(request) {
+            if let Some(Operation::Piped(pipe)) = self.requests.get(request) {
+                let from = pipe.from;
                 self.advance(from);
             }
         }
@@ -203,7 +204,7 @@ impl<L: Link> Worker<L> {
             unreachable!("the caller has looked");
         };
         let out = PipeOut { to, label, written: None, in_flight: 0, rest: Some(payload) };
-        self.requests.replace(request, Operation::Writing(out));
+        self.requests.replace(request, Operation::Writing(Box::new(out)));
     }
 
     /// Sender: writes what a grant asks for; `None` where it asks for what there is not.
