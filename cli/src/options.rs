@@ -188,6 +188,9 @@ pub(crate) struct InfoOptions {
     /// A parameter file with every default
     #[arg(long, conflicts_with = "json")]
     pub(crate) sample: bool,
+    /// Which protocol carries which lengths, and why; within a job, to each peer
+    #[arg(long, conflicts_with = "sample")]
+    pub(crate) protocols: bool,
 }
 
 #[derive(Args)]

@@ -6,13 +6,14 @@
 
 mod memory;
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use roci_driver::Buffer;
-use roci_msgcore::{Config, OpError, Rank, Request, Source, Tag, TagMatch, Worker};
+use roci_msgcore::{Config, OpError, Rank, Request, Source, Tag, TagMatch, Worker, WorkerStats};
 use serde_json::json;
 
 use self::memory::{Growth, Watch};
@@ -50,8 +51,9 @@ pub(crate) fn run(options: &SoakOptions) -> Result<ExitCode, Failure> {
     let faults = worker.injected_faults();
     let rank = worker.rank();
     let size = worker.size();
+    let used = protocols_used(&worker.stats());
     worker.close()?;
-    let told = if rank == 0 { report(options, size, &totals, seconds, faults) } else { Ok(()) };
+    let told = if rank == 0 { report(options, size, &totals, seconds, faults, &used) } else { Ok(()) };
     // Wrong bytes are a failure even when nobody reads of them, and so is memory that grew: each rank judges its own.
     growth.check(rank)?;
     if totals.errors > 0 {
@@ -239,7 +241,21 @@ fn gather(worker: &mut Worker, ours: Totals) -> Result<Totals, Failure> {
     Ok(sum)
 }
 
-fn report(options: &SoakOptions, ranks: usize, totals: &Totals, seconds: f64, faults: u64) -> Result<(), Failure> {
+/// How often this rank has sent by each protocol, and fallen back to another one.
+fn protocols_used(stats: &WorkerStats) -> Vec<(&'static str, u64)> {
+    let is_of_protocol =
+        |(name, count): &(&str, u64)| *count > 0 && (name.starts_with("tx_") || name.starts_with("fallback_"));
+    stats.iter().filter(is_of_protocol).collect()
+}
+
+fn report(
+    options: &SoakOptions,
+    ranks: usize,
+    totals: &Totals,
+    seconds: f64,
+    faults: u64,
+    used: &[(&'static str, u64)],
+) -> Result<(), Failure> {
     let Totals { messages, bytes, errors, growth } = *totals;
     let seed = options.seed;
     if options.json {
@@ -249,6 +265,7 @@ fn report(options: &SoakOptions, ranks: usize, totals: &Totals, seconds: f64, fa
             "messages": messages, "bytes": bytes, "errors": errors, "injected_faults_rank0": faults,
             "rss_start_bytes": known(growth.start), "rss_end_bytes": known(growth.end),
             "rss_allowed_growth_bytes": known(growth.allowed),
+            "protocols_rank0": used.iter().copied().collect::<BTreeMap<_, _>>(),
         });
         output::line(row)?;
     } else {
@@ -261,6 +278,8 @@ fn report(options: &SoakOptions, ranks: usize, totals: &Totals, seconds: f64, fa
         output::line(format!(
             "soak: {ranks} ranks, {seconds:.1} s, seed {seed}: {messages} messages, {volume}, {rate:.0} MB/s, {errors} errors, {memory}"
         ))?;
+        let used: Vec<_> = used.iter().map(|(name, count)| format!("{name} {count}")).collect();
+        output::line(format!("rank 0: {}", used.join(", ")))?;
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! `roci info`: what this build can drive, and every knob.
 
+mod protocols;
+
 use std::process::ExitCode;
 
 use comfy_table::{ContentArrangement, Table};
@@ -26,6 +28,9 @@ pub(crate) fn run(options: &InfoOptions) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let config = Config::load(options.paramfile.as_deref())?;
+    if options.protocols {
+        return protocols::run(&config, options.json);
+    }
     if options.json {
         output::line(as_json(&config))?;
     } else {

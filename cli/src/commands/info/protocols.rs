@@ -1,0 +1,69 @@
+//! `roci info --protocols`: which protocol carries which lengths, and why. In a job rank 0 tells it of each peer as it
+//! is; elsewhere it is told of the peers and moments that make a difference.
+
+use std::process::ExitCode;
+
+use comfy_table::Table;
+use roci_msgcore::config::show_size;
+use roci_msgcore::{Capabilities, Circumstances, Config, ProtocolRange, Worker, job, protocol_ranges};
+use serde_json::json;
+
+use super::new_table;
+use crate::failure::Failure;
+use crate::output;
+
+/// To whom, and the rows.
+type Section = (String, Vec<ProtocolRange>);
+
+pub(super) fn run(config: &Config, as_json: bool) -> Result<ExitCode, Failure> {
+    if std::env::var_os(job::JOB).is_none() {
+        print(&sections_of(config), as_json)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut worker = Worker::open(config)?;
+    worker.connect_all()?;
+    if worker.rank() == 0 {
+        let of_peer = |peer| Some((format!("rank {peer}"), worker.protocol_ranges(peer)?));
+        print(&(0..worker.size()).filter_map(of_peer).collect::<Vec<_>>(), as_json)?;
+    }
+    worker.close()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The peers and moments that make a difference.
+fn sections_of(config: &Config) -> Vec<Section> {
+    let credits = usize::from(u16::MAX);
+    let well = Circumstances { peer: Capabilities { rdma: true }, credits, can_register: true };
+    let sections = [
+        ("a peer with RDMA", well),
+        ("one that has few receives left", Circumstances { credits: 0, ..well }),
+        ("one, while no key is left", Circumstances { can_register: false, ..well }),
+        ("a peer without RDMA", Circumstances { peer: Capabilities { rdma: false }, ..well }),
+    ];
+    sections.map(|(name, circumstances)| (name.to_owned(), protocol_ranges(config, &circumstances))).into()
+}
+
+fn print(sections: &[Section], as_json: bool) -> Result<(), Failure> {
+    if as_json { output::line(json(sections)) } else { output::line(table(sections)) }
+}
+
+fn table(sections: &[Section]) -> Table {
+    let mut table = new_table(["to", "from bytes", "to bytes", "protocol", "because"]);
+    for (name, rows) in sections {
+        for (index, row) in rows.iter().enumerate() {
+            let name = if index == 0 { name.as_str() } else { "" };
+            let (from, to) = (show_size(&row.from), show_size(&row.to));
+            table.add_row([name, &from, &to, &row.protocol.to_string(), &row.reason.to_string()]);
+        }
+    }
+    table
+}
+
+fn json(sections: &[Section]) -> serde_json::Value {
+    let row = |row: &ProtocolRange| {
+        let (protocol, reason) = (row.protocol.to_string(), row.reason.to_string());
+        json!({"from": row.from, "to": row.to, "protocol": protocol, "reason": reason})
+    };
+    let section = |(name, rows): &Section| json!({"to": name, "ranges": rows.iter().map(row).collect::<Vec<_>>()});
+    json!(sections.iter().map(section).collect::<Vec<_>>())
+}
