@@ -56,16 +56,18 @@ pub(crate) struct Credits {
     available: u16,
     /// What we granted.
     limit: u16,
-    /// Buffers posted again and not yet given back.
+    /// Messages dealt with whose receives may not be posted again yet.
+    pending: u16,
+    /// Receives posted again and not yet given back.
     owed: u16,
-    /// Buffers kept back because memory for unexpected messages is short.
+    /// Receives kept back because memory for unexpected messages is short.
     withheld: u16,
 }
 
 impl Credits {
     /// An account of a peer that may send `limit` messages, and grants none yet.
     pub(crate) fn new(limit: u16) -> Self {
-        Self { rule: Rule::shared(limit), granted: 0, available: 0, limit, owed: 0, withheld: 0 }
+        Self { rule: Rule::shared(limit), granted: 0, available: 0, limit, pending: 0, owed: 0, withheld: 0 }
     }
 
     /// The peer's terms have come.
@@ -112,25 +114,40 @@ impl Credits {
         }
     }
 
-    /// A buffer that cost the peer a credit is posted again; `false` where the peer had none to spend.
+    /// A message that cost the peer a credit is dealt with; `false` where the peer had none to spend. Its credit is owed
+    /// once [`Self::settle`] says that there is a receive for it.
     #[must_use]
     #[inline]
-    pub(crate) fn reposted(&mut self, withhold: bool) -> bool {
-        if self.owed + self.withheld == self.limit {
+    pub(crate) fn used(&mut self, withhold: bool) -> bool {
+        if self.kept() == self.limit {
             return false;
         }
         if withhold {
             self.withheld += 1;
         } else {
-            self.owed += 1;
+            self.pending += 1;
         }
         true
     }
 
-    /// Memory is free again: what was kept back can be given.
+    /// So many receives are not posted: all credits but as many are owed, or the peer's next message might find none.
+    #[inline]
+    pub(crate) fn settle(&mut self, unposted: usize) {
+        let ready = usize::from(self.pending).saturating_sub(unposted) as u16;
+        self.pending -= ready;
+        self.owed += ready;
+    }
+
+    /// Memory is free again: what was kept back can be given, as soon as it is settled.
     pub(crate) fn release_withheld(&mut self) {
-        self.owed += self.withheld;
+        self.pending += self.withheld;
         self.withheld = 0;
+    }
+
+    /// What the peer has spent and was not given back.
+    #[inline]
+    fn kept(&self) -> u16 {
+        self.pending + self.owed + self.withheld
     }
 
     /// Whether the peer should hear even without a message to carry the news: enough is owed; or less, and the peer runs
@@ -139,14 +156,14 @@ impl Credits {
     pub(crate) fn is_return_due(&self) -> bool {
         let Rule { window, notify, preserve, control } = self.rule;
         // What the peer has, and what is on its way to it or from it.
-        let peers = self.limit - self.owed - self.withheld;
+        let peers = self.limit - self.kept();
         self.owed >= window || (self.owed >= notify && peers <= preserve) || (self.owed > 0 && peers <= control)
     }
 
     /// Both sides of the account.
     pub(crate) fn account(&self) -> CreditAccount {
         let &Self { granted, available, limit, .. } = self;
-        CreditAccount { granted, available, limit, kept: self.owed + self.withheld }
+        CreditAccount { granted, available, limit, kept: self.kept() }
     }
 
     /// What is owed.
@@ -171,6 +188,13 @@ mod tests {
         credits
     }
 
+    /// A message is dealt with, and its receive posted again at once.
+    fn repost(credits: &mut Credits, withhold: bool) -> bool {
+        let had_credit = credits.used(withhold);
+        credits.settle(0);
+        had_credit
+    }
+
     /// Two ends, messages and returns in flight, in every order that dice choose, with memory that comes and goes: nothing
     /// is lost, nobody starves, and the returns on their way never exceed the reserve.
     #[test]
@@ -190,13 +214,14 @@ mod tests {
                     }
                     2 if messages > 0 => {
                         messages -= 1;
-                        assert!(receiver.reposted(is_withholding));
+                        assert!(repost(&mut receiver, is_withholding));
                     }
                     3 if !returns.is_empty() => assert!(sender.receive(returns.remove(0))),
                     _ => {}
                 }
                 if !is_withholding {
                     receiver.release_withheld();
+                    receiver.settle(0);
                 }
                 if receiver.is_return_due() {
                     returns.push(receiver.take_owed());
@@ -204,7 +229,7 @@ mod tests {
                 let count = returns.len();
                 assert!(count <= reserve.into(), "limit {limit}, reserve {reserve}: {count} returns in flight");
                 let in_flight: u16 = returns.iter().sum();
-                assert_eq!(sender.available + messages + receiver.owed + receiver.withheld + in_flight, limit);
+                assert_eq!(sender.available + messages + receiver.kept() + in_flight, limit);
                 let stuck = sender.for_requests() == 0 && messages == 0 && returns.is_empty() && !is_withholding;
                 assert!(!stuck, "limit {limit}, reserve {reserve}: the sender starves");
             }
@@ -240,10 +265,11 @@ mod tests {
     #[test]
     fn withheld_credits_are_given_later() {
         let mut credits = account(4, Rule::per_peer(4, 4, 2, 2, 1));
-        assert!((0..4).all(|_| credits.reposted(true)));
-        assert!(!credits.reposted(false), "it sent more than it may");
+        assert!((0..4).all(|_| repost(&mut credits, true)));
+        assert!(!repost(&mut credits, false), "it sent more than it may");
         assert!(!credits.is_return_due());
         credits.release_withheld();
+        credits.settle(0);
         assert!(credits.is_return_due());
         assert_eq!(credits.take_owed(), 4);
     }
@@ -253,8 +279,20 @@ mod tests {
     #[test]
     fn the_credit_of_a_control_message_comes_back_while_the_others_are_withheld() {
         let mut credits = account(64, Rule::per_peer(64, 7, 16, 5, 10));
-        assert!((0..63).all(|_| credits.reposted(true)));
-        assert!(credits.reposted(false));
+        assert!((0..63).all(|_| repost(&mut credits, true)));
+        assert!(repost(&mut credits, false));
         assert!(credits.is_return_due());
+    }
+
+    #[test]
+    fn a_credit_is_owed_once_its_receive_is_posted() {
+        let mut credits = account(4, Rule::per_peer(4, 4, 2, 2, 1));
+        assert!((0..3).all(|_| credits.used(false)));
+        credits.settle(3);
+        assert_eq!((credits.owed(), credits.is_return_due()), (0, false));
+        credits.settle(1);
+        assert_eq!(credits.owed(), 2);
+        credits.settle(0);
+        assert_eq!(credits.take_owed(), 3);
     }
 }

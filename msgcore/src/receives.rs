@@ -36,7 +36,7 @@ impl<L: Link> Worker<L> {
                     let vbuf = self.receive_pools[lane].take(&self.engine);
                     self.add_receive(rank, lane, vbuf);
                 }
-                self.post_pending(rank, lane);
+                self.post_pending(rank, lane, true);
             }
         }
     }
@@ -61,15 +61,17 @@ impl<L: Link> Worker<L> {
             }
             return;
         };
-        if cost.is_some() && !endpoint.lanes[lane].credits.reposted(is_withheld) {
+        if cost.is_some() && !endpoint.lanes[lane].credits.used(is_withheld) {
             let what = "it sent more messages than it had credits for".into();
             return self.fail_peer(rank, crate::incoming::protocol_error(rank, what));
         }
         if endpoint.lanes[lane].is_shared {
+            endpoint.lanes[lane].credits.settle(0);
             self.repost_shared(lane, vbuf);
         } else {
             self.add_receive(rank, lane, vbuf);
-            self.post_pending(rank, lane);
+            // What cost nothing took a receive of the reserve, and others that cost nothing may be on their way.
+            self.post_pending(rank, lane, cost.is_none());
         }
     }
 
@@ -87,12 +89,13 @@ impl<L: Link> Worker<L> {
         }
     }
 
-    /// Posts the receives that wait, once so few are left that it is time.
+    /// Posts the receives that wait, at once or when so few are left that it is time; their credits are owed then. A peer
+    /// never spends its very last credit on what waits for others, so one receive that is left must be time enough.
     #[inline]
-    fn post_pending(&mut self, rank: Rank, index: usize) {
+    fn post_pending(&mut self, rank: Rank, index: usize, is_urgent: bool) {
         let Some(Kind::PerPeer { low, reserve, .. }) = self.queues.get(index).map(|queue| queue.kind) else { return };
         let Some(lane) = self.endpoints[rank].as_deref_mut().map(|endpoint| &mut endpoint.lanes[index]) else { return };
-        if lane.posted > (low + reserve) as usize {
+        if !is_urgent && lane.posted > (low.max(1) + reserve) as usize {
             return;
         }
         while let Some(vbuf) = lane.unposted.pop() {
@@ -102,6 +105,7 @@ impl<L: Link> Worker<L> {
                 Err(refused) => return self.receive_pools[index].give(refused.request),
             }
         }
+        lane.credits.settle(lane.missing);
     }
 
     /// Posts shared receives again once few are left, and more than before once there is a shortage.
@@ -158,7 +162,10 @@ impl<L: Link> Worker<L> {
                     let vbuf = self.receive_pools[lane].take(&self.engine);
                     self.add_receive(rank, lane, vbuf);
                 }
-                self.post_pending(rank, lane);
+                if missing > 0 {
+                    self.post_pending(rank, lane, true);
+                    self.return_credits(rank);
+                }
             }
         }
     }
@@ -171,7 +178,10 @@ impl<L: Link> Worker<L> {
         self.is_withholding = false;
         for rank in 0..self.size {
             if let Some(endpoint) = self.endpoint(rank) {
-                endpoint.lanes.iter_mut().for_each(|lane| lane.credits.release_withheld());
+                for lane in &mut endpoint.lanes {
+                    lane.credits.release_withheld();
+                    lane.credits.settle(lane.unposted.len() + lane.missing);
+                }
                 self.return_credits(rank);
             }
         }
