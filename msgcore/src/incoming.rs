@@ -106,7 +106,10 @@ impl<L: Link> Worker<L> {
             Ok(Outcome::Used(vbuf)) => self.repost(rank, lane, vbuf, costs.then_some(false)),
             Ok(Outcome::Noted(vbuf)) => self.repost(rank, lane, Some(vbuf), costs.then_some(true)),
             Ok(Outcome::Kept) => self.repost(rank, lane, None, costs.then_some(true)),
-            Err(what) => self.fail_peer(rank, protocol_error(rank, what)),
+            Err(what) => {
+                self.receive_pools[lane].write_off();
+                self.fail_peer(rank, protocol_error(rank, what));
+            }
         }
     }
 

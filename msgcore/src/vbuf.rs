@@ -15,6 +15,8 @@ pub(crate) struct Pool {
     free: Vec<Buffer>,
     /// Vbufs that exist, in here and out.
     made: usize,
+    /// Vbufs that the application has, or has dropped: so many can come back.
+    lent: usize,
     /// Vbufs made at once when there is none ...
     batch: usize,
     /// ... until so many exist.
@@ -24,7 +26,7 @@ pub(crate) struct Pool {
 impl Pool {
     /// An empty pool.
     pub(crate) fn new(size: usize, batch: usize, limit: usize) -> Self {
-        Self { size, free: Vec::new(), made: 0, batch, limit }
+        Self { size, free: Vec::new(), made: 0, lent: 0, batch, limit }
     }
 
     /// Whether one can be taken without making others.
@@ -61,16 +63,30 @@ impl Pool {
     /// A vbuf will not come back: the application has it.
     pub(crate) fn forfeit(&mut self) {
         self.made -= 1;
+        self.lent += 1;
+    }
+
+    /// A vbuf will not come back: it is gone with what was wrong with it.
+    pub(crate) fn write_off(&mut self) {
+        self.made -= 1;
     }
 
     /// A vbuf comes back that the application had.
     pub(crate) fn adopt(&mut self) {
         self.made += 1;
+        self.lent -= 1;
     }
 
-    /// Whether a buffer with so much room is as good as one of these.
+    /// Whether a buffer with so much room is as good as one of these that the application has. More are not wanted:
+    /// whatever an application gives back would pile up here.
     pub(crate) fn is_its_own(&self, room: usize) -> bool {
-        room >= self.size && room < self.size + 4096
+        self.lent > 0 && room == self.room()
+    }
+
+    /// Bytes that one takes of the arena.
+    fn room(&self) -> usize {
+        let grain = if self.size < PAGE { LINE } else { PAGE };
+        self.size.next_multiple_of(grain)
     }
 
     /// Vbufs that exist.
@@ -85,8 +101,7 @@ impl Pool {
 
     /// Bytes of the arena that they take.
     pub(crate) fn bytes(&self) -> usize {
-        let grain = if self.size < PAGE { LINE } else { PAGE };
-        self.made * self.size.next_multiple_of(grain)
+        self.made * self.room()
     }
 
     /// Whether no more are in here than exist.

@@ -195,3 +195,22 @@ fn matched_messages_flow_while_unexpected_ones_are_held_back() {
         pair.expect(1, receive, b"expected");
     }
 }
+
+/// Vbufs of 256 bytes would do for a buffer of a page too, and those of a page would never come back to their own queue.
+#[test]
+fn memory_that_is_lent_and_given_back_is_lent_again() {
+    let mut pair = World::pair(&[("receive_queues", "P,256,8:P,4KiB,8"), ("arena_size", "16MiB")]);
+    let round = |pair: &mut World| {
+        let receive = pair.workers[1].recv_lent(Pattern::new(0, TagMatch::Any)).expect("accepted");
+        let send = pair.send(0, 1, &pattern(3000, 1));
+        let done = pair.wait(1, receive).expect("received");
+        pair.workers[1].give_back(done.buffer);
+        let other = pair.workers[1].buffer(4096).expect("memory");
+        pair.workers[1].give_back(other);
+        pair.wait(0, send).expect("sent");
+    };
+    round(&mut pair);
+    let free = pair.workers[1].free_bytes();
+    (0..100).for_each(|_| round(&mut pair));
+    assert_eq!(pair.workers[1].free_bytes(), free);
+}
