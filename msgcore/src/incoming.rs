@@ -85,13 +85,10 @@ impl<L: Link> Worker<L> {
     /// What waited for its turn.
     fn act_on_parked(&mut self, rank: Rank) {
         while let Some(endpoint) = self.endpoint(rank).filter(|endpoint| !endpoint.parked.is_empty()) {
-            let expected = endpoint.expected_sequence;
-            // What takes no place in the sequence goes before what takes this one.
-            let turn = |arrived: &Arrived| arrived.header.sequence == expected;
-            let is_cancel = |arrived: &Arrived| matches!(arrived.header.message, Message::Cancel { .. });
-            let next = endpoint.parked.iter().position(|arrived| turn(arrived) && is_cancel(arrived));
-            let Some(next) = next.or_else(|| endpoint.parked.iter().position(turn)) else { return };
-            let arrived = endpoint.parked.swap_remove(next);
+            let is_due = |arrived: &Arrived| matches!(Place::of(&arrived.header, endpoint), Place::Now);
+            let Some(next) = endpoint.parked.iter().position(is_due) else { return };
+            // The others stay in the order in which they came: fragments need it.
+            let arrived = endpoint.parked.remove(next);
             self.act(rank, arrived);
         }
     }
@@ -159,15 +156,28 @@ enum Place {
 impl Place {
     #[inline]
     fn of(header: &Header, endpoint: &Endpoint) -> Self {
-        let is_in_sequence =
-            matches!(header.message, Message::Eager { .. } | Message::Request { .. } | Message::Cancel { .. });
-        if !is_in_sequence || header.sequence == endpoint.expected_sequence {
+        let ahead = header.sequence.wrapping_sub(endpoint.expected_sequence);
+        let is_due = match header.message {
+            Message::Eager { .. } | Message::Request { .. } => ahead == 0,
+            // It follows what it takes back; what was sent after it may have come before it.
+            Message::Cancel { .. } => ahead as i16 <= 0,
+            Message::Fragment { id, .. } => !endpoint.parked.iter().any(|arrived| arrived.begins(id)),
+            _ => true,
+        };
+        if is_due {
             return Self::Now;
         }
         // Over a single lane messages come in order.
-        let ahead = header.sequence.wrapping_sub(endpoint.expected_sequence);
         let has_room = endpoint.lanes.len() > 1 && endpoint.parked.len() < PARKED_LIMIT;
-        if has_room && usize::from(ahead) <= 2 * PARKED_LIMIT { Self::Later } else { Self::Never }
+        let is_near = usize::from(ahead) <= 2 * PARKED_LIMIT || matches!(header.message, Message::Fragment { .. });
+        if has_room && is_near { Self::Later } else { Self::Never }
+    }
+}
+
+impl Arrived {
+    /// Whether fragments of message `id` follow it.
+    fn begins(&self, id: u64) -> bool {
+        matches!(self.header.message, Message::Eager { id: begun, .. } if begun == id)
     }
 }
 
