@@ -112,8 +112,8 @@ impl<L: Link> Worker<L> {
         let Message::Eager { label, len, id, mode } = message else { unreachable!("the caller has looked") };
         let len = acceptable(len)?;
         let is_whole = vbuf.len() == len;
-        if !is_whole && (vbuf.is_empty() || self.series.contains_key(&(from, id))) {
-            return Err(format!("it began message {id:#x} in vain"));
+        if !is_whole {
+            self.begin_series(from, lane, id, vbuf.len())?;
         }
         match self.matching.take_posted(&matching::Label::new(from, label)) {
             Some(request) => {
@@ -140,14 +140,38 @@ impl<L: Link> Worker<L> {
         }
     }
 
+    /// Receiver: the first vbuf of several came. They fill their vbufs and come in one go, so a peer cannot have memory
+    /// taken that its message does not account for.
+    fn begin_series(&mut self, from: Rank, lane: usize, id: u64, arrived: usize) -> Result<(), String> {
+        let is_known = self.series.contains_key(&(from, id));
+        let Some(lane) = self.endpoint(from).map(|endpoint| &mut endpoint.lanes[lane]) else { return Ok(()) };
+        if is_known || lane.series.is_some() || arrived != lane.payload {
+            return Err(format!("it began message {id:#x} in vain"));
+        }
+        lane.series = Some(id);
+        Ok(())
+    }
+
     /// Receiver: more of a message came.
-    pub(crate) fn on_fragment(&mut self, from: Rank, id: u64, offset: u64, vbuf: Buffer) -> Result<Outcome, String> {
-        let series = self.series.get_mut(&(from, id));
-        let fits = |series: &&mut Series| {
-            offset == series.arrived as u64 && !vbuf.is_empty() && vbuf.len() <= series.len - series.arrived
-        };
-        let series = series.filter(fits).ok_or_else(|| format!("a fragment of message {id:#x} does not fit"))?;
+    pub(crate) fn on_fragment(
+        &mut self,
+        from: Rank,
+        lane: usize,
+        id: u64,
+        offset: u64,
+        vbuf: Buffer,
+    ) -> Result<Outcome, String> {
+        let refused = || format!("a fragment of message {id:#x} does not fit");
+        let lane = self.endpoints[from].as_deref_mut().map(|endpoint| &mut endpoint.lanes[lane]).ok_or_else(refused)?;
+        let series = self.series.get_mut(&(from, id)).filter(|_| lane.series == Some(id)).ok_or_else(refused)?;
+        let rest = series.len - series.arrived;
+        if offset != series.arrived as u64 || vbuf.len() != rest.min(lane.payload) {
+            return Err(refused());
+        }
         series.arrived += vbuf.len();
+        if series.is_complete() {
+            lane.series = None;
+        }
         let is_complete = series.arrived == series.len;
         let outcome = match &mut series.to {
             Destination::Receive(request) => {

@@ -59,6 +59,8 @@ pub(crate) struct Lane {
     /// Receives used up and not posted again: those that wait to be posted together, and those that lack a vbuf.
     pub(crate) unposted: Vec<Buffer>,
     pub(crate) missing: usize,
+    /// The eager message of the peer's whose vbufs have not all come: they come in one go.
+    pub(crate) series: Option<u64>,
 }
 
 /// A matched message that waits to be sent.

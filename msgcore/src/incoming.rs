@@ -117,7 +117,7 @@ impl<L: Link> Worker<L> {
                 self.advance_sequence(rank);
                 return self.on_eager(rank, lane, message, vbuf);
             }
-            Message::Fragment { offset, id } => return self.on_fragment(rank, id, offset, vbuf),
+            Message::Fragment { offset, id } => return self.on_fragment(rank, lane, id, offset, vbuf),
             message @ Message::Request { .. } => {
                 self.advance_sequence(rank);
                 if self.on_request(rank, message)? {
