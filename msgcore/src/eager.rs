@@ -169,10 +169,10 @@ impl<L: Link> Worker<L> {
             return Err(refused());
         }
         series.arrived += vbuf.len();
-        if series.is_complete() {
+        let is_complete = series.is_complete();
+        if is_complete {
             lane.series = None;
         }
-        let is_complete = series.arrived == series.len;
         let outcome = match &mut series.to {
             Destination::Receive(request) => {
                 let request = *request;

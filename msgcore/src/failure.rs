@@ -73,6 +73,8 @@ impl<L: Link> Worker<L> {
                 self.give_receive_vbuf(lane, vbuf);
             }
         }
+        // What was wrong with the peer may have taken the last shared receive with it.
+        self.post_shared();
         self.release_withheld();
         self.tell(WorkerEvent::PeerGone { rank, error });
         if self.peers_gone == self.size - 1 {

@@ -108,13 +108,18 @@ impl<L: Link> Worker<L> {
         lane.credits.settle(lane.missing);
     }
 
-    /// Posts shared receives again once few are left, and more than before once there is a shortage.
+    /// A message has been acted upon that came in a shared receive.
     fn repost_shared(&mut self, lane: usize, vbuf: Option<Buffer>) {
-        let Some(Kind::Shared { low, num, limit, .. }) = self.queues.get(lane).map(|queue| queue.kind) else { return };
         match vbuf {
             Some(vbuf) => self.receive_pools[lane].give(vbuf),
             None => self.receives_are_missing = true,
         }
+        self.top_up(lane);
+    }
+
+    /// Posts shared receives again once few are left, and more than before once there is a shortage.
+    fn top_up(&mut self, lane: usize) {
+        let Some(Kind::Shared { low, num, limit, .. }) = self.queues.get(lane).map(|queue| queue.kind) else { return };
         let Some(shared) = self.shared[lane].as_mut() else { return };
         let left = self.engine.srq_len(shared.srq);
         if left < limit as usize {
@@ -143,6 +148,8 @@ impl<L: Link> Worker<L> {
     /// A vbuf that was kept is free: whoever lacks a receive has it.
     pub(crate) fn give_receive_vbuf(&mut self, lane: usize, vbuf: Buffer) {
         self.receive_pools[lane].give(vbuf);
+        // It may have been the last one: where a peer has ended nothing else posts it again.
+        self.top_up(lane);
         if self.receives_are_missing {
             self.replace_missing();
         }
