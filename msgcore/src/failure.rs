@@ -115,4 +115,15 @@ impl<L: Link> Worker<L> {
             self.series.remove(&(rank, id));
         }
     }
+
+    /// Why a message that was claimed can no longer be received: its sender has gone, and the rest of it with it.
+    pub(crate) fn loss_of(&self, source: Rank, body: &Body) -> Option<OpError> {
+        let failure = self.endpoints[source].as_deref()?.failure.as_ref()?;
+        let is_lost = match body {
+            Body::Series { id, .. } => !self.series.contains_key(&(source, *id)),
+            Body::Remote(_) => true,
+            Body::Whole { .. } | Body::Local { .. } => false,
+        };
+        is_lost.then(|| failure.clone())
+    }
 }

@@ -95,7 +95,10 @@ impl<L: Link> Worker<L> {
             return Err(CallError::NoMessage(message));
         };
         let request = self.open_request(Operation::Waiting { buffer: Some(buffer), posted: None })?;
-        self.deliver_kept(request, label, body);
+        match self.loss_of(label.source, &body) {
+            Some(error) => drop(self.requests.end(request, Err(error))),
+            None => self.deliver_kept(request, label, body),
+        }
         self.release_withheld();
         Ok(request)
     }

@@ -214,3 +214,21 @@ fn memory_that_is_lent_and_given_back_is_lent_again() {
     (0..100).for_each(|_| round(&mut pair));
     assert_eq!(pair.workers[1].free_bytes(), free);
 }
+
+#[test]
+fn a_message_that_was_claimed_of_a_peer_that_is_gone_ends_by_name() {
+    for protocol in ["r3", "rget", "rput", "pipeline"] {
+        let mut pair = World::pair(&[("retry_limit", "4"), ("rndv_protocol", protocol)]);
+        pair.connect_all();
+        let _send = pair.send(0, 1, &pattern(100_000, 0));
+        pair.until("it is announced", |pair| pair.workers[1].probe(Pattern::new(0, Tag::new(1))).is_some());
+        let message = pair.workers[1].claim(Pattern::new(0, Tag::new(1))).expect("it is there");
+        pair.cut(0);
+        let other = pair.send(1, 2, b"into nothing");
+        pair.until("the peer is lost", |pair| !pair.workers[1].is_connected(0));
+        let buffer = pair.workers[1].buffer(100_000).expect("memory");
+        let receive = pair.workers[1].recv_message(message, buffer).expect("accepted");
+        assert!(matches!(pair.wait(1, receive), Err(OpError::PeerGone { rank: 0, .. })), "{protocol}");
+        let _ = pair.wait(1, other);
+    }
+}
