@@ -186,7 +186,13 @@ impl Endpoint {
 
 impl Lane {
     pub(crate) fn has_place(&self) -> bool {
-        self.in_flight < SEND_QUEUE
+        self.places() > 0
+    }
+
+    /// Work requests that may be posted.
+    #[inline]
+    pub(crate) fn places(&self) -> usize {
+        SEND_QUEUE - self.in_flight
     }
 
     /// Whether a message costs a credit here: where each peer has receives of its own, whatever uses one up but for those

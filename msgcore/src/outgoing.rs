@@ -80,10 +80,15 @@ impl<L: Link> Worker<L> {
         let len = next.payload.len();
         let lane = endpoint.lane_for(len);
         let vbufs = len.div_ceil(endpoint.lanes[lane].payload).max(1);
-        let credits = endpoint.lanes[lane].credits.for_eager().into();
+        let credits = usize::from(endpoint.lanes[lane].credits.for_eager());
+        let places = endpoint.lanes[lane].places();
         let may_request = endpoint.lanes[0].credits.for_requests() > 0;
         let peer = endpoint.capabilities;
         let can_register = self.regions < self.region_limit && self.engine.can_register();
+        // A series goes whole or not at all: one that finds no room now must not wait for others to leave some.
+        let is_series = vbufs > 1 && len <= self.rules.eager;
+        let has_room = !is_series || (vbufs <= places && self.send_pools[lane].provide(&self.engine, vbufs));
+        let credits = if has_room { credits } else { 0 };
         let (protocol, reason) = select(&self.rules, &Conditions { len, vbufs, credits, can_register, peer });
         let (lane, vbufs, admitted) = match protocol {
             Protocol::Eager => (lane, vbufs, true),

@@ -232,3 +232,16 @@ fn a_message_that_was_claimed_of_a_peer_that_is_gone_ends_by_name() {
         let _ = pair.wait(1, other);
     }
 }
+
+/// A series of 20 vbufs where there may be 16, and one of more than a send queue holds.
+#[test]
+fn a_series_longer_than_there_are_vbufs_goes_as_a_rendezvous() {
+    for (most, len) in [("16", 4_000), ("4096", 100_000)] {
+        let settings = [("vbuf_size", "256"), ("credits", "4096"), ("eager_threshold", "200000"), ("vbuf_max", most)];
+        let mut pair = World::pair(&settings);
+        let receive = pair.recv(1, Tag::new(1), len);
+        let send = pair.send(0, 1, &pattern(len, 1));
+        pair.expect(1, receive, &pattern(len, 1));
+        pair.wait(0, send).expect("sent");
+    }
+}
