@@ -20,6 +20,8 @@ pub(crate) const SEND_QUEUE: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     pub(crate) stage: Stage,
+    /// Our terms wait for a vbuf.
+    pub(crate) owes_greeting: bool,
     /// A queue pair for each receive queue, once it is connected.
     pub(crate) lanes: ArrayVec<Lane, MAX_QUEUES>,
     /// What the peer can do, once its terms are known.
@@ -116,6 +118,7 @@ impl Endpoint {
     pub(crate) fn new() -> Self {
         Self {
             stage: Stage::Idle,
+            owes_greeting: false,
             lanes: ArrayVec::new(),
             capabilities: Capabilities::default(),
             next_sequence: 0,

@@ -239,6 +239,9 @@ impl<L: Link> Worker<L> {
     /// Sends what waits for a peer, and the credits that it is owed.
     #[inline]
     pub(crate) fn go_on(&mut self, rank: Rank) {
+        if self.endpoints[rank].as_deref().is_some_and(|endpoint| endpoint.owes_greeting) {
+            self.send_greeting(rank);
+        }
         self.advance(rank);
         self.return_credits(rank);
     }

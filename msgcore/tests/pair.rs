@@ -3,7 +3,7 @@
 mod common;
 
 use common::{World, pattern};
-use roci_msgcore::{OpError, Pattern, Source, Tag, TagMatch};
+use roci_msgcore::{OpError, Pattern, SendOptions, Source, Tag, TagMatch};
 
 const SIZES: [usize; 14] = [0, 1, 8, 4063, 4064, 4095, 4096, 4097, 8151, 8152, 8153, 65_536, 1_000_003, 4 << 20];
 
@@ -243,5 +243,27 @@ fn a_series_longer_than_there_are_vbufs_goes_as_a_rendezvous() {
         let send = pair.send(0, 1, &pattern(len, 1));
         pair.expect(1, receive, &pattern(len, 1));
         pair.wait(0, send).expect("sent");
+    }
+}
+
+/// All vbufs are on their way to one peer when another connects.
+#[test]
+fn a_connection_waits_for_a_vbuf_like_any_message() {
+    let settings = [("vbuf_max", "16"), ("credits", "64"), ("ack_timeout_us", "1000")];
+    let mut world = World::of(&[&settings; 3]);
+    let mut requests = Vec::new();
+    requests.push((0, world.send_with(0, 1, 1, b"first", SendOptions::default())));
+    world.until("two are connected", |world| world.workers[0].is_connected(1));
+    // Rank 1 does not make progress, and acknowledges nothing.
+    requests.extend((0..40).map(|_| (0, world.send_with(0, 1, 1, b"more", SendOptions::default()))));
+    requests.push((0, world.send_with(0, 2, 1, b"other", SendOptions::default())));
+    for _ in 0..2_000 {
+        world.clock.advance(1_000);
+        world.workers[0].progress();
+        world.workers[2].progress();
+    }
+    requests.push((2, world.recv_from(2, Source::Rank(0), Tag::new(1), 5)));
+    for (who, request) in requests {
+        world.wait(who, request).expect("in time");
     }
 }

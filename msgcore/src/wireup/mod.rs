@@ -237,17 +237,21 @@ impl<L: Link> Worker<L> {
 
     /// The queue pairs are up at both ends: our terms go out.
     fn greet(&mut self, peer: Rank) {
-        let terms = terms(self.rank, self.rules.ours, &self.queues);
-        if self.endpoint(peer).is_none_or(|endpoint| endpoint.lanes.is_empty()) {
+        let Some(endpoint) = self.endpoint(peer).filter(|endpoint| !endpoint.lanes.is_empty()) else { return };
+        endpoint.owes_greeting = true;
+        self.step(peer, Step::Up);
+        self.send_greeting(peer);
+    }
+
+    /// Sends our terms, or does so later where all vbufs are on their way to others.
+    pub(crate) fn send_greeting(&mut self, peer: Rank) {
+        if !self.has_room(peer, 0, 1, true) {
             return;
         }
-        self.step(peer, Step::Up);
+        let Some(endpoint) = self.endpoint(peer) else { return };
+        endpoint.owes_greeting = false;
         let mut bytes = [0; ClearToSend::LEN];
-        terms.emit(&mut bytes);
-        if !self.has_room(peer, 0, 1, true) {
-            let why = "no vbuf is left for its first message: raise ROCI_VBUF_MAX".into();
-            return self.fail_peer(peer, OpError::NotConnected { rank: peer, why });
-        }
+        terms(self.rank, self.rules.ours, &self.queues).emit(&mut bytes);
         self.post_vbuf(peer, 0, Header::new(Message::ClearToSend), &bytes);
     }
 
