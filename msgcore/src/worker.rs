@@ -147,7 +147,8 @@ impl Worker {
         if config.wireup == crate::config::WireupTime::Static {
             worker.connect_all()?;
         }
-        worker.job.as_mut().map_or(Ok(()), Job::barrier)?;
+        // Peers may still need an acknowledgement of ours, so this one makes progress.
+        worker.barrier()?;
         Ok(worker)
     }
 
