@@ -43,6 +43,8 @@ struct Ours {
 #[derive(Debug, Default)]
 struct Theirs {
     ids: BTreeMap<usize, ConnId>,
+    /// It was answered.
+    is_prepared: bool,
     established: usize,
 }
 
@@ -151,10 +153,11 @@ impl InBand {
         let (peer, _, is_ours) = self.by_id.remove(&id)?;
         if is_ours {
             <Self as Method<L>>::forget(self, site, peer);
-        } else {
-            self.theirs.remove(&peer);
+            return Some(MethodEvent::Refused(peer, why));
         }
-        Some(MethodEvent::Refused(peer, why))
+        // A peer that gives up what was not answered prefers our own request, of which this says nothing.
+        let theirs = self.theirs.remove(&peer)?;
+        theirs.is_prepared.then_some(MethodEvent::Refused(peer, why))
     }
 }
 
@@ -170,7 +173,8 @@ impl<L: Link> Method<L> for InBand {
     }
 
     fn prepare(&mut self, site: &mut Site<'_, L>, peer: Rank) -> Result<Vec<QueuePair>, String> {
-        let theirs = self.theirs.get(&peer).ok_or("nobody has asked")?;
+        let theirs = self.theirs.get_mut(&peer).ok_or("nobody has asked")?;
+        theirs.is_prepared = true;
         let mut qps = Vec::new();
         for (&lane, &id) in &theirs.ids {
             let qp = site.create_qp(peer, lane)?;

@@ -355,7 +355,17 @@ impl Lane {
         };
         let payload = queue.size - msg::LEN;
         let credits = Credits::new(limit);
-        Self { qp, credits, is_shared, payload, in_flight: 0, posted: 0, unposted: Vec::new(), missing: 0, series: None }
+        Self {
+            qp,
+            credits,
+            is_shared,
+            payload,
+            in_flight: 0,
+            posted: 0,
+            unposted: Vec::new(),
+            missing: 0,
+            series: None,
+        }
     }
 }
 
