@@ -250,7 +250,7 @@ fn a_series_longer_than_there_are_vbufs_goes_as_a_rendezvous() {
 #[test]
 fn a_connection_waits_for_a_vbuf_like_any_message() {
     let settings = [("vbuf_max", "16"), ("credits", "64"), ("ack_timeout_us", "1000")];
-    let mut world = World::of(&[&settings; 3]);
+    let mut world = World::of(&[&settings[..]; 3]);
     let mut requests = Vec::new();
     requests.push((0, world.send_with(0, 1, 1, b"first", SendOptions::default())));
     world.until("two are connected", |world| world.workers[0].is_connected(1));

@@ -1,0 +1,270 @@
+//! What the applications do: they send, receive, look, claim and cancel, as dice have it.
+
+use rand::Rng;
+use rand::rngs::StdRng;
+use roci_msgcore::{
+    CallError, Context, Done, Message, OpError, Pattern, Rank, Request, SendOptions, Source, Tag, TagMatch,
+};
+
+use crate::oracle::{Key, ensure, mix};
+use crate::run::Run;
+
+/// Of the first context messages may be long, so that receives with wildcards are lent their memory; those of the
+/// others fit into this.
+const SHORT: usize = 20_000;
+const CONTEXTS: u32 = 3;
+const TAGS: u64 = 4;
+/// Bytes in messages from one rank that have not ended.
+const BUDGET: usize = 12 << 20;
+/// Operations of one rank that have not ended.
+const OPERATIONS: usize = 400;
+
+/// An operation under way.
+struct Pending {
+    request: Request,
+    what: What,
+}
+
+enum What {
+    Send { message: usize, len: usize },
+    Receive { place: u64, pattern: Pattern, is_lent: bool },
+}
+
+/// An application.
+pub(crate) struct Station {
+    rank: Rank,
+    pending: Vec<Pending>,
+    claims: Vec<(Message, u64, Context)>,
+    bytes: usize,
+}
+
+impl Station {
+    pub(crate) fn new(rank: Rank) -> Self {
+        Self { rank, pending: Vec::new(), claims: Vec::new(), bytes: 0 }
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.pending.is_empty() && self.claims.is_empty()
+    }
+
+    /// Does something.
+    pub(crate) fn act(&mut self, run: &mut Run) -> Result<(), String> {
+        if self.pending.len() > OPERATIONS {
+            return Ok(());
+        }
+        match run.dice.random_range(0..100) {
+            0..45 => {
+                for _ in 0..burst(&mut run.dice) {
+                    self.send(run)?;
+                }
+            }
+            45..80 => {
+                for _ in 0..burst(&mut run.dice) {
+                    self.receive(run)?;
+                }
+            }
+            80..86 => self.claim(run),
+            86..90 => self.receive_claimed(run)?,
+            _ => self.cancel(run),
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, run: &mut Run) -> Result<(), String> {
+        let (dice, size) = (&mut run.dice, run.world.workers.len());
+        let to = dice.random_range(0..size);
+        let context = Context::new(dice.random_range(0..CONTEXTS));
+        let tag = Tag::new(dice.random_range(0..TAGS));
+        let most = if context.get() == 0 { usize::MAX } else { SHORT };
+        let len = run.plan.len(dice, most);
+        if self.bytes + len > BUDGET {
+            return Ok(());
+        }
+        let message = run.oracle.send((self.rank, to, context, tag), len);
+        let options = SendOptions::default().within(context);
+        let outcome = match run.dice.random_range(0..10) {
+            0..6 => self.post(run, message, to, tag, len, options),
+            6 | 7 => self.post(run, message, to, tag, len, options.synchronous()),
+            8 => self.post(run, message, to, tag, len, options.ready()),
+            _ => {
+                let mut bytes = vec![0; len];
+                run.oracle.fill(message, &mut bytes);
+                let sent = run.world.workers[self.rank].send_buffered(to, tag, &bytes, options);
+                sent.map(|()| run.oracle.end_send(message, false)).map(|ended| ended.expect("it ends once"))
+            }
+        };
+        match outcome {
+            Err(CallError::TooMany(_) | CallError::BufferFull { .. }) => {
+                run.oracle.forget_last();
+                Ok(())
+            }
+            other => other.map_err(|error| format!("rank {} may not send to {to}: {error}", self.rank)),
+        }
+    }
+
+    fn post(
+        &mut self,
+        run: &mut Run,
+        message: usize,
+        to: Rank,
+        tag: Tag,
+        len: usize,
+        options: SendOptions,
+    ) -> Result<(), CallError> {
+        let worker = &mut run.world.workers[self.rank];
+        let mut payload = worker.buffer(len)?;
+        run.oracle.fill(message, &mut payload);
+        let request = worker.send_with(to, tag, payload, options)?;
+        self.bytes += len;
+        self.pending.push(Pending { request, what: What::Send { message, len } });
+        Ok(())
+    }
+
+    fn receive(&mut self, run: &mut Run) -> Result<(), String> {
+        let (dice, size) = (&mut run.dice, run.world.workers.len());
+        let context = Context::new(dice.random_range(0..CONTEXTS));
+        let source = if dice.random_ratio(1, 3) { Source::Any } else { Source::Rank(dice.random_range(0..size)) };
+        let tag = Tag::new(dice.random_range(0..TAGS));
+        let tag = if dice.random_ratio(1, 3) { TagMatch::Any } else { tag.into() };
+        let is_exact = matches!((source, tag), (Source::Rank(_), TagMatch::Exact(_)));
+        // An error does not tell what met it, so only an exact receive may be too short.
+        let room = match dice.random_range(0..4) {
+            0 if is_exact => Some(run.plan.len(dice, usize::MAX)),
+            1 | 2 if context.get() > 0 => Some(SHORT),
+            _ => None,
+        };
+        self.post_receive(run, Pattern::new(source, tag).within(context), room)
+    }
+
+    fn post_receive(&mut self, run: &mut Run, pattern: Pattern, room: Option<usize>) -> Result<(), String> {
+        let place = run.oracle.post();
+        let worker = &mut run.world.workers[self.rank];
+        let request = match room {
+            Some(room) => worker.buffer(room).map_err(CallError::from).and_then(|b| worker.recv_with(pattern, b)),
+            None => worker.recv_lent(pattern),
+        };
+        let request = request.map_err(|error| format!("rank {} may not receive: {error}", self.rank))?;
+        self.pending.push(Pending { request, what: What::Receive { place, pattern, is_lent: room.is_none() } });
+        Ok(())
+    }
+
+    /// Claims a message, where one has come.
+    fn claim(&mut self, run: &mut Run) {
+        let context = Context::new(run.dice.random_range(0..CONTEXTS));
+        let pattern = Pattern::new(Source::Any, TagMatch::Any).within(context);
+        let worker = &mut run.world.workers[self.rank];
+        let seen = worker.probe(pattern);
+        if let Some(message) = worker.claim(pattern) {
+            assert_eq!(Some(message.envelope()), seen, "a claim takes what a probe shows");
+            self.claims.push((message, run.oracle.post(), context));
+        }
+    }
+
+    fn receive_claimed(&mut self, run: &mut Run) -> Result<(), String> {
+        if self.claims.is_empty() {
+            return Ok(());
+        }
+        let (message, place, context) = self.claims.swap_remove(run.dice.random_range(0..self.claims.len()));
+        let envelope = message.envelope();
+        let is_short = run.dice.random_ratio(1, 8);
+        let room = if is_short { envelope.len / 2 } else { envelope.len };
+        let worker = &mut run.world.workers[self.rank];
+        let request = worker.buffer(room).map_err(CallError::from).and_then(|b| worker.recv_message(message, b));
+        let request = request.map_err(|error| format!("rank {} may not receive: {error}", self.rank))?;
+        let pattern = Pattern::new(envelope.source, envelope.tag).within(context);
+        self.pending.push(Pending { request, what: What::Receive { place, pattern, is_lent: false } });
+        Ok(())
+    }
+
+    fn cancel(&mut self, run: &mut Run) {
+        if !self.pending.is_empty() {
+            let pending = &self.pending[run.dice.random_range(0..self.pending.len())];
+            run.world.workers[self.rank].cancel(pending.request);
+        }
+    }
+
+    /// Takes what has ended; some of it stays for later, so that it can still be cancelled.
+    pub(crate) fn look(&mut self, run: &mut Run) -> Result<(), String> {
+        let mut at = 0;
+        while at < self.pending.len() {
+            let outcome = match run.dice.random_ratio(1, 3) {
+                true => None,
+                false => run.world.workers[self.rank].test(self.pending[at].request),
+            };
+            match outcome {
+                Some(outcome) => {
+                    let pending = self.pending.remove(at);
+                    self.end(run, pending.what, outcome)?;
+                }
+                None => at += 1,
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives whatever comes.
+    pub(crate) fn drain(&mut self, run: &mut Run) -> Result<(), String> {
+        while !self.claims.is_empty() {
+            self.receive_claimed(run)?;
+        }
+        for context in 0..CONTEXTS {
+            let pattern = Pattern::new(Source::Any, TagMatch::Any).within(Context::new(context));
+            if run.world.workers[self.rank].probe(pattern).is_some() {
+                self.post_receive(run, pattern, None)?;
+            }
+        }
+        self.look(run)
+    }
+
+    /// Takes the receives back that no message is left for.
+    pub(crate) fn cancel_all(&mut self, run: &mut Run) -> Result<(), String> {
+        for pending in &self.pending {
+            run.world.workers[self.rank].cancel(pending.request);
+        }
+        self.look(run)
+    }
+
+    fn end(&mut self, run: &mut Run, what: What, outcome: Result<Done, OpError>) -> Result<(), String> {
+        let rank = self.rank;
+        let brief = outcome.as_ref().map_or(0, |done| done.len as u64 ^ u64::from(done.is_cancelled) << 40);
+        run.note(rank, mix(brief));
+        match (what, outcome) {
+            (What::Send { message, len }, Ok(done)) => {
+                self.bytes -= len;
+                let is_back = done.is_cancelled || done.buffer.len() == len;
+                ensure(is_back, || format!("send {message} of {len} bytes gave back {}", done.buffer.len()))?;
+                run.oracle.end_send(message, done.is_cancelled)
+            }
+            (What::Receive { .. }, Ok(done)) if done.is_cancelled => Ok(()),
+            (What::Receive { place, pattern, is_lent }, Ok(done)) => {
+                let key = (done.peer, rank, pattern.context, done.tag);
+                ensure(takes(&pattern, &key), || format!("{pattern:?} took {key:?}"))?;
+                run.oracle.receive(place, key, &done.buffer[..done.len])?;
+                if is_lent && run.dice.random_ratio(2, 3) {
+                    run.world.workers[rank].give_back(done.buffer);
+                }
+                Ok(())
+            }
+            (What::Receive { place, pattern, .. }, Err(OpError::Truncated { rank: from, sent, .. })) => {
+                let (Source::Rank(source), TagMatch::Exact(tag)) = (pattern.source, pattern.tag) else {
+                    return Err(format!("{pattern:?} has room for everything"));
+                };
+                ensure(source == from, || format!("{pattern:?} met a message of rank {from}"))?;
+                run.oracle.truncate(place, (from, rank, pattern.context, tag), sent as usize);
+                Ok(())
+            }
+            (What::Send { message, .. }, Err(error)) => Err(format!("rank {rank}, message {message}: {error}")),
+            (What::Receive { .. }, Err(error)) => Err(format!("rank {rank}, a receive: {error}")),
+        }
+    }
+}
+
+fn burst(dice: &mut StdRng) -> usize {
+    if dice.random_ratio(1, 8) { dice.random_range(1..40) } else { 1 }
+}
+
+fn takes(pattern: &Pattern, &(from, _, context, tag): &Key) -> bool {
+    (pattern.source == Source::Any || pattern.source == Source::Rank(from))
+        && (pattern.tag == TagMatch::Any || pattern.tag == TagMatch::Exact(tag))
+        && pattern.context == context
+}

@@ -1,0 +1,180 @@
+//! A run: the world is driven until everything has ended, and is then looked at.
+
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use roci_msgcore::WorkerEvent;
+
+use crate::common::{TestWorker, World};
+use crate::oracle::{Oracle, ensure, mix};
+use crate::plan::Plan;
+use crate::programme::Station;
+
+/// A step while something happens, and the longest one while nothing does, in nanoseconds.
+const STEP: u64 = 1_000;
+const STRIDE: u64 = 20_000;
+/// Virtual time without an end of anything that is called a deadlock.
+const PATIENCE: u64 = Duration::from_secs(8).as_nanos() as u64;
+
+/// What a run was like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Report {
+    /// What the applications saw, and when.
+    pub(crate) trace: u64,
+    pub(crate) ended: u64,
+    pub(crate) cancelled: u64,
+    pub(crate) faults: u64,
+    pub(crate) stalls: u64,
+}
+
+pub(crate) struct Run {
+    pub(crate) plan: Plan,
+    pub(crate) world: World,
+    pub(crate) oracle: Oracle,
+    pub(crate) dice: StdRng,
+    stations: Vec<Station>,
+    memory: Vec<usize>,
+    stride: u64,
+    trace: u64,
+    ended: u64,
+    last_end: u64,
+}
+
+impl Run {
+    pub(crate) fn new(seed: u64) -> Self {
+        let plan = Plan::new(seed);
+        let mut world = World::with(&plan.configs);
+        if plan.configs[0].wireup == roci_msgcore::config::WireupTime::Static {
+            let size = world.workers.len();
+            for (who, worker) in world.workers.iter_mut().enumerate() {
+                (0..size).filter(|&peer| peer != who).for_each(|peer| worker.connect(peer).expect("it is there"));
+            }
+        }
+        let memory = world.workers.iter().map(memory_of).collect();
+        let stations = (0..world.workers.len()).map(Station::new).collect();
+        let dice = StdRng::seed_from_u64(mix(seed));
+        let oracle = Oracle::new(seed);
+        Self { plan, world, oracle, dice, stations, memory, stride: STEP, trace: seed, ended: 0, last_end: 0 }
+    }
+
+    /// Runs it to its end; says what went wrong.
+    pub(crate) fn finish(mut self) -> Result<Report, String> {
+        let outcome = self.drive();
+        outcome.map_err(|what| format!("{what}\nat {} ns\n{}", self.world.clock.now(), self.world.counters()))
+    }
+
+    fn drive(&mut self) -> Result<Report, String> {
+        let actions = self.plan.actions;
+        for _ in 0..actions {
+            let who = self.dice.random_range(0..self.stations.len());
+            self.at_station(who, Station::act)?;
+            for _ in 0..self.dice.random_range(0..8) {
+                self.step()?;
+            }
+            self.each(Station::look)?;
+        }
+        self.until("everything ends", |run| run.oracle.is_complete(), Station::drain)?;
+        self.each(Station::cancel_all)?;
+        self.until("nothing is left", |run| run.stations.iter().all(Station::is_idle), Station::look)?;
+        self.oracle.check_order()?;
+        self.until("credits return", |run| run.check_credits().is_ok(), |_, _| Ok(()))
+            .map_err(|what| format!("{what}: {:?}", self.check_credits()))?;
+        self.check_end()?;
+        Ok(self.report())
+    }
+
+    fn until(
+        &mut self,
+        what: &str,
+        is_so: impl Fn(&Self) -> bool,
+        meanwhile: impl Fn(&mut Station, &mut Self) -> Result<(), String>,
+    ) -> Result<(), String> {
+        self.last_end = self.world.clock.now();
+        while !is_so(self) {
+            self.step()?;
+            self.each(&meanwhile)?;
+            let idle = self.world.clock.now() - self.last_end;
+            ensure(idle < PATIENCE, || format!("never: {what}: {}", self.oracle.missing()))?;
+        }
+        Ok(())
+    }
+
+    fn each(&mut self, action: impl Fn(&mut Station, &mut Self) -> Result<(), String>) -> Result<(), String> {
+        (0..self.stations.len()).try_for_each(|who| self.at_station(who, &action))
+    }
+
+    fn at_station(
+        &mut self,
+        who: usize,
+        action: impl Fn(&mut Station, &mut Self) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let mut station = std::mem::replace(&mut self.stations[who], Station::new(who));
+        let outcome = action(&mut station, self);
+        self.stations[who] = station;
+        outcome
+    }
+
+    /// Time passes, quicker while nothing happens.
+    fn step(&mut self) -> Result<(), String> {
+        self.world.clock.advance(self.stride);
+        let mut happened = false;
+        for worker in &mut self.world.workers {
+            happened |= worker.progress();
+            worker.check_invariants()?;
+            if let Some(WorkerEvent::PeerGone { rank, error }) = worker.poll_event() {
+                return Err(format!("rank {} lost rank {rank}: {error}", worker.rank()));
+            }
+        }
+        self.stride = if happened { STEP } else { (self.stride * 2).min(STRIDE) };
+        Ok(())
+    }
+
+    /// An application has seen something end.
+    pub(crate) fn note(&mut self, who: usize, what: u64) {
+        self.ended += 1;
+        self.last_end = self.world.clock.now();
+        self.trace = mix(self.trace ^ mix(self.last_end ^ mix(who as u64 ^ mix(what))));
+    }
+
+    /// While nothing is under way, what one end may not send is what the other has not given back.
+    fn check_credits(&self) -> Result<(), String> {
+        let workers = &self.world.workers;
+        for (one, worker) in workers.iter().enumerate() {
+            for (other, peer) in workers.iter().enumerate() {
+                let (here, there) = (worker.credits_of(other), peer.credits_of(one));
+                for (lane, (ours, theirs)) in here.iter().zip(&there).enumerate() {
+                    let is_whole = ours.available + theirs.kept == theirs.limit && ours.granted == theirs.limit;
+                    ensure(is_whole, || format!("{one} to {other}, lane {lane}: {ours:?} and {theirs:?}"))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_end(&self) -> Result<(), String> {
+        for (worker, memory) in self.world.workers.iter().zip(&self.memory) {
+            let (rank, now) = (worker.rank(), memory_of(worker));
+            ensure(worker.unexpected_bytes() == 0, || format!("rank {rank} has unexpected messages left"))?;
+            ensure(now == *memory, || format!("rank {rank} had {memory} bytes, and has {now}"))?;
+            let stats = worker.engine_stats().queue_pairs;
+            let is_ready = !self.plan.is_per_peer || stats.out_of_buffer == 0;
+            ensure(is_ready, || format!("rank {rank} ran out of receives"))?;
+        }
+        Ok(())
+    }
+
+    fn report(&self) -> Report {
+        let stats = self.world.workers.iter().map(|worker| worker.stats());
+        let (cancelled, stalls) = stats.fold((0, 0), |(cancelled, stalls), stats| {
+            (cancelled + stats.cancelled, stalls + stats.credit_stalls + stats.buffer_stalls)
+        });
+        let faults = self.world.workers.iter().map(TestWorker::injected_faults).sum();
+        Report { trace: self.trace, ended: self.ended, cancelled, faults, stalls }
+    }
+}
+
+/// Bytes that are the application's to use, and those that the worker made buffers of.
+fn memory_of(worker: &TestWorker) -> usize {
+    worker.free_bytes() + worker.vbuf_bytes()
+}
