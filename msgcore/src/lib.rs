@@ -1,7 +1,9 @@
-//! Tagged messages between the ranks of a job, over the driver's queue pairs.
+//! Tagged messages between the ranks of a job, over the driver's queue pairs: what MPI's point-to-point layer needs.
 //!
-//! Small messages are sent eagerly, long ones are fetched by the receiver without a copy; credits see to it that
-//! a receiver never runs out of posted buffers; matching follows MPI's rules.
+//! Small messages are sent eagerly, long ones by rendezvous (see [`select`]); credits see to it that a receiver never
+//! runs out of posted buffers; matching follows MPI's rules, with contexts, wildcards, probes, and sends that can be
+//! taken back. Connections are made at the start or at the first message. Beside the [`Worker`] stands a byte
+//! [`channel`].
 //!
 //! # Quick start
 //! ```no_run
@@ -26,8 +28,9 @@
 //! for long calls [`Worker::progress`] now and then, or its peers wait.
 //!
 //! # Cleanup
-//! [`Worker::close`] waits until all that was sent has arrived, everywhere. Dropping a worker does not: its peers see
-//! it go, and what was under way ends with [`OpError::PeerGone`].
+//! [`Worker::close`] waits until all that was sent has arrived, everywhere, and says what nobody has received
+//! ([`Dropped`]). Dropping a worker does not wait: its peers see it go, and what was under way ends with
+//! [`OpError::PeerGone`]. Everything else goes on; [`Worker::poll_event`] tells.
 //!
 //! # Non-goals
 //! An MPI library, a wire protocol for anybody but ourselves above the verbs, interrupt-driven waiting.
