@@ -1,0 +1,285 @@
+//! Taking operations back, in every state that they can be in.
+
+mod common;
+
+use common::{World, pattern};
+use roci_msgcore::{Done, OpError, Pattern, Request, SendOptions, Source, Tag, TagMatch};
+
+const WAYS: [&str; 4] = ["r3", "rget", "rput", "pipeline"];
+const SERIES: [(&str, &str); 2] = [("vbuf_size", "256"), ("eager_threshold", "8000")];
+
+fn any() -> Pattern {
+    Pattern::new(Source::Any, TagMatch::Any)
+}
+
+fn connected(settings: &[(&str, &str)]) -> World {
+    let mut pair = World::pair(settings);
+    pair.connect_all();
+    pair.steps(10);
+    pair
+}
+
+fn synchronous() -> SendOptions {
+    SendOptions::default().synchronous()
+}
+
+/// Cancels what `who` does, and waits for its end.
+fn cancel(pair: &mut World, who: usize, request: Request) -> Done {
+    pair.workers[who].cancel(request);
+    pair.wait(who, request).expect("it ends without an error")
+}
+
+/// A send to the other was taken back: the payload is there, the peer has nothing, and both go on.
+fn assert_taken_back(pair: &mut World, done: &Done, bytes: &[u8]) {
+    assert!(done.is_cancelled && done.len == 0);
+    assert!(*done.buffer == *bytes, "the payload comes back as it was");
+    pair.steps(200);
+    assert_eq!(pair.workers[1].probe(any()), None);
+    assert_eq!(pair.workers[1].unexpected_bytes(), 0);
+    assert_alive(pair);
+}
+
+fn assert_alive(pair: &mut World) {
+    for who in [0, 1] {
+        let receive = pair.recv(1 - who, Tag::new(99), 50_000);
+        let send = pair.send(who, 99, &pattern(50_000, 99));
+        pair.expect(1 - who, receive, &pattern(50_000, 99));
+        pair.wait(who, send).expect("sent");
+    }
+}
+
+#[test]
+fn a_receive_that_has_met_nothing_is_taken_back_with_its_buffer() {
+    let mut pair = connected(&[]);
+    let receive = pair.recv(1, Tag::new(1), 77);
+    let done = cancel(&mut pair, 1, receive);
+    assert_eq!((done.is_cancelled, done.len, done.buffer.len(), done.peer), (true, 0, 77, 1));
+    let receive = pair.workers[1].recv_lent(any()).expect("accepted");
+    let done = cancel(&mut pair, 1, receive);
+    assert!(done.is_cancelled && done.buffer.is_empty());
+    assert_eq!(pair.workers[1].stats().cancelled, 2);
+    // The message that it would have met meets the next one.
+    let send = pair.send(0, 1, b"late");
+    let receive = pair.recv(1, Tag::new(1), 4);
+    pair.expect(1, receive, b"late");
+    pair.wait(0, send).expect("sent");
+}
+
+#[test]
+fn a_receive_that_has_met_its_message_is_not_taken_back() {
+    for protocol in WAYS {
+        let mut pair = connected(&[("rndv_protocol", protocol)]);
+        for (len, steps) in [(10, 10), (50_000, 3), (50_000, 300)] {
+            let receive = pair.recv(1, Tag::new(1), len);
+            let send = pair.send(0, 1, &pattern(len, 1));
+            pair.steps(steps);
+            pair.workers[1].cancel(receive);
+            pair.expect(1, receive, &pattern(len, 1));
+            pair.wait(0, send).expect("sent");
+        }
+        assert_eq!(pair.workers[1].stats().cancelled, 0);
+    }
+}
+
+#[test]
+fn a_send_that_waits_for_credits_is_taken_back_out_of_its_queue() {
+    let mut pair = connected(&[("credits", "2")]);
+    let sends: Vec<_> = (0..5).map(|tag| pair.send(0, tag, &pattern(10, tag as usize))).collect();
+    let done = cancel(&mut pair, 0, sends[3]);
+    assert!(done.is_cancelled && *done.buffer == *pattern(10, 3));
+    for tag in [0, 1, 2, 4] {
+        let receive = pair.recv(1, TagMatch::Any, 10);
+        pair.expect(1, receive, &pattern(10, tag));
+    }
+    for send in [0, 1, 2, 4].map(|index: usize| sends[index]) {
+        pair.wait(0, send).expect("sent");
+    }
+    pair.steps(100);
+    assert_eq!(pair.workers[1].probe(any()), None);
+}
+
+#[test]
+fn a_send_is_taken_back_before_the_connection_is_up() {
+    for steps in [0, 1, 5] {
+        let mut pair = World::pair(&[]);
+        let sends = [1, 2].map(|tag| pair.send(0, tag, &pattern(10, tag as usize)));
+        pair.steps(steps);
+        assert!(!pair.workers[0].is_connected(1));
+        let done = cancel(&mut pair, 0, sends[0]);
+        assert!(done.is_cancelled && *done.buffer == *pattern(10, 1));
+        let receive = pair.recv(1, TagMatch::Any, 10);
+        pair.expect(1, receive, &pattern(10, 2));
+        pair.wait(0, sends[1]).expect("sent");
+    }
+}
+
+#[test]
+fn an_unexpected_message_is_taken_back_however_it_travels() {
+    let mut scenes: Vec<_> = WAYS.map(|way| (vec![("rndv_protocol", way)], 50_000)).into();
+    scenes.extend([(vec![], 0), (vec![], 100), (SERIES.into(), 5000)]);
+    for (settings, len) in scenes {
+        let mut pair = connected(&settings);
+        for steps in [0, 1, 2, 3, 100] {
+            for options in [SendOptions::default(), synchronous()] {
+                let bytes = pattern(len, steps);
+                let send = pair.send_with(0, 1, 1, &bytes, options);
+                pair.steps(steps);
+                let done = cancel(&mut pair, 0, send);
+                assert_taken_back(&mut pair, &done, &bytes);
+            }
+        }
+        assert_eq!(pair.workers[0].stats().cancelled, 10);
+    }
+}
+
+#[test]
+fn a_message_that_was_met_is_not_taken_back() {
+    let mut scenes: Vec<_> = WAYS.map(|way| (vec![("rndv_protocol", way)], 50_000)).into();
+    scenes.extend([(vec![], 0), (vec![], 100), (SERIES.into(), 5000)]);
+    for (settings, len) in scenes {
+        let mut pair = connected(&settings);
+        for (steps, options) in [(0, SendOptions::default()), (300, SendOptions::default()), (0, synchronous())] {
+            let bytes = pattern(len, steps);
+            let receive = pair.recv(1, Tag::new(1), len);
+            let send = pair.send_with(0, 1, 1, &bytes, options);
+            pair.steps(steps);
+            let done = cancel(&mut pair, 0, send);
+            assert!(!done.is_cancelled && done.len == len && *done.buffer == *bytes);
+            pair.expect(1, receive, &bytes);
+            assert_alive(&mut pair);
+        }
+        assert_eq!(pair.workers[0].stats().cancelled, 0);
+    }
+}
+
+/// The receive is posted while the question is on its way: either end may win, and both agree on which.
+#[test]
+fn a_receive_and_a_cancel_that_cross_agree() {
+    let mut outcomes = [0; 2];
+    let mut scenes: Vec<_> = WAYS.map(|way| (vec![("rndv_protocol", way)], 50_000)).into();
+    scenes.extend([(vec![], 100), (SERIES.into(), 5000)]);
+    for (settings, len) in scenes {
+        for steps in 0..12 {
+            let mut pair = connected(&settings);
+            let bytes = pattern(len, steps);
+            let send = pair.send(0, 1, &bytes);
+            pair.steps(5);
+            pair.workers[0].cancel(send);
+            pair.steps(steps);
+            let receive = pair.recv(1, TagMatch::Any, len);
+            let done = pair.wait(0, send).expect("it ends");
+            outcomes[usize::from(done.is_cancelled)] += 1;
+            let bytes = if done.is_cancelled {
+                let next = pair.send(0, 2, b"next");
+                pair.wait(0, next).expect("sent");
+                b"next".to_vec()
+            } else {
+                bytes
+            };
+            pair.expect(1, receive, &bytes);
+        }
+    }
+    assert!(outcomes.iter().all(|&count| count > 0), "{outcomes:?}");
+}
+
+#[test]
+fn a_message_that_was_claimed_is_not_taken_back() {
+    for len in [10, 50_000] {
+        let mut pair = connected(&[]);
+        let send = pair.send(0, 1, &pattern(len, 1));
+        pair.steps(100);
+        let message = pair.workers[1].claim(any()).expect("it has come");
+        pair.workers[0].cancel(send);
+        pair.steps(100);
+        let buffer = pair.workers[1].buffer(len).expect("memory");
+        let receive = pair.workers[1].recv_message(message, buffer).expect("accepted");
+        pair.expect(1, receive, &pattern(len, 1));
+        assert!(!pair.wait(0, send).expect("sent").is_cancelled);
+    }
+}
+
+#[test]
+fn to_cancel_twice_or_after_the_end_changes_nothing() {
+    for (len, is_expected) in [(10, false), (10, true), (50_000, false), (50_000, true)] {
+        let mut pair = connected(&[]);
+        let receive = is_expected.then(|| pair.recv(1, Tag::new(1), len));
+        let send = pair.send(0, 1, &pattern(len, 1));
+        for _ in 0..4 {
+            pair.workers[0].cancel(send);
+            pair.workers[0].cancel(send);
+            pair.steps(300);
+        }
+        let done = pair.wait(0, send).expect("it ends");
+        assert_eq!(done.is_cancelled, !is_expected);
+        assert_eq!(pair.workers[0].stats().cancelled, u64::from(!is_expected));
+        pair.workers[0].cancel(send);
+        if let Some(receive) = receive {
+            pair.expect(1, receive, &pattern(len, 1));
+            pair.workers[1].cancel(receive);
+        }
+        assert_alive(&mut pair);
+        assert_eq!(pair.wait(0, send).expect_err("it was waited for"), OpError::NoRequest);
+    }
+}
+
+#[test]
+fn a_message_to_oneself_is_taken_back_until_it_is_received() {
+    for len in [10, 50_000] {
+        for options in [SendOptions::default(), synchronous()] {
+            let mut pair = World::pair(&[]);
+            let send = pair.send_with(0, 0, 1, &pattern(len, 1), options);
+            let done = cancel(&mut pair, 0, send);
+            assert!(done.is_cancelled && *done.buffer == *pattern(len, 1));
+            assert_eq!(pair.workers[0].probe(any()), None);
+            let send = pair.send_with(0, 0, 1, &pattern(len, 2), options);
+            let receive = pair.recv(0, Tag::new(1), len);
+            assert!(!cancel(&mut pair, 0, send).is_cancelled);
+            assert!(*pair.wait(0, receive).expect("it fits").buffer == *pattern(len, 2));
+            assert_eq!(pair.workers[0].stats().cancelled, 1);
+        }
+    }
+}
+
+#[test]
+fn cancels_under_loss_end_all_the_same() {
+    let faults = ("faults", "loss=0.1,dup=0.1,reorder=0.1,seed=3");
+    for queues in ["", "P,256,8:P,2KiB,8:S,8KiB,32"] {
+        let mut pair = connected(&[faults, ("ack_timeout_us", "100"), ("receive_queues", queues), ("credits", "8")]);
+        let mut taken_back = 0;
+        for round in 0..60 {
+            let lens = [10, 1500, 5000, 50_000];
+            let sends: Vec<_> = lens.map(|len| pair.send(0, round, &pattern(len, len))).into();
+            pair.steps(round as usize % 7);
+            sends.iter().for_each(|&send| pair.workers[0].cancel(send));
+            for (len, send) in lens.into_iter().zip(sends) {
+                let done = pair.wait(0, send).unwrap_or_else(|error| panic!("{error}: {}", pair.counters()));
+                taken_back += u64::from(done.is_cancelled);
+                assert!(*done.buffer == *pattern(len, len));
+            }
+        }
+        assert!(taken_back > 0);
+        assert_eq!(pair.workers[0].stats().cancelled, taken_back);
+        assert_eq!(taken_back, 240, "nobody has received anything: {queues}");
+        assert_alive(&mut pair);
+    }
+}
+
+/// Without a credit the question waits; what is sent after it over another queue pair overtakes it.
+#[test]
+fn a_cancel_that_is_overtaken_by_a_later_message_is_still_heard() {
+    let mut pair = connected(&[("receive_queues", "P,256,4,3,1:P,2KiB,32")]);
+    let first = pair.send(0, 1, &pattern(1000, 1));
+    let small: Vec<_> = (0..10).map(|tag| pair.send_with(0, 1, 100 + tag, b"small", synchronous())).collect();
+    pair.workers[0].cancel(first);
+    small.iter().for_each(|&send| pair.workers[0].cancel(send));
+    let later: Vec<_> = (0..10).map(|tag| pair.send(0, 200 + tag, &pattern(1000, 2))).collect();
+    for send in small.into_iter().chain([first]) {
+        let done = pair.wait(0, send).unwrap_or_else(|error| panic!("{error}: {}", pair.counters()));
+        assert!(done.is_cancelled);
+    }
+    for (tag, send) in (0..10).zip(later) {
+        let receive = pair.recv(1, Tag::new(200 + tag), 1000);
+        pair.expect(1, receive, &pattern(1000, 2));
+        pair.wait(0, send).expect("sent");
+    }
+}

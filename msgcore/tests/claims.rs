@@ -1,0 +1,130 @@
+//! Looking before receiving: probes, and messages that are claimed.
+
+mod common;
+
+use common::{World, pattern};
+use roci_msgcore::{CallError, OpError, Pattern, SendOptions, Source, Tag, TagMatch};
+
+fn any() -> Pattern {
+    Pattern::new(Source::Any, TagMatch::Any)
+}
+
+#[test]
+fn a_probe_says_what_a_receive_would_take_and_takes_nothing() {
+    for len in [0, 10, 100_000] {
+        let mut pair = World::pair(&[]);
+        pair.connect_all();
+        assert_eq!(pair.workers[1].probe(any()), None);
+        let sends = [4, 5].map(|tag| pair.send(0, tag, &pattern(len, tag as usize)));
+        pair.steps(300);
+        for _ in 0..2 {
+            let envelope = pair.workers[1].probe(any()).expect("it has come");
+            assert_eq!((envelope.source, envelope.tag, envelope.len), (0, Tag::new(4), len));
+            let envelope = pair.workers[1].probe(Pattern::new(0, Tag::new(5))).expect("it has come");
+            assert_eq!(envelope.tag, Tag::new(5));
+        }
+        for (tag, send) in [4, 5].into_iter().zip(sends) {
+            let receive = pair.recv(1, TagMatch::Any, len);
+            pair.expect(1, receive, &pattern(len, tag as usize));
+            pair.wait(0, send).expect("sent");
+        }
+    }
+}
+
+#[test]
+fn what_is_claimed_is_taken_out_of_the_order_and_nothing_else() {
+    for (len, vbuf) in [(10, "8192"), (2000, "256"), (100_000, "8192")] {
+        let mut pair = World::pair(&[("vbuf_size", vbuf), ("eager_threshold", "2000")]);
+        pair.connect_all();
+        let sends: Vec<_> = (0..4).map(|mark| pair.send(0, 7, &pattern(len, mark))).collect();
+        pair.steps(300);
+        let first = pair.workers[1].claim(any()).expect("it has come");
+        assert_eq!((first.envelope().tag, first.envelope().len), (Tag::new(7), len));
+        // The second overtakes the one that is claimed, and no other.
+        let second = pair.recv(1, Tag::new(7), len);
+        pair.expect(1, second, &pattern(len, 1));
+        let third = pair.workers[1].claim(Pattern::new(0, Tag::new(7))).expect("it has come");
+        let fourth = pair.recv(1, TagMatch::Any, len);
+        pair.expect(1, fourth, &pattern(len, 3));
+        assert!(pair.workers[1].claim(any()).is_none());
+        for (message, mark) in [(third, 2), (first, 0)] {
+            let buffer = pair.workers[1].buffer(len).expect("memory");
+            let receive = pair.workers[1].recv_message(message, buffer).expect("accepted");
+            pair.expect(1, receive, &pattern(len, mark));
+        }
+        for send in sends {
+            pair.wait(0, send).expect("sent");
+        }
+    }
+}
+
+#[test]
+fn a_claim_ends_a_synchronous_send() {
+    let mut pair = World::pair(&[]);
+    pair.connect_all();
+    let send = pair.send_with(0, 1, 1, b"claimed", SendOptions::default().synchronous());
+    pair.steps(200);
+    let message = pair.workers[1].claim(any()).expect("it has come");
+    pair.wait(0, send).expect("matched");
+    let buffer = pair.workers[1].buffer(7).expect("memory");
+    let receive = pair.workers[1].recv_message(message, buffer).expect("accepted");
+    pair.expect(1, receive, b"claimed");
+}
+
+#[test]
+fn a_claim_of_another_worker_is_handed_back() {
+    let mut pair = World::pair(&[]);
+    pair.connect_all();
+    let send = pair.send(0, 1, b"one");
+    pair.steps(200);
+    let message = pair.workers[1].claim(any()).expect("it has come");
+    let buffer = pair.workers[0].buffer(3).expect("memory");
+    let Err(CallError::NoMessage(message)) = pair.workers[0].recv_message(message, buffer) else {
+        panic!("it is none of its own");
+    };
+    let buffer = pair.workers[1].buffer(3).expect("memory");
+    let receive = pair.workers[1].recv_message(message, buffer).expect("accepted");
+    pair.expect(1, receive, b"one");
+    pair.wait(0, send).expect("sent");
+}
+
+/// What has come in full can be received after its sender has gone; what had not ends by name.
+#[test]
+fn a_claimed_message_outlives_its_sender_or_ends_by_name() {
+    let series = [("vbuf_size", "256"), ("eager_threshold", "40000"), ("window", "8"), ("credits", "512")];
+    let rget = [("rndv_protocol", "rget")];
+    let r3 = [("rndv_protocol", "r3")];
+    for (settings, len, is_there) in [
+        (&rget[..], 10, true),
+        (&series, 40_000, true),
+        (&series, 40_000, false),
+        (&rget, 50_000, false),
+        (&r3, 50_000, false),
+    ] {
+        let settings =
+            [settings, &[("retry_limit", "3"), ("ack_timeout_us", "100"), ("ack_timeout_max_us", "200")]].concat();
+        let mut pair = World::pair(&settings);
+        pair.connect_all();
+        let _send = pair.send(0, 1, &pattern(len, 1));
+        let mut message = None;
+        while message.is_none() {
+            pair.step();
+            message = pair.workers[1].claim(any());
+        }
+        if is_there {
+            pair.steps(200);
+        }
+        pair.cut(0);
+        let probe = pair.send_with(1, 0, 9, b"is anybody there?", SendOptions::default().synchronous());
+        pair.until("the peer is gone", |pair| pair.workers[1].stats().peers_gone == 1);
+        assert!(pair.wait(1, probe).is_err());
+        let buffer = pair.workers[1].buffer(len).expect("memory");
+        let receive = pair.workers[1].recv_message(message.expect("it came"), buffer).expect("accepted");
+        let outcome = pair.wait(1, receive);
+        assert_eq!(outcome.is_ok(), is_there, "{len}");
+        match outcome {
+            Ok(done) => assert!(*done.buffer == *pattern(len, 1)),
+            Err(error) => assert!(matches!(error, OpError::PeerGone { rank: 0, .. }), "{error}"),
+        }
+    }
+}

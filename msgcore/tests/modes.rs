@@ -1,0 +1,297 @@
+//! The modes of sending, lent receives, probes and claims, truncation: one scene for each promise.
+
+mod common;
+
+use common::{World, pattern};
+use roci_msgcore::{CallError, Context, Done, OpError, Pattern, Request, SendOptions, Source, Tag, TagMatch};
+
+const ANY: (Source, TagMatch) = (Source::Any, TagMatch::Any);
+const WAYS: [&str; 4] = ["r3", "rget", "rput", "pipeline"];
+const VBUF: usize = 8192;
+
+fn any() -> Pattern {
+    Pattern::new(ANY.0, ANY.1)
+}
+
+fn test(pair: &mut World, who: usize, request: Request) -> Option<Result<Done, OpError>> {
+    pair.workers[who].test(request)
+}
+
+fn is_over(pair: &mut World, who: usize, request: Request) -> bool {
+    test(pair, who, request).is_some()
+}
+
+fn recv_in(pair: &mut World, who: usize, pattern: Pattern, room: usize) -> Request {
+    let buffer = pair.workers[who].buffer(room).expect("memory");
+    pair.workers[who].recv_with(pattern, buffer).expect("accepted")
+}
+
+fn lent(pair: &mut World, who: usize) -> Request {
+    pair.workers[who].recv_lent(any()).expect("accepted")
+}
+
+/// Whether nothing of an arena's free memory has gone astray, once all is over.
+fn settle(pair: &mut World) -> [usize; 2] {
+    pair.steps(500);
+    [0, 1].map(|who| pair.workers[who].free_bytes())
+}
+
+#[test]
+fn a_synchronous_send_ends_only_when_a_receive_has_met_it() {
+    for (len, vbuf) in [(0, "8192"), (100, "8192"), (1500, "256"), (100_000, "8192")] {
+        let mut pair = World::pair(&[("vbuf_size", vbuf), ("eager_threshold", "2000")]);
+        let bytes = pattern(len, 1);
+        let send = pair.send_with(0, 1, 1, &bytes, SendOptions::default().synchronous());
+        pair.steps(1000);
+        assert!(!is_over(&mut pair, 0, send), "{len} bytes: nobody has received it");
+        let receive = pair.recv(1, Tag::new(1), len);
+        pair.expect(1, receive, &bytes);
+        let done = pair.wait(0, send).expect("matched");
+        assert!(!done.is_cancelled && *done.buffer == *bytes);
+
+        let receive = pair.recv(1, Tag::new(2), len);
+        let send = pair.send_with(0, 1, 2, &bytes, SendOptions::default().synchronous());
+        pair.expect(1, receive, &bytes);
+        pair.wait(0, send).expect("matched");
+    }
+}
+
+#[test]
+fn a_synchronous_send_to_oneself_waits_for_its_receive() {
+    let mut pair = World::pair(&[]);
+    for len in [3, 100_000] {
+        let bytes = pattern(len, 5);
+        let send = pair.send_with(0, 0, 1, &bytes, SendOptions::default().synchronous());
+        assert!(!is_over(&mut pair, 0, send));
+        let receive = pair.recv(0, Tag::new(1), len);
+        let done = test(&mut pair, 0, receive).expect("at once").expect("it fits");
+        assert!(*done.buffer == *bytes && done.peer == 0);
+        assert_eq!(test(&mut pair, 0, send).expect("at once").expect("sent").len, len);
+    }
+}
+
+#[test]
+fn a_long_message_to_oneself_waits_and_a_short_one_is_copied() {
+    let mut pair = World::pair(&[]);
+    for (len, is_copied) in [(VBUF - 40, true), (VBUF - 39, false)] {
+        let send = pair.send_with(0, 0, 1, &pattern(len, 5), SendOptions::default());
+        assert_eq!(is_over(&mut pair, 0, send), is_copied);
+        let receive = pair.recv(0, Tag::new(1), len);
+        let done = test(&mut pair, 0, receive).expect("at once").expect("it fits");
+        assert!(*done.buffer == *pattern(len, 5));
+        if !is_copied {
+            assert_eq!(test(&mut pair, 0, send).expect("at once").expect("sent").len, len);
+        }
+    }
+}
+
+#[test]
+fn a_ready_send_is_counted_where_nobody_waits_for_it() {
+    let mut pair = World::pair(&[]);
+    pair.connect_all();
+    for len in [10, 100_000] {
+        let ready = SendOptions::default().ready();
+        let receive = pair.recv(1, Tag::new(1), len);
+        let send = pair.send_with(0, 1, 1, &pattern(len, 1), ready);
+        pair.expect(1, receive, &pattern(len, 1));
+        pair.wait(0, send).expect("sent");
+    }
+    assert_eq!(pair.workers[1].stats().rx_ready_unmatched, 0);
+    for (len, from) in [(10, 0), (100_000, 0), (10, 1), (100_000, 1)] {
+        let before = pair.workers[1].stats().rx_ready_unmatched;
+        let send = pair.send_with(from, 1, 1, &pattern(len, 1), SendOptions::default().ready());
+        pair.steps(300);
+        assert_eq!(pair.workers[1].stats().rx_ready_unmatched, before + 1);
+        let receive = pair.recv_from(1, Source::Rank(from), Tag::new(1), len);
+        assert!(*pair.wait(1, receive).expect("it waits like any other").buffer == *pattern(len, 1));
+        pair.wait(from, send).expect("sent");
+    }
+}
+
+#[test]
+fn buffered_sends_are_refused_by_name_beyond_their_limit_and_return_their_memory() {
+    let mut pair = World::pair(&[("buffered_limit", "250000")]);
+    pair.connect_all();
+    let free = settle(&mut pair);
+    for _ in 0..3 {
+        let standard = SendOptions::default();
+        for tag in 0..2 {
+            let bytes = pattern(100_000, tag as usize);
+            pair.workers[0].send_buffered(1, Tag::new(tag), &bytes, standard).expect("there is room");
+        }
+        let error = pair.workers[0].send_buffered(1, Tag::new(9), &pattern(50_001, 0), standard).expect_err("too much");
+        assert!(matches!(error, CallError::BufferFull { asked: 50_001, held: 200_000 }), "{error}");
+        assert!(error.to_string().contains("ROCI_BUFFERED_LIMIT"), "{error}");
+        for tag in 0..2 {
+            let receive = pair.recv(1, Tag::new(tag), 100_000);
+            pair.expect(1, receive, &pattern(100_000, tag as usize));
+        }
+        assert_eq!(settle(&mut pair), free);
+    }
+}
+
+#[test]
+fn a_short_buffered_send_holds_nothing_once_it_has_left() {
+    let mut pair = World::pair(&[("buffered_limit", "100")]);
+    pair.connect_all();
+    for round in 0..10 {
+        pair.workers[0].send_buffered(1, Tag::new(1), &pattern(100, round), SendOptions::default()).expect("room");
+        let receive = pair.recv(1, Tag::new(1), 100);
+        pair.expect(1, receive, &pattern(100, round));
+    }
+    // To oneself a long one waits where it is.
+    pair.workers[0].send_buffered(0, Tag::new(1), &pattern(100, 1), SendOptions::default()).expect("room");
+    let receive = pair.recv(0, Tag::new(1), 100);
+    assert!(*pair.wait(0, receive).expect("it is there").buffer == *pattern(100, 1));
+}
+
+#[test]
+fn contexts_do_not_mix() {
+    for len in [10, 100_000] {
+        let mut pair = World::pair(&[]);
+        pair.connect_all();
+        let contexts = [3, 0, u32::MAX].map(Context::new);
+        let early = recv_in(&mut pair, 1, any().within(contexts[2]), len);
+        let sends: Vec<_> = contexts
+            .iter()
+            .map(|&context| {
+                let bytes = pattern(len, context.get() as usize);
+                pair.send_with(0, 1, 7, &bytes, SendOptions::default().within(context))
+            })
+            .collect();
+        pair.expect(1, early, &pattern(len, u32::MAX as usize));
+        pair.steps(300);
+        assert_eq!(pair.workers[1].probe(any().within(Context::new(4))), None);
+        for context in [contexts[1], contexts[0]] {
+            let receive = recv_in(&mut pair, 1, Pattern::new(0, Tag::new(7)).within(context), len);
+            pair.expect(1, receive, &pattern(len, context.get() as usize));
+        }
+        for send in sends {
+            pair.wait(0, send).expect("sent");
+        }
+    }
+}
+
+/// Lends a message; returns its end.
+fn lend(pair: &mut World, bytes: &[u8], is_expected: bool) -> Done {
+    let early = is_expected.then(|| lent(pair, 1));
+    let send = pair.send(0, 1, bytes);
+    pair.steps(100);
+    let receive = early.unwrap_or_else(|| lent(pair, 1));
+    let done = pair.wait(1, receive).expect("there is memory");
+    assert!(done.buffer[..done.len] == *bytes);
+    pair.wait(0, send).expect("sent");
+    done
+}
+
+#[test]
+fn a_message_in_one_vbuf_is_lent_without_a_copy() {
+    let mut pair = World::pair(&[]);
+    pair.connect_all();
+    for is_expected in [true, false] {
+        for len in [0, 1, 100, VBUF - 40] {
+            let vbufs = pair.workers[1].stats().vbufs;
+            let done = lend(&mut pair, &pattern(len, 3), is_expected);
+            // A vbuf, whose view begins behind the header: no other buffer looks like that.
+            assert_eq!((done.buffer.capacity(), done.buffer.len()), (VBUF - 40, len));
+            assert_eq!(done.buffer.as_ptr() as usize % 64, 40);
+            assert!(pair.workers[1].stats().vbufs + 1 >= vbufs);
+            pair.workers[1].give_back(done.buffer);
+        }
+    }
+}
+
+#[test]
+fn what_no_single_vbuf_holds_is_lent_in_memory_of_its_own() {
+    let series = [("vbuf_size", "256"), ("eager_threshold", "8000")];
+    let mut settings: Vec<Vec<(&str, &str)>> = WAYS.map(|way| vec![("rndv_protocol", way)]).into();
+    settings.push(series.into());
+    for settings in settings {
+        let mut pair = World::pair(&settings);
+        pair.connect_all();
+        let len = if settings.len() == 2 { 5000 } else { 50_000 };
+        for is_expected in [true, false] {
+            let done = lend(&mut pair, &pattern(len, 9), is_expected);
+            assert_eq!((done.buffer.len(), done.len), (len, len));
+            pair.workers[1].give_back(done.buffer);
+        }
+    }
+}
+
+/// With several receive queues every vbuf goes back to where it came from: nothing grows.
+#[test]
+fn what_is_given_back_is_used_again() {
+    for queues in ["", "P,256,16:P,512,16:P,4KiB,8", "P,256,16:S,2KiB,32:S,8KiB,32"] {
+        let mut pair = World::pair(&[("receive_queues", queues)]);
+        pair.connect_all();
+        let mut before = None;
+        for round in 0..200 {
+            for len in [100, 400, 2000, 3000] {
+                let done = lend(&mut pair, &pattern(len, round), round % 2 == 0);
+                pair.workers[1].give_back(done.buffer);
+            }
+            if round == 20 {
+                before = Some((pair.workers[1].stats().vbufs, settle(&mut pair)));
+            }
+        }
+        assert_eq!(Some((pair.workers[1].stats().vbufs, settle(&mut pair))), before, "{queues}");
+    }
+}
+
+#[test]
+fn a_lent_message_without_memory_is_an_error_and_the_sender_ends() {
+    let mut pair = World::pair(&[]);
+    pair.connect_all();
+    let send = pair.send(0, 1, &pattern(1 << 20, 1));
+    let rest = pair.workers[1].free_bytes();
+    let hog: Vec<_> = (0..rest >> 19).filter_map(|_| pair.workers[1].buffer(1 << 19).ok()).collect();
+    let receive = lent(&mut pair, 1);
+    let error = pair.wait(1, receive).expect_err("no memory");
+    assert_eq!(error, OpError::NoMemory { rank: 0, len: 1 << 20 });
+    assert!(error.to_string().contains("ROCI_ARENA_SIZE"));
+    pair.wait(0, send).expect("the sender is not to blame");
+    drop(hog);
+    lend(&mut pair, &pattern(1 << 20, 2), true);
+}
+
+/// Ends a receive that is too short; returns what is free before and after.
+fn truncate(pair: &mut World, from: usize, len: usize, is_expected: bool) -> [usize; 2] {
+    let room = len - 1;
+    let free = settle(pair)[1];
+    let post = |pair: &mut World| {
+        let mut buffer = pair.workers[1].buffer(room).expect("memory");
+        buffer.fill(0xa5);
+        pair.workers[1].recv(from, Tag::new(3), buffer).expect("accepted")
+    };
+    let early = is_expected.then(|| post(pair));
+    let send = pair.send_with(from, 1, 3, &pattern(len, 1), SendOptions::default().synchronous());
+    pair.steps(300);
+    let receive = early.unwrap_or_else(|| post(pair));
+    let error = pair.wait(1, receive).expect_err("it does not fit");
+    assert_eq!(error, OpError::Truncated { rank: from, sent: len as u64, room });
+    let done = pair.wait(from, send).expect("the sender is not to blame");
+    assert!(*done.buffer == *pattern(len, 1));
+    drop(done);
+    [free, settle(pair)[1]]
+}
+
+#[test]
+fn a_message_that_does_not_fit_costs_its_receive_and_nothing_else() {
+    let mut scenes: Vec<_> = WAYS.map(|way| (vec![("rndv_protocol", way)], 50_000, 0)).into();
+    scenes.push((vec![("vbuf_size", "256"), ("eager_threshold", "8000")], 8000, 0));
+    scenes.extend([(vec![], 100, 0), (vec![], 100, 1), (vec![], 50_000, 1)]);
+    for (settings, len, from) in scenes {
+        let mut pair = World::pair(&settings);
+        pair.connect_all();
+        for (round, is_expected) in [true, false, true, false].into_iter().enumerate() {
+            let [before, after] = truncate(&mut pair, from, len, is_expected);
+            // The first of each kind may make more vbufs.
+            assert!(before == after || round < 2, "{settings:?} from {from}");
+            assert_eq!(pair.workers[1].stats().rx_truncated, round as u64 + 1);
+            let receive = pair.recv(1, Tag::new(4), len);
+            let send = pair.send(0, 4, &pattern(len, 2));
+            pair.expect(1, receive, &pattern(len, 2));
+            pair.wait(0, send).expect("sent");
+        }
+    }
+}
