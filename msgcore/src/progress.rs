@@ -12,9 +12,9 @@ use crate::request::{OpError, Request};
 use crate::worker::Worker;
 
 /// Calls between two looks whether somebody asks for a connection: a look may be a system call.
-const WIREUP_PERIOD: u32 = 256;
+const PERIOD: u32 = 256;
 /// Calls between them once all peers are connected, or gone: only one that has lost its mind asks then.
-const IDLE_WIREUP_PERIOD: u32 = 1 << 16;
+const IDLE_PERIOD: u32 = 1 << 16;
 
 impl<L: Link> Worker<L> {
     /// Does what can be done now, without waiting; returns whether anything happened.
@@ -27,19 +27,29 @@ impl<L: Link> Worker<L> {
             self.on_completion(done);
         }
         self.calls = self.calls.wrapping_add(1);
-        if self.calls.is_multiple_of(self.wireup_period()) {
+        if self.calls.is_multiple_of(self.slow_period()) {
             happened |= self.tend_wireup();
+            self.look_for_memory();
         }
         happened
     }
 
     #[inline]
-    fn wireup_period(&self) -> u32 {
+    fn slow_period(&self) -> u32 {
+        let lacks_memory = self.receives_are_missing || self.vbufs_are_exhausted;
         match () {
             () if self.wireup.is_urgent() => 1,
-            () if self.peers_known == self.size - 1 => IDLE_WIREUP_PERIOD,
-            () => WIREUP_PERIOD,
+            () if self.peers_known == self.size - 1 && !lacks_memory => IDLE_PERIOD,
+            () => PERIOD,
         }
+    }
+
+    /// The application may have given memory back to the arena, of which nobody tells.
+    fn look_for_memory(&mut self) {
+        if self.receives_are_missing {
+            self.replace_missing();
+        }
+        self.wake_the_starved();
     }
 
     #[inline]

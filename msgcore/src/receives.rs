@@ -156,7 +156,7 @@ impl<L: Link> Worker<L> {
     }
 
     #[cold]
-    fn replace_missing(&mut self) {
+    pub(crate) fn replace_missing(&mut self) {
         self.receives_are_missing = false;
         for lane in 0..self.queues.len() {
             self.fill_shared(lane);

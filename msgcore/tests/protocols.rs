@@ -158,8 +158,11 @@ fn a_series_that_could_never_leave_at_once_goes_by_rendezvous() {
         let mut pair = World::pair(settings);
         exchange_all(&mut pair, 0, most);
         exchange_all(&mut pair, 0, most + 1);
-        assert_eq!(sent(&pair.workers[0]), Sent { eager: 2, rget: 2, ..Sent::default() });
-        assert_eq!(pair.workers[0].stats().fallback_credit, 0);
+        // One that finds vbufs still under way, those of the one before or of the handshake, does not wait for them.
+        let Sent { eager, r3, .. } = sent(&pair.workers[0]);
+        assert_eq!(eager + r3, 2);
+        assert_eq!(sent(&pair.workers[0]), Sent { eager, r3, rget: 2, ..Sent::default() });
+        assert_eq!(pair.workers[0].stats().fallback_credit, r3);
     }
 }
 
