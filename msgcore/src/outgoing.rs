@@ -1,8 +1,8 @@
 //! What goes out: to each peer transfers first, because they cost nothing; then control messages, because they set
 //! memory free; then matched messages in order, and parts of streams between them.
 
-use roci_driver::SendWr;
 use roci_driver::link::Link;
+use roci_driver::{PostError, SendWr};
 use roci_protocol::msg::{self, Header, Message};
 
 use crate::Rank;
@@ -158,6 +158,7 @@ impl<L: Link> Worker<L> {
         lane.in_flight += 1;
         if let Err(refused) = self.engine.post_send(lane.qp, SendWr::send(name_of(lane_index, to), vbuf)) {
             // The queue pair has failed, and its completions will say so.
+            debug_assert!(matches!(refused.reason, PostError::QueuePair(_)), "there is a place: {}", refused.reason);
             lane.in_flight -= 1;
             self.send_pools[lane_index].give(refused.request.into_buffer());
         }

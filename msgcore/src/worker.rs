@@ -420,7 +420,9 @@ fn create_queues<L: Link>(
     let peers = size.saturating_sub(1);
     let of_queue = |kind: Kind| match kind {
         Kind::PerPeer { num, reserve, .. } => peers * (SEND_QUEUE + num as usize + reserve as usize + 1),
-        Kind::Shared { num, .. } => peers * SEND_QUEUE + num as usize,
+        // Receives that were filled wait to be looked at while others are posted in their stead; and each peer may have
+        // taken one for a message that has not come whole.
+        Kind::Shared { num, .. } => peers * (SEND_QUEUE + 1) + 2 * num as usize,
     };
     let cq = engine.create_cq(queues.iter().map(|queue| of_queue(queue.kind)).sum());
     let shared = queues.iter().map(|queue| match queue.kind {
