@@ -73,7 +73,12 @@ impl<L: Link> Worker<L> {
                     self.act_on_parked(rank);
                 }
             }
-            Place::Later => endpoint.parked.push(arrived),
+            Place::Later => {
+                let lane = arrived.lane;
+                endpoint.parked.push(arrived);
+                // What it waits for may need a receive of the same queue, or be behind a message that does.
+                self.top_up(lane);
+            }
             Place::Never => {
                 let what = format!("its message {} is out of sequence", header.sequence);
                 self.fail_peer(rank, protocol_error(rank, what));

@@ -118,7 +118,7 @@ impl<L: Link> Worker<L> {
     }
 
     /// Posts shared receives again once few are left, and more than before once there is a shortage.
-    fn top_up(&mut self, lane: usize) {
+    pub(crate) fn top_up(&mut self, lane: usize) {
         let Some(Kind::Shared { low, num, limit, .. }) = self.queues.get(lane).map(|queue| queue.kind) else { return };
         let Some(shared) = self.shared[lane].as_mut() else { return };
         let left = self.engine.srq_len(shared.srq);
