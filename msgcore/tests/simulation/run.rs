@@ -78,9 +78,8 @@ impl Run {
         self.each(Station::cancel_all)?;
         self.until("nothing is left", |run| run.stations.iter().all(Station::is_idle), Station::look)?;
         self.oracle.check_order()?;
-        self.until("credits return", |run| run.check_credits().is_ok(), |_, _| Ok(()))
-            .map_err(|what| format!("{what}: {:?}", self.check_credits()))?;
-        self.check_end()?;
+        let outcome = self.until("all returns", |run| run.check_end().is_ok(), |_, _| Ok(()));
+        outcome.map_err(|what| format!("{what}: {:?}", self.check_end()))?;
         Ok(self.report())
     }
 
@@ -153,6 +152,7 @@ impl Run {
     }
 
     fn check_end(&self) -> Result<(), String> {
+        self.check_credits()?;
         for (worker, memory) in self.world.workers.iter().zip(&self.memory) {
             let (rank, now) = (worker.rank(), memory_of(worker));
             ensure(worker.unexpected_bytes() == 0, || format!("rank {rank} has unexpected messages left"))?;
