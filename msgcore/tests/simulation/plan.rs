@@ -4,7 +4,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use roci_msgcore::Config;
-use roci_msgcore::config::Origin;
+use roci_msgcore::config::{ConnectMethod, Origin};
 use roci_msgcore::receive_queues::ReceiveQueues;
 use roci_protocol::msg;
 
@@ -19,6 +19,8 @@ pub(crate) struct Plan {
     pub(crate) actions: usize,
     /// No receive may ever find its queue empty.
     pub(crate) is_per_peer: bool,
+    /// The same seed makes the same run. By RDMA-CM it does not: its identifiers and waits are random.
+    pub(crate) replays: bool,
     edges: Vec<usize>,
     longest: usize,
 }
@@ -36,7 +38,8 @@ impl Plan {
         let edges = edges.chain([2 * room, 4 * room, shared.eager.unwrap_or(room)]).collect();
         let longest = if dice.random_ratio(1, 12) { 8 << 20 } else { 400_000 };
         let actions = dice.random_range(100..600);
-        Self { configs, actions, is_per_peer, edges, longest }
+        let replays = configs[0].connect_method == ConnectMethod::OutOfBand;
+        Self { configs, actions, is_per_peer, replays, edges, longest }
     }
 
     /// The length of a message: mostly short, sometimes where something changes, seldom very long.

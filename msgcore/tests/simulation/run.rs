@@ -22,6 +22,7 @@ const PATIENCE: u64 = Duration::from_secs(8).as_nanos() as u64;
 pub(crate) struct Report {
     /// What the applications saw, and when.
     pub(crate) trace: u64,
+    pub(crate) replays: bool,
     pub(crate) ended: u64,
     pub(crate) cancelled: u64,
     pub(crate) faults: u64,
@@ -170,7 +171,7 @@ impl Run {
             (cancelled + stats.cancelled, stalls + stats.credit_stalls + stats.buffer_stalls)
         });
         let faults = self.world.workers.iter().map(TestWorker::injected_faults).sum();
-        Report { trace: self.trace, ended: self.ended, cancelled, faults, stalls }
+        Report { trace: self.trace, replays: self.plan.replays, ended: self.ended, cancelled, faults, stalls }
     }
 }
 
