@@ -148,16 +148,23 @@ impl InBand {
         }
     }
 
-    /// One lane of an attempt of ours has failed: all of it is given up.
+    /// One lane of an attempt has failed: all of it is given up.
     fn give_up<L: Link>(&mut self, site: &mut Site<'_, L>, id: ConnId, why: Refusal) -> Option<MethodEvent> {
         let (peer, _, is_ours) = self.by_id.remove(&id)?;
         if is_ours {
             <Self as Method<L>>::forget(self, site, peer);
             return Some(MethodEvent::Refused(peer, why));
         }
-        // A peer that gives up what was not answered prefers our own request, of which this says nothing.
         let theirs = self.theirs.remove(&peer)?;
-        theirs.is_prepared.then_some(MethodEvent::Refused(peer, why))
+        if theirs.is_prepared {
+            return Some(MethodEvent::Refused(peer, why));
+        }
+        // The peer has taken it back, for one of ours, before it was answered: nobody waits for the rest of it.
+        for other in theirs.ids.into_values().filter(|&other| other != id) {
+            self.by_id.remove(&other);
+            reject(site, other, "it was taken back");
+        }
+        None
     }
 }
 
