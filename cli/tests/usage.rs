@@ -74,6 +74,35 @@ fn parameter_files_are_checked_and_the_environment_goes_before_them() {
 }
 
 #[test]
+fn info_tells_which_protocol_carries_which_lengths_and_why() {
+    let sections = |name: &str, value: &str| -> serde_json::Value {
+        let mut command = command(&["info", "--protocols", "--json"]);
+        command.env(name, value).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let ended = finish(command.spawn().expect("roci starts")).succeeded();
+        serde_json::from_str(&ended.stdout).expect("an array")
+    };
+    let long = |sections: &serde_json::Value| {
+        let ranges = sections[0]["ranges"].as_array().expect("ranges").clone();
+        ranges.into_iter().find(|row| row["from"].as_u64() <= Some(1 << 20) && row["to"].as_u64() >= Some(1 << 20))
+    };
+    let by_default = sections("ROCI_EAGER_THRESHOLD", "1000");
+    assert_eq!(by_default[0]["ranges"][0]["to"], 1000);
+    assert_eq!(long(&by_default).expect("no gap")["protocol"], "RGET");
+    assert_eq!(long(&sections("ROCI_RNDV_PROTOCOL", "rput")).expect("no gap")["protocol"], "RPUT");
+    let without = long(&sections("ROCI_RDMA", "off")).expect("no gap");
+    assert_eq!((&without["protocol"], &without["reason"]), (&"R3".into(), &"one of the two ends has no RDMA".into()));
+    assert!(roci(&["info", "--protocols"]).succeeded().stdout.contains("a peer without RDMA"));
+}
+
+#[test]
+fn receive_queues_that_make_no_sense_are_explained() {
+    let mut command = command(&["info"]);
+    command.env("ROCI_RECEIVE_QUEUES", "P,8KiB,64,65").stdout(Stdio::piped()).stderr(Stdio::piped());
+    let line = finish(command.spawn().expect("roci starts")).failed_with_one_line();
+    assert!(line.contains("ROCI_RECEIVE_QUEUES=P,8KiB,64,65: receive queue 1"), "{line}");
+}
+
+#[test]
 fn commands_that_need_a_job_say_how_to_get_one() {
     for arguments in [&["soak"][..], &["exchange"]] {
         let line = roci(arguments).failed_with_one_line();

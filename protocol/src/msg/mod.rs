@@ -381,6 +381,23 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        /// Whatever a peer sends is refused by name, or says the same when it is written again.
+        #[test]
+        fn arbitrary_bytes_are_a_message_or_refused(mut bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..2 * LEN), kind in 0u8..16) {
+            if let Some(first) = bytes.first_mut() {
+                *first = kind;
+            }
+            if let Ok((header, payload)) = Header::parse(&bytes) {
+                let mut again = [0; LEN];
+                header.emit(&mut again);
+                let again = Header::parse(&[&again[..], payload].concat()).map(|(header, _)| header);
+                proptest::prop_assert_eq!(again, Ok(header));
+            }
+            let _ = ClearToSend::parse(&bytes);
+        }
+    }
+
     #[test]
     fn bad_messages_are_refused_by_name() {
         assert_eq!(Header::parse(&[1; LEN - 1]), Err(BadMessage::Short(LEN - 1)));
