@@ -99,7 +99,7 @@ fn receive_queues_that_make_no_sense_are_explained() {
     let mut command = command(&["info"]);
     command.env("ROCI_RECEIVE_QUEUES", "P,8KiB,64,65").stdout(Stdio::piped()).stderr(Stdio::piped());
     let line = finish(command.spawn().expect("roci starts")).failed_with_one_line();
-    assert!(line.contains("ROCI_RECEIVE_QUEUES=P,8KiB,64,65: receive queue 1"), "{line}");
+    assert!(line.contains("ROCI_RECEIVE_QUEUES=P,8KiB,64,65: entry 1"), "{line}");
 }
 
 #[test]
