@@ -58,17 +58,23 @@ impl Backoff {
     /// Nothing happened. Returns whether that has been so for so long that something may be wrong with the job.
     #[inline]
     pub(crate) fn idle(&mut self) -> bool {
+        self.idle_by(thread::sleep)
+    }
+
+    /// As [`Backoff::idle`], but sleeps in its own way, such as one that somebody can wake it from.
+    #[inline]
+    pub(crate) fn idle_by(&mut self, sleep: impl FnOnce(Duration)) -> bool {
         self.looks += 1;
         if self.looks < LOOKS && !self.limits.spin.is_zero() {
             std::hint::spin_loop();
             return false;
         }
         self.looks = 0;
-        self.idle_long()
+        self.idle_long(sleep)
     }
 
     #[cold]
-    fn idle_long(&mut self) -> bool {
+    fn idle_long(&mut self, sleep: impl FnOnce(Duration)) -> bool {
         let idle = self.idle_since.get_or_insert_with(Instant::now).elapsed();
         if idle < self.limits.spin {
             std::hint::spin_loop();
@@ -77,7 +83,7 @@ impl Backoff {
             thread::yield_now();
             false
         } else {
-            thread::sleep(self.sleep);
+            sleep(self.sleep);
             self.sleep = (self.sleep * 2).min(self.limits.sleep_max);
             idle > SUSPICIOUS
         }

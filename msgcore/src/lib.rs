@@ -25,7 +25,9 @@
 //!
 //! # Threads
 //! A [`Worker`] belongs to one thread. It makes progress only inside its own calls: an application that computes
-//! for long calls [`Worker::progress`] now and then, or its peers wait.
+//! for long calls [`Worker::progress`] now and then, or its peers wait. A [`DedicatedWorker`] lives on a thread of its
+//! own and serves them meanwhile: see [`dedicated`]. A process may have several of either, each a rank of its own:
+//! [`Worker::open_job`] may be called on several threads.
 //!
 //! # Cleanup
 //! [`Worker::close`] waits until all that was sent has arrived, everywhere, and says what nobody has received
@@ -41,6 +43,7 @@ mod cancel;
 pub mod channel;
 pub mod config;
 mod credit;
+pub mod dedicated;
 mod eager;
 mod endpoint;
 mod failure;
@@ -64,6 +67,7 @@ pub mod wireup;
 mod worker;
 
 pub use config::{Config, ConfigError};
+pub use dedicated::{DedicatedWorker, Ticket};
 pub use failure::WorkerEvent;
 pub use invariants::CreditAccount;
 pub use matching::Pattern;

@@ -1,5 +1,7 @@
 //! Requests: operations under way, and how they ended.
 
+use std::collections::VecDeque;
+
 use roci_driver::{Buffer, WcStatus};
 use roci_protocol::msg::Label;
 use thiserror::Error;
@@ -21,6 +23,12 @@ impl Request {
     #[inline]
     pub(crate) fn to_wire(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    /// Its place among the requests: no other that is under way has it.
+    #[inline]
+    pub(crate) fn index(self) -> usize {
+        self.index as usize
     }
 
     #[inline]
@@ -106,6 +114,12 @@ pub enum OpError {
     /// The launcher says that the job is over, or is gone itself.
     #[error("the job is over: {0}")]
     Job(String),
+    /// The thread of a dedicated worker did not accept the operation.
+    #[error("the operation was refused: {0}")]
+    Refused(String),
+    /// The thread of a dedicated worker has ended.
+    #[error("the worker's thread is gone: {0}")]
+    EngineGone(String),
     /// The request was waited for before, or never made by this worker.
     #[error("no such request")]
     NoRequest,
@@ -179,6 +193,8 @@ pub(crate) struct Requests {
     slots: Vec<Slot>,
     free: Vec<u32>,
     detached_bytes: usize,
+    /// Those that have ended, in that order; `None` where nobody asks for them so.
+    ended: Option<VecDeque<Request>>,
 }
 
 /// Requests that a worker may have under way.
@@ -240,18 +256,33 @@ impl Requests {
         self.detached_bytes
     }
 
-    /// Forgets a request that has ended and that nobody waits for.
+    /// Sees to a request that may have ended: it is forgotten where nobody waits for it, and told where somebody watches.
     #[inline]
     pub(crate) fn settle(&mut self, request: Request) {
         let Some(slot) = self.slot_mut(request) else { return };
-        if let Some(bytes) = slot.detached
-            && matches!(slot.operation, Some(Operation::Ended(_)))
-        {
+        if !matches!(slot.operation, Some(Operation::Ended(_))) {
+            return;
+        }
+        if let Some(bytes) = slot.detached {
             slot.detached = None;
             slot.operation = None;
             self.detached_bytes -= bytes;
             self.free.push(request.index);
+        } else if let Some(ended) = &mut self.ended {
+            ended.push_back(request);
         }
+    }
+
+    /// From here on [`Requests::next_ended`] names what ends.
+    pub(crate) fn watch(&mut self) {
+        self.ended.get_or_insert_default();
+    }
+
+    /// The next request that has ended since [`Requests::watch`]. It may have been closed meanwhile, be under way
+    /// again because it is being cancelled, or be named twice.
+    #[inline]
+    pub(crate) fn next_ended(&mut self) -> Option<Request> {
+        self.ended.as_mut()?.pop_front()
     }
 
     /// Ends an eager send: its vbuf has left, and the peer can still be asked to give it back.
@@ -338,6 +369,22 @@ mod tests {
         let second = requests.open(Operation::Queued { to: 3 }).expect("room");
         assert_ne!(first, second);
         assert_eq!(requests.close(first).expect("dead").expect_err("dead"), OpError::NoRequest);
+    }
+
+    #[test]
+    fn who_watches_is_told_every_end_in_order_but_of_what_is_detached() {
+        let mut requests = Requests::default();
+        let mut open = || requests.open(Operation::Queued { to: 3 }).expect("room");
+        let (unwatched, first, second, detached) = (open(), open(), open(), open());
+        requests.end(unwatched, Err(OpError::NobodyLeft));
+        requests.watch();
+        requests.detach(detached, 7);
+        for request in [second, detached, first] {
+            requests.end(request, Err(OpError::NobodyLeft));
+        }
+        let told: Vec<_> = std::iter::from_fn(|| requests.next_ended()).collect();
+        assert_eq!(told, [second, first]);
+        assert_eq!(requests.detached_bytes(), 0);
     }
 
     #[test]

@@ -37,6 +37,11 @@ impl SendOptions {
     pub fn ready(self) -> Self {
         Self { mode: Mode::Ready, ..self }
     }
+
+    /// A buffered send has the standard mode, whatever was asked for.
+    pub(crate) fn buffered(self) -> Self {
+        Self { mode: Mode::Standard, ..self }
+    }
 }
 
 impl<L: Link> Worker<L> {
@@ -98,7 +103,7 @@ impl<L: Link> Worker<L> {
             return Err(CallError::BufferFull { asked, held });
         }
         let payload = self.copy_of(bytes)?;
-        let request = self.send_with(to, tag, payload, SendOptions { mode: Mode::Standard, ..options })?;
+        let request = self.send_with(to, tag, payload, options.buffered())?;
         self.requests.detach(request, asked);
         Ok(())
     }

@@ -380,7 +380,7 @@ impl<L: Link> Worker<L> {
     }
 
     /// A rank whose job has failed must not wait for ever.
-    fn check_job(&mut self) -> Result<(), OpError> {
+    pub(crate) fn check_job(&mut self) -> Result<(), OpError> {
         self.job_checks += 1;
         match &mut self.job {
             Some(job) if self.job_checks.is_multiple_of(JOB_CHECKS) => {

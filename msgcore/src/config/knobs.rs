@@ -168,6 +168,8 @@ knobs! {
     yield_us: u64 = 2_000, "us", "0..10000000", |text| number(text, 0, 10_000_000), ToString::to_string;
     /// The longest sleep between two looks; sleeps double from 20 us up to this, which bounds the latency of an idle rank.
     sleep_max_us: u64 = 1_000, "us", "20..1000000", |text| number(text, 20, 1_000_000), ToString::to_string;
+    /// The processor that the thread of a dedicated worker runs on; empty lets the system choose. One that no other thread uses is worth it.
+    engine_cpu: Option<usize> = None, "processor", "0..1023", |text| optional_number(text, 0, 1023), show_optional;
     /// How long a rank waits for its peers to appear.
     connect_timeout_s: u64 = 30, "s", "1..3600", |text| number(text, 1, 3_600), ToString::to_string;
     /// Faults injected into every frame sent, such as loss=0.01,dup=0.01,reorder=0.01,corrupt=0.001,seed=7; for tests.

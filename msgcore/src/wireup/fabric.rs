@@ -82,6 +82,14 @@ pub enum WireupError {
     /// Nothing leads to a peer.
     #[error("no way to {0}: {1}")]
     Unreachable(IpAddr, Unreachable),
+    /// The thread of a dedicated worker cannot run where it should, or not at all.
+    #[error("cannot start the worker's thread{}: {source}", .cpu.map_or_else(String::new, |cpu| format!(" on processor {cpu} (ROCI_ENGINE_CPU)")))]
+    Thread {
+        /// The processor, where that is the problem.
+        cpu: Option<usize>,
+        /// Why.
+        source: io::Error,
+    },
     /// The job's directory is too deep for a socket.
     #[error("{0}: too long a path for a UNIX socket: set TMPDIR to a shorter one")]
     SocketPath(String),

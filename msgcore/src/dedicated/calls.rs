@@ -1,0 +1,171 @@
+//! The calls of the messaging core, at the application's side. Each leaves a command and returns.
+
+use roci_driver::Buffer;
+
+use super::DedicatedWorker;
+use super::rings::Command;
+use super::stock::SMALL;
+use super::tickets::{LIMIT, Ticket};
+use crate::backoff::Backoff;
+use crate::matching::Pattern;
+use crate::worker::{CallError, MAX_MESSAGE};
+use crate::{Done, Message, OpError, Rank, SendOptions, Source, Tag, TagMatch, WorkerEvent};
+
+impl DedicatedWorker {
+    /// Sends all of `payload` to rank `to`, as [`Worker::send`](crate::Worker::send) does. What only the engine finds
+    /// out, such as that the peer is gone, is the outcome of the ticket.
+    pub fn send(&mut self, to: Rank, tag: Tag, payload: Buffer) -> Result<Ticket, CallError> {
+        self.send_with(to, tag, payload, SendOptions::default())
+    }
+
+    /// Sends a copy of `bytes`.
+    pub fn send_bytes(&mut self, to: Rank, tag: Tag, bytes: &[u8]) -> Result<Ticket, CallError> {
+        let payload = self.copy_of(bytes)?;
+        self.send(to, tag, payload)
+    }
+
+    /// Sends in another mode or context.
+    pub fn send_with(
+        &mut self,
+        to: Rank,
+        tag: Tag,
+        payload: Buffer,
+        options: SendOptions,
+    ) -> Result<Ticket, CallError> {
+        self.check_rank(to)?;
+        if payload.len() > MAX_MESSAGE {
+            return Err(CallError::TooLong(payload.len()));
+        }
+        self.begin(|ticket| Command::Send { ticket, to, tag, payload, options })
+    }
+
+    /// Sends a copy of `bytes`, which nobody needs to wait for (`MPI_Bsend`). What waits in such copies is bounded by
+    /// `buffered_limit`. That the peer is gone is told by [`DedicatedWorker::poll_event`] alone.
+    pub fn send_buffered(&mut self, to: Rank, tag: Tag, bytes: &[u8], options: SendOptions) -> Result<(), CallError> {
+        self.drain();
+        let (asked, held) = (bytes.len(), self.tickets.detached_bytes());
+        if held + asked > self.buffered_limit {
+            return Err(CallError::BufferFull { asked, held });
+        }
+        let payload = self.copy_of(bytes)?;
+        let ticket = self.send_with(to, tag, payload, options.buffered())?;
+        // It cannot have ended: completions were last taken before it went into the ring.
+        self.tickets.detach(ticket, asked);
+        Ok(())
+    }
+
+    /// Receives a message into `buffer`, as [`Worker::recv`](crate::Worker::recv) does.
+    pub fn recv(
+        &mut self,
+        source: impl Into<Source>,
+        tag: impl Into<TagMatch>,
+        buffer: Buffer,
+    ) -> Result<Ticket, CallError> {
+        self.recv_with(Pattern::new(source, tag), buffer)
+    }
+
+    /// Receives a message of any context into `buffer`.
+    pub fn recv_with(&mut self, pattern: Pattern, buffer: Buffer) -> Result<Ticket, CallError> {
+        self.begin_recv(pattern, Some(buffer))
+    }
+
+    /// Receives a message in memory of the worker's, as [`Worker::recv_lent`](crate::Worker::recv_lent) does.
+    pub fn recv_lent(&mut self, pattern: Pattern) -> Result<Ticket, CallError> {
+        self.begin_recv(pattern, None)
+    }
+
+    /// Receives a message that was claimed (`MPI_Imrecv`). One that is no message of this worker's is the outcome of
+    /// the ticket.
+    pub fn recv_message(&mut self, message: Message, buffer: Buffer) -> Result<Ticket, CallError> {
+        self.begin(|ticket| Command::RecvMessage { ticket, message, buffer })
+    }
+
+    /// Gives memory back that was lent, or any other that is not needed any more: what the payload of a short
+    /// [`DedicatedWorker::send_bytes`] came in is used again for the next one.
+    pub fn give_back(&mut self, buffer: Buffer) {
+        if let Err(other) = self.stock.give(buffer) {
+            // Where nobody takes it the arena does.
+            drop(self.post(Command::GiveBack(other)));
+        }
+    }
+
+    /// Takes an operation back, if it has met nothing yet, as [`Worker::cancel`](crate::Worker::cancel) does. It must
+    /// still be waited for. An eager send is over when it has left, which is too late here.
+    pub fn cancel(&mut self, ticket: Ticket) {
+        // Where the engine is gone the wait says so.
+        drop(self.post(Command::Cancel(ticket)));
+    }
+
+    /// The outcome of an operation that is over, or `None` while it is not.
+    #[inline]
+    pub fn test(&mut self, ticket: Ticket) -> Option<Result<Done, OpError>> {
+        self.drain();
+        let outcome = self.tickets.take(ticket);
+        if outcome.is_some() || !self.rings.is_over() {
+            return outcome;
+        }
+        // What it did before its end was done.
+        self.drain();
+        self.tickets.take(ticket).or_else(|| {
+            self.tickets.forget(ticket);
+            Some(Err(self.end()))
+        })
+    }
+
+    /// Waits until an operation is over.
+    pub fn wait(&mut self, ticket: Ticket) -> Result<Done, OpError> {
+        let mut backoff = Backoff::new(self.limits);
+        loop {
+            if let Some(outcome) = self.test(ticket) {
+                return outcome;
+            }
+            self.idle(&mut backoff);
+        }
+    }
+
+    /// Waits until all operations are over; of several errors the first is returned.
+    pub fn wait_all(&mut self, tickets: impl IntoIterator<Item = Ticket>) -> Result<Vec<Done>, OpError> {
+        let outcomes: Vec<_> = tickets.into_iter().map(|ticket| self.wait(ticket)).collect();
+        outcomes.into_iter().collect()
+    }
+
+    /// What has happened to the worker as a whole.
+    pub fn poll_event(&mut self) -> Option<WorkerEvent> {
+        self.rings.events.pop()
+    }
+
+    fn begin_recv(&mut self, pattern: Pattern, buffer: Option<Buffer>) -> Result<Ticket, CallError> {
+        if let Source::Rank(rank) = pattern.source {
+            self.check_rank(rank)?;
+        }
+        self.begin(|ticket| Command::Recv { ticket, pattern, buffer })
+    }
+
+    /// Gives a command with a ticket to the engine.
+    fn begin(&mut self, command: impl FnOnce(Ticket) -> Command) -> Result<Ticket, CallError> {
+        let ticket = self.tickets.open().ok_or(CallError::TooMany(LIMIT))?;
+        match self.post(command(ticket)) {
+            Ok(()) => Ok(ticket),
+            Err(error) => {
+                self.tickets.forget(ticket);
+                Err(error.into())
+            }
+        }
+    }
+
+    pub(super) fn check_rank(&self, rank: Rank) -> Result<(), CallError> {
+        if rank < self.size { Ok(()) } else { Err(CallError::NoRank { rank, size: self.size }) }
+    }
+
+    /// A copy in memory that messages may be sent from.
+    fn copy_of(&mut self, bytes: &[u8]) -> Result<Buffer, CallError> {
+        let kept = if bytes.len() <= SMALL { self.stock.take() } else { None };
+        let mut copy = match kept {
+            Some(kept) => kept,
+            None => self.arena.buffer(bytes.len().max(SMALL))?,
+        };
+        copy.set_len(bytes.len());
+        copy.copy_from_slice(bytes);
+        Ok(copy)
+    }
+}

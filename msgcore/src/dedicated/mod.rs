@@ -1,0 +1,263 @@
+//! Dedicated engines: a worker that lives on a thread of its own and serves its peers while the application computes.
+//!
+//! A [`Worker`] makes progress only inside its own calls. The worker behind a [`DedicatedWorker`] polls all the time:
+//! RDMA READs and WRITEs of peers are answered, announcements are met and fetched, credits return, whatever the
+//! application does. The price is a thread, and a way through two rings for every message.
+//!
+//! ```text
+//! application                                    engine's thread
+//!   send, recv, cancel  -- commands (1024) ---->   Worker::send, recv, cancel
+//!   test, wait         <-- completions (1024) --   requests that have ended
+//!   probe, barrier, .. --- as commands -------->
+//!                      <-- answers (1) ---------
+//!   poll_event         <-- events (64) ---------   WorkerEvent
+//! ```
+//!
+//! A [`Ticket`] names an operation at this side, where its outcome is kept until somebody asks for it: `test` looks
+//! into memory of its own once it has emptied the ring of completions.
+//!
+//! # Limits
+//! A full ring of commands makes a call wait, as a wait does, until the engine has taken some; nothing is lost. A full
+//! ring of completions leaves what has ended at the engine until there is room, and a full ring of events leaves them
+//! at the worker, which counts those that it loses. Operations under way, or over and not waited for, are at most
+//! 2^15: beyond them a call ends with [`CallError::TooMany`].
+//!
+//! # Waiting
+//! The engine spins, then yields, then sleeps, as a wait does and by the same knobs; two threads a rank count against
+//! the processors. A command wakes it from its sleep, and a completion wakes who waits for it. `engine_cpu` pins the
+//! thread; one that shall never sleep on a processor of its own gets a long `yield_us`.
+//!
+//! # Threads
+//! A [`DedicatedWorker`] may move to another thread, and only one thread uses it at a time: it is the one producer and
+//! the one consumer of its rings. Several threads of an application have one each, which makes each of them a rank of
+//! its own, or share one behind a mutex of theirs.
+//!
+//! # Ends
+//! Where the engine's thread has ended, by a panic or with its job, every call returns [`OpError::EngineGone`] or
+//! [`OpError::Job`]. Dropping the handle ends the thread and waits for it; peers see the rank go.
+
+mod calls;
+mod doorbell;
+mod engine;
+mod names;
+mod questions;
+mod rings;
+mod stock;
+#[cfg(test)]
+mod tests;
+mod tickets;
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread::{self, JoinHandle};
+
+use roci_driver::link::Link;
+use roci_driver::{Arena, ArenaError, Buffer};
+
+use crate::backoff::{Backoff, Limits};
+use crate::config::Config;
+use crate::job::Job;
+use crate::wireup::{WireupError, join};
+use crate::{OpError, Rank, Worker};
+use rings::{Command, Rings};
+use stock::Stock;
+use tickets::Tickets;
+
+pub use tickets::Ticket;
+
+/// The handle of a worker that lives on a thread of its own.
+///
+/// ```no_run
+/// use roci_msgcore::{Config, DedicatedWorker, Source, Tag};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut worker = DedicatedWorker::open(&Config::load(None)?)?;
+/// let receive = worker.recv(Source::Any, Tag::new(7), worker.buffer(4 << 20)?)?;
+/// // Meanwhile the message comes, however long this takes.
+/// let sum: u64 = (0..1_000_000).sum();
+/// let message = worker.wait(receive)?;
+/// # drop((sum, message));
+/// worker.close()?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct DedicatedWorker {
+    rank: Rank,
+    size: usize,
+    arena: Arc<Arena>,
+    rings: Arc<Rings>,
+    tickets: Tickets,
+    stock: Stock,
+    limits: Limits,
+    buffered_limit: usize,
+    /// None once it has been found to be over.
+    thread: Option<JoinHandle<Result<(), OpError>>>,
+    /// Why it is over.
+    end: Option<OpError>,
+}
+
+/// What the handle must know of the worker.
+struct Site {
+    rank: Rank,
+    size: usize,
+    arena: Arc<Arena>,
+    limits: Limits,
+}
+
+impl DedicatedWorker {
+    /// Opens this rank of the job that the process was started in, on a new thread, as [`Worker::open`] does.
+    pub fn open(config: &Config) -> Result<Self, WireupError> {
+        Self::spawn(config, join(config)?)
+    }
+
+    /// Opens this rank of `job` on a new thread, as [`Worker::open_job`] does.
+    pub fn spawn(config: &Config, job: Job) -> Result<Self, WireupError> {
+        let ours = config.clone();
+        Self::start(config, move || Worker::open_job(&ours, job))
+    }
+
+    /// Opens a worker on a new thread: ports belong to the thread that opens them.
+    fn start<L: Link, F>(config: &Config, open: F) -> Result<Self, WireupError>
+    where
+        F: FnOnce() -> Result<Worker<L>, WireupError> + Send + 'static,
+    {
+        let rings = Arc::new(Rings::new());
+        let (opened, is_open) = sync_channel(1);
+        let (theirs, ours) = (rings.clone(), config.clone());
+        let body = move || {
+            let over = engine::Over::new(theirs.clone());
+            let worker = open().and_then(|worker| engine::pin(ours.engine_cpu).map(|()| worker));
+            let limits = |worker: &Worker<L>| {
+                let cpus = worker.job.as_ref().map_or(worker.size, Job::cpus);
+                // Two threads a rank.
+                Limits::new(&ours, 2 * worker.size, cpus)
+            };
+            match worker {
+                Ok(worker) => {
+                    let (limits, arena) = (limits(&worker), worker.engine.arena().clone());
+                    // Who does not listen any more has panicked, and its handle will not come.
+                    drop(opened.send(Ok(Site { rank: worker.rank, size: worker.size, arena, limits })));
+                    engine::run(worker, limits, &over)
+                }
+                Err(error) => {
+                    drop(opened.send(Err(error)));
+                    Ok(())
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("roci-engine".into()).spawn(body);
+        let thread = thread.map_err(|source| WireupError::Thread { cpu: None, source })?;
+        let Ok(outcome) = is_open.recv() else { return Err(end_of(thread).into()) };
+        let Site { rank, size, arena, limits } = match outcome {
+            Ok(site) => site,
+            Err(error) => {
+                // Whoever tries again finds it gone.
+                drop(thread.join());
+                return Err(error);
+            }
+        };
+        Ok(Self {
+            rank,
+            size,
+            arena,
+            rings,
+            tickets: Tickets::default(),
+            stock: Stock::default(),
+            limits,
+            buffered_limit: config.buffered_limit,
+            thread: Some(thread),
+            end: None,
+        })
+    }
+
+    /// This rank.
+    pub fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    /// How many ranks there are.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Memory for messages, straight from the arena, and returned to it when dropped.
+    pub fn buffer(&self, len: usize) -> Result<Buffer, ArenaError> {
+        self.arena.buffer(len)
+    }
+
+    /// Free bytes of the arena.
+    pub fn free_bytes(&self) -> usize {
+        self.arena.free_bytes()
+    }
+
+    /// Gives a command to the engine; waits where the ring is full.
+    fn post(&mut self, mut command: Command) -> Result<(), OpError> {
+        let mut backoff = None;
+        loop {
+            if self.rings.is_over() {
+                return Err(self.end());
+            }
+            match self.rings.post(command) {
+                Ok(()) => return Ok(()),
+                Err(refused) => command = refused,
+            }
+            // What is not taken out of the other ring could be what the engine waits for.
+            self.drain();
+            let limits = self.limits;
+            self.idle(backoff.get_or_insert_with(|| Backoff::new(limits)));
+        }
+    }
+
+    /// Takes what has ended out of the ring; returns whether there was any.
+    #[inline]
+    fn drain(&mut self) -> bool {
+        let mut is_any = false;
+        while let Some((ticket, outcome)) = self.rings.completions.pop() {
+            is_any = true;
+            if let Some(buffer) = self.tickets.end(ticket, outcome) {
+                drop(self.stock.give(buffer));
+            }
+        }
+        is_any
+    }
+
+    /// Nothing has come from the engine: waits as the knobs want it.
+    fn idle(&mut self, backoff: &mut Backoff) {
+        let rings = &self.rings;
+        backoff.idle_by(|at_most| rings.handle_bell.sleep(at_most, || rings.has_news()));
+    }
+
+    /// Why the engine's thread is over. Waits for its very end.
+    #[cold]
+    fn end(&mut self) -> OpError {
+        if let Some(thread) = self.thread.take() {
+            self.end = Some(end_of(thread));
+        }
+        self.end.clone().unwrap_or_else(|| OpError::EngineGone("it was closed".into()))
+    }
+}
+
+impl Drop for DedicatedWorker {
+    fn drop(&mut self) {
+        self.rings.release();
+        if let Some(thread) = self.thread.take() {
+            // How it ended matters to nobody any more.
+            drop(thread.join());
+        }
+    }
+}
+
+/// Why a thread is over, or will be at once.
+fn end_of(thread: JoinHandle<Result<(), OpError>>) -> OpError {
+    match thread.join() {
+        Ok(Ok(())) => OpError::EngineGone("it was closed".into()),
+        Ok(Err(error)) => error,
+        Err(panic) => OpError::EngineGone(format!("it panicked: {}", words_of(&*panic))),
+    }
+}
+
+fn words_of(panic: &(dyn Any + Send)) -> &str {
+    let literal = panic.downcast_ref::<&str>().copied();
+    literal.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a word")
+}

@@ -1,0 +1,99 @@
+//! Calls that the engine answers: the application waits for the answer, and nothing else is under way meanwhile.
+
+use roci_driver::EngineStats;
+
+use super::DedicatedWorker;
+use super::rings::{Answer, Command, LastWish, Question};
+use crate::backoff::Backoff;
+use crate::matching::Pattern;
+use crate::worker::{CallError, Dropped};
+use crate::{Envelope, Message, OpError, Rank, WorkerStats};
+
+/// Asks, and takes the answer of that kind.
+macro_rules! ask {
+    ($worker:expr, $kind:ident $(($what:expr))?) => {
+        answer!($worker, Command::Ask(Question::$kind $(($what))?), $kind)
+    };
+}
+
+macro_rules! answer {
+    ($worker:expr, $command:expr, $kind:ident) => {
+        match $worker.ask($command) {
+            Ok(Answer::$kind(answer)) => Ok(answer),
+            Ok(_) => unreachable!("one question at a time, and its own answer"),
+            Err(error) => Err(error),
+        }
+    };
+}
+
+impl DedicatedWorker {
+    /// Whether a message that such a receive would take has come.
+    pub fn probe(&mut self, pattern: Pattern) -> Result<Option<Envelope>, OpError> {
+        ask!(self, Probe(pattern))
+    }
+
+    /// Claims the message that such a receive would take, if one has come (`MPI_Improbe`).
+    pub fn claim(&mut self, pattern: Pattern) -> Result<Option<Message>, OpError> {
+        ask!(self, Claim(pattern))
+    }
+
+    /// Begins to connect to a peer, as [`Worker::connect`](crate::Worker::connect) does.
+    pub fn connect(&mut self, rank: Rank) -> Result<(), CallError> {
+        self.check_rank(rank)?;
+        ask!(self, Connect(rank))?
+    }
+
+    /// Whether messages to a peer leave at once.
+    pub fn is_connected(&mut self, rank: Rank) -> Result<bool, OpError> {
+        ask!(self, IsConnected(rank))
+    }
+
+    /// The worker's counters.
+    pub fn stats(&mut self) -> Result<WorkerStats, OpError> {
+        ask!(self, Stats).map(|stats| *stats)
+    }
+
+    /// The engine's counters.
+    pub fn engine_stats(&mut self) -> Result<EngineStats, OpError> {
+        ask!(self, EngineStats).map(|stats| *stats)
+    }
+
+    /// Waits until every rank has called this. Messages sent before may still be under way.
+    pub fn barrier(&mut self) -> Result<(), OpError> {
+        ask!(self, Barrier)?
+    }
+
+    /// Waits until everything that was sent has arrived, at every rank, and ends the worker and its thread. Says what
+    /// it gave up: what nobody has received.
+    pub fn close(mut self) -> Result<Dropped, OpError> {
+        answer!(self, Command::End(LastWish::Close), Close)?
+    }
+
+    /// Ends the worker and its thread without waiting for anybody, as dropping the handle does. Says what it gave up.
+    pub fn abort(mut self) -> Result<Dropped, OpError> {
+        answer!(self, Command::End(LastWish::Abort), Abort)
+    }
+
+    /// Makes the engine's thread panic; there is no answer.
+    #[cfg(test)]
+    pub(super) fn provoke_panic(&mut self) -> OpError {
+        self.ask(Command::Ask(Question::Panic)).err().expect("a panic answers nothing")
+    }
+
+    fn ask(&mut self, command: Command) -> Result<Answer, OpError> {
+        self.post(command)?;
+        let mut backoff = Backoff::new(self.limits);
+        loop {
+            let is_over = self.rings.is_over();
+            if let Some(answer) = self.rings.answers.pop() {
+                return Ok(answer);
+            }
+            if is_over {
+                return Err(self.end());
+            }
+            if !self.drain() {
+                self.idle(&mut backoff);
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What goes between the application's side and the engine's: four bounded rings, two flags and two bells.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crossbeam::queue::ArrayQueue;
+use roci_driver::{Buffer, EngineStats};
+
+use super::doorbell::Doorbell;
+use super::tickets::Ticket;
+use crate::matching::Pattern;
+use crate::worker::{CallError, Dropped};
+use crate::{Done, Envelope, Message, OpError, Rank, SendOptions, Tag, WorkerEvent, WorkerStats};
+
+/// Commands that may wait for the engine; a call that finds no room waits.
+pub(super) const COMMANDS: usize = 1024;
+/// Ends that may wait for the application; more stay at the engine.
+pub(super) const COMPLETIONS: usize = 1024;
+/// Events that may wait for the application; more stay at the worker.
+const EVENTS: usize = 64;
+
+/// What the engine is to do.
+pub(super) enum Command {
+    /// Send.
+    Send { ticket: Ticket, to: Rank, tag: Tag, payload: Buffer, options: SendOptions },
+    /// Receive, into a buffer or lent.
+    Recv { ticket: Ticket, pattern: Pattern, buffer: Option<Buffer> },
+    /// Receive what a probe has claimed.
+    RecvMessage { ticket: Ticket, message: Message, buffer: Buffer },
+    /// Take an operation back.
+    Cancel(Ticket),
+    /// Take memory back that was lent.
+    GiveBack(Buffer),
+    /// Answer.
+    Ask(Question),
+    /// Answer what was given up, and end.
+    End(LastWish),
+}
+
+/// How a worker is to end.
+#[derive(Clone, Copy)]
+pub(super) enum LastWish {
+    /// When everything has arrived, everywhere.
+    Close,
+    /// At once.
+    Abort,
+}
+
+/// What the application waits to be told. One at a time.
+pub(super) enum Question {
+    Probe(Pattern),
+    Claim(Pattern),
+    Connect(Rank),
+    IsConnected(Rank),
+    Stats,
+    EngineStats,
+    Barrier,
+    /// Makes the engine's thread panic.
+    #[cfg(test)]
+    Panic,
+}
+
+/// What it is told.
+pub(super) enum Answer {
+    Probe(Option<Envelope>),
+    Claim(Option<Message>),
+    Connect(Result<(), CallError>),
+    IsConnected(bool),
+    Stats(Box<WorkerStats>),
+    EngineStats(Box<EngineStats>),
+    Barrier(Result<(), OpError>),
+    Close(Result<Dropped, OpError>),
+    Abort(Dropped),
+}
+
+/// An operation that has ended.
+pub(super) type Completion = (Ticket, Result<Done, OpError>);
+
+/// The rings. Each has one producer and one consumer, and no lock.
+pub(super) struct Rings {
+    pub(super) commands: ArrayQueue<Command>,
+    pub(super) completions: ArrayQueue<Completion>,
+    pub(super) answers: ArrayQueue<Answer>,
+    pub(super) events: ArrayQueue<WorkerEvent>,
+    pub(super) engine_bell: Doorbell,
+    pub(super) handle_bell: Doorbell,
+    /// The application has let the engine go.
+    is_released: AtomicBool,
+    /// The engine's thread is at its end.
+    is_over: AtomicBool,
+}
+
+impl Rings {
+    pub(super) fn new() -> Self {
+        Self {
+            commands: ArrayQueue::new(COMMANDS),
+            completions: ArrayQueue::new(COMPLETIONS),
+            answers: ArrayQueue::new(1),
+            events: ArrayQueue::new(EVENTS),
+            engine_bell: Doorbell::default(),
+            handle_bell: Doorbell::default(),
+            is_released: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
+        }
+    }
+
+    /// Leaves a command for the engine, which is woken if it sleeps; returns it where there is no room.
+    #[inline]
+    pub(super) fn post(&self, command: Command) -> Result<(), Command> {
+        self.commands.push(command)?;
+        self.engine_bell.ring();
+        Ok(())
+    }
+
+    /// The application is done with the engine, whatever is under way.
+    pub(super) fn release(&self) {
+        self.is_released.store(true, Ordering::SeqCst);
+        self.engine_bell.ring();
+    }
+
+    #[inline]
+    pub(super) fn is_released(&self) -> bool {
+        self.is_released.load(Ordering::Acquire)
+    }
+
+    /// The engine's thread leaves nothing in the rings any more.
+    pub(super) fn finish(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        self.handle_bell.ring();
+    }
+
+    /// Whether the engine's thread is at its end. What it left before can be seen then.
+    #[inline]
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Whether the engine has something to do for the application.
+    pub(super) fn has_orders(&self) -> bool {
+        !self.commands.is_empty() || self.is_released.load(Ordering::SeqCst)
+    }
+
+    /// Whether the application has something to hear.
+    pub(super) fn has_news(&self) -> bool {
+        !self.completions.is_empty() || !self.answers.is_empty() || self.is_over.load(Ordering::SeqCst)
+    }
+}

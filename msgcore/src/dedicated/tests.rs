@@ -1,0 +1,217 @@
+//! Dedicated workers of a job of one rank, which speaks to itself: rings, limits and ends, without any port.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::thread::sched_getaffinity;
+
+use super::rings::{COMMANDS, COMPLETIONS};
+use super::*;
+use crate::config::Origin;
+use crate::job::Board;
+use crate::worker::CallError;
+use crate::{Pattern, SendOptions, Source, Tag, TagMatch};
+
+/// Longer than anything here takes: who waits so long waits for ever.
+const PATIENCE: Duration = Duration::from_mins(1);
+const ANYTHING: fn() -> Pattern = || Pattern::new(Source::Any, TagMatch::Any);
+
+/// A launcher for one rank.
+struct Alone {
+    board: Board,
+    config: Config,
+    place: String,
+    _directory: tempfile::TempDir,
+}
+
+impl Alone {
+    fn new(knobs: &[(&str, &str)]) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let place = directory.path().join("job").display().to_string();
+        let board = Board::new(1);
+        board.serve_unix(Path::new(&place)).expect("a socket");
+        let mut config = Config::default();
+        for (name, value) in [("arena_size", "64MiB")].iter().chain(knobs) {
+            config.set(name, value, Origin::Code).expect("in range");
+        }
+        Self { board, config, place, _directory: directory }
+    }
+
+    fn job(&self) -> Job {
+        Job::connect(&self.place, 0, 1, PATIENCE).expect("a board")
+    }
+
+    fn open(&self) -> DedicatedWorker {
+        DedicatedWorker::spawn(&self.config, self.job()).expect("it opens")
+    }
+}
+
+fn receive(worker: &mut DedicatedWorker, tag: u64) -> Ticket {
+    let buffer = worker.buffer(64).expect("memory");
+    worker.recv(0, Tag::new(tag), buffer).expect("accepted")
+}
+
+#[test]
+fn a_message_goes_through_the_rings_and_a_probe_sees_it() {
+    let mut worker = Alone::new(&[]).open();
+    let send = worker.send_bytes(0, Tag::new(5), b"me").expect("accepted");
+    let sent = worker.wait(send).expect("sent");
+    assert_eq!(sent.len, 2);
+    worker.give_back(sent.buffer);
+    let envelope = worker.probe(ANYTHING()).expect("it lives").expect("it waits");
+    assert_eq!((envelope.source, envelope.tag, envelope.len), (0, Tag::new(5), 2));
+    let message = worker.claim(ANYTHING()).expect("it lives").expect("it waits");
+    assert_eq!(worker.probe(ANYTHING()).expect("it lives"), None);
+    let buffer = worker.buffer(10).expect("memory");
+    let receive = worker.recv_message(message, buffer).expect("accepted");
+    let done = worker.wait(receive).expect("it fits");
+    assert_eq!((&done.buffer[..done.len], done.peer, done.tag), (&b"me"[..], 0, Tag::new(5)));
+    assert_eq!(worker.wait(receive).expect_err("told"), OpError::NoRequest);
+    worker.barrier().expect("nobody else");
+    assert_eq!(worker.close().expect("nobody else"), crate::Dropped::default());
+}
+
+#[test]
+fn more_than_the_rings_hold_waits_and_none_is_lost() {
+    let mut worker = Alone::new(&[]).open();
+    let count = 5 * COMMANDS.max(COMPLETIONS) as u64;
+    // Each send ends at once, and nobody takes the ends.
+    let sends: Vec<_> =
+        (0..count).map(|mark| worker.send_bytes(0, Tag::new(mark), &mark.to_le_bytes()).expect("accepted")).collect();
+    let receives: Vec<_> = (0..count).map(|mark| receive(&mut worker, mark)).collect();
+    for (mark, ticket) in (0..count).zip(receives) {
+        let done = worker.wait(ticket).expect("it came");
+        assert_eq!((&done.buffer[..done.len], done.tag), (&mark.to_le_bytes()[..], Tag::new(mark)));
+    }
+    assert_eq!(worker.wait_all(sends).expect("sent").len() as u64, count);
+}
+
+#[test]
+fn operations_beyond_the_limit_are_refused_by_name_and_cancelled_ones_make_room() {
+    let mut worker = Alone::new(&[]).open();
+    let waiting: Vec<_> =
+        (0..tickets::LIMIT).map(|_| worker.recv_lent(Pattern::new(0, Tag::new(1))).expect("accepted")).collect();
+    let error = worker.recv_lent(ANYTHING()).expect_err("too many").to_string();
+    assert_eq!(error, "32768 operations wait already: wait for some of them first");
+    for ticket in waiting {
+        assert!(worker.test(ticket).is_none());
+        worker.cancel(ticket);
+        assert!(worker.wait(ticket).expect("taken back").is_cancelled);
+    }
+    let _never = worker.recv_lent(ANYTHING()).expect("room");
+    assert_eq!(worker.stats().expect("it lives").cancelled, tickets::LIMIT as u64);
+    assert_eq!(worker.abort().expect("it lives").receives, 1);
+}
+
+#[test]
+fn misuse_is_refused_by_name() {
+    let mut worker = Alone::new(&[]).open();
+    let send = worker.send_bytes(1, Tag::new(0), b"").expect_err("no such rank");
+    let buffer = worker.buffer(1).expect("memory");
+    let receive = worker.recv(1, Tag::new(0), buffer).expect_err("no such rank");
+    let connect = worker.connect(1).expect_err("no such rank");
+    for error in [send, receive, connect] {
+        assert_eq!(error.to_string(), "rank 1 is not in this job of 1");
+    }
+    assert!(worker.buffer(1 << 40).is_err());
+    // What only the engine can know comes with the ticket.
+    worker.send_bytes(0, Tag::new(1), b"x").map(drop).expect("accepted");
+    let message = worker.claim(ANYTHING()).expect("it lives").expect("it waits");
+    let mut other = Alone::new(&[]).open();
+    let buffer = other.buffer(1).expect("memory");
+    let stranger = other.recv_message(message, buffer).expect("accepted");
+    assert_eq!(other.wait(stranger).expect_err("not its own"), OpError::Refused("no such message".into()));
+}
+
+#[test]
+fn buffered_sends_are_bounded_by_bytes_until_they_have_left() {
+    let mut worker = Alone::new(&[("buffered_limit", "100"), ("eager_threshold", "0")]).open();
+    let send = |worker: &mut DedicatedWorker, len| {
+        worker.send_buffered(0, Tag::new(1), &vec![7; len], SendOptions::default().synchronous())
+    };
+    send(&mut worker, 60).expect("room");
+    assert!(matches!(send(&mut worker, 41), Err(CallError::BufferFull { asked: 41, held: 60 })));
+    let met = receive(&mut worker, 1);
+    assert_eq!(worker.wait(met).expect("it came").buffer[..60], [7; 60]);
+    // Its end may be told after the receive's.
+    while worker.tickets.detached_bytes() > 0 {
+        worker.drain();
+    }
+    send(&mut worker, 100).expect("room again");
+}
+
+#[test]
+fn after_a_panic_of_the_engine_every_call_says_so() {
+    let mut worker = Alone::new(&[]).open();
+    let (tested, waited) = (receive(&mut worker, 1), receive(&mut worker, 2));
+    let gone = OpError::EngineGone("it panicked: as was asked for".into());
+    assert_eq!(worker.provoke_panic(), gone);
+    assert_eq!(worker.test(tested).expect("over").expect_err("gone"), gone);
+    assert_eq!(worker.wait(waited).expect_err("gone"), gone);
+    assert_eq!(worker.wait(waited).expect_err("told"), OpError::NoRequest);
+    assert_eq!(worker.probe(ANYTHING()).expect_err("gone"), gone);
+    assert_eq!(worker.stats().expect_err("gone"), gone);
+    assert_eq!(worker.barrier().expect_err("gone"), gone);
+    let refused = |outcome: Result<(), CallError>| match outcome {
+        Err(CallError::Peer(error)) => assert_eq!(error, gone),
+        other => panic!("{other:?}"),
+    };
+    refused(worker.send_bytes(0, Tag::new(1), b"x").map(drop));
+    refused(worker.send_buffered(0, Tag::new(1), b"x", SendOptions::default()));
+    refused(worker.recv_lent(ANYTHING()).map(drop));
+    refused(worker.connect(0));
+    worker.cancel(waited);
+    assert_eq!(worker.tickets.detached_bytes(), 0);
+    assert_eq!(worker.poll_event(), None);
+    assert_eq!(worker.close().expect_err("gone"), gone);
+}
+
+#[test]
+fn who_waits_is_told_that_the_job_has_failed() {
+    let alone = Alone::new(&[]);
+    let mut worker = alone.open();
+    let never = receive(&mut worker, 1);
+    alone.board.fail("rank 3 exited with status 1");
+    let over = OpError::Job("the job has failed: rank 3 exited with status 1".into());
+    assert_eq!(worker.wait(never).expect_err("nobody sends"), over);
+    assert_eq!(worker.barrier().expect_err("gone"), over);
+}
+
+#[test]
+fn a_dropped_handle_ends_its_thread_whatever_is_under_way() {
+    let mut worker = Alone::new(&[]).open();
+    drop((receive(&mut worker, 1), worker.send_bytes(0, Tag::new(2), b"x")));
+    let rings = worker.rings.clone();
+    assert!(!rings.is_over());
+    drop(worker);
+    assert!(rings.is_over());
+    assert_eq!(Arc::strong_count(&rings), 1, "nobody else has them any more");
+}
+
+#[test]
+fn a_worker_that_cannot_be_opened_says_why() {
+    let alone = Alone::new(&[]);
+    let start = |open: fn() -> Result<Worker, WireupError>| DedicatedWorker::start(&alone.config, open).err();
+    let error = start(|| Err(OpError::NobodyLeft.into())).expect("refused").to_string();
+    assert_eq!(error, OpError::NobodyLeft.to_string());
+    let error = start(|| panic!("at the start")).expect("refused").to_string();
+    assert_eq!(error, "the worker's thread is gone: it panicked: at the start");
+    // No machine that runs this has so many.
+    let pinned = Alone::new(&[("engine_cpu", "1023")]);
+    let error = DedicatedWorker::spawn(&pinned.config, pinned.job()).err().expect("refused").to_string();
+    assert!(error.contains("on processor 1023 (ROCI_ENGINE_CPU)"), "{error}");
+}
+
+#[test]
+fn a_pinned_thread_runs_on_its_processor_and_the_others_go_on_as_before() {
+    let allowed = || sched_getaffinity(None).expect("it is our own");
+    let before = allowed();
+    let cpu = (0..1024).rfind(|&cpu| before.is_set(cpu)).expect("we run somewhere");
+    let pinned = thread::spawn(move || engine::pin(Some(cpu)).map(|()| allowed()));
+    let pinned = pinned.join().expect("no panic").expect("it is allowed");
+    assert!(pinned.is_set(cpu) && pinned.count() == 1);
+    assert!(allowed() == before);
+    let mut worker = Alone::new(&[("engine_cpu", &cpu.to_string())]).open();
+    worker.barrier().expect("it works");
+    assert!(allowed() == before);
+}
