@@ -1,0 +1,283 @@
+//! Several ranks in one process, each on a thread of its own, over real memif ports: workers that live on those
+//! threads, and workers that have threads of their own.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use roci_msgcore::config::Origin;
+use roci_msgcore::job::{Board, Job};
+use roci_msgcore::{
+    Buffer, CallError, Config, DedicatedWorker, Done, Dropped, OpError, Rank, Request, Tag, Ticket, WireupError,
+    Worker, WorkerStats,
+};
+
+/// A safety net: what takes so long hangs.
+const PATIENCE: Duration = Duration::from_mins(1);
+const RANKS: usize = 4;
+const ROUNDS: u64 = 3;
+/// Eager in one vbuf; R3, RGET and PIPELINE by the thresholds of [`MIXED`].
+const SIZES: [usize; 6] = [0, 8, 4_000, 20_000, 300_001, (1 << 20) + 3];
+const MIXED: &[(&str, &str)] =
+    &[("r3_threshold", "64KiB"), ("pipeline_threshold", "1MiB"), ("pipeline_chunk", "256KiB")];
+const RPUT: &[(&str, &str)] = &[("rndv_protocol", "rput")];
+const DATA: Tag = Tag::new(1);
+const LONG: usize = 4 << 20;
+/// Progress calls after which what has not happened is not going to.
+const CALLS: usize = 2_000;
+
+/// DPDK has 32 ports for the whole process, and a job of four takes 12: one test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn config(knobs: &[(&str, &str)]) -> Config {
+    let mut config = Config::default();
+    // The ranks of a test have fewer processors than they believe.
+    for (name, value) in [("arena_size", "64MiB"), ("spin_us", "0")].iter().chain(knobs) {
+        config.set(name, value, Origin::Code).expect("in range");
+    }
+    config
+}
+
+/// Runs a rank of a job on each thread.
+fn run_ranks(size: usize, rank: impl Fn(Job) + Sync) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = directory.path().join("job").display().to_string();
+    Board::new(size).serve_unix(Path::new(&place)).expect("a socket");
+    thread::scope(|scope| {
+        for number in 0..size {
+            let (place, rank) = (&place, &rank);
+            scope.spawn(move || rank(Job::connect(place, number, size, PATIENCE).expect("a board")));
+        }
+    });
+}
+
+/// What both kinds of worker can do.
+trait Member: Sized {
+    type Name;
+    fn join(config: &Config, job: Job) -> Result<Self, WireupError>;
+    fn rank(&self) -> Rank;
+    fn memory(&self, len: usize) -> Buffer;
+    fn send(&mut self, to: Rank, tag: Tag, payload: Buffer) -> Result<Self::Name, CallError>;
+    fn recv(&mut self, from: Rank, tag: Tag, buffer: Buffer) -> Result<Self::Name, CallError>;
+    fn wait(&mut self, name: Self::Name) -> Result<Done, OpError>;
+    fn counters(&mut self) -> WorkerStats;
+    fn close(self) -> Result<Dropped, OpError>;
+}
+
+macro_rules! member {
+    ($worker:ident, $name:ident, $open:ident, $counters:expr) => {
+        impl Member for $worker {
+            type Name = $name;
+
+            fn join(config: &Config, job: Job) -> Result<Self, WireupError> {
+                Self::$open(config, job)
+            }
+
+            fn rank(&self) -> Rank {
+                self.rank()
+            }
+
+            fn memory(&self, len: usize) -> Buffer {
+                self.buffer(len).expect("memory")
+            }
+
+            fn send(&mut self, to: Rank, tag: Tag, payload: Buffer) -> Result<$name, CallError> {
+                self.send(to, tag, payload)
+            }
+
+            fn recv(&mut self, from: Rank, tag: Tag, buffer: Buffer) -> Result<$name, CallError> {
+                self.recv(from, tag, buffer)
+            }
+
+            fn wait(&mut self, name: $name) -> Result<Done, OpError> {
+                self.wait(name)
+            }
+
+            fn counters(&mut self) -> WorkerStats {
+                $counters(self)
+            }
+
+            fn close(self) -> Result<Dropped, OpError> {
+                self.close()
+            }
+        }
+    };
+}
+
+member!(Worker, Request, open_job, |worker: &mut Worker| worker.stats());
+member!(DedicatedWorker, Ticket, spawn, |worker: &mut DedicatedWorker| worker.stats().expect("it lives"));
+
+/// A byte of the message from a rank to another one.
+fn byte(at: usize, from: Rank, to: Rank, round: u64) -> u8 {
+    (at * 31 + at / 251 + from * 101 + to * 59) as u8 ^ (round as u8).wrapping_mul(77)
+}
+
+fn filled(worker: &impl Member, to: Rank, len: usize, round: u64) -> Buffer {
+    let mut payload = worker.memory(len);
+    let from = worker.rank();
+    payload.iter_mut().enumerate().for_each(|(at, slot)| *slot = byte(at, from, to, round));
+    payload
+}
+
+fn check(done: &Done, len: usize, to: Rank, round: u64) {
+    assert_eq!(done.len, len);
+    let wrong = done.buffer[..len].iter().enumerate().find(|&(at, &got)| got != byte(at, done.peer, to, round));
+    assert_eq!(wrong, None, "{len} bytes from rank {} to {to} in round {round}", done.peer);
+}
+
+/// Every rank sends messages of all sizes to every other one, at once.
+fn all_to_all(worker: &mut impl Member) {
+    let us = worker.rank();
+    let peers: Vec<Rank> = (0..RANKS).filter(|&peer| peer != us).collect();
+    for round in 0..ROUNDS {
+        let (mut receives, mut sends) = (Vec::new(), Vec::new());
+        for (tag, &len) in (0..).map(Tag::new).zip(&SIZES) {
+            for &peer in &peers {
+                let room = worker.memory(len);
+                receives.push((len, peer, worker.recv(peer, tag, room).expect("accepted")));
+                let payload = filled(worker, peer, len, round);
+                sends.push(worker.send(peer, tag, payload).expect("accepted"));
+            }
+        }
+        for (len, peer, receive) in receives {
+            let done = worker.wait(receive).expect("it came");
+            assert_eq!(done.peer, peer);
+            check(&done, len, us, round);
+        }
+        for send in sends {
+            worker.wait(send).expect("sent");
+        }
+    }
+}
+
+fn ranks_exchange_all_sizes<W: Member>() {
+    let _alone = alone();
+    let peers = RANKS as u64 - 1;
+    run_ranks(RANKS, |job| {
+        let mut worker = W::join(&config(MIXED), job).expect("it opens");
+        all_to_all(&mut worker);
+        let stats = worker.counters();
+        let fallback = stats.fallback_credit + stats.fallback_registration;
+        assert_eq!((stats.tx_rget, stats.tx_pipeline), (ROUNDS * peers, ROUNDS * peers), "{stats:?}");
+        assert_eq!((stats.tx_r3, stats.tx_eager), (ROUNDS * peers + fallback, 3 * ROUNDS * peers - fallback));
+        assert_eq!(worker.close().expect("all are there"), Dropped::default());
+    });
+    run_ranks(RANKS, |job| {
+        let mut worker = W::join(&config(RPUT), job).expect("it opens");
+        all_to_all(&mut worker);
+        assert_eq!(worker.counters().tx_rput, 3 * ROUNDS * peers);
+        assert_eq!(worker.close().expect("all are there"), Dropped::default());
+    });
+}
+
+#[test]
+fn four_ranks_on_four_threads_exchange_every_byte_by_every_protocol() {
+    ranks_exchange_all_sizes::<Worker>();
+}
+
+#[test]
+fn four_ranks_with_engines_of_their_own_exchange_every_byte_by_every_protocol() {
+    ranks_exchange_all_sizes::<DedicatedWorker>();
+}
+
+/// Computes, and makes no call, until the other thread says so.
+fn compute_until(is_so: &AtomicBool, what: &str) {
+    let start = Instant::now();
+    while !is_so.load(Ordering::Acquire) {
+        std::hint::spin_loop();
+        assert!(start.elapsed() < PATIENCE, "never: {what}");
+    }
+}
+
+/// Rank 1 posts its half of a long message and computes until rank 0's half is over.
+fn overlap(rank_1_receives: bool) {
+    let _alone = alone();
+    let is_over = AtomicBool::new(false);
+    run_ranks(2, |job| {
+        if job.rank() == 0 {
+            let mut worker = Worker::open_job(&config(&[]), job).expect("it opens");
+            let ours = if rank_1_receives {
+                let payload = filled(&worker, 1, LONG, 0);
+                worker.send(1, DATA, payload)
+            } else {
+                worker.recv(1, DATA, worker.buffer(LONG).expect("memory"))
+            };
+            let done = worker.wait(ours.expect("accepted")).expect("rank 1's engine serves it");
+            is_over.store(true, Ordering::Release);
+            if !rank_1_receives {
+                check(&done, LONG, 0, 0);
+            }
+            worker.close().expect("both are there");
+        } else {
+            let mut worker = DedicatedWorker::spawn(&config(&[]), job).expect("it opens");
+            let ours = if rank_1_receives {
+                worker.recv(0, DATA, worker.buffer(LONG).expect("memory"))
+            } else {
+                let payload = filled(&worker, 0, LONG, 0);
+                worker.send(0, DATA, payload)
+            };
+            compute_until(&is_over, "rank 0's half is over");
+            let done = worker.wait(ours.expect("accepted")).expect("it is over at the other side");
+            if rank_1_receives {
+                check(&done, LONG, 1, 0);
+            }
+            worker.close().expect("both are there");
+        }
+    });
+}
+
+#[test]
+fn a_long_message_is_fetched_while_its_receiver_computes() {
+    overlap(true);
+}
+
+#[test]
+fn a_long_message_is_read_from_its_sender_while_that_computes() {
+    overlap(false);
+}
+
+/// The counterpart of the two above: what they show is the engine's doing.
+#[test]
+fn without_an_engine_of_its_own_a_long_message_waits_for_the_receivers_next_call() {
+    let _alone = alone();
+    let has_waited = AtomicBool::new(false);
+    run_ranks(2, |job| {
+        let mut worker = Worker::open_job(&config(&[]), job).expect("it opens");
+        if worker.rank() == 0 {
+            let payload = filled(&worker, 1, LONG, 0);
+            let send = worker.send(1, DATA, payload).expect("accepted");
+            for _ in 0..CALLS {
+                worker.progress();
+                thread::yield_now();
+            }
+            assert!(worker.test(send).is_none(), "rank 1 makes no call");
+            has_waited.store(true, Ordering::Release);
+            worker.wait(send).expect("rank 1 calls");
+        } else {
+            let buffer = worker.buffer(LONG).expect("memory");
+            let receive = worker.recv(0, DATA, buffer).expect("accepted");
+            compute_until(&has_waited, "rank 0 has made its calls");
+            assert!(worker.test(receive).is_none(), "nobody has made progress here");
+            check(&worker.wait(receive).expect("it comes now"), LONG, 1, 0);
+        }
+        worker.close().expect("both are there");
+    });
+}
+
+#[test]
+fn a_dropped_handle_is_a_rank_that_has_gone() {
+    let _alone = alone();
+    run_ranks(2, |job| {
+        let mut worker = DedicatedWorker::spawn(&config(&[]), job).expect("it opens");
+        if worker.rank() == 0 {
+            let receive = worker.recv_lent(roci_msgcore::Pattern::new(1, DATA)).expect("accepted");
+            let error = worker.wait(receive).expect_err("nobody sends");
+            assert!(matches!(error, OpError::PeerGone { rank: 1, .. }), "{error}");
+        }
+    });
+}
