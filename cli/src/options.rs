@@ -9,7 +9,7 @@ use roci_msgcore::Config;
 use roci_msgcore::config::{Origin, parse_size};
 use roci_protocol::sim::Faults;
 
-use crate::commands::perf::{ChannelStep, Test};
+use crate::commands::perf::{ChannelStep, EngineMode, Test};
 use crate::failure::Failure;
 
 /// RDMA semantics and MPI-class messaging in userspace, on any port DPDK can drive.
@@ -137,6 +137,9 @@ pub(crate) struct PerfOptions {
     /// The byte channel's optimizations, up to this step
     #[arg(long, value_name = "STEP", value_enum, default_value_t = ChannelStep::Zerocopy)]
     pub(crate) channel: ChannelStep,
+    /// Where the worker of tag_lat and tag_bw lives
+    #[arg(long, value_name = "MODE", value_enum, default_value_t = EngineMode::Inline)]
+    pub(crate) engine: EngineMode,
 }
 
 #[derive(Args)]

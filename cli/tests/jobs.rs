@@ -84,6 +84,26 @@ fn perf_measures_every_step_of_the_channel_and_verifies_it() {
 }
 
 #[test]
+fn perf_measures_tagged_messages_of_a_dedicated_engine_and_verifies_them() {
+    let _alone = alone();
+    for engine in ["inline", "dedicated"] {
+        let arguments =
+            ["perf", "tag_lat,tag_bw", "--engine", engine, "--size", "1,4096,65537", "--iters", "200", "--json"];
+        let rows = rows(&roci(&arguments).succeeded().stdout);
+        assert_eq!(rows.len(), 6);
+        for row in rows {
+            assert_eq!(
+                (&row["errors"], &row["iters"], &row["engine"]),
+                (&0.into(), &200.into(), &engine.into()),
+                "{row}"
+            );
+        }
+    }
+    let line = roci(&["perf", "tag_lat,send_lat", "--engine", "dedicated"]).failed_with_one_line();
+    assert!(line.contains("measure tag_lat and tag_bw alone"), "{line}");
+}
+
+#[test]
 fn perf_runs_between_a_server_and_a_client_too() {
     let _alone = alone();
     // memif joins one host's processes through the job's directory, which two strangers do not share.

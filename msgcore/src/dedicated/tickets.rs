@@ -136,9 +136,9 @@ mod tests {
 
     use super::*;
 
-    fn done(len: usize) -> Result<Done, OpError> {
+    fn done(len: usize) -> Done {
         let buffer = Arena::new(4096).expect("memory").buffer(len).expect("room");
-        Ok(Done::new(buffer, len, 1, Label::default()))
+        Done::new(buffer, len, 1, Label::default())
     }
 
     #[test]
@@ -146,7 +146,7 @@ mod tests {
         let mut tickets = Tickets::default();
         let (first, second) = (tickets.open().expect("room"), tickets.open().expect("room"));
         assert!(tickets.take(first).is_none());
-        assert!(tickets.end(second, done(5)).is_none());
+        assert!(tickets.end(second, Ok(done(5))).is_none());
         assert!(tickets.end(first, Err(OpError::NobodyLeft)).is_none());
         assert_eq!(tickets.take(second).expect("over").expect("good").len, 5);
         assert_eq!(tickets.take(second).expect("told").expect_err("told"), OpError::NoRequest);
@@ -163,7 +163,7 @@ mod tests {
         let ticket = tickets.open().expect("room");
         tickets.detach(ticket, 100);
         assert_eq!(tickets.detached_bytes(), 100);
-        assert_eq!(tickets.end(ticket, done(7)).expect("its memory").len(), 7);
+        assert_eq!(tickets.end(ticket, Ok(done(7))).expect("its memory").len(), 7);
         assert_eq!(tickets.detached_bytes(), 0);
         assert_eq!(tickets.take(ticket).expect("gone").expect_err("gone"), OpError::NoRequest);
     }

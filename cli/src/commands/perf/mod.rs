@@ -5,6 +5,7 @@
 
 mod channel;
 mod lane;
+mod messenger;
 mod pattern;
 mod raw;
 mod report;
@@ -19,9 +20,10 @@ use std::time::Duration;
 use clap::ValueEnum;
 use roci_msgcore::channel::{Channel, ChannelConfig, Step};
 use roci_msgcore::job::{Board, JOB, Job};
-use roci_msgcore::{Config, Fabric, Worker, wireup};
+use roci_msgcore::{Config, DedicatedWorker, Fabric, Worker, wireup};
 
 use self::lane::Lane;
+use self::messenger::Messenger;
 use self::report::{Report, Row};
 use super::run::{self, allowed_cpus, changed_knobs};
 use crate::failure::{Context, Failure};
@@ -70,6 +72,21 @@ impl ChannelStep {
             Self::Pipelining => Step::Pipelining,
             Self::Zerocopy => Step::ZeroCopy,
         })
+    }
+}
+
+/// Where the worker of a tagged test lives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum EngineMode {
+    /// On the thread that sends and receives
+    Inline,
+    /// On a thread of its own
+    Dedicated,
+}
+
+impl EngineMode {
+    fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 }
 
@@ -131,6 +148,8 @@ struct Plan {
     touch: bool,
     /// The step of the byte channel, where that is measured.
     channel: Option<ChannelStep>,
+    /// Where the worker lives, where there is one.
+    engine: Option<EngineMode>,
 }
 
 impl Plan {
@@ -144,6 +163,9 @@ pub(crate) fn run(options: &PerfOptions) -> Result<ExitCode, Failure> {
     let has = |is_of: fn(Test) -> bool| options.tests.0.iter().any(|&test| is_of(test));
     if has(Test::is_tagged) && has(Test::is_channel) {
         return Err(Failure::new("tagged messages and the byte channel use the same queue pair: measure one of them"));
+    }
+    if options.engine == EngineMode::Dedicated && has(|test| !test.is_tagged()) {
+        return Err(Failure::new("a dedicated engine opens the ports for itself: measure tag_lat and tag_bw alone"));
     }
     let config = options.device.config()?;
     if let Some(address) = &options.listen {
@@ -182,6 +204,12 @@ fn measure(options: &PerfOptions, config: &Config, mut job: Job) -> Result<ExitC
     let plans = plans(options);
     agree(&mut job, config, &plans)?;
     let mut report = Report::new(options.json, config.device_of(job.rank())?.to_string(), job.rank() == 0);
+    if options.engine == EngineMode::Dedicated {
+        let mut worker = DedicatedWorker::spawn(config, job)?;
+        measure_plans(&mut worker, &plans, &mut report)?;
+        worker.close()?;
+        return finish(report);
+    }
     let fabric = Fabric::connect(config, job)?;
     let is_above = |plan: &Plan| plan.test.is_tagged() || plan.test.is_channel();
     let (above, verbs): (Vec<_>, Vec<_>) = plans.into_iter().partition(is_above);
@@ -195,6 +223,10 @@ fn measure(options: &PerfOptions, config: &Config, mut job: Job) -> Result<ExitC
         Some(plan) if plan.test.is_channel() => measure_channel(fabric, options.channel, &above, &mut report)?,
         Some(_) => measure_worker(fabric, config, &above, &mut report)?,
     }
+    finish(report)
+}
+
+fn finish(mut report: Report) -> Result<ExitCode, Failure> {
     report.finish()?;
     Ok(report.exit_code())
 }
@@ -202,11 +234,16 @@ fn measure(options: &PerfOptions, config: &Config, mut job: Job) -> Result<ExitC
 fn measure_worker(fabric: Fabric, config: &Config, plans: &[Plan], report: &mut Report) -> Result<(), Failure> {
     let mut worker = Worker::assemble(fabric.into_ports(), config)?;
     worker.connect_all()?;
+    measure_plans(&mut worker, plans, report)?;
+    worker.close()?;
+    Ok(())
+}
+
+fn measure_plans(worker: &mut impl Messenger, plans: &[Plan], report: &mut Report) -> Result<(), Failure> {
     worker.barrier()?;
     for &plan in plans {
-        report.add(measure_tagged(&mut worker, plan)?)?;
+        report.add(measure_tagged(worker, plan)?)?;
     }
-    worker.close()?;
     Ok(())
 }
 
@@ -227,7 +264,8 @@ pub(crate) fn table(worker: &mut Worker, device: &str, sizes: &[usize]) -> Resul
     let mut report = Report::new(false, device.to_owned(), is_ours);
     for test in [Test::TagLat, Test::TagBw] {
         for &size in sizes {
-            let plan = Plan { test, size, iters: test.default_iters(size), verify: true, touch: false, channel: None };
+            let iters = test.default_iters(size);
+            let plan = Plan { test, size, iters, verify: true, touch: false, channel: None, engine: None };
             report.add(measure_tagged(worker, plan)?)?;
         }
     }
@@ -241,7 +279,16 @@ fn plans(options: &PerfOptions) -> Vec<Plan> {
         let plan = move |size| {
             let iters = options.iters.unwrap_or_else(|| test.default_iters(size));
             let channel = test.is_channel().then_some(options.channel);
-            Plan { test, size, iters, verify: !options.no_verify, touch: options.touch && test.is_raw(), channel }
+            let engine = test.is_tagged().then_some(options.engine);
+            Plan {
+                test,
+                size,
+                iters,
+                verify: !options.no_verify,
+                touch: options.touch && test.is_raw(),
+                channel,
+                engine,
+            }
         };
         sizes.into_iter().map(plan).collect::<Vec<_>>()
     };
@@ -250,7 +297,7 @@ fn plans(options: &PerfOptions) -> Vec<Plan> {
 
 /// Both sides must measure the same, or each would wait for the other.
 fn agree(job: &mut Job, config: &Config, plans: &[Plan]) -> Result<(), Failure> {
-    let words = |&Plan { test, size, iters, verify, touch, channel }: &Plan| {
+    let words = |&Plan { test, size, iters, verify, touch, channel, engine: _ }: &Plan| {
         let step = channel.map_or_else(String::new, ChannelStep::name);
         format!("{} {size} {iters} {verify} {touch} {step};", test.name())
     };
@@ -283,6 +330,6 @@ fn measure_verbs(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Failure> {
     }
 }
 
-fn measure_tagged(worker: &mut Worker, plan: Plan) -> Result<Option<Row>, Failure> {
+fn measure_tagged(worker: &mut impl Messenger, plan: Plan) -> Result<Option<Row>, Failure> {
     if plan.test.is_latency() { tag::latency(worker, plan) } else { tag::bandwidth(worker, plan) }
 }

@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use roci_protocol::Nanos;
 use serde_json::json;
 
-use super::{ChannelStep, Plan, Test};
+use super::{ChannelStep, EngineMode, Plan, Test};
 use crate::failure::Failure;
 use crate::output;
 
@@ -121,6 +121,7 @@ impl Report {
         let mut object = json!({
             "test": row.plan.test.name(),
             "channel": row.plan.channel.map(ChannelStep::name),
+            "engine": row.plan.engine.map(EngineMode::name),
             "device": self.device,
             "bytes": row.plan.size,
             "iters": row.plan.iters,
@@ -143,7 +144,9 @@ fn cells(row: &Row) -> Vec<String> {
         row.quantiles().map_or_else(|| [const { String::new() }; 4], |values| values.map(|us| format!("{us:.2}")));
     let mark = if plan.touch { " (touched)" } else { "" };
     let step = plan.channel.map_or_else(String::new, |step| format!(" {}", step.name()));
-    let mut cells = vec![plan.test.name() + mark + &step, plan.size.to_string(), plan.iters.to_string()];
+    let engine = plan.engine.filter(|&engine| engine == EngineMode::Dedicated);
+    let engine = engine.map_or_else(String::new, |engine| format!(" ({})", engine.name()));
+    let mut cells = vec![plan.test.name() + mark + &step + &engine, plan.size.to_string(), plan.iters.to_string()];
     cells.extend(quantiles);
     cells.push(format!("{:.3}", row.gigabytes_per_second()));
     cells.push(format!("{:.3}", row.million_messages_per_second()));

@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use roci_driver::Buffer;
-use roci_msgcore::{OpError, Request, Tag, Worker};
+use roci_msgcore::{OpError, Tag};
 
 use super::Plan;
+use super::messenger::Messenger;
 use super::pattern::Pattern;
 use super::report::{Row, histogram};
 use crate::failure::Failure;
@@ -15,7 +16,7 @@ const DATA: Tag = Tag::new(1);
 const VERDICT: Tag = Tag::new(2);
 
 /// Half a round trip of a tagged message.
-pub(super) fn latency(worker: &mut Worker, plan: Plan) -> Result<Option<Row>, Failure> {
+pub(super) fn latency(worker: &mut impl Messenger, plan: Plan) -> Result<Option<Row>, Failure> {
     let peer = 1 - worker.rank();
     let pattern = Pattern::new(plan.size);
     let mut outgoing = filled(worker, &pattern, plan.size)?;
@@ -23,7 +24,8 @@ pub(super) fn latency(worker: &mut Worker, plan: Plan) -> Result<Option<Row>, Fa
     let (mut half_trips, mut errors) = (histogram(), 0);
     worker.barrier()?;
     let warm_up = plan.iters / 10;
-    let mut start = worker.now();
+    let origin = Instant::now();
+    let mut start = worker.now(origin);
     let mut last = start;
     for number in 0..plan.iters + warm_up {
         if number == warm_up {
@@ -44,7 +46,7 @@ pub(super) fn latency(worker: &mut Worker, plan: Plan) -> Result<Option<Row>, Fa
         };
         errors += u64::from(plan.verify && !pattern.matches(&message.buffer[..message.len], number));
         incoming = message.buffer;
-        let now = worker.now();
+        let now = worker.now(origin);
         if number >= warm_up {
             half_trips.saturating_record((now - last) / 2);
         }
@@ -55,7 +57,7 @@ pub(super) fn latency(worker: &mut Worker, plan: Plan) -> Result<Option<Row>, Fa
 }
 
 /// A stream of tagged messages from rank 0 to rank 1, which checks every one.
-pub(super) fn bandwidth(worker: &mut Worker, plan: Plan) -> Result<Option<Row>, Failure> {
+pub(super) fn bandwidth(worker: &mut impl Messenger, plan: Plan) -> Result<Option<Row>, Failure> {
     let pattern = Pattern::new(plan.size);
     let depth = plan.depth();
     if worker.rank() == 1 {
@@ -76,7 +78,9 @@ pub(super) fn bandwidth(worker: &mut Worker, plan: Plan) -> Result<Option<Row>, 
         Pattern::stamp(&mut buffer, number);
         sends.push_back(worker.send(1, DATA, buffer)?);
     }
-    worker.wait_all(sends)?;
+    for send in sends {
+        worker.wait(send)?;
+    }
     // The clock stops when the receiver has checked the last one.
     let errors = receive_count(worker)?;
     let elapsed = start.elapsed().as_nanos() as u64;
@@ -84,27 +88,29 @@ pub(super) fn bandwidth(worker: &mut Worker, plan: Plan) -> Result<Option<Row>, 
 }
 
 /// Tells the peer a count, and learns its.
-fn exchange(worker: &mut Worker, ours: u64) -> Result<u64, Failure> {
+fn exchange(worker: &mut impl Messenger, ours: u64) -> Result<u64, Failure> {
     send_count(worker, ours)?;
     receive_count(worker)
 }
 
-fn send_count(worker: &mut Worker, count: u64) -> Result<(), Failure> {
+fn send_count(worker: &mut impl Messenger, count: u64) -> Result<(), Failure> {
     let send = worker.send_bytes(1 - worker.rank(), VERDICT, &count.to_le_bytes())?;
     worker.wait(send)?;
     Ok(())
 }
 
-fn receive_count(worker: &mut Worker) -> Result<u64, Failure> {
-    let receive = worker.recv(1 - worker.rank(), VERDICT, worker.buffer(8)?)?;
+fn receive_count(worker: &mut impl Messenger) -> Result<u64, Failure> {
+    let buffer = worker.buffer(8)?;
+    let receive = worker.recv(1 - worker.rank(), VERDICT, buffer)?;
     let message = worker.wait(receive)?;
     Ok(message.buffer.first_chunk().map_or(u64::MAX / 2, |bytes| u64::from_le_bytes(*bytes)))
 }
 
-fn receive_all(worker: &mut Worker, plan: Plan, pattern: &Pattern, depth: usize) -> Result<(), Failure> {
+fn receive_all(worker: &mut impl Messenger, plan: Plan, pattern: &Pattern, depth: usize) -> Result<(), Failure> {
     let mut receives = VecDeque::new();
     for _ in 0..plan.iters.min(depth as u64) {
-        receives.push_back(worker.recv(0, DATA, worker.buffer(plan.size)?)?);
+        let buffer = worker.buffer(plan.size)?;
+        receives.push_back(worker.recv(0, DATA, buffer)?);
     }
     worker.barrier()?;
     let mut errors = 0u64;
@@ -119,12 +125,12 @@ fn receive_all(worker: &mut Worker, plan: Plan, pattern: &Pattern, depth: usize)
     send_count(worker, errors)
 }
 
-fn wait_oldest(worker: &mut Worker, sends: &mut VecDeque<Request>) -> Result<Buffer, Failure> {
+fn wait_oldest<M: Messenger>(worker: &mut M, sends: &mut VecDeque<M::Name>) -> Result<Buffer, Failure> {
     let oldest = sends.pop_front().ok_or(OpError::NoRequest)?;
     Ok(worker.wait(oldest)?.buffer)
 }
 
-fn filled(worker: &Worker, pattern: &Pattern, size: usize) -> Result<Buffer, Failure> {
+fn filled(worker: &impl Messenger, pattern: &Pattern, size: usize) -> Result<Buffer, Failure> {
     let mut buffer = worker.buffer(size)?;
     pattern.fill(&mut buffer);
     Ok(buffer)
