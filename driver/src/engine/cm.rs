@@ -340,7 +340,7 @@ impl<L: Link> Engine<L> {
             max_dest_rd_atomic: params.max_rd_atomic.min(terms.initiator_depth.into()),
             dialect,
             rnr_retry_limit,
-            retry_limit: terms.retry_count.into(),
+            retry_limit: retry_limit(dialect, params, terms),
             end_to_end_credits: params.end_to_end_credits && terms.end_to_end_credits,
             ..params.base(qp.shared.is_some())
         };
@@ -429,6 +429,15 @@ impl<L: Link> Engine<L> {
             Ok(()) => link.flush(),
             Err(Full) => self.stats.tx_management_lost += 1,
         }
+    }
+}
+
+/// Waits before the peer is given up. A REQ has three bits for that: between two ends of this stack's own dialect the
+/// most that they can say means as many as each end wants.
+fn retry_limit(dialect: Dialect, params: &QpParams, terms: Terms) -> u32 {
+    match u32::from(terms.retry_count) {
+        MAX_RETRIES if dialect == Dialect::Rocinante => params.retry_limit.max(MAX_RETRIES),
+        asked => asked,
     }
 }
 
