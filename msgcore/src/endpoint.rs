@@ -9,7 +9,7 @@ use roci_protocol::msg::{Capabilities, Label, MAX_QUEUES, Message, Mode};
 use crate::credit::Credits;
 use crate::incoming::Arrived;
 use crate::request::{OpError, Request};
-use crate::wireup::Stage;
+use crate::wireup::{Misfit, Stage};
 
 /// Operations that may wait for one peer.
 pub(crate) const OUTGOING_LIMIT: usize = 1 << 16;
@@ -41,6 +41,8 @@ pub(crate) struct Endpoint {
     pub(crate) next_return: usize,
     /// What has come on one lane before something earlier on another.
     pub(crate) parked: Vec<Arrived>,
+    /// Why its terms do not fit: it is given up soon.
+    pub(crate) misfit: Option<Misfit>,
     /// Why the peer is gone.
     pub(crate) failure: Option<OpError>,
 }
@@ -129,6 +131,7 @@ impl Endpoint {
             transfers: VecDeque::new(),
             next_return: 0,
             parked: Vec::new(),
+            misfit: None,
             failure: None,
         }
     }

@@ -5,6 +5,7 @@ use roci_driver::link::Link;
 
 use crate::Rank;
 use crate::eager::Body;
+use crate::incoming::protocol_error;
 use crate::request::{OpError, Operation, Request};
 use crate::worker::Worker;
 
@@ -45,6 +46,7 @@ impl<L: Link> Worker<L> {
     /// A peer is gone: whatever needs it ends with `error`.
     pub(crate) fn fail_peer(&mut self, rank: Rank, error: OpError) {
         let Some(endpoint) = self.endpoint(rank) else { return };
+        let error = endpoint.misfit.take().map_or(error, |misfit| protocol_error(rank, misfit.what));
         let was_open = endpoint.is_open();
         endpoint.failure = Some(error.clone());
         let lanes: Vec<_> = endpoint.lanes.iter().map(|lane| lane.qp).collect();

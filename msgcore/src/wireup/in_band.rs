@@ -126,16 +126,20 @@ impl InBand {
             let is_sound = peer < self.hosts.len() && peer != site.rank && place.0 == site.port_of(peer);
             match () {
                 () if !is_sound => Err("it is no rank of this job".into()),
-                () if count != lanes => Err(format!("{lanes} receive queues here, {count} at the peer")),
-                () if lane >= lanes => Err("it asks for a lane that is none".into()),
+                () if lane >= count => Err("it asks for a lane that is none".into()),
                 () if self.theirs.get(&peer).is_some_and(|theirs| theirs.ids.contains_key(&lane)) => {
                     Err(format!("rank {peer} is connected already"))
                 }
-                () => Ok((peer, lane)),
+                () => Ok((peer, lane, count)),
             }
         });
         match judged {
-            Ok((peer, lane)) => {
+            Ok((peer, _, count)) if count != lanes => {
+                let why = format!("{lanes} receive queues here, {count} at the peer");
+                reject(site, id, &why);
+                Some(MethodEvent::Refused(peer, Refusal::Because(why)))
+            }
+            Ok((peer, lane, _)) => {
                 self.by_id.insert(id, (peer, lane, false));
                 let theirs = self.theirs.entry(peer).or_default();
                 theirs.ids.insert(lane, id);
@@ -208,7 +212,12 @@ impl<L: Link> Method<L> for InBand {
             Refusal::Crossed => CROSSED,
             Refusal::Because(why) => why,
         };
-        for id in self.theirs.remove(&peer).map(|theirs| theirs.ids).unwrap_or_default().into_values() {
+        let Some(theirs) = self.theirs.remove(&peer) else {
+            // It has knocked. Who cannot be told finds out by waiting.
+            let _ = site.send_mail(peer, &format!("refuse {}", text.replace('\n', " ")));
+            return;
+        };
+        for id in theirs.ids.into_values() {
             self.by_id.remove(&id);
             reject(site, id, text);
         }
@@ -241,11 +250,14 @@ impl<L: Link> Method<L> for InBand {
                 return Ok(Some(event));
             }
         }
-        // Mail only ever asks to ask.
+        // Mail only ever asks to ask, or says why not.
         let Some(mail) = site.mail.as_mut() else { return Ok(None) };
         while let Some((from, text)) = mail.poll().map_err(|error| error.to_string())? {
             if text == "knock" {
                 return Ok(Some(MethodEvent::Knocked(from)));
+            }
+            if let Some(why) = text.strip_prefix("refuse ") {
+                return Ok(Some(MethodEvent::Refused(from, Refusal::Because(why.to_owned()))));
             }
         }
         Ok(None)

@@ -41,6 +41,17 @@ use stage::Step;
 /// Bytes of the receive that a clear-to-send comes in.
 const GREETING_LEN: usize = msg::LEN + ClearToSend::LEN;
 
+/// Polls after which an acknowledgement of ours has left for certain.
+const PARTING_POLLS: u32 = 16;
+
+/// Why the terms of a peer do not fit.
+#[derive(Debug)]
+pub(crate) struct Misfit {
+    pub(crate) what: String,
+    /// The worker's calls of progress when that was found.
+    since: u32,
+}
+
 /// How this worker comes by connections.
 pub(crate) struct Wireup<L: Link> {
     method: Box<dyn Method<L>>,
@@ -131,6 +142,7 @@ impl<L: Link> Worker<L> {
             }
             happened = true;
         }
+        self.part_from_misfits();
         self.fail_overdue(self.engine.now(), "it did not answer in time (ROCI_CONNECT_TIMEOUT_S)");
         happened
     }
@@ -172,10 +184,13 @@ impl<L: Link> Worker<L> {
 
     /// A peer that serves wants to be asked.
     fn ask_if_idle(&mut self, peer: Rank) {
-        if self.endpoint_or_error(peer).is_err() {
-            return;
+        match self.endpoint_or_error(peer) {
+            Ok(_) => self.ensure_connecting(peer),
+            Err(why) => {
+                let why = Refusal::Because(why.to_string());
+                self.with_method(|method, site| method.refuse(site, peer, &why));
+            }
         }
-        self.ensure_connecting(peer);
     }
 
     /// A peer asks. Where both have asked the lower rank's request goes on.
@@ -277,9 +292,33 @@ impl<L: Link> Worker<L> {
         }
         match verdict {
             Ok(()) => self.step(peer, Step::Terms),
-            Err(what) => self.fail_peer(peer, protocol_error(peer, what)),
+            Err(what) => self.part(peer, what),
         }
         self.go_on(peer);
+    }
+
+    /// The terms of a peer do not fit. It finds that out by ours, and they must reach it first; or by itself, and then it
+    /// must hear that its own have arrived.
+    fn part(&mut self, peer: Rank, what: String) {
+        let since = self.calls;
+        if let Some(endpoint) = self.endpoint(peer) {
+            endpoint.misfit.get_or_insert(Misfit { what, since });
+        }
+    }
+
+    /// Peers whose terms do not fit are given up once they can know it.
+    fn part_from_misfits(&mut self) {
+        let calls = self.calls;
+        let is_told = |endpoint: &Endpoint| {
+            let polls = endpoint.misfit.as_ref().map(|misfit| calls.wrapping_sub(misfit.since));
+            endpoint.stage == Stage::Greeted && polls.is_some_and(|polls| polls > PARTING_POLLS)
+        };
+        let peers = self.wireup.under_way.keys().copied();
+        let told = |peer: &Rank| self.endpoints[*peer].as_deref().is_some_and(is_told);
+        for peer in peers.filter(told).collect::<Vec<_>>() {
+            // What is noted says why.
+            self.fail_peer(peer, OpError::NobodyLeft);
+        }
     }
 
     fn judge_terms(&mut self, peer: Rank, bytes: &[u8]) -> Result<(), String> {
