@@ -259,6 +259,37 @@ mod tests {
     }
 
     #[test]
+    fn the_table_of_mvichs_parameters_names_knobs_that_there_are() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/mvich-parameters.md");
+        let text = std::fs::read_to_string(path).expect("docs/mvich-parameters.md");
+        let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+        let ours: Vec<_> = words.filter(|word| word.starts_with("ROCI_")).collect();
+        assert!(ours.len() > 20, "{ours:?}");
+        for name in ours {
+            assert!(KNOBS.iter().any(|knob| knob.environment_name() == name), "{name} is no knob");
+        }
+        for name in MVICH_PARAMETERS.split_whitespace() {
+            let rows = text.lines().filter(|line| line.starts_with('|') && line.contains(&format!("`{name}`")));
+            assert_eq!(rows.count(), 1, "{name} needs one row");
+        }
+    }
+
+    /// Without their prefix, `VIADEV_`.
+    const MVICH_PARAMETERS: &str = "
+        USE_RDMAOE DEVICE USE_LMC USE_APM USE_APM_TEST APM_COUNT NFR_ACK_THRESHOLD DEFAULT_PORT MULTIPORT USE_MULTIPORT
+        MULTIHCA USE_MULTIHCA MAX_PORTS DEBUG_LEVEL PROGRESS_THRESHOLD MAX_INLINE_SIZE DREG_CACHE_LIMIT MAX_RDMA_SIZE
+        DEFAULT_MTU USE_NFR RNDV_PROTOCOL ASYNC_SCHEDULE R3_NOCACHE_THRESHOLD R3_THRESHOLD DEFAULT_QP_OUS_RD_ATOM
+        DEFAULT_PSN DEFAULT_PKEY DEFAULT_MIN_RNR_TIMER DEFAULT_SERVICE_LEVEL DEFAULT_TIME_OUT DEFAULT_STATIC_RATE
+        DEFAULT_SRC_PATH_BITS MAX_FAST_EAGER_SIZE DEFAULT_RETRY_COUNT DEFAULT_RNR_RETRY DEFAULT_MAX_SG_LIST
+        DEFAULT_MAX_RDMA_DST_OPS NDREG_ENTRIES USE_DREG_CACHE SQ_SIZE CQ_SIZE NUM_RDMA_BUFFER ADAPTIVE_RDMA_THRESHOLD
+        ADAPTIVE_RDMA_LIMIT ADAPTIVE_ENABLE_LIMIT USE_XRC USE_SRQ SRQ_MAX_SIZE SRQ_SIZE SRQ_LIMIT SRQ_ZERO_POST_MAX
+        USE_COALESCE USE_COALESCE_SAME COALESCE_THRESHOLD_SQ COALESCE_THRESHOLD_SIZE EAGER_OK_EXT_LIMIT PREPOST_DEPTH
+        PREPOST_THRESHOLD VBUF_POOL_SIZE VBUF_TOTAL_SIZE VBUF_SECONDARY_POOL_SIZE VBUF_EXTRA VBUF_MAX
+        MAX_R3_PENDING_DATA PREPOST_RENDEZVOUS_EXTRA RENDEZVOUS_THRESHOLD PREPOST_NOOP_EXTRA INITIAL_PREPOST_DEPTH
+        CREDIT_PRESERVE CREDIT_NOTIFY_THRESHOLD DYNAMIC_CREDIT_THRESHOLD ON_DEMAND_THRESHOLD NO_INLINE_THRESHOLD
+        USE_BLOCKING MAX_SPIN_COUNT USE_COMPAT_MODE";
+
+    #[test]
     fn unknown_knobs_name_the_closest() {
         let mut config = Config::default();
         let error = config.set("vbuf_sise", "1", Origin::File).expect_err("no such knob").to_string();
