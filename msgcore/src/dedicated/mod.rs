@@ -20,7 +20,7 @@
 //! A full ring of commands makes a call wait, as a wait does, until the engine has taken some; nothing is lost. A full
 //! ring of completions leaves what has ended at the engine until there is room, and a full ring of events leaves them
 //! at the worker, which counts those that it loses. Operations under way, or over and not waited for, are at most
-//! 2^15: beyond them a call ends with [`CallError::TooMany`].
+//! 2^15: beyond them a call ends with [`TooMany`](crate::CallError::TooMany).
 //!
 //! # Waiting
 //! The engine spins, then yields, then sleeps, as a wait does and by the same knobs; two threads a rank count against
