@@ -56,8 +56,11 @@ impl<L: Link> Engine<L> {
         let mut batch = Batch::new();
         self.ports[index].link.receive(&mut batch);
         let count = batch.len();
-        for frame in batch {
-            self.on_frame(index, now, frame);
+        // Most polls find nothing: they need not even move the batch.
+        if count > 0 {
+            for frame in batch {
+                self.on_frame(index, now, frame);
+            }
         }
         if self.wheel.has_ticked(now) {
             self.on_tick(now);

@@ -155,11 +155,13 @@ impl Config {
     }
 
     /// The receive queues: those that are given, or one for each peer as `credits` and `vbuf_size` describe it, whose
-    /// receives are posted again at once.
+    /// receives are posted again an eighth at a time.
     pub fn receive_queues(&self) -> ReceiveQueues {
         let num = u32::from(self.credits);
         let window = (num / 4).max(1);
-        let kind = Kind::PerPeer { num, low: num - 1, window, reserve: (2 * num - 1) / window };
+        // Eight are posted again at a time, which spares most messages that detour.
+        let low = num - (num / 8).max(1);
+        let kind = Kind::PerPeer { num, low, window, reserve: (2 * num - 1) / window };
         let size = self.vbuf_size;
         self.receive_queues.clone().unwrap_or_else(|| ReceiveQueues::one(ReceiveQueue { kind, size }))
     }
