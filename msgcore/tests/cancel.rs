@@ -250,7 +250,9 @@ fn cancels_under_loss_end_all_the_same() {
             let lens = [10, 1500, 5000, 50_000];
             let sends: Vec<_> = lens.map(|len| pair.send(0, round, &pattern(len, len))).into();
             pair.steps(round as usize % 7);
-            sends.iter().for_each(|&send| pair.workers[0].cancel(send));
+            for &send in &sends {
+                pair.workers[0].cancel(send);
+            }
             for (len, send) in lens.into_iter().zip(sends) {
                 let done = pair.wait(0, send).unwrap_or_else(|error| panic!("{error}: {}", pair.counters()));
                 taken_back += u64::from(done.is_cancelled);
@@ -271,7 +273,9 @@ fn a_cancel_that_is_overtaken_by_a_later_message_is_still_heard() {
     let first = pair.send(0, 1, &pattern(1000, 1));
     let small: Vec<_> = (0..10).map(|tag| pair.send_with(0, 1, 100 + tag, b"small", synchronous())).collect();
     pair.workers[0].cancel(first);
-    small.iter().for_each(|&send| pair.workers[0].cancel(send));
+    for &send in &small {
+        pair.workers[0].cancel(send);
+    }
     let later: Vec<_> = (0..10).map(|tag| pair.send(0, 200 + tag, &pattern(1000, 2))).collect();
     for send in small.into_iter().chain([first]) {
         let done = pair.wait(0, send).unwrap_or_else(|error| panic!("{error}: {}", pair.counters()));

@@ -135,9 +135,8 @@ fn frames_lost_meanwhile_do_not_keep_them_apart() {
                 }
                 pair.clock.advance(50_000);
                 pair.step();
-                if pair.workers.iter().any(|worker| worker.stats().peers_gone > 0) {
-                    panic!("{what}: {:?} {}", [0, 1].map(|who| events(&mut pair, who)), pair.counters());
-                }
+                let is_gone = pair.workers.iter().any(|worker| worker.stats().peers_gone > 0);
+                assert!(!is_gone, "{what}: {:?} {}", [0, 1].map(|who| events(&mut pair, who)), pair.counters());
             }
             pair.expect(1 - seed % 2, receive, b"early");
             pair.wait(seed % 2, send).expect("sent");
@@ -159,6 +158,21 @@ fn many_ranks_are_connected_all_at_once() {
                 assert_eq!(events(&mut world, who).len(), 5);
             }
         }
+    }
+}
+
+/// More peers than send buffers: the first messages of some wait.
+#[test]
+fn a_lack_of_send_buffers_delays_connections_and_does_not_prevent_them() {
+    for method in METHODS {
+        let few =
+            [("connect_method", method), ("vbuf_max", "16"), ("vbuf_pool", "1"), ("arena_size", "32MiB"), QUICK[0]];
+        let mut world = World::of(&[&few[..]; 40]);
+        for peer in 1..40 {
+            world.workers[0].connect(peer).expect("it is there");
+        }
+        world.until("all are connected", |world| (1..40).all(|peer| world.workers[0].is_connected(peer)));
+        assert!(world.workers[0].stats().buffer_stalls > 0, "there were enough");
     }
 }
 
