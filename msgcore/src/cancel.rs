@@ -45,12 +45,12 @@ impl<L: Link> Worker<L> {
     }
 
     fn cancel_receive(&mut self, request: Request) {
+        // A receive that was to be lent a message has no buffer to give back. Without memory for one it stays.
+        let spare = self.engine.buffer(0).ok();
         let Some(Operation::Waiting { buffer, posted: Some(posted) }) = self.requests.get_mut(request) else { return };
-        let (buffer, posted) = (buffer.take(), *posted);
+        let (Some(buffer), posted) = (buffer.take().or(spare), *posted) else { return };
         let met = self.matching.cancel_posted(posted);
         debug_assert_eq!(met, Some(request), "a receive that waits is posted");
-        // A receive that was to be lent a message has no buffer to give back.
-        let Some(buffer) = buffer.or_else(|| self.engine.buffer(0).ok()) else { return };
         self.stats.cancelled += 1;
         let done = Done::new(buffer, 0, self.rank, Label::default());
         self.requests.end(request, Ok(done.cancelled()));
