@@ -287,3 +287,19 @@ fn a_cancel_that_is_overtaken_by_a_later_message_is_still_heard() {
         pair.wait(0, send).expect("sent");
     }
 }
+
+/// A lent receive that is taken back hands over an empty buffer: where there is no memory for it, it stays.
+#[test]
+fn a_lent_receive_is_taken_back_or_stays_where_there_is_no_memory() {
+    let mut pair = connected(&[]);
+    let receive = pair.workers[1].recv_lent(any()).expect("accepted");
+    let mut hog = Vec::new();
+    for size in [1 << 20, 1 << 16, 1 << 12, 64] {
+        hog.extend(std::iter::from_fn(|| pair.workers[1].buffer(size).ok()));
+    }
+    pair.workers[1].cancel(receive);
+    drop(hog);
+    let send = pair.send(0, 1, b"met");
+    pair.expect(1, receive, b"met");
+    pair.wait(0, send).expect("sent");
+}
