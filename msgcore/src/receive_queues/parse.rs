@@ -21,6 +21,8 @@ const MAX_SIZE: usize = 1 << 20;
 const MIN_NUM: u32 = 2;
 const MAX_NUM_PER_PEER: u32 = 4096;
 const MAX_NUM_SHARED: u32 = 65_536;
+/// Of the smallest returns two may be on their way: of the last credit, and of the one before it.
+const MIN_RESERVE: u32 = 2;
 /// No default is larger: every single credit of twice [`MAX_NUM_PER_PEER`] returned by itself.
 const MAX_RESERVE: u32 = 2 * MAX_NUM_PER_PEER;
 
@@ -145,7 +147,7 @@ impl Fields<'_> {
     fn reserve(&self, default: u32) -> Result<u32, Error> {
         match self.number(5, "rsv")?.unwrap_or(default) {
             0 => Err(Error::ReserveZero { entry: self.entry(), most: MAX_RESERVE }),
-            reserve => self.within("rsv", reserve, 1, MAX_RESERVE),
+            reserve => self.within("rsv", reserve, MIN_RESERVE, MAX_RESERVE),
         }
     }
 
