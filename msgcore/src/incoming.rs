@@ -64,7 +64,7 @@ impl<L: Link> Worker<L> {
         let lane = endpoint.lanes.get_mut(usize::from(header.queue));
         if !lane.is_some_and(|lane| lane.credits.receive(header.credits)) {
             let what = format!("it gave back {} credits too many for its queue {}", header.credits, header.queue);
-            return self.fail_peer(rank, protocol_error(rank, what));
+            return self.refuse(rank, arrived, what);
         }
         match Place::of(&header, endpoint) {
             Place::Now => {
@@ -81,10 +81,16 @@ impl<L: Link> Worker<L> {
             }
             Place::Never => {
                 let what = format!("its message {} is out of sequence", header.sequence);
-                self.fail_peer(rank, protocol_error(rank, what));
+                self.refuse(rank, arrived, what);
             }
         }
         self.go_on(rank);
+    }
+
+    /// A message that must not be: its peer is failed.
+    fn refuse(&mut self, rank: Rank, arrived: Arrived, what: String) {
+        self.give_receive_vbuf(arrived.lane, arrived.vbuf);
+        self.fail_peer(rank, protocol_error(rank, what));
     }
 
     /// What waited for its turn.

@@ -56,12 +56,10 @@ impl<L: Link> Worker<L> {
         let is_withheld = self.is_withholding && cost == Some(true);
         let vbuf = vbuf.or_else(|| self.receive_pools[lane].take(&self.engine));
         let Some(endpoint) = self.endpoint(rank) else {
-            if let Some(vbuf) = vbuf {
-                self.give_receive_vbuf(lane, vbuf);
-            }
-            return;
+            return vbuf.into_iter().for_each(|vbuf| self.give_receive_vbuf(lane, vbuf));
         };
         if cost.is_some() && !endpoint.lanes[lane].credits.used(is_withheld) {
+            vbuf.into_iter().for_each(|vbuf| self.give_receive_vbuf(lane, vbuf));
             let what = "it sent more messages than it had credits for".into();
             return self.fail_peer(rank, crate::incoming::protocol_error(rank, what));
         }

@@ -283,13 +283,12 @@ impl<L: Link> Worker<L> {
     pub(crate) fn on_clear_to_send(&mut self, peer: Rank, arrived: Arrived) {
         let Arrived { lane, header, vbuf } = arrived;
         let verdict = match header.message {
+            Message::ClearToSend if lane > 0 => Err("its terms came over another lane".into()),
             Message::ClearToSend => self.judge_terms(peer, &vbuf),
             _ => Err("its first message is not its terms".into()),
         };
-        // The small receive is not posted again; a shared one is.
-        if self.endpoint(peer).is_some_and(|endpoint| endpoint.lanes[lane].is_shared) {
-            self.repost(peer, lane, Some(vbuf), None);
-        }
+        // The small receive is not posted again, nor is one that terms have no right to.
+        self.give_receive_vbuf(lane, vbuf);
         match verdict {
             Ok(()) => self.step(peer, Step::Terms),
             Err(what) => self.part(peer, what),
@@ -328,6 +327,10 @@ impl<L: Link> Worker<L> {
         }
         if let Some(why) = mismatch(&self.queues, &terms) {
             return Err(why);
+        }
+        // One is for control messages alone: nothing else would ever leave.
+        if terms.queues.iter().any(|queue| !queue.is_shared && queue.credits < 2) {
+            return Err("it grants too few credits to send anything".into());
         }
         let (queues, notify, preserve) = (self.queues.clone(), self.notify, self.preserve);
         let Some(endpoint) = self.endpoint(peer).filter(|endpoint| !endpoint.stage.has_terms()) else {
