@@ -1,0 +1,116 @@
+//! Headers with fields that dice chose among plausible ones.
+
+use rand::Rng;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use roci_driver::Rkey;
+use roci_protocol::msg::{Header, Label, Message, Mode, Way};
+
+/// What the hostile peer has seen, and says again in the wrong place.
+pub(crate) struct Known {
+    /// Names of operations, the victim's own.
+    pub(crate) names: Vec<u64>,
+    /// Names that it gave itself.
+    pub(crate) own: u64,
+    pub(crate) keys: Vec<Rkey>,
+    /// The place of its next matched message.
+    pub(crate) sequence: u16,
+    /// A series that it has begun: its name, what came, what is left.
+    pub(crate) series: Option<(u64, u64, u64)>,
+}
+
+impl Known {
+    /// What the victim has said.
+    pub(crate) fn learn(&mut self, header: &Header) {
+        match header.message {
+            Message::Eager { id, .. } | Message::Cancel { id } => self.names.push(id),
+            Message::Request { id, rkey, .. } => {
+                self.names.push(id);
+                self.keys.push(rkey);
+            }
+            Message::Grant { id, reply, rkey, .. } => {
+                self.names.extend([id, reply]);
+                self.keys.push(rkey);
+            }
+            _ => {}
+        }
+    }
+
+    fn name(&self, dice: &mut StdRng) -> u64 {
+        match dice.random_range(0..8) {
+            0 => dice.random_range(0..4) << 32 | dice.random_range(0..4),
+            1 => dice.random(),
+            _ => self.names.choose(dice).copied().unwrap_or(1 << 32),
+        }
+    }
+
+    fn own_name(&mut self, dice: &mut StdRng) -> u64 {
+        // Sometimes one again that is in use.
+        self.own += u64::from(dice.random_ratio(9, 10));
+        self.own
+    }
+
+    /// A header, and how long a payload is to follow it; `room` is what a vbuf holds.
+    pub(crate) fn header(&mut self, dice: &mut StdRng, room: usize) -> (Header, usize) {
+        let (message, len) = self.message(dice, room);
+        let is_matched = matches!(message, Message::Eager { .. } | Message::Request { .. });
+        let sequence = if dice.random_ratio(1, 30) { dice.random() } else { self.sequence };
+        self.sequence = self.sequence.wrapping_add(u16::from(is_matched));
+        let credits = if dice.random_ratio(1, 40) { dice.random_range(1..100) } else { 0 };
+        let queue = if dice.random_ratio(1, 40) { dice.random() } else { 0 };
+        (Header { credits, queue, sequence, message }, len)
+    }
+
+    fn message(&mut self, dice: &mut StdRng, room: usize) -> (Message, usize) {
+        let label = Label { context: 0, tag: dice.random_range(0..3) };
+        let mode = *[Mode::Standard, Mode::Synchronous, Mode::Ready].choose(dice).expect("some");
+        let way = *[Way::R3, Way::Rget, Way::Rput, Way::Pipeline].choose(dice).expect("some");
+        let rkey = self.keys.choose(dice).copied().unwrap_or(Rkey(dice.random()));
+        let (id, reply, len) = (self.name(dice), self.name(dice), length(dice));
+        match dice.random_range(0..100) {
+            0..20 => {
+                let len = dice.random_range(0..=room);
+                (Message::Eager { label, len: len as u64, id: self.own_name(dice), mode }, len)
+            }
+            20..35 => self.begin(dice, room, label, mode),
+            35..50 => self.go_on(dice, room),
+            50..60 => (Message::Request { label, len, id: self.own_name(dice), way, rkey, mode }, 0),
+            60..68 => (Message::Cancel { id: self.own.saturating_sub(dice.random_range(0..4)) }, 0),
+            68..76 => (Message::Grant { id, reply, way, rkey, va: dice.random_range(0..9), len: len as u32 }, 0),
+            76..82 => (Message::Data { reply, offset: dice.random_range(0..2) * len }, dice.random_range(0..=room)),
+            82..85 => (Message::Written { reply, len }, 0),
+            85..88 => (Message::Finished { id }, 0),
+            88..91 => (Message::Matched { id }, 0),
+            91..94 => (Message::Cancelled { id, is_withdrawn: dice.random() }, 0),
+            94..99 => (Message::Credit, dice.random_range(0..2)),
+            _ => (Message::ClearToSend, dice.random_range(0..100)),
+        }
+    }
+
+    /// The first vbuf of a series, mostly a full one.
+    fn begin(&mut self, dice: &mut StdRng, room: usize, label: Label, mode: Mode) -> (Message, usize) {
+        let (id, len) = (self.own_name(dice), room as u64 + length(dice));
+        let first = if dice.random_ratio(1, 8) { dice.random_range(0..=room) } else { room };
+        self.series = Some((id, first as u64, len));
+        (Message::Eager { label, len, id, mode }, first)
+    }
+
+    /// More of a series, mostly as it should be.
+    fn go_on(&mut self, dice: &mut StdRng, room: usize) -> (Message, usize) {
+        let Some((id, arrived, len)) = self.series else { return (Message::Credit, 0) };
+        let next = (len.saturating_sub(arrived) as usize).min(room);
+        let next = if dice.random_ratio(1, 10) { dice.random_range(0..=room) } else { next };
+        let offset = if dice.random_ratio(1, 20) { dice.random_range(0..=len) } else { arrived };
+        self.series = (arrived + (next as u64) < len).then_some((id, arrived + next as u64, len));
+        (Message::Fragment { offset, id }, next)
+    }
+}
+
+fn length(dice: &mut StdRng) -> u64 {
+    match dice.random_range(0..12) {
+        0 => dice.random(),
+        1 => dice.random_range(0..1 << 32),
+        2 => 0,
+        _ => dice.random_range(0..20_000),
+    }
+}

@@ -1,0 +1,288 @@
+//! The victim at rank 0, the hostile peer at rank 1, and an honest worker at rank 2.
+
+use rand::Rng;
+use rand::rngs::StdRng;
+use roci_driver::link::sim::{Clock, SimLink};
+use roci_driver::{CompletionQueue, Engine, Operation, QpParams, QueuePair, SendWr, UnconnectedQp};
+use roci_msgcore::config::Origin;
+use roci_msgcore::receive_queues::Kind;
+use roci_msgcore::{
+    Config, Context, OpError, Pattern, Ports, Request, SendOptions, Source, Tag, TagMatch, Worker, WorkerEvent,
+};
+use roci_protocol::msg::{self, Capabilities, ClearToSend, Header, Message, QueueTerms};
+
+use crate::messages::Known;
+
+const PATIENCE: usize = 400_000;
+const HONEST: Context = Context::new(5);
+
+pub(crate) struct Scene {
+    clock: Clock,
+    pub(crate) victim: Worker<SimLink>,
+    honest: Worker<SimLink>,
+    peer: Ports<SimLink>,
+    cq: CompletionQueue,
+    qps: Vec<QueuePair>,
+    cut: Box<dyn Fn()>,
+    config: Config,
+    known: Known,
+    requests: Vec<Request>,
+    memory: usize,
+}
+
+fn config(settings: &[(&str, &str)]) -> Config {
+    let mut config = Config::default();
+    let common =
+        [("arena_size", "32MiB"), ("retry_limit", "4"), ("ack_timeout_us", "100"), ("ack_timeout_max_us", "200")];
+    for (name, value) in common.iter().chain(settings) {
+        config.set(name, value, Origin::Code).unwrap_or_else(|error| panic!("{error}"));
+    }
+    config
+}
+
+impl Scene {
+    pub(crate) fn new(settings: &[(&str, &str)]) -> Self {
+        let (clock, config) = (Clock::default(), config(settings));
+        let links = SimLink::switch(&clock, 3);
+        let cut = Box::new(links[1].cutter());
+        let hosts = [1, 2, 3].map(|host| [10, 0, 0, host].into());
+        let engine = |(link, host)| {
+            let mut engine = Engine::new(config.arena_size).expect("memory");
+            engine.add_port(link, host, false);
+            engine
+        };
+        let engines = links.into_iter().zip(hosts).map(engine).collect();
+        let [victim, mut peer, honest] = Ports::group(engines, &hosts).try_into().unwrap_or_else(|_| unreachable!());
+        let worker = |ports| Worker::assemble(ports, &config).unwrap_or_else(|error| panic!("{error}"));
+        let (victim, honest) = (worker(victim), worker(honest));
+        let memory = victim.free_bytes() + victim.vbuf_bytes();
+        let cq = peer.engine.create_cq(10_000);
+        let known = Known { names: Vec::new(), own: 1 << 32, keys: Vec::new(), sequence: 0, series: None };
+        let (qps, requests) = (Vec::new(), Vec::new());
+        Self { clock, victim, honest, peer, cq, qps, cut, config, known, requests, memory }
+    }
+
+    /// A queue pair of the hostile peer's, and its address.
+    fn create(&mut self) -> (UnconnectedQp, String) {
+        let qp = self.peer.engine.create_qp(0, self.peer.pd, self.cq).expect("room");
+        let address = self.peer.engine.address_of(&qp, &params()).expect("the link carries packets");
+        (qp, address.to_string())
+    }
+
+    /// An address that somebody could connect to.
+    pub(crate) fn address(&mut self) -> String {
+        let (qp, address) = self.create();
+        self.peer.engine.discard_qp(qp);
+        address
+    }
+
+    pub(crate) fn mail(&mut self, text: &str) {
+        let mail = self.peer.mail.as_mut().expect("a group has mail");
+        // It is full where the victim does not read.
+        let _ = mail.send(0, text);
+    }
+
+    /// Connects as a worker does, and tells terms, which `spoil` makes wrong.
+    pub(crate) fn connect(&mut self, spoil: Option<&mut StdRng>) {
+        let lanes = self.config.receive_queues().len();
+        let (qps, addresses): (Vec<_>, Vec<_>) = (0..lanes).map(|_| self.create()).unzip();
+        self.mail(&format!("ask {}", addresses.join(";")));
+        let answer = loop {
+            self.step();
+            if let Some((0, text)) = self.peer.mail.as_mut().expect("mail").poll().expect("always") {
+                break text;
+            }
+        };
+        let theirs = answer.strip_prefix("grant ").expect("it was asked as it should be");
+        for (qp, address) in qps.into_iter().zip(theirs.split(';')) {
+            let address = address.parse().expect("an address");
+            let qp = self.peer.engine.connect(qp, &address, &params()).expect("one IP version");
+            (0..200).for_each(|_| self.post_receive(qp));
+            self.qps.push(qp);
+        }
+        let mut bytes = [0; ClearToSend::LEN];
+        self.terms().emit(&mut bytes);
+        if let Some(dice) = spoil {
+            let at = dice.random_range(0..bytes.len());
+            bytes[at] = dice.random();
+        }
+        self.send(0, &Header::new(Message::ClearToSend), &bytes);
+        // The victim's own may have to be repeated: it was sent before its peer was up.
+        (0..2_000).for_each(|_| {
+            if !self.victim_talks() {
+                self.step()
+            }
+        });
+    }
+
+    fn terms(&self) -> ClearToSend {
+        let queues = self.config.receive_queues();
+        let of_queue = |queue: &roci_msgcore::receive_queues::ReceiveQueue| {
+            let is_shared = matches!(queue.kind, Kind::Shared { .. });
+            QueueTerms { is_shared, credits: 64, reserve: 64, size: queue.size as u32 }
+        };
+        ClearToSend {
+            rank: 1,
+            capabilities: Capabilities { rdma: true },
+            queues: queues.iter().map(of_queue).collect(),
+        }
+    }
+
+    fn post_receive(&mut self, qp: QueuePair) {
+        let buffer = self.peer.engine.buffer(self.config.receive_queues().largest()).expect("memory");
+        // A queue pair that has failed takes none.
+        let _ = self.peer.engine.post_recv(qp, 0, buffer);
+    }
+
+    fn send(&mut self, lane: usize, header: &Header, payload: &[u8]) {
+        let mut buffer = self.peer.engine.buffer(msg::LEN + payload.len()).expect("memory");
+        header.emit(&mut buffer);
+        buffer[msg::LEN..].copy_from_slice(payload);
+        // A queue pair that has failed takes none.
+        let _ = self.peer.engine.post_send(self.qps[lane], SendWr::send(0, buffer));
+    }
+
+    /// The victim begins something that the peer could answer.
+    pub(crate) fn provoke(&mut self, dice: &mut StdRng) {
+        let tag = Tag::new(dice.random_range(0..3));
+        let outcome = match dice.random_range(0..10) {
+            0..2 => {
+                let len = *[10, 2_000, 20_000].get(dice.random_range(0..3)).expect("three");
+                let payload = self.victim.buffer(len).expect("memory");
+                let options = SendOptions::default();
+                let options = if dice.random() { options.synchronous() } else { options };
+                self.victim.send_with(1, tag, payload, options)
+            }
+            2 => self.victim.recv_lent(Pattern::new(Source::Any, TagMatch::Any)),
+            3 => {
+                let buffer = self.victim.buffer(10_000).expect("memory");
+                self.victim.recv(1, tag, buffer)
+            }
+            4 if !self.requests.is_empty() => {
+                return self.victim.cancel(self.requests[dice.random_range(0..self.requests.len())]);
+            }
+            _ => return,
+        };
+        // A peer that is gone is refused.
+        self.requests.extend(outcome.ok());
+    }
+
+    pub(crate) fn say_something(&mut self, dice: &mut StdRng) {
+        let lane = dice.random_range(0..self.qps.len());
+        let room = self.config.receive_queues().get(lane).expect("a lane").size - msg::LEN;
+        let (header, len) = self.known.header(dice, room);
+        self.send(lane, &header, &vec![7; len]);
+    }
+
+    pub(crate) fn victim_talks(&self) -> bool {
+        self.victim.is_connected(1)
+    }
+
+    pub(crate) fn cut_peer(&self) {
+        (self.cut)();
+    }
+
+    /// The victim has ended the peer, or does so now that it has gone: why.
+    pub(crate) fn end_of_peer(&mut self) -> String {
+        self.steps(20);
+        self.cut_peer();
+        for _ in 0..PATIENCE {
+            let event = self.victim.poll_event();
+            if let Some(WorkerEvent::PeerGone { rank: 1, error }) = event {
+                assert!(
+                    matches!(
+                        error,
+                        OpError::PeerProtocol { .. } | OpError::PeerGone { .. } | OpError::NotConnected { .. }
+                    ),
+                    "{error}"
+                );
+                return error.to_string();
+            }
+            assert!(!matches!(event, Some(WorkerEvent::PeerGone { .. })), "{event:?}");
+            self.requests.extend(self.victim.send_bytes(1, Tag::new(9), b"are you there?").ok());
+            self.steps(100);
+        }
+        panic!("the peer is never missed");
+    }
+
+    /// Messages both ways, short and long, between the victim and the honest worker.
+    pub(crate) fn expect_honest_conversation(&mut self) {
+        for len in [5, 100_000] {
+            let tag = Tag::new(77);
+            let bytes: Vec<u8> = (0..len).map(|at| (at * 7) as u8).collect();
+            let buffers = (self.victim.buffer(len).expect("memory"), self.honest.buffer(len).expect("memory"));
+            // In a context of their own: the others' wildcards must not take these.
+            let pattern = |from: usize| Pattern::new(from, tag).within(HONEST);
+            let there = self.honest.recv_with(pattern(0), buffers.1).expect("accepted");
+            let back = self.victim.recv_with(pattern(2), buffers.0).expect("accepted");
+            let sends = (say(&mut self.victim, 2, tag, &bytes), say(&mut self.honest, 0, tag, &bytes));
+            let (mut there, mut back) = ((there, false), (back, false));
+            for _ in 0..PATIENCE {
+                self.step();
+                check(&mut self.honest, &mut there, &bytes);
+                check(&mut self.victim, &mut back, &bytes);
+                if there.1 && back.1 {
+                    break;
+                }
+            }
+            assert!(there.1 && back.1, "{:?}", self.victim.stats());
+            self.steps(1_000);
+            self.victim.test(sends.0).expect("it arrived").expect("sent");
+            self.honest.test(sends.1).expect("it arrived").expect("sent");
+        }
+    }
+
+    /// All requests end, all that came can be received, and all memory returns.
+    pub(crate) fn expect_no_leak(&mut self) {
+        for request in std::mem::take(&mut self.requests) {
+            self.victim.cancel(request);
+            drop(self.victim.test(request).expect("nothing waits for a peer that is gone"));
+        }
+        let pattern = Pattern::new(Source::Any, TagMatch::Any);
+        while self.victim.probe(pattern).is_some() {
+            let request = self.victim.recv_lent(pattern).expect("accepted");
+            let _ = self.victim.test(request).expect("all of it is here");
+        }
+        self.steps(1_000);
+        self.victim.check_invariants().expect("what must hold");
+        assert_eq!(self.victim.unexpected_bytes(), 0);
+        assert_eq!(self.victim.free_bytes() + self.victim.vbuf_bytes(), self.memory);
+    }
+
+    pub(crate) fn steps(&mut self, count: usize) {
+        (0..count).for_each(|_| self.step());
+    }
+
+    fn step(&mut self) {
+        self.clock.advance(1_000);
+        self.victim.progress();
+        self.honest.progress();
+        self.peer.engine.poll();
+        while let Some(done) = self.peer.engine.poll_cq(self.cq) {
+            if done.operation == Operation::Recv && done.status.is_success() {
+                if let Ok((header, _)) = Header::parse(&done.buffer[..done.len]) {
+                    self.known.learn(&header);
+                }
+                self.post_receive(done.qp);
+            }
+        }
+    }
+}
+
+fn check(worker: &mut Worker<SimLink>, (request, is_done): &mut (Request, bool), bytes: &[u8]) {
+    if !*is_done && let Some(outcome) = worker.test(*request) {
+        let done = outcome.unwrap_or_else(|error| panic!("{error}"));
+        assert!(done.buffer[..done.len] == *bytes, "the bytes differ");
+        *is_done = true;
+    }
+}
+
+fn say(worker: &mut Worker<SimLink>, to: usize, tag: Tag, bytes: &[u8]) -> Request {
+    let mut payload = worker.buffer(bytes.len()).expect("memory");
+    payload.copy_from_slice(bytes);
+    worker.send_with(to, tag, payload, SendOptions::default().within(HONEST)).expect("accepted")
+}
+
+fn params() -> QpParams {
+    QpParams { rq_depth: 256, sq_depth: 256, end_to_end_credits: false, ..QpParams::default() }
+}
