@@ -46,7 +46,8 @@ impl World {
         let clock = Clock::default();
         let links = SimLink::switch(&clock, configs.len());
         let cutters = links.iter().map(|link| Box::new(link.cutter()) as Box<dyn Fn()>).collect();
-        let hosts: Vec<_> = (0..configs.len()).map(|rank| [10, 0, (rank >> 8) as u8, rank as u8 + 1].into()).collect();
+        let hosts: Vec<_> =
+            (0..configs.len()).map(|rank| [10, 0, ((rank + 1) >> 8) as u8, (rank + 1) as u8].into()).collect();
         let engine = |((rank, link), config): ((usize, SimLink), &Config)| {
             let mut engine = Engine::new(config.arena_size).expect("memory");
             engine.add_port(Faulty::new(link, config.faults, rank as u64 + 1), hosts[rank], false);
