@@ -171,7 +171,7 @@ impl Place {
         let is_due = match header.message {
             Message::Eager { .. } | Message::Request { .. } => ahead == 0,
             // It follows what it takes back; what was sent after it may have come before it.
-            Message::Cancel { .. } => ahead as i16 <= 0,
+            Message::Cancel { .. } => ahead.cast_signed() <= 0,
             Message::Fragment { id, .. } => !endpoint.parked.iter().any(|arrived| arrived.begins(id)),
             _ => true,
         };

@@ -56,10 +56,10 @@ impl<L: Link> Worker<L> {
         let is_withheld = self.is_withholding && cost == Some(true);
         let vbuf = vbuf.or_else(|| self.receive_pools[lane].take(&self.engine));
         let Some(endpoint) = self.endpoint(rank) else {
-            return vbuf.into_iter().for_each(|vbuf| self.give_receive_vbuf(lane, vbuf));
+            return self.give_back_any(lane, vbuf);
         };
         if cost.is_some() && !endpoint.lanes[lane].credits.used(is_withheld) {
-            vbuf.into_iter().for_each(|vbuf| self.give_receive_vbuf(lane, vbuf));
+            self.give_back_any(lane, vbuf);
             let what = "it sent more messages than it had credits for".into();
             return self.fail_peer(rank, crate::incoming::protocol_error(rank, what));
         }
@@ -70,6 +70,12 @@ impl<L: Link> Worker<L> {
             self.add_receive(rank, lane, vbuf);
             // What cost nothing took a receive of the reserve, and others that cost nothing may be on their way.
             self.post_pending(rank, lane, cost.is_none());
+        }
+    }
+
+    fn give_back_any(&mut self, lane: usize, vbuf: Option<Buffer>) {
+        if let Some(vbuf) = vbuf {
+            self.give_receive_vbuf(lane, vbuf);
         }
     }
 
