@@ -110,7 +110,7 @@ impl Scene {
         // The victim's own may have to be repeated: it was sent before its peer was up.
         (0..2_000).for_each(|_| {
             if !self.victim_talks() {
-                self.step()
+                self.step();
             }
         });
     }

@@ -149,7 +149,8 @@ fn faults(dice: &mut StdRng, seed: u64) -> String {
     for name in ["loss", "dup", "reorder", "corrupt"] {
         if dice.random_ratio(1, 2) {
             let most = if dice.random_ratio(1, 16) { 0.15 } else { 0.05 };
-            text += &format!(",{name}={:.4}", dice.random_range(0.0..most));
+            let probability = dice.random_range(0.0..most);
+            text = format!("{text},{name}={probability:.4}");
         }
     }
     text

@@ -187,9 +187,10 @@ impl Station {
     pub(crate) fn look(&mut self, run: &mut Run) -> Result<(), String> {
         let mut at = 0;
         while at < self.pending.len() {
-            let outcome = match run.dice.random_ratio(1, 3) {
-                true => None,
-                false => run.world.workers[self.rank].test(self.pending[at].request),
+            let outcome = if run.dice.random_ratio(1, 3) {
+                None
+            } else {
+                run.world.workers[self.rank].test(self.pending[at].request)
             };
             match outcome {
                 Some(outcome) => {

@@ -166,7 +166,7 @@ impl Run {
     }
 
     fn report(&self) -> Report {
-        let stats = self.world.workers.iter().map(|worker| worker.stats());
+        let stats = self.world.workers.iter().map(TestWorker::stats);
         let (cancelled, stalls) = stats.fold((0, 0), |(cancelled, stalls), stats| {
             (cancelled + stats.cancelled, stalls + stats.credit_stalls + stats.buffer_stalls)
         });
