@@ -6,12 +6,13 @@ use roci_protocol::msg::{self, Header, Message};
 
 use crate::Rank;
 use crate::endpoint::Endpoint;
+use crate::receive_queues::MAX_CREDITS_TOGETHER;
 use crate::rendezvous::Grant;
 use crate::request::OpError;
 use crate::worker::Worker;
 
 /// Matched messages of one peer that may have come before an earlier one, over another lane.
-const PARKED_LIMIT: usize = 4096;
+const PARKED_LIMIT: usize = MAX_CREDITS_TOGETHER as usize;
 
 /// A message that has come, in its vbuf, whose view is the payload.
 #[derive(Debug)]

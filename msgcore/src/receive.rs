@@ -86,6 +86,7 @@ impl<L: Link> Worker<L> {
         self.note_match(&label, &body);
         self.next_claim += 1;
         self.claimed.insert(self.next_claim, (label, body));
+        self.release_withheld();
         Some(Message { claim: self.next_claim, envelope })
     }
 

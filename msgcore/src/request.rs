@@ -218,6 +218,15 @@ impl Requests {
         Some(Request { index, generation })
     }
 
+    /// Takes back a request that came to nothing: nobody has its name yet.
+    pub(crate) fn cancel_opening(&mut self, request: Request) {
+        if let Some(slot) = self.slot_mut(request)
+            && slot.operation.take().is_some()
+        {
+            self.free.push(request.index);
+        }
+    }
+
     #[inline]
     pub(crate) fn get(&self, request: Request) -> Option<&Operation> {
         self.slot(request)?.operation.as_ref()

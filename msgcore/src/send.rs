@@ -111,15 +111,14 @@ impl<L: Link> Worker<L> {
     /// A message to oneself never leaves the worker.
     fn send_to_self(&mut self, label: Label, mode: Mode, payload: Buffer) -> Result<Request, CallError> {
         let (rank, len) = (self.rank, payload.len());
-        if self.matching.unexpected_bytes() > self.unexpected_limit {
-            return Err(CallError::TooMany(self.matching.unexpected_len()));
-        }
+        let request = self.open_request(Operation::Queued { to: rank })?;
         let receive = self.matching.take_posted(&matching::Label::new(rank, label));
         // A short one is copied, so that its send is over; a long one waits in place.
         let is_copied = receive.is_none() && mode != Mode::Synchronous && len <= self.rules.eager;
-        let copy = if is_copied { Some(self.copy_of(&payload)?) } else { None };
+        let copy = if is_copied { self.copy_to_keep(&payload) } else { Ok(None) };
+        let copy = copy.inspect_err(|_| self.requests.cancel_opening(request))?;
         let done = Done::new(payload, len, rank, label);
-        let request = self.open_request(Operation::Unmatched { to: rank, done })?;
+        self.requests.replace(request, Operation::Unmatched { to: rank, done });
         match receive {
             Some(receive) => {
                 self.stats.rx_expected += 1;
@@ -165,6 +164,14 @@ impl<L: Link> Worker<L> {
         if let Some(done) = waiting {
             self.requests.end(send, Ok(done));
         }
+    }
+
+    /// A copy of a message to oneself that nobody has asked for, if there may be another one.
+    fn copy_to_keep(&self, payload: &[u8]) -> Result<Option<Buffer>, CallError> {
+        if self.matching.unexpected_bytes() > self.unexpected_limit {
+            return Err(CallError::TooMany(self.matching.unexpected_len()));
+        }
+        self.copy_of(payload).map(Some)
     }
 
     fn copy_of(&self, bytes: &[u8]) -> Result<Buffer, CallError> {

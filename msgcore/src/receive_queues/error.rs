@@ -108,6 +108,14 @@ pub enum ReceiveQueuesError {
         /// The largest.
         most: u32,
     },
+    /// Several queues have more credits together than messages may wait for their turn.
+    #[error("the queues have {credits} credits together (num of P, maxsends of S): several may have {most}")]
+    TooManyCredits {
+        /// How many they have.
+        credits: u64,
+        /// How many they may have.
+        most: u32,
+    },
     /// The watermark is not below the number of buffers.
     #[error("{entry}: low {low} is not below num {num}, so buffers would always be too few: give 0..{}", .num - 1)]
     LowNotBelowNum {

@@ -32,6 +32,10 @@ use crate::config::show_size;
 /// Receive queues that a rank may have.
 pub const MAX_QUEUES: usize = 8;
 
+/// Credits that the queues of one peer may have together, where there are several: messages of one queue overtake those
+/// of another, and as many as there are credits may have to wait for their turn.
+pub(crate) const MAX_CREDITS_TOGETHER: u32 = 4096;
+
 /// Who uses a queue, and how many buffers it has.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {
@@ -77,11 +81,11 @@ pub struct ReceiveQueue {
 pub struct ReceiveQueues(ArrayVec<ReceiveQueue, MAX_QUEUES>);
 
 impl Kind {
-    /// What it is called.
-    const fn name(&self) -> &'static str {
-        match self {
-            Self::PerPeer { .. } => "per peer",
-            Self::Shared { .. } => "shared",
+    /// Matched messages that a peer may have under way to it.
+    pub(crate) const fn credits(&self) -> u32 {
+        match *self {
+            Self::PerPeer { num, .. } => num,
+            Self::Shared { max_sends, .. } => max_sends,
         }
     }
 
@@ -141,29 +145,6 @@ impl ReceiveQueues {
     /// Memory for the buffers that all peers share, once the queues have grown.
     pub fn bytes_shared(&self) -> usize {
         self.iter().filter(|queue| queue.kind.is_shared()).map(ReceiveQueue::bytes).sum()
-    }
-
-    /// Why two ends cannot talk; `None` where they can. A sender chooses the queue, so both ends must have the same
-    /// number, kinds and sizes; counts may differ, where each is told the other's.
-    pub fn mismatch(&self, peer: &Self) -> Option<String> {
-        if self.len() != peer.len() {
-            let (ours, theirs) = (self.len(), peer.len());
-            return Some(format!("{ours} receive queues here, {theirs} at the peer: {self} and {peer}"));
-        }
-        let mut both = (1..).zip(self.iter().zip(peer));
-        both.find_map(|(number, (ours, theirs))| ours.mismatch(theirs, number))
-    }
-}
-
-impl ReceiveQueue {
-    fn mismatch(&self, peer: &Self, number: usize) -> Option<String> {
-        if self.kind.is_shared() != peer.kind.is_shared() {
-            let (ours, theirs) = (self.kind.name(), peer.kind.name());
-            return Some(format!("receive queue {number} is {ours} here and {theirs} at the peer: {self} and {peer}"));
-        }
-        let (ours, theirs) = (show_size(&self.size), show_size(&peer.size));
-        let differs = self.size != peer.size;
-        differs.then(|| format!("receive queue {number} has buffers of {ours} here and of {theirs} at the peer"))
     }
 }
 

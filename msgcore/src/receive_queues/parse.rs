@@ -5,7 +5,7 @@ use std::str::FromStr;
 use arrayvec::ArrayVec;
 
 use super::error::{Entry, ReceiveQueuesError as Error};
-use super::{Kind, ReceiveQueue, ReceiveQueues};
+use super::{Kind, MAX_CREDITS_TOGETHER, ReceiveQueue, ReceiveQueues};
 use crate::config::parse_size;
 
 const PER_PEER_FORM: &str = "P,size,num[,low[,win[,rsv]]]";
@@ -48,6 +48,10 @@ impl FromStr for ReceiveQueues {
             }
             former = Some((fields, queue.size));
             queues.push(queue);
+        }
+        let credits: u64 = queues.iter().map(|queue| u64::from(queue.kind.credits())).sum();
+        if queues.len() > 1 && credits > u64::from(MAX_CREDITS_TOGETHER) {
+            return Err(Error::TooManyCredits { credits, most: MAX_CREDITS_TOGETHER });
         }
         Ok(Self(queues))
     }

@@ -176,8 +176,13 @@ impl<L: Link> Method<L> for InBand {
     fn ask(&mut self, site: &mut Site<'_, L>, peer: Rank) -> Result<(), String> {
         let mut ours = Ours::default();
         for lane in 0..site.lanes.len() {
-            let qp = site.create_qp(peer, lane)?;
-            ours.resolving.push((lane, qp));
+            match site.create_qp(peer, lane) {
+                Ok(qp) => ours.resolving.push((lane, qp)),
+                Err(why) => {
+                    ours.resolving.into_iter().for_each(|(_, qp)| site.engine.discard_qp(qp));
+                    return Err(why);
+                }
+            }
         }
         self.ours.insert(peer, ours);
         self.go_on(site, peer)

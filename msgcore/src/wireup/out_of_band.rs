@@ -45,10 +45,18 @@ impl OutOfBand {
     fn create<L: Link>(site: &mut Site<'_, L>, peer: Rank) -> Result<(Vec<UnconnectedQp>, String), String> {
         let (mut qps, mut addresses) = (Vec::new(), Vec::new());
         for lane in 0..site.lanes.len() {
-            let qp = site.create_qp(peer, lane)?;
-            let address = site.engine.address_of(&qp, &site.lanes[lane].params).map_err(|error| error.to_string())?;
-            addresses.push(address.to_string());
-            qps.push(qp);
+            let made = site.create_qp(peer, lane).and_then(|qp| {
+                let address = site.engine.address_of(&qp, &site.lanes[lane].params).map_err(|error| error.to_string());
+                qps.push(qp);
+                address
+            });
+            match made {
+                Ok(address) => addresses.push(address.to_string()),
+                Err(why) => {
+                    discard(site, qps);
+                    return Err(why);
+                }
+            }
         }
         Ok((qps, addresses.join(";")))
     }
