@@ -157,7 +157,7 @@ pub enum ReceiveQueuesError {
         most: u32,
     },
     /// There is no buffer for messages that cost no credit.
-    #[error("{entry}: rsv is 0, so a message that returns credits would find no buffer: give 1..{most}")]
+    #[error("{entry}: rsv is 0, so a message that returns credits would find no buffer: give 2..{most}")]
     ReserveZero {
         /// Which entry.
         entry: Entry,

@@ -74,9 +74,10 @@ fn refusals_name_the_entry_the_fault_and_the_remedy() {
         ("P,8KiB,8,3,6", &format!("entry 1 'P,8KiB,8,3,6': credits cannot flow: with win 6 {spent}: give 1..5")),
         (
             "P,8KiB,8,4,2,0",
-            "entry 1 'P,8KiB,8,4,2,0': rsv is 0, so a message that returns credits would find no buffer: give 1..8192",
+            "entry 1 'P,8KiB,8,4,2,0': rsv is 0, so a message that returns credits would find no buffer: give 2..8192",
         ),
-        ("P,8KiB,8,4,2,8193", "entry 1 'P,8KiB,8,4,2,8193': rsv 8193 lies outside 1..8192"),
+        ("P,8KiB,8,4,2,8193", "entry 1 'P,8KiB,8,4,2,8193': rsv 8193 lies outside 2..8192"),
+        ("P,8KiB,8,4,2,1", "entry 1 'P,8KiB,8,4,2,1': rsv 1 lies outside 2..8192"),
         ("S,8KiB,8,4,0", "entry 1 'S,8KiB,8,4,0': maxsends 0 is not within 1..8, the buffers of the queue"),
         ("S,8KiB,8,4,9", "entry 1 'S,8KiB,8,4,9': maxsends 9 is not within 1..8, the buffers of the queue"),
         ("S,8KiB,8,4,1,0", "entry 1 'S,8KiB,8,4,1,0': init 0 is not within 1..8, the buffers of the queue"),
