@@ -14,6 +14,9 @@ use crate::worker::Worker;
 /// Matched messages of one peer that may have come before an earlier one, over another lane.
 const PARKED_LIMIT: usize = MAX_CREDITS_TOGETHER as usize;
 
+/// Answers that may wait for one peer: an honest one has no more operations under way.
+const CONTROL_LIMIT: usize = crate::request::LIMIT;
+
 /// A message that has come, in its vbuf, whose view is the payload.
 #[derive(Debug)]
 pub(crate) struct Arrived {
@@ -66,6 +69,11 @@ impl<L: Link> Worker<L> {
         if !lane.is_some_and(|lane| lane.credits.receive(header.credits)) {
             let what = format!("it gave back {} credits too many for its queue {}", header.credits, header.queue);
             return self.refuse(rank, arrived, what);
+        }
+        if endpoint.control.len() > CONTROL_LIMIT {
+            let what = "it asks for more answers than it lets us give".into();
+            self.receive_pools[arrived.lane].write_off();
+            return self.fail_peer(rank, protocol_error(rank, what));
         }
         match Place::of(&header, endpoint) {
             Place::Now => {

@@ -3,11 +3,11 @@
 
 use roci_driver::link::Link;
 use roci_driver::{PostError, SendWr};
-use roci_protocol::msg::{self, Header, Message};
+use roci_protocol::msg::{self, Header, Message, Way};
 
 use crate::Rank;
 use crate::endpoint::{Direction, Endpoint, Outgoing, Transfer};
-use crate::select::{Conditions, Protocol, select};
+use crate::select::{Conditions, Protocol, Reason, select};
 use crate::worker::Worker;
 
 /// The mark of work requests that carry a vbuf; they are named after lane and rank.
@@ -77,7 +77,7 @@ impl<L: Link> Worker<L> {
     fn post_message(&mut self, to: Rank) -> bool {
         let Some(endpoint) = self.endpoint(to) else { return false };
         let Some(next) = endpoint.outgoing.front() else { return false };
-        let len = next.payload.len();
+        let (len, is_lent) = (next.payload.len(), next.payload.has_skipped_front());
         let lane = endpoint.lane_for(len);
         let vbufs = len.div_ceil(endpoint.lanes[lane].payload).max(1);
         let credits = usize::from(endpoint.lanes[lane].credits.for_eager());
@@ -89,7 +89,11 @@ impl<L: Link> Worker<L> {
         let is_series = vbufs > 1 && len <= self.rules.eager;
         let has_room = !is_series || (vbufs <= places && self.send_pools[lane].provide(&self.engine, vbufs));
         let credits = if has_room { credits } else { 0 };
-        let (protocol, reason) = select(&self.rules, &Conditions { len, vbufs, credits, can_register, peer });
+        let (mut protocol, mut reason) = select(&self.rules, &Conditions { len, vbufs, credits, can_register, peer });
+        if protocol == Protocol::Rendezvous(Way::Pipeline) && is_lent {
+            // It cannot be cut in pieces.
+            (protocol, reason) = (Protocol::Rendezvous(Way::R3), Reason::Unregistered);
+        }
         let (lane, vbufs, admitted) = match protocol {
             Protocol::Eager => (lane, vbufs, true),
             Protocol::Rendezvous(_) => (0, 1, may_request),

@@ -295,3 +295,21 @@ fn a_message_that_does_not_fit_costs_its_receive_and_nothing_else() {
         }
     }
 }
+
+/// What was lent is sent on by the protocol that cuts messages in pieces, which it cannot be.
+#[test]
+fn a_message_that_was_lent_can_be_sent_on_by_any_protocol() {
+    for protocol in ["r3", "rget", "rput", "pipeline"] {
+        let lent = [("vbuf_size", "16KiB"), ("eager_threshold", "16KiB")];
+        let on = [("vbuf_size", "16KiB"), ("eager_threshold", "0"), ("rndv_protocol", protocol)];
+        let mut pair = World::of(&[&lent, &on]);
+        let send = pair.send(0, 1, &pattern(9000, 3));
+        let receive = pair.workers[1].recv_lent(Pattern::new(0, Tag::new(1))).expect("accepted");
+        let buffer = pair.wait(1, receive).expect("it comes").buffer;
+        pair.wait(0, send).expect("sent");
+        let back = pair.recv(0, Tag::new(2), 9000);
+        let send = pair.workers[1].send(0, Tag::new(2), buffer).expect("accepted");
+        pair.expect(0, back, &pattern(9000, 3));
+        pair.wait(1, send).expect("sent");
+    }
+}

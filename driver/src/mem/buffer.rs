@@ -57,6 +57,11 @@ impl Buffer {
         self.len -= count;
     }
 
+    /// Whether the view begins behind the room's beginning: such a buffer cannot be cut or joined.
+    pub fn has_skipped_front(&self) -> bool {
+        self.start != self.offset
+    }
+
     /// Makes the whole room the view, and undoes [`Buffer::skip_front`].
     pub fn reset(&mut self) {
         self.start = self.offset;

@@ -150,7 +150,7 @@ impl<L: Link> Worker<L> {
         {
             let copied = self.engine.read_region(self.pd, self.staging.slots[slot], 0, &mut buffer[place]);
             debug_assert!(copied.is_some(), "a piece is no longer than a slot");
-            self.staging.free.push(slot);
+            self.free_slot(slot);
         }
         if is_complete {
             self.end_pipe(request);
@@ -160,6 +160,14 @@ impl<L: Link> Worker<L> {
         self.advance(from);
         self.serve_staging();
         Ok(())
+    }
+
+    /// A slot is free, under another key: whoever has written to it must not write to its next user's message.
+    fn free_slot(&mut self, slot: usize) {
+        let buffer = self.engine.deregister(self.staging.slots[slot]).expect("staging owns its regions");
+        let region = self.engine.register(self.pd, buffer, Access::REMOTE_WRITE);
+        self.staging.slots[slot] = region.unwrap_or_else(|_| unreachable!("its old key is free"));
+        self.staging.free.push(slot);
     }
 
     fn end_pipe(&mut self, request: Request) {
@@ -192,7 +200,11 @@ impl<L: Link> Worker<L> {
     pub(crate) fn abandon_pipe(&mut self, pipe: PipeIn) {
         match pipe.target {
             Target::Direct(region) => drop(self.deregister(region)),
-            Target::Staged { slots, .. } => self.staging.free.extend(slots),
+            Target::Staged { slots, .. } => {
+                for slot in slots {
+                    self.free_slot(slot);
+                }
+            }
         }
         self.serve_staging();
     }

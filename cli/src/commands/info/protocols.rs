@@ -45,9 +45,9 @@ fn sections_of(config: &Config) -> Vec<Section> {
 
 fn print(sections: &[Section], as_json: bool) -> Result<(), Failure> {
     if as_json {
-        output::line(json(sections))?
+        output::line(json(sections))?;
     } else {
-        output::line(table(sections))?
+        output::line(table(sections))?;
     }
     Ok(())
 }
