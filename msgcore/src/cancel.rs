@@ -116,7 +116,8 @@ impl<L: Link> Worker<L> {
     /// The peer says whether it gave a message back.
     pub(crate) fn on_cancelled(&mut self, from: Rank, id: u64, is_withdrawn: bool) -> Result<(), String> {
         let request = Request::from_wire(id);
-        let was_asked = self.requests.stop_cancelling(request);
+        let is_theirs = self.requests.get(request).is_some_and(|operation| operation.depends_on() == Some(from));
+        let was_asked = is_theirs && self.requests.stop_cancelling(request);
         match self.requests.get(request) {
             Some(Operation::Withdrawing { to, .. } | Operation::Unmatched { to, .. }) if was_asked && *to == from => {
                 self.end_withdrawn(request, is_withdrawn);

@@ -78,12 +78,12 @@ impl Credits {
         self.available = granted;
     }
 
-    /// Messages that may be sent if they are control messages.
+    /// Messages that may be sent if they are control messages, or parts of a stream that the receiver waits for.
     pub(crate) fn for_control(&self) -> u16 {
         self.available
     }
 
-    /// Messages that may be sent if they are requests, or parts of a rendezvous.
+    /// Messages that may be sent if they are requests.
     pub(crate) fn for_requests(&self) -> u16 {
         self.available.saturating_sub(self.rule.control)
     }
@@ -148,6 +148,12 @@ impl Credits {
     #[inline]
     fn kept(&self) -> u16 {
         self.pending + self.owed + self.withheld
+    }
+
+    /// Whether the peer can have no more than its control messages need.
+    #[inline]
+    pub(crate) fn is_short(&self) -> bool {
+        self.limit - self.kept() <= self.rule.control
     }
 
     /// Whether the peer should hear even without a message to carry the news: enough is owed; or less, and the peer runs

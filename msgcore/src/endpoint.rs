@@ -16,6 +16,9 @@ pub(crate) const OUTGOING_LIMIT: usize = 1 << 16;
 /// Work requests that a lane's send queue holds.
 pub(crate) const SEND_QUEUE: usize = 256;
 
+/// Bytes of READs and WRITEs under way to one peer: with the smallest packets half of what a send queue can number.
+pub(crate) const TRANSFER_LIMIT: usize = 1 << 30;
+
 /// The worker's view of a peer.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
@@ -31,7 +34,7 @@ pub(crate) struct Endpoint {
     pub(crate) expected_sequence: u16,
     /// Matched messages that wait for the connection, for a credit, a vbuf, or a place in the send queue; in order.
     pub(crate) outgoing: VecDeque<Outgoing>,
-    /// Control messages: they overtake, because they set memory free. There are never more than operations.
+    /// Control messages: they overtake, because they set memory free. Of an honest peer there are never more than operations.
     pub(crate) control: VecDeque<Control>,
     /// R3: payloads on their way.
     pub(crate) streams: VecDeque<Stream>,
@@ -39,6 +42,8 @@ pub(crate) struct Endpoint {
     pub(crate) transfers: VecDeque<Transfer>,
     /// The lane whose credits are given back next.
     pub(crate) next_return: usize,
+    /// Bytes of READs and WRITEs posted and not complete.
+    pub(crate) transferring: usize,
     /// What has come on one lane before something earlier on another.
     pub(crate) parked: Vec<Arrived>,
     /// Why its terms do not fit: it is given up soon.
@@ -130,6 +135,7 @@ impl Endpoint {
             streams: VecDeque::new(),
             transfers: VecDeque::new(),
             next_return: 0,
+            transferring: 0,
             parked: Vec::new(),
             misfit: None,
             failure: None,
@@ -184,6 +190,17 @@ impl Endpoint {
         (index as u8, self.lanes[index].credits.take_owed())
     }
 
+    /// Whether the next READ or WRITE may be posted.
+    pub(crate) fn may_transfer(&self) -> bool {
+        let next = self.transfers.front().map_or(0, |transfer| transfer.buffer.len());
+        self.lanes[0].has_place() && (self.transferring == 0 || self.transferring + next <= TRANSFER_LIMIT)
+    }
+
+    /// A READ or WRITE has ended.
+    pub(crate) fn note_transferred(&mut self, len: usize) {
+        self.transferring -= len;
+    }
+
     /// Sends a control message as soon as that is possible.
     pub(crate) fn say(&mut self, message: Message) {
         self.control.push_back(Control { message, sequence: self.next_sequence });
@@ -212,13 +229,8 @@ impl Lane {
         }
     }
 
-    /// Whether a control message may go.
+    /// Whether a control message may go, or a part of a stream: neither is ever kept, so its credit always comes back.
     pub(crate) fn admits_control(&self) -> bool {
         self.is_shared || self.credits.for_control() > 0
-    }
-
-    /// Whether a part of a rendezvous may go.
-    pub(crate) fn admits_data(&self) -> bool {
-        self.is_shared || self.credits.for_requests() > 0
     }
 }

@@ -80,7 +80,7 @@ impl<L: Link> Worker<L> {
         self.release_withheld();
         self.tell(WorkerEvent::PeerGone { rank, error });
         if self.peers_gone == self.size - 1 {
-            for request in self.matching.drain_posted() {
+            for request in self.matching.drain_posted(self.rank) {
                 self.requests.end(request, Err(OpError::NobodyLeft));
             }
         }

@@ -121,7 +121,11 @@ impl<L: Link> Worker<L> {
             self.endpoints[rank].as_deref().is_some_and(|endpoint| endpoint.lanes[lane].charges(&header.message));
         match self.dispatch(rank, lane, &header, vbuf) {
             Ok(Outcome::Used(vbuf)) => self.repost(rank, lane, vbuf, costs.then_some(false)),
-            Ok(Outcome::Noted(vbuf)) => self.repost(rank, lane, Some(vbuf), costs.then_some(true)),
+            // An announcement takes little: it may come while messages are held back, as long as that is bounded too.
+            Ok(Outcome::Noted(vbuf)) => {
+                let is_withheld = self.matching.unexpected_bytes() > 2 * self.unexpected_limit;
+                self.repost(rank, lane, Some(vbuf), costs.then_some(is_withheld));
+            }
             Ok(Outcome::Kept) => self.repost(rank, lane, None, costs.then_some(true)),
             Err(what) => {
                 self.receive_pools[lane].write_off();

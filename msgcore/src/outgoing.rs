@@ -200,13 +200,14 @@ impl<L: Link> Worker<L> {
     }
 
     fn post_transfers(&mut self, to: Rank) {
-        while let Some(endpoint) = self.endpoint(to).filter(|endpoint| endpoint.lanes[0].has_place()) {
+        while let Some(endpoint) = self.endpoint(to).filter(|endpoint| endpoint.may_transfer()) {
             let Some(Transfer { request, buffer, rkey, va, direction }) = endpoint.transfers.pop_front() else {
                 return;
             };
             let name = request.to_wire();
             let (qp, len) = (endpoint.lanes[0].qp, buffer.len() as u64);
             endpoint.lanes[0].in_flight += 1;
+            endpoint.transferring += buffer.len();
             let work = match direction {
                 Direction::Read => SendWr::read(name, buffer, rkey, va),
                 Direction::Write { reply } => {

@@ -70,15 +70,23 @@ impl<L: Link> Worker<L> {
                 self.on_send_slot(rank, lane);
             }
             WcOperation::Read => {
+                self.note_transferred(rank, done.buffer.len());
                 self.on_read(Request::from_wire(done.wr_id), done.buffer);
                 self.on_send_slot(rank, lane);
             }
             WcOperation::Write => {
+                self.note_transferred(rank, done.buffer.len());
                 self.on_write_done(Request::from_wire(done.wr_id), done.buffer);
                 self.on_send_slot(rank, lane);
             }
             // The core posts nothing else.
             _ => self.on_send_slot(rank, lane),
+        }
+    }
+
+    fn note_transferred(&mut self, rank: Rank, len: usize) {
+        if let Some(endpoint) = self.endpoint(rank) {
+            endpoint.note_transferred(len);
         }
     }
 

@@ -7,7 +7,7 @@ use roci_protocol::msg::{self, Capabilities};
 use crate::Rank;
 use crate::config::Config;
 use crate::receive_queues::ReceiveQueues;
-use crate::select::{Conditions, Protocol, Reason, Rules, select};
+use crate::select::{Conditions, MAX_TRANSFER, Protocol, Reason, Rules, select};
 use crate::worker::{MAX_MESSAGE, Worker};
 
 /// A row: messages of these lengths, both ends included, go so and for this reason.
@@ -63,7 +63,8 @@ fn ranges(rules: &Rules, queues: &ReceiveQueues, circumstances: &Circumstances) 
     };
     let largest = queues.largest() - msg::LEN;
     // The answer changes only here, and where a series takes one vbuf more than there are credits for.
-    let mut starts = vec![0, rules.eager + 1, rules.r3, rules.pipeline, largest.saturating_mul(credits) + 1];
+    let mut starts =
+        vec![0, rules.eager + 1, rules.r3, rules.pipeline, MAX_TRANSFER + 1, largest.saturating_mul(credits) + 1];
     starts.extend(queues.iter().map(|queue| queue.size - msg::LEN + 1));
     starts.retain(|&start| start <= MAX_MESSAGE);
     starts.sort_unstable();

@@ -92,10 +92,12 @@ impl<L: Link> Worker<L> {
 
     /// Receives a message that was claimed (`MPI_Imrecv`).
     pub fn recv_message(&mut self, message: Message, buffer: Buffer) -> Result<Request, CallError> {
-        let Some((label, body)) = self.claimed.remove(&message.claim) else {
+        if !self.claimed.contains_key(&message.claim) {
             return Err(CallError::NoMessage(message));
-        };
+        }
+        // Where there is no room for another request the message stays claimed.
         let request = self.open_request(Operation::Waiting { buffer: Some(buffer), posted: None })?;
+        let Some((label, body)) = self.claimed.remove(&message.claim) else { unreachable!("it was just there") };
         match self.loss_of(label.source, &body) {
             Some(error) => drop(self.requests.end(request, Err(error))),
             None => self.deliver_kept(request, label, body),

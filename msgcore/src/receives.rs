@@ -94,12 +94,14 @@ impl<L: Link> Worker<L> {
     }
 
     /// Posts the receives that wait, at once or when so few are left that it is time; their credits are owed then. A peer
-    /// never spends its very last credit on what waits for others, so one receive that is left must be time enough.
+    /// never spends its very last credit on what waits for others, so one receive that is left must be time enough; and
+    /// where most credits are withheld for want of memory, each of the others is given back at once.
     #[inline]
     fn post_pending(&mut self, rank: Rank, index: usize, is_urgent: bool) {
         let Some(Kind::PerPeer { low, reserve, .. }) = self.queues.get(index).map(|queue| queue.kind) else { return };
         let Some(lane) = self.endpoints[rank].as_deref_mut().map(|endpoint| &mut endpoint.lanes[index]) else { return };
-        if !is_urgent && lane.posted > (low.max(1) + reserve) as usize {
+        let is_in_time = lane.posted > (low.max(1) + reserve) as usize && !lane.credits.is_short();
+        if !is_urgent && is_in_time {
             return;
         }
         while let Some(vbuf) = lane.unposted.pop() {

@@ -156,7 +156,7 @@ pub(crate) enum Operation {
 
 impl Operation {
     /// The peer whose end would be this operation's.
-    fn depends_on(&self) -> Option<Rank> {
+    pub(crate) fn depends_on(&self) -> Option<Rank> {
         match self {
             Self::Queued { to } | Self::Unmatched { to, .. } | Self::Withdrawing { to, .. } => Some(*to),
             Self::Asked(Asked { to, .. }) | Self::Exposed(rendezvous::Exposed { to, .. }) => Some(*to),
@@ -168,10 +168,15 @@ impl Operation {
         }
     }
 
-    /// A send that the peer has a part in still.
+    /// A send that a peer has a part in still.
     fn is_send(&self) -> bool {
         use Operation::{Asked, Exposed, Queued, Unmatched, Withdrawing, Writing};
         matches!(self, Queued { .. } | Unmatched { .. } | Withdrawing { .. } | Asked(_) | Exposed(_) | Writing(_))
+    }
+
+    /// A message to oneself that nobody has received.
+    fn is_local(&self, oneself: Rank) -> bool {
+        matches!(self, Self::Unmatched { to, .. } if *to == oneself)
     }
 }
 
@@ -340,9 +345,9 @@ impl Requests {
         self.select(|operation| operation.depends_on() == Some(rank))
     }
 
-    /// The sends that have not ended.
-    pub(crate) fn sends(&self) -> Vec<Request> {
-        self.select(Operation::is_send)
+    /// The sends to peers that have not ended.
+    pub(crate) fn sends(&self, oneself: Rank) -> Vec<Request> {
+        self.select(|operation| operation.is_send() && !operation.is_local(oneself))
     }
 
     fn select(&self, is_it: impl Fn(&Operation) -> bool) -> Vec<Request> {

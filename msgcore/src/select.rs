@@ -5,6 +5,9 @@ use std::fmt;
 
 use roci_protocol::msg::{Capabilities, Way};
 
+/// The longest message that one READ or WRITE carries.
+pub const MAX_TRANSFER: usize = crate::endpoint::TRANSFER_LIMIT;
+
 /// How a message travels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Protocol {
@@ -98,8 +101,9 @@ fn rendezvous(rules: &Rules, conditions: &Conditions) -> (Protocol, Reason) {
         Rendezvous::Auto if len < rules.r3 => (Way::R3, Reason::Medium),
         Rendezvous::Auto => (Way::Rget, Reason::Long),
     };
-    // Only RGET needs the sender's memory registered.
+    // Only RGET needs the sender's memory registered; and one READ or WRITE has only so many packets.
     match way {
+        Way::Rget | Way::Rput if len > MAX_TRANSFER => (Protocol::Rendezvous(Way::Pipeline), Reason::VeryLong),
         Way::Rget if !can_register => (Protocol::Rendezvous(Way::Pipeline), Reason::Unregistered),
         way => (Protocol::Rendezvous(way), reason),
     }

@@ -28,7 +28,7 @@ use crate::{Message, Rank};
 pub(crate) const MAX_MESSAGE: usize = 1 << 31;
 /// Sleeps of a wait between two questions whether the job goes on.
 const JOB_CHECKS: u32 = 64;
-/// Tells everybody's receives of a shared queue apart from nothing: RNR for ever.
+/// Retries where receives are shared: a peer comes again until there is one.
 const FOR_EVER: Option<u32> = None;
 
 /// One rank's end of all its conversations.
@@ -311,7 +311,9 @@ impl<L: Link> Worker<L> {
     /// nobody has received.
     pub fn close(mut self) -> Result<Dropped, OpError> {
         let mut backoff = Backoff::new(self.limits);
-        while !(self.requests.sends().is_empty() && self.endpoints.iter().flatten().all(|peer| peer.is_quiet())) {
+        while !(self.requests.sends(self.rank).is_empty()
+            && self.endpoints.iter().flatten().all(|peer| peer.is_quiet()))
+        {
             self.progress_or_idle(&mut backoff)?;
         }
         // Peers may still need an acknowledgement of ours: the barrier keeps polling until nobody does.
@@ -326,7 +328,7 @@ impl<L: Link> Worker<L> {
 
     fn dropped(&self) -> Dropped {
         Dropped {
-            sends: self.requests.sends().len(),
+            sends: self.requests.sends(usize::MAX).len(),
             receives: self.matching.posted_len(),
             unexpected: self.matching.unexpected_len(),
             claimed: self.claimed.len(),

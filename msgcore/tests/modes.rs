@@ -313,3 +313,29 @@ fn a_message_that_was_lent_can_be_sent_on_by_any_protocol() {
         pair.wait(1, send).expect("sent");
     }
 }
+
+/// A receive's buffer is as long afterwards as it was before, whatever the message took of it and however it came.
+#[test]
+fn a_receives_buffer_comes_back_whole_from_every_protocol() {
+    for protocol in ["r3", "rget", "rput", "pipeline"] {
+        let mut pair = World::pair(&[("rndv_protocol", protocol)]);
+        for len in [0, 100, 9_000, 100_000] {
+            let receive = pair.recv(1, Tag::new(1), 200_000);
+            let send = pair.send(0, 1, &pattern(len, 1));
+            let done = pair.wait(1, receive).expect("it comes");
+            assert_eq!((done.len, done.buffer.len()), (len, 200_000), "{protocol}");
+            assert!(done.buffer[..len] == pattern(len, 1));
+            pair.wait(0, send).expect("sent");
+        }
+    }
+}
+
+#[test]
+fn a_worker_closes_over_messages_to_itself_that_nobody_received() {
+    let mut pair = World::pair(&[]);
+    let worker = &mut pair.workers[0];
+    let _long = worker.send_bytes(0, Tag::new(1), &pattern(100_000, 1)).expect("accepted");
+    let _short = worker.send_bytes(0, Tag::new(1), &pattern(10, 1)).expect("accepted");
+    let dropped = pair.workers.remove(0).close().expect("nobody is waited for");
+    assert_eq!((dropped.sends, dropped.unexpected), (1, 2));
+}

@@ -261,3 +261,45 @@ fn an_abort_says_what_it_gave_up() {
     let nothing = Dropped::default();
     assert_eq!(dropped, [Dropped { sends: 2, unexpected: 1, ..nothing }, Dropped { unexpected: 1, ..nothing }]);
 }
+
+/// Nearly all of a peer's credits are withheld: what is left must carry the end of one transfer after the other.
+#[test]
+fn transfers_end_while_the_peers_credits_are_withheld() {
+    let mut pair = World::pair(&[("unexpected_limit", "1MiB"), QUICK[0]]);
+    pair.connect_all();
+    let flood: Vec<_> = (0..400).map(|_| pair.send(0, 1, &pattern(8000, 1))).collect();
+    pair.steps(5_000);
+    for mark in 0..20 {
+        let receive = pair.recv(0, Tag::new(100 + mark), 100_000);
+        let send = pair.send(1, 100 + mark, &pattern(100_000, mark as usize));
+        pair.expect(0, receive, &pattern(100_000, mark as usize));
+        pair.wait(1, send).expect("the word of its end comes through");
+    }
+    for _ in 0..400 {
+        let receive = pair.recv(1, Tag::new(1), 8000);
+        pair.expect(1, receive, &pattern(8000, 1));
+    }
+    for send in flood {
+        pair.wait(0, send).expect("sent");
+    }
+}
+
+/// A stream that the receiver waits for goes before announcements that it would only keep.
+#[test]
+fn a_stream_flows_while_the_receiver_withholds_credits() {
+    let mut pair = World::pair(&[("unexpected_limit", "1MiB"), ("rndv_protocol", "r3"), QUICK[0]]);
+    pair.connect_all();
+    let long = pair.send(0, 2, &pattern(500_000, 2));
+    let flood: Vec<_> = (0..2_000).map(|_| pair.send(0, 1, &pattern(8000, 1))).collect();
+    pair.steps(5_000);
+    let receive = pair.recv(1, Tag::new(2), 500_000);
+    pair.expect(1, receive, &pattern(500_000, 2));
+    pair.wait(0, long).expect("sent");
+    for _ in 0..2_000 {
+        let receive = pair.recv(1, Tag::new(1), 8000);
+        pair.expect(1, receive, &pattern(8000, 1));
+    }
+    for send in flood {
+        pair.wait(0, send).expect("sent");
+    }
+}

@@ -118,7 +118,7 @@ knobs! {
     ack_timeout_us: u64 = 2_000, "us", "10..10000000", |text| number(text, 10, 10_000_000), ToString::to_string;
     /// Waits double up to this one: a peer that computes and does not poll must not be flooded.
     ack_timeout_max_us: u64 = 250_000, "us", "10..60000000", |text| number(text, 10, 60_000_000), ToString::to_string;
-    /// Waits in a row until a peer is given up: with the two timeouts, about 30 s.
+    /// Waits in a row until a peer is given up: with the two timeouts, about 30 s. A rank that computes for longer without a call needs more, or an engine of its own.
     retry_limit: u32 = 127, "retries", "1..100000", |text| number(text, 1, 100_000), ToString::to_string;
     /// When ranks are connected: all at the start, which shows what is wrong before it matters, or each pair at its first message, which is quicker with many ranks that speak to few.
     wireup: WireupTime = WireupTime::Static, "time", "static, lazy", |text| choose(TIMES, text), |value| name_of(TIMES, value);
@@ -154,7 +154,7 @@ knobs! {
     pipeline_chunk: usize = 1 << 20, "bytes", "4KiB..64MiB, in multiples of 4KiB", |text| size(text, 4 << 10, 64 << 20).and_then(|bytes| if bytes.is_multiple_of(4096) { Ok(bytes) } else { Err("is no multiple of 4KiB".into()) }), show_size;
     /// Pieces of one message on their way at once; as many pieces of staging memory are registered at the start, for receives whose own memory cannot be.
     pipeline_depth: usize = 4, "pieces", "1..64", |text| number(text, 1, 64), ToString::to_string;
-    /// Pieces of memory that may be open to peers at once; a message that would need one more goes by R3.
+    /// Pieces of memory that may be open to peers at once; a message that would need one more goes by R3, a very long one by PIPELINE.
     ndreg_entries: usize = 16_000, "regions", "0..16000", |text| number(text, 0, 16_000), ToString::to_string;
     /// Whether this rank can do RDMA. Without, it is like a peer on a port that cannot: everything long goes by R3.
     rdma: bool = true, "switch", "on, off", |text| choose(SWITCH, text), |value| name_of(SWITCH, value);

@@ -152,8 +152,8 @@ impl<R: Copy, M> Matching<R, M> {
     }
 
     /// Every receive that waits, in the order of posting, for an end that leaves nobody to send.
-    pub(crate) fn drain_posted(&mut self) -> Vec<R> {
-        self.receives.drain()
+    pub(crate) fn drain_posted(&mut self, oneself: Rank) -> Vec<R> {
+        self.receives.drain(oneself)
     }
 
     /// Memory that unexpected messages take.

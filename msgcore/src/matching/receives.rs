@@ -70,8 +70,8 @@ impl<R: Copy> Receives<R> {
         self.remove_all(|pattern| pattern.source == Source::Rank(rank))
     }
 
-    pub(super) fn drain(&mut self) -> Vec<R> {
-        self.remove_all(|_| true)
+    pub(super) fn drain(&mut self, oneself: Rank) -> Vec<R> {
+        self.remove_all(|pattern| pattern.source != Source::Rank(oneself))
     }
 
     #[cfg(test)]

@@ -90,7 +90,7 @@ impl<L: Link> Worker<L> {
 
     /// Receiver: a receive has met an announcement.
     pub(crate) fn meet(&mut self, request: Request, from: Rank, label: Label, remote: Remote) {
-        let Some(mut buffer) = self.buffer_for(request, from, remote.len) else {
+        let Some(buffer) = self.buffer_for(request, from, remote.len) else {
             return self.finish(from, remote.id);
         };
         let len = remote.len as usize;
@@ -98,17 +98,12 @@ impl<L: Link> Worker<L> {
             self.requests.end(request, Ok(Done::new(buffer, 0, from, label)));
             return self.finish(from, remote.id);
         }
-        let room = buffer.len();
         match remote.way {
             Way::R3 => self.grant_stream(request, from, label, remote, buffer),
-            Way::Rget => {
-                buffer.set_len(len);
-                self.fetch(request, from, label, remote, buffer);
-            }
+            Way::Rget => self.fetch(request, from, label, remote, buffer),
             Way::Rput => self.open_buffer(request, from, label, remote, buffer),
             Way::Pipeline => self.pipe(request, from, label, remote, buffer),
         }
-        debug_assert!(len <= room, "a message that does not fit has ended before");
     }
 
     /// Receiver: the payload has arrived, or is not wanted.

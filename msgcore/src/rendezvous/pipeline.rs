@@ -16,8 +16,8 @@ use crate::endpoint::{Direction, Transfer};
 use crate::request::{Done, Operation, Request};
 use crate::worker::Worker;
 
-/// Pieces but for the last are cut at multiples of this.
-const GRAIN: usize = 64;
+/// Pieces but for the last are multiples of this, as the knob has it: a peer cannot ask for a message in crumbs.
+const GRAIN: usize = 4096;
 
 /// Sender: pieces of a payload.
 #[derive(Debug)]

@@ -57,7 +57,7 @@ impl<L: Link> Worker<L> {
     pub(crate) fn post_stream(&mut self, to: Rank) -> bool {
         let Some(endpoint) = self.endpoint(to).filter(|endpoint| !endpoint.streams.is_empty()) else { return false };
         let lane = endpoint.lanes.len() - 1;
-        let (room, is_admitted) = (endpoint.lanes[lane].payload, endpoint.lanes[lane].admits_data());
+        let (room, is_admitted) = (endpoint.lanes[lane].payload, endpoint.lanes[lane].admits_control());
         if !self.has_room(to, lane, 1, is_admitted) {
             return false;
         }

@@ -28,6 +28,8 @@ pub(crate) struct Fetching {
     pub(crate) from: Rank,
     pub(crate) label: Label,
     pub(crate) id: u64,
+    /// The receive's buffer is so long; the READ fills a part of it.
+    pub(crate) room: usize,
 }
 
 impl<L: Link> Worker<L> {
@@ -43,10 +45,12 @@ impl<L: Link> Worker<L> {
         }
     }
 
-    /// Receiver: fetches the payload. The buffer has its length.
-    pub(super) fn fetch(&mut self, request: Request, from: Rank, label: Label, remote: Remote, buffer: Buffer) {
-        let Remote { rkey, id, .. } = remote;
-        self.requests.replace(request, Operation::Fetching(Fetching { from, label, id }));
+    /// Receiver: fetches the payload.
+    pub(super) fn fetch(&mut self, request: Request, from: Rank, label: Label, remote: Remote, mut buffer: Buffer) {
+        let Remote { rkey, id, len, .. } = remote;
+        let room = buffer.len();
+        buffer.set_len(len as usize);
+        self.requests.replace(request, Operation::Fetching(Fetching { from, label, id, room }));
         if let Some(endpoint) = self.endpoint(from) {
             endpoint.transfers.push_back(Transfer { request, buffer, rkey, va: 0, direction: Direction::Read });
         }
@@ -54,9 +58,10 @@ impl<L: Link> Worker<L> {
     }
 
     /// Receiver: the payload has been fetched.
-    pub(crate) fn on_read(&mut self, request: Request, buffer: Buffer) {
-        let Some(&Operation::Fetching(Fetching { from, label, id })) = self.requests.get(request) else { return };
+    pub(crate) fn on_read(&mut self, request: Request, mut buffer: Buffer) {
+        let Some(&Operation::Fetching(Fetching { from, label, id, room })) = self.requests.get(request) else { return };
         let len = buffer.len();
+        buffer.set_len(room);
         self.requests.end(request, Ok(Done::new(buffer, len, from, label)));
         self.finish(from, id);
     }

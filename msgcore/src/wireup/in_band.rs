@@ -60,7 +60,8 @@ impl InBand {
         let Some(ours) = self.ours.get_mut(&peer) else { return Ok(()) };
         let host = self.hosts.get(peer).ok_or("its host is not known")?;
         let address = SocketAddr::new(*host, port_of(peer));
-        for (lane, qp) in std::mem::take(&mut ours.resolving) {
+        let mut lanes = std::mem::take(&mut ours.resolving).into_iter();
+        while let Some((lane, qp)) = lanes.next() {
             let data = private_data(site.rank, lane, site.lanes.len());
             match site.engine.cm_connect(qp, address, &site.lanes[lane].params, &data) {
                 Ok(id) => {
@@ -70,6 +71,8 @@ impl InBand {
                 Err((CmCallError::Resolving, qp)) => ours.resolving.push((lane, qp)),
                 Err((error, qp)) => {
                     site.engine.discard_qp(qp);
+                    // Whoever gives the attempt up discards the others.
+                    ours.resolving.extend(lanes);
                     return Err(error.to_string());
                 }
             }
@@ -79,7 +82,9 @@ impl InBand {
 
     fn on_event<L: Link>(&mut self, site: &mut Site<'_, L>, event: &CmEvent) -> Option<MethodEvent> {
         match *event {
-            CmEvent::Request { id, place, ref private_data, .. } => self.on_request(site, id, place, private_data),
+            CmEvent::Request { id, place, source, ref private_data, .. } => {
+                self.on_request(site, id, place, source.map(|(host, _)| host), private_data)
+            }
             CmEvent::Replied { id, qp, .. } => {
                 let &(peer, lane, _) = self.by_id.get(&id)?;
                 let ours = self.ours.get_mut(&peer)?;
@@ -119,12 +124,16 @@ impl InBand {
         site: &mut Site<'_, L>,
         id: ConnId,
         place: (usize, usize),
+        host: Option<IpAddr>,
         data: &[u8],
     ) -> Option<MethodEvent> {
         let lanes = site.lanes.len();
         let judged = parse(data).and_then(|(peer, lane, count)| {
             let is_sound = peer < self.hosts.len() && peer != site.rank && place.0 == site.port_of(peer);
             match () {
+                () if host.is_some_and(|host| self.hosts.get(peer) != Some(&host)) => {
+                    Err("it is not at the host of that rank".into())
+                }
                 () if !is_sound => Err("it is no rank of this job".into()),
                 () if lane >= count => Err("it asks for a lane that is none".into()),
                 () if self.theirs.get(&peer).is_some_and(|theirs| theirs.ids.contains_key(&lane)) => {
@@ -235,6 +244,9 @@ impl<L: Link> Method<L> for InBand {
     fn forget(&mut self, site: &mut Site<'_, L>, peer: Rank) {
         let Some(ours) = self.ours.remove(&peer) else { return };
         ours.resolving.into_iter().for_each(|(_, qp)| site.engine.discard_qp(qp));
+        for qp in ours.granted.into_values() {
+            site.engine.destroy_qp(qp);
+        }
         for id in ours.ids {
             self.by_id.remove(&id);
             // Where it has ended meanwhile there is nothing to end.

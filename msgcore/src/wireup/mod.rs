@@ -282,6 +282,10 @@ impl<L: Link> Worker<L> {
     /// The first message of a peer must be its terms.
     pub(crate) fn on_clear_to_send(&mut self, peer: Rank, arrived: Arrived) {
         let Arrived { lane, header, vbuf } = arrived;
+        if self.endpoint(peer).is_some_and(|endpoint| endpoint.stage.has_terms()) {
+            self.give_receive_vbuf(lane, vbuf);
+            return self.fail_peer(peer, protocol_error(peer, "it told its terms twice".into()));
+        }
         let verdict = match header.message {
             Message::ClearToSend if lane > 0 => Err("its terms came over another lane".into()),
             Message::ClearToSend => self.judge_terms(peer, &vbuf),
