@@ -202,12 +202,14 @@ impl<L: Link> Engine<L> {
             let qp = self.listed[at];
             let is_done = self
                 .with_qp(qp, |rc, scene| {
-                    let now = scene.link.now();
                     let mut is_busy = false;
                     if rc.owes_reply(acknowledge_from) {
                         is_busy |= rc.pump_replies(scene).is_err();
                     }
-                    is_busy |= rc.pump_requests(now, scene).is_err();
+                    if rc.wants_pump() {
+                        let now = scene.link.now();
+                        is_busy |= rc.pump_requests(now, scene).is_err();
+                    }
                     !is_busy && !rc.owes_reply(1)
                 })
                 .unwrap_or(true);

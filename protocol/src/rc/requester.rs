@@ -471,6 +471,17 @@ impl<B> QueuePair<B> {
         self.requester.post(request, self.config.mtu)
     }
 
+    /// Whether [`QueuePair::pump_requests`] could do anything.
+    #[inline]
+    pub fn wants_pump(&self) -> bool {
+        let requester = &self.requester;
+        let is_settled = self.state == State::Rts
+            && requester.paced_until.is_none()
+            && (requester.timer.is_some() || !requester.una.before(requester.sent));
+        let repairs = self.is_selective() && !requester.nothing_is_missing();
+        !is_settled || repairs || requester.may_send(&self.config)
+    }
+
     /// Sends what the window and the link allow.
     pub fn pump_requests<E: Env<Buffer = B>>(&mut self, now: Nanos, env: &mut E) -> Result<(), TxError> {
         if self.state == State::Error {

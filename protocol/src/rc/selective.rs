@@ -125,7 +125,7 @@ impl Scoreboard {
 
 impl<B> Requester<B> {
     #[inline]
-    fn nothing_is_missing(&self) -> bool {
+    pub(super) fn nothing_is_missing(&self) -> bool {
         let board = &self.board;
         let is_level = !self.una.before(later(board.acked_to, board.lost_to));
         board.force.is_none() && board.kept.is_empty() && board.held.is_empty() && is_level

@@ -31,14 +31,16 @@ pub(super) fn latency(worker: &mut impl Messenger, plan: Plan) -> Result<Option<
         if number == warm_up {
             start = last;
         }
-        let receive = worker.recv(peer, DATA, incoming)?;
         Pattern::stamp(&mut outgoing, number);
+        // As MPI's ping-pongs do it: the one that begins sends, and then receives.
         let message = if worker.rank() == 0 {
             let send = worker.send(peer, DATA, outgoing)?;
+            let receive = worker.recv(peer, DATA, incoming)?;
             let message = worker.wait(receive)?;
             outgoing = worker.wait(send)?.buffer;
             message
         } else {
+            let receive = worker.recv(peer, DATA, incoming)?;
             let message = worker.wait(receive)?;
             let send = worker.send(peer, DATA, outgoing)?;
             outgoing = worker.wait(send)?.buffer;
