@@ -131,7 +131,7 @@ impl Pair {
                 prop_assert_eq!(forgotten, self.model.forget(rank, rest));
             }
             Act::Drain => {
-                prop_assert_eq!(self.matching.drain_posted(usize::MAX), names(std::mem::take(&mut self.model.posted)))
+                prop_assert_eq!(self.matching.drain_posted(usize::MAX), names(std::mem::take(&mut self.model.posted)));
             }
         }
         self.compare_sizes()
