@@ -63,6 +63,7 @@ pub mod select;
 mod send;
 mod stats;
 mod vbuf;
+mod waiting;
 pub mod wireup;
 mod worker;
 

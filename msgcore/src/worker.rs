@@ -12,12 +12,12 @@ use crate::config::Config;
 use crate::eager::{Body, Series};
 use crate::endpoint::{Endpoint, SEND_QUEUE};
 use crate::failure::WorkerEvent;
-use crate::job::{Job, JobError, Mail};
+use crate::job::{Job, Mail};
 use crate::matching::Matching;
 use crate::receive_queues::{Kind, ReceiveQueues};
 use crate::receives::Shared;
 use crate::rendezvous::Staging;
-use crate::request::{Done, OpError, Request, Requests};
+use crate::request::{OpError, Request, Requests};
 use crate::select::Rules;
 use crate::stats::WorkerStats;
 use crate::vbuf::Pool;
@@ -26,8 +26,6 @@ use crate::{Message, Rank};
 
 /// The longest message: one RDMA READ fetches it.
 pub(crate) const MAX_MESSAGE: usize = 1 << 31;
-/// Sleeps of a wait between two questions whether the job goes on.
-const JOB_CHECKS: u32 = 64;
 /// Retries where receives are shared: a peer comes again until there is one.
 const FOR_EVER: Option<u32> = None;
 
@@ -79,10 +77,10 @@ pub struct Worker<L: Link = LiveLink> {
     pub(crate) stats: WorkerStats,
     /// Calls of progress.
     pub(crate) calls: u32,
-    limits: Limits,
+    pub(crate) limits: Limits,
     pub(crate) job: Option<Job>,
     pub(crate) mail: Option<Box<dyn Mail>>,
-    job_checks: u32,
+    pub(crate) job_checks: u32,
 }
 
 /// Why a call was not accepted.
@@ -265,76 +263,6 @@ impl<L: Link> Worker<L> {
         self.engine.buffer(len)
     }
 
-    /// The outcome of a request that is over, or `None` while it is not. Does not make progress.
-    pub fn test(&mut self, request: Request) -> Option<Result<Done, OpError>> {
-        self.requests.close(request)
-    }
-
-    /// Waits until a request is over.
-    pub fn wait(&mut self, request: Request) -> Result<Done, OpError> {
-        let mut backoff = Backoff::new(self.limits);
-        loop {
-            if let Some(outcome) = self.requests.close(request) {
-                return outcome;
-            }
-            self.progress_or_idle(&mut backoff)?;
-        }
-    }
-
-    /// Waits until all requests are over; of several errors the first is returned.
-    pub fn wait_all(&mut self, requests: impl IntoIterator<Item = Request>) -> Result<Vec<Done>, OpError> {
-        let outcomes: Vec<_> = requests.into_iter().map(|request| self.wait(request)).collect();
-        outcomes.into_iter().collect()
-    }
-
-    /// Waits until every rank has called this. Messages sent before may still be under way.
-    pub fn barrier(&mut self) -> Result<(), OpError> {
-        let ended = |error: JobError| OpError::Job(error.to_string());
-        let Some(job) = &mut self.job else { return Ok(()) };
-        job.start_barrier().map_err(ended)?;
-        let mut backoff = Backoff::new(self.limits);
-        loop {
-            if let Some(job) = &mut self.job
-                && job.poll_barrier().map_err(ended)?
-            {
-                return Ok(());
-            }
-            if self.progress() {
-                backoff.reset();
-            } else {
-                backoff.idle();
-            }
-        }
-    }
-
-    /// Waits until everything that was sent has arrived, at every rank, and ends the worker. Says what it gave up: what
-    /// nobody has received.
-    pub fn close(mut self) -> Result<Dropped, OpError> {
-        let mut backoff = Backoff::new(self.limits);
-        while !(self.requests.sends(self.rank).is_empty()
-            && self.endpoints.iter().flatten().all(|peer| peer.is_quiet()))
-        {
-            self.progress_or_idle(&mut backoff)?;
-        }
-        // Peers may still need an acknowledgement of ours: the barrier keeps polling until nobody does.
-        self.barrier()?;
-        Ok(self.dropped())
-    }
-
-    /// Ends the worker without waiting for anybody. Peers see it go. Says what it gave up.
-    pub fn abort(self) -> Dropped {
-        self.dropped()
-    }
-
-    fn dropped(&self) -> Dropped {
-        Dropped {
-            sends: self.requests.sends(usize::MAX).len(),
-            receives: self.matching.posted_len(),
-            unexpected: self.matching.unexpected_len(),
-            claimed: self.claimed.len(),
-        }
-    }
-
     /// The time of the ports' clock in nanoseconds: cheap, monotonic, with an origin of its own.
     pub fn now(&self) -> u64 {
         self.engine.now()
@@ -370,26 +298,6 @@ impl<L: Link> Worker<L> {
     /// Free bytes of the arena.
     pub fn free_bytes(&self) -> usize {
         self.engine.arena().free_bytes()
-    }
-
-    fn progress_or_idle(&mut self, backoff: &mut Backoff) -> Result<(), OpError> {
-        if self.progress() {
-            backoff.reset();
-        } else if backoff.idle() {
-            self.check_job()?;
-        }
-        Ok(())
-    }
-
-    /// A rank whose job has failed must not wait for ever.
-    pub(crate) fn check_job(&mut self) -> Result<(), OpError> {
-        self.job_checks += 1;
-        match &mut self.job {
-            Some(job) if self.job_checks.is_multiple_of(JOB_CHECKS) => {
-                job.check().map_err(|error| OpError::Job(error.to_string()))
-            }
-            _ => Ok(()),
-        }
     }
 
     /// The peer, or why it cannot be talked to.

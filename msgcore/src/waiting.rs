@@ -1,0 +1,103 @@
+//! Waiting: for the end of requests, for the other ranks, for the end of everything.
+
+use roci_driver::link::Link;
+
+use crate::backoff::Backoff;
+use crate::job::JobError;
+use crate::request::{Done, OpError, Request};
+use crate::worker::{Dropped, Worker};
+
+/// Sleeps of a wait between two questions whether the job goes on.
+const JOB_CHECKS: u32 = 64;
+
+impl<L: Link> Worker<L> {
+    /// The outcome of a request that is over, or `None` while it is not. Does not make progress.
+    pub fn test(&mut self, request: Request) -> Option<Result<Done, OpError>> {
+        self.requests.close(request)
+    }
+
+    /// Waits until a request is over.
+    pub fn wait(&mut self, request: Request) -> Result<Done, OpError> {
+        let mut backoff = Backoff::new(self.limits);
+        loop {
+            if let Some(outcome) = self.requests.close(request) {
+                return outcome;
+            }
+            self.progress_or_idle(&mut backoff)?;
+        }
+    }
+
+    /// Waits until all requests are over; of several errors the first is returned.
+    pub fn wait_all(&mut self, requests: impl IntoIterator<Item = Request>) -> Result<Vec<Done>, OpError> {
+        let outcomes: Vec<_> = requests.into_iter().map(|request| self.wait(request)).collect();
+        outcomes.into_iter().collect()
+    }
+
+    /// Waits until every rank has called this. Messages sent before may still be under way.
+    pub fn barrier(&mut self) -> Result<(), OpError> {
+        let ended = |error: JobError| OpError::Job(error.to_string());
+        let Some(job) = &mut self.job else { return Ok(()) };
+        job.start_barrier().map_err(ended)?;
+        let mut backoff = Backoff::new(self.limits);
+        loop {
+            if let Some(job) = &mut self.job
+                && job.poll_barrier().map_err(ended)?
+            {
+                return Ok(());
+            }
+            if self.progress() {
+                backoff.reset();
+            } else {
+                backoff.idle();
+            }
+        }
+    }
+
+    /// Waits until everything that was sent has arrived, at every rank, and ends the worker. Says what it gave up: what
+    /// nobody has received.
+    pub fn close(mut self) -> Result<Dropped, OpError> {
+        let mut backoff = Backoff::new(self.limits);
+        while !(self.requests.sends(self.rank).is_empty()
+            && self.endpoints.iter().flatten().all(|peer| peer.is_quiet()))
+        {
+            self.progress_or_idle(&mut backoff)?;
+        }
+        // Peers may still need an acknowledgement of ours: the barrier keeps polling until nobody does.
+        self.barrier()?;
+        Ok(self.dropped())
+    }
+
+    /// Ends the worker without waiting for anybody. Peers see it go. Says what it gave up.
+    pub fn abort(self) -> Dropped {
+        self.dropped()
+    }
+
+    fn dropped(&self) -> Dropped {
+        Dropped {
+            sends: self.requests.sends(usize::MAX).len(),
+            receives: self.matching.posted_len(),
+            unexpected: self.matching.unexpected_len(),
+            claimed: self.claimed.len(),
+        }
+    }
+
+    fn progress_or_idle(&mut self, backoff: &mut Backoff) -> Result<(), OpError> {
+        if self.progress() {
+            backoff.reset();
+        } else if backoff.idle() {
+            self.check_job()?;
+        }
+        Ok(())
+    }
+
+    /// A rank whose job has failed must not wait for ever.
+    pub(crate) fn check_job(&mut self) -> Result<(), OpError> {
+        self.job_checks += 1;
+        match &mut self.job {
+            Some(job) if self.job_checks.is_multiple_of(JOB_CHECKS) => {
+                job.check().map_err(|error| OpError::Job(error.to_string()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
