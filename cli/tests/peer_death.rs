@@ -5,7 +5,7 @@
 mod common;
 
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::{alone, children, command, finish};
 
@@ -42,7 +42,6 @@ fn kill_once(victim: usize, delay: Duration) -> bool {
         .stderr(Stdio::piped())
         .spawn()
         .expect("roci starts");
-    let start = Instant::now();
     std::thread::sleep(delay);
     let pid = rank_pid(job.id(), victim);
     let killed = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status();
@@ -53,9 +52,9 @@ fn kill_once(victim: usize, delay: Duration) -> bool {
     assert_eq!(ended.code(), Some(137), "the killed rank's status is the worst; {context}");
     // Alive to the end: it exits by itself, with a status and not by a signal.
     assert!(ended.stderr.contains(&format!("rank {survivor} exited with status 1")), "{context}");
-    assert!(start.elapsed() < delay + Duration::from_secs(8), "within the retry budget; {context}");
     let by_name = ended.stderr.contains(&format!("rank {victim} is gone: ")) && ended.stderr.contains("IBV_WC_");
-    let during_wireup = ended.stderr.contains("the job has failed");
+    let not_connected = format!("rank {victim} cannot be connected: ");
+    let during_wireup = ended.stderr.contains("the job has failed") || ended.stderr.contains(&not_connected);
     assert!(by_name || during_wireup, "{context}");
     by_name
 }
