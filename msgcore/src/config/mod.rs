@@ -1,5 +1,5 @@
 //! The configuration: where its values come from, and what is wrong with them. The knobs themselves are rows of a table
-//! in [`knobs`].
+//! in `knobs`.
 //!
 //! Order: default, then file, then environment, then code. What is not a knob is an error that names the
 //! closest one.

@@ -2,7 +2,7 @@
 //!
 //! At the start or at the first message (`wireup`); by the client of each pair of ranks, which is the higher one, or by
 //! whoever comes first (`connect`); out of band over the launcher, or in band by RDMA-CM (`connect_method`). All of it
-//! ends in the same handshake: see [`stage`].
+//! ends in the same handshake: see `stage`.
 
 mod fabric;
 mod greeting;
