@@ -2,7 +2,7 @@
 
 use roci_driver::link::Link;
 
-use crate::backoff::Backoff;
+use crate::backoff::{self, Backoff, Look};
 use crate::job::JobError;
 use crate::request::{Done, OpError, Request};
 use crate::worker::{Dropped, Worker};
@@ -38,19 +38,14 @@ impl<L: Link> Worker<L> {
         let ended = |error: JobError| OpError::Job(error.to_string());
         let Some(job) = &mut self.job else { return Ok(()) };
         job.start_barrier().map_err(ended)?;
-        let mut backoff = Backoff::new(self.limits);
-        loop {
+        backoff::wait_until(self.limits, || {
             if let Some(job) = &mut self.job
                 && job.poll_barrier().map_err(ended)?
             {
-                return Ok(());
+                return Ok(Look::Over);
             }
-            if self.progress() {
-                backoff.reset();
-            } else {
-                backoff.idle();
-            }
-        }
+            Ok(if self.progress() { Look::Busy } else { Look::Idle })
+        })
     }
 
     /// Waits until everything that was sent has arrived, at every rank, and ends the worker. Says what it gave up: what

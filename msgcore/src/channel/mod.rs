@@ -85,7 +85,7 @@ use roci_driver::link::Link;
 use roci_driver::{ArenaError, Buffer, EngineStats};
 
 use crate::Rank;
-use crate::backoff::{Backoff, Limits};
+use crate::backoff::{self, Backoff, Limits, Look};
 use crate::config::Config;
 use crate::job::{Job, JobError};
 use crate::wireup::{Fabric, LiveLink};
@@ -173,19 +173,14 @@ impl<L: Link> Channel<L> {
         let ended = |error: JobError| ChannelError::Job(error.to_string());
         let Some(job) = &mut self.job else { return Ok(()) };
         job.start_barrier().map_err(ended)?;
-        let mut backoff = Backoff::new(self.limits);
-        loop {
+        backoff::wait_until(self.limits, || {
             if let Some(job) = &mut self.job
                 && job.poll_barrier().map_err(ended)?
             {
-                return Ok(());
+                return Ok(Look::Over);
             }
-            if self.progress() {
-                backoff.reset();
-            } else {
-                backoff.idle();
-            }
-        }
+            Ok(if self.progress() { Look::Busy } else { Look::Idle })
+        })
     }
 
     /// Waits until everything that was put has arrived, at every peer that is there, and ends the channel.
