@@ -4,6 +4,8 @@
 //! and the BTH with every field that a router may rewrite set to ones, and all the rest as sent. On the wire
 //! it is little-endian. The eight bytes leave the raw register at `0xdebb20e3` (Linux rxe starts there too).
 
+use arrayvec::ArrayVec;
+
 use super::{Malformed, bth, ethernet, ipv4, ipv6, udp};
 
 /// Bytes on the wire.
@@ -44,10 +46,9 @@ impl Register {
     #[inline]
     pub fn finish(self, packet: &[u8]) -> [u8; LEN] {
         if packet.len() <= SMALL {
-            let mut masked = [0; SMALL];
-            masked[..packet.len()].copy_from_slice(packet);
+            let mut masked = small_copy(packet);
             masked[RESERVED] = 0xff;
-            return update(self.0, &masked[..packet.len()]).to_le_bytes();
+            return update(self.0, &masked).to_le_bytes();
         }
         let mut base = [0; bth::LEN];
         base.copy_from_slice(&packet[..bth::LEN]);
@@ -87,11 +88,18 @@ fn verify_small(datagram: &[u8]) -> Option<bool> {
     if covered.len() > SMALL || covered.len() < headers + bth::LEN {
         return None;
     }
-    let mut masked = [0; SMALL];
-    masked[..covered.len()].copy_from_slice(covered);
+    let mut masked = small_copy(covered);
     mask(&mut masked[..headers], ip_len);
     masked[headers + RESERVED] = 0xff;
-    Some(update(PREFIX, &masked[..covered.len()]).to_le_bytes() == icrc)
+    Some(update(PREFIX, &masked).to_le_bytes() == icrc)
+}
+
+/// A copy of at most [`SMALL`] bytes, whose room is not cleared first.
+#[inline]
+fn small_copy(bytes: &[u8]) -> ArrayVec<u8, SMALL> {
+    let mut copy = ArrayVec::new();
+    copy.try_extend_from_slice(bytes).expect("the caller has looked at the length");
+    copy
 }
 
 /// Whether the ICRC of a whole Ethernet frame is right.
