@@ -102,6 +102,11 @@ impl Queue {
     }
 
     #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    #[inline]
     pub(crate) fn pop(&mut self) -> Option<WorkCompletion> {
         let entry = self.entries.pop_front()?;
         self.reserved -= 1;

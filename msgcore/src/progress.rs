@@ -20,29 +20,38 @@ impl<L: Link> Worker<L> {
     /// Does what can be done now, without waiting; returns whether anything happened.
     #[inline]
     pub fn progress(&mut self) -> bool {
-        let frames = self.engine.poll();
-        let mut happened = frames > 0;
-        while let Some(done) = self.engine.poll_cq(self.cq) {
+        let mut happened = self.engine.poll() > 0;
+        if self.engine.has_completions(self.cq) {
+            self.on_completions();
             happened = true;
-            self.on_completion(done);
         }
         self.calls = self.calls.wrapping_add(1);
         // Periods are powers of two, so this takes no division.
-        if self.calls & (self.slow_period() - 1) == 0 {
-            happened |= self.tend_wireup();
-            self.look_for_memory();
+        if self.calls & (PERIOD - 1) == 0 || self.wireup.is_urgent() {
+            happened |= self.look_around();
         }
         happened
     }
 
-    #[inline]
-    fn slow_period(&self) -> u32 {
-        let lacks_memory = self.receives_are_missing || self.vbufs_are_exhausted;
-        match () {
-            () if self.wireup.is_urgent() => 1,
-            () if self.peers_known == self.size - 1 && !lacks_memory => IDLE_PERIOD,
-            () => PERIOD,
+    /// Most polls find nothing: they are kept free of what this needs, down to the registers to be saved.
+    #[inline(never)]
+    fn on_completions(&mut self) {
+        while let Some(done) = self.engine.poll_cq(self.cq) {
+            self.on_completion(done);
         }
+    }
+
+    /// What need not be looked at in every call; returns whether anything happened.
+    #[inline(never)]
+    fn look_around(&mut self) -> bool {
+        let lacks_memory = self.receives_are_missing || self.vbufs_are_exhausted;
+        let is_idle = self.peers_known == self.size - 1 && !lacks_memory && !self.wireup.is_urgent();
+        if is_idle && self.calls & (IDLE_PERIOD - 1) != 0 {
+            return false;
+        }
+        let happened = self.tend_wireup();
+        self.look_for_memory();
+        happened
     }
 
     /// The application may have given memory back to the arena, of which nobody tells.

@@ -176,6 +176,12 @@ impl<L: Link> Engine<L> {
         self.events.pop()
     }
 
+    /// Whether a completion waits.
+    #[inline]
+    pub fn has_completions(&self, cq: CompletionQueue) -> bool {
+        !self.cqs[cq.0].is_empty()
+    }
+
     /// The next completion.
     #[inline]
     pub fn poll_cq(&mut self, cq: CompletionQueue) -> Option<WorkCompletion> {
