@@ -95,6 +95,20 @@ fn info_tells_which_protocol_carries_which_lengths_and_why() {
 }
 
 #[test]
+fn info_tells_what_a_connection_costs() {
+    let mut command = command(&["info", "--json"]);
+    command.env("ROCI_RECEIVE_QUEUES", "P,512,8,4,2,7:S,8KiB,1024").stdout(Stdio::piped()).stderr(Stdio::piped());
+    let ended = finish(command.spawn().expect("roci starts")).succeeded();
+    let receives = &serde_json::from_str::<serde_json::Value>(&ended.stdout).expect("an object")["receives"];
+    assert_eq!((&receives["bytes_per_connection"], &receives["bytes_shared"]), (&(15 * 512).into(), &(8 << 20).into()));
+    assert_eq!(
+        (&receives["queues"][0]["payload"], receives["queues"].as_array().map(Vec::len)),
+        (&472.into(), Some(2))
+    );
+    assert!(roci(&["info"]).succeeded().stdout.contains("bytes per connection"));
+}
+
+#[test]
 fn receive_queues_that_make_no_sense_are_explained() {
     let mut command = command(&["info"]);
     command.env("ROCI_RECEIVE_QUEUES", "P,8KiB,64,65").stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -1,6 +1,7 @@
-//! `roci info`: what this build can drive, and every knob.
+//! `roci info`: what this build can drive, what a connection costs, and every knob.
 
 mod protocols;
+mod receives;
 
 use std::process::ExitCode;
 
@@ -36,6 +37,7 @@ pub(crate) fn run(options: &InfoOptions) -> Result<ExitCode, Failure> {
     } else {
         output::line(format!("roci {}", env!("CARGO_PKG_VERSION")))?;
         output::line(devices())?;
+        output::line(receives::table(&config))?;
         output::line(knobs(&config))?;
     }
     Ok(ExitCode::SUCCESS)
@@ -57,6 +59,7 @@ fn as_json(config: &Config) -> serde_json::Value {
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "devices": DEVICES.map(device),
+        "receives": receives::as_json(&config),
         "knobs": KNOBS.iter().map(knob).collect::<Vec<_>>(),
     })
 }
