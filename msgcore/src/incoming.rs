@@ -15,7 +15,7 @@ use crate::worker::Worker;
 const PARKED_LIMIT: usize = MAX_CREDITS_TOGETHER as usize;
 
 /// Answers that may wait for one peer: an honest one has no more operations under way.
-const CONTROL_LIMIT: usize = crate::request::LIMIT;
+const CONTROL_LIMIT: usize = crate::requests::LIMIT;
 
 /// A message that has come, in its vbuf, whose view is the payload.
 #[derive(Debug)]

@@ -6,7 +6,8 @@ use roci_protocol::msg::{Label, Mode};
 
 use crate::eager::Body;
 use crate::endpoint::{OUTGOING_LIMIT, Outgoing};
-use crate::request::{Done, LIMIT, OpError, Operation, Request};
+use crate::request::{Done, OpError, Operation, Request};
+use crate::requests::LIMIT;
 use crate::select::{Protocol, Reason};
 use crate::worker::{CallError, MAX_MESSAGE, Worker};
 use crate::{Context, Rank, Tag, matching};

@@ -2,6 +2,7 @@
 
 use roci_driver::Buffer;
 
+use crate::slab::{Key, Slab};
 use crate::{Done, OpError};
 
 /// An operation of a dedicated worker. It must be waited for: see [`DedicatedWorker::wait`] and
@@ -11,70 +12,50 @@ use crate::{Done, OpError};
 /// [`DedicatedWorker::test`]: crate::DedicatedWorker::test
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[must_use = "an operation ends only for who waits for it"]
-pub struct Ticket {
-    index: u32,
-    generation: u32,
-}
+pub struct Ticket(Key);
 
 impl Ticket {
     /// Its place: no other ticket that is out has it.
     #[inline]
     pub(super) fn index(self) -> usize {
-        self.index as usize
+        self.0.index as usize
     }
 }
 
-#[derive(Default)]
 enum State {
-    #[default]
-    Free,
     Open,
     /// Open, and nobody will wait for it: so many bytes are forgotten when it ends.
     Detached(usize),
     Ended(Result<Done, OpError>),
 }
 
-#[derive(Default)]
-struct Slot {
-    generation: u32,
-    state: State,
-}
-
 /// All tickets that are out.
-#[derive(Default)]
 pub(super) struct Tickets {
-    slots: Vec<Slot>,
-    free: Vec<u32>,
+    states: Slab<State>,
     detached_bytes: usize,
 }
 
 /// Tickets that may be out. An endpoint's queue holds as many sends, so that the engine refuses none for want of room.
 pub(super) const LIMIT: usize = 1 << 15;
-const _: () = assert!(LIMIT <= crate::endpoint::OUTGOING_LIMIT && LIMIT <= crate::request::LIMIT);
+const _: () = assert!(LIMIT <= crate::endpoint::OUTGOING_LIMIT && LIMIT <= crate::requests::LIMIT);
+
+impl Default for Tickets {
+    fn default() -> Self {
+        Self { states: Slab::new(LIMIT), detached_bytes: 0 }
+    }
+}
 
 impl Tickets {
     /// A new ticket; `None` where too many are out.
     #[inline]
     pub(super) fn open(&mut self) -> Option<Ticket> {
-        let index = match self.free.pop() {
-            Some(index) => index,
-            None if self.slots.len() == LIMIT => return None,
-            None => {
-                self.slots.push(Slot::default());
-                self.slots.len() as u32 - 1
-            }
-        };
-        let slot = &mut self.slots[index as usize];
-        *slot = Slot { generation: slot.generation.wrapping_add(1), state: State::Open };
-        Some(Ticket { index, generation: slot.generation })
+        self.states.insert(State::Open).map(Ticket)
     }
 
     /// Nobody will wait for this one. Right after it was opened: it has not ended yet.
     pub(super) fn detach(&mut self, ticket: Ticket, bytes: usize) {
-        if let Some(slot) = self.slot_mut(ticket)
-            && matches!(slot.state, State::Open)
-        {
-            slot.state = State::Detached(bytes);
+        if let Some(state @ State::Open) = self.states.get_mut(ticket.0) {
+            *state = State::Detached(bytes);
             self.detached_bytes += bytes;
         }
     }
@@ -87,15 +68,15 @@ impl Tickets {
     /// It has ended. Returns its memory where nobody waits for it.
     #[inline]
     pub(super) fn end(&mut self, ticket: Ticket, outcome: Result<Done, OpError>) -> Option<Buffer> {
-        let slot = self.slot_mut(ticket)?;
-        match slot.state {
-            State::Open => slot.state = State::Ended(outcome),
+        let state = self.states.get_mut(ticket.0)?;
+        match state {
+            State::Open => *state = State::Ended(outcome),
             State::Detached(bytes) => {
-                self.detached_bytes -= bytes;
-                self.close(ticket);
+                self.detached_bytes -= *bytes;
+                self.states.remove(ticket.0);
                 return outcome.ok().map(|done| done.buffer);
             }
-            State::Free | State::Ended(_) => debug_assert!(false, "a ticket ends once"),
+            State::Ended(_) => debug_assert!(false, "a ticket ends once"),
         }
         None
     }
@@ -103,29 +84,20 @@ impl Tickets {
     /// Takes the outcome of one that has ended; `None` while it has not.
     #[inline]
     pub(super) fn take(&mut self, ticket: Ticket) -> Option<Result<Done, OpError>> {
-        match self.slot_mut(ticket).map(|slot| &slot.state) {
+        match self.states.get(ticket.0) {
             Some(State::Open) => return None,
             Some(State::Ended(_)) => {}
-            Some(State::Free | State::Detached(_)) | None => return Some(Err(OpError::NoRequest)),
+            Some(State::Detached(_)) | None => return Some(Err(OpError::NoRequest)),
         }
-        let State::Ended(outcome) = self.close(ticket) else { return None };
-        Some(outcome)
+        match self.states.remove(ticket.0)? {
+            State::Ended(outcome) => Some(outcome),
+            State::Open | State::Detached(_) => unreachable!("it had just ended"),
+        }
     }
 
     /// Forgets one whose outcome nobody will hear.
     pub(super) fn forget(&mut self, ticket: Ticket) {
-        if self.slot_mut(ticket).is_some_and(|slot| !matches!(slot.state, State::Free)) {
-            self.close(ticket);
-        }
-    }
-
-    fn close(&mut self, ticket: Ticket) -> State {
-        self.free.push(ticket.index);
-        std::mem::take(&mut self.slots[ticket.index()].state)
-    }
-
-    fn slot_mut(&mut self, ticket: Ticket) -> Option<&mut Slot> {
-        self.slots.get_mut(ticket.index()).filter(|slot| slot.generation == ticket.generation)
+        self.states.remove(ticket.0);
     }
 }
 

@@ -1,0 +1,126 @@
+//! A table whose places are used again, under names that are not.
+
+/// The name of a value: its place, and how many values that place has held. A name outlives its value without harm.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Key {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    generation: u32,
+    value: Option<T>,
+}
+
+/// Values by name, a limited number of them. The place that was left last is used first: it is in the cache.
+#[derive(Debug)]
+pub(crate) struct Slab<T> {
+    slots: Vec<Slot<T>>,
+    free: Vec<u32>,
+    limit: usize,
+}
+
+impl<T> Slab<T> {
+    /// An empty table of at most `limit` values.
+    pub(crate) fn new(limit: usize) -> Self {
+        assert!(u32::try_from(limit).is_ok(), "an index has 32 bits");
+        Self { slots: Vec::new(), free: Vec::new(), limit }
+    }
+
+    /// Names a value; `None` where there are too many.
+    #[inline]
+    pub(crate) fn insert(&mut self, value: T) -> Option<Key> {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None if self.slots.len() == self.limit => return None,
+            None => {
+                self.slots.push(Slot { generation: 0, value: None });
+                self.slots.len() as u32 - 1
+            }
+        };
+        let slot = &mut self.slots[index as usize];
+        debug_assert!(slot.value.is_none(), "a free place holds nothing");
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.value = Some(value);
+        Some(Key { index, generation: slot.generation })
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, key: Key) -> Option<&T> {
+        let slot = self.slots.get(key.index as usize).filter(|slot| slot.generation == key.generation)?;
+        slot.value.as_ref()
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        let slot = self.slots.get_mut(key.index as usize).filter(|slot| slot.generation == key.generation)?;
+        slot.value.as_mut()
+    }
+
+    /// Ends a name, and hands out what it was for.
+    #[inline]
+    pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
+        let slot = self.slots.get_mut(key.index as usize).filter(|slot| slot.generation == key.generation)?;
+        let value = slot.value.take()?;
+        self.free.push(key.index);
+        Some(value)
+    }
+
+    /// All values with their names, by place.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
+        let live = self.slots.iter().zip(0..);
+        live.filter_map(|(slot, index)| Some((Key { index, generation: slot.generation }, slot.value.as_ref()?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_name_dies_with_its_value_and_its_place_lives_on() {
+        let mut slab = Slab::new(2);
+        let (first, second) = (slab.insert('a').expect("room"), slab.insert('b').expect("room"));
+        assert!(slab.insert('c').is_none(), "two it holds");
+        assert_eq!(slab.remove(first), Some('a'));
+        let third = slab.insert('c').expect("room again");
+        assert_eq!(third.index, first.index);
+        assert_eq!(slab.get(first), None, "the name of an earlier value");
+        assert_eq!(slab.remove(first), None, "the name of an earlier value");
+        assert_eq!((slab.get(second), slab.get(third)), (Some(&'b'), Some(&'c')));
+        assert_eq!(slab.get(Key { index: 2, generation: 1 }), None);
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_a_map_whose_names_are_never_used_again(steps in prop::collection::vec((0..3u8, any::<usize>()), 0..200)) {
+            let mut slab = Slab::new(8);
+            let (mut model, mut names) = (HashMap::new(), Vec::new());
+            for (number, (step, choice)) in steps.into_iter().enumerate() {
+                if step > 0 {
+                    let key = slab.insert(number);
+                    prop_assert_eq!(key.is_some(), model.len() < 8);
+                    if let Some(key) = key {
+                        prop_assert!(!names.contains(&key));
+                        names.push(key);
+                        model.insert(key, number);
+                    }
+                } else if !names.is_empty() {
+                    let key = names[choice % names.len()];
+                    prop_assert_eq!(slab.remove(key), model.remove(&key));
+                }
+                for key in &names {
+                    prop_assert_eq!(slab.get(*key), model.get(key));
+                    prop_assert_eq!(slab.get_mut(*key).copied(), model.get(key).copied());
+                }
+                let all: HashMap<_, _> = slab.iter().map(|(key, value)| (key, *value)).collect();
+                prop_assert_eq!(&all, &model);
+            }
+        }
+    }
+}
