@@ -74,6 +74,21 @@ fn parameter_files_are_checked_and_the_environment_goes_before_them() {
 }
 
 #[test]
+fn info_tells_what_memory_there_would_be_and_what_was_passed_over() {
+    let arena = |pages: &str| {
+        let mut command = command(&["info", "--json"]);
+        command.env("ROCI_ARENA_PAGES", pages).env("ROCI_ARENA_SIZE", "64GiB").stdout(Stdio::piped());
+        let output = common::finish(command.spawn().expect("roci starts")).succeeded().stdout;
+        let info: serde_json::Value = serde_json::from_str(&output).expect("an object");
+        info["arena"].clone()
+    };
+    assert_eq!(arena("4k")["pages"], "4 KiB pages");
+    let error = arena("1g")["error"].as_str().expect("no machine that tests has so many").to_owned();
+    assert!(error.contains("scripts/hugepages set 64 --size 1G"), "{error}");
+    assert!(arena("auto")["passed_over"][0]["why"].as_str().is_some());
+}
+
+#[test]
 fn info_tells_which_protocol_carries_which_lengths_and_why() {
     let sections = |name: &str, value: &str| -> serde_json::Value {
         let mut command = command(&["info", "--protocols", "--json"]);

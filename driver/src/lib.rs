@@ -74,7 +74,9 @@ pub use engine::{
     PortConfig, PortConfigError, PostError, Refused, WindowView,
 };
 pub use event::Event;
-pub use mem::{Arena, ArenaError, Buffer, PdId, RegionFull};
+pub use mem::{
+    Arena, ArenaConfig, ArenaError, Buffer, HugePage, PageChoice, Pages, PassedOver, PdId, Placement, RegionFull,
+};
 pub use qp::{QpParams, QueuePair, UnconnectedQp};
 pub use roci_protocol::cm::{ConnId, Ending, PrivateData, SidrFailure, SidrId, Terms};
 pub use roci_protocol::rc::congestion::Algorithm;

@@ -126,9 +126,14 @@ pub enum ConnectError {
 }
 
 impl<L: Link> Engine<L> {
-    /// An engine without ports, with an arena of `arena_bytes`.
+    /// An engine without ports, with an arena of `arena_bytes` of the largest pages that can be had.
     pub fn new(arena_bytes: usize) -> Result<Self, ArenaError> {
-        Ok(Self {
+        Ok(Self::on(Arena::new(arena_bytes)?))
+    }
+
+    /// An engine without ports, whose buffers are cut from `arena`.
+    pub fn on(arena: Arc<Arena>) -> Self {
+        Self {
             ports: Vec::new(),
             qps: Slab::new(),
             keys: KeyTable::new(),
@@ -144,14 +149,14 @@ impl<L: Link> Engine<L> {
             attempts: BTreeMap::new(),
             next_cm_port: rand::random(),
             next_mad_psn: Psn::new(rand::random()),
-            arena: Arena::new(arena_bytes)?,
+            arena,
             next_pd: 0,
             wheel: Wheel::new(),
             due: Vec::new(),
             listed: Vec::new(),
             busy_polls: 0,
             stats: EngineStats::default(),
-        })
+        }
     }
 
     /// A new protection domain.

@@ -1,8 +1,8 @@
 //! One mapping, cut into buffers.
 //!
 //! A [`Buffer`] owns its bytes alone: it moves into a work request and returns in the completion, so neither the
-//! compiler nor a peer can reach it twice. The mapping is reserved whole and filled by the kernel page by page as
-//! it is touched.
+//! compiler nor a peer can reach it twice. Huge pages of the kernel's pools are there from the beginning; ordinary
+//! memory is reserved whole and filled by the kernel as it is touched.
 //!
 //! Buffers may travel between threads: an engine and the application's threads exchange them, and each returns its
 //! range from wherever it is dropped. Only the list of free ranges is shared, behind a lock that is held for one
@@ -10,29 +10,38 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use memmap2::{MmapOptions, MmapRaw};
 use thiserror::Error;
 
 use super::Buffer;
+use super::pages::{BASE_PAGE as PAGE, Mapping, PageChoice, Pages, PassedOver, Placement};
 
-/// Small buffers start on a cache line ...
+/// Small buffers start on a cache line,
+/// and buffers of at least a page on a page.
 pub(super) const LINE: usize = 64;
-/// ... and buffers of at least a page on a page.
-const PAGE: usize = 4096;
+
+/// What an arena is to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ArenaConfig {
+    /// How long, at least; it is rounded up to a page.
+    pub bytes: usize,
+    /// Of which pages.
+    pub pages: PageChoice,
+    /// Near which NUMA node, that of the port; `None` where nobody knows.
+    pub node: Option<u32>,
+}
 
 /// Why there is no memory.
 #[derive(Debug, Error)]
 pub enum ArenaError {
-    /// The kernel gave none.
-    #[error("cannot map {bytes} bytes for the arena: {source}")]
+    /// The kernel gave none, or not of the pages that were insisted on.
+    #[error("cannot map {bytes} bytes for the arena: {} (ROCI_ARENA_SIZE, ROCI_ARENA_PAGES)", list(.passed_over))]
     Map {
         /// What was asked for.
         bytes: usize,
-        /// The kernel's reason.
-        source: io::Error,
+        /// What was tried, and why it was not had.
+        passed_over: Vec<PassedOver>,
     },
     /// No free range is long enough.
     #[error("the arena has no {asked} bytes in one piece ({free} of {size} are free): raise ROCI_ARENA_SIZE")]
@@ -48,19 +57,39 @@ pub enum ArenaError {
 
 /// A mapping that buffers are cut from. Buffers hold it by `Arc`, so it lives as long as the last of them.
 pub struct Arena {
-    map: MmapRaw,
+    map: Mapping,
     /// Free ranges, offset to length; no two of them touch.
     free: Mutex<BTreeMap<usize, usize>>,
 }
 
 impl Arena {
-    /// Maps `bytes`, rounded up to a page.
+    /// Maps `bytes`, rounded up to a page, of the largest pages that can be had.
     pub fn new(bytes: usize) -> Result<Arc<Self>, ArenaError> {
-        let bytes = bytes.max(1).next_multiple_of(PAGE);
-        let map = MmapOptions::new().len(bytes).no_reserve_swap().map_anon();
-        let map = map.map_err(|source| ArenaError::Map { bytes, source })?;
-        let free = Mutex::new(BTreeMap::from([(0, bytes)]));
-        Ok(Arc::new(Self { map: map.into(), free }))
+        Self::with(ArenaConfig { bytes, ..ArenaConfig::default() })
+    }
+
+    /// Maps memory as it is asked for.
+    pub fn with(config: ArenaConfig) -> Result<Arc<Self>, ArenaError> {
+        let ArenaConfig { bytes, pages, node } = config;
+        let map = Mapping::new(bytes, pages, node);
+        let map = map.map_err(|passed_over| ArenaError::Map { bytes, passed_over })?;
+        let free = Mutex::new(BTreeMap::from([(0, map.len())]));
+        Ok(Arc::new(Self { map, free }))
+    }
+
+    /// The pages that it is made of.
+    pub fn pages(&self) -> &Pages {
+        &self.map.pages
+    }
+
+    /// Where its pages are taken from.
+    pub fn placement(&self) -> &Placement {
+        &self.map.placement
+    }
+
+    /// Larger pages that could not be had, or were not worth it, and why.
+    pub fn passed_over(&self) -> &[PassedOver] {
+        &self.map.passed_over
     }
 
     /// Cuts a buffer of `len` bytes; their content is whatever was there before.
@@ -112,7 +141,7 @@ impl Arena {
     /// initialised: the kernel zeroes fresh pages.
     #[inline]
     pub(super) fn base(&self) -> *mut u8 {
-        self.map.as_mut_ptr()
+        self.map.base()
     }
 
     /// Takes a range back, whole or a piece of what was cut; neighbours that are free become one range with it.
@@ -134,6 +163,10 @@ impl Arena {
     }
 }
 
+fn list(passed_over: &[PassedOver]) -> String {
+    passed_over.iter().map(PassedOver::to_string).collect::<Vec<_>>().join("; ")
+}
+
 impl fmt::Debug for Arena {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Arena({} of {} bytes free)", self.free_bytes(), self.map.len())
@@ -142,6 +175,7 @@ impl fmt::Debug for Arena {
 
 #[cfg(test)]
 mod tests {
+    use super::super::pages::HugePage;
     use super::*;
 
     #[test]
@@ -192,6 +226,23 @@ mod tests {
         assert!(freed_twice.is_err() && arena.free.is_poisoned());
         assert_eq!(*arena.ranges(), BTreeMap::from([(0, 1 << 16)]));
         assert!(arena.buffer(100).is_ok());
+    }
+
+    #[test]
+    fn pages_that_cannot_be_had_are_an_error_that_names_the_knob_and_what_makes_them() {
+        let config = ArenaConfig { bytes: 1 << 46, pages: PageChoice::Huge(HugePage::Size2M), node: None };
+        let error = Arena::with(config).expect_err("64 TiB of huge pages").to_string();
+        assert!(error.starts_with("cannot map 70368744177664 bytes for the arena: 2 MiB pages"), "{error}");
+        assert!(error.contains("scripts/hugepages set") && error.contains("ROCI_ARENA_PAGES"), "{error}");
+    }
+
+    #[test]
+    fn buffers_of_a_large_arena_are_whole_on_whatever_pages_there_are() {
+        let arena = Arena::new(4 << 20).expect("memory");
+        eprintln!("runs on {}, {}", arena.pages(), arena.placement());
+        let mut whole = arena.buffer(4 << 20).expect("room");
+        whole.fill(0x3c);
+        assert!(whole.iter().all(|&byte| byte == 0x3c));
     }
 
     #[test]

@@ -3,8 +3,10 @@
 mod arena;
 mod buffer;
 mod keys;
+mod pages;
 
-pub use arena::{Arena, ArenaError};
+pub use arena::{Arena, ArenaConfig, ArenaError};
 pub use buffer::Buffer;
 pub(crate) use keys::{Asker, Binding, KeyTable};
 pub use keys::{PdId, RegionFull};
+pub use pages::{HugePage, PageChoice, Pages, PassedOver, Placement};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use roci_driver::{Algorithm, Dialect};
+use roci_driver::{Algorithm, Dialect, HugePage, PageChoice};
 use roci_protocol::msg::Way;
 use roci_protocol::sim::Faults;
 use roci_protocol::wire::MacAddr;
@@ -52,6 +52,13 @@ const TIMES: &Choices<WireupTime> = &[("static", WireupTime::Static), ("lazy", W
 const INITIATIVES: &Choices<Initiative> =
     &[("client-server", Initiative::ClientServer), ("peer-to-peer", Initiative::PeerToPeer)];
 const METHODS: &Choices<ConnectMethod> = &[("oob", ConnectMethod::OutOfBand), ("rdma_cm", ConnectMethod::RdmaCm)];
+const PAGES: &Choices<PageChoice> = &[
+    ("auto", PageChoice::Auto),
+    ("1g", PageChoice::Huge(HugePage::Size1G)),
+    ("2m", PageChoice::Huge(HugePage::Size2M)),
+    ("thp", PageChoice::Transparent),
+    ("4k", PageChoice::Base),
+];
 const RENDEZVOUS: &Choices<Rendezvous> = &[
     ("auto", Rendezvous::Auto),
     ("r3", Rendezvous::Always(Way::R3)),
@@ -102,8 +109,10 @@ knobs! {
     gateway: Option<IpAddr> = None, "address", "IPv4 or IPv6", parse_optional, show_optional;
     /// Stations that are never asked for by ARP or neighbour discovery, such as 10.0.0.1=02:00:00:00:00:01, separated by commas.
     neighbours: Vec<(IpAddr, MacAddr)> = Vec::new(), "addresses", "IP=MAC,...", parse_neighbours, |neighbours| show_neighbours(neighbours);
-    /// Memory for messages, reserved at once and touched as it is used.
+    /// Memory for messages, reserved at once; huge pages of a pool are touched at once, others as they are used.
     arena_size: usize = 1 << 30, "bytes", "16MiB..64GiB", |text| size(text, 16 << 20, 64 << 30), show_size;
+    /// Pages of that memory: auto takes the largest that can be had and are not wasted, 1g and 2m are those of the kernel's pools (scripts/hugepages makes them), thp are ordinary memory that the kernel makes huge pages of. All but auto insist.
+    arena_pages: PageChoice = PageChoice::Auto, "pages", "auto, 1g, 2m, thp, 4k", |text| choose(PAGES, text), |value| name_of(PAGES, value);
     /// The largest path MTU; 4096 is IBTA's largest, 8192 only between workers of this library, and the link's frames must hold it.
     mtu: usize = 4096, "bytes", "256, 512, 1024, 2048, 4096, 8192", parse_mtu, show_size;
     /// How loss is repaired between ranks: by selective repeat with timeouts that follow the round trip, or as between verbs NICs (go-back-N).

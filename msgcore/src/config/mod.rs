@@ -10,8 +10,8 @@ mod values;
 use std::fmt;
 use std::path::Path;
 
-use roci_driver::Mtu;
 use roci_driver::link::dpdk::Device;
+use roci_driver::{ArenaConfig, Mtu};
 use roci_protocol::msg;
 use thiserror::Error;
 
@@ -152,6 +152,12 @@ impl Config {
             value: name,
             problem: error.to_string(),
         })
+    }
+
+    /// The arena, near the device where one is given whose place is known.
+    pub fn arena(&self, near: Option<&Device>) -> ArenaConfig {
+        let node = near.and_then(Device::numa_node);
+        ArenaConfig { bytes: self.arena_size, pages: self.arena_pages, node }
     }
 
     /// The receive queues: those that are given, or one for each peer as `credits` and `vbuf_size` describe it, whose

@@ -14,8 +14,8 @@ use roci_driver::link::faulty::Faulty;
 use roci_driver::link::pcap::PcapTee;
 use roci_driver::neighbour::{Interface, Resolution, Unreachable};
 use roci_driver::{
-    Address, ArenaError, CompletionQueue, ConnectError, Engine, ParseAddressError, PdId, PortConfig, PortConfigError,
-    QpParams, QueuePair,
+    Address, Arena, ArenaError, CompletionQueue, ConnectError, Engine, ParseAddressError, PdId, PortConfig,
+    PortConfigError, QpParams, QueuePair,
 };
 use roci_protocol::Access;
 use roci_protocol::wire::MacAddr;
@@ -141,7 +141,7 @@ impl Ports {
         let (rank, size) = (job.rank(), job.size());
         let peers: Vec<Rank> = (0..size).filter(|&peer| peer != rank).collect();
         let device = config.device_of(rank)?;
-        let mut engine = Engine::new(config.arena_size)?;
+        let mut engine = Engine::on(Arena::with(config.arena(Some(&device)))?);
         let is_shared = !device.is_point_to_point();
         if !peers.is_empty() {
             let attachments = attachments(&device, &job, &peers)?;

@@ -1,5 +1,6 @@
-//! `roci info`: what this build can drive, what a connection costs, and every knob.
+//! `roci info`: what this build can drive, the memory that it would have, what a connection costs, and every knob.
 
+mod arena;
 mod protocols;
 mod receives;
 
@@ -13,6 +14,8 @@ use serde_json::json;
 use crate::failure::Failure;
 use crate::options::InfoOptions;
 use crate::output;
+
+use arena::Memory;
 
 /// Devices with what they need and what they carry.
 const DEVICES: [(&str, &str, &str); 5] = [
@@ -37,6 +40,7 @@ pub(crate) fn run(options: &InfoOptions) -> Result<ExitCode, Failure> {
     } else {
         output::line(format!("roci {}", env!("CARGO_PKG_VERSION")))?;
         output::line(devices())?;
+        output::line(Memory::of(&config).as_table())?;
         output::line(receives::table(&config))?;
         output::line(knobs(&config))?;
     }
@@ -59,6 +63,7 @@ fn as_json(config: &Config) -> serde_json::Value {
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "devices": DEVICES.map(device),
+        "arena": Memory::of(config).as_json(),
         "receives": receives::as_json(&config),
         "knobs": KNOBS.iter().map(knob).collect::<Vec<_>>(),
     })

@@ -13,6 +13,7 @@ mod control;
 pub mod device;
 pub mod eal;
 mod gate;
+mod node;
 mod pool;
 pub mod port;
 

@@ -1,0 +1,47 @@
+//! The memory that a worker of this configuration would have: mapped as the worker maps it, and given back.
+
+use comfy_table::Table;
+use roci_driver::{Arena, PassedOver};
+use roci_msgcore::Config;
+use serde_json::{Value, json};
+
+/// What was had, or why nothing was.
+pub(super) struct Memory {
+    pages: Result<(String, String), String>,
+    passed_over: Vec<PassedOver>,
+}
+
+impl Memory {
+    /// Maps an arena, which takes its huge pages for a moment, and asks it what it is.
+    pub(super) fn of(config: &Config) -> Self {
+        let arena = config.arena(config.device_of(0).ok().as_ref());
+        match Arena::with(arena) {
+            Ok(arena) => Self {
+                pages: Ok((arena.pages().to_string(), arena.placement().to_string())),
+                passed_over: arena.passed_over().to_vec(),
+            },
+            Err(error) => Self { pages: Err(error.to_string()), passed_over: Vec::new() },
+        }
+    }
+
+    pub(super) fn as_json(&self) -> Value {
+        let passed_over = |passed: &PassedOver| json!({"pages": passed.pages.to_string(), "why": passed.why});
+        let passed_over: Vec<_> = self.passed_over.iter().map(passed_over).collect();
+        match &self.pages {
+            Ok((pages, placement)) => json!({"pages": pages, "placement": placement, "passed_over": passed_over}),
+            Err(error) => json!({"error": error}),
+        }
+    }
+
+    pub(super) fn as_table(&self) -> Table {
+        let mut table = super::new_table(["arena", ""]);
+        match &self.pages {
+            Ok((pages, placement)) => table.add_row(["pages", pages]).add_row(["memory of", placement]),
+            Err(error) => table.add_row(["missing", error]),
+        };
+        for passed in &self.passed_over {
+            table.add_row(["passed over", &passed.to_string()]);
+        }
+        table
+    }
+}
