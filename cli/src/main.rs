@@ -33,6 +33,7 @@ fn run(command: Command) -> Result<ExitCode, failure::Failure> {
         Command::Exchange(options) => commands::exchange::run(&options),
         Command::Decode(options) => commands::decode::run(&options),
         Command::Info(options) => commands::info::run(&options),
+        Command::Doctor(options) => commands::doctor::run(&options),
         Command::Sim(options) => commands::sim::run(&options),
         Command::Rank(options) => commands::rank::run(&options),
     }

@@ -34,6 +34,8 @@ pub(crate) enum Command {
     Decode(DecodeOptions),
     /// Print devices, and every knob with its value, origin and meaning
     Info(InfoOptions),
+    /// Say what this machine lacks for a device, and the command that mends it; status 1 where the device would not run
+    Doctor(DoctorOptions),
     /// Run the reliable connection through the simulated, hostile network
     Sim(SimOptions),
     /// What `run` starts for each rank
@@ -194,6 +196,15 @@ pub(crate) struct InfoOptions {
     /// Which protocol carries which lengths, and why; within a job, to each peer
     #[arg(long, conflicts_with = "sample")]
     pub(crate) protocols: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct DoctorOptions {
+    #[command(flatten)]
+    pub(crate) device: DeviceOptions,
+    /// One JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args)]

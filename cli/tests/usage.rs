@@ -78,7 +78,7 @@ fn info_tells_what_memory_there_would_be_and_what_was_passed_over() {
     let arena = |pages: &str| {
         let mut command = command(&["info", "--json"]);
         command.env("ROCI_ARENA_PAGES", pages).env("ROCI_ARENA_SIZE", "64GiB").stdout(Stdio::piped());
-        let output = common::finish(command.spawn().expect("roci starts")).succeeded().stdout;
+        let output = finish(command.spawn().expect("roci starts")).succeeded().stdout;
         let info: serde_json::Value = serde_json::from_str(&output).expect("an object");
         info["arena"].clone()
     };

@@ -1,6 +1,7 @@
 //! One file a command.
 
 pub(crate) mod decode;
+pub(crate) mod doctor;
 pub(crate) mod exchange;
 pub(crate) mod info;
 pub(crate) mod perf;

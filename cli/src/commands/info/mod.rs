@@ -1,6 +1,6 @@
 //! `roci info`: what this build can drive, the memory that it would have, what a connection costs, and every knob.
 
-mod arena;
+pub(super) mod arena;
 mod protocols;
 mod receives;
 

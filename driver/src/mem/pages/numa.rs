@@ -54,7 +54,7 @@ fn nodes(text: &str) -> Vec<u32> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        ((last as usize) < NODES).then(|| first..=last)
+        ((last as usize) < NODES).then_some(first..=last)
     };
     text.trim().split(',').filter_map(range).flatten().collect()
 }

@@ -1,0 +1,225 @@
+//! NICs: which there are, who drives them, and which must not be taken away.
+
+use roci_driver::link::dpdk::Device;
+
+use super::check::Check;
+use super::machine::Machine;
+
+/// Drivers that hand a device to userspace.
+const USERSPACE: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
+/// More NICs than this are counted, and not listed.
+const LISTED: usize = 16;
+
+/// A NIC: an interface of the kernel's, a PCI device, or both.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct Card {
+    interface: Option<String>,
+    address: Option<String>,
+    driver: Option<String>,
+    is_up: bool,
+    has_default_route: bool,
+}
+
+pub(super) fn checks(machine: &Machine, device: &Device) -> Vec<Check> {
+    let cards = cards(machine);
+    let mut checks: Vec<_> = cards.iter().take(LISTED).map(fact).collect();
+    if cards.len() > LISTED {
+        checks.push(Check::fact("NICs", format!("{} more", cards.len() - LISTED)));
+    }
+    match device {
+        Device::Pci(address) => checks.push(bound(address, &cards)),
+        Device::AfPacket(interface) => checks.push(interface_of(interface, machine)),
+        _ if cards.is_empty() => checks.push(Check::fact("NICs", "none that are devices")),
+        _ => {}
+    }
+    checks
+}
+
+fn cards(machine: &Machine) -> Vec<Card> {
+    let routes = default_routes(&machine.read("/proc/net/route"));
+    let interfaces = machine.names("/sys/class/net").into_iter().filter_map(|name| {
+        let device = format!("/sys/class/net/{name}/device");
+        // What is no device (lo, bridges, veth) shows none.
+        machine.exists(&device).then(|| Card {
+            address: pci_address(machine, &device),
+            driver: machine.target(format!("{device}/driver")),
+            is_up: is_up(&machine.read(format!("/sys/class/net/{name}/flags"))),
+            has_default_route: routes.contains(&name),
+            interface: Some(name),
+        })
+    });
+    let mut cards: Vec<_> = interfaces.collect();
+    for address in machine.names("/sys/bus/pci/devices") {
+        let device = format!("/sys/bus/pci/devices/{address}");
+        let is_known = cards.iter().any(|card| card.address.as_ref() == Some(&address));
+        // Class 02 is a network controller.
+        if !is_known && machine.read(format!("{device}/class")).starts_with("0x02") {
+            let driver = machine.target(format!("{device}/driver"));
+            cards.push(Card { address: Some(address), driver, ..Card::default() });
+        }
+    }
+    cards
+}
+
+/// A virtio NIC is a device on a PCI device.
+fn pci_address(machine: &Machine, device: &str) -> Option<String> {
+    let is_address = |name: &String| name.matches(':').count() == 2 && name.contains('.');
+    machine.target(device).filter(is_address).or_else(|| {
+        let path = std::fs::canonicalize(machine.path(device)).ok()?;
+        let name = path.parent()?.file_name()?.to_string_lossy().into_owned();
+        is_address(&name).then_some(name)
+    })
+}
+
+/// The interfaces whose route leads everywhere.
+fn default_routes(table: &str) -> Vec<String> {
+    let row = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (interface, destination, mask) = (words.next()?, words.next()?, words.nth(5)?);
+        (destination == "00000000" && mask == "00000000").then(|| interface.to_owned())
+    };
+    table.lines().skip(1).filter_map(row).collect()
+}
+
+/// The kernel shows flags as a hexadecimal number, whose lowest bit says up.
+fn is_up(flags: &str) -> bool {
+    flags
+        .trim()
+        .strip_prefix("0x")
+        .and_then(|digits| u32::from_str_radix(digits, 16).ok())
+        .is_some_and(|flags| flags & 1 != 0)
+}
+
+fn fact(card: &Card) -> Check {
+    let name =
+        card.interface.as_ref().or(card.address.as_ref()).map_or_else(|| "NIC".into(), |name| format!("NIC {name}"));
+    let place = card.address.as_deref().map_or("on no PCI bus", |address| address);
+    let driver = card.driver.as_deref().unwrap_or("no driver");
+    let mut finding = format!("{place}, {driver}");
+    if USERSPACE.contains(&driver) {
+        finding += ": bound";
+    } else if card.interface.is_some() {
+        finding += if card.is_up { ", up" } else { ", down" };
+    }
+    if card.has_default_route {
+        finding += "; carries the default route: do not bind it";
+    }
+    Check::fact(name, finding)
+}
+
+/// Whether a NIC of this address can be driven from here.
+fn bound(address: &str, cards: &[Card]) -> Check {
+    let name = format!("pci:{address}");
+    let is_it = |card: &&Card| {
+        card.address.as_deref().is_some_and(|known| known == address || known.ends_with(&format!(":{address}")))
+    };
+    let Some(card) = cards.iter().find(is_it) else {
+        return Check::missing(name, "there is no NIC at this address", "lspci -D -nn -d ::0200");
+    };
+    let bind = format!("sudo scripts/bind-nic bind {address}");
+    match card.driver.as_deref() {
+        Some(driver) if USERSPACE.contains(&driver) => Check::ok(name, format!("bound to {driver}")),
+        _ if card.has_default_route => Check::missing(
+            name,
+            "it carries the default route: binding it cuts this machine off",
+            format!("{bind} --force"),
+        ),
+        Some(driver) => Check::missing(name, format!("the kernel's {driver} drives it"), bind),
+        None => Check::missing(name, "no driver has it", bind),
+    }
+}
+
+fn interface_of(interface: &str, machine: &Machine) -> Check {
+    let name = format!("af_packet:{interface}");
+    // A rank's number stands in the name of each rank's own.
+    let directory = format!("/sys/class/net/{interface}");
+    if interface.is_empty() || interface.contains('/') || !machine.exists(&directory) {
+        return Check::missing(name, "there is no such interface", "ip -brief link");
+    }
+    if is_up(&machine.read(format!("{directory}/flags"))) {
+        return Check::ok(name, "up");
+    }
+    Check::missing(name, "it is down", format!("sudo ip link set {interface} up"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use proptest::prelude::*;
+    use tempfile::TempDir;
+
+    use super::super::check::Verdict;
+    use super::*;
+
+    const ROUTES: &str = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\n\
+                          eth0\t00000000\t0100A8C0\t0003\t0\t0\t0\t00000000\t0\n\
+                          eth1\t0000A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\n";
+
+    /// eth0 of virtio with the default route, eth1 of e1000, and a card bound to vfio.
+    fn machine() -> TempDir {
+        let root = TempDir::new().expect("a directory");
+        let sys = root.path().join("sys");
+        let (pci, net) = (sys.join("bus/pci/devices"), sys.join("class/net"));
+        let device = |address: &str, driver: &str| {
+            let directory = pci.join(address);
+            fs::create_dir_all(directory.join("virtio0")).expect("a directory");
+            fs::write(directory.join("class"), "0x020000\n").expect("a file");
+            symlink(format!("/sys/bus/pci/drivers/{driver}"), directory.join("driver")).expect("a link");
+            directory
+        };
+        let virtio = device("0000:00:03.0", "virtio-pci").join("virtio0");
+        symlink("/sys/bus/virtio/drivers/virtio_net", virtio.join("driver")).expect("a link");
+        let e1000 = device("0000:00:04.0", "e1000");
+        device("0000:00:05.0", "vfio-pci");
+        for (name, device, flags) in [("eth0", virtio, "0x1003\n"), ("eth1", e1000, "0x1002\n")] {
+            fs::create_dir_all(net.join(name)).expect("a directory");
+            symlink(device, net.join(name).join("device")).expect("a link");
+            fs::write(net.join(name).join("flags"), flags).expect("a file");
+        }
+        fs::create_dir_all(net.join("lo")).expect("a directory");
+        fs::create_dir_all(root.path().join("proc/net")).expect("a directory");
+        fs::write(root.path().join("proc/net/route"), ROUTES).expect("a file");
+        root
+    }
+
+    #[test]
+    fn every_nic_is_told_with_who_drives_it() {
+        let root = machine();
+        let findings: Vec<_> = checks(&Machine::at(root.path()), &Device::Memif)
+            .into_iter()
+            .map(|check| (check.name, check.finding))
+            .collect();
+        let expected = [
+            ("NIC eth0", "0000:00:03.0, virtio_net, up; carries the default route: do not bind it"),
+            ("NIC eth1", "0000:00:04.0, e1000, down"),
+            ("NIC 0000:00:05.0", "0000:00:05.0, vfio-pci: bound"),
+        ];
+        assert_eq!(findings, expected.map(|(name, finding)| (name.to_owned(), finding.to_owned())));
+    }
+
+    #[test]
+    fn a_nic_that_is_asked_for_is_bound_or_the_command_that_binds_it_is_told() {
+        let root = machine();
+        let ask = |device: &str| {
+            let device = device.parse().expect("a device");
+            checks(&Machine::at(root.path()), &device).pop().expect("the device's row")
+        };
+        assert_eq!(ask("pci:0000:00:05.0").verdict, Verdict::Ok);
+        assert_eq!(ask("pci:00:05.0").verdict, Verdict::Ok);
+        assert_eq!(ask("pci:0000:00:04.0").remedy.as_deref(), Some("sudo scripts/bind-nic bind 0000:00:04.0"));
+        assert!(ask("pci:0000:00:03.0").finding.contains("default route"));
+        assert!(ask("pci:0000:00:09.0").finding.contains("no NIC"));
+        assert_eq!(ask("af_packet:eth0").verdict, Verdict::Ok);
+        assert_eq!(ask("af_packet:eth1").remedy.as_deref(), Some("sudo ip link set eth1 up"));
+        assert_eq!(ask("af_packet:../net/eth0").verdict, Verdict::Missing);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_takes_the_checks_down(text in "(0x|00000000|\t|\n|[0-9a-f]{1,12}|\\PC){0,40}") {
+            let _ = (default_routes(&text), is_up(&text), bound(&text, &[Card::default()]));
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What this user may do: memory that is locked, descriptors, packet sockets, faults in userspace.
+
+use roci_driver::link::dpdk::Device;
+use rustix::fs::{Access, access};
+use rustix::process::{Resource, Rlimit, getrlimit};
+
+use super::check::Check;
+use super::machine::Machine;
+
+/// Descriptors that a rank needs for ports to seven others, with some to spare.
+const DESCRIPTORS: u64 = 256;
+/// Numbers of capabilities (`linux/capability.h`).
+const NET_ADMIN: u32 = 12;
+const NET_RAW: u32 = 13;
+const IPC_LOCK: u32 = 14;
+
+pub(super) fn checks(machine: &Machine, device: &Device, arena: usize) -> Vec<Check> {
+    let rights = Rights::parse(&machine.read("/proc/self/status"));
+    let may_open = access(machine.path("/dev/userfaultfd"), Access::READ_OK | Access::WRITE_OK).is_ok();
+    vec![
+        memlock(matches!(device, Device::Pci(_)), getrlimit(Resource::Memlock), &rights, arena as u64),
+        descriptors(getrlimit(Resource::Nofile)),
+        packet_sockets(matches!(device, Device::AfPacket(_)), &rights),
+        userfaultfd(&machine.read("/proc/sys/vm/unprivileged_userfaultfd"), may_open, rights.is_root),
+    ]
+}
+
+/// What a process may do beside what everybody may.
+struct Rights {
+    capabilities: u64,
+    is_root: bool,
+}
+
+impl Rights {
+    /// Reads a process's status; where it says nothing, there are none.
+    fn parse(status: &str) -> Self {
+        let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+        let capabilities = u64::from_str_radix(line("CapEff:").trim(), 16).unwrap_or(0);
+        // Real, effective, saved, file system.
+        let is_root = line("Uid:").split_whitespace().nth(1) == Some("0");
+        Self { capabilities, is_root }
+    }
+
+    fn has(&self, capability: u32) -> bool {
+        self.capabilities >> capability & 1 == 1
+    }
+}
+
+/// vfio counts what it maps for a NIC; other devices map nothing.
+fn memlock(is_needed: bool, limit: Rlimit, rights: &Rights, arena: u64) -> Check {
+    let name = "locked memory";
+    let shown = limit.current.map_or_else(|| "unlimited".into(), crate::output::bytes);
+    if rights.has(IPC_LOCK) {
+        return Check::ok(name, format!("{shown}, and CAP_IPC_LOCK, for which vfio does not count"));
+    }
+    if limit.current.is_none_or(|bytes| bytes > arena) {
+        return Check::ok(name, shown);
+    }
+    let finding = format!("{shown}: less than an arena of {}, which a bound NIC maps", crate::output::bytes(arena));
+    let remedy = "echo \"$USER - memlock unlimited\" | sudo tee /etc/security/limits.d/60-roci.conf, and log in again";
+    Check::lack(is_needed, name, finding, remedy)
+}
+
+fn descriptors(limit: Rlimit) -> Check {
+    let name = "descriptors";
+    match limit.current {
+        Some(count) if count < DESCRIPTORS => {
+            Check::note(name, format!("{count}: too few for many ranks"), format!("ulimit -n {DESCRIPTORS}"))
+        }
+        Some(count) => Check::ok(name, count.to_string()),
+        None => Check::ok(name, "unlimited"),
+    }
+}
+
+fn packet_sockets(is_needed: bool, rights: &Rights) -> Check {
+    let name = "packet sockets";
+    let lacking = [(NET_RAW, "CAP_NET_RAW"), (NET_ADMIN, "CAP_NET_ADMIN")].into_iter();
+    let lacking: Vec<_> = lacking.filter(|(number, _)| !rights.has(*number)).map(|(_, name)| name).collect();
+    if lacking.is_empty() {
+        return Check::ok(name, "allowed");
+    }
+    let remedy = "sudo setcap cap_net_raw,cap_net_admin+ep \"$(readlink -f \"$(command -v roci)\")\", or unshare -Urn";
+    Check::lack(is_needed, name, format!("af_packet devices need {}", lacking.join(" and ")), remedy)
+}
+
+/// Without it no registration of the application's own memory can be kept for the next time.
+fn userfaultfd(sysctl: &str, may_open: bool, is_root: bool) -> Check {
+    let name = "userfaultfd";
+    match sysctl.trim() {
+        _ if is_root || may_open => Check::ok(name, "allowed"),
+        "1" => Check::ok(name, "allowed to all users"),
+        "" => Check::fact(name, "this kernel has none: registrations of an application's own memory are not kept"),
+        _ => Check::note(
+            name,
+            "not allowed to this user, so that registrations of its own memory are not kept",
+            "sudo sysctl vm.unprivileged_userfaultfd=1",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::check::Verdict;
+    use super::*;
+
+    const ROOT: &str = "Name:\troci\nUid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\n";
+    const USER: &str = "Name:\troci\nUid:\t1000\t1000\t1000\t1000\nCapEff:\t0000000000000000\n";
+
+    fn limit(bytes: u64) -> Rlimit {
+        Rlimit { current: Some(bytes), maximum: Some(bytes) }
+    }
+
+    #[test]
+    fn rights_are_read_and_nonsense_gives_none() {
+        assert!(Rights::parse(ROOT).has(NET_RAW) && Rights::parse(ROOT).is_root);
+        assert!(!Rights::parse(USER).has(NET_RAW) && !Rights::parse(USER).is_root);
+        assert!(!Rights::parse("CapEff:\tzz\nUid:\n").is_root);
+    }
+
+    #[test]
+    fn locked_memory_matters_to_bound_nics_only() {
+        let (user, root) = (Rights::parse(USER), Rights::parse(ROOT));
+        assert_eq!(memlock(true, limit(8 << 20), &user, 1 << 30).verdict, Verdict::Missing);
+        assert_eq!(memlock(false, limit(8 << 20), &user, 1 << 30).verdict, Verdict::Note);
+        assert_eq!(memlock(true, limit(2 << 30), &user, 1 << 30).verdict, Verdict::Ok);
+        assert_eq!(memlock(true, Rlimit { current: None, maximum: None }, &user, u64::MAX).verdict, Verdict::Ok);
+        assert_eq!(memlock(true, limit(0), &root, 1 << 30).verdict, Verdict::Ok);
+    }
+
+    #[test]
+    fn packet_sockets_name_the_right_that_lacks() {
+        assert_eq!(packet_sockets(true, &Rights::parse(ROOT)).verdict, Verdict::Ok);
+        let half = Rights::parse("CapEff:\t0000000000002000\n");
+        let check = packet_sockets(true, &half);
+        assert_eq!((check.verdict, check.finding.as_str()), (Verdict::Missing, "af_packet devices need CAP_NET_ADMIN"));
+        assert_eq!(packet_sockets(false, &half).verdict, Verdict::Note);
+    }
+
+    #[test]
+    fn userfaultfd_is_allowed_by_right_by_device_or_by_sysctl() {
+        for (sysctl, may_open, is_root) in [("0\n", true, false), ("1\n", false, false), ("0\n", false, true)] {
+            assert_eq!(userfaultfd(sysctl, may_open, is_root).verdict, Verdict::Ok);
+        }
+        assert!(userfaultfd("0\n", false, false).remedy.is_some());
+        assert!(userfaultfd("", false, false).remedy.is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_takes_the_checks_down(text in "(CapEff:|Uid:|\t|\n|[0-9a-f]{1,20}|\\PC){0,20}", bytes: u64) {
+            let rights = Rights::parse(&text);
+            let _ = (memlock(true, limit(bytes), &rights, 1), descriptors(limit(bytes)), packet_sockets(true, &rights));
+            let _ = userfaultfd(&text, false, rights.is_root);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Huge pages, mounts of them, and transparent ones.
+
+use roci_driver::link::dpdk::Device;
+use rustix::fs::{Access, access};
+
+use super::check::Check;
+use super::machine::Machine;
+
+/// 2 MiB pages that a bound NIC wants for its packet buffers, and some for what DPDK keeps beside them.
+const PAGES_2M: u64 = 256;
+
+pub(super) fn checks(machine: &Machine, device: &Device) -> Vec<Check> {
+    let needs_pool = matches!(device, Device::Pci(_));
+    let pools = ["2M", "1G"].map(|size| Pool::read(machine, size));
+    let mut checks = pools.iter().map(Pool::check).collect::<Vec<_>>();
+    if needs_pool && pools.iter().all(|pool| pool.free == 0) {
+        let remedy = format!("sudo scripts/hugepages set {PAGES_2M}");
+        checks.push(Check::missing(
+            "packet buffers",
+            "a bound NIC takes them from huge pages, and none are free",
+            remedy,
+        ));
+    }
+    checks.push(mounts(&machine.read("/proc/self/mounts"), |path| access(path, Access::WRITE_OK).is_ok()));
+    checks.push(transparent(&machine.read("/sys/kernel/mm/transparent_hugepage/enabled")));
+    checks
+}
+
+/// One of the kernel's pools.
+struct Pool {
+    size: &'static str,
+    /// `None` where the machine has no pages of this size.
+    all: Option<u64>,
+    /// Neither used nor promised.
+    free: u64,
+}
+
+impl Pool {
+    fn read(machine: &Machine, size: &'static str) -> Self {
+        let kib = if size == "2M" { 2048 } else { 1_048_576 };
+        let file = |name: &str| machine.read(format!("/sys/kernel/mm/hugepages/hugepages-{kib}kB/{name}"));
+        Self::parse(size, &file("nr_hugepages"), &file("free_hugepages"), &file("resv_hugepages"))
+    }
+
+    fn parse(size: &'static str, all: &str, free: &str, promised: &str) -> Self {
+        let number = |text: &str| text.trim().parse().ok();
+        let free = number(free).unwrap_or(0u64).saturating_sub(number(promised).unwrap_or(0));
+        Self { size, all: number(all), free }
+    }
+
+    fn check(&self) -> Check {
+        let name = format!("huge pages {}", self.size);
+        let count = if self.size == "2M" { 512 } else { 1 };
+        let remedy = format!("sudo scripts/hugepages set {count} --size {}", self.size);
+        match self.all {
+            None => Check::fact(name, "this processor or kernel has no pages of this size"),
+            Some(0) => Check::note(name, "none; arenas take smaller pages", remedy),
+            Some(all) if self.free == 0 => Check::note(name, format!("none of {all} are free"), remedy),
+            Some(all) => Check::ok(name, format!("{} of {all} are free", self.free)),
+        }
+    }
+}
+
+/// Mounts of hugetlbfs; an arena does without.
+fn mounts(table: &str, may_write: impl Fn(&str) -> bool) -> Check {
+    let words = table.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let ours: Vec<_> = words.filter(|words| words.get(2) == Some(&"hugetlbfs")).collect();
+    let paths: Vec<_> = ours.iter().filter_map(|words| words.get(1).copied()).collect();
+    let Some(closed) = paths.iter().find(|path| !may_write(path)) else {
+        let found = if paths.is_empty() { "none; a memfd needs no mount".into() } else { paths.join(", ") };
+        return Check::ok("hugetlbfs", found);
+    };
+    Check::note(
+        "hugetlbfs",
+        format!("{closed} cannot be written; a memfd needs no mount"),
+        format!("sudo chmod 1777 {closed}"),
+    )
+}
+
+fn transparent(text: &str) -> Check {
+    let name = "transparent pages";
+    let mode = text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
+    match mode {
+        Some(mode @ ("always" | "madvise")) => Check::ok(name, mode),
+        Some(mode) => {
+            let remedy = "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled";
+            Check::note(name, format!("{mode}: large arenas have ordinary pages where no pool has any"), remedy)
+        }
+        None => Check::fact(name, "this kernel has none"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::check::Verdict;
+    use super::*;
+
+    #[test]
+    fn pools_count_what_is_neither_used_nor_promised() {
+        let pool = |all, free, promised| Pool::parse("2M", all, free, promised).check();
+        assert_eq!(pool("64\n", "64\n", "60\n"), Check::ok("huge pages 2M", "4 of 64 are free"));
+        assert_eq!(pool("64", "3", "9").verdict, Verdict::Note);
+        assert_eq!(pool("0", "0", "0").remedy.as_deref(), Some("sudo scripts/hugepages set 512 --size 2M"));
+        assert_eq!(pool("", "", "").remedy, None);
+        assert_eq!(pool("-1", "x", "18446744073709551616").remedy, None);
+    }
+
+    #[test]
+    fn a_bound_nic_cannot_do_without_pages() {
+        let root = tempfile::TempDir::new().expect("a directory");
+        let machine = Machine::at(root.path());
+        let missing = |device: Device| checks(&machine, &device).iter().any(|check| check.verdict == Verdict::Missing);
+        assert!(missing(Device::Pci("0000:00:04.0".into())));
+        assert!(!missing(Device::Memif));
+    }
+
+    #[test]
+    fn mounts_are_told_with_their_rights() {
+        let table = "proc /proc proc rw 0 0\nnone /dev/hugepages hugetlbfs rw,pagesize=2M 0 0\n";
+        assert_eq!(mounts(table, |_| true), Check::ok("hugetlbfs", "/dev/hugepages"));
+        assert_eq!(mounts(table, |_| false).remedy.as_deref(), Some("sudo chmod 1777 /dev/hugepages"));
+        assert_eq!(mounts("", |_| false).verdict, Verdict::Ok);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_takes_the_checks_down(text in "(hugetlbfs|\\[|\\]| |\n|-?[0-9]{1,25}|\\PC){0,30}") {
+            let _ = (mounts(&text, |_| false), transparent(&text), Pool::parse("1G", &text, &text, &text).check());
+        }
+    }
+}

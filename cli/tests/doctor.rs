@@ -1,0 +1,59 @@
+//! `roci doctor` on the machine that runs the tests.
+
+mod common;
+
+use std::process::Stdio;
+
+use common::{command, finish, roci};
+use serde_json::Value;
+
+fn doctor(arguments: &[&str]) -> (Option<i32>, Value) {
+    let ended = roci(&[&["doctor", "--json"], arguments].concat());
+    (ended.code(), serde_json::from_str(&ended.stdout).expect("an object"))
+}
+
+fn row(said: &Value, name: &str) -> Value {
+    let rows = said["checks"].as_array().expect("rows");
+    rows.iter().find(|row| row["check"] == name).unwrap_or_else(|| panic!("no row {name} in {said}")).clone()
+}
+
+#[test]
+fn the_default_device_would_run_wherever_these_tests_run() {
+    let (code, said) = doctor(&[]);
+    assert_eq!((code, &said["would_run"], &said["device"]), (Some(0), &true.into(), &"memif".into()));
+    for name in ["arena", "huge pages 2M", "IOMMU", "vfio-pci", "locked memory", "userfaultfd", "processors", "ICRC"] {
+        assert_ne!(row(&said, name)["finding"], "", "{name}");
+    }
+    let rows = said["checks"].as_array().expect("rows");
+    assert!(rows.iter().all(|row| row["verdict"] != "missing"), "{said}");
+    assert!(rows.iter().all(|row| row["verdict"] != "ok" || row["remedy"].is_null()), "{said}");
+}
+
+#[test]
+fn a_device_that_is_not_there_is_missing_and_the_status_says_so() {
+    for device in ["pci:ffff:ff:1f.7", "af_packet:no-such-iface"] {
+        let (code, said) = doctor(&["--device", device]);
+        assert_eq!((code, &said["would_run"]), (Some(1), &false.into()), "{device}");
+        let missing = row(&said, device);
+        assert_eq!(missing["verdict"], "missing");
+        assert_ne!(missing["remedy"], Value::Null);
+    }
+}
+
+#[test]
+fn a_remedy_stands_on_a_line_of_its_own() {
+    let said = roci(&["doctor", "--device", "af_packet:no-such-iface"]);
+    assert_eq!(said.code(), Some(1));
+    assert!(said.stdout.lines().any(|line| line.trim() == "$ ip -brief link"), "{}", said.stdout);
+    assert!(said.stdout.ends_with("of the above\n"), "{}", said.stdout);
+}
+
+#[test]
+fn an_arena_that_cannot_be_had_is_missing() {
+    let mut command = command(&["doctor", "--json"]);
+    command.env("ROCI_ARENA_PAGES", "1g").env("ROCI_ARENA_SIZE", "64GiB").stdout(Stdio::piped()).stderr(Stdio::piped());
+    let ended = finish(command.spawn().expect("roci starts"));
+    assert_eq!(ended.code(), Some(1));
+    let said: Value = serde_json::from_str(&ended.stdout).expect("an object");
+    assert_eq!(row(&said, "arena")["verdict"], "missing");
+}
