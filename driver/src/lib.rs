@@ -57,6 +57,8 @@ mod cm;
 mod cq;
 mod engine;
 mod event;
+#[allow(unsafe_code)] // a promise, and no code
+mod lasting;
 #[allow(unsafe_code)] // the devices
 pub mod link;
 #[allow(unsafe_code)] // the mapping
@@ -74,6 +76,7 @@ pub use engine::{
     PortConfig, PortConfigError, PostError, Refused, WindowView,
 };
 pub use event::Event;
+pub use lasting::Lasting;
 pub use mem::{
     Arena, ArenaConfig, ArenaError, Buffer, HugePage, PageChoice, Pages, PassedOver, PdId, Placement, RegionFull,
 };

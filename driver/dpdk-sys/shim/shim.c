@@ -38,6 +38,34 @@ const void *roci_pktmbuf_read(const struct rte_mbuf *mbuf, uint32_t offset, uint
 	return rte_pktmbuf_read(mbuf, offset, len, to);
 }
 
+struct rte_mbuf *roci_pktmbuf_around(struct rte_mempool *pool, uint16_t head_len, void *payload, rte_iova_t iova,
+				     uint16_t payload_len, struct rte_mbuf_ext_shared_info *shinfo, uint16_t tail_len)
+{
+	struct rte_mbuf *segments[3];
+	struct rte_mbuf *head, *middle, *tail;
+
+	if (rte_pktmbuf_alloc_bulk(pool, segments, 3) != 0)
+		return NULL;
+	head = segments[0];
+	middle = segments[1];
+	tail = segments[2];
+	rte_pktmbuf_attach_extbuf(middle, payload, iova, payload_len, shinfo);
+	rte_mbuf_ext_refcnt_update(shinfo, 1);
+	head->data_len = head_len;
+	middle->data_len = payload_len;
+	tail->data_len = tail_len;
+	head->next = middle;
+	middle->next = tail;
+	head->nb_segs = 3;
+	head->pkt_len = (uint32_t)head_len + payload_len + tail_len;
+	return head;
+}
+
+uint16_t roci_ext_refcnt_update(struct rte_mbuf_ext_shared_info *shinfo, int16_t value)
+{
+	return rte_mbuf_ext_refcnt_update(shinfo, value);
+}
+
 uint64_t roci_tsc(void)
 {
 	return rte_rdtsc();

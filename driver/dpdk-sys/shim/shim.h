@@ -6,6 +6,9 @@
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
 
+/* A capability that DPDK spells as a macro, which bindgen does not evaluate. */
+static const uint64_t ROCI_TX_OFFLOAD_MULTI_SEGS = RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
+
 uint16_t roci_eth_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **pkts, uint16_t count);
 uint16_t roci_eth_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **pkts, uint16_t count);
 struct rte_mbuf *roci_pktmbuf_alloc(struct rte_mempool *pool);
@@ -16,6 +19,14 @@ void *roci_pktmbuf_data(const struct rte_mbuf *mbuf);
 char *roci_pktmbuf_append(struct rte_mbuf *mbuf, uint16_t len);
 /* Copies `len` bytes from `offset` of a chained packet into `to`; NULL where the packet is shorter. */
 const void *roci_pktmbuf_read(const struct rte_mbuf *mbuf, uint32_t offset, uint32_t len, void *to);
+/*
+ * A packet of three segments: room for a head and for a tail from the pool, and between them a payload that stays where
+ * it is, for which `shinfo` counts one more user until the packet is freed. NULL where the pool is empty.
+ */
+struct rte_mbuf *roci_pktmbuf_around(struct rte_mempool *pool, uint16_t head_len, void *payload, rte_iova_t iova,
+				     uint16_t payload_len, struct rte_mbuf_ext_shared_info *shinfo, uint16_t tail_len);
+/* Adds to the users of external memory, and returns how many there are. */
+uint16_t roci_ext_refcnt_update(struct rte_mbuf_ext_shared_info *shinfo, int16_t value);
 uint64_t roci_tsc(void);
 int roci_errno(void);
 /* Writes out what C's streams hold back. */

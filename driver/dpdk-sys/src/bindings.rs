@@ -550,6 +550,10 @@ pub type RTE_MARKER64 = [u64; 0usize];
 pub struct rte_device {
     _unused: [u8; 0],
 }
+pub const rte_iova_mode_RTE_IOVA_DC: rte_iova_mode = 0;
+pub const rte_iova_mode_RTE_IOVA_PA: rte_iova_mode = 1;
+pub const rte_iova_mode_RTE_IOVA_VA: rte_iova_mode = 2;
+pub type rte_iova_mode = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct rte_eth_stats {
@@ -2724,6 +2728,7 @@ const _: () = {
     ["Offset of field: rte_eth_dev_info::reserved_ptrs"]
         [::core::mem::offset_of!(rte_eth_dev_info, reserved_ptrs) - 360usize];
 };
+pub const ROCI_TX_OFFLOAD_MULTI_SEGS: u64 = 32768;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct roci_layout {
@@ -2760,12 +2765,34 @@ pub type rte_eal_alarm_callback = ::core::option::Option<unsafe extern "C" fn(ar
 unsafe extern "C" {
     pub fn rte_openlog_stream(f: *mut FILE) -> ::core::ffi::c_int;
     pub fn rte_log_set_global_level(level: u32);
+    pub fn rte_dev_dma_map(
+        dev: *mut rte_device,
+        addr: *mut ::core::ffi::c_void,
+        iova: u64,
+        len: usize,
+    ) -> ::core::ffi::c_int;
+    pub fn rte_dev_dma_unmap(
+        dev: *mut rte_device,
+        addr: *mut ::core::ffi::c_void,
+        iova: u64,
+        len: usize,
+    ) -> ::core::ffi::c_int;
     pub fn rte_strerror(errnum: ::core::ffi::c_int) -> *const ::core::ffi::c_char;
     pub fn rte_eal_init(argc: ::core::ffi::c_int, argv: *mut *mut ::core::ffi::c_char) -> ::core::ffi::c_int;
     pub fn rte_eal_cleanup() -> ::core::ffi::c_int;
+    pub fn rte_eal_iova_mode() -> rte_iova_mode;
     pub fn rte_thread_register() -> ::core::ffi::c_int;
     pub fn rte_thread_unregister();
     pub fn rte_get_tsc_hz() -> u64;
+    pub fn rte_mem_virt2iova(virt: *const ::core::ffi::c_void) -> rte_iova_t;
+    pub fn rte_extmem_register(
+        va_addr: *mut ::core::ffi::c_void,
+        len: usize,
+        iova_addrs: *mut rte_iova_t,
+        n_pages: ::core::ffi::c_uint,
+        page_sz: usize,
+    ) -> ::core::ffi::c_int;
+    pub fn rte_extmem_unregister(va_addr: *mut ::core::ffi::c_void, len: usize) -> ::core::ffi::c_int;
     pub fn rte_mempool_free(mp: *mut rte_mempool);
     pub fn rte_mempool_avail_count(mp: *const rte_mempool) -> ::core::ffi::c_uint;
     pub fn rte_pktmbuf_pool_create(
@@ -2826,6 +2853,16 @@ unsafe extern "C" {
         len: u32,
         to: *mut ::core::ffi::c_void,
     ) -> *const ::core::ffi::c_void;
+    pub fn roci_pktmbuf_around(
+        pool: *mut rte_mempool,
+        head_len: u16,
+        payload: *mut ::core::ffi::c_void,
+        iova: rte_iova_t,
+        payload_len: u16,
+        shinfo: *mut rte_mbuf_ext_shared_info,
+        tail_len: u16,
+    ) -> *mut rte_mbuf;
+    pub fn roci_ext_refcnt_update(shinfo: *mut rte_mbuf_ext_shared_info, value: i16) -> u16;
     pub fn roci_tsc() -> u64;
     pub fn roci_errno() -> ::core::ffi::c_int;
     pub fn roci_flush_streams();

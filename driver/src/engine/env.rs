@@ -60,8 +60,15 @@ impl<L: Link> Env for Scene<'_, L> {
                 read.map_err(|Denied| TxError::Denied)?
             }
         };
-        let len = self.flow.frame_len(headers, payload.len());
         let flow = &mut *self.flow;
+        if self.link.is_lent(payload) {
+            let (head, tail) = flow.lens_around(headers, payload.len());
+            let sent = self.link.transmit_around(head, payload, tail, |head, tail| {
+                flow.emit_around(head, tail, headers, payload);
+            });
+            return sent.map_err(|Full| TxError::Busy);
+        }
+        let len = flow.frame_len(headers, payload.len());
         let sent = self.link.transmit(len, |frame| {
             flow.emit(frame, headers, payload.len(), |bytes| bytes.copy_from_slice(payload));
         });

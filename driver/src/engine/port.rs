@@ -7,7 +7,7 @@ use roci_protocol::wire::ethernet::VID_MASK;
 use thiserror::Error;
 
 use super::Engine;
-use crate::link::{Link, LinkState};
+use crate::link::{LendError, Link, LinkState};
 use crate::neighbour::{Interface, NeighbourConfig, NeighbourStats, Neighbours, Resolution};
 
 pub(super) struct Port<L> {
@@ -17,6 +17,8 @@ pub(super) struct Port<L> {
     /// Nobody but one peer is on it: when it goes down, that peer is gone.
     pub(super) is_point_to_point: bool,
     pub(super) state: LinkState,
+    /// Whether payloads of the arena may leave from where they are, or why not.
+    pub(super) lent: Result<(), LendError>,
 }
 
 /// This host on a port.
@@ -67,12 +69,16 @@ impl<L: Link> Engine<L> {
         }
     }
 
-    fn push_port(&mut self, link: L, config: PortConfig) -> usize {
+    fn push_port(&mut self, mut link: L, config: PortConfig) -> usize {
+        let lent = link.lend(self.arena.clone());
+        if let Err(error @ (LendError::NoSlot | LendError::Physical(_) | LendError::Refused { .. })) = &lent {
+            tracing::warn!("payloads are copied: {error}");
+        }
         let PortConfig { interfaces, neighbours, gateway_v4, gateway_v6, is_point_to_point } = config;
         let (mac, fixed) = (link.mac(), neighbours);
         let neighbours = NeighbourConfig { mac, interfaces: interfaces.clone(), fixed, gateway_v4, gateway_v6 };
         let neighbours = Neighbours::new(neighbours);
-        self.ports.push(Port { link, interfaces, neighbours, is_point_to_point, state: LinkState::Up });
+        self.ports.push(Port { link, interfaces, neighbours, is_point_to_point, state: LinkState::Up, lent });
         self.ports.len() - 1
     }
 
@@ -88,6 +94,11 @@ impl<L: Link> Engine<L> {
     /// station; else they go to the gateway's.
     pub fn is_on_link(&self, port: usize, address: usize, ip: IpAddr) -> bool {
         self.ports[port].interfaces[address].reaches(ip)
+    }
+
+    /// Whether a port sends payloads of the arena from where they are, or why it copies them.
+    pub fn is_arena_lent(&self, port: usize) -> Result<(), LendError> {
+        self.ports[port].lent.clone()
     }
 
     /// The counters of a port's neighbours.

@@ -1,12 +1,14 @@
 //! A link around a link that loses, repeats, holds back and corrupts the frames that it sends.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use roci_protocol::Nanos;
 use roci_protocol::sim::{FaultInjector, Faults, Verdict};
 use roci_protocol::wire::MacAddr;
 
-use super::{Batch, Full, Link, LinkState, LinkStats};
+use super::{Batch, Full, LendError, Link, LinkState, LinkStats, fill_around};
+use crate::lasting::Lasting;
 
 /// Frames held back at once; one more passes instead.
 const HELD_LIMIT: usize = 64;
@@ -41,9 +43,14 @@ impl<L: Link> Faulty<L> {
         &self.inner
     }
 
-    fn transmit_with_faults(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), Full> {
+    /// What happens to the next frame.
+    fn throw(&mut self) -> Verdict {
         let verdict = self.injector.as_mut().map_or(Verdict::Pass, FaultInjector::throw);
         self.injected += u64::from(verdict != Verdict::Pass);
+        verdict
+    }
+
+    fn transmit_as(&mut self, verdict: Verdict, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), Full> {
         match verdict {
             Verdict::Pass => self.inner.transmit(len, fill)?,
             Verdict::Lose => {}
@@ -67,9 +74,14 @@ impl<L: Link> Faulty<L> {
                 return Ok(());
             }
         }
+        self.let_pass();
+        Ok(())
+    }
+
+    /// A frame has passed those that are held back.
+    fn let_pass(&mut self) {
         self.held.iter_mut().for_each(|held| held.frames = held.frames.saturating_sub(1));
         self.release(0);
-        Ok(())
     }
 
     /// Sends the held frames whose time has come.
@@ -108,7 +120,42 @@ impl<L: Link> Link for Faulty<L> {
 
     #[inline]
     fn transmit(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), Full> {
-        if self.injector.is_none() { self.inner.transmit(len, fill) } else { self.transmit_with_faults(len, fill) }
+        if self.injector.is_none() {
+            return self.inner.transmit(len, fill);
+        }
+        let verdict = self.throw();
+        self.transmit_as(verdict, len, fill)
+    }
+
+    fn lend(&mut self, memory: Arc<dyn Lasting>) -> Result<(), LendError> {
+        self.inner.lend(memory)
+    }
+
+    #[inline]
+    fn is_lent(&self, payload: &[u8]) -> bool {
+        self.inner.is_lent(payload)
+    }
+
+    /// A frame that something happens to is put together first.
+    #[inline]
+    fn transmit_around(
+        &mut self,
+        head: usize,
+        payload: &[u8],
+        tail: usize,
+        fill: impl FnOnce(&mut [u8], &mut [u8]),
+    ) -> Result<(), Full> {
+        if self.injector.is_none() {
+            return self.inner.transmit_around(head, payload, tail, fill);
+        }
+        let verdict = self.throw();
+        if verdict == Verdict::Pass {
+            self.inner.transmit_around(head, payload, tail, fill)?;
+            self.let_pass();
+            return Ok(());
+        }
+        let len = head + payload.len() + tail;
+        self.transmit_as(verdict, len, |frame| fill_around(frame, head, payload, fill))
     }
 
     #[inline]

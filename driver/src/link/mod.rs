@@ -9,9 +9,14 @@ pub mod faulty;
 pub mod pcap;
 pub mod sim;
 
+use std::sync::Arc;
+
 use arrayvec::ArrayVec;
 use roci_protocol::Nanos;
 use roci_protocol::wire::MacAddr;
+use thiserror::Error;
+
+use crate::lasting::Lasting;
 
 /// Frames that one call receives at most.
 pub const BURST: usize = 32;
@@ -25,6 +30,45 @@ pub type Batch<F> = ArrayVec<F, BURST>;
 /// The link takes no frame now: back-pressure, not an error. Try again after the next poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Full;
+
+/// Why a link will not send from memory: what lies there is copied instead.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum LendError {
+    /// Nobody asked for it.
+    #[error("ROCI_ZCOPY_THRESHOLD is off")]
+    Off,
+    /// The link, or its device, copies every frame.
+    #[error("{0}")]
+    Copies(&'static str),
+    /// The memory lies across pages.
+    #[error("{len} bytes at {base:#x} are no whole pages of {page}")]
+    Unaligned {
+        /// Where it begins.
+        base: usize,
+        /// How long it is.
+        len: usize,
+        /// Bytes of a page.
+        page: usize,
+    },
+    /// DPDK's table of external memory is full.
+    #[error("DPDK's table of external memory is full: register fewer, larger pieces")]
+    NoSlot,
+    /// The device works with physical addresses, and those of the memory cannot be had or may change.
+    #[error("the device works with physical addresses, and {0}")]
+    Physical(&'static str),
+    /// DPDK refused the memory, or the IOMMU its map.
+    #[error("{call} failed for {len} bytes at {base:#x}: {cause}")]
+    Refused {
+        /// Which of DPDK's functions.
+        call: &'static str,
+        /// Where it begins.
+        base: usize,
+        /// How long it is.
+        len: usize,
+        /// The reason, and what helps.
+        cause: String,
+    },
+}
 
 /// Whether frames can cross.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,6 +90,8 @@ pub struct LinkStats {
     pub tx_frames: u64,
     /// Bytes handed to the device.
     pub tx_bytes: u64,
+    /// Frames of these whose payload the device took from where it was.
+    pub tx_lent: u64,
     /// Times that the link was full.
     pub tx_full: u64,
     /// Frames discarded because the link was down.
@@ -78,6 +124,35 @@ pub trait Link {
     /// Queues one frame of `len` bytes, which `fill` writes. Nothing is called where the link is full.
     fn transmit(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), Full>;
 
+    /// Lets the link send payloads that lie in `memory` from where they are. It keeps `memory` until no frame needs it any
+    /// more.
+    fn lend(&mut self, memory: Arc<dyn Lasting>) -> Result<(), LendError> {
+        drop(memory);
+        Err(LendError::Copies("this link copies every frame"))
+    }
+
+    /// Whether [`Link::transmit_around`] would leave this payload where it is, and whether that is worth it.
+    #[inline]
+    fn is_lent(&self, payload: &[u8]) -> bool {
+        let _ = payload;
+        false
+    }
+
+    /// Queues one frame whose payload stays where it is: `fill` writes the `head` bytes before it and the `tail` bytes
+    /// behind it. Nothing is called where the link is full.
+    ///
+    /// The device reads the payload some time after this, perhaps after the frame's twin has been acknowledged. Should
+    /// its bytes have changed by then, the frame's ICRC is wrong, and the receiver discards it; the memory itself stays.
+    fn transmit_around(
+        &mut self,
+        head: usize,
+        payload: &[u8],
+        tail: usize,
+        fill: impl FnOnce(&mut [u8], &mut [u8]),
+    ) -> Result<(), Full> {
+        self.transmit(head + payload.len() + tail, |frame| fill_around(frame, head, payload, fill))
+    }
+
     /// Hands the queued frames to the device; what it does not take stays queued.
     fn flush(&mut self);
 
@@ -86,4 +161,12 @@ pub trait Link {
 
     /// The counters.
     fn stats(&self) -> LinkStats;
+}
+
+/// Copies the payload between what `fill` writes: a frame that stays whole.
+fn fill_around(frame: &mut [u8], head: usize, payload: &[u8], fill: impl FnOnce(&mut [u8], &mut [u8])) {
+    let (head, rest) = frame.split_at_mut(head);
+    let (middle, tail) = rest.split_at_mut(payload.len());
+    middle.copy_from_slice(payload);
+    fill(head, tail);
 }

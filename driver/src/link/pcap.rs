@@ -3,11 +3,13 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 use roci_protocol::Nanos;
 use roci_protocol::wire::MacAddr;
 
-use super::{Batch, Full, Link, LinkState, LinkStats};
+use super::{Batch, Full, LendError, Link, LinkState, LinkStats, fill_around};
+use crate::lasting::Lasting;
 
 /// Magic of a capture with nanosecond stamps.
 const MAGIC: u32 = 0xa1b2_3c4d;
@@ -118,6 +120,30 @@ impl<L: Link> Link for PcapTee<L> {
             fill(bytes);
             writer.record(now, bytes);
         })
+    }
+
+    fn lend(&mut self, memory: Arc<dyn Lasting>) -> Result<(), LendError> {
+        self.inner.lend(memory)
+    }
+
+    /// What is captured is put together here, and goes out whole.
+    #[inline]
+    fn is_lent(&self, payload: &[u8]) -> bool {
+        self.writer.is_none() && self.inner.is_lent(payload)
+    }
+
+    #[inline]
+    fn transmit_around(
+        &mut self,
+        head: usize,
+        payload: &[u8],
+        tail: usize,
+        fill: impl FnOnce(&mut [u8], &mut [u8]),
+    ) -> Result<(), Full> {
+        if self.writer.is_none() {
+            return self.inner.transmit_around(head, payload, tail, fill);
+        }
+        self.transmit(head + payload.len() + tail, |frame| fill_around(frame, head, payload, fill))
     }
 
     #[inline]

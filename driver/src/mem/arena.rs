@@ -16,6 +16,7 @@ use thiserror::Error;
 
 use super::Buffer;
 use super::pages::{BASE_PAGE as PAGE, Mapping, PageChoice, Pages, PassedOver, Placement};
+use crate::lasting::Lasting;
 
 /// Small buffers start on a cache line,
 /// and buffers of at least a page on a page.
@@ -160,6 +161,26 @@ impl Arena {
             len += before_len;
         }
         free.insert(start, len);
+    }
+}
+
+// SAFETY: the mapping, which the arena owns and never moves, has at least `len` bytes from `base` on, and is unmapped
+// when the arena is dropped.
+unsafe impl Lasting for Arena {
+    fn base(&self) -> *const u8 {
+        self.map.base()
+    }
+
+    fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    fn page_size(&self) -> usize {
+        self.map.pages.size()
+    }
+
+    fn is_pinned(&self) -> bool {
+        self.map.pages.is_of_a_pool()
     }
 }
 

@@ -266,6 +266,28 @@ impl Flow {
         icrc.copy_from_slice(&register.finish(covered));
     }
 
+    /// The bytes before and behind a payload of `payload_len` bytes in a frame with these headers.
+    #[inline]
+    pub const fn lens_around(&self, headers: &Headers, payload_len: usize) -> (usize, usize) {
+        (self.len + headers.wire_len(), pad_of(payload_len) + icrc::LEN)
+    }
+
+    /// Writes what stands before and behind a payload that stays where it is; `head` and `tail` must be exactly as long
+    /// as [`Flow::lens_around`] says. The ICRC is that of the payload's bytes now: if they change before the frame has
+    /// left, whoever receives it discards it.
+    #[inline]
+    pub fn emit_around(&mut self, head: &mut [u8], tail: &mut [u8], headers: &Headers, payload: &[u8]) {
+        let (below, transport) = head.split_at_mut(self.len);
+        let prepared = self.prepared(transport.len() + payload.len() + tail.len());
+        below.copy_from_slice(&prepared.header[..below.len()]);
+        let register = prepared.register;
+        let (pad, icrc) = tail.split_at_mut(pad_of(payload.len()));
+        let padded = Headers { bth: super::Bth { pad: pad.len() as u8, ..headers.bth }, ..*headers };
+        padded.emit(transport);
+        pad.fill(0);
+        icrc.copy_from_slice(&register.finish_around(transport, payload, pad.len()));
+    }
+
     #[inline]
     fn prepared(&mut self, transport_len: usize) -> &Prepared {
         let slot = &mut self.remembered[transport_len / 4 % REMEMBERED];
@@ -310,6 +332,23 @@ mod tests {
             assert_eq!(frame.verify_icrc(), Ok(()), "length {len}");
             assert_eq!(frame.packet.payload, vec![0x5a; len]);
             assert_eq!(frame.to_bytes(), bytes);
+        }
+    }
+
+    #[test]
+    fn a_frame_around_a_payload_is_the_frame_with_the_payload_in_it() {
+        let mut flow = flow();
+        for len in (0..300).chain([1023, 1024, 4096]) {
+            let payload: Vec<_> = (0..len).map(|at| (at * 7) as u8).collect();
+            let mut headers = Headers::plain(Bth::new(Opcode::RcWriteOnlyImm, Qpn::new(7), Psn::new(len as u32)));
+            headers.ext.reth = Some(crate::wire::Reth { va: 9, rkey: crate::Rkey(3), len: len as u32 });
+            headers.ext.imm = Some(crate::wire::ImmDt(5));
+            let mut whole = vec![0xee; flow.frame_len(&headers, len)];
+            flow.emit(&mut whole, &headers, len, |bytes| bytes.copy_from_slice(&payload));
+            let (head, tail) = flow.lens_around(&headers, len);
+            let (mut head, mut tail) = (vec![0xee; head], vec![0xee; tail]);
+            flow.emit_around(&mut head, &mut tail, &headers, &payload);
+            assert_eq!([head, payload, tail].concat(), whole, "length {len}");
         }
     }
 

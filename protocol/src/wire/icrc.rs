@@ -55,8 +55,25 @@ impl Register {
         base[RESERVED] = 0xff;
         update(update(self.0, &base), &packet[bth::LEN..]).to_le_bytes()
     }
+
+    /// The same for a packet in pieces: BTH and extension headers, the payload, and so many zero bytes of pad.
+    ///
+    /// `headers` must hold at least a BTH and is no longer than headers are.
+    #[inline]
+    pub fn finish_around(self, headers: &[u8], payload: &[u8], pad: usize) -> [u8; LEN] {
+        let mut masked = [0; MAX_HEADERS];
+        masked[..headers.len()].copy_from_slice(headers);
+        masked[RESERVED] = 0xff;
+        let mut hasher = crc32fast::Hasher::new_with_initial(self.0);
+        hasher.update(&masked[..headers.len()]);
+        hasher.update(payload);
+        hasher.update(&[0; 3][..pad]);
+        hasher.finalize().to_le_bytes()
+    }
 }
 
+/// More than BTH and extension headers of any packet take.
+const MAX_HEADERS: usize = 64;
 /// Where the BTH has the byte that is masked (`resv8a`, which carries FECN and BECN).
 const RESERVED: usize = 4;
 

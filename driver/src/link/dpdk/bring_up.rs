@@ -10,7 +10,7 @@ use roci_protocol::wire::MacAddr;
 use thiserror::Error;
 
 use super::clock::Clock;
-use super::device::{Attachment, Creation};
+use super::device::{Attachment, Creation, External};
 use super::eal::{Eal, EalError, Setup, describe};
 use super::gate::{self, Gate};
 use super::pool::{self, Pool};
@@ -18,6 +18,8 @@ use super::port::DpdkLink;
 use crate::link::LinkState;
 
 pub(super) const DESCRIPTORS: u16 = 512;
+/// Head, payload and tail of a frame whose payload stays where it is.
+const SEGMENTS: u16 = 3;
 /// Ports that DPDK can have at a time.
 const PORTS_MAX: usize = dpdk_sys::RTE_MAX_ETHPORTS as usize;
 /// How long a client waits before it asks again for a server that is not there yet.
@@ -182,8 +184,12 @@ impl DpdkLink {
         // SAFETY: `port` exists; the configuration is plain data for which all zeroes means "defaults" and is
         // copied by the call; `pool` outlives the port, which keeps it; null queue configurations mean defaults;
         // the address is written to a local.
-        let mac = unsafe {
-            let conf: dpdk_sys::rte_eth_conf = zeroed();
+        let (external, mac) = unsafe {
+            let mut info: dpdk_sys::rte_eth_dev_info = zeroed();
+            check("rte_eth_dev_info_get", dpdk_sys::rte_eth_dev_info_get(port, &raw mut info))?;
+            let mut conf: dpdk_sys::rte_eth_conf = zeroed();
+            // Without this some drivers take the first segment for the frame.
+            conf.txmode.offloads = info.tx_offload_capa & dpdk_sys::ROCI_TX_OFFLOAD_MULTI_SEGS;
             check("rte_eth_dev_configure", dpdk_sys::rte_eth_dev_configure(port, 1, 1, &raw const conf))?;
             let (mut rx, mut tx) = (DESCRIPTORS, DESCRIPTORS);
             let status = dpdk_sys::rte_eth_dev_adjust_nb_rx_tx_desc(port, &raw mut rx, &raw mut tx);
@@ -195,7 +201,7 @@ impl DpdkLink {
             check("rte_eth_tx_queue_setup", status)?;
             let mut mac: dpdk_sys::rte_ether_addr = zeroed();
             check("rte_eth_macaddr_get", dpdk_sys::rte_eth_macaddr_get(port, &raw mut mac))?;
-            MacAddr(mac.addr_bytes)
+            (external_of(attachment, &info), MacAddr(mac.addr_bytes))
         };
         Ok(Self {
             port,
@@ -206,6 +212,9 @@ impl DpdkLink {
             max_frame: attachment.max_frame(),
             tx: arrayvec::ArrayVec::new(),
             gate: None,
+            external,
+            lend_from: usize::MAX,
+            lent: Vec::new(),
             state: LinkState::Down,
             next_maintenance: 0,
             stats: crate::link::LinkStats::default(),
@@ -306,6 +315,20 @@ fn find_port(attachment: &Attachment, name: Option<&str>) -> Result<u16, PortErr
     // SAFETY: the name is NUL-terminated; the number is written to a local.
     let status = unsafe { dpdk_sys::rte_eth_dev_get_port_by_name(name.as_ptr(), &raw mut port) };
     if status == 0 { Ok(port) } else { Err(missing()) }
+}
+
+/// What a port's driver does with a payload that is in no packet buffer, as far as its segments reach.
+fn external_of(attachment: &Attachment, info: &dpdk_sys::rte_eth_dev_info) -> External {
+    let chains = info.tx_offload_capa & dpdk_sys::ROCI_TX_OFFLOAD_MULTI_SEGS != 0;
+    let most = info.tx_desc_lim.nb_mtu_seg_max;
+    match attachment.external() {
+        External::Copied | External::Mapped if !chains => External::Never("the device takes frames in one piece only"),
+        // 0 is no word on it.
+        External::Copied | External::Mapped if (1..SEGMENTS).contains(&most) => {
+            External::Never("the device takes frames of fewer than 3 segments")
+        }
+        external => external,
+    }
 }
 
 fn check(attachment: &Attachment, call: &'static str, status: i32) -> Result<(), PortError> {

@@ -156,6 +156,17 @@ impl Attachment {
         }
     }
 
+    /// What its driver does with a payload that is not in a packet buffer.
+    pub(super) fn external(&self) -> External {
+        match self.device {
+            Device::Memif | Device::AfPacket(_) => External::Copied,
+            Device::Vhost if self.is_server => External::Copied,
+            Device::Pci(_) => External::Mapped,
+            Device::Vhost => External::Never("virtio-user does not send from memory that DPDK did not allocate"),
+            Device::Eal(_) => External::Never("of an EAL line nobody knows which driver it takes"),
+        }
+    }
+
     /// memif's rings are unmapped by another thread when the peer dies.
     pub(super) fn needs_gate(&self) -> bool {
         self.device == Device::Memif
@@ -165,6 +176,17 @@ impl Attachment {
     pub(super) fn is_virtual(&self) -> bool {
         !matches!(self.device, Device::Pci(_) | Device::Eal(_))
     }
+}
+
+/// What a driver does with a segment of external memory. None says so in its capabilities: this is what was measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum External {
+    /// The processor copies it into the ring: any address does.
+    Copied,
+    /// The device reads it: it must know the memory.
+    Mapped,
+    /// It is lost, or nobody has tried.
+    Never(&'static str),
 }
 
 /// How DPDK is told to create a port.

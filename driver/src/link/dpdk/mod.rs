@@ -12,6 +12,7 @@ pub mod clock;
 mod control;
 pub mod device;
 pub mod eal;
+mod external;
 mod gate;
 mod node;
 mod pool;

@@ -12,8 +12,9 @@ use crate::link::{BURST, HELD_FRAMES};
 const CACHE: u32 = 256;
 /// Packet buffers beside those of the ports: what the pool's cache, a batch and early frames hold.
 const BASE: u32 = 2 * CACHE + (BURST + HELD_FRAMES) as u32;
-/// Packet buffers of a port: both its rings full, one burst, and the transmit queue.
-const PER_PORT: u32 = 2 * DESCRIPTORS as u32 + (BURST + TX_QUEUE) as u32;
+/// Packet buffers of a port: both its rings full (each segment of a frame takes a descriptor), one burst, and the
+/// transmit queue, whose frames may be of three.
+const PER_PORT: u32 = 2 * DESCRIPTORS as u32 + (BURST + 3 * TX_QUEUE) as u32;
 /// Bytes of a packet buffer for the packet, and with all that belongs to it.
 const ROOM: usize = JUMBO_FRAME + dpdk_sys::RTE_PKTMBUF_HEADROOM as usize;
 const BUFFER: usize = ROOM + 512;

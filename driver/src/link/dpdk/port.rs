@@ -3,16 +3,20 @@
 use std::mem::zeroed;
 use std::ptr::NonNull;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use roci_protocol::Nanos;
 use roci_protocol::wire::MacAddr;
 
 use super::clock::Clock;
+use super::device::External;
 use super::eal::Setup;
+use super::external::Lent;
 use super::gate::{self, Gate};
 use super::pool::Pool;
-use crate::link::{BURST, Batch, Full, Link, LinkState, LinkStats};
+use crate::lasting::Lasting;
+use crate::link::{BURST, Batch, Full, LendError, Link, LinkState, LinkStats, fill_around};
 
 /// Frames queued and not yet taken by the device.
 pub(super) const TX_QUEUE: usize = 64;
@@ -57,12 +61,42 @@ pub struct DpdkLink {
     pub(super) max_frame: usize,
     pub(super) tx: ArrayVec<NonNull<dpdk_sys::rte_mbuf>, TX_QUEUE>,
     pub(super) gate: Option<Rc<Gate>>,
+    pub(super) external: External,
+    /// Payloads from this length on stay where they are.
+    pub(super) lend_from: usize,
+    /// Where from; goes after the port is closed.
+    pub(super) lent: Vec<Lent>,
     pub(super) state: LinkState,
     pub(super) next_maintenance: Nanos,
     pub(super) stats: LinkStats,
 }
 
 impl DpdkLink {
+    /// Payloads of at least so many bytes are sent from where they are, where that is in memory that was lent to the
+    /// link; `None` copies all. It is to be said before memory is lent.
+    pub fn lend_from(&mut self, len: Option<usize>) {
+        self.lend_from = len.map_or(usize::MAX, |len| len.max(1));
+    }
+
+    /// Makes room in the transmit queue for one frame.
+    #[inline]
+    fn make_room(&mut self) -> Result<(), Full> {
+        if self.tx.is_full() {
+            self.flush();
+            if self.tx.is_full() {
+                self.stats.tx_full += 1;
+                return Err(Full);
+            }
+        }
+        Ok(())
+    }
+
+    /// The memory that holds a payload, and the device's address of it.
+    #[inline]
+    fn find_lent(&self, payload: &[u8]) -> Option<(&Lent, u64)> {
+        self.lent.iter().find_map(|lent| Some((lent, lent.address_of(payload)?)))
+    }
+
     /// Asks the port for its link's state.
     pub(super) fn look(&mut self) -> LinkState {
         // SAFETY: the port exists; the state is plain data, written by the call.
@@ -128,13 +162,7 @@ impl Link for DpdkLink {
     #[inline]
     fn transmit(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), Full> {
         assert!(len <= self.max_frame, "a frame of {len} bytes on a link that carries {}", self.max_frame);
-        if self.tx.is_full() {
-            self.flush();
-            if self.tx.is_full() {
-                self.stats.tx_full += 1;
-                return Err(Full);
-            }
-        }
+        self.make_room()?;
         // SAFETY: `keeps_pool` keeps the pool; a null result is handled.
         let Some(mbuf) = NonNull::new(unsafe { dpdk_sys::roci_pktmbuf_alloc(self.pool.as_ptr()) }) else {
             self.stats.tx_full += 1;
@@ -147,6 +175,54 @@ impl Link for DpdkLink {
         // bytes of a mapping that DPDK zeroed or that earlier packets wrote, so they are initialised.
         fill(unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len) });
         self.tx.push(mbuf);
+        Ok(())
+    }
+
+    fn lend(&mut self, memory: Arc<dyn Lasting>) -> Result<(), LendError> {
+        if self.lend_from == usize::MAX {
+            return Err(LendError::Off);
+        }
+        self.lent.push(Lent::new(self.port, self.external, memory)?);
+        Ok(())
+    }
+
+    #[inline]
+    fn is_lent(&self, payload: &[u8]) -> bool {
+        payload.len() >= self.lend_from && self.find_lent(payload).is_some()
+    }
+
+    #[inline]
+    fn transmit_around(
+        &mut self,
+        head: usize,
+        payload: &[u8],
+        tail: usize,
+        fill: impl FnOnce(&mut [u8], &mut [u8]),
+    ) -> Result<(), Full> {
+        let len = head + payload.len() + tail;
+        assert!(len <= self.max_frame, "a frame of {len} bytes on a link that carries {}", self.max_frame);
+        self.make_room()?;
+        let Some((lent, address)) = self.find_lent(payload) else {
+            return self.transmit(len, |frame| fill_around(frame, head, payload, fill));
+        };
+        let (start, shared) = (payload.as_ptr().cast_mut().cast(), lent.shared());
+        let (head, payload, tail) = (head as u16, payload.len() as u16, tail as u16);
+        // SAFETY: `keeps_pool` keeps the pool, whose buffers hold the longest frame, and so head and tail; the payload
+        // lies in memory that the region of `shared` keeps mapped until the frame, which counts as its user from here
+        // on, is freed. The device and its driver only read it, as bytes: should the payload's next owner write them
+        // meanwhile, the frame is damaged, and its ICRC tells the receiver. A null result is handled.
+        let frame =
+            unsafe { dpdk_sys::roci_pktmbuf_around(self.pool.as_ptr(), head, start, address, payload, shared, tail) };
+        let Some(frame) = NonNull::new(frame) else {
+            self.stats.tx_full += 1;
+            return Err(Full);
+        };
+        // SAFETY: a frame of three segments, fresh and ours: the first and the last lie in packet buffers of their own,
+        // are as long as was asked for, and are initialised as in `transmit`.
+        let (head, tail) = unsafe { (segment(frame, 0), segment(frame, 2)) };
+        fill(head, tail);
+        self.stats.tx_lent += 1;
+        self.tx.push(frame);
         Ok(())
     }
 
@@ -216,6 +292,23 @@ fn gated(gate: Option<&Gate>, burst: impl FnOnce() -> u16) -> u16 {
     match gate {
         Some(gate) => gate.burst(burst).unwrap_or(0),
         None => burst(),
+    }
+}
+
+/// The bytes of a segment of a frame, counted from 0.
+///
+/// # Safety
+/// The frame has such a segment, whose `data_len` bytes are initialised, and nobody else reaches them for `'a`.
+#[inline]
+unsafe fn segment<'a>(frame: NonNull<dpdk_sys::rte_mbuf>, index: usize) -> &'a mut [u8] {
+    let mut segment = frame.as_ptr();
+    // SAFETY: the caller says that there are so many segments; each lies in `buf_addr` from `data_off` on.
+    unsafe {
+        for _ in 0..index {
+            segment = (*segment).next;
+        }
+        let start = (*segment).buf_addr.cast::<u8>().add((*segment).data_off.into());
+        std::slice::from_raw_parts_mut(start, (*segment).data_len.into())
     }
 }
 

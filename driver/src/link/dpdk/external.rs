@@ -1,0 +1,303 @@
+//! Memory that DPDK did not allocate and a port may send from.
+//!
+//! Drivers that copy need to know nothing of it. A device that reads memory itself must know it: DPDK keeps a table of
+//! such memory, of about 120 entries, and the IOMMU, where there is one, a map. Both are undone in the reverse order,
+//! and not before the last frame that needs the memory is gone: frames count as its users, as DPDK has it
+//! (`rte_mbuf_ext_shared_info`).
+
+use std::ffi::c_void;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::device::External;
+use super::eal::{describe, last_errno};
+use crate::lasting::Lasting;
+use crate::link::LendError;
+
+/// What DPDK calls an address that is none.
+const NO_ADDRESS: u64 = u64::MAX;
+
+/// Memory that a device can reach, until it is dropped.
+///
+/// It keeps nothing mapped: whoever makes one sees to that.
+pub(super) struct DmaMap {
+    base: usize,
+    len: usize,
+    /// `None` where no device reads memory itself.
+    device: Option<Mapped>,
+}
+
+/// What was told to DPDK and to a device.
+struct Mapped {
+    device: NonNull<dpdk_sys::rte_device>,
+    addresses: Addresses,
+    /// Pieces that the IOMMU knows, each by base and device address.
+    pieces: Vec<(Range<usize>, u64)>,
+}
+
+/// How a device names memory.
+enum Addresses {
+    /// As the process does.
+    Virtual,
+    /// Physically: the address of each page, of this size.
+    Physical { pages: Vec<u64>, size: usize },
+}
+
+impl DmaMap {
+    /// Makes memory known to a device, by its port. What is registered already, for another port of the process, is
+    /// left to that one.
+    ///
+    /// # Safety
+    /// The memory stays mapped until the value is dropped.
+    pub(super) unsafe fn new(port: u16, external: External, memory: &dyn Lasting) -> Result<Self, LendError> {
+        let (base, len) = (memory.base() as usize, memory.len());
+        match external {
+            External::Never(why) => Err(LendError::Copies(why)),
+            External::Copied => Ok(Self { base, len, device: None }),
+            External::Mapped => {
+                let mut map = Self { base, len, device: None };
+                let addresses = map.register(memory)?;
+                let device = device_of(port).ok_or_else(|| map.refused("rte_eth_dev_info_get"));
+                let device = device.inspect_err(|_| map.unregister())?;
+                // From here on dropping it undoes both.
+                map.device = Some(Mapped { device, addresses, pieces: Vec::new() });
+                map.map_pieces()?;
+                Ok(map)
+            }
+        }
+    }
+
+    /// The device's address of bytes in the memory; `None` where it has no single one, or they lie elsewhere.
+    #[inline]
+    pub(super) fn address_of(&self, at: usize, len: usize) -> Option<u64> {
+        let offset = at.checked_sub(self.base)?;
+        if offset.checked_add(len)? > self.len {
+            return None;
+        }
+        match self.device.as_ref().map(|mapped| &mapped.addresses) {
+            // Nobody looks at it.
+            None => Some(0),
+            Some(Addresses::Virtual) => Some(at as u64),
+            Some(Addresses::Physical { pages, size }) => {
+                // A page's size is a power of two.
+                let (page, within) = (offset >> size.trailing_zeros(), offset & (size - 1));
+                (within + len <= *size).then(|| pages[page] + within as u64)
+            }
+        }
+    }
+
+    /// Enters the memory into DPDK's table.
+    fn register(&self, memory: &dyn Lasting) -> Result<Addresses, LendError> {
+        let (base, len, page) = (self.base, self.len, memory.page_size());
+        if len == 0 || !page.is_power_of_two() || !base.is_multiple_of(page) || !len.is_multiple_of(page) {
+            return Err(LendError::Unaligned { base, len, page });
+        }
+        let mut addresses = addresses(memory)?;
+        let (table, count) = match &mut addresses {
+            Addresses::Virtual => (std::ptr::null_mut(), 0),
+            Addresses::Physical { pages, .. } => (pages.as_mut_ptr(), pages.len() as u32),
+        };
+        // SAFETY: the caller of `new` keeps the memory mapped until it is unregistered; the table, where there is one,
+        // has an address for each page, and is copied.
+        let status = unsafe { dpdk_sys::rte_extmem_register(base as *mut c_void, len, table, count, page) };
+        if status == 0 {
+            return Ok(addresses);
+        }
+        match last_errno().abs() {
+            libc::ENOSPC => Err(LendError::NoSlot),
+            _ => Err(self.refused("rte_extmem_register")),
+        }
+    }
+
+    /// Tells the IOMMU.
+    fn map_pieces(&mut self) -> Result<(), LendError> {
+        let pieces = self.pieces();
+        let Some(mapped) = &mut self.device else { return Ok(()) };
+        for (range, address) in pieces {
+            let (start, len) = (range.start as *mut c_void, range.len());
+            // SAFETY: the device is that of a port that exists; the range is registered and stays mapped until it is
+            // unmapped again, which dropping this does.
+            let status = unsafe { dpdk_sys::rte_dev_dma_map(mapped.device.as_ptr(), start, address, len) };
+            if status == 0 {
+                mapped.pieces.push((range, address));
+            } else if last_errno().abs() != libc::ENOTSUP {
+                return Err(self.refused("rte_dev_dma_map"));
+            }
+            // A bus that maps nothing, and a NIC without an IOMMU before it (uio), need no map.
+        }
+        Ok(())
+    }
+
+    /// Ranges that are contiguous for the device.
+    fn pieces(&self) -> Vec<(Range<usize>, u64)> {
+        match self.device.as_ref().map(|mapped| &mapped.addresses) {
+            None => Vec::new(),
+            Some(Addresses::Virtual) => vec![(self.base..self.base + self.len, self.base as u64)],
+            Some(Addresses::Physical { pages, size }) => {
+                let page = |(index, address): (usize, &u64)| {
+                    let start = self.base + index * size;
+                    (start..start + size, *address)
+                };
+                pages.iter().enumerate().map(page).collect()
+            }
+        }
+    }
+
+    fn unregister(&self) {
+        // SAFETY: DPDK forgets a range; what it does not know it refuses.
+        unsafe { dpdk_sys::rte_extmem_unregister(self.base as *mut c_void, self.len) };
+    }
+
+    /// The last call's failure.
+    fn refused(&self, call: &'static str) -> LendError {
+        let errno = last_errno();
+        let limit = match rustix::process::getrlimit(rustix::process::Resource::Memlock).current {
+            Some(bytes) if bytes < self.len as u64 => {
+                format!(" (vfio pins memory, and RLIMIT_MEMLOCK allows {bytes} bytes: ulimit -l unlimited)")
+            }
+            _ => String::new(),
+        };
+        LendError::Refused { call, base: self.base, len: self.len, cause: describe(errno) + &limit }
+    }
+}
+
+impl Drop for DmaMap {
+    fn drop(&mut self) {
+        let Some(mapped) = self.device.take() else { return };
+        for (range, address) in mapped.pieces.iter().rev() {
+            let start = range.start as *mut c_void;
+            // SAFETY: this very range was mapped for this device, and no frame needs it any more.
+            unsafe { dpdk_sys::rte_dev_dma_unmap(mapped.device.as_ptr(), start, *address, range.len()) };
+        }
+        self.unregister();
+    }
+}
+
+/// How devices of this process name the memory.
+fn addresses(memory: &dyn Lasting) -> Result<Addresses, LendError> {
+    // SAFETY: takes nothing, and DPDK runs where there is a port.
+    if unsafe { dpdk_sys::rte_eal_iova_mode() } == dpdk_sys::rte_iova_mode_RTE_IOVA_VA {
+        return Ok(Addresses::Virtual);
+    }
+    if !memory.is_pinned() {
+        return Err(LendError::Physical("ordinary pages move: make huge ones, scripts/hugepages set"));
+    }
+    let size = memory.page_size();
+    let address = |at: usize| {
+        // SAFETY: only looks the address up.
+        unsafe { dpdk_sys::rte_mem_virt2iova(at as *const c_void) }
+    };
+    let base = memory.base() as usize;
+    let pages: Vec<u64> = (0..memory.len() / size).map(|page| address(base + page * size)).collect();
+    if pages.contains(&NO_ADDRESS) {
+        return Err(LendError::Physical("only root may see them"));
+    }
+    Ok(Addresses::Physical { pages, size })
+}
+
+fn device_of(port: u16) -> Option<NonNull<dpdk_sys::rte_device>> {
+    // SAFETY: the information is plain data, for which all zeroes is a value, and is written by the call.
+    unsafe {
+        let mut info: dpdk_sys::rte_eth_dev_info = std::mem::zeroed();
+        let status = dpdk_sys::rte_eth_dev_info_get(port, &raw mut info);
+        if status == 0 { NonNull::new(info.device) } else { None }
+    }
+}
+
+/// Memory that frames of one port are sent from. Dropping it gives up the port's part; the rest goes with the last frame.
+pub(super) struct Lent(NonNull<Region>);
+
+/// What all frames of a region share.
+struct Region {
+    /// How many frames, and the port itself, use it: read and written by DPDK, and by this file through DPDK.
+    shared: dpdk_sys::rte_mbuf_ext_shared_info,
+    map: DmaMap,
+    #[expect(dead_code, reason = "held, not used: goes after the map")]
+    memory: Arc<dyn Lasting>,
+}
+
+impl Lent {
+    pub(super) fn new(port: u16, external: External, memory: Arc<dyn Lasting>) -> Result<Self, LendError> {
+        // SAFETY: the region holds the memory, and drops it after the map.
+        let map = unsafe { DmaMap::new(port, external, memory.as_ref()) }?;
+        let shared =
+            dpdk_sys::rte_mbuf_ext_shared_info { free_cb: Some(free), fcb_opaque: std::ptr::null_mut(), refcnt: 1 };
+        let region = NonNull::from(Box::leak(Box::new(Region { shared, map, memory })));
+        // SAFETY: the region is fresh and ours.
+        unsafe { (*region.as_ptr()).shared.fcb_opaque = region.as_ptr().cast() };
+        Ok(Self(region))
+    }
+
+    /// The device's address of a payload in this memory; `None` where it must be copied.
+    #[inline]
+    pub(super) fn address_of(&self, payload: &[u8]) -> Option<u64> {
+        // SAFETY: the region lives at least as long as this value, and its map is never changed.
+        unsafe { &(*self.0.as_ptr()).map }.address_of(payload.as_ptr() as usize, payload.len())
+    }
+
+    /// What a frame with such a payload counts its use by.
+    #[inline]
+    pub(super) fn shared(&self) -> *mut dpdk_sys::rte_mbuf_ext_shared_info {
+        // SAFETY: the region lives; no reference is made.
+        unsafe { &raw mut (*self.0.as_ptr()).shared }
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        // SAFETY: the region lives, because this value is one of its users, and stops being one here; whoever is the
+        // last frees it.
+        unsafe {
+            if dpdk_sys::roci_ext_refcnt_update(self.shared(), -1) == 0 {
+                drop(Box::from_raw(self.0.as_ptr()));
+            }
+        }
+    }
+}
+
+/// DPDK has freed the last frame, and the port is gone.
+unsafe extern "C" fn free(_payload: *mut c_void, region: *mut c_void) {
+    // SAFETY: `region` is what `Lent::new` leaked; its count is 0, so nobody else uses it or frees it.
+    drop(unsafe { Box::from_raw(region.cast::<Region>()) });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(addresses: Option<Addresses>) -> DmaMap {
+        let device = addresses.map(|addresses| Mapped { device: NonNull::dangling(), addresses, pieces: Vec::new() });
+        DmaMap { base: 0x20_0000, len: 0x40_0000, device }
+    }
+
+    /// Nothing was registered, so nothing is undone.
+    fn ask<R>(map: DmaMap, question: impl FnOnce(&DmaMap) -> R) -> R {
+        question(&std::mem::ManuallyDrop::new(map))
+    }
+
+    #[test]
+    fn only_bytes_within_have_an_address() {
+        ask(map(Some(Addresses::Virtual)), |map| {
+            assert_eq!(map.address_of(0x20_0000, 0x40_0000), Some(0x20_0000));
+            assert_eq!(map.address_of(0x5f_ffff, 1), Some(0x5f_ffff));
+            assert_eq!(map.address_of(0x5f_ffff, 2), None);
+            assert_eq!(map.address_of(0x1f_ffff, 1), None);
+            assert_eq!(map.address_of(usize::MAX, 2), None);
+        });
+        ask(map(None), |map| assert_eq!(map.address_of(0x20_0000, 1), Some(0)));
+    }
+
+    #[test]
+    fn bytes_across_physical_pages_have_no_single_address() {
+        let pages = vec![0x8000_0000, 0x4000_0000];
+        ask(map(Some(Addresses::Physical { pages, size: 0x20_0000 })), |map| {
+            assert_eq!(map.address_of(0x20_0010, 0x100), Some(0x8000_0010));
+            assert_eq!(map.address_of(0x40_0000, 0x20_0000), Some(0x4000_0000));
+            assert_eq!(map.address_of(0x3f_ffff, 1), Some(0x801f_ffff));
+            assert_eq!(map.address_of(0x3f_ffff, 2), None);
+            let pieces: Vec<_> = map.pieces();
+            assert_eq!(pieces, [(0x20_0000..0x40_0000, 0x8000_0000), (0x40_0000..0x60_0000, 0x4000_0000)]);
+        });
+    }
+}

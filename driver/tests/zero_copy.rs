@@ -1,0 +1,280 @@
+//! Payloads that leave from where they are, over real ports: every byte is right at every length, with loss and
+//! duplication, and a payload that changes too early damages nothing but its own frame.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use roci_driver::link::dpdk::{Attachment, Device, DpdkLink};
+use roci_driver::link::faulty::Faulty;
+use roci_driver::link::{Batch, LendError, Link};
+use roci_driver::{
+    Access, Arena, Buffer, CompletionQueue, Dialect, Engine, MemoryRegion, PdId, QpParams, QueuePair, SendWr,
+    WorkCompletion,
+};
+use roci_protocol::sim::Faults;
+use roci_protocol::wire::{Malformed, icrc};
+use tempfile::TempDir;
+
+/// The longest message; more than a packet of 4096.
+const LONGEST: usize = 3 * 4096 + 100;
+/// No test waits longer: a hang is a failure.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Both ends of a port in this process.
+fn ports(device: &Device, directory: &Path) -> [DpdkLink; 2] {
+    let end = |is_server| {
+        let mac = [2, 0, 0, 0, 0, 1 + u8::from(is_server)];
+        Attachment::pair(device.clone(), &directory.join("s"), is_server, mac)
+    };
+    let links = DpdkLink::open_all(&[end(false), end(true)], PATIENCE, &mut || false).expect("ports");
+    <[DpdkLink; 2]>::try_from(links).unwrap_or_else(|_| panic!("two ports"))
+}
+
+struct End {
+    engine: Engine<Faulty<DpdkLink>>,
+    pd: PdId,
+    cq: CompletionQueue,
+    qp: QueuePair,
+}
+
+/// Two engines whose queue pairs are connected; payloads of `lend_from` bytes or more are lent.
+fn connected(links: [DpdkLink; 2], lend_from: usize, faults: Option<Faults>, dialect: Dialect) -> [End; 2] {
+    let access = Access::REMOTE_READ.and(Access::REMOTE_WRITE);
+    let params = QpParams { access, dialect, ack_timeout_ns: 500_000, retry_limit: 1000, ..QpParams::default() };
+    let mut host = 0;
+    let mut ends = links.map(|mut link| {
+        host += 1;
+        link.lend_from(Some(lend_from));
+        let mut engine = Engine::new(8 << 20).expect("memory");
+        let port = engine.add_port(Faulty::new(link, faults, host), [10, 0, 0, host as u8].into(), true);
+        assert_eq!(engine.is_arena_lent(port), Ok(()));
+        let (pd, cq) = (engine.alloc_pd(), engine.create_cq(64));
+        let qp = engine.create_qp(port, pd, cq).expect("room");
+        let address = engine.address_of(&qp, &params).expect("the link carries packets");
+        Some((engine, pd, cq, qp, address))
+    });
+    let addresses = ends.each_ref().map(|end| end.as_ref().expect("made above").4);
+    [0, 1].map(|index| {
+        let (mut engine, pd, cq, qp, _) = ends[index].take().expect("made above");
+        let qp = engine.connect(qp, &addresses[1 - index], &params).expect("one IP version");
+        End { engine, pd, cq, qp }
+    })
+}
+
+fn wait(ends: &mut [End; 2], who: usize) -> WorkCompletion {
+    let start = Instant::now();
+    loop {
+        ends.iter_mut().for_each(|end| {
+            end.engine.poll();
+        });
+        let End { engine, cq, .. } = &mut ends[who];
+        if let Some(done) = engine.poll_cq(*cq) {
+            assert!(done.status.is_success(), "{done:?}");
+            return done;
+        }
+        assert!(start.elapsed() < PATIENCE, "no completion in sight");
+    }
+}
+
+fn pattern(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 13 + at / 251 + seed * 7) as u8).collect()
+}
+
+fn buffer(end: &End, bytes: &[u8]) -> Buffer {
+    let mut buffer = end.engine.buffer(bytes.len()).expect("memory");
+    buffer.copy_from_slice(bytes);
+    buffer
+}
+
+/// Sends, writes and reads `len` bytes, and compares them all. A payload's memory is written over as soon as it is back.
+fn exchange(ends: &mut [End; 2], region: MemoryRegion, len: usize) {
+    let sent = pattern(len, len);
+    let message = buffer(&ends[0], &sent);
+    let room = buffer(&ends[1], &vec![0; len]);
+    let [near, far] = ends;
+    far.engine.post_recv(far.qp, 1, room).map_err(|refused| refused.reason).expect("accepted");
+    near.engine.post_send(near.qp, SendWr::send(2, message)).map_err(|refused| refused.reason).expect("accepted");
+    let received = wait(ends, 1);
+    assert!(received.len == len && received.buffer[..len] == sent, "SEND of {len} bytes");
+    wait(ends, 0).buffer.fill(0xee);
+
+    let written = pattern(len, len + 1);
+    let message = buffer(&ends[0], &written);
+    post(&mut ends[0], SendWr::write(3, message, region.rkey(), 0));
+    wait(ends, 0).buffer.fill(0xee);
+    let room = buffer(&ends[0], &vec![0; len]);
+    post(&mut ends[0], SendWr::read(4, room, region.rkey(), 0));
+    assert!(*wait(ends, 0).buffer == written, "WRITE and READ of {len} bytes");
+}
+
+fn post(end: &mut End, wr: SendWr) {
+    end.engine.post_send(end.qp, wr).map_err(|refused| refused.reason).expect("accepted");
+}
+
+fn lent_frames(end: &End) -> u64 {
+    end.engine.link_stats(0).tx_lent
+}
+
+/// All lengths around the ends of packets, and some between.
+fn lengths() -> impl Iterator<Item = usize> {
+    let edges = [4096, 8192, 12_288].into_iter().flat_map(|edge| edge - 5..edge + 6);
+    (1..40).chain((40..4090).step_by(97)).chain(edges).chain([LONGEST])
+}
+
+fn run(lend_from: usize, faults: Option<Faults>, dialect: Dialect) -> [End; 2] {
+    let directory = TempDir::new().expect("a directory");
+    let mut ends = connected(ports(&Device::Memif, directory.path()), lend_from, faults, dialect);
+    let far = &mut ends[1];
+    let memory = far.engine.buffer(LONGEST).expect("memory");
+    let access = Access::REMOTE_READ.and(Access::REMOTE_WRITE);
+    let region = far.engine.register(far.pd, memory, access).expect("a key");
+    lengths().for_each(|len| exchange(&mut ends, region, len));
+    ends
+}
+
+#[test]
+fn every_byte_is_right_at_every_length_from_the_first_byte_on() {
+    let ends = run(1, None, Dialect::Verbs);
+    assert!(ends.iter().all(|end| lent_frames(end) > 100), "requests and READ responses were lent");
+    let wrong = ends.iter().map(|end| end.engine.stats().malformed(Malformed::Icrc)).sum::<u64>();
+    assert_eq!(wrong, 0, "no ICRC was wrong");
+}
+
+#[test]
+fn frames_that_are_lost_repeated_and_held_back_do_not_change_a_byte() {
+    let faults = Faults { loss: 0.03, dup: 0.03, reorder: 0.03, corrupt: 0.01, seed: 11 };
+    for dialect in [Dialect::Verbs, Dialect::Rocinante] {
+        let ends = run(1, Some(faults), dialect);
+        assert!(ends.iter().all(|end| lent_frames(end) > 100));
+        assert!(ends.iter().all(|end| end.engine.link_stats(0).injected_faults > 0));
+    }
+}
+
+#[test]
+fn payloads_that_are_shorter_than_the_threshold_are_copied() {
+    let ends = run(4097, None, Dialect::Verbs);
+    assert_eq!(ends.each_ref().map(lent_frames), [0, 0], "a packet holds no more than 4096");
+}
+
+#[test]
+fn only_payloads_that_are_long_enough_and_lie_in_what_was_lent_stay_where_they_are() {
+    let directory = TempDir::new().expect("a directory");
+    let [mut link, _far] = ports(&Device::Memif, directory.path());
+    link.lend_from(Some(1000));
+    let (arena, other) = (Arena::new(1 << 16).expect("memory"), Arena::new(1 << 16).expect("memory"));
+    link.lend(arena.clone()).expect("memif copies");
+    let (payload, elsewhere) = (arena.buffer(1000).expect("room"), other.buffer(1000).expect("room"));
+    assert!(link.is_lent(&payload) && !link.is_lent(&payload[1..]) && !link.is_lent(&elsewhere));
+    link.lend(other).expect("memif copies");
+    assert!(link.is_lent(&elsewhere), "several arenas");
+}
+
+#[test]
+fn a_payload_that_changes_before_its_frame_leaves_damages_that_frame_only_and_its_icrc_tells() {
+    let directory = TempDir::new().expect("a directory");
+    let [mut near, mut far] = ports(&Device::Memif, directory.path());
+    near.lend_from(Some(1));
+    let arena = Arena::new(1 << 20).expect("memory");
+    near.lend(arena.clone()).expect("memif copies");
+    let mut payload = arena.buffer(1024).expect("room");
+    payload.fill(1);
+    let frame = sealed(&payload);
+    for is_late in [false, true] {
+        // Head and tail are those of the payload as it is now.
+        let (head, tail) = (&frame[..HEAD], &frame[HEAD + 1024..]);
+        let queued = near.transmit_around(HEAD, &payload, tail.len(), |to_head, to_tail| {
+            to_head.copy_from_slice(head);
+            to_tail.copy_from_slice(tail);
+        });
+        queued.expect("room");
+        payload.fill(if is_late { 2 } else { 1 });
+        near.flush();
+        let arrived = receive(&mut far);
+        assert_eq!(icrc::verify_frame(&arrived).is_err(), is_late);
+        assert!(arrived[HEAD..HEAD + 1024].iter().all(|&byte| byte == payload[0]));
+    }
+    assert_eq!(near.stats().tx_lent, 2);
+}
+
+#[test]
+fn an_arena_stays_mapped_until_the_last_frame_that_needs_it_is_gone() {
+    let directory = TempDir::new().expect("a directory");
+    let [mut near, mut far] = ports(&Device::Memif, directory.path());
+    near.lend_from(Some(1));
+    let arena = Arena::new(1 << 20).expect("memory");
+    near.lend(arena.clone()).expect("memif copies");
+    let mut payload = arena.buffer(4096).expect("room");
+    payload.fill(7);
+    near.transmit_around(64, &payload, 4, |head, tail| {
+        head.fill(8);
+        tail.fill(9);
+    })
+    .expect("room");
+    let weak = Arc::downgrade(&arena);
+    // Everybody but the link lets go; the frame is still queued.
+    drop((payload, arena));
+    assert!(weak.upgrade().is_some(), "the link keeps it");
+    near.flush();
+    let arrived = receive(&mut far);
+    assert_eq!(arrived.len(), 64 + 4096 + 4);
+    assert!(arrived[64..64 + 4096].iter().all(|&byte| byte == 7));
+    drop(near);
+    assert!(weak.upgrade().is_none(), "nobody keeps it any more");
+}
+
+#[test]
+fn a_link_that_was_not_asked_to_lend_copies() {
+    let directory = TempDir::new().expect("a directory");
+    let arena = Arena::new(1 << 20).expect("memory");
+    let [mut near, _far] = ports(&Device::Memif, directory.path());
+    assert_eq!(near.lend(arena.clone()), Err(LendError::Off));
+    assert!(!near.is_lent(&arena.buffer(4096).expect("room")));
+}
+
+#[test]
+fn a_driver_that_loses_lent_frames_copies() {
+    let directory = TempDir::new().expect("a directory");
+    let open = |is_server| {
+        let end = Attachment::pair(Device::Vhost, &directory.path().join("v"), is_server, [2, 0, 0, 0, 0, 9]);
+        let links = DpdkLink::open_all(&[end], PATIENCE, &mut || false).expect("a port");
+        let mut link = links.into_iter().next().expect("one port");
+        link.lend_from(Some(1));
+        (link.lend(Arena::new(1 << 20).expect("memory")), link)
+    };
+    // Each waits for the other.
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| open(true).0);
+        let (refused, _link) = open(false);
+        assert!(matches!(refused, Err(LendError::Copies(_))), "virtio-user: {refused:?}");
+        assert_eq!(server.join().expect("no panic"), Ok(()), "vhost");
+    });
+}
+
+/// Ethernet, IPv4, UDP, BTH.
+const HEAD: usize = 14 + 20 + 8 + 12;
+
+/// A frame with a right ICRC around this payload.
+fn sealed(payload: &[u8]) -> Vec<u8> {
+    use roci_protocol::wire::{Bth, Flow, Headers, Ip, MacAddr, Opcode};
+    use roci_protocol::{Psn, Qpn};
+    let ip = Ip::between([10, 0, 0, 1].into(), [10, 0, 0, 2].into()).expect("one version");
+    let mut flow = Flow::new(MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]), None, ip, 0xc000);
+    let headers = Headers::plain(Bth::new(Opcode::RcSendOnly, Qpn::new(7), Psn::new(1)));
+    let mut frame = vec![0; flow.frame_len(&headers, payload.len())];
+    flow.emit(&mut frame, &headers, payload.len(), |bytes| bytes.copy_from_slice(payload));
+    frame
+}
+
+fn receive(link: &mut DpdkLink) -> Vec<u8> {
+    let start = Instant::now();
+    loop {
+        let mut batch = Batch::new();
+        link.receive(&mut batch);
+        if let Some(frame) = batch.first() {
+            return frame.as_ref().to_vec();
+        }
+        link.maintain(link.now());
+        assert!(start.elapsed() < PATIENCE, "no frame in sight");
+    }
+}
