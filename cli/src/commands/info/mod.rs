@@ -64,7 +64,7 @@ fn as_json(config: &Config) -> serde_json::Value {
         "version": env!("CARGO_PKG_VERSION"),
         "devices": DEVICES.map(device),
         "arena": Memory::of(config).as_json(),
-        "receives": receives::as_json(&config),
+        "receives": receives::as_json(config),
         "knobs": KNOBS.iter().map(knob).collect::<Vec<_>>(),
     })
 }
