@@ -48,6 +48,15 @@ pub(super) fn size(text: &str, least: usize, most: usize) -> Result<usize, Strin
     Ok(value)
 }
 
+/// A size, or `off`.
+pub(super) fn optional_size(text: &str, least: usize, most: usize) -> Result<Option<usize>, String> {
+    if text.trim() == "off" { Ok(None) } else { size(text, least, most).map(Some) }
+}
+
+pub(super) fn show_optional_size(value: &Option<usize>) -> String {
+    value.as_ref().map_or_else(|| "off".into(), show_size)
+}
+
 /// The shortest way to say a size.
 pub fn show_size(bytes: &usize) -> String {
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];

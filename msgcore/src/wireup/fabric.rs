@@ -335,7 +335,8 @@ fn check_socket_path(path: PathBuf) -> Result<PathBuf, WireupError> {
     if text.len() < SOCKET_PATH_LIMIT { Ok(path) } else { Err(WireupError::SocketPath(text)) }
 }
 
-fn dress(config: &Config, link: DpdkLink, rank: Rank, index: usize) -> Result<LiveLink, WireupError> {
+fn dress(config: &Config, mut link: DpdkLink, rank: Rank, index: usize) -> Result<LiveLink, WireupError> {
+    link.lend_from(config.zcopy_threshold);
     // One file cannot be written by several: without %r it is rank 0's, which sees both directions.
     let is_ours = |path: &&PathBuf| index == 0 && (rank == 0 || path.display().to_string().contains("%r"));
     let path = config.pcap.as_ref().filter(is_ours);
