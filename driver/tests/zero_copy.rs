@@ -19,7 +19,7 @@ use tempfile::TempDir;
 /// The longest message; more than a packet of 4096.
 const LONGEST: usize = 3 * 4096 + 100;
 /// No test waits longer: a hang is a failure.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Both ends of a port in this process.
 fn ports(device: &Device, directory: &Path) -> [DpdkLink; 2] {
@@ -65,9 +65,9 @@ fn connected(links: [DpdkLink; 2], lend_from: usize, faults: Option<Faults>, dia
 fn wait(ends: &mut [End; 2], who: usize) -> WorkCompletion {
     let start = Instant::now();
     loop {
-        ends.iter_mut().for_each(|end| {
+        for end in ends.iter_mut() {
             end.engine.poll();
-        });
+        }
         let End { engine, cq, .. } = &mut ends[who];
         if let Some(done) = engine.poll_cq(*cq) {
             assert!(done.status.is_success(), "{done:?}");
