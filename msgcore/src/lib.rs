@@ -47,6 +47,7 @@ pub mod dedicated;
 mod eager;
 mod endpoint;
 mod failure;
+pub mod firehose;
 mod incoming;
 mod invariants;
 pub mod job;

@@ -1,0 +1,160 @@
+//! A transfer wants a peer's memory: a hit, a hit on what is on its way, a move, or waiting in line.
+
+use super::Firehose;
+use super::bucket::{Bucket, Region, Span, coalesce};
+use super::environment::Environment;
+use super::error::AcquireError;
+use super::firehoses::Lookup;
+use super::moves::MoveId;
+use super::operations::{Hold, Operation, OperationId, Operations, Phase, Place};
+use super::wire::{self, MAX_BUCKETS};
+use crate::Rank;
+
+/// What became of an attempt.
+pub(super) enum Attempt {
+    /// Too little is free: nothing was taken.
+    Blocked,
+    /// It has its places, and waits for answers.
+    Moving,
+    /// It has its memory.
+    Granted,
+}
+
+impl Firehose {
+    /// Acquires a peer's memory for a transfer. A [`Hold`] says that it is there already, `None` that the environment
+    /// will hear of it, with `context`. Costs the peer nothing where firehoses lead there already.
+    #[inline]
+    pub fn acquire(
+        &mut self,
+        env: &mut impl Environment,
+        peer: Rank,
+        span: Span,
+        context: u64,
+    ) -> Result<Option<Hold>, AcquireError> {
+        let region = self.judge_acquire(peer, span)?;
+        let operation = Operation { place: Place::Peer(peer), span, region, context, phase: Phase::InLine };
+        let id = self.begin(operation)?;
+        if self.peers[peer].line.is_empty() {
+            match self.try_acquire(env, id, peer, region) {
+                Attempt::Granted => return Ok(Some(Hold(id))),
+                Attempt::Moving => return Ok(None),
+                Attempt::Blocked => {}
+            }
+        }
+        self.stats.stalls += 1;
+        self.peers[peer].line.push_back(id);
+        Ok(None)
+    }
+
+    /// Something was released, or answered: whoever is first in line may have it.
+    pub(super) fn advance(&mut self, env: &mut impl Environment, peer: Rank) {
+        while let Some(&id) = self.peers[peer].line.front() {
+            let Operation { region, context, .. } = *self.operations.get(id).expect("who stands in line has not ended");
+            match self.try_acquire(env, id, peer, region) {
+                Attempt::Blocked => return,
+                Attempt::Moving => {}
+                Attempt::Granted => env.ended(context, Ok(Hold(id))),
+            }
+            self.peers[peer].line.pop_front();
+        }
+    }
+
+    /// Notes an operation that begins.
+    pub(super) fn begin(&mut self, operation: Operation) -> Result<OperationId, AcquireError> {
+        self.operations.insert(operation).ok_or(AcquireError::TooMany(Operations::LIMIT))
+    }
+
+    fn judge_acquire(&self, rank: Rank, span: Span) -> Result<Region, AcquireError> {
+        let size = self.peers.len();
+        let peer = self.peers.get(rank).ok_or(AcquireError::NoPeer { rank, size })?;
+        if rank == self.me {
+            return Err(AcquireError::Oneself(rank));
+        }
+        if peer.is_gone {
+            return Err(AcquireError::PeerGone(rank));
+        }
+        let region = self.limits.grain().cover(span)?;
+        let Region { first: Bucket(first), count } = region;
+        if !self.segments[rank].contains(region) {
+            return Err(AcquireError::OutsideSegment { rank, first, count });
+        }
+        let most = self.limits.firehoses().min(MAX_BUCKETS);
+        if count > most {
+            return Err(AcquireError::TooLarge { buckets: count, most });
+        }
+        Ok(region)
+    }
+
+    /// Takes all that an operation needs, or nothing.
+    fn try_acquire(&mut self, env: &mut impl Environment, id: OperationId, rank: Rank, region: Region) -> Attempt {
+        let firehoses = &self.peers[rank].firehoses;
+        let survey = firehoses.survey(region);
+        if !firehoses.affords(survey) {
+            return Attempt::Blocked;
+        }
+        let awaited =
+            if survey.misses == 0 { self.hit_all(id, rank, region) } else { self.miss(env, id, rank, region) };
+        match awaited {
+            0 => self.stats.hits += 1,
+            _ if survey.misses == 0 => self.stats.pending_hits += 1,
+            _ => self.stats.misses += 1,
+        }
+        let operation = self.operations.get_mut(id).expect("it has not ended");
+        operation.phase = if awaited == 0 { Phase::Granted } else { Phase::Moving(awaited) };
+        if awaited == 0 { Attempt::Granted } else { Attempt::Moving }
+    }
+
+    /// Uses what firehoses lead to; says how many moves must be answered before.
+    fn hit_all(&mut self, id: OperationId, rank: Rank, region: Region) -> u32 {
+        let mut awaited = 0;
+        for bucket in region.buckets() {
+            match self.peers[rank].firehoses.hit(bucket) {
+                Lookup::Hit => {}
+                Lookup::Pending(pending) => awaited += self.hang_on(pending, id),
+                Lookup::Miss => unreachable!("the survey has found {bucket:?}"),
+            }
+        }
+        awaited
+    }
+
+    /// The operation waits for a move, once for all its buckets.
+    fn hang_on(&mut self, pending: MoveId, id: OperationId) -> u32 {
+        let waiters = &mut self.moves.get_mut(pending).expect("a pending bucket belongs to a move").waiters;
+        if waiters.last() == Some(&id) {
+            return 0;
+        }
+        waiters.push(id);
+        1
+    }
+
+    /// Moves firehoses to what none leads to, and uses the rest; says how many moves must be answered before.
+    fn miss(&mut self, env: &mut impl Environment, id: OperationId, rank: Rank, region: Region) -> u32 {
+        let own = self.moves.open(rank);
+        let mut awaited = self.hang_on(own, id);
+        let mut new = Vec::new();
+        for bucket in region.buckets() {
+            match self.peers[rank].firehoses.hit(bucket) {
+                Lookup::Hit => {}
+                Lookup::Pending(pending) => awaited += self.hang_on(pending, id),
+                Lookup::Miss => {
+                    self.peers[rank].firehoses.ask(bucket, own);
+                    new.push(bucket);
+                }
+            }
+        }
+        // Behind the hits, which are no victims any more.
+        let old = self.peers[rank].firehoses.replace();
+        self.request(env, own, new, old);
+        awaited
+    }
+
+    fn request(&mut self, env: &mut impl Environment, id: MoveId, new: Vec<Bucket>, old: Vec<Bucket>) {
+        self.stats.moved += new.len() as u64;
+        self.stats.replaced += old.len() as u64;
+        let (regions, replaced) = (coalesce(new), coalesce(old.iter().copied()));
+        wire::emit_request(&mut self.message, id.0, &regions, &replaced);
+        let open = self.moves.get_mut(id).expect("it was opened just now");
+        (open.new, open.old) = (regions, old);
+        env.send(open.peer, &self.message);
+    }
+}

@@ -1,0 +1,44 @@
+//! What Firehose needs from the world around it.
+
+use roci_protocol::Rkey;
+use thiserror::Error;
+
+use super::bucket::Bucket;
+use super::error::Failed;
+use super::operations::Hold;
+use crate::Rank;
+
+/// Why a bucket could not be pinned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[repr(u16)]
+pub enum PinError {
+    /// The key table is full.
+    #[error("no key is free: lower firehose_m or ndreg_entries, or raise firehose_bucket")]
+    NoKey = 1,
+    /// The memory is not there, or the system pins no more of it.
+    #[error("the memory cannot be pinned: raise the limit of locked memory, or lower firehose_m")]
+    NoMemory = 2,
+}
+
+/// Messages, memory and the application, for [`Firehose`](super::Firehose). No call may come back into it.
+pub trait Environment {
+    /// Sends a message to a peer. It arrives once, whole and unchanged, or the peer is gone; messages may overtake each
+    /// other, and what one-sided traffic does. There are never more of them unanswered than firehoses to that peer.
+    fn send(&mut self, peer: Rank, message: &[u8]);
+
+    /// Pins a bucket of this rank's, and opens it to peers.
+    fn pin(&mut self, bucket: Bucket) -> Result<Rkey, PinError>;
+
+    /// Closes a bucket to peers, and unpins it.
+    fn unpin(&mut self, bucket: Bucket, key: Rkey);
+
+    /// Unpins a bucket and pins another, for memory that does both at once more cheaply. Whatever comes of it, `victim`
+    /// is unpinned.
+    fn repin(&mut self, victim: Bucket, key: Rkey, bucket: Bucket) -> Result<Rkey, PinError> {
+        self.unpin(victim, key);
+        self.pin(bucket)
+    }
+
+    /// An operation that had to wait has its memory, or never will. `context` is what it was begun with.
+    fn ended(&mut self, context: u64, outcome: Result<Hold, Failed>);
+}

@@ -1,0 +1,203 @@
+//! Firehose: which memory of which rank is pinned, so that one-sided transfers find it pinned without asking.
+//!
+//! Memory that a peer reads or writes by RDMA must be pinned. To pin all of it is often impossible, and to ask for each
+//! transfer costs a round trip and a registration. Firehose (Bell and Bonachea, "A New DMA Registration Strategy for
+//! Pinning-Based High Performance Networks", 2003; GASNet's `other/firehose`) does neither. Each rank puts M bytes aside
+//! for its peers, in equal shares. A share is F *firehoses*, each of which leads to one bucket of memory, and it is the
+//! peer that decides which: while a firehose leads to a bucket, the bucket is pinned, and the peer has its key. So a
+//! transfer to where firehoses lead already is a *hit* and costs the target nothing. Otherwise firehoses that nobody uses
+//! are moved, the one that was not used for longest first: one request, one answer. Memory is unpinned as late as
+//! possible, at both ends.
+//!
+//! This is the engine alone. It has no clock and no sockets; what it wants done it asks of an [`Environment`].
+//!
+//! # Use
+//! For each transfer: [`Firehose::local_pin`] its own memory, then [`Firehose::acquire`] the peer's, transfer with the
+//! keys of [`Firehose::pieces`], and [`Firehose::release`] both. Either call grants a [`Hold`] at once, or `None`, and the
+//! environment hears of its end. What peers send goes to [`Firehose::on_message`].
+//!
+//! # No deadlock
+//! An operation takes all it needs at once or nothing, and whoever finds too little waits in line, so that nobody holds
+//! a part and waits for the rest, and nobody is overtaken for ever. Answers never wait: a target pins within M, which is
+//! the peers' own. So everything ends, if whoever has acquired memory of peers releases it without waiting for more. Local
+//! memory may be held while waiting for a peer's, and not the other way round: it is pinned first.
+//!
+//! # Two races
+//! GASNet's notes describe both. *A bucket is given up, and wanted again before the peer has answered*: the second
+//! request may overtake the first, because a peer is several queue pairs, and the peer would unpin what is in use. Here
+//! such a bucket is [`Standing::Leaving`] until that answer, and whoever wants it waits in line. *A bucket that nobody
+//! used is used again, and stays among the victims*: here it leaves their queue in the very step that counts its use, and
+//! everybody who counts goes through that step.
+//!
+//! # Limits
+//! F firehoses to each peer; MAXVICTIM; 2^16 operations; [`MAX_BUCKETS`] buckets for one operation, so
+//! that its move fits one message. Each ends in an error by name or in waiting.
+//!
+//! # Threads and cleanup
+//! An engine belongs to one thread. Dropping it unpins nothing: memory is closed with the environment's key table.
+//!
+//! # Non-goals
+//! Virtual memory that is unmapped while it is pinned (that is the registration cache's), and regions of several sizes
+//! (GASNet's other flavour).
+
+mod acquire;
+mod answer;
+mod bucket;
+mod environment;
+mod error;
+mod failure;
+mod firehoses;
+mod invariants;
+mod limits;
+mod local;
+mod moves;
+mod operations;
+mod pins;
+mod release;
+mod serve;
+pub mod sim;
+mod standing;
+mod state;
+mod stats;
+mod table;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+use std::collections::VecDeque;
+
+use hashbrown::HashSet;
+use roci_protocol::Rkey;
+
+use crate::Rank;
+use firehoses::Firehoses;
+use moves::Moves;
+use operations::{Operation, OperationId, Operations, Place};
+use pins::Pins;
+
+pub use bucket::{BadSpan, Bucket, Grain, Region, Span};
+pub use environment::{Environment, PinError};
+pub use error::{AcquireError, Breach, Failed, UnknownHold};
+pub use limits::{BadLimits, Limits, Pinnable, Settings};
+pub use operations::Hold;
+pub use pins::PinCounts;
+pub use standing::{IllegalTurn, Standing, Turn};
+pub use state::{Event, Illegal, State};
+pub use stats::FirehoseStats;
+pub use wire::{BadMessage, MAX_BUCKETS, MAX_MESSAGE};
+
+/// A part of an operation's memory that one key opens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Piece {
+    /// Where.
+    pub span: Span,
+    /// The key to it.
+    pub key: Rkey,
+}
+
+/// One rank's end of all firehoses.
+pub struct Firehose {
+    limits: Limits,
+    me: Rank,
+    /// What each rank offers its peers.
+    segments: Vec<Region>,
+    peers: Vec<Peer>,
+    pins: Pins,
+    operations: Operations,
+    moves: Moves,
+    /// Local pins that wait for room.
+    line: VecDeque<OperationId>,
+    stats: FirehoseStats,
+    /// Room for a message, for its keys, and for its buckets in order.
+    message: Vec<u8>,
+    keys: Vec<Rkey>,
+    buckets: Vec<Bucket>,
+}
+
+/// What there is between this rank and another.
+struct Peer {
+    /// Firehoses to it.
+    firehoses: Firehoses,
+    /// Acquires that wait: the first one until it can have all it needs, the others behind it.
+    line: VecDeque<OperationId>,
+    /// Buckets of this rank that it holds firehoses to.
+    lent: HashSet<u64>,
+    is_gone: bool,
+}
+
+impl Firehose {
+    /// An engine of rank `me`. `segments` says for each rank which buckets its peers may reach; like the limits it is the
+    /// same everywhere.
+    pub fn new(limits: Limits, me: Rank, segments: Vec<Region>) -> Self {
+        let peer = |_: &Region| Peer {
+            firehoses: Firehoses::new(limits.firehoses()),
+            line: VecDeque::new(),
+            lent: HashSet::new(),
+            is_gone: false,
+        };
+        Self {
+            limits,
+            me,
+            peers: segments.iter().map(peer).collect(),
+            segments,
+            pins: Pins::new(limits.victims()),
+            operations: Operations::default(),
+            moves: Moves::default(),
+            line: VecDeque::new(),
+            stats: FirehoseStats::default(),
+            message: Vec::new(),
+            keys: Vec::new(),
+            buckets: Vec::new(),
+        }
+    }
+
+    /// What operations did so far.
+    pub fn stats(&self) -> FirehoseStats {
+        self.stats
+    }
+
+    /// The limits that it was opened with.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// The parts of an operation's memory, bucket by bucket, with the key to each: those of a peer's memory for RDMA, those
+    /// of local memory as it was registered. Nothing, where the peer is gone.
+    pub fn pieces(&self, hold: &Hold) -> impl Iterator<Item = Piece> {
+        let operation = self.operations.get(hold.0).copied();
+        operation.into_iter().flat_map(move |Operation { place, span, region, .. }| {
+            region.buckets().filter_map(move |bucket| {
+                let key = match place {
+                    Place::Peer(peer) => self.peers[peer].firehoses.key(bucket),
+                    Place::Here => self.pins.key(bucket),
+                };
+                Some(Piece { span: self.limits.grain().part(span, bucket), key: key? })
+            })
+        })
+    }
+
+    /// How much of this rank's memory is pinned, and why.
+    pub fn pin_counts(&self) -> PinCounts {
+        self.pins.counts()
+    }
+
+    /// What a bucket of this rank is.
+    pub fn state(&self, bucket: Bucket) -> State {
+        self.pins.state(bucket)
+    }
+
+    /// The key to a bucket of this rank, if it is pinned.
+    pub fn key(&self, bucket: Bucket) -> Option<Rkey> {
+        self.pins.key(bucket)
+    }
+
+    /// Where this rank's firehoses to a peer lead, as far as the peer has said so, by bucket.
+    pub fn firehoses_to(&self, peer: Rank) -> Vec<(Bucket, Rkey)> {
+        self.peers[peer].firehoses.granted_keys()
+    }
+
+    /// Whether a peer holds a firehose to a bucket of this rank.
+    pub fn has_lent(&self, peer: Rank, bucket: Bucket) -> bool {
+        self.peers[peer].lent.contains(&bucket.0)
+    }
+}

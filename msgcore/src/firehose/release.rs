@@ -1,0 +1,28 @@
+//! A transfer is complete: its memory may be moved or unpinned, if somebody needs the room.
+
+use super::Firehose;
+use super::environment::Environment;
+use super::error::UnknownHold;
+use super::operations::{Hold, Operation, Place};
+
+impl Firehose {
+    /// Gives back what an operation holds. For RDMA that is when its completion was polled, not when it was posted: the
+    /// peer may unpin the memory from now on.
+    #[inline]
+    pub fn release(&mut self, env: &mut impl Environment, hold: Hold) -> Result<(), UnknownHold> {
+        let Operation { place, region, .. } = self.operations.remove(hold.0).ok_or(UnknownHold)?;
+        match place {
+            // All that there was to it was forgotten.
+            Place::Peer(peer) if self.peers[peer].is_gone => {}
+            Place::Peer(peer) => {
+                region.buckets().for_each(|bucket| self.peers[peer].firehoses.release(bucket));
+                self.advance(env, peer);
+            }
+            Place::Here => {
+                region.buckets().for_each(|bucket| self.pins.unpin_local(bucket));
+                self.advance_local(env);
+            }
+        }
+        Ok(())
+    }
+}

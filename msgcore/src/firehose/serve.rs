@@ -1,0 +1,112 @@
+//! A peer sends something: its messages are judged whole before anything comes of them.
+//!
+//! A move is served at once, whatever this rank does meanwhile. First the old firehoses are taken, then the new ones
+//! given: so there are never more than the peer's share, and memory that nobody needs any more can be pinned over.
+
+use super::Firehose;
+use super::bucket::Bucket;
+use super::environment::{Environment, PinError};
+use super::error::Breach;
+use super::wire::{self, MAX_BUCKETS, Message, Regions};
+use crate::Rank;
+
+impl Firehose {
+    /// Takes a message of a peer's, in memory that the peer cannot change. An error is a breach of the protocol: nothing
+    /// has come of the message, and the connection should be ended, with [`Self::peer_gone`].
+    pub fn on_message(&mut self, env: &mut impl Environment, from: Rank, bytes: &[u8]) -> Result<(), Breach> {
+        let outcome = self.take_message(env, from, bytes);
+        self.stats.breaches += u64::from(outcome.is_err());
+        outcome
+    }
+
+    fn take_message(&mut self, env: &mut impl Environment, from: Rank, bytes: &[u8]) -> Result<(), Breach> {
+        let peer = self.peers.get(from).filter(|_| from != self.me).ok_or(Breach::NoPeer(from))?;
+        if peer.is_gone {
+            return Err(Breach::Gone(from));
+        }
+        match Message::parse(bytes)? {
+            Message::Request { id, new, old } => self.on_move_request(env, from, id, new, old),
+            Message::Granted { id, keys } => self.on_move_granted(env, from, id, keys),
+            Message::Refused { id, reason } => self.on_move_refused(env, from, id, reason),
+        }
+    }
+
+    fn on_move_request(
+        &mut self,
+        env: &mut impl Environment,
+        from: Rank,
+        id: u64,
+        new: Regions<'_>,
+        old: Regions<'_>,
+    ) -> Result<(), Breach> {
+        self.judge_move(from, new, old)?;
+        self.stats.moves_served += 1;
+        old.buckets().for_each(|bucket| self.take_back(from, bucket));
+        match self.lend_all(env, from, new) {
+            Ok(()) => wire::emit_granted(&mut self.message, id, &self.keys),
+            Err(reason) => wire::emit_refused(&mut self.message, id, reason),
+        }
+        self.pins.settle(env, &mut self.stats);
+        env.send(from, &self.message);
+        Ok(())
+    }
+
+    /// Judges a request. Counts first, so that whoever names all memory there is costs no more than others.
+    fn judge_move(&mut self, from: Rank, new: Regions<'_>, old: Regions<'_>) -> Result<(), Breach> {
+        let (peer, share) = (&self.peers[from], self.limits.firehoses());
+        let (asked, returned, held) = (new.count(), old.count(), peer.lent.len() as u64);
+        if asked > MAX_BUCKETS || returned > MAX_BUCKETS {
+            return Err(Breach::TooManyAtOnce { buckets: asked.max(returned), most: MAX_BUCKETS });
+        }
+        let buckets = (held + asked).saturating_sub(returned);
+        if buckets > share {
+            return Err(Breach::MoreThanItsShare { buckets, most: share });
+        }
+        let segment = self.segments[self.me];
+        if let Some(outside) = new.iter().find(|region| !segment.contains(*region)) {
+            return Err(Breach::OutsideSegment(outside.first));
+        }
+        if let Some(bucket) = old.buckets().find(|bucket| !peer.lent.contains(&bucket.0)) {
+            return Err(Breach::NotHeld(bucket));
+        }
+        if let Some(bucket) = new.buckets().find(|bucket| peer.lent.contains(&bucket.0)) {
+            return Err(Breach::HeldAlready(bucket));
+        }
+        if let Some(twice) = repeated(&mut self.buckets, old.buckets()) {
+            return Err(Breach::NotHeld(twice));
+        }
+        repeated(&mut self.buckets, new.buckets()).map_or(Ok(()), |twice| Err(Breach::HeldAlready(twice)))
+    }
+
+    /// Gives a peer firehoses to all of its new buckets, or to none; their keys are in `keys`.
+    fn lend_all(&mut self, env: &mut impl Environment, to: Rank, new: Regions<'_>) -> Result<(), PinError> {
+        self.keys.clear();
+        for bucket in new.buckets() {
+            match self.pins.pin_remote(env, &mut self.stats, bucket) {
+                Ok(key) => self.keys.push(key),
+                Err(error) => {
+                    self.stats.rollbacks += 1;
+                    new.buckets().take(self.keys.len()).for_each(|bucket| self.take_back(to, bucket));
+                    return Err(error);
+                }
+            }
+            self.peers[to].lent.insert(bucket.0);
+        }
+        Ok(())
+    }
+
+    /// A peer has no firehose to a bucket any more.
+    pub(super) fn take_back(&mut self, from: Rank, bucket: Bucket) {
+        let was_lent = self.peers[from].lent.remove(&bucket.0);
+        assert!(was_lent, "rank {from} holds no firehose to {bucket:?}");
+        self.pins.unpin_remote(bucket);
+    }
+}
+
+/// A bucket that comes more than once.
+fn repeated(room: &mut Vec<Bucket>, buckets: impl Iterator<Item = Bucket>) -> Option<Bucket> {
+    room.clear();
+    room.extend(buckets);
+    room.sort_unstable();
+    room.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
+}

@@ -1,0 +1,219 @@
+//! A rank: its engine, and an application that puts and gets.
+
+use std::collections::BTreeMap;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use roci_protocol::Rkey;
+
+use super::costs;
+use super::host::Host;
+use super::plan::Plan;
+use crate::Rank;
+use crate::firehose::{AcquireError, Bucket, Failed, Firehose, Grain, Hold, Limits, PinError, Region, Span};
+
+/// Bytes of a bucket, which nothing in the world depends on.
+const BUCKET: u64 = 4096;
+/// Where the memory begins that peers do not reach.
+const LOCAL: u64 = 1 << 20;
+
+/// An RDMA that is to land at a peer.
+pub(super) struct Landing {
+    pub(super) peer: Rank,
+    pub(super) transfer: u64,
+    pub(super) bucket: Bucket,
+    pub(super) key: Rkey,
+}
+
+/// A put or a get.
+struct Transfer {
+    peer: Rank,
+    span: Span,
+    local: Option<Hold>,
+    remote: Option<Hold>,
+    /// RDMAs that have not been acknowledged.
+    unacknowledged: usize,
+}
+
+pub(super) struct Station {
+    pub(super) engine: Firehose,
+    pub(super) host: Host,
+    pub(super) landings: Vec<Landing>,
+    /// When its processor has done all that it was given.
+    pub(super) busy_until: u64,
+    pub(super) complete: u64,
+    pub(super) failed: u64,
+    me: Rank,
+    plan: Plan,
+    dice: StdRng,
+    begun: u64,
+    transfers: BTreeMap<u64, Transfer>,
+    /// Peers that are there.
+    peers: Vec<Rank>,
+}
+
+impl Station {
+    pub(super) fn new(plan: Plan, me: Rank) -> Self {
+        let grain = Grain::new(BUCKET).expect("a power of two");
+        let segment = Region::new(Bucket(0), plan.segment()).expect("few");
+        let limits = Limits::exact(grain, plan.firehoses, plan.victims);
+        let mut dice = StdRng::seed_from_u64(plan.seed ^ (me as u64 + 1) << 40);
+        let host = Host::new(plan.refused_percent, StdRng::from_rng(&mut dice));
+        Self {
+            engine: Firehose::new(limits, me, vec![segment; plan.ranks]),
+            host,
+            landings: Vec::new(),
+            busy_until: 0,
+            complete: 0,
+            failed: 0,
+            me,
+            plan,
+            dice,
+            begun: 0,
+            transfers: BTreeMap::new(),
+            peers: (0..plan.ranks).filter(|&peer| peer != me).collect(),
+        }
+    }
+
+    /// Begins transfers until so many are under way as the plan says.
+    pub(super) fn begin(&mut self) -> Result<(), String> {
+        while self.transfers.len() < self.plan.depth && self.begun < self.plan.transfers && !self.peers.is_empty() {
+            let peer = self.peers[self.dice.random_range(0..self.peers.len())];
+            let count = self.dice.random_range(1..=self.plan.longest);
+            let span = self.span(self.plan.first_bucket(self.me), self.plan.working_set, count);
+            let context = self.begun;
+            self.begun += 1;
+            let transfer = Transfer { peer, span, local: None, remote: None, unacknowledged: 0 };
+            self.transfers.insert(context, transfer);
+            self.pin(context, count)?;
+        }
+        Ok(())
+    }
+
+    /// So many buckets out of a set, though rarely all their bytes.
+    fn span(&mut self, first: u64, set: u64, count: u64) -> Span {
+        let first = first + self.dice.random_range(0..=set - count);
+        let (skip, cut) = (self.dice.random_range(0..BUCKET / 2), self.dice.random_range(0..BUCKET / 2));
+        Span { va: first * BUCKET + skip, len: count * BUCKET - skip - cut }
+    }
+
+    /// First the transfer's own memory ...
+    fn pin(&mut self, context: u64, count: u64) -> Result<(), String> {
+        if self.plan.local_set == 0 {
+            return self.acquire(context);
+        }
+        let span = self.span(LOCAL / BUCKET, self.plan.local_set, count);
+        match self.engine.local_pin(&mut self.host, span, context) {
+            Ok(Some(hold)) => self.go_on(context, Ok(hold)),
+            Ok(None) => Ok(()),
+            Err(AcquireError::Pin(error)) => self.go_on(context, Err(Failed::Pin(error))),
+            Err(error) => Err(format!("rank {}: {error}", self.me)),
+        }
+    }
+
+    /// ... then the peer's ...
+    fn acquire(&mut self, context: u64) -> Result<(), String> {
+        let Transfer { peer, span, .. } = self.transfers[&context];
+        match self.engine.acquire(&mut self.host, peer, span, context) {
+            Ok(Some(hold)) => self.transfer(context, hold),
+            Ok(None) => Ok(()),
+            Err(AcquireError::PeerGone(peer)) if !self.peers.contains(&peer) => self.fail(context),
+            Err(error) => Err(format!("rank {}: {error}", self.me)),
+        }
+    }
+
+    /// ... then both.
+    fn transfer(&mut self, context: u64, hold: Hold) -> Result<(), String> {
+        let transfer = self.transfers.get_mut(&context).ok_or("the end of what was not begun")?;
+        let peer = transfer.peer;
+        let before = self.landings.len();
+        let landings = self.engine.pieces(&hold).map(|piece| {
+            let bucket = Bucket(piece.span.va / BUCKET);
+            Landing { peer, transfer: context, bucket, key: piece.key }
+        });
+        self.landings.extend(landings);
+        transfer.unacknowledged = self.landings.len() - before;
+        self.host.cost += costs::POST * transfer.unacknowledged as u64;
+        let wanted = (transfer.span.va + transfer.span.len - 1) / BUCKET - transfer.span.va / BUCKET + 1;
+        transfer.remote = Some(hold);
+        if transfer.unacknowledged as u64 != wanted {
+            return Err(format!("rank {}: {} keys to {wanted} buckets", self.me, transfer.unacknowledged));
+        }
+        Ok(())
+    }
+
+    /// What had to wait goes on.
+    pub(super) fn go_on(&mut self, context: u64, outcome: Result<Hold, Failed>) -> Result<(), String> {
+        match outcome {
+            Ok(hold) => {
+                let transfer = self.transfers.get_mut(&context).ok_or("the end of what was not begun")?;
+                let waits_for_local = self.plan.local_set > 0 && transfer.local.is_none();
+                if !waits_for_local {
+                    return self.transfer(context, hold);
+                }
+                transfer.local = Some(hold);
+                self.acquire(context)
+            }
+            Err(Failed::PeerGone(peer)) if !self.peers.contains(&peer) => self.fail(context),
+            Err(Failed::Refused { reason, .. } | Failed::Pin(reason)) => self.refused(context, reason),
+            Err(error) => Err(format!("rank {}: {error}", self.me)),
+        }
+    }
+
+    fn refused(&mut self, context: u64, reason: PinError) -> Result<(), String> {
+        if self.plan.refused_percent == 0 {
+            return Err(format!("rank {}: refused without a reason: {reason}", self.me));
+        }
+        self.fail(context)
+    }
+
+    fn fail(&mut self, context: u64) -> Result<(), String> {
+        self.failed += 1;
+        self.finish(context)
+    }
+
+    /// An RDMA is acknowledged.
+    pub(super) fn acknowledged(&mut self, context: u64) -> Result<(), String> {
+        // Where the peer is gone, all of them have ended at once.
+        let Some(transfer) = self.transfers.get_mut(&context) else { return Ok(()) };
+        transfer.unacknowledged -= 1;
+        if transfer.unacknowledged > 0 {
+            return Ok(());
+        }
+        self.complete += 1;
+        self.finish(context)
+    }
+
+    fn finish(&mut self, context: u64) -> Result<(), String> {
+        let transfer = self.transfers.remove(&context).ok_or("a second end")?;
+        for hold in [transfer.remote, transfer.local].into_iter().flatten() {
+            self.engine.release(&mut self.host, hold).map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// A peer is gone: what was on its way to it has ended.
+    pub(super) fn peer_gone(&mut self, gone: Rank) -> Result<(), String> {
+        self.peers.retain(|&peer| peer != gone);
+        self.engine.peer_gone(&mut self.host, gone);
+        let on_their_way =
+            self.transfers.iter().filter(|(_, transfer)| transfer.peer == gone && transfer.remote.is_some());
+        let ended: Vec<u64> = on_their_way.map(|(&context, _)| context).collect();
+        ended.into_iter().try_for_each(|context| self.fail(context))
+    }
+
+    pub(super) fn knows(&self, peer: Rank) -> bool {
+        self.peers.contains(&peer)
+    }
+
+    /// All that it was to do has ended.
+    pub(super) fn check_end(&self) -> Result<(), String> {
+        let (me, open) = (self.me, self.transfers.len());
+        let is_done = self.begun == self.plan.transfers || self.peers.is_empty();
+        if open > 0 || !is_done || self.complete + self.failed != self.begun {
+            let (complete, failed) = (self.complete, self.failed);
+            return Err(format!("rank {me}: {open} transfers never end; {complete} did, {failed} failed"));
+        }
+        Ok(())
+    }
+}
