@@ -10,8 +10,9 @@ use roci_protocol::sim::Faults;
 use roci_protocol::wire::MacAddr;
 
 use super::values::{
-    Choices, choose, name_of, number, optional_number, optional_size, parse_device, parse_mtu, parse_neighbours,
-    parse_optional, show_faults, show_neighbours, show_optional, show_optional_size, show_size, size,
+    Choices, choose, megabytes, name_of, number, optional_number, optional_size, parse_device, parse_mtu,
+    parse_neighbours, parse_optional, show_faults, show_megabytes, show_neighbours, show_optional, show_optional_size,
+    show_size, size,
 };
 use super::{Knob, Origin};
 use crate::receive_queues::ReceiveQueues;
@@ -169,6 +170,12 @@ knobs! {
     ndreg_entries: usize = 16_000, "regions", "0..16000", |text| number(text, 0, 16_000), ToString::to_string;
     /// Whether this rank can do RDMA. Without, it is like a peer on a port that cannot: everything long goes by R3.
     rdma: bool = true, "switch", "on, off", |text| choose(SWITCH, text), |value| name_of(SWITCH, value);
+    /// Firehose: memory of each rank that stays pinned for its peers, in equal shares; at least 32 buckets for each rank. Empty or 0: what firehose_maxvictim_m leaves, or three quarters of what can be pinned.
+    firehose_m: Option<u64> = None, "bytes", "0..99999 and M or G; M without a letter", megabytes, show_megabytes;
+    /// Firehose: memory that stays pinned for local operations, and for nobody any more; at least 4096 buckets. Empty or 0: what firehose_m leaves, or a quarter of what can be pinned.
+    firehose_maxvictim_m: Option<u64> = None, "bytes", "0..99999 and M or G; M without a letter", megabytes, show_megabytes;
+    /// Firehose: memory is pinned in buckets of so many bytes, each with a key; there are 16000 keys less ndreg_entries. A larger bucket takes fewer of them, a smaller one pins less that nobody asked for.
+    firehose_bucket: usize = 64 << 10, "bytes", "4KiB..1GiB, a power of two", |text| size(text, 4 << 10, 1 << 30).and_then(|bytes| if bytes.is_power_of_two() { Ok(bytes) } else { Err("is no power of two".into()) }), show_size;
     /// Memory for copies that buffered sends wait in; beyond it they are refused.
     buffered_limit: usize = 16 << 20, "bytes", "0..64GiB", |text| size(text, 0, 64 << 30), show_size;
     /// Memory for messages that nobody has asked for yet; beyond it credits are withheld, and senders wait.

@@ -16,12 +16,16 @@ use roci_protocol::msg;
 use thiserror::Error;
 
 use crate::endpoint::SEND_QUEUE;
+use crate::firehose;
 use crate::job;
 use crate::receive_queues::{Kind, ReceiveQueue, ReceiveQueues};
 use crate::select::Rules;
 
 pub use knobs::{Config, ConnectMethod, Initiative, KNOBS, WireupTime};
 pub use values::{parse_size, show_size};
+
+/// Regions that `ndreg_entries` and Firehose may open together; the engine has a few keys more, for itself.
+const MOST_REGIONS: usize = 16_000;
 
 /// Where a value came from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -189,6 +193,14 @@ impl Config {
         }
     }
 
+    /// How much Firehose pins, in a job of so many ranks.
+    pub fn firehose_limits(&self, ranks: usize) -> Result<firehose::Limits, firehose::BadLimits> {
+        let bucket = self.firehose_bucket as u64;
+        let settings = firehose::Settings { m: self.firehose_m, maxvictim: self.firehose_maxvictim_m, bucket };
+        let keys = MOST_REGIONS.saturating_sub(self.ndreg_entries) as u64;
+        firehose::Limits::new(settings, ranks, firehose::Pinnable { bytes: self.arena_size as u64, keys })
+    }
+
     /// The path MTU.
     pub fn mtu(&self) -> Mtu {
         Mtu::from_bytes(self.mtu).expect("the knob takes no other sizes")
@@ -317,6 +329,51 @@ mod tests {
         assert_eq!(refusal("vbuf_size", "2MiB"), "vbuf_size=2MiB: lies outside 256..1MiB");
         assert_eq!(refusal("mtu", "1500"), "mtu=1500: is not one of 256, 512, 1024, 2048, 4096, 8192");
         assert!(refusal("device", "tcp").contains("known are memif"));
+    }
+
+    #[test]
+    fn megabytes_are_read_as_gasnet_reads_them() {
+        let parsed = |text: &str| {
+            let mut config = Config::default();
+            config.set("firehose_m", text, Origin::Code).map(|()| (config.firehose_m, show(&config)))
+        };
+        fn show(config: &Config) -> String {
+            KNOBS.iter().find(|knob| knob.name == "firehose_m").expect("a knob").value(config)
+        }
+        for (text, bytes, shown) in [
+            ("", None, ""),
+            ("0", None, ""),
+            ("0G", None, ""),
+            ("512", Some(512 << 20), "512M"),
+            (" 512M ", Some(512 << 20), "512M"),
+            ("1024", Some(1 << 30), "1G"),
+            ("3G", Some(3 << 30), "3G"),
+            ("99999g", Some(99_999 << 30), "99999G"),
+        ] {
+            assert_eq!(parsed(text), Ok((bytes, shown.into())), "{text}");
+        }
+        let problem = |text: &str| parsed(text).expect_err("no such size").to_string();
+        for text in ["100000", "100000G", "99999999999999999999999M"] {
+            assert_eq!(problem(text), format!("firehose_m={text}: lies outside 0..99999"));
+        }
+        for text in ["-1", "1T", "1MiB", "x", "M", "g", "0x10", "1 M", "+1", "1.5G"] {
+            let expected = format!("firehose_m={text}: is not a number of megabytes such as 512, 512M or 2G");
+            assert_eq!(problem(text), expected);
+        }
+    }
+
+    #[test]
+    fn firehose_shares_keys_with_other_registrations() {
+        let mut config = Config::default();
+        let error = config.firehose_limits(4).expect_err("384 keys at the most").to_string();
+        assert!(error.starts_with("firehose needs 4224 buckets of 64KiB for 4 ranks, and 0 can be pinned"), "{error}");
+        config.set("ndreg_entries", "4000", Origin::Code).expect("in range");
+        let limits = config.firehose_limits(4).expect("12000 keys");
+        assert_eq!((limits.victims(), limits.firehoses()), (4096, (12_000 - 4096) / 3));
+        config.set("firehose_m", "100", Origin::Code).expect("in range");
+        let limits = config.firehose_limits(4).expect("12000 keys");
+        assert_eq!((limits.victims(), limits.firehoses()), (12_000 - 1600, 1600 / 3));
+        assert!(config.set("firehose_bucket", "12KiB", Origin::Code).is_err());
     }
 
     #[test]

@@ -64,6 +64,34 @@ pub fn show_size(bytes: &usize) -> String {
     unit.map_or_else(|| bytes.to_string(), |(shift, name)| format!("{}{name}", bytes >> shift))
 }
 
+/// Reads GASNet's way to say much memory: `512`, `512M` or `2G`; nothing and 0 stand for what is not set.
+pub(super) fn megabytes(text: &str) -> Result<Option<u64>, String> {
+    const MOST: u64 = 99_999;
+    let text = text.trim();
+    let (digits, unit) = match text.strip_suffix(['G', 'g']) {
+        Some(digits) => (digits, 1 << 30),
+        None => (text.strip_suffix(['M', 'm']).unwrap_or(text), 1 << 20),
+    };
+    if text.is_empty() {
+        return Ok(None);
+    }
+    if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return Err("is not a number of megabytes such as 512, 512M or 2G".into());
+    }
+    let value: Option<u64> = digits.parse().ok().filter(|&value| value <= MOST);
+    let value = value.ok_or_else(|| format!("lies outside 0..{MOST}"))?;
+    Ok((value > 0).then_some(value * unit))
+}
+
+pub(super) fn show_megabytes(bytes: &Option<u64>) -> String {
+    const GIB: u64 = 1 << 30;
+    match bytes {
+        None => String::new(),
+        Some(bytes) if bytes.is_multiple_of(GIB) => format!("{}G", bytes / GIB),
+        Some(bytes) => format!("{}M", bytes >> 20),
+    }
+}
+
 pub(super) fn parse_mtu(text: &str) -> Result<usize, String> {
     let bytes = parse_size(text).and_then(Mtu::from_bytes);
     bytes.map(Mtu::bytes).ok_or_else(|| "is not one of 256, 512, 1024, 2048, 4096, 8192".into())

@@ -48,6 +48,21 @@ pub enum BadLimits {
     /// The bucket is no power of two, or smaller than a page.
     #[error("firehose_bucket of {0} bytes: it is a power of two, and at least {PAGE}")]
     Bucket(u64),
+    /// Not even the minimums can be pinned.
+    #[error(
+        "firehose needs {needed} buckets of {} for {ranks} ranks, and {buckets} can be pinned: raise arena_size or lower \
+         firehose_bucket where memory is short, and lower ndreg_entries where keys are", show_size(&(*.bucket as usize))
+    )]
+    Pinnable {
+        /// Buckets that both minimums need.
+        needed: u64,
+        /// How large each is.
+        bucket: u64,
+        /// For so many.
+        ranks: u64,
+        /// How many there can be.
+        buckets: u64,
+    },
     /// M gives a rank too little.
     #[error(
         "firehose_m of {} is less than {} for {ranks} ranks: raise it, or lower firehose_bucket",
@@ -102,6 +117,11 @@ impl Limits {
         let bucket = settings.bucket;
         let grain = Grain::new(bucket).filter(|_| bucket >= PAGE).ok_or(BadLimits::Bucket(bucket))?;
         let (ranks, pinnable) = (ranks as u64, pinnable.in_buckets_of(bucket));
+        let (needed, buckets) =
+            (LEAST_VICTIMS.saturating_add(ranks.saturating_mul(LEAST_FIREHOSES)), pinnable / bucket);
+        if buckets < needed {
+            return Err(BadLimits::Pinnable { needed, bucket, ranks, buckets });
+        }
         let least_victims = bucket.saturating_mul(LEAST_VICTIMS);
         let (m, maxvictim) = match (settings.m, settings.maxvictim) {
             (Some(m), Some(maxvictim)) => (m, maxvictim),
@@ -183,10 +203,9 @@ mod tests {
         let few = |keys| Limits::new(settings, 2, Pinnable { bytes: 1024 * MIB, keys });
         let limits = few(8000).expect("enough");
         assert_eq!((limits.firehoses(), limits.victims()), (8000 - 4096, 4096));
-        let buckets = |count: u64| count * settings.bucket;
-        assert_eq!(few(4100), Err(BadLimits::M { m: buckets(4), least: buckets(64), ranks: 2 }));
-        let (maxvictim, least) = (buckets(384), buckets(4096));
-        assert_eq!(few(384), Err(BadLimits::MaxVictim { maxvictim, least }));
+        assert_eq!(few(4096 + 64).expect("just enough").firehoses(), 64);
+        let refused = BadLimits::Pinnable { needed: 4096 + 64, bucket: 64 << 10, ranks: 2, buckets: 4096 + 63 };
+        assert_eq!(few(4096 + 63), Err(refused));
     }
 
     #[test]
