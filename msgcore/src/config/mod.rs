@@ -278,21 +278,40 @@ mod tests {
         assert_eq!(committed, sample_file(), "regenerate it with: roci info --sample > configs/param.sample");
     }
 
-    #[test]
-    fn the_table_of_mvichs_parameters_names_knobs_that_there_are() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/mvich-parameters.md");
-        let text = std::fs::read_to_string(path).expect("docs/mvich-parameters.md");
+    /// A document about another system's parameters, which names at least so many of our knobs: all of them are some.
+    fn document(name: &str, least: usize) -> String {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);
+        let text = std::fs::read_to_string(path).expect(name);
         let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
         let ours: Vec<_> = words.filter(|word| word.starts_with("ROCI_")).collect();
-        assert!(ours.len() > 20, "{ours:?}");
+        assert!(ours.len() > least, "{ours:?}");
         for name in ours {
             assert!(KNOBS.iter().any(|knob| knob.environment_name() == name), "{name} is no knob");
         }
-        for name in MVICH_PARAMETERS.split_whitespace() {
+        text
+    }
+
+    fn assert_rows(text: &str, names: &str) {
+        for name in names.split_whitespace() {
             let rows = text.lines().filter(|line| line.starts_with('|') && line.contains(&format!("`{name}`")));
             assert_eq!(rows.count(), 1, "{name} needs one row");
         }
     }
+
+    #[test]
+    fn the_table_of_mvichs_parameters_names_knobs_that_there_are() {
+        assert_rows(&document("mvich-parameters.md", 20), MVICH_PARAMETERS);
+    }
+
+    #[test]
+    fn the_table_of_gasnets_parameters_names_knobs_that_there_are() {
+        assert_rows(&document("gasnet-parameters.md", 5), GASNET_PARAMETERS);
+    }
+
+    const GASNET_PARAMETERS: &str = "
+        GASNET_FIREHOSE_M GASNET_FIREHOSE_MAXVICTIM_M GASNET_FIREHOSE_R GASNET_FIREHOSE_MAXVICTIM_R
+        GASNET_FIREHOSE_MAXREGION_SIZE GASNET_FIREHOSE_TABLE_SCALE GASNET_FIREHOSE_VERBOSE GASNET_USE_FIREHOSE
+        GASNET_PHYSMEM_MAX GASNET_PHYSMEM_PROBE GASNET_PHYSMEM_PINNABLE_RATIO";
 
     /// Without their prefix, `VIADEV_`.
     const MVICH_PARAMETERS: &str = "
