@@ -127,6 +127,9 @@ pub enum CmCallError {
     /// The connection has a queue pair already, or none yet.
     #[error("the connection is not at the point where it takes a queue pair")]
     NotPrepared,
+    /// The engine is the parent's: see [`crate::Engine::is_forked`].
+    #[error("this process was forked from the engine's: open an engine of its own")]
+    Forked,
 }
 
 /// The way between this host and a peer, as messages of the connection manager come and go.

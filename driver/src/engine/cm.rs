@@ -375,6 +375,9 @@ impl<L: Link> Engine<L> {
         address: usize,
         ip: std::net::IpAddr,
     ) -> Result<roci_protocol::wire::MacAddr, CmCallError> {
+        if self.is_forked() {
+            return Err(CmCallError::Forked);
+        }
         match self.resolve(port, address, ip) {
             Resolution::Known(mac) => Ok(mac),
             Resolution::Pending => Err(CmCallError::Resolving),
@@ -414,6 +417,10 @@ impl<L: Link> Engine<L> {
 
     /// A lost message is sent again by the connection manager: a full link is no matter.
     fn send_mad(&mut self, way: Way, datagram: &[u8]) {
+        if self.is_forked() {
+            self.stats.tx_management_lost += 1;
+            return;
+        }
         let Some(ip) = Ip::between(way.ours, way.theirs) else { return };
         let link = &mut self.ports[way.port].link;
         let mut flow = Flow::new(link.mac(), way.mac, way.vlan, ip, source_port(1, 1));

@@ -146,6 +146,9 @@ impl<L: Link> Engine<L> {
     #[inline]
     pub fn post_send(&mut self, qp: QueuePair, wr: SendWr) -> Result<(), Refused<SendWr>> {
         let refuse = |reason, wr| Err(Refused { reason, request: wr });
+        if self.is_forked() {
+            return refuse(PostError::Forked, wr);
+        }
         let Some(slot) = self.qps.get_mut(qp.0) else { return refuse(PostError::NoQueuePair, wr) };
         if !self.cqs[slot.cq.0].reserve() {
             return refuse(PostError::CompletionQueueFull, wr);
@@ -162,6 +165,9 @@ impl<L: Link> Engine<L> {
     #[inline]
     pub fn post_recv(&mut self, qp: QueuePair, wr_id: u64, buffer: Buffer) -> Result<(), Refused<Buffer>> {
         let refuse = |reason, buffer| Err(Refused { reason, request: buffer });
+        if self.is_forked() {
+            return refuse(PostError::Forked, buffer);
+        }
         let Some(slot) = self.qps.get_mut(qp.0) else { return refuse(PostError::NoQueuePair, buffer) };
         if !self.cqs[slot.cq.0].reserve() {
             return refuse(PostError::CompletionQueueFull, buffer);

@@ -141,6 +141,9 @@ impl<L: Link> Engine<L> {
     /// Posts a receive: its first [`GRH_LEN`] bytes take the sender's IP header, the message follows.
     pub fn post_datagram_recv(&mut self, qp: DatagramQp, wr_id: u64, buffer: Buffer) -> Result<(), Refused<Buffer>> {
         let refuse = |reason, buffer| Err(Refused { reason, request: buffer });
+        if self.is_forked() {
+            return refuse(PostError::Forked, buffer);
+        }
         let Some(datagrams) = self.datagrams.get_mut(&qp.qpn()) else { return refuse(PostError::NoQueuePair, buffer) };
         let cq = &mut self.cqs[datagrams.cq.0];
         if !cq.reserve() {
@@ -164,6 +167,9 @@ impl<L: Link> Engine<L> {
         wr: SendWr,
     ) -> Result<(), Refused<SendWr>> {
         let refuse = |reason, wr| Err(Refused { reason, request: wr });
+        if self.is_forked() {
+            return refuse(PostError::Forked, wr);
+        }
         let Some(datagrams) = self.datagrams.get_mut(&qp.qpn()) else { return refuse(PostError::NoQueuePair, wr) };
         let longest = datagrams.ud.max_message();
         let is_send = matches!(wr.0.op, SendOp::Send { .. });

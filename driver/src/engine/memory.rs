@@ -7,7 +7,10 @@ use roci_protocol::{Access, Rkey};
 
 use super::{Engine, PostError, Refused};
 use crate::link::Link;
-use crate::mem::{Arena, ArenaError, Asker, Buffer, PdId, RegionFull};
+use crate::mem::{
+    AdoptError, Arena, ArenaError, Asker, Buffer, MonitorError, PdId, RegionFull, RegistrationConfig, RegistrationInfo,
+    RegistrationStats, UserMemory,
+};
 use crate::qp::QueuePair;
 use crate::wr::SendWr;
 
@@ -72,6 +75,28 @@ impl<L: Link> Engine<L> {
     /// The arena, for buffers that outlive a borrow of the engine.
     pub fn arena(&self) -> &Arc<Arena> {
         &self.arena
+    }
+
+    /// Makes a buffer of the application's own memory, which every call takes like one of the arena's. It is registered,
+    /// where the links need that, by a registration that outlives it: the next time costs next to nothing. Memory that
+    /// cannot be registered is copied by the CPU; [`Engine::registration_stats`] tells.
+    pub fn adopt(&mut self, memory: UserMemory) -> Result<Buffer, AdoptError> {
+        self.registrations.adopt(memory)
+    }
+
+    /// How memory is registered from here on. All registrations end, also those in use: what is on its way is copied.
+    pub fn configure_registration(&mut self, config: RegistrationConfig) -> Result<(), MonitorError> {
+        self.registrations.configure(config)
+    }
+
+    /// The counters of the application's memory.
+    pub fn registration_stats(&self) -> RegistrationStats {
+        self.registrations.stats()
+    }
+
+    /// Who watches the application's memory, and why not.
+    pub fn registration_info(&self) -> RegistrationInfo {
+        self.registrations.info()
     }
 
     /// Whether a key is left to register memory with.

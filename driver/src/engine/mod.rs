@@ -26,7 +26,7 @@ use crate::cm::{Attempt, CmEvent, Way};
 use crate::cq::{CompletionQueue, Notify, Queue, WorkCompletion};
 use crate::event::{Event, Events};
 use crate::link::{Link, LinkState, LinkStats};
-use crate::mem::{Arena, ArenaError, Buffer, KeyTable, PdId};
+use crate::mem::{Arena, ArenaError, Buffer, KeyTable, PdId, Registrations};
 use crate::qp::{QueuePair, Slab};
 use crate::srq::Stock;
 
@@ -59,6 +59,7 @@ pub struct Engine<L: Link> {
     next_cm_port: u16,
     next_mad_psn: Psn,
     arena: Arc<Arena>,
+    registrations: Registrations,
     next_pd: u32,
     /// When queue pairs want to be looked at, and whose time has just come.
     wheel: Wheel,
@@ -103,6 +104,9 @@ pub enum PostError {
     /// The completion queue has no place for another end: poll it.
     #[error("the completion queue is full: poll it first")]
     CompletionQueueFull,
+    /// The engine is the parent's: see [`Engine::is_forked`].
+    #[error("this process was forked from the engine's: open an engine of its own")]
+    Forked,
     /// The queue pair refused.
     #[error(transparent)]
     QueuePair(#[from] RcPostError),
@@ -128,12 +132,12 @@ pub enum ConnectError {
 impl<L: Link> Engine<L> {
     /// An engine without ports, with an arena of `arena_bytes` of the largest pages that can be had.
     pub fn new(arena_bytes: usize) -> Result<Self, ArenaError> {
-        Ok(Self::on(Arena::new(arena_bytes)?))
+        Self::on(Arena::new(arena_bytes)?)
     }
 
     /// An engine without ports, whose buffers are cut from `arena`.
-    pub fn on(arena: Arc<Arena>) -> Self {
-        Self {
+    pub fn on(arena: Arc<Arena>) -> Result<Self, ArenaError> {
+        Ok(Self {
             ports: Vec::new(),
             qps: Slab::new(),
             keys: KeyTable::new(),
@@ -150,13 +154,22 @@ impl<L: Link> Engine<L> {
             next_cm_port: rand::random(),
             next_mad_psn: Psn::new(rand::random()),
             arena,
+            registrations: Registrations::new()?,
             next_pd: 0,
             wheel: Wheel::new(),
             due: Vec::new(),
             listed: Vec::new(),
             busy_polls: 0,
             stats: EngineStats::default(),
-        }
+        })
+    }
+
+    /// Whether this process was forked from the one that opened the engine. Ports, connections and registrations stay
+    /// with that one: here nothing is polled, every work request is refused with [`PostError::Forked`], and dropping the
+    /// engine ends nothing.
+    #[inline]
+    pub fn is_forked(&self) -> bool {
+        self.registrations.is_forked()
     }
 
     /// A new protection domain.
@@ -269,5 +282,15 @@ impl<L: Link> Engine<L> {
             self.wheel.arm(qp.0, at);
         }
         Some(result)
+    }
+}
+
+impl<L: Link> Drop for Engine<L> {
+    fn drop(&mut self) {
+        if self.is_forked() {
+            // The ports are the parent's, and shared with it: closing them here would close them there.
+            std::mem::forget(std::mem::take(&mut self.ports));
+            std::mem::forget(std::mem::replace(&mut self.held, HeldFrames::new()));
+        }
     }
 }

@@ -23,8 +23,13 @@ impl<L: Link> Engine<L> {
     ///
     /// An acknowledgement alone is not sent by the poll that received its packets but by the next idle one, so
     /// that an application's answer goes first.
+    ///
+    /// In a forked child nothing is done: see [`Engine::is_forked`].
     #[inline]
     pub fn poll(&mut self) -> usize {
+        if self.is_forked() {
+            return 0;
+        }
         let mut frames = 0;
         for port in 0..self.ports.len() {
             frames += self.poll_port(port);
@@ -242,6 +247,7 @@ impl<L: Link> Engine<L> {
         if self.cm_is_due(now) {
             self.on_cm_timer(now);
         }
+        self.registrations.tend();
         self.on_timers(now);
     }
 
@@ -274,6 +280,9 @@ impl<L: Link> Engine<L> {
     /// Sends what a queue pair's window allows, at once.
     #[inline]
     pub(super) fn pump(&mut self, qp: QueuePair) {
+        if self.is_forked() {
+            return;
+        }
         let outcome = self.with_qp(qp, |rc, scene| {
             let now = scene.link.now();
             let outcome = rc.pump_requests(now, scene);

@@ -24,6 +24,9 @@ impl<L: Link> Engine<L> {
         buffer: Buffer,
     ) -> Result<(), Refused<Buffer>> {
         let refuse = |reason, buffer| Err(Refused { reason, request: buffer });
+        if self.is_forked() {
+            return refuse(PostError::Forked, buffer);
+        }
         let stock = &mut self.stocks[srq.0];
         let cq = &mut self.cqs[stock.cq.0];
         if !cq.reserve() {

@@ -44,6 +44,9 @@ pub enum ArenaError {
         /// What was tried, and why it was not had.
         passed_over: Vec<PassedOver>,
     },
+    /// Not even a page, by which a forked child knows that an engine is its parent's.
+    #[error("cannot map a page: {0}")]
+    Page(std::io::Error),
     /// No free range is long enough.
     #[error("the arena has no {asked} bytes in one piece ({free} of {size} are free): raise ROCI_ARENA_SIZE")]
     Exhausted {
@@ -102,7 +105,7 @@ impl Arena {
         // No overflow: the mapping is far from the end of the address space.
         let room = len.max(1).next_multiple_of(align);
         let offset = self.take(room, align).ok_or_else(|| self.exhausted(len))?;
-        Ok(Buffer::new(self.clone(), offset, room, len))
+        Ok(Buffer::of_arena(self.clone(), offset, room, len))
     }
 
     /// Free bytes, in any number of pieces.

@@ -1,36 +1,77 @@
-//! A piece of an arena with one owner.
+//! A piece of memory with one owner: cut from an arena, or the application's own.
 //!
 //! A buffer has a *room*, which is what it owns and gives back, and a *view* within it, which is what it shows as
 //! bytes. Cutting a buffer in two divides the room; skipping a header only moves the view.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use static_assertions::assert_impl_all;
 
-use super::Arena;
 use super::arena::LINE;
+use super::{Arena, Region, UserMemory};
 
-/// Bytes of an arena that belong to nobody else; they return when it is dropped, on whatever thread that is.
+/// Bytes that belong to nobody else. When it is dropped, on whatever thread that is, those of an arena return to it,
+/// and those of the application are the application's again.
 pub struct Buffer {
-    arena: Arc<Arena>,
-    /// Where the room begins in the mapping ...
-    offset: usize,
+    /// Where the room begins ...
+    room_at: NonNull<u8>,
     /// ... and how long it is; 0 where a piece was cut off whole.
     room: usize,
-    /// Where the view begins in the mapping: at the room's begin, or behind what was skipped ...
+    /// Where the view begins in the room: at its begin, or behind what was skipped ...
     start: usize,
     /// ... and how long it is. It never leaves the room.
     len: usize,
+    owner: Owner,
 }
 
-assert_impl_all!(Buffer: Send);
+/// Whose the room is.
+#[derive(Clone)]
+enum Owner {
+    Arena(Arc<Arena>),
+    /// The application's; what it lent at once has one number, and is registered by the region, if at all.
+    User(u32, Option<Arc<Region>>),
+}
+
+// SAFETY: the room belongs to the buffer alone (see `deref`), and so travels with it from thread to thread. The owner
+// is `Send`: an `Arc` of an arena or of a region, both of which are `Send` and `Sync`.
+unsafe impl Send for Buffer {}
+// SAFETY: a shared buffer only gives shared views of bytes that nobody writes meanwhile.
+unsafe impl Sync for Buffer {}
+
+assert_impl_all!(Arc<Arena>: Send, Sync);
+assert_impl_all!(Arc<Region>: Send, Sync);
 
 impl Buffer {
     /// The owner of `room` bytes of the mapping from `offset` on, which `arena` gave to nobody else.
-    pub(super) fn new(arena: Arc<Arena>, offset: usize, room: usize, len: usize) -> Self {
-        Self { arena, offset, room, start: offset, len }
+    pub(super) fn of_arena(arena: Arc<Arena>, offset: usize, room: usize, len: usize) -> Self {
+        debug_assert!(len <= room);
+        // SAFETY: `take` found the range within the mapping.
+        let room_at = unsafe { arena.base().add(offset) };
+        let room_at = NonNull::new(room_at).expect("nothing is mapped at address 0");
+        Self { room_at, room, start: 0, len, owner: Owner::Arena(arena) }
+    }
+
+    /// The owner of what the application lent. No two live buffers of different loans have the same number.
+    pub(super) fn of_user(memory: UserMemory, number: u32, region: Option<Arc<Region>>) -> Self {
+        let (room_at, len) = (memory.start(), memory.len());
+        Self { room_at, room: len, start: 0, len, owner: Owner::User(number, region) }
+    }
+
+    /// Whether the bytes are the application's own, and not an arena's.
+    pub fn is_users(&self) -> bool {
+        matches!(self.owner, Owner::User(..))
+    }
+
+    /// The number of the registration that covers these bytes of the application's; each registration of an engine has
+    /// another. `None` where there is none: the bytes are copied, or they are an arena's.
+    pub fn registration(&self) -> Option<u64> {
+        match &self.owner {
+            Owner::User(_, Some(region)) => Some(region.number()),
+            _ => None,
+        }
     }
 
     /// Shortens or lengthens the view within the room that was allocated.
@@ -44,7 +85,7 @@ impl Buffer {
 
     /// The room from the view's begin on: what [`Buffer::skip_front`] passed over does not count.
     pub fn capacity(&self) -> usize {
-        self.offset + self.room - self.start
+        self.room - self.start
     }
 
     /// Lets the view begin `count` bytes later, for instance behind a header. The room stays whole.
@@ -59,12 +100,12 @@ impl Buffer {
 
     /// Whether the view begins behind the room's beginning: such a buffer cannot be cut or joined.
     pub fn has_skipped_front(&self) -> bool {
-        self.start != self.offset
+        self.start != 0
     }
 
     /// Makes the whole room the view, and undoes [`Buffer::skip_front`].
     pub fn reset(&mut self) {
-        self.start = self.offset;
+        self.start = 0;
         self.len = self.room;
     }
 
@@ -73,13 +114,15 @@ impl Buffer {
     ///
     /// # Panics
     /// When `at` is no multiple of 64 or exceeds [`Buffer::capacity`], or when a front is skipped.
-    #[must_use = "what is cut off and dropped goes back to the arena"]
+    #[must_use = "what is cut off and dropped goes back to its owner"]
     pub fn split_off(&mut self, at: usize) -> Self {
         self.assert_no_front_is_skipped("cut");
         assert!(at.is_multiple_of(LINE), "a buffer cannot be cut at {at}, which is no multiple of {LINE}");
         assert!(at <= self.room, "a buffer of {} bytes cannot be cut at {at}", self.room);
         let (room, len) = (self.room - at, self.len.saturating_sub(at));
-        let rest = Self::new(self.arena.clone(), self.offset + at, room, len);
+        // SAFETY: `at` lies within the room, or at its end.
+        let room_at = unsafe { self.room_at.add(at) };
+        let rest = Self { room_at, room, start: 0, len, owner: self.owner.clone() };
         self.room = at;
         self.len = self.len.min(at);
         rest
@@ -94,7 +137,8 @@ impl Buffer {
     pub fn join(&mut self, mut next: Self) -> Result<(), Self> {
         self.assert_no_front_is_skipped("joined");
         next.assert_no_front_is_skipped("joined");
-        let is_neighbour = Arc::ptr_eq(&self.arena, &next.arena) && self.offset + self.room == next.offset;
+        let ends_at = self.room_at.addr().get() + self.room;
+        let is_neighbour = self.owner.is(&next.owner) && ends_at == next.room_at.addr().get();
         if !is_neighbour || self.len != self.room {
             return Err(next);
         }
@@ -106,7 +150,18 @@ impl Buffer {
     }
 
     fn assert_no_front_is_skipped(&self, what: &str) {
-        assert!(self.start == self.offset, "a buffer with a skipped front cannot be {what}: reset it first");
+        assert!(self.start == 0, "a buffer with a skipped front cannot be {what}: reset it first");
+    }
+}
+
+impl Owner {
+    /// Whether pieces of both were one: of an arena, or of what the application lent at once.
+    fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Arena(ours), Self::Arena(theirs)) => Arc::ptr_eq(ours, theirs),
+            (Self::User(ours, _), Self::User(theirs, _)) => ours == theirs,
+            _ => false,
+        }
     }
 }
 
@@ -115,13 +170,15 @@ impl Deref for Buffer {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: `start..start + len` lies in `offset..offset + room`, which lies in the mapping, which `arena` keeps
-        // alive; its bytes are initialised (the kernel zeroes fresh pages). The room belongs to this buffer alone:
-        // `take` gave it out once, `split_off` hands a part to one other buffer and keeps none of it, and `join` takes
-        // a part over from a buffer that ends. Every access goes through its buffer, so the borrow of `self` covers
-        // the bytes. Whoever had the range before, perhaps on another thread, was done with it when it went back: the
-        // lock of the free ranges orders that before `take`. A piece crosses threads only with its buffer.
-        unsafe { std::slice::from_raw_parts(self.arena.base().add(self.start), self.len) }
+        // SAFETY: `start..start + len` lies in the room. An arena's room lies in its mapping, which `owner` keeps alive,
+        // and whose bytes are initialised (the kernel zeroes fresh pages). A room of the application's is initialised
+        // and stays mapped as long as the buffer lives: `UserMemory::new` demands that. The room belongs to this buffer
+        // alone: `take` gave it out once, or the application lent it once, `split_off` hands a part to one other buffer
+        // and keeps none of it, and `join` takes a part over from a buffer that ends. Every access goes through its
+        // buffer, so the borrow of `self` covers the bytes. Whoever had a range of the arena before, perhaps on another
+        // thread, was done with it when it went back: the lock of the free ranges orders that before `take`. A piece
+        // crosses threads only with its buffer.
+        unsafe { std::slice::from_raw_parts(self.room_at.add(self.start).as_ptr(), self.len) }
     }
 }
 
@@ -129,13 +186,15 @@ impl DerefMut for Buffer {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`; the exclusive borrow of `self` makes the slice exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.arena.base().add(self.start), self.len) }
+        unsafe { std::slice::from_raw_parts_mut(self.room_at.add(self.start).as_ptr(), self.len) }
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.arena.give_back(self.offset, self.room);
+        if let Owner::Arena(arena) = &self.owner {
+            arena.give_back(self.room_at.addr().get() - arena.base().addr(), self.room);
+        }
     }
 }
 
@@ -238,6 +297,54 @@ mod tests {
         assert!(is_whole(&arena));
     }
 
+    /// What the application lends: `bytes`, which nobody touches meanwhile.
+    fn lent(bytes: &mut [u8], number: u32) -> Buffer {
+        let (start, len) = (NonNull::from(&mut *bytes).cast(), bytes.len());
+        // SAFETY: the tests drop every buffer before they look at `bytes` again, which outlive it.
+        Buffer::of_user(unsafe { UserMemory::new(start, len) }, number, None)
+    }
+
+    #[test]
+    fn the_applications_memory_is_cut_and_joined_like_an_arenas_and_stays_where_it_is() {
+        let mut bytes = pattern(1000);
+        let at = bytes.as_ptr();
+        let mut front = lent(&mut bytes, 1);
+        assert!(front.is_users() && front.as_ptr() == at);
+        assert_eq!((front.len(), front.capacity(), front.registration()), (1000, 1000, None));
+        let mut rest = front.split_off(128);
+        let last = rest.split_off(832);
+        assert_eq!((front.len(), rest.len(), last.len()), (128, 832, 40));
+        rest.fill(7);
+        rest.join(last).expect("it follows");
+        front.join(rest).expect("it follows");
+        front.skip_front(127);
+        assert_eq!(front[..2], [pattern(128)[127], 7]);
+        front.reset();
+        drop(front);
+        assert_eq!([&bytes[..128], &bytes[960..]], [&pattern(1000)[..128], &pattern(1000)[960..]]);
+        assert!(bytes[128..960].iter().all(|&byte| byte == 7));
+    }
+
+    #[test]
+    fn what_was_lent_apart_is_not_joined_even_where_it_touches() {
+        let mut bytes = pattern(256);
+        let (left, right) = bytes.split_at_mut(128);
+        let mut front = lent(left, 1);
+        let next = front.join(lent(right, 2)).expect_err("it was lent apart");
+        let arena = Arena::new(SIZE).expect("memory");
+        let ours = front.join(arena.buffer(64).expect("room")).expect_err("it is an arena's");
+        assert!(!ours.is_users() && next.is_users());
+    }
+
+    #[test]
+    fn nothing_can_be_lent() {
+        let mut empty = lent(&mut [], 1);
+        assert!(empty.is_empty() && empty.capacity() == 0);
+        empty.reset();
+        let rest = empty.split_off(0);
+        empty.join(rest).expect("nothing follows nothing");
+    }
+
     #[test]
     fn misuse_of_pieces_panics_and_loses_nothing() {
         let arena = Arena::new(SIZE).expect("memory");
@@ -267,7 +374,7 @@ mod tests {
             whole.reset();
             let bytes = pattern(whole.len());
             whole.copy_from_slice(&bytes);
-            let (base, mut owned) = (whole.offset, whole.room);
+            let (base, mut owned) = (whole.room_at.addr().get(), whole.room);
             let mut pieces = vec![whole];
             for (what, index, amount) in steps {
                 if pieces.is_empty() {
@@ -282,11 +389,11 @@ mod tests {
                     }
                     1 if at + 1 < pieces.len() => {
                         let next = pieces.remove(at + 1);
-                        let follows = pieces[at].offset + pieces[at].room == next.offset;
+                        let follows = pieces[at].room_at.addr().get() + pieces[at].room == next.room_at.addr().get();
                         let refused = pieces[at].join(next).err();
                         prop_assert_eq!(refused.is_none(), follows);
                         pieces.extend(refused);
-                        pieces.sort_by_key(|piece| (piece.offset, piece.room));
+                        pieces.sort_by_key(|piece| (piece.room_at, piece.room));
                     }
                     2 => owned -= pieces.remove(at).room,
                     _ => {
@@ -298,7 +405,7 @@ mod tests {
                 }
                 prop_assert_eq!(arena.free_bytes(), SIZE - owned);
                 for piece in &pieces {
-                    let from = piece.offset - base;
+                    let from = piece.room_at.addr().get() - base;
                     prop_assert_eq!(&**piece, &bytes[from..from + piece.room]);
                 }
             }

@@ -1,12 +1,34 @@
-//! Memory that the link can send from and receive into: one arena, buffers cut from it, keys for peers.
+//! Memory that the link can send from and receive into: an arena, buffers cut from it or made of the application's own
+//! memory, keys for peers.
+//!
+//! The application's memory is registered by a [`registrar`], kept so by a [`cache`], and watched by a [`monitor`],
+//! which speaks to the cache over a [`board`].
 
 mod arena;
+mod board;
 mod buffer;
+mod cache;
 mod keys;
+mod maps;
+mod monitor;
 mod pages;
+mod registrar;
+mod registrations;
+mod user;
+mod watch;
 
 pub use arena::{Arena, ArenaConfig, ArenaError};
 pub use buffer::Buffer;
+pub(crate) use cache::Region;
+pub use cache::{AdoptError, RegistrationStats};
 pub(crate) use keys::{Asker, Binding, KeyTable};
 pub use keys::{PdId, RegionFull};
+pub use maps::MemoryError;
+pub use monitor::MonitorError;
 pub use pages::{HugePage, PageChoice, Pages, PassedOver, Placement};
+pub(crate) use registrar::Pinned;
+pub use registrar::RegisterError;
+pub(crate) use registrations::Registrations;
+pub use registrations::{Pin, RegistrationConfig, RegistrationInfo};
+pub use user::UserMemory;
+pub use watch::MonitorChoice;

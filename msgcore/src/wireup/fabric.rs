@@ -141,7 +141,7 @@ impl Ports {
         let (rank, size) = (job.rank(), job.size());
         let peers: Vec<Rank> = (0..size).filter(|&peer| peer != rank).collect();
         let device = config.device_of(rank)?;
-        let mut engine = Engine::on(Arena::with(config.arena(Some(&device)))?);
+        let mut engine = Engine::on(Arena::with(config.arena(Some(&device)))?)?;
         let is_shared = !device.is_point_to_point();
         if !peers.is_empty() {
             let attachments = attachments(&device, &job, &peers)?;

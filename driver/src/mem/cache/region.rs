@@ -1,0 +1,24 @@
+//! A registration.
+
+use std::ops::Range;
+
+use super::super::board::Mark;
+
+/// A registered range of whole pages. Buffers hold it by `Arc`, and so does the cache: while anybody else does, it is in
+/// use, and stays registered.
+#[derive(Debug)]
+pub(crate) struct Region {
+    pub(super) range: Range<usize>,
+    /// The registrar's name for it.
+    pub(super) token: u64,
+    /// Of all registrations of an engine, this is which.
+    pub(super) number: u64,
+    /// Where the monitor says what happened to it; `None` where nobody watches it, and it is used once.
+    pub(super) mark: Option<Mark>,
+}
+
+impl Region {
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+}

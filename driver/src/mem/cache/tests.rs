@@ -1,0 +1,446 @@
+//! The cache over a registrar and a monitor that the test plays, against a model that is a plain list.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use memmap2::MmapMut;
+use proptest::prelude::*;
+
+use super::super::board::Board;
+use super::super::registrar::{RegisterError, Registrar};
+use super::super::watch::{MonitorChoice, Watch};
+use super::{AdoptError, Cache, Limits, Region};
+
+const PAGE: usize = 4096;
+/// Pages that the tests play with.
+const PAGES: usize = 48;
+
+/// A device that knows which memory was where when it was registered.
+#[derive(Default)]
+struct Device {
+    live: BTreeMap<u64, (Range<usize>, Vec<u32>)>,
+    /// How often the memory of each page was replaced.
+    versions: Vec<u32>,
+    base: usize,
+    next: u64,
+    places: usize,
+    failure: Option<RegisterError>,
+}
+
+#[derive(Clone)]
+struct Shared(Rc<RefCell<Device>>);
+
+impl Registrar for Shared {
+    fn register(&mut self, base: usize, len: usize) -> Result<u64, RegisterError> {
+        let mut device = self.0.borrow_mut();
+        assert!(base.is_multiple_of(PAGE) && len.is_multiple_of(PAGE) && len > 0);
+        if let Some(failure) = device.failure.clone() {
+            return Err(failure);
+        }
+        if device.live.len() == device.places {
+            return Err(RegisterError::NoSlot);
+        }
+        device.next += 1;
+        let (token, versions) = (device.next, device.versions_of(&(base..base + len)));
+        device.live.insert(token, (base..base + len, versions));
+        Ok(token)
+    }
+
+    fn unregister(&mut self, token: u64, is_gone: bool) {
+        let mut device = self.0.borrow_mut();
+        let (range, versions) = device.live.remove(&token).expect("it is registered");
+        assert_eq!(is_gone, device.versions_of(&range) != versions);
+    }
+}
+
+impl Device {
+    fn versions_of(&self, range: &Range<usize>) -> Vec<u32> {
+        self.versions[(range.start - self.base) / PAGE..(range.end - self.base) / PAGE].to_vec()
+    }
+
+    /// Whether a transfer by this registration finds the memory that the application sees.
+    fn is_fresh(&self, token: u64) -> bool {
+        self.live.get(&token).is_some_and(|(range, versions)| self.versions_of(range) == *versions)
+    }
+}
+
+struct Scene {
+    cache: Cache<Shared>,
+    device: Rc<RefCell<Device>>,
+    board: Arc<Board>,
+    map: MmapMut,
+}
+
+impl Scene {
+    fn new(limits: Limits) -> Self {
+        let map = MmapMut::map_anon(PAGES * PAGE).expect("memory");
+        let device = Device { base: map.as_ptr().addr(), versions: vec![0; PAGES], places: 1000, ..Device::default() };
+        let device = Rc::new(RefCell::new(device));
+        let board = Arc::new(Board::new().expect("memory"));
+        let watch = Watch::new(board.clone(), MonitorChoice::UnsafeNone).expect("nobody watches");
+        Self { cache: Cache::new(Shared(device.clone()), watch, limits), device, board, map }
+    }
+
+    fn of_pages(regions: usize, pages: usize) -> Self {
+        Self::new(Limits { regions, bytes: pages * PAGE })
+    }
+
+    fn base(&self) -> usize {
+        self.map.as_ptr().addr()
+    }
+
+    /// Some bytes that begin and end within these pages.
+    fn bytes(&self, pages: &Range<usize>) -> Range<usize> {
+        self.base() + pages.start * PAGE + 5..self.base() + pages.end * PAGE - 5
+    }
+
+    fn acquire(&mut self, pages: Range<usize>) -> Option<Arc<Region>> {
+        let range = self.bytes(&pages);
+        let region = self.cache.acquire(range.clone()).expect("the memory is there")?;
+        assert!(region.range.start <= range.start && range.end <= region.range.end);
+        assert!(self.device.borrow().is_fresh(region.token), "a stale registration was served");
+        Some(region)
+    }
+
+    fn pages_of(&self, region: &Region) -> Range<usize> {
+        (region.range.start - self.base()) / PAGE..(region.range.end - self.base()) / PAGE
+    }
+
+    /// The memory of these pages is replaced, and the monitor says so.
+    fn replace(&mut self, pages: Range<usize>) {
+        let range = self.base() + pages.start * PAGE..self.base() + pages.end * PAGE;
+        self.device.borrow_mut().versions[pages].iter_mut().for_each(|version| *version += 1);
+        self.board.begin().mark(&range);
+    }
+
+    fn check(&mut self) {
+        let stats = self.cache.stats();
+        let device = self.device.borrow();
+        assert_eq!(stats.regions as usize, device.live.len());
+        assert_eq!(stats.registrations - stats.deregistrations, stats.regions);
+        assert_eq!(stats.bytes_registered as usize, device.live.values().map(|(range, _)| range.len()).sum::<usize>());
+        assert!(stats.regions as usize <= self.cache.limits.regions);
+        assert!(stats.bytes_registered as usize <= self.cache.limits.bytes);
+        let ranges: Vec<_> = self.cache.index.all().map(|index| self.cache.index.get(index).range.clone()).collect();
+        assert!(ranges.is_sorted_by(|left, right| left.end <= right.start), "regions overlap: {ranges:x?}");
+    }
+}
+
+#[test]
+fn the_second_use_is_a_hit_and_the_third_a_fast_one() {
+    let mut scene = Scene::of_pages(4, 8);
+    let first = scene.acquire(0..2).expect("room");
+    drop(scene.acquire(0..1));
+    drop(scene.acquire(1..2));
+    drop(scene.acquire(1..2));
+    let stats = scene.cache.stats();
+    assert_eq!((stats.misses, stats.hits_fast, stats.hits_slow), (1, 2, 1));
+    assert_eq!(scene.pages_of(&first), 0..2);
+}
+
+#[test]
+fn what_overlaps_is_merged_and_what_is_in_use_stays_registered_until_its_end() {
+    let mut scene = Scene::of_pages(4, 16);
+    let used = scene.acquire(0..2).expect("room");
+    drop(scene.acquire(3..5).expect("room"));
+    let whole = scene.acquire(1..4).expect("room");
+    assert_eq!(scene.pages_of(&whole), 0..5);
+    let stats = scene.cache.stats();
+    assert_eq!((stats.merges, stats.regions, stats.deregistrations), (2, 2, 1));
+    assert!(scene.device.borrow().is_fresh(used.token));
+    drop(used);
+    scene.cache.tend();
+    assert_eq!(scene.cache.stats().regions, 1);
+    scene.check();
+}
+
+#[test]
+fn the_least_recently_used_goes_first_and_what_is_used_never() {
+    let mut scene = Scene::of_pages(3, PAGES);
+    let used = scene.acquire(0..1).expect("room");
+    for pages in [2..3, 4..5] {
+        drop(scene.acquire(pages).expect("room"));
+    }
+    drop(scene.acquire(2..3));
+    drop(scene.acquire(6..7).expect("room"));
+    let misses = scene.cache.stats().misses;
+    drop(scene.acquire(2..3).expect("room"));
+    drop(scene.acquire(0..1).expect("room"));
+    assert_eq!(scene.cache.stats().misses, misses, "4..5 was the oldest that nobody used");
+    drop(used);
+    scene.check();
+}
+
+#[test]
+fn limits_that_are_in_use_mean_no_registration_and_not_a_longer_list() {
+    let mut scene = Scene::of_pages(2, 4);
+    assert!(scene.acquire(0..5).is_none(), "it is longer than all that may be registered");
+    let kept = [scene.acquire(0..2).expect("room"), scene.acquire(4..6).expect("room")];
+    assert!(scene.acquire(8..9).is_none());
+    drop(kept);
+    assert!(scene.acquire(8..9).is_some());
+    assert_eq!(scene.cache.stats().unregistered, 2);
+    scene.check();
+}
+
+#[test]
+fn replaced_memory_is_registered_anew_and_use_of_it_is_counted() {
+    let mut scene = Scene::of_pages(4, 16);
+    let used = scene.acquire(0..4).expect("room");
+    scene.replace(3..9);
+    let fresh = scene.acquire(0..4).expect("room");
+    assert_ne!(fresh.token, used.token);
+    let stats = scene.cache.stats();
+    assert_eq!((stats.invalidations, stats.unmapped_in_use, stats.misses), (1, 1, 2));
+    scene.replace(0..1);
+    drop(fresh);
+    scene.cache.tend();
+    assert_eq!(scene.cache.stats().unmapped_in_use, 1, "it was over before anybody looked");
+    drop(used);
+    scene.cache.tend();
+    assert_eq!(scene.cache.stats().regions, 0);
+}
+
+#[test]
+fn one_with_a_merged_past_that_is_unmapped_in_use_is_counted_once() {
+    let mut scene = Scene::of_pages(4, 16);
+    let used = scene.acquire(0..2).expect("room");
+    drop(scene.acquire(1..4).expect("room"));
+    scene.replace(0..1);
+    scene.cache.tend();
+    scene.replace(0..1);
+    scene.cache.tend();
+    let stats = scene.cache.stats();
+    assert_eq!((stats.invalidations, stats.unmapped_in_use), (1, 1));
+    drop(used);
+}
+
+#[test]
+fn a_device_without_a_place_gets_neighbours_as_one() {
+    let mut scene = Scene::of_pages(100, PAGES);
+    scene.device.borrow_mut().places = 3;
+    for pages in [0..1, 2..3, 10..11] {
+        drop(scene.acquire(pages).expect("room"));
+    }
+    let whole = scene.acquire(1..2).expect("neighbours make room");
+    assert_eq!(scene.pages_of(&whole), 0..3);
+    let stats = scene.cache.stats();
+    assert_eq!((stats.regions, stats.merges, stats.evictions), (2, 2, 0));
+    drop(scene.acquire(20..21).expect("a place"));
+    let used = [scene.acquire(0..1), scene.acquire(10..11), scene.acquire(20..21)];
+    assert!(scene.acquire(30..31).is_none(), "all places are in use");
+    assert_eq!(scene.cache.last_failure(), Some(&RegisterError::NoSlot));
+    drop(used);
+    assert!(scene.acquire(30..31).is_some());
+    scene.check();
+}
+
+#[test]
+fn what_cannot_be_locked_evicts_all_once_and_is_not_asked_for_again() {
+    let mut scene = Scene::of_pages(100, PAGES);
+    for page in 0..4 {
+        drop(scene.acquire(2 * page..2 * page + 1).expect("room"));
+    }
+    let no_memory = RegisterError::NoMemory("the limit is small".into());
+    scene.device.borrow_mut().failure = Some(no_memory.clone());
+    assert!(scene.acquire(10..20).is_none());
+    assert_eq!((scene.cache.stats().evictions, scene.cache.last_failure()), (4, Some(&no_memory)));
+    scene.device.borrow_mut().failure = None;
+    drop(scene.acquire(0..1).expect("it is shorter"));
+    assert!(scene.acquire(10..20).is_none(), "it was too long for an empty cache");
+    assert_eq!(scene.cache.stats().evictions, 4, "nothing was given up for it");
+}
+
+#[test]
+fn a_refusal_costs_nobody_else_anything() {
+    let mut scene = Scene::of_pages(100, PAGES);
+    drop(scene.acquire(0..1).expect("room"));
+    scene.device.borrow_mut().failure = Some(RegisterError::Refused("not this one".into()));
+    assert!(scene.acquire(4..5).is_none());
+    assert_eq!((scene.cache.stats().evictions, scene.cache.stats().regions), (0, 1));
+}
+
+#[test]
+fn memory_that_is_not_there_is_an_error() {
+    let mut scene = Scene::of_pages(4, 4);
+    let gone = 1 << 60..(1 << 60) + 100;
+    assert!(matches!(scene.cache.acquire(gone), Err(AdoptError::Memory(_))));
+    let past_the_end = usize::MAX - 10..usize::MAX;
+    assert!(matches!(scene.cache.acquire(past_the_end), Err(AdoptError::Memory(_))));
+    scene.check();
+}
+
+#[test]
+fn without_a_watch_each_use_is_registered_by_itself() {
+    let mut scene = Scene::of_pages(4, 16);
+    scene.cache.watch = Watch::new(scene.board.clone(), MonitorChoice::None).expect("nobody watches");
+    for _ in 0..3 {
+        drop(scene.acquire(0..2).expect("room"));
+    }
+    let stats = scene.cache.stats();
+    assert_eq!((stats.misses, stats.registered_once, stats.hits_fast + stats.hits_slow), (3, 3, 0));
+    scene.cache.tend();
+    assert_eq!(scene.cache.stats().regions, 0);
+}
+
+#[test]
+fn a_cache_that_goes_leaves_nothing_registered() {
+    let mut scene = Scene::of_pages(4, 16);
+    let used = scene.acquire(0..2).expect("room");
+    let merged = scene.acquire(1..3).expect("room");
+    drop(scene.acquire(8..9));
+    let Scene { cache, device, .. } = scene;
+    drop(cache);
+    assert!(device.borrow().live.is_empty());
+    drop((used, merged));
+}
+
+/// The cache as a list, of pages instead of bytes.
+struct Model {
+    /// Ranges, which use of them was the last, and the holders.
+    cached: Vec<(Range<usize>, u64, Vec<u64>)>,
+    leaving: Vec<(Range<usize>, Vec<u64>)>,
+    uses: u64,
+    regions: usize,
+    pages: usize,
+}
+
+impl Model {
+    fn acquire(&mut self, pages: &Range<usize>, holder: u64) -> (bool, Option<Range<usize>>) {
+        self.uses += 1;
+        self.leaving.retain(|(_, holders)| !holders.is_empty());
+        let holds = |range: &Range<usize>| range.start <= pages.start && pages.end <= range.end;
+        if let Some(entry) = self.cached.iter_mut().find(|(range, ..)| holds(range)) {
+            entry.1 = self.uses;
+            entry.2.push(holder);
+            return (true, Some(entry.0.clone()));
+        }
+        let overlaps = |range: &Range<usize>| range.start < pages.end && pages.start < range.end;
+        let merged: Vec<_> = self.cached.extract_if(.., |(range, ..)| overlaps(range)).collect();
+        let start = merged.iter().map(|(range, ..)| range.start).chain([pages.start]).min().expect("one at least");
+        let end = merged.iter().map(|(range, ..)| range.end).chain([pages.end]).max().expect("one at least");
+        self.leaving.extend(merged.into_iter().map(|(range, _, holders)| (range, holders)));
+        self.leaving.retain(|(_, holders)| !holders.is_empty());
+        let whole = if end - start > self.pages { pages.clone() } else { start..end };
+        let place = [whole, pages.clone()].into_iter().find(|range| self.makes_room(range.len()));
+        // One that must not be cached, for want of room, has none outside the cache either.
+        self.cached.extend(place.clone().map(|range| (range, self.uses, vec![holder])));
+        (false, place)
+    }
+
+    fn makes_room(&mut self, pages: usize) -> bool {
+        loop {
+            let all = self.cached.iter().map(|(range, ..)| range).chain(self.leaving.iter().map(|(range, _)| range));
+            let (count, sum) = all.fold((0, 0), |(count, sum), range| (count + 1, sum + range.len()));
+            if count < self.regions && sum + pages <= self.pages {
+                return true;
+            }
+            let idle = self.cached.iter().enumerate().filter(|(_, (.., holders))| holders.is_empty());
+            let Some((oldest, _)) = idle.min_by_key(|(_, (_, used, _))| *used) else { return false };
+            self.cached.remove(oldest);
+        }
+    }
+
+    fn release(&mut self, holder: u64) {
+        let cached = self.cached.iter_mut().map(|(.., holders)| holders);
+        cached
+            .chain(self.leaving.iter_mut().map(|(_, holders)| holders))
+            .for_each(|holders| holders.retain(|who| *who != holder));
+    }
+
+    fn replace(&mut self, pages: &Range<usize>) {
+        let overlaps = |range: &Range<usize>| range.start < pages.end && pages.start < range.end;
+        let stale: Vec<_> = self.cached.extract_if(.., |(range, ..)| overlaps(range)).collect();
+        self.leaving.extend(stale.into_iter().map(|(range, _, holders)| (range, holders)));
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Acquire(Range<usize>),
+    Release(prop::sample::Index),
+    Replace(Range<usize>),
+    Tend,
+}
+
+fn some_pages(most: usize) -> impl Strategy<Value = Range<usize>> {
+    (0..PAGES, 1..=most).prop_map(|(start, len)| start..(start + len).min(PAGES))
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        8 => some_pages(6).prop_map(Step::Acquire),
+        5 => any::<prop::sample::Index>().prop_map(Step::Release),
+        2 => some_pages(3).prop_map(Step::Replace),
+        1 => Just(Step::Tend),
+    ];
+    proptest::collection::vec(step, 1..120)
+}
+
+proptest! {
+    #[test]
+    fn the_cache_does_what_a_list_does(steps in steps(), regions in 1usize..12, pages in 2usize..40) {
+        let mut scene = Scene::of_pages(regions, pages);
+        let mut model = Model { cached: Vec::new(), leaving: Vec::new(), uses: 0, regions, pages };
+        let mut held: Vec<(u64, Arc<Region>)> = Vec::new();
+        for (number, step) in steps.into_iter().enumerate() {
+            let holder = number as u64;
+            match step {
+                Step::Acquire(range) => {
+                    let misses = scene.cache.stats().misses;
+                    let region = scene.acquire(range.clone());
+                    let is_hit = scene.cache.stats().misses == misses;
+                    let got = region.as_ref().map(|region| scene.pages_of(region));
+                    prop_assert_eq!((is_hit, got), model.acquire(&range, holder));
+                    held.extend(region.map(|region| (holder, region)));
+                }
+                Step::Release(index) if !held.is_empty() => {
+                    let (holder, region) = held.swap_remove(index.index(held.len()));
+                    drop(region);
+                    model.release(holder);
+                }
+                Step::Replace(range) => {
+                    scene.replace(range.clone());
+                    model.replace(&range);
+                }
+                Step::Release(_) | Step::Tend => scene.cache.tend(),
+            }
+            scene.check();
+            for (_, region) in &held {
+                prop_assert!(scene.device.borrow().live.contains_key(&region.token), "ended in use");
+            }
+        }
+        held.clear();
+        scene.cache.tend();
+        prop_assert!(scene.cache.leaving.is_empty());
+    }
+
+    #[test]
+    fn failures_at_any_moment_break_nothing(steps in steps(), failing in 0u64..u64::MAX, places in 0usize..8) {
+        let mut scene = Scene::of_pages(10, PAGES);
+        scene.device.borrow_mut().places = places;
+        let mut held = Vec::new();
+        for (number, step) in steps.into_iter().enumerate() {
+            let kind = failing >> (number % 60);
+            scene.device.borrow_mut().failure = (kind & 3 == 3).then(|| {
+                if kind & 4 == 0 { RegisterError::Refused("no".into()) } else { RegisterError::NoMemory("no".into()) }
+            });
+            match step {
+                Step::Acquire(range) => held.extend(scene.acquire(range)),
+                Step::Release(index) if !held.is_empty() => drop(held.swap_remove(index.index(held.len()))),
+                Step::Replace(range) => scene.replace(range),
+                Step::Release(_) | Step::Tend => scene.cache.tend(),
+            }
+            scene.check();
+            for region in &held {
+                prop_assert!(scene.device.borrow().live.contains_key(&region.token), "ended in use");
+            }
+        }
+        let Scene { cache, device, .. } = scene;
+        drop(cache);
+        prop_assert!(device.borrow().live.is_empty());
+    }
+}

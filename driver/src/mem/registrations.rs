@@ -1,0 +1,134 @@
+//! What an engine has of all this: a cache that is made at the first use, and what it is configured to be.
+
+use std::sync::Arc;
+
+use super::board::Board;
+use super::cache::{Cache, Limits};
+use super::monitor;
+use super::watch::{MonitorChoice, Watch};
+use super::{AdoptError, ArenaError, Buffer, MonitorError, Pinned, RegisterError, RegistrationStats, UserMemory};
+
+/// Whether memory that the application lends is locked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Pin {
+    /// As the links need it. Those that copy need nothing: there is no registration, and so no cache.
+    #[default]
+    Auto,
+    /// The kernel locks it (mlock(2)), so that no transfer waits for a page.
+    Lock,
+}
+
+/// How memory of the application's is registered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RegistrationConfig {
+    /// Whether registrations outlive their use.
+    pub cache: bool,
+    /// Regions that are registered at once, in use or not.
+    pub regions: usize,
+    /// Bytes that are registered at once, in use or not.
+    pub bytes: usize,
+    /// Who watches what is cached.
+    pub monitor: MonitorChoice,
+    /// What registering is.
+    pub pin: Pin,
+}
+
+impl Default for RegistrationConfig {
+    /// As many regions as libfabric's cache has (MVICH's had 1000), and a gibibyte.
+    fn default() -> Self {
+        Self { cache: true, regions: 1024, bytes: 1 << 30, monitor: MonitorChoice::Auto, pin: Pin::Auto }
+    }
+}
+
+/// What registration is on this machine, for people.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RegistrationInfo {
+    /// Who watches cached memory.
+    pub monitor: &'static str,
+    /// Why nobody does, or why nothing is cached.
+    pub reason: Option<String>,
+    /// Why memory was last not registered.
+    pub last_failure: Option<RegisterError>,
+}
+
+/// The registrations of an engine.
+#[derive(Debug)]
+pub(crate) struct Registrations {
+    board: Arc<Board>,
+    /// Links that copy need none.
+    cache: Option<Cache<Pinned>>,
+    /// Loans so far; see [`Buffer::of_user`].
+    loans: u32,
+    lent: u64,
+}
+
+impl Registrations {
+    pub(crate) fn new() -> Result<Self, ArenaError> {
+        let board = monitor::board().map_err(ArenaError::Page)?;
+        Ok(Self { board, cache: None, loans: 0, lent: 0 })
+    }
+
+    /// Ends all registrations, and follows `config` from here on.
+    pub(crate) fn configure(&mut self, config: RegistrationConfig) -> Result<(), MonitorError> {
+        self.cache = match config.pin {
+            Pin::Auto => None,
+            Pin::Lock => Some(Cache::new(Pinned::default(), self.watch(&config)?, config.limits())),
+        };
+        Ok(())
+    }
+
+    fn watch(&self, config: &RegistrationConfig) -> Result<Watch, MonitorError> {
+        let choice = if config.cache { config.monitor } else { MonitorChoice::None };
+        Watch::new(self.board.clone(), choice)
+    }
+
+    /// Whether this process is a forked child of the one that opened the engine.
+    #[inline]
+    pub(crate) fn is_forked(&self) -> bool {
+        self.board.is_forked()
+    }
+
+    /// A buffer of the application's memory, registered where that is needed and possible.
+    #[inline]
+    pub(crate) fn adopt(&mut self, memory: UserMemory) -> Result<Buffer, AdoptError> {
+        let start = memory.start().addr().get();
+        let region = match &mut self.cache {
+            Some(cache) if !memory.is_empty() => cache.acquire(start..start.saturating_add(memory.len()))?,
+            _ if self.board.is_forked() => return Err(AdoptError::Forked),
+            _ => {
+                self.lent += 1;
+                None
+            }
+        };
+        self.loans = self.loans.wrapping_add(1);
+        Ok(Buffer::of_user(memory, self.loans, region))
+    }
+
+    /// Ends what has become invalid or has been used for the last time.
+    #[inline]
+    pub(crate) fn tend(&mut self) {
+        if let Some(cache) = &mut self.cache {
+            cache.tend();
+        }
+    }
+
+    pub(crate) fn stats(&self) -> RegistrationStats {
+        let stats = self.cache.as_ref().map_or_else(RegistrationStats::default, Cache::stats);
+        RegistrationStats { lent: self.lent, ..stats }
+    }
+
+    pub(crate) fn info(&self) -> RegistrationInfo {
+        let Some(cache) = &self.cache else {
+            let reason = "the links copy: nothing needs to be registered".to_owned();
+            return RegistrationInfo { monitor: "none", reason: Some(reason), last_failure: None };
+        };
+        let (monitor, reason) = cache.watch().describe();
+        RegistrationInfo { monitor, reason: reason.map(str::to_owned), last_failure: cache.last_failure().cloned() }
+    }
+}
+
+impl RegistrationConfig {
+    const fn limits(&self) -> Limits {
+        Limits { regions: self.regions, bytes: self.bytes }
+    }
+}

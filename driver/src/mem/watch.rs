@@ -1,0 +1,91 @@
+//! Who watches registered memory.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::board::{Board, Mark};
+use super::monitor::{Monitor, MonitorError};
+
+/// Who is to hear when memory is unmapped, moved or discarded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum MonitorChoice {
+    /// The kernel tells by userfaultfd, where it may; else nothing is cached.
+    #[default]
+    Auto,
+    /// The kernel tells by userfaultfd, or it is an error.
+    Userfaultfd,
+    /// Nobody, and nothing is cached.
+    None,
+    /// Nobody, and all is cached: **wrong data is sent and received** once memory that was used is unmapped and its
+    /// addresses serve again. For applications that never give memory back, and for tests.
+    UnsafeNone,
+}
+
+/// A board, and who writes on it.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    board: Arc<Board>,
+    who: Who,
+}
+
+#[derive(Debug)]
+enum Who {
+    Monitor(Arc<Monitor>),
+    /// With the reason.
+    Nobody(String),
+    /// The application has promised that nothing happens; tests write themselves.
+    Promised,
+}
+
+impl Watch {
+    pub(super) fn new(board: Arc<Board>, choice: MonitorChoice) -> Result<Self, MonitorError> {
+        let who = match choice {
+            MonitorChoice::None => Who::Nobody("it is switched off".into()),
+            MonitorChoice::UnsafeNone => Who::Promised,
+            MonitorChoice::Userfaultfd => Who::Monitor(Monitor::shared()?),
+            MonitorChoice::Auto => Monitor::shared().map_or_else(|error| Who::Nobody(error.to_string()), Who::Monitor),
+        };
+        Ok(Self { board, who })
+    }
+
+    #[inline]
+    pub(super) fn board(&self) -> &Board {
+        &self.board
+    }
+
+    /// Whether a registration may outlive its use.
+    pub(super) fn may_cache(&self) -> bool {
+        match &self.who {
+            Who::Monitor(monitor) => !monitor.is_lost(),
+            Who::Nobody(_) => false,
+            Who::Promised => true,
+        }
+    }
+
+    /// From here on, what happens to `range` marks the result. `None` where that cannot be had.
+    pub(super) fn begin(&self, range: &Range<usize>) -> Option<Mark> {
+        match &self.who {
+            Who::Monitor(monitor) => monitor.watch(range),
+            Who::Nobody(_) => None,
+            Who::Promised => self.board.claim(range),
+        }
+    }
+
+    /// Ends what `begin` began.
+    pub(super) fn end(&self, mark: &Mark, range: &Range<usize>) {
+        match &self.who {
+            Who::Monitor(monitor) => monitor.unwatch(mark, range),
+            Who::Nobody(_) | Who::Promised => self.board.release(mark),
+        }
+    }
+
+    /// Who it is, for people: the name, and why it is no better.
+    pub(super) fn describe(&self) -> (&'static str, Option<&str>) {
+        match &self.who {
+            Who::Monitor(monitor) if monitor.is_lost() => ("none", Some("userfaultfd has failed")),
+            Who::Monitor(_) => ("userfaultfd", None),
+            Who::Nobody(reason) => ("none", Some(reason)),
+            Who::Promised => ("unsafe-none", None),
+        }
+    }
+}
