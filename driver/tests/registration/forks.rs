@@ -1,0 +1,110 @@
+//! Forks: the child has no engine, and the parent keeps what it has.
+
+use roci_driver::link::sim::SimLink;
+use roci_driver::{AdoptError, Engine, MonitorChoice, PostError, SendWr};
+
+use super::areas::{Area, How};
+use super::common::Wire;
+use super::oracle::{Oracle, Verdict};
+use super::{alone, config, watched};
+
+/// Runs `child` in a forked child, while `parent` runs here; the child's outcome.
+fn fork(child: impl FnOnce() -> bool, parent: impl FnOnce()) -> bool {
+    // SAFETY: the child calls what may be called after a fork of a process with threads, as glibc has it: the allocator
+    // works, and no lock is taken that another thread may hold, because these tests run one at a time. It ends without
+    // running anybody's destructors.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "{}", std::io::Error::last_os_error());
+    if pid == 0 {
+        let is_good = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).unwrap_or(false);
+        // SAFETY: it ends the child.
+        unsafe { libc::_exit(i32::from(!is_good)) };
+    }
+    parent();
+    let mut status = 0;
+    // SAFETY: the child is ours, and has not been waited for.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+}
+
+#[test]
+fn a_childs_calls_are_refused_by_name_and_the_parent_goes_on() {
+    let _alone = alone();
+    let mut wire = Wire::new(None);
+    for end in &mut wire.ends {
+        end.engine.configure_registration(config(MonitorChoice::Auto)).expect("a monitor, or none");
+    }
+    let area = Area::new(4);
+    let lent = wire.ends[0].engine.adopt(area.lend(&(0..4))).expect("it is mapped");
+    drop(lent);
+    let buffer = wire.buffer(0, b"child");
+    let child = || {
+        let end = &mut wire.ends[0];
+        let is_refused = matches!(end.engine.adopt(area.lend(&(0..4))), Err(AdoptError::Forked));
+        let refused = end.engine.post_send(end.qp, SendWr::send(1, buffer)).expect_err("it is the parent's");
+        let message = refused.reason.to_string();
+        is_refused
+            && end.engine.is_forked()
+            && refused.reason == PostError::Forked
+            && message.contains("forked")
+            && end.engine.poll() == 0
+    };
+    assert!(fork(child, || {}));
+    assert!(!wire.ends[0].engine.is_forked());
+    let bytes = wire.buffer(0, b"parent");
+    wire.post_recv(1, 64);
+    wire.post(0, SendWr::send(1, bytes));
+    let received = wire.wait(1);
+    assert_eq!(&received.buffer[..received.len], b"parent");
+}
+
+#[test]
+fn a_child_may_drop_the_engine_and_open_its_own_whose_cache_is_empty() {
+    let _alone = alone();
+    let Some(mut engine) = watched() else { return };
+    let area = Area::new(4);
+    drop(engine.adopt(area.lend(&(0..4))).expect("it is mapped"));
+    let mut engine = Some(engine);
+    let child = || {
+        drop(engine.take());
+        let mut own: Engine<SimLink> = Engine::new(1 << 20).expect("memory");
+        own.configure_registration(config(MonitorChoice::Userfaultfd)).expect("the parent had one");
+        let first = own.adopt(area.lend(&(0..4))).expect("it is mapped").registration();
+        area.replace(&(1..2), How::Unmap);
+        let second = own.adopt(area.lend(&(0..4))).expect("it is mapped").registration();
+        let stats = own.registration_stats();
+        first.is_some() && first != second && stats.misses == 2 && stats.invalidations == 1
+    };
+    assert!(fork(child, || {}));
+    let engine = engine.as_mut().expect("only the child took it");
+    let hits = engine.registration_stats().hits_fast;
+    drop(engine.adopt(area.lend(&(0..4))).expect("it is mapped"));
+    assert_eq!(engine.registration_stats().hits_fast, hits + 1, "the parent's cache is as it was");
+}
+
+#[test]
+fn a_child_that_lives_on_holds_up_neither_the_monitor_nor_its_end() {
+    let _alone = alone();
+    let Some(mut engine) = watched() else { return };
+    let area = Area::new(8);
+    let mut oracle = Oracle::new(&area);
+    drop(engine.adopt(area.lend(&(0..8))).expect("it is mapped"));
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let child = || {
+        let mut byte = [0];
+        // The child has the parent's descriptors, and among them its userfaultfd, until the parent says so.
+        std::io::Read::read(&mut &reader, &mut byte).is_ok()
+    };
+    let parent = || {
+        oracle.replace(&(2..3), How::Unmap);
+        let buffer = engine.adopt(area.lend(&(0..8))).expect("it is mapped");
+        assert_eq!(oracle.judge(&(0..8), &buffer), Verdict::Fresh);
+        drop(buffer);
+        assert_eq!(engine.registration_stats().invalidations, 1);
+        drop(engine);
+        // Nobody reads any more: this would wait for ever if the memory were still watched.
+        area.replace(&(0..8), How::Unmap);
+        std::io::Write::write_all(&mut &writer, &[1]).expect("the child waits");
+    };
+    assert!(fork(child, parent));
+}
