@@ -78,7 +78,7 @@ pub use matching::Pattern;
 pub use protocols::{Circumstances, ProtocolRange, protocol_ranges};
 pub use receive::{Envelope, Message};
 pub use request::{Done, OpError, Request};
-pub use roci_driver::Buffer;
+pub use roci_driver::{AdoptError, Buffer, MonitorChoice, Pin, RegistrationInfo, RegistrationStats, UserMemory};
 pub use roci_protocol::msg::Capabilities;
 pub use send::SendOptions;
 pub use stats::WorkerStats;

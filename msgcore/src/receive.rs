@@ -60,8 +60,11 @@ impl<L: Link> Worker<L> {
         self.post(pattern, None)
     }
 
-    /// Gives memory back that was lent, or any other that is not needed any more.
+    /// Gives memory back that was lent, or any other that is not needed any more. The application's own is only dropped.
     pub fn give_back(&mut self, mut buffer: Buffer) {
+        if buffer.is_users() {
+            return;
+        }
         buffer.reset();
         let fits = |pool: &crate::vbuf::Pool| pool.is_its_own(buffer.capacity());
         match self.receive_pools.iter().position(fits) {
@@ -112,6 +115,9 @@ impl<L: Link> Worker<L> {
             && rank >= self.size
         {
             return Err(CallError::NoRank { rank, size: self.size });
+        }
+        if self.is_forked() {
+            return Err(CallError::Forked);
         }
         let request = self.open_request(Operation::Waiting { buffer, posted: None })?;
         if let Some((label, body)) = self.matching.take_unexpected(&pattern) {

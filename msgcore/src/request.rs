@@ -104,6 +104,9 @@ pub enum OpError {
         /// Its length.
         len: u64,
     },
+    /// The worker is the parent's.
+    #[error("this process was forked from the worker's, where the operation goes on")]
+    Forked,
     /// Nobody is left who could send.
     #[error("no peer is left that could send this message")]
     NobodyLeft,

@@ -36,6 +36,9 @@ impl<L: Link> Worker<L> {
     /// Waits until every rank has called this. Messages sent before may still be under way.
     pub fn barrier(&mut self) -> Result<(), OpError> {
         let ended = |error: JobError| OpError::Job(error.to_string());
+        if self.engine.is_forked() {
+            return Err(OpError::Forked);
+        }
         let Some(job) = &mut self.job else { return Ok(()) };
         job.start_barrier().map_err(ended)?;
         backoff::wait_until(self.limits, || {
@@ -77,6 +80,9 @@ impl<L: Link> Worker<L> {
     }
 
     fn progress_or_idle(&mut self, backoff: &mut Backoff) -> Result<(), OpError> {
+        if self.engine.is_forked() {
+            return Err(OpError::Forked);
+        }
         if self.progress() {
             backoff.reset();
         } else if backoff.idle() {

@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use hashbrown::HashMap;
 use roci_driver::link::Link;
-use roci_driver::{ArenaError, Buffer, CompletionQueue, Engine, EngineStats, PdId, QueuePair};
+use roci_driver::{
+    AdoptError, ArenaError, Buffer, CompletionQueue, Engine, EngineStats, PdId, QueuePair, RegistrationInfo,
+    RegistrationStats, UserMemory,
+};
 use thiserror::Error;
 
 use crate::backoff::{Backoff, Limits};
@@ -118,6 +121,11 @@ pub enum CallError {
     /// The peer is gone.
     #[error(transparent)]
     Peer(#[from] OpError),
+    /// The worker is the parent's.
+    #[error(
+        "this process was forked from the worker's, whose connections stay with that one: open a worker of its own"
+    )]
+    Forked,
 }
 
 /// What a worker gave up when it was closed.
@@ -181,7 +189,8 @@ impl<L: Link> Worker<L> {
         let (cq, shared) = create_queues(&mut ports.engine, &queues, size);
         let plans = plans(config, &queues, &shared);
         let wireup = wireup::open(config, &mut ports, plans, cq).map_err(WireupError::Method)?;
-        let Ports { engine, pd, job, mail, .. } = ports;
+        let Ports { mut engine, pd, job, mail, .. } = ports;
+        engine.configure_registration(config.registration())?;
         let pool = |limit: usize| {
             let of_queue =
                 |queue: &crate::receive_queues::ReceiveQueue| Pool::new(queue.size, config.vbuf_secondary_pool, limit);
@@ -264,6 +273,28 @@ impl<L: Link> Worker<L> {
         self.engine.buffer(len)
     }
 
+    /// Makes a buffer of the application's own memory, which every call takes like one of [`Worker::buffer`]'s, and which
+    /// comes back in the same way. See [`Engine::adopt`].
+    pub fn adopt(&mut self, memory: UserMemory) -> Result<Buffer, AdoptError> {
+        self.engine.adopt(memory)
+    }
+
+    /// Whether this process was forked from the one that opened the worker. Then nothing is sent or received here, and
+    /// calls end with an error that says so; see [`Engine::is_forked`].
+    pub fn is_forked(&self) -> bool {
+        self.engine.is_forked()
+    }
+
+    /// The counters of the application's memory.
+    pub fn registration_stats(&self) -> RegistrationStats {
+        self.engine.registration_stats()
+    }
+
+    /// Who watches the application's memory, and why not.
+    pub fn registration_info(&self) -> RegistrationInfo {
+        self.engine.registration_info()
+    }
+
     /// The time of the ports' clock in nanoseconds: cheap, monotonic, with an origin of its own.
     pub fn now(&self) -> u64 {
         self.engine.now()
@@ -306,6 +337,9 @@ impl<L: Link> Worker<L> {
     pub(crate) fn endpoint_or_error(&mut self, rank: Rank) -> Result<&mut Endpoint, CallError> {
         if rank >= self.size || rank == self.rank {
             return Err(CallError::NoRank { rank, size: self.size });
+        }
+        if self.engine.is_forked() {
+            return Err(CallError::Forked);
         }
         self.ensure_endpoint(rank);
         let endpoint = self.endpoints[rank].as_deref_mut().expect("it was just made");

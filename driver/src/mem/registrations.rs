@@ -40,7 +40,7 @@ impl Default for RegistrationConfig {
     }
 }
 
-/// What registration is on this machine, for people.
+/// What registration is, for people.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RegistrationInfo {
     /// Who watches cached memory.
@@ -128,6 +128,18 @@ impl Registrations {
 }
 
 impl RegistrationConfig {
+    /// Who would watch memory on this machine, were it registered.
+    pub fn probe(&self) -> RegistrationInfo {
+        let choice = if self.cache { self.monitor } else { MonitorChoice::None };
+        let board = monitor::board().map_err(MonitorError::Start);
+        let watch = board.and_then(|board| Watch::new(board, choice));
+        let (monitor, reason) = match &watch {
+            Ok(watch) => (watch.describe().0, watch.describe().1.map(str::to_owned)),
+            Err(error) => ("none", Some(error.to_string())),
+        };
+        RegistrationInfo { monitor, reason, last_failure: None }
+    }
+
     const fn limits(&self) -> Limits {
         Limits { regions: self.regions, bytes: self.bytes }
     }

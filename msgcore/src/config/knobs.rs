@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use roci_driver::{Algorithm, Dialect, HugePage, PageChoice};
+use roci_driver::{Algorithm, Dialect, HugePage, MonitorChoice, PageChoice, Pin};
 use roci_protocol::msg::Way;
 use roci_protocol::sim::Faults;
 use roci_protocol::wire::MacAddr;
@@ -49,6 +49,13 @@ const DIALECTS: &Choices<Dialect> = &[("verbs", Dialect::Verbs), ("rocinante", D
 const ALGORITHMS: &Choices<Algorithm> =
     &[("none", Algorithm::Unlimited), ("dcqcn", Algorithm::Dcqcn), ("delay", Algorithm::Delay)];
 const SWITCH: &Choices<bool> = &[("on", true), ("off", false)];
+const MONITORS: &Choices<MonitorChoice> = &[
+    ("auto", MonitorChoice::Auto),
+    ("userfaultfd", MonitorChoice::Userfaultfd),
+    ("none", MonitorChoice::None),
+    ("unsafe-none", MonitorChoice::UnsafeNone),
+];
+const PINS: &Choices<Pin> = &[("auto", Pin::Auto), ("lock", Pin::Lock)];
 const TIMES: &Choices<WireupTime> = &[("static", WireupTime::Static), ("lazy", WireupTime::Lazy)];
 const INITIATIVES: &Choices<Initiative> =
     &[("client-server", Initiative::ClientServer), ("peer-to-peer", Initiative::PeerToPeer)];
@@ -168,6 +175,16 @@ knobs! {
     pipeline_depth: usize = 4, "pieces", "1..64", |text| number(text, 1, 64), ToString::to_string;
     /// Pieces of memory that may be open to peers at once; a message that would need one more goes by R3, a very long one by PIPELINE.
     ndreg_entries: usize = 16_000, "regions", "0..16000", |text| number(text, 0, 16_000), ToString::to_string;
+    /// Whether registrations of the application's own memory outlive their use.
+    dreg_cache: bool = true, "switch", "on, off", |text| choose(SWITCH, text), |value| name_of(SWITCH, value);
+    /// Registered regions of the application's memory, in use or not; for one more the least recently used goes, and where all are in use its bytes are copied. As many as libfabric's cache has; MVICH's had 1000.
+    dreg_cache_entries: usize = 1024, "regions", "1..16000", |text| number(text, 1, 16_000), ToString::to_string;
+    /// Bytes of such regions.
+    dreg_cache_limit: usize = 1 << 30, "bytes", "4KiB..1024GiB", |text| size(text, 4 << 10, 1 << 40), show_size;
+    /// Who hears when such memory is unmapped: the kernel tells by userfaultfd, where it may, or nobody does, and nothing is cached. auto takes the better one. With unsafe-none nobody does and all is cached: wrong data is sent once memory comes and goes.
+    dreg_monitor: MonitorChoice = MonitorChoice::Auto, "monitor", "auto, userfaultfd, none, unsafe-none", |text| choose(MONITORS, text), |value| name_of(MONITORS, value);
+    /// What registering is: auto does what the devices need, which is nothing where they copy, and lock has the kernel lock the pages (mlock), so that no transfer waits for one.
+    dreg_pin: Pin = Pin::Auto, "pin", "auto, lock", |text| choose(PINS, text), |value| name_of(PINS, value);
     /// Whether this rank can do RDMA. Without, it is like a peer on a port that cannot: everything long goes by R3.
     rdma: bool = true, "switch", "on, off", |text| choose(SWITCH, text), |value| name_of(SWITCH, value);
     /// Firehose: memory of each rank that stays pinned for its peers, in equal shares; at least 32 buckets for each rank. Empty or 0: what firehose_maxvictim_m leaves, or three quarters of what can be pinned.

@@ -11,7 +11,7 @@ use std::fmt;
 use std::path::Path;
 
 use roci_driver::link::dpdk::Device;
-use roci_driver::{ArenaConfig, Mtu};
+use roci_driver::{ArenaConfig, Mtu, RegistrationConfig};
 use roci_protocol::msg;
 use thiserror::Error;
 
@@ -162,6 +162,17 @@ impl Config {
     pub fn arena(&self, near: Option<&Device>) -> ArenaConfig {
         let node = near.and_then(Device::numa_node);
         ArenaConfig { bytes: self.arena_size, pages: self.arena_pages, node }
+    }
+
+    /// How the application's memory is registered.
+    pub fn registration(&self) -> RegistrationConfig {
+        RegistrationConfig {
+            cache: self.dreg_cache,
+            regions: self.dreg_cache_entries,
+            bytes: self.dreg_cache_limit,
+            monitor: self.dreg_monitor,
+            pin: self.dreg_pin,
+        }
     }
 
     /// The receive queues: those that are given, or one for each peer as `credits` and `vbuf_size` describe it, whose

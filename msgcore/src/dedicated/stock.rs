@@ -18,11 +18,11 @@ impl Stock {
         self.0.pop()
     }
 
-    /// Keeps one; returns it where it is of another size, or there are enough.
+    /// Keeps one; returns it where it is the application's own, or of another size, or there are enough.
     #[inline]
     pub(super) fn give(&mut self, mut buffer: Buffer) -> Result<(), Buffer> {
         buffer.reset();
-        if buffer.capacity() != SMALL || self.0.len() == LIMIT {
+        if buffer.is_users() || buffer.capacity() != SMALL || self.0.len() == LIMIT {
             return Err(buffer);
         }
         self.0.push(buffer);

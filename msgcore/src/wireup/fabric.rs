@@ -14,8 +14,8 @@ use roci_driver::link::faulty::Faulty;
 use roci_driver::link::pcap::PcapTee;
 use roci_driver::neighbour::{Interface, Resolution, Unreachable};
 use roci_driver::{
-    Address, Arena, ArenaError, CompletionQueue, ConnectError, Engine, ParseAddressError, PdId, PortConfig,
-    PortConfigError, QpParams, QueuePair,
+    Address, Arena, ArenaError, CompletionQueue, ConnectError, Engine, MonitorError, ParseAddressError, PdId,
+    PortConfig, PortConfigError, QpParams, QueuePair,
 };
 use roci_protocol::Access;
 use roci_protocol::wire::MacAddr;
@@ -50,6 +50,9 @@ pub enum WireupError {
     /// There is no memory.
     #[error(transparent)]
     Arena(#[from] ArenaError),
+    /// Nobody watches registered memory, and the configuration insists.
+    #[error("{0} (ROCI_DREG_MONITOR)")]
+    Monitor(#[from] MonitorError),
     /// The connection was refused.
     #[error(transparent)]
     Connect(#[from] ConnectError),

@@ -3,6 +3,7 @@
 pub(super) mod arena;
 mod protocols;
 mod receives;
+mod registration;
 
 use std::process::ExitCode;
 
@@ -46,6 +47,7 @@ pub(crate) fn run(options: &InfoOptions) -> Result<ExitCode, Failure> {
         output::line(format!("roci {}", env!("CARGO_PKG_VERSION")))?;
         output::line(devices())?;
         output::line(Memory::of(&config).as_table())?;
+        output::line(registration::table(&config))?;
         output::line(receives::table(&config))?;
         output::line(knobs(&config))?;
     }
@@ -69,6 +71,7 @@ fn as_json(config: &Config) -> serde_json::Value {
         "version": env!("CARGO_PKG_VERSION"),
         "devices": DEVICES.map(device),
         "arena": Memory::of(config).as_json(),
+        "registration": registration::as_json(config),
         "receives": receives::as_json(config),
         "knobs": KNOBS.iter().map(knob).collect::<Vec<_>>(),
     })
