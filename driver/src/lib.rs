@@ -45,8 +45,17 @@
 //! threads fill, read and drop buffers, and an [`Arena`] may be shared with them to cut more. A process may have several
 //! engines, each on its own thread with ports that [`link::dpdk::DpdkLink::open_all`] opened there.
 //!
+//! A process that was forked from the engine's has no engine: see [`Engine::is_forked`].
+//!
+//! # Memory
+//! Buffers are cut from the engine's arena, or made of memory of the application's own by [`Engine::adopt`], which
+//! registers it as [`RegistrationConfig`] has it. The application may unmap, move or discard such memory as soon as its
+//! buffers are dropped: what is cached for it hears of that. It must not change what backs memory in ways that the
+//! kernel tells nobody of: guard regions (`MADV_GUARD_INSTALL`) belong into memory that is never lent.
+//!
 //! # Cleanup
-//! Dropping an engine stops its ports. Finish your sends first: what was not acknowledged is lost with it.
+//! Dropping an engine stops its ports, and ends its registrations. Finish your sends first: what was not acknowledged is
+//! lost with it.
 //!
 //! # Non-goals
 //! Interrupt-driven operation, kernel bypass for other protocols, unreliable connections.
