@@ -165,9 +165,9 @@ fn only_payloads_that_are_long_enough_and_lie_in_what_was_lent_stay_where_they_a
     let (arena, other) = (Arena::new(1 << 16).expect("memory"), Arena::new(1 << 16).expect("memory"));
     link.lend(arena.clone()).expect("memif copies");
     let (payload, elsewhere) = (arena.buffer(1000).expect("room"), other.buffer(1000).expect("room"));
-    assert!(link.is_lent(&payload) && !link.is_lent(&payload[1..]) && !link.is_lent(&elsewhere));
+    assert!(link.is_lent(&payload, None) && !link.is_lent(&payload[1..], None) && !link.is_lent(&elsewhere, None));
     link.lend(other).expect("memif copies");
-    assert!(link.is_lent(&elsewhere), "several arenas");
+    assert!(link.is_lent(&elsewhere, None), "several arenas");
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn a_payload_that_changes_before_its_frame_leaves_damages_that_frame_only_and_it
     for is_late in [false, true] {
         // Head and tail are those of the payload as it is now.
         let (head, tail) = (&frame[..HEAD], &frame[HEAD + 1024..]);
-        let queued = near.transmit_around(HEAD, &payload, tail.len(), |to_head, to_tail| {
+        let queued = near.transmit_around(HEAD, &payload, None, tail.len(), |to_head, to_tail| {
             to_head.copy_from_slice(head);
             to_tail.copy_from_slice(tail);
         });
@@ -205,7 +205,7 @@ fn an_arena_stays_mapped_until_the_last_frame_that_needs_it_is_gone() {
     near.lend(arena.clone()).expect("memif copies");
     let mut payload = arena.buffer(4096).expect("room");
     payload.fill(7);
-    near.transmit_around(64, &payload, 4, |head, tail| {
+    near.transmit_around(64, &payload, None, 4, |head, tail| {
         head.fill(8);
         tail.fill(9);
     })
@@ -227,7 +227,7 @@ fn a_link_that_was_not_asked_to_lend_copies() {
     let arena = Arena::new(1 << 20).expect("memory");
     let [mut near, _far] = ports(&Device::Memif, directory.path());
     assert_eq!(near.lend(arena.clone()), Err(LendError::Off));
-    assert!(!near.is_lent(&arena.buffer(4096).expect("room")));
+    assert!(!near.is_lent(&arena.buffer(4096).expect("room"), None));
 }
 
 #[test]

@@ -45,12 +45,12 @@ impl<L: Link> Env for Scene<'_, L> {
 
     #[inline]
     fn transmit(&mut self, headers: &Headers, payload: Payload<'_, Buffer>) -> Result<(), TxError> {
-        let payload = match payload {
-            Payload::None => &[][..],
-            Payload::Bytes(bytes) => bytes,
-            Payload::Local { buffer, offset, len } => &buffer[offset..offset + len],
+        let (payload, range) = match payload {
+            Payload::None => (&[][..], None),
+            Payload::Bytes(bytes) => (bytes, None),
+            Payload::Local { buffer, offset, len } => (&buffer[offset..offset + len], buffer.lent_range()),
             Payload::Remote { rkey, va, len } => {
-                let read = self.keys.slice(
+                let read = self.keys.slice_and_range(
                     Asker { pd: self.pd, qpn: Some(self.qp.0) },
                     rkey,
                     va,
@@ -61,9 +61,9 @@ impl<L: Link> Env for Scene<'_, L> {
             }
         };
         let flow = &mut *self.flow;
-        if self.link.is_lent(payload) {
+        if self.link.is_lent(payload, range) {
             let (head, tail) = flow.lens_around(headers, payload.len());
-            let sent = self.link.transmit_around(head, payload, tail, |head, tail| {
+            let sent = self.link.transmit_around(head, payload, range, tail, |head, tail| {
                 flow.emit_around(head, tail, headers, payload);
             });
             return sent.map_err(|Full| TxError::Busy);

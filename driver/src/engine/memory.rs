@@ -5,6 +5,7 @@ use std::sync::Arc;
 use roci_protocol::rc::SendOp;
 use roci_protocol::{Access, Rkey};
 
+use super::devices::Devices;
 use super::{Engine, PostError, Refused};
 use crate::link::Link;
 use crate::mem::{
@@ -84,9 +85,11 @@ impl<L: Link> Engine<L> {
         self.registrations.adopt(memory)
     }
 
-    /// How memory is registered from here on. All registrations end, also those in use: what is on its way is copied.
+    /// How memory is registered from here on, with the devices of all ports that there are. All registrations end, also
+    /// those in use: what is on its way is copied.
     pub fn configure_registration(&mut self, config: RegistrationConfig) -> Result<(), MonitorError> {
-        self.registrations.configure(config)
+        let lenders: Vec<_> = self.ports.iter().filter_map(|port| port.link.lender()).collect();
+        self.registrations.configure(config, Devices::of(lenders))
     }
 
     /// The counters of the application's memory.

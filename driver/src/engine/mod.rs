@@ -4,6 +4,7 @@
 mod cm;
 mod connection;
 mod datagram;
+mod devices;
 mod env;
 mod held;
 mod memory;

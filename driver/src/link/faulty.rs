@@ -7,7 +7,7 @@ use roci_protocol::Nanos;
 use roci_protocol::sim::{FaultInjector, Faults, Verdict};
 use roci_protocol::wire::MacAddr;
 
-use super::{Batch, Full, LendError, Link, LinkState, LinkStats, fill_around};
+use super::{Batch, Full, LendError, Lender, Link, LinkState, LinkStats, fill_around};
 use crate::lasting::Lasting;
 
 /// Frames held back at once; one more passes instead.
@@ -131,9 +131,13 @@ impl<L: Link> Link for Faulty<L> {
         self.inner.lend(memory)
     }
 
+    fn lender(&self) -> Option<Box<dyn Lender>> {
+        self.inner.lender()
+    }
+
     #[inline]
-    fn is_lent(&self, payload: &[u8]) -> bool {
-        self.inner.is_lent(payload)
+    fn is_lent(&self, payload: &[u8], range: Option<u64>) -> bool {
+        self.inner.is_lent(payload, range)
     }
 
     /// A frame that something happens to is put together first.
@@ -142,15 +146,16 @@ impl<L: Link> Link for Faulty<L> {
         &mut self,
         head: usize,
         payload: &[u8],
+        range: Option<u64>,
         tail: usize,
         fill: impl FnOnce(&mut [u8], &mut [u8]),
     ) -> Result<(), Full> {
         if self.injector.is_none() {
-            return self.inner.transmit_around(head, payload, tail, fill);
+            return self.inner.transmit_around(head, payload, range, tail, fill);
         }
         let verdict = self.throw();
         if verdict == Verdict::Pass {
-            self.inner.transmit_around(head, payload, tail, fill)?;
+            self.inner.transmit_around(head, payload, range, tail, fill)?;
             self.let_pass();
             return Ok(());
         }

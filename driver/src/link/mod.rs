@@ -9,6 +9,7 @@ pub mod faulty;
 pub mod pcap;
 pub mod sim;
 
+use std::fmt;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
@@ -56,7 +57,17 @@ pub enum LendError {
     /// The device works with physical addresses, and those of the memory cannot be had or may change.
     #[error("the device works with physical addresses, and {0}")]
     Physical(&'static str),
-    /// DPDK refused the memory, or the IOMMU its map.
+    /// The IOMMU has no map for it: of pages that are pinned, and of maps, there may only be so many.
+    #[error("rte_dev_dma_map failed for {len} bytes at {base:#x}: {cause}")]
+    NoMap {
+        /// Where it begins.
+        base: usize,
+        /// How long it is.
+        len: usize,
+        /// The reason, and what helps.
+        cause: String,
+    },
+    /// DPDK refused the memory.
     #[error("{call} failed for {len} bytes at {base:#x}: {cause}")]
     Refused {
         /// Which of DPDK's functions.
@@ -131,10 +142,19 @@ pub trait Link {
         Err(LendError::Copies("this link copies every frame"))
     }
 
-    /// Whether [`Link::transmit_around`] would leave this payload where it is, and whether that is worth it.
+    /// Who lends the link ranges of the application's memory, each under a name; `None` where no such payload stays where
+    /// it is. A driver that copies does so at its leisure, when the application may have unmapped what it lent: so this
+    /// is for devices that read memory themselves, and keep its pages.
+    fn lender(&self) -> Option<Box<dyn Lender>> {
+        None
+    }
+
+    /// Whether [`Link::transmit_around`] would leave this payload where it is, and whether that is worth it. Without a
+    /// name it is looked for in what [`Link::lend`] was given; the name of a range stands for that range alone, because
+    /// there may be other memory at its addresses by now.
     #[inline]
-    fn is_lent(&self, payload: &[u8]) -> bool {
-        let _ = payload;
+    fn is_lent(&self, payload: &[u8], range: Option<u64>) -> bool {
+        let _ = (payload, range);
         false
     }
 
@@ -147,9 +167,11 @@ pub trait Link {
         &mut self,
         head: usize,
         payload: &[u8],
+        range: Option<u64>,
         tail: usize,
         fill: impl FnOnce(&mut [u8], &mut [u8]),
     ) -> Result<(), Full> {
+        let _ = range;
         self.transmit(head + payload.len() + tail, |frame| fill_around(frame, head, payload, fill))
     }
 
@@ -161,6 +183,16 @@ pub trait Link {
 
     /// The counters.
     fn stats(&self) -> LinkStats;
+}
+
+/// Lends one port ranges of the application's memory, off the data path and beside the port.
+pub trait Lender: fmt::Debug {
+    /// Has the device know `len` bytes from `base` on, both multiples of the page size, under a name that no other range
+    /// has. The device keeps the pages that are there now: it reads them even after they have been unmapped.
+    fn lend(&mut self, name: u64, base: usize, len: usize) -> Result<(), LendError>;
+
+    /// From here on no frame is sent from that range. The device forgets it with the last frame that is on its way.
+    fn take_back(&mut self, name: u64);
 }
 
 /// Copies the payload between what `fill` writes: a frame that stays whole.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use roci_protocol::Nanos;
 use roci_protocol::wire::MacAddr;
 
-use super::{Batch, Full, LendError, Link, LinkState, LinkStats, fill_around};
+use super::{Batch, Full, LendError, Lender, Link, LinkState, LinkStats, fill_around};
 use crate::lasting::Lasting;
 
 /// Magic of a capture with nanosecond stamps.
@@ -126,10 +126,14 @@ impl<L: Link> Link for PcapTee<L> {
         self.inner.lend(memory)
     }
 
+    fn lender(&self) -> Option<Box<dyn Lender>> {
+        self.inner.lender()
+    }
+
     /// What is captured is put together here, and goes out whole.
     #[inline]
-    fn is_lent(&self, payload: &[u8]) -> bool {
-        self.writer.is_none() && self.inner.is_lent(payload)
+    fn is_lent(&self, payload: &[u8], range: Option<u64>) -> bool {
+        self.writer.is_none() && self.inner.is_lent(payload, range)
     }
 
     #[inline]
@@ -137,11 +141,12 @@ impl<L: Link> Link for PcapTee<L> {
         &mut self,
         head: usize,
         payload: &[u8],
+        range: Option<u64>,
         tail: usize,
         fill: impl FnOnce(&mut [u8], &mut [u8]),
     ) -> Result<(), Full> {
         if self.writer.is_none() {
-            return self.inner.transmit_around(head, payload, tail, fill);
+            return self.inner.transmit_around(head, payload, range, tail, fill);
         }
         self.transmit(head + payload.len() + tail, |frame| fill_around(frame, head, payload, fill))
     }

@@ -74,6 +74,16 @@ impl Buffer {
         }
     }
 
+    /// The name of the range that devices know these bytes of the application's in; `None` where they are to be looked for
+    /// by address, as those of an arena are, or copied.
+    #[inline]
+    pub(crate) fn lent_range(&self) -> Option<u64> {
+        match &self.owner {
+            Owner::User(_, Some(region)) => Some(region.token()),
+            _ => None,
+        }
+    }
+
     /// Shortens or lengthens the view within the room that was allocated.
     ///
     /// # Panics

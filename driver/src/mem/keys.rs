@@ -165,8 +165,21 @@ impl KeyTable {
     /// The bytes under `key`, if everything allows it.
     #[inline]
     pub(crate) fn slice(&self, who: Asker, key: Rkey, va: u64, len: u64, access: Access) -> Result<&[u8], Denied> {
+        self.slice_and_range(who, key, va, len, access).map(|(bytes, _)| bytes)
+    }
+
+    /// The same, and the range of the application's memory that devices know them in.
+    #[inline]
+    pub(crate) fn slice_and_range(
+        &self,
+        who: Asker,
+        key: Rkey,
+        va: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<(&[u8], Option<u64>), Denied> {
         let (key, range) = self.resolve(who, key, va, len, access)?;
-        self.region(key).map(|region| &region.buffer[range]).ok_or(Denied)
+        self.region(key).map(|region| (&region.buffer[range], region.buffer.lent_range())).ok_or(Denied)
     }
 
     /// The bytes under `key`, to be written.

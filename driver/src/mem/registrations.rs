@@ -6,12 +6,15 @@ use super::board::Board;
 use super::cache::{Cache, Limits};
 use super::monitor;
 use super::watch::{MonitorChoice, Watch};
-use super::{AdoptError, ArenaError, Buffer, MonitorError, Pinned, RegisterError, RegistrationStats, UserMemory};
+use super::{
+    AdoptError, ArenaError, Buffer, MonitorError, Pinned, RegisterError, Registrar, RegistrationStats, UserMemory,
+};
 
 /// Whether memory that the application lends is locked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Pin {
-    /// As the links need it. Those that copy need nothing: there is no registration, and so no cache.
+    /// As the links need it. Devices that read memory themselves are told of it; links that copy need nothing: there is
+    /// no registration then, and so no cache.
     #[default]
     Auto,
     /// The kernel locks it (mlock(2)), so that no transfer waits for a page.
@@ -56,7 +59,7 @@ pub struct RegistrationInfo {
 pub(crate) struct Registrations {
     board: Arc<Board>,
     /// Links that copy need none.
-    cache: Option<Cache<Pinned>>,
+    cache: Option<Cache<Box<dyn Registrar>>>,
     /// Loans so far; see [`Buffer::of_user`].
     loans: u32,
     lent: u64,
@@ -69,11 +72,23 @@ impl Registrations {
     }
 
     /// Ends all registrations, and follows `config` from here on.
-    pub(crate) fn configure(&mut self, config: RegistrationConfig) -> Result<(), MonitorError> {
-        self.cache = match config.pin {
-            Pin::Auto => None,
-            Pin::Lock => Some(Cache::new(Pinned::default(), self.watch(&config)?, config.limits())),
+    /// `devices` registers memory with those that read it themselves, if there are any.
+    pub(crate) fn configure(
+        &mut self,
+        config: RegistrationConfig,
+        devices: Option<Box<dyn Registrar>>,
+    ) -> Result<(), MonitorError> {
+        let registrar: Option<Box<dyn Registrar>> = match (devices, config.pin) {
+            // What a device reads stays where it is: there is nothing left to lock.
+            (Some(devices), _) => Some(devices),
+            (None, Pin::Lock) => Some(Box::new(Pinned::default())),
+            (None, Pin::Auto) => None,
         };
+        // The old one first: what it has registered, the new one may register again.
+        self.cache = None;
+        if let Some(registrar) = registrar {
+            self.cache = Some(Cache::new(registrar, self.watch(&config)?, config.limits()));
+        }
         Ok(())
     }
 

@@ -45,3 +45,10 @@ impl UserMemory {
         self.start
     }
 }
+
+/// What is borrowed for good is nobody else's for good: this needs no promise.
+impl From<&'static mut [u8]> for UserMemory {
+    fn from(bytes: &'static mut [u8]) -> Self {
+        Self { len: bytes.len(), start: NonNull::from(bytes).cast() }
+    }
+}

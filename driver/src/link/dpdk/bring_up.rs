@@ -13,6 +13,7 @@ use super::clock::Clock;
 use super::device::{Attachment, Creation, External};
 use super::eal::{Eal, EalError, Setup, describe};
 use super::gate::{self, Gate};
+use super::lender::Ranges;
 use super::pool::{self, Pool};
 use super::port::DpdkLink;
 use crate::link::LinkState;
@@ -215,6 +216,7 @@ impl DpdkLink {
             external,
             lend_from: usize::MAX,
             lent: Vec::new(),
+            ranges: Ranges::default(),
             state: LinkState::Down,
             next_maintenance: 0,
             stats: crate::link::LinkStats::default(),

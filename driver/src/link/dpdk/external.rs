@@ -68,6 +68,19 @@ impl DmaMap {
         }
     }
 
+    /// Makes a range known to a device that keeps its pages: only an IOMMU's map does, for which the kernel pins them. They
+    /// are the device's then, and not read through the process's own addresses, which may be gone meanwhile.
+    pub(super) fn of_kept_pages(port: u16, range: Range<usize>) -> Result<Self, LendError> {
+        let memory = Range4K(range);
+        // SAFETY: what the device reads stays: once `map_pieces` has succeeded the pages are pinned until the value is
+        // dropped, and before that, or where it fails, nothing is read.
+        let map = unsafe { Self::new(port, External::Mapped, &memory) }?;
+        match &map.device {
+            Some(Mapped { addresses: Addresses::Virtual, pieces, .. }) if !pieces.is_empty() => Ok(map),
+            _ => Err(LendError::Physical("there is no IOMMU that would keep pages which the application unmaps")),
+        }
+    }
+
     /// The device's address of bytes in the memory; `None` where it has no single one, or they lie elsewhere.
     #[inline]
     pub(super) fn address_of(&self, at: usize, len: usize) -> Option<u64> {
@@ -122,7 +135,7 @@ impl DmaMap {
             if status == 0 {
                 mapped.pieces.push((range, address));
             } else if last_errno().abs() != libc::ENOTSUP {
-                return Err(self.refused("rte_dev_dma_map"));
+                return Err(self.no_map());
             }
             // A bus that maps nothing, and a NIC without an IOMMU before it (uio), need no map.
         }
@@ -151,6 +164,11 @@ impl DmaMap {
 
     /// The last call's failure.
     fn refused(&self, call: &'static str) -> LendError {
+        LendError::Refused { call, base: self.base, len: self.len, cause: describe(last_errno()) }
+    }
+
+    /// The failure of the last map.
+    fn no_map(&self) -> LendError {
         let errno = last_errno();
         let limit = match rustix::process::getrlimit(rustix::process::Resource::Memlock).current {
             Some(bytes) if bytes < self.len as u64 => {
@@ -158,7 +176,7 @@ impl DmaMap {
             }
             _ => String::new(),
         };
-        LendError::Refused { call, base: self.base, len: self.len, cause: describe(errno) + &limit }
+        LendError::NoMap { base: self.base, len: self.len, cause: describe(errno) + &limit }
     }
 }
 
@@ -205,7 +223,31 @@ fn device_of(port: u16) -> Option<NonNull<dpdk_sys::rte_device>> {
     }
 }
 
+/// A range of the application's memory, page by page.
+struct Range4K(Range<usize>);
+
+// SAFETY: not kept, in general; of this value only numbers are read, by `DmaMap::of_kept_pages`, which says why that is
+// enough.
+unsafe impl Lasting for Range4K {
+    fn base(&self) -> *const u8 {
+        std::ptr::without_provenance(self.0.start)
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn page_size(&self) -> usize {
+        4096
+    }
+
+    fn is_pinned(&self) -> bool {
+        false
+    }
+}
+
 /// Memory that frames of one port are sent from. Dropping it gives up the port's part; the rest goes with the last frame.
+#[derive(Debug)]
 pub(super) struct Lent(NonNull<Region>);
 
 /// What all frames of a region share.
@@ -213,20 +255,30 @@ struct Region {
     /// How many frames, and the port itself, use it: read and written by DPDK, and by this file through DPDK.
     shared: dpdk_sys::rte_mbuf_ext_shared_info,
     map: DmaMap,
-    #[expect(dead_code, reason = "held, not used: goes after the map")]
-    memory: Arc<dyn Lasting>,
+    /// Held, not used: goes after the map. `None` where the device keeps the pages itself.
+    #[expect(dead_code, reason = "see above")]
+    memory: Option<Arc<dyn Lasting>>,
 }
 
 impl Lent {
     pub(super) fn new(port: u16, external: External, memory: Arc<dyn Lasting>) -> Result<Self, LendError> {
         // SAFETY: the region holds the memory, and drops it after the map.
         let map = unsafe { DmaMap::new(port, external, memory.as_ref()) }?;
+        Ok(Self::of(map, Some(memory)))
+    }
+
+    /// A range of whole pages that may be unmapped at any time: the device must have its own hold of them.
+    pub(super) fn of_range(port: u16, range: Range<usize>) -> Result<Self, LendError> {
+        Ok(Self::of(DmaMap::of_kept_pages(port, range)?, None))
+    }
+
+    fn of(map: DmaMap, memory: Option<Arc<dyn Lasting>>) -> Self {
         let shared =
             dpdk_sys::rte_mbuf_ext_shared_info { free_cb: Some(free), fcb_opaque: std::ptr::null_mut(), refcnt: 1 };
         let region = NonNull::from(Box::leak(Box::new(Region { shared, map, memory })));
         // SAFETY: the region is fresh and ours.
         unsafe { (*region.as_ptr()).shared.fcb_opaque = region.as_ptr().cast() };
-        Ok(Self(region))
+        Self(region)
     }
 
     /// The device's address of a payload in this memory; `None` where it must be copied.

@@ -14,6 +14,7 @@ pub mod device;
 pub mod eal;
 mod external;
 mod gate;
+mod lender;
 mod node;
 mod pool;
 pub mod port;

@@ -14,9 +14,10 @@ use super::device::External;
 use super::eal::Setup;
 use super::external::Lent;
 use super::gate::{self, Gate};
+use super::lender::{PortLender, Ranges};
 use super::pool::Pool;
 use crate::lasting::Lasting;
-use crate::link::{BURST, Batch, Full, LendError, Link, LinkState, LinkStats, fill_around};
+use crate::link::{BURST, Batch, Full, LendError, Lender, Link, LinkState, LinkStats, fill_around};
 
 /// Frames queued and not yet taken by the device.
 pub(super) const TX_QUEUE: usize = 64;
@@ -66,6 +67,8 @@ pub struct DpdkLink {
     pub(super) lend_from: usize,
     /// Where from; goes after the port is closed.
     pub(super) lent: Vec<Lent>,
+    /// And from which ranges of the application's memory.
+    pub(super) ranges: Ranges,
     pub(super) state: LinkState,
     pub(super) next_maintenance: Nanos,
     pub(super) stats: LinkStats,
@@ -91,10 +94,14 @@ impl DpdkLink {
         Ok(())
     }
 
-    /// The memory that holds a payload, and the device's address of it.
+    /// The device's address of a payload, and what a frame with it counts its use of the memory by.
     #[inline]
-    fn find_lent(&self, payload: &[u8]) -> Option<(&Lent, u64)> {
-        self.lent.iter().find_map(|lent| Some((lent, lent.address_of(payload)?)))
+    fn find_lent(&self, payload: &[u8], range: Option<u64>) -> Option<(u64, *mut dpdk_sys::rte_mbuf_ext_shared_info)> {
+        let address_and_use = |lent: &Lent| Some((lent.address_of(payload)?, lent.shared()));
+        match range {
+            None => self.lent.iter().find_map(address_and_use),
+            Some(name) => self.ranges.borrow().get(&name).and_then(address_and_use),
+        }
     }
 
     /// Asks the port for its link's state.
@@ -186,9 +193,16 @@ impl Link for DpdkLink {
         Ok(())
     }
 
+    fn lender(&self) -> Option<Box<dyn Lender>> {
+        if self.lend_from == usize::MAX || self.external != External::Mapped {
+            return None;
+        }
+        Some(Box::new(PortLender { port: self.port, ranges: self.ranges.clone() }))
+    }
+
     #[inline]
-    fn is_lent(&self, payload: &[u8]) -> bool {
-        payload.len() >= self.lend_from && self.find_lent(payload).is_some()
+    fn is_lent(&self, payload: &[u8], range: Option<u64>) -> bool {
+        payload.len() >= self.lend_from && self.find_lent(payload, range).is_some()
     }
 
     #[inline]
@@ -196,16 +210,17 @@ impl Link for DpdkLink {
         &mut self,
         head: usize,
         payload: &[u8],
+        range: Option<u64>,
         tail: usize,
         fill: impl FnOnce(&mut [u8], &mut [u8]),
     ) -> Result<(), Full> {
         let len = head + payload.len() + tail;
         assert!(len <= self.max_frame, "a frame of {len} bytes on a link that carries {}", self.max_frame);
         self.make_room()?;
-        let Some((lent, address)) = self.find_lent(payload) else {
+        let Some((address, shared)) = self.find_lent(payload, range) else {
             return self.transmit(len, |frame| fill_around(frame, head, payload, fill));
         };
-        let (start, shared) = (payload.as_ptr().cast_mut().cast(), lent.shared());
+        let start = payload.as_ptr().cast_mut().cast();
         let (head, payload, tail) = (head as u16, payload.len() as u16, tail as u16);
         // SAFETY: `keeps_pool` keeps the pool, whose buffers hold the longest frame, and so head and tail; the payload
         // lies in memory that the region of `shared` keeps mapped until the frame, which counts as its user from here

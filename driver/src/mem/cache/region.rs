@@ -21,4 +21,9 @@ impl Region {
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
+
+    #[inline]
+    pub(crate) fn token(&self) -> u64 {
+        self.token
+    }
 }

@@ -19,7 +19,7 @@ const PAGE: usize = 4096;
 const PAGES: usize = 48;
 
 /// A device that knows which memory was where when it was registered.
-#[derive(Default)]
+#[derive(Default, Debug)]
 struct Device {
     live: BTreeMap<u64, (Range<usize>, Vec<u32>)>,
     /// How often the memory of each page was replaced.
@@ -30,7 +30,7 @@ struct Device {
     failure: Option<RegisterError>,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Shared(Rc<RefCell<Device>>);
 
 impl Registrar for Shared {

@@ -1,5 +1,7 @@
 //! What makes memory of the application's reachable for a device.
 
+use std::fmt;
+
 use thiserror::Error;
 
 mod pinned;
@@ -22,7 +24,7 @@ pub enum RegisterError {
 }
 
 /// Registers memory with a device, or with the kernel. An engine has one, and calls it on its own thread.
-pub(crate) trait Registrar {
+pub(crate) trait Registrar: fmt::Debug {
     /// Makes `len` bytes from `base` on reachable, both multiples of the page size and mapped, until the token that comes
     /// back is given to `unregister`. Registrations may overlap: what is registered already, and in use, is not ended
     /// for one that includes it. A device that cannot have that refuses the second, and its bytes are copied.
@@ -31,4 +33,14 @@ pub(crate) trait Registrar {
     /// Ends a registration. `is_gone`: the memory was unmapped since, or a part of it, and there may be other memory in
     /// its place.
     fn unregister(&mut self, token: u64, is_gone: bool);
+}
+
+impl Registrar for Box<dyn Registrar> {
+    fn register(&mut self, base: usize, len: usize) -> Result<u64, RegisterError> {
+        (**self).register(base, len)
+    }
+
+    fn unregister(&mut self, token: u64, is_gone: bool) {
+        (**self).unregister(token, is_gone);
+    }
 }

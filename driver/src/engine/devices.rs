@@ -1,0 +1,99 @@
+//! The devices of an engine's ports as one registrar: what the application lends, each of them learns.
+
+use crate::link::{LendError, Lender};
+use crate::mem::{RegisterError, Registrar};
+
+/// Registers memory with every device that reads it itself.
+#[derive(Debug)]
+pub(super) struct Devices {
+    lenders: Vec<Box<dyn Lender>>,
+    /// Names given so far.
+    names: u64,
+}
+
+impl Devices {
+    /// `None` where no device reads memory itself.
+    pub(super) fn of(lenders: Vec<Box<dyn Lender>>) -> Option<Box<dyn Registrar>> {
+        if lenders.is_empty() { None } else { Some(Box::new(Self { lenders, names: 0 })) }
+    }
+}
+
+impl Registrar for Devices {
+    /// All of them, or none.
+    fn register(&mut self, base: usize, len: usize) -> Result<u64, RegisterError> {
+        self.names += 1;
+        let name = self.names;
+        for index in 0..self.lenders.len() {
+            if let Err(error) = self.lenders[index].lend(name, base, len) {
+                self.lenders[..index].iter_mut().rev().for_each(|lender| lender.take_back(name));
+                return Err(why_not(error));
+            }
+        }
+        Ok(name)
+    }
+
+    /// A device keeps the pages that it was told of, and its map is undone by their old addresses: it makes no difference
+    /// what lies there now.
+    fn unregister(&mut self, token: u64, _is_gone: bool) {
+        self.lenders.iter_mut().rev().for_each(|lender| lender.take_back(token));
+    }
+}
+
+/// What fewer or smaller registrations would mend, and what nothing would.
+fn why_not(error: LendError) -> RegisterError {
+    match error {
+        LendError::NoSlot => RegisterError::NoSlot,
+        LendError::NoMap { .. } => RegisterError::NoMemory(error.to_string()),
+        _ => RegisterError::Refused(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::collections::BTreeMap;
+    use std::rc::Rc;
+
+    use super::*;
+
+    type Table = Rc<RefCell<BTreeMap<u64, (usize, usize)>>>;
+
+    /// A device with a table of so many places.
+    #[derive(Debug)]
+    struct Device(Table, usize);
+
+    impl Lender for Device {
+        fn lend(&mut self, name: u64, base: usize, len: usize) -> Result<(), LendError> {
+            if self.0.borrow().len() == self.1 {
+                return Err(LendError::NoSlot);
+            }
+            assert_eq!(self.0.borrow_mut().insert(name, (base, len)), None, "a name of its own");
+            Ok(())
+        }
+
+        fn take_back(&mut self, name: u64) {
+            assert!(self.0.borrow_mut().remove(&name).is_some(), "it was lent");
+        }
+    }
+
+    #[test]
+    fn every_device_learns_of_a_range_or_none_does() {
+        let tables = [Table::default(), Table::default()];
+        let device = |(table, places): (&Table, usize)| Box::new(Device(table.clone(), places)) as Box<dyn Lender>;
+        let mut devices = Devices::of(tables.iter().zip([8, 1]).map(device).collect()).expect("there are two");
+        let first = devices.register(0x1000, 0x2000).expect("room");
+        assert_eq!(devices.register(0x8000, 0x1000), Err(RegisterError::NoSlot), "the second has no place");
+        for table in &tables {
+            assert_eq!(*table.borrow(), BTreeMap::from([(first, (0x1000, 0x2000))]));
+        }
+        devices.unregister(first, true);
+        assert!(tables.iter().all(|table| table.borrow().is_empty()));
+        let second = devices.register(0x1000, 0x2000).expect("room again");
+        assert_ne!(first, second);
+    }
+
+    #[test]
+    fn links_that_copy_need_no_registrar() {
+        assert!(Devices::of(Vec::new()).is_none());
+    }
+}
