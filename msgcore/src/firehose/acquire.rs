@@ -5,8 +5,8 @@ use super::bucket::{Bucket, Region, Span, coalesce};
 use super::environment::Environment;
 use super::error::AcquireError;
 use super::firehoses::Lookup;
-use super::moves::MoveId;
-use super::operations::{Hold, Operation, OperationId, Operations, Phase, Place};
+use super::moves::{self, Move, MoveId};
+use super::operations::{Hold, MOST_OPERATIONS, Operation, OperationId, Phase, Place};
 use super::wire::{self, MAX_BUCKETS};
 use crate::Rank;
 
@@ -36,7 +36,7 @@ impl Firehose {
         let id = self.begin(operation)?;
         if self.peers[peer].line.is_empty() {
             match self.try_acquire(env, id, peer, region) {
-                Attempt::Granted => return Ok(Some(Hold(id))),
+                Attempt::Granted => return Ok(Some(self.hold(id))),
                 Attempt::Moving => return Ok(None),
                 Attempt::Blocked => {}
             }
@@ -53,7 +53,7 @@ impl Firehose {
             match self.try_acquire(env, id, peer, region) {
                 Attempt::Blocked => return,
                 Attempt::Moving => {}
-                Attempt::Granted => env.ended(context, Ok(Hold(id))),
+                Attempt::Granted => env.ended(context, Ok(self.hold(id))),
             }
             self.peers[peer].line.pop_front();
         }
@@ -61,7 +61,12 @@ impl Firehose {
 
     /// Notes an operation that begins.
     pub(super) fn begin(&mut self, operation: Operation) -> Result<OperationId, AcquireError> {
-        self.operations.insert(operation).ok_or(AcquireError::TooMany(Operations::LIMIT))
+        self.operations.insert(operation).ok_or(AcquireError::TooMany(MOST_OPERATIONS))
+    }
+
+    /// The handle to an operation that the application has from now on.
+    pub(super) fn hold(&self, id: OperationId) -> Hold {
+        Hold { id, rank: self.me }
     }
 
     fn judge_acquire(&self, rank: Rank, span: Span) -> Result<Region, AcquireError> {
@@ -74,7 +79,7 @@ impl Firehose {
             return Err(AcquireError::PeerGone(rank));
         }
         let region = self.limits.grain().cover(span)?;
-        let Region { first: Bucket(first), count } = region;
+        let (Bucket(first), count) = (region.first(), region.count());
         if !self.segments[rank].contains(region) {
             return Err(AcquireError::OutsideSegment { rank, first, count });
         }
@@ -129,7 +134,7 @@ impl Firehose {
 
     /// Moves firehoses to what none leads to, and uses the rest; says how many moves must be answered before.
     fn miss(&mut self, env: &mut impl Environment, id: OperationId, rank: Rank, region: Region) -> u32 {
-        let own = self.moves.open(rank);
+        let own = self.moves.insert(Move::to(rank)).expect("there is a firehose for it");
         let mut awaited = self.hang_on(own, id);
         let mut new = Vec::new();
         for bucket in region.buckets() {
@@ -152,7 +157,7 @@ impl Firehose {
         self.stats.moved += new.len() as u64;
         self.stats.replaced += old.len() as u64;
         let (regions, replaced) = (coalesce(new), coalesce(old.iter().copied()));
-        wire::emit_request(&mut self.message, id.0, &regions, &replaced);
+        wire::emit_request(&mut self.message, moves::to_wire(id), &regions, &replaced);
         let open = self.moves.get_mut(id).expect("it was opened just now");
         (open.new, open.old) = (regions, old);
         env.send(open.peer, &self.message);

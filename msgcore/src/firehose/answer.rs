@@ -4,8 +4,8 @@ use super::Firehose;
 use super::bucket::{Bucket, Region};
 use super::environment::{Environment, PinError};
 use super::error::{Breach, Failed};
-use super::moves::{Move, MoveId};
-use super::operations::{Hold, Operation, OperationId, Phase};
+use super::moves::{self, Move};
+use super::operations::{Operation, OperationId, Phase};
 use super::wire::Keys;
 use crate::Rank;
 
@@ -19,7 +19,7 @@ impl Firehose {
         keys: Keys<'_>,
     ) -> Result<(), Breach> {
         let open = self.move_of(from, id)?;
-        let (got, wanted) = (keys.len(), open.new.iter().map(|region| region.count).sum());
+        let (got, wanted) = (keys.len(), open.new.iter().map(|region| region.count()).sum());
         if got as u64 != wanted {
             return Err(Breach::Keys { got, wanted });
         }
@@ -64,11 +64,11 @@ impl Firehose {
     }
 
     fn move_of(&self, from: Rank, id: u64) -> Result<&Move, Breach> {
-        self.moves.get(MoveId(id)).filter(|open| open.peer == from).ok_or(Breach::UnknownMove(id))
+        self.moves.get(moves::from_wire(id)).filter(|open| open.peer == from).ok_or(Breach::UnknownMove(id))
     }
 
     fn close(&mut self, id: u64) -> Move {
-        self.moves.close(MoveId(id)).expect("it was found just now")
+        self.moves.remove(moves::from_wire(id)).expect("it was found just now")
     }
 
     /// An operation waits for one move less, if it has not failed meanwhile.
@@ -78,7 +78,8 @@ impl Firehose {
         *awaited -= 1;
         if *awaited == 0 {
             operation.phase = Phase::Granted;
-            env.ended(operation.context, Ok(Hold(waiter)));
+            let context = operation.context;
+            env.ended(context, Ok(self.hold(waiter)));
         }
     }
 

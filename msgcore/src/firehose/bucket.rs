@@ -18,10 +18,8 @@ pub struct Span {
 /// Buckets in a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Region {
-    /// The first.
-    pub first: Bucket,
-    /// How many.
-    pub count: u64,
+    first: Bucket,
+    count: u64,
 }
 
 /// Why bytes lie in no buckets.
@@ -48,6 +46,16 @@ impl Region {
     /// Buckets in a row; `None` if their numbers do not fit.
     pub fn new(first: Bucket, count: u64) -> Option<Self> {
         first.0.checked_add(count).map(|_| Self { first, count })
+    }
+
+    /// The first.
+    pub const fn first(self) -> Bucket {
+        self.first
+    }
+
+    /// How many.
+    pub const fn count(self) -> u64 {
+        self.count
     }
 
     /// Each of them, rising.

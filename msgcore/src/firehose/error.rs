@@ -4,6 +4,7 @@ use thiserror::Error;
 
 use super::bucket::{BadSpan, Bucket};
 use super::environment::PinError;
+use super::operations::Hold;
 use super::wire::BadMessage;
 use crate::Rank;
 
@@ -72,10 +73,10 @@ pub enum Failed {
     Pin(#[from] PinError),
 }
 
-/// The handle belongs to no operation of this engine.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-#[error("no such operation: it was begun with another engine")]
-pub struct UnknownHold;
+/// The handle belongs to no operation of this engine; it comes back.
+#[derive(PartialEq, Eq, Debug, Error)]
+#[error("no such operation here: release it where it was granted")]
+pub struct UnknownHold(pub Hold);
 
 /// What a peer did that no peer does. Nothing has come of it; the connection should be ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]

@@ -21,7 +21,7 @@ impl Firehose {
         self.peers[peer].line.clear();
         let open: Vec<MoveId> = self.moves.iter().filter(|(_, open)| open.peer == peer).map(|(id, _)| id).collect();
         for id in open {
-            self.moves.close(id);
+            self.moves.remove(id);
         }
         self.end_waiting(env, peer);
     }

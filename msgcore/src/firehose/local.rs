@@ -5,7 +5,6 @@ use super::bucket::{Region, Span};
 use super::environment::{Environment, PinError};
 use super::error::{AcquireError, Failed};
 use super::operations::{Hold, Operation, OperationId, Phase, Place};
-use super::wire::MAX_BUCKETS;
 
 impl Firehose {
     /// Pins this rank's memory for a transfer, within MAXVICTIM. It need not lie in the segment that peers reach. A
@@ -17,9 +16,9 @@ impl Firehose {
         context: u64,
     ) -> Result<Option<Hold>, AcquireError> {
         let region = self.limits.grain().cover(span)?;
-        let most = (self.limits.victims() as u64).min(MAX_BUCKETS);
-        if region.count > most {
-            return Err(AcquireError::TooLarge { buckets: region.count, most });
+        let most = self.limits.victims() as u64;
+        if region.count() > most {
+            return Err(AcquireError::TooLarge { buckets: region.count(), most });
         }
         let id = self.begin(Operation { place: Place::Here, span, region, context, phase: Phase::InLine })?;
         if self.line.is_empty() && self.pins.has_room(region) {
@@ -50,6 +49,6 @@ impl Firehose {
             return Err(error);
         }
         self.operations.get_mut(id).expect("it has not ended").phase = Phase::Granted;
-        Ok(Hold(id))
+        Ok(self.hold(id))
     }
 }

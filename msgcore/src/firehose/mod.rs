@@ -37,8 +37,9 @@
 //! An engine belongs to one thread. Dropping it unpins nothing: memory is closed with the environment's key table.
 //!
 //! # Non-goals
-//! Virtual memory that is unmapped while it is pinned (that is the registration cache's), and regions of several sizes
-//! (GASNet's other flavour).
+//! Virtual memory that is unmapped while it is pinned, regions of several sizes (GASNet's other flavour), and protection
+//! of the ranks of a job from each other: a key opens a bucket to whoever has it, also to a rank that has moved its
+//! firehose elsewhere, as long as the bucket stays pinned.
 
 mod acquire;
 mod answer;
@@ -70,9 +71,10 @@ use hashbrown::HashSet;
 use roci_protocol::Rkey;
 
 use crate::Rank;
+use crate::slab::Slab;
 use firehoses::Firehoses;
-use moves::Moves;
-use operations::{Operation, OperationId, Operations, Place};
+use moves::Move;
+use operations::{MOST_OPERATIONS, Operation, OperationId, Place};
 use pins::Pins;
 
 pub use bucket::{BadSpan, Bucket, Grain, Region, Span};
@@ -103,8 +105,9 @@ pub struct Firehose {
     segments: Vec<Region>,
     peers: Vec<Peer>,
     pins: Pins,
-    operations: Operations,
-    moves: Moves,
+    operations: Slab<Operation>,
+    /// Each has a firehose of its own, at least.
+    moves: Slab<Move>,
     /// Local pins that wait for room.
     line: VecDeque<OperationId>,
     stats: FirehoseStats,
@@ -128,7 +131,12 @@ struct Peer {
 impl Firehose {
     /// An engine of rank `me`. `segments` says for each rank which buckets its peers may reach; like the limits it is the
     /// same everywhere.
+    ///
+    /// # Panics
+    /// If `me` is none of the ranks.
     pub fn new(limits: Limits, me: Rank, segments: Vec<Region>) -> Self {
+        assert!(me < segments.len(), "rank {me} is none of this job of {}", segments.len());
+        let most_moves = limits.firehoses().saturating_mul(segments.len() as u64).min(u64::from(u32::MAX));
         let peer = |_: &Region| Peer {
             firehoses: Firehoses::new(limits.firehoses()),
             line: VecDeque::new(),
@@ -141,8 +149,8 @@ impl Firehose {
             peers: segments.iter().map(peer).collect(),
             segments,
             pins: Pins::new(limits.victims()),
-            operations: Operations::default(),
-            moves: Moves::default(),
+            operations: Slab::new(MOST_OPERATIONS),
+            moves: Slab::new(most_moves as usize),
             line: VecDeque::new(),
             stats: FirehoseStats::default(),
             message: Vec::new(),
@@ -164,7 +172,7 @@ impl Firehose {
     /// The parts of an operation's memory, bucket by bucket, with the key to each: those of a peer's memory for RDMA, those
     /// of local memory as it was registered. Nothing, where the peer is gone.
     pub fn pieces(&self, hold: &Hold) -> impl Iterator<Item = Piece> {
-        let operation = self.operations.get(hold.0).copied();
+        let operation = self.operations.get(hold.id).filter(|_| hold.rank == self.me).copied();
         operation.into_iter().flat_map(move |Operation { place, span, region, .. }| {
             region.buckets().filter_map(move |bucket| {
                 let key = match place {
@@ -193,11 +201,11 @@ impl Firehose {
 
     /// Where this rank's firehoses to a peer lead, as far as the peer has said so, by bucket.
     pub fn firehoses_to(&self, peer: Rank) -> Vec<(Bucket, Rkey)> {
-        self.peers[peer].firehoses.granted_keys()
+        self.peers.get(peer).map_or_else(Vec::new, |peer| peer.firehoses.granted_keys())
     }
 
     /// Whether a peer holds a firehose to a bucket of this rank.
     pub fn has_lent(&self, peer: Rank, bucket: Bucket) -> bool {
-        self.peers[peer].lent.contains(&bucket.0)
+        self.peers.get(peer).is_some_and(|peer| peer.lent.contains(&bucket.0))
     }
 }

@@ -241,12 +241,12 @@ impl Pins {
             Event::RemoteUnpin { .. } => self.held -= 1,
             _ => {}
         }
-        if self.table.is_victim(slot) {
+        // A bucket that was just pinned is in state B by its counts, and was counted nowhere yet.
+        let is_new = from == State::B && !self.table.is_victim(slot);
+        if from == State::B && !is_new {
             self.table.revive(slot);
-            self.local_only -= 1;
-        } else if from.is_local_only() && from != State::B {
-            self.local_only -= 1;
         }
+        self.local_only -= usize::from(from.is_local_only() && !is_new);
         self.local_only += usize::from(to.is_local_only());
         if to == State::B {
             self.table.retire(slot);

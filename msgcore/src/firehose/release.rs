@@ -7,10 +7,13 @@ use super::operations::{Hold, Operation, Place};
 
 impl Firehose {
     /// Gives back what an operation holds. For RDMA that is when its completion was polled, not when it was posted: the
-    /// peer may unpin the memory from now on.
+    /// peer may unpin the memory from now on. A handle that another rank's engine granted comes back with the error.
     #[inline]
     pub fn release(&mut self, env: &mut impl Environment, hold: Hold) -> Result<(), UnknownHold> {
-        let Operation { place, region, .. } = self.operations.remove(hold.0).ok_or(UnknownHold)?;
+        if hold.rank != self.me || self.operations.get(hold.id).is_none() {
+            return Err(UnknownHold(hold));
+        }
+        let Operation { place, region, .. } = self.operations.remove(hold.id).expect("it was found just now");
         match place {
             // All that there was to it was forgotten.
             Place::Peer(peer) if self.peers[peer].is_gone => {}

@@ -64,7 +64,7 @@ impl Firehose {
         }
         let segment = self.segments[self.me];
         if let Some(outside) = new.iter().find(|region| !segment.contains(*region)) {
-            return Err(Breach::OutsideSegment(outside.first));
+            return Err(Breach::OutsideSegment(outside.first()));
         }
         if let Some(bucket) = old.buckets().find(|bucket| !peer.lent.contains(&bucket.0)) {
             return Err(Breach::NotHeld(bucket));

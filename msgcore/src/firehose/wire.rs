@@ -165,7 +165,7 @@ impl Regions<'_> {
 
     /// How many buckets they have together: no more than 2^48.
     pub(super) fn count(&self) -> u64 {
-        self.iter().map(|region| region.count).sum()
+        self.iter().map(Region::count).sum()
     }
 
     pub(super) fn buckets(&self) -> impl Iterator<Item = Bucket> {
@@ -193,7 +193,7 @@ fn start(into: &mut Vec<u8>, kind: u8, id: u64, first: u16, second: u16) {
 pub(super) fn emit_request(into: &mut Vec<u8>, id: u64, new: &[Region], old: &[Region]) {
     start(into, REQUEST, id, new.len() as u16, old.len() as u16);
     for region in new.iter().chain(old) {
-        let view = RegionView { first: region.first.0.into(), count: (region.count as u32).into() };
+        let view = RegionView { first: region.first().0.into(), count: (region.count() as u32).into() };
         into.extend_from_slice(view.as_bytes());
     }
     assert!(into.len() <= MAX_MESSAGE, "a request of {} bytes", into.len());
@@ -221,7 +221,7 @@ mod tests {
 
     fn request() -> Vec<u8> {
         let mut bytes = Vec::new();
-        let regions = [(3, 2), (9, 1), (20, 4)].map(|(first, count)| Region { first: Bucket(first), count });
+        let regions = [(3, 2), (9, 1), (20, 4)].map(|(first, count)| Region::new(Bucket(first), count).expect("few"));
         emit_request(&mut bytes, 7, &regions[..1], &regions[1..]);
         bytes
     }

@@ -91,8 +91,12 @@ fn operations_have_a_limit() {
 }
 
 #[test]
-fn a_hold_of_another_engine_is_none() {
+fn a_hold_of_another_rank_comes_back() {
     let (mut one, mut other) = End::pair(4, 4);
+    let theirs = other.local_pin(0, 1, 0).expect("there is room");
     let hold = one.local_pin(0, 1, 0).expect("there is room");
-    assert_eq!(other.engine.release(&mut other.host, hold), Err(UnknownHold));
+    assert_eq!(other.engine.pieces(&hold).count(), 0);
+    let Err(UnknownHold(hold)) = other.engine.release(&mut other.host, hold) else { panic!("it is another's") };
+    one.release(hold);
+    other.release(theirs);
 }

@@ -6,7 +6,7 @@ use super::super::wire::{BadMessage, emit_granted, emit_refused, emit_request};
 use super::*;
 
 fn region(first: u64, count: u64) -> Region {
-    Region { first: Bucket(first), count }
+    Region::new(Bucket(first), count).expect("their numbers fit")
 }
 
 fn request(new: &[Region], old: &[Region]) -> Vec<u8> {
