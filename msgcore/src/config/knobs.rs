@@ -188,9 +188,9 @@ knobs! {
     /// Whether this rank can do RDMA. Without, it is like a peer on a port that cannot: everything long goes by R3.
     rdma: bool = true, "switch", "on, off", |text| choose(SWITCH, text), |value| name_of(SWITCH, value);
     /// Firehose: memory of each rank that stays pinned for its peers, in equal shares; at least 32 buckets for each rank. Empty or 0: what firehose_maxvictim_m leaves, or three quarters of what can be pinned.
-    firehose_m: Option<u64> = None, "bytes", "0..99999 and M or G; M without a letter", megabytes, show_megabytes;
+    firehose_m: Option<u64> = None, "megabytes", "0..99999, of G where a G follows", megabytes, show_megabytes;
     /// Firehose: memory that stays pinned for local operations, and for nobody any more; at least 4096 buckets. Empty or 0: what firehose_m leaves, or a quarter of what can be pinned.
-    firehose_maxvictim_m: Option<u64> = None, "bytes", "0..99999 and M or G; M without a letter", megabytes, show_megabytes;
+    firehose_maxvictim_m: Option<u64> = None, "megabytes", "0..99999, of G where a G follows", megabytes, show_megabytes;
     /// Firehose: memory is pinned in buckets of so many bytes, each with a key; there are 16000 keys less ndreg_entries. A larger bucket takes fewer of them, a smaller one pins less that nobody asked for.
     firehose_bucket: usize = 64 << 10, "bytes", "4KiB..1GiB, a power of two", |text| size(text, 4 << 10, 1 << 30).and_then(|bytes| if bytes.is_power_of_two() { Ok(bytes) } else { Err("is no power of two".into()) }), show_size;
     /// Memory for copies that buffered sends wait in; beyond it they are refused.
