@@ -2,43 +2,29 @@
 //! that fail. After each step the engine counts everything anew, and an oracle compares what ranks believe of each other
 //! with what is pinned. A seed decides everything. `ROCI_SEEDS=A..B` runs other seeds than the usual ones.
 
+#[path = "common/seeds.rs"]
+mod seeds;
+
 use std::ops::Range;
 
 use roci_msgcore::firehose::FirehoseStats;
 use roci_msgcore::firehose::sim::{Measure, Plan, Report, World, costs};
+use seeds::{Replay, is_survey, seeds};
 
 const SEEDS: Range<u64> = 0..500;
 /// One world in so many is run twice.
 const TWICE: u64 = 8;
 
-/// Says how to repeat a run that panics.
-struct Replay(u64);
-
-impl Drop for Replay {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let (seed, next) = (self.0, self.0 + 1);
-            eprintln!("replay: ROCI_SEEDS={seed}..{next} cargo test -p roci-msgcore --test firehose");
-        }
-    }
-}
-
 fn run(seed: u64) -> Report {
-    let _replay = Replay(seed);
+    let _replay = Replay { seed, test: "firehose" };
     World::new(Plan::of_seed(seed)).run().unwrap_or_else(|violation| panic!("seed {seed}: {violation}"))
-}
-
-fn seeds() -> Range<u64> {
-    let Ok(text) = std::env::var("ROCI_SEEDS") else { return SEEDS };
-    let (first, end) = text.split_once("..").expect("ROCI_SEEDS=A..B");
-    first.parse().expect("a number")..end.parse().expect("a number")
 }
 
 #[test]
 fn every_world_keeps_its_promises_and_replays_exactly() {
-    let is_survey = std::env::var_os("ROCI_SEEDS").is_some();
+    let is_survey = is_survey();
     let (mut sum, mut overtaken, mut failed) = (FirehoseStats::default(), 0, 0);
-    for seed in seeds() {
+    for seed in seeds(SEEDS) {
         let report = run(seed);
         if !is_survey && seed % TWICE == 0 {
             assert_eq!(report, run(seed), "seed {seed} did not replay");

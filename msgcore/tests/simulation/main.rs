@@ -7,41 +7,26 @@ mod oracle;
 mod plan;
 mod programme;
 mod run;
+#[path = "../common/seeds.rs"]
+mod seeds;
 
 use std::ops::Range;
 
 use run::{Report, Run};
+use seeds::{Replay, is_survey, seeds};
 
 const SEEDS: Range<u64> = 0..64;
 
-/// Says how to repeat a run that panics.
-struct Replay(u64);
-
-impl Drop for Replay {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let (seed, next) = (self.0, self.0 + 1);
-            eprintln!("replay: ROCI_SEEDS={seed}..{next} cargo test -p roci-msgcore --test simulation");
-        }
-    }
-}
-
 fn run(seed: u64) -> Report {
-    let _replay = Replay(seed);
+    let _replay = Replay { seed, test: "simulation" };
     Run::new(seed).finish().unwrap_or_else(|violation| panic!("seed {seed}: {violation}"))
-}
-
-fn seeds() -> Range<u64> {
-    let Ok(text) = std::env::var("ROCI_SEEDS") else { return SEEDS };
-    let (first, end) = text.split_once("..").expect("ROCI_SEEDS=A..B");
-    first.parse().expect("a number")..end.parse().expect("a number")
 }
 
 #[test]
 fn a_swarm_of_worlds_keeps_every_promise_and_replays_exactly() {
     let (mut faults, mut cancelled, mut stalls, mut failed) = (0, 0, 0, 0);
-    let is_survey = std::env::var_os("ROCI_SEEDS").is_some();
-    for seed in seeds() {
+    let is_survey = is_survey();
+    for seed in seeds(SEEDS) {
         // A survey goes on behind a seed that fails.
         let Ok(report) = std::panic::catch_unwind(|| run(seed)) else {
             assert!(is_survey, "seed {seed} failed");
