@@ -23,7 +23,7 @@ fn run(seed: u64) -> Report {
 #[test]
 fn every_world_keeps_its_promises_and_replays_exactly() {
     let is_survey = is_survey();
-    let (mut sum, mut overtaken, mut failed) = (FirehoseStats::default(), 0, 0);
+    let (mut sum, mut overtaken, mut failed, mut used_by_both) = (FirehoseStats::default(), 0, 0, 0);
     for seed in seeds(SEEDS) {
         let report = run(seed);
         if !is_survey && seed % TWICE == 0 {
@@ -32,13 +32,17 @@ fn every_world_keeps_its_promises_and_replays_exactly() {
         sum = sum + report.stats;
         overtaken += report.overtaken;
         failed += report.failed;
+        used_by_both += report.used_by_both;
     }
-    println!("{overtaken} messages overtook others, {failed} transfers failed, {sum:?}");
+    println!("{overtaken} messages overtook others, {failed} transfers failed, {used_by_both} steps shared, {sum:?}");
     // The worlds were hard ones: nothing that can happen did not.
     let breaches = sum.breaches;
     assert_eq!(breaches, 0, "ranks that keep the protocol were said to break it");
     let missing = sum.iter().find(|(name, count)| *name != "breaches" && *count == 0);
-    assert!(is_survey || (missing.is_none() && overtaken > 0 && failed > 0), "{missing:?} in {sum:?}");
+    assert!(
+        is_survey || (missing.is_none() && overtaken > 0 && failed > 0 && used_by_both > 0),
+        "{missing:?} in {sum:?}"
+    );
 }
 
 const RANKS: usize = 4;

@@ -5,9 +5,9 @@ use thiserror::Error;
 use super::bucket::Grain;
 use crate::config::show_size;
 
-/// Firehoses that each rank needs of M, at least.
+/// Buckets of M for each rank of the job, at least, as in GASNet.
 const LEAST_FIREHOSES: u64 = 32;
-/// Buckets that MAXVICTIM needs, at least: below, a burst of local operations unpins what the next one needs.
+/// Buckets of MAXVICTIM, at least, as in GASNet.
 const LEAST_VICTIMS: u64 = 4096;
 /// A bucket is at least a page.
 const PAGE: u64 = 4096;
@@ -65,7 +65,7 @@ pub enum BadLimits {
     },
     /// M gives a rank too little.
     #[error(
-        "firehose_m of {} is less than {} for {ranks} ranks: raise it, or lower firehose_bucket",
+        "firehose_m of {} is less than {} for {ranks} ranks: raise it, or lower firehose_maxvictim_m or firehose_bucket",
         show_size(&(*.m as usize)), show_size(&(*.least as usize))
     )]
     M {
@@ -78,7 +78,7 @@ pub enum BadLimits {
     },
     /// MAXVICTIM is too little.
     #[error(
-        "firehose_maxvictim_m of {} is less than {LEAST_VICTIMS} buckets, {}: raise it, or lower firehose_bucket",
+        "firehose_maxvictim_m of {} is less than {LEAST_VICTIMS} buckets, {}: raise it, or lower firehose_m or firehose_bucket",
         show_size(&(*.maxvictim as usize)), show_size(&(*.least as usize))
     )]
     MaxVictim {
@@ -128,7 +128,7 @@ impl Limits {
             (Some(m), None) => (m, pinnable.saturating_sub(m)),
             (None, Some(maxvictim)) => (pinnable.saturating_sub(maxvictim), maxvictim),
             (None, None) => {
-                let maxvictim = (pinnable / VICTIM_PART).max(least_victims).min(pinnable);
+                let maxvictim = (pinnable / VICTIM_PART).max(least_victims);
                 (pinnable - maxvictim, maxvictim)
             }
         };

@@ -93,7 +93,7 @@ impl Pins {
         let rest = region.buckets().try_for_each(|bucket| self.use_locally(env, stats, bucket));
         if rest.is_err() {
             stats.rollbacks += 1;
-            // Those in use locally are those that this operation has come to, or they were in use before as well.
+            // All that is in use locally counts this operation: what was before was the first to count it.
             for bucket in region.buckets() {
                 if self.is_used_locally(bucket) {
                     self.unpin_local(bucket);

@@ -20,7 +20,8 @@ pub struct Plan {
     pub working_set: u64,
     /// Whether all ranks work on the same buckets of a peer, which then has one registration for several firehoses.
     pub is_shared: bool,
-    /// Buckets of its own that a rank puts from and gets to; 0: transfers need no local memory.
+    /// Buckets of its own that a rank puts from and gets to, the first of those that peers reach as well; 0: transfers need
+    /// no local memory.
     pub local_set: u64,
     /// The longest transfer in buckets.
     pub longest: u64,

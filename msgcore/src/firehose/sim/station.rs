@@ -14,8 +14,6 @@ use crate::firehose::{AcquireError, Bucket, Failed, Firehose, Grain, Hold, Limit
 
 /// Bytes of a bucket, which nothing in the world depends on.
 const BUCKET: u64 = 4096;
-/// Where the memory begins that peers do not reach.
-const LOCAL: u64 = 1 << 20;
 
 /// An RDMA that is to land at a peer.
 pub(super) struct Landing {
@@ -102,7 +100,7 @@ impl Station {
         if self.plan.local_set == 0 {
             return self.acquire(context);
         }
-        let span = self.span(LOCAL / BUCKET, self.plan.local_set, count);
+        let span = self.span(0, self.plan.local_set, count);
         match self.engine.local_pin(&mut self.host, span, context) {
             Ok(Some(hold)) => self.go_on(context, Ok(hold)),
             Ok(None) => Ok(()),

@@ -8,7 +8,7 @@ use rand::{Rng, SeedableRng};
 use roci_protocol::Rkey;
 
 use super::costs;
-use super::oracle::{check_around, check_landing, check_sums};
+use super::oracle::{check_around, check_landing, check_sums, is_used_by_both};
 use super::plan::{Death, Plan};
 use super::station::{Landing, Station};
 use crate::Rank;
@@ -71,6 +71,8 @@ pub struct Report {
     pub failed: u64,
     /// Messages that overtook an earlier one on the same way.
     pub overtaken: u64,
+    /// Steps after which a rank's memory was in use by itself and by a peer; counted where the oracle watches.
+    pub used_by_both: u64,
     /// What was measured after the warm-up.
     pub measure: Measure,
 }
@@ -98,6 +100,7 @@ pub struct World {
     /// The latest arrival of a message on each way so far.
     latest: BTreeMap<(Rank, Rank), u64>,
     overtaken: u64,
+    used_by_both: u64,
     trace: u64,
     warm: Option<(u64, FirehoseStats, u64)>,
 }
@@ -118,6 +121,7 @@ impl World {
             dead: None,
             latest,
             overtaken: 0,
+            used_by_both: 0,
             trace: plan.seed,
             warm: None,
         };
@@ -150,6 +154,7 @@ impl World {
             self.drain(who)?;
             if self.plan.is_watched && self.dead != Some(who) {
                 check_around(&self.stations, who, |peer| self.dead == Some(peer))?;
+                self.used_by_both += u64::from(is_used_by_both(&self.stations[who]));
             }
             self.note_warmth();
         }
@@ -253,8 +258,8 @@ impl World {
     fn report(&self) -> Report {
         let (complete, stats) = (self.complete(), self.stats());
         let failed = self.stations.iter().map(|station| station.failed).sum();
-        let Self { trace, overtaken, .. } = *self;
-        Report { trace, stats, complete, failed, overtaken, measure: self.measure(stats, complete) }
+        let Self { trace, overtaken, used_by_both, .. } = *self;
+        Report { trace, stats, complete, failed, overtaken, used_by_both, measure: self.measure(stats, complete) }
     }
 
     fn measure(&self, after: FirehoseStats, complete: u64) -> Measure {
