@@ -124,7 +124,11 @@ fn lengths() -> impl Iterator<Item = usize> {
 
 fn run(lend_from: usize, faults: Option<Faults>, dialect: Dialect) -> [End; 2] {
     let directory = TempDir::new().expect("a directory");
-    let mut ends = connected(ports(&Device::Memif, directory.path()), lend_from, faults, dialect);
+    run_over(ports(&Device::Memif, directory.path()), lend_from, faults, dialect)
+}
+
+fn run_over(links: [DpdkLink; 2], lend_from: usize, faults: Option<Faults>, dialect: Dialect) -> [End; 2] {
+    let mut ends = connected(links, lend_from, faults, dialect);
     let far = &mut ends[1];
     let memory = far.engine.buffer(LONGEST).expect("memory");
     let access = Access::REMOTE_READ.and(Access::REMOTE_WRITE);
@@ -149,6 +153,34 @@ fn frames_that_are_lost_repeated_and_held_back_do_not_change_a_byte() {
         assert!(ends.iter().all(|end| lent_frames(end) > 100));
         assert!(ends.iter().all(|end| end.engine.link_stats(0).injected_faults > 0));
     }
+}
+
+/// Runs as the super-user, who may make a network of two interfaces that goes with this thread.
+#[test]
+fn every_byte_is_right_over_a_packet_socket() {
+    if let Err(why) = network_of_two() {
+        eprintln!("skipped: {why}");
+        return;
+    }
+    let ends = ["roci0", "roci1"].map(|name| Attachment::shared(Device::AfPacket(name.into())));
+    let links = DpdkLink::open_all(&ends, PATIENCE, &mut || false).expect("ports");
+    let links = <[DpdkLink; 2]>::try_from(links).unwrap_or_else(|_| panic!("two ports"));
+    let ends = run_over(links, 1, Some(Faults { loss: 0.01, seed: 5, ..Faults::default() }), Dialect::Rocinante);
+    assert!(ends.iter().all(|end| lent_frames(end) > 100), "requests and READ responses were lent");
+}
+
+fn network_of_two() -> Result<(), String> {
+    #[allow(deprecated)] // its successor is unsafe for the sake of descriptors, which are not unshared here
+    rustix::thread::unshare(rustix::thread::UnshareFlags::NEWNET)
+        .map_err(|error| format!("no network of its own: {error}"))?;
+    for line in ["link add roci0 type veth peer name roci1", "link set roci0 up", "link set roci1 up"] {
+        let status = std::process::Command::new("ip").args(line.split(' ')).status();
+        let status = status.map_err(|error| format!("ip: {error}"))?;
+        if !status.success() {
+            return Err(format!("ip {line}: {status}"));
+        }
+    }
+    Ok(())
 }
 
 #[test]
