@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use super::device::External;
 use super::eal::{describe, last_errno};
+use super::shared_map::SharedMap;
 use crate::lasting::Lasting;
 use crate::link::LendError;
 
@@ -36,6 +37,12 @@ struct Mapped {
     pieces: Vec<(Range<usize>, u64)>,
 }
 
+// SAFETY: DPDK has one list of devices for all threads, and locks its maps. A device that maps memory is on it for as
+// long as the process lives: only virtual ones are ever taken off, and those map nothing.
+unsafe impl Send for Mapped {}
+// SAFETY: as above; and nothing is changed through a shared reference.
+unsafe impl Sync for Mapped {}
+
 /// How a device names memory.
 enum Addresses {
     /// As the process does.
@@ -45,8 +52,7 @@ enum Addresses {
 }
 
 impl DmaMap {
-    /// Makes memory known to a device, by its port. What is registered already, for another port of the process, is
-    /// left to that one.
+    /// Makes memory known to a device, by its port. DPDK refuses what it knows already.
     ///
     /// # Safety
     /// The memory stays mapped until the value is dropped.
@@ -254,7 +260,7 @@ pub(super) struct Lent(NonNull<Region>);
 struct Region {
     /// How many frames, and the port itself, use it: read and written by DPDK, and by this file through DPDK.
     shared: dpdk_sys::rte_mbuf_ext_shared_info,
-    map: DmaMap,
+    map: SharedMap,
     /// Held, not used: goes after the map. `None` where the device keeps the pages itself.
     #[expect(dead_code, reason = "see above")]
     memory: Option<Arc<dyn Lasting>>,
@@ -263,16 +269,16 @@ struct Region {
 impl Lent {
     pub(super) fn new(port: u16, external: External, memory: Arc<dyn Lasting>) -> Result<Self, LendError> {
         // SAFETY: the region holds the memory, and drops it after the map.
-        let map = unsafe { DmaMap::new(port, external, memory.as_ref()) }?;
+        let map = unsafe { SharedMap::of(port, external, memory.as_ref()) }?;
         Ok(Self::of(map, Some(memory)))
     }
 
     /// A range of whole pages that may be unmapped at any time: the device must have its own hold of them.
     pub(super) fn of_range(port: u16, range: Range<usize>) -> Result<Self, LendError> {
-        Ok(Self::of(DmaMap::of_kept_pages(port, range)?, None))
+        Ok(Self::of(SharedMap::alone(DmaMap::of_kept_pages(port, range)?), None))
     }
 
-    fn of(map: DmaMap, memory: Option<Arc<dyn Lasting>>) -> Self {
+    fn of(map: SharedMap, memory: Option<Arc<dyn Lasting>>) -> Self {
         let shared =
             dpdk_sys::rte_mbuf_ext_shared_info { free_cb: Some(free), fcb_opaque: std::ptr::null_mut(), refcnt: 1 };
         let region = NonNull::from(Box::leak(Box::new(Region { shared, map, memory })));

@@ -18,6 +18,7 @@ mod lender;
 mod node;
 mod pool;
 pub mod port;
+mod shared_map;
 
 pub use bring_up::PortError;
 pub use device::{Attachment, Device, ParseDeviceError};

@@ -1,0 +1,170 @@
+//! One map for all ports of a process that are lent the same memory.
+//!
+//! vfio puts all devices of a process behind one map, and DPDK's table has one entry for a piece of memory: a second
+//! port would be refused the entry, and the first port to close would take the map from under the other. So the ports
+//! share it, and the last to go undoes it. Only memory that each of them keeps mapped can be shared: then what lies at
+//! its addresses is the same for all.
+
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use super::device::External;
+use super::external::DmaMap;
+use crate::lasting::Lasting;
+use crate::link::LendError;
+
+/// By base and length.
+static MAPS: Mutex<BTreeMap<(usize, usize), Weak<DmaMap>>> = Mutex::new(BTreeMap::new());
+
+/// A share in a map.
+pub(super) struct SharedMap {
+    /// `None` only while it is dropped.
+    map: Option<Arc<DmaMap>>,
+    key: (usize, usize),
+}
+
+impl SharedMap {
+    /// The map of this memory, which is made where there is none.
+    ///
+    /// # Safety
+    /// The memory stays mapped until the value is dropped.
+    pub(super) unsafe fn of(port: u16, external: External, memory: &dyn Lasting) -> Result<Self, LendError> {
+        let key = (memory.base() as usize, memory.len());
+        // SAFETY: the caller's promise; a map that is shared is not dropped before the last share.
+        let make = || unsafe { DmaMap::new(port, external, memory) }.map(Arc::new);
+        if external != External::Mapped {
+            return Ok(Self { map: Some(make()?), key });
+        }
+        let mut maps = lock();
+        let map = match maps.get(&key).and_then(Weak::upgrade) {
+            Some(map) => map,
+            None => make()?,
+        };
+        maps.insert(key, Arc::downgrade(&map));
+        Ok(Self { map: Some(map), key })
+    }
+
+    /// A map that nobody else has a share in.
+    pub(super) fn alone(map: DmaMap) -> Self {
+        // No memory has this key.
+        Self { map: Some(Arc::new(map)), key: (0, 0) }
+    }
+}
+
+impl Deref for SharedMap {
+    type Target = DmaMap;
+
+    #[inline]
+    fn deref(&self) -> &DmaMap {
+        self.map.as_ref().expect("it is not being dropped")
+    }
+}
+
+impl Drop for SharedMap {
+    /// Under the lock: whoever makes the same memory known again comes after it has been forgotten.
+    fn drop(&mut self) {
+        let mut maps = lock();
+        self.map = None;
+        if maps.get(&self.key).is_some_and(|map| map.strong_count() == 0) {
+            maps.remove(&self.key);
+        }
+    }
+}
+
+/// A panic under the lock leaves an entry that leads to no map, or a map without an entry, which DPDK refuses to make
+/// again.
+fn lock() -> MutexGuard<'static, BTreeMap<(usize, usize), Weak<DmaMap>>> {
+    MAPS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Over the bus of virtual devices, which takes every map: DPDK's table is the real one.
+
+    use std::path::Path;
+    use std::time::Duration;
+
+    use memmap2::{MmapOptions, MmapRaw};
+
+    use super::super::{Attachment, Device, DpdkLink};
+    use super::*;
+
+    const PAGE: usize = 4096;
+
+    struct Memory {
+        map: MmapRaw,
+        page: usize,
+    }
+
+    // SAFETY: the mapping is owned, and that long.
+    unsafe impl Lasting for Memory {
+        fn base(&self) -> *const u8 {
+            self.map.as_ptr()
+        }
+
+        fn len(&self) -> usize {
+            self.map.len()
+        }
+
+        fn page_size(&self) -> usize {
+            self.page
+        }
+
+        fn is_pinned(&self) -> bool {
+            false
+        }
+    }
+
+    fn memory(pages: usize, page: usize) -> Memory {
+        Memory { map: MmapOptions::new().len(pages * PAGE).map_anon().expect("memory").into(), page }
+    }
+
+    /// Two ports, whose devices are asked to map what they would only copy.
+    fn ports(directory: &Path) -> Vec<DpdkLink> {
+        let end = |is_server| {
+            let mac = [2, 0, 0, 0, 0, 1 + u8::from(is_server)];
+            Attachment::pair(Device::Memif, &directory.join("s"), is_server, mac)
+        };
+        DpdkLink::open_all(&[end(false), end(true)], Duration::from_mins(1), &mut || false).expect("ports")
+    }
+
+    fn map(link: &DpdkLink, memory: &Memory) -> Result<SharedMap, LendError> {
+        // SAFETY: the tests keep the memory longer than the map.
+        unsafe { SharedMap::of(link.port, External::Mapped, memory) }
+    }
+
+    fn refusal(link: &DpdkLink, memory: &Memory) -> Option<LendError> {
+        map(link, memory).err()
+    }
+
+    /// One test: the table is the process's.
+    #[test]
+    fn memory_is_known_to_dpdk_once_for_all_ports_and_not_longer_than_somebody_needs_it() {
+        let directory = tempfile::TempDir::new().expect("a directory");
+        let links = ports(directory.path());
+        let ours = memory(16, PAGE);
+        let key = (ours.base() as usize, ours.len());
+        let [first, second] = [0, 1].map(|index| map(&links[index], &ours).expect("a slot"));
+        drop(first);
+        assert_eq!(second.address_of(key.0 + 5, key.1 - 5), Some(key.0 as u64 + 5), "the device uses our addresses");
+        // SAFETY: the memory stays mapped until the value is dropped, which is at once.
+        let again = unsafe { DmaMap::new(links[0].port, External::Mapped, &ours) };
+        assert!(matches!(again.err(), Some(LendError::Refused { .. })), "it is known still");
+        drop(second);
+        assert!(!lock().contains_key(&key));
+        drop(map(&links[0], &ours).expect("it is forgotten"));
+        assert!(matches!(refusal(&links[0], &memory(1, 3)), Some(LendError::Unaligned { .. })));
+        a_full_table_is_told_and_empties_again(&links[0]);
+    }
+
+    fn a_full_table_is_told_and_empties_again(link: &DpdkLink) {
+        let pieces: Vec<_> = (0..200).map(|_| memory(1, PAGE)).collect();
+        for _ in 0..2 {
+            let maps: Vec<_> = pieces.iter().map_while(|piece| map(link, piece).ok()).collect();
+            assert!((64..200).contains(&maps.len()), "{} entries", maps.len());
+            assert_eq!(refusal(link, &pieces[maps.len()]), Some(LendError::NoSlot));
+        }
+        assert!(lock().is_empty(), "a failure leaves nothing behind");
+    }
+}
