@@ -4,6 +4,9 @@
 //! and without privilege, over a memfd. A mapping of them is taken only once every page of it has been touched: what
 //! the kernel cannot give it says then, and not later by a signal. After them come transparent huge pages, which the
 //! kernel makes of ordinary memory when it can, and after those ordinary pages. What was passed over, and why, is kept.
+//!
+//! A child that is forked sees pages of a pool as its parent does, and would write what the parent reads; of others it has
+//! copies. It must leave buffers alone either way: their engine is its parent's.
 
 mod hugetlb;
 mod numa;
