@@ -1,5 +1,8 @@
 //! The devices of an engine's ports as one registrar: what the application lends, each of them learns.
 
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
 use crate::link::{LendError, Lender};
 use crate::mem::{RegisterError, Registrar};
 
@@ -7,22 +10,22 @@ use crate::mem::{RegisterError, Registrar};
 #[derive(Debug)]
 pub(super) struct Devices {
     lenders: Vec<Box<dyn Lender>>,
-    /// Names given so far.
-    names: u64,
 }
+
+/// Names given so far, by all engines: their ports may be behind one map.
+static NAMES: AtomicU64 = AtomicU64::new(0);
 
 impl Devices {
     /// `None` where no device reads memory itself.
     pub(super) fn of(lenders: Vec<Box<dyn Lender>>) -> Option<Box<dyn Registrar>> {
-        if lenders.is_empty() { None } else { Some(Box::new(Self { lenders, names: 0 })) }
+        if lenders.is_empty() { None } else { Some(Box::new(Self { lenders })) }
     }
 }
 
 impl Registrar for Devices {
     /// All of them, or none.
     fn register(&mut self, base: usize, len: usize) -> Result<u64, RegisterError> {
-        self.names += 1;
-        let name = self.names;
+        let name = NAMES.fetch_add(1, Relaxed) + 1;
         for index in 0..self.lenders.len() {
             if let Err(error) = self.lenders[index].lend(name, base, len) {
                 self.lenders[..index].iter_mut().rev().for_each(|lender| lender.take_back(name));

@@ -188,7 +188,7 @@ pub trait Link {
 /// Lends one port ranges of the application's memory, off the data path and beside the port.
 pub trait Lender: fmt::Debug {
     /// Has the device know `len` bytes from `base` on, both multiples of the page size, under a name that no other range
-    /// has. The device keeps the pages that are there now: it reads them even after they have been unmapped.
+    /// of the process ever had. The device keeps the pages that are there now: it reads them even after they have been unmapped.
     fn lend(&mut self, name: u64, base: usize, len: usize) -> Result<(), LendError>;
 
     /// From here on no frame is sent from that range. The device forgets it with the last frame that is on its way.

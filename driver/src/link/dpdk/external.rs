@@ -274,8 +274,8 @@ impl Lent {
     }
 
     /// A range of whole pages that may be unmapped at any time: the device must have its own hold of them.
-    pub(super) fn of_range(port: u16, range: Range<usize>) -> Result<Self, LendError> {
-        Ok(Self::of(SharedMap::alone(DmaMap::of_kept_pages(port, range)?), None))
+    pub(super) fn of_range(port: u16, name: u64, range: Range<usize>) -> Result<Self, LendError> {
+        Ok(Self::of(SharedMap::of_range(port, name, range)?, None))
     }
 
     fn of(map: SharedMap, memory: Option<Arc<dyn Lasting>>) -> Self {

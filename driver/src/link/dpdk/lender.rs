@@ -22,7 +22,7 @@ pub(super) struct PortLender {
 
 impl Lender for PortLender {
     fn lend(&mut self, name: u64, base: usize, len: usize) -> Result<(), LendError> {
-        let lent = Lent::of_range(self.port, base..base + len)?;
+        let lent = Lent::of_range(self.port, name, base..base + len)?;
         self.ranges.borrow_mut().insert(name, lent);
         Ok(())
     }

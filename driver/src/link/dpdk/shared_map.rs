@@ -2,11 +2,11 @@
 //!
 //! vfio puts all devices of a process behind one map, and DPDK's table has one entry for a piece of memory: a second
 //! port would be refused the entry, and the first port to close would take the map from under the other. So the ports
-//! share it, and the last to go undoes it. Only memory that each of them keeps mapped can be shared: then what lies at
-//! its addresses is the same for all.
+//! share it, and the last to go undoes it. Memory that each of them keeps mapped is shared by its addresses, which hold the
+//! same for all; a range of the application's, which may be unmapped, by its name.
 
 use std::collections::BTreeMap;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::device::External;
@@ -14,7 +14,7 @@ use super::external::DmaMap;
 use crate::lasting::Lasting;
 use crate::link::LendError;
 
-/// By base and length.
+/// By base and length, or by a range's name.
 static MAPS: Mutex<BTreeMap<(usize, usize), Weak<DmaMap>>> = Mutex::new(BTreeMap::new());
 
 /// A share in a map.
@@ -36,6 +36,18 @@ impl SharedMap {
         if external != External::Mapped {
             return Ok(Self { map: Some(make()?), key });
         }
+        Self::shared(key, make)
+    }
+
+    /// The map of a range whose pages the device keeps. Its name is one that no other range of the process ever had: at
+    /// its addresses there may have been other memory, which a device still keeps.
+    pub(super) fn of_range(port: u16, name: u64, range: Range<usize>) -> Result<Self, LendError> {
+        // No memory that is kept mapped begins at an odd address.
+        let key = (2 * name as usize + 1, range.len());
+        Self::shared(key, || DmaMap::of_kept_pages(port, range).map(Arc::new))
+    }
+
+    fn shared(key: (usize, usize), make: impl FnOnce() -> Result<Arc<DmaMap>, LendError>) -> Result<Self, LendError> {
         let mut maps = lock();
         let map = match maps.get(&key).and_then(Weak::upgrade) {
             Some(map) => map,
@@ -43,12 +55,6 @@ impl SharedMap {
         };
         maps.insert(key, Arc::downgrade(&map));
         Ok(Self { map: Some(map), key })
-    }
-
-    /// A map that nobody else has a share in.
-    pub(super) fn alone(map: DmaMap) -> Self {
-        // No memory has this key.
-        Self { map: Some(Arc::new(map)), key: (0, 0) }
     }
 }
 
@@ -155,7 +161,19 @@ mod tests {
         assert!(!lock().contains_key(&key));
         drop(map(&links[0], &ours).expect("it is forgotten"));
         assert!(matches!(refusal(&links[0], &memory(1, 3)), Some(LendError::Unaligned { .. })));
+        a_range_is_shared_by_its_name_and_by_nothing_else(&links, &ours);
         a_full_table_is_told_and_empties_again(&links[0]);
+    }
+
+    fn a_range_is_shared_by_its_name_and_by_nothing_else(links: &[DpdkLink], memory: &Memory) {
+        let base = memory.base() as usize;
+        let range = |link: &DpdkLink, name| SharedMap::of_range(link.port, name, base..base + 4 * PAGE);
+        let [first, second] = [0, 1].map(|index| range(&links[index], 1).expect("a slot"));
+        drop(first);
+        assert!(range(&links[0], 2).is_err(), "pages of an earlier range are kept still, at the same addresses");
+        drop(second);
+        let again = range(&links[0], 2).expect("they are forgotten");
+        assert_eq!(again.address_of(base, 4 * PAGE), Some(base as u64));
     }
 
     fn a_full_table_is_told_and_empties_again(link: &DpdkLink) {
