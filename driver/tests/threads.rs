@@ -160,7 +160,7 @@ fn an_end_that_goes_takes_the_link_down_at_the_other_thread() {
 #[test]
 fn a_device_that_dpdk_must_start_with_is_refused_once_it_runs() {
     pair_exchanges(&TempDir::new().expect("a directory"));
-    for device in [Device::Pci("0000:00:04.0".into()), Device::Eal("--vdev net_null0".into())] {
+    for device in ["pci:0000:00:04.0".parse().expect("a device"), Device::Eal("--vdev net_null0".into())] {
         let opened = DpdkLink::open_all(&[Attachment::shared(device)], PATIENCE, &mut || false);
         assert_eq!(opened.err(), Some(PortError::Eal(EalError::AlreadyStarted)));
     }

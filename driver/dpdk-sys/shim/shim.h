@@ -28,6 +28,11 @@ struct rte_mbuf *roci_pktmbuf_around(struct rte_mempool *pool, uint16_t head_len
 /* Adds to the users of external memory, and returns how many there are. */
 uint16_t roci_ext_refcnt_update(struct rte_mbuf_ext_shared_info *shinfo, int16_t value);
 uint64_t roci_tsc(void);
+/* Macros that a foreign language cannot evaluate. */
+static const uint64_t ROCI_RX_OFFLOAD_IPV4_CKSUM = RTE_ETH_RX_OFFLOAD_IPV4_CKSUM;
+static const uint64_t ROCI_RX_IP_CKSUM_MASK = RTE_MBUF_F_RX_IP_CKSUM_MASK;
+static const uint64_t ROCI_RX_IP_CKSUM_BAD = RTE_MBUF_F_RX_IP_CKSUM_BAD;
+static const uint64_t ROCI_RSS_UDP = RTE_ETH_RSS_NONFRAG_IPV4_UDP | RTE_ETH_RSS_NONFRAG_IPV6_UDP;
 int roci_errno(void);
 /* Writes out what C's streams hold back. */
 void roci_flush_streams(void);

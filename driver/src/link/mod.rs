@@ -109,6 +109,8 @@ pub struct LinkStats {
     pub tx_link_down: u64,
     /// Frames received in several segments, which this stack does not take.
     pub rx_fragmented: u64,
+    /// Frames whose IPv4 header the device found broken.
+    pub rx_ip_csum_errors: u64,
     /// Frames lost because the queue towards this port was full: a simulated switch counts them.
     pub rx_missed: u64,
     /// Frames lost, duplicated, held back or corrupted on purpose.

@@ -125,6 +125,8 @@ knobs! {
     zcopy_threshold: Option<usize> = Some(4096), "bytes", "off, 1..8192", |text| optional_size(text, 1, 8192), show_optional_size;
     /// The largest path MTU; 4096 is IBTA's largest, 8192 only between workers of this library, and the link's frames must hold it.
     mtu: usize = 4096, "bytes", "256, 512, 1024, 2048, 4096, 8192", parse_mtu, show_size;
+    /// The longest packet of a NIC (pci:ADDRESS), Ethernet aside: 1500 pass every switch and make the path MTU 1024; for 4096 they must be 4200, at every NIC and switch on the way.
+    port_mtu: u16 = 1500, "bytes", "576..9000", |text| number(text, 576, 9000), ToString::to_string;
     /// How loss is repaired between ranks: by selective repeat with timeouts that follow the round trip, or as between verbs NICs (go-back-N).
     dialect: Dialect = Dialect::Rocinante, "dialect", "verbs, rocinante", |text| choose(DIALECTS, text), |value| name_of(DIALECTS, value);
     /// Congestion control between ranks: dcqcn needs switches that mark packets, delay needs nothing; a link of two needs none.

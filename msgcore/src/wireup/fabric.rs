@@ -147,7 +147,7 @@ impl Ports {
         let mut engine = Engine::on(Arena::with(config.arena(Some(&device)))?)?;
         let is_shared = !device.is_point_to_point();
         if !peers.is_empty() {
-            let attachments = attachments(&device, &job, &peers)?;
+            let attachments = attachments(config, &device, &job, &peers)?;
             let patience = Duration::from_secs(config.connect_timeout_s);
             let links = DpdkLink::open_all(&attachments, patience, &mut || job.check_all_present().is_err());
             if matches!(links, Err(PortError::Hopeless(_))) {
@@ -319,9 +319,9 @@ pub(crate) fn station_of<L: Link>(
     }
 }
 
-fn attachments(device: &Device, job: &Job, peers: &[Rank]) -> Result<Vec<Attachment>, WireupError> {
+fn attachments(config: &Config, device: &Device, job: &Job, peers: &[Rank]) -> Result<Vec<Attachment>, WireupError> {
     if !device.is_point_to_point() {
-        return Ok(vec![Attachment::shared(device.clone())]);
+        return Ok(vec![Attachment::shared(device.clone()).with_mtu(config.port_mtu)]);
     }
     let directory = job.directory().ok_or_else(|| WireupError::NeedsOneHost(device.clone()))?;
     let rank = job.rank();

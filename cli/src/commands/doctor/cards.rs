@@ -27,7 +27,7 @@ pub(super) fn checks(machine: &Machine, device: &Device) -> Vec<Check> {
         checks.push(Check::fact("NICs", format!("{} more", cards.len() - LISTED)));
     }
     match device {
-        Device::Pci(address) => checks.push(bound(address, &cards)),
+        Device::Pci(address) => checks.push(bound(&address.to_string(), &cards)),
         Device::AfPacket(interface) => checks.push(interface_of(interface, machine)),
         _ if cards.is_empty() => checks.push(Check::fact("NICs", "none that are devices")),
         _ => {}
@@ -110,9 +110,7 @@ fn fact(card: &Card) -> Check {
 /// Whether a NIC of this address can be driven from here.
 fn bound(address: &str, cards: &[Card]) -> Check {
     let name = format!("pci:{address}");
-    let is_it = |card: &&Card| {
-        card.address.as_deref().is_some_and(|known| known == address || known.ends_with(&format!(":{address}")))
-    };
+    let is_it = |card: &&Card| card.address.as_deref() == Some(address);
     let Some(card) = cards.iter().find(is_it) else {
         return Check::missing(name, "there is no NIC at this address", "lspci -D -nn -d ::0200");
     };

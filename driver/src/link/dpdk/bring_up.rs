@@ -10,10 +10,12 @@ use roci_protocol::wire::MacAddr;
 use thiserror::Error;
 
 use super::clock::Clock;
+use super::configure::{self, Settings};
 use super::device::{Attachment, Creation, External};
 use super::eal::{Eal, EalError, Setup, describe};
 use super::gate::{self, Gate};
 use super::lender::Ranges;
+use super::pci::{Addressing, BindingError};
 use super::pool::{self, Pool};
 use super::port::DpdkLink;
 use crate::link::LinkState;
@@ -36,6 +38,9 @@ pub enum PortError {
     /// DPDK did not start.
     #[error(transparent)]
     Eal(#[from] EalError),
+    /// The NIC is not DPDK's to have.
+    #[error(transparent)]
+    Binding(#[from] BindingError),
     /// A call on the port failed.
     #[error("device {device}: {call} failed: {cause}")]
     Call {
@@ -55,6 +60,16 @@ pub enum PortError {
     /// The arguments created no port.
     #[error("device {0}: DPDK could not create its port (RUST_LOG=debug shows its log)")]
     NoPort(String),
+    /// The NIC carries no packets as long as the configuration wants.
+    #[error("device {device}: it carries packets of {max} bytes at most, and {mtu} are wanted (ROCI_PORT_MTU)")]
+    Mtu {
+        /// Whose port.
+        device: String,
+        /// Bytes of a packet, Ethernet aside.
+        mtu: u16,
+        /// The device's limit.
+        max: u16,
+    },
     /// The caller gave up waiting for the other end.
     #[error("device {0}: the peer will not come")]
     Hopeless(String),
@@ -182,15 +197,16 @@ impl DpdkLink {
         let check = |call, status: i32| {
             if eal.is_out_of_memory(status) { Err(PortError::NoMemory) } else { check(attachment, call, status) }
         };
-        // SAFETY: `port` exists; the configuration is plain data for which all zeroes means "defaults" and is
-        // copied by the call; `pool` outlives the port, which keeps it; null queue configurations mean defaults;
-        // the address is written to a local.
-        let (external, mac) = unsafe {
+        // SAFETY: `port` exists; what is asked about it is written to a local, and is plain data.
+        let info = unsafe {
             let mut info: dpdk_sys::rte_eth_dev_info = zeroed();
             check("rte_eth_dev_info_get", dpdk_sys::rte_eth_dev_info_get(port, &raw mut info))?;
-            let mut conf: dpdk_sys::rte_eth_conf = zeroed();
-            // Without this some drivers take the first segment for the frame.
-            conf.txmode.offloads = info.tx_offload_capa & dpdk_sys::ROCI_TX_OFFLOAD_MULTI_SEGS;
+            info
+        };
+        let Settings { conf, checks_ip } = configure::settings(attachment, &info)?;
+        // SAFETY: `port` exists; the configuration is copied by the call; `pool` outlives the port, which keeps it; null
+        // queue configurations mean defaults; the address is written to a local.
+        let (external, mac) = unsafe {
             check("rte_eth_dev_configure", dpdk_sys::rte_eth_dev_configure(port, 1, 1, &raw const conf))?;
             let (mut rx, mut tx) = (DESCRIPTORS, DESCRIPTORS);
             let status = dpdk_sys::rte_eth_dev_adjust_nb_rx_tx_desc(port, &raw mut rx, &raw mut tx);
@@ -211,6 +227,8 @@ impl DpdkLink {
             clock,
             mac: attachment.mac().map_or(mac, MacAddr),
             max_frame: attachment.max_frame(),
+            checks_ip,
+            network: (!attachment.device().is_point_to_point()).then(|| attachment.device().to_string().into()),
             tx: arrayvec::ArrayVec::new(),
             gate: None,
             external,
@@ -229,7 +247,8 @@ impl DpdkLink {
             // SAFETY: the port is configured.
             let status = unsafe { dpdk_sys::rte_eth_dev_start(self.port) };
             if status == 0 {
-                return Ok(());
+                let status = configure::hear_multicast(attachment, self.port);
+                return check(attachment, "rte_eth_allmulticast_enable", status);
             }
             if !attachment.device().is_point_to_point() {
                 return check(attachment, "rte_eth_dev_start", status);
@@ -287,7 +306,8 @@ fn create_devices(setup: &Setup, attachments: &[Attachment], creations: &[Creati
         return Err(PortError::TooManyPorts(attachments.len()));
     }
     let Some(eal) = running else {
-        let words: Vec<_> = creations.iter().flat_map(Creation::words).collect();
+        let mut words: Vec<_> = creations.iter().flat_map(Creation::words).collect();
+        words.extend(memory_words(attachments)?);
         let no_huge = attachments.iter().all(Attachment::is_virtual);
         return Ok(Eal::start(setup, no_huge, reserve(attachments.len()), &words)?);
     };
@@ -302,6 +322,20 @@ fn create_devices(setup: &Setup, attachments: &[Attachment], creations: &[Creati
         }
     }
     Ok(eal)
+}
+
+/// What NICs want of DPDK's memory: huge pages that leave no file behind, and addresses of the kind that they use. One
+/// without an IOMMU makes all use physical addresses.
+fn memory_words(attachments: &[Attachment]) -> Result<Vec<String>, PortError> {
+    let mut used = None;
+    for attachment in attachments {
+        used = match attachment.addressing()? {
+            Some(Addressing::Physical) => Some(Addressing::Physical),
+            Some(Addressing::Virtual) => used.or(Some(Addressing::Virtual)),
+            None => used,
+        };
+    }
+    Ok(used.map_or_else(Vec::new, |addressing| vec!["--in-memory".to_owned(), addressing.word().to_owned()]))
 }
 
 /// The port with this name, or the first one where the arguments were the user's own.

@@ -6,11 +6,14 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
+use super::pci::{self, Addressing, BindingError, ParsePciError, PciAddress};
+
 /// The longest frame of the shared-memory devices. memif corrupts frames of several descriptors when its
 /// ring is full, so a descriptor's buffer must hold any frame: this is also its `bsize`.
 pub const JUMBO_FRAME: usize = 9216;
-/// The longest frame of a device that follows standard Ethernet.
-const STANDARD_FRAME: usize = 1514;
+/// The longest packet that every Ethernet carries (IEEE 802.3), and the header before it.
+const STANDARD_MTU: u16 = 1500;
+const ETHERNET: usize = 14;
 
 /// A device as people name it: `memif`, `vhost`, `af_packet:IFACE`, `pci:ADDRESS`, or an EAL line.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,7 +25,7 @@ pub enum Device {
     /// A kernel interface through a packet socket; needs `CAP_NET_RAW`.
     AfPacket(String),
     /// A NIC bound to vfio-pci or uio, by PCI address.
-    Pci(String),
+    Pci(PciAddress),
     /// Any EAL arguments; the first port that they create is used.
     Eal(String),
 }
@@ -36,6 +39,9 @@ pub enum ParseDeviceError {
     /// The kind needs a name behind a colon.
     #[error("device '{0}' needs a name: {0}:{1}")]
     NeedsName(&'static str, &'static str),
+    /// The name is no PCI address.
+    #[error("device pci: {0}")]
+    Pci(#[from] ParsePciError),
 }
 
 impl FromStr for Device {
@@ -49,7 +55,7 @@ impl FromStr for Device {
             ("vhost", None) => Ok(Self::Vhost),
             ("af_packet", Some(name)) => Ok(Self::AfPacket(name.into())),
             ("af_packet", None) => Err(ParseDeviceError::NeedsName("af_packet", "IFACE")),
-            ("pci", Some(name)) => Ok(Self::Pci(name.into())),
+            ("pci", Some(name)) => Ok(Self::Pci(name.parse()?)),
             ("pci", None) => Err(ParseDeviceError::NeedsName("pci", "ADDRESS")),
             _ => Err(ParseDeviceError::Unknown(text.into())),
         }
@@ -82,19 +88,27 @@ pub struct Attachment {
     socket: PathBuf,
     is_server: bool,
     mac: [u8; 6],
+    mtu: u16,
 }
 
 impl Attachment {
     /// One end of a point-to-point device; `socket` is where the two meet, and the server makes it.
     pub fn pair(device: Device, socket: &Path, is_server: bool, mac: [u8; 6]) -> Self {
         debug_assert!(device.is_point_to_point());
-        Self { device, socket: socket.to_owned(), is_server, mac }
+        Self { device, socket: socket.to_owned(), is_server, mac, mtu: STANDARD_MTU }
     }
 
     /// A port on a device that many share.
     pub fn shared(device: Device) -> Self {
         debug_assert!(!device.is_point_to_point());
-        Self { device, socket: PathBuf::new(), is_server: true, mac: [0; 6] }
+        Self { device, socket: PathBuf::new(), is_server: true, mac: [0; 6], mtu: STANDARD_MTU }
+    }
+
+    /// A NIC's packets, Ethernet aside, may have up to `mtu` bytes, which every switch on the way must carry; 1500 without
+    /// this. Other devices have a limit of their own.
+    #[must_use]
+    pub fn with_mtu(self, mtu: u16) -> Self {
+        Self { mtu, ..self }
     }
 
     /// How to create the port with this index, which is unique in the process.
@@ -117,7 +131,8 @@ impl Attachment {
             }
             Device::AfPacket(name) => vdev(format!("net_af_packet{index}"), format!("iface={name},qdisc_bypass=1")),
             Device::Pci(address) => {
-                Creation::AtStart { name: Some(address.clone()), words: vec!["-a".to_owned(), address.clone()] }
+                let address = address.to_string();
+                Creation::AtStart { name: Some(address.clone()), words: vec!["-a".to_owned(), address] }
             }
             Device::Eal(line) => {
                 Creation::AtStart { name: None, words: line.split_whitespace().map(str::to_owned).collect() }
@@ -152,7 +167,8 @@ impl Attachment {
     pub(super) fn max_frame(&self) -> usize {
         match self.device {
             Device::Memif | Device::Vhost => JUMBO_FRAME,
-            _ => STANDARD_FRAME,
+            Device::Pci(_) => usize::from(self.mtu) + ETHERNET,
+            Device::AfPacket(_) | Device::Eal(_) => usize::from(STANDARD_MTU) + ETHERNET,
         }
     }
 
@@ -167,9 +183,22 @@ impl Attachment {
         }
     }
 
+    /// The longest packet of a NIC.
+    pub(super) fn mtu(&self) -> u16 {
+        self.mtu
+    }
+
     /// memif's rings are unmapped by another thread when the peer dies.
     pub(super) fn needs_gate(&self) -> bool {
         self.device == Device::Memif
+    }
+
+    /// How the port's device reaches memory: `None` where no device does, or where the EAL line says so itself.
+    pub(super) fn addressing(&self) -> Result<Option<Addressing>, BindingError> {
+        match self.device {
+            Device::Pci(address) => pci::check(Path::new(pci::SYSFS), Path::new(pci::VFIO), address).map(Some),
+            _ => Ok(None),
+        }
     }
 
     /// Whether the port comes without memory that a device could reach, so that no hugepage is needed.
@@ -240,6 +269,12 @@ mod tests {
         assert!("memif:x".parse::<Device>().is_err());
         let error = "af_packet:".parse::<Device>().expect_err("no name").to_string();
         assert_eq!(error, "device 'af_packet' needs a name: af_packet:IFACE");
+        assert_eq!(
+            "pci:04.0".parse::<Device>().expect_err("half a name").to_string(),
+            "device pci: '04.0' is no PCI address such as 0000:00:04.0 or 00:04.0"
+        );
+        let short = "pci:00:04.0".parse::<Device>().expect("the domain may be left out");
+        assert_eq!(short.to_string(), "pci:0000:00:04.0");
     }
 
     #[test]

