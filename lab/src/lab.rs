@@ -17,7 +17,8 @@ use roci_protocol::wire::MacAddr;
 use roci_protocol::{Psn, Qpn, Rkey};
 
 use crate::Failure;
-use crate::guest::{self, Guest, Line, Plan};
+use crate::guest::{self, Guest, Plan};
+use crate::machine::Line;
 use crate::wire::{LabLink, Rule, Script};
 
 /// How long a completion may take: emulation is slow.

@@ -1,97 +1,45 @@
-//! The verbs lab: this stack on one end of a wire, Linux's `rdma_rxe` in a QEMU guest on the other.
+//! The lab: this stack against others, and on devices that this machine does not have, with QEMU guests.
 //!
-//! `scripts/lab build` makes the guest, `scripts/lab interop` runs this suite. Our port is vhost-user, straight to the
-//! guest's NIC: nothing here needs privileges, hugepages or a kernel module on the host.
+//! `scripts/lab build` makes the guest. `scripts/lab interop` runs our stack on one end of a wire and Linux's `rdma_rxe`
+//! on the other: our port is vhost-user, straight to the guest's NIC. `scripts/lab nics` runs our stack inside of two
+//! guests, on emulated PCI NICs. Nothing here needs privileges, hugepages or a kernel module on the host.
 #![deny(unsafe_code)]
 
 mod guest;
+mod interop;
 mod lab;
+mod machine;
+mod nics;
 mod report;
 mod scenarios;
 mod wire;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
 
 use clap::Parser;
-
-use lab::Lab;
-use report::{Outcome, Row};
-use scenarios::SCENARIOS;
 
 /// Whatever went wrong, in words.
 type Failure = Box<dyn std::error::Error>;
 
-/// Runs the interop suite against a guest made by `scripts/lab build`.
+/// Runs suites with guests made by `scripts/lab build`.
 #[derive(Parser)]
-struct Options {
-    /// Where the guest's kernel and initial disk are.
-    #[arg(long, env = "ROCI_LAB_DIR", default_value = "target/lab")]
-    image: PathBuf,
-    /// Only scenarios whose name contains this.
-    #[arg(long)]
-    only: Option<String>,
-    /// Write the results as a Markdown table to this file.
-    #[arg(long)]
-    table: Option<PathBuf>,
-    /// Keep captures of failed scenarios in this folder.
-    #[arg(long, default_value = "target/lab/failed")]
-    captures: PathBuf,
-    /// Name the scenarios and end.
-    #[arg(long)]
-    list: bool,
+enum Suite {
+    /// Our stack against Linux's.
+    Interop(interop::Options),
+    /// Our stack on bound PCI NICs.
+    Nics(nics::Options),
 }
 
 fn main() -> ExitCode {
-    let options = Options::parse();
-    match run(&options) {
+    let outcome = match Suite::parse() {
+        Suite::Interop(options) => interop::run(&options),
+        Suite::Nics(options) => nics::run(&options),
+    };
+    match outcome {
         Ok(code) => code,
         Err(failure) => {
             eprintln!("lab: {failure}");
             ExitCode::FAILURE
         }
     }
-}
-
-fn run(options: &Options) -> Result<ExitCode, Failure> {
-    let chosen =
-        || SCENARIOS.iter().filter(|s| options.only.as_ref().is_none_or(|only| s.name.contains(only.as_str())));
-    if options.list {
-        chosen().for_each(|scenario| println!("{}", scenario.name));
-        return Ok(ExitCode::SUCCESS);
-    }
-    if chosen().next().is_none() {
-        return Err("no scenario has such a name: see --list".into());
-    }
-    if !guest::is_built(&options.image) {
-        return Err(format!("{} holds no guest: run scripts/lab build", options.image.display()).into());
-    }
-    let directory = tempfile::tempdir()?;
-    let mut lab = Lab::start(directory.path(), &options.image)?;
-    let kernel = lab.run("uname -r")?.trim().to_owned();
-    println!("guest: Linux {kernel}, rdma_rxe");
-    let mut rows = Vec::new();
-    for scenario in chosen() {
-        lab.begin();
-        let started = Instant::now();
-        let outcome = match (scenario.run)(&mut lab) {
-            Ok(()) => Outcome::Passed,
-            Err(failure) => {
-                std::fs::create_dir_all(&options.captures)?;
-                let path = options.captures.join(format!("{}.pcap", scenario.name));
-                lab.script.borrow().save(&path)?;
-                Outcome::Failed(format!("{failure} (capture: {})", path.display()))
-            }
-        };
-        let row = Row { scenario, outcome, seconds: started.elapsed().as_secs_f64() };
-        println!("{row}");
-        rows.push(row);
-    }
-    let failed = rows.iter().filter(|row| matches!(row.outcome, Outcome::Failed(_))).count();
-    println!("{} scenarios, {failed} failed", rows.len());
-    if let Some(path) = &options.table {
-        std::fs::write(path, report::markdown(&kernel, &rows))?;
-    }
-    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

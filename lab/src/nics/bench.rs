@@ -1,0 +1,178 @@
+//! Two guests, each with a NIC of one kind behind an IOMMU, on one wire; and jobs of two ranks, one in each.
+
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use roci_msgcore::job::Board;
+
+use super::models::Model;
+use crate::Failure;
+use crate::machine::{Ended, Line, Machine, Plan};
+
+/// Memory of a guest, and of that in huge pages of 2 MiB.
+const MEMORY_MIB: u32 = 1024;
+const HUGE_PAGES: u32 = 128;
+/// The stations of the two management NICs, which are on wires of their own, and the address that QEMU gives there.
+const MANAGEMENT: &str = "02:00:00:00:01:00";
+const MANAGEMENT_IP: &str = "10.0.2.15/24";
+/// This host, as guests see it.
+const HOST: &str = "10.0.2.2";
+/// A job's ranks are told to be quick about memory: the guests are small.
+const SETTINGS: &str = "ROCI_ARENA_SIZE=64MiB ROCI_CPUS=1";
+
+/// Where things are.
+pub(crate) struct Place<'a> {
+    pub(crate) qemu: &'a Path,
+    pub(crate) kernel: &'a Path,
+    pub(crate) initrd: &'a Path,
+    pub(crate) directory: &'a Path,
+}
+
+/// The guests.
+pub(crate) struct Bench {
+    pub(crate) model: Model,
+    guests: [Machine; 2],
+    monitors: [PathBuf; 2],
+}
+
+impl Bench {
+    /// Boots both guests, with the NICs as the kernel finds them.
+    pub(crate) fn start(model: Model, place: &Place<'_>) -> Result<Self, Failure> {
+        let sockets = [0, 1].map(|end| place.directory.join(format!("wire{end}")));
+        let monitors = [0, 1].map(|end| place.directory.join(format!("monitor{end}")));
+        let boot = |end: usize| {
+            let mut devices = words(&["-device", "intel-iommu,intremap=on,aw-bits=48"]);
+            devices.extend(wire(&sockets[end], &sockets[1 - end]));
+            devices.extend(model.devices(&format!("02:00:00:00:00:1{end}")));
+            devices.extend(words(&["-netdev", "user,id=management", "-device"]));
+            devices.push(format!("virtio-net-pci,netdev=management,mac={MANAGEMENT},addr=0x11"));
+            devices.extend(["-qmp".to_owned(), format!("unix:{},server=on,wait=off", monitors[end].display())]);
+            let append = format!("intel_iommu=on hugepagesz=2M hugepages={HUGE_PAGES}");
+            let Place { qemu, kernel, initrd, directory } = *place;
+            let name = &format!("guest{end}");
+            Plan { name, directory, qemu, kernel, initrd, memory_mib: MEMORY_MIB, append: &append, devices }.start()
+        };
+        let [first, second] = [boot(0)?, boot(1)?];
+        let guests = [first.ready(&mut a_moment)?, second.ready(&mut a_moment)?];
+        let mut bench = Self { model, guests, monitors };
+        for end in [0, 1] {
+            bench.run(end, &format!("modprobe {}", model.module))?;
+            bench.run(end, &management())?;
+        }
+        Ok(bench)
+    }
+
+    /// Runs a shell command in a guest and returns what it printed, or fails with it.
+    pub(crate) fn run(&mut self, end: usize, command: &str) -> Result<String, Failure> {
+        self.guests[end].run(command, &mut a_moment).map_err(|error| format!("guest {end}: {error}").into())
+    }
+
+    /// Runs a command in a guest that must fail, and returns what it said.
+    pub(crate) fn refused(&mut self, end: usize, command: &str) -> Result<String, Failure> {
+        let guest = &mut self.guests[end];
+        guest.begin(command, &mut a_moment)?;
+        let Ended { code, output } = guest.end(Duration::from_mins(1), &mut a_moment)?;
+        if code == "0" { Err(format!("'{command}' went well: {output}").into()) } else { Ok(output) }
+    }
+
+    /// Runs a command of ours as a job of two ranks, one in each guest, with more settings in front. Meanwhile `during`
+    /// happens. Returns how each ended.
+    pub(crate) fn job(
+        &mut self,
+        command: &str,
+        settings: &str,
+        patience: Duration,
+        during: impl FnOnce(&Self) -> Result<(), Failure>,
+    ) -> Result<[Ended; 2], Failure> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let port = listener.local_addr()?.port();
+        let board = Board::new(2);
+        board.serve_tcp(listener);
+        let device = self.model.address();
+        for (rank, guest) in self.guests.iter_mut().enumerate() {
+            let place = format!("ROCI_JOB=tcp:{HOST}:{port} ROCI_RANK={rank} ROCI_SIZE=2");
+            let line = format!("{place} {SETTINGS} ROCI_DEVICE=pci:{device} {settings} roci {command}");
+            guest.begin(&line, &mut a_moment)?;
+        }
+        let outcome = during(self);
+        let [first, second] = &mut self.guests;
+        let ended = [first.end(patience, &mut a_moment)?, second.end(patience, &mut a_moment)?];
+        outcome.map(|()| ended)
+    }
+
+    /// The same, of a job that must end well; returns what rank 0 printed.
+    pub(crate) fn good_job(&mut self, command: &str, settings: &str, patience: Duration) -> Result<String, Failure> {
+        let ended = self.job(command, settings, patience, |_| Ok(()))?;
+        judge(command, ended)
+    }
+
+    /// Pulls the cable of a guest's NIC, or puts it back.
+    pub(crate) fn set_link(&self, end: usize, up: bool) -> Result<(), Failure> {
+        let stream = UnixStream::connect(&self.monitors[end])?;
+        stream.set_nonblocking(true)?;
+        let mut line = Line::new(stream);
+        line.answer(&mut a_moment)?; // the greeting
+        for command in [
+            r#"{"execute": "qmp_capabilities"}"#.to_owned(),
+            format!(r#"{{"execute": "set_link", "arguments": {{"name": "data", "up": {up}}}}}"#),
+        ] {
+            line.send(&command, &mut a_moment)?;
+            let answer = line.answer(&mut a_moment)?;
+            if !answer.contains("\"return\"") {
+                return Err(format!("QEMU's answer to {command}: {answer}").into());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What rank 0 printed, where both ranks ended well.
+pub(crate) fn judge(command: &str, ended: [Ended; 2]) -> Result<String, Failure> {
+    for (rank, Ended { code, output }) in ended.iter().enumerate() {
+        if code != "0" {
+            return Err(format!("'{command}': rank {rank} ended with {code}: {}", output.trim()).into());
+        }
+    }
+    let [Ended { output, .. }, _] = ended;
+    Ok(output)
+}
+
+/// Lets time pass in which guests run.
+pub(crate) fn pause(time: Duration) {
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        a_moment();
+    }
+}
+
+fn a_moment() {
+    std::thread::sleep(Duration::from_millis(2));
+}
+
+/// A wire to the other guest: a datagram is a frame.
+fn wire(ours: &Path, theirs: &Path) -> [String; 2] {
+    let (ours, theirs) = (ours.display(), theirs.display());
+    let ends = format!("local.type=unix,local.path={ours},remote.type=unix,remote.path={theirs}");
+    ["-netdev".to_owned(), format!("dgram,id=data,{ends}")]
+}
+
+/// Brings up the management NIC, whatever the kernel calls it, as the way to everywhere.
+fn management() -> String {
+    let find = format!("for i in /sys/class/net/*; do [ \"$(cat $i/address)\" != {MANAGEMENT} ] || m=${{i##*/}}; done");
+    format!(
+        "{find}; ip link set $m up && ip address replace {MANAGEMENT_IP} dev $m && ip route replace default via {HOST}"
+    )
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|&word| word.to_owned()).collect()
+}
+
+/// Whether this QEMU emulates the device.
+pub(crate) fn knows(qemu: &Path, model: Model) -> io::Result<bool> {
+    let asked = std::process::Command::new(qemu).args(["-device", &format!("{},help", model.name)]).output()?;
+    Ok(asked.status.success())
+}

@@ -1,0 +1,204 @@
+//! What every NIC must do, step by step; and what it was seen to do.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::bench::{Bench, judge, pause};
+use super::models::Model;
+use crate::Failure;
+
+/// Jobs run for seconds; under emulation, beside others, they take their time to begin and to end.
+const PATIENCE: Duration = Duration::from_mins(3);
+/// How long the cable is out, and how long a job runs before that.
+const OUTAGE: Duration = Duration::from_secs(2);
+const BEFORE: Duration = Duration::from_secs(4);
+
+/// What was measured.
+#[derive(Default)]
+pub(crate) struct Figures {
+    /// Half round trips, median, in microseconds: bare frames, SENDs, tagged messages.
+    pub(crate) latency_us: Vec<(String, f64)>,
+    /// Tagged messages of 1 KiB, in MB/s.
+    pub(crate) rate_mb_s: f64,
+    /// Bare frames that were lost on the way.
+    pub(crate) raw_lost: u64,
+    /// Messages and bytes of the verified job.
+    pub(crate) messages: u64,
+    pub(crate) bytes: u64,
+}
+
+/// A step: its name in reports, and what it does.
+type Step = (&'static str, fn(&mut Bench, &mut Figures) -> Result<(), Failure>);
+
+pub(crate) const STEPS: &[Step] = &[
+    ("bind-nic", bind),
+    ("perf", perf),
+    ("soak", soak),
+    ("jumbo frames", jumbo),
+    ("link down and up", short_outage),
+    ("link down for good", long_outage),
+    ("IOMMU", iommu),
+    ("unbind", unbind),
+];
+
+/// The NIC goes from the kernel to vfio-pci, and the one with the default route does not.
+fn bind(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
+    let address = bench.model.address();
+    for end in [0, 1] {
+        let told = bench.refused(end, "bind-nic bind 0000:00:11.0")?;
+        expect_in(&told, "carries the default route")?;
+        // A NIC that its kernel driver has cannot be opened, and the error says how to change that.
+        let told = bench.refused(end, &format!("roci perf raw_lat --device pci:{address}"))?;
+        expect_in(&told, &format!("scripts/bind-nic bind {address}"))?;
+        let told = bench.run(end, &format!("bind-nic bind {address}"))?;
+        expect_in(&told, "bound to vfio-pci")?;
+        let status = bench.run(end, "bind-nic status")?;
+        let row = status.lines().find(|row| row.starts_with(address)).ok_or("bind-nic status lacks the NIC")?;
+        expect_in(row, "vfio-pci")?;
+    }
+    Ok(())
+}
+
+/// Latencies and a rate; everything but bare frames is verified.
+fn perf(bench: &mut Bench, figures: &mut Figures) -> Result<(), Failure> {
+    // Bare frames that are lost make the command fail, which is its business: they are told here.
+    let ended = bench.job("perf raw_lat --size 64 --iters 300 --json", "", PATIENCE, |_| Ok(()))?;
+    let raw = row(&ended[0].output)?;
+    figures.raw_lost = number(&raw["errors"])? as u64;
+    figures.latency_us.push(("raw_lat".into(), number(&raw["lat_us"]["p50"])?));
+    let verified = "perf send_lat,write_lat,read_lat,tag_lat,tag_bw --size 1024 --iters 300 --json";
+    let output = bench.good_job(verified, "", PATIENCE)?;
+    for line in output.lines().filter(|line| line.starts_with('{')) {
+        let row: Value = serde_json::from_str(line)?;
+        if number(&row["errors"])? > 0.0 {
+            return Err(format!("wrong bytes: {line}").into());
+        }
+        match row["test"].as_str() {
+            Some("tag_bw") => figures.rate_mb_s = number(&row["bw_gbps"])? * 1000.0,
+            Some(test) => figures.latency_us.push((test.into(), number(&row["lat_us"]["p50"])?)),
+            None => return Err(format!("a row without a test: {line}").into()),
+        }
+    }
+    Ok(())
+}
+
+/// Messages of all lengths in both directions, every byte compared.
+fn soak(bench: &mut Bench, figures: &mut Figures) -> Result<(), Failure> {
+    let output = bench.good_job("soak --seconds 8 --max-size 64KiB --json", "", PATIENCE)?;
+    let row = verified(&output)?;
+    figures.messages = number(&row["messages"])? as u64;
+    figures.bytes = number(&row["bytes"])? as u64;
+    Ok(())
+}
+
+/// With packets of 4200 bytes the path MTU is 4096.
+fn jumbo(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
+    let output = bench.good_job("soak --seconds 3 --max-size 64KiB --json", "ROCI_PORT_MTU=4200", PATIENCE)?;
+    verified(&output).map(drop)
+}
+
+/// The cable is out for less than the retries last: the job notices, and loses nothing.
+fn short_outage(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
+    let command = "soak --seconds 12 --max-size 16KiB --json";
+    let ended = bench.job(command, "", PATIENCE, |bench| {
+        pause(BEFORE);
+        bench.set_link(1, false)?;
+        pause(OUTAGE);
+        bench.set_link(1, true)
+    })?;
+    expect_in(&ended[1].output, "the link is down")?;
+    expect_in(&ended[1].output, "the link is up again")?;
+    verified(&judge(command, ended)?).map(drop)
+}
+
+/// The cable stays out for longer than the retries last: both ranks end, and the reason is named.
+fn long_outage(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
+    let command = "soak --seconds 60 --max-size 16KiB --json";
+    let retries = "ROCI_RETRY_LIMIT=8 ROCI_ACK_TIMEOUT_MAX_US=200000";
+    let ended = bench.job(command, retries, PATIENCE, |bench| {
+        pause(BEFORE);
+        bench.set_link(1, false)
+    });
+    bench.set_link(1, true)?;
+    let [first, second] = ended?;
+    if first.code == "0" || second.code == "0" {
+        return Err("a rank ended well without a link".into());
+    }
+    // Whoever gives up first ends the job for the other.
+    expect_in(&(first.output + &second.output), "IBV_WC_RETRY_EXC_ERR")
+}
+
+/// Devices reached nothing that they were not given: the kernel's log has no fault but those known.
+fn iommu(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
+    for end in [0, 1] {
+        let log = bench.run(end, "dmesg")?;
+        expect_in(&log, "DMAR: Intel(R) Virtualization Technology for Directed I/O")?;
+        if let Some(fault) = log.lines().find(|line| is_fault(line, bench.model)) {
+            return Err(format!("guest {end}: {fault}").into());
+        }
+    }
+    Ok(())
+}
+
+fn is_fault(line: &str, model: Model) -> bool {
+    let is_fault = line.contains("DMAR: [") && line.contains("fault addr");
+    let is_known = model.reads_of_nothing && line.contains("[DMA Read") && line.contains("fault addr 0x0 ");
+    is_fault && !is_known
+}
+
+/// The NIC goes back to its kernel driver, and works there.
+fn unbind(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
+    let (address, module) = (bench.model.address(), bench.model.module);
+    for end in [0, 1] {
+        bench.run(end, &format!("bind-nic unbind {address}"))?;
+        let found = bench.run(end, &format!("ls -d /sys/bus/pci/devices/{address}/net/* /sys/bus/pci/devices/{address}/virtio*/net/* 2>/dev/null || true"))?;
+        if found.trim().is_empty() {
+            return Err(format!("guest {end}: {module} shows no interface for {address}").into());
+        }
+    }
+    Ok(())
+}
+
+/// The one row of a soak, without errors.
+fn verified(output: &str) -> Result<Value, Failure> {
+    let row = row(output)?;
+    if number(&row["errors"])? > 0.0 || number(&row["messages"])? == 0.0 {
+        return Err(format!("not all messages were right: {row}").into());
+    }
+    Ok(row)
+}
+
+/// The first object that a command printed.
+fn row(output: &str) -> Result<Value, Failure> {
+    let line = output.lines().find(|line| line.starts_with('{'));
+    let line = line.ok_or_else(|| format!("no row of results: {}", output.trim()))?;
+    Ok(serde_json::from_str(line)?)
+}
+
+fn number(value: &Value) -> Result<f64, Failure> {
+    value.as_f64().ok_or_else(|| format!("'{value}' is no number").into())
+}
+
+fn expect_in(text: &str, what: &str) -> Result<(), Failure> {
+    if text.contains(what) { Ok(()) } else { Err(format!("'{what}' is not in: {}", text.trim()).into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::models::MODELS;
+    use super::is_fault;
+
+    #[test]
+    fn only_faults_that_are_known_are_let_pass() {
+        let model = |name| *MODELS.iter().find(|model| model.name == name).expect("it is in the matrix");
+        let at = |addr: &str, kind: &str| {
+            format!("[ 8.1] DMAR: [{kind} NO_PASID] Request device [00:10.0] fault addr {addr} [fault reason 0x06] PTE")
+        };
+        assert!(is_fault(&at("0x0", "DMA Read"), model("e1000")));
+        assert!(!is_fault(&at("0x0", "DMA Read"), model("vmxnet3")));
+        assert!(is_fault(&at("0x0", "DMA Write"), model("vmxnet3")));
+        assert!(is_fault(&at("0x1000", "DMA Read"), model("vmxnet3")));
+        assert!(!is_fault("[ 2.3] DMAR: No RMRR found", model("e1000")));
+    }
+}

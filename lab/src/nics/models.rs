@@ -1,0 +1,53 @@
+//! The NICs of the matrix.
+
+/// A kind of NIC that QEMU emulates and DPDK drives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Model {
+    /// QEMU's name of the device.
+    pub(crate) name: &'static str,
+    /// The kernel's module.
+    pub(crate) module: &'static str,
+    /// DPDK's driver.
+    pub(crate) pmd: &'static str,
+    /// More words for QEMU's device.
+    options: &'static str,
+    /// It is a PCI Express device with functions of its own, and wants a port of its own.
+    is_express: bool,
+    /// Reads of page 0 that its emulation tries at each start, before the driver has told it where its memory is. They
+    /// are refused, and nothing comes of it.
+    pub(crate) reads_of_nothing: bool,
+}
+
+const PLAIN: Model = Model { name: "", module: "", pmd: "", options: "", is_express: false, reads_of_nothing: false };
+
+pub(crate) const MODELS: &[Model] = &[
+    Model { name: "e1000", module: "e1000", pmd: "net_e1000_em", ..PLAIN },
+    Model { name: "e1000e", module: "e1000e", pmd: "net_e1000_em", ..PLAIN },
+    Model { name: "igb", module: "igb", pmd: "net_e1000_igb", is_express: true, ..PLAIN },
+    Model { name: "vmxnet3", module: "vmxnet3", pmd: "net_vmxnet3", reads_of_nothing: true, ..PLAIN },
+    Model {
+        name: "virtio-net-pci",
+        module: "virtio_net",
+        pmd: "net_virtio",
+        // Only a modern device lets the IOMMU translate.
+        options: ",disable-legacy=on,iommu_platform=on,host_mtu=9000",
+        ..PLAIN
+    },
+];
+
+impl Model {
+    /// Where the NIC under test is, inside.
+    pub(crate) const fn address(&self) -> &'static str {
+        if self.is_express { "0000:01:00.0" } else { "0000:00:10.0" }
+    }
+
+    /// Words for QEMU that make one of these, with the network called "data" behind it.
+    pub(crate) fn devices(&self, mac: &str) -> Vec<String> {
+        let Self { name, options, is_express, .. } = self;
+        let place = if *is_express { "bus=express" } else { "addr=0x10" };
+        let port = ["-device", "pcie-root-port,id=express,chassis=1,slot=1,bus=pcie.0,addr=0x10"];
+        let nic = ["-device".to_owned(), format!("{name},netdev=data,mac={mac},{place}{options}")];
+        let port = port.map(str::to_owned).into_iter().filter(|_| *is_express);
+        port.chain(nic).collect()
+    }
+}
