@@ -110,15 +110,15 @@ impl Booting {
         control.set_nonblocking(true)?;
         let mut control = Line::new(control);
         while control.line(deadline, meanwhile)? != "@@READY" {}
-        Ok(Machine { process: self.process, control })
+        Ok(Machine { process: self.process, control, log: self.log })
     }
 }
 
 /// A running machine; it ends with this value.
 pub(crate) struct Machine {
-    #[expect(dead_code, reason = "held, not used")]
     process: Process,
     control: Line<UnixStream>,
+    log: PathBuf,
 }
 
 /// How a command ended.
@@ -150,11 +150,23 @@ impl Machine {
         let deadline = Instant::now() + patience;
         let mut output = String::new();
         loop {
-            let line = self.control.line(deadline, meanwhile)?;
+            let line = self.control.line(deadline, meanwhile).map_err(|error| self.explain(error))?;
             match line.strip_prefix("@@RC ") {
                 Some(code) => return Ok(Ended { code: code.to_owned(), output }),
                 None => output = output + &line + "\n",
             }
+        }
+    }
+
+    /// QEMU's last words, where it is QEMU that has ended.
+    fn explain(&mut self, error: Failure) -> Failure {
+        match self.process.0.try_wait() {
+            Ok(Some(status)) => {
+                let words = std::fs::read_to_string(&self.log).unwrap_or_default();
+                let last = words.lines().last().unwrap_or_default();
+                format!("{error}: qemu ended: {status}: {last}").into()
+            }
+            _ => error,
         }
     }
 }

@@ -32,7 +32,6 @@ uint64_t roci_tsc(void);
 static const uint64_t ROCI_RX_OFFLOAD_IPV4_CKSUM = RTE_ETH_RX_OFFLOAD_IPV4_CKSUM;
 static const uint64_t ROCI_RX_IP_CKSUM_MASK = RTE_MBUF_F_RX_IP_CKSUM_MASK;
 static const uint64_t ROCI_RX_IP_CKSUM_BAD = RTE_MBUF_F_RX_IP_CKSUM_BAD;
-static const uint64_t ROCI_RSS_UDP = RTE_ETH_RSS_NONFRAG_IPV4_UDP | RTE_ETH_RSS_NONFRAG_IPV6_UDP;
 int roci_errno(void);
 /* Writes out what C's streams hold back. */
 void roci_flush_streams(void);

@@ -793,21 +793,6 @@ const _: () = {
     ["Offset of field: rte_eth_rss_conf::rss_key_len"][::core::mem::offset_of!(rte_eth_rss_conf, rss_key_len) - 8usize];
     ["Offset of field: rte_eth_rss_conf::rss_hf"][::core::mem::offset_of!(rte_eth_rss_conf, rss_hf) - 16usize];
 };
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct rte_eth_rss_reta_entry64 {
-    pub mask: u64,
-    pub reta: [u16; 64usize],
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of rte_eth_rss_reta_entry64"][::core::mem::size_of::<rte_eth_rss_reta_entry64>() - 136usize];
-    ["Alignment of rte_eth_rss_reta_entry64"][::core::mem::align_of::<rte_eth_rss_reta_entry64>() - 8usize];
-    ["Offset of field: rte_eth_rss_reta_entry64::mask"]
-        [::core::mem::offset_of!(rte_eth_rss_reta_entry64, mask) - 0usize];
-    ["Offset of field: rte_eth_rss_reta_entry64::reta"]
-        [::core::mem::offset_of!(rte_eth_rss_reta_entry64, reta) - 8usize];
-};
 pub const rte_eth_nb_tcs_RTE_ETH_4_TCS: rte_eth_nb_tcs = 4;
 pub const rte_eth_nb_tcs_RTE_ETH_8_TCS: rte_eth_nb_tcs = 8;
 pub type rte_eth_nb_tcs = ::core::ffi::c_uint;
@@ -2747,7 +2732,6 @@ pub const ROCI_TX_OFFLOAD_MULTI_SEGS: u64 = 32768;
 pub const ROCI_RX_OFFLOAD_IPV4_CKSUM: u64 = 2;
 pub const ROCI_RX_IP_CKSUM_MASK: u64 = 144;
 pub const ROCI_RX_IP_CKSUM_BAD: u64 = 16;
-pub const ROCI_RSS_UDP: u64 = 2080;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct roci_layout {
@@ -2854,12 +2838,6 @@ unsafe extern "C" {
     pub fn rte_eth_stats_get(port_id: u16, stats: *mut rte_eth_stats) -> ::core::ffi::c_int;
     pub fn rte_eth_macaddr_get(port_id: u16, mac_addr: *mut rte_ether_addr) -> ::core::ffi::c_int;
     pub fn rte_eth_dev_info_get(port_id: u16, dev_info: *mut rte_eth_dev_info) -> ::core::ffi::c_int;
-    pub fn rte_eth_dev_rss_reta_query(
-        port_id: u16,
-        reta_conf: *mut rte_eth_rss_reta_entry64,
-        reta_size: u16,
-    ) -> ::core::ffi::c_int;
-    pub fn rte_eth_dev_rss_hash_conf_get(port_id: u16, rss_conf: *mut rte_eth_rss_conf) -> ::core::ffi::c_int;
     pub fn rte_eth_dev_get_port_by_name(name: *const ::core::ffi::c_char, port_id: *mut u16) -> ::core::ffi::c_int;
     pub fn rte_eth_dev_get_name_by_port(port_id: u16, name: *mut ::core::ffi::c_char) -> ::core::ffi::c_int;
     pub fn rte_eth_dev_adjust_nb_rx_tx_desc(

@@ -8,13 +8,15 @@ use std::time::{Duration, Instant};
 
 use roci_msgcore::job::Board;
 
-use super::models::Model;
+use super::models::{Binding, Model};
 use crate::Failure;
 use crate::machine::{Ended, Line, Machine, Plan};
 
 /// Memory of a guest, and of that in huge pages of 2 MiB.
 const MEMORY_MIB: u32 = 1024;
 const HUGE_PAGES: u32 = 128;
+/// Where the management NIC is.
+pub(crate) const MANAGEMENT_AT: &str = "0000:00:11.0";
 /// The stations of the two management NICs, which are on wires of their own, and the address that QEMU gives there.
 const MANAGEMENT: &str = "02:00:00:00:01:00";
 const MANAGEMENT_IP: &str = "10.0.2.15/24";
@@ -36,6 +38,8 @@ pub(crate) struct Bench {
     pub(crate) model: Model,
     guests: [Machine; 2],
     monitors: [PathBuf; 2],
+    /// The heads of all frames at the first guest's end of the wire.
+    capture: PathBuf,
 }
 
 impl Bench {
@@ -43,11 +47,20 @@ impl Bench {
     pub(crate) fn start(model: Model, place: &Place<'_>) -> Result<Self, Failure> {
         let sockets = [0, 1].map(|end| place.directory.join(format!("wire{end}")));
         let monitors = [0, 1].map(|end| place.directory.join(format!("monitor{end}")));
+        let capture = place.directory.join("wire.pcap");
         let boot = |end: usize| {
-            let mut devices = words(&["-device", "intel-iommu,intremap=on,aw-bits=48"]);
+            // Before the devices that it translates for.
+            let mut devices = match model.binding {
+                Binding::Vfio => words(&["-device", "intel-iommu,intremap=on,aw-bits=48"]),
+                Binding::Uio => Vec::new(),
+            };
             devices.extend(wire(&sockets[end], &sockets[1 - end]));
+            if end == 0 {
+                let dump = format!("filter-dump,id=dump,netdev=data,file={},maxlen=64", capture.display());
+                devices.extend(["-object".to_owned(), dump]);
+            }
             devices.extend(model.devices(&format!("02:00:00:00:00:1{end}")));
-            devices.extend(words(&["-netdev", "user,id=management", "-device"]));
+            devices.extend(words(&["-netdev", "user,id=management,ipv6=off", "-device"]));
             devices.push(format!("virtio-net-pci,netdev=management,mac={MANAGEMENT},addr=0x11"));
             devices.extend(["-qmp".to_owned(), format!("unix:{},server=on,wait=off", monitors[end].display())]);
             let append = format!("intel_iommu=on hugepagesz=2M hugepages={HUGE_PAGES}");
@@ -57,7 +70,7 @@ impl Bench {
         };
         let [first, second] = [boot(0)?, boot(1)?];
         let guests = [first.ready(&mut a_moment)?, second.ready(&mut a_moment)?];
-        let mut bench = Self { model, guests, monitors };
+        let mut bench = Self { model, guests, monitors, capture };
         for end in [0, 1] {
             bench.run(end, &format!("modprobe {}", model.module))?;
             bench.run(end, &management())?;
@@ -107,6 +120,19 @@ impl Bench {
     pub(crate) fn good_job(&mut self, command: &str, settings: &str, patience: Duration) -> Result<String, Failure> {
         let ended = self.job(command, settings, patience, |_| Ok(()))?;
         judge(command, ended)
+    }
+
+    /// Waits until this many more bytes of frames' heads have crossed the wire: a job is at work then.
+    pub(crate) fn wait_for_traffic(&self, bytes: u64) -> Result<(), Failure> {
+        let seen = || std::fs::metadata(&self.capture).map(|file| file.len());
+        let (enough, deadline) = (seen()? + bytes, Instant::now() + Duration::from_mins(1));
+        while seen()? < enough {
+            if Instant::now() > deadline {
+                return Err("the job does not use the wire".into());
+            }
+            a_moment();
+        }
+        Ok(())
     }
 
     /// Pulls the cable of a guest's NIC, or puts it back.
@@ -159,8 +185,8 @@ fn wire(ours: &Path, theirs: &Path) -> [String; 2] {
     ["-netdev".to_owned(), format!("dgram,id=data,{ends}")]
 }
 
-/// Brings up the management NIC, whatever the kernel calls it, as the way to everywhere.
-fn management() -> String {
+/// A command that brings up the management NIC, whatever the kernel calls it, as the way to everywhere.
+pub(crate) fn management() -> String {
     let find = format!("for i in /sys/class/net/*; do [ \"$(cat $i/address)\" != {MANAGEMENT} ] || m=${{i##*/}}; done");
     format!(
         "{find}; ip link set $m up && ip address replace {MANAGEMENT_IP} dev $m && ip route replace default via {HOST}"
@@ -173,6 +199,6 @@ fn words(words: &[&str]) -> Vec<String> {
 
 /// Whether this QEMU emulates the device.
 pub(crate) fn knows(qemu: &Path, model: Model) -> io::Result<bool> {
-    let asked = std::process::Command::new(qemu).args(["-device", &format!("{},help", model.name)]).output()?;
+    let asked = std::process::Command::new(qemu).args(["-device", &format!("{},help", model.device)]).output()?;
     Ok(asked.status.success())
 }

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::bench::{Bench, judge, pause};
-use super::models::Model;
+use super::bench::{Bench, MANAGEMENT_AT, judge, management, pause};
+use super::models::{Binding, Model};
 use crate::Failure;
 
 /// Jobs run for seconds; under emulation, beside others, they take their time to begin and to end.
 const PATIENCE: Duration = Duration::from_mins(3);
-/// How long the cable is out, and how long a job runs before that.
+/// How long the cable is out, and the heads of frames that a job has sent before that: some hundred frames.
 const OUTAGE: Duration = Duration::from_secs(2);
-const BEFORE: Duration = Duration::from_secs(4);
+const UNDER_WAY: u64 = 32 << 10;
 
 /// What was measured.
 #[derive(Default)]
@@ -42,20 +42,31 @@ pub(crate) const STEPS: &[Step] = &[
     ("unbind", unbind),
 ];
 
-/// The NIC goes from the kernel to vfio-pci, and the one with the default route does not.
+/// The NIC goes from the kernel to user space; the one that the host lives on does not.
 fn bind(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
-    let address = bench.model.address();
+    let (address, driver) = (bench.model.address(), bench.model.binding.driver());
     for end in [0, 1] {
-        let told = bench.refused(end, "bind-nic bind 0000:00:11.0")?;
+        let told = bench.refused(end, &format!("bind-nic bind {MANAGEMENT_AT}"))?;
         expect_in(&told, "carries the default route")?;
+        bench.run(end, "ip route delete default")?;
+        let session = "SSH_CONNECTION='10.0.2.2 4000 10.0.2.15 22'";
+        let told = bench.refused(end, &format!("{session} bind-nic bind {MANAGEMENT_AT}"))?;
+        expect_in(&told, "carries an ssh session")?;
+        bench.run(end, &management())?;
         // A NIC that its kernel driver has cannot be opened, and the error says how to change that.
         let told = bench.refused(end, &format!("roci perf raw_lat --device pci:{address}"))?;
         expect_in(&told, &format!("scripts/bind-nic bind {address}"))?;
-        let told = bench.run(end, &format!("bind-nic bind {address}"))?;
-        expect_in(&told, "bound to vfio-pci")?;
+        let (other, reason) = match bench.model.binding {
+            Binding::Vfio => (Binding::Uio, "behind an IOMMU that translates"),
+            Binding::Uio => (Binding::Vfio, "vfio-pci needs an IOMMU"),
+        };
+        let told = bench.refused(end, &format!("bind-nic bind {address} --driver {}", other.driver()))?;
+        expect_in(&told, reason)?;
+        let told = bench.run(end, &format!("bind-nic bind {address} --driver {driver}"))?;
+        expect_in(&told, &format!("bound to {driver}"))?;
         let status = bench.run(end, "bind-nic status")?;
         let row = status.lines().find(|row| row.starts_with(address)).ok_or("bind-nic status lacks the NIC")?;
-        expect_in(row, "vfio-pci")?;
+        expect_in(row, driver)?;
     }
     Ok(())
 }
@@ -102,7 +113,7 @@ fn jumbo(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
 fn short_outage(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
     let command = "soak --seconds 12 --max-size 16KiB --json";
     let ended = bench.job(command, "", PATIENCE, |bench| {
-        pause(BEFORE);
+        bench.wait_for_traffic(UNDER_WAY)?;
         bench.set_link(1, false)?;
         pause(OUTAGE);
         bench.set_link(1, true)
@@ -117,7 +128,7 @@ fn long_outage(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
     let command = "soak --seconds 60 --max-size 16KiB --json";
     let retries = "ROCI_RETRY_LIMIT=8 ROCI_ACK_TIMEOUT_MAX_US=200000";
     let ended = bench.job(command, retries, PATIENCE, |bench| {
-        pause(BEFORE);
+        bench.wait_for_traffic(UNDER_WAY)?;
         bench.set_link(1, false)
     });
     bench.set_link(1, true)?;
@@ -131,6 +142,9 @@ fn long_outage(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
 
 /// Devices reached nothing that they were not given: the kernel's log has no fault but those known.
 fn iommu(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
+    if bench.model.binding == Binding::Uio {
+        return Ok(());
+    }
     for end in [0, 1] {
         let log = bench.run(end, "dmesg")?;
         expect_in(&log, "DMAR: Intel(R) Virtualization Technology for Directed I/O")?;
@@ -151,6 +165,11 @@ fn is_fault(line: &str, model: Model) -> bool {
 fn unbind(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
     let (address, module) = (bench.model.address(), bench.model.module);
     for end in [0, 1] {
+        if bench.model.binding == Binding::Vfio {
+            let held = "f=/dev/vfio/$(ls /dev/vfio | grep -v vfio); sleep 60 <>$f & p=$!; sleep 1";
+            let told = bench.refused(end, &format!("{held}; bind-nic unbind {address}; c=$?; kill $p; exit $c"))?;
+            expect_in(&told, "is in use by process")?;
+        }
         bench.run(end, &format!("bind-nic unbind {address}"))?;
         let found = bench.run(end, &format!("ls -d /sys/bus/pci/devices/{address}/net/* /sys/bus/pci/devices/{address}/virtio*/net/* 2>/dev/null || true"))?;
         if found.trim().is_empty() {

@@ -3,8 +3,10 @@
 /// A kind of NIC that QEMU emulates and DPDK drives.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Model {
-    /// QEMU's name of the device.
+    /// The row's name.
     pub(crate) name: &'static str,
+    /// QEMU's name of the device.
+    pub(crate) device: &'static str,
     /// The kernel's module.
     pub(crate) module: &'static str,
     /// DPDK's driver.
@@ -16,23 +18,59 @@ pub(crate) struct Model {
     /// Reads of page 0 that its emulation tries at each start, before the driver has told it where its memory is. They
     /// are refused, and nothing comes of it.
     pub(crate) reads_of_nothing: bool,
+    /// What it is bound to: uio_pci_generic is for machines without an IOMMU, and this one has none then.
+    pub(crate) binding: Binding,
 }
 
-const PLAIN: Model = Model { name: "", module: "", pmd: "", options: "", is_express: false, reads_of_nothing: false };
+/// The driver that gives a NIC to user space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Binding {
+    Vfio,
+    Uio,
+}
+
+impl Binding {
+    pub(crate) const fn driver(self) -> &'static str {
+        match self {
+            Self::Vfio => "vfio-pci",
+            Self::Uio => "uio_pci_generic",
+        }
+    }
+}
+
+const PLAIN: Model = Model {
+    name: "",
+    device: "",
+    module: "",
+    pmd: "",
+    options: "",
+    is_express: false,
+    reads_of_nothing: false,
+    binding: Binding::Vfio,
+};
 
 pub(crate) const MODELS: &[Model] = &[
-    Model { name: "e1000", module: "e1000", pmd: "net_e1000_em", ..PLAIN },
-    Model { name: "e1000e", module: "e1000e", pmd: "net_e1000_em", ..PLAIN },
-    Model { name: "igb", module: "igb", pmd: "net_e1000_igb", is_express: true, ..PLAIN },
-    Model { name: "vmxnet3", module: "vmxnet3", pmd: "net_vmxnet3", reads_of_nothing: true, ..PLAIN },
+    Model { name: "e1000", device: "e1000", module: "e1000", pmd: "net_e1000_em", ..PLAIN },
+    Model { name: "e1000e", device: "e1000e", module: "e1000e", pmd: "net_e1000_em", ..PLAIN },
+    Model { name: "igb", device: "igb", module: "igb", pmd: "net_e1000_igb", is_express: true, ..PLAIN },
     Model {
-        name: "virtio-net-pci",
+        name: "vmxnet3",
+        device: "vmxnet3",
+        module: "vmxnet3",
+        pmd: "net_vmxnet3",
+        reads_of_nothing: true,
+        ..PLAIN
+    },
+    Model {
+        name: "virtio-net",
+        device: "virtio-net-pci",
         module: "virtio_net",
         pmd: "net_virtio",
         // Only a modern device lets the IOMMU translate.
         options: ",disable-legacy=on,iommu_platform=on,host_mtu=9000",
         ..PLAIN
     },
+    Model { name: "e1000-uio", device: "e1000", module: "e1000", pmd: "net_e1000_em", binding: Binding::Uio, ..PLAIN },
 ];
 
 impl Model {
@@ -43,10 +81,10 @@ impl Model {
 
     /// Words for QEMU that make one of these, with the network called "data" behind it.
     pub(crate) fn devices(&self, mac: &str) -> Vec<String> {
-        let Self { name, options, is_express, .. } = self;
+        let Self { device, options, is_express, .. } = self;
         let place = if *is_express { "bus=express" } else { "addr=0x10" };
         let port = ["-device", "pcie-root-port,id=express,chassis=1,slot=1,bus=pcie.0,addr=0x10"];
-        let nic = ["-device".to_owned(), format!("{name},netdev=data,mac={mac},{place}{options}")];
+        let nic = ["-device".to_owned(), format!("{device},netdev=data,mac={mac},{place}{options}")];
         let port = port.map(str::to_owned).into_iter().filter(|_| *is_express);
         port.chain(nic).collect()
     }
