@@ -90,7 +90,7 @@ pub struct Measure {
 
 /// A world, which runs once.
 pub struct World {
-    pub(in crate::firehose) plan: Plan,
+    plan: Plan,
     stations: Vec<Station>,
     events: BinaryHeap<Reverse<Event>>,
     serial: u64,
@@ -158,12 +158,11 @@ impl World {
             }
             self.note_warmth();
         }
-        let alive = (0..self.stations.len()).filter(|&rank| self.dead != Some(rank));
-        let mut alive = alive.collect::<Vec<_>>().into_iter();
-        alive.try_for_each(|rank| {
+        for rank in (0..self.stations.len()).filter(|&rank| self.dead != Some(rank)) {
             self.stations[rank].check_end()?;
-            check_sums(&self.stations, rank)
-        })
+            check_sums(&self.stations, rank)?;
+        }
+        Ok(())
     }
 
     fn happen(&mut self, who: Rank, what: What) -> Result<(), String> {
