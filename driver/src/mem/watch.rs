@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::board::{Board, Mark};
-use super::monitor::{Monitor, MonitorError};
+use super::monitor::{Monitor, MonitorError, Shared};
 
 /// Who is to hear when memory is unmapped, moved or discarded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -30,7 +30,7 @@ pub(crate) struct Watch {
 
 #[derive(Debug)]
 enum Who {
-    Monitor(Arc<Monitor>),
+    Monitor(Shared),
     /// With the reason.
     Nobody(String),
     /// The application has promised that nothing happens; tests write themselves.

@@ -15,15 +15,15 @@
 //! is read, not when it has been dealt with.
 //!
 //! # What no event tells
-//! mprotect(2), and guard regions (madvise(2), `MADV_GUARD_INSTALL`, since Linux 6.13), which an application must not
-//! put into memory that it sends from; files and System V segments, which so are not cached (see `maps`); fork(2), after
+//! mprotect(2), which changes no page; guard regions (madvise(2), `MADV_GUARD_INSTALL`, since Linux 6.13), which locked
+//! memory refuses and an application must not put into other memory that it sends from; files and System V segments, which so are not cached (see `maps`); fork(2), after
 //! which a child has no engine, while the parent's pages stay its own as long as they are pinned (Linux 5.12).
 
 mod reader;
 mod uffd;
 
 use std::io;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Acquire;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -92,15 +92,15 @@ pub(super) fn board() -> io::Result<Arc<Board>> {
 
 impl Monitor {
     /// The monitor that all engines of this process share; it is started for the first of them.
-    pub(super) fn shared() -> Result<Arc<Self>, MonitorError> {
+    pub(super) fn shared() -> Result<Shared, MonitorError> {
         let mut current = Current::lock();
         if let Some(monitor) = current.monitor.upgrade().filter(|monitor| !monitor.board.is_forked()) {
-            return Ok(monitor);
+            return Ok(Shared(Some(monitor)));
         }
         let board = current.board().map_err(MonitorError::Start)?;
         let monitor = Arc::new(Self::start(board)?);
         current.monitor = Arc::downgrade(&monitor);
-        Ok(monitor)
+        Ok(Shared(Some(monitor)))
     }
 
     fn start(board: Arc<Board>) -> Result<Self, MonitorError> {
@@ -145,6 +145,27 @@ impl Monitor {
     }
 }
 
+/// One engine's part in the monitor. The last one ends it, and while that lasts no other is started: it would watch what
+/// this one lets go of.
+#[derive(Debug)]
+pub(crate) struct Shared(Option<Arc<Monitor>>);
+
+impl Deref for Shared {
+    type Target = Monitor;
+
+    fn deref(&self) -> &Monitor {
+        self.0.as_deref().expect("it is taken only when this is dropped")
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // In a child the lock may be another thread's that is not there.
+        let _current = (!self.board.is_forked()).then(Current::lock);
+        drop(self.0.take());
+    }
+}
+
 impl Drop for Monitor {
     /// The order matters. First nothing must be watched any more, while the reader still reads: a child that was forked
     /// may hold the userfaultfd open for long, and then it would not end with this process's descriptors. The reader
@@ -175,13 +196,21 @@ mod tests {
         map.as_ptr().addr()..map.as_ptr().addr() + map.len()
     }
 
+    /// A monitor that goes lets go of what others watch, too, before Linux 6.15.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+    fn alone() -> MutexGuard<'static, ()> {
+        ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The shared monitor, or `None` with the reason printed where this machine forbids it.
-    fn monitor() -> Option<Arc<Monitor>> {
+    fn monitor() -> Option<Shared> {
         Monitor::shared().inspect_err(|error| eprintln!("skipped: {error}")).ok()
     }
 
     #[test]
     fn what_is_unmapped_is_marked_when_the_call_returns() {
+        let _alone = alone();
         let Some(monitor) = monitor() else { return };
         for _ in 0..200 {
             let map = MmapMut::map_anon(4 * PAGE).expect("memory");
@@ -197,6 +226,7 @@ mod tests {
 
     #[test]
     fn memory_of_two_regions_stays_watched_until_both_are_gone() {
+        let _alone = alone();
         let Some(monitor) = monitor() else { return };
         let map = MmapMut::map_anon(4 * PAGE).expect("memory");
         let [left, right] = [range(&map[..3 * PAGE]), range(&map[2 * PAGE..])];
@@ -219,6 +249,7 @@ mod tests {
 
     #[test]
     fn a_monitor_that_goes_lets_go_of_everything() {
+        let _alone = alone();
         let board = Arc::new(Board::new().expect("memory"));
         let Ok(monitor) = Monitor::start(board.clone()).inspect_err(|error| eprintln!("skipped: {error}")) else {
             return;

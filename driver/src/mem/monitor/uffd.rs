@@ -133,7 +133,8 @@ impl Userfaultfd {
     }
 
     /// Ends everything, also what was moved to where nobody registered it: each mapping that says that it has a
-    /// userfaultfd like this one. Those of others refuse, or have the mode of none but programs that write-protect.
+    /// userfaultfd of this mode. One of another's refuses, from Linux 6.15 on; before, a program that write-protects
+    /// memory by a userfaultfd of its own has to register it again.
     pub(super) fn unregister_all(&self) {
         let text = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
         for range in watched(&text) {
