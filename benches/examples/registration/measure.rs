@@ -92,7 +92,7 @@ fn costs(bytes: usize) -> Result<Costs, Box<dyn Error>> {
         hit: hit(bytes)?,
         unmap: [
             unmap(bytes, None)?,
-            unmap(bytes, Some(RegistrationConfig { monitor: MonitorChoice::UnsafeNone, ..watched() }))?,
+            unmap(bytes, Some(RegistrationConfig { cache: false, ..watched() }))?,
             unmap(bytes, Some(watched()))?,
         ],
     })
@@ -143,7 +143,7 @@ fn unmap(bytes: usize, config: Option<RegistrationConfig>) -> Result<f64, Box<dy
     for _ in 0..ROUNDS {
         let mut map = pages(bytes)?;
         if let Some(engine) = &mut engine {
-            // Where nobody watches, what was there before is taken for what is here.
+            // Without a cache the registration ends when the engine next looks, and nobody watches.
             adopt(engine, &mut map)?;
         }
         times.push(timed(|| drop(map)));

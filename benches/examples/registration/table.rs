@@ -9,12 +9,14 @@ pub(crate) fn markdown(results: &Results, heading: &str, figure: &str) -> String
     let unmaps: String = results.costs.iter().map(unmap_line).collect();
     let rates: String = results.rates.iter().map(rate_line).collect();
     let each_use = crossover(&results.costs, |costs| costs.each_use);
+    let miss = crossover(&results.costs, |costs| costs.miss);
     let hit = crossover(&results.costs, |costs| costs.hit);
     format!(
         "# Registering memory, and finding it registered\n\n{heading}\n\n![]({figure})\n\nRegistering is mlock(2) here, \
          with `ROCI_DREG_PIN=lock`; the processor copies from memory that its caches may hold. A miss is the first use of \
          memory that was mapped where other memory had been registered: it ends the old registration and has the new one \
-         watched.\n\nA hit is cheaper than copying {hit}. Registering for each use is cheaper than copying {each_use}.\n\n\
+         watched.\n\nA hit is cheaper than copying {hit}. A miss is cheaper than copying {miss}, and registering for \
+         each use {each_use}.\n\n\
          ## One use, in ns\n\n| | copied | registered for each use | cache miss | cache hit |\n|---|---:|---:|---:|---:|\n\
          {costs}\n## munmap, in ns\n\n| | of memory never lent | of registered memory | of registered and watched memory |\n\
          |---|---:|---:|---:|\n{unmaps}\n## Hits of a cache of {PLACES} regions\n\n| buffers per place | used at random | \
