@@ -58,8 +58,9 @@ fn costs(area: &Area<'_>, all: &[Costs]) -> Result<(), Box<dyn Error>> {
         .configure_mesh()
         .light_line_style(WHITE)
         .label_style(FONT)
-        .x_labels(all.len())
+        .x_labels(all.len() / 2)
         .x_label_formatter(&|size| show(size.round() as usize))
+        .y_label_formatter(&|time| format!("{time:.0}"))
         .draw()?;
     for (name, colour, value) in COSTS {
         let style = colour.stroke_width(LINE);
