@@ -35,19 +35,23 @@ impl Plan<'_> {
 
     /// Starts the machine.
     pub(crate) fn start(&self) -> Result<Booting, Failure> {
-        let (control, log) = (self.file("control"), self.file("qemu.log"));
+        let control = self.file("control");
+        let logs = [self.file("qemu.log"), self.file("serial.log")];
         let mut command = Command::new(self.qemu);
         command
             .args(["-accel", "tcg,thread=multi", "-machine", "q35", "-cpu", "max", "-smp", "1"])
             .args(["-m", &self.memory_mib.to_string(), "-nodefaults", "-no-reboot", "-display", "none"])
-            .args(["-serial", &format!("file:{}", self.file("serial.log").display())])
+            .args(["-serial", &format!("file:{}", logs[1].display())])
             .arg("-kernel")
             .arg(self.kernel)
             .arg("-initrd")
             .arg(self.initrd)
             .args([
                 "-append",
-                &format!("console=ttyS0 panic=-1 quiet mitigations=off tsc=reliable net.ifnames=0 {}", self.append),
+                &format!(
+                    "console=ttyS0 panic=-1 quiet mitigations=off tsc=reliable no_timer_check net.ifnames=0 {}",
+                    self.append
+                ),
             ])
             .args(&self.devices)
             .args(["-device", "virtio-serial-pci"])
@@ -55,9 +59,9 @@ impl Plan<'_> {
             .args(["-device", "virtserialport,chardev=control,name=lab.ctl"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(std::fs::File::create(&log)?);
+            .stderr(std::fs::File::create(&logs[0])?);
         let process = spawn_bound_to_us(&mut command)?;
-        Ok(Booting { process: Process(process), control, log })
+        Ok(Booting { process: Process(process), control, logs })
     }
 }
 
@@ -87,7 +91,7 @@ impl Drop for Process {
 pub(crate) struct Booting {
     process: Process,
     control: PathBuf,
-    log: PathBuf,
+    logs: [PathBuf; 2],
 }
 
 impl Booting {
@@ -96,8 +100,8 @@ impl Booting {
         let deadline = Instant::now() + PATIENCE;
         let control = loop {
             if let Some(status) = self.process.0.try_wait()? {
-                let words = std::fs::read_to_string(&self.log).unwrap_or_default();
-                return Err(format!("qemu ended early: {status}: {}", words.trim()).into());
+                let words = self.logs.each_ref().map(|log| last_line(log));
+                return Err(format!("qemu ended early: {status}: {}", words.join("; ")).into());
             }
             if Instant::now() > deadline {
                 return Err("the guest did not boot".into());
@@ -110,15 +114,22 @@ impl Booting {
         control.set_nonblocking(true)?;
         let mut control = Line::new(control);
         while control.line(deadline, meanwhile)? != "@@READY" {}
-        Ok(Machine { process: self.process, control, log: self.log })
+        Ok(Machine { process: self.process, control, logs: self.logs })
     }
+}
+
+/// The last that QEMU, or the guest's kernel, has to say.
+fn last_line(log: &Path) -> String {
+    let text = std::fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().trim().to_owned()
 }
 
 /// A running machine; it ends with this value.
 pub(crate) struct Machine {
     process: Process,
     control: Line<UnixStream>,
-    log: PathBuf,
+    logs: [PathBuf; 2],
 }
 
 /// How a command ended.
@@ -162,9 +173,8 @@ impl Machine {
     fn explain(&mut self, error: Failure) -> Failure {
         match self.process.0.try_wait() {
             Ok(Some(status)) => {
-                let words = std::fs::read_to_string(&self.log).unwrap_or_default();
-                let last = words.lines().last().unwrap_or_default();
-                format!("{error}: qemu ended: {status}: {last}").into()
+                let words = self.logs.each_ref().map(|log| last_line(log));
+                format!("{error}: qemu ended: {status}: {}", words.join("; ")).into()
             }
             _ => error,
         }

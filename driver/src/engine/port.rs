@@ -71,11 +71,10 @@ impl<L: Link> Engine<L> {
 
     fn push_port(&mut self, mut link: L, config: PortConfig) -> usize {
         let lent = link.lend(self.arena.clone());
-        if let Err(
-            error @ (LendError::NoSlot | LendError::NoMap { .. } | LendError::Physical(_) | LendError::Refused { .. }),
-        ) = &lent
-        {
-            tracing::warn!("payloads are copied: {error}");
+        match &lent {
+            Ok(()) => tracing::info!("payloads are sent from where they lie"),
+            Err(error @ (LendError::Off | LendError::Copies(_))) => tracing::info!("payloads are copied: {error}"),
+            Err(error) => tracing::warn!("payloads are copied: {error}"),
         }
         let PortConfig { interfaces, neighbours, gateway_v4, gateway_v6, is_point_to_point } = config;
         let (mac, fixed) = (link.mac(), neighbours);

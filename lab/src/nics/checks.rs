@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::bench::{Bench, MANAGEMENT_AT, judge, management, pause};
 use super::models::{Binding, Model};
 use crate::Failure;
+use crate::machine::Ended;
 
 /// Jobs run for seconds; under emulation, beside others, they take their time to begin and to end.
 const PATIENCE: Duration = Duration::from_mins(3);
@@ -35,6 +36,7 @@ pub(crate) const STEPS: &[Step] = &[
     ("bind-nic", bind),
     ("perf", perf),
     ("soak", soak),
+    ("payloads in place", in_place),
     ("jumbo frames", jumbo),
     ("link down and up", short_outage),
     ("link down for good", long_outage),
@@ -101,6 +103,16 @@ fn soak(bench: &mut Bench, figures: &mut Figures) -> Result<(), Failure> {
     figures.messages = number(&row["messages"])? as u64;
     figures.bytes = number(&row["bytes"])? as u64;
     Ok(())
+}
+
+/// The NIC reads payloads of more than 256 bytes from the arena, which is mapped for it; the rest is copied.
+fn in_place(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
+    let command = "soak --seconds 5 --max-size 64KiB --json";
+    let ended = bench.job(command, "RUST_LOG=info ROCI_ZCOPY_THRESHOLD=256", PATIENCE, |_| Ok(()))?;
+    for Ended { output, .. } in &ended {
+        expect_in(output, "payloads are sent from where they lie")?;
+    }
+    verified(&judge(command, ended)?).map(drop)
 }
 
 /// With packets of 4200 bytes the path MTU is 4096.
