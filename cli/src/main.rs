@@ -5,6 +5,7 @@ mod commands;
 mod failure;
 mod options;
 mod output;
+mod resources;
 
 use std::process::ExitCode;
 

@@ -109,8 +109,8 @@ pub(crate) struct RunOptions {
 
 #[derive(Args)]
 pub(crate) struct PerfOptions {
-    /// send_lat send_bw write_lat write_bw read_lat read_bw tag_lat tag_bw channel_lat channel_bw raw_lat raw_bw, several
-    /// with commas
+    /// send_lat send_bw send_rate write_lat write_bw read_lat read_bw atomic_lat tag_lat tag_bw channel_lat channel_bw
+    /// raw_lat raw_bw, several with commas
     #[arg(value_name = "TEST")]
     pub(crate) tests: TestList,
     /// The server, HOST:PORT; without it both sides run on this host, each on a processor of its own
@@ -139,6 +139,9 @@ pub(crate) struct PerfOptions {
     /// The byte channel's optimizations, up to this step
     #[arg(long, value_name = "STEP", value_enum, default_value_t = ChannelStep::Zerocopy)]
     pub(crate) channel: ChannelStep,
+    /// Connections that take turns in send_rate, such as 1,64,1024
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',', default_value = "1", value_parser = connection_count)]
+    pub(crate) connections: Vec<usize>,
     /// Where the worker of tag_lat and tag_bw lives
     #[arg(long, value_name = "MODE", value_enum, default_value_t = EngineMode::Inline)]
     pub(crate) engine: EngineMode,
@@ -278,6 +281,14 @@ const MAX_MESSAGE: usize = 64 << 20;
 fn message_size(text: &str) -> Result<usize, String> {
     let size = parse_size(text).ok_or("not a size such as 8, 4KiB, 1MiB")?;
     if (1..=MAX_MESSAGE).contains(&size) { Ok(size) } else { Err("a size lies between 1 and 64MiB".into()) }
+}
+
+/// As many as the connections that an engine's connection manager has.
+const MAX_CONNECTIONS: usize = 4096;
+
+fn connection_count(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|count| (1..=MAX_CONNECTIONS).contains(count));
+    count.ok_or_else(|| format!("a count lies between 1 and {MAX_CONNECTIONS}"))
 }
 
 fn soak_size(text: &str) -> Result<usize, String> {

@@ -46,6 +46,28 @@ fn perf_gives_a_verified_row_for_every_test() {
 }
 
 #[test]
+fn atomics_and_many_connections_give_verified_rows_that_say_what_they_took() {
+    let _alone = alone();
+    let arguments = ["perf", "atomic_lat,send_rate", "--connections", "1,33,1024", "--size", "8,2000"];
+    let rows = rows(&roci(&[&arguments[..], &["--iters", "3000", "--json"]].concat()).succeeded().stdout);
+    let counts: Vec<_> = rows.iter().map(|row| row["connections"].as_u64()).collect();
+    let each = [Some(1), Some(33), Some(1024)];
+    assert_eq!(counts, [&[None][..], &each, &each].concat(), "an atomic has one size");
+    for row in rows {
+        assert_eq!((&row["errors"], &row["iters"]), (&0.into(), &3000.into()), "{row}");
+        assert!(row["cpu_s"].as_f64().is_some_and(|seconds| seconds > 0.0), "{row}");
+        assert!(row["connections"].is_null() || row["memory_growth_bytes"].is_u64(), "{row}");
+    }
+    let line = roci(&["perf", "send_rate", "--size", "7"]).failed_with_one_line();
+    assert!(line.contains("a size of at least 8"), "{line}");
+    for count in ["0", "4097", "x"] {
+        let refused = roci(&["perf", "send_rate", "--connections", count]);
+        assert_eq!(refused.code(), Some(2), "{count}: {}", refused.stderr);
+        assert!(refused.stderr.contains("between 1 and 4096"), "{count}: {}", refused.stderr);
+    }
+}
+
+#[test]
 fn perf_tells_touched_bare_frames_from_untouched_ones() {
     let _alone = alone();
     let perf = |options: &[&str]| {

@@ -265,13 +265,13 @@ pub fn join(config: &Config) -> Result<Job, JobError> {
 }
 
 /// Parameters of every queue pair between two ranks.
-pub(crate) fn queue_pair_params(config: &Config) -> QpParams {
+pub fn queue_pair_params(config: &Config) -> QpParams {
     QpParams {
         mtu: config.mtu(),
         sq_depth: SEND_QUEUE,
         rq_depth: RECEIVES,
         window: config.window,
-        access: Access::REMOTE_READ.and(Access::REMOTE_WRITE),
+        access: Access::REMOTE_READ.and(Access::REMOTE_WRITE).and(Access::REMOTE_ATOMIC),
         ack_timeout_ns: config.ack_timeout_us * 1000,
         ack_timeout_max_ns: config.ack_timeout_max_us * 1000,
         retry_limit: config.retry_limit,

@@ -28,8 +28,9 @@ use crate::receive_queues::Kind;
 use crate::request::OpError;
 use crate::worker::{CallError, Worker};
 
+pub use fabric::queue_pair_params;
+pub(crate) use fabric::station_of;
 pub use fabric::{Fabric, LiveLink, Ports, WireupError, join};
-pub(crate) use fabric::{queue_pair_params, station_of};
 pub(crate) use method::LanePlan;
 pub(crate) use stage::Stage;
 

@@ -1,7 +1,7 @@
 //! The two ends of a measurement below the messaging core: an engine, one queue pair, and the job's board.
 
 use roci_driver::link::Link;
-use roci_driver::{Buffer, Engine, MemoryRegion, Operation, QueuePair, SendWr, State, WorkCompletion};
+use roci_driver::{Buffer, Engine, MemoryRegion, Operation, QpParams, QueuePair, SendWr, State, WorkCompletion};
 use roci_msgcore::{Fabric, LiveLink};
 use roci_protocol::{Nanos, Rkey};
 
@@ -18,6 +18,7 @@ const YIELD_AFTER: u32 = 1024;
 pub(super) struct Lane {
     fabric: Fabric,
     qp: QueuePair,
+    params: QpParams,
     /// A barrier's answer is due: nothing else can be asked.
     is_meeting: bool,
     /// Polls in a row that found nothing.
@@ -27,9 +28,10 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    pub(super) fn new(fabric: Fabric) -> Result<Self, Failure> {
+    /// `params` are those of the fabric's queue pairs.
+    pub(super) fn new(fabric: Fabric, params: QpParams) -> Result<Self, Failure> {
         let qp = fabric.queue_pairs[1 - fabric.rank].ok_or_else(|| Failure::new("no queue pair to the peer"))?;
-        Ok(Self { fabric, qp, is_meeting: false, idle_polls: 0, exchanges: 0 })
+        Ok(Self { fabric, qp, params, is_meeting: false, idle_polls: 0, exchanges: 0 })
     }
 
     /// Ends the use of the queue pair by hand.
@@ -113,6 +115,7 @@ impl Lane {
     /// Lets the peer reach `buffer`, and learns the key to what the peer gave.
     pub(super) fn share(&mut self, buffer: Buffer) -> Result<(MemoryRegion, Rkey), Failure> {
         let access = roci_driver::Access::REMOTE_READ.and(roci_driver::Access::REMOTE_WRITE);
+        let access = access.and(roci_driver::Access::REMOTE_ATOMIC);
         let Fabric { engine, pd, .. } = &mut self.fabric;
         let region = engine.register(*pd, buffer, access).map_err(|_| Failure::new("no key is free"))?;
         let theirs = self.exchange(&region.rkey().0.to_string())?;
@@ -174,6 +177,16 @@ impl Lane {
         let job = self.fabric.job.as_mut().ok_or_else(|| Failure::new("no job"))?;
         job.put(&format!("lane/{count}/{rank}"), word)?;
         Ok(job.get(&format!("lane/{count}/{}", 1 - rank))?)
+    }
+
+    /// Gives the peer a count, and gets one.
+    pub(super) fn exchange_count(&mut self, ours: u64) -> Result<u64, Failure> {
+        self.exchange(&ours.to_string())?.parse().context("the peer's count")
+    }
+
+    /// What more queue pairs are made of, and how.
+    pub(super) fn parts(&mut self) -> (&mut Fabric, &QpParams) {
+        (&mut self.fabric, &self.params)
     }
 
     /// The longest frame of the port.

@@ -3,7 +3,9 @@
 //! Outside a job it starts one of two ranks, each on a processor of its own, that run this very command; as a
 //! client or a server it makes one with a process on another host. Rank 0 prints.
 
+mod atomic;
 mod channel;
+mod connections;
 mod lane;
 mod messenger;
 mod pattern;
@@ -20,7 +22,8 @@ use std::time::Duration;
 use clap::ValueEnum;
 use roci_msgcore::channel::{Channel, ChannelConfig, Step};
 use roci_msgcore::job::{Board, JOB, Job};
-use roci_msgcore::{Config, DedicatedWorker, Fabric, Worker, wireup};
+use roci_msgcore::wireup::{self, queue_pair_params};
+use roci_msgcore::{Config, DedicatedWorker, Fabric, Worker};
 
 use self::lane::Lane;
 use self::messenger::Messenger;
@@ -28,6 +31,7 @@ use self::report::{Report, Row};
 use super::run::{self, allowed_cpus, changed_knobs};
 use crate::failure::{Context, Failure};
 use crate::options::PerfOptions;
+use crate::resources::cpu_ns;
 
 /// What is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -41,6 +45,8 @@ pub(crate) enum Test {
     WriteBw,
     ReadLat,
     ReadBw,
+    AtomicLat,
+    SendRate,
     TagLat,
     TagBw,
     ChannelLat,
@@ -96,7 +102,8 @@ impl Test {
     }
 
     const fn is_latency(self) -> bool {
-        matches!(self, Self::RawLat | Self::SendLat | Self::WriteLat | Self::ReadLat | Self::TagLat | Self::ChannelLat)
+        use Test::{AtomicLat, ChannelLat, RawLat, ReadLat, SendLat, TagLat, WriteLat};
+        matches!(self, RawLat | SendLat | WriteLat | ReadLat | AtomicLat | TagLat | ChannelLat)
     }
 
     const fn is_raw(self) -> bool {
@@ -112,7 +119,9 @@ impl Test {
     }
 
     fn default_sizes(self) -> Vec<usize> {
-        if self.is_latency() {
+        if self == Self::SendRate {
+            vec![64]
+        } else if self.is_latency() {
             vec![8, 64, 512, 4 << 10, 32 << 10]
         } else {
             vec![8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 1 << 20, 4 << 20]
@@ -150,6 +159,8 @@ struct Plan {
     channel: Option<ChannelStep>,
     /// Where the worker lives, where there is one.
     engine: Option<EngineMode>,
+    /// Queue pairs that take turns, where they are counted.
+    connections: Option<usize>,
 }
 
 impl Plan {
@@ -166,6 +177,10 @@ pub(crate) fn run(options: &PerfOptions) -> Result<ExitCode, Failure> {
     }
     if options.engine == EngineMode::Dedicated && has(|test| !test.is_tagged()) {
         return Err(Failure::new("a dedicated engine opens the ports for itself: measure tag_lat and tag_bw alone"));
+    }
+    if has(|test| test == Test::SendRate) && options.size.iter().any(|&size| size < connections::NUMBER) {
+        let least = connections::NUMBER;
+        return Err(Failure::new(format!("send_rate numbers its messages: a size of at least {least}")));
     }
     let config = options.device.config()?;
     if let Some(address) = &options.listen {
@@ -213,9 +228,13 @@ fn measure(options: &PerfOptions, config: &Config, mut job: Job) -> Result<ExitC
     let fabric = Fabric::connect(config, job)?;
     let is_above = |plan: &Plan| plan.test.is_tagged() || plan.test.is_channel();
     let (above, verbs): (Vec<_>, Vec<_>) = plans.into_iter().partition(is_above);
-    let mut lane = Lane::new(fabric)?;
+    let mut lane = Lane::new(fabric, queue_pair_params(config))?;
     for plan in verbs {
-        report.add(measure_verbs(&mut lane, plan)?)?;
+        let begun = cpu_ns();
+        let row = measure_verbs(&mut lane, plan)?;
+        let ours = cpu_ns() - begun;
+        let cpu = ours.saturating_add(lane.exchange_count(ours)?);
+        report.add(row.map(|row| row.with_cpu(cpu)))?;
     }
     let fabric = lane.finish()?;
     match above.first() {
@@ -242,7 +261,11 @@ fn measure_worker(fabric: Fabric, config: &Config, plans: &[Plan], report: &mut 
 fn measure_plans(worker: &mut impl Messenger, plans: &[Plan], report: &mut Report) -> Result<(), Failure> {
     worker.barrier()?;
     for &plan in plans {
-        report.add(measure_tagged(worker, plan)?)?;
+        let begun = cpu_ns();
+        let row = measure_tagged(worker, plan)?;
+        let ours = cpu_ns() - begun;
+        let cpu = ours.saturating_add(tag::exchange(worker, ours)?);
+        report.add(row.map(|row| row.with_cpu(cpu)))?;
     }
     Ok(())
 }
@@ -265,7 +288,8 @@ pub(crate) fn table(worker: &mut Worker, device: &str, sizes: &[usize]) -> Resul
     for test in [Test::TagLat, Test::TagBw] {
         for &size in sizes {
             let iters = test.default_iters(size);
-            let plan = Plan { test, size, iters, verify: true, touch: false, channel: None, engine: None };
+            let plan =
+                Plan { test, size, iters, verify: true, touch: false, channel: None, engine: None, connections: None };
             report.add(measure_tagged(worker, plan)?)?;
         }
     }
@@ -275,8 +299,14 @@ pub(crate) fn table(worker: &mut Worker, device: &str, sizes: &[usize]) -> Resul
 
 fn plans(options: &PerfOptions) -> Vec<Plan> {
     let of_test = |&test: &Test| {
-        let sizes = if options.size.is_empty() { test.default_sizes() } else { options.size.clone() };
-        let plan = move |size| {
+        let mut sizes = if options.size.is_empty() { test.default_sizes() } else { options.size.clone() };
+        if test == Test::AtomicLat {
+            sizes = vec![atomic::SIZE];
+        }
+        let counts =
+            if test == Test::SendRate { options.connections.iter().copied().map(Some).collect() } else { vec![None] };
+        let cells = sizes.into_iter().flat_map(move |size| counts.clone().into_iter().map(move |count| (size, count)));
+        let plan = move |(size, connections)| {
             let iters = options.iters.unwrap_or_else(|| test.default_iters(size));
             let channel = test.is_channel().then_some(options.channel);
             let engine = test.is_tagged().then_some(options.engine);
@@ -288,18 +318,20 @@ fn plans(options: &PerfOptions) -> Vec<Plan> {
                 touch: options.touch && test.is_raw(),
                 channel,
                 engine,
+                connections,
             }
         };
-        sizes.into_iter().map(plan).collect::<Vec<_>>()
+        cells.map(plan).collect::<Vec<_>>()
     };
     options.tests.0.iter().flat_map(of_test).collect()
 }
 
 /// Both sides must measure the same, or each would wait for the other.
 fn agree(job: &mut Job, config: &Config, plans: &[Plan]) -> Result<(), Failure> {
-    let words = |&Plan { test, size, iters, verify, touch, channel, engine: _ }: &Plan| {
+    let words = |&Plan { test, size, iters, verify, touch, channel, engine: _, connections }: &Plan| {
         let step = channel.map_or_else(String::new, ChannelStep::name);
-        format!("{} {size} {iters} {verify} {touch} {step};", test.name())
+        let count = connections.unwrap_or(1);
+        format!("{} {size} {iters} {verify} {touch} {step} {count};", test.name())
     };
     let plans: String = plans.iter().map(words).collect();
     let ours = format!("{plans}{}", config.receive_queues());
@@ -309,7 +341,9 @@ fn agree(job: &mut Job, config: &Config, plans: &[Plan]) -> Result<(), Failure> 
     if ours == theirs {
         Ok(())
     } else {
-        Err(Failure::new("the peer was given other tests, sizes, counts, touch, channel or receive queues"))
+        Err(Failure::new(
+            "the peer was given other tests, sizes, counts, connections, touch, channel or receive queues",
+        ))
     }
 }
 
@@ -325,6 +359,8 @@ fn measure_verbs(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Failure> {
         Test::SendBw => verbs::send_bandwidth(lane, plan),
         Test::WriteLat => verbs::write_latency(lane, plan),
         Test::ReadLat => verbs::read_latency(lane, plan),
+        Test::AtomicLat => atomic::latency(lane, plan),
+        Test::SendRate => connections::rate(lane, plan),
         Test::WriteBw | Test::ReadBw => verbs::one_sided_bandwidth(lane, plan),
         Test::TagLat | Test::TagBw | Test::ChannelLat | Test::ChannelBw => Ok(None),
     }

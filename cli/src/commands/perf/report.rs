@@ -18,26 +18,43 @@ pub(super) struct Row {
     latency: Option<Histogram<u64>>,
     elapsed_ns: Nanos,
     errors: u64,
+    /// Processor time of both sides, from a measurement's preparation to its verdict, in nanoseconds.
+    cpu_ns: Option<u64>,
+    /// By how much this side's memory grew, in bytes.
+    growth: Option<u64>,
 }
 
 impl Row {
     /// Latency, from the times of whole round trips.
     pub(super) fn latency(plan: Plan, half_trips: Histogram<u64>, elapsed_ns: Nanos, errors: u64) -> Self {
-        Self { plan, latency: Some(half_trips), elapsed_ns, errors }
+        Self { plan, latency: Some(half_trips), elapsed_ns, errors, cpu_ns: None, growth: None }
     }
 
     /// Bandwidth: all messages in so much time.
     pub(super) fn bandwidth(plan: Plan, elapsed_ns: Nanos, errors: u64) -> Self {
-        Self { plan, latency: None, elapsed_ns, errors }
+        Self { plan, latency: None, elapsed_ns, errors, cpu_ns: None, growth: None }
+    }
+
+    pub(super) fn with_cpu(self, cpu_ns: u64) -> Self {
+        Self { cpu_ns: Some(cpu_ns), ..self }
+    }
+
+    /// More errors, which the peer found.
+    pub(super) fn with_errors(self, more: u64) -> Self {
+        Self { errors: self.errors.saturating_add(more), ..self }
+    }
+
+    pub(super) fn with_growth(self, bytes: u64) -> Self {
+        Self { growth: Some(bytes), ..self }
     }
 
     fn seconds(&self) -> f64 {
         self.elapsed_ns.max(1) as f64 / 1e9
     }
 
-    /// Messages one way: a round trip is two, but for a READ, which moves one.
+    /// Messages one way: a round trip is two, but for a READ or an atomic, which moves one.
     fn messages(&self) -> f64 {
-        let is_round_trip = self.latency.is_some() && self.plan.test != Test::ReadLat;
+        let is_round_trip = self.latency.is_some() && !matches!(self.plan.test, Test::ReadLat | Test::AtomicLat);
         let each = if is_round_trip { 2.0 } else { 1.0 };
         self.plan.iters as f64 * each
     }
@@ -134,6 +151,13 @@ impl Report {
         if row.plan.test.is_raw() {
             object["touch"] = row.plan.touch.into();
         }
+        if let Some(ns) = row.cpu_ns {
+            object["cpu_s"] = (ns as f64 / 1e9).into();
+        }
+        if let Some(count) = row.plan.connections {
+            object["connections"] = count.into();
+            object["memory_growth_bytes"] = row.growth.into();
+        }
         object
     }
 }
@@ -146,7 +170,9 @@ fn cells(row: &Row) -> Vec<String> {
     let step = plan.channel.map_or_else(String::new, |step| format!(" {}", step.name()));
     let engine = plan.engine.filter(|&engine| engine == EngineMode::Dedicated);
     let engine = engine.map_or_else(String::new, |engine| format!(" ({})", engine.name()));
-    let mut cells = vec![plan.test.name() + mark + &step + &engine, plan.size.to_string(), plan.iters.to_string()];
+    let count = plan.connections.map_or_else(String::new, |count| format!(" ({count} connections)"));
+    let mut cells =
+        vec![plan.test.name() + mark + &step + &engine + &count, plan.size.to_string(), plan.iters.to_string()];
     cells.extend(quantiles);
     cells.push(format!("{:.3}", row.gigabytes_per_second()));
     cells.push(format!("{:.3}", row.million_messages_per_second()));

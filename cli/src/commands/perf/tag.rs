@@ -90,7 +90,7 @@ pub(super) fn bandwidth(worker: &mut impl Messenger, plan: Plan) -> Result<Optio
 }
 
 /// Tells the peer a count, and learns its.
-fn exchange(worker: &mut impl Messenger, ours: u64) -> Result<u64, Failure> {
+pub(super) fn exchange(worker: &mut impl Messenger, ours: u64) -> Result<u64, Failure> {
     send_count(worker, ours)?;
     receive_count(worker)
 }

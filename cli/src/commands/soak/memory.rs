@@ -5,7 +5,8 @@
 //! nothing; so it touches new memory only in a round that asks for more than any before. Sizes are drawn, and such a
 //! round may come late: by how much it was larger is known, and allowed on top. What else grows is a leak.
 
-use crate::failure::{Context, Failure};
+use crate::failure::Failure;
+use crate::resources::resident_bytes;
 
 /// Growth that is none: the heap's and the pools' last pages. Together with a 20th of what was there.
 const ALLOWANCE: u64 = 8 << 20;
@@ -85,39 +86,11 @@ impl Growth {
     }
 }
 
-fn resident_bytes() -> Result<u64, Failure> {
-    let text = std::fs::read_to_string("/proc/self/statm").context("cannot read /proc/self/statm")?;
-    let pages = resident_pages(&text).ok_or_else(|| Failure::new("/proc/self/statm has no resident size"))?;
-    Ok(pages * rustix::param::page_size() as u64)
-}
-
-/// The second number of statm.
-fn resident_pages(statm: &str) -> Option<u64> {
-    statm.split_whitespace().nth(1)?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const MIB: u64 = 1 << 20;
-
-    #[test]
-    fn the_resident_size_is_the_second_number() {
-        assert_eq!(resident_pages("9000 123 45 6 0 78 0\n"), Some(123));
-        for text in ["", "9000", "9000 -1", "9000 x"] {
-            assert_eq!(resident_pages(text), None, "{text}");
-        }
-    }
-
-    #[test]
-    fn memory_that_is_touched_is_seen() {
-        let before = resident_bytes().expect("Linux");
-        let held = vec![1u8; 64 << 20];
-        let after = resident_bytes().expect("Linux");
-        assert!(std::hint::black_box(&held).iter().all(|&byte| byte == 1));
-        assert!(after > before + 32 * MIB, "{before} {after}");
-    }
 
     #[test]
     fn growth_beyond_the_allowance_fails_and_names_the_rank() {

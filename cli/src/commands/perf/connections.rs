@@ -1,0 +1,205 @@
+//! The message rate of many connections between the same two processes, and what they take of memory.
+
+use roci_driver::{Address, Buffer, QueuePair, SendWr, SharedReceiveQueue, UnconnectedQp};
+use roci_protocol::Nanos;
+
+use super::Plan;
+use super::lane::Lane;
+use super::pattern::Pattern;
+use super::report::Row;
+use crate::failure::{Context, Failure};
+use crate::resources::resident_bytes;
+
+/// Addresses in one word on the job's board, whose lines are short.
+const ADDRESSES: usize = 32;
+/// Receives that all connections share: what is under way, and as much again that was taken and not yet given back.
+const RECEIVES: usize = 128;
+/// Requests that one queue pair holds: all that is under way may be on it.
+const QUEUE: usize = 64;
+/// A message says which one it is, so it is at least so long.
+pub(super) const NUMBER: usize = size_of::<u64>();
+
+/// SENDs over `plan.connections` queue pairs in turn, as many under way as of one.
+pub(super) fn rate(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Failure> {
+    let before = resident_bytes()?;
+    let (connections, stock) = open(lane, plan.connections.unwrap_or(1))?;
+    let row = if lane.is_active() {
+        let elapsed = send_all(lane, plan, &connections)?;
+        let errors = lane.exchange_count(0)?;
+        let growth = resident_bytes()?.saturating_sub(before);
+        Some(Row::bandwidth(plan, elapsed, errors).with_growth(growth))
+    } else {
+        let errors = receive_all(lane, plan, stock)?;
+        lane.exchange_count(errors)?;
+        None
+    };
+    close(lane, connections)?;
+    Ok(row)
+}
+
+/// Queue pairs in the order of the peer's, which share their receives.
+fn open(lane: &mut Lane, count: usize) -> Result<(Vec<QueuePair>, SharedReceiveQueue), Failure> {
+    let (fabric, _) = lane.parts();
+    let stock = fabric.engine.create_srq(RECEIVES, fabric.cq);
+    let mut connections = Vec::with_capacity(count);
+    while connections.len() < count {
+        let some = ADDRESSES.min(count - connections.len());
+        let (fresh, ours) = create(lane, stock, some)?;
+        let theirs = lane.exchange(&ours)?;
+        connect(lane, fresh, &theirs, &mut connections)?;
+    }
+    Ok((connections, stock))
+}
+
+fn create(lane: &mut Lane, stock: SharedReceiveQueue, count: usize) -> Result<(Vec<UnconnectedQp>, String), Failure> {
+    let (fabric, params) = lane.parts();
+    let (mut fresh, mut addresses) = (Vec::new(), Vec::new());
+    for _ in 0..count {
+        let mut qp = fabric.engine.create_qp(0, fabric.pd, fabric.cq).map_err(Failure::new)?;
+        fabric.engine.share_receives(&mut qp, stock).map_err(Failure::new)?;
+        addresses.push(fabric.engine.address_of(&qp, params).map_err(Failure::new)?.to_string());
+        fresh.push(qp);
+    }
+    Ok((fresh, addresses.join(";")))
+}
+
+fn connect(lane: &mut Lane, fresh: Vec<UnconnectedQp>, theirs: &str, into: &mut Vec<QueuePair>) -> Result<(), Failure> {
+    let (fabric, params) = lane.parts();
+    let mut params = params.clone();
+    (params.sq_depth, params.rq_depth) = (QUEUE, QUEUE);
+    let addresses: Result<Vec<Address>, _> = theirs.split(';').map(str::parse).collect();
+    let addresses = addresses.context("the peer's connections")?;
+    if addresses.len() != fresh.len() {
+        return Err(Failure::new("the peer makes another number of connections"));
+    }
+    for (qp, address) in fresh.into_iter().zip(&addresses) {
+        into.push(fabric.engine.connect(qp, address, &params).map_err(Failure::new)?);
+    }
+    Ok(())
+}
+
+fn send_all(lane: &mut Lane, plan: Plan, connections: &[QueuePair]) -> Result<Nanos, Failure> {
+    let pattern = Pattern::new(plan.size);
+    let mut free = Vec::new();
+    for _ in 0..plan.depth() {
+        let mut buffer = lane.buffer(plan.size)?;
+        pattern.fill(&mut buffer);
+        free.push(buffer);
+    }
+    lane.meet()?;
+    let start = lane.now();
+    let (mut posted, mut ended) = (0, 0);
+    let mut turn = connections.iter().cycle();
+    while ended < plan.iters {
+        while posted < plan.iters
+            && let Some(buffer) = free.pop()
+            && let Some(&qp) = turn.next()
+        {
+            post(lane, qp, posted, buffer)?;
+            posted += 1;
+        }
+        if let Some(done) = lane.poll()? {
+            free.push(done.buffer);
+            ended += 1;
+        }
+    }
+    Ok(lane.now() - start)
+}
+
+#[inline]
+fn post(lane: &mut Lane, qp: QueuePair, number: u64, mut buffer: Buffer) -> Result<(), Failure> {
+    Pattern::stamp(&mut buffer, number);
+    let (fabric, _) = lane.parts();
+    fabric.engine.post_send(qp, SendWr::send(number, buffer)).map_err(|refused| Failure::new(refused.reason))
+}
+
+/// Receives every message, and counts what is wrong: other bytes, or a number that came before. Connections overtake
+/// each other, so numbers come in any order.
+fn receive_all(lane: &mut Lane, plan: Plan, stock: SharedReceiveQueue) -> Result<u64, Failure> {
+    let pattern = Pattern::new(plan.size);
+    let mut seen = Seen::new(plan.iters);
+    let receives = plan.iters.min(RECEIVES as u64);
+    for _ in 0..receives {
+        let buffer = lane.buffer(plan.size)?;
+        post_receive(lane, stock, buffer)?;
+    }
+    lane.meet()?;
+    let mut errors = 0;
+    for count in 0..plan.iters {
+        let done = lane.wait()?;
+        errors += u64::from(plan.verify && !is_new(&pattern, &done.buffer[..done.len], &mut seen));
+        if count + receives < plan.iters {
+            post_receive(lane, stock, done.buffer)?;
+        }
+    }
+    Ok(errors)
+}
+
+fn post_receive(lane: &mut Lane, stock: SharedReceiveQueue, buffer: Buffer) -> Result<(), Failure> {
+    let (fabric, _) = lane.parts();
+    fabric.engine.post_srq_recv(stock, 0, buffer).map_err(|refused| Failure::new(refused.reason))
+}
+
+/// Whether this is a whole message, and for the first time.
+fn is_new(pattern: &Pattern, bytes: &[u8], seen: &mut Seen) -> bool {
+    let Some(number) = bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)) else { return false };
+    seen.is_first(number) && pattern.matches(bytes, number)
+}
+
+/// A bit for each message.
+struct Seen {
+    words: Vec<u64>,
+    count: u64,
+}
+
+impl Seen {
+    fn new(count: u64) -> Self {
+        Self { words: vec![0; count.div_ceil(u64::BITS.into()) as usize], count }
+    }
+
+    #[inline]
+    fn is_first(&mut self, number: u64) -> bool {
+        if number >= self.count {
+            return false;
+        }
+        let (word, bit) = (&mut self.words[(number / u64::from(u64::BITS)) as usize], 1 << (number % 64));
+        let is_first = *word & bit == 0;
+        *word |= bit;
+        is_first
+    }
+}
+
+/// Ends the connections, once the peer has no more need of them.
+fn close(lane: &mut Lane, connections: Vec<QueuePair>) -> Result<(), Failure> {
+    lane.meet()?;
+    let (fabric, _) = lane.parts();
+    for qp in connections {
+        fabric.engine.destroy_qp(qp);
+    }
+    lane.meet()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Pattern, Seen, is_new};
+
+    #[test]
+    fn a_message_counts_once_and_only_whole() {
+        let pattern = Pattern::new(2000);
+        let message = |number: u64| {
+            let mut bytes = vec![0; 2000];
+            pattern.fill(&mut bytes);
+            Pattern::stamp(&mut bytes, number);
+            bytes
+        };
+        let mut seen = Seen::new(3);
+        assert!(is_new(&pattern, &message(2), &mut seen));
+        assert!(is_new(&pattern, &message(0), &mut seen));
+        assert!(!is_new(&pattern, &message(2), &mut seen), "again");
+        assert!(!is_new(&pattern, &message(3), &mut seen), "never sent");
+        assert!(!is_new(&pattern, &message(1)[..7], &mut seen), "no number");
+        let mut wrong = message(1);
+        wrong[1999] ^= 1;
+        assert!(!is_new(&pattern, &wrong, &mut seen), "another byte");
+    }
+}
