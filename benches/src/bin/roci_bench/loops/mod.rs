@@ -1,0 +1,90 @@
+//! Loops of our own: what the memory of this machine does, and what its kernel's sockets do.
+
+mod memory;
+mod row;
+mod shared;
+mod sockets;
+mod tcp;
+mod udp;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::Args;
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+pub(crate) use memory::copy;
+pub(crate) use shared::between_threads;
+
+/// What a loop within this process is told.
+#[derive(Args)]
+pub(crate) struct LoopOptions {
+    /// Bytes of messages
+    #[arg(long, value_delimiter = ',', required = true, value_parser = clap::value_parser!(u64).range(1..=64 << 20))]
+    size: Vec<u64>,
+    /// For each size and test
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    millis: u64,
+    /// Processors for both sides, with a comma between
+    #[arg(long, value_delimiter = ',', default_value = "0,1")]
+    cpus: Vec<usize>,
+}
+
+impl LoopOptions {
+    fn sizes(&self) -> impl Iterator<Item = usize> {
+        self.size.iter().map(|&size| size as usize)
+    }
+
+    fn duration(&self) -> Duration {
+        Duration::from_millis(self.millis)
+    }
+
+    /// The processor of a side.
+    fn cpu(&self, side: usize) -> Option<usize> {
+        self.cpus.get(side).copied()
+    }
+}
+
+/// What a loop over sockets is told.
+#[derive(Args)]
+pub(crate) struct SocketOptions {
+    /// Serve one client at this address
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "connect", required_unless_present = "connect")]
+    listen: Option<SocketAddr>,
+    /// Measure against the server at this address
+    #[arg(long, value_name = "ADDRESS")]
+    connect: Option<SocketAddr>,
+    /// Bytes of messages
+    #[arg(long, value_delimiter = ',', default_value = "8", value_parser = clap::value_parser!(u64).range(1..=64 << 20))]
+    size: Vec<u64>,
+    /// For each size and test
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    millis: u64,
+}
+
+pub(crate) fn run_tcp(options: &SocketOptions) -> Result<(), String> {
+    run_sockets::<tcp::Tcp>(options)
+}
+
+pub(crate) fn run_udp(options: &SocketOptions) -> Result<(), String> {
+    run_sockets::<udp::Udp>(options)
+}
+
+fn run_sockets<T: sockets::Transport>(options: &SocketOptions) -> Result<(), String> {
+    let done = match (options.listen, options.connect) {
+        (Some(address), _) => sockets::serve::<T>(address),
+        (None, Some(address)) => sockets::measure::<T>(address, &options.size, Duration::from_millis(options.millis)),
+        (None, None) => return Err("neither --listen nor --connect".into()),
+    };
+    done.map_err(|error| error.to_string())
+}
+
+/// Keeps this thread to one processor, where that exists.
+fn pin(cpu: Option<usize>) {
+    if let Some(cpu) = cpu.filter(|&cpu| cpu < CpuSet::MAX_CPU) {
+        let mut set = CpuSet::new();
+        set.set(cpu);
+        // A processor that we may not use is one less to choose from, and no reason not to measure.
+        let _ = sched_setaffinity(None, &set);
+    }
+}

@@ -1,0 +1,76 @@
+//! UDP: a datagram is a message, and may be lost.
+
+use std::io;
+use std::net::{TcpStream, UdpSocket};
+use std::time::Instant;
+
+use super::sockets::{Transport, read_numbers, write_numbers};
+
+/// One end.
+pub(super) struct Udp(UdpSocket);
+
+impl Udp {
+    /// Both ends tell their ports.
+    fn meet(control: &TcpStream) -> io::Result<Self> {
+        let mut ours = control.local_addr()?;
+        ours.set_port(0);
+        let socket = UdpSocket::bind(ours)?;
+        let mut control = control.try_clone()?;
+        write_numbers(&mut control, [socket.local_addr()?.port().into(), 0])?;
+        let [port, _] = read_numbers(&mut control)?;
+        let mut theirs = control.peer_addr()?;
+        theirs.set_port(port as u16);
+        socket.connect(theirs)?;
+        socket.set_nonblocking(true)?;
+        Ok(Self(socket))
+    }
+}
+
+impl Transport for Udp {
+    const NAME: &'static str = "udp";
+    /// What fits into an IPv4 packet.
+    const MOST: usize = 65_507;
+    const IS_LOSSY: bool = true;
+
+    fn connect(control: &TcpStream) -> io::Result<Self> {
+        Self::meet(control)
+    }
+
+    fn accept(control: &TcpStream) -> io::Result<Self> {
+        Self::meet(control)
+    }
+
+    fn send(&mut self, message: &[u8]) -> io::Result<()> {
+        loop {
+            match self.0.send(message) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // The peer has closed its socket before it read everything; that is lost like anything else.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(()),
+                sent => return sent.map(drop),
+            }
+        }
+    }
+
+    fn receive(&mut self, message: &mut [u8], deadline: Instant) -> io::Result<bool> {
+        for polls in 0u32.. {
+            match self.0.recv(message) {
+                Ok(_) => return Ok(true),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if polls.is_multiple_of(1024) && Instant::now() > deadline {
+                        break;
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
+    }
+
+    fn receive_some(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.recv(into)
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

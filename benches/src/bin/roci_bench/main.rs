@@ -1,0 +1,192 @@
+//! `roci_bench`: runs what is to be compared in rounds, one after the other on the same processors, and writes a report.
+//! Start it by `scripts/bench`, which builds and sets up what it needs.
+//!
+//! Its subcommands `memcpy`, `shared`, `tcp` and `udp` are the loops that it has itself, as commands of a report.
+
+mod command;
+mod figures;
+mod json;
+mod loops;
+mod machine;
+mod plan;
+mod reading;
+mod report;
+mod results;
+mod runner;
+mod schedule;
+mod stage;
+mod statistics;
+mod targets;
+mod tools;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use glob::Pattern;
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+use crate::loops::{LoopOptions, SocketOptions};
+use crate::machine::Machine;
+use crate::plan::Extent;
+use crate::report::Report;
+use crate::stage::Stage;
+
+#[derive(Parser)]
+#[command(disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Measure, and write the report
+    Report(ReportOptions),
+    /// Print what would be measured
+    List(Selection),
+    /// memcpy on one processor
+    Memcpy(LoopOptions),
+    /// Messages between two threads, through memory that they share
+    Shared(LoopOptions),
+    /// Messages over TCP
+    Tcp(SocketOptions),
+    /// Messages over UDP
+    Udp(SocketOptions),
+}
+
+#[derive(Args)]
+struct Selection {
+    /// Fewer sizes, and as many rounds as fit into a short time
+    #[arg(long)]
+    quick: bool,
+    /// Only cells whose name matches, such as 'host/*' or '*/ucx/*'
+    #[arg(long, value_name = "GLOB", default_value = "*")]
+    only: Pattern,
+}
+
+#[derive(Args)]
+struct ReportOptions {
+    #[command(flatten)]
+    selection: Selection,
+    /// Where the report goes
+    #[arg(long, value_name = "FOLDER")]
+    out: PathBuf,
+    /// No round begins that would not end within so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    budget: u64,
+    /// The roci command
+    #[arg(long, value_name = "FILE")]
+    roci: PathBuf,
+    /// Where the MPI programs are
+    #[arg(long, value_name = "FOLDER")]
+    built: PathBuf,
+    /// What starts a command in the other namespace, as ssh would on another host
+    #[arg(long, value_name = "FILE")]
+    agent: PathBuf,
+    /// Two network namespaces, joined by interfaces named veth
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', num_args = 2)]
+    namespaces: Vec<String>,
+    /// Why there are none
+    #[arg(long, value_name = "REASON", default_value = "no namespaces were given")]
+    no_namespaces: String,
+    /// What was built
+    #[arg(long, default_value = "an unknown revision")]
+    revision: String,
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Report(options) => write_report(&options),
+        Command::List(selection) => {
+            selection.cells().iter().for_each(|cell| println!("{}", cell.name()));
+            Ok(())
+        }
+        Command::Memcpy(options) => {
+            loops::copy(&options);
+            Ok(())
+        }
+        Command::Shared(options) => {
+            loops::between_threads(&options);
+            Ok(())
+        }
+        Command::Tcp(options) => loops::run_tcp(&options),
+        Command::Udp(options) => loops::run_udp(&options),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(trouble) => {
+            eprintln!("roci_bench: {trouble}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Selection {
+    fn extent(&self) -> Extent {
+        if self.quick { Extent::Quick } else { Extent::Full }
+    }
+
+    fn cells(&self) -> Vec<plan::Cell> {
+        let mut cells = plan::cells(self.extent());
+        cells.retain(|cell| self.only.matches(&cell.name()));
+        cells
+    }
+}
+
+fn write_report(options: &ReportOptions) -> Result<(), String> {
+    let machine = Machine::look();
+    if !machine.is_idle() {
+        eprintln!("roci_bench: the machine is not idle: its load is {:.2}", machine.load);
+    }
+    let cells = options.selection.cells();
+    if cells.is_empty() {
+        return Err(format!("nothing is named like '{}': roci_bench list shows the names", options.selection.only));
+    }
+    runner::end_all_on_signals()?;
+    let stage = stage(options)?;
+    let budget = Duration::from_secs(options.budget);
+    let (results, outcomes) = schedule::run(&cells, &stage, budget, |text| eprintln!("{text}"));
+    std::fs::create_dir_all(&options.out).map_err(|error| format!("cannot make {}: {error}", options.out.display()))?;
+    let figures = figures::draw_all(&options.out, &results).map_err(|error| format!("cannot draw: {error}"))?;
+    let report = Report {
+        machine: &machine,
+        extent: options.selection.extent(),
+        revision: &options.revision,
+        results: &results,
+        outcomes: &outcomes,
+        figures: &figures,
+    };
+    write(options, "benchmarks.md", &report.markdown())?;
+    write(options, "benchmarks.json", &format!("{:#}\n", json::document(&report)))
+}
+
+fn write(options: &ReportOptions, name: &str, text: &str) -> Result<(), String> {
+    let path = options.out.join(name);
+    std::fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
+}
+
+fn stage(options: &ReportOptions) -> Result<Stage, String> {
+    let this = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
+    let namespaces = match options.namespaces.as_slice() {
+        [one, other] => Ok([one.clone(), other.clone()]),
+        _ => Err(options.no_namespaces.clone()),
+    };
+    Ok(Stage {
+        roci: options.roci.clone(),
+        this,
+        built: options.built.clone(),
+        agent: options.agent.clone(),
+        namespaces,
+        cpus: two_processors()?,
+    })
+}
+
+/// The first two that this process may use; one twice where there is no other.
+fn two_processors() -> Result<[usize; 2], String> {
+    let set = sched_getaffinity(None).map_err(|error| format!("cannot ask for the allowed processors: {error}"))?;
+    let mut allowed = (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu));
+    let first = allowed.next().ok_or("no processor is allowed")?;
+    Ok([first, allowed.next().unwrap_or(first)])
+}

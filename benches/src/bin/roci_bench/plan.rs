@@ -1,0 +1,229 @@
+//! What is measured: the cells, as data.
+
+use std::time::Duration;
+
+use crate::reading::{Place, show_bytes};
+use crate::tools::{Libfabric, Loop, Mpi, Ours, Tool, Ucx, UcxTest, Which};
+
+/// One command, or a pair of them, of each round.
+pub(crate) struct Cell {
+    pub(crate) group: &'static str,
+    pub(crate) label: String,
+    pub(crate) place: Place,
+    pub(crate) tool: Box<dyn Tool>,
+    /// After so long it hangs.
+    pub(crate) patience: Duration,
+    /// It is too long for every round.
+    pub(crate) is_once: bool,
+}
+
+impl Cell {
+    fn new(place: Place, group: &'static str, label: impl Into<String>, tool: impl Tool + 'static) -> Self {
+        let patience = Duration::from_secs(20);
+        Self { group, label: label.into(), place, tool: Box::new(tool), patience, is_once: false }
+    }
+
+    /// What `--only` is compared with.
+    pub(crate) fn name(&self) -> String {
+        format!("{}/{}/{}", self.place.name(), self.group, self.label)
+    }
+}
+
+/// How much a run measures.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Extent {
+    Quick,
+    Full,
+}
+
+/// Sizes that have a number of messages in common: short ones often enough for a clock, long ones seldom enough for
+/// patience.
+struct Band {
+    sizes: &'static str,
+    latency: u64,
+    stream: u64,
+}
+
+const fn band(sizes: &'static str, latency: u64, stream: u64) -> Band {
+    Band { sizes, latency, stream }
+}
+
+/// Over memory that both ends share.
+const QUICK: [Band; 3] = [band("8,64,4096", 10_000, 100_000), band("65536", 1_000, 4_000), band("1048576", 100, 300)];
+const FULL: [Band; 4] = [
+    band("8,64,512,4096", 20_000, 200_000),
+    band("16384,65536", 2_000, 6_000),
+    band("1048576", 200, 500),
+    band("8388608", 30, 60),
+];
+/// Over kernel interfaces, whose every frame is a system call or more.
+const QUICK_VETH: [Band; 3] = [band("8,64,4096", 2_000, 10_000), band("65536", 200, 500), band("1048576", 20, 50)];
+const FULL_VETH: [Band; 4] = [
+    band("8,64,512,4096", 5_000, 20_000),
+    band("16384,65536", 500, 1_000),
+    band("1048576", 50, 100),
+    band("8388608", 10, 15),
+];
+const QUICK_SIZES: &str = "8,64,4096,65536,1048576";
+const FULL_SIZES: &str = "8,64,512,4096,16384,65536,1048576,8388608";
+
+const CONNECTIONS: &str = "--connections 1,4,16,64,256,1024,4096";
+/// Hundredths of a per cent.
+const LOSSES: [u32; 7] = [0, 1, 10, 50, 100, 200, 500];
+
+/// Every cell of a run, in the order in which a round runs them.
+pub(crate) fn cells(extent: Extent) -> Vec<Cell> {
+    let mut cells = limits(extent);
+    for place in [Place::Host, Place::Veth] {
+        cells.extend(ours(place, extent));
+        cells.extend(sockets(place, extent));
+        cells.extend(alternatives(place, extent));
+    }
+    cells.extend(vhost(extent));
+    cells.extend(missing());
+    cells.extend(losses(extent));
+    cells.push(connections(extent));
+    cells
+}
+
+fn bands(place: Place, extent: Extent) -> &'static [Band] {
+    match (place, extent) {
+        (Place::Veth, Extent::Quick) => &QUICK_VETH,
+        (Place::Veth, Extent::Full) => &FULL_VETH,
+        (_, Extent::Quick) => &QUICK,
+        (_, Extent::Full) => &FULL,
+    }
+}
+
+const fn sizes(extent: Extent) -> &'static str {
+    match extent {
+        Extent::Quick => QUICK_SIZES,
+        Extent::Full => FULL_SIZES,
+    }
+}
+
+fn size_list(extent: Extent) -> impl Iterator<Item = u64> {
+    sizes(extent).split(',').filter_map(|size| size.parse().ok())
+}
+
+/// What the memory of the machine does.
+fn limits(extent: Extent) -> Vec<Cell> {
+    let limit =
+        |name, series| Cell::new(Place::Host, "limit", name, Loop { name, series, sizes: sizes(extent), millis: 20 });
+    vec![limit("memcpy", "memcpy"), limit("shared", "shared memory")]
+}
+
+/// Bare frames, verbs and tagged messages.
+fn ours(place: Place, extent: Extent) -> Vec<Cell> {
+    let one_sided = "raw_lat,send_lat,write_lat,read_lat,atomic_lat,tag_lat";
+    let streams = "raw_bw,send_bw,write_bw,read_bw,tag_bw";
+    let mut cells = Vec::new();
+    for band in bands(place, extent) {
+        let mut add = |label: &str, tests, iters, options| {
+            let tool = Ours { tests, sizes: band.sizes, iters, options, loss: None };
+            cells.push(Cell::new(place, "ours", format!("{label} {}", band.sizes), tool));
+        };
+        add("latency", one_sided, band.latency, "");
+        add("touched latency", "raw_lat", band.latency, "--touch");
+        add("stream", streams, band.stream, "");
+        add("touched stream", "raw_bw", band.stream, "--touch");
+        if place == Place::Host {
+            add("dedicated latency", "tag_lat", band.latency / 10, "--engine dedicated");
+            add("dedicated stream", "tag_bw", band.stream / 10, "--engine dedicated");
+        }
+    }
+    cells
+}
+
+/// The other device of this host: fewer tests, for what differs is the port.
+fn vhost(extent: Extent) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for band in bands(Place::Vhost, extent) {
+        let mut add = |label: &str, tests, iters, options| {
+            let tool = Ours { tests, sizes: band.sizes, iters, options, loss: None };
+            cells.push(Cell::new(Place::Vhost, "ours", format!("{label} {}", band.sizes), tool));
+        };
+        add("latency", "raw_lat,send_lat,tag_lat", band.latency, "");
+        add("stream", "raw_bw,send_bw,write_bw,tag_bw", band.stream, "");
+        add("touched stream", "raw_bw", band.stream, "--touch");
+    }
+    cells
+}
+
+/// What may not be there yet: then the command's own complaint is the reason that the report gives.
+fn missing() -> Vec<Cell> {
+    let tests = |tests| Ours { tests, sizes: "8,4096", iters: 10_000, options: "", loss: None };
+    ["put_lat,put_bw", "am_rate"].map(|name| Cell::new(Place::Host, "ours", name, tests(name))).into()
+}
+
+fn sockets(place: Place, extent: Extent) -> Vec<Cell> {
+    let tool = |name, series| Loop { name, series, sizes: sizes(extent), millis: 50 };
+    [("tcp", "kernel TCP"), ("udp", "kernel UDP")]
+        .map(|(name, series)| Cell::new(place, "sockets", name, tool(name, series)))
+        .into()
+}
+
+fn alternatives(place: Place, extent: Extent) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for size in size_list(extent) {
+        let often = ((8 << 20) / size).clamp(20, 2_000);
+        let label = |name: &str| format!("{name} {}", show_bytes(size));
+        let ucx = |test, iters| Ucx { test, size, iters };
+        cells.push(Cell::new(place, "ucx", label("latency"), ucx(UcxTest::TagLatency, often)));
+        cells.push(Cell::new(place, "ucx", label("stream"), ucx(UcxTest::TagBandwidth, often * 5)));
+        let tcp = Libfabric { provider: "tcp", endpoint: "msg", size, iters: often };
+        cells.push(Cell::new(place, "libfabric", label("tcp"), tcp));
+        let udp = Libfabric { provider: "udp;ofi_rxd", endpoint: "rdm", size, iters: (often / 10).max(10) };
+        cells.push(Cell::new(place, "libfabric", label("udp"), udp));
+    }
+    for (name, which) in [("mpich", Which::Mpich), ("openmpi", Which::OpenMpi)] {
+        cells.push(Cell::new(place, "mpi", name, Mpi { which, sizes: sizes(extent), millis: 50 }));
+    }
+    cells
+}
+
+/// Goodput of a stream whose frames are lost, and sent again.
+fn losses(extent: Extent) -> Vec<Cell> {
+    let iters = if extent == Extent::Quick { 1_000 } else { 3_000 };
+    let cell = |loss| {
+        let tool = Ours { tests: "write_bw,tag_bw", sizes: "65536", iters, options: "", loss: Some(loss) };
+        Cell::new(Place::Host, "loss", format!("{} %", f64::from(loss) / 100.0), tool)
+    };
+    LOSSES.map(cell).into()
+}
+
+/// The rate of messages over ever more connections, which take turns.
+fn connections(extent: Extent) -> Cell {
+    let iters = if extent == Extent::Quick { 50_000 } else { 200_000 };
+    let tool = Ours { tests: "send_rate", sizes: "64", iters, options: CONNECTIONS, loss: None };
+    Cell { patience: Duration::from_mins(1), ..Cell::new(Place::Host, "scale", "connections", tool) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn cells_are_told_apart_by_their_names() {
+        for extent in [Extent::Quick, Extent::Full] {
+            let cells = cells(extent);
+            let names: BTreeSet<_> = cells.iter().map(Cell::name).collect();
+            assert_eq!(names.len(), cells.len());
+            assert!(names.contains("veth/libfabric/udp 4 KiB") && names.contains("host/loss/0.1 %"), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn a_size_of_an_alternative_is_one_of_ours_too() {
+        for (place, extent) in [(Place::Host, Extent::Quick), (Place::Veth, Extent::Full)] {
+            let ours: Vec<u64> = bands(place, extent)
+                .iter()
+                .flat_map(|band| band.sizes.split(','))
+                .map(|size| size.parse().expect("a number"))
+                .collect();
+            assert_eq!(ours, size_list(extent).collect::<Vec<_>>(), "{place:?}");
+        }
+    }
+}

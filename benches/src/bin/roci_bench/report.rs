@@ -1,0 +1,229 @@
+//! The report for people.
+
+use std::fmt::Write;
+
+use crate::figures::{BANDWIDTH, CONNECTIONS, Figure, LATENCY, LOSS};
+use crate::machine::{IDLE_LOAD, Machine};
+use crate::plan::Extent;
+use crate::reading::{Metric, Place, Point};
+use crate::results::{Key, Results};
+use crate::schedule::Outcome;
+use crate::statistics::Summary;
+use crate::targets::judge;
+
+/// All that a report says.
+pub(crate) struct Report<'a> {
+    pub(crate) machine: &'a Machine,
+    pub(crate) extent: Extent,
+    pub(crate) revision: &'a str,
+    pub(crate) results: &'a Results,
+    pub(crate) outcomes: &'a [Outcome],
+    pub(crate) figures: &'a [Figure],
+}
+
+impl Report<'_> {
+    pub(crate) fn markdown(&self) -> String {
+        let mut text = self.heading();
+        text += &self.targets();
+        for place in Place::ALL {
+            text += &self.place(place);
+        }
+        text += &self.connections();
+        text += &self.losses();
+        text += &self.not_run();
+        text += &self.command_lines();
+        text
+    }
+
+    fn heading(&self) -> String {
+        let Machine { processor, cores, kernel, memory_gib, load, hugepages } = self.machine;
+        let option = if self.extent == Extent::Quick { " --quick" } else { "" };
+        let rounds = self.outcomes.iter().map(|outcome| outcome.rounds).max().unwrap_or(0);
+        let warning = if self.machine.is_idle() {
+            String::new()
+        } else {
+            format!(
+                "\n**The machine was not idle**: a load of {load:.2} before the first measurement, where {IDLE_LOAD} is \
+                 still idle. Mind the ratios, and not even those where the spread is wide.\n"
+            )
+        };
+        format!(
+            "# Benchmarks\n\nWritten by `scripts/bench{option}` at {}: {rounds} rounds, each of which runs every command \
+             once, on {cores} processors ({processor}), {memory_gib:.0} GiB, Linux {kernel}, {hugepages} hugepages, \
+             load {load:.2} before. Figures are medians of the rounds, with the least and the most in brackets; `x` is \
+             the median of the rounds' ratios to bare frames of the same round (latency: left alone; bandwidth: written \
+             and read). Ours verify every payload, and have the ICRC on.\n{warning}\n",
+            self.revision
+        )
+    }
+
+    fn targets(&self) -> String {
+        let mut text = "## Targets\n\n| | target | measured | |\n|---|---|---|---|\n".to_owned();
+        for verdict in judge(self.results) {
+            let measured = verdict.measured.map_or_else(String::new, show);
+            let _ = writeln!(text, "| {} | {} | {measured} | {} |", verdict.what, verdict.goal, verdict.judgement);
+        }
+        text + "\n"
+    }
+
+    fn place(&self, place: Place) -> String {
+        let is_sized = |point| matches!(point, Point::Size(_));
+        let metrics =
+            Metric::ALL.into_iter().filter(|&metric| !self.results.series(place, metric, is_sized).is_empty());
+        let tables: String = metrics.map(|metric| self.table(place, metric, is_sized)).collect();
+        if tables.is_empty() {
+            return String::new();
+        }
+        let shown = |figure: &Figure| if place == Place::Host { self.figure(figure) } else { String::new() };
+        format!("## {}\n\n{}{}{}{tables}", title(place), remarks(place), shown(&LATENCY), shown(&BANDWIDTH))
+    }
+
+    fn connections(&self) -> String {
+        let is_count = |point| matches!(point, Point::Connections(_));
+        if self.results.points(Place::Host, Metric::Rate, is_count).is_empty() {
+            return String::new();
+        }
+        let tables = [Metric::Rate, Metric::Memory].map(|metric| self.table(Place::Host, metric, is_count)).concat();
+        format!(
+            "## Many connections\n\nSENDs of 64 B over connections that take turns, as many under way as of one; `x` is \
+             the ratio to one connection. What a connection takes of memory is of the sender, without its receives, \
+             which all share.\n\n{}{tables}",
+            self.figure(&CONNECTIONS)
+        )
+    }
+
+    fn losses(&self) -> String {
+        let is_loss = |point| matches!(point, Point::Loss(_));
+        if self.results.points(Place::Host, Metric::Bandwidth, is_loss).is_empty() {
+            return String::new();
+        }
+        let table = self.table(Place::Host, Metric::Bandwidth, is_loss);
+        format!(
+            "## Loss\n\nGoodput over memif where frames are lost on their way, both ways; `x` is the ratio to none lost. \
+             Kernel sockets are not beside it: their frames can only be lost by the kernel's own netem.\n\n{}{table}",
+            self.figure(&LOSS)
+        )
+    }
+
+    fn figure(&self, figure: &Figure) -> String {
+        let is_drawn = self.figures.iter().any(|drawn| drawn.file == figure.file);
+        if is_drawn { format!("![{}]({})\n\n", figure.title, figure.file) } else { String::new() }
+    }
+
+    fn table(&self, place: Place, metric: Metric, of: impl Fn(Point) -> bool + Copy) -> String {
+        let points = self.results.points(place, metric, of);
+        let heading: String = points.iter().map(|point| format!(" {point} |")).collect();
+        let mut text = format!(
+            "{}, {}:\n\n| |{heading}\n|---|{}\n",
+            capital(metric.name()),
+            metric.unit(),
+            "---|".repeat(points.len())
+        );
+        for series in self.results.series(place, metric, of) {
+            let cells: String =
+                points.iter().map(|&point| self.cell(&Key::new(place, metric, series, point))).collect();
+            let _ = writeln!(text, "| {series} |{cells}");
+        }
+        text + "\n"
+    }
+
+    fn cell(&self, key: &Key) -> String {
+        let Some(summary) = self.results.summary(key) else { return " |".into() };
+        let spread =
+            if summary.rounds > 1 { format!(" ({}..{})", show(summary.min), show(summary.max)) } else { String::new() };
+        let ratio = ratio_to_base(self.results, key).map_or_else(String::new, |ratio| format!(" x{:.2}", ratio.median));
+        format!(" **{}**{spread}{ratio} |", show(summary.median))
+    }
+
+    fn not_run(&self) -> String {
+        let mut text = "## What was not run\n\n".to_owned();
+        let silent = self.outcomes.iter().filter_map(|outcome| Some((outcome, outcome.trouble.as_ref()?)));
+        for (Outcome { name, rounds, .. }, trouble) in silent {
+            let rounds = if *rounds > 0 { format!("a round of {} failed", rounds + 1) } else { "not run".into() };
+            let _ = writeln!(text, "- `{name}`: {rounds}: {}", one_line(trouble));
+        }
+        text + &NOT_THERE.map(|line| format!("- {line}\n")).concat() + "\n"
+    }
+
+    fn command_lines(&self) -> String {
+        let mut text = "## Command lines\n\n`A & B` starts A, waits until it listens on PORT, and then starts B. \
+                        `pingpong` is `benches/alternatives/pingpong.c`, `roci_bench` a binary of `benches`.\n\n"
+            .to_owned();
+        for Outcome { name, line, rounds, .. } in self.outcomes.iter().filter(|outcome| outcome.rounds > 0) {
+            let _ = writeln!(text, "- `{name}`, {rounds} rounds: `{line}`");
+        }
+        text
+    }
+}
+
+/// What no cell can say of itself.
+const NOT_THERE: [&str; 2] = [
+    "ICRC off: not run: not there yet, no knob switches it off",
+    "kernel sockets under loss: not run: this needs the kernel's netem, and frames of a sockets' own can be dropped \
+     nowhere else",
+];
+
+/// How many times what it is compared with.
+pub(crate) fn ratio_to_base(results: &Results, key: &Key) -> Option<Summary> {
+    let base = base(key).filter(|base| base != key)?;
+    results.ratio(key, &base)
+}
+
+/// What a number is compared with.
+fn base(key: &Key) -> Option<Key> {
+    let with = |series: &str, point| Some(Key::new(key.place, key.metric, series, point));
+    match (key.metric, key.point) {
+        (Metric::Latency, point) => with("raw", point),
+        (Metric::Bandwidth | Metric::Rate, Point::Size(_)) => with("raw, touched", key.point),
+        (Metric::Rate, Point::Connections(_)) => with(&key.series, Point::Connections(1)),
+        (Metric::Bandwidth, Point::Loss(_)) => with(&key.series, Point::Loss(0)),
+        _ => None,
+    }
+}
+
+const fn title(place: Place) -> &'static str {
+    match place {
+        Place::Host => "One host: memif, and the others over loopback",
+        Place::Vhost => "One host: vhost",
+        Place::Veth => "Two namespaces: af_packet, and the others over the same pair of interfaces",
+        Place::Guests => "Two guests: rdma_rxe and this stack on the same emulated NIC",
+    }
+}
+
+const fn remarks(place: Place) -> &'static str {
+    match place {
+        Place::Host => {
+            "Latency is half a round trip, its median; of a READ or an atomic all of it; of libfabric, whose tool prints \
+             nothing else, the mean. Streams have 64 messages or 4 MiB under way; libfabric's tool has only ping-pongs, \
+             so that its bandwidth is that of one message under way. `memcpy` is one processor, `shared memory` two that \
+             copy in and out. MPICH and Open MPI are kept from shared memory. Processor time is that of both processes; \
+             the kernel's share of sockets is in it where it runs in their name. Cycles are those of the time stamp \
+             counter that pass for each packet of 64 B; both ends poll without rest.\n\n"
+        }
+        Place::Vhost => "The same over the other device of one host.\n\n",
+        Place::Veth => {
+            "Interfaces have an MTU of 9000. The kernel's TCP hands over up to 64 KiB at once, because such a pair of \
+             interfaces carries what no wire does; our frames have 4 KiB of payload, with a checksum over each.\n\n"
+        }
+        Place::Guests => "The guests' processors are emulated, so that only ratios mean something.\n\n",
+    }
+}
+
+/// As many digits as say something.
+fn show(value: f64) -> String {
+    match value {
+        value if value >= 1000.0 => format!("{value:.0}"),
+        value if value >= 10.0 => format!("{value:.1}"),
+        value if value >= 0.1 => format!("{value:.2}"),
+        value => format!("{value:.4}"),
+    }
+}
+
+fn capital(word: &str) -> String {
+    let mut letters = word.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}

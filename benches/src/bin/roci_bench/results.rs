@@ -1,0 +1,102 @@
+//! Readings by what they measure and by round.
+
+use std::collections::BTreeMap;
+
+use crate::reading::{Metric, Place, Point, Reading};
+use crate::statistics::Summary;
+
+/// What is measured in a place.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Key {
+    pub(crate) place: Place,
+    pub(crate) metric: Metric,
+    pub(crate) series: String,
+    pub(crate) point: Point,
+}
+
+impl Key {
+    pub(crate) fn new(place: Place, metric: Metric, series: &str, point: Point) -> Self {
+        Self { place, metric, series: series.to_owned(), point }
+    }
+}
+
+/// All readings.
+#[derive(Default)]
+pub(crate) struct Results {
+    values: BTreeMap<Key, BTreeMap<usize, f64>>,
+    /// Series in the order in which they first came.
+    order: Vec<String>,
+}
+
+impl Results {
+    pub(crate) fn add(&mut self, round: usize, place: Place, reading: Reading) {
+        let Reading { series, metric, point, value } = reading;
+        if !self.order.contains(&series) {
+            self.order.push(series.clone());
+        }
+        self.values.entry(Key { place, metric, series, point }).or_default().insert(round, value);
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.values.keys()
+    }
+
+    pub(crate) fn summary(&self, key: &Key) -> Option<Summary> {
+        Summary::of(self.values.get(key)?.values().copied())
+    }
+
+    /// How many times the other one: of readings of the same round, so that a noisy hour does not count.
+    pub(crate) fn ratio(&self, key: &Key, to: &Key) -> Option<Summary> {
+        let (ours, theirs) = (self.values.get(key)?, self.values.get(to)?);
+        Summary::of(ours.iter().filter_map(|(round, value)| Some(value / theirs.get(round)?)))
+    }
+
+    /// The points at which a metric was read in a place, in order.
+    pub(crate) fn points(&self, place: Place, metric: Metric, of: impl Fn(Point) -> bool) -> Vec<Point> {
+        let mut points: Vec<Point> = self.matching(place, metric, &of).map(|key| key.point).collect();
+        points.sort_unstable();
+        points.dedup();
+        points
+    }
+
+    /// The series that were read there, in the order in which they first came.
+    pub(crate) fn series(&self, place: Place, metric: Metric, of: impl Fn(Point) -> bool) -> Vec<&str> {
+        let is_there = |series: &&String| self.matching(place, metric, &of).any(|key| key.series == **series);
+        self.order.iter().filter(is_there).map(String::as_str).collect()
+    }
+
+    fn matching<'a>(
+        &'a self,
+        place: Place,
+        metric: Metric,
+        of: &'a impl Fn(Point) -> bool,
+    ) -> impl Iterator<Item = &'a Key> {
+        self.values.keys().filter(move |key| key.place == place && key.metric == metric && of(key.point))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_made_within_a_round() {
+        let mut results = Results::default();
+        let point = Point::Size(8);
+        // The second round was twice as slow, for both.
+        for (round, value) in [(1, 1.0), (2, 2.0), (3, 1.0)] {
+            results.add(round, Place::Host, Reading::new("raw", Metric::Latency, point, value));
+        }
+        for (round, value) in [(1, 1.5), (2, 3.0)] {
+            results.add(round, Place::Host, Reading::new("send", Metric::Latency, point, value));
+        }
+        let key = |series| Key::new(Place::Host, Metric::Latency, series, point);
+        let ratio = results.ratio(&key("send"), &key("raw")).expect("both were read");
+        assert_eq!((ratio.median, ratio.min, ratio.max, ratio.rounds), (1.5, 1.5, 1.5, 2));
+        assert_eq!(results.ratio(&key("send"), &key("nobody")), None);
+        assert_eq!(results.summary(&key("raw")).map(|summary| summary.median), Some(1.0));
+        assert_eq!(results.series(Place::Host, Metric::Latency, |_| true), ["raw", "send"]);
+        assert_eq!(results.points(Place::Host, Metric::Latency, |_| true), [point]);
+        assert!(results.series(Place::Veth, Metric::Latency, |_| true).is_empty());
+    }
+}

@@ -1,0 +1,269 @@
+//! Runs the commands of a cell, and ends them where they do not end themselves.
+
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::command::{Line, Lines};
+use crate::reading::Place;
+use crate::stage::Stage;
+
+/// More than any of these commands prints; the rest is thrown away.
+const OUTPUT_LIMIT: u64 = 1 << 20;
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// How long a server has to listen, or to end once its client has.
+const SERVER_PATIENCE: Duration = Duration::from_secs(5);
+/// And how long a process that was told to end.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// Runs a cell's commands, and returns what the client printed.
+pub(crate) fn run(stage: &Stage, place: Place, lines: &Lines, port: u16, patience: Duration) -> Result<String, String> {
+    let deadline = Instant::now() + patience;
+    let server = match &lines.server {
+        None => None,
+        Some(line) => {
+            let mut server = Process::start(stage, place, line)?;
+            server.wait_until_it_listens(port)?;
+            Some(server)
+        }
+    };
+    let client = Process::start(stage, place, &lines.client)?.end(deadline);
+    let server = server.map(|server| server.end(Instant::now() + SERVER_PATIENCE));
+    let ended = client.map_err(|trouble| match server {
+        // What the server complained of is the cause more often than what the client did.
+        Some(Ok(server)) if !server.stderr.trim().is_empty() => {
+            format!("{trouble}; server: {}", last_line(&server.stderr))
+        }
+        _ => trouble,
+    })?;
+    if ended.status.success() {
+        return Ok(ended.stdout);
+    }
+    let words = if ended.stderr.trim().is_empty() { &ended.stdout } else { &ended.stderr };
+    Err(format!("ended with {}: {}", ended.status, last_line(words)))
+}
+
+/// Groups of processes that run now. They do not hear what a terminal tells this one.
+static GROUPS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
+fn groups() -> MutexGuard<'static, Vec<u32>> {
+    GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whoever ends this program ends with it what it has started.
+pub(crate) fn end_all_on_signals() -> Result<(), String> {
+    let mut signals =
+        Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(|error| format!("cannot wait for signals: {error}"))?;
+    thread::spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            groups().iter().for_each(|&group| signal_group(group, Signal::KILL));
+            std::process::exit(128 + signal);
+        }
+    });
+    Ok(())
+}
+
+fn signal_group(group: u32, signal: Signal) {
+    // A group that has ended is what we want.
+    if let Some(group) = i32::try_from(group).ok().and_then(Pid::from_raw) {
+        let _ = kill_process_group(group, signal);
+    }
+}
+
+fn last_line(text: &str) -> String {
+    let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("said nothing");
+    line.trim().chars().take(300).collect()
+}
+
+/// A process in a group of its own, so that all that it started can be ended with it.
+struct Process {
+    name: String,
+    child: Child,
+    outputs: [Option<JoinHandle<String>>; 2],
+}
+
+struct Ended {
+    status: ExitStatus,
+    stdout: String,
+    stderr: String,
+}
+
+impl Process {
+    fn start(stage: &Stage, place: Place, line: &Line) -> Result<Self, String> {
+        let words = stage.dress(place, line)?;
+        let (program, arguments) = words.split_first().ok_or("no command")?;
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        command.envs(line.environment.iter().map(|(name, value)| (name, value)));
+        let mut child = command.spawn().map_err(|error| format!("cannot start {program}: {error}"))?;
+        groups().push(child.id());
+        let outputs = [
+            child.stdout.take().map(|pipe| thread::spawn(|| drain(pipe))),
+            child.stderr.take().map(|pipe| thread::spawn(|| drain(pipe))),
+        ];
+        let name = line.words.first().map_or(program, |word| word).clone();
+        Ok(Self { name, child, outputs })
+    }
+
+    /// Looks at the sockets that the process sees, which are those of its namespace.
+    fn wait_until_it_listens(&mut self, port: u16) -> Result<(), String> {
+        let deadline = Instant::now() + SERVER_PATIENCE;
+        let tables = ["tcp", "tcp6"].map(|table| format!("/proc/{}/net/{table}", self.child.id()));
+        loop {
+            let is_listening = |table: &String| std::fs::read_to_string(table).is_ok_and(|text| listens(&text, port));
+            if tables.iter().any(is_listening) {
+                return Ok(());
+            }
+            if self.child.try_wait().is_ok_and(|status| status.is_some()) {
+                let words = self.take_output(1);
+                return Err(format!("{} ended before it listened: {}", self.name, last_line(&words)));
+            }
+            if Instant::now() > deadline {
+                return Err(format!("{} does not listen on port {port}", self.name));
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Waits for its end, and makes it end at the deadline.
+    fn end(mut self, deadline: Instant) -> Result<Ended, String> {
+        let begun = Instant::now();
+        let status = loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => break status,
+                Ok(None) if Instant::now() < deadline => thread::sleep(LOOK_EVERY),
+                Ok(None) => {
+                    self.kill();
+                    let seconds = begun.elapsed().as_secs_f64();
+                    return Err(format!("{} had not ended after {seconds:.0} s, and was killed", self.name));
+                }
+                Err(error) => return Err(format!("cannot wait for {}: {error}", self.name)),
+            }
+        };
+        let (stdout, stderr) = (self.take_output(0), self.take_output(1));
+        Ok(Ended { status, stdout, stderr })
+    }
+
+    fn take_output(&mut self, which: usize) -> String {
+        // What it has left behind could hold the pipe open.
+        self.signal(Signal::KILL);
+        self.outputs[which].take().and_then(|output| output.join().ok()).unwrap_or_default()
+    }
+
+    /// First so that it can clean up, then for good.
+    fn kill(&mut self) {
+        self.signal(Signal::TERM);
+        let deadline = Instant::now() + GRACE;
+        while Instant::now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
+            thread::sleep(LOOK_EVERY);
+        }
+        self.signal(Signal::KILL);
+        // It is dead, or the kernel holds it: either way there is nothing more to do.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    fn signal(&self, signal: Signal) {
+        signal_group(self.child.id(), signal);
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            self.kill();
+        }
+        groups().retain(|&group| group != self.child.id());
+    }
+}
+
+fn drain(mut pipe: impl Read) -> String {
+    let mut bytes = Vec::new();
+    // A broken pipe is an end, too.
+    let _ = pipe.by_ref().take(OUTPUT_LIMIT).read_to_end(&mut bytes);
+    let _ = std::io::copy(&mut pipe, &mut std::io::sink());
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Whether a socket of a table in the style of /proc/net/tcp listens on this port.
+fn listens(table: &str, port: u16) -> bool {
+    const LISTEN: &str = "0A";
+    table.lines().skip(1).any(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        let local = words.next().and_then(|address| address.rsplit(':').next());
+        let state = words.nth(1);
+        local.and_then(|port| u16::from_str_radix(port, 16).ok()) == Some(port) && state == Some(LISTEN)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::Side;
+
+    fn stage() -> Stage {
+        Stage {
+            roci: "roci".into(),
+            this: "roci_bench".into(),
+            built: "/nonexistent".into(),
+            agent: "/nonexistent".into(),
+            namespaces: Err("none".into()),
+            cpus: [0, 0],
+        }
+    }
+
+    fn shell(side: Side, script: &str) -> Line {
+        Line::new(side, ["sh", "-c", script])
+    }
+
+    fn run_alone(script: &str, patience: Duration) -> Result<String, String> {
+        run(&stage(), Place::Host, &Lines::alone(shell(Side::Both, script)), 0, patience)
+    }
+
+    #[test]
+    fn what_a_command_prints_is_returned_and_what_it_complains_of_is_told() {
+        assert_eq!(run_alone("echo yes; echo noise >&2", Duration::from_mins(1)), Ok("yes\n".into()));
+        let trouble = run_alone("echo first >&2; echo why >&2; exit 3", Duration::from_mins(1)).expect_err("it failed");
+        assert_eq!(trouble, "ended with exit status: 3: why");
+        let lines = Lines::alone(Line::new(Side::Both, ["/no/such/program"]));
+        let trouble = run(&stage(), Place::Host, &lines, 0, Duration::from_mins(1)).expect_err("nothing to start");
+        assert!(trouble.starts_with("cannot start /no/such/program"), "{trouble}");
+    }
+
+    #[test]
+    fn a_command_that_hangs_is_killed_with_all_that_it_started() {
+        let marker = tempfile::NamedTempFile::new().expect("a file");
+        let path = marker.path().display();
+        let script = format!("trap '' TERM; (trap '' TERM; sleep 600) & echo $! >{path}; wait");
+        let trouble = run_alone(&script, Duration::from_millis(300)).expect_err("it hangs");
+        assert!(trouble.contains("had not ended") && trouble.contains("was killed"), "{trouble}");
+        let child = std::fs::read_to_string(marker.path()).expect("it was started");
+        // A zombie that nobody has waited for is dead, too.
+        let status = std::fs::read_to_string(format!("/proc/{}/stat", child.trim())).unwrap_or_default();
+        assert!(status.is_empty() || status.contains(" Z "), "{status}");
+    }
+
+    #[test]
+    fn a_server_that_ends_early_is_told_with_its_reason() {
+        let lines = Lines::pair(shell(Side::Server, "echo no memory >&2; exit 1"), shell(Side::Client, "echo never"));
+        let trouble = run(&stage(), Place::Host, &lines, 1, Duration::from_mins(1)).expect_err("no server");
+        assert_eq!(trouble, "sh ended before it listened: no memory");
+    }
+
+    #[test]
+    fn a_listening_socket_is_told_from_a_connected_one() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue\n   0: 0100007F:3458 00000000:0000 0A 00000000\n   \
+                     1: 0100007F:1F90 0100007F:3458 01 00000000\n";
+        assert!(listens(table, 0x3458));
+        assert!(!listens(table, 0x1f90));
+        assert!(!listens(table, 80));
+        assert!(!listens("", 80));
+    }
+}

@@ -1,0 +1,194 @@
+//! Rounds over all cells, until the time is up.
+//!
+//! Every round runs every cell once, so that what disturbs the machine for a while disturbs all of them.
+
+use std::time::{Duration, Instant};
+
+use crate::plan::Cell;
+use crate::reading::Place;
+use crate::results::Results;
+use crate::runner;
+use crate::stage::{Stage, find, free_port, word};
+
+/// More rounds say nothing new.
+const MOST_ROUNDS: usize = 15;
+/// A cell that fails so often in a row is given up.
+const MOST_FAILURES: usize = 2;
+
+/// What became of a cell.
+#[derive(Clone, Debug)]
+pub(crate) struct Outcome {
+    pub(crate) name: String,
+    pub(crate) place: Place,
+    /// What a reader types to do the same.
+    pub(crate) line: String,
+    /// Rounds that gave figures.
+    pub(crate) rounds: usize,
+    /// Why there are none, or fewer.
+    pub(crate) trouble: Option<String>,
+    /// How long it took the last time.
+    took: Duration,
+    failures: usize,
+}
+
+impl Outcome {
+    fn is_over(&self, is_once: bool) -> bool {
+        self.failures >= MOST_FAILURES || is_once && self.rounds > 0
+    }
+}
+
+/// Runs the cells, and says what it does.
+pub(crate) fn run(
+    cells: &[Cell],
+    stage: &Stage,
+    budget: Duration,
+    mut say: impl FnMut(&str),
+) -> (Results, Vec<Outcome>) {
+    let begun = Instant::now();
+    let mut results = Results::default();
+    let mut outcomes: Vec<Outcome> = cells.iter().map(|cell| outcome(cell, stage)).collect();
+    for round in 1..=MOST_ROUNDS {
+        let left = budget.saturating_sub(begun.elapsed());
+        let expected: Duration = due(cells, &mut outcomes).map(|(_, outcome)| outcome.took).sum();
+        if round > 1 && (expected > left || expected.is_zero()) {
+            break;
+        }
+        for (cell, outcome) in due(cells, &mut outcomes) {
+            let left = budget.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                outcome.trouble.get_or_insert_with(|| "the time was up".into());
+                continue;
+            }
+            say(&format!("round {round}: {}", outcome.name));
+            run_cell(cell, outcome, stage, round, left, &mut results);
+            if let Some(trouble) = outcome.trouble.as_ref().filter(|_| outcome.failures > 0) {
+                say(&format!("round {round}: {}: {trouble}", outcome.name));
+            }
+        }
+    }
+    (results, outcomes)
+}
+
+/// The cells that go on.
+fn due<'a>(cells: &'a [Cell], outcomes: &'a mut [Outcome]) -> impl Iterator<Item = (&'a Cell, &'a mut Outcome)> {
+    cells.iter().zip(outcomes).filter(|(cell, outcome)| !outcome.is_over(cell.is_once))
+}
+
+/// A cell that cannot run here is over before it begins.
+fn outcome(cell: &Cell, stage: &Stage) -> Outcome {
+    let lines = cell.tool.lines(stage, cell.place, "PORT");
+    let line = stage.show(cell.place, &lines);
+    let trouble = obstacle(cell, stage);
+    let failures = if trouble.is_some() { MOST_FAILURES } else { 0 };
+    Outcome { name: cell.name(), place: cell.place, line, rounds: 0, trouble, took: Duration::ZERO, failures }
+}
+
+fn obstacle(cell: &Cell, stage: &Stage) -> Option<String> {
+    if let (Place::Veth, Err(why)) = (cell.place, &stage.namespaces) {
+        return Some(why.clone());
+    }
+    let missing = |need: &crate::tools::Need| find(&word(&need.program)).is_none();
+    let need = cell.tool.needs(stage).into_iter().find(missing)?;
+    let program = need.program.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    Some(format!("{program} is not installed: {}", need.remedy))
+}
+
+fn run_cell(cell: &Cell, outcome: &mut Outcome, stage: &Stage, round: usize, left: Duration, results: &mut Results) {
+    let begun = Instant::now();
+    let readings = free_port().and_then(|port| {
+        let lines = cell.tool.lines(stage, cell.place, &port.to_string());
+        let printed = runner::run(stage, cell.place, &lines, port, cell.patience.min(left))?;
+        cell.tool.parse(&printed)
+    });
+    outcome.took = begun.elapsed();
+    match readings {
+        Ok(readings) => {
+            for reading in readings {
+                results.add(round, cell.place, reading);
+            }
+            (outcome.rounds, outcome.failures) = (outcome.rounds + 1, 0);
+        }
+        Err(trouble) => {
+            outcome.trouble = Some(trouble);
+            outcome.failures += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Line, Lines, Side};
+    use crate::reading::{Metric, Point, Reading};
+    use crate::tools::{Need, Tool};
+
+    /// Prints a number, or fails.
+    struct Shell {
+        script: &'static str,
+        need: &'static str,
+    }
+
+    impl Tool for Shell {
+        fn needs(&self, _stage: &Stage) -> Vec<Need> {
+            vec![Need::package(self.need, "some-package")]
+        }
+
+        fn lines(&self, _stage: &Stage, _place: Place, _port: &str) -> Lines {
+            Lines::alone(Line::new(Side::Both, ["sh", "-c", self.script]))
+        }
+
+        fn parse(&self, stdout: &str) -> Result<Vec<Reading>, String> {
+            let value = stdout.trim().parse().map_err(|_| format!("no number: {stdout}"))?;
+            Ok(vec![Reading::new("shell", Metric::Latency, Point::Size(1), value)])
+        }
+    }
+
+    fn cell(script: &'static str, need: &'static str, place: Place, is_once: bool) -> Cell {
+        let tool = Box::new(Shell { script, need });
+        Cell { group: "test", label: script.to_owned(), place, tool, patience: Duration::from_mins(1), is_once }
+    }
+
+    fn stage() -> Stage {
+        Stage {
+            roci: "roci".into(),
+            this: "roci_bench".into(),
+            built: "/nonexistent".into(),
+            agent: "/nonexistent".into(),
+            namespaces: Err("needs root".into()),
+            cpus: [0, 0],
+        }
+    }
+
+    #[test]
+    fn every_round_runs_every_cell_that_works_and_the_others_say_why_not() {
+        let cells = [
+            cell("echo 1", "sh", Place::Host, false),
+            cell("echo 2", "sh", Place::Host, true),
+            cell("exit 7", "sh", Place::Host, false),
+            cell("echo x", "sh", Place::Host, false),
+            cell("echo 3", "no-such-program", Place::Host, false),
+            cell("echo 4", "sh", Place::Veth, false),
+        ];
+        let mut said = Vec::new();
+        let (results, outcomes) = run(&cells, &stage(), Duration::from_mins(10), |text| said.push(text.to_owned()));
+        let rounds: Vec<_> = outcomes.iter().map(|outcome| outcome.rounds).collect();
+        assert_eq!(rounds, [MOST_ROUNDS, 1, 0, 0, 0, 0], "{outcomes:?}");
+        let trouble = |which: usize| outcomes[which].trouble.as_deref().unwrap_or_default();
+        assert_eq!(trouble(0), "");
+        assert_eq!(trouble(2), "ended with exit status: 7: said nothing");
+        assert_eq!(trouble(3), "no number: x\n");
+        assert_eq!(trouble(4), "no-such-program is not installed: apt-get install some-package");
+        assert_eq!(trouble(5), "needs root");
+        let failing = said.iter().filter(|text| text.contains("exit 7:")).count();
+        assert_eq!(failing, MOST_FAILURES, "given up: {said:?}");
+        assert_eq!(results.keys().count(), 1);
+    }
+
+    #[test]
+    fn no_time_is_a_reason() {
+        let cells = [cell("echo 1", "sh", Place::Host, false)];
+        let (results, outcomes) = run(&cells, &stage(), Duration::ZERO, |_| ());
+        assert_eq!(results.keys().count(), 0);
+        assert_eq!(outcomes[0].trouble.as_deref(), Some("the time was up"));
+    }
+}

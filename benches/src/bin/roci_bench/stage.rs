@@ -1,0 +1,157 @@
+//! Where cells run: programs, processors, network namespaces.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+
+use crate::command::{Line, Lines, Side};
+use crate::reading::Place;
+
+/// The addresses of the two namespaces' interfaces.
+const VETH: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
+/// The interfaces' name, in both.
+const INTERFACE: &str = "veth";
+
+/// The stage of a run.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    /// The `roci` command.
+    pub(crate) roci: PathBuf,
+    /// This program, which also has the loops of its own.
+    pub(crate) this: PathBuf,
+    /// Programs that were built for a run.
+    pub(crate) built: PathBuf,
+    /// What stands in for ssh between the namespaces.
+    pub(crate) agent: PathBuf,
+    /// The two namespaces, or why there are none.
+    pub(crate) namespaces: Result<[String; 2], String>,
+    /// A processor for each side.
+    pub(crate) cpus: [usize; 2],
+}
+
+impl Stage {
+    /// Where the client finds the server.
+    pub(crate) fn server_address(place: Place) -> &'static str {
+        if place == Place::Veth { VETH[1] } else { "127.0.0.1" }
+    }
+
+    /// Both ends' addresses.
+    pub(crate) fn addresses(place: Place) -> [&'static str; 2] {
+        if place == Place::Veth { VETH } else { ["127.0.0.1"; 2] }
+    }
+
+    /// The network interface of both ends.
+    pub(crate) fn interface(place: Place) -> &'static str {
+        if place == Place::Veth { INTERFACE } else { "lo" }
+    }
+
+    /// The processors as a list.
+    pub(crate) fn cpu_list(&self) -> String {
+        format!("{},{}", self.cpus[0], self.cpus[1])
+    }
+
+    /// The whole command of a line: in its namespace, on its processor.
+    pub(crate) fn dress(&self, place: Place, line: &Line) -> Result<Vec<String>, String> {
+        let mut words = Vec::new();
+        let end = usize::from(line.side == Side::Server);
+        if place == Place::Veth {
+            let namespaces = self.namespaces.as_ref().map_err(Clone::clone)?;
+            words.extend(["ip", "netns", "exec", &namespaces[end]].map(str::to_owned));
+        }
+        if line.side != Side::Both {
+            words.extend(["taskset".to_owned(), "-c".to_owned(), self.cpus[end].to_string()]);
+        }
+        words.extend(line.words.iter().cloned());
+        Ok(words)
+    }
+
+    /// What a reader types to do the same.
+    pub(crate) fn show(&self, place: Place, lines: &Lines) -> String {
+        let show = |line: &Line| {
+            let words = self.dress(place, line).unwrap_or_else(|_| line.words.clone());
+            let environment = line.environment.iter().map(|(name, value)| format!("{name}={}", quoted(value)));
+            // A path of this machine says less than a program's name.
+            let words = words.iter().map(|word| quoted(base_name(word)));
+            environment.chain(words).collect::<Vec<_>>().join(" ")
+        };
+        match &lines.server {
+            Some(server) => format!("{} & {}", show(server), show(&lines.client)),
+            None => show(&lines.client),
+        }
+    }
+}
+
+/// The last part of an absolute path.
+fn base_name(word: &str) -> &str {
+    if word.starts_with('/') { word.rsplit('/').next().unwrap_or(word) } else { word }
+}
+
+fn quoted(word: &str) -> String {
+    if word.contains([';', ' ', '%', '*']) { format!("'{word}'") } else { word.to_owned() }
+}
+
+/// A program's place in PATH.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    if program.starts_with('/') {
+        return Some(PathBuf::from(program)).filter(|path| path.exists());
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|path| path.is_file())
+}
+
+/// A port that was free a moment ago on this host; the namespaces are ours, and use the same.
+pub(crate) fn free_port() -> Result<u16, String> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+    listener.map(|address| address.port()).map_err(|error| format!("no free port: {error}"))
+}
+
+/// A path as a word of a command.
+pub(crate) fn word(path: &Path) -> String {
+    path.display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stage(namespaces: Result<[String; 2], String>) -> Stage {
+        Stage {
+            roci: "/opt/roci".into(),
+            this: "/opt/roci_bench".into(),
+            built: "/opt".into(),
+            agent: "/opt/agent".into(),
+            namespaces,
+            cpus: [2, 5],
+        }
+    }
+
+    #[test]
+    fn each_side_runs_on_its_processor_and_in_its_namespace() {
+        let lines = Lines::pair(
+            Line::new(Side::Server, ["/opt/peer", "-p", "PORT"]).with("TLS", "tcp;self"),
+            Line::new(Side::Client, ["/opt/peer", "10.77.0.2"]),
+        );
+        let stage = stage(Ok(["a".into(), "b".into()]));
+        assert_eq!(
+            stage.show(Place::Veth, &lines),
+            "TLS='tcp;self' ip netns exec b taskset -c 5 peer -p PORT & ip netns exec a taskset -c 2 peer 10.77.0.2"
+        );
+        let both = Lines::alone(Line::new(Side::Both, ["/opt/roci", "perf"]));
+        assert_eq!(stage.show(Place::Host, &both), "roci perf");
+        assert_eq!(stage.dress(Place::Host, &both.client).expect("no namespace needed"), ["/opt/roci", "perf"]);
+    }
+
+    #[test]
+    fn without_namespaces_nothing_runs_in_them() {
+        let stage = stage(Err("needs root".into()));
+        let line = Line::new(Side::Client, ["x"]);
+        assert_eq!(stage.dress(Place::Veth, &line), Err("needs root".into()));
+        assert!(stage.dress(Place::Host, &line).is_ok());
+    }
+
+    #[test]
+    fn programs_are_found_in_the_path_and_only_there() {
+        assert!(find("sh").is_some_and(|path| path.is_absolute()));
+        assert_eq!(find("no-such-program-anywhere"), None);
+        assert_eq!(find("/no/such/program"), None);
+    }
+}

@@ -1,0 +1,114 @@
+//! MPICH and Open MPI over TCP: a ping-pong and a stream, as any MPI program writes them.
+
+use serde_json::Value;
+
+use super::rows::readings;
+use super::{Need, Tool};
+use crate::command::{Line, Lines, Side};
+use crate::reading::{Place, Reading};
+use crate::stage::{Stage, word};
+
+/// Which MPI.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Which {
+    Mpich,
+    OpenMpi,
+}
+
+/// One `mpiexec` of two ranks.
+pub(crate) struct Mpi {
+    pub(crate) which: Which,
+    pub(crate) sizes: &'static str,
+    /// For each size and test.
+    pub(crate) millis: u32,
+}
+
+impl Mpi {
+    const fn series(&self) -> &'static str {
+        match self.which {
+            Which::Mpich => "MPICH, TCP",
+            Which::OpenMpi => "Open MPI, TCP",
+        }
+    }
+
+    const fn suffix(&self) -> &'static str {
+        match self.which {
+            Which::Mpich => "mpich",
+            Which::OpenMpi => "openmpi",
+        }
+    }
+
+    fn program(&self, stage: &Stage) -> String {
+        word(&stage.built.join(format!("pingpong.{}", self.suffix())))
+    }
+
+    /// Words that make its two ranks use TCP, and nothing that is quicker within a host.
+    fn over_tcp(&self, place: Place) -> Vec<&'static str> {
+        match self.which {
+            Which::Mpich => vec!["-bind-to", "none"],
+            Which::OpenMpi => {
+                let interfaces = ["--mca", "btl_tcp_if_include", Stage::interface(place)];
+                let protocols = ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"];
+                let ranks = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"];
+                [&ranks[..], &protocols, &interfaces].concat()
+            }
+        }
+    }
+
+    /// How a rank is started in the other namespace.
+    fn hosts(&self, stage: &Stage, place: Place) -> Vec<String> {
+        if place != Place::Veth {
+            return Vec::new();
+        }
+        let [ours, theirs] = Stage::addresses(place);
+        let agent = word(&stage.agent);
+        match self.which {
+            Which::Mpich => {
+                ["-launcher", "ssh", "-launcher-exec", &agent, "-hosts", &format!("{ours},{theirs}"), "-ppn", "1"]
+                    .map(Into::into)
+                    .into()
+            }
+            Which::OpenMpi => {
+                let hosts = format!("{ours}:1,{theirs}:1");
+                let interface = Stage::interface(place);
+                ["--mca", "plm_rsh_agent", &agent, "--host", &hosts, "--mca", "oob_tcp_if_include", interface]
+                    .map(Into::into)
+                    .into()
+            }
+        }
+    }
+}
+
+impl Tool for Mpi {
+    fn needs(&self, stage: &Stage) -> Vec<Need> {
+        let packages = match self.which {
+            Which::Mpich => "mpich libmpich-dev",
+            Which::OpenMpi => "openmpi-bin libopenmpi-dev",
+        };
+        let remedy = format!("apt-get install {packages}, then scripts/bench builds it");
+        let mpiexec = format!("mpiexec.{}", self.suffix());
+        vec![Need::package(&mpiexec, packages), Need { program: self.program(stage).into(), remedy }]
+    }
+
+    fn lines(&self, stage: &Stage, place: Place, _port: &str) -> Lines {
+        let mut words = vec![format!("mpiexec.{}", self.suffix())];
+        words.extend(self.over_tcp(place).into_iter().map(str::to_owned));
+        words.extend(self.hosts(stage, place));
+        let (cpus, millis) = (stage.cpu_list(), self.millis.to_string());
+        words.extend(["-n", "2", &self.program(stage), &cpus, &millis, self.sizes].map(Into::into));
+        let mut line = Line::new(Side::Both, words);
+        if let (Place::Veth, Ok([_, theirs])) = (place, &stage.namespaces) {
+            line = line.with("BENCH_NETNS", theirs);
+        }
+        // Without it, ranks of a host meet in shared memory.
+        if self.which == Which::Mpich {
+            line = line.with("MPIR_CVAR_NOLOCAL", "1").with("UCX_TLS", "tcp,self").with("FI_PROVIDER", "tcp");
+            line = line.with("UCX_NET_DEVICES", Stage::interface(place));
+        }
+        Lines::alone(line)
+    }
+
+    fn parse(&self, stdout: &str) -> Result<Vec<Reading>, String> {
+        readings(stdout, |_: &Value| self.series().to_owned())
+    }
+}

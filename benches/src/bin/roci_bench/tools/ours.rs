@@ -1,0 +1,110 @@
+//! `roci perf`: this stack, and the bare port below it.
+
+use serde_json::Value;
+
+use super::rows::{readings, test};
+use super::{Need, Tool};
+use crate::command::{Line, Lines, Side};
+use crate::reading::{Place, Point, Reading};
+use crate::stage::{Stage, word};
+
+/// One `roci perf`.
+pub(crate) struct Ours {
+    pub(crate) tests: &'static str,
+    pub(crate) sizes: &'static str,
+    pub(crate) iters: u64,
+    /// What else it is told.
+    pub(crate) options: &'static str,
+    /// Frames lost, in hundredths of a per cent.
+    pub(crate) loss: Option<u32>,
+}
+
+impl Ours {
+    fn arguments(&self) -> Vec<String> {
+        let iters = self.iters.to_string();
+        let mut words: Vec<String> =
+            ["perf", self.tests, "--size", self.sizes, "--iters", &iters].map(Into::into).into();
+        words.extend(Line::words(self.options).map(Into::into));
+        if let Some(hundredths) = self.loss.filter(|&loss| loss > 0) {
+            words.extend(["--faults".into(), format!("loss={},seed=1", f64::from(hundredths) / 10_000.0)]);
+        }
+        words
+    }
+
+    /// Verbs by their names; what is done to them behind.
+    fn series(row: &Value) -> String {
+        let name = test(row).rsplit_once('_').map_or("", |(name, _)| name);
+        let mark = |is_so: bool, mark: &'static str| if is_so { mark } else { "" };
+        let touched = mark(row["touch"] == true, ", touched");
+        let dedicated = mark(row["engine"] == "dedicated", ", dedicated engine");
+        format!("{name}{touched}{dedicated}")
+    }
+}
+
+impl Tool for Ours {
+    fn needs(&self, stage: &Stage) -> Vec<Need> {
+        let remedy = "cargo build --release --package roci-cli".into();
+        vec![Need { program: stage.roci.clone(), remedy }]
+    }
+
+    fn lines(&self, stage: &Stage, place: Place, port: &str) -> Lines {
+        let line = |side| Line::new(side, [word(&stage.roci)].into_iter().chain(self.arguments()));
+        let with = |mut line: Line, words: &[&str]| {
+            line.words.extend(words.iter().map(|&word| word.to_owned()));
+            line
+        };
+        match place {
+            Place::Veth => {
+                let device = format!("af_packet:{}", Stage::interface(place));
+                let address = format!("{}:{port}", Stage::server_address(place));
+                let server = with(line(Side::Server), &["--device", &device, "--listen", &address]);
+                Lines::pair(server, with(line(Side::Client), &["--device", &device, &address, "--json"]))
+            }
+            Place::Vhost => Lines::alone(with(line(Side::Both), &["--device", "vhost", "--json"])),
+            Place::Host | Place::Guests => Lines::alone(with(line(Side::Both), &["--json"])),
+        }
+    }
+
+    fn parse(&self, stdout: &str) -> Result<Vec<Reading>, String> {
+        let all = readings(stdout, Self::series)?;
+        let Some(loss) = self.loss else { return Ok(all) };
+        let at_loss = |reading: Reading| Reading {
+            series: format!("{} of {}", reading.series, reading.point),
+            point: Point::Loss(loss),
+            ..reading
+        };
+        Ok(all.into_iter().map(at_loss).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reading::Metric;
+
+    const OURS: Ours =
+        Ours { tests: "write_bw", sizes: "65536", iters: 9, options: "--touch --engine inline", loss: Some(10) };
+
+    #[test]
+    fn a_command_names_all_that_it_does() {
+        let words = OURS.arguments().join(" ");
+        assert_eq!(words, "perf write_bw --size 65536 --iters 9 --touch --engine inline --faults loss=0.001,seed=1");
+        let lossless = Ours { loss: Some(0), ..OURS };
+        assert!(!lossless.arguments().contains(&"--faults".to_owned()));
+    }
+
+    #[test]
+    fn rows_with_loss_are_placed_by_it() {
+        let row = r#"{"bw_gigabytes_per_s":1.0,"bytes":65536,"engine":null,"errors":0,"iters":9,"mmsgs":0.1,"test":"write_bw"}"#;
+        assert_eq!(OURS.parse(row), Ok(vec![Reading::new("write of 64 KiB", Metric::Bandwidth, Point::Loss(10), 1.0)]));
+    }
+
+    #[test]
+    fn what_is_done_to_a_test_is_part_of_its_name() {
+        let series = |text: &str| Ours::series(&serde_json::from_str(text).expect("an object"));
+        assert_eq!(series(r#"{"test":"raw_bw","touch":true}"#), "raw, touched");
+        assert_eq!(series(r#"{"test":"raw_lat","touch":false}"#), "raw");
+        assert_eq!(series(r#"{"test":"tag_lat","engine":"dedicated"}"#), "tag, dedicated engine");
+        assert_eq!(series(r#"{"test":"tag_lat","engine":"inline"}"#), "tag");
+    }
+}

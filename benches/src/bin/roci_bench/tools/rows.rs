@@ -1,0 +1,116 @@
+//! Rows of `roci perf --json`, and of those programs that print the same.
+
+use serde_json::Value;
+
+use crate::machine::time_stamp_hz;
+use crate::reading::{Metric, Point, Reading};
+
+/// Messages up to this length are counted; of longer ones it is bytes that matter.
+const COUNTED: u64 = 4096;
+/// Processor time is told of streams that move more than what they begin and end with.
+const WEIGHED: u64 = 64 << 10;
+/// Packets of this length are one a message in any place.
+const CYCLES_OF: u64 = 64;
+
+/// The readings of a row each line; `series` names a row's.
+pub(crate) fn readings(text: &str, series: impl Fn(&Value) -> String) -> Result<Vec<Reading>, String> {
+    let mut all = Vec::new();
+    for line in text.lines().filter(|line| line.starts_with('{')) {
+        let row: Value = serde_json::from_str(line).map_err(|error| format!("a row that is none: {error}: {line}"))?;
+        check_payloads(&row)?;
+        all.extend(of_row(&row, &series(&row))?);
+    }
+    if all.is_empty() { Err("printed no row".into()) } else { Ok(all) }
+}
+
+/// A wrong payload spoils a measurement. Bare frames may be lost, and nobody sends them again.
+fn check_payloads(row: &Value) -> Result<(), String> {
+    let errors = row["errors"].as_u64().unwrap_or(0);
+    if errors > 0 && !test(row).starts_with("raw_") {
+        return Err(format!("{} of {} B: {errors} payloads were wrong", test(row), row["bytes"]));
+    }
+    Ok(())
+}
+
+fn of_row(row: &Value, series: &str) -> Result<Vec<Reading>, String> {
+    let number = |value: &Value, name: &str| value.as_f64().ok_or_else(|| format!("a row without {name}: {row}"));
+    let bytes = row["bytes"].as_u64().ok_or_else(|| format!("a row without bytes: {row}"))?;
+    let size = Point::Size(bytes);
+    let reading = |metric, value| Reading::new(series, metric, size, value);
+    if test(row).ends_with("_lat") {
+        return Ok(vec![reading(Metric::Latency, number(&row["lat_us"]["p50"], "p50")?)]);
+    }
+    let rate = number(&row["mmsgs"], "mmsgs")?;
+    if let Some(count) = row["connections"].as_u64() {
+        return Ok(of_connections(row, series, count, rate));
+    }
+    let mut readings = vec![reading(Metric::Bandwidth, number(&row["bw_gigabytes_per_s"], "bandwidth")?)];
+    if bytes <= COUNTED {
+        readings.push(reading(Metric::Rate, rate));
+    }
+    let gigabytes = row["iters"].as_f64().unwrap_or(0.0) * bytes as f64 / 1e9;
+    if let Some(seconds) = row["cpu_s"].as_f64().filter(|_| bytes >= WEIGHED && gigabytes > 0.0) {
+        readings.push(reading(Metric::Cpu, seconds / gigabytes));
+    }
+    if let Some(hz) = time_stamp_hz().filter(|_| bytes == CYCLES_OF && rate > 0.0) {
+        readings.push(reading(Metric::Cycles, hz / (rate * 1e6)));
+    }
+    Ok(readings)
+}
+
+fn of_connections(row: &Value, series: &str, count: u64, rate: f64) -> Vec<Reading> {
+    let point = Point::Connections(count);
+    let mut readings = vec![Reading::new(series, Metric::Rate, point, rate)];
+    // The first ones pay for the pools that all use.
+    if let Some(bytes) = row["memory_growth_bytes"].as_f64().filter(|_| count >= 64) {
+        readings.push(Reading::new(series, Metric::Memory, point, bytes / count as f64));
+    }
+    readings
+}
+
+/// The name of a row's test.
+pub(crate) fn test(row: &Value) -> &str {
+    row["test"].as_str().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LATENCY: &str = r#"{"bw_gbps":0.07,"bw_gigabytes_per_s":0.0088,"bytes":8,"channel":null,"cpu_s":0.004,"device":"memif","engine":null,"errors":0,"iters":2000,"lat_us":{"min":0.721,"p50":0.879,"p99":1.139,"p999":3.439},"mmsgs":1.1,"test":"send_lat"}"#;
+    const STREAM: &str = r#"{"bw_gbps":16.0,"bw_gigabytes_per_s":2.0,"bytes":1048576,"channel":null,"cpu_s":1.5,"device":"memif","engine":null,"errors":0,"iters":1000,"lat_us":null,"mmsgs":0.0019,"test":"send_bw"}"#;
+    const MANY: &str = r#"{"bw_gbps":0.5,"bw_gigabytes_per_s":0.1,"bytes":64,"channel":null,"connections":1024,"cpu_s":0.17,"device":"memif","engine":null,"errors":0,"iters":20000,"lat_us":null,"memory_growth_bytes":1048576,"mmsgs":1.5,"test":"send_rate"}"#;
+
+    fn named(row: &Value) -> String {
+        test(row).to_owned()
+    }
+
+    #[test]
+    fn rows_of_roci_perf_become_readings() {
+        let text = [LATENCY, STREAM, MANY].join("\n");
+        let size = |bytes| Point::Size(bytes);
+        let expected = [
+            Reading::new("send_lat", Metric::Latency, size(8), 0.879),
+            Reading::new("send_bw", Metric::Bandwidth, size(1 << 20), 2.0),
+            Reading::new("send_bw", Metric::Cpu, size(1 << 20), 1.5 / 1.048_576),
+            Reading::new("send_rate", Metric::Rate, Point::Connections(1024), 1.5),
+            Reading::new("send_rate", Metric::Memory, Point::Connections(1024), 1024.0),
+        ];
+        assert_eq!(readings(&text, named), Ok(expected.to_vec()));
+    }
+
+    #[test]
+    fn a_wrong_payload_spoils_a_measurement_and_a_lost_frame_does_not() {
+        let wrong = STREAM.replace("\"errors\":0", "\"errors\":2");
+        let trouble = readings(&wrong, named).expect_err("two were wrong");
+        assert_eq!(trouble, "send_bw of 1048576 B: 2 payloads were wrong");
+        assert!(readings(&wrong.replace("send_bw", "raw_bw"), named).is_ok());
+    }
+
+    #[test]
+    fn what_is_no_row_is_refused() {
+        for text in ["", "hello", "{", "{\"test\":\"x_bw\"}", &LATENCY.replace("\"p50\":0.879,", "")] {
+            assert!(readings(text, named).is_err(), "{text}");
+        }
+    }
+}
