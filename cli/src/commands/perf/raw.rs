@@ -82,7 +82,7 @@ fn ping(port: &mut Port<'_>, plan: Plan) -> Result<Row, Failure> {
     Ok(Row::latency(plan, half_trips, last - start, errors))
 }
 
-/// As many frames as the port takes; a message longer than a frame is several.
+/// As many frames as the port takes, of which those count that arrive; a message longer than a frame is several.
 pub(super) fn bandwidth(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Failure> {
     lane.meet_in_silence()?;
     let mut port = Port::new(lane, plan);
@@ -93,7 +93,9 @@ pub(super) fn bandwidth(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Fail
         }
         let sent = plan.iters * (port.parts as u64 + 1);
         let arrived = port.finish()?;
-        Some(Row::bandwidth(plan, port.lane.now() - start, sent.saturating_sub(arrived)))
+        let row = Row::bandwidth(plan, port.lane.now() - start, sent.saturating_sub(arrived));
+        // What was lost on the way is no bandwidth.
+        Some(row.with_share(arrived as f64 / sent as f64))
     } else {
         port.count()?;
         None

@@ -22,17 +22,19 @@ pub(super) struct Row {
     cpu_ns: Option<u64>,
     /// By how much this side's memory grew, in bytes.
     growth: Option<u64>,
+    /// The part of the messages that has arrived.
+    share: f64,
 }
 
 impl Row {
     /// Latency, from the times of whole round trips.
     pub(super) fn latency(plan: Plan, half_trips: Histogram<u64>, elapsed_ns: Nanos, errors: u64) -> Self {
-        Self { plan, latency: Some(half_trips), elapsed_ns, errors, cpu_ns: None, growth: None }
+        Self { plan, latency: Some(half_trips), elapsed_ns, errors, cpu_ns: None, growth: None, share: 1.0 }
     }
 
     /// Bandwidth: all messages in so much time.
     pub(super) fn bandwidth(plan: Plan, elapsed_ns: Nanos, errors: u64) -> Self {
-        Self { plan, latency: None, elapsed_ns, errors, cpu_ns: None, growth: None }
+        Self { plan, latency: None, elapsed_ns, errors, cpu_ns: None, growth: None, share: 1.0 }
     }
 
     pub(super) fn with_cpu(self, cpu_ns: u64) -> Self {
@@ -42,6 +44,11 @@ impl Row {
     /// More errors, which the peer found.
     pub(super) fn with_errors(self, more: u64) -> Self {
         Self { errors: self.errors.saturating_add(more), ..self }
+    }
+
+    /// Of all messages only this part has arrived.
+    pub(super) fn with_share(self, share: f64) -> Self {
+        Self { share: share.clamp(0.0, 1.0), ..self }
     }
 
     pub(super) fn with_growth(self, bytes: u64) -> Self {
@@ -56,7 +63,7 @@ impl Row {
     fn messages(&self) -> f64 {
         let is_round_trip = self.latency.is_some() && !matches!(self.plan.test, Test::ReadLat | Test::AtomicLat);
         let each = if is_round_trip { 2.0 } else { 1.0 };
-        self.plan.iters as f64 * each
+        self.plan.iters as f64 * each * self.share
     }
 
     fn gigabytes_per_second(&self) -> f64 {
