@@ -11,16 +11,25 @@ use crate::results::{Key, Results};
 
 const PANEL: (u32, u32) = (640, 480);
 const FONT: (&str, u32) = ("sans-serif", 13);
-/// Told apart by colour-blind readers, too (Okabe and Ito); after them the marks differ.
-const COLOURS: [RGBColor; 7] = [
-    RGBColor(0x00, 0x00, 0x00),
-    RGBColor(0xd5, 0x5e, 0x00),
-    RGBColor(0x00, 0x72, 0xb2),
-    RGBColor(0x00, 0x9e, 0x73),
-    RGBColor(0xcc, 0x79, 0xa7),
-    RGBColor(0xe6, 0x9f, 0x00),
-    RGBColor(0x56, 0xb4, 0xe9),
+/// The series that are drawn, ours with the wider lines, and their colours; tables have more.
+const DRAWN: [(&str, RGBColor); 11] = [
+    ("raw", RGBColor(0x99, 0x99, 0x99)),
+    ("raw, touched", RGBColor(0x55, 0x55, 0x55)),
+    ("send", RGBColor(0xd5, 0x5e, 0x00)),
+    ("write", RGBColor(0xe6, 0x9f, 0x00)),
+    ("tag", RGBColor(0xb0, 0x10, 0x10)),
+    ("kernel TCP", RGBColor(0x00, 0x72, 0xb2)),
+    ("UCX, TCP", RGBColor(0x56, 0xb4, 0xe9)),
+    ("libfabric, tcp", RGBColor(0x00, 0x9e, 0x73)),
+    ("libfabric, udp;ofi_rxd", RGBColor(0x7a, 0xc9, 0x43)),
+    ("MPICH, TCP", RGBColor(0xcc, 0x79, 0xa7)),
+    ("Open MPI, TCP", RGBColor(0x6a, 0x3d, 0x9a)),
 ];
+/// Of those, ours are the first ...
+const OURS: usize = 5;
+/// ... and what is not among them is Linux's verbs, or stands alone in its figure.
+const OTHERS: [RGBColor; 4] =
+    [RGBColor(0x00, 0x00, 0x00), RGBColor(0x00, 0x72, 0xb2), RGBColor(0x00, 0x9e, 0x73), RGBColor(0xcc, 0x79, 0xa7)];
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Outcome = Result<(), Box<dyn Error>>;
@@ -109,7 +118,17 @@ fn draw(path: &Path, panels: &[Panel<'_>], results: &Results) -> Outcome {
 
 impl Panel<'_> {
     fn series<'r>(&self, results: &'r Results) -> Vec<&'r str> {
-        results.series(self.place, self.metric, self.is_on_axis)
+        let mut series = results.series(self.place, self.metric, self.is_on_axis);
+        if matches!(self.place, Place::Host | Place::Veth | Place::Vhost) && self.is_by_size() {
+            // The latency of frames does not depend on who looks at them; their bandwidth does.
+            let is_other = |name: &str| name == if self.metric == Metric::Latency { "raw, touched" } else { "raw" };
+            series.retain(|name| DRAWN.iter().any(|(drawn, _)| drawn == name) && !is_other(name));
+        }
+        series
+    }
+
+    fn is_by_size(&self) -> bool {
+        (self.is_on_axis)(Point::Size(1))
     }
 
     fn points(&self, results: &Results, series: &str) -> Vec<(Point, f64)> {
@@ -165,11 +184,12 @@ impl Panel<'_> {
             .y_label_formatter(&|y| show_value(*y))
             .draw()?;
         for (index, (name, points)) in lines.iter().enumerate() {
-            let style = COLOURS[index % COLOURS.len()].stroke_width(if index < COLOURS.len() { 2 } else { 1 });
-            let marks = if index < COLOURS.len() { 3 } else { 5 };
+            let drawn = DRAWN.iter().position(|(drawn, _)| drawn == name);
+            let colour = drawn.map_or(OTHERS[index % OTHERS.len()], |place| DRAWN[place].1);
+            let style = colour.stroke_width(if drawn.is_some_and(|place| place >= OURS) { 1 } else { 3 });
             let points = points.iter().map(|(point, value)| (point.position(), *value));
             let legend = move |(x, y)| PathElement::new([(x, y), (x + 16, y)], style);
-            chart.draw_series(LineSeries::new(points, style).point_size(marks))?.label(*name).legend(legend);
+            chart.draw_series(LineSeries::new(points, style).point_size(3))?.label(*name).legend(legend);
         }
         let place = if self.metric == Metric::Latency {
             SeriesLabelPosition::UpperLeft
@@ -183,17 +203,21 @@ impl Panel<'_> {
 
 /// As many digits as say something.
 fn show_value(value: f64) -> String {
-    match value {
-        value if value >= 10.0 => format!("{value:.0}"),
-        value if value >= 1.0 => format!("{value:.1}"),
-        value => format!("{value}"),
-    }
+    let digits = if value >= 10.0 { 0 } else { 4 };
+    let text = format!("{value:.digits$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::reading::Reading;
+
+    #[test]
+    fn values_are_shown_without_digits_that_say_nothing() {
+        let values = [0.0, 0.1 + 0.2, 0.001, 2.5, 10.0, 20_000.0];
+        assert_eq!(values.map(show_value), ["0", "0.3", "0.001", "2.5", "10", "20000"]);
+    }
 
     #[test]
     fn figures_show_every_series_that_was_measured_and_no_empty_one_is_drawn() {

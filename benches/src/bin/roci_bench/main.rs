@@ -86,11 +86,17 @@ struct ReportOptions {
     #[arg(long, value_name = "FILE")]
     agent: PathBuf,
     /// Two network namespaces, joined by interfaces named veth
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', num_args = 2)]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     namespaces: Vec<String>,
     /// Why there are none
     #[arg(long, value_name = "REASON", default_value = "no namespaces were given")]
     no_namespaces: String,
+    /// What measures between guests
+    #[arg(long, value_name = "FILE")]
+    lab: Option<PathBuf>,
+    /// Why nothing does
+    #[arg(long, value_name = "REASON", default_value = "no lab was given")]
+    no_lab: String,
     /// What was built
     #[arg(long, default_value = "an unknown revision")]
     revision: String,
@@ -178,6 +184,7 @@ fn stage(options: &ReportOptions) -> Result<Stage, String> {
         this,
         built: options.built.clone(),
         agent: options.agent.clone(),
+        lab: options.lab.clone().ok_or_else(|| options.no_lab.clone()),
         namespaces,
         cpus: two_processors()?,
     })

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::reading::{Place, show_bytes};
-use crate::tools::{Libfabric, Loop, Mpi, Ours, Tool, Ucx, UcxTest, Which};
+use crate::tools::{Guests, Libfabric, Loop, Mpi, Ours, Tool, Ucx, UcxTest, Which};
 
 /// One command, or a pair of them, of each round.
 pub(crate) struct Cell {
@@ -83,6 +83,7 @@ pub(crate) fn cells(extent: Extent) -> Vec<Cell> {
     cells.extend(missing());
     cells.extend(losses(extent));
     cells.push(connections(extent));
+    cells.push(guests(extent));
     cells
 }
 
@@ -197,6 +198,13 @@ fn connections(extent: Extent) -> Cell {
     let iters = if extent == Extent::Quick { 50_000 } else { 200_000 };
     let tool = Ours { tests: "send_rate", sizes: "64", iters, options: CONNECTIONS, loss: None };
     Cell { patience: Duration::from_mins(1), ..Cell::new(Place::Host, "scale", "connections", tool) }
+}
+
+/// Linux's verbs. Booting takes longer than anything else here.
+fn guests(extent: Extent) -> Cell {
+    let is_quick = extent == Extent::Quick;
+    let patience = Duration::from_mins(if is_quick { 2 } else { 5 });
+    Cell { patience, is_once: is_quick, ..Cell::new(Place::Guests, "verbs", "perftest", Guests { is_quick }) }
 }
 
 #[cfg(test)]

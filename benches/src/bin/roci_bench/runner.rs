@@ -23,8 +23,21 @@ const SERVER_PATIENCE: Duration = Duration::from_secs(5);
 /// And how long a process that was told to end.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// Runs a cell's commands, and returns what the client printed.
-pub(crate) fn run(stage: &Stage, place: Place, lines: &Lines, port: u16, patience: Duration) -> Result<String, String> {
+/// What a client printed, and how it failed if it did.
+#[derive(PartialEq, Debug)]
+pub(crate) struct Printed {
+    pub(crate) stdout: String,
+    pub(crate) failure: Option<String>,
+}
+
+/// Runs a cell's commands to the client's end.
+pub(crate) fn run(
+    stage: &Stage,
+    place: Place,
+    lines: &Lines,
+    port: u16,
+    patience: Duration,
+) -> Result<Printed, String> {
     let deadline = Instant::now() + patience;
     let server = match &lines.server {
         None => None,
@@ -43,11 +56,9 @@ pub(crate) fn run(stage: &Stage, place: Place, lines: &Lines, port: u16, patienc
         }
         _ => trouble,
     })?;
-    if ended.status.success() {
-        return Ok(ended.stdout);
-    }
     let words = if ended.stderr.trim().is_empty() { &ended.stdout } else { &ended.stderr };
-    Err(format!("ended with {}: {}", ended.status, last_line(words)))
+    let failure = format!("ended with {}: {}", ended.status, last_line(words));
+    Ok(Printed { failure: Some(failure).filter(|_| !ended.status.success()), stdout: ended.stdout })
 }
 
 /// Groups of processes that run now. They do not hear what a terminal tells this one.
@@ -79,7 +90,7 @@ fn signal_group(group: u32, signal: Signal) {
 
 fn last_line(text: &str) -> String {
     let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("said nothing");
-    line.trim().chars().take(300).collect()
+    line.trim().chars().take(200).collect()
 }
 
 /// A process in a group of its own, so that all that it started can be ended with it.
@@ -214,6 +225,7 @@ mod tests {
             this: "roci_bench".into(),
             built: "/nonexistent".into(),
             agent: "/nonexistent".into(),
+            lab: Err("no lab".into()),
             namespaces: Err("none".into()),
             cpus: [0, 0],
         }
@@ -223,15 +235,19 @@ mod tests {
         Line::new(side, ["sh", "-c", script])
     }
 
-    fn run_alone(script: &str, patience: Duration) -> Result<String, String> {
+    fn run_alone(script: &str, patience: Duration) -> Result<Printed, String> {
         run(&stage(), Place::Host, &Lines::alone(shell(Side::Both, script)), 0, patience)
     }
 
     #[test]
     fn what_a_command_prints_is_returned_and_what_it_complains_of_is_told() {
-        assert_eq!(run_alone("echo yes; echo noise >&2", Duration::from_mins(1)), Ok("yes\n".into()));
-        let trouble = run_alone("echo first >&2; echo why >&2; exit 3", Duration::from_mins(1)).expect_err("it failed");
-        assert_eq!(trouble, "ended with exit status: 3: why");
+        let printed = |stdout: &str, failure: Option<&str>| {
+            Ok(Printed { stdout: stdout.into(), failure: failure.map(str::to_owned) })
+        };
+        let minute = Duration::from_mins(1);
+        assert_eq!(run_alone("echo yes; echo noise >&2", minute), printed("yes\n", None));
+        let failing = run_alone("echo row; echo first >&2; echo why >&2; exit 3", minute);
+        assert_eq!(failing, printed("row\n", Some("ended with exit status: 3: why")));
         let lines = Lines::alone(Line::new(Side::Both, ["/no/such/program"]));
         let trouble = run(&stage(), Place::Host, &lines, 0, Duration::from_mins(1)).expect_err("nothing to start");
         assert!(trouble.starts_with("cannot start /no/such/program"), "{trouble}");
@@ -242,12 +258,18 @@ mod tests {
         let marker = tempfile::NamedTempFile::new().expect("a file");
         let path = marker.path().display();
         let script = format!("trap '' TERM; (trap '' TERM; sleep 600) & echo $! >{path}; wait");
-        let trouble = run_alone(&script, Duration::from_millis(300)).expect_err("it hangs");
+        let trouble = run_alone(&script, Duration::from_secs(3)).expect_err("it hangs");
         assert!(trouble.contains("had not ended") && trouble.contains("was killed"), "{trouble}");
         let child = std::fs::read_to_string(marker.path()).expect("it was started");
-        // A zombie that nobody has waited for is dead, too.
-        let status = std::fs::read_to_string(format!("/proc/{}/stat", child.trim())).unwrap_or_default();
-        assert!(status.is_empty() || status.contains(" Z "), "{status}");
+        // It was told to end; the kernel takes its time. A zombie that nobody has waited for is dead, too.
+        let stat = || std::fs::read_to_string(format!("/proc/{}/stat", child.trim())).unwrap_or_default();
+        let is_dead = || Some(stat()).is_some_and(|stat| stat.is_empty() || stat.contains(" Z "));
+        let mut looks = 0;
+        while !is_dead() {
+            looks += 1;
+            assert!(looks < 10_000, "{}", stat());
+            thread::sleep(LOOK_EVERY);
+        }
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub(crate) struct Stage {
     pub(crate) built: PathBuf,
     /// What stands in for ssh between the namespaces.
     pub(crate) agent: PathBuf,
+    /// What measures between guests, or why nothing can.
+    pub(crate) lab: Result<PathBuf, String>,
     /// The two namespaces, or why there are none.
     pub(crate) namespaces: Result<[String; 2], String>,
     /// A processor for each side.
@@ -119,6 +121,7 @@ mod tests {
             this: "/opt/roci_bench".into(),
             built: "/opt".into(),
             agent: "/opt/agent".into(),
+            lab: Err("none".into()),
             namespaces,
             cpus: [2, 5],
         }

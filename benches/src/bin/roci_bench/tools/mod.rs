@@ -1,5 +1,6 @@
 //! What is run: our own command, the limits, the alternatives. One file each: its command lines, and its output.
 
+mod guests;
 mod libfabric;
 mod loops;
 mod mpi;
@@ -7,6 +8,7 @@ mod ours;
 mod rows;
 mod ucx;
 
+pub(crate) use guests::Guests;
 pub(crate) use libfabric::Libfabric;
 pub(crate) use loops::Loop;
 pub(crate) use mpi::{Mpi, Which};
@@ -39,6 +41,11 @@ pub(crate) trait Tool {
 
     /// What it runs. The server listens on `port`.
     fn lines(&self, stage: &Stage, place: Place, port: &str) -> Lines;
+
+    /// Whether what a failing client has printed says that the failure is none to us.
+    fn excuses(&self, _stdout: &str) -> bool {
+        false
+    }
 
     /// What the client has printed.
     fn parse(&self, stdout: &str) -> Result<Vec<Reading>, String>;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::rows::{readings, test};
+use super::rows::{has_losses, readings, test};
 use super::{Need, Tool};
 use crate::command::{Line, Lines, Side};
 use crate::reading::{Place, Point, Reading};
@@ -32,7 +32,7 @@ impl Ours {
     }
 
     /// Verbs by their names; what is done to them behind.
-    fn series(row: &Value) -> String {
+    pub(super) fn series(row: &Value) -> String {
         let name = test(row).rsplit_once('_').map_or("", |(name, _)| name);
         let mark = |is_so: bool, mark: &'static str| if is_so { mark } else { "" };
         let touched = mark(row["touch"] == true, ", touched");
@@ -63,6 +63,11 @@ impl Tool for Ours {
             Place::Vhost => Lines::alone(with(line(Side::Both), &["--device", "vhost", "--json"])),
             Place::Host | Place::Guests => Lines::alone(with(line(Side::Both), &["--json"])),
         }
+    }
+
+    /// Bare frames that are lost fail the command, which has printed its rows all the same.
+    fn excuses(&self, stdout: &str) -> bool {
+        has_losses(stdout)
     }
 
     fn parse(&self, stdout: &str) -> Result<Vec<Reading>, String> {

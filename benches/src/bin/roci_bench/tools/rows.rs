@@ -32,6 +32,12 @@ fn check_payloads(row: &Value) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether something was lost or wrong.
+pub(crate) fn has_losses(text: &str) -> bool {
+    let rows = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    rows.into_iter().any(|row| row["errors"].as_u64().is_some_and(|errors| errors > 0))
+}
+
 fn of_row(row: &Value, series: &str) -> Result<Vec<Reading>, String> {
     let number = |value: &Value, name: &str| value.as_f64().ok_or_else(|| format!("a row without {name}: {row}"));
     let bytes = row["bytes"].as_u64().ok_or_else(|| format!("a row without bytes: {row}"))?;
@@ -52,7 +58,9 @@ fn of_row(row: &Value, series: &str) -> Result<Vec<Reading>, String> {
     if let Some(seconds) = row["cpu_s"].as_f64().filter(|_| bytes >= WEIGHED && gigabytes > 0.0) {
         readings.push(reading(Metric::Cpu, seconds / gigabytes));
     }
-    if let Some(hz) = time_stamp_hz().filter(|_| bytes == CYCLES_OF && rate > 0.0) {
+    // Only rows of a port are about packets.
+    let is_packet = row["device"].is_string() && bytes == CYCLES_OF;
+    if let Some(hz) = time_stamp_hz().filter(|_| is_packet && rate > 0.0) {
         readings.push(reading(Metric::Cycles, hz / (rate * 1e6)));
     }
     Ok(readings)
@@ -104,7 +112,9 @@ mod tests {
         let wrong = STREAM.replace("\"errors\":0", "\"errors\":2");
         let trouble = readings(&wrong, named).expect_err("two were wrong");
         assert_eq!(trouble, "send_bw of 1048576 B: 2 payloads were wrong");
-        assert!(readings(&wrong.replace("send_bw", "raw_bw"), named).is_ok());
+        let lost = wrong.replace("send_bw", "raw_bw");
+        assert!(readings(&lost, named).is_ok());
+        assert!(has_losses(&lost) && !has_losses(STREAM) && !has_losses("roci: no memory"));
     }
 
     #[test]
