@@ -4,37 +4,53 @@ use serde_json::{Value, json};
 
 use crate::machine::Machine;
 use crate::reading::Point;
-use crate::report::Report;
-use crate::targets::judge;
+use crate::report::{Report, ratio_to_base};
+use crate::results::Key;
+use crate::schedule::Outcome;
+use crate::targets::{Verdict, judge};
 
 /// All that was measured, with the command lines, and what was not.
 pub(crate) fn document(report: &Report<'_>) -> Value {
-    let Machine { processor, cores, kernel, memory_gib, load, hugepages } = report.machine;
-    let rows: Vec<Value> = report.results.keys().filter_map(|key| row(report, key)).collect();
-    let cells: Vec<Value> = report.outcomes.iter().map(|outcome| {
-        json!({"name": outcome.name, "place": outcome.place.name(), "command": outcome.line, "rounds": outcome.rounds, "trouble": outcome.trouble})
-    }).collect();
-    let targets: Vec<Value> = judge(report.results).iter().map(|verdict| {
-        json!({"target": verdict.what, "goal": verdict.goal, "measured": verdict.measured, "verdict": verdict.judgement.replace("**", "")})
-    }).collect();
     json!({
         "revision": report.revision,
         "extent": format!("{:?}", report.extent).to_lowercase(),
-        "machine": {"processor": processor, "cores": cores, "kernel": kernel, "memory_gib": memory_gib, "load_before": load, "hugepages": hugepages},
-        "targets": targets,
-        "rows": rows,
-        "commands": cells,
+        "machine": machine(report.machine),
+        "targets": judge(report.results).iter().map(target).collect::<Vec<_>>(),
+        "rows": report.results.keys().filter_map(|key| row(report, key)).collect::<Vec<_>>(),
+        "commands": report.outcomes.iter().map(command).collect::<Vec<_>>(),
     })
 }
 
-fn row(report: &Report<'_>, key: &crate::results::Key) -> Option<Value> {
+fn machine(machine: &Machine) -> Value {
+    let Machine { processor, cores, kernel, memory_gib, load, hugepages } = machine;
+    json!({
+        "processor": processor,
+        "cores": cores,
+        "kernel": kernel,
+        "memory_gib": memory_gib,
+        "load_before": load,
+        "hugepages": hugepages,
+    })
+}
+
+fn target(verdict: &Verdict) -> Value {
+    let Verdict { what, goal, measured, judgement } = verdict;
+    json!({"target": what, "goal": goal, "measured": measured, "verdict": judgement.replace("**", "")})
+}
+
+fn command(outcome: &Outcome) -> Value {
+    let Outcome { name, place, line, rounds, trouble, .. } = outcome;
+    json!({"name": name, "place": place.name(), "command": line, "rounds": rounds, "trouble": trouble})
+}
+
+fn row(report: &Report<'_>, key: &Key) -> Option<Value> {
     let summary = report.results.summary(key)?;
     let (axis, at) = match key.point {
         Point::Size(bytes) => ("bytes", json!(bytes)),
         Point::Connections(count) => ("connections", json!(count)),
         Point::Loss(_) => ("loss_percent", json!(key.point.position())),
     };
-    let ratio = crate::report::ratio_to_base(report.results, key).map(|ratio| ratio.median);
+    let ratio = ratio_to_base(report.results, key).map(|ratio| ratio.median);
     let mut row = json!({
         "place": key.place.name(),
         "metric": key.metric.name(),
@@ -48,4 +64,23 @@ fn row(report: &Report<'_>, key: &crate::results::Key) -> Option<Value> {
     });
     row[axis] = at;
     Some(row)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::document;
+    use crate::report::tests::with_report;
+
+    #[test]
+    fn every_row_says_what_it_is_of_and_what_it_is_compared_with() {
+        let document = with_report(0.1, document);
+        let rows = document["rows"].as_array().expect("rows");
+        let tag = rows.iter().find(|row| row["series"] == "tag").expect("it was measured");
+        assert_eq!((&tag["metric"], &tag["bytes"], &tag["rounds"]), (&"latency".into(), &8.into(), &2.into()));
+        assert_eq!((&tag["median"], &tag["ratio_to_base"]), (&2.5.into(), &1.75.into()));
+        let lossy = rows.iter().find(|row| row["loss_percent"] == 1.0).expect("it was measured");
+        assert_eq!(lossy["ratio_to_base"], 0.75);
+        assert_eq!(document["commands"][1]["trouble"], "not installed:\napt-get");
+        assert_eq!(document["extent"], "quick");
+    }
 }

@@ -1,5 +1,5 @@
-//! `roci_bench`: runs what is to be compared in rounds, one after the other on the same processors, and writes a report.
-//! Start it by `scripts/bench`, which builds and sets up what it needs.
+//! `roci_bench`: runs what is to be compared in rounds, by turns on the same processors, and writes a report. Start it by
+//! `scripts/bench`, which builds and sets up what it needs.
 //!
 //! Its subcommands `memcpy`, `shared`, `tcp` and `udp` are the loops that it has itself, as commands of a report.
 

@@ -228,3 +228,75 @@ fn capital(word: &str) -> String {
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::reading::Reading;
+
+    pub(crate) fn machine(load: f64) -> Machine {
+        let (processor, kernel) = ("Some Processor".into(), "6.1".into());
+        Machine { processor, cores: 2, kernel, memory_gib: 8.0, load, hugepages: 0 }
+    }
+
+    pub(crate) fn results() -> Results {
+        let mut results = Results::default();
+        for (round, raw, tag) in [(1, 1.0, 2.0), (2, 2.0, 3.0)] {
+            for (series, value) in [("raw", raw), ("tag", tag)] {
+                results.add(round, Place::Host, Reading::new(series, Metric::Latency, Point::Size(8), value));
+            }
+        }
+        for (hundredths, value) in [(0, 4.0), (100, 3.0)] {
+            let reading = Reading::new("write of 64 KiB", Metric::Bandwidth, Point::Loss(hundredths), value);
+            results.add(1, Place::Host, reading);
+        }
+        results
+    }
+
+    pub(crate) fn with_report<T>(load: f64, look: impl Fn(&Report<'_>) -> T) -> T {
+        let outcomes = [
+            Outcome::new("host/ours/latency 8", Place::Host, "roci perf raw_lat,tag_lat", 2, None),
+            Outcome::new("host/ucx/latency 8 B", Place::Host, "ucx_perftest", 0, Some("not installed:\napt-get")),
+        ];
+        let (machine, results) = (machine(load), results());
+        let report = Report {
+            machine: &machine,
+            extent: Extent::Quick,
+            revision: "v1",
+            results: &results,
+            outcomes: &outcomes,
+            figures: &[LOSS],
+        };
+        look(&report)
+    }
+
+    fn markdown(load: f64) -> String {
+        fn of(report: &Report<'_>) -> String {
+            report.markdown()
+        }
+        with_report(load, of)
+    }
+
+    #[test]
+    fn rows_have_medians_spreads_and_the_median_of_ratios() {
+        let text = markdown(0.1);
+        assert!(text.contains("| raw | **1.50** (1.00..2.00) |\n"), "{text}");
+        assert!(text.contains("| tag | **2.50** (2.00..3.00) x1.75 |\n"), "{text}");
+        assert!(text.contains("| write of 64 KiB | **4.00** | **3.00** x0.75 |\n"), "{text}");
+        assert!(text.contains("![Goodput by loss](benchmarks-loss.svg)"), "{text}");
+        assert!(!text.contains("benchmarks-latency.svg"), "it was not drawn: {text}");
+    }
+
+    #[test]
+    fn every_command_is_named_and_what_did_not_run_says_why() {
+        let text = markdown(0.1);
+        assert!(text.contains("- `host/ours/latency 8`, 2 rounds: `roci perf raw_lat,tag_lat`\n"), "{text}");
+        assert!(text.contains("- `host/ucx/latency 8 B`: not run: not installed: apt-get\n"), "{text}");
+    }
+
+    #[test]
+    fn a_machine_that_was_not_idle_is_told() {
+        assert!(markdown(0.31).contains("**The machine was not idle**"));
+        assert!(!markdown(0.3).contains("not idle"));
+    }
+}

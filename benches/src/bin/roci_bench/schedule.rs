@@ -32,6 +32,12 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
+    /// What became of a cell of so many rounds.
+    pub(crate) fn new(name: &str, place: Place, line: &str, rounds: usize, trouble: Option<&str>) -> Self {
+        let (name, line, trouble) = (name.to_owned(), line.to_owned(), trouble.map(str::to_owned));
+        Self { name, place, line, rounds, trouble, took: Duration::ZERO, failures: 0 }
+    }
+
     fn is_over(&self, is_once: bool) -> bool {
         self.failures >= MOST_FAILURES || is_once && self.rounds > 0
     }
@@ -87,7 +93,7 @@ fn outcome(cell: &Cell, stage: &Stage) -> Outcome {
     let line = stage.show(cell.place, &lines);
     let trouble = obstacle(cell, stage);
     let failures = if trouble.is_some() { MOST_FAILURES } else { 0 };
-    Outcome { name: cell.name(), place: cell.place, line, rounds: 0, trouble, took: Duration::ZERO, failures }
+    Outcome { failures, ..Outcome::new(&cell.name(), cell.place, &line, 0, trouble.as_deref()) }
 }
 
 fn obstacle(cell: &Cell, stage: &Stage) -> Option<String> {
