@@ -49,15 +49,14 @@ pub(crate) fn run(
     };
     let client = Process::start(stage, place, &lines.client)?.end(deadline);
     let server = server.map(|server| server.end(Instant::now() + SERVER_PATIENCE));
-    let ended = client.map_err(|trouble| match server {
-        // What the server complained of is the cause more often than what the client did.
-        Some(Ok(server)) if !server.stderr.trim().is_empty() => {
-            format!("{trouble}; server: {}", last_line(&server.stderr))
-        }
-        _ => trouble,
-    })?;
+    // What the server complained of is the cause more often than what the client did.
+    let complaint = match server {
+        Some(Ok(server)) if !server.stderr.trim().is_empty() => format!("; server: {}", last_line(&server.stderr)),
+        _ => String::new(),
+    };
+    let ended = client.map_err(|trouble| trouble + &complaint)?;
     let words = if ended.stderr.trim().is_empty() { &ended.stdout } else { &ended.stderr };
-    let failure = format!("ended with {}: {}", ended.status, last_line(words));
+    let failure = format!("ended with {}: {}{complaint}", ended.status, last_line(words));
     Ok(Printed { failure: Some(failure).filter(|_| !ended.status.success()), stdout: ended.stdout })
 }
 

@@ -43,7 +43,11 @@ enum Request {
 
 /// Serves one client to its end.
 pub(super) fn serve<T: Transport>(address: SocketAddr) -> io::Result<()> {
-    let (mut control, _) = TcpListener::bind(address)?.accept()?;
+    serve_at::<T>(&TcpListener::bind(address)?)
+}
+
+fn serve_at<T: Transport>(listener: &TcpListener) -> io::Result<()> {
+    let (mut control, _) = listener.accept()?;
     prepare(&control)?;
     loop {
         let [kind, size] = read_numbers(&mut control)?;
@@ -168,4 +172,31 @@ pub(super) fn read_numbers(control: &mut TcpStream) -> io::Result<[u64; 2]> {
     let mut bytes = [[0; 8]; 2];
     control.read_exact(bytes.as_flattened_mut())?;
     Ok(bytes.map(u64::from_le_bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::thread;
+
+    use super::super::tcp::Tcp;
+    use super::super::udp::Udp;
+    use super::*;
+
+    fn both_ends<T: Transport>(sizes: &[u64]) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let address = listener.local_addr().expect("it is bound");
+        thread::scope(|scope| {
+            let server = scope.spawn(|| serve_at::<T>(&listener));
+            measure::<T>(address, sizes, Duration::from_millis(5)).expect("the client measures to its end");
+            server.join().expect("no panic").expect("the server ends when it is told to");
+        });
+    }
+
+    #[test]
+    fn both_ends_of_every_test_end_whatever_the_size() {
+        both_ends::<Tcp>(&[1, 64, 4096, 1 << 20]);
+        // What no datagram holds is left out.
+        both_ends::<Udp>(&[1, 64, 4096, 65_507, 65_508]);
+    }
 }

@@ -44,8 +44,8 @@ impl Transport for Udp {
         loop {
             match self.0.send(message) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // The peer has closed its socket before it read everything; that is lost like anything else.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(()),
+                // Lost like anything else.
+                Err(error) if is_refusal(&error) => return Ok(()),
                 sent => return sent.map(drop),
             }
         }
@@ -53,7 +53,7 @@ impl Transport for Udp {
 
     fn receive(&mut self, message: &mut [u8], deadline: Instant) -> io::Result<bool> {
         for polls in 0u32.. {
-            match self.0.recv(message) {
+            match self.receive_some(message) {
                 Ok(_) => return Ok(true),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     if polls.is_multiple_of(1024) && Instant::now() > deadline {
@@ -67,10 +67,18 @@ impl Transport for Udp {
     }
 
     fn receive_some(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.0.recv(into)
+        match self.0.recv(into) {
+            Err(error) if is_refusal(&error) => Err(io::ErrorKind::WouldBlock.into()),
+            received => received,
+        }
     }
 
     fn finish(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// The peer has closed its socket before it read everything, and its kernel said so of an earlier datagram.
+fn is_refusal(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ConnectionRefused
 }
