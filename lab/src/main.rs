@@ -2,7 +2,7 @@
 //!
 //! `scripts/lab build` makes the guest. `scripts/lab interop` runs our stack on one end of a wire and Linux's `rdma_rxe`
 //! on the other: our port is vhost-user, straight to the guest's NIC. `scripts/lab nics` runs our stack inside of two
-//! guests, on emulated PCI NICs. Nothing here needs privileges, hugepages or a kernel module on the host.
+//! guests, on emulated PCI NICs; `scripts/lab verbs` compares both between the same two guests. Nothing here needs privileges, hugepages or a kernel module on the host.
 #![deny(unsafe_code)]
 
 mod guest;
@@ -12,6 +12,7 @@ mod machine;
 mod nics;
 mod report;
 mod scenarios;
+mod verbs;
 mod wire;
 
 use std::process::ExitCode;
@@ -28,12 +29,15 @@ enum Suite {
     Interop(interop::Options),
     /// Our stack on bound PCI NICs.
     Nics(nics::Options),
+    /// Linux's verbs against ours, between the same guests.
+    Verbs(verbs::Options),
 }
 
 fn main() -> ExitCode {
     let outcome = match Suite::parse() {
         Suite::Interop(options) => interop::run(&options),
         Suite::Nics(options) => nics::run(&options),
+        Suite::Verbs(options) => verbs::run(&options),
     };
     match outcome {
         Ok(code) => code,

@@ -1,9 +1,9 @@
 //! The matrix of NICs: for every kind two guests, whose NICs are bound to vfio-pci behind an IOMMU, with this stack's own
 //! command on each.
 
-mod bench;
+pub(crate) mod bench;
 mod checks;
-mod models;
+pub(crate) mod models;
 mod table;
 
 use std::path::PathBuf;

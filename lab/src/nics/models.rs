@@ -89,3 +89,8 @@ impl Model {
         port.chain(nic).collect()
     }
 }
+
+/// The NIC that is quickest under emulation.
+pub(crate) fn virtio() -> Model {
+    *MODELS.iter().find(|model| model.pmd == "net_virtio").expect("it is in the table")
+}

@@ -1,0 +1,80 @@
+//! Linux's verbs against ours: perftest over `rdma_rxe`, and `roci perf`, by turns, between the same two guests, on the
+//! same NICs and the same wire. The processors are emulated, so that only ratios mean something.
+
+mod ours;
+mod perftest;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::Failure;
+use crate::nics::bench::{Bench, Place};
+use crate::nics::models::virtio;
+
+/// What to run.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// The guests' kernel.
+    #[arg(long)]
+    kernel: PathBuf,
+    /// The guests' initial disk, with this stack's command in it.
+    #[arg(long)]
+    initrd: PathBuf,
+    /// QEMU.
+    #[arg(long, default_value = "qemu-system-x86_64")]
+    qemu: PathBuf,
+    /// How often each is measured.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+    /// Fewer messages.
+    #[arg(long)]
+    quick: bool,
+    /// Name what would be measured and end.
+    #[arg(long)]
+    list: bool,
+}
+
+/// A size, and how many messages of it are sent.
+#[derive(Clone, Copy)]
+struct Load {
+    bytes: u64,
+    pings: u32,
+    stream: u32,
+}
+
+const LOADS: [Load; 4] = [
+    Load { bytes: 64, pings: 400, stream: 2000 },
+    Load { bytes: 1 << 10, pings: 400, stream: 2000 },
+    Load { bytes: 64 << 10, pings: 50, stream: 200 },
+    Load { bytes: 1 << 20, pings: 10, stream: 20 },
+];
+
+impl Load {
+    /// A few messages at the least, or perftest refuses.
+    fn scaled(self, is_quick: bool) -> Self {
+        let part = if is_quick { 4 } else { 1 };
+        Self { pings: (self.pings / part).max(5), stream: (self.stream / part).max(10), ..self }
+    }
+}
+
+/// Prints a row of results for each measurement, in the form of `roci perf --json`, with the round and the stack.
+pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
+    if options.list {
+        for test in &perftest::TESTS {
+            println!("{}", test.program);
+        }
+        println!("roci perf {} {}", ours::LATENCIES, ours::STREAMS);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let directory = tempfile::tempdir()?;
+    let Options { qemu, kernel, initrd, .. } = options;
+    let mut bench = Bench::start(virtio(), &Place { qemu, kernel, initrd, directory: directory.path() })?;
+    let loads = LOADS.map(|load| load.scaled(options.quick));
+    for round in 1..=options.rounds {
+        perftest::measure(&mut bench, &loads, round)?;
+        ours::measure(&mut bench, &loads, round)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,47 @@
+//! This stack's own command in both guests, on the NICs that it takes from the kernel for as long.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::Load;
+use crate::Failure;
+use crate::nics::bench::Bench;
+
+pub(super) const LATENCIES: &str = "send_lat,write_lat";
+pub(super) const STREAMS: &str = "send_bw,write_bw,read_bw";
+
+const PATIENCE: Duration = Duration::from_mins(3);
+/// Packets of this length have a path MTU of 4096, as those of `rdma_rxe` on the same NIC.
+const SETTINGS: &str = "ROCI_PORT_MTU=4200";
+
+pub(super) fn measure(bench: &mut Bench, loads: &[Load], round: u32) -> Result<(), Failure> {
+    let address = bench.model.address();
+    for end in [0, 1] {
+        bench.run(end, &format!("bind-nic bind {address}"))?;
+    }
+    // Bare frames that are lost make the command fail, which is no reason not to read its rows.
+    let raw = format!("perf raw_lat --size 64 --iters {} --json", loads[0].pings);
+    let ended = bench.job(&raw, SETTINGS, PATIENCE, |_| Ok(()))?;
+    print(&ended[0].output, round)?;
+    for load in loads {
+        for (tests, iters) in [(LATENCIES, load.pings), (STREAMS, load.stream)] {
+            let command = format!("perf {tests} --size {} --iters {iters} --json", load.bytes);
+            print(&bench.good_job(&command, SETTINGS, PATIENCE)?, round)?;
+        }
+    }
+    for end in [0, 1] {
+        bench.run(end, &format!("bind-nic unbind {address}"))?;
+    }
+    Ok(())
+}
+
+fn print(output: &str, round: u32) -> Result<(), Failure> {
+    for line in output.lines().filter(|line| line.starts_with('{')) {
+        let mut row: Value = serde_json::from_str(line)?;
+        row["stack"] = "roci".into();
+        row["round"] = round.into();
+        println!("{row}");
+    }
+    Ok(())
+}
