@@ -28,6 +28,10 @@ use super::eal::describe;
 const REARM_US: u64 = 10;
 /// How long the thread may be at work before that is said.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// How long it may take to park for the first time. On a machine with far more to do than processors a thread may not run
+/// for a second; and a port that is stopped beside it anyway may have the whole process aborted by DPDK, which finds a
+/// closed channel on its list.
+const FIRST_PATIENCE: Duration = Duration::from_secs(10);
 /// The gate was open a moment ago, for another port or another loop: that was enough.
 const RECENT: Duration = Duration::from_millis(25);
 
@@ -201,7 +205,7 @@ impl Desk {
         let before = shared.parkings.load(Ordering::Acquire);
         shared.wake();
         // While the interrupt thread is at work, no burst may run.
-        while !shared.wait_parked(before) {
+        while !shared.wait_parked(before, PATIENCE) {
             tracing::warn!("DPDK's interrupt thread has been busy for half a second");
         }
         shared.is_open.store(false, Ordering::Release);
@@ -214,7 +218,9 @@ impl Shared {
         let before = self.parkings.load(Ordering::Acquire);
         self.is_closed.store(true, Ordering::SeqCst);
         let parked = self.arm().and_then(|()| {
-            self.wait_parked(before).then_some(()).ok_or_else(|| "the interrupt thread does not park".to_owned())
+            self.wait_parked(before, FIRST_PATIENCE)
+                .then_some(())
+                .ok_or_else(|| "the interrupt thread does not park".to_owned())
         });
         if parked.is_err() {
             self.free();
@@ -241,10 +247,10 @@ impl Shared {
         Ok(())
     }
 
-    fn wait_parked(&self, before: u64) -> bool {
+    fn wait_parked(&self, before: u64, patience: Duration) -> bool {
         let start = Instant::now();
         while self.parkings.load(Ordering::Acquire) == before {
-            if start.elapsed() > PATIENCE {
+            if start.elapsed() > patience {
                 return false;
             }
             std::thread::yield_now();
