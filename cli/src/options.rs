@@ -9,7 +9,7 @@ use roci_msgcore::Config;
 use roci_msgcore::config::{Origin, parse_size};
 use roci_protocol::sim::Faults;
 
-use crate::commands::perf::{ChannelStep, EngineMode, Test};
+use crate::commands::perf::{ChannelStep, EngineMode, Memory, Test};
 use crate::failure::Failure;
 
 /// RDMA semantics and MPI-class messaging in userspace, on any port DPDK can drive.
@@ -142,6 +142,9 @@ pub(crate) struct PerfOptions {
     /// Connections that take turns in send_rate, such as 1,64,1024
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', default_value = "1", value_parser = connection_count)]
     pub(crate) connections: Vec<usize>,
+    /// Whose memory holds the payloads of send, write and read tests
+    #[arg(long, value_name = "WHOSE", value_enum, default_value_t = Memory::Arena)]
+    pub(crate) memory: Memory,
     /// Where the worker of tag_lat and tag_bw lives
     #[arg(long, value_name = "MODE", value_enum, default_value_t = EngineMode::Inline)]
     pub(crate) engine: EngineMode,

@@ -46,6 +46,25 @@ fn perf_gives_a_verified_row_for_every_test() {
 }
 
 #[test]
+fn perf_sends_from_and_receives_into_the_applications_memory_too() {
+    let _alone = alone();
+    let perf = |memory| {
+        let tests = "send_lat,send_bw,write_lat,write_bw,read_lat,read_bw";
+        let arguments = ["perf", tests, "--memory", memory, "--size", "1,65537", "--iters", "100", "--json"];
+        let rows = rows(&roci(&arguments).succeeded().stdout);
+        assert_eq!(rows.len(), 12);
+        for row in &rows {
+            assert_eq!((&row["errors"], &row["memory"]), (&0.into(), &memory.into()), "{row}");
+        }
+        rows.iter().filter(|row| row["lent_frames"].as_u64().is_some_and(|frames| frames > 0)).count()
+    };
+    assert_eq!(perf("user"), 0, "the processor copies, and nobody waits for it when memory is unmapped");
+    assert!(perf("arena") > 0, "the arena stays");
+    let line = roci(&["perf", "send_lat,tag_lat", "--memory", "user"]).failed_with_one_line();
+    assert!(line.contains("--memory user is for send_lat"), "{line}");
+}
+
+#[test]
 fn atomics_and_many_connections_give_verified_rows_that_say_what_they_took() {
     let _alone = alone();
     let arguments = ["perf", "atomic_lat,send_rate", "--connections", "1,33,1024", "--size", "8,2000"];

@@ -2,9 +2,10 @@
 
 use roci_driver::link::Link;
 use roci_driver::{Buffer, Engine, MemoryRegion, Operation, QpParams, QueuePair, SendWr, State, WorkCompletion};
-use roci_msgcore::{Fabric, LiveLink};
+use roci_msgcore::{Config, Fabric, LiveLink};
 use roci_protocol::{Nanos, Rkey};
 
+use super::memory::{Memory, of_our_own};
 use crate::failure::{Context, Failure};
 
 /// Polls between two looks at what is slow to look at.
@@ -25,13 +26,14 @@ pub(super) struct Lane {
     idle_polls: u32,
     /// Counts the exchanges over the board, so that each has a key of its own.
     exchanges: u32,
+    memory: Memory,
 }
 
 impl Lane {
     /// `params` are those of the fabric's queue pairs.
     pub(super) fn new(fabric: Fabric, params: QpParams) -> Result<Self, Failure> {
         let qp = fabric.queue_pairs[1 - fabric.rank].ok_or_else(|| Failure::new("no queue pair to the peer"))?;
-        Ok(Self { fabric, qp, params, is_meeting: false, idle_polls: 0, exchanges: 0 })
+        Ok(Self { fabric, qp, params, is_meeting: false, idle_polls: 0, exchanges: 0, memory: Memory::Arena })
     }
 
     /// Ends the use of the queue pair by hand.
@@ -54,8 +56,22 @@ impl Lane {
         self.fabric.engine.link_mut(0)
     }
 
-    pub(super) fn buffer(&self, len: usize) -> Result<Buffer, Failure> {
-        Ok(self.fabric.engine.buffer(len)?)
+    /// From here on buffers are of this program's own memory, registered as `config` has it.
+    pub(super) fn use_own_memory(&mut self, config: &Config) -> Result<(), Failure> {
+        self.memory = Memory::User;
+        self.fabric.engine.configure_registration(config.registration()).map_err(Failure::new)
+    }
+
+    pub(super) fn buffer(&mut self, len: usize) -> Result<Buffer, Failure> {
+        match self.memory {
+            Memory::Arena => Ok(self.fabric.engine.buffer(len)?),
+            Memory::User => self.fabric.engine.adopt(of_our_own(len)).map_err(Failure::new),
+        }
+    }
+
+    /// Frames whose payload the device has taken from where it lay.
+    pub(super) fn lent_frames(&self) -> u64 {
+        self.fabric.engine.link_stats(0).tx_lent
     }
 
     /// The next completion that worked, if there is one now.

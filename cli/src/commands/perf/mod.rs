@@ -7,6 +7,7 @@ mod atomic;
 mod channel;
 mod connections;
 mod lane;
+mod memory;
 mod messenger;
 mod pattern;
 mod raw;
@@ -26,6 +27,7 @@ use roci_msgcore::wireup::{self, queue_pair_params};
 use roci_msgcore::{Config, DedicatedWorker, Fabric, Worker};
 
 use self::lane::Lane;
+pub(crate) use self::memory::Memory;
 use self::messenger::Messenger;
 use self::report::{Report, Row};
 use super::run::{self, allowed_cpus, changed_knobs};
@@ -110,6 +112,11 @@ impl Test {
         matches!(self, Self::RawLat | Self::RawBw)
     }
 
+    const fn is_of_verbs(self) -> bool {
+        use Test::{ReadBw, ReadLat, SendBw, SendLat, WriteBw, WriteLat};
+        matches!(self, SendLat | SendBw | WriteLat | WriteBw | ReadLat | ReadBw)
+    }
+
     const fn is_tagged(self) -> bool {
         matches!(self, Self::TagLat | Self::TagBw)
     }
@@ -182,6 +189,9 @@ pub(crate) fn run(options: &PerfOptions) -> Result<ExitCode, Failure> {
         let least = connections::NUMBER;
         return Err(Failure::new(format!("send_rate numbers its messages: a size of at least {least}")));
     }
+    if options.memory == Memory::User && has(|test| !test.is_of_verbs()) {
+        return Err(Failure::new("--memory user is for send_lat, send_bw, write_lat, write_bw, read_lat and read_bw"));
+    }
     let config = options.device.config()?;
     if let Some(address) = &options.listen {
         let job = listen(address, &config)?;
@@ -229,12 +239,16 @@ fn measure(options: &PerfOptions, config: &Config, mut job: Job) -> Result<ExitC
     let is_above = |plan: &Plan| plan.test.is_tagged() || plan.test.is_channel();
     let (above, verbs): (Vec<_>, Vec<_>) = plans.into_iter().partition(is_above);
     let mut lane = Lane::new(fabric, queue_pair_params(config))?;
+    if options.memory == Memory::User {
+        lane.use_own_memory(config)?;
+    }
     for plan in verbs {
-        let begun = cpu_ns();
+        let (begun, lent) = (cpu_ns(), lane.lent_frames());
         let row = measure_verbs(&mut lane, plan)?;
         let ours = cpu_ns() - begun;
         let cpu = ours.saturating_add(lane.exchange_count(ours)?);
-        report.add(row.map(|row| row.with_cpu(cpu)))?;
+        let lent = lane.lent_frames() - lent;
+        report.add(row.map(|row| row.with_cpu(cpu).with_memory(options.memory, lent)))?;
     }
     let fabric = lane.finish()?;
     match above.first() {

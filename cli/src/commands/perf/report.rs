@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use roci_protocol::Nanos;
 use serde_json::json;
 
-use super::{ChannelStep, EngineMode, Plan, Test};
+use super::{ChannelStep, EngineMode, Memory, Plan, Test};
 use crate::failure::Failure;
 use crate::output;
 
@@ -24,17 +24,28 @@ pub(super) struct Row {
     growth: Option<u64>,
     /// The part of the messages that has arrived.
     share: f64,
+    /// Whose memory the payloads were in, and how many frames of this side's the device took from there.
+    memory: Option<(Memory, u64)>,
 }
 
 impl Row {
     /// Latency, from the times of whole round trips.
     pub(super) fn latency(plan: Plan, half_trips: Histogram<u64>, elapsed_ns: Nanos, errors: u64) -> Self {
-        Self { plan, latency: Some(half_trips), elapsed_ns, errors, cpu_ns: None, growth: None, share: 1.0 }
+        Self {
+            plan,
+            latency: Some(half_trips),
+            elapsed_ns,
+            errors,
+            cpu_ns: None,
+            growth: None,
+            share: 1.0,
+            memory: None,
+        }
     }
 
     /// Bandwidth: all messages in so much time.
     pub(super) fn bandwidth(plan: Plan, elapsed_ns: Nanos, errors: u64) -> Self {
-        Self { plan, latency: None, elapsed_ns, errors, cpu_ns: None, growth: None, share: 1.0 }
+        Self { plan, latency: None, elapsed_ns, errors, cpu_ns: None, growth: None, share: 1.0, memory: None }
     }
 
     pub(super) fn with_cpu(self, cpu_ns: u64) -> Self {
@@ -49,6 +60,11 @@ impl Row {
     /// Of all messages only this part has arrived.
     pub(super) fn with_share(self, share: f64) -> Self {
         Self { share: share.clamp(0.0, 1.0), ..self }
+    }
+
+    pub(super) fn with_memory(self, memory: Memory, lent_frames: u64) -> Self {
+        let is_told = self.plan.test.is_of_verbs();
+        Self { memory: is_told.then_some((memory, lent_frames)), ..self }
     }
 
     pub(super) fn with_growth(self, bytes: u64) -> Self {
@@ -160,6 +176,10 @@ impl Report {
         }
         if let Some(ns) = row.cpu_ns {
             object["cpu_s"] = (ns as f64 / 1e9).into();
+        }
+        if let Some((memory, lent_frames)) = row.memory {
+            object["memory"] = memory.name().into();
+            object["lent_frames"] = lent_frames.into();
         }
         if let Some(count) = row.plan.connections {
             object["connections"] = count.into();

@@ -360,7 +360,7 @@ fn scrub(buffer: &mut [u8]) {
     Pattern::stamp(buffer, u64::MAX);
 }
 
-fn filled_buffers(lane: &Lane, pattern: &Pattern, size: usize, count: usize) -> Result<Vec<Buffer>, Failure> {
+fn filled_buffers(lane: &mut Lane, pattern: &Pattern, size: usize, count: usize) -> Result<Vec<Buffer>, Failure> {
     let fill = |_| {
         let mut buffer = lane.buffer(size)?;
         pattern.fill(&mut buffer);
