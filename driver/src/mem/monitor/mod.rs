@@ -16,8 +16,15 @@
 //!
 //! # What no event tells
 //! mprotect(2), which changes no page; guard regions (madvise(2), `MADV_GUARD_INSTALL`, since Linux 6.13), which locked
-//! memory refuses and an application must not put into other memory that it sends from; files and System V segments, which so are not cached (see `maps`); fork(2), after
-//! which a child has no engine, while the parent's pages stay its own as long as they are pinned (Linux 5.12).
+//! memory refuses and an application must not put into other memory that it sends from; files and System V segments,
+//! which so are not cached (see `maps`); fork(2), after which a child has no engine, while the parent's pages stay its own
+//! as long as they are pinned (Linux 5.12).
+//!
+//! # The moment in between
+//! The kernel unmaps first and tells afterwards (`userfaultfd_unmap_complete`). For that moment, microseconds as a rule,
+//! another thread may be given the same addresses for new memory, and if it sends from them before the first thread's call
+//! has returned, it may still find the registration of the old. To close this a hit would have to ask the kernel. What
+//! happens then: a device that reads memory itself sends what the old pages held. The processor always reads the new.
 
 mod reader;
 mod uffd;
