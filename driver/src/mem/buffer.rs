@@ -8,9 +8,10 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use static_assertions::assert_impl_all;
+use static_assertions::{assert_impl_all, const_assert};
 
 use super::arena::LINE;
+use super::owner::{Owner, Seen};
 use super::{Arena, Region, UserMemory};
 
 /// Bytes that belong to nobody else. When it is dropped, on whatever thread that is, those of an arena return to it,
@@ -20,29 +21,25 @@ pub struct Buffer {
     room_at: NonNull<u8>,
     /// ... and how long it is; 0 where a piece was cut off whole.
     room: usize,
-    /// Where the view begins in the room: at its begin, or behind what was skipped ...
-    start: usize,
-    /// ... and how long it is. It never leaves the room.
+    /// How long the view is. It never leaves the room.
     len: usize,
+    /// Where the view begins in the room: at its begin, or behind what was skipped.
+    start: u32,
+    /// What the application lent at once has one number, and an arena's has none.
+    loan: u32,
     owner: Owner,
 }
 
-/// Whose the room is.
-#[derive(Clone)]
-enum Owner {
-    Arena(Arc<Arena>),
-    /// The application's; what it lent at once has one number, and is registered by the region, if at all.
-    User(u32, Option<Arc<Region>>),
-}
+// More than this costs each message a few per cent of its latency.
+const_assert!(size_of::<Buffer>() <= 40);
 
 // SAFETY: the room belongs to the buffer alone (see `deref`), and so travels with it from thread to thread. The owner
-// is `Send`: an `Arc` of an arena or of a region, both of which are `Send` and `Sync`.
+// is `Send`.
 unsafe impl Send for Buffer {}
 // SAFETY: a shared buffer only gives shared views of bytes that nobody writes meanwhile.
 unsafe impl Sync for Buffer {}
 
-assert_impl_all!(Arc<Arena>: Send, Sync);
-assert_impl_all!(Arc<Region>: Send, Sync);
+assert_impl_all!(Owner: Send, Sync);
 
 impl Buffer {
     /// The owner of `room` bytes of the mapping from `offset` on, which `arena` gave to nobody else.
@@ -51,36 +48,38 @@ impl Buffer {
         // SAFETY: `take` found the range within the mapping.
         let room_at = unsafe { arena.base().add(offset) };
         let room_at = NonNull::new(room_at).expect("nothing is mapped at address 0");
-        Self { room_at, room, start: 0, len, owner: Owner::Arena(arena) }
+        Self { room_at, room, len, start: 0, loan: 0, owner: Owner::arena(arena) }
     }
 
     /// The owner of what the application lent. No two live buffers of different loans have the same number.
-    pub(super) fn of_user(memory: UserMemory, number: u32, region: Option<Arc<Region>>) -> Self {
+    pub(super) fn of_user(memory: UserMemory, loan: u32, region: Option<Arc<Region>>) -> Self {
         let (room_at, len) = (memory.start(), memory.len());
-        Self { room_at, room: len, start: 0, len, owner: Owner::User(number, region) }
+        Self { room_at, room: len, len, start: 0, loan, owner: Owner::user(region) }
     }
 
     /// Whether the bytes are the application's own, and not an arena's.
     pub fn is_users(&self) -> bool {
-        matches!(self.owner, Owner::User(..))
+        self.owner.is_users()
     }
 
     /// The number of the registration that covers these bytes of the application's; each registration of an engine has
     /// another. `None` where there is none: the bytes are copied, or they are an arena's.
     pub fn registration(&self) -> Option<u64> {
-        match &self.owner {
-            Owner::User(_, Some(region)) => Some(region.number()),
-            _ => None,
-        }
+        self.region().map(Region::number)
     }
 
     /// The name of the range that devices know these bytes of the application's in; `None` where they are to be looked for
     /// by address, as those of an arena are, or copied.
     #[inline]
     pub(crate) fn lent_range(&self) -> Option<u64> {
-        match &self.owner {
-            Owner::User(_, Some(region)) => Some(region.token()),
-            _ => None,
+        self.region().map(Region::token)
+    }
+
+    #[inline]
+    fn region(&self) -> Option<&Region> {
+        match self.owner.see() {
+            Seen::User(region) => region,
+            Seen::Arena(_) => None,
         }
     }
 
@@ -95,16 +94,16 @@ impl Buffer {
 
     /// The room from the view's begin on: what [`Buffer::skip_front`] passed over does not count.
     pub fn capacity(&self) -> usize {
-        self.room - self.start
+        self.room - self.start as usize
     }
 
     /// Lets the view begin `count` bytes later, for instance behind a header. The room stays whole.
     ///
     /// # Panics
-    /// When `count` exceeds the view.
+    /// When `count` exceeds the view, or what is skipped reaches 4 GiB.
     pub fn skip_front(&mut self, count: usize) {
         assert!(count <= self.len, "{count} bytes cannot be skipped in a buffer of {}", self.len);
-        self.start += count;
+        self.start = u32::try_from(self.start as usize + count).expect("a front is shorter than 4 GiB");
         self.len -= count;
     }
 
@@ -132,7 +131,7 @@ impl Buffer {
         let (room, len) = (self.room - at, self.len.saturating_sub(at));
         // SAFETY: `at` lies within the room, or at its end.
         let room_at = unsafe { self.room_at.add(at) };
-        let rest = Self { room_at, room, start: 0, len, owner: self.owner.clone() };
+        let rest = Self { room_at, room, len, start: 0, loan: self.loan, owner: self.owner.clone() };
         self.room = at;
         self.len = self.len.min(at);
         rest
@@ -148,7 +147,7 @@ impl Buffer {
         self.assert_no_front_is_skipped("joined");
         next.assert_no_front_is_skipped("joined");
         let ends_at = self.room_at.addr().get() + self.room;
-        let is_neighbour = self.owner.is(&next.owner) && ends_at == next.room_at.addr().get();
+        let is_neighbour = self.is_of(&next) && ends_at == next.room_at.addr().get();
         if !is_neighbour || self.len != self.room {
             return Err(next);
         }
@@ -159,19 +158,13 @@ impl Buffer {
         Ok(())
     }
 
+    /// Whether both are of one arena, or of what the application lent at once.
+    fn is_of(&self, other: &Self) -> bool {
+        self.owner.is(&other.owner) && self.loan == other.loan
+    }
+
     fn assert_no_front_is_skipped(&self, what: &str) {
         assert!(self.start == 0, "a buffer with a skipped front cannot be {what}: reset it first");
-    }
-}
-
-impl Owner {
-    /// Whether pieces of both were one: of an arena, or of what the application lent at once.
-    fn is(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Arena(ours), Self::Arena(theirs)) => Arc::ptr_eq(ours, theirs),
-            (Self::User(ours, _), Self::User(theirs, _)) => ours == theirs,
-            _ => false,
-        }
     }
 }
 
@@ -188,7 +181,7 @@ impl Deref for Buffer {
         // buffer, so the borrow of `self` covers the bytes. Whoever had a range of the arena before, perhaps on another
         // thread, was done with it when it went back: the lock of the free ranges orders that before `take`. A piece
         // crosses threads only with its buffer.
-        unsafe { std::slice::from_raw_parts(self.room_at.add(self.start).as_ptr(), self.len) }
+        unsafe { std::slice::from_raw_parts(self.room_at.add(self.start as usize).as_ptr(), self.len) }
     }
 }
 
@@ -196,13 +189,13 @@ impl DerefMut for Buffer {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`; the exclusive borrow of `self` makes the slice exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.room_at.add(self.start).as_ptr(), self.len) }
+        unsafe { std::slice::from_raw_parts_mut(self.room_at.add(self.start as usize).as_ptr(), self.len) }
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if let Owner::Arena(arena) = &self.owner {
+        if let Seen::Arena(arena) = self.owner.see() {
             arena.give_back(self.room_at.addr().get() - arena.base().addr(), self.room);
         }
     }

@@ -11,6 +11,7 @@ mod cache;
 mod keys;
 mod maps;
 mod monitor;
+mod owner;
 mod pages;
 mod registrar;
 mod registrations;

@@ -26,4 +26,10 @@ impl Region {
     pub(crate) fn token(&self) -> u64 {
         self.token
     }
+
+    /// A region that nobody watches, of no memory.
+    #[cfg(test)]
+    pub(in crate::mem) fn of_test(number: u64) -> Self {
+        Self { range: 0..0, token: 0, number, mark: None }
+    }
 }

@@ -1,0 +1,147 @@
+//! Whose a buffer's room is, in one word: buffers move from queue to queue with every message, and each word of theirs is
+//! seen in its latency.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use static_assertions::{assert_impl_all, const_assert, const_assert_eq};
+
+use super::{Arena, Region};
+
+/// What keeps a room: an arena, or the region that registers memory of the application's, if any does.
+///
+/// The word is what `Arc::into_raw` gave, so a share of its own. The lowest bit tells a region from an arena; where there
+/// is no region, that bit is all of it.
+pub(super) struct Owner(NonNull<()>);
+
+/// What an [`Owner`] refers to.
+pub(super) enum Seen<'a> {
+    Arena(&'a Arena),
+    User(Option<&'a Region>),
+}
+
+/// The bit of the application's memory.
+const USERS: usize = 1;
+
+const_assert!(align_of::<Arena>() > USERS);
+const_assert!(align_of::<Region>() > USERS);
+const_assert_eq!(size_of::<Option<Owner>>(), size_of::<usize>());
+
+// SAFETY: an owner is an `Arc` of an arena or of a region, which are `Send`, or nothing.
+unsafe impl Send for Owner {}
+// SAFETY: a shared owner only gives shared views of them, and they are `Sync`.
+unsafe impl Sync for Owner {}
+
+assert_impl_all!(Arc<Arena>: Send, Sync);
+assert_impl_all!(Arc<Region>: Send, Sync);
+
+impl Owner {
+    pub(super) fn arena(arena: Arc<Arena>) -> Self {
+        let raw = NonNull::new(Arc::into_raw(arena).cast_mut()).expect("an Arc is somewhere");
+        Self(raw.cast())
+    }
+
+    pub(super) fn user(region: Option<Arc<Region>>) -> Self {
+        let Some(region) = region else { return Self(NonNull::without_provenance(const { bit() })) };
+        let raw = NonNull::new(Arc::into_raw(region).cast_mut()).expect("an Arc is somewhere");
+        Self(raw.cast().map_addr(|addr| addr | USERS))
+    }
+
+    #[inline]
+    pub(super) fn is_users(&self) -> bool {
+        self.0.addr().get() & USERS != 0
+    }
+
+    #[inline]
+    pub(super) fn see(&self) -> Seen<'_> {
+        if self.is_users() {
+            // SAFETY: the bit says that this came from an `Arc<Region>`, of which the owner holds a share, so it lives as
+            // long as the borrow; nobody has exclusive access to what an `Arc` shares.
+            Seen::User(self.region().map(|region| unsafe { region.as_ref() }))
+        } else {
+            // SAFETY: as above, of an `Arc<Arena>`.
+            Seen::Arena(unsafe { self.0.cast::<Arena>().as_ref() })
+        }
+    }
+
+    /// Whether both are the same arena, or the same region or none.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+
+    /// The region where the bit is set; `None` where there is no other bit.
+    #[inline]
+    fn region(&self) -> Option<NonNull<Region>> {
+        NonNull::new(self.0.as_ptr().map_addr(|addr| addr & !USERS).cast())
+    }
+}
+
+const fn bit() -> std::num::NonZero<usize> {
+    std::num::NonZero::new(USERS).expect("a bit")
+}
+
+impl Clone for Owner {
+    fn clone(&self) -> Self {
+        match self.see() {
+            // SAFETY: the reference is to what `Arc::into_raw` gave, and the share of `self` keeps the count above zero.
+            Seen::Arena(arena) => unsafe { Arc::increment_strong_count(arena) },
+            // SAFETY: as above.
+            Seen::User(Some(region)) => unsafe { Arc::increment_strong_count(region) },
+            Seen::User(None) => {}
+        }
+        Self(self.0)
+    }
+}
+
+impl Drop for Owner {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.is_users() {
+            // SAFETY: the word is what `Arc::into_raw` gave for an arena; its share is given back once, here.
+            drop(unsafe { Arc::from_raw(self.0.cast::<Arena>().as_ptr()) });
+        } else if let Some(region) = self.region() {
+            // SAFETY: as above, for a region, with the bit taken off.
+            drop(unsafe { Arc::from_raw(region.as_ptr()) });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arena() -> Arc<Arena> {
+        Arena::new(1 << 16).expect("memory")
+    }
+
+    #[test]
+    fn each_owner_holds_a_share_and_gives_it_back_once() {
+        let arena = arena();
+        let owner = Owner::arena(arena.clone());
+        let other = owner.clone();
+        assert_eq!(Arc::strong_count(&arena), 3);
+        assert!(matches!(owner.see(), Seen::Arena(seen) if std::ptr::eq(seen, &*arena)) && !owner.is_users());
+        assert!(owner.is(&other) && !owner.is(&Owner::user(None)));
+        drop((owner, other));
+        assert_eq!(Arc::strong_count(&arena), 1);
+    }
+
+    #[test]
+    fn a_region_is_told_from_an_arena_and_from_none() {
+        let region = Arc::new(Region::of_test(7));
+        let owner = Owner::user(Some(region.clone()));
+        let other = owner.clone();
+        assert_eq!(Arc::strong_count(&region), 3);
+        assert!(matches!(other.see(), Seen::User(Some(seen)) if seen.number() == 7) && other.is_users());
+        assert!(!owner.is(&Owner::user(Some(Arc::new(Region::of_test(7))))) && !owner.is(&Owner::user(None)));
+        drop((owner, other));
+        assert_eq!(Arc::strong_count(&region), 1);
+    }
+
+    #[test]
+    fn memory_without_a_region_has_no_share_of_anything() {
+        let owner = Owner::user(None);
+        assert!(matches!(owner.clone().see(), Seen::User(None)) && owner.is_users());
+        assert!(owner.is(&Owner::user(None)) && !owner.is(&Owner::arena(arena())));
+    }
+}
