@@ -7,7 +7,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use roci_protocol::rc::congestion::Algorithm;
 use roci_protocol::rc::{self, Config, Dialect, State};
-use roci_protocol::wire::Flow;
+use roci_protocol::wire::{Flow, Inflow};
 use roci_protocol::{Access, Mtu, Nanos, Psn, Qpn};
 
 use crate::address::Address;
@@ -166,6 +166,8 @@ impl QpParams {
 pub(crate) struct Slot {
     pub(crate) rc: rc::QueuePair<Buffer>,
     pub(crate) flow: Flow,
+    /// What its peer's frames look like.
+    pub(crate) inflow: Inflow,
     pub(crate) qp: QueuePair,
     pub(crate) port: usize,
     pub(crate) pd: PdId,

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
 use roci_protocol::rc::{self, RecvRequest, State, WcStatus};
-use roci_protocol::wire::{Flow, Ip, MacAddr};
+use roci_protocol::wire::{Flow, Inflow, Ip, MacAddr};
 
 use super::{ConnectError, Engine, PostError, Refused};
 use crate::address::Address;
@@ -87,6 +87,7 @@ impl<L: Link> Engine<L> {
         self.qps.occupy(Slot {
             rc,
             flow,
+            inflow: Inflow::new(),
             qp,
             port,
             pd,

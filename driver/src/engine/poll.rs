@@ -1,7 +1,8 @@
 //! The poll loop: receive, act, answer, keep time.
 
 use roci_protocol::rc::{Held, WcStatus};
-use roci_protocol::wire::{Frame, Malformed, mad};
+use roci_protocol::wire::inflow::glance;
+use roci_protocol::wire::{Frame, Malformed, Packet, mad};
 use roci_protocol::{Nanos, Qpn};
 
 use super::Engine;
@@ -10,6 +11,7 @@ use super::port::Port;
 use crate::link::{Batch, Full, Link, LinkState};
 use crate::neighbour::Verdict;
 use crate::qp::QueuePair;
+use crate::srq::SharedReceiveQueue;
 
 /// IP's ECN field, and its value "congestion experienced" (RFC 3168).
 const ECN: u8 = 3;
@@ -17,6 +19,17 @@ const ECN: u8 = 3;
 const ACK_COALESCE: u32 = 16;
 /// Polls that brought frames, of whomever, after which no acknowledgement waits any longer.
 const ACK_PATIENCE: u32 = 8;
+
+/// A good packet, and whose it is.
+struct Arrival<'a> {
+    qp: QueuePair,
+    shared: Option<SharedReceiveQueue>,
+    /// It is the first of its connection.
+    is_first: bool,
+    /// Somebody on the way was about to drop it.
+    is_marked: bool,
+    packet: Packet<'a>,
+}
 
 impl<L: Link> Engine<L> {
     /// Does what is due on every port, and returns how many frames came in. Never blocks.
@@ -94,37 +107,28 @@ impl<L: Link> Engine<L> {
     #[inline]
     fn on_frame(&mut self, port: usize, now: Nanos, bytes: L::Frame) {
         self.stats.rx_frames += 1;
-        let parsed = Frame::parse(bytes.as_ref()).and_then(|frame| frame.verify_icrc().map(|()| frame));
-        let frame = match parsed {
-            Ok(frame) => frame,
-            Err(reason) => return self.on_other_frame(port, now, bytes.as_ref(), reason),
+        let arrival = match self.recognize(port, bytes.as_ref()) {
+            Some(arrival) => arrival,
+            None => match self.examine(port, now, bytes.as_ref()) {
+                Some(arrival) => arrival,
+                None => return,
+            },
         };
-        let qpn = frame.packet.headers.bth.dest_qpn;
-        let Some(slot) = self.qps.get(qpn) else { return self.on_unconnected(port, now, qpn, &frame) };
-        let (ours, theirs) = (slot.flow.source_ip(), slot.flow.destination_ip());
-        let is_of_connection = frame.ip.destination() == ours
-            && frame.ip.source() == theirs
-            && frame.ethernet.vlan_id() == slot.flow.vlan_id();
-        if slot.port != port || !is_of_connection {
-            self.stats.rx_wrong_address += 1;
-            return;
-        }
-        let (qp, shared, is_first) = (slot.qp, slot.shared, !slot.was_heard);
+        let Arrival { qp, shared, is_first, is_marked, ref packet } = arrival;
         self.stats.rx_delivered += 1;
         let keep = if self.held.is_full() { Keep::Impossible } else { Keep::Possible };
-        let is_marked = frame.ip.traffic_class() & ECN == ECN;
         let outcome = self.with_qp(qp, |rc, scene| {
             scene.keep = keep;
             if is_marked {
                 rc.on_congestion_mark(now);
             }
-            rc.on_packet(now, &frame.packet, scene);
+            rc.on_packet(now, packet, scene);
             (scene.keep == Keep::Asked, rc.take_held())
         });
         let Some((is_kept, ready)) = outcome else { return };
         if is_kept {
-            let name = Held::of(&frame.packet);
-            self.held.keep(qpn, name, bytes);
+            let name = Held::of(packet);
+            self.held.keep(qp.0, name, bytes);
         }
         if ready.is_some() {
             self.deliver_held(now, qp, ready);
@@ -136,6 +140,46 @@ impl<L: Link> Engine<L> {
         if let Some(srq) = shared {
             self.look_at_stock(srq);
         }
+    }
+
+    /// A good packet of a connection whose frames have looked like this before.
+    #[inline]
+    fn recognize<'a>(&self, port: usize, bytes: &'a [u8]) -> Option<Arrival<'a>> {
+        let slot = self.qps.get(glance(bytes)?).filter(|slot| slot.port == port)?;
+        let packet = slot.inflow.recognize(bytes)?;
+        Some(Arrival { qp: slot.qp, shared: slot.shared, is_first: false, is_marked: false, packet })
+    }
+
+    /// Any frame: it is read in full, and what is no packet of a connection's is dealt with.
+    #[inline(never)]
+    fn examine<'a>(&mut self, port: usize, now: Nanos, bytes: &'a [u8]) -> Option<Arrival<'a>> {
+        let parsed = Frame::parse(bytes).and_then(|frame| frame.verify_icrc().map(|()| frame));
+        let frame = match parsed {
+            Ok(frame) => frame,
+            Err(reason) => {
+                self.on_other_frame(port, now, bytes, reason);
+                return None;
+            }
+        };
+        let qpn = frame.packet.headers.bth.dest_qpn;
+        let Some(slot) = self.qps.get_mut(qpn) else {
+            self.on_unconnected(port, now, qpn, &frame);
+            return None;
+        };
+        let (ours, theirs) = (slot.flow.source_ip(), slot.flow.destination_ip());
+        let is_of_connection = frame.ip.destination() == ours
+            && frame.ip.source() == theirs
+            && frame.ethernet.vlan_id() == slot.flow.vlan_id();
+        if slot.port != port || !is_of_connection {
+            self.stats.rx_wrong_address += 1;
+            return None;
+        }
+        let is_marked = frame.ip.traffic_class() & ECN == ECN;
+        let is_first = !slot.was_heard;
+        if !is_marked && !is_first {
+            slot.inflow.accept(bytes, &frame);
+        }
+        Some(Arrival { qp: slot.qp, shared: slot.shared, is_first, is_marked, packet: frame.packet })
     }
 
     /// A gap is closed: the packets that waited behind it are given to the queue pair in order.

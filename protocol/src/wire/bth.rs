@@ -9,6 +9,8 @@ use crate::{Psn, Qpn};
 
 /// The header's length.
 pub const LEN: usize = 12;
+/// Where the destination's number stands in it.
+pub(super) const DEST_QPN: usize = 5;
 /// The partition key that every port is a full member of.
 pub const DEFAULT_PKEY: u16 = 0xffff;
 
@@ -33,6 +35,7 @@ struct BthView {
     psn: [u8; 3],
 }
 const_assert_eq!(size_of::<BthView>(), LEN);
+const_assert_eq!(std::mem::offset_of!(BthView, dest_qpn), DEST_QPN);
 
 /// A base transport header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

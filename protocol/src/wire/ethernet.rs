@@ -16,6 +16,8 @@ pub const ETHERTYPE_IPV6: u16 = 0x86dd;
 /// EtherType of an 802.1Q tag.
 pub const ETHERTYPE_VLAN: u16 = 0x8100;
 
+/// The header's length without a tag.
+pub const LEN: usize = 14;
 /// The VLAN id's bits in a tag.
 pub const VID_MASK: u16 = 0x0fff;
 
@@ -64,7 +66,7 @@ struct EthernetView {
     source: MacAddr,
     ethertype: U16,
 }
-const_assert_eq!(size_of::<EthernetView>(), 14);
+const_assert_eq!(size_of::<EthernetView>(), LEN);
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -113,17 +115,17 @@ impl Ethernet {
 
     /// The header's length: 14 or 18 bytes.
     pub const fn wire_len(&self) -> usize {
-        if self.vlan.is_some() { 18 } else { 14 }
+        if self.vlan.is_some() { LEN + size_of::<VlanView>() } else { LEN }
     }
 
     /// Writes the header to the front of `bytes`, which must have room for [`Self::wire_len`].
     pub fn emit(&self, bytes: &mut [u8]) {
         let outer = if self.vlan.is_some() { ETHERTYPE_VLAN } else { self.ethertype };
         let view = EthernetView { destination: self.destination, source: self.source, ethertype: outer.into() };
-        bytes[..14].copy_from_slice(view.as_bytes());
+        bytes[..LEN].copy_from_slice(view.as_bytes());
         if let Some(control) = self.vlan {
             let tag = VlanView { control: control.into(), ethertype: self.ethertype.into() };
-            bytes[14..18].copy_from_slice(tag.as_bytes());
+            bytes[LEN..LEN + size_of::<VlanView>()].copy_from_slice(tag.as_bytes());
         }
     }
 }

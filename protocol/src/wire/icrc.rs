@@ -22,6 +22,9 @@ const SMALL: usize = 256;
 pub struct Register(u32);
 
 impl Register {
+    /// A register that has covered nothing yet, and is that of no flow.
+    pub(super) const NOTHING: Self = Self(PREFIX);
+
     /// Covers the IP and UDP headers at the front of `bytes`, masked.
     ///
     /// Errors when `bytes` starts with neither an IPv4 nor an IPv6 header, or is too short.

@@ -1,0 +1,218 @@
+//! The receiving twin of [`Flow`](super::Flow): frames of one connection look alike below the transport, so what was found
+//! good once is compared, and not read again.
+
+use super::frame::Frame;
+use super::icrc::{self, Register};
+use super::packet::Packet;
+use super::{bth, ethernet, ipv4, ipv6, udp};
+use crate::Qpn;
+
+/// How many lengths a connection remembers: two alternate in a stream of full packets, two in a conversation.
+const REMEMBERED: usize = 4;
+/// Where the EtherType of a frame without a tag is: what is compared begins there, as addresses below IP do not matter.
+const FROM: usize = 12;
+const V4: usize = ethernet::LEN + ipv4::LEN + udp::LEN;
+const V6: usize = ethernet::LEN + ipv6::LEN + udp::LEN;
+
+/// What the frames of one connection had below the transport, by their length.
+///
+/// It holds only what its owner has [accepted](Inflow::accept). A frame that equals that, byte for byte from the EtherType
+/// to the transport, is as good as the one before down to there, so that only the packet and the ICRC are left to check.
+#[derive(Clone)]
+pub struct Inflow {
+    remembered: [Accepted; REMEMBERED],
+}
+
+#[derive(Clone, Copy)]
+struct Accepted {
+    transport_len: u16,
+    /// EtherType, IP and UDP; all zero, which no frame has, where nothing is remembered.
+    header: [u8; V6 - FROM],
+    /// The ICRC behind them.
+    register: Register,
+}
+
+impl Inflow {
+    /// Nothing is known yet.
+    pub const fn new() -> Self {
+        let nothing = Accepted { transport_len: 0, header: [0; V6 - FROM], register: Register::NOTHING };
+        Self { remembered: [nothing; REMEMBERED] }
+    }
+
+    /// Remembers what a frame has below the transport: it was parsed, its ICRC is right, and nothing in its IP header, from
+    /// the addresses to the congestion mark, demands to be looked at in the frames that equal it.
+    ///
+    /// Frames with a tag are not remembered.
+    pub fn accept(&mut self, bytes: &[u8], frame: &Frame<'_>) {
+        let Some(len) = header_len(bytes) else { return };
+        let Ok((register, _)) = Register::after_udp(frame.datagram) else { return };
+        let mut header = [0; V6 - FROM];
+        header[..len - FROM].copy_from_slice(&bytes[FROM..len]);
+        *self.slot(bytes.len()) = Accepted { transport_len: frame.udp.payload_len, header, register };
+    }
+
+    /// The packet of a frame that looks like one that was accepted and whose ICRC is right. `None` says nothing about the
+    /// frame: it is to be parsed.
+    #[inline]
+    pub fn recognize<'a>(&self, bytes: &'a [u8]) -> Option<Packet<'a>> {
+        let accepted = &self.remembered[index(bytes.len())];
+        let transport = match header_len(bytes)? {
+            V4 => behind::<{ V4 - FROM }>(bytes, &accepted.header)?,
+            _ => behind::<{ V6 - FROM }>(bytes, &accepted.header)?,
+        };
+        let transport = transport.get(..usize::from(accepted.transport_len))?;
+        let (covered, icrc) = transport.split_at_checked(transport.len().checked_sub(icrc::LEN)?)?;
+        if covered.len() < bth::LEN || accepted.register.finish(covered) != icrc {
+            return None;
+        }
+        Packet::parse(transport).ok()
+    }
+
+    fn slot(&mut self, frame_len: usize) -> &mut Accepted {
+        &mut self.remembered[index(frame_len)]
+    }
+}
+
+impl Default for Inflow {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The queue pair that a frame without a tag says it is for, by its place alone: nothing of the frame is checked.
+#[inline]
+pub fn glance(bytes: &[u8]) -> Option<Qpn> {
+    let at = header_len(bytes)? + bth::DEST_QPN;
+    let &[high, middle, low] = bytes.get(at..)?.first_chunk()?;
+    Some(Qpn::new(u32::from_be_bytes([0, high, middle, low])))
+}
+
+/// Where the transport begins, if the EtherType is followed by IP and UDP as RoCEv2 has them; it need not be.
+#[inline]
+fn header_len(bytes: &[u8]) -> Option<usize> {
+    match u16::from_be_bytes(*bytes.get(FROM..)?.first_chunk()?) {
+        ethernet::ETHERTYPE_IPV4 => Some(V4),
+        ethernet::ETHERTYPE_IPV6 => Some(V6),
+        _ => None,
+    }
+}
+
+/// What follows the `N` bytes from [`FROM`] on, if they equal the first of `header`.
+#[inline]
+fn behind<'a, const N: usize>(bytes: &'a [u8], header: &[u8; V6 - FROM]) -> Option<&'a [u8]> {
+    let (seen, rest) = bytes.get(FROM..)?.split_first_chunk::<N>()?;
+    (*seen == header[..N]).then_some(rest)
+}
+
+#[inline]
+const fn index(frame_len: usize) -> usize {
+    frame_len / 4 % REMEMBERED
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+    use super::*;
+    use crate::Psn;
+    use crate::wire::{Bth, Flow, Headers, Ip, MacAddr, Opcode};
+
+    const SIDES: [[IpAddr; 2]; 2] = [
+        [IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2))],
+        [
+            IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1)),
+            IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2)),
+        ],
+    ];
+
+    fn flow([source, destination]: [IpAddr; 2], vlan: Option<u16>) -> Flow {
+        let ip = Ip::between(source, destination).expect("one version");
+        Flow::new(MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]), vlan, ip, 0xc000)
+    }
+
+    fn frame(flow: &mut Flow, psn: u32, len: usize) -> Vec<u8> {
+        let headers = Headers::plain(Bth::new(Opcode::RcSendOnly, Qpn::new(7), Psn::new(psn)));
+        let mut bytes = vec![0; flow.frame_len(&headers, len)];
+        flow.emit(&mut bytes, &headers, len, |payload| payload.fill(psn as u8));
+        bytes
+    }
+
+    fn accepted(bytes: &[u8]) -> Inflow {
+        let mut inflow = Inflow::new();
+        inflow.accept(bytes, &Frame::parse(bytes).expect("it is well formed"));
+        inflow
+    }
+
+    /// What is recognized would have been parsed and verified, to the same packet.
+    fn assert_is_sound(inflow: &Inflow, bytes: &[u8]) -> bool {
+        let Some(packet) = inflow.recognize(bytes) else { return false };
+        let frame = Frame::parse(bytes).expect("what is recognized is well formed");
+        frame.verify_icrc().expect("its ICRC is right");
+        assert_eq!((packet, glance(bytes)), (frame.packet, Some(frame.packet.headers.bth.dest_qpn)));
+        true
+    }
+
+    #[test]
+    fn frames_like_the_accepted_one_are_recognized_at_every_length() {
+        for sides in SIDES {
+            let mut flow = flow(sides, None);
+            for len in (0..300).chain([1023, 1024, 4096, 8192]) {
+                let inflow = accepted(&frame(&mut flow, 1, len));
+                assert!(assert_is_sound(&inflow, &frame(&mut flow, 2, len)), "{len}");
+                assert!(!assert_is_sound(&inflow, &frame(&mut flow, 2, len + 4)), "{len}");
+            }
+        }
+    }
+
+    #[test]
+    fn lengths_that_fall_into_different_places_are_remembered_beside_each_other() {
+        let mut flow = flow(SIDES[0], None);
+        let mut inflow = Inflow::new();
+        for len in [0, 4, 8, 12] {
+            let bytes = frame(&mut flow, 1, len);
+            inflow.accept(&bytes, &Frame::parse(&bytes).expect("it is well formed"));
+        }
+        assert!([0, 4, 8, 12].into_iter().all(|len| assert_is_sound(&inflow, &frame(&mut flow, 2, len))));
+    }
+
+    #[test]
+    fn whatever_bit_is_wrong_a_frame_is_recognized_only_where_it_would_be_parsed() {
+        for sides in SIDES {
+            let good = frame(&mut flow(sides, None), 1, 21);
+            let inflow = accepted(&good);
+            let mut recognized = 0;
+            for bit in 0..good.len() * 8 {
+                let mut bytes = good.clone();
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                recognized += usize::from(assert_is_sound(&inflow, &bytes));
+            }
+            // Two stations' addresses, and the BTH's byte that no ICRC covers.
+            assert_eq!(recognized, (12 + 1) * 8);
+        }
+    }
+
+    #[test]
+    fn a_frame_that_is_cut_is_not_recognized_and_ethernets_own_pad_does_not_matter() {
+        for sides in SIDES {
+            let good = frame(&mut flow(sides, None), 1, 0);
+            let inflow = accepted(&good);
+            for len in 0..good.len() {
+                assert!(!assert_is_sound(&inflow, &good[..len]), "{len}");
+            }
+            let mut padded = good.clone();
+            padded.resize(good.len() + 2, 0xee);
+            assert!(assert_is_sound(&accepted(&padded), &padded));
+        }
+    }
+
+    #[test]
+    fn nothing_is_recognized_before_it_is_accepted_and_tags_never_are() {
+        let plain = frame(&mut flow(SIDES[0], None), 1, 8);
+        assert!(!assert_is_sound(&Inflow::new(), &plain));
+        assert!(!assert_is_sound(&Inflow::new(), &vec![0; 64]));
+        let tagged = frame(&mut flow(SIDES[0], Some(5)), 1, 8);
+        assert!(!assert_is_sound(&accepted(&tagged), &tagged) && glance(&tagged).is_none());
+        let other = frame(&mut flow([SIDES[0][1], SIDES[0][0]], None), 1, 8);
+        assert!(!assert_is_sound(&accepted(&plain), &other), "another sender's");
+    }
+}
