@@ -26,6 +26,8 @@ pub struct Address {
     pub max_rd_atomic: u8,
     /// How this side can recover from loss.
     pub dialect: Dialect,
+    /// This side wants packets to carry an ICRC; they go without only where neither side wants it.
+    pub icrc: bool,
 }
 
 /// The text is no address.
@@ -35,9 +37,10 @@ pub struct ParseAddressError(String);
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { mac, ip, qpn, psn, mtu, max_rd_atomic, dialect } = self;
+        let Self { mac, ip, qpn, psn, mtu, max_rd_atomic, dialect, icrc } = self;
         let dialect = name_of(*dialect);
-        write!(f, "{mac} {ip} {} {} {} {max_rd_atomic} {dialect}", qpn.get(), psn.get(), mtu.bytes())
+        write!(f, "{mac} {ip} {} {} {} {max_rd_atomic} {dialect}", qpn.get(), psn.get(), mtu.bytes())?;
+        if *icrc { Ok(()) } else { write!(f, " {NO_ICRC}") }
     }
 }
 
@@ -59,8 +62,16 @@ fn parse(text: &str) -> Option<Address> {
     let max_rd_atomic = words.next()?.parse().ok()?;
     let dialect =
         words.next().and_then(|word| [Dialect::Verbs, Dialect::Rocinante].into_iter().find(|d| name_of(*d) == word))?;
-    words.next().is_none().then_some(Address { mac, ip, qpn, psn, mtu, max_rd_atomic, dialect })
+    let icrc = match words.next() {
+        None => true,
+        Some(NO_ICRC) => false,
+        Some(_) => return None,
+    };
+    words.next().is_none().then_some(Address { mac, ip, qpn, psn, mtu, max_rd_atomic, dialect, icrc })
 }
+
+/// The last word of an address whose side wants no ICRC: who does not know the word refuses the address.
+const NO_ICRC: &str = "no-icrc";
 
 const fn name_of(dialect: Dialect) -> &'static str {
     match dialect {
@@ -77,9 +88,9 @@ mod tests {
     fn an_address_survives_its_text() {
         let mac = MacAddr([2, 0, 0, 0, 0xab, 1]);
         let (qpn, psn) = (Qpn::new(0x1001), Psn::new(0xff_ffff));
-        for ip in ["10.0.0.1", "fd00::1"].map(|ip| ip.parse().expect("an address")) {
-            let address =
-                Address { mac, ip, qpn, psn, mtu: Mtu::Mtu4096, max_rd_atomic: 16, dialect: Dialect::Rocinante };
+        for (ip, icrc) in [("10.0.0.1", true), ("fd00::1", true), ("10.0.0.1", false)] {
+            let (ip, mtu, dialect) = (ip.parse().expect("an address"), Mtu::Mtu4096, Dialect::Rocinante);
+            let address = Address { mac, ip, qpn, psn, mtu, max_rd_atomic: 16, dialect, icrc };
             assert_eq!(address.to_string().parse(), Ok(address));
         }
     }
@@ -87,11 +98,12 @@ mod tests {
     #[test]
     fn bad_text_is_refused() {
         let good = "02:00:00:00:00:01 10.0.0.1 17 4096 1024 16 verbs";
-        assert!(good.parse::<Address>().is_ok());
+        assert!(good.parse::<Address>().is_ok_and(|address| address.icrc));
         for bad in ["", "x", "02:00:00:00:00:01", &format!("{good} 1"), &good.replace("17", "16777216")] {
             assert!(bad.parse::<Address>().is_err(), "{bad}");
         }
         assert!(good.replace("verbs", "slang").parse::<Address>().is_err());
+        assert!(format!("{good} no-icrc 1").parse::<Address>().is_err());
         assert!(good.replace("1024", "1000").parse::<Address>().is_err());
     }
 }

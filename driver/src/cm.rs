@@ -160,23 +160,68 @@ impl cm::Route for Way {
     }
 }
 
-/// What two peers of this stack say in front of their private data: that they know the dialect of their own. Answer and
-/// question differ, because some applications send back what they are sent.
-pub(crate) const ASKS: [u8; 8] = *b"rocinan\x01";
-pub(crate) const AGREES: [u8; 8] = *b"rocinan\x81";
-
-/// Private data with the tag in front of it, where the dialect is wanted.
-pub(crate) fn tagged(tag: [u8; 8], dialect: Dialect, private_data: &[u8]) -> Vec<u8> {
-    let tag = if dialect == Dialect::Rocinante { &tag[..] } else { &[] };
-    [tag, private_data].concat()
+/// What a connection is beyond IBTA. Two peers of this stack say it in a tag in front of their private data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Beyond {
+    pub(crate) dialect: Dialect,
+    /// Packets carry an ICRC.
+    pub(crate) icrc: bool,
 }
 
-/// What the peer can do, and what its application said.
-pub(crate) fn untagged(tag: [u8; 8], private_data: PrivateData) -> (Dialect, PrivateData) {
-    if private_data.starts_with(&tag) {
-        (Dialect::Rocinante, private_data.after(tag.len()))
-    } else {
-        (Dialect::Verbs, private_data)
+/// Whose tag it is. Answer and question differ, because some applications send back what they are sent.
+#[derive(Clone, Copy)]
+pub(crate) enum Tag {
+    Asks = 0,
+    Agrees = 0x80,
+}
+
+/// How a tag begins; a byte of flags follows.
+const MARK: [u8; 7] = *b"rocinan";
+const OWN_DIALECT: u8 = 1;
+const NO_ICRC: u8 = 2;
+
+impl Beyond {
+    /// Nothing: what everybody else is.
+    pub(crate) const NOTHING: Self = Self { dialect: Dialect::Verbs, icrc: true };
+
+    /// What these parameters want.
+    pub(crate) const fn wanted(params: &QpParams) -> Self {
+        Self { dialect: params.dialect, icrc: params.icrc }
+    }
+
+    /// What two peers do, who want this much.
+    pub(crate) const fn with(self, peer: Self) -> Self {
+        Self { dialect: self.dialect.with(peer.dialect), icrc: self.icrc || peer.icrc }
+    }
+
+    const fn flags(self) -> u8 {
+        let dialect = if matches!(self.dialect, Dialect::Rocinante) { OWN_DIALECT } else { 0 };
+        dialect | if self.icrc { 0 } else { NO_ICRC }
+    }
+
+    const fn of_flags(flags: u8) -> Option<Self> {
+        if flags == 0 || flags & !(OWN_DIALECT | NO_ICRC) != 0 {
+            return None;
+        }
+        let dialect = if flags & OWN_DIALECT == 0 { Dialect::Verbs } else { Dialect::Rocinante };
+        Some(Self { dialect, icrc: flags & NO_ICRC == 0 })
+    }
+
+    /// Private data with the tag in front of it, where there is something to say.
+    pub(crate) fn tagged(self, tag: Tag, private_data: &[u8]) -> Vec<u8> {
+        match self.flags() {
+            0 => private_data.to_vec(),
+            flags => [&MARK[..], &[tag as u8 | flags], private_data].concat(),
+        }
+    }
+
+    /// What the peer says, and what its application does.
+    pub(crate) fn untagged(tag: Tag, private_data: PrivateData) -> (Self, PrivateData) {
+        let flags = private_data.strip_prefix(&MARK).and_then(|rest| rest.first()).map(|last| last ^ tag as u8);
+        match flags.and_then(Self::of_flags) {
+            Some(beyond) => (beyond, private_data.after(MARK.len() + 1)),
+            None => (Self::NOTHING, private_data),
+        }
     }
 }
 
@@ -184,8 +229,8 @@ pub(crate) fn untagged(tag: [u8; 8], private_data: PrivateData) -> (Dialect, Pri
 pub(crate) struct Attempt {
     pub(crate) params: QpParams,
     pub(crate) terms: Option<Terms>,
-    /// What the peer can do beyond IBTA.
-    pub(crate) dialect: Dialect,
+    /// What the peer wants; once connected, what both do.
+    pub(crate) beyond: Beyond,
     pub(crate) half: Half,
 }
 

@@ -91,6 +91,9 @@ pub struct QpParams {
     pub end_to_end_credits: bool,
     /// How to recover from loss, if the peer can do so too.
     pub dialect: Dialect,
+    /// Whether packets carry an ICRC, and are dropped where it is wrong. Without, damage that no other layer finds goes
+    /// unnoticed, and so it is only left out where the peer says the same when the two connect.
+    pub icrc: bool,
     /// Who decides how much may be in flight, and when.
     pub congestion: Algorithm,
     /// The link's speed in bits per second, for congestion control by rate.
@@ -118,6 +121,7 @@ impl Default for QpParams {
             min_rnr_timer,
             end_to_end_credits,
             dialect: Dialect::Verbs,
+            icrc: true,
             congestion: Algorithm::Unlimited,
             link_rate: Config::default().link_rate,
             traffic_class: 0,

@@ -163,18 +163,41 @@ fn a_connection_survives_a_bad_network() {
 fn the_dialect_is_ours_only_where_both_ask_for_it() {
     use Dialect::{Rocinante, Verbs};
     for dialects in [[Verbs, Verbs], [Verbs, Rocinante], [Rocinante, Verbs], [Rocinante, Rocinante]] {
-        let mut hosts = Hosts::new(None, ["10.0.0.1", "10.0.0.2"]);
-        hosts.params = dialects.map(|dialect| QpParams { dialect, ..QpParams::default() });
-        let ours = hosts.connect("10.0.0.2");
-        let (_, far) = hosts.accept();
-        // The tag is no business of the application's.
-        let CmEvent::Replied { qp: near, private_data, .. } = hosts.event(0) else { panic!("a reply is due") };
-        assert_eq!(&private_data[..10], b"from there");
-        hosts.ends[0].engine.cm_confirm(ours).expect("granted");
+        let (hosts, qps) = agreed(dialects.map(|dialect| QpParams { dialect, ..QpParams::default() }));
         let due = dialects[0].with(dialects[1]);
-        let spoken = [(0, near), (1, far)].map(|(who, qp)| hosts.ends[who].engine.dialect_of(qp));
+        let spoken = qps.map(|(who, qp)| hosts.ends[who].engine.dialect_of(qp));
         assert_eq!(spoken, [Some(due); 2], "{dialects:?}");
     }
+}
+
+#[test]
+fn the_icrc_is_left_out_only_where_both_ask_for_it_whatever_the_dialect() {
+    use Dialect::{Rocinante, Verbs};
+    for dialects in [[Verbs, Verbs], [Verbs, Rocinante], [Rocinante, Rocinante]] {
+        for icrcs in [[true, true], [true, false], [false, true], [false, false]] {
+            let params = [0, 1].map(|who| QpParams { dialect: dialects[who], icrc: icrcs[who], ..QpParams::default() });
+            let (hosts, qps) = agreed(params);
+            let due = Some((dialects[0].with(dialects[1]), icrcs[0] || icrcs[1]));
+            let agreed = qps.map(|(who, qp)| {
+                let engine = &hosts.ends[who].engine;
+                engine.dialect_of(qp).zip(engine.has_icrc(qp))
+            });
+            assert_eq!(agreed, [due; 2], "{dialects:?} {icrcs:?}");
+        }
+    }
+}
+
+/// Hosts connected with these parameters, and the queue pair of each.
+fn agreed(params: [QpParams; 2]) -> (Hosts, [(usize, QueuePair); 2]) {
+    let mut hosts = Hosts::new(None, ["10.0.0.1", "10.0.0.2"]);
+    hosts.params = params;
+    let ours = hosts.connect("10.0.0.2");
+    let (_, far) = hosts.accept();
+    // The tag is no business of the application's.
+    let CmEvent::Replied { qp: near, private_data, .. } = hosts.event(0) else { panic!("a reply is due") };
+    assert_eq!(&private_data[..10], b"from there");
+    hosts.ends[0].engine.cm_confirm(ours).expect("granted");
+    (hosts, [(0, near), (1, far)])
 }
 
 #[test]

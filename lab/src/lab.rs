@@ -225,6 +225,7 @@ impl Lab {
             mtu: terms.mtu,
             max_rd_atomic: 16,
             dialect: Dialect::Verbs,
+            icrc: true,
         };
         let params = QpParams { mtu: terms.mtu, ..terms.params.clone() };
         let near = self.engine.connect(near, &peer, &params)?;

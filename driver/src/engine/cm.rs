@@ -10,7 +10,7 @@ use roci_protocol::{Mtu, Nanos, Psn, Qpn};
 
 use super::Engine;
 use super::connection::{largest_mtu, source_port};
-use crate::cm::{AGREES, ASKS, Attempt, CmCallError, CmEvent, Half, Way, tagged, untagged};
+use crate::cm::{Attempt, Beyond, CmCallError, CmEvent, Half, Tag, Way};
 use crate::link::{Full, Link};
 use crate::neighbour::Resolution;
 use crate::qp::{QpParams, QueuePair, UnconnectedQp};
@@ -34,7 +34,7 @@ impl<L: Link> Engine<L> {
     }
 
     /// Asks `peer` for a connection of `qp`, with at most 56 bytes for its application (48 where the parameters want the
-    /// dialect of this stack's own, which is asked for in front of them). The peer's station must be known:
+    /// dialect of this stack's own or no ICRC, which is asked for in front of them). The peer's station must be known:
     /// where it is not, the queue pair comes back, and [`CmCallError::Resolving`] asks to poll and to call again.
     pub fn cm_connect(
         &mut self,
@@ -52,13 +52,13 @@ impl<L: Link> Engine<L> {
             Err(error) => return Err((error, qp)),
         };
         let service = ServiceId::of_port(PortSpace::Tcp, peer.port());
-        let private_data = tagged(ASKS, params.dialect, private_data);
+        let private_data = Beyond::wanted(params).tagged(Tag::Asks, private_data);
         let request = cm::Request { service, source_port: self.ephemeral_port(), offer, private_data: &private_data };
         let now = self.now();
         match self.cm.connect(now, way, request) {
             Ok(id) => {
-                let (params, dialect) = (params.clone(), Dialect::Verbs);
-                let attempt = Attempt { params, terms: None, dialect, half: Half::Unconnected(qp) };
+                let (params, beyond) = (params.clone(), Beyond::NOTHING);
+                let attempt = Attempt { params, terms: None, beyond, half: Half::Unconnected(qp) };
                 self.attempts.insert(id, attempt);
                 self.serve_cm();
                 Ok(id)
@@ -73,7 +73,7 @@ impl<L: Link> Engine<L> {
             self.discard_qp(qp);
             return Err(CmError::UnknownConnection.into());
         };
-        let (terms, dialect) = (attempt.terms, attempt.dialect.with(params.dialect));
+        let (terms, beyond) = (attempt.terms, attempt.beyond.with(Beyond::wanted(params)));
         let is_absent = matches!(attempt.half, Half::Absent);
         let Some(terms) = terms.filter(|_| is_absent) else {
             self.discard_qp(qp);
@@ -83,16 +83,16 @@ impl<L: Link> Engine<L> {
             self.discard_qp(qp);
             return Err(CmCallError::OtherAddress);
         }
-        let connected = self.join(qp, way, terms, dialect, params)?;
+        let connected = self.join(qp, way, terms, beyond, params)?;
         let (params, half) = (params.clone(), Half::Connected(connected));
-        self.attempts.insert(id, Attempt { params, terms: Some(terms), dialect, half });
+        self.attempts.insert(id, Attempt { params, terms: Some(terms), beyond, half });
         Ok(connected)
     }
 
-    /// Grants the connection, with at most 196 bytes for the peer's application (188 where both ends speak the dialect of
-    /// this stack's own).
+    /// Grants the connection, with at most 196 bytes for the peer's application (188 where both ends agree on the dialect
+    /// of this stack's own or on no ICRC).
     pub fn cm_accept(&mut self, id: ConnId, private_data: &[u8]) -> Result<(), CmCallError> {
-        let Some(Attempt { params, terms, dialect, half: Half::Connected(qp) }) = self.attempts.get(&id) else {
+        let Some(Attempt { params, terms, beyond, half: Half::Connected(qp) }) = self.attempts.get(&id) else {
             return Err(CmCallError::NotPrepared);
         };
         let slot = self.qps.get(qp.0).ok_or(CmCallError::NotPrepared)?;
@@ -107,7 +107,7 @@ impl<L: Link> Engine<L> {
             ..basic_offer(params, *terms)
         };
         let now = self.now();
-        let private_data = tagged(AGREES, *dialect, private_data);
+        let private_data = beyond.tagged(Tag::Agrees, private_data);
         self.cm.accept(now, id, offer, &private_data)?;
         self.serve_cm();
         Ok(())
@@ -258,9 +258,9 @@ impl<L: Link> Engine<L> {
         let told = match *event {
             cm::Event::Request { id, service, remote, source, private_data, .. } => {
                 let Some(way) = self.cm.route(id) else { return };
-                let (dialect, private_data) = untagged(ASKS, private_data);
+                let (beyond, private_data) = Beyond::untagged(Tag::Asks, private_data);
                 let (params, half) = (QpParams::default(), Half::Absent);
-                let attempt = Attempt { params, terms: Some(remote), dialect, half };
+                let attempt = Attempt { params, terms: Some(remote), beyond, half };
                 self.attempts.insert(id, attempt);
                 let place = (way.port, way.address);
                 Some(CmEvent::Request { id, service, place, terms: remote, source, private_data })
@@ -296,11 +296,13 @@ impl<L: Link> Engine<L> {
         let way = self.cm.route(id)?;
         let attempt = self.attempts.remove(&id)?;
         let Half::Unconnected(qp) = attempt.half else { return None };
-        let (dialect, private_data) = match attempt.params.dialect {
-            Dialect::Verbs => (Dialect::Verbs, private_data),
-            Dialect::Rocinante => untagged(AGREES, private_data),
+        let wanted = Beyond::wanted(&attempt.params);
+        let (beyond, private_data) = match wanted {
+            Beyond::NOTHING => (wanted, private_data),
+            _ => Beyond::untagged(Tag::Agrees, private_data),
         };
-        let joined = self.join(qp, way, terms, dialect, &attempt.params);
+        let beyond = beyond.with(wanted);
+        let joined = self.join(qp, way, terms, beyond, &attempt.params);
         let half = match joined {
             Ok(qp) => Half::Connected(qp),
             Err(error) => {
@@ -311,7 +313,7 @@ impl<L: Link> Engine<L> {
                 return Some(CmEvent::Failed { id, error });
             }
         };
-        self.attempts.insert(id, Attempt { half, terms: Some(terms), dialect, params: attempt.params });
+        self.attempts.insert(id, Attempt { half, terms: Some(terms), beyond, params: attempt.params });
         joined.ok().map(|qp| CmEvent::Replied { id, qp, private_data })
     }
 
@@ -321,7 +323,7 @@ impl<L: Link> Engine<L> {
         qp: UnconnectedQp,
         way: Way,
         terms: Terms,
-        dialect: Dialect,
+        beyond: Beyond,
         params: &QpParams,
     ) -> Result<QueuePair, CmCallError> {
         // A REP has no word for the MTU: the one in the REQ is what both use.
@@ -338,13 +340,14 @@ impl<L: Link> Engine<L> {
             rq_psn: qp.psn,
             max_rd_atomic: params.max_rd_atomic.min(terms.responder_resources.into()),
             max_dest_rd_atomic: params.max_rd_atomic.min(terms.initiator_depth.into()),
-            dialect,
+            dialect: beyond.dialect,
             rnr_retry_limit,
-            retry_limit: retry_limit(dialect, params, terms),
+            retry_limit: retry_limit(beyond.dialect, params, terms),
             end_to_end_credits: params.end_to_end_credits && terms.end_to_end_credits,
             ..params.base(qp.shared.is_some())
         };
-        Ok(self.establish(qp, way.mac, way.theirs, config, params)?)
+        let params = QpParams { icrc: beyond.icrc, ..params.clone() };
+        Ok(self.establish(qp, way.mac, way.theirs, config, &params)?)
     }
 
     fn offer(&self, qp: &UnconnectedQp, params: &QpParams) -> Result<Offer, CmCallError> {

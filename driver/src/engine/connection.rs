@@ -51,18 +51,19 @@ impl<L: Link> Engine<L> {
         let link = &self.ports[qp.port].link;
         let mtu = largest_mtu(link.max_frame())?.min(params.mtu);
         let max_rd_atomic = params.max_rd_atomic.min(u8::MAX.into()) as u8;
-        let dialect = params.dialect;
-        Ok(Address { mac: link.mac(), ip: qp.ip, qpn: qp.qp.0, psn: qp.psn, mtu, max_rd_atomic, dialect })
+        let (mac, &QpParams { dialect, icrc, .. }) = (link.mac(), params);
+        Ok(Address { mac, ip: qp.ip, qpn: qp.qp.0, psn: qp.psn, mtu, max_rd_atomic, dialect, icrc })
     }
 
     /// Connects to `peer`, whose address came out of band. Post receives before the peer may send.
     pub fn connect(&mut self, qp: UnconnectedQp, peer: &Address, params: &QpParams) -> Result<QueuePair, ConnectError> {
         let ours = self.address_of(&qp, params).inspect_err(|_| drop(self.qps.vacate(qp.qp)))?;
         let config = params.config(&ours, peer, qp.shared.is_some());
-        self.establish(qp, peer.mac, peer.ip, config, params)
+        let params = QpParams { icrc: ours.icrc || peer.icrc, ..params.clone() };
+        self.establish(qp, peer.mac, peer.ip, config, &params)
     }
 
-    /// Connects to a peer that everything is known of.
+    /// Connects to a peer that everything is known of; of `params`, both have agreed on the ICRC.
     pub(super) fn establish(
         &mut self,
         qp: UnconnectedQp,
@@ -79,6 +80,7 @@ impl<L: Link> Engine<L> {
         let header = header.with_traffic_class(params.congestion.traffic_class(params.traffic_class));
         let port = source_port(qp.qpn().get(), config.dest_qpn.get());
         let flow = Flow::new(self.ports[qp.port].link.mac(), mac, qp.vlan, header, port);
+        let flow = if params.icrc { flow } else { flow.unsealed() };
         let mut rc = rc::QueuePair::new(config);
         for state in [State::Rtr, State::Rts] {
             rc.modify(state).expect("the way from Init to Rts is in the table");
@@ -86,8 +88,8 @@ impl<L: Link> Engine<L> {
         let UnconnectedQp { qp, port, pd, cq, shared, .. } = qp;
         self.qps.occupy(Slot {
             rc,
+            inflow: Inflow::new(flow.is_sealed()),
             flow,
-            inflow: Inflow::new(),
             qp,
             port,
             pd,
@@ -192,6 +194,11 @@ impl<L: Link> Engine<L> {
     /// The dialect that a queue pair speaks with its peer; `None` where it was destroyed.
     pub fn dialect_of(&self, qp: QueuePair) -> Option<rc::Dialect> {
         self.qps.get(qp.0).map(|slot| slot.rc.config().dialect)
+    }
+
+    /// Whether a queue pair's packets carry an ICRC; `None` where it was destroyed.
+    pub fn has_icrc(&self, qp: QueuePair) -> Option<bool> {
+        self.qps.get(qp.0).map(|slot| slot.flow.is_sealed())
     }
 
     /// Work requests of a queue pair's send queue that have not ended.

@@ -61,7 +61,8 @@ impl<L: Link> Env for Scene<'_, L> {
             }
         };
         let flow = &mut *self.flow;
-        if self.link.is_lent(payload, range) {
+        // Memory that may change meanwhile is lent because the ICRC tells.
+        if flow.is_sealed() && self.link.is_lent(payload, range) {
             let (head, tail) = flow.lens_around(headers, payload.len());
             let sent = self.link.transmit_around(head, payload, range, tail, |head, tail| {
                 flow.emit_around(head, tail, headers, payload);

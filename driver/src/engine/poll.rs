@@ -10,7 +10,7 @@ use super::env::Keep;
 use super::port::Port;
 use crate::link::{Batch, Full, Link, LinkState};
 use crate::neighbour::Verdict;
-use crate::qp::QueuePair;
+use crate::qp::{QueuePair, Slot};
 use crate::srq::SharedReceiveQueue;
 
 /// IP's ECN field, and its value "congestion experienced" (RFC 3168).
@@ -144,16 +144,17 @@ impl<L: Link> Engine<L> {
 
     /// A good packet of a connection whose frames have looked like this before.
     #[inline]
-    fn recognize<'a>(&self, port: usize, bytes: &'a [u8]) -> Option<Arrival<'a>> {
+    fn recognize<'a>(&mut self, port: usize, bytes: &'a [u8]) -> Option<Arrival<'a>> {
         let slot = self.qps.get(glance(bytes)?).filter(|slot| slot.port == port)?;
         let packet = slot.inflow.recognize(bytes)?;
+        self.stats.rx_unchecked += u64::from(!slot.flow.is_sealed());
         Some(Arrival { qp: slot.qp, shared: slot.shared, is_first: false, is_marked: false, packet })
     }
 
     /// Any frame: it is read in full, and what is no packet of a connection's is dealt with.
     #[inline(never)]
     fn examine<'a>(&mut self, port: usize, now: Nanos, bytes: &'a [u8]) -> Option<Arrival<'a>> {
-        let parsed = Frame::parse(bytes).and_then(|frame| frame.verify_icrc().map(|()| frame));
+        let parsed = Frame::parse(bytes).and_then(|frame| self.check(port, &frame).map(|()| frame));
         let frame = match parsed {
             Ok(frame) => frame,
             Err(reason) => {
@@ -166,11 +167,7 @@ impl<L: Link> Engine<L> {
             self.on_unconnected(port, now, qpn, &frame);
             return None;
         };
-        let (ours, theirs) = (slot.flow.source_ip(), slot.flow.destination_ip());
-        let is_of_connection = frame.ip.destination() == ours
-            && frame.ip.source() == theirs
-            && frame.ethernet.vlan_id() == slot.flow.vlan_id();
-        if slot.port != port || !is_of_connection {
+        if !is_of_connection(slot, port, &frame) {
             self.stats.rx_wrong_address += 1;
             return None;
         }
@@ -180,6 +177,21 @@ impl<L: Link> Engine<L> {
             slot.inflow.accept(bytes, &frame);
         }
         Some(Arrival { qp: slot.qp, shared: slot.shared, is_first, is_marked, packet: frame.packet })
+    }
+
+    /// Checks the ICRC. It may only be missing where its connection, by number and both addresses, has agreed to that.
+    #[inline]
+    fn check(&mut self, port: usize, frame: &Frame<'_>) -> Result<(), Malformed> {
+        if frame.omits_icrc() && self.goes_without_icrc(port, frame) {
+            self.stats.rx_unchecked += 1;
+            return Ok(());
+        }
+        frame.verify_icrc()
+    }
+
+    fn goes_without_icrc(&self, port: usize, frame: &Frame<'_>) -> bool {
+        let slot = self.qps.get(frame.packet.headers.bth.dest_qpn);
+        slot.is_some_and(|slot| !slot.flow.is_sealed() && is_of_connection(slot, port, frame))
     }
 
     /// A gap is closed: the packets that waited behind it are given to the queue pair in order.
@@ -337,6 +349,16 @@ impl<L: Link> Engine<L> {
             self.list(qp);
         }
     }
+}
+
+/// Whether the frame came the connection's way: a number alone is no proof.
+#[inline]
+fn is_of_connection(slot: &Slot, port: usize, frame: &Frame<'_>) -> bool {
+    let Slot { flow, .. } = slot;
+    slot.port == port
+        && frame.ip.destination() == flow.source_ip()
+        && frame.ip.source() == flow.destination_ip()
+        && frame.ethernet.vlan_id() == flow.vlan_id()
 }
 
 /// Sends a frame that nobody misses where the link is full: whoever asked asks again.

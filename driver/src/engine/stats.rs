@@ -10,6 +10,8 @@ pub struct EngineStats {
     pub rx_frames: u64,
     /// Packets that reached a queue pair.
     pub rx_delivered: u64,
+    /// Packets of those without an ICRC, as their connection has agreed.
+    pub rx_unchecked: u64,
     /// Packets for a queue pair that does not exist.
     pub rx_unknown_qpn: u64,
     /// Packets for a queue pair from or to another address than its connection's.
@@ -42,6 +44,7 @@ impl EngineStats {
         let own = [
             ("rx_frames", self.rx_frames),
             ("rx_delivered", self.rx_delivered),
+            ("rx_unchecked", self.rx_unchecked),
             ("rx_unknown_qpn", self.rx_unknown_qpn),
             ("rx_wrong_address", self.rx_wrong_address),
             ("rx_neighbour", self.rx_neighbour),

@@ -27,17 +27,17 @@ impl Wire {
     }
 
     pub(crate) fn with(faults: Option<Faults>, dialect: Dialect, congestion: Algorithm) -> Self {
+        let params = QpParams { dialect, congestion, ..QpParams::default() };
+        Self::between(faults, [params.clone(), params])
+    }
+
+    pub(crate) fn between(faults: Option<Faults>, params: [QpParams; 2]) -> Self {
         let clock = Clock::default();
         let (near, far) = SimLink::pair(&clock);
         let cut = Box::new(near.cutter());
-        let params = QpParams {
-            ack_timeout_ns: 10_000,
-            ack_timeout_max_ns: 80_000,
-            retry_limit: 20,
-            dialect,
-            congestion,
-            ..QpParams::default()
-        };
+        let patience =
+            |params| QpParams { ack_timeout_ns: 10_000, ack_timeout_max_ns: 80_000, retry_limit: 20, ..params };
+        let params = params.map(patience);
         let mut links = [near, far].into_iter();
         let mut engines = [1, 2].map(|host| {
             let mut engine = Engine::new(8 << 20).expect("memory");
@@ -46,13 +46,13 @@ impl Wire {
             let pd = engine.alloc_pd();
             let cq = engine.create_cq(64);
             let qp = engine.create_qp(0, pd, cq).expect("room");
-            let address = engine.address_of(&qp, &params).expect("the link carries packets");
+            let address = engine.address_of(&qp, &params[host as usize - 1]).expect("the link carries packets");
             Some((engine, pd, cq, qp, address))
         });
         let addresses = engines.each_ref().map(|end| end.as_ref().expect("made above").4);
         let ends = [0, 1].map(|index| {
             let (mut engine, pd, cq, qp, _) = engines[index].take().expect("made above");
-            let qp = engine.connect(qp, &addresses[1 - index], &params).expect("one IP version");
+            let qp = engine.connect(qp, &addresses[1 - index], &params[index]).expect("one IP version");
             End { engine, pd, cq, qp }
         });
         Self { clock, ends, cut }

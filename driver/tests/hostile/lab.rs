@@ -113,6 +113,7 @@ impl Lab {
             mtu: Mtu::Mtu256,
             max_rd_atomic: READS,
             dialect: roci_driver::Dialect::Verbs,
+            icrc: true,
         };
         let connect = |engine: &mut Engine<SimLink>| {
             let qp = engine.create_qp(0, pds[0], cq).expect("room");

@@ -90,7 +90,16 @@ impl Victim {
         };
         let psn = Psn::new(0xff_fff0);
         let (mac, qpn) = (wire.mac(), Qpn::new(0x123));
-        let peer = Address { mac, ip: peer_ip, qpn, psn, mtu: Mtu::Mtu256, max_rd_atomic: 2, dialect: Dialect::Verbs };
+        let peer = Address {
+            mac,
+            ip: peer_ip,
+            qpn,
+            psn,
+            mtu: Mtu::Mtu256,
+            max_rd_atomic: 2,
+            dialect: Dialect::Verbs,
+            icrc: true,
+        };
         let srq = engine.create_srq(4, cq);
         let connection = Connection { pd, cq, srq, params, peer };
         let mut connect = |which| connection.make(&mut engine, which);

@@ -38,6 +38,7 @@ fn understand(hello: &[u8; HELLO_LEN]) -> Result<Address, Failure> {
         mtu: Mtu::Mtu1024,
         max_rd_atomic: 1,
         dialect: Dialect::Verbs,
+        icrc: true,
     })
 }
 

@@ -135,6 +135,12 @@ impl<'a> Frame<'a> {
         icrc::verify(self.datagram)
     }
 
+    /// Whether the sender has left the ICRC out. Only who has agreed to that may take the packet unchecked.
+    #[inline]
+    pub fn omits_icrc(&self) -> bool {
+        self.datagram.ends_with(&icrc::omitted(self.packet.headers.bth.dest_qpn))
+    }
+
     /// Writes the frame again from its parsed parts; bytes behind IP's length (Ethernet's own pad) are not kept.
     pub fn to_bytes(&self) -> Vec<u8> {
         let payload = self.packet.payload;
@@ -207,6 +213,8 @@ pub struct Flow {
     ip: Ip,
     source_port: u16,
     len: usize,
+    /// Frames carry an ICRC.
+    is_sealed: bool,
     remembered: [Prepared; REMEMBERED],
 }
 
@@ -223,7 +231,20 @@ impl Flow {
         let ethernet = Ethernet { destination, source, vlan, ethertype: ip.ethertype() };
         let len = ethernet.wire_len() + ip.wire_len() + udp::LEN;
         let empty = prepare(&ethernet, &ip, source_port, 0);
-        Self { ethernet, ip, source_port, len, remembered: [empty; REMEMBERED] }
+        Self { ethernet, ip, source_port, len, is_sealed: true, remembered: [empty; REMEMBERED] }
+    }
+
+    /// The same without ICRCs, for a peer that has agreed to it.
+    #[must_use]
+    pub const fn unsealed(mut self) -> Self {
+        self.is_sealed = false;
+        self
+    }
+
+    /// Whether its frames carry an ICRC.
+    #[inline]
+    pub const fn is_sealed(&self) -> bool {
+        self.is_sealed
     }
 
     /// The VLAN that its frames are on.
@@ -249,7 +270,7 @@ impl Flow {
     }
 
     /// Writes a frame into `bytes`, which must be exactly [`Flow::frame_len`] long; `fill` writes the payload,
-    /// and the ICRC is taken while it is hot in the cache.
+    /// and the ICRC, if there is one, is taken while it is hot in the cache.
     #[inline]
     pub fn emit(&mut self, bytes: &mut [u8], headers: &Headers, payload_len: usize, fill: impl FnOnce(&mut [u8])) {
         let (below, transport) = bytes.split_at_mut(self.len);
@@ -263,7 +284,8 @@ impl Flow {
         fill(&mut transport[start..end]);
         transport[end..end + pad].fill(0);
         let (covered, icrc) = transport.split_at_mut(end + pad);
-        icrc.copy_from_slice(&register.finish(covered));
+        let sum = if self.is_sealed { register.finish(covered) } else { icrc::omitted(headers.bth.dest_qpn) };
+        icrc.copy_from_slice(&sum);
     }
 
     /// The bytes before and behind a payload of `payload_len` bytes in a frame with these headers.
@@ -274,7 +296,7 @@ impl Flow {
 
     /// Writes what stands before and behind a payload that stays where it is; `head` and `tail` must be exactly as long
     /// as [`Flow::lens_around`] says. The ICRC is that of the payload's bytes now: if they change before the frame has
-    /// left, whoever receives it discards it.
+    /// left, whoever receives it discards it. So there always is one here, whatever the peer has agreed to.
     #[inline]
     pub fn emit_around(&mut self, head: &mut [u8], tail: &mut [u8], headers: &Headers, payload: &[u8]) {
         let (below, transport) = head.split_at_mut(self.len);
@@ -349,6 +371,42 @@ mod tests {
             let (mut head, mut tail) = (vec![0xee; head], vec![0xee; tail]);
             flow.emit_around(&mut head, &mut tail, &headers, &payload);
             assert_eq!([head, payload, tail].concat(), whole, "length {len}");
+        }
+    }
+
+    #[test]
+    fn a_flow_without_icrcs_emits_the_same_frames_with_a_mark_in_their_place() {
+        let (mut sealed, mut unsealed) = (flow(), flow().unsealed());
+        assert!(sealed.is_sealed() && !unsealed.is_sealed());
+        for len in (0..300).chain([1023, 1024, 4096]) {
+            let headers = Headers::plain(Bth::new(Opcode::RcSendOnly, Qpn::new(7), Psn::new(len as u32)));
+            let frames = [&mut sealed, &mut unsealed].map(|flow| {
+                let mut bytes = vec![0xee; flow.frame_len(&headers, len)];
+                flow.emit(&mut bytes, &headers, len, |payload| payload.fill(0x5a));
+                bytes
+            });
+            let [with, without] = frames.each_ref().map(|bytes| Frame::parse(bytes).expect("a frame of ours"));
+            assert_eq!((with.packet, with.omits_icrc()), (without.packet, false), "length {len}");
+            assert!(without.omits_icrc());
+            assert_eq!(without.verify_icrc(), Err(Malformed::Icrc));
+            let end = with.datagram.len() - icrc::LEN;
+            assert_eq!(with.datagram[..end], without.datagram[..end]);
+        }
+    }
+
+    #[test]
+    fn a_mark_is_that_of_one_queue_pair() {
+        let headers = Headers::plain(Bth::new(Opcode::RcSendOnly, Qpn::new(7), Psn::new(1)));
+        let mut flow = flow().unsealed();
+        let mut bytes = vec![0; flow.frame_len(&headers, 8)];
+        flow.emit(&mut bytes, &headers, 8, |payload| payload.fill(1));
+        let qpn = 14 + ipv4::LEN + udp::LEN + 5;
+        for bit in 0..24 {
+            let mut damaged = bytes.clone();
+            damaged[qpn + bit / 8] ^= 1 << (bit % 8);
+            let frame = Frame::parse(&damaged).expect("its headers make sense");
+            assert_ne!(frame.packet.headers.bth.dest_qpn, Qpn::new(7));
+            assert!(!frame.omits_icrc());
         }
     }
 

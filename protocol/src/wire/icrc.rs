@@ -7,6 +7,7 @@
 use arrayvec::ArrayVec;
 
 use super::{Malformed, bth, ethernet, ipv4, ipv6, udp};
+use crate::Qpn;
 
 /// Bytes on the wire.
 pub const LEN: usize = 4;
@@ -79,6 +80,16 @@ impl Register {
 const MAX_HEADERS: usize = 64;
 /// Where the BTH has the byte that is masked (`resv8a`, which carries FECN and BECN).
 const RESERVED: usize = 4;
+
+/// What stands in an ICRC's place between two peers of this stack that have agreed to leave it out. It names the queue
+/// pair a second time, so that a packet whose number is damaged is not taken for another connection's of that kind.
+#[inline]
+pub const fn omitted(destination: Qpn) -> [u8; LEN] {
+    (OMITTED ^ destination.get()).to_be_bytes()
+}
+
+/// "noCK", before the queue pair's number goes in.
+const OMITTED: u32 = u32::from_be_bytes(*b"noCK");
 
 /// Whether the ICRC at the end of `datagram`, which starts at the IP header and ends with IP's length, is right.
 #[inline]

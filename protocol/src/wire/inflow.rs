@@ -20,6 +20,8 @@ const V6: usize = ethernet::LEN + ipv6::LEN + udp::LEN;
 /// to the transport, is as good as the one before down to there, so that only the packet and the ICRC are left to check.
 #[derive(Clone)]
 pub struct Inflow {
+    /// Frames carry an ICRC.
+    is_sealed: bool,
     remembered: [Accepted; REMEMBERED],
 }
 
@@ -33,10 +35,10 @@ struct Accepted {
 }
 
 impl Inflow {
-    /// Nothing is known yet.
-    pub const fn new() -> Self {
+    /// Nothing is known yet, but whether frames carry an ICRC.
+    pub const fn new(is_sealed: bool) -> Self {
         let nothing = Accepted { transport_len: 0, header: [0; V6 - FROM], register: Register::NOTHING };
-        Self { remembered: [nothing; REMEMBERED] }
+        Self { is_sealed, remembered: [nothing; REMEMBERED] }
     }
 
     /// Remembers what a frame has below the transport: it was parsed, its ICRC is right, and nothing in its IP header, from
@@ -51,8 +53,8 @@ impl Inflow {
         *self.slot(bytes.len()) = Accepted { transport_len: frame.udp.payload_len, header, register };
     }
 
-    /// The packet of a frame that looks like one that was accepted and whose ICRC is right. `None` says nothing about the
-    /// frame: it is to be parsed.
+    /// The packet of a frame that looks like one that was accepted and whose ICRC is right, or left out where frames carry
+    /// none. `None` says nothing about the frame: it is to be parsed.
     #[inline]
     pub fn recognize<'a>(&self, bytes: &'a [u8]) -> Option<Packet<'a>> {
         let accepted = &self.remembered[index(bytes.len())];
@@ -62,20 +64,17 @@ impl Inflow {
         };
         let transport = transport.get(..usize::from(accepted.transport_len))?;
         let (covered, icrc) = transport.split_at_checked(transport.len().checked_sub(icrc::LEN)?)?;
-        if covered.len() < bth::LEN || accepted.register.finish(covered) != icrc {
+        if covered.len() < bth::LEN {
             return None;
         }
-        Packet::parse(transport).ok()
+        let packet = Packet::parse(transport).ok()?;
+        let expected =
+            if self.is_sealed { accepted.register.finish(covered) } else { icrc::omitted(packet.headers.bth.dest_qpn) };
+        (icrc == expected).then_some(packet)
     }
 
     fn slot(&mut self, frame_len: usize) -> &mut Accepted {
         &mut self.remembered[index(frame_len)]
-    }
-}
-
-impl Default for Inflow {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -138,7 +137,7 @@ mod tests {
     }
 
     fn accepted(bytes: &[u8]) -> Inflow {
-        let mut inflow = Inflow::new();
+        let mut inflow = Inflow::new(true);
         inflow.accept(bytes, &Frame::parse(bytes).expect("it is well formed"));
         inflow
     }
@@ -167,7 +166,7 @@ mod tests {
     #[test]
     fn lengths_that_fall_into_different_places_are_remembered_beside_each_other() {
         let mut flow = flow(SIDES[0], None);
-        let mut inflow = Inflow::new();
+        let mut inflow = Inflow::new(true);
         for len in [0, 4, 8, 12] {
             let bytes = frame(&mut flow, 1, len);
             inflow.accept(&bytes, &Frame::parse(&bytes).expect("it is well formed"));
@@ -208,11 +207,22 @@ mod tests {
     #[test]
     fn nothing_is_recognized_before_it_is_accepted_and_tags_never_are() {
         let plain = frame(&mut flow(SIDES[0], None), 1, 8);
-        assert!(!assert_is_sound(&Inflow::new(), &plain));
-        assert!(!assert_is_sound(&Inflow::new(), &vec![0; 64]));
+        assert!(!assert_is_sound(&Inflow::new(true), &plain));
+        assert!(!assert_is_sound(&Inflow::new(true), &vec![0; 64]));
         let tagged = frame(&mut flow(SIDES[0], Some(5)), 1, 8);
         assert!(!assert_is_sound(&accepted(&tagged), &tagged) && glance(&tagged).is_none());
         let other = frame(&mut flow([SIDES[0][1], SIDES[0][0]], None), 1, 8);
         assert!(!assert_is_sound(&accepted(&plain), &other), "another sender's");
+    }
+
+    #[test]
+    fn without_icrcs_the_mark_alone_is_recognized() {
+        let bytes = |flow: &mut Flow| frame(flow, 1, 8);
+        let (sealed, unsealed) = (bytes(&mut flow(SIDES[0], None)), bytes(&mut flow(SIDES[0], None).unsealed()));
+        for (is_sealed, good, bad) in [(true, &sealed, &unsealed), (false, &unsealed, &sealed)] {
+            let mut inflow = Inflow::new(is_sealed);
+            inflow.accept(good, &Frame::parse(good).expect("it is well formed"));
+            assert!(inflow.recognize(good).is_some() && inflow.recognize(bad).is_none());
+        }
     }
 }
