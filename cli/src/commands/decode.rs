@@ -127,8 +127,13 @@ fn is_roce(frame: &[u8]) -> bool {
     }
 }
 
+/// Whether a connection has agreed to go without, a capture does not say: the mark does, if it is the right one.
 fn icrc_verdict(frame: &[u8]) -> &'static str {
-    if icrc::verify_frame(frame).is_ok() { "ok" } else { "BAD" }
+    match icrc::verify_frame(frame) {
+        Ok(()) => "ok",
+        Err(_) if Frame::parse(frame).is_ok_and(|frame| frame.omits_icrc()) => "off",
+        Err(_) => "BAD",
+    }
 }
 
 fn text_line(index: u64, bytes: &[u8]) -> String {

@@ -129,6 +129,8 @@ knobs! {
     port_mtu: u16 = 1500, "bytes", "576..9000", |text| number(text, 576, 9000), ToString::to_string;
     /// How loss is repaired between ranks: by selective repeat with timeouts that follow the round trip, or as between verbs NICs (go-back-N).
     dialect: Dialect = Dialect::Rocinante, "dialect", "verbs, rocinante", |text| choose(DIALECTS, text), |value| name_of(DIALECTS, value);
+    /// Whether packets between ranks carry an ICRC, and are dropped where it is wrong; they go without only where both ranks say off. Then damage that Ethernet's checksum does not find, such as a switch's or a memory's, reaches the application.
+    icrc: bool = true, "switch", "on, off", |text| choose(SWITCH, text), |value| name_of(SWITCH, value);
     /// Congestion control between ranks: dcqcn needs switches that mark packets, delay needs nothing; a link of two needs none.
     congestion: Algorithm = Algorithm::Unlimited, "algorithm", "none, dcqcn, delay", |text| choose(ALGORITHMS, text), |value| name_of(ALGORITHMS, value);
     /// The link's speed, where congestion control starts from.

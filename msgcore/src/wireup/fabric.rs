@@ -276,6 +276,7 @@ pub fn queue_pair_params(config: &Config) -> QpParams {
         ack_timeout_max_ns: config.ack_timeout_max_us * 1000,
         retry_limit: config.retry_limit,
         dialect: config.dialect,
+        icrc: config.icrc,
         congestion: config.congestion,
         link_rate: config.link_rate,
         // Credits are counted per message here, where the meaning of a message is known.

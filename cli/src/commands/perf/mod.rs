@@ -227,8 +227,9 @@ fn measure(options: &PerfOptions, config: &Config, mut job: Job) -> Result<ExitC
         return Err(Failure::new(format!("perf measures between 2 ranks, and this job has {}", job.size())));
     }
     let plans = plans(options);
-    agree(&mut job, config, &plans)?;
-    let mut report = Report::new(options.json, config.device_of(job.rank())?.to_string(), job.rank() == 0);
+    let icrc = agree(&mut job, config, &plans)?;
+    let report = Report::new(options.json, config.device_of(job.rank())?.to_string(), job.rank() == 0);
+    let mut report = report.with_icrc(icrc);
     if options.engine == EngineMode::Dedicated {
         let mut worker = DedicatedWorker::spawn(config, job)?;
         measure_plans(&mut worker, &plans, &mut report)?;
@@ -340,8 +341,9 @@ fn plans(options: &PerfOptions) -> Vec<Plan> {
     options.tests.0.iter().flat_map(of_test).collect()
 }
 
-/// Both sides must measure the same, or each would wait for the other.
-fn agree(job: &mut Job, config: &Config, plans: &[Plan]) -> Result<(), Failure> {
+/// Both sides must measure the same, or each would wait for the other. Returns whether packets will carry an ICRC, as
+/// both will also tell each other when they connect.
+fn agree(job: &mut Job, config: &Config, plans: &[Plan]) -> Result<bool, Failure> {
     let words = |&Plan { test, size, iters, verify, touch, channel, engine: _, connections }: &Plan| {
         let step = channel.map_or_else(String::new, ChannelStep::name);
         let count = connections.unwrap_or(1);
@@ -350,10 +352,11 @@ fn agree(job: &mut Job, config: &Config, plans: &[Plan]) -> Result<(), Failure> 
     let plans: String = plans.iter().map(words).collect();
     let ours = format!("{plans}{}", config.receive_queues());
     let ours = format!("{:016x}", ours.bytes().fold(0xcbf2_9ce4_8422_2325, fnv));
-    job.put(&format!("perf/{}", job.rank()), &ours)?;
+    job.put(&format!("perf/{}", job.rank()), &format!("{ours} {}", config.icrc))?;
     let theirs = job.get(&format!("perf/{}", 1 - job.rank()))?;
+    let (theirs, peer_icrc) = theirs.split_once(' ').unwrap_or((&theirs, "true"));
     if ours == theirs {
-        Ok(())
+        Ok(config.icrc || peer_icrc != "false")
     } else {
         Err(Failure::new(
             "the peer was given other tests, sizes, counts, connections, touch, channel or receive queues",

@@ -107,6 +107,8 @@ pub(super) fn histogram() -> Histogram<u64> {
 pub(super) struct Report {
     as_json: bool,
     device: String,
+    /// Whether packets carry an ICRC, where that is known.
+    icrc: Option<bool>,
     is_ours: bool,
     table: Table,
     errors: u64,
@@ -120,7 +122,11 @@ impl Report {
             "test", "bytes", "iters", "min us", "p50 us", "p99 us", "p99.9 us", "GB/s", "Mmsg/s", "errors",
         ]);
         table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
-        Self { as_json, device, is_ours, table, errors: 0 }
+        Self { as_json, device, icrc: None, is_ours, table, errors: 0 }
+    }
+
+    pub(super) fn with_icrc(self, icrc: bool) -> Self {
+        Self { icrc: Some(icrc), ..self }
     }
 
     pub(super) fn add(&mut self, row: Option<Row>) -> Result<(), Failure> {
@@ -139,7 +145,8 @@ impl Report {
 
     pub(super) fn finish(&mut self) -> Result<(), Failure> {
         if self.is_ours && !self.as_json {
-            output::line(format!("device {}", self.device))?;
+            let icrc = self.icrc.map_or_else(String::new, |is_on| format!(", ICRC {}", switch(is_on)));
+            output::line(format!("device {}{icrc}", self.device))?;
             output::line(&self.table)?;
         }
         Ok(())
@@ -173,6 +180,8 @@ impl Report {
         });
         if row.plan.test.is_raw() {
             object["touch"] = row.plan.touch.into();
+        } else if let Some(is_on) = self.icrc {
+            object["icrc"] = switch(is_on).into();
         }
         if let Some(ns) = row.cpu_ns {
             object["cpu_s"] = (ns as f64 / 1e9).into();
@@ -187,6 +196,10 @@ impl Report {
         }
         object
     }
+}
+
+const fn switch(is_on: bool) -> &'static str {
+    if is_on { "on" } else { "off" }
 }
 
 fn cells(row: &Row) -> Vec<String> {
