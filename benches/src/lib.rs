@@ -1,6 +1,12 @@
 //! Micro-benchmarks; the code is in `benches/`. Run one with `cargo bench --package roci-benches --bench wire`.
 //!
-//! What a port carries, and what the stack carries over it, is measured by `roci perf`. The binary `rc_instructions`
-//! runs what the bench `rc` times, for scripts/callgrind to count.
+//! What a port carries, and what the stack carries over it, is measured by `roci perf`. The binaries `rc_instructions`
+//! and `part_instructions` run some of what the benches time, for scripts/callgrind to count.
 
+#[cfg(feature = "parts")]
+pub mod cq;
+#[cfg(feature = "parts")]
+pub mod matching;
+#[cfg(feature = "parts")]
+pub mod parts;
 pub mod rc;

@@ -66,6 +66,8 @@ mod cm;
 mod cq;
 mod engine;
 mod event;
+#[doc(hidden)]
+pub mod internals;
 #[allow(unsafe_code)] // a promise, and no code
 mod lasting;
 #[allow(unsafe_code)] // the devices

@@ -49,6 +49,8 @@ mod endpoint;
 mod failure;
 pub mod firehose;
 mod incoming;
+#[doc(hidden)]
+pub mod internals;
 mod invariants;
 pub mod job;
 mod matching;

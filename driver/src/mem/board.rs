@@ -48,14 +48,14 @@ struct Slot {
 
 /// A slot that its holder reads.
 #[derive(Debug)]
-pub(super) struct Mark {
+pub(crate) struct Mark {
     index: u32,
     generation: u32,
 }
 
 impl Board {
     /// A board without regions.
-    pub(super) fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         let page: MmapRaw = MmapOptions::new().len(rustix::param::page_size()).map_anon()?.into();
         // SAFETY: the advice only changes what a child finds in the mapping, which is private, anonymous and ours alone.
         unsafe { madvise(page.as_mut_ptr().cast(), page.len(), Advice::LinuxWipeOnFork) }?;
@@ -75,7 +75,7 @@ impl Board {
 
     /// What one load tells: equal epochs, if even, mean that nothing happened between to memory that is watched.
     #[inline]
-    pub(super) fn epoch(&self) -> u64 {
+    pub(crate) fn epoch(&self) -> u64 {
         self.word().load(Acquire)
     }
 
@@ -106,7 +106,7 @@ impl Board {
 
     /// A slot for `range`, which is not empty; `None` where all are taken. What happens to the range after this call,
     /// and is seen by a monitor, marks the slot.
-    pub(super) fn claim(&self, range: &Range<usize>) -> Option<Mark> {
+    pub(crate) fn claim(&self, range: &Range<usize>) -> Option<Mark> {
         let index = self.free().pop()?;
         let slot = &self.slots[index as usize];
         let generation = slot.generation.load(Acquire);
@@ -120,7 +120,7 @@ impl Board {
     }
 
     /// Gives a slot back, once.
-    pub(super) fn release(&self, mark: &Mark) {
+    pub(crate) fn release(&self, mark: &Mark) {
         let slot = &self.slots[mark.index as usize];
         slot.end.store(0, Release);
         slot.start.store(0, Release);
@@ -129,7 +129,7 @@ impl Board {
 
     /// Whether something happened to the range since it was claimed.
     #[inline]
-    pub(super) fn is_marked(&self, mark: &Mark) -> bool {
+    pub(crate) fn is_marked(&self, mark: &Mark) -> bool {
         self.slots[mark.index as usize].generation.load(Acquire) != mark.generation
     }
 
@@ -140,7 +140,7 @@ impl Board {
     }
 
     /// Begins to tell what happened. Only one thread may do so at a time: the monitor's.
-    pub(super) fn begin(&self) -> Telling<'_> {
+    pub(crate) fn begin(&self) -> Telling<'_> {
         let epoch = self.epoch();
         self.word().store(epoch | 1, SeqCst);
         Telling { board: self, epoch, has_marked: false }
@@ -169,7 +169,7 @@ impl Slot {
 }
 
 /// The monitor at work: the epoch is odd until this is dropped.
-pub(super) struct Telling<'a> {
+pub(crate) struct Telling<'a> {
     board: &'a Board,
     epoch: u64,
     has_marked: bool,
@@ -177,7 +177,7 @@ pub(super) struct Telling<'a> {
 
 impl Telling<'_> {
     /// Something happened to `range`.
-    pub(super) fn mark(&mut self, range: &Range<usize>) {
+    pub(crate) fn mark(&mut self, range: &Range<usize>) {
         for slot in self.board.used().filter(|slot| slot.touches(range)) {
             slot.generation.fetch_add(1, Release);
             self.has_marked = true;

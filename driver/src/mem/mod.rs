@@ -19,6 +19,7 @@ mod user;
 mod watch;
 
 pub use arena::{Arena, ArenaConfig, ArenaError};
+pub(crate) use board::{Board, Mark};
 pub use buffer::Buffer;
 pub(crate) use cache::Region;
 pub use cache::{AdoptError, RegistrationStats};

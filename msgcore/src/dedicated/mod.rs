@@ -39,6 +39,7 @@
 mod calls;
 mod doorbell;
 mod engine;
+pub(crate) mod internals;
 mod names;
 mod questions;
 mod rings;
