@@ -76,6 +76,7 @@ pub(crate) fn cells(extent: Extent) -> Vec<Cell> {
     let mut cells = limits(extent);
     for place in [Place::Host, Place::Veth] {
         cells.extend(ours(place, extent));
+        cells.extend(without_icrc(place, extent));
         cells.extend(sockets(place, extent));
         cells.extend(alternatives(place, extent));
     }
@@ -121,7 +122,7 @@ fn ours(place: Place, extent: Extent) -> Vec<Cell> {
     let mut cells = Vec::new();
     for band in bands(place, extent) {
         let mut add = |label: &str, tests, iters, options| {
-            let tool = Ours { tests, sizes: band.sizes, iters, options, loss: None };
+            let tool = Ours { tests, sizes: band.sizes, iters, options, loss: None, icrc: true };
             cells.push(Cell::new(place, "ours", format!("{label} {}", band.sizes), tool));
         };
         add("latency", one_sided, band.latency, "");
@@ -136,12 +137,24 @@ fn ours(place: Place, extent: Extent) -> Vec<Cell> {
     cells
 }
 
+/// What the ICRC takes: the same without.
+fn without_icrc(place: Place, extent: Extent) -> Vec<Cell> {
+    let of_size = |size: &str| bands(place, extent).iter().find(|band| band.sizes.split(',').any(|its| its == size));
+    let cell = |label: &str, tests, sizes, iters| {
+        let tool = Ours { tests, sizes, iters, options: "", loss: None, icrc: false };
+        Cell::new(place, "icrc", format!("{label} {sizes}"), tool)
+    };
+    let short = of_size("8").map(|band| cell("latency", "send_lat", "8", band.latency));
+    let long = of_size("1048576").map(|band| cell("stream", "write_bw,tag_bw", "1048576", band.stream));
+    short.into_iter().chain(long).collect()
+}
+
 /// The other device of this host: fewer tests, for what differs is the port.
 fn vhost(extent: Extent) -> Vec<Cell> {
     let mut cells = Vec::new();
     for band in bands(Place::Vhost, extent) {
         let mut add = |label: &str, tests, iters, options| {
-            let tool = Ours { tests, sizes: band.sizes, iters, options, loss: None };
+            let tool = Ours { tests, sizes: band.sizes, iters, options, loss: None, icrc: true };
             cells.push(Cell::new(Place::Vhost, "ours", format!("{label} {}", band.sizes), tool));
         };
         add("latency", "raw_lat,send_lat,tag_lat", band.latency, "");
@@ -153,7 +166,7 @@ fn vhost(extent: Extent) -> Vec<Cell> {
 
 /// What may not be there yet: then the command's own complaint is the reason that the report gives.
 fn missing() -> Vec<Cell> {
-    let tests = |tests| Ours { tests, sizes: "8,4096", iters: 10_000, options: "", loss: None };
+    let tests = |tests| Ours { tests, sizes: "8,4096", iters: 10_000, options: "", loss: None, icrc: true };
     ["put_lat,put_bw", "am_rate"].map(|name| Cell::new(Place::Host, "ours", name, tests(name))).into()
 }
 
@@ -187,7 +200,7 @@ fn alternatives(place: Place, extent: Extent) -> Vec<Cell> {
 fn losses(extent: Extent) -> Vec<Cell> {
     let iters = if extent == Extent::Quick { 1_000 } else { 3_000 };
     let cell = |loss| {
-        let tool = Ours { tests: "write_bw,tag_bw", sizes: "65536", iters, options: "", loss: Some(loss) };
+        let tool = Ours { tests: "write_bw,tag_bw", sizes: "65536", iters, options: "", loss: Some(loss), icrc: true };
         Cell::new(Place::Host, "loss", format!("{} %", f64::from(loss) / 100.0), tool)
     };
     LOSSES.map(cell).into()
@@ -196,7 +209,7 @@ fn losses(extent: Extent) -> Vec<Cell> {
 /// The rate of messages over ever more connections, which take turns.
 fn connections(extent: Extent) -> Cell {
     let iters = if extent == Extent::Quick { 50_000 } else { 200_000 };
-    let tool = Ours { tests: "send_rate", sizes: "64", iters, options: CONNECTIONS, loss: None };
+    let tool = Ours { tests: "send_rate", sizes: "64", iters, options: CONNECTIONS, loss: None, icrc: true };
     Cell { patience: Duration::from_mins(1), ..Cell::new(Place::Host, "scale", "connections", tool) }
 }
 
@@ -220,6 +233,7 @@ mod tests {
             let names: BTreeSet<_> = cells.iter().map(Cell::name).collect();
             assert_eq!(names.len(), cells.len());
             assert!(names.contains("veth/libfabric/udp 4 KiB") && names.contains("host/loss/0.1 %"), "{names:?}");
+            assert!(names.contains("host/icrc/latency 8") && names.contains("veth/icrc/stream 1048576"), "{names:?}");
         }
     }
 

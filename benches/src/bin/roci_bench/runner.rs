@@ -218,24 +218,12 @@ mod tests {
     use super::*;
     use crate::command::Side;
 
-    fn stage() -> Stage {
-        Stage {
-            roci: "roci".into(),
-            this: "roci_bench".into(),
-            built: "/nonexistent".into(),
-            agent: "/nonexistent".into(),
-            lab: Err("no lab".into()),
-            namespaces: Err("none".into()),
-            cpus: [0, 0],
-        }
-    }
-
     fn shell(side: Side, script: &str) -> Line {
         Line::new(side, ["sh", "-c", script])
     }
 
     fn run_alone(script: &str, patience: Duration) -> Result<Printed, String> {
-        run(&stage(), Place::Host, &Lines::alone(shell(Side::Both, script)), 0, patience)
+        run(&Stage::bare(), Place::Host, &Lines::alone(shell(Side::Both, script)), 0, patience)
     }
 
     #[test]
@@ -248,7 +236,8 @@ mod tests {
         let failing = run_alone("echo row; echo first >&2; echo why >&2; exit 3", minute);
         assert_eq!(failing, printed("row\n", Some("ended with exit status: 3: why")));
         let lines = Lines::alone(Line::new(Side::Both, ["/no/such/program"]));
-        let trouble = run(&stage(), Place::Host, &lines, 0, Duration::from_mins(1)).expect_err("nothing to start");
+        let trouble =
+            run(&Stage::bare(), Place::Host, &lines, 0, Duration::from_mins(1)).expect_err("nothing to start");
         assert!(trouble.starts_with("cannot start /no/such/program"), "{trouble}");
     }
 
@@ -274,7 +263,7 @@ mod tests {
     #[test]
     fn a_server_that_ends_early_is_told_with_its_reason() {
         let lines = Lines::pair(shell(Side::Server, "echo no memory >&2; exit 1"), shell(Side::Client, "echo never"));
-        let trouble = run(&stage(), Place::Host, &lines, 1, Duration::from_mins(1)).expect_err("no server");
+        let trouble = run(&Stage::bare(), Place::Host, &lines, 1, Duration::from_mins(1)).expect_err("no server");
         assert_eq!(trouble, "sh ended before it listened: no memory");
     }
 

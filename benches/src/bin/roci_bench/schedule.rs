@@ -165,18 +165,6 @@ mod tests {
         Cell { group: "test", label: script.to_owned(), place, tool, patience: Duration::from_mins(1), is_once }
     }
 
-    fn stage() -> Stage {
-        Stage {
-            roci: "roci".into(),
-            this: "roci_bench".into(),
-            built: "/nonexistent".into(),
-            agent: "/nonexistent".into(),
-            lab: Err("no lab".into()),
-            namespaces: Err("needs root".into()),
-            cpus: [0, 0],
-        }
-    }
-
     #[test]
     fn every_round_runs_every_cell_that_works_and_the_others_say_why_not() {
         let cells = [
@@ -189,7 +177,8 @@ mod tests {
             cell("echo 5", "sh", Place::Guests, false),
         ];
         let mut said = Vec::new();
-        let (results, outcomes) = run(&cells, &stage(), Duration::from_mins(10), |text| said.push(text.to_owned()));
+        let (results, outcomes) =
+            run(&cells, &Stage::bare(), Duration::from_mins(10), |text| said.push(text.to_owned()));
         let rounds: Vec<_> = outcomes.iter().map(|outcome| outcome.rounds).collect();
         assert_eq!(rounds, [MOST_ROUNDS, 1, 0, 0, 0, 0, 0], "{outcomes:?}");
         let trouble = |which: usize| outcomes[which].trouble.as_deref().unwrap_or_default();
@@ -206,7 +195,7 @@ mod tests {
     #[test]
     fn no_time_is_a_reason() {
         let cells = [cell("echo 1", "sh", Place::Host, false)];
-        let (results, outcomes) = run(&cells, &stage(), Duration::ZERO, |_| ());
+        let (results, outcomes) = run(&cells, &Stage::bare(), Duration::ZERO, |_| ());
         assert_eq!(results.keys().count(), 0);
         assert_eq!(outcomes[0].trouble.as_deref(), Some("the time was up"));
     }

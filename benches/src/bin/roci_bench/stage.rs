@@ -112,19 +112,27 @@ pub(crate) fn word(path: &Path) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn stage(namespaces: Result<[String; 2], String>) -> Stage {
-        Stage {
+impl Stage {
+    /// For tests: programs that may not be there, no lab, no namespaces.
+    pub(crate) fn bare() -> Self {
+        Self {
             roci: "/opt/roci".into(),
             this: "/opt/roci_bench".into(),
             built: "/opt".into(),
             agent: "/opt/agent".into(),
-            lab: Err("none".into()),
-            namespaces,
-            cpus: [2, 5],
+            lab: Err("no lab".into()),
+            namespaces: Err("needs root".into()),
+            cpus: [0, 0],
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stage(namespaces: Result<[String; 2], String>) -> Stage {
+        Stage { namespaces, cpus: [2, 5], ..Stage::bare() }
     }
 
     #[test]

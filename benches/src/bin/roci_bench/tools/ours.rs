@@ -17,6 +17,8 @@ pub(crate) struct Ours {
     pub(crate) options: &'static str,
     /// Frames lost, in hundredths of a per cent.
     pub(crate) loss: Option<u32>,
+    /// Whether packets carry an ICRC.
+    pub(crate) icrc: bool,
 }
 
 impl Ours {
@@ -37,7 +39,8 @@ impl Ours {
         let mark = |is_so: bool, mark: &'static str| if is_so { mark } else { "" };
         let touched = mark(row["touch"] == true, ", touched");
         let dedicated = mark(row["engine"] == "dedicated", ", dedicated engine");
-        format!("{name}{touched}{dedicated}")
+        let unsealed = mark(row["icrc"] == "off", ", no ICRC");
+        format!("{name}{touched}{dedicated}{unsealed}")
     }
 }
 
@@ -48,7 +51,10 @@ impl Tool for Ours {
     }
 
     fn lines(&self, stage: &Stage, place: Place, port: &str) -> Lines {
-        let line = |side| Line::new(side, [word(&stage.roci)].into_iter().chain(self.arguments()));
+        let line = |side| {
+            let line = Line::new(side, [word(&stage.roci)].into_iter().chain(self.arguments()));
+            if self.icrc { line } else { line.with("ROCI_ICRC", "off") }
+        };
         let with = |mut line: Line, words: &[&str]| {
             line.words.extend(words.iter().map(|&word| word.to_owned()));
             line
@@ -87,8 +93,14 @@ mod tests {
     use super::*;
     use crate::reading::Metric;
 
-    const OURS: Ours =
-        Ours { tests: "write_bw", sizes: "65536", iters: 9, options: "--touch --engine inline", loss: Some(10) };
+    const OURS: Ours = Ours {
+        tests: "write_bw",
+        sizes: "65536",
+        iters: 9,
+        options: "--touch --engine inline",
+        loss: Some(10),
+        icrc: true,
+    };
 
     #[test]
     fn a_command_names_all_that_it_does() {
@@ -110,6 +122,20 @@ mod tests {
         assert_eq!(series(r#"{"test":"raw_bw","touch":true}"#), "raw, touched");
         assert_eq!(series(r#"{"test":"raw_lat","touch":false}"#), "raw");
         assert_eq!(series(r#"{"test":"tag_lat","engine":"dedicated"}"#), "tag, dedicated engine");
-        assert_eq!(series(r#"{"test":"tag_lat","engine":"inline"}"#), "tag");
+        assert_eq!(series(r#"{"test":"tag_lat","engine":"inline","icrc":"on"}"#), "tag");
+        assert_eq!(series(r#"{"test":"write_bw","icrc":"off"}"#), "write, no ICRC");
+    }
+
+    #[test]
+    fn both_ends_are_told_to_go_without_an_icrc() {
+        let without = Ours { icrc: false, ..OURS };
+        let stage = Stage::bare();
+        for place in [Place::Host, Place::Veth] {
+            assert!(
+                stage.show(place, &OURS.lines(&stage, place, "1")).starts_with("taskset") == (place == Place::Veth)
+            );
+            let told = stage.show(place, &without.lines(&stage, place, "1")).matches("ROCI_ICRC=off ").count();
+            assert_eq!(told, if place == Place::Veth { 2 } else { 1 });
+        }
     }
 }
