@@ -222,6 +222,28 @@ fn a_capture_of_a_job_decodes() {
 }
 
 #[test]
+fn the_icrc_is_left_out_only_where_both_ranks_say_so() {
+    let _alone = alone();
+    let directory = tempfile::tempdir().expect("a directory");
+    for (off_at, said, seen) in [("0 1", "off", "icrc off"), ("0", "on", "icrc ok"), ("1", "on", "icrc ok")] {
+        let path = directory.path().join("frames.pcap");
+        let path = path.to_str().expect("UTF-8");
+        let script = format!(
+            "for rank in {off_at}; do [ $ROCI_RANK = $rank ] && export ROCI_ICRC=off; done; \
+             exec '{}' perf send_lat,write_bw,tag_lat --size 8,65537 --iters 50 --pcap {path} --json",
+            env!("CARGO_BIN_EXE_roci")
+        );
+        let ended = roci(&["run", "-n", "2", "sh", "-c", &script]).succeeded();
+        let rows: Vec<_> = ended.stdout.lines().filter(|line| line.contains("\"bytes\"")).collect();
+        assert_eq!(rows.len(), 6, "{}", ended.stdout);
+        assert!(rows.iter().all(|row| row.contains(&format!("\"icrc\":\"{said}\""))), "{rows:?}");
+        let text = roci(&["decode", path]).succeeded().stdout;
+        let packets = text.lines().filter(|line| line.contains(" icrc "));
+        assert!(packets.clone().count() > 100 && packets.clone().all(|line| line.contains(seen)), "{text}");
+    }
+}
+
+#[test]
 fn the_worst_status_is_the_jobs_and_the_others_are_ended() {
     let _alone = alone();
     let shell = |script: &str| roci(&["run", "-n", "2", "sh", "-c", script]);
