@@ -38,8 +38,8 @@ impl Outcome {
         Self { name, place, line, rounds, trouble, took: Duration::ZERO, failures: 0 }
     }
 
-    fn is_over(&self, is_once: bool) -> bool {
-        self.failures >= MOST_FAILURES || is_once && self.rounds > 0
+    fn is_over(&self, most_rounds: usize) -> bool {
+        self.failures >= MOST_FAILURES || self.rounds >= most_rounds
     }
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn run(
 
 /// The cells that go on.
 fn due<'a>(cells: &'a [Cell], outcomes: &'a mut [Outcome]) -> impl Iterator<Item = (&'a Cell, &'a mut Outcome)> {
-    cells.iter().zip(outcomes).filter(|(cell, outcome)| !outcome.is_over(cell.is_once))
+    cells.iter().zip(outcomes).filter(|(cell, outcome)| !outcome.is_over(cell.most_rounds))
 }
 
 /// A cell that cannot run here is over before it begins.
@@ -160,27 +160,27 @@ mod tests {
         }
     }
 
-    fn cell(script: &'static str, need: &'static str, place: Place, is_once: bool) -> Cell {
+    fn cell(script: &'static str, need: &'static str, place: Place, most_rounds: usize) -> Cell {
         let tool = Box::new(Shell { script, need });
-        Cell { group: "test", label: script.to_owned(), place, tool, patience: Duration::from_mins(1), is_once }
+        Cell { group: "test", label: script.to_owned(), place, tool, patience: Duration::from_mins(1), most_rounds }
     }
 
     #[test]
     fn every_round_runs_every_cell_that_works_and_the_others_say_why_not() {
         let cells = [
-            cell("echo 1", "sh", Place::Host, false),
-            cell("echo 2", "sh", Place::Host, true),
-            cell("exit 7", "sh", Place::Host, false),
-            cell("echo x", "sh", Place::Host, false),
-            cell("echo 3", "no-such-program", Place::Host, false),
-            cell("echo 4", "sh", Place::Veth, false),
-            cell("echo 5", "sh", Place::Guests, false),
+            cell("echo 1", "sh", Place::Host, usize::MAX),
+            cell("echo 2", "sh", Place::Host, 2),
+            cell("exit 7", "sh", Place::Host, usize::MAX),
+            cell("echo x", "sh", Place::Host, usize::MAX),
+            cell("echo 3", "no-such-program", Place::Host, usize::MAX),
+            cell("echo 4", "sh", Place::Veth, usize::MAX),
+            cell("echo 5", "sh", Place::Guests, usize::MAX),
         ];
         let mut said = Vec::new();
         let (results, outcomes) =
             run(&cells, &Stage::bare(), Duration::from_mins(10), |text| said.push(text.to_owned()));
         let rounds: Vec<_> = outcomes.iter().map(|outcome| outcome.rounds).collect();
-        assert_eq!(rounds, [MOST_ROUNDS, 1, 0, 0, 0, 0, 0], "{outcomes:?}");
+        assert_eq!(rounds, [MOST_ROUNDS, 2, 0, 0, 0, 0, 0], "{outcomes:?}");
         let trouble = |which: usize| outcomes[which].trouble.as_deref().unwrap_or_default();
         assert_eq!(trouble(0), "");
         assert_eq!(trouble(2), "ended with exit status: 7: said nothing");
@@ -193,8 +193,19 @@ mod tests {
     }
 
     #[test]
+    fn a_run_ends_in_its_time_whatever_hangs() {
+        let cells = [cell("echo 1", "sh", Place::Host, 9), cell("sleep 600", "sh", Place::Host, 9)];
+        let begun = Instant::now();
+        let (_, outcomes) = run(&cells, &Stage::bare(), Duration::from_secs(2), |_| ());
+        assert!(begun.elapsed() < Duration::from_secs(30), "patience alone is a minute: {:?}", begun.elapsed());
+        assert_eq!(outcomes[0].rounds, 1);
+        let trouble = outcomes[1].trouble.as_deref().unwrap_or_default();
+        assert!(trouble.contains("was killed"), "{trouble}");
+    }
+
+    #[test]
     fn no_time_is_a_reason() {
-        let cells = [cell("echo 1", "sh", Place::Host, false)];
+        let cells = [cell("echo 1", "sh", Place::Host, usize::MAX)];
         let (results, outcomes) = run(&cells, &Stage::bare(), Duration::ZERO, |_| ());
         assert_eq!(results.keys().count(), 0);
         assert_eq!(outcomes[0].trouble.as_deref(), Some("the time was up"));
