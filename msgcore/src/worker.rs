@@ -118,6 +118,9 @@ pub enum CallError {
     /// The arena is full.
     #[error(transparent)]
     Arena(#[from] ArenaError),
+    /// Memory of the application's cannot be used.
+    #[error(transparent)]
+    Adopt(#[from] AdoptError),
     /// The peer is gone.
     #[error(transparent)]
     Peer(#[from] OpError),

@@ -128,6 +128,8 @@ impl<L: Link> Service<'_, L> {
         let answer = match question {
             Question::Probe(pattern) => Answer::Probe(worker.probe(pattern)),
             Question::Claim(pattern) => Answer::Claim(worker.claim(pattern)),
+            Question::Adopt(memory) => Answer::Adopt(worker.adopt(memory)),
+            Question::RegistrationStats => Answer::RegistrationStats(Box::new(worker.registration_stats())),
             Question::Connect(rank) => Answer::Connect(worker.connect(rank)),
             Question::IsConnected(rank) => Answer::IsConnected(worker.is_connected(rank)),
             Question::Stats => Answer::Stats(Box::new(worker.stats())),

@@ -1,6 +1,6 @@
 //! Calls that the engine answers: the application waits for the answer, and nothing else is under way meanwhile.
 
-use roci_driver::EngineStats;
+use roci_driver::{Buffer, EngineStats, RegistrationStats, UserMemory};
 
 use super::DedicatedWorker;
 use super::rings::{Answer, Command, LastWish, Question};
@@ -35,6 +35,17 @@ impl DedicatedWorker {
     /// Claims the message that such a receive would take, if one has come (`MPI_Improbe`).
     pub fn claim(&mut self, pattern: Pattern) -> Result<Option<Message>, OpError> {
         ask!(self, Claim(pattern))
+    }
+
+    /// Makes a buffer of the application's own memory, as [`Worker::adopt`](crate::Worker::adopt) does. The engine's
+    /// thread registers it, for which this waits: what is sent again and again is better kept as a buffer.
+    pub fn adopt(&mut self, memory: UserMemory) -> Result<Buffer, CallError> {
+        ask!(self, Adopt(memory))?.map_err(CallError::from)
+    }
+
+    /// The counters of the application's memory.
+    pub fn registration_stats(&mut self) -> Result<RegistrationStats, OpError> {
+        ask!(self, RegistrationStats).map(|stats| *stats)
     }
 
     /// Begins to connect to a peer, as [`Worker::connect`](crate::Worker::connect) does.

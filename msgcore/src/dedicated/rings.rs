@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam::queue::ArrayQueue;
-use roci_driver::{Buffer, EngineStats};
+use roci_driver::{AdoptError, Buffer, EngineStats, RegistrationStats, UserMemory};
 
 use super::doorbell::Doorbell;
 use super::tickets::Ticket;
@@ -49,6 +49,8 @@ pub(super) enum LastWish {
 pub(super) enum Question {
     Probe(Pattern),
     Claim(Pattern),
+    Adopt(UserMemory),
+    RegistrationStats,
     Connect(Rank),
     IsConnected(Rank),
     Stats,
@@ -63,6 +65,8 @@ pub(super) enum Question {
 pub(super) enum Answer {
     Probe(Option<Envelope>),
     Claim(Option<Message>),
+    Adopt(Result<Buffer, AdoptError>),
+    RegistrationStats(Box<RegistrationStats>),
     Connect(Result<(), CallError>),
     IsConnected(bool),
     Stats(Box<WorkerStats>),

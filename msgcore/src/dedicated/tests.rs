@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use roci_driver::UserMemory;
 use rustix::thread::sched_getaffinity;
 
 use super::rings::{COMMANDS, COMPLETIONS};
@@ -121,6 +122,28 @@ fn misuse_is_refused_by_name() {
     let buffer = other.buffer(1).expect("memory");
     let stranger = other.recv_message(message, buffer).expect("accepted");
     assert_eq!(other.wait(stranger).expect_err("not its own"), OpError::Refused("no such message".into()));
+}
+
+#[test]
+fn memory_of_the_applications_goes_through_the_rings_and_comes_back() {
+    let len = 10_000;
+    let lend = |byte: u8| UserMemory::from(vec![byte; len].leak());
+    for (pin, registered) in [("auto", 0), ("lock", 2)] {
+        let mut worker = Alone::new(&[("dreg_pin", pin)]).open();
+        let (room, payload) =
+            (worker.adopt(lend(0)).expect("it is there"), worker.adopt(lend(7)).expect("it is there"));
+        let places = [&room, &payload].map(|buffer| buffer.as_ptr().addr());
+        let receive = worker.recv(0, Tag::new(1), room).expect("accepted");
+        let send = worker.send(0, Tag::new(1), payload).expect("accepted");
+        let (received, sent) = (worker.wait(receive).expect("it comes"), worker.wait(send).expect("it goes"));
+        assert!(received.buffer.is_users() && sent.buffer.is_users(), "{pin}");
+        assert_eq!([&received.buffer, &sent.buffer].map(|buffer| buffer.as_ptr().addr()), places);
+        assert_eq!((&*received.buffer, received.len), (&[7; 10_000][..], len));
+        let stats = worker.registration_stats().expect("it lives");
+        assert_eq!((stats.adopted(), stats.adopted() - stats.lent), (2, registered), "{pin}: {stats:?}");
+        worker.provoke_panic();
+        assert!(matches!(worker.adopt(lend(0)), Err(CallError::Peer(OpError::EngineGone(_)))));
+    }
 }
 
 #[test]
