@@ -10,14 +10,22 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use rustix::io::Errno;
+
 use super::device::External;
 use super::eal::{describe, last_errno};
 use super::shared_map::SharedMap;
+use super::window::Window;
 use crate::lasting::Lasting;
 use crate::link::LendError;
 
 /// What DPDK calls an address that is none.
 const NO_ADDRESS: u64 = u64::MAX;
+/// The size of ordinary pages.
+const PAGE: usize = 4096;
+/// Only a map of the IOMMU's pins pages for the device.
+const NO_KEEPER: LendError =
+    LendError::Physical("there is no IOMMU that would keep pages which the application unmaps");
 
 /// Memory that a device can reach, until it is dropped.
 ///
@@ -47,6 +55,8 @@ unsafe impl Sync for Mapped {}
 enum Addresses {
     /// As the process does.
     Virtual,
+    /// By addresses of its own, one after the other.
+    Window(Window),
     /// Physically: the address of each page, of this size.
     Physical { pages: Vec<u64>, size: usize },
 }
@@ -62,14 +72,10 @@ impl DmaMap {
             External::Never(why) => Err(LendError::Copies(why)),
             External::Copied => Ok(Self { base, len, device: None }),
             External::Mapped => {
-                let mut map = Self { base, len, device: None };
-                let addresses = map.register(memory)?;
-                let device = device_of(port).ok_or_else(|| map.refused("rte_eth_dev_info_get"));
-                let device = device.inspect_err(|_| map.unregister())?;
-                // From here on dropping it undoes both.
-                map.device = Some(Mapped { device, addresses, pieces: Vec::new() });
-                map.map_pieces()?;
-                Ok(map)
+                let page = memory.page_size();
+                whole_pages(base, len, page)?;
+                // SAFETY: the caller's promise.
+                unsafe { Self::told(port, base..base + len, page, addresses(memory)?) }
             }
         }
     }
@@ -77,14 +83,35 @@ impl DmaMap {
     /// Makes a range known to a device that keeps its pages: only an IOMMU's map does, for which the kernel pins them. They
     /// are the device's then, and not read through the process's own addresses, which may be gone meanwhile.
     pub(super) fn of_kept_pages(port: u16, range: Range<usize>) -> Result<Self, LendError> {
-        let memory = Range4K(range);
+        let (base, len) = (range.start, range.len());
+        whole_pages(base, len, PAGE)?;
+        if !are_addresses_virtual() {
+            return Err(NO_KEEPER);
+        }
+        let no_window = |errno: Errno| LendError::Refused { call: "mmap", base, len, cause: errno.to_string() };
+        let window = Window::for_range(&range).map_err(no_window)?;
         // SAFETY: what the device reads stays: once `map_pieces` has succeeded the pages are pinned until the value is
         // dropped, and before that, or where it fails, nothing is read.
-        let map = unsafe { Self::new(port, External::Mapped, &memory) }?;
+        let map = unsafe { Self::told(port, range, PAGE, Addresses::Window(window)) }?;
         match &map.device {
-            Some(Mapped { addresses: Addresses::Virtual, pieces, .. }) if !pieces.is_empty() => Ok(map),
-            _ => Err(LendError::Physical("there is no IOMMU that would keep pages which the application unmaps")),
+            Some(mapped) if !mapped.pieces.is_empty() => Ok(map),
+            _ => Err(NO_KEEPER),
         }
+    }
+
+    /// Tells DPDK and the device.
+    ///
+    /// # Safety
+    /// What the device reads stays until the value is dropped.
+    unsafe fn told(port: u16, range: Range<usize>, page: usize, addresses: Addresses) -> Result<Self, LendError> {
+        let mut map = Self { base: range.start, len: range.len(), device: None };
+        let addresses = map.register(page, addresses)?;
+        let device = device_of(port).ok_or_else(|| map.refused("rte_eth_dev_info_get"));
+        let device = device.inspect_err(|_| map.unregister())?;
+        // From here on dropping it undoes both.
+        map.device = Some(Mapped { device, addresses, pieces: Vec::new() });
+        map.map_pieces()?;
+        Ok(map)
     }
 
     /// The device's address of bytes in the memory; `None` where it has no single one, or they lie elsewhere.
@@ -98,6 +125,7 @@ impl DmaMap {
             // Nobody looks at it.
             None => Some(0),
             Some(Addresses::Virtual) => Some(at as u64),
+            Some(Addresses::Window(window)) => Some(window.start() + offset as u64),
             Some(Addresses::Physical { pages, size }) => {
                 // A page's size is a power of two.
                 let (page, within) = (offset >> size.trailing_zeros(), offset & (size - 1));
@@ -107,18 +135,14 @@ impl DmaMap {
     }
 
     /// Enters the memory into DPDK's table.
-    fn register(&self, memory: &dyn Lasting) -> Result<Addresses, LendError> {
-        let (base, len, page) = (self.base, self.len, memory.page_size());
-        if len == 0 || !page.is_power_of_two() || !base.is_multiple_of(page) || !len.is_multiple_of(page) {
-            return Err(LendError::Unaligned { base, len, page });
-        }
-        let mut addresses = addresses(memory)?;
+    fn register(&self, page: usize, mut addresses: Addresses) -> Result<Addresses, LendError> {
+        let (base, len) = (self.base, self.len);
         let (table, count) = match &mut addresses {
-            Addresses::Virtual => (std::ptr::null_mut(), 0),
+            Addresses::Virtual | Addresses::Window(_) => (std::ptr::null_mut(), 0),
             Addresses::Physical { pages, .. } => (pages.as_mut_ptr(), pages.len() as u32),
         };
-        // SAFETY: the caller of `new` keeps the memory mapped until it is unregistered; the table, where there is one,
-        // has an address for each page, and is copied.
+        // SAFETY: DPDK notes numbers and reads none of the memory; the table, where there is one, has an address for each
+        // page, and is copied.
         let status = unsafe { dpdk_sys::rte_extmem_register(base as *mut c_void, len, table, count, page) };
         if status == 0 {
             return Ok(addresses);
@@ -153,6 +177,7 @@ impl DmaMap {
         match self.device.as_ref().map(|mapped| &mapped.addresses) {
             None => Vec::new(),
             Some(Addresses::Virtual) => vec![(self.base..self.base + self.len, self.base as u64)],
+            Some(Addresses::Window(window)) => vec![(self.base..self.base + self.len, window.start())],
             Some(Addresses::Physical { pages, size }) => {
                 let page = |(index, address): (usize, &u64)| {
                     let start = self.base + index * size;
@@ -189,19 +214,28 @@ impl DmaMap {
 impl Drop for DmaMap {
     fn drop(&mut self) {
         let Some(mapped) = self.device.take() else { return };
+        let mut is_forgotten = true;
         for (range, address) in mapped.pieces.iter().rev() {
-            let start = range.start as *mut c_void;
+            let (start, len) = (range.start as *mut c_void, range.len());
             // SAFETY: this very range was mapped for this device, and no frame needs it any more.
-            unsafe { dpdk_sys::rte_dev_dma_unmap(mapped.device.as_ptr(), start, *address, range.len()) };
+            let status = unsafe { dpdk_sys::rte_dev_dma_unmap(mapped.device.as_ptr(), start, *address, len) };
+            if status != 0 {
+                tracing::warn!("rte_dev_dma_unmap failed for {len} bytes at {start:p}: {}", describe(last_errno()));
+                is_forgotten = false;
+            }
         }
         self.unregister();
+        if let Addresses::Window(window) = mapped.addresses
+            && !is_forgotten
+        {
+            window.keep();
+        }
     }
 }
 
 /// How devices of this process name the memory.
 fn addresses(memory: &dyn Lasting) -> Result<Addresses, LendError> {
-    // SAFETY: takes nothing, and DPDK runs where there is a port.
-    if unsafe { dpdk_sys::rte_eal_iova_mode() } == dpdk_sys::rte_iova_mode_RTE_IOVA_VA {
+    if are_addresses_virtual() {
         return Ok(Addresses::Virtual);
     }
     if !memory.is_pinned() {
@@ -220,35 +254,26 @@ fn addresses(memory: &dyn Lasting) -> Result<Addresses, LendError> {
     Ok(Addresses::Physical { pages, size })
 }
 
+/// Whether devices of this process may be given any address, and not only physical ones.
+fn are_addresses_virtual() -> bool {
+    // SAFETY: takes nothing, and DPDK runs where there is a port.
+    unsafe { dpdk_sys::rte_eal_iova_mode() == dpdk_sys::rte_iova_mode_RTE_IOVA_VA }
+}
+
+/// Refuses what is not made of pages.
+fn whole_pages(base: usize, len: usize, page: usize) -> Result<(), LendError> {
+    if len == 0 || !page.is_power_of_two() || !base.is_multiple_of(page) || !len.is_multiple_of(page) {
+        return Err(LendError::Unaligned { base, len, page });
+    }
+    Ok(())
+}
+
 fn device_of(port: u16) -> Option<NonNull<dpdk_sys::rte_device>> {
     // SAFETY: the information is plain data, for which all zeroes is a value, and is written by the call.
     unsafe {
         let mut info: dpdk_sys::rte_eth_dev_info = std::mem::zeroed();
         let status = dpdk_sys::rte_eth_dev_info_get(port, &raw mut info);
         if status == 0 { NonNull::new(info.device) } else { None }
-    }
-}
-
-/// A range of the application's memory, page by page.
-struct Range4K(Range<usize>);
-
-// SAFETY: not kept, in general; of this value only numbers are read, by `DmaMap::of_kept_pages`, which says why that is
-// enough.
-unsafe impl Lasting for Range4K {
-    fn base(&self) -> *const u8 {
-        std::ptr::without_provenance(self.0.start)
-    }
-
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn page_size(&self) -> usize {
-        4096
-    }
-
-    fn is_pinned(&self) -> bool {
-        false
     }
 }
 

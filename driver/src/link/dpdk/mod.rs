@@ -21,6 +21,7 @@ mod pci;
 mod pool;
 pub mod port;
 mod shared_map;
+mod window;
 
 pub use bring_up::PortError;
 pub use device::{Attachment, Device, ParseDeviceError};

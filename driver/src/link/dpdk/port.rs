@@ -21,9 +21,6 @@ use crate::link::{BURST, Batch, Full, LendError, Lender, Link, LinkState, LinkSt
 
 /// Frames queued and not yet taken by the device.
 pub(super) const TX_QUEUE: usize = 64;
-/// Whether devices are told of the application's memory. Not yet: behind QEMU's IOMMU, e1000 and virtio-net alike, frames
-/// whose payload lay there did not arrive, while those with the arena's did. Until that is understood, the processor copies.
-const LENDS_RANGES: bool = false;
 /// How often the gate opens and the link's state is looked at.
 const MAINTAIN_NS: Nanos = 50_000_000;
 
@@ -205,7 +202,7 @@ impl Link for DpdkLink {
     }
 
     fn lender(&self) -> Option<Box<dyn Lender>> {
-        if !LENDS_RANGES || self.lend_from == usize::MAX || self.external != External::Mapped {
+        if self.lend_from == usize::MAX || self.external != External::Mapped {
             return None;
         }
         Some(Box::new(PortLender { port: self.port, ranges: self.ranges.clone() }))

@@ -162,6 +162,7 @@ mod tests {
         drop(map(&links[0], &ours).expect("it is forgotten"));
         assert!(matches!(refusal(&links[0], &memory(1, 3)), Some(LendError::Unaligned { .. })));
         a_range_is_shared_by_its_name_and_by_nothing_else(&links, &ours);
+        ranges_may_share_pages(&links, &ours);
         a_full_table_is_told_and_empties_again(&links[0]);
     }
 
@@ -172,8 +173,26 @@ mod tests {
         drop(first);
         assert!(range(&links[0], 2).is_err(), "pages of an earlier range are kept still, at the same addresses");
         drop(second);
-        let again = range(&links[0], 2).expect("they are forgotten");
-        assert_eq!(again.address_of(base, 4 * PAGE), Some(base as u64));
+        drop(range(&links[0], 2).expect("they are forgotten"));
+    }
+
+    /// The device knows each by addresses of its own: those of the process are in the IOMMU's map once.
+    fn ranges_may_share_pages(links: &[DpdkLink], memory: &Memory) {
+        let base = memory.base() as usize;
+        let pages = [0..4, 3..8, 0..8, 6..7].map(|pages| base + pages.start * PAGE..base + pages.end * PAGE);
+        let place = |name: usize| {
+            let range = pages[name].clone();
+            let map = SharedMap::of_range(links[0].port, 10 + name as u64, range.clone()).expect("a slot");
+            let at = map.address_of(range.start, range.len()).expect("it is all there") as usize;
+            assert_eq!(map.address_of(range.start + 5, 1), Some(at as u64 + 5));
+            assert_eq!((map.address_of(range.start - 1, 1), map.address_of(range.end, 1)), (None, None));
+            (map, at..at + range.len())
+        };
+        let places = [place(0), place(1), place(2), place(3)];
+        let mut addresses = places.each_ref().map(|(_, addresses)| addresses.clone()).to_vec();
+        addresses.push(base..base + memory.len());
+        addresses.sort_unstable_by_key(|addresses| addresses.start);
+        assert!(addresses.windows(2).all(|pair| pair[0].end <= pair[1].start), "{addresses:x?}");
     }
 
     fn a_full_table_is_told_and_empties_again(link: &DpdkLink) {
