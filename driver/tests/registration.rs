@@ -11,6 +11,8 @@ mod common;
 mod forks;
 #[path = "registration/gaps.rs"]
 mod gaps;
+#[path = "registration/huge.rs"]
+mod huge;
 #[path = "registration/messy.rs"]
 mod messy;
 #[path = "registration/oracle.rs"]
