@@ -81,6 +81,11 @@ int roci_errno(void)
 	return rte_errno;
 }
 
+void roci_clear_errno(void)
+{
+	rte_errno = 0;
+}
+
 void roci_layout(struct roci_layout *layout)
 {
 	*layout = (struct roci_layout){

@@ -33,6 +33,8 @@ static const uint64_t ROCI_RX_OFFLOAD_IPV4_CKSUM = RTE_ETH_RX_OFFLOAD_IPV4_CKSUM
 static const uint64_t ROCI_RX_IP_CKSUM_MASK = RTE_MBUF_F_RX_IP_CKSUM_MASK;
 static const uint64_t ROCI_RX_IP_CKSUM_BAD = RTE_MBUF_F_RX_IP_CKSUM_BAD;
 int roci_errno(void);
+/* Before a call that may fail without saying why: a reason from before would be taken for its own. */
+void roci_clear_errno(void);
 /* Writes out what C's streams hold back. */
 void roci_flush_streams(void);
 /* What the compiler of the installed headers thinks of the layouts: compared with the bindings by a test. */

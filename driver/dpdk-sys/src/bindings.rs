@@ -2869,6 +2869,7 @@ unsafe extern "C" {
     pub fn roci_ext_refcnt_update(shinfo: *mut rte_mbuf_ext_shared_info, value: i16) -> u16;
     pub fn roci_tsc() -> u64;
     pub fn roci_errno() -> ::core::ffi::c_int;
+    pub fn roci_clear_errno();
     pub fn roci_flush_streams();
     pub fn roci_layout(layout: *mut roci_layout);
     pub fn rte_eal_alarm_set(

@@ -159,9 +159,12 @@ impl DmaMap {
         let Some(mapped) = &mut self.device else { return Ok(()) };
         for (range, address) in pieces {
             let (start, len) = (range.start as *mut c_void, range.len());
-            // SAFETY: the device is that of a port that exists; the range is registered and stays mapped until it is
-            // unmapped again, which dropping this does.
-            let status = unsafe { dpdk_sys::rte_dev_dma_map(mapped.device.as_ptr(), start, address, len) };
+            // SAFETY: the device is that of a port that exists; the range is registered, and what the device reads of it
+            // stays until it is unmapped again, which dropping this does. The error number is this thread's own.
+            let status = unsafe {
+                dpdk_sys::roci_clear_errno();
+                dpdk_sys::rte_dev_dma_map(mapped.device.as_ptr(), start, address, len)
+            };
             if status == 0 {
                 mapped.pieces.push((range, address));
             } else if last_errno().abs() != libc::ENOTSUP {
@@ -200,14 +203,18 @@ impl DmaMap {
 
     /// The failure of the last map.
     fn no_map(&self) -> LendError {
-        let errno = last_errno();
+        // Where vfio's call fails, DPDK leaves the number to the C library.
+        let cause = match last_errno() {
+            0 => std::io::Error::last_os_error().to_string(),
+            errno => describe(errno),
+        };
         let limit = match rustix::process::getrlimit(rustix::process::Resource::Memlock).current {
             Some(bytes) if bytes < self.len as u64 => {
                 format!(" (vfio pins memory, and RLIMIT_MEMLOCK allows {bytes} bytes: ulimit -l unlimited)")
             }
             _ => String::new(),
         };
-        LendError::NoMap { base: self.base, len: self.len, cause: describe(errno) + &limit }
+        LendError::NoMap { base: self.base, len: self.len, cause: cause + &limit }
     }
 }
 
