@@ -112,7 +112,33 @@ fn in_place(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
     for Ended { output, .. } in &ended {
         expect_in(output, "payloads are sent from where they lie")?;
     }
-    verified(&judge(command, ended)?).map(drop)
+    verified(&judge(command, ended)?)?;
+    from_the_application(bench)
+}
+
+/// The same from memory of the application's, which is mapped for the NIC when it is first used, where the IOMMU keeps
+/// its pages; elsewhere it is copied.
+fn from_the_application(bench: &mut Bench) -> Result<(), Failure> {
+    let command = "perf send_bw,write_bw,read_bw --memory user --size 16KiB --iters 200 --json";
+    let output = bench.good_job(command, "ROCI_ZCOPY_THRESHOLD=256", PATIENCE)?;
+    if output.contains("rte_dev_dma_unmap") {
+        return Err(format!("the IOMMU does not know what it was told: {output}").into());
+    }
+    let mut lent = 0.0;
+    for line in output.lines().filter(|line| line.starts_with('{')) {
+        let row: Value = serde_json::from_str(line)?;
+        if number(&row["errors"])? > 0.0 {
+            return Err(format!("wrong bytes: {line}").into());
+        }
+        lent += number(&row["lent_frames"])?;
+    }
+    match bench.model.binding {
+        Binding::Vfio if lent == 0.0 => {
+            Err(format!("the NIC read nothing from the application's memory: {output}").into())
+        }
+        Binding::Uio if lent > 0.0 => Err("without an IOMMU nobody keeps the application's pages".into()),
+        _ => Ok(()),
+    }
 }
 
 /// With packets of 4200 bytes the path MTU is 4096.
