@@ -39,26 +39,36 @@ const void *roci_pktmbuf_read(const struct rte_mbuf *mbuf, uint32_t offset, uint
 }
 
 struct rte_mbuf *roci_pktmbuf_around(struct rte_mempool *pool, uint16_t head_len, void *payload, rte_iova_t iova,
-				     uint16_t payload_len, struct rte_mbuf_ext_shared_info *shinfo, uint16_t tail_len)
+				     uint16_t payload_len, uint64_t page, struct rte_mbuf_ext_shared_info *shinfo,
+				     uint16_t tail_len)
 {
-	struct rte_mbuf *segments[3];
-	struct rte_mbuf *head, *middle, *tail;
+	/* At both ends of a payload's pages a part of one. */
+	struct rte_mbuf *segments[UINT16_MAX / 4096 + 2 + 2];
+	const uint64_t first = page - (iova & (page - 1));
+	uint16_t pieces = 1, at = 0;
+	uint64_t room;
 
-	if (rte_pktmbuf_alloc_bulk(pool, segments, 3) != 0)
+	for (room = first; room < payload_len; room += page)
+		pieces++;
+	if (rte_pktmbuf_alloc_bulk(pool, segments, pieces + 2u) != 0)
 		return NULL;
-	head = segments[0];
-	middle = segments[1];
-	tail = segments[2];
-	rte_pktmbuf_attach_extbuf(middle, payload, iova, payload_len, shinfo);
-	rte_mbuf_ext_refcnt_update(shinfo, 1);
-	head->data_len = head_len;
-	middle->data_len = payload_len;
-	tail->data_len = tail_len;
-	head->next = middle;
-	middle->next = tail;
-	head->nb_segs = 3;
-	head->pkt_len = (uint32_t)head_len + payload_len + tail_len;
-	return head;
+	segments[0]->data_len = head_len;
+	room = first;
+	for (uint16_t i = 1; i <= pieces; i++) {
+		const uint16_t len = RTE_MIN((uint64_t)(payload_len - at), room);
+
+		rte_pktmbuf_attach_extbuf(segments[i], RTE_PTR_ADD(payload, at), iova + at, len, shinfo);
+		segments[i]->data_len = len;
+		segments[i - 1]->next = segments[i];
+		at += len;
+		room = page;
+	}
+	rte_mbuf_ext_refcnt_update(shinfo, pieces);
+	segments[pieces + 1]->data_len = tail_len;
+	segments[pieces]->next = segments[pieces + 1];
+	segments[0]->nb_segs = pieces + 2;
+	segments[0]->pkt_len = (uint32_t)head_len + payload_len + tail_len;
+	return segments[0];
 }
 
 uint16_t roci_ext_refcnt_update(struct rte_mbuf_ext_shared_info *shinfo, int16_t value)

@@ -20,11 +20,13 @@ char *roci_pktmbuf_append(struct rte_mbuf *mbuf, uint16_t len);
 /* Copies `len` bytes from `offset` of a chained packet into `to`; NULL where the packet is shorter. */
 const void *roci_pktmbuf_read(const struct rte_mbuf *mbuf, uint32_t offset, uint32_t len, void *to);
 /*
- * A packet of three segments: room for a head and for a tail from the pool, and between them a payload that stays where
- * it is, for which `shinfo` counts one more user until the packet is freed. NULL where the pool is empty.
+ * A packet of room for a head and for a tail from the pool, and between them a payload that stays where it is, in a
+ * segment for each page of the device's that it touches: a page is a power of two from 4096 on. `shinfo` counts a user
+ * for each until the packet is freed. NULL where the pool is empty.
  */
 struct rte_mbuf *roci_pktmbuf_around(struct rte_mempool *pool, uint16_t head_len, void *payload, rte_iova_t iova,
-				     uint16_t payload_len, struct rte_mbuf_ext_shared_info *shinfo, uint16_t tail_len);
+				     uint16_t payload_len, uint64_t page, struct rte_mbuf_ext_shared_info *shinfo,
+				     uint16_t tail_len);
 /* Adds to the users of external memory, and returns how many there are. */
 uint16_t roci_ext_refcnt_update(struct rte_mbuf_ext_shared_info *shinfo, int16_t value);
 uint64_t roci_tsc(void);

@@ -2863,6 +2863,7 @@ unsafe extern "C" {
         payload: *mut ::core::ffi::c_void,
         iova: rte_iova_t,
         payload_len: u16,
+        page: u64,
         shinfo: *mut rte_mbuf_ext_shared_info,
         tail_len: u16,
     ) -> *mut rte_mbuf;

@@ -21,8 +21,8 @@ use super::port::DpdkLink;
 use crate::link::LinkState;
 
 pub(super) const DESCRIPTORS: u16 = 512;
-/// Head, payload and tail of a frame whose payload stays where it is.
-const SEGMENTS: u16 = 3;
+/// Head, payload and tail of a frame whose payload stays where it is; a payload of 8 KiB may touch three pages.
+pub(super) const SEGMENTS: u16 = 5;
 /// Ports that DPDK can have at a time.
 const PORTS_MAX: usize = dpdk_sys::RTE_MAX_ETHPORTS as usize;
 /// How long a client waits before it asks again for a server that is not there yet.
@@ -361,7 +361,7 @@ fn external_of(attachment: &Attachment, info: &dpdk_sys::rte_eth_dev_info) -> Ex
         External::Copied | External::Mapped if !chains => External::Never("the device takes frames in one piece only"),
         // 0 is no word on it.
         External::Copied | External::Mapped if (1..SEGMENTS).contains(&most) => {
-            External::Never("the device takes frames of fewer than 3 segments")
+            External::Never("the device takes frames of fewer than 5 segments")
         }
         external => external,
     }

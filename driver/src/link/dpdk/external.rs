@@ -1,288 +1,20 @@
 //! Memory that DPDK did not allocate and a port may send from.
 //!
-//! Drivers that copy need to know nothing of it. A device that reads memory itself must know it: DPDK keeps a table of
-//! such memory, of about 120 entries, and the IOMMU, where there is one, a map. Both are undone in the reverse order,
-//! and not before the last frame that needs the memory is gone: frames count as its users, as DPDK has it
+//! Drivers that copy need to know nothing of it. A device that reads memory itself must know it ([`DmaMap`]), and must not
+//! forget it before the last frame that needs it is gone: frames count as its users, as DPDK has it
 //! (`rte_mbuf_ext_shared_info`).
+//!
+//! [`DmaMap`]: super::dma_map::DmaMap
 
 use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use rustix::io::Errno;
-
 use super::device::External;
-use super::eal::{describe, last_errno};
 use super::shared_map::SharedMap;
-use super::window::Window;
 use crate::lasting::Lasting;
 use crate::link::LendError;
-
-/// What DPDK calls an address that is none.
-const NO_ADDRESS: u64 = u64::MAX;
-/// The size of ordinary pages.
-const PAGE: usize = 4096;
-/// Only a map of the IOMMU's pins pages for the device.
-const NO_KEEPER: LendError =
-    LendError::Physical("there is no IOMMU that would keep pages which the application unmaps");
-
-/// Memory that a device can reach, until it is dropped.
-///
-/// It keeps nothing mapped: whoever makes one sees to that.
-pub(super) struct DmaMap {
-    base: usize,
-    len: usize,
-    /// `None` where no device reads memory itself.
-    device: Option<Mapped>,
-}
-
-/// What was told to DPDK and to a device.
-struct Mapped {
-    device: NonNull<dpdk_sys::rte_device>,
-    addresses: Addresses,
-    /// Pieces that the IOMMU knows, each by base and device address.
-    pieces: Vec<(Range<usize>, u64)>,
-}
-
-// SAFETY: DPDK has one list of devices for all threads, and locks its maps. A device that maps memory is on it for as
-// long as the process lives: only virtual ones are ever taken off, and those map nothing.
-unsafe impl Send for Mapped {}
-// SAFETY: as above; and nothing is changed through a shared reference.
-unsafe impl Sync for Mapped {}
-
-/// How a device names memory.
-enum Addresses {
-    /// As the process does.
-    Virtual,
-    /// By addresses of its own, one after the other.
-    Window(Window),
-    /// Physically: the address of each page, of this size.
-    Physical { pages: Vec<u64>, size: usize },
-}
-
-impl DmaMap {
-    /// Makes memory known to a device, by its port. DPDK refuses what it knows already.
-    ///
-    /// # Safety
-    /// The memory stays mapped until the value is dropped.
-    pub(super) unsafe fn new(port: u16, external: External, memory: &dyn Lasting) -> Result<Self, LendError> {
-        let (base, len) = (memory.base() as usize, memory.len());
-        match external {
-            External::Never(why) => Err(LendError::Copies(why)),
-            External::Copied => Ok(Self { base, len, device: None }),
-            External::Mapped => {
-                let page = memory.page_size();
-                whole_pages(base, len, page)?;
-                // SAFETY: the caller's promise.
-                unsafe { Self::told(port, base..base + len, page, addresses(memory)?) }
-            }
-        }
-    }
-
-    /// Makes a range known to a device that keeps its pages: only an IOMMU's map does, for which the kernel pins them. They
-    /// are the device's then, and not read through the process's own addresses, which may be gone meanwhile.
-    pub(super) fn of_kept_pages(port: u16, range: Range<usize>) -> Result<Self, LendError> {
-        let (base, len) = (range.start, range.len());
-        whole_pages(base, len, PAGE)?;
-        if !are_addresses_virtual() {
-            return Err(NO_KEEPER);
-        }
-        let no_window = |errno: Errno| LendError::Refused { call: "mmap", base, len, cause: errno.to_string() };
-        let window = Window::for_range(&range).map_err(no_window)?;
-        // SAFETY: what the device reads stays: once `map_pieces` has succeeded the pages are pinned until the value is
-        // dropped, and before that, or where it fails, nothing is read.
-        let map = unsafe { Self::told(port, range, PAGE, Addresses::Window(window)) }?;
-        match &map.device {
-            Some(mapped) if !mapped.pieces.is_empty() => Ok(map),
-            _ => Err(NO_KEEPER),
-        }
-    }
-
-    /// Tells DPDK and the device.
-    ///
-    /// # Safety
-    /// What the device reads stays until the value is dropped.
-    unsafe fn told(port: u16, range: Range<usize>, page: usize, addresses: Addresses) -> Result<Self, LendError> {
-        let mut map = Self { base: range.start, len: range.len(), device: None };
-        let addresses = map.register(page, addresses)?;
-        let device = device_of(port).ok_or_else(|| map.refused("rte_eth_dev_info_get"));
-        let device = device.inspect_err(|_| map.unregister())?;
-        // From here on dropping it undoes both.
-        map.device = Some(Mapped { device, addresses, pieces: Vec::new() });
-        map.map_pieces()?;
-        Ok(map)
-    }
-
-    /// The device's address of bytes in the memory; `None` where it has no single one, or they lie elsewhere.
-    #[inline]
-    pub(super) fn address_of(&self, at: usize, len: usize) -> Option<u64> {
-        let offset = at.checked_sub(self.base)?;
-        if offset.checked_add(len)? > self.len {
-            return None;
-        }
-        match self.device.as_ref().map(|mapped| &mapped.addresses) {
-            // Nobody looks at it.
-            None => Some(0),
-            Some(Addresses::Virtual) => Some(at as u64),
-            Some(Addresses::Window(window)) => Some(window.start() + offset as u64),
-            Some(Addresses::Physical { pages, size }) => {
-                // A page's size is a power of two.
-                let (page, within) = (offset >> size.trailing_zeros(), offset & (size - 1));
-                (within + len <= *size).then(|| pages[page] + within as u64)
-            }
-        }
-    }
-
-    /// Enters the memory into DPDK's table.
-    fn register(&self, page: usize, mut addresses: Addresses) -> Result<Addresses, LendError> {
-        let (base, len) = (self.base, self.len);
-        let (table, count) = match &mut addresses {
-            Addresses::Virtual | Addresses::Window(_) => (std::ptr::null_mut(), 0),
-            Addresses::Physical { pages, .. } => (pages.as_mut_ptr(), pages.len() as u32),
-        };
-        // SAFETY: DPDK notes numbers and reads none of the memory; the table, where there is one, has an address for each
-        // page, and is copied.
-        let status = unsafe { dpdk_sys::rte_extmem_register(base as *mut c_void, len, table, count, page) };
-        if status == 0 {
-            return Ok(addresses);
-        }
-        match last_errno().abs() {
-            libc::ENOSPC => Err(LendError::NoSlot),
-            _ => Err(self.refused("rte_extmem_register")),
-        }
-    }
-
-    /// Tells the IOMMU.
-    fn map_pieces(&mut self) -> Result<(), LendError> {
-        let pieces = self.pieces();
-        let Some(mapped) = &mut self.device else { return Ok(()) };
-        for (range, address) in pieces {
-            let (start, len) = (range.start as *mut c_void, range.len());
-            // SAFETY: the device is that of a port that exists; the range is registered, and what the device reads of it
-            // stays until it is unmapped again, which dropping this does. The error number is this thread's own.
-            let status = unsafe {
-                dpdk_sys::roci_clear_errno();
-                dpdk_sys::rte_dev_dma_map(mapped.device.as_ptr(), start, address, len)
-            };
-            if status == 0 {
-                mapped.pieces.push((range, address));
-            } else if last_errno().abs() != libc::ENOTSUP {
-                return Err(self.no_map());
-            }
-            // A bus that maps nothing, and a NIC without an IOMMU before it (uio), need no map.
-        }
-        Ok(())
-    }
-
-    /// Ranges that are contiguous for the device.
-    fn pieces(&self) -> Vec<(Range<usize>, u64)> {
-        match self.device.as_ref().map(|mapped| &mapped.addresses) {
-            None => Vec::new(),
-            Some(Addresses::Virtual) => vec![(self.base..self.base + self.len, self.base as u64)],
-            Some(Addresses::Window(window)) => vec![(self.base..self.base + self.len, window.start())],
-            Some(Addresses::Physical { pages, size }) => {
-                let page = |(index, address): (usize, &u64)| {
-                    let start = self.base + index * size;
-                    (start..start + size, *address)
-                };
-                pages.iter().enumerate().map(page).collect()
-            }
-        }
-    }
-
-    fn unregister(&self) {
-        // SAFETY: DPDK forgets a range; what it does not know it refuses.
-        unsafe { dpdk_sys::rte_extmem_unregister(self.base as *mut c_void, self.len) };
-    }
-
-    /// The last call's failure.
-    fn refused(&self, call: &'static str) -> LendError {
-        LendError::Refused { call, base: self.base, len: self.len, cause: describe(last_errno()) }
-    }
-
-    /// The failure of the last map.
-    fn no_map(&self) -> LendError {
-        // Where vfio's call fails, DPDK leaves the number to the C library.
-        let cause = match last_errno() {
-            0 => std::io::Error::last_os_error().to_string(),
-            errno => describe(errno),
-        };
-        let limit = match rustix::process::getrlimit(rustix::process::Resource::Memlock).current {
-            Some(bytes) if bytes < self.len as u64 => {
-                format!(" (vfio pins memory, and RLIMIT_MEMLOCK allows {bytes} bytes: ulimit -l unlimited)")
-            }
-            _ => String::new(),
-        };
-        LendError::NoMap { base: self.base, len: self.len, cause: cause + &limit }
-    }
-}
-
-impl Drop for DmaMap {
-    fn drop(&mut self) {
-        let Some(mapped) = self.device.take() else { return };
-        let mut is_forgotten = true;
-        for (range, address) in mapped.pieces.iter().rev() {
-            let (start, len) = (range.start as *mut c_void, range.len());
-            // SAFETY: this very range was mapped for this device, and no frame needs it any more.
-            let status = unsafe { dpdk_sys::rte_dev_dma_unmap(mapped.device.as_ptr(), start, *address, len) };
-            if status != 0 {
-                tracing::warn!("rte_dev_dma_unmap failed for {len} bytes at {start:p}: {}", describe(last_errno()));
-                is_forgotten = false;
-            }
-        }
-        self.unregister();
-        if let Addresses::Window(window) = mapped.addresses
-            && !is_forgotten
-        {
-            window.keep();
-        }
-    }
-}
-
-/// How devices of this process name the memory.
-fn addresses(memory: &dyn Lasting) -> Result<Addresses, LendError> {
-    if are_addresses_virtual() {
-        return Ok(Addresses::Virtual);
-    }
-    if !memory.is_pinned() {
-        return Err(LendError::Physical("ordinary pages move: make huge ones, scripts/hugepages set"));
-    }
-    let size = memory.page_size();
-    let address = |at: usize| {
-        // SAFETY: only looks the address up.
-        unsafe { dpdk_sys::rte_mem_virt2iova(at as *const c_void) }
-    };
-    let base = memory.base() as usize;
-    let pages: Vec<u64> = (0..memory.len() / size).map(|page| address(base + page * size)).collect();
-    if pages.contains(&NO_ADDRESS) {
-        return Err(LendError::Physical("only root may see them"));
-    }
-    Ok(Addresses::Physical { pages, size })
-}
-
-/// Whether devices of this process may be given any address, and not only physical ones.
-fn are_addresses_virtual() -> bool {
-    // SAFETY: takes nothing, and DPDK runs where there is a port.
-    unsafe { dpdk_sys::rte_eal_iova_mode() == dpdk_sys::rte_iova_mode_RTE_IOVA_VA }
-}
-
-/// Refuses what is not made of pages.
-fn whole_pages(base: usize, len: usize, page: usize) -> Result<(), LendError> {
-    if len == 0 || !page.is_power_of_two() || !base.is_multiple_of(page) || !len.is_multiple_of(page) {
-        return Err(LendError::Unaligned { base, len, page });
-    }
-    Ok(())
-}
-
-fn device_of(port: u16) -> Option<NonNull<dpdk_sys::rte_device>> {
-    // SAFETY: the information is plain data, for which all zeroes is a value, and is written by the call.
-    unsafe {
-        let mut info: dpdk_sys::rte_eth_dev_info = std::mem::zeroed();
-        let status = dpdk_sys::rte_eth_dev_info_get(port, &raw mut info);
-        if status == 0 { NonNull::new(info.device) } else { None }
-    }
-}
 
 /// Memory that frames of one port are sent from. Dropping it gives up the port's part; the rest goes with the last frame.
 #[derive(Debug)]
@@ -326,6 +58,13 @@ impl Lent {
         unsafe { &(*self.0.as_ptr()).map }.address_of(payload.as_ptr() as usize, payload.len())
     }
 
+    /// What a segment for a device must not cross.
+    #[inline]
+    pub(super) fn page(&self) -> u64 {
+        // SAFETY: as in `address_of`.
+        unsafe { &(*self.0.as_ptr()).map }.page()
+    }
+
     /// What a frame with such a payload counts its use by.
     #[inline]
     pub(super) fn shared(&self) -> *mut dpdk_sys::rte_mbuf_ext_shared_info {
@@ -350,44 +89,4 @@ impl Drop for Lent {
 unsafe extern "C" fn free(_payload: *mut c_void, region: *mut c_void) {
     // SAFETY: `region` is what `Lent::new` leaked; its count is 0, so nobody else uses it or frees it.
     drop(unsafe { Box::from_raw(region.cast::<Region>()) });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn map(addresses: Option<Addresses>) -> DmaMap {
-        let device = addresses.map(|addresses| Mapped { device: NonNull::dangling(), addresses, pieces: Vec::new() });
-        DmaMap { base: 0x20_0000, len: 0x40_0000, device }
-    }
-
-    /// Nothing was registered, so nothing is undone.
-    fn ask<R>(map: DmaMap, question: impl FnOnce(&DmaMap) -> R) -> R {
-        question(&std::mem::ManuallyDrop::new(map))
-    }
-
-    #[test]
-    fn only_bytes_within_have_an_address() {
-        ask(map(Some(Addresses::Virtual)), |map| {
-            assert_eq!(map.address_of(0x20_0000, 0x40_0000), Some(0x20_0000));
-            assert_eq!(map.address_of(0x5f_ffff, 1), Some(0x5f_ffff));
-            assert_eq!(map.address_of(0x5f_ffff, 2), None);
-            assert_eq!(map.address_of(0x1f_ffff, 1), None);
-            assert_eq!(map.address_of(usize::MAX, 2), None);
-        });
-        ask(map(None), |map| assert_eq!(map.address_of(0x20_0000, 1), Some(0)));
-    }
-
-    #[test]
-    fn bytes_across_physical_pages_have_no_single_address() {
-        let pages = vec![0x8000_0000, 0x4000_0000];
-        ask(map(Some(Addresses::Physical { pages, size: 0x20_0000 })), |map| {
-            assert_eq!(map.address_of(0x20_0010, 0x100), Some(0x8000_0010));
-            assert_eq!(map.address_of(0x40_0000, 0x20_0000), Some(0x4000_0000));
-            assert_eq!(map.address_of(0x3f_ffff, 1), Some(0x801f_ffff));
-            assert_eq!(map.address_of(0x3f_ffff, 2), None);
-            let pieces: Vec<_> = map.pieces();
-            assert_eq!(pieces, [(0x20_0000..0x40_0000, 0x8000_0000), (0x40_0000..0x60_0000, 0x4000_0000)]);
-        });
-    }
 }

@@ -31,3 +31,75 @@ impl Lender for PortLender {
         self.ranges.borrow_mut().remove(&name);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::PoisonError;
+    use std::time::{Duration, Instant};
+
+    use super::super::shared_map::TABLE;
+    use super::super::{Attachment, Device, DpdkLink};
+    use super::*;
+    use crate::link::{Batch, Link};
+
+    const PAGE: usize = 4096;
+
+    /// memif copies a frame out of whatever segments it has; the table of memory, the windows and the frames are real.
+    fn ports(directory: &std::path::Path) -> Vec<DpdkLink> {
+        let end = |is_server| {
+            let mac = [2, 0, 0, 0, 0, 1 + u8::from(is_server)];
+            Attachment::pair(Device::Memif, &directory.join("s"), is_server, mac)
+        };
+        DpdkLink::open_all(&[end(false), end(true)], Duration::from_mins(1), &mut || false).expect("ports")
+    }
+
+    fn receive(link: &mut DpdkLink) -> Vec<u8> {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let mut batch = Batch::new();
+        while batch.is_empty() {
+            assert!(Instant::now() < deadline, "no frame");
+            link.maintain(link.now());
+            link.receive(&mut batch);
+        }
+        batch[0].as_ref().to_vec()
+    }
+
+    /// Sends bytes of the range around which there are others, and returns the frame that arrives.
+    fn through(links: &mut [DpdkLink], payload: &[u8], name: u64) -> Vec<u8> {
+        assert!(links[0].is_lent(payload, Some(name)));
+        let fill = |head: &mut [u8], tail: &mut [u8]| {
+            head.fill(b'h');
+            tail.fill(b't');
+        };
+        links[0].transmit_around(60, payload, Some(name), 7, fill).expect("room");
+        links[0].flush();
+        receive(&mut links[1])
+    }
+
+    #[test]
+    fn a_payload_is_whole_however_many_pages_it_touches() {
+        let _alone = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+        let directory = tempfile::TempDir::new().expect("a directory");
+        let mut links = ports(directory.path());
+        links[0].lend_from(Some(1));
+        let bytes: Vec<u8> = (0..5 * PAGE).map(|at| (at / 7) as u8).collect();
+        let from = bytes.as_ptr().align_offset(PAGE);
+        let pages = &bytes[from..from + 4 * PAGE];
+        let mut lender = PortLender { port: links[0].port, ranges: links[0].ranges.clone() };
+        let name = u64::MAX / 4;
+        lender.lend(name, pages.as_ptr().addr(), pages.len()).expect("a slot");
+        let cases =
+            [(0, 1), (0, PAGE), (5, PAGE), (PAGE - 1, 2), (PAGE, 1), (1, 2 * PAGE), (4095, PAGE + 2), (8192, 8192)];
+        for (start, len) in cases {
+            let payload = &pages[start..start + len];
+            let frame = through(&mut links, payload, name);
+            assert_eq!(frame.len(), 60 + len + 7, "{start} {len}");
+            assert!(frame[..60].iter().all(|&byte| byte == b'h') && frame[60 + len..].iter().all(|&byte| byte == b't'));
+            assert!(frame[60..60 + len] == *payload, "{start} {len}: the bytes differ");
+        }
+        assert_eq!(links[0].stats().tx_lent, cases.len() as u64);
+        lender.take_back(name);
+        assert!(!links[0].is_lent(&pages[..1], Some(name)));
+        lender.lend(name + 1, pages.as_ptr().addr(), pages.len()).expect("all frames have let it go");
+    }
+}

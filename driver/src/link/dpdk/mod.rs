@@ -12,6 +12,7 @@ pub mod clock;
 mod configure;
 mod control;
 pub mod device;
+mod dma_map;
 pub mod eal;
 mod external;
 mod gate;

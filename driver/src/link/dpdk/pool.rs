@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::ptr::NonNull;
 
-use super::bring_up::{DESCRIPTORS, PortError};
+use super::bring_up::{DESCRIPTORS, PortError, SEGMENTS};
 use super::device::JUMBO_FRAME;
 use super::eal::{Eal, describe, last_errno};
 use super::port::TX_QUEUE;
@@ -13,8 +13,8 @@ const CACHE: u32 = 256;
 /// Packet buffers beside those of the ports: what the pool's cache, a batch and early frames hold.
 const BASE: u32 = 2 * CACHE + (BURST + HELD_FRAMES) as u32;
 /// Packet buffers of a port: both its rings full (each segment of a frame takes a descriptor), one burst, and the
-/// transmit queue, whose frames may be of three.
-const PER_PORT: u32 = 2 * DESCRIPTORS as u32 + (BURST + 3 * TX_QUEUE) as u32;
+/// transmit queue, whose frames may be of several segments.
+const PER_PORT: u32 = 2 * DESCRIPTORS as u32 + (BURST + SEGMENTS as usize * TX_QUEUE) as u32;
 /// Bytes of a packet buffer for the packet, and with all that belongs to it.
 const ROOM: usize = JUMBO_FRAME + dpdk_sys::RTE_PKTMBUF_HEADROOM as usize;
 const BUFFER: usize = ROOM + 512;

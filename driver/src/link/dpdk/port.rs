@@ -48,6 +48,16 @@ impl Drop for Mbuf {
     }
 }
 
+/// A payload that a device can read where it lies.
+struct Found {
+    /// Where, for the device ...
+    address: u64,
+    /// ... which takes a segment for each page.
+    page: u64,
+    /// What a frame counts its use of the memory by.
+    shared: *mut dpdk_sys::rte_mbuf_ext_shared_info,
+}
+
 /// A port as a [`Link`].
 ///
 /// It is not `Send`: DPDK expects one thread per queue.
@@ -98,13 +108,16 @@ impl DpdkLink {
         Ok(())
     }
 
-    /// The device's address of a payload, and what a frame with it counts its use of the memory by.
+    /// Where the device finds a payload.
     #[inline]
-    fn find_lent(&self, payload: &[u8], range: Option<u64>) -> Option<(u64, *mut dpdk_sys::rte_mbuf_ext_shared_info)> {
-        let address_and_use = |lent: &Lent| Some((lent.address_of(payload)?, lent.shared()));
+    fn find_lent(&self, payload: &[u8], range: Option<u64>) -> Option<Found> {
+        let find = |lent: &Lent| {
+            let address = lent.address_of(payload)?;
+            Some(Found { address, page: lent.page(), shared: lent.shared() })
+        };
         match range {
-            None => self.lent.iter().find_map(address_and_use),
-            Some(name) => self.ranges.borrow().get(&name).and_then(address_and_use),
+            None => self.lent.iter().find_map(find),
+            Some(name) => self.ranges.borrow().get(&name).and_then(find),
         }
     }
 
@@ -225,7 +238,7 @@ impl Link for DpdkLink {
         let len = head + payload.len() + tail;
         assert!(len <= self.max_frame, "a frame of {len} bytes on a link that carries {}", self.max_frame);
         self.make_room()?;
-        let Some((address, shared)) = self.find_lent(payload, range) else {
+        let Some(Found { address, page, shared }) = self.find_lent(payload, range) else {
             return self.transmit(len, |frame| fill_around(frame, head, payload, fill));
         };
         let start = payload.as_ptr().cast_mut().cast();
@@ -234,15 +247,16 @@ impl Link for DpdkLink {
         // lies in memory that the region of `shared` keeps mapped until the frame, which counts as its user from here
         // on, is freed. The device and its driver only read it, as bytes: should the payload's next owner write them
         // meanwhile, the frame is damaged, and its ICRC tells the receiver. A null result is handled.
-        let frame =
-            unsafe { dpdk_sys::roci_pktmbuf_around(self.pool.as_ptr(), head, start, address, payload, shared, tail) };
+        let frame = unsafe {
+            dpdk_sys::roci_pktmbuf_around(self.pool.as_ptr(), head, start, address, payload, page, shared, tail)
+        };
         let Some(frame) = NonNull::new(frame) else {
             self.stats.tx_full += 1;
             return Err(Full);
         };
-        // SAFETY: a frame of three segments, fresh and ours: the first and the last lie in packet buffers of their own,
-        // are as long as was asked for, and are initialised as in `transmit`.
-        let (head, tail) = unsafe { (segment(frame, 0), segment(frame, 2)) };
+        // SAFETY: a frame of three segments or more, fresh and ours: the first and the last lie in packet buffers of their
+        // own, are as long as was asked for, and are initialised as in `transmit`.
+        let (head, tail) = unsafe { (segment(frame, 0), segment(frame, usize::from(frame.as_ref().nb_segs) - 1)) };
         fill(head, tail);
         self.stats.tx_lent += 1;
         self.tx.push(frame);

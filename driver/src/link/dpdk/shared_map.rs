@@ -10,12 +10,16 @@ use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::device::External;
-use super::external::DmaMap;
+use super::dma_map::DmaMap;
 use crate::lasting::Lasting;
 use crate::link::LendError;
 
 /// By base and length, or by a range's name.
 static MAPS: Mutex<BTreeMap<(usize, usize), Weak<DmaMap>>> = Mutex::new(BTreeMap::new());
+
+/// Tests that count the entries of DPDK's table, or need one, run one at a time.
+#[cfg(test)]
+pub(super) static TABLE: Mutex<()> = Mutex::new(());
 
 /// A share in a map.
 pub(super) struct SharedMap {
@@ -144,9 +148,9 @@ mod tests {
         map(link, memory).err()
     }
 
-    /// One test: the table is the process's.
     #[test]
     fn memory_is_known_to_dpdk_once_for_all_ports_and_not_longer_than_somebody_needs_it() {
+        let _alone = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = tempfile::TempDir::new().expect("a directory");
         let links = ports(directory.path());
         let ours = memory(16, PAGE);
