@@ -246,7 +246,8 @@ impl Link for DpdkLink {
         // SAFETY: `keeps_pool` keeps the pool, whose buffers hold the longest frame, and so head and tail; the payload
         // lies in memory that the region of `shared` keeps mapped until the frame, which counts as its user from here
         // on, is freed. The device and its driver only read it, as bytes: should the payload's next owner write them
-        // meanwhile, the frame is damaged, and its ICRC tells the receiver. A null result is handled.
+        // meanwhile, the frame is damaged, and its ICRC tells the receiver. `page` is a power of two from 4096 on, as every
+        // `DmaMap`'s. A null result is handled.
         let frame = unsafe {
             dpdk_sys::roci_pktmbuf_around(self.pool.as_ptr(), head, start, address, payload, page, shared, tail)
         };
