@@ -120,7 +120,9 @@ mod tests {
         let owner = Owner::arena(arena.clone());
         let other = owner.clone();
         assert_eq!(Arc::strong_count(&arena), 3);
-        assert!(matches!(owner.see(), Seen::Arena(seen) if std::ptr::eq(seen, &*arena)) && !owner.is_users());
+        assert!(
+            matches!(owner.see(), Seen::Arena(seen) if std::ptr::eq(seen, Arc::as_ptr(&arena))) && !owner.is_users()
+        );
         assert!(owner.is(&other) && !owner.is(&Owner::user(None)));
         drop((owner, other));
         assert_eq!(Arc::strong_count(&arena), 1);

@@ -208,7 +208,7 @@ mod tests {
     fn nothing_is_recognized_before_it_is_accepted_and_tags_never_are() {
         let plain = frame(&mut flow(SIDES[0], None), 1, 8);
         assert!(!assert_is_sound(&Inflow::new(true), &plain));
-        assert!(!assert_is_sound(&Inflow::new(true), &vec![0; 64]));
+        assert!(!assert_is_sound(&Inflow::new(true), &[0; 64]));
         let tagged = frame(&mut flow(SIDES[0], Some(5)), 1, 8);
         assert!(!assert_is_sound(&accepted(&tagged), &tagged) && glance(&tagged).is_none());
         let other = frame(&mut flow([SIDES[0][1], SIDES[0][0]], None), 1, 8);
