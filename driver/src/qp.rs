@@ -13,11 +13,14 @@ use roci_protocol::{Access, Mtu, Nanos, Psn, Qpn};
 use crate::address::Address;
 use crate::cq::CompletionQueue;
 use crate::event::{Event, Events};
+use crate::link::Share;
 use crate::mem::{Buffer, PdId};
 use crate::srq::SharedReceiveQueue;
 
 const INDEX_BITS: u32 = 14;
-const GENERATIONS: u32 = 1 << (24 - INDEX_BITS);
+/// Bits of a number before the index: the queue's, where engines share a port, and a generation.
+const NAME_BITS: u32 = 24 - INDEX_BITS;
+const GENERATIONS: u32 = 1 << NAME_BITS;
 /// Queue pairs of one engine.
 const LIMIT: usize = 1 << INDEX_BITS;
 
@@ -240,7 +243,18 @@ pub(crate) struct Slab {
 
 struct Entry {
     generation: u32,
+    /// What the number begins with while it is in use, made of the link's share and the generation.
+    name: u32,
     slot: Option<Slot>,
+}
+
+impl Entry {
+    /// Number 0 and 1 belong to management: no name is 0.
+    fn rename(&mut self, share: Share) {
+        let bits = NAME_BITS - share.bits();
+        let generations = (1 << bits) - 1;
+        self.name = u32::from(share.queue()) << bits | (self.generation % generations + 1);
+    }
 }
 
 impl Slab {
@@ -248,20 +262,21 @@ impl Slab {
         Self { slots: Vec::new(), free: Vec::new(), dice: StdRng::from_os_rng() }
     }
 
-    /// A number for a new queue pair, and its first PSN; `None` where all are in use.
-    pub(crate) fn reserve(&mut self) -> Option<(QueuePair, Psn)> {
+    /// A number for a new queue pair, one of those that lead to its link, and its first PSN; `None` where all are in use.
+    pub(crate) fn reserve(&mut self, share: Share) -> Option<(QueuePair, Psn)> {
         let index = match self.free.pop() {
             Some(index) => index,
             None if self.slots.len() == LIMIT => return None,
             None => {
-                // Number 0 and 1 belong to management: no generation is 0.
-                let generation = self.dice.random_range(1..GENERATIONS);
-                self.slots.push(Entry { generation, slot: None });
+                let generation = self.dice.random_range(0..GENERATIONS);
+                self.slots.push(Entry { generation, name: 0, slot: None });
                 self.slots.len() as u32 - 1
             }
         };
+        let entry = &mut self.slots[index as usize];
+        entry.rename(share);
         let psn = Psn::new(self.dice.random());
-        Some((QueuePair(Qpn::new(self.slots[index as usize].generation << INDEX_BITS | index)), psn))
+        Some((QueuePair(Qpn::new(entry.name << INDEX_BITS | index)), psn))
     }
 
     pub(crate) fn occupy(&mut self, slot: Slot) {
@@ -269,24 +284,25 @@ impl Slab {
         self.slots[index].slot = Some(slot);
     }
 
-    /// Takes a queue pair out; its number is never valid again until the generations come round.
+    /// Takes a queue pair out; its number is not valid again until the generations come round.
     pub(crate) fn vacate(&mut self, qp: QueuePair) -> Option<Slot> {
         let index = Self::index(qp.0);
-        let entry = self.slots.get_mut(index).filter(|entry| entry.generation == Self::generation(qp.0))?;
-        entry.generation = entry.generation % (GENERATIONS - 1) + 1;
+        let entry = self.slots.get_mut(index).filter(|entry| entry.name == Self::name(qp.0))?;
+        entry.name = 0;
+        entry.generation = entry.generation.wrapping_add(1);
         self.free.push(index as u32);
         entry.slot.take()
     }
 
     #[inline]
     pub(crate) fn get(&self, qpn: Qpn) -> Option<&Slot> {
-        let entry = self.slots.get(Self::index(qpn)).filter(|entry| entry.generation == Self::generation(qpn))?;
+        let entry = self.slots.get(Self::index(qpn)).filter(|entry| entry.name == Self::name(qpn))?;
         entry.slot.as_ref()
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, qpn: Qpn) -> Option<&mut Slot> {
-        let entry = self.slots.get_mut(Self::index(qpn)).filter(|entry| entry.generation == Self::generation(qpn))?;
+        let entry = self.slots.get_mut(Self::index(qpn)).filter(|entry| entry.name == Self::name(qpn))?;
         entry.slot.as_mut()
     }
 
@@ -298,7 +314,47 @@ impl Slab {
         (qpn.get() & ((1 << INDEX_BITS) - 1)) as usize
     }
 
-    const fn generation(qpn: Qpn) -> u32 {
+    const fn name(qpn: Qpn) -> u32 {
         qpn.get() >> INDEX_BITS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::MAX_QUEUES;
+
+    #[test]
+    fn a_number_names_its_queue_and_is_not_managements() {
+        let mut slab = Slab::new();
+        for queues in 1..=MAX_QUEUES {
+            for queue in 0..queues {
+                let share = Share::of(queue, queues);
+                for _ in 0..3 * GENERATIONS {
+                    let (qp, _) = slab.reserve(share).expect("room");
+                    assert_eq!(share.owner(qp.0), queue);
+                    assert!(qp.0.get() > 1);
+                    slab.vacate(qp);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_number_that_was_given_back_comes_again_last_of_all() {
+        for share in [Share::WHOLE, Share::of(1, 2), Share::of(7, 8)] {
+            let mut slab = Slab::new();
+            let mut numbers = Vec::new();
+            for _ in 0..(GENERATIONS >> share.bits()) - 1 {
+                let (qp, _) = slab.reserve(share).expect("room");
+                assert!(slab.get(qp.0).is_none(), "reserved, and not connected");
+                slab.vacate(qp);
+                numbers.push(qp.0);
+            }
+            numbers.sort_unstable();
+            assert!(numbers.windows(2).all(|pair| pair[0] != pair[1]), "{share:?}");
+            let (again, _) = slab.reserve(share).expect("room");
+            assert!(numbers.contains(&again.0));
+        }
     }
 }

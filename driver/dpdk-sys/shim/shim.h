@@ -32,8 +32,14 @@ uint16_t roci_ext_refcnt_update(struct rte_mbuf_ext_shared_info *shinfo, int16_t
 uint64_t roci_tsc(void);
 /* Macros that a foreign language cannot evaluate. */
 static const uint64_t ROCI_RX_OFFLOAD_IPV4_CKSUM = RTE_ETH_RX_OFFLOAD_IPV4_CKSUM;
+static const uint64_t ROCI_RX_OFFLOAD_UDP_CKSUM = RTE_ETH_RX_OFFLOAD_UDP_CKSUM;
 static const uint64_t ROCI_RX_IP_CKSUM_MASK = RTE_MBUF_F_RX_IP_CKSUM_MASK;
 static const uint64_t ROCI_RX_IP_CKSUM_BAD = RTE_MBUF_F_RX_IP_CKSUM_BAD;
+static const uint64_t ROCI_RX_L4_CKSUM_MASK = RTE_MBUF_F_RX_L4_CKSUM_MASK;
+static const uint64_t ROCI_RX_L4_CKSUM_BAD = RTE_MBUF_F_RX_L4_CKSUM_BAD;
+/* What RoCEv2 flows may be spread by. */
+static const uint64_t ROCI_RSS_ADDRESSES = RTE_ETH_RSS_IPV4 | RTE_ETH_RSS_IPV6;
+static const uint64_t ROCI_RSS_PORTS = RTE_ETH_RSS_NONFRAG_IPV4_UDP | RTE_ETH_RSS_NONFRAG_IPV6_UDP;
 int roci_errno(void);
 /* Before a call that may fail without saying why: a reason from before would be taken for its own. */
 void roci_clear_errno(void);

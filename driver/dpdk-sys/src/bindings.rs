@@ -2730,8 +2730,13 @@ const _: () = {
 };
 pub const ROCI_TX_OFFLOAD_MULTI_SEGS: u64 = 32768;
 pub const ROCI_RX_OFFLOAD_IPV4_CKSUM: u64 = 2;
+pub const ROCI_RX_OFFLOAD_UDP_CKSUM: u64 = 4;
 pub const ROCI_RX_IP_CKSUM_MASK: u64 = 144;
 pub const ROCI_RX_IP_CKSUM_BAD: u64 = 16;
+pub const ROCI_RX_L4_CKSUM_MASK: u64 = 264;
+pub const ROCI_RX_L4_CKSUM_BAD: u64 = 8;
+pub const ROCI_RSS_ADDRESSES: u64 = 260;
+pub const ROCI_RSS_PORTS: u64 = 2080;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct roci_layout {

@@ -33,7 +33,7 @@ impl<L: Link> Engine<L> {
     ) -> Result<UnconnectedQp, ConnectError> {
         let interface = &self.ports[port].interfaces[address];
         let (ip, vlan) = (interface.ip, interface.vlan);
-        let (qp, psn) = self.qps.reserve().ok_or(ConnectError::NoQueuePair)?;
+        let (qp, psn) = self.qps.reserve(self.ports[port].link.share()).ok_or(ConnectError::NoQueuePair)?;
         Ok(UnconnectedQp { qp, port, ip, vlan, pd, cq, psn, shared: None })
     }
 

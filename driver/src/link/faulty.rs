@@ -7,7 +7,7 @@ use roci_protocol::Nanos;
 use roci_protocol::sim::{FaultInjector, Faults, Verdict};
 use roci_protocol::wire::MacAddr;
 
-use super::{Batch, Full, LendError, Lender, Link, LinkState, LinkStats, fill_around};
+use super::{Batch, Full, LendError, Lender, Link, LinkState, LinkStats, Share, fill_around};
 use crate::lasting::Lasting;
 
 /// Frames held back at once; one more passes instead.
@@ -111,6 +111,10 @@ impl<L: Link> Link for Faulty<L> {
 
     fn mac(&self) -> MacAddr {
         self.inner.mac()
+    }
+
+    fn share(&self) -> Share {
+        self.inner.share()
     }
 
     #[inline]

@@ -7,6 +7,7 @@
 pub mod dpdk;
 pub mod faulty;
 pub mod pcap;
+mod share;
 pub mod sim;
 
 use std::fmt;
@@ -18,6 +19,8 @@ use roci_protocol::wire::MacAddr;
 use thiserror::Error;
 
 use crate::lasting::Lasting;
+
+pub use share::{MAX_QUEUES, Share};
 
 /// Frames that one call receives at most.
 pub const BURST: usize = 32;
@@ -111,6 +114,16 @@ pub struct LinkStats {
     pub rx_fragmented: u64,
     /// Frames whose IPv4 header the device found broken.
     pub rx_ip_csum_errors: u64,
+    /// Frames whose UDP checksum, which was not left out, the device found wrong.
+    pub rx_udp_csum_errors: u64,
+    /// Frames that came in at this queue of a shared port, and were handed to the engine of another one.
+    pub rx_handed_over: u64,
+    /// Frames received that had come in at another queue of the port, or were sent by an engine on it.
+    pub rx_taken_over: u64,
+    /// Frames for another engine on the port that were lost because it left no room for them.
+    pub handover_lost: u64,
+    /// Frames sent to this very station, and so handed to an engine on the port: no wire carries them back.
+    pub tx_own_station: u64,
     /// Frames lost because the queue towards this port was full: a simulated switch counts them.
     pub rx_missed: u64,
     /// Frames lost, duplicated, held back or corrupted on purpose.
@@ -130,6 +143,11 @@ pub trait Link {
 
     /// The port's station address.
     fn mac(&self) -> MacAddr;
+
+    /// Which queue pair numbers lead to this link. The others are those of engines that share its port.
+    fn share(&self) -> Share {
+        Share::WHOLE
+    }
 
     /// Appends the frames that have arrived to `batch`, as many as fit.
     fn receive(&mut self, batch: &mut Batch<Self::Frame>);

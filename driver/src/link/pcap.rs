@@ -8,7 +8,7 @@ use std::sync::Arc;
 use roci_protocol::Nanos;
 use roci_protocol::wire::MacAddr;
 
-use super::{Batch, Full, LendError, Lender, Link, LinkState, LinkStats, fill_around};
+use super::{Batch, Full, LendError, Lender, Link, LinkState, LinkStats, Share, fill_around};
 use crate::lasting::Lasting;
 
 /// Magic of a capture with nanosecond stamps.
@@ -100,6 +100,10 @@ impl<L: Link> Link for PcapTee<L> {
 
     fn mac(&self) -> MacAddr {
         self.inner.mac()
+    }
+
+    fn share(&self) -> Share {
+        self.inner.share()
     }
 
     #[inline]
