@@ -1,28 +1,26 @@
 //! Bringing ports up: DPDK, the pool of packet buffers, each port's queues, and the wait for its peer.
 
 use std::ffi::CString;
-use std::mem::zeroed;
+use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use roci_protocol::wire::MacAddr;
 use thiserror::Error;
 
 use super::clock::Clock;
-use super::configure::{self, Settings};
-use super::device::{Attachment, Creation, External};
-use super::eal::{Eal, EalError, Setup, describe};
+use super::configure::{self, Description, Facts};
+use super::device::{Attachment, Creation};
+use super::eal::{Eal, EalError, Setup};
 use super::gate::{self, Gate};
 use super::lender::Ranges;
 use super::pci::{Addressing, BindingError};
 use super::pool::{self, Pool};
 use super::port::DpdkLink;
-use crate::link::LinkState;
+use super::queues::Claim;
+use crate::link::{LinkState, LinkStats, Share};
 
 pub(super) const DESCRIPTORS: u16 = 512;
-/// Head, payload and tail of a frame whose payload stays where it is; a payload of 8 KiB may touch three pages.
-pub(super) const SEGMENTS: u16 = 5;
 /// Ports that DPDK can have at a time.
 const PORTS_MAX: usize = dpdk_sys::RTE_MAX_ETHPORTS as usize;
 /// How long a client waits before it asks again for a server that is not there yet.
@@ -70,6 +68,30 @@ pub enum PortError {
         /// The device's limit.
         max: u16,
     },
+    /// The device has fewer queues than are wanted.
+    #[error("device {device}: it has {max} queues, and {queues} are wanted (ROCI_QUEUES)")]
+    Queues {
+        /// Whose port.
+        device: String,
+        /// How many are wanted.
+        queues: u16,
+        /// The device's limit.
+        max: u16,
+    },
+    /// Every queue of the port is an engine's already.
+    #[error("device {device}: all of its queues have an engine, and there are {queues} (ROCI_QUEUES)")]
+    NoQueue {
+        /// Whose port.
+        device: String,
+        /// How many there are.
+        queues: u16,
+    },
+    /// Another engine of the process has opened the port, and with other settings.
+    #[error("device {0}: this process has it open with other settings: engines that share it must agree on them")]
+    OtherSettings(String),
+    /// A port with several queues was asked for beside other ports.
+    #[error("device {0}: a port with several queues is opened by a call of its own")]
+    NotAlone(String),
     /// The caller gave up waiting for the other end.
     #[error("device {0}: the peer will not come")]
     Hopeless(String),
@@ -125,12 +147,18 @@ impl DpdkLink {
     /// must be virtual: NICs and EAL lines end in [`EalError::AlreadyStarted`] then. The links stay on the thread of the
     /// call. Without NICs the first call reserves memory for as many ports as DPDK can have, each opened by a call of its
     /// own; beyond that it is [`PortError::NoMemory`].
+    ///
+    /// A port with several queues ([`Attachment::with_queues`]) is opened by the first call that names its device; that
+    /// call and later ones get a queue each, the lowest that is free. It is closed when the last of these links is dropped.
     pub fn open_all(
         attachments: &[Attachment],
         patience: Duration,
         is_hopeless: &mut dyn FnMut() -> bool,
     ) -> Result<Vec<Self>, PortError> {
         let mut wait = Wait { deadline: Instant::now() + patience, patience, is_hopeless };
+        if let Some(shared) = attachments.iter().find(|attachment| attachment.queues() > 1) {
+            return Self::open_queue(shared, attachments.len(), &mut wait).map(|link| vec![link]);
+        }
         for attachment in attachments {
             wait.for_server_socket(attachment)?;
         }
@@ -149,6 +177,22 @@ impl DpdkLink {
             close_gate(&mut links)?;
         }
         Ok(links)
+    }
+
+    /// Takes a queue of a port that several links share.
+    fn open_queue(attachment: &Attachment, ports: usize, wait: &mut Wait<'_>) -> Result<Self, PortError> {
+        if ports != 1 {
+            return Err(PortError::NotAlone(attachment.device().to_string()));
+        }
+        let claim = Claim::take(attachment)?;
+        if let Some(eal) = Eal::running(&Setup::begin()) {
+            Eal::enter_thread(eal);
+        }
+        let (queue, queues) = (claim.queue(), claim.queues());
+        let mut link = Self::assemble(attachment, &claim.facts(), claim.pool(), (queue, queues), Clock::start());
+        link.claim = Some(claim);
+        link.wait_up(attachment, wait)?;
+        Ok(link)
     }
 
     /// Creates and configures the ports. After a failure those in `links` are closed by the caller: that needs the right
@@ -194,51 +238,43 @@ impl DpdkLink {
         clock: Clock,
     ) -> Result<Self, PortError> {
         let port = find_port(attachment, name)?;
-        let check = |call, status: i32| {
-            if eal.is_out_of_memory(status) { Err(PortError::NoMemory) } else { check(attachment, call, status) }
-        };
-        // SAFETY: `port` exists; what is asked about it is written to a local, and is plain data.
-        let info = unsafe {
-            let mut info: dpdk_sys::rte_eth_dev_info = zeroed();
-            check("rte_eth_dev_info_get", dpdk_sys::rte_eth_dev_info_get(port, &raw mut info))?;
-            info
-        };
-        let Settings { conf, checks_ip } = configure::settings(attachment, &info)?;
-        // SAFETY: `port` exists; the configuration is copied by the call; `pool` outlives the port, which keeps it; null
-        // queue configurations mean defaults; the address is written to a local.
-        let (external, mac) = unsafe {
-            check("rte_eth_dev_configure", dpdk_sys::rte_eth_dev_configure(port, 1, 1, &raw const conf))?;
-            let (mut rx, mut tx) = (DESCRIPTORS, DESCRIPTORS);
-            let status = dpdk_sys::rte_eth_dev_adjust_nb_rx_tx_desc(port, &raw mut rx, &raw mut tx);
-            check("rte_eth_dev_adjust_nb_rx_tx_desc", status)?;
-            let status =
-                dpdk_sys::rte_eth_rx_queue_setup(port, 0, rx, 0, std::ptr::null(), pool.as_non_null().as_ptr());
-            check("rte_eth_rx_queue_setup", status)?;
-            let status = dpdk_sys::rte_eth_tx_queue_setup(port, 0, tx, 0, std::ptr::null());
-            check("rte_eth_tx_queue_setup", status)?;
-            let mut mac: dpdk_sys::rte_ether_addr = zeroed();
-            check("rte_eth_macaddr_get", dpdk_sys::rte_eth_macaddr_get(port, &raw mut mac))?;
-            (external_of(attachment, &info), MacAddr(mac.addr_bytes))
-        };
-        Ok(Self {
-            port,
-            pool: pool.as_non_null(),
-            keeps_pool: pool,
+        let facts = configure::set_up(eal, attachment, port, &[pool.as_non_null()])?;
+        let mut link = Self::assemble(attachment, &facts, pool.as_non_null(), (0, 1), clock);
+        link.keeps_pool = Some(pool);
+        Ok(link)
+    }
+
+    /// A link on a port that is configured.
+    fn assemble(
+        attachment: &Attachment,
+        facts: &Facts,
+        pool: NonNull<dpdk_sys::rte_mempool>,
+        (queue, queues): (u16, u16),
+        clock: Clock,
+    ) -> Self {
+        Self {
+            port: facts.port,
+            queue,
+            share: Share::of(queue, queues),
+            claim: None,
+            pool,
+            keeps_pool: None,
             clock,
-            mac: attachment.mac().map_or(mac, MacAddr),
-            max_frame: attachment.max_frame(),
-            checks_ip,
+            mac: facts.mac,
+            max_frame: facts.max_frame,
+            suspicious: facts.checks.suspicious(),
+            description: Description::of(facts, queue, queues),
             network: (!attachment.device().is_point_to_point()).then(|| attachment.device().to_string().into()),
             tx: arrayvec::ArrayVec::new(),
             gate: None,
-            external,
+            external: facts.external,
             lend_from: usize::MAX,
             lent: Vec::new(),
             ranges: Ranges::default(),
             state: LinkState::Down,
             next_maintenance: 0,
-            stats: crate::link::LinkStats::default(),
-        })
+            stats: LinkStats::default(),
+        }
     }
 
     /// Starts the port; a client's start fails until its server is there.
@@ -248,10 +284,10 @@ impl DpdkLink {
             let status = unsafe { dpdk_sys::rte_eth_dev_start(self.port) };
             if status == 0 {
                 let status = configure::hear_multicast(attachment, self.port);
-                return check(attachment, "rte_eth_allmulticast_enable", status);
+                return configure::check(attachment, "rte_eth_allmulticast_enable", status);
             }
             if !attachment.device().is_point_to_point() {
-                return check(attachment, "rte_eth_dev_start", status);
+                return configure::check(attachment, "rte_eth_dev_start", status);
             }
             wait.a_moment(attachment)?;
         }
@@ -287,18 +323,27 @@ fn close_gate(links: &mut [DpdkLink]) -> Result<(), PortError> {
 }
 
 /// A number that no other port of the process has: names are made of it.
-fn next_index() -> usize {
+pub(super) fn next_index() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Memory for the packet buffers of a call, and for further calls until DPDK has no port left.
-const fn reserve(ports: usize) -> usize {
-    pool::bytes_of(ports) + PORTS_MAX.saturating_sub(ports) * pool::bytes_of(1)
+fn reserve(attachments: &[Attachment]) -> usize {
+    let ports = attachments.len();
+    let ours = match attachments {
+        [shared] if shared.queues() > 1 => pool::bytes_of_queues(shared.queues()),
+        _ => pool::bytes_of(ports),
+    };
+    ours + PORTS_MAX.saturating_sub(ports) * pool::bytes_of(1)
 }
 
 /// Has DPDK create the devices: on the line that it starts with, or one by one if it runs.
-fn create_devices(setup: &Setup, attachments: &[Attachment], creations: &[Creation]) -> Result<Eal, PortError> {
+pub(super) fn create_devices(
+    setup: &Setup,
+    attachments: &[Attachment],
+    creations: &[Creation],
+) -> Result<Eal, PortError> {
     let running = Eal::running(setup);
     // SAFETY: counts the entries of a table; before DPDK runs there are none.
     let taken = usize::from(unsafe { dpdk_sys::rte_eth_dev_count_avail() });
@@ -309,7 +354,7 @@ fn create_devices(setup: &Setup, attachments: &[Attachment], creations: &[Creati
         let mut words: Vec<_> = creations.iter().flat_map(Creation::words).collect();
         words.extend(memory_words(attachments)?);
         let no_huge = attachments.iter().all(Attachment::is_virtual);
-        return Ok(Eal::start(setup, no_huge, reserve(attachments.len()), &words)?);
+        return Ok(Eal::start(setup, no_huge, reserve(attachments), &words)?);
     };
     if !attachments.iter().all(Attachment::is_virtual) {
         return Err(EalError::AlreadyStarted.into());
@@ -339,7 +384,7 @@ fn memory_words(attachments: &[Attachment]) -> Result<Vec<String>, PortError> {
 }
 
 /// The port with this name, or the first one where the arguments were the user's own.
-fn find_port(attachment: &Attachment, name: Option<&str>) -> Result<u16, PortError> {
+pub(super) fn find_port(attachment: &Attachment, name: Option<&str>) -> Result<u16, PortError> {
     let missing = || PortError::NoPort(attachment.device().to_string());
     let Some(name) = name else {
         // SAFETY: takes a number and looks it up.
@@ -351,25 +396,4 @@ fn find_port(attachment: &Attachment, name: Option<&str>) -> Result<u16, PortErr
     // SAFETY: the name is NUL-terminated; the number is written to a local.
     let status = unsafe { dpdk_sys::rte_eth_dev_get_port_by_name(name.as_ptr(), &raw mut port) };
     if status == 0 { Ok(port) } else { Err(missing()) }
-}
-
-/// What a port's driver does with a payload that is in no packet buffer, as far as its segments reach.
-fn external_of(attachment: &Attachment, info: &dpdk_sys::rte_eth_dev_info) -> External {
-    let chains = info.tx_offload_capa & dpdk_sys::ROCI_TX_OFFLOAD_MULTI_SEGS != 0;
-    let most = info.tx_desc_lim.nb_mtu_seg_max;
-    match attachment.external() {
-        External::Copied | External::Mapped if !chains => External::Never("the device takes frames in one piece only"),
-        // 0 is no word on it.
-        External::Copied | External::Mapped if (1..SEGMENTS).contains(&most) => {
-            External::Never("the device takes frames of fewer than 5 segments")
-        }
-        external => external,
-    }
-}
-
-fn check(attachment: &Attachment, call: &'static str, status: i32) -> Result<(), PortError> {
-    if status == 0 {
-        return Ok(());
-    }
-    Err(PortError::Call { device: attachment.device().to_string(), call, cause: describe(status) })
 }

@@ -1,40 +1,195 @@
 //! What a port is asked for, within what its device can do.
 
+use std::ffi::c_int;
+use std::fmt;
 use std::mem::zeroed;
+use std::ptr::NonNull;
 
-use super::bring_up::PortError;
-use super::device::{Attachment, Device};
+use roci_protocol::wire::MacAddr;
+
+use super::bring_up::{DESCRIPTORS, PortError};
+use super::device::{Attachment, Device, External};
+use super::eal::{Eal, describe};
 
 /// What a device says that has no such call.
-const NOT_SUPPORTED: i32 = -rustix::io::Errno::OPNOTSUPP.raw_os_error();
+const NOT_SUPPORTED: c_int = -rustix::io::Errno::OPNOTSUPP.raw_os_error();
+/// Head, payload and tail of a frame whose payload stays where it is; a payload of 8 KiB may touch three pages.
+pub(super) const SEGMENTS: u16 = 5;
 
-/// The configuration of a port, and what it gives.
-pub(super) struct Settings {
-    pub(super) conf: dpdk_sys::rte_eth_conf,
-    /// The device marks frames whose IPv4 header is broken.
-    pub(super) checks_ip: bool,
+/// A port that is configured, and what it gives.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Facts {
+    pub(super) port: u16,
+    pub(super) mac: MacAddr,
+    pub(super) max_frame: usize,
+    pub(super) external: External,
+    pub(super) checks: Checks,
+    pub(super) spread: Spread,
 }
 
-/// What the port of `attachment` is configured with. Only NICs are asked for more than frames of several segments:
-/// virtual devices have nothing to offer, or refuse what they could do anyway.
+/// What a device does for a link, in words.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Description {
+    /// The link's queue of the port, and how many the port has.
+    pub queue: (u16, u16),
+    /// How the device spreads frames over them.
+    pub spread: String,
+    /// Which checksums the device verifies.
+    pub checks: String,
+    /// Which checksums it makes for what goes out.
+    pub makes: &'static str,
+}
+
+impl Description {
+    pub(super) fn of(facts: &Facts, queue: u16, queues: u16) -> Self {
+        let (spread, checks) = (facts.spread.to_string(), facts.checks.to_string());
+        Self { queue: (queue, queues), spread, checks, makes: "none: headers are prepared once with theirs" }
+    }
+}
+
+/// Which checksums the device looks at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Checks {
+    ip: bool,
+    udp: bool,
+}
+
+impl Checks {
+    /// What is set in a received frame's flags where the device has found something wrong, or does not know.
+    pub(super) const fn suspicious(self) -> u64 {
+        (if self.ip { dpdk_sys::ROCI_RX_IP_CKSUM_BAD } else { 0 })
+            | (if self.udp { dpdk_sys::ROCI_RX_L4_CKSUM_BAD } else { 0 })
+    }
+}
+
+impl fmt::Display for Checks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match (self.ip, self.udp) {
+            (true, true) => "IPv4 and UDP checksums of what comes in",
+            (true, false) => "IPv4 checksums of what comes in",
+            (false, true) => "UDP checksums of what comes in",
+            (false, false) => "none",
+        })
+    }
+}
+
+/// By what frames are spread over a port's queues.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Spread {
+    /// There is one queue.
+    OneQueue,
+    /// RSS by these fields.
+    Rss(u64),
+    /// By whatever the device likes: it offers no RSS.
+    Unknown,
+}
+
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OneQueue => "one queue",
+            Self::Rss(fields) if fields & dpdk_sys::ROCI_RSS_PORTS != 0 => "RSS by addresses and UDP ports",
+            Self::Rss(_) => "RSS by addresses",
+            Self::Unknown => "no RSS: as the device likes",
+        })
+    }
+}
+
+/// Configures the port of `attachment` with a queue pair for each of these pools.
+pub(super) fn set_up(
+    eal: Eal,
+    attachment: &Attachment,
+    port: u16,
+    pools: &[NonNull<dpdk_sys::rte_mempool>],
+) -> Result<Facts, PortError> {
+    let check = |call, status: i32| {
+        if eal.is_out_of_memory(status) { Err(PortError::NoMemory) } else { check(attachment, call, status) }
+    };
+    // SAFETY: `port` exists; what is asked about it is written to a local, and is plain data.
+    let info = unsafe {
+        let mut info: dpdk_sys::rte_eth_dev_info = zeroed();
+        check("rte_eth_dev_info_get", dpdk_sys::rte_eth_dev_info_get(port, &raw mut info))?;
+        info
+    };
+    let Settings { conf, checks, spread } = settings(attachment, &info)?;
+    let queues = attachment.queues();
+    // SAFETY: `port` exists; the configuration is copied by the call; null queue configurations mean defaults; the address
+    // is written to a local. The pools outlive the port: whoever closes it keeps them.
+    let mac = unsafe {
+        check("rte_eth_dev_configure", dpdk_sys::rte_eth_dev_configure(port, queues, queues, &raw const conf))?;
+        let (mut rx, mut tx) = (DESCRIPTORS, DESCRIPTORS);
+        let status = dpdk_sys::rte_eth_dev_adjust_nb_rx_tx_desc(port, &raw mut rx, &raw mut tx);
+        check("rte_eth_dev_adjust_nb_rx_tx_desc", status)?;
+        for (queue, pool) in (0..queues).zip(pools) {
+            let status = dpdk_sys::rte_eth_rx_queue_setup(port, queue, rx, 0, std::ptr::null(), pool.as_ptr());
+            check("rte_eth_rx_queue_setup", status)?;
+            let status = dpdk_sys::rte_eth_tx_queue_setup(port, queue, tx, 0, std::ptr::null());
+            check("rte_eth_tx_queue_setup", status)?;
+        }
+        let mut mac: dpdk_sys::rte_ether_addr = zeroed();
+        check("rte_eth_macaddr_get", dpdk_sys::rte_eth_macaddr_get(port, &raw mut mac))?;
+        MacAddr(mac.addr_bytes)
+    };
+    Ok(Facts {
+        port,
+        mac: attachment.mac().map_or(mac, MacAddr),
+        max_frame: attachment.max_frame(),
+        external: external_of(attachment, &info),
+        checks,
+        spread,
+    })
+}
+
+/// The configuration of a port, and what it gives.
+struct Settings {
+    conf: dpdk_sys::rte_eth_conf,
+    checks: Checks,
+    spread: Spread,
+}
+
+/// What the port of `attachment` is configured with. Only NICs are asked for checksums: virtual devices have nothing to
+/// offer, or refuse what they could do anyway.
 ///
 /// IPv4's checksum is not left to the device when sending: it is part of the headers that a connection prepares once for
 /// each length, so there is nothing to save, and a descriptor more to write. The ICRC takes it for ones (IBTA's annex
-/// A17), so neither depends on the other. The UDP checksum is zero, as the annex allows and NICs do.
+/// A17), so neither depends on the other. The UDP checksum is zero, as the annex allows and NICs do; what comes in with
+/// one may be wrong.
 ///
 /// No interrupt is asked for when the link changes: not every device delivers it, and one that does not would never be
 /// up, or never down. The state is asked for instead, every 50 ms.
-pub(super) fn settings(attachment: &Attachment, info: &dpdk_sys::rte_eth_dev_info) -> Result<Settings, PortError> {
+fn settings(attachment: &Attachment, info: &dpdk_sys::rte_eth_dev_info) -> Result<Settings, PortError> {
     // SAFETY: plain data, for which all zeroes means "defaults".
     let mut conf: dpdk_sys::rte_eth_conf = unsafe { zeroed() };
     // Without this some drivers take the first segment for the frame.
     conf.txmode.offloads = info.tx_offload_capa & dpdk_sys::ROCI_TX_OFFLOAD_MULTI_SEGS;
+    let spread = spread(attachment, info)?;
+    if let Spread::Rss(fields) = spread {
+        conf.rxmode.mq_mode = dpdk_sys::rte_eth_rx_mq_mode_RTE_ETH_MQ_RX_RSS;
+        conf.rx_adv_conf.rss_conf.rss_hf = fields;
+    }
     if !matches!(attachment.device(), Device::Pci(_)) {
-        return Ok(Settings { conf, checks_ip: false });
+        return Ok(Settings { conf, checks: Checks { ip: false, udp: false }, spread });
     }
     conf.rxmode.mtu = mtu(attachment, info)?.into();
-    conf.rxmode.offloads = info.rx_offload_capa & dpdk_sys::ROCI_RX_OFFLOAD_IPV4_CKSUM;
-    Ok(Settings { conf, checks_ip: conf.rxmode.offloads != 0 })
+    let [ip, udp] = [dpdk_sys::ROCI_RX_OFFLOAD_IPV4_CKSUM, dpdk_sys::ROCI_RX_OFFLOAD_UDP_CKSUM];
+    conf.rxmode.offloads = info.rx_offload_capa & (ip | udp);
+    let checks = Checks { ip: conf.rxmode.offloads & ip != 0, udp: conf.rxmode.offloads & udp != 0 };
+    Ok(Settings { conf, checks, spread })
+}
+
+/// How frames are spread over as many queues as are wanted, if there are so many. A key of the driver's own does: which
+/// queue a flow comes in at makes no difference but in time.
+fn spread(attachment: &Attachment, info: &dpdk_sys::rte_eth_dev_info) -> Result<Spread, PortError> {
+    let (queues, max) = (attachment.queues(), info.max_rx_queues.min(info.max_tx_queues));
+    if queues > max {
+        return Err(PortError::Queues { device: attachment.device().to_string(), queues, max });
+    }
+    let fields = info.flow_type_rss_offloads & (dpdk_sys::ROCI_RSS_ADDRESSES | dpdk_sys::ROCI_RSS_PORTS);
+    Ok(match (queues, fields) {
+        (1, _) => Spread::OneQueue,
+        (_, 0) => Spread::Unknown,
+        (_, fields) => Spread::Rss(fields),
+    })
 }
 
 fn mtu(attachment: &Attachment, info: &dpdk_sys::rte_eth_dev_info) -> Result<u16, PortError> {
@@ -43,6 +198,27 @@ fn mtu(attachment: &Attachment, info: &dpdk_sys::rte_eth_dev_info) -> Result<u16
         return Err(PortError::Mtu { device: attachment.device().to_string(), mtu, max: info.max_mtu });
     }
     Ok(mtu)
+}
+
+/// What a port's driver does with a payload that is in no packet buffer, as far as its segments reach.
+fn external_of(attachment: &Attachment, info: &dpdk_sys::rte_eth_dev_info) -> External {
+    let chains = info.tx_offload_capa & dpdk_sys::ROCI_TX_OFFLOAD_MULTI_SEGS != 0;
+    let most = info.tx_desc_lim.nb_mtu_seg_max;
+    match attachment.external() {
+        External::Copied | External::Mapped if !chains => External::Never("the device takes frames in one piece only"),
+        // 0 is no word on it.
+        External::Copied | External::Mapped if (1..SEGMENTS).contains(&most) => {
+            External::Never("the device takes frames of fewer than 5 segments")
+        }
+        external => external,
+    }
+}
+
+/// Starts a port whose peer needs not be there.
+pub(super) fn start(attachment: &Attachment, port: u16) -> Result<(), PortError> {
+    // SAFETY: the port is configured.
+    check(attachment, "rte_eth_dev_start", unsafe { dpdk_sys::rte_eth_dev_start(port) })?;
+    check(attachment, "rte_eth_allmulticast_enable", hear_multicast(attachment, port))
 }
 
 /// Has a NIC take all multicast frames: neighbour discovery (RFC 4861) asks for hosts that way.
@@ -55,4 +231,11 @@ pub(super) fn hear_multicast(attachment: &Attachment, port: u16) -> i32 {
         NOT_SUPPORTED => 0,
         status => status,
     }
+}
+
+pub(super) fn check(attachment: &Attachment, call: &'static str, status: i32) -> Result<(), PortError> {
+    if status == 0 {
+        return Ok(());
+    }
+    Err(PortError::Call { device: attachment.device().to_string(), call, cause: describe(status) })
 }

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use thiserror::Error;
 
 use super::pci::{self, Addressing, BindingError, ParsePciError, PciAddress};
+use crate::link::MAX_QUEUES;
 
 /// The longest frame of the shared-memory devices. memif corrupts frames of several descriptors when its
 /// ring is full, so a descriptor's buffer must hold any frame: this is also its `bsize`.
@@ -89,19 +90,21 @@ pub struct Attachment {
     is_server: bool,
     mac: [u8; 6],
     mtu: u16,
+    queues: u16,
 }
 
 impl Attachment {
     /// One end of a point-to-point device; `socket` is where the two meet, and the server makes it.
     pub fn pair(device: Device, socket: &Path, is_server: bool, mac: [u8; 6]) -> Self {
         debug_assert!(device.is_point_to_point());
-        Self { device, socket: socket.to_owned(), is_server, mac, mtu: STANDARD_MTU }
+        Self { device, socket: socket.to_owned(), is_server, mac, mtu: STANDARD_MTU, queues: 1 }
     }
 
     /// A port on a device that many share.
     pub fn shared(device: Device) -> Self {
         debug_assert!(!device.is_point_to_point());
-        Self { device, socket: PathBuf::new(), is_server: true, mac: [0; 6], mtu: STANDARD_MTU }
+        let socket = PathBuf::new();
+        Self { device, socket, is_server: true, mac: [0; 6], mtu: STANDARD_MTU, queues: 1 }
     }
 
     /// A NIC's packets, Ethernet aside, may have up to `mtu` bytes, which every switch on the way must carry; 1500 without
@@ -109,6 +112,18 @@ impl Attachment {
     #[must_use]
     pub fn with_mtu(self, mtu: u16) -> Self {
         Self { mtu, ..self }
+    }
+
+    /// The port gets so many queues, 1 to [`MAX_QUEUES`], each for an engine of this process: one call of
+    /// [`DpdkLink::open_all`](super::DpdkLink::open_all) for each. With one, which is what it has without this, it
+    /// belongs to one engine.
+    ///
+    /// # Panics
+    /// When the number is out of range, or the device is point-to-point, which has a port for each engine.
+    #[must_use]
+    pub fn with_queues(self, queues: u16) -> Self {
+        assert!((1..=MAX_QUEUES).contains(&queues) && (queues == 1 || !self.device.is_point_to_point()));
+        Self { queues, ..self }
     }
 
     /// How to create the port with this index, which is unique in the process.
@@ -129,7 +144,10 @@ impl Attachment {
                 let options = format!("path={socket},queues=1,queue_size=512,mac={mac}");
                 vdev(format!("net_virtio_user{index}"), options)
             }
-            Device::AfPacket(name) => vdev(format!("net_af_packet{index}"), format!("iface={name},qdisc_bypass=1")),
+            Device::AfPacket(name) => {
+                let queues = if self.queues > 1 { format!(",qpairs={}", self.queues) } else { String::new() };
+                vdev(format!("net_af_packet{index}"), format!("iface={name},qdisc_bypass=1{queues}"))
+            }
             Device::Pci(address) => {
                 let address = address.to_string();
                 Creation::AtStart { name: Some(address.clone()), words: vec!["-a".to_owned(), address] }
@@ -181,6 +199,11 @@ impl Attachment {
             Device::Vhost => External::Never("virtio-user does not send from memory that DPDK did not allocate"),
             Device::Eal(_) => External::Never("of an EAL line nobody knows which driver it takes"),
         }
+    }
+
+    /// How many engines share the port.
+    pub(super) fn queues(&self) -> u16 {
+        self.queues
     }
 
     /// The longest packet of a NIC.

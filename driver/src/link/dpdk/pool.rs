@@ -1,12 +1,15 @@
-//! Packet buffers: one pool for the ports of one call, and so for one thread.
+//! Packet buffers: one pool for the ports of one call, and so for one thread; and one for each queue of a port that several
+//! threads share, whose frames go from one to the other.
 
 use std::ffi::CString;
 use std::ptr::NonNull;
 
-use super::bring_up::{DESCRIPTORS, PortError, SEGMENTS};
+use super::bring_up::{DESCRIPTORS, PortError};
+use super::configure::SEGMENTS;
 use super::device::JUMBO_FRAME;
 use super::eal::{Eal, describe, last_errno};
 use super::port::TX_QUEUE;
+use super::queues::HANDOVER;
 use crate::link::{BURST, HELD_FRAMES};
 
 const CACHE: u32 = 256;
@@ -31,6 +34,16 @@ pub(super) const fn bytes_of(ports: usize) -> usize {
     buffers_of(ports) as usize * BUFFER + OVERHEAD
 }
 
+/// Packet buffers of one queue of a port with so many. All engines on it may have a full ring of frames that came in here.
+const fn buffers_of_queue(queues: u16) -> u32 {
+    buffers_of(1) + HANDOVER as u32 * queues as u32
+}
+
+/// Memory that the pools of a port with so many queues take.
+pub(super) const fn bytes_of_queues(queues: u16) -> usize {
+    (buffers_of_queue(queues) as usize * BUFFER + OVERHEAD) * queues as usize
+}
+
 /// A pool that lives as long as its ports, or for ever where frames outlive those.
 pub(super) struct Pool {
     pool: NonNull<dpdk_sys::rte_mempool>,
@@ -40,19 +53,8 @@ pub(super) struct Pool {
 impl Pool {
     /// A pool for so many ports, under a name made of a number that no other pool has.
     pub(super) fn create(eal: Eal, number: usize, ports: usize) -> Result<Self, PortError> {
-        let failed = |cause| {
-            let device = "packet buffers".to_owned();
-            PortError::Call { device, call: "rte_pktmbuf_pool_create", cause }
-        };
-        let name = CString::new(format!("roci{number}")).map_err(|error| failed(error.to_string()))?;
         let buffers = buffers_of(ports);
-        // SAFETY: DPDK runs; the name is NUL-terminated and copied; -1 is "any NUMA node".
-        let pool = unsafe { dpdk_sys::rte_pktmbuf_pool_create(name.as_ptr(), buffers, CACHE, 0, ROOM as u16, -1) };
-        let Some(pool) = NonNull::new(pool) else {
-            let errno = last_errno();
-            return Err(if eal.is_out_of_memory(errno) { PortError::NoMemory } else { failed(describe(errno)) });
-        };
-        Ok(Self { pool, buffers })
+        Ok(Self { pool: create(eal, number, buffers)?, buffers })
     }
 
     /// What DPDK calls it.
@@ -73,4 +75,48 @@ impl Drop for Pool {
             }
         }
     }
+}
+
+/// A pool that stays for the rest of the process, for one port after the other: its buffers may be anywhere.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct LastingPool {
+    pool: NonNull<dpdk_sys::rte_mempool>,
+    buffers: u32,
+}
+
+// SAFETY: the pool is never freed, and made for several producers and several consumers (no flag says otherwise), so any
+// thread may take buffers from it and return them.
+unsafe impl Send for LastingPool {}
+// SAFETY: as above.
+unsafe impl Sync for LastingPool {}
+
+impl LastingPool {
+    /// A pool for one queue of a port with so many: one of those that are to spare, or a new one.
+    pub(super) fn provide(eal: Eal, spare: &mut Vec<Self>, number: usize, queues: u16) -> Result<Self, PortError> {
+        let buffers = buffers_of_queue(queues);
+        if let Some(at) = spare.iter().position(|pool| pool.buffers == buffers) {
+            return Ok(spare.swap_remove(at));
+        }
+        Ok(Self { pool: create(eal, number, buffers)?, buffers })
+    }
+
+    /// What DPDK calls it.
+    pub(super) const fn as_non_null(self) -> NonNull<dpdk_sys::rte_mempool> {
+        self.pool
+    }
+}
+
+/// A pool of so many buffers under a name made of `number`, which no other pool has.
+fn create(eal: Eal, number: usize, buffers: u32) -> Result<NonNull<dpdk_sys::rte_mempool>, PortError> {
+    let failed = |cause| {
+        let device = "packet buffers".to_owned();
+        PortError::Call { device, call: "rte_pktmbuf_pool_create", cause }
+    };
+    let name = CString::new(format!("roci{number}")).map_err(|error| failed(error.to_string()))?;
+    // SAFETY: DPDK runs; the name is NUL-terminated and copied; -1 is "any NUMA node".
+    let pool = unsafe { dpdk_sys::rte_pktmbuf_pool_create(name.as_ptr(), buffers, CACHE, 0, ROOM as u16, -1) };
+    NonNull::new(pool).ok_or_else(|| {
+        let errno = last_errno();
+        if eal.is_out_of_memory(errno) { PortError::NoMemory } else { failed(describe(errno)) }
+    })
 }

@@ -1,4 +1,4 @@
-//! A DPDK port at work: one receive queue, one transmit queue, one pool of packet buffers.
+//! A DPDK port at work: a receive queue, a transmit queue, a pool of packet buffers.
 
 use std::mem::zeroed;
 use std::ptr::NonNull;
@@ -10,43 +10,22 @@ use roci_protocol::Nanos;
 use roci_protocol::wire::MacAddr;
 
 use super::clock::Clock;
+use super::configure::Description;
 use super::device::External;
 use super::eal::Setup;
 use super::external::Lent;
 use super::gate::{self, Gate};
 use super::lender::{PortLender, Ranges};
+use super::mbuf::{Mbuf, append, frame_len, segment};
 use super::pool::Pool;
+use super::queues::{Claim, is_without_udp_checksum};
 use crate::lasting::Lasting;
-use crate::link::{BURST, Batch, Full, LendError, Lender, Link, LinkState, LinkStats, fill_around};
+use crate::link::{BURST, Batch, Full, LendError, Lender, Link, LinkState, LinkStats, Share, fill_around};
 
 /// Frames queued and not yet taken by the device.
 pub(super) const TX_QUEUE: usize = 64;
 /// How often the gate opens and the link's state is looked at.
 const MAINTAIN_NS: Nanos = 50_000_000;
-
-/// A received packet buffer; dropping it returns it to its pool.
-pub struct Mbuf(NonNull<dpdk_sys::rte_mbuf>);
-
-impl AsRef<[u8]> for Mbuf {
-    #[inline]
-    fn as_ref(&self) -> &[u8] {
-        // SAFETY: the buffer came from a receive burst and belongs to this value alone; its first segment's
-        // `data_len` bytes at `buf_addr + data_off` were written by the driver, which keeps no access to them.
-        unsafe {
-            let mbuf = self.0.as_ref();
-            let start = mbuf.buf_addr.cast::<u8>().add(mbuf.data_off.into());
-            std::slice::from_raw_parts(start, mbuf.data_len.into())
-        }
-    }
-}
-
-impl Drop for Mbuf {
-    #[inline]
-    fn drop(&mut self) {
-        // SAFETY: the value owns the buffer, and this is its end.
-        unsafe { dpdk_sys::roci_pktmbuf_free(self.0.as_ptr()) }
-    }
-}
 
 /// A payload that a device can read where it lies.
 struct Found {
@@ -63,15 +42,20 @@ struct Found {
 /// It is not `Send`: DPDK expects one thread per queue.
 pub struct DpdkLink {
     pub(super) port: u16,
+    pub(super) queue: u16,
+    /// The numbers of queue pairs that lead to this queue.
+    pub(super) share: Share,
+    /// This link's queue, where several share the port.
+    pub(super) claim: Option<Claim>,
     pub(super) pool: NonNull<dpdk_sys::rte_mempool>,
-    /// Its owner; goes after the port is closed.
-    #[expect(dead_code, reason = "held, not used")]
-    pub(super) keeps_pool: Rc<Pool>,
+    /// Its owner; goes after the port is closed. The pools of a port that is shared have none.
+    pub(super) keeps_pool: Option<Rc<Pool>>,
     pub(super) clock: Clock,
     pub(super) mac: MacAddr,
     pub(super) max_frame: usize,
-    /// The device marks frames whose IPv4 header is broken.
-    pub(super) checks_ip: bool,
+    /// Marks of the device's for frames whose checksums are wrong.
+    pub(super) suspicious: u64,
+    pub(super) description: Description,
     /// The device, where it leads to a network: one peer's end is no news of the link.
     pub(super) network: Option<Box<str>>,
     pub(super) tx: ArrayVec<NonNull<dpdk_sys::rte_mbuf>, TX_QUEUE>,
@@ -123,20 +107,74 @@ impl DpdkLink {
 
     /// Asks the port for its link's state.
     pub(super) fn look(&mut self) -> LinkState {
-        // SAFETY: the port exists; the state is plain data, written by the call.
-        let is_up = unsafe {
-            let mut link: dpdk_sys::rte_eth_link = zeroed();
-            dpdk_sys::rte_eth_link_get_nowait(self.port, &raw mut link) == 0 && link.link_status() != 0
+        let port = self.port;
+        self.state = match &self.claim {
+            Some(claim) => claim.look(|| state_of(port)),
+            None => state_of(port),
         };
-        self.state = if is_up { LinkState::Up } else { LinkState::Down };
         self.state
+    }
+
+    /// What the device does for this link.
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// A frame that the device has received, unless it found it broken, or it is of a kind that is not taken.
+    #[inline]
+    pub(super) fn inspect(&mut self, frame: NonNull<dpdk_sys::rte_mbuf>) -> Option<Mbuf> {
+        // SAFETY: the burst handed over a valid packet buffer.
+        let (segments, flags) = unsafe { (frame.as_ref().nb_segs, frame.as_ref().ol_flags) };
+        // SAFETY: it is ours alone.
+        let mbuf = unsafe { Mbuf::from_raw(frame) };
+        if flags & self.suspicious != 0 && self.is_broken(flags, &mbuf) {
+            return None;
+        }
+        if segments != 1 {
+            self.stats.rx_fragmented += 1;
+            return None;
+        }
+        Some(mbuf)
+    }
+
+    /// Whether the device has found a checksum wrong; the mark of that may also be half of "do not know". A UDP checksum
+    /// that was left out is not wrong.
+    #[cold]
+    fn is_broken(&mut self, flags: u64, frame: &Mbuf) -> bool {
+        let is_bad = |mask, bad| self.suspicious & bad != 0 && flags & mask == bad;
+        let ip = is_bad(dpdk_sys::ROCI_RX_IP_CKSUM_MASK, dpdk_sys::ROCI_RX_IP_CKSUM_BAD);
+        let udp = !ip
+            && is_bad(dpdk_sys::ROCI_RX_L4_CKSUM_MASK, dpdk_sys::ROCI_RX_L4_CKSUM_BAD)
+            && !is_without_udp_checksum(frame.as_ref());
+        self.stats.rx_ip_csum_errors += u64::from(ip);
+        self.stats.rx_udp_csum_errors += u64::from(udp);
+        ip || udp
+    }
+
+    /// Queues a frame, or hands it to an engine on this very port.
+    #[inline]
+    fn push(&mut self, mbuf: NonNull<dpdk_sys::rte_mbuf>) {
+        if self.claim.is_some() && self.is_for_own_station(mbuf) {
+            return self.with_claim(|link, claim| link.deliver_here(claim, mbuf));
+        }
+        self.tx.push(mbuf);
+    }
+
+    /// Runs `action` where this link shares its port.
+    #[inline]
+    fn with_claim(&mut self, action: impl FnOnce(&mut Self, &Claim)) {
+        if let Some(claim) = self.claim.take() {
+            action(self, &claim);
+            self.claim = Some(claim);
+        }
     }
 
     /// A link that is down takes no frames: those that wait are lost, as on a cut cable.
     fn discard_queued(&mut self) {
         self.stats.tx_link_down += self.tx.len() as u64;
         for mbuf in self.tx.drain(..) {
-            drop(Mbuf(mbuf));
+            // SAFETY: the frame is in the transmit queue, and ours.
+            drop(unsafe { Mbuf::from_raw(mbuf) });
         }
     }
 }
@@ -157,10 +195,17 @@ impl Link for DpdkLink {
         self.mac
     }
 
+    fn share(&self) -> Share {
+        self.share
+    }
+
     #[inline]
     fn receive(&mut self, batch: &mut Batch<Mbuf>) {
         if self.state == LinkState::Down {
             return;
+        }
+        if self.claim.is_some() {
+            return self.with_claim(|link, claim| link.receive_shared(claim, batch));
         }
         let mut frames = [std::ptr::null_mut(); BURST];
         let room = (BURST - batch.len()) as u16;
@@ -170,17 +215,7 @@ impl Link for DpdkLink {
             unsafe { dpdk_sys::roci_eth_rx_burst(self.port, 0, frames.as_mut_ptr(), room) }
         });
         for frame in frames.iter().take(count.into()).copied().filter_map(NonNull::new) {
-            // SAFETY: the burst handed over a valid packet buffer.
-            let (segments, flags) = unsafe { (frame.as_ref().nb_segs, frame.as_ref().ol_flags) };
-            let mbuf = Mbuf(frame);
-            if self.checks_ip && flags & dpdk_sys::ROCI_RX_IP_CKSUM_MASK == dpdk_sys::ROCI_RX_IP_CKSUM_BAD {
-                self.stats.rx_ip_csum_errors += 1;
-                continue;
-            }
-            if segments != 1 {
-                self.stats.rx_fragmented += 1;
-                continue;
-            }
+            let Some(mbuf) = self.inspect(frame) else { continue };
             self.stats.rx_frames += 1;
             self.stats.rx_bytes += mbuf.as_ref().len() as u64;
             batch.push(mbuf);
@@ -196,13 +231,8 @@ impl Link for DpdkLink {
             self.stats.tx_full += 1;
             return Err(Full);
         };
-        // SAFETY: the buffer is fresh and ours; `append` checks the room for `len` bytes.
-        let start = unsafe { dpdk_sys::roci_pktmbuf_append(mbuf.as_ptr(), len as u16) };
-        let start = NonNull::new(start.cast::<u8>()).expect("the pool's buffers hold the longest frame");
-        // SAFETY: `append` returned `len` bytes inside the buffer, which nobody else can reach; they are plain
-        // bytes of a mapping that DPDK zeroed or that earlier packets wrote, so they are initialised.
-        fill(unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len) });
-        self.tx.push(mbuf);
+        fill(append(mbuf, len));
+        self.push(mbuf);
         Ok(())
     }
 
@@ -260,7 +290,7 @@ impl Link for DpdkLink {
         let (head, tail) = unsafe { (segment(frame, 0), segment(frame, usize::from(frame.as_ref().nb_segs) - 1)) };
         fill(head, tail);
         self.stats.tx_lent += 1;
-        self.tx.push(frame);
+        self.push(frame);
         Ok(())
     }
 
@@ -277,10 +307,10 @@ impl Link for DpdkLink {
         let bytes: u64 = self.tx.iter().map(|mbuf| frame_len(*mbuf)).sum();
         let frames = self.tx.as_mut_ptr().cast::<*mut dpdk_sys::rte_mbuf>();
         let sent = gated(self.gate.as_deref(), || {
-            // SAFETY: the port is started, queue 0 is set up, this is the only thread that uses it, no disconnect can
+            // SAFETY: the port is started, the queue is set up, this is the only thread that uses it, no disconnect can
             // run within the gate's burst; `tx` holds `count` packet buffers that we own (`NonNull<T>` is laid out as
             // `*mut T`). The driver owns the first `sent` of them from here on.
-            unsafe { dpdk_sys::roci_eth_tx_burst(self.port, 0, frames, count) }
+            unsafe { dpdk_sys::roci_eth_tx_burst(self.port, self.queue, frames, count) }
         });
         self.tx.drain(..usize::from(sent.min(count)));
         let left: u64 = self.tx.iter().map(|mbuf| frame_len(*mbuf)).sum();
@@ -299,7 +329,8 @@ impl Link for DpdkLink {
         }
         let before = self.state;
         let state = self.look();
-        if let Some(device) = self.network.as_deref().filter(|_| state != before) {
+        let speaks = self.claim.as_ref().is_none_or(Claim::is_steward);
+        if let Some(device) = self.network.as_deref().filter(|_| state != before && speaks) {
             tell(device, state);
         }
         state
@@ -317,6 +348,10 @@ impl Drop for DpdkLink {
         self.flush();
         self.state = LinkState::Down;
         self.discard_queued();
+        if let Some(claim) = self.claim.take() {
+            // The last one of the port closes it.
+            return drop(claim);
+        }
         let _setup = Setup::begin();
         gate::held(|| {
             // SAFETY: the port exists, and this thread, the only one that used it, never will again; no other thread
@@ -327,6 +362,16 @@ impl Drop for DpdkLink {
             }
         });
     }
+}
+
+/// Asks a port for its link's state.
+fn state_of(port: u16) -> LinkState {
+    // SAFETY: the port exists; the state is plain data, written by the call.
+    let is_up = unsafe {
+        let mut link: dpdk_sys::rte_eth_link = zeroed();
+        dpdk_sys::rte_eth_link_get_nowait(port, &raw mut link) == 0 && link.link_status() != 0
+    };
+    if is_up { LinkState::Up } else { LinkState::Down }
 }
 
 #[cold]
@@ -344,27 +389,4 @@ fn gated(gate: Option<&Gate>, burst: impl FnOnce() -> u16) -> u16 {
         Some(gate) => gate.burst(burst).unwrap_or(0),
         None => burst(),
     }
-}
-
-/// The bytes of a segment of a frame, counted from 0.
-///
-/// # Safety
-/// The frame has such a segment, whose `data_len` bytes are initialised, and nobody else reaches them for `'a`.
-#[inline]
-unsafe fn segment<'a>(frame: NonNull<dpdk_sys::rte_mbuf>, index: usize) -> &'a mut [u8] {
-    let mut segment = frame.as_ptr();
-    // SAFETY: the caller says that there are so many segments; each lies in `buf_addr` from `data_off` on.
-    unsafe {
-        for _ in 0..index {
-            segment = (*segment).next;
-        }
-        let start = (*segment).buf_addr.cast::<u8>().add((*segment).data_off.into());
-        std::slice::from_raw_parts_mut(start, (*segment).data_len.into())
-    }
-}
-
-#[inline]
-fn frame_len(mbuf: NonNull<dpdk_sys::rte_mbuf>) -> u64 {
-    // SAFETY: the buffer is in the transmit queue, so it is valid and ours.
-    unsafe { mbuf.as_ref() }.pkt_len.into()
 }

@@ -1,0 +1,92 @@
+//! Packet buffers: received ones, and those that are being filled.
+
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+
+/// A received packet buffer; dropping it returns it to its pool.
+pub struct Mbuf(NonNull<dpdk_sys::rte_mbuf>);
+
+impl Mbuf {
+    /// # Safety
+    /// The buffer is a whole packet, and nobody else's.
+    pub(super) const unsafe fn from_raw(frame: NonNull<dpdk_sys::rte_mbuf>) -> Self {
+        Self(frame)
+    }
+
+    pub(super) fn into_raw(self) -> NonNull<dpdk_sys::rte_mbuf> {
+        ManuallyDrop::new(self).0
+    }
+
+    /// Bytes of all segments.
+    pub(super) fn len(&self) -> usize {
+        frame_len(self.0) as usize
+    }
+
+    /// Copies the first bytes, of whatever segments, to all of `to`, which is no longer than the packet.
+    pub(super) fn read(&self, to: &mut [u8]) {
+        let len = to.len().min(self.len());
+        // SAFETY: the packet has `len` bytes, and so has `to`, which is no part of it.
+        let from = unsafe { dpdk_sys::roci_pktmbuf_read(self.0.as_ptr(), 0, len as u32, to.as_mut_ptr().cast()) };
+        // In one segment nothing was copied yet: the bytes are where they were.
+        if !from.is_null() && from != to.as_ptr().cast() {
+            // SAFETY: the first segment has `len` bytes from there on, which are no part of `to`.
+            unsafe { std::ptr::copy_nonoverlapping(from.cast(), to.as_mut_ptr(), len) };
+        }
+    }
+}
+
+impl AsRef<[u8]> for Mbuf {
+    #[inline]
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: the buffer came from a receive burst and belongs to this value alone; its first segment's
+        // `data_len` bytes at `buf_addr + data_off` were written by the driver, which keeps no access to them.
+        unsafe {
+            let mbuf = self.0.as_ref();
+            let start = mbuf.buf_addr.cast::<u8>().add(mbuf.data_off.into());
+            std::slice::from_raw_parts(start, mbuf.data_len.into())
+        }
+    }
+}
+
+impl Drop for Mbuf {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: the value owns the buffer, and this is its end.
+        unsafe { dpdk_sys::roci_pktmbuf_free(self.0.as_ptr()) }
+    }
+}
+
+/// Makes a fresh packet buffer `len` bytes long, and returns them.
+#[inline]
+pub(super) fn append<'a>(mbuf: NonNull<dpdk_sys::rte_mbuf>, len: usize) -> &'a mut [u8] {
+    // SAFETY: the buffer is fresh and its caller's; `append` checks the room for `len` bytes.
+    let start = unsafe { dpdk_sys::roci_pktmbuf_append(mbuf.as_ptr(), len as u16) };
+    let start = NonNull::new(start.cast::<u8>()).expect("the pool's buffers hold the longest frame");
+    // SAFETY: `append` returned `len` bytes inside the buffer, which nobody else can reach; they are plain
+    // bytes of a mapping that DPDK zeroed or that earlier packets wrote, so they are initialised.
+    unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len) }
+}
+
+/// The bytes of a segment of a frame, counted from 0.
+///
+/// # Safety
+/// The frame has such a segment, whose `data_len` bytes are initialised, and nobody else reaches them for `'a`.
+#[inline]
+pub(super) unsafe fn segment<'a>(frame: NonNull<dpdk_sys::rte_mbuf>, index: usize) -> &'a mut [u8] {
+    let mut segment = frame.as_ptr();
+    // SAFETY: the caller says that there are so many segments; each lies in `buf_addr` from `data_off` on.
+    unsafe {
+        for _ in 0..index {
+            segment = (*segment).next;
+        }
+        let start = (*segment).buf_addr.cast::<u8>().add((*segment).data_off.into());
+        std::slice::from_raw_parts_mut(start, (*segment).data_len.into())
+    }
+}
+
+/// Bytes of all segments of a frame that waits to be sent.
+#[inline]
+pub(super) fn frame_len(mbuf: NonNull<dpdk_sys::rte_mbuf>) -> u64 {
+    // SAFETY: the buffer is in the transmit queue, so it is valid and ours.
+    unsafe { mbuf.as_ref() }.pkt_len.into()
+}
