@@ -93,6 +93,9 @@ pub(crate) struct RunOptions {
     /// Knobs, one NAME = "VALUE" a line; the environment goes before it
     #[arg(long, value_name = "FILE")]
     pub(crate) paramfile: Option<PathBuf>,
+    /// Ranks of each process, a thread each, for programs that take it (roci soak); they can share a NIC's queues (ROCI_QUEUES)
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=8))]
+    pub(crate) workers: u64,
     /// Put each line of output behind its rank in brackets
     #[arg(long)]
     pub(crate) prefix: bool,
@@ -245,7 +248,8 @@ pub(crate) fn with_mpirun_spelling(arguments: impl Iterator<Item = OsString>) ->
         spelled.extend(arguments);
         return spelled;
     }
-    const WITH_VALUE: [&str; 7] = ["-n", "--ranks", "--device", "--eal", "--faults", "--pcap", "--paramfile"];
+    const WITH_VALUE: [&str; 8] =
+        ["-n", "--ranks", "--device", "--eal", "--faults", "--pcap", "--paramfile", "--workers"];
     while let Some(argument) = arguments.next_if(|argument| argument.as_encoded_bytes().starts_with(b"-")) {
         let argument = match argument.to_str() {
             Some("-paramfile") => "--paramfile".into(),

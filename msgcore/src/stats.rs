@@ -87,3 +87,10 @@ impl WorkerStats {
         }
     }
 }
+
+impl crate::Worker {
+    /// The link of the first port, with what its device does and its counters; `None` where this rank is alone.
+    pub fn link(&self) -> Option<&crate::LiveLink> {
+        (self.engine.port_count() > 0).then(|| self.engine.link(0))
+    }
+}

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use roci_msgcore::Config;
 use roci_msgcore::config::{KNOBS, Origin};
-use roci_msgcore::job::{Board, CPUS, JOB, RANK, SIZE};
+use roci_msgcore::job::{Board, CPUS, JOB, RANK, SIZE, WORKERS};
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
 use rustix::thread::sched_getaffinity;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -34,15 +34,20 @@ pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, Failure> {
     for (name, value) in options.device.knobs() {
         config.set(name, &value, Origin::Code)?;
     }
+    let (size, workers) = (options.ranks as usize, options.workers as usize);
+    if !size.is_multiple_of(workers) {
+        return Err(Failure::new(format!("{size} ranks are no whole processes of {workers} workers")));
+    }
     let job = Job {
-        size: options.ranks as usize,
+        size,
+        workers,
         program: options.program.clone(),
         knobs: changed_knobs(&config),
         prefix: options.prefix,
         cpus: if options.pin { allowed_cpus()? } else { Vec::new() },
     };
     if options.show {
-        for rank in 0..job.size {
+        for rank in job.firsts() {
             output::line(job.describe(rank))?;
         }
         return Ok(ExitCode::SUCCESS);
@@ -53,6 +58,8 @@ pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, Failure> {
 /// What is to be started.
 pub(crate) struct Job {
     pub(crate) size: usize,
+    /// Ranks of each process.
+    pub(crate) workers: usize,
     pub(crate) program: Vec<String>,
     /// Environment variables of knobs.
     pub(crate) knobs: Vec<(String, String)>,
@@ -74,9 +81,15 @@ pub(crate) fn allowed_cpus() -> Result<Vec<usize>, Failure> {
 }
 
 impl Job {
+    /// The first rank of each process.
+    fn firsts(&self) -> impl Iterator<Item = usize> + use<> {
+        (0..self.size).step_by(self.workers)
+    }
+
     fn describe(&self, rank: usize) -> String {
         let knobs: String = self.knobs.iter().map(|(name, value)| format!("{name}='{value}' ")).collect();
-        format!("{RANK}={rank} {SIZE}={} {knobs}{}", self.size, self.program.join(" "))
+        let workers = if self.workers > 1 { format!("{WORKERS}={} ", self.workers) } else { String::new() };
+        format!("{RANK}={rank} {SIZE}={} {workers}{knobs}{}", self.size, self.program.join(" "))
     }
 
     fn command(&self, rank: usize, board: &str) -> Result<Command, Failure> {
@@ -90,7 +103,7 @@ impl Job {
         let program = if program == "roci" { this } else { PathBuf::from(program) };
         command.arg("--").arg(program).args(arguments);
         command.env(RANK, rank.to_string()).env(SIZE, self.size.to_string()).env(JOB, board);
-        command.env(CPUS, allowed_cpus()?.len().to_string());
+        command.env(CPUS, allowed_cpus()?.len().to_string()).env(WORKERS, self.workers.to_string());
         command.envs(self.knobs.iter().map(|(name, value)| (name, value)));
         command.stdin(if rank == 0 { Stdio::inherit() } else { Stdio::null() });
         if self.prefix {
@@ -117,7 +130,7 @@ pub(crate) fn launch(job: &Job) -> Result<ExitCode, Failure> {
     // What a rank leaves behind becomes a child of this process, and ends with the job.
     set_child_subreaper(Some(getpid())).context("cannot adopt what ranks leave behind")?;
     let mut ranks = Vec::new();
-    for rank in 0..job.size {
+    for rank in job.firsts() {
         match start(job, rank, &socket.display().to_string(), sender.clone()) {
             Ok(rank) => ranks.push(rank),
             Err(failure) => {
@@ -127,7 +140,7 @@ pub(crate) fn launch(job: &Job) -> Result<ExitCode, Failure> {
             }
         }
     }
-    let code = supervise(&board, &mut ranks, &events);
+    let code = supervise(&board, job.workers, &mut ranks, &events);
     end_orphans();
     ranks.into_iter().flat_map(|rank| rank.relays).for_each(|relay| drop(relay.join()));
     Ok(code)
@@ -144,7 +157,7 @@ fn job_directory() -> Result<TempDir, Failure> {
     }
 }
 
-/// A rank that was started.
+/// A process that was started, with its first rank's number.
 struct Rank {
     /// `None` once it has ended.
     pid: Option<Pid>,
@@ -226,7 +239,7 @@ enum Ending {
     KillAt(Instant),
 }
 
-fn supervise(board: &Board, ranks: &mut [Rank], events: &Receiver<Event>) -> ExitCode {
+fn supervise(board: &Board, workers: usize, ranks: &mut [Rank], events: &Receiver<Event>) -> ExitCode {
     let mut worst = 0;
     // Ranks that end because they were told to are not the cause of anything.
     let mut have_told = false;
@@ -242,7 +255,7 @@ fn supervise(board: &Board, ranks: &mut [Rank], events: &Receiver<Event>) -> Exi
                 }
             }
             Some(Event::Ended { rank, status }) => {
-                ranks[rank].pid = None;
+                ranks[rank / workers].pid = None;
                 let (code, text) = judge(status);
                 if have_told && matches!(status.signal(), Some(SIGTERM | SIGKILL)) {
                     continue;

@@ -11,12 +11,14 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
 use super::inbox::Inbox;
-use super::{CPUS, JOB, JobError, LINE_LIMIT, MAX_RANKS, Mail, RANK, SIZE, complaint_about};
+use super::{CPUS, JOB, JobError, LINE_LIMIT, MAX_RANKS, Mail, RANK, SIZE, WORKERS, complaint_about};
 use crate::Rank;
 
 /// A rank's place in its job.
 pub struct Job {
     rank: usize,
+    /// The first rank of this process.
+    first: usize,
     size: usize,
     cpus: usize,
     place: Option<PathBuf>,
@@ -56,18 +58,37 @@ impl AsFd for Stream {
 }
 
 impl Job {
-    /// The job that this process was started in. Requests give up after `timeout`.
+    /// The job that this process was started in as one rank. Requests give up after `timeout`.
     pub fn from_environment(timeout: Duration) -> Result<Self, JobError> {
-        let rank = number(RANK)?;
+        let mut jobs = Self::all_from_environment(timeout)?;
+        match (jobs.pop(), jobs.len() + 1) {
+            (Some(job), 1) => Ok(job),
+            (_, value) => {
+                let problem = "this program is one rank in each process";
+                Err(JobError::Variable { name: WORKERS, value: value.to_string(), problem })
+            }
+        }
+    }
+
+    /// The job that this process was started in, once for each of the ranks that it is: for a thread each.
+    pub fn all_from_environment(timeout: Duration) -> Result<Vec<Self>, JobError> {
+        let first = number(RANK)?;
         let size = number(SIZE)?;
+        let workers = if std::env::var_os(WORKERS).is_some() { number(WORKERS)? } else { 1 };
         if size == 0 || size > MAX_RANKS {
             return Err(JobError::Variable { name: SIZE, value: size.to_string(), problem: "lies outside 1..1024" });
         }
-        if rank >= size {
-            return Err(JobError::Variable { name: RANK, value: rank.to_string(), problem: "is not below ROCI_SIZE" });
+        if first >= size {
+            return Err(JobError::Variable { name: RANK, value: first.to_string(), problem: "is not below ROCI_SIZE" });
+        }
+        if workers == 0 || workers > size - first {
+            let problem = "is no number of ranks from ROCI_RANK up to ROCI_SIZE";
+            return Err(JobError::Variable { name: WORKERS, value: workers.to_string(), problem });
         }
         let cpus = if std::env::var_os(CPUS).is_some() { number(CPUS)? } else { available_cpus() };
-        Ok(Self { cpus, ..Self::connect(&variable(JOB)?, rank, size, timeout)? })
+        let place = variable(JOB)?;
+        let join = |rank| Ok(Self { first, cpus, ..Self::connect(&place, rank, size, timeout)? });
+        (first..first + workers).map(join).collect()
     }
 
     /// Joins the board at `place` as one of `size` ranks, each with a processor of its own. Refused where another
@@ -83,7 +104,8 @@ impl Job {
             }
             None => (Stream::Unix(UnixStream::connect(place).map_err(unreachable)?), Some(PathBuf::from(place))),
         };
-        let mut job = Self { rank, size, cpus: size, place: path, stream, timeout, inbox: Inbox::new(size) };
+        let mut job =
+            Self { rank, first: rank, size, cpus: size, place: path, stream, timeout, inbox: Inbox::new(size) };
         match job.ask(&format!("hello {rank}")) {
             Ok(_) => Ok(job),
             Err(JobError::Failed(reason)) => Err(JobError::Refused { rank, reason }),
@@ -94,6 +116,11 @@ impl Job {
     /// This rank.
     pub fn rank(&self) -> usize {
         self.rank
+    }
+
+    /// The first rank of this process, which may be several.
+    pub fn first(&self) -> usize {
+        self.first
     }
 
     /// How many ranks there are.

@@ -36,11 +36,13 @@ pub use error::JobError;
 pub use local::LocalMail;
 
 /// Variables by which a launcher tells a rank its place; they are no knobs.
-pub const VARIABLES: [&str; 4] = [RANK, SIZE, JOB, CPUS];
+pub const VARIABLES: [&str; 5] = [RANK, SIZE, JOB, CPUS, WORKERS];
 /// This rank's number, from 0.
 pub const RANK: &str = "ROCI_RANK";
 /// How many ranks there are.
 pub const SIZE: &str = "ROCI_SIZE";
+/// How many ranks this process is, each of a thread, from [`RANK`] on; one without it.
+pub const WORKERS: &str = "ROCI_WORKERS";
 /// How many processors the ranks of this host share; a rank that is pinned to one cannot see that.
 pub const CPUS: &str = "ROCI_CPUS";
 /// Where the board is: a socket's path, or `HOST:PORT` behind `tcp:`.

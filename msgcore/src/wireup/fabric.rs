@@ -22,7 +22,7 @@ use roci_protocol::wire::MacAddr;
 use thiserror::Error;
 
 use crate::Rank;
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, ConnectMethod};
 use crate::endpoint::SEND_QUEUE;
 use crate::job::{Job, JobError, LocalMail, Mail};
 use crate::request::OpError;
@@ -143,9 +143,12 @@ impl Ports {
     pub fn open(config: &Config, mut job: Job) -> Result<Self, WireupError> {
         let (rank, size) = (job.rank(), job.size());
         let peers: Vec<Rank> = (0..size).filter(|&peer| peer != rank).collect();
-        let device = config.device_of(rank)?;
+        let seat = seat(config, &job);
+        let device = config.device_of(seat)?;
         let mut engine = Engine::on(Arena::with(config.arena(Some(&device)))?)?;
         let is_shared = !device.is_point_to_point();
+        check_method(config, is_shared)?;
+        let place = if is_shared { seat } else { rank };
         if !peers.is_empty() {
             let attachments = attachments(config, &device, &job, &peers)?;
             let patience = Duration::from_secs(config.connect_timeout_s);
@@ -155,7 +158,7 @@ impl Ports {
             }
             for (index, link) in links?.into_iter().enumerate() {
                 let link = dress(config, link, rank, index)?;
-                engine.add_port_with(link, host(config, rank, !is_shared))?;
+                engine.add_port_with(link, host(config, place, !is_shared))?;
             }
         }
         let pd = engine.alloc_pd();
@@ -164,13 +167,28 @@ impl Ports {
     }
 }
 
+/// The rank that this one's device and address are named after: where workers of a process share a port, the first.
+fn seat(config: &Config, job: &Job) -> Rank {
+    if config.queues > 1 { job.first() } else { job.rank() }
+}
+
+/// Of several engines on a port one alone receives management datagrams.
+fn check_method(config: &Config, is_shared: bool) -> Result<(), WireupError> {
+    if is_shared && config.queues > 1 && config.connect_method == ConnectMethod::RdmaCm {
+        let why = "ROCI_CONNECT_METHOD=rdma_cm is for ports of one worker: set ROCI_QUEUES=1, or take oob";
+        return Err(WireupError::Method(why.into()));
+    }
+    Ok(())
+}
+
 /// The host of each rank: what they have told, where they differ from the default.
 fn hosts(config: &Config, job: &mut Job, is_shared: bool) -> Result<Vec<IpAddr>, WireupError> {
     let (rank, size) = (job.rank(), job.size());
     if !is_shared {
         return Ok((0..size).map(|peer| if peer == rank { ip_of(config, peer) } else { default_ip(peer) }).collect());
     }
-    job.put(&format!("host/{rank}"), &ip_of(config, rank).to_string())?;
+    let ours = ip_of(config, seat(config, job));
+    job.put(&format!("host/{rank}"), &ours.to_string())?;
     let host = |peer| {
         let text = job.get(&format!("host/{peer}"))?;
         text.parse().map_err(|_| WireupError::Host(peer, text))
@@ -320,9 +338,14 @@ pub(crate) fn station_of<L: Link>(
     }
 }
 
+/// A port on a network device, as the configuration wants it.
+pub fn shared_attachment(config: &Config, device: &Device) -> Attachment {
+    Attachment::shared(device.clone()).with_mtu(config.port_mtu).with_queues(config.queues)
+}
+
 fn attachments(config: &Config, device: &Device, job: &Job, peers: &[Rank]) -> Result<Vec<Attachment>, WireupError> {
     if !device.is_point_to_point() {
-        return Ok(vec![Attachment::shared(device.clone()).with_mtu(config.port_mtu)]);
+        return Ok(vec![shared_attachment(config, device)]);
     }
     let directory = job.directory().ok_or_else(|| WireupError::NeedsOneHost(device.clone()))?;
     let rank = job.rank();

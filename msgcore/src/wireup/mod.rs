@@ -28,9 +28,9 @@ use crate::receive_queues::Kind;
 use crate::request::OpError;
 use crate::worker::{CallError, Worker};
 
-pub use fabric::queue_pair_params;
 pub(crate) use fabric::station_of;
 pub use fabric::{Fabric, LiveLink, Ports, WireupError, join};
+pub use fabric::{queue_pair_params, shared_attachment};
 pub(crate) use method::LanePlan;
 pub(crate) use stage::Stage;
 

@@ -207,7 +207,8 @@ pub(crate) fn run(options: &PerfOptions) -> Result<ExitCode, Failure> {
     let arguments: Result<Vec<_>, _> = std::env::args_os().skip(1).map(std::ffi::OsString::into_string).collect();
     let arguments = arguments.map_err(|_| Failure::new("an argument is not UTF-8"))?;
     let program = std::iter::once("roci".to_owned()).chain(arguments).collect();
-    run::launch(&run::Job { size: 2, program, knobs: changed_knobs(&config), prefix: false, cpus: allowed_cpus()? })
+    let (knobs, cpus) = (changed_knobs(&config), allowed_cpus()?);
+    run::launch(&run::Job { size: 2, workers: 1, program, knobs, prefix: false, cpus })
 }
 
 /// Waits for one client. The client is rank 0, because it prints.

@@ -5,6 +5,7 @@
 //! watches that its memory does not grow.
 
 mod memory;
+mod workers;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use roci_driver::Buffer;
+use roci_msgcore::job::Job;
 use roci_msgcore::{Config, OpError, Rank, Request, Source, Tag, TagMatch, Worker, WorkerStats};
 use serde_json::json;
 
@@ -32,14 +34,20 @@ const WARM_UP: u32 = 4;
 
 pub(crate) fn run(options: &SoakOptions) -> Result<ExitCode, Failure> {
     let config = options.device.config()?;
-    let mut worker = Worker::open(&config)?;
+    let jobs = Job::all_from_environment(Duration::from_secs(config.connect_timeout_s))?;
+    workers::run_all(jobs, |job, is_alone| run_rank(options, &config, job, is_alone))
+}
+
+/// One rank's part; where the process has others beside it, its memory is not this one's alone, and not judged.
+fn run_rank(options: &SoakOptions, config: &Config, job: Job, is_alone: bool) -> Result<ExitCode, Failure> {
+    let mut worker = Worker::open_job(config, job)?;
     let start = Instant::now();
     let duration = Duration::from_secs(options.seconds);
-    let mut soak = Soak::new(&worker, options, &config);
+    let mut soak = Soak::new(&worker, options, config);
     let mut watch = Watch::default();
     loop {
         let asked = soak.round(&mut worker)?;
-        watch.after_round(asked, start.elapsed() >= duration / WARM_UP)?;
+        watch.after_round(asked, is_alone && start.elapsed() >= duration / WARM_UP)?;
         if !another_round(&mut worker, start, duration)? {
             break;
         }
@@ -52,6 +60,9 @@ pub(crate) fn run(options: &SoakOptions) -> Result<ExitCode, Failure> {
     let rank = worker.rank();
     let size = worker.size();
     let used = protocols_used(&worker.stats());
+    if config.queues > 1 {
+        workers::tell_of_queue(&worker, options.json)?;
+    }
     worker.close()?;
     let told = if rank == 0 { report(options, size, &totals, seconds, faults, &used) } else { Ok(()) };
     // Wrong bytes are a failure even when nobody reads of them, and so is memory that grew: each rank judges its own.
@@ -272,7 +283,7 @@ fn report(
         let memory = if growth.is_known() {
             format!("memory from {} to {}", output::bytes(growth.start), output::bytes(growth.end))
         } else {
-            "too short to judge memory".into()
+            "memory not judged".into()
         };
         let (volume, rate) = (output::bytes(bytes), bytes as f64 / seconds / 1e6);
         output::line(format!(
