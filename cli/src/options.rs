@@ -205,6 +205,10 @@ pub(crate) struct InfoOptions {
     /// Which protocol carries which lengths, and why; within a job, to each peer
     #[arg(long, conflicts_with = "sample")]
     pub(crate) protocols: bool,
+    /// Open the device's port as a worker would, and print its queues, how frames are spread over them, and which checksums
+    /// it verifies
+    #[arg(long, conflicts_with_all = ["sample", "protocols"])]
+    pub(crate) port: bool,
 }
 
 #[derive(Args)]

@@ -130,6 +130,9 @@ pub enum CmCallError {
     /// The engine is the parent's: see [`crate::Engine::is_forked`].
     #[error("this process was forked from the engine's: open an engine of its own")]
     Forked,
+    /// Several engines share the port, and management datagrams go to another one of them.
+    #[error("another engine of this port speaks RDMA-CM: the one with its lowest queue")]
+    OtherEngine,
 }
 
 /// The way between this host and a peer, as messages of the connection manager come and go.

@@ -43,7 +43,8 @@
 //! # Threads
 //! An [`Engine`] runs to completion on one thread; it is neither `Send` nor `Sync`. A [`Buffer`] is `Send`: other
 //! threads fill, read and drop buffers, and an [`Arena`] may be shared with them to cut more. A process may have several
-//! engines, each on its own thread with ports that [`link::dpdk::DpdkLink::open_all`] opened there.
+//! engines, each on its own thread with ports that [`link::dpdk::DpdkLink::open_all`] opened there, or with a queue each
+//! of one port ([`link::dpdk::Attachment::with_queues`]).
 //!
 //! A process that was forked from the engine's has no engine: see [`Engine::is_forked`].
 //!

@@ -23,7 +23,8 @@ const RNR_FOR_EVER: u8 = 7;
 const MAX_RETRIES: u32 = 7;
 
 impl<L: Link> Engine<L> {
-    /// Takes connections for `service`.
+    /// Takes connections for `service`. On a port that several engines share, the one with the lowest queue is asked for
+    /// all; the others hear nothing.
     pub fn cm_listen(&mut self, service: ServiceId) -> Result<(), cm::ListenError> {
         self.cm.listen(service)
     }
@@ -380,6 +381,9 @@ impl<L: Link> Engine<L> {
     ) -> Result<roci_protocol::wire::MacAddr, CmCallError> {
         if self.is_forked() {
             return Err(CmCallError::Forked);
+        }
+        if !self.ports[port].link.hears_management() {
+            return Err(CmCallError::OtherEngine);
         }
         match self.resolve(port, address, ip) {
             Resolution::Known(mac) => Ok(mac),

@@ -117,6 +117,10 @@ impl<L: Link> Link for Faulty<L> {
         self.inner.share()
     }
 
+    fn hears_management(&self) -> bool {
+        self.inner.hears_management()
+    }
+
     #[inline]
     fn receive(&mut self, batch: &mut Batch<L::Frame>) {
         self.inner.receive(batch);

@@ -149,6 +149,11 @@ pub trait Link {
         Share::WHOLE
     }
 
+    /// Whether management datagrams for this station come in here. On a port that several links share they do at one.
+    fn hears_management(&self) -> bool {
+        true
+    }
+
     /// Appends the frames that have arrived to `batch`, as many as fit.
     fn receive(&mut self, batch: &mut Batch<Self::Frame>);
 

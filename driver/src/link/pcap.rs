@@ -106,6 +106,10 @@ impl<L: Link> Link for PcapTee<L> {
         self.inner.share()
     }
 
+    fn hears_management(&self) -> bool {
+        self.inner.hears_management()
+    }
+
     #[inline]
     fn receive(&mut self, batch: &mut Batch<L::Frame>) {
         let before = batch.len();

@@ -106,23 +106,46 @@ impl Bench {
         patience: Duration,
         during: impl FnOnce(&Self) -> Result<(), Failure>,
     ) -> Result<[Ended; 2], Failure> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let port = listener.local_addr()?.port();
-        let board = Board::new(2);
-        board.serve_tcp(listener);
-        let device = self.model.address();
-        for (rank, guest) in self.guests.iter_mut().enumerate() {
-            let place = format!("ROCI_JOB=tcp:{HOST}:{port} ROCI_RANK={rank} ROCI_SIZE=2");
-            let line = format!("{place} {SETTINGS} ROCI_DEVICE=pci:{device} {settings} roci {command}");
-            guest.begin(&line, &mut a_moment)?;
-        }
+        let _board = self.begin_job(command, settings, 1)?;
         let outcome = during(self);
         let [first, second] = &mut self.guests;
         let ended = [first.end(patience, &mut a_moment)?, second.end(patience, &mut a_moment)?];
         outcome.map(|()| ended)
     }
 
-    /// The same, of a job that must end well; returns what rank 0 printed.
+    /// A job of several ranks in each guest, each at a queue of the NIC; returns what both printed.
+    pub(crate) fn job_of_workers(
+        &mut self,
+        workers: usize,
+        command: &str,
+        settings: &str,
+        patience: Duration,
+    ) -> Result<[String; 2], Failure> {
+        let _board = self.begin_job(command, &format!("ROCI_QUEUES={workers} {settings}"), workers)?;
+        let [first, second] = &mut self.guests;
+        let ended = [first.end(patience, &mut a_moment)?, second.end(patience, &mut a_moment)?];
+        let second = ended[1].output.clone();
+        judge(command, ended).map(|first| [first, second])
+    }
+
+    /// Starts a command of ours in both guests, as so many ranks each; the job goes on while the board is kept.
+    fn begin_job(&mut self, command: &str, settings: &str, workers: usize) -> Result<Board, Failure> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let port = listener.local_addr()?.port();
+        let size = 2 * workers;
+        let board = Board::new(size);
+        board.serve_tcp(listener);
+        let device = self.model.address();
+        for (end, guest) in self.guests.iter_mut().enumerate() {
+            let place = format!("ROCI_JOB=tcp:{HOST}:{port} ROCI_RANK={} ROCI_SIZE={size}", end * workers);
+            let line =
+                format!("{place} ROCI_WORKERS={workers} {SETTINGS} ROCI_DEVICE=pci:{device} {settings} roci {command}");
+            guest.begin(&line, &mut a_moment)?;
+        }
+        Ok(board)
+    }
+
+    /// A job of two ranks that must end well; returns what rank 0 printed.
     pub(crate) fn good_job(&mut self, command: &str, settings: &str, patience: Duration) -> Result<String, Failure> {
         let ended = self.job(command, settings, patience, |_| Ok(()))?;
         judge(command, ended)

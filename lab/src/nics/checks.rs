@@ -15,6 +15,9 @@ const PATIENCE: Duration = Duration::from_mins(3);
 const OUTAGE: Duration = Duration::from_secs(2);
 const UNDER_WAY: u64 = 32 << 10;
 
+/// Workers of a process that share a NIC.
+const WORKERS: usize = 2;
+
 /// What was measured.
 #[derive(Default)]
 pub(crate) struct Figures {
@@ -38,6 +41,7 @@ pub(crate) const STEPS: &[Step] = &[
     ("soak", soak),
     ("payloads in place", in_place),
     ("jumbo frames", jumbo),
+    ("queues", queues),
     ("link down and up", short_outage),
     ("link down for good", long_outage),
     ("IOMMU", iommu),
@@ -145,6 +149,40 @@ fn from_the_application(bench: &mut Bench) -> Result<(), Failure> {
 fn jumbo(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
     let output = bench.good_job("soak --seconds 3 --max-size 64KiB --json", "ROCI_PORT_MTU=4200", PATIENCE)?;
     verified(&output).map(drop)
+}
+
+/// Two workers of one process, each at a queue of the NIC, in each guest; or a refusal that says how many queues there are.
+fn queues(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
+    let Model { queues, spreads, .. } = bench.model;
+    let address = bench.model.address();
+    if queues < WORKERS as u16 {
+        let told = bench.refused(0, &format!("ROCI_QUEUES={WORKERS} ROCI_DEVICE=pci:{address} roci info --port"))?;
+        return expect_in(&told, &format!("{WORKERS} queues are wanted (ROCI_QUEUES), and it has {queues}"));
+    }
+    let told = bench.run(0, &format!("ROCI_QUEUES={WORKERS} ROCI_DEVICE=pci:{address} roci info --port --json"))?;
+    println!("        {}", told.trim());
+    // Several queue pairs to each peer are as many flows: one queue without any of them is unlikely.
+    let settings = "ROCI_ARENA_SIZE=32MiB ROCI_RECEIVE_QUEUES=P,512,32:P,2048,32:P,8192,32";
+    let command = "soak --seconds 5 --max-size 32KiB --json";
+    for output in bench.job_of_workers(WORKERS, command, settings, PATIENCE)? {
+        let rows = output.lines().filter(|line| line.starts_with('{')).map(serde_json::from_str);
+        let rows: Vec<Value> = rows.collect::<Result<_, _>>()?;
+        let (queues, soaks): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row["test"] == "soak_queue");
+        for row in &soaks {
+            verified(&row.to_string())?;
+        }
+        for row in &queues {
+            println!("        {row}");
+            let is_used = !spreads || number(&row["at_queue"])? > 0.0;
+            if !is_used || number(&row["to_own_station"])? == 0.0 {
+                return Err(format!("a queue that was not used: {row}").into());
+            }
+        }
+        if queues.len() != WORKERS {
+            return Err(format!("not every worker has told of its queue: {}", output.trim()).into());
+        }
+    }
+    Ok(())
 }
 
 /// The cable is out for less than the retries last: the job notices, and loses nothing.

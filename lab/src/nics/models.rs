@@ -18,6 +18,9 @@ pub(crate) struct Model {
     /// Reads of page 0 that its emulation tries at each start, before the driver has told it where its memory is. They
     /// are refused, and nothing comes of it.
     pub(crate) reads_of_nothing: bool,
+    /// Queues that its driver offers, of those that this matrix would use, and whether the emulation spreads flows over them.
+    pub(crate) queues: u16,
+    pub(crate) spreads: bool,
     /// What it is bound to: uio_pci_generic is for machines without an IOMMU, and this one has none then.
     pub(crate) binding: Binding,
 }
@@ -46,19 +49,31 @@ const PLAIN: Model = Model {
     options: "",
     is_express: false,
     reads_of_nothing: false,
+    queues: 1,
+    spreads: false,
     binding: Binding::Vfio,
 };
 
 pub(crate) const MODELS: &[Model] = &[
     Model { name: "e1000", device: "e1000", module: "e1000", pmd: "net_e1000_em", ..PLAIN },
     Model { name: "e1000e", device: "e1000e", module: "e1000e", pmd: "net_e1000_em", ..PLAIN },
-    Model { name: "igb", device: "igb", module: "igb", pmd: "net_e1000_igb", is_express: true, ..PLAIN },
+    Model {
+        name: "igb",
+        device: "igb",
+        module: "igb",
+        pmd: "net_e1000_igb",
+        is_express: true,
+        queues: 2,
+        spreads: true,
+        ..PLAIN
+    },
     Model {
         name: "vmxnet3",
         device: "vmxnet3",
         module: "vmxnet3",
         pmd: "net_vmxnet3",
         reads_of_nothing: true,
+        queues: 2,
         ..PLAIN
     },
     Model {

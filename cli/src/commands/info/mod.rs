@@ -1,6 +1,7 @@
 //! `roci info`: what this build can drive, the memory that it would have, what a connection costs, and every knob.
 
 pub(super) mod arena;
+mod port;
 mod protocols;
 mod receives;
 mod registration;
@@ -40,6 +41,9 @@ pub(crate) fn run(options: &InfoOptions) -> Result<ExitCode, Failure> {
     let config = Config::load(options.paramfile.as_deref())?;
     if options.protocols {
         return protocols::run(&config, options.json);
+    }
+    if options.port {
+        return port::run(&config, options.json);
     }
     if options.json {
         output::line(as_json(&config))?;

@@ -69,7 +69,7 @@ pub enum PortError {
         max: u16,
     },
     /// The device has fewer queues than are wanted.
-    #[error("device {device}: it has {max} queues, and {queues} are wanted (ROCI_QUEUES)")]
+    #[error("device {device}: {queues} queues are wanted (ROCI_QUEUES), and it has {max}")]
     Queues {
         /// Whose port.
         device: String,
@@ -79,7 +79,7 @@ pub enum PortError {
         max: u16,
     },
     /// Every queue of the port is an engine's already.
-    #[error("device {device}: all of its queues have an engine, and there are {queues} (ROCI_QUEUES)")]
+    #[error("device {device}: each of its {queues} queues (ROCI_QUEUES) has an engine already")]
     NoQueue {
         /// Whose port.
         device: String,

@@ -199,6 +199,10 @@ impl Link for DpdkLink {
         self.share
     }
 
+    fn hears_management(&self) -> bool {
+        self.claim.as_ref().is_none_or(Claim::is_steward)
+    }
+
     #[inline]
     fn receive(&mut self, batch: &mut Batch<Mbuf>) {
         if self.state == LinkState::Down {
@@ -329,8 +333,8 @@ impl Link for DpdkLink {
         }
         let before = self.state;
         let state = self.look();
-        let speaks = self.claim.as_ref().is_none_or(Claim::is_steward);
-        if let Some(device) = self.network.as_deref().filter(|_| state != before && speaks) {
+        let is_news = state != before && self.hears_management();
+        if let Some(device) = self.network.as_deref().filter(|_| is_news) {
             tell(device, state);
         }
         state
