@@ -12,8 +12,8 @@ use serde_json::json;
 use crate::failure::Failure;
 use crate::output;
 
-/// Runs each rank of this process, on a thread of its own where there are several. What has failed is told by the first
-/// rank that did.
+/// Runs each rank of this process, on a thread of its own where there are several. Where one of them fails, the others
+/// would wait for it: it says why, and the process ends, as that of a single rank would.
 pub(super) fn run_all(
     mut jobs: Vec<Job>,
     rank: impl Fn(Job, bool) -> Result<ExitCode, Failure> + Sync,
@@ -23,13 +23,17 @@ pub(super) fn run_all(
         return rank(job, true);
     }
     jobs.push(job);
-    let rank = &rank;
-    let outcomes: Vec<_> = thread::scope(|scope| {
-        let threads: Vec<_> = jobs.into_iter().map(|job| scope.spawn(move || rank(job, false))).collect();
-        let panicked = |_| Err(Failure::new("a rank's thread panicked"));
-        threads.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
+    let one_of_several = |job| {
+        rank(job, false).unwrap_or_else(|failure| {
+            failure.report();
+            std::process::exit(i32::from(matches!(failure, Failure::Message(_))))
+        })
+    };
+    let one_of_several = &one_of_several;
+    let codes: Vec<_> = thread::scope(|scope| {
+        let threads: Vec<_> = jobs.into_iter().map(|job| scope.spawn(move || one_of_several(job))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap_or(ExitCode::FAILURE)).collect()
     });
-    let codes = outcomes.into_iter().collect::<Result<Vec<_>, _>>()?;
     Ok(codes.into_iter().find(|code| *code != ExitCode::SUCCESS).unwrap_or(ExitCode::SUCCESS))
 }
 
