@@ -72,9 +72,11 @@ fn a_frame_reaches_its_queue_wherever_it_came_in(first: &mut DpdkLink) {
     // Each finds the frames that it sent itself: one for each queue, and one for a queue that there is not.
     let qpns = [0x00_4001, 0x40_4001, 0x80_4001, 0xc0_4001];
     for to in [ELSEWHERE, first.mac()] {
-        let before = [&*first, &second, &third].map(|link| link.stats());
+        let before = [&*first, &second, &third].map(Link::stats);
         for link in [&mut *first, &mut second, &mut third] {
-            qpns.iter().for_each(|&qpn| send(link, &packet(to, qpn)));
+            for qpn in qpns {
+                send(link, &packet(to, qpn));
+            }
         }
         // All look at their queues before any looks at what it was handed.
         let mut found = [&mut *first, &mut second, &mut third].map(receive_all);
@@ -142,7 +144,8 @@ fn queues_that_nobody_has_are_emptied(first: &mut DpdkLink) {
     // The second is for an engine that has gone: whoever finds it counts it as nobody's.
     let mut expected = [packet(ELSEWHERE, 0x00_4001), packet(ELSEWHERE, 0x40_4001)];
     let mut found = receive_all(first);
-    (expected.sort(), found.sort());
+    expected.sort();
+    found.sort();
     assert_eq!(found, expected);
 }
 
