@@ -1,6 +1,6 @@
 //! What a port is asked for, within what its device can do.
 
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
 use std::fmt;
 use std::mem::zeroed;
 use std::ptr::NonNull;
@@ -180,7 +180,9 @@ fn settings(attachment: &Attachment, info: &dpdk_sys::rte_eth_dev_info) -> Resul
 /// How frames are spread over as many queues as are wanted, if there are so many. A key of the driver's own does: which
 /// queue a flow comes in at makes no difference but in time.
 fn spread(attachment: &Attachment, info: &dpdk_sys::rte_eth_dev_info) -> Result<Spread, PortError> {
-    let (queues, max) = (attachment.queues(), info.max_rx_queues.min(info.max_tx_queues));
+    // SAFETY: the driver's name is null, or NUL-terminated and lives as long as the driver.
+    let driver = (!info.driver_name.is_null()).then(|| unsafe { CStr::from_ptr(info.driver_name) });
+    let (queues, max) = (attachment.queues(), usable_queues(driver, info.max_rx_queues.min(info.max_tx_queues)));
     if queues > max {
         return Err(PortError::Queues { device: attachment.device().to_string(), queues, max });
     }
@@ -190,6 +192,12 @@ fn spread(attachment: &Attachment, info: &dpdk_sys::rte_eth_dev_info) -> Result<
         (_, 0) => Spread::Unknown,
         (_, fields) => Spread::Rss(fields),
     })
+}
+
+/// Queues that work, of those that a driver offers: that of the oldest Intel NICs offers two for all of them, also for
+/// those that have one.
+fn usable_queues(driver: Option<&CStr>, offered: u16) -> u16 {
+    if driver == Some(c"net_e1000_em") { offered.min(1) } else { offered }
 }
 
 fn mtu(attachment: &Attachment, info: &dpdk_sys::rte_eth_dev_info) -> Result<u16, PortError> {
@@ -238,4 +246,23 @@ pub(super) fn check(attachment: &Attachment, call: &'static str, status: i32) ->
         return Ok(());
     }
     Err(PortError::Call { device: attachment.device().to_string(), call, cause: describe(status) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_that_offers_what_its_nics_may_lack_is_not_believed() {
+        assert_eq!(usable_queues(Some(c"net_e1000_em"), 2), 1);
+        assert_eq!(usable_queues(Some(c"net_e1000_igb"), 8), 8);
+        assert_eq!(usable_queues(None, 4), 4);
+    }
+
+    #[test]
+    fn only_marks_of_checks_that_were_asked_for_are_suspicious() {
+        assert_eq!(Checks { ip: false, udp: false }.suspicious(), 0);
+        let both = Checks { ip: true, udp: true }.suspicious();
+        assert_eq!(both, dpdk_sys::ROCI_RX_IP_CKSUM_BAD | dpdk_sys::ROCI_RX_L4_CKSUM_BAD);
+    }
 }
