@@ -28,7 +28,8 @@ struct Arrival<'a> {
     is_first: bool,
     /// Somebody on the way was about to drop it.
     is_marked: bool,
-    packet: Packet<'a>,
+    /// BTH to ICRC.
+    transport: &'a [u8],
 }
 
 impl<L: Link> Engine<L> {
@@ -114,7 +115,13 @@ impl<L: Link> Engine<L> {
                 None => return,
             },
         };
-        let Arrival { qp, shared, is_first, is_marked, ref packet } = arrival;
+        let Arrival { qp, shared, is_first, is_marked, transport } = arrival;
+        // Read once, and not moved: what is written by the byte and moved by the word stalls.
+        let parsed = Packet::parse(transport);
+        let packet = match &parsed {
+            Ok(packet) => packet,
+            &Err(reason) => return self.on_other_frame(port, now, bytes.as_ref(), reason),
+        };
         self.stats.rx_delivered += 1;
         let keep = if self.held.is_full() { Keep::Impossible } else { Keep::Possible };
         let outcome = self.with_qp(qp, |rc, scene| {
@@ -146,9 +153,9 @@ impl<L: Link> Engine<L> {
     #[inline]
     fn recognize<'a>(&mut self, port: usize, bytes: &'a [u8]) -> Option<Arrival<'a>> {
         let slot = self.qps.get(glance(bytes)?).filter(|slot| slot.port == port)?;
-        let packet = slot.inflow.recognize(bytes)?;
+        let transport = slot.inflow.recognize(bytes)?;
         self.stats.rx_unchecked += u64::from(!slot.flow.is_sealed());
-        Some(Arrival { qp: slot.qp, shared: slot.shared, is_first: false, is_marked: false, packet })
+        Some(Arrival { qp: slot.qp, shared: slot.shared, is_first: false, is_marked: false, transport })
     }
 
     /// Any frame: it is read in full, and what is no packet of a connection's is dealt with.
@@ -176,7 +183,7 @@ impl<L: Link> Engine<L> {
         if !is_marked && !is_first {
             slot.inflow.accept(bytes, &frame);
         }
-        Some(Arrival { qp: slot.qp, shared: slot.shared, is_first, is_marked, packet: frame.packet })
+        Some(Arrival { qp: slot.qp, shared: slot.shared, is_first, is_marked, transport: frame.transport() })
     }
 
     /// Checks the ICRC. It may only be missing where its connection, by number and both addresses, has agreed to that.

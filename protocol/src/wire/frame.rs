@@ -129,6 +129,11 @@ impl<'a> Frame<'a> {
         Ok(Self { ethernet, ip, udp, packet: Packet::parse(transport)?, datagram })
     }
 
+    /// BTH to ICRC.
+    pub fn transport(&self) -> &'a [u8] {
+        &self.datagram[self.ip.wire_len() + udp::LEN..]
+    }
+
     /// Checks the ICRC.
     #[inline]
     pub fn verify_icrc(&self) -> Result<(), Malformed> {

@@ -3,7 +3,6 @@
 
 use super::frame::Frame;
 use super::icrc::{self, Register};
-use super::packet::Packet;
 use super::{bth, ethernet, ipv4, ipv6, udp};
 use crate::Qpn;
 
@@ -53,10 +52,10 @@ impl Inflow {
         *self.slot(bytes.len()) = Accepted { transport_len: frame.udp.payload_len, header, register };
     }
 
-    /// The packet of a frame that looks like one that was accepted and whose ICRC is right, or left out where frames carry
-    /// none. `None` says nothing about the frame: it is to be parsed.
+    /// The transport, BTH to ICRC, of a frame that looks like one that was accepted and whose ICRC is right, or left out
+    /// where frames carry none. `None` says nothing about the frame: it is to be parsed.
     #[inline]
-    pub fn recognize<'a>(&self, bytes: &'a [u8]) -> Option<Packet<'a>> {
+    pub fn recognize<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         let accepted = &self.remembered[index(bytes.len())];
         let transport = match header_len(bytes)? {
             V4 => behind::<{ V4 - FROM }>(bytes, &accepted.header)?,
@@ -67,10 +66,9 @@ impl Inflow {
         if covered.len() < bth::LEN {
             return None;
         }
-        let packet = Packet::parse(transport).ok()?;
         let expected =
-            if self.is_sealed { accepted.register.finish(covered) } else { icrc::omitted(packet.headers.bth.dest_qpn) };
-        (icrc == expected).then_some(packet)
+            if self.is_sealed { accepted.register.finish(covered) } else { icrc::omitted(destination(covered)?) };
+        (icrc == expected).then_some(transport)
     }
 
     fn slot(&mut self, frame_len: usize) -> &mut Accepted {
@@ -81,8 +79,12 @@ impl Inflow {
 /// The queue pair that a frame without a tag says it is for, by its place alone: nothing of the frame is checked.
 #[inline]
 pub fn glance(bytes: &[u8]) -> Option<Qpn> {
-    let at = header_len(bytes)? + bth::DEST_QPN;
-    let &[high, middle, low] = bytes.get(at..)?.first_chunk()?;
+    destination(bytes.get(header_len(bytes)?..)?)
+}
+
+#[inline]
+fn destination(transport: &[u8]) -> Option<Qpn> {
+    let &[high, middle, low] = transport.get(bth::DEST_QPN..)?.first_chunk()?;
     Some(Qpn::new(u32::from_be_bytes([0, high, middle, low])))
 }
 
@@ -142,12 +144,12 @@ mod tests {
         inflow
     }
 
-    /// What is recognized would have been parsed and verified, to the same packet.
+    /// What is recognized would have been verified, and begins where a parsed frame's transport does.
     fn assert_is_sound(inflow: &Inflow, bytes: &[u8]) -> bool {
-        let Some(packet) = inflow.recognize(bytes) else { return false };
+        let Some(transport) = inflow.recognize(bytes) else { return false };
         let frame = Frame::parse(bytes).expect("what is recognized is well formed");
         frame.verify_icrc().expect("its ICRC is right");
-        assert_eq!((packet, glance(bytes)), (frame.packet, Some(frame.packet.headers.bth.dest_qpn)));
+        assert_eq!((transport, glance(bytes)), (frame.transport(), Some(frame.packet.headers.bth.dest_qpn)));
         true
     }
 

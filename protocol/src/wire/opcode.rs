@@ -30,7 +30,7 @@ macro_rules! opcodes {
             /// The opcode with this number, if the table has it.
             #[inline]
             pub const fn from_wire(code: u8) -> Option<Self> {
-                match code { $($code => Some(Self::$name),)* _ => None }
+                KNOWN[code as usize]
             }
 
             /// The name that captures and counters print.
@@ -47,9 +47,23 @@ macro_rules! opcodes {
             /// Which extension headers follow the BTH.
             #[inline]
             pub const fn extensions(self) -> ExtensionSet {
-                match self { $(Self::$name => ExtensionSet::NONE $(.with(ExtensionSet::$ext))*),* }
+                EXTENSIONS[self as usize]
             }
         }
+
+        /// The opcodes by number: a jump for each packet would be mispredicted wherever requests and acknowledgements mix.
+        const KNOWN: [Option<Opcode>; 256] = {
+            let mut known = [None; 256];
+            $(known[$code] = Some(Opcode::$name);)*
+            known
+        };
+
+        /// Their extension headers.
+        const EXTENSIONS: [ExtensionSet; 256] = {
+            let mut extensions = [ExtensionSet::NONE; 256];
+            $(extensions[$code] = ExtensionSet::NONE $(.with(ExtensionSet::$ext))*;)*
+            extensions
+        };
     };
 }
 

@@ -24,6 +24,36 @@ pub struct Extensions {
     pub ieth: Option<Ieth>,
 }
 
+impl Extensions {
+    /// Reads those of `set`, and returns what follows them. Packets in the middle of a message have none: what they need is
+    /// kept free of this.
+    #[inline(never)]
+    fn parse<'a>(&mut self, set: ExtensionSet, mut rest: &'a [u8]) -> Result<&'a [u8], Malformed> {
+        if set.has(ExtensionSet::DETH) {
+            rest = store(Deth::parse(rest)?, &mut self.deth);
+        }
+        if set.has(ExtensionSet::RETH) {
+            rest = store(Reth::parse(rest)?, &mut self.reth);
+        }
+        if set.has(ExtensionSet::ATOMIC) {
+            rest = store(AtomicEth::parse(rest)?, &mut self.atomic);
+        }
+        if set.has(ExtensionSet::AETH) {
+            rest = store(Aeth::parse(rest)?, &mut self.aeth);
+        }
+        if set.has(ExtensionSet::ATOMIC_ACK) {
+            rest = store(AtomicAckEth::parse(rest)?, &mut self.atomic_ack);
+        }
+        if set.has(ExtensionSet::IMMDT) {
+            rest = store(ImmDt::parse(rest)?, &mut self.imm);
+        }
+        if set.has(ExtensionSet::IETH) {
+            rest = store(Ieth::parse(rest)?, &mut self.ieth);
+        }
+        Ok(rest)
+    }
+}
+
 /// BTH and extension headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Headers {
@@ -60,34 +90,10 @@ impl Headers {
     /// Reads BTH and extension headers and returns what follows them.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), Malformed> {
-        let (bth, mut rest) = Bth::parse(bytes)?;
+        let (bth, rest) = Bth::parse(bytes)?;
         let mut headers = Self::plain(bth);
         let set = bth.opcode.extensions();
-        if set == ExtensionSet::NONE {
-            return Ok((headers, rest));
-        }
-        let ext = &mut headers.ext;
-        if set.has(ExtensionSet::DETH) {
-            rest = store(Deth::parse(rest)?, &mut ext.deth);
-        }
-        if set.has(ExtensionSet::RETH) {
-            rest = store(Reth::parse(rest)?, &mut ext.reth);
-        }
-        if set.has(ExtensionSet::ATOMIC) {
-            rest = store(AtomicEth::parse(rest)?, &mut ext.atomic);
-        }
-        if set.has(ExtensionSet::AETH) {
-            rest = store(Aeth::parse(rest)?, &mut ext.aeth);
-        }
-        if set.has(ExtensionSet::ATOMIC_ACK) {
-            rest = store(AtomicAckEth::parse(rest)?, &mut ext.atomic_ack);
-        }
-        if set.has(ExtensionSet::IMMDT) {
-            rest = store(ImmDt::parse(rest)?, &mut ext.imm);
-        }
-        if set.has(ExtensionSet::IETH) {
-            rest = store(Ieth::parse(rest)?, &mut ext.ieth);
-        }
+        let rest = if set == ExtensionSet::NONE { rest } else { headers.ext.parse(set, rest)? };
         Ok((headers, rest))
     }
 
