@@ -282,3 +282,27 @@ fn many_queue_pairs_share_receives_and_hear_when_they_run_low() {
     assert_eq!(std::iter::from_fn(|| server.poll_cq(server_cq)).count(), 1);
     assert_eq!(server.srq_len(srq), 0);
 }
+
+#[test]
+fn a_list_is_posted_in_order_up_to_the_first_that_is_refused() {
+    for seed in 0..10 {
+        let mut wire = Wire::new(Some(faults(seed)));
+        for _ in 0..40 {
+            wire.post_recv(1, 8);
+        }
+        // Its completion queue has places for 64.
+        let mut list: Vec<_> =
+            (0..70).map(|number| SendWr::send(number, wire.buffer(0, &number.to_ne_bytes()))).collect();
+        let end = &mut wire.ends[0];
+        let refused = end.engine.post_sends(end.qp, &mut list.drain(..40)).map_err(|refused| refused.reason);
+        assert_eq!(refused, Ok(()), "seed {seed}");
+        let mut rest = list.into_iter();
+        let refused = end.engine.post_sends(end.qp, &mut rest).expect_err("there are 64 places");
+        assert_eq!((refused.reason, rest.len()), (PostError::CompletionQueueFull, 5), "seed {seed}");
+        for number in 0..40_u64 {
+            let done = wire.wait(1);
+            assert_eq!((done.status, &done.buffer[..]), (WcStatus::Success, &number.to_ne_bytes()[..]), "seed {seed}");
+        }
+        assert!((0..40).all(|number| wire.wait(0).wr_id == number), "seed {seed}");
+    }
+}

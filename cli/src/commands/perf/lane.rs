@@ -123,6 +123,12 @@ impl Lane {
         self.fabric.engine.post_send(self.qp, wr).map_err(|refused| Failure::new(refused.reason))
     }
 
+    /// Posts all of a list.
+    #[inline]
+    pub(super) fn post_sends(&mut self, mut wrs: impl Iterator<Item = SendWr>) -> Result<(), Failure> {
+        self.fabric.engine.post_sends(self.qp, &mut wrs).map_err(|refused| Failure::new(refused.reason))
+    }
+
     #[inline]
     pub(super) fn post_recv(&mut self, buffer: Buffer) -> Result<(), Failure> {
         self.fabric.engine.post_recv(self.qp, 0, buffer).map_err(|refused| Failure::new(refused.reason))

@@ -305,7 +305,10 @@ pub(super) fn one_sided_bandwidth(lane: &mut Lane, plan: Plan) -> Result<Option<
     Ok(row.map(total))
 }
 
-/// Posts all messages, as many at once as there are buffers, and waits for their ends.
+/// Work requests that a stream posts at once, as perftest does with `--post_list`.
+const LIST: usize = 16;
+
+/// Posts all messages, as many as there are buffers, in lists, and waits for their ends.
 fn stream(
     lane: &mut Lane,
     plan: Plan,
@@ -313,13 +316,19 @@ fn stream(
     wr: impl Fn(u64, Buffer) -> SendWr,
 ) -> Result<(), Failure> {
     let (mut posted, mut ended) = (0, 0);
+    let list = LIST.min(free.len());
     while ended < plan.iters {
-        while posted < plan.iters
-            && let Some(mut buffer) = free.pop()
-        {
-            Pattern::stamp(&mut buffer, posted);
-            lane.post_send(wr(posted, buffer))?;
-            posted += 1;
+        let left = usize::try_from(plan.iters - posted).unwrap_or(usize::MAX);
+        // Single messages wait for a list's worth: all that are posted end.
+        if left > 0 && free.len() >= list.min(left) {
+            let count = free.len().min(left);
+            let first = posted;
+            posted += count as u64;
+            let buffers = free.drain(free.len() - count..).zip(first..);
+            lane.post_sends(buffers.map(|(mut buffer, number)| {
+                Pattern::stamp(&mut buffer, number);
+                wr(number, buffer)
+            }))?;
         }
         if let Some(done) = lane.poll()? {
             free.push(done.buffer);
