@@ -91,6 +91,24 @@ int roci_errno(void)
 	return rte_errno;
 }
 
+static void touch(struct rte_mempool *pool, void *unused, void *object, unsigned int index)
+{
+	const struct rte_mbuf *buffer = object;
+	volatile char *bytes = buffer->buf_addr;
+
+	(void)pool;
+	(void)unused;
+	(void)index;
+	for (uint32_t at = 0; at < buffer->buf_len; at += 4096)
+		bytes[at] = 0;
+	bytes[buffer->buf_len - 1] = 0;
+}
+
+void roci_pktmbuf_pool_touch(struct rte_mempool *pool)
+{
+	rte_mempool_obj_iter(pool, touch, NULL);
+}
+
 void roci_clear_errno(void)
 {
 	rte_errno = 0;

@@ -40,6 +40,8 @@ static const uint64_t ROCI_RX_L4_CKSUM_BAD = RTE_MBUF_F_RX_L4_CKSUM_BAD;
 /* What RoCEv2 flows may be spread by. */
 static const uint64_t ROCI_RSS_ADDRESSES = RTE_ETH_RSS_IPV4 | RTE_ETH_RSS_IPV6;
 static const uint64_t ROCI_RSS_PORTS = RTE_ETH_RSS_NONFRAG_IPV4_UDP | RTE_ETH_RSS_NONFRAG_IPV6_UDP;
+/* Writes to every page of a pool's buffers, all of which are in it: so that no packet waits for one. */
+void roci_pktmbuf_pool_touch(struct rte_mempool *pool);
 int roci_errno(void);
 /* Before a call that may fail without saying why: a reason from before would be taken for its own. */
 void roci_clear_errno(void);

@@ -2874,6 +2874,7 @@ unsafe extern "C" {
     ) -> *mut rte_mbuf;
     pub fn roci_ext_refcnt_update(shinfo: *mut rte_mbuf_ext_shared_info, value: i16) -> u16;
     pub fn roci_tsc() -> u64;
+    pub fn roci_pktmbuf_pool_touch(pool: *mut rte_mempool);
     pub fn roci_errno() -> ::core::ffi::c_int;
     pub fn roci_clear_errno();
     pub fn roci_flush_streams();

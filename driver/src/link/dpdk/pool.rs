@@ -115,8 +115,11 @@ fn create(eal: Eal, number: usize, buffers: u32) -> Result<NonNull<dpdk_sys::rte
     let name = CString::new(format!("roci{number}")).map_err(|error| failed(error.to_string()))?;
     // SAFETY: DPDK runs; the name is NUL-terminated and copied; -1 is "any NUMA node".
     let pool = unsafe { dpdk_sys::rte_pktmbuf_pool_create(name.as_ptr(), buffers, CACHE, 0, ROOM as u16, -1) };
-    NonNull::new(pool).ok_or_else(|| {
+    let pool = NonNull::new(pool).ok_or_else(|| {
         let errno = last_errno();
         if eal.is_out_of_memory(errno) { PortError::NoMemory } else { failed(describe(errno)) }
-    })
+    })?;
+    // SAFETY: the pool is fresh: all buffers are in it, and nobody else knows it.
+    unsafe { dpdk_sys::roci_pktmbuf_pool_touch(pool.as_ptr()) };
+    Ok(pool)
 }
