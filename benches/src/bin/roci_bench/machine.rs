@@ -1,9 +1,14 @@
 //! The machine that a report speaks of.
 
 use std::fs::read_to_string;
+use std::thread::sleep;
+use std::time::Duration;
 
 /// A machine with more to do than this is not idle.
 pub(crate) const IDLE_LOAD: f64 = 0.3;
+
+/// For so long is looked at what it does.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// What a reader must know of it.
 #[derive(Clone, Debug)]
@@ -12,7 +17,8 @@ pub(crate) struct Machine {
     pub(crate) cores: usize,
     pub(crate) kernel: String,
     pub(crate) memory_gib: f64,
-    /// Over the last minute, before the first measurement.
+    /// Processors that were busy before the first measurement. Not the kernel's load average, which remembers for a minute
+    /// that this very program was just being compiled.
     pub(crate) load: f64,
     pub(crate) hugepages: u64,
 }
@@ -27,13 +33,42 @@ impl Machine {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             memory_gib: number(field(&meminfo, "MemTotal")).unwrap_or(0.0) / f64::from(1 << 20),
-            load: number(Some(&read("/proc/loadavg"))).unwrap_or(0.0),
+            load: busy_processors(|| read("/proc/stat"), LOOK),
             hugepages: number(field(&meminfo, "HugePages_Total")).unwrap_or(0.0) as u64,
         }
     }
 
     pub(crate) fn is_idle(&self) -> bool {
         self.load <= IDLE_LOAD
+    }
+}
+
+/// How many processors had work between two looks at the kernel's times (proc_stat(5)).
+fn busy_processors(read: impl Fn() -> String, between: Duration) -> f64 {
+    let before = Times::of(&read());
+    sleep(between);
+    let after = Times::of(&read());
+    let all = after.all.saturating_sub(before.all).max(1);
+    let idle = after.idle.saturating_sub(before.idle).min(all);
+    (all - idle) as f64 / all as f64 * after.processors as f64
+}
+
+/// What all processors have spent, in ticks.
+#[derive(Default)]
+struct Times {
+    processors: usize,
+    all: u64,
+    idle: u64,
+}
+
+impl Times {
+    fn of(stat: &str) -> Self {
+        let processors = stat.lines().filter(|line| line.starts_with("cpu") && !line.starts_with("cpu ")).count();
+        let total = stat.lines().find_map(|line| line.strip_prefix("cpu ")).unwrap_or_default();
+        // User, nice, system, idle, waiting for devices, interrupts of two kinds, stolen; guests are in user already.
+        let ticks: Vec<u64> = total.split_whitespace().take(8).filter_map(|ticks| ticks.parse().ok()).collect();
+        let idle = ticks.iter().skip(3).take(2).sum();
+        Self { processors, all: ticks.iter().sum(), idle }
     }
 }
 
@@ -61,6 +96,16 @@ mod tests {
         assert_eq!(field(text, "model name"), Some("Some Processor"));
         assert_eq!(field(text, "model"), Some("143"));
         assert_eq!(field(text, "cache"), None);
+    }
+
+    #[test]
+    fn work_is_counted_in_processors_between_two_looks() {
+        let stats = std::cell::RefCell::new(vec![
+            "cpu  150 0 60 280 10 0 0 0 99 0\ncpu0 75 0 30 140 5 0 0 0\ncpu1 75 0 30 140 5 0 0 0\nintr 5\n",
+            "cpu  100 0 50 200 0 0 0 0 0 0\ncpu0 50 0 25 100 0 0 0 0\ncpu1 50 0 25 100 0 0 0 0\nintr 4\n",
+        ]);
+        let load = busy_processors(|| stats.borrow_mut().pop().unwrap_or_default().to_owned(), Duration::ZERO);
+        assert!((load - 0.8).abs() < 1e-9, "60 of 150 ticks of two processors: {load}");
     }
 
     #[test]

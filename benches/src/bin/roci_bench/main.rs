@@ -144,7 +144,7 @@ impl Selection {
 fn write_report(options: &ReportOptions) -> Result<(), String> {
     let machine = Machine::look();
     if !machine.is_idle() {
-        eprintln!("roci_bench: the machine is not idle: its load is {:.2}", machine.load);
+        eprintln!("roci_bench: the machine is not idle: {:.2} processors are busy", machine.load);
     }
     let cells = options.selection.cells();
     if cells.is_empty() {

@@ -43,14 +43,14 @@ impl Report<'_> {
             String::new()
         } else {
             format!(
-                "\n**The machine was not idle**: a load of {load:.2} before the first measurement, where {IDLE_LOAD} is \
-                 still idle. Mind the ratios, and not even those where the spread is wide.\n"
+                "\n**The machine was not idle**: {load:.2} processors were busy before the first measurement, where \
+                 {IDLE_LOAD} is still idle. Mind the ratios, and not even those where the spread is wide.\n"
             )
         };
         format!(
             "# Benchmarks\n\nWritten by `scripts/bench{option}` at {}: {rounds} rounds, each of which runs every command \
              once, on {cores} processors ({processor}), {memory_gib:.0} GiB, Linux {kernel}, {hugepages} hugepages, \
-             load {load:.2} before. Figures are medians of the rounds, with the least and the most in brackets; `x` is \
+             {load:.2} processors busy before. Figures are medians of the rounds, with the least and the most in brackets; `x` is \
              the median of the rounds' ratios to bare frames of the same round (latency: left alone; bandwidth: written \
              and read). Ours verify every payload, and have the ICRC on but in rows that say otherwise.\n{warning}\n",
             self.revision
