@@ -62,7 +62,8 @@ fn panel(area: &Area<'_>, rows: &Rows, kind: Kind, caption: &str) -> Result<(), 
         let legend = move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style);
         chart.draw_series(line)?.label(label).legend(legend);
     }
-    let place = if kind == Kind::Latency { SeriesLabelPosition::UpperLeft } else { SeriesLabelPosition::LowerRight };
+    // Both rise to the right.
+    let place = SeriesLabelPosition::UpperLeft;
     chart.configure_series_labels().position(place).label_font(FONT).background_style(WHITE.mix(0.8)).draw()?;
     Ok(())
 }

@@ -54,7 +54,7 @@ fn rates(rows: &Rows) -> Panel {
         ("registered each time", REGISTERED, level(rows.registered.rate)),
     ];
     let most = millions(rows.pinned.rate) * 1.1;
-    Panel { caption: "million transfers per second (model)", most, lines, legend: SeriesLabelPosition::UpperRight }
+    Panel { caption: "million transfers per second (model)", most, lines, legend: SeriesLabelPosition::MiddleRight }
 }
 
 fn panel(area: &Area<'_>, panel: &Panel) -> Result<(), Box<dyn Error>> {

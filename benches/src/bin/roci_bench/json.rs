@@ -34,8 +34,8 @@ fn machine(machine: &Machine) -> Value {
 }
 
 fn target(verdict: &Verdict) -> Value {
-    let Verdict { what, goal, measured, judgement } = verdict;
-    json!({"target": what, "goal": goal, "measured": measured, "verdict": judgement.replace("**", "")})
+    let Verdict { what, goal, measured, judgement, blame } = verdict;
+    json!({"target": what, "goal": goal, "measured": measured, "verdict": judgement.replace("**", ""), "blame": blame})
 }
 
 fn command(outcome: &Outcome) -> Value {

@@ -59,9 +59,15 @@ impl Report<'_> {
 
     fn targets(&self) -> String {
         let mut text = "## Targets\n\n| | target | measured | |\n|---|---|---|---|\n".to_owned();
-        for verdict in judge(self.results) {
+        let verdicts = judge(self.results);
+        for verdict in &verdicts {
             let measured = verdict.measured.map_or_else(String::new, show);
             let _ = writeln!(text, "| {} | {} | {measured} | {} |", verdict.what, verdict.goal, verdict.judgement);
+        }
+        let mut blames: Vec<_> = verdicts.iter().filter_map(|verdict| verdict.blame).collect();
+        blames.dedup();
+        for blame in blames {
+            let _ = write!(text, "\n{blame}\n");
         }
         text + "\n"
     }
