@@ -82,12 +82,12 @@ const fn bit() -> std::num::NonZero<usize> {
 
 impl Clone for Owner {
     fn clone(&self) -> Self {
-        match self.see() {
-            // SAFETY: the reference is to what `Arc::into_raw` gave, and the share of `self` keeps the count above zero.
-            Seen::Arena(arena) => unsafe { Arc::increment_strong_count(arena) },
-            // SAFETY: as above.
-            Seen::User(Some(region)) => unsafe { Arc::increment_strong_count(region) },
-            Seen::User(None) => {}
+        if !self.is_users() {
+            // SAFETY: the word is what `Arc::into_raw` gave for an arena, and the share of `self` keeps the count above zero.
+            unsafe { Arc::increment_strong_count(self.0.cast::<Arena>().as_ptr()) };
+        } else if let Some(region) = self.region() {
+            // SAFETY: as above, for a region, with the bit taken off.
+            unsafe { Arc::increment_strong_count(region.as_ptr()) };
         }
         Self(self.0)
     }
