@@ -6,8 +6,9 @@ use super::icrc::{self, Register};
 use super::{bth, ethernet, ipv4, ipv6, udp};
 use crate::Qpn;
 
-/// How many lengths a connection remembers: two alternate in a stream of full packets, two in a conversation.
-const REMEMBERED: usize = 4;
+/// How many lengths a connection remembers, each in the place that its words give it. Of eight, the first packet of a WRITE
+/// and those behind it, which are 16 bytes shorter, have two.
+const REMEMBERED: usize = 8;
 /// Where the EtherType of a frame without a tag is: what is compared begins there, as addresses below IP do not matter.
 const FROM: usize = 12;
 const V4: usize = ethernet::LEN + ipv4::LEN + udp::LEN;
@@ -116,7 +117,7 @@ mod tests {
 
     use super::*;
     use crate::Psn;
-    use crate::wire::{Bth, Flow, Headers, Ip, MacAddr, Opcode};
+    use crate::wire::{Bth, Flow, Headers, Ip, MacAddr, Opcode, Reth};
 
     const SIDES: [[IpAddr; 2]; 2] = [
         [IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2))],
@@ -174,6 +175,30 @@ mod tests {
             inflow.accept(&bytes, &Frame::parse(&bytes).expect("it is well formed"));
         }
         assert!([0, 4, 8, 12].into_iter().all(|len| assert_is_sound(&inflow, &frame(&mut flow, 2, len))));
+    }
+
+    #[test]
+    fn the_packets_of_a_write_do_not_displace_each_other() {
+        let mut flow = flow(SIDES[0], None);
+        let mut packet = |opcode, psn| {
+            let reth = (opcode == Opcode::RcWriteFirst).then_some(Reth { va: 0, rkey: 1, len: 8192 });
+            let mut headers = Headers::plain(Bth::new(opcode, Qpn::new(7), Psn::new(psn)));
+            headers.ext.reth = reth;
+            let mut bytes = vec![0; flow.frame_len(&headers, 4096)];
+            flow.emit(&mut bytes, &headers, 4096, |payload| payload.fill(1));
+            bytes
+        };
+        let mut inflow = Inflow::new(true);
+        for opcode in [Opcode::RcWriteFirst, Opcode::RcWriteLast] {
+            let bytes = packet(opcode, 1);
+            inflow.accept(&bytes, &Frame::parse(&bytes).expect("it is well formed"));
+        }
+        assert!(
+            [Opcode::RcWriteFirst, Opcode::RcWriteLast]
+                .map(|opcode| packet(opcode, 2))
+                .iter()
+                .all(|bytes| assert_is_sound(&inflow, bytes))
+        );
     }
 
     #[test]

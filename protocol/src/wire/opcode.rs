@@ -52,14 +52,14 @@ macro_rules! opcodes {
         }
 
         /// The opcodes by number: a jump for each packet would be mispredicted wherever requests and acknowledgements mix.
-        const KNOWN: [Option<Opcode>; 256] = {
+        static KNOWN: [Option<Opcode>; 256] = {
             let mut known = [None; 256];
             $(known[$code] = Some(Opcode::$name);)*
             known
         };
 
         /// Their extension headers.
-        const EXTENSIONS: [ExtensionSet; 256] = {
+        static EXTENSIONS: [ExtensionSet; 256] = {
             let mut extensions = [ExtensionSet::NONE; 256];
             $(extensions[$code] = ExtensionSet::NONE $(.with(ExtensionSet::$ext))*;)*
             extensions
