@@ -147,6 +147,26 @@ fn a_frame_without_one_from_elsewhere_is_dropped() {
 }
 
 #[test]
+fn a_packet_that_makes_no_sense_is_not_counted_as_one_without_an_icrc() {
+    let mut victim = Victim::new();
+    let open = victim.connect(false, false);
+    let frame = victim.frame(open.qpn(), false);
+    let mut nonsense = frame.clone();
+    nonsense[NUMBER - 5] = 0x1f;
+    // The first, one that is remembered, one that is recognized; and each time one that only looks like them.
+    for count in 1..=3 {
+        for bytes in [&frame, &nonsense] {
+            victim.wire.transmit(bytes.len(), |into| into.copy_from_slice(bytes)).expect("room");
+            victim.wire.flush();
+            victim.engine.poll();
+        }
+        let stats = victim.engine.stats();
+        let counts = [stats.rx_unchecked, stats.rx_delivered, stats.malformed(Malformed::UnknownOpcode)];
+        assert_eq!((counts, stats.is_balanced()), ([count; 3], true));
+    }
+}
+
+#[test]
 fn everything_that_a_connection_sends_goes_without_where_both_ends_have_agreed() {
     for [near, far] in [[false, false], [true, false], [false, true]] {
         let params = [near, far].map(|icrc| QpParams { icrc, ..QpParams::default() });

@@ -28,6 +28,8 @@ struct Arrival<'a> {
     is_first: bool,
     /// Somebody on the way was about to drop it.
     is_marked: bool,
+    /// It has no ICRC, by agreement.
+    is_unchecked: bool,
     /// BTH to ICRC.
     transport: &'a [u8],
 }
@@ -115,7 +117,7 @@ impl<L: Link> Engine<L> {
                 None => return,
             },
         };
-        let Arrival { qp, shared, is_first, is_marked, transport } = arrival;
+        let Arrival { qp, shared, is_first, is_marked, is_unchecked, transport } = arrival;
         // Read once, and not moved: what is written by the byte and moved by the word stalls.
         let parsed = Packet::parse(transport);
         let packet = match &parsed {
@@ -123,6 +125,7 @@ impl<L: Link> Engine<L> {
             &Err(reason) => return self.on_other_frame(port, now, bytes.as_ref(), reason),
         };
         self.stats.rx_delivered += 1;
+        self.stats.rx_unchecked += u64::from(is_unchecked);
         let keep = if self.held.is_full() { Keep::Impossible } else { Keep::Possible };
         let outcome = self.with_qp(qp, |rc, scene| {
             scene.keep = keep;
@@ -151,19 +154,19 @@ impl<L: Link> Engine<L> {
 
     /// A good packet of a connection whose frames have looked like this before.
     #[inline]
-    fn recognize<'a>(&mut self, port: usize, bytes: &'a [u8]) -> Option<Arrival<'a>> {
+    fn recognize<'a>(&self, port: usize, bytes: &'a [u8]) -> Option<Arrival<'a>> {
         let slot = self.qps.get(glance(bytes)?).filter(|slot| slot.port == port)?;
         let transport = slot.inflow.recognize(bytes)?;
-        self.stats.rx_unchecked += u64::from(!slot.flow.is_sealed());
-        Some(Arrival { qp: slot.qp, shared: slot.shared, is_first: false, is_marked: false, transport })
+        let is_unchecked = !slot.flow.is_sealed();
+        Some(Arrival { qp: slot.qp, shared: slot.shared, is_first: false, is_marked: false, is_unchecked, transport })
     }
 
     /// Any frame: it is read in full, and what is no packet of a connection's is dealt with.
     #[inline(never)]
     fn examine<'a>(&mut self, port: usize, now: Nanos, bytes: &'a [u8]) -> Option<Arrival<'a>> {
-        let parsed = Frame::parse(bytes).and_then(|frame| self.check(port, &frame).map(|()| frame));
-        let frame = match parsed {
-            Ok(frame) => frame,
+        let parsed = Frame::parse(bytes).and_then(|frame| Ok((self.goes_unchecked(port, &frame)?, frame)));
+        let (is_unchecked, frame) = match parsed {
+            Ok(parsed) => parsed,
             Err(reason) => {
                 self.on_other_frame(port, now, bytes, reason);
                 return None;
@@ -183,17 +186,17 @@ impl<L: Link> Engine<L> {
         if !is_marked && !is_first {
             slot.inflow.accept(bytes, &frame);
         }
-        Some(Arrival { qp: slot.qp, shared: slot.shared, is_first, is_marked, transport: frame.transport() })
+        let transport = frame.transport();
+        Some(Arrival { qp: slot.qp, shared: slot.shared, is_first, is_marked, is_unchecked, transport })
     }
 
-    /// Checks the ICRC. It may only be missing where its connection, by number and both addresses, has agreed to that.
-    #[inline]
-    fn check(&mut self, port: usize, frame: &Frame<'_>) -> Result<(), Malformed> {
+    /// Checks the ICRC. It may only be missing, which this returns, where its connection, by number and both addresses, has
+    /// agreed to that.
+    fn goes_unchecked(&self, port: usize, frame: &Frame<'_>) -> Result<bool, Malformed> {
         if frame.omits_icrc() && self.goes_without_icrc(port, frame) {
-            self.stats.rx_unchecked += 1;
-            return Ok(());
+            return Ok(true);
         }
-        frame.verify_icrc()
+        frame.verify_icrc().map(|()| false)
     }
 
     fn goes_without_icrc(&self, port: usize, frame: &Frame<'_>) -> bool {
