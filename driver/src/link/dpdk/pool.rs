@@ -34,9 +34,12 @@ pub(super) const fn bytes_of(ports: usize) -> usize {
     buffers_of(ports) as usize * BUFFER + OVERHEAD
 }
 
-/// Packet buffers of one queue of a port with so many. All engines on it may have a full ring of frames that came in here.
+/// Packet buffers of one queue of a port with so many. All engines on it may have a full ring of frames that came in here;
+/// and each of the others may hold as many early ones as it can, a batch, and what DPDK keeps for its thread before it gives
+/// buffers back.
 const fn buffers_of_queue(queues: u16) -> u32 {
-    buffers_of(1) + HANDOVER as u32 * queues as u32
+    const ELSEWHERE: u32 = (HELD_FRAMES + BURST) as u32 + CACHE * 3 / 2;
+    buffers_of(1) + HANDOVER as u32 * queues as u32 + ELSEWHERE * (queues as u32 - 1)
 }
 
 /// Memory that the pools of a port with so many queues take.
