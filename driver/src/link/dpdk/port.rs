@@ -63,7 +63,7 @@ pub struct DpdkLink {
     pub(super) external: External,
     /// Payloads from this length on stay where they are.
     pub(super) lend_from: usize,
-    /// Where from; goes after the port is closed.
+    /// Where from; goes after the port is closed, and where it is shared with the last frame that needs it.
     pub(super) lent: Vec<Lent>,
     /// And from which ranges of the application's memory.
     pub(super) ranges: Ranges,
@@ -352,9 +352,9 @@ impl Drop for DpdkLink {
         self.flush();
         self.state = LinkState::Down;
         self.discard_queued();
-        if let Some(claim) = self.claim.take() {
-            // The last one of the port closes it.
-            return drop(claim);
+        if self.share != Share::WHOLE {
+            // The port is not this link's: the last claim to it that is dropped closes it.
+            return drop(self.claim.take());
         }
         let _setup = Setup::begin();
         gate::held(|| {
