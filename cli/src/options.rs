@@ -236,9 +236,9 @@ pub(crate) struct RankOptions {
     /// The launcher, whose end is this process's
     #[arg(long)]
     pub(crate) launcher: i32,
-    /// The processor to run on
-    #[arg(long)]
-    pub(crate) cpu: Option<usize>,
+    /// A processor to run on; once for each
+    #[arg(long = "cpu")]
+    pub(crate) cpus: Vec<usize>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) program: Vec<String>,

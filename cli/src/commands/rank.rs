@@ -15,10 +15,10 @@ pub(crate) fn run(options: &RankOptions) -> Result<ExitCode, Failure> {
     if getppid().map(Pid::as_raw_pid) != Some(options.launcher) {
         return Err(Failure::new("the launcher is gone"));
     }
-    if let Some(cpu) = options.cpu {
+    if !options.cpus.is_empty() {
         let mut set = CpuSet::new();
-        set.set(cpu);
-        sched_setaffinity(None, &set).context(format!("cannot run on processor {cpu}"))?;
+        options.cpus.iter().for_each(|&cpu| set.set(cpu));
+        sched_setaffinity(None, &set).context(format!("cannot run on processors {:?}", options.cpus))?;
     }
     let (program, arguments) = options.program.split_first().ok_or_else(|| Failure::new("no program"))?;
     // Returns only where it failed.

@@ -92,12 +92,18 @@ impl Job {
         format!("{RANK}={rank} {SIZE}={} {workers}{knobs}{}", self.size, self.program.join(" "))
     }
 
+    /// Of the process whose first rank this is: as many as it has ranks, where there are so many.
+    fn cpus_of(&self, rank: usize) -> impl Iterator<Item = usize> + '_ {
+        let count = self.cpus.len();
+        (rank..rank + self.workers.min(count)).map(move |at| self.cpus[at % count])
+    }
+
     fn command(&self, rank: usize, board: &str) -> Result<Command, Failure> {
         let this = std::env::current_exe().context("cannot find this program")?;
         let mut command = Command::new(&this);
         command.args(["rank", "--launcher", &std::process::id().to_string()]);
-        if !self.cpus.is_empty() {
-            command.args(["--cpu", &self.cpus[rank % self.cpus.len()].to_string()]);
+        for cpu in self.cpus_of(rank) {
+            command.args(["--cpu", &cpu.to_string()]);
         }
         let (program, arguments) = self.program.split_first().ok_or_else(|| Failure::new("no program"))?;
         let program = if program == "roci" { this } else { PathBuf::from(program) };
@@ -320,5 +326,23 @@ fn signal_all(ranks: &[Rank], signal: Signal) {
     for pid in ranks.iter().filter_map(|rank| rank.pid) {
         // A rank that has just ended needs no signal.
         let _ = kill_process(pid, signal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_take_processors_in_turn_one_for_each_rank_of_theirs() {
+        let of = |workers, cpus: &[usize]| {
+            let (program, knobs, cpus) = (vec!["roci".into()], Vec::new(), cpus.to_vec());
+            let job = Job { size: 4, workers, program, knobs, prefix: false, cpus };
+            job.firsts().map(|rank| job.cpus_of(rank).collect::<Vec<_>>()).collect::<Vec<_>>()
+        };
+        assert_eq!(of(1, &[5, 7]), [[5], [7], [5], [7]]);
+        assert_eq!(of(2, &[0, 1, 2, 3]), [[0, 1], [2, 3]]);
+        assert_eq!(of(4, &[5, 7]), [[5, 7]]);
+        assert_eq!(of(2, &[]), [[0; 0], [0; 0]]);
     }
 }

@@ -1,5 +1,6 @@
 //! Several ranks in one process, and what each did at its queue of a port that they share.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::thread;
 
@@ -24,7 +25,9 @@ pub(super) fn run_all(
     }
     jobs.push(job);
     let one_of_several = |job| {
-        rank(job, false).unwrap_or_else(|failure| {
+        // A panic has been told, and is the end of a process.
+        let outcome = catch_unwind(AssertUnwindSafe(|| rank(job, false))).unwrap_or_else(|_| std::process::exit(101));
+        outcome.unwrap_or_else(|failure| {
             failure.report();
             std::process::exit(i32::from(matches!(failure, Failure::Message(_))))
         })
