@@ -127,7 +127,7 @@ knobs! {
     mtu: usize = 8192, "bytes", "256, 512, 1024, 2048, 4096, 8192", parse_mtu, show_size;
     /// The longest packet of a NIC (pci:ADDRESS), Ethernet aside: 1500 pass every switch and make the path MTU 1024; for 4096 they must be 4200, at every NIC and switch on the way.
     port_mtu: u16 = 1500, "bytes", "576..9000", |text| number(text, 576, 9000), ToString::to_string;
-    /// Queues of a network device (all but memif and vhost), and so workers of this process that share it, with one address; a NIC spreads flows over them by RSS. With 1 the port is one worker's alone.
+    /// Queues of a network device (all but memif and vhost), and so workers of this process that share it, with one address; a NIC spreads flows over them by RSS. All of them must poll, or be dedicated: frames for one may come in at another's queue. With 1 the port is one worker's alone.
     queues: u16 = 1, "queues", "1..8", |text| number(text, 1, 8), ToString::to_string;
     /// How loss is repaired between ranks: by selective repeat with timeouts that follow the round trip, or as between verbs NICs (go-back-N).
     dialect: Dialect = Dialect::Rocinante, "dialect", "verbs, rocinante", |text| choose(DIALECTS, text), |value| name_of(DIALECTS, value);
