@@ -116,8 +116,8 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
     use super::*;
-    use crate::Psn;
     use crate::wire::{Bth, Flow, Headers, Ip, MacAddr, Opcode, Reth};
+    use crate::{Psn, Rkey};
 
     const SIDES: [[IpAddr; 2]; 2] = [
         [IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2))],
@@ -181,7 +181,7 @@ mod tests {
     fn the_packets_of_a_write_do_not_displace_each_other() {
         let mut flow = flow(SIDES[0], None);
         let mut packet = |opcode, psn| {
-            let reth = (opcode == Opcode::RcWriteFirst).then_some(Reth { va: 0, rkey: 1, len: 8192 });
+            let reth = (opcode == Opcode::RcWriteFirst).then_some(Reth { va: 0, rkey: Rkey(1), len: 8192 });
             let mut headers = Headers::plain(Bth::new(opcode, Qpn::new(7), Psn::new(psn)));
             headers.ext.reth = reth;
             let mut bytes = vec![0; flow.frame_len(&headers, 4096)];
