@@ -4,15 +4,18 @@
 //! at its sender's queue, and has to be handed to the engine that it is for. DPDK starts with it, once in a process: so
 //! there is one test, of several scenes.
 
+mod common;
+
 use std::net::IpAddr;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
+use common::traffic::{Exchange, Talker, Traffic};
 use roci_driver::link::dpdk::{Attachment, Device, DpdkLink, PortError};
 use roci_driver::link::{BURST, Batch, Link, LinkStats};
-use roci_driver::{Address, CompletionQueue, Engine, Operation, QpParams, QueuePair, SendWr, WcStatus};
+use roci_driver::{Address, Engine};
 use roci_protocol::wire::{Bth, Extensions, Flow, Headers, Ip, MacAddr, Opcode};
 use roci_protocol::{Psn, Qpn};
 
@@ -24,10 +27,7 @@ const HANDOVER: u64 = 512;
 /// A station that is not ours: frames for it go out.
 const ELSEWHERE: MacAddr = MacAddr([2, 0, 0, 0, 0, 99]);
 const IP: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
-const MESSAGES: u64 = 5_000;
-const DEPTH: u64 = 16;
-const LEN: usize = 3_000;
-const POLLS_MAX: u64 = 100_000_000;
+const TRAFFIC: Traffic = Traffic { messages: 5_000, depth: 16, len: 3_000 };
 
 fn attachment() -> Attachment {
     Attachment::shared(Device::Eal(LINE.into())).with_queues(QUEUES)
@@ -178,81 +178,15 @@ fn arp(operation: u8) -> Vec<u8> {
     frame
 }
 
-/// One end of a connection between two engines on the port.
-struct End {
-    engine: Engine<DpdkLink>,
-    cq: CompletionQueue,
-    qp: QueuePair,
-}
-
-impl End {
-    /// Connects to the end at the other side of the channels; `station` is where it is said to be.
-    fn on(link: DpdkLink, station: MacAddr, to: &Sender<Address>, from: &Receiver<Address>) -> Self {
-        let mut engine = Engine::new(8 << 20).expect("memory");
-        let share = link.share();
-        engine.add_port(link, IP, false);
-        let params = QpParams::default();
-        let (pd, cq) = (engine.alloc_pd(), engine.create_cq(4 * DEPTH as usize));
-        let ours = engine.create_qp(0, pd, cq).expect("room");
-        assert_eq!(share.owner(ours.qpn()), share.queue());
-        to.send(engine.address_of(&ours, &params).expect("the link carries packets")).expect("the other end is there");
-        let theirs = Address { mac: station, ..from.recv().expect("the other end is there") };
-        let qp = engine.connect(ours, &theirs, &params).expect("one IP version");
-        Self { engine, cq, qp }
-    }
-
-    fn post_recv(&mut self, number: u64) {
-        let buffer = self.engine.buffer(LEN).expect("memory");
-        self.engine.post_recv(self.qp, number, buffer).map_err(|refused| refused.reason).expect("accepted");
-    }
-
-    /// Sends and receives `MESSAGES` messages, and looks at every byte.
-    fn exchange(&mut self, side: u8, ready: &Barrier) {
-        (0..DEPTH).for_each(|number| self.post_recv(number));
-        ready.wait();
-        let (mut posted, mut sent, mut received, mut idle) = (0, 0, 0, 0);
-        while sent < MESSAGES || received < MESSAGES {
-            while posted < MESSAGES && posted < sent + DEPTH / 2 && posted < received + DEPTH / 2 {
-                let mut buffer = self.engine.buffer(LEN).expect("memory");
-                buffer.copy_from_slice(&message(posted, side));
-                let send = SendWr::send(posted, buffer);
-                self.engine.post_send(self.qp, send).map_err(|refused| refused.reason).expect("accepted");
-                posted += 1;
-            }
-            self.engine.poll();
-            let Some(done) = self.engine.poll_cq(self.cq) else {
-                idle += 1;
-                assert!(idle < POLLS_MAX, "stuck at {sent} sent and {received} received");
-                std::thread::yield_now();
-                continue;
-            };
-            idle = 0;
-            assert_eq!(done.status, WcStatus::Success);
-            if done.operation == Operation::Recv {
-                assert_eq!(done.buffer[..done.len], message(received, 1 - side), "message {received}");
-                received += 1;
-                self.post_recv(received);
-            } else {
-                sent += 1;
-            }
-        }
-    }
-
-    /// Polls until both ends are here: they may miss an acknowledgement yet.
-    fn settle(&mut self, done: &AtomicUsize) {
-        done.fetch_add(1, Ordering::AcqRel);
-        while done.load(Ordering::Acquire) < 2 {
-            self.engine.poll();
-            std::thread::yield_now();
-        }
-        assert!(self.engine.stats().is_balanced());
-    }
-}
-
-fn message(number: u64, side: u8) -> Vec<u8> {
-    let mut bytes: Vec<_> = (0..LEN as u64).map(|at| (at * 7 + number * 13) as u8 ^ side).collect();
-    bytes[..8].copy_from_slice(&number.to_le_bytes());
-    bytes
+/// One end of a connection between two engines on the port; `station` is where the other is said to be.
+fn talker(link: DpdkLink, station: MacAddr, to: &Sender<Address>, from: &Receiver<Address>) -> Talker<DpdkLink> {
+    let mut engine = Engine::new(8 << 20).expect("memory");
+    let share = link.share();
+    engine.add_port(link, IP, false);
+    Talker::connect(engine, TRAFFIC, |ours| {
+        assert_eq!(share.owner(ours.qpn), share.queue());
+        Address { mac: station, ..Exchange { to, from }.of(ours) }
+    })
 }
 
 /// Two engines on two threads, with one address. The first engine's port is given back, opened anew.
@@ -266,12 +200,12 @@ fn engines_exchange_every_byte(first: DpdkLink, station: MacAddr) -> DpdkLink {
         scope.spawn(move || {
             let link = open(attachment()).expect("a queue is free");
             assert_eq!(link.share().queue(), 2);
-            let mut end = End::on(link, station, &to_near, &from_near);
+            let mut end = talker(link, station, &to_near, &from_near);
             end.exchange(1, ready);
             end.settle(done);
             check(&end.engine.link_stats(0), is_local);
         });
-        let mut end = End::on(first, station, &to_far, &from_far);
+        let mut end = talker(first, station, &to_far, &from_far);
         end.exchange(0, ready);
         end.settle(done);
         check(&end.engine.link_stats(0), is_local);
@@ -284,7 +218,7 @@ fn engines_exchange_every_byte(first: DpdkLink, station: MacAddr) -> DpdkLink {
 
 /// Every frame was another engine's.
 fn check(stats: &LinkStats, is_local: bool) {
-    assert!(stats.rx_taken_over > MESSAGES, "{stats:?}");
-    assert_eq!(stats.tx_own_station > MESSAGES, is_local, "{stats:?}");
-    assert_eq!(stats.rx_handed_over > MESSAGES, !is_local, "{stats:?}");
+    assert!(stats.rx_taken_over > TRAFFIC.messages, "{stats:?}");
+    assert_eq!(stats.tx_own_station > TRAFFIC.messages, is_local, "{stats:?}");
+    assert_eq!(stats.rx_handed_over > TRAFFIC.messages, !is_local, "{stats:?}");
 }

@@ -1,6 +1,8 @@
 //! Two engines at the ends of a simulated wire.
 #![allow(dead_code)] // each test file uses its own part
 
+pub(crate) mod traffic;
+
 use roci_driver::link::faulty::Faulty;
 use roci_driver::link::sim::{Clock, SimLink};
 use roci_driver::{
