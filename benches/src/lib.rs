@@ -3,6 +3,7 @@
 //! What a port carries, and what the stack carries over it, is measured by `roci perf`. The binaries `rc_instructions`
 //! and `part_instructions` run some of what the benches time, for scripts/callgrind to count.
 
+pub mod counting;
 #[cfg(feature = "parts")]
 pub mod cq;
 #[cfg(feature = "parts")]

@@ -21,8 +21,8 @@ const PARTS: [(&str, Start); 7] = [
 ];
 
 /// Every name, in the order of the file.
-pub fn names() -> impl Iterator<Item = &'static str> {
-    PARTS.into_iter().map(|(name, _)| name)
+pub fn names() -> [&'static str; PARTS.len()] {
+    PARTS.map(|(name, _)| name)
 }
 
 /// What a name stands for, started; `None` where it stands for nothing.
