@@ -110,6 +110,10 @@ impl Queue {
     pub(crate) fn pop(&mut self) -> Option<WorkCompletion> {
         let entry = self.entries.pop_front()?;
         self.reserved -= 1;
+        if self.entries.is_empty() {
+            // What follows is put where this one was, which the caches still have, and not on and on around the ring.
+            self.entries.clear();
+        }
         Some(entry)
     }
 }

@@ -246,6 +246,11 @@ impl<B> Requester<B> {
     pub(super) fn pop(&mut self) -> Wqe<B> {
         let wqe = self.queue.pop_front().expect("the caller looked at it");
         self.span -= wqe.packets;
+        if self.queue.is_empty() {
+            // The next one takes the first place again: of a queue that is mostly empty, one of thousands, the caches
+            // need not hold the whole ring.
+            self.queue.clear();
+        }
         if self.cursor.index == 0 {
             self.cursor = Cursor::default();
         } else {
