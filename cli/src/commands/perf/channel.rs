@@ -4,7 +4,7 @@ use roci_driver::Buffer;
 use roci_msgcore::channel::{Channel, ChannelConfig, Payload};
 
 use super::Plan;
-use super::pattern::{Pattern, STAMP, STRIDE};
+use super::pattern::Pattern;
 use super::report::{Row, histogram};
 use crate::failure::Failure;
 
@@ -133,9 +133,8 @@ impl<'a> End<'a> {
         match &mut self.memory {
             Memory::Plain { outgoing, .. } => Pattern::stamp(outgoing, number),
             Memory::Payload { outgoing, .. } => {
-                for at in (0..self.plan.size).step_by(STRIDE) {
-                    let len = STAMP.min(self.plan.size - at);
-                    self.channel.write_payload(*outgoing, at, &number.to_le_bytes()[..len])?;
+                for (at, stamp, len) in Pattern::stamps(number, self.plan.size) {
+                    self.channel.write_payload(*outgoing, at, &stamp[..len])?;
                 }
             }
         }

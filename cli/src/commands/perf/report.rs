@@ -183,6 +183,9 @@ impl Report {
         } else if let Some(is_on) = self.icrc {
             object["icrc"] = switch(is_on).into();
         }
+        if !row.plan.test.is_raw() {
+            object["verify"] = row.plan.verify.into();
+        }
         if let Some(ns) = row.cpu_ns {
             object["cpu_s"] = (ns as f64 / 1e9).into();
         }

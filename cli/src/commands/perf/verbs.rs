@@ -202,11 +202,8 @@ impl Pinger for WritePinger {
             return Ok(true);
         }
         lane.copy_out(self.region, &mut self.scratch);
-        let mut expected = vec![0; self.scratch.len()];
-        self.pattern.fill(&mut expected);
-        Pattern::stamp(&mut expected, number);
-        expected[last] = Self::mark(number);
-        Ok(self.scratch == expected)
+        let mark = std::mem::replace(&mut self.scratch[last], self.pattern.byte(number, last));
+        Ok(mark == Self::mark(number) && self.pattern.matches(&self.scratch, number))
     }
 
     fn drain(&mut self, lane: &mut Lane) -> Result<(), Failure> {
