@@ -12,12 +12,13 @@ use crate::results::{Key, Results};
 const PANEL: (u32, u32) = (640, 480);
 const FONT: (&str, u32) = ("sans-serif", 13);
 /// The series that are drawn, ours with the wider lines, and their colours; tables have more.
-const DRAWN: [(&str, RGBColor); 11] = [
+const DRAWN: [(&str, RGBColor); 12] = [
     ("raw", RGBColor(0x99, 0x99, 0x99)),
     ("raw, touched", RGBColor(0x55, 0x55, 0x55)),
     ("send", RGBColor(0xd5, 0x5e, 0x00)),
     ("write", RGBColor(0xe6, 0x9f, 0x00)),
     ("tag", RGBColor(0xb0, 0x10, 0x10)),
+    ("tag, unread", RGBColor(0xf0, 0x80, 0x80)),
     ("kernel TCP", RGBColor(0x00, 0x72, 0xb2)),
     ("UCX, TCP", RGBColor(0x56, 0xb4, 0xe9)),
     ("libfabric, tcp", RGBColor(0x00, 0x9e, 0x73)),
@@ -26,7 +27,7 @@ const DRAWN: [(&str, RGBColor); 11] = [
     ("Open MPI, TCP", RGBColor(0x6a, 0x3d, 0x9a)),
 ];
 /// Of those, ours are the first ...
-const OURS: usize = 5;
+const OURS: usize = 6;
 /// ... and what is not among them is Linux's verbs, or stands alone in its figure.
 const OTHERS: [RGBColor; 4] =
     [RGBColor(0x00, 0x00, 0x00), RGBColor(0x00, 0x72, 0xb2), RGBColor(0x00, 0x9e, 0x73), RGBColor(0xcc, 0x79, 0xa7)];

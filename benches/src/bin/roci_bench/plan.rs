@@ -129,6 +129,8 @@ fn ours(place: Place, extent: Extent) -> Vec<Cell> {
         add("touched latency", "raw_lat", band.latency, "--touch");
         add("stream", streams, band.stream, "");
         add("touched stream", "raw_bw", band.stream, "--touch");
+        add("unread latency", "tag_lat", band.latency, "--no-verify");
+        add("unread stream", "tag_bw", band.stream, "--no-verify");
         if place == Place::Host {
             add("dedicated latency", "tag_lat", band.latency / 10, "--engine dedicated");
             add("dedicated stream", "tag_bw", band.stream / 10, "--engine dedicated");

@@ -200,7 +200,8 @@ const fn remarks(place: Place) -> &'static str {
             "Latency is half a round trip, its median; of a READ or an atomic all of it; of libfabric, whose tool prints \
              nothing else, the mean. Streams have 64 messages or 4 MiB under way; libfabric's tool has only ping-pongs, \
              so that its bandwidth is that of one message under way. `memcpy` is one processor, `shared memory` two that \
-             copy in and out. MPICH and Open MPI are kept from shared memory. Processor time is that of both processes; \
+             copy in and out. Nobody looks at what the other programs receive, nor at ours in rows that are `unread`, which are \
+             those to compare. MPICH and Open MPI are kept from shared memory. Processor time is that of both processes; \
              the kernel's share of sockets is in it where it runs in their name. Cycles are those of the time stamp \
              counter that pass for each packet of 64 B; both ends poll without rest.\n\n"
         }
@@ -210,7 +211,10 @@ const fn remarks(place: Place) -> &'static str {
              hands over up to 64 KiB at once, without checksums, because such a pair of interfaces carries what no wire \
              does. Bare frames are sent without regard to losses; those that arrive count.\n\n"
         }
-        Place::Guests => "The guests' processors are emulated, so that only ratios mean something.\n\n",
+        Place::Guests => {
+            "The guests' processors are emulated, so that only ratios mean something. Nobody looks at what arrives, for \
+             perftest does not.\n\n"
+        }
     }
 }
 

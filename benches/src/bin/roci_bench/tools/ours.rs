@@ -40,7 +40,8 @@ impl Ours {
         let touched = mark(row["touch"] == true, ", touched");
         let dedicated = mark(row["engine"] == "dedicated", ", dedicated engine");
         let unsealed = mark(row["icrc"] == "off", ", no ICRC");
-        format!("{name}{touched}{dedicated}{unsealed}")
+        let unread = mark(row["verify"] == false, ", unread");
+        format!("{name}{touched}{dedicated}{unsealed}{unread}")
     }
 }
 
@@ -123,7 +124,8 @@ mod tests {
         assert_eq!(series(r#"{"test":"raw_lat","touch":false}"#), "raw");
         assert_eq!(series(r#"{"test":"tag_lat","engine":"dedicated"}"#), "tag, dedicated engine");
         assert_eq!(series(r#"{"test":"tag_lat","engine":"inline","icrc":"on"}"#), "tag");
-        assert_eq!(series(r#"{"test":"write_bw","icrc":"off"}"#), "write, no ICRC");
+        assert_eq!(series(r#"{"test":"write_bw","icrc":"off","verify":true}"#), "write, no ICRC");
+        assert_eq!(series(r#"{"test":"tag_bw","icrc":"on","verify":false}"#), "tag, unread");
     }
 
     #[test]
