@@ -67,7 +67,9 @@ fn ping(port: &mut Port<'_>, plan: Plan) -> Result<Row, Failure> {
         while !port.wait_for(DATA, number)? {
             tries += 1;
             if tries == MOST_TRIES {
-                return Err(Failure::new("the peer is gone"));
+                let frames = port.parts + 1;
+                let what = format!("{MOST_TRIES} times in a row a message of {frames} frames did not come back whole");
+                return Err(Failure::new(format!("{what}: the port drops frames, or the peer is gone")));
             }
             port.send_message(number)?;
         }
