@@ -33,7 +33,7 @@ impl Machine {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             memory_gib: number(field(&meminfo, "MemTotal")).unwrap_or(0.0) / f64::from(1 << 20),
-            load: busy_processors(|| read("/proc/stat"), LOOK),
+            load: load(),
             hugepages: number(field(&meminfo, "HugePages_Total")).unwrap_or(0.0) as u64,
         }
     }
@@ -41,6 +41,11 @@ impl Machine {
     pub(crate) fn is_idle(&self) -> bool {
         self.load <= IDLE_LOAD
     }
+}
+
+/// How many processors are busy, as is seen in a moment.
+pub(crate) fn load() -> f64 {
+    busy_processors(|| read_to_string("/proc/stat").unwrap_or_default(), LOOK)
 }
 
 /// How many processors had work between two looks at the kernel's times (proc_stat(5)).

@@ -46,6 +46,8 @@ enum Command {
     Report(ReportOptions),
     /// Print what would be measured
     List(Selection),
+    /// How many processors are busy; ends with 1 where that is too many to measure beside them
+    Busy,
     /// memcpy on one processor
     Memcpy(LoopOptions),
     /// Messages between two threads, through memory that they share
@@ -102,6 +104,12 @@ struct ReportOptions {
     revision: String,
 }
 
+fn tell_busy() -> ExitCode {
+    let load = machine::load();
+    println!("{load:.2}");
+    ExitCode::from(u8::from(load > machine::IDLE_LOAD))
+}
+
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Report(options) => write_report(&options),
@@ -109,6 +117,7 @@ fn main() -> ExitCode {
             selection.cells().iter().for_each(|cell| println!("{}", cell.name()));
             Ok(())
         }
+        Command::Busy => return tell_busy(),
         Command::Memcpy(options) => {
             loops::copy(&options);
             Ok(())
