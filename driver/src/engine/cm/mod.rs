@@ -1,0 +1,212 @@
+//! The connection manager on the management queue pair: what applications ask of it.
+
+mod serve;
+mod terms;
+
+use std::net::{IpAddr, SocketAddr};
+
+use roci_protocol::Qpn;
+use roci_protocol::cm::{self, CmError, CmStats, ConnId, Offer, SidrId};
+use roci_protocol::wire::MacAddr;
+use roci_protocol::wire::cm::{PortSpace, RejReason, ServiceId};
+
+use super::Engine;
+use crate::cm::{Attempt, Beyond, CmCallError, CmEvent, Half, Tag, Way};
+use crate::link::Link;
+use crate::neighbour::{Interface, Resolution};
+use crate::qp::{QpParams, QueuePair, UnconnectedQp};
+use terms::basic_offer;
+
+impl<L: Link> Engine<L> {
+    /// Takes connections for `service`. On a port that several engines share, the one with the lowest queue is asked for
+    /// all; the others hear nothing.
+    pub fn cm_listen(&mut self, service: ServiceId) -> Result<(), cm::ListenError> {
+        self.cm.listen(service)
+    }
+
+    /// Takes no more connections for `service`; `false` where it took none.
+    pub fn cm_unlisten(&mut self, service: ServiceId) -> bool {
+        self.cm.unlisten(service)
+    }
+
+    /// Asks `peer` for a connection of `qp`, with at most 56 bytes for its application (48 where the parameters want the
+    /// dialect of this stack's own or no ICRC, which is asked for in front of them). The peer's station must be known:
+    /// where it is not, the queue pair comes back, and [`CmCallError::Resolving`] asks to poll and to call again.
+    pub fn cm_connect(
+        &mut self,
+        qp: UnconnectedQp,
+        peer: SocketAddr,
+        params: &QpParams,
+        private_data: &[u8],
+    ) -> Result<ConnId, (CmCallError, UnconnectedQp)> {
+        let way = match self.way_to(&qp, peer.ip()) {
+            Ok(way) => way,
+            Err(error) => return Err((error, qp)),
+        };
+        let offer = match self.offer(&qp, params) {
+            Ok(offer) => offer,
+            Err(error) => return Err((error, qp)),
+        };
+        let service = ServiceId::of_port(PortSpace::Tcp, peer.port());
+        let private_data = Beyond::wanted(params).tagged(Tag::Asks, private_data);
+        let request = cm::Request { service, source_port: self.ephemeral_port(), offer, private_data: &private_data };
+        let now = self.now();
+        match self.cm.connect(now, way, request) {
+            Ok(id) => {
+                let (params, beyond) = (params.clone(), Beyond::NOTHING);
+                let attempt = Attempt { params, terms: None, beyond, half: Half::Unconnected(qp) };
+                self.attempts.insert(id, attempt);
+                self.serve_cm();
+                Ok(id)
+            }
+            Err(error) => Err((error.into(), qp)),
+        }
+    }
+
+    /// Connects `qp` to the peer that asked for `id`. Post its receives, then call [`Engine::cm_accept`].
+    pub fn cm_prepare(&mut self, id: ConnId, qp: UnconnectedQp, params: &QpParams) -> Result<QueuePair, CmCallError> {
+        let (Some(attempt), Some(way)) = (self.attempts.get(&id), self.cm.route(id)) else {
+            self.discard_qp(qp);
+            return Err(CmError::UnknownConnection.into());
+        };
+        let (terms, beyond) = (attempt.terms, attempt.beyond.with(Beyond::wanted(params)));
+        let is_absent = matches!(attempt.half, Half::Absent);
+        let Some(terms) = terms.filter(|_| is_absent) else {
+            self.discard_qp(qp);
+            return Err(CmCallError::NotPrepared);
+        };
+        if (qp.port, qp.ip, qp.vlan) != (way.port, way.ours, way.vlan) {
+            self.discard_qp(qp);
+            return Err(CmCallError::OtherAddress);
+        }
+        let connected = self.join(qp, way, terms, beyond, params)?;
+        let (params, half) = (params.clone(), Half::Connected(connected));
+        self.attempts.insert(id, Attempt { params, terms: Some(terms), beyond, half });
+        Ok(connected)
+    }
+
+    /// Grants the connection, with at most 196 bytes for the peer's application (188 where both ends agree on the dialect
+    /// of this stack's own or on no ICRC).
+    pub fn cm_accept(&mut self, id: ConnId, private_data: &[u8]) -> Result<(), CmCallError> {
+        let Some(Attempt { params, terms, beyond, half: Half::Connected(qp) }) = self.attempts.get(&id) else {
+            return Err(CmCallError::NotPrepared);
+        };
+        let slot = self.qps.get(qp.0).ok_or(CmCallError::NotPrepared)?;
+        let config = slot.rc.config();
+        let offer = Offer {
+            qpn: qp.0,
+            starting_psn: config.rq_psn,
+            responder_resources: config.max_dest_rd_atomic as u8,
+            initiator_depth: config.max_rd_atomic as u8,
+            mtu: config.mtu,
+            srq: slot.shared.is_some(),
+            ..basic_offer(params, *terms)
+        };
+        let now = self.now();
+        let private_data = beyond.tagged(Tag::Agrees, private_data);
+        self.cm.accept(now, id, offer, &private_data)?;
+        self.serve_cm();
+        Ok(())
+    }
+
+    /// Refuses the connection that a peer asked for, with at most 148 bytes for its application.
+    pub fn cm_reject(&mut self, id: ConnId, reason: RejReason, private_data: &[u8]) -> Result<(), CmCallError> {
+        let now = self.now();
+        self.cm.reject(now, id, reason, private_data)?;
+        self.fail_attempt(id);
+        self.drop_attempt(id);
+        self.serve_cm();
+        Ok(())
+    }
+
+    /// Opens the connection that the peer has granted: the receives of its queue pair are posted.
+    pub fn cm_confirm(&mut self, id: ConnId) -> Result<(), CmCallError> {
+        let now = self.now();
+        self.cm.confirm(now, id)?;
+        self.serve_cm();
+        Ok(())
+    }
+
+    /// Ends a connection, or the attempt to make one. Its queue pair fails at once; [`CmEvent::Disconnected`] tells when the
+    /// peer of an open connection knows.
+    pub fn cm_disconnect(&mut self, id: ConnId, private_data: &[u8]) -> Result<(), CmCallError> {
+        let now = self.now();
+        match self.cm.state(id) {
+            cm::State::ReqSent | cm::State::MraReqRcvd => self.cm.abandon(now, id)?,
+            cm::State::RepRcvd => self.cm.refuse(now, id, RejReason::CONSUMER_DEFINED, private_data)?,
+            _ => self.cm.disconnect(now, id, private_data)?,
+        }
+        self.fail_attempt(id);
+        self.serve_cm();
+        Ok(())
+    }
+
+    /// Answers for a datagram service.
+    pub fn cm_offer_service(&mut self, service: ServiceId, qpn: Qpn, qkey: u32) -> Result<(), cm::ListenError> {
+        self.cm.sidr_listen(service, qpn, qkey)
+    }
+
+    /// Answers no more for a datagram service; `false` where it did not.
+    pub fn cm_withdraw_service(&mut self, service: ServiceId) -> bool {
+        self.cm.sidr_unlisten(service)
+    }
+
+    /// Asks `peer`, from the address of a port with index `address`, for a datagram service.
+    pub fn cm_find_service(
+        &mut self,
+        (port, address): (usize, usize),
+        peer: SocketAddr,
+        private_data: &[u8],
+    ) -> Result<SidrId, CmCallError> {
+        let interface = self.ports[port].interfaces[address];
+        let mac = self.station(port, address, peer.ip())?;
+        let way = Way { port, address, ours: interface.ip, theirs: peer.ip(), vlan: interface.vlan, mac };
+        let service = ServiceId::of_port(PortSpace::Udp, peer.port());
+        let (now, source) = (self.now(), self.ephemeral_port());
+        let id = self.cm.sidr_resolve(now, way, service, source, private_data)?;
+        self.serve_cm();
+        Ok(id)
+    }
+
+    /// The next thing that happened to a connection.
+    pub fn poll_cm(&mut self) -> Option<CmEvent> {
+        let event = self.cm_events.pop_front();
+        if event.is_some() {
+            // There is room for another.
+            self.serve_cm();
+        }
+        event
+    }
+
+    /// The connection manager's counters.
+    pub fn cm_stats(&self) -> &CmStats {
+        self.cm.stats()
+    }
+
+    fn way_to(&mut self, qp: &UnconnectedQp, theirs: IpAddr) -> Result<Way, CmCallError> {
+        let is_its = |interface: &Interface| interface.ip == qp.ip && interface.vlan == qp.vlan;
+        let address = self.ports[qp.port].interfaces.iter().position(is_its).ok_or(CmCallError::OtherAddress)?;
+        let mac = self.station(qp.port, address, theirs)?;
+        Ok(Way { port: qp.port, address, ours: qp.ip, theirs, vlan: qp.vlan, mac })
+    }
+
+    fn station(&mut self, port: usize, address: usize, ip: IpAddr) -> Result<MacAddr, CmCallError> {
+        if self.is_forked() {
+            return Err(CmCallError::Forked);
+        }
+        if !self.ports[port].link.hears_management() {
+            return Err(CmCallError::OtherEngine);
+        }
+        match self.resolve(port, address, ip) {
+            Resolution::Known(mac) => Ok(mac),
+            Resolution::Pending => Err(CmCallError::Resolving),
+            Resolution::Unreachable(why) => Err(CmCallError::Unreachable(why)),
+        }
+    }
+
+    /// A port to connect from: it only has to differ from one connection to the next.
+    fn ephemeral_port(&mut self) -> u16 {
+        self.next_cm_port = self.next_cm_port.wrapping_add(1) | 0xc000;
+        self.next_cm_port
+    }
+}

@@ -1,0 +1,196 @@
+//! What comes in for the connection manager (datagrams, its time, first packets), what it says and asks for.
+
+use roci_protocol::cm::{self, ConnId, Terms};
+use roci_protocol::rc::WcStatus;
+use roci_protocol::wire::cm::RejReason;
+use roci_protocol::wire::{Bth, Deth, Extensions, Flow, Frame, Headers, Ip, Opcode, mad};
+use roci_protocol::{Nanos, Qpn};
+
+use super::Engine;
+use crate::cm::{Attempt, Beyond, CmEvent, Half, Tag, Way};
+use crate::engine::connection::source_port;
+use crate::link::{Full, Link};
+use crate::neighbour::Interface;
+use crate::qp::{QpParams, QueuePair};
+
+/// Events that wait to be polled.
+const MAX_EVENTS: usize = 256;
+
+impl<L: Link> Engine<L> {
+    /// A datagram for the management queue pair, on an address of this host.
+    pub(in crate::engine) fn on_management(&mut self, port: usize, now: Nanos, frame: &Frame<'_>) {
+        let Headers { bth, ext } = &frame.packet.headers;
+        let is_management = bth.opcode == Opcode::UdSendOnly
+            && ext.deth.is_some_and(|deth| deth.qkey == mad::QKEY)
+            && bth.is_default_partition();
+        if !is_management {
+            self.stats.rx_bad_management += 1;
+            return;
+        }
+        let (ours, vlan) = (frame.ip.destination(), frame.ethernet.vlan_id());
+        let is_ours = |interface: &Interface| interface.ip == ours && interface.vlan == vlan;
+        let Some(address) = self.ports[port].interfaces.iter().position(is_ours) else {
+            self.stats.rx_wrong_address += 1;
+            return;
+        };
+        self.stats.rx_delivered += 1;
+        let (theirs, mac) = (frame.ip.source(), frame.ethernet.source);
+        self.cm.on_mad(now, Way { port, address, ours, theirs, vlan, mac }, frame.packet.payload);
+        self.serve_cm();
+    }
+
+    pub(in crate::engine) fn cm_is_due(&self, now: Nanos) -> bool {
+        self.cm.deadline().is_some_and(|at| at <= now)
+    }
+
+    pub(in crate::engine) fn on_cm_timer(&mut self, now: Nanos) {
+        self.cm.on_timer(now);
+        self.serve_cm();
+    }
+
+    /// A packet came in on a passive connection's queue pair: the peer has heard our answer.
+    pub(in crate::engine) fn on_first_packet(&mut self, qp: QueuePair) {
+        let now = self.now();
+        if let Some(id) = self.connection_of(qp) {
+            self.cm.on_communication_established(now, id);
+            self.serve_cm();
+        }
+    }
+
+    /// The application destroys a connection's queue pair: the connection ends with it.
+    pub(in crate::engine) fn leave_connection(&mut self, qp: QueuePair) {
+        let Some(id) = self.connection_of(qp) else { return };
+        // It may have ended before.
+        let _ = self.cm_disconnect(id, &[]);
+        if let Some(attempt) = self.attempts.get_mut(&id) {
+            attempt.half = Half::Absent;
+        }
+    }
+
+    /// Sends what the connection manager has to say, and does what it asks for.
+    pub(super) fn serve_cm(&mut self) {
+        while let Some((way, datagram)) = self.cm.poll_transmit() {
+            self.send_mad(way, &datagram);
+        }
+        // Where nobody polls, the manager's own limit stops new connections.
+        while self.cm_events.len() < MAX_EVENTS
+            && let Some(event) = self.cm.poll_event()
+        {
+            self.on_cm_event(&event);
+        }
+        // What the events set off.
+        while let Some((way, datagram)) = self.cm.poll_transmit() {
+            self.send_mad(way, &datagram);
+        }
+    }
+
+    fn on_cm_event(&mut self, event: &cm::Event) {
+        let told = match *event {
+            cm::Event::Request { id, service, remote, source, private_data, .. } => {
+                let Some(way) = self.cm.route(id) else { return };
+                let (beyond, private_data) = Beyond::untagged(Tag::Asks, private_data);
+                let (params, half) = (QpParams::default(), Half::Absent);
+                let attempt = Attempt { params, terms: Some(remote), beyond, half };
+                self.attempts.insert(id, attempt);
+                let place = (way.port, way.address);
+                Some(CmEvent::Request { id, service, place, terms: remote, source, private_data })
+            }
+            cm::Event::Reply { id, remote, private_data } => self.on_reply(id, remote, private_data),
+            cm::Event::Established { id } => self.qp_of(id).map(|qp| CmEvent::Established { id, qp }),
+            cm::Event::Rejected { id, reason, private_data } => {
+                self.fail_attempt(id);
+                self.drop_attempt(id);
+                Some(CmEvent::Rejected { id, reason, private_data })
+            }
+            cm::Event::Unreachable { id } => {
+                self.fail_attempt(id);
+                self.drop_attempt(id);
+                Some(CmEvent::Unreachable { id })
+            }
+            cm::Event::Disconnected { id, ending } => {
+                self.fail_attempt(id);
+                Some(CmEvent::Disconnected { id, ending })
+            }
+            cm::Event::TimewaitExit { id } => {
+                self.drop_attempt(id);
+                Some(CmEvent::TimewaitExit { id })
+            }
+            cm::Event::SidrResolved { id, qpn, qkey } => Some(CmEvent::ServiceResolved { id, qpn, qkey }),
+            cm::Event::SidrFailed { id, failure } => Some(CmEvent::ServiceFailed { id, failure }),
+        };
+        self.cm_events.extend(told);
+    }
+
+    /// The peer's terms are known: the queue pair is connected.
+    fn on_reply(&mut self, id: ConnId, terms: Terms, private_data: cm::PrivateData) -> Option<CmEvent> {
+        let way = self.cm.route(id)?;
+        let attempt = self.attempts.remove(&id)?;
+        let Half::Unconnected(qp) = attempt.half else { return None };
+        let wanted = Beyond::wanted(&attempt.params);
+        let (beyond, private_data) = match wanted {
+            Beyond::NOTHING => (wanted, private_data),
+            _ => Beyond::untagged(Tag::Agrees, private_data),
+        };
+        let beyond = beyond.with(wanted);
+        let joined = self.join(qp, way, terms, beyond, &attempt.params);
+        let half = match joined {
+            Ok(qp) => Half::Connected(qp),
+            Err(error) => {
+                let now = self.now();
+                // It is in the state that a refusal needs: a reply has just come.
+                let _ = self.cm.refuse(now, id, RejReason::UNSUPPORTED, &[]);
+                self.attempts.insert(id, Attempt { half: Half::Absent, ..attempt });
+                return Some(CmEvent::Failed { id, error });
+            }
+        };
+        self.attempts.insert(id, Attempt { half, terms: Some(terms), beyond, params: attempt.params });
+        joined.ok().map(|qp| CmEvent::Replied { id, qp, private_data })
+    }
+
+    fn connection_of(&self, qp: QueuePair) -> Option<ConnId> {
+        let is_its = |attempt: &Attempt| matches!(attempt.half, Half::Connected(its) if its == qp);
+        self.attempts.iter().find(|(_, attempt)| is_its(attempt)).map(|(&id, _)| id)
+    }
+
+    fn qp_of(&self, id: ConnId) -> Option<QueuePair> {
+        match self.attempts.get(&id)?.half {
+            Half::Connected(qp) => Some(qp),
+            _ => None,
+        }
+    }
+
+    pub(super) fn fail_attempt(&mut self, id: ConnId) {
+        if let Some(qp) = self.qp_of(id) {
+            self.fail_qp(qp, WcStatus::WrFlushErr);
+        }
+    }
+
+    pub(super) fn drop_attempt(&mut self, id: ConnId) {
+        if let Some(Attempt { half: Half::Unconnected(qp), .. }) = self.attempts.remove(&id) {
+            self.discard_qp(qp);
+        }
+    }
+
+    /// A lost message is sent again by the connection manager: a full link is no matter.
+    fn send_mad(&mut self, way: Way, datagram: &[u8]) {
+        if self.is_forked() {
+            self.stats.tx_management_lost += 1;
+            return;
+        }
+        let Some(ip) = Ip::between(way.ours, way.theirs) else { return };
+        let link = &mut self.ports[way.port].link;
+        let mut flow = Flow::new(link.mac(), way.mac, way.vlan, ip, source_port(1, 1));
+        let bth = Bth::new(Opcode::UdSendOnly, Qpn::new(mad::QPN), self.next_mad_psn);
+        self.next_mad_psn = self.next_mad_psn.plus(1);
+        let deth = Deth { qkey: mad::QKEY, source_qpn: Qpn::new(mad::QPN), reserved: 0 };
+        let headers = Headers { bth, ext: Extensions { deth: Some(deth), ..Extensions::default() } };
+        let len = flow.frame_len(&headers, datagram.len());
+        let sent = link.transmit(len, |frame| {
+            flow.emit(frame, &headers, datagram.len(), |bytes| bytes.copy_from_slice(datagram));
+        });
+        match sent {
+            Ok(()) => link.flush(),
+            Err(Full) => self.stats.tx_management_lost += 1,
+        }
+    }
+}

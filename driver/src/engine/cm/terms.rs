@@ -1,0 +1,95 @@
+//! The terms that two ends meet on: what a queue pair offers, and how it is connected on what was agreed.
+
+use roci_protocol::cm::{Offer, Terms};
+use roci_protocol::rc::{self, Dialect};
+use roci_protocol::{Mtu, Psn, Qpn};
+
+use super::Engine;
+use crate::cm::{Beyond, CmCallError, Way};
+use crate::engine::connection::largest_mtu;
+use crate::link::Link;
+use crate::qp::{QpParams, QueuePair, UnconnectedQp};
+
+/// Endless RNR retries, as three bits say it.
+const RNR_FOR_EVER: u8 = 7;
+/// Retries fit three bits.
+const MAX_RETRIES: u32 = 7;
+
+impl<L: Link> Engine<L> {
+    /// Connects a queue pair on terms that came in band.
+    pub(super) fn join(
+        &mut self,
+        qp: UnconnectedQp,
+        way: Way,
+        terms: Terms,
+        beyond: Beyond,
+        params: &QpParams,
+    ) -> Result<QueuePair, CmCallError> {
+        // A REP has no word for the MTU: the one in the REQ is what both use.
+        let largest = largest_mtu(self.ports[qp.port].link.max_frame());
+        let Some(mtu) = terms.mtu.filter(|&mtu| largest.is_ok_and(|largest| mtu <= largest)) else {
+            self.discard_qp(qp);
+            return Err(CmCallError::PathMtu);
+        };
+        let rnr_retry_limit = (terms.rnr_retry_count < RNR_FOR_EVER).then_some(terms.rnr_retry_count.into());
+        let config = rc::Config {
+            dest_qpn: terms.qpn,
+            mtu,
+            sq_psn: terms.starting_psn,
+            rq_psn: qp.psn,
+            max_rd_atomic: params.max_rd_atomic.min(terms.responder_resources.into()),
+            max_dest_rd_atomic: params.max_rd_atomic.min(terms.initiator_depth.into()),
+            dialect: beyond.dialect,
+            rnr_retry_limit,
+            retry_limit: retry_limit(beyond.dialect, params, terms),
+            end_to_end_credits: params.end_to_end_credits && terms.end_to_end_credits,
+            ..params.base(qp.shared.is_some())
+        };
+        let params = QpParams { icrc: beyond.icrc, ..params.clone() };
+        Ok(self.establish(qp, way.mac, way.theirs, config, &params)?)
+    }
+
+    pub(super) fn offer(&self, qp: &UnconnectedQp, params: &QpParams) -> Result<Offer, CmCallError> {
+        Ok(Offer {
+            qpn: qp.qp.0,
+            starting_psn: qp.psn,
+            mtu: self.mtu_of(qp, params)?,
+            srq: qp.shared.is_some(),
+            ..basic_offer(params, None)
+        })
+    }
+
+    fn mtu_of(&self, qp: &UnconnectedQp, params: &QpParams) -> Result<Mtu, CmCallError> {
+        let largest = largest_mtu(self.ports[qp.port].link.max_frame())?;
+        Ok(largest.min(params.mtu).min(Mtu::Mtu4096))
+    }
+}
+
+/// Waits before the peer is given up. A REQ has three bits for that: between two ends of this stack's own dialect the
+/// most that they can say means as many as each end wants.
+fn retry_limit(dialect: Dialect, params: &QpParams, terms: Terms) -> u32 {
+    match u32::from(terms.retry_count) {
+        MAX_RETRIES if dialect == Dialect::Rocinante => params.retry_limit.max(MAX_RETRIES),
+        asked => asked,
+    }
+}
+
+/// What an offer says of the queue pair's behaviour.
+pub(super) fn basic_offer(params: &QpParams, terms: Option<Terms>) -> Offer {
+    let depth = params.max_rd_atomic.min(u8::MAX.into()) as u8;
+    Offer {
+        qpn: Qpn::default(),
+        starting_psn: Psn::default(),
+        responder_resources: depth,
+        initiator_depth: depth,
+        retry_count: params.retry_limit.min(MAX_RETRIES) as u8,
+        rnr_retry_count: params.rnr_retry_limit.map_or(RNR_FOR_EVER, |limit| limit.min(6) as u8),
+        srq: false,
+        end_to_end_credits: params.end_to_end_credits,
+        mtu: params.mtu.min(Mtu::Mtu4096),
+        ack_timeout: rc::ack_timeout_code(params.ack_timeout_ns),
+        flow_label: terms.map_or(0, |terms| terms.flow_label),
+        traffic_class: params.traffic_class,
+        hop_limit: 64,
+    }
+}
