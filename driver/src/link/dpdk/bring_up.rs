@@ -52,6 +52,11 @@ pub enum PortError {
     /// What DPDK reserved when it started is used up.
     #[error("no memory for another port: DPDK has room for {PORTS_MAX}, and frames that are kept keep their port's")]
     NoMemory,
+    /// DPDK takes huge pages as it needs them, and there are too few.
+    #[error(
+        "packet buffers need {0} MiB of huge pages, and too few are free: scripts/hugepages set (each queue of ROCI_QUEUES has buffers of its own)"
+    )]
+    NoHugePages(usize),
     /// DPDK's table of ports is full.
     #[error("{0} more ports: DPDK can have {PORTS_MAX} in a process")]
     TooManyPorts(usize),

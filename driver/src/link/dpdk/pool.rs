@@ -120,7 +120,13 @@ fn create(eal: Eal, number: usize, buffers: u32) -> Result<NonNull<dpdk_sys::rte
     let pool = unsafe { dpdk_sys::rte_pktmbuf_pool_create(name.as_ptr(), buffers, CACHE, 0, ROOM as u16, -1) };
     let pool = NonNull::new(pool).ok_or_else(|| {
         let errno = last_errno();
-        if eal.is_out_of_memory(errno) { PortError::NoMemory } else { failed(describe(errno)) }
+        if eal.is_out_of_memory(errno) {
+            PortError::NoMemory
+        } else if errno == rustix::io::Errno::NOMEM.raw_os_error() {
+            PortError::NoHugePages((buffers as usize * BUFFER + OVERHEAD).div_ceil(1 << 20))
+        } else {
+            failed(describe(errno))
+        }
     })?;
     // SAFETY: the pool is fresh: all buffers are in it, and nobody else knows it.
     unsafe { dpdk_sys::roci_pktmbuf_pool_touch(pool.as_ptr()) };
