@@ -9,7 +9,7 @@ use roci_msgcore::Config;
 use roci_msgcore::config::{Origin, parse_size};
 use roci_protocol::sim::Faults;
 
-use crate::commands::perf::{ChannelStep, EngineMode, Memory, Test};
+use crate::commands::perf::{ChannelStep, EngineMode, MOST_IN_FLIGHT, Memory, Test};
 use crate::failure::Failure;
 
 /// RDMA semantics and MPI-class messaging in userspace, on any port DPDK can drive.
@@ -145,6 +145,9 @@ pub(crate) struct PerfOptions {
     /// Connections that take turns in send_rate, such as 1,64,1024
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', default_value = "1", value_parser = connection_count)]
     pub(crate) connections: Vec<usize>,
+    /// Messages that send_bw, write_bw, read_bw and tag_bw have under way, such as 1,4,16; up to 64 and 4 MiB without it
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',', value_parser = depth)]
+    pub(crate) depth: Vec<usize>,
     /// Whose memory holds the payloads of send, write and read tests
     #[arg(long, value_name = "WHOSE", value_enum, default_value_t = Memory::Arena)]
     pub(crate) memory: Memory,
@@ -300,6 +303,11 @@ const MAX_CONNECTIONS: usize = 4096;
 fn connection_count(text: &str) -> Result<usize, String> {
     let count = text.parse().ok().filter(|count| (1..=MAX_CONNECTIONS).contains(count));
     count.ok_or_else(|| format!("a count lies between 1 and {MAX_CONNECTIONS}"))
+}
+
+fn depth(text: &str) -> Result<usize, String> {
+    let depth = text.parse().ok().filter(|depth| (1..=MOST_IN_FLIGHT).contains(depth));
+    depth.ok_or_else(|| format!("messages under way are between 1 and {MOST_IN_FLIGHT}"))
 }
 
 fn soak_size(text: &str) -> Result<usize, String> {

@@ -87,6 +87,23 @@ fn atomics_and_many_connections_give_verified_rows_that_say_what_they_took() {
 }
 
 #[test]
+fn a_stream_has_as_many_messages_under_way_as_it_is_told() {
+    let _alone = alone();
+    let tests = ["perf", "send_bw,write_bw,read_bw,tag_bw", "--depth", "1,3,64", "--size", "64,70000"];
+    let rows = rows(&roci(&[&tests[..], &["--iters", "300", "--json"]].concat()).succeeded().stdout);
+    let depths: Vec<_> = rows.iter().map(|row| row["depth"].as_u64()).collect();
+    assert_eq!(depths, [Some(1), Some(3), Some(64)].repeat(8));
+    for row in rows {
+        assert_eq!((&row["errors"], &row["iters"]), (&0.into(), &300.into()), "{row}");
+    }
+    let line = roci(&["perf", "send_bw,tag_lat", "--depth", "4"]).failed_with_one_line();
+    assert!(line.contains("--depth is for send_bw"), "{line}");
+    let refused = roci(&["perf", "send_bw", "--depth", "65"]);
+    assert_eq!(refused.code(), Some(2));
+    assert!(refused.stderr.contains("between 1 and 64"), "{}", refused.stderr);
+}
+
+#[test]
 fn perf_tells_touched_bare_frames_from_untouched_ones() {
     let _alone = alone();
     let perf = |options: &[&str]| {

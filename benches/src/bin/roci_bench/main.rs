@@ -27,7 +27,7 @@ use clap::{Args, Parser, Subcommand};
 use glob::Pattern;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use crate::loops::{LoopOptions, SocketOptions};
+use crate::loops::{LoopOptions, SocketOptions, TcpOptions};
 use crate::machine::Machine;
 use crate::plan::Extent;
 use crate::report::Report;
@@ -53,7 +53,7 @@ enum Command {
     /// Messages between two threads, through memory that they share
     Shared(LoopOptions),
     /// Messages over TCP
-    Tcp(SocketOptions),
+    Tcp(TcpOptions),
     /// Messages over UDP
     Udp(SocketOptions),
 }

@@ -117,6 +117,11 @@ impl Test {
         matches!(self, SendLat | SendBw | WriteLat | WriteBw | ReadLat | ReadBw)
     }
 
+    /// Whether messages follow each other without waiting for answers, as many at once as the plan says.
+    const fn is_stream(self) -> bool {
+        matches!(self, Self::SendBw | Self::WriteBw | Self::ReadBw | Self::TagBw)
+    }
+
     const fn is_tagged(self) -> bool {
         matches!(self, Self::TagLat | Self::TagBw)
     }
@@ -151,7 +156,7 @@ impl Test {
 }
 
 /// A stream has at most so many messages under way; a queue pair holds as many receives.
-const MOST_IN_FLIGHT: usize = 64;
+pub(crate) const MOST_IN_FLIGHT: usize = 64;
 
 /// One measurement.
 #[derive(Clone, Copy)]
@@ -168,12 +173,14 @@ struct Plan {
     engine: Option<EngineMode>,
     /// Queue pairs that take turns, where they are counted.
     connections: Option<usize>,
+    /// Messages in flight, where that was asked for.
+    depth: Option<usize>,
 }
 
 impl Plan {
     /// Messages in flight: enough to hide the way, few enough to stay in the cache.
     fn depth(&self) -> usize {
-        ((4 << 20) / self.size).clamp(2, MOST_IN_FLIGHT)
+        self.depth.unwrap_or_else(|| ((4 << 20) / self.size).clamp(2, MOST_IN_FLIGHT))
     }
 }
 
@@ -191,6 +198,9 @@ pub(crate) fn run(options: &PerfOptions) -> Result<ExitCode, Failure> {
     }
     if options.memory == Memory::User && has(|test| !test.is_of_verbs()) {
         return Err(Failure::new("--memory user is for send_lat, send_bw, write_lat, write_bw, read_lat and read_bw"));
+    }
+    if !options.depth.is_empty() && has(|test| !test.is_stream()) {
+        return Err(Failure::new("--depth is for send_bw, write_bw, read_bw and tag_bw"));
     }
     let config = options.device.config()?;
     if let Some(address) = &options.listen {
@@ -304,8 +314,8 @@ pub(crate) fn table(worker: &mut Worker, device: &str, sizes: &[usize]) -> Resul
     for test in [Test::TagLat, Test::TagBw] {
         for &size in sizes {
             let iters = test.default_iters(size);
-            let plan =
-                Plan { test, size, iters, verify: true, touch: false, channel: None, engine: None, connections: None };
+            let (channel, engine, connections, depth) = (None, None, None, None);
+            let plan = Plan { test, size, iters, verify: true, touch: false, channel, engine, connections, depth };
             report.add(measure_tagged(worker, plan)?)?;
         }
     }
@@ -319,10 +329,15 @@ fn plans(options: &PerfOptions) -> Vec<Plan> {
         if test == Test::AtomicLat {
             sizes = vec![atomic::SIZE];
         }
-        let counts =
-            if test == Test::SendRate { options.connections.iter().copied().map(Some).collect() } else { vec![None] };
+        // Of connections, or of messages under way.
+        let counts = match test {
+            Test::SendRate => &options.connections,
+            _ => &options.depth,
+        };
+        let counts = if counts.is_empty() { vec![None] } else { counts.iter().copied().map(Some).collect() };
         let cells = sizes.into_iter().flat_map(move |size| counts.clone().into_iter().map(move |count| (size, count)));
-        let plan = move |(size, connections)| {
+        let plan = move |(size, count)| {
+            let (connections, depth) = if test == Test::SendRate { (count, None) } else { (None, count) };
             let iters = options.iters.unwrap_or_else(|| test.default_iters(size));
             let channel = test.is_channel().then_some(options.channel);
             let engine = test.is_tagged().then_some(options.engine);
@@ -335,6 +350,7 @@ fn plans(options: &PerfOptions) -> Vec<Plan> {
                 channel,
                 engine,
                 connections,
+                depth,
             }
         };
         cells.map(plan).collect::<Vec<_>>()
@@ -345,9 +361,9 @@ fn plans(options: &PerfOptions) -> Vec<Plan> {
 /// Both sides must measure the same, or each would wait for the other. Returns whether packets will carry an ICRC, as
 /// both will also tell each other when they connect.
 fn agree(job: &mut Job, config: &Config, plans: &[Plan]) -> Result<bool, Failure> {
-    let words = |&Plan { test, size, iters, verify, touch, channel, engine: _, connections }: &Plan| {
+    let words = |&Plan { test, size, iters, verify, touch, channel, engine: _, connections, depth }: &Plan| {
         let step = channel.map_or_else(String::new, ChannelStep::name);
-        let count = connections.unwrap_or(1);
+        let count = connections.or(depth).unwrap_or(0);
         format!("{} {size} {iters} {verify} {touch} {step} {count};", test.name())
     };
     let plans: String = plans.iter().map(words).collect();
@@ -360,7 +376,7 @@ fn agree(job: &mut Job, config: &Config, plans: &[Plan]) -> Result<bool, Failure
         Ok(config.icrc || peer_icrc != "false")
     } else {
         Err(Failure::new(
-            "the peer was given other tests, sizes, counts, connections, touch, channel or receive queues",
+            "the peer was given other tests, sizes, counts, connections, depths, touch, channel or receive queues",
         ))
     }
 }

@@ -197,6 +197,9 @@ impl Report {
             object["connections"] = count.into();
             object["memory_growth_bytes"] = row.growth.into();
         }
+        if let Some(depth) = row.plan.depth {
+            object["depth"] = depth.into();
+        }
         object
     }
 }
@@ -214,8 +217,12 @@ fn cells(row: &Row) -> Vec<String> {
     let engine = plan.engine.filter(|&engine| engine == EngineMode::Dedicated);
     let engine = engine.map_or_else(String::new, |engine| format!(" ({})", engine.name()));
     let count = plan.connections.map_or_else(String::new, |count| format!(" ({count} connections)"));
-    let mut cells =
-        vec![plan.test.name() + mark + &step + &engine + &count, plan.size.to_string(), plan.iters.to_string()];
+    let depth = plan.depth.map_or_else(String::new, |depth| format!(" ({depth} under way)"));
+    let mut cells = vec![
+        plan.test.name() + mark + &step + &engine + &count + &depth,
+        plan.size.to_string(),
+        plan.iters.to_string(),
+    ];
     cells.extend(quantiles);
     cells.push(format!("{:.3}", row.gigabytes_per_second()));
     cells.push(format!("{:.3}", row.million_messages_per_second()));

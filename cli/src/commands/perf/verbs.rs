@@ -313,7 +313,8 @@ fn stream(
     wr: impl Fn(u64, Buffer) -> SendWr,
 ) -> Result<(), Failure> {
     let (mut posted, mut ended) = (0, 0);
-    let list = LIST.min(free.len());
+    // Where few are under way, not all of them: the peer would have nothing to do meanwhile.
+    let list = LIST.min(free.len() / 4).max(1);
     while ended < plan.iters {
         let left = usize::try_from(plan.iters - posted).unwrap_or(usize::MAX);
         // Single messages wait for a list's worth: all that are posted end.

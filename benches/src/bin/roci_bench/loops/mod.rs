@@ -1,5 +1,7 @@
 //! Loops of our own: what the memory of this machine does, and what its kernel's sockets do.
 
+mod lossy;
+mod many;
 mod memory;
 mod row;
 mod shared;
@@ -62,9 +64,43 @@ pub(crate) struct SocketOptions {
     millis: u64,
 }
 
-pub(crate) fn run_tcp(options: &SocketOptions) -> Result<(), String> {
-    run_sockets::<tcp::Tcp>(options)
+/// What a loop over TCP is told beside that.
+#[derive(Args)]
+pub(crate) struct TcpOptions {
+    #[command(flatten)]
+    sockets: SocketOptions,
+    /// Per cent of the segments that each end loses: goodput of one size
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    loss: Option<f64>,
+    /// Connections that take turns: the rate of messages of one size
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',', conflicts_with = "loss", value_parser = clap::value_parser!(u16).range(1..=8192))]
+    connections: Vec<u16>,
 }
+
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number| (0.0..=100.0).contains(number));
+    number.ok_or_else(|| "a number between 0 and 100".to_owned())
+}
+
+pub(crate) fn run_tcp(options: &TcpOptions) -> Result<(), String> {
+    let TcpOptions { sockets, loss, connections } = options;
+    let size = sockets.size[0] as usize;
+    let duration = Duration::from_millis(sockets.millis);
+    let done = match (sockets.listen, sockets.connect, *loss, connections.is_empty()) {
+        (_, _, None, true) => return run_sockets::<tcp::Tcp>(sockets),
+        (Some(address), _, Some(loss), _) => lossy::serve(address, loss),
+        (None, Some(address), Some(loss), _) => lossy::measure(address, size, duration, loss),
+        (Some(address), ..) => many::serve(address),
+        (None, Some(address), ..) => {
+            let counts: Vec<usize> = connections.iter().map(|&count| count.into()).collect();
+            many::measure(address, size, &counts, duration)
+        }
+        (None, None, ..) => return Err(NEITHER.into()),
+    };
+    done.map_err(|error| error.to_string())
+}
+
+const NEITHER: &str = "neither --listen nor --connect";
 
 pub(crate) fn run_udp(options: &SocketOptions) -> Result<(), String> {
     run_sockets::<udp::Udp>(options)
@@ -74,7 +110,7 @@ fn run_sockets<T: sockets::Transport>(options: &SocketOptions) -> Result<(), Str
     let done = match (options.listen, options.connect) {
         (Some(address), _) => sockets::serve::<T>(address),
         (None, Some(address)) => sockets::measure::<T>(address, &options.size, Duration::from_millis(options.millis)),
-        (None, None) => return Err("neither --listen nor --connect".into()),
+        (None, None) => return Err(NEITHER.into()),
     };
     done.map_err(|error| error.to_string())
 }

@@ -16,6 +16,8 @@ pub(super) trait Transport: Sized {
     const NAME: &'static str;
     /// The longest message.
     const MOST: usize;
+    /// Bytes of one read, of a stream: of a datagram no more than its own.
+    const READ: usize;
     /// Whether messages may be lost, so that the last one tells nothing.
     const IS_LOSSY: bool;
 
@@ -73,7 +75,7 @@ pub(super) fn measure<T: Transport>(address: SocketAddr, sizes: &[u64], duration
     write_numbers(&mut control, [Request::End as u64, 0])
 }
 
-fn prepare(control: &TcpStream) -> io::Result<()> {
+pub(super) fn prepare(control: &TcpStream) -> io::Result<()> {
     control.set_nodelay(true)?;
     control.set_read_timeout(Some(PATIENCE))
 }
@@ -130,7 +132,8 @@ fn stream<T: Transport>(control: &mut TcpStream, size: usize, duration: Duration
 
 /// Receives all that comes, and tells how many bytes of whole messages.
 fn count<T: Transport>(socket: &mut T, control: &mut TcpStream, size: usize) -> io::Result<()> {
-    let mut message = vec![0; size];
+    // Whoever reads a stream reads as much as there is.
+    let mut message = vec![0; size.max(T::READ)];
     let (mut bytes, begun) = (0u64, cpu_time());
     let mut is_last_look = false;
     loop {
@@ -152,7 +155,7 @@ fn count<T: Transport>(socket: &mut T, control: &mut TcpStream, size: usize) -> 
 }
 
 /// Whether the peer has said something.
-fn has_word(control: &TcpStream) -> io::Result<bool> {
+pub(super) fn has_word(control: &TcpStream) -> io::Result<bool> {
     control.set_nonblocking(true)?;
     let looked = control.peek(&mut [0]);
     control.set_nonblocking(false)?;

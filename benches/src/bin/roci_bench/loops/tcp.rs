@@ -20,6 +20,7 @@ impl Tcp {
 impl Transport for Tcp {
     const NAME: &'static str = "tcp";
     const MOST: usize = usize::MAX;
+    const READ: usize = 64 << 10;
     const IS_LOSSY: bool = false;
 
     fn connect(control: &TcpStream) -> io::Result<Self> {

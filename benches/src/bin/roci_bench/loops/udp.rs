@@ -30,6 +30,7 @@ impl Transport for Udp {
     const NAME: &'static str = "udp";
     /// What fits into an IPv4 packet.
     const MOST: usize = 65_507;
+    const READ: usize = 0;
     const IS_LOSSY: bool = true;
 
     fn connect(control: &TcpStream) -> io::Result<Self> {
