@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::Failure;
-use crate::nics::bench::{Bench, Place};
+use crate::nics::bench::{Bench, Place, Purpose};
 use crate::nics::models::virtio;
 
 /// What to run.
@@ -48,14 +48,15 @@ const LOADS: [Load; 4] = [
     Load { bytes: 64, pings: 400, stream: 2000 },
     Load { bytes: 1 << 10, pings: 400, stream: 2000 },
     Load { bytes: 64 << 10, pings: 50, stream: 200 },
-    Load { bytes: 1 << 20, pings: 10, stream: 20 },
+    Load { bytes: 1 << 20, pings: 10, stream: 32 },
 ];
 
 impl Load {
-    /// A few messages at the least, or perftest refuses.
+    /// A few messages at the least, and of streams whole lists, or perftest refuses.
     fn scaled(self, is_quick: bool) -> Self {
         let part = if is_quick { 4 } else { 1 };
-        Self { pings: (self.pings / part).max(5), stream: (self.stream / part).max(10), ..self }
+        let stream = (self.stream / part).next_multiple_of(perftest::LIST);
+        Self { pings: (self.pings / part).max(5), stream, ..self }
     }
 }
 
@@ -63,14 +64,20 @@ impl Load {
 pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
     if options.list {
         for test in &perftest::TESTS {
-            println!("{}", test.program);
+            println!("{} [SERVER]", perftest::words(test, "BYTES", "COUNT"));
         }
-        println!("roci perf {} {}", ours::LATENCIES, ours::STREAMS);
+        for tests in [ours::LATENCIES, ours::STREAMS] {
+            println!("{} roci {}", ours::SETTINGS, ours::words(tests, "BYTES", "COUNT"));
+        }
+        for Load { bytes, pings, stream } in LOADS.map(|load| load.scaled(options.quick)) {
+            println!("{bytes} bytes: {pings} pings, streams of {stream}");
+        }
         return Ok(ExitCode::SUCCESS);
     }
     let directory = tempfile::tempdir()?;
     let Options { qemu, kernel, initrd, .. } = options;
-    let mut bench = Bench::start(virtio(), &Place { qemu, kernel, initrd, directory: directory.path() })?;
+    let mut bench =
+        Bench::start(virtio(), &Place { qemu, kernel, initrd, directory: directory.path() }, Purpose::Measuring)?;
     let loads = LOADS.map(|load| load.scaled(options.quick));
     for round in 1..=options.rounds {
         perftest::measure(&mut bench, &loads, round)?;

@@ -38,13 +38,22 @@ pub(crate) struct Bench {
     pub(crate) model: Model,
     guests: [Machine; 2],
     monitors: [PathBuf; 2],
-    /// The heads of all frames at the first guest's end of the wire.
+    /// The heads of all frames at the first guest's end of the wire, where somebody is to look at them.
     capture: PathBuf,
+}
+
+/// What guests are there for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To show what is right: frames are kept, and the kernel's own drivers use the IOMMU too.
+    Checks,
+    /// To be measured: nothing that takes time is done beside, and the kernel's own drivers use memory as it is.
+    Measuring,
 }
 
 impl Bench {
     /// Boots both guests, with the NICs as the kernel finds them.
-    pub(crate) fn start(model: Model, place: &Place<'_>) -> Result<Self, Failure> {
+    pub(crate) fn start(model: Model, place: &Place<'_>, purpose: Purpose) -> Result<Self, Failure> {
         let sockets = [0, 1].map(|end| place.directory.join(format!("wire{end}")));
         let monitors = [0, 1].map(|end| place.directory.join(format!("monitor{end}")));
         let capture = place.directory.join("wire.pcap");
@@ -55,7 +64,7 @@ impl Bench {
                 Binding::Uio => Vec::new(),
             };
             devices.extend(wire(&sockets[end], &sockets[1 - end]));
-            if end == 0 {
+            if end == 0 && purpose == Purpose::Checks {
                 let dump = format!("filter-dump,id=dump,netdev=data,file={},maxlen=64", capture.display());
                 devices.extend(["-object".to_owned(), dump]);
             }
@@ -64,7 +73,8 @@ impl Bench {
             devices.push(format!("virtio-net-pci,netdev=management,mac={MANAGEMENT},addr=0x11"));
             devices.extend(["-qmp".to_owned(), format!("unix:{},server=on,wait=off", monitors[end].display())]);
             // The kernel's own check of its timer wants ticks sooner than an emulator beside others gives them.
-            let append = format!("intel_iommu=on hugepagesz=2M hugepages={HUGE_PAGES} no_timer_check");
+            let pass = if purpose == Purpose::Measuring { " iommu=pt" } else { "" };
+            let append = format!("intel_iommu=on{pass} hugepagesz=2M hugepages={HUGE_PAGES} no_timer_check");
             let Place { qemu, kernel, initrd, directory } = *place;
             let name = &format!("guest{end}");
             Plan { name, directory, qemu, kernel, initrd, memory_mib: MEMORY_MIB, append: &append, devices }.start()

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use clap::Args;
 
-use self::bench::{Bench, Place};
+use self::bench::{Bench, Place, Purpose};
 use self::checks::{Figures, STEPS};
 use self::models::{MODELS, Model};
 use self::table::{Row, Verdict};
@@ -86,7 +86,8 @@ fn run_steps(model: Model, options: &Options, figures: &mut Figures) -> Verdict 
     let mut steps = || -> Result<(), Failure> {
         let directory = tempfile::tempdir()?;
         let Options { qemu, kernel, initrd, .. } = options;
-        let mut bench = Bench::start(model, &Place { qemu, kernel, initrd, directory: directory.path() })?;
+        let mut bench =
+            Bench::start(model, &Place { qemu, kernel, initrd, directory: directory.path() }, Purpose::Checks)?;
         for (name, step) in STEPS {
             step(&mut bench, figures).map_err(|failure| format!("{name}: {failure}"))?;
             println!("        {}: {name}", model.name);

@@ -13,7 +13,7 @@ pub(super) const STREAMS: &str = "send_bw,write_bw,read_bw";
 
 const PATIENCE: Duration = Duration::from_mins(3);
 /// Packets of this length have a path MTU of 4096, as those of `rdma_rxe` on the same NIC.
-const SETTINGS: &str = "ROCI_PORT_MTU=4200";
+pub(super) const SETTINGS: &str = "ROCI_PORT_MTU=4200";
 
 pub(super) fn measure(bench: &mut Bench, loads: &[Load], round: u32) -> Result<(), Failure> {
     let address = bench.model.address();
@@ -26,8 +26,7 @@ pub(super) fn measure(bench: &mut Bench, loads: &[Load], round: u32) -> Result<(
     print(&ended[0].output, round)?;
     for load in loads {
         for (tests, iters) in [(LATENCIES, load.pings), (STREAMS, load.stream)] {
-            // perftest does not look at what arrives.
-            let command = format!("perf {tests} --size {} --iters {iters} --no-verify --json", load.bytes);
+            let command = words(tests, &load.bytes.to_string(), &iters.to_string());
             print(&bench.good_job(&command, SETTINGS, PATIENCE)?, round)?;
         }
     }
@@ -35,6 +34,11 @@ pub(super) fn measure(bench: &mut Bench, loads: &[Load], round: u32) -> Result<(
         bench.run(end, &format!("bind-nic unbind {address}"))?;
     }
     Ok(())
+}
+
+/// The command, behind the name of the program: perftest does not look at what arrives either.
+pub(super) fn words(tests: &str, bytes: &str, count: &str) -> String {
+    format!("perf {tests} --size {bytes} --iters {count} --no-verify --json")
 }
 
 fn print(output: &str, round: u32) -> Result<(), Failure> {

@@ -12,8 +12,10 @@ const PORT: u16 = 18_515;
 const IPS: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 /// perftest counts MB of 2^20 bytes.
 const MEGABYTE: f64 = 1_048_576.0;
-/// Messages of a run that shows what beginning and ending takes.
-const FEWEST: u32 = 5;
+/// Work requests that a stream posts at once, as ours does.
+pub(super) const LIST: u32 = 16;
+/// Messages of a run that shows what beginning and ending takes: a list.
+const FEWEST: u32 = LIST;
 
 /// A program of perftest.
 pub(super) struct Test {
@@ -68,11 +70,17 @@ struct Ran {
 
 fn run(bench: &mut Bench, test: &Test, bytes: u64, count: u32) -> Result<Ran, Failure> {
     let before = busy_seconds(bench)?;
-    let words = format!("{} -d rxe0 -x 1 -F -s {bytes} -n {count}", test.program);
+    let words = words(test, &bytes.to_string(), &count.to_string());
     bench.run(0, &format!("{words} >/run/server 2>&1 & {}", wait_for_server()))?;
     let output = bench.run(1, &format!("{words} {} 2>&1", IPS[0]))?;
     let busy_s = busy_seconds(bench)? - before;
     Ok(Ran { output, busy_s })
+}
+
+/// The command of both ends; the client's names the server behind.
+pub(super) fn words(test: &Test, bytes: &str, count: &str) -> String {
+    let list = if test.is_latency { String::new() } else { format!(" -l {LIST}") };
+    format!("{} -d rxe0 -x 1 -F -s {bytes} -n {count}{list}", test.program)
 }
 
 /// Until something listens on the port; a server that does not is the client's to report.

@@ -12,22 +12,26 @@ use crate::results::{Key, Results};
 const PANEL: (u32, u32) = (640, 480);
 const FONT: (&str, u32) = ("sans-serif", 13);
 /// The series that are drawn, ours with the wider lines, and their colours; tables have more.
-const DRAWN: [(&str, RGBColor); 12] = [
+const DRAWN: [(&str, RGBColor); 16] = [
     ("raw", RGBColor(0x99, 0x99, 0x99)),
     ("raw, touched", RGBColor(0x55, 0x55, 0x55)),
     ("send", RGBColor(0xd5, 0x5e, 0x00)),
     ("write", RGBColor(0xe6, 0x9f, 0x00)),
     ("tag", RGBColor(0xb0, 0x10, 0x10)),
     ("tag, unread", RGBColor(0xf0, 0x80, 0x80)),
+    ("read", RGBColor(0x8c, 0x56, 0x4b)),
+    ("shared memory", RGBColor(0xbb, 0xbb, 0x22)),
     ("kernel TCP", RGBColor(0x00, 0x72, 0xb2)),
+    ("kernel UDP", RGBColor(0x17, 0xbe, 0xcf)),
     ("UCX, TCP", RGBColor(0x56, 0xb4, 0xe9)),
     ("libfabric, tcp", RGBColor(0x00, 0x9e, 0x73)),
     ("libfabric, udp;ofi_rxd", RGBColor(0x7a, 0xc9, 0x43)),
     ("MPICH, TCP", RGBColor(0xcc, 0x79, 0xa7)),
     ("Open MPI, TCP", RGBColor(0x6a, 0x3d, 0x9a)),
+    ("Open MPI, udp;ofi_rxd", RGBColor(0x2c, 0xa0, 0x2c)),
 ];
 /// Of those, ours are the first ...
-const OURS: usize = 6;
+const OURS: usize = 7;
 /// ... and what is not among them is Linux's verbs, or stands alone in its figure.
 const OTHERS: [RGBColor; 4] =
     [RGBColor(0x00, 0x00, 0x00), RGBColor(0x00, 0x72, 0xb2), RGBColor(0x00, 0x9e, 0x73), RGBColor(0xcc, 0x79, 0xa7)];
@@ -66,14 +70,14 @@ pub(crate) fn draw_all(folder: &Path, results: &Results) -> Result<Vec<Figure>, 
     };
     let sized = |metric| Place::ALL.map(|place| by_size(place, metric)).into_iter().collect();
     let connections = Panel {
-        caption: "memif: million messages of 64 B a second".into(),
+        caption: "memif, and TCP over loopback: million messages of 64 B a second".into(),
         place: Place::Host,
         metric: Metric::Rate,
         axis: "connections, which take turns",
         is_on_axis: |point| matches!(point, Point::Connections(_)),
     };
     let loss = Panel {
-        caption: "memif: goodput, GB/s".into(),
+        caption: "memif, and TCP over loopback: goodput, GB/s".into(),
         place: Place::Host,
         metric: Metric::Bandwidth,
         axis: "frames lost, per cent",
@@ -148,7 +152,12 @@ impl Panel<'_> {
             results.points(self.place, self.metric, self.is_on_axis).iter().map(|point| point.position()).collect();
         let (first, last) = (positions.first().copied().unwrap_or(1.0), positions.last().copied().unwrap_or(1.0));
         let mut builder = ChartBuilder::on(area);
-        builder.margin(12).caption(&self.caption, ("sans-serif", 16)).x_label_area_size(44).y_label_area_size(56);
+        builder
+            .margin(12)
+            .margin_right(40)
+            .caption(&self.caption, ("sans-serif", 16))
+            .x_label_area_size(44)
+            .y_label_area_size(56);
         if self.metric == Metric::Bandwidth && first == 0.0 {
             let chart = builder.build_cartesian_2d(0.0..last * 1.02, 0.0..most * 1.15)?;
             return self.fill_in(chart, &lines, |x| format!("{x}"));
@@ -185,7 +194,7 @@ impl Panel<'_> {
             .y_label_formatter(&|y| show_value(*y))
             .draw()?;
         for (index, (name, points)) in lines.iter().enumerate() {
-            let drawn = DRAWN.iter().position(|(drawn, _)| drawn == name);
+            let drawn = colour_of(name);
             let colour = drawn.map_or(OTHERS[index % OTHERS.len()], |place| DRAWN[place].1);
             let style = colour.stroke_width(if drawn.is_some_and(|place| place >= OURS) { 1 } else { 3 });
             let points = points.iter().map(|(point, value)| (point.position(), *value));
@@ -202,6 +211,15 @@ impl Panel<'_> {
     }
 }
 
+/// Whose colour a series has: what ours are called beside their verb, or behind it, changes none.
+fn colour_of(name: &str) -> Option<usize> {
+    let place = |name: &str| DRAWN.iter().position(|(drawn, _)| *drawn == name);
+    place(name).or_else(|| {
+        let verb = name.split_once(" of ").map_or(name, |(verb, _)| verb);
+        place(verb).or_else(|| place(verb.strip_suffix(", unread")?))
+    })
+}
+
 /// As many digits as say something.
 fn show_value(value: f64) -> String {
     let digits = if value >= 10.0 { 0 } else { 4 };
@@ -213,6 +231,14 @@ fn show_value(value: f64) -> String {
 mod tests {
     use super::*;
     use crate::reading::Reading;
+
+    #[test]
+    fn a_series_has_the_colour_of_its_verb() {
+        let [send, tcp] = ["send", "kernel TCP"].map(|name| colour_of(name).expect("it is drawn"));
+        assert_eq!((colour_of("send, unread"), colour_of("send of 64 KiB")), (Some(send), Some(send)));
+        assert_eq!((colour_of("kernel TCP of 64 KiB"), colour_of("rdma_rxe, send")), (Some(tcp), None));
+        assert!(send < OURS && tcp >= OURS);
+    }
 
     #[test]
     fn values_are_shown_without_digits_that_say_nothing() {

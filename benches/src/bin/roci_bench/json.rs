@@ -22,7 +22,7 @@ pub(crate) fn document(report: &Report<'_>) -> Value {
 }
 
 fn machine(machine: &Machine) -> Value {
-    let Machine { processor, cores, kernel, memory_gib, load, hugepages } = machine;
+    let Machine { processor, cores, kernel, memory_gib, load, hugepages, versions } = machine;
     json!({
         "processor": processor,
         "cores": cores,
@@ -30,11 +30,13 @@ fn machine(machine: &Machine) -> Value {
         "memory_gib": memory_gib,
         "load_before": load,
         "hugepages": hugepages,
+        "versions": versions,
     })
 }
 
 fn target(verdict: &Verdict) -> Value {
     let Verdict { what, goal, measured, judgement, blame } = verdict;
+    let measured = measured.map(|all| json!({"median": all.median, "min": all.min, "max": all.max}));
     json!({"target": what, "goal": goal, "measured": measured, "verdict": judgement.replace("**", ""), "blame": blame})
 }
 
@@ -48,6 +50,7 @@ fn row(report: &Report<'_>, key: &Key) -> Option<Value> {
     let (axis, at) = match key.point {
         Point::Size(bytes) => ("bytes", json!(bytes)),
         Point::Connections(count) => ("connections", json!(count)),
+        Point::Depth(count) => ("depth", json!(count)),
         Point::Loss(_) => ("loss_percent", json!(key.point.position())),
     };
     let ratio = ratio_to_base(report.results, key).map(|ratio| ratio.median);
@@ -60,6 +63,8 @@ fn row(report: &Report<'_>, key: &Key) -> Option<Value> {
         "min": summary.min,
         "max": summary.max,
         "rounds": summary.rounds,
+        "values": report.results.rounds(key),
+        "command": report.results.command(key),
         "ratio_to_base": ratio,
     });
     row[axis] = at;

@@ -1,6 +1,7 @@
 //! The machine that a report speaks of.
 
 use std::fs::read_to_string;
+use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -21,7 +22,12 @@ pub(crate) struct Machine {
     /// that this very program was just being compiled.
     pub(crate) load: f64,
     pub(crate) hugepages: u64,
+    /// Debian's packages that take part, with their versions.
+    pub(crate) versions: Vec<String>,
 }
+
+/// Those that the report speaks of, where they are installed.
+const PACKAGES: [&str; 6] = ["libdpdk-dev", "ucx-utils", "libfabric-bin", "mpich", "openmpi-bin", "qemu-system-x86"];
 
 impl Machine {
     pub(crate) fn look() -> Self {
@@ -35,12 +41,21 @@ impl Machine {
             memory_gib: number(field(&meminfo, "MemTotal")).unwrap_or(0.0) / f64::from(1 << 20),
             load: load(),
             hugepages: number(field(&meminfo, "HugePages_Total")).unwrap_or(0.0) as u64,
+            versions: versions(),
         }
     }
 
     pub(crate) fn is_idle(&self) -> bool {
         self.load <= IDLE_LOAD
     }
+}
+
+/// What dpkg says of the packages; nothing where there is no dpkg.
+fn versions() -> Vec<String> {
+    let show = ["-W", "-f", "${db:Status-Abbrev}${Package} ${Version}\n"];
+    let asked = Command::new("dpkg-query").args(show).args(PACKAGES).output();
+    let text = asked.map_or_else(|_| String::new(), |output| String::from_utf8_lossy(&output.stdout).into_owned());
+    text.lines().filter_map(|line| line.strip_prefix("ii ")).map(str::to_owned).collect()
 }
 
 /// How many processors are busy, as is seen in a moment.

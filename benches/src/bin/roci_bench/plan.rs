@@ -70,6 +70,7 @@ const FULL_SIZES: &str = "8,64,512,4096,16384,65536,1048576,8388608";
 /// Bare frames of such a message do not come through vhost all: they are more than its ring holds.
 const VHOST_LOSES: &str = "8388608";
 const CONNECTIONS: &str = "--connections 1,4,16,64,256,1024,4096";
+const DEPTHS: &str = "--depth 1,2,4,16,64";
 /// Hundredths of a per cent.
 const LOSSES: [u32; 7] = [0, 1, 10, 50, 100, 200, 500];
 
@@ -84,8 +85,9 @@ pub(crate) fn cells(extent: Extent) -> Vec<Cell> {
     }
     cells.extend(vhost(extent));
     cells.extend(missing());
+    cells.push(windows(extent));
     cells.extend(losses(extent));
-    cells.push(connections(extent));
+    cells.extend(connections(extent));
     cells.push(guests(extent));
     cells
 }
@@ -110,10 +112,13 @@ fn size_list(extent: Extent) -> impl Iterator<Item = u64> {
     sizes(extent).split(',').filter_map(|size| size.parse().ok())
 }
 
+const fn a_loop(name: &'static str, series: &'static str, sizes: &'static str, millis: u32) -> Loop {
+    Loop { name, series, sizes, millis, options: "", loss: None }
+}
+
 /// What the memory of the machine does.
 fn limits(extent: Extent) -> Vec<Cell> {
-    let limit =
-        |name, series| Cell::new(Place::Host, "limit", name, Loop { name, series, sizes: sizes(extent), millis: 20 });
+    let limit = |name, series| Cell::new(Place::Host, "limit", name, a_loop(name, series, sizes(extent), 20));
     vec![limit("memcpy", "memcpy"), limit("shared", "shared memory")]
 }
 
@@ -134,8 +139,9 @@ fn ours(place: Place, extent: Extent) -> Vec<Cell> {
         add("unread latency", "tag_lat", band.latency, "--no-verify");
         add("unread stream", "tag_bw", band.stream, "--no-verify");
         if place == Place::Host {
-            add("dedicated latency", "tag_lat", band.latency / 10, "--engine dedicated");
-            add("dedicated stream", "tag_bw", band.stream / 10, "--engine dedicated");
+            let few = |iters: u64| (iters / 10).max(50);
+            add("dedicated latency", "tag_lat", few(band.latency), "--engine dedicated");
+            add("dedicated stream", "tag_bw", few(band.stream), "--engine dedicated");
         }
     }
     cells
@@ -143,14 +149,15 @@ fn ours(place: Place, extent: Extent) -> Vec<Cell> {
 
 /// What the ICRC takes: the same without.
 fn without_icrc(place: Place, extent: Extent) -> Vec<Cell> {
-    let of_size = |size: &str| bands(place, extent).iter().find(|band| band.sizes.split(',').any(|its| its == size));
     let cell = |label: &str, tests, sizes, iters| {
         let tool = Ours { tests, sizes, iters, options: "", loss: None, icrc: false };
         Cell::new(place, "icrc", format!("{label} {sizes}"), tool)
     };
-    let short = of_size("8").map(|band| cell("latency", "send_lat", "8", band.latency));
-    let long = of_size("1048576").map(|band| cell("stream", "write_bw,tag_bw", "1048576", band.stream));
-    short.into_iter().chain(long).collect()
+    let both = |band: &Band| {
+        let latency = cell("latency", "send_lat,tag_lat", band.sizes, band.latency);
+        [latency, cell("stream", "send_bw,write_bw,tag_bw", band.sizes, band.stream)]
+    };
+    bands(place, extent).iter().flat_map(both).collect()
 }
 
 /// The other device of this host: fewer tests, for what differs is the port.
@@ -177,9 +184,8 @@ fn missing() -> Vec<Cell> {
 }
 
 fn sockets(place: Place, extent: Extent) -> Vec<Cell> {
-    let tool = |name, series| Loop { name, series, sizes: sizes(extent), millis: 50 };
     [("tcp", "kernel TCP"), ("udp", "kernel UDP")]
-        .map(|(name, series)| Cell::new(place, "sockets", name, tool(name, series)))
+        .map(|(name, series)| Cell::new(place, "sockets", name, a_loop(name, series, sizes(extent), 50)))
         .into()
 }
 
@@ -193,30 +199,49 @@ fn alternatives(place: Place, extent: Extent) -> Vec<Cell> {
         cells.push(Cell::new(place, "ucx", label("stream"), ucx(UcxTest::TagBandwidth, often * 5)));
         let tcp = Libfabric { provider: "tcp", endpoint: "msg", size, iters: often };
         cells.push(Cell::new(place, "libfabric", label("tcp"), tcp));
-        let udp = Libfabric { provider: "udp;ofi_rxd", endpoint: "rdm", size, iters: (often / 10).max(10) };
+        let udp = Libfabric { provider: "udp;ofi_rxd", endpoint: "rdm", size, iters: often };
         cells.push(Cell::new(place, "libfabric", label("udp"), udp));
     }
-    for (name, which) in [("mpich", Which::Mpich), ("openmpi", Which::OpenMpi)] {
+    let mut programs = vec![("mpich", Which::Mpich), ("openmpi", Which::OpenMpi)];
+    if place == Place::Host {
+        programs.push(("openmpi over rxd", Which::OpenMpiRxd));
+    }
+    for (name, which) in programs {
         cells.push(Cell::new(place, "mpi", name, Mpi { which, sizes: sizes(extent), millis: 50 }));
     }
     cells
 }
 
+/// What a stream carries with so many messages under way.
+fn windows(extent: Extent) -> Cell {
+    let iters = if extent == Extent::Quick { 2_000 } else { 10_000 };
+    let (tests, sizes) = ("send_bw,write_bw,read_bw,tag_bw", "64,4096,65536");
+    let tool = Ours { tests, sizes, iters, options: DEPTHS, loss: None, icrc: true };
+    Cell::new(Place::Host, "scale", "messages under way", tool)
+}
+
 /// Goodput of a stream whose frames are lost, and sent again.
 fn losses(extent: Extent) -> Vec<Cell> {
-    let iters = if extent == Extent::Quick { 1_000 } else { 3_000 };
-    let cell = |loss| {
-        let tool = Ours { tests: "write_bw,tag_bw", sizes: "65536", iters, options: "", loss: Some(loss), icrc: true };
-        Cell::new(Place::Host, "loss", format!("{} %", f64::from(loss) / 100.0), tool)
+    let is_quick = extent == Extent::Quick;
+    let (iters, millis) = if is_quick { (1_000, 300) } else { (3_000, 1_000) };
+    let both = |loss| {
+        let ours = Ours { tests: "write_bw,tag_bw", sizes: "65536", iters, options: "", loss: Some(loss), icrc: true };
+        let tcp = Loop { loss: Some(loss), ..a_loop("tcp", "kernel TCP", "65536", millis) };
+        let label = format!("{} %", f64::from(loss) / 100.0);
+        let tcp = Cell::new(Place::Host, "loss", format!("tcp {label}"), tcp);
+        [Cell::new(Place::Host, "loss", label, ours), tcp]
     };
-    LOSSES.map(cell).into()
+    LOSSES.into_iter().flat_map(both).collect()
 }
 
 /// The rate of messages over ever more connections, which take turns.
-fn connections(extent: Extent) -> Cell {
+fn connections(extent: Extent) -> [Cell; 2] {
     let iters = if extent == Extent::Quick { 50_000 } else { 200_000 };
-    let tool = Ours { tests: "send_rate", sizes: "64", iters, options: CONNECTIONS, loss: None, icrc: true };
-    Cell { patience: Duration::from_mins(1), ..Cell::new(Place::Host, "scale", "connections", tool) }
+    let ours = Ours { tests: "send_rate", sizes: "64", iters, options: CONNECTIONS, loss: None, icrc: true };
+    let tcp = Loop { options: CONNECTIONS, ..a_loop("tcp", "kernel TCP", "64", 100) };
+    let patient = |cell| Cell { patience: Duration::from_mins(1), ..cell };
+    [Cell::new(Place::Host, "scale", "connections", ours), Cell::new(Place::Host, "scale", "tcp connections", tcp)]
+        .map(patient)
 }
 
 /// Linux's verbs. Booting takes longer than anything else here, and so as long as a round of all others.
@@ -240,7 +265,8 @@ mod tests {
             let names: BTreeSet<_> = cells.iter().map(Cell::name).collect();
             assert_eq!(names.len(), cells.len());
             assert!(names.contains("veth/libfabric/udp 4 KiB") && names.contains("host/loss/0.1 %"), "{names:?}");
-            assert!(names.contains("host/icrc/latency 8") && names.contains("veth/icrc/stream 1048576"), "{names:?}");
+            assert!(names.iter().any(|name| name.starts_with("host/icrc/latency 8,64")), "{names:?}");
+            assert!(names.contains("veth/icrc/stream 1048576"), "{names:?}");
         }
     }
 

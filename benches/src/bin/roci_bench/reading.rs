@@ -33,6 +33,8 @@ impl Place {
 pub(crate) enum Metric {
     /// Microseconds one way; of a READ or an atomic, there and back.
     Latency,
+    /// The same, of the slowest in a hundred.
+    Tail,
     /// 10^9 bytes of payload a second.
     Bandwidth,
     /// Million messages a second.
@@ -46,12 +48,13 @@ pub(crate) enum Metric {
 }
 
 impl Metric {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Latency, Self::Bandwidth, Self::Rate, Self::Cpu, Self::Cycles, Self::Memory];
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Latency, Self::Tail, Self::Bandwidth, Self::Rate, Self::Cpu, Self::Cycles, Self::Memory];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Latency => "latency",
+            Self::Tail => "latency that one in a hundred exceeds",
             Self::Bandwidth => "bandwidth",
             Self::Rate => "rate",
             Self::Cpu => "cpu",
@@ -62,7 +65,7 @@ impl Metric {
 
     pub(crate) const fn unit(self) -> &'static str {
         match self {
-            Self::Latency => "us",
+            Self::Latency | Self::Tail => "us",
             Self::Bandwidth => "GB/s",
             Self::Rate => "M messages/s",
             Self::Cpu => "processor seconds/GB",
@@ -79,6 +82,8 @@ pub(crate) enum Point {
     Size(u64),
     /// Connections that take turns.
     Connections(u64),
+    /// Messages under way.
+    Depth(u64),
     /// Frames lost, in hundredths of a per cent.
     Loss(u32),
 }
@@ -88,7 +93,7 @@ impl Point {
     pub(crate) fn position(self) -> f64 {
         match self {
             Self::Size(bytes) => bytes as f64,
-            Self::Connections(count) => count as f64,
+            Self::Connections(count) | Self::Depth(count) => count as f64,
             Self::Loss(hundredths) => f64::from(hundredths) / 100.0,
         }
     }
@@ -98,7 +103,7 @@ impl fmt::Display for Point {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Size(bytes) => f.write_str(&show_bytes(bytes)),
-            Self::Connections(count) => write!(f, "{count}"),
+            Self::Connections(count) | Self::Depth(count) => write!(f, "{count}"),
             Self::Loss(_) => write!(f, "{} %", self.position()),
         }
     }

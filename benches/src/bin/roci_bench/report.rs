@@ -28,6 +28,7 @@ impl Report<'_> {
         for place in Place::ALL {
             text += &self.place(place);
         }
+        text += &self.windows();
         text += &self.connections();
         text += &self.losses();
         text += &self.not_run();
@@ -36,9 +37,13 @@ impl Report<'_> {
     }
 
     fn heading(&self) -> String {
-        let Machine { processor, cores, kernel, memory_gib, load, hugepages } = self.machine;
+        let Machine { processor, cores, kernel, memory_gib, load, hugepages, .. } = self.machine;
         let option = if self.extent == Extent::Quick { " --quick" } else { "" };
-        let rounds = self.outcomes.iter().map(|outcome| outcome.rounds).max().unwrap_or(0);
+        let rounds = |is_of: fn(Place) -> bool| {
+            let its = self.outcomes.iter().filter(|outcome| is_of(outcome.place));
+            its.map(|outcome| outcome.rounds).max().unwrap_or(0)
+        };
+        let (all, guests) = (rounds(|place| place != Place::Guests), rounds(|place| place == Place::Guests));
         let warning = if self.machine.is_idle() {
             String::new()
         } else {
@@ -48,24 +53,30 @@ impl Report<'_> {
             )
         };
         format!(
-            "# Benchmarks\n\nWritten by `scripts/bench{option}` at {}: {rounds} rounds, each of which runs every command \
-             once, on {cores} processors ({processor}), {memory_gib:.0} GiB, Linux {kernel}, {hugepages} hugepages, \
+            "# Benchmarks\n\nWritten by `scripts/bench{option}` at {}: {all} rounds ({guests} between guests), each of \
+             which runs every command once, on {cores} processors ({processor}), {memory_gib:.0} GiB, Linux {kernel}, {hugepages} hugepages, \
              {load:.2} processors busy before. Figures are medians of the rounds, with the least and the most in brackets; `x` is \
              the median of the rounds' ratios to bare frames of the same round (latency: left alone; bandwidth: written \
-             and read). Ours verify every payload, and have the ICRC on but in rows that say otherwise.\n{warning}\n",
-            self.revision
+             and read). Ours verify every payload (of RDMA WRITEs, which nobody is told of, the last, after the clock has \
+             stopped), and have the ICRC on, but in rows that say otherwise. Beside them: {}.\n{warning}\n",
+            self.revision,
+            self.machine.versions.join(", ")
         )
     }
 
     fn targets(&self) -> String {
-        let mut text = "## Targets\n\n| | target | measured | |\n|---|---|---|---|\n".to_owned();
+        let mut text =
+            "## Targets\n\nPer cent are of the target.\n\n| | target | measured | |\n|---|---|---|---|\n".to_owned();
         let verdicts = judge(self.results);
         for verdict in &verdicts {
-            let measured = verdict.measured.map_or_else(String::new, show);
+            let measured = verdict.measured.map_or_else(String::new, |all| spread(&all));
             let _ = writeln!(text, "| {} | {} | {measured} | {} |", verdict.what, verdict.goal, verdict.judgement);
         }
         let mut blames: Vec<_> = verdicts.iter().filter_map(|verdict| verdict.blame).collect();
         blames.dedup();
+        if !blames.is_empty() {
+            text += "\nWhat profiles blame, taken on a machine of 2 processors (Sapphire Rapids) over several runs:\n";
+        }
         for blame in blames {
             let _ = write!(text, "\n{blame}\n");
         }
@@ -84,6 +95,18 @@ impl Report<'_> {
         format!("## {}\n\n{}{}{}{tables}", title(place), remarks(place), shown(&LATENCY), shown(&BANDWIDTH))
     }
 
+    fn windows(&self) -> String {
+        let is_depth = |point| matches!(point, Point::Depth(_));
+        if self.results.points(Place::Host, Metric::Bandwidth, is_depth).is_empty() {
+            return String::new();
+        }
+        let table = self.table(Place::Host, Metric::Bandwidth, is_depth);
+        format!(
+            "## Messages under way\n\nStreams over memif that wait for an end once so many messages are under way; `x` is \
+             the ratio to one at a time.\n\n{table}"
+        )
+    }
+
     fn connections(&self) -> String {
         let is_count = |point| matches!(point, Point::Connections(_));
         if self.results.points(Place::Host, Metric::Rate, is_count).is_empty() {
@@ -92,8 +115,10 @@ impl Report<'_> {
         let tables = [Metric::Rate, Metric::Memory].map(|metric| self.table(Place::Host, metric, is_count)).concat();
         format!(
             "## Many connections\n\nSENDs of 64 B over connections that take turns, as many under way as of one; `x` is \
-             the ratio to one connection. What a connection takes of memory is of the sender, without its receives, \
-             which all share.\n\n{}{tables}",
+             the ratio to one connection. They are posted one by one, and the port is told of each, for a list belongs to \
+             one connection; over one, lists of 16 make it twice as many (the table of rates above). Kernel TCP writes a \
+             message to each socket in turn, and its receiver asks epoll. What a connection takes of memory is of the \
+             sender, without its receives, which all share; of the kernel's nobody tells it.\n\n{}{tables}",
             self.figure(&CONNECTIONS)
         )
     }
@@ -105,8 +130,9 @@ impl Report<'_> {
         }
         let table = self.table(Place::Host, Metric::Bandwidth, is_loss);
         format!(
-            "## Loss\n\nGoodput over memif where frames are lost on their way, both ways; `x` is the ratio to none lost. \
-             Kernel sockets are not beside it: their frames can only be lost by the kernel's own netem.\n\n{}{table}",
+            "## Loss\n\nGoodput over memif where frames are lost on their way, both ways; `x` is the ratio to none lost. Of \
+             kernel TCP over loopback each socket's filter drops what comes in by the same chance. Its frames hold up to \
+             64 KiB and ours 8, so that of the same bytes it loses fewer.\n\n{}{table}",
             self.figure(&LOSS)
         )
     }
@@ -135,10 +161,9 @@ impl Report<'_> {
 
     fn cell(&self, key: &Key) -> String {
         let Some(summary) = self.results.summary(key) else { return " |".into() };
-        let spread =
-            if summary.rounds > 1 { format!(" ({}..{})", show(summary.min), show(summary.max)) } else { String::new() };
-        let ratio = ratio_to_base(self.results, key).map_or_else(String::new, |ratio| format!(" x{:.2}", ratio.median));
-        format!(" **{}**{spread}{ratio} |", show(summary.median))
+        let ratio =
+            ratio_to_base(self.results, key).map_or_else(String::new, |ratio| format!(" x{}", show(ratio.median)));
+        format!(" {}{ratio} |", spread(&summary))
     }
 
     fn not_run(&self) -> String {
@@ -153,21 +178,30 @@ impl Report<'_> {
 
     fn command_lines(&self) -> String {
         let mut text = "## Command lines\n\n`A & B` starts A, waits until it listens on PORT, and then starts B. \
-                        `pingpong` is `benches/alternatives/pingpong.c`, `roci_bench` a binary of `benches`.\n\n"
+                        `pingpong` is `benches/alternatives/pingpong.c`, `roci_bench` a binary of `benches`, and \
+                        `netns-agent` lies beside the former. The two namespaces are joined by a pair of interfaces, both \
+                        named veth (`scripts/bench`, make_namespaces). In parentheses: the rows that a command gives.\n\n"
             .to_owned();
         for Outcome { name, line, rounds, .. } in self.outcomes.iter().filter(|outcome| outcome.rounds > 0) {
-            let _ = writeln!(text, "- `{name}`, {rounds} rounds: `{line}`");
+            let series = self.results.series_of(name).join("; ");
+            let _ = writeln!(text, "- `{name}` ({series}), {rounds} rounds: `{line}`");
         }
         text
     }
 }
 
 /// What no cell can say of itself.
-const NOT_THERE: [&str; 2] = [
-    "bare frames of messages of 8 MiB, there and back over vhost: not run: they are more than its ring holds, and it \
-     drops what does not fit, so that no message comes through whole",
-    "kernel sockets under loss: not run: this needs the kernel's netem, and frames of a sockets' own can be dropped \
-     nowhere else",
+const NOT_THERE: [&str; 6] = [
+    "vhost: bare frames of messages of 8 MiB, there and back: they are more than its ring holds, and it drops what does \
+     not fit, so that no message comes through whole",
+    "vhost: READ, atomics, rows that nobody reads, dedicated engines, rows without an ICRC: what differs from memif is the \
+     port, which SEND, WRITE and tagged messages show",
+    "veth: dedicated engines, which two processors that poll a kernel interface each leave no room for",
+    "processor time of UCX, libfabric and MPI: their tools print none, and that of whole processes is for the most part \
+     their start",
+    "UCX, libfabric and MPI under loss and over many connections: a filter can be put on sockets that are one's own only, \
+     and their tools have one connection",
+    "guests: bare frames but for the latency of 64 B, for rdma_rxe has none to compare with",
 ];
 
 /// How many times what it is compared with.
@@ -183,6 +217,7 @@ fn base(key: &Key) -> Option<Key> {
         (Metric::Latency, point) => with("raw", point),
         (Metric::Bandwidth | Metric::Rate, Point::Size(_)) => with("raw, touched", key.point),
         (Metric::Rate, Point::Connections(_)) => with(&key.series, Point::Connections(1)),
+        (Metric::Bandwidth, Point::Depth(_)) => with(&key.series, Point::Depth(1)),
         (Metric::Bandwidth, Point::Loss(_)) => with(&key.series, Point::Loss(0)),
         _ => None,
     }
@@ -201,34 +236,48 @@ const fn remarks(place: Place) -> &'static str {
     match place {
         Place::Host => {
             "Latency is half a round trip, its median; of a READ or an atomic all of it; of libfabric, whose tool prints \
-             nothing else, the mean. Streams have 64 messages or 4 MiB under way; libfabric's tool has only ping-pongs, \
-             so that its bandwidth is that of one message under way. `memcpy` is one processor, `shared memory` two that \
-             copy in and out. Nobody looks at what the other programs receive, nor at ours in rows that are `unread`, which are \
+             nothing else, the mean. Streams of ours and of MPI have up to 64 messages and 4 MiB under way, UCX's as many \
+             as it likes, sockets' what the kernel's buffers hold; libfabric's tool has only ping-pongs, so that its \
+             bandwidth is that of one message under way. `memcpy` is one processor, `shared memory` two that copy a \
+             message in and, when it is whole, out: longer ones overtake it by being passed on in parts. A `dedicated \
+             engine` shares one of the two processors with the application that it works for, by turns. Nobody looks at what the other programs receive, nor at ours in rows that are `unread`, which are \
              those to compare. MPICH and Open MPI are kept from shared memory. Processor time is that of both processes; \
              the kernel's share of sockets is in it where it runs in their name. Cycles are those of the time stamp \
              counter that pass for each packet of 64 B; both ends poll without rest.\n\n"
         }
-        Place::Vhost => "The same over the other device of one host.\n\n",
+        Place::Vhost => "The same over the other device of one host; fewer tests, see below.\n\n",
         Place::Veth => {
             "Interfaces have an MTU of 1500, so our packets carry 1 KiB of payload, each with its ICRC. The kernel's TCP \
              hands over up to 64 KiB at once, without checksums, because such a pair of interfaces carries what no wire \
-             does. Bare frames are sent without regard to losses; those that arrive count.\n\n"
+             does: from 4 KiB on it is quicker than ours, and than bare frames, for each of which the kernel is asked. \
+             Bare frames are sent without regard to losses; those that arrive count.\n\n"
         }
         Place::Guests => {
-            "The guests' processors are emulated, so that only ratios mean something. Nobody looks at what arrives, for \
-             perftest does not.\n\n"
+            "Each guest has one emulated processor and 1 GiB, so that only ratios mean something; Linux 6.1, rdma_rxe and \
+             perftest of Debian 12 on a virtio-net NIC with packets of 4200 bytes, whose memory is the guest's own for the \
+             kernel's driver, and behind an emulated IOMMU for ours (`iommu=pt`). perftest posts lists of 16 like ours \
+             (`-l 16`) and polls. Nobody looks at what arrives, for perftest does not. Processor time is of perftest all \
+             that both guests are not idle, less that of a run of 5 messages; of ours what both processes use from \
+             beginning to end of a stream, which they poll all through. `scripts/lab verbs --list` prints the \
+             commands.\n\n"
         }
     }
 }
 
-/// As many digits as say something.
+/// The middle, and the least and the most where there are several.
+fn spread(all: &Summary) -> String {
+    let ends = if all.rounds > 1 { format!(" ({}..{})", show(all.min), show(all.max)) } else { String::new() };
+    format!("**{}**{ends}", show(all.median))
+}
+
+/// Three digits, which are as many as say something.
 fn show(value: f64) -> String {
-    match value {
-        value if value >= 1000.0 => format!("{value:.0}"),
-        value if value >= 10.0 => format!("{value:.1}"),
-        value if value >= 0.1 => format!("{value:.2}"),
-        value => format!("{value:.4}"),
+    const MOST_DECIMALS: i32 = 6;
+    if value == 0.0 || !value.is_finite() {
+        return format!("{value:.0}");
     }
+    let decimals = (2 - value.abs().log10().floor() as i32).clamp(0, MOST_DECIMALS) as usize;
+    format!("{value:.decimals$}")
 }
 
 fn capital(word: &str) -> String {
@@ -247,14 +296,23 @@ pub(crate) mod tests {
 
     pub(crate) fn machine(load: f64) -> Machine {
         let (processor, kernel) = ("Some Processor".into(), "6.1".into());
-        Machine { processor, cores: 2, kernel, memory_gib: 8.0, load, hugepages: 0 }
+        Machine {
+            processor,
+            cores: 2,
+            kernel,
+            memory_gib: 8.0,
+            load,
+            hugepages: 0,
+            versions: vec!["ucx-utils 1".into()],
+        }
     }
 
     pub(crate) fn results() -> Results {
         let mut results = Results::default();
         for (round, raw, tag) in [(1, 1.0, 2.0), (2, 2.0, 3.0)] {
             for (series, value) in [("raw", raw), ("tag", tag)] {
-                results.add(round, Place::Host, Reading::new(series, Metric::Latency, Point::Size(8), value));
+                let reading = Reading::new(series, Metric::Latency, Point::Size(8), value);
+                results.add_of("host/ours/latency 8", round, Place::Host, reading);
             }
         }
         for (hundredths, value) in [(0, 4.0), (100, 3.0)] {
@@ -293,7 +351,7 @@ pub(crate) mod tests {
         let text = markdown(0.1);
         assert!(text.contains("| raw | **1.50** (1.00..2.00) |\n"), "{text}");
         assert!(text.contains("| tag | **2.50** (2.00..3.00) x1.75 |\n"), "{text}");
-        assert!(text.contains("| write of 64 KiB | **4.00** | **3.00** x0.75 |\n"), "{text}");
+        assert!(text.contains("| write of 64 KiB | **4.00** | **3.00** x0.750 |\n"), "{text}");
         assert!(text.contains("![Goodput by loss](benchmarks-loss.svg)"), "{text}");
         assert!(!text.contains("benchmarks-latency.svg"), "it was not drawn: {text}");
     }
@@ -301,7 +359,7 @@ pub(crate) mod tests {
     #[test]
     fn every_command_is_named_and_what_did_not_run_says_why() {
         let text = markdown(0.1);
-        assert!(text.contains("- `host/ours/latency 8`, 2 rounds: `roci perf raw_lat,tag_lat`\n"), "{text}");
+        assert!(text.contains("- `host/ours/latency 8` (raw; tag), 2 rounds: `roci perf raw_lat,tag_lat`\n"), "{text}");
         assert!(text.contains("- `host/ucx/latency 8 B`: not run: not installed: apt-get\n"), "{text}");
     }
 

@@ -24,6 +24,8 @@ impl Key {
 #[derive(Default)]
 pub(crate) struct Results {
     values: BTreeMap<Key, BTreeMap<usize, f64>>,
+    /// The names of the commands that they came from.
+    commands: BTreeMap<Key, String>,
     /// Series in the order in which they first came.
     order: Vec<String>,
 }
@@ -35,6 +37,29 @@ impl Results {
             self.order.push(series.clone());
         }
         self.values.entry(Key { place, metric, series, point }).or_default().insert(round, value);
+    }
+
+    /// The same, of a command with that name.
+    pub(crate) fn add_of(&mut self, command: &str, round: usize, place: Place, reading: Reading) {
+        let key = Key::new(place, reading.metric, &reading.series, reading.point);
+        self.commands.entry(key).or_insert_with(|| command.to_owned());
+        self.add(round, place, reading);
+    }
+
+    /// The name of the command that a row came from.
+    pub(crate) fn command(&self, key: &Key) -> Option<&str> {
+        self.commands.get(key).map(String::as_str)
+    }
+
+    /// The series that a command gives, in the order in which they first came.
+    pub(crate) fn series_of(&self, command: &str) -> Vec<&str> {
+        let is_its = |series: &&String| self.commands.iter().any(|(key, its)| its == command && key.series == **series);
+        self.order.iter().filter(is_its).map(String::as_str).collect()
+    }
+
+    /// What each round gave, in order.
+    pub(crate) fn rounds(&self, key: &Key) -> Vec<f64> {
+        self.values.get(key).map_or_else(Vec::new, |rounds| rounds.values().copied().collect())
     }
 
     pub(crate) fn keys(&self) -> impl Iterator<Item = &Key> {

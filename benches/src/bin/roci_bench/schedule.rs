@@ -121,7 +121,7 @@ fn run_cell(cell: &Cell, outcome: &mut Outcome, stage: &Stage, round: usize, lef
     match readings {
         Ok(readings) => {
             for reading in readings {
-                results.add(round, cell.place, reading);
+                results.add_of(&outcome.name, round, cell.place, reading);
             }
             (outcome.rounds, outcome.failures) = (outcome.rounds + 1, 0);
         }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::rows::readings;
+use super::rows::{at_loss, readings};
 use super::{Need, Tool};
 use crate::command::{Line, Lines, Side};
 use crate::reading::{Place, Reading};
@@ -16,6 +16,10 @@ pub(crate) struct Loop {
     pub(crate) series: &'static str,
     pub(crate) sizes: &'static str,
     pub(crate) millis: u32,
+    /// What else both ends are told.
+    pub(crate) options: &'static str,
+    /// Segments lost, in hundredths of a per cent.
+    pub(crate) loss: Option<u32>,
 }
 
 impl Loop {
@@ -40,12 +44,20 @@ impl Tool for Loop {
             return Lines::alone(Line::new(Side::Both, words));
         }
         let address = format!("{}:{port}", Stage::server_address(place));
-        let server = Line::new(Side::Server, [&this, self.name, "--listen", &address]);
-        let client = [&this, self.name].into_iter().chain(measure).chain(["--connect", &address]);
+        let loss = self.loss.map(|hundredths| (f64::from(hundredths) / 100.0).to_string());
+        let loss = loss.iter().flat_map(|percent| ["--loss", percent]);
+        let both: Vec<&str> =
+            [this.as_str(), self.name].into_iter().chain(Line::words(self.options)).chain(loss).collect();
+        let server = Line::new(Side::Server, both.iter().copied().chain(["--listen", &address]));
+        let client = both.into_iter().chain(measure).chain(["--connect", &address]);
         Lines::pair(server, Line::new(Side::Client, client))
     }
 
     fn parse(&self, stdout: &str) -> Result<Vec<Reading>, String> {
-        readings(stdout, |_: &Value| self.series.to_owned())
+        let all = readings(stdout, |_: &Value| self.series.to_owned())?;
+        Ok(match self.loss {
+            Some(loss) => at_loss(all, loss),
+            None => all,
+        })
     }
 }

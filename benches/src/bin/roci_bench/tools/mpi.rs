@@ -13,6 +13,8 @@ use crate::stage::{Stage, word};
 pub(crate) enum Which {
     Mpich,
     OpenMpi,
+    /// Open MPI over libfabric's reliable datagrams: what else there is without TCP, hardware or privilege.
+    OpenMpiRxd,
 }
 
 /// One `mpiexec` of two ranks.
@@ -23,18 +25,22 @@ pub(crate) struct Mpi {
     pub(crate) millis: u32,
 }
 
+/// Open MPI's words for two ranks that place themselves.
+const RANKS: [&str; 4] = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"];
+
 impl Mpi {
     const fn series(&self) -> &'static str {
         match self.which {
             Which::Mpich => "MPICH, TCP",
             Which::OpenMpi => "Open MPI, TCP",
+            Which::OpenMpiRxd => "Open MPI, udp;ofi_rxd",
         }
     }
 
     const fn suffix(&self) -> &'static str {
         match self.which {
             Which::Mpich => "mpich",
-            Which::OpenMpi => "openmpi",
+            Which::OpenMpi | Which::OpenMpiRxd => "openmpi",
         }
     }
 
@@ -42,15 +48,19 @@ impl Mpi {
         word(&stage.built.join(format!("pingpong.{}", self.suffix())))
     }
 
-    /// Words that make its two ranks use TCP, and nothing that is quicker within a host.
-    fn over_tcp(&self, place: Place) -> Vec<&'static str> {
+    /// Words that make its two ranks use sockets, and nothing that is quicker within a host.
+    fn over_sockets(&self, place: Place) -> Vec<&'static str> {
         match self.which {
             Which::Mpich => vec!["-bind-to", "none"],
             Which::OpenMpi => {
                 let interfaces = ["--mca", "btl_tcp_if_include", Stage::interface(place)];
                 let protocols = ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"];
-                let ranks = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"];
-                [&ranks[..], &protocols, &interfaces].concat()
+                [&RANKS[..], &protocols, &interfaces].concat()
+            }
+            Which::OpenMpiRxd => {
+                let layers = ["--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "btl", "self"];
+                let provider = ["--mca", "mtl_ofi_provider_include", "udp;ofi_rxd"];
+                [&RANKS[..], &layers, &provider].concat()
             }
         }
     }
@@ -68,7 +78,7 @@ impl Mpi {
                     .map(Into::into)
                     .into()
             }
-            Which::OpenMpi => {
+            Which::OpenMpi | Which::OpenMpiRxd => {
                 let hosts = format!("{ours}:1,{theirs}:1");
                 let interface = Stage::interface(place);
                 ["--mca", "plm_rsh_agent", &agent, "--host", &hosts, "--mca", "oob_tcp_if_include", interface]
@@ -83,7 +93,7 @@ impl Tool for Mpi {
     fn needs(&self, stage: &Stage) -> Vec<Need> {
         let packages = match self.which {
             Which::Mpich => "mpich libmpich-dev",
-            Which::OpenMpi => "openmpi-bin libopenmpi-dev",
+            Which::OpenMpi | Which::OpenMpiRxd => "openmpi-bin libopenmpi-dev",
         };
         let remedy = format!("apt-get install {packages}, then scripts/bench builds it");
         let mpiexec = format!("mpiexec.{}", self.suffix());
@@ -92,7 +102,7 @@ impl Tool for Mpi {
 
     fn lines(&self, stage: &Stage, place: Place, _port: &str) -> Lines {
         let mut words = vec![format!("mpiexec.{}", self.suffix())];
-        words.extend(self.over_tcp(place).into_iter().map(str::to_owned));
+        words.extend(self.over_sockets(place).into_iter().map(str::to_owned));
         words.extend(self.hosts(stage, place));
         let (cpus, millis) = (stage.cpu_list(), self.millis.to_string());
         words.extend(["-n", "2", &self.program(stage), &cpus, &millis, self.sizes].map(Into::into));

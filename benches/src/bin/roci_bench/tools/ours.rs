@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::rows::{has_losses, readings, test};
+use super::rows::{at_loss, has_losses, readings, test};
 use super::{Need, Tool};
 use crate::command::{Line, Lines, Side};
-use crate::reading::{Place, Point, Reading};
+use crate::reading::{Place, Reading};
 use crate::stage::{Stage, word};
 
 /// One `roci perf`.
@@ -79,20 +79,17 @@ impl Tool for Ours {
 
     fn parse(&self, stdout: &str) -> Result<Vec<Reading>, String> {
         let all = readings(stdout, Self::series)?;
-        let Some(loss) = self.loss else { return Ok(all) };
-        let at_loss = |reading: Reading| Reading {
-            series: format!("{} of {}", reading.series, reading.point),
-            point: Point::Loss(loss),
-            ..reading
-        };
-        Ok(all.into_iter().map(at_loss).collect())
+        Ok(match self.loss {
+            Some(loss) => at_loss(all, loss),
+            None => all,
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reading::Metric;
+    use crate::reading::{Metric, Point};
 
     const OURS: Ours = Ours {
         tests: "write_bw",

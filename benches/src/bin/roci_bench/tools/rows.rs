@@ -44,13 +44,24 @@ fn of_row(row: &Value, series: &str) -> Result<Vec<Reading>, String> {
     let size = Point::Size(bytes);
     let reading = |metric, value| Reading::new(series, metric, size, value);
     if test(row).ends_with("_lat") {
-        return Ok(vec![reading(Metric::Latency, number(&row["lat_us"]["p50"], "p50")?)]);
+        let median = reading(Metric::Latency, number(&row["lat_us"]["p50"], "p50")?);
+        let tail = row["lat_us"]["p99"].as_f64().map(|us| reading(Metric::Tail, us));
+        return Ok([Some(median), tail].into_iter().flatten().collect());
     }
     let rate = number(&row["mmsgs"], "mmsgs")?;
     if let Some(count) = row["connections"].as_u64() {
         return Ok(of_connections(row, series, count, rate));
     }
-    let mut readings = vec![reading(Metric::Bandwidth, number(&row["bw_gigabytes_per_s"], "bandwidth")?)];
+    let bandwidth = number(&row["bw_gigabytes_per_s"], "bandwidth")?;
+    if let Some(depth) = row["depth"].as_u64() {
+        return Ok(vec![Reading::new(
+            format!("{series} of {size}"),
+            Metric::Bandwidth,
+            Point::Depth(depth),
+            bandwidth,
+        )]);
+    }
+    let mut readings = vec![reading(Metric::Bandwidth, bandwidth)];
     if bytes <= COUNTED {
         readings.push(reading(Metric::Rate, rate));
     }
@@ -76,6 +87,16 @@ fn of_connections(row: &Value, series: &str, count: u64, rate: f64) -> Vec<Readi
     readings
 }
 
+/// The same readings, of a stream whose frames are lost: their place is by loss, and their size is part of their name.
+pub(crate) fn at_loss(readings: Vec<Reading>, hundredths: u32) -> Vec<Reading> {
+    let place = |reading: Reading| Reading {
+        series: format!("{} of {}", reading.series, reading.point),
+        point: Point::Loss(hundredths),
+        ..reading
+    };
+    readings.into_iter().map(place).collect()
+}
+
 /// The name of a row's test.
 pub(crate) fn test(row: &Value) -> &str {
     row["test"].as_str().unwrap_or_default()
@@ -95,14 +116,17 @@ mod tests {
 
     #[test]
     fn rows_of_roci_perf_become_readings() {
-        let text = [LATENCY, STREAM, MANY].join("\n");
+        let few = STREAM.replace("\"channel\":null", "\"depth\":4");
+        let text = [LATENCY, STREAM, MANY, &few].join("\n");
         let size = |bytes| Point::Size(bytes);
         let expected = [
             Reading::new("send_lat", Metric::Latency, size(8), 0.879),
+            Reading::new("send_lat", Metric::Tail, size(8), 1.139),
             Reading::new("send_bw", Metric::Bandwidth, size(1 << 20), 2.0),
             Reading::new("send_bw", Metric::Cpu, size(1 << 20), 1.5 / 1.048_576),
             Reading::new("send_rate", Metric::Rate, Point::Connections(1024), 1.5),
             Reading::new("send_rate", Metric::Memory, Point::Connections(1024), 1024.0),
+            Reading::new("send_bw of 1 MiB", Metric::Bandwidth, Point::Depth(4), 2.0),
         ];
         assert_eq!(readings(&text, named), Ok(expected.to_vec()));
     }
