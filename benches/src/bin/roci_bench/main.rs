@@ -25,9 +25,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use glob::Pattern;
-use rustix::thread::{CpuSet, sched_getaffinity};
 
-use crate::loops::{LoopOptions, SocketOptions};
+use crate::loops::{LoopOptions, SocketOptions, allowed_processors};
 use crate::machine::Machine;
 use crate::plan::Extent;
 use crate::report::Report;
@@ -118,14 +117,8 @@ fn main() -> ExitCode {
             Ok(())
         }
         Command::Busy => return tell_busy(),
-        Command::Memcpy(options) => {
-            loops::copy(&options);
-            Ok(())
-        }
-        Command::Shared(options) => {
-            loops::between_threads(&options);
-            Ok(())
-        }
+        Command::Memcpy(options) => loops::run_memcpy(&options),
+        Command::Shared(options) => loops::run_shared(&options),
         Command::Tcp(options) => loops::run_tcp(&options),
         Command::Udp(options) => loops::run_udp(&options),
     };
@@ -201,8 +194,7 @@ fn stage(options: &ReportOptions) -> Result<Stage, String> {
 
 /// The first two that this process may use; one twice where there is no other.
 fn two_processors() -> Result<[usize; 2], String> {
-    let set = sched_getaffinity(None).map_err(|error| format!("cannot ask for the allowed processors: {error}"))?;
-    let mut allowed = (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu));
+    let mut allowed = allowed_processors()?.into_iter();
     let first = allowed.next().ok_or("no processor is allowed")?;
     Ok([first, allowed.next().unwrap_or(first)])
 }
