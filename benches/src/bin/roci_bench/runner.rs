@@ -20,8 +20,8 @@ const OUTPUT_LIMIT: u64 = 1 << 20;
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// How long a server has to listen, or to end once its client has.
 const SERVER_PATIENCE: Duration = Duration::from_secs(5);
-/// And how long a process that was told to end.
-const GRACE: Duration = Duration::from_millis(500);
+/// And how long a process that was told to end: scripts/lab has a folder to remove.
+const GRACE: Duration = Duration::from_secs(3);
 
 /// What a client printed, and how it failed if it did.
 #[derive(PartialEq, Debug)]
@@ -73,6 +73,8 @@ pub(crate) fn end_all_on_signals() -> Result<(), String> {
         Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(|error| format!("cannot wait for signals: {error}"))?;
     thread::spawn(move || {
         if let Some(signal) = signals.forever().next() {
+            groups().iter().for_each(|&group| signal_group(group, Signal::TERM));
+            thread::sleep(GRACE);
             groups().iter().for_each(|&group| signal_group(group, Signal::KILL));
             std::process::exit(128 + signal);
         }
@@ -258,6 +260,15 @@ mod tests {
             assert!(looks < 10_000, "{}", stat());
             thread::sleep(LOOK_EVERY);
         }
+    }
+
+    #[test]
+    fn a_command_that_is_ended_can_clean_up() {
+        let marker = tempfile::NamedTempFile::new().expect("a file");
+        let path = marker.path().display();
+        let script = format!("trap 'sleep 0.7; echo removed >{path}; exit 1' TERM; sleep 600 & wait");
+        run_alone(&script, Duration::from_secs(1)).expect_err("it hangs");
+        assert_eq!(std::fs::read_to_string(marker.path()).expect("the file"), "removed\n");
     }
 
     #[test]
