@@ -35,6 +35,9 @@ impl Audience for Reporter<'_> {
     }
 
     fn round_ended(&mut self, results: &Results, outcomes: &[Outcome]) {
+        if is_empty(results) {
+            return;
+        }
         if let Err(trouble) = self.write(&self.unfinished, End::UnderWay, results, outcomes) {
             self.hear(&format!("roci_bench: {trouble}; measuring goes on"));
         }
@@ -47,7 +50,7 @@ impl Reporter<'_> {
         if !self.is_leaving() {
             return self.write(&self.whole, End::Whole, results, outcomes);
         }
-        if results.keys().next().is_none() {
+        if is_empty(results) {
             return Err("interrupted before anything was measured: no report is written".into());
         }
         self.write(&self.unfinished, End::Interrupted, results, outcomes)?;
@@ -65,6 +68,11 @@ impl Reporter<'_> {
             write(folder, "benchmarks.json", &format!("{:#}\n", json::document(&report)))
         })
     }
+}
+
+/// Of nothing there is nothing to say that would be worth the report of before.
+fn is_empty(results: &Results) -> bool {
+    results.keys().next().is_none()
 }
 
 fn write(folder: &Path, name: &str, text: &str) -> Result<(), String> {
