@@ -14,6 +14,7 @@ pub(crate) fn document(report: &Report<'_>) -> Value {
     json!({
         "revision": report.revision,
         "extent": format!("{:?}", report.extent).to_lowercase(),
+        "end": report.end.name(),
         "machine": machine(report.machine),
         "targets": judge(report.results).iter().map(target).collect::<Vec<_>>(),
         "rows": report.results.keys().filter_map(|key| row(report, key)).collect::<Vec<_>>(),
@@ -86,6 +87,6 @@ mod tests {
         let lossy = rows.iter().find(|row| row["loss_percent"] == 1.0).expect("it was measured");
         assert_eq!(lossy["ratio_to_base"], 0.75);
         assert_eq!(document["commands"][1]["trouble"], "not installed:\napt-get");
-        assert_eq!(document["extent"], "quick");
+        assert_eq!((&document["extent"], &document["end"]), (&"quick".into(), &"whole".into()));
     }
 }

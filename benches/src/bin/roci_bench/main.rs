@@ -8,9 +8,11 @@ mod figures;
 mod json;
 mod loops;
 mod machine;
+mod output;
 mod plan;
 mod reading;
 mod report;
+mod reporter;
 mod results;
 mod runner;
 mod schedule;
@@ -19,18 +21,19 @@ mod statistics;
 mod targets;
 mod tools;
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use glob::Pattern;
-use rustix::thread::{CpuSet, sched_getaffinity};
 
-use crate::loops::{LoopOptions, SocketOptions, TcpOptions};
+use crate::loops::{LoopOptions, SocketOptions, TcpOptions, allowed_processors};
 use crate::machine::Machine;
+use crate::output::Output;
 use crate::plan::Extent;
-use crate::report::Report;
+use crate::reporter::Reporter;
 use crate::stage::Stage;
 
 #[derive(Parser)]
@@ -43,7 +46,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Measure, and write the report
-    Report(ReportOptions),
+    Report(Box<ReportOptions>),
     /// Print what would be measured
     List(Selection),
     /// How many processors are busy; ends with 1 where that is too many to measure beside them
@@ -75,6 +78,9 @@ struct ReportOptions {
     /// Where the report goes
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
+    /// Where it goes as long as the run has not ended, or if it is interrupted; without it, to the same folder
+    #[arg(long, value_name = "FOLDER")]
+    unfinished: Option<PathBuf>,
     /// No round begins that would not end within so many seconds
     #[arg(long, value_name = "SECONDS")]
     budget: u64,
@@ -112,28 +118,24 @@ fn tell_busy() -> ExitCode {
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
-        Command::Report(options) => write_report(&options),
+        Command::Report(options) => report(&options),
         Command::List(selection) => {
             selection.cells().iter().for_each(|cell| println!("{}", cell.name()));
             Ok(())
         }
         Command::Busy => return tell_busy(),
-        Command::Memcpy(options) => {
-            loops::copy(&options);
-            Ok(())
-        }
-        Command::Shared(options) => {
-            loops::between_threads(&options);
-            Ok(())
-        }
+        Command::Memcpy(options) => loops::run_memcpy(&options),
+        Command::Shared(options) => loops::run_shared(&options),
         Command::Tcp(options) => loops::run_tcp(&options),
         Command::Udp(options) => loops::run_udp(&options),
     };
+    // As a shell says that a signal has ended a command.
+    let told_to_end = runner::told_to_end().map(|signal| ExitCode::from(128 | signal));
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => told_to_end.unwrap_or(ExitCode::SUCCESS),
         Err(trouble) => {
-            eprintln!("roci_bench: {trouble}");
-            ExitCode::FAILURE
+            let _ = writeln!(std::io::stderr(), "roci_bench: {trouble}");
+            told_to_end.unwrap_or(ExitCode::FAILURE)
         }
     }
 }
@@ -150,36 +152,32 @@ impl Selection {
     }
 }
 
-fn write_report(options: &ReportOptions) -> Result<(), String> {
-    let machine = Machine::look();
-    if !machine.is_idle() {
-        eprintln!("roci_bench: the machine is not idle: {:.2} processors are busy", machine.load);
-    }
+/// Measures and reports. What can fail without a measurement fails first.
+fn report(options: &ReportOptions) -> Result<(), String> {
     let cells = options.selection.cells();
     if cells.is_empty() {
         return Err(format!("nothing is named like '{}': roci_bench list shows the names", options.selection.only));
     }
-    runner::end_all_on_signals()?;
+    runner::heed_signals()?;
     let stage = stage(options)?;
-    let budget = Duration::from_secs(options.budget);
-    let (results, outcomes) = schedule::run(&cells, &stage, budget, |text| eprintln!("{text}"));
-    std::fs::create_dir_all(&options.out).map_err(|error| format!("cannot make {}: {error}", options.out.display()))?;
-    let figures = figures::draw_all(&options.out, &results).map_err(|error| format!("cannot draw: {error}"))?;
-    let report = Report {
-        machine: &machine,
+    let mut reporter = Reporter {
+        whole: Output::prepare(&options.out)?,
+        unfinished: Output::prepare(options.unfinished.as_ref().unwrap_or(&options.out))?,
+        machine: look(),
         extent: options.selection.extent(),
         revision: &options.revision,
-        results: &results,
-        outcomes: &outcomes,
-        figures: &figures,
     };
-    write(options, "benchmarks.md", &report.markdown())?;
-    write(options, "benchmarks.json", &format!("{:#}\n", json::document(&report)))
+    let budget = Duration::from_secs(options.budget);
+    let (results, outcomes) = schedule::run(&cells, &stage, budget, &mut reporter);
+    reporter.conclude(&results, &outcomes)
 }
 
-fn write(options: &ReportOptions, name: &str, text: &str) -> Result<(), String> {
-    let path = options.out.join(name);
-    std::fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
+fn look() -> Machine {
+    let machine = Machine::look();
+    if !machine.is_idle() {
+        eprintln!("roci_bench: the machine is not idle: {:.2} processors are busy", machine.load);
+    }
+    machine
 }
 
 fn stage(options: &ReportOptions) -> Result<Stage, String> {
@@ -201,8 +199,7 @@ fn stage(options: &ReportOptions) -> Result<Stage, String> {
 
 /// The first two that this process may use; one twice where there is no other.
 fn two_processors() -> Result<[usize; 2], String> {
-    let set = sched_getaffinity(None).map_err(|error| format!("cannot ask for the allowed processors: {error}"))?;
-    let mut allowed = (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu));
+    let mut allowed = allowed_processors()?.into_iter();
     let first = allowed.next().ok_or("no processor is allowed")?;
     Ok([first, allowed.next().unwrap_or(first)])
 }

@@ -11,11 +11,43 @@ use crate::schedule::Outcome;
 use crate::statistics::Summary;
 use crate::targets::judge;
 
+/// How far the run had come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    /// To its end.
+    Whole,
+    /// It goes on, if nobody has killed it since.
+    UnderWay,
+    /// Somebody has told it to end.
+    Interrupted,
+}
+
+impl End {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Whole => "whole",
+            Self::UnderWay => "under way",
+            Self::Interrupted => "interrupted",
+        }
+    }
+
+    const fn warning(self) -> &'static str {
+        match self {
+            Self::Whole => "",
+            Self::UnderWay => "\n**The run had not ended** when this was written: more rounds were to come.\n",
+            Self::Interrupted => {
+                "\n**The run was interrupted**: the figures are those of the commands that had ended.\n"
+            }
+        }
+    }
+}
+
 /// All that a report says.
 pub(crate) struct Report<'a> {
     pub(crate) machine: &'a Machine,
     pub(crate) extent: Extent,
     pub(crate) revision: &'a str,
+    pub(crate) end: End,
     pub(crate) results: &'a Results,
     pub(crate) outcomes: &'a [Outcome],
     pub(crate) figures: &'a [Figure],
@@ -58,9 +90,10 @@ impl Report<'_> {
              {load:.2} processors busy before. Figures are medians of the rounds, with the least and the most in brackets; `x` is \
              the median of the rounds' ratios to bare frames of the same round (latency: left alone; bandwidth: written \
              and read). Ours verify every payload (of RDMA WRITEs, which nobody is told of, the last, after the clock has \
-             stopped), and have the ICRC on, but in rows that say otherwise. Beside them: {}.\n{warning}\n",
+             stopped), and have the ICRC on, but in rows that say otherwise. Beside them: {}.\n{}{warning}\n",
             self.revision,
-            self.machine.versions.join(", ")
+            self.machine.versions.join(", "),
+            self.end.warning()
         )
     }
 
@@ -323,6 +356,10 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn with_report<T>(load: f64, look: impl Fn(&Report<'_>) -> T) -> T {
+        with_report_at(End::Whole, load, look)
+    }
+
+    fn with_report_at<T>(end: End, load: f64, look: impl Fn(&Report<'_>) -> T) -> T {
         let outcomes = [
             Outcome::new("host/ours/latency 8", Place::Host, "roci perf raw_lat,tag_lat", 2, None),
             Outcome::new("host/ucx/latency 8 B", Place::Host, "ucx_perftest", 0, Some("not installed:\napt-get")),
@@ -332,6 +369,7 @@ pub(crate) mod tests {
             machine: &machine,
             extent: Extent::Quick,
             revision: "v1",
+            end,
             results: &results,
             outcomes: &outcomes,
             figures: &[LOSS],
@@ -340,10 +378,14 @@ pub(crate) mod tests {
     }
 
     fn markdown(load: f64) -> String {
+        markdown_at(End::Whole, load)
+    }
+
+    fn markdown_at(end: End, load: f64) -> String {
         fn of(report: &Report<'_>) -> String {
             report.markdown()
         }
-        with_report(load, of)
+        with_report_at(end, load, of)
     }
 
     #[test]
@@ -367,5 +409,13 @@ pub(crate) mod tests {
     fn a_machine_that_was_not_idle_is_told() {
         assert!(markdown(0.31).contains("**The machine was not idle**"));
         assert!(!markdown(0.3).contains("not idle"));
+    }
+
+    #[test]
+    fn a_run_that_did_not_come_to_its_end_is_told() {
+        let of = |end| markdown_at(end, 0.1);
+        assert!(of(End::Interrupted).contains("**The run was interrupted**"));
+        assert!(of(End::UnderWay).contains("**The run had not ended**"));
+        assert!(!of(End::Whole).contains("The run"));
     }
 }

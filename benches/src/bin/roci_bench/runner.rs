@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -20,8 +21,10 @@ const OUTPUT_LIMIT: u64 = 1 << 20;
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// How long a server has to listen, or to end once its client has.
 const SERVER_PATIENCE: Duration = Duration::from_secs(5);
-/// And how long a process that was told to end.
-const GRACE: Duration = Duration::from_millis(500);
+/// And how long a process that was told to end: scripts/lab has a folder to remove.
+const GRACE: Duration = Duration::from_secs(3);
+/// And this program, for a client, a server and a report.
+const LAST_PATIENCE: Duration = Duration::from_secs(20);
 
 /// What a client printed, and how it failed if it did.
 #[derive(PartialEq, Debug)]
@@ -67,17 +70,35 @@ fn groups() -> MutexGuard<'static, Vec<u32>> {
     GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whoever ends this program ends with it what it has started.
-pub(crate) fn end_all_on_signals() -> Result<(), String> {
-    let mut signals =
-        Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(|error| format!("cannot wait for signals: {error}"))?;
+/// The signal that has told this program to end; 0 as long as none has.
+static SIGNAL: AtomicU8 = AtomicU8::new(0);
+
+/// The signal that has told this program to end, if one has.
+pub(crate) fn told_to_end() -> Option<u8> {
+    Some(SIGNAL.load(Ordering::SeqCst)).filter(|&signal| signal != 0)
+}
+
+/// Whoever ends this program ends with it what it has started, and gets the report of what there is. One signal is
+/// enough: a terminal's may come a second time, forwarded by scripts/bench.
+pub(crate) fn heed_signals() -> Result<(), String> {
+    let heeded = [SIGINT, SIGTERM].into_iter().chain(Some(SIGHUP).filter(|&signal| !is_ignored(signal)));
+    let mut signals = Signals::new(heeded).map_err(|error| format!("cannot wait for signals: {error}"))?;
     thread::spawn(move || {
         if let Some(signal) = signals.forever().next() {
+            SIGNAL.store(signal as u8, Ordering::SeqCst);
+            thread::sleep(LAST_PATIENCE);
             groups().iter().for_each(|&group| signal_group(group, Signal::KILL));
             std::process::exit(128 + signal);
         }
     });
     Ok(())
+}
+
+/// Whether whoever started this program has it ignore the signal, as nohup does.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
 fn signal_group(group: u32, signal: Signal) {
@@ -135,6 +156,9 @@ impl Process {
                 let words = self.take_output(1);
                 return Err(format!("{} ended before it listened: {}", self.name, last_line(&words)));
             }
+            if told_to_end().is_some() {
+                return Err(format!("{} was ended before it listened", self.name));
+            }
             if Instant::now() > deadline {
                 return Err(format!("{} does not listen on port {port}", self.name));
             }
@@ -148,6 +172,10 @@ impl Process {
         let status = loop {
             match self.child.try_wait() {
                 Ok(Some(status)) => break status,
+                Ok(None) if told_to_end().is_some() => {
+                    self.kill();
+                    return Err(format!("{} was ended", self.name));
+                }
                 Ok(None) if Instant::now() < deadline => thread::sleep(LOOK_EVERY),
                 Ok(None) => {
                     self.kill();
@@ -258,6 +286,15 @@ mod tests {
             assert!(looks < 10_000, "{}", stat());
             thread::sleep(LOOK_EVERY);
         }
+    }
+
+    #[test]
+    fn a_command_that_is_ended_can_clean_up() {
+        let marker = tempfile::NamedTempFile::new().expect("a file");
+        let path = marker.path().display();
+        let script = format!("trap 'sleep 0.7; echo removed >{path}; exit 1' TERM; sleep 600 & wait");
+        run_alone(&script, Duration::from_secs(1)).expect_err("it hangs");
+        assert_eq!(std::fs::read_to_string(marker.path()).expect("the file"), "removed\n");
     }
 
     #[test]

@@ -15,6 +15,8 @@ const MOST_ROUNDS: usize = 15;
 /// A cell that fails so often in a row is given up.
 const MOST_FAILURES: usize = 2;
 
+const INTERRUPTED: &str = "the run was interrupted";
+
 /// What became of a cell.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
@@ -41,6 +43,38 @@ impl Outcome {
     fn is_over(&self, most_rounds: usize) -> bool {
         self.failures >= MOST_FAILURES || self.rounds >= most_rounds
     }
+
+    fn fail(&mut self, trouble: String) {
+        self.trouble = Some(trouble);
+        self.failures += 1;
+    }
+
+    /// A round without it is no loss where there were others, and whatever failed before is the better reason.
+    fn lacks(&mut self, why: &str) {
+        if self.rounds == 0 {
+            self.trouble.get_or_insert_with(|| why.to_owned());
+        }
+    }
+}
+
+/// Who looks on.
+pub(crate) trait Audience {
+    /// What is done, and what fails.
+    fn hear(&mut self, text: &str);
+
+    /// Whether nobody waits for more.
+    fn is_leaving(&self) -> bool {
+        false
+    }
+
+    /// All that there is after a round.
+    fn round_ended(&mut self, _results: &Results, _outcomes: &[Outcome]) {}
+}
+
+impl<F: FnMut(&str)> Audience for F {
+    fn hear(&mut self, text: &str) {
+        self(text);
+    }
 }
 
 /// Runs the cells, and says what it does.
@@ -48,7 +82,7 @@ pub(crate) fn run(
     cells: &[Cell],
     stage: &Stage,
     budget: Duration,
-    mut say: impl FnMut(&str),
+    audience: &mut impl Audience,
 ) -> (Results, Vec<Outcome>) {
     let begun = Instant::now();
     let mut results = Results::default();
@@ -61,25 +95,33 @@ pub(crate) fn run(
         }
         for (cell, outcome) in due(cells, &mut outcomes) {
             let left = budget.saturating_sub(begun.elapsed());
-            if left.is_zero() {
-                // A round that is not whole is no loss where there were others.
-                if outcome.rounds == 0 {
-                    outcome.trouble.get_or_insert_with(|| "the time was up".into());
-                }
+            if let Some(why) = why_over(left, audience) {
+                outcome.lacks(why);
                 continue;
             }
-            say(&format!("round {round}: {}", outcome.name));
-            let is_cut_short = left < cell.patience;
-            run_cell(cell, outcome, stage, round, left, &mut results);
-            if is_cut_short && outcome.rounds > 0 {
-                outcome.trouble = None;
-            }
-            if let Some(trouble) = outcome.trouble.as_ref().filter(|_| outcome.failures > 0) {
-                say(&format!("round {round}: {}: {trouble}", outcome.name));
+            audience.hear(&format!("round {round}: {}", outcome.name));
+            match run_cell(cell, outcome, stage, round, left, &mut results) {
+                Ok(()) => (outcome.rounds, outcome.failures) = (outcome.rounds + 1, 0),
+                Err(_) if audience.is_leaving() => outcome.lacks(INTERRUPTED),
+                // A round that is not whole is no loss where there were others.
+                Err(_) if left < cell.patience && outcome.rounds > 0 => {}
+                Err(trouble) => {
+                    audience.hear(&format!("round {round}: {}: {trouble}", outcome.name));
+                    outcome.fail(trouble);
+                }
             }
         }
+        if audience.is_leaving() {
+            break;
+        }
+        audience.round_ended(&results, &outcomes);
     }
     (results, outcomes)
+}
+
+/// Why nothing more is begun.
+fn why_over(left: Duration, audience: &impl Audience) -> Option<&'static str> {
+    if audience.is_leaving() { Some(INTERRUPTED) } else { left.is_zero().then_some("the time was up") }
 }
 
 /// The cells that go on.
@@ -107,7 +149,14 @@ fn obstacle(cell: &Cell, stage: &Stage) -> Option<String> {
     Some(format!("{program} is not installed: {}", need.remedy))
 }
 
-fn run_cell(cell: &Cell, outcome: &mut Outcome, stage: &Stage, round: usize, left: Duration, results: &mut Results) {
+fn run_cell(
+    cell: &Cell,
+    outcome: &mut Outcome,
+    stage: &Stage,
+    round: usize,
+    left: Duration,
+    results: &mut Results,
+) -> Result<(), String> {
     let begun = Instant::now();
     let readings = free_port().and_then(|port| {
         let lines = cell.tool.lines(stage, cell.place, &port.to_string());
@@ -118,18 +167,10 @@ fn run_cell(cell: &Cell, outcome: &mut Outcome, stage: &Stage, round: usize, lef
         }
     });
     outcome.took = begun.elapsed();
-    match readings {
-        Ok(readings) => {
-            for reading in readings {
-                results.add_of(&outcome.name, round, cell.place, reading);
-            }
-            (outcome.rounds, outcome.failures) = (outcome.rounds + 1, 0);
-        }
-        Err(trouble) => {
-            outcome.trouble = Some(trouble);
-            outcome.failures += 1;
-        }
+    for reading in readings? {
+        results.add_of(&outcome.name, round, cell.place, reading);
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -178,7 +219,7 @@ mod tests {
         ];
         let mut said = Vec::new();
         let (results, outcomes) =
-            run(&cells, &Stage::bare(), Duration::from_mins(10), |text| said.push(text.to_owned()));
+            run(&cells, &Stage::bare(), Duration::from_mins(10), &mut |text: &str| said.push(text.to_owned()));
         let rounds: Vec<_> = outcomes.iter().map(|outcome| outcome.rounds).collect();
         assert_eq!(rounds, [MOST_ROUNDS, 2, 0, 0, 0, 0, 0], "{outcomes:?}");
         let trouble = |which: usize| outcomes[which].trouble.as_deref().unwrap_or_default();
@@ -196,7 +237,7 @@ mod tests {
     fn a_run_ends_in_its_time_whatever_hangs() {
         let cells = [cell("echo 1", "sh", Place::Host, 9), cell("sleep 600", "sh", Place::Host, 9)];
         let begun = Instant::now();
-        let (_, outcomes) = run(&cells, &Stage::bare(), Duration::from_secs(2), |_| ());
+        let (_, outcomes) = run(&cells, &Stage::bare(), Duration::from_secs(2), &mut |_: &str| ());
         assert!(begun.elapsed() < Duration::from_secs(30), "patience alone is a minute: {:?}", begun.elapsed());
         assert_eq!(outcomes[0].rounds, 1);
         let trouble = outcomes[1].trouble.as_deref().unwrap_or_default();
@@ -206,8 +247,47 @@ mod tests {
     #[test]
     fn no_time_is_a_reason() {
         let cells = [cell("echo 1", "sh", Place::Host, usize::MAX)];
-        let (results, outcomes) = run(&cells, &Stage::bare(), Duration::ZERO, |_| ());
+        let (results, outcomes) = run(&cells, &Stage::bare(), Duration::ZERO, &mut |_: &str| ());
         assert_eq!(results.keys().count(), 0);
         assert_eq!(outcomes[0].trouble.as_deref(), Some("the time was up"));
+    }
+
+    /// Leaves when the so-many-th command begins.
+    struct Guest {
+        stays_for: usize,
+        heard: usize,
+        rounds: Vec<usize>,
+    }
+
+    impl Audience for Guest {
+        fn hear(&mut self, _text: &str) {
+            self.heard += 1;
+        }
+
+        fn is_leaving(&self) -> bool {
+            self.heard >= self.stays_for
+        }
+
+        fn round_ended(&mut self, _results: &Results, outcomes: &[Outcome]) {
+            self.rounds.push(outcomes.iter().map(|outcome| outcome.rounds).sum());
+        }
+    }
+
+    #[test]
+    fn an_interruption_keeps_what_was_measured_and_is_nobodys_failure() {
+        let cells = ["echo 1", "echo 2", "exit 7"].map(|script| cell(script, "sh", Place::Host, usize::MAX));
+        let watched = |stays_for| {
+            let mut guest = Guest { stays_for, heard: 0, rounds: Vec::new() };
+            let (results, outcomes) = run(&cells, &Stage::bare(), Duration::from_mins(10), &mut guest);
+            let rounds: Vec<_> = outcomes.iter().map(|outcome| outcome.rounds).collect();
+            let troubles: Vec<_> = outcomes.into_iter().map(|outcome| outcome.trouble).collect();
+            (results.keys().count(), rounds, troubles, guest.rounds)
+        };
+        let interrupted = || Some(INTERRUPTED.to_owned());
+        assert_eq!(watched(0), (0, vec![0, 0, 0], vec![interrupted(), interrupted(), interrupted()], vec![]));
+        assert_eq!(watched(1), (1, vec![1, 0, 0], vec![None, interrupted(), interrupted()], vec![]));
+        assert_eq!(watched(3), (1, vec![1, 1, 0], vec![None, None, interrupted()], vec![]), "it failed meanwhile");
+        let failed = Some("ended with exit status: 7: said nothing".to_owned());
+        assert_eq!(watched(5), (1, vec![2, 1, 0], vec![None, None, failed], vec![2]));
     }
 }

@@ -10,7 +10,7 @@ use super::{LoopOptions, pin};
 const BYTES_BETWEEN_LOOKS: usize = 1 << 20;
 
 /// Copies one buffer into another, again and again; short ones never leave the cache.
-pub(crate) fn copy(options: &LoopOptions) {
+pub(super) fn copy(options: &LoopOptions) {
     pin(options.cpu(0));
     for size in options.sizes() {
         let source = vec![1u8; size];

@@ -13,10 +13,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args;
-use rustix::thread::{CpuSet, sched_setaffinity};
-
-pub(crate) use memory::copy;
-pub(crate) use shared::between_threads;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// What a loop within this process is told.
 #[derive(Args)]
@@ -39,6 +36,23 @@ impl LoopOptions {
 
     fn duration(&self) -> Duration {
         Duration::from_millis(self.millis)
+    }
+
+    /// A loop that ran elsewhere than it was told would measure something else.
+    fn check_processors(&self, allowed: &[usize], sides: usize) -> Result<(), String> {
+        let list = |cpus: &[usize]| cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        if let Some(cpu) = self.cpus.iter().find(|cpu| !allowed.contains(cpu)) {
+            let allowed = list(allowed);
+            return Err(format!(
+                "processor {cpu} is not among those that this process may use, which are {allowed}: name others by --cpus"
+            ));
+        }
+        match self.cpus[..] {
+            [cpu] if sides == 2 => {
+                Err(format!("--cpus names 1 processor, and 2 are needed: {cpu},{cpu} would share it"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The processor of a side.
@@ -75,6 +89,18 @@ pub(crate) struct TcpOptions {
     /// Connections that take turns: the rate of messages of one size
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', conflicts_with = "loss", value_parser = clap::value_parser!(u16).range(1..=8192))]
     connections: Vec<u16>,
+}
+
+pub(crate) fn run_memcpy(options: &LoopOptions) -> Result<(), String> {
+    options.check_processors(&allowed_processors()?, 1)?;
+    memory::copy(options);
+    Ok(())
+}
+
+pub(crate) fn run_shared(options: &LoopOptions) -> Result<(), String> {
+    options.check_processors(&allowed_processors()?, 2)?;
+    shared::between_threads(options);
+    Ok(())
 }
 
 fn percent(text: &str) -> Result<f64, String> {
@@ -115,12 +141,37 @@ fn run_sockets<T: sockets::Transport>(options: &SocketOptions) -> Result<(), Str
     done.map_err(|error| error.to_string())
 }
 
-/// Keeps this thread to one processor, where that exists.
+/// Keeps this thread to one processor.
 fn pin(cpu: Option<usize>) {
-    if let Some(cpu) = cpu.filter(|&cpu| cpu < CpuSet::MAX_CPU) {
+    if let Some(cpu) = cpu {
         let mut set = CpuSet::new();
         set.set(cpu);
-        // A processor that we may not use is one less to choose from, and no reason not to measure.
+        // It was allowed a moment ago. One that is taken away since is rarer than what could be done about it is worth.
         let _ = sched_setaffinity(None, &set);
+    }
+}
+
+/// Those that this process may use.
+pub(crate) fn allowed_processors() -> Result<Vec<usize>, String> {
+    let set = sched_getaffinity(None).map_err(|error| format!("cannot ask for the allowed processors: {error}"))?;
+    Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_processor_that_cannot_be_had_is_an_error() {
+        let check = |cpus: &[usize], sides| {
+            LoopOptions { size: vec![8], millis: 5, cpus: cpus.to_vec() }.check_processors(&[2, 5], sides)
+        };
+        assert_eq!(check(&[2, 5], 2), Ok(()));
+        assert_eq!(check(&[5, 5], 2), Ok(()));
+        assert_eq!(check(&[5], 1), Ok(()));
+        let trouble =
+            "processor 999 is not among those that this process may use, which are 2,5: name others by --cpus";
+        assert_eq!(check(&[2, 999], 2), Err(trouble.into()));
+        assert_eq!(check(&[2], 2), Err("--cpus names 1 processor, and 2 are needed: 2,2 would share it".into()));
     }
 }

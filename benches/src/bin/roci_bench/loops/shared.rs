@@ -22,7 +22,7 @@ const LOOK_EVERY: u64 = 16;
 const SPINS: u32 = 1 << 12;
 
 /// Latency and bandwidth from one thread to another.
-pub(crate) fn between_threads(options: &LoopOptions) {
+pub(super) fn between_threads(options: &LoopOptions) {
     for size in options.sizes() {
         print_latency("shared", size, ping_pong(options, size));
         let (messages, elapsed) = stream(options, size);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::rows::{at_loss, has_losses, readings, test};
+use super::rows::{at_loss, count, has_losses, readings, test};
 use super::{Need, Tool};
 use crate::command::{Line, Lines, Side};
 use crate::reading::{Place, Reading};
@@ -31,6 +31,25 @@ impl Ours {
             words.extend(["--faults".into(), format!("loss={},seed=1", f64::from(hundredths) / 10_000.0)]);
         }
         words
+    }
+
+    /// The first row that is not there. A command that ends early has printed fewer than it was asked for.
+    fn missing_row(&self, stdout: &str) -> Option<String> {
+        let each = |test: &str| self.counts(if test == "send_rate" { "--connections" } else { "--depth" });
+        let is_there = |test: &str, bytes| count(stdout, test, bytes) >= each(test);
+        let missing = |test: &str| {
+            // An atomic has one size, whatever is asked for.
+            let sizes = if test == "atomic_lat" { "8" } else { self.sizes };
+            let mut sizes = sizes.split(',').filter_map(|size| size.parse().ok());
+            sizes.find(|&bytes| !is_there(test, bytes)).map(|bytes| format!("{test} of {bytes} B"))
+        };
+        self.tests.split(',').find_map(missing)
+    }
+
+    /// How many counts an option lists, of which each makes a row.
+    fn counts(&self, option: &str) -> usize {
+        let counts = Line::words(self.options).skip_while(|&word| word != option).nth(1);
+        counts.map_or(1, |counts| counts.split(',').count())
     }
 
     /// Verbs by their names; what is done to them behind.
@@ -72,13 +91,17 @@ impl Tool for Ours {
         }
     }
 
-    /// Bare frames that are lost fail the command, which has printed its rows all the same.
+    /// Bare frames that are lost fail the command, which has printed its rows all the same. One that has not has failed
+    /// for another reason, whatever was lost before.
     fn excuses(&self, stdout: &str) -> bool {
-        has_losses(stdout)
+        has_losses(stdout) && self.missing_row(stdout).is_none()
     }
 
     fn parse(&self, stdout: &str) -> Result<Vec<Reading>, String> {
         let all = readings(stdout, Self::series)?;
+        if let Some(row) = self.missing_row(stdout) {
+            return Err(format!("printed no row of {row}"));
+        }
         Ok(match self.loss {
             Some(loss) => at_loss(all, loss),
             None => all,
@@ -112,6 +135,29 @@ mod tests {
     fn rows_with_loss_are_placed_by_it() {
         let row = r#"{"bw_gigabytes_per_s":1.0,"bytes":65536,"engine":null,"errors":0,"iters":9,"mmsgs":0.1,"test":"write_bw"}"#;
         assert_eq!(OURS.parse(row), Ok(vec![Reading::new("write of 64 KiB", Metric::Bandwidth, Point::Loss(10), 1.0)]));
+    }
+
+    #[test]
+    fn lost_frames_excuse_a_failure_only_where_every_row_is_there() {
+        let tool = Ours { tests: "raw_bw,atomic_lat,tag_bw", sizes: "64,4096", loss: None, ..OURS };
+        let row = |test: &str, bytes, errors| {
+            let rest = r#""bw_gigabytes_per_s":1.0,"mmsgs":0.1,"lat_us":{"p50":1.0},"iters":9"#;
+            format!("{{{rest},\"test\":\"{test}\",\"bytes\":{bytes},\"errors\":{errors}}}\n")
+        };
+        let before = row("raw_bw", 64, 3) + &row("raw_bw", 4096, 0) + &row("atomic_lat", 8, 0) + &row("tag_bw", 64, 0);
+        assert!(!tool.excuses(&before), "it has crashed before its last row");
+        assert_eq!(tool.parse(&before), Err("printed no row of tag_bw of 4096 B".into()));
+        let all = before + &row("tag_bw", 4096, 0);
+        assert!(tool.excuses(&all) && tool.parse(&all).is_ok());
+        assert!(!tool.excuses(&all.replace("\"errors\":3", "\"errors\":0")), "nothing was lost");
+    }
+
+    #[test]
+    fn every_count_of_connections_has_a_row() {
+        let tool = Ours { tests: "send_rate", sizes: "64", options: "--connections 1,4", loss: None, ..OURS };
+        let row = |count| format!(r#"{{"bytes":64,"connections":{count},"errors":0,"mmsgs":0.1,"test":"send_rate"}}"#);
+        assert_eq!(tool.parse(&row(1)), Err("printed no row of send_rate of 64 B".into()));
+        assert!(tool.parse(&format!("{}\n{}", row(1), row(4))).is_ok());
     }
 
     #[test]

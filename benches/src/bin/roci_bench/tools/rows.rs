@@ -34,8 +34,16 @@ fn check_payloads(row: &Value) -> Result<(), String> {
 
 /// Whether something was lost or wrong.
 pub(crate) fn has_losses(text: &str) -> bool {
-    let rows = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    rows.into_iter().any(|row| row["errors"].as_u64().is_some_and(|errors| errors > 0))
+    rows(text).any(|row| row["errors"].as_u64().is_some_and(|errors| errors > 0))
+}
+
+/// How many rows there are of a test and a size.
+pub(crate) fn count(text: &str, of: &str, bytes: u64) -> usize {
+    rows(text).filter(|row| test(row) == of && row["bytes"] == bytes).count()
+}
+
+fn rows(text: &str) -> impl Iterator<Item = Value> {
+    text.lines().filter_map(|line| serde_json::from_str(line).ok())
 }
 
 fn of_row(row: &Value, series: &str) -> Result<Vec<Reading>, String> {
@@ -139,6 +147,13 @@ mod tests {
         let lost = wrong.replace("send_bw", "raw_bw");
         assert!(readings(&lost, named).is_ok());
         assert!(has_losses(&lost) && !has_losses(STREAM) && !has_losses("roci: no memory"));
+    }
+
+    #[test]
+    fn rows_are_counted_by_test_and_size() {
+        let text = [LATENCY, STREAM, MANY, MANY, "noise"].join("\n");
+        assert_eq!((count(&text, "send_lat", 8), count(&text, "send_rate", 64)), (1, 2));
+        assert_eq!((count(&text, "send_lat", 64), count(&text, "send_bw", 8)), (0, 0));
     }
 
     #[test]

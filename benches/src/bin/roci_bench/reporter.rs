@@ -1,0 +1,81 @@
+//! Writes the report: after every round what there is, at the end all of it.
+
+use std::io::Write;
+use std::path::Path;
+
+use crate::figures;
+use crate::json;
+use crate::machine::Machine;
+use crate::output::Output;
+use crate::plan::Extent;
+use crate::report::{End, Report};
+use crate::results::Results;
+use crate::runner;
+use crate::schedule::{Audience, Outcome};
+
+/// What is known before anything is measured.
+pub(crate) struct Reporter<'a> {
+    pub(crate) machine: Machine,
+    pub(crate) extent: Extent,
+    pub(crate) revision: &'a str,
+    /// Where a report goes whose run has come to its end ...
+    pub(crate) whole: Output,
+    /// ... and where one that has not, which should not take the place of one that had.
+    pub(crate) unfinished: Output,
+}
+
+impl Audience for Reporter<'_> {
+    fn hear(&mut self, text: &str) {
+        // A terminal that is gone is no reason to lose what was measured.
+        let _ = writeln!(std::io::stderr(), "{text}");
+    }
+
+    fn is_leaving(&self) -> bool {
+        runner::told_to_end().is_some()
+    }
+
+    fn round_ended(&mut self, results: &Results, outcomes: &[Outcome]) {
+        if is_empty(results) {
+            return;
+        }
+        if let Err(trouble) = self.write(&self.unfinished, End::UnderWay, results, outcomes) {
+            self.hear(&format!("roci_bench: {trouble}; measuring goes on"));
+        }
+    }
+}
+
+impl Reporter<'_> {
+    /// The last report, of a run that may have been interrupted.
+    pub(crate) fn conclude(&mut self, results: &Results, outcomes: &[Outcome]) -> Result<(), String> {
+        if !self.is_leaving() {
+            return self.write(&self.whole, End::Whole, results, outcomes);
+        }
+        if is_empty(results) {
+            return Err("interrupted before anything was measured: no report is written".into());
+        }
+        self.write(&self.unfinished, End::Interrupted, results, outcomes)?;
+        let folder = self.unfinished.folder().display().to_string();
+        self.hear(&format!("roci_bench: interrupted: {folder}/benchmarks.md says what was measured until then"));
+        Ok(())
+    }
+
+    fn write(&self, output: &Output, end: End, results: &Results, outcomes: &[Outcome]) -> Result<(), String> {
+        output.replace(|folder| {
+            let figures = figures::draw_all(folder, results).map_err(|error| format!("cannot draw: {error}"))?;
+            let Self { machine, extent, revision, .. } = self;
+            let report = Report { machine, extent: *extent, revision, end, results, outcomes, figures: &figures };
+            write(folder, "benchmarks.md", &report.markdown())?;
+            write(folder, "benchmarks.json", &format!("{:#}\n", json::document(&report)))
+        })
+    }
+}
+
+/// Of nothing there is nothing to say that would be worth the report of before.
+fn is_empty(results: &Results) -> bool {
+    results.keys().next().is_none()
+}
+
+fn write(folder: &Path, name: &str, text: &str) -> Result<(), String> {
+    let path = folder.join(name);
+    std::fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
+}
