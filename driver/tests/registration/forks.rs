@@ -5,6 +5,7 @@ use roci_driver::{AdoptError, Engine, MonitorChoice, PostError, SendWr};
 
 use super::areas::{Area, How};
 use super::common::Wire;
+use super::gaps;
 use super::oracle::{Oracle, Verdict};
 use super::{alone, config, watched};
 
@@ -56,6 +57,27 @@ fn a_childs_calls_are_refused_by_name_and_the_parent_goes_on() {
     wire.post(0, SendWr::send(1, bytes));
     let received = wire.wait(1);
     assert_eq!(&received.buffer[..received.len], b"parent");
+}
+
+#[test]
+fn what_was_forgotten_before_a_fork_is_refused_in_the_child_like_all_else() {
+    let _alone = alone();
+    for is_place_taken in [true, false] {
+        let Some(mut engine) = watched() else { return };
+        let (area, other) = (Area::new(4), Area::new(4));
+        let file = tempfile::tempfile().expect("a file");
+        file.set_len(gaps::LEN as u64).expect("room");
+        let shared = gaps::map(&file, libc::MAP_SHARED);
+        drop(engine.adopt(area.lend(&(0..4))).expect("it is mapped"));
+        area.replace(&(0..4), How::Unmap);
+        // The next miss takes the region out of the cache. Its place goes to another region, or to none.
+        let next = if is_place_taken { other.lend(&(0..4)) } else { gaps::lend(shared, gaps::LEN) };
+        drop(engine.adopt(next).expect("it is mapped"));
+        assert_eq!(engine.registration_stats().invalidations, 1);
+        let child = || matches!(engine.adopt(area.lend(&(0..4))), Err(AdoptError::Forked));
+        assert!(fork(child, || {}), "the place was taken: {is_place_taken}");
+        gaps::unmap(shared);
+    }
 }
 
 #[test]

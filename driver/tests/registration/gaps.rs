@@ -8,9 +8,9 @@ use roci_driver::{AdoptError, Engine, MemoryError, UserMemory};
 use super::areas::{PAGE, place};
 use super::{alone, watched};
 
-const LEN: usize = 4 * PAGE;
+pub(super) const LEN: usize = 4 * PAGE;
 
-fn lend(at: *mut u8, len: usize) -> UserMemory {
+pub(super) fn lend(at: *mut u8, len: usize) -> UserMemory {
     // SAFETY: the tests drop the buffer before they do anything to the memory.
     unsafe { UserMemory::new(NonNull::new(at).expect("it is somewhere"), len) }
 }
@@ -28,12 +28,17 @@ fn is_cached(engine: &mut Engine<SimLink>, at: *mut u8) -> bool {
 }
 
 /// Maps a file, shared or not.
-fn map(file: &impl std::os::fd::AsRawFd, kind: i32) -> *mut u8 {
+pub(super) fn map(file: &impl std::os::fd::AsRawFd, kind: i32) -> *mut u8 {
     // SAFETY: the mapping is new.
     let at =
         unsafe { libc::mmap(std::ptr::null_mut(), LEN, libc::PROT_READ | libc::PROT_WRITE, kind, file.as_raw_fd(), 0) };
     assert_ne!(at, libc::MAP_FAILED);
     at.cast()
+}
+
+pub(super) fn unmap(at: *mut u8) {
+    // SAFETY: it is what `map` gave, and nobody uses it any more.
+    assert_eq!(unsafe { libc::munmap(at.cast(), LEN) }, 0);
 }
 
 #[test]
@@ -49,8 +54,7 @@ fn files_that_anybody_may_cut_short_are_registered_for_each_use() {
         file.set_len(0).expect("it is ours");
         file.set_len(LEN as u64).expect("room");
         assert!(!is_cached(&mut engine, at));
-        // SAFETY: nobody uses it.
-        assert_eq!(unsafe { libc::munmap(at.cast(), LEN) }, 0);
+        unmap(at);
     }
     assert_eq!(engine.registration_stats().registered_once, 8);
 }

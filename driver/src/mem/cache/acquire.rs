@@ -33,7 +33,8 @@ impl<R: Registrar> Cache<R> {
     /// be none: then the CPU has to copy.
     #[inline]
     pub(crate) fn acquire(&mut self, range: Range<usize>) -> Result<Option<Arc<Region>>, AdoptError> {
-        // One load: the region was good at this epoch, so it is.
+        // One load: the region was good at this epoch, so it is. A forked child's epoch is no line's, so that it finds
+        // nothing here and is refused below.
         let epoch = self.watch.board().epoch();
         match self.recent.find(&range, epoch) {
             Some(index) => {

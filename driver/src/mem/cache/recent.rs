@@ -5,12 +5,15 @@ use std::ops::Range;
 /// Lines, a power of two: 256 of them are 8 KiB.
 const LINES: usize = 256;
 const PAGE_BITS: u32 = 12;
+/// No board ever says this: it counts from 2, and says 0 in a forked child, where a line that has forgotten its region
+/// must not be found either.
+const NEVER: u64 = u64::MAX;
 
 /// One look's worth.
 #[derive(Clone, Debug)]
 struct Line {
     range: Range<usize>,
-    /// The board's epoch when the region was found good: as long as the board says the same, it still is. 0 is no epoch.
+    /// The board's epoch when the region was found good: as long as the board says the same, it still is.
     epoch: u64,
     index: u32,
 }
@@ -22,7 +25,7 @@ pub(super) struct Recent {
 
 impl Recent {
     pub(super) fn new() -> Self {
-        Self { lines: Box::new(std::array::from_fn(|_| Line { range: 0..0, epoch: 0, index: 0 })) }
+        Self { lines: Box::new(std::array::from_fn(|_| Line { range: 0..0, epoch: NEVER, index: 0 })) }
     }
 
     /// The index of a region that holds `range`, and was good at `epoch`.
@@ -40,7 +43,7 @@ impl Recent {
 
     /// The region `index` is no more.
     pub(super) fn forget(&mut self, index: u32) {
-        self.lines.iter_mut().filter(|line| line.index == index).for_each(|line| line.epoch = 0);
+        self.lines.iter_mut().filter(|line| line.index == index).for_each(|line| line.epoch = NEVER);
     }
 }
 
@@ -53,6 +56,7 @@ const fn line_of(start: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::board::FORKED;
     use super::*;
 
     #[test]
@@ -66,6 +70,8 @@ mod tests {
         assert_eq!(recent.find(&(0x5000..0x5000), 2), Some(7));
         recent.forget(7);
         assert_eq!(recent.find(&(0x5000..0x5001), 2), None);
+        assert_eq!(recent.find(&(0x5000..0x5001), FORKED), None);
+        assert_eq!(Recent::new().find(&(0..0), FORKED), None);
     }
 
     #[test]
