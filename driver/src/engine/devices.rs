@@ -96,6 +96,15 @@ mod tests {
     }
 
     #[test]
+    fn only_what_fewer_registrations_would_mend_makes_others_end() {
+        let cause = || "of the kernel".to_owned();
+        assert!(matches!(why_not(LendError::NoMap { base: 0, len: 1, cause: cause() }), RegisterError::NoMemory(_)));
+        let refused = LendError::Refused { call: "rte_dev_dma_map", base: 0, len: 1, cause: cause() };
+        assert!(matches!(why_not(refused), RegisterError::Refused(_)));
+        assert_eq!(why_not(LendError::NoSlot), RegisterError::NoSlot);
+    }
+
+    #[test]
     fn links_that_copy_need_no_registrar() {
         assert!(Devices::of(Vec::new()).is_none());
     }

@@ -17,6 +17,8 @@ use std::sync::{Mutex, PoisonError};
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::mm::{Advice, madvise};
 
+use super::common::Common;
+
 /// Regions that all engines of a process watch at most.
 pub(super) const SLOTS: usize = 16_384;
 /// The epoch in a forked child.
@@ -34,6 +36,7 @@ pub(crate) struct Board {
     high: AtomicUsize,
     /// Steps of any generation.
     marks: AtomicU64,
+    pub(super) common: Common,
     /// Free slots, the lowest last. Room for all is reserved, so that nothing is allocated under the lock.
     free: Mutex<Vec<u32>>,
 }
@@ -61,7 +64,14 @@ impl Board {
         unsafe { madvise(page.as_mut_ptr().cast(), page.len(), Advice::LinuxWipeOnFork) }?;
         let free = (0..SLOTS as u32).rev().collect();
         let slots = (0..SLOTS).map(|_| Slot::default()).collect();
-        let board = Self { page, slots, high: AtomicUsize::new(0), marks: AtomicU64::new(0), free: Mutex::new(free) };
+        let board = Self {
+            page,
+            slots,
+            high: AtomicUsize::new(0),
+            marks: AtomicU64::new(0),
+            common: Common::default(),
+            free: Mutex::new(free),
+        };
         board.word().store(FIRST_EPOCH, Release);
         Ok(board)
     }

@@ -8,6 +8,7 @@ mod arena;
 mod board;
 mod buffer;
 mod cache;
+mod common;
 mod keys;
 mod maps;
 mod monitor;

@@ -209,18 +209,28 @@ impl DmaMap {
     /// The failure of the last map.
     fn no_map(&self) -> LendError {
         // Where vfio's call fails, DPDK leaves the number to the C library.
-        let cause = match last_errno() {
-            0 => std::io::Error::last_os_error().to_string(),
-            errno => describe(errno),
+        let errno = match last_errno() {
+            0 => std::io::Error::last_os_error().raw_os_error().unwrap_or(0),
+            errno => errno.abs(),
         };
-        let limit = match rustix::process::getrlimit(rustix::process::Resource::Memlock).current {
-            Some(bytes) if bytes < self.len as u64 => {
-                format!(" (vfio pins memory, and RLIMIT_MEMLOCK allows {bytes} bytes: ulimit -l unlimited)")
-            }
-            _ => String::new(),
-        };
-        LendError::NoMap { base: self.base, len: self.len, cause: cause + &limit }
+        why_no_map(self.base, self.len, errno)
     }
+}
+
+/// Only where pages, memory or places in the IOMMU's map have run out do registrations that end help. What the kernel
+/// refuses otherwise, as the pages of a file or an address that the IOMMU does not reach, it refuses always.
+fn why_no_map(base: usize, len: usize, errno: i32) -> LendError {
+    let cause = describe(errno);
+    if !matches!(errno, libc::ENOMEM | libc::EAGAIN | libc::ENOSPC) {
+        return LendError::Refused { call: "rte_dev_dma_map", base, len, cause };
+    }
+    let limit = match rustix::process::getrlimit(rustix::process::Resource::Memlock).current {
+        Some(bytes) if bytes < len as u64 => {
+            format!(" (vfio pins memory, and RLIMIT_MEMLOCK allows {bytes} bytes: ulimit -l unlimited)")
+        }
+        _ => String::new(),
+    };
+    LendError::NoMap { base, len, cause: cause + &limit }
 }
 
 impl Drop for DmaMap {
@@ -313,6 +323,16 @@ mod tests {
             assert_eq!(map.address_of(usize::MAX, 2), None);
         });
         ask(map(None), |map| assert_eq!(map.address_of(0x20_0000, 1), Some(0)));
+    }
+
+    #[test]
+    fn a_map_that_fails_for_what_the_memory_is_asks_nobody_else_to_end() {
+        for errno in [libc::ENOMEM, libc::EAGAIN, libc::ENOSPC] {
+            assert!(matches!(why_no_map(0x1000, 0x1000, errno), LendError::NoMap { .. }), "{errno}");
+        }
+        for errno in [libc::EFAULT, libc::EINVAL, libc::EPERM, libc::EEXIST, 0] {
+            assert!(matches!(why_no_map(0x1000, 0x1000, errno), LendError::Refused { .. }), "{errno}");
+        }
     }
 
     #[test]

@@ -81,7 +81,7 @@ impl<R: Registrar> Cache<R> {
             let other = &self.index.get(index).range;
             whole = whole.start.min(other.start)..whole.end.max(other.end);
         }
-        if whole.len() > self.limits.bytes || whole.len() >= self.hopeless {
+        if whole.len() > self.limits.bytes || self.hopeless.covers(whole.len()) {
             whole = range.clone();
         }
         for &index in &merged {
@@ -108,7 +108,7 @@ impl<R: Registrar> Cache<R> {
 
     /// Registers whole pages. Idle regions make room, one by one, until it works or there is none left.
     fn register_whole(&mut self, mut range: Range<usize>, term: Term) -> Option<Region> {
-        if range.len() >= self.hopeless {
+        if self.hopeless.refuses(range.len(), self.ended_by_others()) {
             return None;
         }
         loop {
@@ -127,7 +127,7 @@ impl<R: Registrar> Cache<R> {
             let is_refused = matches!(error, RegisterError::Refused(_));
             let is_alone = self.stats.bytes_registered == 0;
             if is_alone && matches!(error, RegisterError::NoMemory(_)) {
-                self.hopeless = self.hopeless.min(range.len());
+                self.hopeless.learn(range.len(), self.ended_by_others());
             }
             self.last_failure = Some(error);
             if is_refused || !(is_absorbed || self.evict_one()) {

@@ -9,6 +9,7 @@
 //! All calls come from one thread, the engine's. Others only drop what they hold.
 
 mod acquire;
+mod hopeless;
 mod index;
 mod recent;
 mod region;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use super::maps::Maps;
 use super::registrar::{RegisterError, Registrar};
 use super::watch::Watch;
+use hopeless::Hopeless;
 use index::Index;
 use recent::Recent;
 
@@ -49,8 +51,7 @@ pub(crate) struct Cache<R: Registrar> {
     leaving: Vec<Leaving>,
     /// The board's marks when they were last looked at.
     marks_seen: u64,
-    /// So many bytes were too many when nothing else was registered; more are not asked for again.
-    hopeless: usize,
+    hopeless: Hopeless,
     /// Why the last registration failed.
     last_failure: Option<RegisterError>,
     stats: RegistrationStats,
@@ -75,7 +76,7 @@ impl<R: Registrar> Cache<R> {
             index: Index::default(),
             leaving: Vec::new(),
             marks_seen,
-            hopeless: usize::MAX,
+            hopeless: Hopeless::nothing(),
             last_failure: None,
             stats: RegistrationStats::default(),
         }
@@ -174,6 +175,12 @@ impl<R: Registrar> Cache<R> {
         self.retire(index)
     }
 
+    /// Registrations that the other engines of the process have ended so far.
+    fn ended_by_others(&self) -> u64 {
+        // A cache before this one, of the same engine, is another's.
+        self.watch.board().common.ended() - self.stats.deregistrations
+    }
+
     /// Ends a registration.
     fn unregister(&mut self, region: &Region) {
         let is_gone = region.mark.as_ref().is_some_and(|mark| self.watch.board().is_marked(mark));
@@ -181,6 +188,7 @@ impl<R: Registrar> Cache<R> {
         if let Some(mark) = &region.mark {
             self.watch.end(mark, &region.range);
         }
+        self.watch.board().common.end_one();
         self.stats.deregistrations += 1;
         self.stats.regions -= 1;
         self.stats.bytes_registered -= region.range.len() as u64;

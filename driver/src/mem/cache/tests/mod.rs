@@ -77,10 +77,13 @@ struct Scene {
 
 impl Scene {
     fn new(limits: Limits) -> Self {
+        Self::on(Arc::new(Board::new().expect("memory")), limits)
+    }
+
+    fn on(board: Arc<Board>, limits: Limits) -> Self {
         let map = MmapMut::map_anon(PAGES * PAGE).expect("memory");
         let device = Device { base: map.as_ptr().addr(), versions: vec![0; PAGES], places: 1000, ..Device::default() };
         let device = Rc::new(RefCell::new(device));
-        let board = Arc::new(Board::new().expect("memory"));
         let watch = Watch::new(board.clone(), MonitorChoice::UnsafeNone).expect("nobody watches");
         Self { cache: Cache::new(Shared(device.clone()), watch, limits), device, board, map }
     }
@@ -240,7 +243,7 @@ fn a_device_without_a_place_gets_neighbours_as_one() {
 }
 
 #[test]
-fn what_cannot_be_locked_evicts_all_once_and_is_not_asked_for_again() {
+fn what_cannot_be_locked_evicts_all_once_and_is_seldom_asked_for_again() {
     let mut scene = Scene::of_pages(100, PAGES);
     for page in 0..4 {
         drop(scene.acquire(2 * page..2 * page + 1).expect("room"));
@@ -251,8 +254,25 @@ fn what_cannot_be_locked_evicts_all_once_and_is_not_asked_for_again() {
     assert_eq!((scene.cache.stats().evictions, scene.cache.last_failure()), (4, Some(&no_memory)));
     scene.device.borrow_mut().failure = None;
     drop(scene.acquire(0..1).expect("it is shorter"));
-    assert!(scene.acquire(10..20).is_none(), "it was too long for an empty cache");
+    scene.replace(0..1);
+    drop(scene.acquire(0..1).expect("room"));
+    assert!(scene.acquire(10..20).is_none(), "it was too long for an empty cache, which has not become emptier");
     assert_eq!(scene.cache.stats().evictions, 4, "nothing was given up for it");
+    // The limit may have been raised since, or memory freed: nobody would tell.
+    assert!((0..1024).any(|_| scene.acquire(10..20).is_some()));
+}
+
+#[test]
+fn what_could_not_be_locked_is_asked_for_again_when_another_engine_has_ended_something() {
+    let mut scene = Scene::of_pages(100, PAGES);
+    let mut other = Scene::on(scene.board.clone(), scene.cache.limits);
+    drop(other.acquire(0..4).expect("room"));
+    scene.device.borrow_mut().failure = Some(RegisterError::NoMemory("the process has a limit".into()));
+    assert!(scene.acquire(10..20).is_none());
+    scene.device.borrow_mut().failure = None;
+    assert!(scene.acquire(10..20).is_none(), "nothing has changed");
+    drop(other);
+    assert!(scene.acquire(10..20).is_some());
 }
 
 #[test]

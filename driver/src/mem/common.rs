@@ -1,0 +1,23 @@
+//! What the engines of a process have in common beside the monitor: the limits of memory that may be registered are the
+//! process's, and not an engine's.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// It belongs to the [`Board`](super::Board), of which a forked child gets one of its own.
+#[derive(Debug, Default)]
+pub(super) struct Common {
+    ended: AtomicU64,
+}
+
+impl Common {
+    /// An engine has ended a registration.
+    pub(super) fn end_one(&self) {
+        self.ended.fetch_add(1, Relaxed);
+    }
+
+    /// Registrations that all engines have ended so far.
+    pub(super) fn ended(&self) -> u64 {
+        self.ended.load(Relaxed)
+    }
+}
