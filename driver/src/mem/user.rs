@@ -26,7 +26,8 @@ impl UserMemory {
     ///
     /// Buffers may be dropped late, by an engine that still sends. Memory that is unmapped meanwhile is read from and
     /// written to all the same, and so may be whatever lies there next. It is never taken for registered again, and
-    /// `unmapped_in_use` of [`RegistrationStats`](super::RegistrationStats) counts it.
+    /// `unmapped_in_use` of [`RegistrationStats`](super::RegistrationStats) counts it. The exceptions, of which the kernel
+    /// does not tell, or a moment too late, are listed under [Memory](crate#memory).
     pub const unsafe fn new(start: NonNull<u8>, len: usize) -> Self {
         Self { start, len }
     }

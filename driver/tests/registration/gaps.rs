@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use roci_driver::link::sim::SimLink;
 use roci_driver::{AdoptError, Engine, MemoryError, UserMemory};
 
-use super::areas::{PAGE, place};
+use super::areas::{Area, PAGE, place};
 use super::{alone, watched};
 
 pub(super) const LEN: usize = 4 * PAGE;
@@ -96,6 +96,37 @@ fn shared_memory_without_a_name_and_system_v_segments_are_registered_for_each_us
     }
 }
 
+/// Attaches a segment of our own, which goes when it is detached, to where nobody uses anything.
+fn attach(at: usize, flags: i32) {
+    let at = std::ptr::without_provenance_mut(at);
+    // SAFETY: the segment is new, and what it takes the place of is a test's.
+    unsafe {
+        let segment = libc::shmget(libc::IPC_PRIVATE, LEN, libc::IPC_CREAT | 0o600);
+        assert!(segment >= 0, "{}", std::io::Error::last_os_error());
+        assert_eq!(libc::shmat(segment, at, flags), at, "{}", std::io::Error::last_os_error());
+        libc::shmctl(segment, libc::IPC_RMID, std::ptr::null_mut());
+    }
+}
+
+/// As the documentation of the crate says under "Memory". Should a kernel tell of it one day, that can go.
+#[test]
+fn of_a_segment_that_is_attached_over_lent_memory_nobody_hears_unless_that_is_unmapped_first() {
+    let _alone = alone();
+    let Some(mut engine) = watched() else { return };
+    let mut outlives = |replace: &dyn Fn(&Area)| {
+        let area = Area::new(4);
+        let first = engine.adopt(area.lend(&(0..4))).expect("it is mapped").registration();
+        replace(&area);
+        engine.adopt(area.lend(&(0..4))).expect("it is mapped").registration() == first
+    };
+    assert!(outlives(&|area| attach(area.address(0), libc::SHM_REMAP)));
+    let unmap_first = |area: &Area| {
+        area.unmap(&(0..4));
+        attach(area.address(0), 0);
+    };
+    assert!(!outlives(&unmap_first));
+}
+
 #[test]
 fn a_large_block_of_the_heap_that_is_freed_and_comes_back_is_registered_anew() {
     let _alone = alone();
@@ -153,7 +184,7 @@ fn the_heaps_end_that_is_given_back_and_taken_again_is_registered_anew() {
 fn memory_that_must_not_be_written_is_refused_and_what_was_protected_meanwhile_is_the_same() {
     let _alone = alone();
     let Some(mut engine) = watched() else { return };
-    let area = super::areas::Area::new(4);
+    let area = Area::new(4);
     let at = area.address(0) as *mut libc::c_void;
     let first = engine.adopt(area.lend(&(0..4))).expect("it is mapped").registration();
     for protection in [libc::PROT_NONE, libc::PROT_READ | libc::PROT_WRITE] {
@@ -163,7 +194,7 @@ fn memory_that_must_not_be_written_is_refused_and_what_was_protected_meanwhile_i
     let again = engine.adopt(area.lend(&(0..4))).expect("it is mapped").registration();
     assert_eq!(first, again, "protection does not change pages");
 
-    let other = super::areas::Area::new(1);
+    let other = Area::new(1);
     // SAFETY: nobody uses it.
     assert_eq!(unsafe { libc::mprotect(other.address(0) as *mut libc::c_void, PAGE, libc::PROT_READ) }, 0);
     let error = engine.adopt(other.lend(&(0..1))).expect_err("it is read-only");

@@ -187,7 +187,7 @@ knobs! {
     dreg_cache_entries: usize = 1024, "regions", "1..16000", |text| number(text, 1, 16_000), ToString::to_string;
     /// Bytes of such regions.
     dreg_cache_limit: usize = 1 << 30, "bytes", "4KiB..1024GiB", |text| size(text, 4 << 10, 1 << 40), show_size;
-    /// Who hears when such memory is unmapped: the kernel tells by userfaultfd, where it may, or nobody does, and nothing is cached. auto takes the better one. With unsafe-none nobody does and all is cached: wrong data is sent once memory comes and goes.
+    /// Who hears when such memory is unmapped: the kernel tells by userfaultfd, where it may, or nobody does, and nothing is cached. auto takes the better one. With unsafe-none nobody does and all is cached: wrong data is sent once memory comes and goes. Of guard regions (MADV_GUARD_INSTALL) and segments attached over memory (shmat with SHM_REMAP) the kernel tells nobody: keep them from memory that is sent from, or choose none.
     dreg_monitor: MonitorChoice = MonitorChoice::Auto, "monitor", "auto, userfaultfd, none, unsafe-none", |text| choose(MONITORS, text), |value| name_of(MONITORS, value);
     /// What registering is: auto does what the devices need, which is nothing where they copy, and lock has the kernel lock the pages (mlock), so that no transfer waits for one.
     dreg_pin: Pin = Pin::Auto, "pin", "auto, lock", |text| choose(PINS, text), |value| name_of(PINS, value);

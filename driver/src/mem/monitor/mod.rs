@@ -16,8 +16,9 @@
 //!
 //! # What no event tells
 //! mprotect(2), which changes no page; guard regions (madvise(2), `MADV_GUARD_INSTALL`, since Linux 6.13), which locked
-//! memory refuses and an application must not put into other memory that it sends from; files and System V segments,
-//! which so are not cached (see `maps`); fork(2), after which a child has no engine, while the parent's pages stay its own
+//! memory refuses and an application must not put into other memory that it sends from; a System V segment that is attached
+//! over watched memory (shmat(2), `SHM_REMAP`), which only a question to the kernel at each hit would find out; files and
+//! System V segments themselves, which so are not cached (see `maps`); fork(2), after which a child has no engine, while the parent's pages stay its own
 //! as long as they are pinned (Linux 5.12).
 //!
 //! # The moment in between
@@ -25,6 +26,8 @@
 //! another thread may be given the same addresses for new memory, and if it sends from them before the first thread's call
 //! has returned, it may still find the registration of the old. To close this a hit would have to ask the kernel. What
 //! happens then: a device that reads memory itself sends what the old pages held. The processor always reads the new.
+//!
+//! Applications read of both under "Memory" in the crate's documentation.
 
 mod reader;
 mod uffd;
