@@ -26,6 +26,10 @@ impl<L: Link> Worker<L> {
     /// Takes an operation back, if it has met nothing yet. The request must still be waited for: it ends with
     /// [`Done::is_cancelled`] where that was in time, and as if nobody had asked where it was not.
     pub fn cancel(&mut self, request: Request) {
+        if self.is_forked() {
+            // Waiting for it says so.
+            return;
+        }
         let way = match self.requests.get(request) {
             Some(Operation::Waiting { .. }) => Way::Receive,
             Some(Operation::Queued { to }) => Way::Queue(*to),

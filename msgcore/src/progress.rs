@@ -22,8 +22,7 @@ impl<L: Link> Worker<L> {
     pub fn progress(&mut self) -> bool {
         let mut happened = self.engine.poll() > 0;
         if self.engine.has_completions(self.cq) {
-            self.on_completions();
-            happened = true;
+            happened |= self.on_completions();
         }
         self.calls = self.calls.wrapping_add(1);
         // Periods are powers of two, so this takes no division.
@@ -34,16 +33,24 @@ impl<L: Link> Worker<L> {
     }
 
     /// Most polls find nothing: they are kept free of what this needs, down to the registers to be saved.
+    /// What had ended before a fork is the parent's to see.
     #[inline(never)]
-    fn on_completions(&mut self) {
+    fn on_completions(&mut self) -> bool {
+        if self.engine.is_forked() {
+            return false;
+        }
         while let Some(done) = self.engine.poll_cq(self.cq) {
             self.on_completion(done);
         }
+        true
     }
 
     /// What need not be looked at in every call; returns whether anything happened.
     #[inline(never)]
     fn look_around(&mut self) -> bool {
+        if self.engine.is_forked() {
+            return false;
+        }
         let lacks_memory = self.receives_are_missing || self.vbufs_are_exhausted;
         let is_idle = self.peers_known == self.size - 1 && !lacks_memory && !self.wireup.is_urgent();
         if is_idle && self.calls & (IDLE_PERIOD - 1) != 0 {

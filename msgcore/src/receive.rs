@@ -98,6 +98,9 @@ impl<L: Link> Worker<L> {
         if !self.claimed.contains_key(&message.claim) {
             return Err(CallError::NoMessage(message));
         }
+        if self.is_forked() {
+            return Err(CallError::Forked);
+        }
         // Where there is no room for another request the message stays claimed.
         let request = self.open_request(Operation::Waiting { buffer: Some(buffer), posted: None })?;
         let Some((label, body)) = self.claimed.remove(&message.claim) else { unreachable!("it was just there") };

@@ -68,12 +68,17 @@ pub struct WindowView {
 }
 
 impl<L: Link> Engine<L> {
-    /// Memory for messages.
+    /// Memory for messages. A forked child gets none: huge pages of a pool are shared between it and its parent, who knows
+    /// alone which parts are free.
     pub fn buffer(&self, len: usize) -> Result<Buffer, ArenaError> {
+        if self.is_forked() {
+            return Err(ArenaError::Forked);
+        }
         self.arena.buffer(len)
     }
 
-    /// The arena, for buffers that outlive a borrow of the engine.
+    /// The arena, for buffers that outlive a borrow of the engine. It does not know of forks: a forked child must neither
+    /// cut buffers from it nor write to those that it has.
     pub fn arena(&self) -> &Arc<Arena> {
         &self.arena
     }
@@ -108,14 +113,22 @@ impl<L: Link> Engine<L> {
         self.keys.has_room()
     }
 
-    /// Lets peers of queue pairs in `pd` reach `buffer`, whose addresses start at 0.
+    /// Lets peers of queue pairs in `pd` reach `buffer`, whose addresses start at 0. In a forked child, which has no peers,
+    /// the buffer comes back.
     pub fn register(&mut self, pd: PdId, buffer: Buffer, access: Access) -> Result<MemoryRegion, RegionFull> {
+        if self.is_forked() {
+            return Err(RegionFull(buffer));
+        }
         let len = buffer.len();
         Ok(MemoryRegion { rkey: self.keys.insert(pd, buffer, access)?, len })
     }
 
-    /// Ends a region: its key is dead from here on, and the memory comes back. `None` where it ended before.
+    /// Ends a region: its key is dead from here on, and the memory comes back. `None` where it ended before, and in a
+    /// forked child, whose parent goes on to use it.
     pub fn deregister(&mut self, region: MemoryRegion) -> Option<Buffer> {
+        if self.is_forked() {
+            return None;
+        }
         self.keys.remove(region.rkey)
     }
 
@@ -128,8 +141,12 @@ impl<L: Link> Engine<L> {
         Some(())
     }
 
-    /// Copies into a region that peers may be reading. `None` where it does not fit.
+    /// Copies into a region that peers may be reading. `None` where it does not fit, and in a forked child, whose parent
+    /// may be reading it, too.
     pub fn write_region(&mut self, pd: PdId, region: MemoryRegion, offset: usize, from: &[u8]) -> Option<()> {
+        if self.is_forked() {
+            return None;
+        }
         let len = from.len() as u64;
         let target =
             self.keys.slice_mut(Asker { pd, qpn: None }, region.rkey, offset as u64, len, Access::LOCAL).ok()?;
@@ -173,7 +190,10 @@ impl<L: Link> Engine<L> {
     }
 
     fn post_local(&mut self, qp: QueuePair, wr_id: u64, op: SendOp) -> Result<(), Refused<()>> {
-        let Ok(nothing) = self.buffer(0) else { return Err(Refused { reason: PostError::NoMemory, request: () }) };
+        let nothing = self.buffer(0).map_err(|error| {
+            let is_forked = matches!(error, ArenaError::Forked);
+            Refused { reason: if is_forked { PostError::Forked } else { PostError::NoMemory }, request: () }
+        })?;
         self.post_send(qp, SendWr::new(wr_id, op, nothing))
             .map_err(|refused| Refused { reason: refused.reason, request: () })
     }

@@ -166,8 +166,9 @@ impl<L: Link> Engine<L> {
     }
 
     /// Whether this process was forked from the one that opened the engine. Ports, connections and registrations stay
-    /// with that one: here nothing is polled, every work request is refused with [`PostError::Forked`], and dropping the
-    /// engine ends nothing.
+    /// with that one: here nothing is polled, every work request is refused with [`PostError::Forked`], buffers and regions
+    /// are refused too, and dropping the engine ends nothing. Buffers from before the fork may be of memory that both
+    /// processes share: a child must not write to them.
     #[inline]
     pub fn is_forked(&self) -> bool {
         self.registrations.is_forked()

@@ -47,6 +47,10 @@ pub enum ArenaError {
     /// Not even a page, by which a forked child knows that an engine is its parent's.
     #[error("cannot map a page: {0}")]
     Page(std::io::Error),
+    /// This process was forked from the one that opened the engine: the arena may be of memory that both share, and which
+    /// parts of it are free only the parent knows.
+    #[error("this process was forked from the engine's: open an engine of its own")]
+    Forked,
     /// No free range is long enough.
     #[error("the arena has no {asked} bytes in one piece ({free} of {size} are free): raise ROCI_ARENA_SIZE")]
     Exhausted {

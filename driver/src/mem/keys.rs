@@ -20,7 +20,7 @@ const LIMIT: usize = 1 << INDEX_BITS;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PdId(pub(crate) u32);
 
-/// The table is full; the buffer comes back.
+/// The table is full, or the engine is that of a parent; the buffer comes back.
 #[derive(Debug)]
 pub struct RegionFull(pub Buffer);
 

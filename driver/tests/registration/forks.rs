@@ -1,7 +1,7 @@
 //! Forks: the child has no engine, and the parent keeps what it has.
 
 use roci_driver::link::sim::SimLink;
-use roci_driver::{AdoptError, Engine, MonitorChoice, PostError, SendWr};
+use roci_driver::{Access, AdoptError, ArenaError, Engine, MonitorChoice, PostError, SendWr};
 
 use super::areas::{Area, How};
 use super::common::Wire;
@@ -57,6 +57,30 @@ fn a_childs_calls_are_refused_by_name_and_the_parent_goes_on() {
     wire.post(0, SendWr::send(1, bytes));
     let received = wire.wait(1);
     assert_eq!(&received.buffer[..received.len], b"parent");
+}
+
+#[test]
+fn a_child_cuts_no_buffers_and_changes_no_regions_for_both_are_the_parents() {
+    let _alone = alone();
+    let mut engine: Engine<SimLink> = Engine::new(1 << 20).expect("memory");
+    let pd = engine.alloc_pd();
+    let buffer = |engine: &Engine<SimLink>| engine.buffer(64).expect("room");
+    let region = engine.register(pd, buffer(&engine), Access::LOCAL).expect("room");
+    engine.write_region(pd, region, 0, b"parent").expect("it fits");
+    let spare = buffer(&engine);
+    let child = || {
+        let error = engine.buffer(64).expect_err("the arena is the parent's");
+        matches!(error, ArenaError::Forked)
+            && error.to_string().contains("forked")
+            && engine.write_region(pd, region, 0, b"child").is_none()
+            && engine.deregister(region).is_none()
+            && engine.register(pd, spare, Access::LOCAL).is_err()
+    };
+    assert!(fork(child, || {}));
+    let mut bytes = [0; 6];
+    engine.read_region(pd, region, 0, &mut bytes).expect("it fits");
+    assert_eq!(&bytes, b"parent");
+    assert!(engine.deregister(region).is_some() && engine.buffer(64).is_ok());
 }
 
 #[test]
