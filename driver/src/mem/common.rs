@@ -1,13 +1,17 @@
-//! What the engines of a process have in common beside the monitor: the limits of memory that may be registered are the
+//! What the engines of a process have in common beside the monitor: memory that is locked, and the limit of it, are the
 //! process's, and not an engine's.
 
+use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+
+use super::registrar::Locks;
 
 /// It belongs to the [`Board`](super::Board), of which a forked child gets one of its own.
 #[derive(Debug, Default)]
 pub(super) struct Common {
     ended: AtomicU64,
+    pub(super) locks: Mutex<Locks>,
 }
 
 impl Common {

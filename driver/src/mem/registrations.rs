@@ -17,7 +17,8 @@ pub enum Pin {
     /// no registration then, and so no cache.
     #[default]
     Auto,
-    /// The kernel locks it (mlock(2)), so that no transfer waits for a page.
+    /// The kernel locks it (mlock(2)), so that no transfer waits for a page. Locks do not nest: with the last registration
+    /// of a page ends a lock of the application's own, too.
     Lock,
 }
 
@@ -81,7 +82,7 @@ impl Registrations {
         let registrar: Option<Box<dyn Registrar>> = match (devices, config.pin) {
             // What a device reads stays where it is: there is nothing left to lock.
             (Some(devices), _) => Some(devices),
-            (None, Pin::Lock) => Some(Box::new(Pinned::default())),
+            (None, Pin::Lock) => Some(Box::new(Pinned::new(self.board.clone()))),
             (None, Pin::Auto) => None,
         };
         // The old one first: what it has registered, the new one may register again.

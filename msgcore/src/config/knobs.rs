@@ -189,7 +189,7 @@ knobs! {
     dreg_cache_limit: usize = 1 << 30, "bytes", "4KiB..1024GiB", |text| size(text, 4 << 10, 1 << 40), show_size;
     /// Who hears when such memory is unmapped: the kernel tells by userfaultfd, where it may, or nobody does, and nothing is cached. auto takes the better one. With unsafe-none nobody does and all is cached: wrong data is sent once memory comes and goes. Of guard regions (MADV_GUARD_INSTALL) and segments attached over memory (shmat with SHM_REMAP) the kernel tells nobody: keep them from memory that is sent from, or choose none.
     dreg_monitor: MonitorChoice = MonitorChoice::Auto, "monitor", "auto, userfaultfd, none, unsafe-none", |text| choose(MONITORS, text), |value| name_of(MONITORS, value);
-    /// What registering is: auto does what the devices need, which is nothing where they copy, and lock has the kernel lock the pages (mlock), so that no transfer waits for one.
+    /// What registering is: auto does what the devices need, which is nothing where they copy, and lock has the kernel lock the pages (mlock), so that no transfer waits for one; a lock of the application's own on such a page ends with it.
     dreg_pin: Pin = Pin::Auto, "pin", "auto, lock", |text| choose(PINS, text), |value| name_of(PINS, value);
     /// Whether this rank can do RDMA. Without, it is like a peer on a port that cannot: everything long goes by R3.
     rdma: bool = true, "switch", "on, off", |text| choose(SWITCH, text), |value| name_of(SWITCH, value);

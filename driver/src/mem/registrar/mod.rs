@@ -4,8 +4,10 @@ use std::fmt;
 
 use thiserror::Error;
 
+mod locks;
 mod pinned;
 
+pub(super) use locks::Locks;
 pub(crate) use pinned::Pinned;
 
 /// Why memory was not registered. Registrations that nobody uses are ended, and it is tried again, until none is left;

@@ -1,69 +1,44 @@
 //! Registration by the kernel: pages are locked, so that no transfer waits for one to come back.
 
-use std::collections::BTreeMap;
-use std::ops::Range;
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
-use rustix::mm::{mlock, munlock};
 use rustix::process::{Resource, getrlimit};
 
+use super::super::board::Board;
+use super::locks::Locks;
 use super::{RegisterError, Registrar};
 
-/// Locks pages. Locks do not nest (mlock(2)), so it keeps count of who else wants them.
-#[derive(Debug, Default)]
+/// Locks pages, together with the other engines of the process.
+#[derive(Debug)]
 pub(crate) struct Pinned {
-    locked: BTreeMap<u64, Range<usize>>,
-    next: u64,
+    board: Arc<Board>,
 }
 
 impl Pinned {
-    /// The parts of `range` that no registration needs.
-    fn unneeded(&self, range: Range<usize>) -> Vec<Range<usize>> {
-        let mut needed: Vec<_> =
-            self.locked.values().filter(|other| other.start < range.end && range.start < other.end).collect();
-        needed.sort_unstable_by_key(|other| other.start);
-        let mut parts = Vec::new();
-        let mut at = range.start;
-        for other in needed {
-            if other.start > at {
-                parts.push(at..other.start);
-            }
-            at = at.max(other.end);
-        }
-        if at < range.end {
-            parts.push(at..range.end);
-        }
-        parts
+    pub(crate) const fn new(board: Arc<Board>) -> Self {
+        Self { board }
     }
 
-    /// Of failures of a part nothing is to be done: what is not mapped is not locked.
-    fn unlock(&self, range: Range<usize>) {
-        for part in self.unneeded(range) {
-            // SAFETY: only whether pages may be swapped out changes, not what they hold.
-            let _ = unsafe { munlock(std::ptr::without_provenance_mut(part.start), part.len()) };
-        }
+    fn locks(&self) -> MutexGuard<'_, Locks> {
+        // Nothing panics while it is locked.
+        self.board.common.locks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Registrar for Pinned {
     fn register(&mut self, base: usize, len: usize) -> Result<u64, RegisterError> {
-        // SAFETY: as in `unlock`.
-        if let Err(error) = unsafe { mlock(std::ptr::without_provenance_mut(base), len) } {
-            // A part may have been locked before the failure.
-            self.unlock(base..base + len);
-            return Err(why_not(error, len));
-        }
-        self.next += 1;
-        self.locked.insert(self.next, base..base + len);
-        Ok(self.next)
+        self.locks().lock(base..base + len).map_err(|error| why_not(error, len))
     }
 
     /// What was unmapped is unlocked by that. What lies there now may be locked by the application: it is left alone,
     /// and so is the rest of a range that is gone in part, until it is unmapped too.
     fn unregister(&mut self, token: u64, is_gone: bool) {
-        let Some(range) = self.locked.remove(&token) else { return };
-        if !is_gone {
-            self.unlock(range);
+        let mut locks = self.locks();
+        if is_gone {
+            locks.forget(token);
+        } else {
+            locks.unlock(token);
         }
     }
 }
@@ -89,6 +64,10 @@ mod tests {
 
     const PAGE: usize = 4096;
 
+    fn board() -> Arc<Board> {
+        Arc::new(Board::new().expect("memory"))
+    }
+
     /// Kilobytes of the mapping that are locked, by page.
     fn locked_pages(map: &MmapMut) -> Vec<bool> {
         let smaps = std::fs::read_to_string("/proc/self/smaps").expect("procfs");
@@ -112,7 +91,7 @@ mod tests {
     fn pages_stay_locked_until_the_last_registration_that_needs_them_ends() {
         let map = MmapMut::map_anon(6 * PAGE).expect("memory");
         let base = map.as_ptr().addr();
-        let mut pinned = Pinned::default();
+        let mut pinned = Pinned::new(board());
         let left = pinned.register(base, 3 * PAGE).expect("within the limit");
         let right = pinned.register(base + 2 * PAGE, 3 * PAGE).expect("within the limit");
         assert_eq!(locked_pages(&map), [true, true, true, true, true, false]);
@@ -124,9 +103,23 @@ mod tests {
     }
 
     #[test]
+    fn what_two_engines_have_locked_stays_so_until_both_have_ended_it() {
+        let map = MmapMut::map_anon(3 * PAGE).expect("memory");
+        let base = map.as_ptr().addr();
+        let board = board();
+        let [mut one, mut other] = [Pinned::new(board.clone()), Pinned::new(board)];
+        let left = one.register(base, 2 * PAGE).expect("within the limit");
+        let right = other.register(base + PAGE, 2 * PAGE).expect("within the limit");
+        one.unregister(left, false);
+        assert_eq!(locked_pages(&map), [false, true, true]);
+        other.unregister(right, false);
+        assert_eq!(locked_pages(&map), [false; 3]);
+    }
+
+    #[test]
     fn what_is_gone_is_left_as_it_is() {
         let map = MmapMut::map_anon(PAGE).expect("memory");
-        let mut pinned = Pinned::default();
+        let mut pinned = Pinned::new(board());
         let token = pinned.register(map.as_ptr().addr(), PAGE).expect("within the limit");
         pinned.unregister(token, true);
         assert_eq!(locked_pages(&map), [true]);
@@ -134,10 +127,10 @@ mod tests {
 
     #[test]
     fn a_refusal_names_the_limit_and_leaves_nothing_locked() {
-        let mut pinned = Pinned::default();
+        let mut pinned = Pinned::new(board());
         let error = pinned.register(1 << 46, PAGE).expect_err("nothing is mapped there").to_string();
         assert!(error.contains("cannot lock 4096 bytes"), "{error}");
-        assert!(pinned.locked.is_empty());
+        assert_eq!(pinned.locks().forget(1), None);
         assert!(why_not(Errno::INVAL, 1).to_string().starts_with("cannot lock 1 bytes:"));
     }
 }
