@@ -70,12 +70,24 @@ impl Credits {
         Self { rule: Rule::shared(limit), granted: 0, available: 0, limit, pending: 0, owed: 0, withheld: 0 }
     }
 
-    /// The peer's terms have come.
-    pub(crate) fn open(&mut self, granted: u16, rule: Rule) {
+    /// The peer's terms have come: of what it grants so many have no receive yet, and are given back later.
+    pub(crate) fn open(&mut self, granted: u16, missing: u16, rule: Rule) {
         debug_assert_eq!(self.granted, 0, "terms come once");
         self.rule = rule;
         self.granted = granted;
-        self.available = granted;
+        self.available = granted - missing;
+    }
+
+    /// So many of the first receives could not be posted: their credits are as good as spent.
+    pub(crate) fn lack(&mut self, missing: usize) {
+        debug_assert!(missing < self.limit.into(), "a connection is refused before that");
+        self.pending += missing as u16;
+    }
+
+    /// What our terms must say is missing. What was posted meanwhile is granted by them, and owed no more.
+    pub(crate) fn missing(&mut self) -> u16 {
+        self.owed = 0;
+        self.pending
     }
 
     /// Messages that may be sent if they are control messages, or parts of a stream that the receiver waits for.
@@ -190,7 +202,7 @@ mod tests {
 
     fn account(limit: u16, rule: Rule) -> Credits {
         let mut credits = Credits::new(limit);
-        credits.open(limit, rule);
+        credits.open(limit, 0, rule);
         credits
     }
 
@@ -288,6 +300,22 @@ mod tests {
         assert!((0..63).all(|_| repost(&mut credits, true)));
         assert!(repost(&mut credits, false));
         assert!(credits.is_return_due());
+    }
+
+    /// Two of four receives are missing when the terms are told; one is posted before that, and the other later.
+    #[test]
+    fn what_is_missing_at_first_is_not_granted_and_given_back_later() {
+        let rule = Rule::per_peer(4, 4, 2, 2, 1);
+        let (mut sender, mut receiver) = (Credits::new(4), Credits::new(4));
+        receiver.lack(2);
+        receiver.settle(1);
+        assert_eq!(receiver.missing(), 1);
+        sender.open(4, 1, rule);
+        receiver.open(4, 0, rule);
+        assert_eq!((sender.for_control(), receiver.owed()), (3, 0));
+        receiver.settle(0);
+        assert!(sender.receive(receiver.take_owed()));
+        assert_eq!((sender.for_control(), receiver.kept()), (4, 0));
     }
 
     #[test]

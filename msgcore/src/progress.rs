@@ -143,6 +143,10 @@ impl<L: Link> Worker<L> {
                 }
             }
         }
+        if self.endpoint(rank).is_some_and(|endpoint| endpoint.stage.is_under_way()) {
+            // The peer may have said why there is no connection.
+            self.tend_wireup();
+        }
         self.fail_peer(rank, OpError::PeerGone { rank, status: done.status });
         self.wake_the_starved();
     }

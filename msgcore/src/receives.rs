@@ -4,6 +4,7 @@ use roci_driver::link::Link;
 use roci_driver::{Buffer, SharedReceiveQueue};
 
 use crate::Rank;
+use crate::config::show_size;
 use crate::endpoint::Endpoint;
 use crate::outgoing::name_of;
 use crate::receive_queues::Kind;
@@ -11,6 +12,9 @@ use crate::worker::Worker;
 
 /// The rank in the name of a receive that is everybody's.
 pub(crate) const ANYBODY: Rank = u32::MAX as Rank;
+
+/// Credits without which nothing moves: one is for control messages alone.
+const LEAST_CREDITS: usize = 2;
 
 /// A receive queue that all peers share.
 #[derive(Clone, Copy, Debug)]
@@ -28,17 +32,41 @@ impl<L: Link> Worker<L> {
         }
     }
 
-    /// Posts the receives of a peer's own.
-    pub(crate) fn post_own(&mut self, rank: Rank) {
-        for lane in 0..self.queues.len() {
-            if let Some(Kind::PerPeer { num, reserve, .. }) = self.queues.get(lane).map(|queue| queue.kind) {
-                for _ in 0..num + reserve {
-                    let vbuf = self.receive_pools[lane].take(&self.engine);
-                    self.add_receive(rank, lane, vbuf);
-                }
-                self.post_pending(rank, lane, true);
+    /// Posts the receives of a peer's own, as far as memory goes: what is missing is not granted before it is posted.
+    /// With fewer receives than the reserve and two credits take a connection could not live, and it is refused.
+    pub(crate) fn post_own(&mut self, rank: Rank) -> Result<(), String> {
+        let queues = self.queues.clone();
+        let own = || (0..).zip(&queues).filter_map(|(lane, queue)| Some((lane, queue.size, queue.kind.own()?)));
+        for (lane, _, (num, reserve)) in own() {
+            self.receive_pools[lane].provide(&self.engine, num + reserve);
+        }
+        for (lane, size, (num, reserve)) in own() {
+            let least = reserve + LEAST_CREDITS;
+            if !self.receive_pools[lane].provide(&self.engine, least) {
+                return Err(format!(
+                    "rank {} has no memory for {least} receives of {}, the least of {}: raise its ROCI_ARENA_SIZE",
+                    self.rank,
+                    show_size(&size),
+                    num + reserve
+                ));
             }
         }
+        for (lane, _, (num, reserve)) in own() {
+            self.post_first(rank, lane, num + reserve);
+        }
+        Ok(())
+    }
+
+    fn post_first(&mut self, rank: Rank, index: usize, count: usize) {
+        for _ in 0..count {
+            let vbuf = self.receive_pools[index].take(&self.engine);
+            self.add_receive(rank, index, vbuf);
+        }
+        if let Some(endpoint) = self.endpoint(rank) {
+            let lane = &mut endpoint.lanes[index];
+            lane.credits.lack(lane.missing);
+        }
+        self.post_pending(rank, index, true);
     }
 
     /// A receive has been used up.

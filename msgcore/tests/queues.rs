@@ -4,7 +4,7 @@
 mod common;
 
 use common::{TestWorker, World, pattern};
-use roci_msgcore::{Dropped, SendOptions, Source, Tag, TagMatch};
+use roci_msgcore::{Buffer, CreditAccount, Dropped, SendOptions, Source, Tag, TagMatch};
 
 const BSRQ: &str = "P,256,64:P,2KiB,32:S,16KiB,64,32,16,16,4";
 const HEAVY: &str = "loss=0.1,dup=0.05,reorder=0.1,corrupt=0.02,seed=21";
@@ -127,6 +127,64 @@ fn a_receiver_without_memory_tells_of_no_credits_and_goes_on_when_there_is_some(
         for send in kept.into_iter().chain(sends) {
             pair.wait(0, send).expect("sent");
         }
+    }
+}
+
+/// Takes all memory of rank 1 but for room for so many receives of 8 KiB, until it is dropped.
+fn leave_room_for(pair: &World, receives: usize) -> Vec<Buffer> {
+    let keep: Vec<_> = (0..receives).map(|_| pair.workers[1].buffer(8192).expect("memory")).collect();
+    let mut hog = Vec::new();
+    for size in [1 << 20, 1 << 16, 1 << 13] {
+        hog.extend(std::iter::from_fn(|| pair.workers[1].buffer(size).ok()));
+    }
+    drop(keep);
+    hog
+}
+
+/// What cannot be posted when the connection is made is not granted then, and given when there is memory.
+#[test]
+fn a_connection_made_while_memory_is_short_grants_no_receives_that_are_missing() {
+    for (method, who, room) in [("oob", 0, 40), ("oob", 1, 40), ("rdma_cm", 0, 40), ("rdma_cm", 1, 10), ("oob", 0, 130)]
+    {
+        let mut pair = World::pair(&[("connect_method", method), QUICK[0], QUICK[1]]);
+        let hog = leave_room_for(&pair, room);
+        pair.workers[who].connect(1 - who).expect("it is there");
+        let sends: Vec<_> = (0..300).map(|mark| pair.send(0, mark, &pattern(100, mark as usize))).collect();
+        for _ in 0..20_000 {
+            pair.step();
+            pair.workers.iter().for_each(|worker| worker.check_invariants().expect("what must hold"));
+        }
+        assert!(pair.workers[0].is_connected(1), "{}", pair.counters());
+        let CreditAccount { granted, available, .. } = pair.workers[0].credits_of(1)[0];
+        assert!(granted == 128 && usize::from(available) < room, "{available} of {granted}");
+        drop(hog);
+        for (mark, send) in (0..300).zip(sends) {
+            let receive = pair.recv(1, Tag::new(mark), 100);
+            pair.expect(1, receive, &pattern(100, mark as usize));
+            pair.wait(0, send).expect("sent");
+        }
+        pair.steps(5_000);
+        let [near, far] = [0, 1].map(|who| pair.workers[who].credits_of(1 - who)[0]);
+        assert_eq!(near.available + far.kept, 128, "all are granted in the end");
+        assert_eq!(pair.workers[1].receive_bytes_of(0), 135 * 8192);
+        assert!(pair.workers.iter().all(no_receive_was_missing), "{}", pair.counters());
+    }
+}
+
+/// Not even the reserve and two receives can be posted: nothing could ever be sent.
+#[test]
+fn a_connection_without_memory_for_the_least_receives_is_refused_by_name_at_both_ends() {
+    for (method, who) in [("oob", 0), ("oob", 1), ("rdma_cm", 0), ("rdma_cm", 1)] {
+        let mut pair = World::pair(&[("connect_method", method), QUICK[0], QUICK[1]]);
+        let hog = leave_room_for(&pair, 8);
+        let sends = [who, 1 - who].map(|who| (who, pair.send(who, 1, b"early")));
+        for (who, send) in sends {
+            let error = pair.wait(who, send).map(|done| done.len).expect_err("there is no room").to_string();
+            let why = "rank 1 has no memory for 9 receives of 8KiB, the least of 135: raise its ROCI_ARENA_SIZE";
+            assert!(error.contains(why), "{method}, {who} first: {error}");
+        }
+        drop(hog);
+        pair.workers.iter().for_each(|worker| worker.check_invariants().expect("what must hold"));
     }
 }
 

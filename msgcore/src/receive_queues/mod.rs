@@ -89,6 +89,14 @@ impl Kind {
         }
     }
 
+    /// Receives of each peer's own: as many as it has credits, and the reserve.
+    pub(crate) fn own(&self) -> Option<(usize, usize)> {
+        match *self {
+            Self::PerPeer { num, reserve, .. } => Some((num as usize, reserve as usize)),
+            Self::Shared { .. } => None,
+        }
+    }
+
     const fn is_shared(&self) -> bool {
         matches!(self, Self::Shared { .. })
     }

@@ -1,8 +1,9 @@
 //! Clear to send: the terms that each end tells the other first, and what becomes of terms that do not fit.
 
+use arrayvec::ArrayVec;
 use roci_driver::QueuePair;
 use roci_driver::link::Link;
-use roci_protocol::msg::{self, Capabilities, ClearToSend, Header, Message, QueueTerms};
+use roci_protocol::msg::{self, Capabilities, ClearToSend, Header, MAX_QUEUES, Message, QueueTerms};
 
 use super::Misfit;
 use super::stage::{Stage, Step};
@@ -33,8 +34,9 @@ impl<L: Link> Worker<L> {
         }
         let Some(endpoint) = self.endpoint(peer) else { return };
         endpoint.owes_greeting = false;
+        let missing = endpoint.lanes.iter_mut().map(|lane| lane.credits.missing()).collect();
         let mut bytes = [0; ClearToSend::LEN];
-        terms(self.rank, self.rules.ours, &self.queues).emit(&mut bytes);
+        terms(self.rank, self.rules.ours, &self.queues, missing).emit(&mut bytes);
         self.post_vbuf(peer, 0, Header::new(Message::ClearToSend), &bytes);
     }
 
@@ -116,7 +118,7 @@ impl<L: Link> Worker<L> {
                 }
                 Kind::Shared { max_sends, .. } => Rule::shared(clamp(max_sends)),
             };
-            lane.credits.open(theirs.credits, rule);
+            lane.credits.open(theirs.credits, theirs.missing, rule);
         }
         Ok(())
     }
@@ -148,20 +150,25 @@ fn clamp(count: u32) -> u16 {
     count.min(u16::MAX.into()) as u16
 }
 
-/// What we tell a peer first.
-fn terms(rank: Rank, capabilities: Capabilities, queues: &ReceiveQueues) -> ClearToSend {
-    let of_queue = |queue: &crate::receive_queues::ReceiveQueue| {
+/// What we tell a peer first; of the credits of each queue so many have no receive yet.
+fn terms(
+    rank: Rank,
+    capabilities: Capabilities,
+    queues: &ReceiveQueues,
+    missing: ArrayVec<u16, MAX_QUEUES>,
+) -> ClearToSend {
+    let of_queue = |(queue, missing): (&crate::receive_queues::ReceiveQueue, u16)| {
         let size = queue.size as u32;
         match queue.kind {
             Kind::PerPeer { num, reserve, .. } => {
-                QueueTerms { is_shared: false, credits: num as u16, reserve: reserve.min(255) as u8, size }
+                QueueTerms { is_shared: false, credits: num as u16, missing, reserve: reserve.min(255) as u8, size }
             }
             Kind::Shared { max_sends, .. } => {
-                QueueTerms { is_shared: true, credits: clamp(max_sends), reserve: 0, size }
+                QueueTerms { is_shared: true, credits: clamp(max_sends), missing, reserve: 0, size }
             }
         }
     };
-    ClearToSend { rank: rank as u32, capabilities, queues: queues.iter().map(of_queue).collect() }
+    ClearToSend { rank: rank as u32, capabilities, queues: queues.iter().zip(missing).map(of_queue).collect() }
 }
 
 /// Why our queues and a peer's do not fit; `None` where they do. Counts may differ.

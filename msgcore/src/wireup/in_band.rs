@@ -161,6 +161,20 @@ impl InBand {
         }
     }
 
+    /// Gives up an attempt of ours, and says why to a peer that has granted it.
+    fn end_ours<L: Link>(&mut self, site: &mut Site<'_, L>, peer: Rank, why: &[u8]) {
+        let Some(ours) = self.ours.remove(&peer) else { return };
+        ours.resolving.into_iter().for_each(|(_, qp)| site.engine.discard_qp(qp));
+        for id in ours.ids {
+            self.by_id.remove(&id);
+            // Where it has ended meanwhile there is nothing to end.
+            let _ = site.engine.cm_disconnect(id, why);
+        }
+        for qp in ours.granted.into_values() {
+            site.engine.destroy_qp(qp);
+        }
+    }
+
     /// One lane of an attempt has failed: all of it is given up.
     fn give_up<L: Link>(&mut self, site: &mut Site<'_, L>, id: ConnId, why: Refusal) -> Option<MethodEvent> {
         let (peer, _, is_ours) = self.by_id.remove(&id)?;
@@ -227,6 +241,10 @@ impl<L: Link> Method<L> for InBand {
             Refusal::Because(why) => why,
         };
         let Some(theirs) = self.theirs.remove(&peer) else {
+            if self.ours.contains_key(&peer) {
+                // It has granted what we asked for.
+                return self.end_ours(site, peer, said(text));
+            }
             // It has knocked. Who cannot be told finds out by waiting.
             let _ = site.send_mail(peer, &format!("refuse {}", text.replace('\n', " ")));
             return;
@@ -242,16 +260,7 @@ impl<L: Link> Method<L> for InBand {
     }
 
     fn forget(&mut self, site: &mut Site<'_, L>, peer: Rank) {
-        let Some(ours) = self.ours.remove(&peer) else { return };
-        ours.resolving.into_iter().for_each(|(_, qp)| site.engine.discard_qp(qp));
-        for qp in ours.granted.into_values() {
-            site.engine.destroy_qp(qp);
-        }
-        for id in ours.ids {
-            self.by_id.remove(&id);
-            // Where it has ended meanwhile there is nothing to end.
-            let _ = site.engine.cm_disconnect(id, &[]);
-        }
+        self.end_ours(site, peer, &[]);
     }
 
     fn poll(&mut self, site: &mut Site<'_, L>) -> Result<Option<MethodEvent>, String> {
@@ -309,7 +318,11 @@ fn parse(data: &[u8]) -> Result<(Rank, usize, usize), String> {
 }
 
 fn reject<L: Link>(site: &mut Site<'_, L>, id: ConnId, text: &str) {
-    let text = &text.as_bytes()[..text.len().min(REFUSAL_LEN)];
     // Where it has ended meanwhile there is nothing to refuse.
-    let _ = site.engine.cm_reject(id, RejReason::CONSUMER_DEFINED, text);
+    let _ = site.engine.cm_reject(id, RejReason::CONSUMER_DEFINED, said(text));
+}
+
+/// As much of a refusal as goes with it.
+fn said(text: &str) -> &[u8] {
+    &text.as_bytes()[..text.len().min(REFUSAL_LEN)]
 }

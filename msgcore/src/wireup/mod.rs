@@ -162,9 +162,10 @@ impl<L: Link> Worker<L> {
                 }
             }
             MethodEvent::Granted(peer, qps) => {
-                if self.raise_lanes(peer, qps)
-                    && let Err(why) = self.with_method(|method, site| method.confirm(site, peer))
-                {
+                if let Err(why) = self.raise_lanes(peer, qps) {
+                    return self.turn_away(peer, why);
+                }
+                if let Err(why) = self.with_method(|method, site| method.confirm(site, peer)) {
                     return self.fail_peer(peer, OpError::NotConnected { rank: peer, why });
                 }
                 self.greet(peer);
@@ -211,41 +212,41 @@ impl<L: Link> Worker<L> {
         let deadline = self.engine.now() + self.wireup.patience;
         self.wireup.under_way.entry(peer).or_insert(deadline);
         let outcome = self.with_method(|method, site| method.prepare(site, peer)).and_then(|qps| {
-            self.raise_lanes(peer, qps);
+            self.raise_lanes(peer, qps)?;
             self.with_method(|method, site| method.accept(site, peer))
         });
         match outcome {
             Ok(true) => self.greet(peer),
             Ok(false) => {}
-            Err(why) => {
-                self.with_method(|method, site| method.refuse(site, peer, &Refusal::Because(why.clone())));
-                self.fail_peer(peer, OpError::NotConnected { rank: peer, why });
-            }
+            Err(why) => self.turn_away(peer, why),
         }
     }
 
+    /// There is no connection, and the peer is told why.
+    fn turn_away(&mut self, peer: Rank, why: String) {
+        self.with_method(|method, site| method.refuse(site, peer, &Refusal::Because(why.clone())));
+        self.fail_peer(peer, OpError::NotConnected { rank: peer, why });
+    }
+
     /// Queue pairs have come: their receives are posted, first the small one for the peer's clear-to-send.
-    fn raise_lanes(&mut self, peer: Rank, qps: Vec<QueuePair>) -> bool {
+    fn raise_lanes(&mut self, peer: Rank, qps: Vec<QueuePair>) -> Result<(), String> {
         let queues = self.queues.clone();
-        let Some(endpoint) = self.endpoint(peer).filter(|endpoint| endpoint.lanes.is_empty()) else { return false };
+        let endpoint = self.endpoint(peer).filter(|endpoint| endpoint.lanes.is_empty());
+        let endpoint = endpoint.ok_or("it is connected already, or gone")?;
         endpoint.lanes = qps.iter().zip(&queues).map(|(&qp, queue)| Lane::new(qp, queue)).collect();
         for (lane, &qp) in qps.iter().enumerate() {
             self.places.insert(qp, (peer, lane));
         }
         if let (Some(Kind::PerPeer { .. }), Some(&qp)) = (self.queues.get(0).map(|queue| queue.kind), qps.first()) {
-            let Ok(small) = self.engine.buffer(GREETING_LEN) else {
-                let why = "no memory for its first message: raise ROCI_ARENA_SIZE".into();
-                self.fail_peer(peer, OpError::NotConnected { rank: peer, why });
-                return false;
-            };
+            let short = |_| format!("rank {} has no memory for a first message: raise its ROCI_ARENA_SIZE", self.rank);
+            let small = self.engine.buffer(GREETING_LEN).map_err(short)?;
             // A queue pair that refuses has failed, and its completions say so.
             drop(self.engine.post_recv(qp, name_of(0, peer), small));
             if let Some(endpoint) = self.endpoint(peer) {
                 endpoint.lanes[0].posted = 1;
             }
         }
-        self.post_own(peer);
-        true
+        self.post_own(peer)
     }
 
     fn step(&mut self, peer: Rank, step: Step) {

@@ -119,7 +119,7 @@ impl Scene {
         let queues = self.config.receive_queues();
         let of_queue = |queue: &roci_msgcore::receive_queues::ReceiveQueue| {
             let is_shared = matches!(queue.kind, Kind::Shared { .. });
-            QueueTerms { is_shared, credits: 64, reserve: 64, size: queue.size as u32 }
+            QueueTerms { is_shared, credits: 64, missing: 0, reserve: 64, size: queue.size as u32 }
         };
         ClearToSend {
             rank: 1,

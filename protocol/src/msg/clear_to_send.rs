@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// Receive queues of one connection.
 pub const MAX_QUEUES: usize = 8;
 /// The version of the messaging core's protocol.
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -27,6 +27,8 @@ struct QueueView {
     reserve: u8,
     credits: U16,
     size: U32,
+    missing: U16,
+    unused: U16,
 }
 const_assert_eq!(size_of::<View>(), ClearToSend::LEN);
 
@@ -45,6 +47,8 @@ pub struct QueueTerms {
     /// Matched messages (of a queue for one peer: messages of any kind) that the receiver of these terms may send before
     /// some are given back.
     pub credits: u16,
+    /// So many of those have no receive yet, for want of memory: they may not be spent, and are given back once they have.
+    pub missing: u16,
     /// Receives beyond those, for messages of nothing but credits; more than 255 are told as 255.
     pub reserve: u8,
     /// Bytes of a receive buffer.
@@ -78,7 +82,7 @@ pub enum BadClearToSend {
 
 impl ClearToSend {
     /// Their length in bytes.
-    pub const LEN: usize = 8 + 8 * MAX_QUEUES;
+    pub const LEN: usize = 8 + 12 * MAX_QUEUES;
 
     /// Reads them.
     pub fn parse(bytes: &[u8]) -> Result<Self, BadClearToSend> {
@@ -88,12 +92,12 @@ impl ClearToSend {
         }
         let mut queues = ArrayVec::new();
         for (index, queue) in view.queues.iter().enumerate().filter(|(_, queue)| queue.kind != 0) {
-            let (credits, size) = (queue.credits.get(), queue.size.get());
+            let (credits, missing, size) = (queue.credits.get(), queue.missing.get(), queue.size.get());
             let is_sound = index == queues.len() && queue.kind <= 2 && credits > 0 && size as usize > super::LEN;
-            if !is_sound {
+            if !is_sound || missing > credits {
                 return Err(BadClearToSend::Queue(index));
             }
-            queues.push(QueueTerms { is_shared: queue.kind == 2, credits, reserve: queue.reserve, size });
+            queues.push(QueueTerms { is_shared: queue.kind == 2, credits, missing, reserve: queue.reserve, size });
         }
         let capabilities = Capabilities { rdma: view.capabilities.get() & 1 != 0 };
         Ok(Self { rank: view.rank.get(), capabilities, queues })
@@ -101,11 +105,13 @@ impl ClearToSend {
 
     /// Writes them to the front of `bytes`, which must hold [`ClearToSend::LEN`].
     pub fn emit(&self, bytes: &mut [u8]) {
-        let nothing = QueueView { kind: 0, reserve: 0, credits: 0.into(), size: 0.into() };
+        let (none, nothing) = (U16::ZERO, U32::ZERO);
+        let nothing = QueueView { kind: 0, reserve: 0, credits: none, size: nothing, missing: none, unused: none };
         let mut queues = [nothing; MAX_QUEUES];
         for (view, queue) in queues.iter_mut().zip(&self.queues) {
-            let kind = 1 + u8::from(queue.is_shared);
-            *view = QueueView { kind, reserve: queue.reserve, credits: queue.credits.into(), size: queue.size.into() };
+            let &QueueTerms { is_shared, credits, missing, reserve, size } = queue;
+            let (kind, credits, missing) = (1 + u8::from(is_shared), credits.into(), missing.into());
+            *view = QueueView { kind, reserve, credits, size: size.into(), missing, unused: none };
         }
         let capabilities = u16::from(self.capabilities.rdma).into();
         let view = View { version: VERSION.into(), capabilities, rank: self.rank.into(), queues };
@@ -118,8 +124,14 @@ mod tests {
     use super::*;
 
     fn terms() -> ClearToSend {
-        let queues = [(false, 64, 256), (true, 8, 1 << 20)];
-        let queues = queues.map(|(is_shared, credits, size)| QueueTerms { is_shared, credits, reserve: 9, size });
+        let queues = [(false, 64, 24, 256), (true, 8, 0, 1 << 20)];
+        let queues = queues.map(|(is_shared, credits, missing, size)| QueueTerms {
+            is_shared,
+            credits,
+            missing,
+            reserve: 9,
+            size,
+        });
         let capabilities = Capabilities { rdma: true };
         ClearToSend { rank: 0x1_0203, capabilities, queues: queues.into_iter().collect() }
     }
@@ -137,10 +149,11 @@ mod tests {
         terms().emit(&mut bytes);
         assert_eq!(ClearToSend::parse(&bytes[1..]), Err(BadClearToSend::Short(ClearToSend::LEN - 1)));
         for (at, value, error) in [
-            (1, 2, BadClearToSend::Version(2)),
+            (1, 1, BadClearToSend::Version(1)),
             (8, 3, BadClearToSend::Queue(0)),
             (8, 0, BadClearToSend::Queue(1)),
             (11, 0, BadClearToSend::Queue(0)),
+            (17, 65, BadClearToSend::Queue(0)),
         ] {
             let mut bytes = bytes;
             bytes[at] = value;
