@@ -126,7 +126,12 @@ impl<L: Link> Worker<L> {
                 let is_withheld = self.matching.unexpected_bytes() > 2 * self.unexpected_limit;
                 self.repost(rank, lane, Some(vbuf), costs.then_some(is_withheld));
             }
-            Ok(Outcome::Kept) => self.repost(rank, lane, None, costs.then_some(true)),
+            Ok(Outcome::Kept) => {
+                if !self.receive_pools[lane].has_one() {
+                    self.mind_memory();
+                }
+                self.repost(rank, lane, None, costs.then_some(true));
+            }
             Err(what) => {
                 self.receive_pools[lane].write_off();
                 self.fail_peer(rank, protocol_error(rank, what));

@@ -211,6 +211,12 @@ impl<L: Link> Worker<L> {
         }
     }
 
+    /// Vbufs are to be made for receives whose own are kept: without much memory the application needs the rest.
+    #[cold]
+    pub(crate) fn mind_memory(&mut self) {
+        self.is_withholding |= self.free_bytes() < self.memory_floor;
+    }
+
     /// Unexpected messages take less memory: credits that were kept back are given.
     pub(crate) fn release_withheld(&mut self) {
         if !self.is_withholding || self.matching.unexpected_bytes() > self.unexpected_limit / 2 {

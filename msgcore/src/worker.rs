@@ -30,6 +30,10 @@ use crate::{Message, Rank};
 
 /// The longest message: one RDMA READ fetches it.
 pub(crate) const MAX_MESSAGE: usize = 1 << 31;
+/// Messages that nobody has asked for take no more than this part of the arena, and are held back where less than that
+/// part is free: the application must be able to receive them.
+const UNEXPECTED_SHARE: usize = 4;
+const FLOOR_SHARE: usize = 16;
 /// Retries where receives are shared: a peer comes again until there is one.
 const FOR_EVER: Option<u32> = None;
 
@@ -60,6 +64,8 @@ pub struct Worker<L: Link = LiveLink> {
     pub(crate) notify: u16,
     pub(crate) preserve: u16,
     pub(crate) unexpected_limit: usize,
+    /// With less memory than this no message is kept without a credit being kept back for it.
+    pub(crate) memory_floor: usize,
     /// Credits are kept back until unexpected messages take less memory.
     pub(crate) is_withholding: bool,
     /// Somebody waits for a send buffer.
@@ -194,6 +200,7 @@ impl<L: Link> Worker<L> {
         let wireup = wireup::open(config, &mut ports, plans, cq).map_err(WireupError::Method)?;
         let Ports { mut engine, pd, job, mail, .. } = ports;
         engine.configure_registration(config.registration())?;
+        let memory = engine.arena().free_bytes();
         let pool = |limit: usize| {
             let of_queue =
                 |queue: &crate::receive_queues::ReceiveQueue| Pool::new(queue.size, config.vbuf_secondary_pool, limit);
@@ -218,7 +225,8 @@ impl<L: Link> Worker<L> {
             rules: config.rules(),
             notify: config.credit_notify_threshold,
             preserve: config.credit_preserve,
-            unexpected_limit: config.unexpected_limit,
+            unexpected_limit: config.unexpected_limit.min(memory / UNEXPECTED_SHARE),
+            memory_floor: memory / FLOOR_SHARE,
             is_withholding: false,
             vbufs_are_exhausted: false,
             receives_are_missing: false,

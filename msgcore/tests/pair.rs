@@ -127,6 +127,27 @@ fn unexpected_messages_are_bounded_by_back_pressure() {
     }
 }
 
+/// A flood of short messages that nobody asks for, under the default limit, which is more than the whole arena; and where
+/// the application itself has most of it.
+#[test]
+fn unexpected_messages_leave_memory_to_receive_them() {
+    for (taken, left) in [(0, 16 << 20), (52 << 20, 1 << 20)] {
+        let mut pair = World::pair(&[]);
+        pair.connect_all();
+        let hog: Vec<_> = (0..taken >> 20).map(|_| pair.workers[1].buffer(1 << 20).expect("memory")).collect();
+        let sends: Vec<_> = (0..9_000).map(|mark| pair.send(0, mark, &pattern(100, mark as usize))).collect();
+        pair.steps(30_000);
+        let free = pair.workers[1].free_bytes();
+        assert!(free > left, "{free} bytes are free beside {taken}: {}", pair.counters());
+        for (mark, send) in (0..9_000).zip(sends) {
+            let receive = pair.recv(1, Tag::new(mark), 8_000);
+            pair.expect(1, receive, &pattern(100, mark as usize));
+            pair.wait(0, send).expect("sent");
+        }
+        drop(hog);
+    }
+}
+
 #[test]
 fn a_cut_wire_ends_everything_that_needs_the_peer_by_name() {
     let mut pair = World::pair(&[("retry_limit", "4")]);

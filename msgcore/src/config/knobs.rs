@@ -201,7 +201,7 @@ knobs! {
     firehose_bucket: usize = 64 << 10, "bytes", "4KiB..1GiB, a power of two", |text| size(text, 4 << 10, 1 << 30).and_then(|bytes| if bytes.is_power_of_two() { Ok(bytes) } else { Err("is no power of two".into()) }), show_size;
     /// Memory for copies that buffered sends wait in; beyond it they are refused.
     buffered_limit: usize = 16 << 20, "bytes", "0..64GiB", |text| size(text, 0, 64 << 30), show_size;
-    /// Memory for messages that nobody has asked for yet; beyond it credits are withheld, and senders wait.
+    /// Memory for messages that nobody has asked for yet, of which a quarter of the arena is the most; beyond it, or where less than a sixteenth of the arena is free, credits are withheld, and senders wait.
     unexpected_limit: usize = 256 << 20, "bytes", "1MiB..64GiB", |text| size(text, 1 << 20, 64 << 30), show_size;
     /// How long a wait spins before it yields the processor. Measured: more buys nothing, because a yield to nobody is quick; with more ranks than processors it never spins.
     spin_us: u64 = 20, "us", "0..10000000", |text| number(text, 0, 10_000_000), ToString::to_string;
