@@ -28,9 +28,9 @@ counters! {
     tx_r3,
     /// Messages sent by RGET.
     tx_rget,
-    /// Messages sent by RPUT.
+    /// Messages sent by RPUT, once the receiver has granted it.
     tx_rput,
-    /// Messages sent by PIPELINE.
+    /// Messages sent by PIPELINE, once the receiver has granted it.
     tx_pipeline,
     /// Messages short enough to be eager that became R3 for want of credits.
     fallback_credit,
@@ -69,21 +69,25 @@ counters! {
 }
 
 impl WorkerStats {
-    /// A protocol was chosen for a message.
+    /// A protocol was chosen for a message. Which way a rendezvous goes may change yet.
     #[inline]
     pub(crate) fn chose(&mut self, protocol: Protocol, reason: Reason) {
-        match protocol {
-            Protocol::Eager => self.tx_eager += 1,
-            Protocol::Rendezvous(Way::R3) => self.tx_r3 += 1,
-            Protocol::Rendezvous(Way::Rget) => self.tx_rget += 1,
-            Protocol::Rendezvous(Way::Rput) => self.tx_rput += 1,
-            Protocol::Rendezvous(Way::Pipeline) => self.tx_pipeline += 1,
-        }
+        self.tx_eager += u64::from(protocol == Protocol::Eager);
         match reason {
             Reason::NoCredit => self.fallback_credit += 1,
             Reason::Unregistered => self.fallback_registration += 1,
             Reason::NoRdma => self.fallback_peer += 1,
             Reason::Short | Reason::Long | Reason::Medium | Reason::VeryLong => {}
+        }
+    }
+
+    /// The way of a rendezvous is certain.
+    pub(crate) fn goes(&mut self, way: Way) {
+        match way {
+            Way::R3 => self.tx_r3 += 1,
+            Way::Rget => self.tx_rget += 1,
+            Way::Rput => self.tx_rput += 1,
+            Way::Pipeline => self.tx_pipeline += 1,
         }
     }
 }

@@ -232,9 +232,11 @@ fn what_the_receiver_cannot_register_goes_by_r3() {
     for worker in &pair.workers {
         assert_eq!(worker.stats().fallback_registration, 2, "both ends count it");
     }
+    assert_eq!(sent(&pair.workers[0]), Sent { r3: 2, ..Sent::default() }, "it is counted as it went");
     assert_eq!(pair.workers[1].stats().registrations_refused, 2);
     exchange_all(&mut pair, 1, 50_000);
     assert_eq!(pair.workers[1].stats().fallback_registration, 2, "the one that writes needs no key");
+    assert_eq!(sent(&pair.workers[1]), Sent { rput: 2, ..Sent::default() });
 }
 
 #[test]

@@ -62,6 +62,10 @@ impl<L: Link> Worker<L> {
             Way::Rget => self.expose(to, label, payload),
             way => (Operation::Asked(Asked { to, label, payload, way }), way, Rkey(0)),
         };
+        // What the receiver may make R3 is counted when it grants.
+        if matches!(way, Way::R3 | Way::Rget) {
+            self.stats.goes(way);
+        }
         self.requests.replace(request, operation);
         let message = Message::Request { label, len, id: request.to_wire(), way, rkey, mode };
         self.post_vbuf(to, 0, Header { sequence, ..Header::new(message) }, &[]);

@@ -212,9 +212,10 @@ impl<L: Link> Worker<L> {
     /// Sender: the first grant has come.
     pub(super) fn start_writing(&mut self, request: Request) {
         let whoever = Operation::Queued { to: self.rank };
-        let Some(Operation::Asked(Asked { to, label, payload, .. })) = self.requests.replace(request, whoever) else {
+        let Some(Operation::Asked(Asked { to, label, payload, way })) = self.requests.replace(request, whoever) else {
             unreachable!("the caller has looked");
         };
+        self.stats.goes(way);
         let out = PipeOut { to, label, written: None, in_flight: 0, rest: Some(payload) };
         self.requests.replace(request, Operation::Writing(Box::new(out)));
     }

@@ -46,7 +46,10 @@ impl<L: Link> Worker<L> {
         else {
             unreachable!("the caller has looked");
         };
-        self.stats.fallback_registration += u64::from(way != Way::R3);
+        if way != Way::R3 {
+            self.stats.fallback_registration += 1;
+            self.stats.goes(Way::R3);
+        }
         self.requests.replace(request, Operation::Queued { to });
         if let Some(endpoint) = self.endpoint(to) {
             endpoint.streams.push_back(Stream { request, reply: grant.reply, label, payload, sent: 0 });
