@@ -21,7 +21,7 @@ pub(crate) struct Backoff {
 }
 
 /// When spinning ends, and yielding, and how long a sleep may be.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Limits {
     spin: Duration,
     yield_until: Duration,

@@ -86,7 +86,6 @@ use roci_driver::{ArenaError, Buffer, EngineStats};
 
 use crate::Rank;
 use crate::backoff::{self, Backoff, Limits, Look};
-use crate::config::Config;
 use crate::job::{Job, JobError};
 use crate::wireup::{Fabric, LiveLink};
 use payload::Payloads;
@@ -109,7 +108,7 @@ impl<L: Link> Channel<L> {
     /// configuration; puts take nothing before the peer has.
     pub fn open(fabric: Fabric<L>, config: ChannelConfig) -> Result<Self, OpenError> {
         config.check()?;
-        let Fabric { rank, size, engine, pd, cq, queue_pairs, mut job, .. } = fabric;
+        let Fabric { rank, size, engine, pd, cq, queue_pairs, mut job, limits, .. } = fabric;
         let mut core = Core { engine, pd, cq, config, sizes: config.sizes(), stats: ChannelStats::default() };
         let mut peers = Vec::with_capacity(size);
         for (rank, qp) in queue_pairs.into_iter().enumerate() {
@@ -120,8 +119,6 @@ impl<L: Link> Channel<L> {
         for peer in peers.iter_mut().flatten() {
             peer.say_hello(&mut core)?;
         }
-        let processors = job.as_ref().map_or(size, Job::cpus);
-        let limits = Limits::new(&Config::default(), size, processors);
         Ok(Self { rank, size, core, peers, payloads: Payloads::new(config.registrations), limits, job })
     }
 
@@ -245,5 +242,34 @@ impl<L: Link> Channel<L> {
     #[inline]
     fn live_peer(&mut self, rank: Rank) -> Result<&mut Peer, ChannelError> {
         self.core_and_peer(rank).map(|(_, peer)| peer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use roci_driver::Engine;
+    use roci_driver::link::sim::{Clock, SimLink};
+
+    use super::*;
+    use crate::config::{Config, Origin};
+
+    #[test]
+    fn waits_are_as_the_configuration_wants_them() {
+        let mut config = Config::default();
+        for (knob, value) in [("spin_us", "3"), ("yield_us", "5"), ("sleep_max_us", "77")] {
+            config.set(knob, value, Origin::Code).expect("in range");
+        }
+        let (near, far) = SimLink::pair(&Clock::default());
+        let mut host = 0;
+        let engines = [near, far].map(|link| {
+            host += 1;
+            let mut engine = Engine::new(16 << 20).expect("memory");
+            engine.add_port(link, [10, 0, 0, host].into(), true);
+            engine
+        });
+        let [fabric, _far] = Fabric::pair(engines, &config);
+        let channel = Channel::open(fabric, ChannelConfig::default()).expect("memory");
+        assert_eq!(channel.limits, Limits::new(&config, 2, 2));
+        assert_ne!(channel.limits, Limits::new(&Config::default(), 2, 2));
     }
 }
