@@ -55,6 +55,7 @@ failures!(
     roci_msgcore::ConfigError,
     roci_msgcore::CallError,
     roci_msgcore::OpError,
+    roci_msgcore::CloseError,
     roci_msgcore::channel::OpenError,
     roci_msgcore::channel::ChannelError,
     roci_msgcore::job::JobError,

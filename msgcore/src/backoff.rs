@@ -7,7 +7,7 @@ use crate::config::Config;
 
 const FIRST_SLEEP: Duration = Duration::from_micros(20);
 /// A peer's end shows on its link long before this.
-const SUSPICIOUS: Duration = Duration::from_secs(1);
+pub(crate) const SUSPICIOUS: Duration = Duration::from_secs(1);
 /// Looks between two readings of the clock.
 const LOOKS: u32 = 32;
 

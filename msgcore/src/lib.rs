@@ -30,8 +30,8 @@
 //! [`Worker::open_job`] may be called on several threads.
 //!
 //! # Cleanup
-//! [`Worker::close`] waits until all that was sent has arrived, everywhere, and says what nobody has received
-//! ([`Dropped`]). Dropping a worker does not wait: its peers see it go, and what was under way ends with
+//! [`Worker::close`] waits until every rank closes and all that was received has arrived, everywhere. What nobody has
+//! received by then is given up, and counted ([`Dropped`]), in its error too ([`CloseError`]). Dropping a worker does not wait: its peers see it go, and what was under way ends with
 //! [`OpError::PeerGone`]. Everything else goes on; [`Worker::poll_event`] tells.
 //!
 //! # Non-goals
@@ -41,6 +41,7 @@
 mod backoff;
 mod cancel;
 pub mod channel;
+mod closing;
 pub mod config;
 mod credit;
 pub mod dedicated;
@@ -72,6 +73,7 @@ mod waiting;
 pub mod wireup;
 mod worker;
 
+pub use closing::CloseError;
 pub use config::{Config, ConfigError};
 pub use dedicated::{DedicatedWorker, Ticket};
 pub use failure::WorkerEvent;

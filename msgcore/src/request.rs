@@ -113,6 +113,16 @@ pub enum OpError {
     /// The launcher says that the job is over, or is gone itself.
     #[error("the job is over: {0}")]
     Job(String),
+    /// All ranks close, and some of them do not answer.
+    #[error("no answer from rank {} for {seconds} s, and {sends} sends are open: is it stopped, or its link down?", list(.ranks))]
+    Silent {
+        /// Which.
+        ranks: Vec<Rank>,
+        /// Sends that wait for them.
+        sends: usize,
+        /// How long nothing has come (ROCI_CONNECT_TIMEOUT_S).
+        seconds: u64,
+    },
     /// The thread of a dedicated worker did not accept the operation.
     #[error("the operation was refused: {0}")]
     Refused(String),
@@ -122,6 +132,10 @@ pub enum OpError {
     /// The request was waited for before, or never made by this worker.
     #[error("no such request")]
     NoRequest,
+}
+
+fn list(ranks: &[Rank]) -> String {
+    ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// What is under way.

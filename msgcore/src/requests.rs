@@ -79,6 +79,13 @@ impl Requests {
         self.settle(request);
     }
 
+    /// Somebody wants to know how it ends after all; `false` where it is being taken back.
+    pub(crate) fn hold(&mut self, request: Request) -> bool {
+        let Some(slot) = self.slots.get_mut(request.0) else { return false };
+        self.detached_bytes -= slot.detached.take().unwrap_or(0);
+        !slot.is_cancelling
+    }
+
     /// Bytes in requests that nobody waits for.
     pub(crate) fn detached_bytes(&self) -> usize {
         self.detached_bytes

@@ -1,11 +1,11 @@
-//! Waiting: for the end of requests, for the other ranks, for the end of everything.
+//! Waiting: for the end of requests, and for the other ranks.
 
 use roci_driver::link::Link;
 
 use crate::backoff::{self, Backoff, Look};
 use crate::job::JobError;
 use crate::request::{Done, OpError, Request};
-use crate::worker::{Dropped, Worker};
+use crate::worker::Worker;
 
 /// Sleeps of a wait between two questions whether the job goes on.
 const JOB_CHECKS: u32 = 64;
@@ -51,35 +51,7 @@ impl<L: Link> Worker<L> {
         })
     }
 
-    /// Waits until everything that was sent has arrived, at every rank, and ends the worker. Says what it gave up: what
-    /// nobody has received.
-    pub fn close(mut self) -> Result<Dropped, OpError> {
-        let mut backoff = Backoff::new(self.limits);
-        while !(self.requests.sends(self.rank).is_empty()
-            && self.endpoints.iter().flatten().all(|peer| peer.is_quiet()))
-        {
-            self.progress_or_idle(&mut backoff)?;
-        }
-        // Peers may still need an acknowledgement of ours: the barrier keeps polling until nobody does.
-        self.barrier()?;
-        Ok(self.dropped())
-    }
-
-    /// Ends the worker without waiting for anybody. Peers see it go. Says what it gave up.
-    pub fn abort(self) -> Dropped {
-        self.dropped()
-    }
-
-    fn dropped(&self) -> Dropped {
-        Dropped {
-            sends: self.requests.sends(usize::MAX).len(),
-            receives: self.matching.posted_len(),
-            unexpected: self.matching.unexpected_len(),
-            claimed: self.claimed.len(),
-        }
-    }
-
-    fn progress_or_idle(&mut self, backoff: &mut Backoff) -> Result<(), OpError> {
+    pub(crate) fn progress_or_idle(&mut self, backoff: &mut Backoff) -> Result<(), OpError> {
         if self.engine.is_forked() {
             return Err(OpError::Forked);
         }

@@ -140,7 +140,7 @@ pub enum CallError {
 /// What a worker gave up when it was closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Dropped {
-    /// Sends that had not ended.
+    /// Sends that had not ended: those that were taken back because nobody received them, and those that failed.
     pub sends: usize,
     /// Receives that had met no message.
     pub receives: usize,

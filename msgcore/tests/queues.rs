@@ -4,7 +4,7 @@
 mod common;
 
 use common::{TestWorker, World, pattern};
-use roci_msgcore::{Buffer, CreditAccount, Dropped, SendOptions, Source, Tag, TagMatch};
+use roci_msgcore::{Buffer, CreditAccount, Dropped, OpError, SendOptions, Source, Tag, TagMatch};
 
 const BSRQ: &str = "P,256,64:P,2KiB,32:S,16KiB,64,32,16,16,4";
 const HEAVY: &str = "loss=0.1,dup=0.05,reorder=0.1,corrupt=0.02,seed=21";
@@ -306,6 +306,18 @@ fn a_close_says_what_it_gave_up() {
     let nothing = Dropped::default();
     let theirs = Dropped { receives: 2, unexpected: 2, claimed: 1, ..nothing };
     assert_eq!(close(pair), [Dropped { receives: 1, ..nothing }, theirs]);
+}
+
+/// Rank 1 makes no progress any more.
+#[test]
+fn a_close_names_a_peer_that_does_not_answer() {
+    let mut pair = World::pair(&[("connect_timeout_s", "1")]);
+    pair.connect_all();
+    let _ = pair.send(0, 1, &pattern(100_000, 1));
+    pair.steps(300);
+    let error = pair.workers.remove(0).close().expect_err("nobody answers");
+    assert_eq!(error.why, OpError::Silent { ranks: vec![1], sends: 1, seconds: 1 });
+    assert_eq!(error.dropped, Dropped { sends: 1, ..Dropped::default() });
 }
 
 #[test]

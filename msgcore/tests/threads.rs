@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use roci_msgcore::config::Origin;
 use roci_msgcore::job::{Board, Job};
 use roci_msgcore::{
-    Buffer, CallError, Config, DedicatedWorker, Done, Dropped, OpError, Rank, Request, Tag, Ticket, WireupError,
-    Worker, WorkerStats,
+    Buffer, CallError, CloseError, Config, DedicatedWorker, Done, Dropped, OpError, Rank, Request, Tag, Ticket,
+    WireupError, Worker, WorkerStats,
 };
 
 /// A safety net: what takes so long hangs.
@@ -66,7 +66,7 @@ trait Member: Sized {
     fn recv(&mut self, from: Rank, tag: Tag, buffer: Buffer) -> Result<Self::Name, CallError>;
     fn wait(&mut self, name: Self::Name) -> Result<Done, OpError>;
     fn counters(&mut self) -> WorkerStats;
-    fn close(self) -> Result<Dropped, OpError>;
+    fn close(self) -> Result<Dropped, CloseError>;
 }
 
 macro_rules! member {
@@ -102,7 +102,7 @@ macro_rules! member {
                 $counters(self)
             }
 
-            fn close(self) -> Result<Dropped, OpError> {
+            fn close(self) -> Result<Dropped, CloseError> {
                 self.close()
             }
         }

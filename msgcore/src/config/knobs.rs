@@ -211,7 +211,7 @@ knobs! {
     sleep_max_us: u64 = 1_000, "us", "20..1000000", |text| number(text, 20, 1_000_000), ToString::to_string;
     /// The processor that the thread of a dedicated worker runs on; empty lets the system choose. One that no other thread uses is worth it.
     engine_cpu: Option<usize> = None, "processor", "0..1023", |text| optional_number(text, 0, 1023), show_optional;
-    /// How long a rank waits for its peers to appear.
+    /// How long a rank waits for its peers to appear, and, when all of them close, for their answers.
     connect_timeout_s: u64 = 30, "s", "1..3600", |text| number(text, 1, 3_600), ToString::to_string;
     /// Faults injected into every frame sent, such as loss=0.01,dup=0.01,reorder=0.01,corrupt=0.001,seed=7; for tests.
     faults: Option<Faults> = None, "fault plan", "probabilities 0..1", parse_optional, show_faults;

@@ -7,7 +7,7 @@ use super::rings::{Answer, Command, LastWish, Question};
 use crate::backoff::Backoff;
 use crate::matching::Pattern;
 use crate::worker::{CallError, Dropped};
-use crate::{Envelope, Message, OpError, Rank, WorkerStats};
+use crate::{CloseError, Envelope, Message, OpError, Rank, WorkerStats};
 
 /// Asks, and takes the answer of that kind.
 macro_rules! ask {
@@ -74,9 +74,9 @@ impl DedicatedWorker {
         ask!(self, Barrier)?
     }
 
-    /// Waits until everything that was sent has arrived, at every rank, and ends the worker and its thread. Says what
-    /// it gave up: what nobody has received.
-    pub fn close(mut self) -> Result<Dropped, OpError> {
+    /// Waits until every rank closes, and ends the worker and its thread, as [`Worker::close`](crate::Worker::close)
+    /// does. Says what it gave up: what nobody has received.
+    pub fn close(mut self) -> Result<Dropped, CloseError> {
         answer!(self, Command::End(LastWish::Close), Close)?
     }
 

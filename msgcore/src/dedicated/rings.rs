@@ -9,7 +9,7 @@ use super::doorbell::Doorbell;
 use super::tickets::Ticket;
 use crate::matching::Pattern;
 use crate::worker::{CallError, Dropped};
-use crate::{Done, Envelope, Message, OpError, Rank, SendOptions, Tag, WorkerEvent, WorkerStats};
+use crate::{CloseError, Done, Envelope, Message, OpError, Rank, SendOptions, Tag, WorkerEvent, WorkerStats};
 
 /// Commands that may wait for the engine; a call that finds no room waits.
 pub(super) const COMMANDS: usize = 1024;
@@ -72,7 +72,7 @@ pub(super) enum Answer {
     Stats(Box<WorkerStats>),
     EngineStats(Box<EngineStats>),
     Barrier(Result<(), OpError>),
-    Close(Result<Dropped, OpError>),
+    Close(Result<Dropped, CloseError>),
     Abort(Dropped),
 }
 

@@ -186,7 +186,7 @@ fn after_a_panic_of_the_engine_every_call_says_so() {
     worker.cancel(waited);
     assert_eq!(worker.tickets.detached_bytes(), 0);
     assert_eq!(worker.poll_event(), None);
-    assert_eq!(worker.close().expect_err("gone"), gone);
+    assert_eq!(worker.close().expect_err("gone"), gone.into());
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod out_of_band;
 mod stage;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use roci_driver::QueuePair;
 use roci_driver::link::Link;
@@ -62,6 +63,11 @@ pub(crate) struct Wireup<L: Link> {
 }
 
 impl<L: Link> Wireup<L> {
+    /// How long peers may take to answer.
+    pub(crate) fn patience(&self) -> Duration {
+        Duration::from_nanos(self.patience)
+    }
+
     /// Something is being waited for.
     #[inline]
     pub(crate) fn is_urgent(&self) -> bool {
