@@ -80,10 +80,31 @@ impl<L: Link> Worker<L> {
             }
         }
         if let Some(endpoint) = self.endpoint(to) {
-            let sequence = endpoint.next_sequence;
-            endpoint.control.push_back(Control { message: Message::Cancel { id: request.to_wire() }, sequence });
+            endpoint.cancels.add(request);
+        }
+        if !self.ask_more(to) {
+            self.stats.cancel_stalls += 1;
         }
         self.advance(to);
+    }
+
+    /// Asks for what is to be given back, as far as there may be questions; whether that was any.
+    fn ask_more(&mut self, to: Rank) -> bool {
+        let mut is_any = false;
+        while let Some(endpoint) = self.endpoint(to) {
+            let sequence = endpoint.next_sequence;
+            let Some(request) = endpoint.cancels.next(sequence) else { break };
+            // One that is over by now need not be asked for.
+            if self.requests.get(request).is_some_and(|operation| operation.depends_on() == Some(to))
+                && let Some(endpoint) = self.endpoint(to)
+            {
+                let message = Message::Cancel { id: request.to_wire() };
+                endpoint.cancels.ask(sequence);
+                endpoint.control.push_back(Control { message, sequence });
+                is_any = true;
+            }
+        }
+        is_any
     }
 
     /// A message to oneself is taken back where it is kept.
@@ -119,6 +140,10 @@ impl<L: Link> Worker<L> {
 
     /// The peer says whether it gave a message back.
     pub(crate) fn on_cancelled(&mut self, from: Rank, id: u64, is_withdrawn: bool) -> Result<(), String> {
+        if let Some(endpoint) = self.endpoint(from) {
+            endpoint.cancels.note_answer();
+        }
+        self.ask_more(from);
         let request = Request::from_wire(id);
         let is_theirs = self.requests.get(request).is_some_and(|operation| operation.depends_on() == Some(from));
         let was_asked = is_theirs && self.requests.stop_cancelling(request);

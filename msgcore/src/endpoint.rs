@@ -6,6 +6,7 @@ use arrayvec::ArrayVec;
 use roci_driver::{Buffer, QueuePair, Rkey};
 use roci_protocol::msg::{Capabilities, Label, MAX_QUEUES, Message, Mode};
 
+use crate::cancels::Cancels;
 use crate::credit::Credits;
 use crate::incoming::Arrived;
 use crate::request::{OpError, Request};
@@ -36,6 +37,8 @@ pub(crate) struct Endpoint {
     pub(crate) outgoing: VecDeque<Outgoing>,
     /// Control messages: they overtake, because they set memory free. Of an honest peer there are never more than operations.
     pub(crate) control: VecDeque<Control>,
+    /// Messages that it was asked to give back, or will be.
+    pub(crate) cancels: Cancels,
     /// R3: payloads on their way.
     pub(crate) streams: VecDeque<Stream>,
     /// READs and WRITEs to be posted; they cost no credit.
@@ -132,6 +135,7 @@ impl Endpoint {
             expected_sequence: 0,
             outgoing: VecDeque::new(),
             control: VecDeque::new(),
+            cancels: Cancels::default(),
             streams: VecDeque::new(),
             transfers: VecDeque::new(),
             next_return: 0,
@@ -169,7 +173,8 @@ impl Endpoint {
     /// it, and there are a credit and a place for it. It is what [`crate::select`] would say, without the detour.
     #[inline]
     pub(crate) fn short_way(&self, len: usize) -> Option<usize> {
-        if !self.is_open() || self.has_work() {
+        // Where a question is open the place in the sequence must be looked at.
+        if !self.is_open() || self.has_work() || self.cancels.is_any_open() {
             return None;
         }
         let lane = self.lanes.iter().position(|lane| len <= lane.payload)?;

@@ -4,6 +4,7 @@ use roci_driver::WcStatus;
 use roci_driver::link::Link;
 
 use crate::Rank;
+use crate::cancels::Cancels;
 use crate::eager::Body;
 use crate::incoming::protocol_error;
 use crate::request::{OpError, Operation, Request};
@@ -52,6 +53,7 @@ impl<L: Link> Worker<L> {
         let lanes: Vec<_> = endpoint.lanes.iter().map(|lane| lane.qp).collect();
         endpoint.outgoing.clear();
         endpoint.control.clear();
+        endpoint.cancels = Cancels::default();
         endpoint.streams.clear();
         endpoint.transfers.clear();
         let parked = std::mem::take(&mut endpoint.parked);

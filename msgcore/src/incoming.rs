@@ -11,8 +11,9 @@ use crate::rendezvous::Grant;
 use crate::request::OpError;
 use crate::worker::Worker;
 
-/// Matched messages of one peer that may have come before an earlier one, over another lane.
-const PARKED_LIMIT: usize = MAX_CREDITS_TOGETHER as usize;
+/// Messages of one peer that may have come before an earlier one, over another lane: what it has credits for, and
+/// questions for messages, which cost none where receives are shared.
+const PARKED_LIMIT: usize = MAX_CREDITS_TOGETHER as usize + crate::cancels::OPEN_LIMIT;
 
 /// Answers that may wait for one peer: an honest one has no more operations under way.
 const CONTROL_LIMIT: usize = crate::requests::LIMIT;

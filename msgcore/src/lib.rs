@@ -40,6 +40,7 @@
 
 mod backoff;
 mod cancel;
+mod cancels;
 pub mod channel;
 mod closing;
 pub mod config;

@@ -77,6 +77,10 @@ impl<L: Link> Worker<L> {
     fn post_message(&mut self, to: Rank) -> bool {
         let Some(endpoint) = self.endpoint(to) else { return false };
         let Some(next) = endpoint.outgoing.front() else { return false };
+        if !endpoint.cancels.admits(endpoint.next_sequence) {
+            self.stats.cancel_stalls += 1;
+            return false;
+        }
         let (len, is_lent) = (next.payload.len(), next.payload.has_skipped_front());
         let lane = endpoint.lane_for(len);
         let vbufs = len.div_ceil(endpoint.lanes[lane].payload).max(1);

@@ -46,6 +46,8 @@ counters! {
     credit_stalls,
     /// Times that a message had to wait for a send buffer or a place in the send queue.
     buffer_stalls,
+    /// Times that a message, or the question for one, had to wait for the peer to answer such questions.
+    cancel_stalls,
     /// Messages that met their receive.
     rx_expected,
     /// Messages that came before their receive.

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{World, pattern};
-use roci_msgcore::{Done, OpError, Pattern, Request, SendOptions, Source, Tag, TagMatch};
+use roci_msgcore::{Buffer, Done, OpError, Pattern, Request, SendOptions, Source, Tag, TagMatch};
 
 const WAYS: [&str; 4] = ["r3", "rget", "rput", "pipeline"];
 const SERIES: [(&str, &str); 2] = [("vbuf_size", "256"), ("eager_threshold", "8000")];
@@ -302,4 +302,99 @@ fn a_lent_receive_is_taken_back_or_stays_where_there_is_no_memory() {
     let send = pair.send(0, 1, b"met");
     pair.expect(1, receive, b"met");
     pair.wait(0, send).expect("sent");
+}
+
+/// Takes all memory of a worker until it is dropped.
+fn hog(pair: &World, who: usize) -> Vec<Buffer> {
+    let sizes = [1 << 20, 1 << 16, 1 << 13, 1 << 12, 256, 64];
+    sizes.into_iter().flat_map(|size| std::iter::from_fn(move || pair.workers[who].buffer(size).ok())).collect()
+}
+
+fn assert_nobody_gave_up(pair: &World) {
+    assert!(pair.workers.iter().all(|worker| worker.stats().peers_gone == 0), "{}", pair.counters());
+}
+
+/// Questions cost no credit where receives are shared: more of them than the peer may have to keep come before a message
+/// that waits for a receive on another lane.
+#[test]
+fn any_number_of_cancels_behind_a_message_that_waits_is_answered() {
+    let mut pair = connected(&[
+        ("receive_queues", "S,256,16384,15000,2000,16000,1:S,8KiB,4,1,2,1,0"),
+        ("vbuf_pool", "1"),
+        ("vbuf_secondary_pool", "1"),
+        ("unexpected_limit", "256MiB"),
+    ]);
+    let small: Vec<_> = (0..5000).map(|tag| pair.send(0, tag, b"x")).collect();
+    pair.until("they have come", |pair| pair.workers[1].stats().rx_unexpected == 5000);
+    let hog = hog(&pair, 1);
+    let long = [5000, 5001].map(|tag| {
+        let send = pair.send(0, tag, &pattern(5000, 1));
+        pair.steps(500);
+        send
+    });
+    assert_eq!(pair.workers[1].stats().rx_unexpected, 5001, "one finds no receive");
+    for &send in &small {
+        pair.workers[0].cancel(send);
+    }
+    pair.steps(5000);
+    assert_nobody_gave_up(&pair);
+    assert!(pair.workers[0].stats().cancel_stalls > 0);
+    drop(hog);
+    for send in small {
+        assert!(pair.wait(0, send).unwrap_or_else(|error| panic!("{error}")).is_cancelled);
+    }
+    for (tag, send) in [5000, 5001].into_iter().zip(long) {
+        let receive = pair.recv(1, Tag::new(tag), 5000);
+        pair.expect(1, receive, &pattern(5000, 1));
+        pair.wait(0, send).expect("sent");
+    }
+}
+
+/// A peer without memory that has got so many small messages, at most, whose sends are returned; and its memory.
+fn with_small(most: usize) -> (World, Vec<Request>, Vec<Buffer>, Buffer) {
+    let queues = ("receive_queues", "S,256,64,1,64,1,0:P,2KiB,64");
+    let mut pair = connected(&[queues, ("vbuf_pool", "1"), ("vbuf_secondary_pool", "1")]);
+    let room = pair.workers[1].buffer(300).expect("memory");
+    let hog = hog(&pair, 1);
+    let mut small = Vec::new();
+    while small.len() < most && pair.workers[1].stats().rx_unexpected == small.len() as u64 {
+        small.push(pair.send(0, 1, b"x"));
+        pair.steps(100);
+    }
+    (pair, small, hog, room)
+}
+
+/// A question finds no receive on one lane while more messages than a place in the sequence can tell apart want to pass
+/// on another.
+#[test]
+fn a_cancel_that_is_late_holds_back_messages_before_its_place_is_ambiguous() {
+    let there_is_room_for = with_small(usize::MAX).1.len() - 1;
+    let (mut pair, small, hog, room) = with_small(there_is_room_for);
+    pair.workers[0].cancel(small[0]);
+    let mut room = Some(room);
+    let mut held = None;
+    for count in 0..40_000 {
+        let receive = pair.workers[1].recv(0, Tag::new(2), room.take().expect("it came back")).expect("accepted");
+        let send = pair.send(0, 2, &pattern(300, count));
+        for _ in 0..100 {
+            pair.step();
+            if let Some(done) = pair.workers[1].test(receive) {
+                room = Some(done.expect("it came").buffer);
+                break;
+            }
+        }
+        if room.is_none() {
+            held = Some((receive, send, count));
+            break;
+        }
+        pair.wait(0, send).expect("sent");
+    }
+    assert_nobody_gave_up(&pair);
+    drop(hog);
+    assert!(pair.wait(0, small[0]).expect("it ends").is_cancelled);
+    let (receive, send, passed) = held.expect("messages wait for the answer");
+    assert!(passed > 10_000, "it was not the answer that {passed} messages waited for");
+    pair.wait(1, receive).expect("it comes");
+    pair.wait(0, send).expect("sent");
+    assert_alive(&mut pair);
 }
