@@ -5,7 +5,9 @@ use roci_driver::link::Link;
 
 use crate::eager::Body;
 use crate::matching::{Label, Pattern};
+use crate::refused::Refused;
 use crate::request::{OpError, Operation, Request};
+use crate::requests::LIMIT;
 use crate::worker::{CallError, Worker};
 use crate::{Rank, Source, Tag, TagMatch};
 
@@ -93,17 +95,20 @@ impl<L: Link> Worker<L> {
         Some(Message { claim: self.next_claim, envelope })
     }
 
-    /// Receives a message that was claimed (`MPI_Imrecv`).
-    pub fn recv_message(&mut self, message: Message, buffer: Buffer) -> Result<Request, CallError> {
-        if !self.claimed.contains_key(&message.claim) {
-            return Err(CallError::NoMessage(message));
+    /// Receives a message that was claimed (`MPI_Imrecv`). Where the call is refused the message stays claimed, and comes
+    /// back with the buffer.
+    pub fn recv_message(&mut self, message: Message, buffer: Buffer) -> Result<Request, Refused<(Message, Buffer)>> {
+        if self.requests.is_full() {
+            return Err(Refused::new(CallError::TooMany(LIMIT), (message, buffer)));
         }
         if self.is_forked() {
-            return Err(CallError::Forked);
+            return Err(Refused::new(CallError::Forked, (message, buffer)));
         }
-        // Where there is no room for another request the message stays claimed.
-        let request = self.open_request(Operation::Waiting { buffer: Some(buffer), posted: None })?;
-        let Some((label, body)) = self.claimed.remove(&message.claim) else { unreachable!("it was just there") };
+        let Some((label, body)) = self.claimed.remove(&message.claim) else {
+            return Err(Refused::new(CallError::NoMessage, (message, buffer)));
+        };
+        let waiting = Operation::Waiting { buffer: Some(buffer), posted: None };
+        let Ok(request) = self.open_request(waiting) else { unreachable!("there is room") };
         match self.loss_of(label.source, &body) {
             Some(error) => drop(self.requests.end(request, Err(error))),
             None => self.deliver_kept(request, label, body),

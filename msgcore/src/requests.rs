@@ -41,6 +41,12 @@ impl Requests {
         self.slots.insert(slot).map(Request)
     }
 
+    /// Whether there is no room for another one.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.slots.is_full()
+    }
+
     /// Takes back a request that came to nothing: nobody has its name yet.
     pub(crate) fn cancel_opening(&mut self, request: Request) {
         self.slots.remove(request.0);

@@ -46,6 +46,12 @@ impl<T> Slab<T> {
         Some(Key { index, generation: slot.generation })
     }
 
+    /// Whether there is no place for another one.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.free.is_empty() && self.slots.len() == self.limit
+    }
+
     #[inline]
     pub(crate) fn get(&self, key: Key) -> Option<&T> {
         let slot = self.slots.get(key.index as usize).filter(|slot| slot.generation == key.generation)?;
@@ -105,6 +111,7 @@ mod tests {
                 if step > 0 {
                     let key = slab.insert(number);
                     prop_assert_eq!(key.is_some(), model.len() < 8);
+                    prop_assert_eq!(slab.is_full(), model.len() + usize::from(key.is_some()) == 8);
                     if let Some(key) = key {
                         prop_assert!(!names.contains(&key));
                         names.push(key);

@@ -10,6 +10,7 @@ use roci_driver::{
 };
 use thiserror::Error;
 
+use crate::Rank;
 use crate::backoff::{Backoff, Limits};
 use crate::config::Config;
 use crate::eager::{Body, Series};
@@ -26,7 +27,6 @@ use crate::select::Rules;
 use crate::stats::WorkerStats;
 use crate::vbuf::Pool;
 use crate::wireup::{self, LanePlan, LiveLink, Ports, Wireup, WireupError, join, queue_pair_params};
-use crate::{Message, Rank};
 
 /// The longest message: one RDMA READ fetches it.
 pub(crate) const MAX_MESSAGE: usize = 1 << 31;
@@ -120,7 +120,7 @@ pub enum CallError {
     },
     /// The message was received before, or is another worker's.
     #[error("no such message")]
-    NoMessage(Message),
+    NoMessage,
     /// The arena is full.
     #[error(transparent)]
     Arena(#[from] ArenaError),

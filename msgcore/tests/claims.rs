@@ -79,10 +79,9 @@ fn a_claim_of_another_worker_is_handed_back() {
     pair.steps(200);
     let message = pair.workers[1].claim(any()).expect("it has come");
     let buffer = pair.workers[0].buffer(3).expect("memory");
-    let Err(CallError::NoMessage(message)) = pair.workers[0].recv_message(message, buffer) else {
-        panic!("it is none of its own");
-    };
-    let buffer = pair.workers[1].buffer(3).expect("memory");
+    let refused = pair.workers[0].recv_message(message, buffer).expect_err("it is none of its own");
+    assert!(matches!(refused.why, CallError::NoMessage), "{refused}");
+    let (message, buffer) = refused.given;
     let receive = pair.workers[1].recv_message(message, buffer).expect("accepted");
     pair.expect(1, receive, b"one");
     pair.wait(0, send).expect("sent");
@@ -127,4 +126,26 @@ fn a_claimed_message_outlives_its_sender_or_ends_by_name() {
             Err(error) => assert!(matches!(error, OpError::PeerGone { rank: 0, .. }), "{error}"),
         }
     }
+}
+
+#[test]
+fn a_claimed_message_that_finds_no_room_for_a_request_stays_claimed_and_comes_back() {
+    let mut pair = World::pair(&[]);
+    pair.connect_all();
+    let send = pair.send(0, 1, &pattern(100_000, 1));
+    pair.steps(300);
+    let message = pair.workers[1].claim(any()).expect("it has come");
+    let mut receives: Vec<_> = std::iter::from_fn(|| pair.workers[1].recv_lent(any()).ok()).collect();
+    let mut buffer = pair.workers[1].buffer(100_000).expect("memory");
+    buffer[0] = 0xa5;
+    let refused = pair.workers[1].recv_message(message, buffer).expect_err("no room");
+    assert!(matches!(refused.why, CallError::TooMany(_)), "{refused}");
+    let (message, buffer) = refused.given;
+    assert_eq!((message.envelope().len, buffer.len(), buffer[0]), (100_000, 100_000, 0xa5));
+    let one = receives.pop().expect("some were accepted");
+    pair.workers[1].cancel(one);
+    assert!(pair.wait(1, one).expect("taken back").is_cancelled);
+    let receive = pair.workers[1].recv_message(message, buffer).expect("there is room again");
+    pair.expect(1, receive, &pattern(100_000, 1));
+    pair.wait(0, send).expect("sent");
 }

@@ -8,6 +8,7 @@ use super::stock::SMALL;
 use super::tickets::{LIMIT, Ticket};
 use crate::backoff::Backoff;
 use crate::matching::Pattern;
+use crate::refused::Refused;
 use crate::worker::{CallError, MAX_MESSAGE};
 use crate::{Done, Message, OpError, Rank, SendOptions, Source, Tag, TagMatch, WorkerEvent};
 
@@ -36,7 +37,8 @@ impl DedicatedWorker {
         if payload.len() > MAX_MESSAGE {
             return Err(CallError::TooLong(payload.len()));
         }
-        self.begin(|ticket| Command::Send { ticket, to, tag, payload, options })
+        let ticket = self.tickets.open().ok_or(CallError::TooMany(LIMIT))?;
+        self.begin(ticket, Command::Send { ticket, to, tag, payload, options }).map_err(|(why, _)| why.into())
     }
 
     /// Sends a copy of `bytes`, which nobody needs to wait for (`MPI_Bsend`). What waits in such copies is bounded by
@@ -74,10 +76,16 @@ impl DedicatedWorker {
         self.begin_recv(pattern, None)
     }
 
-    /// Receives a message that was claimed (`MPI_Imrecv`). One that is no message of this worker's is the outcome of
-    /// the ticket.
-    pub fn recv_message(&mut self, message: Message, buffer: Buffer) -> Result<Ticket, CallError> {
-        self.begin(|ticket| Command::RecvMessage { ticket, message, buffer })
+    /// Receives a message that was claimed (`MPI_Imrecv`). Where the call is refused the message stays claimed, and comes
+    /// back with the buffer. One that is no message of this worker's is the outcome of the ticket.
+    pub fn recv_message(&mut self, message: Message, buffer: Buffer) -> Result<Ticket, Refused<(Message, Buffer)>> {
+        let Some(ticket) = self.tickets.open() else {
+            return Err(Refused::new(CallError::TooMany(LIMIT), (message, buffer)));
+        };
+        self.begin(ticket, Command::RecvMessage { ticket, message, buffer }).map_err(|(why, command)| match command {
+            Command::RecvMessage { message, buffer, .. } => Refused::new(why, (message, buffer)),
+            _ => unreachable!("a command comes back as it was"),
+        })
     }
 
     /// Gives memory back that was lent, or any other that is not needed any more: what the payload of a short
@@ -138,17 +146,18 @@ impl DedicatedWorker {
         if let Source::Rank(rank) = pattern.source {
             self.check_rank(rank)?;
         }
-        self.begin(|ticket| Command::Recv { ticket, pattern, buffer })
+        let ticket = self.tickets.open().ok_or(CallError::TooMany(LIMIT))?;
+        self.begin(ticket, Command::Recv { ticket, pattern, buffer }).map_err(|(why, _)| why.into())
     }
 
-    /// Gives a command with a ticket to the engine.
-    fn begin(&mut self, command: impl FnOnce(Ticket) -> Command) -> Result<Ticket, CallError> {
-        let ticket = self.tickets.open().ok_or(CallError::TooMany(LIMIT))?;
-        match self.post(command(ticket)) {
+    /// Gives a command with a ticket to the engine; where it is gone the command comes back.
+    #[expect(clippy::result_large_err, reason = "the command moves once more where the engine is gone, which is rare")]
+    fn begin(&mut self, ticket: Ticket, command: Command) -> Result<Ticket, (OpError, Command)> {
+        match self.post(command) {
             Ok(()) => Ok(ticket),
-            Err(error) => {
+            Err(command) => {
                 self.tickets.forget(ticket);
-                Err(error.into())
+                Err((self.end(), command))
             }
         }
     }

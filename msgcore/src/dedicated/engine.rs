@@ -100,7 +100,7 @@ impl<L: Link> Service<'_, L> {
                 self.begin(ticket, begun);
             }
             Command::RecvMessage { ticket, message, buffer } => {
-                let begun = worker.recv_message(message, buffer);
+                let begun = worker.recv_message(message, buffer).map_err(CallError::from);
                 self.begin(ticket, begun);
             }
             Command::Cancel(ticket) => {

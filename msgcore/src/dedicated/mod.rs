@@ -192,12 +192,12 @@ impl DedicatedWorker {
         self.arena.free_bytes()
     }
 
-    /// Gives a command to the engine; waits where the ring is full.
-    fn post(&mut self, mut command: Command) -> Result<(), OpError> {
+    /// Gives a command to the engine; waits where the ring is full. It comes back where the engine is gone.
+    fn post(&mut self, mut command: Command) -> Result<(), Command> {
         let mut backoff = None;
         loop {
             if self.rings.is_over() {
-                return Err(self.end());
+                return Err(command);
             }
             match self.rings.post(command) {
                 Ok(()) => return Ok(()),

@@ -92,7 +92,9 @@ impl DedicatedWorker {
     }
 
     fn ask(&mut self, command: Command) -> Result<Answer, OpError> {
-        self.post(command)?;
+        if self.post(command).is_err() {
+            return Err(self.end());
+        }
         let mut backoff = Backoff::new(self.limits);
         loop {
             let is_over = self.rings.is_over();

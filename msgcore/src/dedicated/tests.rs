@@ -238,3 +238,28 @@ fn a_pinned_thread_runs_on_its_processor_and_the_others_go_on_as_before() {
     worker.barrier().expect("it works");
     assert!(allowed() == before);
 }
+
+#[test]
+fn a_claimed_message_comes_back_from_a_call_that_is_refused() {
+    let mut worker = Alone::new(&[]).open();
+    worker.send_bytes(0, Tag::new(2), b"claimed").map(drop).expect("accepted");
+    let message = worker.claim(Pattern::new(0, Tag::new(2))).expect("it lives").expect("it waits");
+    let mut waiting: Vec<_> = std::iter::from_fn(|| worker.recv_lent(Pattern::new(0, Tag::new(1))).ok()).collect();
+    let buffer = worker.buffer(7).expect("memory");
+    let refused = worker.recv_message(message, buffer).expect_err("too many");
+    assert!(matches!(refused.why, CallError::TooMany(tickets::LIMIT)), "{refused}");
+    for ticket in waiting.drain(..3) {
+        worker.cancel(ticket);
+        assert!(worker.wait(ticket).expect("taken back").is_cancelled);
+    }
+    let (message, buffer) = refused.given;
+    let receive = worker.recv_message(message, buffer).expect("room again");
+    assert_eq!(*worker.wait(receive).expect("it fits").buffer, *b"claimed");
+    worker.send_bytes(0, Tag::new(2), b"more").map(drop).expect("accepted");
+    let message = worker.claim(Pattern::new(0, Tag::new(2))).expect("it lives").expect("it waits");
+    worker.provoke_panic();
+    let buffer = worker.buffer(4).expect("memory");
+    let refused = worker.recv_message(message, buffer).expect_err("gone");
+    assert!(matches!(refused.why, CallError::Peer(OpError::EngineGone(_))), "{refused}");
+    assert_eq!((refused.given.0.envelope().len, refused.given.1.len()), (4, 4));
+}

@@ -169,7 +169,7 @@ impl Station {
         let is_short = run.dice.random_ratio(1, 8);
         let room = if is_short { envelope.len / 2 } else { envelope.len };
         let worker = &mut run.world.workers[self.rank];
-        let request = worker.buffer(room).map_err(CallError::from).and_then(|b| worker.recv_message(message, b));
+        let request = worker.buffer(room).map_err(CallError::from).and_then(|b| Ok(worker.recv_message(message, b)?));
         let request = request.map_err(|error| format!("rank {} may not receive: {error}", self.rank))?;
         let pattern = Pattern::new(envelope.source, envelope.tag).within(context);
         self.pending.push(Pending { request, what: What::Receive { place, pattern, is_lent: false } });
