@@ -1,5 +1,7 @@
 //! Receiving: into a buffer of the application, or lent; and looking before receiving.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use roci_driver::Buffer;
 use roci_driver::link::Link;
 
@@ -10,6 +12,9 @@ use crate::request::{OpError, Operation, Request};
 use crate::requests::LIMIT;
 use crate::worker::{CallError, Worker};
 use crate::{Rank, Source, Tag, TagMatch};
+
+/// The next claim's number. All workers of the process draw from it, so that none takes another's message for its own.
+static NEXT_CLAIM: AtomicU64 = AtomicU64::new(0);
 
 /// What a probe says of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,10 +94,10 @@ impl<L: Link> Worker<L> {
         let envelope = envelope(&label, &body);
         // Somebody has met it: from here on it cannot be taken back.
         self.note_match(&label, &body);
-        self.next_claim += 1;
-        self.claimed.insert(self.next_claim, (label, body));
+        let claim = NEXT_CLAIM.fetch_add(1, Ordering::Relaxed);
+        self.claimed.insert(claim, (label, body));
         self.release_withheld();
-        Some(Message { claim: self.next_claim, envelope })
+        Some(Message { claim, envelope })
     }
 
     /// Receives a message that was claimed (`MPI_Imrecv`). Where the call is refused the message stays claimed, and comes

@@ -29,7 +29,7 @@ pub(crate) const LIMIT: usize = 1 << 20;
 
 impl Default for Requests {
     fn default() -> Self {
-        Self { slots: Slab::new(LIMIT), detached_bytes: 0, ended: None }
+        Self { slots: Slab::with_names_of_its_own(LIMIT), detached_bytes: 0, ended: None }
     }
 }
 

@@ -1,5 +1,7 @@
 //! A table whose places are used again, under names that are not.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 /// The name of a value: its place, and how many values that place has held. A name outlives its value without harm.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Key {
@@ -19,13 +21,26 @@ pub(crate) struct Slab<T> {
     slots: Vec<Slot<T>>,
     free: Vec<u32>,
     limit: usize,
+    /// Where the generations of a place begin.
+    start: u32,
 }
+
+/// How far apart the generations of two tables begin: no small multiple of it comes near another (the golden ratio).
+const STRIDE: u32 = 0x9e37_79b9;
 
 impl<T> Slab<T> {
     /// An empty table of at most `limit` values.
     pub(crate) fn new(limit: usize) -> Self {
         assert!(u32::try_from(limit).is_ok(), "an index has 32 bits");
-        Self { slots: Vec::new(), free: Vec::new(), limit }
+        Self { slots: Vec::new(), free: Vec::new(), limit, start: 0 }
+    }
+
+    /// An empty table whose names are none of another such table of this process. They have no bits left to say whose they
+    /// are: the generations begin far apart instead, and meet after hundreds of millions of values at one place.
+    pub(crate) fn with_names_of_its_own(limit: usize) -> Self {
+        static TABLES: AtomicU32 = AtomicU32::new(0);
+        let start = TABLES.fetch_add(1, Ordering::Relaxed).wrapping_mul(STRIDE);
+        Self { start, ..Self::new(limit) }
     }
 
     /// Names a value; `None` where there are too many.
@@ -35,7 +50,7 @@ impl<T> Slab<T> {
             Some(index) => index,
             None if self.slots.len() == self.limit => return None,
             None => {
-                self.slots.push(Slot { generation: 0, value: None });
+                self.slots.push(Slot { generation: self.start, value: None });
                 self.slots.len() as u32 - 1
             }
         };
@@ -100,6 +115,17 @@ mod tests {
         assert_eq!(slab.remove(first), None, "the name of an earlier value");
         assert_eq!((slab.get(second), slab.get(third)), (Some(&'b'), Some(&'c')));
         assert_eq!(slab.get(Key { index: 2, generation: 1 }), None);
+    }
+
+    #[test]
+    fn the_names_of_one_table_are_none_of_anothers() {
+        let mut slabs: Vec<_> = (0..100).map(|_| Slab::with_names_of_its_own(1)).collect();
+        let names: Vec<_> = slabs.iter_mut().map(|slab| slab.insert('a').expect("room")).collect();
+        for (which, &name) in names.iter().enumerate() {
+            assert!(slabs.iter().enumerate().all(|(other, slab)| slab.get(name).is_some() == (which == other)));
+            let far = |other: &Key| other.generation.abs_diff(name.generation) > 1 << 20;
+            assert!(names.iter().filter(|&&other| other != name).all(far));
+        }
     }
 
     proptest! {

@@ -53,7 +53,6 @@ pub struct Worker<L: Link = LiveLink> {
     pub(crate) series: BTreeMap<(Rank, u64), Series>,
     /// Messages that a probe has claimed.
     pub(crate) claimed: HashMap<u64, (crate::matching::Label, Body)>,
-    pub(crate) next_claim: u64,
     pub(crate) requests: Requests,
     pub(crate) queues: ReceiveQueues,
     /// By lane.
@@ -216,7 +215,6 @@ impl<L: Link> Worker<L> {
             matching: Matching::default(),
             series: BTreeMap::new(),
             claimed: HashMap::new(),
-            next_claim: 0,
             requests: Requests::default(),
             shared,
             receive_pools: pool(usize::MAX),

@@ -149,3 +149,24 @@ fn a_claimed_message_that_finds_no_room_for_a_request_stays_claimed_and_comes_ba
     pair.expect(1, receive, &pattern(100_000, 1));
     pair.wait(0, send).expect("sent");
 }
+
+#[test]
+fn names_of_another_worker_are_none_of_its_own() {
+    let mut pair = World::pair(&[]);
+    pair.connect_all();
+    let sends = [(0, 1), (1, 2)].map(|(who, tag)| pair.send(who, tag, &pattern(10, who)));
+    pair.steps(300);
+    let [ours, theirs] = [0, 1].map(|who| pair.workers[who].claim(any()).expect("it has come"));
+    let buffer = pair.workers[0].buffer(10).expect("memory");
+    let refused = pair.workers[0].recv_message(theirs, buffer).expect_err("it is the other's");
+    assert!(matches!(refused.why, CallError::NoMessage), "{refused}");
+    for (who, message) in [(0, ours), (1, refused.given.0)] {
+        let buffer = pair.workers[who].buffer(10).expect("memory");
+        let receive = pair.workers[who].recv_message(message, buffer).expect("accepted");
+        pair.expect(who, receive, &pattern(10, 1 - who));
+    }
+    assert_eq!(pair.workers[1].test(sends[0]).expect("refused").expect_err("it is the other's"), OpError::NoRequest);
+    for (who, send) in sends.into_iter().enumerate() {
+        pair.wait(who, send).expect("sent");
+    }
+}

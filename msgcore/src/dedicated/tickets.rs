@@ -41,7 +41,7 @@ const _: () = assert!(LIMIT <= crate::endpoint::OUTGOING_LIMIT && LIMIT <= crate
 
 impl Default for Tickets {
     fn default() -> Self {
-        Self { states: Slab::new(LIMIT), detached_bytes: 0 }
+        Self { states: Slab::with_names_of_its_own(LIMIT), detached_bytes: 0 }
     }
 }
 
