@@ -105,7 +105,10 @@ fn info_tells_which_protocol_carries_which_lengths_and_why() {
     assert_eq!(long(&by_default).expect("no gap")["protocol"], "RGET");
     assert_eq!(long(&sections("ROCI_RNDV_PROTOCOL", "rput")).expect("no gap")["protocol"], "RPUT");
     let without = long(&sections("ROCI_RDMA", "off")).expect("no gap");
-    assert_eq!((&without["protocol"], &without["reason"]), (&"R3".into(), &"one of the two ends has no RDMA".into()));
+    assert_eq!(
+        (&without["protocol"], &without["reason"]),
+        (&"R3".into(), &"RDMA is off at this rank or at its peer (ROCI_RDMA)".into())
+    );
     assert!(roci(&["info", "--protocols"]).succeeded().stdout.contains("a peer without RDMA"));
 }
 

@@ -13,6 +13,7 @@
 //! told to come again), and counts only the messages that take memory.
 
 use crate::invariants::CreditAccount;
+use crate::receive_queues::Kind;
 
 /// When credits are returned, and who may have the last ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +38,14 @@ impl Rule {
         let least = (1..=limit).find(|least| limit / least < reserve).unwrap_or(limit + 1);
         let preserve = preserve.clamp(1, limit / 2);
         Self { window: window.max(least), notify: notify.max(least), preserve, control: 1 }
+    }
+
+    /// The rule for a queue of this kind, where the peer has `reserve` buffers for no-ops.
+    pub(crate) fn of(kind: Kind, reserve: u16, notify: u16, preserve: u16) -> Self {
+        match kind {
+            Kind::PerPeer { num, window, .. } => Self::per_peer(num as u16, reserve, window as u16, notify, preserve),
+            Kind::Shared { .. } => Self::shared(kind.granted()),
+        }
     }
 
     /// The rule for a queue of all peers.
@@ -104,6 +113,11 @@ impl Credits {
     #[inline]
     pub(crate) fn for_eager(&self) -> u16 {
         self.available.saturating_sub(self.rule.preserve.min(self.granted / 2))
+    }
+
+    /// As [`Self::for_eager`], once all credits are at home.
+    pub(crate) fn most_for_eager(&self) -> u16 {
+        self.granted - self.rule.preserve.min(self.granted / 2)
     }
 
     /// Sends a message: spends a credit.

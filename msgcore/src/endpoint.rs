@@ -163,12 +163,6 @@ impl Endpoint {
         !(self.outgoing.is_empty() && self.control.is_empty() && self.streams.is_empty() && self.transfers.is_empty())
     }
 
-    /// The lane for a message with so much payload: that with the shortest buffers that hold it, or the longest.
-    #[inline]
-    pub(crate) fn lane_for(&self, len: usize) -> usize {
-        self.lanes.iter().position(|lane| len <= lane.payload).unwrap_or(self.lanes.len() - 1)
-    }
-
     /// The lane on which a message of this length can leave at once in a single vbuf, if it is eager: nothing waits before
     /// it, and there are a credit and a place for it. It is what [`crate::select`] would say, without the detour.
     #[inline]

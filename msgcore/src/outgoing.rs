@@ -7,7 +7,7 @@ use roci_protocol::msg::{self, Header, Message, Way};
 
 use crate::Rank;
 use crate::endpoint::{Direction, Endpoint, Outgoing, Transfer};
-use crate::select::{Conditions, Protocol, Reason, select};
+use crate::select::{Conditions, Protocol, Reason, place, select};
 use crate::worker::Worker;
 
 /// The mark of work requests that carry a vbuf; they are named after lane and rank.
@@ -82,13 +82,12 @@ impl<L: Link> Worker<L> {
             return false;
         }
         let (len, is_lent) = (next.payload.len(), next.payload.has_skipped_front());
-        let lane = endpoint.lane_for(len);
-        let vbufs = len.div_ceil(endpoint.lanes[lane].payload).max(1);
+        let (lane, vbufs) = place(len, endpoint.lanes.iter().map(|lane| lane.payload));
         let credits = usize::from(endpoint.lanes[lane].credits.for_eager());
         let places = endpoint.lanes[lane].places();
         let may_request = endpoint.lanes[0].credits.for_requests() > 0;
         let peer = endpoint.capabilities;
-        let can_register = self.regions < self.region_limit && self.engine.can_register();
+        let can_register = self.can_register();
         // A series goes whole or not at all: one that finds no room now must not wait for others to leave some.
         let is_series = vbufs > 1 && len <= self.rules.eager;
         let has_room = !is_series || (vbufs <= places && self.send_pools[lane].provide(&self.engine, vbufs));

@@ -51,7 +51,7 @@ impl<L: Link> Worker<L> {
         if self.engine.is_forked() {
             return false;
         }
-        let lacks_memory = self.receives_are_missing || self.vbufs_are_exhausted;
+        let lacks_memory = self.receives_are_missing || self.vbufs_are_exhausted || self.is_withholding;
         let is_idle = self.peers_known == self.size - 1 && !lacks_memory && !self.wireup.is_urgent();
         if is_idle && self.calls & (IDLE_PERIOD - 1) != 0 {
             return false;
@@ -65,6 +65,9 @@ impl<L: Link> Worker<L> {
     fn look_for_memory(&mut self) {
         if self.receives_are_missing {
             self.replace_missing();
+        }
+        if self.is_withholding && self.free_bytes() >= 2 * self.memory_floor {
+            self.release_withheld();
         }
         self.wake_the_starved();
     }

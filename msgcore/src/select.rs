@@ -76,6 +76,17 @@ pub struct Conditions {
     pub peer: Capabilities,
 }
 
+/// The receive queue for a message, by what a vbuf of each holds: the first that holds it, or the last; and how many vbufs
+/// it takes there.
+#[inline]
+pub(crate) fn place(len: usize, mut payloads: impl ExactSizeIterator<Item = usize> + Clone) -> (usize, usize) {
+    let last = payloads.len() - 1;
+    match payloads.clone().position(|payload| len <= payload) {
+        Some(queue) => (queue, 1),
+        None => (last, payloads.nth(last).map_or(1, |payload| len.div_ceil(payload))),
+    }
+}
+
 /// The protocol for a message, and why.
 #[inline]
 pub fn select(rules: &Rules, conditions: &Conditions) -> (Protocol, Reason) {
@@ -129,8 +140,8 @@ impl fmt::Display for Reason {
             Self::Long => "what ROCI_RNDV_PROTOCOL asks for",
             Self::Medium => "shorter than ROCI_R3_THRESHOLD",
             Self::VeryLong => "at least ROCI_PIPELINE_THRESHOLD",
-            Self::Unregistered => "no key is left to register it with",
-            Self::NoRdma => "one of the two ends has no RDMA",
+            Self::Unregistered => "no key is left to register it with (ROCI_NDREG_ENTRIES)",
+            Self::NoRdma => "RDMA is off at this rank or at its peer (ROCI_RDMA)",
         })
     }
 }

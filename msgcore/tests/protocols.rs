@@ -3,8 +3,10 @@
 
 mod common;
 
-use common::{TestWorker, World, pattern};
-use roci_msgcore::Tag;
+use common::{TestWorker, World, config, pattern};
+use roci_msgcore::select::{Protocol, Reason};
+use roci_msgcore::{Capabilities, Circumstances, ProtocolRange, Tag, protocol_ranges};
+use roci_protocol::msg::Way;
 
 /// What a vbuf of the default size holds.
 const VBUF: usize = 8192 - 40;
@@ -313,4 +315,57 @@ fn two_ends_may_be_set_differently() {
     let theirs = sent(&pair.workers[1]);
     assert_eq!((theirs.pipeline, theirs.eager + theirs.r3), (4, 12), "{theirs:?}");
     assert_eq!(theirs.r3, pair.workers[1].stats().fallback_credit, "a series may find too few credits");
+}
+
+/// A message of this length goes as the table says, and for its reason: by one worker of two that have just met.
+fn goes_as_told(settings: &[(&str, &str)], len: usize, row: &ProtocolRange) {
+    let mut pair = World::pair(settings);
+    pair.connect_all();
+    pair.steps(1_000);
+    exchange(&mut pair, 0, len, true);
+    let one = match row.protocol {
+        Protocol::Eager => Sent { eager: 1, ..Sent::default() },
+        Protocol::Rendezvous(Way::R3) => Sent { r3: 1, ..Sent::default() },
+        Protocol::Rendezvous(Way::Rget) => Sent { rget: 1, ..Sent::default() },
+        Protocol::Rendezvous(Way::Rput) => Sent { rput: 1, ..Sent::default() },
+        Protocol::Rendezvous(Way::Pipeline) => Sent { pipeline: 1, ..Sent::default() },
+    };
+    assert_eq!(sent(&pair.workers[0]), one, "{len} bytes, {settings:?}: {row:?}");
+    let stats = pair.workers[0].stats();
+    let fallbacks = [stats.fallback_credit, stats.fallback_registration, stats.fallback_peer];
+    let reasons = [Reason::NoCredit, Reason::Unregistered, Reason::NoRdma];
+    let told = reasons.map(|reason| u64::from(row.reason == reason));
+    assert_eq!(fallbacks, told, "{len} bytes, {settings:?}: {row:?}");
+}
+
+#[test]
+fn the_table_of_protocols_says_how_messages_go_at_both_ends_of_every_row() {
+    let (long, keys) = (("eager_threshold", "128KiB"), ("ndreg_entries", "0"));
+    let lanes = ("receive_queues", "P,256,128:P,8KiB,8");
+    let shared = ("receive_queues", "P,256,16:S,8KiB,64,32,6");
+    let pieces = ("pipeline_threshold", "200000");
+    for settings in [
+        &[pieces][..],
+        &[("credits", "16"), long, pieces],
+        &[("credits", "16"), ("credit_preserve", "4096"), long],
+        &[lanes, long, pieces],
+        &[shared, long],
+        &[lanes, ("eager_threshold", "100"), ("r3_threshold", "20000")],
+        &[("vbuf_max", "16"), ("vbuf_pool", "16"), long],
+        &[keys, pieces],
+        &[keys, ("rndv_protocol", "rget"), pieces],
+        &[("rdma", "off"), long],
+        &[("rndv_protocol", "rput"), lanes],
+    ] {
+        let mut pair = World::pair(settings);
+        pair.connect_all();
+        let rows = pair.workers[0].protocol_ranges(1).expect("they are connected");
+        let well = Circumstances { peer: Capabilities { rdma: true }, has_credits: true, has_keys: true };
+        assert_eq!(rows, protocol_ranges(&config(settings), &well), "the same is told where nobody is asked");
+        for row in &rows {
+            for len in [row.from, row.to].into_iter().filter(|&len| len <= 300_000) {
+                goes_as_told(settings, len, row);
+            }
+        }
+    }
 }

@@ -89,6 +89,11 @@ impl Kind {
         }
     }
 
+    /// The same, as it is told to the peer.
+    pub(crate) fn granted(&self) -> u16 {
+        self.credits().min(u16::MAX.into()) as u16
+    }
+
     /// Receives of each peer's own: as many as it has credits, and the reserve.
     pub(crate) fn own(&self) -> Option<(usize, usize)> {
         match *self {

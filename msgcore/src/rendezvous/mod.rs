@@ -170,6 +170,12 @@ impl<L: Link> Worker<L> {
         }
     }
 
+    /// Whether a key is left.
+    #[inline]
+    pub(crate) fn can_register(&self) -> bool {
+        self.regions < self.region_limit && self.engine.can_register()
+    }
+
     /// Opens memory to the peer, if a key is left.
     pub(crate) fn register(&mut self, buffer: Buffer, access: Access) -> Result<MemoryRegion, Buffer> {
         if self.regions == self.region_limit {

@@ -112,12 +112,7 @@ impl<L: Link> Worker<L> {
         };
         endpoint.capabilities = terms.capabilities;
         for ((lane, theirs), ours) in endpoint.lanes.iter_mut().zip(&terms.queues).zip(&queues) {
-            let rule = match ours.kind {
-                Kind::PerPeer { num, window, .. } => {
-                    Rule::per_peer(num as u16, theirs.reserve.into(), window as u16, notify, preserve)
-                }
-                Kind::Shared { max_sends, .. } => Rule::shared(clamp(max_sends)),
-            };
+            let rule = Rule::of(ours.kind, theirs.reserve.into(), notify, preserve);
             lane.credits.open(theirs.credits, theirs.missing, rule);
         }
         Ok(())
@@ -126,17 +121,11 @@ impl<L: Link> Worker<L> {
 
 impl Lane {
     pub(super) fn new(qp: QueuePair, queue: &crate::receive_queues::ReceiveQueue) -> Self {
-        let (is_shared, limit) = match queue.kind {
-            Kind::PerPeer { num, .. } => (false, num as u16),
-            Kind::Shared { max_sends, .. } => (true, clamp(max_sends)),
-        };
-        let payload = queue.size - msg::LEN;
-        let credits = Credits::new(limit);
         Self {
             qp,
-            credits,
-            is_shared,
-            payload,
+            credits: Credits::new(queue.kind.granted()),
+            is_shared: matches!(queue.kind, Kind::Shared { .. }),
+            payload: queue.size - msg::LEN,
             in_flight: 0,
             posted: 0,
             unposted: Vec::new(),
@@ -144,10 +133,6 @@ impl Lane {
             series: None,
         }
     }
-}
-
-fn clamp(count: u32) -> u16 {
-    count.min(u16::MAX.into()) as u16
 }
 
 /// What we tell a peer first; of the credits of each queue so many have no receive yet.
@@ -158,15 +143,11 @@ fn terms(
     missing: ArrayVec<u16, MAX_QUEUES>,
 ) -> ClearToSend {
     let of_queue = |(queue, missing): (&crate::receive_queues::ReceiveQueue, u16)| {
-        let size = queue.size as u32;
-        match queue.kind {
-            Kind::PerPeer { num, reserve, .. } => {
-                QueueTerms { is_shared: false, credits: num as u16, missing, reserve: reserve.min(255) as u8, size }
-            }
-            Kind::Shared { max_sends, .. } => {
-                QueueTerms { is_shared: true, credits: clamp(max_sends), missing, reserve: 0, size }
-            }
-        }
+        let (is_shared, reserve) = match queue.kind {
+            Kind::PerPeer { reserve, .. } => (false, reserve.min(255) as u8),
+            Kind::Shared { .. } => (true, 0),
+        };
+        QueueTerms { is_shared, credits: queue.kind.granted(), missing, reserve, size: queue.size as u32 }
     };
     ClearToSend { rank: rank as u32, capabilities, queues: queues.iter().zip(missing).map(of_queue).collect() }
 }

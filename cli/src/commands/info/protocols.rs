@@ -32,15 +32,21 @@ pub(super) fn run(config: &Config, as_json: bool) -> Result<ExitCode, Failure> {
 
 /// The peers and moments that make a difference.
 fn sections_of(config: &Config) -> Vec<Section> {
-    let credits = usize::from(u16::MAX);
-    let well = Circumstances { peer: Capabilities { rdma: true }, credits, can_register: true };
-    let sections = [
-        ("a peer with RDMA", well),
-        ("one that has few receives left", Circumstances { credits: 0, ..well }),
-        ("one, while no key is left", Circumstances { can_register: false, ..well }),
-        ("a peer without RDMA", Circumstances { peer: Capabilities { rdma: false }, ..well }),
-    ];
-    sections.map(|(name, circumstances)| (name.to_owned(), protocol_ranges(config, &circumstances))).into()
+    let well = Circumstances { peer: Capabilities { rdma: true }, has_credits: true, has_keys: true };
+    let without_credits = Circumstances { has_credits: false, ..well };
+    let sections = if config.rdma {
+        vec![
+            ("a peer with RDMA", well),
+            ("one that has few receives left", without_credits),
+            ("one, while no key is left", Circumstances { has_keys: false, ..well }),
+            ("a peer without RDMA", Circumstances { peer: Capabilities { rdma: false }, ..well }),
+        ]
+    } else {
+        // What the peer can do makes no difference then.
+        vec![("any peer, with ROCI_RDMA=off here", well), ("one that has few receives left", without_credits)]
+    };
+    let table = |(name, circumstances): (&str, _)| (name.to_owned(), protocol_ranges(config, &circumstances));
+    sections.into_iter().map(table).collect()
 }
 
 fn print(sections: &[Section], as_json: bool) -> Result<(), Failure> {
