@@ -61,7 +61,7 @@ impl<L: Link> Worker<L> {
         self.stats.peers_gone += 1;
         self.peers_gone += 1;
         self.peers_known += usize::from(!was_open);
-        self.abandon_wireup(rank);
+        self.abandon_wireup(rank, &error);
         for qp in lanes {
             self.engine.fail_qp(qp, WcStatus::WrFlushErr);
         }

@@ -78,6 +78,14 @@ pub enum OpError {
         /// Why.
         why: String,
     },
+    /// The peer has ended the connection, and says why.
+    #[error("rank {rank} has given this rank up: {why}")]
+    GivenUp {
+        /// Which peer.
+        rank: Rank,
+        /// Why, in its words.
+        why: String,
+    },
     /// The peer does not keep to the protocol, and its connection was ended.
     #[error("rank {rank} broke the protocol: {what}")]
     PeerProtocol {

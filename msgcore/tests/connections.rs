@@ -282,3 +282,31 @@ fn a_rank_that_does_not_answer_is_given_up_in_time() {
         }
     }
 }
+
+/// Rank 0 gives rank 1 up, which has nothing under way and would never notice by itself.
+#[test]
+fn a_rank_that_is_given_up_is_told_and_so_is_who_waits_there() {
+    for settings in ways().into_iter().chain(METHODS.map(|method| queues_of("S,8KiB,64", method, SIDES[0]))) {
+        let what = format!("{settings:?}");
+        let mut pair = World::pair(&[&settings[..], &[("retry_limit", "3")]].concat());
+        pair.connect_all();
+        let receive = pair.recv_from(1, Source::Rank(0), Tag::new(1), 10);
+        let _ = pair.send(0, 9, b"x");
+        while pair.workers[0].stats().peers_gone == 0 {
+            pair.clock.advance(10_000);
+            pair.workers[0].progress();
+        }
+        let error = why(&mut pair, 1, receive);
+        match &error {
+            OpError::GivenUp { rank: 0, why } => {
+                let is_told = why.contains("IBV_WC_RETRY_EXC_ERR") || what.contains("rdma_cm");
+                assert!(is_told, "{what}: {why}");
+            }
+            OpError::PeerGone { rank: 0, .. } => assert!(what.contains("rdma_cm"), "{what}"),
+            other => panic!("{what}: {other}"),
+        }
+        assert!(pair.workers[1].send_bytes(0, Tag::new(3), b"x").is_err(), "{what}");
+        pair.steps(70_000);
+        assert_eq!([0, 1].map(|who| pair.workers[who].stats().peers_gone), [1, 1], "{what}");
+    }
+}

@@ -110,8 +110,12 @@ impl InBand {
             }
             CmEvent::Failed { id, error } => self.give_up(site, id, Refusal::Because(error.to_string())),
             CmEvent::Unreachable { id } => self.give_up(site, id, Refusal::Because("it does not answer".into())),
-            // The queue pair has failed, and its completions say so.
-            CmEvent::Disconnected { id, .. } | CmEvent::TimewaitExit { id } => {
+            // Its completions may say so first; where all receives are shared it has none.
+            CmEvent::Disconnected { id, .. } => {
+                let (peer, ..) = self.by_id.remove(&id)?;
+                Some(MethodEvent::Gone(peer, "it has ended the connection".into()))
+            }
+            CmEvent::TimewaitExit { id } => {
                 self.by_id.remove(&id);
                 None
             }
@@ -261,6 +265,14 @@ impl<L: Link> Method<L> for InBand {
 
     fn forget(&mut self, site: &mut Site<'_, L>, peer: Rank) {
         self.end_ours(site, peer, &[]);
+    }
+
+    fn part(&mut self, site: &mut Site<'_, L>, peer: Rank, _why: &str) {
+        let connections = self.by_id.extract_if(.., |_, (rank, ..)| *rank == peer);
+        for (id, _) in connections {
+            // An attempt that was not answered yet is refused when it is.
+            let _ = site.engine.cm_disconnect(id, &[]);
+        }
     }
 
     fn poll(&mut self, site: &mut Site<'_, L>) -> Result<Option<MethodEvent>, String> {

@@ -39,6 +39,8 @@ pub(crate) enum MethodEvent {
     Established(Rank),
     /// A peer refuses, or it cannot be had.
     Refused(Rank, Refusal),
+    /// A peer has ended what was connected, or was about to be, and says why.
+    Gone(Rank, String),
 }
 
 /// Why there is no connection.
@@ -72,6 +74,9 @@ pub(crate) trait Method<L: Link> {
 
     /// Gives up an attempt of ours, or what is left of one.
     fn forget(&mut self, site: &mut Site<'_, L>, peer: Rank);
+
+    /// Tells a peer that its connection has been given up, as far as that goes: without it that end might wait for ever.
+    fn part(&mut self, site: &mut Site<'_, L>, peer: Rank, why: &str);
 
     /// The next event.
     fn poll(&mut self, site: &mut Site<'_, L>) -> Result<Option<MethodEvent>, String>;

@@ -177,6 +177,11 @@ impl<L: Link> Worker<L> {
                 self.greet(peer);
             }
             MethodEvent::Established(peer) => self.greet(peer),
+            MethodEvent::Gone(peer, why) => {
+                if self.endpoint(peer).is_some_and(|endpoint| endpoint.stage != Stage::Idle) {
+                    self.fail_peer(peer, OpError::GivenUp { rank: peer, why });
+                }
+            }
             // Theirs goes on, and comes.
             MethodEvent::Refused(_, Refusal::Crossed) => {}
             MethodEvent::Refused(peer, Refusal::Because(why)) => {
@@ -269,10 +274,13 @@ impl<L: Link> Worker<L> {
         }
     }
 
-    /// A peer is gone: an attempt to connect to it is given up, and it is told, should it still ask.
-    pub(crate) fn abandon_wireup(&mut self, peer: Rank) {
+    /// A peer is given up, and with it an attempt to connect to it. It is told, and again should it still ask.
+    pub(crate) fn abandon_wireup(&mut self, peer: Rank, why: &OpError) {
         self.wireup.under_way.remove(&peer);
-        self.with_method(|method, site| method.forget(site, peer));
+        self.with_method(|method, site| {
+            method.part(site, peer, &why.to_string());
+            method.forget(site, peer);
+        });
     }
 
     fn with_method<R>(&mut self, action: impl FnOnce(&mut dyn Method<L>, &mut Site<'_, L>) -> R) -> R {

@@ -1,7 +1,8 @@
 //! Out of band: the addresses of queue pairs travel as mail, over the launcher.
 //!
 //! `ask ADDRESS;..` is answered by `grant ADDRESS;..` or `refuse WHY`, with an address for each lane; `knock` asks to be
-//! asked. What a peer mails is hostile until it is parsed: it costs its sender the attempt, and nobody else anything.
+//! asked. `gone ADDRESS;WHY` ends the connection whose first address the sender told so: a word about another attempt,
+//! or by somebody else, fits none. What a peer mails is hostile until it is parsed: it costs its sender the attempt, and nobody else anything.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,6 +17,8 @@ use crate::config::Config;
 
 /// How a refusal says that both have asked.
 const CROSSED: &str = "crossed";
+/// The longest reason that is mailed.
+const REASON_LEN: usize = 512;
 
 /// Attempts that are under way.
 #[derive(Debug)]
@@ -26,6 +29,10 @@ pub(crate) struct OutOfBand {
     asked_for: BTreeMap<Rank, Vec<Address>>,
     /// What we have prepared: the addresses of our queue pairs.
     prepared: BTreeMap<Rank, String>,
+    /// The first address that we have told a peer for the present attempt, or connection ...
+    ours: BTreeMap<Rank, Address>,
+    /// ... and the first that it has told, once queue pairs are connected with it.
+    theirs: BTreeMap<Rank, Address>,
     has_gateway: bool,
     patience: Duration,
 }
@@ -36,14 +43,16 @@ impl OutOfBand {
             asked: BTreeMap::new(),
             asked_for: BTreeMap::new(),
             prepared: BTreeMap::new(),
+            ours: BTreeMap::new(),
+            theirs: BTreeMap::new(),
             has_gateway: config.gateway.is_some(),
             patience: Duration::from_secs(config.connect_timeout_s),
         }
     }
 
     /// Queue pairs for all lanes to a peer, and their addresses.
-    fn create<L: Link>(site: &mut Site<'_, L>, peer: Rank) -> Result<(Vec<UnconnectedQp>, String), String> {
-        let (mut qps, mut addresses) = (Vec::new(), Vec::new());
+    fn create<L: Link>(&mut self, site: &mut Site<'_, L>, peer: Rank) -> Result<(Vec<UnconnectedQp>, String), String> {
+        let (mut qps, mut addresses) = (Vec::new(), Vec::<Address>::new());
         for lane in 0..site.lanes.len() {
             let made = site.create_qp(peer, lane).and_then(|qp| {
                 let address = site.engine.address_of(&qp, &site.lanes[lane].params).map_err(|error| error.to_string());
@@ -51,14 +60,29 @@ impl OutOfBand {
                 address
             });
             match made {
-                Ok(address) => addresses.push(address.to_string()),
+                Ok(address) => addresses.push(address),
                 Err(why) => {
                     discard(site, qps);
                     return Err(why);
                 }
             }
         }
-        Ok((qps, addresses.join(";")))
+        self.ours.extend(addresses.first().map(|&first| (peer, first)));
+        let texts: Vec<_> = addresses.iter().map(Address::to_string).collect();
+        Ok((qps, texts.join(";")))
+    }
+
+    /// Connects queue pairs with what their peer has told.
+    fn connect_with<L: Link>(
+        &mut self,
+        site: &mut Site<'_, L>,
+        peer: Rank,
+        qps: Vec<UnconnectedQp>,
+        addresses: &[Address],
+    ) -> Result<Vec<QueuePair>, String> {
+        let connected = self.connect(site, qps, addresses)?;
+        self.theirs.extend(addresses.first().map(|&first| (peer, first)));
+        Ok(connected)
     }
 
     fn connect<L: Link>(
@@ -126,7 +150,7 @@ impl OutOfBand {
             "grant" => {
                 let qps = self.asked.remove(&from)?;
                 let outcome = match parse(rest) {
-                    Ok(addresses) => self.connect(site, qps, &addresses),
+                    Ok(addresses) => self.connect_with(site, from, qps, &addresses),
                     Err(why) => {
                         discard(site, qps);
                         Err(why)
@@ -143,6 +167,14 @@ impl OutOfBand {
                 Some(MethodEvent::Refused(from, why))
             }
             "knock" => Some(MethodEvent::Knocked(from)),
+            "gone" => {
+                let (address, why) = rest.split_once(';')?;
+                let is_theirs = self.theirs.get(&from).is_some_and(|theirs| address.parse() == Ok(*theirs));
+                is_theirs.then(|| {
+                    self.ours.remove(&from);
+                    MethodEvent::Gone(from, why.to_owned())
+                })
+            }
             // Another release's word, or nonsense: nothing that we wait for.
             _ => None,
         }
@@ -151,15 +183,15 @@ impl OutOfBand {
 
 impl<L: Link> Method<L> for OutOfBand {
     fn ask(&mut self, site: &mut Site<'_, L>, peer: Rank) -> Result<(), String> {
-        let (qps, addresses) = Self::create(site, peer)?;
+        let (qps, addresses) = self.create(site, peer)?;
         self.asked.insert(peer, qps);
         site.send_mail(peer, &format!("ask {addresses}"))
     }
 
     fn prepare(&mut self, site: &mut Site<'_, L>, peer: Rank) -> Result<Vec<QueuePair>, String> {
         let theirs = self.asked_for.remove(&peer).ok_or("nobody has asked")?;
-        let (qps, ours) = Self::create(site, peer)?;
-        let connected = self.connect(site, qps, &theirs)?;
+        let (qps, ours) = self.create(site, peer)?;
+        let connected = self.connect_with(site, peer, qps, &theirs)?;
         self.prepared.insert(peer, ours);
         Ok(connected)
     }
@@ -189,7 +221,16 @@ impl<L: Link> Method<L> for OutOfBand {
     }
 
     fn forget(&mut self, site: &mut Site<'_, L>, peer: Rank) {
+        self.ours.remove(&peer);
         discard(site, self.asked.remove(&peer).unwrap_or_default());
+    }
+
+    fn part(&mut self, site: &mut Site<'_, L>, peer: Rank, why: &str) {
+        self.theirs.remove(&peer);
+        let Some(ours) = self.ours.remove(&peer) else { return };
+        let why: String = why.replace('\n', " ").chars().take(REASON_LEN).collect();
+        // Who cannot be told finds out by itself, if anything is under way to here.
+        let _ = site.send_mail(peer, &format!("gone {ours};{why}"));
     }
 
     fn poll(&mut self, site: &mut Site<'_, L>) -> Result<Option<MethodEvent>, String> {

@@ -6,7 +6,7 @@ use rand::seq::IndexedRandom;
 
 /// A line of mail with something of the protocol in it; `address` is one that could be connected.
 pub(crate) fn nonsense(dice: &mut StdRng, address: &str) -> String {
-    let verb = ["ask", "grant", "refuse", "knock", "hello", "", "ASK"].choose(dice).expect("some");
+    let verb = ["ask", "grant", "refuse", "knock", "gone", "hello", "", "ASK"].choose(dice).expect("some");
     let rest = match dice.random_range(0..7) {
         0 => String::new(),
         1 => address.to_owned(),

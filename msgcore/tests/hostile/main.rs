@@ -7,7 +7,7 @@ mod scene;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use roci_msgcore::WorkerEvent;
+use roci_msgcore::{OpError, WorkerEvent};
 use scene::Scene;
 
 /// Scenes of each configuration; each ends with its first breach.
@@ -80,6 +80,25 @@ fn whatever_a_peer_mails_costs_nobody_else_anything() {
         }
         drop(replay);
     }
+}
+
+#[test]
+fn a_word_that_all_is_over_concerns_the_connection_that_it_names() {
+    let mut scene = Scene::new(&[]);
+    scene.connect(None);
+    let other = scene.address();
+    let ours = scene.told.clone();
+    for rest in [String::new(), ";".into(), "x;y".into(), format!("{other};late"), other, ours.clone()] {
+        scene.mail(&format!("gone {rest}"));
+        scene.steps(70_000);
+        assert!(scene.victim_talks(), "{rest}");
+    }
+    scene.mail(&format!("gone {ours};enough"));
+    scene.steps(70_000);
+    let events: Vec<_> = std::iter::from_fn(|| scene.victim.poll_event()).collect();
+    let error = OpError::GivenUp { rank: 1, why: "enough".into() };
+    assert!(events.contains(&WorkerEvent::PeerGone { rank: 1, error }), "{events:?}");
+    scene.expect_honest_conversation();
 }
 
 /// Says which seed it was, should the test fail.

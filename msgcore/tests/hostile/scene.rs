@@ -28,6 +28,8 @@ pub(crate) struct Scene {
     known: Known,
     requests: Vec<Request>,
     memory: usize,
+    /// What the peer told first of its queue pairs.
+    pub(crate) told: String,
 }
 
 fn config(settings: &[(&str, &str)]) -> Config {
@@ -59,7 +61,7 @@ impl Scene {
         let cq = peer.engine.create_cq(10_000);
         let known = Known { names: Vec::new(), own: 1 << 32, keys: Vec::new(), sequence: 0, series: None };
         let (qps, requests) = (Vec::new(), Vec::new());
-        Self { clock, victim, honest, peer, cq, qps, cut, config, known, requests, memory }
+        Self { clock, victim, honest, peer, cq, qps, cut, config, known, requests, memory, told: String::new() }
     }
 
     /// A queue pair of the hostile peer's, and its address.
@@ -87,6 +89,7 @@ impl Scene {
         let lanes = self.config.receive_queues().len();
         let (qps, addresses): (Vec<_>, Vec<_>) = (0..lanes).map(|_| self.create()).unzip();
         self.mail(&format!("ask {}", addresses.join(";")));
+        self.told.clone_from(&addresses[0]);
         let answer = loop {
             self.step();
             if let Some((0, text)) = self.peer.mail.as_mut().expect("mail").poll().expect("always") {
