@@ -62,6 +62,12 @@ failures!(
     roci_driver::ArenaError
 );
 
+impl<T> From<roci_msgcore::Refused<T>> for Failure {
+    fn from(refused: roci_msgcore::Refused<T>) -> Self {
+        Self::new(refused.why)
+    }
+}
+
 /// An error while writing to stdout.
 impl From<io::Error> for Failure {
     fn from(cause: io::Error) -> Self {

@@ -51,20 +51,24 @@ impl<L: Link> Worker<L> {
         source: impl Into<Source>,
         tag: impl Into<TagMatch>,
         buffer: Buffer,
-    ) -> Result<Request, CallError> {
+    ) -> Result<Request, Refused<Buffer>> {
         self.recv_with(Pattern::new(source, tag), buffer)
     }
 
     /// Receives a message of any context into `buffer`.
     #[inline]
-    pub fn recv_with(&mut self, pattern: Pattern, buffer: Buffer) -> Result<Request, CallError> {
-        self.post(pattern, Some(buffer))
+    pub fn recv_with(&mut self, pattern: Pattern, buffer: Buffer) -> Result<Request, Refused<Buffer>> {
+        match self.check_receive(&pattern) {
+            Ok(()) => Ok(self.post(pattern, Some(buffer))),
+            Err(why) => Err(Refused::new(why, buffer)),
+        }
     }
 
     /// Receives a message in memory of the worker's: the vbuf that it came in, where it came in one, so that it is not
     /// copied. The memory is the application's from then on; [`Worker::give_back`] spares the worker making another.
     pub fn recv_lent(&mut self, pattern: Pattern) -> Result<Request, CallError> {
-        self.post(pattern, None)
+        self.check_receive(&pattern)?;
+        Ok(self.post(pattern, None))
     }
 
     /// Gives memory back that was lent, or any other that is not needed any more. The application's own is only dropped.
@@ -113,7 +117,7 @@ impl<L: Link> Worker<L> {
             return Err(Refused::new(CallError::NoMessage, (message, buffer)));
         };
         let waiting = Operation::Waiting { buffer: Some(buffer), posted: None };
-        let Ok(request) = self.open_request(waiting) else { unreachable!("there is room") };
+        let Some(request) = self.requests.open(waiting) else { unreachable!("there is room") };
         match self.loss_of(label.source, &body) {
             Some(error) => drop(self.requests.end(request, Err(error))),
             None => self.deliver_kept(request, label, body),
@@ -122,8 +126,9 @@ impl<L: Link> Worker<L> {
         Ok(request)
     }
 
+    /// Whether such a receive can be posted.
     #[inline]
-    fn post(&mut self, pattern: Pattern, buffer: Option<Buffer>) -> Result<Request, CallError> {
+    fn check_receive(&self, pattern: &Pattern) -> Result<(), CallError> {
         if let Source::Rank(rank) = pattern.source
             && rank >= self.size
         {
@@ -132,7 +137,17 @@ impl<L: Link> Worker<L> {
         if self.is_forked() {
             return Err(CallError::Forked);
         }
-        let request = self.open_request(Operation::Waiting { buffer, posted: None })?;
+        if self.requests.is_full() {
+            return Err(CallError::TooMany(LIMIT));
+        }
+        Ok(())
+    }
+
+    /// The receive was looked at by [`Self::check_receive`].
+    #[inline]
+    fn post(&mut self, pattern: Pattern, buffer: Option<Buffer>) -> Request {
+        let waiting = Operation::Waiting { buffer, posted: None };
+        let Some(request) = self.requests.open(waiting) else { unreachable!("there is room") };
         if let Some((label, body)) = self.matching.take_unexpected(&pattern) {
             self.note_match(&label, &body);
             self.deliver_kept(request, label, body);
@@ -145,7 +160,7 @@ impl<L: Link> Worker<L> {
                 *posted = Some(handle);
             }
         }
-        Ok(request)
+        request
     }
 
     /// A message that waited has been met.

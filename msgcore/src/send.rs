@@ -6,6 +6,7 @@ use roci_protocol::msg::{Label, Mode};
 
 use crate::eager::Body;
 use crate::endpoint::{OUTGOING_LIMIT, Outgoing};
+use crate::refused::Refused;
 use crate::request::{Done, OpError, Operation, Request};
 use crate::requests::LIMIT;
 use crate::select::{Protocol, Reason};
@@ -47,16 +48,16 @@ impl SendOptions {
 
 impl<L: Link> Worker<L> {
     /// Sends all of `payload` to rank `to`. The buffer returns when the request ends, which for a short message is
-    /// at once and for a long one when the receiver has it.
+    /// at once and for a long one when the receiver has it, or with the refusal.
     #[inline]
-    pub fn send(&mut self, to: Rank, tag: Tag, payload: Buffer) -> Result<Request, CallError> {
+    pub fn send(&mut self, to: Rank, tag: Tag, payload: Buffer) -> Result<Request, Refused<Buffer>> {
         self.send_with(to, tag, payload, SendOptions::default())
     }
 
     /// Sends a copy of `bytes`.
     pub fn send_bytes(&mut self, to: Rank, tag: Tag, bytes: &[u8]) -> Result<Request, CallError> {
         let payload = self.copy_of(bytes)?;
-        self.send(to, tag, payload)
+        Ok(self.send(to, tag, payload)?)
     }
 
     /// Sends in another mode or context.
@@ -66,22 +67,27 @@ impl<L: Link> Worker<L> {
         tag: Tag,
         payload: Buffer,
         options: SendOptions,
-    ) -> Result<Request, CallError> {
+    ) -> Result<Request, Refused<Buffer>> {
         let SendOptions { context, mode } = options;
         let label = Label { context: context.get(), tag: tag.get() };
         if payload.len() > MAX_MESSAGE {
-            return Err(CallError::TooLong(payload.len()));
+            return Err(Refused::new(CallError::TooLong(payload.len()), payload));
         }
         if to == self.rank {
             return self.send_to_self(label, mode, payload);
         }
-        let endpoint = self.endpoint_or_error(to)?;
+        let endpoint = match self.endpoint_or_error(to) {
+            Ok(endpoint) => endpoint,
+            Err(why) => return Err(Refused::new(why, payload)),
+        };
         if endpoint.outgoing.len() >= OUTGOING_LIMIT {
-            return Err(CallError::TooMany(OUTGOING_LIMIT));
+            return Err(Refused::new(CallError::TooMany(OUTGOING_LIMIT), payload));
         }
         let is_open = endpoint.is_open();
         let short_way = endpoint.short_way(payload.len());
-        let request = self.open_request(Operation::Queued { to })?;
+        let Some(request) = self.requests.open(Operation::Queued { to }) else {
+            return Err(Refused::new(CallError::TooMany(LIMIT), payload));
+        };
         let outgoing = Outgoing { request, label, mode, payload };
         match short_way {
             Some(lane) if outgoing.payload.len() <= self.rules.eager && self.send_pools[lane].has_one() => {
@@ -110,14 +116,22 @@ impl<L: Link> Worker<L> {
     }
 
     /// A message to oneself never leaves the worker.
-    fn send_to_self(&mut self, label: Label, mode: Mode, payload: Buffer) -> Result<Request, CallError> {
+    fn send_to_self(&mut self, label: Label, mode: Mode, payload: Buffer) -> Result<Request, Refused<Buffer>> {
         let (rank, len) = (self.rank, payload.len());
-        let request = self.open_request(Operation::Queued { to: rank })?;
+        let Some(request) = self.requests.open(Operation::Queued { to: rank }) else {
+            return Err(Refused::new(CallError::TooMany(LIMIT), payload));
+        };
         let receive = self.matching.take_posted(&matching::Label::new(rank, label));
         // A short one is copied, so that its send is over; a long one waits in place.
         let is_copied = receive.is_none() && mode != Mode::Synchronous && len <= self.rules.eager;
         let copy = if is_copied { self.copy_to_keep(&payload) } else { Ok(None) };
-        let copy = copy.inspect_err(|_| self.requests.cancel_opening(request))?;
+        let copy = match copy {
+            Ok(copy) => copy,
+            Err(why) => {
+                self.requests.cancel_opening(request);
+                return Err(Refused::new(why, payload));
+            }
+        };
         let done = Done::new(payload, len, rank, label);
         self.requests.replace(request, Operation::Unmatched { to: rank, done });
         match receive {
@@ -179,10 +193,5 @@ impl<L: Link> Worker<L> {
         let mut copy = self.engine.buffer(bytes.len())?;
         copy.copy_from_slice(bytes);
         Ok(copy)
-    }
-
-    #[inline]
-    pub(crate) fn open_request(&mut self, operation: Operation) -> Result<Request, CallError> {
-        self.requests.open(operation).ok_or(CallError::TooMany(LIMIT))
     }
 }

@@ -3,7 +3,9 @@
 mod common;
 
 use common::{World, pattern};
-use roci_msgcore::{CallError, Context, Done, OpError, Pattern, Request, SendOptions, Source, Tag, TagMatch};
+use roci_msgcore::{
+    Buffer, CallError, Context, Done, OpError, Pattern, Refused, Request, SendOptions, Source, Tag, TagMatch,
+};
 
 const ANY: (Source, TagMatch) = (Source::Any, TagMatch::Any);
 const WAYS: [&str; 4] = ["r3", "rget", "rput", "pipeline"];
@@ -338,4 +340,34 @@ fn a_worker_closes_over_messages_to_itself_that_nobody_received() {
     let _short = worker.send_bytes(0, Tag::new(1), &pattern(10, 1)).expect("accepted");
     let dropped = pair.workers.remove(0).close().expect("nobody is waited for");
     assert_eq!((dropped.sends, dropped.unexpected), (1, 2));
+}
+
+#[test]
+fn a_call_that_is_refused_gives_the_buffer_back() {
+    let mut pair = World::pair(&[]);
+    let marked = |pair: &World| {
+        let mut buffer = pair.workers[0].buffer(100).expect("memory");
+        buffer.copy_from_slice(&pattern(100, 7));
+        buffer
+    };
+    let assert_back = |refused: Refused<Buffer>| {
+        assert!(matches!(refused.why, CallError::TooMany(_) | CallError::NoRank { .. }), "{refused}");
+        assert!(*refused.given == *pattern(100, 7));
+    };
+    for to in [2, usize::MAX] {
+        let buffer = marked(&pair);
+        assert_back(pair.workers[0].send(to, Tag::new(1), buffer).expect_err("no such rank"));
+        let buffer = marked(&pair);
+        assert_back(pair.workers[0].recv(to, Tag::new(1), buffer).expect_err("no such rank"));
+    }
+    let _receives: Vec<_> = std::iter::from_fn(|| pair.workers[0].recv_lent(any()).ok()).collect();
+    for to in [0, 1] {
+        let buffer = marked(&pair);
+        assert_back(pair.workers[0].send(to, Tag::new(1), buffer).expect_err("too many requests"));
+    }
+    let buffer = marked(&pair);
+    assert_back(pair.workers[0].recv(1, Tag::new(1), buffer).expect_err("too many requests"));
+    let buffer = marked(&pair);
+    let error: CallError = pair.workers[0].recv(1, Tag::new(1), buffer).expect_err("too many requests").into();
+    assert_eq!(error.to_string(), "1048576 operations wait already: wait for some of them first");
 }

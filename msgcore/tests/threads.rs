@@ -87,11 +87,11 @@ macro_rules! member {
             }
 
             fn send(&mut self, to: Rank, tag: Tag, payload: Buffer) -> Result<$name, CallError> {
-                self.send(to, tag, payload)
+                Ok(self.send(to, tag, payload)?)
             }
 
             fn recv(&mut self, from: Rank, tag: Tag, buffer: Buffer) -> Result<$name, CallError> {
-                self.recv(from, tag, buffer)
+                Ok(self.recv(from, tag, buffer)?)
             }
 
             fn wait(&mut self, name: $name) -> Result<Done, OpError> {

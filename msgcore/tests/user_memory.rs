@@ -5,7 +5,7 @@ mod common;
 use std::ptr::NonNull;
 
 use common::{World, pattern};
-use roci_msgcore::{Buffer, CallError, OpError, Pattern, Source, Tag, UserMemory};
+use roci_msgcore::{Buffer, CallError, OpError, Pattern, Refused, Source, Tag, UserMemory};
 
 /// Lends a part of `memory` that begins anywhere.
 fn adopt(world: &mut World, who: usize, memory: &mut Box<[u8]>, len: usize) -> Buffer {
@@ -122,8 +122,11 @@ fn a_child_is_told_that_the_worker_is_its_parents() {
         let worker = &mut world.workers[0];
         let is_refused = (0..1000).all(|_| !worker.progress())
             && worker.buffer(1).is_err()
-            && matches!(worker.send(1, Tag::new(1), buffer), Err(CallError::Forked))
-            && matches!(worker.recv(Source::Any, Tag::new(1), memory_of(100)), Err(CallError::Forked))
+            && matches!(worker.send(1, Tag::new(1), buffer), Err(Refused { why: CallError::Forked, .. }))
+            && matches!(
+                worker.recv(Source::Any, Tag::new(1), memory_of(100)),
+                Err(Refused { why: CallError::Forked, .. })
+            )
             && matches!(worker.wait(receive), Err(OpError::Forked))
             && worker.barrier() == Err(OpError::Forked)
             && worker.is_forked();

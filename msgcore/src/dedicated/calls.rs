@@ -12,17 +12,19 @@ use crate::refused::Refused;
 use crate::worker::{CallError, MAX_MESSAGE};
 use crate::{Done, Message, OpError, Rank, SendOptions, Source, Tag, TagMatch, WorkerEvent};
 
+const UNCHANGED: &str = "a command that is refused comes back as it was";
+
 impl DedicatedWorker {
     /// Sends all of `payload` to rank `to`, as [`Worker::send`](crate::Worker::send) does. What only the engine finds
     /// out, such as that the peer is gone, is the outcome of the ticket.
-    pub fn send(&mut self, to: Rank, tag: Tag, payload: Buffer) -> Result<Ticket, CallError> {
+    pub fn send(&mut self, to: Rank, tag: Tag, payload: Buffer) -> Result<Ticket, Refused<Buffer>> {
         self.send_with(to, tag, payload, SendOptions::default())
     }
 
     /// Sends a copy of `bytes`.
     pub fn send_bytes(&mut self, to: Rank, tag: Tag, bytes: &[u8]) -> Result<Ticket, CallError> {
         let payload = self.copy_of(bytes)?;
-        self.send(to, tag, payload)
+        Ok(self.send(to, tag, payload)?)
     }
 
     /// Sends in another mode or context.
@@ -32,13 +34,17 @@ impl DedicatedWorker {
         tag: Tag,
         payload: Buffer,
         options: SendOptions,
-    ) -> Result<Ticket, CallError> {
-        self.check_rank(to)?;
-        if payload.len() > MAX_MESSAGE {
-            return Err(CallError::TooLong(payload.len()));
-        }
-        let ticket = self.tickets.open().ok_or(CallError::TooMany(LIMIT))?;
-        self.begin(ticket, Command::Send { ticket, to, tag, payload, options }).map_err(|(why, _)| why.into())
+    ) -> Result<Ticket, Refused<Buffer>> {
+        let ticket = match self.check_send(to, payload.len()).and_then(|()| self.open_ticket()) {
+            Ok(ticket) => ticket,
+            Err(why) => return Err(Refused::new(why, payload)),
+        };
+        self.begin(ticket, Command::Send { ticket, to, tag, payload, options }).map_err(
+            |(why, command)| match command {
+                Command::Send { payload, .. } => Refused::new(why, payload),
+                _ => unreachable!("{UNCHANGED}"),
+            },
+        )
     }
 
     /// Sends a copy of `bytes`, which nobody needs to wait for (`MPI_Bsend`). What waits in such copies is bounded by
@@ -62,29 +68,33 @@ impl DedicatedWorker {
         source: impl Into<Source>,
         tag: impl Into<TagMatch>,
         buffer: Buffer,
-    ) -> Result<Ticket, CallError> {
+    ) -> Result<Ticket, Refused<Buffer>> {
         self.recv_with(Pattern::new(source, tag), buffer)
     }
 
     /// Receives a message of any context into `buffer`.
-    pub fn recv_with(&mut self, pattern: Pattern, buffer: Buffer) -> Result<Ticket, CallError> {
-        self.begin_recv(pattern, Some(buffer))
+    pub fn recv_with(&mut self, pattern: Pattern, buffer: Buffer) -> Result<Ticket, Refused<Buffer>> {
+        self.begin_recv(pattern, Some(buffer)).map_err(|Refused { why, given }| match given {
+            Some(buffer) => Refused::new(why, buffer),
+            None => unreachable!("{UNCHANGED}"),
+        })
     }
 
     /// Receives a message in memory of the worker's, as [`Worker::recv_lent`](crate::Worker::recv_lent) does.
     pub fn recv_lent(&mut self, pattern: Pattern) -> Result<Ticket, CallError> {
-        self.begin_recv(pattern, None)
+        Ok(self.begin_recv(pattern, None)?)
     }
 
     /// Receives a message that was claimed (`MPI_Imrecv`). Where the call is refused the message stays claimed, and comes
     /// back with the buffer. One that is no message of this worker's is the outcome of the ticket.
     pub fn recv_message(&mut self, message: Message, buffer: Buffer) -> Result<Ticket, Refused<(Message, Buffer)>> {
-        let Some(ticket) = self.tickets.open() else {
-            return Err(Refused::new(CallError::TooMany(LIMIT), (message, buffer)));
+        let ticket = match self.open_ticket() {
+            Ok(ticket) => ticket,
+            Err(why) => return Err(Refused::new(why, (message, buffer))),
         };
         self.begin(ticket, Command::RecvMessage { ticket, message, buffer }).map_err(|(why, command)| match command {
             Command::RecvMessage { message, buffer, .. } => Refused::new(why, (message, buffer)),
-            _ => unreachable!("a command comes back as it was"),
+            _ => unreachable!("{UNCHANGED}"),
         })
     }
 
@@ -142,12 +152,23 @@ impl DedicatedWorker {
         self.rings.events.pop()
     }
 
-    fn begin_recv(&mut self, pattern: Pattern, buffer: Option<Buffer>) -> Result<Ticket, CallError> {
-        if let Source::Rank(rank) = pattern.source {
-            self.check_rank(rank)?;
-        }
-        let ticket = self.tickets.open().ok_or(CallError::TooMany(LIMIT))?;
-        self.begin(ticket, Command::Recv { ticket, pattern, buffer }).map_err(|(why, _)| why.into())
+    fn begin_recv(&mut self, pattern: Pattern, buffer: Option<Buffer>) -> Result<Ticket, Refused<Option<Buffer>>> {
+        let is_there = match pattern.source {
+            Source::Rank(rank) => self.check_rank(rank),
+            Source::Any => Ok(()),
+        };
+        let ticket = match is_there.and_then(|()| self.open_ticket()) {
+            Ok(ticket) => ticket,
+            Err(why) => return Err(Refused::new(why, buffer)),
+        };
+        self.begin(ticket, Command::Recv { ticket, pattern, buffer }).map_err(|(why, command)| match command {
+            Command::Recv { buffer, .. } => Refused::new(why, buffer),
+            _ => unreachable!("{UNCHANGED}"),
+        })
+    }
+
+    fn open_ticket(&mut self) -> Result<Ticket, CallError> {
+        self.tickets.open().ok_or(CallError::TooMany(LIMIT))
     }
 
     /// Gives a command with a ticket to the engine; where it is gone the command comes back.
@@ -160,6 +181,11 @@ impl DedicatedWorker {
                 Err((self.end(), command))
             }
         }
+    }
+
+    fn check_send(&self, to: Rank, len: usize) -> Result<(), CallError> {
+        self.check_rank(to)?;
+        if len <= MAX_MESSAGE { Ok(()) } else { Err(CallError::TooLong(len)) }
     }
 
     pub(super) fn check_rank(&self, rank: Rank) -> Result<(), CallError> {

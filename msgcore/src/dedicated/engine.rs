@@ -90,11 +90,11 @@ impl<L: Link> Service<'_, L> {
         match command {
             Command::Send { ticket, to, tag, payload, options } => {
                 let begun = worker.send_with(to, tag, payload, options);
-                self.begin(ticket, begun);
+                self.begin(ticket, begun.map_err(CallError::from));
             }
             Command::Recv { ticket, pattern, buffer } => {
                 let begun = match buffer {
-                    Some(buffer) => worker.recv_with(pattern, buffer),
+                    Some(buffer) => worker.recv_with(pattern, buffer).map_err(CallError::from),
                     None => worker.recv_lent(pattern),
                 };
                 self.begin(ticket, begun);

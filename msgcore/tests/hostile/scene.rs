@@ -7,7 +7,8 @@ use roci_driver::{CompletionQueue, Engine, Operation, QpParams, QueuePair, SendW
 use roci_msgcore::config::Origin;
 use roci_msgcore::receive_queues::Kind;
 use roci_msgcore::{
-    Config, Context, OpError, Pattern, Ports, Request, SendOptions, Source, Tag, TagMatch, Worker, WorkerEvent,
+    CallError, Config, Context, OpError, Pattern, Ports, Request, SendOptions, Source, Tag, TagMatch, Worker,
+    WorkerEvent,
 };
 use roci_protocol::msg::{self, Capabilities, ClearToSend, Header, Message, QueueTerms};
 
@@ -154,12 +155,12 @@ impl Scene {
                 let payload = self.victim.buffer(len).expect("memory");
                 let options = SendOptions::default();
                 let options = if dice.random() { options.synchronous() } else { options };
-                self.victim.send_with(1, tag, payload, options)
+                self.victim.send_with(1, tag, payload, options).map_err(CallError::from)
             }
             2 => self.victim.recv_lent(Pattern::new(Source::Any, TagMatch::Any)),
             3 => {
                 let buffer = self.victim.buffer(10_000).expect("memory");
-                self.victim.recv(1, tag, buffer)
+                self.victim.recv(1, tag, buffer).map_err(CallError::from)
             }
             4 if !self.requests.is_empty() => {
                 return self.victim.cancel(self.requests[dice.random_range(0..self.requests.len())]);

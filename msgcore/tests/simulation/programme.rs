@@ -140,7 +140,7 @@ impl Station {
         let place = run.oracle.post();
         let worker = &mut run.world.workers[self.rank];
         let request = match room {
-            Some(room) => worker.buffer(room).map_err(CallError::from).and_then(|b| worker.recv_with(pattern, b)),
+            Some(room) => worker.buffer(room).map_err(CallError::from).and_then(|b| Ok(worker.recv_with(pattern, b)?)),
             None => worker.recv_lent(pattern),
         };
         let request = request.map_err(|error| format!("rank {} may not receive: {error}", self.rank))?;

@@ -48,7 +48,7 @@ macro_rules! messenger {
             }
 
             fn send(&mut self, to: Rank, tag: Tag, payload: Buffer) -> Result<$name, CallError> {
-                self.send(to, tag, payload)
+                Ok(self.send(to, tag, payload)?)
             }
 
             fn send_bytes(&mut self, to: Rank, tag: Tag, bytes: &[u8]) -> Result<$name, CallError> {
@@ -56,7 +56,7 @@ macro_rules! messenger {
             }
 
             fn recv(&mut self, from: Rank, tag: Tag, buffer: Buffer) -> Result<$name, CallError> {
-                self.recv(from, tag, buffer)
+                Ok(self.recv(from, tag, buffer)?)
             }
 
             fn wait(&mut self, name: $name) -> Result<Done, OpError> {
