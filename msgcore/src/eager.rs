@@ -8,13 +8,13 @@ use roci_driver::Buffer;
 use roci_driver::link::Link;
 use roci_protocol::msg::{Header, Label, Message, Mode};
 
-use crate::Rank;
 use crate::endpoint::Outgoing;
 use crate::incoming::Outcome;
 use crate::matching;
 use crate::rendezvous::{Filling, Remote};
-use crate::request::{Done, OpError, Operation, Request};
+use crate::request::{Done, OpError, Operation, Request, Truncated};
 use crate::worker::Worker;
+use crate::{Context, Envelope, Rank, Tag};
 
 /// What is there of a message that nobody has asked for yet.
 #[derive(Debug)]
@@ -212,7 +212,7 @@ impl<L: Link> Worker<L> {
             buffer[..len].copy_from_slice(&vbuf);
             Ok(Done::new(buffer, len, from, label))
         } else {
-            Err(self.truncated(from, len as u64, buffer.len()))
+            Err(self.truncated(from, label, len, buffer))
         };
         self.requests.end(request, outcome);
         Some(vbuf)
@@ -255,7 +255,7 @@ impl<L: Link> Worker<L> {
 
     /// A receive begins to take a message that comes in parts.
     fn begin_filling(&mut self, request: Request, from: Rank, label: Label, len: usize, first: &[u8]) -> Destination {
-        let Some(mut buffer) = self.buffer_for(request, from, len as u64) else { return Destination::Nowhere };
+        let Some(mut buffer) = self.buffer_for(request, from, label, len) else { return Destination::Nowhere };
         buffer[..first.len()].copy_from_slice(first);
         let filling = Filling { from, label, buffer, len, arrived: first.len() };
         self.requests.replace(request, Operation::Filling(filling));
@@ -293,13 +293,13 @@ impl<L: Link> Worker<L> {
 
     /// The buffer of a receive for a message of `len` bytes, one of its own where it has none; `None` where the receive has
     /// ended for want of room.
-    pub(crate) fn buffer_for(&mut self, request: Request, from: Rank, len: u64) -> Option<Buffer> {
+    pub(crate) fn buffer_for(&mut self, request: Request, from: Rank, label: Label, len: usize) -> Option<Buffer> {
         let error = match self.take_buffer(request) {
-            Some(buffer) if len <= buffer.len() as u64 => return Some(buffer),
-            Some(buffer) => self.truncated(from, len, buffer.len()),
-            None => match self.engine.buffer(len as usize) {
+            Some(buffer) if len <= buffer.len() => return Some(buffer),
+            Some(buffer) => self.truncated(from, label, len, buffer),
+            None => match self.engine.buffer(len) {
                 Ok(buffer) => return Some(buffer),
-                Err(_) => OpError::NoMemory { rank: from, len },
+                Err(_) => OpError::NoMemory { rank: from, len: len as u64 },
             },
         };
         self.requests.end(request, Err(error));
@@ -337,9 +337,12 @@ impl<L: Link> Worker<L> {
         Ok(())
     }
 
-    pub(crate) fn truncated(&mut self, rank: Rank, sent: u64, room: usize) -> OpError {
+    #[cold]
+    fn truncated(&mut self, source: Rank, label: Label, len: usize, buffer: Buffer) -> OpError {
         self.stats.rx_truncated += 1;
-        OpError::Truncated { rank, sent, room }
+        let envelope = Envelope { source, tag: Tag::new(label.tag), len };
+        let (context, room) = (Context::new(label.context), buffer.len());
+        OpError::Truncated(Box::new(Truncated { envelope, context, room, buffer: Some(buffer) }))
     }
 }
 

@@ -43,8 +43,8 @@ impl Message {
 }
 
 impl<L: Link> Worker<L> {
-    /// Receives a message into `buffer`. A message that is longer ends the request with an error and leaves the
-    /// buffer alone.
+    /// Receives a message into `buffer`. A message that is longer ends the request with an error that says what
+    /// it was and has the buffer ([`OpError::Truncated`]).
     #[inline]
     pub fn recv(
         &mut self,

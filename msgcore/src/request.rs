@@ -7,7 +7,7 @@ use thiserror::Error;
 use crate::matching::Posted;
 use crate::rendezvous::{Asked, Fetching, Filling, Opened, PipeIn, PipeOut};
 use crate::slab::Key;
-use crate::{Rank, Tag, rendezvous};
+use crate::{Context, Envelope, Rank, Tag, rendezvous};
 
 /// An operation under way. It must be waited for: see [`crate::Worker::wait`] and [`crate::Worker::test`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -59,7 +59,39 @@ impl Done {
     }
 }
 
-/// A failed end. The buffer went back to the arena.
+/// A message that was longer than the buffer of its receive (`MPI_ERR_TRUNCATE`).
+#[derive(Debug, Error)]
+#[error(
+    "a message of {} bytes with tag {} from rank {} does not fit a receive of {room} bytes",
+    .envelope.len, .envelope.tag.get(), .envelope.source
+)]
+pub struct Truncated {
+    /// What the message said of itself.
+    pub envelope: Envelope,
+    /// The context that it was sent in.
+    pub context: Context,
+    /// Bytes of the receive's buffer.
+    pub room: usize,
+    /// That buffer, as it was. A clone of the error has none.
+    pub buffer: Option<Buffer>,
+}
+
+impl Clone for Truncated {
+    fn clone(&self) -> Self {
+        Self { buffer: None, ..*self }
+    }
+}
+
+/// Whoever has the buffer, it is the same error.
+impl PartialEq for Truncated {
+    fn eq(&self, other: &Self) -> bool {
+        (self.envelope, self.context, self.room) == (other.envelope, other.context, other.room)
+    }
+}
+
+impl Eq for Truncated {}
+
+/// A failed end. Unless the error has it, the buffer went back to the arena.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum OpError {
     /// The peer is gone, or its connection is.
@@ -94,16 +126,9 @@ pub enum OpError {
         /// What it did.
         what: String,
     },
-    /// The message was longer than the receive's buffer, which was left alone.
-    #[error("a message of {sent} bytes from rank {rank} does not fit a receive of {room} bytes")]
-    Truncated {
-        /// Who sent it.
-        rank: Rank,
-        /// Its length.
-        sent: u64,
-        /// The buffer's.
-        room: usize,
-    },
+    /// The message was longer than the receive's buffer, which was left alone and comes back.
+    #[error(transparent)]
+    Truncated(Box<Truncated>),
     /// There is no memory for a message that was to be lent.
     #[error("no memory for a message of {len} bytes from rank {rank}: raise ROCI_ARENA_SIZE")]
     NoMemory {

@@ -168,7 +168,7 @@ impl<L: Link> Worker<L> {
         let payload = waiting.as_ref().map(|done| &done.buffer).or(copy.as_ref());
         if let Some(payload) = payload {
             let len = payload.len();
-            if let Some(mut buffer) = self.buffer_for(receive, rank, len as u64) {
+            if let Some(mut buffer) = self.buffer_for(receive, rank, label, len) {
                 buffer[..len].copy_from_slice(payload);
                 self.requests.end(receive, Ok(Done::new(buffer, len, rank, label)));
             }

@@ -4,7 +4,7 @@ mod common;
 
 use common::{World, pattern};
 use roci_msgcore::{
-    Buffer, CallError, Context, Done, OpError, Pattern, Refused, Request, SendOptions, Source, Tag, TagMatch,
+    Buffer, CallError, Context, Done, Envelope, OpError, Pattern, Refused, Request, SendOptions, Source, Tag, TagMatch,
 };
 
 const ANY: (Source, TagMatch) = (Source::Any, TagMatch::Any);
@@ -263,14 +263,20 @@ fn truncate(pair: &mut World, from: usize, len: usize, is_expected: bool) -> [us
     let post = |pair: &mut World| {
         let mut buffer = pair.workers[1].buffer(room).expect("memory");
         buffer.fill(0xa5);
-        pair.workers[1].recv(from, Tag::new(3), buffer).expect("accepted")
+        // A wildcard: nobody but the error knows what met it.
+        pair.workers[1].recv(Source::Any, TagMatch::Any, buffer).expect("accepted")
     };
     let early = is_expected.then(|| post(pair));
     let send = pair.send_with(from, 1, 3, &pattern(len, 1), SendOptions::default().synchronous());
     pair.steps(300);
     let receive = early.unwrap_or_else(|| post(pair));
     let error = pair.wait(1, receive).expect_err("it does not fit");
-    assert_eq!(error, OpError::Truncated { rank: from, sent: len as u64, room });
+    let OpError::Truncated(truncated) = error else { panic!("{error}") };
+    assert_eq!(truncated.envelope, Envelope { source: from, tag: Tag::new(3), len });
+    assert_eq!((truncated.context, truncated.room), (Context::default(), room));
+    let buffer = truncated.buffer.expect("it comes back");
+    assert!(buffer.len() == room && buffer.iter().all(|&byte| byte == 0xa5), "it was left alone");
+    drop(buffer);
     let done = pair.wait(from, send).expect("the sender is not to blame");
     assert!(*done.buffer == *pattern(len, 1));
     drop(done);

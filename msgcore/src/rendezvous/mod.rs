@@ -94,7 +94,7 @@ impl<L: Link> Worker<L> {
 
     /// Receiver: a receive has met an announcement.
     pub(crate) fn meet(&mut self, request: Request, from: Rank, label: Label, remote: Remote) {
-        let Some(buffer) = self.buffer_for(request, from, remote.len) else {
+        let Some(buffer) = self.buffer_for(request, from, label, remote.len as usize) else {
             return self.finish(from, remote.id);
         };
         let len = remote.len as usize;

@@ -3,7 +3,7 @@
 use rand::Rng;
 use rand::rngs::StdRng;
 use roci_msgcore::{
-    CallError, Context, Done, Message, OpError, Pattern, Rank, Request, SendOptions, Source, Tag, TagMatch,
+    CallError, Context, Done, Envelope, Message, OpError, Pattern, Rank, Request, SendOptions, Source, Tag, TagMatch,
 };
 
 use crate::oracle::{Key, ensure, mix};
@@ -126,10 +126,8 @@ impl Station {
         let source = if dice.random_ratio(1, 3) { Source::Any } else { Source::Rank(dice.random_range(0..size)) };
         let tag = Tag::new(dice.random_range(0..TAGS));
         let tag = if dice.random_ratio(1, 3) { TagMatch::Any } else { tag.into() };
-        let is_exact = matches!((source, tag), (Source::Rank(_), TagMatch::Exact(_)));
-        // An error does not tell what met it, so only an exact receive may be too short.
         let room = match dice.random_range(0..4) {
-            0 if is_exact => Some(run.plan.len(dice, usize::MAX)),
+            0 => Some(run.plan.len(dice, usize::MAX)),
             1 | 2 if context.get() > 0 => Some(SHORT),
             _ => None,
         };
@@ -246,12 +244,13 @@ impl Station {
                 }
                 Ok(())
             }
-            (What::Receive { place, pattern, .. }, Err(OpError::Truncated { rank: from, sent, .. })) => {
-                let (Source::Rank(source), TagMatch::Exact(tag)) = (pattern.source, pattern.tag) else {
-                    return Err(format!("{pattern:?} has room for everything"));
-                };
-                ensure(source == from, || format!("{pattern:?} met a message of rank {from}"))?;
-                run.oracle.truncate(place, (from, rank, pattern.context, tag), sent as usize);
+            (What::Receive { place, pattern, .. }, Err(OpError::Truncated(truncated))) => {
+                let Envelope { source, tag, len } = truncated.envelope;
+                let key = (source, rank, truncated.context, tag);
+                ensure(takes(&pattern, &key), || format!("{pattern:?} met {key:?}"))?;
+                let is_back = truncated.buffer.is_some_and(|buffer| buffer.len() == truncated.room);
+                ensure(is_back, || format!("{pattern:?} did not get its buffer back"))?;
+                run.oracle.truncate(place, key, len);
                 Ok(())
             }
             (What::Send { message, .. }, Err(error)) => Err(format!("rank {rank}, message {message}: {error}")),

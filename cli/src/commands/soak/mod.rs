@@ -161,7 +161,7 @@ impl Soak {
     ) -> Result<(), Failure> {
         let message = match outcome {
             Ok(message) => message,
-            Err(error @ OpError::Truncated { .. }) => {
+            Err(error @ OpError::Truncated(_)) => {
                 eprintln!("roci: soak: {error}");
                 self.totals.errors += 1;
                 return Ok(());
