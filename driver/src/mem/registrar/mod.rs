@@ -4,6 +4,7 @@ use std::fmt;
 
 use thiserror::Error;
 
+mod limit;
 mod locks;
 mod pinned;
 

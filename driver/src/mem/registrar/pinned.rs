@@ -2,10 +2,8 @@
 
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
-
 use super::super::board::Board;
+use super::limit::Limit;
 use super::locks::Locks;
 use super::{RegisterError, Registrar};
 
@@ -28,7 +26,8 @@ impl Pinned {
 
 impl Registrar for Pinned {
     fn register(&mut self, base: usize, len: usize) -> Result<u64, RegisterError> {
-        self.locks().lock(base..base + len).map_err(|error| why_not(error, len))
+        let locked = self.locks().lock(base..base + len);
+        locked.map_err(|error| Limit::now().why_not(error, len))
     }
 
     /// What was unmapped is unlocked by that. What lies there now may be locked by the application: it is left alone,
@@ -40,19 +39,6 @@ impl Registrar for Pinned {
         } else {
             locks.unlock(token);
         }
-    }
-}
-
-fn why_not(error: Errno, len: usize) -> RegisterError {
-    let limit = getrlimit(Resource::Memlock).current;
-    match (error, limit) {
-        (Errno::NOMEM | Errno::AGAIN | Errno::PERM, Some(limit)) => RegisterError::NoMemory(format!(
-            "cannot lock {len} bytes more, {limit} may be locked in all: raise the limit by 'ulimit -l' (RLIMIT_MEMLOCK)"
-        )),
-        (Errno::NOMEM | Errno::AGAIN, None) => {
-            RegisterError::NoMemory(format!("cannot lock {len} bytes more: memory is short"))
-        }
-        _ => RegisterError::Refused(format!("cannot lock {len} bytes: {error}")),
     }
 }
 
@@ -126,11 +112,10 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_limit_and_leaves_nothing_locked() {
+    fn a_refusal_says_what_is_wrong_and_leaves_nothing_locked() {
         let mut pinned = Pinned::new(board());
         let error = pinned.register(1 << 46, PAGE).expect_err("nothing is mapped there").to_string();
-        assert!(error.contains("cannot lock 4096 bytes"), "{error}");
+        assert!(error.contains("cannot lock 4096 bytes") && error.contains("not there"), "{error}");
         assert_eq!(pinned.locks().forget(1), None);
-        assert!(why_not(Errno::INVAL, 1).to_string().starts_with("cannot lock 1 bytes:"));
     }
 }
