@@ -9,6 +9,7 @@ use std::thread::{Builder, JoinHandle};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, read, write};
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::super::board::{Board, Telling};
 use super::uffd::{Event, MESSAGE};
@@ -33,6 +34,7 @@ impl Reader {
         let body = {
             let (stop, is_up) = (stop.clone(), is_up.clone());
             move || {
+                run_anywhere();
                 is_up.wait();
                 read_until_stopped(&events, &stop, &board, &is_lost);
                 // Before anything of this thread is freed, and perhaps unmapped: nobody reads any more.
@@ -57,6 +59,19 @@ impl Reader {
     pub(super) fn forget(self) {
         std::mem::forget(self.thread);
     }
+}
+
+/// Whoever opened the engine may be bound to one processor and poll there, or with a priority of real time let nobody else
+/// in: the thread inherits both, and others, who wait for it when they unmap memory, would wait as long. So it takes any
+/// processor that the process may have, as an ordinary thread. Where the kernel refuses, it stays as it is.
+fn run_anywhere() {
+    let ordinary = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the parameter lives through the call, which changes this thread alone.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const ordinary) };
+    let mut all = CpuSet::new();
+    (0..CpuSet::MAX_CPU).for_each(|cpu| all.set(cpu));
+    // The kernel leaves out what there is not, and what the process's cpuset does not allow.
+    let _ = sched_setaffinity(None, &all);
 }
 
 /// Reads events and tells of them until somebody writes to `stop`. This takes no lock, and allocates and frees nothing.
@@ -119,4 +134,62 @@ fn without_signals<T>(spawn: impl FnOnce() -> T) -> T {
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
     }
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use rustix::thread::{Pid, gettid, sched_getaffinity};
+
+    use super::*;
+
+    /// The threads of that name.
+    fn readers() -> BTreeSet<i32> {
+        let threads = std::fs::read_dir("/proc/self/task").expect("procfs").flatten();
+        let is_reader = |thread: &std::fs::DirEntry| {
+            std::fs::read_to_string(thread.path().join("comm")).is_ok_and(|name| name.trim() == "roci-monitor")
+        };
+        threads.filter(is_reader).filter_map(|thread| thread.file_name().to_str()?.parse().ok()).collect()
+    }
+
+    /// Binds this thread to its first processor, and makes it one of a policy that is inherited and that everybody may
+    /// have.
+    fn bind() {
+        let before = sched_getaffinity(None).expect("a set");
+        let mut one = CpuSet::new();
+        one.set((0..CpuSet::MAX_CPU).find(|&cpu| before.is_set(cpu)).expect("it runs somewhere"));
+        sched_setaffinity(None, &one).expect("it may run there");
+        let parameter = libc::sched_param { sched_priority: 0 };
+        // SAFETY: the parameter lives through the call.
+        assert_eq!(unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameter) }, 0);
+    }
+
+    /// How many processors a thread may run on, and its policy; `None` where it has ended.
+    fn schedule(thread: Pid) -> Option<(u32, i32)> {
+        // SAFETY: only asks.
+        let policy = unsafe { libc::sched_getscheduler(thread.as_raw_nonzero().get()) };
+        Some((sched_getaffinity(Some(thread)).ok()?.count(), policy))
+    }
+
+    #[test]
+    fn the_reader_runs_anywhere_though_its_opener_is_bound() {
+        let (all, _) = schedule(gettid()).expect("it runs");
+        let run = || {
+            bind();
+            assert_eq!(schedule(gettid()), Some((1, libc::SCHED_BATCH)));
+            let board = Arc::new(Board::new().expect("memory"));
+            // Nobody tells anything.
+            let events = eventfd(0, EventfdFlags::NONBLOCK).expect("a descriptor");
+            let others = readers();
+            let reader = Reader::start(events, board, Arc::default()).expect("a thread");
+            // Other tests may start some, too.
+            let fresh =
+                readers().difference(&others).filter_map(|&id| schedule(Pid::from_raw(id)?)).collect::<Vec<_>>();
+            reader.stop();
+            fresh
+        };
+        let fresh = std::thread::scope(|scope| scope.spawn(run).join().expect("no panic"));
+        assert!(fresh.iter().any(|&(count, policy)| count >= all && policy == libc::SCHED_OTHER), "{fresh:?}");
+    }
 }
