@@ -1,7 +1,7 @@
 //! What this user may do: memory that is locked, descriptors, packet sockets, faults in userspace.
 
 use roci_driver::link::dpdk::Device;
-use rustix::fs::{Access, access};
+use roci_driver::{RegistrationConfig, RegistrationInfo};
 use rustix::process::{Resource, Rlimit, getrlimit};
 
 use super::check::Check;
@@ -16,19 +16,20 @@ const IPC_LOCK: u32 = 14;
 
 pub(super) fn checks(machine: &Machine, device: &Device, arena: usize) -> Vec<Check> {
     let rights = Rights::parse(&machine.read("/proc/self/status"));
-    let may_open = access(machine.path("/dev/userfaultfd"), Access::READ_OK | Access::WRITE_OK).is_ok();
+    let probed = RegistrationConfig::default().probe();
+    let [sysctl, release] =
+        ["vm/unprivileged_userfaultfd", "kernel/osrelease"].map(|name| machine.read(format!("/proc/sys/{name}")));
     vec![
         memlock(matches!(device, Device::Pci(_)), getrlimit(Resource::Memlock), &rights, arena as u64),
         descriptors(getrlimit(Resource::Nofile)),
         packet_sockets(matches!(device, Device::AfPacket(_)), &rights),
-        userfaultfd(&machine.read("/proc/sys/vm/unprivileged_userfaultfd"), may_open, rights.is_root),
+        userfaultfd(&probed, &sysctl, &release),
     ]
 }
 
 /// What a process may do beside what everybody may.
 struct Rights {
     capabilities: u64,
-    is_root: bool,
 }
 
 impl Rights {
@@ -36,9 +37,7 @@ impl Rights {
     fn parse(status: &str) -> Self {
         let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
         let capabilities = u64::from_str_radix(line("CapEff:").trim(), 16).unwrap_or(0);
-        // Real, effective, saved, file system.
-        let is_root = line("Uid:").split_whitespace().nth(1) == Some("0");
-        Self { capabilities, is_root }
+        Self { capabilities }
     }
 
     fn has(&self, capability: u32) -> bool {
@@ -83,19 +82,29 @@ fn packet_sockets(is_needed: bool, rights: &Rights) -> Check {
     Check::lack(is_needed, name, format!("af_packet devices need {}", lacking.join(" and ")), remedy)
 }
 
-/// Without it no registration of the application's own memory can be kept for the next time.
-fn userfaultfd(sysctl: &str, may_open: bool, is_root: bool) -> Check {
+/// Without it no registration of the application's own memory can be kept for the next time. The very thing was tried:
+/// neither being root nor the sysctl tells, because seccomp may forbid it, and since Linux 5.11 what is needed here is
+/// everybody's.
+fn userfaultfd(probed: &RegistrationInfo, sysctl: &str, release: &str) -> Check {
     let name = "userfaultfd";
+    let Some(reason) = &probed.reason else { return Check::ok(name, "allowed") };
+    let finding = format!("registrations of an application's own memory are not kept: {reason}");
     match sysctl.trim() {
-        _ if is_root || may_open => Check::ok(name, "allowed"),
-        "1" => Check::ok(name, "allowed to all users"),
-        "" => Check::fact(name, "this kernel has none: registrations of an application's own memory are not kept"),
+        // The kernel has this file where it has the call.
+        "" => Check::fact(name, format!("this kernel has none: {finding}")),
+        "0" if is_before(release, (5, 11)) => Check::note(name, finding, "sudo sysctl vm.unprivileged_userfaultfd=1"),
         _ => Check::note(
             name,
-            "not allowed to this user, so that registrations of its own memory are not kept",
-            "sudo sysctl vm.unprivileged_userfaultfd=1",
+            finding,
+            "docker run --security-opt seccomp=PROFILE ..., one that allows userfaultfd, or seccomp=unconfined",
         ),
     }
+}
+
+/// Whether a kernel is older; one that does not say is not.
+fn is_before(release: &str, version: (u32, u32)) -> bool {
+    let mut numbers = release.trim().split(['.', '-', '+']).map_while(|part| part.parse().ok());
+    numbers.next().zip(numbers.next()).is_some_and(|its| its < version)
 }
 
 #[cfg(test)]
@@ -105,8 +114,8 @@ mod tests {
     use super::super::check::Verdict;
     use super::*;
 
-    const ROOT: &str = "Name:\troci\nUid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\n";
-    const USER: &str = "Name:\troci\nUid:\t1000\t1000\t1000\t1000\nCapEff:\t0000000000000000\n";
+    const ROOT: &str = "Name:\troci\nCapEff:\t000001ffffffffff\n";
+    const USER: &str = "Name:\troci\nCapEff:\t0000000000000000\n";
 
     fn limit(bytes: u64) -> Rlimit {
         Rlimit { current: Some(bytes), maximum: Some(bytes) }
@@ -114,9 +123,8 @@ mod tests {
 
     #[test]
     fn rights_are_read_and_nonsense_gives_none() {
-        assert!(Rights::parse(ROOT).has(NET_RAW) && Rights::parse(ROOT).is_root);
-        assert!(!Rights::parse(USER).has(NET_RAW) && !Rights::parse(USER).is_root);
-        assert!(!Rights::parse("CapEff:\tzz\nUid:\n").is_root);
+        assert!(Rights::parse(ROOT).has(NET_RAW) && !Rights::parse(USER).has(NET_RAW));
+        assert!(!Rights::parse("CapEff:\tzz\n").has(NET_RAW));
     }
 
     #[test]
@@ -139,20 +147,31 @@ mod tests {
     }
 
     #[test]
-    fn userfaultfd_is_allowed_by_right_by_device_or_by_sysctl() {
-        for (sysctl, may_open, is_root) in [("0\n", true, false), ("1\n", false, false), ("0\n", false, true)] {
-            assert_eq!(userfaultfd(sysctl, may_open, is_root).verdict, Verdict::Ok);
+    fn userfaultfd_is_what_was_found_by_trying() {
+        let probed = |reason: Option<&str>| RegistrationInfo {
+            monitor: if reason.is_none() { "userfaultfd" } else { "none" },
+            reason: reason.map(str::to_owned),
+            last_failure: None,
+        };
+        for sysctl in ["0\n", "1\n", ""] {
+            assert_eq!(userfaultfd(&probed(None), sysctl, "6.1.0-13-amd64\n").verdict, Verdict::Ok);
         }
-        assert!(userfaultfd("0\n", false, false).remedy.is_some());
-        assert!(userfaultfd("", false, false).remedy.is_none());
+        let denied = probed(Some("Operation not permitted"));
+        let remedy = |sysctl, release| userfaultfd(&denied, sysctl, release).remedy.unwrap_or_default();
+        for (sysctl, release) in [("0\n", "5.11.0\n"), ("0\n", "6.1\n"), ("1\n", "5.4.0\n"), ("0\n", "?")] {
+            assert!(remedy(sysctl, release).contains("seccomp"), "{sysctl} {release}");
+        }
+        assert!(remedy("0\n", "5.10.0-26-amd64\n").contains("sysctl"));
+        assert_eq!(remedy("", "6.1.0\n"), "");
+        assert!(userfaultfd(&denied, "0", "6.1").finding.contains("Operation not permitted"));
     }
 
     proptest! {
         #[test]
-        fn no_text_takes_the_checks_down(text in "(CapEff:|Uid:|\t|\n|[0-9a-f]{1,20}|\\PC){0,20}", bytes: u64) {
+        fn no_text_takes_the_checks_down(text in "(CapEff:|\t|\n|[0-9a-f]{1,20}|\\PC){0,20}", bytes: u64) {
             let rights = Rights::parse(&text);
             let _ = (memlock(true, limit(bytes), &rights, 1), descriptors(limit(bytes)), packet_sockets(true, &rights));
-            let _ = userfaultfd(&text, false, rights.is_root);
+            let _ = is_before(&text, (5, 11));
         }
     }
 }

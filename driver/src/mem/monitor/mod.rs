@@ -49,7 +49,7 @@ use uffd::Userfaultfd;
 pub enum MonitorError {
     /// The kernel gives no userfaultfd, or one without the events that are needed.
     #[error(
-        "userfaultfd is not to be had: {0}; containers often forbid it, and vm.unprivileged_userfaultfd=1 may help"
+        "userfaultfd is not to be had: {0} (a container's seccomp profile has to allow it; before Linux 5.11 vm.unprivileged_userfaultfd=1 has, for all but root)"
     )]
     Userfaultfd(io::Error),
     /// No thread, or no memory.
