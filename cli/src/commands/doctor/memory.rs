@@ -1,20 +1,17 @@
 //! Huge pages, mounts of them, and transparent ones.
 
-use roci_driver::link::dpdk::Device;
+use roci_driver::link::dpdk::{Device, HUGE_PAGES};
 use rustix::fs::{Access, access};
 
 use super::check::Check;
 use super::machine::Machine;
-
-/// 2 MiB pages that a bound NIC wants for its packet buffers, and some for what DPDK keeps beside them.
-const PAGES_2M: u64 = 256;
 
 pub(super) fn checks(machine: &Machine, device: &Device) -> Vec<Check> {
     let needs_pool = matches!(device, Device::Pci(_));
     let pools = ["2M", "1G"].map(|size| Pool::read(machine, size));
     let mut checks = pools.iter().map(Pool::check).collect::<Vec<_>>();
     if needs_pool && pools.iter().all(|pool| pool.free == 0) {
-        let remedy = format!("sudo scripts/hugepages set {PAGES_2M}");
+        let remedy = format!("sudo scripts/hugepages set {HUGE_PAGES}");
         checks.push(Check::missing(
             "packet buffers",
             "a bound NIC takes them from huge pages, and none are free",

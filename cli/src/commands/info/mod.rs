@@ -9,6 +9,7 @@ mod registration;
 use std::process::ExitCode;
 
 use comfy_table::{ContentArrangement, Table};
+use roci_driver::link::dpdk::SEGMENTS;
 use roci_msgcore::Config;
 use roci_msgcore::config::{KNOBS, sample_file};
 use serde_json::json;
@@ -20,18 +21,17 @@ use crate::output;
 use arena::Memory;
 
 /// Devices with what they need, what they carry, and whether they send long payloads from where they lie.
-const DEVICES: [[&str; 4]; 5] = [
-    ["memif", "nothing; two processes of one host", "frames of 9216 bytes, loses none", "yes"],
-    ["vhost", "nothing; two processes of one host", "frames of 9216 bytes, loses none", "the lower rank does"],
-    ["af_packet:IFACE", "CAP_NET_RAW", "frames of 1514 bytes, may lose some", "yes"],
+fn known_devices() -> [[String; 4]; 5] {
+    let segments = format!("where it takes {SEGMENTS} segments");
     [
-        "pci:ADDRESS",
-        "a NIC bound to vfio-pci, hugepages",
-        "frames of 1514 bytes, may lose some",
-        "where it takes 3 segments",
-    ],
-    ["--eal \"...\"", "whatever the line needs", "frames of 1514 bytes, may lose some", "no"],
-];
+        ["memif", "nothing; two processes of one host", "frames of 9216 bytes, loses none", "yes"],
+        ["vhost", "nothing; two processes of one host", "frames of 9216 bytes, loses none", "the lower rank does"],
+        ["af_packet:IFACE", "CAP_NET_RAW", "frames of 1514 bytes, may lose some", "yes"],
+        ["pci:ADDRESS", "a NIC bound to vfio-pci, hugepages", "frames of 1514 bytes, may lose some", &segments],
+        ["--eal \"...\"", "whatever the line needs", "frames of 1514 bytes, may lose some", "no"],
+    ]
+    .map(|row| row.map(str::to_owned))
+}
 
 pub(crate) fn run(options: &InfoOptions) -> Result<ExitCode, Failure> {
     if options.sample {
@@ -70,10 +70,10 @@ fn as_json(config: &Config) -> serde_json::Value {
             "reason": knob.reason.trim(),
         })
     };
-    let device = |[name, needs, carries, zero_copy]: [&str; 4]| json!({"name": name, "needs": needs, "carries": carries, "zero_copy": zero_copy});
+    let device = |[name, needs, carries, zero_copy]: [String; 4]| json!({"name": name, "needs": needs, "carries": carries, "zero_copy": zero_copy});
     json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "devices": DEVICES.map(device),
+        "devices": known_devices().map(device),
         "arena": Memory::of(config).as_json(),
         "registration": registration::as_json(config),
         "receives": receives::as_json(config),
@@ -83,7 +83,7 @@ fn as_json(config: &Config) -> serde_json::Value {
 
 fn devices() -> Table {
     let mut table = new_table(["device", "needs", "carries", "zero copy"]);
-    for row in DEVICES {
+    for row in known_devices() {
         table.add_row(row);
     }
     table

@@ -14,7 +14,7 @@ use super::eal::{Eal, describe};
 /// What a device says that has no such call.
 const NOT_SUPPORTED: c_int = -rustix::io::Errno::OPNOTSUPP.raw_os_error();
 /// Head, payload and tail of a frame whose payload stays where it is; a payload of 8 KiB may touch three pages.
-pub(super) const SEGMENTS: u16 = 5;
+pub const SEGMENTS: u16 = 5;
 
 /// A port that is configured, and what it gives.
 #[derive(Clone, Copy, Debug)]

@@ -27,9 +27,9 @@ mod shared_map;
 mod window;
 
 pub use bring_up::PortError;
-pub use configure::Description;
+pub use configure::{Description, SEGMENTS};
 pub use device::{Attachment, Device, ParseDeviceError};
 pub use eal::{Eal, EalError};
 pub use mbuf::Mbuf;
-pub use pci::{BindingError, ParsePciError, PciAddress};
+pub use pci::{BindingError, HUGE_PAGES, ParsePciError, PciAddress};
 pub use port::DpdkLink;

@@ -15,6 +15,8 @@ use thiserror::Error;
 pub(super) const SYSFS: &str = "/sys";
 /// Where VFIO's groups are opened.
 pub(super) const VFIO: &str = "/dev/vfio";
+/// Huge pages of 2 MiB that a NIC wants for its packet buffers, and some for what DPDK keeps beside them.
+pub const HUGE_PAGES: u64 = 256;
 /// Devices of a PCI bus, and functions of a device.
 const DEVICES: u8 = 32;
 const FUNCTIONS: u8 = 8;
@@ -87,7 +89,7 @@ pub enum BindingError {
         path: String,
     },
     /// DPDK keeps what devices reach in huge pages, and there is none.
-    #[error("PCI device {0} needs huge pages, and none is free: as root, sysctl vm.nr_hugepages=128")]
+    #[error("PCI device {0} needs huge pages, and none is free: scripts/hugepages set {HUGE_PAGES}")]
     NoHugePages(PciAddress),
 }
 
@@ -144,8 +146,13 @@ fn check_group(device: &Path, vfio: &Path, address: PciAddress) -> Result<Addres
 
 fn has_free_huge_pages(sysfs: &Path) -> bool {
     let Ok(sizes) = fs::read_dir(sysfs.join("kernel/mm/hugepages")) else { return false };
-    let free = |size: fs::DirEntry| fs::read_to_string(size.path().join("free_hugepages"));
-    sizes.flatten().filter_map(|size| free(size).ok()).any(|count| count.trim().parse::<u64>().is_ok_and(|n| n > 0))
+    sizes.flatten().any(|size| free_pages(&size.path()) > 0)
+}
+
+/// Pages of a pool that are neither used nor promised to somebody who has mapped them.
+fn free_pages(pool: &Path) -> u64 {
+    let count = |name: &str| fs::read_to_string(pool.join(name)).ok().and_then(|text| text.trim().parse::<u64>().ok());
+    count("free_hugepages").unwrap_or(0).saturating_sub(count("resv_hugepages").unwrap_or(0))
 }
 
 /// The last part of what a symbolic link points at.
@@ -217,8 +224,18 @@ mod tests {
         told(&Host::with(Some("e1000e"), "1"), "00:04.0", "bound to e1000e, and DPDK needs vfio-pci");
         told(&Host::with(Some("vfio-pci"), "1"), "00:04.0", "vfio/7, PCI device 0000:00:04.0's IOMMU group");
         for pages in ["0\n", "", "many", "-1"] {
-            told(&Host::with(Some("uio_pci_generic"), pages), "00:04.0", "sysctl vm.nr_hugepages");
+            told(&Host::with(Some("uio_pci_generic"), pages), "00:04.0", "scripts/hugepages set 256");
         }
+    }
+
+    #[test]
+    fn pages_that_are_promised_to_others_are_not_free() {
+        let host = Host::with(Some("uio_pci_generic"), "3\n");
+        let promised = host.sysfs().join("kernel/mm/hugepages/hugepages-2048kB/resv_hugepages");
+        fs::write(&promised, "2\n").expect("a file");
+        assert_eq!(host.check("00:04.0"), Ok(Addressing::Physical));
+        fs::write(&promised, "3\n").expect("a file");
+        assert!(host.check("00:04.0").is_err());
     }
 
     #[test]
