@@ -7,34 +7,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use roci_benches::rings::{Commands, answer, buffers, hear, post};
 use roci_driver::internals::{Receives, Watched};
-use roci_driver::{Arena, Buffer};
 use roci_msgcore::internals::CommandRings;
 
 const BATCHES: [usize; 3] = [1, 16, 64];
 /// Regions that are watched.
 const REGIONS: [usize; 3] = [1, 100, 10_000];
 
-fn buffers(count: usize) -> Vec<Buffer> {
-    let arena = Arena::new(1 << 20).expect("memory");
-    (0..count).map(|_| arena.buffer(64).expect("memory")).collect()
-}
-
 /// A batch of SENDs through the ring of commands, and their ends back, with both sides on one thread.
 fn commands(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("rings");
     for batch in BATCHES {
-        let (rings, mut buffers) = (CommandRings::default(), buffers(batch));
+        let mut commands = Commands::new(batch);
         group.throughput(Throughput::Elements(batch as u64));
-        group.bench_function(BenchmarkId::new("command_and_end", batch), |bencher| {
-            bencher.iter(|| {
-                buffers.drain(..).for_each(|buffer| assert!(rings.send(buffer)));
-                while let Some(buffer) = rings.take() {
-                    assert!(rings.end(buffer));
-                }
-                buffers.extend(std::iter::from_fn(|| rings.hear()));
-            });
-        });
+        group.bench_function(BenchmarkId::new("command_and_end", batch), |bencher| bencher.iter(|| commands.turn()));
     }
     group.finish();
 }
@@ -47,18 +34,17 @@ fn commands_between_threads(criterion: &mut Criterion) {
         thread::scope(|scope| {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
-                    match rings.take() {
-                        Some(buffer) => assert!(rings.end(buffer)),
-                        None => std::hint::spin_loop(),
+                    if !answer(&rings) {
+                        std::hint::spin_loop();
                     }
                 }
             });
             group.throughput(Throughput::Elements(batch as u64));
             group.bench_function(BenchmarkId::new("command_and_end, two threads", batch), |bencher| {
                 bencher.iter(|| {
-                    buffers.drain(..).for_each(|buffer| assert!(rings.send(buffer)));
+                    post(&rings, &mut buffers);
                     while buffers.len() < batch {
-                        buffers.extend(rings.hear());
+                        hear(&rings, &mut buffers);
                     }
                 });
             });

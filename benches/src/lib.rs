@@ -1,13 +1,23 @@
 //! Micro-benchmarks; the code is in `benches/`. Run one with `cargo bench --package roci-benches --bench wire`.
 //!
-//! What a port carries, and what the stack carries over it, is measured by `roci perf`. The binaries `rc_instructions`
-//! and `part_instructions` run some of what the benches time, for scripts/callgrind to count.
+//! What a port carries, and what the stack carries over it, is measured by `roci perf`. The binaries `rc_instructions`,
+//! `part_instructions` and `piece_instructions` run some of what the benches time, for scripts/callgrind to count.
 
 pub mod counting;
 #[cfg(feature = "parts")]
 pub mod cq;
+#[cfg(feature = "pieces")]
+pub mod icrc;
 #[cfg(feature = "parts")]
 pub mod matching;
 #[cfg(feature = "parts")]
 pub mod parts;
+#[cfg(feature = "pieces")]
+pub mod pieces;
 pub mod rc;
+#[cfg(feature = "pieces")]
+pub mod registration;
+#[cfg(feature = "pieces")]
+pub mod rings;
+#[cfg(feature = "pieces")]
+pub mod wire;

@@ -5,8 +5,9 @@
 
 use std::process::ExitCode;
 
+use roci_benches::parts::PARTS;
 use roci_benches::{counting, parts};
 
 fn main() -> ExitCode {
-    counting::main(&parts::names(), parts::exchange)
+    counting::main(&parts::names(PARTS), |name| parts::exchange(PARTS, name))
 }

@@ -13,7 +13,7 @@ use wire::{Clock, Half};
 pub const LEN: usize = 64;
 const ROOM: usize = 256;
 /// Two engines must not share it, and neither needs more.
-const ARENA: usize = 1 << 20;
+pub(crate) const ARENA: usize = 1 << 20;
 /// Time that passes from one batch to the next: the engines are told, nobody waits.
 const ROUND_NS: u64 = 10_000;
 
@@ -43,7 +43,8 @@ impl Alone {
     }
 }
 
-fn buffers(arena: &Arc<Arena>, count: usize) -> Vec<Buffer> {
+/// So many of an arena.
+pub(crate) fn buffers(arena: &Arc<Arena>, count: usize) -> Vec<Buffer> {
     (0..count).map(|_| arena.buffer(LEN).expect("memory")).collect()
 }
 
