@@ -9,6 +9,7 @@ use roci_protocol::msg::{Capabilities, Label, MAX_QUEUES, Message, Mode};
 use crate::cancels::Cancels;
 use crate::credit::Credits;
 use crate::incoming::Arrived;
+use crate::keepalive::Heard;
 use crate::request::{OpError, Request};
 use crate::wireup::{Misfit, Stage};
 
@@ -49,6 +50,8 @@ pub(crate) struct Endpoint {
     pub(crate) transferring: usize,
     /// What has come on one lane before something earlier on another.
     pub(crate) parked: Vec<Arrived>,
+    /// What was last seen of it, for who waits.
+    pub(crate) heard: Heard,
     /// Why its terms do not fit: it is given up soon.
     pub(crate) misfit: Option<Misfit>,
     /// Why the peer is gone.
@@ -141,6 +144,7 @@ impl Endpoint {
             next_return: 0,
             transferring: 0,
             parked: Vec::new(),
+            heard: Heard::default(),
             misfit: None,
             failure: None,
         }

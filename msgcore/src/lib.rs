@@ -55,6 +55,7 @@ mod incoming;
 pub mod internals;
 mod invariants;
 pub mod job;
+mod keepalive;
 mod matching;
 mod outgoing;
 mod progress;

@@ -56,9 +56,14 @@ impl<L: Link> Worker<L> {
         if is_idle && self.calls & (IDLE_PERIOD - 1) != 0 {
             return false;
         }
-        let happened = self.tend_wireup();
         self.look_for_memory();
-        happened
+        self.look_at_peers()
+    }
+
+    /// Whether somebody asks for a connection, says that one is over, or has been silent for long.
+    pub(crate) fn look_at_peers(&mut self) -> bool {
+        self.keep_alive();
+        self.tend_wireup()
     }
 
     /// The application may have given memory back to the arena, of which nobody tells.

@@ -175,6 +175,11 @@ impl Requests {
         self.select(|operation| operation.is_send() && !operation.is_local(oneself))
     }
 
+    /// The peers that requests cannot go on without, some of them more than once.
+    pub(crate) fn peers(&self) -> impl Iterator<Item = Rank> {
+        self.slots.iter().filter_map(|(_, slot)| slot.operation.depends_on())
+    }
+
     fn select(&self, is_it: impl Fn(&Operation) -> bool) -> Vec<Request> {
         self.slots.iter().filter(|(_, slot)| is_it(&slot.operation)).map(|(key, _)| Request(key)).collect()
     }

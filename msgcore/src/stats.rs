@@ -42,6 +42,8 @@ counters! {
     registrations_refused,
     /// Messages of nothing but credits.
     tx_credit,
+    /// Peers that were asked for a sign of life.
+    tx_keepalive,
     /// Times that a message had to wait for a credit.
     credit_stalls,
     /// Times that a message had to wait for a send buffer or a place in the send queue.

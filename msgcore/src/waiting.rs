@@ -63,14 +63,14 @@ impl<L: Link> Worker<L> {
         Ok(())
     }
 
-    /// A rank whose job has failed must not wait for ever.
+    /// A rank whose job has failed, or whose peers have fallen silent, must not wait for ever.
     pub(crate) fn check_job(&mut self) -> Result<(), OpError> {
         self.job_checks += 1;
-        match &mut self.job {
-            Some(job) if self.job_checks.is_multiple_of(JOB_CHECKS) => {
-                job.check().map_err(|error| OpError::Job(error.to_string()))
-            }
-            _ => Ok(()),
+        if !self.job_checks.is_multiple_of(JOB_CHECKS) {
+            return Ok(());
         }
+        // Between sleeps the calls of progress are too few to come to it.
+        self.look_at_peers();
+        self.job.as_mut().map_or(Ok(()), |job| job.check().map_err(|error| OpError::Job(error.to_string())))
     }
 }

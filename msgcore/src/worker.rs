@@ -17,6 +17,7 @@ use crate::eager::{Body, Series};
 use crate::endpoint::{Endpoint, SEND_QUEUE};
 use crate::failure::WorkerEvent;
 use crate::job::{Job, Mail};
+use crate::keepalive::Keepalive;
 use crate::matching::Matching;
 use crate::receive_queues::{Kind, ReceiveQueues};
 use crate::receives::Shared;
@@ -82,6 +83,7 @@ pub struct Worker<L: Link = LiveLink> {
     /// Peers that are gone, and those that have been connected or are gone.
     pub(crate) peers_gone: usize,
     pub(crate) peers_known: usize,
+    pub(crate) keepalive: Keepalive,
     pub(crate) events: VecDeque<WorkerEvent>,
     pub(crate) stats: WorkerStats,
     /// Calls of progress.
@@ -237,6 +239,7 @@ impl<L: Link> Worker<L> {
             wireup,
             peers_gone: 0,
             peers_known: 0,
+            keepalive: Keepalive::new(config.keepalive_s),
             events: VecDeque::new(),
             stats: WorkerStats::default(),
             calls: 0,

@@ -156,6 +156,11 @@ impl<R: Copy, M> Matching<R, M> {
         self.receives.drain(oneself)
     }
 
+    /// Whom the receives wait for, one after the other.
+    pub(crate) fn posted_sources(&self) -> impl Iterator<Item = Source> {
+        self.receives.sources()
+    }
+
     /// Memory that unexpected messages take.
     pub(crate) fn unexpected_bytes(&self) -> usize {
         self.unexpected.bytes()

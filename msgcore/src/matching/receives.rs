@@ -74,6 +74,10 @@ impl<R: Copy> Receives<R> {
         self.remove_all(|pattern| pattern.source != Source::Rank(oneself))
     }
 
+    pub(super) fn sources(&self) -> impl Iterator<Item = Source> {
+        self.entries.iter().map(|(_, receive)| receive.pattern.source)
+    }
+
     #[cfg(test)]
     pub(super) fn footprint(&self) -> [usize; 3] {
         [self.entries.slots(), self.exact.len(), self.exact.capacity()]
