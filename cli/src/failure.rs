@@ -56,6 +56,7 @@ failures!(
     roci_msgcore::CallError,
     roci_msgcore::OpError,
     roci_msgcore::CloseError,
+    roci_msgcore::SomeFailed,
     roci_msgcore::channel::OpenError,
     roci_msgcore::channel::ChannelError,
     roci_msgcore::job::JobError,

@@ -85,7 +85,7 @@ pub use matching::Pattern;
 pub use protocols::{Circumstances, ProtocolRange, protocol_ranges};
 pub use receive::{Envelope, Message};
 pub use refused::Refused;
-pub use request::{Done, OpError, Request, Truncated};
+pub use request::{Done, OpError, Request, SomeFailed, Truncated};
 pub use roci_driver::{AdoptError, Buffer, MonitorChoice, Pin, RegistrationInfo, RegistrationStats, UserMemory};
 pub use roci_protocol::msg::Capabilities;
 pub use send::SendOptions;

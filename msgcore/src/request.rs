@@ -171,6 +171,40 @@ fn list(ranks: &[Rank]) -> String {
     ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
+/// Of operations that were waited for together some have failed. The others are over too, and their memory is here.
+#[derive(Debug, Error)]
+#[error("{} of {} operations failed, the first: {}", self.failed(), .outcomes.len(), self.first())]
+pub struct SomeFailed {
+    /// How each ended, in the order that they were named in.
+    pub outcomes: Vec<Result<Done, OpError>>,
+}
+
+impl SomeFailed {
+    /// All ends, if all are good.
+    pub(crate) fn unless_all_are_good(outcomes: Vec<Result<Done, OpError>>) -> Result<Vec<Done>, Self> {
+        if outcomes.iter().any(Result::is_err) {
+            return Err(Self { outcomes });
+        }
+        Ok(outcomes.into_iter().filter_map(Result::ok).collect())
+    }
+
+    /// The first error.
+    pub fn first(&self) -> &OpError {
+        // There is one, unless somebody took it out.
+        self.outcomes.iter().find_map(|outcome| outcome.as_ref().err()).unwrap_or(&OpError::NoRequest)
+    }
+
+    fn failed(&self) -> usize {
+        self.outcomes.iter().filter(|outcome| outcome.is_err()).count()
+    }
+}
+
+impl From<SomeFailed> for OpError {
+    fn from(failed: SomeFailed) -> Self {
+        failed.outcomes.into_iter().find_map(Result::err).unwrap_or(Self::NoRequest)
+    }
+}
+
 /// What is under way.
 #[derive(Debug)]
 pub(crate) enum Operation {

@@ -4,7 +4,7 @@ use roci_driver::link::Link;
 
 use crate::backoff::{self, Backoff, Look};
 use crate::job::JobError;
-use crate::request::{Done, OpError, Request};
+use crate::request::{Done, OpError, Request, SomeFailed};
 use crate::worker::Worker;
 
 /// Sleeps of a wait between two questions whether the job goes on.
@@ -27,10 +27,9 @@ impl<L: Link> Worker<L> {
         }
     }
 
-    /// Waits until all requests are over; of several errors the first is returned.
-    pub fn wait_all(&mut self, requests: impl IntoIterator<Item = Request>) -> Result<Vec<Done>, OpError> {
-        let outcomes: Vec<_> = requests.into_iter().map(|request| self.wait(request)).collect();
-        outcomes.into_iter().collect()
+    /// Waits until all requests are over. Where some have failed the error has the ends of all.
+    pub fn wait_all(&mut self, requests: impl IntoIterator<Item = Request>) -> Result<Vec<Done>, SomeFailed> {
+        SomeFailed::unless_all_are_good(requests.into_iter().map(|request| self.wait(request)).collect())
     }
 
     /// Waits until every rank has called this. Messages sent before may still be under way.

@@ -292,3 +292,18 @@ fn a_connection_waits_for_a_vbuf_like_any_message() {
         world.wait(who, request).expect("in time");
     }
 }
+
+#[test]
+fn who_waits_for_several_gets_the_ends_of_all() {
+    let mut pair = World::pair(&[]);
+    pair.connect_all();
+    let sends = [1, 2, 3].map(|tag| pair.send(0, tag, &pattern(10, tag as usize)));
+    let receives = [(1, 10), (2, 9), (3, 10)].map(|(tag, room)| pair.recv(1, Tag::new(tag), room));
+    pair.steps(100);
+    assert_eq!(pair.workers[0].wait_all(sends).expect("all are sent").len(), 3);
+    let failed = pair.workers[1].wait_all(receives).expect_err("one does not fit");
+    assert!(failed.to_string().starts_with("1 of 3 operations failed, the first: a message of 10 bytes"), "{failed}");
+    let [Ok(first), Err(OpError::Truncated(second)), Ok(third)] = &failed.outcomes[..] else { panic!("{failed}") };
+    assert!(*first.buffer == *pattern(10, 1) && *third.buffer == *pattern(10, 3) && second.buffer.is_some());
+    assert!(matches!(OpError::from(failed), OpError::Truncated(_)));
+}

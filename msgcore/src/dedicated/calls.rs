@@ -10,7 +10,7 @@ use crate::backoff::Backoff;
 use crate::matching::Pattern;
 use crate::refused::Refused;
 use crate::worker::{CallError, MAX_MESSAGE};
-use crate::{Done, Message, OpError, Rank, SendOptions, Source, Tag, TagMatch, WorkerEvent};
+use crate::{Done, Message, OpError, Rank, SendOptions, SomeFailed, Source, Tag, TagMatch, WorkerEvent};
 
 const UNCHANGED: &str = "a command that is refused comes back as it was";
 
@@ -141,10 +141,9 @@ impl DedicatedWorker {
         }
     }
 
-    /// Waits until all operations are over; of several errors the first is returned.
-    pub fn wait_all(&mut self, tickets: impl IntoIterator<Item = Ticket>) -> Result<Vec<Done>, OpError> {
-        let outcomes: Vec<_> = tickets.into_iter().map(|ticket| self.wait(ticket)).collect();
-        outcomes.into_iter().collect()
+    /// Waits until all operations are over. Where some have failed the error has the ends of all.
+    pub fn wait_all(&mut self, tickets: impl IntoIterator<Item = Ticket>) -> Result<Vec<Done>, SomeFailed> {
+        SomeFailed::unless_all_are_good(tickets.into_iter().map(|ticket| self.wait(ticket)).collect())
     }
 
     /// What has happened to the worker as a whole.
