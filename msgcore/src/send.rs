@@ -122,9 +122,9 @@ impl<L: Link> Worker<L> {
             return Err(Refused::new(CallError::TooMany(LIMIT), payload));
         };
         let receive = self.matching.take_posted(&matching::Label::new(rank, label));
-        // A short one is copied, so that its send is over; a long one waits in place.
-        let is_copied = receive.is_none() && mode != Mode::Synchronous && len <= self.rules.eager;
-        let copy = if is_copied { self.copy_to_keep(&payload) } else { Ok(None) };
+        // A short one is copied, so that its send is over; a long one waits in place, or one that finds no memory.
+        let is_short = receive.is_none() && mode != Mode::Synchronous && len <= self.rules.eager;
+        let copy = if is_short { self.copy_to_keep(&payload) } else { Ok(None) };
         let copy = match copy {
             Ok(copy) => copy,
             Err(why) => {
@@ -132,6 +132,7 @@ impl<L: Link> Worker<L> {
                 return Err(Refused::new(why, payload));
             }
         };
+        let is_copied = copy.is_some();
         let done = Done::new(payload, len, rank, label);
         self.requests.replace(request, Operation::Unmatched { to: rank, done });
         match receive {
@@ -181,12 +182,12 @@ impl<L: Link> Worker<L> {
         }
     }
 
-    /// A copy of a message to oneself that nobody has asked for, if there may be another one.
+    /// A copy of a message to oneself that nobody has asked for, if there may be another one; none where there is no memory.
     fn copy_to_keep(&self, payload: &[u8]) -> Result<Option<Buffer>, CallError> {
         if self.matching.unexpected_bytes() > self.unexpected_limit {
             return Err(CallError::TooMany(self.matching.unexpected_len()));
         }
-        self.copy_of(payload).map(Some)
+        Ok(self.copy_of(payload).ok())
     }
 
     fn copy_of(&self, bytes: &[u8]) -> Result<Buffer, CallError> {

@@ -377,3 +377,23 @@ fn a_call_that_is_refused_gives_the_buffer_back() {
     let error: CallError = pair.workers[0].recv(1, Tag::new(1), buffer).expect_err("too many requests").into();
     assert_eq!(error.to_string(), "1048576 operations wait already: wait for some of them first");
 }
+
+#[test]
+fn a_short_message_to_oneself_that_finds_no_memory_waits_in_place() {
+    let mut pair = World::pair(&[]);
+    let mut payload = pair.workers[0].buffer(100).expect("memory");
+    payload.copy_from_slice(&pattern(100, 1));
+    let room = pair.workers[0].buffer(100).expect("memory");
+    let sizes = [1 << 20, 1 << 16, 1 << 13, 1 << 12, 256, 64];
+    let hog: Vec<_> = sizes
+        .iter()
+        .flat_map(|&size| std::iter::from_fn(|| pair.workers[0].buffer(size).ok()).collect::<Vec<_>>())
+        .collect();
+    let send = pair.workers[0].send(0, Tag::new(1), payload).expect("it needs no more memory");
+    assert!(!is_over(&mut pair, 0, send));
+    let receive = pair.workers[0].recv(0, Tag::new(1), room).expect("accepted");
+    for request in [receive, send] {
+        assert!(*pair.wait(0, request).expect("it is met").buffer == *pattern(100, 1));
+    }
+    drop(hog);
+}
