@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use roci_driver::Buffer;
 use roci_driver::link::Link;
 
+use crate::backoff::Backoff;
 use crate::eager::Body;
 use crate::matching::{Label, Pattern};
 use crate::refused::Refused;
@@ -87,14 +88,61 @@ impl<L: Link> Worker<L> {
         }
     }
 
-    /// Whether a message that such a receive would take has come.
-    pub fn probe(&self, pattern: Pattern) -> Option<Envelope> {
-        self.matching.peek_unexpected(&pattern).map(|(label, body)| envelope(&label, body))
+    /// Whether a message that such a receive would take has come (`MPI_Iprobe`). Where none is there it looks once at what
+    /// comes in, as [`Worker::progress`] does, so that who asks again and again will hear of one.
+    pub fn probe(&mut self, pattern: Pattern) -> Option<Envelope> {
+        self.peek(&pattern).or_else(|| {
+            self.look_once();
+            self.peek(&pattern)
+        })
     }
 
-    /// Claims the message that such a receive would take, if one has come (`MPI_Improbe`).
+    /// Waits until a message that such a receive would take has come (`MPI_Probe`).
+    pub fn wait_probe(&mut self, pattern: Pattern) -> Result<Envelope, CallError> {
+        self.wait_for(pattern, |worker| worker.peek(&pattern))
+    }
+
+    /// Claims the message that such a receive would take, if one has come (`MPI_Improbe`). It looks as
+    /// [`Worker::probe`] does.
     pub fn claim(&mut self, pattern: Pattern) -> Option<Message> {
-        let (label, body) = self.matching.take_unexpected(&pattern)?;
+        self.take_claim(&pattern).or_else(|| {
+            self.look_once();
+            self.take_claim(&pattern)
+        })
+    }
+
+    /// Waits until a message that such a receive would take has come, and claims it (`MPI_Mprobe`).
+    pub fn wait_claim(&mut self, pattern: Pattern) -> Result<Message, CallError> {
+        self.wait_for(pattern, |worker| worker.take_claim(&pattern))
+    }
+
+    /// Nothing comes in where the worker is the parent's.
+    fn look_once(&mut self) {
+        if !self.is_forked() {
+            self.progress();
+        }
+    }
+
+    fn wait_for<T>(&mut self, pattern: Pattern, look: impl Fn(&mut Self) -> Option<T>) -> Result<T, CallError> {
+        self.check_source(&pattern)?;
+        let mut backoff = Backoff::new(self.limits);
+        loop {
+            if let Some(found) = look(self) {
+                return Ok(found);
+            }
+            if let Some(error) = self.nobody_sends(pattern.source) {
+                return Err(error.into());
+            }
+            self.progress_or_idle(&mut backoff)?;
+        }
+    }
+
+    fn peek(&self, pattern: &Pattern) -> Option<Envelope> {
+        self.matching.peek_unexpected(pattern).map(|(label, body)| envelope(&label, body))
+    }
+
+    fn take_claim(&mut self, pattern: &Pattern) -> Option<Message> {
+        let (label, body) = self.matching.take_unexpected(pattern)?;
         let envelope = envelope(&label, &body);
         // Somebody has met it: from here on it cannot be taken back.
         self.note_match(&label, &body);
@@ -129,6 +177,15 @@ impl<L: Link> Worker<L> {
     /// Whether such a receive can be posted.
     #[inline]
     fn check_receive(&self, pattern: &Pattern) -> Result<(), CallError> {
+        self.check_source(pattern)?;
+        if self.requests.is_full() {
+            return Err(CallError::TooMany(LIMIT));
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn check_source(&self, pattern: &Pattern) -> Result<(), CallError> {
         if let Source::Rank(rank) = pattern.source
             && rank >= self.size
         {
@@ -136,9 +193,6 @@ impl<L: Link> Worker<L> {
         }
         if self.is_forked() {
             return Err(CallError::Forked);
-        }
-        if self.requests.is_full() {
-            return Err(CallError::TooMany(LIMIT));
         }
         Ok(())
     }

@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::{World, pattern};
-use roci_msgcore::{CallError, OpError, Pattern, SendOptions, Source, Tag, TagMatch};
+use common::{TestWorker, World, pattern};
+use roci_msgcore::{CallError, Envelope, OpError, Pattern, SendOptions, Source, Tag, TagMatch};
 
 fn any() -> Pattern {
     Pattern::new(Source::Any, TagMatch::Any)
@@ -169,4 +169,43 @@ fn names_of_another_worker_are_none_of_its_own() {
     for (who, send) in sends.into_iter().enumerate() {
         pair.wait(who, send).expect("sent");
     }
+}
+
+/// Nobody else lets the receiver make progress: who asks until a message has come must hear of it.
+#[test]
+fn a_probe_and_a_claim_make_progress() {
+    let mut pair = World::pair(&[]);
+    pair.connect_all();
+    let come = |pair: &mut World, look: fn(&mut TestWorker) -> Option<Envelope>| {
+        let send = pair.send(0, 1, b"come");
+        let found = (0..1000).find_map(|_| {
+            pair.clock.advance(1000);
+            pair.workers[0].progress();
+            look(&mut pair.workers[1])
+        });
+        assert_eq!(found.expect("it has come").len, 4);
+        pair.wait(0, send).expect("sent");
+    };
+    come(&mut pair, |worker| worker.probe(any()));
+    assert_eq!(pair.workers[1].wait_probe(any()).expect("it is there").len, 4);
+    let message = pair.workers[1].wait_claim(any()).expect("it is there");
+    come(&mut pair, |worker| worker.claim(any()).map(|message| message.envelope()));
+    let buffer = pair.workers[1].buffer(4).expect("memory");
+    let receive = pair.workers[1].recv_message(message, buffer).expect("accepted");
+    pair.expect(1, receive, b"come");
+    let error = pair.workers[1].wait_probe(Pattern::new(2, Tag::new(1))).expect_err("no such rank").to_string();
+    assert_eq!(error, "rank 2 is not in this job of 2");
+}
+
+#[test]
+fn to_wait_for_a_message_ends_when_nobody_is_left_to_send_it() {
+    let mut pair = World::pair(&[("retry_limit", "3"), ("ack_timeout_us", "100"), ("ack_timeout_max_us", "200")]);
+    pair.connect_all();
+    pair.cut(0);
+    let send = pair.send(1, 1, b"is anybody there?");
+    pair.until("the peer is gone", |pair| pair.workers[1].stats().peers_gone == 1);
+    assert!(matches!(pair.workers[1].wait_probe(any()), Err(CallError::Peer(OpError::NobodyLeft))));
+    let gone = pair.workers[1].wait_claim(Pattern::new(0, Tag::new(1)));
+    assert!(matches!(gone, Err(CallError::Peer(OpError::PeerGone { rank: 0, .. }))));
+    let _ = pair.wait(1, send);
 }

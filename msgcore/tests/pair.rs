@@ -243,7 +243,7 @@ fn a_message_that_was_claimed_of_a_peer_that_is_gone_ends_by_name() {
         let mut pair = World::pair(&[("retry_limit", "4"), ("rndv_protocol", protocol)]);
         pair.connect_all();
         let _send = pair.send(0, 1, &pattern(100_000, 0));
-        pair.until("it is announced", |pair| pair.workers[1].probe(Pattern::new(0, Tag::new(1))).is_some());
+        pair.until("it is announced", |pair| pair.workers[1].stats().rx_unexpected == 1);
         let message = pair.workers[1].claim(Pattern::new(0, Tag::new(1))).expect("it is there");
         pair.cut(0);
         let other = pair.send(1, 2, b"into nothing");

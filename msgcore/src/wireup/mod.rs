@@ -111,7 +111,7 @@ impl<L: Link> Worker<L> {
         Ok(())
     }
 
-    /// Whether messages to a peer leave at once.
+    /// Whether messages to a peer leave at once. Does not make progress: see [`Worker::progress`].
     pub fn is_connected(&self, rank: Rank) -> bool {
         self.endpoints.get(rank).and_then(Option::as_deref).is_some_and(|peer| peer.is_open() && peer.failure.is_none())
     }
