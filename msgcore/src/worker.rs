@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use crate::Rank;
 use crate::backoff::{Backoff, Limits};
-use crate::config::Config;
+use crate::config::{Config, Demand, UNEXPECTED_SHARE};
 use crate::eager::{Body, Series};
 use crate::endpoint::{Endpoint, SEND_QUEUE};
 use crate::failure::WorkerEvent;
@@ -31,9 +31,8 @@ use crate::wireup::{self, LanePlan, LiveLink, Ports, Wireup, WireupError, join, 
 
 /// The longest message: one RDMA READ fetches it.
 pub(crate) const MAX_MESSAGE: usize = 1 << 31;
-/// Messages that nobody has asked for take no more than this part of the arena, and are held back where less than that
-/// part is free: the application must be able to receive them.
-const UNEXPECTED_SHARE: usize = 4;
+/// Messages that nobody has asked for are held back where less than this part of the arena is free: the application must
+/// be able to receive them.
 const FLOOR_SHARE: usize = 16;
 /// Retries where receives are shared: a peer comes again until there is one.
 const FOR_EVER: Option<u32> = None;
@@ -195,13 +194,17 @@ impl<L: Link> Worker<L> {
     /// A worker on open ports. Its connections are made when they are needed, or by [`Worker::connect`].
     pub fn assemble(mut ports: Ports<L>, config: &Config) -> Result<Self, WireupError> {
         let (rank, size) = (ports.rank, ports.size);
+        let memory = ports.engine.arena().free_bytes();
+        config.check()?;
+        if size > 1 {
+            Demand::of(config, size, memory).check()?;
+        }
         let queues = config.receive_queues();
         let (cq, shared) = create_queues(&mut ports.engine, &queues, size);
         let plans = plans(config, &queues, &shared);
         let wireup = wireup::open(config, &mut ports, plans, cq).map_err(WireupError::Method)?;
         let Ports { mut engine, pd, job, mail, .. } = ports;
         engine.configure_registration(config.registration())?;
-        let memory = engine.arena().free_bytes();
         let pool = |limit: usize| {
             let of_queue =
                 |queue: &crate::receive_queues::ReceiveQueue| Pool::new(queue.size, config.vbuf_secondary_pool, limit);
@@ -265,7 +268,7 @@ impl<L: Link> Worker<L> {
         }
         self.post_shared();
         if self.rules.ours.rdma {
-            self.provide_staging();
+            self.provide_staging()?;
         }
         Ok(())
     }

@@ -4,7 +4,9 @@
 mod common;
 
 use common::{World, config, pattern};
-use roci_msgcore::{Done, OpError, Request, Source, Tag, TagMatch, WorkerEvent};
+use roci_driver::Engine;
+use roci_driver::link::sim::SimLink;
+use roci_msgcore::{Done, OpError, Ports, Request, Source, Tag, TagMatch, Worker, WorkerEvent};
 
 const METHODS: [&str; 2] = ["oob", "rdma_cm"];
 const SIDES: [&str; 2] = ["client-server", "peer-to-peer"];
@@ -309,4 +311,21 @@ fn a_rank_that_is_given_up_is_told_and_so_is_who_waits_there() {
         pair.steps(70_000);
         assert_eq!([0, 1].map(|who| pair.workers[who].stats().peers_gone), [1, 1], "{what}");
     }
+}
+
+/// What a worker needs at the start is counted before anything is made of it.
+#[test]
+fn a_worker_that_its_arena_cannot_hold_is_refused_with_the_sum() {
+    let refusal = |settings: &[(&str, &str)]| {
+        let config = config(settings);
+        let engines = (0..8).map(|_| Engine::<SimLink>::new(config.arena_size).expect("memory")).collect();
+        let hosts: Vec<_> = (1..=8).map(|host| [10, 0, 0, host].into()).collect();
+        let ports = Ports::group(engines, &hosts).remove(0);
+        Worker::assemble(ports, &config).err().map(|error| error.to_string())
+    };
+    let error = refusal(&[("vbuf_size", "64KiB")]).expect("60 MiB of receives, and 8 of send buffers");
+    let sum = "an arena of 64MiB does not hold 60MiB of receives for 7 peers, 8MiB of send buffers and 4MiB of staging";
+    assert!(error.starts_with(sum), "{error}");
+    let error = refusal(&[("ack_timeout_us", "300000")]).expect("it is more than 250000");
+    assert!(error.starts_with("ack_timeout_us=300000: is more than"), "{error}");
 }

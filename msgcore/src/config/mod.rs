@@ -4,6 +4,8 @@
 //! Order: default, then file, then environment, then code. What is not a knob is an error that names the
 //! closest one.
 
+mod demand;
+mod effect;
 mod knobs;
 mod values;
 
@@ -21,6 +23,8 @@ use crate::job;
 use crate::receive_queues::{Kind, ReceiveQueue, ReceiveQueues};
 use crate::select::Rules;
 
+pub use demand::{Demand, TooMuch};
+pub(crate) use effect::UNEXPECTED_SHARE;
 pub use knobs::{Config, ConnectMethod, Initiative, KNOBS, WireupTime};
 pub use values::{parse_size, show_size};
 
@@ -143,6 +147,17 @@ impl Config {
     /// Where a knob's value came from.
     pub fn origin(&self, name: &str) -> Origin {
         self.origins.get(name).copied().unwrap_or(Origin::Default)
+    }
+
+    /// Whether knobs contradict each other, as far as one end alone can tell.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let most = self.ack_timeout_max_us;
+        if self.ack_timeout_us <= most {
+            return Ok(());
+        }
+        let (name, value) = ("ack_timeout_us".into(), self.ack_timeout_us.to_string());
+        let problem = format!("is more than ack_timeout_max_us={most}, which waits grow to: lower it, or raise that");
+        Err(ConfigError::Value { name, value, problem })
     }
 
     /// The device, with `%r` replaced by the rank.
@@ -359,6 +374,18 @@ mod tests {
         assert_eq!(refusal("vbuf_size", "2MiB"), "vbuf_size=2MiB: lies outside 256..1MiB");
         assert_eq!(refusal("mtu", "1500"), "mtu=1500: is not one of 256, 512, 1024, 2048, 4096, 8192");
         assert!(refusal("device", "tcp").contains("known are memif"));
+    }
+
+    #[test]
+    fn a_first_wait_that_is_longer_than_the_longest_is_refused() {
+        let mut config = Config::default();
+        config.set("ack_timeout_max_us", "1999", Origin::Code).expect("in range");
+        let error = config.check().expect_err("2000 is more").to_string();
+        let said =
+            "ack_timeout_us=2000: is more than ack_timeout_max_us=1999, which waits grow to: lower it, or raise that";
+        assert_eq!(error, said);
+        config.set("ack_timeout_us", "1999", Origin::Code).expect("in range");
+        assert_eq!(config.check(), Ok(()));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use roci_driver::link::Link;
-use roci_driver::{Access, Buffer, MemoryRegion};
+use roci_driver::{Access, ArenaError, Buffer, MemoryRegion};
 use roci_protocol::msg::{Label, Message, Way};
 
 use super::{Asked, Grant, Remote};
@@ -71,14 +71,15 @@ impl PipeOut {
 }
 
 impl<L: Link> Worker<L> {
-    /// Registers staging memory.
-    pub(crate) fn provide_staging(&mut self) {
+    /// Registers staging memory, as far as keys go.
+    pub(crate) fn provide_staging(&mut self) -> Result<(), ArenaError> {
         for index in 0..self.pipeline_depth {
-            let Ok(buffer) = self.engine.buffer(self.pipeline_chunk) else { return };
-            let Ok(region) = self.engine.register(self.pd, buffer, Access::REMOTE_WRITE) else { return };
+            let buffer = self.engine.buffer(self.pipeline_chunk)?;
+            let Ok(region) = self.engine.register(self.pd, buffer, Access::REMOTE_WRITE) else { break };
             self.staging.slots.push(region);
             self.staging.free.push(index);
         }
+        Ok(())
     }
 
     /// Receiver: opens the buffer, or stages; and grants the first pieces.

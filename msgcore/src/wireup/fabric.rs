@@ -23,7 +23,7 @@ use thiserror::Error;
 
 use crate::Rank;
 use crate::backoff::Limits;
-use crate::config::{Config, ConfigError, ConnectMethod};
+use crate::config::{Config, ConfigError, ConnectMethod, TooMuch};
 use crate::endpoint::SEND_QUEUE;
 use crate::job::{Job, JobError, LocalMail, Mail};
 use crate::request::OpError;
@@ -42,6 +42,9 @@ pub enum WireupError {
     /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// The arena cannot hold what the configuration wants.
+    #[error(transparent)]
+    Demand(#[from] TooMuch),
     /// The launcher or a peer is missing.
     #[error(transparent)]
     Job(#[from] JobError),
@@ -144,6 +147,7 @@ pub struct Fabric<L: Link = LiveLink> {
 impl Ports {
     /// Opens the ports of this rank of `job`; waits for the peers' ends where a port joins two processes.
     pub fn open(config: &Config, mut job: Job) -> Result<Self, WireupError> {
+        config.check()?;
         let (rank, size) = (job.rank(), job.size());
         let peers: Vec<Rank> = (0..size).filter(|&peer| peer != rank).collect();
         let seat = seat(config, &job);

@@ -63,6 +63,7 @@ fn as_json(config: &Config) -> serde_json::Value {
         json!({
             "name": knob.name,
             "value": knob.value(config),
+            "in_effect": config.in_effect(knob.name),
             "origin": config.origin(knob.name).to_string(),
             "unit": knob.unit,
             "range": knob.range,
@@ -92,7 +93,11 @@ fn devices() -> Table {
 fn knobs(config: &Config) -> Table {
     let mut table = new_table(["knob", "value", "origin", "unit", "range", "meaning"]);
     for knob in KNOBS {
-        let (value, origin) = (knob.value(config), config.origin(knob.name).to_string());
+        let origin = config.origin(knob.name).to_string();
+        let value = match config.in_effect(knob.name) {
+            Some(effect) => format!("{} (in effect: {effect})", knob.value(config)),
+            None => knob.value(config),
+        };
         table.add_row([knob.name, &value, &origin, knob.unit, knob.range, knob.reason.trim()]);
     }
     table
