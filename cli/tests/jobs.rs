@@ -326,6 +326,12 @@ fn the_examples_run() {
     assert_eq!(ended.stdout.trim(), "the token came back as 6 from 4 ranks");
     let ended = roci(&["run", "-n", "3", &path("long_message")]).succeeded();
     assert!(ended.stdout.contains("rank 2 has 8388608 bytes from rank 0"), "{}", ended.stdout);
+    // Registered, though this device has no use for it; or for each use alone, where nobody may watch memory.
+    let ended = roci(&["run", "-n", "2", "env", "ROCI_DREG_PIN=lock", &path("remapped")]).succeeded();
+    let told = &rows(&ended.stdout)[0];
+    let (hits, invalidations) = (told["hits"].as_u64(), told["invalidations"].as_u64());
+    // The end may come before the last mapping's is noticed.
+    assert!(hits == Some(0) || hits == Some(256) && invalidations >= Some(255), "{told}");
     let verbs = std::process::Command::new(example("write_and_read")).output().expect("it starts");
     let text = String::from_utf8_lossy(&verbs.stdout).into_owned();
     assert!(verbs.status.success() && text.contains("read back: Rocinante was!"), "{text}");

@@ -116,7 +116,7 @@ impl Bench {
         patience: Duration,
         during: impl FnOnce(&Self) -> Result<(), Failure>,
     ) -> Result<[Ended; 2], Failure> {
-        let _board = self.begin_job(command, settings, 1)?;
+        let _board = self.begin_job(&format!("roci {command}"), settings, 1)?;
         let outcome = during(self);
         let [first, second] = &mut self.guests;
         let ended = [first.end(patience, &mut a_moment)?, second.end(patience, &mut a_moment)?];
@@ -131,15 +131,16 @@ impl Bench {
         settings: &str,
         patience: Duration,
     ) -> Result<[String; 2], Failure> {
-        let _board = self.begin_job(command, &format!("ROCI_QUEUES={workers} {settings}"), workers)?;
+        let program = format!("roci {command}");
+        let _board = self.begin_job(&program, &format!("ROCI_QUEUES={workers} {settings}"), workers)?;
         let [first, second] = &mut self.guests;
         let ended = [first.end(patience, &mut a_moment)?, second.end(patience, &mut a_moment)?];
         let second = ended[1].output.clone();
         judge(command, ended).map(|first| [first, second])
     }
 
-    /// Starts a command of ours in both guests, as so many ranks each; the job goes on while the board is kept.
-    fn begin_job(&mut self, command: &str, settings: &str, workers: usize) -> Result<Board, Failure> {
+    /// Starts a program in both guests, as so many ranks each; the job goes on while the board is kept.
+    fn begin_job(&mut self, program: &str, settings: &str, workers: usize) -> Result<Board, Failure> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();
         let size = 2 * workers;
@@ -149,7 +150,7 @@ impl Bench {
         for (end, guest) in self.guests.iter_mut().enumerate() {
             let place = format!("ROCI_JOB=tcp:{HOST}:{port} ROCI_RANK={} ROCI_SIZE={size}", end * workers);
             let line =
-                format!("{place} ROCI_WORKERS={workers} {SETTINGS} ROCI_DEVICE=pci:{device} {settings} roci {command}");
+                format!("{place} ROCI_WORKERS={workers} {SETTINGS} ROCI_DEVICE=pci:{device} {settings} {program}");
             guest.begin(&line, &mut a_moment)?;
         }
         Ok(board)
@@ -159,6 +160,19 @@ impl Bench {
     pub(crate) fn good_job(&mut self, command: &str, settings: &str, patience: Duration) -> Result<String, Failure> {
         let ended = self.job(command, settings, patience, |_| Ok(()))?;
         judge(command, ended)
+    }
+
+    /// The same with a program of its own.
+    pub(crate) fn good_program(
+        &mut self,
+        program: &str,
+        settings: &str,
+        patience: Duration,
+    ) -> Result<String, Failure> {
+        let _board = self.begin_job(program, settings, 1)?;
+        let [first, second] = &mut self.guests;
+        let ended = [first.end(patience, &mut a_moment)?, second.end(patience, &mut a_moment)?];
+        judge(program, ended)
     }
 
     /// Waits until this many more bytes of frames' heads have crossed the wire: a job is at work then.

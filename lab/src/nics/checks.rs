@@ -41,6 +41,7 @@ pub(crate) const STEPS: &[Step] = &[
     ("soak", soak),
     ("payloads in place", in_place),
     ("memory that is not mapped", not_mapped),
+    ("memory that goes", remapped),
     ("jumbo frames", jumbo),
     ("queues", queues),
     ("link down and up", short_outage),
@@ -137,6 +138,26 @@ fn from_the_application(bench: &mut Bench) -> Result<(), Failure> {
 fn not_mapped(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
     let lent = lent_by_the_application(bench, "ROCI_DREG_CACHE_LIMIT=4KiB")?;
     if lent > 0.0 { Err("the NIC read from memory that is not mapped for it".into()) } else { Ok(()) }
+}
+
+/// Memory of the application's that is unmapped between messages, and mapped again with other bytes: the NIC's map follows,
+/// so no message has bytes of pages that have gone.
+fn remapped(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
+    let output = bench.good_program("remapped", "ROCI_ZCOPY_THRESHOLD=256", PATIENCE)?;
+    println!("        {}", output.trim());
+    if bench.model.binding == Binding::Uio {
+        return Ok(());
+    }
+    let told = row(&output)?;
+    let mappings = number(&told["mappings"])?;
+    // What a NIC still holds frames of is copied when it is mapped anew; that is to be the exception.
+    let is_followed =
+        [&told["invalidations"], &told["hits"]].into_iter().all(|count| count.as_f64() > Some(mappings / 2.0));
+    if is_followed && number(&told["lent_frames"])? > 0.0 {
+        Ok(())
+    } else {
+        Err(format!("the NIC's map was not put to the test: {told}").into())
+    }
 }
 
 /// Sends, writes and reads memory of the application's, every byte right; how many frames rank 0's NIC took from there.
