@@ -46,6 +46,7 @@ mod closing;
 pub mod config;
 mod credit;
 pub mod dedicated;
+mod departures;
 mod eager;
 mod endpoint;
 mod failure;

@@ -60,10 +60,12 @@ impl<L: Link> Worker<L> {
         self.look_at_peers()
     }
 
-    /// Whether somebody asks for a connection, says that one is over, or has been silent for long.
+    /// Whether somebody asks for a connection, says that one is over, has gone, or has been silent for long.
     pub(crate) fn look_at_peers(&mut self) -> bool {
         self.keep_alive();
-        self.tend_wireup()
+        let happened = self.tend_wireup();
+        self.part_from_departed();
+        happened
     }
 
     /// The application may have given memory back to the arena, of which nobody tells.

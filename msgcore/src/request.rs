@@ -102,6 +102,14 @@ pub enum OpError {
         /// What the connection said.
         status: WcStatus,
     },
+    /// The peer's process has ended, says the launcher.
+    #[error("rank {rank} is gone: {why}")]
+    PeerLeft {
+        /// Which peer.
+        rank: Rank,
+        /// How.
+        why: String,
+    },
     /// The peer could not be connected.
     #[error("rank {rank} cannot be connected: {why}")]
     NotConnected {

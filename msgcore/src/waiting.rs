@@ -16,14 +16,18 @@ impl<L: Link> Worker<L> {
         self.requests.close(request)
     }
 
-    /// Waits until a request is over.
+    /// Waits until a request is over. That a rank has gone ends only what concerns it, by name. A receive from any source
+    /// may have been for that rank: once one has failed, its wait ends with [`OpError::Job`] when nothing has happened for
+    /// a second, and it can still be met, waited for again, or taken back.
     pub fn wait(&mut self, request: Request) -> Result<Done, OpError> {
         let mut backoff = Backoff::new(self.limits);
         loop {
             if let Some(outcome) = self.requests.close(request) {
                 return outcome;
             }
-            self.progress_or_idle(&mut backoff)?;
+            if self.progress_or_idle(&mut backoff)? {
+                self.check_wildcard(request)?;
+            }
         }
     }
 
@@ -32,7 +36,7 @@ impl<L: Link> Worker<L> {
         SomeFailed::unless_all_are_good(requests.into_iter().map(|request| self.wait(request)).collect())
     }
 
-    /// Waits until every rank has called this. Messages sent before may still be under way.
+    /// Waits until every rank has called this; ends with [`OpError::Job`] as soon as one has gone. Messages sent before may still be under way.
     pub fn barrier(&mut self) -> Result<(), OpError> {
         let ended = |error: JobError| OpError::Job(error.to_string());
         if self.engine.is_forked() {
@@ -50,7 +54,8 @@ impl<L: Link> Worker<L> {
         })
     }
 
-    pub(crate) fn progress_or_idle(&mut self, backoff: &mut Backoff) -> Result<(), OpError> {
+    /// Returns whether nothing has happened for long.
+    fn progress_or_idle(&mut self, backoff: &mut Backoff) -> Result<bool, OpError> {
         if self.engine.is_forked() {
             return Err(OpError::Forked);
         }
@@ -58,11 +63,12 @@ impl<L: Link> Worker<L> {
             backoff.reset();
         } else if backoff.idle() {
             self.check_job()?;
+            return Ok(true);
         }
-        Ok(())
+        Ok(false)
     }
 
-    /// A rank whose job has failed, or whose peers have fallen silent, must not wait for ever.
+    /// A rank whose job is over, or whose peers have fallen silent, must not wait for ever.
     pub(crate) fn check_job(&mut self) -> Result<(), OpError> {
         self.job_checks += 1;
         if !self.job_checks.is_multiple_of(JOB_CHECKS) {

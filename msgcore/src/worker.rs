@@ -13,6 +13,7 @@ use thiserror::Error;
 use crate::Rank;
 use crate::backoff::{Backoff, Limits};
 use crate::config::{Config, Demand, UNEXPECTED_SHARE};
+use crate::departures::Departures;
 use crate::eager::{Body, Series};
 use crate::endpoint::{Endpoint, SEND_QUEUE};
 use crate::failure::WorkerEvent;
@@ -82,6 +83,7 @@ pub struct Worker<L: Link = LiveLink> {
     /// Peers that are gone, and those that have been connected or are gone.
     pub(crate) peers_gone: usize,
     pub(crate) peers_known: usize,
+    pub(crate) departures: Departures,
     pub(crate) keepalive: Keepalive,
     pub(crate) events: VecDeque<WorkerEvent>,
     pub(crate) stats: WorkerStats,
@@ -242,6 +244,7 @@ impl<L: Link> Worker<L> {
             wireup,
             peers_gone: 0,
             peers_known: 0,
+            departures: Departures::default(),
             keepalive: Keepalive::new(config.keepalive_s),
             events: VecDeque::new(),
             stats: WorkerStats::default(),
@@ -364,7 +367,7 @@ impl<L: Link> Worker<L> {
         }
     }
 
-    fn ensure_endpoint(&mut self, rank: Rank) {
+    pub(crate) fn ensure_endpoint(&mut self, rank: Rank) {
         if self.endpoints[rank].is_none() {
             self.endpoints[rank] = Some(Box::new(Endpoint::new()));
         }

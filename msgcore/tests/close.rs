@@ -1,58 +1,19 @@
 //! How workers close over what nobody received: each rank on a thread of its own, over real memif ports, with workers
 //! of both kinds. What is picked up before the last rank closes arrives; the rest is counted, once, at one end.
 
-use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
-use std::thread;
-use std::time::{Duration, Instant};
+#[path = "common/ranks.rs"]
+mod ranks;
 
-use roci_msgcore::config::Origin;
-use roci_msgcore::job::{Board, Job};
+use std::thread;
+use std::time::Duration;
+
+use ranks::{config, run_ranks};
+use roci_msgcore::job::Job;
 use roci_msgcore::{
-    Buffer, CloseError, Config, DedicatedWorker, Dropped, OpError, Rank, SendOptions, Source, Tag, TagMatch, Worker,
+    Buffer, CloseError, DedicatedWorker, Dropped, OpError, Rank, SendOptions, Source, Tag, TagMatch, Worker,
 };
 
-/// A safety net: what takes so long hangs.
-const PATIENCE: Duration = Duration::from_mins(1);
 const LONG: usize = 100_000;
-
-/// DPDK has 32 ports for the whole process: one test at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn config(knobs: &[(&str, &str)]) -> Config {
-    let mut config = Config::default();
-    // The ranks of a test have fewer processors than they believe.
-    for (name, value) in [("arena_size", "64MiB"), ("spin_us", "0")].iter().chain(knobs) {
-        config.set(name, value, Origin::Code).expect("in range");
-    }
-    config
-}
-
-/// Runs a rank of a job on each thread, in time, and returns what they say.
-fn run_ranks<T: Send + 'static>(size: usize, rank: impl Fn(Job, &Board) -> T + Clone + Send + 'static) -> Vec<T> {
-    let _alone = alone();
-    let directory = tempfile::tempdir().expect("a directory");
-    let place = directory.path().join("job").display().to_string();
-    let board = Board::new(size);
-    board.serve_unix(Path::new(&place)).expect("a socket");
-    let (done, outcomes) = mpsc::channel();
-    for number in 0..size {
-        let (place, board, rank, done) = (place.clone(), board.clone(), rank.clone(), done.clone());
-        thread::spawn(move || {
-            let job = Job::connect(&place, number, size, PATIENCE).expect("a board");
-            let _ = done.send((number, rank(job, &board)));
-        });
-    }
-    drop(done);
-    let deadline = Instant::now() + PATIENCE;
-    let next = |_| outcomes.recv_timeout(deadline - Instant::now()).expect("every rank comes to its end");
-    let mut all: Vec<_> = (0..size).map(next).collect();
-    all.sort_by_key(|(number, _)| *number);
-    all.into_iter().map(|(_, outcome)| outcome).collect()
-}
 
 /// What both kinds of worker can do.
 trait Member: Sized + 'static {
@@ -161,7 +122,7 @@ fn nobody_receives<W: Member>() {
             let [ours, theirs] = close_over(deed, late);
             // Those that left eagerly have arrived there; each of the others is taken back.
             assert_eq!(ours.sends + theirs.unexpected, sent);
-            assert!(ours.sends > sent - 200 && theirs.unexpected > 100, "{ours:?} {theirs:?}");
+            assert!(ours.sends >= sent - 200 && theirs.unexpected > 100, "{ours:?} {theirs:?}");
             assert_eq!([ours, theirs], [Dropped { sends: ours.sends, ..nothing }, Dropped { sends: 0, ..theirs }]);
         }
     }

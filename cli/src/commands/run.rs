@@ -267,9 +267,11 @@ fn supervise(board: &Board, workers: usize, ranks: &mut [Rank], events: &Receive
                     continue;
                 }
                 worst = worst.max(code);
-                board.depart(&format!("rank {rank} {text}"));
+                let reason = format!("rank {rank} {text}");
+                for rank in rank..rank + workers {
+                    if code == 0 { board.depart(rank, &reason) } else { board.fail_rank(rank, &reason) }
+                }
                 if code != 0 {
-                    board.fail(&format!("rank {rank} {text}"));
                     eprintln!("roci: rank {rank} {text}");
                     ending = sooner(ending, Ending::TellAt(Instant::now() + GRACE));
                 }

@@ -59,6 +59,7 @@ pub(super) fn run<L: Link>(mut worker: Worker<L>, limits: Limits, over: &Over) -
         {
             // Somebody may wait for what will never come.
             service.worker.check_job()?;
+            service.worker.end_wildcards();
         }
     }
     Ok(())

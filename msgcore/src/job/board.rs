@@ -37,8 +37,12 @@ struct State {
     /// Sessions in the present barrier, each at most once.
     barrier: Vec<Arc<Outbox>>,
     mailboxes: Mailboxes,
-    /// Why a wait for others is in vain: a rank has gone, well or ill.
+    /// What is told of each rank that has gone.
+    gone: BTreeMap<Rank, String>,
+    /// Why a wait for all others is in vain: a rank has gone, well ...
     departure: Option<String>,
+    /// ... or ill.
+    illness: Option<String>,
     /// Why the job as a whole is in vain.
     failure: Option<String>,
 }
@@ -50,7 +54,9 @@ impl Board {
             values: BTreeMap::new(),
             barrier: Vec::new(),
             mailboxes: Mailboxes::new(size),
+            gone: BTreeMap::new(),
             departure: None,
+            illness: None,
             failure: None,
         };
         let shared = Shared { size, state: Mutex::new(state), changed: Condvar::new() };
@@ -64,9 +70,9 @@ impl Board {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let shared = shared.clone();
-                // An error on a session is the rank's end, which the launcher sees by itself.
+                // The end of a session may be the rank's, which the launcher sees by itself.
                 if let Ok(writer) = stream.try_clone() {
-                    thread::spawn(move || drop(session(&shared, stream, writer)));
+                    thread::spawn(move || session(&shared, stream, writer));
                 }
             }
         });
@@ -85,35 +91,42 @@ impl Board {
                 thread::spawn(move || {
                     // Mail and an answer are often two small segments in a row: the second must not wait.
                     let _ = stream.set_nodelay(true);
-                    if let Ok(writer) = stream.try_clone() {
-                        drop(session(&board.shared, stream, writer));
+                    let rank = stream.try_clone().ok().and_then(|writer| session(&board.shared, stream, writer));
+                    match rank {
+                        Some(rank) => board.fail_rank(rank, "a rank has gone"),
+                        None => board.fail("a rank has gone"),
                     }
-                    board.fail("a rank has gone");
                 });
             }
         });
     }
 
     /// A rank has gone, its work done: who waits for it, or will, is told.
-    pub fn depart(&self, reason: &str) {
+    pub fn depart(&self, rank: Rank, reason: &str) {
+        self.shared.lose("gone", rank, reason);
         self.shared.end(reason, |state| &mut state.departure);
     }
 
-    /// The job has failed: everybody is told.
+    /// A rank has failed: who waits for it, or will, is told, and the others go on.
+    pub fn fail_rank(&self, rank: Rank, reason: &str) {
+        self.shared.lose("failed", rank, reason);
+        self.shared.end(reason, |state| &mut state.illness);
+    }
+
+    /// The job as a whole has failed: everybody is told.
     pub fn fail(&self, reason: &str) {
         self.shared.end(reason, |state| &mut state.failure);
-        self.depart(reason);
     }
 }
 
-/// Serves one connection until it ends.
-fn session(shared: &Shared, reader: impl Read, writer: impl Write + Send + 'static) -> io::Result<()> {
+/// Serves one connection until it ends; returns which rank it was. An error is its end.
+fn session(shared: &Shared, reader: impl Read, writer: impl Write + Send + 'static) -> Option<Rank> {
     let mut guest = Guest { outbox: Arc::default(), rank: None };
     let outbox = guest.outbox.clone();
     thread::spawn(move || outbox.write_to(writer));
-    let outcome = serve_requests(shared, &mut guest, reader);
+    let _ = serve_requests(shared, &mut guest, reader);
     shared.leave(&guest);
-    outcome
+    guest.rank
 }
 
 /// Who is at the other end of a connection.
@@ -158,7 +171,7 @@ impl Shared {
             ("put", Some((key, value))) => self.put(key, value),
             ("get", None) if !rest.is_empty() => self.get(rest),
             ("barrier", None) => return self.enter_barrier(guest),
-            ("present", None) => self.lock().departure.clone().map_or(Ok(String::new()), Err),
+            ("present", None) => self.lock().reason_to_give_up().map_or(Ok(String::new()), Err),
             ("status", None) => self.lock().failure.clone().map_or(Ok(String::new()), Err),
             _ => Err(format!("'{verb}' is not a request")),
         };
@@ -179,6 +192,8 @@ impl Shared {
         }
         state.mailboxes.claim(rank, &guest.outbox);
         guest.rank = Some(rank);
+        let others = state.gone.iter().filter(|&(&gone, _)| gone != rank);
+        others.for_each(|(_, line)| guest.outbox.tell(line.clone()));
         Ok(String::new())
     }
 
@@ -232,6 +247,16 @@ impl Shared {
         drop(self.changed.wait_while(self.lock(), is_waiting));
     }
 
+    /// Tells everybody of a rank that has gone, once.
+    fn lose(&self, how: &str, rank: Rank, reason: &str) {
+        let mut state = self.lock();
+        if !state.gone.contains_key(&rank) {
+            let line = format!("{how} {rank} {}", reason.replace('\n', " "));
+            state.mailboxes.tell_all(&line);
+            state.gone.insert(rank, line);
+        }
+    }
+
     /// Notes the first reason of its kind, and tells who waits.
     fn end(&self, reason: &str, kind: fn(&mut State) -> &mut Option<String>) {
         let mut state = self.lock();
@@ -251,8 +276,8 @@ impl Shared {
 }
 
 impl State {
-    /// Why a wait for others is in vain.
+    /// Why a wait for all others is in vain.
     fn reason_to_give_up(&self) -> Option<String> {
-        self.failure.as_ref().or(self.departure.as_ref()).cloned()
+        self.failure.as_ref().or(self.illness.as_ref()).or(self.departure.as_ref()).cloned()
     }
 }

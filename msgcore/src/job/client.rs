@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
-use super::inbox::Inbox;
+use super::inbox::{Departure, Inbox};
 use super::{CPUS, JOB, JobError, LINE_LIMIT, MAX_RANKS, Mail, RANK, SIZE, WORKERS, complaint_about};
 use crate::Rank;
 
@@ -193,8 +193,13 @@ impl Job {
         }
     }
 
-    /// Whether the job goes on: the launcher is there, and no rank has failed. Not between [`Job::start_barrier`]
-    /// and its end.
+    /// The next rank that has gone, of those that [`Job::poll_mail`] and other calls have heard of meanwhile.
+    pub(crate) fn take_departure(&mut self) -> Option<Departure> {
+        self.inbox.take_departure()
+    }
+
+    /// Whether the job goes on: the launcher is there, and has not ended it. Not between [`Job::start_barrier`] and
+    /// its end.
     pub fn check(&mut self) -> Result<(), JobError> {
         self.ask("status").map(drop)
     }

@@ -11,8 +11,18 @@ pub(super) struct Inbox {
     size: usize,
     partial: Vec<u8>,
     mails: VecDeque<(Rank, String)>,
+    departures: VecDeque<Departure>,
     answers: Answers,
     verdicts: Answers,
+}
+
+/// A rank has gone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Departure {
+    pub(crate) rank: Rank,
+    pub(crate) why: String,
+    /// It failed.
+    pub(crate) is_ill: bool,
 }
 
 /// Answers to one kind of request.
@@ -31,6 +41,7 @@ impl Inbox {
             size,
             partial: Vec::new(),
             mails: VecDeque::new(),
+            departures: VecDeque::new(),
             answers: Answers::default(),
             verdicts: Answers::default(),
         }
@@ -39,6 +50,11 @@ impl Inbox {
     /// The oldest mail.
     pub(super) fn take_mail(&mut self) -> Option<(Rank, String)> {
         self.mails.pop_front()
+    }
+
+    /// The next rank that has gone.
+    pub(super) fn take_departure(&mut self) -> Option<Departure> {
+        self.departures.pop_front()
     }
 
     /// The answer to a request other than mail.
@@ -99,7 +115,13 @@ impl Inbox {
                 self.mails.extend(from.map(|from| (from, text.to_owned())));
                 from.is_some()
             }
-            ("mail", None) => false,
+            ("mail" | "gone" | "failed", None) => false,
+            ("gone" | "failed", Some((rank, why))) => {
+                let rank = rank.parse().ok().filter(|&rank| rank < self.size && self.departures.len() < self.size);
+                let is_ill = verb == "failed";
+                self.departures.extend(rank.map(|rank| Departure { rank, why: why.to_owned(), is_ill }));
+                rank.is_some()
+            }
             ("mailed" | "unmailed", _) => self.verdicts.add(line),
             _ => self.answers.add(line),
         };
@@ -169,9 +191,18 @@ mod tests {
 
     #[test]
     fn a_launcher_that_talks_nonsense_is_an_error() {
-        for text in
-            ["mail\n", "mail x y\n", "mail 4 y\n", "mail -1 y\n", "mail 1\n", "ok 1\nok 2\n", "mailed\nmailed\n"]
-        {
+        for text in [
+            "mail\n",
+            "gone 4 x\n",
+            "failed\n",
+            "failed x y\n",
+            "mail x y\n",
+            "mail 4 y\n",
+            "mail -1 y\n",
+            "mail 1\n",
+            "ok 1\nok 2\n",
+            "mailed\nmailed\n",
+        ] {
             assert!(matches!(inbox(text).sort(), Err(JobError::Failed(_))), "{text:?}");
         }
         let endless = "x".repeat(2 * LINE_LIMIT as usize + 1);

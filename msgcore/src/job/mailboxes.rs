@@ -46,6 +46,17 @@ impl Mailboxes {
         }
     }
 
+    /// Tells every session that is a rank.
+    pub(super) fn tell_all(&self, line: &str) {
+        for mailbox in &self.0 {
+            if let Mailbox::Claimed(outbox) = mailbox
+                && !outbox.is_closed()
+            {
+                outbox.tell(line.to_owned());
+            }
+        }
+    }
+
     /// Takes the mail `TO TEXT` of a session.
     pub(super) fn post(&mut self, from: Option<Rank>, mail: &str) -> Result<(), String> {
         let from = from.ok_or("who writes says hello first")?;

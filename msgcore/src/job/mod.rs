@@ -11,10 +11,11 @@
 //! | `put KEY VALUE` | `ok`, or `error REASON` |
 //! | `get KEY` | `ok VALUE`, once it is there, or `error REASON` |
 //! | `barrier` | `ok`, once all ranks are there, or `error REASON` |
-//! | `present`, `status` | `ok` while all are there, or while the job is well, or `error REASON` |
+//! | `present`, `status` | `ok` while all are there, or while the job as a whole goes on, or `error REASON` |
 //! | `mail TO TEXT` | `mailed`, or `unmailed REASON` |
 //!
-//! Besides answers, a session that has said hello receives `mail FROM TEXT`, unasked. Answers come in the order of
+//! Besides answers, a session that has said hello receives unasked `mail FROM TEXT`, and of every other rank whose
+//! process has ended `gone RANK REASON`, or `failed RANK REASON` where it ended ill. Answers come in the order of
 //! their requests, but for those to mail, which do not wait for a barrier: a rank that waits for the others there
 //! must still be able to write to them. That is why they have words of their own.
 

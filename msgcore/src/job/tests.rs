@@ -178,7 +178,7 @@ fn a_rank_that_dies_in_a_barrier_is_not_counted_and_the_others_hear_of_its_end()
     // An answer to mail comes behind whatever the barrier has had to say at once.
     first.send_mail(0, "x").expect("room");
     assert!(!first.poll_barrier().expect("nobody else is there"));
-    world.board.depart("rank 1 exited with status 0");
+    world.board.depart(1, "rank 1 exited with status 0");
     let error = loop {
         match first.poll_barrier() {
             Ok(is_over) => assert!(!is_over),
@@ -322,4 +322,36 @@ fn mail_goes_over_tcp_too_and_a_death_fails_the_job() {
         }
     };
     assert_eq!(error, "the job has failed: a rank has gone");
+}
+
+fn wait_for_departure(job: &mut Job) -> inbox::Departure {
+    loop {
+        assert_eq!(job.poll_mail().expect("a board"), None);
+        if let Some(departure) = job.take_departure() {
+            return departure;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Also who comes later; and the job as a whole goes on.
+#[test]
+fn everybody_hears_of_every_rank_that_has_gone_once() {
+    let world = World::new(4);
+    let mut early = world.join(0);
+    world.board.depart(2, "rank 2 exited with status 0");
+    world.board.fail_rank(3, "rank 3 exited with status 1");
+    world.board.fail_rank(3, "a rank has gone");
+    let mut late = world.join(1);
+    for job in [&mut early, &mut late] {
+        let mut heard = [wait_for_departure(job), wait_for_departure(job)];
+        heard.sort_by_key(|departure| departure.rank);
+        let departure = |rank, why: &str, is_ill| inbox::Departure { rank, why: why.into(), is_ill };
+        let both =
+            [departure(2, "rank 2 exited with status 0", false), departure(3, "rank 3 exited with status 1", true)];
+        assert_eq!(heard, both);
+        job.check().expect("the job goes on");
+        assert_eq!(job.take_departure(), None);
+        assert_eq!(job.barrier().expect_err("not all").to_string(), "the job has failed: rank 3 exited with status 1");
+    }
 }

@@ -156,6 +156,16 @@ impl<R: Copy, M> Matching<R, M> {
         self.receives.drain(oneself)
     }
 
+    /// Whom a receive waits for; `None` where it was met or cancelled.
+    pub(crate) fn source_of(&self, posted: Posted) -> Option<Source> {
+        self.receives.source_of(posted)
+    }
+
+    /// Every receive that waits for anybody, in the order of posting, for an end that leaves too few.
+    pub(crate) fn drain_wildcards(&mut self) -> Vec<R> {
+        self.receives.drain_wildcards()
+    }
+
     /// Whom the receives wait for, one after the other.
     pub(crate) fn posted_sources(&self) -> impl Iterator<Item = Source> {
         self.receives.sources()

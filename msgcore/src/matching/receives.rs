@@ -74,6 +74,15 @@ impl<R: Copy> Receives<R> {
         self.remove_all(|pattern| pattern.source != Source::Rank(oneself))
     }
 
+    pub(super) fn source_of(&self, posted: Posted) -> Option<Source> {
+        let receive = self.entries.get(posted.index)?;
+        (self.entries.generation(posted.index) == posted.generation).then_some(receive.pattern.source)
+    }
+
+    pub(super) fn drain_wildcards(&mut self) -> Vec<R> {
+        self.remove_all(|pattern| pattern.source == Source::Any)
+    }
+
     pub(super) fn sources(&self) -> impl Iterator<Item = Source> {
         self.entries.iter().map(|(_, receive)| receive.pattern.source)
     }

@@ -1,0 +1,69 @@
+//! Ranks whose processes have ended, as the launcher tells it: not every link shows that, least of all the end of a rank
+//! whose work was done.
+
+use roci_driver::link::Link;
+use roci_protocol::Nanos;
+
+use crate::job::Job;
+use crate::request::{OpError, Operation, Request};
+use crate::worker::Worker;
+use crate::{Rank, Source};
+
+/// What a rank has sent before its end comes first, and its connection may know better why it has ended.
+const GRACE: Nanos = 1_000_000_000;
+
+/// What the launcher has told of ranks that have gone.
+#[derive(Debug, Default)]
+pub(crate) struct Departures {
+    /// Those that are to be taken for gone, why, and when.
+    pending: Vec<(Rank, OpError, Nanos)>,
+    /// Why the first one failed that did.
+    failure: Option<String>,
+}
+
+impl<L: Link> Worker<L> {
+    /// Gives up the ranks that have gone.
+    pub(crate) fn part_from_departed(&mut self) {
+        let now = self.engine.now();
+        while let Some(departure) = self.job.as_mut().and_then(Job::take_departure) {
+            let (rank, why) = (departure.rank, departure.why);
+            if departure.is_ill {
+                self.departures.failure.get_or_insert_with(|| why.clone());
+            }
+            self.departures.pending.push((rank, OpError::PeerLeft { rank, why }, now + GRACE));
+        }
+        let is_due = |(.., at): &mut (Rank, OpError, Nanos)| *at <= now;
+        for (rank, error, _) in self.departures.pending.extract_if(.., is_due).collect::<Vec<_>>() {
+            // Receives may wait for it though it was never spoken to.
+            if rank != self.rank {
+                self.ensure_endpoint(rank);
+                self.fail_peer(rank, error);
+            }
+        }
+    }
+
+    /// A receive from anybody may have waited for the rank that has failed: whoever waits for it must know.
+    pub(crate) fn check_wildcard(&self, request: Request) -> Result<(), OpError> {
+        let Some(why) = &self.departures.failure else { return Ok(()) };
+        let is_wildcard = match self.requests.get(request) {
+            Some(Operation::Waiting { posted: Some(posted), .. }) => {
+                self.matching.source_of(*posted) == Some(Source::Any)
+            }
+            _ => false,
+        };
+        if is_wildcard { Err(failed(why)) } else { Ok(()) }
+    }
+
+    /// The same where nobody knows who waits: such receives end.
+    pub(crate) fn end_wildcards(&mut self) {
+        let Some(why) = &self.departures.failure else { return };
+        let error = failed(why);
+        for request in self.matching.drain_wildcards() {
+            self.requests.end(request, Err(error.clone()));
+        }
+    }
+}
+
+fn failed(why: &str) -> OpError {
+    OpError::Job(format!("the job has failed: {why}"))
+}

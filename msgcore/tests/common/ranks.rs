@@ -1,0 +1,54 @@
+//! Ranks of a job, each on a thread of its own, over real memif ports.
+#![allow(dead_code, reason = "each test uses its part")]
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use roci_msgcore::Config;
+use roci_msgcore::config::Origin;
+use roci_msgcore::job::{Board, Job};
+
+/// A safety net: what takes so long hangs.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+/// DPDK has 32 ports for the whole process: one test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn config(knobs: &[(&str, &str)]) -> Config {
+    let mut config = Config::default();
+    // The ranks of a test have fewer processors than they believe.
+    for (name, value) in [("arena_size", "64MiB"), ("spin_us", "0")].iter().chain(knobs) {
+        config.set(name, value, Origin::Code).expect("in range");
+    }
+    config
+}
+
+/// Runs a rank of a job on each thread, in time, and returns what they say.
+pub(crate) fn run_ranks<T: Send + 'static>(
+    size: usize,
+    rank: impl Fn(Job, &Board) -> T + Clone + Send + 'static,
+) -> Vec<T> {
+    let _alone = alone();
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = directory.path().join("job").display().to_string();
+    let board = Board::new(size);
+    board.serve_unix(Path::new(&place)).expect("a socket");
+    let (done, outcomes) = mpsc::channel();
+    for number in 0..size {
+        let (place, board, rank, done) = (place.clone(), board.clone(), rank.clone(), done.clone());
+        thread::spawn(move || {
+            let job = Job::connect(&place, number, size, PATIENCE).expect("a board");
+            let _ = done.send((number, rank(job, &board)));
+        });
+    }
+    drop(done);
+    let deadline = Instant::now() + PATIENCE;
+    let next = |_| outcomes.recv_timeout(deadline - Instant::now()).expect("every rank comes to its end");
+    let mut all: Vec<_> = (0..size).map(next).collect();
+    all.sort_by_key(|(number, _)| *number);
+    all.into_iter().map(|(_, outcome)| outcome).collect()
+}
