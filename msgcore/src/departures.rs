@@ -42,28 +42,29 @@ impl<L: Link> Worker<L> {
         }
     }
 
-    /// A receive from anybody may have waited for the rank that has failed: whoever waits for it must know.
+    /// A receive from anybody may have waited for the rank that has failed: whoever waits for it must know. And where all
+    /// are gone this rank could send to itself, but not while it waits.
     pub(crate) fn check_wildcard(&self, request: Request) -> Result<(), OpError> {
-        let Some(why) = &self.departures.failure else { return Ok(()) };
+        let Some(error) = self.reason_against_wildcards() else { return Ok(()) };
         let is_wildcard = match self.requests.get(request) {
             Some(Operation::Waiting { posted: Some(posted), .. }) => {
                 self.matching.source_of(*posted) == Some(Source::Any)
             }
             _ => false,
         };
-        if is_wildcard { Err(failed(why)) } else { Ok(()) }
+        if is_wildcard { Err(error) } else { Ok(()) }
     }
 
     /// The same where nobody knows who waits: such receives end.
     pub(crate) fn end_wildcards(&mut self) {
-        let Some(why) = &self.departures.failure else { return };
-        let error = failed(why);
+        let Some(error) = self.reason_against_wildcards() else { return };
         for request in self.matching.drain_wildcards() {
             self.requests.end(request, Err(error.clone()));
         }
     }
-}
 
-fn failed(why: &str) -> OpError {
-    OpError::Job(format!("the job has failed: {why}"))
+    fn reason_against_wildcards(&self) -> Option<OpError> {
+        let failed = self.departures.failure.as_ref().map(|why| OpError::Job(format!("the job has failed: {why}")));
+        failed.or_else(|| self.has_nobody_left().then_some(OpError::NobodyLeft))
+    }
 }

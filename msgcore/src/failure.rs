@@ -81,11 +81,18 @@ impl<L: Link> Worker<L> {
         self.post_shared();
         self.release_withheld();
         self.tell(WorkerEvent::PeerGone { rank, error });
-        if self.peers_gone == self.size - 1 {
+        if self.has_nobody_left() {
+            // They were posted while there was somebody, and who only tests them must hear of it. Later ones are meant for
+            // messages of this rank to itself.
             for request in self.matching.drain_posted(self.rank) {
                 self.requests.end(request, Err(OpError::NobodyLeft));
             }
         }
+    }
+
+    /// There were peers, and all of them are gone.
+    pub(crate) fn has_nobody_left(&self) -> bool {
+        self.size > 1 && self.peers_gone == self.size - 1
     }
 
     fn abandon(&mut self, request: Request, error: &OpError) {

@@ -148,7 +148,8 @@ pub enum OpError {
     /// The worker is the parent's.
     #[error("this process was forked from the worker's, where the operation goes on")]
     Forked,
-    /// Nobody is left who could send.
+    /// All peers are gone, and a receive from any source was waited for, or was posted before. One that is posted later
+    /// stays, as in a job of one rank, for messages of this rank to itself.
     #[error("no peer is left that could send this message")]
     NobodyLeft,
     /// The launcher says that the job is over, or is gone itself.

@@ -18,7 +18,8 @@ impl<L: Link> Worker<L> {
 
     /// Waits until a request is over. That a rank has gone ends only what concerns it, by name. A receive from any source
     /// may have been for that rank: once one has failed, its wait ends with [`OpError::Job`] when nothing has happened for
-    /// a second, and it can still be met, waited for again, or taken back.
+    /// a second, and once all peers have gone with [`OpError::NobodyLeft`]; it can still be met, by a message of this rank
+    /// to itself too, waited for again, or taken back.
     pub fn wait(&mut self, request: Request) -> Result<Done, OpError> {
         let mut backoff = Backoff::new(self.limits);
         loop {

@@ -159,9 +159,26 @@ fn a_cut_wire_ends_everything_that_needs_the_peer_by_name() {
     let error = pair.wait(0, send).expect_err("the peer is gone").to_string();
     assert!(error.starts_with("rank 1 is gone: ") && error.contains("IBV_WC_"), "{error}");
     assert!(matches!(pair.wait(0, receive), Err(OpError::PeerGone { rank: 1, .. } | OpError::NobodyLeft)));
-    let late = pair.recv(0, Tag::new(3), 100);
+    let late = pair.recv_from(0, Source::Rank(1), Tag::new(3), 100);
     assert!(pair.wait(0, late).is_err());
     assert!(pair.workers[0].send_bytes(1, Tag::new(1), b"x").is_err());
+}
+
+/// As a job of one does; but a receive that waited when the last peer went has to end, and so has a wait.
+#[test]
+fn a_rank_whose_peers_are_gone_can_still_talk_to_itself() {
+    let mut pair = World::pair(&[("retry_limit", "3"), ("ack_timeout_us", "100")]);
+    pair.connect_all();
+    let early = pair.recv(0, Tag::new(1), 10);
+    pair.cut(1);
+    let _ = pair.send(0, 9, b"x");
+    assert_eq!(pair.wait(0, early).map(|done| done.len), Err(OpError::NobodyLeft));
+    let late = pair.recv(0, Tag::new(1), 10);
+    assert_eq!(pair.workers[0].wait(late).map(|done| done.len), Err(OpError::NobodyLeft), "it cannot send meanwhile");
+    assert!(pair.workers[0].test(late).is_none(), "it is still there");
+    let send = pair.workers[0].send_bytes(0, Tag::new(1), b"self").expect("accepted");
+    assert_eq!(pair.wait(0, late).map(|done| (done.peer, done.len)), Ok((0, 4)));
+    pair.wait(0, send).expect("sent");
 }
 
 #[test]

@@ -33,8 +33,11 @@
 //! its own, or share one behind a mutex of theirs.
 //!
 //! # Ends
-//! That a rank has gone ends what concerns it. Once one has failed, receives from any source end too ([`OpError::Job`]):
-//! who waits for them may wait for that one. Where the engine's thread has ended, by a panic or with the whole job, every call returns [`OpError::EngineGone`] or
+//! That a rank has gone ends what concerns it. Once one has failed, receives from any source end too
+//! ([`OpError::Job`]): who waits for them may wait for that one; and so they do once all have gone
+//! ([`OpError::NobodyLeft`]).
+//!
+//! Where the engine's thread has ended, by a panic or with the whole job, every call returns [`OpError::EngineGone`] or
 //! [`OpError::Job`]. Dropping the handle ends the thread and waits for it; peers see the rank go.
 
 mod calls;
