@@ -133,6 +133,10 @@ impl<L: Link> Worker<L> {
             if let Some(error) = self.nobody_sends(pattern.source) {
                 return Err(error.into());
             }
+            // While it waits here this rank sends itself nothing either.
+            if matches!(pattern.source, Source::Any) && self.has_nobody_left() {
+                return Err(OpError::NobodyLeft.into());
+            }
             self.progress_or_idle(&mut backoff)?;
         }
     }

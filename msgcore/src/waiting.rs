@@ -56,7 +56,7 @@ impl<L: Link> Worker<L> {
     }
 
     /// Returns whether nothing has happened for long.
-    fn progress_or_idle(&mut self, backoff: &mut Backoff) -> Result<bool, OpError> {
+    pub(crate) fn progress_or_idle(&mut self, backoff: &mut Backoff) -> Result<bool, OpError> {
         if self.engine.is_forked() {
             return Err(OpError::Forked);
         }

@@ -145,8 +145,8 @@ knobs! {
     ack_timeout_max_us: u64 = 250_000, "us", "10..60000000", |text| number(text, 10, 60_000_000), ToString::to_string;
     /// Waits in a row until a peer is given up: with the two timeouts, about 30 s. A rank that computes for longer without a call needs more, or an engine of its own.
     retry_limit: u32 = 127, "retries", "1..100000", |text| number(text, 1, 100_000), ToString::to_string;
-    /// How long a peer may be silent that something waits for, until it is asked for a sign of life: by an RDMA WRITE of nothing, which takes no receive and no credit there. From then on retry_limit says when it is given up, so a rank that computes for longer than both without a call needs more, or an engine of its own. 0 asks nobody: then the end of a peer that nothing is sent to is not noticed where its link shows none.
-    keepalive_s: u64 = 10, "s", "0..3600", |text| number(text, 0, 3_600), ToString::to_string;
+    /// How long a peer may be silent that something waits for, until it is asked for a sign of life: by an RDMA WRITE of nothing, which takes no receive and no credit there. From then on retry_limit says when it is given up. 0 asks nobody, because a rank that computes for minutes without a call gives no sign either, unless it has an engine of its own; then the end of a peer that nothing is sent to is not noticed where neither its link nor the launcher shows it.
+    keepalive_s: u64 = 0, "s", "0..3600", |text| number(text, 0, 3_600), ToString::to_string;
     /// When ranks are connected: all at the start, which shows what is wrong before it matters, or each pair at its first message, which is quicker with many ranks that speak to few.
     wireup: WireupTime = WireupTime::Static, "time", "static, lazy", |text| choose(TIMES, text), |value| name_of(TIMES, value);
     /// Who asks for a connection: the higher rank of each pair, or whoever needs it first. Where both have asked, the lower rank's request goes on.
