@@ -23,7 +23,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use roci_msgcore::channel::{Channel, ChannelConfig, Step};
 use roci_msgcore::job::{Board, JOB, Job};
-use roci_msgcore::wireup::{self, queue_pair_params};
+use roci_msgcore::wireup::{self, WireupError, queue_pair_params};
 use roci_msgcore::{Config, DedicatedWorker, Fabric, Worker};
 
 use self::lane::Lane;
@@ -203,6 +203,9 @@ pub(crate) fn run(options: &PerfOptions) -> Result<ExitCode, Failure> {
         return Err(Failure::new("--depth is for send_bw, write_bw, read_bw and tag_bw"));
     }
     let config = options.device.config()?;
+    if options.listen.is_some() || options.peer.is_some() {
+        check_reach(&config, usize::from(options.listen.is_some()))?;
+    }
     if let Some(address) = &options.listen {
         let job = listen(address, &config)?;
         return measure(options, &config, job);
@@ -219,6 +222,13 @@ pub(crate) fn run(options: &PerfOptions) -> Result<ExitCode, Failure> {
     let program = std::iter::once("roci".to_owned()).chain(arguments).collect();
     let (knobs, cpus) = (changed_knobs(&config), allowed_cpus()?);
     run::launch(&run::Job { size: 2, workers: 1, program, knobs, prefix: false, cpus })
+}
+
+/// Two that were not started together meet on a network only. Each says so before it speaks to the other, whose end would
+/// else be what it tells of.
+fn check_reach(config: &Config, rank: usize) -> Result<(), Failure> {
+    let device = config.device_of(rank)?;
+    if device.is_point_to_point() { Err(WireupError::NeedsOneHost(device).into()) } else { Ok(()) }
 }
 
 /// Waits for one client. The client is rank 0, because it prints.
