@@ -145,7 +145,7 @@ fn commands_that_need_a_job_say_how_to_get_one() {
 #[test]
 fn a_missing_server_and_a_missing_interface_are_named() {
     let _alone = alone();
-    let line = roci(&["perf", "tag_lat", "127.0.0.1:1"]).failed_with_one_line();
+    let line = roci(&["perf", "tag_lat", "127.0.0.1:1", "--device", "af_packet:lo"]).failed_with_one_line();
     assert!(line.contains("cannot reach the launcher at tcp:127.0.0.1:1"), "{line}");
     let ended = roci(&["run", "-n", "1", "--device", "af_packet:nosuch0", "roci", "soak", "--seconds", "1"]);
     // One rank has no peers, and needs no port.
