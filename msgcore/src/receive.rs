@@ -91,10 +91,7 @@ impl<L: Link> Worker<L> {
     /// Whether a message that such a receive would take has come (`MPI_Iprobe`). Where none is there it looks once at what
     /// comes in, as [`Worker::progress`] does, so that who asks again and again will hear of one.
     pub fn probe(&mut self, pattern: Pattern) -> Option<Envelope> {
-        self.peek(&pattern).or_else(|| {
-            self.look_once();
-            self.peek(&pattern)
-        })
+        self.look_twice(|worker| worker.peek(&pattern))
     }
 
     /// Waits until a message that such a receive would take has come (`MPI_Probe`).
@@ -105,10 +102,7 @@ impl<L: Link> Worker<L> {
     /// Claims the message that such a receive would take, if one has come (`MPI_Improbe`). It looks as
     /// [`Worker::probe`] does.
     pub fn claim(&mut self, pattern: Pattern) -> Option<Message> {
-        self.take_claim(&pattern).or_else(|| {
-            self.look_once();
-            self.take_claim(&pattern)
-        })
+        self.look_twice(|worker| worker.take_claim(&pattern))
     }
 
     /// Waits until a message that such a receive would take has come, and claims it (`MPI_Mprobe`).
@@ -116,11 +110,14 @@ impl<L: Link> Worker<L> {
         self.wait_for(pattern, |worker| worker.take_claim(&pattern))
     }
 
-    /// Nothing comes in where the worker is the parent's.
-    fn look_once(&mut self) {
-        if !self.is_forked() {
-            self.progress();
-        }
+    /// Before and after what comes in. Nothing does where the worker is the parent's.
+    fn look_twice<T>(&mut self, look: impl Fn(&mut Self) -> Option<T>) -> Option<T> {
+        look(self).or_else(|| {
+            if !self.is_forked() {
+                self.progress();
+            }
+            look(self)
+        })
     }
 
     fn wait_for<T>(&mut self, pattern: Pattern, look: impl Fn(&mut Self) -> Option<T>) -> Result<T, CallError> {

@@ -11,6 +11,7 @@ use socket2::{SockFilter, SockRef};
 
 use super::row::{cpu_time, print_stream};
 use super::sockets::{has_word, prepare, read_numbers, write_numbers};
+use super::tcp::make_quick;
 
 /// Per cent.
 const ALL: f64 = 100.0;
@@ -68,8 +69,7 @@ pub(super) fn measure(address: SocketAddr, size: usize, duration: Duration, loss
 
 /// From here on the socket loses so many per cent of what comes in.
 fn make_lossy(stream: &TcpStream, loss: f64) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    stream.set_nonblocking(true)?;
+    make_quick(stream)?;
     if loss > 0.0 { SockRef::from(stream).attach_filter(&filter(loss)) } else { Ok(()) }
 }
 

@@ -1,6 +1,6 @@
 //! Messages over ever more TCP connections, which take turns.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -8,6 +8,7 @@ use rustix::event::epoll;
 use serde_json::json;
 
 use super::sockets::{prepare, read_numbers, write_numbers};
+use super::tcp::{make_quick, write_all};
 
 /// Sockets that one look may find something at.
 const EVENTS: usize = 64;
@@ -84,8 +85,7 @@ pub(super) fn measure(address: SocketAddr, size: usize, counts: &[usize], durati
 
 fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(address)?;
-    stream.set_nodelay(true)?;
-    stream.set_nonblocking(true)?;
+    make_quick(&stream)?;
     Ok(stream)
 }
 
@@ -99,17 +99,6 @@ fn send(streams: &mut [TcpStream], size: usize, duration: Duration) -> io::Resul
             return Ok(());
         }
         write_all(&mut streams[number % count], &message)?;
-    }
-    Ok(())
-}
-
-fn write_all(stream: &mut TcpStream, mut message: &[u8]) -> io::Result<()> {
-    while !message.is_empty() {
-        match stream.write(message) {
-            Ok(sent) => message = &message[sent..],
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
     }
     Ok(())
 }

@@ -11,10 +11,28 @@ pub(super) struct Tcp(TcpStream);
 
 impl Tcp {
     fn prepared(stream: TcpStream) -> io::Result<Self> {
-        stream.set_nodelay(true)?;
-        stream.set_nonblocking(true)?;
+        make_quick(&stream)?;
         Ok(Self(stream))
     }
+}
+
+/// Neither holds back what is short nor sleeps.
+pub(super) fn make_quick(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_nonblocking(true)
+}
+
+/// Writes all of a message to a stream that does not sleep.
+pub(super) fn write_all(stream: &mut TcpStream, message: &[u8]) -> io::Result<()> {
+    let mut rest = message;
+    while !rest.is_empty() {
+        match stream.write(rest) {
+            Ok(sent) => rest = &rest[sent..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 impl Transport for Tcp {
@@ -39,15 +57,7 @@ impl Transport for Tcp {
     }
 
     fn send(&mut self, message: &[u8]) -> io::Result<()> {
-        let mut rest = message;
-        while !rest.is_empty() {
-            match self.0.write(rest) {
-                Ok(sent) => rest = &rest[sent..],
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+        write_all(&mut self.0, message)
     }
 
     /// A connection loses nothing: what has begun to arrive is waited for.

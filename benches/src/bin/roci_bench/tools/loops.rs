@@ -55,9 +55,6 @@ impl Tool for Loop {
 
     fn parse(&self, stdout: &str) -> Result<Vec<Reading>, String> {
         let all = readings(stdout, |_: &Value| self.series.to_owned())?;
-        Ok(match self.loss {
-            Some(loss) => at_loss(all, loss),
-            None => all,
-        })
+        Ok(at_loss(all, self.loss))
     }
 }

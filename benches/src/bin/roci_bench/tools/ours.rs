@@ -102,10 +102,7 @@ impl Tool for Ours {
         if let Some(row) = self.missing_row(stdout) {
             return Err(format!("printed no row of {row}"));
         }
-        Ok(match self.loss {
-            Some(loss) => at_loss(all, loss),
-            None => all,
-        })
+        Ok(at_loss(all, self.loss))
     }
 }
 

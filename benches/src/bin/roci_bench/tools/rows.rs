@@ -95,8 +95,9 @@ fn of_connections(row: &Value, series: &str, count: u64, rate: f64) -> Vec<Readi
     readings
 }
 
-/// The same readings, of a stream whose frames are lost: their place is by loss, and their size is part of their name.
-pub(crate) fn at_loss(readings: Vec<Reading>, hundredths: u32) -> Vec<Reading> {
+/// The same readings; of a stream whose frames are lost their place is by loss, and their size is part of their name.
+pub(crate) fn at_loss(readings: Vec<Reading>, hundredths: Option<u32>) -> Vec<Reading> {
+    let Some(hundredths) = hundredths else { return readings };
     let place = |reading: Reading| Reading {
         series: format!("{} of {}", reading.series, reading.point),
         point: Point::Loss(hundredths),
