@@ -140,6 +140,22 @@ pub(crate) struct Ended {
 }
 
 impl Machine {
+    /// Lets what emulates the devices run on this host as soon as it has work, before any guest's processor: the hardware
+    /// that it stands for does not wait until a processor rests.
+    ///
+    /// # Errors
+    /// Those of `chrt`, which wants `CAP_SYS_NICE`.
+    pub(crate) fn put_devices_first(&self) -> Result<(), Failure> {
+        // Of this id's threads, only the one that bears it: QEMU's main loop. Those of processors have their own.
+        let words = ["--fifo".to_owned(), "--pid".to_owned(), "1".to_owned(), self.process.0.id().to_string()];
+        let ended = Command::new("chrt").args(words).output().map_err(|error| format!("chrt: {error}"))?;
+        if ended.status.success() {
+            return Ok(());
+        }
+        let why = String::from_utf8_lossy(&ended.stderr);
+        Err(format!("a device cannot go before processors, which needs CAP_SYS_NICE: {}", why.trim()).into())
+    }
+
     /// Runs a shell command inside and returns what it printed, or fails with it.
     pub(crate) fn run(&mut self, command: &str, meanwhile: &mut impl FnMut()) -> Result<String, Failure> {
         self.begin(command, meanwhile)?;

@@ -66,7 +66,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
         for test in &perftest::TESTS {
             println!("{} [SERVER]", perftest::words(test, "BYTES", "COUNT"));
         }
-        for tests in [ours::LATENCIES, ours::STREAMS] {
+        for tests in [ours::LIMITS, ours::LATENCIES, ours::STREAMS] {
             println!("{} roci {}", ours::SETTINGS, ours::words(tests, "BYTES", "COUNT"));
         }
         for Load { bytes, pings, stream } in LOADS.map(|load| load.scaled(options.quick)) {

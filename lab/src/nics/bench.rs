@@ -47,7 +47,8 @@ pub(crate) struct Bench {
 pub(crate) enum Purpose {
     /// To show what is right: frames are kept, and the kernel's own drivers use the IOMMU too.
     Checks,
-    /// To be measured: nothing that takes time is done beside, and the kernel's own drivers use memory as it is.
+    /// To be measured: nothing that takes time is done beside, the kernel's own drivers use memory as it is, and devices
+    /// do not wait for processors.
     Measuring,
 }
 
@@ -81,6 +82,9 @@ impl Bench {
         };
         let [first, second] = [boot(0)?, boot(1)?];
         let guests = [first.ready(&mut a_moment)?, second.ready(&mut a_moment)?];
+        if purpose == Purpose::Measuring {
+            guests.iter().try_for_each(Machine::put_devices_first)?;
+        }
         let mut bench = Self { model, guests, monitors, capture };
         for end in [0, 1] {
             bench.run(end, &format!("modprobe {}", model.module))?;

@@ -8,6 +8,7 @@ use super::Load;
 use crate::Failure;
 use crate::nics::bench::Bench;
 
+pub(super) const LIMITS: &str = "raw_lat,raw_bw";
 pub(super) const LATENCIES: &str = "send_lat,write_lat";
 pub(super) const STREAMS: &str = "send_bw,write_bw,read_bw";
 
@@ -20,11 +21,10 @@ pub(super) fn measure(bench: &mut Bench, loads: &[Load], round: u32) -> Result<(
     for end in [0, 1] {
         bench.run(end, &format!("bind-nic bind {address}"))?;
     }
-    // Bare frames that are lost make the command fail, which is no reason not to read its rows.
-    let raw = format!("perf raw_lat --size 64 --iters {} --json", loads[0].pings);
-    let ended = bench.job(&raw, SETTINGS, PATIENCE, |_| Ok(()))?;
-    print(&ended[0].output, round)?;
     for load in loads {
+        // Bare frames that are lost make the command fail, which is no reason not to read its rows.
+        let command = words(LIMITS, &load.bytes.to_string(), &load.pings.to_string());
+        print(&bench.job(&command, SETTINGS, PATIENCE, |_| Ok(()))?[0].output, round)?;
         for (tests, iters) in [(LATENCIES, load.pings), (STREAMS, load.stream)] {
             let command = words(tests, &load.bytes.to_string(), &iters.to_string());
             print(&bench.good_job(&command, SETTINGS, PATIENCE)?, round)?;
