@@ -7,6 +7,7 @@ use crate::reading::Point;
 use crate::report::{Report, ratio_to_base};
 use crate::results::Key;
 use crate::schedule::Outcome;
+use crate::statistics::Summary;
 use crate::targets::{Verdict, judge};
 
 /// All that was measured, with the command lines, and what was not.
@@ -36,9 +37,16 @@ fn machine(machine: &Machine) -> Value {
 }
 
 fn target(verdict: &Verdict) -> Value {
-    let Verdict { what, goal, measured, judgement, blame } = verdict;
-    let measured = measured.map(|all| json!({"median": all.median, "min": all.min, "max": all.max}));
-    json!({"target": what, "goal": goal, "measured": measured, "verdict": judgement.replace("**", ""), "blame": blame})
+    let Verdict { what, goal, measured, limit, judgement, blame } = verdict;
+    let spread = |all: &Option<Summary>| all.map(|all| json!({"median": all.median, "min": all.min, "max": all.max}));
+    json!({
+        "target": what,
+        "goal": goal,
+        "measured": spread(measured),
+        "bare_frames": spread(limit),
+        "verdict": judgement.replace("**", ""),
+        "blame": blame,
+    })
 }
 
 fn command(outcome: &Outcome) -> Value {

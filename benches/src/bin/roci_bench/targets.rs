@@ -16,10 +16,31 @@ struct Target {
     what: &'static str,
     goal: Goal,
     /// Of the rounds: the middle, and how far they lie apart.
-    measured: fn(&Results) -> Option<Summary>,
+    measured: fn(&Results, Sender) -> Option<Summary>,
     /// What profiles blame where it is missed.
     blame: &'static str,
 }
+
+/// Who is looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sender {
+    Ours,
+    BareFrames,
+}
+
+impl Sender {
+    /// A series of ours, or that of bare frames whose payload is treated alike.
+    fn series(self, ours: &'static str) -> &'static str {
+        match self {
+            Self::Ours => ours,
+            Self::BareFrames if ours.ends_with(UNREAD) => "raw",
+            Self::BareFrames => "raw, touched",
+        }
+    }
+}
+
+/// How series end whose receiver does not look at what arrives.
+const UNREAD: &str = ", unread";
 
 /// What became of a target.
 #[derive(Clone, PartialEq, Debug)]
@@ -27,6 +48,9 @@ pub(crate) struct Verdict {
     pub(crate) what: &'static str,
     pub(crate) goal: String,
     pub(crate) measured: Option<Summary>,
+    /// What it would be if bare frames were all there is to do, of what is compared with others: no protocol above the
+    /// same port does better.
+    pub(crate) limit: Option<Summary>,
     /// Met, missed or not measured, and by how much.
     pub(crate) judgement: String,
     /// Of one that is missed, what profiles blame.
@@ -38,33 +62,37 @@ const TARGETS: &[Target] = &[
     Target {
         what: "SEND of 8 B, latency of bare frames (memif, ICRC on)",
         goal: Goal::AtMost(1.35),
-        measured: |results| ratio(results, Place::Host, Metric::Latency, EIGHT, ("send", "raw")),
+        measured: |results, sender| ratio(results, sender, Place::Host, Metric::Latency, EIGHT, ("send", "raw")),
         blame: PING_PONG,
     },
     Target {
         what: "tagged message of 8 B, latency of bare frames",
         goal: Goal::AtMost(1.5),
-        measured: |results| ratio(results, Place::Host, Metric::Latency, EIGHT, ("tag", "raw")),
+        measured: |results, sender| ratio(results, sender, Place::Host, Metric::Latency, EIGHT, ("tag", "raw")),
         blame: PING_PONG,
     },
     Target {
         what: "RDMA WRITE of 1 MiB, bandwidth of bare frames that are touched",
         goal: Goal::AtLeast(0.6),
-        measured: |results| ratio(results, Place::Host, Metric::Bandwidth, MEGABYTE, ("write", "raw, touched")),
+        measured: |results, sender| {
+            ratio(results, sender, Place::Host, Metric::Bandwidth, MEGABYTE, ("write", "raw, touched"))
+        },
         blame: STREAM,
     },
     Target {
         what: "the same with the ICRC off",
         goal: Goal::AtLeast(0.85),
-        measured: |results| {
-            ratio(results, Place::Host, Metric::Bandwidth, MEGABYTE, ("write, no ICRC", "raw, touched"))
+        measured: |results, sender| {
+            ratio(results, sender, Place::Host, Metric::Bandwidth, MEGABYTE, ("write, no ICRC", "raw, touched"))
         },
         blame: STREAM,
     },
     Target {
         what: "SENDs of 64 B in lists of 16 over one connection, million a second on a processor",
         goal: Goal::AtLeast(5.0),
-        measured: |results| results.summary(&Key::new(Place::Host, Metric::Rate, "send", Point::Size(64))),
+        measured: |results, sender| {
+            results.summary(&Key::new(Place::Host, Metric::Rate, sender.series("send"), Point::Size(64)))
+        },
         blame: RATE,
     },
     Target {
@@ -76,51 +104,51 @@ const TARGETS: &[Target] = &[
     Target {
         what: "rdma_rxe between the same guests: our latency, of its, at the worst size of SEND and WRITE",
         goal: Goal::AtMost(1.0 / 3.0),
-        measured: |results| worst(results, Place::Guests, Metric::Latency, &VERBS[..2]),
+        measured: |results, sender| worst(results, sender, Place::Guests, Metric::Latency, &VERBS[..2]),
         blame: GUESTS,
     },
     Target {
         what: "rdma_rxe: our message rate, of its, at 64 B",
         goal: Goal::AtLeast(5.0),
-        measured: |results| ratio(results, Place::Guests, Metric::Rate, Point::Size(64), VERBS[0]),
+        measured: |results, sender| ratio(results, sender, Place::Guests, Metric::Rate, Point::Size(64), VERBS[0]),
         blame: GUESTS,
     },
     Target {
         what: "rdma_rxe: our bandwidth for the same processor time, of its, at the worst size of SEND, WRITE and READ",
         goal: Goal::AtLeast(3.0),
-        measured: |results| worst(results, Place::Guests, Metric::Cpu, &VERBS).and_then(inverse),
+        measured: |results, sender| worst(results, sender, Place::Guests, Metric::Cpu, &VERBS).and_then(inverse),
         blame: GUESTS,
     },
     Target {
         what: "TCP stacks on loopback: the lowest latency of theirs, of a tagged message's, at 8 B",
         goal: Goal::AtLeast(5.0),
-        measured: |results| {
-            worst_at(results, Place::Host, Metric::Latency, &TCP_STACKS, |at| at == EIGHT).and_then(inverse)
+        measured: |results, sender| {
+            worst_at(results, sender, Place::Host, Metric::Latency, &TCP_STACKS, |at| at == EIGHT).and_then(inverse)
         },
         blame: TAGGED,
     },
     Target {
         what: "the same at the worst size",
         goal: Goal::AtLeast(5.0),
-        measured: |results| worst(results, Place::Host, Metric::Latency, &TCP_STACKS).and_then(inverse),
+        measured: |results, sender| worst(results, sender, Place::Host, Metric::Latency, &TCP_STACKS).and_then(inverse),
         blame: TAGGED,
     },
     Target {
         what: "TCP stacks on loopback: bandwidth of a tagged message, of the highest of theirs, at the worst size",
         goal: Goal::AtLeast(1.0),
-        measured: |results| worst(results, Place::Host, Metric::Bandwidth, &TCP_STACKS),
+        measured: |results, sender| worst(results, sender, Place::Host, Metric::Bandwidth, &TCP_STACKS),
         blame: TAGGED,
     },
     Target {
         what: "libfabric's udp;ofi_rxd: the lowest latency over it, of a tagged message's, at the worst size",
         goal: Goal::AtLeast(7.0),
-        measured: |results| worst(results, Place::Host, Metric::Latency, &RXD).and_then(inverse),
+        measured: |results, sender| worst(results, sender, Place::Host, Metric::Latency, &RXD).and_then(inverse),
         blame: RELIABLE_DATAGRAMS,
     },
     Target {
         what: "libfabric's udp;ofi_rxd: bandwidth of a tagged message, of Open MPI's over it, at the worst size",
         goal: Goal::AtLeast(10.0),
-        measured: |results| worst(results, Place::Host, Metric::Bandwidth, &RXD[..1]),
+        measured: |results, sender| worst(results, sender, Place::Host, Metric::Bandwidth, &RXD[..1]),
         blame: RELIABLE_DATAGRAMS,
     },
 ];
@@ -181,14 +209,15 @@ const RELIABLE_DATAGRAMS: &str = "\
 /// The verdicts.
 pub(crate) fn judge(results: &Results) -> Vec<Verdict> {
     let judge = |target: &Target| {
-        let measured = (target.measured)(results).filter(|all| all.min > 0.0);
+        let of = |sender| (target.measured)(results, sender).filter(|all| all.min > 0.0);
+        let (measured, limit) = (of(Sender::Ours), of(Sender::BareFrames));
         let goal = match target.goal {
             Goal::AtMost(most) => format!("<= {most:.2}"),
             Goal::AtLeast(least) => format!(">= {least:.2}"),
         };
         let is_missed = measured.is_some_and(|all| !target.goal.is_met_by(all.median));
         let judgement = measured.map_or_else(|| "not measured".to_owned(), |all| verdict(target.goal, &all));
-        Verdict { what: target.what, goal, measured, judgement, blame: is_missed.then_some(target.blame) }
+        Verdict { what: target.what, goal, measured, limit, judgement, blame: is_missed.then_some(target.blame) }
     };
     TARGETS.iter().map(judge).collect()
 }
@@ -218,9 +247,18 @@ fn verdict(goal: Goal, all: &Summary) -> String {
     format!("{word}: {:.0} % {side}{others}", off.abs())
 }
 
-fn ratio(results: &Results, place: Place, metric: Metric, point: Point, (ours, theirs): Pair) -> Option<Summary> {
+fn ratio(
+    results: &Results,
+    sender: Sender,
+    place: Place,
+    metric: Metric,
+    point: Point,
+    (ours, theirs): Pair,
+) -> Option<Summary> {
     let key = |series| Key::new(place, metric, series, point);
-    results.ratio(&key(ours), &key(theirs))
+    // Bare frames are no limit of what is measured by them.
+    let says_nothing = sender == Sender::BareFrames && theirs.starts_with("raw");
+    results.ratio(&key(sender.series(ours)), &key(theirs)).filter(|_| !says_nothing)
 }
 
 /// Theirs as many times ours, from ours as many times theirs.
@@ -229,18 +267,19 @@ fn inverse(all: Summary) -> Option<Summary> {
     (min > 0.0).then(|| Summary { median: 1.0 / median, min: 1.0 / max, max: 1.0 / min, rounds })
 }
 
-fn many_connections(results: &Results) -> Option<Summary> {
+fn many_connections(results: &Results, sender: Sender) -> Option<Summary> {
     let key = |count| Key::new(Place::Host, Metric::Rate, "send", Point::Connections(count));
-    results.ratio(&key(1024), &key(1))
+    results.ratio(&key(1024), &key(1)).filter(|_| sender == Sender::Ours)
 }
 
-fn worst(results: &Results, place: Place, metric: Metric, pairs: &[Pair]) -> Option<Summary> {
-    worst_at(results, place, metric, pairs, |point| matches!(point, Point::Size(_)))
+fn worst(results: &Results, sender: Sender, place: Place, metric: Metric, pairs: &[Pair]) -> Option<Summary> {
+    worst_at(results, sender, place, metric, pairs, |point| matches!(point, Point::Size(_)))
 }
 
 /// The ratio to whichever of theirs does best, at the size where ours does worst.
 fn worst_at(
     results: &Results,
+    sender: Sender,
     place: Place,
     metric: Metric,
     pairs: &[Pair],
@@ -250,7 +289,7 @@ fn worst_at(
     let points = results.points(place, metric, of);
     let ratios = points
         .iter()
-        .flat_map(|&point| pairs.iter().filter_map(move |&pair| ratio(results, place, metric, point, pair)));
+        .flat_map(|&point| pairs.iter().filter_map(move |&pair| ratio(results, sender, place, metric, point, pair)));
     ratios.reduce(|one, other| if (one.median > other.median) == is_smaller_better { one } else { other })
 }
 
@@ -282,6 +321,21 @@ mod tests {
     }
 
     #[test]
+    fn what_bare_frames_reach_stands_beside_what_is_compared_with_others() {
+        let results = results(&[
+            (Metric::Latency, "send", 8, 3.0),
+            (Metric::Latency, "tag, unread", 8, 2.0),
+            (Metric::Latency, "raw", 8, 1.0),
+            (Metric::Latency, "raw, touched", 8, 1.0),
+            (Metric::Latency, "kernel TCP", 8, 4.0),
+        ]);
+        let verdicts = judge(&results);
+        let limit = |what: &str| verdicts.iter().find(|verdict| verdict.what.starts_with(what)).expect("one").limit;
+        assert_eq!(limit("TCP stacks on loopback: the lowest latency").map(|all| all.median), Some(4.0));
+        assert_eq!(limit("SEND of 8 B"), None);
+    }
+
+    #[test]
     fn rounds_that_say_otherwise_are_told() {
         let all = |min, median, max| Summary { median, min, max, rounds: 3 };
         assert_eq!(verdict(Goal::AtLeast(5.0), &all(4.0, 5.5, 6.0)), "met: 10 % above, rounds on both sides");
@@ -298,14 +352,14 @@ mod tests {
             (Metric::Latency, "UCX, TCP", 64, 9.0),
         ]);
         let median = |all: Option<Summary>| all.map(|all| all.median);
-        assert_eq!(median(worst(&latency, Place::Host, Metric::Latency, &TCP_STACKS)), Some(0.25));
-        let inverted = worst(&latency, Place::Host, Metric::Latency, &TCP_STACKS).and_then(inverse);
+        assert_eq!(median(worst(&latency, Sender::Ours, Place::Host, Metric::Latency, &TCP_STACKS)), Some(0.25));
+        let inverted = worst(&latency, Sender::Ours, Place::Host, Metric::Latency, &TCP_STACKS).and_then(inverse);
         assert_eq!(median(inverted), Some(4.0));
         let bandwidth = results(&[
             (Metric::Bandwidth, "tag, unread", 8, 1.0),
             (Metric::Bandwidth, "kernel TCP", 8, 0.5),
             (Metric::Bandwidth, "UCX, TCP", 8, 4.0),
         ]);
-        assert_eq!(median(worst(&bandwidth, Place::Host, Metric::Bandwidth, &TCP_STACKS)), Some(0.25));
+        assert_eq!(median(worst(&bandwidth, Sender::Ours, Place::Host, Metric::Bandwidth, &TCP_STACKS)), Some(0.25));
     }
 }
