@@ -200,7 +200,7 @@ pub trait Link {
         self.transmit(head + payload.len() + tail, |frame| fill_around(frame, head, payload, fill))
     }
 
-    /// Hands the queued frames to the device; what it does not take stays queued.
+    /// Hands the queued frames to the device; what it does not take stays queued. A link may do so earlier.
     fn flush(&mut self);
 
     /// Housekeeping off the data path: call it between bursts, as often as every poll. Returns the link's state.

@@ -18,6 +18,7 @@ use super::pci::{Addressing, BindingError};
 use super::pool::{self, Pool};
 use super::port::DpdkLink;
 use super::queues::Claim;
+use super::train::Train;
 use crate::link::{LinkState, LinkStats, Share};
 
 pub(super) const DESCRIPTORS: u16 = 512;
@@ -273,6 +274,7 @@ impl DpdkLink {
             tx: arrayvec::ArrayVec::new(),
             gate: None,
             external: facts.external,
+            train: Train::new(attachment.is_ring_in_memory()),
             lend_from: usize::MAX,
             lent: Vec::new(),
             ranges: Ranges::default(),

@@ -201,6 +201,12 @@ impl Attachment {
         }
     }
 
+    /// Whether frames are handed over by a word in memory that both ends share. Others ask a kernel for each burst, or
+    /// write a device's register, which is dear where it is a hypervisor's.
+    pub(super) fn is_ring_in_memory(&self) -> bool {
+        matches!(self.device, Device::Memif | Device::Vhost)
+    }
+
     /// How many engines share the port.
     pub(super) fn queues(&self) -> u16 {
         self.queues

@@ -24,6 +24,7 @@ mod pool;
 pub mod port;
 mod queues;
 mod shared_map;
+mod train;
 mod window;
 
 pub use bring_up::PortError;

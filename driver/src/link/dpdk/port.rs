@@ -19,6 +19,7 @@ use super::lender::{PortLender, Ranges};
 use super::mbuf::{Mbuf, append, frame_len, segment};
 use super::pool::Pool;
 use super::queues::{Claim, is_without_udp_checksum};
+use super::train::Train;
 use crate::lasting::Lasting;
 use crate::link::{BURST, Batch, Full, LendError, Lender, Link, LinkState, LinkStats, Share, fill_around};
 
@@ -59,6 +60,7 @@ pub struct DpdkLink {
     /// The device, where it leads to a network: one peer's end is no news of the link.
     pub(super) network: Option<Box<str>>,
     pub(super) tx: ArrayVec<NonNull<dpdk_sys::rte_mbuf>, TX_QUEUE>,
+    pub(super) train: Train,
     pub(super) gate: Option<Rc<Gate>>,
     pub(super) external: External,
     /// Payloads from this length on stay where they are.
@@ -158,6 +160,9 @@ impl DpdkLink {
             return self.with_claim(|link, claim| link.deliver_here(claim, mbuf));
         }
         self.tx.push(mbuf);
+        if self.train.queue(frame_len(mbuf)) {
+            self.flush();
+        }
     }
 
     /// Runs `action` where this link shares its port.
@@ -205,6 +210,7 @@ impl Link for DpdkLink {
 
     #[inline]
     fn receive(&mut self, batch: &mut Batch<Mbuf>) {
+        self.train.look();
         if self.state == LinkState::Down {
             return;
         }
@@ -307,6 +313,7 @@ impl Link for DpdkLink {
             self.discard_queued();
             return;
         }
+        self.train.offer();
         let count = self.tx.len() as u16;
         let bytes: u64 = self.tx.iter().map(|mbuf| frame_len(*mbuf)).sum();
         let frames = self.tx.as_mut_ptr().cast::<*mut dpdk_sys::rte_mbuf>();
