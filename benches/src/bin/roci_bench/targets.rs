@@ -179,7 +179,7 @@ const PING_PONG: &str = "\
      %: no single thing is left.";
 const STREAM: &str = "\
      Streams of 1 MiB: the sender works without rest, and the receiver waits for it in a quarter of its samples. Of \
-     the sender's, 42 % are in memif's copy into the ring, 18 % in the ICRC and 8 % where a packet buffer lets the \
+     the sender's, half are in memif's copy into the ring, 18 % in the ICRC and 9 % where a packet buffer lets the \
      payload go, which waits for the copy's stores. Without an ICRC the sender copies the payload once more (26 %), \
      for only an ICRC tells when a payload that is sent from where it is has changed meanwhile; doing without that \
      copy was no faster, as whoever reads the payload first is who waits for it.";
@@ -192,16 +192,16 @@ const CONNECTIONS: &str = "\
      over all that looks at a connection, whose 3 KiB are no more in the second cache when its turn comes; asking for \
      them ahead bought nothing. No list of work requests spans connections, so that the port is told of every message.";
 const GUESTS: &str = "\
-     Between guests (`perf record -a` on their host): 52 % of QEMU's samples are in QEMU itself, which translates \
-     code and looks it up, 32 % in what it has translated and 12 % in the kernel, so that what is compared is for the \
-     most part the emulator. A guest that polls leaves fewer turns on the same processors to the other guest and to \
-     QEMU's own threads, where rxe's sleep; and polling is processor time even when nothing comes.";
+     Between guests (`perf record -a` on their host, while ours runs): 46 % of QEMU's samples are in QEMU itself, which \
+     translates code, looks it up and moves frames, 40 % in what it has translated and 8 % in the kernel, so that what is \
+     compared is for the most part the emulator. Polling is processor time even when nothing comes, on both guests' \
+     processors all the time, where rxe's sleep while QEMU moves a frame; and bare frames pay that as well.";
 const TAGGED: &str = "\
      Tagged messages beside TCP, whose sockets are polled here: up to 4 KiB the latency is a part of TCP's, but not a \
-     fifth. From 16 KiB on, where a single message crosses as a row of packets (bare frames do so no faster than TCP \
-     at 64 KiB), it is TCP that is quicker: each byte is copied into memif's ring and out of it, as TCP's loopback \
-     does in pieces of up to 64 KiB, and the ICRC is computed at both ends, where TCP's loopback checks nothing. In \
-     streams 48 % of either process's samples are in those copies, and 14 to 17 % in the ICRC.";
+     fifth, nor is that of bare frames. From 16 KiB on a message crosses as a row of packets: each byte is copied into \
+     memif's ring and out of it, as TCP's loopback does in pieces of up to 64 KiB, and the ICRC is computed at both ends, \
+     where TCP's loopback checks nothing; at 64 KiB both take as long, beyond that TCP is quicker. In streams 40 to 46 % \
+     of either process's samples are in those copies, and 14 to 17 % in the ICRC.";
 const RELIABLE_DATAGRAMS: &str = "\
      Beside libfabric's reliable datagrams what is said of TCP holds: the way through memif and the ICRC is what long \
      messages take.";
