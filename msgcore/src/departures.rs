@@ -63,7 +63,8 @@ impl<L: Link> Worker<L> {
         }
     }
 
-    fn reason_against_wildcards(&self) -> Option<OpError> {
+    /// Why nothing that may come from anybody is waited for any longer.
+    pub(crate) fn reason_against_wildcards(&self) -> Option<OpError> {
         let failed = self.departures.failure.as_ref().map(|why| OpError::Job(format!("the job has failed: {why}")));
         failed.or_else(|| self.has_nobody_left().then_some(OpError::NobodyLeft))
     }

@@ -130,9 +130,12 @@ impl<L: Link> Worker<L> {
             if let Some(error) = self.nobody_sends(pattern.source) {
                 return Err(error.into());
             }
-            // While it waits here this rank sends itself nothing either.
-            if matches!(pattern.source, Source::Any) && self.has_nobody_left() {
-                return Err(OpError::NobodyLeft.into());
+            // As a receive that is waited for: it may have been for the rank that has failed, and while it waits here this
+            // rank sends itself nothing either.
+            if matches!(pattern.source, Source::Any)
+                && let Some(error) = self.reason_against_wildcards()
+            {
+                return Err(error.into());
             }
             self.progress_or_idle(&mut backoff)?;
         }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ranks::{PATIENCE, config, run_ranks};
 use roci_msgcore::job::{Board, Job};
-use roci_msgcore::{DedicatedWorker, Done, OpError, Pattern, Request, Source, Tag, Worker};
+use roci_msgcore::{CallError, DedicatedWorker, Done, OpError, Pattern, Request, Source, Tag, Worker};
 
 const TAG: Tag = Tag::new(1);
 /// Longer than it takes to hear of an end, and to believe it.
@@ -88,6 +88,8 @@ fn a_wait_for_a_rank_that_is_well_goes_on_after_another_has_failed() {
                 let anybodys = worker.recv_lent(pattern(Source::Any)).expect("accepted");
                 let end = worker.wait(anybodys).expect_err("nobody sends");
                 assert_eq!(end, OpError::Job(format!("the job has failed: {why}")));
+                let probe = worker.wait_probe(pattern(Source::Any)).expect_err("nobody sends");
+                assert!(matches!(&probe, CallError::Peer(error) if *error == end), "{probe}");
                 let send = worker.send_bytes(2, TAG, b"thanks").expect("accepted");
                 worker.wait(send).expect("sent");
                 worker.close().expect_err("not all are there");
