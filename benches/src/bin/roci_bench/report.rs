@@ -100,8 +100,8 @@ impl Report<'_> {
     fn targets(&self) -> String {
         let mut text =
             "## Targets\n\nPer cent are of the target. Where we are compared with others, the last column has what it would be if \
-             ours were bare frames on the same port, of which a message of many takes none but its bytes: no protocol \
-             above them does better.\n\n| | target | measured | | bare frames |\n|---|---|---|---|---|\n".to_owned();
+             ours were bare frames on the same port, unchecked and never repeated: about the most that a protocol above \
+             them can reach.\n\n| | target | measured | | bare frames |\n|---|---|---|---|---|\n".to_owned();
         let verdicts = judge(self.results);
         for verdict in &verdicts {
             let [measured, limit] =

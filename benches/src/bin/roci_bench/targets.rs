@@ -48,8 +48,8 @@ pub(crate) struct Verdict {
     pub(crate) what: &'static str,
     pub(crate) goal: String,
     pub(crate) measured: Option<Summary>,
-    /// What it would be if bare frames were all there is to do, of what is compared with others: no protocol above the
-    /// same port does better.
+    /// What it would be if bare frames were all there is to do, of what is compared with others: about the most that a
+    /// protocol above the same port can reach.
     pub(crate) limit: Option<Summary>,
     /// Met, missed or not measured, and by how much.
     pub(crate) judgement: String,

@@ -309,11 +309,11 @@ impl Link for DpdkLink {
         if self.tx.is_empty() {
             return;
         }
+        self.train.offer();
         if self.state == LinkState::Down {
             self.discard_queued();
             return;
         }
-        self.train.offer();
         let count = self.tx.len() as u16;
         let bytes: u64 = self.tx.iter().map(|mbuf| frame_len(*mbuf)).sum();
         let frames = self.tx.as_mut_ptr().cast::<*mut dpdk_sys::rte_mbuf>();

@@ -42,7 +42,7 @@ impl Train {
         self.queued >= if self.offered < HEAD { self.early } else { self.late }
     }
 
-    /// What is queued was offered to the device, which may have left a part of it.
+    /// What is queued is offered to the device, which may leave a part of it.
     #[inline]
     pub(super) fn offer(&mut self) {
         self.offered = self.offered.saturating_add(self.queued);
