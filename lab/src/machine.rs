@@ -147,8 +147,9 @@ impl Machine {
     /// Those of `chrt`, which wants `CAP_SYS_NICE`.
     pub(crate) fn put_devices_first(&self) -> Result<(), Failure> {
         // Of this id's threads, only the one that bears it: QEMU's main loop. Those of processors have their own.
-        let words = ["--fifo".to_owned(), "--pid".to_owned(), "1".to_owned(), self.process.0.id().to_string()];
-        let ended = Command::new("chrt").args(words).output().map_err(|error| format!("chrt: {error}"))?;
+        let mut chrt = Command::new("chrt");
+        chrt.args(["--fifo", "--pid", "1", &self.process.0.id().to_string()]);
+        let ended = chrt.output().map_err(|error| format!("chrt: {error}"))?;
         if ended.status.success() {
             return Ok(());
         }

@@ -16,12 +16,18 @@ struct Target {
     what: &'static str,
     goal: Goal,
     /// Of the rounds: the middle, and how far they lie apart.
-    measured: fn(&Results, Sender) -> Option<Summary>,
+    measured: fn(&Run<'_>) -> Option<Summary>,
     /// What profiles blame where it is missed.
     blame: &'static str,
 }
 
-/// Who is looked at.
+/// A run, as it was, or as it would be if ours were bare frames.
+struct Run<'a> {
+    results: &'a Results,
+    ours: Sender,
+}
+
+/// Whose results stand for ours.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sender {
     Ours,
@@ -62,93 +68,87 @@ const TARGETS: &[Target] = &[
     Target {
         what: "SEND of 8 B, latency of bare frames (memif, ICRC on)",
         goal: Goal::AtMost(1.35),
-        measured: |results, sender| ratio(results, sender, Place::Host, Metric::Latency, EIGHT, ("send", "raw")),
+        measured: |run| run.ratio(Place::Host, Metric::Latency, EIGHT, ("send", "raw")),
         blame: PING_PONG,
     },
     Target {
         what: "tagged message of 8 B, latency of bare frames",
         goal: Goal::AtMost(1.5),
-        measured: |results, sender| ratio(results, sender, Place::Host, Metric::Latency, EIGHT, ("tag", "raw")),
+        measured: |run| run.ratio(Place::Host, Metric::Latency, EIGHT, ("tag", "raw")),
         blame: PING_PONG,
     },
     Target {
         what: "RDMA WRITE of 1 MiB, bandwidth of bare frames that are touched",
         goal: Goal::AtLeast(0.6),
-        measured: |results, sender| {
-            ratio(results, sender, Place::Host, Metric::Bandwidth, MEGABYTE, ("write", "raw, touched"))
-        },
+        measured: |run| run.ratio(Place::Host, Metric::Bandwidth, MEGABYTE, ("write", "raw, touched")),
         blame: STREAM,
     },
     Target {
         what: "the same with the ICRC off",
         goal: Goal::AtLeast(0.85),
-        measured: |results, sender| {
-            ratio(results, sender, Place::Host, Metric::Bandwidth, MEGABYTE, ("write, no ICRC", "raw, touched"))
-        },
+        measured: |run| run.ratio(Place::Host, Metric::Bandwidth, MEGABYTE, ("write, no ICRC", "raw, touched")),
         blame: STREAM,
     },
     Target {
         what: "SENDs of 64 B in lists of 16 over one connection, million a second on a processor",
         goal: Goal::AtLeast(5.0),
-        measured: |results, sender| {
-            results.summary(&Key::new(Place::Host, Metric::Rate, sender.series("send"), Point::Size(64)))
+        measured: |run| {
+            run.results.summary(&Key::new(Place::Host, Metric::Rate, run.ours.series("send"), Point::Size(64)))
         },
         blame: RATE,
     },
     Target {
         what: "SENDs of 64 B one by one over 1,024 connections, rate of the same over one",
         goal: Goal::AtLeast(0.9),
-        measured: many_connections,
+        measured: |run| run.many_connections(),
         blame: CONNECTIONS,
     },
     Target {
         what: "rdma_rxe between the same guests: our latency, of its, at the worst size of SEND and WRITE",
         goal: Goal::AtMost(1.0 / 3.0),
-        measured: |results, sender| worst(results, sender, Place::Guests, Metric::Latency, &VERBS[..2]),
+        measured: |run| run.worst(Place::Guests, Metric::Latency, &VERBS[..2]),
         blame: GUESTS,
     },
     Target {
         what: "rdma_rxe: our message rate, of its, at 64 B",
         goal: Goal::AtLeast(5.0),
-        measured: |results, sender| ratio(results, sender, Place::Guests, Metric::Rate, Point::Size(64), VERBS[0]),
+        measured: |run| run.ratio(Place::Guests, Metric::Rate, Point::Size(64), VERBS[0]),
         blame: GUESTS,
     },
     Target {
         what: "rdma_rxe: our bandwidth for the same processor time, of its, at the worst size of SEND, WRITE and READ",
         goal: Goal::AtLeast(3.0),
-        measured: |results, sender| worst(results, sender, Place::Guests, Metric::Cpu, &VERBS).and_then(inverse),
+        measured: |run| run.worst(Place::Guests, Metric::Cpu, &VERBS).and_then(inverse),
         blame: GUESTS,
     },
     Target {
         what: "TCP stacks on loopback: the lowest latency of theirs, of a tagged message's, at 8 B",
         goal: Goal::AtLeast(5.0),
-        measured: |results, sender| {
-            worst_at(results, sender, Place::Host, Metric::Latency, &TCP_STACKS, |at| at == EIGHT).and_then(inverse)
-        },
+        measured: |run| run.worst_at(Place::Host, Metric::Latency, &TCP_STACKS, |at| at == EIGHT).and_then(inverse),
         blame: TAGGED,
     },
     Target {
         what: "the same at the worst size",
         goal: Goal::AtLeast(5.0),
-        measured: |results, sender| worst(results, sender, Place::Host, Metric::Latency, &TCP_STACKS).and_then(inverse),
+        measured: |run| run.worst(Place::Host, Metric::Latency, &TCP_STACKS).and_then(inverse),
         blame: TAGGED,
     },
     Target {
         what: "TCP stacks on loopback: bandwidth of a tagged message, of the highest of theirs, at the worst size",
         goal: Goal::AtLeast(1.0),
-        measured: |results, sender| worst(results, sender, Place::Host, Metric::Bandwidth, &TCP_STACKS),
+        measured: |run| run.worst(Place::Host, Metric::Bandwidth, &TCP_STACKS),
         blame: TAGGED,
     },
     Target {
         what: "libfabric's udp;ofi_rxd: the lowest latency over it, of a tagged message's, at the worst size",
         goal: Goal::AtLeast(7.0),
-        measured: |results, sender| worst(results, sender, Place::Host, Metric::Latency, &RXD).and_then(inverse),
+        measured: |run| run.worst(Place::Host, Metric::Latency, &RXD).and_then(inverse),
         blame: RELIABLE_DATAGRAMS,
     },
     Target {
         what: "libfabric's udp;ofi_rxd: bandwidth of a tagged message, of Open MPI's over it, at the worst size",
         goal: Goal::AtLeast(10.0),
-        measured: |results, sender| worst(results, sender, Place::Host, Metric::Bandwidth, &RXD[..1]),
+        measured: |run| run.worst(Place::Host, Metric::Bandwidth, &RXD[..1]),
         blame: RELIABLE_DATAGRAMS,
     },
 ];
@@ -209,7 +209,7 @@ const RELIABLE_DATAGRAMS: &str = "\
 /// The verdicts.
 pub(crate) fn judge(results: &Results) -> Vec<Verdict> {
     let judge = |target: &Target| {
-        let of = |sender| (target.measured)(results, sender).filter(|all| all.min > 0.0);
+        let of = |ours| (target.measured)(&Run { results, ours }).filter(|all| all.min > 0.0);
         let (measured, limit) = (of(Sender::Ours), of(Sender::BareFrames));
         let goal = match target.goal {
             Goal::AtMost(most) => format!("<= {most:.2}"),
@@ -247,50 +247,40 @@ fn verdict(goal: Goal, all: &Summary) -> String {
     format!("{word}: {:.0} % {side}{others}", off.abs())
 }
 
-fn ratio(
-    results: &Results,
-    sender: Sender,
-    place: Place,
-    metric: Metric,
-    point: Point,
-    (ours, theirs): Pair,
-) -> Option<Summary> {
-    let key = |series| Key::new(place, metric, series, point);
-    // Bare frames are no limit of what is measured by them.
-    let says_nothing = sender == Sender::BareFrames && theirs.starts_with("raw");
-    results.ratio(&key(sender.series(ours)), &key(theirs)).filter(|_| !says_nothing)
+impl Run<'_> {
+    fn ratio(&self, place: Place, metric: Metric, point: Point, (ours, theirs): Pair) -> Option<Summary> {
+        if self.ours == Sender::BareFrames && theirs.starts_with("raw") {
+            return None; // they are no limit of what is measured by them
+        }
+        let key = |series| Key::new(place, metric, series, point);
+        self.results.ratio(&key(self.ours.series(ours)), &key(theirs))
+    }
+
+    /// Bare frames know no connections.
+    fn many_connections(&self) -> Option<Summary> {
+        let key = |count| Key::new(Place::Host, Metric::Rate, self.ours.series("send"), Point::Connections(count));
+        self.results.ratio(&key(1024), &key(1))
+    }
+
+    fn worst(&self, place: Place, metric: Metric, pairs: &[Pair]) -> Option<Summary> {
+        self.worst_at(place, metric, pairs, |point| matches!(point, Point::Size(_)))
+    }
+
+    /// The ratio to whichever of theirs does best, at the size where ours does worst.
+    fn worst_at(&self, place: Place, metric: Metric, pairs: &[Pair], of: impl Fn(Point) -> bool) -> Option<Summary> {
+        let is_smaller_better = matches!(metric, Metric::Latency | Metric::Cpu);
+        let points = self.results.points(place, metric, of);
+        let ratios = points
+            .iter()
+            .flat_map(|&point| pairs.iter().filter_map(move |&pair| self.ratio(place, metric, point, pair)));
+        ratios.reduce(|one, other| if (one.median > other.median) == is_smaller_better { one } else { other })
+    }
 }
 
 /// Theirs as many times ours, from ours as many times theirs.
 fn inverse(all: Summary) -> Option<Summary> {
     let Summary { median, min, max, rounds } = all;
     (min > 0.0).then(|| Summary { median: 1.0 / median, min: 1.0 / max, max: 1.0 / min, rounds })
-}
-
-fn many_connections(results: &Results, sender: Sender) -> Option<Summary> {
-    let key = |count| Key::new(Place::Host, Metric::Rate, "send", Point::Connections(count));
-    results.ratio(&key(1024), &key(1)).filter(|_| sender == Sender::Ours)
-}
-
-fn worst(results: &Results, sender: Sender, place: Place, metric: Metric, pairs: &[Pair]) -> Option<Summary> {
-    worst_at(results, sender, place, metric, pairs, |point| matches!(point, Point::Size(_)))
-}
-
-/// The ratio to whichever of theirs does best, at the size where ours does worst.
-fn worst_at(
-    results: &Results,
-    sender: Sender,
-    place: Place,
-    metric: Metric,
-    pairs: &[Pair],
-    of: impl Fn(Point) -> bool,
-) -> Option<Summary> {
-    let is_smaller_better = matches!(metric, Metric::Latency | Metric::Cpu);
-    let points = results.points(place, metric, of);
-    let ratios = points
-        .iter()
-        .flat_map(|&point| pairs.iter().filter_map(move |&pair| ratio(results, sender, place, metric, point, pair)));
-    ratios.reduce(|one, other| if (one.median > other.median) == is_smaller_better { one } else { other })
 }
 
 #[cfg(test)]
@@ -304,6 +294,10 @@ mod tests {
             results.add(1, Place::Host, Reading::new(series, metric, Point::Size(bytes), value));
         }
         results
+    }
+
+    const fn ours(results: &Results) -> Run<'_> {
+        Run { results, ours: Sender::Ours }
     }
 
     #[test]
@@ -364,14 +358,14 @@ mod tests {
             (Metric::Latency, "UCX, TCP", 64, 9.0),
         ]);
         let median = |all: Option<Summary>| all.map(|all| all.median);
-        assert_eq!(median(worst(&latency, Sender::Ours, Place::Host, Metric::Latency, &TCP_STACKS)), Some(0.25));
-        let inverted = worst(&latency, Sender::Ours, Place::Host, Metric::Latency, &TCP_STACKS).and_then(inverse);
+        assert_eq!(median(ours(&latency).worst(Place::Host, Metric::Latency, &TCP_STACKS)), Some(0.25));
+        let inverted = ours(&latency).worst(Place::Host, Metric::Latency, &TCP_STACKS).and_then(inverse);
         assert_eq!(median(inverted), Some(4.0));
         let bandwidth = results(&[
             (Metric::Bandwidth, "tag, unread", 8, 1.0),
             (Metric::Bandwidth, "kernel TCP", 8, 0.5),
             (Metric::Bandwidth, "UCX, TCP", 8, 4.0),
         ]);
-        assert_eq!(median(worst(&bandwidth, Sender::Ours, Place::Host, Metric::Bandwidth, &TCP_STACKS)), Some(0.25));
+        assert_eq!(median(ours(&bandwidth).worst(Place::Host, Metric::Bandwidth, &TCP_STACKS)), Some(0.25));
     }
 }

@@ -1,9 +1,9 @@
 //! When queued frames go to the device before the poll ends.
 //!
-//! A device is told once of all frames of a poll, which is what many short ones want. Of a long message the first frames
-//! go at once: whoever takes them, a device or the process at a ring's other end, then works on them while later ones are
-//! still being framed, and a reader does not wait for the last before it begins with the first. Once the link has been
-//! busy for a while there is always something that its other end works on, and frames go in larger bursts again.
+//! A device is told once of all frames of a poll, which is what many short ones want. Where it is a ring in memory, the
+//! first frames of a long message go at once: the process at its other end works on them while later ones are still being
+//! framed, and does not wait for the last before it begins with the first. Once the link has been busy for a while there is
+//! always something to work on, and frames go in larger bursts again.
 
 /// Queued bytes that go at once after a rest: a frame of the longest path MTU, or several of a shorter one.
 const EARLY: u64 = 8 << 10;
