@@ -1,6 +1,7 @@
 //! The `roci` command: starts jobs, measures, checks, explains.
 #![forbid(unsafe_code)]
 
+mod capture;
 mod commands;
 mod failure;
 mod options;
@@ -33,6 +34,7 @@ fn run(command: Command) -> Result<ExitCode, failure::Failure> {
         Command::Soak(options) => commands::soak::run(&options),
         Command::Exchange(options) => commands::exchange::run(&options),
         Command::Decode(options) => commands::decode::run(&options),
+        Command::Lint(options) => commands::lint::run(&options),
         Command::Info(options) => commands::info::run(&options),
         Command::Doctor(options) => commands::doctor::run(&options),
         Command::Sim(options) => commands::sim::run(&options),

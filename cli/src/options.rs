@@ -32,6 +32,8 @@ pub(crate) enum Command {
     Exchange(ExchangeOptions),
     /// Print the RoCEv2 packets of a capture
     Decode(DecodeOptions),
+    /// Print the rules of IBTA that the packets of a capture break; status 1 where there is one
+    Lint(LintOptions),
     /// Print devices, and every knob with its value, origin and meaning
     Info(InfoOptions),
     /// Say what this machine lacks for a device, and the command that mends it; status 1 where the device would not run
@@ -190,6 +192,15 @@ pub(crate) struct DecodeOptions {
     /// A capture, pcap or pcapng
     pub(crate) file: PathBuf,
     /// One JSON object a packet
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct LintOptions {
+    /// A capture, pcap or pcapng
+    pub(crate) file: PathBuf,
+    /// One JSON object a finding
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -28,6 +28,7 @@ fn mistakes_on_the_command_line_are_one_line_and_status_2() {
         (&["sim"], "required"),
         (&["sim", "--seeds", "9..1"], "rising"),
         (&["decode"], "required"),
+        (&["lint"], "required"),
     ] {
         let ended = roci(arguments);
         assert_eq!(ended.code(), Some(2), "{arguments:?}: {}", ended.stderr);

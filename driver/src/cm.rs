@@ -144,6 +144,10 @@ pub(crate) struct Way {
     pub(crate) theirs: IpAddr,
     pub(crate) vlan: Option<u16>,
     pub(crate) mac: MacAddr,
+    /// DSCP and ECN, and the 802.1p priority: those of the connection that is asked for, or in which the peer's messages
+    /// come.
+    pub(crate) traffic_class: u8,
+    pub(crate) priority: u8,
 }
 
 impl PartialEq for Way {

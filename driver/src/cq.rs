@@ -89,7 +89,7 @@ impl Queue {
             self.reserved -= 1;
             return false;
         }
-        debug_assert!(self.entries.len() < self.reserved, "every end has a place reserved");
+        assert!(self.entries.len() < self.reserved, "every end has a place reserved");
         let Completion { wr_id, status, operation, len, imm, invalidated, solicited, buffer, .. } = done;
         let len = len as usize;
         let entry = WorkCompletion { qp, wr_id, status, operation, len, imm, invalidated, source_qpn, buffer };
@@ -99,6 +99,12 @@ impl Queue {
             Some(Notify::Any) => true,
             Some(Notify::Solicited) => solicited,
         }
+    }
+
+    /// Asserts what holds between any two calls.
+    pub(crate) fn check(&self) {
+        let (entries, reserved, capacity) = (self.entries.len(), self.reserved, self.capacity);
+        assert!(entries <= reserved && reserved <= capacity, "{entries} ends, {reserved} reserved of {capacity}");
     }
 
     #[inline]

@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
+use rand::Rng;
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
 use roci_protocol::rc::congestion::Algorithm;
 use roci_protocol::rc::{self, Config, Dialect, State};
-use roci_protocol::wire::{Flow, Inflow};
+use roci_protocol::wire::{Flow, Inflow, Ip};
 use roci_protocol::{Access, Mtu, Nanos, Psn, Qpn};
 
 use crate::address::Address;
@@ -101,9 +101,19 @@ pub struct QpParams {
     pub congestion: Algorithm,
     /// The link's speed in bits per second, for congestion control by rate.
     pub link_rate: u64,
-    /// DSCP and ECN of this side's packets.
+    /// DSCP and ECN of this side's packets. Who is asked by RDMA-CM takes the asker's.
     pub traffic_class: u8,
+    /// The same of its congestion notifications, which should pass whatever queue they tell of. Where frames have a priority,
+    /// theirs is the one that this DSCP names.
+    pub cnp_traffic_class: u8,
+    /// The IPv6 flow label, 20 bits. Who is asked by RDMA-CM takes the asker's.
+    pub flow_label: u32,
+    /// The 802.1p priority, 0 to 7. Other than 0 it takes a tag, of VLAN 0 where there is no VLAN.
+    pub priority: u8,
 }
+
+/// What NICs send their congestion notifications with: network control (CS6).
+const CNP_DSCP: u8 = 48;
 
 impl Default for QpParams {
     fn default() -> Self {
@@ -128,11 +138,24 @@ impl Default for QpParams {
             congestion: Algorithm::Unlimited,
             link_rate: Config::default().link_rate,
             traffic_class: 0,
+            cnp_traffic_class: CNP_DSCP << 2,
+            flow_label: 0,
+            priority: 0,
         }
     }
 }
 
 impl QpParams {
+    /// The header of this side's packets above Ethernet.
+    pub(crate) const fn header(&self, ip: Ip) -> Ip {
+        ip.with_traffic_class(self.congestion.traffic_class(self.traffic_class)).with_flow_label(self.flow_label)
+    }
+
+    /// The tag of this side's frames, if they have one (IEEE 802.1Q 9.6).
+    pub(crate) fn tag(&self, vlan: Option<u16>) -> Option<u16> {
+        if self.priority == 0 { vlan } else { Some(u16::from(self.priority & 7) << 13 | vlan.unwrap_or(0)) }
+    }
+
     /// What both sides can do.
     pub(crate) fn config(&self, ours: &Address, peer: &Address, shared_receives: bool) -> Config {
         let max_rd_atomic = ours.max_rd_atomic.min(peer.max_rd_atomic).into();
@@ -189,6 +212,10 @@ pub(crate) struct Slot {
     pub(crate) armed: ArrayVec<Nanos, 4>,
     /// It is in the engine's list of queue pairs to look after.
     pub(crate) is_listed: bool,
+    /// DSCP and ECN of its congestion notifications.
+    pub(crate) cnp_class: u8,
+    /// Bytes by which its last turn was exceeded.
+    pub(crate) deficit: isize,
 }
 
 impl Slot {
@@ -227,6 +254,9 @@ impl Slot {
             State::Error if !self.has_failed => {
                 self.has_failed = true;
                 events.push(Event::QueuePairFailed(self.qp));
+                if self.shared.is_some() {
+                    events.push(Event::LastReceiveTaken(self.qp));
+                }
                 true
             }
             _ => false,
@@ -258,8 +288,8 @@ impl Entry {
 }
 
 impl Slab {
-    pub(crate) fn new() -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), dice: StdRng::from_os_rng() }
+    pub(crate) const fn new(dice: StdRng) -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), dice }
     }
 
     /// A number for a new queue pair, one of those that lead to its link, and its first PSN; `None` where all are in use.
@@ -321,12 +351,14 @@ impl Slab {
 
 #[cfg(test)]
 mod tests {
+    use rand::SeedableRng;
+
     use super::*;
     use crate::link::MAX_QUEUES;
 
     #[test]
     fn a_number_names_its_queue_and_is_not_managements() {
-        let mut slab = Slab::new();
+        let mut slab = Slab::new(StdRng::seed_from_u64(1));
         for queues in 1..=MAX_QUEUES {
             for queue in 0..queues {
                 let share = Share::of(queue, queues);
@@ -343,7 +375,7 @@ mod tests {
     #[test]
     fn a_number_that_was_given_back_comes_again_last_of_all() {
         for share in [Share::WHOLE, Share::of(1, 2), Share::of(7, 8)] {
-            let mut slab = Slab::new();
+            let mut slab = Slab::new(StdRng::seed_from_u64(1));
             let mut numbers = Vec::new();
             for _ in 0..(GENERATIONS >> share.bits()) - 1 {
                 let (qp, _) = slab.reserve(share).expect("room");

@@ -43,6 +43,11 @@ impl Stock {
         self.receives.pop_front()
     }
 
+    /// Puts a receive back that was taken in vain. Nobody has posted since, so there is room.
+    pub(crate) fn put_back(&mut self, request: RecvRequest<Buffer>) {
+        self.receives.push_front(request);
+    }
+
     /// Asks for one event once fewer than `limit` receives are left; 0 asks for none.
     pub(crate) fn arm(&mut self, limit: usize) {
         self.limit = Some(limit).filter(|&limit| limit > 0);

@@ -46,6 +46,7 @@ impl Hosts {
         self.clock.advance(1_000_000);
         for end in &mut self.ends {
             end.engine.poll();
+            end.engine.check();
         }
     }
 

@@ -285,9 +285,12 @@ fn opcodes() {
     for code in 0..=u8::MAX {
         match Opcode::from_wire(code) {
             None => {
-                patched(format!("opcode {code:#04x}"), Lab::bth_at, 0, &[code]).counts("rx_unknown_opcode").run();
+                let row = patched(format!("opcode {code:#04x}"), Lab::bth_at, 0, &[code]).counts("rx_unknown_opcode");
+                // Of a reliable connection's peer it is a request that cannot be done.
+                if code >> 5 == 0 { row.invalid().run() } else { row.run() }
             }
-            Some(Opcode::Cnp) => packet(Opcode::Cnp, 0, 16).counts("rp_cnp_handled").run(),
+            // Of a packet that nobody has sent yet.
+            Some(Opcode::Cnp) => packet(Opcode::Cnp, 0, 16).counts("rp_cnp_ignored").run(),
             Some(opcode) if opcode.transport() != Transport::Rc => {
                 packet(opcode, 0, 20).counts("rx_wrong_transport").run();
             }
@@ -309,8 +312,15 @@ fn packet_sequence_numbers() {
                 lab.prepare(first);
             })
             .counts("out_of_sequence"),
-        packet(Opcode::RcSendOnly, -1, 20).counts("duplicate_request").says(&[Said::Ack(-1)]),
-        packet(Opcode::RcWriteOnly, -0x80_0000, 20).counts("duplicate_request").says(&[Said::Ack(-1)]),
+        // From before the connection: nothing was executed that could be acknowledged.
+        packet(Opcode::RcSendOnly, -1, 20).counts("duplicate_request"),
+        packet(Opcode::RcWriteOnly, -0x80_0000, 20).counts("duplicate_request"),
+        packet(Opcode::RcSendOnly, -1, 20)
+            .after(|lab| prepare(lab, send))
+            .counts("duplicate_request")
+            .says(&[Said::Ack(0)]),
+        packet(Opcode::Cnp, -1, 16).counts("rp_cnp_handled"),
+        packet(Opcode::Cnp, -0x2_0000, 16).counts("rp_cnp_ignored"),
         row("a SEND again", send).after(|lab| prepare(lab, send)).counts("duplicate_request").says(&[Said::Ack(0)]),
         packet(Opcode::RcFetchAdd, 0, 0)
             .after(|lab| prepare(lab, |lab| lab.packet(Opcode::RcFetchAdd, 0, 0, |_, _| ())))
@@ -685,7 +695,9 @@ fn read_responses() {
         answer(RcReadResponseFirst, 0, ACK, MTU - 1).after(reading).counts("bad_response"),
         answer(RcReadResponseFirst, 0, ACK, MTU + 1).after(reading).counts("bad_response"),
         answer(RcReadResponseFirst, 0, ACK, 0).after(reading).counts("bad_response"),
-        answer(RcReadResponseLast, 0, ACK, MTU).after(reading).counts("bad_response"),
+        answer(RcReadResponseLast, 0, ACK, MTU).after(reading).counts("stale_response"),
+        answer(RcReadResponseMiddle, 0, ACK, MTU).after(reading).counts("stale_response"),
+        answer(RcReadResponseFirst, 1, ACK, MTU).after(reading_on).counts("stale_response"),
         answer(RcReadResponseOnly, 0, ACK, 44).after(reading).counts("bad_response"),
         answer(RcReadResponseLast, 1, ACK, 44).after(reading_on).counts("bad_response"),
         answer(RcAtomicAck, 0, ACK, 0).after(reading).counts("bad_response"),

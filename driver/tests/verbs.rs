@@ -159,6 +159,7 @@ impl Hosts {
         self.clock.advance(1_000_000);
         for engine in &mut self.engines {
             engine.poll();
+            engine.check();
         }
     }
 
@@ -281,6 +282,17 @@ fn many_queue_pairs_share_receives_and_hear_when_they_run_low() {
     run(&mut client, &mut server);
     assert_eq!(std::iter::from_fn(|| server.poll_cq(server_cq)).count(), 1);
     assert_eq!(server.srq_len(srq), 0);
+    // One of them fails: it takes no more receives, and gives none of the others' back.
+    post(&mut server, 5).expect("room");
+    let message = client.buffer(8).expect("memory");
+    let nowhere = SendWr::write(2, message, roci_protocol::Rkey(0xdead), 0);
+    client.post_send(qps[0], nowhere).map_err(|refused| refused.reason).expect("accepted");
+    run(&mut client, &mut server);
+    let Some(Event::QueuePairFailed(failed)) = server.poll_event() else { panic!("it has failed") };
+    assert_eq!(server.poll_event(), Some(Event::LastReceiveTaken(failed)));
+    assert_eq!((server.poll_event(), server.srq_len(srq)), (None, 1));
+    assert_eq!(client.poll_event(), Some(Event::QueuePairFailed(qps[0])), "it shares no receives");
+    assert_eq!(client.poll_event(), None);
 }
 
 #[test]

@@ -2,30 +2,39 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use crate::lab::Lab;
+use crate::lab::{Form, Lab};
 use crate::report::{self, Outcome, Row};
 use crate::scenarios::SCENARIOS;
-use crate::{Failure, guest};
+use crate::{Failure, guest, lint};
 
 /// What to run, and where results go.
 #[derive(Args)]
 pub(crate) struct Options {
     /// Where the guest's kernel and initial disk are.
-    #[arg(long, env = "ROCI_LAB_DIR", default_value = "target/lab")]
+    #[arg(long, default_value = "target/lab/6.1")]
     image: PathBuf,
     /// Only scenarios whose name contains this.
     #[arg(long)]
     only: Option<String>,
-    /// Write the results as a Markdown table to this file.
+    /// Write the results into the Markdown table in this file, as the column of the guest's kernel.
     #[arg(long)]
     table: Option<PathBuf>,
+    /// Run the scenarios that can run long for so many minutes instead of a few seconds.
+    #[arg(long)]
+    minutes: Option<u64>,
+    /// What the dice of random scenarios begin with.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
     /// Keep captures of failed scenarios in this folder.
     #[arg(long, default_value = "target/lab/failed")]
     captures: PathBuf,
+    /// Keep captures of all scenarios there.
+    #[arg(long)]
+    keep: bool,
     /// Name the scenarios and end.
     #[arg(long)]
     list: bool,
@@ -45,30 +54,39 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
         return Err(format!("{} holds no guest: run scripts/lab build", options.image.display()).into());
     }
     let directory = tempfile::tempdir()?;
-    let mut lab = Lab::start(directory.path(), &options.image)?;
+    let form = Form { time: options.minutes.map(Duration::from_mins), seed: options.seed };
+    let mut lab = Lab::start(directory.path(), &options.image, form)?;
     let kernel = lab.run("uname -r")?.trim().to_owned();
     println!("guest: Linux {kernel}, rdma_rxe");
     let mut rows = Vec::new();
     for scenario in chosen() {
         lab.begin();
         let started = Instant::now();
-        let outcome = match (scenario.run)(&mut lab) {
-            Ok(()) => Outcome::Passed,
-            Err(failure) => {
-                std::fs::create_dir_all(&options.captures)?;
-                let path = options.captures.join(format!("{}.pcap", scenario.name));
-                lab.script.borrow().save(&path)?;
-                Outcome::Failed(format!("{failure} (capture: {})", path.display()))
-            }
+        let ended = (scenario.run)(&mut lab);
+        let seconds = started.elapsed().as_secs_f64();
+        let script = lab.script.borrow();
+        let verdict = lint::judge(&script.events);
+        let failures: Vec<_> =
+            ended.err().map(|failure| failure.to_string()).into_iter().chain(verdict.failure()).collect();
+        let path = options.captures.join(format!("{}.pcap", scenario.name));
+        if options.keep || !failures.is_empty() {
+            std::fs::create_dir_all(&options.captures)?;
+            script.save(&path)?;
+        }
+        let outcome = match &failures[..] {
+            [] => Outcome::Passed,
+            failures => Outcome::Failed(format!("{} (capture: {})", failures.join("; "), path.display())),
         };
-        let row = Row { scenario, outcome, seconds: started.elapsed().as_secs_f64() };
+        let row = Row { scenario, outcome, seconds };
         println!("{row}");
+        verdict.notes().for_each(|note| println!("        {note}"));
         rows.push(row);
     }
     let failed = rows.iter().filter(|row| matches!(row.outcome, Outcome::Failed(_))).count();
     println!("{} scenarios, {failed} failed", rows.len());
     if let Some(path) = &options.table {
-        std::fs::write(path, report::markdown(&kernel, &rows))?;
+        let old = std::fs::read_to_string(path).unwrap_or_default();
+        std::fs::write(path, report::markdown(&old, &kernel, &rows, SCENARIOS))?;
     }
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -11,15 +11,17 @@ use roci_driver::link::dpdk::{Attachment, Device, DpdkLink};
 use roci_driver::neighbour::Interface;
 use roci_driver::{
     Access, Address, Buffer, CompletionQueue, Dialect, Engine, MemoryRegion, Mtu, PdId, PortConfig, QpParams,
-    QueuePair, SendWr, WcStatus, WorkCompletion,
+    QueuePair, SendWr, UnconnectedQp, WcStatus, WorkCompletion,
 };
+use roci_protocol::lint::{End, Opening};
 use roci_protocol::wire::MacAddr;
 use roci_protocol::{Psn, Qpn, Rkey};
 
 use crate::Failure;
 use crate::guest::{self, Guest, Plan};
+use crate::lint;
 use crate::machine::Line;
-use crate::wire::{LabLink, Rule, Script};
+use crate::wire::{Event, LabLink, Rule, Script};
 
 /// How long a completion may take: emulation is slow.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -81,6 +83,14 @@ pub(crate) fn all_access() -> Access {
     Access::REMOTE_READ.and(Access::REMOTE_WRITE).and(Access::REMOTE_ATOMIC).and(Access::WINDOW_BIND)
 }
 
+/// How long the scenarios run that can run long, and what their dice begin with.
+#[derive(Clone, Copy)]
+pub(crate) struct Form {
+    /// `None` is the short form.
+    pub(crate) time: Option<Duration>,
+    pub(crate) seed: u64,
+}
+
 /// The two ends.
 pub(crate) struct Lab {
     pub(crate) engine: Engine<LabLink>,
@@ -88,6 +98,7 @@ pub(crate) struct Lab {
     pub(crate) cq: CompletionQueue,
     pub(crate) script: Rc<RefCell<Script>>,
     pub(crate) guest: Guest,
+    pub(crate) form: Form,
     verbs: Option<Line<TcpStream>>,
 }
 
@@ -112,7 +123,7 @@ pub(crate) type Answer = BTreeMap<String, String>;
 
 impl Lab {
     /// Brings our port up, boots the guest on it, and sets the guest up.
-    pub(crate) fn start(directory: &Path, image: &Path) -> Result<Self, Failure> {
+    pub(crate) fn start(directory: &Path, image: &Path, form: Form) -> Result<Self, Failure> {
         let plan = Plan { directory: directory.to_owned(), image: image.to_owned() };
         let socket = plan.data_socket();
         let (tell, started) = std::sync::mpsc::channel();
@@ -136,10 +147,11 @@ impl Lab {
         let script = Rc::new(RefCell::new(Script::default()));
         let link = LabLink::new(links.remove(0), script.clone());
         let mut engine = Engine::new(ARENA)?;
-        engine.add_port_with(link, our_host()?)?;
+        let port = engine.add_port_with(link, our_host()?)?;
+        engine.is_arena_lent(port)?;
         let (pd, cq) = (engine.alloc_pd(), engine.create_cq(1024));
         let guest = starting.ready(|| drop_count(engine.poll()))?;
-        let mut lab = Self { engine, pd, cq, script, guest, verbs: None };
+        let mut lab = Self { engine, pd, cq, script, guest, form, verbs: None };
         for command in GUEST_SETUP {
             lab.run(command)?;
         }
@@ -148,10 +160,25 @@ impl Lab {
 
     /// Forgets what the last scenario left behind.
     pub(crate) fn begin(&mut self) {
+        self.begin_part();
+        *self.script.borrow_mut() = Script::default();
+    }
+
+    /// The same for a part of a scenario: the record of the wire goes on.
+    pub(crate) fn begin_part(&mut self) {
         self.verbs = None;
         while self.engine.poll_cq(self.cq).is_some() {}
         while self.engine.poll_event().is_some() {}
-        *self.script.borrow_mut() = Script::default();
+    }
+
+    /// Begins a session with the guest's verbs, and the record, anew: what happens on the wire goes on. Fails, and keeps the
+    /// record, where the lint finds a broken rule in it.
+    pub(crate) fn renew(&mut self) -> Result<(), Failure> {
+        self.verbs = None;
+        let events = &mut self.script.borrow_mut().events;
+        lint::judge(events).failure().map_or(Ok(()), Err)?;
+        events.clear();
+        Ok(())
     }
 
     /// Loses the packets that `rule` points at.
@@ -173,18 +200,29 @@ impl Lab {
 
     /// Asks, and returns the whole answer.
     pub(crate) fn ask_line(&mut self, question: &str) -> Result<String, Failure> {
+        Ok(self.ask_all(&[question.to_owned()])?.remove(0))
+    }
+
+    /// Asks without waiting for the answers in between, which must all be good; returns each whole.
+    pub(crate) fn ask_all(&mut self, questions: &[String]) -> Result<Vec<String>, Failure> {
         let Self { engine, guest, verbs, .. } = self;
         let mut poll = || drop_count(engine.poll());
         let session = match verbs {
             Some(session) => session,
             None => verbs.insert(guest.verbs()?),
         };
-        session.send(question, &mut poll)?;
-        let line = session.answer(&mut poll)?;
-        match line.strip_prefix("ok") {
-            Some(rest) => Ok(rest.trim().to_owned()),
-            None => Err(format!("'{question}': {line}").into()),
+        for question in questions {
+            session.send(question, &mut poll)?;
         }
+        let mut answers = Vec::new();
+        for question in questions {
+            let line = session.answer(&mut poll)?;
+            match line.strip_prefix("ok") {
+                Some(rest) => answers.push(rest.trim().to_owned()),
+                None => return Err(format!("'{question}': {line}").into()),
+            }
+        }
+        Ok(answers)
     }
 
     /// A connected pair over `terms`.
@@ -194,6 +232,12 @@ impl Lab {
         }
         let theirs = self.ask("qp type=rc")?;
         self.connect_with(terms, number(&theirs, "qp")?, number(&theirs, "qpn")?, None)
+    }
+
+    /// Ends our half of a connection, and forgets what it has not told.
+    pub(crate) fn disconnect(&mut self, pair: Pair) {
+        self.engine.destroy_qp(pair.qp);
+        while self.engine.poll_cq(self.cq).is_some() {}
     }
 
     /// Connects to a queue pair of the guest's that is in INIT.
@@ -209,6 +253,7 @@ impl Lab {
         near.set_starting_psn(Psn::new(terms.psns[0]));
         if let Some(srq) = srq {
             self.engine.share_receives(&mut near, srq)?;
+            self.record(Event::Shared(End { ip: ours.parse()?, qpn: near.qpn() }));
         }
         let [our_psn, their_psn] = terms.psns;
         self.ask(&format!(
@@ -227,9 +272,22 @@ impl Lab {
             dialect: Dialect::Verbs,
             icrc: true,
         };
+        self.record_opening(&near, terms.route, &peer)?;
         let params = QpParams { mtu: terms.mtu, ..terms.params.clone() };
         let near = self.engine.connect(near, &peer, &params)?;
         Ok(Pair { qp: near, theirs: qp })
+    }
+
+    /// Tells the lint of a connection that is about to begin.
+    pub(crate) fn record_opening(&self, near: &UnconnectedQp, route: Route, peer: &Address) -> Result<(), Failure> {
+        let ours = End { ip: route.ours.parse()?, qpn: near.qpn() };
+        let ends = [ours, End { ip: peer.ip, qpn: peer.qpn }];
+        self.record(Event::Opened(Opening { ends, first_psns: [near.starting_psn(), peer.psn], mtu: peer.mtu }));
+        Ok(())
+    }
+
+    fn record(&self, event: Event) {
+        self.script.borrow_mut().events.push(event);
     }
 
     /// Memory of the guest's, with all rights.
@@ -263,7 +321,9 @@ impl Lab {
 
     pub(crate) fn post_recv(&mut self, pair: Pair, wr_id: u64, len: usize) -> Result<(), Failure> {
         let buffer = self.engine.buffer(len)?;
-        self.engine.post_recv(pair.qp, wr_id, buffer).map_err(|refused| refused.reason.into())
+        self.engine.post_recv(pair.qp, wr_id, buffer).map_err(|refused| refused.reason)?;
+        self.record(Event::Posted(pair.qp.qpn()));
+        Ok(())
     }
 
     /// Our next completion.

@@ -5,9 +5,11 @@
 //! guests, on emulated PCI NICs; `scripts/lab verbs` compares both between the same two guests. Nothing here needs privileges, hugepages or a kernel module on the host.
 #![deny(unsafe_code)]
 
+mod faults;
 mod guest;
 mod interop;
 mod lab;
+mod lint;
 mod machine;
 mod nics;
 mod report;

@@ -1,15 +1,22 @@
-//! The wire under test: our port, with a record of every frame and rules that lose some.
+//! The wire under test: our port, with a record of every frame, rules that lose some, and random faults.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 
+use roci_driver::Lasting;
 use roci_driver::link::dpdk::DpdkLink;
-use roci_driver::link::{Batch, Full, Link, LinkState, LinkStats};
-use roci_protocol::Nanos;
+use roci_driver::link::{Batch, Full, LendError, Lender, Link, LinkState, LinkStats, Share};
+use roci_protocol::lint::{End, Opening};
+use roci_protocol::sim::Verdict;
 use roci_protocol::wire::{Frame, MacAddr, Packet};
+use roci_protocol::{Nanos, Qpn};
+
+use crate::faults::{Dice, Lane};
 
 /// Which way a frame goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,23 +30,46 @@ pub(crate) enum Way {
 /// Decides about one packet: `true` loses it.
 pub(crate) type Rule = Box<dyn FnMut(Way, &Packet<'_>) -> bool>;
 
-/// What happened on the wire since the scenario began, and what is to happen.
+/// What happened.
+pub(crate) enum Event {
+    /// An end has sent a frame, whatever is to happen to it.
+    Frame { at: Nanos, way: Way, bytes: Vec<u8> },
+    /// Two queue pairs were connected without RDMA-CM.
+    Opened(Opening),
+    /// A receive was posted to a queue pair of ours.
+    Posted(Qpn),
+    /// A queue pair of ours takes its receives from a shared queue.
+    Shared(End),
+}
+
+/// What happened since the scenario began, and what is to happen.
 #[derive(Default)]
 pub(crate) struct Script {
-    pub(crate) frames: Vec<(Nanos, Vec<u8>)>,
+    pub(crate) events: Vec<Event>,
     pub(crate) rule: Option<Rule>,
+    /// Packets that the rule lost.
     pub(crate) lost: usize,
+    /// Decide about the packets that the rule leaves.
+    pub(crate) dice: Option<Dice>,
 }
 
 impl Script {
-    /// Records a frame, and tells whether it is to be lost.
-    fn loses(&mut self, now: Nanos, way: Way, frame: &[u8]) -> bool {
-        self.frames.push((now, frame.to_vec()));
-        let Some(rule) = &mut self.rule else { return false };
-        let Ok(parsed) = Frame::parse(frame) else { return false };
-        let is_lost = rule(way, &parsed.packet);
-        self.lost += usize::from(is_lost);
-        is_lost
+    /// An end has sent a frame.
+    fn record(&mut self, at: Nanos, way: Way, frame: &[u8]) {
+        self.events.push(Event::Frame { at, way, bytes: frame.to_vec() });
+    }
+
+    /// Tells what is to happen to a frame. Only RoCEv2 packets meet with anything.
+    fn judge(&mut self, way: Way, frame: &[u8]) -> Verdict {
+        if self.rule.is_none() && self.dice.is_none() {
+            return Verdict::Pass;
+        }
+        let Ok(parsed) = Frame::parse(frame) else { return Verdict::Pass };
+        if self.rule.as_mut().is_some_and(|rule| rule(way, &parsed.packet)) {
+            self.lost += 1;
+            return Verdict::Lose;
+        }
+        self.dice.as_mut().map_or(Verdict::Pass, |dice| dice.throw(way, parsed.packet.headers.bth.opcode))
     }
 
     /// Writes the record as a capture.
@@ -48,35 +78,151 @@ impl Script {
         for word in [0xa1b2_3c4d_u32, 4 << 16 | 2, 0, 0, 65_535, 1] {
             file.write_all(&word.to_le_bytes())?;
         }
-        for (at, frame) in &self.frames {
-            let len = frame.len() as u32;
+        for event in &self.events {
+            let Event::Frame { at, bytes, .. } = event else { continue };
+            let len = bytes.len() as u32;
             for word in [(at / 1_000_000_000) as u32, (at % 1_000_000_000) as u32, len, len] {
                 file.write_all(&word.to_le_bytes())?;
             }
-            file.write_all(frame)?;
+            file.write_all(bytes)?;
         }
         file.flush()
     }
 }
 
+/// Payloads from this length on stay where they are until the device takes them; shorter ones are copied.
+pub(crate) const LEND_FROM: usize = 256;
+
 /// Our port.
 pub(crate) struct LabLink {
     inner: DpdkLink,
     script: Rc<RefCell<Script>>,
+    /// The frame that is to leave, whole.
     scratch: Vec<u8>,
+    leaving: Lane<Vec<u8>>,
+    arriving: Lane<Received>,
+    /// What has arrived, in the order in which the engine gets it.
+    arrived: VecDeque<Received>,
+    /// The time that the engine was told last: for the engine, whatever it receives now came then.
+    told: Cell<Nanos>,
+}
+
+/// A frame that came in, or the second copy of one.
+pub(crate) enum Received {
+    First(<DpdkLink as Link>::Frame),
+    Again(Vec<u8>),
+}
+
+impl AsRef<[u8]> for Received {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Self::First(frame) => frame.as_ref(),
+            Self::Again(bytes) => bytes,
+        }
+    }
+}
+
+/// How a frame leaves, where its payload stays in place: what lies around the payload is the rest of the frame.
+#[derive(Clone, Copy)]
+struct Around<'a> {
+    head: usize,
+    payload: &'a [u8],
+    range: Option<u64>,
 }
 
 impl LabLink {
-    pub(crate) fn new(inner: DpdkLink, script: Rc<RefCell<Script>>) -> Self {
-        Self { inner, script, scratch: Vec::new() }
+    pub(crate) fn new(mut inner: DpdkLink, script: Rc<RefCell<Script>>) -> Self {
+        inner.lend_from(Some(LEND_FROM));
+        let (scratch, arrived) = (Vec::new(), VecDeque::new());
+        let (leaving, arriving, told) = (Lane::new(), Lane::new(), Cell::new(0));
+        Self { inner, script, scratch, leaving, arriving, arrived, told }
+    }
+
+    /// Sends the frame in `scratch`, unless something happens to it. What the link does not take is not sent.
+    fn send(&mut self, around: Option<Around<'_>>) -> Result<(), Full> {
+        let now = self.inner.now();
+        let verdict = self.script.borrow_mut().judge(Way::Out, &self.scratch);
+        match verdict {
+            Verdict::Lose => {}
+            Verdict::Hold(frames) if self.leaving.has_room() => {
+                self.leaving.hold(now, self.scratch.clone(), frames);
+            }
+            Verdict::Duplicate => {
+                self.hand_over(around)?;
+                // A full link may swallow the second one.
+                let _ = self.hand_over(around);
+                self.leaving.overtake();
+            }
+            Verdict::Pass | Verdict::Hold(_) | Verdict::Corrupt(_) => {
+                self.hand_over(around)?;
+                self.leaving.overtake();
+            }
+        }
+        self.script.borrow_mut().record(now, Way::Out, &self.scratch);
+        self.release(now);
+        Ok(())
+    }
+
+    /// Sends what was held back long enough.
+    fn release(&mut self, now: Nanos) {
+        while let Some(frame) = self.leaving.release(now) {
+            if self.inner.transmit(frame.len(), |bytes| bytes.copy_from_slice(&frame)).is_err() {
+                self.leaving.put_back(frame);
+                return;
+            }
+        }
+    }
+
+    /// Lets a frame in, unless something happens to it.
+    fn admit(&mut self, now: Nanos, frame: <DpdkLink as Link>::Frame) {
+        let mut script = self.script.borrow_mut();
+        script.record(self.told.get(), Way::In, frame.as_ref());
+        let verdict = script.judge(Way::In, frame.as_ref());
+        drop(script);
+        match verdict {
+            Verdict::Lose => return,
+            Verdict::Hold(frames) if self.arriving.has_room() => {
+                self.arriving.hold(now, Received::First(frame), frames);
+                return;
+            }
+            Verdict::Duplicate => {
+                let again = frame.as_ref().to_vec();
+                self.arrived.extend([Received::First(frame), Received::Again(again)]);
+            }
+            Verdict::Pass | Verdict::Hold(_) | Verdict::Corrupt(_) => self.arrived.push_back(Received::First(frame)),
+        }
+        self.arriving.overtake();
+        self.let_in(now);
+    }
+
+    /// Lets in what was held back long enough.
+    fn let_in(&mut self, now: Nanos) {
+        while let Some(frame) = self.arriving.release(now) {
+            self.arrived.push_back(frame);
+        }
+    }
+
+    /// Gives the frame in `scratch` to the device.
+    fn hand_over(&mut self, around: Option<Around<'_>>) -> Result<(), Full> {
+        let Self { inner, scratch, .. } = self;
+        let Some(Around { head, payload, range }) = around else {
+            return inner.transmit(scratch.len(), |bytes| bytes.copy_from_slice(scratch));
+        };
+        let (before, behind) = (&scratch[..head], &scratch[head + payload.len()..]);
+        inner.transmit_around(head, payload, range, behind.len(), |to_head, to_tail| {
+            to_head.copy_from_slice(before);
+            to_tail.copy_from_slice(behind);
+        })
     }
 }
 
 impl Link for LabLink {
-    type Frame = <DpdkLink as Link>::Frame;
+    type Frame = Received;
 
     fn now(&self) -> Nanos {
-        self.inner.now()
+        let now = self.inner.now();
+        self.told.set(now);
+        now
     }
 
     fn max_frame(&self) -> usize {
@@ -87,23 +233,57 @@ impl Link for LabLink {
         self.inner.mac()
     }
 
+    fn share(&self) -> Share {
+        self.inner.share()
+    }
+
+    fn hears_management(&self) -> bool {
+        self.inner.hears_management()
+    }
+
     fn receive(&mut self, batch: &mut Batch<Self::Frame>) {
-        let mut all = Batch::new();
-        self.inner.receive(&mut all);
+        let mut fresh = Batch::new();
+        self.inner.receive(&mut fresh);
         let now = self.inner.now();
-        let mut script = self.script.borrow_mut();
-        all.retain(|frame| !script.loses(now, Way::In, frame.as_ref()));
-        batch.extend(all);
+        fresh.into_iter().for_each(|frame| self.admit(now, frame));
+        self.let_in(now);
+        let count = self.arrived.len().min(batch.remaining_capacity());
+        batch.extend(self.arrived.drain(..count));
     }
 
     fn transmit(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), Full> {
         self.scratch.resize(len, 0);
         fill(&mut self.scratch);
-        let mut script = self.script.borrow_mut();
-        if script.loses(self.inner.now(), Way::Out, &self.scratch) {
-            return Ok(());
-        }
-        self.inner.transmit(len, |bytes| bytes.copy_from_slice(&self.scratch))
+        self.send(None)
+    }
+
+    fn lend(&mut self, memory: Arc<dyn Lasting>) -> Result<(), LendError> {
+        self.inner.lend(memory)
+    }
+
+    fn lender(&self) -> Option<Box<dyn Lender>> {
+        self.inner.lender()
+    }
+
+    fn is_lent(&self, payload: &[u8], range: Option<u64>) -> bool {
+        self.inner.is_lent(payload, range)
+    }
+
+    /// The record wants the frame whole, but the device takes the payload from where it is.
+    fn transmit_around(
+        &mut self,
+        head: usize,
+        payload: &[u8],
+        range: Option<u64>,
+        tail: usize,
+        fill: impl FnOnce(&mut [u8], &mut [u8]),
+    ) -> Result<(), Full> {
+        self.scratch.resize(head + payload.len() + tail, 0);
+        let (before, rest) = self.scratch.split_at_mut(head);
+        let (middle, behind) = rest.split_at_mut(payload.len());
+        middle.copy_from_slice(payload);
+        fill(before, behind);
+        self.send(Some(Around { head, payload, range }))
     }
 
     fn flush(&mut self) {
@@ -111,6 +291,8 @@ impl Link for LabLink {
     }
 
     fn maintain(&mut self, now: Nanos) -> LinkState {
+        self.release(now);
+        self.inner.flush();
         self.inner.maintain(now)
     }
 

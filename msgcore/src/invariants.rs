@@ -34,7 +34,11 @@ impl<L: Link> Worker<L> {
     }
 
     /// Verifies what this end can see of its own promises; says which one is broken.
+    ///
+    /// # Panics
+    /// Where the engine breaks one of its own.
     pub fn check_invariants(&self) -> Result<(), String> {
+        self.engine.check();
         let (count, bytes) = (self.matching.unexpected_len(), self.matching.unexpected_bytes());
         ensure((count == 0) == (bytes == 0), || format!("{count} unexpected messages take {bytes} bytes"))?;
         ensure(self.regions <= self.region_limit, || format!("{} regions are open", self.regions))?;

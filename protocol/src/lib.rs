@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cm;
+pub mod lint;
 pub mod msg;
 pub mod rc;
 pub mod sim;

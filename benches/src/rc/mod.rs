@@ -94,7 +94,7 @@ impl<W: Wire> Pair<W> {
         requester.post_send(op, buffer);
         requester.ask(self.now);
         responder.hear(self.now, requester);
-        responder.reply();
+        responder.reply(self.now);
         requester.hear(self.now, responder);
     }
 }

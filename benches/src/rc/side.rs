@@ -1,6 +1,6 @@
 //! One of the two queue pairs, with its world.
 
-use roci_protocol::rc::{Completion, Config, QueuePair, RecvRequest, SendOp, SendRequest, State};
+use roci_protocol::rc::{Budget, Completion, Config, QueuePair, RecvRequest, SendOp, SendRequest, State};
 use roci_protocol::{Nanos, Qpn};
 
 use super::wire::Wire;
@@ -38,14 +38,19 @@ impl<W: Wire> Side<W> {
     /// Sends the request.
     #[inline]
     pub(super) fn ask(&mut self, now: Nanos) {
-        self.qp.pump_requests(now, &mut self.world).expect("the wire has room");
+        self.qp.pump_requests(now, &mut Budget::new(64 << 10), &mut self.world).expect("the wire has room");
     }
 
     /// Sends the acknowledgement, or the READ's response.
     #[inline]
-    pub(super) fn reply(&mut self) {
-        debug_assert!(self.qp.owes_reply(1));
-        self.qp.pump_replies(&mut self.world).expect("the wire has room");
+    pub(super) fn reply(&mut self, now: Nanos) {
+        debug_assert!(self.qp.owes_acknowledgement(1) || self.qp.owes_responses());
+        let outcome = if self.qp.owes_responses() {
+            self.qp.pump_responses(now, &mut Budget::new(64 << 10), &mut self.world)
+        } else {
+            self.qp.pump_acknowledgement(now, &mut self.world)
+        };
+        outcome.expect("the wire has room");
     }
 
     /// Takes what the peer has sent.

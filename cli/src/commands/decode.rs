@@ -1,26 +1,20 @@
 //! `roci decode`: one line a packet, with the ICRC's verdict and the protocol's complaint.
 
-use std::borrow::Cow;
-use std::fs::File;
-use std::path::Path;
 use std::process::ExitCode;
 
-use pcap_parser::{Block, Linktype, PcapBlockOwned, PcapError, create_reader};
 use roci_protocol::wire::cm::{IpCm, Mad, Message, Rep, Req, ServiceId};
 use roci_protocol::wire::{Envelope, Frame, Malformed, Syndrome, icrc, opcode, pretty};
 use serde_json::{Map, Value, json};
 
-use crate::failure::{Context, Failure};
+use crate::capture::for_each_frame;
+use crate::failure::Failure;
 use crate::options::DecodeOptions;
 use crate::output;
-
-/// More than any frame of a capture.
-const READER_CAPACITY: usize = 1 << 20;
 
 pub(crate) fn run(options: &DecodeOptions) -> Result<ExitCode, Failure> {
     let mut index = 0u64;
     let mut found = 0u64;
-    for_each_frame(&options.file, |frame| {
+    for_each_frame(&options.file, |_, frame| {
         let line = if options.json { json_line(index, frame).to_string() } else { text_line(index, frame) };
         index += 1;
         found += u64::from(is_roce(frame));
@@ -33,93 +27,8 @@ pub(crate) fn run(options: &DecodeOptions) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn for_each_frame(path: &Path, mut action: impl FnMut(&[u8]) -> Result<(), Failure>) -> Result<(), Failure> {
-    let name = path.display();
-    let file = File::open(path).context(format!("cannot read {name}"))?;
-    let not_a_capture = |error| match error {
-        PcapError::ReadError => Failure::new(format!("cannot read {name}")),
-        _ => Failure::new(format!("{name} is not a pcap or pcapng capture")),
-    };
-    let mut reader = create_reader(READER_CAPACITY, file).map_err(not_a_capture)?;
-    let mut linktypes = Vec::new();
-    loop {
-        let incomplete = match reader.next() {
-            Ok((offset, block)) => {
-                let frame = frame_of(&block, &mut linktypes).map_err(|what| Failure::new(format!("{name}: {what}")))?;
-                frame.map_or(Ok(()), |frame| action(&frame))?;
-                reader.consume(offset);
-                continue;
-            }
-            Err(PcapError::Eof) => return Ok(()),
-            Err(error) => matches!(error, PcapError::Incomplete(_)),
-        };
-        if !incomplete || reader.reader_exhausted() {
-            return Err(Failure::new(format!("{name}: the capture is truncated or damaged")));
-        }
-        reader.refill().map_err(|error| Failure::new(format!("cannot read {name}: {error:?}")))?;
-    }
-}
-
-/// The frame in a block, if it is one that holds a frame.
-fn frame_of<'a>(block: &'a PcapBlockOwned<'_>, linktypes: &mut Vec<Linktype>) -> Result<Option<Cow<'a, [u8]>>, String> {
-    let (data, linktype, len) = match block {
-        PcapBlockOwned::LegacyHeader(header) => {
-            linktypes.push(header.network);
-            return check_linktype(header.network).map(|()| None);
-        }
-        PcapBlockOwned::Legacy(packet) => (packet.data, linktypes.first(), packet.caplen),
-        PcapBlockOwned::NG(Block::SectionHeader(_)) => {
-            linktypes.clear();
-            return Ok(None);
-        }
-        PcapBlockOwned::NG(Block::InterfaceDescription(interface)) => {
-            linktypes.push(interface.linktype);
-            return check_linktype(interface.linktype).map(|()| None);
-        }
-        PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => {
-            (packet.data, linktypes.get(packet.if_id as usize), packet.caplen)
-        }
-        PcapBlockOwned::NG(Block::SimplePacket(packet)) => {
-            // The snap length is not repeated in the block: what is there counts.
-            (packet.data, linktypes.first(), packet.origlen.min(packet.data.len() as u32))
-        }
-        PcapBlockOwned::NG(_) => return Ok(None),
-    };
-    let linktype = *linktype.ok_or("a packet without an interface")?;
-    check_linktype(linktype)?;
-    let data = data.get(..len as usize).ok_or("a damaged packet")?;
-    Ok(Some(as_ethernet(linktype, data)))
-}
-
-fn check_linktype(linktype: Linktype) -> Result<(), String> {
-    match linktype {
-        Linktype::ETHERNET | Linktype::LINUX_SLL | LINUX_SLL2 | Linktype::RAW | Linktype::IPV4 | Linktype::IPV6 => {
-            Ok(())
-        }
-        other => Err(format!("link type {other} is neither Ethernet, nor Linux's \"cooked\", nor IP")),
-    }
-}
-
-/// `tcpdump -i any` of today; the crate has no name for it.
-const LINUX_SLL2: Linktype = Linktype(276);
-
-/// The packet as an Ethernet frame: captures on "any" interface, or of IP alone, lack its header.
-fn as_ethernet(linktype: Linktype, data: &[u8]) -> Cow<'_, [u8]> {
-    const SLL_LEN: usize = 16;
-    const SLL2_LEN: usize = 20;
-    let (ethertype, packet) = match linktype {
-        Linktype::ETHERNET => return data.into(),
-        Linktype::LINUX_SLL if data.len() >= SLL_LEN => (&data[14..16], &data[SLL_LEN..]),
-        LINUX_SLL2 if data.len() >= SLL2_LEN => (&data[..2], &data[SLL2_LEN..]),
-        Linktype::LINUX_SLL | LINUX_SLL2 => return data.into(),
-        _ if data.first().is_some_and(|first| first >> 4 == 6) => (&[0x86, 0xdd][..], data),
-        _ => (&[0x08, 0x00][..], data),
-    };
-    [&[0; 12], ethertype, packet].concat().into()
-}
-
 /// Whether the frame goes to the RoCEv2 port, whatever else is wrong with it.
-fn is_roce(frame: &[u8]) -> bool {
+pub(super) fn is_roce(frame: &[u8]) -> bool {
     use Malformed::{Alignment, Icrc, Pad, TransportVersion, UnknownOpcode};
     match Frame::parse(frame) {
         Ok(_) => true,
@@ -129,9 +38,11 @@ fn is_roce(frame: &[u8]) -> bool {
 
 /// Whether a connection has agreed to go without, a capture does not say: the mark does, if it is the right one.
 fn icrc_verdict(frame: &[u8]) -> &'static str {
-    match icrc::verify_frame(frame) {
+    // Short frames have Ethernet's padding behind the packet: a frame that can be read knows where it ends.
+    let parsed = Frame::parse(frame);
+    match parsed.map_or_else(|_| icrc::verify_frame(frame), |frame| frame.verify_icrc()) {
         Ok(()) => "ok",
-        Err(_) if Frame::parse(frame).is_ok_and(|frame| frame.omits_icrc()) => "off",
+        Err(_) if parsed.is_ok_and(|frame| frame.omits_icrc()) => "off",
         Err(_) => "BAD",
     }
 }

@@ -77,9 +77,8 @@ impl<L: Link> Engine<L> {
             self.discard_qp(qp);
             return Err(ConnectError::IpVersion(ours, ip));
         };
-        let header = header.with_traffic_class(params.congestion.traffic_class(params.traffic_class));
         let port = source_port(qp.qpn().get(), config.dest_qpn.get());
-        let flow = Flow::new(self.ports[qp.port].link.mac(), mac, qp.vlan, header, port);
+        let flow = Flow::new(self.ports[qp.port].link.mac(), mac, params.tag(qp.vlan), params.header(header), port);
         let flow = if params.icrc { flow } else { flow.unsealed() };
         let mut rc = rc::QueuePair::new(config);
         for state in [State::Rtr, State::Rts] {
@@ -100,6 +99,8 @@ impl<L: Link> Engine<L> {
             was_heard: false,
             armed: ArrayVec::new(),
             is_listed: false,
+            cnp_class: params.cnp_traffic_class,
+            deficit: 0,
         });
         Ok(qp)
     }
@@ -120,6 +121,7 @@ impl<L: Link> Engine<L> {
         self.keys.shut_windows_of(qp.0);
         if let Some(slot) = self.qps.vacate(qp) {
             self.stats.ended.add(slot.rc.stats());
+            self.events.forget(qp);
         }
     }
 

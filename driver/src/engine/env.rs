@@ -1,9 +1,10 @@
 //! The environment of one queue pair: its link, the memory of its domain, its completion queue.
 
-use roci_protocol::rc::{AtomicOperation, Completion, Denied, Env, Payload, RecvRequest, SendOp, TxError};
-use roci_protocol::wire::{Flow, Headers};
+use roci_protocol::rc::{AtomicOperation, Completion, Denied, Env, Held, Payload, RecvRequest, SendOp, TxError};
+use roci_protocol::wire::{Flow, Headers, Opcode, Packet};
 use roci_protocol::{Access, Rkey};
 
+use super::held::HeldPackets;
 use crate::cq::{CompletionQueue, Queue};
 use crate::event::{Event, Events};
 use crate::link::{Full, Link};
@@ -21,15 +22,11 @@ pub(super) struct Scene<'a, L> {
     pub(super) qp: QueuePair,
     pub(super) pd: PdId,
     pub(super) cq_handle: CompletionQueue,
-    pub(super) keep: Keep,
-}
-
-/// Whether the packet that the queue pair looks at can be kept, and whether it is to be.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Keep {
-    Impossible,
-    Possible,
-    Asked,
+    pub(super) held: &'a mut HeldPackets,
+    /// The packet that the queue pair looks at, from the BTH to the ICRC; empty where it looks at none that may be kept.
+    pub(super) current: &'a [u8],
+    /// DSCP and ECN of congestion notifications.
+    pub(super) cnp_class: u8,
 }
 
 impl<L> Scene<'_, L> {
@@ -60,6 +57,10 @@ impl<L: Link> Env for Scene<'_, L> {
                 read.map_err(|Denied| TxError::Denied)?
             }
         };
+        if headers.bth.opcode == Opcode::Cnp {
+            // In the class of the data it would wait in the very queue that it tells of.
+            return transmit(self.link, &mut self.flow.with_traffic_class(self.cnp_class), headers, payload);
+        }
         let flow = &mut *self.flow;
         // Memory that may change meanwhile is lent because the ICRC tells.
         if flow.is_sealed() && self.link.is_lent(payload, range) {
@@ -69,11 +70,7 @@ impl<L: Link> Env for Scene<'_, L> {
             });
             return sent.map_err(|Full| TxError::Busy);
         }
-        let len = flow.frame_len(headers, payload.len());
-        let sent = self.link.transmit(len, |frame| {
-            flow.emit(frame, headers, payload.len(), |bytes| bytes.copy_from_slice(payload));
-        });
-        sent.map_err(|Full| TxError::Busy)
+        transmit(self.link, flow, headers, payload)
     }
 
     #[inline]
@@ -120,12 +117,25 @@ impl<L: Link> Env for Scene<'_, L> {
         self.stock.as_mut()?.take()
     }
 
-    fn hold(&mut self) -> bool {
-        let is_possible = self.keep == Keep::Possible;
-        if is_possible {
-            self.keep = Keep::Asked;
+    fn return_shared_receive(&mut self, receive: RecvRequest<Buffer>) {
+        match &mut self.stock {
+            Some(stock) => stock.put_back(receive),
+            None => unreachable!("it was taken from there"),
         }
-        is_possible
+    }
+
+    #[cold]
+    fn hold(&mut self, held: Held) -> bool {
+        !self.current.is_empty() && self.held.keep(self.qp.0, held, self.current)
+    }
+
+    fn holds_same(&self, held: Held, packet: &Packet<'_>) -> bool {
+        let kept = self.held.get(self.qp.0, held).and_then(|bytes| Packet::parse(bytes).ok());
+        kept.is_some_and(|kept| held.agree(&kept, packet))
+    }
+
+    fn release(&mut self, held: Held) {
+        self.held.release(self.qp.0, held);
     }
 
     #[inline]
@@ -134,4 +144,13 @@ impl<L: Link> Env for Scene<'_, L> {
             self.cq.disarm();
         }
     }
+}
+
+/// Sends a frame with a copy of its payload.
+#[inline]
+fn transmit<L: Link>(link: &mut L, flow: &mut Flow, headers: &Headers, payload: &[u8]) -> Result<(), TxError> {
+    let sent = link.transmit(flow.frame_len(headers, payload.len()), |frame| {
+        flow.emit(frame, headers, payload.len(), |bytes| bytes.copy_from_slice(payload));
+    });
+    sent.map_err(|Full| TxError::Busy)
 }

@@ -1,6 +1,7 @@
 //! The engine: one poll loop that owns its ports, queue pairs and memory. It shares nothing but the arena, whose
 //! buffers may be filled and dropped on other threads.
 
+mod check;
 mod cm;
 mod connection;
 mod datagram;
@@ -18,6 +19,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use roci_protocol::cm::{CmConfig, ConnId, ConnectionManager};
 use roci_protocol::rc::{self, PostError as RcPostError, State};
 use roci_protocol::{Nanos, Psn, Qpn};
@@ -36,8 +39,8 @@ pub use memory::{MemoryRegion, MemoryWindow, WindowView};
 pub use port::{PortConfig, PortConfigError};
 pub use stats::EngineStats;
 
-use env::{Keep, Scene};
-use held::HeldFrames;
+use env::Scene;
+use held::HeldPackets;
 use port::Port;
 use wheel::Wheel;
 
@@ -53,7 +56,7 @@ pub struct Engine<L: Link> {
     /// Address handles made so far.
     handle_serial: u64,
     events: Events,
-    held: HeldFrames<L::Frame>,
+    held: HeldPackets,
     cm: ConnectionManager<Way>,
     cm_events: VecDeque<CmEvent>,
     attempts: BTreeMap<ConnId, Attempt>,
@@ -65,8 +68,8 @@ pub struct Engine<L: Link> {
     /// When queue pairs want to be looked at, and whose time has just come.
     wheel: Wheel,
     due: Vec<wheel::Entry>,
-    /// Queue pairs that owe an answer, or that the link held up.
-    listed: Vec<QueuePair>,
+    /// Queue pairs that owe an answer, that the link held up, or whose turn was over; whoever is next comes first.
+    listed: VecDeque<QueuePair>,
     /// Polls since acknowledgements of any size were sent.
     busy_polls: u32,
     stats: EngineStats,
@@ -138,28 +141,38 @@ impl<L: Link> Engine<L> {
 
     /// An engine without ports, whose buffers are cut from `arena`.
     pub fn on(arena: Arc<Arena>) -> Result<Self, ArenaError> {
+        Self::with_entropy(arena, StdRng::from_os_rng())
+    }
+
+    /// The same, for simulations: everything that is chosen by chance (PSNs, numbers, keys, identifiers) follows from `seed`,
+    /// so that a run can be repeated. Whoever knows the seed can guess all of it: never use it on a network.
+    pub fn seeded(arena: Arc<Arena>, seed: u64) -> Result<Self, ArenaError> {
+        Self::with_entropy(arena, StdRng::seed_from_u64(seed))
+    }
+
+    fn with_entropy(arena: Arc<Arena>, mut entropy: StdRng) -> Result<Self, ArenaError> {
         Ok(Self {
             ports: Vec::new(),
-            qps: Slab::new(),
-            keys: KeyTable::new(),
+            qps: Slab::new(StdRng::from_rng(&mut entropy)),
+            keys: KeyTable::new(StdRng::from_rng(&mut entropy)),
             cqs: Vec::new(),
             stocks: Vec::new(),
             datagrams: BTreeMap::new(),
             handles: Vec::new(),
             handle_serial: 0,
             events: Events::default(),
-            held: HeldFrames::new(),
-            cm: ConnectionManager::new(CmConfig::new(rand::random(), rand::random())),
+            held: HeldPackets::default(),
+            cm: ConnectionManager::new(CmConfig::new(entropy.random(), entropy.random())),
             cm_events: VecDeque::new(),
             attempts: BTreeMap::new(),
-            next_cm_port: rand::random(),
-            next_mad_psn: Psn::new(rand::random()),
+            next_cm_port: entropy.random(),
+            next_mad_psn: Psn::new(entropy.random()),
             arena,
             registrations: Registrations::new()?,
             next_pd: 0,
             wheel: Wheel::new(),
             due: Vec::new(),
-            listed: Vec::new(),
+            listed: VecDeque::new(),
             busy_polls: 0,
             stats: EngineStats::default(),
         })
@@ -256,6 +269,17 @@ impl<L: Link> Engine<L> {
         qp: QueuePair,
         action: impl FnOnce(&mut rc::QueuePair<Buffer>, &mut Scene<'_, L>) -> R,
     ) -> Option<R> {
+        self.with_packet(qp, &[], action)
+    }
+
+    /// The same, for a packet (from the BTH to the ICRC) that the queue pair may keep.
+    #[inline]
+    fn with_packet<R>(
+        &mut self,
+        qp: QueuePair,
+        current: &[u8],
+        action: impl FnOnce(&mut rc::QueuePair<Buffer>, &mut Scene<'_, L>) -> R,
+    ) -> Option<R> {
         let slot = self.qps.get_mut(qp.0)?;
         let stock = match slot.shared {
             None => None,
@@ -268,10 +292,12 @@ impl<L: Link> Engine<L> {
             cq: &mut self.cqs[slot.cq.0],
             stock,
             events: &mut self.events,
-            keep: Keep::Impossible,
+            held: &mut self.held,
+            current,
             qp,
             pd: slot.pd,
             cq_handle: slot.cq,
+            cnp_class: slot.cnp_class,
         };
         let result = action(&mut slot.rc, &mut scene);
         if slot.rc.state() != State::Rts {
@@ -292,7 +318,6 @@ impl<L: Link> Drop for Engine<L> {
         if self.is_forked() {
             // The ports are the parent's, and shared with it: closing them here would close them there.
             std::mem::forget(std::mem::take(&mut self.ports));
-            std::mem::forget(std::mem::replace(&mut self.held, HeldFrames::new()));
         }
     }
 }

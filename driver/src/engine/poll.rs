@@ -1,12 +1,12 @@
 //! The poll loop: receive, act, answer, keep time.
 
-use roci_protocol::rc::{Held, WcStatus};
+use arrayvec::ArrayVec;
+use roci_protocol::rc::{Budget, Held, TxError, WcStatus};
 use roci_protocol::wire::inflow::glance;
-use roci_protocol::wire::{Frame, Malformed, Packet, mad};
-use roci_protocol::{Nanos, Qpn};
+use roci_protocol::wire::{Envelope, Frame, Ip, Malformed, Packet, icrc, mad};
+use roci_protocol::{Nanos, Psn, Qpn};
 
 use super::Engine;
-use super::env::Keep;
 use super::port::Port;
 use crate::link::{Batch, Full, Link, LinkState};
 use crate::neighbour::Verdict;
@@ -14,11 +14,16 @@ use crate::qp::{QueuePair, Slot};
 use crate::srq::SharedReceiveQueue;
 
 /// IP's ECN field, and its value "congestion experienced" (RFC 3168).
-const ECN: u8 = 3;
+pub(super) const ECN: u8 = 3;
 /// An acknowledgement that waits for company is sent once it speaks for this many packets.
 const ACK_COALESCE: u32 = 16;
 /// Polls that brought frames, of whomever, after which no acknowledgement waits any longer.
 const ACK_PATIENCE: u32 = 8;
+
+/// Bytes of data that a queue pair sends before it is another one's turn, and that all of them send in a poll before the
+/// engine looks again at what came in.
+const TURN_BYTES: isize = 64 << 10;
+const POLL_BYTES: isize = 256 << 10;
 
 /// A good packet, and whose it is.
 struct Arrival<'a> {
@@ -32,6 +37,40 @@ struct Arrival<'a> {
     is_unchecked: bool,
     /// BTH to ICRC.
     transport: &'a [u8],
+}
+
+/// What a listed queue pair wants, once it has acknowledged what it could.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Attention {
+    Done,
+    /// Its acknowledgement waits for company.
+    Patience,
+    /// It has data to send.
+    Data,
+    /// The link took nothing.
+    Busy,
+}
+
+/// Ports whose links take nothing more in this poll.
+#[derive(Default)]
+struct FullPorts(ArrayVec<usize, 8>);
+
+impl FullPorts {
+    #[inline]
+    fn any(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    fn has(&self, port: usize) -> bool {
+        self.0.contains(&port)
+    }
+
+    /// Of more ports than can be noted the rest are tried in vain.
+    fn add(&mut self, port: usize) {
+        if !self.has(port) {
+            let _ = self.0.try_push(port);
+        }
+    }
 }
 
 impl<L: Link> Engine<L> {
@@ -126,20 +165,13 @@ impl<L: Link> Engine<L> {
         };
         self.stats.rx_delivered += 1;
         self.stats.rx_unchecked += u64::from(is_unchecked);
-        let keep = if self.held.is_full() { Keep::Impossible } else { Keep::Possible };
-        let outcome = self.with_qp(qp, |rc, scene| {
-            scene.keep = keep;
-            if is_marked {
-                rc.on_congestion_mark(now);
+        let outcome = self.with_packet(qp, transport, |rc, scene| {
+            if rc.on_packet(now, packet, scene) && is_marked {
+                rc.on_congestion_mark(now, packet.headers.bth.psn);
             }
-            rc.on_packet(now, packet, scene);
-            (scene.keep == Keep::Asked, rc.take_held())
+            rc.take_held()
         });
-        let Some((is_kept, ready)) = outcome else { return };
-        if is_kept {
-            let name = Held::of(packet);
-            self.held.keep(qp.0, name, bytes);
-        }
+        let Some(ready) = outcome else { return };
         if ready.is_some() {
             self.deliver_held(now, qp, ready);
         }
@@ -210,9 +242,9 @@ impl<L: Link> Engine<L> {
         while let Some(held) = ready {
             let Some(bytes) = self.held.take(qp.0, held) else { return };
             // It was good when it came.
-            let Ok(frame) = Frame::parse(bytes.as_ref()) else { return };
+            let Ok(packet) = Packet::parse(&bytes) else { return };
             let next = self.with_qp(qp, |rc, scene| {
-                rc.on_packet(now, &frame.packet, scene);
+                rc.on_held_packet(now, &packet, scene);
                 rc.take_held()
             });
             ready = next.flatten();
@@ -231,6 +263,9 @@ impl<L: Link> Engine<L> {
     /// A frame that is no good RoCEv2 packet: a neighbour may want something.
     #[cold]
     fn on_other_frame(&mut self, port: usize, now: Nanos, bytes: &[u8], reason: Malformed) {
+        if reason == Malformed::UnknownOpcode {
+            self.on_unknown_opcode(port, bytes);
+        }
         let Port { link, neighbours, .. } = &mut self.ports[port];
         let is_of_neighbour = matches!(reason, Malformed::NotIp | Malformed::NotUdp)
             && !matches!(neighbours.on_frame(now, bytes, |reply| send_copy(link, reply)), Verdict::Ignored(_));
@@ -238,6 +273,21 @@ impl<L: Link> Engine<L> {
             self.stats.rx_neighbour += 1;
         } else {
             self.stats.malformed[reason as usize] += 1;
+        }
+    }
+
+    /// A packet of a connection's with an opcode that means nothing: its peer is told.
+    fn on_unknown_opcode(&mut self, port: usize, bytes: &[u8]) {
+        const RC: u8 = 0;
+        let Ok(envelope) = Envelope::parse(bytes) else { return };
+        let Some(&[opcode, _, _, _, _, q0, q1, q2, _, p0, p1, p2]) = envelope.transport.first_chunk() else { return };
+        let number = |bytes: [u8; 3]| u32::from_be_bytes([0, bytes[0], bytes[1], bytes[2]]);
+        let Some(slot) = self.qps.get(Qpn::new(number([q0, q1, q2]))) else { return };
+        let is_of_connection = is_between(slot, port, &envelope.ip, envelope.ethernet.vlan_id());
+        if opcode >> 5 == RC && is_of_connection && icrc::verify(envelope.datagram).is_ok() {
+            let qp = slot.qp;
+            self.with_qp(qp, |rc, scene| rc.on_unknown_opcode(Psn::new(number([p0, p1, p2])), scene));
+            self.list(qp);
         }
     }
 
@@ -268,37 +318,136 @@ impl<L: Link> Engine<L> {
             && !slot.is_listed
         {
             slot.is_listed = true;
-            self.listed.push(qp);
+            self.listed.push_back(qp);
         }
     }
 
     /// Sends what the listed queue pairs owe or hold back; those that are still not done stay listed.
+    ///
+    /// Acknowledgements go first: they are short, and a peer that waits for one for too long gives up. Then data, in turns
+    /// (deficit round robin: Shreedhar and Varghese, SIGCOMM 1995), so that whoever reads or writes much holds up nobody
+    /// for longer than a turn of each other.
     #[inline(never)]
     fn look_after_listed(&mut self, acknowledge_from: u32) {
-        let mut at = 0;
-        while at < self.listed.len() {
-            let qp = self.listed[at];
-            let is_done = self
-                .with_qp(qp, |rc, scene| {
-                    let mut is_busy = false;
-                    if rc.owes_reply(acknowledge_from) {
-                        is_busy |= rc.pump_replies(scene).is_err();
-                    }
-                    if rc.wants_pump() {
-                        let now = scene.link.now();
-                        is_busy |= rc.pump_requests(now, scene).is_err();
-                    }
-                    !is_busy && !rc.owes_reply(1)
-                })
-                .unwrap_or(true);
-            if is_done {
-                self.listed.swap_remove(at);
-                if let Some(slot) = self.qps.get_mut(qp.0) {
-                    slot.is_listed = false;
+        let (mut full, mut has_data, mut at) = (FullPorts::default(), false, 0);
+        while let Some(&qp) = self.listed.get(at) {
+            match self.acknowledge(qp, acknowledge_from, &full) {
+                Attention::Done => {
+                    self.listed.swap_remove_back(at);
+                    self.unlist(qp);
+                    continue;
                 }
-            } else {
-                at += 1;
+                Attention::Patience => {}
+                Attention::Data => has_data = true,
+                Attention::Busy => self.note_full(qp, &mut full),
             }
+            at += 1;
+        }
+        if has_data {
+            self.take_turns(full);
+        }
+    }
+
+    /// Whether a queue pair's link is known to take nothing more in this poll.
+    #[inline]
+    fn is_blocked(&self, qp: QueuePair, full: &FullPorts) -> bool {
+        full.any() && self.qps.get(qp.0).is_some_and(|slot| full.has(slot.port))
+    }
+
+    /// Notes that a queue pair's link takes nothing more in this poll.
+    fn note_full(&self, qp: QueuePair, full: &mut FullPorts) {
+        if let Some(slot) = self.qps.get(qp.0) {
+            full.add(slot.port);
+        }
+    }
+
+    /// Sends the acknowledgement that a queue pair owes, where it speaks for enough packets.
+    #[inline]
+    fn acknowledge(&mut self, qp: QueuePair, from: u32, full: &FullPorts) -> Attention {
+        if self.is_blocked(qp, full) {
+            return Attention::Busy;
+        }
+        let attention = self.with_qp(qp, |rc, scene| {
+            if rc.owes_acknowledgement(from) {
+                let now = scene.link.now();
+                if rc.pump_acknowledgement(now, scene).is_err() {
+                    return Attention::Busy;
+                }
+            }
+            if rc.owes_responses() || rc.wants_pump() {
+                Attention::Data
+            } else if rc.owes_acknowledgement(1) {
+                Attention::Patience
+            } else {
+                Attention::Done
+            }
+        });
+        attention.unwrap_or(Attention::Done)
+    }
+
+    /// Gives queue pairs with data to send a turn each, from where the last poll ended, as far as a poll's bytes and the links
+    /// allow. Whoever finds its link full keeps its turn, and others go on over other links.
+    fn take_turns(&mut self, mut full: FullPorts) {
+        let (mut left, mut kept, mut interrupted) = (POLL_BYTES, 0, None);
+        for _ in 0..self.listed.len() {
+            if left <= 0 {
+                return;
+            }
+            let Some(qp) = self.listed.pop_front() else { return };
+            if !self.is_blocked(qp, &full) {
+                let Some((outcome, spent)) = self.take_turn(qp) else { continue };
+                left -= spent;
+                match outcome {
+                    Ok(true) => {
+                        self.unlist(qp);
+                        continue;
+                    }
+                    Ok(false) => {}
+                    Err(_) => {
+                        self.note_full(qp, &mut full);
+                        interrupted = interrupted.or(Some(kept));
+                    }
+                }
+            }
+            self.listed.push_back(qp);
+            kept += 1;
+        }
+        self.listed.rotate_left(interrupted.unwrap_or(0));
+    }
+
+    /// One turn: whether the queue pair is done, and what it has sent.
+    fn take_turn(&mut self, qp: QueuePair) -> Option<(Result<bool, TxError>, isize)> {
+        let deficit = self.qps.get(qp.0)?.deficit;
+        let mut budget = Budget::new(TURN_BYTES - deficit);
+        let outcome = self.with_qp(qp, |rc, scene| {
+            let now = scene.link.now();
+            // Neither what is fetched from here nor what is sent from here waits for all of the other.
+            let mut responses = budget.half();
+            let answered = if rc.owes_responses() { rc.pump_responses(now, &mut responses, scene) } else { Ok(()) };
+            budget = budget.after_half(responses);
+            answered?;
+            if rc.wants_pump() {
+                rc.pump_requests(now, &mut budget, scene)?;
+            }
+            if rc.owes_responses() {
+                rc.pump_responses(now, &mut budget, scene)?;
+            }
+            let is_done = !rc.owes_responses() && !rc.owes_acknowledgement(1);
+            Ok(is_done && (budget.is_left() || !rc.wants_pump()))
+        });
+        let slot = self.qps.get_mut(qp.0)?;
+        slot.deficit = match outcome {
+            // The turn is interrupted, and what is left of it comes first.
+            Some(Err(_)) => TURN_BYTES - budget.left(),
+            // A packet may exceed the turn: that much is missing from the next one.
+            _ => (-budget.left()).max(0),
+        };
+        Some((outcome?, TURN_BYTES - deficit - budget.left()))
+    }
+
+    fn unlist(&mut self, qp: QueuePair) {
+        if let Some(slot) = self.qps.get_mut(qp.0) {
+            (slot.is_listed, slot.deficit) = (false, 0);
         }
     }
 
@@ -314,7 +463,21 @@ impl<L: Link> Engine<L> {
             self.on_cm_timer(now);
         }
         self.registrations.tend();
+        if self.held.wants_sweep(now) {
+            self.give_back_held(now);
+        }
         self.on_timers(now);
+    }
+
+    /// Gives the places of packets that wait in vain to others.
+    #[cold]
+    fn give_back_held(&mut self, now: Nanos) {
+        let qps = &self.qps;
+        for qpn in self.held.sweep(now, |qpn| qps.get(qpn).map_or(0, |slot| slot.rc.config().ack_timeout_ns)) {
+            self.held.forget(qpn);
+            self.with_qp(QueuePair(qpn), |rc, _| rc.give_back_held());
+            self.list(QueuePair(qpn));
+        }
     }
 
     fn on_timers(&mut self, now: Nanos) {
@@ -351,11 +514,12 @@ impl<L: Link> Engine<L> {
         }
         let outcome = self.with_qp(qp, |rc, scene| {
             let now = scene.link.now();
-            let outcome = rc.pump_requests(now, scene);
+            let mut budget = Budget::new(TURN_BYTES);
+            let outcome = rc.pump_requests(now, &mut budget, scene);
             scene.link.flush();
-            outcome
+            outcome.is_err() || !budget.is_left()
         });
-        if outcome.is_some_and(|outcome| outcome.is_err()) {
+        if outcome == Some(true) {
             self.list(qp);
         }
     }
@@ -364,11 +528,16 @@ impl<L: Link> Engine<L> {
 /// Whether the frame came the connection's way: a number alone is no proof.
 #[inline]
 fn is_of_connection(slot: &Slot, port: usize, frame: &Frame<'_>) -> bool {
+    is_between(slot, port, &frame.ip, frame.ethernet.vlan_id())
+}
+
+#[inline]
+fn is_between(slot: &Slot, port: usize, ip: &Ip, vlan: Option<u16>) -> bool {
     let Slot { flow, .. } = slot;
     slot.port == port
-        && frame.ip.destination() == flow.source_ip()
-        && frame.ip.source() == flow.destination_ip()
-        && frame.ethernet.vlan_id() == flow.vlan_id()
+        && ip.destination() == flow.source_ip()
+        && ip.source() == flow.destination_ip()
+        && vlan == flow.vlan_id()
 }
 
 /// Sends a frame that nobody misses where the link is full: whoever asked asks again.

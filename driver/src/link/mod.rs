@@ -25,9 +25,6 @@ pub use share::{MAX_QUEUES, Share};
 /// Frames that one call receives at most.
 pub const BURST: usize = 32;
 
-/// Frames that an engine keeps because they came early: links must have buffers for them to spare.
-pub const HELD_FRAMES: usize = 512;
-
 /// Received frames.
 pub type Batch<F> = ArrayVec<F, BURST>;
 

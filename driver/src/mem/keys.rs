@@ -1,20 +1,24 @@
 //! The key table: which memory a peer may reach, and by which number.
 //!
-//! A key carries a slot's index, a generation that changes with every use of the slot, and random bits. A stale
-//! or a guessed key differs in some bit, and is refused before anything is touched.
+//! A key carries a slot's index and 18 random bits. A stale or a guessed key differs in some bit, and is refused before
+//! anything is touched: a guess of a key that is in use is right once in 262,144 times. Slots are used again in the order in
+//! which they came free, so that a key that was ended means nothing for as long as can be.
 
+use std::collections::VecDeque;
+
+use rand::Rng;
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
 use roci_protocol::rc::Denied;
 use roci_protocol::{Access, Qpn, Rkey};
 
 use super::Buffer;
 
 const INDEX_BITS: u32 = 14;
-const GENERATION_BITS: u32 = 6;
-const RANDOM_BITS: u32 = 32 - INDEX_BITS - GENERATION_BITS;
+const RANDOM_BITS: u32 = 32 - INDEX_BITS;
 /// Regions at once.
 const LIMIT: usize = 1 << INDEX_BITS;
+/// Free slots that rest before one is used again.
+const RESTING: usize = 512;
 
 /// A protection domain: regions and queue pairs of different domains do not see each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,7 +39,7 @@ pub(crate) struct Asker {
 #[derive(Debug)]
 pub(crate) struct KeyTable {
     slots: Vec<Slot>,
-    free: Vec<u32>,
+    free: VecDeque<u32>,
     dice: StdRng,
     /// Windows made so far.
     serial: u64,
@@ -44,7 +48,6 @@ pub(crate) struct KeyTable {
 #[derive(Debug)]
 struct Slot {
     key: Rkey,
-    generation: u32,
     entry: Entry,
 }
 
@@ -74,9 +77,9 @@ pub(crate) struct Binding {
 }
 
 impl KeyTable {
-    /// An empty table with unpredictable keys.
-    pub(crate) fn new() -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), dice: StdRng::from_os_rng(), serial: 0 }
+    /// An empty table whose keys are as hard to guess as the dice.
+    pub(crate) const fn new(dice: StdRng) -> Self {
+        Self { slots: Vec::new(), free: VecDeque::new(), dice, serial: 0 }
     }
 
     /// Takes `buffer` in and gives the key to it. Addresses within the region start at 0.
@@ -90,7 +93,7 @@ impl KeyTable {
     pub(crate) fn remove(&mut self, key: Rkey) -> Option<Buffer> {
         let slot = self.slot_mut(key).filter(|slot| matches!(slot.entry, Entry::Region(_)))?;
         let Entry::Region(region) = std::mem::replace(&mut slot.entry, Entry::Free) else { return None };
-        self.free.push(index_of(key) as u32);
+        self.free.push_back(index_of(key) as u32);
         Some(region.buffer)
     }
 
@@ -112,7 +115,7 @@ impl KeyTable {
         let exists = self.is_window(key, serial);
         if exists {
             self.slots[index_of(key)].entry = Entry::Free;
-            self.free.push(index_of(key) as u32);
+            self.free.push_back(index_of(key) as u32);
         }
         exists
     }
@@ -131,9 +134,8 @@ impl KeyTable {
 
     /// Another key that the window under `key` may be bound with, so that a peer's old use is told from a new one.
     pub(crate) fn next_key(&mut self, key: Rkey) -> Rkey {
-        const LOW: u32 = (1 << (32 - INDEX_BITS)) - 1;
         loop {
-            let next = Rkey(key.0 & !LOW | self.dice.random_range(0..=LOW));
+            let next = self.random_key(key);
             if next != key {
                 return next;
             }
@@ -241,29 +243,33 @@ impl KeyTable {
         !self.free.is_empty() || self.slots.len() < LIMIT
     }
 
+    /// A slot that is free: one that was never used, until so many have come free that the oldest has rested for long.
     fn vacant(&mut self) -> Option<u32> {
-        if let Some(index) = self.free.pop() {
-            return Some(index);
+        if self.free.len() < RESTING && self.slots.len() < LIMIT {
+            self.slots.push(Slot { key: Rkey(0), entry: Entry::Free });
+            return Some(self.slots.len() as u32 - 1);
         }
-        if self.slots.len() == LIMIT {
-            return None;
-        }
-        self.slots.push(Slot { key: Rkey(0), generation: 0, entry: Entry::Free });
-        Some(self.slots.len() as u32 - 1)
+        self.free.pop_front()
     }
 
     fn occupy(&mut self, index: u32, entry: Entry) -> Rkey {
-        let random = self.dice.random_range(0..1 << RANDOM_BITS);
+        let first = Rkey(index << RANDOM_BITS);
+        let before = self.slots[index as usize].key;
+        let key = if before.0 == 0 { self.random_key(first) } else { self.next_key(before) };
         let slot = &mut self.slots[index as usize];
-        slot.generation = (slot.generation + 1) % (1 << GENERATION_BITS);
-        slot.key = Rkey(index << (32 - INDEX_BITS) | slot.generation << RANDOM_BITS | random);
-        slot.entry = entry;
-        slot.key
+        (slot.key, slot.entry) = (key, entry);
+        key
+    }
+
+    /// Any key of the slot that `key` belongs to.
+    fn random_key(&mut self, key: Rkey) -> Rkey {
+        const LOW: u32 = (1 << RANDOM_BITS) - 1;
+        Rkey(key.0 & !LOW | self.dice.random_range(0..=LOW))
     }
 }
 
 const fn index_of(key: Rkey) -> usize {
-    (key.0 >> (32 - INDEX_BITS)) as usize
+    (key.0 >> RANDOM_BITS) as usize
 }
 
 #[inline]
@@ -283,6 +289,10 @@ fn checked_range(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use rand::SeedableRng;
+
     use super::super::Arena;
     use super::*;
 
@@ -292,7 +302,7 @@ mod tests {
     const PEER: Asker = Asker { pd: PD, qpn: Some(QPN) };
 
     fn table_with(access: Access) -> (KeyTable, Rkey) {
-        let mut keys = KeyTable::new();
+        let mut keys = KeyTable::new(StdRng::seed_from_u64(1));
         let buffer = Arena::new(1 << 16).expect("memory").buffer(100).expect("room");
         let key = keys.insert(PD, buffer, access).expect("room");
         (keys, key)
@@ -322,22 +332,36 @@ mod tests {
     #[test]
     fn a_removed_key_stays_dead_when_its_slot_is_used_again() {
         let (mut keys, stale) = table_with(Access::REMOTE_READ);
-        for _ in 0..3 {
-            let buffer = keys.remove(stale);
-            let Some(buffer) = buffer else { break };
-            let fresh = keys.insert(PD, buffer, Access::REMOTE_READ).expect("room");
+        let (mut buffer, mut uses) = (keys.remove(stale), 1);
+        for _ in 0..2 * RESTING {
+            let fresh = keys.insert(PD, buffer.take().expect("it came back"), Access::REMOTE_READ).expect("room");
+            uses += usize::from(index_of(fresh) == index_of(stale));
             assert_ne!(fresh, stale);
             assert!(keys.remove(stale).is_none());
             assert!(keys.slice(US, fresh, 0, 1, Access::REMOTE_READ).is_ok());
+            buffer = keys.remove(fresh);
         }
-        assert_eq!(keys.slots.len(), 1);
+        assert_eq!(uses, 3);
+    }
+
+    #[test]
+    fn a_slot_rests_and_its_key_is_a_new_one() {
+        let (mut table, key) = table_with(Access::REMOTE_READ);
+        let mut buffer = table.remove(key);
+        let mut keys = BTreeSet::from([key.0]);
+        for _ in 0..3 * RESTING {
+            let key = table.insert(PdId(1), buffer.take().expect("it came back"), Access::REMOTE_READ).expect("room");
+            assert!(keys.insert(key.0), "{key:?} comes again");
+            buffer = table.remove(key);
+        }
+        assert_eq!(table.slots.len(), RESTING);
     }
 
     #[test]
     fn a_full_table_hands_the_buffer_back() {
         let arena = Arena::new(LINES * 64).expect("memory");
         const LINES: usize = LIMIT + 1;
-        let mut keys = KeyTable::new();
+        let mut keys = KeyTable::new(StdRng::seed_from_u64(1));
         for _ in 0..LIMIT {
             keys.insert(PD, arena.buffer(1).expect("room"), Access::LOCAL).expect("room");
         }
@@ -398,10 +422,16 @@ mod tests {
 
     #[test]
     fn the_handle_of_an_ended_window_does_not_name_the_next_one() {
-        let mut keys = KeyTable::new();
+        let mut keys = KeyTable::new(StdRng::seed_from_u64(1));
         let (stale, first) = keys.insert_window(PD).expect("room");
         assert!(keys.remove_window(stale, first));
-        let (fresh, second) = keys.insert_window(PD).expect("room");
+        let (fresh, second) = loop {
+            let (window, serial) = keys.insert_window(PD).expect("room");
+            if index_of(window) == index_of(stale) {
+                break (window, serial);
+            }
+            assert!(keys.remove_window(window, serial));
+        };
         assert_eq!(index_of(stale), index_of(fresh));
         assert!(!keys.remove_window(stale, first) && !keys.is_window(stale, first));
         assert!(keys.is_window(fresh, second));

@@ -98,6 +98,8 @@ pub struct NeighbourStats {
     pub evicted: u64,
     /// Addresses not asked for because too many were.
     pub too_many: u64,
+    /// Stations not learnt from their questions because too many others just were.
+    pub too_fast: u64,
 }
 
 impl NeighbourStats {
@@ -121,6 +123,7 @@ impl NeighbourStats {
             ("nb_unanswered", self.unanswered),
             ("nb_evicted", self.evicted),
             ("nb_too_many", self.too_many),
+            ("nb_too_fast", self.too_fast),
         ];
         frames.into_iter().chain(ignored).chain(table)
     }

@@ -1,6 +1,6 @@
 //! The table: who has which address, since when, and what is being asked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use roci_protocol::Nanos;
@@ -12,6 +12,10 @@ use super::{NeighbourStats, Resolution, Unreachable};
 pub const MAX_LEARNT: usize = 1024;
 /// Addresses that are asked for at a time.
 pub const MAX_PENDING: usize = 64;
+/// Stations that nobody asked for are learnt no faster than this, and so many at once: a flood of questions costs the poll
+/// loop no more.
+pub(super) const LEARN_EVERY: Nanos = 1_000_000;
+pub(super) const LEARN_BURST: u64 = 64;
 /// How often a question is asked (RFC 4861 10: MAX_MULTICAST_SOLICIT, MAX_UNICAST_SOLICIT).
 pub const MAX_SOLICIT: u8 = 3;
 /// How long a question waits for its answer (RFC 4861 10: RETRANS_TIMER).
@@ -80,23 +84,27 @@ struct Probe {
     sent: u8,
 }
 
+/// The entries, and who of them comes next for what, so that nobody walks over all of them.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     entries: BTreeMap<Key, Entry>,
-    /// The earliest time at which an entry wants something.
-    deadline: Option<Nanos>,
+    /// Those that want something, by when.
+    deadlines: BTreeSet<(Nanos, Key)>,
+    /// Those that are known, by when they were confirmed.
+    known: BTreeSet<(Option<Nanos>, Key)>,
+    failed: BTreeSet<Key>,
+    /// When the next station may be learnt that nobody asked for.
+    learns_at: Nanos,
 }
 
 impl Table {
     pub(super) fn resolve(&mut self, now: Nanos, key: Key, stats: &mut NeighbourStats) -> Resolution {
-        match self.entries.get_mut(&key) {
-            Some(Entry::Known(known)) => {
-                let mac = known.mac;
+        match self.entries.get(&key) {
+            Some(&Entry::Known(known)) => {
                 if known.refresh.is_none() && !known.is_fresh(now) {
-                    known.refresh = Some(Probe::new(now));
-                    self.wake_at(now);
+                    self.put(key, Entry::Known(Known { refresh: Some(Probe::new(now)), ..known }));
                 }
-                Resolution::Known(mac)
+                Resolution::Known(known.mac)
             }
             Some(Entry::Pending(_)) => Resolution::Pending,
             Some(Entry::Failed(until)) if now < *until => Resolution::Unreachable(Unreachable::NoAnswer),
@@ -111,14 +119,19 @@ impl Table {
             Some(Entry::Known(known)) => known.after(&claim, confirmed),
             Some(Entry::Pending(_)) => Known { mac: claim.mac, confirmed, refresh: None },
             Some(Entry::Failed(_)) => Known { mac: claim.mac, confirmed: None, refresh: None },
-            None if claim.evidence == Evidence::Question => Known { mac: claim.mac, confirmed: None, refresh: None },
+            None if claim.evidence == Evidence::Question => {
+                if !self.may_learn(now) {
+                    stats.too_fast += 1;
+                    return false;
+                }
+                Known { mac: claim.mac, confirmed: None, refresh: None }
+            }
             None => return false,
         };
         if !matches!(self.entries.get(&key), Some(Entry::Known(_))) {
             self.make_room(stats);
         }
-        self.entries.insert(key, Entry::Known(known));
-        self.set_deadline();
+        self.put(key, Entry::Known(known));
         true
     }
 
@@ -133,73 +146,92 @@ impl Table {
     /// The questions to ask now. Those asked often enough end here.
     pub(super) fn due(&mut self, now: Nanos, stats: &mut NeighbourStats) -> Vec<Request> {
         let mut requests = Vec::new();
-        if self.deadline.is_none_or(|deadline| now < deadline) {
-            return requests;
-        }
-        self.entries.retain(|&key, entry| {
-            if entry.deadline().is_none_or(|deadline| now < deadline) {
-                return true;
-            }
+        while let Some(&(at, key)) = self.deadlines.first()
+            && at <= now
+        {
+            let Some(mut entry) = self.take(&key) else { unreachable!("whoever has a deadline is there") };
             if entry.repeat(now) {
                 requests.push(Request { key, mac: entry.known().map(|known| known.mac) });
-                return true;
+                self.put(key, entry);
+            } else if entry.give_up(now, stats) {
+                self.put(key, entry);
             }
-            entry.give_up(now, stats)
-        });
-        self.set_deadline();
+        }
         requests
     }
 
-    pub(super) const fn deadline(&self) -> Option<Nanos> {
-        self.deadline
+    pub(super) fn deadline(&self) -> Option<Nanos> {
+        self.deadlines.first().map(|&(at, _)| at)
     }
 
     /// Starts to ask, where fewer than [`MAX_PENDING`] others are asked for.
     fn ask(&mut self, now: Nanos, key: Key, stats: &mut NeighbourStats) -> Resolution {
-        self.entries.remove(&key);
-        if self.entries.values().filter(|entry| !entry.is_known()).count() >= MAX_PENDING && !self.forget_failed() {
+        self.take(&key);
+        if self.entries.len() - self.known.len() >= MAX_PENDING && !self.forget_failed() {
             stats.too_many += 1;
             return Resolution::Unreachable(Unreachable::TooMany);
         }
-        self.entries.insert(key, Entry::Pending(Probe::new(now)));
-        self.wake_at(now);
+        self.put(key, Entry::Pending(Probe::new(now)));
         Resolution::Pending
     }
 
     /// Those asked for in vain share the places of those being asked for, and give way to them.
     fn forget_failed(&mut self) -> bool {
-        let failed = self.entries.iter().find(|(_, entry)| matches!(entry, Entry::Failed(_))).map(|(&key, _)| key);
-        failed.is_some_and(|key| self.entries.remove(&key).is_some())
+        let failed = self.failed.first().copied();
+        failed.is_some_and(|key| self.take(&key).is_some())
     }
 
     /// Makes room for one more known entry: the one never confirmed, or confirmed longest ago, goes.
     fn make_room(&mut self, stats: &mut NeighbourStats) {
-        let known = || self.entries.iter().filter_map(|(&key, entry)| entry.known().map(|known| (key, known)));
-        if known().count() < MAX_LEARNT {
-            return;
-        }
-        if let Some((oldest, _)) = known().min_by_key(|(_, known)| known.confirmed) {
-            self.entries.remove(&oldest);
+        if self.known.len() >= MAX_LEARNT
+            && let Some(&(_, oldest)) = self.known.first()
+        {
+            self.take(&oldest);
             stats.evicted += 1;
         }
     }
 
-    fn wake_at(&mut self, at: Nanos) {
-        self.deadline = Some(self.deadline.map_or(at, |deadline| deadline.min(at)));
+    /// Whether another station may be learnt that nobody asked for: a token every [`LEARN_EVERY`], [`LEARN_BURST`] of them
+    /// at most.
+    fn may_learn(&mut self, now: Nanos) -> bool {
+        let at = self.learns_at.max(now.saturating_sub((LEARN_BURST - 1) * LEARN_EVERY));
+        let may = at <= now;
+        if may {
+            self.learns_at = at + LEARN_EVERY;
+        }
+        may
     }
 
-    fn set_deadline(&mut self) {
-        self.deadline = self.entries.values().filter_map(Entry::deadline).min();
+    fn put(&mut self, key: Key, entry: Entry) {
+        self.take(&key);
+        if let Some(at) = entry.deadline() {
+            self.deadlines.insert((at, key));
+        }
+        match entry {
+            Entry::Known(known) => drop(self.known.insert((known.confirmed, key))),
+            Entry::Failed(_) => drop(self.failed.insert(key)),
+            Entry::Pending(_) => {}
+        }
+        self.entries.insert(key, entry);
+    }
+
+    fn take(&mut self, key: &Key) -> Option<Entry> {
+        let entry = self.entries.remove(key)?;
+        if let Some(at) = entry.deadline() {
+            self.deadlines.remove(&(at, *key));
+        }
+        match entry {
+            Entry::Known(known) => drop(self.known.remove(&(known.confirmed, *key))),
+            Entry::Failed(_) => drop(self.failed.remove(key)),
+            Entry::Pending(_) => {}
+        }
+        Some(entry)
     }
 }
 
 impl Entry {
     const fn known(&self) -> Option<&Known> {
         if let Self::Known(known) = self { Some(known) } else { None }
-    }
-
-    const fn is_known(&self) -> bool {
-        matches!(self, Self::Known(_))
     }
 
     fn deadline(&self) -> Option<Nanos> {

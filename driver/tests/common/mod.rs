@@ -64,6 +64,7 @@ impl Wire {
         self.clock.advance(1000);
         for end in &mut self.ends {
             end.engine.poll();
+            end.engine.check();
         }
     }
 

@@ -1,10 +1,14 @@
 //! Reliable connections: every operation, every length, both roles.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use roci_driver::{Access, Mtu, Operation, SendWr, WindowView};
 use roci_protocol::Rkey;
 
 use crate::Failure;
 use crate::lab::{Lab, Pair, Route, Terms, V6, VLAN, all_access, number, pattern};
+use crate::wire::{LEND_FROM, Way};
 
 const MTUS: [Mtu; 5] = [Mtu::Mtu256, Mtu::Mtu512, Mtu::Mtu1024, Mtu::Mtu2048, Mtu::Mtu4096];
 const LARGE: usize = 1 << 20;
@@ -268,6 +272,32 @@ pub(super) fn large_theirs(lab: &mut Lab) -> Result<(), Failure> {
     let pair = lab.connect(&Terms { mtu: Mtu::Mtu4096, ..Terms::default() })?;
     be_written_once(lab, pair, LARGE)?;
     be_read_once(lab, pair, LARGE)
+}
+
+/// Every packet of ours whose payload is long enough leaves in place, be it a request or a response.
+pub(super) fn lent_payloads(lab: &mut Lab) -> Result<(), Failure> {
+    let long = count_long(lab);
+    each_length(lab, |lab, pair, len| {
+        for transfer in [send_once, write_once, be_read_once] {
+            let before = (long.get(), lab.engine.link_stats(0).tx_lent);
+            transfer(lab, pair, len)?;
+            let sent = long.get() - before.0;
+            expect("whether there is a long payload", sent > 0, len >= LEND_FROM)?;
+            expect("the payloads that left in place", lab.engine.link_stats(0).tx_lent - before.1, sent)?;
+        }
+        Ok(())
+    })
+}
+
+/// Counts the packets of ours whose payloads are long enough to be lent, from here on.
+fn count_long(lab: &Lab) -> Rc<Cell<u64>> {
+    let long = Rc::new(Cell::new(0));
+    let count = long.clone();
+    lab.lose(Box::new(move |way, packet| {
+        count.set(count.get() + u64::from(way == Way::Out && packet.payload.len() >= LEND_FROM));
+        false
+    }));
+    long
 }
 
 fn everything(lab: &mut Lab, route: Route) -> Result<(), Failure> {

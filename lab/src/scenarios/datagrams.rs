@@ -19,7 +19,7 @@ fn our_qp(lab: &mut Lab, route: Route) -> Result<DatagramQp, Failure> {
 
 pub(super) fn ours(lab: &mut Lab) -> Result<(), Failure> {
     for route in [V4, V6] {
-        lab.begin();
+        lab.begin_part();
         lab.ask(&format!("open gid={}", route.gid))?;
         let theirs = lab.ask(&format!("qp type=ud qkey={QKEY}"))?;
         let target = lab.remote(4096 + GRH_LEN)?;
@@ -57,7 +57,7 @@ pub(super) fn ours(lab: &mut Lab) -> Result<(), Failure> {
 
 pub(super) fn theirs(lab: &mut Lab) -> Result<(), Failure> {
     for route in [V4, V6] {
-        lab.begin();
+        lab.begin_part();
         lab.ask(&format!("open gid={}", route.gid))?;
         let theirs = lab.ask(&format!("qp type=ud qkey={QKEY}"))?;
         let source = lab.remote(1000)?;

@@ -16,7 +16,7 @@ const MTU: usize = 1024;
 const LEN: usize = PACKETS * MTU - 100;
 
 /// Short timeouts on both sides: a lost packet that nothing follows is only missed by them.
-fn hasty() -> Terms {
+pub(super) fn hasty() -> Terms {
     let terms = Terms::default();
     let params = QpParams { ack_timeout_ns: 40_000_000, ack_timeout_max_ns: 200_000_000, ..terms.params.clone() };
     Terms { params, theirs: "timeout=14".into(), ..terms }
@@ -146,6 +146,48 @@ pub(super) fn requests_theirs(lab: &mut Lab) -> Result<(), Failure> {
         expect("our word", u64::from_le_bytes(lab.content(region)?[..8].try_into()?), round as u64 + 1)?;
     }
     expect("the packets lost", lab.script.borrow().lost, cases.len())
+}
+
+/// The WRITE's acknowledgement and the first answer of what follows it are lost, so the guest sends both again. rxe takes
+/// an acknowledgement with the second request's PSN for its answer, and would report success without data.
+pub(super) fn repeated_write_theirs(lab: &mut Lab) -> Result<(), Failure> {
+    let pair = lab.connect(&hasty())?;
+    let (source, target) = (lab.remote(8)?, lab.remote(64)?);
+    let (written, word) = (lab.region(&[0; 8])?, lab.region(&[0; 64])?);
+    for round in 0..REPEATED_WRITES {
+        let seed = round as u8 + 1;
+        let read = lab.region(&pattern(seed, 64))?;
+        for (data, second) in [
+            (Opcode::RcReadResponseOnly, format!("op=read len=64 rkey={}", read.rkey().0)),
+            (Opcode::RcAtomicAck, format!("op=fadd add=1 rkey={}", word.rkey().0)),
+        ] {
+            lab.ask(&format!("fill mr={} off=0 len=64 seed=200", target.mr))?;
+            lose_first_ack_and(lab, data);
+            let write = format!("op=write mr={} off=0 len=8 raddr=0 rkey={}", source.mr, written.rkey().0);
+            lab.ask(&format!("send qp={} wr=1 {write}", pair.theirs))?;
+            lab.ask(&format!("send qp={} wr=2 mr={} off=0 raddr=0 {second}", pair.theirs, target.mr))?;
+            lab.they_succeed()?;
+            lab.they_succeed()?;
+            if data == Opcode::RcAtomicAck {
+                let found = lab.ask(&format!("peek mr={} off=0 len=8", target.mr))?;
+                let due = format!("{:016x}", (round as u64).swap_bytes());
+                expect("what FETCH_ADD found", found.get("hex").cloned().unwrap_or_default(), due)?;
+            } else {
+                lab.ask(&format!("check mr={} off=0 len=64 seed={seed}", target.mr))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+const REPEATED_WRITES: usize = 10;
+
+fn lose_first_ack_and(lab: &Lab, data: Opcode) {
+    let mut due = vec![Opcode::RcAck, data];
+    lab.lose(Box::new(move |going, packet| {
+        let found = due.iter().position(|&opcode| going == Way::Out && opcode == packet.headers.bth.opcode);
+        found.map(|at| due.swap_remove(at)).is_some()
+    }));
 }
 
 /// Loses every second acknowledgement.

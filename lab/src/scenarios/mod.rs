@@ -5,6 +5,7 @@ mod datagrams;
 mod errors;
 mod losses;
 mod manager;
+mod mixed;
 mod pingpong;
 mod services;
 
@@ -42,6 +43,7 @@ scenarios! {
     "invalidate_theirs", "the guest writes through our window, then ends it; a late WRITE is denied", connected::invalidate_theirs;
     "large_ours", "WRITE and READ of 1 MiB", connected::large_ours;
     "large_theirs", "the guest writes and reads 1 MiB", connected::large_theirs;
+    "lent_payloads_ours", "SEND, WRITE and the responses to a READ leave from where their payloads lie, at MTU 256 to 4096", connected::lent_payloads;
     "ipv6_both", "SEND, WRITE and READ over IPv6 in both directions", connected::ipv6;
     "vlan_both", "the same over IPv4 in a VLAN", connected::vlan;
     "psn_wrap_both", "40 messages across the wrap of the PSN in both directions", connected::psn_wrap;
@@ -63,8 +65,10 @@ scenarios! {
     "loss_read_theirs", "the same, the guest reads", losses::read_theirs;
     "loss_request_ours", "the READ request, the atomic and their answers are lost; the atomic happens once", losses::requests_ours;
     "loss_request_theirs", "the same, the guest requests", losses::requests_theirs;
+    "loss_repeated_write_theirs", "the guest's WRITE is repeated before a READ or an atomic whose answer was lost", losses::repeated_write_theirs;
     "loss_ack_ours", "every second acknowledgement of 32 SENDs is lost", losses::acks_ours;
     "loss_ack_theirs", "the same, the guest sends", losses::acks_theirs;
+    "mixed_under_faults", "SEND, WRITE, READ and atomics of both ends at once across the wrap of the PSN, while packets are lost, repeated and reordered both ways, at MTU 256, 1024 and 4096", mixed::mixed;
     "datagram_ours", "datagrams over IPv4 and IPv6, with and without immediate data", datagrams::ours;
     "datagram_theirs", "the guest's datagrams: header area, source QPN, foreign Q_Key dropped", datagrams::theirs;
     "pingpong_client", "ibv_rc_pingpong unmodified in the guest as server, out of band over TCP", pingpong::client;

@@ -60,6 +60,12 @@ fn read_exact(lab: &mut Lab, stream: &mut TcpStream, bytes: &mut [u8]) -> Result
     Ok(())
 }
 
+fn connect(lab: &mut Lab, qp: UnconnectedQp, theirs: &[u8; HELLO_LEN]) -> Result<QueuePair, Failure> {
+    let peer = understand(theirs)?;
+    lab.record_opening(&qp, V4, &peer)?;
+    Ok(lab.engine.connect(qp, &peer, &Terms::default().params)?)
+}
+
 fn post_receives(lab: &mut Lab, qp: QueuePair, count: usize) -> Result<(), Failure> {
     for _ in 0..count {
         lab.post_recv(Pair { qp, theirs: 0 }, 1, SIZE)?;
@@ -99,7 +105,7 @@ pub(super) fn client(lab: &mut Lab) -> Result<(), Failure> {
     stream.write_all(&hello(&qp)?)?;
     let mut theirs = [0; HELLO_LEN];
     read_exact(lab, &mut stream, &mut theirs)?;
-    let qp = lab.engine.connect(qp, &understand(&theirs)?, &Terms::default().params)?;
+    let qp = connect(lab, qp, &theirs)?;
     post_receives(lab, qp, ITERATIONS)?;
     stream.write_all(b"done\0")?;
     bounce(lab, qp, true)?;
@@ -126,7 +132,7 @@ pub(super) fn server(lab: &mut Lab) -> Result<(), Failure> {
     read_exact(lab, &mut stream, &mut theirs)?;
     let qp = lab.engine.create_qp_at(0, V4.address, lab.pd, lab.cq)?;
     let ours = hello(&qp)?;
-    let qp = lab.engine.connect(qp, &understand(&theirs)?, &Terms::default().params)?;
+    let qp = connect(lab, qp, &theirs)?;
     post_receives(lab, qp, ITERATIONS)?;
     stream.write_all(&ours)?;
     read_exact(lab, &mut stream, &mut [0; 5])?;

@@ -137,6 +137,12 @@ knobs! {
     congestion: Algorithm = Algorithm::Unlimited, "algorithm", "none, dcqcn, delay", |text| choose(ALGORITHMS, text), |value| name_of(ALGORITHMS, value);
     /// The link's speed, where congestion control starts from.
     link_rate: u64 = 100_000_000_000, "bits/s", "1000000..1000000000000", |text| number(text, 1_000_000, 1_000_000_000_000), ToString::to_string;
+    /// The DSCP of packets between ranks, by which switches choose a queue; RoCE's lossless class is often 26. Who is asked by RDMA-CM takes the asker's.
+    dscp: u8 = 0, "DSCP", "0..63", |text| number(text, 0, 63), ToString::to_string;
+    /// The DSCP of congestion notifications; 48 is what NICs use.
+    cnp_dscp: u8 = 48, "DSCP", "0..63", |text| number(text, 0, 63), ToString::to_string;
+    /// The 802.1p priority of frames between ranks, by which flow control by priority (PFC) goes; other than 0 it takes a tag, of VLAN 0 where there is no VLAN.
+    pcp: u8 = 0, "priority", "0..7", |text| number(text, 0, 7), ToString::to_string;
     /// Packets in flight to one peer; 128 keep a ring of 1024 descriptors busy and a go-back-N short.
     window: u32 = 128, "packets", "1..65536", |text| number(text, 1, 65_536), ToString::to_string;
     /// The first wait for an acknowledgement; longer than a scheduler's slice costs nothing without loss, shorter ones retransmit in vain.

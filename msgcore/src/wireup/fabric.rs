@@ -306,6 +306,9 @@ pub fn queue_pair_params(config: &Config) -> QpParams {
         icrc: config.icrc,
         congestion: config.congestion,
         link_rate: config.link_rate,
+        traffic_class: config.dscp << 2,
+        cnp_traffic_class: config.cnp_dscp << 2,
+        priority: config.pcp,
         // Credits are counted per message here, where the meaning of a message is known.
         end_to_end_credits: false,
         ..QpParams::default()

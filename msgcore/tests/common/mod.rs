@@ -1,9 +1,9 @@
 //! Workers on a simulated switch, under one clock that the test moves.
 #![allow(dead_code, reason = "each test uses its part")]
 
-use roci_driver::Engine;
 use roci_driver::link::faulty::Faulty;
 use roci_driver::link::sim::{Clock, SimLink};
+use roci_driver::{Arena, Engine};
 use roci_msgcore::config::Origin;
 use roci_msgcore::{Config, Done, OpError, Pattern, Ports, Request, SendOptions, Source, Tag, TagMatch, Worker};
 
@@ -43,13 +43,19 @@ impl World {
 
     /// A worker for each of these configurations.
     pub(crate) fn with(configs: &[Config]) -> Self {
+        Self::seeded(configs, 0)
+    }
+
+    /// The same, with everything that engines choose by chance from a seed.
+    pub(crate) fn seeded(configs: &[Config], seed: u64) -> Self {
         let clock = Clock::default();
         let links = SimLink::switch(&clock, configs.len());
         let cutters = links.iter().map(|link| Box::new(link.cutter()) as Box<dyn Fn()>).collect();
         let hosts: Vec<_> =
             (0..configs.len()).map(|rank| [10, 0, ((rank + 1) >> 8) as u8, (rank + 1) as u8].into()).collect();
         let engine = |((rank, link), config): ((usize, SimLink), &Config)| {
-            let mut engine = Engine::new(config.arena_size).expect("memory");
+            let arena = Arena::new(config.arena_size).expect("memory");
+            let mut engine = Engine::seeded(arena, seed << 8 | rank as u64).expect("memory");
             engine.add_port(Faulty::new(link, config.faults, rank as u64 + 1), hosts[rank], false);
             engine
         };

@@ -4,7 +4,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use roci_msgcore::Config;
-use roci_msgcore::config::{ConnectMethod, Origin};
+use roci_msgcore::config::Origin;
 use roci_msgcore::receive_queues::ReceiveQueues;
 use roci_protocol::msg;
 
@@ -19,9 +19,6 @@ pub(crate) struct Plan {
     pub(crate) actions: usize,
     /// No receive may ever find its queue empty.
     pub(crate) is_per_peer: bool,
-    /// Whether the same seed is held to make the same run. By RDMA-CM it does not: its identifiers are random. Where bits
-    /// are flipped one seed was seen to have two runs, which is not explained yet.
-    pub(crate) replays: bool,
     edges: Vec<usize>,
     longest: usize,
 }
@@ -39,9 +36,7 @@ impl Plan {
         let edges = edges.chain([2 * room, 4 * room, shared.eager.unwrap_or(room)]).collect();
         let longest = if dice.random_ratio(1, 12) { 8 << 20 } else { 400_000 };
         let actions = dice.random_range(100..600);
-        let is_corrupted = configs.iter().any(|config| config.faults.is_some_and(|faults| faults.corrupt > 0.0));
-        let replays = configs[0].connect_method == ConnectMethod::OutOfBand && !is_corrupted;
-        Self { configs, actions, is_per_peer, replays, edges, longest }
+        Self { configs, actions, is_per_peer, edges, longest }
     }
 
     /// The length of a message: mostly short, sometimes where something changes, seldom very long.

@@ -22,7 +22,6 @@ const PATIENCE: u64 = Duration::from_secs(8).as_nanos() as u64;
 pub(crate) struct Report {
     /// What the applications saw, and when.
     pub(crate) trace: u64,
-    pub(crate) replays: bool,
     pub(crate) ended: u64,
     pub(crate) cancelled: u64,
     pub(crate) faults: u64,
@@ -45,7 +44,7 @@ pub(crate) struct Run {
 impl Run {
     pub(crate) fn new(seed: u64) -> Self {
         let plan = Plan::new(seed);
-        let mut world = World::with(&plan.configs);
+        let mut world = World::seeded(&plan.configs, seed);
         if plan.configs[0].wireup == roci_msgcore::config::WireupTime::Static {
             let size = world.workers.len();
             for (who, worker) in world.workers.iter_mut().enumerate() {
@@ -171,7 +170,7 @@ impl Run {
             (cancelled + stats.cancelled, stalls + stats.credit_stalls + stats.buffer_stalls)
         });
         let faults = self.world.workers.iter().map(TestWorker::injected_faults).sum();
-        Report { trace: self.trace, replays: self.plan.replays, ended: self.ended, cancelled, faults, stalls }
+        Report { trace: self.trace, ended: self.ended, cancelled, faults, stalls }
     }
 }
 

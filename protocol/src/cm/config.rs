@@ -28,6 +28,8 @@ pub struct CmConfig {
     pub timewait_ns: Nanos,
     /// Connections, those in [`State::Timewait`](super::State::Timewait) included, and questions for datagram services.
     pub max_connections: usize,
+    /// How many of them are kept for our own; at most half.
+    pub reserved_connections: usize,
     /// Undecided requests of one listener.
     pub max_pending_requests: usize,
     /// Services that are listened on, of connections and of datagrams each.
@@ -54,6 +56,7 @@ impl CmConfig {
             max_service_wait_ns: coded_ns(24),
             timewait_ns: coded_ns(19),
             max_connections: 4096,
+            reserved_connections: 512,
             max_pending_requests: 128,
             max_listeners: 1024,
             max_queued_datagrams: 4096,

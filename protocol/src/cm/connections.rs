@@ -1,7 +1,9 @@
 //! Every connection there is, by our name of it and by its peer's.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::net::IpAddr;
 
 use super::patience::Patience;
 use super::{Offer, Route, State};
@@ -74,6 +76,8 @@ pub(super) struct Connections<R> {
     all: BTreeMap<ConnId, Connection<R>>,
     by_comm_id: BTreeSet<(u64, u32, ConnId)>,
     by_queue_pair: BTreeSet<(u64, Qpn, ConnId)>,
+    /// How many there are with each address.
+    by_address: BTreeMap<IpAddr, usize>,
 }
 
 const FIRST: ConnId = ConnId(0);
@@ -81,7 +85,12 @@ const LAST: ConnId = ConnId(u32::MAX);
 
 impl<R: Route> Connections<R> {
     pub(super) fn new() -> Self {
-        Self { all: BTreeMap::new(), by_comm_id: BTreeSet::new(), by_queue_pair: BTreeSet::new() }
+        Self {
+            all: BTreeMap::new(),
+            by_comm_id: BTreeSet::new(),
+            by_queue_pair: BTreeSet::new(),
+            by_address: BTreeMap::new(),
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -102,6 +111,7 @@ impl<R: Route> Connections<R> {
 
     pub(super) fn insert(&mut self, id: ConnId, connection: Connection<R>) {
         let peer = connection.peer;
+        *self.by_address.entry(connection.route.remote_ip()).or_default() += 1;
         self.all.insert(id, connection);
         if let Some(peer) = peer {
             self.index(id, peer);
@@ -122,14 +132,27 @@ impl<R: Route> Connections<R> {
     }
 
     pub(super) fn remove(&mut self, id: ConnId) {
-        let Some(Connection { peer: Some(peer), .. }) = self.all.remove(&id) else { return };
+        let Some(Connection { peer, route, .. }) = self.all.remove(&id) else { return };
+        if let Entry::Occupied(mut count) = self.by_address.entry(route.remote_ip()) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+        let Some(peer) = peer else { return };
         self.by_comm_id.remove(&(peer.ca_guid, peer.comm_id, id));
         self.by_queue_pair.remove(&(peer.ca_guid, peer.qpn, id));
     }
 
-    /// Entries of both indices.
+    /// How many there are with an address.
+    pub(super) fn with(&self, address: IpAddr) -> usize {
+        self.by_address.get(&address).copied().unwrap_or(0)
+    }
+
+    /// Entries of the indices of names.
     #[cfg(test)]
     pub(super) fn indexed(&self) -> usize {
+        assert_eq!(self.by_address.values().sum::<usize>(), self.all.len());
         self.by_comm_id.len() + self.by_queue_pair.len()
     }
 

@@ -4,7 +4,7 @@ use super::connections::{Connection, Peer};
 use super::offer::{Asker, BadAddressing, asker, padded, rep_of};
 use super::patience::Patience;
 use super::state::{Input, Outcome};
-use super::{CmError, ConnId, ConnectionManager, Ending, Event, Offer, PrivateData, Route, State, Terms};
+use super::{CmConfig, CmError, ConnId, ConnectionManager, Ending, Event, Offer, PrivateData, Route, State, Terms};
 use crate::Nanos;
 use crate::wire::cm::{Message, Rej, RejReason, Rep, Req, Rtu, Subject, TransportType};
 
@@ -23,7 +23,8 @@ impl<R: Route> ConnectionManager<R> {
         Ok(())
     }
 
-    /// Refuses a request; private data of up to 148 bytes. What is left is [`Event::TimewaitExit`].
+    /// Refuses a request; private data of up to 148 bytes. What is left is [`Event::TimewaitExit`], at once: nothing is kept
+    /// of whom we refuse, so a peer that misses the refusal and asks again is a new request.
     pub fn reject(&mut self, now: Nanos, id: ConnId, reason: RejReason, private_data: &[u8]) -> Result<(), CmError> {
         self.may(id, Input::Reject)?;
         let private_data = padded(private_data)?;
@@ -31,6 +32,7 @@ impl<R: Route> ConnectionManager<R> {
         self.stats.rejected += 1;
         self.end_silently(id);
         self.say_rej(id, Subject::Req, reason, private_data);
+        self.step(now, id, Input::Timeout);
         Ok(())
     }
 
@@ -115,7 +117,7 @@ impl<R: Route> ConnectionManager<R> {
             self.stats.req_backlog_full += 1;
             return Err(Some(RejReason::NO_RESOURCES));
         }
-        match self.has_room() {
+        match self.has_room_for(route) {
             Ok(()) => Ok(asker),
             Err(CmError::EventsFull) => Err(None),
             Err(_) => {
@@ -123,6 +125,16 @@ impl<R: Route> ConnectionManager<R> {
                 Err(Some(RejReason::NO_RESOURCES))
             }
         }
+    }
+
+    /// Whether a peer may have another connection here: an address has no more of them than are left for others, and some
+    /// places are for our own connects.
+    fn has_room_for(&self, route: R) -> Result<(), CmError> {
+        self.has_room()?;
+        let CmConfig { max_connections, reserved_connections, .. } = self.config;
+        let for_others = max_connections - reserved_connections.min(max_connections / 2);
+        let left = for_others.saturating_sub(self.len());
+        if self.connections.with(route.remote_ip()) < left { Ok(()) } else { Err(CmError::TooManyConnections) }
     }
 
     fn refusal_of(&mut self, why: BadAddressing) -> RejReason {

@@ -8,8 +8,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Receive queues of one connection.
 pub const MAX_QUEUES: usize = 8;
-/// The version of the messaging core's protocol.
-const VERSION: u16 = 2;
+/// The version of the messaging core's protocol, and of the dialect that its queue pairs speak. Since 3 READs are sent in
+/// parts and have no message number, and maps of what is kept have any length.
+const VERSION: u16 = 3;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]

@@ -1,54 +1,81 @@
 //! The completer: the half of the requester that hears the peer's answers (IBTA 9.7.5).
 
 use super::congestion::CongestionControl as _;
-use super::requester::{Wqe, completion};
-use super::{Dialect, Env, QueuePair, SendOp, WcStatus, rnr_timer_ns};
-use crate::wire::{Aeth, AtomicAckEth, NakCode, Opcode, Packet, Syndrome};
+use super::requester::{Requester, Wqe, completion};
+use super::responder::ECHO_LEN;
+use super::{Dialect, Env, QueuePair, RECENT, SendOp, WcStatus, rnr_timer_ns};
+use crate::wire::{Aeth, AtomicAckEth, Bth, NakCode, Opcode, Packet, Syndrome};
 use crate::{Mtu, Nanos, Psn};
 
 impl<B> QueuePair<B> {
-    pub(super) fn on_response<E: Env<Buffer = B>>(&mut self, now: Nanos, packet: &Packet<'_>, env: &mut E) {
+    pub(super) fn on_response<E: Env<Buffer = B>>(&mut self, now: Nanos, packet: &Packet<'_>, env: &mut E) -> bool {
         let psn = packet.headers.bth.psn;
-        if !psn.before(self.requester.sent) {
+        if !psn.before(self.requester.sent) && !self.reports_all_executed(packet) {
             self.stats.ghost_ack += 1;
-            return;
+            return false;
         }
         match (packet.headers.bth.opcode, packet.headers.ext.aeth) {
             (Opcode::RcAck, Some(aeth)) if packet.payload.is_empty() || self.is_selective() => {
-                self.on_ack(now, psn, aeth, packet.payload, env);
+                return self.on_ack(now, psn, aeth, packet.payload, env);
             }
             (Opcode::RcAck, _) => self.stats.bad_response += 1,
-            (_, None) => self.on_fetch_response(now, packet, env),
+            (_, None) => return self.on_fetch_response(now, packet, env),
             (_, Some(Aeth { syndrome: Syndrome::Ack { credit }, msn })) => {
                 self.requester.credits.hear(msn, credit);
-                self.on_fetch_response(now, packet, env);
+                return self.on_fetch_response(now, packet, env);
             }
             (_, Some(_)) => self.stats.bad_response += 1,
         }
+        false
     }
 
-    fn on_ack<E: Env<Buffer = B>>(&mut self, now: Nanos, psn: Psn, aeth: Aeth, map: &[u8], env: &mut E) {
+    /// Whether the peer reports a gap behind all that was sent: it has executed everything, and keeps a packet of the future
+    /// that somebody else has forged.
+    #[cold]
+    fn reports_all_executed(&self, packet: &Packet<'_>) -> bool {
+        let is_gap = packet.headers.ext.aeth.is_some_and(|aeth| aeth.syndrome == Syndrome::Nak(NakCode::PsnSequence));
+        self.is_selective() && is_gap && packet.headers.bth.psn == self.requester.sent
+    }
+
+    fn on_ack<E: Env<Buffer = B>>(&mut self, now: Nanos, psn: Psn, aeth: Aeth, payload: &[u8], env: &mut E) -> bool {
         if psn.before(self.requester.una) {
             self.stats.stale_ack += 1;
-            return;
+            // A receive may have been posted since: the news of it has no younger PSN to come with.
+            if let Syndrome::Ack { credit } = aeth.syndrome
+                && self.requester.una.since(psn) <= RECENT
+            {
+                self.requester.credits.hear(aeth.msn, credit);
+            }
+            return false;
         }
+        let map = if payload.is_empty() { payload } else { self.requester.hear_payload(payload) };
         match aeth.syndrome {
             Syndrome::Ack { credit } => {
                 self.requester.credits.hear(aeth.msn, credit);
-                self.acknowledge(now, psn.plus(1), env);
                 if self.is_selective() {
-                    self.on_plain_ack();
+                    self.acknowledge_selectively(now, psn.plus(1), env);
+                    self.requester.spoke();
+                    let una = self.requester.una;
+                    self.requester.loss.nothing_is_kept(una);
+                } else {
+                    self.acknowledge(now, psn.plus(1), env);
                 }
             }
             Syndrome::Rnr { timer } => self.on_rnr(now, psn, timer, env),
             Syndrome::Nak(NakCode::PsnSequence) if self.is_selective() => {
                 self.stats.packet_seq_err += 1;
+                // It tells no credits, but each message that was executed had its receive.
+                self.requester.credits.hear(aeth.msn, 0);
                 self.on_gap(now, psn, map, env);
             }
             Syndrome::Nak(NakCode::PsnSequence) => self.on_sequence_nak(now, psn, env),
             Syndrome::Nak(code) => self.on_fatal_nak(now, psn, code, env),
-            Syndrome::Reserved(_) => self.stats.bad_response += 1,
+            Syndrome::Reserved(_) => {
+                self.stats.bad_response += 1;
+                return false;
+            }
         }
+        true
     }
 
     /// Everything before `end` has arrived at the peer: completes what can be, and returns whether all of it
@@ -122,6 +149,10 @@ impl<B> QueuePair<B> {
         if !self.acknowledge(now, psn, env) {
             return;
         }
+        // One for each transmission: while it waits nothing was sent that could be refused again.
+        if self.requester.waits_to_send(psn) {
+            return;
+        }
         // It answers, so it is not silent.
         self.requester.heard();
         if self.requester.spend_rnr_retry(psn, now + rnr_timer_ns(timer), &self.config) {
@@ -146,24 +177,23 @@ impl<B> QueuePair<B> {
         self.fail(status, env);
     }
 
-    fn on_fetch_response<E: Env<Buffer = B>>(&mut self, now: Nanos, packet: &Packet<'_>, env: &mut E) {
+    fn on_fetch_response<E: Env<Buffer = B>>(&mut self, now: Nanos, packet: &Packet<'_>, env: &mut E) -> bool {
         let psn = packet.headers.bth.psn;
         if psn.before(self.requester.una) {
             self.stats.stale_response += 1;
-            return;
+            return false;
         }
         if self.is_selective() {
-            self.on_response_selectively(now, packet, env);
-            return;
+            return self.on_response_selectively(now, packet, env);
         }
-        let Some(fetch) = self.requester.queue.iter().find(|wqe| wqe.is_fetch()) else {
+        let Some(fetch) = self.requester.oldest_fetch() else {
             self.stats.stale_response += 1;
-            return;
+            return false;
         };
         let first = fetch.first;
         if psn.before(first.plus(fetch.received)) {
             self.stats.stale_response += 1;
-            return;
+            return false;
         }
         // A response acknowledges every request before its own.
         self.acknowledge_before(now, first, env);
@@ -171,20 +201,38 @@ impl<B> QueuePair<B> {
         if psn != expected {
             let is_new_gap = self.reread(expected);
             self.stats.stale_response += u64::from(!is_new_gap);
-            return;
+            return false;
         }
-        self.place_response(now, packet, env);
+        if !self.begins_as_asked(packet) {
+            self.stats.stale_response += 1;
+            return false;
+        }
+        self.place_response(now, packet, env)
+    }
+
+    /// Whether a READ response begins a run of answers where one was asked for (IBTA 9.7.5.1.6: FIRST or ONLY comes first,
+    /// MIDDLE and LAST follow). Where a READ is asked for again from its middle, rxe goes on with MIDDLE.
+    fn begins_as_asked(&self, packet: &Packet<'_>) -> bool {
+        let Bth { opcode, psn, .. } = packet.headers.bth;
+        let wqe = &self.requester.queue[0];
+        match opcode {
+            Opcode::RcReadResponseFirst | Opcode::RcReadResponseOnly => {
+                psn == wqe.first || psn == self.requester.reread_from
+            }
+            Opcode::RcReadResponseMiddle | Opcode::RcReadResponseLast => wqe.received > 0,
+            _ => true,
+        }
     }
 
     fn acknowledge_before<E: Env<Buffer = B>>(&mut self, now: Nanos, first: Psn, env: &mut E) {
         if self.requester.una.before(first) {
             let complete = self.acknowledge(now, first, env);
-            debug_assert!(complete, "nothing that is answered by data stands before the first such request");
+            assert!(complete, "nothing that is answered by data stands before the first such request");
         }
     }
 
     /// Takes the response that the oldest request, a READ or an atomic, waits for.
-    pub(super) fn place_response<E: Env<Buffer = B>>(&mut self, now: Nanos, packet: &Packet<'_>, env: &mut E) {
+    pub(super) fn place_response<E: Env<Buffer = B>>(&mut self, now: Nanos, packet: &Packet<'_>, env: &mut E) -> bool {
         let wqe = &mut self.requester.queue[0];
         let is_placed = match (wqe.request.op, packet.headers.ext.atomic_ack) {
             (SendOp::Atomic { .. }, Some(AtomicAckEth { original })) if packet.payload.is_empty() => {
@@ -199,8 +247,12 @@ impl<B> QueuePair<B> {
         };
         if !is_placed {
             self.stats.bad_response += 1;
-            self.fail(WcStatus::BadRespErr, env);
-            return;
+            if self.looks_at_held {
+                self.forget_held_response();
+            } else {
+                self.fail(WcStatus::BadRespErr, env);
+            }
+            return false;
         }
         let requester = &mut self.requester;
         let before = requester.una;
@@ -214,6 +266,7 @@ impl<B> QueuePair<B> {
         }
         requester.catch_up();
         self.progressed(now, before);
+        true
     }
 
     /// The oldest packet was `before`, and is another now.
@@ -221,6 +274,8 @@ impl<B> QueuePair<B> {
         let requester = &mut self.requester;
         let packets = requester.una.since(before) as u32;
         let sample = requester.rtt.acknowledged(requester.una, now);
+        // What the peer waited before it answered is not the path's.
+        let sample = sample.map(|rtt| rtt.saturating_sub(std::mem::take(&mut requester.peer_delay)));
         requester.congestion.on_acknowledged(now, packets, sample);
         requester.progressed(now, &self.config);
     }
@@ -228,6 +283,21 @@ impl<B> QueuePair<B> {
     #[inline]
     pub(super) fn is_selective(&self) -> bool {
         self.config.dialect == Dialect::Rocinante
+    }
+}
+
+impl<B> Requester<B> {
+    /// What an acknowledgement between two ends of ours carries: a map in words of 8 bytes, which is returned, and how long
+    /// the peer waited with its answer, in 4 bytes of nanoseconds. Either may be missing.
+    #[cold]
+    fn hear_payload<'a>(&mut self, payload: &'a [u8]) -> &'a [u8] {
+        match payload.split_last_chunk() {
+            Some((map, delay)) if payload.len() % 8 == ECHO_LEN => {
+                self.peer_delay = u32::from_be_bytes(*delay).into();
+                map
+            }
+            _ => payload,
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the state machine asks of the world, and the work requests that it is given.
 
-use super::WcStatus;
-use crate::wire::Headers;
+use super::{Dialect, Held, WcStatus};
+use crate::wire::{Headers, Packet};
 use crate::{Access, Mtu, Rkey};
 
 /// The world of one call: memory, link and completion queue.
@@ -37,11 +37,24 @@ pub trait Env {
         None
     }
 
-    /// Keeps the packet that the machine was just given, to be given to it again once its PSN is the next one.
+    /// Gives back a receive that [`Env::take_shared_receive`] gave: it is the next one again.
+    fn return_shared_receive(&mut self, receive: RecvRequest<Self::Buffer>) {
+        self.complete(receive.flushed());
+    }
+
+    /// Keeps the packet that the machine was just given as `held`, to be given to it again once its PSN is the next one.
     /// `false` where there is no room.
-    fn hold(&mut self) -> bool {
+    fn hold(&mut self, _held: Held) -> bool {
         false
     }
+
+    /// Whether the packet that is kept as `held` says what `packet` says.
+    fn holds_same(&self, _held: Held, _packet: &Packet<'_>) -> bool {
+        true
+    }
+
+    /// The packet that is kept as `held` is not wanted any more.
+    fn release(&mut self, _held: Held) {}
 
     /// A work request is done; its buffer returns. Called for unsignaled ones too.
     fn complete(&mut self, completion: Completion<Self::Buffer>);
@@ -207,6 +220,23 @@ pub struct RecvRequest<B> {
     pub len: u32,
 }
 
+impl<B> RecvRequest<B> {
+    /// Its end where no message came.
+    pub(super) fn flushed(self) -> Completion<B> {
+        Completion {
+            wr_id: self.wr_id,
+            status: WcStatus::WrFlushErr,
+            operation: Operation::Recv,
+            len: 0,
+            imm: None,
+            invalidated: None,
+            solicited: true,
+            signaled: true,
+            buffer: self.buffer,
+        }
+    }
+}
+
 /// Which operation completed (`ibv_wc_opcode`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
@@ -271,6 +301,16 @@ impl SendOp {
     #[inline]
     pub(super) const fn is_fetch(&self) -> bool {
         matches!(self, Self::Read { .. } | Self::Atomic { .. })
+    }
+
+    /// Whether it has a message number. Between two ends of ours a READ is sent as any number of requests, so READs and
+    /// atomics have none.
+    #[inline]
+    pub(super) const fn counts_as_message(&self, dialect: Dialect) -> bool {
+        match dialect {
+            Dialect::Verbs => !self.is_local(),
+            Dialect::Rocinante => !self.is_local() && !self.is_fetch(),
+        }
     }
 
     /// Whether it never reaches the wire.

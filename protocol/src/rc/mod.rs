@@ -14,17 +14,18 @@
 //! [`QueuePair::on_timeout`] once [`QueuePair::deadline`] has passed, and [`QueuePair::pump_requests`] and
 //! [`QueuePair::pump_replies`] when the link can send.
 
-mod bitmap;
+mod budget;
+mod check;
 mod completer;
 mod config;
 pub mod congestion;
 mod credits;
 mod env;
+mod recovery;
 mod requester;
 mod resources;
 mod responder;
 mod rtt;
-mod selective;
 mod state;
 mod stats;
 mod status;
@@ -32,18 +33,19 @@ mod status;
 mod tests;
 mod timers;
 
+pub use budget::Budget;
 pub use config::{Config, Dialect};
 pub use env::{
     AtomicOperation, Completion, Denied, Env, Operation, Payload, RecvRequest, Remote, SendOp, SendRequest, TxError,
 };
-pub use selective::Held;
+pub use recovery::Held;
 pub use state::{IllegalTransition, State};
 pub use stats::Stats;
 pub use status::WcStatus;
 pub use timers::{ack_timeout_code, ack_timeout_ns, rnr_timer_ns};
 
-use crate::Nanos;
 use crate::wire::{Opcode, Packet, Transport};
+use crate::{Nanos, Psn};
 use congestion::CongestionControl as _;
 use requester::Requester;
 use responder::Responder;
@@ -55,6 +57,8 @@ pub struct QueuePair<B> {
     requester: Requester<B>,
     responder: Responder<B>,
     stats: Stats,
+    /// The packet that is looked at came early and was kept: it cannot end the connection.
+    looks_at_held: bool,
 }
 
 /// A work request that could not be posted, handed back.
@@ -100,13 +104,21 @@ impl<B> QueuePair<B> {
             requester: Requester::new(&config),
             responder: Responder::new(&config),
             stats: Stats::default(),
+            looks_at_held: false,
             config,
         }
     }
 
     /// Moves to `next`, as `ibv_modify_qp` does. For the way into [`State::Error`] see [`QueuePair::fail`].
+    ///
+    /// [`State::Reset`] forgets everything but the counters: work requests are dropped without completions (IBTA 10.3.1.1),
+    /// and PSNs begin anew.
     pub fn modify(&mut self, next: State) -> Result<(), IllegalTransition> {
         self.state = self.state.to(next)?;
+        if next == State::Reset {
+            self.requester = Requester::new(&self.config);
+            self.responder = Responder::new(&self.config);
+        }
         Ok(())
     }
 
@@ -127,7 +139,11 @@ impl<B> QueuePair<B> {
 
     /// When [`QueuePair::on_timeout`] wants to be called, if nothing happens before.
     pub fn deadline(&self) -> Option<Nanos> {
-        self.requester.deadline()
+        let own = self.requester.deadline();
+        match self.responder.paced_until {
+            None => own,
+            Some(paced) => Some(own.map_or(paced, |own| own.min(paced))),
+        }
     }
 
     /// Receives posted and not yet taken by a message.
@@ -145,8 +161,22 @@ impl<B> QueuePair<B> {
         self.requester.len()
     }
 
-    /// Takes a packet for this queue pair, already parsed and with its ICRC verified.
-    pub fn on_packet<E: Env<Buffer = B>>(&mut self, now: Nanos, packet: &Packet<'_>, env: &mut E) {
+    /// Takes a packet for this queue pair, already parsed and with its ICRC verified. Returns whether it was of use: what
+    /// is stale, repeated or out of place is not.
+    #[inline]
+    pub fn on_packet<E: Env<Buffer = B>>(&mut self, now: Nanos, packet: &Packet<'_>, env: &mut E) -> bool {
+        self.take(now, packet, env)
+    }
+
+    /// Takes a packet that was kept, as [`QueuePair::take_held`] asked for. It may be a forgery that came before the genuine
+    /// one, so it cannot end the connection: one that would is forgotten, and asked for again.
+    pub fn on_held_packet<E: Env<Buffer = B>>(&mut self, now: Nanos, packet: &Packet<'_>, env: &mut E) {
+        self.looks_at_held = true;
+        self.take(now, packet, env);
+        self.looks_at_held = false;
+    }
+
+    fn take<E: Env<Buffer = B>>(&mut self, now: Nanos, packet: &Packet<'_>, env: &mut E) -> bool {
         let headers = &packet.headers;
         let transport = headers.bth.opcode.transport();
         if transport != Transport::Rc && transport != Transport::Cnp {
@@ -154,26 +184,38 @@ impl<B> QueuePair<B> {
         } else if !headers.bth.is_default_partition() {
             self.stats.rx_bad_pkey += 1;
         } else if transport == Transport::Cnp {
-            self.stats.rp_cnp_handled += 1;
-            self.requester.congestion.on_notification(now);
+            self.on_notification(now, headers.bth.psn);
         } else if is_response(headers.bth.opcode) {
             if self.state.accepts_responses() {
-                self.on_response(now, packet, env);
-            } else {
-                self.stats.rx_wrong_state += 1;
+                return self.on_response(now, packet, env);
             }
+            self.stats.rx_wrong_state += 1;
         } else if self.state.accepts_requests() {
-            self.on_request(packet, env);
+            return self.on_request(now, packet, env);
         } else {
             self.stats.rx_wrong_state += 1;
         }
+        false
     }
 
-    /// The next packet was marked on its way (IP's ECN field says "congestion experienced"): its sender is to be
-    /// notified.
-    pub fn on_congestion_mark(&mut self, now: Nanos) {
+    /// A congestion notification. NICs send PSN 0 in it; this stack sends the PSN of the packet that was marked, so that
+    /// whoever cannot see the traffic has to guess it.
+    fn on_notification(&mut self, now: Nanos, psn: Psn) {
+        let is_recent = |end: Psn| (1..=RECENT).contains(&end.since(psn));
+        let is_from_nic = self.config.dialect == Dialect::Verbs && psn.get() == 0;
+        if is_from_nic || is_recent(self.requester.sent) || is_recent(self.responder.expected) {
+            self.stats.rp_cnp_handled += 1;
+            self.requester.congestion.on_notification(now);
+        } else {
+            self.stats.rp_cnp_ignored += 1;
+        }
+    }
+
+    /// The packet that was taken last had been marked on its way (IP's ECN field says "congestion experienced"): its sender
+    /// is to be notified.
+    pub fn on_congestion_mark(&mut self, now: Nanos, psn: Psn) {
         self.stats.np_ecn_marked_roce_packets += 1;
-        self.responder.owe_notification(now);
+        self.responder.owe_notification(now, psn);
     }
 
     /// Goes to the error state: the oldest send completes with `status` where it had begun, all other work
@@ -203,7 +245,11 @@ impl<B> QueuePair<B> {
     }
 }
 
-fn is_response(opcode: Opcode) -> bool {
+/// How far back a packet may lie that late news is about: a mark, or a receive that was posted after it.
+const RECENT: i32 = 1 << 16;
+
+/// Whether a packet answers a request of the side that receives it.
+pub(crate) const fn is_response(opcode: Opcode) -> bool {
     matches!(
         opcode,
         Opcode::RcAck

@@ -5,13 +5,14 @@
 
 use std::collections::VecDeque;
 
+use super::budget::HEADER_BYTES;
 use super::congestion::{CongestionControl as _, Controller};
 use super::credits::Limit;
+use super::recovery::{Loss, SPAN};
 use super::rtt::Rtt;
-use super::selective::Scoreboard;
 use super::{
-    AtomicOperation, Completion, Config, Dialect, Env, Payload, PostError, QueuePair, Rejected, SendOp, SendRequest,
-    State, Stats, TxError, WcStatus,
+    AtomicOperation, Budget, Completion, Config, Dialect, Env, Payload, PostError, QueuePair, Rejected, SendOp,
+    SendRequest, State, Stats, TxError, WcStatus,
 };
 use crate::wire::{AtomicEth, Bth, Extensions, Headers, Ieth, ImmDt, Opcode, Reth};
 use crate::{Msn, Mtu, Nanos, Psn};
@@ -21,12 +22,15 @@ pub(super) const MAX_MESSAGE: u32 = 1 << 31;
 /// What an atomic operates on.
 const ATOMIC_LEN: u32 = 8;
 /// PSNs that may be outstanding (IBTA 9.7.5.1: less than half of all).
-const MAX_SPAN: u32 = (1 << 23) - 1;
+pub(super) const MAX_SPAN: u32 = (1 << 23) - 1;
 /// In a long message an acknowledgement is asked for every so many packets, a power of two; more often where the
 /// window is small.
 const ACK_EVERY: u32 = 32;
 /// In any case after so long: a sender that is slowed down hears more often than its timeouts come.
 const ACK_EVERY_NS: Nanos = 50_000;
+/// A READ between two ends of ours is sent in parts of an eighth of the window, or of more where fewer READs may be in
+/// flight: so the window, and with it congestion control, bounds its answers, and a lost one holds up little.
+const PART_SHIFT: u32 = 3;
 /// Acknowledgements that a window is worth, so that they move it on smoothly.
 const ACKS_PER_WINDOW: u32 = 4;
 
@@ -52,6 +56,13 @@ impl<B> Wqe<B> {
     }
 }
 
+/// A READ or an atomic as it was sent: the PSNs of its answers. A long READ is sent as several between two ends of ours.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fetch {
+    pub(super) first: Psn,
+    pub(super) end: Psn,
+}
+
 /// The next packet to send: which request, and which of its packets.
 #[derive(Clone, Copy, Default)]
 struct Cursor {
@@ -73,12 +84,20 @@ pub(super) struct Requester<B> {
     pub(super) una: Psn,
     /// The first PSN never sent.
     pub(super) sent: Psn,
-    /// READs and atomics sent and not complete.
-    fetches_in_flight: usize,
+    /// READs and atomics sent and not complete, in order.
+    pub(super) fetches: VecDeque<Fetch>,
+    /// Packets that may be in flight, whatever congestion control allows; with selective repeat none that could not be kept
+    /// or reported.
+    most: u32,
+    /// A READ is sent in parts of the window's size shifted by so much.
+    part_shift: u32,
     /// After a timeout: only the oldest packet goes out until the peer answers.
     probing: bool,
     /// A READ was asked for again: later responses of the first stream are stale, not a new gap.
     pub(super) rereading: bool,
+    /// Where a READ was asked for from its middle on, last: its answers begin with FIRST there, even if the cursor has gone
+    /// back once more before they came.
+    pub(super) reread_from: Psn,
     /// The number of the message posted last.
     ssn: Msn,
     pub(super) credits: Limit,
@@ -88,8 +107,12 @@ pub(super) struct Requester<B> {
     /// Timeouts since the peer was heard.
     backoff: u32,
     rnr_retries: u32,
-    pub(super) board: Scoreboard,
+    /// What is known of packets that are missing; only where selective repeat was agreed on.
+    pub(super) loss: Loss,
+    is_selective: bool,
     pub(super) rtt: Rtt,
+    /// How long the peer says that it waited with the acknowledgement that is looked at.
+    pub(super) peer_delay: Nanos,
     pub(super) congestion: Controller,
     /// When an acknowledgement was asked for last.
     asked_at: Nanos,
@@ -103,7 +126,7 @@ pub(super) struct Requester<B> {
 
 impl<B> Requester<B> {
     pub(super) fn new(config: &Config) -> Self {
-        debug_assert!(config.window > 0 && config.window < 1 << 23, "IBTA allows 2^23 packets in flight");
+        assert!(config.window > 0 && config.window < 1 << 23, "IBTA allows 2^23 packets in flight");
         Self {
             queue: VecDeque::with_capacity(config.sq_depth),
             depth: config.sq_depth,
@@ -113,17 +136,22 @@ impl<B> Requester<B> {
             span: 0,
             una: config.sq_psn,
             sent: config.sq_psn,
-            fetches_in_flight: 0,
+            fetches: VecDeque::with_capacity(config.max_rd_atomic),
+            most: if config.dialect == Dialect::Rocinante { config.window.min(SPAN) } else { config.window },
+            part_shift: config.max_rd_atomic.max(1).ilog2().min(PART_SHIFT),
             probing: false,
             rereading: false,
+            reread_from: config.sq_psn,
             ssn: Msn::default(),
             credits: if config.end_to_end_credits { Limit::Until(Msn::default()) } else { Limit::Unlimited },
             draining: false,
             retries: 0,
             backoff: 0,
             rnr_retries: 0,
-            board: Scoreboard::new(config.sq_psn),
+            loss: Loss::new(config.sq_psn),
+            is_selective: config.dialect == Dialect::Rocinante,
             rtt: Rtt::default(),
+            peer_delay: 0,
             congestion: Controller::new(config),
             asked_at: 0,
             paced_until: None,
@@ -149,7 +177,7 @@ impl<B> Requester<B> {
         }
     }
 
-    fn post(&mut self, request: SendRequest<B>, mtu: Mtu) -> Result<(), Rejected<SendRequest<B>>> {
+    fn post(&mut self, request: SendRequest<B>, config: &Config) -> Result<(), Rejected<SendRequest<B>>> {
         let reject = |reason, request| Err(Rejected { reason, request });
         if request.len > MAX_MESSAGE {
             return reject(PostError::TooLong, request);
@@ -168,7 +196,7 @@ impl<B> Requester<B> {
         if request.op.is_fetch() && self.takes_no_fetch {
             return reject(PostError::NoFetch, request);
         }
-        let packets = request.op.packets(request.len, mtu);
+        let packets = request.op.packets(request.len, config.mtu);
         if self.span + packets > MAX_SPAN {
             let reason = if self.queue.is_empty() { PostError::TooLong } else { PostError::QueueFull };
             return reject(reason, request);
@@ -176,24 +204,48 @@ impl<B> Requester<B> {
         self.span += packets;
         let first = self.next;
         self.next = first.plus(packets);
-        if !request.op.is_local() {
+        if request.op.counts_as_message(config.dialect) {
             self.ssn = self.ssn.next();
         }
         self.queue.push_back(Wqe { request, first, packets, received: 0, ssn: self.ssn });
         Ok(())
     }
 
+    /// The PSN of the next request to be posted.
+    pub(super) const fn next_psn(&self) -> Psn {
+        self.next
+    }
+
     /// The PSN of the next packet to send.
-    fn cursor_psn(&self) -> Psn {
+    pub(super) fn cursor_psn(&self) -> Psn {
         self.queue.get(self.cursor.index).map_or(self.next, |wqe| wqe.first.plus(self.cursor.packet))
     }
 
     /// The oldest packet that is not acknowledged is `una` now.
     #[inline]
     pub(super) fn advance_una(&mut self, una: Psn) {
-        debug_assert!(!una.before(self.una), "what was acknowledged stays acknowledged");
-        self.board.advance(una.since(self.una) as u32, una);
+        assert!(!una.before(self.una), "what was acknowledged stays acknowledged");
+        if self.is_selective {
+            self.loss.advance_to(una);
+        }
         self.una = una;
+        if !self.fetches.is_empty() {
+            self.forget_answered();
+        }
+    }
+
+    /// READs and atomics that are answered in full are not in flight any more.
+    fn forget_answered(&mut self) {
+        while self.fetches.front().is_some_and(|fetch| !self.una.before(fetch.end)) {
+            self.fetches.pop_front();
+        }
+    }
+
+    /// The oldest READ or atomic. Mostly it is the oldest request.
+    #[inline]
+    pub(super) fn oldest_fetch(&self) -> Option<&Wqe<B>> {
+        let front = self.queue.front()?;
+        if front.is_fetch() { Some(front) } else { self.queue.iter().find(|wqe| wqe.is_fetch()) }
     }
 
     pub(super) fn is_probing(&self) -> bool {
@@ -203,6 +255,11 @@ impl<B> Requester<B> {
     /// Whether an RNR NAK's time has not passed.
     pub(super) fn is_waiting_for_receiver(&self) -> bool {
         self.rnr_until.is_some()
+    }
+
+    /// Whether `psn` waits until an RNR NAK's time has passed.
+    pub(super) fn waits_to_send(&self, psn: Psn) -> bool {
+        self.rnr_until.is_some() && self.rnr_psn == psn
     }
 
     /// Whether congestion control lets the next packet go; where it does not, the time is kept.
@@ -217,7 +274,7 @@ impl<B> Requester<B> {
 
     /// Moves the cursor back to `psn`, which belongs to a request in the queue.
     pub(super) fn rewind(&mut self, psn: Psn) {
-        debug_assert!(!psn.before(self.una), "what was acknowledged is never sent again");
+        assert!(!psn.before(self.una), "what was acknowledged is never sent again");
         if !psn.before(self.cursor_psn()) {
             return;
         }
@@ -226,7 +283,9 @@ impl<B> Requester<B> {
         let wqe = &self.queue[index];
         let packet = if wqe.is_fetch() { wqe.received } else { psn.since(wqe.first) as u32 };
         self.cursor = Cursor { index, packet };
-        self.fetches_in_flight = self.queue.iter().take(index).filter(|wqe| wqe.is_fetch()).count();
+        while self.fetches.back().is_some_and(|fetch| psn.before(fetch.end)) {
+            self.fetches.pop_back();
+        }
     }
 
     /// What was acknowledged is not sent again, even if the cursor had gone back to it.
@@ -255,9 +314,6 @@ impl<B> Requester<B> {
             self.cursor = Cursor::default();
         } else {
             self.cursor.index -= 1;
-            if wqe.is_fetch() {
-                self.fetches_in_flight -= 1;
-            }
         }
         wqe
     }
@@ -287,7 +343,16 @@ impl<B> Requester<B> {
             Dialect::Rocinante => self.rtt.timeout().map_or(config.ack_timeout_ns, |ns| ns.min(config.ack_timeout_ns)),
         };
         let doubled = first.saturating_mul(1 << self.backoff.min(20));
-        doubled.min(config.ack_timeout_max_ns.max(config.ack_timeout_ns))
+        let timeout = doubled.min(config.ack_timeout_max_ns.max(config.ack_timeout_ns));
+        if self.backoff == 0 { timeout } else { timeout + self.jitter(timeout) }
+    }
+
+    /// Up to a quarter more, by chance (IBTA 9.7.6.1.3 allows up to four times the time): timeouts of one length fall into
+    /// step with whatever else is periodic, such as a path that fails now and then.
+    fn jitter(&self, timeout: Nanos) -> Nanos {
+        const GOLDEN: u32 = 0x9e37_79b9;
+        let dice = (self.una.get() ^ self.retries << 24 ^ self.backoff << 16).wrapping_mul(GOLDEN) >> 24;
+        (timeout >> 10) * Nanos::from(dice)
     }
 
     /// The peer says something, and nothing more: a probe did its work.
@@ -308,7 +373,7 @@ impl<B> Requester<B> {
             Dialect::Verbs => self.rewind(self.una),
             Dialect::Rocinante => {
                 let probe = self.probe(self.backoff == 0);
-                self.board.start_over(probe);
+                self.loss.start_over(probe);
             }
         }
         if self.backoff > 0 {
@@ -347,40 +412,68 @@ impl<B> Requester<B> {
         self.cursor = Cursor::default();
         self.una = self.next;
         self.sent = self.next;
-        self.board = Scoreboard::new(self.next);
+        self.loss = Loss::new(self.next);
+        self.fetches.clear();
         self.paced_until = None;
     }
 
+    #[inline]
     fn may_send(&self, config: &Config) -> bool {
         let Some(wqe) = self.queue.get(self.cursor.index) else { return false };
         if self.rnr_until.is_some() {
             return false;
         }
-        let in_flight = self.cursor_psn().since(self.una) as u32;
         if self.probing && config.dialect == Dialect::Rocinante {
             // The probe is a repair: nothing new follows until the peer speaks.
             return false;
         }
-        let window = if self.probing { 1 } else { self.window(config) };
-        in_flight < window
-            && (!wqe.is_fetch() || self.fetches_in_flight < config.max_rd_atomic)
-            && (self.cursor.packet > 0 || self.may_start(wqe))
+        self.fits_window(wqe, config) && (self.cursor.packet > 0 || self.may_start(wqe))
+    }
+
+    /// Whether what is under the cursor, and its answers, find room in the window.
+    #[inline]
+    fn fits_window(&self, wqe: &Wqe<B>, config: &Config) -> bool {
+        let cursor = wqe.first.plus(self.cursor.packet);
+        let in_flight = cursor.since(self.una) as u32;
+        let window = if self.probing { 1 } else { self.window() };
+        in_flight < window && (!wqe.is_fetch() || self.fetch_fits(wqe, window - in_flight, in_flight == 0, config))
+    }
+
+    /// The same for a READ or an atomic, where so many packets find room. A READ waits for room for a whole part, or its parts
+    /// would become smaller and smaller; alone in flight it waits for nothing.
+    fn fetch_fits(&self, wqe: &Wqe<B>, room: u32, is_alone: bool, config: &Config) -> bool {
+        let has_room = match config.dialect {
+            // One request, whatever its length.
+            Dialect::Verbs => true,
+            Dialect::Rocinante => is_alone || self.part(wqe, config) <= room,
+        };
+        has_room && self.fetches.len() < config.max_rd_atomic
+    }
+
+    /// How many answers a READ or an atomic asks for next.
+    fn part(&self, wqe: &Wqe<B>, config: &Config) -> u32 {
+        let rest = wqe.packets - self.cursor.packet;
+        match config.dialect {
+            Dialect::Verbs => rest,
+            Dialect::Rocinante => rest.min((self.window() >> self.part_shift).max(1)),
+        }
     }
 
     /// Packets that may be in flight.
     #[inline]
-    fn window(&self, config: &Config) -> u32 {
-        config.window.min(self.congestion.window())
+    fn window(&self) -> u32 {
+        self.most.min(self.congestion.window())
     }
 
     /// Whether the message under the cursor may begin, or begin again.
+    #[inline]
     fn may_start(&self, wqe: &Wqe<B>) -> bool {
         let is_new = !wqe.first.before(self.sent);
         let is_held_back =
             is_new && (self.draining || (wqe.request.op.takes_receive() && !self.credits.allows(wqe.ssn)));
         // What never reaches the wire is done when all before it is: completions keep their order.
         let waits = wqe.request.op.is_local() && self.cursor.index > 0;
-        let is_fenced = wqe.request.fence && self.fetches_in_flight > 0;
+        let is_fenced = wqe.request.fence && !self.fetches.is_empty();
         !(is_held_back || waits || is_fenced)
     }
 
@@ -396,35 +489,56 @@ impl<B> Requester<B> {
         config: &Config,
         stats: &mut Stats,
         env: &mut E,
-    ) -> Result<(), TxError> {
+    ) -> Result<usize, TxError> {
         let wqe = &self.queue[self.cursor.index];
         let psn = wqe.first.plus(self.cursor.packet);
-        let cut = Cut::new(wqe, self.cursor.packet, u32::MAX, config.mtu);
+        let is_fetch = wqe.is_fetch();
+        let count = if is_fetch { self.part(wqe, config) } else { 1 };
+        let cut = Cut::new(wqe, self.cursor.packet, count, config.mtu);
         let mut headers = cut.headers(config, psn);
-        let window = self.window(config);
-        let fills_window = psn.since(self.una) as u32 + 1 >= window;
-        let periodic = (psn.get() + 1).trailing_zeros() >= ack_interval(window);
-        let is_late = now.saturating_sub(self.asked_at) >= ACK_EVERY_NS;
-        headers.bth.ack_req = cut.is_last || periodic || fills_window || is_late || self.probing;
+        headers.bth.ack_req = cut.is_last || self.asks_within_message(psn, now);
         env.transmit(&headers, cut.payload())?;
         if headers.bth.ack_req {
             self.asked_at = now;
         }
         stats.tx_requests += 1;
         let is_new = !psn.before(self.sent);
-        self.congestion.on_sent(now, cut.wire_bytes());
+        let bytes = cut.wire_bytes();
+        let answers = if is_fetch { self.answer_bytes(&cut, config) } else { 0 };
+        self.congestion.on_sent(now, bytes + answers);
         if !is_new {
             stats.retransmitted_packets += 1;
             self.rtt.disturbed();
         } else if headers.bth.ack_req {
             self.rtt.sent(psn, now);
         }
-        let next = if wqe.is_fetch() { wqe.end() } else { psn.plus(1) };
+        let next = psn.plus(count);
+        if is_fetch {
+            self.fetches.push_back(Fetch { first: psn, end: next });
+            if !cut.is_first {
+                self.reread_from = psn;
+            }
+        }
         if self.sent.before(next) {
             self.sent = next;
         }
         self.advance(next);
-        Ok(())
+        Ok(bytes)
+    }
+
+    /// Whether a packet that does not end its message asks for an acknowledgement.
+    fn asks_within_message(&self, psn: Psn, now: Nanos) -> bool {
+        let window = self.window();
+        let fills_window = psn.since(self.una) as u32 + 1 >= window;
+        let is_periodic = (psn.get() + 1).trailing_zeros() >= ack_interval(window);
+        let is_late = now.saturating_sub(self.asked_at) >= ACK_EVERY_NS;
+        is_periodic || fills_window || is_late || self.probing
+    }
+
+    /// What a READ's answers take on the wire, where its requester spaces them.
+    fn answer_bytes(&self, cut: &Cut<'_, B>, config: &Config) -> usize {
+        let spaces = cut.wqe.is_fetch() && config.dialect == Dialect::Rocinante && self.congestion.spaces_answers();
+        if spaces { cut.len } else { 0 }
     }
 
     /// Sends packets of a request again without moving the cursor: of a READ so many responses, of others one packet.
@@ -434,24 +548,24 @@ impl<B> Requester<B> {
         (index, packet, count): (usize, u32, u32),
         config: &Config,
         env: &mut E,
-    ) -> Result<(), TxError> {
+    ) -> Result<usize, TxError> {
         let wqe = &self.queue[index];
         let cut = Cut::new(wqe, packet, count, config.mtu);
         let mut headers = cut.headers(config, wqe.first.plus(packet));
         headers.bth.ack_req = true;
         env.transmit(&headers, cut.payload())?;
-        self.congestion.on_sent(now, cut.wire_bytes());
+        let bytes = cut.wire_bytes();
+        self.congestion.on_sent(now, bytes + self.answer_bytes(&cut, config));
         self.rtt.disturbed();
-        Ok(())
+        Ok(bytes)
     }
 
     fn advance(&mut self, next: Psn) {
         let wqe = &self.queue[self.cursor.index];
         if next != wqe.end() {
-            self.cursor.packet += 1;
+            self.cursor.packet = next.since(wqe.first) as u32;
             return;
         }
-        self.fetches_in_flight += usize::from(wqe.is_fetch());
         let index = self.cursor.index + 1;
         // A READ that was partly answered before a rewind continues where its responses stopped.
         let packet = self.queue.get(index).map_or(0, |wqe| wqe.received);
@@ -473,7 +587,7 @@ impl<B> QueuePair<B> {
         if !self.state.accepts_responses() && self.state != State::Error {
             return Err(Rejected { reason: PostError::State(self.state), request });
         }
-        self.requester.post(request, self.config.mtu)
+        self.requester.post(request, &self.config)
     }
 
     /// Whether [`QueuePair::pump_requests`] could do anything.
@@ -487,8 +601,17 @@ impl<B> QueuePair<B> {
         !is_settled || repairs || requester.may_send(&self.config)
     }
 
-    /// Sends what the window and the link allow.
-    pub fn pump_requests<E: Env<Buffer = B>>(&mut self, now: Nanos, env: &mut E) -> Result<(), TxError> {
+    /// Sends what the window, the link and a budget of bytes allow, and takes what it sends from the budget. The last packet
+    /// may exceed it.
+    ///
+    /// What makes a silent peer speak is not paced: timeouts space it already, and one that passes while pacing holds it back
+    /// would spend a retry on nothing.
+    pub fn pump_requests<E: Env<Buffer = B>>(
+        &mut self,
+        now: Nanos,
+        budget: &mut Budget,
+        env: &mut E,
+    ) -> Result<(), TxError> {
         if self.state == State::Error {
             self.requester.flush(WcStatus::WrFlushErr, env);
         }
@@ -497,12 +620,17 @@ impl<B> QueuePair<B> {
         }
         self.requester.draining = self.state == State::Sqd;
         self.requester.paced_until = None;
-        let mut outcome = self.send_repairs(now, env);
-        while outcome.is_ok() && self.requester.may_send(&self.config) && self.requester.is_released(now) {
+        let mut outcome = self.send_repairs(now, budget, env);
+        while outcome.is_ok()
+            && budget.is_left()
+            && self.requester.may_send(&self.config)
+            && (self.requester.probing || self.requester.is_released(now))
+        {
             if self.requester.is_at_local() {
                 self.execute_local(env);
             } else {
-                outcome = self.requester.send_one(now, &self.config, &mut self.stats, env);
+                outcome =
+                    self.requester.send_one(now, &self.config, &mut self.stats, env).map(|bytes| budget.spend(bytes));
             }
         }
         let requester = &mut self.requester;
@@ -528,12 +656,13 @@ impl<B> QueuePair<B> {
 
     /// The time of [`QueuePair::deadline`] has come.
     pub fn on_timeout<E: Env<Buffer = B>>(&mut self, now: Nanos, env: &mut E) {
+        self.responder.paced_until.take_if(|at| *at <= now);
         let requester = &mut self.requester;
         if let Some(until) = requester.rnr_until {
             if until <= now {
                 requester.rnr_until = None;
                 if self.config.dialect == Dialect::Rocinante {
-                    requester.board.start_over(requester.rnr_psn);
+                    requester.loss.start_over(requester.rnr_psn);
                 }
                 requester.restart_timer(now, &self.config);
             }
@@ -606,8 +735,7 @@ impl<'a, B> Cut<'a, B> {
 
     /// About what the packet takes on the wire: congestion control counts it.
     fn wire_bytes(&self) -> usize {
-        const HEADERS: usize = 80;
-        HEADERS + if self.wqe.is_fetch() { 0 } else { self.len }
+        HEADER_BYTES + if self.wqe.is_fetch() { 0 } else { self.len }
     }
 
     fn headers(&self, config: &Config, psn: Psn) -> Headers {

@@ -78,7 +78,7 @@ impl Resources {
 
     /// Takes a request that starts at `first`, for which there is room, and returns how many PSNs it takes.
     pub(super) fn accept(&mut self, first: Psn, answer: Answer, mtu: Mtu) -> u32 {
-        debug_assert!(self.remembered.len() < self.limit, "the caller made room");
+        assert!(self.remembered.len() < self.limit, "the caller made room");
         let packets = match answer {
             Answer::Read(reth) => mtu.packets(reth.len),
             Answer::Atomic { .. } => 1,
@@ -151,6 +151,9 @@ impl Resources {
     /// A peer that keeps to its limit sends a new request only when it has, so a replay of the oldest, set off
     /// by a late duplicate, is of no use to anybody.
     fn forget_oldest(&mut self) -> bool {
+        if self.streams.is_empty() {
+            return self.remembered.pop_front().is_some();
+        }
         let Some(oldest) = self.remembered.front() else { return false };
         let first = oldest.first;
         let is_of_oldest = |stream: &Stream| stream.resource.first == first;

@@ -6,35 +6,45 @@
 
 use std::collections::VecDeque;
 
-use super::bitmap::{self, Bitmap};
+use arrayvec::ArrayVec;
+
+use super::budget::HEADER_BYTES;
+use super::congestion::{Algorithm, CongestionControl as _};
 use super::credits;
-use super::requester::MAX_MESSAGE;
+use super::recovery::{Held, MAP_LEN, PsnSet};
+use super::requester::{MAX_MESSAGE, MAX_SPAN};
 use super::resources::{Answer, Body, Resources, Response};
 use super::{
-    AtomicOperation, Completion, Config, Denied, Env, Operation, Payload, PostError, QueuePair, RecvRequest, Rejected,
-    State, TxError, WcStatus,
+    AtomicOperation, Budget, Completion, Config, Denied, Dialect, Env, Operation, Payload, PostError, QueuePair,
+    RecvRequest, Rejected, State, TxError, WcStatus,
 };
 use crate::wire::{Aeth, AtomicAckEth, Bth, Extensions, Headers, NakCode, Opcode, Packet, Reth, Syndrome, aeth};
 use crate::{Access, Msn, Nanos, Psn, Rkey};
 
-/// READ responses that one call sends before others get their turn.
-const RESPONSES_PER_PUMP: usize = 64;
+/// Nanoseconds that an acknowledgement waited here, at the end of its payload.
+pub(super) const ECHO_LEN: usize = 4;
 
 pub(super) struct Responder<B> {
     receives: VecDeque<RecvRequest<B>>,
     depth: usize,
     pub(super) expected: Psn,
-    /// Packets that came early and are kept; bits count from the expected one.
-    pub(super) held: Bitmap,
+    /// The last executed packet of a SEND or WRITE: the only kind that a positive acknowledgement may name.
+    acknowledgeable: Option<Psn>,
+    /// Packets that came early and are kept.
+    pub(super) held: PsnSet,
     msn: Msn,
     message: Message<B>,
     pub(super) owed: Owed,
     notification: Notification,
+    /// When a packet was executed last.
+    executed_at: Nanos,
     /// Packets executed since the last acknowledgement.
     unacknowledged: u32,
     /// A gap or an RNR was reported; nothing more is said until the expected packet comes.
     pub(super) nak_sent: bool,
     pub(super) resources: Resources,
+    /// Congestion control holds responses back until then.
+    pub(super) paced_until: Option<Nanos>,
 }
 
 /// The message in progress.
@@ -54,10 +64,14 @@ pub(super) enum Owed {
     Nak(NakCode, Psn),
 }
 
+/// A SEND or WRITE so many PSNs back is old news: its number is about to mean a packet of the future.
+const ACKNOWLEDGEABLE_FOR: i32 = 1 << 22;
+
 /// Congestion notifications: a peer whose packets are marked hears of it, though not of every mark (IBTA A17.9.3).
 #[derive(Default)]
 struct Notification {
-    is_owed: bool,
+    /// The packet that was marked.
+    owed: Option<Psn>,
     sent_at: Option<Nanos>,
 }
 
@@ -84,8 +98,10 @@ impl From<Denied> for Refusal {
 
 /// How one request in order ended.
 enum Outcome {
-    /// Executed; it took this many PSNs.
-    Done(u32),
+    /// A packet of a SEND or a WRITE was executed.
+    Done,
+    /// A READ or an atomic was; its answers take this many PSNs.
+    Fetched(u32),
     /// No receive is posted.
     NotReady,
 }
@@ -96,14 +112,17 @@ impl<B> Responder<B> {
             receives: VecDeque::with_capacity(config.rq_depth),
             depth: config.rq_depth,
             expected: config.rq_psn,
-            held: Bitmap::default(),
+            acknowledgeable: None,
+            held: PsnSet::new(config.rq_psn),
             msn: Msn::default(),
             message: Message::None,
             owed: Owed::Nothing,
             notification: Notification::default(),
+            executed_at: 0,
             unacknowledged: 0,
             nak_sent: false,
             resources: Resources::new(config.max_dest_rd_atomic),
+            paced_until: None,
         }
     }
 
@@ -115,11 +134,18 @@ impl<B> Responder<B> {
     /// are still answered: they come before whatever was refused.
     pub(super) fn flush<E: Env<Buffer = B>>(&mut self, status: WcStatus, env: &mut E) {
         if let Message::Send { receive, received } = std::mem::replace(&mut self.message, Message::None) {
-            env.complete(Arrived { status, len: received, ..Arrived::FLUSHED }.completes(receive));
+            env.complete(Completion { status, len: received, ..receive.flushed() });
         }
         while let Some(receive) = self.receives.pop_front() {
-            env.complete(Arrived::FLUSHED.completes(receive));
+            env.complete(receive.flushed());
         }
+    }
+
+    /// Asserts what holds between any two calls.
+    pub(super) fn check(&self) {
+        assert!(self.owed != Owed::Ack || self.acknowledgeable.is_some(), "an acknowledgement of nothing is owed");
+        assert!(self.acknowledgeable.is_none_or(|psn| psn.before(self.expected)), "what comes next is acknowledged");
+        assert_eq!(self.held.base(), self.expected, "what is kept lies beyond the expected packet");
     }
 
     fn owe_nak(&mut self, owed: Owed) {
@@ -130,20 +156,22 @@ impl<B> Responder<B> {
     }
 
     /// A packet was marked on its way.
-    pub(super) fn owe_notification(&mut self, now: Nanos) {
-        let Notification { is_owed, sent_at } = &mut self.notification;
+    pub(super) fn owe_notification(&mut self, now: Nanos, psn: Psn) {
+        let Notification { owed, sent_at } = &mut self.notification;
         if sent_at.is_none_or(|at| now.saturating_sub(at) >= NOTIFY_EVERY_NS) {
-            *is_owed = true;
+            *owed = Some(psn);
             *sent_at = Some(now);
         }
     }
 
-    fn send_notification<E: Env<Buffer = B>>(&mut self, config: &Config, env: &mut E) -> Result<(), TxError> {
-        let mut bth = Bth::new(Opcode::Cnp, config.dest_qpn, Psn::default());
+    fn send_notification<E: Env<Buffer = B>>(&mut self, config: &Config, env: &mut E) -> Result<bool, TxError> {
+        let Some(psn) = self.notification.owed else { return Ok(false) };
+        let psn = if config.dialect == Dialect::Verbs { Psn::default() } else { psn };
+        let mut bth = Bth::new(Opcode::Cnp, config.dest_qpn, psn);
         bth.becn = true;
         env.transmit(&Headers::plain(bth), Payload::Bytes(&NOTIFICATION))?;
-        self.notification.is_owed = false;
-        Ok(())
+        self.notification.owed = None;
+        Ok(true)
     }
 
     /// Tells the peer that the fault is ours.
@@ -163,13 +191,38 @@ impl<B> Responder<B> {
         if config.shared_receives { env.take_shared_receive() } else { self.receives.pop_front() }
     }
 
+    /// Counts a READ or an atomic among the messages, as IBTA does; see [`SendOp::counts_as_message`].
+    fn count_fetch(&mut self, config: &Config) {
+        if config.dialect == Dialect::Verbs {
+            self.msn = self.msn.next();
+        }
+    }
+
+    /// Puts a receive back that was taken for a message which is not to be.
+    fn put_back<E: Env<Buffer = B>>(&mut self, receive: RecvRequest<B>, config: &Config, env: &mut E) {
+        if config.shared_receives { env.return_shared_receive(receive) } else { self.receives.push_front(receive) }
+    }
+
+    /// Forgets the packets that are kept from `psn` on, up to `end`.
+    pub(super) fn release_held<E: Env<Buffer = B>>(&mut self, mut psn: Psn, end: Psn, env: &mut E) -> u64 {
+        let mut released = 0;
+        while !self.held.is_empty() && psn.before(end) {
+            if self.held.remove(psn) {
+                env.release(Held::Request(psn.get()));
+                released += 1;
+            }
+            psn = psn.plus(1);
+        }
+        released
+    }
+
     /// Sends one response of a READ or an atomic.
     fn send_response<E: Env<Buffer = B>>(
         &mut self,
         response: &Response,
         config: &Config,
         env: &mut E,
-    ) -> Result<(), TxError> {
+    ) -> Result<usize, TxError> {
         let mut headers = Headers::plain(Bth::new(response.opcode, config.dest_qpn, response.psn));
         headers.ext.aeth = Some(Aeth { syndrome: self.ack_syndrome(config), msn: self.msn });
         let payload = match response.body {
@@ -180,30 +233,86 @@ impl<B> Responder<B> {
                 Payload::None
             }
         };
+        let bytes = HEADER_BYTES + if let Payload::Remote { len, .. } = payload { len } else { 0 };
         env.transmit(&headers, payload)?;
         self.resources.sent();
-        Ok(())
+        Ok(bytes)
+    }
+
+    /// A packet of a SEND or a WRITE was executed.
+    fn executed(&mut self) {
+        self.acknowledgeable = Some(self.expected);
+        self.expected = self.expected.plus(1);
+    }
+
+    /// A READ or an atomic was executed; its answers take `packets` PSNs.
+    ///
+    /// The answer to it is data, and the peer may never have seen it. An acknowledgement with such a PSN would complete the
+    /// request without data: Linux's rxe takes it for the answer and reports success.
+    fn fetched(&mut self, packets: u32) {
+        self.expected = self.expected.plus(packets);
+        let is_recent = |psn: &Psn| (1..=ACKNOWLEDGEABLE_FOR).contains(&self.expected.since(*psn));
+        self.acknowledgeable = self.acknowledgeable.filter(is_recent);
+    }
+
+    /// A response acknowledges every request before its own. An acknowledgement of those that is still owed would only follow
+    /// it, and where it overtakes a response on the way, rxe of Linux 6.12 takes it for the end of the READ.
+    #[inline]
+    fn acknowledged_by(&mut self, response: Psn) {
+        let is_covered = self.acknowledgeable.is_some_and(|psn| psn.before(response));
+        if self.owed == Owed::Ack && is_covered && self.held.is_empty() {
+            self.owed = Owed::Nothing;
+            self.unacknowledged = 0;
+        }
     }
 
     /// Sends the acknowledgement that is owed.
-    fn send_owed<E: Env<Buffer = B>>(&mut self, config: &Config, env: &mut E) -> Result<(), TxError> {
+    fn send_owed<E: Env<Buffer = B>>(&mut self, now: Nanos, config: &Config, env: &mut E) -> Result<(), TxError> {
         let reports_gap = !self.held.is_empty() && self.owed == Owed::Ack;
         let owed = if reports_gap { Owed::Nak(NakCode::PsnSequence, self.expected) } else { self.owed };
         let (syndrome, psn) = match owed {
             Owed::Nothing => return Ok(()),
-            Owed::Ack => (self.ack_syndrome(config), self.expected.previous()),
+            Owed::Ack => {
+                let psn = self.acknowledgeable.expect("an acknowledgement is owed for a SEND or WRITE only");
+                (self.ack_syndrome(config), psn)
+            }
             Owed::Rnr => (Syndrome::Rnr { timer: config.min_rnr_timer }, self.expected),
             Owed::Nak(code, psn) => (Syndrome::Nak(code), psn),
         };
         let ext = Extensions { aeth: Some(Aeth { syndrome, msn: self.msn }), ..Extensions::default() };
-        let is_gap = matches!(owed, Owed::Nak(NakCode::PsnSequence, _));
-        let map = self.held.to_bytes();
-        // A peer that does not know the map never makes us keep anything.
-        let payload = if is_gap && !self.held.is_empty() { Payload::Bytes(&map) } else { Payload::None };
-        env.transmit(&Headers { bth: Bth::new(Opcode::RcAck, config.dest_qpn, psn), ext }, payload)?;
+        let headers = Headers { bth: Bth::new(Opcode::RcAck, config.dest_qpn, psn), ext };
+        // Only between two ends of ours: a verbs peer never makes us keep anything.
+        let has_map = !self.held.is_empty() && matches!(owed, Owed::Nak(NakCode::PsnSequence, _));
+        let has_echo = config.congestion == Algorithm::Delay && config.dialect == Dialect::Rocinante;
+        if has_map || has_echo {
+            self.send_with_payload(&headers, has_map, has_echo.then(|| now.saturating_sub(self.executed_at)), env)?;
+        } else {
+            env.transmit(&headers, Payload::None)?;
+        }
         self.owed = Owed::Nothing;
         self.unacknowledged = 0;
         Ok(())
+    }
+
+    /// Sends an acknowledgement with a map of what is kept, and with the time that it waited.
+    #[cold]
+    fn send_with_payload<E: Env<Buffer = B>>(
+        &self,
+        headers: &Headers,
+        has_map: bool,
+        waited: Option<Nanos>,
+        env: &mut E,
+    ) -> Result<(), TxError> {
+        let mut payload = ArrayVec::<u8, { MAP_LEN + ECHO_LEN }>::new();
+        if has_map {
+            let mut map = [0; MAP_LEN];
+            let len = self.held.write_map(&mut map);
+            payload.extend(map[..len].iter().copied());
+        }
+        if let Some(waited) = waited {
+            payload.extend(u32::try_from(waited).unwrap_or(u32::MAX).to_be_bytes());
+        }
+        env.transmit(headers, Payload::Bytes(&payload))
     }
 }
 
@@ -224,40 +333,69 @@ impl<B> QueuePair<B> {
         Ok(())
     }
 
-    /// Whether an answer is owed that should not wait: a NAK, READ responses, or an acknowledgement of at
-    /// least `packets` packets.
+    /// Whether an acknowledgement is due that no READ response must go before: a NAK, a notification of congestion, or an
+    /// acknowledgement of at least `packets` packets.
     #[inline]
-    pub fn owes_reply(&self, packets: u32) -> bool {
+    pub fn owes_acknowledgement(&self, packets: u32) -> bool {
         let responder = &self.responder;
-        !responder.resources.is_idle()
-            || responder.notification.is_owed
-            || match responder.owed {
-                Owed::Nothing => false,
-                Owed::Ack => responder.unacknowledged >= packets,
-                Owed::Rnr | Owed::Nak(..) => true,
-            }
+        responder.notification.owed.is_some()
+            || (responder.resources.is_idle()
+                && match responder.owed {
+                    Owed::Nothing => false,
+                    Owed::Ack => responder.unacknowledged >= packets,
+                    Owed::Rnr | Owed::Nak(..) => true,
+                })
     }
 
-    /// Sends READ responses and the acknowledgement that is owed, as far as the link allows.
+    /// Whether responses to READs and atomics wait that may leave now.
+    #[inline]
+    pub fn owes_responses(&self) -> bool {
+        !self.responder.resources.is_idle() && self.responder.paced_until.is_none()
+    }
+
+    /// Sends the notification of congestion and, where no response must go before it, the acknowledgement that is owed.
     ///
     /// A refusal is answered even though it has put the queue pair into the error state.
-    pub fn pump_replies<E: Env<Buffer = B>>(&mut self, env: &mut E) -> Result<(), TxError> {
+    #[inline]
+    pub fn pump_acknowledgement<E: Env<Buffer = B>>(&mut self, now: Nanos, env: &mut E) -> Result<(), TxError> {
         if self.state == State::Error {
             self.responder.flush(WcStatus::WrFlushErr, env);
         }
-        if self.responder.notification.is_owed {
-            self.responder.send_notification(&self.config, env)?;
+        if self.responder.send_notification(&self.config, env)? {
             self.stats.np_cnp_sent += 1;
         }
-        for _ in 0..RESPONSES_PER_PUMP {
-            let Some(response) = self.responder.resources.next_response(self.config.mtu) else {
-                let owed = self.responder.owed != Owed::Nothing;
-                self.responder.send_owed(&self.config, env)?;
-                self.stats.tx_acks += u64::from(owed);
-                return Ok(());
-            };
+        if self.responder.resources.is_idle() && self.responder.owed != Owed::Nothing {
+            self.responder.send_owed(now, &self.config, env)?;
+            self.stats.tx_acks += 1;
+        }
+        Ok(())
+    }
+
+    /// Sends responses of READs and atomics, in the order of their PSNs, as far as pacing, the budget and the link allow.
+    pub fn pump_responses<E: Env<Buffer = B>>(
+        &mut self,
+        now: Nanos,
+        budget: &mut Budget,
+        env: &mut E,
+    ) -> Result<(), TxError> {
+        let is_paced = self.config.congestion == Algorithm::Dcqcn;
+        self.responder.paced_until = None;
+        while budget.is_left() {
+            let Some(response) = self.responder.resources.next_response(self.config.mtu) else { break };
+            let release_at = if is_paced { self.requester.congestion.release_at() } else { 0 };
+            if release_at > now {
+                self.responder.paced_until = Some(release_at);
+                break;
+            }
             match self.responder.send_response(&response, &self.config, env) {
-                Ok(()) => self.stats.tx_read_responses += 1,
+                Ok(bytes) => {
+                    self.stats.tx_read_responses += 1;
+                    self.responder.acknowledged_by(response.psn);
+                    budget.spend(bytes);
+                    if is_paced {
+                        self.requester.congestion.on_sent(now, bytes);
+                    }
+                }
                 Err(TxError::Busy) => return Err(TxError::Busy),
                 // The owner may have ended the region once the peer had all of it: a late duplicate is no offence.
                 Err(TxError::Denied) if self.responder.resources.drop_replay() => self.stats.duplicate_dropped += 1,
@@ -270,22 +408,35 @@ impl<B> QueuePair<B> {
         Ok(())
     }
 
-    pub(super) fn on_request<E: Env<Buffer = B>>(&mut self, packet: &Packet<'_>, env: &mut E) {
-        let distance = packet.headers.bth.psn.since(self.responder.expected);
-        if distance > 0 {
-            self.stats.out_of_sequence += 1;
-            if self.is_selective() {
-                self.on_early_request(distance as u32, env);
-                return;
-            }
-            self.responder.owe_nak(Owed::Nak(NakCode::PsnSequence, self.responder.expected));
-        } else if distance < 0 {
-            self.on_duplicate(packet);
-        } else {
-            self.on_expected(packet, env);
-        }
+    /// [`QueuePair::pump_responses`], and then the acknowledgement that they may have kept back.
+    pub fn pump_replies<E: Env<Buffer = B>>(
+        &mut self,
+        now: Nanos,
+        budget: &mut Budget,
+        env: &mut E,
+    ) -> Result<(), TxError> {
+        self.pump_responses(now, budget, env)?;
+        self.pump_acknowledgement(now, env)
     }
 
+    pub(super) fn on_request<E: Env<Buffer = B>>(&mut self, now: Nanos, packet: &Packet<'_>, env: &mut E) -> bool {
+        let distance = packet.headers.bth.psn.since(self.responder.expected);
+        if distance == 0 {
+            return self.on_expected(now, packet, env);
+        }
+        if distance < 0 {
+            self.on_duplicate(packet);
+            return false;
+        }
+        self.stats.out_of_sequence += 1;
+        if self.is_selective() {
+            return self.on_early_request(packet, env);
+        }
+        self.responder.owe_nak(Owed::Nak(NakCode::PsnSequence, self.responder.expected));
+        false
+    }
+
+    #[cold]
     fn on_duplicate(&mut self, packet: &Packet<'_>) {
         self.stats.duplicate_request += 1;
         let bth = &packet.headers.bth;
@@ -296,40 +447,86 @@ impl<B> QueuePair<B> {
                 self.stats.duplicate_dropped += u64::from(!replayed);
             }
             _ => {
-                // The peer has not heard of it: this is worth an acknowledgement of its own.
+                // The peer has not heard of it: this is worth an acknowledgement of its own. Where nothing was executed
+                // that one could name, the duplicate is a stray.
                 responder.unacknowledged = responder.unacknowledged.max(1);
-                if responder.owed == Owed::Nothing {
+                if responder.owed == Owed::Nothing && responder.acknowledgeable.is_some() {
                     responder.owed = Owed::Ack;
                 }
             }
         }
     }
 
-    fn on_expected<E: Env<Buffer = B>>(&mut self, packet: &Packet<'_>, env: &mut E) {
-        let is_fetch =
-            matches!(packet.headers.bth.opcode, Opcode::RcReadRequest | Opcode::RcCompareSwap | Opcode::RcFetchAdd);
+    /// A good packet whose opcode means nothing: where it is the next one, the peer asks for what cannot be done (IBTA
+    /// 9.7.4.1.2: reserved opcodes are invalid requests).
+    pub fn on_unknown_opcode<E: Env<Buffer = B>>(&mut self, psn: Psn, env: &mut E) {
+        if self.state.accepts_requests() && psn == self.responder.expected {
+            self.refuse(INVALID, psn, env);
+        }
+    }
+
+    fn on_expected<E: Env<Buffer = B>>(&mut self, now: Nanos, packet: &Packet<'_>, env: &mut E) -> bool {
         match self.execute(packet, env) {
-            Ok(Outcome::Done(packets)) => {
-                self.stats.rx_requests += 1;
+            Ok(Outcome::Done) => {
+                self.responder.executed();
+                self.settle_expected(now, env);
                 let responder = &mut self.responder;
-                responder.expected = responder.expected.plus(packets);
-                responder.held.advance(packets);
-                responder.nak_sent = false;
-                responder.unacknowledged = responder.unacknowledged.saturating_add(1);
-                if is_fetch {
-                    // Its response acknowledges it and everything before it.
-                    responder.owed = Owed::Nothing;
-                } else if packet.headers.bth.ack_req || responder.owed != Owed::Nothing {
+                if packet.headers.bth.ack_req || responder.owed != Owed::Nothing {
                     responder.owed = Owed::Ack;
                 }
+                true
+            }
+            Ok(Outcome::Fetched(packets)) => {
+                self.responder.fetched(packets);
+                self.settle_expected(now, env);
+                // Its response acknowledges it and everything before it.
+                self.responder.owed = Owed::Nothing;
+                true
             }
             Ok(Outcome::NotReady) => {
                 self.stats.out_of_buffer += 1;
                 self.responder.nak_sent = false;
                 self.responder.owe_nak(Owed::Rnr);
+                false
             }
-            Err(refusal) => self.refuse(refusal, self.responder.expected, env),
+            Err(refusal) if !self.looks_at_held => {
+                self.refuse(refusal, self.responder.expected, env);
+                false
+            }
+            Err(_) => {
+                self.forget_held_request(env);
+                false
+            }
         }
+    }
+
+    /// The expected packet was executed, and another is expected now.
+    #[inline]
+    fn settle_expected<E: Env<Buffer = B>>(&mut self, now: Nanos, env: &mut E) {
+        self.stats.rx_requests += 1;
+        let responder = &mut self.responder;
+        if !responder.held.is_empty() {
+            // A READ's answers have PSNs that no request can have: what was kept under them is no good.
+            self.stats.rx_held_conflicts += responder.release_held(responder.held.base(), responder.expected, env);
+        }
+        responder.held.advance_to(responder.expected);
+        responder.nak_sent = false;
+        responder.executed_at = now;
+        responder.unacknowledged = responder.unacknowledged.saturating_add(1);
+    }
+
+    /// A packet that was kept would be refused: as if it had never come, and the genuine one were missing.
+    #[cold]
+    fn forget_held_request<E: Env<Buffer = B>>(&mut self, env: &mut E) {
+        self.stats.rx_held_refused += 1;
+        let responder = &mut self.responder;
+        // A receive that nothing was placed in was taken by this very packet; a message that has begun goes on.
+        if matches!(responder.message, Message::Send { received: 0, .. })
+            && let Message::Send { receive, .. } = std::mem::replace(&mut responder.message, Message::None)
+        {
+            responder.put_back(receive, &self.config, env);
+        }
+        responder.owed = Owed::Nak(NakCode::PsnSequence, responder.expected);
     }
 
     /// Answers packet `psn` with a fatal NAK and goes to the error state.
@@ -392,7 +589,7 @@ impl<B> QueuePair<B> {
                 env.complete(Arrived::of(packet, Operation::Recv, received).completes(receive));
             }
         }
-        Ok(Outcome::Done(1))
+        Ok(Outcome::Done)
     }
 
     fn execute_write<E: Env<Buffer = B>>(
@@ -429,7 +626,7 @@ impl<B> QueuePair<B> {
             && let Err(denied) = env.place_remote(rkey, va, packet.payload)
         {
             if let Some(receive) = receive {
-                env.complete(Arrived::FLUSHED.completes(receive));
+                responder.put_back(receive, &self.config, env);
             }
             return Err(denied.into());
         }
@@ -441,25 +638,24 @@ impl<B> QueuePair<B> {
                 env.complete(Arrived::of(packet, Operation::RecvRdmaWithImm, total).completes(receive));
             }
         }
-        Ok(Outcome::Done(1))
+        Ok(Outcome::Done)
     }
 
     fn execute_read<E: Env<Buffer = B>>(&mut self, packet: &Packet<'_>, env: &mut E) -> Result<Outcome, Refusal> {
         let responder = &mut self.responder;
         let Some(reth) = packet.headers.ext.reth else { return Err(INVALID) };
         let idle = matches!(responder.message, Message::None);
-        if !idle || !packet.payload.is_empty() {
+        // Its answers may not reach half around all PSNs, or the next one would lie in the past.
+        if !idle || !packet.payload.is_empty() || self.config.mtu.packets(reth.len) > MAX_SPAN {
             return Err(INVALID);
         }
         authorize(&self.config, env, &reth, Access::REMOTE_READ)?;
-        // PSNs that requests were sent with are not free for responses.
-        let is_taken = (1..self.config.mtu.packets(reth.len).min(bitmap::BITS)).any(|bit| responder.held.get(bit));
-        if is_taken || !responder.resources.make_room() {
+        if !responder.resources.make_room() {
             return Err(INVALID);
         }
         let packets = responder.resources.accept(responder.expected, Answer::Read(reth), self.config.mtu);
-        responder.msn = responder.msn.next();
-        Ok(Outcome::Done(packets))
+        responder.count_fetch(&self.config);
+        Ok(Outcome::Fetched(packets))
     }
 
     fn execute_atomic<E: Env<Buffer = B>>(&mut self, packet: &Packet<'_>, env: &mut E) -> Result<Outcome, Refusal> {
@@ -484,8 +680,8 @@ impl<B> QueuePair<B> {
         let original = env.atomic(request.rkey, request.va, operation)?;
         let answer = Answer::Atomic { opcode, request, original };
         let packets = responder.resources.accept(responder.expected, answer, self.config.mtu);
-        responder.msn = responder.msn.next();
-        Ok(Outcome::Done(packets))
+        responder.count_fetch(&self.config);
+        Ok(Outcome::Fetched(packets))
     }
 }
 
@@ -512,15 +708,6 @@ struct Arrived {
 }
 
 impl Arrived {
-    const FLUSHED: Self = Self {
-        status: WcStatus::WrFlushErr,
-        operation: Operation::Recv,
-        len: 0,
-        imm: None,
-        invalidated: None,
-        solicited: true,
-    };
-
     /// A message that this packet ended.
     fn of(packet: &Packet<'_>, operation: Operation, len: u32) -> Self {
         let Headers { bth, ext } = &packet.headers;

@@ -39,12 +39,20 @@ counters! {
     rx_wrong_state,
     /// Packets that came early and were kept.
     rx_held,
+    /// Packets that came early twice, and said two different things: neither was believed.
+    rx_held_conflicts,
+    /// Packets that were kept and would have ended the connection: they were forgotten instead.
+    rx_held_refused,
+    /// Packets that were kept so long that their places were given to others.
+    rx_held_expired,
     /// Congestion notifications sent.
     np_cnp_sent,
     /// Packets that were marked on their way.
     np_ecn_marked_roce_packets,
     /// Congestion notifications received.
     rp_cnp_handled,
+    /// Congestion notifications about packets that were not sent of late.
+    rp_cnp_ignored,
     /// Responder: packets beyond the expected PSN.
     out_of_sequence,
     /// Responder: packets seen before.

@@ -2,12 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::network::Network;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::network::{MARKED, Network};
 use crate::rc::{
-    AtomicOperation, Completion, Config, Denied, Env, Held, Payload, QueuePair, RecvRequest, SendOp, TxError,
+    AtomicOperation, Budget, Completion, Config, Denied, Env, Held, Payload, QueuePair, RecvRequest, SendOp, TxError,
+    WcStatus,
 };
-use crate::wire::{Flow, Frame, Headers, Ip, MacAddr};
-use crate::{Access, Nanos, Rkey};
+use crate::wire::{Envelope, Flow, Frame, Headers, Ip, MacAddr, Malformed, Packet, icrc};
+use crate::{Access, Nanos, Psn, Rkey};
 
 /// Bytes that the peer may write.
 pub(super) const WRITABLE: usize = 64 << 10;
@@ -22,9 +26,15 @@ pub(super) const WORD_KEY: Rkey = Rkey(0x4141_0003);
 /// Early frames that a host keeps; small, so that the limit is reached.
 const HELD_LIMIT: usize = 24;
 
+/// Frames that wait for an end that does not poll; a NIC drops what comes then.
+const INBOX_LIMIT: usize = 64;
+
 pub(super) struct Node {
     pub(super) qp: QueuePair<Vec<u8>>,
     pub(super) host: Host,
+    /// It does not poll until then.
+    asleep_until: Nanos,
+    inbox: VecDeque<Vec<u8>>,
 }
 
 /// Everything of a node that its queue pair acts on.
@@ -40,8 +50,17 @@ pub(super) struct Host {
     pub(super) shared: VecDeque<RecvRequest<Vec<u8>>>,
     pub(super) completions: Vec<Completion<Vec<u8>>>,
     pub(super) dropped: u64,
+    /// The region that the peer reads is there no more.
+    pub(super) is_revoked: bool,
     /// Frames that came early and are kept.
     held: BTreeMap<Held, Vec<u8>>,
+}
+
+/// Bytes that tell where they come from: no two packets of them are alike, whatever the path MTU.
+fn pattern(index: usize) -> Vec<u8> {
+    let mut bytes = vec![0; READABLE];
+    StdRng::seed_from_u64(index as u64).fill(&mut bytes[..]);
+    bytes
 }
 
 impl Node {
@@ -53,47 +72,113 @@ impl Node {
             index,
             flow: Flow::new(mac(index), mac(1 - index), None, ip, 0xc000),
             writable: vec![0; WRITABLE],
-            readable: (0..READABLE).map(|at| (at * 7 + index) as u8).collect(),
+            readable: pattern(index),
             words: [0; WORDS],
             windows: BTreeSet::new(),
             shared: VecDeque::new(),
             completions: Vec::new(),
             dropped: 0,
+            is_revoked: false,
             held: BTreeMap::new(),
         };
-        Self { qp: QueuePair::new(config), host }
+        Self { qp: QueuePair::new(config), host, asleep_until: 0, inbox: VecDeque::new() }
     }
 
-    /// A frame arrives: anything but a good frame is dropped.
+    /// Stops polling until then.
+    pub(super) fn sleep(&mut self, until: Nanos) {
+        self.asleep_until = until;
+    }
+
+    pub(super) fn is_awake(&self, now: Nanos) -> bool {
+        self.asleep_until <= now
+    }
+
+    /// When it next does something by itself.
+    pub(super) fn next_event(&self, now: Nanos) -> Option<Nanos> {
+        if self.is_awake(now) { self.qp.deadline() } else { Some(self.asleep_until) }
+    }
+
+    /// A frame arrives, and waits where nobody polls.
+    pub(super) fn arrive(&mut self, now: Nanos, frame: Vec<u8>, network: &mut Network) {
+        if self.is_awake(now) {
+            self.receive(now, &frame, network);
+        } else if self.inbox.len() < INBOX_LIMIT {
+            self.inbox.push_back(frame);
+        }
+    }
+
+    /// Takes what has waited, and looks at the clock.
+    pub(super) fn wake(&mut self, now: Nanos, network: &mut Network) {
+        if !self.is_awake(now) {
+            return;
+        }
+        while let Some(frame) = self.inbox.pop_front() {
+            self.receive(now, &frame, network);
+        }
+        if self.qp.deadline().is_some_and(|at| at <= now) {
+            self.qp.on_timeout(now, &mut Scene { now, host: &mut self.host, network, current: None });
+        }
+    }
+
+    /// Drops what came early, as an engine does that needs the places.
+    pub(super) fn give_back_held(&mut self) {
+        self.qp.give_back_held();
+        self.host.held.clear();
+    }
+
+    /// Fails by a fault of its own.
+    pub(super) fn fail(&mut self, now: Nanos, network: &mut Network) {
+        let mut scene = Scene { now, host: &mut self.host, network, current: None };
+        self.qp.fail(WcStatus::LocQpOpErr, &mut scene);
+    }
+
+    /// A frame is looked at: anything but a good frame is dropped.
     pub(super) fn receive(&mut self, now: Nanos, bytes: &[u8], network: &mut Network) {
         self.receive_one(now, bytes, network);
         while let Some(held) = self.qp.take_held() {
-            let frame = self.host.held.remove(&held).expect("what the machine keeps is kept here");
-            self.receive_one(now, &frame, network);
+            let bytes = self.host.held.remove(&held).expect("what the machine keeps is kept here");
+            let frame = Frame::parse(&bytes).expect("it was good when it came");
+            let mut scene = Scene { now, host: &mut self.host, network, current: None };
+            self.qp.on_held_packet(now, &frame.packet, &mut scene);
         }
     }
 
     fn receive_one(&mut self, now: Nanos, bytes: &[u8], network: &mut Network) {
         let frame = Frame::parse(bytes).and_then(|frame| frame.verify_icrc().map(|()| frame));
-        let Ok(frame) = frame else {
-            self.host.dropped += 1;
-            return;
-        };
-        let current = Some((Held::of(&frame.packet), bytes));
-        self.qp.on_packet(now, &frame.packet, &mut Scene { now, host: &mut self.host, network, current });
+        let mut scene = Scene { now, host: &mut self.host, network, current: Some(bytes) };
+        match frame {
+            Ok(frame) => {
+                let psn = frame.packet.headers.bth.psn;
+                let is_marked = frame.ip.traffic_class() & MARKED == MARKED;
+                if self.qp.on_packet(now, &frame.packet, &mut scene) && is_marked {
+                    self.qp.on_congestion_mark(now, psn);
+                }
+            }
+            Err(Malformed::UnknownOpcode) => {
+                if let Some(psn) = psn_of_good(bytes) {
+                    self.qp.on_unknown_opcode(psn, &mut scene);
+                }
+            }
+            Err(_) => self.host.dropped += 1,
+        }
     }
 
     /// Lets the queue pair send.
     pub(super) fn pump(&mut self, now: Nanos, network: &mut Network) {
         let mut scene = Scene { now, host: &mut self.host, network, current: None };
         // Busy is no error: the world pumps again after the next event.
-        let _ = self.qp.pump_replies(&mut scene);
-        let _ = self.qp.pump_requests(now, &mut scene);
+        let mut budget = Budget::UNLIMITED;
+        let _ = self.qp.pump_replies(now, &mut budget, &mut scene);
+        let _ = self.qp.pump_requests(now, &mut budget, &mut scene);
     }
+}
 
-    pub(super) fn on_timeout(&mut self, now: Nanos, network: &mut Network) {
-        self.qp.on_timeout(now, &mut Scene { now, host: &mut self.host, network, current: None });
-    }
+/// The PSN of a packet whose opcode means nothing, and whose ICRC is right.
+fn psn_of_good(bytes: &[u8]) -> Option<Psn> {
+    let envelope = Envelope::parse(bytes).ok()?;
+    icrc::verify(envelope.datagram).ok()?;
+    let &[p0, p1, p2] = envelope.transport.get(9..12)?.first_chunk()?;
+    Some(Psn::new(u32::from_be_bytes([0, p0, p1, p2])))
 }
 
 struct Scene<'a> {
@@ -101,12 +186,12 @@ struct Scene<'a> {
     host: &'a mut Host,
     network: &'a mut Network,
     /// The frame that the queue pair is looking at.
-    current: Option<(Held, &'a [u8])>,
+    current: Option<&'a [u8]>,
 }
 
 impl Host {
     fn readable_slice(&self, rkey: Rkey, va: u64, len: usize) -> Option<&[u8]> {
-        let start = usize::try_from(va).ok().filter(|_| rkey == READ_KEY)?;
+        let start = usize::try_from(va).ok().filter(|_| rkey == READ_KEY && !self.is_revoked)?;
         self.readable.get(start..start.checked_add(len)?)
     }
 }
@@ -141,7 +226,8 @@ impl Env for Scene<'_> {
             _ => (READ_KEY, READABLE),
         };
         let inside = va.checked_add(len).is_some_and(|end| end <= size as u64);
-        if rkey == key && inside { Ok(()) } else { Err(Denied) }
+        let is_revoked = key == READ_KEY && self.host.is_revoked;
+        if rkey == key && inside && !is_revoked { Ok(()) } else { Err(Denied) }
     }
 
     fn place_remote(&mut self, rkey: Rkey, va: u64, bytes: &[u8]) -> Result<(), Denied> {
@@ -177,10 +263,23 @@ impl Env for Scene<'_> {
         self.host.shared.pop_front()
     }
 
-    fn hold(&mut self) -> bool {
-        let Some((held, frame)) = self.current.filter(|_| self.host.held.len() < HELD_LIMIT) else { return false };
+    fn hold(&mut self, held: Held) -> bool {
+        let Some(frame) = self.current.filter(|_| self.host.held.len() < HELD_LIMIT) else { return false };
         self.host.held.insert(held, frame.to_vec());
         true
+    }
+
+    fn return_shared_receive(&mut self, receive: RecvRequest<Vec<u8>>) {
+        self.host.shared.push_front(receive);
+    }
+
+    fn holds_same(&self, held: Held, packet: &Packet<'_>) -> bool {
+        let frame = self.host.held.get(&held).and_then(|bytes| Frame::parse(bytes).ok());
+        frame.is_some_and(|frame| held.agree(&frame.packet, packet))
+    }
+
+    fn release(&mut self, held: Held) {
+        self.host.held.remove(&held);
     }
 
     fn complete(&mut self, completion: Completion<Vec<u8>>) {

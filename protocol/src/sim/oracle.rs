@@ -1,10 +1,11 @@
 //! What must come out, computed from what was posted and from nothing else.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use super::node::{Host, WORDS, WRITABLE};
 use crate::Rkey;
-use crate::rc::{AtomicOperation, Completion, Operation};
+use crate::rc::{AtomicOperation, Completion, Operation, WcStatus};
 
 /// What one direction, requester to responder, owes.
 pub(super) struct Oracle {
@@ -14,6 +15,8 @@ pub(super) struct Oracle {
     receives: VecDeque<ExpectedRecv>,
     /// The responder's writable memory after every WRITE posted so far.
     image: Vec<u8>,
+    /// Which WRITE posted so far is the last that touches each byte of it, by its number plus 1.
+    writers: Vec<u64>,
     /// The responder's words after every atomic posted so far.
     words: [u64; WORDS],
 }
@@ -21,57 +24,116 @@ pub(super) struct Oracle {
 struct ExpectedSend {
     wr_id: u64,
     operation: Operation,
+    /// How it may end.
+    statuses: &'static [WcStatus],
     /// What a READ or an atomic must have fetched.
     fetched: Option<Vec<u8>>,
+    /// Where a WRITE must have written.
+    written: Range<usize>,
 }
 
 struct ExpectedRecv {
     operation: Operation,
+    statuses: &'static [WcStatus],
     imm: Option<u32>,
     invalidated: Option<Rkey>,
+    solicited: bool,
     len: u32,
     bytes: Vec<u8>,
+    /// Where a WRITE with immediate data must have written, and its number.
+    written: (u64, Range<usize>),
 }
+
+const NOWHERE: Range<usize> = 0..0;
+const SUCCESS: &[WcStatus] = &[WcStatus::Success];
 
 impl Oracle {
     pub(super) fn new() -> Self {
-        Self { sends: VecDeque::new(), receives: VecDeque::new(), image: vec![0; WRITABLE], words: [0; WORDS] }
+        Self {
+            sends: VecDeque::new(),
+            receives: VecDeque::new(),
+            image: vec![0; WRITABLE],
+            writers: vec![0; WRITABLE],
+            words: [0; WORDS],
+        }
     }
 
-    pub(super) fn expect_send(&mut self, wr_id: u64, bytes: &[u8], imm: Option<u32>, invalidated: Option<Rkey>) {
-        self.sends.push_back(ExpectedSend { wr_id, operation: Operation::Send, fetched: None });
-        let len = bytes.len() as u32;
-        let bytes = bytes.to_vec();
-        self.receives.push_back(ExpectedRecv { operation: Operation::Recv, imm, invalidated, len, bytes });
+    pub(super) fn expect_send(
+        &mut self,
+        wr_id: u64,
+        bytes: &[u8],
+        (imm, invalidated): (Option<u32>, Option<Rkey>),
+        solicited: bool,
+    ) {
+        self.expect(wr_id, Operation::Send);
+        let (operation, statuses, len) = (Operation::Recv, SUCCESS, bytes.len() as u32);
+        let (bytes, written) = (bytes.to_vec(), (wr_id, NOWHERE));
+        self.receives.push_back(ExpectedRecv { operation, statuses, imm, invalidated, solicited, len, bytes, written });
     }
 
-    pub(super) fn expect_write(&mut self, wr_id: u64, va: u64, bytes: &[u8], imm: Option<u32>) {
-        self.sends.push_back(ExpectedSend { wr_id, operation: Operation::Write, fetched: None });
-        self.image[va as usize..][..bytes.len()].copy_from_slice(bytes);
+    pub(super) fn expect_write(&mut self, wr_id: u64, va: u64, bytes: &[u8], imm: Option<u32>, solicited: bool) {
+        let written = va as usize..va as usize + bytes.len();
+        self.expect(wr_id, Operation::Write).written = written.clone();
+        self.image[written.clone()].copy_from_slice(bytes);
+        self.writers[written.clone()].fill(wr_id + 1);
         if imm.is_some() {
-            let operation = Operation::RecvRdmaWithImm;
-            let len = bytes.len() as u32;
-            self.receives.push_back(ExpectedRecv { operation, imm, invalidated: None, len, bytes: Vec::new() });
+            let (operation, statuses, len) = (Operation::RecvRdmaWithImm, SUCCESS, bytes.len() as u32);
+            let (invalidated, bytes, written) = (None, Vec::new(), (wr_id, written));
+            self.receives.push_back(ExpectedRecv {
+                operation,
+                statuses,
+                imm,
+                invalidated,
+                solicited,
+                len,
+                bytes,
+                written,
+            });
         }
     }
 
     pub(super) fn expect_read(&mut self, wr_id: u64, fetched: &[u8]) {
-        let fetched = Some(fetched.to_vec());
-        self.sends.push_back(ExpectedSend { wr_id, operation: Operation::Read, fetched });
+        self.expect(wr_id, Operation::Read).fetched = Some(fetched.to_vec());
     }
 
     pub(super) fn expect_atomic(&mut self, wr_id: u64, index: usize, atomic: AtomicOperation) {
         let original = self.words[index];
-        self.words[index] = atomic.apply(original);
-        let operation = match atomic {
-            AtomicOperation::CompareSwap { .. } => Operation::CompareSwap,
-            AtomicOperation::FetchAdd { .. } => Operation::FetchAdd,
+        // By words of its own: what is judged does not judge.
+        let (operation, result) = match atomic {
+            AtomicOperation::CompareSwap { compare, swap } => {
+                (Operation::CompareSwap, if original == compare { swap } else { original })
+            }
+            AtomicOperation::FetchAdd { add } => (Operation::FetchAdd, original.wrapping_add(add)),
         };
-        self.sends.push_back(ExpectedSend { wr_id, operation, fetched: Some(original.to_ne_bytes().to_vec()) });
+        self.words[index] = result;
+        self.expect(wr_id, operation).fetched = Some(original.to_ne_bytes().to_vec());
     }
 
     pub(super) fn expect_local(&mut self, wr_id: u64, operation: Operation) {
-        self.sends.push_back(ExpectedSend { wr_id, operation, fetched: None });
+        self.expect(wr_id, operation);
+    }
+
+    /// The request that was expected last may end otherwise.
+    pub(super) fn or_ends_with(&mut self, statuses: &'static [WcStatus]) {
+        self.sends.back_mut().expect("one was expected").statuses = statuses;
+    }
+
+    /// A receive at the responder that no message fills.
+    pub(super) fn expect_failed_receive(&mut self, statuses: &'static [WcStatus]) {
+        let (operation, bytes, written) = (Operation::Recv, Vec::new(), (0, NOWHERE));
+        let (imm, invalidated, solicited, len) = (None, None, false, 0);
+        self.receives.push_back(ExpectedRecv { operation, statuses, imm, invalidated, solicited, len, bytes, written });
+    }
+
+    fn expect(&mut self, wr_id: u64, operation: Operation) -> &mut ExpectedSend {
+        let expected = ExpectedSend { wr_id, operation, statuses: SUCCESS, fetched: None, written: NOWHERE };
+        self.sends.push_back(expected);
+        self.sends.back_mut().expect("it was pushed")
+    }
+
+    /// How long the message is that takes the receive after `before` others.
+    pub(super) fn receive_len(&self, before: usize) -> Option<usize> {
+        self.receives.get(before).map(|expected| expected.bytes.len())
     }
 
     /// What a word holds once everything posted so far is done.
@@ -89,32 +151,51 @@ impl Oracle {
     }
 
     /// A send queue completion at the requester.
-    pub(super) fn check_send(&mut self, done: &Completion<Vec<u8>>) -> Result<(), String> {
-        let Some(expected) = self.sends.pop_front() else { return Err(format!("a completion too many: {done:?}")) };
-        if !done.status.is_success() {
+    pub(super) fn check_send(&mut self, done: &Completion<Vec<u8>>, responder: &Host) -> Result<(), String> {
+        let Some(expected) = self.sends.pop_front() else { return Err(one_too_many(done)) };
+        if !expected.statuses.contains(&done.status) {
             return Err(format!("wr {} ended with {}", done.wr_id, done.status.verbs_name()));
         }
         if (done.wr_id, done.operation) != (expected.wr_id, expected.operation) {
             return Err(format!("wr {} completed where wr {} was due", done.wr_id, expected.wr_id));
         }
+        if !done.status.is_success() {
+            return Ok(());
+        }
         match expected.fetched {
             Some(bytes) if bytes != done.buffer => Err(format!("wr {} fetched wrong bytes", done.wr_id)),
-            _ => Ok(()),
+            _ => self.check_written(expected.wr_id, expected.written, responder),
         }
     }
 
     /// A receive queue completion at the responder.
-    pub(super) fn check_recv(&mut self, done: &Completion<Vec<u8>>) -> Result<(), String> {
-        let Some(expected) = self.receives.pop_front() else { return Err(format!("a message too many: {done:?}")) };
-        let got = (done.status.is_success(), done.operation, done.imm, done.invalidated, done.len);
-        let due = (true, expected.operation, expected.imm, expected.invalidated, expected.len);
+    pub(super) fn check_recv(&mut self, done: &Completion<Vec<u8>>, responder: &Host) -> Result<(), String> {
+        let Some(expected) = self.receives.pop_front() else { return Err(one_too_many(done)) };
+        if !expected.statuses.contains(&done.status) {
+            return Err(format!("receive {} ended with {}", done.wr_id, done.status.verbs_name()));
+        }
+        if !done.status.is_success() {
+            return Ok(());
+        }
+        let got = (done.operation, done.imm, done.invalidated, done.len, done.solicited);
+        let due = (expected.operation, expected.imm, expected.invalidated, expected.len, expected.solicited);
         if got != due {
             return Err(format!("received {got:?} where {due:?} was due"));
         }
         if done.buffer[..expected.bytes.len()] != expected.bytes[..] {
             return Err(format!("receive {} holds wrong bytes", done.wr_id));
         }
-        Ok(())
+        let (wr_id, written) = expected.written;
+        self.check_written(wr_id, written, responder)
+    }
+
+    /// A WRITE is visible by the time that anybody hears of it, but where a later one may have written already.
+    fn check_written(&self, wr_id: u64, written: Range<usize>, responder: &Host) -> Result<(), String> {
+        let is_missing = |&at: &usize| self.writers[at] == wr_id + 1 && self.image[at] != responder.writable[at];
+        match written.clone().find(is_missing) {
+            Some(at) => Err(format!("wr {wr_id} is done, and node {}'s memory differs at {at:#x}", responder.index)),
+            None => Ok(()),
+        }
     }
 
     /// The responder's memory at the end.
@@ -127,4 +208,8 @@ impl Oracle {
             None => Ok(()),
         }
     }
+}
+
+fn one_too_many(done: &Completion<Vec<u8>>) -> String {
+    format!("a completion too many: {:?} {} with {}", done.operation, done.wr_id, done.status.verbs_name())
 }

@@ -5,20 +5,26 @@ use std::fmt;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
+use super::ending::Ending;
 use super::faults::{FaultInjector, Faults};
-use super::network::{Network, Partitions};
+use super::forger::Forger;
+use super::network::{Network, Tampering};
 use super::node::{Node, READ_KEY, READABLE, WORD_KEY, WORDS, WRITABLE, WRITE_KEY};
 use super::oracle::Oracle;
-use crate::rc::congestion::Algorithm;
-use crate::rc::{AtomicOperation, Config, Dialect, Operation, RecvRequest, Remote, SendOp, SendRequest, State, Stats};
-use crate::{Access, Mtu, Nanos, Psn, Qpn, Rkey};
+use super::plan::Plan;
+use crate::rc::{AtomicOperation, Operation, RecvRequest, Remote, SendOp, SendRequest, State, Stats, WcStatus};
+use crate::{Access, Nanos, Rkey};
 
 /// Requests that each node posts.
 const REQUESTS: u64 = 150;
 /// Virtual time after which a run that has not finished has stalled.
 const STALL_NS: Nanos = 600 * 1_000_000_000;
-/// The longest message, in full packets.
+/// Most messages have no more full packets.
 const MAX_PACKETS: usize = 6;
+/// The longest message, in bytes.
+const LONG: usize = 32 << 10;
+/// How long an end does not poll, at most: less than the peer's patience.
+const LONGEST_NAP_NS: Nanos = 5_000_000;
 
 /// What a run did.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,6 +39,8 @@ pub struct Report {
     pub dropped: u64,
     /// Both queue pairs' counters, added up.
     pub stats: Stats,
+    /// Which of [`super::dimensions`] this world had.
+    pub dimensions: Vec<&'static str>,
 }
 
 /// A broken promise, with the seed that replays it.
@@ -69,15 +77,22 @@ pub fn run(seed: u64, faults: Option<Faults>) -> Result<Report, Violation> {
 struct World {
     seed: u64,
     dice: StdRng,
+    plan: Plan,
     now: Nanos,
     network: Network,
     nodes: [Node; 2],
     /// `oracles[n]` judges what node n requested.
     oracles: [Oracle; 2],
     posted: [u64; 2],
+    /// Receives of each node that are not complete.
+    receives: [usize; 2],
     /// Each node's window that will be valid once all it posted is done.
     bound: [Option<Rkey>; 2],
-    mtu: Mtu,
+    mtu: usize,
+    /// The work is done: nobody disturbs the end but who belongs to it.
+    is_ending: bool,
+    /// When the region goes that the peer of the victim reads.
+    revocation: Option<(Nanos, usize)>,
     trace: crc32fast::Hasher,
     frames: u64,
 }
@@ -85,105 +100,206 @@ struct World {
 impl World {
     fn new(seed: u64, faults: Option<Faults>) -> Self {
         let mut dice = StdRng::seed_from_u64(seed);
-        let is_swarm = faults.is_none();
-        let faults = faults.unwrap_or_else(|| swarm(&mut dice));
-        let mtu = Mtu::ALL[dice.random_range(0..3)];
-        // Half of the runs start just before the wrap.
-        let psn = |dice: &mut StdRng| {
-            if dice.random() { 0xff_fff0 + dice.random_range(0..16) } else { dice.random_range(0..1 << 24) }
-        };
-        let psns = [Psn::new(psn(&mut dice)), Psn::new(psn(&mut dice))];
-        let window = 1 << dice.random_range(0..8);
-        let (shared_receives, end_to_end_credits) = (dice.random_bool(0.2), dice.random());
-        let dialect = if dice.random() { Dialect::Rocinante } else { Dialect::Verbs };
-        let congestion = [Algorithm::Unlimited, Algorithm::Dcqcn, Algorithm::Delay][dice.random_range(0..3)];
-        let config = |node: usize| Config {
-            dest_qpn: Qpn::new(0x11 + node as u32),
-            mtu,
-            sq_psn: psns[node],
-            rq_psn: psns[1 - node],
-            sq_depth: 16,
-            rq_depth: 16,
-            window,
-            max_rd_atomic: 4,
-            max_dest_rd_atomic: 4,
-            ack_timeout_ns: 50_000,
-            ack_timeout_max_ns: 800_000,
-            retry_limit: 60,
-            min_rnr_timer: 2,
-            shared_receives,
-            end_to_end_credits,
-            dialect,
-            congestion,
-            ..Config::default()
-        };
-        let mut nodes = [0, 1].map(|node| Node::new(node, config(node)));
+        let plan = Plan::draw(&mut dice, faults);
+        let mut nodes = [0, 1].map(|node| Node::new(node, plan.configs[node].clone()));
         for node in &mut nodes {
             for state in [State::Rtr, State::Rts] {
                 node.qp.modify(state).expect("the way up is in the table");
             }
         }
-        let jitter_ns = if faults.reorder > 0.0 { 3_000 } else { 0 };
-        let capacity = dice.random_range(4..200);
-        let partitions = if is_swarm { partitions(&mut dice) } else { None };
-        let injector = FaultInjector::new(faults, seed);
-        let network = Network::new(injector, seed, jitter_ns, capacity).with_partitions(partitions);
-        let oracles = [Oracle::new(), Oracle::new()];
-        let trace = crc32fast::Hasher::new();
-        Self { seed, dice, now: 0, network, nodes, oracles, posted: [0; 2], bound: [None; 2], mtu, trace, frames: 0 }
+        let injector = FaultInjector::new(plan.faults, seed);
+        let network = Network::new(injector, seed, plan.jitter_ns, plan.capacity)
+            .with_partitions(plan.partitions)
+            .with_latency(plan.latency_ns)
+            .with_forger(Forger::new(seed, plan.forgeries))
+            .with_marks(plan.marks);
+        Self {
+            seed,
+            dice,
+            mtu: plan.configs[0].mtu.bytes(),
+            plan,
+            now: 0,
+            network,
+            nodes,
+            oracles: [Oracle::new(), Oracle::new()],
+            posted: [0; 2],
+            receives: [0; 2],
+            bound: [None; 2],
+            is_ending: false,
+            revocation: None,
+            trace: crc32fast::Hasher::new(),
+            frames: 0,
+        }
     }
 
     fn run(&mut self) -> Result<Report, Violation> {
-        while !self.is_done() {
-            for node in 0..2 {
-                self.post_work(node);
-                self.nodes[node].pump(self.now, &mut self.network);
-            }
-            self.step()?;
-            for node in 0..2 {
-                self.check(node)?;
-            }
-        }
+        self.run_until_done()?;
         for node in 0..2 {
             let verdict = self.oracles[node].check_image(&self.nodes[1 - node].host);
             verdict.map_err(|what| self.violation(1 - node, what))?;
         }
+        self.is_ending = true;
+        self.end();
+        self.run_until_done()?;
         Ok(self.report())
     }
 
+    fn run_until_done(&mut self) -> Result<(), Violation> {
+        while !self.is_done() {
+            for node in 0..2 {
+                if !self.is_ending {
+                    self.post_work(node);
+                    self.disturb(node);
+                }
+                if self.nodes[node].is_awake(self.now) {
+                    self.nodes[node].pump(self.now, &mut self.network);
+                }
+            }
+            self.step()?;
+            for node in 0..2 {
+                self.nodes[node].qp.check();
+                self.check(node)?;
+            }
+        }
+        Ok(())
+    }
+
     fn is_done(&self) -> bool {
-        self.posted == [REQUESTS; 2] && self.oracles.iter().all(Oracle::is_satisfied)
+        self.posted.iter().all(|&posted| posted >= REQUESTS) && self.oracles.iter().all(Oracle::is_satisfied)
     }
 
     /// Moves time to the next event and lets it happen.
     fn step(&mut self) -> Result<(), Violation> {
-        let timers = self.nodes.iter().filter_map(|node| node.qp.deadline());
-        let next = timers.chain(self.network.next_arrival()).min();
+        let events = self.nodes.iter().filter_map(|node| node.next_event(self.now));
+        let revocation = self.revocation.map(|(at, _)| at);
+        let next = events.chain(self.network.next_arrival()).chain(revocation).min();
         // Nothing in flight and no timer: only the world's own posting can go on, and it may dawdle.
-        self.now = next.unwrap_or(self.now + 1_000).max(self.now);
+        self.now = next.unwrap_or(self.now + 100_000).max(self.now);
         if self.now > STALL_NS {
             return Err(self.violation(0, "no progress: the connection stalled".into()));
+        }
+        if let Some((_, node)) = self.revocation.take_if(|(at, _)| *at <= self.now) {
+            self.nodes[node].host.is_revoked = true;
         }
         while let Some(arrival) = self.network.take(self.now) {
             self.frames += 1;
             self.trace.update(&self.now.to_le_bytes());
             self.trace.update(&[arrival.node as u8]);
             self.trace.update(&arrival.frame);
-            self.nodes[arrival.node].receive(self.now, &arrival.frame, &mut self.network);
+            self.nodes[arrival.node].arrive(self.now, arrival.frame, &mut self.network);
         }
         for node in &mut self.nodes {
-            if node.qp.deadline().is_some_and(|at| at <= self.now) {
-                node.on_timeout(self.now, &mut self.network);
-            }
+            node.wake(self.now, &mut self.network);
         }
         Ok(())
+    }
+
+    /// What an application and its host do to a queue pair under traffic.
+    fn disturb(&mut self, node: usize) {
+        let Plan { naps, drains, expiries, .. } = self.plan;
+        let node = &mut self.nodes[node];
+        if naps > 0.0 && self.dice.random_bool(naps) {
+            node.sleep(self.now + self.dice.random_range(0..LONGEST_NAP_NS));
+        }
+        if drains > 0.0 && self.dice.random_bool(drains) {
+            let next = if node.qp.state() == State::Sqd { State::Rts } else { State::Sqd };
+            node.qp.modify(next).expect("both ways are in the table");
+        }
+        if expiries > 0.0 && self.dice.random_bool(expiries) {
+            node.give_back_held();
+        }
+    }
+
+    /// Posts the victim's last request, and what is flushed behind it.
+    fn end(&mut self) {
+        for node in &mut self.nodes {
+            node.sleep(self.now);
+            if node.qp.state() == State::Sqd {
+                node.qp.modify(State::Rts).expect("the way back is in the table");
+            }
+        }
+        let victim = self.dice.random_range(0..2);
+        let peer = 1 - victim;
+        let ending = self.plan.ending;
+        let (op, len) = self.last_request(victim);
+        match ending {
+            Ending::Peace => return,
+            Ending::Revoked => {
+                self.revocation = Some((self.now + self.dice.random_range(0..4 * self.plan.latency_ns), peer));
+            }
+            Ending::TooLong => {
+                self.post_recv_of(peer, len - 1);
+                self.oracles[victim].expect_failed_receive(&[WcStatus::LocLenErr]);
+            }
+            Ending::Reserved => self.network.tamper(Tampering::ReserveOpcode),
+            Ending::Silence => self.network.tamper(Tampering::Cut),
+            Ending::BadResponse => self.network.tamper(Tampering::ShortenResponse),
+            Ending::WrongKey | Ending::NotReady | Ending::NotBound | Ending::OwnFault => {}
+        }
+        self.post_last(victim, op, len);
+        let sent = self.nodes[victim].qp.stats().tx_requests;
+        self.nodes[victim].pump(self.now, &mut self.network);
+        // The peer's word counts for nothing where the request has not left.
+        let has_left = self.nodes[victim].qp.stats().tx_requests > sent || ending != Ending::OwnFault;
+        self.oracles[victim].or_ends_with(ending.statuses(has_left && self.plan.loses_nothing()));
+        if ending != Ending::Revoked {
+            for _ in 0..2 {
+                self.post_last(victim, SendOp::Write { remote: Remote { va: 0, rkey: WRITE_KEY }, imm: None }, 8);
+                self.oracles[victim].or_ends_with(&[WcStatus::WrFlushErr]);
+            }
+        }
+        if ending == Ending::OwnFault {
+            self.nodes[peer].fail(self.now, &mut self.network);
+        }
+    }
+
+    /// The request that the ending is about.
+    fn last_request(&mut self, victim: usize) -> (SendOp, usize) {
+        let remote = |va: usize, rkey| Remote { va: va as u64, rkey };
+        let write = (SendOp::Write { remote: remote(0, WRITE_KEY), imm: None }, 8);
+        match self.plan.ending {
+            Ending::WrongKey => match self.dice.random_range(0..4) {
+                0 => (SendOp::Read { remote: remote(READABLE - 4, READ_KEY) }, 8),
+                1 => (SendOp::Read { remote: remote(0, Rkey(0xdead)) }, 8),
+                2 => (SendOp::Write { remote: remote(0, READ_KEY), imm: None }, self.mtu + 1),
+                _ => {
+                    let operation = AtomicOperation::FetchAdd { add: 1 };
+                    (SendOp::Atomic { remote: remote(0, WRITE_KEY), operation }, 8)
+                }
+            },
+            Ending::Revoked => (SendOp::Read { remote: remote(0, READ_KEY) }, LONG),
+            Ending::TooLong => (SendOp::Send { imm: None }, self.dice.random_range(2..3 * self.mtu)),
+            Ending::NotReady => (SendOp::Send { imm: None }, 8),
+            Ending::BadResponse => (SendOp::Read { remote: remote(0, READ_KEY) }, 8),
+            Ending::NotBound => {
+                let window = Rkey(0x7000_0000);
+                self.nodes[victim].host.windows.insert(window.0);
+                let access = Access::REMOTE_WRITE;
+                (SendOp::BindWindow { window, region: WRITE_KEY, va: 0, len: 8, access }, 0)
+            }
+            _ => write,
+        }
+    }
+
+    fn post_last(&mut self, node: usize, op: SendOp, len: usize) {
+        let wr_id = self.posted[node];
+        self.posted[node] += 1;
+        match op {
+            SendOp::Read { remote } if self.plan.ending == Ending::Revoked => {
+                let at = remote.va as usize;
+                self.oracles[node].expect_read(wr_id, &self.nodes[1 - node].host.readable[at..at + len]);
+            }
+            _ => self.oracles[node].expect_local(wr_id, op.operation()),
+        }
+        let (buffer, len) = (vec![0; len], len as u32);
+        let request = SendRequest { wr_id, op, buffer, len, signaled: true, solicited: false, fence: false };
+        self.nodes[node].qp.post_send(request).expect("nothing is outstanding");
     }
 
     fn post_work(&mut self, node: usize) {
         // Receives come late now and then, so that RNR NAKs happen.
         let due = self.oracles[1 - node].receives_due();
-        let posted = self.nodes[node].qp.receives_posted() + self.nodes[node].host.shared.len();
-        if posted < due.min(8) && self.dice.random_bool(0.7) {
+        if self.receives[node] < due.min(8) && self.dice.random_bool(0.7) {
             self.post_recv(node);
         }
         while self.posted[node] < REQUESTS && self.nodes[node].qp.sends_outstanding() < 16 {
@@ -194,10 +310,18 @@ impl World {
         }
     }
 
+    /// Posts a receive, now and then just as long as the message that it waits for.
     fn post_recv(&mut self, node: usize) {
-        let len = self.mtu.bytes() * MAX_PACKETS;
+        let exact = self.oracles[1 - node].receive_len(self.receives[node]);
+        let long = LONG.max(self.mtu * MAX_PACKETS);
+        let len = exact.filter(|_| self.dice.random_bool(0.3)).unwrap_or(long);
+        self.post_recv_of(node, len);
+    }
+
+    fn post_recv_of(&mut self, node: usize, len: usize) {
+        self.receives[node] += 1;
         let request = RecvRequest { wr_id: 0, buffer: vec![0; len], len: len as u32 };
-        let Node { qp, host } = &mut self.nodes[node];
+        let Node { qp, host, .. } = &mut self.nodes[node];
         if qp.config().shared_receives {
             host.shared.push_back(request);
         } else {
@@ -210,17 +334,18 @@ impl World {
         self.posted[node] += 1;
         let len = self.message_len();
         let imm = self.dice.random_bool(0.3).then(|| self.dice.random());
+        let solicited = self.dice.random_bool(0.2);
         let (op, buffer) = match self.dice.random_range(0..16) {
             0..4 => {
                 let bytes = self.random_bytes(len);
-                self.oracles[node].expect_send(wr_id, &bytes, imm, None);
+                self.oracles[node].expect_send(wr_id, &bytes, (imm, None), solicited);
                 (SendOp::Send { imm }, bytes)
             }
             4 => {
                 let bytes = self.random_bytes(len);
                 let rkey = Rkey(wr_id as u32);
                 self.nodes[1 - node].host.windows.insert(rkey.0);
-                self.oracles[node].expect_send(wr_id, &bytes, None, Some(rkey));
+                self.oracles[node].expect_send(wr_id, &bytes, (None, Some(rkey)), solicited);
                 (SendOp::SendInvalidate { rkey }, bytes)
             }
             5 => (self.bind_or_end_a_window(node, wr_id), Vec::new()),
@@ -228,7 +353,7 @@ impl World {
             8..12 => {
                 let va = self.dice.random_range(0..=WRITABLE - len) as u64;
                 let bytes = self.random_bytes(len);
-                self.oracles[node].expect_write(wr_id, va, &bytes, imm);
+                self.oracles[node].expect_write(wr_id, va, &bytes, imm, solicited);
                 (SendOp::Write { remote: Remote { va, rkey: WRITE_KEY }, imm }, bytes)
             }
             _ => {
@@ -239,7 +364,7 @@ impl World {
         };
         let fence = self.dice.random_bool(0.1);
         let len = buffer.len() as u32;
-        let request = SendRequest { wr_id, op, buffer, len, signaled: true, solicited: false, fence };
+        let request = SendRequest { wr_id, op, buffer, len, signaled: true, solicited, fence };
         self.nodes[node].qp.post_send(request).expect("fewer than the depth are outstanding");
     }
 
@@ -276,13 +401,14 @@ impl World {
 
     /// Lengths around the edges of packets are the interesting ones.
     fn message_len(&mut self) -> usize {
-        let mtu = self.mtu.bytes();
+        let mtu = self.mtu;
         match self.dice.random_range(0..8) {
             0 => 0,
             1 => self.dice.random_range(1..5),
             2 => mtu - 1,
             3 => mtu,
             4 => mtu + 1,
+            5 => self.dice.random_range(0..=LONG),
             _ => self.dice.random_range(0..=mtu * MAX_PACKETS),
         }
     }
@@ -296,8 +422,11 @@ impl World {
     fn check(&mut self, node: usize) -> Result<(), Violation> {
         for done in std::mem::take(&mut self.nodes[node].host.completions) {
             let verdict = match done.operation {
-                Operation::Recv | Operation::RecvRdmaWithImm => self.oracles[1 - node].check_recv(&done),
-                _ => self.oracles[node].check_send(&done),
+                Operation::Recv | Operation::RecvRdmaWithImm => {
+                    self.receives[node] -= 1;
+                    self.oracles[1 - node].check_recv(&done, &self.nodes[node].host)
+                }
+                _ => self.oracles[node].check_send(&done, &self.nodes[1 - node].host),
             };
             verdict.map_err(|what| self.violation(node, what))?;
         }
@@ -317,22 +446,7 @@ impl World {
             frames: self.frames,
             dropped: self.nodes.iter().map(|node| node.host.dropped).sum(),
             stats,
+            dimensions: self.plan.dimensions(),
         }
     }
-}
-
-/// Swarm testing: a seed picks for itself which faults happen, and how often.
-fn swarm(dice: &mut StdRng) -> Faults {
-    let mut pick = |most: f64| if dice.random() { dice.random_range(0.0..most) } else { 0.0 };
-    Faults { loss: pick(0.3), dup: pick(0.2), reorder: pick(0.2), corrupt: pick(0.1), seed: dice.random() }
-}
-
-/// A third of the swarm is cut off now and then, in one direction or in both, for less than a connection's patience.
-fn partitions(dice: &mut StdRng) -> Option<Partitions> {
-    let towards = [None, Some(0), Some(1)][dice.random_range(0..3)];
-    let lasting = dice.random_range(1_000..5_000_000);
-    // Between two cuts there is time for the longest wait.
-    let works = dice.random_range(2_000_000..4_000_000);
-    let phase = dice.random_range(0..works);
-    dice.random_bool(0.33).then_some(Partitions { every: works + lasting, lasting, phase, towards })
 }

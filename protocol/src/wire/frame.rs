@@ -83,6 +83,15 @@ impl Ip {
         self
     }
 
+    /// The header with another flow label, of which IPv4 has none.
+    #[must_use]
+    pub const fn with_flow_label(mut self, label: u32) -> Self {
+        if let Self::V6(header) = &mut self {
+            header.flow_label = label & 0xf_ffff;
+        }
+        self
+    }
+
     const fn ethertype(&self) -> u16 {
         match self {
             Self::V4(_) => ethernet::ETHERTYPE_IPV4,
@@ -198,7 +207,7 @@ impl<'a> Envelope<'a> {
 }
 
 /// Computes and writes the ICRC of a datagram that is complete but for its last four bytes.
-fn seal(datagram: &mut [u8]) {
+pub(crate) fn seal(datagram: &mut [u8]) {
     let (register, headers) = Register::after_udp(datagram).expect("we wrote this header");
     let end = datagram.len() - icrc::LEN;
     let icrc = register.finish(&datagram[headers..end]);
@@ -244,6 +253,21 @@ impl Flow {
     pub const fn unsealed(mut self) -> Self {
         self.is_sealed = false;
         self
+    }
+
+    /// The same flow with another DSCP and ECN. Where its tag has a priority, it becomes the one that the DSCP's class
+    /// selector names (RFC 2474, 4.2.2: its first three bits).
+    #[must_use]
+    pub fn with_traffic_class(&self, class: u8) -> Self {
+        const PRIORITY: u16 = 0b111 << 13;
+        let ip = self.ip.with_traffic_class(class);
+        let vlan = self.ethernet.vlan.map(|tag| match tag & PRIORITY {
+            0 => tag,
+            _ => tag & !PRIORITY | u16::from(class >> 5) << 13,
+        });
+        let ethernet = Ethernet { vlan, ..self.ethernet };
+        let empty = prepare(&ethernet, &ip, self.source_port, 0);
+        Self { ethernet, ip, remembered: [empty; REMEMBERED], ..self.clone() }
     }
 
     /// Whether its frames carry an ICRC.

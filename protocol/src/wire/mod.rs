@@ -31,6 +31,7 @@ pub use atomic::{AtomicAckEth, AtomicEth};
 pub use bth::Bth;
 pub use deth::Deth;
 pub use ethernet::{Ethernet, MacAddr};
+pub(crate) use frame::seal;
 pub use frame::{Envelope, Flow, Frame, Ip, MAX_OVERHEAD};
 pub use ieth::Ieth;
 pub use immdt::ImmDt;

@@ -55,6 +55,7 @@ impl Host {
     fn new(ca_guid: u64, way: Way) -> Self {
         let limits = CmConfig {
             max_connections: 6,
+            reserved_connections: 2,
             max_pending_requests: 3,
             max_queued_datagrams: 8,
             max_queued_events: 5,

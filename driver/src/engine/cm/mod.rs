@@ -15,7 +15,7 @@ use crate::cm::{Attempt, Beyond, CmCallError, CmEvent, Half, Tag, Way};
 use crate::link::Link;
 use crate::neighbour::{Interface, Resolution};
 use crate::qp::{QpParams, QueuePair, UnconnectedQp};
-use terms::basic_offer;
+use terms::{as_asked, basic_offer};
 
 impl<L: Link> Engine<L> {
     /// Takes connections for `service`. On a port that several engines share, the one with the lowest queue is asked for
@@ -39,7 +39,7 @@ impl<L: Link> Engine<L> {
         params: &QpParams,
         private_data: &[u8],
     ) -> Result<ConnId, (CmCallError, UnconnectedQp)> {
-        let way = match self.way_to(&qp, peer.ip()) {
+        let way = match self.way_to(&qp, peer.ip(), params) {
             Ok(way) => way,
             Err(error) => return Err((error, qp)),
         };
@@ -79,7 +79,7 @@ impl<L: Link> Engine<L> {
             self.discard_qp(qp);
             return Err(CmCallError::OtherAddress);
         }
-        let connected = self.join(qp, way, terms, beyond, params)?;
+        let connected = self.join(qp, way, terms, beyond, &as_asked(params, terms))?;
         let (params, half) = (params.clone(), Half::Connected(connected));
         self.attempts.insert(id, Attempt { params, terms: Some(terms), beyond, half });
         Ok(connected)
@@ -160,7 +160,8 @@ impl<L: Link> Engine<L> {
     ) -> Result<SidrId, CmCallError> {
         let interface = self.ports[port].interfaces[address];
         let mac = self.station(port, address, peer.ip())?;
-        let way = Way { port, address, ours: interface.ip, theirs: peer.ip(), vlan: interface.vlan, mac };
+        let (ours, vlan) = (interface.ip, interface.vlan);
+        let way = Way { port, address, ours, theirs: peer.ip(), vlan, mac, traffic_class: 0, priority: 0 };
         let service = ServiceId::of_port(PortSpace::Udp, peer.port());
         let (now, source) = (self.now(), self.ephemeral_port());
         let id = self.cm.sidr_resolve(now, way, service, source, private_data)?;
@@ -183,11 +184,13 @@ impl<L: Link> Engine<L> {
         self.cm.stats()
     }
 
-    fn way_to(&mut self, qp: &UnconnectedQp, theirs: IpAddr) -> Result<Way, CmCallError> {
+    fn way_to(&mut self, qp: &UnconnectedQp, theirs: IpAddr, params: &QpParams) -> Result<Way, CmCallError> {
         let is_its = |interface: &Interface| interface.ip == qp.ip && interface.vlan == qp.vlan;
         let address = self.ports[qp.port].interfaces.iter().position(is_its).ok_or(CmCallError::OtherAddress)?;
         let mac = self.station(qp.port, address, theirs)?;
-        Ok(Way { port: qp.port, address, ours: qp.ip, theirs, vlan: qp.vlan, mac })
+        let &QpParams { traffic_class, priority, .. } = params;
+        let &UnconnectedQp { port, ip: ours, vlan, .. } = qp;
+        Ok(Way { port, address, ours, theirs, vlan, mac, traffic_class, priority })
     }
 
     fn station(&mut self, port: usize, address: usize, ip: IpAddr) -> Result<MacAddr, CmCallError> {

@@ -9,6 +9,7 @@ use roci_protocol::{Nanos, Qpn};
 use super::Engine;
 use crate::cm::{Attempt, Beyond, CmEvent, Half, Tag, Way};
 use crate::engine::connection::source_port;
+use crate::engine::poll::ECN;
 use crate::link::{Full, Link};
 use crate::neighbour::Interface;
 use crate::qp::{QpParams, QueuePair};
@@ -35,7 +36,10 @@ impl<L: Link> Engine<L> {
         };
         self.stats.rx_delivered += 1;
         let (theirs, mac) = (frame.ip.source(), frame.ethernet.source);
-        self.cm.on_mad(now, Way { port, address, ours, theirs, vlan, mac }, frame.packet.payload);
+        let traffic_class = frame.ip.traffic_class() & !ECN;
+        let priority = (frame.ethernet.vlan.unwrap_or(0) >> 13) as u8;
+        let way = Way { port, address, ours, theirs, vlan, mac, traffic_class, priority };
+        self.cm.on_mad(now, way, frame.packet.payload);
         self.serve_cm();
     }
 
@@ -179,7 +183,8 @@ impl<L: Link> Engine<L> {
         }
         let Some(ip) = Ip::between(way.ours, way.theirs) else { return };
         let link = &mut self.ports[way.port].link;
-        let mut flow = Flow::new(link.mac(), way.mac, way.vlan, ip, source_port(1, 1));
+        let params = QpParams { traffic_class: way.traffic_class, priority: way.priority, ..QpParams::default() };
+        let mut flow = Flow::new(link.mac(), way.mac, params.tag(way.vlan), params.header(ip), source_port(1, 1));
         let bth = Bth::new(Opcode::UdSendOnly, Qpn::new(mad::QPN), self.next_mad_psn);
         self.next_mad_psn = self.next_mad_psn.plus(1);
         let deth = Deth { qkey: mad::QKEY, source_qpn: Qpn::new(mad::QPN), reserved: 0 };

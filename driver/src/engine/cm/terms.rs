@@ -7,6 +7,7 @@ use roci_protocol::{Mtu, Psn, Qpn};
 use super::Engine;
 use crate::cm::{Beyond, CmCallError, Way};
 use crate::engine::connection::largest_mtu;
+use crate::engine::poll::ECN;
 use crate::link::Link;
 use crate::qp::{QpParams, QueuePair, UnconnectedQp};
 
@@ -65,6 +66,22 @@ impl<L: Link> Engine<L> {
     }
 }
 
+/// How the passive side behaves, by what the REQ says (IBTA 12.7): its packets have the traffic class that the peer asks for,
+/// so that acknowledgements and READ responses travel as the requests do, and it waits for as long as the peer may take.
+pub(super) fn as_asked(params: &QpParams, terms: Terms) -> QpParams {
+    let asked = rc::ack_timeout_ns(terms.ack_timeout);
+    // Who may be marked is for this side's congestion control to say.
+    let traffic_class = terms.traffic_class & !ECN;
+    let ack_timeout_ns = if params.ack_timeout_ns == 0 || asked == 0 { 0 } else { params.ack_timeout_ns.max(asked) };
+    QpParams {
+        ack_timeout_ns,
+        ack_timeout_max_ns: params.ack_timeout_max_ns.max(ack_timeout_ns),
+        traffic_class: if traffic_class == 0 { params.traffic_class } else { traffic_class },
+        flow_label: if terms.flow_label == 0 { params.flow_label } else { terms.flow_label },
+        ..params.clone()
+    }
+}
+
 /// Waits before the peer is given up. A REQ has three bits for that: between two ends of this stack's own dialect the
 /// most that they can say means as many as each end wants.
 fn retry_limit(dialect: Dialect, params: &QpParams, terms: Terms) -> u32 {
@@ -88,7 +105,7 @@ pub(super) fn basic_offer(params: &QpParams, terms: Option<Terms>) -> Offer {
         end_to_end_credits: params.end_to_end_credits,
         mtu: params.mtu.min(Mtu::Mtu4096),
         ack_timeout: rc::ack_timeout_code(params.ack_timeout_ns),
-        flow_label: terms.map_or(0, |terms| terms.flow_label),
+        flow_label: terms.map_or(params.flow_label, |terms| terms.flow_label),
         traffic_class: params.traffic_class,
         hop_limit: 64,
     }

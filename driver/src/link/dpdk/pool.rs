@@ -10,11 +10,11 @@ use super::device::JUMBO_FRAME;
 use super::eal::{Eal, describe, last_errno};
 use super::port::TX_QUEUE;
 use super::queues::HANDOVER;
-use crate::link::{BURST, HELD_FRAMES};
+use crate::link::BURST;
 
 const CACHE: u32 = 256;
-/// Packet buffers beside those of the ports: what the pool's cache, a batch and early frames hold.
-const BASE: u32 = 2 * CACHE + (BURST + HELD_FRAMES) as u32;
+/// Packet buffers beside those of the ports: what the pool's cache and a batch hold.
+const BASE: u32 = 2 * CACHE + BURST as u32;
 /// Packet buffers of a port: both its rings full (each segment of a frame takes a descriptor), one burst, and the
 /// transmit queue, whose frames may be of several segments.
 const PER_PORT: u32 = 2 * DESCRIPTORS as u32 + (BURST + SEGMENTS as usize * TX_QUEUE) as u32;
@@ -35,10 +35,9 @@ pub(super) const fn bytes_of(ports: usize) -> usize {
 }
 
 /// Packet buffers of one queue of a port with so many. All engines on it may have a full ring of frames that came in here;
-/// and each of the others may hold as many early ones as it can, a batch, and what DPDK keeps for its thread before it gives
-/// buffers back.
+/// and each of the others may hold a batch, and what DPDK keeps for its thread before it gives buffers back.
 const fn buffers_of_queue(queues: u16) -> u32 {
-    const ELSEWHERE: u32 = (HELD_FRAMES + BURST) as u32 + CACHE * 3 / 2;
+    const ELSEWHERE: u32 = BURST as u32 + CACHE * 3 / 2;
     buffers_of(1) + HANDOVER as u32 * queues as u32 + ELSEWHERE * (queues as u32 - 1)
 }
 

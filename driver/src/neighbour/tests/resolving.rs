@@ -1,6 +1,7 @@
 //! What we ask, what we believe, and what we forget.
 
 use super::*;
+use crate::neighbour::table::{LEARN_BURST, LEARN_EVERY};
 use crate::neighbour::{HOLD_DOWN, MAX_LEARNT, MAX_PENDING, MAX_SOLICIT, REACHABLE_TIME, RETRANS_TIMER};
 
 /// Asks for `address` at `now` and hands the question to `peer` and its answer back.
@@ -247,11 +248,26 @@ fn a_full_table_forgets_who_was_never_confirmed_before_who_was_long_ago() {
     for number in 0..MAX_LEARNT + 10 {
         let asker = format!("10.1.{}.{}", number / 200, number % 200 + 1);
         let request = arp(1, (THIRD, &asker), (MacAddr::default(), "10.0.0.1"), BROADCAST, None);
-        assert_eq!(feed(&mut us, 1, &request).1.len(), 1);
+        assert_eq!(feed(&mut us, number as Nanos * LEARN_EVERY, &request).1.len(), 1);
     }
     assert_eq!(us.stats().evicted, 11);
     assert_eq!(us.resolve(1, ip("10.0.0.2"), None), Resolution::Known(PEER));
     assert_eq!(us.resolve(1, ip("10.0.0.3"), None), Resolution::Pending);
+}
+
+#[test]
+fn a_flood_of_questions_is_answered_and_teaches_little() {
+    let wide = Interface { ip: ip("10.0.0.1"), prefix: 8, vlan: None };
+    let mut us = Neighbours::new(NeighbourConfig { interfaces: vec![wide], ..config(OURS, "1") });
+    us.resolve(0, ip("10.0.0.2"), None);
+    tick(&mut us, 0);
+    for number in 0..1000 {
+        let asker = format!("10.1.{}.{}", number / 200, number % 200 + 1);
+        feed(&mut us, SECOND, &arp(1, (THIRD, &asker), (MacAddr::default(), "10.0.0.1"), BROADCAST, None));
+    }
+    assert_eq!(us.stats().too_fast, 1000 - LEARN_BURST);
+    feed(&mut us, SECOND, &is_at(PEER, "10.0.0.2"));
+    assert_eq!(us.resolve(SECOND, ip("10.0.0.2"), None), Resolution::Known(PEER), "we have asked for it");
 }
 
 #[test]

@@ -27,12 +27,26 @@ fn a_listener_has_only_so_many_undecided_requests() {
 
 #[test]
 fn a_manager_has_only_so_many_connections() {
-    let mut passive = passive(CmConfig { max_connections: 1, ..config(2) });
+    let mut passive = passive(CmConfig { max_connections: 1, reserved_connections: 0, ..config(2) });
     (1..=2).for_each(|qpn| ask(&mut passive, qpn));
     assert_eq!(only_rej(&mut passive).reason, RejReason::NO_RESOURCES);
     assert_eq!(counted(&passive), [("req_no_resources", 1)]);
     assert_eq!(passive.connect(0, back(), request(3)), Err(CmError::TooManyConnections));
     assert_eq!(passive.sidr_resolve(0, back(), SERVICE, 1, b""), Err(CmError::TooManyConnections));
+}
+
+#[test]
+fn an_address_has_no_more_connections_than_are_left_for_others_and_ours_have_places() {
+    let mut passive = passive(CmConfig { max_connections: 12, reserved_connections: 4, ..config(2) });
+    (1..=12).for_each(|qpn| ask(&mut passive, qpn));
+    assert_eq!((passive.len(), passive.stats().req_no_resources), (4, 8), "half of those that are not ours");
+    let stranger = (ip(2), ip(99));
+    (101..=112).for_each(|qpn| hand(&mut passive, 0, stranger, Message::Req(req_from(stranger.1, qpn))));
+    assert_eq!(passive.len(), 6, "half of what is left");
+    for qpn in 1..=6 {
+        passive.connect(0, back(), request(200 + qpn)).expect("places are kept for our own");
+    }
+    assert_eq!(passive.connect(0, back(), request(300)), Err(CmError::TooManyConnections));
 }
 
 #[test]

@@ -147,8 +147,12 @@ fn hand(manager: &mut Manager, now: Nanos, route: Way, message: Message) {
 
 /// A REQ as host 1 sends it for its queue pair `qpn`.
 fn req(qpn: u32) -> Req {
+    req_from(ip(1), qpn)
+}
+
+fn req_from(host: IpAddr, qpn: u32) -> Req {
     let mut active = Manager::new(CmConfig { seed: u64::from(qpn), ..config(1) });
-    active.connect(0, there(), request(qpn)).expect("a connection");
+    active.connect(0, (host, ip(2)), request(qpn)).expect("a connection");
     match only(&mut active) {
         Message::Req(req) => req,
         other => panic!("a REQ: {other:?}"),

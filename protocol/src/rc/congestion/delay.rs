@@ -8,7 +8,8 @@
 //! What differs from Swift: its operators tell it the path's own delay, and it starts at full speed. Here the delay is
 //! learnt, so a connection starts with a few packets and doubles every round trip until the first excess.
 //! Whoever comes late cannot learn it from a queue that stands, so senders step back now and then. The shortest round
-//! trip is never forgotten: a path that becomes longer for good looks like a queue, and is used below its worth.
+//! trip is that of the last two spells, each of which has seen the path without this sender's own queue: a path that becomes
+//! longer looks like a queue at first, and is known after some tens of milliseconds.
 //! Everything that divides happens once a round trip, where one was measured.
 
 use super::CongestionControl;
@@ -32,8 +33,12 @@ const START_BYTES: usize = 16 << 10;
 const QUEUELESS_NS: f64 = BASE_TARGET_NS / 2.0;
 /// After so many round trips with queues a sender slows down, to a part of its window, for some round trips.
 const SLOW_EVERY_ROUNDS: u32 = 50;
+/// However few round trips they were: a sender that is slowed to a trickle measures few.
+const SLOW_EVERY_NS: Nanos = 10_000_000;
 /// The first time it does so soon after its start.
 const FIRST_SLOW: u32 = SLOW_EVERY_ROUNDS - 4;
+/// What was the shortest round trip is forgotten after two times this long.
+const SPELL_NS: Nanos = 10_000_000;
 const SLOW_SHARE: f64 = 0.25;
 const SLOW_ROUNDS: f64 = 2.0;
 const MIN_WINDOW: f64 = 0.05;
@@ -51,11 +56,13 @@ pub struct Delay {
     most: f64,
     /// Bits of a full packet.
     packet_bits: f64,
-    /// The shortest round trip seen, in nanoseconds.
+    /// The shortest round trip of late, in nanoseconds.
     base: f64,
+    spells: Spells,
     rtt: f64,
-    /// Round trips since one was about as short as the shortest.
+    /// Round trips since one was about as short as the shortest, and when that was.
     rounds_queueing: u32,
+    queueless_at: Nanos,
     /// Slowed down to see the path without queues: the window to return to, and when.
     slowed: Option<(f64, Nanos)>,
     /// The last round trip stayed below the target: the window grows.
@@ -69,6 +76,33 @@ pub struct Delay {
     pacer: Pacer,
 }
 
+/// The shortest round trip of the present spell and of the one before. A spell ends after [`SPELL_NS`], once the path has
+/// been seen in it without this sender's queue.
+#[derive(Clone, Copy, Debug)]
+struct Spells {
+    shortest: f64,
+    shortest_before: f64,
+    began_at: Nanos,
+    has_looked: bool,
+}
+
+impl Default for Spells {
+    fn default() -> Self {
+        Self { shortest: f64::MAX, shortest_before: f64::MAX, began_at: 0, has_looked: false }
+    }
+}
+
+impl Spells {
+    /// Takes a round trip; returns the shortest of late.
+    fn measure(&mut self, now: Nanos, sample: f64) -> f64 {
+        if self.has_looked && now.saturating_sub(self.began_at) >= SPELL_NS {
+            *self = Self { shortest: f64::MAX, shortest_before: self.shortest, began_at: now, has_looked: false };
+        }
+        self.shortest = self.shortest.min(sample);
+        self.shortest.min(self.shortest_before)
+    }
+}
+
 impl Delay {
     /// Starts with a few packets, unspaced until a round trip has been measured.
     pub fn new(window: u32, mtu: Mtu) -> Self {
@@ -78,8 +112,10 @@ impl Delay {
             most,
             packet_bits: 8.0 * (mtu.bytes() + HEADER_BYTES) as f64,
             base: f64::MAX,
+            spells: Spells::default(),
             rtt: 0.0,
             rounds_queueing: 0,
+            queueless_at: 0,
             slowed: None,
             grows: true,
             gain: 1.0,
@@ -100,7 +136,7 @@ impl Delay {
 
     /// A round trip was measured.
     fn measure(&mut self, now: Nanos, sample: f64) {
-        self.base = self.base.min(sample);
+        self.base = self.spells.measure(now, sample);
         self.rtt = if self.rtt > 0.0 { 0.75 * self.rtt + 0.25 * sample } else { sample };
         let queueing = sample - self.base;
         if self.looks_for_base(now, queueing) {
@@ -126,12 +162,17 @@ impl Delay {
         if let Some((window, until)) = self.slowed {
             if now >= until {
                 self.slowed = None;
+                self.spells.has_looked = true;
                 self.set_window(window);
             }
             return true;
         }
-        self.rounds_queueing = if queueing < QUEUELESS_NS { 0 } else { self.rounds_queueing + 1 };
-        if self.rounds_queueing < SLOW_EVERY_ROUNDS {
+        self.rounds_queueing += 1;
+        if queueing < QUEUELESS_NS {
+            (self.rounds_queueing, self.queueless_at) = (0, now);
+            self.spells.has_looked = true;
+        }
+        if self.rounds_queueing < SLOW_EVERY_ROUNDS && now.saturating_sub(self.queueless_at) < SLOW_EVERY_NS {
             return false;
         }
         self.step_back(now, self.window);
@@ -140,7 +181,7 @@ impl Delay {
 
     /// Slows down for a while, to go on with `window` afterwards.
     fn step_back(&mut self, now: Nanos, window: f64) {
-        self.rounds_queueing = 0;
+        (self.rounds_queueing, self.queueless_at) = (0, now);
         self.slowed = Some((window, now + (SLOW_ROUNDS * self.rtt) as Nanos));
         self.set_window(self.window * SLOW_SHARE);
     }
@@ -250,6 +291,20 @@ mod tests {
             least = least.min(delay.packets());
         }
         assert!(least * 3.0 < delay.packets(), "down to {least} and back to {}", delay.packets());
+    }
+
+    #[test]
+    fn a_path_that_becomes_longer_is_known_after_a_while() {
+        let mut delay = Delay::new(256, Mtu::Mtu4096);
+        (0..1000).for_each(|at| delay.on_acknowledged(at * 20_000, 8, Some(20_000)));
+        let grown = delay.packets();
+        let mut now = 20_000_000;
+        while now < 120_000_000 {
+            // Below a window of one packet there is a round trip to measure only now and then.
+            now += (100_000.0 / delay.packets().min(1.0)) as Nanos;
+            delay.on_acknowledged(now, delay.packets().max(1.0) as u32, Some(100_000));
+        }
+        assert!(delay.packets() > grown / 2.0, "{grown} before, {} after", delay.packets());
     }
 
     #[test]

@@ -107,6 +107,14 @@ impl Controller {
     }
 }
 
+impl Controller {
+    /// Whether this side, where it reads, asks for no more than the path takes: then whoever answers does not space the
+    /// answers. By marks it is the one who answers that hears of congestion.
+    pub(super) const fn spaces_answers(&self) -> bool {
+        matches!(self, Self::Delay(_))
+    }
+}
+
 macro_rules! of_each {
     ($self:ident, $controller:ident => $call:expr) => {
         match $self {

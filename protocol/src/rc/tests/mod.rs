@@ -35,6 +35,9 @@ struct Script {
     windows: Vec<Rkey>,
     /// Early packets that can still be kept.
     keeps: usize,
+    /// What is kept and what comes under its name differ; what was let go.
+    disagrees: bool,
+    released: Vec<Held>,
     /// Maps that were sent, without their trailing zeros.
     maps: Vec<Vec<u8>>,
     /// Receives that queue pairs share.
@@ -103,10 +106,18 @@ impl Env for Script {
         Ok(())
     }
 
-    fn hold(&mut self) -> bool {
+    fn hold(&mut self, _: Held) -> bool {
         let can = self.keeps > 0;
         self.keeps -= usize::from(can);
         can
+    }
+
+    fn holds_same(&self, _: Held, _: &Packet<'_>) -> bool {
+        !self.disagrees
+    }
+
+    fn release(&mut self, held: Held) {
+        self.released.push(held);
     }
 
     fn take_shared_receive(&mut self) -> Option<RecvRequest<u32>> {
@@ -195,9 +206,13 @@ fn feed(qp: &mut QueuePair<u32>, script: &mut Script, headers: Headers, len: usi
     qp.on_packet(0, &Packet { headers, payload: &payload }, script);
 }
 
+const fn unlimited() -> Budget {
+    Budget::UNLIMITED
+}
+
 fn pump(qp: &mut QueuePair<u32>, script: &mut Script) {
-    let _ = qp.pump_replies(script);
-    let _ = qp.pump_requests(0, script);
+    let _ = qp.pump_replies(0, &mut unlimited(), script);
+    let _ = qp.pump_requests(0, &mut unlimited(), script);
 }
 
 fn rejected_send() -> SendRequest<u32> {

@@ -1,6 +1,8 @@
 //! The requester and its completer.
 
 use super::*;
+use crate::rc::congestion::Algorithm;
+
 #[test]
 fn a_message_is_cut_at_the_mtu_and_asks_for_an_ack_at_its_end() {
     let (mut qp, mut script) = (connected(|_| ()), Script::default());
@@ -90,12 +92,34 @@ fn silence_doubles_the_wait_and_ends_with_retry_exceeded_and_flushes() {
         waits.push(deadline - now);
         now = deadline;
         qp.on_timeout(now, &mut script);
-        let _ = qp.pump_requests(now, &mut script);
+        let _ = qp.pump_requests(now, &mut unlimited(), &mut script);
     }
-    assert_eq!(waits, [1000, 2000, 4000, 4000]);
+    let within = |(wait, due): (&u64, u64)| (due..=due + due / 4).contains(wait);
+    assert!(waits.iter().zip([1000, 2000, 4000, 4000]).all(within) && waits.len() == 4, "{waits:?}");
+    assert_ne!(waits[2], waits[3], "timeouts of one length would fall into step with what else is periodic");
     use WcStatus::{RetryExcErr, WrFlushErr};
     assert_eq!(script.statuses(), [(1, RetryExcErr), (2, WrFlushErr), (3, WrFlushErr)]);
     assert_eq!(qp.state(), State::Error);
+}
+
+#[test]
+fn no_timeout_passes_without_a_packet_that_could_be_answered() {
+    let paced = |config: &mut Config| {
+        config.congestion = Algorithm::Delay;
+        config.retry_limit = 60;
+    };
+    let (mut qp, mut script) = (connected(paced), Script::default());
+    send(&mut qp, 1, MTU);
+    pump(&mut qp, &mut script);
+    let mut now = 10_000;
+    qp.on_packet(now, &Packet { headers: answer(100, ACK), payload: &[] }, &mut script);
+    send(&mut qp, 2, MTU);
+    for timeouts in 0..60 {
+        let _ = qp.pump_requests(now, &mut unlimited(), &mut script);
+        assert_eq!(script.sent.len(), timeouts + 2, "each silence makes the path slower, and the probe goes out");
+        now += 10_000;
+        qp.on_timeout(now, &mut script);
+    }
 }
 
 #[test]
@@ -190,6 +214,30 @@ fn a_missing_read_response_is_asked_for_once() {
 }
 
 #[test]
+fn answers_to_a_read_count_while_it_waits_to_be_asked_for_again() {
+    let (mut qp, mut script) = (connected(|_| ()), Script::default());
+    read(&mut qp, 1, 4 * MTU);
+    read(&mut qp, 2, MTU);
+    pump(&mut qp, &mut script);
+    let busy = |script: &mut Script| script.room = Some(0);
+    busy(&mut script);
+    // They overtake one another, and nothing can be sent in between.
+    feed(&mut qp, &mut script, request(Opcode::RcReadResponseMiddle, 101), MTU);
+    feed(&mut qp, &mut script, request(Opcode::RcReadResponseFirst, 100), MTU);
+    assert_eq!(script.placed, [(0, MTU)]);
+    script.room = None;
+    feed(&mut qp, &mut script, request(Opcode::RcReadResponseMiddle, 102), MTU);
+    pump(&mut qp, &mut script);
+    assert_eq!(script.opcodes()[2..], [(Opcode::RcReadRequest, 101), (Opcode::RcReadRequest, 104)]);
+    // From the middle it begins with FIRST, which is not what a timeout makes stale.
+    busy(&mut script);
+    qp.on_timeout(1 << 40, &mut script);
+    feed(&mut qp, &mut script, request(Opcode::RcReadResponseFirst, 101), MTU);
+    feed(&mut qp, &mut script, request(Opcode::RcReadResponseFirst, 102), MTU);
+    assert_eq!(script.placed, [(0, MTU), (MTU, MTU)], "none was asked for from 102 on");
+}
+
+#[test]
 fn an_ack_beyond_an_unanswered_read_implies_that_its_responses_are_lost() {
     let (mut qp, mut script) = (connected(|_| ()), Script::default());
     send(&mut qp, 1, 1);
@@ -244,7 +292,7 @@ fn a_fence_waits_for_earlier_reads_and_reads_wait_for_their_limit() {
 fn a_busy_link_loses_nothing() {
     let (mut qp, mut script) = (connected(|_| ()), Script { room: Some(1), ..Script::default() });
     send(&mut qp, 1, 3 * MTU);
-    assert_eq!(qp.pump_requests(0, &mut script), Err(TxError::Busy));
+    assert_eq!(qp.pump_requests(0, &mut unlimited(), &mut script), Err(TxError::Busy));
     script.room = None;
     pump(&mut qp, &mut script);
     assert_eq!(script.opcodes().iter().map(|(_, psn)| *psn).collect::<Vec<_>>(), [100, 101, 102]);

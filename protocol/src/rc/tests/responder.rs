@@ -1,6 +1,8 @@
 //! The responder.
 
 use super::*;
+use crate::wire::AtomicEth;
+
 #[test]
 fn a_message_lands_in_one_receive_and_is_acknowledged_once() {
     let (mut qp, mut script) = (connected(|_| ()), Script::default());
@@ -41,11 +43,77 @@ fn a_duplicate_is_not_executed_but_acknowledged_at_once() {
     feed(&mut qp, &mut script, request(Opcode::RcSendOnly, 500), 1);
     pump(&mut qp, &mut script);
     feed(&mut qp, &mut script, request(Opcode::RcSendOnly, 500), 1);
-    assert!(qp.owes_reply(1), "the peer has not heard");
+    assert!(qp.owes_acknowledgement(1), "the peer has not heard");
     pump(&mut qp, &mut script);
     assert_eq!(script.done.len(), 1);
     assert_eq!(script.last_syndrome(), Some((Syndrome::Ack { credit: 1 }, 500)));
     assert_eq!(script.sent.len(), 2);
+}
+
+#[test]
+fn no_acknowledgement_follows_a_response_that_says_the_same() {
+    let (mut qp, mut script) = (connected(|_| ()), Script::default());
+    feed(&mut qp, &mut script, with_reth(Opcode::RcWriteOnly, 500, 0, 8), 8);
+    feed(&mut qp, &mut script, with_reth(Opcode::RcReadRequest, 501, 0, 64), 0);
+    pump(&mut qp, &mut script);
+    script.sent.clear();
+    // Both are asked for again, and later something follows that no response speaks for.
+    feed(&mut qp, &mut script, with_reth(Opcode::RcWriteOnly, 500, 0, 8), 8);
+    feed(&mut qp, &mut script, with_reth(Opcode::RcReadRequest, 501, 0, 64), 0);
+    pump(&mut qp, &mut script);
+    assert_eq!(script.opcodes(), [(Opcode::RcReadResponseOnly, 501)]);
+    feed(&mut qp, &mut script, with_reth(Opcode::RcWriteOnly, 502, 0, 8), 8);
+    feed(&mut qp, &mut script, with_reth(Opcode::RcReadRequest, 501, 0, 64), 0);
+    pump(&mut qp, &mut script);
+    assert_eq!(script.opcodes()[1..], [(Opcode::RcReadResponseOnly, 501), (Opcode::RcAck, 502)]);
+}
+
+#[test]
+fn an_acknowledgement_never_names_a_request_that_data_answers() {
+    for fetch in [with_reth(Opcode::RcReadRequest, 501, 0, 64), atomic(501)] {
+        let (mut qp, mut script) = (connected(|_| ()), Script::default());
+        feed(&mut qp, &mut script, with_reth(Opcode::RcWriteOnly, 500, 0, 8), 8);
+        feed(&mut qp, &mut script, fetch, 0);
+        pump(&mut qp, &mut script);
+        script.sent.clear();
+        feed(&mut qp, &mut script, with_reth(Opcode::RcWriteOnly, 500, 0, 8), 8);
+        pump(&mut qp, &mut script);
+        assert_eq!(script.last_syndrome(), Some((Syndrome::Ack { credit: 0 }, 500)), "{:?}", fetch.bth.opcode);
+    }
+}
+
+#[test]
+fn a_duplicate_from_before_the_first_send_or_write_has_no_answer() {
+    let (mut qp, mut script) = (connected(|_| ()), Script::default());
+    feed(&mut qp, &mut script, with_reth(Opcode::RcReadRequest, 500, 0, 64), 0);
+    pump(&mut qp, &mut script);
+    script.sent.clear();
+    feed(&mut qp, &mut script, request(Opcode::RcSendOnly, 499), 1);
+    assert!(!qp.owes_acknowledgement(1));
+    pump(&mut qp, &mut script);
+    assert_eq!(script.opcodes(), []);
+}
+
+#[test]
+fn what_was_written_half_of_all_psns_ago_is_not_acknowledged_again() {
+    let (mut qp, mut script) = (connected(|_| ()), Script::default());
+    feed(&mut qp, &mut script, with_reth(Opcode::RcWriteOnly, 500, 0, 8), 8);
+    let mut psn = 501;
+    while psn < 501 + (1 << 23) {
+        feed(&mut qp, &mut script, with_reth(Opcode::RcReadRequest, psn, 0, REGION as u32), 0);
+        pump(&mut qp, &mut script);
+        psn += REGION as u32 / MTU as u32;
+    }
+    script.sent.clear();
+    feed(&mut qp, &mut script, request(Opcode::RcSendOnly, psn - 1), 1);
+    pump(&mut qp, &mut script);
+    assert_eq!(script.opcodes(), [], "its number would mean a packet of the future");
+}
+
+fn atomic(psn: u32) -> Headers {
+    let mut headers = request(Opcode::RcFetchAdd, psn);
+    headers.ext.atomic = Some(AtomicEth { va: 0, rkey: KEY, swap_or_add: 1, compare: 0 });
+    headers
 }
 
 #[test]

@@ -59,6 +59,7 @@ pub(super) struct Link {
     pub(super) max_queue: u64,
     pub(super) overflows: u64,
     pub(super) lost: u64,
+    pub(super) offered: u64,
 }
 
 impl Link {
@@ -74,11 +75,13 @@ impl Link {
             max_queue: 0,
             overflows: 0,
             lost: 0,
+            offered: 0,
         }
     }
 
     /// A packet of so many bytes arrives at the end of the queue.
     pub(super) fn pass(&mut self, now: Nanos, bytes: u64) -> Passage {
+        self.offered += bytes;
         let queue = bytes_within(self.free_at.saturating_sub(now), self.rate);
         if queue + bytes > self.buffer {
             self.overflows += 1;

@@ -1,7 +1,7 @@
 //! A bottleneck: senders that share one link, to see how congestion control divides it.
 //!
 //! Each sender is a queue pair behind a port of its own, as fast as the shared link, and writes to a queue pair of its
-//! own at the other end. No frame is made and no byte is copied: only headers and lengths travel, so that a virtual
+//! own at the other end, or is read from by it. No frame is made and no byte is copied: only headers and lengths travel, so that a virtual
 //! millisecond costs about one of ours. The way back carries acknowledgements and notifications and is never congested.
 //! The dice come from a seed; a run replays exactly.
 
@@ -17,14 +17,26 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::rc::congestion::Algorithm;
-use crate::rc::{Config, Dialect, State, Stats};
-use crate::{Mtu, Nanos, Qpn};
-use host::{Parcel, Receiver, Sender};
+use crate::rc::{Config, Dialect, Remote, SendOp, State, Stats};
+use crate::{Mtu, Nanos, Qpn, Rkey};
+use host::{End, Parcel, Work};
 use link::{Link, Passage};
+
+/// How the data gets over the link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Transfer {
+    /// Senders write.
+    #[default]
+    Write,
+    /// Receivers read.
+    Read,
+}
 
 /// What is simulated.
 #[derive(Clone, Debug)]
 pub struct Bottleneck {
+    /// Who asks for the data to move.
+    pub transfer: Transfer,
     /// Queue pairs that send.
     pub senders: usize,
     /// What controls them.
@@ -33,10 +45,14 @@ pub struct Bottleneck {
     pub dialect: Dialect,
     /// The probability that a packet is lost on the link, however long the queue is.
     pub loss: f64,
+    /// The same for the way back.
+    pub loss_back: f64,
     /// Bits per second of the shared link and of each sender's port.
     pub rate: u64,
     /// The time that light takes, each way.
     pub propagation_ns: Nanos,
+    /// From some time on the light takes so much longer, each way.
+    pub longer_from: Option<(Nanos, Nanos)>,
     /// Bytes that wait for the shared link at most; what comes then is dropped.
     pub buffer: u64,
     /// When packets that may be marked are.
@@ -45,8 +61,10 @@ pub struct Bottleneck {
     pub mtu: Mtu,
     /// The window of each queue pair, in packets.
     pub window: u32,
-    /// The length of each RDMA WRITE.
+    /// The length of each RDMA WRITE or READ.
     pub message: u32,
+    /// Bytes that each flow moves, and then is done.
+    pub total: u64,
     /// Senders begin at random within this time.
     pub start_within_ns: Nanos,
     /// Virtual time; goodput counts from its half on.
@@ -58,17 +76,21 @@ pub struct Bottleneck {
 impl Default for Bottleneck {
     fn default() -> Self {
         Self {
+            transfer: Transfer::Write,
             senders: 1,
             algorithm: Algorithm::Unlimited,
             dialect: Dialect::Rocinante,
             loss: 0.0,
+            loss_back: 0.0,
             rate: 10_000_000_000,
             propagation_ns: 5_000,
+            longer_from: None,
             buffer: 300_000,
             marking: Marking::default(),
             mtu: Mtu::Mtu1024,
             window: 128,
             message: 64 << 10,
+            total: u64::MAX,
             start_within_ns: 100_000,
             duration_ns: 40_000_000,
             seed: 1,
@@ -91,6 +113,10 @@ pub struct Shares {
     pub overflows: u64,
     /// Packets that the link lost.
     pub lost: u64,
+    /// Bytes of payload and headers that were sent over the link, lost ones included.
+    pub offered: u64,
+    /// When the last flow was done; `None` where one is not.
+    pub finished_ns: Option<Nanos>,
     /// All queue pairs' counters, added up.
     pub stats: Stats,
 }
@@ -106,13 +132,15 @@ struct Event {
 enum What {
     /// A packet has left its sender's port and reaches the shared link.
     Queue(Parcel),
-    /// A packet reaches the receiver; whether it was marked.
-    Receive(Parcel, bool),
-    /// An answer reaches the sender.
-    Answer(Parcel),
-    /// A sender's port or timer wants to be looked at.
-    Wake,
+    /// A packet reaches the end with this index; whether it was marked.
+    Receive(usize, Parcel, bool),
+    /// The port or a timer of the end with this index wants to be looked at.
+    Wake(usize),
 }
+
+/// The end of a flow that its data comes from, and the one that it goes to.
+const SOURCE: usize = 0;
+const TARGET: usize = 1;
 
 impl PartialEq for Event {
     fn eq(&self, other: &Self) -> bool {
@@ -158,9 +186,24 @@ impl Bottleneck {
         let mut run = Run::new(self);
         let middle = self.duration_ns / 2;
         run.until(middle);
-        let before: Vec<_> = run.receivers.iter().map(Receiver::executed).collect();
+        let before: Vec<_> = run.flows.iter().map(|[_, target]| target.arrived()).collect();
         run.until(self.duration_ns);
         run.shares(&before, self.duration_ns - middle)
+    }
+
+    fn propagation(&self, at: Nanos) -> Nanos {
+        self.propagation_ns + self.longer_from.filter(|&(from, _)| at >= from).map_or(0, |(_, by)| by)
+    }
+
+    fn ends(&self, flow: usize) -> [End; 2] {
+        let remote = Remote { va: 0, rkey: Rkey(1) };
+        let op = match self.transfer {
+            Transfer::Write => SendOp::Write { remote, imm: None },
+            Transfer::Read => SendOp::Read { remote },
+        };
+        let work = |of: Transfer| (of == self.transfer).then_some(Work { op, message: self.message, left: self.total });
+        let config = self.config(flow);
+        [End::new(config.clone(), Some(self.rate), work(Transfer::Write)), End::new(config, None, work(Transfer::Read))]
     }
 
     fn config(&self, own: usize) -> Config {
@@ -184,24 +227,27 @@ struct Run<'a> {
     plan: &'a Bottleneck,
     agenda: Agenda,
     link: Link,
-    senders: Vec<Sender>,
-    receivers: Vec<Receiver>,
+    /// Loses packets on the way back.
+    back: StdRng,
+    flows: Vec<[End; 2]>,
+    done: Vec<Option<Nanos>>,
 }
 
 impl<'a> Run<'a> {
     fn new(plan: &'a Bottleneck) -> Self {
         let mut dice = StdRng::seed_from_u64(plan.seed);
         let mut agenda = Agenda::default();
+        let requester = if plan.transfer == Transfer::Write { SOURCE } else { TARGET };
         for flow in 0..plan.senders {
-            agenda.plan(dice.random_range(0..=plan.start_within_ns), flow, What::Wake);
+            agenda.plan(dice.random_range(0..=plan.start_within_ns), flow, What::Wake(requester));
         }
-        let config = |flow| plan.config(flow);
         Self {
             plan,
             agenda,
             link: Link::new(plan, dice),
-            senders: (0..plan.senders).map(|flow| Sender::new(config(flow), plan)).collect(),
-            receivers: (0..plan.senders).map(|flow| Receiver::new(config(flow))).collect(),
+            back: StdRng::seed_from_u64(!plan.seed),
+            flows: (0..plan.senders).map(|flow| plan.ends(flow)).collect(),
+            done: vec![None; plan.senders],
         }
     }
 
@@ -215,45 +261,46 @@ impl<'a> Run<'a> {
         match what {
             What::Queue(parcel) => {
                 if let Passage::Arrives { at, is_marked } = self.link.pass(now, parcel.wire_bytes()) {
-                    self.agenda.plan(at + self.plan.propagation_ns, flow, What::Receive(parcel, is_marked));
+                    self.agenda.plan(at + self.plan.propagation(at), flow, What::Receive(TARGET, parcel, is_marked));
                 }
             }
-            What::Receive(parcel, is_marked) => {
-                for answer in self.receivers[flow].receive(now, parcel, is_marked) {
-                    self.agenda.plan(now + self.plan.propagation_ns, flow, What::Answer(answer));
-                }
+            What::Receive(end, parcel, is_marked) => {
+                self.flows[flow][end].receive(now, &parcel, is_marked);
+                self.let_work(now, flow, end);
             }
-            What::Answer(parcel) => {
-                self.senders[flow].hear(now, &parcel);
-                self.let_send(now, flow);
-            }
-            What::Wake => {
-                if self.senders[flow].is_due(now) {
-                    self.let_send(now, flow);
+            What::Wake(end) => {
+                if self.flows[flow][end].is_due(now) {
+                    self.let_work(now, flow, end);
                 }
             }
         }
     }
 
-    fn let_send(&mut self, now: Nanos, flow: usize) {
-        let sender = &mut self.senders[flow];
-        for (at, parcel) in sender.work(now) {
-            self.agenda.plan(at, flow, What::Queue(parcel));
+    fn let_work(&mut self, now: Nanos, flow: usize, end: usize) {
+        let host = &mut self.flows[flow][end];
+        for (at, parcel) in host.work(now) {
+            if end == SOURCE {
+                self.agenda.plan(at, flow, What::Queue(parcel));
+            } else if self.back.random::<f64>() >= self.plan.loss_back {
+                self.agenda.plan(at + self.plan.propagation(at), flow, What::Receive(SOURCE, parcel, false));
+            }
         }
-        if let Some(at) = sender.next_wake(now) {
-            self.agenda.plan(at, flow, What::Wake);
+        if let Some(at) = host.next_wake(now) {
+            self.agenda.plan(at, flow, What::Wake(end));
+        }
+        if self.done[flow].is_none() && self.flows[flow].iter().all(End::is_done) {
+            self.done[flow] = Some(now);
         }
     }
 
     fn shares(&self, before: &[u64], during: Nanos) -> Shares {
-        let executed = self.receivers.iter().zip(before).map(|(receiver, before)| receiver.executed() - before);
-        let goodput: Vec<_> = executed.map(|bytes| bytes as f64 * 8e9 / during as f64).collect();
+        let arrived = self.flows.iter().zip(before).map(|([_, target], before)| target.arrived() - before);
+        let goodput: Vec<_> = arrived.map(|bytes| bytes as f64 * 8e9 / during as f64).collect();
         let mut stats = Stats::default();
-        for sender in &self.senders {
-            debug_assert_eq!(sender.state(), State::Rts, "no loss here lasts longer than the retries");
-            stats.add(sender.stats());
+        for end in self.flows.iter().flatten() {
+            debug_assert_eq!(end.state(), State::Rts, "no loss here lasts longer than the retries");
+            stats.add(end.stats());
         }
-        self.receivers.iter().for_each(|receiver| stats.add(receiver.stats()));
         Shares {
             utilisation: goodput.iter().sum::<f64>() / self.plan.rate as f64,
             jain: jain(&goodput),
@@ -261,6 +308,8 @@ impl<'a> Run<'a> {
             max_queue: self.link.max_queue,
             overflows: self.link.overflows,
             lost: self.link.lost,
+            offered: self.link.offered,
+            finished_ns: self.done.iter().copied().collect::<Option<Vec<_>>>().and_then(|done| done.into_iter().max()),
             stats,
         }
     }

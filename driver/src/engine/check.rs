@@ -1,0 +1,33 @@
+//! What holds of an engine between any two polls. Simulations check it after every step.
+
+use std::collections::BTreeSet;
+
+use super::Engine;
+use crate::link::Link;
+
+impl<L: Link> Engine<L> {
+    /// Asserts the invariants, those of every queue pair among them. It looks at everything: for tests and simulations, not
+    /// for the data path.
+    ///
+    /// # Panics
+    /// Where one does not hold: a bug of this engine.
+    pub fn check(&self) {
+        let listed: BTreeSet<_> = self.listed.iter().copied().collect();
+        assert_eq!(listed.len(), self.listed.len(), "a queue pair is listed twice");
+        for slot in self.qps.iter() {
+            slot.rc.check();
+            assert_eq!(
+                slot.is_listed,
+                listed.contains(&slot.qp),
+                "{:?} is listed, or is not, and says otherwise",
+                slot.qp
+            );
+            let is_awaited = |deadline| slot.is_listed || slot.armed.iter().any(|&at| at <= deadline);
+            assert!(slot.rc.deadline().is_none_or(is_awaited), "nobody looks at {:?} when its time has come", slot.qp);
+        }
+        self.held.check(|qpn| self.qps.get(qpn).is_some());
+        for queue in &self.cqs {
+            queue.check();
+        }
+    }
+}

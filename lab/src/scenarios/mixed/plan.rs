@@ -1,0 +1,132 @@
+//! What one end requests in a round, and what must come of it.
+
+use rand::Rng;
+use rand::rngs::StdRng;
+use roci_driver::Mtu;
+
+/// Requests of one end.
+const REQUESTS: usize = 24;
+/// Bytes behind every slot that nobody may change.
+pub(super) const GUARD: usize = 16;
+/// The first slot comes behind the word that atomics change, which is at 0.
+const FIRST_SLOT: usize = 64;
+/// Full packets of the longest message.
+const LONGEST: usize = 6;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Send { imm: Option<u32> },
+    Write { imm: Option<u32> },
+    Read,
+    FetchAdd { add: u64 },
+    CompareSwap { compare: u64, swap: u64 },
+}
+
+/// A request. Its bytes are the pattern of `seed`; an atomic finds `found`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Job {
+    pub(super) kind: Kind,
+    /// Where its slot is, in the memory of either end.
+    pub(super) at: usize,
+    pub(super) len: usize,
+    pub(super) seed: u8,
+    pub(super) found: u64,
+}
+
+impl Job {
+    /// Whether the other end must have posted a receive.
+    pub(super) fn takes_receive(&self) -> bool {
+        matches!(self.kind, Kind::Send { .. } | Kind::Write { imm: Some(_) })
+    }
+
+    pub(super) fn imm(&self) -> Option<u32> {
+        match self.kind {
+            Kind::Send { imm } | Kind::Write { imm } => imm,
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_atomic(&self) -> bool {
+        matches!(self.kind, Kind::FetchAdd { .. } | Kind::CompareSwap { .. })
+    }
+}
+
+/// The requests of one end, in order.
+pub(super) struct Plan {
+    pub(super) jobs: Vec<Job>,
+    /// Bytes of memory that the slots take.
+    pub(super) size: usize,
+    /// What the word becomes.
+    pub(super) word: u64,
+    mtu: usize,
+}
+
+impl Plan {
+    /// Draws a plan whose READs and WRITEs are of `shortest` bytes or more. Every kind comes.
+    pub(super) fn draw(dice: &mut StdRng, mtu: Mtu, shortest: usize) -> Self {
+        let mut plan = Self { jobs: Vec::new(), size: FIRST_SLOT, word: 0, mtu: mtu.bytes() };
+        for index in 0..REQUESTS {
+            let number = if index < KINDS { index } else { dice.random_range(0..KINDS) };
+            plan.add(dice, number, shortest);
+        }
+        plan
+    }
+
+    fn add(&mut self, dice: &mut StdRng, number: usize, shortest: usize) {
+        let kind = draw_kind(dice, number, self.word);
+        let len = match kind {
+            Kind::FetchAdd { .. } | Kind::CompareSwap { .. } => 8,
+            Kind::Read | Kind::Write { .. } => draw_len(dice, self.mtu).max(shortest),
+            Kind::Send { .. } => draw_len(dice, self.mtu),
+        };
+        let job = Job { kind, at: self.size, len, seed: dice.random(), found: self.word };
+        match kind {
+            Kind::FetchAdd { add } => self.word = self.word.wrapping_add(add),
+            Kind::CompareSwap { compare, swap } if compare == self.word => self.word = swap,
+            _ => {}
+        }
+        self.size += (len + GUARD).next_multiple_of(8);
+        self.jobs.push(job);
+    }
+
+    /// PSNs that the requests take.
+    pub(super) fn psns(&self) -> u32 {
+        self.jobs.iter().map(|job| job.len.div_ceil(self.mtu).max(1) as u32).sum()
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.jobs.iter().map(|job| job.len as u64).sum()
+    }
+
+    pub(super) fn receives(&self) -> impl Iterator<Item = &Job> {
+        self.jobs.iter().filter(|job| job.takes_receive())
+    }
+}
+
+/// Kinds of requests, of which `draw_kind` knows each by a number.
+const KINDS: usize = 8;
+
+/// A request on a word that holds `word`.
+fn draw_kind(dice: &mut StdRng, number: usize, word: u64) -> Kind {
+    match number {
+        0 => Kind::Send { imm: None },
+        1 => Kind::Send { imm: Some(dice.random()) },
+        2 => Kind::Write { imm: None },
+        3 => Kind::Write { imm: Some(dice.random()) },
+        4 => Kind::Read,
+        5 => Kind::FetchAdd { add: dice.random() },
+        6 => Kind::CompareSwap { compare: word, swap: dice.random() },
+        _ => Kind::CompareSwap { compare: !word, swap: dice.random() },
+    }
+}
+
+/// At the edges of packets, or anywhere.
+fn draw_len(dice: &mut StdRng, mtu: usize) -> usize {
+    match dice.random_range(0..6) {
+        0 => 0,
+        1 => 1,
+        2 => mtu,
+        3 => mtu + 1,
+        _ => dice.random_range(0..=LONGEST * mtu),
+    }
+}

@@ -1,0 +1,358 @@
+//! Selective repeat: what two peers of this stack do instead of go-back-N, once both have said that they can.
+//!
+//! A responder keeps packets that come early and reports the gap with a map of what it keeps; a requester keeps READ
+//! responses that come early. Both are given to the machine again, in order, when the gap is closed
+//! ([`QueuePair::take_held`]), so that everything else works on packets in order as ever. The requester sends again what
+//! is missing and nothing else, each packet once a round trip. The shape follows RFC 6675 (the map), RFC 8985 (what was
+//! sent later and has arrived tells that an earlier one is lost; a probe where nothing was sent later) and IRN (Mittal
+//! et al., SIGCOMM 2018: how little a NIC needs for it).
+
+mod loss;
+mod psn_set;
+
+use super::congestion::CongestionControl as _;
+use super::requester::{Fetch, Requester, Wqe, completion};
+use super::responder::Owed;
+use super::{Budget, Env, QueuePair, TxError, WcStatus};
+use crate::wire::{NakCode, Packet};
+use crate::{Nanos, Psn};
+
+pub(super) use loss::Loss;
+pub(super) use psn_set::{MAP_LEN, PsnSet, SPAN, earlier, later};
+
+/// Which packet the machine asked to be kept.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Held {
+    /// A request of the peer's with this PSN.
+    Request(u32),
+    /// A response of the peer's with this PSN.
+    Response(u32),
+}
+
+impl Held {
+    /// The name under which a packet is kept.
+    pub fn of(packet: &Packet<'_>) -> Self {
+        let psn = packet.headers.bth.psn.get();
+        if super::is_response(packet.headers.bth.opcode) { Self::Response(psn) } else { Self::Request(psn) }
+    }
+
+    /// Whether two packets of this name say the same. What one packet and its retransmission may differ in is left out: who
+    /// is to answer at once, what is acknowledged beside, where a READ that is asked for again begins and ends.
+    pub fn agree(self, one: &Packet<'_>, other: &Packet<'_>) -> bool {
+        let (a, b) = (&one.headers.ext, &other.headers.ext);
+        let is_same_request = one.headers.bth.opcode == other.headers.bth.opcode
+            && (a.imm, a.ieth, a.atomic) == (b.imm, b.ieth, b.atomic)
+            && a.reth.map(|reth| (reth.va, reth.rkey)) == b.reth.map(|reth| (reth.va, reth.rkey));
+        (matches!(self, Self::Response(_)) || is_same_request)
+            && a.atomic_ack == b.atomic_ack
+            && one.payload == other.payload
+    }
+}
+
+/// What became of a packet that came early.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    New,
+    /// It is kept already, or there is no room.
+    No,
+    /// Another one was kept under its name. Who knows which is genuine? Both are dropped, and the sender sends again.
+    Conflict,
+}
+
+fn keep<E: Env>(held: &mut PsnSet, packet: &Packet<'_>, env: &mut E) -> Kept {
+    let (psn, name) = (packet.headers.bth.psn, Held::of(packet));
+    if held.contains(psn) {
+        if env.holds_same(name, packet) {
+            return Kept::No;
+        }
+        held.remove(psn);
+        env.release(name);
+        return Kept::Conflict;
+    }
+    if held.reaches(psn) && env.hold(name) {
+        held.insert(psn);
+        return Kept::New;
+    }
+    Kept::No
+}
+
+/// Packets of one request that are to be sent again.
+#[derive(Clone, Copy)]
+struct Repair {
+    index: usize,
+    packet: u32,
+    count: u32,
+}
+
+impl<B> Requester<B> {
+    #[inline]
+    pub(super) fn nothing_is_missing(&self) -> bool {
+        self.loss.is_idle(self.una)
+    }
+
+    /// The first packets that are lost and not yet sent again.
+    fn next_repair(&self) -> Option<Repair> {
+        // What lies beyond the sets is looked at when it comes closer.
+        let limit = earlier(earlier(self.loss.limit(), self.una.plus(SPAN)), self.sent);
+        let begun = self.queue.iter().enumerate().take_while(|(_, wqe)| wqe.first.before(limit));
+        begun.into_iter().find_map(|(index, wqe)| {
+            let repair = if wqe.is_fetch() { self.fetch_repair(wqe, limit) } else { self.plain_repair(wqe, limit) };
+            repair.map(|(psn, count)| Repair { index, packet: psn.since(wqe.first) as u32, count })
+        })
+    }
+
+    /// Of a SEND or a WRITE one packet, if it is lost.
+    fn plain_repair(&self, wqe: &Wqe<B>, limit: Psn) -> Option<(Psn, u32)> {
+        let from = later(later(wqe.first, self.una), self.loss.executed_to());
+        Some((self.loss.first_missing(false, from, earlier(wqe.end(), limit))?, 1))
+    }
+
+    /// Of a READ or an atomic the request where that is lost, or a run of answers.
+    fn fetch_repair(&self, wqe: &Wqe<B>, limit: Psn) -> Option<(Psn, u32)> {
+        let is_of_wqe = |fetch: &&Fetch| !fetch.first.before(wqe.first) && fetch.first.before(wqe.end());
+        let sent = self.fetches.iter().filter(is_of_wqe).take_while(|fetch| fetch.first.before(limit));
+        sent.into_iter().find_map(|fetch| {
+            let from = later(fetch.first, self.una);
+            if !fetch.first.before(self.loss.executed_to()) {
+                let lost = self.loss.first_missing(false, fetch.first, fetch.first.plus(1))?;
+                return Some((lost, fetch.end.since(lost) as u32));
+            }
+            let to = earlier(fetch.end, earlier(self.loss.answered_to(), limit));
+            let first = self.loss.first_missing(true, from, to)?;
+            let is_missing = |psn: Psn| self.loss.first_missing(true, psn, psn.plus(1)).is_some();
+            let count = (1..to.since(first) as u32).take_while(|&at| is_missing(first.plus(at))).count() as u32 + 1;
+            Some((first, count))
+        })
+    }
+
+    /// How many answers are asked for again from `psn` on, up to the end of the request or to one that is kept here.
+    fn answers_due(&self, psn: Psn) -> Option<u32> {
+        let fetch = self.fetches.iter().find(|fetch| !psn.before(fetch.first) && psn.before(fetch.end))?;
+        let most = fetch.end.since(psn) as u32;
+        Some((1..most).find(|&at| self.loss.held.contains(psn.plus(at))).unwrap_or(most))
+    }
+
+    /// What is asked for again where the packet `psn` is forced.
+    fn forced_repair(&self, psn: Psn) -> Option<Repair> {
+        if psn.before(self.una) || !psn.before(self.sent) {
+            return None;
+        }
+        let index = self.queue.iter().position(|wqe| psn.before(wqe.end()))?;
+        let wqe = &self.queue[index];
+        let count = if wqe.is_fetch() { self.answers_due(psn)? } else { 1 };
+        Some(Repair { index, packet: psn.since(wqe.first) as u32, count })
+    }
+
+    /// The packet whose repetition makes a silent peer speak: the last one, whose answer tells of all the others; later
+    /// the oldest one.
+    pub(super) fn probe(&self, is_first: bool) -> Psn {
+        let last = self.sent.previous();
+        let holder = self.queue.iter().find(|wqe| last.before(wqe.end()));
+        let is_plain = holder.is_some_and(|wqe| !wqe.is_fetch());
+        if is_first && is_plain && !last.before(self.una) { last } else { self.una }
+    }
+}
+
+impl<B> QueuePair<B> {
+    /// The packet that was kept and whose turn it is now: give it to [`QueuePair::on_held_packet`].
+    #[inline]
+    pub fn take_held(&mut self) -> Option<Held> {
+        let (expected, una) = (self.responder.expected, self.requester.una);
+        if self.responder.held.remove(expected) {
+            Some(Held::Request(expected.get()))
+        } else if self.requester.loss.held.remove(una) {
+            Some(Held::Response(una.get()))
+        } else {
+            None
+        }
+    }
+
+    /// The peer has executed everything before `end`: completes what can be.
+    pub(super) fn acknowledge_selectively<E: Env<Buffer = B>>(&mut self, now: Nanos, end: Psn, env: &mut E) {
+        self.requester.loss.executed_before(end);
+        self.settle(now, env);
+    }
+
+    /// Moves the oldest packet on over everything that is done.
+    fn settle<E: Env<Buffer = B>>(&mut self, now: Nanos, env: &mut E) {
+        let requester = &mut self.requester;
+        let before = requester.una;
+        while let Some(wqe) = requester.queue.front().filter(|wqe| !wqe.is_fetch() && !wqe.request.op.is_local()) {
+            let (una, end, acked_to) = (requester.una, wqe.end(), requester.loss.executed_to());
+            if una == end {
+                let wqe = requester.pop();
+                env.complete(completion(wqe.request, WcStatus::Success));
+            } else if una.before(acked_to) {
+                requester.advance_una(if acked_to.before(end) { acked_to } else { end });
+            } else {
+                break;
+            }
+        }
+        requester.catch_up();
+        if requester.una != before {
+            self.progressed(now, before);
+        }
+    }
+
+    /// The peer reports a gap at `psn` and, maybe, a map of what it keeps beyond.
+    pub(super) fn on_gap<E: Env<Buffer = B>>(&mut self, now: Nanos, psn: Psn, map: &[u8], env: &mut E) {
+        self.acknowledge_selectively(now, psn, env);
+        let requester = &mut self.requester;
+        // It speaks, but unless something was executed its patience is not restored: a path may lose what matters.
+        requester.spoke();
+        if psn == requester.sent {
+            // No request is missing: what it keeps beyond is nothing of ours.
+            return;
+        }
+        let (una, sent) = (requester.una, requester.sent);
+        if map.is_empty() {
+            // It keeps nothing: the packet itself is asked for.
+            requester.loss.reported.clear();
+            if !requester.loss.is_in_repair(psn) {
+                requester.loss.force = Some(psn);
+            }
+        } else {
+            let before = requester.loss.reported.len();
+            requester.loss.reported.add_map(psn, map, sent);
+            // It may have been kept and dropped again.
+            requester.loss.reported.remove(psn);
+            requester.loss.settle_repairs(una);
+            if requester.loss.reported.len() > before {
+                // What was sent arrives: the path lives, though its oldest packet is missing.
+                requester.restart_timer(now, &self.config);
+            }
+        }
+        self.settle(now, env);
+        if !self.requester.nothing_is_missing() {
+            self.requester.congestion.on_loss(now);
+        }
+    }
+
+    /// A response of a READ or an atomic, in whatever order.
+    pub(super) fn on_response_selectively<E: Env<Buffer = B>>(
+        &mut self,
+        now: Nanos,
+        packet: &Packet<'_>,
+        env: &mut E,
+    ) -> bool {
+        let psn = packet.headers.bth.psn;
+        let covers = |fetch: &&Fetch| !psn.before(fetch.first) && psn.before(fetch.end);
+        let Some(&Fetch { first, .. }) = self.requester.fetches.iter().find(covers) else {
+            self.stats.stale_response += 1;
+            return false;
+        };
+        // A response acknowledges every request before its own, and tells that its own was executed.
+        self.acknowledge_selectively(now, first.plus(1), env);
+        let requester = &mut self.requester;
+        if psn == requester.una {
+            if requester.loss.held.remove(psn) {
+                env.release(Held::Response(psn.get()));
+            }
+            let is_placed = self.place_response(now, packet, env);
+            self.settle(now, env);
+            return is_placed;
+        }
+        match keep(&mut requester.loss.held, packet, env) {
+            Kept::New => {
+                requester.loss.settle_repairs(requester.una);
+                requester.restart_timer(now, &self.config);
+                self.stats.rx_held += 1;
+                self.requester.congestion.on_loss(now);
+                return true;
+            }
+            Kept::Conflict => self.stats.rx_held_conflicts += 1,
+            Kept::No => self.stats.stale_response += 1,
+        }
+        false
+    }
+
+    /// A response that was kept does not fit: it is asked for again.
+    #[cold]
+    pub(super) fn forget_held_response(&mut self) {
+        self.stats.rx_held_refused += 1;
+        self.requester.loss.force = Some(self.requester.una);
+    }
+
+    /// Forgets everything that came early and is kept, because it has waited too long: the caller drops the packets.
+    pub fn give_back_held(&mut self) {
+        self.stats.rx_held_expired += u64::from(self.responder.held.len() + self.requester.loss.held.len());
+        self.responder.held.clear();
+        if !self.requester.loss.held.is_empty() {
+            self.requester.loss.held.clear();
+            self.requester.loss.force = Some(self.requester.una);
+        }
+    }
+
+    /// A request beyond the expected one: kept if possible, and the gap is reported.
+    #[cold]
+    pub(super) fn on_early_request<E: Env<Buffer = B>>(&mut self, packet: &Packet<'_>, env: &mut E) -> bool {
+        let kept = keep(&mut self.responder.held, packet, env);
+        match kept {
+            Kept::New => self.stats.rx_held += 1,
+            Kept::Conflict => self.stats.rx_held_conflicts += 1,
+            Kept::No => {}
+        }
+        let responder = &mut self.responder;
+        // Whoever was told to wait knows what is missing.
+        let is_waiting = responder.nak_sent;
+        if !is_waiting && matches!(responder.owed, Owed::Nothing | Owed::Ack | Owed::Nak(NakCode::PsnSequence, _)) {
+            responder.owed = Owed::Nak(NakCode::PsnSequence, responder.expected);
+        }
+        kept == Kept::New
+    }
+
+    /// Sends what is lost again, as far as pacing, the budget and the link allow.
+    pub(super) fn send_repairs<E: Env<Buffer = B>>(
+        &mut self,
+        now: Nanos,
+        budget: &mut Budget,
+        env: &mut E,
+    ) -> Result<(), TxError> {
+        if !self.is_selective() || self.requester.nothing_is_missing() || self.requester.is_waiting_for_receiver() {
+            return Ok(());
+        }
+        if let Some(psn) = self.requester.loss.force {
+            if let Some(repair) = self.requester.forced_repair(psn) {
+                budget.spend(self.send_repair(now, repair, env)?);
+            }
+            self.requester.loss.force = None;
+        }
+        while budget.is_left() && !self.requester.is_probing() {
+            let Some(repair) = self.requester.next_repair() else { break };
+            if !self.requester.is_released(now) {
+                break;
+            }
+            budget.spend(self.send_repair(now, repair, env)?);
+        }
+        Ok(())
+    }
+
+    fn send_repair<E: Env<Buffer = B>>(&mut self, now: Nanos, repair: Repair, env: &mut E) -> Result<usize, TxError> {
+        let Repair { index, packet, count } = repair;
+        let requester = &mut self.requester;
+        let bytes = requester.send_again(now, (index, packet, count), &self.config, env)?;
+        let wqe = &requester.queue[index];
+        let (is_fetch, first) = (wqe.is_fetch(), wqe.first.plus(packet));
+        requester.loss.repaired(is_fetch, first, first.plus(count), requester.sent);
+        self.stats.tx_requests += 1;
+        self.stats.retransmitted_packets += 1;
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rc::{Config, Dialect};
+
+    #[test]
+    fn what_was_lost_long_ago_is_not_taken_for_the_future_after_half_of_all_psns() {
+        let mut requester = Requester::<()>::new(&Config { dialect: Dialect::Rocinante, ..Config::default() });
+        for _ in 0..3 {
+            requester.sent = requester.una.plus(1 << 22);
+            requester.loss.executed_before(requester.sent);
+            requester.advance_una(requester.sent);
+            assert!(requester.nothing_is_missing(), "at {:?}", requester.una);
+        }
+    }
+}
