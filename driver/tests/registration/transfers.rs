@@ -64,6 +64,24 @@ impl Slots {
         self.versions[slot].store(version, Release);
     }
 
+    /// A thread's work: replaces slot after slot, those that are free.
+    fn replace_until(&self, is_over: &AtomicBool, thread: usize) {
+        let mut round = thread;
+        while !is_over.load(Acquire) {
+            round += 1;
+            self.replace(round * 7 % SLOTS, round);
+            std::thread::sleep(Duration::from_micros(20));
+        }
+    }
+
+    /// Replaces a slot that is free, in one of the ways.
+    fn replace(&self, slot: usize, way: usize) {
+        if let Some(version) = self.try_take(slot) {
+            self.area.replace(&Self::pages(slot..slot + 1), WAYS[way % WAYS.len()]);
+            self.give(slot, version + 1);
+        }
+    }
+
     fn pages(slots: Range<usize>) -> Range<usize> {
         slots.start * SLOT..slots.end * SLOT
     }
@@ -91,60 +109,74 @@ impl Drop for Flag<'_> {
 
 /// Sends from user memory into user memory, each time from other slots; returns how many stale registrations were used.
 fn exchange(monitor: MonitorChoice) -> usize {
-    let mut wire = Wire::new(None);
-    for end in &mut wire.ends {
-        end.engine.configure_registration(config(monitor)).expect("such a monitor");
-    }
+    let mut transfers = Transfers::new(monitor);
     let slots = Slots::new();
-    let into = Area::new(2 * SLOT);
     let is_over = AtomicBool::new(false);
-    let mut stale = 0;
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let (slots, is_over) = (&slots, &is_over);
-            scope.spawn(move || {
-                let mut round = thread;
-                while !is_over.load(Acquire) {
-                    round += 1;
-                    let slot = round * 7 % SLOTS;
-                    if let Some(version) = slots.try_take(slot) {
-                        slots.area.replace(&Slots::pages(slot..slot + 1), WAYS[round % WAYS.len()]);
-                        slots.give(slot, version + 1);
-                    }
-                    std::thread::sleep(Duration::from_micros(20));
-                }
-            });
+            scope.spawn(move || slots.replace_until(is_over, thread));
         }
         let _until_the_end = Flag(&is_over);
-        let mut seen = Seen(BTreeMap::new());
         for number in 0..TRANSFERS {
-            let first = number * 5 % (SLOTS - 1);
-            let versions = slots.wait_for_two(first);
-            let payload = pattern(2 * SLOT * PAGE - 6 - number);
-            let mut buffer =
-                wire.ends[0].engine.adopt(slots.area.lend(&Slots::pages(first..first + 2))).expect("it is mapped");
-            let registration = buffer.registration().expect("it is registered");
-            stale += usize::from(seen.is_stale(registration, first, versions));
-            buffer.set_len(payload.len());
-            buffer.copy_from_slice(&payload);
-            let room = wire.ends[1].engine.adopt(into.lend(&(0..2 * SLOT))).expect("it is mapped");
-            let (receiver, qp) = (&mut wire.ends[1].engine, wire.ends[1].qp);
-            receiver.post_recv(qp, 1, room).map_err(|refused| refused.reason).expect("accepted");
-            wire.post(0, SendWr::send(2, buffer));
-            let received = wire.wait(1);
-            assert_eq!(received.status, WcStatus::Success);
-            assert!(received.buffer[..received.len] == *payload, "transfer {number} has other bytes");
-            assert!(received.buffer.is_users());
-            let sent = wire.wait(0);
-            assert_eq!((sent.status, sent.buffer.registration()), (WcStatus::Success, Some(registration)));
-            drop((sent, received));
-            slots.give(first, versions[0]);
-            slots.give(first + 1, versions[1]);
+            transfers.transfer(&slots, number);
         }
     });
-    let stats = wire.ends[0].engine.registration_stats();
-    assert!(stats.hits_fast + stats.hits_slow > 0, "{stats:?}");
-    stale
+    // Beside the threads, chance decides whether a registration is found again, or found stale. Alone it is certain.
+    transfers.transfer(&slots, 0);
+    let before = transfers.hits();
+    transfers.transfer(&slots, 0);
+    assert_eq!(transfers.hits(), before + 1, "nobody has replaced what was just registered");
+    slots.replace(0, 0);
+    transfers.transfer(&slots, 0);
+    transfers.stale
+}
+
+struct Transfers {
+    wire: Wire,
+    into: Area,
+    seen: Seen,
+    stale: usize,
+}
+
+impl Transfers {
+    fn new(monitor: MonitorChoice) -> Self {
+        let mut wire = Wire::new(None);
+        for end in &mut wire.ends {
+            end.engine.configure_registration(config(monitor)).expect("such a monitor");
+        }
+        Self { wire, into: Area::new(2 * SLOT), seen: Seen(BTreeMap::new()), stale: 0 }
+    }
+
+    /// Transfer `number`, from two slots that it takes.
+    fn transfer(&mut self, slots: &Slots, number: usize) {
+        let first = number * 5 % (SLOTS - 1);
+        let versions = slots.wait_for_two(first);
+        let payload = pattern(2 * SLOT * PAGE - 6 - number);
+        let [near, far] = &mut self.wire.ends;
+        let mut buffer = near.engine.adopt(slots.area.lend(&Slots::pages(first..first + 2))).expect("it is mapped");
+        let registration = buffer.registration().expect("it is registered");
+        self.stale += usize::from(self.seen.is_stale(registration, first, versions));
+        buffer.set_len(payload.len());
+        buffer.copy_from_slice(&payload);
+        let room = far.engine.adopt(self.into.lend(&(0..2 * SLOT))).expect("it is mapped");
+        far.engine.post_recv(far.qp, 1, room).map_err(|refused| refused.reason).expect("accepted");
+        self.wire.post(0, SendWr::send(2, buffer));
+        let received = self.wire.wait(1);
+        assert_eq!(received.status, WcStatus::Success);
+        assert!(received.buffer[..received.len] == *payload, "transfer {number} has other bytes");
+        assert!(received.buffer.is_users());
+        let sent = self.wire.wait(0);
+        assert_eq!((sent.status, sent.buffer.registration()), (WcStatus::Success, Some(registration)));
+        drop((sent, received));
+        slots.give(first, versions[0]);
+        slots.give(first + 1, versions[1]);
+    }
+
+    fn hits(&self) -> u64 {
+        let stats = self.wire.ends[0].engine.registration_stats();
+        stats.hits_fast + stats.hits_slow
+    }
 }
 
 #[test]
