@@ -12,6 +12,7 @@ mod memory;
 mod poll;
 mod port;
 mod shared;
+mod station;
 mod stats;
 mod wheel;
 

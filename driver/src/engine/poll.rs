@@ -166,12 +166,16 @@ impl<L: Link> Engine<L> {
         self.stats.rx_delivered += 1;
         self.stats.rx_unchecked += u64::from(is_unchecked);
         let outcome = self.with_packet(qp, transport, |rc, scene| {
-            if rc.on_packet(now, packet, scene) && is_marked {
+            let is_of_use = rc.on_packet(now, packet, scene);
+            if is_of_use && is_marked {
                 rc.on_congestion_mark(now, packet.headers.bth.psn);
             }
-            rc.take_held()
+            (is_of_use, rc.take_held())
         });
-        let Some(ready) = outcome else { return };
+        let Some((is_of_use, ready)) = outcome else { return };
+        if !is_of_use {
+            self.on_useless_packet(now, qp, bytes.as_ref());
+        }
         if ready.is_some() {
             self.deliver_held(now, qp, ready);
         }
@@ -494,15 +498,19 @@ impl<L: Link> Engine<L> {
         if !self.qps.get_mut(qp.0).is_some_and(|slot| slot.wakes(at)) {
             return;
         }
-        let is_due = self.with_qp(qp, |rc, scene| {
+        let timeouts = self.with_qp(qp, |rc, scene| {
             let is_due = rc.deadline().is_some_and(|deadline| deadline <= now);
+            let before = rc.stats().local_ack_timeout_err;
             if is_due {
                 rc.on_timeout(now, scene);
             }
-            is_due
+            is_due.then(|| rc.stats().local_ack_timeout_err - before)
         });
-        if is_due == Some(true) {
+        if let Some(Some(timeouts)) = timeouts {
             self.list(qp);
+            if timeouts > 0 {
+                self.follow_peer(now, qp);
+            }
         }
     }
 

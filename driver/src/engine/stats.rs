@@ -22,6 +22,8 @@ pub struct EngineStats {
     pub rx_bad_management: u64,
     /// Management datagrams that the link had no room for; they are sent again.
     pub tx_management_lost: u64,
+    /// Connections whose peer was found at another station than before.
+    pub peers_followed: u64,
     /// Events that nobody polled in time.
     pub events_lost: u64,
     /// Frames that are no RoCEv2 packets, by reason.
@@ -50,6 +52,7 @@ impl EngineStats {
             ("rx_neighbour", self.rx_neighbour),
             ("rx_bad_management", self.rx_bad_management),
             ("tx_management_lost", self.tx_management_lost),
+            ("peers_followed", self.peers_followed),
             ("events_lost", self.events_lost),
         ];
         let malformed = Malformed::ALL.map(|reason| (reason.name(), self.malformed(reason)));

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use roci_driver::link::sim::{Clock, SimLink};
 use roci_driver::link::{Batch, Link};
+use roci_driver::neighbour::Interface;
 use roci_driver::{
     Access, Address, Arena, Buffer, CompletionQueue, DatagramQp, Dialect, Engine, MemoryRegion, MemoryWindow, Mtu,
-    Operation, PdId, QpParams, QueuePair, SendWr, SharedReceiveQueue, WindowView, WorkCompletion,
+    Operation, PdId, PortConfig, QpParams, QueuePair, SendWr, SharedReceiveQueue, WindowView, WorkCompletion,
 };
 use roci_protocol::wire::{Flow, Frame, Headers, Ip, Opcode, Syndrome};
 use roci_protocol::{Psn, Qpn, Rkey};
@@ -74,7 +75,11 @@ impl Victim {
         let (wire, link) = SimLink::pair(&clock);
         let mut engine = Engine::new(ARENA).expect("memory");
         let [peer_ip, ip]: [IpAddr; 2] = [[10, 0, 0, 1].into(), [10, 0, 0, 2].into()];
-        engine.add_port(link, ip, false);
+        // Whose station is certain is never asked for: all that the victim says is RoCEv2.
+        let neighbours = vec![(peer_ip, wire.mac())];
+        let interfaces = vec![Interface { ip, prefix: 24, vlan: None }];
+        let config = PortConfig { interfaces, neighbours, ..PortConfig::default() };
+        engine.add_port_with(link, config).expect("a good configuration");
         let (pd, foreign, cq) = (engine.alloc_pd(), engine.alloc_pd(), engine.create_cq(64));
         let params = QpParams {
             mtu: Mtu::Mtu256,

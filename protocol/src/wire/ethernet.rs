@@ -59,6 +59,11 @@ impl fmt::Debug for MacAddr {
     }
 }
 
+/// The station that a frame comes from, by its place alone.
+pub fn source(frame: &[u8]) -> Option<MacAddr> {
+    frame.get(6..12)?.first_chunk().copied().map(MacAddr)
+}
+
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct EthernetView {

@@ -282,6 +282,18 @@ impl Flow {
         self.ethernet.vlan_id()
     }
 
+    /// The station that its frames go to.
+    pub const fn destination_mac(&self) -> MacAddr {
+        self.ethernet.destination
+    }
+
+    /// Sends to another station from now on.
+    pub fn set_destination_mac(&mut self, station: MacAddr) {
+        self.ethernet.destination = station;
+        let empty = prepare(&self.ethernet, &self.ip, self.source_port, 0);
+        self.remembered = [empty; REMEMBERED];
+    }
+
     /// The sender's address.
     pub const fn source_ip(&self) -> IpAddr {
         self.ip.source()
