@@ -7,11 +7,11 @@
 
 use std::net::IpAddr;
 
-use roci_protocol::Qpn;
 use roci_protocol::cm::{self, CmError, ConnId, Ending, PrivateData, SidrFailure, SidrId, Terms};
 use roci_protocol::rc::Dialect;
 use roci_protocol::wire::MacAddr;
 use roci_protocol::wire::cm::{RejReason, ServiceId};
+use roci_protocol::{Pkey, Qpn};
 use thiserror::Error;
 
 use crate::engine::ConnectError;
@@ -144,6 +144,8 @@ pub(crate) struct Way {
     pub(crate) theirs: IpAddr,
     pub(crate) vlan: Option<u16>,
     pub(crate) mac: MacAddr,
+    /// This host's key of the partition.
+    pub(crate) pkey: Pkey,
     /// DSCP and ECN, and the 802.1p priority: those of the connection that is asked for, or in which the peer's messages
     /// come.
     pub(crate) traffic_class: u8,
@@ -164,6 +166,10 @@ impl cm::Route for Way {
 
     fn remote_ip(&self) -> IpAddr {
         self.theirs
+    }
+
+    fn pkey(&self) -> Pkey {
+        self.pkey
     }
 }
 

@@ -62,8 +62,8 @@
 //!   the old memory, if it sends from the new. With [`MonitorChoice::None`] nothing is cached, and nothing is ever stale.
 //!
 //! # Cleanup
-//! Dropping an engine stops its ports, and ends its registrations. Finish your sends first: what was not acknowledged is
-//! lost with it.
+//! Dropping an engine ends its RDMA-CM connections, stops its ports, and ends its registrations. Finish your sends first: what
+//! was not acknowledged is lost with it.
 //!
 //! # Non-goals
 //! Interrupt-driven operation, kernel bypass for other protocols, unreliable connections.
@@ -107,6 +107,6 @@ pub use roci_protocol::rc::congestion::Algorithm;
 pub use roci_protocol::rc::{Dialect, Operation, State, WcStatus};
 pub use roci_protocol::ud::Destination;
 pub use roci_protocol::wire::cm::{PortSpace, RejReason, ServiceId};
-pub use roci_protocol::{Access, Mtu, Rkey};
+pub use roci_protocol::{Access, Mtu, Pkey, Rkey};
 pub use srq::SharedReceiveQueue;
 pub use wr::SendWr;

@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 
 use roci_driver::link::faulty::Faulty;
 use roci_driver::link::sim::{Clock, SimLink};
+use roci_driver::neighbour::Interface;
 use roci_driver::{
-    CmCallError, CmEvent, CompletionQueue, ConnId, Dialect, Engine, PdId, PortSpace, QpParams, QueuePair, RejReason,
-    SendWr, ServiceId, State, WcStatus,
+    CmCallError, CmEvent, CompletionQueue, ConnId, Dialect, Engine, PdId, Pkey, PortConfig, PortConfigError, PortSpace,
+    QpParams, QueuePair, RejReason, SendWr, ServiceId, State, WcStatus,
 };
 use roci_protocol::sim::Faults;
 
@@ -26,13 +27,21 @@ struct Hosts {
 
 impl Hosts {
     fn new(faults: Option<Faults>, address: [&str; 2]) -> Self {
+        Self::in_partitions(faults, address, [Pkey::DEFAULT; 2])
+    }
+
+    fn in_partitions(faults: Option<Faults>, address: [&str; 2], pkeys: [Pkey; 2]) -> Self {
         let clock = Clock::default();
         let (near, far) = SimLink::pair(&clock);
         let mut links = [near, far].into_iter();
+        let mut pkeys = pkeys.into_iter();
         let ends = address.map(|ip| {
             let mut engine = Engine::new(1 << 20).expect("memory");
             let link = Faulty::new(links.next().expect("two ends"), faults, ip.len() as u64);
-            engine.add_port(link, ip.parse().expect("an address"), false);
+            let interfaces = vec![Interface { ip: ip.parse().expect("an address"), prefix: 24, vlan: None }];
+            let pkey = pkeys.next().expect("two keys");
+            let config = PortConfig { interfaces, pkey, ..PortConfig::default() };
+            engine.add_port_with(link, config).expect("a good configuration");
             let (pd, cq) = (engine.alloc_pd(), engine.create_cq(64));
             Host { engine, pd, cq }
         });
@@ -119,7 +128,10 @@ fn service() -> ServiceId {
 
 /// Connects, exchanges a message each way, and disconnects from either side.
 fn whole_life(faults: Option<Faults>, addresses: [&str; 2], who_ends: usize) {
-    let mut hosts = Hosts::new(faults, addresses);
+    live(Hosts::new(faults, addresses), addresses, who_ends);
+}
+
+fn live(mut hosts: Hosts, addresses: [&str; 2], who_ends: usize) {
     let ours = hosts.connect(addresses[1]);
     let (theirs, far) = hosts.accept();
     let CmEvent::Replied { id, qp: near, private_data } = hosts.event(0) else { panic!("a reply is due") };
@@ -150,6 +162,34 @@ fn a_connection_lives_and_ends_from_either_side() {
         whole_life(None, addresses, 0);
         whole_life(None, addresses, 1);
     }
+}
+
+#[test]
+fn a_connection_lives_in_the_partition_of_its_hosts() {
+    let addresses = ["10.0.0.1", "10.0.0.2"];
+    for pkeys in [[0x8123, 0x8123], [0x8123, 0x0123], [0x0123, 0x8123]] {
+        live(Hosts::in_partitions(None, addresses, pkeys.map(Pkey)), addresses, 0);
+    }
+}
+
+#[test]
+fn hosts_of_different_partitions_do_not_hear_each_other() {
+    let addresses = ["10.0.0.1", "10.0.0.2"];
+    for pkeys in [[0xffff, 0x8123], [0x8123, 0xffff], [0x0123, 0x0123]] {
+        let mut hosts = Hosts::in_partitions(None, addresses, pkeys.map(Pkey));
+        let id = hosts.connect(addresses[1]);
+        assert_eq!(hosts.event(0), CmEvent::Unreachable { id });
+        assert!(hosts.ends[1].engine.stats().rx_bad_management > 0, "they are counted");
+    }
+}
+
+#[test]
+fn a_partition_that_is_none_is_refused() {
+    let (link, _) = SimLink::pair(&Clock::default());
+    let mut engine = Engine::new(1 << 20).expect("memory");
+    let interfaces = vec![Interface { ip: [10, 0, 0, 1].into(), prefix: 24, vlan: None }];
+    let config = PortConfig { interfaces, pkey: Pkey(0x8000), ..PortConfig::default() };
+    assert_eq!(engine.add_port_with(link, config), Err(PortConfigError::Pkey(Pkey(0x8000))));
 }
 
 #[test]

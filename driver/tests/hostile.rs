@@ -27,7 +27,7 @@ use lab::{Keys, Lab, MTU, Net, READS, RECEIVE, REGION, Said};
 use roci_driver::SendWr;
 use roci_driver::WcStatus;
 use roci_protocol::wire::{Headers, NakCode, Opcode, Transport};
-use roci_protocol::{Qpn, Rkey};
+use roci_protocol::{Pkey, Qpn, Rkey};
 use row::{Row, row, run};
 
 /// A SEND that fits into one packet.
@@ -250,10 +250,10 @@ fn base_transport_header() {
         edited("reserved beside congestion", |headers| headers.bth.reserved_6 = 0x3f).executes(),
         edited("reserved beside AckReq", |headers| headers.bth.reserved_7 = 0x7f).executes(),
         edited("no answer asked for", |headers| headers.bth.ack_req = false).counts("rx_requests").changes(),
-        edited("a limited member of the partition", |headers| headers.bth.pkey = 0x7fff).executes(),
-        edited("another partition", |headers| headers.bth.pkey = 0x1234).counts("rx_bad_pkey"),
-        edited("partition 0", |headers| headers.bth.pkey = 0).counts("rx_bad_pkey"),
-        edited("one bit of the partition", |headers| headers.bth.pkey = 0xfffe).counts("rx_bad_pkey"),
+        edited("a limited member of the partition", |headers| headers.bth.pkey = Pkey(0x7fff)).executes(),
+        edited("another partition", |headers| headers.bth.pkey = Pkey(0x1234)).counts("rx_bad_pkey"),
+        edited("partition 0", |headers| headers.bth.pkey = Pkey(0)).counts("rx_bad_pkey"),
+        edited("one bit of the partition", |headers| headers.bth.pkey = Pkey(0xfffe)).counts("rx_bad_pkey"),
         edited("queue pair 0", |headers| headers.bth.dest_qpn = Qpn::new(0)).counts("rx_unknown_qpn"),
         edited("queue pair 1", |headers| headers.bth.dest_qpn = Qpn::new(1)).counts("rx_bad_management"),
         edited("all stations", |headers| headers.bth.dest_qpn = Qpn::new(0xff_ffff)).counts("rx_unknown_qpn"),

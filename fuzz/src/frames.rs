@@ -9,9 +9,9 @@
 mod victim;
 
 use roci_driver::link::Link;
-use roci_protocol::Rkey;
 use roci_protocol::wire::icrc::Register;
 use roci_protocol::wire::{Headers, Opcode, Transport};
+use roci_protocol::{Pkey, Rkey};
 
 use crate::tape::Tape;
 use victim::{MTU, Victim};
@@ -111,8 +111,8 @@ fn address(headers: &mut Headers, len: usize, victim: &mut Victim) {
     let target =
         if headers.bth.opcode.transport() == Transport::Ud { 2 } else { headers.bth.dest_qpn.get() as usize % 8 };
     headers.bth.dest_qpn = victim.qpn(target);
-    if headers.bth.pkey != 0x1234 {
-        headers.bth.pkey = 0xffff;
+    if headers.bth.pkey != Pkey(0x1234) {
+        headers.bth.pkey = Pkey::DEFAULT;
     }
     let key = |key: Rkey| victim.keys[key.0 as usize % victim.keys.len()];
     if let Some(reth) = &mut headers.ext.reth {

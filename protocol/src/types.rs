@@ -137,6 +137,48 @@ impl fmt::Debug for Rkey {
     }
 }
 
+/// The key of a partition, which queue pairs must share to hear each other (IBTA 10.9): 15 bits of number, and whether this is
+/// a full member of it or a limited one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Pkey(pub u16);
+
+impl Pkey {
+    /// A full member of the partition that everybody is in.
+    pub const DEFAULT: Self = Self(0xffff);
+
+    const FULL: u16 = 0x8000;
+
+    /// Whether it is a key at all: partition 0 is none (IBTA 10.9.1.2).
+    pub const fn is_valid(self) -> bool {
+        self.0 & !Self::FULL != 0
+    }
+
+    /// Whether a queue pair with this key hears one with `theirs`: they are in one partition, and not both limited members
+    /// of it (IBTA 10.9.3).
+    #[inline]
+    pub const fn hears(self, theirs: Self) -> bool {
+        self.0 | Self::FULL == theirs.0 | Self::FULL && (self.0 | theirs.0) & Self::FULL != 0 && self.is_valid()
+    }
+}
+
+impl Default for Pkey {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+impl fmt::Debug for Pkey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pkey {self}")
+    }
+}
+
+impl fmt::Display for Pkey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#06x}", self.0)
+    }
+}
+
 /// What a memory region allows a peer to do (IBTA 10.6.3.1, `ibv_access_flags`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Access(u8);
@@ -218,6 +260,17 @@ impl Mtu {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn partitions_are_shared_unless_both_are_limited_members() {
+        let keys = [0xffff, 0x7fff, 0x8001, 0x0001, 0x8000, 0].map(Pkey);
+        let hears = |ours: Pkey| keys.map(|theirs| u8::from(ours.hears(theirs)));
+        let table = keys.map(hears);
+        assert_eq!(
+            table,
+            [[1, 1, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0], [0, 0, 1, 1, 0, 0], [0, 0, 1, 0, 0, 0], [0; 6], [0; 6]]
+        );
+    }
 
     #[test]
     fn psn_distance_is_signed_across_the_wrap() {

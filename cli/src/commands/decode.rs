@@ -101,7 +101,7 @@ fn describe(frame: &Frame<'_>, row: &mut Map<String, Value>) {
     }
     put("dest_qpn", json!(bth.dest_qpn.get()));
     put("psn", json!(bth.psn.get()));
-    put("pkey", json!(bth.pkey));
+    put("pkey", json!(bth.pkey.0));
     put("payload_len", json!(frame.packet.payload.len()));
     put("pad", json!(bth.pad));
     put("flags", json!(pretty::flags(&frame.packet).collect::<Vec<_>>()));
@@ -153,7 +153,7 @@ fn describe_cm(mad: &Mad) -> Value {
         Message::Dreq(m) => json!({"remote_qpn": m.remote_qpn.get()}),
         Message::SidrReq(m) => {
             let (service, ip) = (m.service_id.to_string(), ip_cm(m.service_id, &m.private_data));
-            json!({"request_id": m.request_id, "service": service, "pkey": m.pkey, "ip_cm": ip})
+            json!({"request_id": m.request_id, "service": service, "pkey": m.pkey.0, "ip_cm": ip})
         }
         Message::SidrRep(m) => {
             let (id, service) = (m.request_id, m.service_id.to_string());
@@ -188,7 +188,7 @@ fn describe_req(req: &Req) -> Value {
         "rnr_retry_count": req.rnr_retry_count,
         "max_cm_retries": req.max_cm_retries,
         "path_mtu": req.path_mtu,
-        "pkey": req.pkey,
+        "pkey": req.pkey.0,
         "srq": req.srq,
         "local_gid": path.local_gid.to_string(),
         "remote_gid": path.remote_gid.to_string(),

@@ -87,7 +87,7 @@ impl<L: Link> Engine<L> {
         let mtu = largest_mtu(self.ports[port].link.max_frame())?.min(roci_protocol::Mtu::Mtu4096);
         let (qp, psn) = self.qps.reserve(self.ports[port].link.share()).ok_or(ConnectError::NoQueuePair)?;
         let (ip, vlan) = (self.ports[port].interfaces[address].ip, self.ports[port].interfaces[address].vlan);
-        let ud = ud::QueuePair::new(qkey, mtu, psn, depth);
+        let ud = ud::QueuePair::new(qkey, mtu, psn, depth).in_partition(self.ports[port].pkey);
         self.datagrams.insert(qp.0, Datagrams { ud, port, ip, vlan, cq, depth, sends: VecDeque::new() });
         Ok(DatagramQp(qp))
     }

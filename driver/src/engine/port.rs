@@ -1,5 +1,6 @@
 //! Ports of the engine: a link, this host's addresses on it, and its neighbours.
 
+use roci_protocol::Pkey;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use roci_protocol::wire::MacAddr;
@@ -14,6 +15,7 @@ pub(super) struct Port<L> {
     pub(super) link: L,
     pub(super) interfaces: Vec<Interface>,
     pub(super) neighbours: Neighbours,
+    pub(super) pkey: Pkey,
     /// Nobody but one peer is on it: when it goes down, that peer is gone.
     pub(super) is_point_to_point: bool,
     pub(super) state: LinkState,
@@ -32,6 +34,8 @@ pub struct PortConfig {
     pub gateway_v4: Option<Ipv4Addr>,
     /// The way to IPv6 addresses off the link.
     pub gateway_v6: Option<Ipv6Addr>,
+    /// The partition of its queue pairs: those of another one are not heard.
+    pub pkey: Pkey,
     /// Nobody but one peer is on it: when the link goes down, its connections end.
     pub is_point_to_point: bool,
 }
@@ -45,6 +49,9 @@ pub enum PortConfigError {
     /// IEEE 802.1Q has 12 bits for it, and two values are reserved.
     #[error("VLAN {0} is not between 1 and 4094")]
     Vlan(u16),
+    /// IBTA 10.9.1.2 has no partition 0.
+    #[error("{0} is no P_Key: its lower 15 bits are zero")]
+    Pkey(Pkey),
 }
 
 impl<L: Link> Engine<L> {
@@ -62,6 +69,9 @@ impl<L: Link> Engine<L> {
         if config.interfaces.is_empty() {
             return Err(PortConfigError::NoAddress);
         }
+        if !config.pkey.is_valid() {
+            return Err(PortConfigError::Pkey(config.pkey));
+        }
         let is_vlan = |vlan: u16| (1..VID_MASK).contains(&vlan);
         match config.interfaces.iter().filter_map(|interface| interface.vlan).find(|&vlan| !is_vlan(vlan)) {
             Some(vlan) => Err(PortConfigError::Vlan(vlan)),
@@ -76,11 +86,11 @@ impl<L: Link> Engine<L> {
             Err(error @ (LendError::Off | LendError::Copies(_))) => tracing::info!("payloads are copied: {error}"),
             Err(error) => tracing::warn!("payloads are copied: {error}"),
         }
-        let PortConfig { interfaces, neighbours, gateway_v4, gateway_v6, is_point_to_point } = config;
+        let PortConfig { interfaces, neighbours, gateway_v4, gateway_v6, pkey, is_point_to_point } = config;
         let (mac, fixed) = (link.mac(), neighbours);
         let neighbours = NeighbourConfig { mac, interfaces: interfaces.clone(), fixed, gateway_v4, gateway_v6 };
         let neighbours = Neighbours::new(neighbours);
-        self.ports.push(Port { link, interfaces, neighbours, is_point_to_point, state: LinkState::Up, lent });
+        self.ports.push(Port { link, interfaces, neighbours, pkey, is_point_to_point, state: LinkState::Up, lent });
         self.ports.len() - 1
     }
 

@@ -285,6 +285,19 @@ fn unknown(name: &str, known_as: impl Fn(&Knob) -> String) -> ConfigError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use roci_driver::Pkey;
+
+    #[test]
+    fn a_partition_is_a_number_of_16_bits_other_than_none() {
+        for (text, pkey) in [("0x8123", 0x8123), (" 32769 ", 0x8001), ("0x1", 1), ("0xffff", 0xffff)] {
+            let mut config = Config::default();
+            config.set("pkey", text, Origin::Code).expect("a P_Key");
+            assert_eq!(config.pkey, Pkey(pkey));
+        }
+        for text in ["", "0", "0x8000", "0x10000", "-1", "0x", "ffff"] {
+            assert!(Config::default().set("pkey", text, Origin::Code).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn every_default_is_within_its_own_range() {

@@ -325,7 +325,8 @@ fn host(config: &Config, rank: Rank, is_point_to_point: bool) -> PortConfig {
         None => (None, None),
     };
     let interfaces = vec![Interface { ip, prefix, vlan: config.vlan }];
-    PortConfig { interfaces, neighbours: config.neighbours.clone(), gateway_v4, gateway_v6, is_point_to_point }
+    let (neighbours, pkey) = (config.neighbours.clone(), config.pkey);
+    PortConfig { interfaces, neighbours, gateway_v4, gateway_v6, pkey, is_point_to_point }
 }
 
 /// Where frames for a peer go: to its own station, or to the gateway's, which is asked for.

@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 
 use super::{CmConfig, CmError, Route};
-use crate::wire::bth;
 use crate::wire::cm::{IP_CM_LEN, IpCm, Path, Rep, Req, ServiceId, TransportType, gid_of, mtu_code, mtu_of};
 use crate::{Mtu, Psn, Qpn};
 
@@ -136,7 +135,7 @@ pub(super) fn req_of<R: Route>(config: &CmConfig, route: R, service: ServiceId, 
         starting_psn: offer.starting_psn,
         local_response_timeout: config.response_timeout.min(31),
         retry_count: offer.retry_count.min(7),
-        pkey: bth::DEFAULT_PKEY,
+        pkey: route.pkey(),
         path_mtu: mtu_code(offer.mtu).ok_or(CmError::Mtu)?,
         rnr_retry_count: offer.rnr_retry_count.min(7),
         max_cm_retries: config.max_retries.min(15),

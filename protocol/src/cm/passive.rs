@@ -108,6 +108,10 @@ impl<R: Route> ConnectionManager<R> {
             self.stats.req_wrong_transport += 1;
             return Err(Some(RejReason::INVALID_TRANSPORT_TYPE));
         }
+        if !route.pkey().hears(req.pkey) {
+            self.stats.req_wrong_partition += 1;
+            return Err(Some(RejReason::UNSUPPORTED));
+        }
         if !self.listeners.contains(req.service_id) {
             self.stats.req_no_service += 1;
             return Err(Some(RejReason::INVALID_SERVICE_ID));

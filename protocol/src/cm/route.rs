@@ -3,6 +3,8 @@
 use std::fmt::Debug;
 use std::net::IpAddr;
 
+use crate::Pkey;
+
 /// The caller's token for a peer and the way to it.
 ///
 /// Equality decides whether a message about a connection comes from its peer. So it must hold whatever stays the same
@@ -13,6 +15,11 @@ pub trait Route: Copy + PartialEq + Debug {
 
     /// The peer's address.
     fn remote_ip(&self) -> IpAddr;
+
+    /// Our key of the partition that both are in.
+    fn pkey(&self) -> Pkey {
+        Pkey::DEFAULT
+    }
 }
 
 impl Route for (IpAddr, IpAddr) {

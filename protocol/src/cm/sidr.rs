@@ -12,7 +12,6 @@ use super::offer::{addressed, asker};
 use super::patience::Patience;
 use super::timers::Timer;
 use super::{CmError, ConnectionManager, Event, ListenError, Route, SidrFailure};
-use crate::wire::bth;
 use crate::wire::cm::{Mad, Message, ServiceId, SidrRep, SidrReq};
 use crate::{Nanos, Qpn};
 
@@ -87,13 +86,8 @@ impl<R: Route> ConnectionManager<R> {
         let private_data = addressed(route, service, source_port, private_data)?;
         self.has_room()?;
         let id = self.new_question();
-        let req = SidrReq {
-            request_id: id.0,
-            pkey: bth::DEFAULT_PKEY,
-            service_id: service,
-            private_data,
-            ..SidrReq::default()
-        };
+        let req =
+            SidrReq { request_id: id.0, pkey: route.pkey(), service_id: service, private_data, ..SidrReq::default() };
         let sent = Mad::new(self.rng.random(), Message::SidrReq(req)).emit();
         let patience = Patience::ours(&self.config);
         self.resolver.queries.insert(id, Query { route, service, patience, due: None, sent });

@@ -50,6 +50,8 @@ counters! {
     req_no_service,
     /// REQs refused: a transport other than RC.
     req_wrong_transport,
+    /// REQs for another partition than that of the address they came to.
+    req_wrong_partition,
     /// REQs refused: the addressing header is missing or malformed.
     req_bad_addressing,
     /// REQs refused: the addressing header names others than the packet.

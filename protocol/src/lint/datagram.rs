@@ -2,7 +2,8 @@
 
 use super::part::Part;
 use super::{Report, Rule, is_foreign};
-use crate::wire::{Bth, Frame, Malformed, Transport, bth, icrc, mad, udp};
+use crate::Pkey;
+use crate::wire::{Bth, Frame, Malformed, Transport, icrc, mad, udp};
 
 /// The shortest Ethernet frame without its FCS: a shorter one is filled up.
 const SHORTEST_FRAME: usize = 60;
@@ -90,8 +91,8 @@ fn check_bth(header: &Bth, report: &mut Report) {
     if !header.mig_req {
         report.broken(Rule::MigReq, "MigReq 1", "0");
     }
-    if header.pkey != bth::DEFAULT_PKEY {
-        report.broken(Rule::PartitionKey, format!("{:#06x}", bth::DEFAULT_PKEY), format!("{:#06x}", header.pkey));
+    if header.pkey != Pkey::DEFAULT {
+        report.broken(Rule::PartitionKey, Pkey::DEFAULT.to_string(), header.pkey.to_string());
     }
     let part = Part::of(header.opcode);
     // Of datagrams every packet takes a receive.

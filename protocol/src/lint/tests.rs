@@ -10,7 +10,7 @@ use crate::wire::icrc::{self, Register};
 use crate::wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Flow, Headers, ImmDt, Ip, MacAddr, NakCode, Opcode, Reth, Syndrome,
 };
-use crate::{Msn, Mtu, Nanos, Psn, Qpn, Rkey};
+use crate::{Msn, Mtu, Nanos, Pkey, Psn, Qpn, Rkey};
 
 const MTU: usize = 256;
 /// Near the wrap.
@@ -208,7 +208,7 @@ const PLANTS: &[Plant] = &[
     (Rule::Pad, "the pad is not zero", |c| c[13].damage = |bytes| *before_icrc(bytes) = 1),
     (Rule::Pad, "the pad is longer than the payload", |c| c[LAST].damage = |bytes| bytes[TRANSPORT_AT + 1] |= 0x30),
     (Rule::MigReq, "MigReq is 0", |c| c.iter_mut().for_each(|said| said.bth().mig_req = false)),
-    (Rule::PartitionKey, "the membership is limited", |c| c[0].bth().pkey = 0x7fff),
+    (Rule::PartitionKey, "the membership is limited", |c| c[0].bth().pkey = Pkey(0x7fff)),
     (Rule::Destination, "an acknowledgement goes to queue pair 1", |c| c[LAST].bth().dest_qpn = Qpn::new(1)),
     (Rule::Destination, "an acknowledgement goes to queue pair 0", |c| c[LAST].bth().dest_qpn = Qpn::new(0)),
     (Rule::Solicited, "a WRITE without immediate data is solicited", |c| c[22].bth().solicited = true),
@@ -361,7 +361,7 @@ fn a_shared_queue_tells_no_credits() {
 fn a_finding_is_a_sentence() {
     let mut lint = knowing_lint();
     let mut first = asks(Opcode::RcSendFirst, 0, MTU);
-    first.bth().pkey = 0x7fff;
+    first.bth().pkey = Pkey(0x7fff);
     let text = lint.look(0, &first.frame())[0].to_string();
     assert_eq!(text, "frame 0 breaks p-key (IBTA 10.9.1): expected 0xffff, seen 0x7fff");
 }

@@ -1,7 +1,8 @@
 //! What two queue pairs agree on when they connect.
 
 use super::congestion::Algorithm;
-use crate::{Access, Mtu, Nanos, Psn, Qpn};
+use crate::wire::{Bth, Opcode};
+use crate::{Access, Mtu, Nanos, Pkey, Psn, Qpn};
 
 /// How two peers recover from loss. They must agree: [`Dialect::Rocinante`] is never assumed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -29,6 +30,8 @@ impl Dialect {
 pub struct Config {
     /// The peer's queue pair.
     pub dest_qpn: Qpn,
+    /// The partition that both are in.
+    pub pkey: Pkey,
     /// The path MTU, equal on both sides.
     pub mtu: Mtu,
     /// The first PSN that this side sends.
@@ -69,12 +72,21 @@ pub struct Config {
     pub min_rnr_timer: u8,
 }
 
+impl Config {
+    /// The header of a packet to the peer.
+    #[inline]
+    pub(super) const fn bth(&self, opcode: Opcode, psn: Psn) -> Bth {
+        Bth { pkey: self.pkey, ..Bth::new(opcode, self.dest_qpn, psn) }
+    }
+}
+
 impl Default for Config {
     /// The dialect of verbs: timeout code 14 (67 ms), seven retries, endless RNR retries.
     fn default() -> Self {
         let ack_timeout_ns = super::ack_timeout_ns(14);
         Self {
             dest_qpn: Qpn::default(),
+            pkey: Pkey::DEFAULT,
             mtu: Mtu::Mtu1024,
             sq_psn: Psn::default(),
             rq_psn: Psn::default(),

@@ -181,7 +181,7 @@ impl<B> QueuePair<B> {
         let transport = headers.bth.opcode.transport();
         if transport != Transport::Rc && transport != Transport::Cnp {
             self.stats.rx_wrong_transport += 1;
-        } else if !headers.bth.is_default_partition() {
+        } else if !self.config.pkey.hears(headers.bth.pkey) {
             self.stats.rx_bad_pkey += 1;
         } else if transport == Transport::Cnp {
             self.on_notification(now, headers.bth.psn);

@@ -14,7 +14,7 @@ use super::{
     AtomicOperation, Budget, Completion, Config, Dialect, Env, Payload, PostError, QueuePair, Rejected, SendOp,
     SendRequest, State, Stats, TxError, WcStatus,
 };
-use crate::wire::{AtomicEth, Bth, Extensions, Headers, Ieth, ImmDt, Opcode, Reth};
+use crate::wire::{AtomicEth, Extensions, Headers, Ieth, ImmDt, Opcode, Reth};
 use crate::{Msn, Mtu, Nanos, Psn};
 
 /// The longest message (IBTA 9.7.8).
@@ -741,7 +741,7 @@ impl<'a, B> Cut<'a, B> {
     fn headers(&self, config: &Config, psn: Psn) -> Headers {
         let request = &self.wqe.request;
         let opcode = self.opcode();
-        let mut bth = Bth::new(opcode, config.dest_qpn, psn);
+        let mut bth = config.bth(opcode, psn);
         bth.solicited = request.solicited && self.is_last;
         let mut ext = Extensions::default();
         match request.op {

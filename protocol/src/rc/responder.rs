@@ -18,7 +18,7 @@ use super::{
     AtomicOperation, Budget, Completion, Config, Denied, Dialect, Env, Operation, Payload, PostError, QueuePair,
     RecvRequest, Rejected, State, TxError, WcStatus,
 };
-use crate::wire::{Aeth, AtomicAckEth, Bth, Extensions, Headers, NakCode, Opcode, Packet, Reth, Syndrome, aeth};
+use crate::wire::{Aeth, AtomicAckEth, Extensions, Headers, NakCode, Opcode, Packet, Reth, Syndrome, aeth};
 use crate::{Access, Msn, Nanos, Psn, Rkey};
 
 /// Nanoseconds that an acknowledgement waited here, at the end of its payload.
@@ -167,7 +167,7 @@ impl<B> Responder<B> {
     fn send_notification<E: Env<Buffer = B>>(&mut self, config: &Config, env: &mut E) -> Result<bool, TxError> {
         let Some(psn) = self.notification.owed else { return Ok(false) };
         let psn = if config.dialect == Dialect::Verbs { Psn::default() } else { psn };
-        let mut bth = Bth::new(Opcode::Cnp, config.dest_qpn, psn);
+        let mut bth = config.bth(Opcode::Cnp, psn);
         bth.becn = true;
         env.transmit(&Headers::plain(bth), Payload::Bytes(&NOTIFICATION))?;
         self.notification.owed = None;
@@ -223,7 +223,7 @@ impl<B> Responder<B> {
         config: &Config,
         env: &mut E,
     ) -> Result<usize, TxError> {
-        let mut headers = Headers::plain(Bth::new(response.opcode, config.dest_qpn, response.psn));
+        let mut headers = Headers::plain(config.bth(response.opcode, response.psn));
         headers.ext.aeth = Some(Aeth { syndrome: self.ack_syndrome(config), msn: self.msn });
         let payload = match response.body {
             Body::Memory(Reth { len: 0, .. }) => Payload::None,
@@ -280,7 +280,7 @@ impl<B> Responder<B> {
             Owed::Nak(code, psn) => (Syndrome::Nak(code), psn),
         };
         let ext = Extensions { aeth: Some(Aeth { syndrome, msn: self.msn }), ..Extensions::default() };
-        let headers = Headers { bth: Bth::new(Opcode::RcAck, config.dest_qpn, psn), ext };
+        let headers = Headers { bth: config.bth(Opcode::RcAck, psn), ext };
         // Only between two ends of ours: a verbs peer never makes us keep anything.
         let has_map = !self.held.is_empty() && matches!(owed, Owed::Nak(NakCode::PsnSequence, _));
         let has_echo = config.congestion == Algorithm::Delay && config.dialect == Dialect::Rocinante;

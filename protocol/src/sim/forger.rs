@@ -8,7 +8,7 @@ use rand::{Rng, SeedableRng};
 
 use crate::rc::is_response;
 use crate::wire::{Aeth, Bth, Deth, Frame, Headers, Opcode, Packet, Syndrome};
-use crate::{Msn, Psn, Qpn};
+use crate::{Msn, Pkey, Psn, Qpn};
 
 /// So far ahead of a request lies a PSN that nothing genuine reaches while one frame crosses the wire: more than the
 /// largest window and the answers of one READ.
@@ -52,7 +52,7 @@ impl Forger {
 
 fn with_foreign_partition(frame: &Frame<'_>) -> Vec<u8> {
     let mut forged = *frame;
-    forged.packet.headers.bth.pkey = 0x1234;
+    forged.packet.headers.bth.pkey = Pkey(0x1234);
     forged.to_bytes()
 }
 

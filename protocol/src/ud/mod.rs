@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use crate::rc::RecvRequest;
 use crate::wire::{Bth, Deth, Extensions, Headers, ImmDt, Opcode, Packet, Transport};
-use crate::{Mtu, Psn, Qpn};
+use crate::{Mtu, Pkey, Psn, Qpn};
 
 /// What stands before the payload in every receive: the sender's IPv6 header, or twenty unused bytes and the
 /// sender's IPv4 header (IBTA A17.4.5.2).
@@ -70,6 +70,7 @@ impl Stats {
 /// A datagram queue pair's receiving and numbering half; `B` is the caller's token for a piece of memory.
 #[derive(Debug)]
 pub struct QueuePair<B> {
+    pkey: Pkey,
     qkey: u32,
     mtu: Mtu,
     psn: Psn,
@@ -90,7 +91,14 @@ pub struct Destination {
 impl<B> QueuePair<B> {
     /// A queue pair that takes datagrams with `qkey` and holds `depth` receives.
     pub fn new(qkey: u32, mtu: Mtu, psn: Psn, depth: usize) -> Self {
-        Self { qkey, mtu, psn, depth, receives: VecDeque::with_capacity(depth), stats: Stats::default() }
+        let (pkey, receives, stats) = (Pkey::DEFAULT, VecDeque::with_capacity(depth), Stats::default());
+        Self { pkey, qkey, mtu, psn, depth, receives, stats }
+    }
+
+    /// The same in another partition than the default one.
+    #[must_use]
+    pub fn in_partition(self, pkey: Pkey) -> Self {
+        Self { pkey, ..self }
     }
 
     /// The counters.
@@ -130,7 +138,7 @@ impl<B> QueuePair<B> {
     fn judge(&mut self, packet: &Packet<'_>) -> Result<RecvRequest<B>, Drop> {
         let Headers { bth: base, ext } = &packet.headers;
         let deth = ext.deth.filter(|_| base.opcode.transport() == Transport::Ud).ok_or(Drop::Transport)?;
-        if !base.is_default_partition() {
+        if !self.pkey.hears(base.pkey) {
             return Err(Drop::Pkey);
         }
         if deth.qkey != self.qkey {
@@ -147,8 +155,7 @@ impl<B> QueuePair<B> {
     /// [`QueuePair::sent`].
     pub fn headers(&self, ours: Qpn, to: Destination, imm: Option<u32>, solicited: bool) -> Headers {
         let opcode = if imm.is_some() { Opcode::UdSendOnlyImm } else { Opcode::UdSendOnly };
-        let mut bth = Bth::new(opcode, to.qpn, self.psn);
-        bth.solicited = solicited;
+        let bth = Bth { solicited, pkey: self.pkey, ..Bth::new(opcode, to.qpn, self.psn) };
         // A privileged key stands for the queue pair's own (IBTA 10.2.5).
         let qkey = if to.qkey & PRIVILEGED_QKEY != 0 { self.qkey } else { to.qkey };
         let deth = Deth { qkey, source_qpn: ours, reserved: 0 };
@@ -199,7 +206,7 @@ mod tests {
         qp.post_recv(receive(100)).expect("room");
         assert_eq!(qp.accept(&packet(QKEY + 1, &[])), Err(Drop::Qkey));
         let mut foreign = packet(QKEY, &[]);
-        foreign.headers.bth.pkey = 1;
+        foreign.headers.bth.pkey = Pkey(1);
         assert_eq!(qp.accept(&foreign), Err(Drop::Pkey));
         let mut connected = packet(QKEY, &[]);
         connected.headers.bth.opcode = Opcode::RcSendOnly;

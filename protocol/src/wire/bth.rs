@@ -5,14 +5,12 @@ use zerocopy::byteorder::network_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{Malformed, Opcode, take};
-use crate::{Psn, Qpn};
+use crate::{Pkey, Psn, Qpn};
 
 /// The header's length.
 pub const LEN: usize = 12;
 /// Where the destination's number stands in it.
 pub(super) const DEST_QPN: usize = 5;
-/// The partition key that every port is a full member of.
-pub const DEFAULT_PKEY: u16 = 0xffff;
 
 const SOLICITED: u8 = 0x80;
 const MIG_REQ: u8 = 0x40;
@@ -49,7 +47,7 @@ pub struct Bth {
     /// Zero bytes after the payload, 0 to 3.
     pub pad: u8,
     /// Partition key.
-    pub pkey: u16,
+    pub pkey: Pkey,
     /// Forward congestion notification.
     pub fecn: bool,
     /// Backward congestion notification.
@@ -67,13 +65,6 @@ pub struct Bth {
 }
 
 impl Bth {
-    /// Whether the packet is of the default partition, with full or with limited membership (IBTA 10.9.3).
-    #[inline]
-    pub const fn is_default_partition(&self) -> bool {
-        const MEMBERSHIP: u16 = 0x8000;
-        self.pkey | MEMBERSHIP == DEFAULT_PKEY | MEMBERSHIP
-    }
-
     /// A header with every flag clear, the default partition and MigReq set as RoCE hardware does.
     #[inline]
     pub const fn new(opcode: Opcode, dest_qpn: Qpn, psn: Psn) -> Self {
@@ -82,7 +73,7 @@ impl Bth {
             solicited: false,
             mig_req: true,
             pad: 0,
-            pkey: DEFAULT_PKEY,
+            pkey: Pkey::DEFAULT,
             fecn: false,
             becn: false,
             reserved_6: 0,
@@ -105,7 +96,7 @@ impl Bth {
             solicited: view.flags & SOLICITED != 0,
             mig_req: view.flags & MIG_REQ != 0,
             pad: view.flags >> 4 & 3,
-            pkey: view.pkey.get(),
+            pkey: Pkey(view.pkey.get()),
             fecn: view.congestion & FECN != 0,
             becn: view.congestion & BECN != 0,
             reserved_6: view.congestion & RESERVED_6,
@@ -124,7 +115,7 @@ impl Bth {
         let view = BthView {
             opcode: self.opcode as u8,
             flags: flag(self.solicited, SOLICITED) | flag(self.mig_req, MIG_REQ) | (self.pad & 3) << 4,
-            pkey: self.pkey.into(),
+            pkey: self.pkey.0.into(),
             congestion: flag(self.fecn, FECN) | flag(self.becn, BECN) | self.reserved_6 & RESERVED_6,
             dest_qpn: put_24(self.dest_qpn.get()),
             ack_req: flag(self.ack_req, ACK_REQ) | self.reserved_7 & RESERVED_7,

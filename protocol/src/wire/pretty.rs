@@ -11,7 +11,7 @@ impl fmt::Display for Packet<'_> {
         let bth = &self.headers.bth;
         let ext = &self.headers.ext;
         write!(f, "{} dest_qpn={} psn={}", bth.opcode.name(), bth.dest_qpn, bth.psn)?;
-        write!(f, " payload={} pad={} pkey={:#06x}", self.payload.len(), bth.pad, bth.pkey)?;
+        write!(f, " payload={} pad={} pkey={}", self.payload.len(), bth.pad, bth.pkey)?;
         write_flags(f, self)?;
         if let Some(deth) = ext.deth {
             write!(f, " deth[qkey={:#010x} source_qpn={}]", deth.qkey, deth.source_qpn)?;

@@ -160,8 +160,8 @@ impl<L: Link> Engine<L> {
     ) -> Result<SidrId, CmCallError> {
         let interface = self.ports[port].interfaces[address];
         let mac = self.station(port, address, peer.ip())?;
-        let (ours, vlan) = (interface.ip, interface.vlan);
-        let way = Way { port, address, ours, theirs: peer.ip(), vlan, mac, traffic_class: 0, priority: 0 };
+        let (ours, vlan, pkey) = (interface.ip, interface.vlan, self.ports[port].pkey);
+        let way = Way { port, address, ours, theirs: peer.ip(), vlan, mac, pkey, traffic_class: 0, priority: 0 };
         let service = ServiceId::of_port(PortSpace::Udp, peer.port());
         let (now, source) = (self.now(), self.ephemeral_port());
         let id = self.cm.sidr_resolve(now, way, service, source, private_data)?;
@@ -190,7 +190,8 @@ impl<L: Link> Engine<L> {
         let mac = self.station(qp.port, address, theirs)?;
         let &QpParams { traffic_class, priority, .. } = params;
         let &UnconnectedQp { port, ip: ours, vlan, .. } = qp;
-        Ok(Way { port, address, ours, theirs, vlan, mac, traffic_class, priority })
+        let pkey = self.ports[port].pkey;
+        Ok(Way { port, address, ours, theirs, vlan, mac, pkey, traffic_class, priority })
     }
 
     fn station(&mut self, port: usize, address: usize, ip: IpAddr) -> Result<MacAddr, CmCallError> {

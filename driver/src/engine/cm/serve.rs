@@ -23,7 +23,7 @@ impl<L: Link> Engine<L> {
         let Headers { bth, ext } = &frame.packet.headers;
         let is_management = bth.opcode == Opcode::UdSendOnly
             && ext.deth.is_some_and(|deth| deth.qkey == mad::QKEY)
-            && bth.is_default_partition();
+            && self.ports[port].pkey.hears(bth.pkey);
         if !is_management {
             self.stats.rx_bad_management += 1;
             return;
@@ -38,7 +38,8 @@ impl<L: Link> Engine<L> {
         let (theirs, mac) = (frame.ip.source(), frame.ethernet.source);
         let traffic_class = frame.ip.traffic_class() & !ECN;
         let priority = (frame.ethernet.vlan.unwrap_or(0) >> 13) as u8;
-        let way = Way { port, address, ours, theirs, vlan, mac, traffic_class, priority };
+        let pkey = self.ports[port].pkey;
+        let way = Way { port, address, ours, theirs, vlan, mac, pkey, traffic_class, priority };
         self.cm.on_mad(now, way, frame.packet.payload);
         self.serve_cm();
     }
@@ -185,7 +186,7 @@ impl<L: Link> Engine<L> {
         let link = &mut self.ports[way.port].link;
         let params = QpParams { traffic_class: way.traffic_class, priority: way.priority, ..QpParams::default() };
         let mut flow = Flow::new(link.mac(), way.mac, params.tag(way.vlan), params.header(ip), source_port(1, 1));
-        let bth = Bth::new(Opcode::UdSendOnly, Qpn::new(mad::QPN), self.next_mad_psn);
+        let bth = Bth { pkey: way.pkey, ..Bth::new(Opcode::UdSendOnly, Qpn::new(mad::QPN), self.next_mad_psn) };
         self.next_mad_psn = self.next_mad_psn.plus(1);
         let deth = Deth { qkey: mad::QKEY, source_qpn: Qpn::new(mad::QPN), reserved: 0 };
         let headers = Headers { bth, ext: Extensions { deth: Some(deth), ..Extensions::default() } };

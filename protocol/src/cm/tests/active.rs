@@ -1,6 +1,7 @@
 //! The side that connects.
 
 use super::*;
+use crate::Pkey;
 use crate::wire::cm::{IpCm, TransportType, gid_of};
 
 #[test]
@@ -13,7 +14,7 @@ fn a_req_says_what_the_application_offers_and_who_asks() {
     assert_eq!((req.qpn.get(), req.starting_psn.get(), req.transport), (0x11, 0xabd1, TransportType::Rc));
     assert_eq!((req.responder_resources, req.initiator_depth), (4, 3));
     assert_eq!((req.remote_response_timeout, req.local_response_timeout, req.max_cm_retries), (20, 20, 15));
-    assert_eq!((req.retry_count, req.rnr_retry_count, req.path_mtu, req.pkey), (7, 6, 5, 0xffff));
+    assert_eq!((req.retry_count, req.rnr_retry_count, req.path_mtu, req.pkey), (7, 6, 5, Pkey::DEFAULT));
     let path = req.primary_path;
     assert_eq!((path.local_gid, path.remote_gid), (gid_of(ip(1)), gid_of(ip(2))));
     assert_eq!((path.local_lid, path.remote_lid, path.ack_timeout), (0xffff, 0xffff, 19));

@@ -1,6 +1,7 @@
 //! States, full queues, and what is none of ours.
 
 use super::*;
+use crate::Pkey;
 #[test]
 fn packets_that_the_state_or_the_partition_does_not_take_are_dropped() {
     let (mut qp, mut script) = (QueuePair::new(Config::default()), Script::default());
@@ -9,7 +10,7 @@ fn packets_that_the_state_or_the_partition_does_not_take_are_dropped() {
     assert_eq!(qp.stats().rx_wrong_state, 2);
     let (mut qp, mut script2) = (connected(|_| ()), Script::default());
     let mut foreign = request(Opcode::RcSendOnly, 500);
-    foreign.bth.pkey = 0x1234;
+    foreign.bth.pkey = Pkey(0x1234);
     feed(&mut qp, &mut script2, foreign, 1);
     feed(&mut qp, &mut script2, request(Opcode::UcSendOnly, 500), 1);
     assert_eq!((qp.stats().rx_bad_pkey, qp.stats().rx_wrong_transport), (1, 1));

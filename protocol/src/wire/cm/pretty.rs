@@ -61,7 +61,7 @@ fn write_rep(f: &mut fmt::Formatter<'_>, rep: &Rep) -> fmt::Result {
 }
 
 fn write_sidr_req(f: &mut fmt::Formatter<'_>, req: &SidrReq) -> fmt::Result {
-    write!(f, " request={:#010x} service={} pkey={:#06x}", req.request_id, req.service_id, req.pkey)?;
+    write!(f, " request={:#010x} service={} pkey={}", req.request_id, req.service_id, req.pkey)?;
     write_ip_cm(f, req.service_id, &req.private_data)
 }
 

@@ -8,7 +8,7 @@ use super::path::{PATH_LEN, Path};
 use super::service::ServiceId;
 use crate::wire::bth::{get_24, put_24};
 use crate::wire::mad::{BODY_LEN, Body};
-use crate::{Mtu, Psn, Qpn};
+use crate::{Mtu, Pkey, Psn, Qpn};
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -105,7 +105,7 @@ pub struct Req {
     /// How often the receiver's queue pair sends again after a timeout or a sequence error, 3 bits.
     pub retry_count: u8,
     /// Partition key.
-    pub pkey: u16,
+    pub pkey: Pkey,
     /// The path MTU's code, 4 bits: see [`mtu_of`].
     pub path_mtu: u8,
     /// Reliable datagram only.
@@ -155,7 +155,7 @@ impl Req {
             starting_psn: Psn::new(get_24(view.starting_psn)),
             local_response_timeout: view.timeout_retry >> 3,
             retry_count: view.timeout_retry & 7,
-            pkey: view.pkey.get(),
+            pkey: Pkey(view.pkey.get()),
             path_mtu: view.mtu_rdc_rnr >> 4,
             rdc_exists: view.mtu_rdc_rnr & 8 != 0,
             rnr_retry_count: view.mtu_rdc_rnr & 7,
@@ -188,7 +188,7 @@ impl Req {
             timeout_transport_flow: self.remote_response_timeout << 3 | (self.transport as u8) << 1 | flow,
             starting_psn: put_24(self.starting_psn.get()),
             timeout_retry: self.local_response_timeout << 3 | self.retry_count & 7,
-            pkey: self.pkey.into(),
+            pkey: self.pkey.0.into(),
             mtu_rdc_rnr: self.path_mtu << 4 | rdc | self.rnr_retry_count & 7,
             retries_srq_extended: self.max_cm_retries << 4 | srq | self.extended_transport & 7,
             primary_path: self.primary_path.emit(),

@@ -5,9 +5,9 @@ use zerocopy::byteorder::network_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute, transmute_ref};
 
 use super::service::ServiceId;
-use crate::Qpn;
 use crate::wire::bth::{get_24, put_24};
 use crate::wire::mad::{BODY_LEN, Body};
+use crate::{Pkey, Qpn};
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -42,7 +42,7 @@ pub struct SidrReq {
     /// The sender's name of the question.
     pub request_id: u32,
     /// Partition key.
-    pub pkey: u16,
+    pub pkey: Pkey,
     /// Reserved bytes 6 and 7.
     pub reserved_6: u16,
     /// Who should answer.
@@ -63,7 +63,7 @@ impl SidrReq {
         let view: &SidrReqView = transmute_ref!(body);
         Self {
             request_id: view.request_id.get(),
-            pkey: view.pkey.get(),
+            pkey: Pkey(view.pkey.get()),
             reserved_6: view.reserved_6.get(),
             service_id: ServiceId(view.service_id.get()),
             private_data: view.private_data,
@@ -74,7 +74,7 @@ impl SidrReq {
     pub fn emit(&self) -> Body {
         transmute!(SidrReqView {
             request_id: self.request_id.into(),
-            pkey: self.pkey.into(),
+            pkey: self.pkey.0.into(),
             reserved_6: self.reserved_6.into(),
             service_id: self.service_id.0.into(),
             private_data: self.private_data,
