@@ -305,6 +305,40 @@ fn destroying_a_connected_queue_pair_ends_its_connection() {
 }
 
 #[test]
+fn an_engine_that_goes_ends_its_connections_and_refuses_who_asks() {
+    let mut hosts = Hosts::new(None, ["10.0.0.1", "10.0.0.2"]);
+    let open = hosts.connect("10.0.0.2");
+    hosts.accept();
+    assert!(matches!(hosts.event(0), CmEvent::Replied { .. }));
+    hosts.ends[0].engine.cm_confirm(open).expect("granted");
+    assert!(matches!(hosts.event(0), CmEvent::Established { .. }));
+    assert!(matches!(hosts.event(1), CmEvent::Established { .. }));
+    let undecided = hosts.connect("10.0.0.2");
+    assert!(matches!(hosts.event(1), CmEvent::Request { .. }));
+    let gone = std::mem::replace(&mut hosts.ends[1].engine, Engine::new(1 << 20).expect("memory"));
+    drop(gone);
+    let mut ended = [hosts.event(0), hosts.event(0)];
+    ended.sort_by_key(|event| matches!(event, CmEvent::Rejected { .. }));
+    assert!(matches!(ended[0], CmEvent::Disconnected { id, .. } if id == open), "{ended:?}");
+    assert!(matches!(ended[1], CmEvent::Rejected { id, .. } if id == undecided), "{ended:?}");
+}
+
+#[test]
+fn whoever_ends_all_connections_knows_when_every_peer_has_heard() {
+    let mut hosts = Hosts::new(None, ["10.0.0.1", "10.0.0.2"]);
+    let ours = hosts.connect("10.0.0.2");
+    hosts.accept();
+    assert!(matches!(hosts.event(0), CmEvent::Replied { .. }));
+    hosts.ends[0].engine.cm_confirm(ours).expect("granted");
+    assert!(matches!(hosts.event(0), CmEvent::Established { .. }));
+    assert_eq!(hosts.ends[0].engine.cm_disconnecting(), 0);
+    hosts.ends[0].engine.cm_disconnect_all();
+    assert_eq!(hosts.ends[0].engine.cm_disconnecting(), 1);
+    assert!(matches!(hosts.event(0), CmEvent::Disconnected { .. }));
+    assert_eq!(hosts.ends[0].engine.cm_disconnecting(), 0);
+}
+
+#[test]
 fn an_attempt_can_be_given_up_before_and_after_the_reply() {
     for after_reply in [false, true] {
         let mut hosts = Hosts::new(None, ["10.0.0.1", "10.0.0.2"]);

@@ -15,6 +15,9 @@ use crate::backoff::{Backoff, SUSPICIOUS};
 use crate::request::{OpError, Operation, Request};
 use crate::worker::{Dropped, Worker};
 
+/// How long a rank waits for its peers to confirm that their connections have ended.
+const FAREWELL: Duration = Duration::from_millis(200);
+
 /// Why a worker could not end in order, and what it gave up.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("{why}; given up: {dropped}")]
@@ -87,7 +90,21 @@ impl<L: Link> Worker<L> {
         let drained = self.drain(patience);
         are_all_here.and(drained)?;
         // Peers may still need an acknowledgement of ours: the barrier keeps polling until nobody does.
-        self.barrier()
+        self.barrier()?;
+        self.leave();
+        Ok(())
+    }
+
+    /// Ends the connections that RDMA-CM has made. Both ends do so at about the same time, so whoever is not heard of soon has
+    /// ended them too, and its answer is lost.
+    fn leave(&mut self) {
+        self.engine.cm_disconnect_all();
+        let since = Instant::now();
+        while self.engine.cm_disconnecting() > 0 && since.elapsed() < FAREWELL {
+            if self.engine.poll() == 0 {
+                std::thread::yield_now();
+            }
+        }
     }
 
     /// Waits until nothing of ours is under way. All peers make progress, so that nothing happens for so long has a reason.

@@ -30,6 +30,20 @@ fn ways() -> Vec<Settings<'static>> {
     ways
 }
 
+#[test]
+fn a_rank_that_goes_says_so_where_connections_are_made_by_rdma_cm() {
+    for queues in QUEUES {
+        let mut pair = World::pair(&[("connect_method", "rdma_cm"), ("receive_queues", queues)]);
+        pair.connect_all();
+        pair.steps(100);
+        events(&mut pair, 0);
+        pair.workers.pop().expect("there are two").abort();
+        pair.steps(100);
+        let told = events(&mut pair, 0);
+        assert!(matches!(&told[..], [WorkerEvent::PeerGone { rank: 1, .. }]), "{queues}: {told:?}");
+    }
+}
+
 fn is_connected(pair: &World) -> bool {
     [0, 1].into_iter().all(|who| pair.workers[who].is_connected(1 - who))
 }

@@ -319,6 +319,8 @@ impl<L: Link> Drop for Engine<L> {
         if self.is_forked() {
             // The ports are the parent's, and shared with it: closing them here would close them there.
             std::mem::forget(std::mem::take(&mut self.ports));
+        } else if !std::thread::panicking() {
+            self.cm_disconnect_all();
         }
     }
 }

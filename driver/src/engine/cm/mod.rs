@@ -141,6 +141,24 @@ impl<L: Link> Engine<L> {
         Ok(())
     }
 
+    /// Ends every connection, and every attempt to make one: each peer hears of it (DREQ, or REJ), instead of finding out by
+    /// silence. Poll until [`Engine::cm_disconnecting`] says 0 to know that all have. Dropping the engine does this too,
+    /// but waits for nobody.
+    pub fn cm_disconnect_all(&mut self) {
+        for id in self.attempts.keys().copied().collect::<Vec<_>>() {
+            // Where it has ended meanwhile there is nothing to end.
+            let _ = match self.cm.state(id) {
+                cm::State::ReqRcvd => self.cm_reject(id, RejReason::CONSUMER_DEFINED, &[]),
+                _ => self.cm_disconnect(id, &[]),
+            };
+        }
+    }
+
+    /// Connections that this side has ended, and whose peer has not confirmed that yet.
+    pub fn cm_disconnecting(&self) -> usize {
+        self.attempts.keys().filter(|&&id| self.cm.state(id) == cm::State::DreqSent).count()
+    }
+
     /// Answers for a datagram service.
     pub fn cm_offer_service(&mut self, service: ServiceId, qpn: Qpn, qkey: u32) -> Result<(), cm::ListenError> {
         self.cm.sidr_listen(service, qpn, qkey)
