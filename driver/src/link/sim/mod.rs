@@ -1,7 +1,8 @@
 //! A wire between two ends, or a switch between many stations, in one process and under a clock that the test moves.
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+mod net;
+
+use std::cell::Cell;
 use std::rc::Rc;
 
 use roci_protocol::Nanos;
@@ -9,8 +10,10 @@ use roci_protocol::wire::MacAddr;
 
 use super::{Batch, Full, Link, LinkState, LinkStats};
 
-/// Frames that wait for a station at most.
-const CAPACITY: usize = 256;
+pub use net::{Net, NetConfig};
+
+use net::{Network, Station};
+
 /// Bytes of the longest frame.
 const MAX_FRAME: usize = 9216;
 /// Stations whose numbers, counted from 1, fit into the last two bytes of their addresses.
@@ -42,30 +45,15 @@ pub struct SimLink {
     stats: LinkStats,
 }
 
-/// What lies between the stations.
-#[derive(Debug)]
-struct Network {
-    stations: Vec<Station>,
-    /// A wire has two ends, looks at no address, and its transmitter waits while it is full.
-    is_wire: bool,
-}
-
-#[derive(Debug)]
-struct Station {
-    /// Frames on the way to it; takes no memory before the first one comes.
-    incoming: RefCell<VecDeque<Vec<u8>>>,
-    /// Frames for it that found `incoming` full.
-    missed: Cell<u64>,
-    /// The ends of a wire share this, the stations of a switch do not.
-    is_up: Rc<Cell<bool>>,
-}
-
 impl SimLink {
     /// The two ends of a wire that carries frames of up to `9216` bytes. It is full when 256 frames wait.
     pub fn pair(clock: &Clock) -> (Self, Self) {
-        let is_up = Rc::new(Cell::new(true));
-        let stations = [(); 2].map(|()| Station::new(is_up.clone())).into();
-        let mut ends = Self::all_of(clock, Network { stations, is_wire: true });
+        Self::pair_over(clock, NetConfig::default())
+    }
+
+    /// The two ends of a wire of this kind.
+    pub fn pair_over(clock: &Clock, config: NetConfig) -> (Self, Self) {
+        let mut ends = Self::all_of(clock, Network::wire(clock, config));
         let far = ends.swap_remove(1);
         (ends.swap_remove(0), far)
     }
@@ -79,16 +67,27 @@ impl SimLink {
     /// # Panics
     /// When there are more than 65535 stations.
     pub fn switch(clock: &Clock, stations: usize) -> Vec<Self> {
+        Self::switch_over(clock, stations, NetConfig::default())
+    }
+
+    /// The stations of a switch of this kind.
+    ///
+    /// # Panics
+    /// When there are more than 65535 stations.
+    pub fn switch_over(clock: &Clock, stations: usize, config: NetConfig) -> Vec<Self> {
         assert!(stations <= STATIONS_MAX, "a switch of {stations} stations: there are addresses for {STATIONS_MAX}");
-        let stations = (0..stations).map(|_| Station::new(Rc::new(Cell::new(true)))).collect();
-        Self::all_of(clock, Network { stations, is_wire: false })
+        Self::all_of(clock, Network::switch(clock, stations, config))
+    }
+
+    /// The network that it is a station of.
+    pub fn net(&self) -> Net {
+        Net(self.network.clone())
     }
 
     /// A handle that cuts this link. The other end of a wire is cut with it; at a switch the other stations stay up,
     /// and frames to and from this one vanish. What has arrived already can still be received.
     pub fn cutter(&self) -> impl Fn() + use<> {
-        let is_up = self.station().is_up.clone();
-        move || is_up.set(false)
+        self.station().cutter()
     }
 
     fn all_of(clock: &Clock, network: Network) -> Vec<Self> {
@@ -100,56 +99,6 @@ impl SimLink {
 
     fn station(&self) -> &Station {
         &self.network.stations[self.number]
-    }
-}
-
-impl Station {
-    const fn new(is_up: Rc<Cell<bool>>) -> Self {
-        Self { incoming: RefCell::new(VecDeque::new()), missed: Cell::new(0), is_up }
-    }
-
-    fn is_full(&self) -> bool {
-        self.incoming.borrow().len() == CAPACITY
-    }
-
-    fn deliver(&self, frame: Vec<u8>) {
-        if !self.is_up.get() {
-            return;
-        }
-        if self.is_full() {
-            self.missed.set(self.missed.get() + 1);
-            return;
-        }
-        self.incoming.borrow_mut().push_back(frame);
-    }
-}
-
-impl Network {
-    /// A wire's transmitter sees the far queue; a switch takes every frame, and loses those it has no room for.
-    fn is_full_for(&self, sender: usize) -> bool {
-        self.is_wire && self.stations[1 - sender].is_full()
-    }
-
-    fn forward(&self, sender: usize, frame: Vec<u8>) {
-        if self.is_wire {
-            return self.stations[1 - sender].deliver(frame);
-        }
-        match self.destination(&frame) {
-            // A switch sends nothing back to where it came from.
-            Some(to) if to == sender => {}
-            Some(to) => self.stations[to].deliver(frame),
-            None => {
-                let others = self.stations.iter().enumerate().filter(|(number, _)| *number != sender);
-                others.for_each(|(_, station)| station.deliver(frame.clone()));
-            }
-        }
-    }
-
-    /// The station whose address the frame begins with. The number is read off it, so that nothing is searched.
-    fn destination(&self, frame: &[u8]) -> Option<usize> {
-        let [2, 0, 0, 0, number @ ..] = *frame.first_chunk::<6>()? else { return None };
-        let number = usize::from(u16::from_be_bytes(number)).checked_sub(1)?;
-        (number < self.stations.len()).then_some(number)
     }
 }
 
@@ -170,8 +119,8 @@ impl Link for SimLink {
     }
 
     fn receive(&mut self, batch: &mut Batch<Vec<u8>>) {
-        let mut queue = self.network.stations[self.number].incoming.borrow_mut();
-        while let Some(frame) = (!batch.is_full()).then(|| queue.pop_front()).flatten() {
+        let now = self.clock.now();
+        while let Some(frame) = (!batch.is_full()).then(|| self.station().take(now)).flatten() {
             self.stats.rx_frames += 1;
             self.stats.rx_bytes += frame.len() as u64;
             batch.push(frame);
@@ -187,7 +136,7 @@ impl Link for SimLink {
         fill(&mut frame);
         self.stats.tx_frames += 1;
         self.stats.tx_bytes += len as u64;
-        if self.station().is_up.get() {
+        if self.station().is_up() {
             self.network.forward(self.number, frame);
         }
         Ok(())
@@ -196,17 +145,20 @@ impl Link for SimLink {
     fn flush(&mut self) {}
 
     fn maintain(&mut self, _now: Nanos) -> LinkState {
-        if self.station().is_up.get() { LinkState::Up } else { LinkState::Down }
+        if self.station().is_up() { LinkState::Up } else { LinkState::Down }
     }
 
     fn stats(&self) -> LinkStats {
-        LinkStats { rx_missed: self.station().missed.get(), ..self.stats }
+        LinkStats { rx_missed: self.station().missed(), ..self.stats }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Frames that wait at most.
+    const CAPACITY: usize = 256;
 
     fn send(links: &mut [SimLink], from: usize, to: MacAddr, mark: u8) -> Result<(), Full> {
         links[from].transmit(60, |bytes| {
@@ -298,5 +250,93 @@ mod tests {
         send(&mut ends, 0, anybody, 0).expect("there is room again");
         ends[1].cutter()();
         assert_eq!(ends.each_mut().map(|end| end.maintain(0)), [LinkState::Down; 2]);
+    }
+
+    #[test]
+    fn a_frame_is_on_its_way_for_the_distance_and_for_its_bits() {
+        let clock = Clock::default();
+        // 60 bytes at 480 Mb/s take a microsecond.
+        let config = NetConfig { latency_ns: 10_000, rate: Some(480_000_000), ..NetConfig::default() };
+        let mut links = SimLink::switch_over(&clock, 2, config);
+        let to = links[1].mac();
+        for mark in [1, 2, 3] {
+            send(&mut links, 0, to, mark).expect("a switch is never full");
+        }
+        let mut seen = Vec::new();
+        for _ in 0..14 {
+            seen.push(received(&mut links[1]).len());
+            clock.advance(1_000);
+        }
+        assert_eq!(seen, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1]);
+    }
+
+    #[test]
+    fn what_is_under_way_takes_no_place_in_a_queue_and_what_waits_for_the_rate_does() {
+        let clock = Clock::default();
+        let config = NetConfig { latency_ns: 1_000_000, queue: 4, ..NetConfig::default() };
+        for (rate, arrive) in [(None, 20), (Some(480_000_000), 4)] {
+            let mut links = SimLink::switch_over(&clock, 2, NetConfig { rate, ..config });
+            let to = links[1].mac();
+            (0..20).for_each(|mark| send(&mut links, 0, to, mark).expect("a switch is never full"));
+            clock.advance(2_000_000);
+            assert!(received(&mut links[1]).into_iter().eq(0..arrive), "{rate:?}");
+            assert_eq!(links[1].stats().rx_missed, 20 - u64::from(arrive));
+        }
+    }
+
+    #[test]
+    fn jitter_lets_frames_overtake_each_other_and_loses_none() {
+        let run = |seed| {
+            let clock = Clock::default();
+            let config = NetConfig { jitter_ns: 50_000, seed, ..NetConfig::default() };
+            let (mut near, mut far) = SimLink::pair_over(&clock, config);
+            let mut marks = Vec::new();
+            for mark in 0..100 {
+                near.transmit(60, |bytes| bytes[6] = mark).expect("the wire has room");
+                clock.advance(1_000);
+                marks.extend(received(&mut far));
+            }
+            clock.advance(50_000);
+            marks.extend(received(&mut far));
+            marks
+        };
+        let mut marks = run(1);
+        assert!(!marks.is_sorted());
+        assert_eq!(marks, run(1));
+        assert_ne!(marks, run(2));
+        marks.sort_unstable();
+        assert!(marks.into_iter().eq(0..100));
+    }
+
+    #[test]
+    fn a_network_that_is_cut_in_two_carries_frames_within_each_part_until_it_heals() {
+        let mut links = SimLink::switch(&Clock::default(), 4);
+        let macs: Vec<_> = links.iter().map(SimLink::mac).collect();
+        let net = links[0].net();
+        net.part(&[0, 1]);
+        for (from, to) in [(0, 1), (0, 2), (2, 3), (3, 1)] {
+            send(&mut links, from, macs[to], from as u8).expect("a switch is never full");
+        }
+        assert_eq!(all_received(&mut links), [vec![], vec![0], vec![], vec![2]]);
+        net.heal();
+        send(&mut links, 3, macs[1], 9).expect("a switch is never full");
+        assert_eq!(received(&mut links[1]), [9]);
+    }
+
+    #[test]
+    fn two_runs_have_one_trace_where_the_same_was_sent_at_the_same_time() {
+        let run = |mark, wait| {
+            let clock = Clock::default();
+            let mut links = SimLink::switch(&clock, 2);
+            let (net, to) = (links[0].net(), links[1].mac());
+            assert_eq!(net.trace(), None);
+            net.record();
+            clock.advance(wait);
+            send(&mut links, 0, to, mark).expect("a switch is never full");
+            net.trace().expect("it is recorded")
+        };
+        assert_eq!(run(1, 1), run(1, 1));
+        assert_ne!(run(1, 1), run(2, 1));
+        assert_ne!(run(1, 1), run(1, 2));
     }
 }
