@@ -2,11 +2,12 @@
 
 use std::net::IpAddr;
 
+use roci_driver::link::Link;
 use roci_driver::link::sim::{Clock, SimLink};
-use roci_driver::link::{Batch, Link};
-use roci_driver::{Address, Algorithm, Dialect, Engine, Mtu, QpParams, SendWr};
+use roci_driver::{Address, Algorithm, Dialect, Mtu, QpParams, SendWr};
 use roci_protocol::wire::{Bth, Flow, Frame, Headers, Ip, MacAddr, Opcode};
 use roci_protocol::{Psn, Qpn};
+use roci_testkit::ScriptedPeer;
 
 const MARKED: u8 = 0b11;
 
@@ -22,8 +23,9 @@ struct Class {
 /// The frames of an engine that sends a message, and is sent one that was marked.
 fn classes(ips: [&str; 2], params: &QpParams) -> Vec<Class> {
     let ips: [IpAddr; 2] = ips.map(|ip| ip.parse().expect("an address"));
-    let (mut wire, link) = SimLink::pair(&Clock::default());
-    let mut engine = Engine::new(1 << 20).expect("memory");
+    let (wire, link) = SimLink::pair(&Clock::default());
+    let mut wire = ScriptedPeer::new(wire);
+    let mut engine = roci_testkit::engine(1 << 20, 1);
     let mac = link.mac();
     engine.add_port(link, ips[1], false);
     let (pd, cq) = (engine.alloc_pd(), engine.create_cq(64));
@@ -44,15 +46,12 @@ fn classes(ips: [&str; 2], params: &QpParams) -> Vec<Class> {
     engine.post_recv(qp, 1, receive).map_err(|refused| refused.reason).expect("accepted");
     engine.post_send(qp, SendWr::send(2, send)).map_err(|refused| refused.reason).expect("accepted");
     let message = marked_send([wire.mac(), mac], ips, qp.qpn());
-    wire.transmit(message.len(), |bytes| bytes.copy_from_slice(&message)).expect("room");
-    wire.flush();
+    wire.send(&message);
     engine.poll();
     engine.poll();
-    let mut batch = Batch::new();
-    wire.receive(&mut batch);
     let mut seen = Vec::new();
-    for bytes in &batch {
-        let Ok(frame) = Frame::parse(bytes) else { continue };
+    for bytes in wire.receive() {
+        let Ok(frame) = Frame::parse(&bytes) else { continue };
         frame.verify_icrc().expect("a good frame");
         let flow_label = if let Ip::V6(header) = frame.ip { header.flow_label } else { 0 };
         let Headers { bth: Bth { opcode, .. }, .. } = frame.packet.headers;
@@ -67,9 +66,7 @@ fn marked_send(macs: [MacAddr; 2], ips: [IpAddr; 2], to: Qpn) -> Vec<u8> {
     let mut flow = Flow::new(macs[0], macs[1], None, ip, 0xc000);
     let mut headers = Headers::plain(Bth::new(Opcode::RcSendOnly, to, Psn::new(100)));
     headers.bth.ack_req = true;
-    let mut bytes = vec![0; flow.frame_len(&headers, 0)];
-    flow.emit(&mut bytes, &headers, 0, |_| ());
-    bytes
+    ScriptedPeer::packet(&mut flow, &headers, 0, 0)
 }
 
 #[test]

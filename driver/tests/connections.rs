@@ -10,6 +10,7 @@ use roci_driver::{
     QpParams, QueuePair, RejReason, SendWr, ServiceId, State, WcStatus,
 };
 use roci_protocol::sim::Faults;
+use roci_testkit::{Swarm, World};
 
 const PORT: u16 = 4000;
 
@@ -36,8 +37,10 @@ impl Hosts {
         let mut links = [near, far].into_iter();
         let mut pkeys = pkeys.into_iter();
         let ends = address.map(|ip| {
-            let mut engine = Engine::new(1 << 20).expect("memory");
-            let link = Faulty::new(links.next().expect("two ends"), faults, ip.len() as u64);
+            let seed = faults.map_or(0, |faults| faults.seed);
+            let host = ip.as_bytes().last().expect("an address");
+            let mut engine = roci_testkit::engine(1 << 20, seed << 8 | u64::from(*host));
+            let link = Faulty::new(links.next().expect("two ends"), faults, (*host).into());
             let interfaces = vec![Interface { ip: ip.parse().expect("an address"), prefix: 24, vlan: None }];
             let pkey = pkeys.next().expect("two keys");
             let config = PortConfig { interfaces, pkey, ..PortConfig::default() };
@@ -51,22 +54,8 @@ impl Hosts {
         hosts
     }
 
-    fn step(&mut self) {
-        self.clock.advance(1_000_000);
-        for end in &mut self.ends {
-            end.engine.poll();
-            end.engine.check();
-        }
-    }
-
     fn event(&mut self, who: usize) -> CmEvent {
-        for _ in 0..200_000 {
-            if let Some(event) = self.ends[who].engine.poll_cm() {
-                return event;
-            }
-            self.step();
-        }
-        panic!("the connection manager is silent");
+        self.find("an event of the connection manager", |hosts| hosts.ends[who].engine.poll_cm())
     }
 
     fn connect(&mut self, peer: &str) -> ConnId {
@@ -111,14 +100,26 @@ impl Hosts {
     }
 
     fn completes(&mut self, who: usize) -> (u64, WcStatus) {
-        for _ in 0..200_000 {
-            let end = &mut self.ends[who];
-            if let Some(done) = end.engine.poll_cq(end.cq) {
-                return (done.wr_id, done.status);
-            }
-            self.step();
+        self.find("a completion", |hosts| {
+            let end = &mut hosts.ends[who];
+            end.engine.poll_cq(end.cq).map(|done| (done.wr_id, done.status))
+        })
+    }
+}
+
+impl World for Hosts {
+    /// Messages of the connection manager are sent again after seconds.
+    const STEP_NS: u64 = 1_000_000;
+
+    fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    fn run(&mut self) {
+        for end in &mut self.ends {
+            end.engine.poll();
+            end.engine.check();
         }
-        panic!("no completion in sight");
     }
 }
 
@@ -128,10 +129,10 @@ fn service() -> ServiceId {
 
 /// Connects, exchanges a message each way, and disconnects from either side.
 fn whole_life(faults: Option<Faults>, addresses: [&str; 2], who_ends: usize) {
-    live(Hosts::new(faults, addresses), addresses, who_ends);
+    live(&mut Hosts::new(faults, addresses), addresses, who_ends);
 }
 
-fn live(mut hosts: Hosts, addresses: [&str; 2], who_ends: usize) {
+fn live(hosts: &mut Hosts, addresses: [&str; 2], who_ends: usize) {
     let ours = hosts.connect(addresses[1]);
     let (theirs, far) = hosts.accept();
     let CmEvent::Replied { id, qp: near, private_data } = hosts.event(0) else { panic!("a reply is due") };
@@ -168,7 +169,7 @@ fn a_connection_lives_and_ends_from_either_side() {
 fn a_connection_lives_in_the_partition_of_its_hosts() {
     let addresses = ["10.0.0.1", "10.0.0.2"];
     for pkeys in [[0x8123, 0x8123], [0x8123, 0x0123], [0x0123, 0x8123]] {
-        live(Hosts::in_partitions(None, addresses, pkeys.map(Pkey)), addresses, 0);
+        live(&mut Hosts::in_partitions(None, addresses, pkeys.map(Pkey)), addresses, 0);
     }
 }
 
@@ -193,11 +194,16 @@ fn a_partition_that_is_none_is_refused() {
 }
 
 #[test]
-fn a_connection_survives_a_bad_network() {
-    for seed in 0..20 {
-        let faults = Faults { loss: 0.2, dup: 0.1, reorder: 0.1, corrupt: 0.05, seed };
-        whole_life(Some(faults), ["10.0.0.1", "10.0.0.2"], seed as usize % 2);
-    }
+fn a_connection_survives_a_bad_network_and_its_life_replays() {
+    Swarm::new("roci-driver", "connections", 0..500).run(|seed| {
+        let faults = Faults { loss: 0.1, dup: 0.1, reorder: 0.1, corrupt: 0.05, seed };
+        let addresses = ["10.0.0.1", "10.0.0.2"];
+        let mut hosts = Hosts::new(Some(faults), addresses);
+        let net = hosts.ends[0].engine.link(0).inner().net();
+        net.record();
+        live(&mut hosts, addresses, seed as usize % 2);
+        (net.trace(), hosts.clock.now())
+    });
 }
 
 #[test]

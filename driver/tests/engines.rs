@@ -9,6 +9,7 @@ use roci_driver::link::sim::SimLink;
 use roci_driver::{Access, Algorithm, Dialect, Operation, PostError, Rkey, SendWr, State, WcStatus};
 use roci_protocol::sim::Faults;
 use roci_protocol::wire::Malformed;
+use roci_testkit::World as _;
 
 fn run_every_verb(wire: &mut Wire) {
     let bytes = pattern(10_001);

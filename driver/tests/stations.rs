@@ -1,10 +1,11 @@
 //! A peer that moves to another station is followed, where the network says that it did.
 
+use roci_driver::link::Link;
 use roci_driver::link::sim::{Clock, SimLink};
-use roci_driver::link::{Batch, Link};
 use roci_driver::{Address, CompletionQueue, Engine, Mtu, QpParams, QueuePair, SendWr};
 use roci_protocol::wire::{Bth, Flow, Frame, Headers, Ip, MacAddr, Opcode};
 use roci_protocol::{Psn, Qpn};
+use roci_testkit::ScriptedPeer;
 
 const OURS: [u8; 4] = [10, 0, 0, 2];
 const THEIRS: [u8; 4] = [10, 0, 0, 1];
@@ -26,7 +27,7 @@ enum Sent {
 /// An engine, and a peer made by hand.
 struct Scene {
     clock: Clock,
-    wire: SimLink,
+    peer: ScriptedPeer,
     engine: Engine<SimLink>,
     qp: QueuePair,
     cq: CompletionQueue,
@@ -36,7 +37,7 @@ impl Scene {
     fn new(is_point_to_point: bool) -> Self {
         let clock = Clock::default();
         let (wire, link) = SimLink::pair(&clock);
-        let mut engine = Engine::new(1 << 20).expect("memory");
+        let mut engine = roci_testkit::engine(1 << 20, 1);
         engine.add_port(link, OURS.into(), is_point_to_point);
         let (pd, cq) = (engine.alloc_pd(), engine.create_cq(64));
         let params = QpParams { ack_timeout_ns: ACK_TIMEOUT, ack_timeout_max_ns: ACK_TIMEOUT, ..QpParams::default() };
@@ -54,7 +55,7 @@ impl Scene {
         let qp = engine.connect(qp, &peer, &params).expect("one IP version");
         let buffer = engine.buffer(64).expect("memory");
         engine.post_recv(qp, 1, buffer).map_err(|refused| refused.reason).expect("accepted");
-        Self { clock, wire, engine, qp, cq }
+        Self { clock, peer: ScriptedPeer::new(wire), engine, qp, cq }
     }
 
     fn post_send(&mut self) {
@@ -68,9 +69,7 @@ impl Scene {
         let mut flow = Flow::new(station, self.engine.link(0).mac(), None, ip, 0xc000);
         let mut headers = Headers::plain(Bth::new(Opcode::RcSendOnly, self.qp.qpn(), PSN));
         headers.bth.ack_req = true;
-        let mut bytes = vec![0; flow.frame_len(&headers, 0)];
-        flow.emit(&mut bytes, &headers, 0, |_| ());
-        self.inject(&bytes);
+        self.peer.send(&ScriptedPeer::packet(&mut flow, &headers, 0, 0));
     }
 
     /// ARP (RFC 826): `station` asks or answers `whom`, and says that it has the peer's address.
@@ -78,11 +77,7 @@ impl Scene {
         let to = if is_answer { self.engine.link(0).mac() } else { BROADCAST };
         let operation = [0, 1 + u8::from(is_answer)];
         let head = [&to.0[..], &station.0, &[0x08, 0x06, 0, 1, 0x08, 0, 6, 4], &operation].concat();
-        self.inject(&[&head[..], &station.0, &THEIRS, &to.0, &whom, &[0; 18]].concat());
-    }
-
-    fn inject(&mut self, frame: &[u8]) {
-        self.wire.transmit(frame.len(), |bytes| bytes.copy_from_slice(frame)).expect("room");
+        self.peer.send(&[&head[..], &station.0, &THEIRS, &to.0, &whom, &[0; 18]].concat());
     }
 
     /// Lets time pass, and returns what was sent meanwhile.
@@ -91,9 +86,7 @@ impl Scene {
         for _ in 0..3 {
             self.engine.poll();
         }
-        let mut batch = Batch::new();
-        self.wire.receive(&mut batch);
-        batch.iter().map(|frame| sent(frame)).collect()
+        self.peer.receive().iter().map(|frame| sent(frame)).collect()
     }
 
     /// Lets so many timeouts pass, and returns what was sent.

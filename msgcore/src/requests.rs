@@ -29,11 +29,20 @@ pub(crate) const LIMIT: usize = 1 << 20;
 
 impl Default for Requests {
     fn default() -> Self {
-        Self { slots: Slab::with_names_of_its_own(LIMIT), detached_bytes: 0, ended: None }
+        Self::of(Slab::with_names_of_its_own(LIMIT))
     }
 }
 
 impl Requests {
+    /// The requests of a rank whose peers, all of them, are in this process: its names are the same in each run.
+    pub(crate) fn of_rank(rank: Rank) -> Self {
+        Self::of(Slab::with_names_of(rank as u32, LIMIT))
+    }
+
+    const fn of(slots: Slab<Slot>) -> Self {
+        Self { slots, detached_bytes: 0, ended: None }
+    }
+
     /// A new request; `None` where too many are under way.
     #[inline]
     pub(crate) fn open(&mut self, operation: Operation) -> Option<Request> {

@@ -39,8 +39,12 @@ impl<T> Slab<T> {
     /// are: the generations begin far apart instead, and meet after hundreds of millions of values at one place.
     pub(crate) fn with_names_of_its_own(limit: usize) -> Self {
         static TABLES: AtomicU32 = AtomicU32::new(0);
-        let start = TABLES.fetch_add(1, Ordering::Relaxed).wrapping_mul(STRIDE);
-        Self { start, ..Self::new(limit) }
+        Self::with_names_of(TABLES.fetch_add(1, Ordering::Relaxed), limit)
+    }
+
+    /// An empty table whose names are none of such a table with another number.
+    pub(crate) fn with_names_of(table: u32, limit: usize) -> Self {
+        Self { start: table.wrapping_mul(STRIDE), ..Self::new(limit) }
     }
 
     /// Names a value; `None` where there are too many.

@@ -222,7 +222,7 @@ impl<L: Link> Worker<L> {
             matching: Matching::default(),
             series: BTreeMap::new(),
             claimed: HashMap::new(),
-            requests: Requests::default(),
+            requests: if mail.is_some() { Requests::of_rank(rank) } else { Requests::default() },
             shared,
             receive_pools: pool(usize::MAX),
             send_pools: pool(config.vbuf_max),

@@ -4,6 +4,7 @@ mod common;
 
 use common::{World, pattern};
 use roci_msgcore::{Buffer, Done, OpError, Pattern, Request, SendOptions, Source, Tag, TagMatch};
+use roci_testkit::World as _;
 
 const WAYS: [&str; 4] = ["r3", "rget", "rput", "pipeline"];
 const SERIES: [(&str, &str); 2] = [("vbuf_size", "256"), ("eager_threshold", "8000")];

@@ -4,6 +4,7 @@ mod common;
 
 use common::{TestWorker, World, pattern};
 use roci_msgcore::{CallError, Envelope, OpError, Pattern, SendOptions, Source, Tag, TagMatch};
+use roci_testkit::World as _;
 
 fn any() -> Pattern {
     Pattern::new(Source::Any, TagMatch::Any)

@@ -7,6 +7,7 @@ use common::{World, config, pattern};
 use roci_driver::Engine;
 use roci_driver::link::sim::SimLink;
 use roci_msgcore::{Done, OpError, Ports, Request, Source, Tag, TagMatch, Worker, WorkerEvent};
+use roci_testkit::World as _;
 
 const METHODS: [&str; 2] = ["oob", "rdma_cm"];
 const SIDES: [&str; 2] = ["client-server", "peer-to-peer"];

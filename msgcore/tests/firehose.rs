@@ -2,33 +2,23 @@
 //! that fail. After each step the engine counts everything anew, and an oracle compares what ranks believe of each other
 //! with what is pinned. A seed decides everything. `ROCI_SEEDS=A..B` runs other seeds than the usual ones.
 
-#[path = "common/seeds.rs"]
-mod seeds;
-
 use std::ops::Range;
 
 use roci_msgcore::firehose::FirehoseStats;
 use roci_msgcore::firehose::sim::{Measure, Plan, Report, World, costs};
-use seeds::{Replay, is_survey, seeds};
+use roci_testkit::Swarm;
 
 const SEEDS: Range<u64> = 0..500;
-/// One world in so many is run twice.
-const TWICE: u64 = 8;
 
 fn run(seed: u64) -> Report {
-    let _replay = Replay { seed, test: "firehose" };
     World::new(Plan::of_seed(seed)).run().unwrap_or_else(|violation| panic!("seed {seed}: {violation}"))
 }
 
 #[test]
 fn every_world_keeps_its_promises_and_replays_exactly() {
-    let is_survey = is_survey();
+    let swarm = Swarm::new("roci-msgcore", "firehose", SEEDS);
     let (mut sum, mut overtaken, mut failed, mut used_by_both) = (FirehoseStats::default(), 0, 0, 0);
-    for seed in seeds(SEEDS) {
-        let report = run(seed);
-        if !is_survey && seed % TWICE == 0 {
-            assert_eq!(report, run(seed), "seed {seed} did not replay");
-        }
+    for report in swarm.run(run) {
         sum = sum + report.stats;
         overtaken += report.overtaken;
         failed += report.failed;
@@ -40,7 +30,7 @@ fn every_world_keeps_its_promises_and_replays_exactly() {
     assert_eq!(breaches, 0, "ranks that keep the protocol were said to break it");
     let missing = sum.iter().find(|(name, count)| *name != "breaches" && *count == 0);
     assert!(
-        is_survey || (missing.is_none() && overtaken > 0 && failed > 0 && used_by_both > 0),
+        !swarm.is_usual() || (missing.is_none() && overtaken > 0 && failed > 0 && used_by_both > 0),
         "{missing:?} in {sum:?}"
     );
 }

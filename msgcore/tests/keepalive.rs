@@ -4,6 +4,7 @@ mod common;
 
 use common::{World, pattern};
 use roci_msgcore::{OpError, Request, SendOptions, Source, Tag, WorkerEvent};
+use roci_testkit::World as _;
 
 const QUICK: [(&str, &str); 4] =
     [("keepalive_s", "1"), ("retry_limit", "3"), ("ack_timeout_us", "100"), ("ack_timeout_max_us", "1000")];

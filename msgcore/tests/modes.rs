@@ -6,6 +6,7 @@ use common::{World, pattern};
 use roci_msgcore::{
     Buffer, CallError, Context, Done, Envelope, OpError, Pattern, Refused, Request, SendOptions, Source, Tag, TagMatch,
 };
+use roci_testkit::World as _;
 
 const ANY: (Source, TagMatch) = (Source::Any, TagMatch::Any);
 const WAYS: [&str; 4] = ["r3", "rget", "rput", "pipeline"];

@@ -4,6 +4,7 @@ mod common;
 
 use common::{World, pattern};
 use roci_msgcore::{OpError, Pattern, SendOptions, Source, Tag, TagMatch};
+use roci_testkit::World as _;
 
 const SIZES: [usize; 14] = [0, 1, 8, 4063, 4064, 4095, 4096, 4097, 8151, 8152, 8153, 65_536, 1_000_003, 4 << 20];
 

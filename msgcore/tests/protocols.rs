@@ -7,6 +7,7 @@ use common::{TestWorker, World, config, pattern};
 use roci_msgcore::select::{Protocol, Reason};
 use roci_msgcore::{Capabilities, Circumstances, ProtocolRange, Tag, protocol_ranges};
 use roci_protocol::msg::Way;
+use roci_testkit::World as _;
 
 /// What a vbuf of the default size holds.
 const VBUF: usize = 8192 - 40;

@@ -5,6 +5,7 @@ mod common;
 
 use common::{TestWorker, World, pattern};
 use roci_msgcore::{Buffer, CreditAccount, Dropped, OpError, SendOptions, Source, Tag, TagMatch};
+use roci_testkit::World as _;
 
 const BSRQ: &str = "P,256,64:P,2KiB,32:S,16KiB,64,32,16,16,4";
 const HEAVY: &str = "loss=0.1,dup=0.05,reorder=0.1,corrupt=0.02,seed=21";

@@ -8,6 +8,7 @@ mod common;
 
 use common::{World, config, pattern};
 use roci_msgcore::{Config, SendOptions, Source, Tag};
+use roci_testkit::World as _;
 
 const RANKS: usize = 1_000;
 

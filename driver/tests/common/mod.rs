@@ -4,11 +4,12 @@
 pub(crate) mod traffic;
 
 use roci_driver::link::faulty::Faulty;
-use roci_driver::link::sim::{Clock, SimLink};
+use roci_driver::link::sim::{Clock, Net, NetConfig, SimLink};
 use roci_driver::{
     Algorithm, Buffer, CompletionQueue, Dialect, Engine, PdId, QpParams, QueuePair, SendWr, WorkCompletion,
 };
 use roci_protocol::sim::Faults;
+use roci_testkit::World;
 
 pub(crate) struct End {
     pub(crate) engine: Engine<Faulty<SimLink>>,
@@ -34,15 +35,19 @@ impl Wire {
     }
 
     pub(crate) fn between(faults: Option<Faults>, params: [QpParams; 2]) -> Self {
-        let clock = Clock::default();
-        let (near, far) = SimLink::pair(&clock);
-        let cut = Box::new(near.cutter());
         let patience =
             |params| QpParams { ack_timeout_ns: 10_000, ack_timeout_max_ns: 80_000, retry_limit: 20, ..params };
-        let params = params.map(patience);
+        Self::over(NetConfig::default(), faults, params.map(patience))
+    }
+
+    /// Over a network of this kind, from whose seed everything follows.
+    pub(crate) fn over(net: NetConfig, faults: Option<Faults>, params: [QpParams; 2]) -> Self {
+        let clock = Clock::default();
+        let (near, far) = SimLink::pair_over(&clock, net);
+        let cut = Box::new(near.cutter());
         let mut links = [near, far].into_iter();
         let mut engines = [1, 2].map(|host| {
-            let mut engine = Engine::new(8 << 20).expect("memory");
+            let mut engine = roci_testkit::engine(8 << 20, net.seed << 8 | host);
             let link = links.next().expect("two ends");
             engine.add_port(Faulty::new(link, faults, host), [10, 0, 0, host as u8].into(), true);
             let pd = engine.alloc_pd();
@@ -60,24 +65,17 @@ impl Wire {
         Self { clock, ends, cut }
     }
 
-    pub(crate) fn step(&mut self) {
-        self.clock.advance(1000);
-        for end in &mut self.ends {
-            end.engine.poll();
-            end.engine.check();
-        }
+    /// What lies between the ends.
+    pub(crate) fn net(&self) -> Net {
+        self.ends[0].engine.link(0).inner().net()
     }
 
     /// The next completion of one end.
     pub(crate) fn wait(&mut self, who: usize) -> WorkCompletion {
-        for _ in 0..100_000 {
-            let end = &mut self.ends[who];
-            if let Some(done) = end.engine.poll_cq(end.cq) {
-                return done;
-            }
-            self.step();
-        }
-        panic!("no completion in sight");
+        self.find("a completion", |wire| {
+            let end = &mut wire.ends[who];
+            end.engine.poll_cq(end.cq)
+        })
     }
 
     pub(crate) fn buffer(&self, who: usize, bytes: &[u8]) -> Buffer {
@@ -95,6 +93,19 @@ impl Wire {
         let buffer = self.buffer(who, &vec![0; len]);
         let end = &mut self.ends[who];
         end.engine.post_recv(end.qp, 7, buffer).map_err(|refused| refused.reason).expect("accepted");
+    }
+}
+
+impl World for Wire {
+    fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    fn run(&mut self) {
+        for end in &mut self.ends {
+            end.engine.poll();
+            end.engine.check();
+        }
     }
 }
 

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use roci_driver::link::Link;
 use roci_driver::link::sim::{Clock, SimLink};
-use roci_driver::link::{Batch, Link};
 use roci_driver::neighbour::Interface;
 use roci_driver::{
     Access, Address, CompletionQueue, Engine, MemoryRegion, Mtu, PdId, PortConfig, QpParams, QueuePair, SendWr,
@@ -18,6 +18,7 @@ use roci_protocol::wire::{
     Syndrome, icrc,
 };
 use roci_protocol::{Msn, Psn, Qpn, Rkey};
+use roci_testkit::ScriptedPeer;
 
 /// The path MTU, and how long each region is.
 pub(crate) const MTU: usize = 256;
@@ -86,7 +87,7 @@ pub(crate) struct Lab {
     net: Net,
     regions: Vec<(PdId, MemoryRegion)>,
     cq: CompletionQueue,
-    wire: SimLink,
+    peer: ScriptedPeer,
     flow: Flow,
 }
 
@@ -96,7 +97,7 @@ impl Lab {
         let (wire, link) = SimLink::pair(&Clock::default());
         let [peer_ip, ip] = addresses(net);
         let vlan = (net == Net::V4Tagged).then_some(7);
-        let mut engine = Engine::new(1 << 20).expect("memory");
+        let mut engine = roci_testkit::engine(1 << 20, 1);
         let interfaces = vec![Interface { ip, prefix: 24, vlan }];
         engine.add_port_with(link, PortConfig { interfaces, ..PortConfig::default() }).expect("a good configuration");
         let pds = [engine.alloc_pd(), engine.alloc_pd()];
@@ -132,7 +133,8 @@ impl Lab {
         let between = Ip::between(peer_ip, ip).expect("one IP version");
         let flow = Flow::new(wire.mac(), address.mac, vlan, between, 0xc001);
         let (gone, theirs, ours) = (gone.qpn(), psn, address.psn);
-        let mut lab = Self { engine, qp, keys, gone, unconnected, theirs, ours, net, regions, cq, wire, flow };
+        let peer = ScriptedPeer::new(wire);
+        let mut lab = Self { engine, qp, keys, gone, unconnected, theirs, ours, net, regions, cq, peer, flow };
         while lab.engine.poll_cq(cq).is_some() {}
         for wr_id in 0..2 {
             let buffer = lab.buffer(RECEIVE);
@@ -180,9 +182,7 @@ impl Lab {
     }
 
     fn emit(&mut self, headers: &Headers, payload: usize) -> Vec<u8> {
-        let mut frame = vec![0; self.flow.frame_len(headers, payload)];
-        self.flow.emit(&mut frame, headers, payload, |bytes| bytes.fill(0x77));
-        frame
+        ScriptedPeer::packet(&mut self.flow, headers, payload, 0x77)
     }
 
     /// Where the IP header, the UDP header and the BTH of a frame start.
@@ -218,7 +218,7 @@ impl Lab {
 
     /// Hands a frame to the wire.
     pub(crate) fn inject(&mut self, frame: &[u8]) {
-        self.wire.transmit(frame.len(), |bytes| bytes.copy_from_slice(frame)).expect("room");
+        self.peer.send(frame);
     }
 
     /// Sends a frame that is part of what came before, and forgets what is said to it.
@@ -232,9 +232,7 @@ impl Lab {
         for _ in 0..4 {
             self.engine.poll();
         }
-        let mut batch = Batch::new();
-        self.wire.receive(&mut batch);
-        batch.iter().map(|frame| self.understand(frame)).collect()
+        self.peer.receive().iter().map(|frame| self.understand(frame)).collect()
     }
 
     fn understand(&self, bytes: &[u8]) -> Said {

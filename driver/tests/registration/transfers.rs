@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Duration;
 
 use roci_driver::{Access, MonitorChoice, SendWr, WcStatus};
+use roci_testkit::World as _;
 
 use super::areas::{Area, PAGE, WAYS};
 use super::common::{Wire, pattern};

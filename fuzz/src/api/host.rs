@@ -52,7 +52,7 @@ pub(super) struct Host {
 
 impl Host {
     pub(super) fn new(link: SimLink, faults: Option<Faults>, number: u8) -> Self {
-        let mut engine = Engine::new(ARENA).expect("memory");
+        let mut engine = roci_testkit::engine(ARENA, number.into());
         engine.add_port(Faulty::new(link, faults, number.into()), [10, 0, 0, number].into(), false);
         let pds = [engine.alloc_pd(), engine.alloc_pd()];
         let cqs = [engine.create_cq(PLACES), engine.create_cq(PLACES)];

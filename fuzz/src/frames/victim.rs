@@ -73,7 +73,7 @@ impl Victim {
     pub(super) fn new() -> Self {
         let clock = Clock::default();
         let (wire, link) = SimLink::pair(&clock);
-        let mut engine = Engine::new(ARENA).expect("memory");
+        let mut engine = roci_testkit::engine(ARENA, 1);
         let [peer_ip, ip]: [IpAddr; 2] = [[10, 0, 0, 1].into(), [10, 0, 0, 2].into()];
         // Whose station is certain is never asked for: all that the victim says is RoCEv2.
         let neighbours = vec![(peer_ip, wire.mac())];

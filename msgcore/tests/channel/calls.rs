@@ -1,6 +1,7 @@
 //! The calls one by one: what they take and give, their limits, and their misuse.
 
 use roci_msgcore::channel::{BadChannelConfig, Channel, ChannelConfig, ChannelError, OpenError, Step};
+use roci_testkit::World as _;
 
 use crate::pair::{Pair, SMALL, Wire, combinations, stream};
 

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use roci_driver::Arena;
 use roci_driver::link::faulty::Faulty;
 use roci_driver::link::sim::{Clock, SimLink};
-use roci_driver::{Arena, Engine};
 use roci_msgcore::channel::{Channel, ChannelConfig};
 use roci_msgcore::config::Origin;
 use roci_msgcore::{Config, Fabric};
+use roci_testkit::World;
 
 pub(crate) type TestLink = Faulty<SimLink>;
 pub(crate) type TestChannel = Channel<TestLink>;
@@ -40,6 +41,22 @@ pub(crate) struct Pair {
     pub(crate) cut: Box<dyn Fn()>,
 }
 
+impl World for Pair {
+    fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    fn run(&mut self) {
+        for end in &mut self.ends {
+            end.progress();
+        }
+    }
+
+    fn describe(&self) -> String {
+        format!("{:?}", self.ends.each_ref().map(TestChannel::stats))
+    }
+}
+
 impl Pair {
     /// Two channels that are open.
     pub(crate) fn new(config: ChannelConfig) -> Self {
@@ -59,23 +76,9 @@ impl Pair {
         Self { clock, ends, cut }
     }
 
-    /// Lets both make progress for a moment.
-    pub(crate) fn step(&mut self) {
-        self.clock.advance(1_000);
-        for end in &mut self.ends {
-            end.progress();
-        }
-    }
-
     /// Lets both make progress until something is so.
     pub(crate) fn settle(&mut self, mut is_so: impl FnMut(&mut Self) -> bool) {
-        for _ in 0..200_000 {
-            if is_so(self) {
-                return;
-            }
-            self.step();
-        }
-        panic!("no end in sight: {:?}", self.ends.each_ref().map(TestChannel::stats));
+        self.find("what is waited for", |pair| is_so(pair).then_some(()));
     }
 
     /// Puts all of `bytes`, as fast as the pipe takes them.
@@ -117,7 +120,7 @@ impl Wire {
         let cut = Box::new(near.cutter());
         let mut stream = 0;
         let mut engine = |link, host: u8| {
-            let mut engine = Engine::new(16 << 20).expect("memory");
+            let mut engine = roci_testkit::engine(16 << 20, host.into());
             stream += 1;
             engine.add_port(Faulty::new(link, config.faults, stream), [10, 0, 0, host].into(), true);
             engine

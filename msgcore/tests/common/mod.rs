@@ -2,20 +2,16 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 use roci_driver::link::faulty::Faulty;
-use roci_driver::link::sim::{Clock, SimLink};
-use roci_driver::{Arena, Engine};
+use roci_driver::link::sim::{Clock, Net, NetConfig, SimLink};
 use roci_msgcore::config::Origin;
 use roci_msgcore::{Config, Done, OpError, Pattern, Ports, Request, SendOptions, Source, Tag, TagMatch, Worker};
+use roci_testkit::World as _;
 
 pub(crate) type TestWorker = Worker<Faulty<SimLink>>;
 
-/// Nanoseconds of a step.
-const STEP: u64 = 1_000;
-/// Steps that anything may take.
-const PATIENCE: usize = 4_000_000;
-
 pub(crate) struct World {
     pub(crate) clock: Clock,
+    pub(crate) net: Net,
     pub(crate) workers: Vec<TestWorker>,
     cutters: Vec<Box<dyn Fn()>>,
 }
@@ -43,26 +39,27 @@ impl World {
 
     /// A worker for each of these configurations.
     pub(crate) fn with(configs: &[Config]) -> Self {
-        Self::seeded(configs, 0)
+        Self::over(NetConfig::default(), configs, 0)
     }
 
-    /// The same, with everything that engines choose by chance from a seed.
-    pub(crate) fn seeded(configs: &[Config], seed: u64) -> Self {
+    /// The same over a network of this kind, with everything that engines choose by chance from a seed.
+    pub(crate) fn over(net: NetConfig, configs: &[Config], seed: u64) -> Self {
         let clock = Clock::default();
-        let links = SimLink::switch(&clock, configs.len());
+        let links = SimLink::switch_over(&clock, configs.len(), net);
+        let net = links[0].net();
+        net.record();
         let cutters = links.iter().map(|link| Box::new(link.cutter()) as Box<dyn Fn()>).collect();
         let hosts: Vec<_> =
             (0..configs.len()).map(|rank| [10, 0, ((rank + 1) >> 8) as u8, (rank + 1) as u8].into()).collect();
         let engine = |((rank, link), config): ((usize, SimLink), &Config)| {
-            let arena = Arena::new(config.arena_size).expect("memory");
-            let mut engine = Engine::seeded(arena, seed << 8 | rank as u64).expect("memory");
+            let mut engine = roci_testkit::engine(config.arena_size, seed << 8 | rank as u64);
             engine.add_port(Faulty::new(link, config.faults, rank as u64 + 1), hosts[rank], false);
             engine
         };
         let engines = links.into_iter().enumerate().zip(configs).map(engine).collect();
         let ports = Ports::group(engines, &hosts).into_iter().zip(configs);
         let workers = ports.map(|(ports, config)| Worker::assemble(ports, config).unwrap_or_else(|e| panic!("{e}")));
-        Self { clock, workers: workers.collect(), cutters }
+        Self { clock, net, workers: workers.collect(), cutters }
     }
 
     /// Connects all with all.
@@ -86,35 +83,7 @@ impl World {
 
     /// Lets all make progress until a request of `who` is over.
     pub(crate) fn wait(&mut self, who: usize, request: Request) -> Result<Done, OpError> {
-        for _ in 0..PATIENCE {
-            if let Some(outcome) = self.workers[who].test(request) {
-                return outcome;
-            }
-            self.step();
-        }
-        panic!("no end in sight: {}", self.counters());
-    }
-
-    /// Lets all make progress until something is so.
-    pub(crate) fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
-        for _ in 0..PATIENCE {
-            if is_so(self) {
-                return;
-            }
-            self.step();
-        }
-        panic!("never: {what}: {}", self.counters());
-    }
-
-    pub(crate) fn steps(&mut self, count: usize) {
-        (0..count).for_each(|_| self.step());
-    }
-
-    pub(crate) fn step(&mut self) {
-        self.clock.advance(STEP);
-        for worker in &mut self.workers {
-            worker.progress();
-        }
+        self.find("the request's end", |world| world.workers[who].test(request))
     }
 
     /// The counters that moved, for a failure's message.
@@ -161,6 +130,24 @@ impl World {
         assert_eq!(done.len, bytes.len());
         assert!(done.buffer[..done.len] == *bytes, "the bytes differ");
         assert_eq!(done.peer, 1 - who);
+    }
+}
+
+impl roci_testkit::World for World {
+    const PATIENCE: usize = 4_000_000;
+
+    fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    fn run(&mut self) {
+        for worker in &mut self.workers {
+            worker.progress();
+        }
+    }
+
+    fn describe(&self) -> String {
+        self.counters()
     }
 }
 

@@ -2,8 +2,8 @@
 
 use rand::Rng;
 use rand::rngs::StdRng;
-use roci_driver::link::sim::{Clock, SimLink};
-use roci_driver::{CompletionQueue, Engine, Operation, QpParams, QueuePair, SendWr, UnconnectedQp};
+use roci_driver::link::sim::{Clock, Net, SimLink};
+use roci_driver::{CompletionQueue, Operation, QpParams, QueuePair, SendWr, UnconnectedQp};
 use roci_msgcore::config::Origin;
 use roci_msgcore::receive_queues::Kind;
 use roci_msgcore::{
@@ -11,6 +11,7 @@ use roci_msgcore::{
     WorkerEvent,
 };
 use roci_protocol::msg::{self, Capabilities, ClearToSend, Header, Message, QueueTerms};
+use roci_testkit::World;
 
 use crate::messages::Known;
 
@@ -19,6 +20,7 @@ const HONEST: Context = Context::new(5);
 
 pub(crate) struct Scene {
     clock: Clock,
+    net: Net,
     pub(crate) victim: Worker<SimLink>,
     honest: Worker<SimLink>,
     peer: Ports<SimLink>,
@@ -44,17 +46,19 @@ fn config(settings: &[(&str, &str)]) -> Config {
 }
 
 impl Scene {
-    pub(crate) fn new(settings: &[(&str, &str)]) -> Self {
+    pub(crate) fn new(settings: &[(&str, &str)], seed: u64) -> Self {
         let (clock, config) = (Clock::default(), config(settings));
         let links = SimLink::switch(&clock, 3);
         let cut = Box::new(links[1].cutter());
+        let net = links[0].net();
+        net.record();
         let hosts = [1, 2, 3].map(|host| [10, 0, 0, host].into());
-        let engine = |(link, host)| {
-            let mut engine = Engine::new(config.arena_size).expect("memory");
+        let engine = |((link, host), number)| {
+            let mut engine = roci_testkit::engine(config.arena_size, seed << 2 | number);
             engine.add_port(link, host, false);
             engine
         };
-        let engines = links.into_iter().zip(hosts).map(engine).collect();
+        let engines = links.into_iter().zip(hosts).zip(0..).map(engine).collect();
         let [victim, mut peer, honest] = Ports::group(engines, &hosts).try_into().unwrap_or_else(|_| unreachable!());
         let worker = |ports| Worker::assemble(ports, &config).unwrap_or_else(|error| panic!("{error}"));
         let (victim, honest) = (worker(victim), worker(honest));
@@ -62,7 +66,7 @@ impl Scene {
         let cq = peer.engine.create_cq(10_000);
         let known = Known { names: Vec::new(), own: 1 << 32, keys: Vec::new(), sequence: 0, series: None };
         let (qps, requests) = (Vec::new(), Vec::new());
-        Self { clock, victim, honest, peer, cq, qps, cut, config, known, requests, memory, told: String::new() }
+        Self { clock, net, victim, honest, peer, cq, qps, cut, config, known, requests, memory, told: String::new() }
     }
 
     /// A queue pair of the hostile peer's, and its address.
@@ -117,6 +121,11 @@ impl Scene {
                 self.step();
             }
         });
+    }
+
+    /// What was said, and when.
+    pub(crate) fn trace(&self) -> Option<u32> {
+        self.net.trace()
     }
 
     fn terms(&self) -> ClearToSend {
@@ -252,13 +261,14 @@ impl Scene {
         assert_eq!(self.victim.unexpected_bytes(), 0);
         assert_eq!(self.victim.free_bytes() + self.victim.vbuf_bytes(), self.memory);
     }
+}
 
-    pub(crate) fn steps(&mut self, count: usize) {
-        (0..count).for_each(|_| self.step());
+impl World for Scene {
+    fn clock(&self) -> &Clock {
+        &self.clock
     }
 
-    fn step(&mut self) {
-        self.clock.advance(1_000);
+    fn run(&mut self) {
         self.victim.progress();
         self.honest.progress();
         self.peer.engine.poll();

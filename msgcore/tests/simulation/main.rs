@@ -7,40 +7,30 @@ mod oracle;
 mod plan;
 mod programme;
 mod run;
-#[path = "../common/seeds.rs"]
-mod seeds;
 
 use std::ops::Range;
 
+use roci_testkit::Swarm;
 use run::{Report, Run};
-use seeds::{Replay, is_survey, seeds};
 
 const SEEDS: Range<u64> = 0..64;
 
 fn run(seed: u64) -> Report {
-    let _replay = Replay { seed, test: "simulation" };
     Run::new(seed).finish().unwrap_or_else(|violation| panic!("seed {seed}: {violation}"))
 }
 
 #[test]
 fn a_swarm_of_worlds_keeps_every_promise_and_replays_exactly() {
-    let (mut faults, mut cancelled, mut stalls, mut failed) = (0, 0, 0, 0);
-    let is_survey = is_survey();
-    for seed in seeds(SEEDS) {
-        // A survey goes on behind a seed that fails.
-        let Ok(report) = std::panic::catch_unwind(|| run(seed)) else {
-            assert!(is_survey, "seed {seed} failed");
-            failed += 1;
-            continue;
-        };
-        if !is_survey {
-            assert_eq!(report, run(seed), "seed {seed} did not replay");
-        }
-        faults += report.faults;
-        cancelled += report.cancelled;
-        stalls += report.stalls;
-    }
-    assert_eq!(failed, 0, "so many seeds failed");
+    let swarm = Swarm::new("roci-msgcore", "simulation", SEEDS);
+    let reports = swarm.run(run);
     // The worlds were hard ones.
-    assert!(is_survey || (faults > 0 && cancelled > 0 && stalls > 0));
+    let counts: [fn(&Report) -> u64; 5] = [
+        |report| report.faults,
+        |report| report.cancelled,
+        |report| report.stalls,
+        |report| report.partitions,
+        |report| report.missed,
+    ];
+    let sums = counts.map(|count| reports.iter().map(count).sum::<u64>());
+    assert!(!swarm.is_usual() || !sums.contains(&0), "{sums:?}");
 }

@@ -3,6 +3,7 @@
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
+use roci_driver::link::sim::NetConfig;
 use roci_msgcore::Config;
 use roci_msgcore::config::Origin;
 use roci_msgcore::receive_queues::ReceiveQueues;
@@ -17,6 +18,9 @@ pub(crate) struct Plan {
     pub(crate) configs: Vec<Config>,
     /// Things that are done before the world is drained.
     pub(crate) actions: usize,
+    pub(crate) net: NetConfig,
+    /// How often an action comes with a network that is cut in two.
+    pub(crate) partitions: f64,
     /// No receive may ever find its queue empty.
     pub(crate) is_per_peer: bool,
     edges: Vec<usize>,
@@ -36,7 +40,9 @@ impl Plan {
         let edges = edges.chain([2 * room, 4 * room, shared.eager.unwrap_or(room)]).collect();
         let longest = if dice.random_ratio(1, 12) { 8 << 20 } else { 400_000 };
         let actions = dice.random_range(100..600);
-        Self { configs, actions, is_per_peer, edges, longest }
+        let net = net(&mut dice, seed);
+        let partitions = if dice.random_ratio(1, 4) { 0.01 } else { 0.0 };
+        Self { configs, actions, net, partitions, is_per_peer, edges, longest }
     }
 
     /// The length of a message: mostly short, sometimes where something changes, seldom very long.
@@ -103,6 +109,21 @@ impl Common {
             config.set(name, &value, Origin::Code).unwrap_or_else(|error| panic!("{error}"));
         }
         config
+    }
+}
+
+/// A switch nearby, a longer way, or a slow port with a short queue.
+fn net(dice: &mut StdRng, seed: u64) -> NetConfig {
+    let near = NetConfig { seed, ..NetConfig::default() };
+    match dice.random_range(0..4) {
+        0 => NetConfig { latency_ns: dice.random_range(500..50_000), ..near },
+        1 => NetConfig { latency_ns: dice.random_range(0..5_000), jitter_ns: dice.random_range(0..20_000), ..near },
+        2 => NetConfig {
+            rate: Some(dice.random_range(1..25) * 1_000_000_000),
+            queue: dice.random_range(32..256),
+            ..near
+        },
+        _ => near,
     }
 }
 

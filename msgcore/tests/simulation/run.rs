@@ -14,6 +14,8 @@ use crate::programme::Station;
 /// A step while something happens, and the longest one while nothing does, in nanoseconds.
 const STEP: u64 = 1_000;
 const STRIDE: u64 = 20_000;
+/// How long a station is cut off, at most, in nanoseconds: the patience of a connection is longer.
+const LONGEST_PARTITION: u64 = 3_000_000;
 /// Virtual time without an end of anything that is called a deadlock.
 const PATIENCE: u64 = Duration::from_secs(8).as_nanos() as u64;
 
@@ -26,6 +28,11 @@ pub(crate) struct Report {
     pub(crate) cancelled: u64,
     pub(crate) faults: u64,
     pub(crate) stalls: u64,
+    pub(crate) partitions: u64,
+    /// Frames that a queue had no place for.
+    pub(crate) missed: u64,
+    /// What the network carried, and when.
+    pub(crate) frames: Option<u32>,
 }
 
 pub(crate) struct Run {
@@ -39,12 +46,15 @@ pub(crate) struct Run {
     trace: u64,
     ended: u64,
     last_end: u64,
+    partitions: u64,
+    /// When the network heals that is cut in two.
+    heals_at: u64,
 }
 
 impl Run {
     pub(crate) fn new(seed: u64) -> Self {
         let plan = Plan::new(seed);
-        let mut world = World::seeded(&plan.configs, seed);
+        let mut world = World::over(plan.net, &plan.configs, seed);
         if plan.configs[0].wireup == roci_msgcore::config::WireupTime::Static {
             let size = world.workers.len();
             for (who, worker) in world.workers.iter_mut().enumerate() {
@@ -55,7 +65,20 @@ impl Run {
         let stations = (0..world.workers.len()).map(Station::new).collect();
         let dice = StdRng::seed_from_u64(mix(seed));
         let oracle = Oracle::new(seed);
-        Self { plan, world, oracle, dice, stations, memory, stride: STEP, trace: seed, ended: 0, last_end: 0 }
+        Self {
+            plan,
+            world,
+            oracle,
+            dice,
+            stations,
+            memory,
+            stride: STEP,
+            trace: seed,
+            ended: 0,
+            last_end: 0,
+            partitions: 0,
+            heals_at: 0,
+        }
     }
 
     /// Runs it to its end; says what went wrong.
@@ -69,6 +92,7 @@ impl Run {
         for _ in 0..actions {
             let who = self.dice.random_range(0..self.stations.len());
             self.at_station(who, Station::act)?;
+            self.disturb(who);
             for _ in 0..self.dice.random_range(0..8) {
                 self.step()?;
             }
@@ -81,6 +105,15 @@ impl Run {
         let outcome = self.until("all returns", |run| run.check_end().is_ok(), |_, _| Ok(()));
         outcome.map_err(|what| format!("{what}: {:?}", self.check_end()))?;
         Ok(self.report())
+    }
+
+    /// Cuts a station off for a while, now and then.
+    fn disturb(&mut self, who: usize) {
+        if self.plan.partitions > 0.0 && self.dice.random_bool(self.plan.partitions) {
+            self.world.net.part(&[who]);
+            self.partitions += 1;
+            self.heals_at = self.world.clock.now() + self.dice.random_range(0..LONGEST_PARTITION);
+        }
     }
 
     fn until(
@@ -117,6 +150,9 @@ impl Run {
     /// Time passes, quicker while nothing happens.
     fn step(&mut self) -> Result<(), String> {
         self.world.clock.advance(self.stride);
+        if self.heals_at <= self.world.clock.now() {
+            self.world.net.heal();
+        }
         let mut happened = false;
         for worker in &mut self.world.workers {
             happened |= worker.progress();
@@ -170,7 +206,8 @@ impl Run {
             (cancelled + stats.cancelled, stalls + stats.credit_stalls + stats.buffer_stalls)
         });
         let faults = self.world.workers.iter().map(TestWorker::injected_faults).sum();
-        Report { trace: self.trace, ended: self.ended, cancelled, faults, stalls }
+        let (partitions, missed, frames) = (self.partitions, self.world.net.missed(), self.world.net.trace());
+        Report { trace: self.trace, ended: self.ended, cancelled, faults, stalls, partitions, missed, frames }
     }
 }
 

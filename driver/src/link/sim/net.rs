@@ -52,6 +52,11 @@ impl Net {
         self.part(&[]);
     }
 
+    /// Frames that found no place in a queue.
+    pub fn missed(&self) -> u64 {
+        self.0.stations.iter().map(Station::missed).sum()
+    }
+
     /// Begins to note every frame that is sent, for [`Net::trace`].
     pub fn record(&self) {
         self.0.trace.set(Some(crc32fast::hash(&[])));
