@@ -4,6 +4,7 @@ use roci_driver::link::sim::{Clock, SimLink};
 use roci_driver::{
     Access, CompletionQueue, Dialect, Engine, MemoryRegion, Mtu, PdId, QpParams, QueuePair, SendWr, WcStatus,
 };
+use roci_testkit::World;
 
 /// What the wire holds, and what an end receives at once.
 const WIRE: usize = 256;
@@ -62,15 +63,6 @@ impl Pair {
         Self { clock, ends }
     }
 
-    /// Time passes as on a link of 10 Gb/s that carries a burst.
-    fn step(&mut self) {
-        self.clock.advance(BURST as u64 * 3_400);
-        for end in &mut self.ends {
-            drop_count(end.engine.poll());
-            end.engine.check();
-        }
-    }
-
     fn region(&mut self, who: usize, len: usize) -> MemoryRegion {
         let End { engine, pd, .. } = &mut self.ends[who];
         let buffer = engine.buffer(len).expect("memory");
@@ -107,6 +99,22 @@ impl Pair {
     }
 }
 
+impl World for Pair {
+    /// As on a link of 10 Gb/s that carries a burst.
+    const STEP_NS: u64 = BURST as u64 * 3_400;
+
+    fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    fn run(&mut self) {
+        for end in &mut self.ends {
+            end.engine.poll();
+            end.engine.check();
+        }
+    }
+}
+
 fn link_number(link: &SimLink) -> u8 {
     use roci_driver::link::Link as _;
     link.mac().0[5]
@@ -120,7 +128,7 @@ fn a_short_send_beside_a_long_read_waits_for_one_turn() {
         let mut pair = Pair::new(dialect, 2);
         let source = pair.region(0, LONG);
         pair.read(source, LONG);
-        (0..64).for_each(|_| pair.step());
+        pair.steps(64);
         for _ in 0..20 {
             pair.post_recv(1, 1);
             let send = SendWr::send(2, pair.ends[0].engine.buffer(8).expect("memory"));
@@ -212,7 +220,9 @@ fn a_link_that_takes_nothing_holds_up_no_other() {
         let long = SendWr::write(1, engine.buffer(4 << 20).expect("memory"), roci_protocol::Rkey(1), 0);
         engine.post_send(connected[0].0, long).map_err(|refused| refused.reason).expect("accepted");
     }
-    (0..8).for_each(|_| drop_count(engine.poll()));
+    for _ in 0..8 {
+        engine.poll();
+    }
     let (ours, cq, ..) = connected[1];
     let target = far[1].buffer(1 << 20).expect("memory");
     let target = far[1].register(far_pd, target, Access::REMOTE_WRITE).map_err(|_| ()).expect("a key");
@@ -227,12 +237,9 @@ fn a_link_that_takes_nothing_holds_up_no_other() {
             }
             assert!(step < 64, "the WRITE waits for another link");
             clock.advance(10_000);
-            drop_count(engine.poll());
-            drop_count(far[1].poll());
+            engine.poll();
+            far[1].poll();
         }
     }
     assert!(engine.link_stats(0).tx_full > 0, "the other link was full");
 }
-
-/// How much came in, or which port it is: nobody here needs it.
-fn drop_count(_: usize) {}

@@ -11,6 +11,7 @@ use roci_driver::{
 };
 use roci_protocol::sim::Faults;
 use roci_protocol::ud::GRH_LEN;
+use roci_testkit::World;
 
 fn faults(seed: u64) -> Faults {
     Faults { loss: 0.1, dup: 0.1, reorder: 0.1, corrupt: 0.05, seed }
@@ -165,13 +166,25 @@ impl Hosts {
 
     fn station_of(&mut self, who: usize, ip: &str) -> Resolution {
         let ip = ip.parse().expect("an address");
-        for _ in 0..10_000 {
-            match self.engines[who].resolve(0, 0, ip) {
-                Resolution::Pending => self.step(),
-                known => return known,
-            }
+        self.find("an answer", |hosts| {
+            Some(hosts.engines[who].resolve(0, 0, ip)).filter(|known| *known != Resolution::Pending)
+        })
+    }
+}
+
+impl World for Hosts {
+    /// Questions are asked again after seconds.
+    const STEP_NS: u64 = 1_000_000;
+
+    fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    fn run(&mut self) {
+        for engine in &mut self.engines {
+            engine.poll();
+            engine.check();
         }
-        panic!("neither known nor unreachable");
     }
 }
 
@@ -196,7 +209,7 @@ fn hosts_find_each_other_and_exchange_datagrams() {
         let wr = SendWr::send(4, message).with_imm(9);
         near.post_datagram(sender, handle, to, wr).map_err(|refused| refused.reason).expect("accepted");
         assert_eq!(near.poll_cq(near_cq).map(|done| (done.wr_id, done.status)), Some((4, WcStatus::Success)));
-        (0..3).for_each(|_| hosts.step());
+        hosts.steps(3);
 
         let far = &mut hosts.engines[1];
         let done = far.poll_cq(far_cq).expect("it arrived");

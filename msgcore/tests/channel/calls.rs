@@ -151,13 +151,13 @@ fn without_pipelining_a_long_put_waits_for_the_one_before() {
 
 #[test]
 fn puts_take_nothing_before_the_peer_has_opened() {
-    let Wire { clock, fabrics: [near, far], cut, .. } = Wire::new(&[]);
+    let Wire { clock, net, fabrics: [near, far], cut, .. } = Wire::new(&[]);
     let mut near = Channel::open(near, SMALL).expect("memory");
     assert_eq!(near.is_open(1), Ok(false));
     assert_eq!(near.put(1, b"early"), Ok(0));
     assert_eq!(near.flush(1), Ok(false));
     let far = Channel::open(far, SMALL).expect("memory");
-    let mut pair = Pair { clock, ends: [near, far], cut };
+    let mut pair = Pair { clock, net, ends: [near, far], cut };
     pair.put_all(0, b"early");
     assert_eq!(pair.get_all(1, 5), b"early");
 }

@@ -89,10 +89,10 @@ fn buffers_come_back_from_a_transfer_that_was_cut() {
 #[test]
 fn all_memory_returns_when_a_channel_is_dropped() {
     for config in combinations() {
-        let Wire { clock, fabrics, arenas, cut } = Wire::new(&[]);
+        let Wire { clock, net, fabrics, arenas, cut } = Wire::new(&[]);
         let free = arenas.each_ref().map(|arena| arena.free_bytes());
         let ends = fabrics.map(|fabric| Channel::open(fabric, config).expect("memory"));
-        let mut pair = Pair { clock, ends, cut };
+        let mut pair = Pair { clock, net, ends, cut };
         let payload = pair.ends[0].buffer(LONG).expect("memory");
         let payload = pair.ends[0].adopt(payload).expect("room");
         pair.put_all(0, &stream(0, 5000));
@@ -110,9 +110,9 @@ fn all_memory_returns_when_a_channel_is_dropped() {
 #[test]
 fn traffic_takes_no_more_memory() {
     for config in combinations() {
-        let Wire { clock, fabrics, arenas, cut } = Wire::new(&[]);
+        let Wire { clock, net, fabrics, arenas, cut } = Wire::new(&[]);
         let ends = fabrics.map(|fabric| Channel::open(fabric, config).expect("memory"));
-        let mut pair = Pair { clock, ends, cut };
+        let mut pair = Pair { clock, net, ends, cut };
         pair.settle(|pair| pair.ends[0].flush(1) == Ok(true) && pair.ends[1].flush(0) == Ok(true));
         let free = arenas.each_ref().map(|arena| arena.free_bytes());
         for round in 0..20 {

@@ -2,6 +2,7 @@
 
 use roci_driver::Buffer;
 use roci_msgcore::channel::{ChannelConfig, ChannelStats, Payload};
+use roci_testkit::Swarm;
 
 use crate::pair::{Dice, Pair, SMALL, combinations, stream};
 
@@ -143,6 +144,17 @@ fn faults_change_nothing_with_go_back_n() {
         let pair = run(config, &knobs, 2000 + seed as u64);
         assert!(pair.ends[1].engine_stats().queue_pairs.retransmitted_packets > 0);
     }
+}
+
+#[test]
+fn every_run_replays() {
+    let configs: Vec<_> = combinations().collect();
+    Swarm::new("roci-msgcore", "channel", 0..32).run(|seed| {
+        let faults = format!("loss=0.01,dup=0.01,reorder=0.02,corrupt=0.01,seed={seed}");
+        let knobs = [("faults", &faults[..]), ("ack_timeout_us", "100")];
+        let pair = run(configs[seed as usize % configs.len()], &knobs, seed);
+        (pair.net.trace(), pair.clock.now())
+    });
 }
 
 /// What the runs above rest on: they do take every way there is.

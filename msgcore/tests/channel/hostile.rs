@@ -14,7 +14,7 @@ const BYTES: ChannelConfig = ChannelConfig { piggyback: false, ..SMALL };
 fn a_peer_that_writes_as_it_should_is_understood() {
     let mut scene = Scene::open(SMALL);
     scene.chunk(0, (0, 5, 0), b"right", DATA | 1);
-    scene.step();
+    scene.talk();
     let mut bytes = [0; 9];
     assert_eq!(scene.victim.get(1, &mut bytes), Ok(5));
     assert_eq!(&bytes[..5], b"right");
@@ -22,7 +22,7 @@ fn a_peer_that_writes_as_it_should_is_understood() {
     let write = scene.write(scene.ring, 0, b"right");
     scene.post(write);
     scene.word(0, 5, DATA | 5);
-    scene.step();
+    scene.talk();
     assert_eq!(scene.victim.get(1, &mut bytes), Ok(5));
     assert_eq!(&bytes[..5], b"right");
 }
@@ -35,7 +35,7 @@ fn a_word_that_is_newer_than_its_news_is_no_offence() {
     scene.post(write);
     scene.word(0, 3, DATA | 3);
     scene.word(0, 6, DATA | 6);
-    scene.step();
+    scene.talk();
     let mut bytes = [0; 6];
     assert_eq!(scene.victim.get(1, &mut bytes), Ok(6));
     assert_eq!(&bytes, b"onetwo");
@@ -98,10 +98,10 @@ fn more_chunks_than_the_ring_has_are_refused() {
     for number in 0..slots {
         scene.chunk(number as usize, (number, 1, 0), b"x", DATA | (number + 1));
     }
-    scene.step();
+    scene.talk();
     assert_eq!(scene.victim.is_open(1), Ok(true), "the ring is full, and that is all");
     scene.chunk(0, (slots, 1, 0), b"x", DATA | (slots + 1));
-    scene.step();
+    scene.talk();
     let breach = Breach::Head { advance: 1, room: 0 };
     assert_eq!(scene.victim.put(1, b"x"), Err(ChannelError::PeerProtocol { rank: 1, breach }));
 }
@@ -151,7 +151,7 @@ fn a_tail_never_goes_back() {
         assert_eq!(scene.victim.put(1, b"x"), Ok(1));
     }
     scene.word(8, 3, TAIL | 3);
-    scene.step();
+    scene.talk();
     assert_eq!(scene.victim.put(1, b"x"), Ok(1));
     scene.chunk(0, (0, 5, 2), b"wrong", DATA | 1);
     scene.expect(Breach::Tail { tail: 2, known: 3, head: 4 });
@@ -212,9 +212,9 @@ fn announcements_that_nobody_asked_for_are_refused() {
 fn an_announced_key_that_is_none_ends_the_connection_when_it_is_used() {
     let mut scene = Scene::open(SMALL);
     scene.chunk(0, (0, 16, 0), &announcement(0x1234_5678, 1 << 31), ANNOUNCEMENT | 1);
-    scene.step();
+    scene.talk();
     assert_eq!(scene.victim.get(1, &mut [0; 100]), Ok(0));
-    scene.step();
+    scene.talk();
     let error = scene.victim.get(1, &mut [0; 100]).expect_err("there is no such key");
     assert!(matches!(error, ChannelError::PeerGone { rank: 1, .. }), "{error}");
 }
@@ -225,7 +225,7 @@ fn a_write_beyond_the_ring_is_denied_and_ends_the_connection() {
         let mut scene = Scene::open(SMALL);
         let write = scene.write(scene.ring, at, b"beyond");
         scene.post(write.with_imm(DATA | 1));
-        scene.step();
+        scene.talk();
         assert!(matches!(scene.victim.put(1, b"x"), Err(ChannelError::PeerGone { rank: 1, .. })));
     }
 }
@@ -235,10 +235,10 @@ fn a_write_beyond_the_ring_is_denied_and_ends_the_connection() {
 fn a_header_that_is_changed_later_changes_nothing() {
     let mut scene = Scene::open(SMALL);
     scene.chunk(0, (0, 5, 0), b"right", DATA | 1);
-    scene.step();
+    scene.talk();
     let write = scene.write(scene.ring, 0, &[0xff; 16]);
     scene.post(write);
-    scene.step();
+    scene.talk();
     let mut bytes = [0; 100];
     assert_eq!(scene.victim.get(1, &mut bytes), Ok(5));
     assert_eq!(&bytes[..5], b"right");

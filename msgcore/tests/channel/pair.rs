@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use roci_driver::Arena;
 use roci_driver::link::faulty::Faulty;
-use roci_driver::link::sim::{Clock, SimLink};
+use roci_driver::link::sim::{Clock, Net, SimLink};
 use roci_msgcore::channel::{Channel, ChannelConfig};
 use roci_msgcore::config::Origin;
 use roci_msgcore::{Config, Fabric};
@@ -37,6 +37,7 @@ pub(crate) fn combinations() -> impl Iterator<Item = ChannelConfig> {
 
 pub(crate) struct Pair {
     pub(crate) clock: Clock,
+    pub(crate) net: Net,
     pub(crate) ends: [TestChannel; 2],
     pub(crate) cut: Box<dyn Fn()>,
 }
@@ -70,10 +71,10 @@ impl Pair {
     }
 
     pub(crate) fn unopened(configs: [ChannelConfig; 2], knobs: &[(&str, &str)]) -> Self {
-        let Wire { clock, fabrics, cut, .. } = Wire::new(knobs);
+        let Wire { clock, net, fabrics, cut, .. } = Wire::new(knobs);
         let mut configs = configs.into_iter();
         let ends = fabrics.map(|fabric| Channel::open(fabric, configs.next().expect("two")).expect("memory"));
-        Self { clock, ends, cut }
+        Self { clock, net, ends, cut }
     }
 
     /// Lets both make progress until something is so.
@@ -104,6 +105,7 @@ impl Pair {
 /// Two connected ends without channels.
 pub(crate) struct Wire {
     pub(crate) clock: Clock,
+    pub(crate) net: Net,
     pub(crate) fabrics: [Fabric<TestLink>; 2],
     pub(crate) arenas: [Arc<Arena>; 2],
     pub(crate) cut: Box<dyn Fn()>,
@@ -117,7 +119,8 @@ impl Wire {
         }
         let clock = Clock::default();
         let (near, far) = SimLink::pair(&clock);
-        let cut = Box::new(near.cutter());
+        let (net, cut) = (near.net(), Box::new(near.cutter()));
+        net.record();
         let mut stream = 0;
         let mut engine = |link, host: u8| {
             let mut engine = roci_testkit::engine(16 << 20, host.into());
@@ -127,7 +130,7 @@ impl Wire {
         };
         let engines = [engine(near, 1), engine(far, 2)];
         let arenas = engines.each_ref().map(|engine| engine.arena().clone());
-        Self { clock, fabrics: Fabric::pair(engines, &config), arenas, cut }
+        Self { clock, net, fabrics: Fabric::pair(engines, &config), arenas, cut }
     }
 }
 

@@ -4,6 +4,7 @@ use roci_driver::link::sim::Clock;
 use roci_driver::{Access, QueuePair, Rkey, SendWr};
 use roci_msgcore::Fabric;
 use roci_msgcore::channel::{Breach, Channel, ChannelConfig, ChannelError};
+use roci_testkit::World;
 
 use crate::pair::{SMALL, TestChannel, TestLink, Wire};
 
@@ -49,7 +50,7 @@ impl Scene {
         let mut scene = Self::silent(config);
         let hello = scene.answer();
         scene.send(&hello);
-        scene.step();
+        scene.talk();
         assert_eq!(scene.victim.is_open(1), Ok(true));
         scene
     }
@@ -65,13 +66,9 @@ impl Scene {
         [&self.hello[..40], &ring, &words].concat()
     }
 
-    pub(crate) fn step(&mut self) {
-        for _ in 0..20 {
-            self.clock.advance(1_000);
-            self.victim.progress();
-            self.peer.engine.poll();
-            while self.peer.engine.poll_cq(self.peer.cq).is_some() {}
-        }
+    /// Long enough for what was said, and for what is said to it.
+    pub(crate) fn talk(&mut self) {
+        self.steps(20);
     }
 
     pub(crate) fn post(&mut self, wr: SendWr) {
@@ -106,11 +103,23 @@ impl Scene {
 
     /// The victim has ended the connection for this reason, and says so at every call.
     pub(crate) fn expect(&mut self, breach: Breach) {
-        self.step();
+        self.talk();
         let error = ChannelError::PeerProtocol { rank: 1, breach };
         assert_eq!(self.victim.put(1, b"x"), Err(error.clone()));
         assert_eq!(self.victim.get(1, &mut [0; 100]), Err(error));
         assert_eq!(self.victim.stats().peers_gone, 1);
+    }
+}
+
+impl World for Scene {
+    fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    fn run(&mut self) {
+        self.victim.progress();
+        self.peer.engine.poll();
+        while self.peer.engine.poll_cq(self.peer.cq).is_some() {}
     }
 }
 
