@@ -26,6 +26,7 @@ use crate::wire::{Event, LabLink, Rule, Script};
 /// How long a completion may take: emulation is slow.
 const PATIENCE: Duration = Duration::from_secs(30);
 const ARENA: usize = 64 << 20;
+const STALE: u8 = 0xee;
 const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
 /// A way between the two ends.
@@ -319,8 +320,9 @@ impl Lab {
         self.engine.post_send(pair.qp, wr).map_err(|refused| refused.reason.into())
     }
 
+    /// Posts a receive, full of what no message is full of.
     pub(crate) fn post_recv(&mut self, pair: Pair, wr_id: u64, len: usize) -> Result<(), Failure> {
-        let buffer = self.engine.buffer(len)?;
+        let buffer = self.buffer(&vec![STALE; len])?;
         self.engine.post_recv(pair.qp, wr_id, buffer).map_err(|refused| refused.reason)?;
         self.record(Event::Posted(pair.qp.qpn()));
         Ok(())
