@@ -13,14 +13,14 @@ use crate::Failure;
 use crate::lab::{Lab, Pair, Route, Terms, V4, V6, all_access, pattern};
 
 const PATIENCE: Duration = Duration::from_secs(30);
-const PORT: u16 = 7174;
+pub(super) const PORT: u16 = 7174;
 const ROUNDS: usize = 3;
 /// rping's message: address, key and length of a buffer.
 const INFO: usize = 16;
 /// More than a packet of any MTU: the REQ decides on it for both.
 const SIZE: usize = 5000;
 
-fn params() -> QpParams {
+pub(super) fn params() -> QpParams {
     Terms::default().params
 }
 
@@ -39,23 +39,16 @@ pub(super) fn event(lab: &mut Lab) -> Result<CmEvent, Failure> {
 }
 
 /// Connects to a service of the guest's and posts `receives` before the connection opens.
-fn connect(lab: &mut Lab, route: Route, receives: usize, len: usize) -> Result<(ConnId, QueuePair), Failure> {
-    let peer = SocketAddr::new(route.theirs.parse()?, PORT);
-    let deadline = Instant::now() + PATIENCE;
-    let mut qp = lab.engine.create_qp_at(0, route.address, lab.pd, lab.cq)?;
-    let id = loop {
-        match lab.engine.cm_connect(qp, peer, &params(), b"hello") {
-            Ok(id) => break id,
-            Err((CmCallError::Resolving, again)) if Instant::now() < deadline => qp = again,
-            Err((error, _)) => return Err(error.into()),
-        }
-        lab.engine.poll();
-    };
+pub(super) fn connect(
+    lab: &mut Lab,
+    route: Route,
+    receives: usize,
+    len: usize,
+) -> Result<(ConnId, QueuePair), Failure> {
+    let id = ask(lab, route, b"hello")?;
     match event(lab)? {
         CmEvent::Replied { qp, .. } => {
-            for _ in 0..receives {
-                lab.post_recv(Pair { qp, theirs: 0 }, 1, len)?;
-            }
+            post_receives(lab, qp, receives, len)?;
             lab.engine.cm_confirm(id)?;
             expect("what follows", event(lab)?, CmEvent::Established { id, qp })?;
             Ok((id, qp))
@@ -64,15 +57,27 @@ fn connect(lab: &mut Lab, route: Route, receives: usize, len: usize) -> Result<(
     }
 }
 
+/// Asks the guest for a connection.
+pub(super) fn ask(lab: &mut Lab, route: Route, private_data: &[u8]) -> Result<ConnId, Failure> {
+    let peer = SocketAddr::new(route.theirs.parse()?, PORT);
+    let deadline = Instant::now() + PATIENCE;
+    let mut qp = lab.engine.create_qp_at(0, route.address, lab.pd, lab.cq)?;
+    loop {
+        match lab.engine.cm_connect(qp, peer, &params(), private_data) {
+            Ok(id) => return Ok(id),
+            Err((CmCallError::Resolving, again)) if Instant::now() < deadline => qp = again,
+            Err((error, _)) => return Err(error.into()),
+        }
+        lab.engine.poll();
+    }
+}
+
 /// Takes a connection and posts `receives` before the guest may send.
-fn accept(lab: &mut Lab, receives: usize, len: usize) -> Result<(ConnId, QueuePair), Failure> {
+pub(super) fn accept(lab: &mut Lab, receives: usize, len: usize) -> Result<(ConnId, QueuePair), Failure> {
     match event(lab)? {
-        CmEvent::Request { id, place: (port, address), .. } => {
-            let qp = lab.engine.create_qp_at(port, address, lab.pd, lab.cq)?;
-            let qp = lab.engine.cm_prepare(id, qp, &params())?;
-            for _ in 0..receives {
-                lab.post_recv(Pair { qp, theirs: 0 }, 1, len)?;
-            }
+        CmEvent::Request { id, place, .. } => {
+            let qp = prepare(lab, id, place)?;
+            post_receives(lab, qp, receives, len)?;
             lab.engine.cm_accept(id, b"welcome")?;
             expect("what follows", event(lab)?, CmEvent::Established { id, qp })?;
             Ok((id, qp))
@@ -81,12 +86,22 @@ fn accept(lab: &mut Lab, receives: usize, len: usize) -> Result<(ConnId, QueuePa
     }
 }
 
-fn service() -> ServiceId {
+/// The queue pair for a connection that the guest asks for.
+pub(super) fn prepare(lab: &mut Lab, id: ConnId, (port, address): (usize, usize)) -> Result<QueuePair, Failure> {
+    let qp = lab.engine.create_qp_at(port, address, lab.pd, lab.cq)?;
+    Ok(lab.engine.cm_prepare(id, qp, &params())?)
+}
+
+fn post_receives(lab: &mut Lab, qp: QueuePair, count: usize, len: usize) -> Result<(), Failure> {
+    (0..count).try_for_each(|_| lab.post_recv(Pair { qp, theirs: 0 }, 1, len))
+}
+
+pub(super) fn service() -> ServiceId {
     ServiceId::of_port(PortSpace::Tcp, PORT)
 }
 
 /// The connection ends, whoever ends it, and is forgotten in the end.
-fn ends(lab: &mut Lab, id: ConnId) -> Result<(), Failure> {
+pub(super) fn ends(lab: &mut Lab, id: ConnId) -> Result<(), Failure> {
     match event(lab)? {
         CmEvent::Disconnected { id: ended, .. } if ended == id => {}
         other => return Err(format!("instead of the end: {other:?}").into()),
@@ -102,10 +117,26 @@ pub(super) fn start(lab: &mut Lab, command: &str) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The same for a program that listens on [`PORT`]; returns once it does.
+pub(super) fn start_listener(lab: &mut Lab, command: &str) -> Result<(), Failure> {
+    start(lab, command)?;
+    lab.run(&until(&format!("rdma resource show cm_id | grep -q 'LISTEN.*:{PORT}'")))?;
+    Ok(())
+}
+
+/// What the program printed, and its status after `rc=`.
+pub(super) fn ended(lab: &mut Lab) -> Result<String, Failure> {
+    lab.run(&format!("{}; cat /tmp/output /tmp/rc", until("[ -s /tmp/rc ]")))
+}
+
+/// The shell's way to wait for a condition, though not for ever.
+pub(super) fn until(condition: &str) -> String {
+    format!("n=0; until {condition} || [ $n = 300 ]; do sleep 0.1; n=$((n+1)); done")
+}
+
+/// The program ends, and has printed these.
 pub(super) fn finished(lab: &mut Lab, marks: &[&str]) -> Result<(), Failure> {
-    let output = lab.run(
-        "n=0; while [ ! -e /tmp/rc ] && [ $n -lt 100 ]; do sleep 0.1; n=$((n+1)); done; cat /tmp/output /tmp/rc",
-    )?;
+    let output = ended(lab)?;
     match marks.iter().find(|mark| !output.contains(**mark)) {
         None => Ok(()),
         Some(mark) => Err(format!("the guest's program did not print '{mark}': {output}").into()),
@@ -119,7 +150,7 @@ fn info(region: MemoryRegion) -> [u8; INFO] {
     bytes
 }
 
-fn tell(lab: &mut Lab, qp: QueuePair, bytes: &[u8]) -> Result<(), Failure> {
+pub(super) fn tell(lab: &mut Lab, qp: QueuePair, bytes: &[u8]) -> Result<(), Failure> {
     let message = lab.buffer(bytes)?;
     lab.post(Pair { qp, theirs: 0 }, SendWr::send(2, message).unsignaled())
 }
@@ -134,7 +165,7 @@ fn hear(lab: &mut Lab, qp: QueuePair) -> Result<Vec<u8>, Failure> {
 
 /// We are `rping -c`: offer a buffer to be read, then one to be written.
 fn rping_as_client(lab: &mut Lab, route: Route) -> Result<(), Failure> {
-    start(lab, &format!("rping -s -a {} -p {PORT} -C {ROUNDS} -v -S {SIZE}", route.theirs))?;
+    start_listener(lab, &format!("rping -s -a {} -p {PORT} -C {ROUNDS} -v -S {SIZE}", route.theirs))?;
     let (id, qp) = connect(lab, route, 4, INFO)?;
     for round in 0..ROUNDS {
         // rping takes it for a string.
@@ -201,7 +232,7 @@ const MESSAGES: usize = 10;
 
 /// ucmatose's server sends first; its client answers.
 pub(super) fn ucmatose_client(lab: &mut Lab) -> Result<(), Failure> {
-    start(lab, &format!("ucmatose -b {} -c 1 -C {MESSAGES} -S {SIZE} -p {PORT}", V4.theirs))?;
+    start_listener(lab, &format!("ucmatose -b {} -c 1 -C {MESSAGES} -S {SIZE} -p {PORT}", V4.theirs))?;
     let (id, qp) = connect(lab, V4, MESSAGES, SIZE)?;
     for _ in 0..MESSAGES {
         expect("the length", lab.wait_ok()?.len, SIZE)?;
@@ -260,7 +291,7 @@ pub(super) fn lost_messages(lab: &mut Lab) -> Result<(), Failure> {
         *count += 1;
         *count == 1
     }));
-    start(lab, &format!("ucmatose -b {} -c 1 -C {MESSAGES} -S {SIZE} -p {PORT}", V4.theirs))?;
+    start_listener(lab, &format!("ucmatose -b {} -c 1 -C {MESSAGES} -S {SIZE} -p {PORT}", V4.theirs))?;
     let (id, qp) = connect(lab, V4, MESSAGES, SIZE)?;
     for _ in 0..MESSAGES {
         lab.wait_ok()?;
