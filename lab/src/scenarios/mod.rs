@@ -2,6 +2,7 @@
 
 mod connected;
 mod datagrams;
+mod endpoints;
 mod errors;
 mod losses;
 mod manager;
@@ -79,6 +80,8 @@ scenarios! {
     "rping_server_ipv6", "RDMA-CM from `rping -c` over IPv6", manager::rping_server_v6;
     "ucmatose_client", "RDMA-CM to `ucmatose -b`, 10 messages each way, the guest disconnects", manager::ucmatose_client;
     "ucmatose_server", "RDMA-CM from `ucmatose -s`, 10 messages each way, we disconnect", manager::ucmatose_server;
+    "endpoint_client", "RDMA-CM to `rdma_server`, a message of 16 bytes each way, the guest disconnects", endpoints::client;
+    "endpoint_server", "RDMA-CM from `rdma_client`, the same", endpoints::server;
     "udaddy_client", "SIDR to `udaddy -b`, 5 datagrams each way", services::udaddy_client;
     "udaddy_server", "SIDR from `udaddy -s`, 5 datagrams each way", services::udaddy_server;
     "cm_rejections", "no listener there, none here, and a refusal by choice", manager::rejections;
