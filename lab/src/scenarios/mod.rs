@@ -1,6 +1,7 @@
 //! The scenarios. *Ours* means that our end requests and the guest responds; *theirs* is the other way round.
 
 mod connected;
+mod crowd;
 mod datagrams;
 mod endpoints;
 mod errors;
@@ -82,6 +83,8 @@ scenarios! {
     "ucmatose_server", "RDMA-CM from `ucmatose -s`, 10 messages each way, we disconnect", manager::ucmatose_server;
     "endpoint_client", "RDMA-CM to `rdma_server`, a message of 16 bytes each way, the guest disconnects", endpoints::client;
     "endpoint_server", "RDMA-CM from `rdma_client`, the same", endpoints::server;
+    "crowd_client", "RDMA-CM to `cmtime`: 40 connections are made, then ended by us", crowd::client;
+    "crowd_server", "RDMA-CM from `cmtime -s`: 40 connections are made, then ended by the guest", crowd::server;
     "udaddy_client", "SIDR to `udaddy -b`, 5 datagrams each way", services::udaddy_client;
     "udaddy_server", "SIDR from `udaddy -s`, 5 datagrams each way", services::udaddy_server;
     "cm_rejections", "no listener there, none here, and a refusal by choice", manager::rejections;
