@@ -9,8 +9,8 @@ use crate::machine::{self, Booting, Line, Machine};
 
 /// The port that `verbs_peer` listens on inside.
 const PEER_PORT: u16 = 7471;
-/// The port that `ibv_rc_pingpong` listens on inside.
-const PINGPONG_PORT: u16 = 18515;
+/// The port that the `ibv_*_pingpong` programs listen on inside.
+pub(crate) const PINGPONG_PORT: u16 = 18515;
 /// The guest's station on the wire under test.
 pub(crate) const MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 

@@ -320,9 +320,13 @@ impl Lab {
         self.engine.post_send(pair.qp, wr).map_err(|refused| refused.reason.into())
     }
 
-    /// Posts a receive, full of what no message is full of.
+    /// A buffer for a receive, full of what no message is full of.
+    pub(crate) fn stale_buffer(&self, len: usize) -> Result<Buffer, Failure> {
+        self.buffer(&vec![STALE; len])
+    }
+
     pub(crate) fn post_recv(&mut self, pair: Pair, wr_id: u64, len: usize) -> Result<(), Failure> {
-        let buffer = self.buffer(&vec![STALE; len])?;
+        let buffer = self.stale_buffer(len)?;
         self.engine.post_recv(pair.qp, wr_id, buffer).map_err(|refused| refused.reason)?;
         self.record(Event::Posted(pair.qp.qpn()));
         Ok(())

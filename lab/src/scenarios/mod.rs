@@ -73,8 +73,12 @@ scenarios! {
     "mixed_under_faults", "SEND, WRITE, READ and atomics of both ends at once across the wrap of the PSN, while packets are lost, repeated and reordered both ways, at MTU 256, 1024 and 4096", mixed::mixed;
     "datagram_ours", "datagrams over IPv4 and IPv6, with and without immediate data", datagrams::ours;
     "datagram_theirs", "the guest's datagrams: header area, source QPN, foreign Q_Key dropped", datagrams::theirs;
-    "pingpong_client", "ibv_rc_pingpong unmodified in the guest as server, out of band over TCP", pingpong::client;
-    "pingpong_server", "ibv_rc_pingpong unmodified in the guest as client", pingpong::server;
+    "pingpong_client", "ibv_rc_pingpong unmodified in the guest as server, out of band over TCP", pingpong::rc_client;
+    "pingpong_server", "ibv_rc_pingpong unmodified in the guest as client", pingpong::rc_server;
+    "srq_pingpong_client", "ibv_srq_pingpong in the guest as server: four queue pairs share its receives", pingpong::srq_client;
+    "srq_pingpong_server", "ibv_srq_pingpong in the guest as client", pingpong::srq_server;
+    "ud_pingpong_client", "ibv_ud_pingpong in the guest as server, datagrams of 4096 bytes", pingpong::ud_client;
+    "ud_pingpong_server", "ibv_ud_pingpong in the guest as client", pingpong::ud_server;
     "rping_client", "RDMA-CM to `rping -s`, which reads and writes our memory", manager::rping_client;
     "rping_server", "RDMA-CM from `rping -c`, whose memory we read and write", manager::rping_server;
     "rping_client_ipv6", "RDMA-CM to `rping -s` over IPv6", manager::rping_client_v6;

@@ -22,13 +22,18 @@ const SIZE: usize = 300;
 fn prepare(lab: &mut Lab) -> Result<(DatagramQp, AddressHandle), Failure> {
     let qp = lab.engine.create_datagram_qp((0, V4.address), lab.cq, QKEY, 16)?;
     for wr_id in 0..MESSAGES as u64 {
-        let buffer = lab.engine.buffer(SIZE + GRH_LEN)?;
+        let buffer = lab.stale_buffer(SIZE + GRH_LEN)?;
         lab.engine.post_datagram_recv(qp, wr_id, buffer).map_err(|refused| refused.reason)?;
     }
+    Ok((qp, way_to_guest(lab)?))
+}
+
+/// The guest's address, once its station is known.
+pub(super) fn way_to_guest(lab: &mut Lab) -> Result<AddressHandle, Failure> {
     let (ip, deadline) = (V4.theirs.parse()?, Instant::now() + Duration::from_secs(10));
     loop {
         match lab.engine.resolve(0, V4.address, ip) {
-            Resolution::Known(mac) => return Ok((qp, lab.engine.create_ah((0, V4.address), ip, mac)?)),
+            Resolution::Known(mac) => return Ok(lab.engine.create_ah((0, V4.address), ip, mac)?),
             Resolution::Pending if Instant::now() < deadline => lab.idle(Duration::from_millis(1)),
             _ => return Err("the guest's station is unknown".into()),
         }
