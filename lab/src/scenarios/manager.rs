@@ -20,7 +20,7 @@ const INFO: usize = 16;
 /// More than a packet of any MTU: the REQ decides on it for both.
 const SIZE: usize = 5000;
 
-pub(super) fn params() -> QpParams {
+fn params() -> QpParams {
     Terms::default().params
 }
 

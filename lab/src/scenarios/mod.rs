@@ -9,6 +9,7 @@ mod losses;
 mod manager;
 mod mixed;
 mod pingpong;
+mod rsockets;
 mod services;
 
 use crate::Failure;
@@ -89,6 +90,8 @@ scenarios! {
     "endpoint_server", "RDMA-CM from `rdma_client`, the same", endpoints::server;
     "crowd_client", "RDMA-CM to `cmtime`: 40 connections are made, then ended by us", crowd::client;
     "crowd_server", "RDMA-CM from `cmtime -s`: 40 connections are made, then ended by the guest", crowd::server;
+    "rstream_client", "rsockets' protocol to `rstream -T v`: 240 kB each way through inboxes that wrap, every byte compared at both ends", rsockets::client;
+    "rstream_server", "rsockets' protocol from `rstream -T v`, the same", rsockets::server;
     "udaddy_client", "SIDR to `udaddy -b`, 5 datagrams each way", services::udaddy_client;
     "udaddy_server", "SIDR from `udaddy -s`, 5 datagrams each way", services::udaddy_server;
     "cm_rejections", "no listener there, none here, and a refusal by choice", manager::rejections;

@@ -1,0 +1,224 @@
+//! One end of a stream.
+
+use roci_driver::{MemoryRegion, QueuePair, SendWr};
+use roci_protocol::Rkey;
+
+use super::wire::{Hello, Message, Part};
+use crate::Failure;
+use crate::lab::{Lab, Pair};
+use crate::scenarios::connected::expect;
+
+const HALF: usize = 32 << 10;
+const SLOTS: usize = 2;
+/// So few that they run out before a half does, now and then.
+const RECEIVES: u16 = 16;
+/// Messages on their way that are not data, on either side.
+const ANNOUNCEMENTS: usize = 4;
+/// Messages of ours, of data: so long, and so many on their way.
+const MESSAGE: usize = 3000;
+const WINDOW: usize = 8;
+
+/// The names of work requests.
+const RECEIVE: u64 = 1;
+const DATA: u64 = 2;
+const ANNOUNCEMENT: u64 = 3;
+
+/// Where the guest writes.
+pub(super) struct Memory {
+    inbox: MemoryRegion,
+    slots: MemoryRegion,
+}
+
+impl Memory {
+    pub(super) fn new(lab: &mut Lab) -> Result<Self, Failure> {
+        Ok(Self { inbox: lab.region(&vec![0; 2 * HALF])?, slots: lab.region(&[0; SLOTS * Part::LEN])? })
+    }
+
+    pub(super) fn hello(&self) -> Hello {
+        let slots = Part { addr: 0, key: self.slots.rkey(), len: SLOTS as u32 };
+        Hello { receives: RECEIVES, slots, half: self.half(0) }
+    }
+
+    fn half(&self, which: usize) -> Part {
+        Part { addr: (which * HALF) as u64, key: self.inbox.rkey(), len: HALF as u32 }
+    }
+}
+
+pub(super) struct Stream {
+    qp: QueuePair,
+    memory: Memory,
+    heard: Vec<u8>,
+    is_over: bool,
+    /// Where the guest's next bytes lie in the inbox.
+    inbox_at: usize,
+    /// Bytes of the inbox that the guest has not been told to be free.
+    free: usize,
+    /// The half that is told next, and the guest's slot that tells it.
+    next_half: usize,
+    their_slots: Part,
+    their_slot: u32,
+    /// Messages of data that have come; and when the guest was last told of receives.
+    came: u16,
+    came_when_told: u16,
+    announcements: usize,
+    /// Our slot that says where the next bytes go.
+    slot: usize,
+    /// Messages of data that have left, and may leave.
+    left: u16,
+    may_leave: u16,
+    in_flight: usize,
+}
+
+impl Stream {
+    /// An end whose queue pair has not told the guest yet that it may send.
+    pub(super) fn new(lab: &mut Lab, qp: QueuePair, memory: Memory, theirs: &Hello) -> Result<Self, Failure> {
+        let stream = Self {
+            qp,
+            memory,
+            heard: Vec::new(),
+            is_over: false,
+            inbox_at: 0,
+            free: HALF,
+            next_half: 1,
+            their_slots: theirs.slots,
+            their_slot: 1,
+            came: 0,
+            came_when_told: 0,
+            announcements: 0,
+            slot: 0,
+            left: 0,
+            may_leave: theirs.receives,
+            in_flight: 0,
+        };
+        stream.fill_slot(lab, theirs.half)?;
+        for _ in 0..usize::from(RECEIVES) + ANNOUNCEMENTS {
+            lab.post_recv(stream.pair(), RECEIVE, 0)?;
+        }
+        Ok(stream)
+    }
+
+    pub(super) fn say(&mut self, lab: &mut Lab, mut bytes: &[u8]) -> Result<(), Failure> {
+        while !bytes.is_empty() {
+            let target = self.target(lab)?;
+            if target.len == 0 || self.left == self.may_leave || self.in_flight == WINDOW {
+                self.progress(lab)?;
+                continue;
+            }
+            let (now, later) = bytes.split_at(bytes.len().min(MESSAGE).min(target.len as usize));
+            self.send(lab, target, now)?;
+            bytes = later;
+        }
+        Ok(())
+    }
+
+    /// Exactly so many bytes, for the guest must then wait for ours.
+    pub(super) fn hear(&mut self, lab: &mut Lab, len: usize) -> Result<Vec<u8>, Failure> {
+        while self.heard.len() < len {
+            self.progress(lab)?;
+        }
+        expect("what has come", self.heard.len(), len)?;
+        Ok(std::mem::take(&mut self.heard))
+    }
+
+    /// Nothing else may come.
+    pub(super) fn hear_the_end(&mut self, lab: &mut Lab) -> Result<(), Failure> {
+        while !self.is_over {
+            self.progress(lab)?;
+        }
+        expect("what has come", self.heard.len(), 0)
+    }
+
+    pub(super) fn close(self, lab: &mut Lab) {
+        lab.engine.destroy_qp(self.qp);
+        for region in [self.memory.inbox, self.memory.slots] {
+            lab.engine.deregister(region);
+        }
+    }
+
+    fn pair(&self) -> Pair {
+        Pair { qp: self.qp, theirs: 0 }
+    }
+
+    /// The rest of the guest's half that is being filled.
+    fn target(&self, lab: &Lab) -> Result<Part, Failure> {
+        let mut bytes = [0; Part::LEN];
+        let place = self.slot * Part::LEN;
+        lab.engine.read_region(lab.pd, self.memory.slots, place, &mut bytes).ok_or("outside of the slots")?;
+        Ok(Part::read(bytes))
+    }
+
+    fn fill_slot(&self, lab: &mut Lab, part: Part) -> Result<(), Failure> {
+        let place = self.slot * Part::LEN;
+        lab.engine.write_region(lab.pd, self.memory.slots, place, &part.written()).ok_or("outside of the slots")?;
+        Ok(())
+    }
+
+    /// Writes to the guest's inbox. Our slot changes first: as soon as it is used up, the guest may fill it again.
+    fn send(&mut self, lab: &mut Lab, target: Part, bytes: &[u8]) -> Result<(), Failure> {
+        let rest = Part { addr: target.addr + bytes.len() as u64, len: target.len - bytes.len() as u32, ..target };
+        self.fill_slot(lab, rest)?;
+        if rest.len == 0 {
+            self.slot = (self.slot + 1) % SLOTS;
+        }
+        self.left = self.left.wrapping_add(1);
+        self.in_flight += 1;
+        let wr = SendWr::write(DATA, lab.buffer(bytes)?, target.key, target.addr);
+        lab.post(self.pair(), wr.with_imm(Message::Data(bytes.len()).written()))
+    }
+
+    /// Takes what happens next, and tells the guest what has become free.
+    fn progress(&mut self, lab: &mut Lab) -> Result<(), Failure> {
+        let done = lab.wait_ok()?;
+        match done.wr_id {
+            DATA => self.in_flight -= 1,
+            ANNOUNCEMENT => self.announcements -= 1,
+            _ => {
+                lab.post_recv(self.pair(), RECEIVE, 0)?;
+                self.on_message(lab, Message::read(done.imm.ok_or("a message without immediate data")?)?)?;
+            }
+        }
+        if self.announcements < ANNOUNCEMENTS { self.announce(lab) } else { Ok(()) }
+    }
+
+    fn on_message(&mut self, lab: &mut Lab, message: Message) -> Result<(), Failure> {
+        match message {
+            Message::Data(len) => self.take(lab, len)?,
+            Message::Receives(count) => self.may_leave = count,
+            Message::End => self.is_over = true,
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, lab: &Lab, len: usize) -> Result<(), Failure> {
+        let mut bytes = vec![0; len];
+        lab.engine.read_region(lab.pd, self.memory.inbox, self.inbox_at, &mut bytes).ok_or("beyond a half's end")?;
+        self.heard.extend(bytes);
+        self.inbox_at = (self.inbox_at + len) % (2 * HALF);
+        self.free += len;
+        self.came = self.came.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Tells of a free half and of receives, or of receives alone, where one of them is due.
+    fn announce(&mut self, lab: &mut Lab) -> Result<(), Failure> {
+        if self.free >= HALF {
+            let half = self.memory.half(self.next_half);
+            let slot = self.their_slots.addr + u64::from(self.their_slot) * Part::LEN as u64;
+            self.free -= HALF;
+            self.next_half = 1 - self.next_half;
+            self.their_slot = (self.their_slot + 1) % self.their_slots.len;
+            self.post_announcement(lab, &half.written(), self.their_slots.key, slot)
+        } else if self.came.wrapping_sub(self.came_when_told) >= RECEIVES / 2 {
+            self.post_announcement(lab, &[], Rkey(0), 0)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn post_announcement(&mut self, lab: &mut Lab, bytes: &[u8], key: Rkey, addr: u64) -> Result<(), Failure> {
+        self.came_when_told = self.came;
+        self.announcements += 1;
+        let wr = SendWr::write(ANNOUNCEMENT, lab.buffer(bytes)?, key, addr);
+        lab.post(self.pair(), wr.with_imm(Message::Receives(self.came.wrapping_add(RECEIVES)).written()))
+    }
+}
