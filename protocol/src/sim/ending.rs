@@ -48,12 +48,12 @@ impl Ending {
         Self::ALL[dice.random_range(0..Self::ALL.len())]
     }
 
-    /// What the request may end with. A refusal is told once: where the wire loses frames, silence follows it.
-    pub(super) const fn statuses(self, loses_nothing: bool) -> &'static [WcStatus] {
+    /// What the request may end with. A refusal is told once: where it may go unheard, silence follows it.
+    pub(super) const fn statuses(self, is_heard: bool) -> &'static [WcStatus] {
         use WcStatus::{
             BadRespErr, MwBindErr, RemAccessErr, RemInvReqErr, RemOpErr, RetryExcErr, RnrRetryExcErr, Success,
         };
-        match (self, loses_nothing) {
+        match (self, is_heard) {
             (Self::Peace, _) => &[Success],
             (Self::WrongKey, true) => &[RemAccessErr],
             (Self::WrongKey, false) => &[RemAccessErr, RetryExcErr],

@@ -241,7 +241,7 @@ impl World {
         self.nodes[victim].pump(self.now, &mut self.network);
         // The peer's word counts for nothing where the request has not left.
         let has_left = self.nodes[victim].qp.stats().tx_requests > sent || ending != Ending::OwnFault;
-        self.oracles[victim].or_ends_with(ending.statuses(has_left && self.plan.loses_nothing()));
+        self.oracles[victim].or_ends_with(ending.statuses(has_left && self.plan.hears_refusals()));
         if ending != Ending::Revoked {
             for _ in 0..2 {
                 self.post_last(victim, SendOp::Write { remote: Remote { va: 0, rkey: WRITE_KEY }, imm: None }, 8);
