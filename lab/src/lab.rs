@@ -287,7 +287,7 @@ impl Lab {
         Ok(())
     }
 
-    fn record(&self, event: Event) {
+    pub(crate) fn record(&self, event: Event) {
         self.script.borrow_mut().events.push(event);
     }
 
