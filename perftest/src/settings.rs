@@ -44,7 +44,7 @@ pub(crate) enum Kind {
 
 /// No test has this name.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
-#[error("unknown test '{0}'")]
+#[error("unknown test '{0}': known are {known}", known = Test::ALL.map(Test::name).join(" "))]
 pub struct UnknownTest(String);
 
 /// Bytes of an atomic's operand.

@@ -291,6 +291,21 @@ pub fn join(config: &Config) -> Result<Job, JobError> {
     Job::from_environment(Duration::from_secs(config.connect_timeout_s))
 }
 
+/// An engine with a port of its own on a network, for peers that are no ranks.
+pub fn open_alone(config: &Config) -> Result<Engine<LiveLink>, WireupError> {
+    config.check()?;
+    let device = config.device_of(0)?;
+    if device.is_point_to_point() {
+        return Err(WireupError::NeedsOneHost(device));
+    }
+    let mut engine = Engine::on(Arena::with(config.arena(Some(&device)))?)?;
+    let attachment = Attachment::shared(device).with_mtu(config.port_mtu);
+    for link in DpdkLink::open_all(&[attachment], Duration::from_secs(config.connect_timeout_s), &mut || false)? {
+        engine.add_port_with(dress(config, link, 0, 0)?, host(config, 0, false))?;
+    }
+    Ok(engine)
+}
+
 /// Parameters of every queue pair between two ranks.
 pub fn queue_pair_params(config: &Config) -> QpParams {
     QpParams {

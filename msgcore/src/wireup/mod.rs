@@ -31,7 +31,7 @@ use crate::worker::{CallError, Worker};
 
 pub(crate) use fabric::station_of;
 pub use fabric::{Fabric, LiveLink, Ports, WireupError, join};
-pub use fabric::{queue_pair_params, shared_attachment};
+pub use fabric::{open_alone, queue_pair_params, shared_attachment};
 pub(crate) use method::LanePlan;
 pub(crate) use stage::Stage;
 
