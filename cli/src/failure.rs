@@ -60,7 +60,9 @@ failures!(
     roci_msgcore::channel::OpenError,
     roci_msgcore::channel::ChannelError,
     roci_msgcore::job::JobError,
-    roci_driver::ArenaError
+    roci_driver::ArenaError,
+    roci_perftest::SettingsError,
+    roci_perftest::ServeError
 );
 
 impl<T> From<roci_msgcore::Refused<T>> for Failure {

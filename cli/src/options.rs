@@ -116,20 +116,29 @@ pub(crate) struct RunOptions {
 pub(crate) struct PerfOptions {
     /// send_lat send_bw send_rate write_lat write_bw read_lat read_bw atomic_lat tag_lat tag_bw channel_lat channel_bw
     /// raw_lat raw_bw, several with commas
-    #[arg(value_name = "TEST")]
-    pub(crate) tests: TestList,
+    #[arg(value_name = "TEST", required_unless_present = "perftest")]
+    pub(crate) tests: Option<TestList>,
     /// The server, HOST:PORT; without it both sides run on this host, each on a processor of its own
     #[arg(value_name = "PEER", conflicts_with = "listen")]
     pub(crate) peer: Option<String>,
-    /// Be the server for one client, at this ADDRESS:PORT
+    /// Be the server for one client, at this ADDRESS:PORT; of --perftest it is 0.0.0.0:18515 otherwise
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) listen: Option<String>,
+    /// Serve one client of perftest's, an unmodified ib_TEST, on a network device: send_lat send_bw write_lat write_bw
+    /// read_lat read_bw atomic_lat atomic_bw; with its --size, or --all, and of write_lat its --iters (-n)
+    #[arg(long, value_name = "TEST", conflicts_with_all = [
+        "tests", "peer", "no_verify", "touch", "channel", "connections", "depth", "memory", "engine",
+    ])]
+    pub(crate) perftest: Option<roci_perftest::Test>,
+    /// The client of --perftest runs all sizes (-a)
+    #[arg(long, requires = "perftest", conflicts_with_all = ["tests", "size"])]
+    pub(crate) all: bool,
     #[command(flatten)]
     pub(crate) device: DeviceOptions,
     /// Message sizes, such as 8,4KiB,1MiB
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = message_size)]
     pub(crate) size: Vec<usize>,
-    /// Messages of each size; chosen by size without it
+    /// Messages of each size; chosen by size without it, and 1000 for --perftest write_lat
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub(crate) iters: Option<u64>,
     /// One JSON object a row

@@ -17,7 +17,13 @@ fn mistakes_on_the_command_line_are_one_line_and_status_2() {
         (&["run", "-n", "2"], "required"),
         (&["run", "-n", "2", "--faults", "loss=2", "true"], "a probability lies between 0 and 1"),
         (&["run", "-n", "2", "--faults", "lost=0.1", "true"], "unknown fault 'lost'"),
+        (&["perf"], "required"),
         (&["perf", "warp_lat"], "unknown test 'warp_lat'"),
+        (&["perf", "--perftest", "tag_lat"], "unknown test 'tag_lat': known are send_lat send_bw write_lat"),
+        (&["perf", "tag_lat", "--perftest", "send_bw"], "cannot be used with"),
+        (&["perf", "--perftest", "send_bw", "--no-verify"], "cannot be used with"),
+        (&["perf", "--perftest", "send_bw", "--all", "--size", "8"], "cannot be used with"),
+        (&["perf", "tag_lat", "--all"], "cannot be used with"),
         (&["perf", "tag_lat", "--size", "0"], "a size lies between"),
         (&["perf", "tag_lat", "--size", "big"], "not a size"),
         (&["perf", "tag_lat", "--iters", "0"], "not in 1.."),
@@ -33,6 +39,21 @@ fn mistakes_on_the_command_line_are_one_line_and_status_2() {
         let ended = roci(arguments);
         assert_eq!(ended.code(), Some(2), "{arguments:?}: {}", ended.stderr);
         let line = ended.failed_with_one_line();
+        assert!(line.contains(complaint), "{arguments:?}: {line}");
+    }
+}
+
+#[test]
+fn a_server_for_perftest_says_what_it_cannot_be() {
+    for (arguments, complaint) in [
+        (&["send_bw", "--listen", "127.0.0.1:0"][..], "memif joins processes of one host only: name a network device"),
+        (&["send_bw", "--iters", "5"], "--iters is for --perftest write_lat"),
+        (&["read_lat", "--size", "1,2"], "give one --size, or --all"),
+        (&["atomic_bw", "--size", "16"], "atomics have 8 bytes"),
+        (&["atomic_lat", "--all"], "atomics have 8 bytes"),
+        (&["send_bw", "--listen", "here"], "cannot listen at here"),
+    ] {
+        let line = roci(&[&["perf", "--perftest"], arguments].concat()).failed_with_one_line();
         assert!(line.contains(complaint), "{arguments:?}: {line}");
     }
 }

@@ -1,7 +1,8 @@
 //! `roci perf`: latency and bandwidth between two ranks.
 //!
 //! Outside a job it starts one of two ranks, each on a processor of its own, that run this very command; as a
-//! client or a server it makes one with a process on another host. Rank 0 prints.
+//! client or a server it makes one with a process on another host. Rank 0 prints. With `--perftest` there are no ranks: the
+//! other side is a program of perftest's.
 
 mod atomic;
 mod channel;
@@ -10,6 +11,7 @@ mod lane;
 mod memory;
 mod messenger;
 mod pattern;
+mod perftest;
 mod raw;
 mod report;
 mod tag;
@@ -185,7 +187,10 @@ impl Plan {
 }
 
 pub(crate) fn run(options: &PerfOptions) -> Result<ExitCode, Failure> {
-    let has = |is_of: fn(Test) -> bool| options.tests.0.iter().any(|&test| is_of(test));
+    if let Some(test) = options.perftest {
+        return perftest::run(test, options);
+    }
+    let has = |is_of: fn(Test) -> bool| tests(options).any(|&test| is_of(test));
     if has(Test::is_tagged) && has(Test::is_channel) {
         return Err(Failure::new("tagged messages and the byte channel use the same queue pair: measure one of them"));
     }
@@ -365,7 +370,11 @@ fn plans(options: &PerfOptions) -> Vec<Plan> {
         };
         cells.map(plan).collect::<Vec<_>>()
     };
-    options.tests.0.iter().flat_map(of_test).collect()
+    tests(options).flat_map(of_test).collect()
+}
+
+fn tests(options: &PerfOptions) -> impl Iterator<Item = &Test> {
+    options.tests.iter().flat_map(|tests| &tests.0)
 }
 
 /// Both sides must measure the same, or each would wait for the other. Returns whether packets will carry an ICRC, as
