@@ -26,12 +26,11 @@ pub(crate) fn serve<H: Host>(
     loop {
         for _ in 0..LOOK_EVERY {
             session.work(DUE)?;
-            while let Some(done) = session.completion()? {
+            while let Some(done) = session.completion(DUE)? {
                 messages += u64::from(done.operation == Operation::Recv);
                 settle(session, client, done, is_answered)?;
             }
         }
-        session.check(client, DUE)?;
         match session.hear(client, DUE)? {
             None => {}
             Some(Word::Keys) => session.introduce(client, NO_KEY)?,

@@ -173,11 +173,12 @@ impl<'a, H: Host> Session<'a, H> {
         }
     }
 
-    /// The next completion, which must be of a success.
-    pub(crate) fn completion(&mut self) -> Result<Option<WorkCompletion>, ServeError> {
+    /// The next completion, which must be of a success. Where the connection has broken off, what was posted is flushed.
+    pub(crate) fn completion(&mut self, due: &'static str) -> Result<Option<WorkCompletion>, ServeError> {
         let (cq, largest) = (self.cq, self.settings.sizes.largest());
         match self.engine().poll_cq(cq) {
             Some(WorkCompletion { status: WcStatus::LocLenErr, .. }) => Err(ServeError::TooLong(largest)),
+            Some(WorkCompletion { status: WcStatus::WrFlushErr, .. }) => Err(ServeError::BrokenOff(due)),
             Some(WorkCompletion { status, operation, .. }) if !status.is_success() => {
                 Err(ServeError::Failed { operation, status })
             }

@@ -48,7 +48,7 @@ fn ping<H: Host>(
     loop {
         for _ in 0..LOOK_EVERY {
             session.work(MESSAGE)?;
-            if let Some(done) = session.completion()? {
+            if let Some(done) = session.completion(MESSAGE)? {
                 sent = Some(done.buffer);
             }
             if last_byte(session, region, size) == Some(count)

@@ -103,7 +103,7 @@ fn sends_are_answered_one_by_one() {
     let served = world.serve_all(Test::SendLat, Sizes::One(2));
     assert_eq!((served.messages, served.report), (Some(20), None));
     assert_eq!((&served.version[..], served.peer.ip), ("6.06", CLIENT_IP.into()));
-    assert_eq!((served.peer.mtu.bytes(), served.peer.max_rd_atomic), (1024, 4));
+    assert_eq!((served.peer.mtu.bytes(), served.peer.max_rd_atomic), (512, 4));
 }
 
 #[test]
@@ -115,17 +115,22 @@ fn receives_are_posted_again_and_sizes_may_change_at_barriers() {
 
 #[test]
 fn answers_are_as_long_as_what_they_answer() {
-    let run = [vec![ping(30, 1)], keys(), vec![ping(30, 3000)]].into_iter().flatten();
+    // More than receives are posted: each must be as long again when it has carried an answer.
+    let run = [vec![ping(200, 1)], keys(), vec![ping(200, 3000)]].into_iter().flatten();
     let mut world = World::new(visit(4, run.collect()));
-    assert_eq!(world.serve_all(Test::SendLat, Sizes::One(4096)).messages, Some(60));
+    assert_eq!(world.serve_all(Test::SendLat, Sizes::One(4096)).messages, Some(400));
 }
 
-/// The client's half of `ib_write_lat`: waits for a count in its own memory, and then writes it to the server's.
+/// The client's half of `ib_write_lat`: waits for a count in its own memory, then writes it to the server's, and goes when
+/// the last one is acknowledged.
 fn pong(counts: impl Iterator<Item = (usize, u8)> + 'static) -> Step {
     let mut counts = counts.peekable();
+    let mut under_way = 0;
     step(move |client| {
-        while client.completion().is_some() {}
-        let Some(&(size, count)) = counts.peek() else { return true };
+        while client.completion().is_some() {
+            under_way -= 1;
+        }
+        let Some(&(size, count)) = counts.peek() else { return under_way == 0 };
         let mut byte = [0];
         client.engine.read_region(client.pd, client.region, size - 1, &mut byte).expect("inside");
         if byte != [count] {
@@ -137,6 +142,7 @@ fn pong(counts: impl Iterator<Item = (usize, u8)> + 'static) -> Step {
         buffer[size - 1] = count;
         let rkey = client.rkey();
         client.post(SendWr::write(6, buffer, rkey, 0));
+        under_way += 1;
         false
     })
 }
@@ -152,6 +158,7 @@ fn writes_are_counted_in_their_last_byte_beyond_256() {
     let mut settings = impatient(Test::WriteLat, Sizes::One(3));
     settings.iterations = 300;
     assert_eq!(world.serve_with(settings).expect("a good client").messages, Some(300));
+    assert!(world.client.is_through(), "its last message was acknowledged");
 }
 
 #[test]
@@ -304,6 +311,16 @@ fn messages_that_are_too_long_are_told_as_such() {
     let send = |client: &mut Client| SendWr::send(1, client.engine.buffer(3).expect("memory"));
     let error = refused(Test::SendBw, 2, visit(4, vec![attempt(send)]));
     assert!(matches!(error, ServeError::TooLong(2)), "{error}");
+}
+
+#[test]
+fn nothing_is_open_to_a_client_that_should_send() {
+    let write = |client: &mut Client| {
+        let buffer = client.engine.buffer(2).expect("memory");
+        SendWr::write(1, buffer, client.rkey(), 0)
+    };
+    let error = refused(Test::SendBw, 2, visit(4, vec![attempt(write)]));
+    assert!(matches!(error, ServeError::BrokenOff("messages, or the end of the test")), "{error}");
 }
 
 #[test]

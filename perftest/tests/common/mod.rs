@@ -52,6 +52,8 @@ impl World {
         let clock = Clock::default();
         let (near, far) = SimLink::pair(&clock);
         let mut server = Engine::new(ARENA).expect("memory");
+        // What memory held before is none of a client's business.
+        server.buffer(ARENA / 2).expect("memory").fill(0xaa);
         server.add_port(near, SERVER_IP.into(), true);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let stream = TcpStream::connect(listener.local_addr().expect("a place")).expect("a listener");
@@ -72,7 +74,7 @@ impl World {
     /// Serves while the client lives; its last steps may come when the server is done.
     pub(crate) fn serve_all(&mut self, test: Test, sizes: Sizes) -> Served {
         let served = self.serve(test, sizes).expect("a good client");
-        while !self.client.steps.is_empty() {
+        while !self.client.is_through() {
             self.client.turn();
         }
         served
@@ -119,6 +121,11 @@ impl Client {
         Self { engine, pd, cq, stream, server, near, qp: None, region, keys, theirs: None, heard, steps }
     }
 
+    /// Whether it has taken its last step.
+    pub(crate) fn is_through(&self) -> bool {
+        self.steps.is_empty()
+    }
+
     fn turn(&mut self) {
         self.engine.poll();
         let Some(mut step) = self.steps.pop_front() else { return };
@@ -151,7 +158,7 @@ impl Client {
             ip: theirs.ip,
             qpn: theirs.qpn,
             psn: theirs.psn,
-            mtu: Mtu::Mtu1024,
+            mtu: Mtu::Mtu512,
             max_rd_atomic: theirs.out_reads as u8,
             dialect: Dialect::Verbs,
             icrc: true,
@@ -218,8 +225,8 @@ pub(crate) fn greeting() -> Vec<Step> {
         exchange(b"6.06\0\0\0\0\0\0\0\0\0\0\0\0", &our_version()),
         exchange(b"\0\0\x10\0", b"\0\0\x10\0"),
         exchange(b"\0\0\0@", b"\0\0\0@"),
-        // Path MTU 1024, and the server's is the largest that there is.
-        exchange(b"3\0", b"3\0"),
+        // Path MTU 512; the server would take 1024.
+        exchange(b"2\0", b"3\0"),
     ]
     .into_iter()
     .flatten()
