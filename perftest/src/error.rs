@@ -43,7 +43,7 @@ pub enum ServeError {
     #[error(transparent)]
     Malformed(#[from] Malformed),
     /// The next thing that the client said belongs to another test.
-    #[error("the client did not say {0} next: give this server the name of the client's test")]
+    #[error("the client said something else where {0} was due: give this server the name of the client's test")]
     OtherTest(&'static str),
     /// The client has more than one queue pair.
     #[error("the client introduced a second queue pair: run it without -q, or with -q 1")]

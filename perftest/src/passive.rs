@@ -6,8 +6,8 @@ use crate::exchange::{REPORT_NUMBERS, Report};
 use crate::session::{Client, Session};
 use crate::{Host, ServeError};
 
-const MEETING: &str = "that it is ready";
-const RESULT: &str = "that it is through";
+const MEETING: &str = "the news that it is ready";
+const RESULT: &str = "the news that it is through";
 const REPORT: &str = "its report";
 
 /// `ib_read_lat` and `ib_atomic_lat`.

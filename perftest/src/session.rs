@@ -286,7 +286,8 @@ impl<'a, H: Host> Session<'a, H> {
         let settings = self.settings;
         self.host.connecting(&near, &peer);
         let ours = Keys {
-            out_reads: ours.max_rd_atomic.into(),
+            // As many as we say are under way at once: who has asked for fewer is told fewer.
+            out_reads: ours.max_rd_atomic.min(peer.max_rd_atomic).into(),
             qpn: ours.qpn,
             psn: ours.psn,
             rkey: Rkey(0),

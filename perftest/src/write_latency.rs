@@ -7,7 +7,7 @@ use crate::passive::with_region;
 use crate::session::{Client, Session};
 use crate::{Host, ServeError};
 
-const MEETING: &str = "that it is ready";
+const MEETING: &str = "the news that it is ready";
 const MESSAGE: &str = "its next message";
 const END: &str = "the end of the test";
 /// Polls between two looks at the client's connection, which cost a system call each.

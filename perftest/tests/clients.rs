@@ -186,6 +186,35 @@ fn reads_and_atomics_work_on_memory_that_is_zero_at_first() {
     assert_eq!(world.serve_all(Test::AtomicLat, Sizes::One(8)).report, None);
 }
 
+/// Posts so many READs at once as the server says that it takes, and waits for their ends.
+fn read_as_many_as_allowed(told: u16) -> Step {
+    let mut left = None;
+    step(move |client| {
+        let theirs = client.theirs.expect("the server's keys");
+        let left = left.get_or_insert_with(|| {
+            assert_eq!(theirs.out_reads, told);
+            for _ in 0..64 {
+                let buffer = client.engine.buffer(5000).expect("memory");
+                client.post(SendWr::read(7, buffer, theirs.rkey, 0));
+            }
+            64
+        });
+        while client.completion().is_some() {
+            *left -= 1;
+        }
+        *left == 0
+    })
+}
+
+#[test]
+fn reads_in_flight_are_the_smaller_count_of_both_sides() {
+    for (theirs, told) in [(2, 2), (0x80, 16)] {
+        let mut world = World::new(visit(4, vec![read_as_many_as_allowed(told)]));
+        world.client.keys.out_reads = theirs;
+        world.serve_all(Test::ReadLat, Sizes::One(5000));
+    }
+}
+
 /// The error of a visit that ends badly.
 fn refused(test: Test, size: usize, steps: Vec<Step>) -> ServeError {
     World::new(steps).serve_with(impatient(test, Sizes::One(size))).expect_err("a bad client")
@@ -229,7 +258,7 @@ fn a_client_that_stops_is_given_up_by_name_of_what_was_due() {
         other => panic!("{other}"),
     };
     assert_eq!(silent(vec![say("6.0")]), "its version");
-    assert_eq!(silent(after_greeting(keys())), "that it is ready");
+    assert_eq!(silent(after_greeting(keys())), "the news that it is ready");
 }
 
 #[test]
@@ -330,5 +359,5 @@ fn memory_beyond_the_longest_message_is_closed() {
         SendWr::write(1, buffer, client.rkey(), 4095)
     };
     let error = refused(Test::WriteBw, 1, visit(3, vec![attempt(write), hang_up()]));
-    assert!(matches!(error, ServeError::BrokenOff("that it is through")), "{error}");
+    assert!(matches!(error, ServeError::BrokenOff("the news that it is through")), "{error}");
 }
