@@ -156,14 +156,6 @@ impl Hosts {
         Self { clock, engines }
     }
 
-    fn step(&mut self) {
-        self.clock.advance(1_000_000);
-        for engine in &mut self.engines {
-            engine.poll();
-            engine.check();
-        }
-    }
-
     fn station_of(&mut self, who: usize, ip: &str) -> Resolution {
         let ip = ip.parse().expect("an address");
         self.find("an answer", |hosts| {
