@@ -1,6 +1,7 @@
 //! The side that is connected to.
 
 use super::*;
+use crate::Pkey;
 use crate::wire::cm::{IP_CM_LEN, TransportType};
 
 fn refusal_of(message: Req) -> (RejReason, Vec<(&'static str, u64)>) {
@@ -18,6 +19,8 @@ fn what_cannot_be_served_is_refused_by_ibtas_reason() {
     assert_eq!(refusal_of(nobody), (RejReason::INVALID_SERVICE_ID, vec![("req_no_service", 1)]));
     let datagram = Req { transport: TransportType::Uc, ..req(1) };
     assert_eq!(refusal_of(datagram), (RejReason::INVALID_TRANSPORT_TYPE, vec![("req_wrong_transport", 1)]));
+    let elsewhere = Req { pkey: Pkey(0x8123), ..req(1) };
+    assert_eq!(refusal_of(elsewhere), (RejReason::UNSUPPORTED, vec![("req_wrong_partition", 1)]));
     let bare = Req { private_data: [0; 92], ..req(1) };
     assert_eq!(refusal_of(bare), (RejReason::UNSUPPORTED, vec![("req_bad_addressing", 1)]));
     for at in [19, IP_CM_LEN - 1] {
