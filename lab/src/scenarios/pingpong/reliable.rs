@@ -7,7 +7,8 @@ use super::exchange::{Exchange, Place};
 use super::{Program, RECEIVE, Role, SEND, SIZE, Table, bounce, finish, message};
 use crate::Failure;
 use crate::guest;
-use crate::lab::{Lab, Pair, Terms, V4};
+use crate::lab::{Lab, Pair, V4};
+use crate::scenarios::manager::params;
 
 pub(super) fn play(lab: &mut Lab, program: &Program, role: Role) -> Result<(), Failure> {
     let near = (0..program.queue_pairs)
@@ -37,7 +38,7 @@ fn connect(lab: &mut Lab, qp: UnconnectedQp, peer: &Place) -> Result<QueuePair, 
         icrc: true,
     };
     lab.record_opening(&qp, V4, &address)?;
-    Ok(lab.engine.connect(qp, &address, &Terms::default().params)?)
+    Ok(lab.engine.connect(qp, &address, &params())?)
 }
 
 struct Connections(Vec<QueuePair>);

@@ -75,9 +75,9 @@ fn part(lab: &mut Lab, id: ConnId, mut stream: Stream) -> Result<(), Failure> {
     finished(lab, &["custom", "rc=0"])
 }
 
-/// `rstream` that compares what it gets, and says in the end what it has done.
+/// `rstream` that compares what it gets, sleeps while it waits, and says in the end what it has done.
 fn command(role: &str, address: &str) -> String {
-    format!("rstream {role} {address} -p {PORT} -T v -B {THEIR_HALF} -S {TRANSFER} -C {TRANSFERS} -I {TURNS}")
+    format!("rstream {role} {address} -p {PORT} -T v -T b -B {THEIR_HALF} -S {TRANSFER} -C {TRANSFERS} -I {TURNS}")
 }
 
 /// Where each turn begins in the stream of either side, and its length.
