@@ -135,6 +135,24 @@ fn only_a_solicited_message_wakes_who_waits_for_one() {
     assert_eq!(wire.ends[1].engine.poll_event(), Some(Event::Completion(cq)));
 }
 
+#[test]
+fn what_was_received_is_acknowledged_though_its_queue_pair_goes_at_once() {
+    for ends in [
+        |wire: &mut Wire| wire.ends[1].engine.destroy_qp(wire.ends[1].qp),
+        |wire: &mut Wire| {
+            wire.ends[1].engine.fail_qp(wire.ends[1].qp, WcStatus::WrFlushErr);
+        },
+    ] {
+        let mut wire = Wire::new(None);
+        wire.post_recv(1, 64);
+        let buffer = wire.buffer(0, b"the last word");
+        wire.post(0, SendWr::send(1, buffer));
+        assert_eq!(wire.wait(1).status, WcStatus::Success);
+        ends(&mut wire);
+        assert_eq!(wire.wait(0).status, WcStatus::Success);
+    }
+}
+
 /// Two hosts with their neighbours, connected by nothing but addresses.
 struct Hosts {
     clock: Clock,

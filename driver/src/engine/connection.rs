@@ -128,7 +128,13 @@ impl<L: Link> Engine<L> {
     /// Puts a queue pair into the error state: the oldest send ends with `status`, the rest is flushed.
     pub fn fail_qp(&mut self, qp: QueuePair, status: WcStatus) {
         self.held.forget(qp.0);
-        self.with_qp(qp, |rc, scene| rc.fail(status, scene));
+        self.with_qp(qp, |rc, scene| {
+            // What its peer has sent and it has executed is a success, also if nobody is left to say so to a repetition.
+            // Where the link is full, nothing can be said.
+            let _ = rc.pump_acknowledgement(scene.link.now(), scene);
+            scene.link.flush();
+            rc.fail(status, scene);
+        });
     }
 
     /// Finishes the messages that have begun and starts no other. [`crate::Event::SendQueueDrained`] tells when nothing
