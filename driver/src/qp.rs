@@ -12,6 +12,7 @@ use roci_protocol::{Access, Mtu, Nanos, Psn, Qpn};
 
 use crate::address::Address;
 use crate::cq::CompletionQueue;
+use crate::engine::ConnectError;
 use crate::event::{Event, Events};
 use crate::link::Share;
 use crate::mem::{Buffer, PdId};
@@ -146,6 +147,11 @@ impl Default for QpParams {
 }
 
 impl QpParams {
+    /// Whether a queue pair can be made of them.
+    pub(crate) const fn check(&self) -> Result<(), ConnectError> {
+        if self.window == 0 || self.window >= 1 << 23 { Err(ConnectError::Window(self.window)) } else { Ok(()) }
+    }
+
     /// The header of this side's packets above Ethernet.
     pub(crate) const fn header(&self, ip: Ip) -> Ip {
         ip.with_traffic_class(self.congestion.traffic_class(self.traffic_class)).with_flow_label(self.flow_label)

@@ -6,8 +6,8 @@ use roci_driver::link::faulty::Faulty;
 use roci_driver::link::sim::{Clock, SimLink};
 use roci_driver::neighbour::Interface;
 use roci_driver::{
-    CmCallError, CmEvent, CompletionQueue, ConnId, Dialect, Engine, PdId, Pkey, PortConfig, PortConfigError, PortSpace,
-    QpParams, QueuePair, RejReason, SendWr, ServiceId, State, WcStatus,
+    CmCallError, CmEvent, CompletionQueue, ConnId, ConnectError, Dialect, Engine, PdId, Pkey, PortConfig,
+    PortConfigError, PortSpace, QpParams, QueuePair, RejReason, SendWr, ServiceId, State, WcStatus,
 };
 use roci_protocol::sim::Faults;
 use roci_testkit::{Swarm, World};
@@ -261,6 +261,24 @@ fn refusals_are_told_with_their_reason() {
     hosts.connect("10.0.0.2");
     let CmEvent::Rejected { reason, .. } = hosts.event(0) else { panic!("a refusal is due") };
     assert_eq!(reason, RejReason::INVALID_SERVICE_ID);
+}
+
+#[test]
+fn a_window_that_nothing_fits_through_is_refused_before_anybody_is_asked() {
+    for window in [0, 1 << 23, u32::MAX] {
+        let mut hosts = Hosts::new(None, ["10.0.0.1", "10.0.0.2"]);
+        // The peer's station is known from now on.
+        hosts.connect("10.0.0.2");
+        let Host { engine, pd, cq } = &mut hosts.ends[0];
+        let params = QpParams { window, ..QpParams::default() };
+        let qp = engine.create_qp(0, *pd, *cq).expect("room");
+        let address = engine.address_of(&qp, &params).expect("the link carries packets");
+        assert_eq!(engine.connect(qp, &address, &params), Err(ConnectError::Window(window)));
+        let qp = engine.create_qp(0, *pd, *cq).expect("room");
+        let peer = SocketAddr::new([10, 0, 0, 2].into(), PORT);
+        let Err((error, _)) = engine.cm_connect(qp, peer, &params, &[]) else { panic!("it is asked") };
+        assert_eq!(error, CmCallError::Connect(ConnectError::Window(window)));
+    }
 }
 
 #[test]

@@ -72,6 +72,10 @@ impl<L: Link> Engine<L> {
         config: rc::Config,
         params: &QpParams,
     ) -> Result<QueuePair, ConnectError> {
+        if let Err(error) = params.check() {
+            self.discard_qp(qp);
+            return Err(error);
+        }
         let Some(header) = Ip::between(qp.ip, ip) else {
             let ours = qp.ip;
             self.discard_qp(qp);

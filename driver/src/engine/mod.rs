@@ -129,6 +129,9 @@ pub enum ConnectError {
     /// IPv4 here and IPv6 there.
     #[error("{0} and {1} are of different IP versions")]
     IpVersion(IpAddr, IpAddr),
+    /// IBTA allows from one to less than 2^23 packets in flight.
+    #[error("a window of {0} packets: from 1 to 8388607 can be in flight")]
+    Window(u32),
     /// The link's frames are too short for any path MTU.
     #[error("the link carries frames of {0} bytes, too short for the smallest path MTU")]
     LinkTooShort(usize),

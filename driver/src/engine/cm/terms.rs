@@ -51,6 +51,7 @@ impl<L: Link> Engine<L> {
     }
 
     pub(super) fn offer(&self, qp: &UnconnectedQp, params: &QpParams) -> Result<Offer, CmCallError> {
+        params.check()?;
         Ok(Offer {
             qpn: qp.qp.0,
             starting_psn: qp.psn,
