@@ -13,6 +13,11 @@ use crate::{Mtu, Nanos, Psn, Qpn};
 /// READs and atomics that one end keeps in flight, at most.
 const FETCHES: usize = 8;
 
+/// Waits in a row, few enough that who never gets on is found out.
+const RETRIES: u32 = 60;
+/// A third of the time may be left of a wire that is cut, and half of the frames: then as many waits are in vain now and then.
+const RETRIES_OF_A_CUT_WIRE: u32 = 250;
+
 /// Everything that is drawn once.
 pub(super) struct Plan {
     pub(super) configs: [Config; 2],
@@ -48,9 +53,14 @@ impl Plan {
         let (marks, forgeries, naps) = (sometimes(0.1), sometimes(0.05), sometimes(0.002));
         let (drains, expiries) = (sometimes(0.05), sometimes(0.01));
         let ending = if is_swarm { Ending::draw(dice) } else { Ending::Peace };
+        let mut configs = terms(dice, ack_timeout_ns, ending);
+        let partitions = if is_swarm { partitions(dice) } else { None };
+        if partitions.is_some() {
+            configs.iter_mut().for_each(|config| config.retry_limit = RETRIES_OF_A_CUT_WIRE);
+        }
         Self {
-            configs: terms(dice, ack_timeout_ns, ending),
-            partitions: if is_swarm { partitions(dice) } else { None },
+            configs,
+            partitions,
             faults,
             latency_ns,
             jitter_ns: if faults.reorder > 0.0 { 3_000 } else { 0 },
@@ -164,8 +174,7 @@ fn own_terms(dice: &mut StdRng) -> Config {
         rq_depth: 16,
         window: 1 << dice.random_range(0..11),
         max_rd_atomic: dice.random_range(1..=FETCHES),
-        // A third of the wire's time is left, and half of the frames: 60 waits in a row are in vain once in 20,000 worlds.
-        retry_limit: 250,
+        retry_limit: RETRIES,
         min_rnr_timer: 2,
         shared_receives: dice.random_bool(0.2),
         end_to_end_credits: dice.random(),
