@@ -172,7 +172,8 @@ impl<B> QueuePair<B> {
     /// one, so it cannot end the connection: one that would is forgotten, and asked for again.
     pub fn on_held_packet<E: Env<Buffer = B>>(&mut self, now: Nanos, packet: &Packet<'_>, env: &mut E) {
         self.looks_at_held = true;
-        self.take(now, packet, env);
+        let is_of_use = self.take(now, packet, env);
+        self.stats.rx_held_executed += u64::from(is_of_use);
         self.looks_at_held = false;
     }
 

@@ -39,6 +39,8 @@ counters! {
     rx_wrong_state,
     /// Packets that came early and were kept.
     rx_held,
+    /// Packets that were kept, and executed when their turn came.
+    rx_held_executed,
     /// Packets that came early twice, and said two different things: neither was believed.
     rx_held_conflicts,
     /// Packets that were kept and would have ended the connection: they were forgotten instead.

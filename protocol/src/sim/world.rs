@@ -17,6 +17,8 @@ use crate::{Access, Nanos, Rkey};
 
 /// Requests that each node posts.
 const REQUESTS: u64 = 150;
+/// Of so many packets that are kept, some are executed.
+const MANY_HELD: u64 = 50;
 /// Virtual time after which a run that has not finished has stalled.
 const STALL_NS: Nanos = 600 * 1_000_000_000;
 /// Most messages have no more full packets.
@@ -138,6 +140,7 @@ impl World {
             let verdict = self.oracles[node].check_image(&self.nodes[1 - node].host);
             verdict.map_err(|what| self.violation(1 - node, what))?;
         }
+        self.check_use_of_held()?;
         self.is_ending = true;
         self.end();
         self.run_until_done()?;
@@ -159,6 +162,19 @@ impl World {
             for node in 0..2 {
                 self.nodes[node].qp.check();
                 self.check(node)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Packets are kept to be executed: one that is forgotten comes again, and nobody notices but the wire. Forged ones are kept
+    /// as well, until they expire.
+    fn check_use_of_held(&self) -> Result<(), Violation> {
+        for (number, node) in self.nodes.iter().enumerate() {
+            let stats = node.qp.stats();
+            let kept = stats.rx_held.saturating_sub(stats.rx_held_expired);
+            if kept >= MANY_HELD && stats.rx_held_executed == 0 {
+                return Err(self.violation(number, format!("of {kept} packets that it kept it executed none")));
             }
         }
         Ok(())
