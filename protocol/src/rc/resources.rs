@@ -206,3 +206,36 @@ impl Stream {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Bth;
+    use crate::{Qpn, Rkey};
+
+    const MTU: Mtu = Mtu::Mtu256;
+
+    fn reth(va: u64, packets: u32) -> Reth {
+        Reth { va, rkey: Rkey(7), len: packets * MTU.bytes() as u32 }
+    }
+
+    /// Takes a READ of three packets, and answers it.
+    fn answer(resources: &mut Resources, first: Psn, va: u64) {
+        assert_eq!(resources.accept(first, Answer::Read(reth(va, 3)), MTU), 3);
+        (0..3).for_each(|_| resources.sent());
+        assert!(resources.is_idle());
+    }
+
+    #[test]
+    fn of_two_reads_with_the_same_psns_the_one_behind_the_wrap_is_repeated() {
+        let (mut resources, first) = (Resources::new(2), Psn::new(500));
+        answer(&mut resources, first, 0);
+        answer(&mut resources, first, 4096);
+        let mut again = Headers::plain(Bth::new(Opcode::RcReadRequest, Qpn::new(1), first.plus(1)));
+        again.ext.reth = Some(reth(4096 + 256, 2));
+        assert!(resources.replay(&again, MTU));
+        let response = resources.next_response(MTU).expect("it is asked for");
+        assert_eq!(response.psn, first.plus(1));
+        assert!(matches!(response.body, Body::Memory(Reth { va: 4352, .. })));
+    }
+}
