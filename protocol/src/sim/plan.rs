@@ -56,7 +56,9 @@ impl Plan {
         let mut configs = terms(dice, ack_timeout_ns, ending);
         let partitions = if is_swarm { partitions(dice) } else { None };
         if partitions.is_some() {
-            configs.iter_mut().for_each(|config| config.retry_limit = RETRIES_OF_A_CUT_WIRE);
+            for config in &mut configs {
+                config.retry_limit = RETRIES_OF_A_CUT_WIRE;
+            }
         }
         Self {
             configs,
