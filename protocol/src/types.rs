@@ -157,7 +157,13 @@ impl Pkey {
     /// of it (IBTA 10.9.3).
     #[inline]
     pub const fn hears(self, theirs: Self) -> bool {
-        self.0 | Self::FULL == theirs.0 | Self::FULL && (self.0 | theirs.0) & Self::FULL != 0 && self.is_valid()
+        // Of almost all pairs both keys are the same one.
+        if self.0 == theirs.0 { self.0 > Self::FULL } else { self.hears_other(theirs) }
+    }
+
+    #[cold]
+    const fn hears_other(self, theirs: Self) -> bool {
+        self.0 | Self::FULL == theirs.0 | Self::FULL && self.is_valid()
     }
 }
 
