@@ -140,6 +140,24 @@ fn an_rnr_nak_waits_for_the_coded_time_and_is_counted() {
 }
 
 #[test]
+fn each_request_has_the_rnr_retries_of_its_own() {
+    let (mut qp, mut script) = (connected(|_| ()), Script::default());
+    for psn in 100..103 {
+        send(&mut qp, psn, 1);
+        pump(&mut qp, &mut script);
+        feed(&mut qp, &mut script, answer(psn as u32, Syndrome::Rnr { timer: 1 }), 0);
+        qp.on_timeout(10_000, &mut script);
+        pump(&mut qp, &mut script);
+        feed(&mut qp, &mut script, answer(psn as u32, Syndrome::Ack { credit: 31 }), 0);
+    }
+    assert_eq!(
+        script.statuses(),
+        [100, 101, 102].map(|wr_id| (wr_id, WcStatus::Success)),
+        "one retry was granted, to each"
+    );
+}
+
+#[test]
 fn a_peer_that_answers_rnr_is_not_silent() {
     let (mut qp, mut script) = (connected(|config| config.rnr_retry_limit = None), Script::default());
     send(&mut qp, 1, 1);
