@@ -133,8 +133,11 @@ impl Requests {
         self.not_ready.take_if(|not_ready| not_ready.at < end);
     }
 
-    /// An RNR NAK names the packet at this position.
+    /// An RNR NAK names the packet at this position. A packet that was sent twice may be refused twice; which refusal was heard
+    /// first is not seen here, and the first one counts.
     pub(super) fn wait(&mut self, position: u64, until: Nanos) {
+        let earlier = self.not_ready.as_ref().filter(|not_ready| not_ready.at == position);
+        let until = earlier.map_or(until, |earlier| earlier.until.min(until));
         self.not_ready = Some(NotReady { at: position, until });
     }
 

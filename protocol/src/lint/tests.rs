@@ -351,6 +351,19 @@ fn who_answers_whom_is_found_out_and_then_judged() {
 }
 
 #[test]
+fn of_two_refusals_of_a_packet_that_was_sent_twice_the_first_one_says_how_long_to_wait() {
+    let mut twice = conversation();
+    let mut refusal = answers(Opcode::RcAck, 9, Syndrome::Rnr { timer: 14 }, 4, 0);
+    refusal.after = 1_000_000;
+    twice.insert(15, refusal);
+    // 1.4 ms after the first one, which asks for 1.28 ms, and 0.4 ms after the second.
+    twice[16].after = 400_000;
+    assert_eq!(broken(knowing_lint(), &twice), BTreeSet::new());
+    twice[16].after = 200_000;
+    assert_eq!(broken(knowing_lint(), &twice), BTreeSet::from([Rule::RnrWait]));
+}
+
+#[test]
 fn a_shared_queue_tells_no_credits() {
     let mut lint = knowing_lint();
     lint.share_receives(End { ip: IPS[1].into(), qpn: Qpn::new(QPNS[1]) });
