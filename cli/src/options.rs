@@ -7,6 +7,7 @@ use std::str::FromStr;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use roci_msgcore::Config;
 use roci_msgcore::config::{Origin, parse_size};
+use roci_protocol::Pkey;
 use roci_protocol::sim::Faults;
 
 use crate::commands::perf::{ChannelStep, EngineMode, MOST_IN_FLIGHT, Memory, Test};
@@ -209,6 +210,9 @@ pub(crate) struct DecodeOptions {
 pub(crate) struct LintOptions {
     /// A capture, pcap or pcapng
     pub(crate) file: PathBuf,
+    /// A P_Key that packets may have; several are separated by commas
+    #[arg(long, value_name = "KEY", value_delimiter = ',', default_values_t = [Pkey::DEFAULT])]
+    pub(crate) pkey: Vec<Pkey>,
     /// One JSON object a finding
     #[arg(long)]
     pub(crate) json: bool,

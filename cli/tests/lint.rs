@@ -36,6 +36,16 @@ fn a_capture_that_keeps_the_rules_says_nothing() {
 }
 
 #[test]
+fn packets_of_another_partition_keep_the_rules_where_its_keys_are_named() {
+    let breaks_pkey = |words: &[&str]| lint("host_pkey_limited.pcap", words).stdout.contains("breaks p-key");
+    assert!(!breaks_pkey(&["--pkey", "0x7fff,0xffff"]));
+    assert!(!breaks_pkey(&["--pkey=0x7fff", "--pkey=65535"]));
+    assert!(breaks_pkey(&["--pkey", "0x8001"]));
+    let refused = lint("host_pkey_limited.pcap", &["--pkey", "0x8000"]);
+    assert!(refused.stderr.contains("names partition 0"), "{}", refused.stderr);
+}
+
+#[test]
 fn what_is_no_capture_is_refused() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     fs::write(file.path(), "no capture").expect("room on the disk");

@@ -24,4 +24,4 @@ mod types;
 pub mod ud;
 pub mod wire;
 
-pub use types::{Access, Msn, Mtu, Nanos, Pkey, Psn, Qpn, Rkey};
+pub use types::{Access, Msn, Mtu, Nanos, NoPkey, Pkey, Psn, Qpn, Rkey};

@@ -1,6 +1,7 @@
 //! The numbers that name things: packet sequence numbers, queue pairs, keys, message sequence numbers.
 
 use std::fmt;
+use std::str::FromStr;
 
 /// Virtual or real time in nanoseconds since an origin that the caller chose.
 pub type Nanos = u64;
@@ -173,6 +174,28 @@ impl Default for Pkey {
     }
 }
 
+/// Reads `0x8001` or `32769`.
+impl FromStr for Pkey {
+    type Err = NoPkey;
+
+    fn from_str(text: &str) -> Result<Self, NoPkey> {
+        let number = text.strip_prefix("0x").map_or_else(|| text.parse(), |digits| u16::from_str_radix(digits, 16));
+        let pkey = number.map(Self).map_err(|_| NoPkey::NoNumber)?;
+        if pkey.is_valid() { Ok(pkey) } else { Err(NoPkey::NoPartition) }
+    }
+}
+
+/// Why a text is no [`Pkey`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NoPkey {
+    /// It is neither a decimal number nor a hexadecimal one.
+    #[error("is not a number of 16 bits")]
+    NoNumber,
+    /// The number without the bit of the membership is 0.
+    #[error("names partition 0, which is none")]
+    NoPartition,
+}
+
 impl fmt::Debug for Pkey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "pkey {self}")
@@ -276,6 +299,24 @@ mod tests {
             table,
             [[1, 1, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0], [0, 0, 1, 1, 0, 0], [0, 0, 1, 0, 0, 0], [0; 6], [0; 6]]
         );
+    }
+
+    #[test]
+    fn a_partition_is_read_in_both_notations() {
+        let [pkey, number, partition] = [Ok(Pkey(0x8001)), Err(NoPkey::NoNumber), Err(NoPkey::NoPartition)];
+        let cases = [
+            ("0x8001", pkey),
+            ("32769", pkey),
+            ("0x10000", number),
+            ("-1", number),
+            ("", number),
+            ("0x", number),
+            ("0x8000", partition),
+            ("0", partition),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(text.parse(), expected, "{text}");
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::output;
 /// Prints a line for each finding; with one or more of them the status is 1.
 pub(crate) fn run(options: &LintOptions) -> Result<ExitCode, Failure> {
     let file = options.file.display();
-    let mut lint = Lint::default();
+    let mut lint = Lint::with_pkeys(options.pkey.as_slice());
     let (mut packets, mut findings) = (0_u64, 0_u64);
     for_each_frame(&options.file, |at, frame| {
         let at = at.ok_or_else(|| Failure::new(format!("{file}: a packet has no time")))?;

@@ -1,6 +1,5 @@
 //! The knobs: one row each, with its default, unit, range, reason and environment name.
 
-use roci_protocol::Pkey;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -9,11 +8,12 @@ use roci_driver::{Algorithm, Dialect, HugePage, MonitorChoice, PageChoice, Pin};
 use roci_protocol::msg::Way;
 use roci_protocol::sim::Faults;
 use roci_protocol::wire::MacAddr;
+use roci_protocol::{NoPkey, Pkey};
 
 use super::values::{
     Choices, choose, megabytes, name_of, number, optional_number, optional_size, parse_device, parse_mtu,
-    parse_neighbours, parse_optional, parse_pkey, show_faults, show_megabytes, show_neighbours, show_optional,
-    show_optional_size, show_size, size,
+    parse_neighbours, parse_optional, show_faults, show_megabytes, show_neighbours, show_optional, show_optional_size,
+    show_size, size,
 };
 use super::{Knob, Origin};
 use crate::receive_queues::ReceiveQueues;
@@ -115,7 +115,7 @@ knobs! {
     /// The VLAN that frames are tagged with; empty sends them untagged.
     vlan: Option<u16> = None, "VLAN id", "1..4094", |text| optional_number(text, 1, 4094), show_optional;
     /// The partition that ranks are in, as a P_Key: those of another one are not heard. The highest bit says whether this rank is a full member; two limited members do not hear each other.
-    pkey: Pkey = Pkey::DEFAULT, "P_Key", "0x0001..0x7fff, 0x8001..0xffff", parse_pkey, ToString::to_string;
+    pkey: Pkey = Pkey::DEFAULT, "P_Key", "0x0001..0x7fff, 0x8001..0xffff", |text| text.trim().parse().map_err(|e: NoPkey| e.to_string()), ToString::to_string;
     /// The way to ranks on other links.
     gateway: Option<IpAddr> = None, "address", "IPv4 or IPv6", parse_optional, show_optional;
     /// Stations that are never asked for by ARP or neighbour discovery, such as 10.0.0.1=02:00:00:00:00:01, separated by commas.

@@ -1,6 +1,5 @@
 //! Values of knobs, as text.
 
-use roci_protocol::Pkey;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -16,14 +15,6 @@ pub(super) fn number<T: FromStr + PartialOrd + fmt::Display>(text: &str, least: 
         return Err(format!("lies outside {least}..{most}"));
     }
     Ok(value)
-}
-
-/// Reads `0x8001` or `32769`.
-pub(super) fn parse_pkey(text: &str) -> Result<Pkey, String> {
-    let text = text.trim();
-    let number = text.strip_prefix("0x").map_or_else(|| text.parse(), |digits| u16::from_str_radix(digits, 16));
-    let pkey = number.map(Pkey).map_err(|_| "is not a number of 16 bits".to_owned())?;
-    if pkey.is_valid() { Ok(pkey) } else { Err("names partition 0, which is none".into()) }
 }
 
 pub(super) fn optional_number<T: FromStr + PartialOrd + fmt::Display>(

@@ -13,7 +13,7 @@ const DYNAMIC_PORTS: u16 = 0xc000;
 const SUBNET_MANAGEMENT: u32 = 0;
 
 /// Checks what can be said of a frame without those before it, but for the opcode's place in a message.
-pub(super) fn check(bytes: &[u8], frame: &Frame<'_>, report: &mut Report) {
+pub(super) fn check(bytes: &[u8], frame: &Frame<'_>, pkeys: &[Pkey], report: &mut Report) {
     check_icrc(frame, report);
     check_end(bytes, frame, report);
     check_pad(frame, report);
@@ -22,6 +22,7 @@ pub(super) fn check(bytes: &[u8], frame: &Frame<'_>, report: &mut Report) {
         report.broken(Rule::UdpPorts, expected, format!("{:#x}", frame.udp.source));
     }
     check_bth(&frame.packet.headers.bth, report);
+    check_pkey(frame.packet.headers.bth.pkey, pkeys, report);
     check_destination(frame, report);
 }
 
@@ -91,14 +92,18 @@ fn check_bth(header: &Bth, report: &mut Report) {
     if !header.mig_req {
         report.broken(Rule::MigReq, "MigReq 1", "0");
     }
-    if header.pkey != Pkey::DEFAULT {
-        report.broken(Rule::PartitionKey, Pkey::DEFAULT.to_string(), header.pkey.to_string());
-    }
     let part = Part::of(header.opcode);
     // Of datagrams every packet takes a receive.
     let may_solicit = header.opcode.transport() == Transport::Ud || part.is_some_and(Part::may_solicit);
     if header.solicited && !may_solicit && header.opcode.transport() != Transport::Uc {
         report.broken(Rule::Solicited, format!("none of a {}", header.opcode.name()), "a solicited event");
+    }
+}
+
+fn check_pkey(seen: Pkey, allowed: &[Pkey], report: &mut Report) {
+    if !allowed.contains(&seen) {
+        let expected: Vec<_> = allowed.iter().map(Pkey::to_string).collect();
+        report.broken(Rule::PartitionKey, expected.join(" or "), seen.to_string());
     }
 }
 

@@ -23,7 +23,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use crate::wire::{Frame, Malformed};
-use crate::{Mtu, Nanos, Psn, Qpn};
+use crate::{Mtu, Nanos, Pkey, Psn, Qpn};
 
 pub use rule::Rule;
 
@@ -31,8 +31,9 @@ use connections::Connections;
 use ports::Ports;
 
 /// Looks at frames, one after the other.
-#[derive(Default)]
 pub struct Lint {
+    /// Those that packets may have.
+    pkeys: Vec<Pkey>,
     /// Frames seen so far.
     frames: u64,
     ports: Ports,
@@ -79,7 +80,25 @@ impl fmt::Display for Finding {
     }
 }
 
+/// Of the default partition's full members.
+impl Default for Lint {
+    fn default() -> Self {
+        Self::with_pkeys([Pkey::DEFAULT])
+    }
+}
+
 impl Lint {
+    /// Of members of other partitions: a packet may have any of `pkeys`.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub fn with_pkeys(pkeys: impl Into<Vec<Pkey>>) -> Self {
+        let pkeys = pkeys.into();
+        assert!(!pkeys.is_empty(), "every packet has a P_Key");
+        Self { pkeys, frames: 0, ports: Ports::default(), connections: Connections::default() }
+    }
+
     /// Two queue pairs are connected: both have sent nothing yet and executed nothing.
     pub fn open(&mut self, opening: &Opening) {
         self.connections.open(opening);
@@ -102,7 +121,7 @@ impl Lint {
         self.frames += 1;
         match Frame::parse(bytes) {
             Ok(frame) => {
-                datagram::check(bytes, &frame, &mut report);
+                datagram::check(bytes, &frame, &self.pkeys, &mut report);
                 self.ports.check(&frame, &mut report);
                 // What a damaged frame says counts for nothing.
                 if frame.verify_icrc().is_ok() {

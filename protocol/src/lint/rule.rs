@@ -44,7 +44,7 @@ rules! {
     Pad = "pad", "IBTA 9.2";
     /// A connection without alternate path is in the state "migrated": MigReq is 1.
     MigReq = "mig-req", "IBTA 9.2 and 17.2.8";
-    /// The P_Key is that of the default partition's full members.
+    /// The P_Key is one of those that are allowed: that of the default partition's full members unless others are named.
     PartitionKey = "p-key", "IBTA 10.9.1";
     /// Nothing goes to queue pair 0; management datagrams alone go to queue pair 1.
     Destination = "destination-qpn", "IBTA 9.2 and A17.3.1";

@@ -380,6 +380,17 @@ fn a_finding_is_a_sentence() {
 }
 
 #[test]
+fn a_partition_has_keys_of_its_own() {
+    let [full, limited, other] = [Pkey(0x8001), Pkey(0x0001), Pkey::DEFAULT];
+    let mut packet = asks(Opcode::RcSendFirst, 0, MTU);
+    for (pkey, found) in [(full, false), (limited, false), (other, true)] {
+        packet.bth().pkey = pkey;
+        let findings = Lint::with_pkeys([full, limited]).look(0, &packet.frame());
+        assert_eq!(findings.iter().any(|finding| finding.rule == Rule::PartitionKey), found, "{findings:?}");
+    }
+}
+
+#[test]
 fn other_protocols_are_not_judged() {
     let mut lint = Lint::default();
     let mut other = asks(Opcode::RcSendOnly, 0, 8).frame();
