@@ -10,7 +10,7 @@ use roci_driver::{
     PortConfigError, PortSpace, QpParams, QueuePair, RejReason, SendWr, ServiceId, State, WcStatus,
 };
 use roci_protocol::sim::Faults;
-use roci_testkit::{Swarm, World};
+use roci_testkit::{Swarm, World, poll_and_check};
 
 const PORT: u16 = 4000;
 
@@ -116,10 +116,7 @@ impl World for Hosts {
     }
 
     fn run(&mut self) {
-        for end in &mut self.ends {
-            end.engine.poll();
-            end.engine.check();
-        }
+        self.ends.iter_mut().for_each(|end| poll_and_check(&mut end.engine));
     }
 }
 

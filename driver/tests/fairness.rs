@@ -4,7 +4,7 @@ use roci_driver::link::sim::{Clock, SimLink};
 use roci_driver::{
     Access, CompletionQueue, Dialect, Engine, MemoryRegion, Mtu, PdId, QpParams, QueuePair, SendWr, WcStatus,
 };
-use roci_testkit::World;
+use roci_testkit::{World, poll_and_check};
 
 /// What the wire holds, and what an end receives at once.
 const WIRE: usize = 256;
@@ -108,10 +108,7 @@ impl World for Pair {
     }
 
     fn run(&mut self) {
-        for end in &mut self.ends {
-            end.engine.poll();
-            end.engine.check();
-        }
+        self.ends.iter_mut().for_each(|end| poll_and_check(&mut end.engine));
     }
 }
 

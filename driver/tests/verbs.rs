@@ -11,7 +11,7 @@ use roci_driver::{
 };
 use roci_protocol::sim::Faults;
 use roci_protocol::ud::GRH_LEN;
-use roci_testkit::World;
+use roci_testkit::{World, poll_and_check};
 
 fn faults(seed: u64) -> Faults {
     Faults { loss: 0.1, dup: 0.1, reorder: 0.1, corrupt: 0.05, seed }
@@ -191,10 +191,7 @@ impl World for Hosts {
     }
 
     fn run(&mut self) {
-        for engine in &mut self.engines {
-            engine.poll();
-            engine.check();
-        }
+        self.engines.iter_mut().for_each(poll_and_check);
     }
 }
 

@@ -18,7 +18,7 @@ use roci_driver::{
 };
 use roci_protocol::sim::Faults;
 use roci_protocol::wire::Malformed;
-use roci_testkit::{Swarm, World as _};
+use roci_testkit::{Swarm, World as _, poll_and_check};
 
 const SEEDS: Range<u64> = 0..500;
 /// Work requests of each end of a lane, and how many of them at a time.
@@ -170,9 +170,8 @@ impl Scene {
             if *nap > 0 {
                 *nap -= 1;
             } else {
-                end.engine.poll();
+                poll_and_check(&mut end.engine);
             }
-            end.engine.check();
         }
     }
 

@@ -29,7 +29,7 @@ pub(crate) struct Options {
     /// What the dice of random scenarios begin with.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Keep captures of failed scenarios in this folder.
+    /// Keep captures of failed scenarios in this folder, in one of the kernel's release.
     #[arg(long, default_value = "target/lab/failed")]
     captures: PathBuf,
     /// Keep captures of all scenarios there.
@@ -58,6 +58,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
     let mut lab = Lab::start(directory.path(), &options.image, form)?;
     let kernel = lab.run("uname -r")?.trim().to_owned();
     println!("guest: Linux {kernel}, rdma_rxe");
+    let captures = options.captures.join(&kernel);
     let mut rows = Vec::new();
     for scenario in chosen() {
         lab.begin();
@@ -68,9 +69,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
         let verdict = lint::judge(&script.events);
         let failures: Vec<_> =
             ended.err().map(|failure| failure.to_string()).into_iter().chain(verdict.failure()).collect();
-        let path = options.captures.join(format!("{}.pcap", scenario.name));
+        let path = captures.join(format!("{}.pcap", scenario.name));
         if options.keep || !failures.is_empty() {
-            std::fs::create_dir_all(&options.captures)?;
+            std::fs::create_dir_all(&captures)?;
             script.save(&path)?;
         }
         let outcome = match &failures[..] {

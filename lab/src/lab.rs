@@ -21,7 +21,7 @@ use crate::Failure;
 use crate::guest::{self, Guest, Plan};
 use crate::lint;
 use crate::machine::Line;
-use crate::wire::{Event, LabLink, Rule, Script};
+use crate::wire::{Event, LabLink, Rule, Script, Watch};
 
 /// How long a completion may take: emulation is slow.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -185,6 +185,11 @@ impl Lab {
     /// Loses the packets that `rule` points at.
     pub(crate) fn lose(&self, rule: Rule) {
         self.script.borrow_mut().rule = Some(rule);
+    }
+
+    /// Shows `watch` each packet, and what happens to it.
+    pub(crate) fn watch(&self, watch: Watch) {
+        self.script.borrow_mut().watch = Some(watch);
     }
 
     /// Runs a shell command in the guest.

@@ -40,14 +40,17 @@ const NOTES: &str = "
 that it executed was of no bytes: one lost response then ends the connection. That of 6.1 does not. So `mixed_under_faults`
 lets the guest, but not us, READ and WRITE no bytes.
 
-`rdma_rxe` of 6.12 takes an acknowledgement of an older PSN between the responses to a READ for their end: the response that
-follows puts its queue pair into the error state, and the READ is reported as a success without the data. A wire that lets
-an acknowledgement overtake a response is enough. So `mixed_under_faults` keeps the order of the answers to that kernel.
+`rdma_rxe` of 6.12 takes an acknowledgement of an older PSN between the responses to a READ for their end: the READ is
+reported as a success without the rest of the data, and the response that follows may put its queue pair into the error state.
+A wire that lets an acknowledgement overtake a response is enough. So is one that loses a response, where the acknowledgement
+answers a request that the guest sent twice. So `mixed_under_faults` keeps the order of the answers to that kernel, and knows
+the second case by its packets.
 
 `rdma_rxe` of 6.12 has once, in some 2800 rounds of `mixed_under_faults`, lost count as requester. While it sent a WRITE again,
 it went on with a WRITE of no bytes that nobody had posted, under the PSN of the next request, and gave the later ones a PSN
-too many; its queue pair fell silent. The scenario tells such a round by the PSN, counts it apart, and fails where there are
-more.
+too many; its queue pair fell silent. The scenario knows such a round by the PSN.
+
+Rounds that fail after one of these two are counted apart; the scenario fails where more than one in 500 do.
 
 After each scenario a lint looks at every frame that either end has sent; our end must keep all of its rules. What rxe is
 known to do otherwise:

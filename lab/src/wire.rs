@@ -30,6 +30,9 @@ pub(crate) enum Way {
 /// Decides about one packet: `true` loses it.
 pub(crate) type Rule = Box<dyn FnMut(Way, &Packet<'_>) -> bool>;
 
+/// Sees each packet, and what happens to it.
+pub(crate) type Watch = Box<dyn FnMut(Way, &Packet<'_>, Verdict)>;
+
 /// What happened.
 pub(crate) enum Event {
     /// An end has sent a frame, whatever is to happen to it.
@@ -51,6 +54,7 @@ pub(crate) struct Script {
     pub(crate) lost: usize,
     /// Decide about the packets that the rule leaves.
     pub(crate) dice: Option<Dice>,
+    pub(crate) watch: Option<Watch>,
 }
 
 impl Script {
@@ -65,11 +69,19 @@ impl Script {
             return Verdict::Pass;
         }
         let Ok(parsed) = Frame::parse(frame) else { return Verdict::Pass };
-        if self.rule.as_mut().is_some_and(|rule| rule(way, &parsed.packet)) {
+        let verdict = self.decide(way, &parsed.packet);
+        if let Some(watch) = &mut self.watch {
+            watch(way, &parsed.packet, verdict);
+        }
+        verdict
+    }
+
+    fn decide(&mut self, way: Way, packet: &Packet<'_>) -> Verdict {
+        if self.rule.as_mut().is_some_and(|rule| rule(way, packet)) {
             self.lost += 1;
             return Verdict::Lose;
         }
-        self.dice.as_mut().map_or(Verdict::Pass, |dice| dice.throw(way, parsed.packet.headers.bth.opcode))
+        self.dice.as_mut().map_or(Verdict::Pass, |dice| dice.throw(way, packet.headers.bth.opcode))
     }
 
     /// Writes the record as a capture.

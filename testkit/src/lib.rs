@@ -11,4 +11,4 @@ mod world;
 
 pub use peer::ScriptedPeer;
 pub use swarm::Swarm;
-pub use world::{World, engine};
+pub use world::{World, engine, poll_and_check};

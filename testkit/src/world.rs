@@ -68,3 +68,9 @@ pub fn engine<L: Link>(arena_bytes: usize, seed: u64) -> Engine<L> {
     let arena = Arena::new(arena_bytes).expect("memory");
     Engine::seeded(arena, seed).expect("memory")
 }
+
+/// Lets an engine do what is due, and asserts its invariants.
+pub fn poll_and_check<L: Link>(engine: &mut Engine<L>) {
+    engine.poll();
+    engine.check();
+}

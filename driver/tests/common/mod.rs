@@ -9,7 +9,7 @@ use roci_driver::{
     Algorithm, Buffer, CompletionQueue, Dialect, Engine, PdId, QpParams, QueuePair, SendWr, WorkCompletion,
 };
 use roci_protocol::sim::Faults;
-use roci_testkit::World;
+use roci_testkit::{World, poll_and_check};
 
 pub(crate) struct End {
     pub(crate) engine: Engine<Faulty<SimLink>>,
@@ -102,10 +102,7 @@ impl World for Wire {
     }
 
     fn run(&mut self) {
-        for end in &mut self.ends {
-            end.engine.poll();
-            end.engine.check();
-        }
+        self.ends.iter_mut().for_each(|end| poll_and_check(&mut end.engine));
     }
 }
 

@@ -3,7 +3,7 @@
 //! A round is a connection. Each end draws a list of requests, posts it whole, and executes the other's. Every byte that
 //! was to change is looked at afterwards, and so is what lies between.
 
-mod numbering;
+mod known_faults;
 mod ours;
 mod plan;
 mod theirs;
@@ -42,10 +42,10 @@ pub(super) fn mixed(lab: &mut Lab) -> Result<(), Failure> {
     let mut figures = Figures::default();
     while deadline.map_or(figures.rounds < ROUNDS, |deadline| Instant::now() < deadline) {
         let number = figures.rounds;
-        round(lab, number, &mut figures)
+        round(lab, number, is_old, &mut figures)
             .map_err(|failure| format!("round {number} of seed {}: {failure}; so far {figures}", lab.form.seed))?;
-        if figures.renumbered > 1 + figures.rounds / SPOILT_ONE_IN {
-            return Err(format!("too many rounds in which the guest gave a PSN to two requests: {figures}").into());
+        if figures.spoilt > 1 + figures.rounds / SPOILT_ONE_IN {
+            return Err(format!("too many rounds failed after a known fault of the guest: {figures}").into());
         }
         if deadline.is_some() && figures.rounds.is_multiple_of(50) {
             println!("        {figures}");
@@ -71,7 +71,7 @@ fn is_answer_to_the_guest(way: Way, opcode: Opcode) -> bool {
     way == Way::Out && is_answer
 }
 
-fn round(lab: &mut Lab, number: u64, figures: &mut Figures) -> Result<(), Failure> {
+fn round(lab: &mut Lab, number: u64, is_old: bool, figures: &mut Figures) -> Result<(), Failure> {
     let mut dice = StdRng::seed_from_u64(lab.form.seed.wrapping_mul(1_000_003).wrapping_add(number));
     let mtu = MTUS[number as usize % MTUS.len()];
     // rxe of 6.12 refuses the correct duplicate of a READ after it has executed a READ or a WRITE of no bytes.
@@ -81,12 +81,12 @@ fn round(lab: &mut Lab, number: u64, figures: &mut Figures) -> Result<(), Failur
     let retransmitted = lab.engine.stats().queue_pairs.retransmitted_packets;
     let terms = terms(mtu, [&ours, &theirs].map(|plan| psn_before_wrap(&mut dice, plan)));
     let pair = lab.connect(&terms)?;
-    let is_renumbered = numbering::watch(lab, pair);
+    let is_spoilt = known_faults::watch(lab, pair, is_old);
     let outcome = exchange(lab, pair, &ours, &theirs);
     lab.disconnect(pair);
     figures.rounds += 1;
-    if outcome.is_err() && is_renumbered.get() {
-        figures.renumbered += 1;
+    if outcome.is_err() && is_spoilt.get() {
+        figures.spoilt += 1;
         return Ok(());
     }
     outcome.map_err(|failure| format!("MTU {}: {failure}", mtu.bytes()))?;
@@ -135,7 +135,7 @@ fn exchange(lab: &mut Lab, pair: Pair, ours: &Plan, theirs: &Plan) -> Result<(),
 struct Figures {
     rounds: u64,
     /// Rounds of these that the guest has spoilt.
-    renumbered: u64,
+    spoilt: u64,
     requests: u64,
     bytes: u64,
     /// Packets of ours that were sent again.
@@ -148,8 +148,8 @@ struct Figures {
 
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rounds, renumbered, requests, bytes, retransmitted, lent, injected } = self;
-        write!(f, "{rounds} rounds, {renumbered} of them spoilt by the guest; {requests} requests, {bytes} bytes; ")?;
+        let Self { rounds, spoilt, requests, bytes, retransmitted, lent, injected } = self;
+        write!(f, "{rounds} rounds, {spoilt} of them spoilt by the guest; {requests} requests, {bytes} bytes; ")?;
         for (way, Injected { lost, repeated, held_back }) in ["out", "in"].iter().zip(injected) {
             write!(f, "{way}: {lost} lost, {repeated} repeated, {held_back} held back; ")?;
         }

@@ -24,11 +24,12 @@ fn a_swarm_of_worlds_keeps_every_promise_and_replays_exactly() {
     let swarm = Swarm::new("roci-msgcore", "simulation", SEEDS);
     let reports = swarm.run(run);
     // The worlds were hard ones.
-    let counts: [fn(&Report) -> u64; 5] = [
+    let counts: [fn(&Report) -> u64; 6] = [
         |report| report.faults,
         |report| report.cancelled,
         |report| report.stalls,
         |report| report.partitions,
+        |report| report.deaths,
         |report| report.missed,
     ];
     let sums = counts.map(|count| reports.iter().map(count).sum::<u64>());

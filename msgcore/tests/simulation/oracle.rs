@@ -2,7 +2,8 @@
 //!
 //! Which message a receive with wildcards meets depends on time, so it predicts nothing. It verifies: every message is
 //! received once, whole, unless its send was cancelled, and then never; and of one sender, context and tag, a receive
-//! that was posted earlier meets a message that was sent earlier.
+//! that was posted earlier meets a message that was sent earlier. Of messages from and to a rank that has died some may be
+//! missing; those that came keep to the same rules.
 
 use std::collections::BTreeMap;
 
@@ -41,13 +42,30 @@ pub(crate) struct Oracle {
     /// By key, the receives with their places in the order of posting.
     received: BTreeMap<Key, Vec<(u64, Got)>>,
     posted: u64,
-    received_count: usize,
-    cancelled_count: usize,
+    dead: Option<Rank>,
 }
 
 impl Oracle {
     pub(crate) fn new(seed: u64) -> Self {
         Self { seed, ..Self::default() }
+    }
+
+    /// A rank has died.
+    pub(crate) fn bury(&mut self, rank: Rank) {
+        self.dead = Some(rank);
+    }
+
+    pub(crate) fn dead(&self) -> Option<Rank> {
+        self.dead
+    }
+
+    pub(crate) fn is_alive(&self, rank: Rank) -> bool {
+        self.dead != Some(rank)
+    }
+
+    /// Whether both ends are there to keep what a message promises.
+    fn binds(&self, &(from, to, ..): &Key) -> bool {
+        self.is_alive(from) && self.is_alive(to)
     }
 
     /// A message is to be sent: its number.
@@ -77,8 +95,14 @@ impl Oracle {
         ensure(!std::mem::replace(&mut sent.has_ended, true), || format!("send {message} ended twice"))?;
         ensure(!(is_cancelled && sent.is_received), || format!("message {message} was received, and then cancelled"))?;
         sent.is_cancelled = is_cancelled;
-        self.cancelled_count += usize::from(is_cancelled);
         Ok(())
+    }
+
+    /// A send has failed, which only one to the dead may.
+    pub(crate) fn fail_send(&mut self, message: usize) -> Result<(), String> {
+        let key = self.sent[message].key;
+        ensure(!self.binds(&key), || format!("message {message} failed between two that live"))?;
+        self.end_send(message, false)
     }
 
     /// A receive is posted: its place in the order.
@@ -103,7 +127,6 @@ impl Oracle {
     }
 
     fn note(&mut self, place: u64, key: Key, got: Got) {
-        self.received_count += 1;
         self.received.entry(key).or_default().push((place, got));
     }
 
@@ -126,13 +149,21 @@ impl Oracle {
 
     /// Whether every send is over, and every message received that was not cancelled.
     pub(crate) fn is_complete(&self) -> bool {
-        self.received_count + self.cancelled_count == self.sent.len() && self.sent.iter().all(|sent| sent.has_ended)
+        let (sent, received, cancelled) = self.counts();
+        received + cancelled == sent && self.sent.iter().all(|sent| sent.has_ended || !self.is_alive(sent.key.0))
+    }
+
+    /// Messages that were sent, received and cancelled between those that live.
+    fn counts(&self) -> (usize, usize, usize) {
+        let sent = || self.sent.iter().filter(|sent| self.binds(&sent.key));
+        let received = self.received.iter().filter(|(key, _)| self.binds(key)).map(|(_, got)| got.len()).sum();
+        (sent().count(), received, sent().filter(|sent| sent.is_cancelled).count())
     }
 
     /// What is missing, for a failure's message.
     pub(crate) fn missing(&self) -> String {
         let unended: Vec<_> = self.sent.iter().enumerate().filter(|(_, sent)| !sent.has_ended).take(5).collect();
-        let (sent, received, cancelled) = (self.sent.len(), self.received_count, self.cancelled_count);
+        let (sent, received, cancelled) = self.counts();
         let is_lost = |sent: &Sent| !sent.is_received && !sent.is_cancelled && sent.len >= NAME;
         let lost: Vec<_> = self.sent.iter().enumerate().filter(|(_, sent)| is_lost(sent)).take(5).collect();
         format!("{sent} sent, {received} received, {cancelled} cancelled; unended {unended:?}; not received {lost:?}")
@@ -149,13 +180,25 @@ impl Oracle {
         }
         for (key, receives) in &self.received {
             let messages = sent.remove(key).unwrap_or_default();
+            if !self.binds(key) {
+                Self::check_rising(receives)?;
+                continue;
+            }
             let (got, expected) = (receives.len(), messages.len());
             ensure(got == expected, || format!("{expected} messages under {key:?}, {got} received"))?;
             for ((_, got), message) in receives.iter().zip(messages) {
                 self.check_place(got, message)?;
             }
         }
+        sent.retain(|key, _| self.binds(key));
         ensure(sent.is_empty(), || format!("never received: {:?}", sent.keys()))
+    }
+
+    /// Of the messages that came none had overtaken another.
+    fn check_rising(receives: &[(u64, Got)]) -> Result<(), String> {
+        let names = receives.iter().filter_map(|(_, got)| if let Got::Named(name) = got { Some(*name) } else { None });
+        let names: Vec<_> = names.collect();
+        ensure(names.is_sorted(), || format!("they came in the order {names:?}"))
     }
 
     fn check_place(&self, got: &Got, message: usize) -> Result<(), String> {

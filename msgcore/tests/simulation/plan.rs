@@ -4,15 +4,19 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use roci_driver::link::sim::NetConfig;
-use roci_msgcore::Config;
 use roci_msgcore::config::Origin;
 use roci_msgcore::receive_queues::ReceiveQueues;
+use roci_msgcore::{Config, Rank};
 use roci_protocol::msg;
 
 /// Memory that the receives of all peers of a worker may take.
 const RECEIVE_BYTES: usize = 12 << 20;
 /// Lengths around which something changes.
 const EDGES: [usize; 8] = [0, 216, 984, 4096, 8152, 16_384, 65_536, 131_072];
+
+/// What finds a rank that has died, also before it was connected, and outlasts a network that is cut in two.
+const MORTAL: [(&str, &str); 4] =
+    [("keepalive_s", "1"), ("retry_limit", "100"), ("ack_timeout_max_us", "5000"), ("connect_timeout_s", "4")];
 
 pub(crate) struct Plan {
     pub(crate) configs: Vec<Config>,
@@ -21,6 +25,8 @@ pub(crate) struct Plan {
     pub(crate) net: NetConfig,
     /// How often an action comes with a network that is cut in two.
     pub(crate) partitions: f64,
+    /// A rank that dies without a word, and after which action it does.
+    pub(crate) death: Option<(Rank, usize)>,
     /// No receive may ever find its queue empty.
     pub(crate) is_per_peer: bool,
     edges: Vec<usize>,
@@ -32,7 +38,7 @@ impl Plan {
         let mut dice = StdRng::seed_from_u64(seed);
         let workers = if dice.random_ratio(1, 8) { dice.random_range(7..=16) } else { dice.random_range(2..=6) };
         let shared = Common::new(&mut dice, workers);
-        let configs: Vec<Config> = (0..workers).map(|rank| shared.config(&mut dice, seed, rank)).collect();
+        let mut configs: Vec<Config> = (0..workers).map(|rank| shared.config(&mut dice, seed, rank)).collect();
         let queues = configs[0].receive_queues();
         let is_per_peer = queues.bytes_shared() == 0;
         let room = queues.largest() - msg::LEN;
@@ -42,7 +48,12 @@ impl Plan {
         let actions = dice.random_range(100..600);
         let net = net(&mut dice, seed);
         let partitions = if dice.random_ratio(1, 4) { 0.01 } else { 0.0 };
-        Self { configs, actions, net, partitions, is_per_peer, edges, longest }
+        let is_deadly = workers > 2 && dice.random_ratio(1, 4);
+        let death = is_deadly.then(|| (dice.random_range(0..workers), dice.random_range(0..actions)));
+        if is_deadly {
+            configs.iter_mut().for_each(|config| set(config, &MORTAL));
+        }
+        Self { configs, actions, net, partitions, death, is_per_peer, edges, longest }
     }
 
     /// The length of a message: mostly short, sometimes where something changes, seldom very long.
@@ -105,10 +116,14 @@ impl Common {
         settings.push(("window", choose(dice, &["4", "32", "128"])));
         settings.push(("faults", faults(dice, seed + rank as u64)));
         let mut config = Config::default();
-        for (name, value) in settings {
-            config.set(name, &value, Origin::Code).unwrap_or_else(|error| panic!("{error}"));
-        }
+        set(&mut config, &settings);
         config
+    }
+}
+
+fn set(config: &mut Config, settings: &[(&str, impl AsRef<str>)]) {
+    for (name, value) in settings {
+        config.set(name, value.as_ref(), Origin::Code).unwrap_or_else(|error| panic!("{error}"));
     }
 }
 

@@ -98,6 +98,10 @@ impl Station {
                 run.oracle.forget_last();
                 Ok(())
             }
+            Err(CallError::Peer(error)) if is_of_the_dead(run, &error) => {
+                run.oracle.forget_last();
+                Ok(())
+            }
             other => other.map_err(|error| format!("rank {} may not send to {to}: {error}", self.rank)),
         }
     }
@@ -141,7 +145,10 @@ impl Station {
             Some(room) => worker.buffer(room).map_err(CallError::from).and_then(|b| Ok(worker.recv_with(pattern, b)?)),
             None => worker.recv_lent(pattern),
         };
-        let request = request.map_err(|error| format!("rank {} may not receive: {error}", self.rank))?;
+        let request = match request {
+            Err(CallError::Peer(error)) if is_of_the_dead(run, &error) => return Ok(()),
+            other => other.map_err(|error| format!("rank {} may not receive: {error}", self.rank))?,
+        };
         self.pending.push(Pending { request, what: What::Receive { place, pattern, is_lent: room.is_none() } });
         Ok(())
     }
@@ -168,7 +175,10 @@ impl Station {
         let room = if is_short { envelope.len / 2 } else { envelope.len };
         let worker = &mut run.world.workers[self.rank];
         let request = worker.buffer(room).map_err(CallError::from).and_then(|b| Ok(worker.recv_message(message, b)?));
-        let request = request.map_err(|error| format!("rank {} may not receive: {error}", self.rank))?;
+        let request = match request {
+            Err(CallError::Peer(error)) if is_of_the_dead(run, &error) => return Ok(()),
+            other => other.map_err(|error| format!("rank {} may not receive: {error}", self.rank))?,
+        };
         let pattern = Pattern::new(envelope.source, envelope.tag).within(context);
         self.pending.push(Pending { request, what: What::Receive { place, pattern, is_lent: false } });
         Ok(())
@@ -253,10 +263,20 @@ impl Station {
                 run.oracle.truncate(place, key, len);
                 Ok(())
             }
+            (What::Send { message, len }, Err(error)) if is_of_the_dead(run, &error) => {
+                self.bytes -= len;
+                run.oracle.fail_send(message)
+            }
+            (What::Receive { .. }, Err(error)) if is_of_the_dead(run, &error) => Ok(()),
             (What::Send { message, .. }, Err(error)) => Err(format!("rank {rank}, message {message}: {error}")),
             (What::Receive { .. }, Err(error)) => Err(format!("rank {rank}, a receive: {error}")),
         }
     }
+}
+
+/// Whether an operation ended because its peer is dead.
+fn is_of_the_dead(run: &Run, error: &OpError) -> bool {
+    matches!(error, OpError::PeerGone { rank, .. } | OpError::NotConnected { rank, .. } if !run.oracle.is_alive(*rank))
 }
 
 fn burst(dice: &mut StdRng) -> usize {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use roci_msgcore::WorkerEvent;
+use roci_msgcore::{Rank, WorkerEvent};
 
 use crate::common::{TestWorker, World};
 use crate::oracle::{Oracle, ensure, mix};
@@ -29,6 +29,7 @@ pub(crate) struct Report {
     pub(crate) faults: u64,
     pub(crate) stalls: u64,
     pub(crate) partitions: u64,
+    pub(crate) deaths: u64,
     /// Frames that a queue had no place for.
     pub(crate) missed: u64,
     /// What the network carried, and when.
@@ -89,9 +90,12 @@ impl Run {
 
     fn drive(&mut self) -> Result<Report, String> {
         let actions = self.plan.actions;
-        for _ in 0..actions {
+        for action in 0..actions {
+            self.kill(action);
             let who = self.dice.random_range(0..self.stations.len());
-            self.at_station(who, Station::act)?;
+            if self.oracle.is_alive(who) {
+                self.at_station(who, Station::act)?;
+            }
             self.disturb(who);
             for _ in 0..self.dice.random_range(0..8) {
                 self.step()?;
@@ -100,11 +104,21 @@ impl Run {
         }
         self.until("everything ends", |run| run.oracle.is_complete(), Station::drain)?;
         self.each(Station::cancel_all)?;
-        self.until("nothing is left", |run| run.stations.iter().all(Station::is_idle), Station::look)?;
+        self.until("nothing is left", |run| run.living().all(|who| run.stations[who].is_idle()), Station::look)?;
         self.oracle.check_order()?;
         let outcome = self.until("all returns", |run| run.check_end().is_ok(), |_, _| Ok(()));
         outcome.map_err(|what| format!("{what}: {:?}", self.check_end()))?;
         Ok(self.report())
+    }
+
+    /// Lets a rank die whose last action was this one.
+    fn kill(&mut self, action: usize) {
+        if let Some((rank, last)) = self.plan.death
+            && last == action
+        {
+            self.world.cut(rank);
+            self.oracle.bury(rank);
+        }
     }
 
     /// Cuts a station off for a while, now and then.
@@ -133,7 +147,12 @@ impl Run {
     }
 
     fn each(&mut self, action: impl Fn(&mut Station, &mut Self) -> Result<(), String>) -> Result<(), String> {
-        (0..self.stations.len()).try_for_each(|who| self.at_station(who, &action))
+        self.living().try_for_each(|who| self.at_station(who, &action))
+    }
+
+    fn living(&self) -> impl Iterator<Item = Rank> + use<> {
+        let dead = self.oracle.dead();
+        (0..self.stations.len()).filter(move |&who| Some(who) != dead)
     }
 
     fn at_station(
@@ -154,11 +173,12 @@ impl Run {
             self.world.net.heal();
         }
         let mut happened = false;
-        for worker in &mut self.world.workers {
+        for who in self.living() {
+            let worker = &mut self.world.workers[who];
             happened |= worker.progress();
             worker.check_invariants()?;
             if let Some(WorkerEvent::PeerGone { rank, error }) = worker.poll_event() {
-                return Err(format!("rank {} lost rank {rank}: {error}", worker.rank()));
+                ensure(!self.oracle.is_alive(rank), || format!("rank {who} lost rank {rank}: {error}"))?;
             }
         }
         self.stride = if happened { STEP } else { (self.stride * 2).min(STRIDE) };
@@ -175,9 +195,9 @@ impl Run {
     /// While nothing is under way, what one end may not send is what the other has not given back.
     fn check_credits(&self) -> Result<(), String> {
         let workers = &self.world.workers;
-        for (one, worker) in workers.iter().enumerate() {
-            for (other, peer) in workers.iter().enumerate() {
-                let (here, there) = (worker.credits_of(other), peer.credits_of(one));
+        for one in self.living() {
+            for other in self.living() {
+                let (here, there) = (workers[one].credits_of(other), workers[other].credits_of(one));
                 for (lane, (ours, theirs)) in here.iter().zip(&there).enumerate() {
                     let is_whole = ours.available + theirs.kept == theirs.limit && ours.granted == theirs.limit;
                     ensure(is_whole, || format!("{one} to {other}, lane {lane}: {ours:?} and {theirs:?}"))?;
@@ -189,10 +209,11 @@ impl Run {
 
     fn check_end(&self) -> Result<(), String> {
         self.check_credits()?;
-        for (worker, memory) in self.world.workers.iter().zip(&self.memory) {
-            let (rank, now) = (worker.rank(), memory_of(worker));
+        for rank in self.living() {
+            let (worker, memory) = (&self.world.workers[rank], self.memory[rank]);
+            let now = memory_of(worker);
             ensure(worker.unexpected_bytes() == 0, || format!("rank {rank} has unexpected messages left"))?;
-            ensure(now == *memory, || format!("rank {rank} had {memory} bytes, and has {now}"))?;
+            ensure(now == memory, || format!("rank {rank} had {memory} bytes, and has {now}"))?;
             let stats = worker.engine_stats().queue_pairs;
             let is_ready = !self.plan.is_per_peer || stats.out_of_buffer == 0;
             ensure(is_ready, || format!("rank {rank} ran out of receives"))?;
@@ -207,7 +228,8 @@ impl Run {
         });
         let faults = self.world.workers.iter().map(TestWorker::injected_faults).sum();
         let (partitions, missed, frames) = (self.partitions, self.world.net.missed(), self.world.net.trace());
-        Report { trace: self.trace, ended: self.ended, cancelled, faults, stalls, partitions, missed, frames }
+        let deaths = self.oracle.dead().map_or(0, |_| 1);
+        Report { trace: self.trace, ended: self.ended, cancelled, faults, stalls, partitions, deaths, missed, frames }
     }
 }
 
