@@ -51,7 +51,9 @@ impl Plan {
         let is_deadly = workers > 2 && dice.random_ratio(1, 4);
         let death = is_deadly.then(|| (dice.random_range(0..workers), dice.random_range(0..actions)));
         if is_deadly {
-            configs.iter_mut().for_each(|config| set(config, &MORTAL));
+            for config in &mut configs {
+                set(config, &MORTAL);
+            }
         }
         Self { configs, actions, net, partitions, death, is_per_peer, edges, longest }
     }

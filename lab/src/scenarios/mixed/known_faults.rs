@@ -52,13 +52,15 @@ struct PartialRead {
 impl PartialRead {
     /// Whether this packet to the guest acknowledges something older in the midst of a READ. Answers keep their order.
     fn ends_by(&mut self, psn: Psn, opcode: Opcode) -> bool {
-        let due = self.next.map_or(psn, |(due, _)| due);
-        let is_partial = self.next.is_some_and(|(_, is_partial)| is_partial);
+        let (due, is_partial) = self.next.unwrap_or((psn, false));
+        // A new READ, or the rest of this one; what came before comes again for nothing.
+        let is_next = if is_partial { psn == due } else { !psn.before(due) };
         match opcode {
             Opcode::RcAck => return is_partial && psn.before(due),
-            Opcode::RcReadResponseFirst if !is_partial && !psn.before(due) => self.next = Some((psn.plus(1), true)),
-            Opcode::RcReadResponseMiddle if is_partial && psn == due => self.next = Some((psn.plus(1), true)),
-            Opcode::RcReadResponseLast if is_partial && psn == due => self.next = Some((psn.plus(1), false)),
+            Opcode::RcReadResponseFirst if is_next => self.next = Some((psn.plus(1), true)),
+            Opcode::RcReadResponseMiddle if is_next && is_partial => self.next = Some((psn.plus(1), true)),
+            Opcode::RcReadResponseLast if is_next && is_partial => self.next = Some((psn.plus(1), false)),
+            Opcode::RcReadResponseOnly if is_next => self.next = Some((psn.plus(1), false)),
             _ => {}
         }
         false
@@ -119,12 +121,14 @@ mod tests {
 
     #[test]
     fn an_older_acknowledgement_ends_a_read_of_which_some_responses_are_there() {
-        use Opcode::{RcAck, RcReadResponseFirst, RcReadResponseLast, RcReadResponseMiddle};
+        use Opcode::{RcAck, RcReadResponseFirst, RcReadResponseLast, RcReadResponseMiddle, RcReadResponseOnly};
         let first = [(1, RcReadResponseFirst), (2, RcReadResponseMiddle)];
         let with = |rest: &[(u32, Opcode)]| [&first, rest].concat();
         assert!(ends(&with(&[(0, RcAck)])));
         assert!(ends(&with(&[(4, RcReadResponseLast), (0, RcAck)])), "the third one was lost");
         assert!(ends(&with(&[(1, RcReadResponseFirst), (0, RcAck)])), "what comes twice changes nothing");
+        assert!(ends(&with(&[(3, RcReadResponseFirst), (0, RcAck)])), "it asked for the rest of it");
+        assert!(!ends(&with(&[(3, RcReadResponseOnly), (0, RcAck)])), "the rest of it is one packet");
         assert!(!ends(&with(&[(3, RcReadResponseLast), (0, RcAck)])));
         assert!(!ends(&with(&[
             (3, RcReadResponseMiddle),
