@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use roci_msgcore::config::Origin;
-use roci_msgcore::job::{Board, Job};
+use roci_msgcore::job::{Board, Job, Token};
 use roci_msgcore::{
     Buffer, CallError, CloseError, Config, DedicatedWorker, Done, Dropped, OpError, Rank, Request, Tag, Ticket,
     WireupError, Worker, WorkerStats,
@@ -47,11 +47,13 @@ fn config(knobs: &[(&str, &str)]) -> Config {
 fn run_ranks(size: usize, rank: impl Fn(Job) + Sync) {
     let directory = tempfile::tempdir().expect("a directory");
     let place = directory.path().join("job").display().to_string();
-    Board::new(size).serve_unix(Path::new(&place)).expect("a socket");
+    let token = Token::random();
+    let board = Board::new(size, token.clone());
+    board.serve_unix(Path::new(&place)).expect("a socket");
     thread::scope(|scope| {
         for number in 0..size {
-            let (place, rank) = (&place, &rank);
-            scope.spawn(move || rank(Job::connect(place, number, size, PATIENCE).expect("a board")));
+            let (place, token, rank) = (&place, &token, &rank);
+            scope.spawn(move || rank(Job::connect(place, token, number, size, PATIENCE).expect("a board")));
         }
     });
 }

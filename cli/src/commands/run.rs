@@ -1,6 +1,8 @@
 //! `roci run`: starts the ranks of a job here, passes signals on, and returns the worst of their statuses.
 
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
@@ -10,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use roci_msgcore::Config;
 use roci_msgcore::config::{KNOBS, Origin};
-use roci_msgcore::job::{Board, CPUS, JOB, RANK, SIZE, WORKERS};
+use roci_msgcore::job::{Board, CPUS, JOB, RANK, SIZE, TOKEN, Token, WORKERS};
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
 use rustix::thread::sched_getaffinity;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -129,7 +131,8 @@ enum Event {
 pub(crate) fn launch(job: &Job) -> Result<ExitCode, Failure> {
     let directory = job_directory()?;
     let socket = directory.path().join("job");
-    let board = Board::new(job.size);
+    let token = Token::random();
+    let board = Board::new(job.size, token.clone());
     board.serve_unix(&socket).context(format!("cannot serve the job at {}", socket.display()))?;
     let (sender, events) = channel();
     forward_signals(sender.clone())?;
@@ -137,7 +140,7 @@ pub(crate) fn launch(job: &Job) -> Result<ExitCode, Failure> {
     set_child_subreaper(Some(getpid())).context("cannot adopt what ranks leave behind")?;
     let mut ranks = Vec::new();
     for rank in job.firsts() {
-        match start(job, rank, &socket.display().to_string(), sender.clone()) {
+        match start(job, rank, &socket.display().to_string(), &token, sender.clone()) {
             Ok(rank) => ranks.push(rank),
             Err(failure) => {
                 signal_all(&ranks, Signal::KILL);
@@ -155,7 +158,7 @@ pub(crate) fn launch(job: &Job) -> Result<ExitCode, Failure> {
 /// A directory for the job's sockets that only this user may enter.
 fn job_directory() -> Result<TempDir, Failure> {
     let mut builder = tempfile::Builder::new();
-    builder.prefix("roci-");
+    builder.prefix("roci-").permissions(Permissions::from_mode(0o700));
     let usual = builder.tempdir().ok().filter(|found| found.path().as_os_str().len() < DIRECTORY_LIMIT);
     match usual {
         Some(directory) => Ok(directory),
@@ -171,8 +174,9 @@ struct Rank {
     relays: Vec<thread::JoinHandle<()>>,
 }
 
-fn start(job: &Job, rank: usize, board: &str, events: Sender<Event>) -> Result<Rank, Failure> {
-    let mut child = job.command(rank, board)?.spawn().context(format!("cannot start rank {rank}"))?;
+fn start(job: &Job, rank: usize, board: &str, token: &Token, events: Sender<Event>) -> Result<Rank, Failure> {
+    let mut child =
+        job.command(rank, board)?.env(TOKEN, token.as_str()).spawn().context(format!("cannot start rank {rank}"))?;
     let pid = Pid::from_child(&child);
     let relays = relay_output(rank, &mut child);
     thread::spawn(move || {

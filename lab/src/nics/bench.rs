@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use roci_msgcore::job::Board;
+use roci_msgcore::job::{Board, Token};
 
 use super::models::{Binding, Model};
 use crate::Failure;
@@ -148,13 +148,17 @@ impl Bench {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();
         let size = 2 * workers;
-        let board = Board::new(size);
-        board.serve_tcp(listener);
+        let token = Token::random();
+        let board = Board::new(size, token.clone());
+        board.serve_tcp(listener)?;
         let device = self.model.address();
         for (end, guest) in self.guests.iter_mut().enumerate() {
-            let place = format!("ROCI_JOB=tcp:{HOST}:{port} ROCI_RANK={} ROCI_SIZE={size}", end * workers);
-            let line =
-                format!("{place} ROCI_WORKERS={workers} {SETTINGS} ROCI_DEVICE=pci:{device} {settings} {program}");
+            let rank = end * workers;
+            let place = format!("ROCI_JOB=tcp:{HOST}:{port} ROCI_RANK={rank} ROCI_SIZE={size}");
+            let line = format!(
+                "{place} ROCI_TOKEN={} ROCI_WORKERS={workers} {SETTINGS} ROCI_DEVICE=pci:{device} {settings} {program}",
+                token.as_str()
+            );
             guest.begin(&line, &mut a_moment)?;
         }
         Ok(board)

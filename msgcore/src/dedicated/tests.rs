@@ -9,7 +9,7 @@ use rustix::thread::sched_getaffinity;
 use super::rings::{COMMANDS, COMPLETIONS};
 use super::*;
 use crate::config::Origin;
-use crate::job::Board;
+use crate::job::{Board, Token};
 use crate::worker::CallError;
 use crate::{Pattern, SendOptions, Source, Tag, TagMatch};
 
@@ -29,7 +29,7 @@ impl Alone {
     fn new(knobs: &[(&str, &str)]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let place = directory.path().join("job").display().to_string();
-        let board = Board::new(1);
+        let board = Board::new(1, Token::default());
         board.serve_unix(Path::new(&place)).expect("a socket");
         let mut config = Config::default();
         for (name, value) in [("arena_size", "64MiB")].iter().chain(knobs) {
@@ -39,7 +39,7 @@ impl Alone {
     }
 
     fn job(&self) -> Job {
-        Job::connect(&self.place, 0, 1, PATIENCE).expect("a board")
+        Job::connect(&self.place, &Token::default(), 0, 1, PATIENCE).expect("a board")
     }
 
     fn open(&self) -> DedicatedWorker {

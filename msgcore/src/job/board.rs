@@ -9,9 +9,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::LINE_LIMIT;
+use super::acceptor::Acceptor;
 use super::mailboxes::Mailboxes;
 use super::outbox::Outbox;
+use super::stream::{Listener, Stream};
+use super::{LINE_LIMIT, Token};
 use crate::Rank;
 
 /// Values that one job may leave, and bytes of a key or value: a rank gone wild must not fill the launcher.
@@ -24,9 +26,10 @@ const HELLO_GRACE: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub struct Board {
     shared: Arc<Shared>,
+    token: Token,
 }
 
-struct Shared {
+pub(super) struct Shared {
     size: usize,
     state: Mutex<State>,
     changed: Condvar,
@@ -48,8 +51,8 @@ struct State {
 }
 
 impl Board {
-    /// A board for `size` ranks.
-    pub fn new(size: usize) -> Self {
+    /// A board for `size` ranks that know `token`.
+    pub fn new(size: usize, token: Token) -> Self {
         let state = State {
             values: BTreeMap::new(),
             barrier: Vec::new(),
@@ -60,45 +63,31 @@ impl Board {
             failure: None,
         };
         let shared = Shared { size, state: Mutex::new(state), changed: Condvar::new() };
-        Self { shared: Arc::new(shared) }
+        Self { shared: Arc::new(shared), token }
     }
 
-    /// Serves ranks that connect to a socket at `path`.
+    /// Serves ranks that connect to a socket at `path`, if they are this user's.
+    ///
+    /// # Errors
+    /// When there can be no socket or no thread.
     pub fn serve_unix(&self, path: &Path) -> io::Result<()> {
-        let listener = UnixListener::bind(path)?;
-        let shared = self.shared.clone();
-        thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let shared = shared.clone();
-                // The end of a session may be the rank's, which the launcher sees by itself.
-                if let Ok(writer) = stream.try_clone() {
-                    thread::spawn(move || session(&shared, stream, writer));
-                }
-            }
-        });
-        Ok(())
+        // The end of a session may be the rank's, which the launcher sees by itself.
+        self.serve(Listener::Unix(UnixListener::bind(path)?), false)
     }
 
     /// Serves ranks that connect to `listener`.
     ///
-    /// Takes as many connections as there are ranks. Nobody else watches over these: when one ends, the job has
-    /// failed, or is over.
-    pub fn serve_tcp(&self, listener: TcpListener) {
-        let board = self.clone();
-        thread::spawn(move || {
-            for stream in listener.incoming().take(board.shared.size).flatten() {
-                let board = board.clone();
-                thread::spawn(move || {
-                    // Mail and an answer are often two small segments in a row: the second must not wait.
-                    let _ = stream.set_nodelay(true);
-                    let rank = stream.try_clone().ok().and_then(|writer| session(&board.shared, stream, writer));
-                    match rank {
-                        Some(rank) => board.fail_rank(rank, "a rank has gone"),
-                        None => board.fail("a rank has gone"),
-                    }
-                });
-            }
-        });
+    /// Nobody else watches over these: when the session of one ends, that rank has failed, or the job is over.
+    ///
+    /// # Errors
+    /// When there can be no thread.
+    pub fn serve_tcp(&self, listener: TcpListener) -> io::Result<()> {
+        self.serve(Listener::Tcp(listener), true)
+    }
+
+    fn serve(&self, listener: Listener, fails_ranks: bool) -> io::Result<()> {
+        let (board, token) = (Arc::downgrade(&self.shared), self.token.clone());
+        Acceptor { listener, board, token, fails_ranks }.start()
     }
 
     /// A rank has gone, its work done: who waits for it, or will, is told.
@@ -109,8 +98,7 @@ impl Board {
 
     /// A rank has failed: who waits for it, or will, is told, and the others go on.
     pub fn fail_rank(&self, rank: Rank, reason: &str) {
-        self.shared.lose("failed", rank, reason);
-        self.shared.end(reason, |state| &mut state.illness);
+        self.shared.fail_rank(rank, reason);
     }
 
     /// The job as a whole has failed: everybody is told.
@@ -119,12 +107,37 @@ impl Board {
     }
 }
 
+/// Serves a connection that has begun to speak, on a thread of its own.
+pub(super) fn start_session(shared: Arc<Shared>, stream: Stream, said: Vec<u8>, fails_ranks: bool) {
+    let started = prepare(&stream).and_then(|writer| {
+        let session = move || {
+            let rank = session(&shared, said.chain(stream), writer);
+            if fails_ranks && let Some(rank) = rank {
+                shared.fail_rank(rank, "a rank has gone");
+            }
+        };
+        thread::Builder::new().name("roci-session".into()).spawn(session)
+    });
+    if let Err(error) = started {
+        tracing::error!("the launcher cannot serve a rank: {error}");
+    }
+}
+
+fn prepare(stream: &Stream) -> io::Result<Stream> {
+    stream.set_nonblocking(false)?;
+    stream.send_at_once()?;
+    stream.try_clone()
+}
+
 /// Serves one connection until it ends; returns which rank it was. An error is its end.
 fn session(shared: &Shared, reader: impl Read, writer: impl Write + Send + 'static) -> Option<Rank> {
     let mut guest = Guest { outbox: Arc::default(), rank: None };
     let outbox = guest.outbox.clone();
-    thread::spawn(move || outbox.write_to(writer));
-    let _ = serve_requests(shared, &mut guest, reader);
+    let started = thread::Builder::new().name("roci-outbox".into()).spawn(move || outbox.write_to(writer));
+    match started {
+        Ok(_) => drop(serve_requests(shared, &mut guest, reader)),
+        Err(error) => tracing::error!("the launcher cannot answer a rank: {error}"),
+    }
     shared.leave(&guest);
     guest.rank
 }
@@ -148,6 +161,10 @@ fn serve_requests(shared: &Shared, guest: &mut Guest, reader: impl Read) -> io::
             break;
         }
         shared.serve(guest, line.trim_end_matches('\n'));
+        // Its first request was a hello, which was refused.
+        if guest.rank.is_none() {
+            break;
+        }
     }
     Ok(())
 }
@@ -245,6 +262,11 @@ impl Shared {
     fn wait_while_in_barrier(&self, guest: &Guest) {
         let is_waiting = |state: &mut State| state.barrier.iter().any(|outbox| Arc::ptr_eq(outbox, &guest.outbox));
         drop(self.changed.wait_while(self.lock(), is_waiting));
+    }
+
+    fn fail_rank(&self, rank: Rank, reason: &str) {
+        self.lose("failed", rank, reason);
+        self.end(reason, |state| &mut state.illness);
     }
 
     /// Tells everybody of a rank that has gone, once.

@@ -1,9 +1,6 @@
 //! A rank's side.
 
-use std::io::{self, Write};
-use std::net::TcpStream;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -11,7 +8,8 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
 use super::inbox::{Departure, Inbox};
-use super::{CPUS, JOB, JobError, LINE_LIMIT, MAX_RANKS, Mail, RANK, SIZE, WORKERS, complaint_about};
+use super::stream::Stream;
+use super::{CPUS, JOB, JobError, LINE_LIMIT, MAX_RANKS, Mail, RANK, SIZE, Token, WORKERS, complaint_about};
 use crate::Rank;
 
 /// A rank's place in its job.
@@ -25,36 +23,6 @@ pub struct Job {
     stream: Stream,
     timeout: Duration,
     inbox: Inbox,
-}
-
-enum Stream {
-    Unix(UnixStream),
-    Tcp(TcpStream),
-}
-
-impl Stream {
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match self {
-            Self::Unix(stream) => stream.write_all(bytes),
-            Self::Tcp(stream) => stream.write_all(bytes),
-        }
-    }
-
-    fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        match self {
-            Self::Unix(stream) => stream.set_read_timeout(timeout),
-            Self::Tcp(stream) => stream.set_read_timeout(timeout),
-        }
-    }
-}
-
-impl AsFd for Stream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Unix(stream) => stream.as_fd(),
-            Self::Tcp(stream) => stream.as_fd(),
-        }
-    }
 }
 
 impl Job {
@@ -86,27 +54,22 @@ impl Job {
             return Err(JobError::Variable { name: WORKERS, value: workers.to_string(), problem });
         }
         let cpus = if std::env::var_os(CPUS).is_some() { number(CPUS)? } else { available_cpus() };
-        let place = variable(JOB)?;
-        let join = |rank| Ok(Self { first, cpus, ..Self::connect(&place, rank, size, timeout)? });
+        let (place, token) = (variable(JOB)?, Token::from_environment()?);
+        let join = |rank| Ok(Self { first, cpus, ..Self::connect(&place, &token, rank, size, timeout)? });
         (first..first + workers).map(join).collect()
     }
 
     /// Joins the board at `place` as one of `size` ranks, each with a processor of its own. Refused where another
-    /// process is this rank.
-    pub fn connect(place: &str, rank: usize, size: usize, timeout: Duration) -> Result<Self, JobError> {
-        let unreachable = |source| JobError::Unreachable { place: place.into(), source };
+    /// process is this rank, or where the board's token is another one.
+    pub fn connect(place: &str, token: &Token, rank: Rank, size: usize, timeout: Duration) -> Result<Self, JobError> {
         let (stream, path) = match place.strip_prefix("tcp:") {
-            Some(address) => {
-                let stream = TcpStream::connect(address).map_err(unreachable)?;
-                // Mail behind a barrier's start must not wait for it to be acknowledged.
-                stream.set_nodelay(true).map_err(unreachable)?;
-                (Stream::Tcp(stream), None)
-            }
-            None => (Stream::Unix(UnixStream::connect(place).map_err(unreachable)?), Some(PathBuf::from(place))),
+            Some(address) => (Stream::connect_tcp(address), None),
+            None => (Stream::connect_unix(place), Some(PathBuf::from(place))),
         };
+        let stream = stream.map_err(|source| JobError::Unreachable { place: place.into(), source })?;
         let mut job =
             Self { rank, first: rank, size, cpus: size, place: path, stream, timeout, inbox: Inbox::new(size) };
-        match job.ask(&format!("hello {rank}")) {
+        match job.ask(format!("hello {rank} {}", token.as_str()).trim_end()) {
             Ok(_) => Ok(job),
             Err(JobError::Failed(reason)) => Err(JobError::Refused { rank, reason }),
             Err(error) => Err(error),
@@ -210,7 +173,11 @@ impl Job {
     }
 
     fn ask(&mut self, request: &str) -> Result<String, JobError> {
-        self.write(request)?;
+        match self.write(request) {
+            // Who hung up may have said why.
+            Ok(()) | Err(JobError::Gone) => {}
+            Err(error) => return Err(error),
+        }
         let answer = self.wait_for(Inbox::take_answer, Inbox::abandon_answer)?;
         interpret(&answer)
     }
@@ -314,11 +281,18 @@ mod tests {
         (directory, place)
     }
 
+    fn board(place: &str) -> (Board, Token) {
+        let token = Token::random();
+        let board = Board::new(2, token.clone());
+        board.serve_unix(Path::new(place)).expect("a socket");
+        (board, token)
+    }
+
     #[test]
     fn ranks_exchange_values_and_meet() {
         let (_directory, place) = place();
-        Board::new(2).serve_unix(Path::new(&place)).expect("a socket");
-        let join = |rank| Job::connect(&place, rank, 2, Duration::from_secs(10)).expect("a board");
+        let (_board, token) = board(&place);
+        let join = |rank| Job::connect(&place, &token, rank, 2, Duration::from_secs(10)).expect("a board");
         let (mut first, mut second) = (join(0), join(1));
         let reader = std::thread::spawn(move || {
             let value = first.get("address 1").map_err(|error| error.to_string());
@@ -338,9 +312,8 @@ mod tests {
     #[test]
     fn a_failed_job_wakes_everybody() {
         let (_directory, place) = place();
-        let board = Board::new(2);
-        board.serve_unix(Path::new(&place)).expect("a socket");
-        let mut job = Job::connect(&place, 0, 2, Duration::from_secs(10)).expect("a board");
+        let (board, token) = board(&place);
+        let mut job = Job::connect(&place, &token, 0, 2, Duration::from_secs(10)).expect("a board");
         let waiter = std::thread::spawn(move || job.barrier().expect_err("the job failed").to_string());
         board.fail("rank 1 exited with status 3");
         assert_eq!(waiter.join().expect("no panic"), "the job has failed: rank 1 exited with status 3");
@@ -349,8 +322,8 @@ mod tests {
     #[test]
     fn an_answer_that_does_not_come_is_a_timeout() {
         let (_directory, place) = place();
-        Board::new(2).serve_unix(Path::new(&place)).expect("a socket");
-        let mut job = Job::connect(&place, 0, 2, Duration::from_secs(10)).expect("a board");
+        let (_board, token) = board(&place);
+        let mut job = Job::connect(&place, &token, 0, 2, Duration::from_secs(10)).expect("a board");
         job.timeout = Duration::from_millis(50);
         assert!(matches!(job.get("nothing"), Err(JobError::Timeout(_))));
     }
@@ -358,8 +331,8 @@ mod tests {
     #[test]
     fn an_answer_that_comes_too_late_is_not_taken_for_the_next_one() {
         let (_directory, place) = place();
-        Board::new(2).serve_unix(Path::new(&place)).expect("a socket");
-        let join = |rank| Job::connect(&place, rank, 2, Duration::from_secs(10)).expect("a board");
+        let (_board, token) = board(&place);
+        let join = |rank| Job::connect(&place, &token, rank, 2, Duration::from_secs(10)).expect("a board");
         let (mut first, mut second) = (join(0), join(1));
         first.timeout = Duration::from_millis(50);
         assert!(matches!(first.get("late"), Err(JobError::Timeout(_))));
@@ -371,7 +344,9 @@ mod tests {
 
     #[test]
     fn no_launcher_is_a_clear_error() {
-        let error = Job::connect("/nonexistent/job", 0, 1, Duration::from_secs(1)).err().expect("nobody there");
+        let error = Job::connect("/nonexistent/job", &Token::default(), 0, 1, Duration::from_secs(1))
+            .err()
+            .expect("nobody there");
         assert!(error.to_string().starts_with("cannot reach the launcher at /nonexistent/job"), "{error}");
     }
 }

@@ -7,18 +7,22 @@
 //! # The protocol
 //! | request | answer |
 //! |---|---|
-//! | `hello RANK` | `ok`: mail for this rank comes here; `error REASON` where it is no rank, or is another's |
+//! | `hello RANK TOKEN` | `ok`: mail for this rank comes here; `error REASON` where it is no rank, or is another's |
 //! | `put KEY VALUE` | `ok`, or `error REASON` |
 //! | `get KEY` | `ok VALUE`, once it is there, or `error REASON` |
 //! | `barrier` | `ok`, once all ranks are there, or `error REASON` |
 //! | `present`, `status` | `ok` while all are there, or while the job as a whole goes on, or `error REASON` |
 //! | `mail TO TEXT` | `mailed`, or `unmailed REASON` |
 //!
-//! Besides answers, a session that has said hello receives unasked `mail FROM TEXT`, and of every other rank whose
+//! The first request is the hello. Who does not say it within five seconds, without the job's token, or as another user at
+//! a UNIX socket, is hung up on. An empty token is left out.
+//!
+//! Besides answers, a session receives unasked `mail FROM TEXT`, and of every other rank whose
 //! process has ended `gone RANK REASON`, or `failed RANK REASON` where it ended ill. Answers come in the order of
 //! their requests, but for those to mail, which do not wait for a barrier: a rank that waits for the others there
 //! must still be able to write to them. That is why they have words of their own.
 
+mod acceptor;
 mod board;
 mod client;
 mod error;
@@ -26,8 +30,10 @@ mod inbox;
 mod local;
 mod mailboxes;
 mod outbox;
+mod stream;
 #[cfg(test)]
 mod tests;
+mod token;
 
 use crate::Rank;
 
@@ -35,9 +41,10 @@ pub use board::Board;
 pub use client::Job;
 pub use error::JobError;
 pub use local::LocalMail;
+pub use token::Token;
 
 /// Variables by which a launcher tells a rank its place; they are no knobs.
-pub const VARIABLES: [&str; 5] = [RANK, SIZE, JOB, CPUS, WORKERS];
+pub const VARIABLES: [&str; 6] = [RANK, SIZE, JOB, TOKEN, CPUS, WORKERS];
 /// This rank's number, from 0.
 pub const RANK: &str = "ROCI_RANK";
 /// How many ranks there are.
@@ -48,6 +55,8 @@ pub const WORKERS: &str = "ROCI_WORKERS";
 pub const CPUS: &str = "ROCI_CPUS";
 /// Where the board is: a socket's path, or `HOST:PORT` behind `tcp:`.
 pub const JOB: &str = "ROCI_JOB";
+/// The job's token, which a rank says to the board.
+pub const TOKEN: &str = "ROCI_TOKEN";
 
 /// The longest text of one mail, in bytes.
 pub const MAIL_TEXT_LIMIT: usize = 3 << 10;

@@ -1,7 +1,7 @@
 //! Mail between ranks over a real board.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -14,6 +14,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 struct World {
     board: Board,
     place: String,
+    token: Token,
     size: usize,
     _directory: tempfile::TempDir,
 }
@@ -22,13 +23,22 @@ impl World {
     fn new(size: usize) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let place = directory.path().join("job").display().to_string();
-        let board = Board::new(size);
+        let token = Token::random();
+        let board = Board::new(size, token.clone());
         board.serve_unix(Path::new(&place)).expect("a socket");
-        Self { board, place, size, _directory: directory }
+        Self { board, place, token, size, _directory: directory }
     }
 
     fn join(&self, rank: Rank) -> Job {
-        Job::connect(&self.place, rank, self.size, PATIENCE).expect("a board")
+        Job::connect(&self.place, &self.token, rank, self.size, PATIENCE).expect("a board")
+    }
+
+    /// A rank that says what it likes.
+    fn guest(&self, rank: Rank) -> Stranger {
+        let mut guest = self.stranger();
+        guest.say(format!("hello {rank} {}\n", self.token.as_str()));
+        assert_eq!(guest.hear(), "ok ");
+        guest
     }
 
     fn stranger(&self) -> Stranger {
@@ -192,7 +202,8 @@ fn a_rank_that_dies_in_a_barrier_is_not_counted_and_the_others_hear_of_its_end()
 fn a_rank_is_one_live_session_below_the_size() {
     let world = World::new(2);
     let first = world.join(0);
-    let refusal = |rank| Job::connect(&world.place, rank, 3, PATIENCE).err().expect("refused").to_string();
+    let refusal =
+        |rank| Job::connect(&world.place, &world.token, rank, 3, PATIENCE).err().expect("refused").to_string();
     assert_eq!(refusal(0), "the launcher refuses rank 0: rank 0 is here already");
     assert_eq!(refusal(2), "the launcher refuses rank 2: '2' is not a rank below 2");
     // The one that was refused has not taken the place of the one that is here.
@@ -202,22 +213,59 @@ fn a_rank_is_one_live_session_below_the_size() {
 }
 
 #[test]
-fn a_session_without_a_hello_does_everything_but_mail() {
+fn who_does_not_say_hello_with_the_token_is_hung_up_on() {
     let world = World::new(2);
-    let mut stranger = world.stranger();
-    stranger.say("put key value\nget key\nmail 1 x\nstatus\npresent\nbarrier\n");
-    let heard: Vec<_> = (0..5).map(|_| stranger.hear()).collect();
-    assert_eq!(heard, ["ok ", "ok value", "unmailed who writes says hello first", "ok ", "ok "]);
-    world.join(1).barrier().expect("both have come");
-    assert_eq!(stranger.hear(), "ok ");
+    let token = world.token.as_str();
+    for (said, answer) in [
+        ("status\n".into(), "error it does not say hello"),
+        ("\n".into(), "error it does not say hello"),
+        (format!("hello 1 {}\n", &token[1..]), "error it does not have the job's token"),
+        ("hello 1\n".into(), "error it does not have the job's token"),
+        ("hello\n".into(), "error it does not say hello"),
+        (format!("mail 1 x\nhello 1 {token}\n"), "error it does not say hello"),
+        ("x".repeat(LINE_LIMIT as usize), "error it does not say hello"),
+    ] {
+        let mut stranger = world.stranger();
+        stranger.say(&said);
+        assert_eq!((stranger.hear().as_str(), stranger.hear().as_str()), (answer, ""), "{said:?}");
+    }
+    world.join(1).check().expect("nobody took its place");
+}
+
+/// Some hang up at once, some say nothing, some say what makes no sense.
+#[test]
+fn a_thousand_strangers_keep_no_rank_from_its_place_and_fail_nothing() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let token = Token::random();
+    let board = Board::new(2, token.clone());
+    board.serve_tcp(listener).expect("a thread");
+    let join = |rank| Job::connect(&format!("tcp:{address}"), &token, rank, 2, PATIENCE).expect("a board");
+    let mut first = join(0);
+    let mut silent = Vec::new();
+    for number in 0..1000 {
+        let mut stream = TcpStream::connect(address).expect("the board accepts");
+        match number % 3 {
+            0 => drop(stream),
+            1 => silent.push(stream),
+            // It may have been hung up on before.
+            _ => drop(stream.write_all(b"GET / HTTP/1.1\r\n\r\n")),
+        }
+    }
+    let mut second = join(1);
+    second.send_mail(0, "here").expect("room");
+    assert_eq!(wait_for_mail(&mut first), (1, "here".into()));
+    first.check_all_present().expect("no stranger is a rank");
+    // Who says nothing is given up in the end.
+    let mut last = silent.pop().expect("some");
+    assert_eq!(last.read(&mut [0; 1]).expect("the board hangs up"), 0);
+    first.check().expect("the job goes on");
 }
 
 #[test]
 fn a_rank_that_does_not_read_holds_nobody_up_and_loses_nothing() {
     let world = World::new(3);
-    let mut sleeper = world.stranger();
-    sleeper.say("hello 2\n");
-    assert_eq!(sleeper.hear(), "ok ");
+    let mut sleeper = world.guest(2);
     let (mut first, mut second) = (world.join(0), world.join(1));
     let padding = "x".repeat(MAIL_TEXT_LIMIT - 8);
     let mut taken = 0;
@@ -263,29 +311,35 @@ fn a_hostile_client_gets_errors_and_the_others_go_on() {
     let world = World::new(2);
     let mut first = world.join(0);
     for (garbage, answer) in [
+        ("", "error '' is not a rank below 2"),
+        ("me", "error 'me' is not a rank below 2"),
+        ("-1", "error '-1' is not a rank below 2"),
+        ("18446744073709551616", "error '18446744073709551616' is not a rank below 2"),
+        ("0", "error rank 0 is here already"),
+    ] {
+        let mut stranger = world.stranger();
+        stranger.say(format!("hello {garbage} {}\nput key value\n", world.token.as_str()));
+        assert_eq!((stranger.hear().as_str(), stranger.hear().as_str()), (answer, ""), "{garbage:?}");
+    }
+    let mut stranger = world.guest(1);
+    for (garbage, answer) in [
         ("\n", "error '' is not a request"),
-        ("hello\n", "error '' is not a rank below 2"),
-        ("hello me\n", "error 'me' is not a rank below 2"),
-        ("hello -1\n", "error '-1' is not a rank below 2"),
-        ("hello 18446744073709551616\n", "error '18446744073709551616' is not a rank below 2"),
+        ("hello\n", "error hello was said before"),
+        ("hello 1\n", "error hello was said before"),
         ("hello 1 2\n", "error 'hello' is not a request"),
-        ("mail\n", "unmailed who writes says hello first"),
         ("mailed\n", "error 'mailed' is not a request"),
         ("\0\u{7f}\r\n", "error '\0\u{7f}\r' is not a request"),
     ] {
-        let mut stranger = world.stranger();
         stranger.say(garbage);
         assert_eq!(stranger.hear(), answer, "{garbage:?}");
     }
-    let mut stranger = world.stranger();
-    stranger.say("hello 1\nhello 1\nmail\nmail 0\nmail x y\nmail 2 y\n");
-    let heard: Vec<_> = (0..6).map(|_| stranger.hear()).collect();
-    assert_eq!(heard[..2], ["ok ", "error hello was said before"]);
-    assert!(heard[2..].iter().all(|line| line.starts_with("unmailed ")), "{heard:?}");
+    stranger.say("mail\nmail 0\nmail x y\nmail 2 y\n");
+    let heard: Vec<_> = (0..4).map(|_| stranger.hear()).collect();
+    assert!(heard.iter().all(|line| line.starts_with("unmailed ")), "{heard:?}");
     stranger.say("x".repeat(LINE_LIMIT as usize));
     assert!(stranger.hear().starts_with("error a request is a line of at most"));
     assert_eq!(stranger.hear(), "", "the board has hung up");
-    let mut stranger = world.stranger();
+    let mut stranger = world.guest(1);
     stranger.say(b"mail \xff\xfe\n");
     assert_eq!(stranger.hear(), "", "what is not UTF-8 ends the session");
     first.check().expect("the job goes on");
@@ -295,7 +349,7 @@ fn a_hostile_client_gets_errors_and_the_others_go_on() {
 #[test]
 fn a_client_that_asks_and_does_not_read_is_not_listened_to_for_ever() {
     let world = World::new(2);
-    let mut stranger = world.stranger();
+    let mut stranger = world.guest(1);
     // Long enough for a board that reads on; the one that stops never takes any more.
     stranger.stream.set_write_timeout(Some(Duration::from_millis(500))).expect("a socket");
     // The sockets hold a part of this; a board that queued without a limit would swallow all of it.
@@ -309,8 +363,9 @@ fn a_client_that_asks_and_does_not_read_is_not_listened_to_for_ever() {
 fn mail_goes_over_tcp_too_and_a_death_fails_the_job() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let place = format!("tcp:{}", listener.local_addr().expect("an address"));
-    Board::new(2).serve_tcp(listener);
-    let join = |rank| Job::connect(&place, rank, 2, PATIENCE).expect("a board");
+    let board = Board::new(2, Token::default());
+    board.serve_tcp(listener).expect("a thread");
+    let join = |rank| Job::connect(&place, &Token::default(), rank, 2, PATIENCE).expect("a board");
     let (mut first, mut second) = (join(0), join(1));
     first.send(1, "over TCP").expect("room");
     assert_eq!(wait_for_mail(&mut second), (0, "over TCP".into()));

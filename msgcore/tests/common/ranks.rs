@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use roci_msgcore::Config;
 use roci_msgcore::config::Origin;
-use roci_msgcore::job::{Board, Job};
+use roci_msgcore::job::{Board, Job, Token};
 
 /// A safety net: what takes so long hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
@@ -35,13 +35,15 @@ pub(crate) fn run_ranks<T: Send + 'static>(
     let _alone = alone();
     let directory = tempfile::tempdir().expect("a directory");
     let place = directory.path().join("job").display().to_string();
-    let board = Board::new(size);
+    let token = Token::random();
+    let board = Board::new(size, token.clone());
     board.serve_unix(Path::new(&place)).expect("a socket");
     let (done, outcomes) = mpsc::channel();
     for number in 0..size {
-        let (place, board, rank, done) = (place.clone(), board.clone(), rank.clone(), done.clone());
+        let (place, token, board, rank, done) =
+            (place.clone(), token.clone(), board.clone(), rank.clone(), done.clone());
         thread::spawn(move || {
-            let job = Job::connect(&place, number, size, PATIENCE).expect("a board");
+            let job = Job::connect(&place, &token, number, size, PATIENCE).expect("a board");
             let _ = done.send((number, rank(job, &board)));
         });
     }

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use roci_msgcore::channel::{Channel, ChannelConfig, Step};
-use roci_msgcore::job::{Board, JOB, Job};
+use roci_msgcore::job::{Board, JOB, Job, Token};
 use roci_msgcore::wireup::{self, WireupError, queue_pair_params};
 use roci_msgcore::{Config, DedicatedWorker, Fabric, Worker};
 
@@ -212,11 +212,11 @@ pub(crate) fn run(options: &PerfOptions) -> Result<ExitCode, Failure> {
         check_reach(&config, usize::from(options.listen.is_some()))?;
     }
     if let Some(address) = &options.listen {
-        let job = listen(address, &config)?;
+        let (_board, job) = listen(address, &config)?;
         return measure(options, &config, job);
     }
     if let Some(peer) = &options.peer {
-        let job = Job::connect(&format!("tcp:{peer}"), 0, 2, patience(&config))?;
+        let job = Job::connect(&format!("tcp:{peer}"), &Token::from_environment()?, 0, 2, patience(&config))?;
         return measure(options, &config, job);
     }
     if std::env::var_os(JOB).is_some() {
@@ -237,11 +237,14 @@ fn check_reach(config: &Config, rank: usize) -> Result<(), Failure> {
 }
 
 /// Waits for one client. The client is rank 0, because it prints.
-fn listen(address: &str, config: &Config) -> Result<Job, Failure> {
+fn listen(address: &str, config: &Config) -> Result<(Board, Job), Failure> {
+    let token = Token::from_environment()?;
     let listener = TcpListener::bind(address).context(format!("cannot listen at {address}"))?;
     let place = listener.local_addr().context("cannot listen")?;
-    Board::new(2).serve_tcp(listener);
-    Ok(Job::connect(&format!("tcp:{place}"), 1, 2, patience(config))?)
+    let board = Board::new(2, token.clone());
+    board.serve_tcp(listener).context("cannot listen")?;
+    let job = Job::connect(&format!("tcp:{place}"), &token, 1, 2, patience(config))?;
+    Ok((board, job))
 }
 
 fn patience(config: &Config) -> Duration {

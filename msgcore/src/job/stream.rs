@@ -1,0 +1,132 @@
+//! A connection between a rank and its launcher: UNIX or TCP.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
+
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::geteuid;
+
+pub(super) enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+/// Where connections come in.
+pub(super) enum Listener {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+impl Listener {
+    pub(super) fn set_nonblocking(&self) -> io::Result<()> {
+        match self {
+            Self::Unix(listener) => listener.set_nonblocking(true),
+            Self::Tcp(listener) => listener.set_nonblocking(true),
+        }
+    }
+
+    /// Accepts the next connection, which does not block, and names where it comes from.
+    pub(super) fn accept(&self) -> io::Result<(Stream, String)> {
+        let (stream, from) = match self {
+            Self::Unix(listener) => (Stream::Unix(listener.accept()?.0), "this host".to_owned()),
+            Self::Tcp(listener) => {
+                let (stream, from) = listener.accept()?;
+                (Stream::Tcp(stream), from.to_string())
+            }
+        };
+        stream.set_nonblocking(true)?;
+        Ok((stream, from))
+    }
+}
+
+impl Stream {
+    pub(super) fn connect_unix(path: &str) -> io::Result<Self> {
+        UnixStream::connect(path).map(Self::Unix)
+    }
+
+    pub(super) fn connect_tcp(address: &str) -> io::Result<Self> {
+        let stream = Self::Tcp(TcpStream::connect(address)?);
+        stream.send_at_once()?;
+        Ok(stream)
+    }
+
+    /// Mail and an answer are often two small segments in a row: the second must not wait until the first is acknowledged.
+    pub(super) fn send_at_once(&self) -> io::Result<()> {
+        match self {
+            Self::Unix(_) => Ok(()),
+            Self::Tcp(stream) => stream.set_nodelay(true),
+        }
+    }
+
+    pub(super) fn set_nonblocking(&self, is_nonblocking: bool) -> io::Result<()> {
+        match self {
+            Self::Unix(stream) => stream.set_nonblocking(is_nonblocking),
+            Self::Tcp(stream) => stream.set_nonblocking(is_nonblocking),
+        }
+    }
+
+    pub(super) fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        match self {
+            Self::Unix(stream) => stream.set_read_timeout(timeout),
+            Self::Tcp(stream) => stream.set_read_timeout(timeout),
+        }
+    }
+
+    pub(super) fn try_clone(&self) -> io::Result<Self> {
+        Ok(match self {
+            Self::Unix(stream) => Self::Unix(stream.try_clone()?),
+            Self::Tcp(stream) => Self::Tcp(stream.try_clone()?),
+        })
+    }
+
+    /// Whether the other end is a process of this user's, or of root's. Of TCP that cannot be known.
+    pub(super) fn is_of_this_user(&self) -> bool {
+        match self {
+            Self::Unix(stream) => socket_peercred(stream).is_ok_and(|peer| peer.uid == geteuid() || peer.uid.is_root()),
+            Self::Tcp(_) => true,
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => stream.read(bytes),
+            Self::Tcp(stream) => stream.read(bytes),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => stream.write(bytes),
+            Self::Tcp(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Unix(stream) => stream.as_fd(),
+            Self::Tcp(stream) => stream.as_fd(),
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Unix(listener) => listener.as_fd(),
+            Self::Tcp(listener) => listener.as_fd(),
+        }
+    }
+}

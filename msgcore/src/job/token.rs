@@ -1,0 +1,63 @@
+//! The secret of a job.
+
+use std::fmt;
+
+use super::{JobError, TOKEN};
+
+/// The longest token, in bytes.
+const LONGEST: usize = 128;
+
+/// What every rank of a job says to its launcher, and nobody else can say. An empty one is no secret: whoever reaches the
+/// launcher may then be a rank.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Token(String);
+
+impl Token {
+    /// A new token of 128 random bits.
+    pub fn random() -> Self {
+        Self(format!("{:032x}", rand::random::<u128>()))
+    }
+
+    /// The token in `ROCI_TOKEN`; empty where there is none.
+    pub fn from_environment() -> Result<Self, JobError> {
+        let value = std::env::var(TOKEN).unwrap_or_default();
+        if value.len() > LONGEST || !value.bytes().all(|byte| byte.is_ascii_graphic()) {
+            let problem = "is no token: at most 128 letters, digits and signs, without a blank";
+            return Err(JobError::Variable { name: TOKEN, value: "..".into(), problem });
+        }
+        Ok(Self(value))
+    }
+
+    /// The token as text, for the environment of a rank.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether `word` is this token. Takes as long for a wrong word as for another one of its length.
+    pub(super) fn is(&self, word: &str) -> bool {
+        let differences = self.0.bytes().zip(word.bytes()).fold(0, |all, (ours, theirs)| all | (ours ^ theirs));
+        self.0.len() == word.len() && differences == 0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_empty() { "Token(none)" } else { "Token(..)" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_itself_alone_and_is_not_printed() {
+        let token = Token::random();
+        assert!(token.is(token.as_str()) && token != Token::random());
+        for other in ["", &token.as_str()[1..], &format!("{}0", token.as_str()), &"0".repeat(32)] {
+            assert!(!token.is(other), "{other}");
+        }
+        assert!(Token::default().is("") && !Token::default().is("x"));
+        assert_eq!(format!("{token:?} {:?}", Token::default()), "Token(..) Token(none)");
+    }
+}
