@@ -8,6 +8,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use common::{alone, children, command, finish};
+use rustix::process::{Pid, Signal, kill_process};
 
 const TIMES: u64 = 100;
 
@@ -43,9 +44,8 @@ fn kill_once(victim: usize, delay: Duration) -> bool {
         .spawn()
         .expect("roci starts");
     std::thread::sleep(delay);
-    let pid = rank_pid(job.id(), victim);
-    let killed = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status();
-    assert!(killed.is_ok_and(|status| status.success()), "rank {victim} is there to be killed");
+    let pid = Pid::from_raw(rank_pid(job.id(), victim).cast_signed()).expect("a process");
+    kill_process(pid, Signal::KILL).expect("the rank is there to be killed");
     let ended = finish(job);
     let survivor = 1 - victim;
     let context = format!("killed after {delay:?}: {}", ended.stderr);
