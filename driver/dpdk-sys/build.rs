@@ -92,7 +92,7 @@ fn compile_shim() {
     for flag in String::from_utf8_lossy(&flags).split_whitespace() {
         build.flag(flag);
     }
-    build.file("shim/shim.c").flag("-Wno-deprecated-declarations").compile("roci_dpdk_shim");
+    build.file("shim/shim.c").file("shim/log.c").flag("-Wno-deprecated-declarations").compile("roci_dpdk_shim");
 }
 
 fn fail(message: &str) -> ! {

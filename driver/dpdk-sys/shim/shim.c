@@ -1,5 +1,4 @@
 #include "shim.h"
-#include <stdio.h>
 #include <rte_cycles.h>
 #include <rte_errno.h>
 
@@ -79,11 +78,6 @@ uint16_t roci_ext_refcnt_update(struct rte_mbuf_ext_shared_info *shinfo, int16_t
 uint64_t roci_tsc(void)
 {
 	return rte_rdtsc();
-}
-
-void roci_flush_streams(void)
-{
-	fflush(NULL);
 }
 
 int roci_errno(void)

@@ -3,6 +3,7 @@
  * Each one that Rocinante needs has a thin, out-of-line twin here; a call costs about 2 ns.
  */
 #pragma once
+#include <stdbool.h>
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
 
@@ -45,8 +46,15 @@ void roci_pktmbuf_pool_touch(struct rte_mempool *pool);
 int roci_errno(void);
 /* Before a call that may fail without saying why: a reason from before would be taken for its own. */
 void roci_clear_errno(void);
-/* Writes out what C's streams hold back. */
-void roci_flush_streams(void);
+/*
+ * Keeps DPDK's log, and echoes it to stderr if so wished; once DPDK runs, what is critical in any case. Call it before DPDK
+ * starts. Not 0 where that fails.
+ */
+int roci_log_open(bool echo);
+/* Takes the last `room` bytes at most of what DPDK has said since the last call, and returns how many there were. */
+size_t roci_log_take(char *to, size_t room);
+/* Starts DPDK by rte_eal_init; what that prints is kept with the log. Call it once. */
+int roci_eal_init(int argc, char **argv);
 /* What the compiler of the installed headers thinks of the layouts: compared with the bindings by a test. */
 struct roci_layout {
 	size_t mbuf_size, mbuf_data_off, mbuf_nb_segs, mbuf_data_len, mbuf_pkt_len;

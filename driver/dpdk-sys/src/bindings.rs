@@ -2786,7 +2786,6 @@ unsafe extern "C" {
         len: usize,
     ) -> ::core::ffi::c_int;
     pub fn rte_strerror(errnum: ::core::ffi::c_int) -> *const ::core::ffi::c_char;
-    pub fn rte_eal_init(argc: ::core::ffi::c_int, argv: *mut *mut ::core::ffi::c_char) -> ::core::ffi::c_int;
     pub fn rte_eal_cleanup() -> ::core::ffi::c_int;
     pub fn rte_eal_iova_mode() -> rte_iova_mode;
     pub fn rte_thread_register() -> ::core::ffi::c_int;
@@ -2877,7 +2876,9 @@ unsafe extern "C" {
     pub fn roci_pktmbuf_pool_touch(pool: *mut rte_mempool);
     pub fn roci_errno() -> ::core::ffi::c_int;
     pub fn roci_clear_errno();
-    pub fn roci_flush_streams();
+    pub fn roci_log_open(echo: bool) -> ::core::ffi::c_int;
+    pub fn roci_log_take(to: *mut ::core::ffi::c_char, room: usize) -> usize;
+    pub fn roci_eal_init(argc: ::core::ffi::c_int, argv: *mut *mut ::core::ffi::c_char) -> ::core::ffi::c_int;
     pub fn roci_layout(layout: *mut roci_layout);
     pub fn rte_eal_alarm_set(
         us: u64,

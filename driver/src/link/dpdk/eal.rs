@@ -5,8 +5,7 @@
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString};
-use std::fs::File;
-use std::io;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::thread::{CpuSet, sched_getaffinity};
@@ -24,10 +23,13 @@ pub enum EalError {
     /// There are more arguments than a C program takes.
     #[error("too many EAL arguments")]
     TooLong,
+    /// It cannot find out which processors there are.
+    #[error("DPDK needs {PROCESSORS}, and it is not there: mount -t sysfs sysfs /sys")]
+    NoSysfs,
     /// It refused.
-    #[error("DPDK did not start: {cause}; the EAL arguments were: {line} (RUST_LOG=debug shows its log)")]
+    #[error("DPDK did not start: {cause}; the EAL arguments were: {line}")]
     Refused {
-        /// DPDK's reason.
+        /// DPDK's reason, and the last lines of its log.
         cause: String,
         /// What it was given.
         line: String,
@@ -44,6 +46,10 @@ pub struct Eal {
 static STARTED: OnceLock<Eal> = OnceLock::new();
 static SETUP: Mutex<()> = Mutex::new(());
 
+/// Where DPDK looks for the processors; without it it calls all of them unavailable.
+const PROCESSORS: &str = "/sys/devices/system/cpu";
+/// Lines of DPDK's log that an error quotes.
+const LAST_LINES: usize = 3;
 /// Memory that DPDK takes beside the packet buffers, in MiB.
 const OVERHEAD_MIB: usize = 96;
 
@@ -73,9 +79,15 @@ impl Eal {
         if Self::running(setup).is_some() {
             return Err(EalError::AlreadyStarted);
         }
-        // What goes wrong is reported here, in one line; DPDK's own log is for who asks for it.
+        if !Path::new(PROCESSORS).exists() {
+            return Err(EalError::NoSysfs);
+        }
+        // What goes wrong is reported by whoever asked for it; the whole log is for who asks for that.
         let is_loud = tracing::enabled!(tracing::Level::DEBUG);
-        let log = format!("--log-level=*:{}", if is_loud { "debug" } else { "critical" });
+        let log = format!("--log-level=*:{}", if is_loud { "debug" } else { "error" });
+        // SAFETY: DPDK does not run yet, and the caller holds the lock that makes this the only call in the process.
+        let status = unsafe { dpdk_sys::roci_log_open(is_loud) };
+        assert_eq!(status, 0, "a stream in memory can be had");
         let mut line: Vec<String> = ["roci", "--no-telemetry", "--no-shconf", &log].map(str::to_owned).into();
         line.extend(["--lcores".to_owned(), format!("0@({})", allowed_cpus())]);
         if no_huge {
@@ -83,7 +95,7 @@ impl Eal {
             line.push((OVERHEAD_MIB + (buffer_bytes >> 20)).to_string());
         }
         line.extend_from_slice(device_arguments);
-        if is_loud { init(&line) } else { in_silence(|| init(&line)) }?;
+        init(&line)?;
         PLACE.set(Some(Place::Main));
         Ok(*STARTED.get_or_init(|| Self { is_memory_fixed: no_huge }))
     }
@@ -99,7 +111,7 @@ impl Eal {
         let (name, options) = words.map_err(|_| EalError::Nul.to_string())?;
         // SAFETY: DPDK runs; both strings are NUL-terminated and copied; no other thread creates or closes a port.
         let status = unsafe { dpdk_sys::rte_vdev_init(name.as_ptr(), options.as_ptr()) };
-        if status == 0 { Ok(()) } else { Err(describe(status)) }
+        if status == 0 { Ok(()) } else { Err(with_last_words(describe(status))) }
     }
 
     /// Takes back a virtual device whose port nobody uses.
@@ -148,29 +160,6 @@ impl Drop for Place {
     }
 }
 
-/// Runs `action` with stdout and stderr closed to the world: DPDK prints a page of help at a wrong argument, and
-/// every layer that a failure passes adds a line. Where that cannot be had, it is loud.
-fn in_silence<T>(action: impl FnOnce() -> T) -> T {
-    use rustix::stdio::{dup2_stderr, dup2_stdout, stderr, stdout};
-    let quiet = || {
-        let null = File::options().write(true).open("/dev/null")?;
-        let kept = (rustix::io::dup(stdout())?, rustix::io::dup(stderr())?);
-        dup2_stdout(&null)?;
-        dup2_stderr(&null)?;
-        io::Result::Ok(kept)
-    };
-    let kept = quiet();
-    let result = action();
-    // SAFETY: takes nothing; C's streams are locked by themselves.
-    unsafe { dpdk_sys::roci_flush_streams() };
-    if let Ok((out, err)) = kept {
-        // Putting back what was there a moment ago fails only where a descriptor is not one.
-        let _ = dup2_stdout(out);
-        let _ = dup2_stderr(err);
-    }
-    result
-}
-
 fn init(line: &[String]) -> Result<(), EalError> {
     let words: Result<Vec<CString>, _> = line.iter().map(|word| CString::new(word.as_str())).collect();
     // DPDK keeps pointers to its arguments: they live as long as the process.
@@ -178,13 +167,36 @@ fn init(line: &[String]) -> Result<(), EalError> {
     let argc = i32::try_from(argv.len()).map_err(|_| EalError::TooLong)?;
     argv.push(std::ptr::null_mut());
     let argv = Box::leak(argv.into_boxed_slice());
+    take_log();
     // SAFETY: `argv` holds `argc` NUL-terminated strings and a null pointer, all leaked; the caller holds the
     // lock that makes this the only call in the process.
-    let used = unsafe { dpdk_sys::rte_eal_init(argc, argv.as_mut_ptr()) };
+    let used = unsafe { dpdk_sys::roci_eal_init(argc, argv.as_mut_ptr()) };
     if used < 0 {
-        return Err(EalError::Refused { cause: last_error(), line: line[1..].join(" ") });
+        return Err(EalError::Refused { cause: with_last_words(last_error()), line: line[1..].join(" ") });
     }
     Ok(())
+}
+
+/// A reason, with what DPDK said last before it.
+pub(super) fn with_last_words(cause: String) -> String {
+    let words = last_words(&take_log());
+    if words.is_empty() { cause } else { format!("{cause}; DPDK says: {words}") }
+}
+
+/// What DPDK has said since the last call, or the end of that.
+fn take_log() -> String {
+    let mut bytes = [0_u8; 8192];
+    // SAFETY: writes as many bytes as there are at most, under a lock of its own.
+    let count = unsafe { dpdk_sys::roci_log_take(bytes.as_mut_ptr().cast(), bytes.len()) };
+    String::from_utf8_lossy(&bytes[..count]).into_owned()
+}
+
+/// The last lines of a log as one. Pages of help begin with their usage: what stands before them is the reason.
+fn last_words(log: &str) -> String {
+    let lines = log.lines().take_while(|line| !line.starts_with("Usage:")).map(str::trim);
+    let mut said: Vec<_> = lines.filter(|line| !line.is_empty()).collect();
+    said.dedup();
+    said[said.len().saturating_sub(LAST_LINES)..].join(" / ")
 }
 
 /// The reason of the last failed call on this thread.
@@ -213,4 +225,16 @@ fn allowed_cpus() -> String {
     });
     let cpus: Vec<_> = (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).map(|cpu| cpu.to_string()).collect();
     cpus.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_before_a_page_of_help_are_the_reason() {
+        assert_eq!(last_words(""), "");
+        assert_eq!(last_words("one\n\n two \nthree\nfour\nfour\n"), "two / three / four");
+        assert_eq!(last_words("EAL: unknown\n\nUsage: roci [options]\n -a\n -b\n"), "EAL: unknown");
+    }
 }
