@@ -5,9 +5,9 @@
 mod common;
 
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use common::{alone, children, command, finish};
+use common::{alone, children, command, finish, is_alive};
 use rustix::process::{Pid, Signal, kill_process};
 
 const TIMES: u64 = 100;
@@ -15,6 +15,8 @@ const TIMES: u64 = 100;
 /// Where DPDK has started and the ranks are connected, give or take: some die during wire-up, most in traffic.
 const EARLIEST_MS: u64 = 150;
 const SPREAD_MS: u64 = 400;
+/// Far longer than a rank takes to see that its launcher is gone.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
 fn killing_the_server_rank_leaves_the_client_rank_alive() {
@@ -68,4 +70,30 @@ fn rank_pid(launcher: u32, rank: usize) -> u32 {
         environment.split(|&byte| byte == 0).any(|variable| variable == wanted.as_bytes())
     };
     children(launcher).into_iter().find(is_rank).expect("the rank runs")
+}
+
+/// The launcher's own children die with it; what a shell among them has started must notice.
+#[test]
+fn ranks_behind_a_shell_end_when_their_launcher_is_killed() {
+    let _alone = alone();
+    for (wireup, method) in [("static", "oob"), ("lazy", "oob"), ("lazy", "rdma_cm")] {
+        let script = concat!(env!("CARGO_BIN_EXE_roci"), " soak --seconds 600; :");
+        let mut job = command(&["run", "-n", "3", "sh", "-c", script])
+            .env("ROCI_WIREUP", wireup)
+            .env("ROCI_CONNECT_METHOD", method)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("roci starts");
+        std::thread::sleep(Duration::from_millis(600));
+        let ranks: Vec<_> = children(job.id()).into_iter().flat_map(children).collect();
+        assert_eq!(ranks.len(), 3, "each shell has started its rank");
+        job.kill().expect("a child of ours");
+        job.wait().expect("a child of ours");
+        let deadline = Instant::now() + PATIENCE;
+        while let Some(rank) = ranks.iter().find(|&&rank| is_alive(rank)) {
+            assert!(Instant::now() < deadline, "process {rank} has outlived its launcher");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
 }

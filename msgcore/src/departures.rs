@@ -19,6 +19,8 @@ pub(crate) struct Departures {
     pending: Vec<(Rank, OpError, Nanos)>,
     /// Why the first one failed that did.
     failure: Option<String>,
+    /// The launcher has gone.
+    is_orphan: bool,
 }
 
 impl<L: Link> Worker<L> {
@@ -39,6 +41,20 @@ impl<L: Link> Worker<L> {
                 self.ensure_endpoint(rank);
                 self.fail_peer(rank, error);
             }
+        }
+    }
+
+    /// Ends all that needs another rank once the launcher has gone: nobody waits for this rank, and nobody would end it.
+    pub(crate) fn end_with_launcher(&mut self) {
+        if self.departures.is_orphan || !self.job.as_ref().is_some_and(Job::is_over) {
+            return;
+        }
+        let why = "the launcher is gone".to_owned();
+        self.departures.is_orphan = true;
+        self.departures.failure.get_or_insert_with(|| why.clone());
+        for rank in (0..self.size).filter(|&rank| rank != self.rank).collect::<Vec<_>>() {
+            self.ensure_endpoint(rank);
+            self.fail_peer(rank, OpError::Job(why.clone()));
         }
     }
 

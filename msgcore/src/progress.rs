@@ -65,6 +65,7 @@ impl<L: Link> Worker<L> {
         self.keep_alive();
         let happened = self.tend_wireup();
         self.part_from_departed();
+        self.end_with_launcher();
         happened
     }
 

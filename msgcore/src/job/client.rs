@@ -23,6 +23,8 @@ pub struct Job {
     stream: Stream,
     timeout: Duration,
     inbox: Inbox,
+    /// The connection has ended.
+    is_over: bool,
 }
 
 impl Job {
@@ -67,8 +69,8 @@ impl Job {
             None => (Stream::connect_unix(place), Some(PathBuf::from(place))),
         };
         let stream = stream.map_err(|source| JobError::Unreachable { place: place.into(), source })?;
-        let mut job =
-            Self { rank, first: rank, size, cpus: size, place: path, stream, timeout, inbox: Inbox::new(size) };
+        let inbox = Inbox::new(size);
+        let mut job = Self { rank, first: rank, size, cpus: size, place: path, stream, timeout, inbox, is_over: false };
         match job.ask(format!("hello {rank} {}", token.as_str()).trim_end()) {
             Ok(_) => Ok(job),
             Err(JobError::Failed(reason)) => Err(JobError::Refused { rank, reason }),
@@ -161,6 +163,11 @@ impl Job {
         self.inbox.take_departure()
     }
 
+    /// Whether the launcher has gone, as far as [`Job::poll_mail`] and other calls have seen.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
     /// Whether the job goes on: the launcher is there, and has not ended it. Not between [`Job::start_barrier`] and
     /// its end.
     pub fn check(&mut self) -> Result<(), JobError> {
@@ -227,15 +234,20 @@ impl Job {
         self.inbox.sort()?;
         let mut bytes = [0; LINE_LIMIT as usize];
         match recv(&self.stream, &mut bytes[..], flags) {
-            Ok((0, _)) => Err(JobError::Gone),
+            Ok((0, _)) => self.end(),
             Ok((count, _)) => {
                 self.inbox.extend(&bytes[..count]);
                 self.inbox.sort()
             }
             // The time is over, or the read was interrupted: whoever waits looks at the clock.
             Err(Errno::AGAIN | Errno::INTR) => Ok(()),
-            Err(_) => Err(JobError::Gone),
+            Err(_) => self.end(),
         }
+    }
+
+    fn end(&mut self) -> Result<(), JobError> {
+        self.is_over = true;
+        Err(JobError::Gone)
     }
 }
 
