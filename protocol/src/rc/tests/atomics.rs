@@ -1,7 +1,7 @@
 //! Atomics: executed exactly once, answered as often as asked.
 
 use super::*;
-use crate::wire::{AtomicAckEth, AtomicEth};
+use crate::wire::AtomicAckEth;
 
 const ADD_5: AtomicOperation = AtomicOperation::FetchAdd { add: 5 };
 
@@ -92,6 +92,22 @@ fn a_misaligned_address_and_missing_rights_are_invalid_and_a_bad_key_is_denied()
         feed(&mut qp, &mut script, atomic(Opcode::RcFetchAdd, 500, va), 0);
         pump(&mut qp, &mut script);
         assert_eq!(script.last_syndrome(), Some((Syndrome::Nak(code), 500)));
+        assert_eq!((script.atomics, qp.state()), (0, State::Error));
+    }
+}
+
+#[test]
+fn an_atomic_with_a_payload_or_within_a_message_is_invalid() {
+    let first = (request(Opcode::RcSendFirst, 500), MTU);
+    for packets in [vec![(fetch_add(500), 8)], vec![first, (fetch_add(501), 0)]] {
+        let (mut qp, mut script) = (connected(|_| ()), Script::default());
+        receive(&mut qp, 1, 1000);
+        let psn = 499 + packets.len() as u32;
+        for (headers, len) in packets {
+            feed(&mut qp, &mut script, headers, len);
+        }
+        pump(&mut qp, &mut script);
+        assert_eq!(script.last_syndrome(), Some((Syndrome::Nak(NakCode::InvalidRequest), psn)));
         assert_eq!((script.atomics, qp.state()), (0, State::Error));
     }
 }

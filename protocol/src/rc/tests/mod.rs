@@ -10,7 +10,7 @@ mod states;
 mod windows;
 
 use super::*;
-use crate::wire::{Aeth, Bth, Headers, ImmDt, NakCode, Reth, Syndrome};
+use crate::wire::{Aeth, AtomicEth, Bth, Headers, ImmDt, NakCode, Reth, Syndrome};
 use crate::{Access, Msn, Mtu, Psn, Qpn, Rkey};
 
 const MTU: usize = 256;
@@ -190,6 +190,12 @@ fn request(opcode: Opcode, psn: u32) -> Headers {
 fn with_reth(opcode: Opcode, psn: u32, va: u64, len: u32) -> Headers {
     let mut headers = request(opcode, psn);
     headers.ext.reth = Some(Reth { va, rkey: KEY, len });
+    headers
+}
+
+fn add_one(psn: u32) -> Headers {
+    let mut headers = request(Opcode::RcFetchAdd, psn);
+    headers.ext.atomic = Some(AtomicEth { va: 0, rkey: KEY, swap_or_add: 1, compare: 0 });
     headers
 }
 

@@ -1,7 +1,6 @@
 //! The responder.
 
 use super::*;
-use crate::wire::AtomicEth;
 
 #[test]
 fn a_message_lands_in_one_receive_and_is_acknowledged_once() {
@@ -44,6 +43,7 @@ fn a_duplicate_is_not_executed_but_acknowledged_at_once() {
     pump(&mut qp, &mut script);
     feed(&mut qp, &mut script, request(Opcode::RcSendOnly, 500), 1);
     assert!(qp.owes_acknowledgement(1), "the peer has not heard");
+    assert_eq!((qp.stats().rx_requests, qp.stats().duplicate_request), (1, 1));
     pump(&mut qp, &mut script);
     assert_eq!(script.done.len(), 1);
     assert_eq!(script.last_syndrome(), Some((Syndrome::Ack { credit: 1 }, 500)));
@@ -70,7 +70,7 @@ fn no_acknowledgement_follows_a_response_that_says_the_same() {
 
 #[test]
 fn an_acknowledgement_never_names_a_request_that_data_answers() {
-    for fetch in [with_reth(Opcode::RcReadRequest, 501, 0, 64), atomic(501)] {
+    for fetch in [with_reth(Opcode::RcReadRequest, 501, 0, 64), add_one(501)] {
         let (mut qp, mut script) = (connected(|_| ()), Script::default());
         feed(&mut qp, &mut script, with_reth(Opcode::RcWriteOnly, 500, 0, 8), 8);
         feed(&mut qp, &mut script, fetch, 0);
@@ -110,12 +110,6 @@ fn what_was_written_half_of_all_psns_ago_is_not_acknowledged_again() {
     assert_eq!(script.opcodes(), [], "its number would mean a packet of the future");
 }
 
-fn atomic(psn: u32) -> Headers {
-    let mut headers = request(Opcode::RcFetchAdd, psn);
-    headers.ext.atomic = Some(AtomicEth { va: 0, rkey: KEY, swap_or_add: 1, compare: 0 });
-    headers
-}
-
 #[test]
 fn without_a_receive_the_sender_is_told_to_wait_and_nothing_is_skipped() {
     let (mut qp, mut script) = (connected(|_| ()), Script::default());
@@ -124,6 +118,7 @@ fn without_a_receive_the_sender_is_told_to_wait_and_nothing_is_skipped() {
     pump(&mut qp, &mut script);
     assert_eq!(script.sent.len(), 1, "what follows the refused packet is dropped in silence");
     assert_eq!(script.last_syndrome(), Some((Syndrome::Rnr { timer: 12 }, 500)));
+    assert_eq!((qp.stats().out_of_buffer, qp.stats().out_of_sequence), (1, 1));
     receive(&mut qp, 1, 10);
     feed(&mut qp, &mut script, request(Opcode::RcSendOnly, 500), 1);
     assert_eq!(script.statuses(), [(1, WcStatus::Success)]);
@@ -160,10 +155,15 @@ fn requests_that_break_the_framing_are_refused_as_invalid() {
 fn a_message_longer_than_its_receive_is_a_length_error_here_and_invalid_there() {
     let (mut qp, mut script) = (connected(|_| ()), Script::default());
     receive(&mut qp, 1, MTU as u32);
+    receive(&mut qp, 2, MTU as u32);
+    assert_eq!(qp.receives_posted(), 2);
     feed(&mut qp, &mut script, request(Opcode::RcSendFirst, 500), MTU);
+    assert_eq!(qp.receives_posted(), 1);
     feed(&mut qp, &mut script, request(Opcode::RcSendLast, 501), 1);
     pump(&mut qp, &mut script);
-    assert_eq!(script.statuses(), [(1, WcStatus::LocLenErr)]);
+    assert_eq!(script.statuses(), [(1, WcStatus::LocLenErr), (2, WcStatus::WrFlushErr)]);
+    assert_eq!(script.done.iter().map(|done| done.len).collect::<Vec<_>>(), [MTU as u32, 0], "what has arrived");
+    assert_eq!(qp.receives_posted(), 0);
     assert_eq!(script.last_syndrome(), Some((Syndrome::Nak(NakCode::InvalidRequest), 501)));
 }
 
@@ -187,6 +187,26 @@ fn writes_outside_the_region_or_of_another_length_touch_nothing() {
         pump(&mut qp, &mut script);
         assert!(script.written.is_empty());
         assert_eq!(script.last_syndrome(), Some((Syndrome::Nak(code), 500)), "{opcode:?} {va} {len}");
+        let counts = if code == access { (1, 0) } else { (0, 1) };
+        assert_eq!((qp.stats().resp_remote_access_errors, qp.stats().resp_invalid_request), counts);
+    }
+}
+
+#[test]
+fn a_write_of_several_packets_lands_where_it_said() {
+    let len = 2 * MTU as u32 + 3;
+    for (last, arrived) in [(Opcode::RcWriteLast, vec![]), (Opcode::RcWriteLastImm, vec![(len, Some(9))])] {
+        let (mut qp, mut script) = (connected(|_| ()), Script::default());
+        receive(&mut qp, 1, 0);
+        feed(&mut qp, &mut script, with_reth(Opcode::RcWriteFirst, 500, 8, len), MTU);
+        feed(&mut qp, &mut script, request(Opcode::RcWriteMiddle, 501), MTU);
+        let mut last = request(last, 502);
+        last.ext.imm = arrived.first().map(|_| ImmDt(9));
+        feed(&mut qp, &mut script, last, 3);
+        assert_eq!(script.written, [(8, MTU), (8 + MTU as u64, MTU), (8 + 2 * MTU as u64, 3)]);
+        assert_eq!(script.done.iter().map(|done| (done.len, done.imm)).collect::<Vec<_>>(), arrived);
+        pump(&mut qp, &mut script);
+        assert!(matches!(script.last_syndrome(), Some((Syndrome::Ack { .. }, 502))));
     }
 }
 
@@ -278,7 +298,7 @@ fn a_late_duplicate_of_a_read_whose_region_has_gone_is_no_offence() {
     script.is_revoked = true;
     feed(&mut qp, &mut script, with_reth(Opcode::RcReadRequest, 500, 0, 1), 0);
     pump(&mut qp, &mut script);
-    assert_eq!(qp.state(), State::Rts);
+    assert_eq!((qp.state(), qp.stats().duplicate_dropped), (State::Rts, 1));
     feed(&mut qp, &mut script, with_reth(Opcode::RcReadRequest, 501, 0, 1), 0);
     pump(&mut qp, &mut script);
     assert_eq!(script.last_syndrome(), Some((Syndrome::Nak(NakCode::RemoteAccess), 501)));

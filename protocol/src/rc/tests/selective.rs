@@ -351,6 +351,11 @@ fn a_read_that_reaches_half_around_all_psns_is_invalid() {
         let (mut qp, mut script) = (connected(change), Script::default());
         feed(&mut qp, &mut script, with_reth(Opcode::RcReadRequest, 500, 0, 1 << 31), 0);
         assert_eq!((qp.state(), qp.stats().resp_invalid_request), (State::Error, 1));
+        // One packet fewer would do: there it is the region that is too short.
+        let (mut qp, mut script) = (connected(change), Script::default());
+        feed(&mut qp, &mut script, with_reth(Opcode::RcReadRequest, 500, 0, (1 << 31) - MTU as u32), 0);
+        let stats = qp.stats();
+        assert_eq!((stats.resp_invalid_request, stats.resp_remote_access_errors), (0, 1));
     }
 }
 
