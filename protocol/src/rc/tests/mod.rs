@@ -3,6 +3,7 @@
 mod atomics;
 mod credits;
 mod loss;
+mod replays;
 mod requester;
 mod responder;
 mod selective;
