@@ -4,6 +4,7 @@ mod atomics;
 mod credits;
 mod loss;
 mod replays;
+mod replies;
 mod requester;
 mod responder;
 mod selective;
