@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::io::Read;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -345,4 +346,41 @@ fn the_simulated_world_runs_from_the_command_line() {
     let said = roci(&["sim", "--seeds", "1..20"]).succeeded().stdout;
     assert_eq!(said.lines().last(), Some("20 seeds, 0 violations"));
     assert!(said.contains("retransmitted_packets"), "{said}");
+}
+
+#[test]
+fn the_next_launcher_removes_what_a_killed_one_has_left() {
+    let _alone = alone();
+    let place = tempfile::tempdir().expect("a directory");
+    let count = || std::fs::read_dir(place.path()).expect("a directory").count();
+    let mut job = command(&["run", "-n", "1", "sh", "-c", "echo there; sleep 600"])
+        .env("TMPDIR", place.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("roci starts");
+    let mut said = [0; 6];
+    job.stdout.take().expect("piped").read_exact(&mut said).expect("the rank runs");
+    job.kill().expect("a child of ours");
+    job.wait().expect("a child of ours");
+    assert_eq!(count(), 1, "it had no time to tidy up");
+    let next = command(&["run", "-n", "1", "true"]).env("TMPDIR", place.path()).status();
+    assert!(next.is_ok_and(|status| status.success()));
+    assert_eq!(count(), 0);
+}
+
+/// DPDK would take the socket's name for several arguments, or a UNIX socket's would be too long.
+#[test]
+fn ranks_meet_wherever_tmpdir_points() {
+    let _alone = alone();
+    let place = tempfile::tempdir().expect("a directory");
+    for name in ["a,b", "a=b", "[ab]", "a b", &"long".repeat(30)] {
+        let place = place.path().join(name);
+        std::fs::create_dir(&place).expect("room on the disk");
+        let job = command(&["run", "-n", "2", "roci", "soak", "--seconds", "1"])
+            .env("TMPDIR", place)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        finish(job.expect("roci starts")).succeeded();
+    }
 }

@@ -4,6 +4,7 @@ pub(crate) mod decode;
 pub(crate) mod doctor;
 pub(crate) mod exchange;
 pub(crate) mod info;
+mod job_directory;
 pub(crate) mod lint;
 pub(crate) mod perf;
 pub(crate) mod rank;

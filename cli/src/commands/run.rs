@@ -1,8 +1,6 @@
 //! `roci run`: starts the ranks of a job here, passes signals on, and returns the worst of their statuses.
 
-use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
@@ -17,8 +15,8 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_
 use rustix::thread::sched_getaffinity;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
-use tempfile::TempDir;
 
+use super::job_directory::JobDirectory;
 use crate::failure::{Context, Failure};
 use crate::options::RunOptions;
 use crate::output;
@@ -28,8 +26,6 @@ use crate::output;
 const GRACE: Duration = Duration::from_secs(5);
 /// A longer line of a rank is passed on in pieces.
 const LINE_LIMIT: u64 = 64 << 10;
-/// Room for a socket's name behind the job's directory.
-const DIRECTORY_LIMIT: usize = 80;
 
 pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, Failure> {
     let mut config = Config::load(options.paramfile.as_deref())?;
@@ -129,7 +125,7 @@ enum Event {
 
 /// Runs a job to its end. No rank outlives this call.
 pub(crate) fn launch(job: &Job) -> Result<ExitCode, Failure> {
-    let directory = job_directory()?;
+    let directory = JobDirectory::new()?;
     let socket = directory.path().join("job");
     let token = Token::random();
     let board = Board::new(job.size, token.clone());
@@ -153,17 +149,6 @@ pub(crate) fn launch(job: &Job) -> Result<ExitCode, Failure> {
     end_orphans();
     ranks.into_iter().flat_map(|rank| rank.relays).for_each(|relay| drop(relay.join()));
     Ok(code)
-}
-
-/// A directory for the job's sockets that only this user may enter.
-fn job_directory() -> Result<TempDir, Failure> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix("roci-").permissions(Permissions::from_mode(0o700));
-    let usual = builder.tempdir().ok().filter(|found| found.path().as_os_str().len() < DIRECTORY_LIMIT);
-    match usual {
-        Some(directory) => Ok(directory),
-        None => builder.tempdir_in("/tmp").context("cannot make a directory for the job's sockets"),
-    }
 }
 
 /// A process that was started, with its first rank's number.

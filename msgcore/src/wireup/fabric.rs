@@ -100,6 +100,11 @@ pub enum WireupError {
     /// The job's directory is too deep for a socket.
     #[error("{0}: too long a path for a UNIX socket: set TMPDIR to a shorter one")]
     SocketPath(String),
+    /// DPDK would take the job's directory for several arguments.
+    #[error(
+        "{0}: ',', '=', '[' and ']' mean something else in the name of a port's socket: set TMPDIR to a path without"
+    )]
+    SocketSign(String),
 }
 
 /// A rank's engine with its ports open: what queue pairs are made on.
@@ -387,6 +392,9 @@ fn attachments(config: &Config, device: &Device, job: &Job, peers: &[Rank]) -> R
 
 fn check_socket_path(path: PathBuf) -> Result<PathBuf, WireupError> {
     let text = path.display().to_string();
+    if text.contains([',', '=', '[', ']']) {
+        return Err(WireupError::SocketSign(text));
+    }
     if text.len() < SOCKET_PATH_LIMIT { Ok(path) } else { Err(WireupError::SocketPath(text)) }
 }
 

@@ -1,0 +1,131 @@
+//! Where a job's sockets are: a directory for this user alone, which a launcher that was killed leaves to the next one.
+
+use std::fs::{self, File, Permissions, TryLockError};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+use rustix::process::geteuid;
+use tempfile::{Builder, TempDir};
+
+use crate::failure::{Context, Failure};
+
+/// How a job's directory is called, before what makes its name unique.
+const PREFIX: &str = "roci-";
+/// In it, the file that a launcher locks for as long as it lives.
+const LOCK: &str = "lock";
+/// Room for a socket's name behind the job's directory.
+const DIRECTORY_LIMIT: usize = 80;
+/// What means something else in the arguments of DPDK's devices.
+const SIGNS: [char; 4] = [',', '=', '[', ']'];
+/// Where the usual place does not do.
+const FALLBACK: &str = "/tmp";
+
+/// A job's directory. It goes with this.
+pub(crate) struct JobDirectory {
+    directory: TempDir,
+    _lock: File,
+}
+
+impl JobDirectory {
+    /// Makes one in `TMPDIR`, or in `/tmp` where a socket there could have no name. Removes what killed launchers have left.
+    pub(crate) fn new() -> Result<Self, Failure> {
+        let usual = std::env::temp_dir();
+        let parents = [usual.as_path(), Path::new(FALLBACK)];
+        for parent in parents {
+            sweep(parent);
+        }
+        let made = parents.iter().filter(|parent| may_hold_sockets(parent)).map(|parent| Self::make(parent));
+        let mut failure = None;
+        for attempt in made {
+            match attempt {
+                Ok(directory) => return Ok(directory),
+                Err(error) => failure = Some(error),
+            }
+        }
+        Err(failure.unwrap_or_else(|| io::ErrorKind::InvalidFilename.into()))
+            .context("cannot make a directory for the job's sockets")
+    }
+
+    fn make(parent: &Path) -> io::Result<Self> {
+        let mut builder = Builder::new();
+        let directory = builder.prefix(PREFIX).permissions(Permissions::from_mode(0o700)).tempdir_in(parent)?;
+        let lock = File::create_new(directory.path().join(LOCK))?;
+        lock.try_lock()?;
+        Ok(Self { directory, _lock: lock })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.directory.path()
+    }
+}
+
+fn may_hold_sockets(parent: &Path) -> bool {
+    let text = parent.to_str().filter(|text| !text.contains(SIGNS));
+    text.is_some_and(|text| text.len() + PREFIX.len() + 8 < DIRECTORY_LIMIT)
+}
+
+/// Removes the directories of this user's launchers that do not live any more.
+fn sweep(parent: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    let paths = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
+    for path in paths.map(|entry| entry.path()).filter(is_ours) {
+        // Held until it is gone: nobody else sweeps it meanwhile.
+        if let Ok(_lock) = lock_of(&path) {
+            // What cannot be removed stays for the next one.
+            let _ = fs::remove_dir_all(&path);
+        }
+    }
+}
+
+fn is_ours(path: &PathBuf) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && found.uid() == geteuid().as_raw())
+}
+
+/// The lock that a launcher has given up with its life.
+fn lock_of(directory: &Path) -> io::Result<File> {
+    let no_link = OFlags::NOFOLLOW.bits().cast_signed();
+    let file = File::options().read(true).custom_flags(no_link).open(directory.join(LOCK))?;
+    file.try_lock().map_err(|refused| match refused {
+        TryLockError::Error(error) => error,
+        TryLockError::WouldBlock => io::ErrorKind::WouldBlock.into(),
+    })?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_launcher_left_goes_and_what_belongs_to_a_living_one_or_nobody_stays() {
+        let parent = tempfile::tempdir().expect("a directory");
+        let living = JobDirectory::make(parent.path()).expect("room on the disk");
+        fs::write(living.path().join("job"), "").expect("room on the disk");
+        let killed = JobDirectory::make(parent.path()).expect("room on the disk");
+        fs::write(killed.path().join("job"), "").expect("room on the disk");
+        let JobDirectory { directory, _lock: lock } = killed;
+        let killed = directory.keep();
+        drop(lock);
+        // Not made by a launcher: a directory without a lock, another name, a file, a link.
+        let others = ["roci-without", "other-name", "roci-file", "roci-link"].map(|name| parent.path().join(name));
+        fs::create_dir(&others[0]).expect("room on the disk");
+        fs::create_dir(&others[1]).expect("room on the disk");
+        fs::write(others[1].join(LOCK), "").expect("room on the disk");
+        fs::write(&others[2], "").expect("room on the disk");
+        std::os::unix::fs::symlink(&others[1], &others[3]).expect("room on the disk");
+        sweep(parent.path());
+        assert!(!killed.exists());
+        assert!(living.path().join("job").exists());
+        assert!(others.iter().all(|path| path.exists()) && others[1].join(LOCK).exists());
+    }
+
+    #[test]
+    fn a_place_whose_name_dpdk_would_misread_or_that_is_too_long_is_not_used() {
+        assert!(may_hold_sockets(Path::new("/tmp")) && may_hold_sockets(Path::new("/tmp/with a blank")));
+        for name in ["/tmp/a,b", "/tmp/a=b", "/tmp/a[b", "/tmp/]", &"/long".repeat(16)] {
+            assert!(!may_hold_sockets(Path::new(name)), "{name}");
+        }
+    }
+}
