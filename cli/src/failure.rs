@@ -4,6 +4,8 @@ use std::fmt::Display;
 use std::io;
 use std::process::ExitCode;
 
+use crate::output;
+
 /// The end of a command that could not do its work.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -21,7 +23,7 @@ impl Failure {
     pub(crate) fn report(&self) -> ExitCode {
         match self {
             Self::Message(text) => {
-                eprintln!("roci: {}", text.replace('\n', " "));
+                output::complain(text);
                 ExitCode::FAILURE
             }
             Self::ReaderGone => ExitCode::SUCCESS,

@@ -53,7 +53,7 @@ fn usage(error: &clap::Error) -> ExitCode {
     let words: Vec<_> = text.lines().take_while(|line| !line.starts_with("Usage")).collect();
     let line = words.join(" ").split_whitespace().collect::<Vec<_>>().join(" ");
     let line = line.strip_prefix("error: ").unwrap_or(&line);
-    eprintln!("roci: {line} (see 'roci --help')");
+    output::complain(format!("{line} (see 'roci --help')"));
     ExitCode::from(2)
 }
 

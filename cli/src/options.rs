@@ -46,21 +46,40 @@ pub(crate) enum Command {
     Rank(RankOptions),
 }
 
-/// Where the ranks' ports are, and what is done to their frames.
+/// Where the ranks' ports are.
 #[derive(Args, Clone, Default)]
-pub(crate) struct DeviceOptions {
+pub(crate) struct PortOptions {
     /// memif, vhost, af_packet:IFACE, pci:ADDRESS; %r stands for the rank
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
     /// A raw EAL line instead of a device
     #[arg(long, value_name = "ARGUMENTS", conflicts_with = "device", allow_hyphen_values = true)]
     pub(crate) eal: Option<String>,
+}
+
+/// The same, and what is done to their frames.
+#[derive(Args, Clone, Default)]
+pub(crate) struct DeviceOptions {
+    #[command(flatten)]
+    pub(crate) port: PortOptions,
     /// Faults injected on the live link: loss=0.01,dup=0.01,reorder=0.01,corrupt=0.001,seed=7
     #[arg(long, value_name = "PLAN")]
     pub(crate) faults: Option<Faults>,
     /// Write the frames of each rank's first port to this file; %r stands for the rank
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,
+}
+
+impl PortOptions {
+    fn knobs(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let given = [("device", &self.device), ("eal", &self.eal)];
+        given.into_iter().filter_map(|(name, value)| Some((name, value.clone()?)))
+    }
+
+    /// The configuration: environment and these options.
+    pub(crate) fn config(&self) -> Result<Config, Failure> {
+        configure(self.knobs())
+    }
 }
 
 impl DeviceOptions {
@@ -70,20 +89,22 @@ impl DeviceOptions {
             format!("loss={loss},dup={dup},reorder={reorder},corrupt={corrupt},seed={seed}")
         });
         let pcap = self.pcap.as_ref().map(|path| path.display().to_string());
-        [("device", self.device.clone()), ("eal", self.eal.clone()), ("faults", faults), ("pcap", pcap)]
-            .into_iter()
-            .filter_map(|(name, value)| Some((name, value?)))
-            .collect()
+        let frames = [("faults", faults), ("pcap", pcap)].into_iter().filter_map(|(name, value)| Some((name, value?)));
+        self.port.knobs().chain(frames).collect()
     }
 
     /// The configuration: environment and these options.
     pub(crate) fn config(&self) -> Result<Config, Failure> {
-        let mut config = Config::load(None)?;
-        for (name, value) in self.knobs() {
-            config.set(name, &value, Origin::Code)?;
-        }
-        Ok(config)
+        configure(self.knobs())
     }
+}
+
+fn configure(knobs: impl IntoIterator<Item = (&'static str, String)>) -> Result<Config, Failure> {
+    let mut config = Config::load(None)?;
+    for (name, value) in knobs {
+        config.set(name, &value, Origin::Code)?;
+    }
+    Ok(config)
 }
 
 #[derive(Args)]
@@ -241,7 +262,7 @@ pub(crate) struct InfoOptions {
 #[derive(Args)]
 pub(crate) struct DoctorOptions {
     #[command(flatten)]
-    pub(crate) device: DeviceOptions,
+    pub(crate) port: PortOptions,
     /// One JSON object
     #[arg(long)]
     pub(crate) json: bool,

@@ -10,6 +10,13 @@ pub(crate) fn line(text: impl Display) -> io::Result<()> {
     out.flush()
 }
 
+/// Prints one line on stderr, as this command's, in one call: several ranks may write there at the same time.
+pub(crate) fn complain(text: impl Display) {
+    let line = format!("roci: {}\n", text.to_string().replace('\n', " "));
+    // Nobody is left to hear that nobody hears.
+    let _ = io::stderr().write_all(line.as_bytes());
+}
+
 /// Bytes in the unit that people read.
 pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];

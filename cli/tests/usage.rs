@@ -2,8 +2,11 @@
 
 mod common;
 
-use common::{alone, command, finish, roci};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
 use std::process::Stdio;
+
+use common::{alone, command, finish, roci};
 
 #[test]
 fn mistakes_on_the_command_line_are_one_line_and_status_2() {
@@ -184,4 +187,28 @@ fn help_and_version_are_no_mistakes() {
     assert!(roci(&["perf", "--help"]).succeeded().stdout.contains("--touch"));
     assert!(roci(&["--version"]).succeeded().stdout.starts_with("roci "));
     assert!(roci(&["info"]).succeeded().stdout.contains("eager_threshold"));
+}
+
+/// Ranks that fail at the same time share one stderr: what one writes in pieces another's line would cut.
+#[test]
+fn a_complaint_is_one_write() {
+    let (ours, theirs) = UnixDatagram::pair().expect("a socket");
+    ours.set_nonblocking(true).expect("a socket");
+    for arguments in [&["decode", "/nonexistent"][..], &["nonsense"], &["run", "-n", "1", "sh", "-c", "exit 3"]] {
+        let stderr = OwnedFd::from(theirs.try_clone().expect("a descriptor"));
+        let status = command(arguments).stdout(Stdio::null()).stderr(stderr).status().expect("roci starts");
+        assert!(!status.success());
+        let mut line = [0; 1024];
+        let count = ours.recv(&mut line).expect("it says what is wrong");
+        let line = String::from_utf8_lossy(&line[..count]);
+        assert!(line.starts_with("roci: ") && line.ends_with('\n'), "{line:?}");
+        assert!(ours.recv(&mut [0; 1024]).is_err(), "one line, at once: {arguments:?}");
+    }
+}
+
+#[test]
+fn doctor_does_not_take_what_it_would_ignore() {
+    for option in ["--faults=loss=0.1", "--pcap=/tmp/file"] {
+        assert!(roci(&["doctor", option]).failed_with_one_line().contains("unexpected argument"), "{option}");
+    }
 }

@@ -261,7 +261,7 @@ fn supervise(board: &Board, workers: usize, ranks: &mut [Rank], events: &Receive
                     if code == 0 { board.depart(rank, &reason) } else { board.fail_rank(rank, &reason) }
                 }
                 if code != 0 {
-                    eprintln!("roci: rank {rank} {text}");
+                    output::complain(format!("rank {rank} {text}"));
                     ending = sooner(ending, Ending::TellAt(Instant::now() + GRACE));
                 }
             }

@@ -169,7 +169,9 @@ impl Ports {
                 job.check_all_present()?;
             }
             for (index, link) in links?.into_iter().enumerate() {
-                let link = dress(config, link, rank, index)?;
+                // Ranks that share no directory may be on hosts of their own.
+                let is_recorder = index == 0 && (rank == 0 || job.directory().is_none());
+                let link = dress(config, link, rank, index, is_recorder)?;
                 engine.add_port_with(link, host(config, place, !is_shared))?;
             }
         }
@@ -306,7 +308,7 @@ pub fn open_alone(config: &Config) -> Result<Engine<LiveLink>, WireupError> {
     let mut engine = Engine::on(Arena::with(config.arena(Some(&device)))?)?;
     let attachment = Attachment::shared(device).with_mtu(config.port_mtu);
     for link in DpdkLink::open_all(&[attachment], Duration::from_secs(config.connect_timeout_s), &mut || false)? {
-        engine.add_port_with(dress(config, link, 0, 0)?, host(config, 0, false))?;
+        engine.add_port_with(dress(config, link, 0, 0, true)?, host(config, 0, false))?;
     }
     Ok(engine)
 }
@@ -398,10 +400,16 @@ fn check_socket_path(path: PathBuf) -> Result<PathBuf, WireupError> {
     if text.len() < SOCKET_PATH_LIMIT { Ok(path) } else { Err(WireupError::SocketPath(text)) }
 }
 
-fn dress(config: &Config, mut link: DpdkLink, rank: Rank, index: usize) -> Result<LiveLink, WireupError> {
+fn dress(
+    config: &Config,
+    mut link: DpdkLink,
+    rank: Rank,
+    index: usize,
+    is_recorder: bool,
+) -> Result<LiveLink, WireupError> {
     link.lend_from(config.zcopy_threshold);
-    // One file cannot be written by several: without %r it is rank 0's, which sees both directions.
-    let is_ours = |path: &&PathBuf| index == 0 && (rank == 0 || path.display().to_string().contains("%r"));
+    // One file cannot be written by several of a host: without %r it is rank 0's, which sees both directions.
+    let is_ours = |path: &&PathBuf| is_recorder || (index == 0 && path.display().to_string().contains("%r"));
     let path = config.pcap.as_ref().filter(is_ours);
     let path = path.map(|path| path.display().to_string().replace("%r", &rank.to_string()));
     let tee = PcapTee::new(link, path.as_deref().map(str::as_ref));

@@ -24,7 +24,7 @@ use check::{Check, Verdict};
 use machine::Machine;
 
 pub(crate) fn run(options: &DoctorOptions) -> Result<ExitCode, Failure> {
-    let config = options.device.config()?;
+    let config = options.port.config()?;
     let device = config.device_of(0)?;
     let machine = Machine::default();
     let checks: Vec<_> = std::iter::once(arena(&Memory::of(&config)))

@@ -26,7 +26,7 @@ fn known_devices() -> [[String; 4]; 5] {
     [
         ["memif", "nothing; two processes of one host", "frames of 9216 bytes, loses none", "yes"],
         ["vhost", "nothing; two processes of one host", "frames of 9216 bytes, loses none", "the lower rank does"],
-        ["af_packet:IFACE", "CAP_NET_RAW", "frames of 1514 bytes, may lose some", "yes"],
+        ["af_packet:IFACE", "CAP_NET_RAW, CAP_NET_ADMIN", "frames of 1514 bytes, may lose some", "yes"],
         ["pci:ADDRESS", "a NIC bound to vfio-pci, hugepages", "frames of 1514 bytes, may lose some", &segments],
         ["--eal \"...\"", "whatever the line needs", "frames of 1514 bytes, may lose some", "no"],
     ]

@@ -162,7 +162,7 @@ impl Soak {
         let message = match outcome {
             Ok(message) => message,
             Err(error @ OpError::Truncated(_)) => {
-                eprintln!("roci: soak: {error}");
+                output::complain(format!("soak: {error}"));
                 self.totals.errors += 1;
                 return Ok(());
             }

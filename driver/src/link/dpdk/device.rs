@@ -23,7 +23,7 @@ pub enum Device {
     Memif,
     /// vhost-user and virtio-user between two processes of one host; needs no privilege.
     Vhost,
-    /// A kernel interface through a packet socket; needs `CAP_NET_RAW`.
+    /// A kernel interface through a packet socket; needs `CAP_NET_RAW` and `CAP_NET_ADMIN`.
     AfPacket(String),
     /// A NIC bound to vfio-pci or uio, by PCI address.
     Pci(PciAddress),
