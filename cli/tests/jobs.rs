@@ -2,11 +2,12 @@
 
 mod common;
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 use std::time::Duration;
 
 use common::{alone, children, command, example, finish, is_alive, roci};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 fn rows(stdout: &str) -> Vec<Value> {
@@ -346,6 +347,24 @@ fn the_simulated_world_runs_from_the_command_line() {
     let said = roci(&["sim", "--seeds", "1..20"]).succeeded().stdout;
     assert_eq!(said.lines().last(), Some("20 seeds, 0 violations"));
     assert!(said.contains("retransmitted_packets"), "{said}");
+}
+
+/// The second measurement would take hours.
+#[test]
+fn perf_prints_a_row_when_it_is_measured_and_an_interrupt_takes_none_back() {
+    let _alone = alone();
+    let mut job = command(&["perf", "tag_lat", "--size", "1,8MiB", "--iters", "20000"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("roci starts");
+    let mut lines = BufReader::new(job.stdout.take().expect("piped")).lines();
+    let row = lines.find(|line| line.as_ref().is_ok_and(|line| line.starts_with("tag_lat ")));
+    assert!(row.is_some_and(|row| row.expect("UTF-8").contains(" 20000 ")));
+    let pid = Pid::from_raw(job.id().cast_signed()).expect("a process");
+    kill_process(pid, Signal::INT).expect("it measures still");
+    assert_eq!(lines.count(), 0);
+    assert_eq!(job.wait().expect("a child of ours").code(), Some(130));
 }
 
 #[test]

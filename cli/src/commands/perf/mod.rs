@@ -263,7 +263,7 @@ fn measure(options: &PerfOptions, config: &Config, mut job: Job) -> Result<ExitC
         let mut worker = DedicatedWorker::spawn(config, job)?;
         measure_plans(&mut worker, &plans, &mut report)?;
         worker.close()?;
-        return finish(report);
+        return Ok(report.exit_code());
     }
     let fabric = Fabric::connect(config, job)?;
     let is_above = |plan: &Plan| plan.test.is_tagged() || plan.test.is_channel();
@@ -286,11 +286,6 @@ fn measure(options: &PerfOptions, config: &Config, mut job: Job) -> Result<ExitC
         Some(plan) if plan.test.is_channel() => measure_channel(fabric, options.channel, &above, &mut report)?,
         Some(_) => measure_worker(fabric, config, &above, &mut report)?,
     }
-    finish(report)
-}
-
-fn finish(mut report: Report) -> Result<ExitCode, Failure> {
-    report.finish()?;
     Ok(report.exit_code())
 }
 
@@ -337,7 +332,6 @@ pub(crate) fn table(worker: &mut Worker, device: &str, sizes: &[usize]) -> Resul
             report.add(measure_tagged(worker, plan)?)?;
         }
     }
-    report.finish()?;
     Ok(report.errors())
 }
 

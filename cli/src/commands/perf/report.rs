@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use comfy_table::{CellAlignment, Table};
 use hdrhistogram::Histogram;
 use roci_protocol::Nanos;
 use serde_json::json;
@@ -103,26 +102,34 @@ pub(super) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("the bounds are in order")
 }
 
-/// Prints rows, if this rank is the one that prints.
+/// The columns and how wide they are: a row is printed when it has been measured, before the next one is known.
+const COLUMNS: [(&str, usize); 10] = [
+    ("test", 28),
+    ("bytes", 10),
+    ("iters", 8),
+    ("min us", 10),
+    ("p50 us", 10),
+    ("p99 us", 10),
+    ("p99.9 us", 10),
+    ("GB/s", 8),
+    ("Mmsg/s", 8),
+    ("errors", 7),
+];
+
+/// Prints rows as they come, if this rank is the one that prints.
 pub(super) struct Report {
     as_json: bool,
     device: String,
     /// Whether packets carry an ICRC, where that is known.
     icrc: Option<bool>,
     is_ours: bool,
-    table: Table,
+    has_header: bool,
     errors: u64,
 }
 
 impl Report {
     pub(super) fn new(as_json: bool, device: String, is_ours: bool) -> Self {
-        let mut table = Table::new();
-        table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
-        table.set_header([
-            "test", "bytes", "iters", "min us", "p50 us", "p99 us", "p99.9 us", "GB/s", "Mmsg/s", "errors",
-        ]);
-        table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
-        Self { as_json, device, icrc: None, is_ours, table, errors: 0 }
+        Self { as_json, device, icrc: None, is_ours, has_header: false, errors: 0 }
     }
 
     pub(super) fn with_icrc(self, icrc: bool) -> Self {
@@ -138,16 +145,18 @@ impl Report {
         if self.as_json {
             output::line(self.json(&row))?;
         } else {
-            self.table.add_row(cells(&row));
+            self.begin()?;
+            output::line(line(&cells(&row)))?;
         }
         Ok(())
     }
 
-    pub(super) fn finish(&mut self) -> Result<(), Failure> {
-        if self.is_ours && !self.as_json {
+    /// Says on which device, and heads the columns.
+    fn begin(&mut self) -> Result<(), Failure> {
+        if !std::mem::replace(&mut self.has_header, true) {
             let icrc = self.icrc.map_or_else(String::new, |is_on| format!(", ICRC {}", switch(is_on)));
             output::line(format!("device {}{icrc}", self.device))?;
-            output::line(&self.table)?;
+            output::line(line(&COLUMNS.map(|(name, _)| name.to_owned())))?;
         }
         Ok(())
     }
@@ -208,7 +217,17 @@ const fn switch(is_on: bool) -> &'static str {
     if is_on { "on" } else { "off" }
 }
 
-fn cells(row: &Row) -> Vec<String> {
+/// Cells below their heads: names to the left, numbers to the right.
+fn line(cells: &[String; COLUMNS.len()]) -> String {
+    let columns = cells.iter().zip(COLUMNS).enumerate();
+    let padded = columns.map(|(at, (cell, (_, width)))| match at {
+        0 => format!("{cell:<width$}"),
+        _ => format!("{cell:>width$}"),
+    });
+    padded.collect::<Vec<_>>().join(" ").trim_end().to_owned()
+}
+
+fn cells(row: &Row) -> [String; COLUMNS.len()] {
     let plan = &row.plan;
     let quantiles =
         row.quantiles().map_or_else(|| [const { String::new() }; 4], |values| values.map(|us| format!("{us:.2}")));
@@ -218,14 +237,17 @@ fn cells(row: &Row) -> Vec<String> {
     let engine = engine.map_or_else(String::new, |engine| format!(" ({})", engine.name()));
     let count = plan.connections.map_or_else(String::new, |count| format!(" ({count} connections)"));
     let depth = plan.depth.map_or_else(String::new, |depth| format!(" ({depth} under way)"));
-    let mut cells = vec![
+    let [min, p50, p99, p999] = quantiles;
+    [
         plan.test.name() + mark + &step + &engine + &count + &depth,
         plan.size.to_string(),
         plan.iters.to_string(),
-    ];
-    cells.extend(quantiles);
-    cells.push(format!("{:.3}", row.gigabytes_per_second()));
-    cells.push(format!("{:.3}", row.million_messages_per_second()));
-    cells.push(row.errors.to_string());
-    cells
+        min,
+        p50,
+        p99,
+        p999,
+        format!("{:.3}", row.gigabytes_per_second()),
+        format!("{:.3}", row.million_messages_per_second()),
+        row.errors.to_string(),
+    ]
 }
