@@ -83,7 +83,8 @@ impl Acceptor {
         (ready.next().unwrap_or(false), ready.collect())
     }
 
-    /// Accepts who has connected. `false` where there is no room for more in this process.
+    /// Accepts who has connected. `false` where there is no room for more in this process, and no stranger whose place could be
+    /// had.
     fn accept(&self, strangers: &mut Vec<Stranger>) -> bool {
         for _ in 0..MOST_STRANGERS {
             match self.listener.accept() {
@@ -102,11 +103,14 @@ impl Acceptor {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
                 Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 Err(error) => {
-                    tracing::warn!("the launcher cannot accept a connection: {error}");
-                    if !strangers.is_empty() {
-                        strangers.remove(0).forget("the launcher has no descriptor left");
+                    let oldest = strangers.len().div_ceil(2);
+                    if oldest == 0 {
+                        tracing::warn!("the launcher cannot accept a connection: {error}");
                     }
-                    return false;
+                    for stranger in strangers.drain(..oldest) {
+                        stranger.forget(&error.to_string());
+                    }
+                    return oldest > 0;
                 }
             }
         }
