@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use super::board::{Shared, start_session};
 use super::stream::{Listener, Stream};
@@ -76,7 +77,10 @@ impl Acceptor {
         let soonest = strangers.iter().map(|stranger| stranger.until).chain(paused_until).min();
         let longest = soonest.map_or(LONGEST_WAIT, |at| at.saturating_duration_since(Instant::now()).min(LONGEST_WAIT));
         let timeout = Timespec::try_from(longest).expect("a second at most");
-        if poll(&mut fds, Some(&timeout)).is_err() {
+        if let Err(error) = poll(&mut fds, Some(&timeout)) {
+            if error != Errno::INTR {
+                thread::sleep(PAUSE);
+            }
             return (false, vec![false; strangers.len()]);
         }
         let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
