@@ -1,5 +1,6 @@
 //! Packet scripts: one scenario each, against one side alone.
 
+mod answers;
 mod atomics;
 mod credits;
 mod loss;
@@ -8,6 +9,7 @@ mod replies;
 mod requester;
 mod responder;
 mod selective;
+mod sending;
 mod states;
 mod windows;
 

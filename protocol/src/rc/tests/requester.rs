@@ -100,6 +100,8 @@ fn silence_doubles_the_wait_and_ends_with_retry_exceeded_and_flushes() {
     use WcStatus::{RetryExcErr, WrFlushErr};
     assert_eq!(script.statuses(), [(1, RetryExcErr), (2, WrFlushErr), (3, WrFlushErr)]);
     assert_eq!(qp.state(), State::Error);
+    let stats = qp.stats();
+    assert_eq!((stats.local_ack_timeout_err, stats.tail_loss_probes, stats.retry_exceeded_err), (4, 0, 1));
 }
 
 #[test]
@@ -137,6 +139,7 @@ fn an_rnr_nak_waits_for_the_coded_time_and_is_counted() {
     assert_eq!(script.opcodes(), [(Opcode::RcSendOnly, 100)]);
     feed(&mut qp, &mut script, answer(100, Syndrome::Rnr { timer: 1 }), 0);
     assert_eq!(script.statuses(), [(1, WcStatus::RnrRetryExcErr)], "one retry was granted");
+    assert_eq!((qp.stats().rnr_nak, qp.stats().rnr_nak_retry_err), (2, 1));
 }
 
 #[test]
@@ -194,6 +197,7 @@ fn fatal_naks_have_their_verbs_names() {
         pump(&mut qp, &mut script);
         feed(&mut qp, &mut script, answer(101, Syndrome::Nak(code)), 0);
         assert_eq!(script.statuses(), [(1, WcStatus::Success), (2, status), (3, WcStatus::WrFlushErr)]);
+        assert_eq!(qp.stats().remote_errors, 1);
     }
 }
 
