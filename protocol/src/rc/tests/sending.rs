@@ -61,6 +61,7 @@ fn while_the_peer_has_no_receive_nothing_is_sent_and_it_is_asked_to_repeat_nothi
     assert_eq!(sent_at(0, &mut qp, &mut script), []);
     // Neither the answer to the READ nor the same word again makes the peer ready.
     feed(&mut qp, &mut script, request(Opcode::RcReadResponseOnly, 100), 1);
+    assert_eq!(sent_at(0, &mut qp, &mut script), []);
     feed(&mut qp, &mut script, answer(101, Syndrome::Rnr { timer: 1 }), 0);
     assert_eq!(sent_at(0, &mut qp, &mut script), []);
     assert_eq!((qp.deadline(), qp.stats().rnr_nak), (Some(10_000), 2));
@@ -195,4 +196,212 @@ fn connections_that_fell_silent_together_do_not_speak_together() {
         let within = extras.iter().filter(|&&extra| extra / (LONG / 16) == part).count();
         assert!((32..96).contains(&within), "{within} of 256 in part {part} of 4");
     }
+}
+
+#[test]
+fn a_read_waits_for_room_for_the_answers_to_a_whole_part() {
+    let narrow = |config: &mut Config| {
+        selective(config);
+        config.window = 16;
+    };
+    let (mut qp, mut script) = (connected(narrow), Script::default());
+    send(&mut qp, 1, 13 * MTU);
+    read(&mut qp, 2, 4 * MTU);
+    pump(&mut qp, &mut script);
+    // A part is two packets. There is room for three, then for one.
+    assert_eq!(script.opcodes()[13..], [(Opcode::RcReadRequest, 113)]);
+    feed(&mut qp, &mut script, answer(100, ACK), 0);
+    assert_eq!(sent_at(0, &mut qp, &mut script), [115]);
+}
+
+#[test]
+fn a_fence_holds_back_the_beginning_of_a_read_and_not_its_parts() {
+    let (mut qp, mut script) = (connected(selective), Script::default());
+    read(&mut qp, 1, 1);
+    let op = SendOp::Read { remote: Remote { va: 0, rkey: KEY } };
+    let len = 4 * 16 * MTU as u32;
+    qp.post_send(SendRequest { op, len, fence: true, ..rejected_send() }).expect("the queue has room");
+    assert_eq!(sent_at(0, &mut qp, &mut script), [100]);
+    feed(&mut qp, &mut script, request(Opcode::RcReadResponseOnly, 100), 1);
+    assert_eq!(sent_at(0, &mut qp, &mut script), [101, 117, 133, 149]);
+}
+
+#[test]
+fn acknowledgements_are_asked_for_four_times_a_window_but_not_more_rarely_than_every_32_packets() {
+    for (window, asks) in [
+        (4, vec![100, 101, 102, 103]),
+        (9, vec![101, 103, 105, 107, 108]),
+        (128, vec![127, 159, 191, 223, 227]),
+        (150, vec![127, 159, 191, 223, 229]),
+    ] {
+        let (mut qp, mut script) = (connected(|config| config.window = window), Script::default());
+        send(&mut qp, 1, 130 * MTU);
+        pump(&mut qp, &mut script);
+        let asking = script.sent.iter().filter(|(headers, _)| headers.bth.ack_req);
+        assert_eq!(asking.map(|(headers, _)| headers.bth.psn.get()).collect::<Vec<_>>(), asks, "window {window}");
+    }
+}
+
+#[test]
+fn an_acknowledgement_is_asked_for_once_enough_time_has_passed() {
+    let (mut qp, mut script) = (connected(|_| ()), Script::default());
+    send(&mut qp, 1, 9 * MTU);
+    for (now, asks) in [(49_999, false), (50_000, true), (99_999, false), (100_000, true)] {
+        script.room = Some(1);
+        sent_at(now, &mut qp, &mut script);
+        assert_eq!(script.sent[0].0.bth.ack_req, asks, "at {now}");
+    }
+}
+
+#[test]
+fn requests_count_against_the_budget_with_their_headers_and_their_data() {
+    let (mut qp, mut script) = (connected(|_| ()), Script::default());
+    send(&mut qp, 1, MTU);
+    read(&mut qp, 2, 4 * MTU);
+    send(&mut qp, 3, MTU);
+    let spent = (3 * budget::HEADER_BYTES + 2 * MTU).cast_signed();
+    let mut left = Budget::new(spent - 1);
+    qp.pump_requests(0, &mut left, &mut script).expect("the link takes all");
+    assert_eq!((script.sent.len(), left.left(), left.is_left()), (3, -1, false));
+    send(&mut qp, 4, MTU);
+    for (budget, packets) in [(-1, 3), (0, 3), (1, 4)] {
+        qp.pump_requests(0, &mut Budget::new(budget), &mut script).expect("the link takes all");
+        assert_eq!(script.sent.len(), packets);
+    }
+    assert_eq!(qp.stats().tx_requests, 4);
+}
+
+#[test]
+fn of_two_that_share_a_budget_the_second_has_what_the_first_leaves() {
+    for (whole, half) in [(7, 4), (8, 4), (-7, -4), (0, 0)] {
+        let whole = Budget::new(whole);
+        assert_eq!((whole.half(), whole.half().left()), (Budget::new(half), half));
+        assert_eq!(whole.after_half(Budget::new(-3)).left(), whole.left() - half - 3);
+        assert_eq!(whole.after_half(whole.half()), whole, "the first has sent nothing");
+    }
+}
+
+#[test]
+fn the_answers_to_a_read_are_spaced_as_a_write_is_where_both_ends_listen_to_the_delay() {
+    use Algorithm::{Dcqcn, Delay};
+    let remote = Remote { va: 0, rkey: KEY };
+    let (read, write) = (SendOp::Read { remote }, SendOp::Write { remote, imm: None });
+    for (dialect, congestion, is_equal) in
+        [(Dialect::Rocinante, Delay, true), (Dialect::Rocinante, Dcqcn, false), (Dialect::Verbs, Delay, false)]
+    {
+        let spacing = |op| {
+            let change = |config: &mut Config| {
+                (config.dialect, config.congestion, config.mtu) = (dialect, congestion, Mtu::Mtu4096);
+                config.link_rate = 8_000_000_000;
+            };
+            let (mut qp, mut script) = (connected(change), Script::default());
+            post(&mut qp, 1, op, 4096);
+            send(&mut qp, 2, 0);
+            let mut budget = Budget::new(1);
+            let _ = qp.pump_requests(0, &mut budget, &mut script);
+            let first = qp.requester.congestion.release_at();
+            if dialect == Dialect::Rocinante {
+                // A repair is spaced likewise.
+                let _ = qp.pump_requests(first, &mut unlimited(), &mut script);
+                let before = qp.requester.congestion.release_at();
+                feed(&mut qp, &mut script, answer(100, Syndrome::Nak(NakCode::PsnSequence)), 0);
+                let _ = qp.pump_requests(before, &mut Budget::new(1), &mut script);
+                assert_eq!(script.opcodes().last().map(|&(_, psn)| psn), Some(100));
+                assert_eq!(qp.requester.congestion.release_at() - before, first, "{op:?}");
+            }
+            first
+        };
+        let (of_read, of_write) = (spacing(read), spacing(write));
+        assert!(of_write > 0);
+        assert_eq!(of_read == of_write, is_equal, "{dialect:?} {congestion:?}: {of_read} and {of_write}");
+    }
+}
+
+#[test]
+fn a_timeout_between_two_ends_of_ours_follows_the_round_trip() {
+    const MS: Nanos = 1_000_000;
+    let patient = |config: &mut Config| {
+        selective(config);
+        (config.ack_timeout_ns, config.ack_timeout_max_ns, config.retry_limit) = (100 * MS, 100 * MS, 0);
+    };
+    let (mut qp, mut script) = (connected(patient), Script::default());
+    // As RFC 6298 has it: the round trip and four times its variation, each of them smoothed.
+    let rounds = [(100 * MS, MS), (3 * MS, 2 * MS), (3_625_000, 3_625_000 + MS), (3_625_000, MS)];
+    for (round, (timeout, took)) in (0..).zip(rounds) {
+        let now = 200 * MS * u64::from(round);
+        send(&mut qp, round.into(), 1);
+        assert_eq!(sent_at(now, &mut qp, &mut script), [100 + round]);
+        assert_eq!(qp.deadline(), Some(now + timeout), "round {round}");
+        if took > timeout {
+            // The packet is sent again, and nobody knows which copy is answered.
+            qp.on_timeout(now + timeout - 1, &mut script);
+            assert_eq!(sent_at(now + timeout - 1, &mut qp, &mut script), []);
+            qp.on_timeout(now + timeout, &mut script);
+            assert_eq!(sent_at(now + timeout, &mut qp, &mut script), [100 + round]);
+        }
+        let headers = answer(100 + round, ACK);
+        qp.on_packet(now + took, &Packet { headers, payload: &[] }, &mut script);
+    }
+    assert_eq!((qp.stats().tail_loss_probes, qp.stats().local_ack_timeout_err), (1, 0));
+    // What is shorter than the connection's timeout costs no retry, of which there is none.
+    send(&mut qp, 9, 1);
+    let mut now = 1000 * MS;
+    while qp.state() == State::Rts {
+        sent_at(now, &mut qp, &mut script);
+        now = qp.deadline().expect("something is outstanding");
+        qp.on_timeout(now, &mut script);
+    }
+    assert_eq!((qp.stats().tail_loss_probes, qp.stats().local_ack_timeout_err), (6, 1));
+    assert_eq!((qp.stats().retry_exceeded_err, script.done.len()), (1, 5));
+}
+
+#[test]
+fn whoever_has_nothing_to_do_is_not_pumped() {
+    for change in [|_: &mut Config| (), selective] {
+        let (mut qp, mut script) = (connected(change), Script::default());
+        assert!(!qp.wants_pump(), "nothing is posted");
+        (1..=2).for_each(|wr_id| send(&mut qp, wr_id, 1));
+        assert!(qp.wants_pump());
+        pump(&mut qp, &mut script);
+        assert!(!qp.wants_pump(), "it waits for an answer, and the timer runs");
+        feed(&mut qp, &mut script, answer(100, Syndrome::Nak(NakCode::PsnSequence)), 0);
+        assert!(qp.wants_pump(), "a packet is missing");
+        pump(&mut qp, &mut script);
+        feed(&mut qp, &mut script, answer(101, ACK), 0);
+        assert!(!qp.wants_pump(), "all is done");
+        qp.modify(State::Sqd).expect("legal");
+        assert!(qp.wants_pump(), "it has to hear that it drains");
+        qp.modify(State::Rts).expect("legal");
+        qp.fail(WcStatus::LocQpOpErr, &mut script);
+        assert!(qp.wants_pump(), "what is posted has to be flushed");
+    }
+}
+
+#[test]
+fn who_polls_hears_what_was_sent_and_who_receives_is_woken_by_the_last_packet() {
+    let (mut qp, mut script) = (connected(|_| ()), Script::default());
+    let op = SendOp::Send { imm: Some(3) };
+    for wr_id in 1..=2 {
+        let asked = SendRequest { wr_id, op, buffer: 4, len: MTU as u32 + 1, solicited: true, ..rejected_send() };
+        qp.post_send(asked).expect("the queue has room");
+    }
+    send(&mut qp, 3, 0);
+    pump(&mut qp, &mut script);
+    let flags: Vec<_> = script.sent.iter().map(|(headers, _)| (headers.bth.solicited, headers.ext.imm)).collect();
+    let (first, last) = ((false, None), (true, Some(ImmDt(3))));
+    assert_eq!(flags, [first, last, first, last, (false, None)]);
+    feed(&mut qp, &mut script, answer(101, ACK), 0);
+    qp.fail(WcStatus::RetryExcErr, &mut script);
+    let done = |status: WcStatus, wr_id| Completion {
+        wr_id,
+        status,
+        operation: Operation::Send,
+        len: MTU as u32 + 1,
+        imm: None,
+        invalidated: None,
+        solicited: !status.is_success(),
+        signaled: true,
+        buffer: 4,
+    };
+    assert_eq!(script.done[..2], [done(WcStatus::Success, 1), done(WcStatus::RetryExcErr, 2)]);
 }
