@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::Pkey;
+
 #[test]
 fn packets_that_the_state_or_the_partition_does_not_take_are_dropped() {
     let (mut qp, mut script) = (QueuePair::new(Config::default()), Script::default());
@@ -121,4 +122,36 @@ fn a_draining_send_queue_repeats_what_is_lost() {
     qp.on_timeout(1000, &mut script);
     pump(&mut qp, &mut script);
     assert_eq!(script.opcodes(), [(Opcode::RcSendOnly, 100), (Opcode::RcSendOnly, 100)]);
+}
+
+#[test]
+fn a_reset_forgets_work_and_psns_and_keeps_the_counters() {
+    let (mut qp, mut script) = (connected(|_| ()), Script::default());
+    (1..=3).for_each(|wr_id| receive(&mut qp, wr_id, 1));
+    send(&mut qp, 1, 1);
+    pump(&mut qp, &mut script);
+    feed(&mut qp, &mut script, request(Opcode::RcSendOnly, 500), 1);
+    assert_eq!((qp.receives_posted(), qp.sends_outstanding()), (2, 1));
+    qp.modify(State::Reset).expect("always");
+    assert_eq!((qp.receives_posted(), qp.sends_outstanding(), qp.deadline()), (0, 0, None));
+    assert_eq!((qp.stats().tx_requests, qp.stats().rx_requests), (1, 1));
+    assert_eq!(script.statuses(), [(1, WcStatus::Success)], "no completions");
+    for state in [State::Init, State::Rtr, State::Rts] {
+        qp.modify(state).expect("legal");
+    }
+    send(&mut qp, 2, 1);
+    receive(&mut qp, 4, 1);
+    feed(&mut qp, &mut script, request(Opcode::RcSendOnly, 500), 1);
+    script.sent.clear();
+    pump(&mut qp, &mut script);
+    assert_eq!(script.opcodes(), [(Opcode::RcAck, 500), (Opcode::RcSendOnly, 100)]);
+}
+
+#[test]
+fn a_queue_pair_that_is_not_yet_ready_to_send_takes_no_requests() {
+    let mut qp = QueuePair::new(Config::default());
+    for state in [State::Init, State::Rtr] {
+        qp.modify(state).expect("legal");
+        assert_eq!(qp.post_send(rejected_send()).expect_err("not yet").reason, PostError::State(state));
+    }
 }
