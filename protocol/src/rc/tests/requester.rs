@@ -89,6 +89,7 @@ fn silence_doubles_the_wait_and_ends_with_retry_exceeded_and_flushes() {
     let mut waits = Vec::new();
     let mut now = 0;
     while let Some(deadline) = qp.deadline() {
+        assert!(waits.len() < 4, "three retries were granted");
         waits.push(deadline - now);
         now = deadline;
         qp.on_timeout(now, &mut script);

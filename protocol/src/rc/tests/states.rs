@@ -125,7 +125,7 @@ fn a_draining_send_queue_repeats_what_is_lost() {
 }
 
 #[test]
-fn a_reset_forgets_work_and_psns_and_keeps_the_counters() {
+fn a_reset_forgets_work_and_psns_and_keeps_counters_and_attributes() {
     let (mut qp, mut script) = (connected(|_| ()), Script::default());
     (1..=3).for_each(|wr_id| receive(&mut qp, wr_id, 1));
     send(&mut qp, 1, 1);
@@ -135,6 +135,7 @@ fn a_reset_forgets_work_and_psns_and_keeps_the_counters() {
     qp.modify(State::Reset).expect("always");
     assert_eq!((qp.receives_posted(), qp.sends_outstanding(), qp.deadline()), (0, 0, None));
     assert_eq!((qp.stats().tx_requests, qp.stats().rx_requests), (1, 1));
+    assert_eq!(qp.config().dest_qpn, Qpn::new(0x99));
     assert_eq!(script.statuses(), [(1, WcStatus::Success)], "no completions");
     for state in [State::Init, State::Rtr, State::Rts] {
         qp.modify(state).expect("legal");
