@@ -43,6 +43,8 @@ fn full_queues_and_wrong_states_hand_the_request_back() {
     qp.modify(State::Reset).expect("always");
     let rejected = qp.post_send(rejected_send()).expect_err("reset");
     assert_eq!(rejected.reason, PostError::State(State::Reset));
+    let rejected = qp.post_recv(RecvRequest { wr_id: 2, buffer: 6, len: 1 }).expect_err("reset");
+    assert_eq!(rejected.reason, PostError::State(State::Reset));
 }
 
 #[test]
