@@ -14,6 +14,8 @@ impl<B> QueuePair<B> {
             self.stats.ghost_ack += 1;
             return false;
         }
+        // What the peer waited with another answer is no part of this one's round trip.
+        self.requester.peer_delay = 0;
         match (packet.headers.bth.opcode, packet.headers.ext.aeth) {
             (Opcode::RcAck, Some(aeth)) if packet.payload.is_empty() || self.is_selective() => {
                 return self.on_ack(now, psn, aeth, packet.payload, env);

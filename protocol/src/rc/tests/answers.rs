@@ -202,3 +202,28 @@ fn what_the_peer_waited_with_its_answer_is_not_taken_for_a_queue() {
     assert_eq!(window_after(Some(200_000)), 64 + 2 + 1, "it grows");
     assert!(window_after(None) < 64);
 }
+
+#[test]
+fn what_the_peer_waited_with_one_answer_says_nothing_of_a_later_one() {
+    let window_after = |waited: u32| {
+        let change = |config: &mut Config| (config.dialect, config.congestion) = (Dialect::Rocinante, Algorithm::Delay);
+        let (mut qp, mut script) = (connected(change), Script::default());
+        let at = |now, qp: &mut QueuePair<u32>, script: &mut Script, headers, payload: &[u8]| {
+            qp.on_packet(now, &Packet { headers, payload }, script);
+        };
+        // Both are acknowledged by themselves; the first is timed, the second is not.
+        (1..=2).for_each(|wr_id| send(&mut qp, wr_id, 1));
+        let _ = qp.pump_requests(0, &mut unlimited(), &mut script);
+        at(20_000, &mut qp, &mut script, answer(100, ACK), &[0; 4]);
+        at(220_000, &mut qp, &mut script, answer(101, ACK), &waited.to_be_bytes());
+        // READs are timed, and their responses carry no word of a delay.
+        for (round, psn) in (1..).zip(102..105) {
+            let now = round * 1_000_000;
+            read(&mut qp, 3, 1);
+            let _ = qp.pump_requests(now, &mut unlimited(), &mut script);
+            at(now + 20_000, &mut qp, &mut script, request(RcReadResponseOnly, psn), &[0]);
+        }
+        qp.requester.congestion.window()
+    };
+    assert_eq!(window_after(200_000), window_after(0));
+}
