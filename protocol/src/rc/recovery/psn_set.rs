@@ -270,16 +270,19 @@ mod tests {
                         list.clear();
                     }
                 }
-                prop_assert_eq!(set.is_empty(), list.is_empty());
+                prop_assert_eq!((set.is_empty(), set.len() as usize), (list.is_empty(), list.len()));
                 let end = list.last().map_or(0, |last| last + 1);
                 prop_assert_eq!(set.end(), base.plus(end));
                 let absent = (0..end).find(|at| !list.contains(at));
-                prop_assert_eq!(set.first_absent(&PsnSet::new(base), base, set.end()), absent.map(|at| base.plus(at)));
+                for other in [&PsnSet::new(base), &set] {
+                    prop_assert_eq!(set.first_absent(other, base, set.end()), absent.map(|at| base.plus(at)));
+                }
                 prop_assert!((0..SPAN + 10).all(|at| set.contains(base.plus(at)) == list.contains(&at)));
                 let mut map = [0; MAP_LEN];
                 let len = set.write_map(&mut map);
                 let mut copy = PsnSet::new(base);
-                copy.add_map(base, &map[..len], set.end());
+                (0..2).for_each(|_| copy.add_map(base, &map[..len], set.end()));
+                prop_assert_eq!(copy.len(), set.len());
                 prop_assert!((0..SPAN).all(|at| copy.contains(base.plus(at)) == list.contains(&at)));
             }
         }
@@ -291,6 +294,15 @@ mod tests {
         set.add_map(Psn::new(8), &[0b1011_0111, 1], Psn::new(16));
         assert!([10, 12, 13, 15].iter().all(|&psn| set.contains(Psn::new(psn))) && !set.contains(Psn::new(8)));
         assert_eq!(set.end(), Psn::new(16), "what was never sent cannot be kept");
+    }
+
+    #[test]
+    fn a_member_at_the_windows_end_fills_the_map_and_is_not_taken_for_the_psn_before_its_start() {
+        let mut set = PsnSet::new(Psn::new(100));
+        set.insert(Psn::new(99 + SPAN));
+        assert_eq!(set.write_map(&mut [0; MAP_LEN]), MAP_LEN);
+        let before = Psn::new(99);
+        assert_eq!(set.first_absent(&PsnSet::new(set.base()), before, set.base()), Some(before));
     }
 
     #[test]
