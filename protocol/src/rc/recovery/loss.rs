@@ -195,3 +195,33 @@ impl Loss {
         self.force = Some(force);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn psn(psn: u32) -> Psn {
+        Psn::new(psn)
+    }
+
+    #[test]
+    fn an_answer_that_is_placed_tells_that_what_left_before_its_request_is_lost_again() {
+        let mut loss = Loss::new(psn(100));
+        loss.executed_before(psn(110));
+        loss.repaired(true, psn(105), psn(106), psn(110));
+        loss.repaired(true, psn(100), psn(101), psn(110));
+        loss.advance_to(psn(101));
+        assert!(!loss.is_in_repair(psn(105)));
+        assert!(loss.repairs.is_empty(), "nothing is under way");
+        loss.check(psn(101), psn(110));
+    }
+
+    #[test]
+    #[should_panic(expected = "was never sent")]
+    fn the_check_knows_that_what_was_never_sent_is_not_kept() {
+        let mut loss = Loss::new(psn(100));
+        loss.reported.insert(psn(105));
+        loss.check(psn(100), psn(106));
+        loss.check(psn(100), psn(105));
+    }
+}
