@@ -4,6 +4,7 @@ mod answers;
 mod atomics;
 mod credits;
 mod loss;
+mod repairs;
 mod replays;
 mod replies;
 mod requester;

@@ -4,7 +4,7 @@ use super::*;
 
 const GAP: Syndrome = Syndrome::Nak(NakCode::PsnSequence);
 
-fn selective(change: impl FnOnce(&mut Config)) -> QueuePair<u32> {
+pub(super) fn selective(change: impl FnOnce(&mut Config)) -> QueuePair<u32> {
     connected(|config| {
         config.dialect = Dialect::Rocinante;
         change(config);
@@ -12,7 +12,7 @@ fn selective(change: impl FnOnce(&mut Config)) -> QueuePair<u32> {
 }
 
 /// A report of a gap at `psn`, with a map of the packets that follow it by these distances.
-fn gap(qp: &mut QueuePair<u32>, script: &mut Script, psn: u32, kept: &[u32]) {
+pub(super) fn gap(qp: &mut QueuePair<u32>, script: &mut Script, psn: u32, kept: &[u32]) {
     let mut map = vec![0; if kept.is_empty() { 0 } else { 32 }];
     for &distance in kept {
         map[distance as usize / 8] |= 1 << (distance % 8);
@@ -33,6 +33,7 @@ fn only_what_is_missing_is_sent_again() {
     gap(&mut qp, &mut script, 102, &[1, 3]);
     pump(&mut qp, &mut script);
     assert_eq!(psns(&script), [102, 104], "103 and 105 are kept; what follows them may be on its way");
+    assert_eq!((qp.stats().tx_requests, qp.stats().retransmitted_packets), (10, 2));
     assert_eq!(script.done.len(), 2, "100 and 101 were executed before the gap");
     gap(&mut qp, &mut script, 102, &[1, 3]);
     pump(&mut qp, &mut script);
@@ -370,6 +371,7 @@ fn a_kept_response_that_does_not_fit_is_asked_for_again() {
     assert_eq!(qp.take_held(), Some(Held::Response(101)));
     let payload = [0; MTU - 4];
     qp.on_held_packet(0, &Packet { headers: middle(101), payload: &payload }, &mut script);
+    assert_eq!((qp.stats().rx_held, qp.stats().rx_held_refused), (1, 1));
     script.sent.clear();
     pump(&mut qp, &mut script);
     assert_eq!(script.opcodes(), [(Opcode::RcReadRequest, 101)]);
