@@ -186,6 +186,8 @@ mod tests {
         assert!((dcqcn.rate() - 10e9).abs() < 1.0);
         dcqcn.on_notification(3_600_000_000_000);
         assert!(dcqcn.rate() > 9.9e9, "nothing was marked for an hour: {}", dcqcn.rate());
+        dcqcn.on_notification(31_536_000_000_000_000);
+        assert!(dcqcn.rate() > 9.9e9, "nor for a year: {}", dcqcn.rate());
     }
 
     #[test]
@@ -193,5 +195,85 @@ mod tests {
         let mut dcqcn = Dcqcn::new(10_000_000_000);
         (0..1000).for_each(|at| dcqcn.on_notification(at));
         assert!((dcqcn.rate() - MIN_RATE).abs() < 1.0);
+    }
+
+    /// A byte takes a nanosecond.
+    const LINE: u64 = 8_000_000_000;
+    /// When the first notification arrives.
+    const START: Nanos = 1_000_000;
+
+    fn assert_rate(dcqcn: &Dcqcn, expected: f64) {
+        assert!((dcqcn.rate() - expected).abs() < 0.1, "{} instead of {expected}", dcqcn.rate());
+    }
+
+    #[test]
+    fn five_rises_go_halfway_back_and_later_ones_beyond() {
+        let mut dcqcn = Dcqcn::new(LINE);
+        (0..2).for_each(|_| dcqcn.on_notification(START));
+        let (mut rate, mut target) = (2e9, 4e9);
+        assert_rate(&dcqcn, rate);
+        for round in 1..=7 {
+            dcqcn.on_acknowledged(START + round * 55_000 - 1, 1, None);
+            assert_rate(&dcqcn, rate);
+            // A thousandth of the line's rate.
+            target += if round > 5 { 8e6 } else { 0.0 };
+            rate = f64::midpoint(rate, target);
+            dcqcn.on_acknowledged(START + round * 55_000, 1, None);
+            assert_rate(&dcqcn, rate);
+        }
+        let now = START + 7 * 55_000;
+        for round in 1..=7 {
+            dcqcn.on_sent(now, (10 << 20) - 1);
+            assert_rate(&dcqcn, rate);
+            // A hundredth once both time and bytes have risen more than five times.
+            target += if round > 5 { 80e6 } else { 8e6 };
+            rate = f64::midpoint(rate, target);
+            dcqcn.on_sent(now, 1);
+            assert_rate(&dcqcn, rate);
+        }
+    }
+
+    #[test]
+    fn the_rate_is_whole_once_it_is_near_the_line_s() {
+        let mut dcqcn = Dcqcn::new(LINE);
+        dcqcn.on_notification(START);
+        dcqcn.on_acknowledged(START + 12 * 55_000, 1, None);
+        assert_rate(&dcqcn, 8e9 - 4e9 / 4096.0);
+        dcqcn.on_acknowledged(START + 13 * 55_000, 1, None);
+        assert_rate(&dcqcn, 8e9);
+    }
+
+    #[test]
+    fn a_cut_is_half_of_an_estimate_that_fades_every_period_and_grows_with_every_cut() {
+        let gain = 1.0 / 256.0;
+        let mut dcqcn = Dcqcn::new(LINE);
+        dcqcn.on_notification(START);
+        // The periods count from the cut, whenever somebody looks.
+        dcqcn.on_acknowledged(START + 82_500, 1, None);
+        dcqcn.on_acknowledged(START + 110_000, 1, None);
+        assert_rate(&dcqcn, 7e9);
+        let faded = (1.0 - gain) * (1.0 - gain);
+        dcqcn.on_notification(START + 110_000);
+        let rate = 7e9 * (1.0 - faded / 2.0);
+        assert_rate(&dcqcn, rate);
+        dcqcn.on_notification(START + 110_000);
+        let grown = (1.0 - gain) * faded + gain;
+        assert_rate(&dcqcn, rate * (1.0 - grown / 2.0));
+    }
+
+    #[test]
+    fn packets_leave_at_the_rate_and_silence_cuts_it_too() {
+        let mut dcqcn = Dcqcn::new(LINE);
+        dcqcn.on_sent(START, 4000);
+        assert_eq!(dcqcn.window(), u32::MAX, "the rate is the only limit");
+        let first = dcqcn.release_at();
+        dcqcn.on_sent(START, 4000);
+        assert_eq!(dcqcn.release_at(), first + 4000);
+        dcqcn.on_notification(START);
+        dcqcn.on_sent(START, 4000);
+        assert_eq!(dcqcn.release_at(), first + 4000 + 8000);
+        dcqcn.on_silence(START);
+        dcqcn.on_sent(START, 4000);
+        assert_eq!(dcqcn.release_at(), first + 4000 + 8000 + 16_000);
     }
 }

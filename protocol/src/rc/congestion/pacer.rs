@@ -50,6 +50,9 @@ mod tests {
         assert_eq!(pacer.release_at(), 1_000_000 - BURST_NS + 4000);
         (0..10).for_each(|_| pacer.on_sent(1_000_000, 4000));
         assert_eq!(pacer.release_at(), 1_000_000 - BURST_NS + 11 * 4000);
+        pacer.set_rate(4e9);
+        pacer.on_sent(1_000_000, 4000);
+        assert_eq!(pacer.release_at(), 1_000_000 - BURST_NS + 11 * 4000 + 8000);
         pacer.set_rate(0.0);
         pacer.on_sent(1_000_000, usize::MAX);
     }
