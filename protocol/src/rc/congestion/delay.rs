@@ -330,4 +330,134 @@ mod tests {
         assert_eq!(delay.window(), 1);
         assert!(delay.packets() >= MIN_WINDOW);
     }
+
+    /// What the path takes without queues in the tests that follow.
+    const BASE: Nanos = 20_000;
+
+    fn assert_window(delay: &Delay, expected: f64) {
+        assert!((delay.packets() - expected).abs() < 1e-9, "{} instead of {expected}", delay.packets());
+    }
+
+    /// A connection that has measured a round trip without queues.
+    fn measured(mtu: Mtu) -> Delay {
+        let mut delay = Delay::new(256, mtu);
+        delay.on_acknowledged(1_000_000, 0, Some(BASE));
+        delay
+    }
+
+    #[test]
+    fn the_window_doubles_at_first_and_shrinks_once_a_round_trip_by_as_much_as_the_excess_says() {
+        let mut delay = measured(Mtu::Mtu4096);
+        assert_window(&delay, 4.0);
+        delay.on_acknowledged(1_020_000, 4, Some(BASE));
+        assert_window(&delay, 8.0);
+        delay.on_acknowledged(1_040_000, 8, Some(BASE));
+        assert_window(&delay, 16.0);
+        delay.on_acknowledged(1_100_000, 16, Some(60_000));
+        assert_window(&delay, 8.0);
+        // The smoothed round trip goes from 30 us over 32.5 us to 34.375 us.
+        delay.on_acknowledged(1_132_499, 8, Some(40_000));
+        assert_window(&delay, 8.0);
+        delay.on_acknowledged(1_134_375, 8, Some(40_000));
+        let target = 8_000.0 + 30_000.0 / 8_f64.sqrt();
+        let shrunk = 8.0 * (1.0 - 0.8 * (20_000.0 - target) / 20_000.0);
+        assert_window(&delay, shrunk);
+        delay.on_acknowledged(1_200_000, 8, Some(BASE));
+        assert_window(&delay, shrunk + 8.0 / shrunk);
+    }
+
+    #[test]
+    fn the_target_of_the_smallest_window_is_bounded() {
+        let mut delay = measured(Mtu::Mtu4096);
+        (11..20).for_each(|at| delay.on_silence(at * 100_000));
+        assert_window(&delay, MIN_WINDOW);
+        delay.on_acknowledged(2_000_000, 1, Some(BASE + 68_000));
+        assert_window(&delay, MIN_WINDOW);
+        delay.on_acknowledged(2_100_000, 1, Some(BASE + 67_999));
+        assert_window(&delay, MIN_WINDOW + 1.0);
+    }
+
+    #[test]
+    fn it_steps_back_in_the_fiftieth_round_that_queues_for_two_round_trips() {
+        let mut delay = measured(Mtu::Mtu4096);
+        (1..50).for_each(|round| delay.on_acknowledged(1_000_000 + round * BASE, 0, Some(BASE + 4_000)));
+        assert_window(&delay, 4.0);
+        delay.on_acknowledged(2_000_000, 0, Some(BASE + 4_000));
+        assert_window(&delay, 1.0);
+        delay.on_acknowledged(2_047_900, 1, Some(BASE));
+        assert_window(&delay, 1.0);
+        delay.on_acknowledged(2_048_000, 1, Some(BASE));
+        assert_window(&delay, 4.0);
+        // A little less is no queue.
+        (0..200).for_each(|round| delay.on_acknowledged(2_100_000 + round * BASE, 0, Some(BASE + 3_999)));
+        assert_window(&delay, 4.0);
+    }
+
+    #[test]
+    fn it_steps_back_after_ten_milliseconds_however_few_rounds_they_were() {
+        let mut delay = measured(Mtu::Mtu4096);
+        delay.on_acknowledged(10_999_999, 0, Some(BASE + 4_000));
+        assert_window(&delay, 4.0);
+        delay.on_acknowledged(11_000_000, 0, Some(BASE + 4_000));
+        assert_window(&delay, 1.0);
+    }
+
+    #[test]
+    fn it_steps_back_in_the_fourth_round_after_its_start() {
+        let mut delay = measured(Mtu::Mtu4096);
+        delay.on_acknowledged(1_100_000, 0, Some(BASE + 40_000));
+        assert_window(&delay, 2.0);
+        (2..5).for_each(|at| delay.on_acknowledged(1_000_000 + at * 100_000, 0, Some(BASE + 4_000)));
+        assert_window(&delay, 2.0);
+        delay.on_acknowledged(1_500_000, 0, Some(BASE + 4_000));
+        assert_window(&delay, 0.5);
+    }
+
+    #[test]
+    fn the_shortest_round_trip_is_forgotten_after_two_spells_that_saw_the_path() {
+        let mut spells = Spells::default();
+        let mut shortest = |now, has_looked, sample| {
+            spells.has_looked |= has_looked;
+            spells.measure(now, sample) as Nanos
+        };
+        assert_eq!(shortest(1, false, 20.0), 20);
+        assert_eq!(shortest(SPELL_NS, false, 30.0), 20);
+        assert_eq!(shortest(2 * SPELL_NS, false, 30.0), 20, "nobody has looked");
+        assert_eq!(shortest(3 * SPELL_NS, true, 30.0), 20, "the second spell begins");
+        assert_eq!(shortest(4 * SPELL_NS - 1, true, 30.0), 20);
+        assert_eq!(shortest(4 * SPELL_NS, true, 40.0), 30, "the third");
+    }
+
+    /// By how much a packet delays the next, where the sender is late.
+    fn spacing(delay: &mut Delay, now: Nanos, bytes: usize) -> Nanos {
+        delay.on_sent(now, bytes);
+        delay.release_at() + 5_000 - now
+    }
+
+    #[test]
+    fn packets_are_spaced_over_the_round_trip() {
+        let mut delay = measured(Mtu::Mtu4096);
+        // A quarter faster than the four packets that the window allows.
+        assert!(spacing(&mut delay, 1_000_000, 4096 + HEADER_BYTES).abs_diff(4_000) <= 1);
+        delay.on_silence(1_100_000);
+        // Two packets a round trip: so few are spaced exactly.
+        assert!(spacing(&mut delay, 1_100_000, 4096 + HEADER_BYTES).abs_diff(10_000) <= 1);
+        let mut delay = measured(Mtu::Mtu1024);
+        delay.on_silence(1_100_000);
+        assert_window(&delay, 8.0);
+        assert!(spacing(&mut delay, 1_100_000, 1024 + HEADER_BYTES).abs_diff(2_000) <= 1);
+    }
+
+    #[test]
+    fn a_loss_counts_where_the_queue_is_above_the_target() {
+        // The target of four packets is 23 us, which the smoothed round trip reaches, and passes by 1 ns.
+        for (sample, expected) in [(112_000, 4.0), (112_004, 2.0)] {
+            let mut delay = measured(Mtu::Mtu4096);
+            delay.on_acknowledged(1_020_000, 4, Some(BASE));
+            delay.on_acknowledged(1_100_000, 0, Some(sample));
+            assert_window(&delay, 4.0);
+            delay.on_loss(1_200_000);
+            assert_window(&delay, expected);
+        }
+    }
 }
