@@ -158,3 +158,58 @@ impl CongestionControl for Controller {
         of_each!(self, controller => controller.on_notification(now));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Mtu;
+
+    #[test]
+    fn only_dcqcn_asks_for_marks() {
+        assert_eq!(Algorithm::Dcqcn.traffic_class(0b1010_0101), 0b1010_0110);
+        assert_eq!(Algorithm::Dcqcn.traffic_class(0b1010_0111), 0b1010_0110);
+        assert_eq!(Algorithm::Delay.traffic_class(0b1010_0101), 0b1010_0101);
+        assert_eq!(Algorithm::Unlimited.traffic_class(0b1010_0101), 0b1010_0101);
+    }
+
+    /// Tells a controller all there is to tell; returns what it says after each.
+    fn story<C: CongestionControl>(control: &mut C) -> [(u32, Nanos); 6] {
+        let steps: [fn(&mut C); 6] = [
+            |control| control.on_acknowledged(1_000_000, 4, Some(20_000)),
+            |control| control.on_sent(1_000_000, 4000),
+            |control| {
+                control.on_loss(1_100_000);
+                control.on_sent(1_100_000, 4000);
+            },
+            |control| {
+                control.on_silence(1_200_000);
+                control.on_sent(1_200_000, 4000);
+            },
+            |control| {
+                control.on_notification(1_300_000);
+                control.on_sent(1_300_000, 4000);
+            },
+            |control| {
+                control.on_acknowledged(9_000_000, 4, Some(20_000));
+                control.on_sent(9_000_000, 4000);
+            },
+        ];
+        steps.map(|step| {
+            step(control);
+            (control.window(), control.release_at())
+        })
+    }
+
+    #[test]
+    fn a_queue_pair_has_the_controller_that_it_is_configured_with() {
+        let of = |congestion| {
+            let (mtu, window, link_rate) = (Mtu::Mtu4096, 64, 8_000_000_000);
+            Controller::new(&Config { mtu, window, congestion, link_rate, ..Config::default() })
+        };
+        assert_eq!(story(&mut of(Algorithm::Unlimited)), [(u32::MAX, 0); 6], "no limit");
+        assert_eq!(story(&mut of(Algorithm::Dcqcn)), story(&mut Dcqcn::new(8_000_000_000)));
+        assert_eq!(story(&mut of(Algorithm::Delay)), story(&mut Delay::new(64, Mtu::Mtu4096)));
+        let spaces = [Algorithm::Unlimited, Algorithm::Dcqcn, Algorithm::Delay].map(|it| of(it).spaces_answers());
+        assert_eq!(spaces, [false, false, true], "who sees the delay of what it reads");
+    }
+}
