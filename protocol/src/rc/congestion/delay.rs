@@ -246,7 +246,11 @@ impl CongestionControl for Delay {
     fn on_loss(&mut self, now: Nanos) {
         if self.is_starting {
             self.is_starting = false;
-            self.step_back(now, self.window * (1.0 - MAX_DECREASE));
+            match &mut self.slowed {
+                // It has stepped back and looks: half of what it comes from is what it returns to.
+                Some((window, _)) => *window *= 1.0 - MAX_DECREASE,
+                None => self.step_back(now, self.window * (1.0 - MAX_DECREASE)),
+            }
         }
         if self.slowed.is_none() && self.rtt - self.base > self.target() {
             self.shrink(now, MAX_DECREASE);
@@ -459,5 +463,14 @@ mod tests {
             delay.on_loss(1_200_000);
             assert_window(&delay, expected);
         }
+    }
+
+    #[test]
+    fn a_loss_while_it_looks_halves_what_it_returns_to() {
+        let mut delay = measured(Mtu::Mtu4096);
+        (1..=50).for_each(|round| delay.on_acknowledged(1_000_000 + round * BASE, 0, Some(BASE + 4_000)));
+        delay.on_loss(2_010_000);
+        delay.on_acknowledged(2_100_000, 0, Some(BASE));
+        assert_window(&delay, 2.0);
     }
 }
