@@ -82,21 +82,24 @@ pub struct Delay {
 struct Spells {
     shortest: f64,
     shortest_before: f64,
-    began_at: Nanos,
+    /// None before the first round trip.
+    began_at: Option<Nanos>,
     has_looked: bool,
 }
 
 impl Default for Spells {
     fn default() -> Self {
-        Self { shortest: f64::MAX, shortest_before: f64::MAX, began_at: 0, has_looked: false }
+        Self { shortest: f64::MAX, shortest_before: f64::MAX, began_at: None, has_looked: false }
     }
 }
 
 impl Spells {
     /// Takes a round trip; returns the shortest of late.
     fn measure(&mut self, now: Nanos, sample: f64) -> f64 {
-        if self.has_looked && now.saturating_sub(self.began_at) >= SPELL_NS {
-            *self = Self { shortest: f64::MAX, shortest_before: self.shortest, began_at: now, has_looked: false };
+        let began_at = *self.began_at.get_or_insert(now);
+        if self.has_looked && now.saturating_sub(began_at) >= SPELL_NS {
+            let (shortest_before, began_at) = (self.shortest, Some(now));
+            *self = Self { shortest: f64::MAX, shortest_before, began_at, has_looked: false };
         }
         self.shortest = self.shortest.min(sample);
         self.shortest.min(self.shortest_before)
@@ -472,5 +475,18 @@ mod tests {
         delay.on_loss(2_010_000);
         delay.on_acknowledged(2_100_000, 0, Some(BASE));
         assert_window(&delay, 2.0);
+    }
+
+    #[test]
+    fn the_first_spell_begins_with_the_first_round_trip_whatever_the_clock_says() {
+        let shortest_from = |start: Nanos| {
+            let mut spells = Spells::default();
+            spells.measure(start + 1, 20.0);
+            spells.has_looked = true;
+            spells.measure(start + 2, 30.0);
+            spells.has_looked = true;
+            spells.measure(start + SPELL_NS + 2, 30.0) as Nanos
+        };
+        assert_eq!([0, 1_000_000_000].map(shortest_from), [20, 20]);
     }
 }
