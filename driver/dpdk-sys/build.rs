@@ -1,9 +1,20 @@
-//! Finds Debian's libdpdk, refuses any other ABI, compiles the shim and links the drivers statically.
+//! Finds libdpdk, compares what Rust takes for granted of it with its headers, compiles the shim and links the drivers
+//! statically.
 
+#[path = "src/layout.rs"]
+#[allow(dead_code, non_camel_case_types, unreachable_pub, reason = "shared with the crate, which uses all of it")]
+mod layout;
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::process::exit;
 
-/// The ABI that `src/bindings.rs` was generated from.
-const DPDK_ABI: &str = "22.11";
+use layout::{roci_port_conf, roci_port_info, rte_ether_addr, rte_mbuf, rte_mbuf_ext_shared_info};
+
+/// The oldest release whose functions the shim calls.
+const OLDEST: (u32, u32) = (22, 11);
+/// Releases that the tests were run with.
+const TESTED: &[(u32, u32)] = &[(22, 11), (23, 11), (24, 11)];
 
 /// Archives in link order: whole, so that the constructors which register buses and drivers survive.
 const ARCHIVES: &[&str] = &[
@@ -44,19 +55,26 @@ const ARCHIVES: &[&str] = &[
     "timer",
 ];
 
+/// Archives that only newer releases have, which split them off from `eal`.
+const NEWER_ARCHIVES: &[&str] = &["log", "argparse"];
+
 /// What the archives need at run time beyond libc.
 const LIBRARIES: &[&str] = &["numa", "bsd", "m", "dl", "pthread"];
 
 fn main() {
     println!("cargo:rerun-if-changed=shim");
+    println!("cargo:rerun-if-changed=src/layout.rs");
     println!("cargo:rerun-if-changed=build.rs");
     let dpdk = probe();
+    // Another release may be installed over this one.
+    println!("cargo:rerun-if-changed={}", library_directory().join("librte_eal.a").display());
     compile_shim();
     for directory in &dpdk.link_paths {
         println!("cargo:rustc-link-search=native={}", directory.display());
     }
-    println!("cargo:rustc-link-search=native={}", library_directory());
-    for archive in ARCHIVES {
+    println!("cargo:rustc-link-search=native={}", library_directory().display());
+    let newer = NEWER_ARCHIVES.iter().filter(|name| library_directory().join(format!("librte_{name}.a")).exists());
+    for archive in ARCHIVES.iter().chain(newer) {
         println!("cargo:rustc-link-lib=static:+whole-archive,-bundle=rte_{archive}");
     }
     for library in LIBRARIES {
@@ -69,19 +87,26 @@ fn probe() -> pkg_config::Library {
     let dpdk = found.unwrap_or_else(|cause| {
         fail(&format!("libdpdk was not found: {cause}\nremedy: apt-get install --no-install-recommends libdpdk-dev"))
     });
-    if !dpdk.version.starts_with(DPDK_ABI) {
-        fail(&format!(
-            "libdpdk {} was found, but these bindings are for {DPDK_ABI}\n\
-             remedy: install libdpdk-dev {DPDK_ABI} (Debian 12), or regenerate with scripts/regenerate-bindings",
-            dpdk.version
-        ));
+    let release = release_of(&dpdk.version);
+    if release < OLDEST {
+        fail(&format!("libdpdk {} was found, but the oldest that serves is {}.{}", dpdk.version, OLDEST.0, OLDEST.1));
+    }
+    if !TESTED.contains(&release) {
+        println!("cargo:warning=libdpdk {} compiles here, but was not tested: {TESTED:?} were", dpdk.version);
     }
     dpdk
 }
 
-fn library_directory() -> String {
+/// Year and month of a version such as 24.11.4.
+fn release_of(version: &str) -> (u32, u32) {
+    let mut parts = version.split('.').map(|part| part.parse().unwrap_or(0));
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
+}
+
+fn library_directory() -> PathBuf {
     pkg_config::get_variable("libdpdk", "libdir")
         .unwrap_or_else(|cause| fail(&format!("libdpdk names no libdir: {cause}")))
+        .into()
 }
 
 /// DPDK's headers demand the very flags that the library was built with (`-march`, `-include rte_config.h`).
@@ -92,7 +117,56 @@ fn compile_shim() {
     for flag in String::from_utf8_lossy(&flags).split_whitespace() {
         build.flag(flag);
     }
-    build.file("shim/shim.c").file("shim/log.c").flag("-Wno-deprecated-declarations").compile("roci_dpdk_shim");
+    build.include("shim").files(["shim/packet.c", "shim/port.c", "shim/log.c"]).file(write_checks());
+    build.flag("-Wno-deprecated-declarations").compile("roci_dpdk_shim");
+}
+
+/// Writes a C file that does not compile where the installed headers think otherwise than `layout` does.
+fn write_checks() -> PathBuf {
+    let mut checks = String::from("#include \"shim.h\"\n#include \"declared.h\"\n");
+    /// Offsets and sizes of a structure's fields.
+    macro_rules! fields {
+        ($name:ident: $($field:ident),+) => {$({
+            let (at, size) = (std::mem::offset_of!($name, $field), size_of_field(|of: &$name| &of.$field));
+            let [name, field] = [stringify!($name), stringify!($field)];
+            check(&mut checks, &format!("offsetof(struct {name}, {field})"), at as u64);
+            check(&mut checks, &format!("sizeof(((struct {name} *)0)->{field})"), size as u64);
+        })+};
+    }
+    /// Sizes of whole structures.
+    macro_rules! sizes {
+        ($($name:ident),+) => {$(
+            check(&mut checks, concat!("sizeof(struct ", stringify!($name), ")"), size_of::<$name>() as u64);
+        )+};
+    }
+    /// Macros of C.
+    macro_rules! values {
+        ($($name:ident),+) => {$(check(&mut checks, stringify!($name), layout::$name as u64);)+};
+    }
+    fields!(rte_mbuf: buf_addr, data_off, nb_segs, ol_flags, pkt_len, data_len, next);
+    fields!(rte_mbuf_ext_shared_info: free_cb, fcb_opaque, refcnt);
+    fields!(rte_ether_addr: addr_bytes);
+    fields!(roci_port_info: driver, device, max_queues, max_mtu, max_segments, sends_chains, checks_ip, checks_udp);
+    fields!(roci_port_info: spreads_by_address, spreads_by_port);
+    fields!(roci_port_conf: mtu, sends_chains, checks_ip, checks_udp, spreads);
+    sizes!(rte_mbuf, rte_mbuf_ext_shared_info, rte_ether_addr, roci_port_info, roci_port_conf);
+    values!(RTE_PKTMBUF_HEADROOM, RTE_MBUF_F_RX_IP_CKSUM_MASK, RTE_MBUF_F_RX_IP_CKSUM_BAD);
+    values!(RTE_MBUF_F_RX_L4_CKSUM_MASK, RTE_MBUF_F_RX_L4_CKSUM_BAD);
+    let ports = layout::ROCI_MAX_PORTS;
+    writeln!(checks, "_Static_assert(RTE_MAX_ETHPORTS >= {ports}, \"room for {ports} ports\");")
+        .expect("a string grows");
+    let file = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo names it")).join("checks.c");
+    std::fs::write(&file, checks).unwrap_or_else(|cause| fail(&format!("{} was not written: {cause}", file.display())));
+    file
+}
+
+fn check(checks: &mut String, what: &str, expected: u64) {
+    writeln!(checks, "_Static_assert({what} == {expected}, \"{what} is {expected} in src/layout.rs\");")
+        .expect("a string grows");
+}
+
+const fn size_of_field<T, F>(_: fn(&T) -> &F) -> usize {
+    size_of::<F>()
 }
 
 fn fail(message: &str) -> ! {

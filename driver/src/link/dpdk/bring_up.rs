@@ -23,7 +23,7 @@ use crate::link::{LinkState, LinkStats, Share};
 
 pub(super) const DESCRIPTORS: u16 = 512;
 /// Ports that DPDK can have at a time.
-const PORTS_MAX: usize = dpdk_sys::RTE_MAX_ETHPORTS as usize;
+const PORTS_MAX: usize = dpdk_sys::ROCI_MAX_PORTS;
 /// How long a client waits before it asks again for a server that is not there yet.
 const RETRY: Duration = Duration::from_millis(5);
 /// How long a server takes from naming its socket to listening on it, with much to spare.

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_int};
 use std::fmt;
-use std::mem::zeroed;
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
 use roci_protocol::wire::MacAddr;
@@ -57,8 +57,8 @@ pub(super) struct Checks {
 impl Checks {
     /// What is set in a received frame's flags where the device has found something wrong, or does not know.
     pub(super) const fn suspicious(self) -> u64 {
-        (if self.ip { dpdk_sys::ROCI_RX_IP_CKSUM_BAD } else { 0 })
-            | (if self.udp { dpdk_sys::ROCI_RX_L4_CKSUM_BAD } else { 0 })
+        (if self.ip { dpdk_sys::RTE_MBUF_F_RX_IP_CKSUM_BAD } else { 0 })
+            | (if self.udp { dpdk_sys::RTE_MBUF_F_RX_L4_CKSUM_BAD } else { 0 })
     }
 }
 
@@ -78,8 +78,8 @@ impl fmt::Display for Checks {
 pub(super) enum Spread {
     /// There is one queue.
     OneQueue,
-    /// RSS by these fields.
-    Rss(u64),
+    /// RSS by addresses, and perhaps by UDP ports too.
+    Rss { by_port: bool },
     /// By whatever the device likes: it offers no RSS.
     Unknown,
 }
@@ -88,8 +88,8 @@ impl fmt::Display for Spread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::OneQueue => "one queue",
-            Self::Rss(fields) if fields & dpdk_sys::ROCI_RSS_PORTS != 0 => "RSS by addresses and UDP ports",
-            Self::Rss(_) => "RSS by addresses",
+            Self::Rss { by_port: true } => "RSS by addresses and UDP ports",
+            Self::Rss { by_port: false } => "RSS by addresses",
             Self::Unknown => "no RSS: as the device likes",
         })
     }
@@ -105,28 +105,26 @@ pub(super) fn set_up(
     let check = |call, status: i32| {
         if eal.is_out_of_memory(status) { Err(PortError::NoMemory) } else { check(attachment, call, status) }
     };
-    // SAFETY: `port` exists; what is asked about it is written to a local, and is plain data.
-    let info = unsafe {
-        let mut info: dpdk_sys::rte_eth_dev_info = zeroed();
-        check("rte_eth_dev_info_get", dpdk_sys::rte_eth_dev_info_get(port, &raw mut info))?;
-        info
-    };
-    let Settings { conf, checks, spread } = settings(attachment, &info)?;
+    let mut info = MaybeUninit::uninit();
+    // SAFETY: looks the port up, and writes to a local.
+    check("rte_eth_dev_info_get", unsafe { dpdk_sys::roci_port_info(port, info.as_mut_ptr()) })?;
+    // SAFETY: the call has succeeded, so it has written all of it.
+    let info = unsafe { info.assume_init() };
+    let Settings { conf, spread } = settings(attachment, &info)?;
     let queues = attachment.queues();
-    // SAFETY: `port` exists; the configuration is copied by the call; null queue configurations mean defaults; the address
-    // is written to a local. The pools outlive the port: whoever closes it keeps them.
+    // SAFETY: `port` exists; the configuration is copied by the call; the address is written to a local. The pools outlive
+    // the port: whoever closes it keeps them.
     let mac = unsafe {
-        check("rte_eth_dev_configure", dpdk_sys::rte_eth_dev_configure(port, queues, queues, &raw const conf))?;
+        check("rte_eth_dev_configure", dpdk_sys::roci_port_configure(port, queues, &raw const conf))?;
         let (mut rx, mut tx) = (DESCRIPTORS, DESCRIPTORS);
         let status = dpdk_sys::rte_eth_dev_adjust_nb_rx_tx_desc(port, &raw mut rx, &raw mut tx);
         check("rte_eth_dev_adjust_nb_rx_tx_desc", status)?;
         for (queue, pool) in (0..queues).zip(pools) {
-            let status = dpdk_sys::rte_eth_rx_queue_setup(port, queue, rx, 0, std::ptr::null(), pool.as_ptr());
+            let status = dpdk_sys::roci_port_rx_queue(port, queue, rx, pool.as_ptr());
             check("rte_eth_rx_queue_setup", status)?;
-            let status = dpdk_sys::rte_eth_tx_queue_setup(port, queue, tx, 0, std::ptr::null());
-            check("rte_eth_tx_queue_setup", status)?;
+            check("rte_eth_tx_queue_setup", dpdk_sys::roci_port_tx_queue(port, queue, tx))?;
         }
-        let mut mac: dpdk_sys::rte_ether_addr = zeroed();
+        let mut mac = dpdk_sys::rte_ether_addr::default();
         check("rte_eth_macaddr_get", dpdk_sys::rte_eth_macaddr_get(port, &raw mut mac))?;
         MacAddr(mac.addr_bytes)
     };
@@ -135,15 +133,14 @@ pub(super) fn set_up(
         mac: attachment.mac().map_or(mac, MacAddr),
         max_frame: attachment.max_frame(),
         external: external_of(attachment, &info),
-        checks,
+        checks: Checks { ip: conf.checks_ip, udp: conf.checks_udp },
         spread,
     })
 }
 
-/// The configuration of a port, and what it gives.
+/// The configuration of a port, and how it spreads frames.
 struct Settings {
-    conf: dpdk_sys::rte_eth_conf,
-    checks: Checks,
+    conf: dpdk_sys::roci_port_conf,
     spread: Spread,
 }
 
@@ -157,40 +154,33 @@ struct Settings {
 ///
 /// No interrupt is asked for when the link changes: not every device delivers it, and one that does not would never be
 /// up, or never down. The state is asked for instead, every 50 ms.
-fn settings(attachment: &Attachment, info: &dpdk_sys::rte_eth_dev_info) -> Result<Settings, PortError> {
-    // SAFETY: plain data, for which all zeroes means "defaults".
-    let mut conf: dpdk_sys::rte_eth_conf = unsafe { zeroed() };
-    // Without this some drivers take the first segment for the frame.
-    conf.txmode.offloads = info.tx_offload_capa & dpdk_sys::ROCI_TX_OFFLOAD_MULTI_SEGS;
+fn settings(attachment: &Attachment, info: &dpdk_sys::roci_port_info) -> Result<Settings, PortError> {
     let spread = spread(attachment, info)?;
-    if let Spread::Rss(fields) = spread {
-        conf.rxmode.mq_mode = dpdk_sys::rte_eth_rx_mq_mode_RTE_ETH_MQ_RX_RSS;
-        conf.rx_adv_conf.rss_conf.rss_hf = fields;
+    let mut conf = dpdk_sys::roci_port_conf {
+        sends_chains: info.sends_chains,
+        spreads: matches!(spread, Spread::Rss { .. }),
+        ..Default::default()
+    };
+    if matches!(attachment.device(), Device::Pci(_)) {
+        conf.mtu = mtu(attachment, info)?;
+        (conf.checks_ip, conf.checks_udp) = (info.checks_ip, info.checks_udp);
     }
-    if !matches!(attachment.device(), Device::Pci(_)) {
-        return Ok(Settings { conf, checks: Checks { ip: false, udp: false }, spread });
-    }
-    conf.rxmode.mtu = mtu(attachment, info)?.into();
-    let [ip, udp] = [dpdk_sys::ROCI_RX_OFFLOAD_IPV4_CKSUM, dpdk_sys::ROCI_RX_OFFLOAD_UDP_CKSUM];
-    conf.rxmode.offloads = info.rx_offload_capa & (ip | udp);
-    let checks = Checks { ip: conf.rxmode.offloads & ip != 0, udp: conf.rxmode.offloads & udp != 0 };
-    Ok(Settings { conf, checks, spread })
+    Ok(Settings { conf, spread })
 }
 
 /// How frames are spread over as many queues as are wanted, if there are so many. A key of the driver's own does: which
 /// queue a flow comes in at makes no difference but in time.
-fn spread(attachment: &Attachment, info: &dpdk_sys::rte_eth_dev_info) -> Result<Spread, PortError> {
+fn spread(attachment: &Attachment, info: &dpdk_sys::roci_port_info) -> Result<Spread, PortError> {
     // SAFETY: the driver's name is null, or NUL-terminated and lives as long as the driver.
-    let driver = (!info.driver_name.is_null()).then(|| unsafe { CStr::from_ptr(info.driver_name) });
-    let (queues, max) = (attachment.queues(), usable_queues(driver, info.max_rx_queues.min(info.max_tx_queues)));
+    let driver = (!info.driver.is_null()).then(|| unsafe { CStr::from_ptr(info.driver) });
+    let (queues, max) = (attachment.queues(), usable_queues(driver, info.max_queues));
     if queues > max {
         return Err(PortError::Queues { device: attachment.device().to_string(), queues, max });
     }
-    let fields = info.flow_type_rss_offloads & (dpdk_sys::ROCI_RSS_ADDRESSES | dpdk_sys::ROCI_RSS_PORTS);
-    Ok(match (queues, fields) {
-        (1, _) => Spread::OneQueue,
-        (_, 0) => Spread::Unknown,
-        (_, fields) => Spread::Rss(fields),
+    Ok(match (info.spreads_by_address, info.spreads_by_port) {
+        _ if queues == 1 => Spread::OneQueue,
+        (false, false) => Spread::Unknown,
+        (_, by_port) => Spread::Rss { by_port },
     })
 }
 
@@ -200,7 +190,7 @@ fn usable_queues(driver: Option<&CStr>, offered: u16) -> u16 {
     if driver == Some(c"net_e1000_em") { offered.min(1) } else { offered }
 }
 
-fn mtu(attachment: &Attachment, info: &dpdk_sys::rte_eth_dev_info) -> Result<u16, PortError> {
+fn mtu(attachment: &Attachment, info: &dpdk_sys::roci_port_info) -> Result<u16, PortError> {
     let mtu = attachment.mtu();
     if mtu > info.max_mtu {
         return Err(PortError::Mtu { device: attachment.device().to_string(), mtu, max: info.max_mtu });
@@ -209,13 +199,13 @@ fn mtu(attachment: &Attachment, info: &dpdk_sys::rte_eth_dev_info) -> Result<u16
 }
 
 /// What a port's driver does with a payload that is in no packet buffer, as far as its segments reach.
-fn external_of(attachment: &Attachment, info: &dpdk_sys::rte_eth_dev_info) -> External {
-    let chains = info.tx_offload_capa & dpdk_sys::ROCI_TX_OFFLOAD_MULTI_SEGS != 0;
-    let most = info.tx_desc_lim.nb_mtu_seg_max;
+fn external_of(attachment: &Attachment, info: &dpdk_sys::roci_port_info) -> External {
     match attachment.external() {
-        External::Copied | External::Mapped if !chains => External::Never("the device takes frames in one piece only"),
+        External::Copied | External::Mapped if !info.sends_chains => {
+            External::Never("the device takes frames in one piece only")
+        }
         // 0 is no word on it.
-        External::Copied | External::Mapped if (1..SEGMENTS).contains(&most) => {
+        External::Copied | External::Mapped if (1..SEGMENTS).contains(&info.max_segments) => {
             External::Never("the device takes frames of fewer than 5 segments")
         }
         external => external,
@@ -263,6 +253,6 @@ mod tests {
     fn only_marks_of_checks_that_were_asked_for_are_suspicious() {
         assert_eq!(Checks { ip: false, udp: false }.suspicious(), 0);
         let both = Checks { ip: true, udp: true }.suspicious();
-        assert_eq!(both, dpdk_sys::ROCI_RX_IP_CKSUM_BAD | dpdk_sys::ROCI_RX_L4_CKSUM_BAD);
+        assert_eq!(both, dpdk_sys::RTE_MBUF_F_RX_IP_CKSUM_BAD | dpdk_sys::RTE_MBUF_F_RX_L4_CKSUM_BAD);
     }
 }

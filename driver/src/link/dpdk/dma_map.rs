@@ -3,6 +3,7 @@
 //! DPDK's table has about 120 entries; the IOMMU, where there is one, has a map. Both are undone in the reverse order.
 
 use std::ffi::c_void;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::ptr::NonNull;
 
@@ -279,7 +280,7 @@ fn addresses(memory: &dyn Lasting) -> Result<Addresses, LendError> {
 /// Whether devices of this process may be given any address, and not only physical ones.
 fn are_addresses_virtual() -> bool {
     // SAFETY: takes nothing, and DPDK runs where there is a port.
-    unsafe { dpdk_sys::rte_eal_iova_mode() == dpdk_sys::rte_iova_mode_RTE_IOVA_VA }
+    unsafe { dpdk_sys::roci_addresses_are_virtual() }
 }
 
 /// Refuses what is not made of pages.
@@ -291,11 +292,11 @@ fn whole_pages(base: usize, len: usize, page: usize) -> Result<(), LendError> {
 }
 
 fn device_of(port: u16) -> Option<NonNull<dpdk_sys::rte_device>> {
-    // SAFETY: the information is plain data, for which all zeroes is a value, and is written by the call.
+    let mut info = MaybeUninit::uninit();
+    // SAFETY: looks the port up, and writes to a local, all of it where it succeeds.
     unsafe {
-        let mut info: dpdk_sys::rte_eth_dev_info = std::mem::zeroed();
-        let status = dpdk_sys::rte_eth_dev_info_get(port, &raw mut info);
-        if status == 0 { NonNull::new(info.device) } else { None }
+        let status = dpdk_sys::roci_port_info(port, info.as_mut_ptr());
+        if status == 0 { NonNull::new(info.assume_init().device) } else { None }
     }
 }
 

@@ -13,13 +13,16 @@ use super::queues::HANDOVER;
 use crate::link::BURST;
 
 const CACHE: u32 = 256;
+const CACHE_LINE: usize = 64;
 /// Packet buffers beside those of the ports: what the pool's cache and a batch hold.
 const BASE: u32 = 2 * CACHE + BURST as u32;
 /// Packet buffers of a port: both its rings full (each segment of a frame takes a descriptor), one burst, and the
 /// transmit queue, whose frames may be of several segments.
 const PER_PORT: u32 = 2 * DESCRIPTORS as u32 + (BURST + SEGMENTS as usize * TX_QUEUE) as u32;
-/// Bytes of a packet buffer for the packet, and with all that belongs to it.
-const ROOM: usize = JUMBO_FRAME + dpdk_sys::RTE_PKTMBUF_HEADROOM as usize;
+/// Bytes of a packet buffer for the packet, and with all that belongs to it. They are more than a memif descriptor has:
+/// where they are not, memif since DPDK 23.03 gives each segment of a frame a descriptor of its own, in a fast path that
+/// never resets the mark of "continued in the next one"; and what arrives in several is not taken.
+const ROOM: usize = JUMBO_FRAME + CACHE_LINE + dpdk_sys::RTE_PKTMBUF_HEADROOM;
 const BUFFER: usize = ROOM + 512;
 /// Bytes that a pool takes beside its buffers: a cache for every thread that DPDK could have.
 const OVERHEAD: usize = 4 << 20;

@@ -1,6 +1,5 @@
 //! A DPDK port at work: a receive queue, a transmit queue, a pool of packet buffers.
 
-use std::mem::zeroed;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -144,9 +143,9 @@ impl DpdkLink {
     #[cold]
     fn is_broken(&mut self, flags: u64, frame: &Mbuf) -> bool {
         let is_bad = |mask, bad| self.suspicious & bad != 0 && flags & mask == bad;
-        let ip = is_bad(dpdk_sys::ROCI_RX_IP_CKSUM_MASK, dpdk_sys::ROCI_RX_IP_CKSUM_BAD);
+        let ip = is_bad(dpdk_sys::RTE_MBUF_F_RX_IP_CKSUM_MASK, dpdk_sys::RTE_MBUF_F_RX_IP_CKSUM_BAD);
         let udp = !ip
-            && is_bad(dpdk_sys::ROCI_RX_L4_CKSUM_MASK, dpdk_sys::ROCI_RX_L4_CKSUM_BAD)
+            && is_bad(dpdk_sys::RTE_MBUF_F_RX_L4_CKSUM_MASK, dpdk_sys::RTE_MBUF_F_RX_L4_CKSUM_BAD)
             && !is_without_udp_checksum(frame.as_ref());
         self.stats.rx_ip_csum_errors += u64::from(ip);
         self.stats.rx_udp_csum_errors += u64::from(udp);
@@ -377,12 +376,8 @@ impl Drop for DpdkLink {
 
 /// Asks a port for its link's state.
 fn state_of(port: u16) -> LinkState {
-    // SAFETY: the port exists; the state is plain data, written by the call.
-    let is_up = unsafe {
-        let mut link: dpdk_sys::rte_eth_link = zeroed();
-        dpdk_sys::rte_eth_link_get_nowait(port, &raw mut link) == 0 && link.link_status() != 0
-    };
-    if is_up { LinkState::Up } else { LinkState::Down }
+    // SAFETY: takes the number of a port and looks it up.
+    if unsafe { dpdk_sys::roci_port_is_up(port) } { LinkState::Up } else { LinkState::Down }
 }
 
 #[cold]

@@ -1,3 +1,4 @@
+/* Packets, and what else is inline in DPDK's headers. */
 #include "shim.h"
 #include <rte_cycles.h>
 #include <rte_errno.h>
@@ -20,11 +21,6 @@ struct rte_mbuf *roci_pktmbuf_alloc(struct rte_mempool *pool)
 void roci_pktmbuf_free(struct rte_mbuf *mbuf)
 {
 	rte_pktmbuf_free(mbuf);
-}
-
-void *roci_pktmbuf_data(const struct rte_mbuf *mbuf)
-{
-	return rte_pktmbuf_mtod(mbuf, void *);
 }
 
 char *roci_pktmbuf_append(struct rte_mbuf *mbuf, uint16_t len)
@@ -106,21 +102,4 @@ void roci_pktmbuf_pool_touch(struct rte_mempool *pool)
 void roci_clear_errno(void)
 {
 	rte_errno = 0;
-}
-
-void roci_layout(struct roci_layout *layout)
-{
-	*layout = (struct roci_layout){
-		.mbuf_size = sizeof(struct rte_mbuf),
-		.mbuf_data_off = offsetof(struct rte_mbuf, data_off),
-		.mbuf_nb_segs = offsetof(struct rte_mbuf, nb_segs),
-		.mbuf_data_len = offsetof(struct rte_mbuf, data_len),
-		.mbuf_pkt_len = offsetof(struct rte_mbuf, pkt_len),
-		.eth_conf_size = sizeof(struct rte_eth_conf),
-		.eth_dev_info_size = sizeof(struct rte_eth_dev_info),
-		.eth_stats_size = sizeof(struct rte_eth_stats),
-		.eth_link_size = sizeof(struct rte_eth_link),
-		.eth_rxconf_size = sizeof(struct rte_eth_rxconf),
-		.eth_txconf_size = sizeof(struct rte_eth_txconf),
-	};
 }
