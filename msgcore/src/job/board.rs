@@ -36,7 +36,10 @@ pub(super) struct Shared {
 }
 
 struct State {
-    values: BTreeMap<String, String>,
+    /// By generation and key.
+    values: BTreeMap<(u64, String), String>,
+    /// How often each rank has come: a generation of the job is what all of them are in between one hello and the next.
+    comings: Vec<u64>,
     /// Sessions in the present barrier, each at most once.
     barrier: Vec<Arc<Outbox>>,
     mailboxes: Mailboxes,
@@ -55,6 +58,7 @@ impl Board {
     pub fn new(size: usize, token: Token) -> Self {
         let state = State {
             values: BTreeMap::new(),
+            comings: vec![0; size],
             barrier: Vec::new(),
             mailboxes: Mailboxes::new(size),
             gone: BTreeMap::new(),
@@ -131,7 +135,7 @@ fn prepare(stream: &Stream) -> io::Result<Stream> {
 
 /// Serves one connection until it ends; returns which rank it was. An error is its end.
 fn session(shared: &Shared, reader: impl Read, writer: impl Write + Send + 'static) -> Option<Rank> {
-    let mut guest = Guest { outbox: Arc::default(), rank: None };
+    let mut guest = Guest { outbox: Arc::default(), rank: None, generation: 0 };
     let outbox = guest.outbox.clone();
     let started = thread::Builder::new().name("roci-outbox".into()).spawn(move || outbox.write_to(writer));
     match started {
@@ -147,6 +151,8 @@ struct Guest {
     outbox: Arc<Outbox>,
     /// The rank that it said it is.
     rank: Option<Rank>,
+    /// How often that rank has come, this time included.
+    generation: u64,
 }
 
 fn serve_requests(shared: &Shared, guest: &mut Guest, reader: impl Read) -> io::Result<()> {
@@ -185,8 +191,8 @@ impl Shared {
         self.wait_while_in_barrier(guest);
         let outcome = match (verb, rest.split_once(' ')) {
             ("hello", None) => self.hello(guest, rest),
-            ("put", Some((key, value))) => self.put(key, value),
-            ("get", None) if !rest.is_empty() => self.get(rest),
+            ("put", Some((key, value))) => self.put(guest.generation, key, value),
+            ("get", None) if !rest.is_empty() => self.get(guest.generation, rest),
             ("barrier", None) => return self.enter_barrier(guest),
             ("present", None) => self.lock().reason_to_give_up().map_or(Ok(String::new()), Err),
             ("status", None) => self.lock().failure.clone().map_or(Ok(String::new()), Err),
@@ -209,28 +215,31 @@ impl Shared {
         }
         state.mailboxes.claim(rank, &guest.outbox);
         guest.rank = Some(rank);
+        guest.generation = state.come(rank);
         let others = state.gone.iter().filter(|&(&gone, _)| gone != rank);
         others.for_each(|(_, line)| guest.outbox.tell(line.clone()));
-        Ok(String::new())
+        Ok(guest.generation.to_string())
     }
 
-    fn put(&self, key: &str, value: &str) -> Result<String, String> {
+    fn put(&self, generation: u64, key: &str, value: &str) -> Result<String, String> {
         let mut state = self.lock();
         if state.values.len() == VALUE_LIMIT {
             return Err("the board is full".into());
         }
-        if state.values.contains_key(key) {
+        let place = (generation, key.to_owned());
+        if state.values.contains_key(&place) {
             return Err(format!("'{key}' was left before"));
         }
-        state.values.insert(key.into(), value.into());
+        state.values.insert(place, value.into());
         self.changed.notify_all();
         Ok(String::new())
     }
 
-    fn get(&self, key: &str) -> Result<String, String> {
+    fn get(&self, generation: u64, key: &str) -> Result<String, String> {
+        let place = (generation, key.to_owned());
         let mut state = self.lock();
         loop {
-            if let Some(value) = state.values.get(key) {
+            if let Some(value) = state.values.get(&place) {
                 return Ok(value.clone());
             }
             if let Some(reason) = state.reason_to_give_up() {
@@ -298,6 +307,14 @@ impl Shared {
 }
 
 impl State {
+    /// A rank has come, once more; returns for the how manyth time. What only earlier generations read is forgotten.
+    fn come(&mut self, rank: Rank) -> u64 {
+        self.comings[rank] += 1;
+        let oldest = self.comings.iter().copied().min().unwrap_or(0);
+        self.values.retain(|&(generation, _), _| generation >= oldest);
+        self.comings[rank]
+    }
+
     /// Why a wait for all others is in vain.
     fn reason_to_give_up(&self) -> Option<String> {
         self.failure.as_ref().or(self.illness.as_ref()).or(self.departure.as_ref()).cloned()

@@ -23,6 +23,7 @@ pub struct Job {
     stream: Stream,
     timeout: Duration,
     inbox: Inbox,
+    generation: u64,
     /// The connection has ended.
     is_over: bool,
 }
@@ -70,9 +71,14 @@ impl Job {
         };
         let stream = stream.map_err(|source| JobError::Unreachable { place: place.into(), source })?;
         let inbox = Inbox::new(size);
-        let mut job = Self { rank, first: rank, size, cpus: size, place: path, stream, timeout, inbox, is_over: false };
+        let (first, cpus, place, generation, is_over) = (rank, size, path, 0, false);
+        let mut job = Self { rank, first, size, cpus, place, stream, timeout, inbox, generation, is_over };
         match job.ask(format!("hello {rank} {}", token.as_str()).trim_end()) {
-            Ok(_) => Ok(job),
+            Ok(answer) => {
+                let strange = |_| JobError::Failed(format!("the launcher said 'ok {answer}'"));
+                job.generation = answer.parse().map_err(strange)?;
+                Ok(job)
+            }
             Err(JobError::Failed(reason)) => Err(JobError::Refused { rank, reason }),
             Err(error) => Err(error),
         }
@@ -96,6 +102,12 @@ impl Job {
     /// How many processors the ranks of this host share.
     pub fn cpus(&self) -> usize {
         self.cpus
+    }
+
+    /// How often this rank has come to its job, this time included: whoever leaves the job may join it again, and does so
+    /// together with all others. What is left for all ranks is left for those of the same generation.
+    pub fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// A directory that all ranks of this host share, for sockets; `None` where ranks may be on several hosts.

@@ -8,7 +8,7 @@
 //! | request | answer |
 //! |---|---|
 //! | `hello RANK TOKEN` | `ok`: mail for this rank comes here; `error REASON` where it is no rank, or is another's |
-//! | `put KEY VALUE` | `ok`, or `error REASON` |
+//! | `put KEY VALUE` | `ok`, or `error REASON`; values are left for ranks of the same generation |
 //! | `get KEY` | `ok VALUE`, once it is there, or `error REASON` |
 //! | `barrier` | `ok`, once all ranks are there, or `error REASON` |
 //! | `present`, `status` | `ok` while all are there, or while the job as a whole goes on, or `error REASON` |

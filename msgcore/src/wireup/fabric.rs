@@ -161,6 +161,10 @@ impl Ports {
         let is_shared = !device.is_point_to_point();
         check_method(config, is_shared)?;
         let place = if is_shared { seat } else { rank };
+        if job.generation() > 1 {
+            // Ports have the names that they had: those of before are closed once all ranks are here.
+            job.barrier()?;
+        }
         if !peers.is_empty() {
             let attachments = attachments(config, &device, &job, &peers)?;
             let patience = Duration::from_secs(config.connect_timeout_s);

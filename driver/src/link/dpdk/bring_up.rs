@@ -3,6 +3,7 @@
 use std::ffi::CString;
 use std::ptr::NonNull;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use super::configure::{self, Description, Facts};
 use super::device::{Attachment, Creation};
 use super::eal::{Eal, EalError, Setup};
 use super::gate::{self, Gate};
+use super::idle::{self, IdlePort};
 use super::lender::Ranges;
 use super::pci::{Addressing, BindingError};
 use super::pool::{self, Pool};
@@ -201,51 +203,69 @@ impl DpdkLink {
         Ok(link)
     }
 
-    /// Creates and configures the ports. After a failure those in `links` are closed by the caller: that needs the right
-    /// to set up, which this function has until it returns.
+    /// Creates and configures the ports, but for those that were kept. After a failure those in `links` are closed by the
+    /// caller: that needs the right to set up, which this function has until it returns.
     fn create_all(attachments: &[Attachment], links: &mut Vec<Self>) -> Result<(), PortError> {
         let setup = Setup::begin();
+        let kept: Vec<_> = attachments.iter().map(|attachment| idle::take(&setup, attachment)).collect();
+        let missing = attachments.iter().zip(&kept).filter(|(_, kept)| kept.is_none());
+        let missing: Vec<_> = missing.map(|(attachment, _)| attachment.clone()).collect();
+        let mut created = Vec::new();
+        let outcome = Self::create_missing(&setup, &missing, &mut created);
+        let mut created = created.into_iter();
+        links.extend(kept.into_iter().filter_map(|kept| match kept {
+            Some(port) => Some(Self::revive(port)),
+            None => created.next(),
+        }));
+        outcome
+    }
+
+    fn create_missing(setup: &Setup, attachments: &[Attachment], links: &mut Vec<Self>) -> Result<(), PortError> {
+        if let (true, Some(eal)) = (attachments.is_empty(), Eal::running(setup)) {
+            Eal::enter_thread(eal);
+            return Ok(());
+        }
         let creations: Vec<_> = attachments.iter().map(|attachment| attachment.creation(next_index())).collect();
-        let eal = create_devices(&setup, attachments, &creations)?;
+        attachments.iter().filter_map(Attachment::lasting_socket).for_each(idle::remove_stale);
+        let eal = create_devices(setup, attachments, &creations)?;
         Eal::enter_thread(eal);
-        let pool = Pool::create(eal, next_index(), attachments.len()).map(Rc::new);
-        let configured = match &pool {
-            Ok(pool) => Self::configure_all(eal, attachments, &creations, pool, links),
-            Err(error) => Err(error.clone()),
-        };
+        let clock = Clock::start();
+        let pool = Pool::create(eal, next_index(), attachments.len()).map(Arc::new);
+        let configured = pool.and_then(|pool| {
+            attachments.iter().zip(&creations).try_for_each(|(attachment, creation)| {
+                links.push(Self::configure(eal, attachment, creation.name(), pool.clone(), clock)?);
+                Ok(())
+            })
+        });
         if configured.is_err() {
             creations[links.len()..]
                 .iter()
                 .filter_map(Creation::name)
-                .for_each(|name| Eal::remove_device(eal, &setup, name));
+                .for_each(|name| Eal::remove_device(eal, setup, name));
         }
         configured
     }
 
-    fn configure_all(
-        eal: Eal,
-        attachments: &[Attachment],
-        creations: &[Creation],
-        pool: &Rc<Pool>,
-        links: &mut Vec<Self>,
-    ) -> Result<(), PortError> {
-        let clock = Clock::start();
-        for (attachment, creation) in attachments.iter().zip(creations) {
-            links.push(Self::configure(eal, attachment, creation.name(), pool.clone(), clock)?);
-        }
-        Ok(())
+    /// A link on a port that was kept.
+    fn revive(port: IdlePort) -> Self {
+        let mut link = Self::assemble(&port.attachment, &port.facts, port.pool.as_non_null(), (0, 1), Clock::start());
+        link.keeps_pool = Some(port.pool.clone());
+        link.kept_as = Some(port);
+        link
     }
 
     fn configure(
         eal: Eal,
         attachment: &Attachment,
         name: Option<&str>,
-        pool: Rc<Pool>,
+        pool: Arc<Pool>,
         clock: Clock,
     ) -> Result<Self, PortError> {
         let port = find_port(attachment, name)?;
         let facts = configure::set_up(eal, attachment, port, &[pool.as_non_null()])?;
         let mut link = Self::assemble(attachment, &facts, pool.as_non_null(), (0, 1), clock);
+        let kept_as = |_| IdlePort { attachment: attachment.clone(), facts, pool: pool.clone() };
+        link.kept_as = attachment.lasting_socket().map(kept_as);
         link.keeps_pool = Some(pool);
         Ok(link)
     }
@@ -265,6 +285,7 @@ impl DpdkLink {
             claim: None,
             pool,
             keeps_pool: None,
+            kept_as: None,
             clock,
             mac: facts.mac,
             max_frame: facts.max_frame,
@@ -352,11 +373,7 @@ pub(super) fn create_devices(
     creations: &[Creation],
 ) -> Result<Eal, PortError> {
     let running = Eal::running(setup);
-    // SAFETY: counts the entries of a table; before DPDK runs there are none.
-    let taken = usize::from(unsafe { dpdk_sys::rte_eth_dev_count_avail() });
-    if taken + attachments.len() > PORTS_MAX {
-        return Err(PortError::TooManyPorts(attachments.len()));
-    }
+    make_room(setup, attachments.len())?;
     let Some(eal) = running else {
         let mut words: Vec<_> = creations.iter().flat_map(Creation::words).collect();
         words.extend(memory_words(attachments)?);
@@ -374,6 +391,17 @@ pub(super) fn create_devices(
         }
     }
     Ok(eal)
+}
+
+/// Sees to it that DPDK has places for so many ports: those that are kept for later give up theirs.
+fn make_room(setup: &Setup, ports: usize) -> Result<(), PortError> {
+    // SAFETY: counts the entries of a table; before DPDK runs there are none.
+    while usize::from(unsafe { dpdk_sys::rte_eth_dev_count_avail() }) + ports > PORTS_MAX {
+        if !idle::close_one(setup) {
+            return Err(PortError::TooManyPorts(ports));
+        }
+    }
+    Ok(())
 }
 
 /// What NICs want of DPDK's memory: huge pages that leave no file behind, and addresses of the kind that they use. One

@@ -14,7 +14,8 @@ impl Clock {
     /// A clock that starts now. The EAL must be running: it has measured the counter's rate.
     pub(super) fn start() -> Self {
         // SAFETY: takes nothing; returns the rate that `rte_eal_init` measured.
-        let hz = unsafe { dpdk_sys::rte_get_tsc_hz() }.max(1);
+        let hz = unsafe { dpdk_sys::rte_get_tsc_hz() };
+        assert!(hz > 0, "the EAL runs");
         let scale = ((1_000_000_000u128 << 32) / u128::from(hz)) as u64;
         Self { origin: ticks(), scale }
     }

@@ -162,6 +162,11 @@ impl Attachment {
         self.is_server
     }
 
+    /// The socket that DPDK listens at, and goes on to when the port is closed.
+    pub(super) fn lasting_socket(&self) -> Option<&Path> {
+        (self.device == Device::Memif && self.is_server).then_some(self.socket.as_path())
+    }
+
     /// A memif server turns clients away until its port is started.
     pub(super) fn is_turned_away_early(&self) -> bool {
         self.device == Device::Memif && !self.is_server

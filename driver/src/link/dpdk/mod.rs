@@ -16,6 +16,7 @@ mod dma_map;
 pub mod eal;
 mod external;
 mod gate;
+mod idle;
 mod lender;
 mod mbuf;
 mod node;

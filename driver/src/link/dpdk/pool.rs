@@ -3,6 +3,7 @@
 
 use std::ffi::CString;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::bring_up::{DESCRIPTORS, PortError};
 use super::configure::SEGMENTS;
@@ -51,20 +52,33 @@ pub(super) const fn bytes_of_queues(queues: u16) -> usize {
 
 /// A pool that lives as long as its ports, or for ever where frames outlive those.
 pub(super) struct Pool {
-    pool: NonNull<dpdk_sys::rte_mempool>,
+    mempool: NonNull<dpdk_sys::rte_mempool>,
     buffers: u32,
+    /// A port of it was kept for another link, whose thread may be another one.
+    is_kept: AtomicBool,
 }
+
+// SAFETY: the pool is made for several producers and several consumers (no flag says otherwise); a thread that ends keeps no
+// buffer of it; and one that several threads may have used is never freed.
+unsafe impl Send for Pool {}
+// SAFETY: as above.
+unsafe impl Sync for Pool {}
 
 impl Pool {
     /// A pool for so many ports, under a name made of a number that no other pool has.
     pub(super) fn create(eal: Eal, number: usize, ports: usize) -> Result<Self, PortError> {
         let buffers = buffers_of(ports);
-        Ok(Self { pool: create(eal, number, buffers)?, buffers })
+        Ok(Self { mempool: create(eal, number, buffers)?, buffers, is_kept: AtomicBool::new(false) })
     }
 
     /// What DPDK calls it.
     pub(super) const fn as_non_null(&self) -> NonNull<dpdk_sys::rte_mempool> {
-        self.pool
+        self.mempool
+    }
+
+    /// A port of it is kept for another link: from now on nobody knows which threads have a buffer.
+    pub(super) fn keep(&self) {
+        self.is_kept.store(true, Ordering::Relaxed);
     }
 }
 
@@ -72,11 +86,14 @@ impl Drop for Pool {
     /// The ports are closed and have returned their buffers. A frame that somebody keeps returns to the pool later, which
     /// then stays.
     fn drop(&mut self) {
+        if *self.is_kept.get_mut() {
+            return;
+        }
         // SAFETY: the pool exists, and no port uses it any more. A buffer of it is in the pool or belongs to an `Mbuf`,
         // which is not `Send`: where all are in the pool, nobody can reach it from here on.
         unsafe {
-            if dpdk_sys::rte_mempool_avail_count(self.pool.as_ptr()) == self.buffers {
-                dpdk_sys::rte_mempool_free(self.pool.as_ptr());
+            if dpdk_sys::rte_mempool_avail_count(self.mempool.as_ptr()) == self.buffers {
+                dpdk_sys::rte_mempool_free(self.mempool.as_ptr());
             }
         }
     }

@@ -14,6 +14,7 @@ use super::device::External;
 use super::eal::Setup;
 use super::external::Lent;
 use super::gate::{self, Gate};
+use super::idle::{self, IdlePort};
 use super::lender::{PortLender, Ranges};
 use super::mbuf::{Mbuf, append, frame_len, segment};
 use super::pool::Pool;
@@ -49,7 +50,9 @@ pub struct DpdkLink {
     pub(super) claim: Option<Claim>,
     pub(super) pool: NonNull<dpdk_sys::rte_mempool>,
     /// Its owner; goes after the port is closed. The pools of a port that is shared have none.
-    pub(super) keeps_pool: Option<Rc<Pool>>,
+    pub(super) keeps_pool: Option<Arc<Pool>>,
+    /// How its port is kept when the link goes, if it is not closed.
+    pub(super) kept_as: Option<IdlePort>,
     pub(super) clock: Clock,
     pub(super) mac: MacAddr,
     pub(super) max_frame: usize,
@@ -352,7 +355,7 @@ impl Link for DpdkLink {
 }
 
 impl Drop for DpdkLink {
-    /// Stops and closes the port while the gate is held, and before this side of it goes (a field, so dropped after
+    /// Stops the port, and closes it unless it is kept, while the gate is held, and before this side of it goes (a field, so dropped after
     /// this): the interrupt thread must not tear down what is being closed.
     fn drop(&mut self) {
         self.flush();
@@ -362,7 +365,10 @@ impl Drop for DpdkLink {
             // The port is not this link's: the last claim to it that is dropped closes it.
             return drop(self.claim.take());
         }
-        let _setup = Setup::begin();
+        let setup = Setup::begin();
+        if let Some(port) = self.kept_as.take() {
+            return idle::keep(&setup, port);
+        }
         gate::held(|| {
             // SAFETY: the port exists, and this thread, the only one that used it, never will again; no other thread
             // creates or closes a port; the interrupt thread, where it is gated, stays parked.

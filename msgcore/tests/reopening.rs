@@ -1,0 +1,110 @@
+//! A job whose ranks leave it and join it again, with new workers each time, over real ports.
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use roci_msgcore::config::Origin;
+use roci_msgcore::job::{Board, Job, Token};
+use roci_msgcore::{Config, Dropped, Rank, Source, Tag, TagMatch, Worker};
+
+/// A safety net: what takes so long hangs.
+const PATIENCE: Duration = Duration::from_mins(1);
+const TAG: Tag = Tag::new(7);
+
+/// Descriptors are the process's, and DPDK has 32 ports for all of it: one test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn config(device: &str) -> Config {
+    let mut config = Config::default();
+    for (name, value) in [("device", device), ("arena_size", "16MiB"), ("spin_us", "0")] {
+        config.set(name, value, Origin::Code).expect("in range");
+    }
+    config
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").expect("procfs").count()
+}
+
+/// A worker that tells each other rank which time this is, and hears it of each.
+fn work(config: &Config, job: Job, time: u64) {
+    let mut worker = Worker::open_job(config, job).expect("it opens");
+    let (rank, size) = (worker.rank(), worker.size());
+    let others = || (0..size).filter(|&other| other != rank);
+    let receives: Vec<_> = others()
+        .map(|other| {
+            let buffer = worker.buffer(8).expect("room");
+            (other, worker.recv(Source::Rank(other), TagMatch::Exact(TAG), buffer).expect("a rank"))
+        })
+        .collect();
+    for other in others() {
+        let mut payload = worker.buffer(8).expect("room");
+        payload.copy_from_slice(&(time * 100 + rank as u64).to_le_bytes());
+        let _ = worker.send(other, TAG, payload).expect("a rank");
+    }
+    for (other, receive) in receives {
+        let done = worker.wait(receive).expect("it comes");
+        assert_eq!(done.buffer[..], (time * 100 + other as u64).to_le_bytes()[..], "from rank {other}");
+    }
+    assert_eq!(worker.close().expect("all close"), Dropped::default());
+}
+
+/// Opens a job of so many ranks, each a thread, so often; returns the descriptors after each time.
+fn reopen(device: &str, size: usize, times: u64) -> Vec<usize> {
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = directory.path().join("job").display().to_string();
+    let token = Token::random();
+    let board = Board::new(size, token.clone());
+    board.serve_unix(Path::new(&place)).expect("a socket");
+    let config = config(device);
+    let once = |time| {
+        thread::scope(|scope| {
+            for rank in 0..size {
+                let (place, token, config) = (&place, &token, &config);
+                scope.spawn(move || {
+                    let job = Job::connect(place, token, rank, size, PATIENCE).expect("a board");
+                    assert_eq!(job.generation(), time);
+                    work(config, job, time);
+                });
+            }
+        });
+        settled_descriptors()
+    };
+    (1..=times).map(once).collect()
+}
+
+/// The launcher's side of the sessions, threads of this process too, ends a moment after the ranks.
+fn settled_descriptors() -> usize {
+    let mut least = descriptors();
+    for _ in 0..50 {
+        thread::sleep(Duration::from_millis(2));
+        least = least.min(descriptors());
+    }
+    least
+}
+
+fn leaves_as_many_as_one(device: &str, ranks: Rank, times: u64) {
+    let _alone = alone();
+    let counts = reopen(device, ranks, times);
+    assert!(counts.last() <= counts.first(), "{device}, {ranks} ranks: {counts:?}");
+}
+
+#[test]
+fn forty_reopenings_of_two_ranks_leave_as_many_descriptors_as_one() {
+    leaves_as_many_as_one("memif", 2, 40);
+}
+
+#[test]
+fn forty_reopenings_of_four_ranks_leave_as_many_descriptors_as_one() {
+    leaves_as_many_as_one("memif", 4, 40);
+}
+
+#[test]
+fn reopenings_over_vhost_leave_as_many_descriptors_as_one() {
+    leaves_as_many_as_one("vhost", 2, 5);
+}
