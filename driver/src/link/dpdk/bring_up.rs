@@ -17,7 +17,7 @@ use super::gate::{self, Gate};
 use super::idle::{self, IdlePort};
 use super::lender::Ranges;
 use super::pci::{Addressing, BindingError};
-use super::pool::{self, Pool};
+use super::pool::{self, Place, Pool};
 use super::port::DpdkLink;
 use super::queues::Claim;
 use super::train::Train;
@@ -210,8 +210,10 @@ impl DpdkLink {
         let kept: Vec<_> = attachments.iter().map(|attachment| idle::take(&setup, attachment)).collect();
         let missing = attachments.iter().zip(&kept).filter(|(_, kept)| kept.is_none());
         let missing: Vec<_> = missing.map(|(attachment, _)| attachment.clone()).collect();
+        let pool =
+            kept.iter().flatten().map(|port| port.place.pool()).find(|pool| pool.has_room(missing.len())).cloned();
         let mut created = Vec::new();
-        let outcome = Self::create_missing(&setup, &missing, &mut created);
+        let outcome = Self::create_missing(&setup, &missing, pool, &mut created);
         let mut created = created.into_iter();
         links.extend(kept.into_iter().filter_map(|kept| match kept {
             Some(port) => Some(Self::revive(port)),
@@ -220,7 +222,13 @@ impl DpdkLink {
         outcome
     }
 
-    fn create_missing(setup: &Setup, attachments: &[Attachment], links: &mut Vec<Self>) -> Result<(), PortError> {
+    /// Creates ports on `pool`, if there is one with room for them.
+    fn create_missing(
+        setup: &Setup,
+        attachments: &[Attachment],
+        pool: Option<Arc<Pool>>,
+        links: &mut Vec<Self>,
+    ) -> Result<(), PortError> {
         if let (true, Some(eal)) = (attachments.is_empty(), Eal::running(setup)) {
             Eal::enter_thread(eal);
             return Ok(());
@@ -230,10 +238,10 @@ impl DpdkLink {
         let eal = create_devices(setup, attachments, &creations)?;
         Eal::enter_thread(eal);
         let clock = Clock::start();
-        let pool = Pool::create(eal, next_index(), attachments.len()).map(Arc::new);
+        let pool = pool.map_or_else(|| Pool::create(eal, next_index(), attachments.len()), Ok);
         let configured = pool.and_then(|pool| {
             attachments.iter().zip(&creations).try_for_each(|(attachment, creation)| {
-                links.push(Self::configure(eal, attachment, creation.name(), pool.clone(), clock)?);
+                links.push(Self::configure(eal, attachment, creation.name(), Place::take(&pool), clock)?);
                 Ok(())
             })
         });
@@ -248,9 +256,11 @@ impl DpdkLink {
 
     /// A link on a port that was kept.
     fn revive(port: IdlePort) -> Self {
-        let mut link = Self::assemble(&port.attachment, &port.facts, port.pool.as_non_null(), (0, 1), Clock::start());
-        link.keeps_pool = Some(port.pool.clone());
-        link.kept_as = Some(port);
+        let IdlePort { attachment, facts, place } = port;
+        place.revive();
+        let mut link = Self::assemble(&attachment, &facts, place.as_non_null(), (0, 1), Clock::start());
+        link.place = Some(place);
+        link.lasting = Some((attachment, facts));
         link
     }
 
@@ -258,15 +268,14 @@ impl DpdkLink {
         eal: Eal,
         attachment: &Attachment,
         name: Option<&str>,
-        pool: Arc<Pool>,
+        place: Place,
         clock: Clock,
     ) -> Result<Self, PortError> {
         let port = find_port(attachment, name)?;
-        let facts = configure::set_up(eal, attachment, port, &[pool.as_non_null()])?;
-        let mut link = Self::assemble(attachment, &facts, pool.as_non_null(), (0, 1), clock);
-        let kept_as = |_| IdlePort { attachment: attachment.clone(), facts, pool: pool.clone() };
-        link.kept_as = attachment.lasting_socket().map(kept_as);
-        link.keeps_pool = Some(pool);
+        let facts = configure::set_up(eal, attachment, port, &[place.as_non_null()])?;
+        let mut link = Self::assemble(attachment, &facts, place.as_non_null(), (0, 1), clock);
+        link.place = Some(place);
+        link.lasting = attachment.lasting_socket().map(|_| (attachment.clone(), facts));
         Ok(link)
     }
 
@@ -284,8 +293,8 @@ impl DpdkLink {
             share: Share::of(queue, queues),
             claim: None,
             pool,
-            keeps_pool: None,
-            kept_as: None,
+            place: None,
+            lasting: None,
             clock,
             mac: facts.mac,
             max_frame: facts.max_frame,

@@ -9,7 +9,8 @@ use roci_protocol::wire::MacAddr;
 
 use super::bring_up::{DESCRIPTORS, PortError};
 use super::device::{Attachment, Device, External};
-use super::eal::{Eal, describe};
+use super::eal::{Eal, Setup, describe};
+use super::gate;
 
 /// What a device says that has no such call.
 const NOT_SUPPORTED: c_int = -rustix::io::Errno::OPNOTSUPP.raw_os_error();
@@ -217,6 +218,16 @@ pub(super) fn start(attachment: &Attachment, port: u16) -> Result<(), PortError>
     // SAFETY: the port is configured.
     check(attachment, "rte_eth_dev_start", unsafe { dpdk_sys::rte_eth_dev_start(port) })?;
     check(attachment, "rte_eth_allmulticast_enable", hear_multicast(attachment, port))
+}
+
+/// Stops and closes a port that no thread uses, and never will again.
+pub(super) fn close(_: &Setup, port: u16) {
+    // SAFETY: the port exists and nobody uses it; no other thread creates or closes one; the interrupt thread, where it is
+    // gated, stays parked.
+    gate::held(|| unsafe {
+        dpdk_sys::rte_eth_dev_stop(port);
+        dpdk_sys::rte_eth_dev_close(port);
+    });
 }
 
 /// Has a NIC take all multicast frames: neighbour discovery (RFC 4861) asks for hosts that way.

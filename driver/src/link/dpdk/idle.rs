@@ -8,13 +8,13 @@
 //! and keeps its queues and its packet buffers: who comes before the next link finds it whole.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::configure::Facts;
+use super::configure::{self, Facts};
 use super::device::Attachment;
 use super::eal::Setup;
 use super::gate;
-use super::pool::Pool;
+use super::pool::Place;
 
 static IDLE: Mutex<Vec<IdlePort>> = Mutex::new(Vec::new());
 
@@ -22,7 +22,7 @@ static IDLE: Mutex<Vec<IdlePort>> = Mutex::new(Vec::new());
 pub(super) struct IdlePort {
     pub(super) attachment: Attachment,
     pub(super) facts: Facts,
-    pub(super) pool: Arc<Pool>,
+    pub(super) place: Place,
 }
 
 /// The port that was kept for this end.
@@ -33,38 +33,29 @@ pub(super) fn take(_: &Setup, attachment: &Attachment) -> Option<IdlePort> {
 }
 
 /// Sends the client of a port away, and keeps the port, if it starts again.
-pub(super) fn keep(_: &Setup, port: IdlePort) {
+pub(super) fn keep(setup: &Setup, port: IdlePort) {
     let number = port.facts.port;
     // SAFETY: the port exists, and no thread uses it any more; the interrupt thread, where it is gated, stays parked.
     let status = gate::held(|| unsafe {
         dpdk_sys::rte_eth_dev_stop(number);
         dpdk_sys::rte_eth_dev_start(number)
     });
+    port.place.settle();
     if status == 0 {
-        port.pool.keep();
         idle().push(port);
     } else {
-        close(number);
+        configure::close(setup, number);
     }
 }
 
 /// Closes the port that has been kept for longest. `false` where there is none.
-pub(super) fn close_one(_: &Setup) -> bool {
+pub(super) fn close_one(setup: &Setup) -> bool {
     let mut idle = idle();
     if idle.is_empty() {
         return false;
     }
-    close(idle.remove(0).facts.port);
+    configure::close(setup, idle.remove(0).facts.port);
     true
-}
-
-fn close(port: u16) {
-    // SAFETY: the port exists, no thread uses it, and no other thread creates or closes one; the interrupt thread, where it is
-    // gated, stays parked.
-    gate::held(|| unsafe {
-        dpdk_sys::rte_eth_dev_stop(port);
-        dpdk_sys::rte_eth_dev_close(port);
-    });
 }
 
 /// Removes the socket that a process left which has ended: a server cannot make one in its place. One that somebody listens

@@ -3,7 +3,9 @@
 
 use std::ffi::CString;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 
 use super::bring_up::{DESCRIPTORS, PortError};
 use super::configure::SEGMENTS;
@@ -51,34 +53,90 @@ pub(super) const fn bytes_of_queues(queues: u16) -> usize {
 }
 
 /// A pool that lives as long as its ports, or for ever where frames outlive those.
+///
+/// It is freed where nobody can be about to return a buffer. The thread that uses it knows: all buffers are there, and it
+/// returns none just now. Of a pool that a second thread has used, because a port was kept, nobody knows: it is kept for a
+/// call with as many ports.
 pub(super) struct Pool {
     mempool: NonNull<dpdk_sys::rte_mempool>,
     buffers: u32,
-    /// A port of it was kept for another link, whose thread may be another one.
-    is_kept: AtomicBool,
+    /// Places for ports that nobody has.
+    free: AtomicUsize,
+    home: ThreadId,
+    /// All buffers were there when the last link went.
+    was_whole: AtomicBool,
+    is_shared: AtomicBool,
 }
 
-// SAFETY: the pool is made for several producers and several consumers (no flag says otherwise); a thread that ends keeps no
-// buffer of it; and one that several threads may have used is never freed.
+// SAFETY: the pool is made for several producers and several consumers (no flag says otherwise), so any thread may take
+// buffers from it and return them; who may free it is decided in `drop`.
 unsafe impl Send for Pool {}
 // SAFETY: as above.
 unsafe impl Sync for Pool {}
 
+/// Pools that several threads have used, and no port uses now: DPDK's address of each, and its buffers.
+static SPARE: Mutex<Vec<(usize, u32)>> = Mutex::new(Vec::new());
+
 impl Pool {
     /// A pool for so many ports, under a name made of a number that no other pool has.
-    pub(super) fn create(eal: Eal, number: usize, ports: usize) -> Result<Self, PortError> {
+    pub(super) fn create(eal: Eal, number: usize, ports: usize) -> Result<Arc<Self>, PortError> {
         let buffers = buffers_of(ports);
-        Ok(Self { mempool: create(eal, number, buffers)?, buffers, is_kept: AtomicBool::new(false) })
+        let spare = take_spare(buffers);
+        let is_shared = AtomicBool::new(spare.is_some());
+        let mempool = spare.map_or_else(|| create(eal, number, buffers), Ok)?;
+        let (free, home, was_whole) = (AtomicUsize::new(ports), thread::current().id(), AtomicBool::new(false));
+        Ok(Arc::new(Self { mempool, buffers, free, home, was_whole, is_shared }))
     }
 
-    /// What DPDK calls it.
-    pub(super) const fn as_non_null(&self) -> NonNull<dpdk_sys::rte_mempool> {
-        self.mempool
+    /// Whether so many more ports may use it.
+    pub(super) fn has_room(&self, ports: usize) -> bool {
+        self.free.load(Ordering::Acquire) >= ports
     }
 
-    /// A port of it is kept for another link: from now on nobody knows which threads have a buffer.
-    pub(super) fn keep(&self) {
-        self.is_kept.store(true, Ordering::Relaxed);
+    fn is_whole(&self) -> bool {
+        // SAFETY: the pool exists.
+        unsafe { dpdk_sys::rte_mempool_avail_count(self.mempool.as_ptr()) == self.buffers }
+    }
+}
+
+/// A port's place in a pool.
+pub(super) struct Place(Arc<Pool>);
+
+impl Place {
+    /// A place for a port of the calling thread, in a pool that has room.
+    pub(super) fn take(pool: &Arc<Pool>) -> Self {
+        let before = pool.free.fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0, "the pool has room");
+        Self(pool.clone())
+    }
+
+    /// What DPDK calls the pool.
+    pub(super) fn as_non_null(&self) -> NonNull<dpdk_sys::rte_mempool> {
+        self.0.mempool
+    }
+
+    /// The pool.
+    pub(super) const fn pool(&self) -> &Arc<Pool> {
+        &self.0
+    }
+
+    /// A link on this thread uses it, whose port was kept.
+    pub(super) fn revive(&self) {
+        self.0.was_whole.store(false, Ordering::Release);
+        if thread::current().id() != self.0.home {
+            self.0.is_shared.store(true, Ordering::Release);
+        }
+    }
+
+    /// A link on this thread has used it, and has gone.
+    pub(super) fn settle(&self) {
+        self.0.was_whole.store(self.0.is_whole(), Ordering::Release);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.free.fetch_add(1, Ordering::AcqRel);
     }
 }
 
@@ -86,17 +144,27 @@ impl Drop for Pool {
     /// The ports are closed and have returned their buffers. A frame that somebody keeps returns to the pool later, which
     /// then stays.
     fn drop(&mut self) {
-        if *self.is_kept.get_mut() {
-            return;
+        if *self.is_shared.get_mut() {
+            return spare().push((self.mempool.as_ptr() as usize, self.buffers));
         }
-        // SAFETY: the pool exists, and no port uses it any more. A buffer of it is in the pool or belongs to an `Mbuf`,
-        // which is not `Send`: where all are in the pool, nobody can reach it from here on.
-        unsafe {
-            if dpdk_sys::rte_mempool_avail_count(self.mempool.as_ptr()) == self.buffers {
-                dpdk_sys::rte_mempool_free(self.mempool.as_ptr());
-            }
+        let is_home = thread::current().id() == self.home;
+        if if is_home { self.is_whole() } else { *self.was_whole.get_mut() } {
+            // SAFETY: the pool exists, and no port uses it any more. A buffer of it is in the pool or belongs to an `Mbuf`,
+            // which is not `Send`, and only the home thread ever had one. All are in the pool: as this thread sees, or as
+            // the home thread saw when its last link went, after which no link gave out another.
+            unsafe { dpdk_sys::rte_mempool_free(self.mempool.as_ptr()) };
         }
     }
+}
+
+fn take_spare(buffers: u32) -> Option<NonNull<dpdk_sys::rte_mempool>> {
+    let mut spare = spare();
+    let at = spare.iter().position(|&(_, of)| of == buffers)?;
+    NonNull::new(spare.swap_remove(at).0 as *mut dpdk_sys::rte_mempool)
+}
+
+fn spare() -> MutexGuard<'static, Vec<(usize, u32)>> {
+    SPARE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A pool that stays for the rest of the process, for one port after the other: its buffers may be anywhere.

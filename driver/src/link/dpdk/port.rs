@@ -9,15 +9,15 @@ use roci_protocol::Nanos;
 use roci_protocol::wire::MacAddr;
 
 use super::clock::Clock;
-use super::configure::Description;
-use super::device::External;
+use super::configure::{self, Description, Facts};
+use super::device::{Attachment, External};
 use super::eal::Setup;
 use super::external::Lent;
-use super::gate::{self, Gate};
+use super::gate::Gate;
 use super::idle::{self, IdlePort};
 use super::lender::{PortLender, Ranges};
 use super::mbuf::{Mbuf, append, frame_len, segment};
-use super::pool::Pool;
+use super::pool::Place;
 use super::queues::{Claim, is_without_udp_checksum};
 use super::train::Train;
 use crate::lasting::Lasting;
@@ -49,10 +49,10 @@ pub struct DpdkLink {
     /// This link's queue, where several share the port.
     pub(super) claim: Option<Claim>,
     pub(super) pool: NonNull<dpdk_sys::rte_mempool>,
-    /// Its owner; goes after the port is closed. The pools of a port that is shared have none.
-    pub(super) keeps_pool: Option<Arc<Pool>>,
-    /// How its port is kept when the link goes, if it is not closed.
-    pub(super) kept_as: Option<IdlePort>,
+    /// What keeps it; goes after the port is closed. The pools of a port that is shared need nothing.
+    pub(super) place: Option<Place>,
+    /// What its port is, where it is kept when the link goes.
+    pub(super) lasting: Option<(Attachment, Facts)>,
     pub(super) clock: Clock,
     pub(super) mac: MacAddr,
     pub(super) max_frame: usize,
@@ -238,7 +238,7 @@ impl Link for DpdkLink {
     fn transmit(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), Full> {
         assert!(len <= self.max_frame, "a frame of {len} bytes on a link that carries {}", self.max_frame);
         self.make_room()?;
-        // SAFETY: `keeps_pool` keeps the pool; a null result is handled.
+        // SAFETY: `place` keeps the pool; a null result is handled.
         let Some(mbuf) = NonNull::new(unsafe { dpdk_sys::roci_pktmbuf_alloc(self.pool.as_ptr()) }) else {
             self.stats.tx_full += 1;
             return Err(Full);
@@ -285,7 +285,7 @@ impl Link for DpdkLink {
         };
         let start = payload.as_ptr().cast_mut().cast();
         let (head, payload, tail) = (head as u16, payload.len() as u16, tail as u16);
-        // SAFETY: `keeps_pool` keeps the pool, whose buffers hold the longest frame, and so head and tail; the payload
+        // SAFETY: `place` keeps the pool, whose buffers hold the longest frame, and so head and tail; the payload
         // lies in memory that the region of `shared` keeps mapped until the frame, which counts as its user from here
         // on, is freed. The device and its driver only read it, as bytes: should the payload's next owner write them
         // meanwhile, the frame is damaged, and its ICRC tells the receiver. `page` is a power of two from 4096 on, as every
@@ -366,17 +366,14 @@ impl Drop for DpdkLink {
             return drop(self.claim.take());
         }
         let setup = Setup::begin();
-        if let Some(port) = self.kept_as.take() {
-            return idle::keep(&setup, port);
-        }
-        gate::held(|| {
-            // SAFETY: the port exists, and this thread, the only one that used it, never will again; no other thread
-            // creates or closes a port; the interrupt thread, where it is gated, stays parked.
-            unsafe {
-                dpdk_sys::rte_eth_dev_stop(self.port);
-                dpdk_sys::rte_eth_dev_close(self.port);
+        let Some(place) = self.place.take() else { return configure::close(&setup, self.port) };
+        match self.lasting.take() {
+            Some((attachment, facts)) => idle::keep(&setup, IdlePort { attachment, facts, place }),
+            None => {
+                configure::close(&setup, self.port);
+                place.settle();
             }
-        });
+        }
     }
 }
 

@@ -24,7 +24,6 @@ use super::bring_up::{self, PortError};
 use super::configure::{self, Facts};
 use super::device::{Attachment, Creation};
 use super::eal::{Eal, Setup};
-use super::gate;
 use super::pool::LastingPool;
 use crate::link::LinkState;
 use handover::Handover;
@@ -124,13 +123,13 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        let _setup = Setup::begin();
+        let setup = Setup::begin();
         let mut ports = ports();
         let Ports { open, spare } = &mut *ports;
         self.shared.give_back(self.queue);
         if self.shared.free.load(Ordering::Relaxed) == self.shared.queues.len() {
             open.retain(|port| !Arc::ptr_eq(port, &self.shared));
-            close(self.shared.facts.port);
+            configure::close(&setup, self.shared.facts.port);
             spare.extend(&self.shared.pools);
         }
     }
@@ -232,15 +231,4 @@ impl Queue {
 
 fn ports() -> MutexGuard<'static, Ports> {
     PORTS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn close(port: u16) {
-    gate::held(|| {
-        // SAFETY: the port exists, no engine has a queue of it any more, and no thread creates or closes a port beside this
-        // one; the interrupt thread, where it is gated, stays parked.
-        unsafe {
-            dpdk_sys::rte_eth_dev_stop(port);
-            dpdk_sys::rte_eth_dev_close(port);
-        }
-    });
 }
