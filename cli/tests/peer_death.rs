@@ -7,7 +7,7 @@ mod common;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::{alone, children, command, finish, is_alive};
+use common::{alone, children, command, finish, is_alive, rank_pid};
 use rustix::process::{Pid, Signal, kill_process};
 
 const TIMES: u64 = 100;
@@ -61,15 +61,6 @@ fn kill_once(victim: usize, delay: Duration) -> bool {
     let during_wireup = ended.stderr.contains("the job has failed") || ended.stderr.contains(&not_connected);
     assert!(by_name || during_wireup, "{context}");
     by_name
-}
-
-fn rank_pid(launcher: u32, rank: usize) -> u32 {
-    let is_rank = |pid: &u32| {
-        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        let wanted = format!("ROCI_RANK={rank}");
-        environment.split(|&byte| byte == 0).any(|variable| variable == wanted.as_bytes())
-    };
-    children(launcher).into_iter().find(is_rank).expect("the rank runs")
 }
 
 /// The launcher's own children die with it; what a shell among them has started must notice.

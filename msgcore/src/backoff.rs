@@ -4,6 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::config::Config;
+use crate::reminder::Reminder;
 
 const FIRST_SLEEP: Duration = Duration::from_micros(20);
 /// A peer's end shows on its link long before this.
@@ -18,6 +19,8 @@ pub(crate) struct Backoff {
     looks: u32,
     idle_since: Option<Instant>,
     sleep: Duration,
+    reminder: Option<Reminder>,
+    report: Option<Duration>,
 }
 
 /// When spinning ends, and yielding, and how long a sleep may be.
@@ -67,7 +70,7 @@ pub(crate) fn wait_until<E>(limits: Limits, mut look: impl FnMut() -> Result<Loo
 
 impl Backoff {
     pub(crate) fn new(limits: Limits) -> Self {
-        Self { limits, looks: 0, idle_since: None, sleep: FIRST_SLEEP }
+        Self { limits, looks: 0, idle_since: None, sleep: FIRST_SLEEP, reminder: None, report: None }
     }
 
     /// Something happened.
@@ -98,8 +101,16 @@ impl Backoff {
         self.idle_long(sleep)
     }
 
+    /// How long the whole wait has lasted, once for each time that it is to be said. What happens beside it makes it no
+    /// shorter.
+    #[inline]
+    pub(crate) fn take_report(&mut self) -> Option<Duration> {
+        self.report.take()
+    }
+
     #[cold]
     fn idle_long(&mut self, sleep: impl FnOnce(Duration)) -> bool {
+        self.report = self.reminder.get_or_insert_with(Reminder::start).due();
         let idle = self.idle_since.get_or_insert_with(Instant::now).elapsed();
         if idle < self.limits.spin {
             std::hint::spin_loop();

@@ -12,6 +12,7 @@ use roci_driver::link::Link;
 use thiserror::Error;
 
 use crate::backoff::{Backoff, SUSPICIOUS};
+use crate::report::Awaited;
 use crate::request::{OpError, Operation, Request};
 use crate::worker::{Dropped, Worker};
 
@@ -115,9 +116,14 @@ impl<L: Link> Worker<L> {
             if self.progress() {
                 backoff.reset();
                 last = Instant::now();
-            } else if last.elapsed() > patience {
+                continue;
+            }
+            if last.elapsed() > patience {
                 return Err(self.silence(patience));
-            } else if backoff.idle() {
+            }
+            let is_long = backoff.idle();
+            self.report_if_due(&mut backoff, Awaited::Rest);
+            if is_long {
                 self.check_job()?;
             }
         }

@@ -64,7 +64,7 @@ impl<L: Link> Worker<L> {
         let Some(error) = self.reason_against_wildcards() else { return Ok(()) };
         let is_wildcard = match self.requests.get(request) {
             Some(Operation::Waiting { posted: Some(posted), .. }) => {
-                self.matching.source_of(*posted) == Some(Source::Any)
+                self.matching.pattern_of(*posted).is_some_and(|pattern| pattern.source == Source::Any)
             }
             _ => false,
         };

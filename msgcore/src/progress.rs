@@ -63,6 +63,7 @@ impl<L: Link> Worker<L> {
     /// Whether somebody asks for a connection, says that one is over, has gone, or has been silent for long.
     pub(crate) fn look_at_peers(&mut self) -> bool {
         self.keep_alive();
+        self.report_if_asked();
         let happened = self.tend_wireup();
         self.part_from_departed();
         self.end_with_launcher();

@@ -9,6 +9,7 @@ use crate::backoff::Backoff;
 use crate::eager::Body;
 use crate::matching::{Label, Pattern};
 use crate::refused::Refused;
+use crate::report::Awaited;
 use crate::request::{OpError, Operation, Request};
 use crate::requests::LIMIT;
 use crate::worker::{CallError, Worker};
@@ -137,7 +138,7 @@ impl<L: Link> Worker<L> {
             {
                 return Err(error.into());
             }
-            self.progress_or_idle(&mut backoff)?;
+            self.progress_or_idle(&mut backoff, Awaited::Message(&pattern))?;
         }
     }
 

@@ -184,6 +184,11 @@ impl Requests {
         self.select(|operation| operation.is_send() && !operation.is_local(oneself))
     }
 
+    /// Those that have not ended.
+    pub(crate) fn under_way(&self) -> Vec<Request> {
+        self.select(|operation| !matches!(operation, Operation::Ended(_)))
+    }
+
     /// The peers that requests cannot go on without, some of them more than once.
     pub(crate) fn peers(&self) -> impl Iterator<Item = Rank> {
         self.slots.iter().filter_map(|(_, slot)| slot.operation.depends_on())

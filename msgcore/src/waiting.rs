@@ -2,8 +2,9 @@
 
 use roci_driver::link::Link;
 
-use crate::backoff::{self, Backoff, Look};
+use crate::backoff::Backoff;
 use crate::job::JobError;
+use crate::report::Awaited;
 use crate::request::{Done, OpError, Request, SomeFailed};
 use crate::worker::Worker;
 
@@ -26,7 +27,7 @@ impl<L: Link> Worker<L> {
             if let Some(outcome) = self.requests.close(request) {
                 return outcome;
             }
-            if self.progress_or_idle(&mut backoff)? {
+            if self.progress_or_idle(&mut backoff, Awaited::Request(request))? {
                 self.check_wildcard(request)?;
             }
         }
@@ -45,28 +46,44 @@ impl<L: Link> Worker<L> {
         }
         let Some(job) = &mut self.job else { return Ok(()) };
         job.start_barrier().map_err(ended)?;
-        backoff::wait_until(self.limits, || {
-            if let Some(job) = &mut self.job
-                && job.poll_barrier().map_err(ended)?
-            {
-                return Ok(Look::Over);
+        let mut backoff = Backoff::new(self.limits);
+        while let Some(job) = &mut self.job
+            && !job.poll_barrier().map_err(ended)?
+        {
+            if self.progress() {
+                backoff.reset();
+            } else {
+                backoff.idle();
+                self.report_if_due(&mut backoff, Awaited::Barrier);
             }
-            Ok(if self.progress() { Look::Busy } else { Look::Idle })
-        })
+        }
+        Ok(())
     }
 
     /// Returns whether nothing has happened for long.
-    pub(crate) fn progress_or_idle(&mut self, backoff: &mut Backoff) -> Result<bool, OpError> {
+    pub(crate) fn progress_or_idle(&mut self, backoff: &mut Backoff, awaited: Awaited<'_>) -> Result<bool, OpError> {
         if self.engine.is_forked() {
             return Err(OpError::Forked);
         }
         if self.progress() {
             backoff.reset();
-        } else if backoff.idle() {
-            self.check_job()?;
-            return Ok(true);
+            return Ok(false);
         }
-        Ok(false)
+        let is_long = backoff.idle();
+        self.report_if_due(backoff, awaited);
+        if is_long {
+            self.check_job()?;
+        }
+        Ok(is_long)
+    }
+
+    /// Says what a long wait is for, when it is time, and what is under way, when somebody asks.
+    #[inline]
+    pub(crate) fn report_if_due(&mut self, backoff: &mut Backoff, awaited: Awaited<'_>) {
+        if let Some(waited) = backoff.take_report() {
+            self.report_wait(waited, awaited);
+        }
+        self.report_if_asked();
     }
 
     /// A rank whose job is over, or whose peers have fallen silent, must not wait for ever.

@@ -23,6 +23,7 @@ use crate::matching::Matching;
 use crate::receive_queues::{Kind, ReceiveQueues};
 use crate::receives::Shared;
 use crate::rendezvous::Staging;
+use crate::report::Awaited;
 use crate::request::{OpError, Request};
 use crate::requests::Requests;
 use crate::select::Rules;
@@ -184,7 +185,11 @@ impl Worker {
             }
             if self.progress() {
                 backoff.reset();
-            } else if backoff.idle() {
+                continue;
+            }
+            let is_long = backoff.idle();
+            self.report_if_due(&mut backoff, Awaited::Connections);
+            if is_long {
                 self.job.as_mut().map_or(Ok(()), Job::check_all_present)?;
             }
         }

@@ -241,6 +241,8 @@ fn supervise(board: &Board, workers: usize, ranks: &mut [Rank], events: &Receive
     let mut ending = Ending::None;
     while ranks.iter().any(|rank| rank.pid.is_some()) {
         match next_event(events, ending) {
+            // Between the launcher and a rank may be a shell, which this signal would end.
+            Some(Event::Signal(SIGUSR1)) => board.ask_for_reports(),
             Some(Event::Signal(signal)) => {
                 pass_on(ranks, signal);
                 if matches!(signal, SIGINT | SIGTERM | SIGQUIT | SIGHUP) {

@@ -94,6 +94,16 @@ pub fn children(pid: u32) -> Vec<u32> {
     lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
+/// The process of a rank that a launcher has started.
+pub fn rank_pid(launcher: u32, rank: usize) -> u32 {
+    let is_rank = |pid: &u32| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let wanted = format!("ROCI_RANK={rank}");
+        environment.split(|&byte| byte == 0).any(|variable| variable == wanted.as_bytes())
+    };
+    children(launcher).into_iter().find(is_rank).expect("the rank runs")
+}
+
 /// Whether a process exists and is no zombie.
 pub fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

@@ -152,8 +152,8 @@ knobs! {
     ack_timeout_us: u64 = 2_000, "us", "10..10000000", |text| number(text, 10, 10_000_000), ToString::to_string;
     /// Waits double up to this one: a peer that computes and does not poll must not be flooded.
     ack_timeout_max_us: u64 = 250_000, "us", "10..60000000", |text| number(text, 10, 60_000_000), ToString::to_string;
-    /// Waits in a row until a peer is given up: with the two timeouts, about 30 s. A rank that computes for longer without a call needs more, or an engine of its own.
-    retry_limit: u32 = 127, "retries", "1..100000", |text| number(text, 1, 100_000), ToString::to_string;
+    /// Waits in a row until a peer is given up: with the two timeouts, about 10 min. It is for peers that live and do not answer, which may compute so long without a call, or be stopped: a process that has ended is known sooner, by its link or by the launcher.
+    retry_limit: u32 = 2_400, "retries", "1..100000", |text| number(text, 1, 100_000), ToString::to_string;
     /// How long a peer may be silent that something waits for, until it is asked for a sign of life: by an RDMA WRITE of nothing, which takes no receive and no credit there. From then on retry_limit says when it is given up. 0 asks nobody, because a rank that computes for minutes without a call gives no sign either, unless it has an engine of its own; then the end of a peer that nothing is sent to is not noticed where neither its link nor the launcher shows it.
     keepalive_s: u64 = 0, "s", "0..3600", |text| number(text, 0, 3_600), ToString::to_string;
     /// When ranks are connected: all at the start, which shows what is wrong before it matters, or each pair at its first message, which is quicker with many ranks that speak to few.
@@ -222,8 +222,8 @@ knobs! {
     sleep_max_us: u64 = 1_000, "us", "20..1000000", |text| number(text, 20, 1_000_000), ToString::to_string;
     /// The processor that the thread of a dedicated worker runs on; empty lets the system choose. One that no other thread uses is worth it.
     engine_cpu: Option<usize> = None, "processor", "0..1023", |text| optional_number(text, 0, 1023), show_optional;
-    /// How long a rank waits for its peers to appear, and, when all of them close, for their answers.
-    connect_timeout_s: u64 = 30, "s", "1..3600", |text| number(text, 1, 3_600), ToString::to_string;
+    /// How long a rank waits for its peers to appear, and, when all of them close, for their answers. It is for peers that live, and compute or are stopped: a process that has ended is known sooner.
+    connect_timeout_s: u64 = 600, "s", "1..3600", |text| number(text, 1, 3_600), ToString::to_string;
     /// Faults injected into every frame sent, such as loss=0.01,dup=0.01,reorder=0.01,corrupt=0.001,seed=7; for tests.
     faults: Option<Faults> = None, "fault plan", "probabilities 0..1", parse_optional, show_faults;
     /// Writes every frame of the first port to this capture file; %r stands for the rank, and without it only rank 0 writes.

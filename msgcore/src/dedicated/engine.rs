@@ -52,6 +52,10 @@ pub(super) fn run<L: Link>(mut worker: Worker<L>, limits: Limits, over: &Over) -
         }
         happened |= service.worker.progress();
         happened |= service.report();
+        if let Some(seconds) = over.0.take_report_wish() {
+            tracing::warn!("rank {} has waited {seconds} s for its engine", service.worker.rank());
+            service.worker.report_all();
+        }
         if happened {
             backoff.reset();
         } else if backoff.idle_by(|at_most| over.0.engine_bell.sleep(at_most, || over.0.has_orders()))

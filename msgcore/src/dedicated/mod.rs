@@ -231,6 +231,9 @@ impl DedicatedWorker {
     fn idle(&mut self, backoff: &mut Backoff) {
         let rings = &self.rings;
         backoff.idle_by(|at_most| rings.handle_bell.sleep(at_most, || rings.has_news()));
+        if let Some(waited) = backoff.take_report() {
+            rings.wish_report(waited);
+        }
     }
 
     /// Why the engine's thread is over. Waits for its very end.

@@ -1,6 +1,7 @@
 //! What goes between the application's side and the engine's: four bounded rings, two flags and two bells.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use crossbeam::queue::ArrayQueue;
 use roci_driver::{AdoptError, Buffer, EngineStats, RegistrationStats, UserMemory};
@@ -91,6 +92,8 @@ pub(super) struct Rings {
     is_released: AtomicBool,
     /// The engine's thread is at its end.
     is_over: AtomicBool,
+    /// The application has waited for so many seconds, and wants to know for what; 0 where it does not.
+    report_wish: AtomicU64,
 }
 
 impl Rings {
@@ -104,6 +107,7 @@ impl Rings {
             handle_bell: Doorbell::default(),
             is_released: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
+            report_wish: AtomicU64::new(0),
         }
     }
 
@@ -113,6 +117,20 @@ impl Rings {
         self.commands.push(command)?;
         self.engine_bell.ring();
         Ok(())
+    }
+
+    /// The application has waited for so long: the engine is to say what it knows.
+    pub(super) fn wish_report(&self, waited: Duration) {
+        self.report_wish.store(waited.as_secs(), Ordering::Relaxed);
+        self.engine_bell.ring();
+    }
+
+    /// How long the application had waited when it last wanted to know for what.
+    pub(super) fn take_report_wish(&self) -> Option<u64> {
+        if self.report_wish.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        Some(self.report_wish.swap(0, Ordering::Relaxed)).filter(|&seconds| seconds > 0)
     }
 
     /// The application is done with the engine, whatever is under way.

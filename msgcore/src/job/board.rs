@@ -105,6 +105,11 @@ impl Board {
         self.shared.fail_rank(rank, reason);
     }
 
+    /// Asks every rank to say what it waits for.
+    pub fn ask_for_reports(&self) {
+        self.shared.lock().mailboxes.tell_all("report");
+    }
+
     /// The job as a whole has failed: everybody is told.
     pub fn fail(&self, reason: &str) {
         self.shared.end(reason, |state| &mut state.failure);
@@ -129,7 +134,7 @@ pub(super) fn start_session(shared: Arc<Shared>, stream: Stream, said: Vec<u8>, 
 
 fn prepare(stream: &Stream) -> io::Result<Stream> {
     stream.set_nonblocking(false)?;
-    stream.send_at_once()?;
+    stream.tune()?;
     stream.try_clone()
 }
 
@@ -187,6 +192,9 @@ impl Shared {
             let outcome = self.lock().mailboxes.post(guest.rank, rest);
             let answer = outcome.map_or_else(|reason| format!("unmailed {reason}"), |()| "mailed".into());
             return guest.outbox.answer(answer);
+        }
+        if (verb, rest, guest.rank.is_some()) == ("absent", "", true) {
+            return guest.outbox.answer(self.absent());
         }
         self.wait_while_in_barrier(guest);
         let outcome = match (verb, rest.split_once(' ')) {
@@ -247,6 +255,17 @@ impl Shared {
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    fn absent(&self) -> String {
+        let state = self.lock();
+        let list = |is_it: &dyn Fn(Rank) -> bool| {
+            (0..self.size).filter(|&rank| is_it(rank)).map(|rank| rank.to_string()).collect::<Vec<_>>().join(",")
+        };
+        let is_here = |rank| state.mailboxes.is_taken(rank);
+        let is_waiting = |rank| state.barrier.iter().any(|outbox| state.mailboxes.is_of(rank, outbox));
+        let is_late = |rank| !state.barrier.is_empty() && is_here(rank) && !is_waiting(rank);
+        format!("absent {};{}", list(&is_late), list(&|rank| !is_here(rank)))
     }
 
     fn enter_barrier(&self, guest: &Guest) {

@@ -11,6 +11,8 @@ use super::inbox::{Departure, Inbox};
 use super::stream::Stream;
 use super::{CPUS, JOB, JobError, LINE_LIMIT, MAX_RANKS, Mail, RANK, SIZE, Token, WORKERS, complaint_about};
 use crate::Rank;
+use crate::reminder::Reminder;
+use crate::signal::ReportSignal;
 
 /// A rank's place in its job.
 pub struct Job {
@@ -26,6 +28,17 @@ pub struct Job {
     generation: u64,
     /// The connection has ended.
     is_over: bool,
+    /// Of a process that was started as a rank: it is asked for reports.
+    signal: Option<ReportSignal>,
+}
+
+/// Ranks that are missed.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Absent {
+    /// In the job, and not in the barrier that some have entered.
+    pub(crate) from_barrier: Vec<Rank>,
+    /// Not in the job: not yet, or no longer.
+    pub(crate) from_job: Vec<Rank>,
 }
 
 impl Job {
@@ -58,7 +71,10 @@ impl Job {
         }
         let cpus = if std::env::var_os(CPUS).is_some() { number(CPUS)? } else { available_cpus() };
         let (place, token) = (variable(JOB)?, Token::from_environment()?);
-        let join = |rank| Ok(Self { first, cpus, ..Self::connect(&place, &token, rank, size, timeout)? });
+        let join = |rank| {
+            let signal = Some(ReportSignal::watch());
+            Ok(Self { first, cpus, signal, ..Self::connect(&place, &token, rank, size, timeout)? })
+        };
         (first..first + workers).map(join).collect()
     }
 
@@ -71,8 +87,8 @@ impl Job {
         };
         let stream = stream.map_err(|source| JobError::Unreachable { place: place.into(), source })?;
         let inbox = Inbox::new(size);
-        let (first, cpus, place, generation, is_over) = (rank, size, path, 0, false);
-        let mut job = Self { rank, first, size, cpus, place, stream, timeout, inbox, generation, is_over };
+        let (first, cpus, place, generation, is_over, signal) = (rank, size, path, 0, false, None);
+        let mut job = Self { rank, first, size, cpus, place, stream, timeout, inbox, generation, is_over, signal };
         match job.ask(format!("hello {rank} {}", token.as_str()).trim_end()) {
             Ok(answer) => {
                 let strange = |_| JobError::Failed(format!("the launcher said 'ok {answer}'"));
@@ -153,9 +169,26 @@ impl Job {
             return Err(JobError::Unmailed { to, reason });
         }
         self.write(&format!("mail {to} {text}"))?;
-        let verdict = self.wait_for(Inbox::take_verdict, Inbox::abandon_verdict)?;
+        let verdict = self.wait_for(Inbox::take_verdict, Inbox::abandon_verdict, "mail")?;
         let refusal = verdict.strip_prefix("unmailed ");
         refusal.map_or(Ok(()), |reason| Err(JobError::Unmailed { to, reason: reason.into() }))
+    }
+
+    /// The ranks that are missed, at the barrier or in the job. Also while a barrier is under way.
+    pub(crate) fn absent(&mut self) -> Result<Absent, JobError> {
+        self.write("absent")?;
+        let verdict = self.wait_for(Inbox::take_verdict, Inbox::abandon_verdict, "absent")?;
+        let lists = verdict.strip_prefix("absent ").and_then(|lists| lists.split_once(';'));
+        let ranks = |list: &str| list.split(',').filter_map(|rank| rank.parse().ok()).collect();
+        let (from_barrier, from_job) = lists.map_or_else(Default::default, |(one, other)| (ranks(one), ranks(other)));
+        Ok(Absent { from_barrier, from_job })
+    }
+
+    /// Whether somebody has asked for a report: this process, by SIGUSR1, or the job, through its launcher.
+    #[inline]
+    pub(crate) fn take_report_wish(&mut self) -> bool {
+        let is_signalled = self.signal.as_ref().is_some_and(ReportSignal::take);
+        self.inbox.take_report_wish() || is_signalled
     }
 
     /// The next mail and its sender, if one has come. Never waits, and makes one system call at the most.
@@ -197,7 +230,7 @@ impl Job {
             Ok(()) | Err(JobError::Gone) => {}
             Err(error) => return Err(error),
         }
-        let answer = self.wait_for(Inbox::take_answer, Inbox::abandon_answer)?;
+        let answer = self.wait_for(Inbox::take_answer, Inbox::abandon_answer, request)?;
         interpret(&answer)
     }
 
@@ -212,11 +245,22 @@ impl Job {
         &mut self,
         take: fn(&mut Inbox) -> Option<String>,
         abandon: fn(&mut Inbox),
+        request: &str,
     ) -> Result<String, JobError> {
         // Mail that keeps coming must not keep a wait alive: the deadline is the request's, not a read's.
         let deadline = Instant::now() + self.timeout;
+        let mut reminder = Reminder::start();
         loop {
-            let outcome = self.read_before(deadline);
+            let outcome = match self.read_before(deadline.min(reminder.next())) {
+                Err(JobError::Timeout(_)) if Instant::now() < deadline => Ok(()),
+                outcome => outcome,
+            };
+            if let Some(waited) = reminder.due() {
+                let (rank, waited) = (self.rank, waited.as_secs());
+                tracing::warn!(
+                    "rank {rank} has waited {waited} s for its launcher to answer '{request}', which others must make true"
+                );
+            }
             // It may have come in front of what went wrong.
             if let Some(line) = take(&mut self.inbox) {
                 return Ok(line);

@@ -14,6 +14,8 @@ pub(super) struct Inbox {
     departures: VecDeque<Departure>,
     answers: Answers,
     verdicts: Answers,
+    /// Somebody wants a report.
+    is_report_wanted: bool,
 }
 
 /// A rank has gone.
@@ -44,6 +46,7 @@ impl Inbox {
             departures: VecDeque::new(),
             answers: Answers::default(),
             verdicts: Answers::default(),
+            is_report_wanted: false,
         }
     }
 
@@ -57,12 +60,17 @@ impl Inbox {
         self.departures.pop_front()
     }
 
+    /// Whether a report was asked for.
+    pub(super) fn take_report_wish(&mut self) -> bool {
+        std::mem::take(&mut self.is_report_wanted)
+    }
+
     /// The answer to a request other than mail.
     pub(super) fn take_answer(&mut self) -> Option<String> {
         self.answers.next.take()
     }
 
-    /// What became of a mail.
+    /// What became of a mail, or who is absent: what is answered at once.
     pub(super) fn take_verdict(&mut self) -> Option<String> {
         self.verdicts.next.take()
     }
@@ -122,7 +130,11 @@ impl Inbox {
                 self.departures.extend(rank.map(|rank| Departure { rank, why: why.to_owned(), is_ill }));
                 rank.is_some()
             }
-            ("mailed" | "unmailed", _) => self.verdicts.add(line),
+            ("report", None) if rest.is_empty() => {
+                self.is_report_wanted = true;
+                true
+            }
+            ("mailed" | "unmailed" | "absent", _) => self.verdicts.add(line),
             _ => self.answers.add(line),
         };
         if is_right { Ok(()) } else { Err(JobError::Failed(format!("the launcher said '{line}'"))) }

@@ -34,6 +34,11 @@ impl Mailboxes {
         matches!(&self.0[rank], Mailbox::Claimed(outbox) if !outbox.is_closed())
     }
 
+    /// Whether a session is this rank.
+    pub(super) fn is_of(&self, rank: Rank, session: &Arc<Outbox>) -> bool {
+        matches!(&self.0[rank], Mailbox::Claimed(outbox) if Arc::ptr_eq(outbox, session))
+    }
+
     /// Gives the box to a session, and what waits in it.
     pub(super) fn claim(&mut self, rank: Rank, outbox: &Arc<Outbox>) {
         let claimed = Mailbox::Claimed(outbox.clone());

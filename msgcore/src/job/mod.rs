@@ -13,14 +13,16 @@
 //! | `barrier` | `ok`, once all ranks are there, or `error REASON` |
 //! | `present`, `status` | `ok` while all are there, or while the job as a whole goes on, or `error REASON` |
 //! | `mail TO TEXT` | `mailed`, or `unmailed REASON` |
+//! | `absent` | `absent RANKS;RANKS`, with commas: in the job but not in the barrier that some have entered; not in the job |
 //!
 //! The first request is the hello. Who does not say it within five seconds, without the job's token, or as another user at
 //! a UNIX socket, is hung up on. An empty token is left out.
 //!
 //! Besides answers, a session receives unasked `mail FROM TEXT`, and of every other rank whose
-//! process has ended `gone RANK REASON`, or `failed RANK REASON` where it ended ill. Answers come in the order of
-//! their requests, but for those to mail, which do not wait for a barrier: a rank that waits for the others there
-//! must still be able to write to them. That is why they have words of their own.
+//! process has ended `gone RANK REASON`, or `failed RANK REASON` where it ended ill; and `report`, where somebody wants to
+//! know what it waits for. Answers come in the order of their requests, but for those to mail and to `absent`, which do not
+//! wait for a barrier: a rank that waits for the others there must still be able to write to them. That is why they have
+//! words of their own.
 
 mod acceptor;
 mod board;
@@ -38,6 +40,7 @@ mod token;
 use crate::Rank;
 
 pub use board::Board;
+pub(crate) use client::Absent;
 pub use client::Job;
 pub use error::JobError;
 pub use local::LocalMail;

@@ -53,9 +53,13 @@ impl Outbox {
         Ok(())
     }
 
-    /// Queues what nobody asked for and everybody hears: of each rank once, so it needs no limit of its own.
+    /// Queues what nobody asked for and everybody hears. What waits already is not queued twice: so it needs no limit, for of
+    /// each rank there is one line, and one for all.
     pub(super) fn tell(&self, line: String) {
         let mut queue = self.lock();
+        if queue.lines.iter().any(|waiting| matches!(waiting, Line::Mail(mail) if *mail == line)) {
+            return;
+        }
         queue.mails += 1;
         queue.lines.push_back(Line::Mail(line));
         self.changed.notify_all();

@@ -6,8 +6,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
-use rustix::net::sockopt::socket_peercred;
+use rustix::net::sockopt::{self, socket_peercred};
 use rustix::process::geteuid;
+
+/// When a TCP connection that says nothing is asked whether its host is there, how often, and how many questions may go
+/// unanswered: five seconds in all.
+const KEEP_IDLE: Duration = Duration::from_secs(2);
+const KEEP_INTERVAL: Duration = Duration::from_secs(1);
+const KEEP_COUNT: u32 = 3;
 
 pub(super) enum Stream {
     Unix(UnixStream),
@@ -49,16 +55,19 @@ impl Stream {
 
     pub(super) fn connect_tcp(address: &str) -> io::Result<Self> {
         let stream = Self::Tcp(TcpStream::connect(address)?);
-        stream.send_at_once()?;
+        stream.tune()?;
         Ok(stream)
     }
 
     /// Mail and an answer are often two small segments in a row: the second must not wait until the first is acknowledged.
-    pub(super) fn send_at_once(&self) -> io::Result<()> {
-        match self {
-            Self::Unix(_) => Ok(()),
-            Self::Tcp(stream) => stream.set_nodelay(true),
-        }
+    /// And a host that is gone hangs up on nobody: its silence is noticed.
+    pub(super) fn tune(&self) -> io::Result<()> {
+        let Self::Tcp(stream) = self else { return Ok(()) };
+        stream.set_nodelay(true)?;
+        sockopt::set_tcp_keepidle(stream, KEEP_IDLE)?;
+        sockopt::set_tcp_keepintvl(stream, KEEP_INTERVAL)?;
+        sockopt::set_tcp_keepcnt(stream, KEEP_COUNT)?;
+        Ok(sockopt::set_socket_keepalive(stream, true)?)
     }
 
     pub(super) fn set_nonblocking(&self, is_nonblocking: bool) -> io::Result<()> {

@@ -156,9 +156,9 @@ impl<R: Copy, M> Matching<R, M> {
         self.receives.drain(oneself)
     }
 
-    /// Whom a receive waits for; `None` where it was met or cancelled.
-    pub(crate) fn source_of(&self, posted: Posted) -> Option<Source> {
-        self.receives.source_of(posted)
+    /// What a receive waits for; `None` where it was met or cancelled.
+    pub(crate) fn pattern_of(&self, posted: Posted) -> Option<Pattern> {
+        self.receives.pattern_of(posted)
     }
 
     /// Every receive that waits for anybody, in the order of posting, for an end that leaves too few.

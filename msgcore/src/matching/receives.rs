@@ -74,9 +74,9 @@ impl<R: Copy> Receives<R> {
         self.remove_all(|pattern| pattern.source != Source::Rank(oneself))
     }
 
-    pub(super) fn source_of(&self, posted: Posted) -> Option<Source> {
+    pub(super) fn pattern_of(&self, posted: Posted) -> Option<Pattern> {
         let receive = self.entries.get(posted.index)?;
-        (self.entries.generation(posted.index) == posted.generation).then_some(receive.pattern.source)
+        (self.entries.generation(posted.index) == posted.generation).then_some(receive.pattern)
     }
 
     pub(super) fn drain_wildcards(&mut self) -> Vec<R> {

@@ -26,6 +26,7 @@ use crate::backoff::Limits;
 use crate::config::{Config, ConfigError, ConnectMethod, TooMuch};
 use crate::endpoint::SEND_QUEUE;
 use crate::job::{Job, JobError, LocalMail, Mail};
+use crate::reminder::Reminder;
 use crate::request::OpError;
 
 /// The link of a live worker: a DPDK port that can inject faults and write a capture.
@@ -80,6 +81,18 @@ pub enum WireupError {
     /// A peer left no address of its host.
     #[error("rank {0}: '{1}' is not the address of a host")]
     Host(Rank, String),
+    /// Two processes send from one station, and neither hears the other.
+    #[error(
+        "ranks {rank} and {peer} have the same station {station}: processes on one interface do not hear each other: give each rank an interface of its own, or make them workers of one process (ROCI_QUEUES)"
+    )]
+    SameStation {
+        /// This rank.
+        rank: Rank,
+        /// The other one.
+        peer: Rank,
+        /// The address that both have.
+        station: MacAddr,
+    },
     /// The connections cannot be made as the configuration wants it.
     #[error("{0}")]
     Method(String),
@@ -168,7 +181,16 @@ impl Ports {
         if !peers.is_empty() {
             let attachments = attachments(config, &device, &job, &peers)?;
             let patience = Duration::from_secs(config.connect_timeout_s);
-            let links = DpdkLink::open_all(&attachments, patience, &mut || job.check_all_present().is_err());
+            let mut reminder = Reminder::start();
+            let links = DpdkLink::open_all(&attachments, patience, &mut || {
+                if let Some(waited) = reminder.due() {
+                    let (waited, absent) = (waited.as_secs(), job.absent().unwrap_or_default());
+                    tracing::warn!(
+                        "rank {rank} has waited {waited} s for its peers to open their ends of {device}{absent}"
+                    );
+                }
+                job.check_all_present().is_err()
+            });
             if matches!(links, Err(PortError::Hopeless(_))) {
                 job.check_all_present()?;
             }
@@ -180,7 +202,11 @@ impl Ports {
             }
         }
         let pd = engine.alloc_pd();
-        let hosts = hosts(config, &mut job, is_shared)?;
+        let hosts = if is_shared && !peers.is_empty() {
+            hosts(config, &mut job, engine.link(0).mac())?
+        } else {
+            (0..size).map(|peer| if peer == rank { ip_of(config, peer) } else { default_ip(peer) }).collect()
+        };
         Ok(Self { rank, size, engine, pd, is_shared, hosts, job: Some(job), mail: None })
     }
 }
@@ -199,19 +225,27 @@ fn check_method(config: &Config, is_shared: bool) -> Result<(), WireupError> {
     Ok(())
 }
 
-/// The host of each rank: what they have told, where they differ from the default.
-fn hosts(config: &Config, job: &mut Job, is_shared: bool) -> Result<Vec<IpAddr>, WireupError> {
-    let (rank, size) = (job.rank(), job.size());
-    if !is_shared {
-        return Ok((0..size).map(|peer| if peer == rank { ip_of(config, peer) } else { default_ip(peer) }).collect());
-    }
+/// The host of each rank on a network, as they have told it. Ranks of one process may share a station, whose frames go from
+/// queue to queue; others would not hear each other.
+fn hosts(config: &Config, job: &mut Job, station: MacAddr) -> Result<Vec<IpAddr>, WireupError> {
+    let (rank, size, process) = (job.rank(), job.size(), job.first());
     let ours = ip_of(config, seat(config, job));
-    job.put(&format!("host/{rank}"), &ours.to_string())?;
+    job.put(&format!("host/{rank}"), &format!("{ours} {station} {process}"))?;
     let host = |peer| {
         let text = job.get(&format!("host/{peer}"))?;
-        text.parse().map_err(|_| WireupError::Host(peer, text))
+        let (ip, mac, first) = parse_host(&text).ok_or(WireupError::Host(peer, text))?;
+        if mac == station && first != process {
+            return Err(WireupError::SameStation { rank, peer, station });
+        }
+        Ok(ip)
     };
     (0..size).map(host).collect()
+}
+
+/// A rank's address, its station, and the first rank of its process.
+fn parse_host(text: &str) -> Option<(IpAddr, MacAddr, Rank)> {
+    let mut words = text.split(' ');
+    Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?))
 }
 
 impl Fabric {
