@@ -6,11 +6,12 @@
 //!
 //! Buffers may travel between threads: an engine and the application's threads exchange them, and each returns its
 //! range from wherever it is dropped. Only the list of free ranges is shared, behind a lock that is held for one
-//! look at that list and nothing else.
+//! look at that list and nothing else. Where a process is forked in such a moment nobody opens the lock in the child, so
+//! what is dropped there is forgotten.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use thiserror::Error;
 
@@ -68,6 +69,8 @@ pub struct Arena {
     map: Mapping,
     /// Free ranges, offset to length; no two of them touch.
     free: Mutex<BTreeMap<usize, usize>>,
+    /// The process that made it.
+    process: u32,
 }
 
 impl Arena {
@@ -82,7 +85,7 @@ impl Arena {
         let map = Mapping::new(bytes, pages, node);
         let map = map.map_err(|passed_over| ArenaError::Map { bytes, passed_over })?;
         let free = Mutex::new(BTreeMap::from([(0, map.len())]));
-        Ok(Arc::new(Self { map, free }))
+        Ok(Arc::new(Self { map, free, process: std::process::id() }))
     }
 
     /// The pages that it is made of.
@@ -123,6 +126,15 @@ impl Arena {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The same, but for a forked child whose parent was looking at them on another thread: `None`.
+    fn ranges_of_ours(&self) -> Option<MutexGuard<'_, BTreeMap<usize, usize>>> {
+        match self.free.try_lock() {
+            Ok(free) => Some(free),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => (self.process == std::process::id()).then(|| self.ranges()),
+        }
+    }
+
     fn exhausted(&self, asked: usize) -> ArenaError {
         ArenaError::Exhausted { asked, free: self.free_bytes(), size: self.map.len() }
     }
@@ -157,7 +169,7 @@ impl Arena {
         if len == 0 {
             return;
         }
-        let mut free = self.ranges();
+        let Some(mut free) = self.ranges_of_ours() else { return };
         let before = free.range(..start).next_back().map(|(&before, &before_len)| (before, before_len));
         assert!(before.is_none_or(|(before, before_len)| before + before_len <= start), "a buffer was freed twice");
         if let Some(after) = free.remove(&(start + len)) {
@@ -254,6 +266,30 @@ mod tests {
         assert!(freed_twice.is_err() && arena.free.is_poisoned());
         assert_eq!(*arena.ranges(), BTreeMap::from([(0, 1 << 16)]));
         assert!(arena.buffer(100).is_ok());
+    }
+
+    #[test]
+    fn a_child_that_was_forked_while_the_ranges_were_locked_drops_its_buffers() {
+        let arena = Arena::new(1 << 16).expect("memory");
+        let buffer = arena.buffer(100).expect("room");
+        let locked = arena.ranges();
+        // SAFETY: the child drops a buffer, which frees nothing, and ends without running anybody's destructors. Were it
+        // to wait for the lock the alarm would end it.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            // SAFETY: it changes nothing but the child's own timer.
+            unsafe { libc::alarm(10) };
+            drop(buffer);
+            // SAFETY: it ends the child.
+            unsafe { libc::_exit(0) };
+        }
+        drop(locked);
+        let mut status = 0;
+        // SAFETY: the child is ours, and has not been waited for.
+        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+        assert!(libc::WIFEXITED(status), "it was waiting when signal {} came", libc::WTERMSIG(status));
+        drop(buffer);
+        assert_eq!(*arena.ranges(), BTreeMap::from([(0, 1 << 16)]));
     }
 
     #[test]
