@@ -97,9 +97,9 @@ pub use engine::{
 pub use event::Event;
 pub use lasting::Lasting;
 pub use mem::{
-    AdoptError, Arena, ArenaConfig, ArenaError, Buffer, HugePage, MemoryError, MonitorChoice, MonitorError, PageChoice,
-    Pages, PassedOver, PdId, Pin, Placement, RegionFull, RegisterError, RegistrationConfig, RegistrationInfo,
-    RegistrationStats, UserMemory,
+    AdoptError, Arena, ArenaConfig, ArenaError, Buffer, ForkWatch, HugePage, MemoryError, MonitorChoice, MonitorError,
+    PageChoice, Pages, PassedOver, PdId, Pin, Placement, RegionFull, RegisterError, RegistrationConfig,
+    RegistrationInfo, RegistrationStats, UserMemory,
 };
 pub use qp::{QpParams, QueuePair, UnconnectedQp};
 pub use roci_protocol::cm::{ConnId, Ending, PrivateData, SidrFailure, SidrId, Terms};

@@ -31,7 +31,7 @@ use crate::cm::{Attempt, CmEvent, Way};
 use crate::cq::{CompletionQueue, Notify, Queue, WorkCompletion};
 use crate::event::{Event, Events};
 use crate::link::{Link, LinkState, LinkStats};
-use crate::mem::{Arena, ArenaError, Buffer, KeyTable, PdId, Registrations};
+use crate::mem::{Arena, ArenaError, Buffer, ForkWatch, KeyTable, PdId, Registrations};
 use crate::qp::{QueuePair, Slab};
 use crate::srq::Stock;
 
@@ -189,6 +189,11 @@ impl<L: Link> Engine<L> {
     #[inline]
     pub fn is_forked(&self) -> bool {
         self.registrations.is_forked()
+    }
+
+    /// What answers [`Engine::is_forked`] on other threads, as long as it is kept.
+    pub fn fork_watch(&self) -> ForkWatch {
+        self.registrations.fork_watch()
     }
 
     /// A new protection domain.

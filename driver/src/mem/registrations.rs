@@ -7,7 +7,8 @@ use super::cache::{Cache, Limits};
 use super::monitor;
 use super::watch::{MonitorChoice, Watch};
 use super::{
-    AdoptError, ArenaError, Buffer, MonitorError, Pinned, RegisterError, Registrar, RegistrationStats, UserMemory,
+    AdoptError, ArenaError, Buffer, ForkWatch, MonitorError, Pinned, RegisterError, Registrar, RegistrationStats,
+    UserMemory,
 };
 
 /// Whether memory that the application lends is locked.
@@ -102,6 +103,11 @@ impl Registrations {
     #[inline]
     pub(crate) fn is_forked(&self) -> bool {
         self.board.is_forked()
+    }
+
+    /// The same question, for those that hold no engine.
+    pub(crate) fn fork_watch(&self) -> ForkWatch {
+        ForkWatch::new(self.board.clone())
     }
 
     /// A buffer of the application's memory, registered where that is needed and possible.

@@ -1,5 +1,7 @@
 //! The calls of the messaging core, at the application's side. Each leaves a command and returns.
 
+use std::mem;
+
 use roci_driver::Buffer;
 
 use super::DedicatedWorker;
@@ -50,6 +52,7 @@ impl DedicatedWorker {
     /// Sends a copy of `bytes`, which nobody needs to wait for (`MPI_Bsend`). What waits in such copies is bounded by
     /// `buffered_limit`. That the peer is gone is told by [`DedicatedWorker::poll_event`] alone.
     pub fn send_buffered(&mut self, to: Rank, tag: Tag, bytes: &[u8], options: SendOptions) -> Result<(), CallError> {
+        self.check_process()?;
         self.drain();
         let (asked, held) = (bytes.len(), self.tickets.detached_bytes());
         if held + asked > self.buffered_limit {
@@ -101,6 +104,9 @@ impl DedicatedWorker {
     /// Gives memory back that was lent, or any other that is not needed any more: what the payload of a short
     /// [`DedicatedWorker::send_bytes`] came in is used again for the next one.
     pub fn give_back(&mut self, buffer: Buffer) {
+        if self.is_forked() {
+            return mem::forget(buffer);
+        }
         if let Err(other) = self.stock.give(buffer) {
             // Where nobody takes it the arena does.
             drop(self.post(Command::GiveBack(other)));
@@ -110,6 +116,10 @@ impl DedicatedWorker {
     /// Takes an operation back, if it has met nothing yet, as [`Worker::cancel`](crate::Worker::cancel) does. It must
     /// still be waited for. An eager send is over when it has left, which is too late here.
     pub fn cancel(&mut self, ticket: Ticket) {
+        if self.is_forked() {
+            // Waiting for it says so.
+            return;
+        }
         // Where the engine is gone the wait says so.
         drop(self.post(Command::Cancel(ticket)));
     }
@@ -117,6 +127,9 @@ impl DedicatedWorker {
     /// The outcome of an operation that is over, or `None` while it is not.
     #[inline]
     pub fn test(&mut self, ticket: Ticket) -> Option<Result<Done, OpError>> {
+        if self.is_forked() {
+            return Some(Err(OpError::Forked));
+        }
         self.drain();
         let outcome = self.tickets.take(ticket);
         if outcome.is_some() || !self.rings.is_over() {
@@ -146,8 +159,11 @@ impl DedicatedWorker {
         SomeFailed::unless_all_are_good(tickets.into_iter().map(|ticket| self.wait(ticket)).collect())
     }
 
-    /// What has happened to the worker as a whole.
+    /// What has happened to the worker as a whole. What had happened before a fork is the parent's to see.
     pub fn poll_event(&mut self) -> Option<WorkerEvent> {
+        if self.is_forked() {
+            return None;
+        }
         self.rings.events.pop()
     }
 
@@ -167,6 +183,7 @@ impl DedicatedWorker {
     }
 
     fn open_ticket(&mut self) -> Result<Ticket, CallError> {
+        self.check_process()?;
         self.tickets.open().ok_or(CallError::TooMany(LIMIT))
     }
 
@@ -182,6 +199,12 @@ impl DedicatedWorker {
         }
     }
 
+    /// The engine is the parent's in a forked child.
+    #[inline]
+    fn check_process(&self) -> Result<(), CallError> {
+        if self.is_forked() { Err(CallError::Forked) } else { Ok(()) }
+    }
+
     fn check_send(&self, to: Rank, len: usize) -> Result<(), CallError> {
         self.check_rank(to)?;
         if len <= MAX_MESSAGE { Ok(()) } else { Err(CallError::TooLong(len)) }
@@ -193,6 +216,7 @@ impl DedicatedWorker {
 
     /// A copy in memory that messages may be sent from.
     fn copy_of(&mut self, bytes: &[u8]) -> Result<Buffer, CallError> {
+        self.check_process()?;
         let kept = if bytes.len() <= SMALL { self.stock.take() } else { None };
         let mut copy = match kept {
             Some(kept) => kept,

@@ -39,6 +39,11 @@
 //!
 //! Where the engine's thread has ended, by a panic or with the whole job, every call returns [`OpError::EngineGone`] or
 //! [`OpError::Job`]. Dropping the handle ends the thread and waits for it; peers see the rank go.
+//!
+//! # Forks
+//! A forked child has the handle and not the thread. What the two share may be half changed and its locks closed, so in the
+//! child no call looks at it: each is refused by name ([`OpError::Forked`](crate::OpError::Forked),
+//! [`CallError::Forked`](crate::CallError::Forked)), and dropping the handle forgets what it holds.
 
 mod calls;
 mod doorbell;
@@ -53,12 +58,13 @@ mod tests;
 mod tickets;
 
 use std::any::Any;
+use std::mem;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread::{self, JoinHandle};
 
 use roci_driver::link::Link;
-use roci_driver::{Arena, ArenaError, Buffer};
+use roci_driver::{Arena, ArenaError, Buffer, ForkWatch};
 
 use crate::backoff::{Backoff, Limits};
 use crate::config::Config;
@@ -91,6 +97,7 @@ pub struct DedicatedWorker {
     rank: Rank,
     size: usize,
     arena: Arc<Arena>,
+    fork_watch: ForkWatch,
     rings: Arc<Rings>,
     tickets: Tickets,
     stock: Stock,
@@ -107,7 +114,16 @@ struct Site {
     rank: Rank,
     size: usize,
     arena: Arc<Arena>,
+    fork_watch: ForkWatch,
     limits: Limits,
+}
+
+impl Site {
+    fn of<L: Link>(worker: &Worker<L>, limits: Limits) -> Self {
+        let engine = &worker.engine;
+        let (arena, fork_watch) = (engine.arena().clone(), engine.fork_watch());
+        Self { rank: worker.rank, size: worker.size, arena, fork_watch, limits }
+    }
 }
 
 impl DedicatedWorker {
@@ -140,9 +156,9 @@ impl DedicatedWorker {
             };
             match worker {
                 Ok(worker) => {
-                    let (limits, arena) = (limits(&worker), worker.engine.arena().clone());
+                    let limits = limits(&worker);
                     // Who does not listen any more has panicked, and its handle will not come.
-                    drop(opened.send(Ok(Site { rank: worker.rank, size: worker.size, arena, limits })));
+                    drop(opened.send(Ok(Site::of(&worker, limits))));
                     engine::run(worker, limits, &over)
                 }
                 Err(error) => {
@@ -154,7 +170,7 @@ impl DedicatedWorker {
         let thread = thread::Builder::new().name("roci-engine".into()).spawn(body);
         let thread = thread.map_err(|source| WireupError::Thread { cpu: None, source })?;
         let Ok(outcome) = is_open.recv() else { return Err(end_of(thread).into()) };
-        let Site { rank, size, arena, limits } = match outcome {
+        let Site { rank, size, arena, fork_watch, limits } = match outcome {
             Ok(site) => site,
             Err(error) => {
                 // Whoever tries again finds it gone.
@@ -166,6 +182,7 @@ impl DedicatedWorker {
             rank,
             size,
             arena,
+            fork_watch,
             rings,
             tickets: Tickets::default(),
             stock: Stock::default(),
@@ -186,14 +203,34 @@ impl DedicatedWorker {
         self.size
     }
 
-    /// Memory for messages, straight from the arena, and returned to it when dropped.
+    /// Memory for messages, straight from the arena, and returned to it when dropped. A forked child gets none: see
+    /// [`Worker::buffer`].
     pub fn buffer(&self, len: usize) -> Result<Buffer, ArenaError> {
+        if self.is_forked() {
+            return Err(ArenaError::Forked);
+        }
         self.arena.buffer(len)
     }
 
-    /// Free bytes of the arena.
+    /// Free bytes of the arena; a forked child has none.
     pub fn free_bytes(&self) -> usize {
-        self.arena.free_bytes()
+        if self.is_forked() { 0 } else { self.arena.free_bytes() }
+    }
+
+    /// Whether this process was forked from the one that opened the worker, whose thread stays with that one. Then calls
+    /// are refused by name, and dropping the handle ends nothing.
+    #[inline]
+    pub fn is_forked(&self) -> bool {
+        self.fork_watch.is_forked()
+    }
+
+    /// Leaves all to the parent: its thread cannot be joined here, and memory of the arena goes back to nobody.
+    #[cold]
+    fn forget(&mut self) {
+        mem::forget(self.thread.take());
+        mem::forget((mem::take(&mut self.tickets), mem::take(&mut self.stock)));
+        // Not even the last handle of what the thread may have been changing ends it.
+        mem::forget((self.rings.clone(), self.arena.clone()));
     }
 
     /// Gives a command to the engine; waits where the ring is full. It comes back where the engine is gone.
@@ -248,6 +285,9 @@ impl DedicatedWorker {
 
 impl Drop for DedicatedWorker {
     fn drop(&mut self) {
+        if self.is_forked() {
+            return self.forget();
+        }
         self.rings.release();
         if let Some(thread) = self.thread.take() {
             // How it ended matters to nobody any more.

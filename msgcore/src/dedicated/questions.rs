@@ -26,6 +26,14 @@ macro_rules! answer {
     };
 }
 
+/// Why a call was not accepted whose question found nobody.
+fn refused(error: OpError) -> CallError {
+    match error {
+        OpError::Forked => CallError::Forked,
+        other => other.into(),
+    }
+}
+
 impl DedicatedWorker {
     /// Whether a message that such a receive would take has come.
     pub fn probe(&mut self, pattern: Pattern) -> Result<Option<Envelope>, OpError> {
@@ -40,7 +48,7 @@ impl DedicatedWorker {
     /// Makes a buffer of the application's own memory, as [`Worker::adopt`](crate::Worker::adopt) does. The engine's
     /// thread registers it, for which this waits: what is sent again and again is better kept as a buffer.
     pub fn adopt(&mut self, memory: UserMemory) -> Result<Buffer, CallError> {
-        ask!(self, Adopt(memory))?.map_err(CallError::from)
+        ask!(self, Adopt(memory)).map_err(refused)?.map_err(CallError::from)
     }
 
     /// The counters of the application's memory.
@@ -51,7 +59,7 @@ impl DedicatedWorker {
     /// Begins to connect to a peer, as [`Worker::connect`](crate::Worker::connect) does.
     pub fn connect(&mut self, rank: Rank) -> Result<(), CallError> {
         self.check_rank(rank)?;
-        ask!(self, Connect(rank))?
+        ask!(self, Connect(rank)).map_err(refused)?
     }
 
     /// Whether messages to a peer leave at once.
@@ -92,6 +100,9 @@ impl DedicatedWorker {
     }
 
     fn ask(&mut self, command: Command) -> Result<Answer, OpError> {
+        if self.is_forked() {
+            return Err(OpError::Forked);
+        }
         if self.post(command).is_err() {
             return Err(self.end());
         }

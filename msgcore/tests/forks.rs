@@ -1,0 +1,209 @@
+//! Forks of a process whose worker lives on a thread of its own, while that thread is at work: the child has no thread, and
+//! the parent has everything.
+
+#[path = "common/ranks.rs"]
+mod ranks;
+
+use std::ptr::NonNull;
+
+use ranks::{config, run_ranks};
+use roci_driver::{ArenaError, UserMemory};
+use roci_msgcore::{
+    Buffer, CallError, DedicatedWorker, Dropped, Message, OpError, Pattern, Rank, Refused, SendOptions, Tag, Ticket,
+};
+
+/// Forks, each in the middle of an exchange: the thread is found at many of its works.
+const FORKS: u64 = 30;
+/// Eager in one vbuf, in several, and by a rendezvous.
+const SIZES: [usize; 4] = [1, 4_000, 40_000, (1 << 20) + 3];
+/// Never sent.
+const IDLE: Tag = Tag::new(1000);
+/// Claimed, and received at the end.
+const CLAIMED: Tag = Tag::new(1001);
+/// Seconds after which a child hangs.
+const PATIENCE: u32 = 20;
+
+fn byte(at: usize, from: Rank, round: u64) -> u8 {
+    (at * 31 + at / 251 + from * 101) as u8 ^ (round as u8).wrapping_mul(77)
+}
+
+/// One message of each length to the other rank, and one from it.
+fn begin(worker: &mut DedicatedWorker, round: u64) -> Vec<(Ticket, Ticket)> {
+    let (us, other) = (worker.rank(), 1 - worker.rank());
+    let begin_one = |(tag, &len): (Tag, &usize)| {
+        let room = worker.buffer(len).expect("memory");
+        let receive = worker.recv(other, tag, room).expect("accepted");
+        let mut payload = worker.buffer(len).expect("memory");
+        payload.iter_mut().enumerate().for_each(|(at, slot)| *slot = byte(at, us, round));
+        (worker.send(other, tag, payload).expect("accepted"), receive)
+    };
+    (0..).map(Tag::new).zip(&SIZES).map(begin_one).collect()
+}
+
+fn finish(worker: &mut DedicatedWorker, round: u64, tickets: Vec<(Ticket, Ticket)>) {
+    let other = 1 - worker.rank();
+    for ((send, receive), len) in tickets.into_iter().zip(SIZES) {
+        let received = worker.wait(receive).expect("it comes");
+        assert_eq!((received.len, received.peer), (len, other));
+        let wrong = received.buffer.iter().enumerate().find(|&(at, &got)| got != byte(at, other, round));
+        assert_eq!(wrong, None, "{len} bytes in round {round}");
+        worker.wait(send).expect("it goes");
+    }
+}
+
+/// What the parent had when the child was forked.
+struct Inherited {
+    worker: DedicatedWorker,
+    receive: Ticket,
+    message: Message,
+    buffer: Buffer,
+}
+
+/// How the child parts from the worker.
+#[derive(Clone, Copy, PartialEq)]
+enum Parting {
+    Drop,
+    Close,
+    Abort,
+}
+
+/// The first call that is not refused as it should be.
+fn unrefused_call(inherited: Inherited, parting: Parting) -> Option<&'static str> {
+    let Inherited { mut worker, receive, message, buffer } = inherited;
+    let pattern = Pattern::new(1, IDLE);
+    let (buffer, of_sends) = begin_calls(&mut worker, buffer, message);
+    let mut memory = [0u8; 64];
+    // SAFETY: the memory is looked at by nobody else, and outlives the buffer, which is not made here.
+    let lent = unsafe { UserMemory::new(NonNull::from(&mut memory).cast(), memory.len()) };
+    worker.cancel(receive);
+    worker.give_back(buffer);
+    let calls = [
+        ("is_forked", worker.is_forked() && (worker.rank(), worker.size()) == (0, 2)),
+        ("buffer", matches!(worker.buffer(1), Err(ArenaError::Forked))),
+        ("free_bytes", worker.free_bytes() == 0),
+        ("send_buffered", {
+            let begun = worker.send_buffered(1, IDLE, &[1], SendOptions::default());
+            matches!(begun, Err(CallError::Forked))
+        }),
+        ("send_bytes", matches!(worker.send_bytes(1, IDLE, &[1]), Err(CallError::Forked))),
+        ("recv_lent", matches!(worker.recv_lent(pattern), Err(CallError::Forked))),
+        ("test", matches!(worker.test(receive), Some(Err(OpError::Forked)))),
+        ("wait", matches!(worker.wait(receive), Err(OpError::Forked))),
+        ("wait_all", worker.wait_all([receive]).is_err_and(|some| some.to_string().contains("forked"))),
+        ("poll_event", worker.poll_event().is_none()),
+        ("probe", matches!(worker.probe(pattern), Err(OpError::Forked))),
+        ("claim", matches!(worker.claim(pattern), Err(OpError::Forked))),
+        ("adopt", matches!(worker.adopt(lent), Err(CallError::Forked))),
+        ("registration_stats", matches!(worker.registration_stats(), Err(OpError::Forked))),
+        ("connect", matches!(worker.connect(1), Err(CallError::Forked))),
+        ("is_connected", matches!(worker.is_connected(1), Err(OpError::Forked))),
+        ("stats", matches!(worker.stats(), Err(OpError::Forked))),
+        ("engine_stats", matches!(worker.engine_stats(), Err(OpError::Forked))),
+        ("barrier", worker.barrier() == Err(OpError::Forked)),
+    ];
+    let is_parting_right = match parting {
+        Parting::Drop => {
+            drop(worker);
+            true
+        }
+        Parting::Close => worker.close().is_err_and(|error| error.why == OpError::Forked),
+        Parting::Abort => worker.abort() == Err(OpError::Forked),
+    };
+    let all = of_sends.into_iter().chain(calls).chain([("the parting", is_parting_right)]);
+    all.into_iter().find_map(|(name, is_refused)| (!is_refused).then_some(name))
+}
+
+/// Those calls that hand back what they are given.
+fn begin_calls(worker: &mut DedicatedWorker, buffer: Buffer, message: Message) -> (Buffer, [(&'static str, bool); 5]) {
+    let is_forked = |why: &CallError| matches!(why, CallError::Forked);
+    let Refused { why: send, given } = worker.send(1, IDLE, buffer).expect_err("the child sends nothing");
+    let refused = worker.send_with(1, IDLE, given, SendOptions::default().synchronous());
+    let Refused { why: send_with, given } = refused.expect_err("the child sends nothing");
+    let Refused { why: recv, given } = worker.recv(1, IDLE, given).expect_err("the child receives nothing");
+    let refused = worker.recv_with(Pattern::new(1, IDLE), given);
+    let Refused { why: recv_with, given } = refused.expect_err("the child receives nothing");
+    let refused = worker.recv_message(message, given).expect_err("the child receives nothing");
+    let calls = [
+        ("send", is_forked(&send)),
+        ("send_with", is_forked(&send_with)),
+        ("recv", is_forked(&recv)),
+        ("recv_with", is_forked(&recv_with)),
+        ("recv_message", is_forked(&refused.why)),
+    ];
+    (refused.given.1, calls)
+}
+
+/// Runs `child` in a forked child, which says whether all is well and why not.
+fn fork(child: impl FnOnce() -> Option<&'static str>) {
+    // SAFETY: the child calls what may be called after a fork of a process with threads, as glibc has it: the allocator
+    // works. It ends without running anybody's destructors, by an alarm if it hangs.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "{}", std::io::Error::last_os_error());
+    if pid == 0 {
+        // SAFETY: it changes nothing but the child's own timer.
+        unsafe { libc::alarm(PATIENCE) };
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).unwrap_or(Some("a panic"));
+        if let Some(name) = outcome {
+            let text = format!("in the child: {name}\n");
+            // SAFETY: the bytes are the text's. No lock of the parent's is taken.
+            unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
+        }
+        // SAFETY: it ends the child.
+        unsafe { libc::_exit(i32::from(outcome.is_some())) };
+    }
+    let mut status = 0;
+    // SAFETY: the child is ours, and has not been waited for.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    assert!(!libc::WIFSIGNALED(status), "the child hung, or died: signal {}", libc::WTERMSIG(status));
+    assert_eq!(libc::WEXITSTATUS(status), 0, "the child says what was not refused");
+}
+
+/// Moves all into the child, and all back in the parent.
+fn fork_with(inherited: Inherited, parting: Parting) -> Inherited {
+    let mut inherited = Some(inherited);
+    fork(|| unrefused_call(inherited.take().expect("it was just put there"), parting));
+    inherited.expect("only the child takes it")
+}
+
+/// A message from rank 1 that is claimed and not received.
+fn claim(worker: &mut DedicatedWorker) -> Message {
+    loop {
+        if let Some(message) = worker.claim(Pattern::new(1, CLAIMED)).expect("it lives") {
+            return message;
+        }
+    }
+}
+
+#[test]
+fn a_childs_calls_are_refused_by_name_while_the_parents_messages_go_on() {
+    run_ranks(2, |job, _| {
+        let mut worker = DedicatedWorker::spawn(&config(&[]), job).expect("it opens");
+        if worker.rank() == 1 {
+            let send = worker.send_bytes(0, CLAIMED, b"claimed").expect("accepted");
+            for round in 0..FORKS {
+                let tickets = begin(&mut worker, round);
+                finish(&mut worker, round, tickets);
+            }
+            worker.wait(send).expect("it goes");
+            assert_eq!(worker.close().expect("both are there"), Dropped::default());
+            return;
+        }
+        let receive = worker.recv_lent(Pattern::new(1, IDLE)).expect("accepted");
+        let (message, buffer) = (claim(&mut worker), worker.buffer(100).expect("memory"));
+        let mut inherited = Inherited { worker, receive, message, buffer };
+        for round in 0..FORKS {
+            let tickets = begin(&mut inherited.worker, round);
+            let partings = [Parting::Drop, Parting::Close, Parting::Abort];
+            inherited = fork_with(inherited, partings[round as usize % 3]);
+            finish(&mut inherited.worker, round, tickets);
+        }
+        let Inherited { mut worker, receive, message, buffer } = inherited;
+        assert!(!worker.is_forked());
+        let late = worker.recv_message(message, buffer).expect("it is still claimed");
+        let done = worker.wait(late).expect("it fits");
+        assert_eq!(&done.buffer[..done.len], b"claimed");
+        worker.cancel(receive);
+        assert!(worker.wait(receive).expect("taken back").is_cancelled);
+        assert_eq!(worker.close().expect("both are there"), Dropped::default());
+    });
+}
