@@ -34,6 +34,10 @@ pub type LiveLink = Faulty<PcapTee<DpdkLink>>;
 
 /// Receives that a queue pair of a fabric holds.
 const RECEIVES: usize = 64;
+/// Polls between two looks at the launcher's answer, which are system calls.
+const POLLS_PER_LOOK: u32 = 256;
+/// Polls in a row that find nothing before the processor is given to others.
+const YIELD_AFTER: u32 = 1024;
 /// A UNIX socket's path must be shorter than this.
 const SOCKET_PATH_LIMIT: usize = 108;
 
@@ -278,6 +282,27 @@ impl Fabric {
 }
 
 impl<L: Link> Fabric<L> {
+    /// Waits until every rank has called this, and serves the peers meanwhile. Who is missing the launcher says, and no
+    /// port: a peer that hears first that all are here may have closed its ports before this rank hears it. So a rank that
+    /// is done says goodbye by this call, and whatever happens to its ports then is nobody's failure.
+    pub fn barrier(&mut self) -> Result<(), JobError> {
+        let Some(job) = &mut self.job else { return Ok(()) };
+        job.start_barrier()?;
+        let mut idle_polls = 0u32;
+        loop {
+            for _ in 0..POLLS_PER_LOOK {
+                idle_polls = if self.engine.poll() > 0 { 0 } else { idle_polls.saturating_add(1) };
+                if idle_polls > YIELD_AFTER {
+                    // Who is missing may wait for this very processor.
+                    std::thread::yield_now();
+                }
+            }
+            if job.poll_barrier()? {
+                return Ok(());
+            }
+        }
+    }
+
     /// Gives up the queue pairs and keeps the ports.
     pub fn into_ports(self) -> Ports<L> {
         let Self { rank, size, mut engine, pd, queue_pairs, job, is_shared, hosts, .. } = self;

@@ -20,8 +20,6 @@ pub(super) struct Lane {
     fabric: Fabric,
     qp: QueuePair,
     params: QpParams,
-    /// A barrier's answer is due: nothing else can be asked.
-    is_meeting: bool,
     /// Polls in a row that found nothing.
     idle_polls: u32,
     /// Counts the exchanges over the board, so that each has a key of its own.
@@ -33,7 +31,7 @@ impl Lane {
     /// `params` are those of the fabric's queue pairs.
     pub(super) fn new(fabric: Fabric, params: QpParams) -> Result<Self, Failure> {
         let qp = fabric.queue_pairs[1 - fabric.rank].ok_or_else(|| Failure::new("no queue pair to the peer"))?;
-        Ok(Self { fabric, qp, params, is_meeting: false, idle_polls: 0, exchanges: 0, memory: Memory::Arena })
+        Ok(Self { fabric, qp, params, idle_polls: 0, exchanges: 0, memory: Memory::Arena })
     }
 
     /// Ends the use of the queue pair by hand.
@@ -99,7 +97,7 @@ impl Lane {
             std::thread::yield_now();
         }
         if self.idle_polls.is_multiple_of(VERY_SLOW)
-            && let Some(job) = self.fabric.job.as_mut().filter(|_| !self.is_meeting)
+            && let Some(job) = &mut self.fabric.job
         {
             job.check()?;
         }
@@ -167,21 +165,7 @@ impl Lane {
 
     /// Waits for the peer, and serves it meanwhile.
     pub(super) fn meet(&mut self) -> Result<(), Failure> {
-        let job = self.fabric.job.as_mut().ok_or_else(|| Failure::new("no job"))?;
-        job.start_barrier()?;
-        self.is_meeting = true;
-        loop {
-            for _ in 0..SLOW {
-                if self.fabric.engine.poll() == 0 {
-                    self.idle()?;
-                }
-            }
-            let job = self.fabric.job.as_mut().ok_or_else(|| Failure::new("no job"))?;
-            if job.poll_barrier()? {
-                self.is_meeting = false;
-                return Ok(());
-            }
-        }
+        Ok(self.fabric.barrier()?)
     }
 
     /// Waits for the peer without touching the port: the next frame on it is none of the engine's.
