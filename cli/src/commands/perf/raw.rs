@@ -38,8 +38,8 @@ const END: u8 = 2;
 const REPORT: u8 = 3;
 const BYE: u8 = 5;
 
-/// Half a round trip of one message: a frame, or several where one does not hold it. A lost one is an error, and
-/// sent again.
+/// Half a round trip of one message: a frame, or several where one does not hold it. One that seems lost is sent again;
+/// an error is one whose answer has not come at the end: a peer that was not running for a while answers all of them.
 pub(super) fn latency(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Failure> {
     lane.meet_in_silence()?;
     let mut port = Port::new(lane, plan);
@@ -54,7 +54,7 @@ pub(super) fn latency(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Failur
 }
 
 fn ping(port: &mut Port<'_>, plan: Plan) -> Result<Row, Failure> {
-    let (mut half_trips, mut errors) = (histogram(), 0);
+    let (mut half_trips, mut sent) = (histogram(), 0);
     let warm_up = plan.iters / 10;
     let mut start = port.lane.now();
     let mut last = start;
@@ -73,15 +73,16 @@ fn ping(port: &mut Port<'_>, plan: Plan) -> Result<Row, Failure> {
             }
             port.send_message(number)?;
         }
-        errors += tries;
+        sent += 1 + tries;
         let now = port.lane.now();
         if number >= warm_up {
             half_trips.saturating_record((now - last) / 2);
         }
         last = now;
     }
+    // The peer's last word comes behind all of its answers.
     port.finish()?;
-    Ok(Row::latency(plan, half_trips, last - start, errors))
+    Ok(Row::latency(plan, half_trips, last - start, sent.saturating_sub(port.messages)))
 }
 
 /// As many frames as the port takes, of which those count that arrive; a message longer than a frame is several.
@@ -119,6 +120,8 @@ struct Port<'a> {
     last_len: usize,
     batch: Batch<<roci_msgcore::LiveLink as Link>::Frame>,
     idle_polls: u32,
+    /// Messages that have come whole.
+    messages: u64,
     /// `None` where payload is left alone.
     payload: Option<Payload>,
 }
@@ -132,7 +135,7 @@ impl<'a> Port<'a> {
         let parts = size.saturating_sub(1) / (full_len - HEADER);
         let last_len = frame_len(size - parts * (full_len - HEADER));
         let payload = touch.then(|| Payload::new(parts, full_len - HEADER, last_len - HEADER));
-        Self { lane, header, parts, full_len, last_len, batch: Batch::new(), idle_polls: 0, payload }
+        Self { lane, header, parts, full_len, last_len, batch: Batch::new(), idle_polls: 0, messages: 0, payload }
     }
 
     /// Queues a frame, the one at index `part` of its message, waiting while the link is full. Beyond the number, the payload is
@@ -203,9 +206,14 @@ impl<'a> Port<'a> {
         let mut since = None;
         loop {
             self.lane.link().receive(&mut self.batch);
-            let payload = &mut self.payload;
-            let found = self.batch.drain(..).any(|frame| take(payload, frame.as_ref()) == Some((kind, number)));
-            if found {
+            let (payload, messages) = (&mut self.payload, &mut self.messages);
+            let mut is_found = false;
+            for frame in self.batch.drain(..) {
+                let word = take(payload, frame.as_ref());
+                *messages += u64::from(matches!(word, Some((DATA, _))));
+                is_found |= word == Some((kind, number));
+            }
+            if is_found {
                 return Ok(true);
             }
             if self.check_up(&mut since)? > LOST_NS {
@@ -214,20 +222,22 @@ impl<'a> Port<'a> {
         }
     }
 
-    /// Answers every message with its like, until told to end.
+    /// Answers every message with its like, until told to end. Of several that have come at once all but the last were
+    /// taken for lost: nobody asks which number their answers have.
     fn pong(&mut self) -> Result<(), Failure> {
         let mut since = None;
         loop {
+            let answered = self.messages;
             let Some((kind, number)) = self.receive_one() else {
                 self.check_up(&mut since)?;
                 continue;
             };
             since = None;
+            for _ in answered..self.messages {
+                self.send_message(number)?;
+            }
             if kind == END {
                 return self.report(0);
-            }
-            if kind == DATA {
-                self.send_message(number)?;
             }
         }
     }
@@ -293,8 +303,9 @@ impl<'a> Port<'a> {
     #[inline]
     fn receive_one(&mut self) -> Option<(u8, u64)> {
         self.lane.link().receive(&mut self.batch);
-        let payload = &mut self.payload;
-        self.batch.drain(..).filter_map(|frame| take(payload, frame.as_ref())).last()
+        let (payload, messages) = (&mut self.payload, &mut self.messages);
+        let words = self.batch.drain(..).filter_map(|frame| take(payload, frame.as_ref()));
+        words.inspect(|(kind, _)| *messages += u64::from(*kind == DATA)).last()
     }
 }
 
