@@ -6,6 +6,7 @@ pub(crate) mod exchange;
 pub(crate) mod info;
 mod job_directory;
 pub(crate) mod lint;
+mod oom;
 pub(crate) mod perf;
 pub(crate) mod rank;
 pub(crate) mod run;

@@ -17,6 +17,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR1, SI
 use signal_hook::iterator::Signals;
 
 use super::job_directory::JobDirectory;
+use super::oom::OomWatch;
 use crate::failure::{Context, Failure};
 use crate::options::RunOptions;
 use crate::output;
@@ -24,6 +25,8 @@ use crate::output;
 /// How long the others may go on after one rank has failed, before they are told to end, and again before they
 /// are killed.
 const GRACE: Duration = Duration::from_secs(5);
+/// The exit code of a rank that was killed; a shell says it of what it has started.
+const KILLED: i32 = 128 + SIGKILL;
 /// A longer line of a rank is passed on in pieces.
 const LINE_LIMIT: u64 = 64 << 10;
 
@@ -134,6 +137,7 @@ pub(crate) fn launch(job: &Job) -> Result<ExitCode, Failure> {
     forward_signals(sender.clone())?;
     // What a rank leaves behind becomes a child of this process, and ends with the job.
     set_child_subreaper(Some(getpid())).context("cannot adopt what ranks leave behind")?;
+    let mut oom_watch = OomWatch::new();
     let mut ranks = Vec::new();
     for rank in job.firsts() {
         match start(job, rank, &socket.display().to_string(), &token, sender.clone()) {
@@ -145,7 +149,7 @@ pub(crate) fn launch(job: &Job) -> Result<ExitCode, Failure> {
             }
         }
     }
-    let code = supervise(&board, job.workers, &mut ranks, &events);
+    let code = supervise(&board, job.workers, &mut ranks, &events, &mut oom_watch);
     end_orphans();
     ranks.into_iter().flat_map(|rank| rank.relays).for_each(|relay| drop(relay.join()));
     Ok(code)
@@ -234,7 +238,13 @@ enum Ending {
     KillAt(Instant),
 }
 
-fn supervise(board: &Board, workers: usize, ranks: &mut [Rank], events: &Receiver<Event>) -> ExitCode {
+fn supervise(
+    board: &Board,
+    workers: usize,
+    ranks: &mut [Rank],
+    events: &Receiver<Event>,
+    oom_watch: &mut OomWatch,
+) -> ExitCode {
     let mut worst = 0;
     // Ranks that end because they were told to are not the cause of anything.
     let mut have_told = false;
@@ -253,7 +263,12 @@ fn supervise(board: &Board, workers: usize, ranks: &mut [Rank], events: &Receive
             }
             Some(Event::Ended { rank, status }) => {
                 ranks[rank / workers].pid = None;
-                let (code, text) = judge(status);
+                let (code, mut text) = judge(status);
+                if code == KILLED
+                    && let Some(why) = oom_watch.explain_death()
+                {
+                    text = format!("{text}: {why}");
+                }
                 if have_told && matches!(status.signal(), Some(SIGTERM | SIGKILL)) {
                     continue;
                 }
