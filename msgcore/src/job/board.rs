@@ -94,6 +94,17 @@ impl Board {
         Acceptor { listener, board, token, fails_ranks }.start()
     }
 
+    /// Waits until `rank` has hung up, at most so long: what it is told last it may not have heard when the others have, and
+    /// would not once this process has ended. Returns whether it has.
+    ///
+    /// # Panics
+    /// When there is no such rank.
+    pub fn outlast(&self, rank: Rank, at_most: Duration) -> bool {
+        let is_there = |state: &mut State| state.mailboxes.is_taken(rank);
+        let waited = self.shared.changed.wait_timeout_while(self.shared.lock(), at_most, is_there);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
     /// A rank has gone, its work done: who waits for it, or will, is told.
     pub fn depart(&self, rank: Rank, reason: &str) {
         self.shared.lose("gone", rank, reason);

@@ -61,6 +61,18 @@ fn ranks_that_come_again_find_a_board_without_what_they_left() {
 }
 
 #[test]
+fn a_launcher_outlasts_a_rank_until_it_hangs_up() {
+    let world = World::new(2);
+    assert!(world.board.outlast(0, PATIENCE), "it has not come");
+    let (job, _other) = (world.join(0), world.join(1));
+    assert!(!world.board.outlast(0, Duration::from_millis(50)), "it is there");
+    let board = world.board.clone();
+    let waiter = std::thread::spawn(move || board.outlast(0, PATIENCE));
+    drop(job);
+    assert!(waiter.join().expect("no panic"), "it has hung up");
+}
+
+#[test]
 fn a_rank_that_comes_again_first_waits_for_what_its_own_generation_leaves() {
     let world = World::new(2);
     let (mut first, second) = (world.join(0), world.join(1));

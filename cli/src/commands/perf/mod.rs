@@ -157,6 +157,8 @@ impl Test {
     }
 }
 
+/// So long a server waits for its client to hang up when both are done.
+const FAREWELL: Duration = Duration::from_secs(5);
 /// A stream has at most so many messages under way; a queue pair holds as many receives.
 pub(crate) const MOST_IN_FLIGHT: usize = 64;
 
@@ -212,8 +214,11 @@ pub(crate) fn run(options: &PerfOptions) -> Result<ExitCode, Failure> {
         check_reach(&config, usize::from(options.listen.is_some()))?;
     }
     if let Some(address) = &options.listen {
-        let (_board, job) = listen(address, &config)?;
-        return measure(options, &config, job);
+        let (board, job) = listen(address, &config)?;
+        let code = measure(options, &config, job)?;
+        // The client prints, and the last word that it waits for comes from this process.
+        board.outlast(0, FAREWELL);
+        return Ok(code);
     }
     if let Some(peer) = &options.peer {
         let job = Job::connect(&format!("tcp:{peer}"), &Token::from_environment()?, 0, 2, patience(&config))?;
