@@ -133,7 +133,9 @@ pub enum ConnectError {
     #[error("a window of {0} packets: from 1 to 8388607 can be in flight")]
     Window(u32),
     /// The link's frames are too short for any path MTU.
-    #[error("the link carries frames of {0} bytes, too short for the smallest path MTU")]
+    #[error(
+        "the link carries frames of {0} bytes, too short for the smallest path MTU (of a kernel's interface: ip link set IFACE mtu 1500)"
+    )]
     LinkTooShort(usize),
 }
 

@@ -23,7 +23,7 @@ use thiserror::Error;
 
 use crate::Rank;
 use crate::backoff::Limits;
-use crate::config::{Config, ConfigError, ConnectMethod, TooMuch};
+use crate::config::{Config, ConfigError, ConnectMethod, Origin, TooMuch};
 use crate::endpoint::SEND_QUEUE;
 use crate::job::{Job, JobError, LocalMail, Mail};
 use crate::reminder::Reminder;
@@ -369,7 +369,7 @@ pub fn open_alone(config: &Config) -> Result<Engine<LiveLink>, WireupError> {
         return Err(WireupError::NeedsOneHost(device));
     }
     let mut engine = Engine::on(Arena::with(config.arena(Some(&device)))?)?;
-    let attachment = Attachment::shared(device).with_mtu(config.port_mtu);
+    let attachment = attachment_of(config, &device);
     for link in DpdkLink::open_all(&[attachment], Duration::from_secs(config.connect_timeout_s), &mut || false)? {
         engine.add_port_with(dress(config, link, 0, 0, true)?, host(config, 0, false))?;
     }
@@ -438,7 +438,13 @@ pub(crate) fn station_of<L: Link>(
 
 /// A port on a network device, as the configuration wants it.
 pub fn shared_attachment(config: &Config, device: &Device) -> Attachment {
-    Attachment::shared(device.clone()).with_mtu(config.port_mtu).with_queues(config.queues)
+    attachment_of(config, device).with_queues(config.queues)
+}
+
+/// With the packets that were asked for, where any were: else a device that carries less than usual is taken as it is.
+fn attachment_of(config: &Config, device: &Device) -> Attachment {
+    let attachment = Attachment::shared(device.clone());
+    if config.origin("port_mtu") == Origin::Default { attachment } else { attachment.with_mtu(config.port_mtu) }
 }
 
 fn attachments(config: &Config, device: &Device, job: &Job, peers: &[Rank]) -> Result<Vec<Attachment>, WireupError> {

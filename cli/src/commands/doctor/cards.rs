@@ -1,12 +1,17 @@
 //! NICs: which there are, who drives them, and which must not be taken away.
 
 use roci_driver::link::dpdk::Device;
+use roci_protocol::Mtu;
+use roci_protocol::wire::MAX_OVERHEAD;
 
 use super::check::Check;
 use super::machine::Machine;
 
 /// Drivers that hand a device to userspace.
 const USERSPACE: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
+/// The longest packet that is sent over an interface of the kernel's, and the header before it.
+const USUAL_MTU: usize = 1500;
+const ETHERNET: usize = 14;
 /// More NICs than this are counted, and not listed.
 const LISTED: usize = 16;
 
@@ -135,9 +140,28 @@ fn interface_of(interface: &str, machine: &Machine) -> Check {
         return Check::missing(name, "there is no such interface", "ip -brief link");
     }
     if is_up(&machine.read(format!("{directory}/flags"))) {
-        return Check::ok(name, "up");
+        return carrying(name, interface, &machine.read(format!("{directory}/mtu")));
     }
     Check::missing(name, "it is down", format!("sudo ip link set {interface} up"))
+}
+
+/// What an interface that is up carries: frames follow its MTU, and the path MTU follows them.
+fn carrying(name: String, interface: &str, mtu: &str) -> Check {
+    let Ok(mtu) = mtu.trim().parse::<usize>() else { return Check::ok(name, "up") };
+    let remedy = format!("sudo ip link set {interface} mtu {USUAL_MTU}");
+    match path_mtu(mtu) {
+        None => Check::missing(name, format!("packets of {mtu} bytes are too short for any path MTU"), remedy),
+        Some(ours) if mtu < USUAL_MTU && ours < Mtu::Mtu1024 => {
+            Check::note(name, format!("up, but its packets of {mtu} bytes make the path MTU {}", ours.bytes()), remedy)
+        }
+        Some(_) => Check::ok(name, "up"),
+    }
+}
+
+/// The largest path MTU whose packets have at most so many bytes, Ethernet aside.
+fn path_mtu(packet: usize) -> Option<Mtu> {
+    let fits = |mtu: &Mtu| mtu.bytes() + MAX_OVERHEAD <= packet.saturating_add(ETHERNET);
+    Mtu::ALL.into_iter().rev().find(fits)
 }
 
 #[cfg(test)]
@@ -214,10 +238,28 @@ mod tests {
         assert_eq!(ask("af_packet:../net/eth0").verdict, Verdict::Missing);
     }
 
+    #[test]
+    fn an_interface_whose_packets_are_short_is_noticed_with_the_command_that_mends_it() {
+        let root = machine();
+        let ask = |mtu: &str| {
+            fs::write(root.path().join("sys/class/net/eth0/mtu"), mtu).expect("a file");
+            interface_of("eth0", &Machine::at(root.path()))
+        };
+        for mtu in ["1500\n", "9000\n", "65536\n", "1127\n", "nonsense"] {
+            assert_eq!(ask(mtu).verdict, Verdict::Ok, "{mtu}");
+        }
+        let short = ask("1126\n");
+        assert_eq!(short.verdict, Verdict::Note);
+        assert_eq!(short.finding, "up, but its packets of 1126 bytes make the path MTU 512");
+        assert_eq!(short.remedy.as_deref(), Some("sudo ip link set eth0 mtu 1500"));
+        assert_eq!((ask("358\n").verdict, ask("359\n").verdict), (Verdict::Missing, Verdict::Note));
+    }
+
     proptest! {
         #[test]
         fn no_text_takes_the_checks_down(text in "(0x|00000000|\t|\n|[0-9a-f]{1,12}|\\PC){0,40}") {
             let _ = (default_routes(&text), is_up(&text), bound(&text, &[Card::default()]));
+            let _ = carrying(text.clone(), &text, &text);
         }
     }
 }

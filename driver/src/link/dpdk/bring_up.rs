@@ -66,7 +66,7 @@ pub enum PortError {
     /// The arguments created no port.
     #[error("device {0}: DPDK could not create its port (RUST_LOG=debug shows its log)")]
     NoPort(String),
-    /// The NIC carries no packets as long as the configuration wants.
+    /// The device carries no packets as long as the configuration wants.
     #[error("device {device}: it carries packets of {max} bytes at most, and {mtu} are wanted (ROCI_PORT_MTU)")]
     Mtu {
         /// Whose port.

@@ -3,12 +3,13 @@
 use std::ffi::{CStr, c_int};
 use std::fmt;
 use std::mem::MaybeUninit;
+use std::path::Path;
 use std::ptr::NonNull;
 
 use roci_protocol::wire::MacAddr;
 
 use super::bring_up::{DESCRIPTORS, PortError};
-use super::device::{Attachment, Device, External};
+use super::device::{Attachment, Device, External, INTERFACES};
 use super::eal::{Eal, Setup, describe};
 use super::gate;
 
@@ -112,6 +113,7 @@ pub(super) fn set_up(
     // SAFETY: the call has succeeded, so it has written all of it.
     let info = unsafe { info.assume_init() };
     let Settings { conf, spread } = settings(attachment, &info)?;
+    let max_frame = attachment.max_frame(Path::new(INTERFACES))?;
     let queues = attachment.queues();
     // SAFETY: `port` exists; the configuration is copied by the call; the address is written to a local. The pools outlive
     // the port: whoever closes it keeps them.
@@ -132,7 +134,7 @@ pub(super) fn set_up(
     Ok(Facts {
         port,
         mac: attachment.mac().map_or(mac, MacAddr),
-        max_frame: attachment.max_frame(),
+        max_frame,
         external: external_of(attachment, &info),
         checks: Checks { ip: conf.checks_ip, udp: conf.checks_udp },
         spread,

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
+use super::bring_up::PortError;
 use super::pci::{self, Addressing, BindingError, ParsePciError, PciAddress};
 use crate::link::MAX_QUEUES;
 
@@ -14,6 +15,8 @@ use crate::link::MAX_QUEUES;
 pub const JUMBO_FRAME: usize = 9216;
 /// The longest packet that every Ethernet carries (IEEE 802.3), and the header before it.
 const STANDARD_MTU: u16 = 1500;
+/// Where the kernel shows its interfaces.
+pub(super) const INTERFACES: &str = "/sys/class/net";
 const ETHERNET: usize = 14;
 
 /// A device as people name it: `memif`, `vhost`, `af_packet:IFACE`, `pci:ADDRESS`, or an EAL line.
@@ -89,7 +92,8 @@ pub struct Attachment {
     socket: PathBuf,
     is_server: bool,
     mac: [u8; 6],
-    mtu: u16,
+    /// What was asked for.
+    mtu: Option<u16>,
     queues: u16,
 }
 
@@ -97,21 +101,22 @@ impl Attachment {
     /// One end of a point-to-point device; `socket` is where the two meet, and the server makes it.
     pub fn pair(device: Device, socket: &Path, is_server: bool, mac: [u8; 6]) -> Self {
         debug_assert!(device.is_point_to_point());
-        Self { device, socket: socket.to_owned(), is_server, mac, mtu: STANDARD_MTU, queues: 1 }
+        Self { device, socket: socket.to_owned(), is_server, mac, mtu: None, queues: 1 }
     }
 
     /// A port on a device that many share.
     pub fn shared(device: Device) -> Self {
         debug_assert!(!device.is_point_to_point());
         let socket = PathBuf::new();
-        Self { device, socket, is_server: true, mac: [0; 6], mtu: STANDARD_MTU, queues: 1 }
+        Self { device, socket, is_server: true, mac: [0; 6], mtu: None, queues: 1 }
     }
 
-    /// A NIC's packets, Ethernet aside, may have up to `mtu` bytes, which every switch on the way must carry; 1500 without
-    /// this. Other devices have a limit of their own.
+    /// Packets, Ethernet aside, may have up to `mtu` bytes, which every switch on the way must carry; a device that carries
+    /// less is not opened. Without this they have 1500, or what a kernel's interface carries where that is less. memif and
+    /// vhost carry frames of [`JUMBO_FRAME`] bytes whatever is asked for.
     #[must_use]
     pub fn with_mtu(self, mtu: u16) -> Self {
-        Self { mtu, ..self }
+        Self { mtu: Some(mtu), ..self }
     }
 
     /// The port gets so many queues, 1 to [`MAX_QUEUES`], each for an engine of this process: one call of
@@ -186,12 +191,18 @@ impl Attachment {
         (self.mac != [0; 6]).then_some(self.mac)
     }
 
-    /// The longest frame that may be sent.
-    pub(super) fn max_frame(&self) -> usize {
-        match self.device {
-            Device::Memif | Device::Vhost => JUMBO_FRAME,
-            Device::Pci(_) => usize::from(self.mtu) + ETHERNET,
-            Device::AfPacket(_) | Device::Eal(_) => usize::from(STANDARD_MTU) + ETHERNET,
+    /// The longest frame that may be sent. What a kernel's interface carries is looked up below `interfaces`.
+    pub(super) fn max_frame(&self, interfaces: &Path) -> Result<usize, PortError> {
+        let limit = match &self.device {
+            Device::Memif | Device::Vhost => return Ok(JUMBO_FRAME),
+            Device::Pci(_) => u16::MAX,
+            // DPDK's driver takes longer ones too, but its ring's frames end not far above.
+            Device::AfPacket(name) => mtu_of(interfaces, name).unwrap_or(STANDARD_MTU).min(STANDARD_MTU),
+            Device::Eal(_) => STANDARD_MTU,
+        };
+        match self.mtu {
+            Some(mtu) if mtu > limit => Err(PortError::Mtu { device: self.device.to_string(), mtu, max: limit }),
+            mtu => Ok(usize::from(mtu.unwrap_or(STANDARD_MTU).min(limit)) + ETHERNET),
         }
     }
 
@@ -219,7 +230,7 @@ impl Attachment {
 
     /// The longest packet of a NIC.
     pub(super) fn mtu(&self) -> u16 {
-        self.mtu
+        self.mtu.unwrap_or(STANDARD_MTU)
     }
 
     /// memif's rings are unmapped by another thread when the peer dies.
@@ -239,6 +250,13 @@ impl Attachment {
     pub(super) fn is_virtual(&self) -> bool {
         !matches!(self.device, Device::Pci(_) | Device::Eal(_))
     }
+}
+
+/// The longest packet of a kernel's interface; `None` where there is none of that name.
+fn mtu_of(interfaces: &Path, name: &str) -> Option<u16> {
+    let text = std::fs::read_to_string(interfaces.join(name).join("mtu")).ok()?;
+    // lo has 65536.
+    Some(text.trim().parse::<u32>().ok()?.try_into().unwrap_or(u16::MAX))
 }
 
 /// What a driver does with a segment of external memory. None says so in its capabilities: this is what was measured.
@@ -315,7 +333,33 @@ mod tests {
     fn a_memif_descriptor_always_holds_a_whole_frame() {
         let end = Attachment::pair(Device::Memif, Path::new("/run/x"), true, [2, 0, 0, 0, 0, 1]);
         let words = end.creation(0).words();
-        assert!(words[1].contains(&format!("bsize={}", end.max_frame())), "{words:?}");
+        let longest = end.max_frame(Path::new(INTERFACES)).expect("it has one limit");
+        assert!(words[1].contains(&format!("bsize={longest}")), "{words:?}");
+    }
+
+    #[test]
+    fn frames_are_as_long_as_an_interface_carries_and_more_is_refused_by_the_knobs_name() {
+        let interfaces = tempfile::tempdir().expect("a directory");
+        for (name, mtu) in [("short", "1000\n"), ("usual", "1500\n"), ("jumbo", "9000\n"), ("lo", "65536\n")] {
+            std::fs::create_dir(interfaces.path().join(name)).expect("a directory");
+            std::fs::write(interfaces.path().join(name).join("mtu"), mtu).expect("a file");
+        }
+        let frame = |name: &str, mtu: Option<u16>| {
+            let port = Attachment::shared(Device::AfPacket(name.into()));
+            mtu.map_or(port.clone(), |mtu| port.with_mtu(mtu)).max_frame(interfaces.path())
+        };
+        let of = |name, mtu| frame(name, mtu).expect("it is carried");
+        for (name, wanted) in [("short", 1014), ("usual", 1514), ("jumbo", 1514), ("lo", 1514), ("nobody", 1514)] {
+            assert_eq!(of(name, None), wanted, "{name}");
+        }
+        assert_eq!((of("short", Some(1000)), of("usual", Some(600)), of("jumbo", Some(1500))), (1014, 614, 1514));
+        for (name, mtu, most) in [("short", 1001, 1000), ("usual", 1501, 1500), ("jumbo", 4200, 1500)] {
+            let error = frame(name, Some(mtu)).expect_err("too long").to_string();
+            let wanted = format!("carries packets of {most} bytes at most, and {mtu} are wanted (ROCI_PORT_MTU)");
+            assert!(error.starts_with(&format!("device af_packet:{name}: ")) && error.contains(&wanted), "{error}");
+        }
+        let line = Attachment::shared(Device::Eal("--vdev net_ring0".into()));
+        assert!(line.with_mtu(1501).max_frame(interfaces.path()).is_err());
     }
 
     #[test]

@@ -1,0 +1,99 @@
+//! Two ranks over kernel interfaces whose packets are shorter than usual, in a network namespace that the test makes. It needs
+//! root and iproute2.
+
+mod common;
+
+use std::process::{Command, Stdio};
+
+use common::{Ended, alone, finish};
+use serde_json::Value;
+
+/// A pair of interfaces, veth0 and veth1, in a namespace that goes with it.
+struct Namespace(String);
+
+impl Namespace {
+    /// Or why there is none.
+    fn new() -> Result<Self, String> {
+        let name = format!("roci-mtu-{}", std::process::id());
+        ip(&["netns", "add", &name])?;
+        let namespace = Self(name);
+        namespace.ip(&["link", "add", "veth0", "type", "veth", "peer", "name", "veth1"])?;
+        for interface in ["lo", "veth0", "veth1"] {
+            namespace.ip(&["link", "set", interface, "up"])?;
+        }
+        Ok(namespace)
+    }
+
+    fn ip(&self, arguments: &[&str]) -> Result<(), String> {
+        ip(&[&["-n", &self.0], arguments].concat())
+    }
+
+    fn set_mtu(&self, interface: &str, mtu: &str) {
+        self.ip(&["link", "set", interface, "mtu", mtu]).expect("an interface of ours");
+    }
+
+    fn roci(&self, port_mtu: Option<&str>, arguments: &[&str]) -> Ended {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.0, env!("CARGO_BIN_EXE_roci")]).args(arguments).stdin(Stdio::null());
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ROCI_")) {
+            command.env_remove(name);
+        }
+        command.env("ROCI_DEVICE", "af_packet:veth%r").envs(port_mtu.map(|mtu| ("ROCI_PORT_MTU", mtu)));
+        finish(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("ip starts"))
+    }
+
+    fn soak(&self) {
+        let job = ["run", "-n", "2", "roci", "soak", "--seconds", "1", "--max-size", "64KiB"];
+        self.roci(None, &job).succeeded();
+    }
+
+    /// What a port at veth0 is.
+    fn port(&self, port_mtu: Option<&str>) -> Ended {
+        self.roci(port_mtu, &["info", "--port", "--json"])
+    }
+
+    fn max_frame(&self, port_mtu: Option<&str>) -> Value {
+        let said: Value = serde_json::from_str(&self.port(port_mtu).succeeded().stdout).expect("an object");
+        said["max_frame"].clone()
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = ip(&["netns", "delete", &self.0]);
+    }
+}
+
+fn ip(arguments: &[&str]) -> Result<(), String> {
+    let ended = Command::new("ip").args(arguments).output().map_err(|error| format!("ip: {error}"))?;
+    if ended.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&ended.stderr).trim().to_owned()) }
+}
+
+#[test]
+fn packets_follow_an_interface_that_carries_less_and_what_was_asked_for_beyond_is_refused() {
+    let _alone = alone();
+    let namespace = match Namespace::new() {
+        Ok(namespace) => namespace,
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    assert_eq!(namespace.max_frame(None), 1514);
+    let line = namespace.port(Some("4200")).failed_with_one_line();
+    let wanted =
+        "device af_packet:veth0: it carries packets of 1500 bytes at most, and 4200 are wanted (ROCI_PORT_MTU)";
+    assert!(line.contains(wanted), "{line}");
+    namespace.set_mtu("veth1", "1000");
+    // One end is shorter than the other: the smaller path MTU is that of both.
+    namespace.soak();
+    namespace.set_mtu("veth0", "1000");
+    assert_eq!((namespace.max_frame(None), namespace.max_frame(Some("900"))), (1014.into(), 914.into()));
+    namespace.soak();
+    let line = namespace.port(Some("1500")).failed_with_one_line();
+    assert!(line.contains("packets of 1000 bytes at most, and 1500 are wanted (ROCI_PORT_MTU)"), "{line}");
+    let said = namespace.roci(None, &["doctor"]).stdout;
+    assert!(said.contains("its packets of 1000 bytes make the path MTU 512"), "{said}");
+    assert!(said.contains("$ sudo ip link set veth0 mtu 1500"), "{said}");
+    namespace.set_mtu("veth0", "300");
+    let ended = namespace.roci(None, &["run", "-n", "2", "roci", "soak", "--seconds", "1"]);
+    assert!(!ended.status.success());
+    assert!(ended.stderr.contains("too short for the smallest path MTU"), "{}", ended.stderr);
+}
