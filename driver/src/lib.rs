@@ -85,6 +85,7 @@ mod mem;
 pub mod neighbour;
 mod qp;
 mod srq;
+mod sync;
 mod wr;
 
 pub use address::{Address, ParseAddressError};

@@ -1,0 +1,89 @@
+//! What the gate needs of DPDK and of the kernel.
+
+use std::ffi::c_void;
+use std::sync::atomic::{Ordering, compiler_fence, fence};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::OwnedFd;
+use rustix::thread::{MembarrierCommand, membarrier};
+
+use super::super::eal::describe;
+
+/// Microseconds until a freed thread is parked again; whatever is ready before goes first.
+const REARM_US: u64 = 10;
+
+/// What the protocol asks for. A model has one of its own.
+pub(super) trait Machine {
+    /// Has the interrupt thread call [`Protocol::serve`](super::protocol::Protocol::serve) once, a moment later.
+    fn set_alarm(&self) -> Result<(), String>;
+
+    /// Ends a sleep, or the next one.
+    fn wake(&self);
+
+    /// Sleeps until somebody wakes, or for no reason until earlier.
+    fn sleep(&self);
+
+    /// Stands between a poll loop's store and its load.
+    fn fence_of_burst(&self);
+
+    /// Stands between the opener's store and its load, and with [`Machine::fence_of_burst`] keeps both from missing the
+    /// other's. `false` where that cannot be had.
+    fn fence_of_opener(&self) -> bool;
+}
+
+/// DPDK's alarms, an eventfd and membarrier(2).
+pub(super) struct Dpdk {
+    wake: OwnedFd,
+    /// Whether the kernel runs a fence on all threads, so that bursts need none.
+    has_membarrier: bool,
+}
+
+impl Dpdk {
+    pub(super) fn new() -> Result<Self, String> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| format!("eventfd: {error}"))?;
+        let has_membarrier = membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok();
+        Ok(Self { wake, has_membarrier })
+    }
+}
+
+impl Machine for Dpdk {
+    fn set_alarm(&self) -> Result<(), String> {
+        // SAFETY: `park` is a function that lives for ever and uses no argument.
+        let status = unsafe { dpdk_sys::rte_eal_alarm_set(REARM_US, Some(park), std::ptr::null_mut()) };
+        if status == 0 { Ok(()) } else { Err(format!("alarm: {}", describe(status))) }
+    }
+
+    fn wake(&self) {
+        // An eventfd takes a write of one unless its counter is at its limit, which these writes cannot reach.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    fn sleep(&self) {
+        // Whatever it returns, an interruption for one, is no more than a reason to look again.
+        let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+    }
+
+    /// The opener's `membarrier` is a fence on this thread too, so that only the compiler must keep the order here.
+    #[inline]
+    fn fence_of_burst(&self) {
+        if self.has_membarrier {
+            compiler_fence(Ordering::SeqCst);
+        } else {
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    fn fence_of_opener(&self) -> bool {
+        if self.has_membarrier {
+            // It cannot fail after its registration.
+            return membarrier(MembarrierCommand::PrivateExpedited).is_ok();
+        }
+        fence(Ordering::SeqCst);
+        true
+    }
+}
+
+/// Runs on the interrupt thread.
+unsafe extern "C" fn park(_argument: *mut c_void) {
+    super::serve();
+}
