@@ -42,6 +42,8 @@ use thiserror::Error;
 
 use super::board::{Board, Mark};
 use reader::Reader;
+#[cfg(all(loom, test))]
+pub(super) use reader::tell;
 use uffd::Userfaultfd;
 
 /// Why there is no monitor.

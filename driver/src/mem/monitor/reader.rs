@@ -1,7 +1,7 @@
 //! The thread that reads what the kernel tells.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Release;
 use std::sync::{Arc, Barrier};
@@ -77,17 +77,28 @@ fn run_anywhere() {
 /// Reads events and tells of them until somebody writes to `stop`. This takes no lock, and allocates and frees nothing.
 fn read_until_stopped(events: &OwnedFd, stop: &OwnedFd, board: &Board, is_lost: &AtomicBool) {
     while !is_stopped(Some(events), stop, None) {
-        let mut telling = board.begin();
-        if drain(events, &mut telling).is_err() {
-            is_lost.store(true, Release);
-            telling.mark_all();
-            drop(telling);
-            // It goes on, slowly: should reading work again, then nobody waits for ever.
-            if is_stopped(None, stop, Some(&PAUSE)) {
-                return;
-            }
+        let has_told = tell(board, is_lost, |messages| read(events, messages));
+        // It goes on, slowly: should reading work again, then nobody waits for ever.
+        if !has_told && is_stopped(None, stop, Some(&PAUSE)) {
+            return;
         }
     }
+}
+
+/// Tells what there is to read; `false` where it cannot be read. The epoch is odd all the while, from before the first
+/// event is read: the thread that it is of may go on before it is told.
+pub(in super::super) fn tell(
+    board: &Board,
+    is_lost: &AtomicBool,
+    read: impl FnMut(&mut [u8]) -> Result<usize, Errno>,
+) -> bool {
+    let mut telling = board.begin();
+    let is_read = drain(read, &mut telling).is_ok();
+    if !is_read {
+        is_lost.store(true, Release);
+        telling.mark_all();
+    }
+    is_read
 }
 
 /// Waits until there is news of `events`, or of `stop`, or enough time has gone by, and says whether it was `stop`.
@@ -98,11 +109,11 @@ fn is_stopped(events: Option<&OwnedFd>, stop: &OwnedFd, patience: Option<&Timesp
     poll(&mut fds, patience).is_ok() && !fds[0].revents().is_empty()
 }
 
-/// Reads what there is. The epoch is odd all the while: a thread whose event was read may go on before it is told.
-fn drain(events: impl AsFd, telling: &mut Telling<'_>) -> io::Result<()> {
+/// Reads what there is.
+fn drain(mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>, telling: &mut Telling<'_>) -> io::Result<()> {
     let mut messages = [0u8; BATCH * MESSAGE];
     loop {
-        let count = match read(&events, &mut messages) {
+        let count = match read(&mut messages) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => count,
             Err(Errno::AGAIN) => return Ok(()),

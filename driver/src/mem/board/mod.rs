@@ -7,30 +7,32 @@
 //!
 //! The monitor takes no lock here, and allocates nothing: whoever unmaps memory waits for it, and may hold any lock.
 
+mod epoch;
+#[cfg(all(loom, test))]
+mod models;
+
 use std::fmt;
 use std::io;
 use std::ops::Range;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, fence};
-use std::sync::{Mutex, PoisonError};
 
-use memmap2::{MmapOptions, MmapRaw};
-use rustix::mm::{Advice, madvise};
+use epoch::Epoch;
 
 use super::common::Common;
+use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, fence, yield_now};
 
-/// Regions that all engines of a process watch at most.
-pub(super) const SLOTS: usize = 16_384;
+/// Regions that all engines of a process watch at most; a model can do with few.
+pub(super) const SLOTS: usize = if cfg!(all(loom, test)) { 2 } else { 16_384 };
 /// The epoch in a forked child.
 pub(super) const FORKED: u64 = 0;
 const FIRST_EPOCH: u64 = 2;
 /// Looks at an odd epoch until the processor is yielded.
-const SPINS: u32 = 200;
+const SPINS: u32 = if cfg!(all(loom, test)) { 0 } else { 200 };
 
 /// The slots and the epoch.
 pub(crate) struct Board {
-    /// One page that begins with the epoch.
-    page: MmapRaw,
+    epoch: Epoch,
     slots: Box<[Slot]>,
     /// Slots from here on were never used.
     high: AtomicUsize,
@@ -59,34 +61,22 @@ pub(crate) struct Mark {
 impl Board {
     /// A board without regions.
     pub(crate) fn new() -> io::Result<Self> {
-        let page: MmapRaw = MmapOptions::new().len(rustix::param::page_size()).map_anon()?.into();
-        // SAFETY: the advice only changes what a child finds in the mapping, which is private, anonymous and ours alone.
-        unsafe { madvise(page.as_mut_ptr().cast(), page.len(), Advice::LinuxWipeOnFork) }?;
         let free = (0..SLOTS as u32).rev().collect();
         let slots = (0..SLOTS).map(|_| Slot::default()).collect();
-        let board = Self {
-            page,
+        Ok(Self {
+            epoch: Epoch::new(FIRST_EPOCH)?,
             slots,
             high: AtomicUsize::new(0),
             marks: AtomicU64::new(0),
             common: Common::default(),
             free: Mutex::new(free),
-        };
-        board.word().store(FIRST_EPOCH, Release);
-        Ok(board)
-    }
-
-    #[inline]
-    fn word(&self) -> &AtomicU64 {
-        // SAFETY: the page is mapped as long as `self` lives, aligned, longer than the word, zeroed at first, and
-        // nothing in this process but this word's atomic accesses touches it.
-        unsafe { AtomicU64::from_ptr(self.page.as_mut_ptr().cast()) }
+        })
     }
 
     /// What one load tells: equal epochs, if even, mean that nothing happened between to memory that is watched.
     #[inline]
     pub(crate) fn epoch(&self) -> u64 {
-        self.word().load(Acquire)
+        self.epoch.word().load(Acquire)
     }
 
     /// Whether this process is a child that was forked after the board was made.
@@ -105,7 +95,7 @@ impl Board {
                 return epoch;
             }
             looks += 1;
-            if looks < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
+            if looks < SPINS { std::hint::spin_loop() } else { yield_now() }
         }
     }
 
@@ -152,7 +142,7 @@ impl Board {
     /// Begins to tell what happened. Only one thread may do so at a time: the monitor's.
     pub(crate) fn begin(&self) -> Telling<'_> {
         let epoch = self.epoch();
-        self.word().store(epoch | 1, SeqCst);
+        self.epoch.word().store(epoch | 1, SeqCst);
         Telling { board: self, epoch, has_marked: false }
     }
 
@@ -160,7 +150,7 @@ impl Board {
         self.slots[..self.high.load(Acquire)].iter()
     }
 
-    fn free(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
+    fn free(&self) -> MutexGuard<'_, Vec<u32>> {
         // Nothing panics while it is locked.
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -207,7 +197,7 @@ impl Drop for Telling<'_> {
         }
         // Where no region was touched, what was valid still is.
         let next = if self.has_marked { self.epoch + 2 } else { self.epoch };
-        self.board.word().store(next, SeqCst);
+        self.board.epoch.word().store(next, SeqCst);
     }
 }
 
