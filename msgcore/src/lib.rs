@@ -75,6 +75,7 @@ mod send;
 mod signal;
 mod slab;
 mod stats;
+mod sync;
 mod vbuf;
 mod waiting;
 pub mod wireup;

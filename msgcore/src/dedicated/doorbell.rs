@@ -4,10 +4,11 @@
 //! fence stands between the two steps at both sides, so at least one of them sees the other. Ringing costs a fence
 //! and a load while nobody sleeps.
 
-use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Mutex, PoisonError};
-use std::thread::{self, Thread};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+use crate::sync::{AtomicBool, Mutex, Thread, current, fence, park_timeout};
 
 /// One side's bell.
 #[derive(Debug, Default)]
@@ -20,11 +21,11 @@ pub(super) struct Doorbell {
 impl Doorbell {
     /// Sleeps until somebody rings, but not for long, and not at all if there is something to do. May wake early.
     pub(super) fn sleep(&self, at_most: Duration, has_work: impl Fn() -> bool) {
-        *self.sleeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread::current());
+        *self.sleeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(current());
         self.is_asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if !has_work() {
-            thread::park_timeout(at_most);
+            park_timeout(at_most);
         }
         self.is_asleep.store(false, Ordering::Relaxed);
     }
@@ -50,6 +51,7 @@ impl Doorbell {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicU32;
+    use std::thread;
 
     use super::*;
 

@@ -49,6 +49,8 @@ mod calls;
 mod doorbell;
 mod engine;
 pub(crate) mod internals;
+#[cfg(all(loom, test))]
+mod models;
 mod names;
 mod questions;
 mod rings;

@@ -1,14 +1,14 @@
 //! What goes between the application's side and the engine's: four bounded rings, two flags and two bells.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crossbeam::queue::ArrayQueue;
 use roci_driver::{AdoptError, Buffer, EngineStats, RegistrationStats, UserMemory};
 
 use super::doorbell::Doorbell;
 use super::tickets::Ticket;
 use crate::matching::Pattern;
+use crate::sync::{ArrayQueue, AtomicBool};
 use crate::worker::{CallError, Dropped};
 use crate::{CloseError, Done, Envelope, Message, OpError, Rank, SendOptions, Tag, WorkerEvent, WorkerStats};
 
