@@ -183,8 +183,9 @@ pub trait Link {
     /// Queues one frame whose payload stays where it is: `fill` writes the `head` bytes before it and the `tail` bytes
     /// behind it. Nothing is called where the link is full.
     ///
-    /// The device reads the payload some time after this, perhaps after the frame's twin has been acknowledged. Should
-    /// its bytes have changed by then, the frame's ICRC is wrong, and the receiver discards it; the memory itself stays.
+    /// A device may read the payload until long after the next [`Link::flush`], perhaps after the frame's twin has been
+    /// acknowledged. Should its bytes have changed by then, the frame's ICRC is wrong, and the receiver discards it; the
+    /// memory itself stays.
     fn transmit_around(
         &mut self,
         head: usize,
@@ -197,7 +198,8 @@ pub trait Link {
         self.transmit(head + payload.len() + tail, |frame| fill_around(frame, head, payload, fill))
     }
 
-    /// Hands the queued frames to the device; what it does not take stays queued. A link may do so earlier.
+    /// Hands the queued frames to the device; what it does not take stays queued. A link may do so earlier. From here on no
+    /// thread of this process reads a payload that stayed where it is: the caller flushes before he gives it away.
     fn flush(&mut self);
 
     /// Housekeeping off the data path: call it between bursts, as often as every poll. Returns the link's state.

@@ -176,6 +176,20 @@ impl DpdkLink {
         }
     }
 
+    /// Gives frames that wait their payloads' bytes. A driver that copies reads a payload when it takes the frame, and of
+    /// what it has left that would be in some later poll: by then an acknowledgement of the frame's twin, or a forged one,
+    /// may have given the payload to an owner on another thread, who writes it. A frame without room for its bytes is lost.
+    #[cold]
+    fn keep_whole(&mut self) {
+        for frame in std::mem::take(&mut self.tx) {
+            // SAFETY: the frame was in the transmit queue, and ours.
+            match self.in_one_piece(unsafe { Mbuf::from_raw(frame) }) {
+                Some(whole) => self.tx.push(whole.into_raw()),
+                None => self.stats.tx_full += 1,
+            }
+        }
+    }
+
     /// A link that is down takes no frames: those that wait are lost, as on a cut cable.
     fn discard_queued(&mut self) {
         self.stats.tx_link_down += self.tx.len() as u64;
@@ -287,9 +301,17 @@ impl Link for DpdkLink {
         let (head, payload, tail) = (head as u16, payload.len() as u16, tail as u16);
         // SAFETY: `place` keeps the pool, whose buffers hold the longest frame, and so head and tail; the payload
         // lies in memory that the region of `shared` keeps mapped until the frame, which counts as its user from here
-        // on, is freed. The device and its driver only read it, as bytes: should the payload's next owner write them
-        // meanwhile, the frame is damaged, and its ICRC tells the receiver. `page` is a power of two from 4096 on, as every
-        // `DmaMap`'s. A null result is handled.
+        // on, is freed. `page` is a power of two from 4096 on, as every `DmaMap`'s. A null result is handled.
+        //
+        // Who reads the payload later, and whether somebody may write it meanwhile:
+        // - A driver that copies (`External::Copied`) does so on this thread, inside `flush`, and keeps nothing of what it
+        //   has taken; `keep_whole` copies what it has left before `flush` returns. The engine flushes before its call
+        //   returns or gives buffers away, so until then nobody else has the payload, and no other thread writes it.
+        // - A device (`External::Mapped`) reads it at any time until the frame is freed, when the payload may have a next
+        //   owner who writes it. That is no access of a thread of this program: the device gets bytes, old or new, the
+        //   frame is damaged at most, and its ICRC tells the receiver. Its driver looks at addresses and lengths. One that
+        //   puts the bytes of short frames into its descriptors (mlx5, some hundred bytes; none that we know to work)
+        //   would read them in a later burst: there `zcopy_threshold` must stay above that, as it is by default.
         let frame = unsafe {
             dpdk_sys::roci_pktmbuf_around(self.pool.as_ptr(), head, start, address, payload, page, shared, tail)
         };
@@ -329,6 +351,9 @@ impl Link for DpdkLink {
         let left: u64 = self.tx.iter().map(|mbuf| frame_len(*mbuf)).sum();
         self.stats.tx_frames += u64::from(sent);
         self.stats.tx_bytes += bytes - left;
+        if left > 0 && self.external == External::Copied {
+            self.keep_whole();
+        }
     }
 
     #[inline]
@@ -397,5 +422,75 @@ fn gated(gate: Option<&Gate>, burst: impl FnOnce() -> u16) -> u16 {
     match gate {
         Some(gate) => gate.burst(burst).unwrap_or(0),
         None => burst(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::{Attachment, Device};
+    use super::*;
+    use crate::mem::Arena;
+
+    const HEAD: usize = 60;
+    const LEN: usize = 4096;
+
+    /// A port whose driver copies, with its ring full and frames left over, and the port at the other end.
+    struct Jam {
+        ends: Vec<DpdkLink>,
+        frames: usize,
+        _directory: tempfile::TempDir,
+    }
+
+    impl Jam {
+        /// Sends the payload again and again until no frame finds room.
+        fn of(payload: &[u8], memory: Arc<Arena>) -> Self {
+            let directory = tempfile::TempDir::new().expect("a directory");
+            let end = |is_server| {
+                let mac = [2, 0, 0, 0, 0, 1 + u8::from(is_server)];
+                Attachment::pair(Device::Memif, &directory.path().join("s"), is_server, mac)
+            };
+            let both = [end(false), end(true)];
+            let mut ends = DpdkLink::open_all(&both, Duration::from_mins(1), &mut || false).expect("ports");
+            ends[0].lend_from(Some(1));
+            ends[0].lend(memory).expect("it copies, and so may");
+            assert!(ends[0].is_lent(payload, None));
+            let mut frames = 0;
+            while ends[0].transmit_around(HEAD, payload, None, 4, |head, _| head.fill(b'h')).is_ok() {
+                frames += 1;
+            }
+            ends[0].flush();
+            assert!(ends[0].tx.is_full(), "the ring takes no more");
+            Self { ends, frames, _directory: directory }
+        }
+
+        /// Receives all of them.
+        fn payloads(&mut self) -> Vec<Vec<u8>> {
+            let mut payloads = Vec::new();
+            let deadline = self.ends[1].now() + 10_000_000_000;
+            while payloads.len() < self.frames {
+                assert!(self.ends[1].now() < deadline, "{} of {} frames", payloads.len(), self.frames);
+                let mut batch = Batch::new();
+                self.ends[1].receive(&mut batch);
+                payloads.extend(batch.iter().map(|frame| frame.as_ref()[HEAD..HEAD + LEN].to_vec()));
+                self.ends[0].flush();
+            }
+            payloads
+        }
+    }
+
+    #[test]
+    fn what_waits_for_a_driver_that_copies_is_not_read_from_its_payload_after_a_flush() {
+        let arena = Arena::new(1 << 20).expect("memory");
+        let mut payload = arena.buffer(LEN).expect("room");
+        payload.fill(b'o');
+        let mut jam = Jam::of(&payload, arena.clone());
+        // As its next owner would, once the queue pair has given it away.
+        payload.fill(b'n');
+        let is_whole = |payload: &Vec<u8>| payload.iter().all(|&byte| byte == b'o');
+        assert!(jam.payloads().iter().all(is_whole), "the new bytes were sent");
+        let stats = jam.ends[0].stats();
+        assert_eq!((stats.tx_frames, stats.tx_lent), (jam.frames as u64, jam.frames as u64));
     }
 }

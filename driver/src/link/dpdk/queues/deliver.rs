@@ -101,7 +101,7 @@ impl DpdkLink {
     }
 
     /// The frame, or a copy where its payload lies elsewhere: memory that was lent is lent to this link alone.
-    fn in_one_piece(&self, frame: Mbuf) -> Option<Mbuf> {
+    pub(in super::super) fn in_one_piece(&self, frame: Mbuf) -> Option<Mbuf> {
         let len = frame.len();
         if len == frame.as_ref().len() {
             return Some(frame);
