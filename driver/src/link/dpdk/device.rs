@@ -24,7 +24,8 @@ const ETHERNET: usize = 14;
 pub enum Device {
     /// Shared memory between two processes of one host, over a UNIX socket; needs no privilege.
     Memif,
-    /// vhost-user and virtio-user between two processes of one host; needs no privilege.
+    /// vhost-user and virtio-user between two processes of one host; needs no privilege. virtio-user writes to a peer that
+    /// has died: SIGPIPE must be ignored, as Rust programs do unless told otherwise.
     Vhost,
     /// A kernel interface through a packet socket; needs `CAP_NET_RAW` and `CAP_NET_ADMIN`.
     AfPacket(String),
