@@ -4,10 +4,12 @@
 
 mod common;
 
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use common::{alone, children, command, finish, is_alive, rank_pid};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket};
 use rustix::process::{Pid, Signal, kill_process};
 
 const TIMES: u64 = 100;
@@ -87,4 +89,45 @@ fn ranks_behind_a_shell_end_when_their_launcher_is_killed() {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
+}
+
+/// How many hang up while the server waits for its client.
+const HANG_UPS: usize = 200;
+
+/// What a client leaves that is killed, or gives up, between connect and hello.
+#[test]
+fn clients_that_hang_up_before_they_are_greeted_do_no_harm() {
+    let _alone = alone();
+    let directory = tempfile::tempdir().expect("a directory");
+    let go = directory.path().join("go");
+    // The client's rank waits until others have been there.
+    let script = format!(
+        "while [ $ROCI_RANK = 1 ] && ! [ -e {} ]; do sleep 0.05; done; exec {} soak --seconds 1",
+        go.display(),
+        env!("CARGO_BIN_EXE_roci")
+    );
+    let job = command(&["run", "-n", "2", "sh", "-c", &script])
+        .env("TMPDIR", directory.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("roci starts");
+    let deadline = Instant::now() + PATIENCE;
+    let mut hung_up = 0;
+    while hung_up < HANG_UPS && Instant::now() < deadline && is_alive(job.id()) {
+        hung_up += usize::from(hangs_up_at_port(directory.path()));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::fs::write(&go, "").expect("room on the disk");
+    finish(job).succeeded();
+    assert_eq!(hung_up, HANG_UPS, "the server was there to be asked");
+}
+
+/// Connects to the memif server of the job in this directory, if there is one, and hangs up at once.
+fn hangs_up_at_port(directory: &Path) -> bool {
+    let jobs = std::fs::read_dir(directory).expect("ours").flatten();
+    let mut ports = jobs.map(|job| job.path().join("0-1")).filter(|port| port.exists());
+    let Some(address) = ports.next().and_then(|port| SocketAddrUnix::new(&port).ok()) else { return false };
+    let client = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
+    connect(&client, &address).is_ok()
 }

@@ -6,8 +6,8 @@
 mod layout;
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
-use std::process::exit;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, exit};
 
 use layout::{roci_port_conf, roci_port_info, rte_ether_addr, rte_mbuf, rte_mbuf_ext_shared_info};
 
@@ -55,6 +55,18 @@ const ARCHIVES: &[&str] = &[
     "timer",
 ];
 
+/// Whose calls of the kernel are watched (`shim/watched.c`): those of drivers of shared memory, and of EAL's the ones that
+/// make memory which can be shared; without, it goes on with memory that cannot.
+const WATCHED: &[(&str, &[&str])] = &[
+    ("net_memif", CALLS),
+    ("net_vhost", CALLS),
+    ("net_virtio", CALLS),
+    ("vhost", CALLS),
+    ("eal", &["memfd_create", "ftruncate64"]),
+];
+const CALLS: &[&str] =
+    &["socket", "connect", "accept", "sendmsg", "recvmsg", "eventfd", "memfd_create", "ftruncate64", "mmap64"];
+
 /// Archives that only newer releases have, which split them off from `eal`.
 const NEWER_ARCHIVES: &[&str] = &["log", "argparse"];
 
@@ -69,6 +81,11 @@ fn main() {
     // Another release may be installed over this one.
     println!("cargo:rerun-if-changed={}", library_directory().join("librte_eal.a").display());
     compile_shim();
+    let own = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo names it"));
+    for (archive, calls) in WATCHED {
+        watch(archive, calls, &own);
+    }
+    println!("cargo:rustc-link-search=native={}", own.display());
     for directory in &dpdk.link_paths {
         println!("cargo:rustc-link-search=native={}", directory.display());
     }
@@ -77,6 +94,7 @@ fn main() {
     for archive in ARCHIVES.iter().chain(newer) {
         println!("cargo:rustc-link-lib=static:+whole-archive,-bundle=rte_{archive}");
     }
+    println!("cargo:rustc-link-lib=static:-bundle=roci_dpdk_watched");
     for library in LIBRARIES {
         println!("cargo:rustc-link-lib=dylib={library}");
     }
@@ -109,16 +127,39 @@ fn library_directory() -> PathBuf {
         .into()
 }
 
+/// Leaves a copy of an archive in `directory` that calls the shim where it would call the kernel by libc.
+fn watch(archive: &str, calls: &[&str], directory: &Path) {
+    let file = format!("librte_{archive}.a");
+    let (from, to) = (library_directory().join(&file), directory.join(&file));
+    let objcopy = std::env::var_os("OBJCOPY").unwrap_or_else(|| "objcopy".into());
+    let mut command = Command::new(objcopy);
+    for call in calls {
+        let twin = if (archive, *call) == ("net_memif", "sendmsg") { "memif_sendmsg" } else { call };
+        command.arg("--redefine-sym").arg(format!("{call}=roci_{twin}"));
+    }
+    let status = command.arg(from).arg(to).status();
+    if !status.as_ref().is_ok_and(ExitStatus::success) {
+        fail(&format!(
+            "objcopy did not copy {file}: {status:?}\nremedy: apt-get install --no-install-recommends binutils"
+        ));
+    }
+}
+
 /// DPDK's headers demand the very flags that the library was built with (`-march`, `-include rte_config.h`).
 fn compile_shim() {
-    let output = std::process::Command::new("pkg-config").args(["--cflags", "libdpdk"]).output();
+    let mut shim = cc::Build::new();
+    let mut watched = cc::Build::new();
+    let output = Command::new("pkg-config").args(["--cflags", "libdpdk"]).output();
     let flags = output.unwrap_or_else(|cause| fail(&format!("pkg-config did not run: {cause}"))).stdout;
-    let mut build = cc::Build::new();
-    for flag in String::from_utf8_lossy(&flags).split_whitespace() {
-        build.flag(flag);
+    for build in [&mut shim, &mut watched] {
+        for flag in String::from_utf8_lossy(&flags).split_whitespace() {
+            build.flag(flag);
+        }
+        build.include("shim").flag("-Wno-deprecated-declarations");
     }
-    build.include("shim").files(["shim/packet.c", "shim/port.c", "shim/log.c"]).file(write_checks());
-    build.flag("-Wno-deprecated-declarations").compile("roci_dpdk_shim");
+    shim.files(["shim/packet.c", "shim/port.c", "shim/log.c"]).file(write_checks()).compile("roci_dpdk_shim");
+    // The drivers call this one: it is named behind them.
+    watched.file("shim/watched.c").cargo_metadata(false).compile("roci_dpdk_watched");
 }
 
 /// Writes a C file that does not compile where the installed headers think otherwise than `layout` does.

@@ -44,4 +44,5 @@ int roci_errno(void);
 void roci_clear_errno(void);
 int roci_log_open(bool echo);
 size_t roci_log_take(char *to, size_t room);
+int roci_refusal_take(const char **call);
 int roci_eal_init(int argc, char **argv);

@@ -113,6 +113,9 @@ unsafe extern "C" {
     pub fn roci_log_open(echo: bool) -> c_int;
     /// Takes the last `room` bytes at most of what DPDK has said since the last call, and returns how many there were.
     pub fn roci_log_take(to: *mut c_char, room: usize) -> usize;
+    /// Takes the last error number that the kernel has answered a driver of shared memory with since the last call, and the
+    /// name of what was called, which lives for ever; 0 where there was none.
+    pub fn roci_refusal_take(call: *mut *const c_char) -> c_int;
     /// Starts DPDK by `rte_eal_init`; what that prints is kept with the log. Call it once.
     pub fn roci_eal_init(argc: c_int, argv: *mut *mut c_char) -> c_int;
 }
