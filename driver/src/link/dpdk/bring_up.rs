@@ -12,7 +12,7 @@ use thiserror::Error;
 use super::clock::Clock;
 use super::configure::{self, Description, Facts};
 use super::device::{Attachment, Creation};
-use super::eal::{Eal, EalError, Setup};
+use super::eal::{Eal, EalError, Refusal, Setup, with_last_words};
 use super::gate::{self, Gate};
 use super::idle::{self, IdlePort};
 use super::lender::Ranges;
@@ -30,6 +30,10 @@ const PORTS_MAX: usize = dpdk_sys::ROCI_MAX_PORTS;
 const RETRY: Duration = Duration::from_millis(5);
 /// How long a server takes from naming its socket to listening on it, with much to spare.
 const LISTEN: Duration = Duration::from_millis(50);
+/// How long the kernel refuses something until a wait is given up: far longer than a client takes to ask again.
+const TROUBLE: Duration = Duration::from_secs(2);
+/// How long after a refusal the next one is another trouble; a vhost port's lasts until its wait is over.
+const FORGET: Duration = Duration::from_secs(3);
 /// How long a client that was turned away waits before it asks again.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
@@ -64,8 +68,13 @@ pub enum PortError {
     #[error("{0} more ports: DPDK can have {PORTS_MAX} in a process")]
     TooManyPorts(usize),
     /// The arguments created no port.
-    #[error("device {0}: DPDK could not create its port (RUST_LOG=debug shows its log)")]
-    NoPort(String),
+    #[error("device {device}: {cause} (RUST_LOG=debug shows its log)")]
+    NoPort {
+        /// Whose port.
+        device: String,
+        /// The last lines of DPDK's log.
+        cause: String,
+    },
     /// The device carries no packets as long as the configuration wants.
     #[error("device {device}: it carries packets of {max} bytes at most, and {mtu} are wanted (ROCI_PORT_MTU)")]
     Mtu {
@@ -103,6 +112,14 @@ pub enum PortError {
     /// The caller gave up waiting for the other end.
     #[error("device {0}: the peer will not come")]
     Hopeless(String),
+    /// The kernel does not give the port what it needs to meet its peer.
+    #[error("device {device}: no link: {cause}")]
+    Refused {
+        /// Whose port.
+        device: String,
+        /// What was refused to it, and the remedy.
+        cause: Refusal,
+    },
     /// The other end did not come up in time.
     #[error("device {device}: no link within {seconds} s: the peer is missing")]
     NoLink {
@@ -118,6 +135,30 @@ struct Wait<'a> {
     deadline: Instant,
     patience: Duration,
     is_hopeless: &'a mut dyn FnMut() -> bool,
+    trouble: Option<Trouble>,
+}
+
+/// What the kernel refuses while a peer is waited for.
+struct Trouble {
+    last: Refusal,
+    began: Instant,
+    seen: Instant,
+}
+
+impl Trouble {
+    /// With what has been refused since. What ends by itself and does not come back within the time is forgotten.
+    fn after(before: Option<Self>) -> Option<Self> {
+        let now = Instant::now();
+        let before = before.filter(|trouble| now - trouble.seen < FORGET);
+        let Some(last) = Refusal::take() else { return before };
+        Some(Self { last, began: before.map_or(now, |trouble| trouble.began), seen: now })
+    }
+
+    /// Whether it has lasted. A vhost port is refused something once: its driver does not try again.
+    fn is_lasting(&self, attachment: &Attachment) -> bool {
+        let until = if attachment.tries_again() { self.seen } else { Instant::now() };
+        until - self.began > TROUBLE
+    }
 }
 
 impl Wait<'_> {
@@ -132,13 +173,29 @@ impl Wait<'_> {
         Ok(())
     }
 
+    /// A vhost client's link is up by its own account, though its server may have been told only half of what it needs.
+    fn no_half_port(&mut self, attachments: &[Attachment]) -> Result<(), PortError> {
+        let Some(half) = attachments.iter().find(|port| port.device().is_point_to_point() && !port.tries_again())
+        else {
+            return Ok(());
+        };
+        self.trouble = Trouble::after(self.trouble.take());
+        let refused = |trouble: &Trouble| PortError::Refused { device: half.device().to_string(), cause: trouble.last };
+        self.trouble.as_ref().map_or(Ok(()), |trouble| Err(refused(trouble)))
+    }
+
     fn a_moment(&mut self, attachment: &Attachment) -> Result<(), PortError> {
         let device = || attachment.device().to_string();
-        if Instant::now() > self.deadline {
-            return Err(PortError::NoLink { device: device(), seconds: self.patience.as_secs() });
-        }
-        if (self.is_hopeless)() {
-            return Err(PortError::Hopeless(device()));
+        self.trouble = Trouble::after(self.trouble.take());
+        let is_late = Instant::now() > self.deadline;
+        let is_hopeless = !is_late && (self.is_hopeless)();
+        match &self.trouble {
+            Some(trouble) if is_late || is_hopeless || trouble.is_lasting(attachment) => {
+                return Err(PortError::Refused { device: device(), cause: trouble.last });
+            }
+            _ if is_late => return Err(PortError::NoLink { device: device(), seconds: self.patience.as_secs() }),
+            _ if is_hopeless => return Err(PortError::Hopeless(device())),
+            _ => {}
         }
         // Where other ports are at work already, the thread that shakes hands is parked most of the time.
         gate::let_work();
@@ -163,7 +220,9 @@ impl DpdkLink {
         patience: Duration,
         is_hopeless: &mut dyn FnMut() -> bool,
     ) -> Result<Vec<Self>, PortError> {
-        let mut wait = Wait { deadline: Instant::now() + patience, patience, is_hopeless };
+        // What was refused before was refused to others.
+        let _ = Refusal::take();
+        let mut wait = Wait { deadline: Instant::now() + patience, patience, is_hopeless, trouble: None };
         if let Some(shared) = attachments.iter().find(|attachment| attachment.queues() > 1) {
             return Self::open_queue(shared, attachments.len(), &mut wait).map(|link| vec![link]);
         }
@@ -181,6 +240,7 @@ impl DpdkLink {
         for (link, attachment) in links.iter_mut().zip(attachments) {
             link.wait_up(attachment, &mut wait)?;
         }
+        wait.no_half_port(attachments)?;
         if attachments.iter().any(Attachment::needs_gate) {
             close_gate(&mut links)?;
         }
@@ -429,7 +489,10 @@ fn memory_words(attachments: &[Attachment]) -> Result<Vec<String>, PortError> {
 
 /// The port with this name, or the first one where the arguments were the user's own.
 pub(super) fn find_port(attachment: &Attachment, name: Option<&str>) -> Result<u16, PortError> {
-    let missing = || PortError::NoPort(attachment.device().to_string());
+    let missing = || PortError::NoPort {
+        device: attachment.device().to_string(),
+        cause: with_last_words("DPDK could not create its port".to_owned()),
+    };
     let Some(name) = name else {
         // SAFETY: takes a number and looks it up.
         let exists = unsafe { dpdk_sys::rte_eth_dev_is_valid_port(0) } != 0;
@@ -440,4 +503,30 @@ pub(super) fn find_port(attachment: &Attachment, name: Option<&str>) -> Result<u
     // SAFETY: the name is NUL-terminated; the number is written to a local.
     let status = unsafe { dpdk_sys::rte_eth_dev_get_port_by_name(name.as_ptr(), &raw mut port) };
     if status == 0 { Ok(port) } else { Err(missing()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use rustix::io::Errno;
+
+    use super::super::device::Device;
+    use super::*;
+
+    #[test]
+    fn a_refusal_lasts_where_it_comes_again_or_where_nobody_tries_again() {
+        let port = |device| Attachment::pair(device, Path::new("/run/x"), true, [2, 0, 0, 0, 0, 1]);
+        let (memif, vhost) = (port(Device::Memif), port(Device::Vhost));
+        let now = Instant::now();
+        let long_ago = now.checked_sub(2 * TROUBLE).expect("this machine runs for longer");
+        let last = Refusal { call: c"accept", reason: Errno::MFILE };
+        let once = Trouble { last, began: long_ago, seen: long_ago };
+        assert!(!once.is_lasting(&memif) && once.is_lasting(&vhost));
+        let again = Trouble { last, began: long_ago, seen: now };
+        assert!(again.is_lasting(&memif) && again.is_lasting(&vhost));
+        let fresh = Trouble { last, began: now, seen: now };
+        assert!(!fresh.is_lasting(&memif) && !fresh.is_lasting(&vhost));
+        assert!(Trouble::after(Some(once)).is_none(), "what does not come back is forgotten");
+    }
 }

@@ -10,7 +10,7 @@ use roci_protocol::wire::MacAddr;
 
 use super::bring_up::{DESCRIPTORS, PortError};
 use super::device::{Attachment, Device, External, INTERFACES};
-use super::eal::{Eal, Setup, describe};
+use super::eal::{Eal, Setup, describe, with_last_words};
 use super::gate;
 
 /// What a device says that has no such call.
@@ -248,7 +248,7 @@ pub(super) fn check(attachment: &Attachment, call: &'static str, status: i32) ->
     if status == 0 {
         return Ok(());
     }
-    Err(PortError::Call { device: attachment.device().to_string(), call, cause: describe(status) })
+    Err(PortError::Call { device: attachment.device().to_string(), call, cause: with_last_words(describe(status)) })
 }
 
 #[cfg(test)]

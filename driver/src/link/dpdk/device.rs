@@ -178,6 +178,11 @@ impl Attachment {
         self.device == Device::Memif && !self.is_server
     }
 
+    /// Whether an end that has failed to meet its peer is asked again: memif's client asks, and vhost's only once.
+    pub(super) fn tries_again(&self) -> bool {
+        self.device == Device::Memif
+    }
+
     /// The socket that must exist before DPDK starts.
     pub(super) fn socket_to_find(&self) -> Option<&Path> {
         (self.device == Device::Vhost && !self.is_server).then_some(self.socket.as_path())

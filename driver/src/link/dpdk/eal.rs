@@ -5,9 +5,11 @@
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString};
+use std::fmt;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_getaffinity};
 use thiserror::Error;
 
@@ -102,7 +104,7 @@ impl Eal {
 
     /// Whether an error number, of either sign, says that what DPDK reserved is used up.
     pub(super) const fn is_out_of_memory(self, errno: i32) -> bool {
-        self.is_memory_fixed && errno.abs() == rustix::io::Errno::NOMEM.raw_os_error()
+        self.is_memory_fixed && errno.abs() == Errno::NOMEM.raw_os_error()
     }
 
     /// Creates a virtual device. On failure there is none, and DPDK's reason comes back.
@@ -177,10 +179,52 @@ fn init(line: &[String]) -> Result<(), EalError> {
     Ok(())
 }
 
-/// A reason, with what DPDK said last before it.
+/// A reason, with what DPDK said last before it, and what the kernel refused a driver of shared memory.
 pub(super) fn with_last_words(cause: String) -> String {
+    let refusal = Refusal::take().map_or_else(String::new, |refusal| format!("; {refusal}"));
     let words = last_words(&take_log());
-    if words.is_empty() { cause } else { format!("{cause}; DPDK says: {words}") }
+    if words.is_empty() { cause + &refusal } else { format!("{cause}; DPDK says: {words}{refusal}") }
+}
+
+/// A call of the kernel by a driver of shared memory that was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    pub(super) call: &'static CStr,
+    pub(super) reason: Errno,
+}
+
+impl Refusal {
+    /// The last one since the last call, of all ports.
+    pub(super) fn take() -> Option<Self> {
+        let mut call = std::ptr::null();
+        // SAFETY: writes a pointer to a local, under a lock of its own.
+        let reason = unsafe { dpdk_sys::roci_refusal_take(&raw mut call) };
+        if reason == 0 {
+            return None;
+        }
+        // SAFETY: with a reason comes the name of a call, NUL-terminated, in memory that is never written or freed.
+        let call = unsafe { CStr::from_ptr(call) };
+        Some(Self { call, reason: Errno::from_raw_os_error(reason) })
+    }
+
+    /// What can be done about it.
+    fn remedy(self) -> &'static str {
+        match self.reason {
+            Errno::MFILE => ": raise the limit of descriptors, ulimit -n",
+            Errno::NFILE => ": raise the machine's limit of open files, sysctl fs.file-max",
+            Errno::NOMEM | Errno::NOBUFS => ": free memory, or raise the container's limit",
+            Errno::NOSPC | Errno::DQUOT => ": free memory, which files without a name are made of",
+            Errno::AGAIN => ": raise the limits of this user, ulimit -a",
+            _ => "",
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let call = self.call.to_string_lossy();
+        write!(f, "{call} failed: {}{}", describe(self.reason.raw_os_error()), self.remedy())
+    }
 }
 
 /// What DPDK has said since the last call, or the end of that.
@@ -230,6 +274,14 @@ fn allowed_cpus() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refusal_names_the_call_the_reason_and_the_remedy() {
+        let said = |reason| Refusal { call: c"accept", reason }.to_string();
+        let wanted = "accept failed: Too many open files: raise the limit of descriptors, ulimit -n";
+        assert_eq!(said(Errno::MFILE), wanted);
+        assert_eq!(said(Errno::ACCESS), "accept failed: Permission denied");
+    }
 
     #[test]
     fn the_last_lines_before_a_page_of_help_are_the_reason() {

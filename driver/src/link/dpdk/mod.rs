@@ -31,7 +31,7 @@ mod window;
 pub use bring_up::PortError;
 pub use configure::{Description, SEGMENTS};
 pub use device::{Attachment, Device, ParseDeviceError};
-pub use eal::{Eal, EalError};
+pub use eal::{Eal, EalError, Refusal};
 pub use mbuf::Mbuf;
 pub use pci::{BindingError, HUGE_PAGES, ParsePciError, PciAddress};
 pub use port::DpdkLink;
