@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use roci_driver::link::dpdk::room_for_descriptors;
 use roci_msgcore::Config;
 use roci_msgcore::config::{KNOBS, Origin};
 use roci_msgcore::job::{Board, CPUS, JOB, RANK, SIZE, TOKEN, Token, WORKERS};
@@ -27,6 +28,8 @@ use crate::output;
 const GRACE: Duration = Duration::from_secs(5);
 /// The exit code of a rank that was killed; a shell says it of what it has started.
 const KILLED: i32 = 128 + SIGKILL;
+/// Descriptors of the launcher's own: its lock, its socket, what wakes it for signals, and some for a moment.
+const OWN_DESCRIPTORS: usize = 8;
 /// A longer line of a rank is passed on in pieces.
 const LINE_LIMIT: u64 = 64 << 10;
 
@@ -87,6 +90,12 @@ impl Job {
         (0..self.size).step_by(self.workers)
     }
 
+    /// How many the launcher will have: for each rank a connection's two ends of work, for each process its output's pipes.
+    fn descriptors(&self) -> usize {
+        let pipes = if self.prefix { 2 * (self.size / self.workers) } else { 0 };
+        OWN_DESCRIPTORS + 2 * self.size + pipes
+    }
+
     fn describe(&self, rank: usize) -> String {
         let knobs: String = self.knobs.iter().map(|(name, value)| format!("{name}='{value}' ")).collect();
         let workers = if self.workers > 1 { format!("{WORKERS}={} ", self.workers) } else { String::new() };
@@ -128,6 +137,7 @@ enum Event {
 
 /// Runs a job to its end. No rank outlives this call.
 pub(crate) fn launch(job: &Job) -> Result<ExitCode, Failure> {
+    room_for_descriptors(job.descriptors()).context(format!("for a job of {} ranks", job.size))?;
     let directory = JobDirectory::new()?;
     let socket = directory.path().join("job");
     let token = Token::random();

@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use super::clock::Clock;
 use super::configure::{self, Description, Facts};
+use super::descriptors::{self, TooFewDescriptors};
 use super::device::{Attachment, Creation};
 use super::eal::{Eal, EalError, Refusal, Setup, with_last_words};
 use super::gate::{self, Gate};
@@ -64,6 +65,14 @@ pub enum PortError {
         "packet buffers need {0} MiB of huge pages, and too few are free: scripts/hugepages set (each queue of ROCI_QUEUES has buffers of its own)"
     )]
     NoHugePages(usize),
+    /// The process may not open as many descriptors as the ports need.
+    #[error("for {ports} ports {cause}")]
+    Descriptors {
+        /// How many ports.
+        ports: usize,
+        /// How many descriptors are needed, and the limit.
+        cause: TooFewDescriptors,
+    },
     /// DPDK's table of ports is full.
     #[error("{0} more ports: DPDK can have {PORTS_MAX} in a process")]
     TooManyPorts(usize),
@@ -226,6 +235,7 @@ impl DpdkLink {
         if let Some(shared) = attachments.iter().find(|attachment| attachment.queues() > 1) {
             return Self::open_queue(shared, attachments.len(), &mut wait).map(|link| vec![link]);
         }
+        descriptors::check(attachments, Eal::running(&Setup::begin()).is_some())?;
         for attachment in attachments {
             wait.for_server_socket(attachment)?;
         }

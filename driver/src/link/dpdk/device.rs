@@ -183,6 +183,19 @@ impl Attachment {
         self.device == Device::Memif
     }
 
+    /// Descriptors that its port takes once it has met its peer: sockets, rings in memory, and an event for each ring and end.
+    pub(super) fn descriptors(&self) -> usize {
+        match (&self.device, self.is_server) {
+            (Device::Memif, true) => 5,
+            (Device::Memif, false) => 4,
+            (Device::Vhost, true) => 7,
+            (Device::Vhost, false) => 5,
+            (Device::AfPacket(_), _) => usize::from(self.queues),
+            // Their drivers say by themselves what they lack.
+            (Device::Pci(_) | Device::Eal(_), _) => 0,
+        }
+    }
+
     /// The socket that must exist before DPDK starts.
     pub(super) fn socket_to_find(&self) -> Option<&Path> {
         (self.device == Device::Vhost && !self.is_server).then_some(self.socket.as_path())

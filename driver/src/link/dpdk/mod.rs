@@ -11,6 +11,7 @@ mod bring_up;
 pub mod clock;
 mod configure;
 mod control;
+mod descriptors;
 pub mod device;
 mod dma_map;
 pub mod eal;
@@ -30,6 +31,7 @@ mod window;
 
 pub use bring_up::PortError;
 pub use configure::{Description, SEGMENTS};
+pub use descriptors::{TooFewDescriptors, room_for_descriptors};
 pub use device::{Attachment, Device, ParseDeviceError};
 pub use eal::{Eal, EalError, Refusal};
 pub use mbuf::Mbuf;
