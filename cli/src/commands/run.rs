@@ -1,6 +1,6 @@
 //! `roci run`: starts the ranks of a job here, passes signals on, and returns the worst of their statuses.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
@@ -30,6 +30,8 @@ const GRACE: Duration = Duration::from_secs(5);
 const KILLED: i32 = 128 + SIGKILL;
 /// Descriptors of the launcher's own: its lock, its socket, what wakes it for signals, and some for a moment.
 const OWN_DESCRIPTORS: usize = 8;
+/// Why the launcher has one thread too few, and the remedy.
+const NO_THREAD: &str = "cannot start a thread (free memory, or raise the limit of processes: ulimit -u)";
 /// A longer line of a rank is passed on in pieces.
 const LINE_LIMIT: u64 = 64 << 10;
 
@@ -177,20 +179,28 @@ fn start(job: &Job, rank: usize, board: &str, token: &Token, events: Sender<Even
     let mut child =
         job.command(rank, board)?.env(TOKEN, token.as_str()).spawn().context(format!("cannot start rank {rank}"))?;
     let pid = Pid::from_child(&child);
-    let relays = relay_output(rank, &mut child);
-    thread::spawn(move || {
+    let relays = relay_output(rank, &mut child).and_then(|relays| watch(rank, child, events).map(|()| relays));
+    let relays = relays.inspect_err(|_| _ = kill_process(pid, Signal::KILL));
+    Ok(Rank { pid: Some(pid), relays: relays.context(NO_THREAD)? })
+}
+
+/// Waits for the end of a rank, on a thread of its own.
+fn watch(rank: usize, mut child: Child, events: Sender<Event>) -> io::Result<()> {
+    let wait = move || {
         // Where the kernel reaps children by itself, all that is known is that this one is gone.
         let status = child.wait().unwrap_or_else(|_| ExitStatus::from_raw(1 << 8));
         // Nobody listens once the launcher itself ends.
         let _ = events.send(Event::Ended { rank, status });
-    });
-    Ok(Rank { pid: Some(pid), relays })
+    };
+    thread::Builder::new().spawn(wait).map(drop)
 }
 
 /// Passes on the rank's lines behind its number, where its output is piped.
-fn relay_output(rank: usize, child: &mut Child) -> Vec<thread::JoinHandle<()>> {
-    let out = child.stdout.take().map(|out| thread::spawn(move || relay(rank, out, &mut std::io::stdout())));
-    let err = child.stderr.take().map(|err| thread::spawn(move || relay(rank, err, &mut std::io::stderr())));
+fn relay_output(rank: usize, child: &mut Child) -> io::Result<Vec<thread::JoinHandle<()>>> {
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let start = thread::Builder::new;
+    let out = out.map(|out| start().spawn(move || relay(rank, out, &mut io::stdout())));
+    let err = err.map(|err| start().spawn(move || relay(rank, err, &mut io::stderr())));
     out.into_iter().chain(err).collect()
 }
 
@@ -229,12 +239,12 @@ fn end_orphans() {
 fn forward_signals(events: Sender<Event>) -> Result<(), Failure> {
     let mut signals =
         Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2]).context("cannot take signals")?;
-    thread::spawn(move || {
+    let forward = move || {
         for signal in signals.forever() {
             let _ = events.send(Event::Signal(signal));
         }
-    });
-    Ok(())
+    };
+    thread::Builder::new().spawn(forward).map(drop).context(NO_THREAD)
 }
 
 /// What is done to ranks that go on after the job has failed.

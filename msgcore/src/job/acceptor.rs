@@ -22,6 +22,8 @@ const HELLO_DEADLINE: Duration = Duration::from_secs(5);
 const MOST_STRANGERS: usize = MAX_RANKS;
 /// How long nobody is accepted after the process has run out of descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How long that may go on before the board is closed: who has not come by then gets an end instead of no answer.
+const SHORTAGE: Duration = Duration::from_secs(3);
 /// How long the thread may outlive its board.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
@@ -47,12 +49,14 @@ impl Acceptor {
     /// Serves on a thread of its own.
     pub(super) fn start(self) -> std::io::Result<()> {
         self.listener.set_nonblocking()?;
-        thread::Builder::new().name("roci-accept".into()).spawn(move || self.run()).map(drop)
+        let started = thread::Builder::new().name("roci-accept".into()).spawn(move || self.run());
+        started.map(drop).map_err(|error| std::io::Error::new(error.kind(), format!("cannot start a thread: {error}")))
     }
 
     fn run(self) {
         let mut strangers = Vec::new();
         let mut paused_until = None;
+        let mut shortage: Option<Instant> = None;
         while self.board.strong_count() > 0 {
             let (has_new, has_said) = self.wait(&strangers, paused_until);
             let now = Instant::now();
@@ -63,9 +67,21 @@ impl Acceptor {
             };
             strangers = strangers.into_iter().zip(has_said).filter_map(attend).collect();
             paused_until = paused_until.filter(|&until| now < until);
-            if has_new && !self.accept(&mut strangers) {
-                paused_until = Some(now + PAUSE);
+            if !has_new {
+                continue;
             }
+            let Err(error) = self.accept(&mut strangers) else {
+                shortage = None;
+                continue;
+            };
+            if shortage.is_none() {
+                tracing::warn!("the launcher cannot accept a connection: {error}");
+            }
+            if shortage.get_or_insert(now).elapsed() > SHORTAGE {
+                // The listener goes, and with it the connections that wait there.
+                return tracing::error!("the launcher accepts no connections any more: {error}");
+            }
+            paused_until = Some(now + PAUSE);
         }
     }
 
@@ -87,9 +103,9 @@ impl Acceptor {
         (ready.next().unwrap_or(false), ready.collect())
     }
 
-    /// Accepts who has connected. `false` where there is no room for more in this process, and no stranger whose place could be
-    /// had.
-    fn accept(&self, strangers: &mut Vec<Stranger>) -> bool {
+    /// Accepts who has connected. An error where there is no room for more in this process, and no stranger whose place could
+    /// be had.
+    fn accept(&self, strangers: &mut Vec<Stranger>) -> std::io::Result<()> {
         for _ in 0..MOST_STRANGERS {
             match self.listener.accept() {
                 Ok((stream, from)) => {
@@ -104,21 +120,18 @@ impl Acceptor {
                         stranger.refuse("the job is another user's");
                     }
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 Err(error) => {
                     let oldest = strangers.len().div_ceil(2);
-                    if oldest == 0 {
-                        tracing::warn!("the launcher cannot accept a connection: {error}");
-                    }
                     for stranger in strangers.drain(..oldest) {
-                        stranger.forget(&error.to_string());
+                        stranger.refuse(&format!("the launcher has no room for it: {error}"));
                     }
-                    return oldest > 0;
+                    return if oldest > 0 { Ok(()) } else { Err(error) };
                 }
             }
         }
-        true
+        Ok(())
     }
 
     /// Reads what a stranger has said. Who has said hello is one no longer.

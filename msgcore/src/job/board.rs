@@ -128,8 +128,8 @@ impl Board {
 }
 
 /// Serves a connection that has begun to speak, on a thread of its own.
-pub(super) fn start_session(shared: Arc<Shared>, stream: Stream, said: Vec<u8>, fails_ranks: bool) {
-    let started = prepare(&stream).and_then(|writer| {
+pub(super) fn start_session(shared: Arc<Shared>, mut stream: Stream, said: Vec<u8>, fails_ranks: bool) {
+    let started = prepare(&mut stream).and_then(|writer| {
         let session = move || {
             let rank = session(&shared, said.chain(stream), writer);
             if fails_ranks && let Some(rank) = rank {
@@ -143,10 +143,13 @@ pub(super) fn start_session(shared: Arc<Shared>, stream: Stream, said: Vec<u8>, 
     }
 }
 
-fn prepare(stream: &Stream) -> io::Result<Stream> {
+/// The end of a connection that answers are written to. Who gets none is told so.
+fn prepare(stream: &mut Stream) -> io::Result<Stream> {
     stream.set_nonblocking(false)?;
     stream.tune()?;
-    stream.try_clone()
+    let writer = stream.try_clone();
+    writer
+        .inspect_err(|error| drop(stream.write(format!("error the launcher has no room for it: {error}\n").as_bytes())))
 }
 
 /// Serves one connection until it ends; returns which rank it was. An error is its end.
