@@ -7,6 +7,7 @@
 //! A port that was started once lets clients in whether it is stopped or not, on the interrupt thread. So it stays started
 //! and keeps its queues and its packet buffers: who comes before the next link finds it whole.
 
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -62,13 +63,33 @@ pub(super) fn close_one(setup: &Setup) -> bool {
 /// at stays, and DPDK says so.
 pub(super) fn remove_stale(socket: &Path) {
     let listening = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
-    let is_live =
-        listening.lines().any(|line| line.split_whitespace().nth(7).is_some_and(|path| Path::new(path) == socket));
-    if !is_live && socket.exists() {
+    let end = format!(" {}", socket.display());
+    let is_socket = socket.symlink_metadata().is_ok_and(|file| file.file_type().is_socket());
+    if is_socket && !listening.lines().any(|line| line.ends_with(&end)) {
         drop(std::fs::remove_file(socket));
     }
 }
 
 fn idle() -> MutexGuard<'static, Vec<IdlePort>> {
     IDLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn only_a_socket_that_nobody_listens_at_is_removed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let [live, stale, file] = ["a live one", "stale", "file"].map(|name| directory.path().join(name));
+        let _listener = UnixListener::bind(&live).expect("a socket");
+        drop(UnixListener::bind(&stale).expect("a socket"));
+        std::fs::write(&file, "").expect("a file");
+        for path in [&live, &stale, &file] {
+            remove_stale(path);
+        }
+        assert_eq!([&live, &stale, &file].map(|path| path.exists()), [true, false, true]);
+    }
 }
