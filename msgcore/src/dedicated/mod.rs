@@ -42,7 +42,7 @@
 //!
 //! # Forks
 //! A forked child has the handle and not the thread. What the two share may be half changed and its locks closed, so in the
-//! child no call looks at it: each is refused by name ([`OpError::Forked`](crate::OpError::Forked),
+//! child no call looks at it: each is refused by name ([`OpError::Forked`],
 //! [`CallError::Forked`](crate::CallError::Forked)), and dropping the handle forgets what it holds.
 
 mod calls;
