@@ -2,7 +2,7 @@
 //! duplication, and a payload that changes too early damages nothing but its own frame.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use roci_driver::link::dpdk::{Attachment, Device, DpdkLink};
@@ -272,10 +272,16 @@ fn a_driver_that_loses_lent_frames_copies() {
         link.lend_from(Some(1));
         (link.lend(Arena::new(1 << 20).expect("memory")), link)
     };
-    // Each waits for the other.
+    // Each waits for the other, and keeps its end until both have met.
+    let have_met = Barrier::new(2);
     std::thread::scope(|scope| {
-        let server = scope.spawn(|| open(true).0);
+        let server = scope.spawn(|| {
+            let (lent, _link) = open(true);
+            have_met.wait();
+            lent
+        });
         let (refused, _link) = open(false);
+        have_met.wait();
         assert!(matches!(refused, Err(LendError::Copies(_))), "virtio-user: {refused:?}");
         assert_eq!(server.join().expect("no panic"), Ok(()), "vhost");
     });
