@@ -33,8 +33,9 @@ fn ranks_that_stand_still_are_named_and_waited_for() {
     let _alone = alone();
     let late = format!("[ $ROCI_RANK = 0 ] || sleep 35; exec {ROCI} soak --seconds 1");
     let late = start(&mut command(&["run", "-n", "2", "sh", "-c", &late]));
-    let job = start(&mut command(&["run", "-n", "2", "roci", "soak", "--seconds", "3"]));
-    sleep(Duration::from_secs(2));
+    let job = start(&mut command(&["run", "-n", "2", "roci", "soak", "--seconds", "6"]));
+    // A busy machine takes its time to connect them.
+    sleep(Duration::from_secs(4));
     let ranks = [0, 1].map(|rank| rank_pid(job.id(), rank));
     signal(ranks[1], Signal::STOP);
     sleep(LONG / 2);
