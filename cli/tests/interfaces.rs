@@ -1,9 +1,10 @@
-//! Two ranks over kernel interfaces whose packets are shorter than usual, in a network namespace that the test makes. It needs
-//! root and iproute2.
+//! Two ranks over kernel interfaces in a network namespace that the test makes: packets that are shorter than usual, and a
+//! death that no interface shows. It needs root and iproute2.
 
 mod common;
 
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{Ended, alone, finish};
 use serde_json::Value;
@@ -14,7 +15,8 @@ struct Namespace(String);
 impl Namespace {
     /// Or why there is none.
     fn new() -> Result<Self, String> {
-        let name = format!("roci-mtu-{}", std::process::id());
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("roci-interfaces-{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
         ip(&["netns", "add", &name])?;
         let namespace = Self(name);
         namespace.ip(&["link", "add", "veth0", "type", "veth", "peer", "name", "veth1"])?;
@@ -96,4 +98,19 @@ fn packets_follow_an_interface_that_carries_less_and_what_was_asked_for_beyond_i
     let ended = namespace.roci(None, &["run", "-n", "2", "roci", "soak", "--seconds", "1"]);
     assert!(!ended.status.success());
     assert!(ended.stderr.contains("too short for the smallest path MTU"), "{}", ended.stderr);
+}
+
+/// Interfaces show no peer's end, and the launcher sees the shell live on.
+#[test]
+fn a_rank_that_has_died_behind_a_shell_that_lives_is_missed() {
+    let _alone = alone();
+    let namespace = match Namespace::new() {
+        Ok(namespace) => namespace,
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    let soak = concat!(env!("CARGO_BIN_EXE_roci"), " soak --seconds 600 --max-size 64KiB");
+    let script = format!("[ $ROCI_RANK = 1 ] || exec {soak}; {soak} & sleep 4; kill -KILL $!; exec sleep 600");
+    let ended = namespace.roci(None, &["run", "-n", "2", "sh", "-c", &script]);
+    assert!(!ended.status.success());
+    assert!(ended.stderr.contains("rank 1 has left the job"), "{}", ended.stderr);
 }

@@ -9,6 +9,8 @@ use crate::reminder::Reminder;
 const FIRST_SLEEP: Duration = Duration::from_micros(20);
 /// A peer's end shows on its link long before this.
 pub(crate) const SUSPICIOUS: Duration = Duration::from_secs(1);
+/// How often a wait that sleeps looks at what is not told by links.
+const GLANCE: Duration = Duration::from_millis(50);
 /// Looks between two readings of the clock.
 const LOOKS: u32 = 32;
 
@@ -19,6 +21,8 @@ pub(crate) struct Backoff {
     looks: u32,
     idle_since: Option<Instant>,
     sleep: Duration,
+    /// How long nothing will have happened at the next glance.
+    glance_at: Duration,
     reminder: Option<Reminder>,
     report: Option<Duration>,
 }
@@ -41,6 +45,17 @@ impl Limits {
             sleep_max: Duration::from_micros(config.sleep_max_us),
         }
     }
+}
+
+/// What a wait for which nothing has happened is to do besides waiting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Idle {
+    /// Nothing.
+    Wait,
+    /// To look at what is not told by links: who has gone, or asks for something.
+    Glance,
+    /// The same, and to doubt whether what it waits for can come.
+    Doubt,
 }
 
 /// What one look of a wait found.
@@ -70,7 +85,7 @@ pub(crate) fn wait_until<E>(limits: Limits, mut look: impl FnMut() -> Result<Loo
 
 impl Backoff {
     pub(crate) fn new(limits: Limits) -> Self {
-        Self { limits, looks: 0, idle_since: None, sleep: FIRST_SLEEP, reminder: None, report: None }
+        Self { limits, looks: 0, idle_since: None, sleep: FIRST_SLEEP, glance_at: GLANCE, reminder: None, report: None }
     }
 
     /// Something happened.
@@ -80,22 +95,23 @@ impl Backoff {
         if self.idle_since.is_some() {
             self.idle_since = None;
             self.sleep = FIRST_SLEEP;
+            self.glance_at = GLANCE;
         }
     }
 
-    /// Nothing happened. Returns whether that has been so for so long that something may be wrong with the job.
+    /// Nothing happened.
     #[inline]
-    pub(crate) fn idle(&mut self) -> bool {
+    pub(crate) fn idle(&mut self) -> Idle {
         self.idle_by(thread::sleep)
     }
 
     /// As [`Backoff::idle`], but sleeps in its own way, such as one that somebody can wake it from.
     #[inline]
-    pub(crate) fn idle_by(&mut self, sleep: impl FnOnce(Duration)) -> bool {
+    pub(crate) fn idle_by(&mut self, sleep: impl FnOnce(Duration)) -> Idle {
         self.looks += 1;
         if self.looks < LOOKS && !self.limits.spin.is_zero() {
             std::hint::spin_loop();
-            return false;
+            return Idle::Wait;
         }
         self.looks = 0;
         self.idle_long(sleep)
@@ -109,19 +125,21 @@ impl Backoff {
     }
 
     #[cold]
-    fn idle_long(&mut self, sleep: impl FnOnce(Duration)) -> bool {
+    fn idle_long(&mut self, sleep: impl FnOnce(Duration)) -> Idle {
         self.report = self.reminder.get_or_insert_with(Reminder::start).due();
         let idle = self.idle_since.get_or_insert_with(Instant::now).elapsed();
         if idle < self.limits.spin {
             std::hint::spin_loop();
-            false
         } else if idle < self.limits.yield_until {
             thread::yield_now();
-            false
         } else {
             sleep(self.sleep);
             self.sleep = (self.sleep * 2).min(self.limits.sleep_max);
-            idle > SUSPICIOUS
         }
+        if idle < self.glance_at {
+            return Idle::Wait;
+        }
+        self.glance_at = idle + GLANCE;
+        if idle < SUSPICIOUS { Idle::Glance } else { Idle::Doubt }
     }
 }

@@ -121,11 +121,9 @@ impl<L: Link> Worker<L> {
             if last.elapsed() > patience {
                 return Err(self.silence(patience));
             }
-            let is_long = backoff.idle();
+            let idle = backoff.idle();
             self.report_if_due(&mut backoff, Awaited::Rest);
-            if is_long {
-                self.check_job()?;
-            }
+            self.look_after(idle)?;
         }
         Ok(())
     }

@@ -1,6 +1,8 @@
 //! Ranks whose processes have ended, as the launcher tells it: not every link shows that, least of all the end of a rank
 //! whose work was done.
 
+use std::collections::BTreeMap;
+
 use roci_driver::link::Link;
 use roci_protocol::Nanos;
 
@@ -9,14 +11,16 @@ use crate::request::{OpError, Operation, Request};
 use crate::worker::Worker;
 use crate::{Rank, Source};
 
-/// What a rank has sent before its end comes first, and its connection may know better why it has ended.
-const GRACE: Nanos = 1_000_000_000;
+/// What a rank has sent before its end comes first, and its connection or the launcher may know better why it has ended.
+const GRACE: Nanos = 250_000_000;
+/// The same where something comes all the time, which may be of others.
+const GRACE_MAX: Nanos = 1_000_000_000;
 
 /// What the launcher has told of ranks that have gone.
 #[derive(Debug, Default)]
 pub(crate) struct Departures {
-    /// Those that are to be taken for gone, why, and when.
-    pending: Vec<(Rank, OpError, Nanos)>,
+    /// Those that are to be taken for gone, why, and since when that is known.
+    pending: BTreeMap<Rank, (String, Nanos)>,
     /// Why the first one failed that did.
     failure: Option<String>,
     /// The launcher has gone.
@@ -24,22 +28,27 @@ pub(crate) struct Departures {
 }
 
 impl<L: Link> Worker<L> {
-    /// Gives up the ranks that have gone.
-    pub(crate) fn part_from_departed(&mut self) {
+    /// Gives up the ranks that have gone, once nothing comes any more.
+    pub(crate) fn part_from_departed(&mut self, is_quiet: bool) {
         let now = self.engine.now();
         while let Some(departure) = self.job.as_mut().and_then(Job::take_departure) {
             let (rank, why) = (departure.rank, departure.why);
             if departure.is_ill {
                 self.departures.failure.get_or_insert_with(|| why.clone());
             }
-            self.departures.pending.push((rank, OpError::PeerLeft { rank, why }, now + GRACE));
+            // What is said last knows most.
+            self.departures.pending.entry(rank).or_insert_with(|| (String::new(), now)).0 = why;
         }
-        let is_due = |(.., at): &mut (Rank, OpError, Nanos)| *at <= now;
-        for (rank, error, _) in self.departures.pending.extract_if(.., is_due).collect::<Vec<_>>() {
+        if self.departures.pending.is_empty() {
+            return;
+        }
+        let grace = if is_quiet { GRACE } else { GRACE_MAX };
+        let is_due = |_: &Rank, (_, since): &mut (String, Nanos)| *since + grace <= now;
+        for (rank, (why, _)) in self.departures.pending.extract_if(.., is_due).collect::<Vec<_>>() {
             // Receives may wait for it though it was never spoken to.
             if rank != self.rank {
                 self.ensure_endpoint(rank);
-                self.fail_peer(rank, error);
+                self.fail_peer(rank, OpError::PeerLeft { rank, why });
             }
         }
     }

@@ -27,7 +27,7 @@ impl<L: Link> Worker<L> {
         self.calls = self.calls.wrapping_add(1);
         // Periods are powers of two, so this takes no division.
         if self.calls & (PERIOD - 1) == 0 || self.wireup.is_urgent() {
-            happened |= self.look_around();
+            happened |= self.look_around(!happened);
         }
         happened
     }
@@ -47,7 +47,7 @@ impl<L: Link> Worker<L> {
 
     /// What need not be looked at in every call; returns whether anything happened.
     #[inline(never)]
-    fn look_around(&mut self) -> bool {
+    fn look_around(&mut self, is_quiet: bool) -> bool {
         if self.engine.is_forked() {
             return false;
         }
@@ -57,15 +57,15 @@ impl<L: Link> Worker<L> {
             return false;
         }
         self.look_for_memory();
-        self.look_at_peers()
+        self.look_at_peers(is_quiet)
     }
 
     /// Whether somebody asks for a connection, says that one is over, has gone, or has been silent for long.
-    pub(crate) fn look_at_peers(&mut self) -> bool {
+    pub(crate) fn look_at_peers(&mut self, is_quiet: bool) -> bool {
         self.keep_alive();
         self.report_if_asked();
         let happened = self.tend_wireup();
-        self.part_from_departed();
+        self.part_from_departed(is_quiet);
         self.end_with_launcher();
         happened
     }

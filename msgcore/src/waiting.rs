@@ -2,14 +2,11 @@
 
 use roci_driver::link::Link;
 
-use crate::backoff::Backoff;
+use crate::backoff::{Backoff, Idle};
 use crate::job::JobError;
 use crate::report::Awaited;
 use crate::request::{Done, OpError, Request, SomeFailed};
 use crate::worker::Worker;
-
-/// Sleeps of a wait between two questions whether the job goes on.
-const JOB_CHECKS: u32 = 64;
 
 impl<L: Link> Worker<L> {
     /// The outcome of a request that is over, or `None` while it is not. Does not make progress.
@@ -60,7 +57,7 @@ impl<L: Link> Worker<L> {
         Ok(())
     }
 
-    /// Returns whether nothing has happened for long.
+    /// Returns whether nothing has happened for long, now and then.
     pub(crate) fn progress_or_idle(&mut self, backoff: &mut Backoff, awaited: Awaited<'_>) -> Result<bool, OpError> {
         if self.engine.is_forked() {
             return Err(OpError::Forked);
@@ -69,12 +66,10 @@ impl<L: Link> Worker<L> {
             backoff.reset();
             return Ok(false);
         }
-        let is_long = backoff.idle();
+        let idle = backoff.idle();
         self.report_if_due(backoff, awaited);
-        if is_long {
-            self.check_job()?;
-        }
-        Ok(is_long)
+        self.look_after(idle)?;
+        Ok(idle == Idle::Doubt)
     }
 
     /// Says what a long wait is for, when it is time, and what is under way, when somebody asks.
@@ -86,14 +81,16 @@ impl<L: Link> Worker<L> {
         self.report_if_asked();
     }
 
-    /// A rank whose job is over, or whose peers have fallen silent, must not wait for ever.
-    pub(crate) fn check_job(&mut self) -> Result<(), OpError> {
-        self.job_checks += 1;
-        if !self.job_checks.is_multiple_of(JOB_CHECKS) {
+    /// What a wait is to do besides waiting: a rank whose job is over, or whose peers have fallen silent, must not wait for
+    /// ever, and between sleeps the calls of progress are too few to see it.
+    pub(crate) fn look_after(&mut self, idle: Idle) -> Result<(), OpError> {
+        if idle == Idle::Wait {
             return Ok(());
         }
-        // Between sleeps the calls of progress are too few to come to it.
-        self.look_at_peers();
-        self.job.as_mut().map_or(Ok(()), |job| job.check().map_err(|error| OpError::Job(error.to_string())))
+        self.look_at_peers(true);
+        match &mut self.job {
+            Some(job) if idle == Idle::Doubt => job.check().map_err(|error| OpError::Job(error.to_string())),
+            _ => Ok(()),
+        }
     }
 }

@@ -11,7 +11,7 @@ use roci_driver::{
 use thiserror::Error;
 
 use crate::Rank;
-use crate::backoff::{Backoff, Limits};
+use crate::backoff::{Backoff, Idle, Limits};
 use crate::config::{Config, Demand, UNEXPECTED_SHARE};
 use crate::departures::Departures;
 use crate::eager::{Body, Series};
@@ -93,7 +93,6 @@ pub struct Worker<L: Link = LiveLink> {
     pub(crate) limits: Limits,
     pub(crate) job: Option<Job>,
     pub(crate) mail: Option<Box<dyn Mail>>,
-    pub(crate) job_checks: u32,
 }
 
 /// Why a call was not accepted.
@@ -187,9 +186,9 @@ impl Worker {
                 backoff.reset();
                 continue;
             }
-            let is_long = backoff.idle();
+            let idle = backoff.idle();
             self.report_if_due(&mut backoff, Awaited::Connections);
-            if is_long {
+            if idle == Idle::Doubt {
                 self.job.as_mut().map_or(Ok(()), Job::check_all_present)?;
             }
         }
@@ -257,7 +256,6 @@ impl<L: Link> Worker<L> {
             limits: Limits::new(config, size, job.as_ref().map_or(size, Job::cpus)),
             job,
             mail,
-            job_checks: 0,
             engine,
         };
         if size > 1 {

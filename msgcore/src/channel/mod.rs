@@ -85,7 +85,7 @@ use roci_driver::link::Link;
 use roci_driver::{ArenaError, Buffer, EngineStats};
 
 use crate::Rank;
-use crate::backoff::{self, Backoff, Limits, Look};
+use crate::backoff::{self, Backoff, Idle, Limits, Look};
 use crate::job::{Job, JobError};
 use crate::wireup::{Fabric, LiveLink};
 use payload::Payloads;
@@ -186,7 +186,7 @@ impl<L: Link> Channel<L> {
         while !self.peers.iter().flatten().all(Peer::is_quiet) {
             if self.progress() {
                 backoff.reset();
-            } else if backoff.idle()
+            } else if backoff.idle() == Idle::Doubt
                 && let Some(job) = &mut self.job
             {
                 job.check().map_err(|error| ChannelError::Job(error.to_string()))?;

@@ -9,7 +9,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use super::names::Names;
 use super::rings::{Answer, Command, Completion, LastWish, Question, Rings};
 use super::tickets::Ticket;
-use crate::backoff::{Backoff, Limits};
+use crate::backoff::{Backoff, Idle, Limits};
 use crate::worker::{CallError, Worker};
 use crate::{OpError, Request, WireupError};
 
@@ -58,12 +58,15 @@ pub(super) fn run<L: Link>(mut worker: Worker<L>, limits: Limits, over: &Over) -
         }
         if happened {
             backoff.reset();
-        } else if backoff.idle_by(|at_most| over.0.engine_bell.sleep(at_most, || over.0.has_orders()))
-            && !service.names.is_empty()
-        {
+            continue;
+        }
+        let idle = backoff.idle_by(|at_most| over.0.engine_bell.sleep(at_most, || over.0.has_orders()));
+        if !service.names.is_empty() {
             // Somebody may wait for what will never come.
-            service.worker.check_job()?;
-            service.worker.end_wildcards();
+            service.worker.look_after(idle)?;
+            if idle == Idle::Doubt {
+                service.worker.end_wildcards();
+            }
         }
     }
     Ok(())

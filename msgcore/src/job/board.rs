@@ -21,6 +21,8 @@ const VALUE_LIMIT: usize = 100_000;
 /// A rank may be two programs, one after the other: so long the second one's hello waits for the first one's end to
 /// be noticed.
 const HELLO_GRACE: Duration = Duration::from_secs(1);
+/// How long the end of a session waits for the launcher to say why.
+const REASON_GRACE: Duration = Duration::from_millis(250);
 
 /// A board that serves the ranks of one job until it is dropped.
 #[derive(Clone)]
@@ -40,11 +42,13 @@ struct State {
     values: BTreeMap<(u64, String), String>,
     /// How often each rank has come: a generation of the job is what all of them are in between one hello and the next.
     comings: Vec<u64>,
-    /// Sessions in the present barrier, each at most once.
-    barrier: Vec<Arc<Outbox>>,
+    /// Sessions in the present barrier of each generation, each at most once.
+    barriers: BTreeMap<u64, Vec<Arc<Outbox>>>,
     mailboxes: Mailboxes,
     /// What is told of each rank that has gone.
     gone: BTreeMap<Rank, String>,
+    /// Up to which generation each rank has left, whatever became of its process.
+    left: Vec<u64>,
     /// Why a wait for all others is in vain: a rank has gone, well ...
     departure: Option<String>,
     /// ... or ill.
@@ -59,9 +63,10 @@ impl Board {
         let state = State {
             values: BTreeMap::new(),
             comings: vec![0; size],
-            barrier: Vec::new(),
+            barriers: BTreeMap::new(),
             mailboxes: Mailboxes::new(size),
             gone: BTreeMap::new(),
+            left: vec![0; size],
             departure: None,
             illness: None,
             failure: None,
@@ -131,9 +136,11 @@ impl Board {
 pub(super) fn start_session(shared: Arc<Shared>, mut stream: Stream, said: Vec<u8>, fails_ranks: bool) {
     let started = prepare(&mut stream).and_then(|writer| {
         let session = move || {
-            let rank = session(&shared, said.chain(stream), writer);
-            if fails_ranks && let Some(rank) = rank {
-                shared.fail_rank(rank, "a rank has gone");
+            let guest = session(&shared, said.chain(stream), writer);
+            match guest.rank {
+                Some(rank) if fails_ranks => shared.fail_rank(rank, &reason_of_leaving(rank)),
+                Some(rank) => shared.leave_behind(rank, guest.generation),
+                None => {}
             }
         };
         thread::Builder::new().name("roci-session".into()).spawn(session)
@@ -152,8 +159,8 @@ fn prepare(stream: &mut Stream) -> io::Result<Stream> {
         .inspect_err(|error| drop(stream.write(format!("error the launcher has no room for it: {error}\n").as_bytes())))
 }
 
-/// Serves one connection until it ends; returns which rank it was. An error is its end.
-fn session(shared: &Shared, reader: impl Read, writer: impl Write + Send + 'static) -> Option<Rank> {
+/// Serves one connection until it ends; returns who it was. An error is its end.
+fn session(shared: &Shared, reader: impl Read, writer: impl Write + Send + 'static) -> Guest {
     let mut guest = Guest { outbox: Arc::default(), rank: None, generation: 0 };
     let outbox = guest.outbox.clone();
     let started = thread::Builder::new().name("roci-outbox".into()).spawn(move || outbox.write_to(writer));
@@ -162,7 +169,7 @@ fn session(shared: &Shared, reader: impl Read, writer: impl Write + Send + 'stat
         Err(error) => tracing::error!("the launcher cannot answer a rank: {error}"),
     }
     shared.leave(&guest);
-    guest.rank
+    guest
 }
 
 /// Who is at the other end of a connection.
@@ -216,7 +223,7 @@ impl Shared {
             ("put", Some((key, value))) => self.put(guest.generation, key, value),
             ("get", None) if !rest.is_empty() => self.get(guest.generation, rest),
             ("barrier", None) => return self.enter_barrier(guest),
-            ("present", None) => self.lock().reason_to_give_up().map_or(Ok(String::new()), Err),
+            ("present", None) => self.lock().reason_to_give_up(guest.generation).map_or(Ok(String::new()), Err),
             ("status", None) => self.lock().failure.clone().map_or(Ok(String::new()), Err),
             _ => Err(format!("'{verb}' is not a request")),
         };
@@ -264,7 +271,7 @@ impl Shared {
             if let Some(value) = state.values.get(&place) {
                 return Ok(value.clone());
             }
-            if let Some(reason) = state.reason_to_give_up() {
+            if let Some(reason) = state.reason_to_give_up(generation) {
                 return Err(reason);
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -277,32 +284,42 @@ impl Shared {
             (0..self.size).filter(|&rank| is_it(rank)).map(|rank| rank.to_string()).collect::<Vec<_>>().join(",")
         };
         let is_here = |rank| state.mailboxes.is_taken(rank);
-        let is_waiting = |rank| state.barrier.iter().any(|outbox| state.mailboxes.is_of(rank, outbox));
-        let is_late = |rank| !state.barrier.is_empty() && is_here(rank) && !is_waiting(rank);
+        let is_waiting = |rank| state.in_barriers().any(|outbox| state.mailboxes.is_of(rank, outbox));
+        let is_late = |rank| !state.barriers.is_empty() && is_here(rank) && !is_waiting(rank);
         format!("absent {};{}", list(&is_late), list(&|rank| !is_here(rank)))
     }
 
     fn enter_barrier(&self, guest: &Guest) {
         let mut state = self.lock();
-        state.barrier.push(guest.outbox.clone());
+        let barrier = state.barriers.entry(guest.generation).or_default();
+        barrier.push(guest.outbox.clone());
         // Who has gone waits for nobody, though its session may still have to notice: this one, too, may be reading
         // what was written before its end.
-        state.barrier.retain(|outbox| !outbox.is_closed());
-        if state.barrier.len() == self.size {
-            self.end_barrier(&mut state, "ok ");
-        } else if let Some(reason) = state.reason_to_give_up() {
-            self.end_barrier(&mut state, &format!("error {reason}"));
+        barrier.retain(|outbox| !outbox.is_closed());
+        if barrier.len() == self.size {
+            self.end_barrier(&mut state, guest.generation, "ok ");
+        } else {
+            self.end_vain_barriers(&mut state);
         }
     }
 
-    fn end_barrier(&self, state: &mut State, answer: &str) {
-        state.barrier.drain(..).for_each(|outbox| outbox.answer(answer.into()));
+    fn end_vain_barriers(&self, state: &mut State) {
+        for generation in state.barriers.keys().copied().collect::<Vec<_>>() {
+            if let Some(reason) = state.reason_to_give_up(generation) {
+                self.end_barrier(state, generation, &format!("error {reason}"));
+            }
+        }
+    }
+
+    fn end_barrier(&self, state: &mut State, generation: u64, answer: &str) {
+        let waiting = state.barriers.remove(&generation).into_iter().flatten();
+        waiting.for_each(|outbox| outbox.answer(answer.into()));
         self.changed.notify_all();
     }
 
     /// Answers keep the order of requests: what is asked behind a barrier is answered behind it.
     fn wait_while_in_barrier(&self, guest: &Guest) {
-        let is_waiting = |state: &mut State| state.barrier.iter().any(|outbox| Arc::ptr_eq(outbox, &guest.outbox));
+        let is_waiting = |state: &mut State| state.in_barriers().any(|outbox| Arc::ptr_eq(outbox, &guest.outbox));
         drop(self.changed.wait_while(self.lock(), is_waiting));
     }
 
@@ -325,16 +342,34 @@ impl Shared {
     fn end(&self, reason: &str, kind: fn(&mut State) -> &mut Option<String>) {
         let mut state = self.lock();
         kind(&mut state).get_or_insert_with(|| reason.replace('\n', " "));
-        if let Some(reason) = state.reason_to_give_up() {
-            self.end_barrier(&mut state, &format!("error {reason}"));
-        }
+        self.end_vain_barriers(&mut state);
+        self.changed.notify_all();
     }
 
     /// A session has ended: it waits for nobody, and its rank may come again.
     fn leave(&self, guest: &Guest) {
         let mut state = self.lock();
-        state.barrier.retain(|outbox| !Arc::ptr_eq(outbox, &guest.outbox));
+        for barrier in state.barriers.values_mut() {
+            barrier.retain(|outbox| !Arc::ptr_eq(outbox, &guest.outbox));
+        }
+        state.barriers.retain(|_, barrier| !barrier.is_empty());
         guest.outbox.close();
+        self.changed.notify_all();
+    }
+
+    /// Who left will not come again to those of its generation. They are told, unless the launcher tells of the end of its
+    /// process, which it does not see where a shell lives on.
+    fn leave_behind(&self, rank: Rank, generation: u64) {
+        let is_unknown = |state: &mut State| !state.gone.contains_key(&rank);
+        let waited = self.changed.wait_timeout_while(self.lock(), REASON_GRACE, is_unknown);
+        let (mut state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        if !waited.timed_out() {
+            return;
+        }
+        state.left[rank] = state.left[rank].max(generation);
+        let is_of_its_generation = |other: Rank| state.comings[other] == generation;
+        state.mailboxes.tell_some(&format!("gone {rank} {}", reason_of_leaving(rank)), is_of_its_generation);
+        self.end_vain_barriers(&mut state);
         self.changed.notify_all();
     }
 }
@@ -348,8 +383,18 @@ impl State {
         self.comings[rank]
     }
 
-    /// Why a wait for all others is in vain.
-    fn reason_to_give_up(&self) -> Option<String> {
-        self.failure.as_ref().or(self.illness.as_ref()).or(self.departure.as_ref()).cloned()
+    /// Who waits in any barrier.
+    fn in_barriers(&self) -> impl Iterator<Item = &Arc<Outbox>> {
+        self.barriers.values().flatten()
     }
+
+    /// Why a wait for all others of a generation is in vain.
+    fn reason_to_give_up(&self, generation: u64) -> Option<String> {
+        let known = self.failure.as_ref().or(self.illness.as_ref()).or(self.departure.as_ref()).cloned();
+        known.or_else(|| self.left.iter().position(|&left| left >= generation).map(reason_of_leaving))
+    }
+}
+
+fn reason_of_leaving(rank: Rank) -> String {
+    format!("rank {rank} has left the job")
 }

@@ -11,6 +11,7 @@ pub(super) struct Inbox {
     size: usize,
     partial: Vec<u8>,
     mails: VecDeque<(Rank, String)>,
+    /// Of each rank at most two: that it has left, and how its process ended.
     departures: VecDeque<Departure>,
     answers: Answers,
     verdicts: Answers,
@@ -125,7 +126,7 @@ impl Inbox {
             }
             ("mail" | "gone" | "failed", None) => false,
             ("gone" | "failed", Some((rank, why))) => {
-                let rank = rank.parse().ok().filter(|&rank| rank < self.size && self.departures.len() < self.size);
+                let rank = rank.parse().ok().filter(|&rank| rank < self.size && self.departures.len() < 2 * self.size);
                 let is_ill = verb == "failed";
                 self.departures.extend(rank.map(|rank| Departure { rank, why: why.to_owned(), is_ill }));
                 rank.is_some()

@@ -53,9 +53,15 @@ impl Mailboxes {
 
     /// Tells every session that is a rank.
     pub(super) fn tell_all(&self, line: &str) {
-        for mailbox in &self.0 {
+        self.tell_some(line, |_| true);
+    }
+
+    /// Tells every session that is one of some ranks.
+    pub(super) fn tell_some(&self, line: &str, is_one: impl Fn(Rank) -> bool) {
+        for (rank, mailbox) in self.0.iter().enumerate() {
             if let Mailbox::Claimed(outbox) = mailbox
                 && !outbox.is_closed()
+                && is_one(rank)
             {
                 outbox.tell(line.to_owned());
             }

@@ -19,8 +19,9 @@
 //! a UNIX socket, is hung up on. An empty token is left out.
 //!
 //! Besides answers, a session receives unasked `mail FROM TEXT`, and of every other rank whose
-//! process has ended `gone RANK REASON`, or `failed RANK REASON` where it ended ill; and `report`, where somebody wants to
-//! know what it waits for. Answers come in the order of their requests, but for those to mail and to `absent`, which do not
+//! process has ended `gone RANK REASON`, or `failed RANK REASON` where it ended ill; `gone RANK REASON` too where the session
+//! of a rank of its generation has ended, though its process, or a shell before it, may live; and `report`, where somebody
+//! wants to know what it waits for. Answers come in the order of their requests, but for those to mail and to `absent`, which do not
 //! wait for a barrier: a rank that waits for the others there must still be able to write to them. That is why they have
 //! words of their own.
 

@@ -221,18 +221,47 @@ fn a_rank_that_dies_in_a_barrier_is_not_counted_and_the_others_hear_of_its_end()
     second.start_barrier().expect("a board");
     drop(second);
     while first.send_mail(1, "still there?").is_ok() {}
-    first.start_barrier().expect("a board");
-    // An answer to mail comes behind whatever the barrier has had to say at once.
-    first.send_mail(0, "x").expect("room");
-    assert!(!first.poll_barrier().expect("nobody else is there"));
+    assert_eq!(first.barrier().expect_err("nobody else is there").to_string(), LEFT);
     world.board.depart(1, "rank 1 exited with status 0");
-    let error = loop {
-        match first.poll_barrier() {
-            Ok(is_over) => assert!(!is_over),
-            Err(error) => break error.to_string(),
+    let why = first.barrier().expect_err("nobody else is there").to_string();
+    assert_eq!(why, "the job has failed: rank 1 exited with status 0");
+}
+
+const LEFT: &str = "the job has failed: rank 1 has left the job";
+
+/// As where a shell lives on behind it.
+#[test]
+fn who_hangs_up_is_missed_by_its_generation_and_by_no_other() {
+    let world = World::new(3);
+    let [mut first, second, mut third] = [0, 1, 2].map(|rank| world.join(rank));
+    first.start_barrier().expect("a board");
+    drop(second);
+    let left = inbox::Departure { rank: 1, why: "rank 1 has left the job".into(), is_ill: false };
+    let ended = loop {
+        if let Err(error) = first.poll_barrier() {
+            break error.to_string();
         }
     };
-    assert_eq!(error, "the job has failed: rank 1 exited with status 0");
+    assert_eq!(ended, LEFT);
+    for job in [&mut first, &mut third] {
+        assert_eq!(wait_for_departure(job), left);
+        assert_eq!(job.take_departure(), None);
+        assert_eq!(job.get("key").expect_err("nobody leaves it").to_string(), LEFT);
+        assert_eq!(job.check_all_present().expect_err("one has left").to_string(), LEFT);
+        job.check().expect("the job goes on");
+    }
+    let mut again = world.join(1);
+    again.start_barrier().expect("a board");
+    assert_eq!(first.barrier().expect_err("that is another generation's").to_string(), LEFT);
+    drop((first, third));
+    let mut others = [0, 2].map(|rank| world.join(rank));
+    for job in &mut others {
+        job.start_barrier().expect("a board");
+    }
+    for job in others.iter_mut().chain([&mut again]) {
+        while !job.poll_barrier().expect("all are there") {}
+        assert_eq!(job.take_departure(), None);
+    }
 }
 
 #[test]
@@ -413,7 +442,7 @@ fn mail_goes_over_tcp_too_and_a_death_fails_the_job() {
             break error.to_string();
         }
     };
-    assert_eq!(error, "the job has failed: a rank has gone");
+    assert_eq!(error, LEFT);
 }
 
 fn wait_for_departure(job: &mut Job) -> inbox::Departure {
