@@ -232,6 +232,11 @@ impl Config {
         Mtu::from_bytes(self.mtu).expect("the knob takes no other sizes")
     }
 
+    /// How long the packets of a port on a network may be, where that was said; else a port follows its device.
+    pub fn wanted_port_mtu(&self) -> Option<u16> {
+        (self.origin("port_mtu") != Origin::Default).then_some(self.port_mtu)
+    }
+
     fn set_from_environment(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
         let knob = KNOBS.iter().find(|knob| knob.environment_name() == name);
         let knob = knob.ok_or_else(|| unknown(name, Knob::environment_name))?;

@@ -23,7 +23,7 @@ use thiserror::Error;
 
 use crate::Rank;
 use crate::backoff::Limits;
-use crate::config::{Config, ConfigError, ConnectMethod, Origin, TooMuch};
+use crate::config::{Config, ConfigError, ConnectMethod, TooMuch};
 use crate::endpoint::SEND_QUEUE;
 use crate::job::{Job, JobError, LocalMail, Mail};
 use crate::reminder::Reminder;
@@ -444,7 +444,10 @@ pub fn shared_attachment(config: &Config, device: &Device) -> Attachment {
 /// With the packets that were asked for, where any were: else a device that carries less than usual is taken as it is.
 fn attachment_of(config: &Config, device: &Device) -> Attachment {
     let attachment = Attachment::shared(device.clone());
-    if config.origin("port_mtu") == Origin::Default { attachment } else { attachment.with_mtu(config.port_mtu) }
+    match config.wanted_port_mtu() {
+        Some(mtu) => attachment.with_mtu(mtu),
+        None => attachment,
+    }
 }
 
 fn attachments(config: &Config, device: &Device, job: &Job, peers: &[Rank]) -> Result<Vec<Attachment>, WireupError> {

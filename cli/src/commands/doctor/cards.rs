@@ -25,7 +25,7 @@ struct Card {
     has_default_route: bool,
 }
 
-pub(super) fn checks(machine: &Machine, device: &Device) -> Vec<Check> {
+pub(super) fn checks(machine: &Machine, device: &Device, wanted_mtu: Option<u16>) -> Vec<Check> {
     let cards = cards(machine);
     let mut checks: Vec<_> = cards.iter().take(LISTED).map(fact).collect();
     if cards.len() > LISTED {
@@ -33,7 +33,7 @@ pub(super) fn checks(machine: &Machine, device: &Device) -> Vec<Check> {
     }
     match device {
         Device::Pci(address) => checks.push(bound(&address.to_string(), &cards)),
-        Device::AfPacket(interface) => checks.push(interface_of(interface, machine)),
+        Device::AfPacket(interface) => checks.push(interface_of(interface, wanted_mtu, machine)),
         _ if cards.is_empty() => checks.push(Check::fact("NICs", "none that are devices")),
         _ => {}
     }
@@ -132,7 +132,7 @@ fn bound(address: &str, cards: &[Card]) -> Check {
     }
 }
 
-fn interface_of(interface: &str, machine: &Machine) -> Check {
+fn interface_of(interface: &str, wanted: Option<u16>, machine: &Machine) -> Check {
     let name = format!("af_packet:{interface}");
     // A rank's number stands in the name of each rank's own.
     let directory = format!("/sys/class/net/{interface}");
@@ -140,14 +140,18 @@ fn interface_of(interface: &str, machine: &Machine) -> Check {
         return Check::missing(name, "there is no such interface", "ip -brief link");
     }
     if is_up(&machine.read(format!("{directory}/flags"))) {
-        return carrying(name, interface, &machine.read(format!("{directory}/mtu")));
+        return carrying(name, interface, wanted, &machine.read(format!("{directory}/mtu")));
     }
     Check::missing(name, "it is down", format!("sudo ip link set {interface} up"))
 }
 
-/// What an interface that is up carries: frames follow its MTU, and the path MTU follows them.
-fn carrying(name: String, interface: &str, mtu: &str) -> Check {
+/// What an interface that is up carries: frames follow its MTU, and the path MTU follows them; those that are wanted must fit.
+fn carrying(name: String, interface: &str, wanted: Option<u16>, mtu: &str) -> Check {
     let Ok(mtu) = mtu.trim().parse::<usize>() else { return Check::ok(name, "up") };
+    if let Some(wanted) = wanted.filter(|&wanted| usize::from(wanted) > mtu) {
+        let finding = format!("it carries packets of {mtu} bytes at most, and {wanted} are wanted (ROCI_PORT_MTU)");
+        return Check::missing(name, finding, format!("sudo ip link set {interface} mtu {wanted}"));
+    }
     let remedy = format!("sudo ip link set {interface} mtu {USUAL_MTU}");
     match path_mtu(mtu) {
         None => Check::missing(name, format!("packets of {mtu} bytes are too short for any path MTU"), remedy),
@@ -209,7 +213,7 @@ mod tests {
     #[test]
     fn every_nic_is_told_with_who_drives_it() {
         let root = machine();
-        let findings: Vec<_> = checks(&Machine::at(root.path()), &Device::Memif)
+        let findings: Vec<_> = checks(&Machine::at(root.path()), &Device::Memif, None)
             .into_iter()
             .map(|check| (check.name, check.finding))
             .collect();
@@ -226,7 +230,7 @@ mod tests {
         let root = machine();
         let ask = |device: &str| {
             let device = device.parse().expect("a device");
-            checks(&Machine::at(root.path()), &device).pop().expect("the device's row")
+            checks(&Machine::at(root.path()), &device, None).pop().expect("the device's row")
         };
         assert_eq!(ask("pci:0000:00:05.0").verdict, Verdict::Ok);
         assert_eq!(ask("pci:00:05.0").verdict, Verdict::Ok);
@@ -243,7 +247,7 @@ mod tests {
         let root = machine();
         let ask = |mtu: &str| {
             fs::write(root.path().join("sys/class/net/eth0/mtu"), mtu).expect("a file");
-            interface_of("eth0", &Machine::at(root.path()))
+            interface_of("eth0", None, &Machine::at(root.path()))
         };
         for mtu in ["1500\n", "9000\n", "65536\n", "1127\n", "nonsense"] {
             assert_eq!(ask(mtu).verdict, Verdict::Ok, "{mtu}");
@@ -253,13 +257,20 @@ mod tests {
         assert_eq!(short.finding, "up, but its packets of 1126 bytes make the path MTU 512");
         assert_eq!(short.remedy.as_deref(), Some("sudo ip link set eth0 mtu 1500"));
         assert_eq!((ask("358\n").verdict, ask("359\n").verdict), (Verdict::Missing, Verdict::Note));
+        ask("9000\n");
+        let ask_for = |mtu| interface_of("eth0", Some(mtu), &Machine::at(root.path()));
+        assert_eq!(ask_for(9000).verdict, Verdict::Ok);
+        let beyond = ask_for(9001);
+        assert_eq!(beyond.verdict, Verdict::Missing);
+        assert_eq!(beyond.finding, "it carries packets of 9000 bytes at most, and 9001 are wanted (ROCI_PORT_MTU)");
+        assert_eq!(beyond.remedy.as_deref(), Some("sudo ip link set eth0 mtu 9001"));
     }
 
     proptest! {
         #[test]
         fn no_text_takes_the_checks_down(text in "(0x|00000000|\t|\n|[0-9a-f]{1,12}|\\PC){0,40}") {
             let _ = (default_routes(&text), is_up(&text), bound(&text, &[Card::default()]));
-            let _ = carrying(text.clone(), &text, &text);
+            let _ = carrying(text.clone(), &text, Some(1), &text);
         }
     }
 }

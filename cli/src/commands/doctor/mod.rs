@@ -30,7 +30,7 @@ pub(crate) fn run(options: &DoctorOptions) -> Result<ExitCode, Failure> {
     let checks: Vec<_> = std::iter::once(arena(&Memory::of(&config)))
         .chain(memory::checks(&machine, &device))
         .chain(iommu::checks(&machine, &device))
-        .chain(cards::checks(&machine, &device))
+        .chain(cards::checks(&machine, &device, config.wanted_port_mtu()))
         .chain(limits::checks(&machine, &device, config.arena_size))
         .chain(processor::checks(&machine))
         .collect();
