@@ -44,6 +44,12 @@ impl Namespace {
         finish(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("ip starts"))
     }
 
+    /// The kernel's list.
+    fn sockets(&self) -> String {
+        let read = Command::new("ip").args(["netns", "exec", &self.0, "cat", "/proc/net/unix"]).output();
+        String::from_utf8_lossy(&read.expect("ip starts").stdout).into_owned()
+    }
+
     fn soak(&self) {
         let job = ["run", "-n", "2", "roci", "soak", "--seconds", "1", "--max-size", "64KiB"];
         self.roci(None, &job).succeeded();
@@ -89,6 +95,9 @@ fn packets_follow_an_interface_that_carries_less_and_what_was_asked_for_beyond_i
     namespace.set_mtu("veth0", "1000");
     assert_eq!((namespace.max_frame(None), namespace.max_frame(Some("900"))), (1014.into(), 914.into()));
     namespace.soak();
+    let doctor = namespace.roci(Some("1500"), &["doctor"]);
+    assert!(!doctor.status.success());
+    assert!(doctor.stdout.contains("packets of 1000 bytes at most, and 1500 are wanted"), "{}", doctor.stdout);
     let line = namespace.port(Some("1500")).failed_with_one_line();
     assert!(line.contains("packets of 1000 bytes at most, and 1500 are wanted (ROCI_PORT_MTU)"), "{line}");
     let said = namespace.roci(None, &["doctor"]).stdout;
@@ -113,4 +122,25 @@ fn a_rank_that_has_died_behind_a_shell_that_lives_is_missed() {
     let ended = namespace.roci(None, &["run", "-n", "2", "sh", "-c", &script]);
     assert!(!ended.status.success());
     assert!(ended.stderr.contains("rank 1 has left the job"), "{}", ended.stderr);
+}
+
+#[test]
+fn two_processes_on_one_interface_are_warned() {
+    let _alone = alone();
+    let namespace = match Namespace::new() {
+        Ok(namespace) => namespace,
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    let said = namespace.port(None).succeeded().stderr;
+    assert!(!said.contains("another process"), "{said}");
+    std::thread::scope(|scope| {
+        let job = scope.spawn(|| namespace.roci(None, &["run", "-n", "2", "roci", "soak", "--seconds", "4"]));
+        while !namespace.sockets().contains("@roci/station/veth0") {
+            assert!(!job.is_finished(), "the job holds no name");
+        }
+        let said = namespace.port(None).succeeded().stderr;
+        assert!(said.contains("another process has a port on this interface"), "{said}");
+        let job = job.join().expect("no panic").succeeded();
+        assert!(!job.stderr.contains("another process"), "ranks with interfaces of their own: {}", job.stderr);
+    });
 }

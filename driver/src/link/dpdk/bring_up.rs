@@ -21,6 +21,7 @@ use super::pci::{Addressing, BindingError};
 use super::pool::{self, Place, Pool};
 use super::port::DpdkLink;
 use super::queues::Claim;
+use super::station::Station;
 use super::train::Train;
 use crate::link::{LinkState, LinkStats, Share};
 
@@ -371,6 +372,7 @@ impl DpdkLink {
             suspicious: facts.checks.suspicious(),
             description: Description::of(facts, queue, queues),
             network: (!attachment.device().is_point_to_point()).then(|| attachment.device().to_string().into()),
+            _station: Station::take(attachment.device()),
             tx: arrayvec::ArrayVec::new(),
             gate: None,
             external: facts.external,

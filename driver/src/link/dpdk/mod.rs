@@ -26,6 +26,7 @@ mod pool;
 pub mod port;
 mod queues;
 mod shared_map;
+mod station;
 mod train;
 mod window;
 

@@ -19,6 +19,7 @@ use super::lender::{PortLender, Ranges};
 use super::mbuf::{Mbuf, append, frame_len, segment};
 use super::pool::Place;
 use super::queues::{Claim, is_without_udp_checksum};
+use super::station::Station;
 use super::train::Train;
 use crate::lasting::Lasting;
 use crate::link::{BURST, Batch, Full, LendError, Lender, Link, LinkState, LinkStats, Share, fill_around};
@@ -61,6 +62,8 @@ pub struct DpdkLink {
     pub(super) description: Description,
     /// The device, where it leads to a network: one peer's end is no news of the link.
     pub(super) network: Option<Box<str>>,
+    /// Where it is a kernel's interface, this process's name on it.
+    pub(super) _station: Option<Arc<Station>>,
     pub(super) tx: ArrayVec<NonNull<dpdk_sys::rte_mbuf>, TX_QUEUE>,
     pub(super) train: Train,
     pub(super) gate: Option<Rc<Gate>>,
