@@ -14,7 +14,7 @@ use crate::worker::Worker;
 /// Calls between two looks whether somebody asks for a connection: a look may be a system call.
 const PERIOD: u32 = 256;
 /// Calls between them once all peers are connected, or gone: only one that has lost its mind asks then.
-const IDLE_PERIOD: u32 = 1 << 16;
+const IDLE_PERIOD: u32 = 1 << 14;
 
 impl<L: Link> Worker<L> {
     /// Does what can be done now, without waiting; returns whether anything happened.
