@@ -141,8 +141,8 @@ impl Board {
 
     /// Begins to tell what happened. Only one thread may do so at a time: the monitor's.
     pub(crate) fn begin(&self) -> Telling<'_> {
-        let epoch = self.epoch();
-        self.epoch.word().store(epoch | 1, SeqCst);
+        // In one step: loom remembers of each word who touched it last, and would overlook a reader behind a load of our own.
+        let epoch = self.epoch.word().fetch_or(1, SeqCst);
         Telling { board: self, epoch, has_marked: false }
     }
 
