@@ -9,8 +9,6 @@ use crate::reminder::Reminder;
 const FIRST_SLEEP: Duration = Duration::from_micros(20);
 /// A peer's end shows on its link long before this.
 pub(crate) const SUSPICIOUS: Duration = Duration::from_secs(1);
-/// How often a wait that sleeps looks at what is not told by links.
-const GLANCE: Duration = Duration::from_millis(50);
 /// Looks between two readings of the clock.
 const LOOKS: u32 = 32;
 
@@ -21,8 +19,6 @@ pub(crate) struct Backoff {
     looks: u32,
     idle_since: Option<Instant>,
     sleep: Duration,
-    /// How long nothing will have happened at the next glance.
-    glance_at: Duration,
     reminder: Option<Reminder>,
     report: Option<Duration>,
 }
@@ -47,14 +43,14 @@ impl Limits {
     }
 }
 
-/// What a wait for which nothing has happened is to do besides waiting.
+/// What a wait did for which nothing has happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Idle {
-    /// Nothing.
-    Wait,
-    /// To look at what is not told by links: who has gone, or asks for something.
-    Glance,
-    /// The same, and to doubt whether what it waits for can come.
+    /// It kept the processor.
+    Spin,
+    /// It gave the processor away, for however long.
+    Rest,
+    /// The same, after so long that what it waits for may never come.
     Doubt,
 }
 
@@ -85,7 +81,7 @@ pub(crate) fn wait_until<E>(limits: Limits, mut look: impl FnMut() -> Result<Loo
 
 impl Backoff {
     pub(crate) fn new(limits: Limits) -> Self {
-        Self { limits, looks: 0, idle_since: None, sleep: FIRST_SLEEP, glance_at: GLANCE, reminder: None, report: None }
+        Self { limits, looks: 0, idle_since: None, sleep: FIRST_SLEEP, reminder: None, report: None }
     }
 
     /// Something happened.
@@ -95,7 +91,6 @@ impl Backoff {
         if self.idle_since.is_some() {
             self.idle_since = None;
             self.sleep = FIRST_SLEEP;
-            self.glance_at = GLANCE;
         }
     }
 
@@ -111,7 +106,7 @@ impl Backoff {
         self.looks += 1;
         if self.looks < LOOKS && !self.limits.spin.is_zero() {
             std::hint::spin_loop();
-            return Idle::Wait;
+            return Idle::Spin;
         }
         self.looks = 0;
         self.idle_long(sleep)
@@ -130,16 +125,14 @@ impl Backoff {
         let idle = self.idle_since.get_or_insert_with(Instant::now).elapsed();
         if idle < self.limits.spin {
             std::hint::spin_loop();
-        } else if idle < self.limits.yield_until {
+            return Idle::Spin;
+        }
+        if idle < self.limits.yield_until {
             thread::yield_now();
         } else {
             sleep(self.sleep);
             self.sleep = (self.sleep * 2).min(self.limits.sleep_max);
         }
-        if idle < self.glance_at {
-            return Idle::Wait;
-        }
-        self.glance_at = idle + GLANCE;
-        if idle < SUSPICIOUS { Idle::Glance } else { Idle::Doubt }
+        if idle < SUSPICIOUS { Idle::Rest } else { Idle::Doubt }
     }
 }

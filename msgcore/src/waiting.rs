@@ -1,5 +1,7 @@
 //! Waiting: for the end of requests, and for the other ranks.
 
+use std::time::{Duration, Instant};
+
 use roci_driver::link::Link;
 
 use crate::backoff::{Backoff, Idle};
@@ -7,6 +9,9 @@ use crate::job::JobError;
 use crate::report::Awaited;
 use crate::request::{Done, OpError, Request, SomeFailed};
 use crate::worker::Worker;
+
+/// How often a wait looks at what links do not tell.
+const GLANCE: Duration = Duration::from_millis(50);
 
 impl<L: Link> Worker<L> {
     /// The outcome of a request that is over, or `None` while it is not. Does not make progress.
@@ -57,7 +62,7 @@ impl<L: Link> Worker<L> {
         Ok(())
     }
 
-    /// Returns whether nothing has happened for long, now and then.
+    /// Returns whether nothing has happened for long.
     pub(crate) fn progress_or_idle(&mut self, backoff: &mut Backoff, awaited: Awaited<'_>) -> Result<bool, OpError> {
         if self.engine.is_forked() {
             return Err(OpError::Forked);
@@ -82,11 +87,14 @@ impl<L: Link> Worker<L> {
     }
 
     /// What a wait is to do besides waiting: a rank whose job is over, or whose peers have fallen silent, must not wait for
-    /// ever, and between sleeps the calls of progress are too few to see it.
+    /// ever. Where others have the processor in between, the calls of progress are too few to see it.
+    #[inline]
     pub(crate) fn look_after(&mut self, idle: Idle) -> Result<(), OpError> {
-        if idle == Idle::Wait {
+        // Not by the engine's clock, which is a port's, and a job of one rank has none.
+        if idle == Idle::Spin || self.last_glance.elapsed() < GLANCE {
             return Ok(());
         }
+        self.last_glance = Instant::now();
         self.look_at_peers(true);
         match &mut self.job {
             Some(job) if idle == Idle::Doubt => job.check().map_err(|error| OpError::Job(error.to_string())),

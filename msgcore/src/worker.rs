@@ -1,6 +1,7 @@
 //! The worker: what an application holds.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
 
 use hashbrown::HashMap;
 use roci_driver::link::Link;
@@ -90,6 +91,8 @@ pub struct Worker<L: Link = LiveLink> {
     pub(crate) stats: WorkerStats,
     /// Calls of progress.
     pub(crate) calls: u32,
+    /// When a wait last looked at what links do not tell.
+    pub(crate) last_glance: Instant,
     pub(crate) limits: Limits,
     pub(crate) job: Option<Job>,
     pub(crate) mail: Option<Box<dyn Mail>>,
@@ -253,6 +256,7 @@ impl<L: Link> Worker<L> {
             events: VecDeque::new(),
             stats: WorkerStats::default(),
             calls: 0,
+            last_glance: Instant::now(),
             limits: Limits::new(config, size, job.as_ref().map_or(size, Job::cpus)),
             job,
             mail,
