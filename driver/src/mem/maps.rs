@@ -213,8 +213,9 @@ mod tests {
 
     #[test]
     fn a_hole_is_found_wherever_it_is() {
-        // Far below where the kernel puts what has no place of its own, so that no other thread's memory fills the hole.
-        let base = 0x1000_0000_0000;
+        // Far below where the kernel puts what has no place of its own, so that no other thread's memory fills the hole; and
+        // above AddressSanitizer's shadow.
+        let base = 0x2000_0000_0000;
         let (at, flags) = (std::ptr::without_provenance_mut(base), MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE);
         // SAFETY: the mapping is new.
         unsafe { mmap_anonymous(at, 4 * PAGE, ProtFlags::READ | ProtFlags::WRITE, flags) }.expect("memory");
