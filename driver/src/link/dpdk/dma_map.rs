@@ -311,7 +311,10 @@ mod tests {
 
     /// Nothing was registered, so nothing is undone.
     fn ask<R>(map: DmaMap, question: impl FnOnce(&DmaMap) -> R) -> R {
-        question(&std::mem::ManuallyDrop::new(map))
+        let mut map = std::mem::ManuallyDrop::new(map);
+        let answer = question(&map);
+        map.device = None;
+        answer
     }
 
     #[test]
