@@ -4,6 +4,7 @@
 mod common;
 
 use std::process::{Command, Stdio};
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{Ended, alone, finish};
@@ -72,6 +73,12 @@ impl Drop for Namespace {
     }
 }
 
+/// A namespace, and this machine to itself; or `None`, with the reason printed.
+fn namespace() -> Option<(MutexGuard<'static, ()>, Namespace)> {
+    let alone = alone();
+    Some((alone, Namespace::new().inspect_err(|why| eprintln!("skipped: {why}")).ok()?))
+}
+
 fn ip(arguments: &[&str]) -> Result<(), String> {
     let ended = Command::new("ip").args(arguments).output().map_err(|error| format!("ip: {error}"))?;
     if ended.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&ended.stderr).trim().to_owned()) }
@@ -79,11 +86,7 @@ fn ip(arguments: &[&str]) -> Result<(), String> {
 
 #[test]
 fn packets_follow_an_interface_that_carries_less_and_what_was_asked_for_beyond_is_refused() {
-    let _alone = alone();
-    let namespace = match Namespace::new() {
-        Ok(namespace) => namespace,
-        Err(why) => return eprintln!("skipped: {why}"),
-    };
+    let Some((_alone, namespace)) = namespace() else { return };
     assert_eq!(namespace.max_frame(None), 1514);
     let line = namespace.port(Some("4200")).failed_with_one_line();
     let wanted =
@@ -112,11 +115,7 @@ fn packets_follow_an_interface_that_carries_less_and_what_was_asked_for_beyond_i
 /// Interfaces show no peer's end, and the launcher sees the shell live on.
 #[test]
 fn a_rank_that_has_died_behind_a_shell_that_lives_is_missed() {
-    let _alone = alone();
-    let namespace = match Namespace::new() {
-        Ok(namespace) => namespace,
-        Err(why) => return eprintln!("skipped: {why}"),
-    };
+    let Some((_alone, namespace)) = namespace() else { return };
     let soak = concat!(env!("CARGO_BIN_EXE_roci"), " soak --seconds 600 --max-size 64KiB");
     let script = format!("[ $ROCI_RANK = 1 ] || exec {soak}; {soak} & sleep 4; kill -KILL $!; exec sleep 600");
     let ended = namespace.roci(None, &["run", "-n", "2", "sh", "-c", &script]);
@@ -126,11 +125,7 @@ fn a_rank_that_has_died_behind_a_shell_that_lives_is_missed() {
 
 #[test]
 fn two_processes_on_one_interface_are_warned() {
-    let _alone = alone();
-    let namespace = match Namespace::new() {
-        Ok(namespace) => namespace,
-        Err(why) => return eprintln!("skipped: {why}"),
-    };
+    let Some((_alone, namespace)) = namespace() else { return };
     let said = namespace.port(None).succeeded().stderr;
     assert!(!said.contains("another process"), "{said}");
     std::thread::scope(|scope| {
