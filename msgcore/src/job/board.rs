@@ -357,8 +357,8 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Who left will not come again to those of its generation. They are told, unless the launcher tells of the end of its
-    /// process, which it does not see where a shell lives on.
+    /// The rank of a session that has ended does not return to its generation. The other ranks of that are informed, unless
+    /// the launcher reports the end of the process, which it does not see where a shell lives on.
     fn leave_behind(&self, rank: Rank, generation: u64) {
         let is_unknown = |state: &mut State| !state.gone.contains_key(&rank);
         let waited = self.changed.wait_timeout_while(self.lock(), REASON_GRACE, is_unknown);

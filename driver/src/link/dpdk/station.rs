@@ -55,7 +55,7 @@ mod tests {
     fn an_interface_is_one_process_s_until_its_last_port_goes() {
         let interface = format!("t{}", std::process::id());
         let device = Device::AfPacket(interface.clone());
-        let other = name(&interface).expect("nobody has it");
+        let other = name(&interface).expect("the name is free");
         assert!(Station::take(&device).is_none(), "another has it");
         drop(other);
         let ports = [Station::take(&device), Station::take(&device)];
@@ -65,6 +65,6 @@ mod tests {
         assert!(name(&interface).is_err(), "the second port has it still");
         drop(second);
         assert!(name(&interface).is_ok());
-        assert!(Station::take(&Device::Memif).is_none(), "nobody else is on it");
+        assert!(Station::take(&Device::Memif).is_none(), "memif is no interface");
     }
 }
