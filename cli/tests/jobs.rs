@@ -372,7 +372,7 @@ fn the_next_launcher_removes_what_a_killed_one_has_left() {
     let _alone = alone();
     let place = tempfile::tempdir().expect("a directory");
     let count = || std::fs::read_dir(place.path()).expect("a directory").count();
-    let mut job = command(&["run", "-n", "1", "sh", "-c", "echo there; sleep 600"])
+    let mut job = command(&["run", "-n", "1", "sh", "-c", "echo there; exec sleep 600"])
         .env("TMPDIR", place.path())
         .stdout(Stdio::piped())
         .spawn()
