@@ -61,7 +61,9 @@ failures!(
     roci_msgcore::SomeFailed,
     roci_msgcore::channel::OpenError,
     roci_msgcore::channel::ChannelError,
-    roci_msgcore::job::JobError,
+    roci_launcher::JobError,
+    roci_launcher::LaunchError,
+    roci_launcher::RankError,
     roci_driver::ArenaError,
     roci_perftest::SettingsError,
     roci_perftest::ServeError

@@ -12,6 +12,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use clap::error::ErrorKind;
+use roci_launcher::become_rank;
 
 use crate::options::{Cli, Command};
 
@@ -38,7 +39,8 @@ fn run(command: Command) -> Result<ExitCode, failure::Failure> {
         Command::Info(options) => commands::info::run(&options),
         Command::Doctor(options) => commands::doctor::run(&options),
         Command::Sim(options) => commands::sim::run(&options),
-        Command::Rank(options) => commands::rank::run(&options),
+        Command::Rank(options) => become_rank(options.launcher, &options.cpus, &options.program)
+            .map_or_else(|error| Err(error.into()), |never| match never {}),
     }
 }
 

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::board::{Shared, start_session};
-use super::stream::{Listener, Stream};
-use super::{LINE_LIMIT, MAX_RANKS, Token};
+use crate::board::{Shared, start_session};
+use crate::stream::{Listener, Stream};
+use crate::{LINE_LIMIT, MAX_RANKS, Token};
 
 /// How long a stranger may take until its hello is there.
 const HELLO_DEADLINE: Duration = Duration::from_secs(5);

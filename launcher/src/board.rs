@@ -9,12 +9,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::acceptor::Acceptor;
-use super::mailboxes::Mailboxes;
-use super::outbox::Outbox;
-use super::stream::{Listener, Stream};
-use super::{LINE_LIMIT, Token};
 use crate::Rank;
+use crate::acceptor::Acceptor;
+use crate::mailboxes::Mailboxes;
+use crate::outbox::Outbox;
+use crate::stream::{Listener, Stream};
+use crate::{LINE_LIMIT, Token};
 
 /// Values that one job may leave, and bytes of a key or value: a rank gone wild must not fill the launcher.
 const VALUE_LIMIT: usize = 100_000;

@@ -1,5 +1,6 @@
 //! A rank's side.
 
+use std::fmt::{self, Display, Formatter};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -7,12 +8,12 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
-use super::inbox::{Departure, Inbox};
-use super::stream::Stream;
-use super::{CPUS, JOB, JobError, LINE_LIMIT, MAX_RANKS, Mail, RANK, SIZE, Token, WORKERS, complaint_about};
 use crate::Rank;
+use crate::inbox::{Departure, Inbox};
 use crate::reminder::Reminder;
 use crate::signal::ReportSignal;
+use crate::stream::Stream;
+use crate::{CPUS, JOB, JobError, LINE_LIMIT, MAX_RANKS, Mail, RANK, SIZE, Token, WORKERS, complaint_about};
 
 /// A rank's place in its job.
 pub struct Job {
@@ -34,11 +35,27 @@ pub struct Job {
 
 /// Ranks that are missed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Absent {
+pub struct Absent {
     /// In the job, and not in the barrier that some have entered.
-    pub(crate) from_barrier: Vec<Rank>,
+    pub from_barrier: Vec<Rank>,
     /// Not in the job: not yet, or no longer.
-    pub(crate) from_job: Vec<Rank>,
+    pub from_job: Vec<Rank>,
+}
+
+/// Ranks that a text names of each list.
+const NAMED: usize = 32;
+
+impl Display for Absent {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let list = |ranks: &[Rank]| ranks.iter().take(NAMED).map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        if !self.from_barrier.is_empty() {
+            write!(f, "; not there yet: rank {}", list(&self.from_barrier))?;
+        }
+        if !self.from_job.is_empty() {
+            write!(f, "; not in the job yet: rank {}", list(&self.from_job))?;
+        }
+        Ok(())
+    }
 }
 
 impl Job {
@@ -175,7 +192,7 @@ impl Job {
     }
 
     /// The ranks that are missed, at the barrier or in the job. Also while a barrier is under way.
-    pub(crate) fn absent(&mut self) -> Result<Absent, JobError> {
+    pub fn absent(&mut self) -> Result<Absent, JobError> {
         self.write("absent")?;
         let verdict = self.wait_for(Inbox::take_verdict, Inbox::abandon_verdict, "absent")?;
         let lists = verdict.strip_prefix("absent ").and_then(|lists| lists.split_once(';'));
@@ -186,7 +203,7 @@ impl Job {
 
     /// Whether somebody has asked for a report: this process, by SIGUSR1, or the job, through its launcher.
     #[inline]
-    pub(crate) fn take_report_wish(&mut self) -> bool {
+    pub fn take_report_wish(&mut self) -> bool {
         let is_signalled = self.signal.as_ref().is_some_and(ReportSignal::take);
         self.inbox.take_report_wish() || is_signalled
     }
@@ -204,12 +221,12 @@ impl Job {
     }
 
     /// The next rank that has gone, of those that [`Job::poll_mail`] and other calls have heard of meanwhile.
-    pub(crate) fn take_departure(&mut self) -> Option<Departure> {
+    pub fn take_departure(&mut self) -> Option<Departure> {
         self.inbox.take_departure()
     }
 
     /// Whether the launcher has gone, as far as [`Job::poll_mail`] and other calls have seen.
-    pub(crate) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         self.is_over
     }
 
@@ -340,8 +357,8 @@ fn number(name: &'static str) -> Result<usize, JobError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Board;
     use super::*;
+    use crate::Board;
 
     fn place() -> (tempfile::TempDir, String) {
         let directory = tempfile::tempdir().expect("a directory");

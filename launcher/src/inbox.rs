@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::{JobError, LINE_LIMIT, MAIL_LIMIT};
 use crate::Rank;
+use crate::{JobError, LINE_LIMIT, MAIL_LIMIT};
 
 /// Bytes as they come, and what has been made of them.
 pub(super) struct Inbox {
@@ -21,11 +21,13 @@ pub(super) struct Inbox {
 
 /// A rank has gone.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Departure {
-    pub(crate) rank: Rank,
-    pub(crate) why: String,
+pub struct Departure {
+    /// Which one.
+    pub rank: Rank,
+    /// What is known of its end.
+    pub why: String,
     /// It failed.
-    pub(crate) is_ill: bool,
+    pub is_ill: bool,
 }
 
 /// Answers to one kind of request.

@@ -1,4 +1,5 @@
-//! The job: which rank this is, how many there are, a board where they leave their addresses, and their mail.
+//! The job: which rank this is, how many there are, a board where they leave their addresses, and their mail; and the
+//! supervision of its ranks on this machine.
 //!
 //! A launcher hosts the [`Board`]; each rank is a [`Job`] that talks to it over a UNIX or TCP socket, one line
 //! per request. The board answers a look-up once the value is there, a barrier once all ranks are, and either
@@ -25,6 +26,8 @@
 //! wait for a barrier: a rank that waits for the others there must still be able to write to them. That is why they have
 //! words of their own.
 
+#![forbid(unsafe_code)]
+
 mod acceptor;
 mod board;
 mod client;
@@ -33,19 +36,25 @@ mod inbox;
 mod local;
 mod mailboxes;
 mod outbox;
+mod reminder;
+mod signal;
 mod stream;
+mod supervise;
 #[cfg(test)]
 mod tests;
 mod token;
 
-use crate::Rank;
-
 pub use board::Board;
-pub(crate) use client::Absent;
-pub use client::Job;
+pub use client::{Absent, Job};
 pub use error::JobError;
+pub use inbox::Departure;
 pub use local::LocalMail;
+pub use reminder::Reminder;
+pub use supervise::{JobSpec, LaunchError, RankError, allowed_cpus, become_rank, launch};
 pub use token::Token;
+
+/// A process's number in its job, from 0.
+pub type Rank = usize;
 
 /// Variables by which a launcher tells a rank its place; they are no knobs.
 pub const VARIABLES: [&str; 6] = [RANK, SIZE, JOB, TOKEN, CPUS, WORKERS];

@@ -8,8 +8,8 @@ use std::rc::Rc;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::{JobError, MAIL_LIMIT, Mail, complaint_about};
 use crate::Rank;
+use crate::{JobError, MAIL_LIMIT, Mail, complaint_about};
 
 /// One rank of a group that shares a process. Once dropped it is gone: the others' mail to it is refused.
 pub struct LocalMail {

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::outbox::Outbox;
-use super::{MAIL_LIMIT, complaint_about};
 use crate::Rank;
+use crate::outbox::Outbox;
+use crate::{MAIL_LIMIT, complaint_about};
 
 /// One box a rank.
 pub(super) struct Mailboxes(Vec<Mailbox>);

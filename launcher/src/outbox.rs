@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::MAIL_LIMIT;
+use crate::MAIL_LIMIT;
 
 /// Answers that wait for a session that asks and does not read; then its next request is not read either.
 const ANSWER_LIMIT: usize = 64;

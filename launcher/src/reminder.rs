@@ -6,24 +6,24 @@ const FIRST: Duration = Duration::from_secs(5);
 
 /// One wait, and when something is to be said of it.
 #[derive(Debug)]
-pub(crate) struct Reminder {
+pub struct Reminder {
     since: Instant,
     next: Duration,
 }
 
 impl Reminder {
     /// The wait begins.
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         Self { since: Instant::now(), next: FIRST }
     }
 
     /// How long the wait has lasted, where that is to be said now.
-    pub(crate) fn due(&mut self) -> Option<Duration> {
+    pub fn due(&mut self) -> Option<Duration> {
         self.due_after(self.since.elapsed())
     }
 
     /// When it is to be said next.
-    pub(crate) fn next(&self) -> Instant {
+    pub fn next(&self) -> Instant {
         self.since + self.next
     }
 

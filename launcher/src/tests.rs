@@ -236,7 +236,7 @@ fn who_hangs_up_is_missed_by_its_generation_and_by_no_other() {
     let [mut first, second, mut third] = [0, 1, 2].map(|rank| world.join(rank));
     first.start_barrier().expect("a board");
     drop(second);
-    let left = inbox::Departure { rank: 1, why: "rank 1 has left the job".into(), is_ill: false };
+    let left = Departure { rank: 1, why: "rank 1 has left the job".into(), is_ill: false };
     let ended = loop {
         if let Err(error) = first.poll_barrier() {
             break error.to_string();
@@ -445,7 +445,7 @@ fn mail_goes_over_tcp_too_and_a_death_fails_the_job() {
     assert_eq!(error, LEFT);
 }
 
-fn wait_for_departure(job: &mut Job) -> inbox::Departure {
+fn wait_for_departure(job: &mut Job) -> Departure {
     loop {
         assert_eq!(job.poll_mail().expect("a board"), None);
         if let Some(departure) = job.take_departure() {
@@ -467,7 +467,7 @@ fn everybody_hears_of_every_rank_that_has_gone_once() {
     for job in [&mut early, &mut late] {
         let mut heard = [wait_for_departure(job), wait_for_departure(job)];
         heard.sort_by_key(|departure| departure.rank);
-        let departure = |rank, why: &str, is_ill| inbox::Departure { rank, why: why.into(), is_ill };
+        let departure = |rank, why: &str, is_ill| Departure { rank, why: why.into(), is_ill };
         let both =
             [departure(2, "rank 2 exited with status 0", false), departure(3, "rank 3 exited with status 1", true)];
         assert_eq!(heard, both);

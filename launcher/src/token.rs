@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{JobError, TOKEN};
+use crate::{JobError, TOKEN};
 
 /// The longest token, in bytes.
 const LONGEST: usize = 128;

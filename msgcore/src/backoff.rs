@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::config::Config;
-use crate::reminder::Reminder;
+use roci_launcher::Reminder;
 
 const FIRST_SLEEP: Duration = Duration::from_micros(20);
 /// A peer's end shows on its link long before this.

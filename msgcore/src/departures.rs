@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use roci_driver::link::Link;
 use roci_protocol::Nanos;
 
-use crate::job::Job;
 use crate::request::{OpError, Operation, Request};
 use crate::worker::Worker;
 use crate::{Rank, Source};
+use roci_launcher::Job;
 
 /// What a rank has sent before its end comes first, and its connection or the launcher may know better why it has ended.
 const GRACE: Nanos = 250_000_000;

@@ -55,7 +55,6 @@ mod incoming;
 #[doc(hidden)]
 pub mod internals;
 mod invariants;
-pub mod job;
 mod keepalive;
 mod matching;
 mod outgoing;
@@ -65,14 +64,12 @@ mod receive;
 pub mod receive_queues;
 mod receives;
 mod refused;
-mod reminder;
 mod rendezvous;
 mod report;
 mod request;
 mod requests;
 pub mod select;
 mod send;
-mod signal;
 mod slab;
 mod stats;
 mod sync;
@@ -92,14 +89,12 @@ pub use receive::{Envelope, Message};
 pub use refused::Refused;
 pub use request::{Done, OpError, Request, SomeFailed, Truncated};
 pub use roci_driver::{AdoptError, Buffer, MonitorChoice, Pin, RegistrationInfo, RegistrationStats, UserMemory};
+pub use roci_launcher::{Job, JobError, Rank};
 pub use roci_protocol::msg::Capabilities;
 pub use send::SendOptions;
 pub use stats::WorkerStats;
 pub use wireup::{Fabric, LiveLink, Ports, WireupError};
 pub use worker::{CallError, Dropped, Worker};
-
-/// A process's number in its job, from 0.
-pub type Rank = usize;
 
 /// What a receive chooses messages by, besides their sender.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

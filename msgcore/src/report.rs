@@ -1,6 +1,6 @@
 //! Who waits for whom, for what, since when: in words, for who looks at a job that does not move.
 //!
-//! A wait is reported after five seconds, and again as [`Reminder`](crate::reminder::Reminder) has it. All that a rank has
+//! A wait is reported after five seconds, and again as [`Reminder`](roci_launcher::Reminder) has it. All that a rank has
 //! under way is reported when somebody asks, by SIGUSR1 to the rank or to its launcher.
 
 use std::fmt::{self, Display, Formatter};
@@ -9,11 +9,11 @@ use std::time::Duration;
 use roci_driver::link::Link;
 
 use crate::endpoint::Endpoint;
-use crate::job::{Absent, Job};
 use crate::matching::Pattern;
 use crate::request::{Operation, Request};
 use crate::worker::Worker;
 use crate::{Rank, Source, TagMatch};
+use roci_launcher::Job;
 
 /// Requests and peers that a report names.
 const LINES: usize = 32;
@@ -182,18 +182,5 @@ impl Display for Shown<'_> {
             TagMatch::Any => f.write_str(" with any tag"),
             TagMatch::Exact(tag) => write!(f, " with tag {}", tag.get()),
         }
-    }
-}
-
-impl Display for Absent {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let list = |ranks: &[Rank]| ranks.iter().take(LINES).map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        if !self.from_barrier.is_empty() {
-            write!(f, "; not there yet: rank {}", list(&self.from_barrier))?;
-        }
-        if !self.from_job.is_empty() {
-            write!(f, "; not in the job yet: rank {}", list(&self.from_job))?;
-        }
-        Ok(())
     }
 }

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use roci_driver::link::Link;
 
 use crate::backoff::{Backoff, Idle};
-use crate::job::JobError;
 use crate::report::Awaited;
 use crate::request::{Done, OpError, Request, SomeFailed};
 use crate::worker::Worker;
+use roci_launcher::JobError;
 
 /// How often a wait looks at what links do not tell.
 const GLANCE: Duration = Duration::from_millis(50);

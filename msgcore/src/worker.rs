@@ -18,7 +18,6 @@ use crate::departures::Departures;
 use crate::eager::{Body, Series};
 use crate::endpoint::{Endpoint, SEND_QUEUE};
 use crate::failure::WorkerEvent;
-use crate::job::{Job, Mail};
 use crate::keepalive::Keepalive;
 use crate::matching::Matching;
 use crate::receive_queues::{Kind, ReceiveQueues};
@@ -31,6 +30,7 @@ use crate::select::Rules;
 use crate::stats::WorkerStats;
 use crate::vbuf::Pool;
 use crate::wireup::{self, LanePlan, LiveLink, Ports, Wireup, WireupError, join, queue_pair_params};
+use roci_launcher::{Job, Mail};
 
 /// The longest message: one RDMA READ fetches it.
 pub(crate) const MAX_MESSAGE: usize = 1 << 31;

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use ranks::{config, run_ranks};
-use roci_msgcore::job::Job;
+use roci_launcher::Job;
 use roci_msgcore::{
     Buffer, CloseError, DedicatedWorker, Dropped, OpError, Rank, SendOptions, Source, Tag, TagMatch, Worker,
 };

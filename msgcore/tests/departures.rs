@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ranks::{PATIENCE, config, run_ranks};
-use roci_msgcore::job::{Board, Job};
+use roci_launcher::{Board, Job};
 use roci_msgcore::{CallError, DedicatedWorker, Done, OpError, Pattern, Request, Source, Tag, Worker};
 
 const TAG: Tag = Tag::new(1);

@@ -5,8 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use roci_launcher::{Board, Job, Token};
 use roci_msgcore::config::Origin;
-use roci_msgcore::job::{Board, Job, Token};
 use roci_msgcore::{Config, Dropped, Rank, Source, Tag, TagMatch, Worker};
 
 /// A safety net: what takes so long hangs.

@@ -7,8 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use roci_launcher::{Board, Job, Token};
 use roci_msgcore::config::Origin;
-use roci_msgcore::job::{Board, Job, Token};
 use roci_msgcore::{
     Buffer, CallError, CloseError, Config, DedicatedWorker, Done, Dropped, OpError, Rank, Request, Tag, Ticket,
     WireupError, Worker, WorkerStats,

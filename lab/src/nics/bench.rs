@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use roci_msgcore::job::{Board, Token};
+use roci_launcher::{Board, Token};
 
 use super::models::{Binding, Model};
 use crate::Failure;

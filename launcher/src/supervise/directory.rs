@@ -9,8 +9,6 @@ use rustix::fs::OFlags;
 use rustix::process::geteuid;
 use tempfile::{Builder, TempDir};
 
-use crate::failure::{Context, Failure};
-
 /// How a job's directory is called, before what makes its name unique.
 const PREFIX: &str = "roci-";
 /// In it, the file that a launcher locks for as long as it lives.
@@ -30,7 +28,7 @@ pub(crate) struct JobDirectory {
 
 impl JobDirectory {
     /// Makes one in `TMPDIR`, or in `/tmp` where a socket there could have no name. Removes what killed launchers have left.
-    pub(crate) fn new() -> Result<Self, Failure> {
+    pub(crate) fn new() -> io::Result<Self> {
         let usual = std::env::temp_dir();
         let parents = [usual.as_path(), Path::new(FALLBACK)];
         for parent in parents {
@@ -45,7 +43,6 @@ impl JobDirectory {
             }
         }
         Err(failure.unwrap_or_else(|| io::ErrorKind::InvalidFilename.into()))
-            .context("cannot make a directory for the job's sockets")
     }
 
     fn make(parent: &Path) -> io::Result<Self> {

@@ -5,7 +5,7 @@ use thiserror::Error;
 
 use super::config::{BadChannelConfig, ChannelConfig};
 use crate::Rank;
-use crate::job::JobError;
+use roci_launcher::JobError;
 
 /// Why a channel was not opened.
 #[derive(Debug, Error)]

@@ -86,10 +86,10 @@ use roci_driver::{ArenaError, Buffer, EngineStats};
 
 use crate::Rank;
 use crate::backoff::{self, Backoff, Idle, Limits, Look};
-use crate::job::{Job, JobError};
 use crate::wireup::{Fabric, LiveLink};
 use payload::Payloads;
 use peer::{Core, Peer};
+use roci_launcher::{Job, JobError};
 
 /// One rank's ends of the pipes to and from all others.
 pub struct Channel<L: Link = LiveLink> {

@@ -19,9 +19,9 @@ use thiserror::Error;
 
 use crate::endpoint::SEND_QUEUE;
 use crate::firehose;
-use crate::job;
 use crate::receive_queues::{Kind, ReceiveQueue, ReceiveQueues};
 use crate::select::Rules;
+use roci_launcher as job;
 
 pub use demand::{Demand, TooMuch};
 pub(crate) use effect::UNEXPECTED_SHARE;

@@ -70,10 +70,10 @@ use roci_driver::{Arena, ArenaError, Buffer, ForkWatch};
 
 use crate::backoff::{Backoff, Limits};
 use crate::config::Config;
-use crate::job::Job;
 use crate::wireup::{WireupError, join};
 use crate::{OpError, Rank, Worker};
 use rings::{Command, Rings};
+use roci_launcher::Job;
 use stock::Stock;
 use tickets::Tickets;
 

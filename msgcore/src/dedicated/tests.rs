@@ -9,9 +9,9 @@ use rustix::thread::sched_getaffinity;
 use super::rings::{COMMANDS, COMPLETIONS};
 use super::*;
 use crate::config::Origin;
-use crate::job::{Board, Token};
 use crate::worker::CallError;
 use crate::{Pattern, SendOptions, Source, Tag, TagMatch};
+use roci_launcher::{Board, Token};
 
 /// Longer than anything here takes: who waits so long waits for ever.
 const PATIENCE: Duration = Duration::from_mins(1);

@@ -25,9 +25,9 @@ use crate::Rank;
 use crate::backoff::Limits;
 use crate::config::{Config, ConfigError, ConnectMethod, TooMuch};
 use crate::endpoint::SEND_QUEUE;
-use crate::job::{Job, JobError, LocalMail, Mail};
-use crate::reminder::Reminder;
 use crate::request::OpError;
+use roci_launcher::Reminder;
+use roci_launcher::{Job, JobError, LocalMail, Mail};
 
 /// The link of a live worker: a DPDK port that can inject faults and write a capture.
 pub type LiveLink = Faulty<PcapTee<DpdkLink>>;

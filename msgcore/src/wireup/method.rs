@@ -4,7 +4,7 @@ use roci_driver::link::Link;
 use roci_driver::{CompletionQueue, Engine, PdId, QpParams, QueuePair, SharedReceiveQueue, UnconnectedQp};
 
 use crate::Rank;
-use crate::job::Mail;
+use roci_launcher::Mail;
 
 /// What a method works on.
 pub(crate) struct Site<'a, L: Link> {

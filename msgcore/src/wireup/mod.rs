@@ -284,7 +284,7 @@ impl<L: Link> Worker<L> {
     }
 
     fn with_method<R>(&mut self, action: impl FnOnce(&mut dyn Method<L>, &mut Site<'_, L>) -> R) -> R {
-        let mail: Option<&mut dyn crate::job::Mail> = match (&mut self.mail, &mut self.job) {
+        let mail: Option<&mut dyn roci_launcher::Mail> = match (&mut self.mail, &mut self.job) {
             (Some(mail), _) => Some(&mut **mail),
             (None, Some(job)) => Some(job),
             (None, None) => None,

@@ -6,9 +6,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use roci_launcher::{Board, Job, Token};
 use roci_msgcore::Config;
 use roci_msgcore::config::Origin;
-use roci_msgcore::job::{Board, Job, Token};
 
 /// A safety net: what takes so long hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);

@@ -4,8 +4,9 @@
 use std::process::ExitCode;
 
 use comfy_table::Table;
+use roci_launcher::JOB;
 use roci_msgcore::config::show_size;
-use roci_msgcore::{Capabilities, Circumstances, Config, ProtocolRange, Worker, job, protocol_ranges};
+use roci_msgcore::{Capabilities, Circumstances, Config, ProtocolRange, Worker, protocol_ranges};
 use serde_json::json;
 
 use super::new_table;
@@ -16,7 +17,7 @@ use crate::output;
 type Section = (String, Vec<ProtocolRange>);
 
 pub(super) fn run(config: &Config, as_json: bool) -> Result<ExitCode, Failure> {
-    if std::env::var_os(job::JOB).is_none() {
+    if std::env::var_os(JOB).is_none() {
         print(&sections_of(config), as_json)?;
         return Ok(ExitCode::SUCCESS);
     }

@@ -23,8 +23,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use roci_launcher::{Board, JOB, Job, JobSpec, Token, allowed_cpus};
 use roci_msgcore::channel::{Channel, ChannelConfig, Step};
-use roci_msgcore::job::{Board, JOB, Job, Token};
 use roci_msgcore::wireup::{self, WireupError, queue_pair_params};
 use roci_msgcore::{Config, DedicatedWorker, Fabric, Worker};
 
@@ -32,7 +32,7 @@ use self::lane::Lane;
 pub(crate) use self::memory::Memory;
 use self::messenger::Messenger;
 use self::report::{Report, Row};
-use super::run::{self, allowed_cpus, changed_knobs};
+use super::run::{self, changed_knobs};
 use crate::failure::{Context, Failure};
 use crate::options::PerfOptions;
 use crate::resources::cpu_ns;
@@ -231,7 +231,7 @@ pub(crate) fn run(options: &PerfOptions) -> Result<ExitCode, Failure> {
     let arguments = arguments.map_err(|_| Failure::new("an argument is not UTF-8"))?;
     let program = std::iter::once("roci".to_owned()).chain(arguments).collect();
     let (knobs, cpus) = (changed_knobs(&config), allowed_cpus()?);
-    run::launch(&run::Job { size: 2, workers: 1, program, knobs, prefix: false, cpus })
+    run::launch(&JobSpec { size: 2, workers: 1, program, environment: knobs, prefix: false, cpus })
 }
 
 /// Two that were not started together meet on a network only. Each says so before it speaks to the other, whose end would

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use roci_driver::Buffer;
-use roci_msgcore::job::Job;
+use roci_launcher::Job;
 use roci_msgcore::{Config, OpError, Rank, Request, Source, Tag, TagMatch, Worker, WorkerStats};
 use serde_json::json;
 

@@ -6,8 +6,8 @@ use std::thread;
 
 use roci_driver::link::Link;
 use roci_driver::link::dpdk::Description;
+use roci_launcher::Job;
 use roci_msgcore::Worker;
-use roci_msgcore::job::Job;
 use serde_json::json;
 
 use crate::failure::Failure;
