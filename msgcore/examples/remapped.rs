@@ -7,7 +7,7 @@ use std::error::Error;
 use std::ptr::{NonNull, without_provenance_mut};
 
 use roci_driver::{Buffer, SendWr, WorkCompletion};
-use roci_msgcore::{Config, Fabric, UserMemory, wireup};
+use roci_msgcore::{Config, Fabric, UserMemory, ports};
 
 const LEN: usize = 16 << 10;
 const MAPPINGS: u64 = 256;
@@ -25,7 +25,7 @@ const PLACE: usize = 0x2000_0000_0000;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let config = Config::load(None)?;
-    let mut fabric = Fabric::connect(&config, wireup::join(&config)?)?;
+    let mut fabric = Fabric::connect(&config, ports::join(&config)?)?;
     fabric.engine.configure_registration(config.registration())?;
     if fabric.rank == 0 { send(&mut fabric) } else { receive(&mut fabric) }
 }

@@ -1,7 +1,7 @@
 //! Queues of a worker on their own, for the benches of this workspace. Nothing here is a promise to anybody else.
 
 pub use crate::dedicated::internals::CommandRings;
-use crate::matching::{Label, Matching};
+use crate::services::tag::matching::{Label, Matching};
 use crate::{Context, Pattern, Rank, Tag};
 
 /// The queues in which receives wait for messages, and messages for receives. Numbers stand for both.

@@ -39,61 +39,37 @@
 #![forbid(unsafe_code)]
 
 mod backoff;
-mod cancel;
-mod cancels;
 pub mod channel;
-mod closing;
 pub mod config;
-mod credit;
+mod core;
 pub mod dedicated;
-mod departures;
-mod eager;
 mod endpoint;
-mod failure;
 pub mod firehose;
-mod incoming;
 #[doc(hidden)]
 pub mod internals;
-mod invariants;
-mod keepalive;
-mod matching;
-mod outgoing;
-mod progress;
-mod protocols;
-mod receive;
 pub mod receive_queues;
-mod receives;
-mod refused;
-mod rendezvous;
-mod report;
-mod request;
-mod requests;
-pub mod select;
-mod send;
-mod slab;
-mod stats;
+mod services;
 mod sync;
-mod vbuf;
-mod waiting;
-pub mod wireup;
 mod worker;
 
-pub use closing::CloseError;
+pub use crate::core::stats::WorkerStats;
 pub use config::{Config, ConfigError};
 pub use dedicated::{DedicatedWorker, Ticket};
-pub use failure::WorkerEvent;
-pub use invariants::CreditAccount;
-pub use matching::Pattern;
-pub use protocols::{Circumstances, ProtocolRange, protocol_ranges};
-pub use receive::{Envelope, Message};
-pub use refused::Refused;
-pub use request::{Done, OpError, Request, SomeFailed, Truncated};
+pub use endpoint::failure::WorkerEvent;
+pub use endpoint::invariants::CreditAccount;
 pub use roci_driver::{AdoptError, Buffer, MonitorChoice, Pin, RegistrationInfo, RegistrationStats, UserMemory};
 pub use roci_launcher::{Job, JobError, Rank};
 pub use roci_protocol::msg::Capabilities;
-pub use send::SendOptions;
-pub use stats::WorkerStats;
-pub use wireup::{Fabric, LiveLink, Ports, WireupError};
+pub use services::tag::matching::Pattern;
+pub use services::tag::receive::{Envelope, Message};
+pub use services::tag::refused::Refused;
+pub use services::tag::request::{Done, OpError, Request, SomeFailed, Truncated};
+pub use services::tag::select;
+pub use services::tag::send::SendOptions;
+pub use worker::closing::CloseError;
+pub use worker::ports;
+pub use worker::ports::{Fabric, LiveLink, Ports, WireupError};
+pub use worker::protocols::{Circumstances, ProtocolRange, protocol_ranges};
 pub use worker::{CallError, Dropped, Worker};
 
 /// What a receive chooses messages by, besides their sender.

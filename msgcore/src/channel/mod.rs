@@ -86,7 +86,7 @@ use roci_driver::{ArenaError, Buffer, EngineStats};
 
 use crate::Rank;
 use crate::backoff::{self, Backoff, Idle, Limits, Look};
-use crate::wireup::{Fabric, LiveLink};
+use crate::worker::ports::{Fabric, LiveLink};
 use payload::Payloads;
 use peer::{Core, Peer};
 use roci_launcher::{Job, JobError};

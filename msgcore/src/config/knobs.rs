@@ -17,7 +17,7 @@ use super::values::{
 };
 use super::{Knob, Origin};
 use crate::receive_queues::ReceiveQueues;
-use crate::select::Rendezvous;
+use crate::services::tag::select::Rendezvous;
 
 /// When ranks are connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

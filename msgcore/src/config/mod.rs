@@ -17,10 +17,10 @@ use roci_driver::{ArenaConfig, Mtu, RegistrationConfig};
 use roci_protocol::msg;
 use thiserror::Error;
 
-use crate::endpoint::SEND_QUEUE;
+use crate::core::peer::SEND_QUEUE;
 use crate::firehose;
 use crate::receive_queues::{Kind, ReceiveQueue, ReceiveQueues};
-use crate::select::Rules;
+use crate::services::tag::select::Rules;
 use roci_launcher as job;
 
 pub use demand::{Demand, TooMuch};

@@ -9,8 +9,8 @@ use super::rings::Command;
 use super::stock::SMALL;
 use super::tickets::{LIMIT, Ticket};
 use crate::backoff::Backoff;
-use crate::matching::Pattern;
-use crate::refused::Refused;
+use crate::services::tag::matching::Pattern;
+use crate::services::tag::refused::Refused;
 use crate::worker::{CallError, MAX_MESSAGE};
 use crate::{Done, Message, OpError, Rank, SendOptions, SomeFailed, Source, Tag, TagMatch, WorkerEvent};
 

@@ -70,7 +70,7 @@ use roci_driver::{Arena, ArenaError, Buffer, ForkWatch};
 
 use crate::backoff::{Backoff, Limits};
 use crate::config::Config;
-use crate::wireup::{WireupError, join};
+use crate::worker::ports::{WireupError, join};
 use crate::{OpError, Rank, Worker};
 use rings::{Command, Rings};
 use roci_launcher::Job;

@@ -5,7 +5,7 @@ use roci_driver::{Buffer, EngineStats, RegistrationStats, UserMemory};
 use super::DedicatedWorker;
 use super::rings::{Answer, Command, LastWish, Question};
 use crate::backoff::Backoff;
-use crate::matching::Pattern;
+use crate::services::tag::matching::Pattern;
 use crate::worker::{CallError, Dropped};
 use crate::{CloseError, Envelope, Message, OpError, Rank, WorkerStats};
 

@@ -7,7 +7,7 @@ use roci_driver::{AdoptError, Buffer, EngineStats, RegistrationStats, UserMemory
 
 use super::doorbell::Doorbell;
 use super::tickets::Ticket;
-use crate::matching::Pattern;
+use crate::services::tag::matching::Pattern;
 use crate::sync::{ArrayQueue, AtomicBool};
 use crate::worker::{CallError, Dropped};
 use crate::{CloseError, Done, Envelope, Message, OpError, Rank, SendOptions, Tag, WorkerEvent, WorkerStats};

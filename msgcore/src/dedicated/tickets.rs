@@ -2,7 +2,7 @@
 
 use roci_driver::Buffer;
 
-use crate::slab::{Key, Slab};
+use crate::core::slab::{Key, Slab};
 use crate::{Done, OpError};
 
 /// An operation of a dedicated worker. It must be waited for: see [`DedicatedWorker::wait`] and
@@ -37,7 +37,7 @@ pub(super) struct Tickets {
 
 /// Tickets that may be out. An endpoint's queue holds as many sends, so that the engine refuses none for want of room.
 pub(super) const LIMIT: usize = 1 << 15;
-const _: () = assert!(LIMIT <= crate::endpoint::OUTGOING_LIMIT && LIMIT <= crate::requests::LIMIT);
+const _: () = assert!(LIMIT <= crate::core::peer::OUTGOING_LIMIT && LIMIT <= crate::services::tag::requests::LIMIT);
 
 impl Default for Tickets {
     fn default() -> Self {

@@ -71,7 +71,7 @@ use hashbrown::HashSet;
 use roci_protocol::Rkey;
 
 use crate::Rank;
-use crate::slab::Slab;
+use crate::core::slab::Slab;
 use firehoses::Firehoses;
 use moves::Move;
 use operations::{MOST_OPERATIONS, Operation, OperationId, Place};

@@ -3,7 +3,7 @@
 use super::bucket::{Bucket, Region};
 use super::operations::OperationId;
 use crate::Rank;
-use crate::slab::Key;
+use crate::core::slab::Key;
 
 /// A move, as the engine names it.
 pub(super) type MoveId = Key;

@@ -2,7 +2,7 @@
 
 use super::bucket::{Region, Span};
 use crate::Rank;
-use crate::slab::Key;
+use crate::core::slab::Key;
 
 /// An operation, as the engine names it.
 pub(super) type OperationId = Key;

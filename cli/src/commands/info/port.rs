@@ -6,7 +6,7 @@ use std::time::Duration;
 use roci_driver::link::Link;
 use roci_driver::link::dpdk::{Description, DpdkLink};
 use roci_msgcore::Config;
-use roci_msgcore::wireup::shared_attachment;
+use roci_msgcore::ports::shared_attachment;
 use serde_json::json;
 
 use super::new_table;

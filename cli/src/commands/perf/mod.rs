@@ -25,7 +25,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use roci_launcher::{Board, JOB, Job, JobSpec, Token, allowed_cpus};
 use roci_msgcore::channel::{Channel, ChannelConfig, Step};
-use roci_msgcore::wireup::{self, WireupError, queue_pair_params};
+use roci_msgcore::ports::{self, WireupError, queue_pair_params};
 use roci_msgcore::{Config, DedicatedWorker, Fabric, Worker};
 
 use self::lane::Lane;
@@ -225,7 +225,7 @@ pub(crate) fn run(options: &PerfOptions) -> Result<ExitCode, Failure> {
         return measure(options, &config, job);
     }
     if std::env::var_os(JOB).is_some() {
-        return measure(options, &config, wireup::join(&config)?);
+        return measure(options, &config, ports::join(&config)?);
     }
     let arguments: Result<Vec<_>, _> = std::env::args_os().skip(1).map(std::ffi::OsString::into_string).collect();
     let arguments = arguments.map_err(|_| Failure::new("an argument is not UTF-8"))?;

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::ExitCode;
 
 use roci_driver::Engine;
-use roci_msgcore::wireup::{open_alone, queue_pair_params};
+use roci_msgcore::ports::{open_alone, queue_pair_params};
 use roci_msgcore::{Config, LiveLink};
 use roci_perftest::exchange::Report;
 use roci_perftest::{Host, PORT, Served, Settings, Sizes, Test, serve};

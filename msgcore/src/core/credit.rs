@@ -1,0 +1,346 @@
+//! Credits: the receive buffers that a peer has posted for us, and those that we owe it.
+//!
+//! A message costs its sender a credit; its receiver gives it back once the buffer is posted again, on the next
+//! message of its own or, when enough wait to be given back and there is nothing to send, in a message of nothing else
+//! (a no-op, MVICH's name). A no-op costs no credit and overtakes whatever waits, so as many more buffers are posted as
+//! no-ops can be on their way.
+//!
+//! The last credits are not for everybody. Eager messages leave `preserve` of them to requests for a rendezvous, which
+//! take little memory where nobody waits for them, and those leave one to control messages, which are never kept: what
+//! the receiver withholds for want of memory can therefore not keep the end of a transfer from its sender.
+//!
+//! A queue that is shared by all peers posts fewer buffers than its peers have credits together (whoever finds none is
+//! told to come again), and counts only the messages that take memory.
+
+use crate::endpoint::invariants::CreditAccount;
+use crate::receive_queues::Kind;
+
+/// When credits are returned, and who may have the last ones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Rule {
+    /// Credits owed that are worth a no-op ...
+    pub(crate) window: u16,
+    /// ... and where the peer has no more than `preserve`.
+    pub(crate) notify: u16,
+    /// Credits that are kept from eager messages ...
+    pub(crate) preserve: u16,
+    /// ... and those that are kept from all matched messages: 1, or 0 where control messages cost nothing.
+    pub(crate) control: u16,
+}
+
+impl Rule {
+    /// The rule for a queue of one peer with `limit` buffers, where the peer has `reserve` buffers for no-ops.
+    ///
+    /// At most one no-op that returns few credits is on its way, and the others return at least `least` of the `limit`
+    /// that there are: so the reserve suffices.
+    pub(crate) fn per_peer(limit: u16, reserve: u16, window: u16, notify: u16, preserve: u16) -> Self {
+        assert!(limit >= 2, "one credit cannot be given back before it is used");
+        let least = (1..=limit).find(|least| limit / least < reserve).unwrap_or(limit + 1);
+        let preserve = preserve.clamp(1, limit / 2);
+        Self { window: window.max(least), notify: notify.max(least), preserve, control: 1 }
+    }
+
+    /// The rule for a queue of this kind, where the peer has `reserve` buffers for no-ops.
+    pub(crate) fn of(kind: Kind, reserve: u16, notify: u16, preserve: u16) -> Self {
+        match kind {
+            Kind::PerPeer { num, window, .. } => Self::per_peer(num as u16, reserve, window as u16, notify, preserve),
+            Kind::Shared { .. } => Self::shared(kind.granted()),
+        }
+    }
+
+    /// The rule for a queue of all peers.
+    pub(crate) fn shared(limit: u16) -> Self {
+        let half = limit.div_ceil(2);
+        Self { window: half, notify: half, preserve: 0, control: 0 }
+    }
+}
+
+/// The account of one queue of a connection, kept by one of its ends.
+#[derive(Debug)]
+pub(crate) struct Credits {
+    rule: Rule,
+    /// What the peer granted, once its terms are known.
+    granted: u16,
+    /// Messages that we may send.
+    available: u16,
+    /// What we granted.
+    limit: u16,
+    /// Messages dealt with whose receives may not be posted again yet.
+    pending: u16,
+    /// Receives posted again and not yet given back.
+    owed: u16,
+    /// Receives kept back because memory for unexpected messages is short.
+    withheld: u16,
+}
+
+impl Credits {
+    /// An account of a peer that may send `limit` messages, and grants none yet.
+    pub(crate) fn new(limit: u16) -> Self {
+        Self { rule: Rule::shared(limit), granted: 0, available: 0, limit, pending: 0, owed: 0, withheld: 0 }
+    }
+
+    /// The peer's terms have come: of what it grants so many have no receive yet, and are given back later.
+    pub(crate) fn open(&mut self, granted: u16, missing: u16, rule: Rule) {
+        debug_assert_eq!(self.granted, 0, "terms come once");
+        self.rule = rule;
+        self.granted = granted;
+        self.available = granted - missing;
+    }
+
+    /// So many of the first receives could not be posted: their credits are as good as spent.
+    pub(crate) fn lack(&mut self, missing: usize) {
+        debug_assert!(missing < self.limit.into(), "a connection is refused before that");
+        self.pending += missing as u16;
+    }
+
+    /// What our terms must say is missing. What was posted meanwhile is granted by them, and owed no more.
+    pub(crate) fn missing(&mut self) -> u16 {
+        self.owed = 0;
+        self.pending
+    }
+
+    /// Messages that may be sent if they are control messages, or parts of a stream that the receiver waits for.
+    pub(crate) fn for_control(&self) -> u16 {
+        self.available
+    }
+
+    /// Messages that may be sent if they are requests.
+    pub(crate) fn for_requests(&self) -> u16 {
+        self.available.saturating_sub(self.rule.control)
+    }
+
+    /// Messages that may be sent if they are eager.
+    #[inline]
+    pub(crate) fn for_eager(&self) -> u16 {
+        self.available.saturating_sub(self.rule.preserve.min(self.granted / 2))
+    }
+
+    /// As [`Self::for_eager`], once all credits are at home.
+    pub(crate) fn most_for_eager(&self) -> u16 {
+        self.granted - self.rule.preserve.min(self.granted / 2)
+    }
+
+    /// Sends a message: spends a credit.
+    #[inline]
+    pub(crate) fn spend(&mut self) {
+        assert!(self.available > 0, "a message was sent without a credit");
+        self.available -= 1;
+    }
+
+    /// The peer gave back `count`; `false` where it gives more than there are.
+    #[must_use]
+    #[inline]
+    pub(crate) fn receive(&mut self, count: u16) -> bool {
+        match self.available.checked_add(count).filter(|&sum| sum <= self.granted) {
+            Some(sum) => {
+                self.available = sum;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// A message that cost the peer a credit is dealt with; `false` where the peer had none to spend. Its credit is owed
+    /// once [`Self::settle`] says that there is a receive for it.
+    #[must_use]
+    #[inline]
+    pub(crate) fn used(&mut self, withhold: bool) -> bool {
+        if self.kept() == self.limit {
+            return false;
+        }
+        if withhold {
+            self.withheld += 1;
+        } else {
+            self.pending += 1;
+        }
+        true
+    }
+
+    /// So many receives are not posted: all credits but as many are owed, or the peer's next message might find none.
+    #[inline]
+    pub(crate) fn settle(&mut self, unposted: usize) {
+        let ready = usize::from(self.pending).saturating_sub(unposted) as u16;
+        self.pending -= ready;
+        self.owed += ready;
+    }
+
+    /// Memory is free again: what was kept back can be given, as soon as it is settled.
+    pub(crate) fn release_withheld(&mut self) {
+        self.pending += self.withheld;
+        self.withheld = 0;
+    }
+
+    /// What the peer has spent and was not given back.
+    #[inline]
+    fn kept(&self) -> u16 {
+        self.pending + self.owed + self.withheld
+    }
+
+    /// Whether the peer can have no more than its control messages need.
+    #[inline]
+    pub(crate) fn is_short(&self) -> bool {
+        self.limit - self.kept() <= self.rule.control
+    }
+
+    /// Whether the peer should hear even without a message to carry the news: enough is owed; or less, and the peer runs
+    /// low; or anything, and it cannot have what a request needs.
+    #[inline]
+    pub(crate) fn is_return_due(&self) -> bool {
+        let Rule { window, notify, preserve, control } = self.rule;
+        // What the peer has, and what is on its way to it or from it.
+        let peers = self.limit - self.kept();
+        self.owed >= window || (self.owed >= notify && peers <= preserve) || (self.owed > 0 && peers <= control)
+    }
+
+    /// Both sides of the account.
+    pub(crate) fn account(&self) -> CreditAccount {
+        let &Self { granted, available, limit, .. } = self;
+        CreditAccount { granted, available, limit, kept: self.kept() }
+    }
+
+    /// What is owed.
+    pub(crate) fn owed(&self) -> u16 {
+        self.owed
+    }
+
+    /// Takes all that is owed, for a header.
+    #[inline]
+    pub(crate) fn take_owed(&mut self) -> u16 {
+        std::mem::take(&mut self.owed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn account(limit: u16, rule: Rule) -> Credits {
+        let mut credits = Credits::new(limit);
+        credits.open(limit, 0, rule);
+        credits
+    }
+
+    /// A message is dealt with, and its receive posted again at once.
+    fn repost(credits: &mut Credits, withhold: bool) -> bool {
+        let had_credit = credits.used(withhold);
+        credits.settle(0);
+        had_credit
+    }
+
+    /// Two ends, messages and returns in flight, in every order that dice choose, with memory that comes and goes: nothing
+    /// is lost, nobody starves, and the returns on their way never exceed the reserve.
+    #[test]
+    fn credits_are_conserved_and_the_reserve_suffices() {
+        for (limit, reserve) in (2..40).flat_map(|limit| [(limit, 2), (limit, 4), (limit, 9)]) {
+            let rule = Rule::per_peer(limit, reserve, limit / 4, limit / 8, limit / 6);
+            let (mut sender, mut receiver) = (account(limit, rule), account(limit, rule));
+            let (mut messages, mut returns) = (0u16, Vec::new());
+            let mut state = u64::from(limit);
+            for round in 0..10_000u32 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let is_withholding = round / 64 % 2 == 1;
+                match state >> 62 {
+                    0 | 1 if sender.for_requests() > 0 => {
+                        sender.spend();
+                        messages += 1;
+                    }
+                    2 if messages > 0 => {
+                        messages -= 1;
+                        assert!(repost(&mut receiver, is_withholding));
+                    }
+                    3 if !returns.is_empty() => assert!(sender.receive(returns.remove(0))),
+                    _ => {}
+                }
+                if !is_withholding {
+                    receiver.release_withheld();
+                    receiver.settle(0);
+                }
+                if receiver.is_return_due() {
+                    returns.push(receiver.take_owed());
+                }
+                let count = returns.len();
+                assert!(count <= reserve.into(), "limit {limit}, reserve {reserve}: {count} returns in flight");
+                let in_flight: u16 = returns.iter().sum();
+                assert_eq!(sender.available + messages + receiver.kept() + in_flight, limit);
+                let stuck = sender.for_requests() == 0 && messages == 0 && returns.is_empty() && !is_withholding;
+                assert!(!stuck, "limit {limit}, reserve {reserve}: the sender starves");
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_credits_are_for_requests_and_the_very_last_for_control() {
+        let mut credits = account(8, Rule::per_peer(8, 4, 4, 2, 3));
+        assert_eq!((credits.for_eager(), credits.for_requests(), credits.for_control()), (5, 7, 8));
+        (0..7).for_each(|_| credits.spend());
+        assert_eq!((credits.for_eager(), credits.for_requests(), credits.for_control()), (0, 0, 1));
+        let credits = account(2, Rule::per_peer(2, 3, 1, 1, 10));
+        assert_eq!((credits.for_eager(), credits.for_requests(), credits.for_control()), (1, 1, 2));
+    }
+
+    #[test]
+    fn nothing_may_be_sent_before_the_peers_terms_are_known() {
+        let mut credits = Credits::new(4);
+        assert_eq!((credits.for_eager(), credits.for_requests(), credits.for_control()), (0, 0, 0));
+        assert!(!credits.receive(1));
+    }
+
+    #[test]
+    fn a_peer_cannot_give_more_than_there_is() {
+        let mut credits = account(4, Rule::per_peer(4, 4, 2, 2, 1));
+        assert!(!credits.receive(1));
+        credits.spend();
+        assert!(credits.receive(1));
+        assert!(!credits.receive(u16::MAX));
+    }
+
+    #[test]
+    fn withheld_credits_are_given_later() {
+        let mut credits = account(4, Rule::per_peer(4, 4, 2, 2, 1));
+        assert!((0..4).all(|_| repost(&mut credits, true)));
+        assert!(!repost(&mut credits, false), "it sent more than it may");
+        assert!(!credits.is_return_due());
+        credits.release_withheld();
+        credits.settle(0);
+        assert!(credits.is_return_due());
+        assert_eq!(credits.take_owed(), 4);
+    }
+
+    /// All but one credit are withheld, and the one comes back from a control message: it is returned at once, or the
+    /// sender's next control message would wait for ever.
+    #[test]
+    fn the_credit_of_a_control_message_comes_back_while_the_others_are_withheld() {
+        let mut credits = account(64, Rule::per_peer(64, 7, 16, 5, 10));
+        assert!((0..63).all(|_| repost(&mut credits, true)));
+        assert!(repost(&mut credits, false));
+        assert!(credits.is_return_due());
+    }
+
+    /// Two of four receives are missing when the terms are told; one is posted before that, and the other later.
+    #[test]
+    fn what_is_missing_at_first_is_not_granted_and_given_back_later() {
+        let rule = Rule::per_peer(4, 4, 2, 2, 1);
+        let (mut sender, mut receiver) = (Credits::new(4), Credits::new(4));
+        receiver.lack(2);
+        receiver.settle(1);
+        assert_eq!(receiver.missing(), 1);
+        sender.open(4, 1, rule);
+        receiver.open(4, 0, rule);
+        assert_eq!((sender.for_control(), receiver.owed()), (3, 0));
+        receiver.settle(0);
+        assert!(sender.receive(receiver.take_owed()));
+        assert_eq!((sender.for_control(), receiver.kept()), (4, 0));
+    }
+
+    #[test]
+    fn a_credit_is_owed_once_its_receive_is_posted() {
+        let mut credits = account(4, Rule::per_peer(4, 4, 2, 2, 1));
+        assert!((0..3).all(|_| credits.used(false)));
+        credits.settle(3);
+        assert_eq!((credits.owed(), credits.is_return_due()), (0, false));
+        credits.settle(1);
+        assert_eq!(credits.owed(), 2);
+        credits.settle(0);
+        assert_eq!(credits.take_owed(), 3);
+    }
+}

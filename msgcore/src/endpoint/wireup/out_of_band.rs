@@ -1,0 +1,257 @@
+//! Out of band: the addresses of queue pairs travel as mail, over the launcher.
+//!
+//! `ask ADDRESS;..` is answered by `grant ADDRESS;..` or `refuse WHY`, with an address for each lane; `knock` asks to be
+//! asked. `gone ADDRESS;WHY` ends the connection whose first address the sender told so: a word about another attempt,
+//! or by somebody else, fits none. What a peer mails is hostile until it is parsed: it costs its sender the attempt, and nobody else anything.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use roci_driver::link::Link;
+use roci_driver::{Address, QueuePair, UnconnectedQp};
+
+use super::method::{Method, MethodEvent, Refusal, Site};
+use crate::Rank;
+use crate::config::Config;
+use crate::worker::ports::station_of;
+
+/// How a refusal says that both have asked.
+const CROSSED: &str = "crossed";
+/// The longest reason that is mailed.
+const REASON_LEN: usize = 512;
+
+/// Attempts that are under way.
+#[derive(Debug)]
+pub(crate) struct OutOfBand {
+    /// What we have asked for: queue pairs that wait for their peers' addresses.
+    asked: BTreeMap<Rank, Vec<UnconnectedQp>>,
+    /// What we were asked for: the peers' addresses.
+    asked_for: BTreeMap<Rank, Vec<Address>>,
+    /// What we have prepared: the addresses of our queue pairs.
+    prepared: BTreeMap<Rank, String>,
+    /// The first address that we have told a peer for the present attempt, or connection ...
+    ours: BTreeMap<Rank, Address>,
+    /// ... and the first that it has told, once queue pairs are connected with it.
+    theirs: BTreeMap<Rank, Address>,
+    has_gateway: bool,
+    patience: Duration,
+}
+
+impl OutOfBand {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            asked: BTreeMap::new(),
+            asked_for: BTreeMap::new(),
+            prepared: BTreeMap::new(),
+            ours: BTreeMap::new(),
+            theirs: BTreeMap::new(),
+            has_gateway: config.gateway.is_some(),
+            patience: Duration::from_secs(config.connect_timeout_s),
+        }
+    }
+
+    /// Queue pairs for all lanes to a peer, and their addresses.
+    fn create<L: Link>(&mut self, site: &mut Site<'_, L>, peer: Rank) -> Result<(Vec<UnconnectedQp>, String), String> {
+        let (mut qps, mut addresses) = (Vec::new(), Vec::<Address>::new());
+        for lane in 0..site.lanes.len() {
+            let made = site.create_qp(peer, lane).and_then(|qp| {
+                let address = site.engine.address_of(&qp, &site.lanes[lane].params).map_err(|error| error.to_string());
+                qps.push(qp);
+                address
+            });
+            match made {
+                Ok(address) => addresses.push(address),
+                Err(why) => {
+                    discard(site, qps);
+                    return Err(why);
+                }
+            }
+        }
+        self.ours.extend(addresses.first().map(|&first| (peer, first)));
+        let texts: Vec<_> = addresses.iter().map(Address::to_string).collect();
+        Ok((qps, texts.join(";")))
+    }
+
+    /// Connects queue pairs with what their peer has told.
+    fn connect_with<L: Link>(
+        &mut self,
+        site: &mut Site<'_, L>,
+        peer: Rank,
+        qps: Vec<UnconnectedQp>,
+        addresses: &[Address],
+    ) -> Result<Vec<QueuePair>, String> {
+        let connected = self.connect(site, qps, addresses)?;
+        self.theirs.extend(addresses.first().map(|&first| (peer, first)));
+        Ok(connected)
+    }
+
+    fn connect<L: Link>(
+        &self,
+        site: &mut Site<'_, L>,
+        qps: Vec<UnconnectedQp>,
+        addresses: &[Address],
+    ) -> Result<Vec<QueuePair>, String> {
+        if qps.len() != addresses.len() {
+            let (ours, theirs) = (qps.len(), addresses.len());
+            discard(site, qps);
+            return Err(format!("{ours} receive queues here, {theirs} at the peer"));
+        }
+        let mut connected = Vec::new();
+        let mut failure = None;
+        for (lane, (qp, address)) in qps.into_iter().zip(addresses).enumerate() {
+            if failure.is_some() {
+                site.engine.discard_qp(qp);
+                continue;
+            }
+            match self.connect_lane(site, lane, qp, *address) {
+                Ok(qp) => connected.push(qp),
+                Err(why) => failure = Some(why),
+            }
+        }
+        let Some(why) = failure else { return Ok(connected) };
+        for qp in connected {
+            site.engine.destroy_qp(qp);
+        }
+        Err(why)
+    }
+
+    fn connect_lane<L: Link>(
+        &self,
+        site: &mut Site<'_, L>,
+        lane: usize,
+        qp: UnconnectedQp,
+        mut address: Address,
+    ) -> Result<QueuePair, String> {
+        if site.is_shared_port && self.has_gateway {
+            match station_of(site.engine, &address, self.patience) {
+                Ok(mac) => address.mac = mac,
+                Err(error) => {
+                    site.engine.discard_qp(qp);
+                    return Err(error.to_string());
+                }
+            }
+        }
+        site.engine.connect(qp, &address, &site.lanes[lane].params).map_err(|error| error.to_string())
+    }
+
+    fn on_mail<L: Link>(&mut self, site: &mut Site<'_, L>, from: Rank, text: &str) -> Option<MethodEvent> {
+        let (verb, rest) = text.split_once(' ').unwrap_or((text, ""));
+        match verb {
+            "ask" => match parse(rest) {
+                Ok(addresses) => {
+                    self.asked_for.insert(from, addresses);
+                    Some(MethodEvent::Asked(from))
+                }
+                Err(why) => {
+                    self.refuse(site, from, &Refusal::Because(why));
+                    None
+                }
+            },
+            "grant" => {
+                let qps = self.asked.remove(&from)?;
+                let outcome = match parse(rest) {
+                    Ok(addresses) => self.connect_with(site, from, qps, &addresses),
+                    Err(why) => {
+                        discard(site, qps);
+                        Err(why)
+                    }
+                };
+                Some(match outcome {
+                    Ok(connected) => MethodEvent::Granted(from, connected),
+                    Err(why) => MethodEvent::Refused(from, Refusal::Because(why)),
+                })
+            }
+            "refuse" => {
+                <Self as Method<L>>::forget(self, site, from);
+                let why = if rest == CROSSED { Refusal::Crossed } else { Refusal::Because(rest.to_owned()) };
+                Some(MethodEvent::Refused(from, why))
+            }
+            "knock" => Some(MethodEvent::Knocked(from)),
+            "gone" => {
+                let (address, why) = rest.split_once(';')?;
+                let is_theirs = self.theirs.get(&from).is_some_and(|theirs| address.parse() == Ok(*theirs));
+                is_theirs.then(|| {
+                    self.ours.remove(&from);
+                    MethodEvent::Gone(from, why.to_owned())
+                })
+            }
+            // Another release's word, or nonsense: nothing that we wait for.
+            _ => None,
+        }
+    }
+}
+
+impl<L: Link> Method<L> for OutOfBand {
+    fn ask(&mut self, site: &mut Site<'_, L>, peer: Rank) -> Result<(), String> {
+        let (qps, addresses) = self.create(site, peer)?;
+        self.asked.insert(peer, qps);
+        site.send_mail(peer, &format!("ask {addresses}"))
+    }
+
+    fn prepare(&mut self, site: &mut Site<'_, L>, peer: Rank) -> Result<Vec<QueuePair>, String> {
+        let theirs = self.asked_for.remove(&peer).ok_or("nobody has asked")?;
+        let (qps, ours) = self.create(site, peer)?;
+        let connected = self.connect_with(site, peer, qps, &theirs)?;
+        self.prepared.insert(peer, ours);
+        Ok(connected)
+    }
+
+    fn accept(&mut self, site: &mut Site<'_, L>, peer: Rank) -> Result<bool, String> {
+        let addresses = self.prepared.remove(&peer).ok_or("nothing was prepared")?;
+        site.send_mail(peer, &format!("grant {addresses}"))?;
+        Ok(true)
+    }
+
+    fn confirm(&mut self, _site: &mut Site<'_, L>, _peer: Rank) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn refuse(&mut self, site: &mut Site<'_, L>, peer: Rank, why: &Refusal) {
+        self.asked_for.remove(&peer);
+        let text = match why {
+            Refusal::Crossed => CROSSED.to_owned(),
+            Refusal::Because(why) => why.replace('\n', " "),
+        };
+        // Who cannot be told finds out by waiting.
+        let _ = site.send_mail(peer, &format!("refuse {text}"));
+    }
+
+    fn knock(&mut self, site: &mut Site<'_, L>, peer: Rank) -> Result<(), String> {
+        site.send_mail(peer, "knock")
+    }
+
+    fn forget(&mut self, site: &mut Site<'_, L>, peer: Rank) {
+        self.ours.remove(&peer);
+        discard(site, self.asked.remove(&peer).unwrap_or_default());
+    }
+
+    fn part(&mut self, site: &mut Site<'_, L>, peer: Rank, why: &str) {
+        self.theirs.remove(&peer);
+        let Some(ours) = self.ours.remove(&peer) else { return };
+        let why: String = why.replace('\n', " ").chars().take(REASON_LEN).collect();
+        // Who cannot be told finds out by itself, if anything is under way to here.
+        let _ = site.send_mail(peer, &format!("gone {ours};{why}"));
+    }
+
+    fn poll(&mut self, site: &mut Site<'_, L>) -> Result<Option<MethodEvent>, String> {
+        loop {
+            let Some(mail) = site.mail.as_mut() else { return Ok(None) };
+            let Some((from, text)) = mail.poll().map_err(|error| error.to_string())? else { return Ok(None) };
+            if let Some(event) = self.on_mail(site, from, &text) {
+                return Ok(Some(event));
+            }
+        }
+    }
+}
+
+fn discard<L: Link>(site: &mut Site<'_, L>, qps: Vec<UnconnectedQp>) {
+    for qp in qps {
+        site.engine.discard_qp(qp);
+    }
+}
+
+fn parse(text: &str) -> Result<Vec<Address>, String> {
+    text.split(';')
+        .map(|address| address.parse().map_err(|error: roci_driver::ParseAddressError| error.to_string()))
+        .collect()
+}

@@ -1,0 +1,225 @@
+//! Which protocol carries a message: one pure function of its length, the credits, what can be registered, what the
+//! peer can do, and the configuration.
+
+use std::fmt;
+
+use roci_protocol::msg::{Capabilities, Way};
+
+/// The longest message that one READ or WRITE carries.
+pub const MAX_TRANSFER: usize = crate::core::peer::TRANSFER_LIMIT;
+
+/// How a message travels.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protocol {
+    /// In one vbuf or a series of them, at once; copied at both ends, and kept at the receiver until somebody asks.
+    Eager,
+    /// By rendezvous.
+    Rendezvous(Way),
+}
+
+/// Why it travels so.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reason {
+    /// It is short.
+    Short,
+    /// It is short, and the peer has too few receives left for it.
+    NoCredit,
+    /// It is long, and this is what the configuration wants for long ones.
+    Long,
+    /// It is longer than short, and not worth a registration.
+    Medium,
+    /// It is very long: it goes in pieces, so that others get between.
+    VeryLong,
+    /// Its memory cannot be registered, for want of keys.
+    Unregistered,
+    /// One of the two ends has no RDMA.
+    NoRdma,
+}
+
+/// What a rendezvous is to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Rendezvous {
+    /// RGET, which needs the fewest messages; in pieces where very long.
+    #[default]
+    Auto,
+    /// This, wherever it can be.
+    Always(Way),
+}
+
+/// The configuration's part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rules {
+    /// The longest eager message.
+    pub eager: usize,
+    /// Rendezvous shorter than this are streamed in vbufs.
+    pub r3: usize,
+    /// Rendezvous of at least this length go in pieces.
+    pub pipeline: usize,
+    /// What the others are.
+    pub rendezvous: Rendezvous,
+    /// What this end can do.
+    pub ours: Capabilities,
+}
+
+/// The message's part, and the moment's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Conditions {
+    /// Its length in bytes.
+    pub len: usize,
+    /// Vbufs that it would take.
+    pub vbufs: usize,
+    /// Vbufs that the peer's credits allow to an eager message.
+    pub credits: usize,
+    /// Whether a key is left to register its memory with.
+    pub can_register: bool,
+    /// What the peer can do.
+    pub peer: Capabilities,
+}
+
+/// The receive queue for a message, by what a vbuf of each holds: the first that holds it, or the last; and how many vbufs
+/// it takes there.
+#[inline]
+pub(crate) fn place(len: usize, mut payloads: impl ExactSizeIterator<Item = usize> + Clone) -> (usize, usize) {
+    let last = payloads.len() - 1;
+    match payloads.clone().position(|payload| len <= payload) {
+        Some(queue) => (queue, 1),
+        None => (last, payloads.nth(last).map_or(1, |payload| len.div_ceil(payload))),
+    }
+}
+
+/// The protocol for a message, and why.
+#[inline]
+pub fn select(rules: &Rules, conditions: &Conditions) -> (Protocol, Reason) {
+    let &Conditions { len, vbufs, credits, .. } = conditions;
+    if len > rules.eager {
+        rendezvous(rules, conditions)
+    } else if vbufs <= credits {
+        (Protocol::Eager, Reason::Short)
+    } else {
+        (Protocol::Rendezvous(Way::R3), Reason::NoCredit)
+    }
+}
+
+fn rendezvous(rules: &Rules, conditions: &Conditions) -> (Protocol, Reason) {
+    let &Conditions { len, can_register, peer, .. } = conditions;
+    let (way, reason) = match rules.rendezvous {
+        _ if !(rules.ours.rdma && peer.rdma) => (Way::R3, Reason::NoRdma),
+        Rendezvous::Always(Way::Rget) | Rendezvous::Auto if !can_register && len < rules.pipeline => {
+            (Way::R3, Reason::Unregistered)
+        }
+        Rendezvous::Always(way) => (way, Reason::Long),
+        Rendezvous::Auto if len >= rules.pipeline => (Way::Pipeline, Reason::VeryLong),
+        Rendezvous::Auto if len < rules.r3 => (Way::R3, Reason::Medium),
+        Rendezvous::Auto => (Way::Rget, Reason::Long),
+    };
+    // Only RGET needs the sender's memory registered; and one READ or WRITE has only so many packets.
+    match way {
+        Way::Rget | Way::Rput if len > MAX_TRANSFER => (Protocol::Rendezvous(Way::Pipeline), Reason::VeryLong),
+        Way::Rget if !can_register => (Protocol::Rendezvous(Way::Pipeline), Reason::Unregistered),
+        way => (Protocol::Rendezvous(way), reason),
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Eager => "EAGER",
+            Self::Rendezvous(Way::R3) => "R3",
+            Self::Rendezvous(Way::Rget) => "RGET",
+            Self::Rendezvous(Way::Rput) => "RPUT",
+            Self::Rendezvous(Way::Pipeline) => "PIPELINE",
+        })
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Short => "not longer than ROCI_EAGER_THRESHOLD",
+            Self::NoCredit => "short, but the peer has too few receives left",
+            Self::Long => "what ROCI_RNDV_PROTOCOL asks for",
+            Self::Medium => "shorter than ROCI_R3_THRESHOLD",
+            Self::VeryLong => "at least ROCI_PIPELINE_THRESHOLD",
+            Self::Unregistered => "no key is left to register it with (ROCI_NDREG_ENTRIES)",
+            Self::NoRdma => "RDMA is off at this rank or at its peer (ROCI_RDMA)",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RDMA: Capabilities = Capabilities { rdma: true };
+    const RULES: Rules = Rules { eager: 100, r3: 1000, pipeline: 10_000, rendezvous: Rendezvous::Auto, ours: RDMA };
+
+    fn of(len: usize) -> Conditions {
+        Conditions { len, vbufs: len.div_ceil(50).max(1), credits: 2, can_register: true, peer: RDMA }
+    }
+
+    #[track_caller]
+    fn check(rules: &Rules, conditions: &Conditions, protocol: Protocol, reason: Reason) {
+        assert_eq!(select(rules, conditions), (protocol, reason), "{conditions:?}");
+    }
+
+    #[test]
+    fn length_decides_where_all_is_well() {
+        use Protocol::{Eager, Rendezvous};
+        for (len, protocol, reason) in [
+            (0, Eager, Reason::Short),
+            (100, Eager, Reason::Short),
+            (101, Rendezvous(Way::R3), Reason::Medium),
+            (999, Rendezvous(Way::R3), Reason::Medium),
+            (1000, Rendezvous(Way::Rget), Reason::Long),
+            (9999, Rendezvous(Way::Rget), Reason::Long),
+            (10_000, Rendezvous(Way::Pipeline), Reason::VeryLong),
+        ] {
+            check(&RULES, &of(len), protocol, reason);
+        }
+    }
+
+    #[test]
+    fn without_credits_an_eager_message_becomes_r3() {
+        let r3 = Protocol::Rendezvous(Way::R3);
+        check(&RULES, &Conditions { credits: 1, ..of(51) }, r3, Reason::NoCredit);
+        check(&RULES, &Conditions { credits: 1, ..of(50) }, Protocol::Eager, Reason::Short);
+        check(&RULES, &Conditions { credits: 0, ..of(0) }, r3, Reason::NoCredit);
+    }
+
+    #[test]
+    fn what_cannot_be_registered_is_streamed_or_goes_in_pieces() {
+        let (r3, pipeline) = (Protocol::Rendezvous(Way::R3), Protocol::Rendezvous(Way::Pipeline));
+        let rget = Rules { rendezvous: Rendezvous::Always(Way::Rget), ..RULES };
+        for rules in [RULES, rget] {
+            check(&rules, &Conditions { can_register: false, ..of(5000) }, r3, Reason::Unregistered);
+        }
+        check(&RULES, &Conditions { can_register: false, ..of(10_000) }, pipeline, Reason::VeryLong);
+        check(&rget, &Conditions { can_register: false, ..of(10_000) }, pipeline, Reason::Unregistered);
+        // The receiver's memory is registered for RPUT, not the sender's.
+        let rput = Rules { rendezvous: Rendezvous::Always(Way::Rput), ..RULES };
+        let way = Protocol::Rendezvous(Way::Rput);
+        check(&rput, &Conditions { can_register: false, ..of(5000) }, way, Reason::Long);
+    }
+
+    #[test]
+    fn without_rdma_at_either_end_everything_long_is_streamed() {
+        let none = Capabilities { rdma: false };
+        let r3 = Protocol::Rendezvous(Way::R3);
+        for rendezvous in [Rendezvous::Auto, Rendezvous::Always(Way::Rget), Rendezvous::Always(Way::Pipeline)] {
+            let rules = Rules { rendezvous, ..RULES };
+            check(&rules, &Conditions { peer: none, ..of(50_000) }, r3, Reason::NoRdma);
+            check(&Rules { ours: none, ..rules }, &of(50_000), r3, Reason::NoRdma);
+        }
+    }
+
+    #[test]
+    fn one_protocol_can_be_forced_on_every_rendezvous() {
+        for way in [Way::R3, Way::Rget, Way::Rput, Way::Pipeline] {
+            let rules = Rules { rendezvous: Rendezvous::Always(way), ..RULES };
+            for len in [101, 1000, 50_000] {
+                check(&rules, &of(len), Protocol::Rendezvous(way), Reason::Long);
+            }
+            check(&rules, &of(100), Protocol::Eager, Reason::Short);
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! The end of a worker: what is still under way arrives, or is taken back and counted.
+//!
+//! As long as any rank is outside of its [`Worker::close`] it may still post a receive, so a first barrier only keeps
+//! serving. Once all are inside, what has met no receive never will: it is taken back in the way of `MPI_Cancel`, which
+//! tells for certain whether it was met. What was met moves on to its end. A second barrier keeps serving those who need
+//! an answer still.
+
+use std::fmt::{self, Display, Formatter};
+use std::time::{Duration, Instant};
+
+use roci_driver::link::Link;
+use thiserror::Error;
+
+use crate::backoff::{Backoff, SUSPICIOUS};
+use crate::services::tag::request::{OpError, Operation, Request};
+use crate::worker::report::Awaited;
+use crate::worker::{Dropped, Worker};
+
+/// How long a rank waits for its peers to confirm that their connections have ended.
+const FAREWELL: Duration = Duration::from_millis(200);
+
+/// Why a worker could not end in order, and what it gave up.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("{why}; given up: {dropped}")]
+pub struct CloseError {
+    /// Why.
+    #[source]
+    pub why: OpError,
+    /// What was given up.
+    pub dropped: Dropped,
+}
+
+impl From<OpError> for CloseError {
+    /// Nothing is known of what was given up: its worker is gone.
+    fn from(why: OpError) -> Self {
+        Self { why, dropped: Dropped::default() }
+    }
+}
+
+impl<L: Link> Worker<L> {
+    /// Waits until every rank closes, and ends the worker. Until then its peers receive whatever was sent to them; what
+    /// nobody has received by then is given up, and counted at one of the two ends.
+    pub fn close(mut self) -> Result<Dropped, CloseError> {
+        let sends = self.hold_sends();
+        let outcome = self.end_in_order(&sends);
+        let dropped = Dropped { sends: self.lost_sends(&sends), ..self.dropped() };
+        outcome.map(|()| dropped).map_err(|why| CloseError { why, dropped })
+    }
+
+    /// Ends the worker without waiting for anybody. Peers see it go. Says what it gave up.
+    pub fn abort(self) -> Dropped {
+        self.dropped()
+    }
+
+    fn dropped(&self) -> Dropped {
+        Dropped {
+            sends: self.requests.sends(usize::MAX).len(),
+            receives: self.matching.posted_len(),
+            unexpected: self.matching.unexpected_len(),
+            claimed: self.claimed.len(),
+        }
+    }
+
+    /// The sends to peers that are under way, but for those that the application has taken back itself. How they end is
+    /// kept, even where nobody was to wait for them.
+    fn hold_sends(&mut self) -> Vec<Request> {
+        let mut sends = self.requests.sends(self.rank);
+        sends.retain(|&request| self.requests.hold(request));
+        sends
+    }
+
+    /// Sends that have not ended, and those that ended otherwise than they should have.
+    fn lost_sends(&self, held: &[Request]) -> usize {
+        let is_lost = |request: &&Request| match self.requests.get(**request) {
+            Some(Operation::Ended(outcome)) => outcome.as_ref().map_or(true, |done| done.is_cancelled),
+            _ => false,
+        };
+        self.dropped().sends + held.iter().filter(is_lost).count()
+    }
+
+    fn end_in_order(&mut self, sends: &[Request]) -> Result<(), OpError> {
+        if self.engine.is_forked() {
+            return Err(OpError::Forked);
+        }
+        let are_all_here = self.barrier();
+        for &send in sends {
+            self.cancel(send);
+        }
+        // Of a job that has failed whoever is left may still answer, and who does not will not.
+        let patience = if are_all_here.is_ok() { self.wireup.patience() } else { SUSPICIOUS };
+        let drained = self.drain(patience);
+        are_all_here.and(drained)?;
+        // Peers may still need an acknowledgement of ours: the barrier keeps polling until nobody does.
+        self.barrier()?;
+        self.leave();
+        Ok(())
+    }
+
+    /// Ends the connections that RDMA-CM has made. Both ends do so at about the same time, so whoever is not heard of soon has
+    /// ended them too, and its answer is lost.
+    fn leave(&mut self) {
+        self.engine.cm_disconnect_all();
+        let since = Instant::now();
+        while self.engine.cm_disconnecting() > 0 && since.elapsed() < FAREWELL {
+            if self.engine.poll() == 0 {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Waits until nothing of ours is under way. All peers make progress, so that nothing happens for so long has a reason.
+    fn drain(&mut self, patience: Duration) -> Result<(), OpError> {
+        let mut backoff = Backoff::new(self.limits);
+        let mut last = Instant::now();
+        while !self.is_drained() {
+            if self.progress() {
+                backoff.reset();
+                last = Instant::now();
+                continue;
+            }
+            if last.elapsed() > patience {
+                return Err(self.silence(patience));
+            }
+            let idle = backoff.idle();
+            self.report_if_due(&mut backoff, Awaited::Rest);
+            self.look_after(idle)?;
+        }
+        Ok(())
+    }
+
+    fn is_drained(&self) -> bool {
+        self.endpoints.iter().flatten().all(|peer| peer.is_quiet()) && self.requests.sends(self.rank).is_empty()
+    }
+
+    /// Says for whom there has been no answer.
+    fn silence(&self, patience: Duration) -> OpError {
+        let unquiet = self.endpoints.iter().map(|peer| peer.as_deref().is_some_and(|peer| !peer.is_quiet()));
+        let mut silent: Vec<_> =
+            (0..).zip(unquiet).filter(|(_, is_unquiet)| *is_unquiet).map(|(rank, _)| rank).collect();
+        let sends = self.requests.sends(self.rank);
+        silent.extend(sends.iter().filter_map(|&send| self.requests.get(send)?.depends_on()));
+        silent.sort_unstable();
+        silent.dedup();
+        OpError::Silent { ranks: silent, sends: sends.len(), seconds: patience.as_secs() }
+    }
+}
+
+impl Display for Dropped {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self { sends, receives, unexpected, claimed } = *self;
+        let kinds =
+            [(sends, "send"), (receives, "receive"), (unexpected, "unexpected message"), (claimed, "claimed message")];
+        let show = |(count, name)| format!("{count} {name}{}", if count == 1 { "" } else { "s" });
+        let some: Vec<_> = kinds.into_iter().filter(|(count, _)| *count > 0).map(show).collect();
+        f.write_str(if some.is_empty() { "nothing" } else { "" })?;
+        f.write_str(&some.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_given_up_is_said_in_words() {
+        let nothing = Dropped::default();
+        assert_eq!(nothing.to_string(), "nothing");
+        assert_eq!(Dropped { sends: 2, ..nothing }.to_string(), "2 sends");
+        let all = Dropped { sends: 1, receives: 2, unexpected: 3, claimed: 1 };
+        assert_eq!(all.to_string(), "1 send, 2 receives, 3 unexpected messages, 1 claimed message");
+        let error = CloseError::from(OpError::NobodyLeft);
+        assert_eq!(error.to_string(), "no peer is left that could send this message; given up: nothing");
+    }
+}

@@ -1,0 +1,96 @@
+//! Ranks whose processes have ended, as the launcher tells it: not every link shows that, least of all the end of a rank
+//! whose work was done.
+
+use std::collections::BTreeMap;
+
+use roci_driver::link::Link;
+use roci_protocol::Nanos;
+
+use crate::services::tag::request::{OpError, Operation, Request};
+use crate::worker::Worker;
+use crate::{Rank, Source};
+use roci_launcher::Job;
+
+/// What a rank has sent before its end comes first, and its connection or the launcher may know better why it has ended.
+const GRACE: Nanos = 250_000_000;
+/// The same where something comes all the time, which may be of others.
+const GRACE_MAX: Nanos = 1_000_000_000;
+
+/// What the launcher has told of ranks that have gone.
+#[derive(Debug, Default)]
+pub(crate) struct Departures {
+    /// Those that are to be taken for gone, why, and since when that is known.
+    pending: BTreeMap<Rank, (String, Nanos)>,
+    /// Why the first one failed that did.
+    failure: Option<String>,
+    /// The launcher has gone.
+    is_orphan: bool,
+}
+
+impl<L: Link> Worker<L> {
+    /// Gives up the ranks that have gone, once nothing comes any more.
+    pub(crate) fn part_from_departed(&mut self, is_quiet: bool) {
+        let now = self.engine.now();
+        while let Some(departure) = self.job.as_mut().and_then(Job::take_departure) {
+            let (rank, why) = (departure.rank, departure.why);
+            if departure.is_ill {
+                self.departures.failure.get_or_insert_with(|| why.clone());
+            }
+            // What is said last knows most.
+            self.departures.pending.entry(rank).or_insert_with(|| (String::new(), now)).0 = why;
+        }
+        if self.departures.pending.is_empty() {
+            return;
+        }
+        let grace = if is_quiet { GRACE } else { GRACE_MAX };
+        let is_due = |_: &Rank, (_, since): &mut (String, Nanos)| *since + grace <= now;
+        for (rank, (why, _)) in self.departures.pending.extract_if(.., is_due).collect::<Vec<_>>() {
+            // Receives may wait for it though it was never spoken to.
+            if rank != self.rank {
+                self.ensure_endpoint(rank);
+                self.fail_peer(rank, OpError::PeerLeft { rank, why });
+            }
+        }
+    }
+
+    /// Ends all that needs another rank once the launcher has gone: nobody waits for this rank, and nobody would end it.
+    pub(crate) fn end_with_launcher(&mut self) {
+        if self.departures.is_orphan || !self.job.as_ref().is_some_and(Job::is_over) {
+            return;
+        }
+        let why = "the launcher is gone".to_owned();
+        self.departures.is_orphan = true;
+        self.departures.failure.get_or_insert_with(|| why.clone());
+        for rank in (0..self.size).filter(|&rank| rank != self.rank).collect::<Vec<_>>() {
+            self.ensure_endpoint(rank);
+            self.fail_peer(rank, OpError::Job(why.clone()));
+        }
+    }
+
+    /// A receive from anybody may have waited for the rank that has failed: whoever waits for it must know. And where all
+    /// are gone this rank could send to itself, but not while it waits.
+    pub(crate) fn check_wildcard(&self, request: Request) -> Result<(), OpError> {
+        let Some(error) = self.reason_against_wildcards() else { return Ok(()) };
+        let is_wildcard = match self.requests.get(request) {
+            Some(Operation::Waiting { posted: Some(posted), .. }) => {
+                self.matching.pattern_of(*posted).is_some_and(|pattern| pattern.source == Source::Any)
+            }
+            _ => false,
+        };
+        if is_wildcard { Err(error) } else { Ok(()) }
+    }
+
+    /// The same where nobody knows who waits: such receives end.
+    pub(crate) fn end_wildcards(&mut self) {
+        let Some(error) = self.reason_against_wildcards() else { return };
+        for request in self.matching.drain_wildcards() {
+            self.requests.end(request, Err(error.clone()));
+        }
+    }
+
+    /// Why nothing that may come from anybody is waited for any longer.
+    pub(crate) fn reason_against_wildcards(&self) -> Option<OpError> {
+        let failed = self.departures.failure.as_ref().map(|why| OpError::Job(format!("the job has failed: {why}")));
+        failed.or_else(|| self.has_nobody_left().then_some(OpError::NobodyLeft))
+    }
+}

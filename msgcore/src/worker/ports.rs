@@ -1,0 +1,505 @@
+//! From a job to open ports, and to queue pairs that are connected all at once.
+//!
+//! Each pair of ranks has a port of its own where the device joins two processes (the lower rank is its server),
+//! and all share one port where the device is a network.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use roci_driver::link::Link;
+use roci_driver::link::dpdk::{Attachment, Device, DpdkLink, PortError};
+use roci_driver::link::faulty::Faulty;
+use roci_driver::link::pcap::PcapTee;
+use roci_driver::neighbour::{Interface, Resolution, Unreachable};
+use roci_driver::{
+    Address, Arena, ArenaError, CompletionQueue, ConnectError, Engine, MonitorError, ParseAddressError, PdId,
+    PortConfig, PortConfigError, QpParams, QueuePair,
+};
+use roci_protocol::Access;
+use roci_protocol::wire::MacAddr;
+use thiserror::Error;
+
+use crate::Rank;
+use crate::backoff::Limits;
+use crate::config::{Config, ConfigError, ConnectMethod, TooMuch};
+use crate::core::peer::SEND_QUEUE;
+use crate::services::tag::request::OpError;
+use roci_launcher::Reminder;
+use roci_launcher::{Job, JobError, LocalMail, Mail};
+
+/// The link of a live worker: a DPDK port that can inject faults and write a capture.
+pub type LiveLink = Faulty<PcapTee<DpdkLink>>;
+
+/// Receives that a queue pair of a fabric holds.
+const RECEIVES: usize = 64;
+/// Polls between two looks at the launcher's answer, which are system calls.
+const POLLS_PER_LOOK: u32 = 256;
+/// Polls in a row that find nothing before the processor is given to others.
+const YIELD_AFTER: u32 = 1024;
+/// A UNIX socket's path must be shorter than this.
+const SOCKET_PATH_LIMIT: usize = 108;
+
+/// Why ranks were not connected.
+#[derive(Debug, Error)]
+pub enum WireupError {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The arena cannot hold what the configuration wants.
+    #[error(transparent)]
+    Demand(#[from] TooMuch),
+    /// The launcher or a peer is missing.
+    #[error(transparent)]
+    Job(#[from] JobError),
+    /// The port does not work.
+    #[error(transparent)]
+    Port(#[from] PortError),
+    /// There is no memory.
+    #[error(transparent)]
+    Arena(#[from] ArenaError),
+    /// Nobody watches registered memory, and the configuration insists.
+    #[error("{0} (ROCI_DREG_MONITOR)")]
+    Monitor(#[from] MonitorError),
+    /// The connection was refused.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// A peer left no address.
+    #[error("rank {0}: {1}")]
+    Address(Rank, ParseAddressError),
+    /// The capture file cannot be written.
+    #[error("cannot write the capture {path}: {source}")]
+    Pcap {
+        /// Which file.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The device joins processes of one host, and the job has several.
+    #[error("device {0} joins processes of one host only: name a network device")]
+    NeedsOneHost(Device),
+    /// The host's place on its port makes no sense.
+    #[error(transparent)]
+    Place(#[from] PortConfigError),
+    /// A peer left no address of its host.
+    #[error("rank {0}: '{1}' is not the address of a host")]
+    Host(Rank, String),
+    /// Two processes send from one station, and neither hears the other.
+    #[error(
+        "ranks {rank} and {peer} have the same station {station}: processes on one interface do not hear each other: give each rank an interface of its own, or make them workers of one process (ROCI_QUEUES)"
+    )]
+    SameStation {
+        /// This rank.
+        rank: Rank,
+        /// The other one.
+        peer: Rank,
+        /// The address that both have.
+        station: MacAddr,
+    },
+    /// The connections cannot be made as the configuration wants it.
+    #[error("{0}")]
+    Method(String),
+    /// A peer could not be connected.
+    #[error(transparent)]
+    Peer(#[from] OpError),
+    /// Nothing leads to a peer.
+    #[error("no way to {0}: {1}")]
+    Unreachable(IpAddr, Unreachable),
+    /// The thread of a dedicated worker cannot run where it should, or not at all.
+    #[error("cannot start the worker's thread{}: {source}", .cpu.map_or_else(String::new, |cpu| format!(" on processor {cpu} (ROCI_ENGINE_CPU)")))]
+    Thread {
+        /// The processor, where that is the problem.
+        cpu: Option<usize>,
+        /// Why.
+        source: io::Error,
+    },
+    /// The job's directory is too deep for a socket.
+    #[error("{0}: too long a path for a UNIX socket: set TMPDIR to a shorter one")]
+    SocketPath(String),
+    /// DPDK would take the job's directory for several arguments.
+    #[error(
+        "{0}: ',', '=', '[' and ']' mean something else in the name of a port's socket: set TMPDIR to a path without"
+    )]
+    SocketSign(String),
+}
+
+/// A rank's engine with its ports open: what queue pairs are made on.
+pub struct Ports<L: Link = LiveLink> {
+    /// This rank.
+    pub rank: Rank,
+    /// How many ranks there are.
+    pub size: usize,
+    /// The poll loop.
+    pub engine: Engine<L>,
+    /// The domain of all queue pairs.
+    pub pd: PdId,
+    /// All peers are behind the first port. Otherwise each has its own, in the order of ranks.
+    pub is_shared: bool,
+    /// The host of each rank.
+    pub hosts: Vec<IpAddr>,
+    /// The job.
+    pub job: Option<Job>,
+    /// How ranks reach each other before they are connected, where there is no job.
+    pub mail: Option<Box<dyn Mail>>,
+}
+
+/// Connected queue pairs, one to each peer: what a benchmark of verbs uses.
+pub struct Fabric<L: Link = LiveLink> {
+    /// This rank.
+    pub rank: Rank,
+    /// How many ranks there are.
+    pub size: usize,
+    /// The poll loop.
+    pub engine: Engine<L>,
+    /// The domain of all queue pairs.
+    pub pd: PdId,
+    /// Where all work requests end.
+    pub cq: CompletionQueue,
+    /// The queue pair to each rank; none to itself.
+    pub queue_pairs: Vec<Option<QueuePair>>,
+    /// The job.
+    pub job: Option<Job>,
+    /// How whoever uses it waits.
+    pub(crate) limits: Limits,
+    is_shared: bool,
+    hosts: Vec<IpAddr>,
+}
+
+impl Ports {
+    /// Opens the ports of this rank of `job`; waits for the peers' ends where a port joins two processes.
+    pub fn open(config: &Config, mut job: Job) -> Result<Self, WireupError> {
+        config.check()?;
+        let (rank, size) = (job.rank(), job.size());
+        let peers: Vec<Rank> = (0..size).filter(|&peer| peer != rank).collect();
+        let seat = seat(config, &job);
+        let device = config.device_of(seat)?;
+        let mut engine = Engine::on(Arena::with(config.arena(Some(&device)))?)?;
+        let is_shared = !device.is_point_to_point();
+        check_method(config, is_shared)?;
+        let place = if is_shared { seat } else { rank };
+        if job.generation() > 1 {
+            // Ports have the names that they had: those of before are closed once all ranks are here.
+            job.barrier()?;
+        }
+        if !peers.is_empty() {
+            let attachments = attachments(config, &device, &job, &peers)?;
+            let patience = Duration::from_secs(config.connect_timeout_s);
+            let mut reminder = Reminder::start();
+            let links = DpdkLink::open_all(&attachments, patience, &mut || {
+                if let Some(waited) = reminder.due() {
+                    let (waited, absent) = (waited.as_secs(), job.absent().unwrap_or_default());
+                    tracing::warn!(
+                        "rank {rank} has waited {waited} s for its peers to open their ends of {device}{absent}"
+                    );
+                }
+                job.check_all_present().is_err()
+            });
+            if matches!(links, Err(PortError::Hopeless(_))) {
+                job.check_all_present()?;
+            }
+            for (index, link) in links?.into_iter().enumerate() {
+                // Ranks that share no directory may be on hosts of their own.
+                let is_recorder = index == 0 && (rank == 0 || job.directory().is_none());
+                let link = dress(config, link, rank, index, is_recorder)?;
+                engine.add_port_with(link, host(config, place, !is_shared))?;
+            }
+        }
+        let pd = engine.alloc_pd();
+        let hosts = if is_shared && !peers.is_empty() {
+            hosts(config, &mut job, engine.link(0).mac())?
+        } else {
+            (0..size).map(|peer| if peer == rank { ip_of(config, peer) } else { default_ip(peer) }).collect()
+        };
+        Ok(Self { rank, size, engine, pd, is_shared, hosts, job: Some(job), mail: None })
+    }
+}
+
+/// The rank that this one's device and address are named after: where workers of a process share a port, the first.
+fn seat(config: &Config, job: &Job) -> Rank {
+    if config.queues > 1 { job.first() } else { job.rank() }
+}
+
+/// Of several engines on a port one alone receives management datagrams.
+fn check_method(config: &Config, is_shared: bool) -> Result<(), WireupError> {
+    if is_shared && config.queues > 1 && config.connect_method == ConnectMethod::RdmaCm {
+        let why = "ROCI_CONNECT_METHOD=rdma_cm is for ports of one worker: set ROCI_QUEUES=1, or take oob";
+        return Err(WireupError::Method(why.into()));
+    }
+    Ok(())
+}
+
+/// The host of each rank on a network, as they have told it. Ranks of one process may share a station, whose frames go from
+/// queue to queue; others would not hear each other.
+fn hosts(config: &Config, job: &mut Job, station: MacAddr) -> Result<Vec<IpAddr>, WireupError> {
+    let (rank, size, process) = (job.rank(), job.size(), job.first());
+    let ours = ip_of(config, seat(config, job));
+    job.put(&format!("host/{rank}"), &format!("{ours} {station} {process}"))?;
+    let host = |peer| {
+        let text = job.get(&format!("host/{peer}"))?;
+        let (ip, mac, first) = parse_host(&text).ok_or(WireupError::Host(peer, text))?;
+        if mac == station && first != process {
+            return Err(WireupError::SameStation { rank, peer, station });
+        }
+        Ok(ip)
+    };
+    (0..size).map(host).collect()
+}
+
+/// A rank's address, its station, and the first rank of its process.
+fn parse_host(text: &str) -> Option<(IpAddr, MacAddr, Rank)> {
+    let mut words = text.split(' ');
+    Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?))
+}
+
+impl Fabric {
+    /// Connects this rank of `job` to all others.
+    pub fn connect(config: &Config, job: Job) -> Result<Self, WireupError> {
+        let Ports { rank, size, mut engine, pd, is_shared, hosts, job, .. } = Ports::open(config, job)?;
+        let mut job = job.ok_or(JobError::Gone)?;
+        let peers: Vec<Rank> = (0..size).filter(|&peer| peer != rank).collect();
+        let params = queue_pair_params(config);
+        let cq = engine.create_cq(peers.len() * (params.sq_depth + params.rq_depth));
+        let mut unconnected = Vec::new();
+        for (index, &peer) in peers.iter().enumerate() {
+            let qp = engine.create_qp(if is_shared { 0 } else { index }, pd, cq)?;
+            let address = engine.address_of(&qp, &params)?;
+            job.put(&format!("address/{rank}/{peer}"), &address.to_string())?;
+            unconnected.push(qp);
+        }
+        let mut queue_pairs = vec![None; size];
+        for (&peer, qp) in peers.iter().zip(unconnected) {
+            let text = job.get(&format!("address/{peer}/{rank}"))?;
+            let mut address: Address = text.parse().map_err(|error| WireupError::Address(peer, error))?;
+            if is_shared && config.gateway.is_some() {
+                address.mac = station_of(&mut engine, &address, Duration::from_secs(config.connect_timeout_s))?;
+            }
+            queue_pairs[peer] = Some(engine.connect(qp, &address, &params)?);
+        }
+        let limits = Limits::new(config, size, job.cpus());
+        Ok(Self { rank, size, engine, pd, cq, queue_pairs, job: Some(job), limits, is_shared, hosts })
+    }
+}
+
+impl<L: Link> Fabric<L> {
+    /// Waits until every rank has called this, and serves the peers meanwhile. Who is missing the launcher says, and no
+    /// port: a peer that hears first that all are here may have closed its ports before this rank hears it. So a rank that
+    /// is done says goodbye by this call, and whatever happens to its ports then is nobody's failure.
+    pub fn barrier(&mut self) -> Result<(), JobError> {
+        let Some(job) = &mut self.job else { return Ok(()) };
+        job.start_barrier()?;
+        let mut idle_polls = 0u32;
+        loop {
+            for _ in 0..POLLS_PER_LOOK {
+                idle_polls = if self.engine.poll() > 0 { 0 } else { idle_polls.saturating_add(1) };
+                if idle_polls > YIELD_AFTER {
+                    // Who is missing may wait for this very processor.
+                    std::thread::yield_now();
+                }
+            }
+            if job.poll_barrier()? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Gives up the queue pairs and keeps the ports.
+    pub fn into_ports(self) -> Ports<L> {
+        let Self { rank, size, mut engine, pd, queue_pairs, job, is_shared, hosts, .. } = self;
+        queue_pairs.into_iter().flatten().for_each(|qp| engine.destroy_qp(qp));
+        Ports { rank, size, engine, pd, is_shared, hosts, job, mail: None }
+    }
+}
+
+impl<L: Link> Ports<L> {
+    /// Ranks without a job, one for each engine, whose first ports are on one network: for tests and simulations.
+    pub fn group(engines: Vec<Engine<L>>, hosts: &[IpAddr]) -> Vec<Self> {
+        let size = engines.len();
+        assert_eq!(size, hosts.len(), "an address for each engine");
+        let ranks = engines.into_iter().zip(LocalMail::group(size)).enumerate();
+        let port = |(rank, (mut engine, mail)): (Rank, (Engine<L>, LocalMail))| {
+            let pd = engine.alloc_pd();
+            let mail: Option<Box<dyn Mail>> = Some(Box::new(mail));
+            Self { rank, size, engine, pd, is_shared: true, hosts: hosts.to_vec(), job: None, mail }
+        };
+        ranks.map(port).collect()
+    }
+}
+
+impl<L: Link> Fabric<L> {
+    /// Two ranks without a job, whose engines' first ports see each other: for tests and simulations.
+    ///
+    /// # Panics
+    /// When the engines' ports do not fit each other.
+    pub fn pair(mut engines: [Engine<L>; 2], config: &Config) -> [Self; 2] {
+        let params = queue_pair_params(config);
+        let ends = engines.each_mut().map(|engine| {
+            let pd = engine.alloc_pd();
+            let cq = engine.create_cq(params.sq_depth + params.rq_depth);
+            let qp = engine.create_qp(0, pd, cq).expect("the engine has room");
+            let address = engine.address_of(&qp, &params).expect("the link carries packets");
+            (pd, cq, qp, address)
+        });
+        let limits = Limits::new(config, 2, 2);
+        let addresses = ends.each_ref().map(|(.., address)| *address);
+        let mut rank = 0;
+        let mut ends = ends.into_iter();
+        engines.map(|mut engine| {
+            let (pd, cq, qp, _) = ends.next().expect("two ends");
+            let qp = engine.connect(qp, &addresses[1 - rank], &params).expect("one IP version");
+            let mut queue_pairs = vec![None; 2];
+            queue_pairs[1 - rank] = Some(qp);
+            rank += 1;
+            let hosts = addresses.iter().map(|address| address.ip).collect();
+            Self { rank: rank - 1, size: 2, engine, pd, cq, queue_pairs, job: None, limits, is_shared: true, hosts }
+        })
+    }
+}
+
+/// The job that this process was started in.
+pub fn join(config: &Config) -> Result<Job, JobError> {
+    Job::from_environment(Duration::from_secs(config.connect_timeout_s))
+}
+
+/// An engine with a port of its own on a network, for peers that are no ranks.
+pub fn open_alone(config: &Config) -> Result<Engine<LiveLink>, WireupError> {
+    config.check()?;
+    let device = config.device_of(0)?;
+    if device.is_point_to_point() {
+        return Err(WireupError::NeedsOneHost(device));
+    }
+    let mut engine = Engine::on(Arena::with(config.arena(Some(&device)))?)?;
+    let attachment = attachment_of(config, &device);
+    for link in DpdkLink::open_all(&[attachment], Duration::from_secs(config.connect_timeout_s), &mut || false)? {
+        engine.add_port_with(dress(config, link, 0, 0, true)?, host(config, 0, false))?;
+    }
+    Ok(engine)
+}
+
+/// Parameters of every queue pair between two ranks.
+pub fn queue_pair_params(config: &Config) -> QpParams {
+    QpParams {
+        mtu: config.mtu(),
+        sq_depth: SEND_QUEUE,
+        rq_depth: RECEIVES,
+        window: config.window,
+        access: Access::REMOTE_READ.and(Access::REMOTE_WRITE).and(Access::REMOTE_ATOMIC),
+        ack_timeout_ns: config.ack_timeout_us * 1000,
+        ack_timeout_max_ns: config.ack_timeout_max_us * 1000,
+        retry_limit: config.retry_limit,
+        dialect: config.dialect,
+        icrc: config.icrc,
+        congestion: config.congestion,
+        link_rate: config.link_rate,
+        traffic_class: config.dscp << 2,
+        cnp_traffic_class: config.cnp_dscp << 2,
+        priority: config.pcp,
+        // Credits are counted per message here, where the meaning of a message is known.
+        end_to_end_credits: false,
+        ..QpParams::default()
+    }
+}
+
+/// This rank's host on a port.
+fn host(config: &Config, rank: Rank, is_point_to_point: bool) -> PortConfig {
+    let ip = ip_of(config, rank);
+    let prefix = config.prefix.unwrap_or(if ip.is_ipv4() { 24 } else { 64 });
+    let (gateway_v4, gateway_v6) = match config.gateway {
+        Some(IpAddr::V4(gateway)) => (Some(gateway), None),
+        Some(IpAddr::V6(gateway)) => (None, Some(gateway)),
+        None => (None, None),
+    };
+    let interfaces = vec![Interface { ip, prefix, vlan: config.vlan }];
+    let (neighbours, pkey) = (config.neighbours.clone(), config.pkey);
+    PortConfig { interfaces, neighbours, gateway_v4, gateway_v6, pkey, is_point_to_point }
+}
+
+/// Where frames for a peer go: to its own station, or to the gateway's, which is asked for.
+pub(crate) fn station_of<L: Link>(
+    engine: &mut Engine<L>,
+    peer: &Address,
+    patience: Duration,
+) -> Result<MacAddr, WireupError> {
+    if engine.is_on_link(0, 0, peer.ip) {
+        return Ok(peer.mac);
+    }
+    let deadline = Instant::now() + patience;
+    loop {
+        match engine.resolve(0, 0, peer.ip) {
+            Resolution::Known(mac) => return Ok(mac),
+            Resolution::Pending if Instant::now() < deadline => {
+                engine.poll();
+            }
+            Resolution::Pending => return Err(WireupError::Unreachable(peer.ip, Unreachable::NoAnswer)),
+            Resolution::Unreachable(why) => return Err(WireupError::Unreachable(peer.ip, why)),
+        }
+    }
+}
+
+/// A port on a network device, as the configuration wants it.
+pub fn shared_attachment(config: &Config, device: &Device) -> Attachment {
+    attachment_of(config, device).with_queues(config.queues)
+}
+
+/// With the packets that were asked for, where any were: else a device that carries less than usual is taken as it is.
+fn attachment_of(config: &Config, device: &Device) -> Attachment {
+    let attachment = Attachment::shared(device.clone());
+    match config.wanted_port_mtu() {
+        Some(mtu) => attachment.with_mtu(mtu),
+        None => attachment,
+    }
+}
+
+fn attachments(config: &Config, device: &Device, job: &Job, peers: &[Rank]) -> Result<Vec<Attachment>, WireupError> {
+    if !device.is_point_to_point() {
+        return Ok(vec![shared_attachment(config, device)]);
+    }
+    let directory = job.directory().ok_or_else(|| WireupError::NeedsOneHost(device.clone()))?;
+    let rank = job.rank();
+    let end = |&peer: &Rank| {
+        let (server, client) = (rank.min(peer), rank.max(peer));
+        let socket = directory.join(format!("{server}-{client}"));
+        check_socket_path(socket).map(|socket| Attachment::pair(device.clone(), &socket, rank == server, mac_of(rank)))
+    };
+    peers.iter().map(end).collect()
+}
+
+fn check_socket_path(path: PathBuf) -> Result<PathBuf, WireupError> {
+    let text = path.display().to_string();
+    if text.contains([',', '=', '[', ']']) {
+        return Err(WireupError::SocketSign(text));
+    }
+    if text.len() < SOCKET_PATH_LIMIT { Ok(path) } else { Err(WireupError::SocketPath(text)) }
+}
+
+fn dress(
+    config: &Config,
+    mut link: DpdkLink,
+    rank: Rank,
+    index: usize,
+    is_recorder: bool,
+) -> Result<LiveLink, WireupError> {
+    link.lend_from(config.zcopy_threshold);
+    // One file cannot be written by several of a host: without %r it is rank 0's, which sees both directions.
+    let is_ours = |path: &&PathBuf| is_recorder || (index == 0 && path.display().to_string().contains("%r"));
+    let path = config.pcap.as_ref().filter(is_ours);
+    let path = path.map(|path| path.display().to_string().replace("%r", &rank.to_string()));
+    let tee = PcapTee::new(link, path.as_deref().map(str::as_ref));
+    let tee = tee.map_err(|source| WireupError::Pcap { path: path.unwrap_or_default(), source })?;
+    Ok(Faulty::new(tee, config.faults, (rank * 1000 + index) as u64))
+}
+
+/// A locally administered address that says which rank it is.
+fn mac_of(rank: Rank) -> [u8; 6] {
+    let [high, low] = (rank as u16).to_be_bytes();
+    [0x02, b'r', b'o', b'c', high, low]
+}
+
+fn ip_of(config: &Config, rank: Rank) -> IpAddr {
+    config.ip.unwrap_or_else(|| default_ip(rank))
+}
+
+fn default_ip(rank: Rank) -> IpAddr {
+    let [high, low] = (rank as u16 + 1).to_be_bytes();
+    Ipv4Addr::new(10, 200, high, low).into()
+}

@@ -1,0 +1,186 @@
+//! Who waits for whom, for what, since when: in words, for who looks at a job that does not move.
+//!
+//! A wait is reported after five seconds, and again as [`Reminder`](roci_launcher::Reminder) has it. All that a rank has
+//! under way is reported when somebody asks, by SIGUSR1 to the rank or to its launcher.
+
+use std::fmt::{self, Display, Formatter};
+use std::time::Duration;
+
+use roci_driver::link::Link;
+
+use crate::core::peer::Endpoint;
+use crate::services::tag::matching::Pattern;
+use crate::services::tag::request::{Operation, Request};
+use crate::worker::Worker;
+use crate::{Rank, Source, TagMatch};
+use roci_launcher::Job;
+
+/// Requests and peers that a report names.
+const LINES: usize = 32;
+
+/// What somebody waits for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Awaited<'a> {
+    /// The end of a request.
+    Request(Request),
+    /// A message, to be looked at or claimed.
+    Message(&'a Pattern),
+    /// All ranks.
+    Barrier,
+    /// The connections of this rank.
+    Connections,
+    /// The end of what is under way, at the end of the worker.
+    Rest,
+}
+
+impl<L: Link> Worker<L> {
+    /// Says how long somebody has waited for something, and what is known of the ranks that it depends on.
+    #[cold]
+    pub(crate) fn report_wait(&mut self, waited: Duration, awaited: Awaited<'_>) {
+        let (what, ranks) = self.describe_awaited(awaited);
+        let peers: String =
+            ranks.into_iter().take(LINES).map(|rank| "; ".to_owned() + &self.describe_peer(rank)).collect();
+        tracing::warn!("rank {} has waited {} s for {what}{peers}", self.rank, waited.as_secs());
+    }
+
+    /// Reports all that is under way, if somebody has asked for it.
+    #[inline]
+    pub(crate) fn report_if_asked(&mut self) {
+        if self.job.as_mut().is_some_and(Job::take_report_wish) {
+            self.report_all();
+        }
+    }
+
+    #[cold]
+    pub(crate) fn report_all(&self) {
+        for line in self.report() {
+            tracing::warn!("{line}");
+        }
+    }
+
+    /// All that this rank has under way: its requests, receives that wait for messages, messages that wait for receives, and
+    /// of each peer its connection and credits. A line each.
+    pub fn report(&self) -> Vec<String> {
+        let requests = self.requests.under_way();
+        let mut lines = vec![format!(
+            "rank {} of {}: {} requests under way, {} receives without a message, {} messages without a receive ({} bytes)",
+            self.rank,
+            self.size,
+            requests.len(),
+            self.matching.posted_len(),
+            self.matching.unexpected_len(),
+            self.matching.unexpected_bytes(),
+        )];
+        lines.extend(requests.iter().take(LINES).map(|&request| format!("  {}", self.describe_request(request).0)));
+        if requests.len() > LINES {
+            lines.push(format!("  and {} more", requests.len() - LINES));
+        }
+        let known = (0..self.size).filter(|&rank| self.endpoints[rank].is_some());
+        lines.extend(known.map(|rank| format!("  {}", self.describe_peer(rank))));
+        lines
+    }
+
+    fn describe_awaited(&mut self, awaited: Awaited<'_>) -> (String, Vec<Rank>) {
+        match awaited {
+            Awaited::Request(request) => self.describe_request(request),
+            Awaited::Message(pattern) => (format!("a message {}", Shown(pattern)), self.sources(pattern)),
+            Awaited::Barrier => (format!("all ranks at a barrier{}", self.absent()), Vec::new()),
+            Awaited::Connections => {
+                let missing = (0..self.size).filter(|&rank| rank != self.rank && !self.is_connected(rank)).collect();
+                (format!("its connections{}", self.absent()), missing)
+            }
+            Awaited::Rest => {
+                let is_busy = |rank: &Rank| self.endpoints[*rank].as_deref().is_some_and(|peer| !peer.is_quiet());
+                ("what is under way to arrive".to_owned(), (0..self.size).filter(is_busy).collect())
+            }
+        }
+    }
+
+    /// Which ranks the launcher misses.
+    fn absent(&mut self) -> String {
+        self.job.as_mut().and_then(|job| job.absent().ok()).unwrap_or_default().to_string()
+    }
+
+    /// The ranks that a message may come from, if they are few.
+    fn sources(&self, pattern: &Pattern) -> Vec<Rank> {
+        match pattern.source {
+            Source::Rank(rank) if rank != self.rank => vec![rank],
+            _ => Vec::new(),
+        }
+    }
+
+    /// A request, and the ranks that it depends on.
+    fn describe_request(&self, request: Request) -> (String, Vec<Rank>) {
+        let Some(operation) = self.requests.get(request) else { return ("a request that is over".into(), Vec::new()) };
+        if let Operation::Waiting { posted, .. } = operation {
+            let Some(pattern) = posted.and_then(|posted| self.matching.pattern_of(posted)) else {
+                return ("a receive that is being met".into(), Vec::new());
+            };
+            return (format!("a receive {}", Shown(&pattern)), self.sources(&pattern));
+        }
+        let what = match operation {
+            Operation::Queued { to } => format!("a send to rank {to} that has not left"),
+            Operation::Unmatched { to, .. } => format!("a synchronous send to rank {to}, which has no receive for it"),
+            Operation::Withdrawing { to, .. } => format!("rank {to} to say whether a send can be taken back"),
+            Operation::Asked(asked) => {
+                let len = asked.payload.len();
+                format!("a send of {len} bytes to rank {}, which has no receive for it", asked.to)
+            }
+            Operation::Exposed(exposed) => format!("rank {} to fetch the bytes of a send", exposed.to),
+            Operation::Writing(out) => format!("a send to rank {} that is being written", out.to),
+            Operation::Filling(filling) => {
+                format!("a message from rank {}: {} of {} bytes have come", filling.from, filling.arrived, filling.len)
+            }
+            Operation::Fetching(fetching) => format!("a message of rank {} that is being fetched", fetching.from),
+            Operation::Opened(opened) => format!("rank {} to write a message of {} bytes", opened.from, opened.len),
+            Operation::Piped(pipe) => format!("rank {} to write a message in pieces", pipe.from),
+            Operation::Waiting { .. } | Operation::Ended(_) => "a request that is over".to_owned(),
+        };
+        (what, operation.depends_on().into_iter().collect())
+    }
+
+    fn describe_peer(&self, rank: Rank) -> String {
+        let state = match self.endpoints.get(rank).and_then(Option::as_deref) {
+            None => "nobody has asked for a connection".to_owned(),
+            Some(Endpoint { failure: Some(failure), .. }) => format!("gone ({failure})"),
+            Some(peer) if !peer.is_open() => format!("being connected ({:?})", peer.stage),
+            Some(peer) => peer.to_string(),
+        };
+        format!("rank {rank}: {state}")
+    }
+}
+
+/// Of a peer that is connected.
+impl Display for Endpoint {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let in_flight: usize = self.lanes.iter().map(|lane| lane.in_flight).sum();
+        write!(
+            f,
+            "connected, {in_flight} work requests unacknowledged, {} messages wait to leave",
+            self.outgoing.len()
+        )?;
+        for lane in &self.lanes {
+            let account = lane.credits.account();
+            if account.granted > 0 {
+                write!(f, ", {} of {} credits", account.available, account.granted)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// From whom, and under which tag.
+struct Shown<'a>(&'a Pattern);
+
+impl Display for Shown<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.0.source {
+            Source::Any => f.write_str("from any rank")?,
+            Source::Rank(rank) => write!(f, "from rank {rank}")?,
+        }
+        match self.0.tag {
+            TagMatch::Any => f.write_str(" with any tag"),
+            TagMatch::Exact(tag) => write!(f, " with tag {}", tag.get()),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Waiting: for the end of requests, and for the other ranks.
+
+use std::time::{Duration, Instant};
+
+use roci_driver::link::Link;
+
+use crate::backoff::{Backoff, Idle};
+use crate::services::tag::request::{Done, OpError, Request, SomeFailed};
+use crate::worker::Worker;
+use crate::worker::report::Awaited;
+use roci_launcher::JobError;
+
+/// How often a wait looks at what links do not tell.
+const GLANCE: Duration = Duration::from_millis(50);
+
+impl<L: Link> Worker<L> {
+    /// The outcome of a request that is over, or `None` while it is not. Does not make progress.
+    pub fn test(&mut self, request: Request) -> Option<Result<Done, OpError>> {
+        self.requests.close(request)
+    }
+
+    /// Waits until a request is over. That a rank has gone ends only what concerns it, by name. A receive from any source
+    /// may have been for that rank: once one has failed, its wait ends with [`OpError::Job`] when nothing has happened for
+    /// a second, and once all peers have gone with [`OpError::NobodyLeft`]; it can still be met, by a message of this rank
+    /// to itself too, waited for again, or taken back.
+    pub fn wait(&mut self, request: Request) -> Result<Done, OpError> {
+        let mut backoff = Backoff::new(self.limits);
+        loop {
+            if let Some(outcome) = self.requests.close(request) {
+                return outcome;
+            }
+            if self.progress_or_idle(&mut backoff, Awaited::Request(request))? {
+                self.check_wildcard(request)?;
+            }
+        }
+    }
+
+    /// Waits until all requests are over. Where some have failed the error has the ends of all.
+    pub fn wait_all(&mut self, requests: impl IntoIterator<Item = Request>) -> Result<Vec<Done>, SomeFailed> {
+        SomeFailed::unless_all_are_good(requests.into_iter().map(|request| self.wait(request)).collect())
+    }
+
+    /// Waits until every rank has called this; ends with [`OpError::Job`] as soon as one has gone. Messages sent before may still be under way.
+    pub fn barrier(&mut self) -> Result<(), OpError> {
+        let ended = |error: JobError| OpError::Job(error.to_string());
+        if self.engine.is_forked() {
+            return Err(OpError::Forked);
+        }
+        let Some(job) = &mut self.job else { return Ok(()) };
+        job.start_barrier().map_err(ended)?;
+        let mut backoff = Backoff::new(self.limits);
+        while let Some(job) = &mut self.job
+            && !job.poll_barrier().map_err(ended)?
+        {
+            if self.progress() {
+                backoff.reset();
+            } else {
+                backoff.idle();
+                self.report_if_due(&mut backoff, Awaited::Barrier);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether nothing has happened for long.
+    pub(crate) fn progress_or_idle(&mut self, backoff: &mut Backoff, awaited: Awaited<'_>) -> Result<bool, OpError> {
+        if self.engine.is_forked() {
+            return Err(OpError::Forked);
+        }
+        if self.progress() {
+            backoff.reset();
+            return Ok(false);
+        }
+        let idle = backoff.idle();
+        self.report_if_due(backoff, awaited);
+        self.look_after(idle)?;
+        Ok(idle == Idle::Doubt)
+    }
+
+    /// Says what a long wait is for, when it is time, and what is under way, when somebody asks.
+    #[inline]
+    pub(crate) fn report_if_due(&mut self, backoff: &mut Backoff, awaited: Awaited<'_>) {
+        if let Some(waited) = backoff.take_report() {
+            self.report_wait(waited, awaited);
+        }
+        self.report_if_asked();
+    }
+
+    /// What a wait is to do besides waiting: a rank whose job is over, or whose peers have fallen silent, must not wait for
+    /// ever. Where others have the processor in between, the calls of progress are too few to see it.
+    #[inline]
+    pub(crate) fn look_after(&mut self, idle: Idle) -> Result<(), OpError> {
+        // Not by the engine's clock, which is a port's, and a job of one rank has none.
+        if idle == Idle::Spin || self.last_glance.elapsed() < GLANCE {
+            return Ok(());
+        }
+        self.last_glance = Instant::now();
+        self.look_at_peers(true);
+        match &mut self.job {
+            Some(job) if idle == Idle::Doubt => job.check().map_err(|error| OpError::Job(error.to_string())),
+            _ => Ok(()),
+        }
+    }
+}
