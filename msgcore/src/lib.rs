@@ -50,27 +50,33 @@ pub mod internals;
 pub mod receive_queues;
 mod services;
 mod sync;
+mod units;
 mod worker;
 
 pub use crate::core::stats::WorkerStats;
 pub use config::{Config, ConfigError};
 pub use dedicated::{DedicatedWorker, Ticket};
-pub use endpoint::failure::WorkerEvent;
-pub use endpoint::invariants::CreditAccount;
+pub use endpoint::failure::EndpointEvent as WorkerEvent;
+pub use endpoint::invariants::{InvariantViolation, LaneViolation};
+
+pub use crate::core::breach::Breach;
+pub use crate::core::completion::{Done, Envelope, OpError, SomeFailed, Truncated};
+pub use crate::core::credits::CreditAccount;
+pub use crate::core::refused::{CallError, Refused};
+pub use crate::core::stage::IllegalStep;
 pub use roci_driver::{AdoptError, Buffer, MonitorChoice, Pin, RegistrationInfo, RegistrationStats, UserMemory};
 pub use roci_launcher::{Job, JobError, Rank};
 pub use roci_protocol::msg::Capabilities;
 pub use services::tag::matching::Pattern;
-pub use services::tag::receive::{Envelope, Message};
-pub use services::tag::refused::Refused;
-pub use services::tag::request::{Done, OpError, Request, SomeFailed, Truncated};
+pub use services::tag::receive::Message;
+pub use services::tag::request::Request;
 pub use services::tag::select;
 pub use services::tag::send::SendOptions;
 pub use worker::closing::CloseError;
 pub use worker::ports;
 pub use worker::ports::{Fabric, LiveLink, Ports, WireupError};
 pub use worker::protocols::{Circumstances, ProtocolRange, protocol_ranges};
-pub use worker::{CallError, Dropped, Worker};
+pub use worker::{Dropped, Worker};
 
 /// What a receive chooses messages by, besides their sender.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

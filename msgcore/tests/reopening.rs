@@ -19,6 +19,9 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Times after which a process has opened all that it opens once.
+const FIRST: usize = 3;
+
 fn config(device: &str) -> Config {
     let mut config = Config::default();
     for (name, value) in [("device", device), ("arena_size", "16MiB"), ("spin_us", "0")] {
@@ -29,6 +32,11 @@ fn config(device: &str) -> Config {
 
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("procfs").count()
+}
+
+fn open_files() -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir("/proc/self/fd").expect("procfs").flatten();
+    entries.filter_map(|entry| std::fs::read_link(entry.path()).ok()).collect()
 }
 
 /// A worker that tells each other rank which time this is, and hears it of each.
@@ -91,7 +99,9 @@ fn settled_descriptors() -> usize {
 fn leaves_as_many_as_one(device: &str, ranks: Rank, times: u64) {
     let _alone = alone();
     let counts = reopen(device, ranks, times);
-    assert!(counts.last() <= counts.first(), "{device}, {ranks} ranks: {counts:?}");
+    // What is opened once in a process may come with the second time: DPDK's drivers share some of it between ports.
+    let (first, later) = counts.split_at(counts.len().min(FIRST));
+    assert!(later.iter().max() <= first.iter().max(), "{device}, {ranks} ranks: {counts:?}, open: {:?}", open_files());
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use thiserror::Error;
 
-use super::wire::HEADER;
+/// Bytes before the data of a chunk.
+pub(super) const HEADER: usize = 16;
 
 /// The largest ring: positions in it fit the immediate data many times over.
 const MOST_RING: usize = 64 << 20;

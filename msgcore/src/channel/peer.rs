@@ -11,7 +11,7 @@ use super::payload::Payload;
 use super::stats::ChannelStats;
 use super::wire::{HELLO, Keys, News, WORD, hello};
 use crate::Rank;
-use crate::core::peer::SEND_QUEUE;
+use crate::core::lane::SEND_QUEUE;
 
 /// Receives posted to a peer. Every connection holds as many, and so many messages that take one may be under way.
 pub(super) const RECEIVES: usize = 64;

@@ -4,10 +4,11 @@ use roci_driver::link::Link;
 use roci_driver::{MemoryRegion, Operation, WcStatus, WorkCompletion};
 
 use super::Channel;
+use super::config::HEADER;
 use super::error::{Breach, ChannelError};
 use super::payload::MOST_PAYLOAD;
 use super::peer::{Arrival, Core, HEAD_WORD, Peer, TAIL_WORD, Work, wrapped};
-use super::wire::{ANNOUNCEMENT, Announcement, HEADER, Header, News, WORD, parse_hello};
+use super::wire::{ANNOUNCEMENT, Announcement, Header, News, WORD, parse_hello};
 use crate::Rank;
 
 /// Why a peer's message ends its connection.

@@ -4,10 +4,8 @@
 
 use roci_driver::Rkey;
 
-use super::config::ChannelConfig;
+use super::config::{ChannelConfig, HEADER};
 
-/// Bytes before the data of a chunk.
-pub(super) const HEADER: usize = 16;
 /// Bytes of an announcement.
 pub(super) const ANNOUNCEMENT: usize = 16;
 /// Bytes of a head or a tail.

@@ -1,7 +1,7 @@
 //! What becomes of values that others bound: whoever reads the knobs sees what is in effect.
 
 use super::{Config, show_size};
-use crate::core::credit::Rule;
+use crate::core::credits::Rule;
 use crate::receive_queues::Kind;
 
 /// Messages that nobody has asked for take no more than this part of the arena.

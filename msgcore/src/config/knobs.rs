@@ -13,11 +13,12 @@ use roci_protocol::{NoPkey, Pkey};
 use super::values::{
     Choices, choose, megabytes, name_of, number, optional_number, optional_size, parse_device, parse_mtu,
     parse_neighbours, parse_optional, show_faults, show_megabytes, show_neighbours, show_optional, show_optional_size,
-    show_size, size,
+    size,
 };
 use super::{Knob, Origin};
 use crate::receive_queues::ReceiveQueues;
 use crate::services::tag::select::Rendezvous;
+use crate::units::show_size;
 
 /// When ranks are connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

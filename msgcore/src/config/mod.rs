@@ -17,16 +17,16 @@ use roci_driver::{ArenaConfig, Mtu, RegistrationConfig};
 use roci_protocol::msg;
 use thiserror::Error;
 
-use crate::core::peer::SEND_QUEUE;
+use crate::core::lane::SEND_QUEUE;
 use crate::firehose;
 use crate::receive_queues::{Kind, ReceiveQueue, ReceiveQueues};
 use crate::services::tag::select::Rules;
 use roci_launcher as job;
 
+pub use crate::units::{parse_size, show_size};
 pub use demand::{Demand, TooMuch};
 pub(crate) use effect::UNEXPECTED_SHARE;
 pub use knobs::{Config, ConnectMethod, Initiative, KNOBS, WireupTime};
-pub use values::{parse_size, show_size};
 
 /// Regions that `ndreg_entries` and Firehose may open together; the engine has a few keys more, for itself.
 const MOST_REGIONS: usize = 16_000;

@@ -9,6 +9,8 @@ use roci_driver::link::dpdk::Device;
 use roci_protocol::sim::Faults;
 use roci_protocol::wire::MacAddr;
 
+use crate::units::{parse_size, show_size};
+
 pub(super) fn number<T: FromStr + PartialOrd + fmt::Display>(text: &str, least: T, most: T) -> Result<T, String> {
     let value = text.trim().parse().map_err(|_| "is not a whole number".to_owned())?;
     if value < least || value > most {
@@ -23,21 +25,6 @@ pub(super) fn optional_number<T: FromStr + PartialOrd + fmt::Display>(
     most: T,
 ) -> Result<Option<T>, String> {
     if text.trim().is_empty() { Ok(None) } else { number(text, least, most).map(Some) }
-}
-
-/// Reads `4096`, `8KiB`, `1MiB` or `2GiB`.
-pub fn parse_size(text: &str) -> Option<usize> {
-    let text = text.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let value: usize = text[..digits].parse().ok()?;
-    let unit: usize = match text[digits..].trim() {
-        "" | "B" => 1,
-        "K" | "KiB" => 1 << 10,
-        "M" | "MiB" => 1 << 20,
-        "G" | "GiB" => 1 << 30,
-        _ => return None,
-    };
-    value.checked_mul(unit)
 }
 
 pub(super) fn size(text: &str, least: usize, most: usize) -> Result<usize, String> {
@@ -55,13 +42,6 @@ pub(super) fn optional_size(text: &str, least: usize, most: usize) -> Result<Opt
 
 pub(super) fn show_optional_size(value: &Option<usize>) -> String {
     value.as_ref().map_or_else(|| "off".into(), show_size)
-}
-
-/// The shortest way to say a size.
-pub fn show_size(bytes: &usize) -> String {
-    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
-    let unit = units.into_iter().find(|(shift, _)| *bytes > 0 && bytes.trailing_zeros() >= *shift);
-    unit.map_or_else(|| bytes.to_string(), |(shift, name)| format!("{}{name}", bytes >> shift))
 }
 
 /// Reads GASNet's way to say much memory: `512`, `512M` or `2G`; nothing and 0 stand for what is not set.

@@ -2,19 +2,34 @@
 
 use roci_driver::link::Link;
 use roci_driver::{Buffer, SharedReceiveQueue};
+use thiserror::Error;
 
-use crate::Rank;
-use crate::config::show_size;
-use crate::core::peer::Endpoint;
-use crate::core::tx::name_of;
-use crate::receive_queues::Kind;
-use crate::worker::Worker;
+use super::Core;
+use super::breach::Breach;
+use super::peer::Peer;
+use super::peers::Peers;
+use super::tx::name_of;
+use super::vbuf::Pool;
+use crate::receive_queues::{Kind, ReceiveQueues};
+use crate::units::show_size;
 
-/// The rank in the name of a receive that is everybody's.
-pub(crate) const ANYBODY: Rank = u32::MAX as Rank;
+/// The slot in the name of a receive that is everybody's.
+pub(crate) const ANY_PEER: usize = u32::MAX as usize;
 
 /// Credits without which nothing moves: one is for control messages alone.
 const LEAST_CREDITS: usize = 2;
+
+/// The receive queues: what they are, their buffers, and those that all peers share.
+#[derive(Debug)]
+pub(crate) struct Receives {
+    pub(crate) queues: ReceiveQueues,
+    /// Their buffers, by lane.
+    pub(crate) pools: Vec<Pool>,
+    /// By lane; none where each peer has its own.
+    shared: Vec<Option<Shared>>,
+    /// Somewhere a receive lacks a vbuf.
+    are_missing: bool,
+}
 
 /// A receive queue that all peers share.
 #[derive(Clone, Copy, Debug)]
@@ -24,91 +39,112 @@ pub(crate) struct Shared {
     pub(crate) goal: usize,
 }
 
-impl<L: Link> Worker<L> {
+/// There is no memory for the least receives that a connection needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("no memory for {least} receives of {}, the least of {all}: raise its ROCI_ARENA_SIZE", show_size(size))]
+pub(crate) struct NoReceives {
+    least: usize,
+    size: usize,
+    all: usize,
+}
+
+/// What becomes of the credit that a message has cost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cost {
+    /// It cost none.
+    Nothing,
+    /// Its credit goes back to the peer.
+    Returned,
+    /// Its credit is withheld, as long as any are.
+    Withheld,
+}
+
+impl Receives {
+    /// Receives as these queues have them; of each that is shared, its queue.
+    pub(crate) fn new(queues: ReceiveQueues, pools: Vec<Pool>, shared: Vec<Option<Shared>>) -> Self {
+        assert!(pools.len() == queues.len() && shared.len() == queues.len(), "one of each for each lane");
+        Self { queues, pools, shared, are_missing: false }
+    }
+
+    /// Whether somewhere a receive lacks a vbuf.
+    pub(crate) fn are_missing(&self) -> bool {
+        self.are_missing
+    }
+}
+
+impl<L: Link> Core<L> {
     /// Posts the receives that all peers share.
     pub(crate) fn post_shared(&mut self) {
-        for lane in 0..self.queues.len() {
+        for lane in 0..self.receives.queues.len() {
             self.fill_shared(lane);
         }
     }
 
     /// Posts the receives of a peer's own, as far as memory goes: what is missing is not granted before it is posted.
-    /// With fewer receives than the reserve and two credits take a connection could not live, and it is refused.
-    pub(crate) fn post_own(&mut self, rank: Rank) -> Result<(), String> {
-        let queues = self.queues.clone();
+    ///
+    /// # Errors
+    /// With fewer receives than the reserve and two credits take a connection could not live.
+    pub(crate) fn post_own(&mut self, peer: &mut Peer) -> Result<(), NoReceives> {
+        let queues = self.receives.queues.clone();
         let own = || (0..).zip(&queues).filter_map(|(lane, queue)| Some((lane, queue.size, queue.kind.own()?)));
         for (lane, _, (num, reserve)) in own() {
-            self.receive_pools[lane].provide(&self.engine, num + reserve);
+            self.receives.pools[lane].provide(&self.engine, num + reserve);
         }
         for (lane, size, (num, reserve)) in own() {
             let least = reserve + LEAST_CREDITS;
-            if !self.receive_pools[lane].provide(&self.engine, least) {
-                return Err(format!(
-                    "rank {} has no memory for {least} receives of {}, the least of {}: raise its ROCI_ARENA_SIZE",
-                    self.rank,
-                    show_size(&size),
-                    num + reserve
-                ));
+            if !self.receives.pools[lane].provide(&self.engine, least) {
+                return Err(NoReceives { least, size, all: num + reserve });
             }
         }
         for (lane, _, (num, reserve)) in own() {
-            self.post_first(rank, lane, num + reserve);
+            self.post_first(peer, lane, num + reserve);
         }
         Ok(())
     }
 
-    fn post_first(&mut self, rank: Rank, index: usize, count: usize) {
+    fn post_first(&mut self, peer: &mut Peer, index: usize, count: usize) {
         for _ in 0..count {
-            let vbuf = self.receive_pools[index].take(&self.engine);
-            self.add_receive(rank, index, vbuf);
+            let vbuf = self.receives.pools[index].take(&self.engine);
+            self.add_receive(peer, index, vbuf);
         }
-        if let Some(endpoint) = self.endpoint(rank) {
-            let lane = &mut endpoint.lanes[index];
-            lane.credits.lack(lane.missing);
-        }
-        self.post_pending(rank, index, true);
+        let lane = &mut peer.lanes[index];
+        lane.credits.lack(lane.missing);
+        self.post_pending(peer, index, true);
     }
 
-    /// A receive has been used up.
+    /// A message has been acted upon: its receive is posted again, with its vbuf or another one.
+    ///
+    /// # Errors
+    /// The peer had no credit for it.
     #[inline]
-    pub(crate) fn note_receive_used(&mut self, rank: Rank, lane: usize) {
-        if let Some(lane) = self.endpoints[rank].as_deref_mut().and_then(|endpoint| endpoint.lanes.get_mut(lane)) {
-            lane.posted = lane.posted.saturating_sub(1);
+    pub(crate) fn repost(
+        &mut self,
+        peer: &mut Peer,
+        lane: usize,
+        vbuf: Option<Buffer>,
+        cost: Cost,
+    ) -> Result<(), Breach> {
+        let is_withheld = cost == Cost::Withheld && self.budget.is_withholding();
+        let vbuf = vbuf.or_else(|| self.receives.pools[lane].take(&self.engine));
+        if cost != Cost::Nothing && !peer.lanes[lane].credits.used(is_withheld) {
+            if let Some(vbuf) = vbuf {
+                self.give_receive_vbuf(lane, vbuf);
+            }
+            return Err(Breach::NoCredit);
         }
-    }
-
-    /// A message has been acted upon: its receive is posted again, with its vbuf or another one. `cost` tells whether it
-    /// cost the peer a credit, and then whether it is kept.
-    #[inline]
-    pub(crate) fn repost(&mut self, rank: Rank, lane: usize, vbuf: Option<Buffer>, cost: Option<bool>) {
-        let is_withheld = self.is_withholding && cost == Some(true);
-        let vbuf = vbuf.or_else(|| self.receive_pools[lane].take(&self.engine));
-        let Some(endpoint) = self.endpoint(rank) else {
-            return self.give_back_any(lane, vbuf);
-        };
-        if cost.is_some() && !endpoint.lanes[lane].credits.used(is_withheld) {
-            self.give_back_any(lane, vbuf);
-            let what = "it sent more messages than it had credits for".into();
-            return self.fail_peer(rank, crate::core::rx::protocol_error(rank, what));
-        }
-        if endpoint.lanes[lane].is_shared {
-            endpoint.lanes[lane].credits.settle(0);
+        if peer.lanes[lane].is_shared {
+            peer.lanes[lane].credits.settle(0);
             self.repost_shared(lane, vbuf);
         } else {
-            self.add_receive(rank, lane, vbuf);
+            self.add_receive(peer, lane, vbuf);
             // What cost nothing took a receive of the reserve, and others that cost nothing may be on their way.
-            self.post_pending(rank, lane, cost.is_none());
+            self.post_pending(peer, lane, cost == Cost::Nothing);
         }
+        Ok(())
     }
 
-    fn give_back_any(&mut self, lane: usize, vbuf: Option<Buffer>) {
-        if let Some(vbuf) = vbuf {
-            self.give_receive_vbuf(lane, vbuf);
-        }
-    }
-
-    fn add_receive(&mut self, rank: Rank, lane: usize, vbuf: Option<Buffer>) {
-        let Some(lane) = self.endpoint(rank).map(|endpoint| &mut endpoint.lanes[lane]) else { return };
+    fn add_receive(&mut self, peer: &mut Peer, lane: usize, vbuf: Option<Buffer>) {
+        let lane = &mut peer.lanes[lane];
         match vbuf {
             Some(mut vbuf) => {
                 vbuf.reset();
@@ -116,7 +152,7 @@ impl<L: Link> Worker<L> {
             }
             None => {
                 lane.missing += 1;
-                self.receives_are_missing = true;
+                self.receives.are_missing = true;
             }
         }
     }
@@ -125,18 +161,20 @@ impl<L: Link> Worker<L> {
     /// never spends its very last credit on what waits for others, so one receive that is left must be time enough; and
     /// where most credits are withheld for want of memory, each of the others is given back at once.
     #[inline]
-    fn post_pending(&mut self, rank: Rank, index: usize, is_urgent: bool) {
-        let Some(Kind::PerPeer { low, reserve, .. }) = self.queues.get(index).map(|queue| queue.kind) else { return };
-        let Some(lane) = self.endpoints[rank].as_deref_mut().map(|endpoint| &mut endpoint.lanes[index]) else { return };
+    fn post_pending(&mut self, peer: &mut Peer, index: usize, is_urgent: bool) {
+        let Some(Kind::PerPeer { low, reserve, .. }) = self.receives.queues.get(index).map(|queue| queue.kind) else {
+            return;
+        };
+        let (id, lane) = (peer.id, &mut peer.lanes[index]);
         let is_in_time = lane.posted > (low.max(1) + reserve) as usize && !lane.credits.is_short();
         if !is_urgent && is_in_time {
             return;
         }
         while let Some(vbuf) = lane.unposted.pop() {
-            match self.engine.post_recv(lane.qp, name_of(index, rank), vbuf) {
+            match self.engine.post_recv(lane.qp, name_of(index, id), vbuf) {
                 Ok(()) => lane.posted += 1,
                 // A queue pair that refuses has failed, and its completions say so.
-                Err(refused) => return self.receive_pools[index].give(refused.request),
+                Err(refused) => return self.receives.pools[index].give(refused.request),
             }
         }
         lane.credits.settle(lane.missing);
@@ -145,16 +183,18 @@ impl<L: Link> Worker<L> {
     /// A message has been acted upon that came in a shared receive.
     fn repost_shared(&mut self, lane: usize, vbuf: Option<Buffer>) {
         match vbuf {
-            Some(vbuf) => self.receive_pools[lane].give(vbuf),
-            None => self.receives_are_missing = true,
+            Some(vbuf) => self.receives.pools[lane].give(vbuf),
+            None => self.receives.are_missing = true,
         }
         self.top_up(lane);
     }
 
     /// Posts shared receives again once few are left, and more than before once there is a shortage.
     pub(crate) fn top_up(&mut self, lane: usize) {
-        let Some(Kind::Shared { low, num, limit, .. }) = self.queues.get(lane).map(|queue| queue.kind) else { return };
-        let Some(shared) = self.shared[lane].as_mut() else { return };
+        let Some(Kind::Shared { low, num, limit, .. }) = self.receives.queues.get(lane).map(|queue| queue.kind) else {
+            return;
+        };
+        let Some(shared) = self.receives.shared[lane].as_mut() else { return };
         let left = self.engine.srq_len(shared.srq);
         if left < limit as usize {
             shared.goal = (2 * shared.goal).min(num as usize);
@@ -166,82 +206,62 @@ impl<L: Link> Worker<L> {
 
     /// Posts shared receives up to the goal, as far as vbufs go.
     fn fill_shared(&mut self, lane: usize) {
-        let Some(Shared { srq, goal }) = self.shared[lane] else { return };
+        let Some(Shared { srq, goal }) = self.receives.shared[lane] else { return };
         for _ in self.engine.srq_len(srq)..goal {
-            let Some(mut vbuf) = self.receive_pools[lane].take(&self.engine) else {
-                self.receives_are_missing = true;
+            let Some(mut vbuf) = self.receives.pools[lane].take(&self.engine) else {
+                self.receives.are_missing = true;
                 return;
             };
             vbuf.reset();
-            if let Err(refused) = self.engine.post_srq_recv(srq, name_of(lane, ANYBODY), vbuf) {
-                return self.receive_pools[lane].give(refused.request);
+            if let Err(refused) = self.engine.post_srq_recv(srq, name_of(lane, ANY_PEER), vbuf) {
+                return self.receives.pools[lane].give(refused.request);
             }
         }
     }
 
-    /// A vbuf that was kept is free: whoever lacks a receive has it.
+    /// Takes back a vbuf that was kept: a receive that lacks one has it soon.
     pub(crate) fn give_receive_vbuf(&mut self, lane: usize, vbuf: Buffer) {
-        self.receive_pools[lane].give(vbuf);
+        self.receives.pools[lane].give(vbuf);
         // It may have been the last one: where a peer has ended nothing else posts it again.
         self.top_up(lane);
-        if self.receives_are_missing {
-            self.replace_missing();
+        if self.receives.are_missing {
+            self.ready.note_receive_buffer();
         }
     }
 
+    /// Posts the receives that lacked a vbuf, of all peers, as far as vbufs go now.
     #[cold]
-    pub(crate) fn replace_missing(&mut self) {
-        self.receives_are_missing = false;
-        for lane in 0..self.queues.len() {
+    pub(crate) fn replace_missing(&mut self, peers: &mut Peers) {
+        self.receives.are_missing = false;
+        for lane in 0..self.receives.queues.len() {
             self.fill_shared(lane);
         }
-        for rank in 0..self.size {
-            for lane in 0..self.endpoint(rank).map_or(0, |endpoint| endpoint.lanes.len()) {
-                let missing =
-                    self.endpoint(rank).map_or(0, |endpoint| std::mem::take(&mut endpoint.lanes[lane].missing));
+        for peer in peers.iter_live_mut() {
+            for lane in 0..peer.lanes.len() {
+                let missing = std::mem::take(&mut peer.lanes[lane].missing);
                 for _ in 0..missing {
-                    let vbuf = self.receive_pools[lane].take(&self.engine);
-                    self.add_receive(rank, lane, vbuf);
+                    let vbuf = self.receives.pools[lane].take(&self.engine);
+                    self.add_receive(peer, lane, vbuf);
                 }
                 if missing > 0 {
-                    self.post_pending(rank, lane, true);
-                    self.return_credits(rank);
+                    self.post_pending(peer, lane, true);
+                    self.return_credits(peer);
                 }
             }
         }
     }
 
-    /// Vbufs are to be made for receives whose own are kept: without much memory the application needs the rest.
-    #[cold]
-    pub(crate) fn mind_memory(&mut self) {
-        self.is_withholding |= self.free_bytes() < self.memory_floor;
-    }
-
-    /// Unexpected messages take less memory: credits that were kept back are given.
-    pub(crate) fn release_withheld(&mut self) {
-        if !self.is_withholding || self.matching.unexpected_bytes() > self.unexpected_limit / 2 {
+    /// Gives back the credits that were withheld, to all peers, once messages without a receive take less memory.
+    pub(crate) fn release_withheld(&mut self, peers: &mut Peers) {
+        if !self.budget.release() {
             return;
         }
-        self.is_withholding = false;
-        for rank in 0..self.size {
-            if let Some(endpoint) = self.endpoint(rank) {
-                for lane in &mut endpoint.lanes {
-                    lane.credits.release_withheld();
-                    lane.credits.settle(lane.unposted.len() + lane.missing);
-                }
-                self.return_credits(rank);
+        for peer in peers.iter_live_mut() {
+            for lane in &mut peer.lanes {
+                lane.credits.release_withheld();
+                lane.credits.settle(lane.unposted.len() + lane.missing);
             }
+            self.return_credits(peer);
         }
-    }
-}
-
-impl Endpoint {
-    /// Bytes of the receives that are this peer's alone.
-    pub(crate) fn receive_bytes(&self) -> usize {
-        let of_lane = |lane: &crate::core::peer::Lane| {
-            let count = lane.posted + lane.unposted.len();
-            if lane.is_shared { 0 } else { count * (lane.payload + roci_protocol::msg::LEN) }
-        };
-        self.lanes.iter().map(of_lane).sum()
     }
 }

@@ -1,9 +1,5 @@
 //! Counters of a worker.
 
-use roci_protocol::msg::Way;
-
-use crate::services::tag::select::{Protocol, Reason};
-
 macro_rules! counters {
     ($($(#[doc = $meaning:literal])* $name:ident,)*) => {
         /// Plain counters; they only rise, but for `vbufs`.
@@ -70,35 +66,4 @@ counters! {
     events_lost,
     /// Vbufs that exist.
     vbufs,
-}
-
-impl WorkerStats {
-    /// A protocol was chosen for a message. Which way a rendezvous goes may change yet.
-    #[inline]
-    pub(crate) fn chose(&mut self, protocol: Protocol, reason: Reason) {
-        self.tx_eager += u64::from(protocol == Protocol::Eager);
-        match reason {
-            Reason::NoCredit => self.fallback_credit += 1,
-            Reason::Unregistered => self.fallback_registration += 1,
-            Reason::NoRdma => self.fallback_peer += 1,
-            Reason::Short | Reason::Long | Reason::Medium | Reason::VeryLong => {}
-        }
-    }
-
-    /// The way of a rendezvous is certain.
-    pub(crate) fn goes(&mut self, way: Way) {
-        match way {
-            Way::R3 => self.tx_r3 += 1,
-            Way::Rget => self.tx_rget += 1,
-            Way::Rput => self.tx_rput += 1,
-            Way::Pipeline => self.tx_pipeline += 1,
-        }
-    }
-}
-
-impl crate::Worker {
-    /// The link of the first port, with what its device does and its counters; `None` where this rank is alone.
-    pub fn link(&self) -> Option<&crate::LiveLink> {
-        (self.engine.port_count() > 0).then(|| self.engine.link(0))
-    }
 }

@@ -9,9 +9,10 @@ use super::rings::Command;
 use super::stock::SMALL;
 use super::tickets::{LIMIT, Ticket};
 use crate::backoff::Backoff;
+use crate::core::refused::CallError;
+use crate::core::refused::Refused;
+use crate::services::tag::MAX_MESSAGE;
 use crate::services::tag::matching::Pattern;
-use crate::services::tag::refused::Refused;
-use crate::worker::{CallError, MAX_MESSAGE};
 use crate::{Done, Message, OpError, Rank, SendOptions, SomeFailed, Source, Tag, TagMatch, WorkerEvent};
 
 const UNCHANGED: &str = "a command that is refused comes back as it was";

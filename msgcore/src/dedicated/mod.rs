@@ -122,9 +122,9 @@ struct Site {
 
 impl Site {
     fn of<L: Link>(worker: &Worker<L>, limits: Limits) -> Self {
-        let engine = &worker.engine;
+        let engine = &worker.endpoint.core.engine;
         let (arena, fork_watch) = (engine.arena().clone(), engine.fork_watch());
-        Self { rank: worker.rank, size: worker.size, arena, fork_watch, limits }
+        Self { rank: worker.rank(), size: worker.size(), arena, fork_watch, limits }
     }
 }
 
@@ -152,9 +152,9 @@ impl DedicatedWorker {
             let over = engine::Over::new(theirs.clone());
             let worker = open().and_then(|worker| engine::pin(ours.engine_cpu).map(|()| worker));
             let limits = |worker: &Worker<L>| {
-                let cpus = worker.job.as_ref().map_or(worker.size, Job::cpus);
+                let cpus = worker.job.as_ref().map_or(worker.size(), Job::cpus);
                 // Two threads a rank.
-                Limits::new(&ours, 2 * worker.size, cpus)
+                Limits::new(&ours, 2 * worker.size(), cpus)
             };
             match worker {
                 Ok(worker) => {

@@ -5,8 +5,9 @@ use roci_driver::{Buffer, EngineStats, RegistrationStats, UserMemory};
 use super::DedicatedWorker;
 use super::rings::{Answer, Command, LastWish, Question};
 use crate::backoff::Backoff;
+use crate::core::refused::CallError;
 use crate::services::tag::matching::Pattern;
-use crate::worker::{CallError, Dropped};
+use crate::worker::Dropped;
 use crate::{CloseError, Envelope, Message, OpError, Rank, WorkerStats};
 
 /// Asks, and takes the answer of that kind.

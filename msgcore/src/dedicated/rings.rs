@@ -7,9 +7,10 @@ use roci_driver::{AdoptError, Buffer, EngineStats, RegistrationStats, UserMemory
 
 use super::doorbell::Doorbell;
 use super::tickets::Ticket;
+use crate::core::refused::CallError;
 use crate::services::tag::matching::Pattern;
 use crate::sync::{ArrayQueue, AtomicBool};
-use crate::worker::{CallError, Dropped};
+use crate::worker::Dropped;
 use crate::{CloseError, Done, Envelope, Message, OpError, Rank, SendOptions, Tag, WorkerEvent, WorkerStats};
 
 /// Commands that may wait for the engine; a call that finds no room waits.

@@ -9,7 +9,7 @@ use rustix::thread::sched_getaffinity;
 use super::rings::{COMMANDS, COMPLETIONS};
 use super::*;
 use crate::config::Origin;
-use crate::worker::CallError;
+use crate::core::refused::CallError;
 use crate::{Pattern, SendOptions, Source, Tag, TagMatch};
 use roci_launcher::{Board, Token};
 

@@ -37,7 +37,8 @@ pub(super) struct Tickets {
 
 /// Tickets that may be out. An endpoint's queue holds as many sends, so that the engine refuses none for want of room.
 pub(super) const LIMIT: usize = 1 << 15;
-const _: () = assert!(LIMIT <= crate::core::peer::OUTGOING_LIMIT && LIMIT <= crate::services::tag::requests::LIMIT);
+const _: () =
+    assert!(LIMIT <= crate::services::tag::queue::OUTGOING_LIMIT && LIMIT <= crate::services::tag::requests::LIMIT);
 
 impl Default for Tickets {
     fn default() -> Self {

@@ -1,80 +1,120 @@
 //! What must hold whatever happens, as far as one end can see it. Tests ask for it between any two calls.
 
 use roci_driver::link::Link;
+use thiserror::Error;
 
-use crate::Rank;
-use crate::core::peer::{Endpoint, Lane, SEND_QUEUE};
+use super::Endpoint;
+use crate::core::credits::CreditAccount;
+use crate::core::lane::{Lane, SEND_QUEUE};
+use crate::core::peer::PeerId;
 use crate::receive_queues::{Kind, ReceiveQueue};
-use crate::worker::Worker;
 
-/// The account of one receive queue of a connection, as one of its ends keeps it. While nothing is under way, what one
-/// end may send and what the other has not given back are together what the other granted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct CreditAccount {
-    /// What the peer granted.
-    pub granted: u16,
-    /// Messages that may be sent.
-    pub available: u16,
-    /// What was granted to the peer.
-    pub limit: u16,
-    /// What the peer has spent and was not given back yet.
-    pub kept: u16,
+/// A promise that this end does not keep.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum InvariantViolation {
+    /// Messages without a receive and their memory do not fit each other.
+    #[error("{count} unexpected messages take {bytes} bytes")]
+    Unexpected {
+        /// How many there are.
+        count: usize,
+        /// What they take.
+        bytes: usize,
+    },
+    /// More memory is open to peers than may be.
+    #[error("{0} regions are open")]
+    Regions(usize),
+    /// A pool has more free buffers than were made.
+    #[error("more vbufs are free than exist: {0}")]
+    Pool(String),
+    /// A lane of a peer is wrong.
+    #[error("peer {peer}, lane {lane}: {what}")]
+    Lane {
+        /// Whose.
+        peer: PeerId,
+        /// Which.
+        lane: usize,
+        /// What is wrong.
+        what: LaneViolation,
+    },
 }
 
-impl<L: Link> Worker<L> {
-    /// The credits of each receive queue of a connection; nothing where there is none.
-    pub fn credits_of(&self, rank: Rank) -> Vec<CreditAccount> {
-        let lanes = self.endpoints.get(rank).and_then(Option::as_deref).map_or(&[][..], |endpoint| &endpoint.lanes);
+/// What may be wrong with a lane.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum LaneViolation {
+    /// Credits that nobody has granted.
+    #[error("credits out of thin air: {0:?}")]
+    Credits(CreditAccount),
+    /// More is under way than the send queue holds.
+    #[error("{0} work requests are posted")]
+    InFlight(usize),
+    /// There are more receives than the queue has.
+    #[error("{posted} receives and {idle} of {all}")]
+    Receives {
+        /// Those that are posted.
+        posted: usize,
+        /// Those that are not.
+        idle: usize,
+        /// How many there are.
+        all: usize,
+    },
+    /// A credit was returned whose receive is not posted.
+    #[error("{idle} receives are not posted, and {kept} credits not given")]
+    Idle {
+        /// Receives that are not posted.
+        idle: usize,
+        /// Credits that were not returned.
+        kept: u16,
+    },
+}
+
+impl<L: Link> Endpoint<L> {
+    /// Returns the credits of each receive queue of a connection; nothing where there is none.
+    pub(crate) fn credits_of(&self, id: PeerId) -> Vec<CreditAccount> {
+        let lanes = self.peers.get(id).map_or(&[][..], |peer| &peer.lanes);
         lanes.iter().map(|lane| lane.credits.account()).collect()
     }
 
-    /// Bytes of the arena that the worker's own buffers for messages take, wherever those are.
-    pub fn vbuf_bytes(&self) -> usize {
-        self.receive_pools.iter().chain(&self.send_pools).map(crate::core::vbuf::Pool::bytes).sum()
-    }
-
-    /// Verifies what this end can see of its own promises; says which one is broken.
+    /// Verifies what this end can see of its own promises.
+    ///
+    /// # Errors
+    /// The one that is broken.
     ///
     /// # Panics
     /// Where the engine breaks one of its own.
-    pub fn check_invariants(&self) -> Result<(), String> {
-        self.engine.check();
-        let (count, bytes) = (self.matching.unexpected_len(), self.matching.unexpected_bytes());
-        ensure((count == 0) == (bytes == 0), || format!("{count} unexpected messages take {bytes} bytes"))?;
-        ensure(self.regions <= self.region_limit, || format!("{} regions are open", self.regions))?;
-        for pool in self.receive_pools.iter().chain(&self.send_pools) {
-            ensure(pool.is_sound(), || format!("more vbufs are free than exist: {pool:?}"))?;
+    pub(crate) fn check(&self) -> Result<(), InvariantViolation> {
+        self.core.engine.check();
+        let (count, bytes) = (self.tag.matching.unexpected_len(), self.tag.matching.unexpected_bytes());
+        ensure((count == 0) == (bytes == 0), || InvariantViolation::Unexpected { count, bytes })?;
+        ensure(self.core.regions.is_sound(), || InvariantViolation::Regions(self.core.regions.open()))?;
+        for pool in self.core.receives.pools.iter().chain(&self.core.send_pools) {
+            ensure(pool.is_sound(), || InvariantViolation::Pool(format!("{pool:?}")))?;
         }
-        for (rank, endpoint) in self.endpoints.iter().enumerate() {
-            if let Some(endpoint) = endpoint.as_deref().filter(|endpoint| endpoint.failure.is_none()) {
-                self.check_peer(endpoint).map_err(|what| format!("rank {}, peer {rank}: {what}", self.rank))?;
+        for peer in self.peers.iter().filter(|peer| peer.failure.is_none()) {
+            for (index, (lane, queue)) in peer.lanes.iter().zip(&self.core.receives.queues).enumerate() {
+                check_lane(lane, queue, peer.connection.stage().has_terms())
+                    .map_err(|what| InvariantViolation::Lane { peer: peer.id, lane: index, what })?;
             }
         }
         Ok(())
     }
-
-    fn check_peer(&self, endpoint: &Endpoint) -> Result<(), String> {
-        for (index, (lane, queue)) in endpoint.lanes.iter().zip(&self.queues).enumerate() {
-            check_lane(lane, queue, endpoint.stage.has_terms()).map_err(|what| format!("lane {index}: {what}"))?;
-        }
-        Ok(())
-    }
 }
 
-fn check_lane(lane: &Lane, queue: &ReceiveQueue, has_terms: bool) -> Result<(), String> {
+fn check_lane(lane: &Lane, queue: &ReceiveQueue, has_terms: bool) -> Result<(), LaneViolation> {
     let account = lane.credits.account();
     let CreditAccount { granted, available, limit, kept } = account;
-    ensure(available <= granted && kept <= limit, || format!("credits out of thin air: {account:?}"))?;
-    ensure(lane.in_flight <= SEND_QUEUE, || format!("{} work requests are posted", lane.in_flight))?;
+    ensure(available <= granted && kept <= limit, || LaneViolation::Credits(account))?;
+    ensure(lane.in_flight <= SEND_QUEUE, || LaneViolation::InFlight(lane.in_flight))?;
     let Kind::PerPeer { num, reserve, .. } = queue.kind else { return Ok(()) };
     let (all, posted) = ((num + reserve) as usize, lane.posted);
     let idle = lane.unposted.len() + lane.missing;
     // One more for the peer's terms, while they have not come.
-    ensure(posted + idle <= all + usize::from(!has_terms), || format!("{posted} receives and {idle} of {all}"))?;
+    ensure(posted + idle <= all + usize::from(!has_terms), || LaneViolation::Receives { posted, idle, all })?;
     // Receives that were filled and not looked at yet are in neither number, nor are their credits.
-    ensure(idle <= usize::from(kept), || format!("{idle} receives are not posted, and {kept} credits not given"))
+    ensure(idle <= usize::from(kept), || LaneViolation::Idle { idle, kept })
 }
 
-fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
-    if holds { Ok(()) } else { Err(what()) }
+fn ensure<E>(holds: bool, violation: impl FnOnce() -> E) -> Result<(), E> {
+    if holds { Ok(()) } else { Err(violation()) }
 }

@@ -1,6 +1,322 @@
-//! One end of all conversations: progress, connections, the end of a peer.
+//! One end of all conversations: its peers, what goes on with them, and the services that stand on it.
+//!
+//! Whatever comes in, from the wire or from the application, finds its peer once, here. What a service does for that peer it
+//! does with the core and that one peer; what becomes possible for others meanwhile is done in [`Endpoint::settle`].
 
+mod dispatch;
 pub(crate) mod failure;
 pub(crate) mod invariants;
-pub(crate) mod progress;
+mod keepalive;
+mod open;
+mod progress;
 pub(crate) mod wireup;
+
+use std::collections::VecDeque;
+
+use roci_driver::Buffer;
+use roci_driver::link::Link;
+
+use self::failure::EndpointEvent;
+use self::keepalive::Keepalive;
+use self::wireup::Wireup;
+use crate::core::Core;
+use crate::core::completion::{Envelope, OpError};
+use crate::core::peer::{Peer, PeerId};
+use crate::core::peers::Peers;
+use crate::core::refused::{CallError, Refused};
+use crate::services::tag::MAX_MESSAGE;
+use crate::services::tag::TagService;
+use crate::services::tag::cancel::Cancellation;
+use crate::services::tag::matching::Pattern;
+use crate::services::tag::receive::{Message, Met};
+use crate::services::tag::request::Request;
+use crate::services::tag::requests::LIMIT;
+use crate::services::tag::send::SendOptions;
+use crate::{Source, Tag};
+
+pub(crate) use open::Parts;
+
+/// One end of all conversations.
+pub(crate) struct Endpoint<L: Link> {
+    pub(crate) core: Core<L>,
+    pub(crate) peers: Peers,
+    pub(crate) tag: TagService,
+    pub(crate) wireup: Wireup<L>,
+    keepalive: Keepalive,
+    events: VecDeque<EndpointEvent>,
+    /// Calls of progress.
+    calls: u32,
+}
+
+impl<L: Link> Endpoint<L> {
+    /// Whether this process was forked from the one that opened the endpoint, to which all belongs.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.core.engine.is_forked()
+    }
+
+    /// Sends a message.
+    #[inline]
+    pub(crate) fn send(
+        &mut self,
+        to: PeerId,
+        tag: Tag,
+        payload: Buffer,
+        options: SendOptions,
+    ) -> Result<Request, Refused<Buffer>> {
+        if payload.len() > MAX_MESSAGE {
+            return Err(Refused::new(CallError::TooLong(payload.len()), payload));
+        }
+        if to == self.peers.oneself() {
+            let sent = self.tag.send_to_self(&mut self.core, options.label(tag), payload);
+            self.settle();
+            return sent;
+        }
+        if let Err(why) = self.check_peer(to) {
+            return Err(Refused::new(why, payload));
+        }
+        let Self { core, tag: service, peers, .. } = self;
+        let peer = peers.entry(to);
+        if let Some(failure) = &peer.failure {
+            return Err(Refused::new(failure.clone(), payload));
+        }
+        let is_open = peer.is_open();
+        let request = service.send(core, peer, options.label(tag), payload)?;
+        advance(core, service, peer);
+        if !is_open {
+            self.ensure_connecting(to);
+        }
+        Ok(request)
+    }
+
+    /// Receives a message, into a buffer or in the memory that it came in.
+    #[inline]
+    pub(crate) fn recv(
+        &mut self,
+        pattern: Pattern,
+        buffer: Option<Buffer>,
+    ) -> Result<Request, Refused<Option<Buffer>>> {
+        if let Err(why) = self.check_receive(&pattern) {
+            return Err(Refused::new(why, buffer));
+        }
+        let request = self.tag.open_receive(buffer);
+        if let Some(met) = self.tag.take_unexpected(&pattern) {
+            self.note_met(&met);
+            self.deliver_met(request, met);
+        } else if let Some(error) = self.cannot_come(pattern.source) {
+            self.tag.fail_receive(request, error);
+        } else {
+            self.tag.post(request, pattern);
+        }
+        Ok(request)
+    }
+
+    /// Receives a message that was claimed.
+    pub(crate) fn recv_message(
+        &mut self,
+        message: Message,
+        buffer: Buffer,
+    ) -> Result<Request, Refused<(Message, Buffer)>> {
+        if self.tag.requests.is_full() {
+            return Err(Refused::new(CallError::TooMany(LIMIT), (message, buffer)));
+        }
+        if self.is_forked() {
+            return Err(Refused::new(CallError::Forked, (message, buffer)));
+        }
+        let Some(met) = self.tag.take_claimed(&message) else {
+            return Err(Refused::new(CallError::NoMessage, (message, buffer)));
+        };
+        let request = self.tag.open_receive(Some(buffer));
+        match self.loss_of(&met) {
+            Some(error) => self.tag.fail_receive(request, error),
+            None => self.deliver_met(request, met),
+        }
+        Ok(request)
+    }
+
+    /// Returns what a message says of itself that such a receive would take, if one has come.
+    pub(crate) fn peek(&self, pattern: &Pattern) -> Option<Envelope> {
+        self.tag.peek(pattern)
+    }
+
+    /// Claims the message that such a receive would take, if one has come.
+    pub(crate) fn claim(&mut self, pattern: &Pattern) -> Option<Message> {
+        let met = self.tag.take_unexpected(pattern)?;
+        self.note_met(&met);
+        let message = self.tag.claim(&mut self.core, met);
+        self.settle();
+        Some(message)
+    }
+
+    /// Takes an operation back, if it has met nothing yet.
+    pub(crate) fn cancel(&mut self, request: Request) {
+        let Self { core, tag, peers, .. } = self;
+        match tag.cancellation(request) {
+            Cancellation::Receive => tag.cancel_receive(core, request),
+            Cancellation::Queue(to) => tag.cancel_queued(core, request, to),
+            Cancellation::Ask(to) if to == peers.oneself() => tag.cancel_local(core, request),
+            Cancellation::Ask(to) => {
+                if let Some(peer) = peers.live_mut(to) {
+                    tag.ask_back(core, peer, request);
+                    advance(core, tag, peer);
+                }
+            }
+            Cancellation::Late => {}
+        }
+        self.settle();
+    }
+
+    /// Why a receive from `source` can never be met.
+    pub(crate) fn cannot_come(&self, source: Source) -> Option<OpError> {
+        match source {
+            Source::Rank(id) => self.peers.get(id).and_then(|peer| peer.failure.clone()),
+            // This end itself, if no other: as in a job of one.
+            Source::Any => None,
+        }
+    }
+
+    /// Whether there is such a source, and this process may ask.
+    #[inline]
+    pub(crate) fn check_source(&self, pattern: &Pattern) -> Result<(), CallError> {
+        if let Source::Rank(rank) = pattern.source
+            && rank >= self.peers.count()
+        {
+            return Err(CallError::NoRank { rank, size: self.peers.count() });
+        }
+        if self.is_forked() {
+            return Err(CallError::Forked);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn check_receive(&self, pattern: &Pattern) -> Result<(), CallError> {
+        self.check_source(pattern)?;
+        if self.tag.requests.is_full() {
+            return Err(CallError::TooMany(LIMIT));
+        }
+        Ok(())
+    }
+
+    /// Whether there is such a peer, and this process may speak to it.
+    #[inline]
+    fn check_peer(&self, id: PeerId) -> Result<(), CallError> {
+        if id >= self.peers.count() || id == self.peers.oneself() {
+            return Err(CallError::NoRank { rank: id, size: self.peers.count() });
+        }
+        if self.is_forked() {
+            return Err(CallError::Forked);
+        }
+        Ok(())
+    }
+
+    /// Returns a peer that can be talked to.
+    pub(crate) fn peer_or_error(&mut self, id: PeerId) -> Result<&mut Peer, CallError> {
+        self.check_peer(id)?;
+        let peer = self.peers.entry(id);
+        match &peer.failure {
+            Some(failure) => Err(failure.clone().into()),
+            None => Ok(peer),
+        }
+    }
+
+    /// A message that waited has been met.
+    fn note_met(&mut self, met: &Met) {
+        let Self { core, tag, peers, .. } = self;
+        if let Some(peer) = peers.live_mut(met.source()) {
+            met.acknowledge(peer);
+            advance(core, tag, peer);
+        }
+    }
+
+    /// Gives a message that waited to its receive.
+    fn deliver_met(&mut self, request: Request, met: Met) {
+        let Self { core, tag, peers, .. } = self;
+        match peers.live_mut(met.source()) {
+            Some(peer) => {
+                tag.deliver_met(core, Some(&mut *peer), request, met);
+                advance(core, tag, peer);
+            }
+            None => tag.deliver_met(core, None, request, met),
+        }
+        self.settle();
+    }
+
+    /// Why a message that was claimed can no longer be received.
+    fn loss_of(&self, met: &Met) -> Option<OpError> {
+        let failure = self.peers.get(met.source())?.failure.as_ref()?;
+        self.tag.is_lost(met).then(|| failure.clone())
+    }
+
+    /// Does what a message or a call has made possible for other peers.
+    #[inline]
+    pub(crate) fn settle(&mut self) {
+        if self.core.ready.is_due() {
+            self.settle_all();
+        }
+    }
+
+    #[cold]
+    fn settle_all(&mut self) {
+        while self.core.ready.is_due() {
+            let (has_receive_buffers, has_less_stored) = self.core.ready.take_due();
+            if has_receive_buffers {
+                self.core.replace_missing(&mut self.peers);
+            }
+            if has_less_stored {
+                self.core.release_withheld(&mut self.peers);
+            }
+            while let Some(operation) = self.core.ready.next_operation() {
+                self.resume(Request::from_wire(operation));
+            }
+        }
+    }
+
+    /// An operation goes on that waited for something which other peers had.
+    fn resume(&mut self, request: Request) {
+        let Self { core, tag, peers, .. } = self;
+        // It may have ended meanwhile, with its peer.
+        if let Some(peer) = tag.resumes(request).and_then(|id| peers.live_mut(id)) {
+            tag.resume(peer, request);
+            advance(core, tag, peer);
+        }
+    }
+
+    /// Send buffers are shared: peers that found none may go on now.
+    pub(crate) fn wake_the_starved(&mut self) {
+        if self.core.ready.take_starved() {
+            let Self { core, tag, peers, .. } = self;
+            for peer in peers.iter_live_mut() {
+                go_on(core, tag, peer);
+            }
+        }
+    }
+}
+
+/// Sends what waits for a peer, and the credits that it is owed.
+#[inline]
+pub(crate) fn go_on<L: Link>(core: &mut Core<L>, tag: &mut TagService, peer: &mut Peer) {
+    if peer.connection.owes_terms {
+        core.send_terms(peer);
+    }
+    advance(core, tag, peer);
+    core.return_credits(peer);
+}
+
+/// Sends what waits for a peer, as far as credits and buffers go.
+#[inline]
+fn advance<L: Link>(core: &mut Core<L>, tag: &mut TagService, peer: &mut Peer) {
+    if (peer.tx.has_work() || tag.has_work(peer.id)) && peer.is_open() {
+        post_waiting(core, tag, peer);
+    }
+}
+
+/// Transfers first, because they cost nothing; then control messages, because they set memory free; then messages in order,
+/// and fragments between them.
+fn post_waiting<L: Link>(core: &mut Core<L>, tag: &mut TagService, peer: &mut Peer) {
+    core.post_transfers(peer);
+    while core.post_control(peer) {}
+    // By turns: neither a long payload nor many messages may keep the other waiting.
+    while tag.post_message(core, peer) | tag.post_fragment(core, peer) {
+        while core.post_control(peer) {}
+    }
+}

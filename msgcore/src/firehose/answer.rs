@@ -2,10 +2,11 @@
 
 use super::Firehose;
 use super::bucket::{Bucket, Region};
-use super::environment::{Environment, PinError};
+use super::environment::Environment;
 use super::error::{Breach, Failed};
 use super::moves::{self, Move};
 use super::operations::{Operation, OperationId, Phase};
+use super::pin_error::PinError;
 use super::wire::Keys;
 use crate::Rank;
 

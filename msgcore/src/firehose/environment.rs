@@ -1,24 +1,12 @@
 //! What Firehose needs from the world around it.
 
 use roci_protocol::Rkey;
-use thiserror::Error;
 
 use super::bucket::Bucket;
 use super::error::Failed;
 use super::operations::Hold;
+use super::pin_error::PinError;
 use crate::Rank;
-
-/// Why a bucket could not be pinned.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-#[repr(u16)]
-pub enum PinError {
-    /// The key table is full.
-    #[error("no key is free: lower firehose_m or ndreg_entries, or raise firehose_bucket")]
-    NoKey = 1,
-    /// The memory is not there, or the system pins no more of it.
-    #[error("the memory cannot be pinned: raise the limit of locked memory, or lower firehose_m")]
-    NoMemory = 2,
-}
 
 /// Messages, memory and the application, for [`Firehose`](super::Firehose). No call may come back into it.
 pub trait Environment {

@@ -3,8 +3,8 @@
 use thiserror::Error;
 
 use super::bucket::{BadSpan, Bucket};
-use super::environment::PinError;
 use super::operations::Hold;
+use super::pin_error::PinError;
 use super::wire::BadMessage;
 use crate::Rank;
 

@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use super::bucket::Grain;
-use crate::config::show_size;
+use crate::units::show_size;
 
 /// Buckets of M for each rank of the job, at least, as in GASNet.
 const LEAST_FIREHOSES: u64 = 32;

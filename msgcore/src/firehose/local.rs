@@ -2,9 +2,10 @@
 
 use super::Firehose;
 use super::bucket::{Region, Span};
-use super::environment::{Environment, PinError};
+use super::environment::Environment;
 use super::error::{AcquireError, Failed};
 use super::operations::{Hold, Operation, OperationId, Phase, Place};
+use super::pin_error::PinError;
 
 impl Firehose {
     /// Pins this rank's memory for a transfer, within MAXVICTIM. It need not lie in the segment that peers reach. A

@@ -6,7 +6,8 @@
 use roci_protocol::Rkey;
 
 use super::bucket::{Bucket, Region};
-use super::environment::{Environment, PinError};
+use super::environment::Environment;
+use super::pin_error::PinError;
 use super::state::{Event, State};
 use super::stats::FirehoseStats;
 use super::table::Table;

@@ -5,8 +5,9 @@
 
 use super::Firehose;
 use super::bucket::Bucket;
-use super::environment::{Environment, PinError};
+use super::environment::Environment;
 use super::error::Breach;
+use super::pin_error::PinError;
 use super::wire::{self, MAX_BUCKETS, Message, Regions};
 use crate::Rank;
 

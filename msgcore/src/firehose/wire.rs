@@ -16,7 +16,7 @@ use zerocopy::byteorder::network_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Ref, Unaligned};
 
 use super::bucket::{Bucket, Region};
-use super::environment::PinError;
+use super::pin_error::PinError;
 
 /// The longest message.
 pub const MAX_MESSAGE: usize = 4096;

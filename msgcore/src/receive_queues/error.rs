@@ -5,7 +5,7 @@ use std::fmt;
 use thiserror::Error;
 
 use super::MAX_QUEUES;
-use crate::config::show_size;
+use crate::units::show_size;
 
 /// An entry as it was given.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -27,7 +27,7 @@ use arrayvec::ArrayVec;
 
 pub use error::{Entry, ReceiveQueuesError};
 
-use crate::config::show_size;
+use crate::units::show_size;
 
 /// Receive queues that a rank may have.
 pub const MAX_QUEUES: usize = 8;

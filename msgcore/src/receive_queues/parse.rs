@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 
 use super::error::{Entry, ReceiveQueuesError as Error};
 use super::{Kind, MAX_CREDITS_TOGETHER, ReceiveQueue, ReceiveQueues};
-use crate::config::parse_size;
+use crate::units::parse_size;
 
 const PER_PEER_FORM: &str = "P,size,num[,low[,win[,rsv]]]";
 const SHARED_FORM: &str = "S,size,num[,low[,maxsends[,init[,limit]]]]";

@@ -12,7 +12,10 @@ use roci_driver::link::Link;
 use thiserror::Error;
 
 use crate::backoff::{Backoff, SUSPICIOUS};
-use crate::services::tag::request::{OpError, Operation, Request};
+use crate::core::completion::OpError;
+use crate::core::peer::Peer;
+use crate::services::tag::operation::Operation;
+use crate::services::tag::request::Request;
 use crate::worker::report::Awaited;
 use crate::worker::{Dropped, Worker};
 
@@ -54,24 +57,24 @@ impl<L: Link> Worker<L> {
 
     fn dropped(&self) -> Dropped {
         Dropped {
-            sends: self.requests.sends(usize::MAX).len(),
-            receives: self.matching.posted_len(),
-            unexpected: self.matching.unexpected_len(),
-            claimed: self.claimed.len(),
+            sends: self.endpoint.tag.requests.sends(usize::MAX).len(),
+            receives: self.endpoint.tag.matching.posted_len(),
+            unexpected: self.endpoint.tag.matching.unexpected_len(),
+            claimed: self.endpoint.tag.claimed_len(),
         }
     }
 
     /// The sends to peers that are under way, but for those that the application has taken back itself. How they end is
     /// kept, even where nobody was to wait for them.
     fn hold_sends(&mut self) -> Vec<Request> {
-        let mut sends = self.requests.sends(self.rank);
-        sends.retain(|&request| self.requests.hold(request));
+        let mut sends = self.endpoint.tag.requests.sends(self.rank);
+        sends.retain(|&request| self.endpoint.tag.requests.hold(request));
         sends
     }
 
     /// Sends that have not ended, and those that ended otherwise than they should have.
     fn lost_sends(&self, held: &[Request]) -> usize {
-        let is_lost = |request: &&Request| match self.requests.get(**request) {
+        let is_lost = |request: &&Request| match self.endpoint.tag.requests.get(**request) {
             Some(Operation::Ended(outcome)) => outcome.as_ref().map_or(true, |done| done.is_cancelled),
             _ => false,
         };
@@ -79,7 +82,7 @@ impl<L: Link> Worker<L> {
     }
 
     fn end_in_order(&mut self, sends: &[Request]) -> Result<(), OpError> {
-        if self.engine.is_forked() {
+        if self.is_forked() {
             return Err(OpError::Forked);
         }
         let are_all_here = self.barrier();
@@ -87,7 +90,7 @@ impl<L: Link> Worker<L> {
             self.cancel(send);
         }
         // Of a job that has failed whoever is left may still answer, and who does not will not.
-        let patience = if are_all_here.is_ok() { self.wireup.patience() } else { SUSPICIOUS };
+        let patience = if are_all_here.is_ok() { self.endpoint.wireup.patience() } else { SUSPICIOUS };
         let drained = self.drain(patience);
         are_all_here.and(drained)?;
         // Peers may still need an acknowledgement of ours: the barrier keeps polling until nobody does.
@@ -99,10 +102,10 @@ impl<L: Link> Worker<L> {
     /// Ends the connections that RDMA-CM has made. Both ends do so at about the same time, so whoever is not heard of soon has
     /// ended them too, and its answer is lost.
     fn leave(&mut self) {
-        self.engine.cm_disconnect_all();
+        self.endpoint.core.engine.cm_disconnect_all();
         let since = Instant::now();
-        while self.engine.cm_disconnecting() > 0 && since.elapsed() < FAREWELL {
-            if self.engine.poll() == 0 {
+        while self.endpoint.core.engine.cm_disconnecting() > 0 && since.elapsed() < FAREWELL {
+            if self.endpoint.core.engine.poll() == 0 {
                 std::thread::yield_now();
             }
         }
@@ -129,16 +132,21 @@ impl<L: Link> Worker<L> {
     }
 
     fn is_drained(&self) -> bool {
-        self.endpoints.iter().flatten().all(|peer| peer.is_quiet()) && self.requests.sends(self.rank).is_empty()
+        self.endpoint.peers.iter().all(|peer| self.is_quiet(peer))
+            && self.endpoint.tag.requests.sends(self.rank).is_empty()
+    }
+
+    /// Whether nothing of ours is under way to a peer.
+    pub(super) fn is_quiet(&self, peer: &Peer) -> bool {
+        peer.failure.is_some() || (peer.is_quiet() && !self.endpoint.tag.has_work(peer.id))
     }
 
     /// Says for whom there has been no answer.
     fn silence(&self, patience: Duration) -> OpError {
-        let unquiet = self.endpoints.iter().map(|peer| peer.as_deref().is_some_and(|peer| !peer.is_quiet()));
-        let mut silent: Vec<_> =
-            (0..).zip(unquiet).filter(|(_, is_unquiet)| *is_unquiet).map(|(rank, _)| rank).collect();
-        let sends = self.requests.sends(self.rank);
-        silent.extend(sends.iter().filter_map(|&send| self.requests.get(send)?.depends_on()));
+        let busy = self.endpoint.peers.iter().filter(|peer| !self.is_quiet(peer));
+        let mut silent: Vec<_> = busy.map(|peer| peer.id).collect();
+        let sends = self.endpoint.tag.requests.sends(self.rank);
+        silent.extend(sends.iter().filter_map(|&send| self.endpoint.tag.requests.get(send)?.depends_on()));
         silent.sort_unstable();
         silent.dedup();
         OpError::Silent { ranks: silent, sends: sends.len(), seconds: patience.as_secs() }

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use roci_driver::link::Link;
 use roci_protocol::Nanos;
 
-use crate::services::tag::request::{OpError, Operation, Request};
+use crate::core::completion::OpError;
+use crate::services::tag::operation::Operation;
+use crate::services::tag::request::Request;
 use crate::worker::Worker;
 use crate::{Rank, Source};
 use roci_launcher::Job;
@@ -30,7 +32,7 @@ pub(crate) struct Departures {
 impl<L: Link> Worker<L> {
     /// Gives up the ranks that have gone, once nothing comes any more.
     pub(crate) fn part_from_departed(&mut self, is_quiet: bool) {
-        let now = self.engine.now();
+        let now = self.endpoint.core.engine.now();
         while let Some(departure) = self.job.as_mut().and_then(Job::take_departure) {
             let (rank, why) = (departure.rank, departure.why);
             if departure.is_ill {
@@ -47,8 +49,7 @@ impl<L: Link> Worker<L> {
         for (rank, (why, _)) in self.departures.pending.extract_if(.., is_due).collect::<Vec<_>>() {
             // Receives may wait for it though it was never spoken to.
             if rank != self.rank {
-                self.ensure_endpoint(rank);
-                self.fail_peer(rank, OpError::PeerLeft { rank, why });
+                self.endpoint.lose_peer(rank, OpError::PeerLeft { rank, why });
             }
         }
     }
@@ -61,9 +62,8 @@ impl<L: Link> Worker<L> {
         let why = "the launcher is gone".to_owned();
         self.departures.is_orphan = true;
         self.departures.failure.get_or_insert_with(|| why.clone());
-        for rank in (0..self.size).filter(|&rank| rank != self.rank).collect::<Vec<_>>() {
-            self.ensure_endpoint(rank);
-            self.fail_peer(rank, OpError::Job(why.clone()));
+        for rank in self.endpoint.peers.ids() {
+            self.endpoint.lose_peer(rank, OpError::Job(why.clone()));
         }
     }
 
@@ -71,9 +71,9 @@ impl<L: Link> Worker<L> {
     /// are gone this rank could send to itself, but not while it waits.
     pub(crate) fn check_wildcard(&self, request: Request) -> Result<(), OpError> {
         let Some(error) = self.reason_against_wildcards() else { return Ok(()) };
-        let is_wildcard = match self.requests.get(request) {
+        let is_wildcard = match self.endpoint.tag.requests.get(request) {
             Some(Operation::Waiting { posted: Some(posted), .. }) => {
-                self.matching.pattern_of(*posted).is_some_and(|pattern| pattern.source == Source::Any)
+                self.endpoint.tag.matching.pattern_of(*posted).is_some_and(|pattern| pattern.source == Source::Any)
             }
             _ => false,
         };
@@ -83,14 +83,14 @@ impl<L: Link> Worker<L> {
     /// The same where nobody knows who waits: such receives end.
     pub(crate) fn end_wildcards(&mut self) {
         let Some(error) = self.reason_against_wildcards() else { return };
-        for request in self.matching.drain_wildcards() {
-            self.requests.end(request, Err(error.clone()));
+        for request in self.endpoint.tag.matching.drain_wildcards() {
+            self.endpoint.tag.requests.end(request, Err(error.clone()));
         }
     }
 
     /// Why nothing that may come from anybody is waited for any longer.
     pub(crate) fn reason_against_wildcards(&self) -> Option<OpError> {
         let failed = self.departures.failure.as_ref().map(|why| OpError::Job(format!("the job has failed: {why}")));
-        failed.or_else(|| self.has_nobody_left().then_some(OpError::NobodyLeft))
+        failed.or_else(|| self.endpoint.peers.is_deserted().then_some(OpError::NobodyLeft))
     }
 }

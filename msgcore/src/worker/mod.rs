@@ -7,147 +7,46 @@ pub(crate) mod protocols;
 pub(crate) mod report;
 pub(crate) mod waiting;
 
-use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
-use hashbrown::HashMap;
 use roci_driver::link::Link;
-use roci_driver::{
-    AdoptError, ArenaError, Buffer, CompletionQueue, Engine, EngineStats, PdId, QueuePair, RegistrationInfo,
-    RegistrationStats, UserMemory,
-};
-use thiserror::Error;
-
-use crate::Rank;
-use crate::backoff::{Backoff, Idle, Limits};
-use crate::config::{Config, Demand, UNEXPECTED_SHARE};
-use crate::core::keepalive::Keepalive;
-use crate::core::peer::{Endpoint, SEND_QUEUE};
-use crate::core::receives::Shared;
-use crate::core::stats::WorkerStats;
-use crate::core::vbuf::Pool;
-use crate::endpoint::failure::WorkerEvent;
-use crate::endpoint::wireup::{self, LanePlan, Wireup};
-use crate::receive_queues::{Kind, ReceiveQueues};
-use crate::services::tag::eager::{Body, Series};
-use crate::services::tag::matching::Matching;
-use crate::services::tag::rendezvous::Staging;
-use crate::services::tag::request::{OpError, Request};
-use crate::services::tag::requests::Requests;
-use crate::services::tag::select::Rules;
-use crate::worker::departures::Departures;
-use crate::worker::ports::{LiveLink, Ports, WireupError, join, queue_pair_params};
-use crate::worker::report::Awaited;
+use roci_driver::{AdoptError, ArenaError, Buffer, EngineStats, RegistrationInfo, RegistrationStats, UserMemory};
 use roci_launcher::{Job, Mail};
 
-/// The longest message: one RDMA READ fetches it.
-pub(crate) const MAX_MESSAGE: usize = 1 << 31;
-/// Messages that nobody has asked for are held back where less than this part of the arena is free: the application must
-/// be able to receive them.
-const FLOOR_SHARE: usize = 16;
-/// Retries where receives are shared: a peer comes again until there is one.
-const FOR_EVER: Option<u32> = None;
+use crate::backoff::{Backoff, Idle, Limits};
+use crate::config::{Config, Demand, WireupTime};
+use crate::core::completion::Envelope;
+use crate::core::credits::CreditAccount;
+use crate::core::lane::Lane;
+use crate::core::refused::{CallError, Refused};
+use crate::core::stats::WorkerStats;
+use crate::core::vbuf::Pool;
+use crate::endpoint::failure::EndpointEvent;
+use crate::endpoint::invariants::InvariantViolation;
+use crate::endpoint::{Endpoint, Parts};
+use crate::services::tag::matching::Pattern;
+use crate::services::tag::receive::Message;
+use crate::services::tag::request::Request;
+use crate::services::tag::requests::Requests;
+use crate::services::tag::send::SendOptions;
+use crate::{Rank, Source, Tag, TagMatch};
 
-/// One rank's end of all its conversations.
+use departures::Departures;
+use ports::{LiveLink, Ports, WireupError, join, queue_pair_params};
+use report::Awaited;
+
+/// One rank's end of all its conversations: an endpoint whose peers have their ranks for slots, and the job's rules.
 pub struct Worker<L: Link = LiveLink> {
-    pub(crate) rank: Rank,
-    pub(crate) size: usize,
-    pub(crate) engine: Engine<L>,
-    pub(crate) pd: PdId,
-    pub(crate) cq: CompletionQueue,
-    /// By rank; none for itself, nor for peers that nobody has spoken to.
-    pub(crate) endpoints: Vec<Option<Box<Endpoint>>>,
-    /// The rank and lane of a queue pair.
-    pub(crate) places: HashMap<QueuePair, (Rank, usize)>,
-    pub(crate) matching: Matching<Request, Body>,
-    /// Eager messages whose vbufs have not all come, by sender and its name for them.
-    pub(crate) series: BTreeMap<(Rank, u64), Series>,
-    /// Messages that a probe has claimed.
-    pub(crate) claimed: HashMap<u64, (crate::services::tag::matching::Label, Body)>,
-    pub(crate) requests: Requests,
-    pub(crate) queues: ReceiveQueues,
-    /// By lane.
-    pub(crate) shared: Vec<Option<Shared>>,
-    pub(crate) receive_pools: Vec<Pool>,
-    pub(crate) send_pools: Vec<Pool>,
-    pub(crate) rules: Rules,
-    pub(crate) notify: u16,
-    pub(crate) preserve: u16,
-    pub(crate) unexpected_limit: usize,
-    /// With less memory than this no message is kept without a credit being kept back for it.
-    pub(crate) memory_floor: usize,
-    /// Credits are kept back until unexpected messages take less memory.
-    pub(crate) is_withholding: bool,
-    /// Somebody waits for a send buffer.
-    pub(crate) vbufs_are_exhausted: bool,
-    /// Somewhere a receive lacks a vbuf.
-    pub(crate) receives_are_missing: bool,
-    /// Memory open to peers, and how many pieces of it there may be.
-    pub(crate) regions: usize,
-    pub(crate) region_limit: usize,
-    pub(crate) staging: Staging,
-    pub(crate) pipeline_chunk: usize,
-    pub(crate) pipeline_depth: usize,
-    pub(crate) buffered_limit: usize,
-    pub(crate) wireup: Wireup<L>,
-    /// Peers that are gone, and those that have been connected or are gone.
-    pub(crate) peers_gone: usize,
-    pub(crate) peers_known: usize,
-    pub(crate) departures: Departures,
-    pub(crate) keepalive: Keepalive,
-    pub(crate) events: VecDeque<WorkerEvent>,
-    pub(crate) stats: WorkerStats,
-    /// Calls of progress.
-    pub(crate) calls: u32,
-    /// When a wait last looked at what links do not tell.
-    pub(crate) last_glance: Instant,
-    pub(crate) limits: Limits,
+    rank: Rank,
+    size: usize,
+    pub(crate) endpoint: Endpoint<L>,
     pub(crate) job: Option<Job>,
-    pub(crate) mail: Option<Box<dyn Mail>>,
-}
-
-/// Why a call was not accepted.
-#[derive(Debug, Error)]
-pub enum CallError {
-    /// No such rank.
-    #[error("rank {rank} is not in this job of {size}")]
-    NoRank {
-        /// What was given.
-        rank: Rank,
-        /// How many there are.
-        size: usize,
-    },
-    /// The message is longer than 2^31 bytes.
-    #[error("a message of {0} bytes is longer than 2 GiB: send it in pieces")]
-    TooLong(usize),
-    /// Too many operations wait already.
-    #[error("{0} operations wait already: wait for some of them first")]
-    TooMany(usize),
-    /// Too much waits in buffered sends.
-    #[error("buffered sends hold {held} bytes already, and {asked} more exceed ROCI_BUFFERED_LIMIT")]
-    BufferFull {
-        /// What the call asked for.
-        asked: usize,
-        /// What waits.
-        held: usize,
-    },
-    /// The message was received before, or is another worker's.
-    #[error("no such message")]
-    NoMessage,
-    /// The arena is full.
-    #[error(transparent)]
-    Arena(#[from] ArenaError),
-    /// Memory of the application's cannot be used.
-    #[error(transparent)]
-    Adopt(#[from] AdoptError),
-    /// The peer is gone.
-    #[error(transparent)]
-    Peer(#[from] OpError),
-    /// The worker is the parent's.
-    #[error(
-        "this process was forked from the worker's, whose connections stay with that one: open a worker of its own"
-    )]
-    Forked,
+    /// What carries texts between ranks, where there is no job.
+    mail: Option<Box<dyn Mail>>,
+    departures: Departures,
+    limits: Limits,
+    /// When a wait last looked at what links do not show.
+    last_glance: Instant,
 }
 
 /// What a worker gave up when it was closed.
@@ -173,7 +72,7 @@ impl Worker {
     /// Opens this rank of `job`.
     pub fn open_job(config: &Config, job: Job) -> Result<Self, WireupError> {
         let mut worker = Self::assemble(Ports::open(config, job)?, config)?;
-        if config.wireup == crate::config::WireupTime::Static {
+        if config.wireup == WireupTime::Static {
             worker.connect_all()?;
         }
         // Peers may still need an acknowledgement of ours, so this one makes progress.
@@ -183,14 +82,15 @@ impl Worker {
 
     /// Connects this rank to all others, which must do so too or make progress meanwhile.
     pub fn connect_all(&mut self) -> Result<(), WireupError> {
-        let peers: Vec<Rank> = (0..self.size).filter(|&peer| peer != self.rank).collect();
+        let peers: Vec<Rank> = self.endpoint.peers.ids().collect();
         for &peer in &peers {
-            self.ensure_endpoint(peer);
-            self.ensure_connecting(peer);
+            self.endpoint.peers.entry(peer);
+            self.endpoint.ensure_connecting(peer);
         }
+        self.carry_mail();
         let mut backoff = Backoff::new(self.limits);
         while let Some(&peer) = peers.iter().find(|&&peer| !self.is_connected(peer)) {
-            if let Some(failure) = self.endpoints[peer].as_deref().and_then(|endpoint| endpoint.failure.clone()) {
+            if let Some(failure) = self.endpoint.peers.get(peer).and_then(|peer| peer.failure.clone()) {
                 return Err(failure.into());
             }
             if self.progress() {
@@ -209,86 +109,36 @@ impl Worker {
 
 impl<L: Link> Worker<L> {
     /// A worker on open ports. Its connections are made when they are needed, or by [`Worker::connect`].
-    pub fn assemble(mut ports: Ports<L>, config: &Config) -> Result<Self, WireupError> {
-        let (rank, size) = (ports.rank, ports.size);
-        let memory = ports.engine.arena().free_bytes();
+    pub fn assemble(ports: Ports<L>, config: &Config) -> Result<Self, WireupError> {
+        let Ports { rank, size, engine, pd, is_shared, hosts, job, mail } = ports;
         config.check()?;
         if size > 1 {
-            Demand::of(config, size, memory).check()?;
+            Demand::of(config, size, engine.arena().free_bytes()).check()?;
         }
-        let queues = config.receive_queues();
-        let (cq, shared) = create_queues(&mut ports.engine, &queues, size);
-        let plans = plans(config, &queues, &shared);
-        let wireup = wireup::open(config, &mut ports, plans, cq).map_err(WireupError::Method)?;
-        let Ports { mut engine, pd, job, mail, .. } = ports;
-        engine.configure_registration(config.registration())?;
-        let pool = |limit: usize| {
-            let of_queue =
-                |queue: &crate::receive_queues::ReceiveQueue| Pool::new(queue.size, config.vbuf_secondary_pool, limit);
-            queues.iter().map(of_queue).collect::<Vec<_>>()
+        let parts = Parts {
+            engine,
+            pd,
+            oneself: rank,
+            hosts,
+            is_shared_port: is_shared,
+            params: queue_pair_params(config),
+            requests: if mail.is_some() { Requests::of_rank(rank) } else { Requests::default() },
         };
-        let mut worker = Self {
+        let mut endpoint = Endpoint::open(config, parts)?;
+        endpoint.core.engine.configure_registration(config.registration())?;
+        if size > 1 {
+            endpoint.provide(config)?;
+        }
+        Ok(Self {
             rank,
             size,
-            pd,
-            cq,
-            endpoints: (0..size).map(|_| None).collect(),
-            places: HashMap::new(),
-            matching: Matching::default(),
-            series: BTreeMap::new(),
-            claimed: HashMap::new(),
-            requests: if mail.is_some() { Requests::of_rank(rank) } else { Requests::default() },
-            shared,
-            receive_pools: pool(usize::MAX),
-            send_pools: pool(config.vbuf_max),
-            queues,
-            rules: config.rules(),
-            notify: config.credit_notify_threshold,
-            preserve: config.credit_preserve,
-            unexpected_limit: config.unexpected_limit.min(memory / UNEXPECTED_SHARE),
-            memory_floor: memory / FLOOR_SHARE,
-            is_withholding: false,
-            vbufs_are_exhausted: false,
-            receives_are_missing: false,
-            regions: 0,
-            region_limit: config.ndreg_entries,
-            staging: Staging::default(),
-            pipeline_chunk: config.pipeline_chunk,
-            pipeline_depth: config.pipeline_depth,
-            buffered_limit: config.buffered_limit,
-            wireup,
-            peers_gone: 0,
-            peers_known: 0,
+            endpoint,
             departures: Departures::default(),
-            keepalive: Keepalive::new(config.keepalive_s),
-            events: VecDeque::new(),
-            stats: WorkerStats::default(),
-            calls: 0,
-            last_glance: Instant::now(),
             limits: Limits::new(config, size, job.as_ref().map_or(size, Job::cpus)),
+            last_glance: Instant::now(),
             job,
             mail,
-            engine,
-        };
-        if size > 1 {
-            worker.provide(config)?;
-        }
-        Ok(worker)
-    }
-
-    /// Makes what is there from the start.
-    fn provide(&mut self, config: &Config) -> Result<(), WireupError> {
-        for pool in &mut self.send_pools {
-            if !pool.provide(&self.engine, config.vbuf_pool.min(config.vbuf_max)) {
-                // The arena's own words say what is missing.
-                self.engine.buffer(pool.size())?;
-            }
-        }
-        self.post_shared();
-        if self.rules.ours.rdma {
-            self.provide_staging()?;
-        }
-        Ok(())
+        })
     }
 
     /// This rank.
@@ -303,128 +153,311 @@ impl<L: Link> Worker<L> {
 
     /// Memory for messages, returned to the arena when dropped.
     pub fn buffer(&self, len: usize) -> Result<Buffer, ArenaError> {
-        self.engine.buffer(len)
+        self.endpoint.core.engine.buffer(len)
     }
 
     /// Makes a buffer of the application's own memory, which every call takes like one of [`Worker::buffer`]'s, and which
-    /// comes back in the same way. See [`Engine::adopt`].
+    /// comes back in the same way. See [`Engine::adopt`](roci_driver::Engine::adopt).
     pub fn adopt(&mut self, memory: UserMemory) -> Result<Buffer, AdoptError> {
-        self.engine.adopt(memory)
+        self.endpoint.core.engine.adopt(memory)
     }
 
     /// Whether this process was forked from the one that opened the worker. Then nothing is sent or received here, and
-    /// calls end with an error that says so; see [`Engine::is_forked`].
+    /// calls end with an error that says so; see [`Engine::is_forked`](roci_driver::Engine::is_forked).
     pub fn is_forked(&self) -> bool {
-        self.engine.is_forked()
+        self.endpoint.is_forked()
+    }
+
+    /// Does what can be done now, without waiting; returns whether anything happened.
+    #[inline]
+    pub fn progress(&mut self) -> bool {
+        let mut happened = self.endpoint.progress();
+        if self.endpoint.may_look_around() {
+            happened |= self.look_around(!happened);
+        }
+        happened
+    }
+
+    /// Begins to connect to a peer, which the first message would do too. [`WorkerEvent::Connected`] says when it is done.
+    ///
+    /// [`WorkerEvent::Connected`]: crate::WorkerEvent::Connected
+    pub fn connect(&mut self, rank: Rank) -> Result<(), CallError> {
+        let begun = self.endpoint.connect(rank);
+        self.carry_mail();
+        begun
+    }
+
+    /// Whether messages to a peer leave at once. Does not make progress: see [`Worker::progress`].
+    pub fn is_connected(&self, rank: Rank) -> bool {
+        self.endpoint.is_connected(rank)
+    }
+
+    /// Sends all of `payload` to rank `to`. The buffer returns when the request ends, which for a short message is
+    /// at once and for a long one when the receiver has it, or with the refusal.
+    #[inline]
+    pub fn send(&mut self, to: Rank, tag: Tag, payload: Buffer) -> Result<Request, Refused<Buffer>> {
+        self.send_with(to, tag, payload, SendOptions::default())
+    }
+
+    /// Sends a copy of `bytes`.
+    pub fn send_bytes(&mut self, to: Rank, tag: Tag, bytes: &[u8]) -> Result<Request, CallError> {
+        let payload = self.endpoint.core.copy_of(bytes)?;
+        Ok(self.send(to, tag, payload)?)
+    }
+
+    /// Sends in another mode or context.
+    #[inline]
+    pub fn send_with(
+        &mut self,
+        to: Rank,
+        tag: Tag,
+        payload: Buffer,
+        options: SendOptions,
+    ) -> Result<Request, Refused<Buffer>> {
+        let request = self.endpoint.send(to, tag, payload, options);
+        if self.endpoint.wireup.has_mail() {
+            self.carry_mail();
+        }
+        request
+    }
+
+    /// Sends a copy of `bytes`, which nobody needs to wait for (`MPI_Bsend`). What waits in such copies is bounded by
+    /// `buffered_limit`.
+    pub fn send_buffered(&mut self, to: Rank, tag: Tag, bytes: &[u8], options: SendOptions) -> Result<(), CallError> {
+        self.endpoint.tag.check_buffered(bytes.len())?;
+        let payload = self.endpoint.core.copy_of(bytes)?;
+        let request = self.send_with(to, tag, payload, options.buffered())?;
+        self.endpoint.tag.requests.detach(request, bytes.len());
+        Ok(())
+    }
+
+    /// Receives a message into `buffer`. A message that is longer ends the request with an error that says what
+    /// it was and has the buffer ([`OpError::Truncated`](crate::OpError::Truncated)).
+    #[inline]
+    pub fn recv(
+        &mut self,
+        source: impl Into<Source>,
+        tag: impl Into<TagMatch>,
+        buffer: Buffer,
+    ) -> Result<Request, Refused<Buffer>> {
+        self.recv_with(Pattern::new(source, tag), buffer)
+    }
+
+    /// Receives a message of any context into `buffer`.
+    #[inline]
+    pub fn recv_with(&mut self, pattern: Pattern, buffer: Buffer) -> Result<Request, Refused<Buffer>> {
+        self.endpoint.recv(pattern, Some(buffer)).map_err(|Refused { why, given }| {
+            let Some(buffer) = given else { unreachable!("a refusal hands back what it was given") };
+            Refused::new(why, buffer)
+        })
+    }
+
+    /// Receives a message in memory of the worker's: the vbuf that it came in, where it came in one, so that it is not
+    /// copied. The memory is the application's from then on; [`Worker::give_back`] spares the worker making another.
+    pub fn recv_lent(&mut self, pattern: Pattern) -> Result<Request, CallError> {
+        Ok(self.endpoint.recv(pattern, None)?)
+    }
+
+    /// Receives a message that was claimed (`MPI_Imrecv`). Where the call is refused the message stays claimed, and comes
+    /// back with the buffer.
+    pub fn recv_message(&mut self, message: Message, buffer: Buffer) -> Result<Request, Refused<(Message, Buffer)>> {
+        self.endpoint.recv_message(message, buffer)
+    }
+
+    /// Gives memory back that was lent, or any other that is not needed any more. The application's own is only dropped.
+    pub fn give_back(&mut self, mut buffer: Buffer) {
+        if buffer.is_users() {
+            return;
+        }
+        buffer.reset();
+        let pools = &mut self.endpoint.core.receives.pools;
+        match pools.iter().position(|pool| pool.is_its_own(buffer.capacity())) {
+            Some(lane) => {
+                pools[lane].adopt();
+                self.endpoint.core.give_receive_vbuf(lane, buffer);
+                self.endpoint.settle();
+            }
+            None => drop(buffer),
+        }
+    }
+
+    /// Whether a message that such a receive would take has come (`MPI_Iprobe`). Where none is there it looks once at what
+    /// comes in, as [`Worker::progress`] does, so that who asks again and again will see one.
+    pub fn probe(&mut self, pattern: Pattern) -> Option<Envelope> {
+        self.look_twice(|worker| worker.endpoint.peek(&pattern))
+    }
+
+    /// Waits until a message that such a receive would take has come (`MPI_Probe`).
+    pub fn wait_probe(&mut self, pattern: Pattern) -> Result<Envelope, CallError> {
+        self.wait_for(pattern, |worker| worker.endpoint.peek(&pattern))
+    }
+
+    /// Claims the message that such a receive would take, if one has come (`MPI_Improbe`). It looks as
+    /// [`Worker::probe`] does.
+    pub fn claim(&mut self, pattern: Pattern) -> Option<Message> {
+        self.look_twice(|worker| worker.endpoint.claim(&pattern))
+    }
+
+    /// Waits until a message that such a receive would take has come, and claims it (`MPI_Mprobe`).
+    pub fn wait_claim(&mut self, pattern: Pattern) -> Result<Message, CallError> {
+        self.wait_for(pattern, |worker| worker.endpoint.claim(&pattern))
+    }
+
+    /// Takes an operation back, if it has met nothing yet. The request must still be waited for: it ends with
+    /// [`Done::is_cancelled`](crate::Done::is_cancelled) where that was in time, and as if nobody had asked where it was
+    /// not.
+    pub fn cancel(&mut self, request: Request) {
+        // In a forked child waiting for it says so.
+        if !self.is_forked() {
+            self.endpoint.cancel(request);
+        }
+    }
+
+    /// Before and after what comes in. Nothing does where the worker is the parent's.
+    fn look_twice<T>(&mut self, look: impl Fn(&mut Self) -> Option<T>) -> Option<T> {
+        look(self).or_else(|| {
+            if !self.is_forked() {
+                self.progress();
+            }
+            look(self)
+        })
+    }
+
+    fn wait_for<T>(&mut self, pattern: Pattern, look: impl Fn(&mut Self) -> Option<T>) -> Result<T, CallError> {
+        self.endpoint.check_source(&pattern)?;
+        let mut backoff = Backoff::new(self.limits);
+        loop {
+            if let Some(found) = look(self) {
+                return Ok(found);
+            }
+            if let Some(error) = self.endpoint.cannot_come(pattern.source) {
+                return Err(error.into());
+            }
+            // As a receive that is waited for: it may have been for the rank that has failed, and while it waits here this
+            // rank sends itself nothing either.
+            if matches!(pattern.source, Source::Any)
+                && let Some(error) = self.reason_against_wildcards()
+            {
+                return Err(error.into());
+            }
+            self.progress_or_idle(&mut backoff, Awaited::Message(&pattern))?;
+        }
+    }
+
+    /// What has happened to the worker as a whole.
+    pub fn poll_event(&mut self) -> Option<EndpointEvent> {
+        self.endpoint.poll_event()
     }
 
     /// The counters of the application's memory.
     pub fn registration_stats(&self) -> RegistrationStats {
-        self.engine.registration_stats()
+        self.endpoint.core.engine.registration_stats()
     }
 
     /// Who watches the application's memory, and why not.
     pub fn registration_info(&self) -> RegistrationInfo {
-        self.engine.registration_info()
+        self.endpoint.core.engine.registration_info()
     }
 
     /// The time of the ports' clock in nanoseconds: cheap, monotonic, with an origin of its own.
     pub fn now(&self) -> u64 {
-        self.engine.now()
+        self.endpoint.core.engine.now()
     }
 
     /// The worker's counters.
     pub fn stats(&self) -> WorkerStats {
-        let mut stats = self.stats;
-        stats.vbufs = self.receive_pools.iter().chain(&self.send_pools).map(|pool| pool.made() as u64).sum();
+        let mut stats = self.endpoint.core.stats;
+        stats.vbufs = self.pools().map(|pool| pool.made() as u64).sum();
         stats
     }
 
     /// The engine's counters.
     pub fn engine_stats(&self) -> EngineStats {
-        self.engine.stats()
+        self.endpoint.core.engine.stats()
     }
 
     /// Faults that were injected on all ports.
     pub fn injected_faults(&self) -> u64 {
-        (0..self.engine.port_count()).map(|port| self.engine.link_stats(port).injected_faults).sum()
+        let engine = &self.endpoint.core.engine;
+        (0..engine.port_count()).map(|port| engine.link_stats(port).injected_faults).sum()
     }
 
     /// Bytes of receive buffers that are posted for one peer alone; 0 where it is not connected.
     pub fn receive_bytes_of(&self, rank: Rank) -> usize {
-        self.endpoints.get(rank).and_then(Option::as_deref).map_or(0, Endpoint::receive_bytes)
+        self.endpoint.peers.get(rank).map_or(0, |peer| peer.lanes.iter().map(Lane::receive_bytes).sum())
     }
 
     /// Memory that messages take which nobody has asked for.
     pub fn unexpected_bytes(&self) -> usize {
-        self.matching.unexpected_bytes()
+        self.endpoint.tag.matching.unexpected_bytes()
     }
 
     /// Free bytes of the arena.
     pub fn free_bytes(&self) -> usize {
-        self.engine.arena().free_bytes()
+        self.endpoint.core.free_bytes()
     }
 
-    /// The peer, or why it cannot be talked to.
-    #[inline]
-    pub(crate) fn endpoint_or_error(&mut self, rank: Rank) -> Result<&mut Endpoint, CallError> {
-        if rank >= self.size || rank == self.rank {
-            return Err(CallError::NoRank { rank, size: self.size });
-        }
-        if self.engine.is_forked() {
-            return Err(CallError::Forked);
-        }
-        self.ensure_endpoint(rank);
-        let endpoint = self.endpoints[rank].as_deref_mut().expect("it was just made");
-        match &endpoint.failure {
-            Some(failure) => Err(failure.clone().into()),
-            None => Ok(endpoint),
+    /// The credits of each receive queue of a connection; nothing where there is none.
+    pub fn credits_of(&self, rank: Rank) -> Vec<CreditAccount> {
+        self.endpoint.credits_of(rank)
+    }
+
+    /// Bytes of the arena that the worker's own buffers for messages take, wherever those are.
+    pub fn vbuf_bytes(&self) -> usize {
+        self.pools().map(Pool::bytes).sum()
+    }
+
+    /// Verifies what this end can see of its own promises.
+    ///
+    /// # Errors
+    /// The one that is broken.
+    ///
+    /// # Panics
+    /// Where the engine breaks one of its own.
+    pub fn check_invariants(&self) -> Result<(), InvariantViolation> {
+        self.endpoint.check()
+    }
+
+    fn pools(&self) -> impl Iterator<Item = &Pool> {
+        self.endpoint.core.receives.pools.iter().chain(&self.endpoint.core.send_pools)
+    }
+
+    /// Carries the texts of connections that are being made, over the job or what stands for it.
+    pub(crate) fn carry_mail(&mut self) {
+        while let Some((to, text)) = self.endpoint.wireup.next_mail() {
+            let sent = match self.carrier() {
+                Some(mail) => mail.send(to, &text).map_err(|error| error.to_string()),
+                None => Err("there is no launcher that carries mail".into()),
+            };
+            if let Err(why) = sent {
+                self.endpoint.fail_mail(to, why);
+            }
         }
     }
 
-    pub(crate) fn ensure_endpoint(&mut self, rank: Rank) {
-        if self.endpoints[rank].is_none() {
-            self.endpoints[rank] = Some(Box::new(Endpoint::new()));
+    /// Fetches the texts that have come; where no more can come, connections that are being made fail.
+    fn fetch_mail(&mut self) {
+        loop {
+            match self.carrier().map(Mail::poll) {
+                Some(Ok(Some((from, text)))) => self.endpoint.wireup.deliver_mail(from, text),
+                Some(Ok(None)) | None => return,
+                Some(Err(error)) => return self.endpoint.fail_connecting(&error.to_string()),
+            }
+        }
+    }
+
+    fn carrier(&mut self) -> Option<&mut dyn Mail> {
+        match (&mut self.mail, &mut self.job) {
+            (Some(mail), _) => Some(&mut **mail),
+            (None, Some(job)) => Some(job),
+            (None, None) => None,
         }
     }
 }
 
-/// The completion queue, and the receive queues that all peers share.
-fn create_queues<L: Link>(
-    engine: &mut Engine<L>,
-    queues: &ReceiveQueues,
-    size: usize,
-) -> (CompletionQueue, Vec<Option<Shared>>) {
-    let peers = size.saturating_sub(1);
-    let of_queue = |kind: Kind| match kind {
-        Kind::PerPeer { num, reserve, .. } => peers * (SEND_QUEUE + num as usize + reserve as usize + 1),
-        // Receives that were filled wait to be looked at while others are posted in their stead; and each peer may have
-        // taken one for a message that has not come whole.
-        Kind::Shared { num, .. } => peers * (SEND_QUEUE + 1) + 2 * num as usize,
-    };
-    let cq = engine.create_cq(queues.iter().map(|queue| of_queue(queue.kind)).sum());
-    let shared = queues.iter().map(|queue| match queue.kind {
-        Kind::PerPeer { .. } => None,
-        Kind::Shared { num, init, .. } => {
-            Some(Shared { srq: engine.create_srq(num as usize, cq), goal: init as usize })
-        }
-    });
-    let shared = shared.collect();
-    (cq, shared)
-}
-
-/// How the queue pair of each lane is made.
-fn plans(config: &Config, queues: &ReceiveQueues, shared: &[Option<Shared>]) -> Vec<LanePlan> {
-    let plan = |(queue, shared): (&crate::receive_queues::ReceiveQueue, &Option<Shared>)| {
-        let mut params = queue_pair_params(config);
-        params.rq_depth = match queue.kind {
-            Kind::PerPeer { num, reserve, .. } => (num + reserve) as usize + 1,
-            Kind::Shared { .. } => 1,
-        };
-        // Where a message costs a credit there is a receive for it: a peer that has none is broken. Receives that are
-        // shared may run out, and then the peer comes again.
-        params.rnr_retry_limit = if shared.is_some() { FOR_EVER } else { Some(0) };
-        LanePlan { params, srq: shared.map(|shared| shared.srq) }
-    };
-    queues.iter().zip(shared).map(plan).collect()
+impl Worker {
+    /// The link of the first port, with what its device does and its counters; `None` where this rank is alone.
+    pub fn link(&self) -> Option<&LiveLink> {
+        (self.endpoint.core.engine.port_count() > 0).then(|| self.endpoint.core.engine.link(0))
+    }
 }

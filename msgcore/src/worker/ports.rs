@@ -6,13 +6,13 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use roci_driver::link::Link;
 use roci_driver::link::dpdk::{Attachment, Device, DpdkLink, PortError};
 use roci_driver::link::faulty::Faulty;
 use roci_driver::link::pcap::PcapTee;
-use roci_driver::neighbour::{Interface, Resolution, Unreachable};
+use roci_driver::neighbour::{Interface, Unreachable};
 use roci_driver::{
     Address, Arena, ArenaError, CompletionQueue, ConnectError, Engine, MonitorError, ParseAddressError, PdId,
     PortConfig, PortConfigError, QpParams, QueuePair,
@@ -24,8 +24,10 @@ use thiserror::Error;
 use crate::Rank;
 use crate::backoff::Limits;
 use crate::config::{Config, ConfigError, ConnectMethod, TooMuch};
-use crate::core::peer::SEND_QUEUE;
-use crate::services::tag::request::OpError;
+use crate::core::completion::OpError;
+use crate::core::lane::SEND_QUEUE;
+use crate::endpoint::wireup::NoWireup;
+use crate::endpoint::wireup::out_of_band::station_of;
 use roci_launcher::Reminder;
 use roci_launcher::{Job, JobError, LocalMail, Mail};
 
@@ -98,8 +100,8 @@ pub enum WireupError {
         station: MacAddr,
     },
     /// The connections cannot be made as the configuration wants it.
-    #[error("{0}")]
-    Method(String),
+    #[error(transparent)]
+    Method(#[from] NoWireup),
     /// A peer could not be connected.
     #[error(transparent)]
     Peer(#[from] OpError),
@@ -223,8 +225,7 @@ fn seat(config: &Config, job: &Job) -> Rank {
 /// Of several engines on a port one alone receives management datagrams.
 fn check_method(config: &Config, is_shared: bool) -> Result<(), WireupError> {
     if is_shared && config.queues > 1 && config.connect_method == ConnectMethod::RdmaCm {
-        let why = "ROCI_CONNECT_METHOD=rdma_cm is for ports of one worker: set ROCI_QUEUES=1, or take oob";
-        return Err(WireupError::Method(why.into()));
+        return Err(NoWireup::SharedPort.into());
     }
     Ok(())
 }
@@ -272,7 +273,9 @@ impl Fabric {
             let text = job.get(&format!("address/{peer}/{rank}"))?;
             let mut address: Address = text.parse().map_err(|error| WireupError::Address(peer, error))?;
             if is_shared && config.gateway.is_some() {
-                address.mac = station_of(&mut engine, &address, Duration::from_secs(config.connect_timeout_s))?;
+                let patience = Duration::from_secs(config.connect_timeout_s);
+                address.mac = station_of(&mut engine, &address, patience)
+                    .map_err(|why| WireupError::Unreachable(address.ip, why))?;
             }
             queue_pairs[peer] = Some(engine.connect(qp, &address, &params)?);
         }
@@ -412,28 +415,6 @@ fn host(config: &Config, rank: Rank, is_point_to_point: bool) -> PortConfig {
     let interfaces = vec![Interface { ip, prefix, vlan: config.vlan }];
     let (neighbours, pkey) = (config.neighbours.clone(), config.pkey);
     PortConfig { interfaces, neighbours, gateway_v4, gateway_v6, pkey, is_point_to_point }
-}
-
-/// Where frames for a peer go: to its own station, or to the gateway's, which is asked for.
-pub(crate) fn station_of<L: Link>(
-    engine: &mut Engine<L>,
-    peer: &Address,
-    patience: Duration,
-) -> Result<MacAddr, WireupError> {
-    if engine.is_on_link(0, 0, peer.ip) {
-        return Ok(peer.mac);
-    }
-    let deadline = Instant::now() + patience;
-    loop {
-        match engine.resolve(0, 0, peer.ip) {
-            Resolution::Known(mac) => return Ok(mac),
-            Resolution::Pending if Instant::now() < deadline => {
-                engine.poll();
-            }
-            Resolution::Pending => return Err(WireupError::Unreachable(peer.ip, Unreachable::NoAnswer)),
-            Resolution::Unreachable(why) => return Err(WireupError::Unreachable(peer.ip, why)),
-        }
-    }
 }
 
 /// A port on a network device, as the configuration wants it.

@@ -6,11 +6,12 @@ use roci_protocol::msg::{self, Capabilities};
 
 use crate::Rank;
 use crate::config::Config;
-use crate::core::credit::{Credits, Rule};
-use crate::core::peer::Lane;
+use crate::core::credits::{Credits, Rule};
+use crate::core::lane::Lane;
 use crate::receive_queues::{Kind, ReceiveQueue};
-use crate::services::tag::select::{Conditions, MAX_TRANSFER, Protocol, Reason, Rules, place, select};
-use crate::worker::{MAX_MESSAGE, Worker};
+use crate::services::tag::MAX_MESSAGE;
+use crate::services::tag::select::{Conditions, MAX_TRANSFER, Protocol, Reason, Rules, lane_for, select};
+use crate::worker::Worker;
 
 /// A row: messages of these lengths, both ends included, go so and for this reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,16 +69,16 @@ fn most_for_eager(config: &Config, kind: Kind) -> u16 {
 impl<L: Link> Worker<L> {
     /// The table for a peer that is connected, with all credits at home; `None` where it is not connected.
     pub fn protocol_ranges(&self, rank: Rank) -> Option<Vec<ProtocolRange>> {
-        let endpoint = self.endpoints.get(rank)?.as_deref().filter(|endpoint| endpoint.is_open())?;
+        let peer = self.endpoint.peers.get(rank).filter(|peer| peer.is_open())?;
         let place = |lane: &Lane| Place { payload: lane.payload, credits: lane.credits.most_for_eager().into() };
-        let places: Vec<_> = endpoint.lanes.iter().map(place).collect();
-        Some(ranges(&self.rules, &places, endpoint.capabilities, self.can_register()))
+        let places: Vec<_> = peer.lanes.iter().map(place).collect();
+        Some(ranges(&self.endpoint.tag.rules, &places, peer.connection.capabilities, self.endpoint.core.can_register()))
     }
 }
 
 fn ranges(rules: &Rules, places: &[Place], peer: Capabilities, can_register: bool) -> Vec<ProtocolRange> {
     let choose = |len: usize| {
-        let (lane, vbufs) = place(len, places.iter().map(|place| place.payload));
+        let (lane, vbufs) = lane_for(len, places.iter().map(|place| place.payload));
         select(rules, &Conditions { len, vbufs, credits: places[lane].credits, can_register, peer })
     };
     // The answer changes only here, and where a series takes one vbuf more than there are credits for.

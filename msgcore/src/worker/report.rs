@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use roci_driver::link::Link;
 
-use crate::core::peer::Endpoint;
+use crate::core::peer::Peer;
 use crate::services::tag::matching::Pattern;
-use crate::services::tag::request::{Operation, Request};
+use crate::services::tag::operation::Operation;
+use crate::services::tag::request::Request;
 use crate::worker::Worker;
 use crate::{Rank, Source, TagMatch};
 use roci_launcher::Job;
@@ -61,22 +62,22 @@ impl<L: Link> Worker<L> {
     /// All that this rank has under way: its requests, receives that wait for messages, messages that wait for receives, and
     /// of each peer its connection and credits. A line each.
     pub fn report(&self) -> Vec<String> {
-        let requests = self.requests.under_way();
+        let requests = self.endpoint.tag.requests.under_way();
         let mut lines = vec![format!(
             "rank {} of {}: {} requests under way, {} receives without a message, {} messages without a receive ({} bytes)",
             self.rank,
             self.size,
             requests.len(),
-            self.matching.posted_len(),
-            self.matching.unexpected_len(),
-            self.matching.unexpected_bytes(),
+            self.endpoint.tag.matching.posted_len(),
+            self.endpoint.tag.matching.unexpected_len(),
+            self.endpoint.tag.matching.unexpected_bytes(),
         )];
         lines.extend(requests.iter().take(LINES).map(|&request| format!("  {}", self.describe_request(request).0)));
         if requests.len() > LINES {
             lines.push(format!("  and {} more", requests.len() - LINES));
         }
-        let known = (0..self.size).filter(|&rank| self.endpoints[rank].is_some());
-        lines.extend(known.map(|rank| format!("  {}", self.describe_peer(rank))));
+        let known = self.endpoint.peers.iter();
+        lines.extend(known.map(|peer| format!("  {}", self.describe_peer(peer.id))));
         lines
     }
 
@@ -90,8 +91,8 @@ impl<L: Link> Worker<L> {
                 (format!("its connections{}", self.absent()), missing)
             }
             Awaited::Rest => {
-                let is_busy = |rank: &Rank| self.endpoints[*rank].as_deref().is_some_and(|peer| !peer.is_quiet());
-                ("what is under way to arrive".to_owned(), (0..self.size).filter(is_busy).collect())
+                let busy = self.endpoint.peers.iter().filter(|peer| !self.is_quiet(peer));
+                ("what is under way to arrive".to_owned(), busy.map(|peer| peer.id).collect())
             }
         }
     }
@@ -111,9 +112,11 @@ impl<L: Link> Worker<L> {
 
     /// A request, and the ranks that it depends on.
     fn describe_request(&self, request: Request) -> (String, Vec<Rank>) {
-        let Some(operation) = self.requests.get(request) else { return ("a request that is over".into(), Vec::new()) };
+        let Some(operation) = self.endpoint.tag.requests.get(request) else {
+            return ("a request that is over".into(), Vec::new());
+        };
         if let Operation::Waiting { posted, .. } = operation {
-            let Some(pattern) = posted.and_then(|posted| self.matching.pattern_of(posted)) else {
+            let Some(pattern) = posted.and_then(|posted| self.endpoint.tag.matching.pattern_of(posted)) else {
                 return ("a receive that is being met".into(), Vec::new());
             };
             return (format!("a receive {}", Shown(&pattern)), self.sources(&pattern));
@@ -140,32 +143,22 @@ impl<L: Link> Worker<L> {
     }
 
     fn describe_peer(&self, rank: Rank) -> String {
-        let state = match self.endpoints.get(rank).and_then(Option::as_deref) {
+        let state = match self.endpoint.peers.get(rank) {
             None => "nobody has asked for a connection".to_owned(),
-            Some(Endpoint { failure: Some(failure), .. }) => format!("gone ({failure})"),
-            Some(peer) if !peer.is_open() => format!("being connected ({:?})", peer.stage),
-            Some(peer) => peer.to_string(),
+            Some(Peer { failure: Some(failure), .. }) => format!("gone ({failure})"),
+            Some(peer) if !peer.is_open() => format!("being connected ({:?})", peer.connection.stage()),
+            Some(peer) => self.describe_connected(peer),
         };
         format!("rank {rank}: {state}")
     }
-}
 
-/// Of a peer that is connected.
-impl Display for Endpoint {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let in_flight: usize = self.lanes.iter().map(|lane| lane.in_flight).sum();
-        write!(
-            f,
-            "connected, {in_flight} work requests unacknowledged, {} messages wait to leave",
-            self.outgoing.len()
-        )?;
-        for lane in &self.lanes {
-            let account = lane.credits.account();
-            if account.granted > 0 {
-                write!(f, ", {} of {} credits", account.available, account.granted)?;
-            }
-        }
-        Ok(())
+    fn describe_connected(&self, peer: &Peer) -> String {
+        let in_flight: usize = peer.lanes.iter().map(|lane| lane.in_flight).sum();
+        let waiting = self.endpoint.tag.outgoing_len(peer.id);
+        let accounts = peer.lanes.iter().map(|lane| lane.credits.account()).filter(|account| account.granted > 0);
+        let credits: String =
+            accounts.map(|account| format!(", {} of {} credits", account.available, account.granted)).collect();
+        format!("connected, {in_flight} work requests unacknowledged, {waiting} messages wait to leave{credits}")
     }
 }
 

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use roci_driver::link::Link;
 
 use crate::backoff::{Backoff, Idle};
-use crate::services::tag::request::{Done, OpError, Request, SomeFailed};
+use crate::core::completion::{Done, OpError, SomeFailed};
+use crate::services::tag::request::Request;
 use crate::worker::Worker;
 use crate::worker::report::Awaited;
 use roci_launcher::JobError;
@@ -14,9 +15,27 @@ use roci_launcher::JobError;
 const GLANCE: Duration = Duration::from_millis(50);
 
 impl<L: Link> Worker<L> {
+    /// What need not be looked at in every call; returns whether anything happened.
+    #[inline(never)]
+    pub(super) fn look_around(&mut self, is_quiet: bool) -> bool {
+        self.endpoint.look_around() && self.look_at_peers(is_quiet)
+    }
+
+    /// Whether a peer asks for a connection, says that one is over, has gone, or has been silent for long.
+    pub(crate) fn look_at_peers(&mut self, is_quiet: bool) -> bool {
+        self.endpoint.keep_alive();
+        self.report_if_asked();
+        self.fetch_mail();
+        let happened = self.endpoint.tend_wireup();
+        self.part_from_departed(is_quiet);
+        self.end_with_launcher();
+        self.carry_mail();
+        happened
+    }
+
     /// The outcome of a request that is over, or `None` while it is not. Does not make progress.
     pub fn test(&mut self, request: Request) -> Option<Result<Done, OpError>> {
-        self.requests.close(request)
+        self.endpoint.tag.requests.close(request)
     }
 
     /// Waits until a request is over. That a rank has gone ends only what concerns it, by name. A receive from any source
@@ -26,7 +45,7 @@ impl<L: Link> Worker<L> {
     pub fn wait(&mut self, request: Request) -> Result<Done, OpError> {
         let mut backoff = Backoff::new(self.limits);
         loop {
-            if let Some(outcome) = self.requests.close(request) {
+            if let Some(outcome) = self.endpoint.tag.requests.close(request) {
                 return outcome;
             }
             if self.progress_or_idle(&mut backoff, Awaited::Request(request))? {
@@ -43,7 +62,7 @@ impl<L: Link> Worker<L> {
     /// Waits until every rank has called this; ends with [`OpError::Job`] as soon as one has gone. Messages sent before may still be under way.
     pub fn barrier(&mut self) -> Result<(), OpError> {
         let ended = |error: JobError| OpError::Job(error.to_string());
-        if self.engine.is_forked() {
+        if self.is_forked() {
             return Err(OpError::Forked);
         }
         let Some(job) = &mut self.job else { return Ok(()) };
@@ -64,7 +83,7 @@ impl<L: Link> Worker<L> {
 
     /// Returns whether nothing has happened for long.
     pub(crate) fn progress_or_idle(&mut self, backoff: &mut Backoff, awaited: Awaited<'_>) -> Result<bool, OpError> {
-        if self.engine.is_forked() {
+        if self.is_forked() {
             return Err(OpError::Forked);
         }
         if self.progress() {

@@ -176,7 +176,7 @@ impl Run {
         for who in self.living() {
             let worker = &mut self.world.workers[who];
             happened |= worker.progress();
-            worker.check_invariants()?;
+            worker.check_invariants().map_err(|violation| violation.to_string())?;
             if let Some(WorkerEvent::PeerGone { rank, error }) = worker.poll_event() {
                 ensure(!self.oracle.is_alive(rank), || format!("rank {who} lost rank {rank}: {error}"))?;
             }

@@ -49,8 +49,16 @@ impl Graph {
         Self { imports, files: house.sources.len() }
     }
 
-    /// Returns the groups of files that reach each other, of two or more (Tarjan's strongly connected components, by search
-    /// from every file).
+    /// Forgets what files take from the module that they are in: a part may know its whole.
+    #[must_use]
+    pub fn without_ancestors(mut self, house: &Crate) -> Self {
+        let module = |file: usize| &house.sources[file].module;
+        self.imports.retain(|import| !module(import.from).starts_with(module(import.to)));
+        self
+    }
+
+    /// Returns the groups of files that reach each other, of two or more (strongly connected components, by search from every
+    /// file).
     pub fn circles(&self) -> Vec<Vec<usize>> {
         let reach: Vec<_> = (0..self.files).map(|file| self.reachable(file)).collect();
         let mut circles = Vec::new();

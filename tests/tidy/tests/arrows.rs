@@ -19,8 +19,9 @@ const ARROWS: [(&str, &[&str]); 10] = [
     ("protocol", &[]),
 ];
 
-/// Files that stand in circles of imports, by crate, as many as there were when this was last looked at. May only fall.
-const CIRCLES: [(&str, usize); 4] = [("protocol", 24), ("driver", 40), ("launcher", 2), ("msgcore", 41)];
+/// Files that stand in circles of imports, by crate, as many as there were when this was last looked at. May only fall. What a
+/// file takes from the module that it is a part of does not count.
+const CIRCLES: [(&str, usize); 4] = [("protocol", 13), ("driver", 25), ("launcher", 2), ("msgcore", 0)];
 
 fn names_of_this_tree(manifest: &toml::Table, section: &str) -> Vec<String> {
     let names = manifest.get(section).and_then(toml::Value::as_table).into_iter().flat_map(toml::Table::keys);
@@ -50,7 +51,7 @@ fn crates_name_only_those_below_them_and_tests_the_testkit_as_well() {
 fn no_more_files_stand_in_circles_than_did() {
     for (folder, limit) in CIRCLES {
         let house = Crate::read(folder);
-        let graph = Graph::of(&house);
+        let graph = Graph::of(&house).without_ancestors(&house);
         let circles = graph.circles();
         let mut said = Vec::new();
         for circle in &circles {
@@ -67,4 +68,35 @@ fn no_more_files_stand_in_circles_than_did() {
         assert!(count <= limit, "{}\n{count} files, and there were {limit}", said.join("\n"));
         assert!(count == limit, "{folder} has fewer files in circles than {limit}: lower the limit to {count}");
     }
+}
+
+/// The floors of msgcore, from the lowest up. A file takes only from its own floor, its own room there, or from below.
+const FLOORS: [&[&str]; 8] = [
+    &["units", "sync"],
+    &["receive_queues"],
+    &["core"],
+    &["services", "firehose"],
+    &["config"],
+    &["endpoint", "backoff"],
+    &["worker"],
+    &["dedicated", "channel", "internals", ""],
+];
+
+#[test]
+fn no_import_of_msgcore_rises_or_leads_to_another_room_of_its_floor() {
+    let house = Crate::read("msgcore");
+    let room = |file: usize| house.sources[file].module.first().map_or("", String::as_str);
+    let floor = |file: usize| FLOORS.iter().position(|rooms| rooms.contains(&room(file)));
+    let mut said = Vec::new();
+    for import in &Graph::of(&house).imports {
+        let (from, to) = (floor(import.from), floor(import.to));
+        assert!(from.is_some() && to.is_some(), "{} or {} is on no floor", room(import.from), room(import.to));
+        // What the crate as a whole has made of names is nobody's floor.
+        let is_type_of_the_crate = room(import.to).is_empty();
+        if room(import.from) != room(import.to) && to >= from && !is_type_of_the_crate {
+            let path = |file: usize| house.sources[file].path.display().to_string();
+            said.push(format!("{} takes {} from {}", path(import.from), import.name, path(import.to)));
+        }
+    }
+    assert!(said.is_empty(), "{}", said.join("\n"));
 }

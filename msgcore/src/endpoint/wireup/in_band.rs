@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use roci_driver::link::Link;
-use roci_driver::{CmCallError, CmEvent, ConnId, PortSpace, QueuePair, RejReason, ServiceId, UnconnectedQp};
+use roci_driver::{CmCallError, CmEvent, ConnId, Engine, PortSpace, QueuePair, RejReason, ServiceId, UnconnectedQp};
 
 use super::method::{Method, MethodEvent, Refusal, Site};
-use crate::Rank;
+use crate::core::peer::PeerId;
+use roci_protocol::cm::ListenError;
 
 /// The port that rank 0 listens at; the others follow.
 const FIRST_PORT: u16 = 28_416;
@@ -24,10 +25,10 @@ const REFUSAL_LEN: usize = 140;
 pub(crate) struct InBand {
     /// By rank.
     hosts: Vec<IpAddr>,
-    ours: BTreeMap<Rank, Ours>,
-    theirs: BTreeMap<Rank, Theirs>,
+    ours: BTreeMap<PeerId, Ours>,
+    theirs: BTreeMap<PeerId, Theirs>,
     /// Whose a connection is, which lane it is for, and whether we asked for it.
-    by_id: BTreeMap<ConnId, (Rank, usize, bool)>,
+    by_id: BTreeMap<ConnId, (PeerId, usize, bool)>,
 }
 
 /// What we have asked for.
@@ -49,20 +50,24 @@ struct Theirs {
 }
 
 impl InBand {
-    /// Ranks at these hosts.
-    pub(crate) fn new<L: Link>(hosts: Vec<IpAddr>, site: &mut Site<'_, L>) -> Result<Self, String> {
-        site.engine.cm_listen(service_of(site.rank)).map_err(|error| error.to_string())?;
+    /// PeerIds at these hosts.
+    pub(crate) fn new<L: Link>(
+        hosts: Vec<IpAddr>,
+        engine: &mut Engine<L>,
+        oneself: PeerId,
+    ) -> Result<Self, ListenError> {
+        engine.cm_listen(service_of(oneself))?;
         Ok(Self { hosts, ours: BTreeMap::new(), theirs: BTreeMap::new(), by_id: BTreeMap::new() })
     }
 
     /// Asks for the lanes that could not be asked for before.
-    fn go_on<L: Link>(&mut self, site: &mut Site<'_, L>, peer: Rank) -> Result<(), String> {
+    fn go_on<L: Link>(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), String> {
         let Some(ours) = self.ours.get_mut(&peer) else { return Ok(()) };
         let host = self.hosts.get(peer).ok_or("its host is not known")?;
         let address = SocketAddr::new(*host, port_of(peer));
         let mut lanes = std::mem::take(&mut ours.resolving).into_iter();
         while let Some((lane, qp)) = lanes.next() {
-            let data = private_data(site.rank, lane, site.lanes.len());
+            let data = private_data(site.oneself, lane, site.lanes.len());
             match site.engine.cm_connect(qp, address, &site.lanes[lane].params, &data) {
                 Ok(id) => {
                     ours.ids.push(id);
@@ -133,7 +138,7 @@ impl InBand {
     ) -> Option<MethodEvent> {
         let lanes = site.lanes.len();
         let judged = parse(data).and_then(|(peer, lane, count)| {
-            let is_sound = peer < self.hosts.len() && peer != site.rank && place.0 == site.port_of(peer);
+            let is_sound = peer < self.hosts.len() && peer != site.oneself && place.0 == site.port_of(peer);
             match () {
                 () if host.is_some_and(|host| self.hosts.get(peer) != Some(&host)) => {
                     Err("it is not at the host of that rank".into())
@@ -166,7 +171,7 @@ impl InBand {
     }
 
     /// Gives up an attempt of ours, and says why to a peer that has granted it.
-    fn end_ours<L: Link>(&mut self, site: &mut Site<'_, L>, peer: Rank, why: &[u8]) {
+    fn end_ours<L: Link>(&mut self, site: &mut Site<'_, L>, peer: PeerId, why: &[u8]) {
         let Some(ours) = self.ours.remove(&peer) else { return };
         ours.resolving.into_iter().for_each(|(_, qp)| site.engine.discard_qp(qp));
         for id in ours.ids {
@@ -200,7 +205,7 @@ impl InBand {
 }
 
 impl<L: Link> Method<L> for InBand {
-    fn ask(&mut self, site: &mut Site<'_, L>, peer: Rank) -> Result<(), String> {
+    fn ask(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), String> {
         let mut ours = Ours::default();
         for lane in 0..site.lanes.len() {
             match site.create_qp(peer, lane) {
@@ -215,7 +220,7 @@ impl<L: Link> Method<L> for InBand {
         self.go_on(site, peer)
     }
 
-    fn prepare(&mut self, site: &mut Site<'_, L>, peer: Rank) -> Result<Vec<QueuePair>, String> {
+    fn prepare(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<Vec<QueuePair>, String> {
         let theirs = self.theirs.get_mut(&peer).ok_or("nobody has asked")?;
         theirs.is_prepared = true;
         let mut qps = Vec::new();
@@ -226,7 +231,7 @@ impl<L: Link> Method<L> for InBand {
         Ok(qps)
     }
 
-    fn accept(&mut self, site: &mut Site<'_, L>, peer: Rank) -> Result<bool, String> {
+    fn accept(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<bool, String> {
         let theirs = self.theirs.get(&peer).ok_or("nothing was prepared")?;
         for &id in theirs.ids.values() {
             site.engine.cm_accept(id, &[]).map_err(|error| error.to_string())?;
@@ -234,12 +239,12 @@ impl<L: Link> Method<L> for InBand {
         Ok(false)
     }
 
-    fn confirm(&mut self, site: &mut Site<'_, L>, peer: Rank) -> Result<(), String> {
+    fn confirm(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), String> {
         let ours = self.ours.remove(&peer).ok_or("nothing was granted")?;
         ours.ids.into_iter().try_for_each(|id| site.engine.cm_confirm(id).map_err(|error| error.to_string()))
     }
 
-    fn refuse(&mut self, site: &mut Site<'_, L>, peer: Rank, why: &Refusal) {
+    fn refuse(&mut self, site: &mut Site<'_, L>, peer: PeerId, why: &Refusal) {
         let text = match why {
             Refusal::Crossed => CROSSED,
             Refusal::Because(why) => why,
@@ -249,9 +254,8 @@ impl<L: Link> Method<L> for InBand {
                 // It has granted what we asked for.
                 return self.end_ours(site, peer, said(text));
             }
-            // It has knocked. Who cannot be told finds out by waiting.
-            let _ = site.send_mail(peer, &format!("refuse {}", text.replace('\n', " ")));
-            return;
+            // It has knocked.
+            return site.send_mail(peer, &format!("refuse {}", text.replace('\n', " ")));
         };
         for id in theirs.ids.into_values() {
             self.by_id.remove(&id);
@@ -259,15 +263,16 @@ impl<L: Link> Method<L> for InBand {
         }
     }
 
-    fn knock(&mut self, site: &mut Site<'_, L>, peer: Rank) -> Result<(), String> {
-        site.send_mail(peer, "knock")
+    fn knock(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), String> {
+        site.send_mail(peer, "knock");
+        Ok(())
     }
 
-    fn forget(&mut self, site: &mut Site<'_, L>, peer: Rank) {
+    fn forget(&mut self, site: &mut Site<'_, L>, peer: PeerId) {
         self.end_ours(site, peer, &[]);
     }
 
-    fn part(&mut self, site: &mut Site<'_, L>, peer: Rank, _why: &str) {
+    fn part(&mut self, site: &mut Site<'_, L>, peer: PeerId, _why: &str) {
         let connections = self.by_id.extract_if(.., |_, (rank, ..)| *rank == peer);
         for (id, _) in connections {
             // An attempt that was not answered yet is refused when it is.
@@ -289,8 +294,7 @@ impl<L: Link> Method<L> for InBand {
             }
         }
         // Mail only ever asks to ask, or says why not.
-        let Some(mail) = site.mail.as_mut() else { return Ok(None) };
-        while let Some((from, text)) = mail.poll().map_err(|error| error.to_string())? {
+        while let Some((from, text)) = site.inbox.pop_front() {
             if text == "knock" {
                 return Ok(Some(MethodEvent::Knocked(from)));
             }
@@ -302,15 +306,15 @@ impl<L: Link> Method<L> for InBand {
     }
 }
 
-fn port_of(rank: Rank) -> u16 {
+fn port_of(rank: PeerId) -> u16 {
     FIRST_PORT + rank as u16
 }
 
-fn service_of(rank: Rank) -> ServiceId {
+fn service_of(rank: PeerId) -> ServiceId {
     ServiceId::of_port(PortSpace::Tcp, port_of(rank))
 }
 
-fn private_data(rank: Rank, lane: usize, lanes: usize) -> [u8; LEN] {
+fn private_data(rank: PeerId, lane: usize, lanes: usize) -> [u8; LEN] {
     let mut data = [0; LEN];
     data[..4].copy_from_slice(&MAGIC);
     data[4] = lane as u8;
@@ -319,11 +323,11 @@ fn private_data(rank: Rank, lane: usize, lanes: usize) -> [u8; LEN] {
     data
 }
 
-/// Rank, lane, and number of lanes.
-fn parse(data: &[u8]) -> Result<(Rank, usize, usize), String> {
+/// PeerId, lane, and number of lanes.
+fn parse(data: &[u8]) -> Result<(PeerId, usize, usize), String> {
     match data.first_chunk::<LEN>() {
         Some(&[b'R', b'O', b'C', b'I', lane, lanes, a, b, c, d]) => {
-            Ok((u32::from_be_bytes([a, b, c, d]) as Rank, lane.into(), lanes.into()))
+            Ok((u32::from_be_bytes([a, b, c, d]) as PeerId, lane.into(), lanes.into()))
         }
         _ => Err("it is no rank of any job".into()),
     }

@@ -1,21 +1,24 @@
 //! A way to connect queue pairs with a peer's: one trait, and a file for each way.
 
+use std::collections::VecDeque;
+
 use roci_driver::link::Link;
 use roci_driver::{CompletionQueue, Engine, PdId, QpParams, QueuePair, SharedReceiveQueue, UnconnectedQp};
 
-use crate::Rank;
-use roci_launcher::Mail;
+use crate::core::peer::PeerId;
 
 /// What a method works on.
 pub(crate) struct Site<'a, L: Link> {
-    pub(crate) rank: Rank,
+    pub(crate) oneself: PeerId,
     pub(crate) engine: &'a mut Engine<L>,
     pub(crate) pd: PdId,
     pub(crate) cq: CompletionQueue,
-    pub(crate) mail: Option<&'a mut dyn Mail>,
+    /// Texts that are to be carried to peers, and that were carried from them.
+    pub(crate) outbox: &'a mut VecDeque<(PeerId, String)>,
+    pub(crate) inbox: &'a mut VecDeque<(PeerId, String)>,
     /// One for each lane: how its queue pair behaves, and the receives that it shares.
     pub(crate) lanes: &'a [LanePlan],
-    /// Whether all peers are behind the first port; otherwise each has its own, in the order of ranks.
+    /// Whether all peers are behind the first port; otherwise each has its own, in the order of slots.
     pub(crate) is_shared_port: bool,
 }
 
@@ -30,17 +33,17 @@ pub(crate) struct LanePlan {
 #[derive(Debug)]
 pub(crate) enum MethodEvent {
     /// A peer asks. [`Method::prepare`] or [`Method::refuse`] answers.
-    Asked(Rank),
+    Asked(PeerId),
     /// The peer that serves this pair of ranks asks to be asked.
-    Knocked(Rank),
+    Knocked(PeerId),
     /// A peer grants what was asked for. The endpoint posts its receives; then [`Method::confirm`].
-    Granted(Rank, Vec<QueuePair>),
+    Granted(PeerId, Vec<QueuePair>),
     /// What was prepared is up at both ends.
-    Established(Rank),
+    Established(PeerId),
     /// A peer refuses, or it cannot be had.
-    Refused(Rank, Refusal),
+    Refused(PeerId, Refusal),
     /// A peer has ended what was connected, or was about to be, and says why.
-    Gone(Rank, String),
+    Gone(PeerId, String),
 }
 
 /// Why there is no connection.
@@ -55,28 +58,28 @@ pub(crate) enum Refusal {
 /// A way to connect queue pairs. It posts nothing to them: that is for the endpoint.
 pub(crate) trait Method<L: Link> {
     /// Asks a peer for a connection.
-    fn ask(&mut self, site: &mut Site<'_, L>, peer: Rank) -> Result<(), String>;
+    fn ask(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), String>;
 
     /// Makes the queue pairs that a peer has asked for. The endpoint posts its receives; then [`Method::accept`].
-    fn prepare(&mut self, site: &mut Site<'_, L>, peer: Rank) -> Result<Vec<QueuePair>, String>;
+    fn prepare(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<Vec<QueuePair>, String>;
 
     /// Grants what was prepared. `true` where that makes it established at once.
-    fn accept(&mut self, site: &mut Site<'_, L>, peer: Rank) -> Result<bool, String>;
+    fn accept(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<bool, String>;
 
     /// Opens what was granted.
-    fn confirm(&mut self, site: &mut Site<'_, L>, peer: Rank) -> Result<(), String>;
+    fn confirm(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), String>;
 
     /// Refuses what a peer has asked for.
-    fn refuse(&mut self, site: &mut Site<'_, L>, peer: Rank, why: &Refusal);
+    fn refuse(&mut self, site: &mut Site<'_, L>, peer: PeerId, why: &Refusal);
 
     /// Asks a peer to ask.
-    fn knock(&mut self, site: &mut Site<'_, L>, peer: Rank) -> Result<(), String>;
+    fn knock(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), String>;
 
     /// Gives up an attempt of ours, or what is left of one.
-    fn forget(&mut self, site: &mut Site<'_, L>, peer: Rank);
+    fn forget(&mut self, site: &mut Site<'_, L>, peer: PeerId);
 
     /// Tells a peer that its connection has been given up, as far as that goes: without it that end might wait for ever.
-    fn part(&mut self, site: &mut Site<'_, L>, peer: Rank, why: &str);
+    fn part(&mut self, site: &mut Site<'_, L>, peer: PeerId, why: &str);
 
     /// The next event.
     fn poll(&mut self, site: &mut Site<'_, L>) -> Result<Option<MethodEvent>, String>;
@@ -84,12 +87,12 @@ pub(crate) trait Method<L: Link> {
 
 impl<L: Link> Site<'_, L> {
     /// The port behind which a peer is.
-    pub(crate) fn port_of(&self, peer: Rank) -> usize {
-        if self.is_shared_port { 0 } else { peer - usize::from(peer > self.rank) }
+    pub(crate) fn port_of(&self, peer: PeerId) -> usize {
+        if self.is_shared_port { 0 } else { peer - usize::from(peer > self.oneself) }
     }
 
     /// A queue pair for a lane to a peer.
-    pub(crate) fn create_qp(&mut self, peer: Rank, lane: usize) -> Result<UnconnectedQp, String> {
+    pub(crate) fn create_qp(&mut self, peer: PeerId, lane: usize) -> Result<UnconnectedQp, String> {
         let port = self.port_of(peer);
         let mut qp = self.engine.create_qp(port, self.pd, self.cq).map_err(|error| error.to_string())?;
         match self.lanes[lane].srq {
@@ -98,11 +101,8 @@ impl<L: Link> Site<'_, L> {
         }
     }
 
-    /// Sends mail, where there is any.
-    pub(crate) fn send_mail(&mut self, peer: Rank, text: &str) -> Result<(), String> {
-        match self.mail.as_mut() {
-            Some(mail) => mail.send(peer, text).map_err(|error| error.to_string()),
-            None => Err("there is no launcher that carries mail".into()),
-        }
+    /// Has a text carried to a peer.
+    pub(crate) fn send_mail(&mut self, peer: PeerId, text: &str) {
+        self.outbox.push_back((peer, text.to_owned()));
     }
 }

@@ -5,15 +5,16 @@
 //! or by somebody else, fits none. What a peer mails is hostile until it is parsed: it costs its sender the attempt, and nobody else anything.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use roci_driver::link::Link;
-use roci_driver::{Address, QueuePair, UnconnectedQp};
+use roci_driver::neighbour::{Resolution, Unreachable};
+use roci_driver::{Address, Engine, QueuePair, UnconnectedQp};
+use roci_protocol::wire::MacAddr;
 
 use super::method::{Method, MethodEvent, Refusal, Site};
-use crate::Rank;
 use crate::config::Config;
-use crate::worker::ports::station_of;
+use crate::core::peer::PeerId;
 
 /// How a refusal says that both have asked.
 const CROSSED: &str = "crossed";
@@ -24,15 +25,15 @@ const REASON_LEN: usize = 512;
 #[derive(Debug)]
 pub(crate) struct OutOfBand {
     /// What we have asked for: queue pairs that wait for their peers' addresses.
-    asked: BTreeMap<Rank, Vec<UnconnectedQp>>,
+    asked: BTreeMap<PeerId, Vec<UnconnectedQp>>,
     /// What we were asked for: the peers' addresses.
-    asked_for: BTreeMap<Rank, Vec<Address>>,
+    asked_for: BTreeMap<PeerId, Vec<Address>>,
     /// What we have prepared: the addresses of our queue pairs.
-    prepared: BTreeMap<Rank, String>,
+    prepared: BTreeMap<PeerId, String>,
     /// The first address that we have told a peer for the present attempt, or connection ...
-    ours: BTreeMap<Rank, Address>,
+    ours: BTreeMap<PeerId, Address>,
     /// ... and the first that it has told, once queue pairs are connected with it.
-    theirs: BTreeMap<Rank, Address>,
+    theirs: BTreeMap<PeerId, Address>,
     has_gateway: bool,
     patience: Duration,
 }
@@ -51,7 +52,11 @@ impl OutOfBand {
     }
 
     /// Queue pairs for all lanes to a peer, and their addresses.
-    fn create<L: Link>(&mut self, site: &mut Site<'_, L>, peer: Rank) -> Result<(Vec<UnconnectedQp>, String), String> {
+    fn create<L: Link>(
+        &mut self,
+        site: &mut Site<'_, L>,
+        peer: PeerId,
+    ) -> Result<(Vec<UnconnectedQp>, String), String> {
         let (mut qps, mut addresses) = (Vec::new(), Vec::<Address>::new());
         for lane in 0..site.lanes.len() {
             let made = site.create_qp(peer, lane).and_then(|qp| {
@@ -76,7 +81,7 @@ impl OutOfBand {
     fn connect_with<L: Link>(
         &mut self,
         site: &mut Site<'_, L>,
-        peer: Rank,
+        peer: PeerId,
         qps: Vec<UnconnectedQp>,
         addresses: &[Address],
     ) -> Result<Vec<QueuePair>, String> {
@@ -125,16 +130,16 @@ impl OutOfBand {
         if site.is_shared_port && self.has_gateway {
             match station_of(site.engine, &address, self.patience) {
                 Ok(mac) => address.mac = mac,
-                Err(error) => {
+                Err(why) => {
                     site.engine.discard_qp(qp);
-                    return Err(error.to_string());
+                    return Err(format!("no way to {}: {why}", address.ip));
                 }
             }
         }
         site.engine.connect(qp, &address, &site.lanes[lane].params).map_err(|error| error.to_string())
     }
 
-    fn on_mail<L: Link>(&mut self, site: &mut Site<'_, L>, from: Rank, text: &str) -> Option<MethodEvent> {
+    fn on_mail<L: Link>(&mut self, site: &mut Site<'_, L>, from: PeerId, text: &str) -> Option<MethodEvent> {
         let (verb, rest) = text.split_once(' ').unwrap_or((text, ""));
         match verb {
             "ask" => match parse(rest) {
@@ -182,13 +187,14 @@ impl OutOfBand {
 }
 
 impl<L: Link> Method<L> for OutOfBand {
-    fn ask(&mut self, site: &mut Site<'_, L>, peer: Rank) -> Result<(), String> {
+    fn ask(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), String> {
         let (qps, addresses) = self.create(site, peer)?;
         self.asked.insert(peer, qps);
-        site.send_mail(peer, &format!("ask {addresses}"))
+        site.send_mail(peer, &format!("ask {addresses}"));
+        Ok(())
     }
 
-    fn prepare(&mut self, site: &mut Site<'_, L>, peer: Rank) -> Result<Vec<QueuePair>, String> {
+    fn prepare(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<Vec<QueuePair>, String> {
         let theirs = self.asked_for.remove(&peer).ok_or("nobody has asked")?;
         let (qps, ours) = self.create(site, peer)?;
         let connected = self.connect_with(site, peer, qps, &theirs)?;
@@ -196,50 +202,73 @@ impl<L: Link> Method<L> for OutOfBand {
         Ok(connected)
     }
 
-    fn accept(&mut self, site: &mut Site<'_, L>, peer: Rank) -> Result<bool, String> {
+    fn accept(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<bool, String> {
         let addresses = self.prepared.remove(&peer).ok_or("nothing was prepared")?;
-        site.send_mail(peer, &format!("grant {addresses}"))?;
+        site.send_mail(peer, &format!("grant {addresses}"));
         Ok(true)
     }
 
-    fn confirm(&mut self, _site: &mut Site<'_, L>, _peer: Rank) -> Result<(), String> {
+    fn confirm(&mut self, _site: &mut Site<'_, L>, _peer: PeerId) -> Result<(), String> {
         Ok(())
     }
 
-    fn refuse(&mut self, site: &mut Site<'_, L>, peer: Rank, why: &Refusal) {
+    fn refuse(&mut self, site: &mut Site<'_, L>, peer: PeerId, why: &Refusal) {
         self.asked_for.remove(&peer);
         let text = match why {
             Refusal::Crossed => CROSSED.to_owned(),
             Refusal::Because(why) => why.replace('\n', " "),
         };
-        // Who cannot be told finds out by waiting.
-        let _ = site.send_mail(peer, &format!("refuse {text}"));
+        site.send_mail(peer, &format!("refuse {text}"));
     }
 
-    fn knock(&mut self, site: &mut Site<'_, L>, peer: Rank) -> Result<(), String> {
-        site.send_mail(peer, "knock")
+    fn knock(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), String> {
+        site.send_mail(peer, "knock");
+        Ok(())
     }
 
-    fn forget(&mut self, site: &mut Site<'_, L>, peer: Rank) {
+    fn forget(&mut self, site: &mut Site<'_, L>, peer: PeerId) {
         self.ours.remove(&peer);
         discard(site, self.asked.remove(&peer).unwrap_or_default());
     }
 
-    fn part(&mut self, site: &mut Site<'_, L>, peer: Rank, why: &str) {
+    fn part(&mut self, site: &mut Site<'_, L>, peer: PeerId, why: &str) {
         self.theirs.remove(&peer);
         let Some(ours) = self.ours.remove(&peer) else { return };
         let why: String = why.replace('\n', " ").chars().take(REASON_LEN).collect();
-        // Who cannot be told finds out by itself, if anything is under way to here.
-        let _ = site.send_mail(peer, &format!("gone {ours};{why}"));
+        site.send_mail(peer, &format!("gone {ours};{why}"));
     }
 
     fn poll(&mut self, site: &mut Site<'_, L>) -> Result<Option<MethodEvent>, String> {
-        loop {
-            let Some(mail) = site.mail.as_mut() else { return Ok(None) };
-            let Some((from, text)) = mail.poll().map_err(|error| error.to_string())? else { return Ok(None) };
+        while let Some((from, text)) = site.inbox.pop_front() {
             if let Some(event) = self.on_mail(site, from, &text) {
                 return Ok(Some(event));
             }
+        }
+        Ok(None)
+    }
+}
+
+/// Where frames for a peer go: to its own station, or to the gateway's, which is asked for.
+///
+/// # Errors
+/// Nothing leads to the peer.
+pub(crate) fn station_of<L: Link>(
+    engine: &mut Engine<L>,
+    peer: &Address,
+    patience: Duration,
+) -> Result<MacAddr, Unreachable> {
+    if engine.is_on_link(0, 0, peer.ip) {
+        return Ok(peer.mac);
+    }
+    let deadline = Instant::now() + patience;
+    loop {
+        match engine.resolve(0, 0, peer.ip) {
+            Resolution::Known(mac) => return Ok(mac),
+            Resolution::Pending if Instant::now() < deadline => {
+                engine.poll();
+            }
+            Resolution::Pending => return Err(Unreachable::NoAnswer),
+            Resolution::Unreachable(why) => return Err(why),
         }
     }
 }

@@ -4,177 +4,168 @@
 use roci_driver::link::Link;
 use roci_protocol::msg::{Label, Message};
 
-use crate::Rank;
-use crate::core::peer::Control;
-use crate::services::tag::eager::Body;
-use crate::services::tag::request::{Done, Operation, Request};
-use crate::worker::Worker;
+use super::TagService;
+use super::operation::Operation;
+use super::request::Request;
+use super::stored::Body;
+use crate::core::Core;
+use crate::core::breach::Breach;
+use crate::core::completion::Done;
+use crate::core::peer::{Control, Peer, PeerId};
 
-/// What can be done about an operation.
-enum Way {
-    /// Nothing waits for it yet: it is taken back here.
+/// What can be done about an operation that is to be taken back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cancellation {
+    /// It is a receive that has met nothing: it is taken back here.
     Receive,
     /// It is still in the queue to this peer.
-    Queue(Rank),
+    Queue(PeerId),
     /// Its message has left for this peer, which must be asked.
-    Ask(Rank),
+    Ask(PeerId),
     /// Too late: it ends as it will.
     Late,
 }
 
-impl<L: Link> Worker<L> {
-    /// Takes an operation back, if it has met nothing yet. The request must still be waited for: it ends with
-    /// [`Done::is_cancelled`] where that was in time, and as if nobody had asked where it was not.
-    pub fn cancel(&mut self, request: Request) {
-        if self.is_forked() {
-            // Waiting for it says so.
-            return;
-        }
-        let way = match self.requests.get(request) {
-            Some(Operation::Waiting { .. }) => Way::Receive,
-            Some(Operation::Queued { to }) => Way::Queue(*to),
-            Some(Operation::Unmatched { to, .. }) => Way::Ask(*to),
-            Some(Operation::Asked(asked)) => Way::Ask(asked.to),
-            Some(Operation::Exposed(exposed)) => Way::Ask(exposed.to),
-            Some(Operation::Ended(Ok(done))) if self.requests.has_left(request) => Way::Ask(done.peer),
-            _ => Way::Late,
-        };
-        match way {
-            Way::Receive => self.cancel_receive(request),
-            Way::Queue(to) => self.cancel_queued(request, to),
-            Way::Ask(to) if to == self.rank => self.cancel_local(request),
-            Way::Ask(to) => self.ask_back(request, to),
-            Way::Late => {}
+impl TagService {
+    /// Returns what can be done about an operation that is to be taken back.
+    pub(crate) fn cancellation(&self, request: Request) -> Cancellation {
+        match self.requests.get(request) {
+            Some(Operation::Waiting { .. }) => Cancellation::Receive,
+            Some(Operation::Queued { to }) => Cancellation::Queue(*to),
+            Some(Operation::Unmatched { to, .. }) => Cancellation::Ask(*to),
+            Some(Operation::Asked(asked)) => Cancellation::Ask(asked.to),
+            Some(Operation::Exposed(exposed)) => Cancellation::Ask(exposed.to),
+            Some(Operation::Ended(Ok(done))) if self.requests.has_left(request) => Cancellation::Ask(done.peer),
+            _ => Cancellation::Late,
         }
     }
 
-    fn cancel_receive(&mut self, request: Request) {
-        // A receive that was to be lent a message has no buffer to give back. Without memory for one it stays.
-        let spare = self.engine.buffer(0).ok();
+    /// Takes a receive back.
+    pub(crate) fn cancel_receive<L: Link>(&mut self, core: &mut Core<L>, request: Request) {
+        // A receive without a buffer of its own has none to give back. Without memory for one it stays.
+        let spare = core.engine.buffer(0).ok();
         let Some(Operation::Waiting { buffer, posted: Some(posted) }) = self.requests.get_mut(request) else { return };
         let (Some(buffer), posted) = (buffer.take().or(spare), *posted) else { return };
         let met = self.matching.cancel_posted(posted);
         debug_assert_eq!(met, Some(request), "a receive that waits is posted");
-        self.stats.cancelled += 1;
-        let done = Done::new(buffer, 0, self.rank, Label::default());
+        core.stats.cancelled += 1;
+        let done = Done::new(buffer, 0, self.oneself, Label::default());
         self.requests.end(request, Ok(done.cancelled()));
     }
 
-    fn cancel_queued(&mut self, request: Request, to: Rank) {
-        let Some(endpoint) = self.endpoint(to) else { return };
-        let Some(at) = endpoint.outgoing.iter().position(|outgoing| outgoing.request == request) else { return };
-        let Some(outgoing) = endpoint.outgoing.remove(at) else { return };
-        self.stats.cancelled += 1;
+    /// Takes a send back that has not left.
+    pub(crate) fn cancel_queued<L: Link>(&mut self, core: &mut Core<L>, request: Request, to: PeerId) {
+        let queue = &mut self.queues[to].outgoing;
+        let Some(at) = queue.iter().position(|outgoing| outgoing.request == request) else { return };
+        let Some(outgoing) = queue.remove(at) else { return };
+        core.stats.cancelled += 1;
         let done = Done::new(outgoing.payload, 0, to, outgoing.label);
         self.requests.end(request, Ok(done.cancelled()));
     }
 
-    fn ask_back(&mut self, request: Request, to: Rank) {
-        if self.endpoint(to).is_none() || !self.requests.start_cancelling(request) {
+    /// Asks the peer for a message that has left.
+    pub(crate) fn ask_back<L: Link>(&mut self, core: &mut Core<L>, peer: &mut Peer, request: Request) {
+        if !self.requests.start_cancelling(request) {
             return;
         }
+        let to = peer.id;
         if matches!(self.requests.get(request), Some(Operation::Ended(_))) {
             let left = self.requests.replace(request, Operation::Queued { to });
             if let Some(Operation::Ended(Ok(done))) = left {
                 self.requests.replace(request, Operation::Withdrawing { to, done });
             }
         }
-        if let Some(endpoint) = self.endpoint(to) {
-            endpoint.cancels.add(request);
+        self.queues[to].cancels.add(request);
+        if !self.ask_more(peer) {
+            core.stats.cancel_stalls += 1;
         }
-        if !self.ask_more(to) {
-            self.stats.cancel_stalls += 1;
-        }
-        self.advance(to);
     }
 
-    /// Asks for what is to be given back, as far as there may be questions; whether that was any.
-    fn ask_more(&mut self, to: Rank) -> bool {
+    /// Asks for what is to be given back, as far as there may be such questions; whether that was any.
+    fn ask_more(&mut self, peer: &mut Peer) -> bool {
         let mut is_any = false;
-        while let Some(endpoint) = self.endpoint(to) {
-            let sequence = endpoint.next_sequence;
-            let Some(request) = endpoint.cancels.next(sequence) else { break };
+        let (cancels, sequence) = (&mut self.queues[peer.id].cancels, peer.tx.next_sequence);
+        while let Some(request) = cancels.next(sequence) {
             // One that is over by now need not be asked for.
-            if self.requests.get(request).is_some_and(|operation| operation.depends_on() == Some(to))
-                && let Some(endpoint) = self.endpoint(to)
-            {
-                let message = Message::Cancel { id: request.to_wire() };
-                endpoint.cancels.ask(sequence);
-                endpoint.control.push_back(Control { message, sequence });
+            if self.requests.get(request).is_some_and(|operation| operation.depends_on() == Some(peer.id)) {
+                cancels.ask(sequence);
+                peer.tx.control.push_back(Control { message: Message::Cancel { id: request.to_wire() }, sequence });
                 is_any = true;
             }
         }
         is_any
     }
 
-    /// A message to oneself is taken back where it is kept.
-    fn cancel_local(&mut self, request: Request) {
-        let id = request.to_wire();
-        let rank = self.rank;
-        if self.matching.withdraw(rank, |body| body.id() == id).is_none() {
+    /// A message to oneself is taken back where it is stored.
+    pub(crate) fn cancel_local<L: Link>(&mut self, core: &mut Core<L>, request: Request) {
+        let (id, oneself) = (request.to_wire(), self.oneself);
+        if self.matching.withdraw(oneself, |body| body.id() == id).is_none() {
             return;
         }
-        self.stats.cancelled += 1;
-        let done = match self.requests.replace(request, Operation::Queued { to: rank }) {
+        core.stats.cancelled += 1;
+        let done = match self.requests.replace(request, Operation::Queued { to: oneself }) {
             Some(Operation::Unmatched { done, .. } | Operation::Ended(Ok(done))) => done,
             other => unreachable!("a message to oneself that waits has a send: {other:?}"),
         };
         self.requests.end(request, Ok(done.cancelled()));
-        self.release_withheld();
+        self.note_less_stored(core);
     }
 
     /// The peer wants a message back.
-    pub(crate) fn on_cancel(&mut self, from: Rank, id: u64) {
-        let withdrawn = self.matching.withdraw(from, |body| body.id() == id);
+    pub(crate) fn on_cancel<L: Link>(&mut self, core: &mut Core<L>, peer: &mut Peer, id: u64) {
+        let withdrawn = self.matching.withdraw(peer.id, |body| body.id() == id);
         let is_withdrawn = withdrawn.is_some();
         match withdrawn {
-            Some((_, Body::Whole { lane, vbuf, .. })) => self.give_receive_vbuf(lane, vbuf),
-            Some((_, Body::Series { id, .. })) => self.discard_series(from, id),
+            Some((_, Body::Whole { lane, vbuf, .. })) => core.give_receive_vbuf(lane, vbuf),
+            Some((_, Body::Series { id, .. })) => self.discard_series(core, peer.id, id),
             Some((_, Body::Remote(_) | Body::Local { .. })) | None => {}
         }
-        if let Some(endpoint) = self.endpoint(from) {
-            endpoint.say(Message::Cancelled { id, is_withdrawn });
-        }
-        self.release_withheld();
+        peer.queue_control(Message::Cancelled { id, is_withdrawn });
+        self.note_less_stored(core);
     }
 
     /// The peer says whether it gave a message back.
-    pub(crate) fn on_cancelled(&mut self, from: Rank, id: u64, is_withdrawn: bool) -> Result<(), String> {
-        if let Some(endpoint) = self.endpoint(from) {
-            endpoint.cancels.note_answer();
-        }
-        self.ask_more(from);
+    pub(crate) fn on_cancelled<L: Link>(
+        &mut self,
+        core: &mut Core<L>,
+        peer: &mut Peer,
+        id: u64,
+        is_withdrawn: bool,
+    ) -> Result<(), Breach> {
+        let from = peer.id;
+        self.queues[from].cancels.note_answer();
+        self.ask_more(peer);
         let request = Request::from_wire(id);
         let is_theirs = self.requests.get(request).is_some_and(|operation| operation.depends_on() == Some(from));
         let was_asked = is_theirs && self.requests.stop_cancelling(request);
         match self.requests.get(request) {
             Some(Operation::Withdrawing { to, .. } | Operation::Unmatched { to, .. }) if was_asked && *to == from => {
-                self.end_withdrawn(request, is_withdrawn);
+                self.end_withdrawn(core, request, is_withdrawn);
             }
             Some(Operation::Asked(asked)) if was_asked && is_withdrawn && asked.to == from => {
-                self.stats.cancelled += 1;
-                self.end_rendezvous(request, Done::cancelled);
+                core.stats.cancelled += 1;
+                self.end_rendezvous(core, request, Done::cancelled);
             }
             Some(Operation::Exposed(exposed)) if was_asked && is_withdrawn && exposed.to == from => {
-                self.stats.cancelled += 1;
-                self.end_rendezvous(request, Done::cancelled);
+                core.stats.cancelled += 1;
+                self.end_rendezvous(core, request, Done::cancelled);
             }
             // Too late: it goes its way, or has gone it.
             _ if !is_withdrawn => {}
-            _ => return Err(format!("it gave back message {id:#x}, which nobody asked for")),
+            _ => return Err(Breach::Cancelled { id }),
         }
         Ok(())
     }
 
-    fn end_withdrawn(&mut self, request: Request, is_withdrawn: bool) {
-        let whoever = Operation::Queued { to: self.rank };
-        self.stats.cancelled += u64::from(is_withdrawn);
+    fn end_withdrawn<L: Link>(&mut self, core: &mut Core<L>, request: Request, is_withdrawn: bool) {
+        let whoever = Operation::Queued { to: self.oneself };
+        core.stats.cancelled += u64::from(is_withdrawn);
         match self.requests.replace(request, whoever) {
             Some(Operation::Withdrawing { done, .. } | Operation::Unmatched { done, .. }) if is_withdrawn => {
                 self.requests.end(request, Ok(done.cancelled()));
             }
             Some(Operation::Withdrawing { done, .. }) => drop(self.requests.end(request, Ok(done))),
-            // It is matched, and that is told apart.
+            // It is matched, and the message that says so comes apart.
             Some(unmatched) => drop(self.requests.replace(request, unmatched)),
             None => {}
         }

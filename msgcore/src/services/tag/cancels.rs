@@ -7,10 +7,11 @@
 
 use std::collections::VecDeque;
 
-use crate::services::tag::request::Request;
+use super::request::Request;
+use crate::core::rx::CANCELS_OPEN;
 
 /// Questions that may be open; others wait for answers. What a peer may have to keep counts on it.
-pub(crate) const OPEN_LIMIT: usize = 256;
+const OPEN_LIMIT: usize = CANCELS_OPEN;
 /// Messages that may be sent since the oldest open question: half of what can be told from what is to come.
 const SPAN: u16 = 1 << 14;
 

@@ -1,13 +1,139 @@
-//! Tagged messages: what MPI's point-to-point layer needs.
+//! Tagged messages: what MPI's point-to-point layer needs. Small ones leave at once ([`eager`]), long ones when a receive
+//! waits for them ([`rendezvous`]); [`select`] says which; [`matching`] brings receives and messages together.
 
 pub(crate) mod cancel;
 pub(crate) mod cancels;
 pub(crate) mod eager;
 pub(crate) mod matching;
+pub(crate) mod operation;
+pub(crate) mod queue;
 pub(crate) mod receive;
-pub(crate) mod refused;
 pub(crate) mod rendezvous;
 pub(crate) mod request;
 pub(crate) mod requests;
 pub mod select;
 pub(crate) mod send;
+pub(crate) mod stored;
+
+use std::collections::BTreeMap;
+
+use hashbrown::HashMap;
+use roci_driver::link::Link;
+
+use self::matching::{Label, Matching};
+use self::operation::Operation;
+use self::queue::PeerQueue;
+use self::rendezvous::Staging;
+use self::request::Request;
+use self::requests::Requests;
+use self::select::Rules;
+use self::stored::{Body, Series};
+use crate::core::Core;
+use crate::core::completion::OpError;
+use crate::core::peer::PeerId;
+
+/// The longest message: one RDMA READ fetches it.
+pub(crate) const MAX_MESSAGE: usize = 1 << 31;
+
+/// The tagged messages of one end.
+pub(crate) struct TagService {
+    pub(crate) matching: Matching<Request, Body>,
+    pub(crate) requests: Requests,
+    /// Eager messages whose vbufs have not all come, by sender and its name for them.
+    series: BTreeMap<(PeerId, u64), Series>,
+    /// Messages that a probe has claimed.
+    claims: HashMap<u64, (Label, Body)>,
+    staging: Staging,
+    pub(crate) rules: Rules,
+    buffered_limit: usize,
+    /// What waits to be sent, by peer.
+    queues: Vec<PeerQueue>,
+    oneself: PeerId,
+}
+
+impl TagService {
+    /// A service for `count` ends, of which this is number `oneself`.
+    pub(crate) fn new(
+        (oneself, count): (PeerId, usize),
+        requests: Requests,
+        rules: Rules,
+        staging: Staging,
+        buffered_limit: usize,
+    ) -> Self {
+        Self {
+            matching: Matching::default(),
+            requests,
+            series: BTreeMap::new(),
+            claims: HashMap::new(),
+            staging,
+            rules,
+            buffered_limit,
+            queues: (0..count).map(|_| PeerQueue::default()).collect(),
+            oneself,
+        }
+    }
+
+    /// How many messages are claimed.
+    pub(crate) fn claimed_len(&self) -> usize {
+        self.claims.len()
+    }
+
+    /// A peer is gone: whatever needs it ends with `error`.
+    pub(crate) fn on_peer_down<L: Link>(&mut self, core: &mut Core<L>, peer: PeerId, error: &OpError) {
+        self.queues[peer] = PeerQueue::default();
+        for request in self.requests.depending_on(peer) {
+            self.abandon(core, request, error);
+        }
+        self.lose_messages(core, peer, error);
+    }
+
+    fn abandon<L: Link>(&mut self, core: &mut Core<L>, request: Request, error: &OpError) {
+        match self.requests.replace(request, Operation::Ended(Err(error.clone()))) {
+            Some(Operation::Exposed(exposed)) => drop(core.deregister(exposed.region)),
+            Some(Operation::Opened(opened)) => drop(core.deregister(opened.region)),
+            Some(Operation::Piped(pipe)) => self.abandon_pipe(core, *pipe),
+            // The send was over before; only whether it could be taken back will never be known.
+            Some(Operation::Withdrawing { done, .. }) => drop(self.requests.end(request, Ok(done))),
+            _ => {}
+        }
+        self.requests.settle(request);
+    }
+
+    /// Receives that wait for this peer alone end; payloads that waited with it are lost; what it sent in full stays.
+    fn lose_messages<L: Link>(&mut self, core: &mut Core<L>, peer: PeerId, error: &OpError) {
+        let series = &self.series;
+        let is_lost = |body: &Body| match body {
+            Body::Series { id, .. } => series.get(&(peer, *id)).is_none_or(|series| !series.is_complete()),
+            Body::Remote(_) => true,
+            Body::Whole { .. } | Body::Local { .. } => false,
+        };
+        let orphans = self.matching.forget(peer, is_lost);
+        for request in orphans {
+            self.requests.end(request, Err(error.clone()));
+        }
+        let of_peer = self.series.range((peer, 0)..=(peer, u64::MAX));
+        let lost: Vec<_> = of_peer.filter(|(_, series)| !series.is_complete()).map(|(&(_, id), _)| id).collect();
+        for id in lost {
+            self.discard_series(core, peer, id);
+            self.series.remove(&(peer, id));
+        }
+        self.note_less_stored(core);
+    }
+
+    /// Whether a message that was claimed can no longer be received where its sender has gone: the rest of it went, too.
+    pub(crate) fn is_lost_with_its_sender(&self, source: PeerId, body: &Body) -> bool {
+        match body {
+            Body::Series { id, .. } => !self.series.contains_key(&(source, *id)),
+            Body::Remote(_) => true,
+            Body::Whole { .. } | Body::Local { .. } => false,
+        }
+    }
+
+    /// Messages without a receive may take less memory than before.
+    fn note_less_stored<L: Link>(&self, core: &mut Core<L>) {
+        core.budget.note_stored(self.matching.unexpected_bytes());
+        if core.budget.is_withholding() {
+            core.ready.note_less_stored();
+        }
+    }
+}

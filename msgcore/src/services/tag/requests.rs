@@ -2,9 +2,11 @@
 
 use std::collections::VecDeque;
 
-use crate::Rank;
+use super::operation::Operation;
+use super::request::Request;
+use crate::core::completion::{Done, OpError};
+use crate::core::peer::PeerId;
 use crate::core::slab::Slab;
-use crate::services::tag::request::{Done, OpError, Operation, Request};
 
 struct Slot {
     operation: Operation,
@@ -35,7 +37,7 @@ impl Default for Requests {
 
 impl Requests {
     /// The requests of a rank whose peers, all of them, are in this process: its names are the same in each run.
-    pub(crate) fn of_rank(rank: Rank) -> Self {
+    pub(crate) fn of_rank(rank: PeerId) -> Self {
         Self::of(Slab::with_names_of(rank as u32, LIMIT))
     }
 
@@ -175,12 +177,12 @@ impl Requests {
     }
 
     /// The requests that cannot go on without `rank`.
-    pub(crate) fn depending_on(&self, rank: Rank) -> Vec<Request> {
+    pub(crate) fn depending_on(&self, rank: PeerId) -> Vec<Request> {
         self.select(|operation| operation.depends_on() == Some(rank))
     }
 
     /// The sends to peers that have not ended.
-    pub(crate) fn sends(&self, oneself: Rank) -> Vec<Request> {
+    pub(crate) fn sends(&self, oneself: PeerId) -> Vec<Request> {
         self.select(|operation| operation.is_send() && !operation.is_local(oneself))
     }
 
@@ -190,7 +192,7 @@ impl Requests {
     }
 
     /// The peers that requests cannot go on without, some of them more than once.
-    pub(crate) fn peers(&self) -> impl Iterator<Item = Rank> {
+    pub(crate) fn peers(&self) -> impl Iterator<Item = PeerId> {
         self.slots.iter().filter_map(|(_, slot)| slot.operation.depends_on())
     }
 

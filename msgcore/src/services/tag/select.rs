@@ -5,8 +5,11 @@ use std::fmt;
 
 use roci_protocol::msg::{Capabilities, Way};
 
+use crate::core::peer::TRANSFER_LIMIT;
+use crate::core::stats::WorkerStats;
+
 /// The longest message that one READ or WRITE carries.
-pub const MAX_TRANSFER: usize = crate::core::peer::TRANSFER_LIMIT;
+pub const MAX_TRANSFER: usize = TRANSFER_LIMIT;
 
 /// How a message travels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,7 +82,7 @@ pub struct Conditions {
 /// The receive queue for a message, by what a vbuf of each holds: the first that holds it, or the last; and how many vbufs
 /// it takes there.
 #[inline]
-pub(crate) fn place(len: usize, mut payloads: impl ExactSizeIterator<Item = usize> + Clone) -> (usize, usize) {
+pub(crate) fn lane_for(len: usize, mut payloads: impl ExactSizeIterator<Item = usize> + Clone) -> (usize, usize) {
     let last = payloads.len() - 1;
     match payloads.clone().position(|payload| len <= payload) {
         Some(queue) => (queue, 1),
@@ -143,6 +146,30 @@ impl fmt::Display for Reason {
             Self::Unregistered => "no key is left to register it with (ROCI_NDREG_ENTRIES)",
             Self::NoRdma => "RDMA is off at this rank or at its peer (ROCI_RDMA)",
         })
+    }
+}
+
+impl WorkerStats {
+    /// A protocol was chosen for a message. Which way a rendezvous goes may change yet.
+    #[inline]
+    pub(crate) fn chose(&mut self, protocol: Protocol, reason: Reason) {
+        self.tx_eager += u64::from(protocol == Protocol::Eager);
+        match reason {
+            Reason::NoCredit => self.fallback_credit += 1,
+            Reason::Unregistered => self.fallback_registration += 1,
+            Reason::NoRdma => self.fallback_peer += 1,
+            Reason::Short | Reason::Long | Reason::Medium | Reason::VeryLong => {}
+        }
+    }
+
+    /// The way of a rendezvous is certain.
+    pub(crate) fn goes(&mut self, way: Way) {
+        match way {
+            Way::R3 => self.tx_r3 += 1,
+            Way::Rget => self.tx_rget += 1,
+            Way::Rput => self.tx_rput += 1,
+            Way::Pipeline => self.tx_pipeline += 1,
+        }
     }
 }
 

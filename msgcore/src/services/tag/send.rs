@@ -4,15 +4,18 @@ use roci_driver::Buffer;
 use roci_driver::link::Link;
 use roci_protocol::msg::{Label, Mode};
 
-use super::matching;
-use crate::core::peer::{OUTGOING_LIMIT, Outgoing};
-use crate::services::tag::eager::Body;
-use crate::services::tag::refused::Refused;
-use crate::services::tag::request::{Done, OpError, Operation, Request};
-use crate::services::tag::requests::LIMIT;
-use crate::services::tag::select::{Protocol, Reason};
-use crate::worker::{CallError, MAX_MESSAGE, Worker};
-use crate::{Context, Rank, Tag};
+use super::operation::Operation;
+use super::queue::{OUTGOING_LIMIT, Outgoing};
+use super::request::Request;
+use super::requests::LIMIT;
+use super::select::{Protocol, Reason};
+use super::stored::Body;
+use super::{TagService, matching};
+use crate::core::Core;
+use crate::core::completion::{Done, OpError};
+use crate::core::peer::Peer;
+use crate::core::refused::{CallError, Refused};
+use crate::{Context, Tag};
 
 /// How to send, where it is not the usual way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -41,91 +44,69 @@ impl SendOptions {
         Self { mode: Mode::Ready, ..self }
     }
 
+    /// Returns what travels with a message under `tag`, and its mode.
+    pub(crate) fn label(self, tag: Tag) -> (Label, Mode) {
+        (Label { context: self.context.get(), tag: tag.get() }, self.mode)
+    }
+
     /// A buffered send has the standard mode, whatever was asked for.
     pub(crate) fn buffered(self) -> Self {
         Self { mode: Mode::Standard, ..self }
     }
 }
 
-impl<L: Link> Worker<L> {
-    /// Sends all of `payload` to rank `to`. The buffer returns when the request ends, which for a short message is
-    /// at once and for a long one when the receiver has it, or with the refusal.
+impl TagService {
+    /// Sends a message: at once, where nothing waits before it, or it is queued.
     #[inline]
-    pub fn send(&mut self, to: Rank, tag: Tag, payload: Buffer) -> Result<Request, Refused<Buffer>> {
-        self.send_with(to, tag, payload, SendOptions::default())
-    }
-
-    /// Sends a copy of `bytes`.
-    pub fn send_bytes(&mut self, to: Rank, tag: Tag, bytes: &[u8]) -> Result<Request, CallError> {
-        let payload = self.copy_of(bytes)?;
-        Ok(self.send(to, tag, payload)?)
-    }
-
-    /// Sends in another mode or context.
-    pub fn send_with(
+    pub(crate) fn send<L: Link>(
         &mut self,
-        to: Rank,
-        tag: Tag,
+        core: &mut Core<L>,
+        peer: &mut Peer,
+        (label, mode): (Label, Mode),
         payload: Buffer,
-        options: SendOptions,
     ) -> Result<Request, Refused<Buffer>> {
-        let SendOptions { context, mode } = options;
-        let label = Label { context: context.get(), tag: tag.get() };
-        if payload.len() > MAX_MESSAGE {
-            return Err(Refused::new(CallError::TooLong(payload.len()), payload));
-        }
-        if to == self.rank {
-            return self.send_to_self(label, mode, payload);
-        }
-        let endpoint = match self.endpoint_or_error(to) {
-            Ok(endpoint) => endpoint,
-            Err(why) => return Err(Refused::new(why, payload)),
-        };
-        if endpoint.outgoing.len() >= OUTGOING_LIMIT {
+        if self.queues[peer.id].outgoing.len() >= OUTGOING_LIMIT {
             return Err(Refused::new(CallError::TooMany(OUTGOING_LIMIT), payload));
         }
-        let is_open = endpoint.is_open();
-        let short_way = endpoint.short_way(payload.len());
-        let Some(request) = self.requests.open(Operation::Queued { to }) else {
+        let short_lane = self.short_lane(peer, payload.len());
+        let Some(request) = self.requests.open(Operation::Queued { to: peer.id }) else {
             return Err(Refused::new(CallError::TooMany(LIMIT), payload));
         };
         let outgoing = Outgoing { request, label, mode, payload };
-        match short_way {
-            Some(lane) if outgoing.payload.len() <= self.rules.eager && self.send_pools[lane].has_one() => {
-                self.stats.chose(Protocol::Eager, Reason::Short);
-                self.send_eager(to, lane, outgoing);
+        match short_lane {
+            Some(lane) if outgoing.payload.len() <= self.rules.eager && core.send_pools[lane].has_one() => {
+                core.stats.chose(Protocol::Eager, Reason::Short);
+                self.send_eager(core, peer, lane, outgoing);
             }
-            _ => self.enqueue(to, outgoing),
-        }
-        if !is_open {
-            self.ensure_connecting(to);
+            _ => self.queues[peer.id].outgoing.push_back(outgoing),
         }
         Ok(request)
     }
 
-    /// Sends a copy of `bytes`, which nobody needs to wait for (`MPI_Bsend`). What waits in such copies is bounded by
-    /// `buffered_limit`.
-    pub fn send_buffered(&mut self, to: Rank, tag: Tag, bytes: &[u8], options: SendOptions) -> Result<(), CallError> {
-        let (asked, held) = (bytes.len(), self.requests.detached_bytes());
+    /// Whether so many bytes more may wait in buffered sends.
+    pub(crate) fn check_buffered(&self, asked: usize) -> Result<(), CallError> {
+        let held = self.requests.detached_bytes();
         if held + asked > self.buffered_limit {
             return Err(CallError::BufferFull { asked, held });
         }
-        let payload = self.copy_of(bytes)?;
-        let request = self.send_with(to, tag, payload, options.buffered())?;
-        self.requests.detach(request, asked);
         Ok(())
     }
 
-    /// A message to oneself never leaves the worker.
-    fn send_to_self(&mut self, label: Label, mode: Mode, payload: Buffer) -> Result<Request, Refused<Buffer>> {
-        let (rank, len) = (self.rank, payload.len());
-        let Some(request) = self.requests.open(Operation::Queued { to: rank }) else {
+    /// Sends a message to this end itself, which never leaves it.
+    pub(crate) fn send_to_self<L: Link>(
+        &mut self,
+        core: &mut Core<L>,
+        (label, mode): (Label, Mode),
+        payload: Buffer,
+    ) -> Result<Request, Refused<Buffer>> {
+        let (oneself, len) = (self.oneself, payload.len());
+        let Some(request) = self.requests.open(Operation::Queued { to: oneself }) else {
             return Err(Refused::new(CallError::TooMany(LIMIT), payload));
         };
-        let receive = self.matching.take_posted(&matching::Label::new(rank, label));
+        let receive = self.matching.take_posted(&matching::Label::new(oneself, label));
         // A short one is copied, so that its send is over; a long one waits in place, or one that finds no memory.
         let is_short = receive.is_none() && mode != Mode::Synchronous && len <= self.rules.eager;
-        let copy = if is_short { self.copy_to_keep(&payload) } else { Ok(None) };
+        let copy = if is_short { self.copy_to_store(core, &payload) } else { Ok(None) };
         let copy = match copy {
             Ok(copy) => copy,
             Err(why) => {
@@ -134,20 +115,20 @@ impl<L: Link> Worker<L> {
             }
         };
         let is_copied = copy.is_some();
-        let done = Done::new(payload, len, rank, label);
-        self.requests.replace(request, Operation::Unmatched { to: rank, done });
+        let done = Done::new(payload, len, oneself, label);
+        self.requests.replace(request, Operation::Unmatched { to: oneself, done });
         match receive {
             Some(receive) => {
-                self.stats.rx_expected += 1;
-                self.deliver_local(receive, label, request, None);
+                core.stats.rx_expected += 1;
+                self.deliver_local(core, receive, label, request, None);
             }
             None => {
-                self.stats.rx_ready_unmatched += u64::from(mode == Mode::Ready);
+                core.stats.rx_ready_unmatched += u64::from(mode == Mode::Ready);
                 let cost = if is_copied { len } else { 0 };
-                self.keep(rank, label, cost, Body::Local { request, len, copy });
+                self.store(core, oneself, label, cost, Body::Local { request, len, copy });
                 if is_copied
                     && let Some(Operation::Unmatched { done, .. }) =
-                        self.requests.replace(request, Operation::Queued { to: rank })
+                        self.requests.replace(request, Operation::Queued { to: oneself })
                 {
                     self.requests.end_eager(request, done);
                 }
@@ -156,10 +137,17 @@ impl<L: Link> Worker<L> {
         Ok(request)
     }
 
-    /// Gives a message of this rank to its own receive, from the copy or from the send that waits.
-    pub(crate) fn deliver_local(&mut self, receive: Request, label: Label, send: Request, copy: Option<Buffer>) {
-        let rank = self.rank;
-        let waiting = match self.requests.replace(send, Operation::Queued { to: rank }) {
+    /// Gives a message of this end to its own receive, from the copy or from the send that waits.
+    pub(super) fn deliver_local<L: Link>(
+        &mut self,
+        core: &mut Core<L>,
+        receive: Request,
+        label: Label,
+        send: Request,
+        copy: Option<Buffer>,
+    ) {
+        let oneself = self.oneself;
+        let waiting = match self.requests.replace(send, Operation::Queued { to: oneself }) {
             Some(Operation::Unmatched { done, .. }) => Some(done),
             Some(other) => {
                 self.requests.replace(send, other);
@@ -170,9 +158,9 @@ impl<L: Link> Worker<L> {
         let payload = waiting.as_ref().map(|done| &done.buffer).or(copy.as_ref());
         if let Some(payload) = payload {
             let len = payload.len();
-            if let Some(mut buffer) = self.buffer_for(receive, rank, label, len) {
+            if let Some(mut buffer) = self.buffer_for(core, receive, oneself, label, len) {
                 buffer[..len].copy_from_slice(payload);
-                self.requests.end(receive, Ok(Done::new(buffer, len, rank, label)));
+                self.requests.end(receive, Ok(Done::new(buffer, len, oneself, label)));
             }
         } else {
             debug_assert!(false, "a message to oneself is in its copy or in its send");
@@ -183,17 +171,12 @@ impl<L: Link> Worker<L> {
         }
     }
 
-    /// A copy of a message to oneself that nobody has asked for, if there may be another one; none where there is no memory.
-    fn copy_to_keep(&self, payload: &[u8]) -> Result<Option<Buffer>, CallError> {
-        if self.matching.unexpected_bytes() > self.unexpected_limit {
+    /// Returns a copy of a message to oneself that has no receive, if there may be another one; none where there is no
+    /// memory.
+    fn copy_to_store<L: Link>(&self, core: &Core<L>, payload: &[u8]) -> Result<Option<Buffer>, CallError> {
+        if core.budget.is_exceeded() {
             return Err(CallError::TooMany(self.matching.unexpected_len()));
         }
-        Ok(self.copy_of(payload).ok())
-    }
-
-    fn copy_of(&self, bytes: &[u8]) -> Result<Buffer, CallError> {
-        let mut copy = self.engine.buffer(bytes.len())?;
-        copy.copy_from_slice(bytes);
-        Ok(copy)
+        Ok(core.copy_of(payload).ok())
     }
 }

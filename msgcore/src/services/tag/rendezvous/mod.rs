@@ -7,40 +7,21 @@ mod r3;
 mod rget;
 mod rput;
 
+use roci_driver::Rkey;
 use roci_driver::link::Link;
-use roci_driver::{Access, Buffer, MemoryRegion, RegionFull, Rkey};
 use roci_protocol::msg::{Header, Label, Message, Mode, Way};
 
-use crate::Rank;
-use crate::core::peer::Outgoing;
-use crate::services::tag::eager::{Body, acceptable};
-use crate::services::tag::matching;
-use crate::services::tag::request::{Done, Operation, Request};
-use crate::worker::Worker;
+use super::operation::{Asked, Exposed, Operation, PipeOut};
+use super::queue::Outgoing;
+use super::request::Request;
+use super::stored::{Body, Remote, acceptable};
+use super::{TagService, matching};
+use crate::core::Core;
+use crate::core::breach::Breach;
+use crate::core::completion::Done;
+use crate::core::peer::Peer;
 
-pub(crate) use pipeline::{PipeIn, PipeOut, Staging};
-pub(crate) use r3::Filling;
-pub(crate) use rget::{Exposed, Fetching};
-pub(crate) use rput::Opened;
-
-/// A payload that waits at its sender.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Remote {
-    pub(crate) way: Way,
-    pub(crate) rkey: Rkey,
-    pub(crate) len: u64,
-    /// The sender's name for the operation.
-    pub(crate) id: u64,
-}
-
-/// Sender: a rendezvous that waits for a grant.
-#[derive(Debug)]
-pub(crate) struct Asked {
-    pub(crate) to: Rank,
-    pub(crate) label: Label,
-    pub(crate) payload: Buffer,
-    pub(crate) way: Way,
-}
+pub(crate) use pipeline::Staging;
 
 /// A grant, as it came.
 #[derive(Clone, Copy, Debug)]
@@ -52,91 +33,96 @@ pub(crate) struct Grant {
     pub(crate) len: usize,
 }
 
-impl<L: Link> Worker<L> {
+impl TagService {
     /// Sender: announces a message.
-    pub(crate) fn request(&mut self, to: Rank, way: Way, outgoing: Outgoing) {
+    pub(super) fn announce<L: Link>(&mut self, core: &mut Core<L>, peer: &mut Peer, way: Way, outgoing: Outgoing) {
         let Outgoing { request, label, mode, payload } = outgoing;
-        let sequence = self.next_sequence(to);
-        let len = payload.len() as u64;
+        let (to, sequence, len) = (peer.id, peer.take_sequence(), payload.len() as u64);
         let (operation, way, rkey) = match way {
-            Way::Rget => self.expose(to, label, payload),
+            Way::Rget => rget::expose(core, to, label, payload),
             way => (Operation::Asked(Asked { to, label, payload, way }), way, Rkey(0)),
         };
         // What the receiver may make R3 is counted when it grants.
         if matches!(way, Way::R3 | Way::Rget) {
-            self.stats.goes(way);
+            core.stats.goes(way);
         }
         self.requests.replace(request, operation);
         let message = Message::Request { label, len, id: request.to_wire(), way, rkey, mode };
-        self.post_vbuf(to, 0, Header { sequence, ..Header::new(message) }, &[]);
+        core.post_vbuf(peer, 0, Header { sequence, ..Header::new(message) }, &[]);
     }
 
     /// Receiver: an announcement came. Returns whether it waits for a receive.
-    pub(crate) fn on_request(&mut self, from: Rank, message: Message) -> Result<bool, String> {
-        let Message::Request { label, len, id, way, rkey, mode } = message else {
-            unreachable!("the caller has looked")
-        };
-        acceptable(len)?;
-        let remote = Remote { way, rkey, len, id };
-        match self.matching.take_posted(&matching::Label::new(from, label)) {
+    pub(crate) fn on_request<L: Link>(
+        &mut self,
+        core: &mut Core<L>,
+        peer: &mut Peer,
+        (label, mode): (Label, Mode),
+        remote: Remote,
+    ) -> Result<bool, Breach> {
+        acceptable(remote.len)?;
+        match self.matching.take_posted(&matching::Label::new(peer.id, label)) {
             Some(request) => {
-                self.stats.rx_expected += 1;
-                self.meet(request, from, label, remote);
+                core.stats.rx_expected += 1;
+                self.meet(core, peer, request, label, remote);
                 Ok(false)
             }
             None => {
-                self.stats.rx_ready_unmatched += u64::from(mode == Mode::Ready);
-                self.keep(from, label, 0, Body::Remote(remote));
+                core.stats.rx_ready_unmatched += u64::from(mode == Mode::Ready);
+                self.store(core, peer.id, label, 0, Body::Remote(remote));
                 Ok(true)
             }
         }
     }
 
     /// Receiver: a receive has met an announcement.
-    pub(crate) fn meet(&mut self, request: Request, from: Rank, label: Label, remote: Remote) {
-        let Some(buffer) = self.buffer_for(request, from, label, remote.len as usize) else {
-            return self.finish(from, remote.id);
+    pub(super) fn meet<L: Link>(
+        &mut self,
+        core: &mut Core<L>,
+        peer: &mut Peer,
+        request: Request,
+        label: Label,
+        remote: Remote,
+    ) {
+        let (from, len) = (peer.id, remote.len as usize);
+        let Some(buffer) = self.buffer_for(core, request, from, label, len) else {
+            return finish(peer, remote.id);
         };
-        let len = remote.len as usize;
         if len == 0 {
             self.requests.end(request, Ok(Done::new(buffer, 0, from, label)));
-            return self.finish(from, remote.id);
+            return finish(peer, remote.id);
         }
         match remote.way {
-            Way::R3 => self.grant_stream(request, from, label, remote, buffer),
-            Way::Rget => self.fetch(request, from, label, remote, buffer),
-            Way::Rput => self.open_buffer(request, from, label, remote, buffer),
-            Way::Pipeline => self.pipe(request, from, label, remote, buffer),
+            Way::R3 => self.grant_fragments(peer, request, label, remote, buffer),
+            Way::Rget => self.fetch(peer, request, label, remote, buffer),
+            Way::Rput => self.open_buffer(core, peer, request, label, remote, buffer),
+            Way::Pipeline => self.pipe(core, peer, request, label, remote, buffer),
         }
-    }
-
-    /// Receiver: the payload has arrived, or is not wanted.
-    pub(crate) fn finish(&mut self, to: Rank, id: u64) {
-        if let Some(endpoint) = self.endpoint(to) {
-            endpoint.say(Message::Finished { id });
-        }
-        self.advance(to);
     }
 
     /// Sender: the receiver is done with the payload, or does not want it. The name came over the wire and proves nothing.
-    pub(crate) fn on_finished(&mut self, from: Rank, id: u64) -> Result<(), String> {
+    pub(crate) fn on_finished<L: Link>(&mut self, core: &mut Core<L>, peer: &Peer, id: u64) -> Result<(), Breach> {
         let request = Request::from_wire(id);
         let is_ours = match self.requests.get(request) {
-            Some(Operation::Exposed(exposed)) => exposed.to == from,
-            Some(Operation::Asked(asked)) => asked.to == from,
+            Some(Operation::Exposed(exposed)) => exposed.to == peer.id,
+            Some(Operation::Asked(asked)) => asked.to == peer.id,
             _ => false,
         };
         if !is_ours {
-            return Err(format!("it finished transfer {id:#x}, which is none of its own"));
+            return Err(Breach::Finished { id });
         }
-        self.end_rendezvous(request, |done| done);
+        self.end_rendezvous(core, request, |done| done);
         Ok(())
     }
 
     /// Sender: takes the payload back and ends the request.
-    pub(crate) fn end_rendezvous(&mut self, request: Request, how: impl FnOnce(Done) -> Done) {
-        let (to, label, payload) = match self.requests.replace(request, Operation::Queued { to: self.rank }) {
-            Some(Operation::Exposed(Exposed { to, label, region })) => (to, label, self.deregister(region)),
+    pub(super) fn end_rendezvous<L: Link>(
+        &mut self,
+        core: &mut Core<L>,
+        request: Request,
+        how: impl FnOnce(Done) -> Done,
+    ) {
+        let (to, label, payload) = match self.requests.replace(request, Operation::Queued { to: self.oneself }) {
+            Some(Operation::Exposed(Exposed { to, label, region })) => (to, label, core.deregister(region)),
             Some(Operation::Asked(Asked { to, label, payload, .. })) => (to, label, payload),
             other => unreachable!("only a rendezvous that has not moved ends so: {other:?}"),
         };
@@ -145,13 +131,19 @@ impl<L: Link> Worker<L> {
     }
 
     /// Sender: the receiver is ready.
-    pub(crate) fn on_grant(&mut self, from: Rank, id: u64, grant: Grant) -> Result<(), String> {
+    pub(crate) fn on_grant<L: Link>(
+        &mut self,
+        core: &mut Core<L>,
+        peer: &mut Peer,
+        id: u64,
+        grant: Grant,
+    ) -> Result<(), Breach> {
         let request = Request::from_wire(id);
-        let refused = || format!("its grant for transfer {id:#x} does not fit it");
+        let refused = Breach::Grant { id };
         match self.requests.get(request) {
-            Some(Operation::Asked(asked)) if asked.to == from => {
+            Some(Operation::Asked(asked)) if asked.to == peer.id => {
                 if grant.way == Way::R3 {
-                    self.start_stream(request, grant);
+                    self.start_fragments(core, request, grant);
                     return Ok(());
                 }
                 let fits = match asked.way {
@@ -160,43 +152,18 @@ impl<L: Link> Worker<L> {
                     Way::R3 | Way::Rget => false,
                 };
                 if asked.way != grant.way || !fits {
-                    return Err(refused());
+                    return Err(refused);
                 }
-                self.start_writing(request);
-                self.write_piece(request, grant).ok_or_else(refused)
+                self.start_writing(core, request);
+                self.write_piece(peer, request, grant).ok_or(refused)
             }
-            Some(Operation::Writing(out)) if out.to == from => self.write_piece(request, grant).ok_or_else(refused),
-            _ => Err(refused()),
+            Some(Operation::Writing(out)) if out.to == peer.id => self.write_piece(peer, request, grant).ok_or(refused),
+            _ => Err(refused),
         }
     }
+}
 
-    /// Whether a key is left.
-    #[inline]
-    pub(crate) fn can_register(&self) -> bool {
-        self.regions < self.region_limit && self.engine.can_register()
-    }
-
-    /// Opens memory to the peer, if a key is left.
-    pub(crate) fn register(&mut self, buffer: Buffer, access: Access) -> Result<MemoryRegion, Buffer> {
-        if self.regions == self.region_limit {
-            self.stats.registrations_refused += 1;
-            return Err(buffer);
-        }
-        match self.engine.register(self.pd, buffer, access) {
-            Ok(region) => {
-                self.regions += 1;
-                Ok(region)
-            }
-            Err(RegionFull(buffer)) => {
-                self.stats.registrations_refused += 1;
-                Err(buffer)
-            }
-        }
-    }
-
-    /// Closes memory to the peer.
-    pub(crate) fn deregister(&mut self, region: MemoryRegion) -> Buffer {
-        self.regions -= 1;
-        self.engine.deregister(region).expect("the operation owns its region")
-    }
+/// Receiver: the payload has arrived, or is not wanted.
+fn finish(peer: &mut Peer, id: u64) {
+    peer.queue_control(Message::Finished { id });
 }

@@ -10,57 +10,37 @@ use roci_driver::link::Link;
 use roci_driver::{Access, ArenaError, Buffer, MemoryRegion};
 use roci_protocol::msg::{Label, Message, Way};
 
-use super::{Asked, Grant, Remote};
-use crate::Rank;
-use crate::core::peer::{Direction, Transfer};
-use crate::services::tag::request::{Done, Operation, Request};
-use crate::worker::Worker;
+use super::super::TagService;
+use super::super::operation::{Asked, Operation, PipeIn, PipeOut, PipeTarget};
+use super::super::request::Request;
+use super::super::stored::Remote;
+use super::Grant;
+use crate::core::Core;
+use crate::core::breach::Breach;
+use crate::core::completion::Done;
+use crate::core::peer::{Direction, Peer, PeerId, Transfer};
 
 /// Pieces but for the last are multiples of this, as the knob has it: a peer cannot ask for a message in crumbs.
 const GRAIN: usize = 4096;
 
-/// Sender: pieces of a payload.
-#[derive(Debug)]
-pub(crate) struct PipeOut {
-    pub(crate) to: Rank,
-    label: Label,
-    /// What has been written, in one piece again.
-    written: Option<Buffer>,
-    /// Pieces being written.
-    in_flight: usize,
-    /// What has not been granted yet.
-    rest: Option<Buffer>,
-}
-
-/// Receiver: a message that comes in pieces.
-#[derive(Debug)]
-pub(crate) struct PipeIn {
-    pub(crate) from: Rank,
-    label: Label,
-    /// The sender's name for the operation.
-    id: u64,
-    len: usize,
-    granted: usize,
-    arrived: usize,
-    target: Target,
-}
-
-/// Where the pieces go.
-#[derive(Debug)]
-enum Target {
-    /// Straight to the application's buffer.
-    Direct(MemoryRegion),
-    /// To staging memory, in this order, and from there to the buffer.
-    Staged { buffer: Buffer, slots: VecDeque<usize> },
-}
-
 /// Memory that was registered at the start, for pieces on their way to memory that is not.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Staging {
+    /// Bytes of a piece, and of a slot.
+    chunk: usize,
+    /// Pieces of one message that may be on their way.
+    depth: usize,
     slots: Vec<MemoryRegion>,
     free: Vec<usize>,
     /// Receives that wait for a slot.
     waiting: VecDeque<Request>,
+}
+
+impl Staging {
+    /// No slots yet, for pieces of `chunk` bytes of which `depth` may be on their way.
+    pub(crate) fn new(chunk: usize, depth: usize) -> Self {
+        Self { chunk, depth, slots: Vec::new(), free: Vec::new(), waiting: VecDeque::new() }
+    }
 }
 
 impl PipeOut {
@@ -70,12 +50,12 @@ impl PipeOut {
     }
 }
 
-impl<L: Link> Worker<L> {
+impl TagService {
     /// Registers staging memory, as far as keys go.
-    pub(crate) fn provide_staging(&mut self) -> Result<(), ArenaError> {
-        for index in 0..self.pipeline_depth {
-            let buffer = self.engine.buffer(self.pipeline_chunk)?;
-            let Ok(region) = self.engine.register(self.pd, buffer, Access::REMOTE_WRITE) else { break };
+    pub(crate) fn provide_staging<L: Link>(&mut self, core: &mut Core<L>) -> Result<(), ArenaError> {
+        for index in 0..self.staging.depth {
+            let buffer = core.engine.buffer(self.staging.chunk)?;
+            let Ok(region) = core.engine.register(core.pd, buffer, Access::REMOTE_WRITE) else { break };
             self.staging.slots.push(region);
             self.staging.free.push(index);
         }
@@ -83,38 +63,46 @@ impl<L: Link> Worker<L> {
     }
 
     /// Receiver: opens the buffer, or stages; and grants the first pieces.
-    pub(super) fn pipe(&mut self, request: Request, from: Rank, label: Label, remote: Remote, buffer: Buffer) {
-        let target = match self.register(buffer, Access::REMOTE_WRITE) {
-            Ok(region) => Target::Direct(region),
+    pub(super) fn pipe<L: Link>(
+        &mut self,
+        core: &mut Core<L>,
+        peer: &mut Peer,
+        request: Request,
+        label: Label,
+        remote: Remote,
+        buffer: Buffer,
+    ) {
+        let target = match core.register(buffer, Access::REMOTE_WRITE) {
+            Ok(region) => PipeTarget::Direct(region),
             Err(buffer) if self.staging.slots.is_empty() => {
-                self.stats.fallback_registration += 1;
-                return self.grant_stream(request, from, label, remote, buffer);
+                core.stats.fallback_registration += 1;
+                return self.grant_fragments(peer, request, label, remote, buffer);
             }
             Err(buffer) => {
-                self.stats.rx_staged += 1;
-                Target::Staged { buffer, slots: VecDeque::new() }
+                core.stats.rx_staged += 1;
+                PipeTarget::Staged { buffer, slots: VecDeque::new() }
             }
         };
         let len = remote.len as usize;
-        let pipe = PipeIn { from, label, id: remote.id, len, granted: 0, arrived: 0, target };
+        let pipe = PipeIn { from: peer.id, label, id: remote.id, len, granted: 0, arrived: 0, target };
         self.requests.replace(request, Operation::Piped(Box::new(pipe)));
-        self.grant_pieces(request);
-        self.advance(from);
+        self.grant_pieces(peer, request);
     }
 
     /// Receiver: grants as many pieces as may be on their way.
-    fn grant_pieces(&mut self, request: Request) {
-        let (chunk, depth) = (self.pipeline_chunk, self.pipeline_depth);
+    fn grant_pieces(&mut self, peer: &mut Peer, request: Request) {
+        let Staging { chunk, depth, .. } = self.staging;
         loop {
             let Some(Operation::Piped(pipe)) = self.requests.get_mut(request) else { return };
+            debug_assert_eq!(pipe.from, peer.id, "pieces are granted to their sender");
             let on_the_way = (pipe.granted - pipe.arrived).div_ceil(chunk);
             if pipe.granted == pipe.len || on_the_way >= depth {
                 return;
             }
             let len = chunk.min(pipe.len - pipe.granted);
             let (region, va) = match &mut pipe.target {
-                Target::Direct(region) => (*region, pipe.granted as u64),
-                Target::Staged { slots, .. } => {
+                PipeTarget::Direct(region) => (*region, pipe.granted as u64),
+                PipeTarget::Staged { slots, .. } => {
                     let Some(slot) = self.staging.free.pop() else {
                         if !self.staging.waiting.contains(&request) {
                             self.staging.waiting.push_back(request);
@@ -126,103 +114,115 @@ impl<L: Link> Worker<L> {
                 }
             };
             pipe.granted += len;
-            let (from, id, reply, rkey) = (pipe.from, pipe.id, request.to_wire(), region.rkey());
-            if let Some(endpoint) = self.endpoint(from) {
-                endpoint.say(Message::Grant { id, reply, way: Way::Pipeline, rkey, va, len: len as u32 });
-            }
+            let (id, reply, rkey) = (pipe.id, request.to_wire(), region.rkey());
+            peer.queue_control(Message::Grant { id, reply, way: Way::Pipeline, rkey, va, len: len as u32 });
         }
     }
 
     /// Receiver: a piece has been written.
-    pub(super) fn on_piece(&mut self, request: Request, len: u64) -> Result<(), String> {
-        let chunk = self.pipeline_chunk;
+    pub(super) fn on_piece<L: Link>(
+        &mut self,
+        core: &mut Core<L>,
+        peer: &mut Peer,
+        request: Request,
+        len: u64,
+    ) -> Result<(), Breach> {
+        let chunk = self.staging.chunk;
         let Some(Operation::Piped(pipe)) = self.requests.get_mut(request) else {
             unreachable!("the caller has looked")
         };
-        let expected = chunk.min(pipe.len - pipe.arrived).min(pipe.granted - pipe.arrived);
-        if expected == 0 || len != expected as u64 {
-            return Err(format!("it wrote a piece of {len} bytes where {expected} were granted"));
+        let granted = chunk.min(pipe.len - pipe.arrived).min(pipe.granted - pipe.arrived);
+        if granted == 0 || len != granted as u64 {
+            return Err(Breach::Piece { len, granted });
         }
-        let place = pipe.arrived..pipe.arrived + expected;
-        pipe.arrived += expected;
-        let (from, is_complete) = (pipe.from, pipe.arrived == pipe.len);
-        if let Target::Staged { buffer, slots } = &mut pipe.target
+        let place = pipe.arrived..pipe.arrived + granted;
+        pipe.arrived += granted;
+        let is_complete = pipe.arrived == pipe.len;
+        if let PipeTarget::Staged { buffer, slots } = &mut pipe.target
             && let Some(slot) = slots.pop_front()
         {
-            let copied = self.engine.read_region(self.pd, self.staging.slots[slot], 0, &mut buffer[place]);
+            let copied = core.engine.read_region(core.pd, self.staging.slots[slot], 0, &mut buffer[place]);
             debug_assert!(copied.is_some(), "a piece is no longer than a slot");
-            self.free_slot(slot);
+            self.free_slot(core, slot);
         }
         if is_complete {
-            self.end_pipe(request);
+            self.end_pipe(core, request);
         } else {
-            self.grant_pieces(request);
+            self.grant_pieces(peer, request);
         }
-        self.advance(from);
-        self.serve_staging();
+        self.serve_staging(core);
         Ok(())
     }
 
-    /// A slot is free, under another key: whoever has written to it must not write to its next user's message.
-    fn free_slot(&mut self, slot: usize) {
-        let buffer = self.engine.deregister(self.staging.slots[slot]).expect("staging owns its regions");
-        let region = self.engine.register(self.pd, buffer, Access::REMOTE_WRITE);
+    /// A slot is free, under another key: a peer that has written to it must not write to its next user's message.
+    fn free_slot<L: Link>(&mut self, core: &mut Core<L>, slot: usize) {
+        let buffer = core.engine.deregister(self.staging.slots[slot]).expect("staging owns its regions");
+        let region = core.engine.register(core.pd, buffer, Access::REMOTE_WRITE);
         self.staging.slots[slot] = region.unwrap_or_else(|_| unreachable!("its old key is free"));
         self.staging.free.push(slot);
     }
 
-    fn end_pipe(&mut self, request: Request) {
-        let whoever = Operation::Queued { to: self.rank };
-        let Some(Operation::Piped(pipe)) = self.requests.replace(request, whoever) else {
+    fn end_pipe<L: Link>(&mut self, core: &mut Core<L>, request: Request) {
+        let Some(Operation::Piped(pipe)) = self.requests.replace(request, Operation::Queued { to: self.oneself })
+        else {
             unreachable!("the caller has looked");
         };
         let PipeIn { from, label, len, target, .. } = *pipe;
         let buffer = match target {
-            Target::Direct(region) => self.deregister(region),
-            Target::Staged { buffer, .. } => buffer,
+            PipeTarget::Direct(region) => core.deregister(region),
+            PipeTarget::Staged { buffer, .. } => buffer,
         };
         self.requests.end(request, Ok(Done::new(buffer, len, from, label)));
     }
 
-    /// Receiver: slots are free; who waited for one goes on.
-    fn serve_staging(&mut self) {
-        while !self.staging.free.is_empty() {
-            let Some(request) = self.staging.waiting.pop_front() else { return };
-            self.grant_pieces(request);
-            if let Some(Operation::Piped(pipe)) = self.requests.get(request) {
-                let from = pipe.from;
-                self.advance(from);
-            }
+    /// Receiver: slots are free; as many receives as wait for one go on, when no peer is borrowed.
+    fn serve_staging<L: Link>(&mut self, core: &mut Core<L>) {
+        let count = self.staging.free.len().min(self.staging.waiting.len());
+        for request in self.staging.waiting.drain(..count) {
+            core.ready.defer(request.to_wire());
         }
+    }
+
+    /// Returns the peer whose message a receive goes on with that has waited for a slot.
+    pub(crate) fn resumes(&self, request: Request) -> Option<PeerId> {
+        match self.requests.get(request) {
+            Some(Operation::Piped(pipe)) => Some(pipe.from),
+            _ => None,
+        }
+    }
+
+    /// Receiver: goes on with a message whose receive has waited for a slot.
+    pub(crate) fn resume(&mut self, peer: &mut Peer, request: Request) {
+        self.grant_pieces(peer, request);
     }
 
     /// Receiver: gives up a message whose sender is gone. A slot that it may still write to was never another's: its
     /// queue pair has failed.
-    pub(crate) fn abandon_pipe(&mut self, pipe: PipeIn) {
+    pub(crate) fn abandon_pipe<L: Link>(&mut self, core: &mut Core<L>, pipe: PipeIn) {
         match pipe.target {
-            Target::Direct(region) => drop(self.deregister(region)),
-            Target::Staged { slots, .. } => {
+            PipeTarget::Direct(region) => drop(core.deregister(region)),
+            PipeTarget::Staged { slots, .. } => {
                 for slot in slots {
-                    self.free_slot(slot);
+                    self.free_slot(core, slot);
                 }
             }
         }
-        self.serve_staging();
+        self.serve_staging(core);
     }
 
     /// Sender: the first grant has come.
-    pub(super) fn start_writing(&mut self, request: Request) {
-        let whoever = Operation::Queued { to: self.rank };
+    pub(super) fn start_writing<L: Link>(&mut self, core: &mut Core<L>, request: Request) {
+        let whoever = Operation::Queued { to: self.oneself };
         let Some(Operation::Asked(Asked { to, label, payload, way })) = self.requests.replace(request, whoever) else {
             unreachable!("the caller has looked");
         };
-        self.stats.goes(way);
+        core.stats.goes(way);
         let out = PipeOut { to, label, written: None, in_flight: 0, rest: Some(payload) };
         self.requests.replace(request, Operation::Writing(Box::new(out)));
     }
 
     /// Sender: writes what a grant asks for; `None` where it asks for what there is not.
-    pub(super) fn write_piece(&mut self, request: Request, grant: Grant) -> Option<()> {
+    pub(super) fn write_piece(&mut self, peer: &mut Peer, request: Request, grant: Grant) -> Option<()> {
         let Grant { reply, rkey, va, len, .. } = grant;
         let Some(Operation::Writing(out)) = self.requests.get_mut(request) else { return None };
         let mut piece = out.rest.take()?;
@@ -234,9 +234,8 @@ impl<L: Link> Worker<L> {
             out.rest = Some(piece.split_off(len));
         }
         out.in_flight += 1;
-        let to = out.to;
-        let direction = Direction::Write { reply };
-        self.endpoint(to)?.transfers.push_back(Transfer { request, buffer: piece, rkey, va, direction });
+        let (operation, direction) = (request.to_wire(), Direction::Write { reply });
+        peer.tx.transfers.push_back(Transfer { operation, buffer: piece, rkey, va, direction });
         Some(())
     }
 

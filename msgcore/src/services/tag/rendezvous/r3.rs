@@ -5,80 +5,71 @@ use roci_driver::link::Link;
 use roci_driver::{Buffer, Rkey};
 use roci_protocol::msg::{Header, Label, Message, Way};
 
-use super::{Asked, Grant, Remote};
-use crate::Rank;
-use crate::core::peer::Stream;
-use crate::services::tag::request::{Done, Operation, Request};
-use crate::worker::Worker;
+use super::super::TagService;
+use super::super::operation::{Asked, Filling, Operation};
+use super::super::queue::Fragments;
+use super::super::request::Request;
+use super::super::stored::Remote;
+use super::Grant;
+use crate::core::Core;
+use crate::core::breach::Breach;
+use crate::core::completion::Done;
+use crate::core::peer::Peer;
 
-/// Receiver: a receive whose message comes in parts.
-#[derive(Debug)]
-pub(crate) struct Filling {
-    pub(crate) from: Rank,
-    pub(crate) label: Label,
-    pub(crate) buffer: Buffer,
-    pub(crate) len: usize,
-    pub(crate) arrived: usize,
-}
-
-impl<L: Link> Worker<L> {
-    /// Receiver: asks for the stream.
-    pub(crate) fn grant_stream(&mut self, request: Request, from: Rank, label: Label, remote: Remote, buffer: Buffer) {
-        let filling = Filling { from, label, buffer, len: remote.len as usize, arrived: 0 };
+impl TagService {
+    /// Receiver: asks for the payload.
+    pub(super) fn grant_fragments(
+        &mut self,
+        peer: &mut Peer,
+        request: Request,
+        label: Label,
+        remote: Remote,
+        buffer: Buffer,
+    ) {
+        let filling = Filling { from: peer.id, label, buffer, len: remote.len as usize, arrived: 0 };
         self.requests.replace(request, Operation::Filling(filling));
         let (id, reply, len) = (remote.id, request.to_wire(), remote.len as u32);
-        if let Some(endpoint) = self.endpoint(from) {
-            endpoint.say(Message::Grant { id, reply, way: Way::R3, rkey: Rkey(0), va: 0, len });
-        }
-        self.advance(from);
+        peer.queue_control(Message::Grant { id, reply, way: Way::R3, rkey: Rkey(0), va: 0, len });
     }
 
-    /// Receiver: a part of the stream came.
-    pub(crate) fn on_data(&mut self, from: Rank, reply: u64, offset: u64, part: &[u8]) -> Result<(), String> {
-        self.fill(Request::from_wire(reply), from, offset as usize, part)
+    /// Receiver: a part of the payload came.
+    pub(crate) fn on_data(&mut self, peer: &Peer, reply: u64, offset: u64, part: &[u8]) -> Result<(), Breach> {
+        self.fill(Request::from_wire(reply), peer.id, offset as usize, part)
     }
 
-    /// Sender: the stream may flow.
-    pub(super) fn start_stream(&mut self, request: Request, grant: Grant) {
-        let to = self.rank;
-        let Some(Operation::Asked(Asked { to, label, payload, way })) =
-            self.requests.replace(request, Operation::Queued { to })
-        else {
+    /// Sender: the payload may leave.
+    pub(super) fn start_fragments<L: Link>(&mut self, core: &mut Core<L>, request: Request, grant: Grant) {
+        let whoever = Operation::Queued { to: self.oneself };
+        let Some(Operation::Asked(Asked { to, label, payload, way })) = self.requests.replace(request, whoever) else {
             unreachable!("the caller has looked");
         };
         if way != Way::R3 {
-            self.stats.fallback_registration += 1;
-            self.stats.goes(Way::R3);
+            core.stats.fallback_registration += 1;
+            core.stats.goes(Way::R3);
         }
         self.requests.replace(request, Operation::Queued { to });
-        if let Some(endpoint) = self.endpoint(to) {
-            endpoint.streams.push_back(Stream { request, reply: grant.reply, label, payload, sent: 0 });
-        }
+        self.queues[to].fragments.push_back(Fragments { request, reply: grant.reply, label, payload, sent: 0 });
     }
 
-    /// Sender: posts a vbuf of the oldest stream; `false` where there is none, or no room.
-    pub(crate) fn post_stream(&mut self, to: Rank) -> bool {
-        let Some(endpoint) = self.endpoint(to).filter(|endpoint| !endpoint.streams.is_empty()) else { return false };
-        let lane = endpoint.lanes.len() - 1;
-        let (room, is_admitted) = (endpoint.lanes[lane].payload, endpoint.lanes[lane].admits_control());
-        if !self.has_room(to, lane, 1, is_admitted) {
+    /// Sender: posts a vbuf of the oldest payload; `false` where there is none, or no room.
+    pub(crate) fn post_fragment<L: Link>(&mut self, core: &mut Core<L>, peer: &mut Peer) -> bool {
+        if self.queues[peer.id].fragments.is_empty() {
             return false;
         }
-        let Some(mut stream) = self.endpoint(to).and_then(|endpoint| endpoint.streams.pop_front()) else {
+        let lane = peer.lanes.len() - 1;
+        let (room, is_admitted) = (peer.lanes[lane].payload, peer.lanes[lane].admits_control());
+        if !core.has_room(peer, lane, 1, is_admitted) {
             return false;
-        };
-        let Stream { reply, sent, .. } = stream;
-        let end = stream.payload.len().min(sent + room);
-        let message = Message::Data { reply, offset: sent as u64 };
-        self.post_vbuf(to, lane, Header::new(message), &stream.payload[sent..end]);
-        stream.sent = end;
-        if end < stream.payload.len() {
-            if let Some(endpoint) = self.endpoint(to) {
-                endpoint.streams.push_front(stream);
-            }
-        } else {
-            let Stream { request, label, payload, .. } = stream;
-            self.requests.end(request, Ok(Done::new(payload, end, to, label)));
+        }
+        let fragments = self.queues[peer.id].fragments.front_mut().expect("there is one");
+        let end = fragments.payload.len().min(fragments.sent + room);
+        let message = Message::Data { reply: fragments.reply, offset: fragments.sent as u64 };
+        core.post_vbuf(peer, lane, Header::new(message), &fragments.payload[fragments.sent..end]);
+        fragments.sent = end;
+        if end == fragments.payload.len() {
+            let Fragments { request, label, payload, .. } =
+                self.queues[peer.id].fragments.pop_front().expect("there is one");
+            self.requests.end(request, Ok(Done::new(payload, end, peer.id, label)));
         }
         true
     }

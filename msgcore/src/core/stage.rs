@@ -47,14 +47,14 @@ pub(crate) enum Step {
 /// A step that the table does not know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("a connection that is {stage:?} does not {step:?}")]
-pub(crate) struct Illegal {
+pub struct IllegalStep {
     stage: Stage,
     step: Step,
 }
 
 impl Stage {
     /// The next stage.
-    pub(crate) fn on(self, step: Step) -> Result<Self, Illegal> {
+    pub(crate) fn on(self, step: Step) -> Result<Self, IllegalStep> {
         Ok(match (self, step) {
             (Self::Idle, Step::Ask) => Self::Asking,
             (Self::Idle | Self::Asking, Step::Answer) => Self::Answering,
@@ -64,7 +64,7 @@ impl Stage {
             (Self::Greeting, Step::Sent) => Self::Greeted,
             (Self::Greeting, Step::Terms) => Self::Welcomed,
             (Self::Greeted, Step::Terms) | (Self::Welcomed, Step::Sent) => Self::Open,
-            (stage, step) => return Err(Illegal { stage, step }),
+            (stage, step) => return Err(IllegalStep { stage, step }),
         })
     }
 

@@ -12,7 +12,6 @@
 //! A queue that is shared by all peers posts fewer buffers than its peers have credits together (whoever finds none is
 //! told to come again), and counts only the messages that take memory.
 
-use crate::endpoint::invariants::CreditAccount;
 use crate::receive_queues::Kind;
 
 /// When credits are returned, and who may have the last ones.
@@ -53,6 +52,20 @@ impl Rule {
         let half = limit.div_ceil(2);
         Self { window: half, notify: half, preserve: 0, control: 0 }
     }
+}
+
+/// The account of one receive queue of a connection, as one of its ends keeps it. While nothing is under way, what one
+/// end may send and what the other has not given back are together what the other granted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CreditAccount {
+    /// What the peer granted.
+    pub granted: u16,
+    /// Messages that may be sent.
+    pub available: u16,
+    /// What was granted to the peer.
+    pub limit: u16,
+    /// What the peer has spent and was not given back yet.
+    pub kept: u16,
 }
 
 /// The account of one queue of a connection, kept by one of its ends.

@@ -11,11 +11,12 @@ use roci_driver::link::Link;
 use roci_driver::{Rkey, SendWr};
 use roci_protocol::Nanos;
 
-use crate::core::peer::Endpoint;
-use crate::worker::Worker;
-use crate::{Rank, Source};
+use super::Endpoint;
+use crate::Source;
+use crate::core::Core;
+use crate::core::peer::{LastActivity, Peer, PeerId};
 
-/// The name of the WRITE: no request has it.
+/// The name of the WRITE: no operation has it.
 const PROBE: u64 = u64::MAX;
 /// Looks in the time that a peer may be silent.
 const LOOKS: Nanos = 4;
@@ -23,17 +24,10 @@ const LOOKS: Nanos = 4;
 /// When peers are looked at.
 #[derive(Debug)]
 pub(crate) struct Keepalive {
-    /// How long they may be silent; `None` where nobody asks.
+    /// How long they may be silent; `None` where nothing asks.
     silence: Option<Nanos>,
     pause: Nanos,
     next: Nanos,
-}
-
-/// What was last seen of a peer.
-#[derive(Debug, Default)]
-pub(crate) struct Heard {
-    traces: u64,
-    since: Nanos,
 }
 
 impl Keepalive {
@@ -44,68 +38,65 @@ impl Keepalive {
     }
 }
 
-impl<L: Link> Worker<L> {
+impl<L: Link> Endpoint<L> {
     /// Asks silent peers that something depends on for a sign of life. To be called seldom.
     pub(crate) fn keep_alive(&mut self) {
-        let now = self.engine.now();
+        let now = self.core.engine.now();
         let Some(silence) = self.keepalive.silence.filter(|_| now >= self.keepalive.next) else { return };
         self.keepalive.next = now + self.keepalive.pause;
-        for rank in self.needed_peers() {
-            if self.has_been_silent(rank, now, silence) {
-                self.send_probe(rank);
+        for id in self.needed_peers() {
+            let Some(peer) = self.peers.live_mut(id).filter(|peer| peer.is_open()) else { continue };
+            if peer.has_been_silent(now, silence) {
+                send_probe(&mut self.core, peer);
             }
         }
     }
 
     /// The peers whose end would be that of something of ours.
-    fn needed_peers(&self) -> Vec<Rank> {
-        let mut is_needed = vec![false; self.size];
-        for source in self.matching.posted_sources() {
+    fn needed_peers(&self) -> Vec<PeerId> {
+        let mut is_needed = vec![false; self.peers.count()];
+        for source in self.tag.matching.posted_sources() {
             match source {
-                Source::Any => return (0..self.size).collect(),
-                Source::Rank(rank) => is_needed[rank] = true,
+                Source::Any => return self.peers.ids().collect(),
+                Source::Rank(id) => is_needed[id] = true,
             }
         }
-        self.requests.peers().for_each(|rank| is_needed[rank] = true);
-        (0..self.size).filter(|&rank| is_needed[rank]).collect()
-    }
-
-    fn has_been_silent(&mut self, rank: Rank, now: Nanos, silence: Nanos) -> bool {
-        let Some(endpoint) = self.endpoint(rank).filter(|endpoint| endpoint.is_open()) else { return false };
-        let traces = endpoint.traces();
-        // What is on its way already brings its own acknowledgement, or none.
-        let is_asked = endpoint.lanes.iter().any(|lane| lane.in_flight > 0);
-        let is_silent = traces == endpoint.heard.traces && !is_asked;
-        if is_silent && now - endpoint.heard.since < silence {
-            return false;
-        }
-        endpoint.heard = Heard { traces, since: now };
-        is_silent
-    }
-
-    fn send_probe(&mut self, rank: Rank) {
-        let Ok(nothing) = self.engine.buffer(0) else { return };
-        let Some(lane) = self.endpoint(rank).and_then(|endpoint| endpoint.lanes.first_mut()) else { return };
-        lane.in_flight += 1;
-        let qp = lane.qp;
-        self.stats.tx_keepalive += 1;
-        if self.engine.post_send(qp, SendWr::write(PROBE, nothing, Rkey(0), 0)).is_err()
-            && let Some(endpoint) = self.endpoint(rank)
-        {
-            // The queue pair has failed, and its completions will say so.
-            endpoint.lanes[0].in_flight -= 1;
-        }
+        self.tag.requests.peers().for_each(|id| is_needed[id] = true);
+        self.peers.ids().filter(|&id| is_needed[id]).collect()
     }
 }
 
-impl Endpoint {
+fn send_probe<L: Link>(core: &mut Core<L>, peer: &mut Peer) {
+    let Ok(nothing) = core.engine.buffer(0) else { return };
+    let Some(lane) = peer.lanes.first_mut() else { return };
+    core.stats.tx_keepalive += 1;
+    lane.in_flight += 1;
+    if core.engine.post_send(lane.qp, SendWr::write(PROBE, nothing, Rkey(0), 0)).is_err() {
+        // The queue pair has failed, and its completions will say so.
+        lane.in_flight -= 1;
+    }
+}
+
+impl Peer {
+    fn has_been_silent(&mut self, now: Nanos, silence: Nanos) -> bool {
+        let traces = self.traces();
+        // What is on its way already brings its own acknowledgement, or none.
+        let is_asked = self.lanes.iter().any(|lane| lane.in_flight > 0);
+        let is_silent = traces == self.last_activity.traces && !is_asked;
+        if is_silent && now - self.last_activity.since < silence {
+            return false;
+        }
+        self.last_activity = LastActivity { traces, since: now };
+        is_silent
+    }
+
     /// A number that nearly all that comes from the peer changes. Where it does not, the peer is asked in vain.
     fn traces(&self) -> u64 {
-        let of_lane = |lane: &crate::core::peer::Lane| {
+        let of_lane = |lane: &crate::core::lane::Lane| {
             let account = lane.credits.account();
             u64::from(account.available) << 32 | u64::from(account.kept) << 16 | lane.posted as u64 & 0xffff
         };
         let lanes = self.lanes.iter().map(of_lane);
-        lanes.fold(u64::from(self.expected_sequence), |sum, lane| sum.rotate_left(7).wrapping_add(lane))
+        lanes.fold(u64::from(self.rx.expected_sequence), |sum, lane| sum.rotate_left(7).wrapping_add(lane))
     }
 }

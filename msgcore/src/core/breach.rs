@@ -1,0 +1,161 @@
+//! What a peer may not do. Whatever does not fit ends its connection by name; nothing of it is acted upon.
+
+use roci_protocol::msg::{BadClearToSend, BadMessage};
+use thiserror::Error;
+
+use super::stage::IllegalStep;
+
+/// How a peer broke the protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum Breach {
+    /// Its message does not parse.
+    #[error(transparent)]
+    Message(#[from] BadMessage),
+    /// Its clear-to-send does not parse.
+    #[error(transparent)]
+    ClearToSend(#[from] BadClearToSend),
+    /// Its connection is not at the stage for that.
+    #[error(transparent)]
+    Stage(#[from] IllegalStep),
+    /// It returned credits that it was not given.
+    #[error("it gave back {count} credits too many for its queue {queue}")]
+    CreditsReturned {
+        /// How many it returned.
+        count: u16,
+        /// Of which of its receive queues.
+        queue: u8,
+    },
+    /// It sent without a credit.
+    #[error("it sent more messages than it had credits for")]
+    NoCredit,
+    /// It asks for more answers than it lets leave.
+    #[error("it asks for more answers than it lets us give")]
+    TooManyAnswers,
+    /// A matched message is not the next one.
+    #[error("its message {sequence} is out of sequence")]
+    Sequence {
+        /// The number that it gave.
+        sequence: u16,
+    },
+    /// It wrote by RDMA WRITE with immediate, which nothing asks for.
+    #[error("an unasked RDMA WRITE")]
+    UnaskedWrite,
+    /// Its clear-to-send came over another lane than the first.
+    #[error("its terms came over another lane")]
+    TermsLane,
+    /// Its first message is not its clear-to-send.
+    #[error("its first message is not its terms")]
+    NoTerms,
+    /// It sent a second clear-to-send.
+    #[error("it told its terms twice")]
+    TermsTwice,
+    /// Its clear-to-send names another rank.
+    #[error("it says that it is rank {0}")]
+    OtherRank(u32),
+    /// It grants fewer credits than anything could be sent with.
+    #[error("it grants too few credits to send anything")]
+    TooFewCredits,
+    /// It has another number of receive queues.
+    #[error("{ours} receive queues here, {theirs} at the peer")]
+    QueueCount {
+        /// Here.
+        ours: usize,
+        /// There.
+        theirs: usize,
+    },
+    /// A receive queue is shared at one end and not at the other.
+    #[error(
+        "receive queue {number} is {} here and {} at the peer",
+        if *.is_shared_here { "shared" } else { "per peer" }, if *.is_shared_here { "per peer" } else { "shared" }
+    )]
+    QueueKind {
+        /// Which, from 1.
+        number: usize,
+        /// What it is here.
+        is_shared_here: bool,
+    },
+    /// A receive queue has buffers of other sizes.
+    #[error("receive queue {number} has buffers of {ours} bytes here and of {theirs} at the peer")]
+    QueueSize {
+        /// Which, from 1.
+        number: usize,
+        /// Bytes here.
+        ours: usize,
+        /// Bytes there.
+        theirs: usize,
+    },
+    /// A message is longer than there are any.
+    #[error("it announced a message of {0} bytes")]
+    TooLong(u64),
+    /// The first part of a message has come that cannot begin.
+    #[error("it began message {id:#x} in vain")]
+    Beginning {
+        /// The peer's name for the message.
+        id: u64,
+    },
+    /// A part of a message is not the next one.
+    #[error("a fragment of message {id:#x} does not fit")]
+    Fragment {
+        /// The peer's name for the message.
+        id: u64,
+    },
+    /// Data for a receive that expects none.
+    #[error("it sent data for {reply:#x}, which waits for none")]
+    UnaskedData {
+        /// Our name for the receive.
+        reply: u64,
+    },
+    /// Data for a receive that does not fit it.
+    #[error("data for {reply:#x} does not fit")]
+    Data {
+        /// Our name for the receive.
+        reply: u64,
+    },
+    /// A match of a message that does not wait for one.
+    #[error("it matched message {id:#x}, which does not wait for that")]
+    Matched {
+        /// Our name for the send.
+        id: u64,
+    },
+    /// The end of a transfer that is none of its own.
+    #[error("it finished transfer {id:#x}, which is none of its own")]
+    Finished {
+        /// Our name for the send.
+        id: u64,
+    },
+    /// A grant that fits no announcement of ours.
+    #[error("its grant for transfer {id:#x} does not fit it")]
+    Grant {
+        /// Our name for the send.
+        id: u64,
+    },
+    /// It wrote for a receive that expects nothing.
+    #[error("it wrote for {reply:#x}, which waits for nothing")]
+    UnaskedWritten {
+        /// Our name for the receive.
+        reply: u64,
+    },
+    /// It wrote another number of bytes than the message has.
+    #[error("it wrote {len} bytes of a message of {all}")]
+    Written {
+        /// What it wrote.
+        len: u64,
+        /// What the message has.
+        all: usize,
+    },
+    /// It wrote another number of bytes than a piece has.
+    #[error("it wrote a piece of {len} bytes where {granted} were granted")]
+    Piece {
+        /// What it wrote.
+        len: u64,
+        /// What was granted.
+        granted: usize,
+    },
+    /// It gave a message back that nothing asked for.
+    #[error("it gave back message {id:#x}, which nobody asked for")]
+    Cancelled {
+        /// Our name for the send.
+        id: u64,
+    },
+}

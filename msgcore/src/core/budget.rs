@@ -1,0 +1,63 @@
+//! Memory that messages without a receive may take. Credits are withheld where they take too much, or where the arena runs
+//! low: the application must be able to receive them.
+
+/// The account of that memory.
+#[derive(Debug)]
+pub(crate) struct StorageBudget {
+    /// Bytes that may be taken.
+    limit: usize,
+    /// Free bytes of the arena below which no message is stored without its credit being withheld.
+    floor: usize,
+    /// Bytes that are taken.
+    stored: usize,
+    is_withholding: bool,
+}
+
+impl StorageBudget {
+    /// An account of at most `limit` bytes, in an arena that shall keep `floor` bytes free.
+    pub(crate) fn new(limit: usize, floor: usize) -> Self {
+        Self { limit, floor, stored: 0, is_withholding: false }
+    }
+
+    /// Messages without a receive take so many bytes now.
+    #[inline]
+    pub(crate) fn note_stored(&mut self, bytes: usize) {
+        self.stored = bytes;
+        self.is_withholding |= bytes > self.limit;
+    }
+
+    /// The arena has so many free bytes, and buffers for receives are about to be made.
+    #[cold]
+    pub(crate) fn note_free(&mut self, bytes: usize) {
+        self.is_withholding |= bytes < self.floor;
+    }
+
+    /// Whether the credits of messages that are stored are withheld.
+    #[inline]
+    pub(crate) fn is_withholding(&self) -> bool {
+        self.is_withholding
+    }
+
+    /// Whether those of announcements are withheld too. They take little, so they may go on for longer.
+    pub(crate) fn withholds_announcements(&self) -> bool {
+        self.stored > 2 * self.limit
+    }
+
+    /// Whether no copy of another message may be stored.
+    pub(crate) fn is_exceeded(&self) -> bool {
+        self.stored > self.limit
+    }
+
+    /// Ends the withholding where it is time, with so many free bytes in the arena; returns whether it did.
+    #[must_use]
+    pub(crate) fn release(&mut self) -> bool {
+        let ends = self.is_withholding && self.stored <= self.limit / 2;
+        self.is_withholding &= !ends;
+        ends
+    }
+
+    /// Whether the arena is far from its floor.
+    pub(crate) fn has_room(&self, free_bytes: usize) -> bool {
+        free_bytes >= 2 * self.floor
+    }
+}

@@ -1,0 +1,200 @@
+//! How operations end: what comes back, or a named error.
+
+use roci_driver::{Buffer, WcStatus};
+use roci_protocol::msg::Label;
+use thiserror::Error;
+
+use super::breach::Breach;
+use crate::{Context, Rank, Tag};
+
+/// What a probe says of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Envelope {
+    /// Who sent it.
+    pub source: Rank,
+    /// Its tag.
+    pub tag: Tag,
+    /// Its length in bytes.
+    pub len: usize,
+}
+
+/// A successful end.
+#[derive(Debug)]
+pub struct Done {
+    /// The memory, handed back; of a receive, its first `len` bytes are the message.
+    pub buffer: Buffer,
+    /// The message's length.
+    pub len: usize,
+    /// Who sent the message; of a send, who it went to. Of a receive that was cancelled, this rank.
+    pub peer: Rank,
+    /// The message's tag; of a receive that was cancelled, 0.
+    pub tag: Tag,
+    /// The operation was cancelled before anything was received (`MPI_Test_cancelled`).
+    pub is_cancelled: bool,
+}
+
+impl Done {
+    /// An operation that did what it was for.
+    pub(crate) fn new(buffer: Buffer, len: usize, peer: Rank, label: Label) -> Self {
+        Self { buffer, len, peer, tag: Tag::new(label.tag), is_cancelled: false }
+    }
+
+    pub(crate) fn cancelled(self) -> Self {
+        Self { len: 0, is_cancelled: true, ..self }
+    }
+}
+
+/// A message that was longer than the buffer of its receive (`MPI_ERR_TRUNCATE`).
+#[derive(Debug, Error)]
+#[error(
+    "a message of {} bytes with tag {} from rank {} does not fit a receive of {room} bytes",
+    .envelope.len, .envelope.tag.get(), .envelope.source
+)]
+pub struct Truncated {
+    /// What the message said of itself.
+    pub envelope: Envelope,
+    /// The context that it was sent in.
+    pub context: Context,
+    /// Bytes of the receive's buffer.
+    pub room: usize,
+    /// That buffer, as it was. A clone of the error has none.
+    pub buffer: Option<Buffer>,
+}
+
+impl Clone for Truncated {
+    fn clone(&self) -> Self {
+        Self { buffer: None, ..*self }
+    }
+}
+
+/// Whoever has the buffer, it is the same error.
+impl PartialEq for Truncated {
+    fn eq(&self, other: &Self) -> bool {
+        (self.envelope, self.context, self.room) == (other.envelope, other.context, other.room)
+    }
+}
+
+impl Eq for Truncated {}
+
+/// A failed end. Unless the error has it, the buffer went back to the arena.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum OpError {
+    /// The peer is gone, or its connection is.
+    #[error("rank {rank} is gone: {status} ({})", .status.verbs_name())]
+    PeerGone {
+        /// Which peer.
+        rank: Rank,
+        /// What the connection said.
+        status: WcStatus,
+    },
+    /// The peer's process has ended, says the launcher.
+    #[error("rank {rank} is gone: {why}")]
+    PeerLeft {
+        /// Which peer.
+        rank: Rank,
+        /// How.
+        why: String,
+    },
+    /// The peer could not be connected.
+    #[error("rank {rank} cannot be connected: {why}")]
+    NotConnected {
+        /// Which peer.
+        rank: Rank,
+        /// Why.
+        why: String,
+    },
+    /// The peer has ended the connection, and says why.
+    #[error("rank {rank} has given this rank up: {why}")]
+    GivenUp {
+        /// Which peer.
+        rank: Rank,
+        /// Why, in its words.
+        why: String,
+    },
+    /// The peer does not keep to the protocol, and its connection was ended.
+    #[error("rank {rank} broke the protocol: {breach}")]
+    PeerProtocol {
+        /// Which peer.
+        rank: Rank,
+        /// What it did.
+        breach: Breach,
+    },
+    /// The message was longer than the receive's buffer, which was left alone and comes back.
+    #[error(transparent)]
+    Truncated(Box<Truncated>),
+    /// There is no memory for a message that was to be lent.
+    #[error("no memory for a message of {len} bytes from rank {rank}: raise ROCI_ARENA_SIZE")]
+    NoMemory {
+        /// Who sent it.
+        rank: Rank,
+        /// Its length.
+        len: u64,
+    },
+    /// The worker is the parent's.
+    #[error("this process was forked from the worker's, where the operation goes on")]
+    Forked,
+    /// All peers are gone, and a receive from any source was waited for, or was posted before. One that is posted later
+    /// stays, as in a job of one rank, for messages of this rank to itself.
+    #[error("no peer is left that could send this message")]
+    NobodyLeft,
+    /// The launcher says that the job is over, or is gone itself.
+    #[error("the job is over: {0}")]
+    Job(String),
+    /// All ranks close, and some of them do not answer.
+    #[error("no answer from rank {} for {seconds} s, and {sends} sends are open: is it stopped, or its link down?", list(.ranks))]
+    Silent {
+        /// Which.
+        ranks: Vec<Rank>,
+        /// Sends that wait for them.
+        sends: usize,
+        /// How long nothing has come (ROCI_CONNECT_TIMEOUT_S).
+        seconds: u64,
+    },
+    /// The thread of a dedicated worker did not accept the operation.
+    #[error("the operation was refused: {0}")]
+    Refused(String),
+    /// The thread of a dedicated worker has ended.
+    #[error("the worker's thread is gone: {0}")]
+    EngineGone(String),
+    /// The request was waited for before, or never made by this worker.
+    #[error("no such request")]
+    NoRequest,
+}
+
+fn list(ranks: &[Rank]) -> String {
+    ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Of operations that were waited for together some have failed. The others are over too, and their memory is here.
+#[derive(Debug, Error)]
+#[error("{} of {} operations failed, the first: {}", self.failed(), .outcomes.len(), self.first())]
+pub struct SomeFailed {
+    /// How each ended, in the order that they were named in.
+    pub outcomes: Vec<Result<Done, OpError>>,
+}
+
+impl SomeFailed {
+    /// All ends, if all are good.
+    pub(crate) fn unless_all_are_good(outcomes: Vec<Result<Done, OpError>>) -> Result<Vec<Done>, Self> {
+        if outcomes.iter().any(Result::is_err) {
+            return Err(Self { outcomes });
+        }
+        Ok(outcomes.into_iter().filter_map(Result::ok).collect())
+    }
+
+    /// The first error.
+    pub fn first(&self) -> &OpError {
+        // There is one, unless somebody took it out.
+        self.outcomes.iter().find_map(|outcome| outcome.as_ref().err()).unwrap_or(&OpError::NoRequest)
+    }
+
+    fn failed(&self) -> usize {
+        self.outcomes.iter().filter(|outcome| outcome.is_err()).count()
+    }
+}
+
+impl From<SomeFailed> for OpError {
+    fn from(failed: SomeFailed) -> Self {
+        failed.outcomes.into_iter().find_map(Result::err).unwrap_or(Self::NoRequest)
+    }
+}

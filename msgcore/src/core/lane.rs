@@ -1,0 +1,80 @@
+//! A lane: one queue pair to a peer, and the receives that it draws on.
+
+use roci_driver::{Buffer, QueuePair};
+use roci_protocol::msg::{self, Message};
+
+use super::credits::Credits;
+use crate::receive_queues::{Kind, ReceiveQueue};
+
+/// Work requests that a lane's send queue holds.
+pub(crate) const SEND_QUEUE: usize = 256;
+
+/// One queue pair to a peer.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) qp: QueuePair,
+    pub(crate) credits: Credits,
+    /// Its receives are shared by all peers.
+    pub(crate) is_shared: bool,
+    /// Bytes of payload that a vbuf of this lane holds.
+    pub(crate) payload: usize,
+    /// Work requests posted and not complete.
+    pub(crate) in_flight: usize,
+    /// Receives posted.
+    pub(crate) posted: usize,
+    /// Receives used up and not posted again: those that wait to be posted together, and those that lack a vbuf.
+    pub(crate) unposted: Vec<Buffer>,
+    pub(crate) missing: usize,
+    /// The eager message of the peer's whose vbufs have not all come: they come in one go.
+    pub(crate) series: Option<u64>,
+}
+
+impl Lane {
+    /// A lane over this queue pair, with receives as this queue has them.
+    pub(crate) fn new(qp: QueuePair, queue: &ReceiveQueue) -> Self {
+        Self {
+            qp,
+            credits: Credits::new(queue.kind.granted()),
+            is_shared: matches!(queue.kind, Kind::Shared { .. }),
+            payload: queue.size - msg::LEN,
+            in_flight: 0,
+            posted: 0,
+            unposted: Vec::new(),
+            missing: 0,
+            series: None,
+        }
+    }
+
+    /// Whether a work request may be posted.
+    pub(crate) fn has_place(&self) -> bool {
+        self.places() > 0
+    }
+
+    /// Returns how many work requests may be posted.
+    #[inline]
+    pub(crate) fn places(&self) -> usize {
+        SEND_QUEUE - self.in_flight
+    }
+
+    /// Whether a message costs a credit here: where each peer has receives of its own, whatever uses one up but for those
+    /// that have a reserve; where they are shared, only what may have to be stored.
+    #[inline]
+    pub(crate) fn charges(&self, message: &Message) -> bool {
+        match message {
+            Message::Eager { .. } | Message::Fragment { .. } | Message::Request { .. } => true,
+            Message::Credit | Message::ClearToSend => false,
+            _ => !self.is_shared,
+        }
+    }
+
+    /// Whether a control message may go, or a part of a stream: neither is ever stored, so its credit always comes back.
+    pub(crate) fn admits_control(&self) -> bool {
+        self.is_shared || self.credits.for_control() > 0
+    }
+
+    /// Returns the bytes of the receives that are this peer's alone.
+    pub(crate) fn receive_bytes(&self) -> usize {
+        let count = self.posted + self.unposted.len();
+        if self.is_shared { 0 } else { count * (self.payload + msg::LEN) }
+    }
+}

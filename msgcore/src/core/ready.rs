@@ -1,0 +1,64 @@
+//! What is to go on once no peer is borrowed: work that a message of one peer makes possible for others.
+
+use std::collections::VecDeque;
+
+/// Work for peers other than the one that is borrowed.
+#[derive(Debug, Default)]
+pub(crate) struct Ready {
+    /// A peer has found no send buffer.
+    lacks_send_buffers: bool,
+    /// A receive buffer has come back while somewhere a receive lacks one.
+    has_receive_buffers: bool,
+    /// Messages without a receive take less memory than before.
+    has_less_stored: bool,
+    /// Operations that waited for something which is there now, by the names of their service.
+    operations: VecDeque<u64>,
+}
+
+impl Ready {
+    /// A peer has found no send buffer: it tries again when one comes back.
+    pub(crate) fn note_starved(&mut self) {
+        self.lacks_send_buffers = true;
+    }
+
+    /// Returns whether a peer has found no send buffer since the last time.
+    pub(crate) fn take_starved(&mut self) -> bool {
+        std::mem::take(&mut self.lacks_send_buffers)
+    }
+
+    /// Whether a peer waits for a send buffer.
+    pub(crate) fn is_starved(&self) -> bool {
+        self.lacks_send_buffers
+    }
+
+    /// A receive buffer has come back, and somewhere a receive lacks one.
+    pub(crate) fn note_receive_buffer(&mut self) {
+        self.has_receive_buffers = true;
+    }
+
+    /// Messages without a receive take less memory.
+    pub(crate) fn note_less_stored(&mut self) {
+        self.has_less_stored = true;
+    }
+
+    /// An operation goes on when no peer is borrowed. The caller names it once.
+    pub(crate) fn defer(&mut self, operation: u64) {
+        self.operations.push_back(operation);
+    }
+
+    /// Whether anything but send buffers is to be looked at.
+    #[inline]
+    pub(crate) fn is_due(&self) -> bool {
+        self.has_receive_buffers || self.has_less_stored || !self.operations.is_empty()
+    }
+
+    /// Returns whether receives that lack a buffer may have one, and whether withheld credits may be released.
+    pub(crate) fn take_due(&mut self) -> (bool, bool) {
+        (std::mem::take(&mut self.has_receive_buffers), std::mem::take(&mut self.has_less_stored))
+    }
+
+    /// Returns the next operation that goes on.
+    pub(crate) fn next_operation(&mut self) -> Option<u64> {
+        self.operations.pop_front()
+    }
+}

@@ -1,0 +1,75 @@
+//! Calls that are not accepted hand back what they were given.
+
+use roci_driver::{AdoptError, ArenaError};
+use thiserror::Error;
+
+use super::completion::OpError;
+use crate::Rank;
+
+/// Why a call was not accepted.
+#[derive(Debug, Error)]
+pub enum CallError {
+    /// No such rank.
+    #[error("rank {rank} is not in this job of {size}")]
+    NoRank {
+        /// What was given.
+        rank: Rank,
+        /// How many there are.
+        size: usize,
+    },
+    /// The message is longer than 2^31 bytes.
+    #[error("a message of {0} bytes is longer than 2 GiB: send it in pieces")]
+    TooLong(usize),
+    /// Too many operations wait already.
+    #[error("{0} operations wait already: wait for some of them first")]
+    TooMany(usize),
+    /// Too much waits in buffered sends.
+    #[error("buffered sends hold {held} bytes already, and {asked} more exceed ROCI_BUFFERED_LIMIT")]
+    BufferFull {
+        /// What the call asked for.
+        asked: usize,
+        /// What waits.
+        held: usize,
+    },
+    /// The message was received before, or is another worker's.
+    #[error("no such message")]
+    NoMessage,
+    /// The arena is full.
+    #[error(transparent)]
+    Arena(#[from] ArenaError),
+    /// Memory of the application's cannot be used.
+    #[error(transparent)]
+    Adopt(#[from] AdoptError),
+    /// The peer is gone.
+    #[error(transparent)]
+    Peer(#[from] OpError),
+    /// The worker is the parent's.
+    #[error(
+        "this process was forked from the worker's, whose connections stay with that one: open a worker of its own"
+    )]
+    Forked,
+}
+
+/// A call that was not accepted, with what it was given.
+///
+/// Who does not need that back writes `?`, in a function whose error is a [`CallError`] or any box.
+#[derive(Debug, Error)]
+#[error("{why}")]
+pub struct Refused<T> {
+    /// Why.
+    pub why: CallError,
+    /// What the call was given.
+    pub given: T,
+}
+
+impl<T> Refused<T> {
+    pub(crate) fn new(why: impl Into<CallError>, given: T) -> Self {
+        Self { why: why.into(), given }
+    }
+}
+
+impl<T> From<Refused<T>> for CallError {
+    fn from(refused: Refused<T>) -> Self {
+        refused.why
+    }
+}

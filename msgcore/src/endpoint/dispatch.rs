@@ -1,0 +1,252 @@
+//! What has come from a peer: a completion, and in it a message, which goes to the service that it is for.
+
+use roci_driver::link::Link;
+use roci_driver::{Buffer, Operation as WcOperation, WorkCompletion};
+use roci_protocol::msg::{self, Header, Message};
+
+use super::{Endpoint, go_on};
+use crate::core::Core;
+use crate::core::breach::Breach;
+use crate::core::completion::OpError;
+use crate::core::lane::SEND_QUEUE;
+use crate::core::peer::{Arrived, Peer, PeerId};
+use crate::core::receives::{ANY_PEER, Cost};
+use crate::core::rx::{Due, Outcome};
+use crate::core::tx::lane_and_peer;
+use crate::services::tag::TagService;
+use crate::services::tag::rendezvous::Grant;
+use crate::services::tag::request::Request;
+use crate::services::tag::stored::Remote;
+
+impl<L: Link> Endpoint<L> {
+    #[inline]
+    pub(super) fn on_completion(&mut self, done: WorkCompletion) {
+        let Some((id, lane)) = self.lane_of(&done) else { return self.drop_stray(done) };
+        if !done.status.is_success() {
+            return self.on_failure(id, lane, done);
+        }
+        match done.operation {
+            WcOperation::Recv => self.on_receive(id, lane, done),
+            WcOperation::RecvRdmaWithImm => {
+                self.core.give_receive_vbuf(lane, done.buffer);
+                self.fail_peer(id, breach_of(id, Breach::UnaskedWrite));
+            }
+            WcOperation::Send => {
+                self.core.send_pools[lane].give(done.buffer);
+                self.on_terms_sent(id);
+                self.on_work_done(id, lane);
+            }
+            WcOperation::Read => {
+                let Self { tag, peers, .. } = self;
+                if let Some(peer) = peers.live_mut(id) {
+                    peer.note_transferred(done.buffer.len());
+                    tag.on_read(peer, Request::from_wire(done.wr_id), done.buffer);
+                }
+                self.on_work_done(id, lane);
+            }
+            WcOperation::Write => {
+                if let Some(peer) = self.peers.live_mut(id) {
+                    peer.note_transferred(done.buffer.len());
+                    self.tag.on_write_done(Request::from_wire(done.wr_id), done.buffer);
+                }
+                self.on_work_done(id, lane);
+            }
+            // The core posts nothing else.
+            _ => self.on_work_done(id, lane),
+        }
+    }
+
+    /// Returns the peer and lane of a completion: vbufs are named after them, but for those that anybody may fill.
+    #[inline]
+    fn lane_of(&self, done: &WorkCompletion) -> Option<(PeerId, usize)> {
+        if matches!(done.operation, WcOperation::Recv | WcOperation::Send | WcOperation::RecvRdmaWithImm) {
+            let (lane, id) = lane_and_peer(done.wr_id);
+            if id != ANY_PEER {
+                return Some((id, lane));
+            }
+        }
+        self.peers.of_qp(done.qp)
+    }
+
+    /// The end of a work request of a queue pair that is no peer's any more.
+    fn drop_stray(&mut self, done: WorkCompletion) {
+        if matches!(done.operation, WcOperation::Recv) {
+            let (lane, _) = lane_and_peer(done.wr_id);
+            self.core.give_receive_vbuf(lane, done.buffer);
+        }
+    }
+
+    fn on_failure(&mut self, id: PeerId, lane: usize, done: WorkCompletion) {
+        let status = done.status;
+        let peer = self.peers.get_mut(id);
+        match done.operation {
+            WcOperation::Recv | WcOperation::RecvRdmaWithImm => {
+                if let Some(lane) = peer.and_then(|peer| peer.lanes.get_mut(lane)) {
+                    lane.posted = lane.posted.saturating_sub(1);
+                }
+                self.core.give_receive_vbuf(lane, done.buffer);
+            }
+            operation => {
+                if let Some(peer) = peer {
+                    debug_assert!((1..=SEND_QUEUE).contains(&peer.lanes[lane].in_flight));
+                    peer.lanes[lane].in_flight -= 1;
+                }
+                if matches!(operation, WcOperation::Send) {
+                    self.core.send_pools[lane].give(done.buffer);
+                }
+            }
+        }
+        if self.peers.live_mut(id).is_some_and(|peer| peer.connection.stage().is_under_way()) {
+            // The peer may have said why there is no connection.
+            self.tend_wireup();
+        }
+        self.fail_peer(id, OpError::PeerGone { rank: id, status });
+        self.wake_the_starved();
+    }
+
+    /// A work request of a lane has ended: there is room for others, maybe other peers'.
+    #[inline]
+    fn on_work_done(&mut self, id: PeerId, lane: usize) {
+        let Self { core, tag, peers, .. } = self;
+        let Some(peer) = peers.get_mut(id) else { return };
+        peer.lanes[lane].in_flight -= 1;
+        if peer.failure.is_none() {
+            go_on(core, tag, peer);
+        }
+        if self.core.ready.is_starved() {
+            self.wake_the_starved();
+        }
+    }
+
+    /// A vbuf has been filled.
+    #[inline]
+    fn on_receive(&mut self, id: PeerId, lane: usize, done: WorkCompletion) {
+        let Self { core, tag, peers, .. } = self;
+        let WorkCompletion { buffer: mut vbuf, len, .. } = done;
+        let Some(peer) = peers.get_mut(id) else { return core.give_receive_vbuf(lane, vbuf) };
+        if let Some(lane) = peer.lanes.get_mut(lane) {
+            lane.posted = lane.posted.saturating_sub(1);
+        }
+        if peer.failure.is_some() {
+            // It came before its sender's end, and is seen after it.
+            return core.give_receive_vbuf(lane, vbuf);
+        }
+        vbuf.set_len(len);
+        let outcome = match Header::parse(&vbuf).map(|(header, _)| header) {
+            Ok(header) => {
+                vbuf.skip_front(msg::LEN);
+                let arrived = Arrived { lane, header, vbuf };
+                if header.message == Message::ClearToSend || !peer.connection.stage().has_terms() {
+                    return self.on_clear_to_send(id, arrived);
+                }
+                on_message(core, tag, peer, arrived)
+            }
+            Err(bad) => {
+                core.give_receive_vbuf(lane, vbuf);
+                Err(bad.into())
+            }
+        };
+        if let Err(breach) = outcome {
+            self.fail_peer(id, breach_of(id, breach));
+        }
+    }
+}
+
+/// A message has come from a peer whose terms are known. It is acted upon now, or when those before it have come.
+#[inline]
+fn on_message<L: Link>(
+    core: &mut Core<L>,
+    tag: &mut TagService,
+    peer: &mut Peer,
+    arrived: Arrived,
+) -> Result<(), Breach> {
+    match peer.admit(&arrived.header) {
+        Ok(Due::Now) => {
+            act(core, tag, peer, arrived)?;
+            while !peer.rx.reorder.is_empty()
+                && let Some(next) = peer.next_in_turn()
+            {
+                act(core, tag, peer, next)?;
+            }
+        }
+        Ok(Due::Later) => {
+            let lane = arrived.lane;
+            peer.rx.reorder.push(arrived);
+            // What it waits for may need a receive of the same queue, or be behind a message that does.
+            core.top_up(lane);
+        }
+        Err(breach) => {
+            core.give_receive_vbuf(arrived.lane, arrived.vbuf);
+            return Err(breach);
+        }
+    }
+    go_on(core, tag, peer);
+    Ok(())
+}
+
+/// Acts on a message whose turn has come, and posts its receive again.
+#[inline]
+fn act<L: Link>(core: &mut Core<L>, tag: &mut TagService, peer: &mut Peer, arrived: Arrived) -> Result<(), Breach> {
+    let Arrived { lane, header, vbuf } = arrived;
+    let costs = peer.lanes[lane].charges(&header.message);
+    let (vbuf, cost) = match dispatch(core, tag, peer, lane, &header, vbuf) {
+        Ok(Outcome::Used(vbuf)) => (vbuf, Cost::Returned),
+        // An announcement takes little: it may come while messages are withheld, as long as that is bounded too.
+        Ok(Outcome::Noted(vbuf)) if core.budget.withholds_announcements() => (Some(vbuf), Cost::Withheld),
+        Ok(Outcome::Noted(vbuf)) => (Some(vbuf), Cost::Returned),
+        Ok(Outcome::Stored) => {
+            if !core.receives.pools[lane].has_one() {
+                // Another vbuf is about to be made.
+                let free_bytes = core.free_bytes();
+                core.budget.note_free(free_bytes);
+            }
+            (None, Cost::Withheld)
+        }
+        Err(breach) => {
+            core.receives.pools[lane].write_off();
+            return Err(breach);
+        }
+    };
+    core.repost(peer, lane, vbuf, if costs { cost } else { Cost::Nothing })
+}
+
+/// Gives a message to the service that it is for; returns what it was.
+fn dispatch<L: Link>(
+    core: &mut Core<L>,
+    tag: &mut TagService,
+    peer: &mut Peer,
+    lane: usize,
+    header: &Header,
+    vbuf: Buffer,
+) -> Result<Outcome, Breach> {
+    match header.message {
+        Message::Eager { label, len, id, mode } => {
+            peer.advance_sequence();
+            return tag.on_eager(core, peer, lane, (label, len, id, mode), vbuf);
+        }
+        Message::Fragment { offset, id } => return tag.on_fragment(peer, lane, id, offset, vbuf),
+        Message::Request { label, len, id, way, rkey, mode } => {
+            peer.advance_sequence();
+            if tag.on_request(core, peer, (label, mode), Remote { way, rkey, len, id })? {
+                return Ok(Outcome::Noted(vbuf));
+            }
+        }
+        Message::Data { reply, offset } => tag.on_data(peer, reply, offset, &vbuf)?,
+        Message::Grant { id, reply, way, rkey, va, len } => {
+            tag.on_grant(core, peer, id, Grant { reply, way, rkey, va, len: len as usize })?;
+        }
+        Message::Written { reply, len } => tag.on_written(core, peer, reply, len)?,
+        Message::Finished { id } => tag.on_finished(core, peer, id)?,
+        Message::Matched { id } => tag.on_matched(peer, id)?,
+        Message::Cancel { id } => tag.on_cancel(core, peer, id),
+        Message::Cancelled { id, is_withdrawn } => tag.on_cancelled(core, peer, id, is_withdrawn)?,
+        Message::Credit => {}
+        Message::ClearToSend => return Err(Breach::TermsTwice),
+    }
+    Ok(Outcome::Used(Some(vbuf)))
+}
+
+/// The end of a peer that broke the protocol.
+pub(super) fn breach_of(peer: PeerId, breach: Breach) -> OpError {
+    OpError::PeerProtocol { rank: peer, breach }
+}

@@ -1,0 +1,126 @@
+//! What waits to be sent to one peer: matched messages in order, and payloads that go in fragments.
+
+use std::collections::VecDeque;
+
+use roci_driver::Buffer;
+use roci_driver::link::Link;
+use roci_protocol::msg::{Label, Mode, Way};
+
+use super::TagService;
+use super::cancels::Cancels;
+use super::request::Request;
+use super::select::{Conditions, Protocol, Reason, lane_for, select};
+use crate::core::Core;
+use crate::core::peer::{Peer, PeerId};
+
+/// Messages that may wait for one peer.
+pub(crate) const OUTGOING_LIMIT: usize = 1 << 16;
+
+/// What waits to be sent to one peer.
+#[derive(Debug, Default)]
+pub(crate) struct PeerQueue {
+    /// Matched messages that wait for the connection, for a credit, a vbuf, or a place in the send queue; in order.
+    pub(super) outgoing: VecDeque<Outgoing>,
+    /// R3: payloads on their way.
+    pub(super) fragments: VecDeque<Fragments>,
+    /// Messages that it was asked to give back, or will be.
+    pub(super) cancels: Cancels,
+}
+
+/// A matched message that waits to be sent.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) request: Request,
+    pub(crate) label: Label,
+    pub(crate) mode: Mode,
+    pub(crate) payload: Buffer,
+}
+
+/// R3: what is left to send of a payload.
+#[derive(Debug)]
+pub(crate) struct Fragments {
+    pub(super) request: Request,
+    pub(super) reply: u64,
+    pub(super) label: Label,
+    pub(super) payload: Buffer,
+    pub(super) sent: usize,
+}
+
+impl PeerQueue {
+    /// Whether something waits.
+    #[inline]
+    fn has_work(&self) -> bool {
+        !(self.outgoing.is_empty() && self.fragments.is_empty())
+    }
+}
+
+impl TagService {
+    /// Whether something waits to be sent to a peer.
+    #[inline]
+    pub(crate) fn has_work(&self, peer: PeerId) -> bool {
+        self.queues[peer].has_work()
+    }
+
+    /// Returns how many messages wait to be sent to a peer.
+    pub(crate) fn outgoing_len(&self, peer: PeerId) -> usize {
+        self.queues[peer].outgoing.len()
+    }
+
+    /// Returns the lane on which a message of this length can leave at once in a single vbuf, if it is eager: nothing waits
+    /// before it, and there are a credit and a place for it. It is what [`select`] would say, without the detour.
+    #[inline]
+    pub(super) fn short_lane(&self, peer: &Peer, len: usize) -> Option<usize> {
+        let queue = &self.queues[peer.id];
+        // Where a cancel is open the place in the sequence must be looked at.
+        if !peer.is_open() || peer.tx.has_work() || queue.has_work() || queue.cancels.is_any_open() {
+            return None;
+        }
+        let lane = peer.lanes.iter().position(|lane| len <= lane.payload)?;
+        let it = &peer.lanes[lane];
+        (it.credits.for_eager() > 0 && it.has_place()).then_some(lane)
+    }
+
+    /// Sends the oldest matched message, where there is one and it may go; returns whether it did.
+    pub(crate) fn post_message<L: Link>(&mut self, core: &mut Core<L>, peer: &mut Peer) -> bool {
+        let queue = &self.queues[peer.id];
+        let Some(next) = queue.outgoing.front() else { return false };
+        if !queue.cancels.admits(peer.tx.next_sequence) {
+            core.stats.cancel_stalls += 1;
+            return false;
+        }
+        let (len, is_cut) = (next.payload.len(), next.payload.has_skipped_front());
+        let (lane, vbufs) = lane_for(len, peer.lanes.iter().map(|lane| lane.payload));
+        let credits = usize::from(peer.lanes[lane].credits.for_eager());
+        let places = peer.lanes[lane].places();
+        let may_request = peer.lanes[0].credits.for_requests() > 0;
+        // A series goes whole or not at all: one that finds no room now must not wait for others to leave some.
+        let is_series = vbufs > 1 && len <= self.rules.eager;
+        let has_room = !is_series || (vbufs <= places && core.send_pools[lane].provide(&core.engine, vbufs));
+        let conditions = Conditions {
+            len,
+            vbufs,
+            credits: if has_room { credits } else { 0 },
+            can_register: core.can_register(),
+            peer: peer.connection.capabilities,
+        };
+        let (mut protocol, mut reason) = select(&self.rules, &conditions);
+        if protocol == Protocol::Rendezvous(Way::Pipeline) && is_cut {
+            // It cannot be cut in pieces.
+            (protocol, reason) = (Protocol::Rendezvous(Way::R3), Reason::Unregistered);
+        }
+        let (lane, vbufs, admitted) = match protocol {
+            Protocol::Eager => (lane, vbufs, true),
+            Protocol::Rendezvous(_) => (0, 1, may_request),
+        };
+        if !core.has_room(peer, lane, vbufs, admitted) {
+            return false;
+        }
+        let outgoing = self.queues[peer.id].outgoing.pop_front().expect("it was just there");
+        core.stats.chose(protocol, reason);
+        match protocol {
+            Protocol::Eager => self.send_eager(core, peer, lane, outgoing),
+            Protocol::Rendezvous(way) => self.announce(core, peer, way, outgoing),
+        }
+        true
+    }
+}

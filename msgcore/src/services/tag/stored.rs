@@ -1,0 +1,86 @@
+//! Messages that have come, and what there is of each: those that wait for a receive, and those that come in parts.
+
+use roci_driver::{Buffer, Rkey};
+use roci_protocol::msg::{Mode, Way};
+
+use super::MAX_MESSAGE;
+use super::request::Request;
+use crate::core::breach::Breach;
+
+/// A payload that waits at its sender.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Remote {
+    pub(crate) way: Way,
+    pub(crate) rkey: Rkey,
+    pub(crate) len: u64,
+    /// The sender's name for the operation.
+    pub(crate) id: u64,
+}
+
+/// What is there of a message that nobody has asked for yet.
+#[derive(Debug)]
+pub(crate) enum Body {
+    /// All of it, in the vbuf of a lane.
+    Whole { id: u64, mode: Mode, lane: usize, vbuf: Buffer },
+    /// Parts, which are kept elsewhere while more of them come.
+    Series { id: u64, mode: Mode, len: usize },
+    /// A message of this rank to itself: a copy, or nothing where the send still has the payload.
+    Local { request: Request, len: usize, copy: Option<Buffer> },
+    /// Its description: the payload waits at the sender.
+    Remote(Remote),
+}
+
+/// An eager message whose vbufs have not all come.
+#[derive(Debug)]
+pub(crate) struct Series {
+    pub(super) len: usize,
+    pub(super) arrived: usize,
+    pub(super) to: Destination,
+}
+
+/// Where a series goes.
+#[derive(Debug)]
+pub(super) enum Destination {
+    /// Into a receive.
+    Receive(Request),
+    /// It is stored until a receive asks, in vbufs of this lane.
+    Stored { lane: usize, vbufs: Vec<Buffer> },
+    /// Nobody wants it any more.
+    Nowhere,
+}
+
+/// What an unexpected message takes beside its vbufs, so that empty ones are bounded too.
+pub(super) const OVERHEAD: usize = 128;
+
+impl Series {
+    /// Whether all of it has come.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.arrived == self.len
+    }
+}
+
+impl Body {
+    /// The message's length.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Whole { vbuf, .. } => vbuf.len(),
+            Self::Series { len, .. } | Self::Local { len, .. } => *len,
+            Self::Remote(remote) => remote.len as usize,
+        }
+    }
+
+    /// The sender's name for the operation.
+    pub(crate) fn id(&self) -> u64 {
+        match self {
+            Self::Whole { id, .. } | Self::Series { id, .. } => *id,
+            Self::Local { request, .. } => request.to_wire(),
+            Self::Remote(remote) => remote.id,
+        }
+    }
+}
+
+/// Returns a length from the wire that a message can have.
+pub(super) fn acceptable(len: u64) -> Result<usize, Breach> {
+    let fits = |len: &usize| *len <= MAX_MESSAGE;
+    usize::try_from(len).ok().filter(fits).ok_or(Breach::TooLong(len))
+}
