@@ -1,7 +1,7 @@
 //! Micro-benchmarks; the code is in `benches/`. Run one with `cargo bench --package roci-benches --bench wire`.
 //!
 //! What a port carries, and what the stack carries over it, is measured by `roci perf`. The binaries `rc_instructions`,
-//! `part_instructions` and `piece_instructions` run some of what the benches time, for scripts/callgrind to count.
+//! `part_instructions`, `piece_instructions` and `tag_instructions` run some of what the benches time, for scripts/callgrind to count.
 
 pub mod counting;
 #[cfg(feature = "parts")]
@@ -19,5 +19,7 @@ pub mod rc;
 pub mod registration;
 #[cfg(feature = "pieces")]
 pub mod rings;
+#[cfg(feature = "tags")]
+pub mod tags;
 #[cfg(feature = "pieces")]
 pub mod wire;

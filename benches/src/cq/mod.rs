@@ -1,6 +1,6 @@
 //! Work requests from their post to the poll of the completion queue: the queue alone, and two engines back to back.
 
-mod wire;
+pub(crate) mod wire;
 
 use std::sync::Arc;
 

@@ -16,16 +16,16 @@ const CAPACITY: usize = 128;
 
 /// Time, which moves when told.
 #[derive(Clone, Default, Debug)]
-pub(super) struct Clock(Rc<Cell<Nanos>>);
+pub(crate) struct Clock(Rc<Cell<Nanos>>);
 
 impl Clock {
-    pub(super) fn advance(&self, by: Nanos) {
+    pub(crate) fn advance(&self, by: Nanos) {
         self.0.set(self.0.get() + by);
     }
 }
 
 /// A frame by value.
-pub(super) struct Bytes(ArrayVec<u8, MAX_FRAME>);
+pub(crate) struct Bytes(ArrayVec<u8, MAX_FRAME>);
 
 impl AsRef<[u8]> for Bytes {
     #[inline]
@@ -37,7 +37,7 @@ impl AsRef<[u8]> for Bytes {
 type Way = Rc<RefCell<VecDeque<Bytes>>>;
 
 /// One end.
-pub(super) struct Half {
+pub(crate) struct Half {
     clock: Clock,
     host: u8,
     incoming: Way,
@@ -45,7 +45,7 @@ pub(super) struct Half {
 }
 
 impl Half {
-    pub(super) fn pair(clock: &Clock) -> [Self; 2] {
+    pub(crate) fn pair(clock: &Clock) -> [Self; 2] {
         let [near, far] = [(); 2].map(|()| Way::new(RefCell::new(VecDeque::with_capacity(CAPACITY))));
         let half = |host, incoming: &Way, outgoing: &Way| Self {
             clock: clock.clone(),

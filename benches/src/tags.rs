@@ -1,0 +1,109 @@
+//! Tagged messages of eight bytes between two workers, over a wire that allocates nothing: one at a time, and as a stream.
+
+use std::collections::VecDeque;
+
+use roci_driver::Engine;
+use roci_msgcore::config::Origin;
+use roci_msgcore::{Buffer, Config, Ports, Request, Tag, Worker};
+
+use crate::cq::wire::{Clock, Half};
+use crate::parts::Table;
+
+/// Bytes of a message.
+const LEN: usize = 8;
+const TAG: Tag = Tag::new(7);
+/// Messages of a stream that are under way.
+const UNDER_WAY: usize = 32;
+/// Time that passes with each message.
+const ROUND_NS: u64 = 1_000;
+const SETTINGS: [(&str, &str); 3] = [("arena_size", "64MiB"), ("mtu", "256"), ("keepalive_s", "0")];
+
+/// What `tag_instructions` counts.
+pub const TAGS: &Table = &[("tag_8", || stream(1)), ("tag_8_stream", || stream(UNDER_WAY))];
+
+/// Two connected workers.
+struct Pair {
+    clock: Clock,
+    near: Worker<Half>,
+    far: Worker<Half>,
+    /// Buffers of messages that are over.
+    spare: [Vec<Buffer>; 2],
+    under_way: VecDeque<(Request, Request)>,
+}
+
+impl Pair {
+    fn new(under_way: usize) -> Self {
+        let mut config = Config::default();
+        for (name, value) in SETTINGS {
+            config.set(name, value, Origin::Code).expect("in range");
+        }
+        let clock = Clock::default();
+        let hosts = [1, 2].map(|host| [10, 0, 0, host].into());
+        let engines = Half::pair(&clock).into_iter().zip(hosts).map(|(link, host)| {
+            let mut engine = Engine::new(config.arena_size).expect("memory");
+            engine.add_port(link, host, true);
+            engine
+        });
+        let workers = Ports::group(engines.collect(), &hosts).into_iter();
+        let mut workers = workers.map(|ports| Worker::assemble(ports, &config).expect("a worker"));
+        let (mut near, mut far) = (workers.next().expect("two"), workers.next().expect("two"));
+        near.connect(1).expect("a peer");
+        while !(near.is_connected(1) && far.is_connected(0)) {
+            clock.advance(ROUND_NS);
+            near.progress();
+            far.progress();
+        }
+        let buffers = |worker: &Worker<Half>| (0..under_way).map(|_| worker.buffer(LEN).expect("room")).collect();
+        let spare = [buffers(&near), buffers(&far)];
+        Self { clock, near, far, spare, under_way: VecDeque::with_capacity(under_way + 1) }
+    }
+
+    /// Sends a message more; once as many are under way as may be, waits for all of them.
+    #[inline]
+    fn turn(&mut self) {
+        self.clock.advance(ROUND_NS);
+        let (Some(payload), Some(room)) = (self.spare[0].pop(), self.spare[1].pop()) else {
+            unreachable!("as many as needed")
+        };
+        let receive = self.far.recv(0, TAG, room).map_err(|refused| refused.why).expect("accepted");
+        let send = self.near.send(1, TAG, payload).map_err(|refused| refused.why).expect("accepted");
+        self.under_way.push_back((send, receive));
+        if self.spare[0].is_empty() {
+            while let Some((send, receive)) = self.under_way.pop_front() {
+                self.end(send, receive);
+            }
+        }
+    }
+
+    /// A message is over at both ends.
+    fn end(&mut self, send: Request, receive: Request) {
+        let received = loop {
+            if let Some(done) = self.far.test(receive) {
+                break done.expect("it came").buffer;
+            }
+            self.far.progress();
+            self.near.progress();
+        };
+        let sent = self.near.test(send).expect("it has left").expect("it arrived").buffer;
+        self.spare[0].push(sent);
+        self.spare[1].push(received);
+    }
+}
+
+fn stream(under_way: usize) -> Box<dyn FnMut()> {
+    let mut pair = Pair::new(under_way);
+    Box::new(move || pair.turn())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_arrive_one_at_a_time_and_as_a_stream() {
+        for (_, start) in TAGS {
+            let mut exchange = start();
+            (0..1000).for_each(|_| exchange());
+        }
+    }
+}
