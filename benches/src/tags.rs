@@ -22,7 +22,7 @@ const SETTINGS: [(&str, &str); 3] = [("arena_size", "64MiB"), ("mtu", "256"), ("
 pub const TAGS: &Table = &[("tag_8", || stream(1)), ("tag_8_stream", || stream(UNDER_WAY))];
 
 /// Two connected workers.
-struct Pair {
+struct WorkerPair {
     clock: Clock,
     near: Worker<Half>,
     far: Worker<Half>,
@@ -31,7 +31,7 @@ struct Pair {
     under_way: VecDeque<(Request, Request)>,
 }
 
-impl Pair {
+impl WorkerPair {
     fn new(under_way: usize) -> Self {
         let mut config = Config::default();
         for (name, value) in SETTINGS {
@@ -91,7 +91,7 @@ impl Pair {
 }
 
 fn stream(under_way: usize) -> Box<dyn FnMut()> {
-    let mut pair = Pair::new(under_way);
+    let mut pair = WorkerPair::new(under_way);
     Box::new(move || pair.turn())
 }
 
