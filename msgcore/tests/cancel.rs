@@ -320,7 +320,7 @@ fn assert_nobody_gave_up(pair: &World) {
 #[test]
 fn any_number_of_cancels_behind_a_message_that_waits_is_answered() {
     let mut pair = connected(&[
-        ("receive_queues", "S,256,16384,15000,2000,16000,1:S,8KiB,4,1,2,1,0"),
+        ("receive_queues", "S,256,16384,15000,2000,16000,1:S,8KiB,4,1,3,1,0"),
         ("vbuf_pool", "1"),
         ("vbuf_secondary_pool", "1"),
         ("unexpected_limit", "256MiB"),

@@ -178,9 +178,9 @@ fn many_ranks_are_connected_all_at_once() {
     }
 }
 
-/// More peers than send buffers: the first messages of some wait.
+/// More peers than send buffers: each has one for its first message nevertheless.
 #[test]
-fn a_lack_of_send_buffers_delays_connections_and_does_not_prevent_them() {
+fn more_peers_than_send_buffers_are_all_connected() {
     for method in METHODS {
         // Receives for all of them fit.
         let few = [("connect_method", method), ("vbuf_max", "16"), ("vbuf_pool", "1"), ("credits", "64"), QUICK[0]];
@@ -189,7 +189,7 @@ fn a_lack_of_send_buffers_delays_connections_and_does_not_prevent_them() {
             world.workers[0].connect(peer).expect("it is there");
         }
         world.until("all are connected", |world| (1..40).all(|peer| world.workers[0].is_connected(peer)));
-        assert!(world.workers[0].stats().buffer_stalls > 0, "there were enough");
+        assert!(world.workers[0].stats().vbufs <= 16 + 39 + 39 * 71, "a buffer more for each peer, and its receives");
     }
 }
 

@@ -202,7 +202,9 @@ fn receives_that_had_no_memory_are_posted_once_there_is_some() {
     pair.steps(5_000);
     drop(hog);
     pair.until("all have come", |pair| pair.workers[1].stats().rx_unexpected == 40);
-    for send in sends {
+    for (mark, send) in (0..40).zip(sends) {
+        let receive = pair.recv(1, Tag::new(mark), 100);
+        pair.expect(1, receive, &pattern(100, mark as usize));
         pair.wait(0, send).expect("sent");
     }
 }

@@ -199,7 +199,8 @@ impl Config {
         let low = num - (num / 8).max(1);
         let kind = Kind::PerPeer { num, low, window, reserve: (2 * num - 1) / window };
         let size = self.vbuf_size;
-        self.receive_queues.clone().unwrap_or_else(|| ReceiveQueues::one(ReceiveQueue { kind, size }))
+        let queues = self.receive_queues.clone().unwrap_or_else(|| ReceiveQueues::one(ReceiveQueue { kind, size }));
+        queues.with_least_credits()
     }
 
     /// What decides which protocol carries a message.

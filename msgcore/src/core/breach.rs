@@ -32,6 +32,9 @@ pub enum Breach {
     /// It asks for more answers than it lets leave.
     #[error("it asks for more answers than it lets us give")]
     TooManyAnswers,
+    /// It announces more messages than may wait for receives.
+    #[error("it announces more than {0} messages that no receive waits for")]
+    TooManyAnnounced(usize),
     /// A matched message is not the next one.
     #[error("its message {sequence} is out of sequence")]
     Sequence {

@@ -38,11 +38,6 @@ impl StorageBudget {
         self.is_withholding
     }
 
-    /// Whether those of announcements are withheld too. They take little, so they may go on for longer.
-    pub(crate) fn withholds_announcements(&self) -> bool {
-        self.stored > 2 * self.limit
-    }
-
     /// Whether no copy of another message may be stored.
     pub(crate) fn is_exceeded(&self) -> bool {
         self.stored > self.limit

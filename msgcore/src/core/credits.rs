@@ -5,9 +5,11 @@
 //! (a no-op, MVICH's name). A no-op costs no credit and overtakes whatever waits, so as many more buffers are posted as
 //! no-ops can be on their way.
 //!
-//! The last credits are not for everybody. Eager messages leave `preserve` of them to requests for a rendezvous, which
-//! take little memory where nobody waits for them, and those leave one to control messages, which are never kept: what
-//! the receiver withholds for want of memory can therefore not keep the end of a transfer from its sender.
+//! The last credits are not for all messages. What stays without a receive may keep its credit from the sender, for want of
+//! memory; so eager messages leave at least one credit to announcements of a rendezvous, which take little memory and
+//! whose credits are never withheld, and where control messages cost one, those leave one to them. So a message whose
+//! receive is posted always gets through, as an announcement if need be, and so does the end of every transfer, however
+//! much else is withheld.
 //!
 //! A queue that is shared by all peers posts fewer buffers than its peers have credits together (whoever finds none is
 //! told to come again), and counts only the messages that take memory.
@@ -21,8 +23,10 @@ pub(crate) struct Rule {
     pub(crate) window: u16,
     /// ... and where the peer has no more than `preserve`.
     pub(crate) notify: u16,
-    /// Credits that are kept from eager messages ...
+    /// Credits that are kept from eager messages, or half of what there are, but never less than `least` ...
     pub(crate) preserve: u16,
+    /// ... which are for an announcement, and for a control message where that costs one ...
+    pub(crate) least: u16,
     /// ... and those that are kept from all matched messages: 1, or 0 where control messages cost nothing.
     pub(crate) control: u16,
 }
@@ -36,7 +40,7 @@ impl Rule {
         assert!(limit >= 2, "one credit cannot be given back before it is used");
         let least = (1..=limit).find(|least| limit / least < reserve).unwrap_or(limit + 1);
         let preserve = preserve.clamp(1, limit / 2);
-        Self { window: window.max(least), notify: notify.max(least), preserve, control: 1 }
+        Self { window: window.max(least), notify: notify.max(least), preserve, least: 2, control: 1 }
     }
 
     /// The rule for a queue of this kind, where the peer has `reserve` buffers for no-ops.
@@ -50,7 +54,8 @@ impl Rule {
     /// The rule for a queue of all peers.
     pub(crate) fn shared(limit: u16) -> Self {
         let half = limit.div_ceil(2);
-        Self { window: half, notify: half, preserve: 0, control: 0 }
+        // An eighth of the last credits is for announcements.
+        Self { window: half, notify: half, preserve: limit / 8, least: 1, control: 0 }
     }
 }
 
@@ -125,12 +130,18 @@ impl Credits {
     /// Messages that may be sent if they are eager.
     #[inline]
     pub(crate) fn for_eager(&self) -> u16 {
-        self.available.saturating_sub(self.rule.preserve.min(self.granted / 2))
+        self.available.saturating_sub(self.preserved())
+    }
+
+    /// Credits that eager messages leave.
+    #[inline]
+    fn preserved(&self) -> u16 {
+        self.rule.preserve.min(self.granted / 2).max(self.rule.least)
     }
 
     /// As [`Self::for_eager`], once all credits are at home.
     pub(crate) fn most_for_eager(&self) -> u16 {
-        self.granted - self.rule.preserve.min(self.granted / 2)
+        self.granted.saturating_sub(self.preserved())
     }
 
     /// Sends a message: spends a credit.
@@ -199,7 +210,7 @@ impl Credits {
     /// low; or anything, and it cannot have what a request needs.
     #[inline]
     pub(crate) fn is_return_due(&self) -> bool {
-        let Rule { window, notify, preserve, control } = self.rule;
+        let Rule { window, notify, preserve, control, .. } = self.rule;
         // What the peer has, and what is on its way to it or from it.
         let peers = self.limit - self.kept();
         self.owed >= window || (self.owed >= notify && peers <= preserve) || (self.owed > 0 && peers <= control)
@@ -241,25 +252,30 @@ mod tests {
     }
 
     /// Two ends, messages and returns in flight, in every order that dice choose, with memory that comes and goes: nothing
-    /// is lost, nobody starves, and the returns on their way never exceed the reserve.
+    /// is lost, the returns on their way never exceed the reserve, and while eager messages' credits are withheld, for
+    /// however long, an announcement gets through.
     #[test]
-    fn credits_are_conserved_and_the_reserve_suffices() {
-        for (limit, reserve) in (2..40).flat_map(|limit| [(limit, 2), (limit, 4), (limit, 9)]) {
-            let rule = Rule::per_peer(limit, reserve, limit / 4, limit / 8, limit / 6);
+    fn credits_are_conserved_the_reserve_suffices_and_announcements_always_get_through() {
+        let per_peer =
+            |(limit, reserve)| (limit, reserve, Rule::per_peer(limit, reserve, limit / 4, limit / 8, limit / 6));
+        let own = (3..40).flat_map(|limit| [(limit, 2), (limit, 4), (limit, 9)]).map(per_peer);
+        let shared = (2..40).map(|limit| (limit, limit, Rule::shared(limit)));
+        for (limit, reserve, rule) in own.chain(shared) {
             let (mut sender, mut receiver) = (account(limit, rule), account(limit, rule));
-            let (mut messages, mut returns) = (0u16, Vec::new());
+            // Whether each is eager.
+            let (mut messages, mut returns) = (Vec::new(), Vec::new());
             let mut state = u64::from(limit);
             for round in 0..10_000u32 {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let is_withholding = round / 64 % 2 == 1;
                 match state >> 62 {
                     0 | 1 if sender.for_requests() > 0 => {
+                        messages.push(sender.for_eager() > 0);
                         sender.spend();
-                        messages += 1;
                     }
-                    2 if messages > 0 => {
-                        messages -= 1;
-                        assert!(repost(&mut receiver, is_withholding));
+                    2 if !messages.is_empty() => {
+                        let is_eager = messages.remove(0);
+                        assert!(repost(&mut receiver, is_eager && is_withholding));
                     }
                     3 if !returns.is_empty() => assert!(sender.receive(returns.remove(0))),
                     _ => {}
@@ -274,9 +290,9 @@ mod tests {
                 let count = returns.len();
                 assert!(count <= reserve.into(), "limit {limit}, reserve {reserve}: {count} returns in flight");
                 let in_flight: u16 = returns.iter().sum();
-                assert_eq!(sender.available + messages + receiver.kept() + in_flight, limit);
-                let stuck = sender.for_requests() == 0 && messages == 0 && returns.is_empty() && !is_withholding;
-                assert!(!stuck, "limit {limit}, reserve {reserve}: the sender starves");
+                assert_eq!(sender.available + messages.len() as u16 + receiver.kept() + in_flight, limit);
+                let is_stuck = sender.for_requests() == 0 && messages.is_empty() && returns.is_empty();
+                assert!(!is_stuck, "limit {limit}, reserve {reserve}: no announcement gets through");
             }
         }
     }
@@ -287,8 +303,10 @@ mod tests {
         assert_eq!((credits.for_eager(), credits.for_requests(), credits.for_control()), (5, 7, 8));
         (0..7).for_each(|_| credits.spend());
         assert_eq!((credits.for_eager(), credits.for_requests(), credits.for_control()), (0, 0, 1));
-        let credits = account(2, Rule::per_peer(2, 3, 1, 1, 10));
-        assert_eq!((credits.for_eager(), credits.for_requests(), credits.for_control()), (1, 1, 2));
+        let credits = account(3, Rule::per_peer(3, 3, 1, 1, 10));
+        assert_eq!((credits.for_eager(), credits.for_requests(), credits.for_control()), (1, 2, 3));
+        let credits = account(2, Rule::shared(2));
+        assert_eq!((credits.for_eager(), credits.for_requests(), credits.for_control()), (1, 2, 2));
     }
 
     #[test]

@@ -65,6 +65,8 @@ pub(crate) struct PeerTx {
     pub(crate) transferring: usize,
     /// The lane whose credits are given back next.
     pub(crate) next_return: usize,
+    /// It waits for a send buffer, in the queue of those that do.
+    pub(super) is_starved: bool,
 }
 
 /// What has come and waits for its turn.

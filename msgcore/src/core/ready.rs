@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 
+use super::peer::PeerId;
+
 /// Work for peers other than the one that is borrowed.
 #[derive(Debug, Default)]
 pub(crate) struct Ready {
-    /// A peer has found no send buffer.
-    lacks_send_buffers: bool,
+    /// Peers that have found no send buffer, in the order in which they looked. Each is in it once.
+    starved: VecDeque<PeerId>,
     /// A receive buffer has come back while somewhere a receive lacks one.
     has_receive_buffers: bool,
     /// Messages without a receive take less memory than before.
@@ -16,19 +18,20 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
-    /// A peer has found no send buffer: it tries again when one comes back.
-    pub(crate) fn note_starved(&mut self) {
-        self.lacks_send_buffers = true;
+    /// A peer has found no send buffer, and is not in the queue: it tries again in its turn.
+    pub(super) fn push_starved(&mut self, peer: PeerId) {
+        self.starved.push_back(peer);
     }
 
-    /// Returns whether a peer has found no send buffer since the last time.
-    pub(crate) fn take_starved(&mut self) -> bool {
-        std::mem::take(&mut self.lacks_send_buffers)
+    /// Returns the peer that has waited for a send buffer for longest, and takes it out of the queue.
+    pub(super) fn pop_starved(&mut self) -> Option<PeerId> {
+        self.starved.pop_front()
     }
 
-    /// Whether a peer waits for a send buffer.
-    pub(crate) fn is_starved(&self) -> bool {
-        self.lacks_send_buffers
+    /// Returns how many peers wait for a send buffer.
+    #[inline]
+    pub(crate) fn starved(&self) -> usize {
+        self.starved.len()
     }
 
     /// A receive buffer has come back, and somewhere a receive lacks one.

@@ -22,9 +22,9 @@ pub(crate) const CONTROL_LIMIT: usize = 1 << 20;
 pub(crate) enum Outcome {
     /// It is done with; its vbuf comes back, unless the application has it now.
     Used(Option<Buffer>),
-    /// It is noted until a receive asks for it; its vbuf comes back.
-    Noted(Buffer),
-    /// It is stored, with its vbuf.
+    /// It is stored as a copy; its vbuf comes back, and its credit may be withheld.
+    Copied(Buffer),
+    /// It is stored, with its vbuf, and its credit may be withheld.
     Stored,
 }
 

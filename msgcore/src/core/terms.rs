@@ -45,8 +45,8 @@ impl<L: Link> Core<L> {
             return Err(Breach::OtherRank(terms.rank));
         }
         check_queues(&self.receives.queues, &terms)?;
-        // One is for control messages alone: nothing else would ever leave.
-        if terms.queues.iter().any(|queue| !queue.is_shared && queue.credits < 2) {
+        // Some are for control messages and announcements alone: nothing eager would ever leave.
+        if terms.queues.iter().any(|queue| queue.credits < if queue.is_shared { 2 } else { 3 }) {
             return Err(Breach::TooFewCredits);
         }
         if peer.connection.stage().has_terms() {

@@ -7,6 +7,8 @@ use roci_protocol::msg::{self, Header, Message};
 use super::Core;
 use super::lane::SEND_QUEUE;
 use super::peer::{Control, Direction, Peer, PeerId, Transfer};
+use super::peers::Peers;
+use super::vbuf::Pool;
 
 /// The mark of work requests that carry a vbuf; they are named after lane and peer.
 const VBUF: u64 = 1 << 63;
@@ -48,7 +50,7 @@ impl<L: Link> Core<L> {
     }
 
     /// Whether so many vbufs can be sent on a lane now; counts why not.
-    pub(crate) fn has_room(&mut self, peer: &Peer, lane: usize, vbufs: usize, is_admitted: bool) -> bool {
+    pub(crate) fn has_room(&mut self, peer: &mut Peer, lane: usize, vbufs: usize, is_admitted: bool) -> bool {
         match self.room(peer, lane, vbufs, is_admitted) {
             Room::Yes => return true,
             Room::NoCredit => self.stats.credit_stalls += 1,
@@ -57,18 +59,53 @@ impl<L: Link> Core<L> {
         false
     }
 
-    fn room(&mut self, peer: &Peer, lane: usize, vbufs: usize, is_admitted: bool) -> Room {
+    fn room(&mut self, peer: &mut Peer, lane: usize, vbufs: usize, is_admitted: bool) -> Room {
         if !is_admitted {
             return Room::NoCredit;
         }
         if peer.lanes[lane].in_flight + vbufs > SEND_QUEUE {
             return Room::NoBuffer;
         }
-        if !self.send_pools[lane].provide(&self.engine, vbufs) {
-            self.ready.note_starved();
-            return Room::NoBuffer;
+        if self.provide_vbufs(peer, lane, vbufs) {
+            return Room::Yes;
         }
-        Room::Yes
+        if !peer.tx.is_starved {
+            peer.tx.is_starved = true;
+            self.ready.push_starved(peer.id);
+        }
+        Room::NoBuffer
+    }
+
+    /// Makes sure that a peer can take so many send buffers. Each of the others that wait for one finds one afterwards; and
+    /// a peer that has nothing under way may have one past the limit: so no stream to one peer, and no peer that does not
+    /// acknowledge, keeps a message to another from leaving.
+    pub(crate) fn provide_vbufs(&mut self, peer: &Peer, lane: usize, vbufs: usize) -> bool {
+        let others = self.ready.starved() - usize::from(peer.tx.is_starved);
+        let pool = &mut self.send_pools[lane];
+        pool.provide(&self.engine, vbufs + others) || {
+            let is_idle = peer.lanes.iter().all(|lane| lane.in_flight == 0);
+            vbufs == 1 && is_idle && pool.provide_one(&self.engine)
+        }
+    }
+
+    /// Whether a send buffer can be taken without a look at who else waits.
+    #[inline]
+    pub(crate) fn has_spare_vbuf(&self, lane: usize) -> bool {
+        self.send_pools[lane].free() > self.ready.starved()
+    }
+
+    /// Returns the next peer that may look for a send buffer again, while there are any.
+    pub(crate) fn next_starved<'a>(&mut self, peers: &'a mut Peers) -> Option<&'a mut Peer> {
+        while self.send_pools.iter().any(Pool::has_one) {
+            let id = self.ready.pop_starved()?;
+            // One that is gone waits no longer.
+            if peers.live_mut(id).is_some() {
+                let peer = peers.entry(id);
+                peer.tx.is_starved = false;
+                return Some(peer);
+            }
+        }
+        None
     }
 
     /// Sends a header and a payload that fits behind it. The caller has seen to a credit, a vbuf and a place in the queue.

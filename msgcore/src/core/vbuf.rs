@@ -50,6 +50,24 @@ impl Pool {
         self.free.len() >= count
     }
 
+    /// Makes sure that one can be taken, past the limit if need be, as far as the arena goes.
+    pub(crate) fn provide_one(&mut self, engine: &Engine<impl Link>) -> bool {
+        if !self.provide(engine, 1)
+            && let Ok(mut vbuf) = engine.buffer(self.size)
+        {
+            vbuf.reset();
+            self.free.push(vbuf);
+            self.made += 1;
+        }
+        self.has_one()
+    }
+
+    /// Returns how many can be taken without making others.
+    #[inline]
+    pub(crate) fn free(&self) -> usize {
+        self.free.len()
+    }
+
     /// Takes a vbuf back.
     #[inline]
     pub(crate) fn give(&mut self, mut vbuf: Buffer) {

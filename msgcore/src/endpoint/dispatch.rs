@@ -113,7 +113,7 @@ impl<L: Link> Endpoint<L> {
         if peer.failure.is_none() {
             go_on(core, tag, peer);
         }
-        if self.core.ready.is_starved() {
+        if self.core.ready.starved() > 0 {
             self.wake_the_starved();
         }
     }
@@ -191,9 +191,7 @@ fn act<L: Link>(core: &mut Core<L>, tag: &mut TagService, peer: &mut Peer, arriv
     let costs = peer.lanes[lane].charges(&header.message);
     let (vbuf, cost) = match dispatch(core, tag, peer, lane, &header, vbuf) {
         Ok(Outcome::Used(vbuf)) => (vbuf, Cost::Returned),
-        // An announcement takes little: it may come while messages are withheld, as long as that is bounded too.
-        Ok(Outcome::Noted(vbuf)) if core.budget.withholds_announcements() => (Some(vbuf), Cost::Withheld),
-        Ok(Outcome::Noted(vbuf)) => (Some(vbuf), Cost::Returned),
+        Ok(Outcome::Copied(vbuf)) => (Some(vbuf), Cost::Withheld),
         Ok(Outcome::Stored) => {
             if !core.receives.pools[lane].has_one() {
                 // Another vbuf is about to be made.
@@ -227,9 +225,7 @@ fn dispatch<L: Link>(
         Message::Fragment { offset, id } => return tag.on_fragment(peer, lane, id, offset, vbuf),
         Message::Request { label, len, id, way, rkey, mode } => {
             peer.advance_sequence();
-            if tag.on_request(core, peer, (label, mode), Remote { way, rkey, len, id })? {
-                return Ok(Outcome::Noted(vbuf));
-            }
+            tag.on_request(core, peer, (label, mode), Remote { way, rkey, len, id })?;
         }
         Message::Data { reply, offset } => tag.on_data(peer, reply, offset, &vbuf)?,
         Message::Grant { id, reply, way, rkey, va, len } => {

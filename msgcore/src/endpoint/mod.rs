@@ -281,13 +281,12 @@ impl<L: Link> Endpoint<L> {
         }
     }
 
-    /// Send buffers are shared: peers that found none may go on now.
+    /// Send buffers are shared: peers that found none go on by turns, as far as there are any now.
     pub(crate) fn wake_the_starved(&mut self) {
-        if self.core.ready.take_starved() {
-            let Self { core, tag, peers, .. } = self;
-            for peer in peers.iter_live_mut() {
-                go_on(core, tag, peer);
-            }
+        let Self { core, tag, peers, .. } = self;
+        for _ in 0..core.ready.starved() {
+            let Some(peer) = core.next_starved(peers) else { return };
+            go_on(core, tag, peer);
         }
     }
 }

@@ -49,7 +49,7 @@ impl<L: Link> Endpoint<L> {
             return false;
         }
         let lacks_memory =
-            self.core.receives.are_missing() || self.core.ready.is_starved() || self.core.budget.is_withholding();
+            self.core.receives.are_missing() || self.core.ready.starved() > 0 || self.core.budget.is_withholding();
         let is_idle = self.peers.are_all_known() && !lacks_memory && !self.wireup.is_urgent();
         if is_idle && self.calls & (IDLE_PERIOD - 1) != 0 {
             return false;

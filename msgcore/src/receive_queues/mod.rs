@@ -89,6 +89,18 @@ impl Kind {
         }
     }
 
+    /// The same with as many credits as keep everything moving: one each for an eager message, an announcement, and where
+    /// those cost one a control message.
+    #[must_use]
+    pub(crate) fn with_least_credits(self) -> Self {
+        match self {
+            Self::PerPeer { num, low, window, reserve } => Self::PerPeer { num: num.max(3), low, window, reserve },
+            Self::Shared { num, low, max_sends, init, limit } => {
+                Self::Shared { num, low, max_sends: max_sends.max(2), init, limit }
+            }
+        }
+    }
+
     /// The same, as it is told to the peer.
     pub(crate) fn granted(&self) -> u16 {
         self.credits().min(u16::MAX.into()) as u16
@@ -119,6 +131,15 @@ impl ReceiveQueue {
 }
 
 impl ReceiveQueues {
+    /// The same queues with as many credits as keep everything moving.
+    #[must_use]
+    pub(crate) fn with_least_credits(mut self) -> Self {
+        for queue in &mut self.0 {
+            queue.kind = queue.kind.with_least_credits();
+        }
+        self
+    }
+
     /// A single queue, which the caller has made as the notation would have it.
     pub(crate) fn one(queue: ReceiveQueue) -> Self {
         Self(std::iter::once(queue).collect())

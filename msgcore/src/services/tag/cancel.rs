@@ -115,10 +115,13 @@ impl TagService {
     pub(crate) fn on_cancel<L: Link>(&mut self, core: &mut Core<L>, peer: &mut Peer, id: u64) {
         let withdrawn = self.matching.withdraw(peer.id, |body| body.id() == id);
         let is_withdrawn = withdrawn.is_some();
-        match withdrawn {
-            Some((_, Body::Whole { lane, vbuf, .. })) => core.give_receive_vbuf(lane, vbuf),
-            Some((_, Body::Series { id, .. })) => self.discard_series(core, peer.id, id),
-            Some((_, Body::Remote(_) | Body::Local { .. })) | None => {}
+        if let Some((_, body)) = withdrawn {
+            self.note_taken(peer.id, &body);
+            match body {
+                Body::Whole { lane: Some(lane), vbuf, .. } => core.give_receive_vbuf(lane, vbuf),
+                Body::Series { id, .. } => self.discard_series(core, peer.id, id),
+                Body::Whole { lane: None, .. } | Body::Remote(_) | Body::Local { .. } => {}
+            }
         }
         peer.queue_control(Message::Cancelled { id, is_withdrawn });
         self.note_less_stored(core);

@@ -62,7 +62,7 @@ impl TagService {
                 core.stats.rx_expected += 1;
                 acknowledge_match(peer, id, mode);
                 if is_whole {
-                    return Ok(Outcome::Used(self.deliver(core, request, from, label, lane, vbuf)));
+                    return Ok(Outcome::Used(self.deliver(core, request, from, label, Some(lane), vbuf)));
                 }
                 let to = self.begin_filling(core, request, from, label, len, &vbuf);
                 self.series.insert((from, id), Series { len, arrived: vbuf.len(), to });
@@ -71,13 +71,36 @@ impl TagService {
             None => {
                 core.stats.rx_ready_unmatched += u64::from(mode == Mode::Ready);
                 if is_whole {
-                    self.store(core, from, label, vbuf.capacity(), Body::Whole { id, mode, lane, vbuf });
-                } else {
-                    self.store(core, from, label, len, Body::Series { id, mode, len });
-                    let (arrived, to) = (vbuf.len(), Destination::Stored { lane, vbufs: vec![vbuf] });
-                    self.series.insert((from, id), Series { len, arrived, to });
+                    return Ok(self.store_whole(core, from, label, (id, mode), lane, vbuf));
                 }
+                self.store(core, from, label, len, Body::Series { id, mode, len });
+                let (arrived, to) = (vbuf.len(), Destination::Stored { lane, vbufs: vec![vbuf] });
+                self.series.insert((from, id), Series { len, arrived, to });
                 Ok(Outcome::Stored)
+            }
+        }
+    }
+
+    /// Receiver: a message in one vbuf has no receive. It is stored there, or as a copy where it is short: a vbuf is worth
+    /// more than the copy.
+    fn store_whole<L: Link>(
+        &mut self,
+        core: &mut Core<L>,
+        from: PeerId,
+        label: Label,
+        (id, mode): (u64, Mode),
+        lane: usize,
+        vbuf: Buffer,
+    ) -> Outcome {
+        let is_short = 2 * vbuf.len() <= vbuf.capacity();
+        match is_short.then(|| core.copy_of(&vbuf).ok()).flatten() {
+            Some(copy) => {
+                self.store(core, from, label, copy.capacity(), Body::Whole { id, mode, lane: None, vbuf: copy });
+                Outcome::Copied(vbuf)
+            }
+            None => {
+                self.store(core, from, label, vbuf.capacity(), Body::Whole { id, mode, lane: Some(lane), vbuf });
+                Outcome::Stored
             }
         }
     }
@@ -142,12 +165,14 @@ impl TagService {
         request: Request,
         from: PeerId,
         label: Label,
-        lane: usize,
+        lane: Option<usize>,
         vbuf: Buffer,
     ) -> Option<Buffer> {
         let len = vbuf.len();
         let Some(mut buffer) = self.take_buffer(request) else {
-            core.receives.pools[lane].forfeit();
+            if let Some(lane) = lane {
+                core.receives.pools[lane].forfeit();
+            }
             self.requests.end(request, Ok(Done::new(vbuf, len, from, label)));
             return None;
         };

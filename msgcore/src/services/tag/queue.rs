@@ -13,7 +13,7 @@ use super::select::{Conditions, Protocol, Reason, lane_for, select};
 use crate::core::Core;
 use crate::core::peer::{Peer, PeerId};
 
-/// Messages that may wait for one peer.
+/// Messages that may wait for one peer, or for their receives there.
 pub(crate) const OUTGOING_LIMIT: usize = 1 << 16;
 
 /// What waits to be sent to one peer.
@@ -25,6 +25,10 @@ pub(crate) struct PeerQueue {
     pub(super) fragments: VecDeque<Fragments>,
     /// Messages that it was asked to give back, or will be.
     pub(super) cancels: Cancels,
+    /// Messages announced to the peer that have met no receive there, as far as is known here.
+    pub(super) announced: usize,
+    /// Messages announced by the peer that have met no receive here.
+    pub(super) announced_here: usize,
 }
 
 /// A matched message that waits to be sent.
@@ -47,6 +51,18 @@ pub(crate) struct Fragments {
 }
 
 impl PeerQueue {
+    /// Whether another message may be accepted: each that waits may have to be announced, and how many are is limited.
+    #[inline]
+    pub(super) fn has_room(&self) -> bool {
+        self.outgoing.len() + self.announced < OUTGOING_LIMIT
+    }
+
+    /// A message that was announced has met its receive, or was taken back.
+    pub(super) fn note_announced_over(&mut self) {
+        assert!(self.announced > 0, "what is over was announced");
+        self.announced -= 1;
+    }
+
     /// Whether something waits.
     #[inline]
     fn has_work(&self) -> bool {
@@ -95,7 +111,7 @@ impl TagService {
         let may_request = peer.lanes[0].credits.for_requests() > 0;
         // A series goes whole or not at all: one that finds no room now must not wait for others to leave some.
         let is_series = vbufs > 1 && len <= self.rules.eager;
-        let has_room = !is_series || (vbufs <= places && core.send_pools[lane].provide(&core.engine, vbufs));
+        let has_room = !is_series || (vbufs <= places && core.provide_vbufs(peer, lane, vbufs));
         let conditions = Conditions {
             len,
             vbufs,

@@ -56,7 +56,16 @@ impl Met {
 impl TagService {
     /// Takes the oldest message that such a receive takes out of those that wait, if there is one.
     pub(crate) fn take_unexpected(&mut self, pattern: &Pattern) -> Option<Met> {
-        self.matching.take_unexpected(pattern).map(|(label, body)| Met { label, body })
+        let (label, body) = self.matching.take_unexpected(pattern)?;
+        self.note_taken(label.source, &body);
+        Some(Met { label, body })
+    }
+
+    /// A message waits for a receive no longer.
+    pub(super) fn note_taken(&mut self, source: PeerId, body: &Body) {
+        if matches!(body, Body::Remote(_)) {
+            self.queues[source].announced_here -= 1;
+        }
     }
 
     /// Opens a receive, which waits for nothing yet. There is room for it.
@@ -84,7 +93,8 @@ impl TagService {
         let (source, label) = (met.label.source, met.label.wire());
         match met.body {
             Body::Whole { lane, vbuf, .. } => {
-                if let Some(vbuf) = self.deliver(core, request, source, label, lane, vbuf) {
+                let vbuf = self.deliver(core, request, source, label, lane, vbuf);
+                if let (Some(vbuf), Some(lane)) = (vbuf, lane) {
                     core.give_receive_vbuf(lane, vbuf);
                 }
             }

@@ -65,7 +65,7 @@ impl TagService {
         (label, mode): (Label, Mode),
         payload: Buffer,
     ) -> Result<Request, Refused<Buffer>> {
-        if self.queues[peer.id].outgoing.len() >= OUTGOING_LIMIT {
+        if !self.queues[peer.id].has_room() {
             return Err(Refused::new(CallError::TooMany(OUTGOING_LIMIT), payload));
         }
         let short_lane = self.short_lane(peer, payload.len());
@@ -74,7 +74,7 @@ impl TagService {
         };
         let outgoing = Outgoing { request, label, mode, payload };
         match short_lane {
-            Some(lane) if outgoing.payload.len() <= self.rules.eager && core.send_pools[lane].has_one() => {
+            Some(lane) if outgoing.payload.len() <= self.rules.eager && core.has_spare_vbuf(lane) => {
                 core.stats.chose(Protocol::Eager, Reason::Short);
                 self.send_eager(core, peer, lane, outgoing);
             }

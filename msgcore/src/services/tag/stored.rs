@@ -20,8 +20,8 @@ pub(crate) struct Remote {
 /// What is there of a message that nobody has asked for yet.
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// All of it, in the vbuf of a lane.
-    Whole { id: u64, mode: Mode, lane: usize, vbuf: Buffer },
+    /// All of it: in the vbuf of a lane, or a copy where that would waste most of one.
+    Whole { id: u64, mode: Mode, lane: Option<usize>, vbuf: Buffer },
     /// Parts, which are kept elsewhere while more of them come.
     Series { id: u64, mode: Mode, len: usize },
     /// A message of this rank to itself: a copy, or nothing where the send still has the payload.

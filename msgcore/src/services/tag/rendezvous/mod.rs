@@ -12,7 +12,7 @@ use roci_driver::link::Link;
 use roci_protocol::msg::{Header, Label, Message, Mode, Way};
 
 use super::operation::{Asked, Exposed, Operation, PipeOut};
-use super::queue::Outgoing;
+use super::queue::{OUTGOING_LIMIT, Outgoing};
 use super::request::Request;
 use super::stored::{Body, Remote, acceptable};
 use super::{TagService, matching};
@@ -47,31 +47,37 @@ impl TagService {
             core.stats.goes(way);
         }
         self.requests.replace(request, operation);
+        self.queues[to].announced += 1;
         let message = Message::Request { label, len, id: request.to_wire(), way, rkey, mode };
         core.post_vbuf(peer, 0, Header { sequence, ..Header::new(message) }, &[]);
     }
 
-    /// Receiver: an announcement came. Returns whether it waits for a receive.
+    /// Receiver: an announcement came. Its credit goes back to the sender even where it waits for a receive: it takes little,
+    /// and how many of them wait is limited for each peer.
     pub(crate) fn on_request<L: Link>(
         &mut self,
         core: &mut Core<L>,
         peer: &mut Peer,
         (label, mode): (Label, Mode),
         remote: Remote,
-    ) -> Result<bool, Breach> {
+    ) -> Result<(), Breach> {
         acceptable(remote.len)?;
         match self.matching.take_posted(&matching::Label::new(peer.id, label)) {
             Some(request) => {
                 core.stats.rx_expected += 1;
                 self.meet(core, peer, request, label, remote);
-                Ok(false)
             }
             None => {
+                let waiting = &mut self.queues[peer.id].announced_here;
+                if *waiting == OUTGOING_LIMIT {
+                    return Err(Breach::TooManyAnnounced(OUTGOING_LIMIT));
+                }
+                *waiting += 1;
                 core.stats.rx_ready_unmatched += u64::from(mode == Mode::Ready);
                 self.store(core, peer.id, label, 0, Body::Remote(remote));
-                Ok(true)
             }
         }
+        Ok(())
     }
 
     /// Receiver: a receive has met an announcement.
@@ -126,6 +132,7 @@ impl TagService {
             Some(Operation::Asked(Asked { to, label, payload, .. })) => (to, label, payload),
             other => unreachable!("only a rendezvous that has not moved ends so: {other:?}"),
         };
+        self.queues[to].note_announced_over();
         let len = payload.len();
         self.requests.end(request, Ok(how(Done::new(payload, len, to, label))));
     }

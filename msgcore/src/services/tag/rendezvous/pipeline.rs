@@ -217,6 +217,7 @@ impl TagService {
             unreachable!("the caller has looked");
         };
         core.stats.goes(way);
+        self.queues[to].note_announced_over();
         let out = PipeOut { to, label, written: None, in_flight: 0, rest: Some(payload) };
         self.requests.replace(request, Operation::Writing(Box::new(out)));
     }

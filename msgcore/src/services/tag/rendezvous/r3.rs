@@ -48,6 +48,7 @@ impl TagService {
             core.stats.goes(Way::R3);
         }
         self.requests.replace(request, Operation::Queued { to });
+        self.queues[to].note_announced_over();
         self.queues[to].fragments.push_back(Fragments { request, reply: grant.reply, label, payload, sent: 0 });
     }
 

@@ -1,0 +1,112 @@
+//! Nobody starves: a message whose receive is posted arrives, whatever else nobody has asked for; and a stream to one rank
+//! keeps no message to another waiting.
+
+mod common;
+
+use common::{World, pattern};
+use roci_msgcore::{Source, Tag};
+use roci_testkit::World as _;
+
+/// Messages that no receive waits for: more than any mode has credits, and more than take all the memory that they may.
+const FLOOD: usize = 12_000;
+const LEN: usize = 1000;
+const UNWANTED: u64 = 1;
+const WANTED: u64 = 2;
+
+/// The ways in which receives are posted, and payloads move.
+const MODES: [&[(&str, &str)]; 8] = [
+    &[],
+    &[("credits", "2")],
+    &[("credits", "3"), ("credit_preserve", "1")],
+    &[("receive_queues", "S,8KiB,512")],
+    &[("receive_queues", "S,8KiB,16,8")],
+    &[("receive_queues", "P,256,64:P,2KiB,32:S,16KiB,256"), ("eager_threshold", "32KiB")],
+    &[("receive_queues", "P,256,2:P,8KiB,2")],
+    &[("eager_threshold", "512"), ("rndv_protocol", "rput")],
+];
+
+/// A flood, and behind it a message whose receive is posted, which arrives. Then the flood is received, too.
+fn survives_a_flood(settings: &[(&str, &str)]) {
+    let mut pair = World::pair(&[settings, &[("unexpected_limit", "1MiB")]].concat());
+    let bytes = pattern(LEN, 7);
+    let wanted = pair.recv(1, Tag::new(WANTED), LEN);
+    let sends: Vec<_> = (0..FLOOD).map(|_| pair.send(0, UNWANTED, &pattern(LEN, 3))).collect();
+    let last = pair.send(0, WANTED, &bytes);
+    pair.expect(1, wanted, &bytes);
+    pair.wait(0, last).expect("it arrived");
+    for send in sends {
+        let receive = pair.recv(1, Tag::new(UNWANTED), LEN);
+        pair.expect(1, receive, &pattern(LEN, 3));
+        pair.wait(0, send).expect("it arrived");
+    }
+    pair.workers.iter().for_each(|worker| worker.check_invariants().expect("what must hold"));
+}
+
+#[test]
+fn a_message_whose_receive_is_posted_arrives_behind_a_flood_that_nobody_asked_for() {
+    for settings in MODES {
+        survives_a_flood(settings);
+    }
+}
+
+/// The same from both ends at once: neither waits for the other's credits.
+#[test]
+fn floods_that_meet_do_not_keep_wanted_messages_from_arriving() {
+    for settings in MODES {
+        let mut pair = World::pair(&[settings, &[("unexpected_limit", "1MiB")]].concat());
+        let wanted = [0, 1].map(|who| pair.recv(who, Tag::new(WANTED), LEN));
+        for who in [0, 1] {
+            (0..FLOOD).for_each(|_| drop(pair.send(who, UNWANTED, &pattern(LEN, who))));
+            let _ = pair.send(who, WANTED, &pattern(LEN, 10 + who));
+        }
+        for who in [0, 1] {
+            pair.expect(who, wanted[who], &pattern(LEN, 10 + (1 - who)));
+        }
+    }
+}
+
+/// As many messages to one rank are always under way as there are send buffers for, and one is for another rank.
+#[test]
+fn a_steady_stream_to_one_rank_keeps_no_message_to_another_waiting() {
+    for (vbuf_max, peers) in [("16", 1), ("64", 1), ("16", 5)] {
+        let settings: &[_] = &[("vbuf_max", vbuf_max), ("vbuf_pool", "16")];
+        let mut world = World::of(&vec![settings; 2 + peers]);
+        world.connect_all();
+        let stream = |world: &mut World, count: usize| {
+            for _ in 0..count {
+                let receive = world.recv_from(1, Source::Rank(0), Tag::new(1), LEN);
+                let mut payload = world.workers[0].buffer(LEN).expect("memory");
+                payload.copy_from_slice(&pattern(LEN, 3));
+                let send = world.workers[0].send(1, Tag::new(1), payload).expect("accepted");
+                drop((receive, send));
+            }
+        };
+        stream(&mut world, 1000);
+        let others: Vec<_> = (2..2 + peers)
+            .map(|rank| {
+                let receive = world.recv_from(rank, Source::Rank(0), Tag::new(1), LEN);
+                let send = world.workers[0].send_bytes(rank, Tag::new(1), &pattern(LEN, rank)).expect("accepted");
+                (rank, receive, send)
+            })
+            .collect();
+        // The stream never pauses meanwhile: what one step sends is sent anew.
+        for (rank, receive, send) in others {
+            let mut steps = 0;
+            let done = loop {
+                if let Some(done) = world.workers[rank].test(receive) {
+                    break done.expect("it arrives");
+                }
+                stream(&mut world, 16);
+                world.steps(1);
+                steps += 1;
+                assert!(
+                    steps < 500,
+                    "{vbuf_max} send buffers: a message to rank {rank} has not left: {}",
+                    world.counters()
+                );
+            };
+            assert!(done.buffer[..] == pattern(LEN, rank)[..]);
+            world.wait(0, send).expect("it arrived");
+        }
+    }
+}
