@@ -25,7 +25,7 @@ impl MatchingQueues {
         let label = Label { source, tag, context: Context::default() };
         let receive = self.0.take_posted(&label);
         if receive.is_none() {
-            self.0.keep(label, 1, message);
+            self.0.keep(label, message.into(), 1, message);
         }
         receive
     }

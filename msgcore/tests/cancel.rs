@@ -399,3 +399,28 @@ fn a_cancel_that_is_late_holds_back_messages_before_its_place_is_ambiguous() {
     pair.wait(0, send).expect("sent");
     assert_alive(&mut pair);
 }
+
+/// Tens of thousands are cancelled, those that have left and those that have not, from the oldest on: each is found where it
+/// is.
+#[test]
+fn tens_of_thousands_of_sends_are_taken_back() {
+    const COUNT: u64 = 30_000;
+    let mut pair = World::pair(&[]);
+    let waiting: Vec<_> = (0..COUNT).map(|tag| pair.send(0, tag, b"waits for a connection")).collect();
+    for &send in &waiting {
+        pair.workers[0].cancel(send);
+    }
+    for send in waiting {
+        assert!(pair.workers[0].test(send).expect("at once").expect("taken back").is_cancelled);
+    }
+    let left: Vec<_> = (0..COUNT).map(|tag| pair.send(0, tag, b"has left")).collect();
+    pair.until("all have come", |pair| pair.workers[1].stats().rx_unexpected == COUNT);
+    for &send in &left {
+        pair.workers[0].cancel(send);
+    }
+    for send in left {
+        assert!(pair.wait(0, send).expect("taken back").is_cancelled);
+    }
+    assert_eq!(pair.workers[1].unexpected_bytes(), 0);
+    pair.workers.iter().for_each(|worker| worker.check_invariants().expect("what must hold"));
+}

@@ -67,7 +67,7 @@ impl Clone for Truncated {
     }
 }
 
-/// Whoever has the buffer, it is the same error.
+/// It is the same error, whichever of the two has the buffer.
 impl PartialEq for Truncated {
     fn eq(&self, other: &Self) -> bool {
         (self.envelope, self.context, self.room) == (other.envelope, other.context, other.room)

@@ -56,7 +56,7 @@ impl Peers {
     /// Returns the entry of a peer, made where nothing was done with it yet.
     #[inline]
     pub(crate) fn entry(&mut self, id: PeerId) -> &mut Peer {
-        assert!(id != self.oneself, "nobody is its own peer");
+        assert!(id != self.oneself, "an end is not its own peer");
         self.slots[id].get_or_insert_with(|| Box::new(Peer::new(id)))
     }
 

@@ -1,6 +1,6 @@
 //! How far a connection is, as a table.
 //!
-//! Whoever brings queue pairs up posts no receives: the endpoint does, and then sends its *clear to send* (CTS, Open
+//! A wire-up method posts no receives: the endpoint does, and then sends its *clear to send* (CTS, Open
 //! MPI's name), for which the peer has posted one small receive and nothing else. A connection is open once ours has
 //! arrived there and theirs here. Messages that the application sends meanwhile wait, and go then.
 
@@ -9,16 +9,16 @@ use thiserror::Error;
 /// How far a connection is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Stage {
-    /// Nobody has asked for it.
+    /// Neither end has asked for it.
     #[default]
     Idle,
     /// We have asked, or wait to be asked.
     Asking,
     /// The peer has asked, and we have answered.
     Answering,
-    /// Their CTS has come before we heard that our answer did: it is executed as soon as receives are posted, and the word
+    /// Their CTS has come before the news that our answer did: it is executed as soon as receives are posted, and the word
     /// that the queue pairs are up may come behind it, or be lost and repeated.
-    Told,
+    EarlyTerms,
     /// The queue pairs are up, and receives are posted; our CTS is on its way, theirs has not come.
     Greeting,
     /// Ours has arrived.
@@ -59,8 +59,8 @@ impl Stage {
             (Self::Idle, Step::Ask) => Self::Asking,
             (Self::Idle | Self::Asking, Step::Answer) => Self::Answering,
             (Self::Asking | Self::Answering, Step::Up) => Self::Greeting,
-            (Self::Answering, Step::Terms) => Self::Told,
-            (Self::Told, Step::Up) => Self::Welcomed,
+            (Self::Answering, Step::Terms) => Self::EarlyTerms,
+            (Self::EarlyTerms, Step::Up) => Self::Welcomed,
             (Self::Greeting, Step::Sent) => Self::Greeted,
             (Self::Greeting, Step::Terms) => Self::Welcomed,
             (Self::Greeted, Step::Terms) | (Self::Welcomed, Step::Sent) => Self::Open,
@@ -71,7 +71,7 @@ impl Stage {
     /// The peer's terms have come.
     #[inline]
     pub(crate) fn has_terms(self) -> bool {
-        matches!(self, Self::Told | Self::Welcomed | Self::Open)
+        matches!(self, Self::EarlyTerms | Self::Welcomed | Self::Open)
     }
 
     /// Somebody has asked for it, and it is not open yet.
@@ -86,13 +86,13 @@ mod tests {
 
     #[test]
     fn every_step_at_every_stage_is_in_the_table_or_refused_by_name() {
-        use Stage::{Answering, Asking, Greeted, Greeting, Idle, Open, Told, Welcomed};
+        use Stage::{Answering, Asking, EarlyTerms, Greeted, Greeting, Idle, Open, Welcomed};
         use Step::{Answer, Ask, Sent, Terms, Up};
         let table = [
             (Idle, [Some(Asking), Some(Answering), None, None, None]),
             (Asking, [None, Some(Answering), Some(Greeting), None, None]),
-            (Answering, [None, None, Some(Greeting), None, Some(Told)]),
-            (Told, [None, None, Some(Welcomed), None, None]),
+            (Answering, [None, None, Some(Greeting), None, Some(EarlyTerms)]),
+            (EarlyTerms, [None, None, Some(Welcomed), None, None]),
             (Greeting, [None, None, None, Some(Greeted), Some(Welcomed)]),
             (Greeted, [None, None, None, None, Some(Open)]),
             (Welcomed, [None, None, None, Some(Open), None]),
@@ -102,7 +102,7 @@ mod tests {
             for (step, next) in [Ask, Answer, Up, Sent, Terms].into_iter().zip(row) {
                 assert_eq!(stage.on(step).ok(), next, "{stage:?} {step:?}");
             }
-            assert_eq!(stage.has_terms(), matches!(stage, Told | Welcomed | Open));
+            assert_eq!(stage.has_terms(), matches!(stage, EarlyTerms | Welcomed | Open));
         }
         let refusal = Open.on(Ask).expect_err("it is open").to_string();
         assert_eq!(refusal, "a connection that is Open does not Ask");

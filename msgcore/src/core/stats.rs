@@ -62,7 +62,7 @@ counters! {
     connections_refused,
     /// Peers lost.
     peers_gone,
-    /// Events that nobody polled in time.
+    /// Events that were not polled in time.
     events_lost,
     /// Vbufs that exist.
     vbufs,

@@ -43,7 +43,7 @@ pub enum InvariantViolation {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum LaneViolation {
-    /// Credits that nobody has granted.
+    /// Credits that were never granted.
     #[error("credits out of thin air: {0:?}")]
     Credits(CreditAccount),
     /// More is under way than the send queue holds.

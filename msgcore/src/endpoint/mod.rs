@@ -152,7 +152,7 @@ impl<L: Link> Endpoint<L> {
         let Self { core, tag, peers, .. } = self;
         match tag.cancellation(request) {
             Cancellation::Receive => tag.cancel_receive(core, request),
-            Cancellation::Queue(to) => tag.cancel_queued(core, request, to),
+            Cancellation::Queue(to, at) => tag.cancel_queued(core, to, at),
             Cancellation::Ask(to) if to == peers.oneself() => tag.cancel_local(core, request),
             Cancellation::Ask(to) => {
                 if let Some(peer) = peers.live_mut(to) {

@@ -122,7 +122,8 @@ impl<L: Link> Worker<L> {
             return (format!("a receive {}", Shown(&pattern)), self.sources(&pattern));
         }
         let what = match operation {
-            Operation::Queued { to } => format!("a send to rank {to} that has not left"),
+            Operation::Outgoing { to, .. } => format!("a send to rank {to} that has not left"),
+            Operation::Queued { to } => format!("a send to rank {to} that is leaving"),
             Operation::Unmatched { to, .. } => format!("a synchronous send to rank {to}, which has no receive for it"),
             Operation::Withdrawing { to, .. } => format!("rank {to} to say whether a send can be taken back"),
             Operation::Asked(asked) => {

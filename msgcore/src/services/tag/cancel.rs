@@ -18,8 +18,8 @@ use crate::core::peer::{Control, Peer, PeerId};
 pub(crate) enum Cancellation {
     /// It is a receive that has met nothing: it is taken back here.
     Receive,
-    /// It is still in the queue to this peer.
-    Queue(PeerId),
+    /// It is still in the queue to this peer, at this place.
+    Queue(PeerId, u32),
     /// Its message has left for this peer, which must be asked.
     Ask(PeerId),
     /// Too late: it ends as it will.
@@ -31,7 +31,7 @@ impl TagService {
     pub(crate) fn cancellation(&self, request: Request) -> Cancellation {
         match self.requests.get(request) {
             Some(Operation::Waiting { .. }) => Cancellation::Receive,
-            Some(Operation::Queued { to }) => Cancellation::Queue(*to),
+            Some(Operation::Outgoing { to, at }) => Cancellation::Queue(*to, *at),
             Some(Operation::Unmatched { to, .. }) => Cancellation::Ask(*to),
             Some(Operation::Asked(asked)) => Cancellation::Ask(asked.to),
             Some(Operation::Exposed(exposed)) => Cancellation::Ask(exposed.to),
@@ -54,13 +54,11 @@ impl TagService {
     }
 
     /// Takes a send back that has not left.
-    pub(crate) fn cancel_queued<L: Link>(&mut self, core: &mut Core<L>, request: Request, to: PeerId) {
-        let queue = &mut self.queues[to].outgoing;
-        let Some(at) = queue.iter().position(|outgoing| outgoing.request == request) else { return };
-        let Some(outgoing) = queue.remove(at) else { return };
+    pub(crate) fn cancel_queued<L: Link>(&mut self, core: &mut Core<L>, to: PeerId, at: u32) {
+        let outgoing = self.queues[to].outgoing.remove(at).expect("an operation in the queue is at its place");
         core.stats.cancelled += 1;
         let done = Done::new(outgoing.payload, 0, to, outgoing.label);
-        self.requests.end(request, Ok(done.cancelled()));
+        self.requests.end(outgoing.request, Ok(done.cancelled()));
     }
 
     /// Asks the peer for a message that has left.
@@ -99,7 +97,7 @@ impl TagService {
     /// A message to oneself is taken back where it is stored.
     pub(crate) fn cancel_local<L: Link>(&mut self, core: &mut Core<L>, request: Request) {
         let (id, oneself) = (request.to_wire(), self.oneself);
-        if self.matching.withdraw(oneself, |body| body.id() == id).is_none() {
+        if self.matching.withdraw(oneself, id).is_none() {
             return;
         }
         core.stats.cancelled += 1;
@@ -113,7 +111,7 @@ impl TagService {
 
     /// The peer wants a message back.
     pub(crate) fn on_cancel<L: Link>(&mut self, core: &mut Core<L>, peer: &mut Peer, id: u64) {
-        let withdrawn = self.matching.withdraw(peer.id, |body| body.id() == id);
+        let withdrawn = self.matching.withdraw(peer.id, id);
         let is_withdrawn = withdrawn.is_some();
         if let Some((_, body)) = withdrawn {
             self.note_taken(peer.id, &body);
@@ -161,9 +159,9 @@ impl TagService {
     }
 
     fn end_withdrawn<L: Link>(&mut self, core: &mut Core<L>, request: Request, is_withdrawn: bool) {
-        let whoever = Operation::Queued { to: self.oneself };
+        let placeholder = Operation::Queued { to: self.oneself };
         core.stats.cancelled += u64::from(is_withdrawn);
-        match self.requests.replace(request, whoever) {
+        match self.requests.replace(request, placeholder) {
             Some(Operation::Withdrawing { done, .. } | Operation::Unmatched { done, .. }) if is_withdrawn => {
                 self.requests.end(request, Ok(done.cancelled()));
             }

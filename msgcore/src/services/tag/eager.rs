@@ -300,7 +300,7 @@ impl TagService {
     /// Stores a message that has no receive.
     pub(super) fn store<L: Link>(&mut self, core: &mut Core<L>, from: PeerId, label: Label, cost: usize, body: Body) {
         core.stats.rx_unexpected += 1;
-        self.matching.keep(matching::Label::new(from, label), OVERHEAD + cost, body);
+        self.matching.keep(matching::Label::new(from, label), body.id(), OVERHEAD + cost, body);
         core.budget.note_stored(self.matching.unexpected_bytes());
     }
 

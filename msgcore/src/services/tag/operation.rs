@@ -12,7 +12,9 @@ use crate::core::peer::PeerId;
 /// What is under way.
 #[derive(Debug)]
 pub(crate) enum Operation {
-    /// A send in its endpoint's queue, which has the payload.
+    /// A send in its peer's queue, which has the payload, at this place.
+    Outgoing { to: PeerId, at: u32 },
+    /// A send that leaves, or whose payload leaves in fragments.
     Queued { to: PeerId },
     /// A synchronous eager send that has left and is not matched yet.
     Unmatched { to: PeerId, done: Done },
@@ -42,7 +44,10 @@ impl Operation {
     /// The peer whose end would be this operation's.
     pub(crate) fn depends_on(&self) -> Option<PeerId> {
         match self {
-            Self::Queued { to } | Self::Unmatched { to, .. } | Self::Withdrawing { to, .. } => Some(*to),
+            Self::Outgoing { to, .. }
+            | Self::Queued { to }
+            | Self::Unmatched { to, .. }
+            | Self::Withdrawing { to, .. } => Some(*to),
             Self::Asked(Asked { to, .. }) | Self::Exposed(Exposed { to, .. }) => Some(*to),
             Self::Writing(out) => Some(out.to),
             Self::Filling(Filling { from, .. }) | Self::Fetching(Fetching { from, .. }) => Some(*from),
@@ -54,11 +59,20 @@ impl Operation {
 
     /// A send that a peer has a part in still.
     pub(crate) fn is_send(&self) -> bool {
-        use Operation::{Asked, Exposed, Queued, Unmatched, Withdrawing, Writing};
-        matches!(self, Queued { .. } | Unmatched { .. } | Withdrawing { .. } | Asked(_) | Exposed(_) | Writing(_))
+        use Operation::{Asked, Exposed, Outgoing, Queued, Unmatched, Withdrawing, Writing};
+        matches!(
+            self,
+            Outgoing { .. }
+                | Queued { .. }
+                | Unmatched { .. }
+                | Withdrawing { .. }
+                | Asked(_)
+                | Exposed(_)
+                | Writing(_)
+        )
     }
 
-    /// A message to oneself that nobody has received.
+    /// A message to oneself that no receive has met.
     pub(crate) fn is_local(&self, oneself: PeerId) -> bool {
         matches!(self, Self::Unmatched { to, .. } if *to == oneself)
     }

@@ -8,6 +8,7 @@ use roci_protocol::msg::{Label, Mode, Way};
 
 use super::TagService;
 use super::cancels::Cancels;
+use super::matching::entries::Entries;
 use super::request::Request;
 use super::select::{Conditions, Protocol, Reason, lane_for, select};
 use crate::core::Core;
@@ -20,7 +21,7 @@ pub(crate) const OUTGOING_LIMIT: usize = 1 << 16;
 #[derive(Debug, Default)]
 pub(crate) struct PeerQueue {
     /// Matched messages that wait for the connection, for a credit, a vbuf, or a place in the send queue; in order.
-    pub(super) outgoing: VecDeque<Outgoing>,
+    pub(super) outgoing: Entries<Outgoing>,
     /// R3: payloads on their way.
     pub(super) fragments: VecDeque<Fragments>,
     /// Messages that it was asked to give back, or will be.
@@ -66,7 +67,7 @@ impl PeerQueue {
     /// Whether something waits.
     #[inline]
     fn has_work(&self) -> bool {
-        !(self.outgoing.is_empty() && self.fragments.is_empty())
+        !(self.outgoing.len() == 0 && self.fragments.is_empty())
     }
 }
 
@@ -99,7 +100,8 @@ impl TagService {
     /// Sends the oldest matched message, where there is one and it may go; returns whether it did.
     pub(crate) fn post_message<L: Link>(&mut self, core: &mut Core<L>, peer: &mut Peer) -> bool {
         let queue = &self.queues[peer.id];
-        let Some(next) = queue.outgoing.front() else { return false };
+        let Some(first) = queue.outgoing.next(None) else { return false };
+        let next = queue.outgoing.get(first).expect("it is in the list");
         if !queue.cancels.admits(peer.tx.next_sequence) {
             core.stats.cancel_stalls += 1;
             return false;
@@ -131,7 +133,7 @@ impl TagService {
         if !core.has_room(peer, lane, vbufs, admitted) {
             return false;
         }
-        let outgoing = self.queues[peer.id].outgoing.pop_front().expect("it was just there");
+        let outgoing = self.queues[peer.id].outgoing.remove(first).expect("it was just there");
         core.stats.chose(protocol, reason);
         match protocol {
             Protocol::Eager => self.send_eager(core, peer, lane, outgoing),

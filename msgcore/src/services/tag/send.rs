@@ -78,7 +78,10 @@ impl TagService {
                 core.stats.chose(Protocol::Eager, Reason::Short);
                 self.send_eager(core, peer, lane, outgoing);
             }
-            _ => self.queues[peer.id].outgoing.push_back(outgoing),
+            _ => {
+                let at = self.queues[peer.id].outgoing.push(outgoing);
+                self.requests.replace(request, Operation::Outgoing { to: peer.id, at });
+            }
         }
         Ok(request)
     }

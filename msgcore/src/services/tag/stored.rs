@@ -17,7 +17,7 @@ pub(crate) struct Remote {
     pub(crate) id: u64,
 }
 
-/// What is there of a message that nobody has asked for yet.
+/// What is there of a message that has no receive yet.
 #[derive(Debug)]
 pub(crate) enum Body {
     /// All of it: in the vbuf of a lane, or a copy where that would waste most of one.
@@ -45,7 +45,7 @@ pub(super) enum Destination {
     Receive(Request),
     /// It is stored until a receive asks, in vbufs of this lane.
     Stored { lane: usize, vbufs: Vec<Buffer> },
-    /// Nobody wants it any more.
+    /// No receive wants it any more.
     Nowhere,
 }
 

@@ -22,7 +22,7 @@ struct Links {
 
 /// The ends of a list.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct List {
+pub(crate) struct List {
     head: u32,
     tail: u32,
 }
@@ -38,7 +38,7 @@ struct Slot<T> {
 
 /// All entries, in the order in which they came.
 #[derive(Debug)]
-pub(super) struct Entries<T> {
+pub(crate) struct Entries<T> {
     slots: Vec<Slot<T>>,
     free: u32,
     all: List,
@@ -57,11 +57,11 @@ impl Default for List {
 
 impl List {
     /// The entry that came first.
-    pub(super) fn head(self) -> Option<u32> {
+    pub(crate) fn head(self) -> Option<u32> {
         some(self.head)
     }
 
-    pub(super) fn is_empty(self) -> bool {
+    pub(crate) fn is_empty(self) -> bool {
         self.head == NONE
     }
 }
@@ -73,12 +73,12 @@ impl<T> Default for Entries<T> {
 }
 
 impl<T> Entries<T> {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
     /// Adds an entry behind all others, and to no other list yet.
-    pub(super) fn push(&mut self, value: T) -> u32 {
+    pub(crate) fn push(&mut self, value: T) -> u32 {
         let index = self.free_slot();
         let slot = &mut self.slots[index as usize];
         slot.links = [Links::UNLINKED; 2];
@@ -91,7 +91,7 @@ impl<T> Entries<T> {
     }
 
     /// Removes an entry, which its owner has taken out of the other list.
-    pub(super) fn remove(&mut self, index: u32) -> Option<T> {
+    pub(crate) fn remove(&mut self, index: u32) -> Option<T> {
         let value = self.slots.get_mut(index as usize)?.value.take()?;
         let mut all = self.all;
         self.unlink(&mut all, Chain::All, index);
@@ -104,42 +104,37 @@ impl<T> Entries<T> {
         Some(value)
     }
 
-    pub(super) fn get(&self, index: u32) -> Option<&T> {
+    pub(crate) fn get(&self, index: u32) -> Option<&T> {
         self.slots.get(index as usize)?.value.as_ref()
     }
 
     /// What a handle to the entry in this slot must say to be current.
-    pub(super) fn generation(&self, index: u32) -> u32 {
+    pub(crate) fn generation(&self, index: u32) -> u32 {
         self.slots[index as usize].generation
     }
 
     /// Appends an entry to a list of its owner's.
-    pub(super) fn append(&mut self, list: &mut List, index: u32) {
+    pub(crate) fn append(&mut self, list: &mut List, index: u32) {
         self.link(list, Chain::Own, index);
     }
 
     /// Takes an entry out of the list that it was appended to.
-    pub(super) fn detach(&mut self, list: &mut List, index: u32) {
+    pub(crate) fn detach(&mut self, list: &mut List, index: u32) {
         self.unlink(list, Chain::Own, index);
     }
 
     /// All entries, the first to come first.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.walk(self.all.head, |slot| slot.links[Chain::All as usize].next)
     }
 
-    /// All entries, the last to come first.
-    pub(super) fn iter_newest_first(&self) -> impl Iterator<Item = (u32, &T)> {
-        self.walk(self.all.tail, |slot| slot.links[Chain::All as usize].previous)
-    }
-
     /// The entries of an owner's list, the first to come first.
-    pub(super) fn iter_list(&self, list: List) -> impl Iterator<Item = (u32, &T)> {
+    pub(crate) fn iter_list(&self, list: List) -> impl Iterator<Item = (u32, &T)> {
         self.walk(list.head, |slot| slot.links[Chain::Own as usize].next)
     }
 
     /// The first entry to come, or the first after the one in this slot.
-    pub(super) fn next(&self, after: Option<u32>) -> Option<u32> {
+    pub(crate) fn next(&self, after: Option<u32>) -> Option<u32> {
         some(after.map_or(self.all.head, |index| self.slots[index as usize].links[Chain::All as usize].next))
     }
 
@@ -189,7 +184,7 @@ impl<T> Entries<T> {
 
     /// Slots, in use or free.
     #[cfg(test)]
-    pub(super) fn slots(&self) -> usize {
+    pub(crate) fn slots(&self) -> usize {
         self.slots.len()
     }
 }

@@ -13,7 +13,7 @@
 //! The limits are the worker's: it bounds receives by its requests, and messages by what they cost together.
 
 mod bins;
-mod entries;
+pub(super) mod entries;
 mod receives;
 #[cfg(test)]
 mod tests;
@@ -123,10 +123,10 @@ impl<R: Copy, M> Matching<R, M> {
         self.receives.cancel(posted)
     }
 
-    /// A message that nobody waits for; `cost` is the memory it takes. Its receive must have been looked for before,
-    /// by [`Self::take_posted`].
-    pub(crate) fn keep(&mut self, label: Label, cost: usize, message: M) {
-        self.unexpected.keep(label, cost, message);
+    /// A message that has no receive, which its sender names `name`; `cost` is the memory that it takes. Its receive must have
+    /// been looked for before, by [`Self::take_posted`].
+    pub(crate) fn keep(&mut self, label: Label, name: u64, cost: usize, message: M) {
+        self.unexpected.keep(label, name, cost, message);
     }
 
     /// A receive is to be posted: the message that came first among all that it takes.
@@ -139,9 +139,9 @@ impl<R: Copy, M> Matching<R, M> {
         self.unexpected.peek(pattern)
     }
 
-    /// A send is cancelled: takes the newest of the sender's messages that `is_it` accepts.
-    pub(crate) fn withdraw(&mut self, source: Rank, is_it: impl FnMut(&M) -> bool) -> Option<(Label, M)> {
-        self.unexpected.withdraw(source, is_it)
+    /// A send is cancelled: takes the message that its sender names so.
+    pub(crate) fn withdraw(&mut self, source: Rank, name: u64) -> Option<(Label, M)> {
+        self.unexpected.withdraw(source, name)
     }
 
     /// Forgets a peer that is gone: the receives that wait for it alone are returned in the order of posting, and its

@@ -1,13 +1,17 @@
 //! Messages that wait for a receive.
 
+use hashbrown::HashMap;
+
 use super::bins::Bins;
 use super::entries::Entries;
 use super::{Label, Pattern};
-use crate::Rank;
+use crate::core::peer::PeerId;
 
 #[derive(Debug)]
 struct Message<M> {
     label: Label,
+    /// The sender's name for it, which no other of its messages has.
+    name: u64,
     cost: usize,
     body: M,
 }
@@ -18,11 +22,22 @@ pub(super) struct Unexpected<M> {
     entries: Entries<Message<M>>,
     bins: Bins,
     bytes: usize,
+    /// By sender and name, from the first cancel on until there are no messages: who cancels one often cancels many.
+    by_name: Option<HashMap<(PeerId, u64), u32>>,
+    #[cfg(test)]
+    pub(super) indexed: usize,
 }
 
 impl<M> Default for Unexpected<M> {
     fn default() -> Self {
-        Self { entries: Entries::default(), bins: Bins::default(), bytes: 0 }
+        Self {
+            entries: Entries::default(),
+            bins: Bins::default(),
+            bytes: 0,
+            by_name: None,
+            #[cfg(test)]
+            indexed: 0,
+        }
     }
 }
 
@@ -36,10 +51,13 @@ impl<M> Unexpected<M> {
         self.bytes
     }
 
-    pub(super) fn keep(&mut self, label: Label, cost: usize, body: M) {
-        let index = self.entries.push(Message { label, cost, body });
+    pub(super) fn keep(&mut self, label: Label, name: u64, cost: usize, body: M) {
+        let index = self.entries.push(Message { label, name, cost, body });
         self.bins.append(&mut self.entries, label, index);
         self.bytes += cost;
+        if let Some(by_name) = &mut self.by_name {
+            by_name.insert((label.source, name), index);
+        }
     }
 
     /// The message that came first among all that the pattern takes.
@@ -53,15 +71,28 @@ impl<M> Unexpected<M> {
         Some((message.label, &message.body))
     }
 
-    /// The newest of the sender's messages that `is_it` accepts: a send is cancelled soon, or in vain.
-    pub(super) fn withdraw(&mut self, source: Rank, mut is_it: impl FnMut(&M) -> bool) -> Option<(Label, M)> {
-        let is_it = |(_, message): &(_, &Message<M>)| message.label.source == source && is_it(&message.body);
-        let (index, _) = self.entries.iter_newest_first().find(is_it)?;
+    /// The message that its sender names so.
+    pub(super) fn withdraw(&mut self, source: PeerId, name: u64) -> Option<(Label, M)> {
+        if self.entries.len() == 0 {
+            return None;
+        }
+        let index = *self.names().get(&(source, name))?;
         self.remove(index)
     }
 
+    fn names(&mut self) -> &HashMap<(PeerId, u64), u32> {
+        #[cfg(test)]
+        {
+            self.indexed += usize::from(self.by_name.is_none());
+        }
+        let entries = &self.entries;
+        self.by_name.get_or_insert_with(|| {
+            entries.iter().map(|(index, message)| ((message.label.source, message.name), index)).collect()
+        })
+    }
+
     /// Drops the messages from `rank` that are lost with it.
-    pub(super) fn forget(&mut self, rank: Rank, mut is_lost: impl FnMut(&M) -> bool) {
+    pub(super) fn forget(&mut self, rank: PeerId, mut is_lost: impl FnMut(&M) -> bool) {
         let mut next = self.entries.next(None);
         while let Some(index) = next {
             next = self.entries.next(Some(index));
@@ -89,6 +120,12 @@ impl<M> Unexpected<M> {
         self.bins.detach(&mut self.entries, label, index);
         let message = self.entries.remove(index)?;
         self.bytes -= message.cost;
+        if let Some(by_name) = &mut self.by_name {
+            by_name.remove(&(label.source, message.name));
+            if self.entries.len() == 0 {
+                self.by_name = None;
+            }
+        }
         Some((label, message.body))
     }
 }

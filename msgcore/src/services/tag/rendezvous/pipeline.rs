@@ -212,8 +212,9 @@ impl TagService {
 
     /// Sender: the first grant has come.
     pub(super) fn start_writing<L: Link>(&mut self, core: &mut Core<L>, request: Request) {
-        let whoever = Operation::Queued { to: self.oneself };
-        let Some(Operation::Asked(Asked { to, label, payload, way })) = self.requests.replace(request, whoever) else {
+        let placeholder = Operation::Queued { to: self.oneself };
+        let Some(Operation::Asked(Asked { to, label, payload, way })) = self.requests.replace(request, placeholder)
+        else {
             unreachable!("the caller has looked");
         };
         core.stats.goes(way);

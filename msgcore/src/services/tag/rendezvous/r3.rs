@@ -39,8 +39,9 @@ impl TagService {
 
     /// Sender: the payload may leave.
     pub(super) fn start_fragments<L: Link>(&mut self, core: &mut Core<L>, request: Request, grant: Grant) {
-        let whoever = Operation::Queued { to: self.oneself };
-        let Some(Operation::Asked(Asked { to, label, payload, way })) = self.requests.replace(request, whoever) else {
+        let placeholder = Operation::Queued { to: self.oneself };
+        let Some(Operation::Asked(Asked { to, label, payload, way })) = self.requests.replace(request, placeholder)
+        else {
             unreachable!("the caller has looked");
         };
         if way != Way::R3 {

@@ -35,7 +35,7 @@ fn receives_are_met_in_the_order_of_posting() {
 fn messages_of_one_sender_do_not_overtake() {
     let mut matching = Matching::<u32, u8>::default();
     for (tag, mark) in [(1, 10), (2, 20), (1, 30)] {
-        matching.keep(label(0, tag, 0), 64, mark);
+        matching.keep(label(0, tag, 0), mark.into(), 64, mark);
     }
     let mut take = |tag| matching.take_unexpected(&pattern(Source::Any, tag)).map(|(_, mark)| mark);
     assert_eq!(take(TagMatch::Exact(Tag::new(2))), Some(20));
@@ -50,9 +50,9 @@ fn a_gone_peer_leaves_what_it_sent_in_full() {
     matching.post(pattern(Source::Rank(2), TagMatch::Any), 1);
     matching.post(pattern(Source::Any, Tag::new(99).into()), 2);
     matching.post(exactly(2, 99), 3);
-    matching.keep(label(2, 1, 0), 65, "whole");
-    matching.keep(label(2, 1, 0), 64, "announced");
-    matching.keep(label(3, 1, 0), 64, "announced");
+    matching.keep(label(2, 1, 0), 1, 65, "whole");
+    matching.keep(label(2, 1, 0), 2, 64, "announced");
+    matching.keep(label(3, 1, 0), 3, 64, "announced");
     assert_eq!(matching.forget(2, |body| *body == "announced"), [1, 3]);
     assert_eq!(matching.unexpected_bytes(), 65 + 64);
     assert_eq!(matching.take_unexpected(&exactly(2, 1)), Some((label(2, 1, 0), "whole")));
@@ -66,7 +66,7 @@ fn a_wildcard_does_not_reach_into_another_context() {
     let mut matching = Matching::<u32, u8>::default();
     matching.post(pattern(Source::Any, TagMatch::Any), 1);
     assert_eq!(matching.take_posted(&label(0, 0, 1)), None);
-    matching.keep(label(0, 0, 1), 64, 5);
+    matching.keep(label(0, 0, 1), 5, 64, 5);
     assert_eq!(matching.peek_unexpected(&pattern(Source::Any, TagMatch::Any)), None);
     let there = Pattern { context: Context::new(1), ..pattern(Source::Any, TagMatch::Any) };
     assert_eq!(matching.peek_unexpected(&there), Some((label(0, 0, 1), &5)));
@@ -86,15 +86,34 @@ fn a_stale_handle_does_not_cancel_the_receive_that_took_its_slot() {
 }
 
 #[test]
-fn a_withdrawn_send_is_the_newest_of_its_sender() {
+fn a_withdrawn_send_is_the_one_that_its_sender_names() {
     let mut matching = Matching::<u32, u8>::default();
     for (source, mark) in [(1, 7), (2, 8), (1, 9), (2, 7)] {
-        matching.keep(label(source, u64::from(mark), 0), 64, mark);
+        matching.keep(label(source, u64::from(mark), 0), mark.into(), 64, mark);
     }
-    assert_eq!(matching.withdraw(1, |_| true), Some((label(1, 9, 0), 9)));
-    assert_eq!(matching.withdraw(1, |mark| *mark == 8), None);
-    assert_eq!(matching.withdraw(1, |mark| *mark == 7), Some((label(1, 7, 0), 7)));
+    assert_eq!(matching.withdraw(1, 9), Some((label(1, 9, 0), 9)));
+    assert_eq!(matching.withdraw(1, 8), None);
+    assert_eq!(matching.withdraw(1, 7), Some((label(1, 7, 0), 7)));
     assert_eq!(matching.unexpected_bytes(), 2 * 64);
+}
+
+/// Many sends are cancelled, in an order that has nothing to do with that of their coming, while others come and are received:
+/// the names are gathered once.
+#[test]
+fn many_cancels_look_at_each_message_once() {
+    let mut matching = Matching::<u32, u64>::default();
+    let name = |at: u64| at * 7919 % 10_007;
+    for at in 1..10_007 {
+        matching.keep(label(1, 5, 0), at, 64, at);
+    }
+    for at in 1..10_007 {
+        assert_eq!(matching.withdraw(1, name(at)), Some((label(1, 5, 0), name(at))));
+        assert_eq!(matching.withdraw(1, name(at)), None);
+        matching.keep(label(2, 5, 0), at, 64, at);
+        assert_eq!(matching.take_unexpected(&exactly(2, 5)).map(|(_, mark)| mark), Some(at));
+    }
+    assert_eq!((matching.unexpected_len(), matching.unexpected.indexed), (0, 1));
+    assert_eq!(matching.withdraw(1, 5), None);
 }
 
 /// Tags that are used once leave no bin behind, and neither slots nor tables grow.
@@ -103,7 +122,7 @@ fn tags_that_are_used_once_take_no_memory() {
     let mut matching = Matching::default();
     let round = |matching: &mut Matching<u64, u64>, tag: u64| {
         for source in 0..4 {
-            matching.keep(label(source, tag, 0), 64, tag);
+            matching.keep(label(source, tag, 0), tag, 64, tag);
             matching.post(exactly(source, !tag), tag);
         }
         for source in 0..4 {

@@ -79,9 +79,9 @@ impl Model {
         Some(self.posted.remove(at).1)
     }
 
-    fn withdraw(&mut self, source: Rank, rest: u32) -> Option<(Label, u32)> {
-        let is_it = |(label, _, mark): &(Label, usize, u32)| label.source == source && mark % MODULUS == rest;
-        let (label, _, mark) = self.unexpected.remove(self.unexpected.iter().rposition(is_it)?);
+    fn withdraw(&mut self, source: Rank, name: u32) -> Option<(Label, u32)> {
+        let is_it = |(label, _, mark): &(Label, usize, u32)| label.source == source && *mark == name;
+        let (label, _, mark) = self.unexpected.remove(self.unexpected.iter().position(is_it)?);
         Some((label, mark))
     }
 
@@ -123,8 +123,10 @@ impl Pair {
             }
             Act::Cancel(_) => {}
             Act::Withdraw(source, rest) => {
-                let withdrawn = self.matching.withdraw(source, |mark| mark % MODULUS == rest);
-                prop_assert_eq!(withdrawn, self.model.withdraw(source, rest));
+                // One of the last that came, of whichever source.
+                let name = self.marks.wrapping_sub(1 + rest);
+                let withdrawn = self.matching.withdraw(source, name.into());
+                prop_assert_eq!(withdrawn, self.model.withdraw(source, name));
             }
             Act::Forget(rank, rest) => {
                 let forgotten = self.matching.forget(rank, |mark| mark % MODULUS == rest);
@@ -152,7 +154,7 @@ impl Pair {
         let met = self.matching.take_posted(&label);
         prop_assert_eq!(met, self.model.take_posted(&label));
         if met.is_none() {
-            self.matching.keep(label, cost, self.marks);
+            self.matching.keep(label, u64::from(self.marks), cost, self.marks);
             self.model.unexpected.push((label, cost, self.marks));
             self.marks += 1;
         }
