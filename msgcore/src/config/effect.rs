@@ -13,7 +13,8 @@ impl Config {
         let effect = match name {
             "eager_threshold" => show_size(&self.rules().eager),
             "unexpected_limit" => show_size(&self.unexpected_limit.min(self.arena_size / UNEXPECTED_SHARE)),
-            "credit_preserve" => self.of_each_queue(|rule| rule.preserve),
+            "credits" if self.receive_queues.is_none() => self.receive_queues().get(0)?.kind.granted().to_string(),
+            "credit_preserve" => self.of_each_queue(|rule| rule.preserve.max(rule.least)),
             "credit_notify_threshold" => self.of_each_queue(|rule| rule.notify),
             _ => return None,
         };
@@ -56,6 +57,8 @@ mod tests {
             (&[], "credit_notify_threshold", Some("19")),
             (&[], "unexpected_limit", None),
             (&[], "credits", None),
+            (&[("credits", "2")], "credits", Some("3")),
+            (&[("credit_preserve", "1")], "credit_preserve", Some("2")),
             (&[("vbuf_size", "4KiB")], "eager_threshold", Some("4056")),
             (&[("vbuf_size", "256"), ("eager_threshold", "1MiB")], "eager_threshold", Some("54KiB")),
             (&[("credits", "16"), ("credit_preserve", "100")], "credit_preserve", Some("8")),

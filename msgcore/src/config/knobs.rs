@@ -163,13 +163,13 @@ knobs! {
     connect: Initiative = Initiative::ClientServer, "side", "client-server, peer-to-peer", |text| choose(INITIATIVES, text), |value| name_of(INITIATIVES, value);
     /// How connections are made: out of band over the launcher, which is quicker, or in band by RDMA-CM, which needs it for nothing but hosts.
     connect_method: ConnectMethod = ConnectMethod::OutOfBand, "method", "oob, rdma_cm", |text| choose(METHODS, text), |value| name_of(METHODS, value);
-    /// Receive buffers posted to each peer, which is also the number of its credits; receive_queues overrules it. Measured: 64 messages under way with 64 credits run dry and become R3, at two thirds of the rate.
+    /// Receive buffers posted to each peer, which is also the number of its credits; receive_queues overrules it. Two are three in effect: one each for an eager message, an announcement and a control message. Measured: 64 messages under way with 64 credits run dry and become R3, at two thirds of the rate.
     credits: u16 = 128, "messages", "2..4096", |text| number(text, 2, 4096), ToString::to_string;
     /// Bytes of such a buffer, with 40 of header; a message that fits is sent eagerly; receive_queues overrules it.
     vbuf_size: usize = 8192, "bytes", "256..1MiB", |text| size(text, 256, 1 << 20), show_size;
     /// Receive queues in Open MPI's notation, such as P,512,64,32,16,7:S,8KiB,1024,512,128,256,48: P for each peer, with credits, S shared by all peers; empty gives one for each peer, of credits and vbuf_size.
     receive_queues: Option<ReceiveQueues> = None, "queues", "P,size,num[,low[,win[,rsv]]] or S,size,num[,low[,maxsends[,init[,limit]]]], up to 8 separated by :", parse_optional, show_optional;
-    /// Credits that eager messages leave to requests for a rendezvous, which take less memory at the receiver; an eager message that finds no more becomes R3.
+    /// Credits that eager messages leave to announcements of a rendezvous, which take little memory at the receiver and always get through; an eager message that finds no more becomes R3. At least 2, and at most half of all.
     credit_preserve: u16 = 4, "messages", "1..4096", |text| number(text, 1, 4096), ToString::to_string;
     /// Credits owed to a peer that are worth a message of their own when the peer has no more than credit_preserve; fewer are raised to what the reserve of receives allows.
     credit_notify_threshold: u16 = 5, "messages", "1..4096", |text| number(text, 1, 4096), ToString::to_string;
@@ -177,7 +177,7 @@ knobs! {
     vbuf_pool: usize = 128, "buffers", "1..65536", |text| number(text, 1, 65_536), ToString::to_string;
     /// ... and made at once when there is none, for sending or for receiving ...
     vbuf_secondary_pool: usize = 32, "buffers", "1..4096", |text| number(text, 1, 4096), ToString::to_string;
-    /// ... until there are so many for sending; then messages wait.
+    /// ... until there are so many for sending; then messages wait. A peer to which nothing is under way may have one more.
     vbuf_max: usize = 4096, "buffers", "16..1048576", |text| number(text, 16, 1_048_576), ToString::to_string;
     /// The longest message that is sent eagerly; one that no vbuf holds goes in a series of them. Unless it is given, it is what a vbuf holds. Longer ones go by rendezvous.
     eager_threshold: usize = 8152, "bytes", "0..1MiB", |text| size(text, 0, 1 << 20), show_size;
@@ -213,7 +213,7 @@ knobs! {
     firehose_bucket: usize = 64 << 10, "bytes", "4KiB..1GiB, a power of two", |text| size(text, 4 << 10, 1 << 30).and_then(|bytes| if bytes.is_power_of_two() { Ok(bytes) } else { Err("is no power of two".into()) }), show_size;
     /// Memory for copies that buffered sends wait in; beyond it they are refused.
     buffered_limit: usize = 16 << 20, "bytes", "0..64GiB", |text| size(text, 0, 64 << 30), show_size;
-    /// Memory for messages that nobody has asked for yet, of which a quarter of the arena is the most; beyond it, or where less than a sixteenth of the arena is free, credits are withheld, and senders wait.
+    /// Memory for messages that have no receive yet, of which a quarter of the arena is the most; beyond it, or where less than a sixteenth of the arena is free, the credits of eager messages are withheld, and senders announce what they would have sent.
     unexpected_limit: usize = 256 << 20, "bytes", "1MiB..64GiB", |text| size(text, 1 << 20, 64 << 30), show_size;
     /// How long a wait spins before it yields the processor. Measured: more buys nothing, because a yield to nobody is quick; with more ranks than processors it never spins.
     spin_us: u64 = 20, "us", "0..10000000", |text| number(text, 0, 10_000_000), ToString::to_string;
