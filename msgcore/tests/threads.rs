@@ -283,3 +283,41 @@ fn a_dropped_handle_is_a_rank_that_has_gone() {
         }
     });
 }
+
+/// A flood that has no receive, and behind it a message that has one, from each rank to the other; then the flood is received.
+fn survives_a_flood<W: Member>(settings: &[(&str, &str)]) {
+    const FLOOD: usize = 6_000;
+    const LEN: usize = 1000;
+    const WANTED: Tag = Tag::new(2);
+    let config = config(&[settings, &[("unexpected_limit", "1MiB")]].concat());
+    run_ranks(2, |job| {
+        let mut worker = W::join(&config, job).expect("a worker");
+        let peer = 1 - worker.rank();
+        let wanted = worker.recv(peer, WANTED, worker.memory(LEN)).expect("accepted");
+        let mut sends = Vec::new();
+        for tag in [vec![DATA; FLOOD], vec![WANTED]].concat() {
+            let mut payload = worker.memory(LEN);
+            payload.fill(tag.get() as u8);
+            sends.push(worker.send(peer, tag, payload).expect("accepted"));
+        }
+        let done = worker.wait(wanted).expect("it arrives");
+        assert!(done.buffer[..] == [WANTED.get() as u8; LEN]);
+        for _ in 0..FLOOD {
+            let receive = worker.recv(peer, DATA, worker.memory(LEN)).expect("accepted");
+            assert!(worker.wait(receive).expect("it arrives").buffer[..] == [DATA.get() as u8; LEN]);
+        }
+        for send in sends {
+            worker.wait(send).expect("it arrived");
+        }
+        assert_eq!(worker.close().expect("both close"), Dropped::default());
+    });
+}
+
+#[test]
+fn a_message_whose_receive_is_posted_arrives_behind_a_flood_from_either_kind_of_worker() {
+    let _alone = alone();
+    for settings in [&[][..], &[("credits", "2")], &[("receive_queues", "S,8KiB,512")]] {
+        survives_a_flood::<Worker>(settings);
+        survives_a_flood::<DedicatedWorker>(settings);
+    }
+}
