@@ -111,3 +111,28 @@ fn a_steady_stream_to_one_rank_keeps_no_message_to_another_waiting() {
         }
     }
 }
+
+/// Many peers share few send buffers: when the first has all of its messages, no other has less than half of them.
+#[test]
+fn peers_that_wait_for_send_buffers_are_served_in_turn() {
+    const PEERS: usize = 8;
+    const EACH: usize = 300;
+    for vbuf_max in ["16", "24"] {
+        let settings: &[_] = &[("vbuf_max", vbuf_max), ("vbuf_pool", "16"), ("credits", "64")];
+        let mut world = World::of(&[settings; 1 + PEERS]);
+        world.connect_all();
+        let mut receives = vec![Vec::new(); PEERS];
+        for (peer, receives) in (1..).zip(&mut receives) {
+            receives.extend((0..EACH).map(|_| world.recv_from(peer, Source::Rank(0), Tag::new(1), LEN)));
+        }
+        for peer in 1..=PEERS {
+            for _ in 0..EACH {
+                let _ = world.workers[0].send_bytes(peer, Tag::new(1), &pattern(LEN, peer)).expect("accepted");
+            }
+        }
+        let met = |world: &World, peer: usize| world.workers[peer].stats().rx_expected as usize;
+        world.until("one has all", |world| (1..=PEERS).any(|peer| met(world, peer) == EACH));
+        let counts: Vec<_> = (1..=PEERS).map(|peer| met(&world, peer)).collect();
+        assert!(counts.iter().all(|&count| count >= EACH / 2), "{vbuf_max} send buffers: {counts:?}");
+    }
+}

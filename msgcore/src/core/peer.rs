@@ -65,8 +65,20 @@ pub(crate) struct PeerTx {
     pub(crate) transferring: usize,
     /// The lane whose credits are given back next.
     pub(crate) next_return: usize,
-    /// It waits for a send buffer, in the queue of those that do.
-    pub(super) is_starved: bool,
+    /// Whether it waits for a send buffer.
+    pub(super) starved: Starved,
+}
+
+/// Whether a peer waits for a send buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Starved {
+    /// It does not.
+    #[default]
+    No,
+    /// It does, in the queue of those that do.
+    Queued,
+    /// It did for longest: the next one is its own, before all others that wait.
+    Turn,
 }
 
 /// What has come and waits for its turn.

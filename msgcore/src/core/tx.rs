@@ -6,7 +6,7 @@ use roci_protocol::msg::{self, Header, Message};
 
 use super::Core;
 use super::lane::SEND_QUEUE;
-use super::peer::{Control, Direction, Peer, PeerId, Transfer};
+use super::peer::{Control, Direction, Peer, PeerId, Starved, Transfer};
 use super::peers::Peers;
 use super::vbuf::Pool;
 
@@ -69,18 +69,22 @@ impl<L: Link> Core<L> {
         if self.provide_vbufs(peer, lane, vbufs) {
             return Room::Yes;
         }
-        if !peer.tx.is_starved {
-            peer.tx.is_starved = true;
+        if peer.tx.starved != Starved::Queued {
+            peer.tx.starved = Starved::Queued;
             self.ready.push_starved(peer.id);
         }
         Room::NoBuffer
     }
 
-    /// Makes sure that a peer can take so many send buffers. Each of the others that wait for one finds one afterwards; and
-    /// a peer that has nothing under way may have one past the limit: so no stream to one peer, and no peer that does not
-    /// acknowledge, keeps a message to another from leaving.
+    /// Makes sure that a peer can take so many send buffers. Unless it is its turn, each of the others that wait for one finds
+    /// one afterwards; and a peer that has nothing under way may have one past the limit: so no stream to one peer, and no peer
+    /// that does not acknowledge, keeps a message to another from leaving.
     pub(crate) fn provide_vbufs(&mut self, peer: &Peer, lane: usize, vbufs: usize) -> bool {
-        let others = self.ready.starved() - usize::from(peer.tx.is_starved);
+        let others = match peer.tx.starved {
+            Starved::No => self.ready.starved(),
+            Starved::Queued => self.ready.starved() - 1,
+            Starved::Turn => 0,
+        };
         let pool = &mut self.send_pools[lane];
         pool.provide(&self.engine, vbufs + others) || {
             let is_idle = peer.lanes.iter().all(|lane| lane.in_flight == 0);
@@ -101,7 +105,7 @@ impl<L: Link> Core<L> {
             // One that is gone waits no longer.
             if peers.live_mut(id).is_some() {
                 let peer = peers.entry(id);
-                peer.tx.is_starved = false;
+                peer.tx.starved = Starved::Turn;
                 return Some(peer);
             }
         }
@@ -122,6 +126,9 @@ impl<L: Link> Core<L> {
         Header { credits, queue, ..header }.emit(&mut vbuf);
         vbuf[msg::LEN..].copy_from_slice(payload);
         lane.in_flight += 1;
+        if peer.tx.starved == Starved::Turn {
+            peer.tx.starved = Starved::No;
+        }
         if let Err(refused) = self.engine.post_send(lane.qp, SendWr::send(name_of(lane_index, id), vbuf)) {
             // The queue pair has failed, and its completions will say so.
             debug_assert!(matches!(refused.reason, PostError::QueuePair(_)), "there is a place: {}", refused.reason);
