@@ -14,9 +14,9 @@ use roci_protocol::wire::cm::{RejReason, ServiceId};
 use roci_protocol::{Pkey, Qpn};
 use thiserror::Error;
 
-use crate::engine::ConnectError;
+use crate::handles::QueuePair;
 use crate::neighbour::Unreachable;
-use crate::qp::{QpParams, QueuePair, UnconnectedQp};
+use crate::qp::{ConnectError, QpParams, UnconnectedQp};
 
 /// What happens to connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,12 +5,8 @@ use std::collections::VecDeque;
 use roci_protocol::rc::{Completion, Operation, WcStatus};
 use roci_protocol::{Qpn, Rkey};
 
+use crate::handles::QueuePair;
 use crate::mem::Buffer;
-use crate::qp::QueuePair;
-
-/// A completion queue of an engine.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct CompletionQueue(pub(crate) usize);
 
 /// How a work request ended (`ibv_wc`).
 #[derive(Debug)]

@@ -2,9 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::cq::CompletionQueue;
-use crate::qp::QueuePair;
-use crate::srq::SharedReceiveQueue;
+use crate::handles::{CompletionQueue, QueuePair, SharedReceiveQueue};
 
 /// Events that wait to be polled, beside those of queue pairs that failed: of these there is one for each.
 const LIMIT: usize = 1024;

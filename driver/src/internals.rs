@@ -6,9 +6,9 @@ use std::ops::Range;
 use roci_protocol::Qpn;
 use roci_protocol::rc::{Completion, Operation, RecvRequest, WcStatus};
 
-use crate::cq::{CompletionQueue, Queue, WorkCompletion};
+use crate::cq::{Queue, WorkCompletion};
+use crate::handles::{CompletionQueue, QueuePair};
 use crate::mem::{Board, Buffer, Mark};
-use crate::qp::QueuePair;
 use crate::srq::Stock;
 
 /// A completion queue.

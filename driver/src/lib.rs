@@ -74,6 +74,7 @@ mod cm;
 mod cq;
 mod engine;
 mod event;
+mod handles;
 #[doc(hidden)]
 pub mod internals;
 #[allow(unsafe_code)] // a promise, and no code
@@ -90,24 +91,24 @@ mod wr;
 
 pub use address::{Address, ParseAddressError};
 pub use cm::{CmCallError, CmEvent};
-pub use cq::{CompletionQueue, Notify, WorkCompletion};
+pub use cq::{Notify, WorkCompletion};
 pub use engine::{
-    AddressHandle, AddressHandleError, ConnectError, DatagramQp, Engine, EngineStats, MemoryRegion, MemoryWindow,
-    PortConfig, PortConfigError, PostError, Refused, WindowView,
+    AddressHandle, AddressHandleError, DatagramQp, Engine, EngineStats, MemoryRegion, MemoryWindow, PortConfig,
+    PortConfigError, PostError, Refused, WindowView,
 };
 pub use event::Event;
+pub use handles::{CompletionQueue, QueuePair, SharedReceiveQueue};
 pub use lasting::Lasting;
 pub use mem::{
     AdoptError, Arena, ArenaConfig, ArenaError, Buffer, ForkWatch, HugePage, MemoryError, MonitorChoice, MonitorError,
     PageChoice, Pages, PassedOver, PdId, Pin, Placement, RegionFull, RegisterError, RegistrationConfig,
     RegistrationInfo, RegistrationStats, UserMemory,
 };
-pub use qp::{QpParams, QueuePair, UnconnectedQp};
+pub use qp::{ConnectError, QpParams, UnconnectedQp};
 pub use roci_protocol::cm::{ConnId, Ending, PrivateData, SidrFailure, SidrId, Terms};
 pub use roci_protocol::rc::congestion::Algorithm;
 pub use roci_protocol::rc::{Dialect, Operation, State, WcStatus};
 pub use roci_protocol::ud::Destination;
 pub use roci_protocol::wire::cm::{PortSpace, RejReason, ServiceId};
 pub use roci_protocol::{Access, Mtu, Pkey, Rkey};
-pub use srq::SharedReceiveQueue;
 pub use wr::SendWr;

@@ -9,14 +9,13 @@ use roci_protocol::rc::congestion::Algorithm;
 use roci_protocol::rc::{self, Config, Dialect, State};
 use roci_protocol::wire::{Flow, Inflow, Ip};
 use roci_protocol::{Access, Mtu, Nanos, Psn, Qpn};
+use thiserror::Error;
 
 use crate::address::Address;
-use crate::cq::CompletionQueue;
-use crate::engine::ConnectError;
 use crate::event::{Event, Events};
+use crate::handles::{CompletionQueue, QueuePair, SharedReceiveQueue};
 use crate::link::Share;
 use crate::mem::{Buffer, PdId};
-use crate::srq::SharedReceiveQueue;
 
 const INDEX_BITS: u32 = 14;
 /// Bits of a number before the index: the queue's, where engines share a port, and a generation.
@@ -24,17 +23,6 @@ const NAME_BITS: u32 = 24 - INDEX_BITS;
 const GENERATIONS: u32 = 1 << NAME_BITS;
 /// Queue pairs of one engine.
 const LIMIT: usize = 1 << INDEX_BITS;
-
-/// A connected queue pair of an engine. The handle of a destroyed one is refused.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct QueuePair(pub(crate) Qpn);
-
-impl QueuePair {
-    /// The number that peers and captures know it by.
-    pub const fn qpn(self) -> Qpn {
-        self.0
-    }
-}
 
 /// A queue pair that has a number but no peer: it can only be connected.
 #[derive(Debug)]
@@ -64,6 +52,28 @@ impl UnconnectedQp {
     pub const fn set_starting_psn(&mut self, psn: Psn) {
         self.psn = psn;
     }
+}
+
+/// Why two queue pairs were not connected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum ConnectError {
+    /// All numbers are in use.
+    #[error("the engine has no queue pair left")]
+    NoQueuePair,
+    /// The shared receive queue completes to another completion queue.
+    #[error("a shared receive queue and its queue pairs use one completion queue")]
+    OtherCompletionQueue,
+    /// IPv4 here and IPv6 there.
+    #[error("{0} and {1} are of different IP versions")]
+    IpVersion(IpAddr, IpAddr),
+    /// IBTA allows from one to less than 2^23 packets in flight.
+    #[error("a window of {0} packets: from 1 to 8388607 can be in flight")]
+    Window(u32),
+    /// The link's frames are too short for any path MTU.
+    #[error(
+        "the link carries frames of {0} bytes, too short for the smallest path MTU (of a kernel's interface: ip link set IFACE mtu 1500)"
+    )]
+    LinkTooShort(usize),
 }
 
 /// How a queue pair behaves; both sides may differ but for the MTU, which is the smaller one.

@@ -4,12 +4,8 @@ use std::collections::VecDeque;
 
 use roci_protocol::rc::RecvRequest;
 
-use crate::cq::CompletionQueue;
+use crate::handles::CompletionQueue;
 use crate::mem::Buffer;
-
-/// A shared receive queue of an engine.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SharedReceiveQueue(pub(crate) usize);
 
 /// The queue itself. Its receives complete to one completion queue, which all its queue pairs use, so that each has its
 /// place there reserved whoever takes it.

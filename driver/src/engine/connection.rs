@@ -7,13 +7,13 @@ use arrayvec::ArrayVec;
 use roci_protocol::rc::{self, RecvRequest, State, WcStatus};
 use roci_protocol::wire::{Flow, Inflow, Ip, MacAddr};
 
-use super::{ConnectError, Engine, PostError, Refused};
+use super::{Engine, PostError, Refused};
 use crate::address::Address;
-use crate::cq::CompletionQueue;
+use crate::handles::{CompletionQueue, QueuePair, SharedReceiveQueue};
 use crate::link::Link;
 use crate::mem::{Buffer, PdId};
-use crate::qp::{QpParams, QueuePair, Slot, UnconnectedQp};
-use crate::srq::SharedReceiveQueue;
+use crate::qp::ConnectError;
+use crate::qp::{QpParams, Slot, UnconnectedQp};
 use crate::wr::SendWr;
 
 impl<L: Link> Engine<L> {

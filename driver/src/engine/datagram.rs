@@ -10,12 +10,12 @@ use roci_protocol::wire::{Flow, Frame, Ip, MacAddr};
 use thiserror::Error;
 
 use super::connection::{largest_mtu, source_port};
-use super::{ConnectError, Engine, PostError, Refused};
-use crate::cq::CompletionQueue;
+use super::{Engine, PostError, Refused};
 use crate::event::Event;
+use crate::handles::{CompletionQueue, QueuePair};
 use crate::link::{Full, Link};
 use crate::mem::Buffer;
-use crate::qp::QueuePair;
+use crate::qp::ConnectError;
 use crate::wr::SendWr;
 
 /// Addresses that one engine sends datagrams to, at most.

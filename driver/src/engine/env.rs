@@ -5,11 +5,11 @@ use roci_protocol::wire::{Flow, Headers, Opcode, Packet};
 use roci_protocol::{Access, Rkey};
 
 use super::held::HeldPackets;
-use crate::cq::{CompletionQueue, Queue};
+use crate::cq::Queue;
 use crate::event::{Event, Events};
+use crate::handles::{CompletionQueue, QueuePair};
 use crate::link::{Full, Link};
 use crate::mem::{Asker, Binding, Buffer, KeyTable, PdId};
-use crate::qp::QueuePair;
 use crate::srq::Stock;
 
 pub(super) struct Scene<'a, L> {

@@ -7,12 +7,12 @@ use roci_protocol::{Access, Rkey};
 
 use super::devices::Devices;
 use super::{Engine, PostError, Refused};
+use crate::handles::QueuePair;
 use crate::link::Link;
 use crate::mem::{
     AdoptError, Arena, ArenaError, Asker, Buffer, MonitorError, PdId, RegionFull, RegistrationConfig, RegistrationInfo,
     RegistrationStats, UserMemory,
 };
-use crate::qp::QueuePair;
 use crate::wr::SendWr;
 
 /// A memory region that peers may reach; it owns its buffer until it is deregistered.

@@ -17,7 +17,6 @@ mod stats;
 mod wheel;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use rand::rngs::StdRng;
@@ -28,11 +27,12 @@ use roci_protocol::{Nanos, Psn, Qpn};
 use thiserror::Error;
 
 use crate::cm::{Attempt, CmEvent, Way};
-use crate::cq::{CompletionQueue, Notify, Queue, WorkCompletion};
+use crate::cq::{Notify, Queue, WorkCompletion};
 use crate::event::{Event, Events};
+use crate::handles::{CompletionQueue, QueuePair};
 use crate::link::{Link, LinkState, LinkStats};
 use crate::mem::{Arena, ArenaError, Buffer, ForkWatch, KeyTable, PdId, Registrations};
-use crate::qp::{QueuePair, Slab};
+use crate::qp::Slab;
 use crate::srq::Stock;
 
 pub use datagram::{AddressHandle, AddressHandleError, DatagramQp};
@@ -115,28 +115,6 @@ pub enum PostError {
     /// The queue pair refused.
     #[error(transparent)]
     QueuePair(#[from] RcPostError),
-}
-
-/// Why two queue pairs were not connected.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-pub enum ConnectError {
-    /// All numbers are in use.
-    #[error("the engine has no queue pair left")]
-    NoQueuePair,
-    /// The shared receive queue completes to another completion queue.
-    #[error("a shared receive queue and its queue pairs use one completion queue")]
-    OtherCompletionQueue,
-    /// IPv4 here and IPv6 there.
-    #[error("{0} and {1} are of different IP versions")]
-    IpVersion(IpAddr, IpAddr),
-    /// IBTA allows from one to less than 2^23 packets in flight.
-    #[error("a window of {0} packets: from 1 to 8388607 can be in flight")]
-    Window(u32),
-    /// The link's frames are too short for any path MTU.
-    #[error(
-        "the link carries frames of {0} bytes, too short for the smallest path MTU (of a kernel's interface: ip link set IFACE mtu 1500)"
-    )]
-    LinkTooShort(usize),
 }
 
 impl<L: Link> Engine<L> {

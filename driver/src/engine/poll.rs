@@ -8,10 +8,10 @@ use roci_protocol::{Nanos, Psn, Qpn};
 
 use super::Engine;
 use super::port::Port;
+use crate::handles::{QueuePair, SharedReceiveQueue};
 use crate::link::{Batch, Full, Link, LinkState};
 use crate::neighbour::Verdict;
-use crate::qp::{QueuePair, Slot};
-use crate::srq::SharedReceiveQueue;
+use crate::qp::Slot;
 
 /// IP's ECN field, and its value "congestion experienced" (RFC 3168).
 pub(super) const ECN: u8 = 3;

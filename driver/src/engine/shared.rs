@@ -3,11 +3,11 @@
 use roci_protocol::rc::RecvRequest;
 
 use super::{Engine, PostError, Refused};
-use crate::cq::CompletionQueue;
 use crate::event::Event;
+use crate::handles::{CompletionQueue, SharedReceiveQueue};
 use crate::link::Link;
 use crate::mem::Buffer;
-use crate::srq::{SharedReceiveQueue, Stock};
+use crate::srq::Stock;
 
 impl<L: Link> Engine<L> {
     /// A queue of at most `capacity` receives for any number of queue pairs, all of which complete to `cq`.

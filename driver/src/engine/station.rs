@@ -10,9 +10,9 @@ use roci_protocol::wire::ethernet;
 
 use super::Engine;
 use super::port::Port;
+use crate::handles::QueuePair;
 use crate::link::Link;
 use crate::neighbour::Resolution;
-use crate::qp::QueuePair;
 
 impl<L: Link> Engine<L> {
     /// A packet that was of no use: repeated, perhaps, because its answer went to where the peer was before.

@@ -15,7 +15,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use thiserror::Error;
 
-use super::Buffer;
 use super::pages::{BASE_PAGE as PAGE, Mapping, PageChoice, Pages, PassedOver, Placement};
 use crate::lasting::Lasting;
 
@@ -103,8 +102,8 @@ impl Arena {
         &self.map.passed_over
     }
 
-    /// Cuts a buffer of `len` bytes; their content is whatever was there before.
-    pub fn buffer(self: &Arc<Self>, len: usize) -> Result<Buffer, ArenaError> {
+    /// Takes room for `len` bytes; returns where it begins, and how long it is.
+    pub(super) fn allocate(&self, len: usize) -> Result<(usize, usize), ArenaError> {
         if len > self.map.len() {
             return Err(self.exhausted(len));
         }
@@ -112,7 +111,7 @@ impl Arena {
         // No overflow: the mapping is far from the end of the address space.
         let room = len.max(1).next_multiple_of(align);
         let offset = self.take(room, align).ok_or_else(|| self.exhausted(len))?;
-        Ok(Buffer::of_arena(self.clone(), offset, room, len))
+        Ok((offset, room))
     }
 
     /// Free bytes, in any number of pieces.
@@ -240,7 +239,7 @@ mod tests {
         let arena = Arena::new(1 << 20).expect("memory");
         std::thread::scope(|scope| {
             for thread in 0..4u8 {
-                let (sender, receiver) = std::sync::mpsc::sync_channel::<Buffer>(8);
+                let (sender, receiver) = std::sync::mpsc::sync_channel::<crate::mem::Buffer>(8);
                 let arena = &arena;
                 scope.spawn(move || {
                     for round in 0..500 {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use static_assertions::{assert_impl_all, const_assert};
 
-use super::arena::LINE;
+use super::arena::{ArenaError, LINE};
 use super::owner::{Owner, Seen};
 use super::{Arena, Region, UserMemory};
 
@@ -41,9 +41,18 @@ unsafe impl Sync for Buffer {}
 
 assert_impl_all!(Owner: Send, Sync);
 
+impl Arena {
+    /// Cuts a buffer of `len` bytes; their content is whatever was there before.
+    #[inline]
+    pub fn buffer(self: &Arc<Self>, len: usize) -> Result<Buffer, ArenaError> {
+        let (offset, room) = self.allocate(len)?;
+        Ok(Buffer::of_arena(self.clone(), offset, room, len))
+    }
+}
+
 impl Buffer {
     /// The owner of `room` bytes of the mapping from `offset` on, which `arena` gave to nobody else.
-    pub(super) fn of_arena(arena: Arc<Arena>, offset: usize, room: usize, len: usize) -> Self {
+    fn of_arena(arena: Arc<Arena>, offset: usize, room: usize, len: usize) -> Self {
         debug_assert!(len <= room);
         // SAFETY: `take` found the range within the mapping.
         let room_at = unsafe { arena.base().add(offset) };

@@ -12,9 +12,10 @@ use roci_protocol::wire::cm::{PortSpace, RejReason, ServiceId};
 
 use super::Engine;
 use crate::cm::{Attempt, Beyond, CmCallError, CmEvent, Half, Tag, Way};
+use crate::handles::QueuePair;
 use crate::link::Link;
 use crate::neighbour::{Interface, Resolution};
-use crate::qp::{QpParams, QueuePair, UnconnectedQp};
+use crate::qp::{QpParams, UnconnectedQp};
 use terms::{as_asked, basic_offer};
 
 impl<L: Link> Engine<L> {

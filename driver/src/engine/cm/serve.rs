@@ -10,9 +10,10 @@ use super::Engine;
 use crate::cm::{Attempt, Beyond, CmEvent, Half, Tag, Way};
 use crate::engine::connection::source_port;
 use crate::engine::poll::ECN;
+use crate::handles::QueuePair;
 use crate::link::{Full, Link};
 use crate::neighbour::Interface;
-use crate::qp::{QpParams, QueuePair};
+use crate::qp::QpParams;
 
 /// Events that wait to be polled.
 const MAX_EVENTS: usize = 256;

@@ -8,8 +8,9 @@ use super::Engine;
 use crate::cm::{Beyond, CmCallError, Way};
 use crate::engine::connection::largest_mtu;
 use crate::engine::poll::ECN;
+use crate::handles::QueuePair;
 use crate::link::Link;
-use crate::qp::{QpParams, QueuePair, UnconnectedQp};
+use crate::qp::{QpParams, UnconnectedQp};
 
 /// Endless RNR retries, as three bits say it.
 const RNR_FOR_EVER: u8 = 7;

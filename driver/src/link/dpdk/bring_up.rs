@@ -1,33 +1,27 @@
 //! Bringing ports up: DPDK, the pool of packet buffers, each port's queues, and the wait for its peer.
 
-use std::ffi::CString;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-
-use thiserror::Error;
 
 use super::clock::Clock;
 use super::configure::{self, Description, Facts};
-use super::descriptors::{self, TooFewDescriptors};
+use super::create::{create_devices, find_port, next_index};
+use super::descriptors;
 use super::device::{Attachment, Creation};
-use super::eal::{Eal, EalError, Refusal, Setup, with_last_words};
+use super::eal::{Eal, Refusal, Setup};
+use super::error::PortError;
 use super::gate::{self, Gate};
 use super::idle::{self, IdlePort};
 use super::lender::Ranges;
-use super::pci::{Addressing, BindingError};
-use super::pool::{self, Place, Pool};
+use super::pool::{Place, Pool};
 use super::port::DpdkLink;
 use super::queues::Claim;
 use super::station::Station;
 use super::train::Train;
 use crate::link::{LinkState, LinkStats, Share};
 
-pub(super) const DESCRIPTORS: u16 = 512;
-/// Ports that DPDK can have at a time.
-const PORTS_MAX: usize = dpdk_sys::ROCI_MAX_PORTS;
 /// How long a client waits before it asks again for a server that is not there yet.
 const RETRY: Duration = Duration::from_millis(5);
 /// How long a server takes from naming its socket to listening on it, with much to spare.
@@ -38,107 +32,6 @@ const TROUBLE: Duration = Duration::from_secs(2);
 const FORGET: Duration = Duration::from_secs(3);
 /// How long a client that was turned away waits before it asks again.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
-
-/// Why a port could not be used.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
-pub enum PortError {
-    /// DPDK did not start.
-    #[error(transparent)]
-    Eal(#[from] EalError),
-    /// The NIC is not DPDK's to have.
-    #[error(transparent)]
-    Binding(#[from] BindingError),
-    /// A call on the port failed.
-    #[error("device {device}: {call} failed: {cause}")]
-    Call {
-        /// Whose port.
-        device: String,
-        /// Which of DPDK's functions.
-        call: &'static str,
-        /// DPDK's reason.
-        cause: String,
-    },
-    /// What DPDK reserved when it started is used up.
-    #[error("no memory for another port: DPDK has room for {PORTS_MAX}, and frames that are kept keep their port's")]
-    NoMemory,
-    /// DPDK takes huge pages as it needs them, and there are too few.
-    #[error(
-        "packet buffers need {0} MiB of huge pages, and too few are free: scripts/hugepages set (each queue of ROCI_QUEUES has buffers of its own)"
-    )]
-    NoHugePages(usize),
-    /// The process may not open as many descriptors as the ports need.
-    #[error("for {ports} ports {cause}")]
-    Descriptors {
-        /// How many ports.
-        ports: usize,
-        /// How many descriptors are needed, and the limit.
-        cause: TooFewDescriptors,
-    },
-    /// DPDK's table of ports is full.
-    #[error("{0} more ports: DPDK can have {PORTS_MAX} in a process")]
-    TooManyPorts(usize),
-    /// The arguments created no port.
-    #[error("device {device}: {cause} (RUST_LOG=debug shows its log)")]
-    NoPort {
-        /// Whose port.
-        device: String,
-        /// The last lines of DPDK's log.
-        cause: String,
-    },
-    /// The device carries no packets as long as the configuration wants.
-    #[error("device {device}: it carries packets of {max} bytes at most, and {mtu} are wanted (ROCI_PORT_MTU)")]
-    Mtu {
-        /// Whose port.
-        device: String,
-        /// Bytes of a packet, Ethernet aside.
-        mtu: u16,
-        /// The device's limit.
-        max: u16,
-    },
-    /// The device has fewer queues than are wanted.
-    #[error("device {device}: {queues} queues are wanted (ROCI_QUEUES), and it has {max}")]
-    Queues {
-        /// Whose port.
-        device: String,
-        /// How many are wanted.
-        queues: u16,
-        /// The device's limit.
-        max: u16,
-    },
-    /// Every queue of the port is an engine's already.
-    #[error("device {device}: each of its {queues} queues (ROCI_QUEUES) has an engine already")]
-    NoQueue {
-        /// Whose port.
-        device: String,
-        /// How many there are.
-        queues: u16,
-    },
-    /// Another engine of the process has opened the port, and with other settings.
-    #[error("device {0}: this process has it open with other settings: engines that share it must agree on them")]
-    OtherSettings(String),
-    /// A port with several queues was asked for beside other ports.
-    #[error("device {0}: a port with several queues is opened by a call of its own")]
-    NotAlone(String),
-    /// The caller gave up waiting for the other end.
-    #[error("device {0}: the peer will not come")]
-    Hopeless(String),
-    /// The kernel does not give the port what it needs to meet its peer.
-    #[error("device {device}: no link: {cause}")]
-    Refused {
-        /// Whose port.
-        device: String,
-        /// What was refused to it, and the remedy.
-        cause: Refusal,
-    },
-    /// The other end did not come up in time.
-    #[error("device {device}: no link within {seconds} s: the peer is missing")]
-    NoLink {
-        /// Whose port.
-        device: String,
-        /// How long it was waited for.
-        seconds: u64,
-    },
-}
 
 /// How long, and on what condition, a peer is waited for.
 struct Wait<'a> {
@@ -429,92 +322,6 @@ fn close_gate(links: &mut [DpdkLink]) -> Result<(), PortError> {
         link.gate = Some(gate.clone());
     }
     Ok(())
-}
-
-/// A number that no other port of the process has: names are made of it.
-pub(super) fn next_index() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    NEXT.fetch_add(1, Ordering::Relaxed)
-}
-
-/// Memory for the packet buffers of a call, and for further calls until DPDK has no port left.
-fn reserve(attachments: &[Attachment]) -> usize {
-    let ports = attachments.len();
-    let ours = match attachments {
-        [shared] if shared.queues() > 1 => pool::bytes_of_queues(shared.queues()),
-        _ => pool::bytes_of(ports),
-    };
-    ours + PORTS_MAX.saturating_sub(ports) * pool::bytes_of(1)
-}
-
-/// Has DPDK create the devices: on the line that it starts with, or one by one if it runs.
-pub(super) fn create_devices(
-    setup: &Setup,
-    attachments: &[Attachment],
-    creations: &[Creation],
-) -> Result<Eal, PortError> {
-    let running = Eal::running(setup);
-    make_room(setup, attachments.len())?;
-    let Some(eal) = running else {
-        let mut words: Vec<_> = creations.iter().flat_map(Creation::words).collect();
-        words.extend(memory_words(attachments)?);
-        let no_huge = attachments.iter().all(Attachment::is_virtual);
-        return Ok(Eal::start(setup, no_huge, reserve(attachments), &words)?);
-    };
-    if !attachments.iter().all(Attachment::is_virtual) {
-        return Err(EalError::AlreadyStarted.into());
-    }
-    for (done, (attachment, creation)) in attachments.iter().zip(creations).enumerate() {
-        let Creation::Virtual { name, options } = creation else { return Err(EalError::AlreadyStarted.into()) };
-        if let Err(cause) = Eal::add_device(eal, setup, name, options) {
-            creations[..done].iter().filter_map(Creation::name).for_each(|name| Eal::remove_device(eal, setup, name));
-            return Err(PortError::Call { device: attachment.device().to_string(), call: "rte_vdev_init", cause });
-        }
-    }
-    Ok(eal)
-}
-
-/// Sees to it that DPDK has places for so many ports: those that are kept for later give up theirs.
-fn make_room(setup: &Setup, ports: usize) -> Result<(), PortError> {
-    // SAFETY: counts the entries of a table; before DPDK runs there are none.
-    while usize::from(unsafe { dpdk_sys::rte_eth_dev_count_avail() }) + ports > PORTS_MAX {
-        if !idle::close_one(setup) {
-            return Err(PortError::TooManyPorts(ports));
-        }
-    }
-    Ok(())
-}
-
-/// What NICs want of DPDK's memory: huge pages that leave no file behind, and addresses of the kind that they use. One
-/// without an IOMMU makes all use physical addresses.
-fn memory_words(attachments: &[Attachment]) -> Result<Vec<String>, PortError> {
-    let mut used = None;
-    for attachment in attachments {
-        used = match attachment.addressing()? {
-            Some(Addressing::Physical) => Some(Addressing::Physical),
-            Some(Addressing::Virtual) => used.or(Some(Addressing::Virtual)),
-            None => used,
-        };
-    }
-    Ok(used.map_or_else(Vec::new, |addressing| vec!["--in-memory".to_owned(), addressing.word().to_owned()]))
-}
-
-/// The port with this name, or the first one where the arguments were the user's own.
-pub(super) fn find_port(attachment: &Attachment, name: Option<&str>) -> Result<u16, PortError> {
-    let missing = || PortError::NoPort {
-        device: attachment.device().to_string(),
-        cause: with_last_words("DPDK could not create its port".to_owned()),
-    };
-    let Some(name) = name else {
-        // SAFETY: takes a number and looks it up.
-        let exists = unsafe { dpdk_sys::rte_eth_dev_is_valid_port(0) } != 0;
-        return exists.then_some(0).ok_or_else(missing);
-    };
-    let name = CString::new(name).map_err(|_| missing())?;
-    let mut port = 0;
-    // SAFETY: the name is NUL-terminated; the number is written to a local.
-    let status = unsafe { dpdk_sys::rte_eth_dev_get_port_by_name(name.as_ptr(), &raw mut port) };
-    if status == 0 { Ok(port) } else { Err(missing()) }
 }
 
 #[cfg(test)]

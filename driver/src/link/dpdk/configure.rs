@@ -8,15 +8,14 @@ use std::ptr::NonNull;
 
 use roci_protocol::wire::MacAddr;
 
-use super::bring_up::{DESCRIPTORS, PortError};
 use super::device::{Attachment, Device, External, INTERFACES};
 use super::eal::{Eal, Setup, describe, with_last_words};
+use super::error::PortError;
 use super::gate;
+use super::limits::{DESCRIPTORS, SEGMENTS};
 
 /// What a device says that has no such call.
 const NOT_SUPPORTED: c_int = -rustix::io::Errno::OPNOTSUPP.raw_os_error();
-/// Head, payload and tail of a frame whose payload stays where it is; a payload of 8 KiB may touch three pages.
-pub const SEGMENTS: u16 = 5;
 
 /// A port that is configured, and what it gives.
 #[derive(Clone, Copy, Debug)]

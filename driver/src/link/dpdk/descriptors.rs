@@ -5,10 +5,9 @@ use std::fs::read_dir;
 
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
-use thiserror::Error;
 
-use super::bring_up::PortError;
 use super::device::{Attachment, Device};
+use super::error::{PortError, TooFewDescriptors};
 
 /// What the first call takes: the interrupt thread's pipe and epoll instance, the alarms' timer, the memory, and the gate.
 const START: usize = 6;
@@ -16,15 +15,6 @@ const START: usize = 6;
 const VHOST_THREAD: usize = 2;
 /// Files that are read in passing.
 const SPARE: usize = 2;
-
-/// This process may open too few.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-#[error("{needed} descriptors are needed, and the limit is {limit}: ulimit -n {needed}")]
-pub struct TooFewDescriptors {
-    /// How many it must be able to open, with those that are open.
-    needed: usize,
-    limit: usize,
-}
 
 /// Whether this process may open so many descriptors beside those that are open.
 ///

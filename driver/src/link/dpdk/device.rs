@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-use super::bring_up::PortError;
+use super::error::PortError;
 use super::pci::{self, Addressing, BindingError, ParsePciError, PciAddress};
 use crate::link::MAX_QUEUES;
 

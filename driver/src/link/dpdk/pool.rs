@@ -7,11 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
-use super::bring_up::{DESCRIPTORS, PortError};
-use super::configure::SEGMENTS;
 use super::device::JUMBO_FRAME;
 use super::eal::{Eal, describe, last_errno};
-use super::port::TX_QUEUE;
+use super::error::PortError;
+use super::limits::{DESCRIPTORS, SEGMENTS, TX_QUEUE};
 use super::queues::HANDOVER;
 use crate::link::BURST;
 

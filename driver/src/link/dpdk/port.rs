@@ -16,6 +16,7 @@ use super::external::Lent;
 use super::gate::Gate;
 use super::idle::{self, IdlePort};
 use super::lender::{PortLender, Ranges};
+use super::limits::TX_QUEUE;
 use super::mbuf::{Mbuf, append, frame_len, segment};
 use super::pool::Place;
 use super::queues::{Claim, is_without_udp_checksum};
@@ -24,8 +25,6 @@ use super::train::Train;
 use crate::lasting::Lasting;
 use crate::link::{BURST, Batch, Full, LendError, Lender, Link, LinkState, LinkStats, Share, fill_around};
 
-/// Frames queued and not yet taken by the device.
-pub(super) const TX_QUEUE: usize = 64;
 /// How often the gate opens and the link's state is looked at.
 const MAINTAIN_NS: Nanos = 50_000_000;
 

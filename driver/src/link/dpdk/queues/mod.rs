@@ -20,10 +20,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crossbeam::utils::CachePadded;
 
-use super::bring_up::{self, PortError};
 use super::configure::{self, Facts};
+use super::create;
 use super::device::{Attachment, Creation};
 use super::eal::{Eal, Setup};
+use super::error::PortError;
 use super::pool::LastingPool;
 use crate::link::LinkState;
 use handover::Handover;
@@ -138,8 +139,8 @@ impl Drop for Claim {
 impl SharedPort {
     /// Creates, configures and starts the port.
     fn open(setup: &Setup, attachment: &Attachment, spare: &mut Vec<LastingPool>) -> Result<Self, PortError> {
-        let creation = attachment.creation(bring_up::next_index());
-        let eal = bring_up::create_devices(setup, std::slice::from_ref(attachment), std::slice::from_ref(&creation))?;
+        let creation = attachment.creation(create::next_index());
+        let eal = create::create_devices(setup, std::slice::from_ref(attachment), std::slice::from_ref(&creation))?;
         let opened = Self::configure(eal, attachment, &creation, spare);
         if let (Err(_), Some(name)) = (&opened, creation.name()) {
             Eal::remove_device(eal, setup, name);
@@ -153,12 +154,12 @@ impl SharedPort {
         creation: &Creation,
         spare: &mut Vec<LastingPool>,
     ) -> Result<Self, PortError> {
-        let port = bring_up::find_port(attachment, creation.name())?;
+        let port = create::find_port(attachment, creation.name())?;
         let count = attachment.queues();
         let mut pools = Vec::new();
         let configured = (0..count)
             .try_for_each(|_| {
-                pools.push(LastingPool::provide(eal, spare, bring_up::next_index(), count)?);
+                pools.push(LastingPool::provide(eal, spare, create::next_index(), count)?);
                 Ok(())
             })
             .and_then(|()| {
