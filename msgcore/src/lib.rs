@@ -139,3 +139,8 @@ impl From<Rank> for Source {
         Self::Rank(rank)
     }
 }
+
+/// README's own program, compiled as a test of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
