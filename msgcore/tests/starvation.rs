@@ -4,7 +4,7 @@
 mod common;
 
 use common::{World, pattern};
-use roci_msgcore::{Source, Tag};
+use roci_msgcore::{CallError, Source, Tag};
 use roci_testkit::World as _;
 
 /// Messages that no receive waits for: more than any mode has credits, and more than take all the memory that they may.
@@ -135,4 +135,24 @@ fn peers_that_wait_for_send_buffers_are_served_in_turn() {
         let counts: Vec<_> = (1..=PEERS).map(|peer| met(&world, peer)).collect();
         assert!(counts.iter().all(|&count| count >= EACH / 2), "{vbuf_max} send buffers: {counts:?}");
     }
+}
+
+/// As many messages as may be are announced and have no receive: one more is refused, with its memory, until one is received.
+#[test]
+fn announcements_without_a_receive_are_limited_at_their_sender() {
+    const LIMIT: usize = 1 << 16;
+    let mut pair = World::pair(&[("eager_threshold", "0"), ("arena_size", "64MiB")]);
+    for _ in 0..LIMIT {
+        let _ = pair.send(0, UNWANTED, b"announced");
+    }
+    pair.until("all are announced", |pair| pair.workers[1].stats().rx_unexpected as usize == LIMIT);
+    let payload = pair.workers[0].buffer(9).expect("memory");
+    let refused = pair.workers[0].send(1, Tag::new(WANTED), payload).expect_err("too many wait");
+    assert!(matches!(refused.why, CallError::TooMany(LIMIT)), "{}", refused.why);
+    let receive = pair.recv(1, Tag::new(UNWANTED), 9);
+    pair.expect(1, receive, b"announced");
+    pair.steps(100);
+    let wanted = pair.recv(1, Tag::new(WANTED), 9);
+    pair.workers[0].send(1, Tag::new(WANTED), refused.given).map(drop).expect("there is room again");
+    pair.wait(1, wanted).expect("it arrives");
 }
