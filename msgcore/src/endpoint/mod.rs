@@ -279,6 +279,8 @@ impl<L: Link> Endpoint<L> {
             tag.resume(peer, request);
             advance(core, tag, peer);
         }
+        // What it did not need is for the next one.
+        tag.serve_staging(core);
     }
 
     /// Send buffers are shared: peers that found none go on by turns, as far as there are any now.

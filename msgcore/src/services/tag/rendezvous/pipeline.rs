@@ -176,7 +176,7 @@ impl TagService {
     }
 
     /// Receiver: slots are free; as many receives as wait for one go on, when no peer is borrowed.
-    fn serve_staging<L: Link>(&mut self, core: &mut Core<L>) {
+    pub(crate) fn serve_staging<L: Link>(&mut self, core: &mut Core<L>) {
         let count = self.staging.free.len().min(self.staging.waiting.len());
         for request in self.staging.waiting.drain(..count) {
             core.ready.defer(request.to_wire());
