@@ -153,10 +153,21 @@ impl Oracle {
         received + cancelled == sent && self.sent.iter().all(|sent| sent.has_ended || !self.is_alive(sent.key.0))
     }
 
+    /// Whether every message under this tag was received, if it was not cancelled.
+    pub(crate) fn is_complete_under(&self, tag: Tag) -> bool {
+        let (sent, received, cancelled) = self.counts_where(|key| key.3 == tag);
+        received + cancelled == sent
+    }
+
     /// Messages that were sent, received and cancelled between those that live.
     fn counts(&self) -> (usize, usize, usize) {
-        let sent = || self.sent.iter().filter(|sent| self.binds(&sent.key));
-        let received = self.received.iter().filter(|(key, _)| self.binds(key)).map(|(_, got)| got.len()).sum();
+        self.counts_where(|_| true)
+    }
+
+    fn counts_where(&self, is_it: impl Fn(&Key) -> bool) -> (usize, usize, usize) {
+        let counts = |key: &Key| self.binds(key) && is_it(key);
+        let sent = || self.sent.iter().filter(|sent| counts(&sent.key));
+        let received = self.received.iter().filter(|(key, _)| counts(key)).map(|(_, got)| got.len()).sum();
         (sent().count(), received, sent().filter(|sent| sent.is_cancelled).count())
     }
 

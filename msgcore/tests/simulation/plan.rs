@@ -25,6 +25,8 @@ pub(crate) struct Plan {
     pub(crate) net: NetConfig,
     /// How often an action comes with a network that is cut in two.
     pub(crate) partitions: f64,
+    /// Applications receive all messages under one tag after the other, and send floods.
+    pub(crate) is_selective: bool,
     /// A rank that dies without a word, and after which action it does.
     pub(crate) death: Option<(Rank, usize)>,
     /// No receive may ever find its queue empty.
@@ -48,6 +50,7 @@ impl Plan {
         let actions = dice.random_range(100..600);
         let net = net(&mut dice, seed);
         let partitions = if dice.random_ratio(1, 4) { 0.01 } else { 0.0 };
+        let is_selective = dice.random_ratio(1, 3);
         let is_deadly = workers > 2 && dice.random_ratio(1, 4);
         let death = is_deadly.then(|| (dice.random_range(0..workers), dice.random_range(0..actions)));
         if is_deadly {
@@ -55,7 +58,7 @@ impl Plan {
                 set(config, &MORTAL);
             }
         }
-        Self { configs, actions, net, partitions, death, is_per_peer, edges, longest }
+        Self { configs, actions, net, partitions, is_selective, death, is_per_peer, edges, longest }
     }
 
     /// The length of a message: mostly short, sometimes where something changes, seldom very long.

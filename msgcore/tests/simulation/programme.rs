@@ -13,7 +13,9 @@ use crate::run::Run;
 /// others fit into this.
 const SHORT: usize = 20_000;
 const CONTEXTS: u32 = 3;
-const TAGS: u64 = 4;
+pub(crate) const TAGS: u64 = 4;
+/// Messages of a flood.
+const FLOOD: usize = 250;
 /// Bytes in messages from one rank that have not ended.
 const BUDGET: usize = 12 << 20;
 /// Operations of one rank that have not ended.
@@ -51,6 +53,9 @@ impl Station {
     pub(crate) fn act(&mut self, run: &mut Run) -> Result<(), String> {
         if self.pending.len() > OPERATIONS {
             return Ok(());
+        }
+        if run.plan.is_selective && run.dice.random_ratio(1, 100) {
+            return (0..FLOOD).try_for_each(|_| self.send(run));
         }
         match run.dice.random_range(0..100) {
             0..45 => {
@@ -206,6 +211,23 @@ impl Station {
                     self.end(run, pending.what, outcome)?;
                 }
                 None => at += 1,
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives what comes under one tag, and nothing else: whatever waits meanwhile, it must come.
+    pub(crate) fn receive_only(&mut self, run: &mut Run, tag: Tag) -> Result<(), String> {
+        while !self.claims.is_empty() {
+            self.receive_claimed(run)?;
+        }
+        self.look(run)?;
+        for context in (0..CONTEXTS).map(Context::new) {
+            let pattern = Pattern::new(Source::Any, tag).within(context);
+            let is_it =
+                |pending: &Pending| matches!(pending.what, What::Receive { pattern: its, .. } if its == pattern);
+            if !self.pending.iter().any(is_it) {
+                self.post_receive(run, pattern, None)?;
             }
         }
         Ok(())

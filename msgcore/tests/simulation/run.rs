@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use roci_msgcore::{Rank, WorkerEvent};
+use roci_msgcore::{Rank, Tag, WorkerEvent};
 
 use crate::common::{TestWorker, World};
 use crate::oracle::{Oracle, ensure, mix};
 use crate::plan::Plan;
-use crate::programme::Station;
+use crate::programme::{Station, TAGS};
 
 /// A step while something happens, and the longest one while nothing does, in nanoseconds.
 const STEP: u64 = 1_000;
@@ -101,6 +101,10 @@ impl Run {
                 self.step()?;
             }
             self.each(Station::look)?;
+        }
+        for tag in (0..TAGS).map(Tag::new).filter(|_| self.plan.is_selective).collect::<Vec<_>>() {
+            let what = format!("all messages under tag {} come, whatever waits under others", tag.get());
+            self.until(&what, |run| run.oracle.is_complete_under(tag), |station, run| station.receive_only(run, tag))?;
         }
         self.until("everything ends", |run| run.oracle.is_complete(), Station::drain)?;
         self.each(Station::cancel_all)?;
