@@ -156,3 +156,30 @@ fn announcements_without_a_receive_are_limited_at_their_sender() {
     pair.workers[0].send(1, Tag::new(WANTED), refused.given).map(drop).expect("there is room again");
     pair.wait(1, wanted).expect("it arrives");
 }
+
+/// All send buffers are on their way to a rank that does not answer, and there is no memory for another: once there is some, a
+/// message to a third rank leaves.
+#[test]
+fn a_message_leaves_once_there_is_memory_for_a_send_buffer() {
+    let settings: &[_] = &[("vbuf_pool", "1"), ("vbuf_secondary_pool", "1"), ("retry_limit", "100000")];
+    let mut world = World::of(&[settings; 3]);
+    world.connect_all();
+    let receive = world.recv_from(2, Source::Rank(0), Tag::new(1), LEN);
+    let mut payloads: Vec<_> = (0..20).map(|_| world.workers[0].buffer(LEN).expect("memory")).collect();
+    world.steps(1000);
+    world.cut(1);
+    let mut hog = Vec::new();
+    for size in [1 << 20, 1 << 16, 1 << 13, 1 << 12, 64] {
+        hog.extend(std::iter::from_fn(|| world.workers[0].buffer(size).ok()));
+    }
+    let last = payloads.pop().expect("some");
+    for payload in payloads {
+        let _ = world.workers[0].send(1, Tag::new(1), payload).expect("accepted");
+    }
+    let send = world.workers[0].send(2, Tag::new(1), last).expect("accepted");
+    world.steps(5_000);
+    assert!(world.workers[2].test(receive).is_none(), "there was a buffer for it");
+    drop(hog);
+    world.wait(2, receive).expect("it arrives");
+    world.wait(0, send).expect("it arrived");
+}

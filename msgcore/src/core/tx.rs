@@ -98,18 +98,16 @@ impl<L: Link> Core<L> {
         self.send_pools[lane].free() > self.ready.starved()
     }
 
-    /// Returns the next peer that may look for a send buffer again, while there are any.
+    /// Whether there is a send buffer for one of those that wait.
+    pub(crate) fn has_send_buffer(&self) -> bool {
+        self.send_pools.iter().any(Pool::has_one)
+    }
+
+    /// Returns the peer whose turn it is to look for a send buffer again; none where that one is gone.
     pub(crate) fn next_starved<'a>(&mut self, peers: &'a mut Peers) -> Option<&'a mut Peer> {
-        while self.send_pools.iter().any(Pool::has_one) {
-            let id = self.ready.pop_starved()?;
-            // One that is gone waits no longer.
-            if peers.live_mut(id).is_some() {
-                let peer = peers.entry(id);
-                peer.tx.starved = Starved::Turn;
-                return Some(peer);
-            }
-        }
-        None
+        let peer = self.ready.pop_starved().and_then(|id| peers.live_mut(id))?;
+        peer.tx.starved = Starved::Turn;
+        Some(peer)
     }
 
     /// Sends a header and a payload that fits behind it. The caller has seen to a credit, a vbuf and a place in the queue.

@@ -285,9 +285,24 @@ impl<L: Link> Endpoint<L> {
 
     /// Send buffers are shared: peers that found none go on by turns, as far as there are any now.
     pub(crate) fn wake_the_starved(&mut self) {
+        for _ in 0..self.core.ready.starved() {
+            if !self.core.has_send_buffer() {
+                return;
+            }
+            self.wake_next();
+        }
+    }
+
+    /// The application may have given memory back for more of them: all that found none look again.
+    fn wake_all_starved(&mut self) {
+        for _ in 0..self.core.ready.starved() {
+            self.wake_next();
+        }
+    }
+
+    fn wake_next(&mut self) {
         let Self { core, tag, peers, .. } = self;
-        for _ in 0..core.ready.starved() {
-            let Some(peer) = core.next_starved(peers) else { return };
+        if let Some(peer) = core.next_starved(peers) {
             go_on(core, tag, peer);
         }
     }

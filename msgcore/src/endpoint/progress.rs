@@ -65,6 +65,6 @@ impl<L: Link> Endpoint<L> {
         if self.core.budget.has_room(self.core.free_bytes()) {
             self.core.release_withheld(&mut self.peers);
         }
-        self.wake_the_starved();
+        self.wake_all_starved();
     }
 }
