@@ -12,7 +12,8 @@ struct Message<M> {
     label: Label,
     /// The sender's name for it, which no other of its messages has.
     name: u64,
-    cost: usize,
+    /// Bytes, of which 2^31 and an overhead are the most.
+    cost: u32,
     body: M,
 }
 
@@ -52,11 +53,26 @@ impl<M> Unexpected<M> {
     }
 
     pub(super) fn keep(&mut self, label: Label, name: u64, cost: usize, body: M) {
+        let cost = u32::try_from(cost).expect("a message is no longer than 2 GiB");
         let index = self.entries.push(Message { label, name, cost, body });
         self.bins.append(&mut self.entries, label, index);
-        self.bytes += cost;
-        if let Some(by_name) = &mut self.by_name {
-            by_name.insert((label.source, name), index);
+        self.bytes += cost as usize;
+        if self.by_name.is_some() {
+            self.enter_name(label.source, name, index);
+        }
+    }
+
+    #[cold]
+    fn enter_name(&mut self, source: PeerId, name: u64, index: u32) {
+        self.by_name.get_or_insert_default().insert((source, name), index);
+    }
+
+    #[cold]
+    fn strike_name(&mut self, source: PeerId, name: u64) {
+        if self.entries.len() == 0 {
+            self.by_name = None;
+        } else if let Some(by_name) = &mut self.by_name {
+            by_name.remove(&(source, name));
         }
     }
 
@@ -119,12 +135,9 @@ impl<M> Unexpected<M> {
         let label = self.entries.get(index)?.label;
         self.bins.detach(&mut self.entries, label, index);
         let message = self.entries.remove(index)?;
-        self.bytes -= message.cost;
-        if let Some(by_name) = &mut self.by_name {
-            by_name.remove(&(label.source, message.name));
-            if self.entries.len() == 0 {
-                self.by_name = None;
-            }
+        self.bytes -= message.cost as usize;
+        if self.by_name.is_some() {
+            self.strike_name(label.source, message.name);
         }
         Some((label, message.body))
     }
