@@ -112,7 +112,7 @@ impl DpdkLink {
     /// `is_hopeless` says so.
     ///
     /// The first call of a process starts DPDK. Later ones, from any thread and at any time, add their ports to it, which
-    /// must be virtual: NICs and EAL lines end in [`EalError::AlreadyStarted`] then. The links stay on the thread of the
+    /// must be virtual: NICs and EAL lines end in [`EalError::AlreadyStarted`](super::EalError::AlreadyStarted) then. The links stay on the thread of the
     /// call. Without NICs the first call reserves memory for as many ports as DPDK can have, each opened by a call of its
     /// own; beyond that it is [`PortError::NoMemory`].
     ///
