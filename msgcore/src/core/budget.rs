@@ -43,7 +43,7 @@ impl StorageBudget {
         self.stored > self.limit
     }
 
-    /// Ends the withholding where it is time, with so many free bytes in the arena; returns whether it did.
+    /// Ends the withholding where it is time; returns whether it did.
     #[must_use]
     pub(crate) fn release(&mut self) -> bool {
         let ends = self.is_withholding && self.stored <= self.limit / 2;

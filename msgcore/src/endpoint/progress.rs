@@ -62,7 +62,8 @@ impl<L: Link> Endpoint<L> {
         if self.core.receives.are_missing() {
             self.core.replace_missing(&mut self.peers);
         }
-        if self.core.budget.has_room(self.core.free_bytes()) {
+        // The arena is asked only where it matters: that takes its lock.
+        if self.core.budget.is_withholding() && self.core.budget.has_room(self.core.free_bytes()) {
             self.core.release_withheld(&mut self.peers);
         }
         self.wake_all_starved();
