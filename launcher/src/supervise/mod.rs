@@ -24,7 +24,7 @@ use directory::JobDirectory;
 use oom::OomWatch;
 pub use rank::{RankError, become_rank};
 
-/// How long the others may go on after one rank has failed, before they are told to end, and again before they
+/// How long the others may go on after one rank has failed, before they get SIGTERM, and again before they
 /// are killed.
 const GRACE: Duration = Duration::from_secs(5);
 /// The exit code of a rank that was killed; a shell says it of what it has started.
@@ -202,7 +202,7 @@ fn watch(rank: usize, mut child: Child, events: Sender<Event>) -> io::Result<()>
     let wait = move || {
         // Where the kernel reaps children by itself, all that is known is that this one is gone.
         let status = child.wait().unwrap_or_else(|_| ExitStatus::from_raw(1 << 8));
-        // Nobody listens once the launcher itself ends.
+        // The channel is closed once the launcher itself ends.
         let _ = events.send(Event::Ended { rank, status });
     };
     thread::Builder::new().spawn(wait).map(drop)
@@ -265,7 +265,7 @@ fn forward_signals(events: Sender<Event>) -> Result<(), LaunchError> {
 enum Ending {
     /// The job is well.
     None,
-    /// At this moment they are told to end.
+    /// At this moment they get SIGTERM.
     TellAt(Instant),
     /// At this moment they are killed.
     KillAt(Instant),
@@ -280,7 +280,7 @@ fn supervise(
     complain: impl Fn(&str),
 ) -> ExitCode {
     let mut worst = 0;
-    // Ranks that end because they were told to are not the cause of anything.
+    // Ranks that end by the launcher's own signals are not the cause of anything.
     let mut have_told = false;
     let mut ending = Ending::None;
     while ranks.iter().any(|rank| rank.pid.is_some()) {

@@ -1,4 +1,4 @@
-//! A process that becomes one rank of a job. It dies with its launcher, and runs where it was told.
+//! A process that becomes one rank of a job. It dies with its launcher, and runs on the processors that it was given.
 
 use std::convert::Infallible;
 use std::io;

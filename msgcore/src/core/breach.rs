@@ -51,7 +51,7 @@ pub enum Breach {
     #[error("its first message is not its terms")]
     NoTerms,
     /// It sent a second clear-to-send.
-    #[error("it told its terms twice")]
+    #[error("it sent its terms twice")]
     TermsTwice,
     /// Its clear-to-send names another rank.
     #[error("it says that it is rank {0}")]
@@ -156,7 +156,7 @@ pub enum Breach {
         granted: usize,
     },
     /// It gave a message back that nothing asked for.
-    #[error("it gave back message {id:#x}, which nobody asked for")]
+    #[error("it gave back message {id:#x}, which was not asked for")]
     Cancelled {
         /// Our name for the send.
         id: u64,
