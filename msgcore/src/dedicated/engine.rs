@@ -42,7 +42,7 @@ pub(super) fn pin(cpu: Option<usize>) -> Result<(), WireupError> {
 
 /// Serves until the handle lets go, or the job is over.
 pub(super) fn run<L: Link>(mut worker: Worker<L>, limits: Limits, over: &Over) -> Result<(), OpError> {
-    worker.endpoint.tag.requests.watch();
+    worker.endpoint.services.tag.requests.watch();
     let mut service = Service { worker, rings: &over.0, names: Names::default(), refused: VecDeque::new() };
     let mut backoff = Backoff::new(limits);
     while !over.0.is_released() {
@@ -185,7 +185,7 @@ impl<L: Link> Service<'_, L> {
         if let Some((ticket, error)) = self.refused.pop_front() {
             return Some((ticket, Err(error)));
         }
-        while let Some(request) = self.worker.endpoint.tag.requests.next_ended() {
+        while let Some(request) = self.worker.endpoint.services.tag.requests.next_ended() {
             // One that is being taken back ends again.
             if let Some(ticket) = self.names.ticket_of(request)
                 && let Some(outcome) = self.worker.test(request)

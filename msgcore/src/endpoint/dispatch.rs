@@ -13,7 +13,7 @@ use crate::core::peer::{Arrived, Peer, PeerId};
 use crate::core::receives::{ANY_PEER, Cost};
 use crate::core::rx::{Due, Outcome};
 use crate::core::tx::lane_and_peer;
-use crate::services::tag::TagService;
+use crate::services::Services;
 use crate::services::tag::rendezvous::Grant;
 use crate::services::tag::request::Request;
 use crate::services::tag::stored::Remote;
@@ -37,17 +37,17 @@ impl<L: Link> Endpoint<L> {
                 self.on_work_done(id, lane);
             }
             WcOperation::Read => {
-                let Self { tag, peers, .. } = self;
+                let Self { services, peers, .. } = self;
                 if let Some(peer) = peers.live_mut(id) {
                     peer.note_transferred(done.buffer.len());
-                    tag.on_read(peer, Request::from_wire(done.wr_id), done.buffer);
+                    services.tag.on_read(peer, Request::from_wire(done.wr_id), done.buffer);
                 }
                 self.on_work_done(id, lane);
             }
             WcOperation::Write => {
                 if let Some(peer) = self.peers.live_mut(id) {
                     peer.note_transferred(done.buffer.len());
-                    self.tag.on_write_done(Request::from_wire(done.wr_id), done.buffer);
+                    self.services.tag.on_write_done(Request::from_wire(done.wr_id), done.buffer);
                 }
                 self.on_work_done(id, lane);
             }
@@ -107,11 +107,11 @@ impl<L: Link> Endpoint<L> {
     /// A work request of a lane has ended: there is room for others, maybe other peers'.
     #[inline]
     fn on_work_done(&mut self, id: PeerId, lane: usize) {
-        let Self { core, tag, peers, .. } = self;
+        let Self { core, services, peers, .. } = self;
         let Some(peer) = peers.get_mut(id) else { return };
         peer.lanes[lane].in_flight -= 1;
         if peer.failure.is_none() {
-            go_on(core, tag, peer);
+            go_on(core, services, peer);
         }
         if self.core.ready.starved() > 0 {
             self.wake_the_starved();
@@ -121,7 +121,7 @@ impl<L: Link> Endpoint<L> {
     /// A vbuf has been filled.
     #[inline]
     fn on_receive(&mut self, id: PeerId, lane: usize, done: WorkCompletion) {
-        let Self { core, tag, peers, .. } = self;
+        let Self { core, services, peers, .. } = self;
         let WorkCompletion { buffer: mut vbuf, len, .. } = done;
         let Some(peer) = peers.get_mut(id) else { return core.give_receive_vbuf(lane, vbuf) };
         if let Some(lane) = peer.lanes.get_mut(lane) {
@@ -139,7 +139,7 @@ impl<L: Link> Endpoint<L> {
                 if header.message == Message::ClearToSend || !peer.connection.stage().has_terms() {
                     return self.on_clear_to_send(id, arrived);
                 }
-                on_message(core, tag, peer, arrived)
+                on_message(core, services, peer, arrived)
             }
             Err(bad) => {
                 core.give_receive_vbuf(lane, vbuf);
@@ -156,17 +156,17 @@ impl<L: Link> Endpoint<L> {
 #[inline]
 fn on_message<L: Link>(
     core: &mut Core<L>,
-    tag: &mut TagService,
+    services: &mut Services,
     peer: &mut Peer,
     arrived: Arrived,
 ) -> Result<(), Breach> {
     match peer.admit(&arrived.header) {
         Ok(Due::Now) => {
-            act(core, tag, peer, arrived)?;
+            act(core, services, peer, arrived)?;
             while !peer.rx.reorder.is_empty()
                 && let Some(next) = peer.next_in_turn()
             {
-                act(core, tag, peer, next)?;
+                act(core, services, peer, next)?;
             }
         }
         Ok(Due::Later) => {
@@ -180,16 +180,16 @@ fn on_message<L: Link>(
             return Err(breach);
         }
     }
-    go_on(core, tag, peer);
+    go_on(core, services, peer);
     Ok(())
 }
 
 /// Acts on a message whose turn has come, and posts its receive again.
 #[inline]
-fn act<L: Link>(core: &mut Core<L>, tag: &mut TagService, peer: &mut Peer, arrived: Arrived) -> Result<(), Breach> {
+fn act<L: Link>(core: &mut Core<L>, services: &mut Services, peer: &mut Peer, arrived: Arrived) -> Result<(), Breach> {
     let Arrived { lane, header, vbuf } = arrived;
     let costs = peer.lanes[lane].charges(&header.message);
-    let (vbuf, cost) = match dispatch(core, tag, peer, lane, &header, vbuf) {
+    let (vbuf, cost) = match dispatch(core, services, peer, lane, &header, vbuf) {
         Ok(Outcome::Used(vbuf)) => (vbuf, Cost::Returned),
         Ok(Outcome::Copied(vbuf)) => (Some(vbuf), Cost::Withheld),
         Ok(Outcome::Stored) => {
@@ -211,7 +211,7 @@ fn act<L: Link>(core: &mut Core<L>, tag: &mut TagService, peer: &mut Peer, arriv
 /// Gives a message to the service that it is for; returns what it was.
 fn dispatch<L: Link>(
     core: &mut Core<L>,
-    tag: &mut TagService,
+    services: &mut Services,
     peer: &mut Peer,
     lane: usize,
     header: &Header,
@@ -220,22 +220,22 @@ fn dispatch<L: Link>(
     match header.message {
         Message::Eager { label, len, id, mode } => {
             peer.advance_sequence();
-            return tag.on_eager(core, peer, lane, (label, len, id, mode), vbuf);
+            return services.tag.on_eager(core, peer, lane, (label, len, id, mode), vbuf);
         }
-        Message::Fragment { offset, id } => return tag.on_fragment(peer, lane, id, offset, vbuf),
+        Message::Fragment { offset, id } => return services.tag.on_fragment(peer, lane, id, offset, vbuf),
         Message::Request { label, len, id, way, rkey, mode } => {
             peer.advance_sequence();
-            tag.on_request(core, peer, (label, mode), Remote { way, rkey, len, id })?;
+            services.tag.on_request(core, peer, (label, mode), Remote { way, rkey, len, id })?;
         }
-        Message::Data { reply, offset } => tag.on_data(peer, reply, offset, &vbuf)?,
+        Message::Data { reply, offset } => services.tag.on_data(peer, reply, offset, &vbuf)?,
         Message::Grant { id, reply, way, rkey, va, len } => {
-            tag.on_grant(core, peer, id, Grant { reply, way, rkey, va, len: len as usize })?;
+            services.tag.on_grant(core, peer, id, Grant { reply, way, rkey, va, len: len as usize })?;
         }
-        Message::Written { reply, len } => tag.on_written(core, peer, reply, len)?,
-        Message::Finished { id } => tag.on_finished(core, peer, id)?,
-        Message::Matched { id } => tag.on_matched(peer, id)?,
-        Message::Cancel { id } => tag.on_cancel(core, peer, id),
-        Message::Cancelled { id, is_withdrawn } => tag.on_cancelled(core, peer, id, is_withdrawn)?,
+        Message::Written { reply, len } => services.tag.on_written(core, peer, reply, len)?,
+        Message::Finished { id } => services.tag.on_finished(core, peer, id)?,
+        Message::Matched { id } => services.tag.on_matched(peer, id)?,
+        Message::Cancel { id } => services.tag.on_cancel(core, peer, id),
+        Message::Cancelled { id, is_withdrawn } => services.tag.on_cancelled(core, peer, id, is_withdrawn)?,
         Message::Credit => {}
         Message::ClearToSend => return Err(Breach::TermsTwice),
     }

@@ -66,7 +66,7 @@ impl<L: Link> Endpoint<L> {
         for qp in lanes {
             self.core.engine.fail_qp(qp, WcStatus::WrFlushErr);
         }
-        self.tag.on_peer_down(&mut self.core, id, &error);
+        self.services.on_peer_down(&mut self.core, id, &error);
         for arrived in reorder {
             self.core.give_receive_vbuf(arrived.lane, arrived.vbuf);
         }
@@ -81,8 +81,8 @@ impl<L: Link> Endpoint<L> {
         if self.peers.is_deserted() {
             // They were posted while there was somebody, and who only tests them must see it. Later ones are meant for
             // messages of this end to itself.
-            for request in self.tag.matching.drain_posted(self.peers.oneself()) {
-                self.tag.fail_receive(request, OpError::NobodyLeft);
+            for request in self.services.tag.matching.drain_posted(self.peers.oneself()) {
+                self.services.tag.fail_receive(request, OpError::NobodyLeft);
             }
         }
         self.settle();

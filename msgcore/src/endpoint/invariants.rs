@@ -85,7 +85,8 @@ impl<L: Link> Endpoint<L> {
     /// Where the engine breaks one of its own.
     pub(crate) fn check(&self) -> Result<(), InvariantViolation> {
         self.core.engine.check();
-        let (count, bytes) = (self.tag.matching.unexpected_len(), self.tag.matching.unexpected_bytes());
+        let (count, bytes) =
+            (self.services.tag.matching.unexpected_len(), self.services.tag.matching.unexpected_bytes());
         ensure((count == 0) == (bytes == 0), || InvariantViolation::Unexpected { count, bytes })?;
         ensure(self.core.regions.is_sound(), || InvariantViolation::Regions(self.core.regions.open()))?;
         for pool in self.core.receives.pools.iter().chain(&self.core.send_pools) {

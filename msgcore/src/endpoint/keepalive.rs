@@ -55,13 +55,13 @@ impl<L: Link> Endpoint<L> {
     /// The peers whose end would be that of something of ours.
     fn needed_peers(&self) -> Vec<PeerId> {
         let mut is_needed = vec![false; self.peers.count()];
-        for source in self.tag.matching.posted_sources() {
+        for source in self.services.tag.matching.posted_sources() {
             match source {
                 Source::Any => return self.peers.ids().collect(),
                 Source::Rank(id) => is_needed[id] = true,
             }
         }
-        self.tag.requests.peers().for_each(|id| is_needed[id] = true);
+        self.services.tag.requests.peers().for_each(|id| is_needed[id] = true);
         self.peers.ids().filter(|&id| is_needed[id]).collect()
     }
 }

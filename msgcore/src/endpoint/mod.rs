@@ -24,8 +24,8 @@ use crate::core::completion::{Envelope, OpError};
 use crate::core::peer::{Peer, PeerId};
 use crate::core::peers::Peers;
 use crate::core::refused::{CallError, Refused};
+use crate::services::Services;
 use crate::services::tag::MAX_MESSAGE;
-use crate::services::tag::TagService;
 use crate::services::tag::cancel::Cancellation;
 use crate::services::tag::matching::Pattern;
 use crate::services::tag::receive::{Message, Met};
@@ -40,7 +40,7 @@ pub(crate) use open::Parts;
 pub(crate) struct Endpoint<L: Link> {
     pub(crate) core: Core<L>,
     pub(crate) peers: Peers,
-    pub(crate) tag: TagService,
+    pub(crate) services: Services,
     pub(crate) wireup: Wireup<L>,
     keepalive: Keepalive,
     events: VecDeque<EndpointEvent>,
@@ -67,21 +67,21 @@ impl<L: Link> Endpoint<L> {
             return Err(Refused::new(CallError::TooLong(payload.len()), payload));
         }
         if to == self.peers.oneself() {
-            let sent = self.tag.send_to_self(&mut self.core, options.label(tag), payload);
+            let sent = self.services.tag.send_to_self(&mut self.core, options.label(tag), payload);
             self.settle();
             return sent;
         }
         if let Err(why) = self.check_peer(to) {
             return Err(Refused::new(why, payload));
         }
-        let Self { core, tag: service, peers, .. } = self;
+        let Self { core, services, peers, .. } = self;
         let peer = peers.entry(to);
         if let Some(failure) = &peer.failure {
             return Err(Refused::new(failure.clone(), payload));
         }
         let is_open = peer.is_open();
-        let request = service.send(core, peer, options.label(tag), payload)?;
-        advance(core, service, peer);
+        let request = services.tag.send(core, peer, options.label(tag), payload)?;
+        advance(core, services, peer);
         if !is_open {
             self.ensure_connecting(to);
         }
@@ -98,14 +98,14 @@ impl<L: Link> Endpoint<L> {
         if let Err(why) = self.check_receive(&pattern) {
             return Err(Refused::new(why, buffer));
         }
-        let request = self.tag.open_receive(buffer);
-        if let Some(met) = self.tag.take_unexpected(&pattern) {
+        let request = self.services.tag.open_receive(buffer);
+        if let Some(met) = self.services.tag.take_unexpected(&pattern) {
             self.note_met(&met);
             self.deliver_met(request, met);
         } else if let Some(error) = self.cannot_come(pattern.source) {
-            self.tag.fail_receive(request, error);
+            self.services.tag.fail_receive(request, error);
         } else {
-            self.tag.post(request, pattern);
+            self.services.tag.post(request, pattern);
         }
         Ok(request)
     }
@@ -116,18 +116,18 @@ impl<L: Link> Endpoint<L> {
         message: Message,
         buffer: Buffer,
     ) -> Result<Request, Refused<(Message, Buffer)>> {
-        if self.tag.requests.is_full() {
+        if self.services.tag.requests.is_full() {
             return Err(Refused::new(CallError::TooMany(LIMIT), (message, buffer)));
         }
         if self.is_forked() {
             return Err(Refused::new(CallError::Forked, (message, buffer)));
         }
-        let Some(met) = self.tag.take_claimed(&message) else {
+        let Some(met) = self.services.tag.take_claimed(&message) else {
             return Err(Refused::new(CallError::NoMessage, (message, buffer)));
         };
-        let request = self.tag.open_receive(Some(buffer));
+        let request = self.services.tag.open_receive(Some(buffer));
         match self.loss_of(&met) {
-            Some(error) => self.tag.fail_receive(request, error),
+            Some(error) => self.services.tag.fail_receive(request, error),
             None => self.deliver_met(request, met),
         }
         Ok(request)
@@ -135,29 +135,29 @@ impl<L: Link> Endpoint<L> {
 
     /// Returns what a message says of itself that such a receive would take, if one has come.
     pub(crate) fn peek(&self, pattern: &Pattern) -> Option<Envelope> {
-        self.tag.peek(pattern)
+        self.services.tag.peek(pattern)
     }
 
     /// Claims the message that such a receive would take, if one has come.
     pub(crate) fn claim(&mut self, pattern: &Pattern) -> Option<Message> {
-        let met = self.tag.take_unexpected(pattern)?;
+        let met = self.services.tag.take_unexpected(pattern)?;
         self.note_met(&met);
-        let message = self.tag.claim(&mut self.core, met);
+        let message = self.services.tag.claim(&mut self.core, met);
         self.settle();
         Some(message)
     }
 
     /// Takes an operation back, if it has met nothing yet.
     pub(crate) fn cancel(&mut self, request: Request) {
-        let Self { core, tag, peers, .. } = self;
-        match tag.cancellation(request) {
-            Cancellation::Receive => tag.cancel_receive(core, request),
-            Cancellation::Queue(to, at) => tag.cancel_queued(core, to, at),
-            Cancellation::Ask(to) if to == peers.oneself() => tag.cancel_local(core, request),
+        let Self { core, services, peers, .. } = self;
+        match services.tag.cancellation(request) {
+            Cancellation::Receive => services.tag.cancel_receive(core, request),
+            Cancellation::Queue(to, at) => services.tag.cancel_queued(core, to, at),
+            Cancellation::Ask(to) if to == peers.oneself() => services.tag.cancel_local(core, request),
             Cancellation::Ask(to) => {
                 if let Some(peer) = peers.live_mut(to) {
-                    tag.ask_back(core, peer, request);
-                    advance(core, tag, peer);
+                    services.tag.ask_back(core, peer, request);
+                    advance(core, services, peer);
                 }
             }
             Cancellation::Late => {}
@@ -191,7 +191,7 @@ impl<L: Link> Endpoint<L> {
     #[inline]
     fn check_receive(&self, pattern: &Pattern) -> Result<(), CallError> {
         self.check_source(pattern)?;
-        if self.tag.requests.is_full() {
+        if self.services.tag.requests.is_full() {
             return Err(CallError::TooMany(LIMIT));
         }
         Ok(())
@@ -221,22 +221,22 @@ impl<L: Link> Endpoint<L> {
 
     /// A message that waited has been met.
     fn note_met(&mut self, met: &Met) {
-        let Self { core, tag, peers, .. } = self;
+        let Self { core, services, peers, .. } = self;
         if let Some(peer) = peers.live_mut(met.source()) {
             met.acknowledge(peer);
-            advance(core, tag, peer);
+            advance(core, services, peer);
         }
     }
 
     /// Gives a message that waited to its receive.
     fn deliver_met(&mut self, request: Request, met: Met) {
-        let Self { core, tag, peers, .. } = self;
+        let Self { core, services, peers, .. } = self;
         match peers.live_mut(met.source()) {
             Some(peer) => {
-                tag.deliver_met(core, Some(&mut *peer), request, met);
-                advance(core, tag, peer);
+                services.tag.deliver_met(core, Some(&mut *peer), request, met);
+                advance(core, services, peer);
             }
-            None => tag.deliver_met(core, None, request, met),
+            None => services.tag.deliver_met(core, None, request, met),
         }
         self.settle();
     }
@@ -244,7 +244,7 @@ impl<L: Link> Endpoint<L> {
     /// Why a message that was claimed can no longer be received.
     fn loss_of(&self, met: &Met) -> Option<OpError> {
         let failure = self.peers.get(met.source())?.failure.as_ref()?;
-        self.tag.is_lost(met).then(|| failure.clone())
+        self.services.tag.is_lost(met).then(|| failure.clone())
     }
 
     /// Does what a message or a call has made possible for other peers.
@@ -273,14 +273,14 @@ impl<L: Link> Endpoint<L> {
 
     /// An operation goes on that waited for something which other peers had.
     fn resume(&mut self, request: Request) {
-        let Self { core, tag, peers, .. } = self;
+        let Self { core, services, peers, .. } = self;
         // It may have ended meanwhile, with its peer.
-        if let Some(peer) = tag.resumes(request).and_then(|id| peers.live_mut(id)) {
-            tag.resume(peer, request);
-            advance(core, tag, peer);
+        if let Some(peer) = services.tag.resumes(request).and_then(|id| peers.live_mut(id)) {
+            services.tag.resume(peer, request);
+            advance(core, services, peer);
         }
         // What it did not need is for the next one.
-        tag.serve_staging(core);
+        services.tag.serve_staging(core);
     }
 
     /// Send buffers are shared: peers that found none go on by turns, as far as there are any now.
@@ -301,38 +301,38 @@ impl<L: Link> Endpoint<L> {
     }
 
     fn wake_next(&mut self) {
-        let Self { core, tag, peers, .. } = self;
+        let Self { core, services, peers, .. } = self;
         if let Some(peer) = core.next_starved(peers) {
-            go_on(core, tag, peer);
+            go_on(core, services, peer);
         }
     }
 }
 
 /// Sends what waits for a peer, and the credits that it is owed.
 #[inline]
-pub(crate) fn go_on<L: Link>(core: &mut Core<L>, tag: &mut TagService, peer: &mut Peer) {
+pub(crate) fn go_on<L: Link>(core: &mut Core<L>, services: &mut Services, peer: &mut Peer) {
     if peer.connection.owes_terms {
         core.send_terms(peer);
     }
-    advance(core, tag, peer);
+    advance(core, services, peer);
     core.return_credits(peer);
 }
 
 /// Sends what waits for a peer, as far as credits and buffers go.
 #[inline]
-fn advance<L: Link>(core: &mut Core<L>, tag: &mut TagService, peer: &mut Peer) {
-    if (peer.tx.has_work() || tag.has_work(peer.id)) && peer.is_open() {
-        post_waiting(core, tag, peer);
+fn advance<L: Link>(core: &mut Core<L>, services: &mut Services, peer: &mut Peer) {
+    if (peer.tx.has_work() || services.tag.has_work(peer.id)) && peer.is_open() {
+        post_waiting(core, services, peer);
     }
 }
 
 /// Transfers first, because they cost nothing; then control messages, because they set memory free; then messages in order,
 /// and fragments between them.
-fn post_waiting<L: Link>(core: &mut Core<L>, tag: &mut TagService, peer: &mut Peer) {
+fn post_waiting<L: Link>(core: &mut Core<L>, services: &mut Services, peer: &mut Peer) {
     core.post_transfers(peer);
     while core.post_control(peer) {}
     // By turns: neither a long payload nor many messages may keep the other waiting.
-    while tag.post_message(core, peer) | tag.post_fragment(core, peer) {
+    while services.tag.post_message(core, peer) | services.tag.post_fragment(core, peer) {
         while core.post_control(peer) {}
     }
 }

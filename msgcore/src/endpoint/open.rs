@@ -22,6 +22,7 @@ use crate::core::stats::WorkerStats;
 use crate::core::terms::LocalTerms;
 use crate::core::vbuf::Pool;
 use crate::receive_queues::{Kind, ReceiveQueue, ReceiveQueues};
+use crate::services::Services;
 use crate::services::tag::TagService;
 use crate::services::tag::rendezvous::Staging;
 use crate::services::tag::requests::Requests;
@@ -87,7 +88,8 @@ impl<L: Link> Endpoint<L> {
         let staging = Staging::new(config.pipeline_chunk, config.pipeline_depth);
         let tag = TagService::new((oneself, count), requests, rules, staging, config.buffered_limit);
         let (peers, keepalive) = (Peers::new(oneself, count), Keepalive::new(config.keepalive_s));
-        Ok(Self { core, peers, tag, wireup, keepalive, events: VecDeque::new(), calls: 0 })
+        let services = Services { tag };
+        Ok(Self { core, peers, services, wireup, keepalive, events: VecDeque::new(), calls: 0 })
     }
 
     /// Makes what is there from the start: send buffers, shared receives, staging memory.
@@ -102,8 +104,8 @@ impl<L: Link> Endpoint<L> {
             }
         }
         self.core.post_shared();
-        if self.tag.rules.ours.rdma {
-            self.tag.provide_staging(&mut self.core)?;
+        if self.services.tag.rules.ours.rdma {
+            self.services.tag.provide_staging(&mut self.core)?;
         }
         Ok(())
     }

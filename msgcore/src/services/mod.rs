@@ -1,3 +1,22 @@
-//! What peers do for each other, above what the core does for all of it. A service does not know the others.
+//! What is spoken above the core: each service knows its own messages, and neither ranks, nor connections, nor the others.
 
 pub(crate) mod tag;
+
+use roci_driver::link::Link;
+
+use self::tag::TagService;
+use crate::core::Core;
+use crate::core::completion::OpError;
+use crate::core::peer::PeerId;
+
+/// The services of one end.
+pub(crate) struct Services {
+    pub(crate) tag: TagService,
+}
+
+impl Services {
+    /// A peer is gone: whatever needs it ends with `error`.
+    pub(crate) fn on_peer_down<L: Link>(&mut self, core: &mut Core<L>, peer: PeerId, error: &OpError) {
+        self.tag.on_peer_down(core, peer, error);
+    }
+}

@@ -57,24 +57,24 @@ impl<L: Link> Worker<L> {
 
     fn dropped(&self) -> Dropped {
         Dropped {
-            sends: self.endpoint.tag.requests.sends(usize::MAX).len(),
-            receives: self.endpoint.tag.matching.posted_len(),
-            unexpected: self.endpoint.tag.matching.unexpected_len(),
-            claimed: self.endpoint.tag.claimed_len(),
+            sends: self.endpoint.services.tag.requests.sends(usize::MAX).len(),
+            receives: self.endpoint.services.tag.matching.posted_len(),
+            unexpected: self.endpoint.services.tag.matching.unexpected_len(),
+            claimed: self.endpoint.services.tag.claimed_len(),
         }
     }
 
     /// The sends to peers that are under way, but for those that the application has taken back itself. How they end is
     /// kept, even where nobody was to wait for them.
     fn hold_sends(&mut self) -> Vec<Request> {
-        let mut sends = self.endpoint.tag.requests.sends(self.rank);
-        sends.retain(|&request| self.endpoint.tag.requests.hold(request));
+        let mut sends = self.endpoint.services.tag.requests.sends(self.rank);
+        sends.retain(|&request| self.endpoint.services.tag.requests.hold(request));
         sends
     }
 
     /// Sends that have not ended, and those that ended otherwise than they should have.
     fn lost_sends(&self, held: &[Request]) -> usize {
-        let is_lost = |request: &&Request| match self.endpoint.tag.requests.get(**request) {
+        let is_lost = |request: &&Request| match self.endpoint.services.tag.requests.get(**request) {
             Some(Operation::Ended(outcome)) => outcome.as_ref().map_or(true, |done| done.is_cancelled),
             _ => false,
         };
@@ -133,20 +133,20 @@ impl<L: Link> Worker<L> {
 
     fn is_drained(&self) -> bool {
         self.endpoint.peers.iter().all(|peer| self.is_quiet(peer))
-            && self.endpoint.tag.requests.sends(self.rank).is_empty()
+            && self.endpoint.services.tag.requests.sends(self.rank).is_empty()
     }
 
     /// Whether nothing of ours is under way to a peer.
     pub(super) fn is_quiet(&self, peer: &Peer) -> bool {
-        peer.failure.is_some() || (peer.is_quiet() && !self.endpoint.tag.has_work(peer.id))
+        peer.failure.is_some() || (peer.is_quiet() && !self.endpoint.services.tag.has_work(peer.id))
     }
 
     /// Says for whom there has been no answer.
     fn silence(&self, patience: Duration) -> OpError {
         let busy = self.endpoint.peers.iter().filter(|peer| !self.is_quiet(peer));
         let mut silent: Vec<_> = busy.map(|peer| peer.id).collect();
-        let sends = self.endpoint.tag.requests.sends(self.rank);
-        silent.extend(sends.iter().filter_map(|&send| self.endpoint.tag.requests.get(send)?.depends_on()));
+        let sends = self.endpoint.services.tag.requests.sends(self.rank);
+        silent.extend(sends.iter().filter_map(|&send| self.endpoint.services.tag.requests.get(send)?.depends_on()));
         silent.sort_unstable();
         silent.dedup();
         OpError::Silent { ranks: silent, sends: sends.len(), seconds: patience.as_secs() }

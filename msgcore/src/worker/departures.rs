@@ -71,10 +71,14 @@ impl<L: Link> Worker<L> {
     /// are gone this rank could send to itself, but not while it waits.
     pub(crate) fn check_wildcard(&self, request: Request) -> Result<(), OpError> {
         let Some(error) = self.reason_against_wildcards() else { return Ok(()) };
-        let is_wildcard = match self.endpoint.tag.requests.get(request) {
-            Some(Operation::Waiting { posted: Some(posted), .. }) => {
-                self.endpoint.tag.matching.pattern_of(*posted).is_some_and(|pattern| pattern.source == Source::Any)
-            }
+        let is_wildcard = match self.endpoint.services.tag.requests.get(request) {
+            Some(Operation::Waiting { posted: Some(posted), .. }) => self
+                .endpoint
+                .services
+                .tag
+                .matching
+                .pattern_of(*posted)
+                .is_some_and(|pattern| pattern.source == Source::Any),
             _ => false,
         };
         if is_wildcard { Err(error) } else { Ok(()) }
@@ -83,8 +87,8 @@ impl<L: Link> Worker<L> {
     /// The same where nobody knows who waits: such receives end.
     pub(crate) fn end_wildcards(&mut self) {
         let Some(error) = self.reason_against_wildcards() else { return };
-        for request in self.endpoint.tag.matching.drain_wildcards() {
-            self.endpoint.tag.requests.end(request, Err(error.clone()));
+        for request in self.endpoint.services.tag.matching.drain_wildcards() {
+            self.endpoint.services.tag.requests.end(request, Err(error.clone()));
         }
     }
 

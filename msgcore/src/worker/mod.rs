@@ -224,10 +224,10 @@ impl<L: Link> Worker<L> {
     /// Sends a copy of `bytes`, which nobody needs to wait for (`MPI_Bsend`). What waits in such copies is bounded by
     /// `buffered_limit`.
     pub fn send_buffered(&mut self, to: Rank, tag: Tag, bytes: &[u8], options: SendOptions) -> Result<(), CallError> {
-        self.endpoint.tag.check_buffered(bytes.len())?;
+        self.endpoint.services.tag.check_buffered(bytes.len())?;
         let payload = self.endpoint.core.copy_of(bytes)?;
         let request = self.send_with(to, tag, payload, options.buffered())?;
-        self.endpoint.tag.requests.detach(request, bytes.len());
+        self.endpoint.services.tag.requests.detach(request, bytes.len());
         Ok(())
     }
 
@@ -389,7 +389,7 @@ impl<L: Link> Worker<L> {
 
     /// Memory that messages take which nobody has asked for.
     pub fn unexpected_bytes(&self) -> usize {
-        self.endpoint.tag.matching.unexpected_bytes()
+        self.endpoint.services.tag.matching.unexpected_bytes()
     }
 
     /// Free bytes of the arena.

@@ -72,7 +72,12 @@ impl<L: Link> Worker<L> {
         let peer = self.endpoint.peers.get(rank).filter(|peer| peer.is_open())?;
         let place = |lane: &Lane| Place { payload: lane.payload, credits: lane.credits.most_for_eager().into() };
         let places: Vec<_> = peer.lanes.iter().map(place).collect();
-        Some(ranges(&self.endpoint.tag.rules, &places, peer.connection.capabilities, self.endpoint.core.can_register()))
+        Some(ranges(
+            &self.endpoint.services.tag.rules,
+            &places,
+            peer.connection.capabilities,
+            self.endpoint.core.can_register(),
+        ))
     }
 }
 

@@ -62,15 +62,15 @@ impl<L: Link> Worker<L> {
     /// All that this rank has under way: its requests, receives that wait for messages, messages that wait for receives, and
     /// of each peer its connection and credits. A line each.
     pub fn report(&self) -> Vec<String> {
-        let requests = self.endpoint.tag.requests.under_way();
+        let requests = self.endpoint.services.tag.requests.under_way();
         let mut lines = vec![format!(
             "rank {} of {}: {} requests under way, {} receives without a message, {} messages without a receive ({} bytes)",
             self.rank,
             self.size,
             requests.len(),
-            self.endpoint.tag.matching.posted_len(),
-            self.endpoint.tag.matching.unexpected_len(),
-            self.endpoint.tag.matching.unexpected_bytes(),
+            self.endpoint.services.tag.matching.posted_len(),
+            self.endpoint.services.tag.matching.unexpected_len(),
+            self.endpoint.services.tag.matching.unexpected_bytes(),
         )];
         lines.extend(requests.iter().take(LINES).map(|&request| format!("  {}", self.describe_request(request).0)));
         if requests.len() > LINES {
@@ -112,11 +112,11 @@ impl<L: Link> Worker<L> {
 
     /// A request, and the ranks that it depends on.
     fn describe_request(&self, request: Request) -> (String, Vec<Rank>) {
-        let Some(operation) = self.endpoint.tag.requests.get(request) else {
+        let Some(operation) = self.endpoint.services.tag.requests.get(request) else {
             return ("a request that is over".into(), Vec::new());
         };
         if let Operation::Waiting { posted, .. } = operation {
-            let Some(pattern) = posted.and_then(|posted| self.endpoint.tag.matching.pattern_of(posted)) else {
+            let Some(pattern) = posted.and_then(|posted| self.endpoint.services.tag.matching.pattern_of(posted)) else {
                 return ("a receive that is being met".into(), Vec::new());
             };
             return (format!("a receive {}", Shown(&pattern)), self.sources(&pattern));
@@ -155,7 +155,7 @@ impl<L: Link> Worker<L> {
 
     fn describe_connected(&self, peer: &Peer) -> String {
         let in_flight: usize = peer.lanes.iter().map(|lane| lane.in_flight).sum();
-        let waiting = self.endpoint.tag.outgoing_len(peer.id);
+        let waiting = self.endpoint.services.tag.outgoing_len(peer.id);
         let accounts = peer.lanes.iter().map(|lane| lane.credits.account()).filter(|account| account.granted > 0);
         let credits: String =
             accounts.map(|account| format!(", {} of {} credits", account.available, account.granted)).collect();

@@ -35,7 +35,7 @@ impl<L: Link> Worker<L> {
 
     /// The outcome of a request that is over, or `None` while it is not. Does not make progress.
     pub fn test(&mut self, request: Request) -> Option<Result<Done, OpError>> {
-        self.endpoint.tag.requests.close(request)
+        self.endpoint.services.tag.requests.close(request)
     }
 
     /// Waits until a request is over. That a rank has gone ends only what concerns it, by name. A receive from any source
@@ -45,7 +45,7 @@ impl<L: Link> Worker<L> {
     pub fn wait(&mut self, request: Request) -> Result<Done, OpError> {
         let mut backoff = Backoff::new(self.limits);
         loop {
-            if let Some(outcome) = self.endpoint.tag.requests.close(request) {
+            if let Some(outcome) = self.endpoint.services.tag.requests.close(request) {
                 return outcome;
             }
             if self.progress_or_idle(&mut backoff, Awaited::Request(request))? {

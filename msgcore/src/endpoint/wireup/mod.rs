@@ -335,9 +335,9 @@ impl<L: Link> Endpoint<L> {
             Ok(()) => self.step(id, Step::Terms),
             Err(breach) => self.note_mismatch(id, breach),
         }
-        let Self { core, tag, peers, .. } = self;
+        let Self { core, services, peers, .. } = self;
         if let Some(peer) = peers.live_mut(id) {
-            go_on(core, tag, peer);
+            go_on(core, services, peer);
         }
     }
 
@@ -372,9 +372,9 @@ impl<L: Link> Endpoint<L> {
                 self.wireup.under_way.remove(&id);
                 self.peers.note_connected();
                 self.emit(EndpointEvent::Connected { rank: id });
-                let Self { core, tag, peers, .. } = self;
+                let Self { core, services, peers, .. } = self;
                 if let Some(peer) = peers.live_mut(id) {
-                    advance(core, tag, peer);
+                    advance(core, services, peer);
                 }
             }
             Ok(_) => {}
