@@ -10,7 +10,7 @@ use roci_msgcore::config::{Origin, parse_size};
 use roci_protocol::Pkey;
 use roci_protocol::sim::Faults;
 
-use crate::commands::perf::{ChannelStep, EngineMode, MOST_IN_FLIGHT, Memory, Test};
+use crate::commands::perf::{EngineMode, MOST_IN_FLIGHT, Memory, Test, UpToStep};
 use crate::failure::Failure;
 
 /// RDMA semantics and MPI-class messaging in userspace, on any port DPDK can drive.
@@ -136,7 +136,7 @@ pub(crate) struct RunOptions {
 
 #[derive(Args)]
 pub(crate) struct PerfOptions {
-    /// send_lat send_bw send_rate write_lat write_bw read_lat read_bw atomic_lat tag_lat tag_bw channel_lat channel_bw
+    /// send_lat send_bw send_rate write_lat write_bw read_lat read_bw atomic_lat tag_lat tag_bw stream_lat stream_bw
     /// raw_lat raw_bw, several with commas
     #[arg(value_name = "TEST", required_unless_present = "perftest")]
     pub(crate) tests: Option<TestList>,
@@ -149,7 +149,7 @@ pub(crate) struct PerfOptions {
     /// Serve one client of perftest's, an unmodified ib_TEST, on a network device: send_lat send_bw write_lat write_bw
     /// read_lat read_bw atomic_lat atomic_bw; with its --size, or --all, and of write_lat its --iters (-n)
     #[arg(long, value_name = "TEST", conflicts_with_all = [
-        "tests", "peer", "no_verify", "touch", "channel", "connections", "depth", "memory", "engine",
+        "tests", "peer", "no_verify", "touch", "stream", "connections", "depth", "memory", "engine",
     ])]
     pub(crate) perftest: Option<roci_perftest::Test>,
     /// The client of --perftest runs all sizes (-a)
@@ -172,9 +172,9 @@ pub(crate) struct PerfOptions {
     /// Write and read every byte of bare frames (raw_lat, raw_bw), as all other tests do anyway
     #[arg(long)]
     pub(crate) touch: bool,
-    /// The byte channel's optimizations, up to this step
-    #[arg(long, value_name = "STEP", value_enum, default_value_t = ChannelStep::Zerocopy)]
-    pub(crate) channel: ChannelStep,
+    /// The optimizations of byte streams, up to this step
+    #[arg(long, value_name = "STEP", value_enum, default_value_t = UpToStep::Zerocopy)]
+    pub(crate) stream: UpToStep,
     /// Connections that take turns in send_rate, such as 1,64,1024
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', default_value = "1", value_parser = connection_count)]
     pub(crate) connections: Vec<usize>,

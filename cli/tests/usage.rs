@@ -31,7 +31,7 @@ fn mistakes_on_the_command_line_are_one_line_and_status_2() {
         (&["perf", "tag_lat", "--size", "big"], "not a size"),
         (&["perf", "tag_lat", "--iters", "0"], "not in 1.."),
         (&["perf", "raw_bw", "--touch=yes"], "unexpected value 'yes' for '--touch'"),
-        (&["perf", "channel_lat", "--channel", "fast"], "basic, piggyback, pipelining, zerocopy"),
+        (&["perf", "stream_lat", "--stream", "fast"], "basic, piggyback, pipelining, zerocopy"),
         (&["soak", "--seconds", "0"], "not in 1.."),
         (&["soak", "--max-size", "1TiB"], "not a size"),
         (&["sim"], "required"),

@@ -54,31 +54,6 @@ pub(crate) enum Idle {
     Doubt,
 }
 
-/// What one look of a wait found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Look {
-    /// What was waited for.
-    Over,
-    /// Something else to do.
-    Busy,
-    /// Nothing.
-    Idle,
-}
-
-/// Looks again and again, until it is over or fails.
-pub(crate) fn wait_until<E>(limits: Limits, mut look: impl FnMut() -> Result<Look, E>) -> Result<(), E> {
-    let mut backoff = Backoff::new(limits);
-    loop {
-        match look()? {
-            Look::Over => return Ok(()),
-            Look::Busy => backoff.reset(),
-            Look::Idle => {
-                backoff.idle();
-            }
-        }
-    }
-}
-
 impl Backoff {
     pub(crate) fn new(limits: Limits) -> Self {
         Self { limits, looks: 0, idle_since: None, sleep: FIRST_SLEEP, reminder: None, report: None }

@@ -2,8 +2,8 @@
 //!
 //! Small messages are sent eagerly, long ones by rendezvous (see [`select`]); credits see to it that a receiver never
 //! runs out of posted buffers; matching follows MPI's rules, with contexts, wildcards, probes, and sends that can be
-//! taken back. Connections are made at the start or at the first message. Beside the [`Worker`] stands a byte
-//! [`channel`].
+//! taken back. Connections are made at the start or at the first message. Beside the tagged
+//! messages a [`Worker`] has byte streams: see [`stream`].
 //!
 //! # Quick start
 //! ```no_run
@@ -39,7 +39,6 @@
 #![forbid(unsafe_code)]
 
 mod backoff;
-pub mod channel;
 pub mod config;
 mod core;
 pub mod dedicated;
@@ -76,6 +75,7 @@ pub use worker::closing::CloseError;
 pub use worker::ports;
 pub use worker::ports::{Fabric, LiveLink, Ports, WireupError};
 pub use worker::protocols::{Circumstances, ProtocolRange, protocol_ranges};
+pub use worker::stream;
 pub use worker::{Dropped, Worker};
 
 /// What a receive chooses messages by, besides their sender.

@@ -41,6 +41,9 @@ pub enum Breach {
         /// The number that it gave.
         sequence: u16,
     },
+    /// It broke the rules of the stream service.
+    #[error(transparent)]
+    Stream(#[from] StreamBreach),
     /// It wrote by RDMA WRITE with immediate, which nothing asks for.
     #[error("an unasked RDMA WRITE")]
     UnaskedWrite,
@@ -161,4 +164,59 @@ pub enum Breach {
         /// Our name for the send.
         id: u64,
     },
+}
+
+/// How a peer broke the rules of the stream service.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum StreamBreach {
+    /// Its offer of a stream does not parse, or is a second one.
+    #[error("it offered a stream that is none, or a second one")]
+    Offer,
+    /// It wrote before it offered its own end.
+    #[error("it wrote into a stream before it offered its own end")]
+    EarlyNews,
+    /// The immediate data means nothing, or nothing in this configuration.
+    #[error("it wrote with immediate data {0:#010x}, which means nothing")]
+    Immediate(u32),
+    /// The head does not advance, or advances beyond the ring.
+    #[error("its head advances by {advance}, with room for {room}")]
+    Head {
+        /// How far it moved.
+        advance: u64,
+        /// How far it may.
+        room: u64,
+    },
+    /// The head's word contradicts the immediate data.
+    #[error("its head's word says {0}")]
+    HeadWord(u64),
+    /// The tail is beyond the head, or behind what it was.
+    #[error("its tail is {tail}, which lies outside {known}..={head}")]
+    Tail {
+        /// What it says.
+        tail: u64,
+        /// What it was.
+        known: u64,
+        /// What was sent.
+        head: u64,
+    },
+    /// A chunk's header has another number, or another length than was written.
+    #[error("it wrote a chunk of number {number} and length {len} in {written} bytes")]
+    Chunk {
+        /// Its number's low bits.
+        number: u32,
+        /// The length in its header.
+        len: u32,
+        /// Bytes that were written.
+        written: usize,
+    },
+    /// A head or a tail is not a word long.
+    #[error("it wrote a head or tail of {0} bytes")]
+    Word(usize),
+    /// It announced a payload that is empty or longer than a READ, or is no announcement at all.
+    #[error("it announced a payload of {0} bytes in a stream")]
+    Announcement(u64),
+    /// It announced a payload though zero-copy is off, or sent more before its announced payload was read.
+    #[error("it sent more before its announced payload was read, or announced one though zero-copy is off")]
+    Unasked,
 }

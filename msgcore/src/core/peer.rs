@@ -63,6 +63,8 @@ pub(crate) struct PeerTx {
     pub(crate) transfers: VecDeque<Transfer>,
     /// Bytes of READs and WRITEs posted and not complete.
     pub(crate) transferring: usize,
+    /// The stream service waits for room to send something of its own.
+    pub(crate) service_waits: bool,
     /// The lane whose credits are given back next.
     pub(crate) next_return: usize,
     /// Whether it waits for a send buffer.
@@ -183,6 +185,13 @@ impl Peer {
         self.lanes[0].has_place() && (self.tx.transferring == 0 || self.tx.transferring + next <= TRANSFER_LIMIT)
     }
 
+    /// Whether a service may post so many READs and WRITEs of its own now, of which so many use up a receive of the peer's.
+    /// Such a receive is posted again at once: its credit always comes back.
+    pub(crate) fn has_room_for_work(&self, count: usize, receives: usize) -> bool {
+        let Some(lane) = self.lanes.first().filter(|_| self.is_open()) else { return false };
+        lane.places() >= count && (lane.is_shared || usize::from(lane.credits.for_control()) >= receives)
+    }
+
     /// A READ or WRITE has ended.
     pub(crate) fn note_transferred(&mut self, len: usize) {
         assert!(len <= self.tx.transferring, "a transfer ends once");
@@ -223,6 +232,6 @@ impl PeerTx {
     /// Whether something of the core's waits to be sent.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
-        !(self.control.is_empty() && self.transfers.is_empty())
+        !(self.control.is_empty() && self.transfers.is_empty()) || self.service_waits
     }
 }

@@ -1,7 +1,7 @@
 //! What goes out: headers and payloads in vbufs, credits in messages of their own, READs and WRITEs.
 
 use roci_driver::link::Link;
-use roci_driver::{PostError, SendWr};
+use roci_driver::{Buffer, PostError, SendWr};
 use roci_protocol::msg::{self, Header, Message};
 
 use super::Core;
@@ -12,6 +12,22 @@ use super::vbuf::Pool;
 
 /// The mark of work requests that carry a vbuf; they are named after lane and peer.
 const VBUF: u64 = 1 << 63;
+
+/// The mark of READs and WRITEs of the stream service. Those of the tag service have the name of a request, whose index is
+/// below it.
+const STREAM: u64 = 1 << 31;
+
+/// Returns the name of a READ or WRITE of the stream service, where `kind` is its own.
+#[inline]
+pub(crate) fn stream_work(peer: PeerId, kind: u8) -> u64 {
+    (peer as u64) << 32 | STREAM | u64::from(kind)
+}
+
+/// Returns the kind of a READ or WRITE of the stream service; none where it is another's.
+#[inline]
+pub(crate) fn stream_work_kind(name: u64) -> Option<u8> {
+    (name & STREAM != 0).then_some(name as u8)
+}
 
 /// Returns the name of a vbuf's work request, on either side.
 #[inline]
@@ -133,6 +149,24 @@ impl<L: Link> Core<L> {
             lane.in_flight -= 1;
             self.send_pools[lane_index].give(refused.request.into_buffer());
         }
+    }
+
+    /// Posts a READ or WRITE of a service's own on the first lane; `uses_receive` where it has immediate data. The caller has
+    /// seen to room ([`Peer::has_room_for_work`]).
+    ///
+    /// # Errors
+    /// The queue pair has failed, as its completions will say; the buffer comes back.
+    pub(crate) fn post_work(&mut self, peer: &mut Peer, work: SendWr, uses_receive: bool) -> Result<(), Buffer> {
+        let lane = &mut peer.lanes[0];
+        assert!(lane.has_place(), "the caller has seen to a place");
+        if uses_receive && !lane.is_shared {
+            lane.credits.spend();
+        }
+        lane.in_flight += 1;
+        self.engine.post_send(lane.qp, work).map_err(|refused| {
+            lane.in_flight -= 1;
+            refused.request.into_buffer()
+        })
     }
 
     /// Gives credits back in messages of their own.

@@ -27,32 +27,57 @@ impl<L: Link> Endpoint<L> {
         }
         match done.operation {
             WcOperation::Recv => self.on_receive(id, lane, done),
-            WcOperation::RecvRdmaWithImm => {
-                self.core.give_receive_vbuf(lane, done.buffer);
-                self.fail_peer(id, breach_of(id, Breach::UnaskedWrite));
-            }
+            WcOperation::RecvRdmaWithImm => self.on_write(id, lane, done),
             WcOperation::Send => {
                 self.core.send_pools[lane].give(done.buffer);
                 self.on_terms_sent(id);
                 self.on_work_done(id, lane);
             }
-            WcOperation::Read => {
-                let Self { services, peers, .. } = self;
-                if let Some(peer) = peers.live_mut(id) {
-                    peer.note_transferred(done.buffer.len());
-                    services.tag.on_read(peer, Request::from_wire(done.wr_id), done.buffer);
-                }
+            // Nothing else is posted.
+            _ => {
+                self.on_transferred(id, done);
                 self.on_work_done(id, lane);
             }
-            WcOperation::Write => {
-                if let Some(peer) = self.peers.live_mut(id) {
-                    peer.note_transferred(done.buffer.len());
-                    self.services.tag.on_write_done(Request::from_wire(done.wr_id), done.buffer);
-                }
-                self.on_work_done(id, lane);
-            }
-            // The core posts nothing else.
-            _ => self.on_work_done(id, lane),
+        }
+    }
+
+    /// A READ or WRITE of a service's has ended well.
+    #[inline]
+    fn on_transferred(&mut self, id: PeerId, done: WorkCompletion) {
+        let Self { core, services, peers, .. } = self;
+        let Some(peer) = peers.get_mut(id) else { return };
+        let Some(done) = services.stream.on_work_done(core, peer, done) else { return };
+        if peer.failure.is_some() {
+            return;
+        }
+        peer.note_transferred(done.buffer.len());
+        let request = Request::from_wire(done.wr_id);
+        match done.operation {
+            WcOperation::Read => services.tag.on_read(peer, request, done.buffer),
+            _ => services.tag.on_write_done(request, done.buffer),
+        }
+    }
+
+    /// A peer has written with immediate data, which has used up a receive.
+    fn on_write(&mut self, id: PeerId, lane: usize, done: WorkCompletion) {
+        let Self { core, services, peers, .. } = self;
+        let WorkCompletion { buffer: vbuf, len, imm, .. } = done;
+        let Some(peer) = peers.get_mut(id) else { return core.give_receive_vbuf(lane, vbuf) };
+        if let Some(lane) = peer.lanes.get_mut(lane) {
+            lane.posted = lane.posted.saturating_sub(1);
+        }
+        if peer.failure.is_some() {
+            // It came before its sender's end, and is seen after it.
+            return core.give_receive_vbuf(lane, vbuf);
+        }
+        let outcome = match imm.filter(|_| lane == 0) {
+            Some(immediate) => services.stream.on_write(core, peer, (immediate, len)),
+            None => Err(Breach::UnaskedWrite),
+        };
+        let cost = if peer.lanes[lane].is_shared { Cost::Nothing } else { Cost::Returned };
+        match outcome.and(core.repost(peer, lane, Some(vbuf), cost)) {
+            Ok(()) => go_on(core, services, peer),
+            Err(breach) => self.fail_peer(id, breach_of(id, breach)),
         }
     }
 
@@ -78,21 +103,25 @@ impl<L: Link> Endpoint<L> {
 
     fn on_failure(&mut self, id: PeerId, lane: usize, done: WorkCompletion) {
         let status = done.status;
-        let peer = self.peers.get_mut(id);
+        let Self { core, services, peers, .. } = self;
+        let peer = peers.get_mut(id);
         match done.operation {
             WcOperation::Recv | WcOperation::RecvRdmaWithImm => {
                 if let Some(lane) = peer.and_then(|peer| peer.lanes.get_mut(lane)) {
                     lane.posted = lane.posted.saturating_sub(1);
                 }
-                self.core.give_receive_vbuf(lane, done.buffer);
+                core.give_receive_vbuf(lane, done.buffer);
             }
             operation => {
                 if let Some(peer) = peer {
                     debug_assert!((1..=SEND_QUEUE).contains(&peer.lanes[lane].in_flight));
                     peer.lanes[lane].in_flight -= 1;
-                }
-                if matches!(operation, WcOperation::Send) {
-                    self.core.send_pools[lane].give(done.buffer);
+                    if matches!(operation, WcOperation::Send) {
+                        core.send_pools[lane].give(done.buffer);
+                    } else {
+                        // Of tagged messages the end of the peer ends the operation.
+                        drop(services.stream.on_work_done(core, peer, done));
+                    }
                 }
             }
         }
@@ -237,6 +266,7 @@ fn dispatch<L: Link>(
         Message::Cancel { id } => services.tag.on_cancel(core, peer, id),
         Message::Cancelled { id, is_withdrawn } => services.tag.on_cancelled(core, peer, id, is_withdrawn)?,
         Message::Credit => {}
+        Message::StreamOffer => services.stream.on_offer(peer, &vbuf)?,
         Message::ClearToSend => return Err(Breach::TermsTwice),
     }
     Ok(Outcome::Used(Some(vbuf)))

@@ -9,6 +9,7 @@ pub(crate) mod invariants;
 mod keepalive;
 mod open;
 mod progress;
+pub(crate) mod streams;
 pub(crate) mod wireup;
 
 use std::collections::VecDeque;
@@ -331,6 +332,9 @@ fn advance<L: Link>(core: &mut Core<L>, services: &mut Services, peer: &mut Peer
 fn post_waiting<L: Link>(core: &mut Core<L>, services: &mut Services, peer: &mut Peer) {
     core.post_transfers(peer);
     while core.post_control(peer) {}
+    if peer.tx.service_waits {
+        services.stream.go_on(core, peer);
+    }
     // By turns: neither a long payload nor many messages may keep the other waiting.
     while services.tag.post_message(core, peer) | services.tag.post_fragment(core, peer) {
         while core.post_control(peer) {}

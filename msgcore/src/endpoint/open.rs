@@ -23,6 +23,7 @@ use crate::core::terms::LocalTerms;
 use crate::core::vbuf::Pool;
 use crate::receive_queues::{Kind, ReceiveQueue, ReceiveQueues};
 use crate::services::Services;
+use crate::services::stream::StreamService;
 use crate::services::tag::TagService;
 use crate::services::tag::rendezvous::Staging;
 use crate::services::tag::requests::Requests;
@@ -88,7 +89,7 @@ impl<L: Link> Endpoint<L> {
         let staging = Staging::new(config.pipeline_chunk, config.pipeline_depth);
         let tag = TagService::new((oneself, count), requests, rules, staging, config.buffered_limit);
         let (peers, keepalive) = (Peers::new(oneself, count), Keepalive::new(config.keepalive_s));
-        let services = Services { tag };
+        let services = Services { tag, stream: StreamService::default() };
         Ok(Self { core, peers, services, wireup, keepalive, events: VecDeque::new(), calls: 0 })
     }
 

@@ -1,9 +1,11 @@
 //! What is spoken above the core: each service knows its own messages, and neither ranks, nor connections, nor the others.
 
+pub(crate) mod stream;
 pub(crate) mod tag;
 
 use roci_driver::link::Link;
 
+use self::stream::StreamService;
 use self::tag::TagService;
 use crate::core::Core;
 use crate::core::completion::OpError;
@@ -12,11 +14,13 @@ use crate::core::peer::PeerId;
 /// The services of one end.
 pub(crate) struct Services {
     pub(crate) tag: TagService,
+    pub(crate) stream: StreamService,
 }
 
 impl Services {
     /// A peer is gone: whatever needs it ends with `error`.
     pub(crate) fn on_peer_down<L: Link>(&mut self, core: &mut Core<L>, peer: PeerId, error: &OpError) {
         self.tag.on_peer_down(core, peer, error);
+        self.stream.on_peer_down(core, peer, error);
     }
 }

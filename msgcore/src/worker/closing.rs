@@ -61,6 +61,7 @@ impl<L: Link> Worker<L> {
             receives: self.endpoint.services.tag.matching.posted_len(),
             unexpected: self.endpoint.services.tag.matching.unexpected_len(),
             claimed: self.endpoint.services.tag.claimed_len(),
+            payloads: self.endpoint.services.stream.payloads_under_way(),
         }
     }
 
@@ -155,9 +156,14 @@ impl<L: Link> Worker<L> {
 
 impl Display for Dropped {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Self { sends, receives, unexpected, claimed } = *self;
-        let kinds =
-            [(sends, "send"), (receives, "receive"), (unexpected, "unexpected message"), (claimed, "claimed message")];
+        let Self { sends, receives, unexpected, claimed, payloads } = *self;
+        let kinds = [
+            (sends, "send"),
+            (receives, "receive"),
+            (unexpected, "unexpected message"),
+            (claimed, "claimed message"),
+            (payloads, "payload"),
+        ];
         let show = |(count, name)| format!("{count} {name}{}", if count == 1 { "" } else { "s" });
         let some: Vec<_> = kinds.into_iter().filter(|(count, _)| *count > 0).map(show).collect();
         f.write_str(if some.is_empty() { "nothing" } else { "" })?;
@@ -174,7 +180,7 @@ mod tests {
         let nothing = Dropped::default();
         assert_eq!(nothing.to_string(), "nothing");
         assert_eq!(Dropped { sends: 2, ..nothing }.to_string(), "2 sends");
-        let all = Dropped { sends: 1, receives: 2, unexpected: 3, claimed: 1 };
+        let all = Dropped { sends: 1, receives: 2, unexpected: 3, claimed: 1, payloads: 0 };
         assert_eq!(all.to_string(), "1 send, 2 receives, 3 unexpected messages, 1 claimed message");
         let error = CloseError::from(OpError::NobodyLeft);
         assert_eq!(error.to_string(), "no peer is left that could send this message; given up: nothing");

@@ -5,6 +5,7 @@ pub(crate) mod departures;
 pub mod ports;
 pub(crate) mod protocols;
 pub(crate) mod report;
+pub mod stream;
 pub(crate) mod waiting;
 
 use std::time::Instant;
@@ -60,6 +61,8 @@ pub struct Dropped {
     pub unexpected: usize,
     /// Messages that a probe had claimed and nobody received.
     pub claimed: usize,
+    /// Payloads of streams that were being put.
+    pub payloads: usize,
 }
 
 impl Worker {

@@ -22,7 +22,6 @@ use roci_protocol::wire::MacAddr;
 use thiserror::Error;
 
 use crate::Rank;
-use crate::backoff::Limits;
 use crate::config::{Config, ConfigError, ConnectMethod, TooMuch};
 use crate::core::completion::OpError;
 use crate::core::lane::SEND_QUEUE;
@@ -162,8 +161,6 @@ pub struct Fabric<L: Link = LiveLink> {
     pub queue_pairs: Vec<Option<QueuePair>>,
     /// The job.
     pub job: Option<Job>,
-    /// How whoever uses it waits.
-    pub(crate) limits: Limits,
     is_shared: bool,
     hosts: Vec<IpAddr>,
 }
@@ -279,8 +276,7 @@ impl Fabric {
             }
             queue_pairs[peer] = Some(engine.connect(qp, &address, &params)?);
         }
-        let limits = Limits::new(config, size, job.cpus());
-        Ok(Self { rank, size, engine, pd, cq, queue_pairs, job: Some(job), limits, is_shared, hosts })
+        Ok(Self { rank, size, engine, pd, cq, queue_pairs, job: Some(job), is_shared, hosts })
     }
 }
 
@@ -343,7 +339,6 @@ impl<L: Link> Fabric<L> {
             let address = engine.address_of(&qp, &params).expect("the link carries packets");
             (pd, cq, qp, address)
         });
-        let limits = Limits::new(config, 2, 2);
         let addresses = ends.each_ref().map(|(.., address)| *address);
         let mut rank = 0;
         let mut ends = ends.into_iter();
@@ -354,7 +349,7 @@ impl<L: Link> Fabric<L> {
             queue_pairs[1 - rank] = Some(qp);
             rank += 1;
             let hosts = addresses.iter().map(|address| address.ip).collect();
-            Self { rank: rank - 1, size: 2, engine, pd, cq, queue_pairs, job: None, limits, is_shared: true, hosts }
+            Self { rank: rank - 1, size: 2, engine, pd, cq, queue_pairs, job: None, is_shared: true, hosts }
         })
     }
 }

@@ -7,6 +7,7 @@ mod oracle;
 mod plan;
 mod programme;
 mod run;
+mod streams;
 
 use std::ops::Range;
 
@@ -24,13 +25,14 @@ fn a_swarm_of_worlds_keeps_every_promise_and_replays_exactly() {
     let swarm = Swarm::new("roci-msgcore", "simulation", SEEDS);
     let reports = swarm.run(run);
     // The worlds were hard ones.
-    let counts: [fn(&Report) -> u64; 6] = [
+    let counts: [fn(&Report) -> u64; 7] = [
         |report| report.faults,
         |report| report.cancelled,
         |report| report.stalls,
         |report| report.partitions,
         |report| report.deaths,
         |report| report.missed,
+        |report| report.streamed,
     ];
     let sums = counts.map(|count| reports.iter().map(count).sum::<u64>());
     assert!(!swarm.is_usual() || !sums.contains(&0), "{sums:?}");

@@ -27,6 +27,8 @@ pub(crate) struct Plan {
     pub(crate) partitions: f64,
     /// Applications receive all messages under one tag after the other, and send floods.
     pub(crate) is_selective: bool,
+    /// Applications put and get bytes beside their messages.
+    pub(crate) is_streaming: bool,
     /// A rank that dies without a word, and after which action it does.
     pub(crate) death: Option<(Rank, usize)>,
     /// No receive may ever find its queue empty.
@@ -58,7 +60,9 @@ impl Plan {
                 set(config, &MORTAL);
             }
         }
-        Self { configs, actions, net, partitions, is_selective, death, is_per_peer, edges, longest }
+        // No more than six: each pair has rings of its own.
+        let is_streaming = workers <= 6 && dice.random_ratio(1, 3);
+        Self { configs, actions, net, partitions, is_selective, is_streaming, death, is_per_peer, edges, longest }
     }
 
     /// The length of a message: mostly short, sometimes where something changes, seldom very long.

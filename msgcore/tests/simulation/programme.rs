@@ -8,6 +8,7 @@ use roci_msgcore::{
 
 use crate::oracle::{Key, ensure, mix};
 use crate::run::Run;
+use crate::streams;
 
 /// Of the first context messages may be long, so that receives with wildcards are lent their memory; those of the
 /// others fit into this.
@@ -56,6 +57,11 @@ impl Station {
         }
         if run.plan.is_selective && run.dice.random_ratio(1, 100) {
             return (0..FLOOD).try_for_each(|_| self.send(run));
+        }
+        if run.plan.is_streaming && run.dice.random_ratio(1, 4) {
+            streams::put(run, self.rank)?;
+            let from = run.dice.random_range(0..run.world.workers.len());
+            return streams::get(run, self.rank, from);
         }
         match run.dice.random_range(0..100) {
             0..45 => {
@@ -238,6 +244,9 @@ impl Station {
         while !self.claims.is_empty() {
             self.receive_claimed(run)?;
         }
+        if run.plan.is_streaming {
+            (0..run.world.workers.len()).try_for_each(|from| streams::get(run, self.rank, from))?;
+        }
         for context in 0..CONTEXTS {
             let pattern = Pattern::new(Source::Any, TagMatch::Any).within(Context::new(context));
             if run.world.workers[self.rank].probe(pattern).is_some() {
@@ -297,7 +306,7 @@ impl Station {
 }
 
 /// Whether an operation ended because its peer is dead.
-fn is_of_the_dead(run: &Run, error: &OpError) -> bool {
+pub(crate) fn is_of_the_dead(run: &Run, error: &OpError) -> bool {
     matches!(error, OpError::PeerGone { rank, .. } | OpError::NotConnected { rank, .. } if !run.oracle.is_alive(*rank))
 }
 

@@ -10,6 +10,7 @@ use crate::common::{TestWorker, World};
 use crate::oracle::{Oracle, ensure, mix};
 use crate::plan::Plan;
 use crate::programme::{Station, TAGS};
+use crate::streams::{self, Streams};
 
 /// A step while something happens, and the longest one while nothing does, in nanoseconds.
 const STEP: u64 = 1_000;
@@ -32,6 +33,8 @@ pub(crate) struct Report {
     pub(crate) deaths: u64,
     /// Frames that a queue had no place for.
     pub(crate) missed: u64,
+    /// Bytes of streams.
+    pub(crate) streamed: u64,
     /// What the network carried, and when.
     pub(crate) frames: Option<u32>,
 }
@@ -41,6 +44,7 @@ pub(crate) struct Run {
     pub(crate) world: World,
     pub(crate) oracle: Oracle,
     pub(crate) dice: StdRng,
+    pub(crate) streams: Streams,
     stations: Vec<Station>,
     memory: Vec<usize>,
     stride: u64,
@@ -62,6 +66,9 @@ impl Run {
                 (0..size).filter(|&peer| peer != who).for_each(|peer| worker.connect(peer).expect("it is there"));
             }
         }
+        if plan.is_streaming {
+            open_streams(&mut world);
+        }
         let memory = world.workers.iter().map(memory_of).collect();
         let stations = (0..world.workers.len()).map(Station::new).collect();
         let dice = StdRng::seed_from_u64(mix(seed));
@@ -71,6 +78,7 @@ impl Run {
             world,
             oracle,
             dice,
+            streams: Streams::default(),
             stations,
             memory,
             stride: STEP,
@@ -106,7 +114,9 @@ impl Run {
             let what = format!("all messages under tag {} come, whatever waits under others", tag.get());
             self.until(&what, |run| run.oracle.is_complete_under(tag), |station, run| station.receive_only(run, tag))?;
         }
-        self.until("everything ends", |run| run.oracle.is_complete(), Station::drain)?;
+        let is_complete =
+            |run: &Self| run.oracle.is_complete() && run.streams.are_drained(|rank| run.oracle.is_alive(rank));
+        self.until("everything ends", is_complete, Station::drain)?;
         self.each(Station::cancel_all)?;
         self.until("nothing is left", |run| run.living().all(|who| run.stations[who].is_idle()), Station::look)?;
         self.oracle.check_order()?;
@@ -233,7 +243,19 @@ impl Run {
         let faults = self.world.workers.iter().map(TestWorker::injected_faults).sum();
         let (partitions, missed, frames) = (self.partitions, self.world.net.missed(), self.world.net.trace());
         let deaths = self.oracle.dead().map_or(0, |_| 1);
-        Report { trace: self.trace, ended: self.ended, cancelled, faults, stalls, partitions, deaths, missed, frames }
+        let (trace, ended, streamed) = (self.trace, self.ended, self.streams.total());
+        Report { trace, ended, cancelled, faults, stalls, partitions, deaths, missed, streamed, frames }
+    }
+}
+
+/// Sets the memory of all streams aside.
+fn open_streams(world: &mut World) {
+    let size = world.workers.len();
+    for (who, worker) in world.workers.iter_mut().enumerate() {
+        worker.configure_streams(streams::CONFIG).expect("a configuration");
+        for peer in (0..size).filter(|&peer| peer != who) {
+            worker.stream(peer).expect("memory");
+        }
     }
 }
 

@@ -47,6 +47,7 @@ const MATCHED: u8 = 9;
 const CANCELLED: u8 = 10;
 const CREDIT: u8 = 11;
 const CLEAR_TO_SEND: u8 = 12;
+const STREAM_OFFER: u8 = 13;
 
 /// How a rendezvous moves its payload.
 ///
@@ -178,6 +179,8 @@ pub enum Message {
     Credit,
     /// The first message on a connection: receives are posted, and these are the terms, which follow.
     ClearToSend,
+    /// The sender's end of a byte stream is open; its configuration and keys follow.
+    StreamOffer,
 }
 
 /// A message with what rides on every message.
@@ -271,6 +274,7 @@ impl View {
             CANCELLED => Message::Cancelled { id, is_withdrawn: first != 0 },
             CREDIT => Message::Credit,
             CLEAR_TO_SEND => Message::ClearToSend,
+            STREAM_OFFER => Message::StreamOffer,
             unknown => return Err(BadMessage::Kind(unknown)),
         })
     }
@@ -321,6 +325,7 @@ impl View {
             Message::Cancelled { id, is_withdrawn } => Self::new(CANCELLED, is_withdrawn.into(), 0, id),
             Message::Credit => Self::new(CREDIT, 0, 0, 0),
             Message::ClearToSend => Self::new(CLEAR_TO_SEND, 0, 0, 0),
+            Message::StreamOffer => Self::new(STREAM_OFFER, 0, 0, 0),
         }
     }
 
@@ -360,6 +365,7 @@ mod tests {
             Message::Cancelled { id, is_withdrawn: false },
             Message::Credit,
             Message::ClearToSend,
+            Message::StreamOffer,
         ];
         for mode in [Mode::Standard, Mode::Synchronous, Mode::Ready] {
             messages.push(Message::Eager { label, len: 1 << 40, id, mode });

@@ -79,7 +79,7 @@ const FLOORS: [&[&str]; 8] = [
     &["config"],
     &["endpoint", "backoff"],
     &["worker"],
-    &["dedicated", "channel", "internals", ""],
+    &["dedicated", "internals", ""],
 ];
 
 #[test]

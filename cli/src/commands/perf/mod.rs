@@ -5,7 +5,6 @@
 //! other side is a program of perftest's.
 
 mod atomic;
-mod channel;
 mod connections;
 mod lane;
 mod memory;
@@ -14,6 +13,7 @@ mod pattern;
 mod perftest;
 mod raw;
 mod report;
+mod stream;
 mod tag;
 mod touch;
 mod verbs;
@@ -24,8 +24,8 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use roci_launcher::{Board, JOB, Job, JobSpec, Token, allowed_cpus};
-use roci_msgcore::channel::{Channel, ChannelConfig, Step};
 use roci_msgcore::ports::{self, WireupError, queue_pair_params};
+use roci_msgcore::stream::{StreamConfig, StreamStep};
 use roci_msgcore::{Config, DedicatedWorker, Fabric, Worker};
 
 use self::lane::Lane;
@@ -53,13 +53,13 @@ pub(crate) enum Test {
     SendRate,
     TagLat,
     TagBw,
-    ChannelLat,
-    ChannelBw,
+    StreamLat,
+    StreamBw,
 }
 
-/// Up to which step the byte channel is optimized.
+/// Up to which step byte streams are optimized.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum ChannelStep {
+pub(crate) enum UpToStep {
     /// Data, head and tail are three WRITEs
     Basic,
     /// One WRITE a chunk, and delayed tails
@@ -70,17 +70,17 @@ pub(crate) enum ChannelStep {
     Zerocopy,
 }
 
-impl ChannelStep {
+impl UpToStep {
     fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    fn config(self) -> ChannelConfig {
-        ChannelConfig::of(match self {
-            Self::Basic => Step::Basic,
-            Self::Piggyback => Step::Piggyback,
-            Self::Pipelining => Step::Pipelining,
-            Self::Zerocopy => Step::ZeroCopy,
+    fn config(self) -> StreamConfig {
+        StreamConfig::of(match self {
+            Self::Basic => StreamStep::Basic,
+            Self::Piggyback => StreamStep::Piggyback,
+            Self::Pipelining => StreamStep::Pipelining,
+            Self::Zerocopy => StreamStep::ZeroCopy,
         })
     }
 }
@@ -106,8 +106,8 @@ impl Test {
     }
 
     const fn is_latency(self) -> bool {
-        use Test::{AtomicLat, ChannelLat, RawLat, ReadLat, SendLat, TagLat, WriteLat};
-        matches!(self, RawLat | SendLat | WriteLat | ReadLat | AtomicLat | TagLat | ChannelLat)
+        use Test::{AtomicLat, RawLat, ReadLat, SendLat, StreamLat, TagLat, WriteLat};
+        matches!(self, RawLat | SendLat | WriteLat | ReadLat | AtomicLat | TagLat | StreamLat)
     }
 
     const fn is_raw(self) -> bool {
@@ -128,8 +128,8 @@ impl Test {
         matches!(self, Self::TagLat | Self::TagBw)
     }
 
-    const fn is_channel(self) -> bool {
-        matches!(self, Self::ChannelLat | Self::ChannelBw)
+    const fn is_of_streams(self) -> bool {
+        matches!(self, Self::StreamLat | Self::StreamBw)
     }
 
     fn default_sizes(self) -> Vec<usize> {
@@ -171,8 +171,8 @@ struct Plan {
     verify: bool,
     /// Whether bare frames' payload is written and read; everybody else's always is.
     touch: bool,
-    /// The step of the byte channel, where that is measured.
-    channel: Option<ChannelStep>,
+    /// The step of byte streams, where those are measured.
+    stream: Option<UpToStep>,
     /// Where the worker lives, where there is one.
     engine: Option<EngineMode>,
     /// Queue pairs that take turns, where they are counted.
@@ -193,9 +193,6 @@ pub(crate) fn run(options: &PerfOptions) -> Result<ExitCode, Failure> {
         return perftest::run(test, options);
     }
     let has = |is_of: fn(Test) -> bool| tests(options).any(|&test| is_of(test));
-    if has(Test::is_tagged) && has(Test::is_channel) {
-        return Err(Failure::new("tagged messages and the byte channel use the same queue pair: measure one of them"));
-    }
     if options.engine == EngineMode::Dedicated && has(|test| !test.is_tagged()) {
         return Err(Failure::new("a dedicated engine opens the ports for itself: measure tag_lat and tag_bw alone"));
     }
@@ -271,7 +268,7 @@ fn measure(options: &PerfOptions, config: &Config, mut job: Job) -> Result<ExitC
         return Ok(report.exit_code());
     }
     let fabric = Fabric::connect(config, job)?;
-    let is_above = |plan: &Plan| plan.test.is_tagged() || plan.test.is_channel();
+    let is_above = |plan: &Plan| plan.test.is_tagged() || plan.test.is_of_streams();
     let (above, verbs): (Vec<_>, Vec<_>) = plans.into_iter().partition(is_above);
     let mut lane = Lane::new(fabric, queue_pair_params(config))?;
     if options.memory == Memory::User {
@@ -286,42 +283,51 @@ fn measure(options: &PerfOptions, config: &Config, mut job: Job) -> Result<ExitC
         report.add(row.map(|row| row.with_cpu(cpu).with_memory(options.memory, lent)))?;
     }
     let fabric = lane.finish()?;
-    match above.first() {
-        None => {}
-        Some(plan) if plan.test.is_channel() => measure_channel(fabric, options.channel, &above, &mut report)?,
-        Some(_) => measure_worker(fabric, config, &above, &mut report)?,
+    if !above.is_empty() {
+        measure_worker(fabric, config, options.stream.config(), &above, &mut report)?;
     }
     Ok(report.exit_code())
 }
 
-fn measure_worker(fabric: Fabric, config: &Config, plans: &[Plan], report: &mut Report) -> Result<(), Failure> {
+/// Messages and streams side by side, over the connections of one worker.
+fn measure_worker(
+    fabric: Fabric,
+    config: &Config,
+    streams: StreamConfig,
+    plans: &[Plan],
+    report: &mut Report,
+) -> Result<(), Failure> {
     let mut worker = Worker::assemble(fabric.into_ports(), config)?;
+    worker.configure_streams(streams)?;
     worker.connect_all()?;
-    measure_plans(&mut worker, plans, report)?;
+    worker.barrier()?;
+    for &plan in plans {
+        if plan.test.is_of_streams() {
+            measure_plan(&mut worker, plan, report, |worker, plan| stream::measure(worker, &streams, plan))?;
+        } else {
+            measure_plan(&mut worker, plan, report, measure_tagged)?;
+        }
+    }
     worker.close()?;
     Ok(())
 }
 
 fn measure_plans(worker: &mut impl Messenger, plans: &[Plan], report: &mut Report) -> Result<(), Failure> {
     worker.barrier()?;
-    for &plan in plans {
-        let begun = cpu_ns();
-        let row = measure_tagged(worker, plan)?;
-        let ours = cpu_ns() - begun;
-        let cpu = ours.saturating_add(tag::exchange(worker, ours)?);
-        report.add(row.map(|row| row.with_cpu(cpu)))?;
-    }
-    Ok(())
+    plans.iter().try_for_each(|&plan| measure_plan(worker, plan, report, measure_tagged))
 }
 
-fn measure_channel(fabric: Fabric, step: ChannelStep, plans: &[Plan], report: &mut Report) -> Result<(), Failure> {
-    let config = step.config();
-    let mut channel = Channel::open(fabric, config)?;
-    channel.barrier()?;
-    for &plan in plans {
-        report.add(channel::measure(&mut channel, &config, plan)?)?;
-    }
-    Ok(channel.close()?)
+fn measure_plan<M: Messenger>(
+    worker: &mut M,
+    plan: Plan,
+    report: &mut Report,
+    measure: impl Fn(&mut M, Plan) -> Result<Option<Row>, Failure>,
+) -> Result<(), Failure> {
+    let begun = cpu_ns();
+    let row = measure(worker, plan)?;
+    let ours = cpu_ns() - begun;
+    let cpu = ours.saturating_add(tag::exchange(worker, ours)?);
+    report.add(row.map(|row| row.with_cpu(cpu)))
 }
 
 /// Latency and bandwidth of messages between ranks 0 and 1, for a worker that has other things to do as well.
@@ -332,8 +338,8 @@ pub(crate) fn table(worker: &mut Worker, device: &str, sizes: &[usize]) -> Resul
     for test in [Test::TagLat, Test::TagBw] {
         for &size in sizes {
             let iters = test.default_iters(size);
-            let (channel, engine, connections, depth) = (None, None, None, None);
-            let plan = Plan { test, size, iters, verify: true, touch: false, channel, engine, connections, depth };
+            let (stream, engine, connections, depth) = (None, None, None, None);
+            let plan = Plan { test, size, iters, verify: true, touch: false, stream, engine, connections, depth };
             report.add(measure_tagged(worker, plan)?)?;
         }
     }
@@ -356,7 +362,7 @@ fn plans(options: &PerfOptions) -> Vec<Plan> {
         let plan = move |(size, count)| {
             let (connections, depth) = if test == Test::SendRate { (count, None) } else { (None, count) };
             let iters = options.iters.unwrap_or_else(|| test.default_iters(size));
-            let channel = test.is_channel().then_some(options.channel);
+            let stream = test.is_of_streams().then_some(options.stream);
             let engine = test.is_tagged().then_some(options.engine);
             Plan {
                 test,
@@ -364,7 +370,7 @@ fn plans(options: &PerfOptions) -> Vec<Plan> {
                 iters,
                 verify: !options.no_verify,
                 touch: options.touch && test.is_raw(),
-                channel,
+                stream,
                 engine,
                 connections,
                 depth,
@@ -382,8 +388,8 @@ fn tests(options: &PerfOptions) -> impl Iterator<Item = &Test> {
 /// Both sides must measure the same, or each would wait for the other. Returns whether packets will carry an ICRC, as
 /// both will also tell each other when they connect.
 fn agree(job: &mut Job, config: &Config, plans: &[Plan]) -> Result<bool, Failure> {
-    let words = |&Plan { test, size, iters, verify, touch, channel, engine: _, connections, depth }: &Plan| {
-        let step = channel.map_or_else(String::new, ChannelStep::name);
+    let words = |&Plan { test, size, iters, verify, touch, stream, engine: _, connections, depth }: &Plan| {
+        let step = stream.map_or_else(String::new, UpToStep::name);
         let count = connections.or(depth).unwrap_or(0);
         format!("{} {size} {iters} {verify} {touch} {step} {count};", test.name())
     };
@@ -397,7 +403,7 @@ fn agree(job: &mut Job, config: &Config, plans: &[Plan]) -> Result<bool, Failure
         Ok(config.icrc || peer_icrc != "false")
     } else {
         Err(Failure::new(
-            "the peer was given other tests, sizes, counts, connections, depths, touch, channel or receive queues",
+            "the peer was given other tests, sizes, counts, connections, depths, touch, stream or receive queues",
         ))
     }
 }
@@ -417,7 +423,7 @@ fn measure_verbs(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Failure> {
         Test::AtomicLat => atomic::latency(lane, plan),
         Test::SendRate => connections::rate(lane, plan),
         Test::WriteBw | Test::ReadBw => verbs::one_sided_bandwidth(lane, plan),
-        Test::TagLat | Test::TagBw | Test::ChannelLat | Test::ChannelBw => Ok(None),
+        Test::TagLat | Test::TagBw | Test::StreamLat | Test::StreamBw => Ok(None),
     }
 }
 

@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 use roci_protocol::Nanos;
 use serde_json::json;
 
-use super::{ChannelStep, EngineMode, Memory, Plan, Test};
+use super::{EngineMode, Memory, Plan, Test, UpToStep};
 use crate::failure::Failure;
 use crate::output;
 
@@ -176,7 +176,7 @@ impl Report {
             row.quantiles().map(|[min, p50, p99, p999]| json!({"min": min, "p50": p50, "p99": p99, "p999": p999}));
         let mut object = json!({
             "test": row.plan.test.name(),
-            "channel": row.plan.channel.map(ChannelStep::name),
+            "stream": row.plan.stream.map(UpToStep::name),
             "engine": row.plan.engine.map(EngineMode::name),
             "device": self.device,
             "bytes": row.plan.size,
@@ -232,7 +232,7 @@ fn cells(row: &Row) -> [String; COLUMNS.len()] {
     let quantiles =
         row.quantiles().map_or_else(|| [const { String::new() }; 4], |values| values.map(|us| format!("{us:.2}")));
     let mark = if plan.touch { " (touched)" } else { "" };
-    let step = plan.channel.map_or_else(String::new, |step| format!(" {}", step.name()));
+    let step = plan.stream.map_or_else(String::new, |step| format!(" {}", step.name()));
     let engine = plan.engine.filter(|&engine| engine == EngineMode::Dedicated);
     let engine = engine.map_or_else(String::new, |engine| format!(" ({})", engine.name()));
     let count = plan.connections.map_or_else(String::new, |count| format!(" ({count} connections)"));

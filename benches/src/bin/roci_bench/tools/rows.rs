@@ -115,9 +115,9 @@ pub(crate) fn test(row: &Value) -> &str {
 mod tests {
     use super::*;
 
-    const LATENCY: &str = r#"{"bw_gbps":0.07,"bw_gigabytes_per_s":0.0088,"bytes":8,"channel":null,"cpu_s":0.004,"device":"memif","engine":null,"errors":0,"iters":2000,"lat_us":{"min":0.721,"p50":0.879,"p99":1.139,"p999":3.439},"mmsgs":1.1,"test":"send_lat"}"#;
-    const STREAM: &str = r#"{"bw_gbps":16.0,"bw_gigabytes_per_s":2.0,"bytes":1048576,"channel":null,"cpu_s":1.5,"device":"memif","engine":null,"errors":0,"iters":1000,"lat_us":null,"mmsgs":0.0019,"test":"send_bw"}"#;
-    const MANY: &str = r#"{"bw_gbps":0.5,"bw_gigabytes_per_s":0.1,"bytes":64,"channel":null,"connections":1024,"cpu_s":0.17,"device":"memif","engine":null,"errors":0,"iters":20000,"lat_us":null,"memory_growth_bytes":1048576,"mmsgs":1.5,"test":"send_rate"}"#;
+    const LATENCY: &str = r#"{"bw_gbps":0.07,"bw_gigabytes_per_s":0.0088,"bytes":8,"stream":null,"cpu_s":0.004,"device":"memif","engine":null,"errors":0,"iters":2000,"lat_us":{"min":0.721,"p50":0.879,"p99":1.139,"p999":3.439},"mmsgs":1.1,"test":"send_lat"}"#;
+    const STREAM: &str = r#"{"bw_gbps":16.0,"bw_gigabytes_per_s":2.0,"bytes":1048576,"stream":null,"cpu_s":1.5,"device":"memif","engine":null,"errors":0,"iters":1000,"lat_us":null,"mmsgs":0.0019,"test":"send_bw"}"#;
+    const MANY: &str = r#"{"bw_gbps":0.5,"bw_gigabytes_per_s":0.1,"bytes":64,"stream":null,"connections":1024,"cpu_s":0.17,"device":"memif","engine":null,"errors":0,"iters":20000,"lat_us":null,"memory_growth_bytes":1048576,"mmsgs":1.5,"test":"send_rate"}"#;
 
     fn named(row: &Value) -> String {
         test(row).to_owned()
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn rows_of_roci_perf_become_readings() {
-        let few = STREAM.replace("\"channel\":null", "\"depth\":4");
+        let few = STREAM.replace("\"stream\":null", "\"depth\":4");
         let text = [LATENCY, STREAM, MANY, &few].join("\n");
         let size = |bytes| Point::Size(bytes);
         let expected = [

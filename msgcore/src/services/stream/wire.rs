@@ -1,17 +1,17 @@
-//! What the ends of a channel write to each other: the first message, immediate data, headers, announcements.
+//! What the ends of a stream write to each other: offers, immediate data, headers, announcements.
 //!
 //! Numbers are little-endian.
 
 use roci_driver::Rkey;
 
-use super::config::{ChannelConfig, HEADER};
+use super::config::{HEADER, StreamConfig};
 
 /// Bytes of an announcement.
 pub(super) const ANNOUNCEMENT: usize = 16;
 /// Bytes of a head or a tail.
 pub(super) const WORD: usize = 8;
-/// Bytes of the first message.
-pub(super) const HELLO: usize = 48;
+/// Bytes of an offer.
+pub(super) const OFFER: usize = 48;
 
 /// "rocb", and the version of what is written here.
 const MAGIC: u32 = 0x626f_6372;
@@ -22,7 +22,7 @@ const TAIL_DELAY: u16 = 2;
 const PIPELINING: u16 = 4;
 const ZERO_COPY: u16 = 8;
 
-/// What immediate data tells of.
+/// What immediate data is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(super) enum News {
@@ -67,7 +67,7 @@ impl News {
 
 /// What a chunk begins with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Header {
+pub(super) struct ChunkHeader {
     /// The chunk's number in the stream, from 0; its low bits.
     pub(super) number: u32,
     /// Bytes behind the header.
@@ -76,7 +76,7 @@ pub(super) struct Header {
     pub(super) tail: u64,
 }
 
-impl Header {
+impl ChunkHeader {
     #[inline]
     pub(super) fn emit(&self, into: &mut [u8]) {
         into[..4].copy_from_slice(&self.number.to_le_bytes());
@@ -112,52 +112,61 @@ impl Announcement {
 
 /// The keys to a peer's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Keys {
+pub(super) struct StreamKeys {
     /// To its ring.
     pub(super) ring: Rkey,
     /// To its replicas of head and tail.
     pub(super) words: Rkey,
 }
 
-/// The first message on a connection: how this end works, and the keys to its memory.
-pub(super) fn hello(config: &ChannelConfig, keys: Keys) -> [u8; HELLO] {
-    let switch = |is_on: bool, flag: u16| if is_on { flag } else { 0 };
-    let flags = switch(config.piggyback, PIGGYBACK)
-        | switch(config.tail_delay, TAIL_DELAY)
-        | switch(config.pipelining, PIPELINING)
-        | switch(config.zero_copy.is_some(), ZERO_COPY);
-    let mut bytes = [0; HELLO];
-    bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
-    bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
-    bytes[6..8].copy_from_slice(&flags.to_le_bytes());
-    let sizes = [config.ring, config.chunk, config.zero_copy.unwrap_or(0), config.registrations];
-    for (field, size) in bytes[8..40].chunks_exact_mut(8).zip(sizes) {
-        field.copy_from_slice(&(size as u64).to_le_bytes());
-    }
-    bytes[40..44].copy_from_slice(&keys.ring.0.to_le_bytes());
-    bytes[44..].copy_from_slice(&keys.words.0.to_le_bytes());
-    bytes
+/// What the peer must know of an end: how it works, and the keys to its memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Offer {
+    pub(super) config: StreamConfig,
+    pub(super) keys: StreamKeys,
 }
 
-/// Reads the first message; `None` where it is none of this version.
-pub(super) fn parse_hello(bytes: &[u8]) -> Option<(ChannelConfig, Keys)> {
-    let bytes: &[u8; HELLO] = bytes.try_into().ok()?;
-    let flags = u32_at(bytes, 4) >> 16;
-    let has = |flag: u16| flags & u32::from(flag) != 0;
-    if u32_at(bytes, 0) != MAGIC || u32_at(bytes, 4) & 0xffff != u32::from(VERSION) {
-        return None;
+impl Offer {
+    pub(super) fn emit(&self) -> [u8; OFFER] {
+        let Self { config, keys } = self;
+        let switch = |is_on: bool, flag: u16| if is_on { flag } else { 0 };
+        let flags = switch(config.piggyback, PIGGYBACK)
+            | switch(config.tail_delay, TAIL_DELAY)
+            | switch(config.pipelining, PIPELINING)
+            | switch(config.zero_copy.is_some(), ZERO_COPY);
+        let mut bytes = [0; OFFER];
+        bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
+        bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[6..8].copy_from_slice(&flags.to_le_bytes());
+        let sizes = [config.ring, config.chunk, config.zero_copy.unwrap_or(0), config.registrations];
+        for (field, size) in bytes[8..40].chunks_exact_mut(8).zip(sizes) {
+            field.copy_from_slice(&(size as u64).to_le_bytes());
+        }
+        bytes[40..44].copy_from_slice(&keys.ring.0.to_le_bytes());
+        bytes[44..].copy_from_slice(&keys.words.0.to_le_bytes());
+        bytes
     }
-    let size = |at| usize::try_from(u64_at(bytes, at)).ok();
-    let config = ChannelConfig {
-        ring: size(8)?,
-        chunk: size(16)?,
-        piggyback: has(PIGGYBACK),
-        tail_delay: has(TAIL_DELAY),
-        pipelining: has(PIPELINING),
-        zero_copy: size(24).filter(|_| has(ZERO_COPY)),
-        registrations: size(32)?,
-    };
-    Some((config, Keys { ring: Rkey(u32_at(bytes, 40)), words: Rkey(u32_at(bytes, 44)) }))
+
+    /// Reads an offer; `None` where it is none of this version.
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; OFFER] = bytes.try_into().ok()?;
+        let flags = u32_at(bytes, 4) >> 16;
+        let has = |flag: u16| flags & u32::from(flag) != 0;
+        if u32_at(bytes, 0) != MAGIC || u32_at(bytes, 4) & 0xffff != u32::from(VERSION) {
+            return None;
+        }
+        let size = |at| usize::try_from(u64_at(bytes, at)).ok();
+        let config = StreamConfig {
+            ring: size(8)?,
+            chunk: size(16)?,
+            piggyback: has(PIGGYBACK),
+            tail_delay: has(TAIL_DELAY),
+            pipelining: has(PIPELINING),
+            zero_copy: size(24).filter(|_| has(ZERO_COPY)),
+            registrations: size(32)?,
+        };
+        Some(Self { config, keys: StreamKeys { ring: Rkey(u32_at(bytes, 40)), words: Rkey(u32_at(bytes, 44)) } })
+    }
 }
 
 #[inline]
@@ -172,32 +181,34 @@ fn u64_at<const N: usize>(bytes: &[u8; N], at: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::config::Step;
+    use super::super::config::StreamStep;
     use super::*;
 
     #[test]
-    fn a_hello_says_the_whole_configuration() {
-        let keys = Keys { ring: Rkey(0x1234_5678), words: Rkey(0x9abc_def0) };
-        for step in [Step::Basic, Step::Piggyback, Step::Pipelining, Step::ZeroCopy] {
-            let config = ChannelConfig { registrations: 5, ..ChannelConfig::of(step) };
-            assert_eq!(parse_hello(&hello(&config, keys)), Some((config, keys)));
+    fn an_offer_has_the_whole_configuration() {
+        let keys = StreamKeys { ring: Rkey(0x1234_5678), words: Rkey(0x9abc_def0) };
+        for step in [StreamStep::Basic, StreamStep::Piggyback, StreamStep::Pipelining, StreamStep::ZeroCopy] {
+            let config = StreamConfig { registrations: 5, ..StreamConfig::of(step) };
+            let offer = Offer { config, keys };
+            assert_eq!(Offer::parse(&offer.emit()), Some(offer));
         }
     }
 
     #[test]
-    fn a_hello_of_another_length_version_or_kind_is_none() {
-        let bytes = hello(&ChannelConfig::default(), Keys { ring: Rkey(1), words: Rkey(2) });
-        assert_eq!(parse_hello(&bytes[1..]), None);
-        assert_eq!(parse_hello(&[]), None);
+    fn an_offer_of_another_length_version_or_kind_is_none() {
+        let keys = StreamKeys { ring: Rkey(1), words: Rkey(2) };
+        let bytes = Offer { config: StreamConfig::default(), keys }.emit();
+        assert_eq!(Offer::parse(&bytes[1..]), None);
+        assert_eq!(Offer::parse(&[]), None);
         for at in 0..6 {
             let mut wrong = bytes;
             wrong[at] ^= 1;
-            assert_eq!(parse_hello(&wrong), None, "byte {at}");
+            assert_eq!(Offer::parse(&wrong), None, "byte {at}");
         }
     }
 
     #[test]
-    fn positions_are_told_by_their_low_bits() {
+    fn positions_are_known_by_their_low_bits() {
         for known in [0, 5, (1 << 28) - 1, 1 << 28, (1 << 40) + 7, u64::MAX - 100] {
             for advance in [0, 1, 99] {
                 let immediate = News::Data.immediate(known + advance);
@@ -212,10 +223,10 @@ mod tests {
 
     #[test]
     fn headers_and_announcements_are_read_as_they_were_written() {
-        let header = Header { number: 7, len: 0x1_0001, tail: 1 << 40 };
+        let header = ChunkHeader { number: 7, len: 0x1_0001, tail: 1 << 40 };
         let mut bytes = [0xee; HEADER];
         header.emit(&mut bytes);
-        assert_eq!(Header::parse(&bytes), header);
+        assert_eq!(ChunkHeader::parse(&bytes), header);
         let announcement = Announcement { rkey: Rkey(0xdead_beef), len: (5 << 32) | 9 };
         assert_eq!(Announcement::parse(&announcement.emit()), announcement);
     }

@@ -1,8 +1,8 @@
-//! Counters of a channel.
+//! Counters of streams.
 
 /// Plain counters; they only rise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ChannelStats {
+pub struct StreamStats {
     /// Bytes that puts took.
     pub tx_bytes: u64,
     /// Bytes that gets gave.
@@ -21,7 +21,7 @@ pub struct ChannelStats {
     pub ring_stalls: u64,
     /// Puts that took nothing, or not all, because too much had not been acknowledged.
     pub send_stalls: u64,
-    /// Payloads fetched straight into the buffer of a get.
+    /// Payloads read straight into the buffer of a get.
     pub rx_direct: u64,
     /// READs of a part of a payload into a staging buffer.
     pub rx_staged: u64,
@@ -31,11 +31,9 @@ pub struct ChannelStats {
     pub cache_misses: u64,
     /// Payloads whose registration gave way to another.
     pub cache_evictions: u64,
-    /// Peers lost.
-    pub peers_gone: u64,
 }
 
-impl ChannelStats {
+impl StreamStats {
     /// Every counter with its name.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         [
@@ -53,7 +51,6 @@ impl ChannelStats {
             ("cache_hits", self.cache_hits),
             ("cache_misses", self.cache_misses),
             ("cache_evictions", self.cache_evictions),
-            ("peers_gone", self.peers_gone),
         ]
         .into_iter()
     }

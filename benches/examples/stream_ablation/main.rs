@@ -1,5 +1,5 @@
-//! `channel_ablation SVG MARKDOWN HEADING` reads the rows that scripts/channel-ablation has gathered from
-//! `roci perf --json`, and writes a figure and a table of what each step of the byte channel buys.
+//! `stream_ablation SVG MARKDOWN HEADING` reads the rows that scripts/stream-ablation has gathered from
+//! `roci perf --json`, and writes a figure and a table of what each step of byte streams buys.
 
 mod figure;
 mod rows;
@@ -16,7 +16,7 @@ fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("channel_ablation: {error}");
+            eprintln!("stream_ablation: {error}");
             ExitCode::FAILURE
         }
     }
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
 fn run() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [svg, markdown, heading] = arguments.as_slice() else {
-        return Err("usage: channel_ablation SVG MARKDOWN HEADING < ROWS".into());
+        return Err("usage: stream_ablation SVG MARKDOWN HEADING < ROWS".into());
     };
     let mut text = String::new();
     stdin().read_to_string(&mut text)?;

@@ -1,7 +1,7 @@
 //! Whatever is put comes out in order, once, and complete: random puts and gets against a stream that is known.
 
 use roci_driver::Buffer;
-use roci_msgcore::channel::{ChannelConfig, ChannelStats, Payload};
+use roci_msgcore::stream::{Payload, StreamConfig, StreamStats};
 use roci_testkit::Swarm;
 
 use crate::pair::{Dice, Pair, SMALL, combinations, stream};
@@ -19,7 +19,7 @@ struct Side {
     sent: u64,
     got: u64,
     /// A payload that is being put, and one to be used again, each with its length.
-    lent: Option<(Payload, usize)>,
+    under_way: Option<(Payload, usize)>,
     kept: Option<(Payload, usize)>,
     /// A buffer was taken by `get_into`.
     is_fetching: bool,
@@ -28,7 +28,7 @@ struct Side {
 impl Side {
     fn new(who: usize, seed: u64) -> Self {
         let dice = Dice::new(seed * 2 + who as u64 + 1);
-        Self { who, dice, sent: 0, got: 0, lent: None, kept: None, is_fetching: false }
+        Self { who, dice, sent: 0, got: 0, under_way: None, kept: None, is_fetching: false }
     }
 
     /// Short ones often, long ones sometimes.
@@ -38,16 +38,16 @@ impl Side {
     }
 
     fn put_something(&mut self, pair: &mut Pair) {
-        let channel = &mut pair.ends[self.who];
+        let end = &mut pair.ends[self.who];
         let to = 1 - self.who;
-        if let Some((payload, len)) = self.lent {
-            let taken = channel.put_payload(to, payload).expect("the peer is there");
+        if let Some((payload, len)) = self.under_way {
+            let taken = end.put_payload(to, payload).expect("the peer is there");
             assert!(taken == 0 || taken == len, "a payload is put whole or not at all: {taken} of {len}");
             if taken > 0 {
                 self.sent += len as u64;
-                self.lent = None;
+                self.under_way = None;
                 if let Some((old, _)) = self.kept.replace((payload, len)) {
-                    channel.release(old).expect("nobody uses it");
+                    end.release(old).expect("nobody uses it");
                 }
             }
             return;
@@ -58,33 +58,33 @@ impl Side {
         let bytes = stream(self.sent, self.len());
         match (self.dice.below(3), self.kept.take()) {
             (0, None) if !bytes.is_empty() => {
-                let mut buffer = channel.buffer(bytes.len()).expect("memory");
+                let mut buffer = end.buffer(bytes.len());
                 buffer.copy_from_slice(&bytes);
-                self.lent = Some((channel.adopt(buffer).expect("room"), bytes.len()));
+                self.under_way = Some((end.adopt(buffer), bytes.len()));
             }
             (0, Some((payload, len))) => {
-                channel.write_payload(payload, 0, &stream(self.sent, len)).expect("nobody uses it");
-                self.lent = Some((payload, len));
+                end.write_payload(payload, 0, &stream(self.sent, len)).expect("nobody uses it");
+                self.under_way = Some((payload, len));
             }
             (_, kept) => {
                 self.kept = kept;
-                self.sent += channel.put(to, &bytes).expect("the peer is there") as u64;
+                self.sent += end.put(to, &bytes).expect("the peer is there") as u64;
             }
         }
     }
 
     fn get_something(&mut self, pair: &mut Pair) {
-        let channel = &mut pair.ends[self.who];
+        let end = &mut pair.ends[self.who];
         let from = 1 - self.who;
         let len = self.len();
         if !self.is_fetching && self.dice.below(2) == 0 {
             let mut bytes = vec![0; len];
-            let got = channel.get(from, &mut bytes).expect("the peer is there");
+            let got = end.get(from, &mut bytes).expect("the peer is there");
             self.check(&bytes[..got]);
             return;
         }
-        let mut slot: Option<Buffer> = (!self.is_fetching).then(|| channel.buffer(len).expect("memory"));
-        let got = channel.get_into(from, &mut slot).expect("the peer is there");
+        let mut slot: Option<Buffer> = (!self.is_fetching).then(|| end.buffer(len));
+        let got = end.get_into(from, &mut slot).expect("the peer is there");
         self.is_fetching = slot.is_none();
         if let Some(buffer) = slot {
             self.check(&buffer[..got]);
@@ -97,7 +97,7 @@ impl Side {
     }
 }
 
-fn run(config: ChannelConfig, knobs: &[(&str, &str)], seed: u64) -> Pair {
+fn run(config: StreamConfig, knobs: &[(&str, &str)], seed: u64) -> Pair {
     let mut pair = Pair::with(config, knobs);
     let mut sides = [Side::new(0, seed), Side::new(1, seed)];
     let mut dice = Dice::new(seed);
@@ -110,14 +110,14 @@ fn run(config: ChannelConfig, knobs: &[(&str, &str)], seed: u64) -> Pair {
                 side.get_something(pair);
             }
         }
-        let is_sent = sides.iter().all(|side| side.sent >= TOTAL && side.lent.is_none());
+        let is_sent = sides.iter().all(|side| side.sent >= TOTAL && side.under_way.is_none());
         is_sent && sides[0].sent == sides[1].got && sides[1].sent == sides[0].got
     });
     for end in &pair.ends {
         let stats = end.engine_stats();
         assert_eq!(stats.queue_pairs.out_of_buffer, 0, "a receive is always posted: {config:?}");
-        assert_eq!(end.stats().tx_bytes, sides[end.rank()].sent);
-        assert_eq!(end.stats().rx_bytes, sides[end.rank()].got);
+        assert_eq!(end.stats().tx_bytes, sides[end.0.rank()].sent);
+        assert_eq!(end.stats().rx_bytes, sides[end.0.rank()].got);
     }
     pair
 }
@@ -149,7 +149,7 @@ fn faults_change_nothing_with_go_back_n() {
 #[test]
 fn every_run_replays() {
     let configs: Vec<_> = combinations().collect();
-    Swarm::new("roci-msgcore", "channel", 0..32).run(|seed| {
+    Swarm::new("roci-msgcore", "stream", 0..32).run(|seed| {
         let faults = format!("loss=0.01,dup=0.01,reorder=0.02,corrupt=0.01,seed={seed}");
         let knobs = [("faults", &faults[..]), ("ack_timeout_us", "100")];
         let pair = run(configs[seed as usize % configs.len()], &knobs, seed);
@@ -162,8 +162,8 @@ fn every_run_replays() {
 fn random_calls_take_every_way_through_the_pipe() {
     let runs = (3000..3008).map(|seed| run(SMALL, &[], seed));
     let stats: Vec<_> = runs.flat_map(|pair| pair.ends.map(|end| end.stats())).collect();
-    let total = |count: fn(&ChannelStats) -> u64| stats.iter().map(count).sum::<u64>();
-    let ways: [fn(&ChannelStats) -> u64; 9] = [
+    let total = |count: fn(&StreamStats) -> u64| stats.iter().map(count).sum::<u64>();
+    let ways: [fn(&StreamStats) -> u64; 9] = [
         |stats| stats.tx_data,
         |stats| stats.tx_tails,
         |stats| stats.tx_tails_piggybacked,

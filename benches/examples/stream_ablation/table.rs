@@ -8,7 +8,7 @@ pub(crate) fn markdown(rows: &Rows, heading: &str, figure: &str) -> String {
     let bandwidth = table(rows, Kind::Bandwidth);
     let rounds = rows.rounds();
     format!(
-        "# The byte channel, step by step\n\n{heading}\n\n![]({figure})\n\nMedians of {rounds} rounds, in each of which \
+        "# Byte streams, step by step\n\n{heading}\n\n![]({figure})\n\nMedians of {rounds} rounds, in each of which \
          everything was measured in turn. Behind each is its ratio to bare frames on the same port: the median of the \
          rounds' own ratios.\n\n## Half a round trip, p50, in us\n\n{latency}\n## Bandwidth, in GB/s\n\n{bandwidth}"
     )

@@ -1,12 +1,12 @@
 //! The calls one by one: what they take and give, their limits, and their misuse.
 
-use roci_msgcore::channel::{BadChannelConfig, Channel, ChannelConfig, ChannelError, OpenError, Step};
+use roci_msgcore::stream::{BadStreamConfig, StreamConfig, StreamError, StreamStep};
 use roci_testkit::World as _;
 
 use crate::pair::{Pair, SMALL, Wire, combinations, stream};
 
 /// Without the way for payloads, which has tests of its own.
-const COPIED: ChannelConfig = ChannelConfig { zero_copy: None, ..SMALL };
+const COPIED: StreamConfig = StreamConfig { zero_copy: None, ..SMALL };
 
 #[test]
 fn nothing_put_is_nothing_taken_and_nothing_asked_is_nothing_got() {
@@ -101,8 +101,8 @@ fn both_sides_may_put_more_than_fits_before_anybody_gets() {
 
 #[test]
 fn short_puts_are_limited_by_what_is_not_acknowledged_and_go_on() {
-    for config in [COPIED, ChannelConfig { piggyback: false, ..COPIED }] {
-        let mut pair = Pair::new(ChannelConfig { ring: 1 << 20, chunk: 4096, ..config });
+    for config in [COPIED, StreamConfig { piggyback: false, ..COPIED }] {
+        let mut pair = Pair::new(StreamConfig { ring: 1 << 20, chunk: 4096, ..config });
         pair.settle(|pair| pair.ends[0].flush(1) == Ok(true));
         let sender = &mut pair.ends[0];
         // Nobody polls at the other end: what is posted stays under way.
@@ -127,23 +127,23 @@ fn the_steps_write_as_often_as_they_say() {
         let stats = pair.ends[0].stats();
         [stats.tx_data, stats.tx_heads, stats.tx_tails, stats.tx_tails_piggybacked]
     };
-    assert_eq!(writes(ChannelConfig::of(Step::Basic)), [8, 8, 8, 0], "three WRITEs a message");
-    assert_eq!(writes(ChannelConfig::of(Step::Piggyback)), [8, 0, 0, 7], "one, and the tail travels along");
-    let undelayed = ChannelConfig { tail_delay: false, ..ChannelConfig::of(Step::Piggyback) };
+    assert_eq!(writes(StreamConfig::of(StreamStep::Basic)), [8, 8, 8, 0], "three WRITEs a message");
+    assert_eq!(writes(StreamConfig::of(StreamStep::Piggyback)), [8, 0, 0, 7], "one, and the tail travels along");
+    let undelayed = StreamConfig { tail_delay: false, ..StreamConfig::of(StreamStep::Piggyback) };
     assert_eq!(writes(undelayed), [8, 0, 8, 0]);
 }
 
 #[test]
 fn without_pipelining_a_long_put_waits_for_the_one_before() {
     for piggyback in [false, true] {
-        let config = ChannelConfig { pipelining: false, piggyback, ..COPIED };
+        let config = StreamConfig { pipelining: false, piggyback, ..COPIED };
         let mut pair = Pair::new(config);
         let taken = pair.ends[0].put(1, &stream(0, 10_000)).expect("the peer is there");
         assert_eq!(taken, 10_000);
         assert_eq!(pair.ends[0].put(1, &stream(10_000, 5_000)), Ok(0), "the first is under way");
         pair.put_all(0, &stream(10_000, 5_000));
         assert!(pair.get_all(1, 15_000) == stream(0, 15_000));
-        let mut pipelined = Pair::new(ChannelConfig { pipelining: true, ..config });
+        let mut pipelined = Pair::new(StreamConfig { pipelining: true, ..config });
         assert_eq!(pipelined.ends[0].put(1, &stream(0, 10_000)), Ok(10_000));
         assert_eq!(pipelined.ends[0].put(1, &stream(0, 5_000)), Ok(5_000));
     }
@@ -151,13 +151,15 @@ fn without_pipelining_a_long_put_waits_for_the_one_before() {
 
 #[test]
 fn puts_take_nothing_before_the_peer_has_opened() {
-    let Wire { clock, net, fabrics: [near, far], cut, .. } = Wire::new(&[]);
-    let mut near = Channel::open(near, SMALL).expect("memory");
-    assert_eq!(near.is_open(1), Ok(false));
-    assert_eq!(near.put(1, b"early"), Ok(0));
-    assert_eq!(near.flush(1), Ok(false));
-    let far = Channel::open(far, SMALL).expect("memory");
-    let mut pair = Pair { clock, net, ends: [near, far], cut };
+    let mut pair = Pair::unopened([SMALL; 2], &[]);
+    for _ in 0..3 {
+        assert_eq!(pair.ends[0].is_open(1), Ok(false));
+        assert_eq!(pair.ends[0].put(1, b"early"), Ok(0));
+        assert_eq!(pair.ends[0].flush(1), Ok(false));
+        pair.steps(1_000);
+    }
+    assert!(pair.ends[0].0.is_connected(1), "only the other end of the stream is missing");
+    assert_eq!(pair.ends[1].get(0, &mut [0; 5]), Ok(0), "which opens it");
     pair.put_all(0, b"early");
     assert_eq!(pair.get_all(1, 5), b"early");
 }
@@ -167,28 +169,39 @@ fn misuse_is_refused_by_name() {
     let mut pair = Pair::new(SMALL);
     let end = &mut pair.ends[0];
     for rank in [0, 2, usize::MAX] {
-        let no_peer = ChannelError::NoPeer { rank, size: 2 };
+        let no_peer = StreamError::NoPeer { rank, size: 2 };
         assert_eq!(end.put(rank, b"x"), Err(no_peer.clone()));
         assert_eq!(end.get(rank, &mut [0]), Err(no_peer.clone()));
         assert_eq!(end.get_into(rank, &mut None), Err(no_peer.clone()));
         assert_eq!(end.is_open(rank), Err(no_peer.clone()));
         assert_eq!(end.flush(rank), Err(no_peer));
     }
-    assert_eq!(end.get_into(1, &mut None), Err(ChannelError::NoBuffer(1)));
+    assert_eq!(end.get_into(1, &mut None), Err(StreamError::NoBuffer(1)));
 }
 
 #[test]
-fn a_bad_configuration_opens_nothing() {
-    let [fabric, _] = Wire::new(&[]).fabrics;
-    let bad = ChannelConfig { chunk: 100, ..SMALL };
-    let error = Channel::open(fabric, bad).err().expect("it is refused");
-    assert!(matches!(error, OpenError::Config(BadChannelConfig::Chunk(100))), "{error}");
+fn a_bad_configuration_is_refused_and_a_late_one() {
+    let [mut worker, _far] = Wire::new(&[]).workers;
+    let bad = StreamConfig { chunk: 100, ..SMALL };
+    assert_eq!(worker.configure_streams(bad), Err(StreamError::Config(BadStreamConfig::Chunk(100))));
+    worker.configure_streams(SMALL).expect("a good one");
+    let payload = worker.adopt_payload(worker.buffer(10).expect("memory")).expect("room");
+    assert_eq!(worker.configure_streams(SMALL), Err(StreamError::ConfigInUse));
+    worker.release_payload(payload).expect("no peer reads it");
+    worker.configure_streams(SMALL).expect("none is in use");
+    assert!(worker.stream(1).is_ok());
+    assert_eq!(worker.configure_streams(SMALL), Err(StreamError::ConfigInUse));
 }
 
 #[test]
-fn an_arena_that_is_too_small_is_an_error() {
-    let [fabric, _] = Wire::new(&[]).fabrics;
-    let large = ChannelConfig { ring: 32 << 20, chunk: 1 << 20, ..SMALL };
-    let error = Channel::open(fabric, large).err().expect("it does not fit").to_string();
+fn an_arena_that_is_too_small_is_an_error_and_keeps_nothing() {
+    let [mut worker, _far] = Wire::new(&[]).workers;
+    let large = StreamConfig { ring: 64 << 20, chunk: 1 << 20, ..SMALL };
+    worker.configure_streams(large).expect("a good one");
+    let free = worker.free_bytes();
+    let error = worker.stream(1).err().expect("it does not fit").to_string();
     assert!(error.contains("ROCI_ARENA_SIZE"), "{error}");
+    assert_eq!(worker.free_bytes(), free);
+    worker.configure_streams(SMALL).expect("no stream is open");
+    assert!(worker.stream(1).is_ok());
 }

@@ -1,21 +1,21 @@
 //! Payloads: zero-copy both ways, the ways round it, and the cache of registrations.
 
-use roci_msgcore::channel::{ChannelConfig, ChannelError, Payload};
+use roci_msgcore::stream::{Payload, StreamConfig, StreamError};
 
-use crate::pair::{Pair, SMALL, TestChannel, stream};
+use crate::pair::{End, Pair, SMALL, stream};
 
 const LONG: usize = 100_000;
 
 fn adopt(pair: &mut Pair, who: usize, bytes: &[u8]) -> Payload {
-    let mut buffer = pair.ends[who].buffer(bytes.len()).expect("memory");
+    let mut buffer = pair.ends[who].buffer(bytes.len());
     buffer.copy_from_slice(bytes);
-    pair.ends[who].adopt(buffer).expect("room")
+    pair.ends[who].adopt(buffer)
 }
 
 /// Puts a payload, and gets it into a buffer of `room` bytes, however often it takes.
 fn transfer(pair: &mut Pair, payload: Payload, len: usize, room: usize) -> Vec<u8> {
     let (mut got, mut is_put) = (Vec::new(), false);
-    let mut slot = Some(pair.ends[1].buffer(room).expect("memory"));
+    let mut slot = Some(pair.ends[1].buffer(room));
     pair.settle(|pair| {
         is_put = is_put || pair.ends[0].put_payload(1, payload).expect("the peer is there") == len;
         let part = pair.ends[1].get_into(0, &mut slot).expect("the peer is there");
@@ -29,10 +29,10 @@ fn transfer(pair: &mut Pair, payload: Payload, len: usize, room: usize) -> Vec<u
 #[test]
 fn a_payload_goes_straight_into_a_buffer_that_holds_it() {
     for piggyback in [false, true] {
-        let mut pair = Pair::new(ChannelConfig { piggyback, ..SMALL });
+        let mut pair = Pair::new(StreamConfig { piggyback, ..SMALL });
         let payload = adopt(&mut pair, 0, &stream(0, LONG));
         assert!(transfer(&mut pair, payload, LONG, LONG + 5) == stream(0, LONG));
-        let [sender, receiver] = pair.ends.each_ref().map(TestChannel::stats);
+        let [sender, receiver] = pair.ends.each_ref().map(End::stats);
         assert_eq!((sender.tx_announcements, sender.tx_data, receiver.rx_direct, receiver.rx_staged), (1, 1, 1, 0));
     }
 }
@@ -49,11 +49,11 @@ fn a_payload_that_does_not_fit_comes_through_the_staging_buffer() {
 #[test]
 fn plain_gets_get_payloads_too_and_in_their_place() {
     for piggyback in [false, true] {
-        let mut pair = Pair::new(ChannelConfig { piggyback, ..SMALL });
+        let mut pair = Pair::new(StreamConfig { piggyback, ..SMALL });
         pair.put_all(0, &stream(0, 10));
         let payload = adopt(&mut pair, 0, &stream(10, LONG));
         assert_eq!(pair.ends[0].put_payload(1, payload), Ok(0), "it is announced");
-        assert_eq!(pair.ends[0].put(1, b"x"), Err(ChannelError::PutPending(1)));
+        assert_eq!(pair.ends[0].put(1, b"x"), Err(StreamError::PutPending(1)));
         assert!(pair.get_all(1, 10 + LONG) == stream(0, 10 + LONG));
         pair.settle(|pair| pair.ends[0].put_payload(1, payload) == Ok(LONG));
         pair.put_all(0, b"x");
@@ -64,7 +64,7 @@ fn plain_gets_get_payloads_too_and_in_their_place() {
 /// Put all along the ring: without piggybacking, the ring's end comes to lie in the middle of an announcement.
 #[test]
 fn announcements_may_lie_across_the_end_of_the_ring() {
-    let config = ChannelConfig { piggyback: false, ..SMALL };
+    let config = StreamConfig { piggyback: false, ..SMALL };
     let mut pair = Pair::new(config);
     pair.put_all(0, &stream(0, config.ring - 24));
     assert_eq!(pair.get_all(1, config.ring - 24).len(), config.ring - 24);
@@ -79,7 +79,7 @@ fn announcements_may_lie_across_the_end_of_the_ring() {
 fn short_payloads_and_all_without_zero_copy_are_copied() {
     let threshold = SMALL.zero_copy.expect("it is on");
     for (config, len, announced) in
-        [(SMALL, threshold - 1, 0), (SMALL, threshold, 1), (ChannelConfig { zero_copy: None, ..SMALL }, LONG, 0)]
+        [(SMALL, threshold - 1, 0), (SMALL, threshold, 1), (StreamConfig { zero_copy: None, ..SMALL }, LONG, 0)]
     {
         let mut pair = Pair::new(config);
         let payload = adopt(&mut pair, 0, &stream(0, len));
@@ -104,28 +104,28 @@ fn a_payload_that_is_being_put_is_left_alone() {
     let payload = adopt(&mut pair, 0, &stream(0, LONG));
     let other = adopt(&mut pair, 0, &stream(0, 10));
     assert_eq!(pair.ends[0].put_payload(1, payload), Ok(0));
-    assert_eq!(pair.ends[0].release(payload).err(), Some(ChannelError::PayloadInUse));
-    assert_eq!(pair.ends[0].write_payload(payload, 0, b"x"), Err(ChannelError::PayloadInUse));
-    assert_eq!(pair.ends[0].put_payload(1, other), Err(ChannelError::PutPending(1)));
+    assert_eq!(pair.ends[0].release(payload).err(), Some(StreamError::PayloadInUse));
+    assert_eq!(pair.ends[0].write_payload(payload, 0, b"x"), Err(StreamError::PayloadInUse));
+    assert_eq!(pair.ends[0].put_payload(1, other), Err(StreamError::PutPending(1)));
     assert!(transfer(&mut pair, payload, LONG, LONG) == stream(0, LONG));
     assert!(pair.ends[0].release(payload).is_ok_and(|buffer| *buffer == stream(0, LONG)));
-    assert_eq!(pair.ends[0].release(payload).err(), Some(ChannelError::NoPayload));
-    assert_eq!(pair.ends[0].put_payload(1, payload), Err(ChannelError::NoPayload));
+    assert_eq!(pair.ends[0].release(payload).err(), Some(StreamError::NoPayload));
+    assert_eq!(pair.ends[0].put_payload(1, payload), Err(StreamError::NoPayload));
 }
 
 #[test]
 fn a_buffer_that_is_being_filled_is_asked_for_without_another_one() {
     let mut pair = Pair::new(SMALL);
     let payload = adopt(&mut pair, 0, &stream(0, LONG));
-    let mut slot = Some(pair.ends[1].buffer(LONG).expect("memory"));
+    let mut slot = Some(pair.ends[1].buffer(LONG));
     pair.settle(|pair| {
         pair.ends[0].put_payload(1, payload).expect("the peer is there");
         assert_eq!(pair.ends[1].get_into(0, &mut slot), Ok(0));
         slot.is_none()
     });
-    let mut other = Some(pair.ends[1].buffer(LONG).expect("memory"));
-    assert_eq!(pair.ends[1].get_into(0, &mut other), Err(ChannelError::GetPending(0)));
-    assert_eq!(pair.ends[1].get(0, &mut [0]), Err(ChannelError::GetPending(0)));
+    let mut other = Some(pair.ends[1].buffer(LONG));
+    assert_eq!(pair.ends[1].get_into(0, &mut other), Err(StreamError::GetPending(0)));
+    assert_eq!(pair.ends[1].get(0, &mut [0]), Err(StreamError::GetPending(0)));
     assert!(other.is_some(), "it was not taken");
     pair.settle(|pair| pair.ends[1].get_into(0, &mut slot) == Ok(LONG));
     assert!(*slot.expect("it is back") == stream(0, LONG));
@@ -136,7 +136,7 @@ fn a_range_beyond_a_payload_is_refused() {
     let mut pair = Pair::new(SMALL);
     let payload = adopt(&mut pair, 0, &[0; 10]);
     for offset in [10, 11, usize::MAX] {
-        let outside = ChannelError::PayloadRange { offset, len: 1, room: 10 };
+        let outside = StreamError::PayloadRange { offset, len: 1, room: 10 };
         assert_eq!(pair.ends[0].write_payload(payload, offset, b"x"), Err(outside));
     }
     assert_eq!(pair.ends[0].write_payload(payload, 9, b"x"), Ok(()));

@@ -2,24 +2,25 @@
 //!
 //! A registration cache of an MPI library keeps pages pinned behind the application's back, and has to watch that
 //! they are not unmapped meanwhile. Buffers here have one owner, so it is simpler: the application gives a buffer to
-//! the channel and keeps a handle. The first put by zero-copy registers it; after that it stays registered, until it
+//! the worker and keeps a handle. The first put by zero-copy registers it; after that it stays registered, until it
 //! is released or until another one takes its place. Writing to it does not end the registration.
 //!
-//! The price is that of every such cache: a peer that was told the key may read the payload as long as it is
-//! registered, also what is written to it later. Who minds releases it after each put.
+//! The price is that of every such cache: a peer that has the key may read the payload as long as it is
+//! registered, also what is written to it later. An application that minds releases it after each put.
 
 use roci_driver::link::Link;
-use roci_driver::{Access, Buffer, Engine, MemoryRegion, PdId};
+use roci_driver::{Access, Buffer, MemoryRegion};
 
-use super::error::ChannelError;
-use super::stats::ChannelStats;
+use super::error::StreamError;
+use super::stats::StreamStats;
+use crate::core::Core;
 
-/// Payloads of one channel.
+/// Payloads of one worker.
 const LIMIT: usize = 1 << 16;
 /// The longest payload: one READ fetches it.
 pub(super) const MOST_PAYLOAD: u64 = 1 << 31;
 
-/// A payload of a channel. Its memory belongs to the channel until it is released.
+/// A payload of a worker's streams. Its memory belongs to the worker until it is released.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Payload {
     index: u32,
@@ -41,7 +42,7 @@ struct Entry {
 }
 
 /// Where a payload's bytes are.
-pub(super) enum Place<'a> {
+pub(super) enum Bytes<'a> {
     /// In a buffer.
     Buffer(&'a Buffer),
     /// In a region.
@@ -63,14 +64,19 @@ impl Payloads {
         Self { entries: Vec::new(), free: Vec::new(), registered: 0, limit, clock: 0 }
     }
 
-    pub(super) fn adopt(&mut self, buffer: Buffer) -> Result<Payload, ChannelError> {
+    /// Whether there are any.
+    pub(super) fn is_empty(&self) -> bool {
+        self.free.len() == self.entries.len()
+    }
+
+    pub(super) fn adopt(&mut self, buffer: Buffer) -> Result<Payload, StreamError> {
         let len = buffer.len();
         if len as u64 > MOST_PAYLOAD {
-            return Err(ChannelError::PayloadTooLong(len));
+            return Err(StreamError::PayloadTooLong(len));
         }
         let index = match self.free.pop() {
             Some(index) => index,
-            None if self.entries.len() == LIMIT => return Err(ChannelError::TooManyPayloads(LIMIT)),
+            None if self.entries.len() == LIMIT => return Err(StreamError::TooManyPayloads(LIMIT)),
             None => {
                 self.entries.push(Entry { generation: 0, memory: Memory::None, len: 0, puts: 0 });
                 self.entries.len() as u32 - 1
@@ -82,20 +88,20 @@ impl Payloads {
         Ok(Payload { index, generation: entry.generation })
     }
 
-    pub(super) fn len(&self, payload: Payload) -> Result<usize, ChannelError> {
+    pub(super) fn len(&self, payload: Payload) -> Result<usize, StreamError> {
         self.get(payload).map(|entry| entry.len)
     }
 
-    pub(super) fn place(&self, payload: Payload) -> Result<Place<'_>, ChannelError> {
+    pub(super) fn bytes(&self, payload: Payload) -> Result<Bytes<'_>, StreamError> {
         match &self.get(payload)?.memory {
-            Memory::None => Err(ChannelError::NoPayload),
-            Memory::Unregistered(buffer) => Ok(Place::Buffer(buffer)),
-            Memory::Registered { region, .. } => Ok(Place::Region(*region)),
+            Memory::None => Err(StreamError::NoPayload),
+            Memory::Unregistered(buffer) => Ok(Bytes::Buffer(buffer)),
+            Memory::Registered { region, .. } => Ok(Bytes::Region(*region)),
         }
     }
 
     /// A put begins: the memory must not change until it is over.
-    pub(super) fn begin_put(&mut self, payload: Payload) -> Result<(), ChannelError> {
+    pub(super) fn begin_put(&mut self, payload: Payload) -> Result<(), StreamError> {
         self.get_mut(payload)?.puts += 1;
         Ok(())
     }
@@ -111,10 +117,9 @@ impl Payloads {
     pub(super) fn register<L: Link>(
         &mut self,
         payload: Payload,
-        engine: &mut Engine<L>,
-        pd: PdId,
-        stats: &mut ChannelStats,
-    ) -> Result<Option<MemoryRegion>, ChannelError> {
+        core: &mut Core<L>,
+        stats: &mut StreamStats,
+    ) -> Result<Option<MemoryRegion>, StreamError> {
         self.clock += 1;
         let clock = self.clock;
         if let Memory::Registered { region, used } = &mut self.get_mut(payload)?.memory {
@@ -122,14 +127,14 @@ impl Payloads {
             stats.cache_hits += 1;
             return Ok(Some(*region));
         }
-        if self.registered >= self.limit && !self.evict(engine, stats) {
+        if self.registered >= self.limit && !self.evict(core, stats) {
             return Ok(None);
         }
         let entry = self.get_mut(payload)?;
         let Memory::Unregistered(buffer) = std::mem::replace(&mut entry.memory, Memory::None) else {
-            return Err(ChannelError::NoPayload);
+            return Err(StreamError::NoPayload);
         };
-        match engine.register(pd, buffer, Access::REMOTE_READ) {
+        match core.engine.register(core.pd, buffer, Access::REMOTE_READ) {
             Ok(region) => {
                 entry.memory = Memory::Registered { region, used: clock };
                 self.registered += 1;
@@ -138,34 +143,34 @@ impl Payloads {
             }
             Err(full) => {
                 entry.memory = Memory::Unregistered(full.0);
-                Err(ChannelError::NoKey)
+                Err(StreamError::NoKey)
             }
         }
     }
 
     /// Takes the registration from the payload that was not used for longest; `false` where all are in use.
-    fn evict<L: Link>(&mut self, engine: &mut Engine<L>, stats: &mut ChannelStats) -> bool {
+    fn evict<L: Link>(&mut self, core: &mut Core<L>, stats: &mut StreamStats) -> bool {
         let used = |(index, entry): (usize, &Entry)| match entry.memory {
             Memory::Registered { used, .. } if entry.puts == 0 => Some((used, index)),
             _ => None,
         };
         let Some((_, index)) = self.entries.iter().enumerate().filter_map(used).min() else { return false };
         stats.cache_evictions += 1;
-        self.deregister(index, engine);
+        self.deregister(index, core);
         true
     }
 
     /// Ends a payload's registration, if it has one that no put needs, so that no peer's key reads it any more.
-    pub(super) fn revoke<L: Link>(&mut self, payload: Payload, engine: &mut Engine<L>) {
+    pub(super) fn revoke<L: Link>(&mut self, payload: Payload, core: &mut Core<L>) {
         if self.get(payload).is_ok_and(|entry| entry.puts == 0) {
-            self.deregister(payload.index as usize, engine);
+            self.deregister(payload.index as usize, core);
         }
     }
 
-    fn deregister<L: Link>(&mut self, index: usize, engine: &mut Engine<L>) {
+    fn deregister<L: Link>(&mut self, index: usize, core: &mut Core<L>) {
         let entry = &mut self.entries[index];
         if let Memory::Registered { region, .. } = entry.memory {
-            entry.memory = engine.deregister(region).map_or(Memory::None, Memory::Unregistered);
+            entry.memory = core.engine.deregister(region).map_or(Memory::None, Memory::Unregistered);
             self.registered -= 1;
         }
     }
@@ -176,49 +181,46 @@ impl Payloads {
         payload: Payload,
         offset: usize,
         bytes: &[u8],
-        engine: &mut Engine<L>,
-        pd: PdId,
-    ) -> Result<(), ChannelError> {
+        core: &mut Core<L>,
+    ) -> Result<(), StreamError> {
         let entry = self.get_mut(payload)?;
         if entry.puts > 0 {
-            return Err(ChannelError::PayloadInUse);
+            return Err(StreamError::PayloadInUse);
         }
-        let outside = ChannelError::PayloadRange { offset, len: bytes.len(), room: entry.len };
+        let outside = StreamError::PayloadRange { offset, len: bytes.len(), room: entry.len };
         let end = offset.checked_add(bytes.len()).filter(|&end| end <= entry.len).ok_or(outside.clone())?;
         match &mut entry.memory {
-            Memory::None => Err(ChannelError::NoPayload),
+            Memory::None => Err(StreamError::NoPayload),
             Memory::Unregistered(buffer) => {
                 buffer[offset..end].copy_from_slice(bytes);
                 Ok(())
             }
-            Memory::Registered { region, .. } => engine.write_region(pd, *region, offset, bytes).ok_or(outside),
+            Memory::Registered { region, .. } => {
+                core.engine.write_region(core.pd, *region, offset, bytes).ok_or(outside)
+            }
         }
     }
 
     /// Gives the memory back; the handle is dead from here on.
-    pub(super) fn release<L: Link>(
-        &mut self,
-        payload: Payload,
-        engine: &mut Engine<L>,
-    ) -> Result<Buffer, ChannelError> {
+    pub(super) fn release<L: Link>(&mut self, payload: Payload, core: &mut Core<L>) -> Result<Buffer, StreamError> {
         if self.get(payload)?.puts > 0 {
-            return Err(ChannelError::PayloadInUse);
+            return Err(StreamError::PayloadInUse);
         }
-        self.revoke(payload, engine);
+        self.revoke(payload, core);
         let memory = std::mem::replace(&mut self.get_mut(payload)?.memory, Memory::None);
-        let Memory::Unregistered(buffer) = memory else { return Err(ChannelError::NoPayload) };
+        let Memory::Unregistered(buffer) = memory else { return Err(StreamError::NoPayload) };
         self.free.push(payload.index);
         Ok(buffer)
     }
 
-    fn get(&self, payload: Payload) -> Result<&Entry, ChannelError> {
+    fn get(&self, payload: Payload) -> Result<&Entry, StreamError> {
         let entry = self.entries.get(payload.index as usize).filter(|entry| entry.is(payload));
-        entry.ok_or(ChannelError::NoPayload)
+        entry.ok_or(StreamError::NoPayload)
     }
 
-    fn get_mut(&mut self, payload: Payload) -> Result<&mut Entry, ChannelError> {
+    fn get_mut(&mut self, payload: Payload) -> Result<&mut Entry, StreamError> {
         let entry = self.entries.get_mut(payload.index as usize).filter(|entry| entry.is(payload));
-        entry.ok_or(ChannelError::NoPayload)
+        entry.ok_or(StreamError::NoPayload)
     }
 }
 

@@ -50,7 +50,7 @@ impl Rows {
     fn add(&mut self, row: &Value) -> Option<()> {
         let test = row["test"].as_str()?;
         let (of, what) = test.split_once('_')?;
-        let name = if of == "raw" { "raw" } else { row["channel"].as_str()? };
+        let name = if of == "raw" { "raw" } else { row["stream"].as_str()? };
         let (name, _) = SERIES.into_iter().find(|(known, _)| *known == name)?;
         let (kind, value) = match what {
             "lat" => (Kind::Latency, row["lat_us"]["p50"].as_f64()?),

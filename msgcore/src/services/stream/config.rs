@@ -1,4 +1,4 @@
-//! What both ends of a channel must agree on: sizes, and which of the optimizations are on.
+//! What both ends of a stream must agree on: sizes, and which of the optimizations are on.
 
 use thiserror::Error;
 
@@ -13,12 +13,12 @@ const LEAST_CHUNK: usize = 64;
 const LEAST_SLOTS: usize = 4;
 /// Chunks of a ring, at most: each has a staging buffer at the sender.
 const MOST_SLOTS: usize = 4096;
-/// Of a delayed tail a new value is told when this part of the ring is free again.
+/// A delayed tail is reported when this part of the ring is free again.
 const DELAY: u64 = 4;
 
-/// How a channel works. The switches are the steps of MPICH2's RDMA channel; each can be on or off for itself.
+/// How streams work. The switches are the steps of MPICH2's RDMA channel; each can be on or off for itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ChannelConfig {
+pub struct StreamConfig {
     /// Bytes of the ring that a peer writes into; a multiple of `chunk`. 1 MiB: 64 chunks, as many messages as may be
     /// unacknowledged, and twice a window of packets.
     pub ring: usize,
@@ -28,7 +28,7 @@ pub struct ChannelConfig {
     /// The news of data travels with the data, in one WRITE: the ring is cut into chunks that begin with a header,
     /// which also carries the tail of the way back. Without it the head is a WRITE of its own.
     pub piggyback: bool,
-    /// The tail is told when a quarter of the ring is free again, not after every get.
+    /// The tail is reported when a quarter of the ring is free again, not after every get.
     pub tail_delay: bool,
     /// Each piece of a long put is sent as soon as it is copied. Without it the whole put is copied first, and waits
     /// until the put before it has arrived.
@@ -43,7 +43,7 @@ pub struct ChannelConfig {
 
 /// The steps of the ablation, each with all those before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
+pub enum StreamStep {
     /// Data, head and tail are three WRITEs.
     Basic,
     /// One WRITE a chunk, and delayed tails.
@@ -54,9 +54,9 @@ pub enum Step {
     ZeroCopy,
 }
 
-/// Why a configuration makes no channel.
+/// Why a configuration makes no stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-pub enum BadChannelConfig {
+pub enum BadStreamConfig {
     /// The chunk is too short or longer than the ring.
     #[error("a chunk of {0} bytes: it has at least {LEAST_CHUNK}, and is a multiple of 8")]
     Chunk(usize),
@@ -75,7 +75,7 @@ pub enum BadChannelConfig {
     ZeroCopy,
 }
 
-impl Default for ChannelConfig {
+impl Default for StreamConfig {
     fn default() -> Self {
         Self {
             ring: 1 << 20,
@@ -89,30 +89,30 @@ impl Default for ChannelConfig {
     }
 }
 
-impl ChannelConfig {
+impl StreamConfig {
     /// The defaults, up to a step.
-    pub fn of(step: Step) -> Self {
+    pub fn of(step: StreamStep) -> Self {
         let all = Self::default();
-        let reaches = |other: Step| step as u8 >= other as u8;
+        let reaches = |other: StreamStep| step as u8 >= other as u8;
         Self {
-            piggyback: reaches(Step::Piggyback),
-            tail_delay: reaches(Step::Piggyback),
-            pipelining: reaches(Step::Pipelining),
-            zero_copy: all.zero_copy.filter(|_| reaches(Step::ZeroCopy)),
+            piggyback: reaches(StreamStep::Piggyback),
+            tail_delay: reaches(StreamStep::Piggyback),
+            pipelining: reaches(StreamStep::Pipelining),
+            zero_copy: all.zero_copy.filter(|_| reaches(StreamStep::ZeroCopy)),
             ..all
         }
     }
 
-    pub(super) fn check(&self) -> Result<(), BadChannelConfig> {
+    pub(super) fn check(&self) -> Result<(), BadStreamConfig> {
         let Self { ring, chunk, .. } = *self;
         if chunk < LEAST_CHUNK || !chunk.is_multiple_of(8) {
-            return Err(BadChannelConfig::Chunk(chunk));
+            return Err(BadStreamConfig::Chunk(chunk));
         }
         if ring > MOST_RING || !ring.is_multiple_of(chunk) || !(LEAST_SLOTS..=MOST_SLOTS).contains(&(ring / chunk)) {
-            return Err(BadChannelConfig::Ring { ring, chunk });
+            return Err(BadStreamConfig::Ring { ring, chunk });
         }
         if self.zero_copy.is_some_and(|threshold| threshold == 0 || self.registrations == 0) {
-            return Err(BadChannelConfig::ZeroCopy);
+            return Err(BadStreamConfig::ZeroCopy);
         }
         Ok(())
     }
@@ -129,12 +129,12 @@ impl ChannelConfig {
     }
 }
 
-/// What follows from a configuration, so that nobody divides while bytes wait.
+/// What follows from a configuration: computed once, so that no call divides.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     /// How far the head may be ahead of the tail: in chunks where the ring is cut into them, else in bytes.
     pub(super) capacity: u64,
-    /// How far the tail may move on before the sender is told.
+    /// How far the tail may advance before it is reported.
     pub(super) patience: u64,
     /// Bytes before the application's in a staging buffer.
     pub(super) header: usize,
@@ -151,27 +151,27 @@ mod tests {
     #[test]
     fn each_step_has_what_the_steps_before_it_have() {
         let switches = |step| {
-            let ChannelConfig { piggyback, pipelining, zero_copy, .. } = ChannelConfig::of(step);
+            let StreamConfig { piggyback, pipelining, zero_copy, .. } = StreamConfig::of(step);
             [piggyback, pipelining, zero_copy.is_some()]
         };
-        assert_eq!(switches(Step::Basic), [false; 3]);
-        assert_eq!(switches(Step::Piggyback), [true, false, false]);
-        assert_eq!(switches(Step::Pipelining), [true, true, false]);
-        assert_eq!(ChannelConfig::of(Step::ZeroCopy), ChannelConfig::default());
+        assert_eq!(switches(StreamStep::Basic), [false; 3]);
+        assert_eq!(switches(StreamStep::Piggyback), [true, false, false]);
+        assert_eq!(switches(StreamStep::Pipelining), [true, true, false]);
+        assert_eq!(StreamConfig::of(StreamStep::ZeroCopy), StreamConfig::default());
     }
 
     #[test]
     fn sizes_that_make_no_ring_are_refused() {
-        let good = ChannelConfig::default();
+        let good = StreamConfig::default();
         assert_eq!(good.check(), Ok(()));
         for chunk in [0, 8, 63, 65, 100] {
-            assert_eq!(ChannelConfig { chunk, ..good }.check(), Err(BadChannelConfig::Chunk(chunk)));
+            assert_eq!(StreamConfig { chunk, ..good }.check(), Err(BadStreamConfig::Chunk(chunk)));
         }
         for (ring, chunk) in [(0, 64), (192, 64), (300, 64), (128 << 20, 1 << 20), (1 << 20, 64)] {
-            assert_eq!(ChannelConfig { ring, chunk, ..good }.check(), Err(BadChannelConfig::Ring { ring, chunk }));
+            assert_eq!(StreamConfig { ring, chunk, ..good }.check(), Err(BadStreamConfig::Ring { ring, chunk }));
         }
-        assert!(ChannelConfig { zero_copy: Some(0), ..good }.check().is_err());
-        assert!(ChannelConfig { registrations: 0, ..good }.check().is_err());
-        assert!(ChannelConfig { registrations: 0, zero_copy: None, ..good }.check().is_ok());
+        assert!(StreamConfig { zero_copy: Some(0), ..good }.check().is_err());
+        assert!(StreamConfig { registrations: 0, ..good }.check().is_err());
+        assert!(StreamConfig { registrations: 0, zero_copy: None, ..good }.check().is_ok());
     }
 }

@@ -1,7 +1,8 @@
-//! Bytes through the byte channel: put and get, from the threshold on without a copy.
+//! Bytes through streams: put and get, from the threshold on without a copy.
 
 use roci_driver::Buffer;
-use roci_msgcore::channel::{Channel, ChannelConfig, Payload};
+use roci_msgcore::Worker;
+use roci_msgcore::stream::{Payload, StreamConfig};
 
 use super::Plan;
 use super::pattern::Pattern;
@@ -10,13 +11,11 @@ use crate::failure::Failure;
 
 /// Calls that find nothing before the processor is given to whoever waits for it.
 const YIELD_AFTER: u32 = 1024;
-/// And before the job is asked whether it goes on.
-const VERY_SLOW: u32 = 1 << 16;
 
 /// Half a round trip, or the bandwidth of a stream from rank 0 to rank 1.
-pub(super) fn measure(channel: &mut Channel, config: &ChannelConfig, plan: Plan) -> Result<Option<Row>, Failure> {
-    let mut end = End::new(channel, config, plan)?;
-    end.channel.barrier()?;
+pub(super) fn measure(worker: &mut Worker, config: &StreamConfig, plan: Plan) -> Result<Option<Row>, Failure> {
+    let mut end = End::new(worker, config, plan)?;
+    end.worker.barrier()?;
     let row = if plan.test.is_latency() { latency(&mut end)? } else { bandwidth(&mut end)? };
     end.finish()?;
     Ok(row)
@@ -26,7 +25,7 @@ fn latency(end: &mut End<'_>) -> Result<Option<Row>, Failure> {
     let plan = end.plan;
     let (mut half_trips, mut errors) = (histogram(), 0);
     let warm_up = plan.iters / 10;
-    let mut start = end.channel.now();
+    let mut start = end.worker.now();
     let mut last = start;
     for number in 0..plan.iters + warm_up {
         if number == warm_up {
@@ -39,7 +38,7 @@ fn latency(end: &mut End<'_>) -> Result<Option<Row>, Failure> {
             errors += u64::from(!end.receive(number)?);
             end.send(number)?;
         }
-        let now = end.channel.now();
+        let now = end.worker.now();
         if number >= warm_up {
             half_trips.saturating_record((now - last) / 2);
         }
@@ -53,13 +52,13 @@ fn latency(end: &mut End<'_>) -> Result<Option<Row>, Failure> {
 fn bandwidth(end: &mut End<'_>) -> Result<Option<Row>, Failure> {
     let plan = end.plan;
     if end.is_active() {
-        let start = end.channel.now();
+        let start = end.worker.now();
         for number in 0..plan.iters {
             end.send(number)?;
         }
         // The clock stops when the receiver has checked the last one.
         let errors = end.get_count()?;
-        return Ok(Some(Row::bandwidth(plan, end.channel.now() - start, errors)));
+        return Ok(Some(Row::bandwidth(plan, end.worker.now() - start, errors)));
     }
     let mut errors = 0;
     for number in 0..plan.iters {
@@ -79,7 +78,7 @@ enum Memory {
 
 /// One end of a measurement.
 struct End<'a> {
-    channel: &'a mut Channel,
+    worker: &'a mut Worker,
     plan: Plan,
     pattern: Pattern,
     memory: Memory,
@@ -88,27 +87,27 @@ struct End<'a> {
 }
 
 impl<'a> End<'a> {
-    fn new(channel: &'a mut Channel, config: &ChannelConfig, plan: Plan) -> Result<Self, Failure> {
+    fn new(worker: &'a mut Worker, config: &StreamConfig, plan: Plan) -> Result<Self, Failure> {
         let pattern = Pattern::new(plan.size);
         let memory = if config.zero_copy.is_some_and(|threshold| plan.size >= threshold) {
-            let mut buffer = channel.buffer(plan.size)?;
+            let mut buffer = worker.buffer(plan.size)?;
             pattern.fill(&mut buffer);
-            let incoming = Some(channel.buffer(plan.size)?);
-            Memory::Payload { outgoing: channel.adopt(buffer)?, incoming }
+            let incoming = Some(worker.buffer(plan.size)?);
+            Memory::Payload { outgoing: worker.adopt_payload(buffer)?, incoming }
         } else {
             let mut outgoing = vec![0; plan.size];
             pattern.fill(&mut outgoing);
             Memory::Plain { outgoing, incoming: vec![0; plan.size] }
         };
-        Ok(Self { channel, plan, pattern, memory, idle: 0 })
+        Ok(Self { worker, plan, pattern, memory, idle: 0 })
     }
 
     fn is_active(&self) -> bool {
-        self.channel.rank() == 0
+        self.worker.rank() == 0
     }
 
     fn peer(&self) -> usize {
-        1 - self.channel.rank()
+        1 - self.worker.rank()
     }
 
     /// Sends message `number`, all of it.
@@ -120,11 +119,11 @@ impl<'a> End<'a> {
         }
         while sent < self.plan.size {
             let taken = match &self.memory {
-                Memory::Plain { outgoing, .. } => self.channel.put(peer, &outgoing[sent..])?,
-                Memory::Payload { outgoing, .. } => self.channel.put_payload(peer, *outgoing)?,
+                Memory::Plain { outgoing, .. } => self.worker.stream(peer)?.put(&outgoing[sent..])?,
+                Memory::Payload { outgoing, .. } => self.worker.stream(peer)?.put_payload(*outgoing)?,
             };
             sent += taken;
-            self.note(taken)?;
+            self.note(taken);
         }
         Ok(())
     }
@@ -134,7 +133,7 @@ impl<'a> End<'a> {
             Memory::Plain { outgoing, .. } => Pattern::stamp(outgoing, number),
             Memory::Payload { outgoing, .. } => {
                 for (at, stamp, len) in Pattern::stamps(number, self.plan.size) {
-                    self.channel.write_payload(*outgoing, at, &stamp[..len])?;
+                    self.worker.write_payload(*outgoing, at, &stamp[..len])?;
                 }
             }
         }
@@ -147,11 +146,11 @@ impl<'a> End<'a> {
         let mut received = 0;
         while received < self.plan.size {
             let got = match &mut self.memory {
-                Memory::Plain { incoming, .. } => self.channel.get(peer, &mut incoming[received..])?,
-                Memory::Payload { incoming, .. } => self.channel.get_into(peer, incoming)?,
+                Memory::Plain { incoming, .. } => self.worker.stream(peer)?.get(&mut incoming[received..])?,
+                Memory::Payload { incoming, .. } => self.worker.stream(peer)?.get_into(incoming)?,
             };
             received += got;
-            self.note(got)?;
+            self.note(got);
         }
         let bytes = match &self.memory {
             Memory::Plain { incoming, .. } => incoming,
@@ -164,9 +163,9 @@ impl<'a> End<'a> {
         let peer = self.peer();
         let (bytes, mut sent) = (count.to_le_bytes(), 0);
         while sent < bytes.len() {
-            let taken = self.channel.put(peer, &bytes[sent..])?;
+            let taken = self.worker.stream(peer)?.put(&bytes[sent..])?;
             sent += taken;
-            self.note(taken)?;
+            self.note(taken);
         }
         Ok(())
     }
@@ -175,38 +174,32 @@ impl<'a> End<'a> {
         let peer = self.peer();
         let (mut bytes, mut received) = ([0; 8], 0);
         while received < bytes.len() {
-            let got = self.channel.get(peer, &mut bytes[received..])?;
+            let got = self.worker.stream(peer)?.get(&mut bytes[received..])?;
             received += got;
-            self.note(got)?;
+            self.note(got);
         }
         // Nonsense is wrong too, and the sum must not overflow.
         Ok(u64::from_le_bytes(bytes).min(u64::MAX / 2))
     }
 
-    /// Notes how much a call moved. The peer may wait for this very processor, or be gone.
+    /// Notes how much a call moved. The peer may wait for this very processor.
     #[inline]
-    fn note(&mut self, moved: usize) -> Result<(), Failure> {
+    fn note(&mut self, moved: usize) {
         if moved > 0 {
             self.idle = 0;
-            return Ok(());
+            return;
         }
         self.idle = self.idle.wrapping_add(1);
         if self.idle > YIELD_AFTER {
             std::thread::yield_now();
         }
-        if self.idle.is_multiple_of(VERY_SLOW)
-            && let Some(job) = self.channel.job_mut()
-        {
-            job.check()?;
-        }
-        Ok(())
     }
 
     /// Gives the memory back, when the peer is done with it.
     fn finish(self) -> Result<(), Failure> {
-        self.channel.barrier()?;
+        self.worker.barrier()?;
         if let Memory::Payload { outgoing, .. } = self.memory {
-            self.channel.release(outgoing)?;
+            self.worker.release_payload(outgoing)?;
         }
         Ok(())
     }

@@ -1,0 +1,195 @@
+//! Byte streams: a stream of bytes to each peer, and one back.
+//!
+//! [`Worker::stream`] opens them. [`Stream::put`] and [`Stream::get`] take and give as many bytes as they can now and never
+//! wait. Streams and tagged messages go side by side in one worker, over the same connections.
+//!
+//! # Limits
+//! 64 WRITEs of a stream that use up a receive may be unacknowledged; beyond them, where the ring is full, and where the send
+//! queue is, puts take less or nothing. Both sides may put more than fits without getting, and both get 0 until one of them
+//! gets. A payload has at most 2 GiB; 65,536 of them can be adopted, and as many registered as the configuration says. Each
+//! open stream takes twice its ring of the arena, and three times where zero-copy is on.
+//!
+//! # Quick start
+//! ```
+//! use roci_driver::Engine;
+//! use roci_driver::link::sim::{Clock, SimLink};
+//! use roci_msgcore::{Config, Ports, Worker};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let clock = Clock::default();
+//! let (near, far) = SimLink::pair(&clock);
+//! let hosts = [[10, 0, 0, 1].into(), [10, 0, 0, 2].into()];
+//! let mut engines = vec![Engine::new(32 << 20)?, Engine::new(32 << 20)?];
+//! engines[0].add_port(near, hosts[0], true);
+//! engines[1].add_port(far, hosts[1], true);
+//! let mut workers = Vec::new();
+//! for ports in Ports::group(engines, &hosts) {
+//!     workers.push(Worker::assemble(ports, &Config::default())?);
+//! }
+//! let [near, far] = &mut workers[..] else { unreachable!() };
+//!
+//! let (mut sent, mut got, mut bytes) = (0, 0, [0; 5]);
+//! while got < bytes.len() {
+//!     sent += near.stream(1)?.put(&b"hello"[sent..])?;
+//!     got += far.stream(0)?.get(&mut bytes[got..])?;
+//!     clock.advance(1_000);
+//! }
+//! assert_eq!(&bytes, b"hello");
+//! # Ok(())
+//! # }
+//! ```
+
+use roci_driver::Buffer;
+use roci_driver::link::Link;
+
+use super::Worker;
+use super::ports::LiveLink;
+use crate::Rank;
+use crate::core::refused::CallError;
+use crate::endpoint::streams::OpenStreamError;
+
+pub use crate::core::breach::StreamBreach;
+pub use crate::services::stream::{BadStreamConfig, Payload, StreamConfig, StreamError, StreamStats, StreamStep};
+
+/// The stream of bytes to a peer, and the one back.
+pub struct Stream<'a, L: Link = LiveLink> {
+    worker: &'a mut Worker<L>,
+    peer: Rank,
+}
+
+impl<L: Link> Worker<L> {
+    /// Returns the streams to and from rank `peer`, which are opened where they are not, and the connection with them. Puts
+    /// take nothing before the peer has opened its end.
+    ///
+    /// # Errors
+    /// There is no such peer, it has failed before, or there is no memory for the rings.
+    pub fn stream(&mut self, peer: Rank) -> Result<Stream<'_, L>, StreamError> {
+        let size = self.size();
+        let opened = self.endpoint.open_stream(peer).map_err(|why| match why {
+            OpenStreamError::Call(CallError::Forked) => StreamError::Forked,
+            OpenStreamError::Call(_) => StreamError::NoPeer { rank: peer, size },
+            OpenStreamError::Stream(error) => error,
+        });
+        if self.endpoint.wireup.has_mail() {
+            self.carry_mail();
+        }
+        opened.map(|()| Stream { worker: self, peer })
+    }
+
+    /// Has streams work in another way than the usual one. All ranks do so, with the same configuration, before they open the
+    /// first stream or adopt the first payload.
+    ///
+    /// # Errors
+    /// The configuration is wrong, or something uses the one that was.
+    pub fn configure_streams(&mut self, config: StreamConfig) -> Result<(), StreamError> {
+        self.endpoint.services.stream.configure(config)
+    }
+
+    /// Takes a buffer in, to be put to streams without a copy. All of it is the payload.
+    ///
+    /// # Errors
+    /// It is too long, or there are too many.
+    pub fn adopt_payload(&mut self, buffer: Buffer) -> Result<Payload, StreamError> {
+        self.endpoint.services.stream.adopt(buffer)
+    }
+
+    /// Writes to a payload that is not being put; it stays registered if it was.
+    ///
+    /// # Errors
+    /// There is no such payload or no such range in it, or it is being put.
+    pub fn write_payload(&mut self, payload: Payload, offset: usize, bytes: &[u8]) -> Result<(), StreamError> {
+        let core = &mut self.endpoint.core;
+        self.endpoint.services.stream.write_payload(core, (payload, offset), bytes)
+    }
+
+    /// Gives a payload's memory back, which no peer can read from here on.
+    ///
+    /// # Errors
+    /// There is no such payload, or it is being put.
+    pub fn release_payload(&mut self, payload: Payload) -> Result<Buffer, StreamError> {
+        self.endpoint.services.stream.release_payload(&mut self.endpoint.core, payload)
+    }
+
+    /// Returns the counters of all streams.
+    pub fn stream_stats(&self) -> StreamStats {
+        self.endpoint.services.stream.stats()
+    }
+}
+
+impl<L: Link> Stream<'_, L> {
+    /// Whether the peer has opened its end, so that puts take something.
+    ///
+    /// # Errors
+    /// The stream has failed.
+    pub fn is_open(&self) -> Result<bool, StreamError> {
+        self.worker.endpoint.services.stream.is_open(self.peer)
+    }
+
+    /// Puts bytes, as many as there is room for now, and returns how many those are. Makes progress where there is room for
+    /// none.
+    ///
+    /// # Errors
+    /// The stream has failed, or a payload is being put.
+    pub fn put(&mut self, bytes: &[u8]) -> Result<usize, StreamError> {
+        self.twice(bytes.is_empty(), |worker, peer| worker.endpoint.put(peer, bytes))
+    }
+
+    /// Puts a whole payload. Returns 0 as long as it is under way, and then, once, its length: so the call is repeated until
+    /// then. Meanwhile nothing else can be put to this peer, and the payload can neither be written nor released.
+    ///
+    /// From the threshold on the peer reads it from where it is; below, or where zero-copy is off, it is copied through the
+    /// ring. An empty payload is never under way.
+    ///
+    /// # Errors
+    /// The stream has failed, another payload is being put, or there is no such payload.
+    pub fn put_payload(&mut self, payload: Payload) -> Result<usize, StreamError> {
+        self.twice(false, |worker, peer| worker.endpoint.put_payload(peer, payload))
+    }
+
+    /// Gets what has come, as much as there is and as fits, and returns how much that was. The bytes come in the order in
+    /// which they were put; where one put ended and the next began is not kept. Makes progress where nothing has come.
+    ///
+    /// # Errors
+    /// The peer is gone and all that had come from it was got, or a payload is being read into a buffer.
+    pub fn get(&mut self, into: &mut [u8]) -> Result<usize, StreamError> {
+        self.twice(into.is_empty(), |worker, peer| worker.endpoint.get(peer, into))
+    }
+
+    /// As [`Stream::get`], into a buffer. A payload that is next in the stream and fits the buffer whole is read straight into
+    /// it: then the buffer is taken, the call returns 0, and is repeated without a buffer until it returns the payload's
+    /// length and the buffer is back. A payload that does not fit comes piece by piece.
+    ///
+    /// Where the peer fails meanwhile the buffer is back, too.
+    ///
+    /// # Errors
+    /// As for [`Stream::get`]; or there is no buffer, here or in an earlier call.
+    pub fn get_into(&mut self, buffer: &mut Option<Buffer>) -> Result<usize, StreamError> {
+        let is_empty = buffer.as_ref().is_some_and(|buffer| buffer.is_empty());
+        self.twice(is_empty, |worker, peer| worker.endpoint.get_into(peer, buffer))
+    }
+
+    /// Makes progress, and returns whether everything that was put has arrived in the peer's memory. Payloads have when their
+    /// put has returned their length.
+    ///
+    /// # Errors
+    /// The stream has failed.
+    pub fn flush(&mut self) -> Result<bool, StreamError> {
+        self.worker.progress();
+        self.worker.endpoint.services.stream.is_flushed(self.peer)
+    }
+
+    /// Before and after what comes in, where the first time moves nothing.
+    #[inline]
+    fn twice(
+        &mut self,
+        is_empty: bool,
+        mut call: impl FnMut(&mut Worker<L>, Rank) -> Result<usize, StreamError>,
+    ) -> Result<usize, StreamError> {
+        let moved = call(self.worker, self.peer)?;
+        if moved > 0 || is_empty {
+            return Ok(moved);
+        }
+        self.worker.progress();
+        call(self.worker, self.peer)
+    }
+}
