@@ -1,6 +1,5 @@
 //! Connections in band: RDMA-CM as an application sees it (`rdma_create_id(3)` and the calls around it).
-//!
-//! Nobody posts receives but the application, so both sides come up in two steps. Active: [`crate::Engine::cm_connect`];
+//! Only the application posts receives, so both sides come up in two steps. Active: [`crate::Engine::cm_connect`];
 //! [`CmEvent::Replied`] brings a queue pair, which is confirmed by [`crate::Engine::cm_confirm`] once its receives are
 //! posted. Passive: [`crate::Engine::cm_listen`]; on [`CmEvent::Request`] [`crate::Engine::cm_prepare`] makes the queue
 //! pair, and [`crate::Engine::cm_accept`] answers once its receives are posted.
@@ -61,7 +60,7 @@ pub enum CmEvent {
         /// The peer's private data.
         private_data: PrivateData,
     },
-    /// The peer granted a connection that this host cannot make; it was told so.
+    /// The peer granted a connection that this host cannot make; it was notified (REJ).
     Failed {
         /// The connection.
         id: ConnId,

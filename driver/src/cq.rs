@@ -45,7 +45,7 @@ pub(crate) struct Queue {
 pub enum Notify {
     /// The next one.
     Any,
-    /// The next one that the peer asked to be heard of, or that failed (IBTA 9.2.3).
+    /// The next one that the peer sent with the solicited event bit, or that failed (IBTA 9.2.3).
     Solicited,
 }
 
@@ -67,7 +67,7 @@ impl Queue {
         self.reserved -= 1;
     }
 
-    /// The event was told of, or is wanted no more.
+    /// Withdraws the request for an event, which was delivered or is no longer wanted.
     pub(crate) fn disarm(&mut self) {
         self.armed = None;
     }

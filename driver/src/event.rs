@@ -1,4 +1,4 @@
-//! Asynchronous events (`ibv_async_event`): what the application is told without having posted anything.
+//! Asynchronous events (`ibv_async_event`): notifications that belong to no work request.
 
 use std::collections::VecDeque;
 
@@ -17,20 +17,21 @@ pub enum Event {
     /// A queue pair went to the error state.
     QueuePairFailed(QueuePair),
     /// A queue pair that went to the error state takes no more receives of its shared queue: those that it had taken have
-    /// their completions (IBTA 11.6.3.1: last WQE reached). Whoever destroys it before may miss some.
+    /// their completions (IBTA 11.6.3.1: last WQE reached). If the application destroys it before, it may miss some.
     LastReceiveTaken(QueuePair),
     /// A shared receive queue holds fewer receives than the limit that was set.
     SharedReceivesLow(SharedReceiveQueue),
 }
 
 impl Event {
-    /// Whether it is of a queue pair's end, which nobody may miss: all queue pairs of an engine may end at once.
+    /// Whether it reports a queue pair's end, which must not be lost: all queue pairs of an engine may end at once.
     const fn is_end(self) -> bool {
         matches!(self, Self::QueuePairFailed(_) | Self::LastReceiveTaken(_))
     }
 }
 
-/// Events in order. When nobody polls them the latest are lost, and counted, but for the ends of queue pairs.
+/// Events in order. When the application does not poll them the latest are lost, and counted, but for the ends of queue
+/// pairs.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     queue: VecDeque<Event>,
@@ -51,7 +52,7 @@ impl Events {
         has_room
     }
 
-    /// The queue pair is gone: nobody needs to hear that it had failed.
+    /// Drops the events of a queue pair that is gone.
     pub(crate) fn forget(&mut self, qp: QueuePair) {
         if self.ends > 0 {
             let before = self.queue.len();
@@ -74,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_failure_is_told_however_much_else_waits() {
+    fn every_failure_is_reported_however_much_else_waits() {
         let mut events = Events::default();
         let failure = |qpn| Event::QueuePairFailed(QueuePair(Qpn::new(qpn)));
         assert!((0..5000).all(|qpn| events.push(failure(qpn))));

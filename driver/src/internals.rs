@@ -107,7 +107,7 @@ impl Watched {
         mark.inspect(|mark| self.board.release(mark)).is_some()
     }
 
-    /// The monitor tells that a region was touched; returns whether its owner can see that.
+    /// Marks a region as touched, as the monitor does; returns whether its owner can see that.
     #[inline]
     pub fn touch(&self, which: usize) -> bool {
         self.board.begin().mark(&Self::range(which));

@@ -4,8 +4,8 @@
 ///
 /// # Safety
 /// From [`Lasting::base`] on [`Lasting::len`] bytes are mapped and readable, at the same place, until the value is
-/// dropped, whatever else is done with it. They may be written meanwhile: whoever reads them takes what it finds for
-/// bytes and for nothing more.
+/// dropped, whatever else is done with it. They may be written meanwhile: a reader takes what it finds for bytes and
+/// for nothing more.
 pub unsafe trait Lasting: Send + Sync {
     /// Where it begins.
     fn base(&self) -> *const u8;

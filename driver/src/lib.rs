@@ -51,15 +51,16 @@
 //! # Memory
 //! Buffers are cut from the engine's arena, or made of memory of the application's own by [`Engine::adopt`], which
 //! registers it as [`RegistrationConfig`] has it. The application may unmap, move or discard such memory as soon as its
-//! buffers are dropped: what is cached for it hears of that, before the call that did it returns. Of three things it does
-//! not hear, or too late. A device that reads memory itself then sends what the old pages held; the processor reads what is
-//! there.
-//! - Guard regions (madvise(2), `MADV_GUARD_INSTALL`) belong into memory that is never lent.
-//! - A System V segment must not be attached over memory that was lent (shmat(2), `SHM_REMAP`), which so vanishes without
-//!   an event: unmap it first.
-//! - While one thread unmaps memory, the kernel may give its addresses to another before it tells of that. For this
-//!   moment, microseconds as a rule, until the first thread's call returns, the other may still find the registration of
-//!   the old memory, if it sends from the new. With [`MonitorChoice::None`] nothing is cached, and nothing is ever stale.
+//! buffers are dropped: the registration cache is notified before the call that did it returns. Of three things it is
+//! not notified, or too late. A device that reads memory itself then sends what the old pages held; the processor reads
+//! what is there.
+//! - Guard regions (madvise(2), `MADV_GUARD_INSTALL`) belong into memory that is never adopted.
+//! - A System V segment must not be attached over memory that was adopted (shmat(2), `SHM_REMAP`): the memory vanishes
+//!   without an event. Unmap it first.
+//! - While one thread unmaps memory, the kernel may give its addresses to another before it sends the event. For this
+//!   moment, microseconds as a rule, until the first thread's call returns, the other may still find the registration
+//!   of the old memory, if it sends from the new. With [`MonitorChoice::None`] nothing is cached, and nothing is ever
+//!   stale.
 //!
 //! # Cleanup
 //! Dropping an engine ends its RDMA-CM connections, stops its ports, and ends its registrations. Finish your sends first: what

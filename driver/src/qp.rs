@@ -219,11 +219,11 @@ pub(crate) struct Slot {
     pub(crate) pd: PdId,
     pub(crate) cq: CompletionQueue,
     pub(crate) shared: Option<SharedReceiveQueue>,
-    /// The application was told that the send queue has drained, or that the queue pair has failed.
+    /// The event that the send queue has drained, or that the queue pair has failed, was queued.
     pub(crate) was_drained: bool,
     pub(crate) has_failed: bool,
     /// A packet of its peer's has come in.
-    pub(crate) was_heard: bool,
+    pub(crate) was_seen: bool,
     /// The times at which the engine's wheel looks at it; a few, because old ones are not taken back.
     pub(crate) armed: ArrayVec<Nanos, 4>,
     /// It is in the engine's list of queue pairs to look after.
@@ -258,7 +258,7 @@ impl Slot {
         self.armed.len() < before
     }
 
-    /// Tells the application, once, that the send queue has drained or that the queue pair has failed; returns whether it
+    /// Queues the event, once, that the send queue has drained or that the queue pair has failed; returns whether it
     /// has just failed.
     pub(crate) fn tell_of_state(&mut self, events: &mut Events) -> bool {
         match self.rc.state() {

@@ -8,7 +8,7 @@ use crate::handles::CompletionQueue;
 use crate::mem::Buffer;
 
 /// The queue itself. Its receives complete to one completion queue, which all its queue pairs use, so that each has its
-/// place there reserved whoever takes it.
+/// place there reserved, whichever queue pair takes it.
 #[derive(Debug)]
 pub(crate) struct Stock {
     receives: VecDeque<RecvRequest<Buffer>>,
@@ -39,7 +39,7 @@ impl Stock {
         self.receives.pop_front()
     }
 
-    /// Puts a receive back that was taken in vain. Nobody has posted since, so there is room.
+    /// Puts a receive back that was taken in vain. Nothing was posted since, so there is room.
     pub(crate) fn put_back(&mut self, request: RecvRequest<Buffer>) {
         self.receives.push_front(request);
     }

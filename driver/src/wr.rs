@@ -5,7 +5,7 @@ use roci_protocol::rc::{AtomicOperation, Remote, SendOp, SendRequest};
 
 use crate::mem::Buffer;
 
-/// A work request for the send queue; it is signaled unless told otherwise.
+/// A work request for the send queue; it is signaled by default.
 ///
 /// All of the buffer takes part: shorten it with [`Buffer::set_len`] before.
 #[derive(Debug)]

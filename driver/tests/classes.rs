@@ -11,7 +11,7 @@ use roci_testkit::ScriptedPeer;
 
 const MARKED: u8 = 0b11;
 
-/// What a frame tells of its class: the tag, DSCP and ECN, and the flow label.
+/// The fields of a frame that carry its class: the tag, DSCP and ECN, and the flow label.
 #[derive(PartialEq, Debug)]
 struct Class {
     opcode: Opcode,

@@ -245,7 +245,7 @@ fn agreed(params: [QpParams; 2]) -> (Hosts, [(usize, QueuePair); 2]) {
 }
 
 #[test]
-fn refusals_are_told_with_their_reason() {
+fn refusals_carry_their_reason() {
     let mut hosts = Hosts::new(None, ["10.0.0.1", "10.0.0.2"]);
     let ours = hosts.connect("10.0.0.2");
     let CmEvent::Request { id, .. } = hosts.event(1) else { panic!("a request is due") };
@@ -345,7 +345,7 @@ fn an_engine_that_goes_ends_its_connections_and_refuses_who_asks() {
 }
 
 #[test]
-fn whoever_ends_all_connections_knows_when_every_peer_has_heard() {
+fn ending_all_connections_is_over_when_every_peer_knows() {
     let mut hosts = Hosts::new(None, ["10.0.0.1", "10.0.0.2"]);
     let ours = hosts.connect("10.0.0.2");
     hosts.accept();

@@ -38,8 +38,8 @@ fn run_every_verb(wire: &mut Wire) {
     wire.post_recv(1, 0);
     let payload = wire.buffer(0, b"tail");
     wire.post(0, SendWr::write(4, payload, region.rkey(), 19_996).with_imm(5));
-    let told = wire.wait(1);
-    assert_eq!((told.operation, told.imm, told.len), (Operation::RecvRdmaWithImm, Some(5), 4));
+    let received = wire.wait(1);
+    assert_eq!((received.operation, received.imm, received.len), (Operation::RecvRdmaWithImm, Some(5), 4));
     assert_eq!(wire.wait(0).status, WcStatus::Success);
     let peer = &mut wire.ends[1];
     let mut tail = [0; 4];

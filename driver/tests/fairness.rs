@@ -1,4 +1,4 @@
-//! Nobody who moves much holds up others: queue pairs of one engine take turns.
+//! A queue pair with much traffic does not hold up others: queue pairs of one engine take turns.
 
 use roci_driver::link::sim::{Clock, SimLink};
 use roci_driver::{
@@ -212,7 +212,7 @@ fn a_link_that_takes_nothing_holds_up_no_other() {
             (ours, cq, peer.connect(theirs, &here, &params).expect("one IP version"), peer_cq)
         })
         .collect();
-    // Nobody takes what goes to the first peer.
+    // The first peer does not receive.
     for _ in 0..2 {
         let long = SendWr::write(1, engine.buffer(4 << 20).expect("memory"), roci_protocol::Rkey(1), 0);
         engine.post_send(connected[0].0, long).map_err(|refused| refused.reason).expect("accepted");

@@ -2,8 +2,8 @@
 //!
 //! The rule that each row proves:
 //!
-//! - A frame raises `rx_frames`, and then either one counter of what reaches nobody (malformed, unknown queue pair,
-//!   wrong address, neighbours), or `rx_delivered`. `EngineStats::is_balanced` holds.
+//! - A frame raises `rx_frames`, and then either one counter of frames that reach no queue pair (malformed, unknown
+//!   queue pair, wrong address, neighbours), or `rx_delivered`. `EngineStats::is_balanced` holds.
 //! - A packet that was delivered raises one more, which says what became of it: `rx_requests` for a request that was
 //!   executed, or the name of what was wrong with it. A response that is as it should be raises none.
 //! - `duplicate_dropped` is a part of `duplicate_request`, and a NAK beyond a READ's missing response raises
@@ -14,9 +14,8 @@
 //! - On the wire there is silence, or the answer that IBTA has for it.
 //!
 //! Beside the wrong values stand good ones that must pass, so that the comparison can fail.
-//!
-//! Nobody looks at station addresses (the port filters, or a bridge did), at IPv4's reserved bit, or at UDP's checksum
-//! (the ICRC covers more): such rows say that the packet is executed.
+//! The stack does not check station addresses (the port filters, or a bridge did), IPv4's reserved bit, or UDP's
+//! checksum (the ICRC covers more): such rows say that the packet is executed.
 
 #[path = "hostile/lab.rs"]
 mod lab;
@@ -289,7 +288,7 @@ fn opcodes() {
                 // Of a reliable connection's peer it is a request that cannot be done.
                 if code >> 5 == 0 { row.invalid().run() } else { row.run() }
             }
-            // Of a packet that nobody has sent yet.
+            // For a packet that was not sent yet.
             Some(Opcode::Cnp) => packet(Opcode::Cnp, 0, 16).counts("rp_cnp_ignored").run(),
             Some(opcode) if opcode.transport() != Transport::Rc => {
                 packet(opcode, 0, 20).counts("rx_wrong_transport").run();

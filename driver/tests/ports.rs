@@ -22,7 +22,7 @@ fn open_pair(directory: &Path, number: usize) -> Result<Vec<DpdkLink>, PortError
 #[test]
 fn ports_end_in_a_named_error_and_leave_neither_place_nor_memory_behind() {
     let directory = TempDir::new().expect("a directory");
-    // Nobody comes, so each call fails after it has made everything.
+    // No peer comes, so each call fails after it has made everything.
     let alone = Attachment::pair(Device::Memif, &directory.path().join("alone"), true, [2, 0, 0, 0, 0, 1]);
     for _ in 0..3 * PORTS_MAX {
         let opened = DpdkLink::open_all(std::slice::from_ref(&alone), Duration::ZERO, &mut || false);

@@ -41,10 +41,10 @@ fn open(attachment: Attachment) -> Result<DpdkLink, PortError> {
 fn engines_share_a_port() {
     let mut first = open(attachment()).expect("net_ring");
     assert_eq!(first.description().queue, (0, QUEUES));
-    whoever_wants_something_else_is_refused();
+    other_settings_are_refused();
     a_frame_reaches_its_queue_wherever_it_came_in(&mut first);
     a_full_ring_loses_frames_and_counts_them(&mut first);
-    queues_that_nobody_has_are_emptied(&mut first);
+    queues_without_an_engine_are_emptied(&mut first);
     for to in [ELSEWHERE, first.mac()] {
         first = engines_exchange_every_byte(first, to);
     }
@@ -53,7 +53,7 @@ fn engines_share_a_port() {
     assert!(matches!(open(attachment()), Err(PortError::Eal(_))));
 }
 
-fn whoever_wants_something_else_is_refused() {
+fn other_settings_are_refused() {
     let device = || format!("eal:{LINE}");
     let other = Attachment::shared(Device::Eal(LINE.into())).with_queues(2);
     assert_eq!(open(other).err(), Some(PortError::OtherSettings(device())));
@@ -136,12 +136,12 @@ fn a_full_ring_loses_frames_and_counts_them(first: &mut DpdkLink) {
     assert_eq!(receive_all(&mut second), Vec::<Vec<u8>>::new());
 }
 
-fn queues_that_nobody_has_are_emptied(first: &mut DpdkLink) {
+fn queues_without_an_engine_are_emptied(first: &mut DpdkLink) {
     let mut second = open(attachment()).expect("a queue is free");
     send(&mut second, &packet(ELSEWHERE, 0x00_4001));
     send(&mut second, &packet(ELSEWHERE, 0x40_4001));
     drop(second);
-    // The second is for an engine that has gone: whoever finds it counts it as nobody's.
+    // The second is for an engine that has gone: the engine that receives it counts it as unknown.
     let mut expected = [packet(ELSEWHERE, 0x00_4001), packet(ELSEWHERE, 0x40_4001)];
     let mut found = receive_all(first);
     expected.sort();

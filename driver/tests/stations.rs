@@ -112,7 +112,7 @@ fn a_request_without_an_answer_follows_its_peer() {
     assert_eq!(scene.pass(0), [Sent::Packet(Opcode::RcSendOnly, OLD)]);
     let silence = scene.timeouts(2);
     assert!(silence.contains(&Sent::Question(BROADCAST)), "it asks who has the peer's address: {silence:?}");
-    assert!(!silence.contains(&Sent::Packet(Opcode::RcSendOnly, NEW)), "nobody has said so");
+    assert!(!silence.contains(&Sent::Packet(Opcode::RcSendOnly, NEW)), "no station has announced it");
     scene.hear_arp(true, NEW, OURS);
     let later = scene.timeouts(2);
     assert_eq!(later.last(), Some(&Sent::Packet(Opcode::RcSendOnly, NEW)), "{later:?}");
@@ -159,7 +159,7 @@ fn a_packet_from_another_station_alone_moves_nothing() {
 }
 
 #[test]
-fn at_the_end_of_a_cable_there_is_nobody_to_ask_about() {
+fn at_the_end_of_a_cable_no_request_is_sent() {
     let mut scene = Scene::new(true);
     scene.post_send();
     scene.hear_arp(false, NEW, OURS);

@@ -229,7 +229,7 @@ fn hosts_find_each_other_and_exchange_datagrams() {
 }
 
 #[test]
-fn nobody_answers_on_another_vlan_and_off_the_link() {
+fn no_station_answers_on_another_vlan_and_off_the_link() {
     let mut hosts = Hosts::new(["10.0.0.1", "10.0.0.2"], None);
     assert!(matches!(hosts.station_of(0, "10.0.0.3"), Resolution::Unreachable(_)));
     assert!(matches!(hosts.station_of(0, "192.168.0.1"), Resolution::Unreachable(_)));

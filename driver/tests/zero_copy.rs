@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use roci_driver::link::dpdk::{Attachment, Device, DpdkLink};
 use roci_driver::link::faulty::Faulty;
-use roci_driver::link::{Batch, LendError, Link};
+use roci_driver::link::{Batch, Link, ZeroCopyError};
 use roci_driver::{
     Access, Arena, Buffer, CompletionQueue, Dialect, Engine, MemoryRegion, PdId, QpParams, QueuePair, SendWr,
     WorkCompletion,
@@ -38,17 +38,17 @@ struct End {
     qp: QueuePair,
 }
 
-/// Two engines whose queue pairs are connected; payloads of `lend_from` bytes or more are lent.
-fn connected(links: [DpdkLink; 2], lend_from: usize, faults: Option<Faults>, dialect: Dialect) -> [End; 2] {
+/// Two engines whose queue pairs are connected; payloads of `zero_copy_from` bytes or more are sent without a copy.
+fn connected(links: [DpdkLink; 2], zero_copy_from: usize, faults: Option<Faults>, dialect: Dialect) -> [End; 2] {
     let access = Access::REMOTE_READ.and(Access::REMOTE_WRITE);
     let params = QpParams { access, dialect, ack_timeout_ns: 500_000, retry_limit: 1000, ..QpParams::default() };
     let mut host = 0;
     let mut ends = links.map(|mut link| {
         host += 1;
-        link.lend_from(Some(lend_from));
+        link.zero_copy_from(Some(zero_copy_from));
         let mut engine = Engine::new(8 << 20).expect("memory");
         let port = engine.add_port(Faulty::new(link, faults, host), [10, 0, 0, host as u8].into(), true);
-        assert_eq!(engine.is_arena_lent(port), Ok(()));
+        assert_eq!(engine.check_zero_copy(port), Ok(()));
         let (pd, cq) = (engine.alloc_pd(), engine.create_cq(64));
         let qp = engine.create_qp(port, pd, cq).expect("room");
         let address = engine.address_of(&qp, &params).expect("the link carries packets");
@@ -112,8 +112,8 @@ fn post(end: &mut End, wr: SendWr) {
     end.engine.post_send(end.qp, wr).map_err(|refused| refused.reason).expect("accepted");
 }
 
-fn lent_frames(end: &End) -> u64 {
-    end.engine.link_stats(0).tx_lent
+fn zero_copy_frames(end: &End) -> u64 {
+    end.engine.link_stats(0).tx_zero_copy
 }
 
 /// All lengths around the ends of packets, and some between.
@@ -122,13 +122,13 @@ fn lengths() -> impl Iterator<Item = usize> {
     (1..40).chain((40..4090).step_by(97)).chain(edges).chain([LONGEST])
 }
 
-fn run(lend_from: usize, faults: Option<Faults>, dialect: Dialect) -> [End; 2] {
+fn run(zero_copy_from: usize, faults: Option<Faults>, dialect: Dialect) -> [End; 2] {
     let directory = TempDir::new().expect("a directory");
-    run_over(ports(&Device::Memif, directory.path()), lend_from, faults, dialect)
+    run_over(ports(&Device::Memif, directory.path()), zero_copy_from, faults, dialect)
 }
 
-fn run_over(links: [DpdkLink; 2], lend_from: usize, faults: Option<Faults>, dialect: Dialect) -> [End; 2] {
-    let mut ends = connected(links, lend_from, faults, dialect);
+fn run_over(links: [DpdkLink; 2], zero_copy_from: usize, faults: Option<Faults>, dialect: Dialect) -> [End; 2] {
+    let mut ends = connected(links, zero_copy_from, faults, dialect);
     let far = &mut ends[1];
     let memory = far.engine.buffer(LONGEST).expect("memory");
     let access = Access::REMOTE_READ.and(Access::REMOTE_WRITE);
@@ -140,7 +140,7 @@ fn run_over(links: [DpdkLink; 2], lend_from: usize, faults: Option<Faults>, dial
 #[test]
 fn every_byte_is_right_at_every_length_from_the_first_byte_on() {
     let ends = run(1, None, Dialect::Verbs);
-    assert!(ends.iter().all(|end| lent_frames(end) > 100), "requests and READ responses were lent");
+    assert!(ends.iter().all(|end| zero_copy_frames(end) > 100), "requests and READ responses were sent without a copy");
     let wrong = ends.iter().map(|end| end.engine.stats().malformed(Malformed::Icrc)).sum::<u64>();
     assert_eq!(wrong, 0, "no ICRC was wrong");
 }
@@ -150,7 +150,7 @@ fn frames_that_are_lost_repeated_and_held_back_do_not_change_a_byte() {
     let faults = Faults { loss: 0.03, dup: 0.03, reorder: 0.03, corrupt: 0.01, seed: 11 };
     for dialect in [Dialect::Verbs, Dialect::Rocinante] {
         let ends = run(1, Some(faults), dialect);
-        assert!(ends.iter().all(|end| lent_frames(end) > 100));
+        assert!(ends.iter().all(|end| zero_copy_frames(end) > 100));
         assert!(ends.iter().all(|end| end.engine.link_stats(0).injected_faults > 0));
     }
 }
@@ -166,7 +166,7 @@ fn every_byte_is_right_over_a_packet_socket() {
     let links = DpdkLink::open_all(&ends, PATIENCE, &mut || false).expect("ports");
     let links = <[DpdkLink; 2]>::try_from(links).unwrap_or_else(|_| panic!("two ports"));
     let ends = run_over(links, 1, Some(Faults { loss: 0.01, seed: 5, ..Faults::default() }), Dialect::Rocinante);
-    assert!(ends.iter().all(|end| lent_frames(end) > 100), "requests and READ responses were lent");
+    assert!(ends.iter().all(|end| zero_copy_frames(end) > 100), "requests and READ responses were sent without a copy");
 }
 
 fn network_of_two() -> Result<(), String> {
@@ -186,29 +186,33 @@ fn network_of_two() -> Result<(), String> {
 #[test]
 fn payloads_that_are_shorter_than_the_threshold_are_copied() {
     let ends = run(4097, None, Dialect::Verbs);
-    assert_eq!(ends.each_ref().map(lent_frames), [0, 0], "a packet holds no more than 4096");
+    assert_eq!(ends.each_ref().map(zero_copy_frames), [0, 0], "a packet holds no more than 4096");
 }
 
 #[test]
-fn only_payloads_that_are_long_enough_and_lie_in_what_was_lent_stay_where_they_are() {
+fn only_long_payloads_in_attached_memory_are_sent_without_a_copy() {
     let directory = TempDir::new().expect("a directory");
     let [mut link, _far] = ports(&Device::Memif, directory.path());
-    link.lend_from(Some(1000));
+    link.zero_copy_from(Some(1000));
     let (arena, other) = (Arena::new(1 << 16).expect("memory"), Arena::new(1 << 16).expect("memory"));
-    link.lend(arena.clone()).expect("memif copies");
+    link.attach(arena.clone()).expect("memif copies");
     let (payload, elsewhere) = (arena.buffer(1000).expect("room"), other.buffer(1000).expect("room"));
-    assert!(link.is_lent(&payload, None) && !link.is_lent(&payload[1..], None) && !link.is_lent(&elsewhere, None));
-    link.lend(other).expect("memif copies");
-    assert!(link.is_lent(&elsewhere, None), "several arenas");
+    assert!(
+        link.is_zero_copy(&payload, None)
+            && !link.is_zero_copy(&payload[1..], None)
+            && !link.is_zero_copy(&elsewhere, None)
+    );
+    link.attach(other).expect("memif copies");
+    assert!(link.is_zero_copy(&elsewhere, None), "several arenas");
 }
 
 #[test]
-fn a_payload_that_changes_before_its_frame_leaves_damages_that_frame_only_and_its_icrc_tells() {
+fn a_payload_that_changes_before_its_frame_leaves_damages_that_frame_only_and_its_icrc_is_wrong() {
     let directory = TempDir::new().expect("a directory");
     let [mut near, mut far] = ports(&Device::Memif, directory.path());
-    near.lend_from(Some(1));
+    near.zero_copy_from(Some(1));
     let arena = Arena::new(1 << 20).expect("memory");
-    near.lend(arena.clone()).expect("memif copies");
+    near.attach(arena.clone()).expect("memif copies");
     let mut payload = arena.buffer(1024).expect("room");
     payload.fill(1);
     let frame = sealed(&payload);
@@ -225,16 +229,16 @@ fn a_payload_that_changes_before_its_frame_leaves_damages_that_frame_only_and_it
         assert_eq!(icrc::verify_frame(&arrived).is_err(), is_late);
         assert!(arrived[HEAD..HEAD + 1024].iter().all(|&byte| byte == payload[0]));
     }
-    assert_eq!(near.stats().tx_lent, 2);
+    assert_eq!(near.stats().tx_zero_copy, 2);
 }
 
 #[test]
 fn an_arena_stays_mapped_until_the_last_frame_that_needs_it_is_gone() {
     let directory = TempDir::new().expect("a directory");
     let [mut near, mut far] = ports(&Device::Memif, directory.path());
-    near.lend_from(Some(1));
+    near.zero_copy_from(Some(1));
     let arena = Arena::new(1 << 20).expect("memory");
-    near.lend(arena.clone()).expect("memif copies");
+    near.attach(arena.clone()).expect("memif copies");
     let mut payload = arena.buffer(4096).expect("room");
     payload.fill(7);
     near.transmit_around(64, &payload, None, 4, |head, tail| {
@@ -250,39 +254,39 @@ fn an_arena_stays_mapped_until_the_last_frame_that_needs_it_is_gone() {
     assert_eq!(arrived.len(), 64 + 4096 + 4);
     assert!(arrived[64..64 + 4096].iter().all(|&byte| byte == 7));
     drop(near);
-    assert!(weak.upgrade().is_none(), "nobody keeps it any more");
+    assert!(weak.upgrade().is_none(), "nothing keeps it any more");
 }
 
 #[test]
-fn a_link_that_was_not_asked_to_lend_copies() {
+fn a_link_without_a_zero_copy_threshold_copies() {
     let directory = TempDir::new().expect("a directory");
     let arena = Arena::new(1 << 20).expect("memory");
     let [mut near, _far] = ports(&Device::Memif, directory.path());
-    assert_eq!(near.lend(arena.clone()), Err(LendError::Off));
-    assert!(!near.is_lent(&arena.buffer(4096).expect("room"), None));
+    assert_eq!(near.attach(arena.clone()), Err(ZeroCopyError::Off));
+    assert!(!near.is_zero_copy(&arena.buffer(4096).expect("room"), None));
 }
 
 #[test]
-fn a_driver_that_loses_lent_frames_copies() {
+fn a_driver_that_loses_zero_copy_frames_copies() {
     let directory = TempDir::new().expect("a directory");
     let open = |is_server| {
         let end = Attachment::pair(Device::Vhost, &directory.path().join("v"), is_server, [2, 0, 0, 0, 0, 9]);
         let links = DpdkLink::open_all(&[end], PATIENCE, &mut || false).expect("a port");
         let mut link = links.into_iter().next().expect("one port");
-        link.lend_from(Some(1));
-        (link.lend(Arena::new(1 << 20).expect("memory")), link)
+        link.zero_copy_from(Some(1));
+        (link.attach(Arena::new(1 << 20).expect("memory")), link)
     };
     // Each waits for the other, and keeps its end until both have met.
     let have_met = Barrier::new(2);
     std::thread::scope(|scope| {
         let server = scope.spawn(|| {
-            let (lent, _link) = open(true);
+            let (attached, _link) = open(true);
             have_met.wait();
-            lent
+            attached
         });
         let (refused, _link) = open(false);
         have_met.wait();
-        assert!(matches!(refused, Err(LendError::Copies(_))), "virtio-user: {refused:?}");
+        assert!(matches!(refused, Err(ZeroCopyError::Copies(_))), "virtio-user: {refused:?}");
         assert_eq!(server.join().expect("no panic"), Ok(()), "vhost");
     });
 }

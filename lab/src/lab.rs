@@ -149,7 +149,7 @@ impl Lab {
         let link = LabLink::new(links.remove(0), script.clone());
         let mut engine = Engine::new(ARENA)?;
         let port = engine.add_port_with(link, our_host()?)?;
-        engine.is_arena_lent(port)?;
+        engine.check_zero_copy(port)?;
         let (pd, cq) = (engine.alloc_pd(), engine.create_cq(1024));
         let guest = starting.ready(|| drop_count(engine.poll()))?;
         let mut lab = Self { engine, pd, cq, script, guest, form, verbs: None };

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use roci_driver::Lasting;
 use roci_driver::link::dpdk::DpdkLink;
-use roci_driver::link::{Batch, Full, LendError, Lender, Link, LinkState, LinkStats, Share};
+use roci_driver::link::{Batch, Full, Link, LinkState, LinkStats, Share, ZeroCopyError, ZeroCopyRanges};
 use roci_protocol::lint::{End, Opening};
 use roci_protocol::sim::Verdict;
 use roci_protocol::wire::{Frame, MacAddr, Packet};
@@ -103,7 +103,7 @@ impl Script {
 }
 
 /// Payloads from this length on stay where they are until the device takes them; shorter ones are copied.
-pub(crate) const LEND_FROM: usize = 256;
+pub(crate) const ZERO_COPY_FROM: usize = 256;
 
 /// Our port.
 pub(crate) struct LabLink {
@@ -144,7 +144,7 @@ struct Around<'a> {
 
 impl LabLink {
     pub(crate) fn new(mut inner: DpdkLink, script: Rc<RefCell<Script>>) -> Self {
-        inner.lend_from(Some(LEND_FROM));
+        inner.zero_copy_from(Some(ZERO_COPY_FROM));
         let (scratch, arrived) = (Vec::new(), VecDeque::new());
         let (leaving, arriving, told) = (Lane::new(), Lane::new(), Cell::new(0));
         Self { inner, script, scratch, leaving, arriving, arrived, told }
@@ -269,16 +269,16 @@ impl Link for LabLink {
         self.send(None)
     }
 
-    fn lend(&mut self, memory: Arc<dyn Lasting>) -> Result<(), LendError> {
-        self.inner.lend(memory)
+    fn attach(&mut self, memory: Arc<dyn Lasting>) -> Result<(), ZeroCopyError> {
+        self.inner.attach(memory)
     }
 
-    fn lender(&self) -> Option<Box<dyn Lender>> {
-        self.inner.lender()
+    fn zero_copy_ranges(&self) -> Option<Box<dyn ZeroCopyRanges>> {
+        self.inner.zero_copy_ranges()
     }
 
-    fn is_lent(&self, payload: &[u8], range: Option<u64>) -> bool {
-        self.inner.is_lent(payload, range)
+    fn is_zero_copy(&self, payload: &[u8], range: Option<u64>) -> bool {
+        self.inner.is_zero_copy(payload, range)
     }
 
     /// The record wants the frame whole, but the device takes the payload from where it is.

@@ -45,7 +45,7 @@ fn send(fabric: &mut Fabric) -> Result<(), Box<dyn Error>> {
         }
     }
     meet(fabric)?;
-    let (stats, lent_frames) = (fabric.engine.registration_stats(), fabric.engine.link_stats(0).tx_lent);
+    let (stats, lent_frames) = (fabric.engine.registration_stats(), fabric.engine.link_stats(0).tx_zero_copy);
     let hits = stats.hits_fast + stats.hits_slow;
     println!(
         r#"{{"messages": {MESSAGES}, "mappings": {MAPPINGS}, "lent_frames": {lent_frames}, "hits": {hits}, "invalidations": {}}}"#,

@@ -33,7 +33,7 @@ pub struct rte_mbuf {
 /// What all segments in one piece of foreign memory share.
 #[repr(C)]
 pub struct rte_mbuf_ext_shared_info {
-    /// Called with the payload and `fcb_opaque` when nobody uses the memory any more.
+    /// Called with the payload and `fcb_opaque` when the memory has no user any more.
     pub free_cb: Option<unsafe extern "C" fn(*mut c_void, *mut c_void)>,
     /// For `free_cb`.
     pub fcb_opaque: *mut c_void,

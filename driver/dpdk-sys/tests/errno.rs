@@ -1,4 +1,4 @@
-//! The error number, which DPDK sets where a call fails and nobody resets.
+//! The error number, which DPDK sets where a call fails and never resets.
 
 #[test]
 fn a_reason_is_forgotten_when_it_is_cleared() {

@@ -23,7 +23,7 @@ impl<L: Link> Engine<L> {
                 slot.qp
             );
             let is_awaited = |deadline| slot.is_listed || slot.armed.iter().any(|&at| at <= deadline);
-            assert!(slot.rc.deadline().is_none_or(is_awaited), "nobody looks at {:?} when its time has come", slot.qp);
+            assert!(slot.rc.deadline().is_none_or(is_awaited), "no timer fires for {:?} at its deadline", slot.qp);
         }
         self.held.check(|qpn| self.qps.get(qpn).is_some());
         for queue in &self.cqs {

@@ -100,7 +100,7 @@ impl<L: Link> Engine<L> {
             shared,
             was_drained: false,
             has_failed: false,
-            was_heard: false,
+            was_seen: false,
             armed: ArrayVec::new(),
             is_listed: false,
             cnp_class: params.cnp_traffic_class,
@@ -118,7 +118,7 @@ impl<L: Link> Engine<L> {
     pub fn destroy_qp(&mut self, qp: QueuePair) {
         // A datagram queue pair's number is not for this call.
         let Some(slot) = self.qps.get_mut(qp.0) else { return };
-        // Who destroys it needs not be told that it fails.
+        // No failure event for a queue pair that the application destroys.
         slot.has_failed = true;
         self.leave_connection(qp);
         self.fail_qp(qp, WcStatus::WrFlushErr);
@@ -133,16 +133,16 @@ impl<L: Link> Engine<L> {
     pub fn fail_qp(&mut self, qp: QueuePair, status: WcStatus) {
         self.held.forget(qp.0);
         self.with_qp(qp, |rc, scene| {
-            // What its peer has sent and it has executed is a success, also if nobody is left to say so to a repetition.
-            // Where the link is full, nothing can be said.
+            // Requests that it has executed are acknowledged now, because a repetition would find no queue pair that
+            // answers. Where the link is full, nothing can be sent.
             let _ = rc.pump_acknowledgement(scene.link.now(), scene);
             scene.link.flush();
             rc.fail(status, scene);
         });
     }
 
-    /// Finishes the messages that have begun and starts no other. [`crate::Event::SendQueueDrained`] tells when nothing
-    /// is outstanding. `false` where the queue pair is not ready to send.
+    /// Finishes the messages that have begun and starts no other. [`crate::Event::SendQueueDrained`] reports when
+    /// nothing is outstanding. `false` where the queue pair is not ready to send.
     pub fn drain_qp(&mut self, qp: QueuePair) -> bool {
         let Some(slot) = self.qps.get_mut(qp.0) else { return false };
         slot.was_drained = false;
@@ -165,8 +165,8 @@ impl<L: Link> Engine<L> {
         Ok(())
     }
 
-    /// Posts one after the other, as `ibv_post_send` does a list, and then sends what the window allows: the device is told
-    /// once and not each time, which streams of short messages feel.
+    /// Posts one after the other, as `ibv_post_send` does a list, and then sends what the window allows: the device is
+    /// notified once and not for each request, which speeds up streams of short messages.
     ///
     /// The first that is refused comes back; those before it are posted, and those behind it still in `wrs`.
     #[inline]

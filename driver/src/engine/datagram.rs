@@ -157,8 +157,8 @@ impl<L: Link> Engine<L> {
         Ok(())
     }
 
-    /// Sends a datagram, made by [`SendWr::send`], to a queue pair at `handle`. It completes when the link has it: nobody
-    /// tells whether it arrived.
+    /// Sends a datagram, made by [`SendWr::send`], to a queue pair at `handle`. It completes when the link has it: no
+    /// acknowledgement says whether it arrived.
     pub fn post_datagram(
         &mut self,
         qp: DatagramQp,

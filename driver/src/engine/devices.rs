@@ -1,15 +1,15 @@
-//! The devices of an engine's ports as one registrar: what the application lends, each of them learns.
+//! The devices of an engine's ports as one registrar: it registers the application's memory with each of them.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::link::{LendError, Lender};
+use crate::link::{ZeroCopyError, ZeroCopyRanges};
 use crate::mem::{RegisterError, Registrar};
 
 /// Registers memory with every device that reads it itself.
 #[derive(Debug)]
 pub(super) struct Devices {
-    lenders: Vec<Box<dyn Lender>>,
+    ports: Vec<Box<dyn ZeroCopyRanges>>,
 }
 
 /// Names given so far, by all engines: their ports may be behind one map.
@@ -17,8 +17,8 @@ static NAMES: AtomicU64 = AtomicU64::new(0);
 
 impl Devices {
     /// `None` where no device reads memory itself.
-    pub(super) fn of(lenders: Vec<Box<dyn Lender>>) -> Option<Box<dyn Registrar>> {
-        if lenders.is_empty() { None } else { Some(Box::new(Self { lenders })) }
+    pub(super) fn of(ports: Vec<Box<dyn ZeroCopyRanges>>) -> Option<Box<dyn Registrar>> {
+        if ports.is_empty() { None } else { Some(Box::new(Self { ports })) }
     }
 }
 
@@ -26,27 +26,27 @@ impl Registrar for Devices {
     /// All of them, or none.
     fn register(&mut self, base: usize, len: usize) -> Result<u64, RegisterError> {
         let name = NAMES.fetch_add(1, Relaxed) + 1;
-        for index in 0..self.lenders.len() {
-            if let Err(error) = self.lenders[index].lend(name, base, len) {
-                self.lenders[..index].iter_mut().rev().for_each(|lender| lender.take_back(name));
+        for index in 0..self.ports.len() {
+            if let Err(error) = self.ports[index].attach(name, base, len) {
+                self.ports[..index].iter_mut().rev().for_each(|port| port.detach(name));
                 return Err(why_not(error));
             }
         }
         Ok(name)
     }
 
-    /// A device keeps the pages that it was told of, and its map is undone by their old addresses: it makes no difference
-    /// what lies there now.
+    /// A device keeps the pages that were registered, and its map is undone by their old addresses: it makes no
+    /// difference what lies there now.
     fn unregister(&mut self, token: u64, _is_gone: bool) {
-        self.lenders.iter_mut().rev().for_each(|lender| lender.take_back(token));
+        self.ports.iter_mut().rev().for_each(|port| port.detach(token));
     }
 }
 
 /// What fewer or smaller registrations would mend, and what nothing would.
-fn why_not(error: LendError) -> RegisterError {
+fn why_not(error: ZeroCopyError) -> RegisterError {
     match error {
-        LendError::NoSlot => RegisterError::NoSlot,
-        LendError::NoMap { .. } => RegisterError::NoMemory(error.to_string()),
+        ZeroCopyError::NoSlot => RegisterError::NoSlot,
+        ZeroCopyError::NoMap { .. } => RegisterError::NoMemory(error.to_string()),
         _ => RegisterError::Refused(error.to_string()),
     }
 }
@@ -65,24 +65,25 @@ mod tests {
     #[derive(Debug)]
     struct Device(Table, usize);
 
-    impl Lender for Device {
-        fn lend(&mut self, name: u64, base: usize, len: usize) -> Result<(), LendError> {
+    impl ZeroCopyRanges for Device {
+        fn attach(&mut self, name: u64, base: usize, len: usize) -> Result<(), ZeroCopyError> {
             if self.0.borrow().len() == self.1 {
-                return Err(LendError::NoSlot);
+                return Err(ZeroCopyError::NoSlot);
             }
             assert_eq!(self.0.borrow_mut().insert(name, (base, len)), None, "a name of its own");
             Ok(())
         }
 
-        fn take_back(&mut self, name: u64) {
-            assert!(self.0.borrow_mut().remove(&name).is_some(), "it was lent");
+        fn detach(&mut self, name: u64) {
+            assert!(self.0.borrow_mut().remove(&name).is_some(), "it was attached");
         }
     }
 
     #[test]
     fn every_device_learns_of_a_range_or_none_does() {
         let tables = [Table::default(), Table::default()];
-        let device = |(table, places): (&Table, usize)| Box::new(Device(table.clone(), places)) as Box<dyn Lender>;
+        let device =
+            |(table, places): (&Table, usize)| Box::new(Device(table.clone(), places)) as Box<dyn ZeroCopyRanges>;
         let mut devices = Devices::of(tables.iter().zip([8, 1]).map(device).collect()).expect("there are two");
         let first = devices.register(0x1000, 0x2000).expect("room");
         assert_eq!(devices.register(0x8000, 0x1000), Err(RegisterError::NoSlot), "the second has no place");
@@ -98,10 +99,13 @@ mod tests {
     #[test]
     fn only_what_fewer_registrations_would_mend_makes_others_end() {
         let cause = || "of the kernel".to_owned();
-        assert!(matches!(why_not(LendError::NoMap { base: 0, len: 1, cause: cause() }), RegisterError::NoMemory(_)));
-        let refused = LendError::Refused { call: "rte_dev_dma_map", base: 0, len: 1, cause: cause() };
+        assert!(matches!(
+            why_not(ZeroCopyError::NoMap { base: 0, len: 1, cause: cause() }),
+            RegisterError::NoMemory(_)
+        ));
+        let refused = ZeroCopyError::Refused { call: "rte_dev_dma_map", base: 0, len: 1, cause: cause() };
         assert!(matches!(why_not(refused), RegisterError::Refused(_)));
-        assert_eq!(why_not(LendError::NoSlot), RegisterError::NoSlot);
+        assert_eq!(why_not(ZeroCopyError::NoSlot), RegisterError::NoSlot);
     }
 
     #[test]

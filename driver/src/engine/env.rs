@@ -45,7 +45,7 @@ impl<L: Link> Env for Scene<'_, L> {
         let (payload, range) = match payload {
             Payload::None => (&[][..], None),
             Payload::Bytes(bytes) => (bytes, None),
-            Payload::Local { buffer, offset, len } => (&buffer[offset..offset + len], buffer.lent_range()),
+            Payload::Local { buffer, offset, len } => (&buffer[offset..offset + len], buffer.attached_range()),
             Payload::Remote { rkey, va, len } => {
                 let read = self.keys.slice_and_range(
                     Asker { pd: self.pd, qpn: Some(self.qp.0) },
@@ -58,12 +58,12 @@ impl<L: Link> Env for Scene<'_, L> {
             }
         };
         if headers.bth.opcode == Opcode::Cnp {
-            // In the class of the data it would wait in the very queue that it tells of.
+            // In the class of the data it would wait in the very queue whose congestion it reports.
             return transmit(self.link, &mut self.flow.with_traffic_class(self.cnp_class), headers, payload);
         }
         let flow = &mut *self.flow;
-        // Memory that may change meanwhile is lent because the ICRC tells.
-        if flow.is_sealed() && self.link.is_lent(payload, range) {
+        // Memory that may change meanwhile is sent without a copy, because the ICRC reveals a change.
+        if flow.is_sealed() && self.link.is_zero_copy(payload, range) {
             let (head, tail) = flow.lens_around(headers, payload.len());
             let sent = self.link.transmit_around(head, payload, range, tail, |head, tail| {
                 flow.emit_around(head, tail, headers, payload);

@@ -1,9 +1,8 @@
 //! Packets that came early and wait for their turn, as copies: a link needs no buffers for them, and what loses nothing
 //! costs nothing.
-//!
-//! Nobody can take all of it: a queue pair may keep another packet while it keeps fewer than are still free (Choudhury and
-//! Hahne's dynamic threshold, IEEE/ACM ToN 1998). One alone gets half of the places, two a third each, and one more finds
-//! some free whatever the others do. What waits in vain gives its place back.
+//! No queue pair can take all of it: one may keep another packet while it keeps fewer than are still free (Choudhury
+//! and Hahne's dynamic threshold, IEEE/ACM ToN 1998). One alone gets half of the places, two a third each, and one more
+//! finds some free whatever the others do. What waits in vain gives its place back.
 
 use std::collections::BTreeMap;
 
@@ -84,14 +83,14 @@ impl HeldPackets {
         }
     }
 
-    /// Asserts what holds between any two calls; `is_there` tells whether a queue pair exists.
+    /// Asserts what holds between any two calls; `is_there` returns whether a queue pair exists.
     pub(super) fn check(&self, is_there: impl Fn(Qpn) -> bool) {
         let packets = || self.holders.values().flat_map(|holder| holder.packets.values());
         assert_eq!(self.len, packets().count(), "packets that are kept are counted");
         assert_eq!(self.bytes, packets().map(|packet| packet.len()).sum::<usize>(), "and so are their bytes");
         assert!(self.len <= LIMIT && self.bytes <= LIMIT_BYTES, "more is kept than there is room for");
         for (&qpn, holder) in &self.holders {
-            assert!(is_there(qpn) && !holder.packets.is_empty(), "packets are kept for nobody");
+            assert!(is_there(qpn) && !holder.packets.is_empty(), "packets are kept for a queue pair that is gone");
         }
     }
 
@@ -101,7 +100,7 @@ impl HeldPackets {
         self.len > 0 && self.next_sweep <= now
     }
 
-    /// The queue pairs whose packets have waited too long; `timeout_of` tells a connection's timeout, 0 for none.
+    /// The queue pairs whose packets have waited too long; `timeout_of` returns a connection's timeout, 0 for none.
     pub(super) fn sweep(&mut self, now: Nanos, timeout_of: impl Fn(Qpn) -> Nanos) -> Vec<Qpn> {
         self.next_sweep = now + SWEEP_NS;
         let mut expired = Vec::new();
@@ -143,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_comes_last_finds_a_place_whatever_the_others_keep() {
+    fn the_last_queue_pair_finds_a_place_whatever_the_others_keep() {
         let mut held = HeldPackets::default();
         for holder in 1..=8 {
             let kept = (0..LIMIT as u32).filter(|&psn| held.keep(Qpn::new(holder), Held::Request(psn), b"x")).count();

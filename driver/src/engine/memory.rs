@@ -85,7 +85,7 @@ impl<L: Link> Engine<L> {
 
     /// Makes a buffer of the application's own memory, which every call takes like one of the arena's. It is registered,
     /// where the links need that, by a registration that outlives it: the next time costs next to nothing. Memory that
-    /// cannot be registered is copied by the CPU; [`Engine::registration_stats`] tells.
+    /// cannot be registered is copied by the CPU; [`Engine::registration_stats`] counts it.
     pub fn adopt(&mut self, memory: UserMemory) -> Result<Buffer, AdoptError> {
         self.registrations.adopt(memory)
     }
@@ -93,8 +93,8 @@ impl<L: Link> Engine<L> {
     /// How memory is registered from here on, with the devices of all ports that there are. All registrations end, also
     /// those in use: what is on its way is copied.
     pub fn configure_registration(&mut self, config: RegistrationConfig) -> Result<(), MonitorError> {
-        let lenders: Vec<_> = self.ports.iter().filter_map(|port| port.link.lender()).collect();
-        self.registrations.configure(config, Devices::of(lenders))
+        let ports: Vec<_> = self.ports.iter().filter_map(|port| port.link.zero_copy_ranges()).collect();
+        self.registrations.configure(config, Devices::of(ports))
     }
 
     /// The counters of the application's memory.

@@ -69,7 +69,7 @@ pub struct Engine<L: Link> {
     /// When queue pairs want to be looked at, and whose time has just come.
     wheel: Wheel,
     due: Vec<wheel::Entry>,
-    /// Queue pairs that owe an answer, that the link held up, or whose turn was over; whoever is next comes first.
+    /// Queue pairs that owe an answer, that the link held up, or whose turn was over; the next one comes first.
     listed: VecDeque<QueuePair>,
     /// Polls since acknowledgements of any size were sent.
     busy_polls: u32,
@@ -129,7 +129,7 @@ impl<L: Link> Engine<L> {
     }
 
     /// The same, for simulations: everything that is chosen by chance (PSNs, numbers, keys, identifiers) follows from `seed`,
-    /// so that a run can be repeated. Whoever knows the seed can guess all of it: never use it on a network.
+    /// so that a run can be repeated. An attacker who knows the seed can compute all of it: never use it on a network.
     pub fn seeded(arena: Arc<Arena>, seed: u64) -> Result<Self, ArenaError> {
         Self::with_entropy(arena, StdRng::seed_from_u64(seed))
     }

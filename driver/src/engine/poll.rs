@@ -181,7 +181,7 @@ impl<L: Link> Engine<L> {
         }
         self.list(qp);
         if is_first {
-            self.on_heard(qp);
+            self.on_first_seen(qp);
         }
         if let Some(srq) = shared {
             self.look_at_stock(srq);
@@ -218,7 +218,7 @@ impl<L: Link> Engine<L> {
             return None;
         }
         let is_marked = frame.ip.traffic_class() & ECN == ECN;
-        let is_first = !slot.was_heard;
+        let is_first = !slot.was_seen;
         if !is_marked && !is_first {
             slot.inflow.accept(bytes, &frame);
         }
@@ -257,9 +257,9 @@ impl<L: Link> Engine<L> {
 
     /// The first packet of a connection: its peer knows that it is open.
     #[cold]
-    fn on_heard(&mut self, qp: QueuePair) {
+    fn on_first_seen(&mut self, qp: QueuePair) {
         if let Some(slot) = self.qps.get_mut(qp.0) {
-            slot.was_heard = true;
+            slot.was_seen = true;
             self.on_first_packet(qp);
         }
     }
@@ -280,7 +280,7 @@ impl<L: Link> Engine<L> {
         }
     }
 
-    /// A packet of a connection's with an opcode that means nothing: its peer is told.
+    /// Refuses a packet of a connection with an unknown opcode, and notifies the peer.
     fn on_unknown_opcode(&mut self, port: usize, bytes: &[u8]) {
         const RC: u8 = 0;
         let Ok(envelope) = Envelope::parse(bytes) else { return };
@@ -329,8 +329,8 @@ impl<L: Link> Engine<L> {
     /// Sends what the listed queue pairs owe or hold back; those that are still not done stay listed.
     ///
     /// Acknowledgements go first: they are short, and a peer that waits for one for too long gives up. Then data, in turns
-    /// (deficit round robin: Shreedhar and Varghese, SIGCOMM 1995), so that whoever reads or writes much holds up nobody
-    /// for longer than a turn of each other.
+    /// (deficit round robin: Shreedhar and Varghese, SIGCOMM 1995), so that a queue pair with much traffic delays
+    /// another one by no more than one turn of each other queue pair.
     #[inline(never)]
     fn look_after_listed(&mut self, acknowledge_from: u32) {
         let (mut full, mut has_data, mut at) = (FullPorts::default(), false, 0);
@@ -390,7 +390,7 @@ impl<L: Link> Engine<L> {
     }
 
     /// Gives queue pairs with data to send a turn each, from where the last poll ended, as far as a poll's bytes and the links
-    /// allow. Whoever finds its link full keeps its turn, and others go on over other links.
+    /// allow. A queue pair whose link is full keeps its turn, and others go on over other links.
     fn take_turns(&mut self, mut full: FullPorts) {
         let (mut left, mut kept, mut interrupted) = (POLL_BYTES, 0, None);
         for _ in 0..self.listed.len() {
@@ -548,7 +548,7 @@ fn is_between(slot: &Slot, port: usize, ip: &Ip, vlan: Option<u16>) -> bool {
         && vlan == flow.vlan_id()
 }
 
-/// Sends a frame that nobody misses where the link is full: whoever asked asks again.
+/// Sends an answer that may be lost where the link is full: the station that asked asks again.
 fn send_copy<L: Link>(link: &mut L, frame: &[u8]) {
     let sent = link.transmit(frame.len(), |bytes| bytes.copy_from_slice(frame));
     if sent != Err(Full) {

@@ -8,7 +8,7 @@ use roci_protocol::wire::ethernet::VID_MASK;
 use thiserror::Error;
 
 use super::Engine;
-use crate::link::{LendError, Link, LinkState};
+use crate::link::{Link, LinkState, ZeroCopyError};
 use crate::neighbour::{Interface, NeighbourConfig, NeighbourStats, Neighbours, Resolution};
 
 pub(super) struct Port<L> {
@@ -16,17 +16,17 @@ pub(super) struct Port<L> {
     pub(super) interfaces: Vec<Interface>,
     pub(super) neighbours: Neighbours,
     pub(super) pkey: Pkey,
-    /// Nobody but one peer is on it: when it goes down, that peer is gone.
+    /// One peer alone is on the link: when it goes down, that peer is gone.
     pub(super) is_point_to_point: bool,
     pub(super) state: LinkState,
-    /// Whether payloads of the arena may leave from where they are, or why not.
-    pub(super) lent: Result<(), LendError>,
+    /// `Ok` where payloads of the arena are sent without a copy, or the reason why not.
+    pub(super) zero_copy: Result<(), ZeroCopyError>,
 }
 
 /// This host on a port.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PortConfig {
-    /// Its addresses, at least one; queue pairs are made on the first unless told otherwise.
+    /// Its addresses, at least one; queue pairs are made on the first by default.
     pub interfaces: Vec<Interface>,
     /// Stations that are never asked for.
     pub neighbours: Vec<(IpAddr, MacAddr)>,
@@ -34,9 +34,9 @@ pub struct PortConfig {
     pub gateway_v4: Option<Ipv4Addr>,
     /// The way to IPv6 addresses off the link.
     pub gateway_v6: Option<Ipv6Addr>,
-    /// The partition of its queue pairs: those of another one are not heard.
+    /// The partition of its queue pairs: packets of another one are dropped.
     pub pkey: Pkey,
-    /// Nobody but one peer is on it: when the link goes down, its connections end.
+    /// One peer alone is on the link: when it goes down, its connections end.
     pub is_point_to_point: bool,
 }
 
@@ -80,22 +80,32 @@ impl<L: Link> Engine<L> {
     }
 
     fn push_port(&mut self, mut link: L, config: PortConfig) -> usize {
-        let lent = link.lend(self.arena.clone());
-        match &lent {
+        let zero_copy = link.attach(self.arena.clone());
+        match &zero_copy {
             Ok(()) => tracing::info!("payloads are sent from where they lie"),
-            Err(error @ (LendError::Off | LendError::Copies(_))) => tracing::info!("payloads are copied: {error}"),
+            Err(error @ (ZeroCopyError::Off | ZeroCopyError::Copies(_))) => {
+                tracing::info!("payloads are copied: {error}")
+            }
             Err(error) => tracing::warn!("payloads are copied: {error}"),
         }
         let PortConfig { interfaces, neighbours, gateway_v4, gateway_v6, pkey, is_point_to_point } = config;
         let (mac, fixed) = (link.mac(), neighbours);
         let neighbours = NeighbourConfig { mac, interfaces: interfaces.clone(), fixed, gateway_v4, gateway_v6 };
         let neighbours = Neighbours::new(neighbours);
-        self.ports.push(Port { link, interfaces, neighbours, pkey, is_point_to_point, state: LinkState::Up, lent });
+        self.ports.push(Port {
+            link,
+            interfaces,
+            neighbours,
+            pkey,
+            is_point_to_point,
+            state: LinkState::Up,
+            zero_copy,
+        });
         self.ports.len() - 1
     }
 
-    /// Which station frames for `ip` go to, from the address of a port with index `address`. Asks where nobody knows:
-    /// poll, and call again.
+    /// Returns the station that frames for `ip` go to, from the address of a port with index `address`. Sends an ARP
+    /// request or a neighbour solicitation where that is unknown: poll, and call again.
     pub fn resolve(&mut self, port: usize, address: usize, ip: IpAddr) -> Resolution {
         let port = &mut self.ports[port];
         let (now, vlan) = (port.link.now(), port.interfaces[address].vlan);
@@ -108,9 +118,9 @@ impl<L: Link> Engine<L> {
         self.ports[port].interfaces[address].reaches(ip)
     }
 
-    /// Whether a port sends payloads of the arena from where they are, or why it copies them.
-    pub fn is_arena_lent(&self, port: usize) -> Result<(), LendError> {
-        self.ports[port].lent.clone()
+    /// Returns `Ok` if a port sends payloads of the arena without a copy, or the reason why it copies them.
+    pub fn check_zero_copy(&self, port: usize) -> Result<(), ZeroCopyError> {
+        self.ports[port].zero_copy.clone()
     }
 
     /// The counters of a port's neighbours.

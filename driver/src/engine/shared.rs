@@ -46,7 +46,7 @@ impl<L: Link> Engine<L> {
         self.look_at_stock(srq);
     }
 
-    /// Receives that nobody has taken.
+    /// Returns the number of receives that no queue pair has taken.
     pub fn srq_len(&self, srq: SharedReceiveQueue) -> usize {
         self.stocks[srq.0].len()
     }

@@ -1,9 +1,9 @@
 //! A connection follows its peer to another station: a machine migrates, a bond or a gateway fails over, and the peer's IP
 //! address leads to another MAC address.
-//!
-//! The port's neighbours hear of it (see [`crate::neighbour`]). A connection looks there when it has reason to: where an
-//! answer stays out for a whole timeout, and where a packet is repeated by a station that is not the one it sends to. So an
-//! announcement costs nothing for each connection that there is, and whoever has not moved is not asked about.
+//! The port's neighbour table learns of it (see [`crate::neighbour`]). A connection looks there when it has reason to:
+//! where an answer stays out for a whole timeout, and where a packet is repeated by a station that is not the one it
+//! sends to. So an announcement costs nothing for each connection that there is, and no request is sent for a peer that
+//! has not moved.
 
 use roci_protocol::Nanos;
 use roci_protocol::wire::ethernet;
@@ -24,8 +24,8 @@ impl<L: Link> Engine<L> {
         }
     }
 
-    /// Sends to the station that has the peer's address now, or the gateway's on the way to it. Where nobody is known to have
-    /// it, it is asked for, and nothing changes.
+    /// Sends to the station that has the peer's address now, or the gateway's on the way to it. Where no station is
+    /// known, a request is sent, and nothing changes.
     #[cold]
     pub(super) fn follow_peer(&mut self, now: Nanos, qp: QueuePair) {
         let Some(slot) = self.qps.get_mut(qp.0) else { return };

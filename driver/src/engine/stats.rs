@@ -24,7 +24,7 @@ pub struct EngineStats {
     pub tx_management_lost: u64,
     /// Connections whose peer was found at another station than before.
     pub peers_followed: u64,
-    /// Events that nobody polled in time.
+    /// Events that the application did not poll in time.
     pub events_lost: u64,
     /// Frames that are no RoCEv2 packets, by reason.
     pub(super) malformed: [u64; Malformed::ALL.len()],

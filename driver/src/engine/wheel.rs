@@ -2,8 +2,8 @@
 //!
 //! Time is cut into ticks. The first wheel has a slot for each of the next ticks, the second one for each of its rounds, and
 //! so on: what is far away lies in a coarse slot and moves inwards once its round begins, so it is touched once a wheel and
-//! not once a round. Timers are up to a tick late and never early. Entries are not taken back: whoever is looked up in vain
-//! says so cheaply.
+//! not once a round. Timers are up to a tick late and never early. Entries are not taken back: a lookup that is no
+//! longer needed is cheap.
 
 use roci_protocol::{Nanos, Qpn};
 
@@ -100,7 +100,7 @@ impl Wheel {
         self.tick = self.tick.max(end);
     }
 
-    /// Nobody looked for more than a round of the last wheel.
+    /// Expires entries after a pause of more than a round of the last wheel.
     #[cold]
     fn expire_after_pause(&mut self, end: u64, due: &mut Vec<Entry>) {
         let mut all = Vec::new();

@@ -7,7 +7,7 @@ use roci_protocol::Nanos;
 use roci_protocol::sim::{FaultInjector, Faults, Verdict};
 use roci_protocol::wire::MacAddr;
 
-use super::{Batch, Full, LendError, Lender, Link, LinkState, LinkStats, Share, fill_around};
+use super::{Batch, Full, Link, LinkState, LinkStats, Share, ZeroCopyError, ZeroCopyRanges, fill_around};
 use crate::lasting::Lasting;
 
 /// Frames held back at once; one more passes instead.
@@ -135,17 +135,17 @@ impl<L: Link> Link for Faulty<L> {
         self.transmit_as(verdict, len, fill)
     }
 
-    fn lend(&mut self, memory: Arc<dyn Lasting>) -> Result<(), LendError> {
-        self.inner.lend(memory)
+    fn attach(&mut self, memory: Arc<dyn Lasting>) -> Result<(), ZeroCopyError> {
+        self.inner.attach(memory)
     }
 
-    fn lender(&self) -> Option<Box<dyn Lender>> {
-        self.inner.lender()
+    fn zero_copy_ranges(&self) -> Option<Box<dyn ZeroCopyRanges>> {
+        self.inner.zero_copy_ranges()
     }
 
     #[inline]
-    fn is_lent(&self, payload: &[u8], range: Option<u64>) -> bool {
-        self.inner.is_lent(payload, range)
+    fn is_zero_copy(&self, payload: &[u8], range: Option<u64>) -> bool {
+        self.inner.is_zero_copy(payload, range)
     }
 
     /// A frame that something happens to is put together first.

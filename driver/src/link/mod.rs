@@ -32,10 +32,10 @@ pub type Batch<F> = ArrayVec<F, BURST>;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Full;
 
-/// Why a link will not send from memory: what lies there is copied instead.
+/// Why a link cannot send from memory without a copy: what lies there is copied instead.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
-pub enum LendError {
-    /// Nobody asked for it.
+pub enum ZeroCopyError {
+    /// Zero copy is switched off.
     #[error("ROCI_ZCOPY_THRESHOLD is off")]
     Off,
     /// The link, or its device, copies every frame.
@@ -101,8 +101,8 @@ pub struct LinkStats {
     pub tx_frames: u64,
     /// Bytes handed to the device.
     pub tx_bytes: u64,
-    /// Frames of these whose payload the device took from where it was.
-    pub tx_lent: u64,
+    /// Frames of these whose payload the device read in place (zero copy).
+    pub tx_zero_copy: u64,
     /// Times that the link was full.
     pub tx_full: u64,
     /// Frames discarded because the link was down.
@@ -129,7 +129,7 @@ pub struct LinkStats {
 
 /// A port that sends and receives whole Ethernet frames.
 pub trait Link {
-    /// A received frame: memory that nobody else writes.
+    /// A received frame: memory that nothing else writes.
     type Frame: AsRef<[u8]>;
 
     /// The time; monotonic, cheap.
@@ -157,25 +157,25 @@ pub trait Link {
     /// Queues one frame of `len` bytes, which `fill` writes. Nothing is called where the link is full.
     fn transmit(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), Full>;
 
-    /// Lets the link send payloads that lie in `memory` from where they are. It keeps `memory` until no frame needs it any
+    /// Lets the link send payloads that lie in `memory` without a copy. It keeps `memory` until no frame needs it any
     /// more.
-    fn lend(&mut self, memory: Arc<dyn Lasting>) -> Result<(), LendError> {
+    fn attach(&mut self, memory: Arc<dyn Lasting>) -> Result<(), ZeroCopyError> {
         drop(memory);
-        Err(LendError::Copies("this link copies every frame"))
+        Err(ZeroCopyError::Copies("this link copies every frame"))
     }
 
-    /// Who lends the link ranges of the application's memory, each under a name; `None` where no such payload stays where
-    /// it is. A driver that copies does so at its leisure, when the application may have unmapped what it lent: so this
-    /// is for devices that read memory themselves, and keep its pages.
-    fn lender(&self) -> Option<Box<dyn Lender>> {
+    /// Returns the handle that attaches named ranges of the application's memory to the link; `None` where payloads in
+    /// such memory are always copied. Only devices that read memory themselves, and keep its pages pinned, have one: a
+    /// driver that copies may do so later, when the application may have unmapped the memory.
+    fn zero_copy_ranges(&self) -> Option<Box<dyn ZeroCopyRanges>> {
         None
     }
 
-    /// Whether [`Link::transmit_around`] would leave this payload where it is, and whether that is worth it. Without a
-    /// name it is looked for in what [`Link::lend`] was given; the name of a range stands for that range alone, because
-    /// there may be other memory at its addresses by now.
+    /// Whether [`Link::transmit_around`] would send this payload without a copy, and whether that is worth it. Without
+    /// the name of a range the payload is looked for by address in the memory given to [`Link::attach`]; with a name,
+    /// in that range alone, because there may be other memory at its addresses by now.
     #[inline]
-    fn is_lent(&self, payload: &[u8], range: Option<u64>) -> bool {
+    fn is_zero_copy(&self, payload: &[u8], range: Option<u64>) -> bool {
         let _ = (payload, range);
         false
     }
@@ -209,14 +209,15 @@ pub trait Link {
     fn stats(&self) -> LinkStats;
 }
 
-/// Lends one port ranges of the application's memory, off the data path and beside the port.
-pub trait Lender: fmt::Debug {
-    /// Has the device know `len` bytes from `base` on, both multiples of the page size, under a name that no other range
-    /// of the process ever had. The device keeps the pages that are there now: it reads them even after they have been unmapped.
-    fn lend(&mut self, name: u64, base: usize, len: usize) -> Result<(), LendError>;
+/// Attaches ranges of the application's memory to one port, off the data path and apart from the port.
+pub trait ZeroCopyRanges: fmt::Debug {
+    /// Registers `len` bytes from `base` on with the device, both multiples of the page size, under a name that no
+    /// other range of the process ever had. The device keeps the pages that are there now: it reads them even after
+    /// they have been unmapped.
+    fn attach(&mut self, name: u64, base: usize, len: usize) -> Result<(), ZeroCopyError>;
 
     /// From here on no frame is sent from that range. The device forgets it with the last frame that is on its way.
-    fn take_back(&mut self, name: u64);
+    fn detach(&mut self, name: u64);
 }
 
 /// Copies the payload between what `fill` writes: a frame that stays whole.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use roci_protocol::Nanos;
 use roci_protocol::wire::MacAddr;
 
-use super::{Batch, Full, LendError, Lender, Link, LinkState, LinkStats, Share, fill_around};
+use super::{Batch, Full, Link, LinkState, LinkStats, Share, ZeroCopyError, ZeroCopyRanges, fill_around};
 use crate::lasting::Lasting;
 
 /// Magic of a capture with nanosecond stamps.
@@ -130,18 +130,18 @@ impl<L: Link> Link for PcapTee<L> {
         })
     }
 
-    fn lend(&mut self, memory: Arc<dyn Lasting>) -> Result<(), LendError> {
-        self.inner.lend(memory)
+    fn attach(&mut self, memory: Arc<dyn Lasting>) -> Result<(), ZeroCopyError> {
+        self.inner.attach(memory)
     }
 
-    fn lender(&self) -> Option<Box<dyn Lender>> {
-        self.inner.lender()
+    fn zero_copy_ranges(&self) -> Option<Box<dyn ZeroCopyRanges>> {
+        self.inner.zero_copy_ranges()
     }
 
-    /// What is captured is put together here, and goes out whole.
+    /// A captured frame is put together here and sent whole.
     #[inline]
-    fn is_lent(&self, payload: &[u8], range: Option<u64>) -> bool {
-        self.writer.is_none() && self.inner.is_lent(payload, range)
+    fn is_zero_copy(&self, payload: &[u8], range: Option<u64>) -> bool {
+        self.writer.is_none() && self.inner.is_zero_copy(payload, range)
     }
 
     #[inline]

@@ -1,7 +1,7 @@
 //! Queue pair numbers that say which queue of a port they belong to.
 //!
 //! Where several engines share a port, each has a queue of its own, and the leading bits of a queue pair's number are the
-//! number of that queue. So whoever finds a frame computes its owner and looks nothing up.
+//! number of that queue. So any engine that receives a frame computes its owner and looks nothing up.
 
 use roci_protocol::Qpn;
 

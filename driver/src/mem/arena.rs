@@ -6,8 +6,8 @@
 //!
 //! Buffers may travel between threads: an engine and the application's threads exchange them, and each returns its
 //! range from wherever it is dropped. Only the list of free ranges is shared, behind a lock that is held for one
-//! look at that list and nothing else. Where a process is forked in such a moment nobody opens the lock in the child, so
-//! what is dropped there is forgotten.
+//! look at that list and nothing else. Where a process is forked in such a moment the lock is never released in the
+//! child, so what is dropped there is forgotten.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,7 +29,7 @@ pub struct ArenaConfig {
     pub bytes: usize,
     /// Of which pages.
     pub pages: PageChoice,
-    /// Near which NUMA node, that of the port; `None` where nobody knows.
+    /// The NUMA node to allocate on, that of the port; `None` where it is unknown.
     pub node: Option<u32>,
 }
 

@@ -14,8 +14,8 @@ use super::arena::{ArenaError, LINE};
 use super::owner::{Owner, Seen};
 use super::{Arena, Region, UserMemory};
 
-/// Bytes that belong to nobody else. When it is dropped, on whatever thread that is, those of an arena return to it,
-/// and those of the application are the application's again.
+/// Bytes that have no other owner. When it is dropped, on whatever thread that is, those of an arena return to it, and
+/// those of the application are the application's again.
 pub struct Buffer {
     /// Where the room begins ...
     room_at: NonNull<u8>,
@@ -25,8 +25,8 @@ pub struct Buffer {
     len: usize,
     /// Where the view begins in the room: at its begin, or behind what was skipped.
     start: u32,
-    /// What the application lent at once has one number, and an arena's has none.
-    loan: u32,
+    /// Memory that the application adopts in one call has one number; an arena's is 0.
+    adoption: u32,
     owner: Owner,
 }
 
@@ -36,7 +36,7 @@ const_assert!(size_of::<Buffer>() <= 40);
 // SAFETY: the room belongs to the buffer alone (see `deref`), and so travels with it from thread to thread. The owner
 // is `Send`.
 unsafe impl Send for Buffer {}
-// SAFETY: a shared buffer only gives shared views of bytes that nobody writes meanwhile.
+// SAFETY: a shared buffer only gives shared views of bytes that nothing writes meanwhile.
 unsafe impl Sync for Buffer {}
 
 assert_impl_all!(Owner: Send, Sync);
@@ -51,19 +51,19 @@ impl Arena {
 }
 
 impl Buffer {
-    /// The owner of `room` bytes of the mapping from `offset` on, which `arena` gave to nobody else.
+    /// The owner of `room` bytes of the mapping from `offset` on, which `arena` gave to no other buffer.
     fn of_arena(arena: Arc<Arena>, offset: usize, room: usize, len: usize) -> Self {
         debug_assert!(len <= room);
         // SAFETY: `take` found the range within the mapping.
         let room_at = unsafe { arena.base().add(offset) };
         let room_at = NonNull::new(room_at).expect("nothing is mapped at address 0");
-        Self { room_at, room, len, start: 0, loan: 0, owner: Owner::arena(arena) }
+        Self { room_at, room, len, start: 0, adoption: 0, owner: Owner::arena(arena) }
     }
 
-    /// The owner of what the application lent. No two live buffers of different loans have the same number.
-    pub(super) fn of_user(memory: UserMemory, loan: u32, region: Option<Arc<Region>>) -> Self {
+    /// The owner of adopted memory of the application. No two live buffers of different calls have the same `adoption`.
+    pub(super) fn of_user(memory: UserMemory, adoption: u32, region: Option<Arc<Region>>) -> Self {
         let (room_at, len) = (memory.start(), memory.len());
-        Self { room_at, room: len, len, start: 0, loan, owner: Owner::user(region) }
+        Self { room_at, room: len, len, start: 0, adoption, owner: Owner::user(region) }
     }
 
     /// Whether the bytes are the application's own, and not an arena's.
@@ -77,10 +77,10 @@ impl Buffer {
         self.region().map(Region::number)
     }
 
-    /// The name of the range that devices know these bytes of the application's in; `None` where they are to be looked for
-    /// by address, as those of an arena are, or copied.
+    /// Returns the name of the range under which these bytes of the application are registered with devices; `None`
+    /// where devices find them by address, as those of an arena, or where they are copied.
     #[inline]
-    pub(crate) fn lent_range(&self) -> Option<u64> {
+    pub(crate) fn attached_range(&self) -> Option<u64> {
         self.region().map(Region::token)
     }
 
@@ -140,7 +140,7 @@ impl Buffer {
         let (room, len) = (self.room - at, self.len.saturating_sub(at));
         // SAFETY: `at` lies within the room, or at its end.
         let room_at = unsafe { self.room_at.add(at) };
-        let rest = Self { room_at, room, len, start: 0, loan: self.loan, owner: self.owner.clone() };
+        let rest = Self { room_at, room, len, start: 0, adoption: self.adoption, owner: self.owner.clone() };
         self.room = at;
         self.len = self.len.min(at);
         rest
@@ -167,9 +167,9 @@ impl Buffer {
         Ok(())
     }
 
-    /// Whether both are of one arena, or of what the application lent at once.
+    /// Whether both are of one arena, or of memory that the application adopted in one call.
     fn is_of(&self, other: &Self) -> bool {
-        self.owner.is(&other.owner) && self.loan == other.loan
+        self.owner.is(&other.owner) && self.adoption == other.adoption
     }
 
     fn assert_no_front_is_skipped(&self, what: &str) {
@@ -185,11 +185,11 @@ impl Deref for Buffer {
         // SAFETY: `start..start + len` lies in the room. An arena's room lies in its mapping, which `owner` keeps alive,
         // and whose bytes are initialised (the kernel zeroes fresh pages). A room of the application's is initialised
         // and stays mapped as long as the buffer lives: `UserMemory::new` demands that. The room belongs to this buffer
-        // alone: `take` gave it out once, or the application lent it once, `split_off` hands a part to one other buffer
-        // and keeps none of it, and `join` takes a part over from a buffer that ends. Every access goes through its
-        // buffer, so the borrow of `self` covers the bytes. Whoever had a range of the arena before, perhaps on another
-        // thread, was done with it when it went back: the lock of the free ranges orders that before `take`. A piece
-        // crosses threads only with its buffer.
+        // alone: `take` gave it out once, or the application adopted it once, `split_off` hands a part to one other
+        // buffer and keeps none of it, and `join` takes a part over from a buffer that ends. Every access goes through
+        // its buffer, so the borrow of `self` covers the bytes. The previous owner of a range of the arena, perhaps on
+        // another thread, was done with it when it went back: the lock of the free ranges orders that before `take`. A
+        // piece crosses threads only with its buffer.
         unsafe { std::slice::from_raw_parts(self.room_at.add(self.start as usize).as_ptr(), self.len) }
     }
 }
@@ -309,8 +309,8 @@ mod tests {
         assert!(is_whole(&arena));
     }
 
-    /// What the application lends: `bytes`, which nobody touches meanwhile.
-    fn lent(bytes: &mut [u8], number: u32) -> Buffer {
+    /// Adopts `bytes`, which the test does not touch meanwhile.
+    fn adopted(bytes: &mut [u8], number: u32) -> Buffer {
         let (start, len) = (NonNull::from(&mut *bytes).cast(), bytes.len());
         // SAFETY: the tests drop every buffer before they look at `bytes` again, which outlive it.
         Buffer::of_user(unsafe { UserMemory::new(start, len) }, number, None)
@@ -320,7 +320,7 @@ mod tests {
     fn the_applications_memory_is_cut_and_joined_like_an_arenas_and_stays_where_it_is() {
         let mut bytes = pattern(1000);
         let at = bytes.as_ptr();
-        let mut front = lent(&mut bytes, 1);
+        let mut front = adopted(&mut bytes, 1);
         assert!(front.is_users() && front.as_ptr() == at);
         assert_eq!((front.len(), front.capacity(), front.registration()), (1000, 1000, None));
         let mut rest = front.split_off(128);
@@ -338,19 +338,19 @@ mod tests {
     }
 
     #[test]
-    fn what_was_lent_apart_is_not_joined_even_where_it_touches() {
+    fn memory_of_different_calls_is_not_joined_even_where_it_touches() {
         let mut bytes = pattern(256);
         let (left, right) = bytes.split_at_mut(128);
-        let mut front = lent(left, 1);
-        let next = front.join(lent(right, 2)).expect_err("it was lent apart");
+        let mut front = adopted(left, 1);
+        let next = front.join(adopted(right, 2)).expect_err("it was adopted by another call");
         let arena = Arena::new(SIZE).expect("memory");
         let ours = front.join(arena.buffer(64).expect("room")).expect_err("it is an arena's");
         assert!(!ours.is_users() && next.is_users());
     }
 
     #[test]
-    fn nothing_can_be_lent() {
-        let mut empty = lent(&mut [], 1);
+    fn empty_memory_can_be_adopted() {
+        let mut empty = adopted(&mut [], 1);
         assert!(empty.is_empty() && empty.capacity() == 0);
         empty.reset();
         let rest = empty.split_off(0);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::board::Board;
 
-/// Tells on any thread, by one load, whether this process was forked from the one that opened the engine: see
+/// Detects on any thread, by one load, whether this process was forked from the one that opened the engine: see
 /// [`Engine::fork_watch`](crate::Engine::fork_watch).
 #[derive(Clone)]
 pub struct ForkWatch(Arc<Board>);

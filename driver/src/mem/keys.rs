@@ -132,7 +132,8 @@ impl KeyTable {
         }
     }
 
-    /// Another key that the window under `key` may be bound with, so that a peer's old use is told from a new one.
+    /// Another key that the window under `key` may be bound with, so that a peer's use of the old binding differs from
+    /// one of the new.
     pub(crate) fn next_key(&mut self, key: Rkey) -> Rkey {
         loop {
             let next = self.random_key(key);
@@ -181,7 +182,7 @@ impl KeyTable {
         access: Access,
     ) -> Result<(&[u8], Option<u64>), Denied> {
         let (key, range) = self.resolve(who, key, va, len, access)?;
-        self.region(key).map(|region| (&region.buffer[range], region.buffer.lent_range())).ok_or(Denied)
+        self.region(key).map(|region| (&region.buffer[range], region.buffer.attached_range())).ok_or(Denied)
     }
 
     /// The bytes under `key`, to be written.

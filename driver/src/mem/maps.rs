@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn private_memory_is_told_from_shared_and_from_files() {
+    fn private_memory_differs_from_shared_memory_and_files() {
         let private = MmapMut::map_anon(3 * PAGE).expect("memory");
         assert_eq!(look(&range(&private)), Ok(Mapped { page: PAGE, is_private: true }));
         let heap = vec![0u8; 100];
@@ -200,7 +200,7 @@ mod tests {
 
         let file = tempfile::tempfile().expect("a file");
         file.set_len(PAGE as u64).expect("room");
-        // SAFETY: nobody else knows the file.
+        // SAFETY: nothing else uses the file.
         let shared = unsafe { MmapMut::map_mut(&file) }.expect("memory");
         assert_eq!(look(&range(&shared)).map(|mapped| mapped.is_private), Ok(false));
         // SAFETY: as above.
@@ -219,7 +219,7 @@ mod tests {
         let (at, flags) = (std::ptr::without_provenance_mut(base), MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE);
         // SAFETY: the mapping is new.
         unsafe { mmap_anonymous(at, 4 * PAGE, ProtFlags::READ | ProtFlags::WRITE, flags) }.expect("memory");
-        // SAFETY: nobody accesses the mapping.
+        // SAFETY: nothing accesses the mapping.
         unsafe { munmap(std::ptr::without_provenance_mut(base + 2 * PAGE), PAGE) }.expect("it is ours");
         assert_eq!(look(&(base..base + 4 * PAGE)), Err(MemoryError::NotMapped(base + 2 * PAGE)));
         assert!(look(&(base..base + 2 * PAGE)).is_ok() && look(&(base + 3 * PAGE..base + 4 * PAGE)).is_ok());

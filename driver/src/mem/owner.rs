@@ -10,8 +10,8 @@ use super::{Arena, Region};
 
 /// What keeps a room: an arena, or the region that registers memory of the application's, if any does.
 ///
-/// The word is what `Arc::into_raw` gave, so a share of its own. The lowest bit tells a region from an arena; where there
-/// is no region, that bit is all of it.
+/// The word is what `Arc::into_raw` gave, so a share of its own. The lowest bit distinguishes a region from an arena;
+/// where there is no region, that bit is all of it.
 pub(super) struct Owner(NonNull<()>);
 
 /// What an [`Owner`] refers to.
@@ -56,7 +56,7 @@ impl Owner {
     pub(super) fn see(&self) -> Seen<'_> {
         if self.is_users() {
             // SAFETY: the bit says that this came from an `Arc<Region>`, of which the owner holds a share, so it lives as
-            // long as the borrow; nobody has exclusive access to what an `Arc` shares.
+            // long as the borrow; there is no exclusive access to what an `Arc` shares.
             Seen::User(self.region().map(|region| unsafe { region.as_ref() }))
         } else {
             // SAFETY: as above, of an `Arc<Arena>`.
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_is_told_from_an_arena_and_from_none() {
+    fn a_region_an_arena_and_no_owner_are_distinguished() {
         let region = Arc::new(Region::of_test(7));
         let owner = Owner::user(Some(region.clone()));
         let other = owner.clone();

@@ -11,11 +11,11 @@ use super::{
     UserMemory,
 };
 
-/// Whether memory that the application lends is locked.
+/// Whether memory that the application adopts is locked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Pin {
-    /// As the links need it. Devices that read memory themselves are told of it; links that copy need nothing: there is
-    /// no registration then, and so no cache.
+    /// As the links need it. It is registered with devices that read memory themselves; links that copy need nothing:
+    /// there is no registration then, and so no cache.
     #[default]
     Auto,
     /// The kernel locks it (mlock(2)), so that no transfer waits for a page. Locks do not nest: with the last registration
@@ -50,7 +50,7 @@ impl Default for RegistrationConfig {
 pub struct RegistrationInfo {
     /// Who watches cached memory.
     pub monitor: &'static str,
-    /// Why nobody does, or why nothing is cached.
+    /// Why there is no monitor, or why nothing is cached.
     pub reason: Option<String>,
     /// Why memory was last not registered.
     pub last_failure: Option<RegisterError>,
@@ -62,15 +62,15 @@ pub(crate) struct Registrations {
     board: Arc<Board>,
     /// Links that copy need none.
     cache: Option<Cache<Box<dyn Registrar>>>,
-    /// Loans so far; see [`Buffer::of_user`].
-    loans: u32,
-    lent: u64,
+    /// Adoptions so far; see [`Buffer::of_user`].
+    adoptions: u32,
+    unregistered: u64,
 }
 
 impl Registrations {
     pub(crate) fn new() -> Result<Self, ArenaError> {
         let board = monitor::board().map_err(ArenaError::Page)?;
-        Ok(Self { board, cache: None, loans: 0, lent: 0 })
+        Ok(Self { board, cache: None, adoptions: 0, unregistered: 0 })
     }
 
     /// Ends all registrations, and follows `config` from here on.
@@ -118,12 +118,12 @@ impl Registrations {
             Some(cache) if !memory.is_empty() => cache.acquire(start..start.saturating_add(memory.len()))?,
             _ if self.board.is_forked() => return Err(AdoptError::Forked),
             _ => {
-                self.lent += 1;
+                self.unregistered += 1;
                 None
             }
         };
-        self.loans = self.loans.wrapping_add(1);
-        Ok(Buffer::of_user(memory, self.loans, region))
+        self.adoptions = self.adoptions.wrapping_add(1);
+        Ok(Buffer::of_user(memory, self.adoptions, region))
     }
 
     /// Ends what has become invalid or has been used for the last time.
@@ -136,7 +136,7 @@ impl Registrations {
 
     pub(crate) fn stats(&self) -> RegistrationStats {
         let stats = self.cache.as_ref().map_or_else(RegistrationStats::default, Cache::stats);
-        RegistrationStats { lent: self.lent, ..stats }
+        RegistrationStats { lent: self.unregistered, ..stats }
     }
 
     pub(crate) fn info(&self) -> RegistrationInfo {

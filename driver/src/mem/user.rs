@@ -12,8 +12,8 @@ pub struct UserMemory {
     len: usize,
 }
 
-// SAFETY: it is an address and a length, and whoever made it promised that nobody else accesses the bytes: so they may
-// be accessed from one thread after the other.
+// SAFETY: it is an address and a length, and its maker promised that nothing else accesses the bytes: so they may be
+// accessed from one thread after the other.
 unsafe impl Send for UserMemory {}
 
 impl UserMemory {
@@ -22,7 +22,7 @@ impl UserMemory {
     /// # Safety
     /// Until this value, and the [`Buffer`](super::Buffer) made of it with all its pieces, are dropped:
     /// - the bytes are one allocation's, initialised, mapped, readable and writable, and `len` is at most `isize::MAX`;
-    /// - nobody else reads or writes them: no thread, no reference, no other `UserMemory`.
+    /// - nothing else reads or writes them: no thread, no reference, no other `UserMemory`.
     ///
     /// Buffers may be dropped late, by an engine that still sends. Memory that is unmapped meanwhile is read from and
     /// written to all the same, and so may be whatever lies there next. It is never taken for registered again, and
@@ -47,7 +47,7 @@ impl UserMemory {
     }
 }
 
-/// What is borrowed for good is nobody else's for good: this needs no promise.
+/// A `'static` borrow is exclusive for ever: this needs no promise.
 impl From<&'static mut [u8]> for UserMemory {
     fn from(bytes: &'static mut [u8]) -> Self {
         Self { len: bytes.len(), start: NonNull::from(bytes).cast() }

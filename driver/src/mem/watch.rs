@@ -9,14 +9,14 @@ use super::monitor::{Monitor, MonitorError, Shared};
 /// Who is to hear when memory is unmapped, moved or discarded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum MonitorChoice {
-    /// The kernel tells by userfaultfd, where it may; else nothing is cached.
+    /// The kernel reports by userfaultfd, where that is permitted; else nothing is cached.
     #[default]
     Auto,
-    /// The kernel tells by userfaultfd, or it is an error.
+    /// The kernel reports by userfaultfd, or it is an error.
     Userfaultfd,
-    /// Nobody, and nothing is cached.
+    /// No monitor, and nothing is cached.
     None,
-    /// Nobody, and all is cached: **wrong data is sent and received** once memory that was used is unmapped and its
+    /// No monitor, and all is cached: **wrong data is sent and received** once memory that was used is unmapped and its
     /// addresses serve again. For applications that never give memory back, and for tests.
     UnsafeNone,
 }
@@ -32,7 +32,7 @@ pub(crate) struct Watch {
 enum Who {
     Monitor(Shared),
     /// With the reason.
-    Nobody(String),
+    Unwatched(String),
     /// The application has promised that nothing happens; tests write themselves.
     Promised,
 }
@@ -40,10 +40,12 @@ enum Who {
 impl Watch {
     pub(super) fn new(board: Arc<Board>, choice: MonitorChoice) -> Result<Self, MonitorError> {
         let who = match choice {
-            MonitorChoice::None => Who::Nobody("it is switched off".into()),
+            MonitorChoice::None => Who::Unwatched("it is switched off".into()),
             MonitorChoice::UnsafeNone => Who::Promised,
             MonitorChoice::Userfaultfd => Who::Monitor(Monitor::shared()?),
-            MonitorChoice::Auto => Monitor::shared().map_or_else(|error| Who::Nobody(error.to_string()), Who::Monitor),
+            MonitorChoice::Auto => {
+                Monitor::shared().map_or_else(|error| Who::Unwatched(error.to_string()), Who::Monitor)
+            }
         };
         Ok(Self { board, who })
     }
@@ -57,7 +59,7 @@ impl Watch {
     pub(super) fn may_cache(&self) -> bool {
         match &self.who {
             Who::Monitor(monitor) => !monitor.is_lost(),
-            Who::Nobody(_) => false,
+            Who::Unwatched(_) => false,
             Who::Promised => true,
         }
     }
@@ -66,7 +68,7 @@ impl Watch {
     pub(super) fn begin(&self, range: &Range<usize>) -> Option<Mark> {
         match &self.who {
             Who::Monitor(monitor) => monitor.watch(range),
-            Who::Nobody(_) => None,
+            Who::Unwatched(_) => None,
             Who::Promised => self.board.claim(range),
         }
     }
@@ -75,7 +77,7 @@ impl Watch {
     pub(super) fn end(&self, mark: &Mark, range: &Range<usize>) {
         match &self.who {
             Who::Monitor(monitor) => monitor.unwatch(mark, range),
-            Who::Nobody(_) | Who::Promised => self.board.release(mark),
+            Who::Unwatched(_) | Who::Promised => self.board.release(mark),
         }
     }
 
@@ -84,7 +86,7 @@ impl Watch {
         match &self.who {
             Who::Monitor(monitor) if monitor.is_lost() => ("none", Some("userfaultfd has failed")),
             Who::Monitor(_) => ("userfaultfd", None),
-            Who::Nobody(reason) => ("none", Some(reason)),
+            Who::Unwatched(reason) => ("none", Some(reason)),
             Who::Promised => ("unsafe-none", None),
         }
     }

@@ -21,7 +21,7 @@ const MIN_FRAME: usize = 60;
 const VLAN_ID: u16 = 0xfff;
 /// The default of RFC 1700; Linux's too.
 const ECHO_HOP_LIMIT: u8 = 64;
-/// All of neighbour discovery: whoever is off the link cannot send it (RFC 4861 3.1).
+/// The hop limit of all neighbour discovery messages: a station off the link cannot send it (RFC 4861 3.1).
 pub(super) const NDP_HOP_LIMIT: u8 = 255;
 
 /// The Ethernet header of a frame that arrived.

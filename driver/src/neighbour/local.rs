@@ -51,7 +51,8 @@ impl Local {
         self.fixed(ip).or_else(|| self.owns(ip, vlan).then_some(self.mac))
     }
 
-    /// Whom frames for `ip` go to: itself on the link, a gateway that is on the link, or nobody.
+    /// Returns the next hop for `ip`: itself on the link, or a gateway that is on the link; `None` if there is no
+    /// route.
     pub(super) fn next_hop(&self, ip: IpAddr, vlan: Option<u16>) -> Option<IpAddr> {
         if self.source_for(ip, vlan).is_some() {
             return Some(ip);

@@ -56,7 +56,7 @@ impl Interface {
     }
 }
 
-/// What [`Neighbours`] must be told.
+/// The configuration of [`Neighbours`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NeighbourConfig {
     /// Our station address.
@@ -118,7 +118,7 @@ struct Handled {
 enum Learnt {
     /// It is in the table.
     Used,
-    /// It concerns nobody we speak to.
+    /// It concerns no address that is known here.
     Nothing,
     /// It contradicts a static neighbour.
     AgainstFixed,
@@ -139,7 +139,7 @@ impl Handled {
 }
 
 impl Neighbours {
-    /// Nobody is known yet but the static neighbours.
+    /// Returns a table that holds only the static neighbours.
     pub fn new(config: NeighbourConfig) -> Self {
         Self { local: Local::new(config), table: Table::default(), stats: NeighbourStats::default() }
     }
@@ -230,7 +230,7 @@ impl Neighbours {
         if let Some(mac) = self.local.fixed(key.ip) {
             return if mac == claim.mac { Learnt::Nothing } else { Learnt::AgainstFixed };
         }
-        // Nobody else may have our station address: frames for that peer would come back to us.
+        // No other station may have our station address: frames for that peer would come back to us.
         let is_plausible = is_unicast_mac(claim.mac) && claim.mac != self.local.mac() && is_unicast_ip(key.ip);
         if !is_plausible || self.local.source_for(key.ip, key.vlan).is_none() {
             return Learnt::Nothing;

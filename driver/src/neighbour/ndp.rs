@@ -131,7 +131,7 @@ fn raw(mac: MacAddr) -> RawHardwareAddress {
     hardware(mac).into()
 }
 
-/// The group that whoever has the address listens to (RFC 4291 2.7.1).
+/// Returns the solicited-node group, to which the owner of the address listens (RFC 4291 2.7.1).
 pub(super) fn solicited_node(target: Ipv6Addr) -> Ipv6Addr {
     let [.., a, b, c] = target.octets();
     Ipv6Addr::from([0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c])

@@ -40,7 +40,7 @@ pub enum Ignored {
     HopLimit,
     /// Well formed, but with values that the protocol's checks refuse.
     Invalid,
-    /// Asks for an address that is not ours, or tells of one that nobody here asked for.
+    /// Asks for an address that is not ours, or announces one that was not asked for.
     NotOurs,
 }
 
@@ -92,7 +92,7 @@ pub struct NeighbourStats {
     ignored: [u64; Ignored::ALL.len()],
     /// Questions sent.
     pub tx_requests: u64,
-    /// Addresses that nobody answered for.
+    /// Addresses for which no answer came.
     pub unanswered: u64,
     /// Entries that gave way to another in a full table.
     pub evicted: u64,

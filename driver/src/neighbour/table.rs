@@ -12,15 +12,15 @@ use super::{NeighbourStats, Resolution, Unreachable};
 pub const MAX_LEARNT: usize = 1024;
 /// Addresses that are asked for at a time.
 pub const MAX_PENDING: usize = 64;
-/// Stations that nobody asked for are learnt no faster than this, and so many at once: a flood of questions costs the poll
-/// loop no more.
+/// The shortest interval at which unsolicited stations are learnt, and how many at once: a flood of requests costs the
+/// poll loop no more.
 pub(super) const LEARN_EVERY: Nanos = 1_000_000;
 pub(super) const LEARN_BURST: u64 = 64;
 /// How often a question is asked (RFC 4861 10: MAX_MULTICAST_SOLICIT, MAX_UNICAST_SOLICIT).
 pub const MAX_SOLICIT: u8 = 3;
 /// How long a question waits for its answer (RFC 4861 10: RETRANS_TIMER).
 pub const RETRANS_TIMER: Nanos = 1_000_000_000;
-/// How long an address that nobody answered for is not asked for again.
+/// How long an unanswered address is not asked for again.
 pub const HOLD_DOWN: Nanos = 1_000_000_000;
 /// How long an answer is good. Twice RFC 4861's REACHABLE_TIME: a station's address is asked for when a
 /// connection is made, and a wrong one shows in the retries of the transport.
@@ -84,7 +84,7 @@ struct Probe {
     sent: u8,
 }
 
-/// The entries, and who of them comes next for what, so that nobody walks over all of them.
+/// The entries, with the order in which they are due, so that no call walks over all of them.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     entries: BTreeMap<Key, Entry>,
@@ -93,7 +93,7 @@ pub(super) struct Table {
     /// Those that are known, by when they were confirmed.
     known: BTreeSet<(Option<Nanos>, Key)>,
     failed: BTreeSet<Key>,
-    /// When the next station may be learnt that nobody asked for.
+    /// When the next unsolicited station may be learnt.
     learns_at: Nanos,
 }
 
@@ -149,7 +149,7 @@ impl Table {
         while let Some(&(at, key)) = self.deadlines.first()
             && at <= now
         {
-            let Some(mut entry) = self.take(&key) else { unreachable!("whoever has a deadline is there") };
+            let Some(mut entry) = self.take(&key) else { unreachable!("an entry with a deadline is there") };
             if entry.repeat(now) {
                 requests.push(Request { key, mac: entry.known().map(|known| known.mac) });
                 self.put(key, entry);
@@ -191,8 +191,8 @@ impl Table {
         }
     }
 
-    /// Whether another station may be learnt that nobody asked for: a token every [`LEARN_EVERY`], [`LEARN_BURST`] of them
-    /// at most.
+    /// Whether another unsolicited station may be learnt: a token every [`LEARN_EVERY`], [`LEARN_BURST`] of them at
+    /// most.
     fn may_learn(&mut self, now: Nanos) -> bool {
         let at = self.learns_at.max(now.saturating_sub((LEARN_BURST - 1) * LEARN_EVERY));
         let may = at <= now;
@@ -250,7 +250,7 @@ impl Entry {
         }
     }
 
-    /// Nobody answered, or the time of not asking is over. Returns whether the entry stays.
+    /// Handles an entry that was not answered, or whose hold-down is over. Returns whether the entry stays.
     fn give_up(&mut self, now: Nanos, stats: &mut NeighbourStats) -> bool {
         let was_pending = matches!(self, Self::Pending(_));
         if !matches!(self, Self::Failed(_)) {

@@ -41,7 +41,7 @@ pub(crate) struct Talker<L: Link> {
 }
 
 impl<L: Link> Talker<L> {
-    /// Connects to the end that `exchange` tells of.
+    /// Connects to the end whose address `exchange` returns.
     pub(crate) fn connect(mut engine: Engine<L>, traffic: Traffic, exchange: impl FnOnce(Address) -> Address) -> Self {
         let params = QpParams::default();
         let (pd, cq) = (engine.alloc_pd(), engine.create_cq(4 * traffic.depth as usize));

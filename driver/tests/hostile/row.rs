@@ -19,7 +19,7 @@ pub(crate) struct Row {
     changes: bool,
 }
 
-/// A row for a frame that is refused in silence, until it is told otherwise.
+/// A row for a frame that is refused in silence, unless it is changed.
 pub(crate) fn row(name: impl Into<String>, frame: impl Fn(&mut Lab) -> Vec<u8> + 'static) -> Row {
     let (name, frame) = (name.into(), Box::new(frame));
     Row { name, net: Net::V4, before: |_| (), frame, counters: Vec::new(), said: Vec::new(), changes: false }
@@ -84,11 +84,11 @@ impl Row {
 
     /// The counters that rise, by one each.
     fn expected(&self, before: &BTreeMap<&'static str, u64>) -> Vec<(&'static str, u64)> {
-        let reaches_nobody = self.counters.iter().any(|&name| {
+        let reaches_no_qp = self.counters.iter().any(|&name| {
             let of_delivered = ["rx_requests", "rx_wrong_transport", "rx_bad_pkey", "rx_wrong_state"];
             name.starts_with("rx_") && !of_delivered.contains(&name)
         });
-        let delivered = (!reaches_nobody).then_some("rx_delivered");
+        let delivered = (!reaches_no_qp).then_some("rx_delivered");
         let mut names: Vec<_> = ["rx_frames"].into_iter().chain(delivered).chain(self.counters.clone()).collect();
         names.sort_unstable();
         names.into_iter().map(|name| (name, before[name] + 1)).collect()

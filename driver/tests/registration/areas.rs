@@ -67,14 +67,14 @@ const ANONYMOUS: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
 
 /// Fresh pages, anywhere or at a place.
 fn map(at: *mut libc::c_void, len: usize, flags: i32) -> *mut libc::c_void {
-    // SAFETY: with MAP_FIXED the place is an area's, whose bytes nobody uses meanwhile; else it is new.
+    // SAFETY: with MAP_FIXED the place is an area's, whose bytes are not in use meanwhile; else it is new.
     let at = unsafe { libc::mmap(at, len, READ_WRITE, ANONYMOUS | flags, -1, 0) };
     assert_ne!(at, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
     at
 }
 
 fn unmap(at: *mut libc::c_void, len: usize) {
-    // SAFETY: the memory is an area's, and nobody uses it.
+    // SAFETY: the memory is an area's, and not in use.
     assert_eq!(unsafe { libc::munmap(at, len) }, 0);
 }
 
@@ -97,16 +97,16 @@ impl Area {
         self.at(page).addr()
     }
 
-    /// The bytes of some pages, but for a few at both ends, to be lent.
-    pub(crate) fn lend(&self, pages: &Range<usize>) -> UserMemory {
+    /// Returns the bytes of some pages, but for a few at both ends, for an engine to adopt.
+    pub(crate) fn user_memory(&self, pages: &Range<usize>) -> UserMemory {
         let start = NonNull::new(self.at(pages.start).cast::<u8>().wrapping_add(3)).expect("it is mapped");
         assert!(pages.end <= self.pages);
-        // SAFETY: the pages are mapped, and the tests keep them so, and away from everybody else, while they are lent.
-        // Where one breaks that word, it does not touch the buffer any more.
+        // SAFETY: the pages are mapped, and while they are adopted the tests keep them so, and access them by the
+        // buffer only. A test that breaks this does not touch the buffer any more.
         unsafe { UserMemory::new(start, pages.len() * PAGE - 6) }
     }
 
-    /// Replaces pages, which nobody uses meanwhile, and touches the fresh ones.
+    /// Replaces pages, which are not in use meanwhile, and touches the fresh ones.
     pub(crate) fn replace(&self, pages: &Range<usize>, how: How) {
         if matches!(how, How::MoveAway | How::MoveOnto | How::MoveOut) {
             // mremap(2) takes what is one mapping in the kernel's eyes; what is locked in part is several.
@@ -171,8 +171,9 @@ fn replace_all(at: *mut libc::c_void, len: usize, how: How) {
     touch(at, len);
 }
 
-/// What is locked is discarded by nobody: an application that wants that unlocks it, and again where an engine has
-/// locked it meanwhile, with others around it. libc's munlock does nothing under AddressSanitizer, which takes its place.
+/// Discards pages after unlocking them, because madvise(2) refuses locked ones; it does so again where an engine has
+/// locked them meanwhile, with others around them. libc's munlock does nothing under AddressSanitizer, which takes its
+/// place.
 fn advise(at: *mut libc::c_void, len: usize, advice: i32) {
     for _ in 0..ATTEMPTS {
         // SAFETY: as everywhere here.

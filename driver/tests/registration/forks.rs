@@ -36,12 +36,12 @@ fn a_childs_calls_are_refused_by_name_and_the_parent_goes_on() {
         end.engine.configure_registration(config(MonitorChoice::Auto)).expect("a monitor, or none");
     }
     let area = Area::new(4);
-    let lent = wire.ends[0].engine.adopt(area.lend(&(0..4))).expect("it is mapped");
-    drop(lent);
+    let buffer = wire.ends[0].engine.adopt(area.user_memory(&(0..4))).expect("it is mapped");
+    drop(buffer);
     let buffer = wire.buffer(0, b"child");
     let child = || {
         let end = &mut wire.ends[0];
-        let is_refused = matches!(end.engine.adopt(area.lend(&(0..4))), Err(AdoptError::Forked));
+        let is_refused = matches!(end.engine.adopt(area.user_memory(&(0..4))), Err(AdoptError::Forked));
         let refused = end.engine.post_send(end.qp, SendWr::send(1, buffer)).expect_err("it is the parent's");
         let message = refused.reason.to_string();
         is_refused
@@ -92,13 +92,13 @@ fn what_was_forgotten_before_a_fork_is_refused_in_the_child_like_all_else() {
         let file = tempfile::tempfile().expect("a file");
         file.set_len(gaps::LEN as u64).expect("room");
         let shared = gaps::map(&file, libc::MAP_SHARED);
-        drop(engine.adopt(area.lend(&(0..4))).expect("it is mapped"));
+        drop(engine.adopt(area.user_memory(&(0..4))).expect("it is mapped"));
         area.replace(&(0..4), How::Unmap);
         // The next miss takes the region out of the cache. Its place goes to another region, or to none.
-        let next = if is_place_taken { other.lend(&(0..4)) } else { gaps::lend(shared, gaps::LEN) };
+        let next = if is_place_taken { other.user_memory(&(0..4)) } else { gaps::user_memory(shared, gaps::LEN) };
         drop(engine.adopt(next).expect("it is mapped"));
         assert_eq!(engine.registration_stats().invalidations, 1);
-        let child = || matches!(engine.adopt(area.lend(&(0..4))), Err(AdoptError::Forked));
+        let child = || matches!(engine.adopt(area.user_memory(&(0..4))), Err(AdoptError::Forked));
         assert!(fork(child, || {}), "the place was taken: {is_place_taken}");
         gaps::unmap(shared);
     }
@@ -109,22 +109,22 @@ fn a_child_may_drop_the_engine_and_open_its_own_whose_cache_is_empty() {
     let _alone = alone();
     let Some(mut engine) = watched() else { return };
     let area = Area::new(4);
-    drop(engine.adopt(area.lend(&(0..4))).expect("it is mapped"));
+    drop(engine.adopt(area.user_memory(&(0..4))).expect("it is mapped"));
     let mut engine = Some(engine);
     let child = || {
         drop(engine.take());
         let mut own: Engine<SimLink> = Engine::new(1 << 20).expect("memory");
         own.configure_registration(config(MonitorChoice::Userfaultfd)).expect("the parent had one");
-        let first = own.adopt(area.lend(&(0..4))).expect("it is mapped").registration();
+        let first = own.adopt(area.user_memory(&(0..4))).expect("it is mapped").registration();
         area.replace(&(1..2), How::Unmap);
-        let second = own.adopt(area.lend(&(0..4))).expect("it is mapped").registration();
+        let second = own.adopt(area.user_memory(&(0..4))).expect("it is mapped").registration();
         let stats = own.registration_stats();
         first.is_some() && first != second && stats.misses == 2 && stats.invalidations == 1
     };
     assert!(fork(child, || {}));
     let engine = engine.as_mut().expect("only the child took it");
     let hits = engine.registration_stats().hits_fast;
-    drop(engine.adopt(area.lend(&(0..4))).expect("it is mapped"));
+    drop(engine.adopt(area.user_memory(&(0..4))).expect("it is mapped"));
     assert_eq!(engine.registration_stats().hits_fast, hits + 1, "the parent's cache is as it was");
 }
 
@@ -134,7 +134,7 @@ fn a_child_that_lives_on_holds_up_neither_the_monitor_nor_its_end() {
     let Some(mut engine) = watched() else { return };
     let area = Area::new(8);
     let mut oracle = Oracle::new(&area);
-    drop(engine.adopt(area.lend(&(0..8))).expect("it is mapped"));
+    drop(engine.adopt(area.user_memory(&(0..8))).expect("it is mapped"));
     let (reader, writer) = std::io::pipe().expect("a pipe");
     let child = || {
         let mut byte = [0];
@@ -143,12 +143,12 @@ fn a_child_that_lives_on_holds_up_neither_the_monitor_nor_its_end() {
     };
     let parent = || {
         oracle.replace(&(2..3), How::Unmap);
-        let buffer = engine.adopt(area.lend(&(0..8))).expect("it is mapped");
+        let buffer = engine.adopt(area.user_memory(&(0..8))).expect("it is mapped");
         assert_eq!(oracle.judge(&(0..8), &buffer), Verdict::Fresh);
         drop(buffer);
         assert_eq!(engine.registration_stats().invalidations, 1);
         drop(engine);
-        // Nobody reads any more: this would wait for ever if the memory were still watched.
+        // There is no reader any more: this would wait for ever if the memory were still watched.
         area.replace(&(0..8), How::Unmap);
         std::io::Write::write_all(&mut &writer, &[1]).expect("the child waits");
     };

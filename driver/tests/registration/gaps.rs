@@ -1,4 +1,5 @@
-//! Memory of which no event tells everything is not cached; and memory that comes and goes by other calls than mmap.
+//! Memory whose changes the events do not all report is not cached; and memory that comes and goes by other calls than
+//! mmap.
 
 use std::ptr::NonNull;
 
@@ -10,16 +11,16 @@ use super::{alone, watched};
 
 pub(super) const LEN: usize = 4 * PAGE;
 
-pub(super) fn lend(at: *mut u8, len: usize) -> UserMemory {
+pub(super) fn user_memory(at: *mut u8, len: usize) -> UserMemory {
     // SAFETY: the tests drop the buffer before they do anything to the memory.
     unsafe { UserMemory::new(NonNull::new(at).expect("it is somewhere"), len) }
 }
 
-/// Lends it twice, and says whether the second time was a hit.
+/// Adopts it twice, and returns whether the second time was a hit.
 fn is_cached(engine: &mut Engine<SimLink>, at: *mut u8) -> bool {
     let before = engine.registration_stats();
     for _ in 0..2 {
-        let mut buffer = engine.adopt(lend(at, LEN)).expect("it is mapped");
+        let mut buffer = engine.adopt(user_memory(at, LEN)).expect("it is mapped");
         assert!(buffer.registration().is_some(), "{:?}", engine.registration_info());
         buffer.fill(1);
     }
@@ -37,7 +38,7 @@ pub(super) fn map(file: &impl std::os::fd::AsRawFd, kind: i32) -> *mut u8 {
 }
 
 pub(super) fn unmap(at: *mut u8) {
-    // SAFETY: it is what `map` gave, and nobody uses it any more.
+    // SAFETY: it is what `map` gave, and not in use any more.
     assert_eq!(unsafe { libc::munmap(at.cast(), LEN) }, 0);
 }
 
@@ -65,7 +66,7 @@ fn shared_memory_without_a_name_and_system_v_segments_are_registered_for_each_us
     let Some(mut engine) = watched() else { return };
     // SAFETY: a memfd of our own.
     let memory = unsafe { libc::memfd_create(c"registration".as_ptr(), libc::MFD_CLOEXEC) };
-    // SAFETY: the descriptor is open, and nobody else's.
+    // SAFETY: the descriptor is open, and has no other owner.
     let memory: std::fs::File = unsafe { std::os::fd::FromRawFd::from_raw_fd(memory) };
     memory.set_len(LEN as u64).expect("room");
     assert!(!is_cached(&mut engine, map(&memory, libc::MAP_SHARED)));
@@ -78,7 +79,7 @@ fn shared_memory_without_a_name_and_system_v_segments_are_registered_for_each_us
         assert_ne!(at, libc::MAP_FAILED);
         assert!(!is_cached(&mut engine, at.cast()));
         assert_eq!(libc::shmdt(at), 0);
-        // Fresh memory at the same place, of which no event has told that the segment is gone.
+        // Fresh memory at the same place; no event has reported that the segment is gone.
         let fresh = libc::mmap(
             at,
             LEN,
@@ -96,7 +97,7 @@ fn shared_memory_without_a_name_and_system_v_segments_are_registered_for_each_us
     }
 }
 
-/// Attaches a segment of our own, which goes when it is detached, to where nobody uses anything.
+/// Attaches a segment of our own, which goes when it is detached, to where nothing is in use.
 fn attach(at: usize, flags: i32) {
     let at = std::ptr::without_provenance_mut(at);
     // SAFETY: the segment is new, and what it takes the place of is a test's.
@@ -108,16 +109,16 @@ fn attach(at: usize, flags: i32) {
     }
 }
 
-/// As the documentation of the crate says under "Memory". Should a kernel tell of it one day, that can go.
+/// As the documentation of the crate says under "Memory". Should a kernel report it one day, that can go.
 #[test]
-fn of_a_segment_that_is_attached_over_lent_memory_nobody_hears_unless_that_is_unmapped_first() {
+fn a_segment_attached_over_adopted_memory_goes_unnoticed_unless_that_is_unmapped_first() {
     let _alone = alone();
     let Some(mut engine) = watched() else { return };
     let mut outlives = |replace: &dyn Fn(&Area)| {
         let area = Area::new(4);
-        let first = engine.adopt(area.lend(&(0..4))).expect("it is mapped").registration();
+        let first = engine.adopt(area.user_memory(&(0..4))).expect("it is mapped").registration();
         replace(&area);
-        engine.adopt(area.lend(&(0..4))).expect("it is mapped").registration() == first
+        engine.adopt(area.user_memory(&(0..4))).expect("it is mapped").registration() == first
     };
     assert!(outlives(&|area| attach(area.address(0), libc::SHM_REMAP)));
     let unmap_first = |area: &Area| {
@@ -137,11 +138,11 @@ fn a_large_block_of_the_heap_that_is_freed_and_comes_back_is_registered_anew() {
     for _ in 0..8 {
         let mut block = vec![0u8; LARGE];
         let at = block.as_mut_ptr();
-        let first = engine.adopt(lend(at, LEN)).expect("it is mapped").registration();
+        let first = engine.adopt(user_memory(at, LEN)).expect("it is mapped").registration();
         assert!(first.is_some());
         drop(block);
         let mut block = vec![0u8; LARGE];
-        let second = engine.adopt(lend(block.as_mut_ptr(), LEN)).expect("it is mapped").registration();
+        let second = engine.adopt(user_memory(block.as_mut_ptr(), LEN)).expect("it is mapped").registration();
         if block.as_mut_ptr() == at {
             comes_back += 1;
             assert_ne!(first, second, "the block is another");
@@ -155,11 +156,11 @@ fn the_heaps_end_that_is_given_back_and_taken_again_is_registered_anew() {
     let _alone = alone();
     let Some(mut engine) = watched() else { return };
     let sbrk = |by: isize| {
-        // SAFETY: whoever calls this looks whether the end is still where it left it.
+        // SAFETY: the caller checks that the end is still where it left it.
         unsafe { libc::sbrk(by) }
     };
     let adopt = |engine: &mut Engine<SimLink>, at: *mut libc::c_void| {
-        engine.adopt(lend(at.cast(), LEN)).expect("it is mapped").registration()
+        engine.adopt(user_memory(at.cast(), LEN)).expect("it is mapped").registration()
     };
     for _ in 0..100 {
         let end = sbrk(0);
@@ -186,17 +187,17 @@ fn memory_that_must_not_be_written_is_refused_and_what_was_protected_meanwhile_i
     let Some(mut engine) = watched() else { return };
     let area = Area::new(4);
     let at = area.address(0) as *mut libc::c_void;
-    let first = engine.adopt(area.lend(&(0..4))).expect("it is mapped").registration();
+    let first = engine.adopt(area.user_memory(&(0..4))).expect("it is mapped").registration();
     for protection in [libc::PROT_NONE, libc::PROT_READ | libc::PROT_WRITE] {
-        // SAFETY: nobody uses it.
+        // SAFETY: it is not in use.
         assert_eq!(unsafe { libc::mprotect(at, LEN, protection) }, 0);
     }
-    let again = engine.adopt(area.lend(&(0..4))).expect("it is mapped").registration();
+    let again = engine.adopt(area.user_memory(&(0..4))).expect("it is mapped").registration();
     assert_eq!(first, again, "protection does not change pages");
 
     let other = Area::new(1);
-    // SAFETY: nobody uses it.
+    // SAFETY: it is not in use.
     assert_eq!(unsafe { libc::mprotect(other.address(0) as *mut libc::c_void, PAGE, libc::PROT_READ) }, 0);
-    let error = engine.adopt(other.lend(&(0..1))).expect_err("it is read-only");
+    let error = engine.adopt(other.user_memory(&(0..1))).expect_err("it is read-only");
     assert_eq!(error, AdoptError::Memory(MemoryError::NotWritable(other.address(0) + 3)));
 }

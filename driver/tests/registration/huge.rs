@@ -59,7 +59,7 @@ impl Area {
     /// The number of the registration of some bytes, which are written once it is there.
     fn adopt(&self, engine: &mut Engine<SimLink>, bytes: Range<usize>) -> Option<u64> {
         let start = NonNull::new(self.0.cast::<u8>().wrapping_add(bytes.start)).expect("it is mapped");
-        // SAFETY: the pages are mapped, and nobody else touches them while the buffer lives, which is not for long.
+        // SAFETY: the pages are mapped, and nothing else touches them while the buffer lives, which is not for long.
         let memory = unsafe { UserMemory::new(start, bytes.len()) };
         let mut buffer = engine.adopt(memory).expect("it is mapped");
         buffer.fill(1);
@@ -81,7 +81,7 @@ impl Area {
             How::MapOver => map(at, count, libc::MAP_FIXED),
             How::MoveAway => {
                 let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-                // SAFETY: nobody uses the memory, and the place is nobody's.
+                // SAFETY: the memory is not in use, and the place is free.
                 let away = unsafe { libc::mremap(at, len, len, flags, place(len)) };
                 assert_ne!(away, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
                 let fresh = map(at, count, libc::MAP_FIXED_NOREPLACE);
@@ -89,7 +89,7 @@ impl Area {
                 fresh
             }
             How::Discard => {
-                // SAFETY: nobody uses the memory.
+                // SAFETY: the memory is not in use.
                 let outcome = unsafe { libc::madvise(at, len, libc::MADV_DONTNEED) };
                 assert_eq!(outcome, 0, "{}", std::io::Error::last_os_error());
                 Ok(at)
@@ -107,13 +107,13 @@ impl Drop for Area {
 
 fn map(at: *mut libc::c_void, pages: usize, flags: i32) -> Result<*mut libc::c_void, ()> {
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB | libc::MAP_HUGE_2MB | flags;
-    // SAFETY: the place is nobody's, or, with MAP_FIXED, an area's that nobody uses.
+    // SAFETY: the place is free, or, with MAP_FIXED, an area's that is not in use.
     let at = unsafe { libc::mmap(at, pages * HUGE, libc::PROT_READ | libc::PROT_WRITE, kind, -1, 0) };
     if at == libc::MAP_FAILED { Err(()) } else { Ok(at) }
 }
 
 fn unmap(at: *mut libc::c_void, pages: usize) {
-    // SAFETY: the memory is an area's, and nobody uses it.
+    // SAFETY: the memory is an area's, and not in use.
     assert_eq!(unsafe { libc::munmap(at, pages * HUGE) }, 0);
 }
 
@@ -148,7 +148,7 @@ fn huge_pages_that_were_replaced_are_registered_anew() {
 
 /// Or the test above would be of no use.
 #[test]
-fn without_a_monitor_nobody_finds_out() {
+fn without_a_monitor_changes_go_unnoticed() {
     let _alone = alone();
     let (mut engine, Some(area)) = (engine(MonitorChoice::UnsafeNone), Area::new()) else { return };
     for how in WAYS {

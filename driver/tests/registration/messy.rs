@@ -14,11 +14,11 @@ const PAGES: usize = 40;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Lends these pages, and keeps them.
+    /// Adopts these pages, and keeps the buffer.
     Adopt(Range<usize>),
     /// Gives back.
     Drop(prop::sample::Index),
-    /// Replaces these pages, as far as they are not lent.
+    /// Replaces these pages, as far as they are not adopted.
     Replace(Range<usize>, How),
 }
 
@@ -39,19 +39,19 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn stale_hits(engine: &mut Engine<SimLink>, steps: Vec<Step>) -> usize {
     let area = Area::new(PAGES);
     let mut oracle = Oracle::new(&area);
-    let mut lent: Vec<(Range<usize>, Buffer)> = Vec::new();
+    let mut adopted: Vec<(Range<usize>, Buffer)> = Vec::new();
     let overlap = |one: &Range<usize>, other: &Range<usize>| one.start < other.end && other.start < one.end;
     for step in steps {
         match step {
-            Step::Adopt(pages) if lent.iter().all(|(other, _)| !overlap(other, &pages)) => {
-                let mut buffer = engine.adopt(area.lend(&pages)).expect("it is mapped");
+            Step::Adopt(pages) if adopted.iter().all(|(other, _)| !overlap(other, &pages)) => {
+                let mut buffer = engine.adopt(area.user_memory(&pages)).expect("it is mapped");
                 oracle.judge(&pages, &buffer);
                 // The memory is there, and is written.
                 buffer.fill(7);
-                lent.push((pages, buffer));
+                adopted.push((pages, buffer));
             }
-            Step::Drop(index) if !lent.is_empty() => drop(lent.swap_remove(index.index(lent.len()))),
-            Step::Replace(pages, how) if lent.iter().all(|(other, _)| !overlap(other, &pages)) => {
+            Step::Drop(index) if !adopted.is_empty() => drop(adopted.swap_remove(index.index(adopted.len()))),
+            Step::Replace(pages, how) if adopted.iter().all(|(other, _)| !overlap(other, &pages)) => {
                 oracle.replace(&pages, how);
             }
             _ => {}
@@ -82,20 +82,20 @@ proptest! {
     }
 }
 
-/// Lends two overlapping ranges, replaces pages in the middle, lends again.
+/// Adopts two overlapping ranges, replaces pages in the middle, adopts again.
 fn verdict_after(engine: &mut Engine<SimLink>, how: How) -> (Verdict, bool) {
     let area = Area::new(16);
     let mut oracle = Oracle::new(&area);
     let sees_frames = oracle.sees_frames();
     for pages in [2..9, 6..14, 2..14] {
-        let buffer = engine.adopt(area.lend(&pages)).expect("it is mapped");
+        let buffer = engine.adopt(area.user_memory(&pages)).expect("it is mapped");
         assert_eq!(oracle.judge(&pages, &buffer), Verdict::Fresh);
     }
-    let again = engine.adopt(area.lend(&(2..14))).expect("it is mapped");
+    let again = engine.adopt(area.user_memory(&(2..14))).expect("it is mapped");
     assert_eq!(oracle.judge(&(2..14), &again), Verdict::Fresh);
     drop(again);
     oracle.replace(&(7..8), how);
-    let whole = engine.adopt(area.lend(&(2..14))).expect("it is mapped");
+    let whole = engine.adopt(area.user_memory(&(2..14))).expect("it is mapped");
     let verdict = oracle.judge(&(2..14), &whole);
     (verdict, oracle.stale_frames > 0 || !sees_frames)
 }
@@ -108,7 +108,7 @@ fn each_way_to_lose_memory_is_noticed_and_without_a_monitor_the_oracle_complains
         assert_eq!(verdict_after(&mut watched, how).0, Verdict::Fresh, "{how:?}");
     }
     let stats = watched.registration_stats();
-    // Once by each, and once as each one's area went, but for the last, of which nobody has asked yet.
+    // Once by each, and once as each one's area went, but for the last, which was not looked up yet.
     assert_eq!(stats.invalidations, 2 * WAYS.len() as u64 - 1);
     for how in WAYS {
         let mut blind = engine(MonitorChoice::UnsafeNone);
@@ -146,7 +146,7 @@ fn of_thousands_of_regions_those_that_are_gone_are_missed_and_no_others() {
         .expect("there was one before");
     let area = Area::new(2 * REGIONS);
     for region in 0..REGIONS {
-        let buffer = engine.adopt(area.lend(&(2 * region..2 * region + 1))).expect("it is mapped");
+        let buffer = engine.adopt(area.user_memory(&(2 * region..2 * region + 1))).expect("it is mapped");
         assert!(buffer.registration().is_some(), "{:?}", engine.registration_info());
     }
     assert_eq!(engine.registration_stats().regions, REGIONS as u64);
@@ -156,23 +156,23 @@ fn of_thousands_of_regions_those_that_are_gone_are_missed_and_no_others() {
     }
     for region in 0..REGIONS {
         let misses = engine.registration_stats().misses;
-        drop(engine.adopt(area.lend(&(2 * region..2 * region + 1))).expect("it is mapped"));
+        drop(engine.adopt(area.user_memory(&(2 * region..2 * region + 1))).expect("it is mapped"));
         assert_eq!(engine.registration_stats().misses > misses, is_replaced(region), "{region}");
     }
     assert_eq!(engine.registration_stats().invalidations, REGIONS.div_ceil(3) as u64);
 }
 
 #[test]
-fn memory_that_is_unmapped_while_it_is_lent_is_counted_and_never_served_again() {
+fn memory_that_is_unmapped_while_it_is_adopted_is_counted_and_never_served_again() {
     let _alone = alone();
     let Some(mut engine) = watched() else { return };
     let area = Area::new(8);
-    let lent = engine.adopt(area.lend(&(0..4))).expect("it is mapped");
+    let adopted = engine.adopt(area.user_memory(&(0..4))).expect("it is mapped");
     area.replace(&(1..2), How::Unmap);
-    let fresh = engine.adopt(area.lend(&(0..4))).expect("it is mapped");
-    assert_ne!(lent.registration(), fresh.registration());
+    let fresh = engine.adopt(area.user_memory(&(0..4))).expect("it is mapped");
+    assert_ne!(adopted.registration(), fresh.registration());
     assert_eq!(engine.registration_stats().unmapped_in_use, 1);
     area.unmap(&(0..8));
-    assert!(engine.adopt(area.lend(&(0..4))).is_err(), "there is nothing");
+    assert!(engine.adopt(area.user_memory(&(0..4))).is_err(), "there is nothing");
     area.replace(&(0..8), How::MapOver);
 }

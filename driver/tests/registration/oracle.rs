@@ -67,7 +67,7 @@ impl<'a> Oracle<'a> {
         // A page that has no frame yet, or that this process may not see, says nothing.
         let both = pages.clone().map(|page| (then.frames[page], now.frames[page]));
         let has_moved = both.into_iter().any(|(then, now)| then != 0 && now != 0 && then != now);
-        assert!(is_stale || !has_moved, "pages {pages:?} of registration {number} have moved, and nobody knows why");
+        assert!(is_stale || !has_moved, "pages {pages:?} of registration {number} have moved for no known reason");
         self.stale += usize::from(is_stale);
         self.stale_frames += usize::from(is_stale && has_moved);
         if is_stale { Verdict::Stale } else { Verdict::Fresh }

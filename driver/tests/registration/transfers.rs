@@ -1,4 +1,4 @@
-//! Transfers from and into the application's memory, while threads unmap what is not lent just then.
+//! Transfers from and into the application's memory, while threads unmap what is not adopted just then.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,7 +22,7 @@ const THREADS: usize = 2;
 /// Looks at slots that others have.
 const PATIENCE: usize = 10_000_000;
 
-/// A slot's state: lent or being replaced, or how often it was replaced.
+/// A slot's state: adopted or being replaced, or how often it was replaced.
 const BUSY: u32 = u32::MAX;
 
 struct Slots {
@@ -127,7 +127,7 @@ fn exchange(monitor: MonitorChoice) -> usize {
     transfers.transfer(&slots, 0);
     let before = transfers.hits();
     transfers.transfer(&slots, 0);
-    assert_eq!(transfers.hits(), before + 1, "nobody has replaced what was just registered");
+    assert_eq!(transfers.hits(), before + 1, "what was just registered has not been replaced");
     slots.replace(0, 0);
     transfers.transfer(&slots, 0);
     transfers.stale
@@ -155,12 +155,13 @@ impl Transfers {
         let versions = slots.wait_for_two(first);
         let payload = pattern(2 * SLOT * PAGE - 6 - number);
         let [near, far] = &mut self.wire.ends;
-        let mut buffer = near.engine.adopt(slots.area.lend(&Slots::pages(first..first + 2))).expect("it is mapped");
+        let mut buffer =
+            near.engine.adopt(slots.area.user_memory(&Slots::pages(first..first + 2))).expect("it is mapped");
         let registration = buffer.registration().expect("it is registered");
         self.stale += usize::from(self.seen.is_stale(registration, first, versions));
         buffer.set_len(payload.len());
         buffer.copy_from_slice(&payload);
-        let room = far.engine.adopt(self.into.lend(&(0..2 * SLOT))).expect("it is mapped");
+        let room = far.engine.adopt(self.into.user_memory(&(0..2 * SLOT))).expect("it is mapped");
         far.engine.post_recv(far.qp, 1, room).map_err(|refused| refused.reason).expect("accepted");
         self.wire.post(0, SendWr::send(2, buffer));
         let received = self.wire.wait(1);
@@ -181,7 +182,7 @@ impl Transfers {
 }
 
 #[test]
-fn transfers_find_the_memory_that_is_there_while_threads_replace_what_is_not_lent() {
+fn transfers_find_the_memory_that_is_there_while_threads_replace_what_is_not_adopted() {
     let _alone = alone();
     if watched().is_some() {
         assert_eq!(exchange(MonitorChoice::Userfaultfd), 0);
@@ -203,16 +204,16 @@ fn peers_write_and_read_the_applications_memory() {
     }
     let (near, far) = (Area::new(4), Area::new(4));
     let bytes = pattern(3 * PAGE);
-    let target = wire.ends[1].engine.adopt(far.lend(&(0..4))).expect("it is mapped");
+    let target = wire.ends[1].engine.adopt(far.user_memory(&(0..4))).expect("it is mapped");
     let access = Access::REMOTE_WRITE.and(Access::REMOTE_READ);
     let end = &mut wire.ends[1];
     let region = end.engine.register(end.pd, target, access).expect("a key");
-    let mut source = wire.ends[0].engine.adopt(near.lend(&(0..4))).expect("it is mapped");
+    let mut source = wire.ends[0].engine.adopt(near.user_memory(&(0..4))).expect("it is mapped");
     source.set_len(bytes.len());
     source.copy_from_slice(&bytes);
     wire.post(0, SendWr::write(1, source, region.rkey(), 64));
     drop(wire.wait(0));
-    let mut back = wire.ends[0].engine.adopt(near.lend(&(0..4))).expect("it is mapped");
+    let mut back = wire.ends[0].engine.adopt(near.user_memory(&(0..4))).expect("it is mapped");
     back.fill(0);
     back.set_len(bytes.len());
     wire.post(0, SendWr::read(2, back, region.rkey(), 64));
@@ -222,7 +223,7 @@ fn peers_write_and_read_the_applications_memory() {
 }
 
 #[test]
-fn a_free_in_the_middle_of_the_engines_own_loop_waits_for_nobody() {
+fn a_free_in_the_middle_of_the_engines_own_loop_does_not_block() {
     let _alone = alone();
     if watched().is_none() {
         return;
@@ -233,7 +234,7 @@ fn a_free_in_the_middle_of_the_engines_own_loop_waits_for_nobody() {
     }
     for number in 0..50 {
         let area = Area::new(8);
-        let mut buffer = wire.ends[0].engine.adopt(area.lend(&(0..8))).expect("it is mapped");
+        let mut buffer = wire.ends[0].engine.adopt(area.user_memory(&(0..8))).expect("it is mapped");
         buffer.fill(number);
         wire.post_recv(1, 8 * PAGE);
         wire.post(0, SendWr::send(1, buffer));

@@ -8,7 +8,7 @@ use roci_protocol::Rkey;
 
 use crate::Failure;
 use crate::lab::{Lab, Pair, Route, Terms, V6, VLAN, all_access, number, pattern};
-use crate::wire::{LEND_FROM, Way};
+use crate::wire::{Way, ZERO_COPY_FROM};
 
 const MTUS: [Mtu; 5] = [Mtu::Mtu256, Mtu::Mtu512, Mtu::Mtu1024, Mtu::Mtu2048, Mtu::Mtu4096];
 const LARGE: usize = 1 << 20;
@@ -279,11 +279,11 @@ pub(super) fn lent_payloads(lab: &mut Lab) -> Result<(), Failure> {
     let long = count_long(lab);
     each_length(lab, |lab, pair, len| {
         for transfer in [send_once, write_once, be_read_once] {
-            let before = (long.get(), lab.engine.link_stats(0).tx_lent);
+            let before = (long.get(), lab.engine.link_stats(0).tx_zero_copy);
             transfer(lab, pair, len)?;
             let sent = long.get() - before.0;
-            expect("whether there is a long payload", sent > 0, len >= LEND_FROM)?;
-            expect("the payloads that left in place", lab.engine.link_stats(0).tx_lent - before.1, sent)?;
+            expect("whether there is a long payload", sent > 0, len >= ZERO_COPY_FROM)?;
+            expect("the payloads that left in place", lab.engine.link_stats(0).tx_zero_copy - before.1, sent)?;
         }
         Ok(())
     })
@@ -294,7 +294,7 @@ fn count_long(lab: &Lab) -> Rc<Cell<u64>> {
     let long = Rc::new(Cell::new(0));
     let count = long.clone();
     lab.lose(Box::new(move |way, packet| {
-        count.set(count.get() + u64::from(way == Way::Out && packet.payload.len() >= LEND_FROM));
+        count.set(count.get() + u64::from(way == Way::Out && packet.payload.len() >= ZERO_COPY_FROM));
         false
     }));
     long

@@ -77,7 +77,7 @@ fn round(lab: &mut Lab, number: u64, is_old: bool, figures: &mut Figures) -> Res
     // rxe of 6.12 refuses the correct duplicate of a READ after it has executed a READ or a WRITE of no bytes.
     let [ours, theirs] = [Plan::draw(&mut dice, mtu, 1), Plan::draw(&mut dice, mtu, 0)];
     lab.renew()?;
-    let lent = lab.engine.link_stats(0).tx_lent;
+    let lent = lab.engine.link_stats(0).tx_zero_copy;
     let retransmitted = lab.engine.stats().queue_pairs.retransmitted_packets;
     let terms = terms(mtu, [&ours, &theirs].map(|plan| psn_before_wrap(&mut dice, plan)));
     let pair = lab.connect(&terms)?;
@@ -92,7 +92,7 @@ fn round(lab: &mut Lab, number: u64, is_old: bool, figures: &mut Figures) -> Res
     outcome.map_err(|failure| format!("MTU {}: {failure}", mtu.bytes()))?;
     figures.requests += (ours.jobs.len() + theirs.jobs.len()) as u64;
     figures.bytes += ours.bytes() + theirs.bytes();
-    figures.lent += lab.engine.link_stats(0).tx_lent - lent;
+    figures.lent += lab.engine.link_stats(0).tx_zero_copy - lent;
     figures.retransmitted += lab.engine.stats().queue_pairs.retransmitted_packets - retransmitted;
     figures.injected = lab.script.borrow().dice.as_ref().map(|dice| dice.injected).unwrap_or_default();
     Ok(())

@@ -455,7 +455,7 @@ fn dress(
     index: usize,
     is_recorder: bool,
 ) -> Result<LiveLink, WireupError> {
-    link.lend_from(config.zcopy_threshold);
+    link.zero_copy_from(config.zcopy_threshold);
     // One file cannot be written by several of a host: without %r it is rank 0's, which sees both directions.
     let is_ours = |path: &&PathBuf| is_recorder || (index == 0 && path.display().to_string().contains("%r"));
     let path = config.pcap.as_ref().filter(is_ours);

@@ -69,7 +69,7 @@ impl Lane {
 
     /// Frames whose payload the device has taken from where it lay.
     pub(super) fn lent_frames(&self) -> u64 {
-        self.fabric.engine.link_stats(0).tx_lent
+        self.fabric.engine.link_stats(0).tx_zero_copy
     }
 
     /// The next completion that worked, if there is one now.

@@ -128,8 +128,8 @@ impl<L: Link> Engine<L> {
         Ok(())
     }
 
-    /// Ends a connection, or the attempt to make one. Its queue pair fails at once; [`CmEvent::Disconnected`] tells when the
-    /// peer of an open connection knows.
+    /// Ends a connection, or the attempt to make one. Its queue pair fails at once; [`CmEvent::Disconnected`] reports
+    /// when the peer of an open connection knows.
     pub fn cm_disconnect(&mut self, id: ConnId, private_data: &[u8]) -> Result<(), CmCallError> {
         let now = self.now();
         match self.cm.state(id) {
@@ -142,9 +142,9 @@ impl<L: Link> Engine<L> {
         Ok(())
     }
 
-    /// Ends every connection, and every attempt to make one: each peer hears of it (DREQ, or REJ), instead of finding out by
-    /// silence. Poll until [`Engine::cm_disconnecting`] says 0 to know that all have. Dropping the engine does this too,
-    /// but waits for nobody.
+    /// Ends every connection, and every attempt to make one: each peer is notified (DREQ, or REJ), instead of finding
+    /// out by a timeout. Poll until [`Engine::cm_disconnecting`] says 0 to know that all have. Dropping the engine does
+    /// this too, but does not wait.
     pub fn cm_disconnect_all(&mut self) {
         for id in self.attempts.keys().copied().collect::<Vec<_>>() {
             // Where it has ended meanwhile there is nothing to end.

@@ -54,7 +54,7 @@ impl<L: Link> Engine<L> {
         self.serve_cm();
     }
 
-    /// A packet came in on a passive connection's queue pair: the peer has heard our answer.
+    /// A packet came in on a passive connection's queue pair: the peer has received our answer.
     pub(in crate::engine) fn on_first_packet(&mut self, qp: QueuePair) {
         let now = self.now();
         if let Some(id) = self.connection_of(qp) {
@@ -78,7 +78,7 @@ impl<L: Link> Engine<L> {
         while let Some((way, datagram)) = self.cm.poll_transmit() {
             self.send_mad(way, &datagram);
         }
-        // Where nobody polls, the manager's own limit stops new connections.
+        // Where the application does not poll, the manager's own limit stops new connections.
         while self.cm_events.len() < MAX_EVENTS
             && let Some(event) = self.cm.poll_event()
         {
@@ -91,7 +91,7 @@ impl<L: Link> Engine<L> {
     }
 
     fn on_cm_event(&mut self, event: &cm::Event) {
-        let told = match *event {
+        let reported = match *event {
             cm::Event::Request { id, service, remote, source, private_data, .. } => {
                 let Some(way) = self.cm.route(id) else { return };
                 let (beyond, private_data) = Beyond::untagged(Tag::Asks, private_data);
@@ -124,7 +124,7 @@ impl<L: Link> Engine<L> {
             cm::Event::SidrResolved { id, qpn, qkey } => Some(CmEvent::ServiceResolved { id, qpn, qkey }),
             cm::Event::SidrFailed { id, failure } => Some(CmEvent::ServiceFailed { id, failure }),
         };
-        self.cm_events.extend(told);
+        self.cm_events.extend(reported);
     }
 
     /// The peer's terms are known: the queue pair is connected.

@@ -14,10 +14,10 @@ use super::eal::{Eal, Refusal, Setup};
 use super::error::PortError;
 use super::gate::{self, Gate};
 use super::idle::{self, IdlePort};
-use super::lender::Ranges;
 use super::pool::{Place, Pool};
 use super::port::DpdkLink;
 use super::queues::Claim;
+use super::ranges::Ranges;
 use super::station::Station;
 use super::train::Train;
 use crate::link::{LinkState, LinkStats, Share};
@@ -76,7 +76,7 @@ impl Wait<'_> {
         Ok(())
     }
 
-    /// A vhost client's link is up by its own account, though its server may have been told only half of what it needs.
+    /// A vhost client reports its link as up, though its server may have received only half of what it needs.
     fn no_half_port(&mut self, attachments: &[Attachment]) -> Result<(), PortError> {
         let Some(half) = attachments.iter().find(|port| port.device().is_point_to_point() && !port.tries_again())
         else {
@@ -270,8 +270,8 @@ impl DpdkLink {
             gate: None,
             external: facts.external,
             train: Train::new(attachment.is_ring_in_memory()),
-            lend_from: usize::MAX,
-            lent: Vec::new(),
+            zero_copy_from: usize::MAX,
+            attached: Vec::new(),
             ranges: Ranges::default(),
             state: LinkState::Down,
             next_maintenance: 0,
@@ -334,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_lasts_where_it_comes_again_or_where_nobody_tries_again() {
+    fn a_refusal_lasts_where_it_repeats_or_is_never_retried() {
         let port = |device| Attachment::pair(device, Path::new("/run/x"), true, [2, 0, 0, 0, 0, 1]);
         let (memif, vhost) = (port(Device::Memif), port(Device::Vhost));
         let now = Instant::now();

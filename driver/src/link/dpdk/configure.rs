@@ -115,7 +115,7 @@ pub(super) fn set_up(
     let max_frame = attachment.max_frame(Path::new(INTERFACES))?;
     let queues = attachment.queues();
     // SAFETY: `port` exists; the configuration is copied by the call; the address is written to a local. The pools outlive
-    // the port: whoever closes it keeps them.
+    // the port: they are freed after it is closed.
     let mac = unsafe {
         check("rte_eth_dev_configure", dpdk_sys::roci_port_configure(port, queues, &raw const conf))?;
         let (mut rx, mut tx) = (DESCRIPTORS, DESCRIPTORS);
@@ -223,8 +223,8 @@ pub(super) fn start(attachment: &Attachment, port: u16) -> Result<(), PortError>
 
 /// Stops and closes a port that no thread uses, and never will again.
 pub(super) fn close(_: &Setup, port: u16) {
-    // SAFETY: the port exists and nobody uses it; no other thread creates or closes one; the interrupt thread, where it is
-    // gated, stays parked.
+    // SAFETY: the port exists and is not in use; no other thread creates or closes one; the interrupt thread, where it
+    // is gated, stays parked.
     gate::held(|| unsafe {
         dpdk_sys::rte_eth_dev_stop(port);
         dpdk_sys::rte_eth_dev_close(port);

@@ -1,4 +1,4 @@
-//! memif's control channels, seen from outside: its driver shows their descriptors to nobody.
+//! memif's control channels, found from outside: its driver does not expose their descriptors.
 
 use std::fs::read_dir;
 use std::os::fd::BorrowedFd;

@@ -42,7 +42,7 @@ fn open_below(limit: usize) -> usize {
             numbers.filter(|&number: &usize| number < limit).count().saturating_sub(1)
         }
         Err(error) if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => limit,
-        // Without /proc nobody knows.
+        // Without /proc the number is unknown.
         Err(_) => 0,
     }
 }

@@ -25,7 +25,7 @@ pub enum Device {
     /// Shared memory between two processes of one host, over a UNIX socket; needs no privilege.
     Memif,
     /// vhost-user and virtio-user between two processes of one host; needs no privilege. virtio-user writes to a peer that
-    /// has died: SIGPIPE must be ignored, as Rust programs do unless told otherwise.
+    /// has died: SIGPIPE must be ignored, as Rust programs do by default.
     Vhost,
     /// A kernel interface through a packet socket; needs `CAP_NET_RAW` and `CAP_NET_ADMIN`.
     AfPacket(String),
@@ -80,7 +80,7 @@ impl fmt::Display for Device {
 }
 
 impl Device {
-    /// Whether each pair of processes has a port of its own, with nobody else on it.
+    /// Whether each pair of processes has a port of its own, which no third process shares.
     pub const fn is_point_to_point(&self) -> bool {
         matches!(self, Self::Memif | Self::Vhost)
     }
@@ -232,7 +232,7 @@ impl Attachment {
             Device::Vhost if self.is_server => External::Copied,
             Device::Pci(_) => External::Mapped,
             Device::Vhost => External::Never("virtio-user does not send from memory that DPDK did not allocate"),
-            Device::Eal(_) => External::Never("of an EAL line nobody knows which driver it takes"),
+            Device::Eal(_) => External::Never("the driver that an EAL line selects is unknown"),
         }
     }
 
@@ -285,11 +285,11 @@ pub(super) enum External {
     Copied,
     /// The device reads it: it must know the memory.
     Mapped,
-    /// It is lost, or nobody has tried.
+    /// Such frames are lost, or it has not been tried.
     Never(&'static str),
 }
 
-/// How DPDK is told to create a port.
+/// The way in which DPDK creates a port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Creation {
     /// A virtual device, which can be added while DPDK runs.
@@ -316,8 +316,9 @@ impl Creation {
     }
 }
 
-/// The same path in other words. memif's driver keeps one entry for each path, and whoever comes first decides whether
-/// it listens: a server that finds a client's entry, when both are in one process, would never listen.
+/// The same path in other words. memif's driver keeps one entry for each path, and the first port with that path
+/// decides whether the entry listens: a server that finds a client's entry, when both are in one process, would never
+/// listen.
 fn other_spelling(socket: &str) -> String {
     /// Bytes of a UNIX socket's path, without the NUL.
     const PATH_MAX: usize = 107;
@@ -368,7 +369,7 @@ mod tests {
             mtu.map_or(port.clone(), |mtu| port.with_mtu(mtu)).max_frame(interfaces.path())
         };
         let of = |name, mtu| frame(name, mtu).expect("it is carried");
-        for (name, wanted) in [("short", 1014), ("usual", 1514), ("jumbo", 1514), ("lo", 1514), ("nobody", 1514)] {
+        for (name, wanted) in [("short", 1014), ("usual", 1514), ("jumbo", 1514), ("lo", 1514), ("absent", 1514)] {
             assert_eq!(of(name, None), wanted, "{name}");
         }
         assert_eq!((of("short", Some(1000)), of("usual", Some(600)), of("jumbo", Some(1500))), (1014, 614, 1514));

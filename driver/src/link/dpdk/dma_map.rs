@@ -13,7 +13,7 @@ use super::device::External;
 use super::eal::{describe, last_errno};
 use super::window::Window;
 use crate::lasting::Lasting;
-use crate::link::LendError;
+use crate::link::ZeroCopyError;
 
 /// What DPDK calls an address that is none.
 const NO_ADDRESS: u64 = u64::MAX;
@@ -22,12 +22,12 @@ const PAGE: usize = 4096;
 /// The size of a page where there is no end to one.
 const NO_PAGES: u64 = 1 << 63;
 /// Only a map of the IOMMU's pins pages for the device.
-const NO_KEEPER: LendError =
-    LendError::Physical("there is no IOMMU that would keep pages which the application unmaps");
+const NO_KEEPER: ZeroCopyError =
+    ZeroCopyError::Physical("there is no IOMMU that would keep pages which the application unmaps");
 
 /// Memory that a device can reach, until it is dropped.
 ///
-/// It keeps nothing mapped: whoever makes one sees to that.
+/// It does not keep the memory mapped: its creator must.
 pub(super) struct DmaMap {
     base: usize,
     len: usize,
@@ -37,7 +37,7 @@ pub(super) struct DmaMap {
     device: Option<Mapped>,
 }
 
-/// What was told to DPDK and to a device.
+/// What was registered with DPDK and mapped for a device.
 struct Mapped {
     device: NonNull<dpdk_sys::rte_device>,
     addresses: Addresses,
@@ -66,44 +66,49 @@ impl DmaMap {
     ///
     /// # Safety
     /// The memory stays mapped until the value is dropped.
-    pub(super) unsafe fn new(port: u16, external: External, memory: &dyn Lasting) -> Result<Self, LendError> {
+    pub(super) unsafe fn new(port: u16, external: External, memory: &dyn Lasting) -> Result<Self, ZeroCopyError> {
         let (base, len) = (memory.base() as usize, memory.len());
         match external {
-            External::Never(why) => Err(LendError::Copies(why)),
+            External::Never(why) => Err(ZeroCopyError::Copies(why)),
             External::Copied => Ok(Self { base, len, page: NO_PAGES, device: None }),
             External::Mapped => {
                 let page = memory.page_size();
                 whole_pages(base, len, page)?;
                 // SAFETY: the caller's promise.
-                unsafe { Self::told(port, base..base + len, page, addresses(memory)?) }
+                unsafe { Self::register_range(port, base..base + len, page, addresses(memory)?) }
             }
         }
     }
 
     /// Makes a range known to a device that keeps its pages: only an IOMMU's map does, for which the kernel pins them. They
     /// are the device's then, and not read through the process's own addresses, which may be gone meanwhile.
-    pub(super) fn of_kept_pages(port: u16, range: Range<usize>) -> Result<Self, LendError> {
+    pub(super) fn of_kept_pages(port: u16, range: Range<usize>) -> Result<Self, ZeroCopyError> {
         let (base, len) = (range.start, range.len());
         whole_pages(base, len, PAGE)?;
         if !are_addresses_virtual() {
             return Err(NO_KEEPER);
         }
-        let no_window = |errno: Errno| LendError::Refused { call: "mmap", base, len, cause: errno.to_string() };
+        let no_window = |errno: Errno| ZeroCopyError::Refused { call: "mmap", base, len, cause: errno.to_string() };
         let window = Window::for_range(&range).map_err(no_window)?;
         // SAFETY: what the device reads stays: once `map_pieces` has succeeded the pages are pinned until the value is
         // dropped, and before that, or where it fails, nothing is read.
-        let map = unsafe { Self::told(port, range, PAGE, Addresses::Window(window)) }?;
+        let map = unsafe { Self::register_range(port, range, PAGE, Addresses::Window(window)) }?;
         match &map.device {
             Some(mapped) if !mapped.pieces.is_empty() => Ok(map),
             _ => Err(NO_KEEPER),
         }
     }
 
-    /// Tells DPDK and the device.
+    /// Registers the range with DPDK and maps it for the device.
     ///
     /// # Safety
     /// What the device reads stays until the value is dropped.
-    unsafe fn told(port: u16, range: Range<usize>, page: usize, addresses: Addresses) -> Result<Self, LendError> {
+    unsafe fn register_range(
+        port: u16,
+        range: Range<usize>,
+        page: usize,
+        addresses: Addresses,
+    ) -> Result<Self, ZeroCopyError> {
         let mut map = Self { base: range.start, len: range.len(), page: page as u64, device: None };
         let addresses = map.register(page, addresses)?;
         let device = device_of(port).ok_or_else(|| map.refused("rte_eth_dev_info_get"));
@@ -128,7 +133,7 @@ impl DmaMap {
             return None;
         }
         match self.device.as_ref().map(|mapped| &mapped.addresses) {
-            // Nobody looks at it.
+            // It is not used.
             None => Some(0),
             Some(Addresses::Virtual) => Some(at as u64),
             Some(Addresses::Window(window)) => Some(window.start() + offset as u64),
@@ -141,7 +146,7 @@ impl DmaMap {
     }
 
     /// Enters the memory into DPDK's table.
-    fn register(&self, page: usize, mut addresses: Addresses) -> Result<Addresses, LendError> {
+    fn register(&self, page: usize, mut addresses: Addresses) -> Result<Addresses, ZeroCopyError> {
         let (base, len) = (self.base, self.len);
         let (table, count) = match &mut addresses {
             Addresses::Virtual | Addresses::Window(_) => (std::ptr::null_mut(), 0),
@@ -154,13 +159,13 @@ impl DmaMap {
             return Ok(addresses);
         }
         match last_errno().abs() {
-            libc::ENOSPC => Err(LendError::NoSlot),
+            libc::ENOSPC => Err(ZeroCopyError::NoSlot),
             _ => Err(self.refused("rte_extmem_register")),
         }
     }
 
-    /// Tells the IOMMU.
-    fn map_pieces(&mut self) -> Result<(), LendError> {
+    /// Maps the pieces in the IOMMU.
+    fn map_pieces(&mut self) -> Result<(), ZeroCopyError> {
         let pieces = self.pieces();
         let Some(mapped) = &mut self.device else { return Ok(()) };
         for (range, address) in pieces {
@@ -203,12 +208,12 @@ impl DmaMap {
     }
 
     /// The last call's failure.
-    fn refused(&self, call: &'static str) -> LendError {
-        LendError::Refused { call, base: self.base, len: self.len, cause: describe(last_errno()) }
+    fn refused(&self, call: &'static str) -> ZeroCopyError {
+        ZeroCopyError::Refused { call, base: self.base, len: self.len, cause: describe(last_errno()) }
     }
 
     /// The failure of the last map.
-    fn no_map(&self) -> LendError {
+    fn no_map(&self) -> ZeroCopyError {
         // Where vfio's call fails, DPDK leaves the number to the C library.
         let errno = match last_errno() {
             0 => std::io::Error::last_os_error().raw_os_error().unwrap_or(0),
@@ -220,10 +225,10 @@ impl DmaMap {
 
 /// Only where pages, memory or places in the IOMMU's map have run out do registrations that end help. What the kernel
 /// refuses otherwise, as the pages of a file or an address that the IOMMU does not reach, it refuses always.
-fn why_no_map(base: usize, len: usize, errno: i32) -> LendError {
+fn why_no_map(base: usize, len: usize, errno: i32) -> ZeroCopyError {
     let cause = describe(errno);
     if !matches!(errno, libc::ENOMEM | libc::EAGAIN | libc::ENOSPC) {
-        return LendError::Refused { call: "rte_dev_dma_map", base, len, cause };
+        return ZeroCopyError::Refused { call: "rte_dev_dma_map", base, len, cause };
     }
     let limit = match rustix::process::getrlimit(rustix::process::Resource::Memlock).current {
         Some(bytes) if bytes < len as u64 => {
@@ -231,7 +236,7 @@ fn why_no_map(base: usize, len: usize, errno: i32) -> LendError {
         }
         _ => String::new(),
     };
-    LendError::NoMap { base, len, cause: cause + &limit }
+    ZeroCopyError::NoMap { base, len, cause: cause + &limit }
 }
 
 impl Drop for DmaMap {
@@ -257,12 +262,12 @@ impl Drop for DmaMap {
 }
 
 /// How devices of this process name the memory.
-fn addresses(memory: &dyn Lasting) -> Result<Addresses, LendError> {
+fn addresses(memory: &dyn Lasting) -> Result<Addresses, ZeroCopyError> {
     if are_addresses_virtual() {
         return Ok(Addresses::Virtual);
     }
     if !memory.is_pinned() {
-        return Err(LendError::Physical("ordinary pages move: make huge ones, scripts/hugepages set"));
+        return Err(ZeroCopyError::Physical("ordinary pages move: make huge ones, scripts/hugepages set"));
     }
     let size = memory.page_size();
     let address = |at: usize| {
@@ -272,7 +277,7 @@ fn addresses(memory: &dyn Lasting) -> Result<Addresses, LendError> {
     let base = memory.base() as usize;
     let pages: Vec<u64> = (0..memory.len() / size).map(|page| address(base + page * size)).collect();
     if pages.contains(&NO_ADDRESS) {
-        return Err(LendError::Physical("only root may see them"));
+        return Err(ZeroCopyError::Physical("only root may see them"));
     }
     Ok(Addresses::Physical { pages, size })
 }
@@ -284,9 +289,9 @@ fn are_addresses_virtual() -> bool {
 }
 
 /// Refuses what is not made of pages.
-fn whole_pages(base: usize, len: usize, page: usize) -> Result<(), LendError> {
+fn whole_pages(base: usize, len: usize, page: usize) -> Result<(), ZeroCopyError> {
     if len == 0 || page < PAGE || !page.is_power_of_two() || !base.is_multiple_of(page) || !len.is_multiple_of(page) {
-        return Err(LendError::Unaligned { base, len, page });
+        return Err(ZeroCopyError::Unaligned { base, len, page });
     }
     Ok(())
 }
@@ -330,12 +335,12 @@ mod tests {
     }
 
     #[test]
-    fn a_map_that_fails_for_what_the_memory_is_asks_nobody_else_to_end() {
+    fn only_an_exhausted_limit_ends_other_registrations() {
         for errno in [libc::ENOMEM, libc::EAGAIN, libc::ENOSPC] {
-            assert!(matches!(why_no_map(0x1000, 0x1000, errno), LendError::NoMap { .. }), "{errno}");
+            assert!(matches!(why_no_map(0x1000, 0x1000, errno), ZeroCopyError::NoMap { .. }), "{errno}");
         }
         for errno in [libc::EFAULT, libc::EINVAL, libc::EPERM, libc::EEXIST, 0] {
-            assert!(matches!(why_no_map(0x1000, 0x1000, errno), LendError::Refused { .. }), "{errno}");
+            assert!(matches!(why_no_map(0x1000, 0x1000, errno), ZeroCopyError::Refused { .. }), "{errno}");
         }
     }
 

@@ -1,7 +1,6 @@
 //! DPDK's environment abstraction layer: started once per process, never stopped.
-//!
-//! Whoever comes later, on whatever thread, adds virtual devices to what runs. All that creates or closes ports does
-//! so one thread at a time; drivers keep lists that they do not lock.
+//! Later calls, on any thread, add virtual devices to the EAL that runs. One thread at a time creates or closes ports;
+//! drivers keep lists that they do not lock.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString};
@@ -84,7 +83,7 @@ impl Eal {
         if !Path::new(PROCESSORS).exists() {
             return Err(EalError::NoSysfs);
         }
-        // What goes wrong is reported by whoever asked for it; the whole log is for who asks for that.
+        // The caller reports what goes wrong; the whole log is shown at level DEBUG only.
         let is_loud = tracing::enabled!(tracing::Level::DEBUG);
         let log = format!("--log-level=*:{}", if is_loud { "debug" } else { "error" });
         // SAFETY: DPDK does not run yet, and the caller holds the lock that makes this the only call in the process.
@@ -116,7 +115,7 @@ impl Eal {
         if status == 0 { Ok(()) } else { Err(with_last_words(describe(status))) }
     }
 
-    /// Takes back a virtual device whose port nobody uses.
+    /// Removes a virtual device whose port is not in use.
     pub(super) fn remove_device(_: Self, _: &Setup, name: &str) {
         if let Ok(name) = CString::new(name) {
             // SAFETY: DPDK runs; the string is NUL-terminated; no other thread creates or closes a port. A device that

@@ -14,11 +14,11 @@ use std::sync::Arc;
 use super::device::External;
 use super::shared_map::SharedMap;
 use crate::lasting::Lasting;
-use crate::link::LendError;
+use crate::link::ZeroCopyError;
 
 /// Memory that frames of one port are sent from. Dropping it gives up the port's part; the rest goes with the last frame.
 #[derive(Debug)]
-pub(super) struct Lent(NonNull<Region>);
+pub(super) struct Attached(NonNull<Region>);
 
 /// What all frames of a region share.
 struct Region {
@@ -30,15 +30,15 @@ struct Region {
     memory: Option<Arc<dyn Lasting>>,
 }
 
-impl Lent {
-    pub(super) fn new(port: u16, external: External, memory: Arc<dyn Lasting>) -> Result<Self, LendError> {
+impl Attached {
+    pub(super) fn new(port: u16, external: External, memory: Arc<dyn Lasting>) -> Result<Self, ZeroCopyError> {
         // SAFETY: the region holds the memory, and drops it after the map.
         let map = unsafe { SharedMap::of(port, external, memory.as_ref()) }?;
         Ok(Self::of(map, Some(memory)))
     }
 
     /// A range of whole pages that may be unmapped at any time: the device must have its own hold of them.
-    pub(super) fn of_range(port: u16, name: u64, range: Range<usize>) -> Result<Self, LendError> {
+    pub(super) fn of_range(port: u16, name: u64, range: Range<usize>) -> Result<Self, ZeroCopyError> {
         Ok(Self::of(SharedMap::of_range(port, name, range)?, None))
     }
 
@@ -73,10 +73,10 @@ impl Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for Attached {
     fn drop(&mut self) {
-        // SAFETY: the region lives, because this value is one of its users, and stops being one here; whoever is the
-        // last frees it.
+        // SAFETY: the region lives, because this value is one of its users, and stops being one here; the last user
+        // frees it.
         unsafe {
             if dpdk_sys::roci_ext_refcnt_update(self.shared(), -1) == 0 {
                 drop(Box::from_raw(self.0.as_ptr()));
@@ -87,6 +87,7 @@ impl Drop for Lent {
 
 /// DPDK has freed the last frame, and the port is gone.
 unsafe extern "C" fn free(_payload: *mut c_void, region: *mut c_void) {
-    // SAFETY: `region` is what `Lent::new` leaked; its count is 0, so nobody else uses it or frees it.
+    // SAFETY: `region` is what `Attached::new` leaked; its count is 0, so it has no other user, and nothing else frees
+    // it.
     drop(unsafe { Box::from_raw(region.cast::<Region>()) });
 }

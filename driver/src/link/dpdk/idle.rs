@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_socket_that_nobody_listens_at_is_removed() {
+    fn only_a_socket_without_a_listener_is_removed() {
         let directory = tempfile::tempdir().expect("a directory");
         let [live, stale, file] = ["a live one", "stale", "file"].map(|name| directory.path().join(name));
         let _listener = UnixListener::bind(&live).expect("a socket");

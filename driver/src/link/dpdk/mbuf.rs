@@ -8,7 +8,7 @@ pub struct Mbuf(NonNull<dpdk_sys::rte_mbuf>);
 
 impl Mbuf {
     /// # Safety
-    /// The buffer is a whole packet, and nobody else's.
+    /// The buffer is a whole packet, and has no other owner.
     pub(super) const unsafe fn from_raw(frame: NonNull<dpdk_sys::rte_mbuf>) -> Self {
         Self(frame)
     }
@@ -62,15 +62,15 @@ pub(super) fn append<'a>(mbuf: NonNull<dpdk_sys::rte_mbuf>, len: usize) -> &'a m
     // SAFETY: the buffer is fresh and its caller's; `append` checks the room for `len` bytes.
     let start = unsafe { dpdk_sys::roci_pktmbuf_append(mbuf.as_ptr(), len as u16) };
     let start = NonNull::new(start.cast::<u8>()).expect("the pool's buffers hold the longest frame");
-    // SAFETY: `append` returned `len` bytes inside the buffer, which nobody else can reach; they are plain
-    // bytes of a mapping that DPDK zeroed or that earlier packets wrote, so they are initialised.
+    // SAFETY: `append` returned `len` bytes inside the buffer, to which no other reference exists; they are plain bytes
+    // of a mapping that DPDK zeroed or that earlier packets wrote, so they are initialised.
     unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len) }
 }
 
 /// The bytes of a segment of a frame, counted from 0.
 ///
 /// # Safety
-/// The frame has such a segment, whose `data_len` bytes are initialised, and nobody else reaches them for `'a`.
+/// The frame has such a segment, whose `data_len` bytes are initialised, and nothing else accesses them for `'a`.
 #[inline]
 pub(super) unsafe fn segment<'a>(frame: NonNull<dpdk_sys::rte_mbuf>, index: usize) -> &'a mut [u8] {
     let mut segment = frame.as_ptr();

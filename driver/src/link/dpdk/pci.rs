@@ -1,7 +1,6 @@
 //! NICs by PCI address: the name, and whether the kernel has let go of the device.
-//!
-//! DPDK says no more than "no port" about a NIC that it cannot have. What the kernel's sysfs (its `sysfs-bus-pci` ABI
-//! document) tells beforehand says why.
+//! DPDK reports only "no port" for a NIC that it cannot use. The kernel's sysfs (its `sysfs-bus-pci` ABI document)
+//! shows the reason beforehand.
 
 use std::fmt;
 use std::fs;
@@ -72,7 +71,7 @@ pub enum BindingError {
     /// Nothing is there.
     #[error("no PCI device {0}: lspci -D lists those of this host")]
     Missing(PciAddress),
-    /// The kernel uses it, or nobody does.
+    /// A kernel driver is bound to it, or none is.
     #[error("PCI device {address} is {}, and DPDK needs vfio-pci or uio_pci_generic: scripts/bind-nic bind {address}", describe_driver(.driver))]
     NotBound {
         /// Where.
@@ -214,17 +213,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_the_remedy() {
-        let told = |host: &Host, address: &str, text: &str| {
+    fn errors_name_the_remedy() {
+        let refused = |host: &Host, address: &str, text: &str| {
             let error = host.check(address).expect_err("it cannot be had");
             assert!(error.contains(text), "{error}");
         };
-        told(&Host::with(None, "1"), "00:05.0", "no PCI device 0000:00:05.0: lspci -D");
-        told(&Host::with(None, "1"), "00:04.0", "is without a driver, and DPDK needs");
-        told(&Host::with(Some("e1000e"), "1"), "00:04.0", "bound to e1000e, and DPDK needs vfio-pci");
-        told(&Host::with(Some("vfio-pci"), "1"), "00:04.0", "vfio/7, PCI device 0000:00:04.0's IOMMU group");
+        refused(&Host::with(None, "1"), "00:05.0", "no PCI device 0000:00:05.0: lspci -D");
+        refused(&Host::with(None, "1"), "00:04.0", "is without a driver, and DPDK needs");
+        refused(&Host::with(Some("e1000e"), "1"), "00:04.0", "bound to e1000e, and DPDK needs vfio-pci");
+        refused(&Host::with(Some("vfio-pci"), "1"), "00:04.0", "vfio/7, PCI device 0000:00:04.0's IOMMU group");
         for pages in ["0\n", "", "many", "-1"] {
-            told(&Host::with(Some("uio_pci_generic"), pages), "00:04.0", "scripts/hugepages set 256");
+            refused(&Host::with(Some("uio_pci_generic"), pages), "00:04.0", "scripts/hugepages set 256");
         }
     }
 

@@ -52,14 +52,13 @@ pub(super) const fn bytes_of_queues(queues: u16) -> usize {
 }
 
 /// A pool that lives as long as its ports, or for ever where frames outlive those.
-///
-/// It is freed where nobody can be about to return a buffer. The thread that uses it knows: all buffers are there, and it
-/// returns none just now. Of a pool that a second thread has used, because a port was kept, nobody knows: it is kept for a
-/// call with as many ports.
+/// It is freed only where no thread can be returning a buffer. The one thread that uses it knows that: all buffers are
+/// there, and it returns none just now. Where a second thread has used the pool, because a port was kept, that is
+/// unknown: the pool is kept for a call with as many ports.
 pub(super) struct Pool {
     mempool: NonNull<dpdk_sys::rte_mempool>,
     buffers: u32,
-    /// Places for ports that nobody has.
+    /// Places that no port has.
     free: AtomicUsize,
     home: ThreadId,
     /// All buffers were there when the last link went.
@@ -214,7 +213,7 @@ fn create(eal: Eal, number: usize, buffers: u32) -> Result<NonNull<dpdk_sys::rte
             failed(describe(errno))
         }
     })?;
-    // SAFETY: the pool is fresh: all buffers are in it, and nobody else knows it.
+    // SAFETY: the pool is fresh: all buffers are in it, and no other thread knows it.
     unsafe { dpdk_sys::roci_pktmbuf_pool_touch(pool.as_ptr()) };
     Ok(pool)
 }

@@ -12,18 +12,18 @@ use super::clock::Clock;
 use super::configure::{self, Description, Facts};
 use super::device::{Attachment, External};
 use super::eal::Setup;
-use super::external::Lent;
+use super::external::Attached;
 use super::gate::Gate;
 use super::idle::{self, IdlePort};
-use super::lender::{PortLender, Ranges};
 use super::limits::TX_QUEUE;
 use super::mbuf::{Mbuf, append, frame_len, segment};
 use super::pool::Place;
 use super::queues::{Claim, is_without_udp_checksum};
+use super::ranges::{PortRanges, Ranges};
 use super::station::Station;
 use super::train::Train;
 use crate::lasting::Lasting;
-use crate::link::{BURST, Batch, Full, LendError, Lender, Link, LinkState, LinkStats, Share, fill_around};
+use crate::link::{BURST, Batch, Full, Link, LinkState, LinkStats, Share, ZeroCopyError, ZeroCopyRanges, fill_around};
 
 /// How often the gate opens and the link's state is looked at.
 const MAINTAIN_NS: Nanos = 50_000_000;
@@ -67,11 +67,12 @@ pub struct DpdkLink {
     pub(super) train: Train,
     pub(super) gate: Option<Rc<Gate>>,
     pub(super) external: External,
-    /// Payloads from this length on stay where they are.
-    pub(super) lend_from: usize,
-    /// Where from; goes after the port is closed, and where it is shared with the last frame that needs it.
-    pub(super) lent: Vec<Lent>,
-    /// And from which ranges of the application's memory.
+    /// Length in bytes from which payloads are sent without a copy.
+    pub(super) zero_copy_from: usize,
+    /// Memory that payloads are sent from without a copy. Dropped after the port is closed; memory that frames share
+    /// goes with the last frame that needs it.
+    pub(super) attached: Vec<Attached>,
+    /// The same for ranges of the application's memory.
     pub(super) ranges: Ranges,
     pub(super) state: LinkState,
     pub(super) next_maintenance: Nanos,
@@ -79,10 +80,10 @@ pub struct DpdkLink {
 }
 
 impl DpdkLink {
-    /// Payloads of at least so many bytes are sent from where they are, where that is in memory that was lent to the
-    /// link; `None` copies all. It is to be said before memory is lent.
-    pub fn lend_from(&mut self, len: Option<usize>) {
-        self.lend_from = len.map_or(usize::MAX, |len| len.max(1));
+    /// Sets the length in bytes from which payloads in attached memory are sent without a copy; `None` copies all. Call
+    /// it before [`Link::attach`].
+    pub fn zero_copy_from(&mut self, len: Option<usize>) {
+        self.zero_copy_from = len.map_or(usize::MAX, |len| len.max(1));
     }
 
     /// Makes room in the transmit queue for one frame.
@@ -98,15 +99,15 @@ impl DpdkLink {
         Ok(())
     }
 
-    /// Where the device finds a payload.
+    /// Returns where the device finds a payload in attached memory.
     #[inline]
-    fn find_lent(&self, payload: &[u8], range: Option<u64>) -> Option<Found> {
-        let find = |lent: &Lent| {
-            let address = lent.address_of(payload)?;
-            Some(Found { address, page: lent.page(), shared: lent.shared() })
+    fn find_attached(&self, payload: &[u8], range: Option<u64>) -> Option<Found> {
+        let find = |region: &Attached| {
+            let address = region.address_of(payload)?;
+            Some(Found { address, page: region.page(), shared: region.shared() })
         };
         match range {
-            None => self.lent.iter().find_map(find),
+            None => self.attached.iter().find_map(find),
             Some(name) => self.ranges.borrow().get(&name).and_then(find),
         }
     }
@@ -264,24 +265,24 @@ impl Link for DpdkLink {
         Ok(())
     }
 
-    fn lend(&mut self, memory: Arc<dyn Lasting>) -> Result<(), LendError> {
-        if self.lend_from == usize::MAX {
-            return Err(LendError::Off);
+    fn attach(&mut self, memory: Arc<dyn Lasting>) -> Result<(), ZeroCopyError> {
+        if self.zero_copy_from == usize::MAX {
+            return Err(ZeroCopyError::Off);
         }
-        self.lent.push(Lent::new(self.port, self.external, memory)?);
+        self.attached.push(Attached::new(self.port, self.external, memory)?);
         Ok(())
     }
 
-    fn lender(&self) -> Option<Box<dyn Lender>> {
-        if self.lend_from == usize::MAX || self.external != External::Mapped {
+    fn zero_copy_ranges(&self) -> Option<Box<dyn ZeroCopyRanges>> {
+        if self.zero_copy_from == usize::MAX || self.external != External::Mapped {
             return None;
         }
-        Some(Box::new(PortLender { port: self.port, ranges: self.ranges.clone() }))
+        Some(Box::new(PortRanges { port: self.port, ranges: self.ranges.clone() }))
     }
 
     #[inline]
-    fn is_lent(&self, payload: &[u8], range: Option<u64>) -> bool {
-        payload.len() >= self.lend_from && self.find_lent(payload, range).is_some()
+    fn is_zero_copy(&self, payload: &[u8], range: Option<u64>) -> bool {
+        payload.len() >= self.zero_copy_from && self.find_attached(payload, range).is_some()
     }
 
     #[inline]
@@ -296,7 +297,7 @@ impl Link for DpdkLink {
         let len = head + payload.len() + tail;
         assert!(len <= self.max_frame, "a frame of {len} bytes on a link that carries {}", self.max_frame);
         self.make_room()?;
-        let Some(Found { address, page, shared }) = self.find_lent(payload, range) else {
+        let Some(Found { address, page, shared }) = self.find_attached(payload, range) else {
             return self.transmit(len, |frame| fill_around(frame, head, payload, fill));
         };
         let start = payload.as_ptr().cast_mut().cast();
@@ -308,12 +309,13 @@ impl Link for DpdkLink {
         // Who reads the payload later, and whether somebody may write it meanwhile:
         // - A driver that copies (`External::Copied`) does so on this thread, inside `flush`, and keeps nothing of what it
         //   has taken; `keep_whole` copies what it has left before `flush` returns. The engine flushes before its call
-        //   returns or gives buffers away, so until then nobody else has the payload, and no other thread writes it.
+        //   returns or gives buffers away, so until then the payload has no other owner, and no other thread writes it.
         // - A device (`External::Mapped`) reads it at any time until the frame is freed, when the payload may have a next
         //   owner who writes it. That is no access of a thread of this program: the device gets bytes, old or new, the
-        //   frame is damaged at most, and its ICRC tells the receiver. Its driver looks at addresses and lengths. One that
-        //   puts the bytes of short frames into its descriptors (mlx5, some hundred bytes; none that we know to work)
-        //   would read them in a later burst: there `zcopy_threshold` must stay above that, as it is by default.
+        //   frame is damaged at most, and the receiver detects that by its ICRC. Its driver looks at addresses and
+        //   lengths. One that puts the bytes of short frames into its descriptors (mlx5, some hundred bytes; none that
+        //   we know to work) would read them in a later burst: there `zcopy_threshold` must stay above that, as it is
+        //   by default.
         let frame = unsafe {
             dpdk_sys::roci_pktmbuf_around(self.pool.as_ptr(), head, start, address, payload, page, shared, tail)
         };
@@ -325,7 +327,7 @@ impl Link for DpdkLink {
         // own, are as long as was asked for, and are initialised as in `transmit`.
         let (head, tail) = unsafe { (segment(frame, 0), segment(frame, usize::from(frame.as_ref().nb_segs) - 1)) };
         fill(head, tail);
-        self.stats.tx_lent += 1;
+        self.stats.tx_zero_copy += 1;
         self.push(frame);
         Ok(())
     }
@@ -455,9 +457,9 @@ mod tests {
             };
             let both = [end(false), end(true)];
             let mut ends = DpdkLink::open_all(&both, Duration::from_mins(1), &mut || false).expect("ports");
-            ends[0].lend_from(Some(1));
-            ends[0].lend(memory).expect("it copies, and so may");
-            assert!(ends[0].is_lent(payload, None));
+            ends[0].zero_copy_from(Some(1));
+            ends[0].attach(memory).expect("it copies, and so may");
+            assert!(ends[0].is_zero_copy(payload, None));
             let mut jam = Self { ends, frames: 0, _directory: directory };
             let mut refused = 0;
             // Another test may have opened the gate, which also takes nothing: that is over in a moment.
@@ -501,6 +503,6 @@ mod tests {
         let is_whole = |payload: &Vec<u8>| payload.iter().all(|&byte| byte == b'o');
         assert!(jam.payloads().iter().all(is_whole), "the new bytes were sent");
         let stats = jam.ends[0].stats();
-        assert_eq!((stats.tx_frames, stats.tx_lent), (jam.frames as u64, jam.frames as u64));
+        assert_eq!((stats.tx_frames, stats.tx_zero_copy), (jam.frames as u64, jam.frames as u64));
     }
 }

@@ -1,4 +1,4 @@
-//! One map for all ports of a process that are lent the same memory.
+//! One map for all ports of a process to which the same memory is attached.
 //!
 //! vfio puts all devices of a process behind one map, and DPDK's table has one entry for a piece of memory: a second
 //! port would be refused the entry, and the first port to close would take the map from under the other. So the ports
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use super::device::External;
 use super::dma_map::DmaMap;
 use crate::lasting::Lasting;
-use crate::link::LendError;
+use crate::link::ZeroCopyError;
 
 /// By base and length, or by a range's name.
 static MAPS: Mutex<BTreeMap<(usize, usize), Weak<DmaMap>>> = Mutex::new(BTreeMap::new());
@@ -33,7 +33,7 @@ impl SharedMap {
     ///
     /// # Safety
     /// The memory stays mapped until the value is dropped.
-    pub(super) unsafe fn of(port: u16, external: External, memory: &dyn Lasting) -> Result<Self, LendError> {
+    pub(super) unsafe fn of(port: u16, external: External, memory: &dyn Lasting) -> Result<Self, ZeroCopyError> {
         let key = (memory.base() as usize, memory.len());
         // SAFETY: the caller's promise; a map that is shared is not dropped before the last share.
         let make = || unsafe { DmaMap::new(port, external, memory) }.map(Arc::new);
@@ -45,13 +45,16 @@ impl SharedMap {
 
     /// The map of a range whose pages the device keeps. Its name is one that no other range of the process ever had: at
     /// its addresses there may have been other memory, which a device still keeps.
-    pub(super) fn of_range(port: u16, name: u64, range: Range<usize>) -> Result<Self, LendError> {
+    pub(super) fn of_range(port: u16, name: u64, range: Range<usize>) -> Result<Self, ZeroCopyError> {
         // No memory that is kept mapped begins at an odd address.
         let key = (2 * name as usize + 1, range.len());
         Self::shared(key, || DmaMap::of_kept_pages(port, range).map(Arc::new))
     }
 
-    fn shared(key: (usize, usize), make: impl FnOnce() -> Result<Arc<DmaMap>, LendError>) -> Result<Self, LendError> {
+    fn shared(
+        key: (usize, usize),
+        make: impl FnOnce() -> Result<Arc<DmaMap>, ZeroCopyError>,
+    ) -> Result<Self, ZeroCopyError> {
         let mut maps = lock();
         let map = match maps.get(&key).and_then(Weak::upgrade) {
             Some(map) => map,
@@ -72,7 +75,7 @@ impl Deref for SharedMap {
 }
 
 impl Drop for SharedMap {
-    /// Under the lock: whoever makes the same memory known again comes after it has been forgotten.
+    /// Under the lock: the same memory is registered again only after this has unregistered it.
     fn drop(&mut self) {
         let mut maps = lock();
         self.map = None;
@@ -139,12 +142,12 @@ mod tests {
         DpdkLink::open_all(&[end(false), end(true)], Duration::from_mins(1), &mut || false).expect("ports")
     }
 
-    fn map(link: &DpdkLink, memory: &Memory) -> Result<SharedMap, LendError> {
+    fn map(link: &DpdkLink, memory: &Memory) -> Result<SharedMap, ZeroCopyError> {
         // SAFETY: the tests keep the memory longer than the map.
         unsafe { SharedMap::of(link.port, External::Mapped, memory) }
     }
 
-    fn refusal(link: &DpdkLink, memory: &Memory) -> Option<LendError> {
+    fn refusal(link: &DpdkLink, memory: &Memory) -> Option<ZeroCopyError> {
         map(link, memory).err()
     }
 
@@ -160,14 +163,14 @@ mod tests {
         assert_eq!(second.address_of(key.0 + 5, key.1 - 5), Some(key.0 as u64 + 5), "the device uses our addresses");
         // SAFETY: the memory stays mapped until the value is dropped, which is at once.
         let again = unsafe { DmaMap::new(links[0].port, External::Mapped, &ours) };
-        assert!(matches!(again.err(), Some(LendError::Refused { .. })), "it is known still");
+        assert!(matches!(again.err(), Some(ZeroCopyError::Refused { .. })), "it is known still");
         drop(second);
         assert!(!lock().contains_key(&key));
         drop(map(&links[0], &ours).expect("it is forgotten"));
-        assert!(matches!(refusal(&links[0], &memory(1, 3)), Some(LendError::Unaligned { .. })));
+        assert!(matches!(refusal(&links[0], &memory(1, 3)), Some(ZeroCopyError::Unaligned { .. })));
         a_range_is_shared_by_its_name_and_by_nothing_else(&links, &ours);
         ranges_may_share_pages(&links, &ours);
-        a_full_table_is_told_and_empties_again(&links[0]);
+        a_full_table_is_reported_and_empties_again(&links[0]);
     }
 
     fn a_range_is_shared_by_its_name_and_by_nothing_else(links: &[DpdkLink], memory: &Memory) {
@@ -199,12 +202,12 @@ mod tests {
         assert!(addresses.windows(2).all(|pair| pair[0].end <= pair[1].start), "{addresses:x?}");
     }
 
-    fn a_full_table_is_told_and_empties_again(link: &DpdkLink) {
+    fn a_full_table_is_reported_and_empties_again(link: &DpdkLink) {
         let pieces: Vec<_> = (0..200).map(|_| memory(1, PAGE)).collect();
         for _ in 0..2 {
             let maps: Vec<_> = pieces.iter().map_while(|piece| map(link, piece).ok()).collect();
             assert!((64..200).contains(&maps.len()), "{} entries", maps.len());
-            assert_eq!(refusal(link, &pieces[maps.len()]), Some(LendError::NoSlot));
+            assert_eq!(refusal(link, &pieces[maps.len()]), Some(ZeroCopyError::NoSlot));
         }
         assert!(lock().is_empty(), "a failure leaves nothing behind");
     }

@@ -1,9 +1,8 @@
 //! When queued frames go to the device before the poll ends.
-//!
-//! A device is told once of all frames of a poll, which is what many short ones want. Where it is a ring in memory, the
-//! first frames of a long message go at once: the process at its other end works on them while later ones are still being
-//! framed, and does not wait for the last before it begins with the first. Once the link has been busy for a while there is
-//! always something to work on, and frames go in larger bursts again.
+//! A device is notified once of all frames of a poll, which suits many short ones. Where it is a ring in memory, the
+//! first frames of a long message go at once: the process at its other end works on them while later ones are still
+//! being framed, and does not wait for the last before it begins with the first. Once the link has been busy for a
+//! while there is always something to work on, and frames go in larger bursts again.
 
 /// Queued bytes that go at once after a rest: a frame of the longest path MTU, or several of a shorter one.
 const EARLY: u64 = 8 << 10;

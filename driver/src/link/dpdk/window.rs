@@ -26,8 +26,8 @@ impl Window {
         let slack = if range.len() < HUGE { 0 } else { HUGE };
         let len = range.len().checked_add(slack).ok_or(Errno::NOMEM)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: without MAP_FIXED the kernel chooses a place where nothing is; nobody may access what is there then, and
-        // no reference to it is made.
+        // SAFETY: without MAP_FIXED the kernel chooses a free place; what is there then (PROT_NONE) may not be
+        // accessed, and no reference to it is made.
         let base = unsafe { mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::empty(), flags) }?.addr();
         let shift = range.start.wrapping_sub(base) & slack.saturating_sub(1);
         Ok(Self { reserved: base..base + len, start: base + shift })
@@ -83,7 +83,7 @@ mod tests {
             assert!(ours(one).end <= ours(other).start || ours(other).end <= ours(one).start);
         }
         for index in 0..3 {
-            assert_eq!(permissions(&ours(index)), ["---p"], "addresses that nobody else can get, and nothing there");
+            assert_eq!(permissions(&ours(index)), ["---p"], "reserved addresses, and nothing there");
         }
     }
 

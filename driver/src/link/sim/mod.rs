@@ -19,7 +19,7 @@ const MAX_FRAME: usize = 9216;
 /// Stations whose numbers, counted from 1, fit into the last two bytes of their addresses.
 const STATIONS_MAX: usize = u16::MAX as usize;
 
-/// A clock that only moves when told.
+/// A clock that moves only when it is set.
 #[derive(Clone, Default, Debug)]
 pub struct Clock(Rc<Cell<Nanos>>);
 
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_station_loses_frames_counts_them_and_holds_nobody_up() {
+    fn a_full_station_loses_and_counts_frames_and_delays_no_other_station() {
         let mut links = SimLink::switch(&Clock::default(), 3);
         let (slow, quick) = (links[1].mac(), links[2].mac());
         for number in 0..CAPACITY + 3 {

@@ -179,7 +179,7 @@ impl Station {
         self.is_up.get()
     }
 
-    /// A handle that cuts it off, and whoever shares its fate.
+    /// A handle that takes the station's link down; a cable's two ends share one link.
     pub(super) fn cutter(&self) -> impl Fn() + use<> {
         let is_up = self.is_up.clone();
         move || is_up.set(false)

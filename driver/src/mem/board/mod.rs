@@ -1,11 +1,12 @@
 //! What the monitor says about registered memory, and where the owners of registrations read it.
 //!
 //! There is no queue between them that could overflow: each watched region has a slot with its range and a generation,
-//! and what happens to the memory is a step of that generation. A word beside the slots, the *epoch*, tells with one
-//! load whether anything happened to anybody: it is even while nothing does, odd while the monitor is at work, and
-//! another even number afterwards if that work touched a region. Its page is wiped in a forked child, which so finds 0.
+//! and what happens to the memory is a step of that generation. A word beside the slots, the *epoch*, shows with one
+//! load whether any region was touched: it is even while the monitor is idle, odd while it works, and another even
+//! number afterwards if that work touched a region. Its page is wiped in a forked child, which therefore reads 0.
 //!
-//! The monitor takes no lock here, and allocates nothing: whoever unmaps memory waits for it, and may hold any lock.
+//! The monitor takes no lock here, and allocates nothing: a thread that unmaps memory waits for it, and may hold any
+//! lock.
 
 mod epoch;
 #[cfg(all(loom, test))]
@@ -73,7 +74,7 @@ impl Board {
         })
     }
 
-    /// What one load tells: equal epochs, if even, mean that nothing happened between to memory that is watched.
+    /// Returns the epoch, by one load: equal epochs, if even, mean that watched memory was not changed in between.
     #[inline]
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.word().load(Acquire)
@@ -85,8 +86,8 @@ impl Board {
         self.epoch() == FORKED
     }
 
-    /// The epoch once the monitor is done with what it is doing, or [`FORKED`]. The monitor waits for nobody, so this
-    /// ends.
+    /// The epoch once the monitor is done with what it is doing, or [`FORKED`]. The monitor does not wait for any other
+    /// thread, so this ends.
     pub(super) fn settled(&self) -> u64 {
         let mut looks = 0;
         loop {
@@ -218,12 +219,12 @@ mod tests {
     }
 
     #[test]
-    fn what_touches_nobody_leaves_the_epoch_as_it_was() {
+    fn a_change_outside_all_regions_leaves_the_epoch_as_it_was() {
         let board = Board::new().expect("memory");
         let mark = board.claim(&(0x1000..0x2000)).expect("room");
         let epoch = board.epoch();
         let mut telling = board.begin();
-        assert_eq!(board.epoch() % 2, 1, "nobody takes anything for valid meanwhile");
+        assert_eq!(board.epoch() % 2, 1, "meanwhile no region counts as valid");
         telling.mark(&(0x2000..0x9000));
         telling.mark(&(0..0x1000));
         drop(telling);
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_looks_while_the_monitor_works_waits_for_its_end() {
+    fn a_look_while_the_monitor_works_waits_for_its_end() {
         let board = Board::new().expect("memory");
         let mark = board.claim(&(0x1000..0x2000)).expect("room");
         let mut telling = board.begin();

@@ -1,8 +1,8 @@
-//! What the monitor tells and what the cache finds, under every order of their steps. What runs is the board, the cache and
-//! the reader's `tell`; the kernel and the device are played here.
+//! What the monitor reports and what the cache finds, under every order of their steps. What runs is the board, the
+//! cache and the reader's `tell`; the kernel and the device are played here.
 //!
-//! The kernel's part is that of userfaultfd(2): a call that unmaps changes the memory, leaves an event, and returns when the
-//! event has been read, whether or not it has been told by then.
+//! The kernel's part is that of userfaultfd(2): a call that unmaps changes the memory, leaves an event, and returns
+//! when the event has been read, whether or not the board shows it by then.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -44,13 +44,13 @@ struct Kernel {
 
 impl Kernel {
     fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().expect("nobody panics")
+        self.memory.lock().expect("no thread panics")
     }
 
     fn wait_until(&self, is_so: impl Fn(&Memory) -> bool) -> MutexGuard<'_, Memory> {
         let mut memory = self.memory();
         while !is_so(&memory) {
-            memory = self.changed.wait(memory).expect("nobody panics");
+            memory = self.changed.wait(memory).expect("no thread panics");
         }
         memory
     }
@@ -116,7 +116,7 @@ impl Scene {
     fn new(page: Range<usize>) -> Self {
         let kernel = Arc::new(Kernel::default());
         let board = Arc::new(Board::new().expect("memory"));
-        let watch = Watch::new(board.clone(), MonitorChoice::UnsafeNone).expect("nobody watches");
+        let watch = Watch::new(board.clone(), MonitorChoice::UnsafeNone).expect("it needs no monitor");
         let cache = Cache::new(Device(kernel.clone()), watch, Limits { regions: 2, bytes: 2 * PAGE });
         Self { kernel, board, cache, page }
     }
@@ -150,7 +150,7 @@ fn with_page(body: impl Fn(Scene) + Send + Sync + 'static) {
 }
 
 #[test]
-fn whoever_has_replaced_his_memory_sends_from_the_new() {
+fn a_thread_that_has_replaced_its_memory_sends_from_the_new_pages() {
     with_page(|mut scene| {
         let monitor = scene.start_monitor();
         scene.check();

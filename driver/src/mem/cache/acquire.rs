@@ -102,7 +102,7 @@ impl<R: Registrar> Cache<R> {
     fn once(&mut self, range: Range<usize>) -> Option<Arc<Region>> {
         let region = Arc::new(self.register_whole(range, Term::Once)?);
         self.stats.registered_once += 1;
-        self.leaving.push(Leaving { region: region.clone(), is_told: false });
+        self.leaving.push(Leaving { region: region.clone(), is_counted: false });
         Some(region)
     }
 
@@ -142,7 +142,7 @@ impl<R: Registrar> Cache<R> {
         regions < self.limits.regions && free.is_some_and(|free| bytes <= free)
     }
 
-    /// One try. `None` where the memory must not be cached: nobody watches it, or not all of it is private.
+    /// Tries once. `None` where the memory must not be cached: it is not watched, or not all of it is private.
     fn attempt(&mut self, range: &Range<usize>, term: Term) -> Option<Result<Region, RegisterError>> {
         // First it is watched, then looked at and registered: what happens between marks it.
         let mark = match term {

@@ -90,7 +90,7 @@ impl Index {
         self.by_start.values().copied()
     }
 
-    /// Whether nobody but the cache has the region. What others did with it is then over, and seen.
+    /// Whether the cache is the only owner of the region. All writes of the other owners are then over, and visible.
     pub(super) fn is_idle(&mut self, index: u32) -> bool {
         self.entries[index as usize].as_mut().is_some_and(|entry| Arc::get_mut(&mut entry.region).is_some())
     }

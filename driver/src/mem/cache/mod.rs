@@ -61,7 +61,7 @@ pub(crate) struct Cache<R: Registrar> {
 struct Leaving {
     region: Arc<Region>,
     /// It was counted as unmapped.
-    is_told: bool,
+    is_counted: bool,
 }
 
 impl<R: Registrar> Cache<R> {
@@ -119,7 +119,7 @@ impl<R: Registrar> Cache<R> {
             let is_in_use = !self.retire(index);
             if is_in_use {
                 self.stats.unmapped_in_use += 1;
-                self.leaving.last_mut().expect("it was just put there").is_told = true;
+                self.leaving.last_mut().expect("it was just put there").is_counted = true;
             }
         }
         self.count_unmapped_among_leaving();
@@ -128,16 +128,16 @@ impl<R: Registrar> Cache<R> {
     /// What has left the index may be unmapped in use as well.
     fn count_unmapped_among_leaving(&mut self) {
         let board = self.watch.board();
-        for leaving in self.leaving.iter_mut().filter(|leaving| !leaving.is_told) {
+        for leaving in self.leaving.iter_mut().filter(|leaving| !leaving.is_counted) {
             let is_marked = leaving.region.mark.as_ref().is_some_and(|mark| board.is_marked(mark));
             if is_marked && Arc::get_mut(&mut leaving.region).is_none() {
-                leaving.is_told = true;
+                leaving.is_counted = true;
                 self.stats.unmapped_in_use += 1;
             }
         }
     }
 
-    /// Ends what nobody holds any more.
+    /// Ends regions that have left the cache and have no other owner any more.
     fn reap(&mut self) {
         let mut at = 0;
         while at < self.leaving.len() {
@@ -163,7 +163,7 @@ impl<R: Registrar> Cache<R> {
         if is_idle {
             self.unregister(&region);
         } else {
-            self.leaving.push(Leaving { region, is_told: false });
+            self.leaving.push(Leaving { region, is_counted: false });
         }
         is_idle
     }

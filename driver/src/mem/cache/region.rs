@@ -13,7 +13,7 @@ pub(crate) struct Region {
     pub(super) token: u64,
     /// Of all registrations of an engine, this is which.
     pub(super) number: u64,
-    /// Where the monitor says what happened to it; `None` where nobody watches it, and it is used once.
+    /// Where the monitor marks what happened to it; `None` where it is not watched, and is used once.
     pub(super) mark: Option<Mark>,
 }
 
@@ -27,7 +27,7 @@ impl Region {
         self.token
     }
 
-    /// A region that nobody watches, of no memory.
+    /// An unwatched region of no memory.
     #[cfg(test)]
     pub(in crate::mem) fn of_test(number: u64) -> Self {
         Self { range: 0..0, token: 0, number, mark: None }

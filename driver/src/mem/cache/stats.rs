@@ -9,10 +9,9 @@ pub struct RegistrationStats {
     pub hits_slow: u64,
     /// Those that no region held.
     pub misses: u64,
-    /// Those of engines that register nothing, because their links copy.
+    /// Pieces adopted by engines that register nothing, because their links copy.
     pub lent: u64,
-    /// Misses that were registered for one use, because nobody would hear what happens to the memory, or nothing is to
-    /// be cached.
+    /// Misses that were registered for one use, because the memory is not watched, or nothing is to be cached.
     pub registered_once: u64,
     /// Misses that could not be registered, which the CPU copies.
     pub unregistered: u64,
@@ -22,8 +21,8 @@ pub struct RegistrationStats {
     pub evictions: u64,
     /// Regions whose memory was unmapped, moved or discarded.
     pub invalidations: u64,
-    /// Of them, those that were in use just then. Either the application broke its word, or it was done to a part of the
-    /// region that was not lent, which is its right.
+    /// Of them, those that were in use just then. Either the application broke the contract, or it unmapped a part of
+    /// the region that it had not adopted, which is allowed.
     pub unmapped_in_use: u64,
     /// Calls of the registrar that failed.
     pub register_failures: u64,
@@ -38,7 +37,7 @@ pub struct RegistrationStats {
 }
 
 impl RegistrationStats {
-    /// Pieces of memory that the application lent.
+    /// Returns the number of pieces of memory that the application adopted.
     pub fn adopted(&self) -> u64 {
         self.hits_fast + self.hits_slow + self.misses + self.lent
     }

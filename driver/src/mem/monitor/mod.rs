@@ -9,23 +9,23 @@
 //! reader takes no lock, allocates and frees nothing in its loop, and runs no signal handler; it waits for events
 //! alone. Threads that watch and unwatch hold a lock meanwhile (`ioctls`) for which the reader never waits, and the
 //! kernel does not wait for events in those calls. An engine that looks at the board in the middle of the reader's work
-//! waits for its end, and is waited for by nobody. So the order is: application, engine, reader; and nothing leads back.
+//! waits for its end, and no thread waits for the engine. So the order is: application, engine, reader; and nothing
+//! leads back.
 //!
 //! The reader declares the epoch odd *before* it reads, because the kernel lets the other thread go as soon as the event
 //! is read, not when it has been dealt with.
-//!
-//! # What no event tells
-//! mprotect(2), which changes no page; guard regions (madvise(2), `MADV_GUARD_INSTALL`, since Linux 6.13), which locked
-//! memory refuses and an application must not put into other memory that it sends from; a System V segment that is attached
-//! over watched memory (shmat(2), `SHM_REMAP`), which only a question to the kernel at each hit would find out; files and
-//! System V segments themselves, which so are not cached (see `maps`); fork(2), after which a child has no engine, while the parent's pages stay its own
-//! as long as they are pinned (Linux 5.12).
+//! # What no event reports mprotect(2), which changes no page; guard regions (madvise(2), `MADV_GUARD_INSTALL`, since
+//! Linux 6.13), which locked memory refuses and an application must not put into other memory that it sends from; a
+//! System V segment that is attached over watched memory (shmat(2), `SHM_REMAP`), which only a question to the kernel
+//! at each hit would find out; files and System V segments themselves, which so are not cached (see `maps`); fork(2),
+//! after which a child has no engine, while the parent's pages stay its own as long as they are pinned (Linux 5.12).
 //!
 //! # The moment in between
-//! The kernel unmaps first and tells afterwards (`userfaultfd_unmap_complete`). For that moment, microseconds as a rule,
-//! another thread may be given the same addresses for new memory, and if it sends from them before the first thread's call
-//! has returned, it may still find the registration of the old. To close this a hit would have to ask the kernel. What
-//! happens then: a device that reads memory itself sends what the old pages held. The processor always reads the new.
+//! The kernel unmaps first and sends the event afterwards (`userfaultfd_unmap_complete`). For that moment, microseconds
+//! as a rule, another thread may be given the same addresses for new memory, and if it sends from them before the first
+//! thread's call has returned, it may still find the registration of the old. To close this a hit would have to ask the
+//! kernel. What happens then: a device that reads memory itself sends what the old pages held. The processor always
+//! reads the new.
 //!
 //! Applications read of both under "Memory" in the crate's documentation.
 
@@ -68,7 +68,7 @@ pub(crate) struct Monitor {
     reader: Option<Reader>,
     /// Set by the reader when it can read no more: everything is marked then, and nothing may be cached.
     is_lost: Arc<AtomicBool>,
-    /// Taken by whoever watches or unwatches, so that nobody unwatches what another has just watched.
+    /// Locked while a thread watches or unwatches, so that no thread unwatches what another has just watched.
     ioctls: Mutex<()>,
 }
 
@@ -246,7 +246,7 @@ mod tests {
         monitor.unwatch(&first, &left);
         let discard = |page: usize| {
             let at = std::ptr::without_provenance_mut(map.as_ptr().addr() + page * PAGE);
-            // SAFETY: nobody reads what was there.
+            // SAFETY: nothing reads what was there.
             unsafe { madvise(at, PAGE, Advice::LinuxDontNeed) }.expect("it is ours");
             monitor.board.settled()
         };
@@ -271,7 +271,7 @@ mod tests {
         // As in a child: somebody still has the userfaultfd.
         let kept = monitor.uffd.as_ref().expect("it runs").try_clone().expect("a descriptor");
         drop(monitor);
-        // With nobody to read, this would wait for ever if it were still watched.
+        // Without a reader this would wait for ever if it were still watched.
         drop(map);
         assert!(!board.is_marked(&mark));
         drop(kept);

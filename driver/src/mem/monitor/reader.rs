@@ -1,4 +1,4 @@
-//! The thread that reads what the kernel tells.
+//! The thread that reads the kernel's events.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -37,7 +37,7 @@ impl Reader {
                 run_anywhere();
                 is_up.wait();
                 read_until_stopped(&events, &stop, &board, &is_lost);
-                // Before anything of this thread is freed, and perhaps unmapped: nobody reads any more.
+                // Before anything of this thread is freed, and perhaps unmapped: there is no reader any more.
                 drop(events);
             }
         };
@@ -61,9 +61,9 @@ impl Reader {
     }
 }
 
-/// Whoever opened the engine may be bound to one processor and poll there, or with a priority of real time let nobody else
-/// in: the thread inherits both, and others, who wait for it when they unmap memory, would wait as long. So it takes any
-/// processor that the process may have, as an ordinary thread. Where the kernel refuses, it stays as it is.
+/// Lets the thread run on any processor of the process, with ordinary priority. The thread that opened the engine may
+/// be bound to one processor and poll there, or keep others off it by a real-time priority: the reader inherits both,
+/// and threads that unmap memory wait for it. Where the kernel refuses, nothing changes.
 fn run_anywhere() {
     let ordinary = libc::sched_param { sched_priority: 0 };
     // SAFETY: the parameter lives through the call, which changes this thread alone.
@@ -74,19 +74,20 @@ fn run_anywhere() {
     let _ = sched_setaffinity(None, &all);
 }
 
-/// Reads events and tells of them until somebody writes to `stop`. This takes no lock, and allocates and frees nothing.
+/// Reads events and marks them on the board until `stop` is written to. This takes no lock, and allocates and frees
+/// nothing.
 fn read_until_stopped(events: &OwnedFd, stop: &OwnedFd, board: &Board, is_lost: &AtomicBool) {
     while !is_stopped(Some(events), stop, None) {
-        let has_told = tell(board, is_lost, |messages| read(events, messages));
-        // It goes on, slowly: should reading work again, then nobody waits for ever.
-        if !has_told && is_stopped(None, stop, Some(&PAUSE)) {
+        let has_read = tell(board, is_lost, |messages| read(events, messages));
+        // It goes on, slowly: should reading work again, then no thread waits for ever.
+        if !has_read && is_stopped(None, stop, Some(&PAUSE)) {
             return;
         }
     }
 }
 
-/// Tells what there is to read; `false` where it cannot be read. The epoch is odd all the while, from before the first
-/// event is read: the thread that it is of may go on before it is told.
+/// Marks all pending events on the board; `false` where they cannot be read. The epoch is odd all the while, from
+/// before the first event is read: the thread that caused an event may go on before the event is marked.
 pub(in super::super) fn tell(
     board: &Board,
     is_lost: &AtomicBool,
@@ -190,7 +191,7 @@ mod tests {
             bind();
             assert_eq!(schedule(gettid()), Some((1, libc::SCHED_BATCH)));
             let board = Arc::new(Board::new().expect("memory"));
-            // Nobody tells anything.
+            // It sends no event.
             let events = eventfd(0, EventfdFlags::NONBLOCK).expect("a descriptor");
             let others = readers();
             let reader = Reader::start(events, board, Arc::default()).expect("a thread");

@@ -1,4 +1,4 @@
-//! The kernel's userfaultfd (userfaultfd(2), ioctl_userfaultfd(2), linux/userfaultfd.h), as far as it tells of events.
+//! The kernel's userfaultfd (userfaultfd(2), ioctl_userfaultfd(2), linux/userfaultfd.h), as far as it reports events.
 
 use std::io;
 use std::ops::Range;
@@ -76,7 +76,7 @@ impl Event {
             u64::from_ne_bytes(*bytes) as usize
         };
         match message[0] {
-            // From, to, length: what lies at the new place is watched on, and nobody's region.
+            // From, to, length: what lies at the new place is still watched, and belongs to no region.
             EVENT_REMAP => Self::Changed(word(1)..word(1).saturating_add(word(3))),
             EVENT_REMOVE | EVENT_UNMAP => Self::Changed(word(1)..word(2)),
             _ => Self::Unknown,
@@ -125,15 +125,15 @@ impl Userfaultfd {
         Ok(())
     }
 
-    /// No event tells of `range` any more.
+    /// Stops the events for `range`.
     pub(super) fn unregister(&self, range: &Range<usize>) -> io::Result<()> {
         // SAFETY: the opcode belongs to the argument's type, and waiting faults there are none.
         unsafe { ioctl(&self.0, Setter::<UFFDIO_UNREGISTER, RangeArgument>::new(argument(range))) }?;
         Ok(())
     }
 
-    /// Ends everything, also what was moved to where nobody registered it: each mapping that says that it has a
-    /// userfaultfd of this mode. One of another's refuses, from Linux 6.15 on; before, a program that write-protects
+    /// Ends everything, also memory that was moved to where nothing was registered: each mapping that says that it has
+    /// a userfaultfd of this mode. One of another's refuses, from Linux 6.15 on; before, a program that write-protects
     /// memory by a userfaultfd of its own has to register it again.
     pub(super) fn unregister_all(&self) {
         let text = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();

@@ -124,7 +124,7 @@ fn unescape(path: &str) -> String {
         .fold(path.to_owned(), |path, (escaped, plain)| path.replace(escaped, plain))
 }
 
-/// A fresh file that nobody else can open and that goes with its last descriptor.
+/// Returns a fresh file that no other process can open and that goes with its last descriptor.
 fn unnamed_file(mount: &Path) -> io::Result<std::os::fd::OwnedFd> {
     let path = mount.join(format!("roci-{:016x}", rand::random::<u64>()));
     let file: File = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
@@ -170,7 +170,8 @@ fn lacking(error: &io::Error, count: usize, size: HugePage) -> String {
         return format!("it takes {count}, and {left} of {all} are free");
     }
     format!(
-        "{left} of {all} are free, but the kernel gives {count} to nobody here: {error} (a limit of hugetlbfs, of a control group or of a cpuset)"
+        "{left} of {all} are free, but the kernel does not give {count} to this process: {error} \
+         (a limit of hugetlbfs, of a control group or of a cpuset)"
     )
 }
 
@@ -185,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mounts_are_told_apart_by_size_and_rights() {
+    fn mounts_are_distinguished_by_size_and_rights() {
         let text = "proc /proc proc rw 0 0\n\
                     none /dev/hugepages hugetlbfs rw,relatime,pagesize=2M 0 0\n\
                     none /mnt/with\\040blank hugetlbfs rw,pagesize=1024M,size=4G 0 0\n\

@@ -168,7 +168,7 @@ fn attempts(choice: PageChoice) -> Vec<Attempt> {
 }
 
 impl Attempt {
-    /// `is_free`: nobody insists on these pages, so they may be passed over where they would be wasted.
+    /// `is_free`: the choice of pages is free, so these may be passed over where they would be wasted.
     fn map(self, bytes: usize, is_free: bool, node: Option<u32>) -> Result<Mapping, Vec<PassedOver>> {
         match self {
             Self::Huge(size) => hugetlb::map(bytes, size, is_free, node),
@@ -239,11 +239,11 @@ mod tests {
         let huge = [HugePage::Size1G, HugePage::Size2M].map(PageChoice::Huge);
         let choices = huge.into_iter().chain([PageChoice::Transparent, PageChoice::Base, PageChoice::Auto]);
         let tried = choices.map(|choice| Mapping::new(bytes, choice, None));
-        let told = tried.inspect(|result| match result {
+        let reported = tried.inspect(|result| match result {
             Ok(mapping) => eprintln!("runs on {}", mapping.pages),
             Err(refused) => refused.iter().for_each(|passed| eprintln!("skipped: {passed}")),
         });
-        told.filter_map(Result::ok).collect()
+        reported.filter_map(Result::ok).collect()
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Memory near the port: which NUMA node, and what the kernel was told.
+//! Memory near the port: which NUMA node, and the policy that the kernel was given.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use super::read;
 pub enum Placement {
     /// There is one NUMA node.
     OneNode,
-    /// Nobody knows the port's node: the kernel takes that of the processor which touches a page first.
+    /// The port's node is unknown: the kernel takes that of the processor which touches a page first.
     Unknown,
     /// Preferred is the port's node; where it is full, the kernel takes another.
     Node(u32),
@@ -34,7 +34,7 @@ impl fmt::Display for Placement {
 const NODES: usize = 1024;
 const BITS: usize = u64::BITS as usize;
 
-/// Tells the kernel which node the pages of a mapping come from, before they are touched.
+/// Sets the node that the pages of a mapping come from, before they are touched.
 pub(super) fn place(map: &MmapRaw, node: Option<u32>) -> Placement {
     let online = nodes(&read("/sys/devices/system/node/online"));
     match node {

@@ -35,7 +35,7 @@ impl Locks {
         }
     }
 
-    /// Leaves a range as it is, whoever has it now.
+    /// Forgets a range and leaves its memory as it is, because it may have another owner now.
     pub(super) fn forget(&mut self, name: u64) -> Option<Range<usize>> {
         self.ranges.remove(&name)
     }
@@ -48,7 +48,7 @@ impl Locks {
         }
     }
 
-    /// The parts of `range` that nobody has locked.
+    /// Returns the parts of `range` that no registration has locked.
     fn unneeded(&self, range: Range<usize>) -> Vec<Range<usize>> {
         let mut needed: Vec<_> =
             self.ranges.values().filter(|other| other.start < range.end && range.start < other.end).collect();

@@ -11,8 +11,8 @@ mod pinned;
 pub(super) use locks::Locks;
 pub(crate) use pinned::Pinned;
 
-/// Why memory was not registered. Registrations that nobody uses are ended, and it is tried again, until none is left;
-/// then the CPU copies.
+/// Why memory was not registered. Unused registrations are ended, and it is tried again, until none is left; then the
+/// CPU copies.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum RegisterError {
     /// The device has no place for another region.

@@ -164,7 +164,7 @@ fn a_ping_that_is_not_for_us_alone_is_not_answered() {
 }
 
 #[test]
-fn whoever_claims_our_address_is_not_believed() {
+fn a_station_that_claims_our_address_is_not_believed() {
     let mut us = ours();
     let announced = arp(1, (PEER, "10.0.0.1"), (MacAddr::default(), "10.0.0.1"), BROADCAST, None);
     assert_eq!(feed(&mut us, 0, &announced), (Verdict::Conflict, vec![]));
@@ -175,7 +175,7 @@ fn whoever_claims_our_address_is_not_believed() {
 }
 
 #[test]
-fn a_group_is_nobodys_station() {
+fn a_group_address_is_no_station() {
     let request = arp(1, (BROADCAST, "10.0.0.2"), (MacAddr::default(), "10.0.0.1"), BROADCAST, None);
     assert_eq!(feed(&mut ours(), 0, &request), ignored(Ignored::Invalid));
 }

@@ -148,7 +148,7 @@ fn a_stale_entry_is_used_while_it_is_refreshed() {
 }
 
 #[test]
-fn a_stale_entry_that_nobody_answers_for_is_dropped() {
+fn a_stale_entry_without_an_answer_is_dropped() {
     let mut us = acquainted();
     for second in 0..3 {
         let now = REACHABLE_TIME + second * SECOND;
@@ -205,11 +205,11 @@ fn a_gratuitous_arp_moves_a_peer_and_makes_none() {
     let mut us = acquainted();
     assert_eq!(feed(&mut us, 1, &moved).0, Verdict::Arp);
     assert_eq!(peer_in(&mut us, 1), Resolution::Known(THIRD));
-    assert_eq!(tick(&mut us, 1)[0][..6], THIRD.0, "nobody confirmed it yet");
+    assert_eq!(tick(&mut us, 1)[0][..6], THIRD.0, "it is not confirmed yet");
 }
 
 #[test]
-fn an_answer_that_nobody_asked_for_makes_no_entry() {
+fn an_unsolicited_answer_makes_no_entry() {
     let mut us = ours();
     assert_eq!(feed(&mut us, 0, &is_at(PEER, "10.0.0.2")), ignored(Ignored::NotOurs));
     assert_eq!(peer_in(&mut us, 0), Resolution::Pending);
@@ -226,15 +226,15 @@ fn a_station_off_the_link_is_answered_and_not_remembered() {
 #[test]
 fn only_so_many_are_asked_for_at_a_time() {
     let mut us = ours();
-    let nobody = |number: usize| ip(&format!("10.0.0.{}", 100 + number));
+    let stranger = |number: usize| ip(&format!("10.0.0.{}", 100 + number));
     for number in 0..MAX_PENDING {
-        assert_eq!(us.resolve(0, nobody(number), None), Resolution::Pending);
+        assert_eq!(us.resolve(0, stranger(number), None), Resolution::Pending);
     }
-    assert_eq!(us.resolve(0, nobody(MAX_PENDING), None), unreachable(Unreachable::TooMany));
+    assert_eq!(us.resolve(0, stranger(MAX_PENDING), None), unreachable(Unreachable::TooMany));
     assert_eq!(us.stats().too_many, 1);
     (0..4).for_each(|second| drop(tick(&mut us, second * SECOND)));
-    assert_eq!(us.resolve(3 * SECOND, nobody(1), None), unreachable(Unreachable::NoAnswer));
-    assert_eq!(us.resolve(3 * SECOND, nobody(MAX_PENDING), None), Resolution::Pending, "in place of a failed one");
+    assert_eq!(us.resolve(3 * SECOND, stranger(1), None), unreachable(Unreachable::NoAnswer));
+    assert_eq!(us.resolve(3 * SECOND, stranger(MAX_PENDING), None), Resolution::Pending, "in place of a failed one");
 }
 
 #[test]

@@ -6,11 +6,10 @@
 //! somebody opens the gate, while no burst runs. While the gate is open, the thread does whatever has come up (a
 //! disconnect, for one), until the alarm parks it again.
 //!
-//! There is one interrupt thread and one gate per process, and any number of poll loops, each on its thread. Whoever
-//! is due opens the gate for all of them: it says so, waits for the bursts that run already, and a loop that comes
-//! while the gate is open goes without its burst. So no loop waits for another one, which may not poll for long.
-//!
-//! Whoever opens waits for a *count* of parkings to rise, not for a flag: a flag could still be set from the parking
+//! There is one interrupt thread and one gate per process, and any number of poll loops, each on its thread. The loop
+//! whose turn it is opens the gate for all of them: it sets a flag and waits for the bursts that run already; a loop
+//! that arrives while the gate is open skips its burst. So no loop waits for another one, which may not poll for long.
+//! The opener waits for a *count* of parkings to rise, not for a flag: a flag could still be set from the parking
 //! before. One opening costs about 160 us, so it is done every 25 to 100 ms.
 
 mod machine;
@@ -31,7 +30,7 @@ const RECENT: Duration = Duration::from_millis(25);
 /// Openings before a port is closed though a control channel is readable: it may be the application's own.
 const OPENINGS_MAX: usize = 200;
 
-/// What belongs to whoever opens or closes.
+/// State that only the thread that opens or closes the gate uses.
 struct Desk {
     loops: Vec<Arc<InBurst>>,
     opened: Option<Instant>,

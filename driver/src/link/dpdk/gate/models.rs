@@ -22,14 +22,14 @@ struct Signal {
 
 impl Signal {
     fn set(&self) {
-        *self.is_set.lock().expect("nobody panics") = true;
+        *self.is_set.lock().expect("no thread panics") = true;
         self.rung.notify_one();
     }
 
     fn take(&self) {
-        let mut is_set = self.is_set.lock().expect("nobody panics");
+        let mut is_set = self.is_set.lock().expect("no thread panics");
         while !*is_set {
-            is_set = self.rung.wait(is_set).expect("nobody panics");
+            is_set = self.rung.wait(is_set).expect("no thread panics");
         }
         *is_set = false;
     }
@@ -163,7 +163,7 @@ fn one_opens_while_another_polls(between: Between) {
         let loops = [Arc::new(InBurst::default()), Arc::new(InBurst::default())];
         let other = process.start_poll_loop(&loops[1], 2);
         assert!(process.protocol.open(&loops));
-        assert!(process.burst(&loops[0]), "whoever opened it finds it shut again");
+        assert!(process.burst(&loops[0]), "the loop that opened it finds it shut again");
         other.join().expect("no panic");
         process.protocol.free();
         process.end(interrupt_thread);

@@ -1,4 +1,4 @@
-//! Who waits for whom at the gate: the poll loops, whoever opens it, and the interrupt thread.
+//! Who waits for whom at the gate: the poll loops, the one of them that opens it, and the interrupt thread.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -56,7 +56,7 @@ impl<M: Machine> Protocol<M> {
     }
 
     /// Lets the interrupt thread work where no burst of these loops runs, and waits until it is parked again. Only one
-    /// thread may do so at a time. `false` where nobody knows which bursts run: then the gate stays shut.
+    /// thread may do so at a time. `false` where it is unknown which bursts run: then the gate stays shut.
     pub(super) fn open(&self, loops: &[Arc<InBurst>]) -> bool {
         self.is_open.store(true, Ordering::SeqCst);
         if !self.machine.fence_of_opener() {
@@ -112,7 +112,7 @@ impl<M: Machine> Protocol<M> {
         // this swap, which so sees to it that the closing is seen here. Never do both.
         self.is_armed.swap(false, Ordering::AcqRel);
         if self.is_closed.load(Ordering::Acquire) {
-            // Without an alarm nobody would be parked again: whoever opened the gate sees that, and no burst runs.
+            // Without an alarm the interrupt thread would not be parked again: the opener sees that, and no burst runs.
             let _ = self.arm();
         }
     }

@@ -55,7 +55,7 @@ impl DpdkLink {
                     let is_taken = claim.shared.queues[usize::from(other)].handover.give(frame);
                     count_given(&mut self.stats, is_taken);
                 }
-                // Who belongs to nobody else is answered here, or counted as unknown.
+                // A queue pair of no other engine is answered here, or counted as unknown.
                 _ => {
                     self.stats.rx_frames += 1;
                     self.stats.rx_bytes += frame.as_ref().len() as u64;
@@ -100,7 +100,7 @@ impl DpdkLink {
         self.stats.handover_lost += u64::from(!is_taken);
     }
 
-    /// The frame, or a copy where its payload lies elsewhere: memory that was lent is lent to this link alone.
+    /// The frame, or a copy where its payload lies elsewhere: memory is attached to this link alone.
     pub(in super::super) fn in_one_piece(&self, frame: Mbuf) -> Option<Mbuf> {
         let len = frame.len();
         if len == frame.as_ref().len() {

@@ -32,7 +32,7 @@ use handover::Handover;
 pub(super) use handover::HANDOVER;
 pub(super) use steer::is_without_udp_checksum;
 
-/// Nobody has the queue; or another engine empties it just now; or an engine has it.
+/// The queue has no owner; or another engine empties it just now; or an engine has it.
 const FREE: u8 = 0;
 const FOSTERED: u8 = 1;
 const HELD: u8 = 2;
@@ -205,7 +205,7 @@ impl SharedPort {
 }
 
 impl Queue {
-    /// `false` where an engine has it. Whoever empties it just now is waited for: that is one burst.
+    /// `false` where an engine has it. Waits while another engine empties it: that is one burst.
     fn take(&self) -> bool {
         loop {
             match self.holder.compare_exchange(FREE, HELD, Ordering::AcqRel, Ordering::Acquire) {

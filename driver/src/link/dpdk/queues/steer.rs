@@ -1,5 +1,5 @@
-//! For whom a frame is, of several engines on one port. A look at a few bytes, which proves nothing: whoever gets the
-//! frame parses and verifies it.
+//! Chooses the engine that a frame is for, of several on one port. This looks at a few bytes and proves nothing: the
+//! engine that gets the frame parses and verifies it.
 
 use roci_protocol::Qpn;
 use roci_protocol::wire::{mad, udp};
@@ -26,7 +26,7 @@ const DEST_QPN_AT: usize = 5;
 pub(super) enum Addressee {
     /// The engine of this queue pair.
     Owner(Qpn),
-    /// The one that speaks for all: questions of neighbours, pings, management datagrams, and what nobody understands.
+    /// The one that answers for all: ARP and neighbour discovery, pings, management datagrams, and unknown frames.
     Steward,
     /// Every engine: an answer about a neighbour, whom each may have asked for.
     Everyone,

@@ -84,7 +84,7 @@ impl Scene {
         let map = MmapMut::map_anon(PAGES * PAGE).expect("memory");
         let device = Device { base: map.as_ptr().addr(), versions: vec![0; PAGES], places: 1000, ..Device::default() };
         let device = Rc::new(RefCell::new(device));
-        let watch = Watch::new(board.clone(), MonitorChoice::UnsafeNone).expect("nobody watches");
+        let watch = Watch::new(board.clone(), MonitorChoice::UnsafeNone).expect("it needs no monitor");
         Self { cache: Cache::new(Shared(device.clone()), watch, limits), device, board, map }
     }
 
@@ -173,7 +173,7 @@ fn the_least_recently_used_goes_first_and_what_is_used_never() {
     let misses = scene.cache.stats().misses;
     drop(scene.acquire(2..3).expect("room"));
     drop(scene.acquire(0..1).expect("room"));
-    assert_eq!(scene.cache.stats().misses, misses, "4..5 was the oldest that nobody used");
+    assert_eq!(scene.cache.stats().misses, misses, "4..5 was the oldest unused one");
     drop(used);
     scene.check();
 }
@@ -258,7 +258,7 @@ fn what_cannot_be_locked_evicts_all_once_and_is_seldom_asked_for_again() {
     drop(scene.acquire(0..1).expect("room"));
     assert!(scene.acquire(10..20).is_none(), "it was too long for an empty cache, which has not become emptier");
     assert_eq!(scene.cache.stats().evictions, 4, "nothing was given up for it");
-    // The limit may have been raised since, or memory freed: nobody would tell.
+    // The limit may have been raised since, or memory freed: no event reports that.
     assert!((0..1024).any(|_| scene.acquire(10..20).is_some()));
 }
 
@@ -276,7 +276,7 @@ fn what_could_not_be_locked_is_asked_for_again_when_another_engine_has_ended_som
 }
 
 #[test]
-fn a_refusal_costs_nobody_else_anything() {
+fn a_refusal_does_not_affect_other_regions() {
     let mut scene = Scene::of_pages(100, PAGES);
     drop(scene.acquire(0..1).expect("room"));
     scene.device.borrow_mut().failure = Some(RegisterError::Refused("not this one".into()));
@@ -297,7 +297,7 @@ fn memory_that_is_not_there_is_an_error() {
 #[test]
 fn without_a_watch_each_use_is_registered_by_itself() {
     let mut scene = Scene::of_pages(4, 16);
-    scene.cache.watch = Watch::new(scene.board.clone(), MonitorChoice::None).expect("nobody watches");
+    scene.cache.watch = Watch::new(scene.board.clone(), MonitorChoice::None).expect("it needs no monitor");
     for _ in 0..3 {
         drop(scene.acquire(0..2).expect("room"));
     }

@@ -1,4 +1,4 @@
-//! The application's memory, of which a device that reads memory itself is told range by range.
+//! Ranges of the application's memory that are registered with a device which reads memory itself.
 //!
 //! A range is found by its name alone, never by its addresses: the application may unmap it and have other memory there,
 //! while the device keeps the old pages.
@@ -7,27 +7,27 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use super::external::Lent;
-use crate::link::{LendError, Lender};
+use super::external::Attached;
+use crate::link::{ZeroCopyError, ZeroCopyRanges};
 
 /// Ranges of the application's memory that frames of one port are sent from, by name.
-pub(super) type Ranges = Rc<RefCell<BTreeMap<u64, Lent>>>;
+pub(super) type Ranges = Rc<RefCell<BTreeMap<u64, Attached>>>;
 
-/// Lends a port such ranges.
+/// Attaches such ranges to a port.
 #[derive(Debug)]
-pub(super) struct PortLender {
+pub(super) struct PortRanges {
     pub(super) port: u16,
     pub(super) ranges: Ranges,
 }
 
-impl Lender for PortLender {
-    fn lend(&mut self, name: u64, base: usize, len: usize) -> Result<(), LendError> {
-        let lent = Lent::of_range(self.port, name, base..base + len)?;
-        self.ranges.borrow_mut().insert(name, lent);
+impl ZeroCopyRanges for PortRanges {
+    fn attach(&mut self, name: u64, base: usize, len: usize) -> Result<(), ZeroCopyError> {
+        let attached = Attached::of_range(self.port, name, base..base + len)?;
+        self.ranges.borrow_mut().insert(name, attached);
         Ok(())
     }
 
-    fn take_back(&mut self, name: u64) {
+    fn detach(&mut self, name: u64) {
         self.ranges.borrow_mut().remove(&name);
     }
 }
@@ -68,7 +68,7 @@ mod tests {
 
     /// Sends bytes of the range around which there are others, and returns the frame that arrives.
     fn through(links: &mut [DpdkLink], payload: &[u8], name: u64) -> Vec<u8> {
-        assert!(links[0].is_lent(payload, Some(name)));
+        assert!(links[0].is_zero_copy(payload, Some(name)));
         let fill = |head: &mut [u8], tail: &mut [u8]| {
             head.fill(b'h');
             tail.fill(b't');
@@ -82,13 +82,13 @@ mod tests {
         let _alone = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = tempfile::TempDir::new().expect("a directory");
         let mut links = ports(directory.path());
-        links[0].lend_from(Some(1));
+        links[0].zero_copy_from(Some(1));
         let bytes: Vec<u8> = (0..5 * PAGE).map(|at| (at / 7) as u8).collect();
         let from = bytes.as_ptr().align_offset(PAGE);
         let pages = &bytes[from..from + 4 * PAGE];
-        let mut lender = PortLender { port: links[0].port, ranges: links[0].ranges.clone() };
+        let mut port = PortRanges { port: links[0].port, ranges: links[0].ranges.clone() };
         let name = u64::MAX / 4;
-        lender.lend(name, pages.as_ptr().addr(), pages.len()).expect("a slot");
+        port.attach(name, pages.as_ptr().addr(), pages.len()).expect("a slot");
         let cases =
             [(0, 1), (0, PAGE), (5, PAGE), (PAGE - 1, 2), (PAGE, 1), (1, 2 * PAGE), (4095, PAGE + 2), (8192, 8192)];
         for (start, len) in cases {
@@ -98,9 +98,9 @@ mod tests {
             assert!(frame[..60].iter().all(|&byte| byte == b'h') && frame[60 + len..].iter().all(|&byte| byte == b't'));
             assert!(frame[60..60 + len] == *payload, "{start} {len}: the bytes differ");
         }
-        assert_eq!(links[0].stats().tx_lent, cases.len() as u64);
-        lender.take_back(name);
-        assert!(!links[0].is_lent(&pages[..1], Some(name)));
-        lender.lend(name + 1, pages.as_ptr().addr(), pages.len()).expect("all frames have let it go");
+        assert_eq!(links[0].stats().tx_zero_copy, cases.len() as u64);
+        port.detach(name);
+        assert!(!links[0].is_zero_copy(&pages[..1], Some(name)));
+        port.attach(name + 1, pages.as_ptr().addr(), pages.len()).expect("all frames have let it go");
     }
 }
