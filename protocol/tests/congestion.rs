@@ -72,7 +72,7 @@ fn cases() -> impl Iterator<Item = (Algorithm, Mtu, f64, u64)> {
 }
 
 #[test]
-fn whoever_comes_late_gets_a_fair_share_and_no_more() {
+fn a_late_flow_gets_a_fair_share_and_no_more() {
     for algorithm in CONTROLLED {
         let late = Bottleneck { start_within_ns: 10_000_000, ..plan(algorithm, 4, 0.0) };
         let shares = late.run();

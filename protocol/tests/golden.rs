@@ -186,7 +186,7 @@ fn a_connection_begins_and_ends_in_five_messages() {
 }
 
 #[test]
-fn a_port_that_nobody_listens_on_is_refused_by_its_reason() {
+fn a_port_without_a_listener_is_refused_by_its_reason() {
     let mads = mads("cm_reject.pcap");
     let [Message::Req(req), Message::Rej(rej)] = [mads[0].message, mads[1].message] else {
         panic!("REQ and REJ: {mads:?}");

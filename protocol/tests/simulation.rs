@@ -79,7 +79,7 @@ fn heavy_loss_is_survived() {
 }
 
 #[test]
-fn a_requester_that_believes_every_acknowledgement_is_told_no_lie() {
+fn a_requester_that_believes_every_acknowledgement_receives_no_wrong_one() {
     let (mut replayed, mut again) = (0, 0);
     for seed in 0..4 * SEEDS {
         let first = run_lax(seed).unwrap_or_else(|violation| panic!("{violation}"));

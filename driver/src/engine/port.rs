@@ -84,7 +84,7 @@ impl<L: Link> Engine<L> {
         match &zero_copy {
             Ok(()) => tracing::info!("payloads are sent from where they lie"),
             Err(error @ (ZeroCopyError::Off | ZeroCopyError::Copies(_))) => {
-                tracing::info!("payloads are copied: {error}")
+                tracing::info!("payloads are copied: {error}");
             }
             Err(error) => tracing::warn!("payloads are copied: {error}"),
         }

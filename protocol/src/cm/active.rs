@@ -11,7 +11,7 @@ use crate::Nanos;
 use crate::wire::cm::{Message, Rej, RejReason, Rep, Req, Rtu, Subject};
 
 impl<R: Route> ConnectionManager<R> {
-    /// Asks whoever is at `route` for a connection. What comes is [`Event::Reply`], `Rejected` or `Unreachable`.
+    /// Asks the peer at `route` for a connection. What comes is [`Event::Reply`], `Rejected` or `Unreachable`.
     pub fn connect(&mut self, now: Nanos, route: R, request: Request<'_>) -> Result<ConnId, CmError> {
         let Request { service, source_port, offer, private_data } = request;
         let private_data = addressed(route, service, source_port, private_data)?;

@@ -1,14 +1,14 @@
-//! What a connection manager is told when it is made.
+//! The configuration of a connection manager.
 
 use crate::Nanos;
 
 /// Who this host is, how patient it is, and where its tables end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CmConfig {
-    /// The adapter's name in REQ and REP. A peer tells our connections from others' by it and the queue pair.
+    /// The adapter's name in REQ and REP. A peer distinguishes our connections from others' by it and the queue pair.
     pub ca_guid: u64,
-    /// Randomness, from which communication and transaction identifiers are derived: whoever cannot see our messages
-    /// must not be able to guess them. It must differ in every run.
+    /// Randomness, from which communication and transaction identifiers are derived: an attacker who cannot see our
+    /// messages must not be able to guess them. It must differ in every run.
     pub seed: u64,
     /// How soon we answer, and expect an answer, as REQs announce it: 4.096 us times 2 to the power of this code.
     pub response_timeout: u8,

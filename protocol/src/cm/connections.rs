@@ -156,7 +156,7 @@ impl<R: Route> Connections<R> {
         self.by_comm_id.len() + self.by_queue_pair.len()
     }
 
-    /// The connection that we call `ours`, with whoever is at `route`.
+    /// The connection that we call `ours`, with the peer at `route`.
     fn named(&self, route: R, ours: u32) -> Result<(ConnId, &Connection<R>), Miss> {
         let id = ConnId(ours);
         let connection = self.all.get(&id).ok_or(Miss::Unknown)?;
@@ -176,8 +176,8 @@ impl<R: Route> Connections<R> {
         if connection.peer.is_none() { Ok(id) } else { Err(Miss::Unknown) }
     }
 
-    /// The connection that a peer's adapter calls `comm_id`. Whoever claims to be that adapter on another route is
-    /// another peer.
+    /// The connection that a peer's adapter calls `comm_id`. A sender that claims to be that adapter on another route
+    /// is another peer.
     pub(super) fn find_theirs(&self, route: R, ca_guid: u64, comm_id: u32) -> Option<ConnId> {
         let range = self.by_comm_id.range((ca_guid, comm_id, FIRST)..=(ca_guid, comm_id, LAST));
         range.map(|&(_, _, id)| id).find(|&id| self.is_with(id, route))

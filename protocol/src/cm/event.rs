@@ -1,4 +1,4 @@
-//! What the application is told.
+//! Events for the application.
 
 use std::net::IpAddr;
 use std::ops::Deref;
@@ -61,11 +61,11 @@ pub enum Ending {
 pub enum SidrFailure {
     /// The peer's status: 1 unsupported, 2 rejected, 3 no queue pair (IBTA table 120).
     Refused(u8),
-    /// Nobody answered.
+    /// No answer came.
     Unreachable,
 }
 
-/// What the application is told, in the order in which it happened.
+/// An event for the application; events come in the order in which they happened.
 ///
 /// A connection's life is `Request` or `connect`, perhaps `Reply`, perhaps `Established`, then at most one of
 /// `Rejected`, `Unreachable` and `Disconnected` (none if the application itself refused), and last `TimewaitExit`.
@@ -110,7 +110,7 @@ pub enum Event {
         /// The peer's private data; it counts if the reason is [`RejReason::CONSUMER_DEFINED`].
         private_data: PrivateData,
     },
-    /// Nobody answered our REQ or REP.
+    /// No answer came to our REQ or REP.
     Unreachable {
         /// The connection.
         id: ConnId,

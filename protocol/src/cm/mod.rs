@@ -2,7 +2,7 @@
 //!
 //! A [`ConnectionManager`] takes the application's calls, management datagrams of queue pair 1 and the time; what it
 //! wants done lies in two queues: datagrams to send and [`Event`]s. It knows no queue pair: the application sets its
-//! own to the [`Terms`] that it is told, and says by [`Offer`] what it brings.
+//! own to the [`Terms`] that it receives, and states in an [`Offer`] what it brings.
 //!
 //! ```text
 //! active                                                  passive
@@ -17,7 +17,7 @@
 //! addressing header in front of the private data; answers carry the transaction of what they answer; a queue pair
 //! that asks for a connection while it has one is refused as stale, and its old connection ended. It differs where
 //! IBTA is kinder: a REQ seen again after the REP has the REP repeated at once, an unknown REP is refused and not left
-//! to its retries, and whoever gives up says so.
+//! to its retries, and a side that gives up notifies the other.
 //!
 //! Everything is bounded. Messages that find the send queue full are lost as others are on the wire. REQs that find the
 //! event queue full are dropped, and asked again; calls that would begin something then return
@@ -85,7 +85,7 @@ pub struct ConnectionManager<R> {
 pub struct Request<'a> {
     /// The service to connect to.
     pub service: ServiceId,
-    /// The port to connect from, told to the peer if the service is a port.
+    /// The port to connect from, sent to the peer if the service is a port.
     pub source_port: u16,
     /// What our queue pair brings.
     pub offer: Offer,
@@ -114,7 +114,7 @@ impl<R: Route> ConnectionManager<R> {
         self.listeners.add(service, self.config.max_listeners)
     }
 
-    /// Refuses REQs for `service` from now on; those that the application knows stay. `false` if nobody listened.
+    /// Refuses REQs for `service` from now on; those that the application knows stay. `false` if there was no listener.
     pub fn unlisten(&mut self, service: ServiceId) -> bool {
         self.listeners.remove(service)
     }

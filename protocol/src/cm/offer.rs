@@ -207,7 +207,7 @@ pub(super) fn addressed<const N: usize, R: Route>(
 pub(super) struct Asker<'a> {
     /// Who asks.
     pub(super) source: Option<(IpAddr, u16)>,
-    /// What it tells the application.
+    /// Private data for the application.
     pub(super) private_data: &'a [u8],
 }
 

@@ -73,7 +73,7 @@ impl<R: Route> ConnectionManager<R> {
         self.resolver.services.remove(&service.0).is_some()
     }
 
-    /// Asks whoever is at `route` for the queue pair of a datagram service; private data of up to 180 bytes. What comes
+    /// Asks the peer at `route` for the queue pair of a datagram service; private data of up to 180 bytes. What comes
     /// is [`Event::SidrResolved`] or [`Event::SidrFailed`].
     pub fn sidr_resolve(
         &mut self,

@@ -46,7 +46,7 @@ counters! {
     rx_wrong_qpn,
     /// REQs dropped because the application does not take its events: the peer will ask again.
     req_events_full,
-    /// REQs refused: nobody listens.
+    /// REQs refused: there is no listener.
     req_no_service,
     /// REQs refused: a transport other than RC.
     req_wrong_transport,
@@ -68,15 +68,15 @@ counters! {
     tx_retransmissions,
     /// Messages said again because the peer did.
     tx_repeated,
-    /// Datagrams dropped because nobody takes them for sending: as if lost.
+    /// Datagrams dropped because they were not fetched for sending: as if lost.
     tx_queue_full,
-    /// REQs that nobody answered.
+    /// REQs that were not answered.
     req_exhausted,
-    /// REPs that nobody answered.
+    /// REPs that were not answered.
     rep_exhausted,
-    /// DREQs that nobody answered.
+    /// DREQs that were not answered.
     dreq_exhausted,
-    /// SIDR_REQs that nobody answered.
+    /// SIDR_REQs that were not answered.
     sidr_exhausted,
     /// Connections that became established.
     established,

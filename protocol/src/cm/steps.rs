@@ -85,7 +85,7 @@ impl<R: Route> ConnectionManager<R> {
         }
     }
 
-    /// Tells the application, once, that a connection is over.
+    /// Reports to the application, once, that a connection is over.
     pub(super) fn end(&mut self, id: ConnId, event: &Event) {
         if let Some(connection) = self.connections.get_mut(id)
             && !connection.has_ended

@@ -83,7 +83,7 @@ impl<R: Route> ConnectionManager<R> {
         }
     }
 
-    /// Nobody answered what was sent in state `before`.
+    /// Ends an exchange that the peer did not answer; `before` is the state in which the last message was sent.
     fn exhausted(&mut self, now: Nanos, id: ConnId, before: State) {
         self.step(now, id, Input::Exhausted);
         let counter = match before {

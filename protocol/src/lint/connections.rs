@@ -11,7 +11,7 @@ use crate::wire::cm::{Dreq, Mad, Message, Rep, Req, mtu_of};
 use crate::wire::{Frame, Transport};
 use crate::{Mtu, Nanos, Psn, Qpn};
 
-/// All connections that were seen or told of.
+/// All connections that were seen or announced.
 #[derive(Default)]
 pub(super) struct Connections {
     streams: BTreeMap<Target, Stream>,
@@ -158,7 +158,7 @@ impl Connections {
         self.open(&Opening { ends, first_psns: [rep.starting_psn, asked.starting_psn], mtu });
     }
 
-    /// Whoever asks for the end may have ended its queue pair already.
+    /// Handles a DREQ: its sender may have ended its queue pair already.
     fn hear_end(&mut self, from: IpAddr, to: IpAddr, dreq: &Dreq) {
         let way = Target { from, to: End { ip: to, qpn: dreq.remote_qpn } };
         if let Some(back) = self.back.get(&way) {

@@ -1,9 +1,9 @@
 //! The lint: does what crosses a wire keep to IBTA?
 //!
-//! A peer checks little of what it receives: a message number that stands still, credits that are never told or a wrong
-//! partition key do no harm to a lenient one. The lint looks at every frame of both directions, in the order in which it
-//! was sent, and reports each rule that a frame breaks. It has no I/O and no clock, and it shares no state machine with the
-//! connection that it judges.
+//! A peer checks little of what it receives: a message number that stands still, credits that are never advertised or a
+//! wrong partition key do no harm to a lenient one. The lint looks at every frame of both directions, in the order in
+//! which it was sent, and reports each rule that a frame breaks. It has no I/O and no clock, and it shares no state
+//! machine with the connection that it judges.
 //!
 //! It knows a connection from its beginning where somebody says so ([`Lint::open`]) or where RDMA-CM's REQ and REP crossed
 //! the wire before. Of others it finds out who belongs together, and it judges only what follows from what it has seen.
@@ -104,7 +104,8 @@ impl Lint {
         self.connections.open(opening);
     }
 
-    /// A queue pair has so many receives more. Only of queue pairs that this was told of the lint judges the credits.
+    /// Announces that a queue pair has `count` more receives. The lint judges the credits only of queue pairs with such
+    /// an announcement.
     pub fn post_receives(&mut self, end: End, count: u32) {
         self.connections.post_receives(end, count);
     }

@@ -30,7 +30,7 @@ pub(super) struct Requests {
     /// The beginning of a message has been seen, or that there is none under way.
     is_aligned: bool,
     totals: Totals,
-    /// The first position that no answer spoke of.
+    /// The first position that no answer covers.
     unacknowledged: u64,
     /// The latest request is a READ whose responses cannot be counted yet.
     has_open_read: bool,
@@ -133,8 +133,8 @@ impl Requests {
         self.not_ready.take_if(|not_ready| not_ready.at < end);
     }
 
-    /// An RNR NAK names the packet at this position. A packet that was sent twice may be refused twice; which refusal was heard
-    /// first is not seen here, and the first one counts.
+    /// An RNR NAK names the packet at this position. A packet that was sent twice may be refused twice; which refusal
+    /// arrived first is not seen here, and the first one counts.
     pub(super) fn wait(&mut self, position: u64, until: Nanos) {
         let earlier = self.not_ready.as_ref().filter(|not_ready| not_ready.at == position);
         let until = earlier.map_or(until, |earlier| earlier.until.min(until));
@@ -208,7 +208,7 @@ impl Requests {
         }
     }
 
-    /// How many PSNs the request takes, if that can be told.
+    /// Returns how many PSNs the request takes, if that is known.
     fn responses(&self, part: Part, headers: &Headers) -> Option<u32> {
         match headers.ext.reth {
             Some(reth) if part.kind == Kind::Read => match self.mtu {
@@ -232,7 +232,7 @@ impl Requests {
         }
     }
 
-    /// What follows a READ tells how many responses it has, and that may tell the path MTU.
+    /// Derives the number of a READ's responses from the packet that follows it, and with it perhaps the path MTU.
     fn close_read(&mut self, position: u64) {
         self.has_open_read = false;
         let Some(mut entry) = self.sent.last_entry() else { return };

@@ -101,8 +101,8 @@ fn finds(psn: u32, msn: u32, original: u64) -> Said {
     answer
 }
 
-/// A connection from its first message on: every kind of message, and the three ways of being told to send again. Of six
-/// receives three are taken.
+/// A connection from its first message on: every kind of message, and the three answers that request a retransmission.
+/// Three of six receives are taken.
 fn conversation() -> Vec<Said> {
     use Opcode as O;
     let [four, three] = [4, 3].map(|credit| Syndrome::Ack { credit });
@@ -334,7 +334,7 @@ fn every_rule_has_a_plant() {
 }
 
 #[test]
-fn a_conversation_that_nobody_announced_breaks_no_rule_wherever_it_is_joined() {
+fn an_unannounced_conversation_breaks_no_rule_wherever_it_is_joined() {
     for from in 0..conversation().len() {
         assert_eq!(broken(Lint::default(), &conversation()[from..]), BTreeSet::new(), "from {from} on");
     }
@@ -364,7 +364,7 @@ fn of_two_refusals_of_a_packet_that_was_sent_twice_the_first_one_says_how_long_t
 }
 
 #[test]
-fn a_shared_queue_tells_no_credits() {
+fn a_shared_queue_advertises_no_credits() {
     let mut lint = knowing_lint();
     lint.share_receives(End { ip: IPS[1].into(), qpn: Qpn::new(QPNS[1]) });
     assert_eq!(broken(lint, &conversation()), BTreeSet::from([Rule::Credits]));

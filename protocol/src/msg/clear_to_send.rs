@@ -1,4 +1,4 @@
-//! The terms of a connection, which each end tells the other in its first message.
+//! The terms of a connection, which each end sends to the other in its first message.
 
 use arrayvec::ArrayVec;
 use static_assertions::const_assert_eq;
@@ -50,13 +50,13 @@ pub struct QueueTerms {
     pub credits: u16,
     /// So many of those have no receive yet, for want of memory: they may not be spent, and are given back once they have.
     pub missing: u16,
-    /// Receives beyond those, for messages of nothing but credits; more than 255 are told as 255.
+    /// Receives beyond those, for messages of nothing but credits; more than 255 are sent as 255.
     pub reserve: u8,
     /// Bytes of a receive buffer.
     pub size: u32,
 }
 
-/// What each end tells the other first.
+/// The first message, which each end sends to the other.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClearToSend {
     /// Who it is.

@@ -124,7 +124,7 @@ pub enum Message {
         /// What the sender wants to know; a rendezvous is synchronous by nature.
         mode: Mode,
     },
-    /// The sender takes an operation back, if nobody has received it.
+    /// The sender takes an operation back, if it was not received yet.
     Cancel {
         /// The operation.
         id: u64,

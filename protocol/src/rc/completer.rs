@@ -56,7 +56,7 @@ impl<B> QueuePair<B> {
                 self.requester.credits.hear(aeth.msn, credit);
                 if self.is_selective() {
                     self.acknowledge_selectively(now, psn.plus(1), env);
-                    self.requester.spoke();
+                    self.requester.on_answer();
                     let una = self.requester.una;
                     self.requester.loss.nothing_is_kept(una);
                 } else {
@@ -66,7 +66,7 @@ impl<B> QueuePair<B> {
             Syndrome::Rnr { timer } => self.on_rnr(now, psn, timer, env),
             Syndrome::Nak(NakCode::PsnSequence) if self.is_selective() => {
                 self.stats.packet_seq_err += 1;
-                // It tells no credits, but each message that was executed had its receive.
+                // It advertises no credits, but each message that was executed had its receive.
                 self.requester.credits.hear(aeth.msn, 0);
                 self.on_gap(now, psn, map, env);
             }
@@ -156,7 +156,7 @@ impl<B> QueuePair<B> {
             return;
         }
         // It answers, so it is not silent.
-        self.requester.heard();
+        self.requester.on_rnr_nak();
         if self.requester.spend_rnr_retry(psn, now + rnr_timer_ns(timer), &self.config) {
             if !self.is_selective() {
                 self.requester.rewind(psn);

@@ -18,7 +18,8 @@ pub(super) fn code_of(receives: usize) -> u8 {
 /// How far the peer's receives reach, as a requester sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Limit {
-    /// The peer does not count (it shares receives among queue pairs, or does not take part), or nobody asked.
+    /// The peer does not count (it shares receives among queue pairs, or does not take part), or credits were not asked
+    /// for.
     Unlimited,
     /// The last message for which a receive is posted: IBTA's limit sequence number.
     Until(Msn),
@@ -32,8 +33,8 @@ impl Limit {
         *self = match CODES.get(usize::from(code)) {
             None => Self::Unlimited,
             Some(&count) => {
-                let heard = Msn::new(msn.get().wrapping_add(count));
-                Self::Until(if heard.since(limit) > 0 { heard } else { limit })
+                let advertised = Msn::new(msn.get().wrapping_add(count));
+                Self::Until(if advertised.since(limit) > 0 { advertised } else { limit })
             }
         };
     }

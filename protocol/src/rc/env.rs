@@ -155,7 +155,7 @@ pub enum SendOp {
     Write {
         /// Where.
         remote: Remote,
-        /// With immediate data the peer also consumes a receive and is told.
+        /// With immediate data the peer also consumes a receive and gets a completion.
         imm: Option<u32>,
     },
     /// Fills the buffer from the peer's memory.

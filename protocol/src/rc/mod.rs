@@ -199,8 +199,8 @@ impl<B> QueuePair<B> {
         false
     }
 
-    /// A congestion notification. NICs send PSN 0 in it; this stack sends the PSN of the packet that was marked, so that
-    /// whoever cannot see the traffic has to guess it.
+    /// A congestion notification. NICs send PSN 0 in it; this stack sends the PSN of the packet that was marked, so
+    /// that an attacker who cannot see the traffic has to guess it.
     fn on_notification(&mut self, now: Nanos, psn: Psn) {
         let is_recent = |end: Psn| (1..=RECENT).contains(&end.since(psn));
         let is_from_nic = self.config.dialect == Dialect::Verbs && psn.get() == 0;
@@ -232,7 +232,7 @@ impl<B> QueuePair<B> {
         self.requester.flush(status, env);
         self.responder.resources.drop_all();
         if status == WcStatus::LocQpOpErr {
-            // The fault is ours: the peer is told, instead of being left to its timeouts.
+            // The fault is ours: the peer gets a NAK, instead of being left to its timeouts.
             self.responder.owe_operational_error();
         }
         self.responder.flush(WcStatus::WrFlushErr, env);

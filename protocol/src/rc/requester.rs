@@ -104,7 +104,7 @@ pub(super) struct Requester<B> {
     /// Nothing new is started.
     pub(super) draining: bool,
     retries: u32,
-    /// Timeouts since the peer was heard.
+    /// Timeouts since a packet of the peer arrived.
     backoff: u32,
     rnr_retries: u32,
     /// What is known of packets that are missing; only where selective repeat was agreed on.
@@ -355,19 +355,19 @@ impl<B> Requester<B> {
         (timeout >> 10) * Nanos::from(dice)
     }
 
-    /// The peer says something, and nothing more: a probe did its work.
-    pub(super) fn spoke(&mut self) {
+    /// An answer of the peer arrived, with progress or without: a probe did its work.
+    pub(super) fn on_answer(&mut self) {
         self.probing = false;
     }
 
-    /// The peer answered without getting further: its silence is over, its RNR budget is not whole.
-    pub(super) fn heard(&mut self) {
+    /// The peer answered without progress: the timeouts start over, the RNR retries do not.
+    pub(super) fn on_rnr_nak(&mut self) {
         self.retries = 0;
         self.backoff = 0;
         self.probing = false;
     }
 
-    /// Makes the peer speak: the oldest packet is sent again, or the last one, whose answer tells of all the others.
+    /// Makes the peer answer: sends the oldest packet again, or the last one, whose answer covers all the others.
     fn go_back_after_silence(&mut self, now: Nanos, config: &Config) {
         match config.dialect {
             Dialect::Verbs => self.rewind(self.una),

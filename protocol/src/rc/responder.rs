@@ -80,7 +80,7 @@ const NOTIFY_EVERY_NS: Nanos = 50_000;
 /// The body of a notification: reserved.
 const NOTIFICATION: [u8; 16] = [0; 16];
 
-/// Why a request is refused, and what the message in progress here is told.
+/// Why a request is refused, and the status of the message in progress here.
 #[derive(Clone, Copy)]
 struct Refusal {
     code: NakCode,
@@ -174,13 +174,13 @@ impl<B> Responder<B> {
         Ok(true)
     }
 
-    /// Tells the peer that the fault is ours.
+    /// Queues a NAK which says that the fault is ours (remote operational error).
     pub(super) fn owe_operational_error(&mut self) {
         self.owed = Owed::Nak(NakCode::RemoteOperational, self.expected);
     }
 
-    /// The syndrome of an acknowledgement: receives posted, rounded down to a code. Shared ones are promised to
-    /// nobody (IBTA 9.7.7.2.5).
+    /// The syndrome of an acknowledgement: receives posted, rounded down to a code. Shared ones are not advertised
+    /// (IBTA 9.7.7.2.5).
     fn ack_syndrome(&self, config: &Config) -> Syndrome {
         let shared = config.shared_receives;
         Syndrome::Ack { credit: if shared { aeth::CREDIT_UNLIMITED } else { credits::code_of(self.receives.len()) } }
@@ -447,8 +447,8 @@ impl<B> QueuePair<B> {
                 self.stats.duplicate_dropped += u64::from(!replayed);
             }
             _ => {
-                // The peer has not heard of it: this is worth an acknowledgement of its own. Where nothing was executed
-                // that one could name, the duplicate is a stray.
+                // The peer has not received the acknowledgement: this is worth one of its own. Where nothing was
+                // executed that one could name, the duplicate is a stray.
                 responder.unacknowledged = responder.unacknowledged.max(1);
                 if responder.owed == Owed::Nothing && responder.acknowledgeable.is_some() {
                     responder.owed = Owed::Ack;

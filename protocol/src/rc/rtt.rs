@@ -22,7 +22,7 @@ impl Rtt {
         }
     }
 
-    /// Something was sent again: whose answer comes next cannot be told (Karn's rule).
+    /// Something was sent again: the next answer may be to either copy (Karn's rule).
     pub(super) fn disturbed(&mut self) {
         self.timed = None;
     }

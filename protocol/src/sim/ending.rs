@@ -48,12 +48,13 @@ impl Ending {
         Self::ALL[dice.random_range(0..Self::ALL.len())]
     }
 
-    /// What the request may end with. A refusal is told once: where it may go unheard, silence follows it.
-    pub(super) const fn statuses(self, is_heard: bool) -> &'static [WcStatus] {
+    /// Returns the statuses that the request may end with. A refusal is sent once: where it may be lost, silence
+    /// follows it.
+    pub(super) const fn statuses(self, is_received: bool) -> &'static [WcStatus] {
         use WcStatus::{
             BadRespErr, MwBindErr, RemAccessErr, RemInvReqErr, RemOpErr, RetryExcErr, RnrRetryExcErr, Success,
         };
-        match (self, is_heard) {
+        match (self, is_received) {
             (Self::Peace, _) => &[Success],
             (Self::WrongKey, true) => &[RemAccessErr],
             (Self::WrongKey, false) => &[RemAccessErr, RetryExcErr],

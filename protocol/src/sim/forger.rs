@@ -1,7 +1,7 @@
 //! Somebody off the path, who knows the connection's addresses and sees how far it has come, and forges.
 //!
-//! Nothing that it sends can be the packet that is due, for that cannot be told from a genuine one (IBTA has no
-//! authentication). Everything else must change nothing.
+//! Nothing that it sends can be the packet that is due, for the receiver cannot distinguish that from a genuine one
+//! (IBTA has no authentication). Everything else must change nothing.
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -24,7 +24,7 @@ impl Forger {
         Self { dice: StdRng::seed_from_u64(!seed), rate }
     }
 
-    /// A forged frame to whoever receives this genuine one.
+    /// Returns a forged frame to the receiver of this genuine one.
     pub(super) fn throw(&mut self, genuine: &[u8]) -> Option<Vec<u8>> {
         if self.rate == 0.0 || !self.dice.random_bool(self.rate) {
             return None;

@@ -15,7 +15,7 @@ use crate::{Access, Nanos, Psn, Rkey};
 
 /// Bytes that the peer may write.
 pub(super) const WRITABLE: usize = 64 << 10;
-/// Bytes that the peer may read; nobody writes them, so that a READ has one right answer.
+/// Bytes that the peer may read; nothing writes them, so that a READ has one right answer.
 pub(super) const READABLE: usize = 64 << 10;
 pub(super) const WRITE_KEY: Rkey = Rkey(0x5757_0001);
 pub(super) const READ_KEY: Rkey = Rkey(0x5252_0002);
@@ -98,7 +98,7 @@ impl Node {
         if self.is_awake(now) { self.qp.deadline() } else { Some(self.asleep_until) }
     }
 
-    /// A frame arrives, and waits where nobody polls.
+    /// Delivers a frame, which waits if the node does not poll.
     pub(super) fn arrive(&mut self, now: Nanos, frame: Vec<u8>, network: &mut Network) {
         if self.is_awake(now) {
             self.receive(now, &frame, network);

@@ -41,7 +41,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// `faults` overrides those that the seed would choose, and then nobody disturbs but them.
+    /// `faults` overrides those that the seed would choose, and then nothing else disturbs.
     pub(super) fn draw(dice: &mut StdRng, faults: Option<Faults>) -> Self {
         let is_swarm = faults.is_none();
         let faults = faults.unwrap_or_else(|| swarm(dice));
@@ -77,8 +77,8 @@ impl Plan {
         }
     }
 
-    /// Whether an answer that is given once is heard: every frame arrives, and what refuses the rest of a READ does not come
-    /// before the data in front of it, which would be asked for again, and in vain.
+    /// Whether an answer that is sent once arrives: every frame arrives, and what refuses the rest of a READ does not
+    /// come before the data in front of it, which would be asked for again, and in vain.
     pub(super) fn hears_refusals(&self) -> bool {
         let Faults { loss, corrupt, reorder, .. } = self.faults;
         let arrives = loss == 0.0 && corrupt == 0.0 && self.naps == 0.0 && self.partitions.is_none();

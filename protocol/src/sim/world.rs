@@ -91,7 +91,7 @@ struct World {
     /// Each node's window that will be valid once all it posted is done.
     bound: [Option<Rkey>; 2],
     mtu: usize,
-    /// The work is done: nobody disturbs the end but who belongs to it.
+    /// The work is done: only the nodes themselves disturb the end.
     is_ending: bool,
     /// When the region goes that the peer of the victim reads.
     revocation: Option<(Nanos, usize)>,
@@ -167,8 +167,8 @@ impl World {
         Ok(())
     }
 
-    /// Packets are kept to be executed: one that is forgotten comes again, and nobody notices but the wire. Forged ones are kept
-    /// as well, until they expire.
+    /// Packets are kept to be executed: one that is forgotten comes again, which shows only on the wire. Forged ones
+    /// are kept as well, until they expire.
     fn check_use_of_held(&self) -> Result<(), Violation> {
         for (number, node) in self.nodes.iter().enumerate() {
             let stats = node.qp.stats();

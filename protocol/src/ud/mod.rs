@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_lacks_the_key_is_not_heard() {
+    fn a_datagram_with_the_wrong_key_is_dropped() {
         let mut qp = queue_pair();
         qp.post_recv(receive(100)).expect("room");
         assert_eq!(qp.accept(&packet(QKEY + 1, &[])), Err(Drop::Qkey));

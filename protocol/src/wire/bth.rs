@@ -42,7 +42,7 @@ pub struct Bth {
     pub opcode: Opcode,
     /// The receiver should raise a solicited event.
     pub solicited: bool,
-    /// Path migration state; RoCE hardware sends 1 and Linux's rxe 0, and nobody checks it.
+    /// Path migration state; RoCE hardware sends 1 and Linux's rxe 0, and no receiver checks it.
     pub mig_req: bool,
     /// Zero bytes after the payload, 0 to 3.
     pub pad: u8,

@@ -337,7 +337,7 @@ impl Flow {
 
     /// Writes what stands before and behind a payload that stays where it is; `head` and `tail` must be exactly as long
     /// as [`Flow::lens_around`] says. The ICRC is that of the payload's bytes now: if they change before the frame has
-    /// left, whoever receives it discards it. So there always is one here, whatever the peer has agreed to.
+    /// left, the receiver discards it. So there always is one here, whatever the peer has agreed to.
     #[inline]
     pub fn emit_around(&mut self, head: &mut [u8], tail: &mut [u8], headers: &Headers, payload: &[u8]) {
         let (below, transport) = head.split_at_mut(self.len);

@@ -15,7 +15,7 @@ const CONNECTIONS: u32 = 8;
 const MS: Nanos = 1_000_000;
 const HOURS: Nanos = 3_600_000 * MS;
 
-/// What became of a connection, as its application was told.
+/// What became of a connection, according to its application's events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Life {
     established: u32,
@@ -114,7 +114,7 @@ impl World {
                 host.life(id).ends += 1;
             }
             Event::TimewaitExit { id } => host.life(id).exits += 1,
-            Event::SidrResolved { .. } | Event::SidrFailed { .. } => panic!("nobody asked"),
+            Event::SidrResolved { .. } | Event::SidrFailed { .. } => panic!("there was no SIDR request"),
         }
     }
 

@@ -157,8 +157,8 @@ fn a_grant_by_a_queue_pair_that_we_are_connected_to_ends_both() {
     let rep =
         Rep { local_comm_id: 9, remote_comm_id: new.comm_id(), qpn: Qpn::new(0x22), ca_guid: 2, ..Rep::default() };
     hand(&mut pair.active, 0, there(), Message::Rep(rep));
-    let told = events(&mut pair.active);
-    assert!(matches!(told[..], [Event::Disconnected { id, ending: Ending::Stale },
+    let reported = events(&mut pair.active);
+    assert!(matches!(reported[..], [Event::Disconnected { id, ending: Ending::Stale },
         Event::Rejected { id: refused, reason: RejReason::STALE_CONN, .. }] if id == old && refused == new));
     let names: Vec<_> = sent(&mut pair.active).iter().map(|mad| mad.message.name()).collect();
     assert_eq!(names, ["DREQ", "REJ"]);

@@ -61,7 +61,7 @@ fn requests_wait_for_an_application_that_takes_no_events() {
 }
 
 #[test]
-fn datagrams_that_nobody_takes_are_lost_and_counted() {
+fn datagrams_that_are_not_fetched_are_lost_and_counted() {
     let mut active = Manager::new(CmConfig { max_queued_datagrams: 1, ..config(1) });
     active.connect(0, there(), request(1)).expect("a connection");
     active.connect(0, there(), request(2)).expect("a connection");

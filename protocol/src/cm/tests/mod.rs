@@ -72,7 +72,7 @@ impl Pair {
         pair
     }
 
-    /// Delivers everything until nobody says more.
+    /// Delivers everything until neither side sends more.
     fn settle(&mut self, now: Nanos) {
         loop {
             let (to_passive, to_active) = (sent(&mut self.active), sent(&mut self.passive));

@@ -15,8 +15,8 @@ fn refusal_of(message: Req) -> (RejReason, Vec<(&'static str, u64)>) {
 
 #[test]
 fn what_cannot_be_served_is_refused_by_ibtas_reason() {
-    let nobody = Req { service_id: ServiceId(SERVICE.0 + 1), ..req(1) };
-    assert_eq!(refusal_of(nobody), (RejReason::INVALID_SERVICE_ID, vec![("req_no_service", 1)]));
+    let unserved = Req { service_id: ServiceId(SERVICE.0 + 1), ..req(1) };
+    assert_eq!(refusal_of(unserved), (RejReason::INVALID_SERVICE_ID, vec![("req_no_service", 1)]));
     let datagram = Req { transport: TransportType::Uc, ..req(1) };
     assert_eq!(refusal_of(datagram), (RejReason::INVALID_TRANSPORT_TYPE, vec![("req_wrong_transport", 1)]));
     let elsewhere = Req { pkey: Pkey(0x8123), ..req(1) };
@@ -118,7 +118,7 @@ fn a_queue_pair_that_asks_anew_has_forgotten_its_connection() {
 }
 
 #[test]
-fn nobody_elsewhere_can_make_a_connection_stale() {
+fn a_req_on_another_route_cannot_make_a_connection_stale() {
     let mut pair = Pair::new();
     let (_, theirs) = pair.established();
     let mut thief = Manager::new(CmConfig { seed: 4711, ..config(1) });

@@ -23,7 +23,7 @@ fn a_service_names_its_queue_pair_and_key() {
 }
 
 #[test]
-fn what_nobody_serves_is_unsupported() {
+fn a_service_without_a_listener_is_unsupported() {
     let mut pair = Pair::new();
     let id = asked(&mut pair);
     assert_eq!(events(&mut pair.active), [Event::SidrFailed { id, failure: SidrFailure::Refused(1) }]);
@@ -31,7 +31,7 @@ fn what_nobody_serves_is_unsupported() {
 }
 
 #[test]
-fn whoever_lies_about_addresses_is_refused() {
+fn a_peer_that_lies_about_addresses_is_refused() {
     let mut pair = Pair::new();
     pair.passive.sidr_listen(DATAGRAMS, Qpn::new(0x99), 7).expect("a free service");
     pair.active.sidr_resolve(0, there(), DATAGRAMS, 5353, b"?").expect("a question");

@@ -52,7 +52,7 @@ fn a_rep_is_repeated_as_often_as_the_req_asks() {
 }
 
 #[test]
-fn a_dreq_that_nobody_answers_ends_the_connection_all_the_same() {
+fn an_unanswered_dreq_ends_the_connection_all_the_same() {
     let mut pair = Pair::new();
     let (ours, _) = pair.established();
     pair.active.disconnect(0, ours, b"").expect("a connection");

@@ -4,13 +4,12 @@
 //! queues. Below a target the window grows by a packet a round trip, above it shrinks by as much as the excess says. The
 //! target rises as the window falls, so that many small flows find a common window. Packets are spaced over the round
 //! trip, and a window below one packet is a packet every several round trips.
-//!
-//! What differs from Swift: its operators tell it the path's own delay, and it starts at full speed. Here the delay is
-//! learnt, so a connection starts with a few packets and doubles every round trip until the first excess.
-//! Whoever comes late cannot learn it from a queue that stands, so senders step back now and then. The shortest round
-//! trip is that of the last two spells, each of which has seen the path without this sender's own queue: a path that becomes
-//! longer looks like a queue at first, and is known after some tens of milliseconds.
-//! Everything that divides happens once a round trip, where one was measured.
+//! What differs from Swift: its operators configure the path's own delay, and it starts at full speed. Here the delay
+//! is learnt, so a connection starts with a few packets and doubles every round trip until the first excess. A sender
+//! that starts late cannot learn it from a standing queue, so senders step back now and then. The shortest round trip
+//! is that of the last two spells, each of which has seen the path without this sender's own queue: a path that becomes
+//! longer looks like a queue at first, and is known after some tens of milliseconds. Everything that divides happens
+//! once a round trip, where one was measured.
 
 use super::CongestionControl;
 use super::pacer::Pacer;
@@ -159,8 +158,9 @@ impl Delay {
         }
     }
 
-    /// Whoever comes late takes the queue that it finds for the path's own delay, and would keep it standing. Now and
-    /// then a sender whose round trips all queue steps back and looks, as LEDBAT++ does.
+    /// Whether it is time to slow down and measure the path without a queue, as LEDBAT++ does. A sender that starts
+    /// late takes a standing queue for the path's own delay, and would keep it standing; so now and then a sender whose
+    /// round trips all include a queue slows down.
     fn looks_for_base(&mut self, now: Nanos, queueing: f64) -> bool {
         if let Some((window, until)) = self.slowed {
             if now >= until {
@@ -429,7 +429,7 @@ mod tests {
         };
         assert_eq!(shortest(1, false, 20.0), 20);
         assert_eq!(shortest(SPELL_NS, false, 30.0), 20);
-        assert_eq!(shortest(2 * SPELL_NS, false, 30.0), 20, "nobody has looked");
+        assert_eq!(shortest(2 * SPELL_NS, false, 30.0), 20, "the path was not measured without a queue");
         assert_eq!(shortest(3 * SPELL_NS, true, 30.0), 20, "the second spell begins");
         assert_eq!(shortest(4 * SPELL_NS - 1, true, 30.0), 20);
         assert_eq!(shortest(4 * SPELL_NS, true, 40.0), 30, "the third");

@@ -1,7 +1,6 @@
 //! Congestion control: how many packets may be in flight, and when the next may leave.
-//!
-//! One trait, three controllers. [`Unlimited`] is for links of two; [`Dcqcn`] hears the marks of switches, as RoCEv2
-//! NICs do; [`Delay`] needs nobody's help, and listens to the round trip.
+//! One trait, three controllers. [`Unlimited`] is for links with two stations; [`Dcqcn`] reacts to the marks of
+//! switches, as RoCEv2 NICs do; [`Delay`] needs no marks, and measures the round trip.
 
 mod dcqcn;
 mod delay;
@@ -30,7 +29,7 @@ pub trait CongestionControl {
     /// The peer misses packets that others have overtaken.
     fn on_loss(&mut self, now: Nanos);
 
-    /// Nothing was heard for a timeout.
+    /// Nothing was received for a timeout.
     fn on_silence(&mut self, now: Nanos);
 
     /// The peer says that a packet was marked on its way (IBTA A17.9.3: CNP).
@@ -108,8 +107,8 @@ impl Controller {
 }
 
 impl Controller {
-    /// Whether this side, where it reads, asks for no more than the path takes: then whoever answers does not space the
-    /// answers. By marks it is the one who answers that hears of congestion.
+    /// Whether this side, where it reads, asks for no more than the path takes: then the responder does not space the
+    /// answers. With marks it is the responder that learns of congestion.
     pub(super) const fn spaces_answers(&self) -> bool {
         matches!(self, Self::Delay(_))
     }
@@ -172,7 +171,7 @@ mod tests {
         assert_eq!(Algorithm::Unlimited.traffic_class(0b1010_0101), 0b1010_0101);
     }
 
-    /// Tells a controller all there is to tell; returns what it says after each.
+    /// Passes every kind of event to a controller; returns its window and its release time after each.
     fn story<C: CongestionControl>(control: &mut C) -> [(u32, Nanos); 6] {
         let steps: [fn(&mut C); 6] = [
             |control| control.on_acknowledged(1_000_000, 4, Some(20_000)),

@@ -186,7 +186,7 @@ impl Loss {
         None
     }
 
-    /// After a timeout everything may be sent again: the peer's next report tells anew what it keeps.
+    /// After a timeout everything may be sent again: the peer's next report says anew what it keeps.
     pub(in crate::rc) fn start_over(&mut self, force: Psn) {
         self.in_repair.clear();
         self.repairs.clear();
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_placed_tells_that_what_left_before_its_request_is_lost_again() {
+    fn an_answer_that_is_placed_shows_that_what_left_before_its_request_is_lost_again() {
         let mut loss = Loss::new(psn(100));
         loss.executed_before(psn(110));
         loss.repaired(true, psn(105), psn(106), psn(110));

@@ -3,9 +3,9 @@
 //! A responder keeps packets that come early and reports the gap with a map of what it keeps; a requester keeps READ
 //! responses that come early. Both are given to the machine again, in order, when the gap is closed
 //! ([`QueuePair::take_held`]), so that everything else works on packets in order as ever. The requester sends again what
-//! is missing and nothing else, each packet once a round trip. The shape follows RFC 6675 (the map), RFC 8985 (what was
-//! sent later and has arrived tells that an earlier one is lost; a probe where nothing was sent later) and IRN (Mittal
-//! et al., SIGCOMM 2018: how little a NIC needs for it).
+//! is missing and nothing else, each packet once a round trip. The shape follows RFC 6675 (the map), RFC 8985 (a packet
+//! that was sent later and has arrived shows that an earlier one is lost; a probe where nothing was sent later) and IRN
+//! (Mittal et al., SIGCOMM 2018: how little a NIC needs for it).
 
 mod loss;
 mod psn_set;
@@ -143,8 +143,8 @@ impl<B> Requester<B> {
         Some(Repair { index, packet: psn.since(wqe.first) as u32, count })
     }
 
-    /// The packet whose repetition makes a silent peer speak: the last one, whose answer tells of all the others; later
-    /// the oldest one.
+    /// Returns the packet that is repeated to make a silent peer answer: first the last one, whose answer covers all
+    /// the others; later the oldest one.
     pub(super) fn probe(&self, is_first: bool) -> Psn {
         let last = self.sent.previous();
         let holder = self.queue.iter().find(|wqe| last.before(wqe.end()));
@@ -198,8 +198,8 @@ impl<B> QueuePair<B> {
     pub(super) fn on_gap<E: Env<Buffer = B>>(&mut self, now: Nanos, psn: Psn, map: &[u8], env: &mut E) {
         self.acknowledge_selectively(now, psn, env);
         let requester = &mut self.requester;
-        // It speaks, but unless something was executed its patience is not restored: a path may lose what matters.
-        requester.spoke();
+        // An answer, but unless something was executed the retries are not restored: a path may lose what matters.
+        requester.on_answer();
         if psn == requester.sent {
             // No request is missing: what it keeps beyond is nothing of ours.
             return;
@@ -241,7 +241,7 @@ impl<B> QueuePair<B> {
             self.stats.stale_response += 1;
             return false;
         };
-        // A response acknowledges every request before its own, and tells that its own was executed.
+        // A response acknowledges every request before its own, and shows that its own was executed.
         self.acknowledge_selectively(now, first.plus(1), env);
         let requester = &mut self.requester;
         if psn == requester.una {
@@ -293,7 +293,7 @@ impl<B> QueuePair<B> {
             Kept::No => {}
         }
         let responder = &mut self.responder;
-        // Whoever was told to wait knows what is missing.
+        // A peer that waits after an RNR NAK knows what is missing.
         let is_waiting = responder.nak_sent;
         if !is_waiting && matches!(responder.owed, Owed::Nothing | Owed::Ack | Owed::Nak(NakCode::PsnSequence, _)) {
             responder.owed = Owed::Nak(NakCode::PsnSequence, responder.expected);

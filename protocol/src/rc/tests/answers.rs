@@ -9,14 +9,14 @@ fn selective(config: &mut Config) {
     config.dialect = Dialect::Rocinante;
 }
 
-fn told(psn: u32, syndrome: Syndrome, msn: u32) -> Headers {
+fn message(psn: u32, syndrome: Syndrome, msn: u32) -> Headers {
     let mut headers = answer(psn, syndrome);
     headers.ext.aeth = Some(Aeth { syndrome, msn: Msn::new(msn) });
     headers
 }
 
 fn atomic_answer(psn: u32) -> Headers {
-    let mut headers = told(psn, ACK, 1);
+    let mut headers = message(psn, ACK, 1);
     headers.bth.opcode = RcAtomicAck;
     headers.ext.atomic_ack = Some(AtomicAckEth { original: 0 });
     headers
@@ -85,7 +85,7 @@ fn answers_that_mean_nothing_are_counted_and_change_nothing() {
         read(&mut qp, 1, 1);
         send(&mut qp, 2, 1);
         pump(&mut qp, &mut script);
-        let mut refused = told(100, Syndrome::Nak(NakCode::RemoteAccess), 1);
+        let mut refused = message(100, Syndrome::Nak(NakCode::RemoteAccess), 1);
         refused.bth.opcode = RcReadResponseOnly;
         let deadline = qp.deadline();
         for (headers, bad) in [(refused, 1), (answer(101, Syndrome::Reserved(0x40)), 2)] {
@@ -138,16 +138,16 @@ fn of_what_was_never_sent_only_a_peer_of_our_own_reports_that_it_is_missing() {
 
 #[test]
 fn an_old_acknowledgement_gives_credits_unless_it_is_very_old() {
-    for (distance, is_heard) in [(1, true), (RECENT as u32, true), (RECENT as u32 + 1, false)] {
+    for (distance, is_used) in [(1, true), (RECENT as u32, true), (RECENT as u32 + 1, false)] {
         let credits = |config: &mut Config| config.end_to_end_credits = true;
         let (mut qp, mut script) = (connected(credits), Script::default());
         (1..=4).for_each(|wr_id| send(&mut qp, wr_id, 1));
         pump(&mut qp, &mut script);
-        feed(&mut qp, &mut script, told(100, Syndrome::Ack { credit: 0 }, 1), 0);
+        feed(&mut qp, &mut script, message(100, Syndrome::Ack { credit: 0 }, 1), 0);
         assert_eq!(sent(&mut qp, &mut script), [101]);
         let old = Psn::new(101).plus((1 << 24) - distance).get();
-        feed(&mut qp, &mut script, told(old, Syndrome::Ack { credit: 2 }, 1), 0);
-        let expected: &[u32] = if is_heard { &[102, 103] } else { &[] };
+        feed(&mut qp, &mut script, message(old, Syndrome::Ack { credit: 2 }, 1), 0);
+        let expected: &[u32] = if is_used { &[102, 103] } else { &[] };
         assert_eq!(sent(&mut qp, &mut script), expected, "{distance} back");
         assert_eq!((qp.stats().stale_ack, script.done.len()), (1, 1));
     }

@@ -70,7 +70,7 @@ fn acknowledgements_tell_how_many_receives_are_posted() {
 }
 
 #[test]
-fn shared_receives_are_taken_when_needed_and_promised_to_nobody() {
+fn shared_receives_are_taken_when_needed_and_never_advertised() {
     let (mut qp, mut script) = (connected(|config| config.shared_receives = true), Script::default());
     feed(&mut qp, &mut script, request(Opcode::RcSendOnly, 500), 1);
     pump(&mut qp, &mut script);

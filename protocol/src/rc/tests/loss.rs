@@ -54,7 +54,7 @@ fn an_acknowledgement_that_was_under_way_before_the_probe_declares_nothing_lost(
 }
 
 #[test]
-fn the_answer_to_a_repair_tells_that_the_rest_of_the_flight_is_lost() {
+fn the_answer_to_a_repair_shows_that_the_rest_of_the_flight_is_lost() {
     let (mut qp, mut script) = (selective(), Script::default());
     send(&mut qp, 1, 6 * MTU);
     sent(&mut qp, &mut script, 9);

@@ -70,7 +70,7 @@ fn a_repair_of_a_read_is_lost_only_once_something_sent_later_has_arrived() {
 }
 
 #[test]
-fn a_repair_that_the_peer_keeps_tells_that_an_earlier_one_is_lost() {
+fn a_repair_that_the_peer_keeps_shows_that_an_earlier_one_is_lost() {
     // A SEND, four answers' worth of a READ, and two more SENDs.
     let lost = |kept: &[u32]| {
         let (mut qp, mut script) = (selective(|_| ()), Script::default());
@@ -101,7 +101,7 @@ fn what_silence_asked_for_is_not_sent_again_if_it_is_acknowledged_meanwhile() {
 }
 
 #[test]
-fn a_report_restarts_the_timer_only_if_it_tells_of_more() {
+fn a_report_restarts_the_timer_only_if_it_covers_more() {
     let (mut qp, mut script) = (selective(|_| ()), Script::default());
     (0..4).for_each(|wr_id| send(&mut qp, wr_id, 1));
     pump(&mut qp, &mut script);
@@ -183,7 +183,7 @@ fn responses_that_were_given_back_are_asked_for_again_and_requests_are_not() {
 }
 
 #[test]
-fn an_early_packet_is_of_use_once_and_whoever_was_told_to_wait_is_told_no_gap() {
+fn an_early_packet_is_of_use_once_and_after_an_rnr_nak_no_gap_is_reported() {
     let (mut qp, mut script) = (selective(|_| ()), Script { keeps: 8, ..Script::default() });
     let early = Packet { headers: request(Opcode::RcSendOnly, 501), payload: &[] };
     assert!(qp.on_packet(0, &early, &mut script));

@@ -64,7 +64,7 @@ fn as_long_as_something_is_missing_the_gap_is_reported_instead_of_an_acknowledge
 }
 
 #[test]
-fn an_acknowledgement_tells_how_long_it_waited_only_where_both_ends_measure_delay() {
+fn an_acknowledgement_says_how_long_it_waited_only_where_both_ends_measure_delay() {
     use Algorithm::{Delay, Unlimited};
     for (dialect, congestion, echo) in [
         (Dialect::Rocinante, Delay, vec![[0, 0, 1, 0xf4]]),

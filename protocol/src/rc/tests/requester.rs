@@ -34,7 +34,7 @@ fn a_full_window_asks_for_an_ack_and_waits_for_it() {
     send(&mut qp, 1, 4 * MTU);
     pump(&mut qp, &mut script);
     assert_eq!(script.sent.len(), 2);
-    assert!(script.sent[1].0.bth.ack_req, "or nobody would ever open the window");
+    assert!(script.sent[1].0.bth.ack_req, "or the window would never open");
     feed(&mut qp, &mut script, answer(101, ACK), 0);
     pump(&mut qp, &mut script);
     assert_eq!(script.sent.len(), 4);

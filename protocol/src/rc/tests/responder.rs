@@ -42,7 +42,7 @@ fn a_duplicate_is_not_executed_but_acknowledged_at_once() {
     feed(&mut qp, &mut script, request(Opcode::RcSendOnly, 500), 1);
     pump(&mut qp, &mut script);
     feed(&mut qp, &mut script, request(Opcode::RcSendOnly, 500), 1);
-    assert!(qp.owes_acknowledgement(1), "the peer has not heard");
+    assert!(qp.owes_acknowledgement(1), "the peer has not received the first");
     assert_eq!((qp.stats().rx_requests, qp.stats().duplicate_request), (1, 1));
     pump(&mut qp, &mut script);
     assert_eq!(script.done.len(), 1);
@@ -111,7 +111,7 @@ fn what_was_written_half_of_all_psns_ago_is_not_acknowledged_again() {
 }
 
 #[test]
-fn without_a_receive_the_sender_is_told_to_wait_and_nothing_is_skipped() {
+fn without_a_receive_the_sender_gets_an_rnr_nak_and_nothing_is_skipped() {
     let (mut qp, mut script) = (connected(|_| ()), Script::default());
     feed(&mut qp, &mut script, request(Opcode::RcSendOnly, 500), 1);
     feed(&mut qp, &mut script, request(Opcode::RcSendOnly, 501), 1);

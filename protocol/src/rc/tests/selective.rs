@@ -218,7 +218,7 @@ fn a_map_that_names_packets_never_sent_changes_nothing() {
 }
 
 #[test]
-fn marks_are_notified_of_now_and_then_and_notifications_are_heard() {
+fn marks_cause_notifications_now_and_then_and_notifications_take_effect() {
     let (mut qp, mut script) =
         (connected(|config| config.congestion = congestion::Algorithm::Dcqcn), Script::default());
     for now in [0, 10_000, 49_999, 50_000] {

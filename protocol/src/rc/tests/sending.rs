@@ -73,7 +73,7 @@ fn while_the_peer_has_no_receive_nothing_is_sent_and_it_is_asked_to_repeat_nothi
 }
 
 #[test]
-fn an_rnr_nak_that_is_heard_twice_spends_one_retry() {
+fn an_rnr_nak_that_arrives_twice_spends_one_retry() {
     for change in [|_: &mut Config| (), selective] {
         let (mut qp, mut script) = (connected(change), Script::default());
         send(&mut qp, 1, 1);
@@ -333,7 +333,7 @@ fn a_timeout_between_two_ends_of_ours_follows_the_round_trip() {
         assert_eq!(sent_at(now, &mut qp, &mut script), [100 + round]);
         assert_eq!(qp.deadline(), Some(now + timeout), "round {round}");
         if took > timeout {
-            // The packet is sent again, and nobody knows which copy is answered.
+            // The packet is sent again, and it is unknown which copy is answered.
             qp.on_timeout(now + timeout - 1, &mut script);
             assert_eq!(sent_at(now + timeout - 1, &mut qp, &mut script), []);
             qp.on_timeout(now + timeout, &mut script);
@@ -357,7 +357,7 @@ fn a_timeout_between_two_ends_of_ours_follows_the_round_trip() {
 }
 
 #[test]
-fn whoever_has_nothing_to_do_is_not_pumped() {
+fn an_idle_queue_pair_is_not_pumped() {
     for change in [|_: &mut Config| (), selective] {
         let (mut qp, mut script) = (connected(change), Script::default());
         assert!(!qp.wants_pump(), "nothing is posted");

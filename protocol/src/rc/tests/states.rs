@@ -71,7 +71,7 @@ fn work_posted_in_the_error_state_is_flushed_when_it_fails_again() {
 }
 
 #[test]
-fn a_fault_of_ours_is_told_to_the_peer() {
+fn a_fault_of_ours_is_reported_to_the_peer() {
     let (mut qp, mut script) = (connected(|_| ()), Script::default());
     qp.fail(WcStatus::LocQpOpErr, &mut script);
     pump(&mut qp, &mut script);

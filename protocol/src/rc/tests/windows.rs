@@ -65,7 +65,7 @@ fn a_send_with_invalidate_carries_the_key_in_its_last_packet() {
 }
 
 #[test]
-fn the_peer_ends_a_window_and_the_receiver_is_told() {
+fn the_peer_ends_a_window_and_the_receiver_is_notified() {
     let (mut qp, mut script) = (connected(|_| ()), Script::default());
     script.windows.push(WINDOW);
     receive(&mut qp, 1, 4096);

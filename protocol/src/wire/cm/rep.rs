@@ -64,7 +64,7 @@ pub struct Rep {
     pub reserved_srq: u8,
     /// The sender's adapter.
     pub ca_guid: u64,
-    /// For whoever asked.
+    /// For the active side's application.
     pub private_data: [u8; 196],
 }
 

@@ -122,7 +122,7 @@ pub struct Req {
     pub primary_path: Path,
     /// The path that it may move to, as carried: [`Path::parse`] reads it. All zeros for none.
     pub alternate_path: [u8; PATH_LEN],
-    /// For whoever answers; it starts with an [`IpCm`](super::IpCm) header if the service is a port.
+    /// For the passive side's application; it starts with an [`IpCm`](super::IpCm) header if the service is a port.
     pub private_data: [u8; 92],
 }
 

@@ -22,7 +22,7 @@ pub struct Rtu {
     pub local_comm_id: u32,
     /// The receiver's name of the connection.
     pub remote_comm_id: u32,
-    /// For whoever granted.
+    /// For the passive side's application.
     pub private_data: [u8; 224],
 }
 

@@ -47,7 +47,7 @@ pub struct SidrReq {
     pub reserved_6: u16,
     /// Who should answer.
     pub service_id: ServiceId,
-    /// For whoever answers; it starts with an [`IpCm`](super::IpCm) header if the service is a port.
+    /// For the application that serves; it starts with an [`IpCm`](super::IpCm) header if the service is a port.
     pub private_data: [u8; 216],
 }
 
@@ -103,7 +103,7 @@ pub struct SidrRep {
     pub qkey: u32,
     /// What the status leaves open.
     pub info: [u8; 72],
-    /// For whoever asked.
+    /// For the application that asked.
     pub private_data: [u8; 136],
 }
 
