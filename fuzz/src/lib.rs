@@ -1,4 +1,4 @@
-//! Fuzz targets: whatever the bytes are, nobody panics, nothing is lost, and no memory changes that was not granted.
+//! Fuzz targets: whatever the bytes are, nothing panics, nothing is lost, and no memory changes that was not granted.
 //!
 //! ```console
 //! $ cargo test -p roci-fuzz                                       # what is committed, and 2000 random inputs each

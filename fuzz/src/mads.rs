@@ -24,8 +24,8 @@ struct Story {
     cm: ConnectionManager<(IpAddr, IpAddr)>,
     now: Nanos,
     ids: Vec<ConnId>,
-    /// What it sent: whoever answers knows its names.
-    heard: Vec<[u8; mad::LEN]>,
+    /// Datagrams that it sent: an answer must carry its identifiers.
+    sent: Vec<[u8; mad::LEN]>,
 }
 
 fn offer() -> Offer {
@@ -53,7 +53,7 @@ impl Story {
         let mut cm = ConnectionManager::new(config);
         cm.listen(ServiceId::of_port(PortSpace::Tcp, 7174)).expect("room");
         cm.sidr_listen(ServiceId::of_port(PortSpace::Udp, 7174), Qpn::new(5), 6).expect("room");
-        Self { cm, now: 0, ids: Vec::new(), heard: Vec::new() }
+        Self { cm, now: 0, ids: Vec::new(), sent: Vec::new() }
     }
 
     fn run(mut self, mut tape: Tape<'_>) {
@@ -101,7 +101,7 @@ impl Story {
             }
             // What it said itself, with bytes changed: names that exist, in messages that do not fit.
             5 | 6 => {
-                let Some(mut datagram) = tape.pick(&self.heard) else { return };
+                let Some(mut datagram) = tape.pick(&self.sent) else { return };
                 for _ in 0..tape.below(6) {
                     datagram[tape.below(mad::LEN)] = tape.byte();
                 }
@@ -131,9 +131,9 @@ impl Story {
 
     fn listen(&mut self) {
         while let Some((_, datagram)) = self.cm.poll_transmit() {
-            assert!(Mad::parse(&datagram).is_ok(), "it says what nobody can read");
-            if self.heard.len() < 64 {
-                self.heard.push(datagram);
+            assert!(Mad::parse(&datagram).is_ok(), "it sends a datagram that does not parse");
+            if self.sent.len() < 64 {
+                self.sent.push(datagram);
             }
         }
         while let Some(event) = self.cm.poll_event() {

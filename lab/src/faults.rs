@@ -63,7 +63,7 @@ impl<F> Lane<F> {
     }
 }
 
-/// Tells which packets of a direction are never held back.
+/// Returns whether packets of a direction with an opcode are never held back.
 pub(crate) type KeepsOrder = fn(Way, Opcode) -> bool;
 
 /// The dice of both directions.

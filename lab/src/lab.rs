@@ -135,7 +135,7 @@ impl Lab {
             }
             // The socket's name appears a moment before it listens.
             std::thread::sleep(Duration::from_millis(100));
-            // Should nobody listen any more, the machine ends here.
+            // If the receiver is gone, the machine ends here.
             let _ = tell.send(plan.start().map_err(|failure| failure.to_string()));
             // The machine lives as long as the thread that started it.
             loop {
@@ -240,7 +240,7 @@ impl Lab {
         self.connect_with(terms, number(&theirs, "qp")?, number(&theirs, "qpn")?, None)
     }
 
-    /// Ends our half of a connection, and forgets what it has not told.
+    /// Ends our half of a connection, and discards its completions that were not polled.
     pub(crate) fn disconnect(&mut self, pair: Pair) {
         self.engine.destroy_qp(pair.qp);
         while self.engine.poll_cq(self.cq).is_some() {}
@@ -284,7 +284,7 @@ impl Lab {
         Ok(Pair { qp: near, theirs: qp })
     }
 
-    /// Tells the lint of a connection that is about to begin.
+    /// Announces to the lint a connection that is about to begin.
     pub(crate) fn record_opening(&self, near: &UnconnectedQp, route: Route, peer: &Address) -> Result<(), Failure> {
         let ours = End { ip: route.ours.parse()?, qpn: near.qpn() };
         let ends = [ours, End { ip: peer.ip, qpn: peer.qpn }];
@@ -421,5 +421,5 @@ pub(crate) fn number(answer: &Answer, key: &str) -> Result<u32, Failure> {
     Ok(u32::try_from(wide(answer, key)?)?)
 }
 
-/// Polling returns how much came in, which nobody here needs.
+/// Polling returns how much came in, which is not needed here.
 fn drop_count(_: usize) {}

@@ -16,8 +16,8 @@ pub(crate) const EXCEPTIONS: &[(Rule, &str)] = &[
     (Rule::ResponseOrder, "it answers the rest of a READ with MIDDLE and LAST, as if nothing were missing"),
 ];
 
-/// How many findings are told in full.
-const TOLD: usize = 3;
+/// How many findings are reported in full.
+const SHOWN: usize = 3;
 
 /// What was found in a scenario's frames.
 #[derive(Default)]
@@ -75,11 +75,11 @@ impl Verdict {
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the lint found {}", self.broken.len())?;
-        for (way, finding) in self.broken.iter().take(TOLD) {
+        for (way, finding) in self.broken.iter().take(SHOWN) {
             let who = if *way == Way::Out { "our" } else { "the guest's" };
             write!(f, "; {who} {finding}")?;
         }
-        if self.broken.len() > TOLD { write!(f, "; and {} more", self.broken.len() - TOLD) } else { Ok(()) }
+        if self.broken.len() > SHOWN { write!(f, "; and {} more", self.broken.len() - SHOWN) } else { Ok(()) }
     }
 }
 

@@ -47,7 +47,7 @@ answers a request that the guest sent twice. So `mixed_under_faults` keeps the o
 the second case by its packets.
 
 `rdma_rxe` of 6.12 has once, in some 2800 rounds of `mixed_under_faults`, lost count as requester. While it sent a WRITE again,
-it went on with a WRITE of no bytes that nobody had posted, under the PSN of the next request, and gave the later ones a PSN
+it went on with a WRITE of no bytes that was never posted, under the PSN of the next request, and gave the later ones a PSN
 too many; its queue pair fell silent. The scenario knows such a round by the PSN.
 
 Rounds that fail after one of these two are counted apart; the scenario fails where more than one in 500 do.

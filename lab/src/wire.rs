@@ -63,7 +63,7 @@ impl Script {
         self.events.push(Event::Frame { at, way, bytes: frame.to_vec() });
     }
 
-    /// Tells what is to happen to a frame. Only RoCEv2 packets meet with anything.
+    /// Decides what happens to a frame. Only RoCEv2 packets are disturbed.
     fn judge(&mut self, way: Way, frame: &[u8]) -> Verdict {
         if self.rule.is_none() && self.dice.is_none() {
             return Verdict::Pass;
@@ -115,8 +115,8 @@ pub(crate) struct LabLink {
     arriving: Lane<Received>,
     /// What has arrived, in the order in which the engine gets it.
     arrived: VecDeque<Received>,
-    /// The time that the engine was told last: for the engine, whatever it receives now came then.
-    told: Cell<Nanos>,
+    /// The time that the engine read last: for the engine, whatever it receives now came then.
+    read_at: Cell<Nanos>,
 }
 
 /// A frame that came in, or the second copy of one.
@@ -146,8 +146,8 @@ impl LabLink {
     pub(crate) fn new(mut inner: DpdkLink, script: Rc<RefCell<Script>>) -> Self {
         inner.zero_copy_from(Some(ZERO_COPY_FROM));
         let (scratch, arrived) = (Vec::new(), VecDeque::new());
-        let (leaving, arriving, told) = (Lane::new(), Lane::new(), Cell::new(0));
-        Self { inner, script, scratch, leaving, arriving, arrived, told }
+        let (leaving, arriving, read_at) = (Lane::new(), Lane::new(), Cell::new(0));
+        Self { inner, script, scratch, leaving, arriving, arrived, read_at }
     }
 
     /// Sends the frame in `scratch`, unless something happens to it. What the link does not take is not sent.
@@ -188,7 +188,7 @@ impl LabLink {
     /// Lets a frame in, unless something happens to it.
     fn admit(&mut self, now: Nanos, frame: <DpdkLink as Link>::Frame) {
         let mut script = self.script.borrow_mut();
-        script.record(self.told.get(), Way::In, frame.as_ref());
+        script.record(self.read_at.get(), Way::In, frame.as_ref());
         let verdict = script.judge(Way::In, frame.as_ref());
         drop(script);
         match verdict {
@@ -233,7 +233,7 @@ impl Link for LabLink {
 
     fn now(&self) -> Nanos {
         let now = self.inner.now();
-        self.told.set(now);
+        self.read_at.set(now);
         now
     }
 

@@ -16,12 +16,12 @@ pub enum ServeError {
     /// The connection over TCP does not work.
     #[error("TCP: {0}")]
     Tcp(#[from] io::Error),
-    /// Nobody came.
+    /// No client came.
     #[error("no client connected within {0:?}")]
     NoClient(Duration),
     /// The client is there and says nothing.
     #[error(
-        "neither the client nor its packets were heard of for {patience:?} while {due} was due: is it the same test, \
+        "nothing came from the client, by TCP or in packets, for {patience:?} while {due} was due: is it the same test, \
          over RoCEv2 and a reliable connection?"
     )]
     Silent {

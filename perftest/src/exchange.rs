@@ -54,7 +54,7 @@ pub enum Malformed {
     #[error("the client's keys are '{0}'")]
     Keys(String),
     /// Keys of a client without a GID.
-    #[error("the client told no GID: run it with -x INDEX of a RoCE v2 GID, or on a RoCE device")]
+    #[error("the client sent no GID: run it with -x INDEX of a RoCE v2 GID, or on a RoCE device")]
     NoGid,
 }
 
@@ -105,7 +105,7 @@ pub fn parse_cycle_buffer(bytes: [u8; 4]) -> Result<usize, Malformed> {
 /// The path MTUs that have a number of IBTA's, from 1 on.
 const MTUS: &[Mtu] = Mtu::ALL.split_at(5).0;
 
-/// A path MTU, as it is sent: one above IBTA's largest is told as that.
+/// A path MTU, as it is sent: one above IBTA's largest is sent as the largest.
 pub fn format_mtu(mtu: Mtu) -> [u8; MTU_LEN] {
     let number = MTUS.iter().filter(|&&smaller| smaller <= mtu).count() as u8;
     [b'0' + number, 0]
@@ -198,7 +198,7 @@ pub struct Report {
     pub size: u64,
     /// Messages.
     pub messages: u64,
-    /// MB/s of 2^20 bytes, or Gb/s where the client was told so: the most.
+    /// MB/s of 2^20 bytes, or Gb/s where the client was started so: the most.
     pub peak: f64,
     /// The same, on average.
     pub average: f64,
@@ -269,8 +269,8 @@ mod tests {
         for bytes in odd {
             assert_eq!(Keys::parse(&bytes), Err(Malformed::Keys(shown(&bytes))));
         }
-        let told = Malformed::Keys(shown(&edited(0, "\x1b[2J"))).to_string();
-        assert!(told.contains("\\x1b[2J") && !told.contains('\x1b'), "{told}");
+        let message = Malformed::Keys(shown(&edited(0, "\x1b[2J"))).to_string();
+        assert!(message.contains("\\x1b[2J") && !message.contains('\x1b'), "{message}");
     }
 
     #[test]

@@ -17,17 +17,15 @@
 //! | path MTU | 2 | a digit, 1 for 256 bytes to 5 for 4096, and a zero; the smaller one holds |
 //! | keys | 108 | see [`exchange`]; again and again, as a barrier, and always the same ones |
 //! | report | 5 times 8 | big-endian, one after the other: bytes, messages, and as IEEE 754 the peak and mean MB/s and Mmsg/s |
-//! | `done` | 5 | with its zero; nobody waits for the answer, and the connection ends |
+//! | `done` | 5 | with its zero; neither side waits for the answer, and the connection ends |
 //!
 //! After the first keys both ends can connect. How often keys follow differs: SEND tests have one pair before each size, and
 //! `ib_send_bw` another one behind it; bandwidth of WRITE, READ and atomics has three pairs, of which the last says that the
 //! client is through, then the report; after three more the server of `ib_write_lat` sends the first message, and its client
 //! ends by hanging up; all others end with a pair and `done`.
-//!
-//! # What is not spoken
-//! Connections by RDMA-CM (`-R`, `-z`), several queue pairs (`-q`), UC, UD, XRC and SRD (`-c`), both directions at once (`-b`),
-//! events of the server's, multicast, and addresses without a GID, as InfiniBand has them. What the exchange shows of
-//! this is refused by name; the rest is up to whoever starts the client.
+//! # What is not supported Connections by RDMA-CM (`-R`, `-z`), several queue pairs (`-q`), UC, UD, XRC and SRD (`-c`),
+//! both directions at once (`-b`), events of the server's, multicast, and addresses without a GID, as InfiniBand has
+//! them. What the exchange shows of this is refused by name; the rest is up to the user who starts the client.
 #![forbid(unsafe_code)]
 
 mod error;
@@ -52,10 +50,10 @@ use self::session::{Client, Session};
 use self::settings::Kind;
 pub use self::settings::{Settings, SettingsError, Sizes, Test, UnknownTest};
 
-/// The port that perftest's clients connect to unless told otherwise.
+/// The port that perftest's clients connect to by default.
 pub const PORT: u16 = 18_515;
 
-/// Whoever has the engine.
+/// The owner of the engine.
 pub trait Host {
     /// What the engine's first port is on.
     type Link: Link;
@@ -86,7 +84,7 @@ pub struct Served {
     pub peer: Address,
     /// Messages that came, where this end sees them: SENDs, and WRITEs that answer ours.
     pub messages: Option<u64>,
-    /// What it measured, where it tells.
+    /// What it measured, if it sends a report.
     pub report: Option<Report>,
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct Session<'a, H: Host> {
     pub(crate) pd: PdId,
     cq: CompletionQueue,
     /// When something came last, by TCP or in frames.
-    heard: Instant,
+    last_seen: Instant,
 }
 
 /// A client that is connected.
@@ -61,10 +61,11 @@ impl<'a, H: Host> Session<'a, H> {
         let socket = Socket::new(stream)?;
         let pd = host.engine().alloc_pd();
         let cq = host.engine().create_cq(settings.params.sq_depth + settings.params.rq_depth);
-        Ok(Self { host, settings, socket, pd, cq, heard: Instant::now() })
+        Ok(Self { host, settings, socket, pd, cq, last_seen: Instant::now() })
     }
 
-    /// Hears who the client is, and connects to it. It has not heard of us yet: what it is to reach comes first.
+    /// Receives the client's parameters, and connects to it. Our keys are not sent yet: the memory that they name comes
+    /// first.
     pub(crate) fn meet(&mut self) -> Result<Client, ServeError> {
         let (address, pd, cq) = (self.settings.address, self.pd, self.cq);
         let near = self.engine().create_qp_at(0, address, pd, cq)?;
@@ -158,11 +159,11 @@ impl<'a, H: Host> Session<'a, H> {
     /// Lets the engine work while something is due. Ends where the client is silent for too long.
     pub(crate) fn work(&mut self, due: &'static str) -> Result<(), ServeError> {
         if self.host.poll() > 0 {
-            self.heard = Instant::now();
+            self.last_seen = Instant::now();
             return Ok(());
         }
         let patience = self.settings.patience;
-        if self.heard.elapsed() > patience { Err(ServeError::Silent { due, patience }) } else { Ok(()) }
+        if self.last_seen.elapsed() > patience { Err(ServeError::Silent { due, patience }) } else { Ok(()) }
     }
 
     /// Fails where the connection has broken off, which a client that only waits would never learn.
@@ -286,7 +287,7 @@ impl<'a, H: Host> Session<'a, H> {
         let settings = self.settings;
         self.host.connecting(&near, &peer);
         let ours = Keys {
-            // As many as we say are under way at once: who has asked for fewer is told fewer.
+            // The number that may be under way at once: a client that has asked for fewer gets fewer.
             out_reads: ours.max_rd_atomic.min(peer.max_rd_atomic).into(),
             qpn: ours.qpn,
             psn: ours.psn,
@@ -309,7 +310,7 @@ impl<'a, H: Host> Session<'a, H> {
     }
 
     fn take<const N: usize>(&mut self) -> [u8; N] {
-        self.heard = Instant::now();
+        self.last_seen = Instant::now();
         self.socket.take()
     }
 }

@@ -139,7 +139,7 @@ impl Sizes {
     }
 }
 
-/// What a server is told.
+/// The settings of a server.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub(crate) test: Test,
@@ -149,7 +149,7 @@ pub struct Settings {
     pub iterations: u64,
     /// Which address of the engine's first port is ours.
     pub address: usize,
-    /// How long nothing may be heard of a client that has connected.
+    /// How long a client that has connected may be silent.
     pub patience: Duration,
     /// How long a client may take to connect; for ever without it.
     pub wait: Option<Duration>,
@@ -169,7 +169,7 @@ pub enum SettingsError {
 impl Settings {
     /// The longest message.
     pub const LONGEST: usize = 1 << 31;
-    /// Messages of each size that a client of `ib_write_lat` sends where it is not told.
+    /// Messages of each size that a client of `ib_write_lat` sends by default.
     pub const ITERATIONS: u64 = 1000;
     /// Receives that are posted at most: as many as clients have SENDs under way.
     const MOST_RECEIVES: usize = 128;

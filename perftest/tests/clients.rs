@@ -162,7 +162,7 @@ fn writes_are_counted_in_their_last_byte_beyond_256() {
 }
 
 #[test]
-fn fewer_writes_than_were_said_are_told() {
+fn fewer_writes_than_announced_are_reported() {
     let mut world = World::new(write_latency(pong((1..=5).map(|count| (3, count)))));
     let mut settings = impatient(Test::WriteLat, Sizes::One(3));
     settings.iterations = 6;
@@ -170,7 +170,7 @@ fn fewer_writes_than_were_said_are_told() {
 }
 
 #[test]
-fn a_stream_of_writes_has_the_memory_of_a_page_and_its_report_is_heard() {
+fn a_stream_of_writes_has_the_memory_of_a_page_and_its_report_is_received() {
     let run = [vec![write(4095, b"x"), read(4094, b"\0x")], keys(), report()].into_iter().flatten();
     let mut world = World::new(visit(3, run.collect()));
     let served = world.serve_all(Test::WriteBw, Sizes::One(1));
@@ -187,12 +187,12 @@ fn reads_and_atomics_work_on_memory_that_is_zero_at_first() {
 }
 
 /// Posts so many READs at once as the server says that it takes, and waits for their ends.
-fn read_as_many_as_allowed(told: u16) -> Step {
+fn read_as_many_as_allowed(granted: u16) -> Step {
     let mut left = None;
     step(move |client| {
         let theirs = client.theirs.expect("the server's keys");
         let left = left.get_or_insert_with(|| {
-            assert_eq!(theirs.out_reads, told);
+            assert_eq!(theirs.out_reads, granted);
             for _ in 0..64 {
                 let buffer = client.engine.buffer(5000).expect("memory");
                 client.post(SendWr::read(7, buffer, theirs.rkey, 0));
@@ -208,8 +208,8 @@ fn read_as_many_as_allowed(told: u16) -> Step {
 
 #[test]
 fn reads_in_flight_are_the_smaller_count_of_both_sides() {
-    for (theirs, told) in [(2, 2), (0x80, 16)] {
-        let mut world = World::new(visit(4, vec![read_as_many_as_allowed(told)]));
+    for (theirs, granted) in [(2, 2), (0x80, 16)] {
+        let mut world = World::new(visit(4, vec![read_as_many_as_allowed(granted)]));
         world.client.keys.out_reads = theirs;
         world.serve_all(Test::ReadLat, Sizes::One(5000));
     }
@@ -225,7 +225,7 @@ fn after_greeting(steps: Vec<Step>) -> Vec<Step> {
 }
 
 #[test]
-fn whoever_is_no_client_is_refused_by_what_it_said() {
+fn a_peer_that_is_no_client_is_refused_by_what_it_sent() {
     let say_in_order = |messages: &[&[u8]]| messages.iter().map(|bytes| say(*bytes)).collect();
     let version: &[u8] = b"6.06\0\0\0\0\0\0\0\0\0\0\0\0";
     let page: &[u8] = b"\0\0\x10\0\0\0\0@";
@@ -262,7 +262,7 @@ fn a_client_that_stops_is_given_up_by_name_of_what_was_due() {
 }
 
 #[test]
-fn nobody_is_waited_for_longer_than_was_said() {
+fn the_server_waits_no_longer_than_its_settings_say() {
     let mut world = World::new(Vec::new());
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let mut settings = impatient(Test::SendBw, Sizes::One(1));
@@ -302,7 +302,7 @@ fn a_second_queue_pair_is_refused() {
 }
 
 #[test]
-fn clients_of_other_tests_are_told_from_ours() {
+fn clients_of_other_tests_are_recognised() {
     let behind =
         |barriers: usize, steps: Vec<Step>| after_greeting((0..barriers).flat_map(|_| keys()).chain(steps).collect());
     for (test, steps) in [
@@ -336,7 +336,7 @@ fn attempt(mut wr: impl FnMut(&mut Client) -> SendWr + 'static) -> Step {
 }
 
 #[test]
-fn messages_that_are_too_long_are_told_as_such() {
+fn messages_that_are_too_long_are_reported_as_such() {
     let send = |client: &mut Client| SendWr::send(1, client.engine.buffer(3).expect("memory"));
     let error = refused(Test::SendBw, 2, visit(4, vec![attempt(send)]));
     assert!(matches!(error, ServeError::TooLong(2)), "{error}");

@@ -4,7 +4,7 @@ use roci_driver::link::sim::SimLink;
 use roci_driver::link::{Batch, Link};
 use roci_protocol::wire::{Flow, Headers, MacAddr};
 
-/// A station that sends what it is told to, and receives what comes.
+/// A station that sends what the test wants, and receives what comes.
 pub struct ScriptedPeer {
     link: SimLink,
 }

@@ -113,7 +113,7 @@ impl Victim {
         let datagrams = engine.create_datagram_qp((0, 0), cq, QKEY, 4).expect("room");
         let arena = engine.arena().clone();
         let all = Access::REMOTE_READ.and(Access::REMOTE_WRITE).and(Access::REMOTE_ATOMIC).and(Access::WINDOW_BIND);
-        // Next to each other, so that whoever leaves one enters another.
+        // Next to each other, so that an access that leaves one enters another.
         let local = register(&mut engine, pd, Access::LOCAL);
         let open = register(&mut engine, pd, all);
         let read_only = register(&mut engine, pd, Access::REMOTE_READ);

@@ -22,7 +22,7 @@ const MANAGEMENT: &str = "02:00:00:00:01:00";
 const MANAGEMENT_IP: &str = "10.0.2.15/24";
 /// This host, as guests see it.
 const HOST: &str = "10.0.2.2";
-/// A job's ranks are told to be quick about memory: the guests are small.
+/// Settings that keep a job's ranks small in memory, because the guests are small.
 const SETTINGS: &str = "ROCI_ARENA_SIZE=64MiB ROCI_CPUS=1";
 
 /// Where things are.

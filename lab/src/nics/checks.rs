@@ -54,24 +54,24 @@ pub(crate) const STEPS: &[Step] = &[
 fn bind(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
     let (address, driver) = (bench.model.address(), bench.model.binding.driver());
     for end in [0, 1] {
-        let told = bench.refused(end, &format!("bind-nic bind {MANAGEMENT_AT}"))?;
-        expect_in(&told, "carries the default route")?;
+        let answer = bench.refused(end, &format!("bind-nic bind {MANAGEMENT_AT}"))?;
+        expect_in(&answer, "carries the default route")?;
         bench.run(end, "ip route delete default")?;
         let session = "SSH_CONNECTION='10.0.2.2 4000 10.0.2.15 22'";
-        let told = bench.refused(end, &format!("{session} bind-nic bind {MANAGEMENT_AT}"))?;
-        expect_in(&told, "carries an ssh session")?;
+        let answer = bench.refused(end, &format!("{session} bind-nic bind {MANAGEMENT_AT}"))?;
+        expect_in(&answer, "carries an ssh session")?;
         bench.run(end, &management())?;
         // A NIC that its kernel driver has cannot be opened, and the error says how to change that.
-        let told = bench.refused(end, &format!("roci perf raw_lat --device pci:{address}"))?;
-        expect_in(&told, &format!("scripts/bind-nic bind {address}"))?;
+        let answer = bench.refused(end, &format!("roci perf raw_lat --device pci:{address}"))?;
+        expect_in(&answer, &format!("scripts/bind-nic bind {address}"))?;
         let (other, reason) = match bench.model.binding {
             Binding::Vfio => (Binding::Uio, "behind an IOMMU that translates"),
             Binding::Uio => (Binding::Vfio, "vfio-pci needs an IOMMU"),
         };
-        let told = bench.refused(end, &format!("bind-nic bind {address} --driver {}", other.driver()))?;
-        expect_in(&told, reason)?;
-        let told = bench.run(end, &format!("bind-nic bind {address} --driver {driver}"))?;
-        expect_in(&told, &format!("bound to {driver}"))?;
+        let answer = bench.refused(end, &format!("bind-nic bind {address} --driver {}", other.driver()))?;
+        expect_in(&answer, reason)?;
+        let answer = bench.run(end, &format!("bind-nic bind {address} --driver {driver}"))?;
+        expect_in(&answer, &format!("bound to {driver}"))?;
         let status = bench.run(end, "bind-nic status")?;
         let row = status.lines().find(|row| row.starts_with(address)).ok_or("bind-nic status lacks the NIC")?;
         expect_in(row, driver)?;
@@ -81,7 +81,7 @@ fn bind(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
 
 /// Latencies and a rate; everything but bare frames is verified.
 fn perf(bench: &mut Bench, figures: &mut Figures) -> Result<(), Failure> {
-    // Bare frames that are lost make the command fail, which is its business: they are told here.
+    // Bare frames that are lost make the command fail, which is its business: they are reported here.
     let ended = bench.job("perf raw_lat --size 64 --iters 300 --json", "", PATIENCE, |_| Ok(()))?;
     let raw = row(&ended[0].output)?;
     figures.raw_lost = number(&raw["errors"])? as u64;
@@ -125,10 +125,10 @@ fn in_place(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
 /// The same from memory of the application's, which is mapped for the NIC when it is first used, where the IOMMU keeps
 /// its pages; elsewhere it is copied.
 fn from_the_application(bench: &mut Bench) -> Result<(), Failure> {
-    let lent = lent_by_the_application(bench, "")?;
+    let zero_copy = zero_copy_from_the_application(bench, "")?;
     match bench.model.binding {
-        Binding::Vfio if lent == 0.0 => Err("the NIC read nothing from the application's memory".into()),
-        Binding::Uio if lent > 0.0 => Err("without an IOMMU nobody keeps the application's pages".into()),
+        Binding::Vfio if zero_copy == 0.0 => Err("the NIC read nothing from the application's memory".into()),
+        Binding::Uio if zero_copy > 0.0 => Err("without an IOMMU nothing keeps the application's pages".into()),
         _ => Ok(()),
     }
 }
@@ -136,8 +136,8 @@ fn from_the_application(bench: &mut Bench) -> Result<(), Failure> {
 /// Memory of the application's that is not mapped for the NIC, because it is more than may be: all of it is copied, and
 /// arrives.
 fn not_mapped(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
-    let lent = lent_by_the_application(bench, "ROCI_DREG_CACHE_LIMIT=4KiB")?;
-    if lent > 0.0 { Err("the NIC read from memory that is not mapped for it".into()) } else { Ok(()) }
+    let zero_copy = zero_copy_from_the_application(bench, "ROCI_DREG_CACHE_LIMIT=4KiB")?;
+    if zero_copy > 0.0 { Err("the NIC read from memory that is not mapped for it".into()) } else { Ok(()) }
 }
 
 /// Memory of the application's that is unmapped between messages, and mapped again with other bytes: the NIC's map follows,
@@ -148,35 +148,36 @@ fn remapped(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
     if bench.model.binding == Binding::Uio {
         return Ok(());
     }
-    let told = row(&output)?;
-    let mappings = number(&told["mappings"])?;
+    let answer = row(&output)?;
+    let mappings = number(&answer["mappings"])?;
     // What a NIC still holds frames of is copied when it is mapped anew; that is to be the exception.
     let is_followed =
-        [&told["invalidations"], &told["hits"]].into_iter().all(|count| count.as_f64() > Some(mappings / 2.0));
-    if is_followed && number(&told["lent_frames"])? > 0.0 {
+        [&answer["invalidations"], &answer["hits"]].into_iter().all(|count| count.as_f64() > Some(mappings / 2.0));
+    if is_followed && number(&answer["lent_frames"])? > 0.0 {
         Ok(())
     } else {
-        Err(format!("the NIC's map was not put to the test: {told}").into())
+        Err(format!("the NIC's map was not put to the test: {answer}").into())
     }
 }
 
-/// Sends, writes and reads memory of the application's, every byte right; how many frames rank 0's NIC took from there.
-fn lent_by_the_application(bench: &mut Bench, settings: &str) -> Result<f64, Failure> {
+/// Sends, writes and reads memory of the application's, every byte right; returns how many frames rank 0's NIC took
+/// from there.
+fn zero_copy_from_the_application(bench: &mut Bench, settings: &str) -> Result<f64, Failure> {
     let command = "perf send_bw,write_bw,read_bw --memory user --size 16KiB --iters 200 --json";
     let output = bench.good_job(command, &format!("ROCI_ZCOPY_THRESHOLD=256 {settings}"), PATIENCE)?;
     if output.contains("rte_dev_dma_unmap") {
-        return Err(format!("the IOMMU does not know what it was told: {output}").into());
+        return Err(format!("the IOMMU has no map for what was registered: {output}").into());
     }
-    let (mut rows, mut lent) = (0, 0.0);
+    let (mut rows, mut zero_copy) = (0, 0.0);
     for line in output.lines().filter(|line| line.starts_with('{')) {
         let row: Value = serde_json::from_str(line)?;
         if number(&row["errors"])? > 0.0 {
             return Err(format!("wrong bytes: {line}").into());
         }
         rows += 1;
-        lent += number(&row["lent_frames"])?;
+        zero_copy += number(&row["lent_frames"])?;
     }
-    if rows == 3 { Ok(lent) } else { Err(format!("{rows} rows of results, not 3: {output}").into()) }
+    if rows == 3 { Ok(zero_copy) } else { Err(format!("{rows} rows of results, not 3: {output}").into()) }
 }
 
 /// With packets of 4200 bytes the path MTU is 4096.
@@ -190,11 +191,11 @@ fn queues(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
     let Model { queues, spreads, .. } = bench.model;
     let address = bench.model.address();
     if queues < WORKERS as u16 {
-        let told = bench.refused(0, &format!("ROCI_QUEUES={WORKERS} ROCI_DEVICE=pci:{address} roci info --port"))?;
-        return expect_in(&told, &format!("{WORKERS} queues are wanted (ROCI_QUEUES), and it has {queues}"));
+        let answer = bench.refused(0, &format!("ROCI_QUEUES={WORKERS} ROCI_DEVICE=pci:{address} roci info --port"))?;
+        return expect_in(&answer, &format!("{WORKERS} queues are wanted (ROCI_QUEUES), and it has {queues}"));
     }
-    let told = bench.run(0, &format!("ROCI_QUEUES={WORKERS} ROCI_DEVICE=pci:{address} roci info --port --json"))?;
-    println!("        {}", told.trim());
+    let answer = bench.run(0, &format!("ROCI_QUEUES={WORKERS} ROCI_DEVICE=pci:{address} roci info --port --json"))?;
+    println!("        {}", answer.trim());
     // Several queue pairs to each peer are as many flows: one queue without any of them is unlikely.
     let settings = "ROCI_ARENA_SIZE=32MiB ROCI_RECEIVE_QUEUES=P,512,32:P,2048,32:P,8192,32";
     let command = "soak --seconds 5 --max-size 32KiB --json";
@@ -213,7 +214,7 @@ fn queues(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
             }
         }
         if queues.len() != WORKERS {
-            return Err(format!("not every worker has told of its queue: {}", output.trim()).into());
+            return Err(format!("not every worker has reported its queue: {}", output.trim()).into());
         }
     }
     Ok(())
@@ -246,7 +247,7 @@ fn long_outage(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
     if first.code == "0" || second.code == "0" {
         return Err("a rank ended well without a link".into());
     }
-    // Whoever gives up first ends the job for the other.
+    // The rank that gives up first ends the job for the other.
     expect_in(&(first.output + &second.output), "IBV_WC_RETRY_EXC_ERR")
 }
 
@@ -280,8 +281,8 @@ fn unbind(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
             Binding::Uio => format!("/dev/$(ls /sys/bus/pci/devices/{address}/uio)"),
         };
         let held = format!("f={file}; sleep 60 <>$f & p=$!; sleep 1");
-        let told = bench.refused(end, &format!("{held}; bind-nic unbind {address}; c=$?; kill $p; exit $c"))?;
-        expect_in(&told, "is in use by process")?;
+        let answer = bench.refused(end, &format!("{held}; bind-nic unbind {address}; c=$?; kill $p; exit $c"))?;
+        expect_in(&answer, "is in use by process")?;
         bench.run(end, &format!("bind-nic unbind {address}"))?;
         let found = bench.run(end, &format!("ls -d /sys/bus/pci/devices/{address}/net/* /sys/bus/pci/devices/{address}/virtio*/net/* 2>/dev/null || true"))?;
         if found.trim().is_empty() {

@@ -15,8 +15,8 @@ pub(crate) struct Model {
     options: &'static str,
     /// It is a PCI Express device with functions of its own, and wants a port of its own.
     is_express: bool,
-    /// Reads of page 0 that its emulation tries at each start, before the driver has told it where its memory is. They
-    /// are refused, and nothing comes of it.
+    /// Reads of page 0 that its emulation tries at each start, before the driver has programmed the address of its
+    /// memory. They are refused, and nothing comes of it.
     pub(crate) reads_of_nothing: bool,
     /// Queues that its driver offers, of those that this matrix would use, and whether the emulation spreads flows over them.
     pub(crate) queues: u16,

@@ -275,7 +275,7 @@ pub(super) fn large_theirs(lab: &mut Lab) -> Result<(), Failure> {
 }
 
 /// Every packet of ours whose payload is long enough leaves in place, be it a request or a response.
-pub(super) fn lent_payloads(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn zero_copy_payloads(lab: &mut Lab) -> Result<(), Failure> {
     let long = count_long(lab);
     each_length(lab, |lab, pair, len| {
         for transfer in [send_once, write_once, be_read_once] {
@@ -289,7 +289,7 @@ pub(super) fn lent_payloads(lab: &mut Lab) -> Result<(), Failure> {
     })
 }
 
-/// Counts the packets of ours whose payloads are long enough to be lent, from here on.
+/// Counts the packets of ours whose payloads are long enough to be sent without a copy, from here on.
 fn count_long(lab: &Lab) -> Rc<Cell<u64>> {
     let long = Rc::new(Cell::new(0));
     let count = long.clone();

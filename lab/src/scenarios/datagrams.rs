@@ -79,7 +79,7 @@ pub(super) fn theirs(lab: &mut Lab) -> Result<(), Failure> {
         let version = if route == V6 { done.buffer[0] >> 4 } else { done.buffer[20] >> 4 };
         expect("the header's version", version, if route == V6 { 6 } else { 4 })?;
         lab.idle(Duration::from_millis(20));
-        expect("that the foreign key was not heard", lab.engine.poll_cq(lab.cq).is_none(), true)?;
+        expect("that the datagram with the foreign key was dropped", lab.engine.poll_cq(lab.cq).is_none(), true)?;
         lab.engine.destroy_datagram_qp(qp);
     }
     Ok(())
@@ -94,5 +94,5 @@ pub(super) fn pings(lab: &mut Lab) -> Result<(), Failure> {
     }
     expect("the echoes", lab.engine.neighbour_stats(0).echo - before, 6)?;
     let unreachable = lab.run("ping -c 1 -W 2 10.77.0.99");
-    expect("that nobody answers for others", unreachable.is_err(), true)
+    expect("that no station answers for others", unreachable.is_err(), true)
 }

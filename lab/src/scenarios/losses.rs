@@ -8,7 +8,7 @@ use crate::Failure;
 use crate::lab::{Lab, Pair, Terms, number, pattern};
 use crate::wire::Way;
 
-/// Tells whether packets with an opcode are meant.
+/// Returns whether packets with an opcode are meant.
 type Kind = fn(Opcode) -> bool;
 /// Packets of a long message.
 const PACKETS: usize = 16;

@@ -102,7 +102,7 @@ pub(super) fn service() -> ServiceId {
     ServiceId::of_port(PortSpace::Tcp, PORT)
 }
 
-/// The connection ends, whoever ends it, and is forgotten in the end.
+/// Checks that the connection ends, whichever side ends it, and is forgotten in the end.
 pub(super) fn ends(lab: &mut Lab, id: ConnId) -> Result<(), Failure> {
     match event(lab)? {
         CmEvent::Disconnected { id: ended, .. } if ended == id => {}
@@ -262,9 +262,9 @@ pub(super) fn ucmatose_server(lab: &mut Lab) -> Result<(), Failure> {
     finished(lab, &["data transfers complete", "return status 0", "rc=0"])
 }
 
-/// Nobody listens in the guest; then nobody listens here, and then we refuse by choice.
+/// First there is no listener in the guest; then none here, and then we refuse by choice.
 pub(super) fn rejections(lab: &mut Lab) -> Result<(), Failure> {
-    let Err(failure) = connect(lab, V4, 0, 0) else { return Err("nobody listens, and yet it connects".into()) };
+    let Err(failure) = connect(lab, V4, 0, 0) else { return Err("there is no listener, and yet it connects".into()) };
     let is_named = failure.to_string().contains("RejReason");
     expect("that the refusal is named", is_named, true).map_err(|_| failure)?;
     // The refused connection's name is released in time.

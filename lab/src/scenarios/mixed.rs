@@ -77,7 +77,7 @@ fn round(lab: &mut Lab, number: u64, is_old: bool, figures: &mut Figures) -> Res
     // rxe of 6.12 refuses the correct duplicate of a READ after it has executed a READ or a WRITE of no bytes.
     let [ours, theirs] = [Plan::draw(&mut dice, mtu, 1), Plan::draw(&mut dice, mtu, 0)];
     lab.renew()?;
-    let lent = lab.engine.link_stats(0).tx_zero_copy;
+    let zero_copy = lab.engine.link_stats(0).tx_zero_copy;
     let retransmitted = lab.engine.stats().queue_pairs.retransmitted_packets;
     let terms = terms(mtu, [&ours, &theirs].map(|plan| psn_before_wrap(&mut dice, plan)));
     let pair = lab.connect(&terms)?;
@@ -92,13 +92,13 @@ fn round(lab: &mut Lab, number: u64, is_old: bool, figures: &mut Figures) -> Res
     outcome.map_err(|failure| format!("MTU {}: {failure}", mtu.bytes()))?;
     figures.requests += (ours.jobs.len() + theirs.jobs.len()) as u64;
     figures.bytes += ours.bytes() + theirs.bytes();
-    figures.lent += lab.engine.link_stats(0).tx_zero_copy - lent;
+    figures.zero_copy += lab.engine.link_stats(0).tx_zero_copy - zero_copy;
     figures.retransmitted += lab.engine.stats().queue_pairs.retransmitted_packets - retransmitted;
     figures.injected = lab.script.borrow().dice.as_ref().map(|dice| dice.injected).unwrap_or_default();
     Ok(())
 }
 
-/// Nobody gives up: how long a machine takes under emulation says nothing about its packets.
+/// Neither side gives up: how long a machine takes under emulation says nothing about its packets.
 fn terms(mtu: Mtu, psns: [u32; 2]) -> Terms {
     let hasty = hasty();
     let params = QpParams { retry_limit: 1000, ..hasty.params.clone() };
@@ -140,19 +140,19 @@ struct Figures {
     bytes: u64,
     /// Packets of ours that were sent again.
     retransmitted: u64,
-    /// Packets of ours whose payloads left in place.
-    lent: u64,
+    /// Packets of ours whose payloads were sent without a copy.
+    zero_copy: u64,
     /// Out, and in.
     injected: [Injected; 2],
 }
 
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rounds, spoilt, requests, bytes, retransmitted, lent, injected } = self;
+        let Self { rounds, spoilt, requests, bytes, retransmitted, zero_copy, injected } = self;
         write!(f, "{rounds} rounds, {spoilt} of them spoilt by the guest; {requests} requests, {bytes} bytes; ")?;
         for (way, Injected { lost, repeated, held_back }) in ["out", "in"].iter().zip(injected) {
             write!(f, "{way}: {lost} lost, {repeated} repeated, {held_back} held back; ")?;
         }
-        write!(f, "we sent {retransmitted} packets again and {lent} payloads in place")
+        write!(f, "we sent {retransmitted} packets again and {zero_copy} payloads in place")
     }
 }

@@ -94,7 +94,7 @@ pub(crate) struct Client {
     pub(crate) keys: Keys,
     /// What the server has said of itself.
     pub(crate) theirs: Option<Keys>,
-    heard: Vec<u8>,
+    received: Vec<u8>,
     steps: VecDeque<Step>,
 }
 
@@ -117,8 +117,8 @@ impl Client {
             va: 0,
             ip: CLIENT_IP.into(),
         };
-        let (near, heard, steps) = (Some(near), Vec::new(), steps.into());
-        Self { engine, pd, cq, stream, server, near, qp: None, region, keys, theirs: None, heard, steps }
+        let (near, received, steps) = (Some(near), Vec::new(), steps.into());
+        Self { engine, pd, cq, stream, server, near, qp: None, region, keys, theirs: None, received, steps }
     }
 
     /// Whether it has taken its last step.
@@ -141,14 +141,14 @@ impl Client {
     /// The next bytes of the server's, once they are there.
     pub(crate) fn hear(&mut self, len: usize) -> Option<Vec<u8>> {
         let mut byte = [0];
-        while self.heard.len() < len {
+        while self.received.len() < len {
             match self.stream.read(&mut byte) {
-                Ok(1) => self.heard.push(byte[0]),
+                Ok(1) => self.received.push(byte[0]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
                 other => panic!("the server ended the connection: {other:?}"),
             }
         }
-        Some(std::mem::take(&mut self.heard))
+        Some(std::mem::take(&mut self.received))
     }
 
     pub(crate) fn connect(&mut self) {
@@ -213,14 +213,14 @@ pub(crate) fn say(bytes: impl Into<Vec<u8>>) -> Step {
 pub(crate) fn hear(bytes: impl Into<Vec<u8>>) -> Step {
     let bytes = bytes.into();
     step(move |client| {
-        let heard = client.hear(bytes.len());
-        heard.inspect(|heard| assert_eq!(heard, &bytes)).is_some()
+        let received = client.hear(bytes.len());
+        received.inspect(|received| assert_eq!(received, &bytes)).is_some()
     })
 }
 
 /// Everything before the keys, as it was recorded.
 pub(crate) fn greeting() -> Vec<Step> {
-    let exchange = |said: &[u8], heard: &[u8]| [say(said), hear(heard)];
+    let exchange = |said: &[u8], received: &[u8]| [say(said), hear(received)];
     [
         exchange(b"6.06\0\0\0\0\0\0\0\0\0\0\0\0", &our_version()),
         exchange(b"\0\0\x10\0", b"\0\0\x10\0"),
@@ -241,8 +241,8 @@ pub(crate) fn keys() -> Vec<Step> {
         true
     });
     let learn = step(|client| {
-        let Some(heard) = client.hear(KEYS_LEN) else { return false };
-        let keys = Keys::parse(&heard.try_into().expect("as many")).expect("keys");
+        let Some(received) = client.hear(KEYS_LEN) else { return false };
+        let keys = Keys::parse(&received.try_into().expect("as many")).expect("keys");
         assert_eq!(client.theirs.unwrap_or(keys), keys, "a server says the same each time");
         client.theirs = Some(keys);
         client.connect();

@@ -1,7 +1,7 @@
 //! What rxe is known to do wrong, as its packets and ours show it: a round that fails after that says nothing about us.
 //!
-//! While it sends a request again, it may go on with one of no bytes that nobody posted, under a PSN that it has given to
-//! another request. From there on its requests and our answers are at odds.
+//! While it sends a request again, it may go on with one of no bytes that was never posted, under a PSN that it has
+//! given to another request. From there on its requests and our answers are at odds.
 //!
 //! That of 6.12 takes an acknowledgement of an older PSN for the end of a READ of which it has some responses. No wire needs to
 //! reorder anything for that: one response is lost, and the acknowledgement answers a request that it sent twice.

@@ -8,7 +8,7 @@ use crate::Failure;
 use crate::lab::{Lab, Pair, Remote, pattern};
 use crate::scenarios::connected::expect;
 
-/// What our memory holds where nobody writes.
+/// The value of bytes of our memory that are not written.
 const FILL: u8 = 0xa5;
 
 /// A region for the requests of `theirs`, and receives for its messages.

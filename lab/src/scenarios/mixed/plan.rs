@@ -6,7 +6,7 @@ use roci_driver::Mtu;
 
 /// Requests of one end.
 const REQUESTS: usize = 24;
-/// Bytes behind every slot that nobody may change.
+/// Bytes behind every slot that must not change.
 pub(super) const GUARD: usize = 16;
 /// The first slot comes behind the word that atomics change, which is at 0.
 const FIRST_SLOT: usize = 64;

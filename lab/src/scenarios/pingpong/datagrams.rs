@@ -17,7 +17,7 @@ pub(super) fn play(lab: &mut Lab, program: &Program, role: Role) -> Result<(), F
     let qp = lab.engine.create_datagram_qp((0, V4.address), lab.cq, QKEY, 16)?;
     let handle = way_to_guest(lab)?;
     let (exchange, theirs) = Exchange::begin(lab, program, role, &[Place::ours(qp.qpn(), Psn::new(0))?])?;
-    let peer = theirs.first().ok_or("the guest told no address")?;
+    let peer = theirs.first().ok_or("the guest sent no address")?;
     let table = Datagrams { qp, handle, to: Destination { qpn: peer.qpn, qkey: QKEY } };
     table.queue_pairs().try_for_each(|qp| table.post_receive(lab, qp))?;
     exchange.end(lab)?;

@@ -26,7 +26,7 @@ struct Program {
     /// More words for its command line.
     words: &'static str,
     queue_pairs: usize,
-    /// How many addresses each side tells, whether there are so many queue pairs or not.
+    /// How many addresses each side sends, whether there are so many queue pairs or not.
     addresses: usize,
     /// What it fills its buffer with.
     filling: u8,

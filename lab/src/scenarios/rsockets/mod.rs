@@ -2,11 +2,11 @@
 //!
 //! Either side has an inbox of two halves. The other one fills them in turns, front to back, by WRITE with immediate data,
 //! which is a [`Message`](wire::Message): how many bytes have come. It needs a [`Part`](wire::Part) for that: where a free
-//! half lies. The first half is told with the connection, in the private data of REQ and REP; later ones are written into
-//! one of its two slots, in turns as well, where they say themselves which receives there are: of data, a side may send as
-//! many messages as it was told of, since the beginning. Where receives run out before a half does, they are told of alone,
-//! by a WRITE of no bytes. Such announcements have receives of their own, so only four of them may be on their way.
-//! Who has no more to say tells so by a message, and the connection ends.
+//! half lies. The first half is announced with the connection, in the private data of REQ and REP; later ones are
+//! written into one of its two slots, in turns as well, and an announcement carries the number of receives, too: a side
+//! may send as many messages of data as were announced since the beginning. Where receives run out before a half does,
+//! they are announced alone, by a WRITE of no bytes. Such announcements have receives of their own, so only four of
+//! them may be on their way. A side that has no more to send says so in a message, and the connection ends.
 
 mod stream;
 mod wire;
@@ -92,7 +92,7 @@ fn counting(begin: usize, len: usize) -> Vec<u8> {
 }
 
 fn hear(lab: &mut Lab, stream: &mut Stream, begin: usize, len: usize) -> Result<(), Failure> {
-    let heard = stream.hear(lab, len)?;
-    expect("that the bytes are as sent", heard == counting(begin, len), true)
+    let received = stream.hear(lab, len)?;
+    expect("that the bytes are as sent", received == counting(begin, len), true)
         .map_err(|failure| format!("from {begin} on: {failure}").into())
 }

@@ -47,19 +47,19 @@ impl Memory {
 pub(super) struct Stream {
     qp: QueuePair,
     memory: Memory,
-    heard: Vec<u8>,
+    received: Vec<u8>,
     is_over: bool,
     /// Where the guest's next bytes lie in the inbox.
     inbox_at: usize,
-    /// Bytes of the inbox that the guest has not been told to be free.
+    /// Free bytes of the inbox that were not announced to the guest yet.
     free: usize,
-    /// The half that is told next, and the guest's slot that tells it.
+    /// The half that is announced next, and the guest's slot for the announcement.
     next_half: usize,
     their_slots: Part,
     their_slot: u32,
-    /// Messages of data that have come; and when the guest was last told of receives.
+    /// Messages of data that have come, by now and at the last announcement of receives.
     came: u16,
-    came_when_told: u16,
+    came_at_announcement: u16,
     announcements: usize,
     /// Our slot that says where the next bytes go.
     slot: usize,
@@ -70,12 +70,12 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// An end whose queue pair has not told the guest yet that it may send.
+    /// Makes an end, which has announced no receives to the guest yet.
     pub(super) fn new(lab: &mut Lab, qp: QueuePair, memory: Memory, theirs: &Hello) -> Result<Self, Failure> {
         let stream = Self {
             qp,
             memory,
-            heard: Vec::new(),
+            received: Vec::new(),
             is_over: false,
             inbox_at: 0,
             free: HALF,
@@ -83,7 +83,7 @@ impl Stream {
             their_slots: theirs.slots,
             their_slot: 1,
             came: 0,
-            came_when_told: 0,
+            came_at_announcement: 0,
             announcements: 0,
             slot: 0,
             left: 0,
@@ -113,11 +113,11 @@ impl Stream {
 
     /// Exactly so many bytes, for the guest must then wait for ours.
     pub(super) fn hear(&mut self, lab: &mut Lab, len: usize) -> Result<Vec<u8>, Failure> {
-        while self.heard.len() < len {
+        while self.received.len() < len {
             self.progress(lab)?;
         }
-        expect("what has come", self.heard.len(), len)?;
-        Ok(std::mem::take(&mut self.heard))
+        expect("what has come", self.received.len(), len)?;
+        Ok(std::mem::take(&mut self.received))
     }
 
     /// Nothing else may come.
@@ -125,7 +125,7 @@ impl Stream {
         while !self.is_over {
             self.progress(lab)?;
         }
-        expect("what has come", self.heard.len(), 0)
+        expect("what has come", self.received.len(), 0)
     }
 
     pub(super) fn close(self, lab: &mut Lab) {
@@ -166,7 +166,7 @@ impl Stream {
         lab.post(self.pair(), wr.with_imm(Message::Data(bytes.len()).written()))
     }
 
-    /// Takes what happens next, and tells the guest what has become free.
+    /// Handles what happens next, and announces to the guest what has become free.
     fn progress(&mut self, lab: &mut Lab) -> Result<(), Failure> {
         let done = lab.wait_ok()?;
         match done.wr_id {
@@ -192,14 +192,14 @@ impl Stream {
     fn take(&mut self, lab: &Lab, len: usize) -> Result<(), Failure> {
         let mut bytes = vec![0; len];
         lab.engine.read_region(lab.pd, self.memory.inbox, self.inbox_at, &mut bytes).ok_or("beyond a half's end")?;
-        self.heard.extend(bytes);
+        self.received.extend(bytes);
         self.inbox_at = (self.inbox_at + len) % (2 * HALF);
         self.free += len;
         self.came = self.came.wrapping_add(1);
         Ok(())
     }
 
-    /// Tells of a free half and of receives, or of receives alone, where one of them is due.
+    /// Announces a free half and receives, or receives alone, where one of them is due.
     fn announce(&mut self, lab: &mut Lab) -> Result<(), Failure> {
         if self.free >= HALF {
             let half = self.memory.half(self.next_half);
@@ -208,7 +208,7 @@ impl Stream {
             self.next_half = 1 - self.next_half;
             self.their_slot = (self.their_slot + 1) % self.their_slots.len;
             self.post_announcement(lab, &half.written(), self.their_slots.key, slot)
-        } else if self.came.wrapping_sub(self.came_when_told) >= RECEIVES / 2 {
+        } else if self.came.wrapping_sub(self.came_at_announcement) >= RECEIVES / 2 {
             self.post_announcement(lab, &[], Rkey(0), 0)
         } else {
             Ok(())
@@ -216,7 +216,7 @@ impl Stream {
     }
 
     fn post_announcement(&mut self, lab: &mut Lab, bytes: &[u8], key: Rkey, addr: u64) -> Result<(), Failure> {
-        self.came_when_told = self.came;
+        self.came_at_announcement = self.came;
         self.announcements += 1;
         let wr = SendWr::write(ANNOUNCEMENT, lab.buffer(bytes)?, key, addr);
         lab.post(self.pair(), wr.with_imm(Message::Receives(self.came.wrapping_add(RECEIVES)).written()))

@@ -34,7 +34,7 @@ impl Part {
         Self { addr, key: Rkey(tail as u32), len: (tail >> 32) as u32 }
     }
 
-    /// As it is told with the connection: each number in network order.
+    /// The form in the connection's private data: each number in network order.
     fn in_network_order(bytes: [u8; Self::LEN]) -> [u8; Self::LEN] {
         let mut swapped = bytes;
         swapped[..8].reverse();
