@@ -1,8 +1,8 @@
-//! Memory of the application's own: lent again, where it is registered already.
+//! Adopts the application's own memory again, which is registered already.
 #![allow(missing_docs)] // criterion's macros
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use roci_benches::registration::{Loan, locked, unwatched};
+use roci_benches::registration::{Adopter, locked, unwatched};
 use roci_driver::RegistrationConfig;
 
 /// The registration is taken and given back within; nothing is sent.
@@ -15,8 +15,8 @@ fn adopts(criterion: &mut Criterion) {
         ("nothing to register", RegistrationConfig::default()),
     ];
     for (name, config) in configs {
-        let mut loan = Loan::new(config);
-        group.bench_function(name, |bencher| bencher.iter(|| loan.turn()));
+        let mut adopter = Adopter::new(config);
+        group.bench_function(name, |bencher| bencher.iter(|| adopter.turn()));
     }
     group.finish();
 }

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_meets_leaves_the_others_waiting() {
+    fn a_match_leaves_the_others_waiting() {
         for (name, meeting) in Meeting::ALL {
             let mut queues = Queues::new(meeting, 100);
             (0..200).for_each(|_| queues.meet());

@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use crate::icrc::Payload;
 use crate::parts::Table;
-use crate::registration::{Loan, unwatched};
+use crate::registration::{Adopter, unwatched};
 use crate::rings::Commands;
 use crate::wire::OneFrame;
 
@@ -29,7 +29,7 @@ fn reading(len: usize) -> Box<dyn FnMut()> {
     Box::new(move || assert!(black_box(frame.read()).is_some(), "it is right"))
 }
 
-/// What the stack does. The way by blocks is nobody's but the bench's.
+/// What the stack does. Only the bench uses the way by blocks.
 fn covering(len: usize) -> Box<dyn FnMut()> {
     let mut payload = Payload::new(len);
     Box::new(move || _ = black_box(payload.copy_then_cover()))
@@ -41,12 +41,12 @@ fn commands(batch: usize) -> Box<dyn FnMut()> {
     Box::new(move || commands.turn())
 }
 
-/// Nobody watches, since containers often forbid userfaultfd; its thread would have no part in a hit.
+/// There is no monitor, since containers often forbid userfaultfd; its thread would have no part in a hit.
 fn adopting() -> Box<dyn FnMut()> {
-    let mut loan = Loan::new(unwatched());
-    (0..2).for_each(|_| loan.turn());
-    assert_eq!(loan.stats().hits_fast, 1, "64 KiB of memory cannot be locked");
-    Box::new(move || loan.turn())
+    let mut adopter = Adopter::new(unwatched());
+    (0..2).for_each(|_| adopter.turn());
+    assert_eq!(adopter.stats().hits_fast, 1, "64 KiB of memory cannot be locked");
+    Box::new(move || adopter.turn())
 }
 
 #[cfg(test)]

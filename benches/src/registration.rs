@@ -1,4 +1,4 @@
-//! Memory of the application's own: lent, and lent again.
+//! Adopts the application's own memory, for the first time and again.
 
 use std::hint::black_box;
 use std::ptr::NonNull;
@@ -8,24 +8,24 @@ use roci_driver::{Engine, MonitorChoice, Pin, RegistrationConfig, RegistrationSt
 
 const LEN: usize = 1 << 16;
 
-/// The kernel locks what is lent, so that there is something to register.
+/// Registrations that lock the memory in the kernel, so that there is something to register.
 pub fn locked() -> RegistrationConfig {
     RegistrationConfig { pin: Pin::Lock, ..RegistrationConfig::default() }
 }
 
-/// The same where nobody watches what is cached: this needs no userfaultfd, and a hit is the same.
+/// The same without a monitor: this needs no userfaultfd, and a hit is the same.
 pub fn unwatched() -> RegistrationConfig {
     RegistrationConfig { monitor: MonitorChoice::UnsafeNone, ..locked() }
 }
 
-/// An engine without ports, and memory that it is lent. The engine goes first: it unlocks the memory.
-pub struct Loan {
+/// An engine without ports, and memory that it adopts. The engine goes first: it unlocks the memory.
+pub struct Adopter {
     engine: Engine<SimLink>,
     memory: Box<[u8]>,
 }
 
-impl Loan {
-    /// Memory that was not lent yet.
+impl Adopter {
+    /// Memory that was not adopted yet.
     pub fn new(config: RegistrationConfig) -> Self {
         let mut engine = Engine::new(1 << 20).expect("memory");
         engine.configure_registration(config).expect("a monitor, or none");
@@ -53,11 +53,11 @@ mod tests {
 
     #[test]
     fn memory_is_registered_once_where_registrations_last() {
-        let mut loan = Loan::new(unwatched());
-        (0..100).for_each(|_| loan.turn());
-        assert_eq!((loan.stats().registrations, loan.stats().hits_fast), (1, 99));
-        let mut loan = Loan::new(RegistrationConfig { cache: false, ..locked() });
-        (0..100).for_each(|_| loan.turn());
-        assert_eq!((loan.stats().registrations, loan.stats().hits_fast), (100, 0));
+        let mut adopter = Adopter::new(unwatched());
+        (0..100).for_each(|_| adopter.turn());
+        assert_eq!((adopter.stats().registrations, adopter.stats().hits_fast), (1, 99));
+        let mut adopter = Adopter::new(RegistrationConfig { cache: false, ..locked() });
+        (0..100).for_each(|_| adopter.turn());
+        assert_eq!((adopter.stats().registrations, adopter.stats().hits_fast), (100, 0));
     }
 }

@@ -29,7 +29,7 @@ impl OneFrame {
         flow.emit(bytes, headers, payload.len(), |into| into.copy_from_slice(payload));
     }
 
-    /// Reads it, as whoever receives it does who does not know the flow; `None` where anything is wrong with it.
+    /// Reads it, as a receiver does that does not know the flow; `None` where anything is wrong with it.
     #[inline]
     pub fn read(&self) -> Option<Packet<'_>> {
         let frame = Frame::parse(&self.bytes).ok()?;

@@ -75,9 +75,9 @@ fn pages(bytes: usize) -> Result<MmapMut, Box<dyn Error>> {
     Ok(map)
 }
 
-/// Lends all of it, and takes it back at once; an error where it was not registered.
+/// Adopts all of it, and drops the buffer at once; an error where it was not registered.
 fn adopt(engine: &mut Engine<SimLink>, map: &mut MmapMut) -> Result<(), Box<dyn Error>> {
-    // SAFETY: the buffer is dropped before this ends, and nobody else has the mapping meanwhile.
+    // SAFETY: the buffer is dropped before this ends, and nothing else uses the mapping meanwhile.
     let memory = unsafe { UserMemory::new(NonNull::from(&mut map[..]).cast(), map.len()) };
     let is_registered = black_box(engine.adopt(memory)?).registration().is_some();
     if is_registered { Ok(()) } else { Err(format!("not registered: {:?}", engine.registration_info()).into()) }
@@ -143,7 +143,7 @@ fn unmap(bytes: usize, config: Option<RegistrationConfig>) -> Result<f64, Box<dy
     for _ in 0..ROUNDS {
         let mut map = pages(bytes)?;
         if let Some(engine) = &mut engine {
-            // Without a cache the registration ends when the engine next looks, and nobody watches.
+            // Without a cache the registration ends when the engine next looks, and there is no monitor.
             adopt(engine, &mut map)?;
         }
         times.push(timed(|| drop(map)));
@@ -166,7 +166,7 @@ fn hit_rate(quarters: usize) -> Result<HitRate, Box<dyn Error>> {
 /// Uses these buffers, of a page each and apart, after each was used once.
 fn share_of_hits(buffers: usize, order: &[usize]) -> Result<f64, Box<dyn Error>> {
     let mut engine = engine(RegistrationConfig { regions: PLACES, ..watched() })?;
-    // Between any two lies a page that nobody lends, so that they are not one.
+    // Between any two lies a page that is never adopted, so that they are not one.
     let mut maps = (0..buffers).map(|_| pages(2 * PAGE)).collect::<Result<Vec<_>, _>>()?;
     let mut use_of = |engine: &mut Engine<SimLink>, number: usize| -> Result<(), Box<dyn Error>> {
         let part = NonNull::from(&mut maps[number][..PAGE]).cast();

@@ -18,7 +18,8 @@ pub(crate) fn markdown(results: &Results, heading: &str, figure: &str) -> String
          watched.\n\nA hit is cheaper than copying {hit}. A miss is cheaper than copying {miss}, and registering for \
          each use {each_use}.\n\n\
          ## One use, in ns\n\n| | copied | registered for each use | cache miss | cache hit |\n|---|---:|---:|---:|---:|\n\
-         {costs}\n## munmap, in ns\n\n| | of memory never lent | of registered memory | of registered and watched memory |\n\
+         {costs}\n## munmap, in ns\n\n\
+         | | of memory never adopted | of registered memory | of registered and watched memory |\n\
          |---|---:|---:|---:|\n{unmaps}\n## Hits of a cache of {PLACES} regions\n\n| buffers per place | used at random | \
          used in turn |\n|---|---:|---:|\n{rates}"
     )

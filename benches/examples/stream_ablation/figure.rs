@@ -11,7 +11,7 @@ use crate::rows::{Kind, Rows, SERIES, show};
 const SIZE: (u32, u32) = (1120, 460);
 const LINE: u32 = 2;
 const FONT: (&str, u32) = ("sans-serif", 15);
-/// Of the bare port and the steps: told apart without colours by their order at the right edge.
+/// Colours of the bare port and the steps; without colours their order at the right edge distinguishes them.
 const COLOURS: [RGBColor; SERIES.len()] = [
     RGBColor(0x99, 0x99, 0x99),
     RGBColor(0xd5, 0x5e, 0x00),

@@ -14,7 +14,7 @@ pub const LEN: usize = 64;
 const ROOM: usize = 256;
 /// Two engines must not share it, and neither needs more.
 pub(crate) const ARENA: usize = 1 << 20;
-/// Time that passes from one batch to the next: the engines are told, nobody waits.
+/// Time that passes from one batch to the next: the engines' clock is set, nothing waits.
 const ROUND_NS: u64 = 10_000;
 
 /// A completion queue, and buffers for so many ends at once.

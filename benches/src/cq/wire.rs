@@ -14,7 +14,7 @@ const MAX_FRAME: usize = 384;
 /// Frames that wait at most; then the transmitter waits.
 const CAPACITY: usize = 128;
 
-/// Time, which moves when told.
+/// A clock that moves only when it is set.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Clock(Rc<Cell<Nanos>>);
 

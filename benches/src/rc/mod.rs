@@ -1,7 +1,6 @@
 //! Two queue pairs back to back: what one packet costs in the RC machine, requester and responder together.
-//!
-//! Nothing here allocates after the start, tells the time or draws a number, so that the same exchange takes the
-//! same instructions every time.
+//! Nothing here allocates after the start, reads the time or draws a number, so that the same exchange takes the same
+//! instructions every time.
 
 mod side;
 mod wire;
@@ -15,7 +14,7 @@ use roci_protocol::rc::{Remote, SendOp};
 use side::Side;
 use world::{KEY, LEN};
 
-/// Time that passes from one exchange to the next: the machine is told, nobody waits.
+/// Time that passes from one exchange to the next: the machine's clock is set, nothing waits.
 const ROUND_TRIP_NS: Nanos = 2000;
 
 /// Receives that are posted: more than one, as an application would have it.

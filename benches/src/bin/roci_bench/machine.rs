@@ -98,7 +98,7 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// How fast the time stamp counter counts. Where it is constant the kernel calibrates its delay loop by it, and a
-/// "bogomips" is two of its cycles; nothing else tells it without privilege.
+/// "bogomips" is two of its cycles; nothing else shows it without privilege.
 pub(crate) fn time_stamp_hz() -> Option<f64> {
     let cpuinfo = read_to_string("/proc/cpuinfo").ok()?;
     let is_constant = field(&cpuinfo, "flags")?.split(' ').any(|flag| flag == "constant_tsc");

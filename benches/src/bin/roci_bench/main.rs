@@ -130,12 +130,12 @@ fn main() -> ExitCode {
         Command::Udp(options) => loops::run_udp(&options),
     };
     // As a shell says that a signal has ended a command.
-    let told_to_end = runner::told_to_end().map(|signal| ExitCode::from(128 | signal));
+    let end_signal = runner::end_signal().map(|signal| ExitCode::from(128 | signal));
     match done {
-        Ok(()) => told_to_end.unwrap_or(ExitCode::SUCCESS),
+        Ok(()) => end_signal.unwrap_or(ExitCode::SUCCESS),
         Err(trouble) => {
             let _ = writeln!(std::io::stderr(), "roci_bench: {trouble}");
-            told_to_end.unwrap_or(ExitCode::FAILURE)
+            end_signal.unwrap_or(ExitCode::FAILURE)
         }
     }
 }

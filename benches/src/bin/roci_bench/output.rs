@@ -15,7 +15,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Makes the folder and tries it: whoever cannot write should not learn it when all is measured.
+    /// Makes the folder and tries to write there, so that a failure shows before all is measured.
     pub(crate) fn prepare(folder: &Path) -> Result<Self, String> {
         let output = Self { folder: folder.to_owned() };
         output.probe().map_err(|error| output.complaint(&error))?;
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_is_told_at_once() {
+    fn a_folder_that_cannot_be_is_reported_at_once() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let trouble = Output::prepare(&file.path().join("below")).err().expect("no folder is below a file");
         assert!(trouble.contains("Not a directory") && trouble.contains("--out"), "{trouble}");

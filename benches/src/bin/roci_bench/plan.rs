@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cells_are_told_apart_by_their_names() {
+    fn cells_are_distinguished_by_their_names() {
         for extent in [Extent::Quick, Extent::Full] {
             let cells = cells(extent);
             let names: BTreeSet<_> = cells.iter().map(Cell::name).collect();

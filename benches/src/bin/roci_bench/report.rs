@@ -16,9 +16,9 @@ use crate::targets::{Verdict, judge};
 pub(crate) enum End {
     /// To its end.
     Whole,
-    /// It goes on, if nobody has killed it since.
+    /// It goes on, unless it was killed since.
     UnderWay,
-    /// Somebody has told it to end.
+    /// A signal has ended it.
     Interrupted,
 }
 
@@ -89,8 +89,8 @@ impl Report<'_> {
              which runs every command once, on {cores} processors ({processor}), {memory_gib:.0} GiB, Linux {kernel}, {hugepages} hugepages, \
              {load:.2} processors busy before. Figures are medians of the rounds, with the least and the most in brackets; `x` is \
              the median of the rounds' ratios to bare frames of the same round (latency: left alone; bandwidth: written \
-             and read). Ours verify every payload (of RDMA WRITEs, which nobody is told of, the last, after the clock has \
-             stopped), and have the ICRC on, but in rows that say otherwise. Beside them: {}.\n{}{warning}\n",
+             and read). Ours verify every payload (of RDMA WRITEs, which give the peer no completion, the last, after the \
+             clock has stopped), and have the ICRC on, but in rows that say otherwise. Beside them: {}.\n{}{warning}\n",
             self.revision,
             self.machine.versions.join(", "),
             self.end.warning()
@@ -152,10 +152,10 @@ impl Report<'_> {
         let tables = [Metric::Rate, Metric::Memory].map(|metric| self.table(Place::Host, metric, is_count)).concat();
         format!(
             "## Many connections\n\nSENDs of 64 B over connections that take turns, as many under way as of one; `x` is \
-             the ratio to one connection. They are posted one by one, and the port is told of each, for a list belongs to \
-             one connection; over one, lists of 16 make it twice as many (the table of rates above). Kernel TCP writes a \
-             message to each socket in turn, and its receiver asks epoll. What a connection takes of memory is of the \
-             sender, without its receives, which all share; of the kernel's nobody tells it.\n\n{}{tables}",
+             the ratio to one connection. They are posted one by one, and the port is notified of each, for a list \
+             belongs to one connection; over one, lists of 16 make it twice as many (the table of rates above). Kernel \
+             TCP writes a message to each socket in turn, and its receiver asks epoll. What a connection takes of \
+             memory is of the sender, without its receives, which all share; the kernel's use is unknown.\n\n{}{tables}",
             self.figure(&CONNECTIONS)
         )
     }
@@ -231,7 +231,7 @@ impl Report<'_> {
 const NOT_THERE: [&str; 5] = [
     "vhost: bare frames of messages of 8 MiB, there and back: they are more than its ring holds, and it drops what does \
      not fit, so that no message comes through whole",
-    "vhost: READ, atomics, rows that nobody reads, dedicated engines, rows without an ICRC: what differs from memif is the \
+    "vhost: READ, atomics, `unread` rows, dedicated engines, rows without an ICRC: what differs from memif is the \
      port, which SEND, WRITE and tagged messages show",
     "veth: dedicated engines, which two processors that poll a kernel interface each leave no room for",
     "processor time of UCX, libfabric and MPI: their tools print none, and that of whole processes is for the most part \
@@ -276,7 +276,8 @@ const fn remarks(place: Place) -> &'static str {
              as it likes, sockets' what the kernel's buffers hold; libfabric's tool has only ping-pongs, so that its \
              bandwidth is that of one message under way. `memcpy` is one processor, `shared memory` two that copy a \
              message in and, when it is whole, out: longer ones overtake it by being passed on in parts. A `dedicated \
-             engine` shares one of the two processors with the application that it works for, by turns. Nobody looks at what the other programs receive, nor at ours in rows that are `unread`, which are \
+             engine` shares one of the two processors with the application that it works for, by turns. What the other \
+             programs receive is not read, nor is ours in rows that are `unread`, which are \
              those to compare. MPICH and Open MPI are kept from shared memory. Processor time is that of both processes; \
              the kernel's share of sockets is in it where it runs in their name. Cycles are those of the time stamp \
              counter that pass for each packet of 64 B; both ends poll without rest.\n\n"
@@ -293,7 +294,8 @@ const fn remarks(place: Place) -> &'static str {
              perftest of Debian 12 on a virtio-net NIC with packets of 4200 bytes, whose memory is the guest's own for the \
              kernel's driver, and behind an emulated IOMMU for ours (`iommu=pt`). What emulates the NICs \
              goes before the guests' processors, as hardware does (`chrt --fifo`). perftest posts lists of 16 like ours \
-             (`-l 16`) and polls. Nobody looks at what arrives, for perftest does not. Processor time is of perftest all \
+             (`-l 16`) and polls. What arrives is not read, for perftest does not read it. Processor time is of \
+             perftest all \
              that both guests are not idle, less that of a run of 16 messages; of ours what both processes use from \
              beginning to end of a stream, which they poll all through. `scripts/lab verbs --list` prints the \
              commands.\n\n"
@@ -410,13 +412,13 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_machine_that_was_not_idle_is_told() {
+    fn a_machine_that_was_not_idle_is_reported() {
         assert!(markdown(0.31).contains("**The machine was not idle**"));
         assert!(!markdown(0.3).contains("not idle"));
     }
 
     #[test]
-    fn a_run_that_did_not_come_to_its_end_is_told() {
+    fn a_run_that_did_not_come_to_its_end_is_reported() {
         let of = |end| markdown_at(end, 0.1);
         assert!(of(End::Interrupted).contains("**The run was interrupted**"));
         assert!(of(End::UnderWay).contains("**The run had not ended**"));

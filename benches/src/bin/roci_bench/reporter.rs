@@ -31,7 +31,7 @@ impl Audience for Reporter<'_> {
     }
 
     fn is_leaving(&self) -> bool {
-        runner::told_to_end().is_some()
+        runner::end_signal().is_some()
     }
 
     fn round_ended(&mut self, results: &Results, outcomes: &[Outcome]) {

@@ -118,7 +118,7 @@ mod tests {
         let key = |series| Key::new(Place::Host, Metric::Latency, series, point);
         let ratio = results.ratio(&key("send"), &key("raw")).expect("both were read");
         assert_eq!((ratio.median, ratio.min, ratio.max, ratio.rounds), (1.5, 1.5, 1.5, 2));
-        assert_eq!(results.ratio(&key("send"), &key("nobody")), None);
+        assert_eq!(results.ratio(&key("send"), &key("absent")), None);
         assert_eq!(results.summary(&key("raw")).map(|summary| summary.median), Some(1.0));
         assert_eq!(results.series(Place::Host, Metric::Latency, |_| true), ["raw", "send"]);
         assert_eq!(results.points(Place::Host, Metric::Latency, |_| true), [point]);

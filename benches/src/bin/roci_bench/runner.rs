@@ -21,7 +21,7 @@ const OUTPUT_LIMIT: u64 = 1 << 20;
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// How long a server has to listen, or to end once its client has.
 const SERVER_PATIENCE: Duration = Duration::from_secs(5);
-/// And how long a process that was told to end: scripts/lab has a folder to remove.
+/// And how long a process that was sent a signal: scripts/lab has a folder to remove.
 const GRACE: Duration = Duration::from_secs(3);
 /// And this program, for a client, a server and a report.
 const LAST_PATIENCE: Duration = Duration::from_secs(20);
@@ -63,23 +63,23 @@ pub(crate) fn run(
     Ok(Printed { failure: Some(failure).filter(|_| !ended.status.success()), stdout: ended.stdout })
 }
 
-/// Groups of processes that run now. They do not hear what a terminal tells this one.
+/// Groups of processes that run now. They do not receive the signals that a terminal sends to this one.
 static GROUPS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
 fn groups() -> MutexGuard<'static, Vec<u32>> {
     GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The signal that has told this program to end; 0 as long as none has.
+/// The signal that asks this program to end; 0 as long as none has come.
 static SIGNAL: AtomicU8 = AtomicU8::new(0);
 
-/// The signal that has told this program to end, if one has.
-pub(crate) fn told_to_end() -> Option<u8> {
+/// Returns the signal that asks this program to end, if one has come.
+pub(crate) fn end_signal() -> Option<u8> {
     Some(SIGNAL.load(Ordering::SeqCst)).filter(|&signal| signal != 0)
 }
 
-/// Whoever ends this program ends with it what it has started, and gets the report of what there is. One signal is
-/// enough: a terminal's may come a second time, forwarded by scripts/bench.
+/// Handles signals that end this program: they end with it what it has started, and it writes the report of what there
+/// is. One signal is enough: a terminal's may come a second time, forwarded by scripts/bench.
 pub(crate) fn heed_signals() -> Result<(), String> {
     let heeded = [SIGINT, SIGTERM].into_iter().chain(Some(SIGHUP).filter(|&signal| !is_ignored(signal)));
     let mut signals = Signals::new(heeded).map_err(|error| format!("cannot wait for signals: {error}"))?;
@@ -94,7 +94,7 @@ pub(crate) fn heed_signals() -> Result<(), String> {
     Ok(())
 }
 
-/// Whether whoever started this program has it ignore the signal, as nohup does.
+/// Whether this program was started with the signal ignored, as nohup does.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -156,7 +156,7 @@ impl Process {
                 let words = self.take_output(1);
                 return Err(format!("{} ended before it listened: {}", self.name, last_line(&words)));
             }
-            if told_to_end().is_some() {
+            if end_signal().is_some() {
                 return Err(format!("{} was ended before it listened", self.name));
             }
             if Instant::now() > deadline {
@@ -172,7 +172,7 @@ impl Process {
         let status = loop {
             match self.child.try_wait() {
                 Ok(Some(status)) => break status,
-                Ok(None) if told_to_end().is_some() => {
+                Ok(None) if end_signal().is_some() => {
                     self.kill();
                     return Err(format!("{} was ended", self.name));
                 }
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_command_prints_is_returned_and_what_it_complains_of_is_told() {
+    fn what_a_command_prints_is_returned_and_its_errors_are_reported() {
         let printed = |stdout: &str, failure: Option<&str>| {
             Ok(Printed { stdout: stdout.into(), failure: failure.map(str::to_owned) })
         };
@@ -277,7 +277,7 @@ mod tests {
         let trouble = run_alone(&script, Duration::from_secs(3)).expect_err("it hangs");
         assert!(trouble.contains("had not ended") && trouble.contains("was killed"), "{trouble}");
         let child = std::fs::read_to_string(marker.path()).expect("it was started");
-        // It was told to end; the kernel takes its time. A zombie that nobody has waited for is dead, too.
+        // It was sent a signal; the kernel takes its time. A zombie that was not waited for is dead, too.
         let stat = || std::fs::read_to_string(format!("/proc/{}/stat", child.trim())).unwrap_or_default();
         let is_dead = || Some(stat()).is_some_and(|stat| stat.is_empty() || stat.contains(" Z "));
         let mut looks = 0;
@@ -298,14 +298,14 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_ends_early_is_told_with_its_reason() {
+    fn a_server_that_ends_early_is_reported_with_its_reason() {
         let lines = Lines::pair(shell(Side::Server, "echo no memory >&2; exit 1"), shell(Side::Client, "echo never"));
         let trouble = run(&Stage::bare(), Place::Host, &lines, 1, Duration::from_mins(1)).expect_err("no server");
         assert_eq!(trouble, "sh ended before it listened: no memory");
     }
 
     #[test]
-    fn a_listening_socket_is_told_from_a_connected_one() {
+    fn a_listening_socket_differs_from_a_connected_one() {
         let table = "  sl  local_address rem_address   st tx_queue rx_queue\n   0: 0100007F:3458 00000000:0000 0A 00000000\n   \
                      1: 0100007F:1F90 0100007F:3458 01 00000000\n";
         assert!(listens(table, 0x3458));

@@ -62,7 +62,7 @@ pub(crate) trait Audience {
     /// What is done, and what fails.
     fn hear(&mut self, text: &str);
 
-    /// Whether nobody waits for more.
+    /// Whether the run is to end early.
     fn is_leaving(&self) -> bool {
         false
     }
@@ -255,17 +255,17 @@ mod tests {
     /// Leaves when the so-many-th command begins.
     struct Guest {
         stays_for: usize,
-        heard: usize,
+        received: usize,
         rounds: Vec<usize>,
     }
 
     impl Audience for Guest {
         fn hear(&mut self, _text: &str) {
-            self.heard += 1;
+            self.received += 1;
         }
 
         fn is_leaving(&self) -> bool {
-            self.heard >= self.stays_for
+            self.received >= self.stays_for
         }
 
         fn round_ended(&mut self, _results: &Results, outcomes: &[Outcome]) {
@@ -274,10 +274,10 @@ mod tests {
     }
 
     #[test]
-    fn an_interruption_keeps_what_was_measured_and_is_nobodys_failure() {
+    fn an_interruption_keeps_what_was_measured_and_is_no_failure() {
         let cells = ["echo 1", "echo 2", "exit 7"].map(|script| cell(script, "sh", Place::Host, usize::MAX));
         let watched = |stays_for| {
-            let mut guest = Guest { stays_for, heard: 0, rounds: Vec::new() };
+            let mut guest = Guest { stays_for, received: 0, rounds: Vec::new() };
             let (results, outcomes) = run(&cells, &Stage::bare(), Duration::from_mins(10), &mut guest);
             let rounds: Vec<_> = outcomes.iter().map(|outcome| outcome.rounds).collect();
             let troubles: Vec<_> = outcomes.into_iter().map(|outcome| outcome.trouble).collect();

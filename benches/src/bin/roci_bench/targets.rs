@@ -181,8 +181,8 @@ const STREAM: &str = "\
      Streams of 1 MiB: the sender works without rest, and the receiver waits for it in a quarter of its samples. Of \
      the sender's, half are in memif's copy into the ring, 18 % in the ICRC and 9 % where a packet buffer lets the \
      payload go, which waits for the copy's stores. Without an ICRC the sender copies the payload once more (26 %), \
-     for only an ICRC tells when a payload that is sent from where it is has changed meanwhile; doing without that \
-     copy was no faster, as whoever reads the payload first is who waits for it.";
+     for only an ICRC shows that a payload which is sent without a copy has changed meanwhile; doing without that \
+     copy was no faster, as the first reader of the payload waits for it.";
 const RATE: &str = "\
      SENDs of 64 B: memif has 24 % of the samples, the ICRC 8 %, parsing and the completion queue 4 % each; nothing \
      else stands out.";
@@ -190,7 +190,7 @@ const CONNECTIONS: &str = "\
      1,024 connections: from 64 on every message has an acknowledgement of its own, where one connection's share one, \
      which is most of it; the ICRC, parsing and looking for who owes one have 15 % of the samples. The rest is spread \
      over all that looks at a connection, whose 3 KiB are no more in the second cache when its turn comes; asking for \
-     them ahead bought nothing. No list of work requests spans connections, so that the port is told of every message.";
+     them ahead bought nothing. No list of work requests spans connections, so that the port is notified of every message.";
 const GUESTS: &str = "\
      Between guests (`perf record -a` on their host, while ours runs): 46 % of QEMU's samples are in QEMU itself, which \
      translates code, looks it up and moves frames, 40 % in what it has translated and 8 % in the kernel, so that what is \
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_that_say_otherwise_are_told() {
+    fn rounds_that_say_otherwise_are_reported() {
         let all = |min, median, max| Summary { median, min, max, rounds: 3 };
         assert_eq!(verdict(Goal::AtLeast(5.0), &all(4.0, 5.5, 6.0)), "met: 10 % above, rounds on both sides");
         assert_eq!(verdict(Goal::AtLeast(5.0), &all(1.0, 2.0, 4.9)), "**missed**: 60 % below");

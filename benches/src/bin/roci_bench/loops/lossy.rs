@@ -16,7 +16,7 @@ use super::tcp::make_quick;
 /// Per cent.
 const ALL: f64 = 100.0;
 
-/// Receives what comes, until the client says that it has stopped, and tells how much that was.
+/// Receives what comes, until the client says that it has stopped, and reports how much that was.
 pub(super) fn serve(address: SocketAddr, loss: f64) -> io::Result<()> {
     serve_at(&TcpListener::bind(address)?, loss)
 }
@@ -121,7 +121,7 @@ mod tests {
         thread::scope(|scope| {
             let server = scope.spawn(|| serve_at(&listener, 20.0));
             measure(address, 4096, Duration::from_millis(20), 20.0).expect("the client ends in its time");
-            server.join().expect("no panic").expect("the server ends when it is told to");
+            server.join().expect("no panic").expect("the server ends when it is asked to");
         });
     }
 }

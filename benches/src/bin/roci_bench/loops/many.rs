@@ -131,7 +131,7 @@ mod tests {
         thread::scope(|scope| {
             let server = scope.spawn(|| serve_at(&listener));
             measure(address, 64, &[1, 3, 100], Duration::from_millis(5)).expect("the client measures to its end");
-            server.join().expect("no panic").expect("the server ends when it is told to");
+            server.join().expect("no panic").expect("the server ends when it is asked to");
         });
     }
 }

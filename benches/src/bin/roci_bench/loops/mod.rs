@@ -15,7 +15,7 @@ use std::time::Duration;
 use clap::Args;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// What a loop within this process is told.
+/// The options of a loop within this process.
 #[derive(Args)]
 pub(crate) struct LoopOptions {
     /// Bytes of messages
@@ -38,7 +38,7 @@ impl LoopOptions {
         Duration::from_millis(self.millis)
     }
 
-    /// A loop that ran elsewhere than it was told would measure something else.
+    /// Checks that the loop runs on the given processors: elsewhere it would measure something else.
     fn check_processors(&self, allowed: &[usize], sides: usize) -> Result<(), String> {
         let list = |cpus: &[usize]| cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         if let Some(cpu) = self.cpus.iter().find(|cpu| !allowed.contains(cpu)) {
@@ -61,7 +61,7 @@ impl LoopOptions {
     }
 }
 
-/// What a loop over sockets is told.
+/// The options of a loop over sockets.
 #[derive(Args)]
 pub(crate) struct SocketOptions {
     /// Serve one client at this address
@@ -78,7 +78,7 @@ pub(crate) struct SocketOptions {
     millis: u64,
 }
 
-/// What a loop over TCP is told beside that.
+/// The further options of a loop over TCP.
 #[derive(Args)]
 pub(crate) struct TcpOptions {
     #[command(flatten)]

@@ -18,7 +18,7 @@ pub(super) trait Transport: Sized {
     const MOST: usize;
     /// Bytes of one read, of a stream: of a datagram no more than its own.
     const READ: usize;
-    /// Whether messages may be lost, so that the last one tells nothing.
+    /// Whether messages may be lost, so that the last one does not show that the others have arrived.
     const IS_LOSSY: bool;
 
     /// The two ends of one test; `control` is between them.
@@ -132,9 +132,9 @@ fn stream<T: Transport>(control: &mut TcpStream, size: usize, duration: Duration
     Ok(())
 }
 
-/// Receives all that comes, and tells how many bytes of whole messages.
+/// Receives all that comes, and reports how many bytes of whole messages that was.
 fn count<T: Transport>(socket: &mut T, control: &mut TcpStream, size: usize) -> io::Result<()> {
-    // Whoever reads a stream reads as much as there is.
+    // The receiver of a stream reads as much as there is.
     let mut message = vec![0; size.max(T::READ)];
     let (mut bytes, begun) = (0u64, cpu_time());
     let mut is_last_look = false;
@@ -194,7 +194,7 @@ mod tests {
         thread::scope(|scope| {
             let server = scope.spawn(|| serve_at::<T>(&listener));
             measure::<T>(address, sizes, Duration::from_millis(5)).expect("the client measures to its end");
-            server.join().expect("no panic").expect("the server ends when it is told to");
+            server.join().expect("no panic").expect("the server ends when it is asked to");
         });
     }
 

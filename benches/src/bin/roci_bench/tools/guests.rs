@@ -49,7 +49,7 @@ mod tests {
     use crate::reading::Point;
 
     #[test]
-    fn rows_of_both_stacks_are_told_apart() {
+    fn rows_of_both_stacks_are_distinguished() {
         let rows = r#"{"stack":"rdma_rxe","round":1,"test":"send_lat","bytes":64,"iters":100,"errors":0,"lat_us":{"min":300.0,"p50":400.5}}
 {"stack":"roci","round":1,"device":"pci:0000:00:10.0","test":"send_lat","bytes":64,"iters":100,"errors":0,"lat_us":{"min":60.0,"p50":80.0}}
 {"stack":"roci","round":1,"device":"pci:0000:00:10.0","test":"send_bw","bytes":64,"iters":100,"errors":0,"lat_us":null,"bw_gigabytes_per_s":0.00128,"mmsgs":0.02}"#;

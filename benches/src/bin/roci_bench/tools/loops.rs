@@ -16,7 +16,7 @@ pub(crate) struct Loop {
     pub(crate) series: &'static str,
     pub(crate) sizes: &'static str,
     pub(crate) millis: u32,
-    /// What else both ends are told.
+    /// Further options of both ends.
     pub(crate) options: &'static str,
     /// Segments lost, in hundredths of a per cent.
     pub(crate) loss: Option<u32>,

@@ -13,7 +13,7 @@ pub(crate) struct Ours {
     pub(crate) tests: &'static str,
     pub(crate) sizes: &'static str,
     pub(crate) iters: u64,
-    /// What else it is told.
+    /// Further options.
     pub(crate) options: &'static str,
     /// Frames lost, in hundredths of a per cent.
     pub(crate) loss: Option<u32>,
@@ -169,13 +169,13 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_are_told_to_go_without_an_icrc() {
+    fn both_ends_are_set_to_run_without_an_icrc() {
         let without = Ours { icrc: false, ..OURS };
         let stage = Stage::bare();
         for place in [Place::Host, Place::Veth] {
             assert!(!stage.show(place, &OURS.lines(&stage, place, "1")).contains("ROCI_ICRC"));
-            let told = stage.show(place, &without.lines(&stage, place, "1")).matches("ROCI_ICRC=off ").count();
-            assert_eq!(told, if place == Place::Veth { 2 } else { 1 });
+            let settings = stage.show(place, &without.lines(&stage, place, "1")).matches("ROCI_ICRC=off ").count();
+            assert_eq!(settings, if place == Place::Veth { 2 } else { 1 });
         }
     }
 }

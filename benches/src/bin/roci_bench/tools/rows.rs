@@ -7,7 +7,7 @@ use crate::reading::{Metric, Point, Reading};
 
 /// Messages up to this length are counted; of longer ones it is bytes that matter.
 const COUNTED: u64 = 4096;
-/// Processor time is told of streams that move more than what they begin and end with.
+/// Bytes from which on a stream's processor time is reported: shorter ones mostly measure how they begin and end.
 const WEIGHED: u64 = 64 << 10;
 /// Packets of this length are one a message in any place.
 const CYCLES_OF: u64 = 64;
@@ -23,7 +23,7 @@ pub(crate) fn readings(text: &str, series: impl Fn(&Value) -> String) -> Result<
     if all.is_empty() { Err("printed no row".into()) } else { Ok(all) }
 }
 
-/// A wrong payload spoils a measurement. Bare frames may be lost, and nobody sends them again.
+/// A wrong payload spoils a measurement. Bare frames may be lost, and are not sent again.
 fn check_payloads(row: &Value) -> Result<(), String> {
     let errors = row["errors"].as_u64().unwrap_or(0);
     if errors > 0 && !test(row).starts_with("raw_") {
