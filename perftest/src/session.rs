@@ -64,8 +64,7 @@ impl<'a, H: Host> Session<'a, H> {
         Ok(Self { host, settings, socket, pd, cq, last_seen: Instant::now() })
     }
 
-    /// Receives the client's parameters, and connects to it. Our keys are not sent yet: the memory that they name comes
-    /// first.
+    /// Receives the client's parameters, and connects. Our keys are sent later: first the memory that they name is made.
     pub(crate) fn meet(&mut self) -> Result<Client, ServeError> {
         let (address, pd, cq) = (self.settings.address, self.pd, self.cq);
         let near = self.engine().create_qp_at(0, address, pd, cq)?;
