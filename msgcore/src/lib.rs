@@ -54,7 +54,7 @@ mod worker;
 
 pub use crate::core::stats::WorkerStats;
 pub use config::{Config, ConfigError};
-pub use dedicated::{DedicatedWorker, Ticket};
+pub use dedicated::DedicatedWorker;
 pub use endpoint::failure::EndpointEvent as WorkerEvent;
 pub use endpoint::invariants::{InvariantViolation, LaneViolation};
 

@@ -52,7 +52,8 @@ macro_rules! member {
             }
 
             fn send_buffered(&mut self, to: Rank, bytes: &[u8]) {
-                self.send_buffered(to, TAG, bytes, SendOptions::default()).expect("accepted");
+                let send = self.send_buffered(to, TAG, bytes, SendOptions::default()).expect("accepted");
+                self.detach(send);
             }
 
             fn receive(&mut self, source: Source, room: usize) -> Result<usize, OpError> {

@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use ranks::{config, run_ranks};
 use roci_driver::{ArenaError, UserMemory};
 use roci_msgcore::{
-    Buffer, CallError, DedicatedWorker, Dropped, Message, OpError, Pattern, Rank, Refused, SendOptions, Tag, Ticket,
+    Buffer, CallError, DedicatedWorker, Dropped, Message, OpError, Pattern, Rank, Refused, Request, SendOptions, Tag,
 };
 
 /// Forks, each in the middle of an exchange: the thread is found at many of its works.
@@ -28,7 +28,7 @@ fn byte(at: usize, from: Rank, round: u64) -> u8 {
 }
 
 /// One message of each length to the other rank, and one from it.
-fn begin(worker: &mut DedicatedWorker, round: u64) -> Vec<(Ticket, Ticket)> {
+fn begin(worker: &mut DedicatedWorker, round: u64) -> Vec<(Request, Request)> {
     let (us, other) = (worker.rank(), 1 - worker.rank());
     let begin_one = |(tag, &len): (Tag, &usize)| {
         let room = worker.buffer(len).expect("memory");
@@ -40,7 +40,7 @@ fn begin(worker: &mut DedicatedWorker, round: u64) -> Vec<(Ticket, Ticket)> {
     (0..).map(Tag::new).zip(&SIZES).map(begin_one).collect()
 }
 
-fn finish(worker: &mut DedicatedWorker, round: u64, tickets: Vec<(Ticket, Ticket)>) {
+fn finish(worker: &mut DedicatedWorker, round: u64, tickets: Vec<(Request, Request)>) {
     let other = 1 - worker.rank();
     for ((send, receive), len) in tickets.into_iter().zip(SIZES) {
         let received = worker.wait(receive).expect("it comes");
@@ -54,7 +54,7 @@ fn finish(worker: &mut DedicatedWorker, round: u64, tickets: Vec<(Ticket, Ticket
 /// What the parent had when the child was forked.
 struct Inherited {
     worker: DedicatedWorker,
-    receive: Ticket,
+    receive: Request,
     message: Message,
     buffer: Buffer,
 }
@@ -76,6 +76,7 @@ fn unrefused_call(inherited: Inherited, parting: Parting) -> Option<&'static str
     // SAFETY: the memory is looked at by nobody else, and outlives the buffer, which is not made here.
     let lent = unsafe { UserMemory::new(NonNull::from(&mut memory).cast(), memory.len()) };
     worker.cancel(receive);
+    worker.detach(receive);
     worker.give_back(buffer);
     let calls = [
         ("is_forked", worker.is_forked() && (worker.rank(), worker.size()) == (0, 2)),
@@ -93,6 +94,8 @@ fn unrefused_call(inherited: Inherited, parting: Parting) -> Option<&'static str
         ("poll_event", worker.poll_event().is_none()),
         ("probe", matches!(worker.probe(pattern), Err(OpError::Forked))),
         ("claim", matches!(worker.claim(pattern), Err(OpError::Forked))),
+        ("wait_probe", matches!(worker.wait_probe(pattern), Err(CallError::Forked))),
+        ("wait_claim", matches!(worker.wait_claim(pattern), Err(CallError::Forked))),
         ("adopt", matches!(worker.adopt(lent), Err(CallError::Forked))),
         ("registration_stats", matches!(worker.registration_stats(), Err(OpError::Forked))),
         ("connect", matches!(worker.connect(1), Err(CallError::Forked))),

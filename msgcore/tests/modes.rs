@@ -118,10 +118,14 @@ fn buffered_sends_are_refused_by_name_beyond_their_limit_and_return_their_memory
     let free = settle(&mut pair);
     for _ in 0..3 {
         let standard = SendOptions::default();
+        let mut sends = Vec::new();
         for tag in 0..2 {
             let bytes = pattern(100_000, tag as usize);
-            pair.workers[0].send_buffered(1, Tag::new(tag), &bytes, standard).expect("there is room");
+            let send = pair.workers[0].send_buffered(1, Tag::new(tag), &bytes, standard).expect("there is room");
+            sends.push(send);
         }
+        let detached = sends.remove(0);
+        pair.workers[0].detach(detached);
         let error = pair.workers[0].send_buffered(1, Tag::new(9), &pattern(50_001, 0), standard).expect_err("too much");
         assert!(matches!(error, CallError::BufferFull { asked: 50_001, held: 200_000 }), "{error}");
         assert!(error.to_string().contains("ROCI_BUFFERED_LIMIT"), "{error}");
@@ -129,6 +133,11 @@ fn buffered_sends_are_refused_by_name_beyond_their_limit_and_return_their_memory
             let receive = pair.recv(1, Tag::new(tag), 100_000);
             pair.expect(1, receive, &pattern(100_000, tag as usize));
         }
+        // The memory of the one that was detached is back already.
+        let done = pair.wait(0, sends[0]).expect("sent");
+        assert_eq!(done.buffer.len(), 100_000);
+        drop(done);
+        assert!(matches!(pair.workers[0].test(detached), Some(Err(OpError::NoRequest))));
         assert_eq!(settle(&mut pair), free);
     }
 }
@@ -138,12 +147,14 @@ fn a_short_buffered_send_holds_nothing_once_it_has_left() {
     let mut pair = World::pair(&[("buffered_limit", "100")]);
     pair.connect_all();
     for round in 0..10 {
-        pair.workers[0].send_buffered(1, Tag::new(1), &pattern(100, round), SendOptions::default()).expect("room");
+        let send = pair.workers[0].send_buffered(1, Tag::new(1), &pattern(100, round), SendOptions::default());
+        pair.workers[0].detach(send.expect("room"));
         let receive = pair.recv(1, Tag::new(1), 100);
         pair.expect(1, receive, &pattern(100, round));
     }
     // To oneself a long one waits where it is.
-    pair.workers[0].send_buffered(0, Tag::new(1), &pattern(100, 1), SendOptions::default()).expect("room");
+    let send = pair.workers[0].send_buffered(0, Tag::new(1), &pattern(100, 1), SendOptions::default());
+    pair.workers[0].detach(send.expect("room"));
     let receive = pair.recv(0, Tag::new(1), 100);
     assert!(*pair.wait(0, receive).expect("it is there").buffer == *pattern(100, 1));
 }

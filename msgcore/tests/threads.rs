@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use roci_launcher::{Board, Job, Token};
 use roci_msgcore::config::Origin;
 use roci_msgcore::{
-    Buffer, CallError, CloseError, Config, DedicatedWorker, Done, Dropped, OpError, Rank, Request, Tag, Ticket,
-    WireupError, Worker, WorkerStats,
+    Buffer, CallError, CloseError, Config, DedicatedWorker, Done, Dropped, OpError, Rank, Request, Tag, WireupError,
+    Worker, WorkerStats,
 };
 
 /// A safety net: what takes so long hangs.
@@ -112,7 +112,7 @@ macro_rules! member {
 }
 
 member!(Worker, Request, open_job, |worker: &mut Worker| worker.stats());
-member!(DedicatedWorker, Ticket, spawn, |worker: &mut DedicatedWorker| worker.stats().expect("it lives"));
+member!(DedicatedWorker, Request, spawn, |worker: &mut DedicatedWorker| worker.stats().expect("it lives"));
 
 /// A byte of the message from a rank to another one.
 fn byte(at: usize, from: Rank, to: Rank, round: u64) -> u8 {

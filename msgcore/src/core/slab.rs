@@ -1,4 +1,4 @@
-//! A table whose places are used again, under names that are not.
+//! Tables whose places are used again, under names that are not.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -9,66 +9,100 @@ pub(crate) struct Key {
     pub(crate) generation: u32,
 }
 
+/// Makes names, a limited number at a time. The place that was released last is used first: it is in the cache.
 #[derive(Debug)]
-struct Slot<T> {
-    generation: u32,
-    value: Option<T>,
-}
-
-/// Values by name, a limited number of them. The place that was left last is used first: it is in the cache.
-#[derive(Debug)]
-pub(crate) struct Slab<T> {
-    slots: Vec<Slot<T>>,
+pub(crate) struct KeySource {
+    /// By place: the generation of its last name.
+    generations: Vec<u32>,
     free: Vec<u32>,
     limit: usize,
     /// Where the generations of a place begin.
     start: u32,
 }
 
-/// How far apart the generations of two tables begin: no small multiple of it comes near another (the golden ratio).
+/// How far apart the generations of two sources begin: no small multiple of it comes near another (the golden ratio).
 const STRIDE: u32 = 0x9e37_79b9;
 
-impl<T> Slab<T> {
-    /// An empty table of at most `limit` values.
+impl KeySource {
+    /// At most `limit` names at a time.
     pub(crate) fn new(limit: usize) -> Self {
         assert!(u32::try_from(limit).is_ok(), "an index has 32 bits");
-        Self { slots: Vec::new(), free: Vec::new(), limit, start: 0 }
+        Self { generations: Vec::new(), free: Vec::new(), limit, start: 0 }
     }
 
-    /// An empty table whose names are none of another such table of this process. They have no bits left to say whose they
-    /// are: the generations begin far apart instead, and meet after hundreds of millions of values at one place.
-    pub(crate) fn with_names_of_its_own(limit: usize) -> Self {
-        static TABLES: AtomicU32 = AtomicU32::new(0);
-        Self::with_names_of(TABLES.fetch_add(1, Ordering::Relaxed), limit)
+    /// Names that are none of another such source of this process. They have no bits left to say whose they are: the
+    /// generations begin far apart instead, and meet after hundreds of millions of values at one place.
+    pub(crate) fn of_its_own(limit: usize) -> Self {
+        static SOURCES: AtomicU32 = AtomicU32::new(0);
+        Self::numbered(SOURCES.fetch_add(1, Ordering::Relaxed), limit)
     }
 
-    /// An empty table whose names are none of such a table with another number.
-    pub(crate) fn with_names_of(table: u32, limit: usize) -> Self {
-        Self { start: table.wrapping_mul(STRIDE), ..Self::new(limit) }
+    /// Names that are none of such a source with another number.
+    pub(crate) fn numbered(source: u32, limit: usize) -> Self {
+        Self { start: source.wrapping_mul(STRIDE), ..Self::new(limit) }
     }
 
-    /// Names a value; `None` where there are too many.
+    /// Makes a name; `None` where too many are in use.
     #[inline]
-    pub(crate) fn insert(&mut self, value: T) -> Option<Key> {
+    pub(crate) fn mint(&mut self) -> Option<Key> {
         let index = match self.free.pop() {
             Some(index) => index,
-            None if self.slots.len() == self.limit => return None,
+            None if self.generations.len() == self.limit => return None,
             None => {
-                self.slots.push(Slot { generation: self.start, value: None });
-                self.slots.len() as u32 - 1
+                self.generations.push(self.start);
+                self.generations.len() as u32 - 1
             }
         };
-        let slot = &mut self.slots[index as usize];
-        debug_assert!(slot.value.is_none(), "a free place holds nothing");
-        slot.generation = slot.generation.wrapping_add(1);
-        slot.value = Some(value);
-        Some(Key { index, generation: slot.generation })
+        let generation = &mut self.generations[index as usize];
+        *generation = generation.wrapping_add(1);
+        Some(Key { index, generation: *generation })
     }
 
-    /// Whether there is no place for another one.
+    /// A name is in use no longer. Its place is used again, under another name.
     #[inline]
-    pub(crate) fn is_full(&self) -> bool {
-        self.free.is_empty() && self.slots.len() == self.limit
+    pub(crate) fn release(&mut self, key: Key) {
+        debug_assert_eq!(self.generations[key.index as usize], key.generation, "a name is released once");
+        self.free.push(key.index);
+    }
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    generation: u32,
+    value: Option<T>,
+}
+
+/// Values by names that somebody else makes.
+#[derive(Debug)]
+pub(crate) struct Table<T> {
+    slots: Vec<Slot<T>>,
+    len: usize,
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self { slots: Vec::new(), len: 0 }
+    }
+}
+
+impl<T> Table<T> {
+    /// Puts a value under a name whose place is empty.
+    #[inline]
+    pub(crate) fn insert(&mut self, key: Key, value: T) {
+        let index = key.index as usize;
+        if self.slots.len() <= index {
+            self.slots.resize_with(index + 1, || Slot { generation: 0, value: None });
+        }
+        let slot = &mut self.slots[index];
+        assert!(slot.value.is_none(), "a place holds one value");
+        *slot = Slot { generation: key.generation, value: Some(value) };
+        self.len += 1;
+    }
+
+    /// How many values there are.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len
     }
 
     #[inline]
@@ -83,12 +117,12 @@ impl<T> Slab<T> {
         slot.value.as_mut()
     }
 
-    /// Ends a name, and hands out what it was for.
+    /// Takes a value out.
     #[inline]
     pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
         let slot = self.slots.get_mut(key.index as usize).filter(|slot| slot.generation == key.generation)?;
         let value = slot.value.take()?;
-        self.free.push(key.index);
+        self.len -= 1;
         Some(value)
     }
 
@@ -96,6 +130,51 @@ impl<T> Slab<T> {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         let live = self.slots.iter().zip(0..);
         live.filter_map(|(slot, index)| Some((Key { index, generation: slot.generation }, slot.value.as_ref()?)))
+    }
+}
+
+/// A table that makes its names itself.
+#[derive(Debug)]
+pub(crate) struct Slab<T> {
+    names: KeySource,
+    table: Table<T>,
+}
+
+impl<T> Slab<T> {
+    /// An empty table under these names.
+    pub(crate) fn new(names: KeySource) -> Self {
+        Self { names, table: Table::default() }
+    }
+
+    /// Names a value; `None` where there are too many.
+    #[inline]
+    pub(crate) fn insert(&mut self, value: T) -> Option<Key> {
+        let key = self.names.mint()?;
+        self.table.insert(key, value);
+        Some(key)
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, key: Key) -> Option<&T> {
+        self.table.get(key)
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        self.table.get_mut(key)
+    }
+
+    /// All values with their names, by place.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
+        self.table.iter()
+    }
+
+    /// Ends a name, and hands out what it was for.
+    #[inline]
+    pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
+        let value = self.table.remove(key)?;
+        self.names.release(key);
+        Some(value)
     }
 }
 
@@ -109,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_name_dies_with_its_value_and_its_place_lives_on() {
-        let mut slab = Slab::new(2);
+        let mut slab = Slab::new(KeySource::new(2));
         let (first, second) = (slab.insert('a').expect("room"), slab.insert('b').expect("room"));
         assert!(slab.insert('c').is_none(), "two it holds");
         assert_eq!(slab.remove(first), Some('a'));
@@ -123,7 +202,7 @@ mod tests {
 
     #[test]
     fn the_names_of_one_table_are_none_of_anothers() {
-        let mut slabs: Vec<_> = (0..100).map(|_| Slab::with_names_of_its_own(1)).collect();
+        let mut slabs: Vec<_> = (0..100).map(|_| Slab::new(KeySource::of_its_own(1))).collect();
         let names: Vec<_> = slabs.iter_mut().map(|slab| slab.insert('a').expect("room")).collect();
         for (which, &name) in names.iter().enumerate() {
             assert!(slabs.iter().enumerate().all(|(other, slab)| slab.get(name).is_some() == (which == other)));
@@ -135,13 +214,12 @@ mod tests {
     proptest! {
         #[test]
         fn it_is_a_map_whose_names_are_never_used_again(steps in prop::collection::vec((0..3u8, any::<usize>()), 0..200)) {
-            let mut slab = Slab::new(8);
+            let mut slab = Slab::new(KeySource::new(8));
             let (mut model, mut names) = (HashMap::new(), Vec::new());
             for (number, (step, choice)) in steps.into_iter().enumerate() {
                 if step > 0 {
                     let key = slab.insert(number);
                     prop_assert_eq!(key.is_some(), model.len() < 8);
-                    prop_assert_eq!(slab.is_full(), model.len() + usize::from(key.is_some()) == 8);
                     if let Some(key) = key {
                         prop_assert!(!names.contains(&key));
                         names.push(key);
@@ -157,6 +235,7 @@ mod tests {
                 }
                 let all: HashMap<_, _> = slab.iter().map(|(key, value)| (key, *value)).collect();
                 prop_assert_eq!(&all, &model);
+                prop_assert_eq!(slab.table.len(), model.len());
             }
         }
     }

@@ -5,27 +5,27 @@ use std::mem;
 use roci_driver::Buffer;
 
 use super::DedicatedWorker;
+use super::outcomes::{LIMIT, TakeBack};
 use super::rings::Command;
 use super::stock::SMALL;
-use super::tickets::{LIMIT, Ticket};
 use crate::backoff::Backoff;
 use crate::core::refused::CallError;
 use crate::core::refused::Refused;
 use crate::services::tag::MAX_MESSAGE;
 use crate::services::tag::matching::Pattern;
-use crate::{Done, Message, OpError, Rank, SendOptions, SomeFailed, Source, Tag, TagMatch, WorkerEvent};
+use crate::{Done, Message, OpError, Rank, Request, SendOptions, SomeFailed, Source, Tag, TagMatch, WorkerEvent};
 
 const UNCHANGED: &str = "a command that is refused comes back as it was";
 
 impl DedicatedWorker {
     /// Sends all of `payload` to rank `to`, as [`Worker::send`](crate::Worker::send) does. What only the engine finds
-    /// out, such as that the peer is gone, is the outcome of the ticket.
-    pub fn send(&mut self, to: Rank, tag: Tag, payload: Buffer) -> Result<Ticket, Refused<Buffer>> {
+    /// out, such as that the peer is gone, is the outcome of the request.
+    pub fn send(&mut self, to: Rank, tag: Tag, payload: Buffer) -> Result<Request, Refused<Buffer>> {
         self.send_with(to, tag, payload, SendOptions::default())
     }
 
     /// Sends a copy of `bytes`.
-    pub fn send_bytes(&mut self, to: Rank, tag: Tag, bytes: &[u8]) -> Result<Ticket, CallError> {
+    pub fn send_bytes(&mut self, to: Rank, tag: Tag, bytes: &[u8]) -> Result<Request, CallError> {
         let payload = self.copy_of(bytes)?;
         Ok(self.send(to, tag, payload)?)
     }
@@ -37,12 +37,12 @@ impl DedicatedWorker {
         tag: Tag,
         payload: Buffer,
         options: SendOptions,
-    ) -> Result<Ticket, Refused<Buffer>> {
-        let ticket = match self.check_send(to, payload.len()).and_then(|()| self.open_ticket()) {
-            Ok(ticket) => ticket,
+    ) -> Result<Request, Refused<Buffer>> {
+        let request = match self.check_send(to, payload.len()).and_then(|()| self.mint()) {
+            Ok(request) => request,
             Err(why) => return Err(Refused::new(why, payload)),
         };
-        self.begin(ticket, Command::Send { ticket, to, tag, payload, options }).map_err(
+        self.begin(request, Command::Send { request, to, tag, payload, options }).map_err(
             |(why, command)| match command {
                 Command::Send { payload, .. } => Refused::new(why, payload),
                 _ => unreachable!("{UNCHANGED}"),
@@ -50,20 +50,35 @@ impl DedicatedWorker {
         )
     }
 
-    /// Sends a copy of `bytes`, which nobody needs to wait for (`MPI_Bsend`). What waits in such copies is bounded by
-    /// `buffered_limit`. That the peer is gone is told by [`DedicatedWorker::poll_event`] alone.
-    pub fn send_buffered(&mut self, to: Rank, tag: Tag, bytes: &[u8], options: SendOptions) -> Result<(), CallError> {
+    /// Sends a copy of `bytes` (`MPI_Ibsend`), as [`Worker::send_buffered`](crate::Worker::send_buffered) does.
+    pub fn send_buffered(
+        &mut self,
+        to: Rank,
+        tag: Tag,
+        bytes: &[u8],
+        options: SendOptions,
+    ) -> Result<Request, CallError> {
         self.check_process()?;
         self.drain();
-        let (asked, held) = (bytes.len(), self.tickets.detached_bytes());
+        let (asked, held) = (bytes.len(), self.outcomes.buffered_bytes());
         if held + asked > self.buffered_limit {
             return Err(CallError::BufferFull { asked, held });
         }
         let payload = self.copy_of(bytes)?;
-        let ticket = self.send_with(to, tag, payload, options.buffered())?;
+        let request = self.send_with(to, tag, payload, options.buffered())?;
         // It cannot have ended: completions were last taken before it went into the ring.
-        self.tickets.detach(ticket, asked);
-        Ok(())
+        self.outcomes.note_buffered(request, asked);
+        Ok(request)
+    }
+
+    /// Leaves an operation alone, as [`Worker::detach`](crate::Worker::detach) does.
+    pub fn detach(&mut self, request: Request) {
+        if self.is_forked() {
+            return;
+        }
+        if let Some(buffer) = self.outcomes.detach(request) {
+            self.give_back(buffer);
+        }
     }
 
     /// Receives a message into `buffer`, as [`Worker::recv`](crate::Worker::recv) does.
@@ -72,12 +87,12 @@ impl DedicatedWorker {
         source: impl Into<Source>,
         tag: impl Into<TagMatch>,
         buffer: Buffer,
-    ) -> Result<Ticket, Refused<Buffer>> {
+    ) -> Result<Request, Refused<Buffer>> {
         self.recv_with(Pattern::new(source, tag), buffer)
     }
 
     /// Receives a message of any context into `buffer`.
-    pub fn recv_with(&mut self, pattern: Pattern, buffer: Buffer) -> Result<Ticket, Refused<Buffer>> {
+    pub fn recv_with(&mut self, pattern: Pattern, buffer: Buffer) -> Result<Request, Refused<Buffer>> {
         self.begin_recv(pattern, Some(buffer)).map_err(|Refused { why, given }| match given {
             Some(buffer) => Refused::new(why, buffer),
             None => unreachable!("{UNCHANGED}"),
@@ -85,18 +100,18 @@ impl DedicatedWorker {
     }
 
     /// Receives a message in memory of the worker's, as [`Worker::recv_lent`](crate::Worker::recv_lent) does.
-    pub fn recv_lent(&mut self, pattern: Pattern) -> Result<Ticket, CallError> {
+    pub fn recv_lent(&mut self, pattern: Pattern) -> Result<Request, CallError> {
         Ok(self.begin_recv(pattern, None)?)
     }
 
     /// Receives a message that was claimed (`MPI_Imrecv`). Where the call is refused the message stays claimed, and comes
-    /// back with the buffer. One that is no message of this worker's is the outcome of the ticket.
-    pub fn recv_message(&mut self, message: Message, buffer: Buffer) -> Result<Ticket, Refused<(Message, Buffer)>> {
-        let ticket = match self.open_ticket() {
-            Ok(ticket) => ticket,
+    /// back with the buffer. One that is no message of this worker's is the outcome of the request.
+    pub fn recv_message(&mut self, message: Message, buffer: Buffer) -> Result<Request, Refused<(Message, Buffer)>> {
+        let request = match self.mint() {
+            Ok(request) => request,
             Err(why) => return Err(Refused::new(why, (message, buffer))),
         };
-        self.begin(ticket, Command::RecvMessage { ticket, message, buffer }).map_err(|(why, command)| match command {
+        self.begin(request, Command::RecvMessage { request, message, buffer }).map_err(|(why, command)| match command {
             Command::RecvMessage { message, buffer, .. } => Refused::new(why, (message, buffer)),
             _ => unreachable!("{UNCHANGED}"),
         })
@@ -115,40 +130,55 @@ impl DedicatedWorker {
     }
 
     /// Takes an operation back, if it has met nothing yet, as [`Worker::cancel`](crate::Worker::cancel) does. It must
-    /// still be waited for. An eager send is over when it has left, which is too late here.
-    pub fn cancel(&mut self, ticket: Ticket) {
+    /// still be waited for.
+    pub fn cancel(&mut self, request: Request) {
         if self.is_forked() {
             // Waiting for it says so.
             return;
         }
-        // Where the engine is gone the wait says so.
-        drop(self.post(Command::Cancel(ticket)));
+        self.drain();
+        match self.outcomes.take_back(request) {
+            TakeBack::Late => {}
+            // Where the engine is gone the wait says so.
+            TakeBack::Ask => drop(self.post(Command::Cancel { request, left: None })),
+            TakeBack::AskAgain(done) => drop(self.post(Command::Cancel { request, left: Some(done) })),
+        }
+        self.ask_again();
+    }
+
+    /// Asks for eager sends that had left when they were to be taken back.
+    #[inline]
+    fn ask_again(&mut self) {
+        while let Some((request, done)) = self.again.pop() {
+            drop(self.post(Command::Cancel { request, left: Some(done) }));
+        }
     }
 
     /// The outcome of an operation that is over, or `None` while it is not.
     #[inline]
-    pub fn test(&mut self, ticket: Ticket) -> Option<Result<Done, OpError>> {
+    pub fn test(&mut self, request: Request) -> Option<Result<Done, OpError>> {
         if self.is_forked() {
             return Some(Err(OpError::Forked));
         }
         self.drain();
-        let outcome = self.tickets.take(ticket);
+        self.ask_again();
+        let outcome = self.outcomes.take(request);
         if outcome.is_some() || !self.rings.is_over() {
             return outcome;
         }
         // What it did before its end was done.
         self.drain();
-        self.tickets.take(ticket).or_else(|| {
-            self.tickets.forget(ticket);
+        self.outcomes.take(request).or_else(|| {
+            self.outcomes.forget(request);
             Some(Err(self.end()))
         })
     }
 
     /// Waits until an operation is over.
-    pub fn wait(&mut self, ticket: Ticket) -> Result<Done, OpError> {
+    pub fn wait(&mut self, request: Request) -> Result<Done, OpError> {
         let mut backoff = Backoff::new(self.limits);
         loop {
-            if let Some(outcome) = self.test(ticket) {
+            if let Some(outcome) = self.test(request) {
                 return outcome;
             }
             self.idle(&mut backoff);
@@ -156,8 +186,8 @@ impl DedicatedWorker {
     }
 
     /// Waits until all operations are over. Where some have failed the error has the ends of all.
-    pub fn wait_all(&mut self, tickets: impl IntoIterator<Item = Ticket>) -> Result<Vec<Done>, SomeFailed> {
-        SomeFailed::unless_all_are_good(tickets.into_iter().map(|ticket| self.wait(ticket)).collect())
+    pub fn wait_all(&mut self, requests: impl IntoIterator<Item = Request>) -> Result<Vec<Done>, SomeFailed> {
+        SomeFailed::unless_all_are_good(requests.into_iter().map(|request| self.wait(request)).collect())
     }
 
     /// What has happened to the worker as a whole. What had happened before a fork is the parent's to see.
@@ -168,33 +198,33 @@ impl DedicatedWorker {
         self.rings.events.pop()
     }
 
-    fn begin_recv(&mut self, pattern: Pattern, buffer: Option<Buffer>) -> Result<Ticket, Refused<Option<Buffer>>> {
+    fn begin_recv(&mut self, pattern: Pattern, buffer: Option<Buffer>) -> Result<Request, Refused<Option<Buffer>>> {
         let is_there = match pattern.source {
             Source::Rank(rank) => self.check_rank(rank),
             Source::Any => Ok(()),
         };
-        let ticket = match is_there.and_then(|()| self.open_ticket()) {
-            Ok(ticket) => ticket,
+        let request = match is_there.and_then(|()| self.mint()) {
+            Ok(request) => request,
             Err(why) => return Err(Refused::new(why, buffer)),
         };
-        self.begin(ticket, Command::Recv { ticket, pattern, buffer }).map_err(|(why, command)| match command {
+        self.begin(request, Command::Recv { request, pattern, buffer }).map_err(|(why, command)| match command {
             Command::Recv { buffer, .. } => Refused::new(why, buffer),
             _ => unreachable!("{UNCHANGED}"),
         })
     }
 
-    fn open_ticket(&mut self) -> Result<Ticket, CallError> {
+    fn mint(&mut self) -> Result<Request, CallError> {
         self.check_process()?;
-        self.tickets.open().ok_or(CallError::TooMany(LIMIT))
+        self.outcomes.open().ok_or(CallError::TooMany(LIMIT))
     }
 
-    /// Gives a command with a ticket to the engine; where it is gone the command comes back.
+    /// Gives a command with a request to the engine; where it is gone the command comes back.
     #[expect(clippy::result_large_err, reason = "the command moves once more where the engine is gone, which is rare")]
-    fn begin(&mut self, ticket: Ticket, command: Command) -> Result<Ticket, (OpError, Command)> {
+    fn begin(&mut self, request: Request, command: Command) -> Result<Request, (OpError, Command)> {
         match self.post(command) {
-            Ok(()) => Ok(ticket),
+            Ok(()) => Ok(request),
             Err(command) => {
-                self.tickets.forget(ticket);
+                self.outcomes.forget(request);
                 Err((self.end(), command))
             }
         }

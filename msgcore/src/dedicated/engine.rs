@@ -6,13 +6,12 @@ use std::sync::Arc;
 use roci_driver::link::Link;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use super::names::Names;
 use super::rings::{Answer, Command, Completion, LastWish, Question, Rings};
-use super::tickets::Ticket;
 use crate::backoff::{Backoff, Idle, Limits};
 use crate::core::refused::CallError;
+use crate::services::tag::matching::Pattern;
 use crate::worker::Worker;
-use crate::{OpError, Request, WireupError};
+use crate::{Done, OpError, Request, WireupError};
 
 /// Commands between two looks at the wire.
 const BATCH: usize = 64;
@@ -42,8 +41,8 @@ pub(super) fn pin(cpu: Option<usize>) -> Result<(), WireupError> {
 
 /// Serves until the handle lets go, or the job is over.
 pub(super) fn run<L: Link>(mut worker: Worker<L>, limits: Limits, over: &Over) -> Result<(), OpError> {
-    worker.endpoint.services.tag.requests.watch();
-    let mut service = Service { worker, rings: &over.0, names: Names::default(), refused: VecDeque::new() };
+    worker.endpoint.services.tag.requests.serve_another_thread();
+    let mut service = Service { worker, rings: &over.0, refused: VecDeque::new(), awaited: None };
     let mut backoff = Backoff::new(limits);
     while !over.0.is_released() {
         let (mut happened, last_wish) = service.obey();
@@ -52,6 +51,7 @@ pub(super) fn run<L: Link>(mut worker: Worker<L>, limits: Limits, over: &Over) -
             return Ok(());
         }
         happened |= service.worker.progress();
+        happened |= service.look();
         happened |= service.report();
         if let Some(seconds) = over.0.take_report_wish() {
             tracing::warn!("rank {} has waited {seconds} s for its engine", service.worker.rank());
@@ -62,8 +62,8 @@ pub(super) fn run<L: Link>(mut worker: Worker<L>, limits: Limits, over: &Over) -
             continue;
         }
         let idle = backoff.idle_by(|at_most| over.0.engine_bell.sleep(at_most, || over.0.has_orders()));
-        if !service.names.is_empty() {
-            // Somebody may wait for what will never come.
+        if service.awaited.is_some() || !service.worker.endpoint.services.tag.requests.is_empty() {
+            // The application may wait for what will never come.
             service.worker.look_after(idle)?;
             if idle == Idle::Doubt {
                 service.worker.end_wildcards();
@@ -76,9 +76,19 @@ pub(super) fn run<L: Link>(mut worker: Worker<L>, limits: Limits, over: &Over) -
 struct Service<'a, L: Link> {
     worker: Worker<L>,
     rings: &'a Rings,
-    names: Names,
     /// Operations that the worker did not accept; they are reported first.
-    refused: VecDeque<(Ticket, OpError)>,
+    refused: VecDeque<(Request, OpError)>,
+    /// What the application waits for with a probe.
+    awaited: Option<AwaitedProbe>,
+}
+
+/// A probe that waits.
+#[derive(Clone, Copy)]
+enum AwaitedProbe {
+    /// Only to look.
+    Look(Pattern),
+    /// To claim what it finds.
+    Claim(Pattern),
 }
 
 impl<L: Link> Service<'_, L> {
@@ -97,26 +107,19 @@ impl<L: Link> Service<'_, L> {
     fn carry_out(&mut self, command: Command) {
         let worker = &mut self.worker;
         match command {
-            Command::Send { ticket, to, tag, payload, options } => {
-                let begun = worker.send_with(to, tag, payload, options);
-                self.begin(ticket, begun.map_err(CallError::from));
+            Command::Send { request, to, tag, payload, options } => {
+                let begun = worker.begin_send(request, (to, tag), payload, options);
+                self.note_refused(request, begun.map_err(CallError::from));
             }
-            Command::Recv { ticket, pattern, buffer } => {
-                let begun = match buffer {
-                    Some(buffer) => worker.recv_with(pattern, buffer).map_err(CallError::from),
-                    None => worker.recv_lent(pattern),
-                };
-                self.begin(ticket, begun);
+            Command::Recv { request, pattern, buffer } => {
+                let begun = worker.endpoint.recv(request, pattern, buffer);
+                self.note_refused(request, begun.map_err(CallError::from));
             }
-            Command::RecvMessage { ticket, message, buffer } => {
-                let begun = worker.recv_message(message, buffer).map_err(CallError::from);
-                self.begin(ticket, begun);
+            Command::RecvMessage { request, message, buffer } => {
+                let begun = worker.endpoint.recv_message(request, message, buffer);
+                self.note_refused(request, begun.map_err(CallError::from));
             }
-            Command::Cancel(ticket) => {
-                if let Some(request) = self.names.request_of(ticket) {
-                    worker.cancel(request);
-                }
-            }
+            Command::Cancel { request, left } => self.cancel(request, left),
             Command::GiveBack(buffer) => worker.give_back(buffer),
             Command::Ask(question) => self.answer(question),
             Command::End(_) => unreachable!("it is the loop's"),
@@ -124,17 +127,50 @@ impl<L: Link> Service<'_, L> {
     }
 
     #[inline]
-    fn begin(&mut self, ticket: Ticket, begun: Result<Request, CallError>) {
+    fn note_refused(&mut self, request: Request, begun: Result<(), CallError>) {
         match begun {
-            Ok(request) => self.names.bind(ticket, request),
-            Err(CallError::Peer(error)) => self.refused.push_back((ticket, error)),
-            Err(error) => self.refused.push_back((ticket, OpError::Refused(error.to_string()))),
+            Ok(()) => {}
+            Err(CallError::Peer(error)) => self.refused.push_back((request, error)),
+            Err(error) => self.refused.push_back((request, OpError::Refused(error.to_string()))),
         }
+    }
+
+    /// Takes an operation back. Where the end of an eager send was reported the application has given it back, and hears of its
+    /// end once more.
+    fn cancel(&mut self, request: Request, left: Option<Done>) {
+        let Some(done) = left else { return self.worker.cancel(request) };
+        self.worker.endpoint.services.tag.requests.reopen_eager(request, done);
+        self.worker.cancel(request);
+        let requests = &mut self.worker.endpoint.services.tag.requests;
+        // Where it is too late that is its end.
+        requests.take_left(request);
+        requests.settle(request);
+    }
+
+    /// Looks for what the application waits for with a probe; returns whether it was there, or can never be.
+    fn look(&mut self) -> bool {
+        let Some(awaited) = self.awaited else { return false };
+        let worker = &mut self.worker;
+        let answer = match awaited {
+            AwaitedProbe::Look(pattern) => {
+                worker.look_for(pattern, |worker| worker.endpoint.peek(&pattern)).transpose().map(Answer::WaitProbe)
+            }
+            AwaitedProbe::Claim(pattern) => {
+                worker.look_for(pattern, |worker| worker.endpoint.claim(&pattern)).transpose().map(Answer::WaitClaim)
+            }
+        };
+        let Some(answer) = answer else { return false };
+        self.awaited = None;
+        say(self.rings, answer);
+        true
     }
 
     fn answer(&mut self, question: Question) {
         let worker = &mut self.worker;
         let answer = match question {
+            // Answered when there is one.
+            Question::WaitProbe(pattern) => return self.awaited = Some(AwaitedProbe::Look(pattern)),
+            Question::WaitClaim(pattern) => return self.awaited = Some(AwaitedProbe::Claim(pattern)),
             Question::Probe(pattern) => Answer::Probe(worker.probe(pattern)),
             Question::Claim(pattern) => Answer::Claim(worker.claim(pattern)),
             Question::Adopt(memory) => Answer::Adopt(worker.adopt(memory)),
@@ -182,16 +218,17 @@ impl<L: Link> Service<'_, L> {
 
     #[inline]
     fn next_completion(&mut self) -> Option<Completion> {
-        if let Some((ticket, error)) = self.refused.pop_front() {
-            return Some((ticket, Err(error)));
+        if let Some((request, error)) = self.refused.pop_front() {
+            return Some(Completion { request, outcome: Err(error), has_left: false });
         }
-        while let Some(request) = self.worker.endpoint.services.tag.requests.next_ended() {
-            // One that is being taken back ends again.
-            if let Some(ticket) = self.names.ticket_of(request)
-                && let Some(outcome) = self.worker.test(request)
+        let requests = &mut self.worker.endpoint.services.tag.requests;
+        while let Some(request) = requests.next_ended() {
+            let has_left = requests.has_left(request);
+            // One that is being taken back ends again, and one that was reported is there no longer.
+            if requests.get(request).is_some()
+                && let Some(outcome) = requests.close(request)
             {
-                self.names.release(ticket, request);
-                return Some((ticket, outcome));
+                return Some(Completion { request, outcome, has_left });
             }
         }
         None

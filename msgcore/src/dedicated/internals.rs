@@ -5,14 +5,14 @@ use std::fmt;
 use roci_driver::Buffer;
 use roci_protocol::msg;
 
-use super::rings::{Command, Rings};
-use super::tickets::{Ticket, Tickets};
-use crate::{Done, SendOptions, Tag};
+use super::outcomes::Outcomes;
+use super::rings::{Command, Completion, Rings};
+use crate::{Done, Request, SendOptions, Tag};
 
 /// The way of a SEND to the engine's thread, and of its end back.
 pub struct CommandRings {
     rings: Rings,
-    ticket: Ticket,
+    request: Request,
 }
 
 impl fmt::Debug for CommandRings {
@@ -23,8 +23,8 @@ impl fmt::Debug for CommandRings {
 
 impl Default for CommandRings {
     fn default() -> Self {
-        let ticket = Tickets::default().open().expect("none is out");
-        Self { rings: Rings::new(), ticket }
+        let request = Outcomes::default().open().expect("none is out");
+        Self { rings: Rings::new(), request }
     }
 }
 
@@ -32,8 +32,8 @@ impl CommandRings {
     /// The application's side: send this. `false` where the ring is full.
     #[inline]
     pub fn send(&self, payload: Buffer) -> bool {
-        let (ticket, tag, options) = (self.ticket, Tag::new(1), SendOptions::default());
-        self.rings.post(Command::Send { ticket, to: 1, tag, payload, options }).is_ok()
+        let (request, tag, options) = (self.request, Tag::new(1), SendOptions::default());
+        self.rings.post(Command::Send { request, to: 1, tag, payload, options }).is_ok()
     }
 
     /// The engine's side: what is to be sent.
@@ -50,15 +50,15 @@ impl CommandRings {
     pub fn end(&self, buffer: Buffer) -> bool {
         let len = buffer.len();
         let done = Done::new(buffer, len, 1, msg::Label { context: 0, tag: 1 });
-        let is_told = self.rings.completions.push((self.ticket, Ok(done))).is_ok();
+        let completion = Completion { request: self.request, outcome: Ok(done), has_left: false };
+        let is_reported = self.rings.completions.push(completion).is_ok();
         self.rings.handle_bell.ring();
-        is_told
+        is_reported
     }
 
     /// The application's side: what has ended.
     #[inline]
     pub fn hear(&self) -> Option<Buffer> {
-        let (_, outcome) = self.rings.completions.pop()?;
-        outcome.ok().map(|done| done.buffer)
+        self.rings.completions.pop()?.outcome.ok().map(|done| done.buffer)
     }
 }

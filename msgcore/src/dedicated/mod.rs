@@ -13,8 +13,8 @@
 //!   poll_event         <-- events (64) ---------   WorkerEvent
 //! ```
 //!
-//! A [`Ticket`] names an operation at this side, where its outcome is kept until somebody asks for it: `test` looks
-//! into memory of its own once it has emptied the ring of completions.
+//! The name of an operation is made at this side, and the engine uses it as it is. Its outcome is kept here until the
+//! application asks for it: `test` looks into memory of its own once it has emptied the ring of completions.
 //!
 //! # Limits
 //! A full ring of commands makes a call wait, as a wait does, until the engine has taken some; nothing is lost. A full
@@ -51,13 +51,12 @@ mod engine;
 pub(crate) mod internals;
 #[cfg(all(loom, test))]
 mod models;
-mod names;
+mod outcomes;
 mod questions;
 mod rings;
 mod stock;
 #[cfg(test)]
 mod tests;
-mod tickets;
 
 use std::any::Any;
 use std::mem;
@@ -71,13 +70,11 @@ use roci_driver::{Arena, ArenaError, Buffer, ForkWatch};
 use crate::backoff::{Backoff, Limits};
 use crate::config::Config;
 use crate::worker::ports::{WireupError, join};
-use crate::{OpError, Rank, Worker};
+use crate::{Done, OpError, Rank, Request, Worker};
+use outcomes::{Ended, Outcomes};
 use rings::{Command, Rings};
 use roci_launcher::Job;
 use stock::Stock;
-use tickets::Tickets;
-
-pub use tickets::Ticket;
 
 /// The handle of a worker that lives on a thread of its own.
 ///
@@ -101,7 +98,9 @@ pub struct DedicatedWorker {
     arena: Arc<Arena>,
     fork_watch: ForkWatch,
     rings: Arc<Rings>,
-    tickets: Tickets,
+    outcomes: Outcomes,
+    /// Eager sends that the engine is to be asked for once more, because they had left.
+    again: Vec<(Request, Done)>,
     stock: Stock,
     limits: Limits,
     buffered_limit: usize,
@@ -186,7 +185,8 @@ impl DedicatedWorker {
             arena,
             fork_watch,
             rings,
-            tickets: Tickets::default(),
+            outcomes: Outcomes::default(),
+            again: Vec::new(),
             stock: Stock::default(),
             limits,
             buffered_limit: config.buffered_limit,
@@ -230,7 +230,7 @@ impl DedicatedWorker {
     #[cold]
     fn forget(&mut self) {
         mem::forget(self.thread.take());
-        mem::forget((mem::take(&mut self.tickets), mem::take(&mut self.stock)));
+        mem::forget((mem::take(&mut self.outcomes), mem::take(&mut self.stock)));
         // Not even the last handle of what the thread may have been changing ends it.
         mem::forget((self.rings.clone(), self.arena.clone()));
     }
@@ -257,10 +257,13 @@ impl DedicatedWorker {
     #[inline]
     fn drain(&mut self) -> bool {
         let mut is_any = false;
-        while let Some((ticket, outcome)) = self.rings.completions.pop() {
+        while let Some(completion) = self.rings.completions.pop() {
             is_any = true;
-            if let Some(buffer) = self.tickets.end(ticket, outcome) {
-                drop(self.stock.give(buffer));
+            let request = completion.request;
+            match self.outcomes.end(completion) {
+                Ended::Forgotten(Some(buffer)) => drop(self.stock.give(buffer)),
+                Ended::AskAgain(done) => self.again.push((request, done)),
+                Ended::Kept | Ended::Forgotten(None) => {}
             }
         }
         is_any

@@ -7,8 +7,8 @@ use std::time::Duration;
 use loom::model;
 use loom::thread::spawn;
 
-use super::rings::{Answer, Command, LastWish, Rings};
-use super::tickets::Tickets;
+use super::outcomes::Outcomes;
+use super::rings::{Answer, Command, Completion, LastWish, Rings};
 use crate::OpError;
 
 const AT_MOST: Duration = Duration::from_micros(1);
@@ -30,20 +30,21 @@ fn obey(rings: &Rings) -> usize {
 /// A wait of the handle's, as in `DedicatedWorker::wait`: until an operation has ended, or the engine.
 fn wait(rings: &Rings) -> Option<OpError> {
     loop {
-        if let Some((_, outcome)) = rings.completions.pop() {
-            return Some(outcome.expect_err("the tests only send those"));
+        if let Some(completion) = rings.completions.pop() {
+            return Some(completion.outcome.expect_err("the tests only send those"));
         }
         if rings.is_over() {
             // What it did before its end was done.
-            return rings.completions.pop().map(|(_, outcome)| outcome.expect_err("the tests only send those"));
+            return rings.completions.pop().map(|last| last.outcome.expect_err("the tests only send those"));
         }
         rings.handle_bell.sleep(AT_MOST, || rings.has_news());
     }
 }
 
 fn complete(rings: &Rings) {
-    let ticket = Tickets::default().open().expect("room");
-    assert!(rings.completions.push((ticket, Err(OpError::NobodyLeft))).is_ok());
+    let request = Outcomes::default().open().expect("room");
+    let outcome = Err(OpError::NobodyLeft);
+    assert!(rings.completions.push(Completion { request, outcome, has_left: false }).is_ok());
     rings.handle_bell.ring();
 }
 

@@ -46,6 +46,17 @@ impl DedicatedWorker {
         ask!(self, Claim(pattern))
     }
 
+    /// Waits until a message that such a receive would take has come, as
+    /// [`Worker::wait_probe`](crate::Worker::wait_probe) does.
+    pub fn wait_probe(&mut self, pattern: Pattern) -> Result<Envelope, CallError> {
+        ask!(self, WaitProbe(pattern)).map_err(refused)?
+    }
+
+    /// Waits until a message that such a receive would take has come, and claims it (`MPI_Mprobe`).
+    pub fn wait_claim(&mut self, pattern: Pattern) -> Result<Message, CallError> {
+        ask!(self, WaitClaim(pattern)).map_err(refused)?
+    }
+
     /// Makes a buffer of the application's own memory, as [`Worker::adopt`](crate::Worker::adopt) does. The engine's
     /// thread registers it, for which this waits: what is sent again and again is better kept as a buffer.
     pub fn adopt(&mut self, memory: UserMemory) -> Result<Buffer, CallError> {

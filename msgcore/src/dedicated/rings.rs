@@ -6,12 +6,11 @@ use std::time::Duration;
 use roci_driver::{AdoptError, Buffer, EngineStats, RegistrationStats, UserMemory};
 
 use super::doorbell::Doorbell;
-use super::tickets::Ticket;
 use crate::core::refused::CallError;
 use crate::services::tag::matching::Pattern;
 use crate::sync::{ArrayQueue, AtomicBool};
 use crate::worker::Dropped;
-use crate::{CloseError, Done, Envelope, Message, OpError, Rank, SendOptions, Tag, WorkerEvent, WorkerStats};
+use crate::{CloseError, Done, Envelope, Message, OpError, Rank, Request, SendOptions, Tag, WorkerEvent, WorkerStats};
 
 /// Commands that may wait for the engine; a call that finds no room waits.
 pub(super) const COMMANDS: usize = 1024;
@@ -23,13 +22,13 @@ const EVENTS: usize = 64;
 /// What the engine is to do.
 pub(super) enum Command {
     /// Send.
-    Send { ticket: Ticket, to: Rank, tag: Tag, payload: Buffer, options: SendOptions },
+    Send { request: Request, to: Rank, tag: Tag, payload: Buffer, options: SendOptions },
     /// Receive, into a buffer or lent.
-    Recv { ticket: Ticket, pattern: Pattern, buffer: Option<Buffer> },
+    Recv { request: Request, pattern: Pattern, buffer: Option<Buffer> },
     /// Receive what a probe has claimed.
-    RecvMessage { ticket: Ticket, message: Message, buffer: Buffer },
-    /// Take an operation back.
-    Cancel(Ticket),
+    RecvMessage { request: Request, message: Message, buffer: Buffer },
+    /// Take an operation back; `left` is the end of an eager send that was reported before.
+    Cancel { request: Request, left: Option<Done> },
     /// Take memory back that was lent.
     GiveBack(Buffer),
     /// Answer.
@@ -51,6 +50,8 @@ pub(super) enum LastWish {
 pub(super) enum Question {
     Probe(Pattern),
     Claim(Pattern),
+    WaitProbe(Pattern),
+    WaitClaim(Pattern),
     Adopt(UserMemory),
     RegistrationStats,
     Connect(Rank),
@@ -67,6 +68,8 @@ pub(super) enum Question {
 pub(super) enum Answer {
     Probe(Option<Envelope>),
     Claim(Option<Message>),
+    WaitProbe(Result<Envelope, CallError>),
+    WaitClaim(Result<Message, CallError>),
     Adopt(Result<Buffer, AdoptError>),
     RegistrationStats(Box<RegistrationStats>),
     Connect(Result<(), CallError>),
@@ -79,7 +82,12 @@ pub(super) enum Answer {
 }
 
 /// An operation that has ended.
-pub(super) type Completion = (Ticket, Result<Done, OpError>);
+pub(super) struct Completion {
+    pub(super) request: Request,
+    pub(super) outcome: Result<Done, OpError>,
+    /// Of an eager send: it has left, and can still be taken back.
+    pub(super) has_left: bool,
+}
 
 /// The rings. Each has one producer and one consumer, and no lock.
 pub(super) struct Rings {

@@ -47,7 +47,7 @@ impl Alone {
     }
 }
 
-fn receive(worker: &mut DedicatedWorker, tag: u64) -> Ticket {
+fn receive(worker: &mut DedicatedWorker, tag: u64) -> Request {
     let buffer = worker.buffer(64).expect("memory");
     worker.recv(0, Tag::new(tag), buffer).expect("accepted")
 }
@@ -91,7 +91,7 @@ fn more_than_the_rings_hold_waits_and_none_is_lost() {
 fn operations_beyond_the_limit_are_refused_by_name_and_cancelled_ones_make_room() {
     let mut worker = Alone::new(&[]).open();
     let waiting: Vec<_> =
-        (0..tickets::LIMIT).map(|_| worker.recv_lent(Pattern::new(0, Tag::new(1))).expect("accepted")).collect();
+        (0..outcomes::LIMIT).map(|_| worker.recv_lent(Pattern::new(0, Tag::new(1))).expect("accepted")).collect();
     let error = worker.recv_lent(ANYTHING()).expect_err("too many").to_string();
     assert_eq!(error, "32768 operations wait already: wait for some of them first");
     for ticket in waiting {
@@ -100,7 +100,7 @@ fn operations_beyond_the_limit_are_refused_by_name_and_cancelled_ones_make_room(
         assert!(worker.wait(ticket).expect("taken back").is_cancelled);
     }
     let _never = worker.recv_lent(ANYTHING()).expect("room");
-    assert_eq!(worker.stats().expect("it lives").cancelled, tickets::LIMIT as u64);
+    assert_eq!(worker.stats().expect("it lives").cancelled, outcomes::LIMIT as u64);
     assert_eq!(worker.abort().expect("it lives").receives, 1);
 }
 
@@ -153,15 +153,64 @@ fn buffered_sends_are_bounded_by_bytes_until_they_have_left() {
     let send = |worker: &mut DedicatedWorker, len| {
         worker.send_buffered(0, Tag::new(1), &vec![7; len], SendOptions::default().synchronous())
     };
-    send(&mut worker, 60).expect("room");
+    let first = send(&mut worker, 60).expect("room");
+    worker.detach(first);
     assert!(matches!(send(&mut worker, 41), Err(CallError::BufferFull { asked: 41, held: 60 })));
     let met = receive(&mut worker, 1);
     assert_eq!(worker.wait(met).expect("it came").buffer[..60], [7; 60]);
-    // Its end may be told after the receive's.
-    while worker.tickets.detached_bytes() > 0 {
+    // Its end may be reported after the receive's.
+    while worker.outcomes.buffered_bytes() > 0 {
         worker.drain();
     }
-    send(&mut worker, 100).expect("room again");
+    let second = send(&mut worker, 100).expect("room again");
+    worker.cancel(second);
+    assert!(worker.wait(second).expect("taken back").is_cancelled);
+    assert_eq!(worker.outcomes.buffered_bytes(), 0);
+}
+
+/// An eager send is over when it has left. It can be taken back nevertheless, whether its end has been seen here or not.
+#[test]
+fn an_eager_send_that_has_left_is_taken_back_unless_it_was_received() {
+    let mut worker = Alone::new(&[]).open();
+    for is_seen in [false, true] {
+        let send = worker.send_bytes(0, Tag::new(5), b"me").expect("accepted");
+        while is_seen && !worker.drain() {}
+        worker.cancel(send);
+        worker.cancel(send);
+        assert!(worker.wait(send).expect("it ends").is_cancelled);
+        assert_eq!(worker.wait(send).expect_err("it was given"), OpError::NoRequest);
+        assert_eq!(worker.probe(ANYTHING()).expect("it lives"), None);
+        // One that was received stays sent.
+        let send = worker.send_bytes(0, Tag::new(5), b"me").expect("accepted");
+        let met = receive(&mut worker, 5);
+        worker.wait(met).expect("it came");
+        worker.cancel(send);
+        assert!(!worker.wait(send).expect("it ends").is_cancelled);
+    }
+    assert_eq!(worker.stats().expect("it lives").cancelled, 2);
+}
+
+#[test]
+fn a_probe_waits_until_a_message_comes_or_none_can() {
+    let alone = Alone::new(&[]);
+    let mut worker = alone.open();
+    let send = worker.send_bytes(0, Tag::new(5), b"me").expect("accepted");
+    let pattern = Pattern::new(0, Tag::new(5));
+    assert_eq!(worker.wait_probe(pattern).expect("it comes").len, 2);
+    let message = worker.wait_claim(pattern).expect("it comes");
+    let buffer = worker.buffer(10).expect("memory");
+    let receive = worker.recv_message(message, buffer).expect("accepted");
+    assert_eq!(worker.wait(receive).expect("it fits").len, 2);
+    worker.wait(send).expect("sent");
+    assert!(matches!(worker.wait_probe(Pattern::new(1, Tag::new(5))), Err(CallError::NoRank { rank: 1, size: 1 })));
+    let board = alone.board.clone();
+    let ends = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(100));
+        board.fail("rank 3 exited with status 1");
+    });
+    let error = worker.wait_claim(pattern).expect_err("none comes").to_string();
+    assert!(error.contains("rank 3 exited"), "{error}");
+    ends.join().expect("no panic");
 }
 
 #[test]
@@ -176,16 +225,17 @@ fn after_a_panic_of_the_engine_every_call_says_so() {
     assert_eq!(worker.probe(ANYTHING()).expect_err("gone"), gone);
     assert_eq!(worker.stats().expect_err("gone"), gone);
     assert_eq!(worker.barrier().expect_err("gone"), gone);
-    let refused = |outcome: Result<(), CallError>| match outcome {
+    let refused = |outcome: Result<Request, CallError>| match outcome {
         Err(CallError::Peer(error)) => assert_eq!(error, gone),
         other => panic!("{other:?}"),
     };
-    refused(worker.send_bytes(0, Tag::new(1), b"x").map(drop));
+    refused(worker.send_bytes(0, Tag::new(1), b"x"));
     refused(worker.send_buffered(0, Tag::new(1), b"x", SendOptions::default()));
-    refused(worker.recv_lent(ANYTHING()).map(drop));
-    refused(worker.connect(0));
+    refused(worker.recv_lent(ANYTHING()));
+    assert!(matches!(worker.connect(0), Err(CallError::Peer(error)) if error == gone));
+    assert!(matches!(worker.wait_probe(ANYTHING()), Err(CallError::Peer(error)) if error == gone));
     worker.cancel(waited);
-    assert_eq!(worker.tickets.detached_bytes(), 0);
+    assert_eq!(worker.outcomes.buffered_bytes(), 0);
     assert_eq!(worker.poll_event(), None);
     assert_eq!(worker.close().expect_err("gone"), gone.into());
 }
@@ -248,7 +298,7 @@ fn a_claimed_message_comes_back_from_a_call_that_is_refused() {
     let mut waiting: Vec<_> = std::iter::from_fn(|| worker.recv_lent(Pattern::new(0, Tag::new(1))).ok()).collect();
     let buffer = worker.buffer(7).expect("memory");
     let refused = worker.recv_message(message, buffer).expect_err("too many");
-    assert!(matches!(refused.why, CallError::TooMany(tickets::LIMIT)), "{refused}");
+    assert!(matches!(refused.why, CallError::TooMany(outcomes::LIMIT)), "{refused}");
     for ticket in waiting.drain(..3) {
         worker.cancel(ticket);
         assert!(worker.wait(ticket).expect("taken back").is_cancelled);

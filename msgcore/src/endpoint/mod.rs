@@ -31,7 +31,6 @@ use crate::services::tag::cancel::Cancellation;
 use crate::services::tag::matching::Pattern;
 use crate::services::tag::receive::{Message, Met};
 use crate::services::tag::request::Request;
-use crate::services::tag::requests::LIMIT;
 use crate::services::tag::send::SendOptions;
 use crate::{Source, Tag};
 
@@ -55,20 +54,20 @@ impl<L: Link> Endpoint<L> {
         self.core.engine.is_forked()
     }
 
-    /// Sends a message.
+    /// Sends a message, as the request of this name.
     #[inline]
     pub(crate) fn send(
         &mut self,
-        to: PeerId,
-        tag: Tag,
+        request: Request,
+        (to, tag): (PeerId, Tag),
         payload: Buffer,
         options: SendOptions,
-    ) -> Result<Request, Refused<Buffer>> {
+    ) -> Result<(), Refused<Buffer>> {
         if payload.len() > MAX_MESSAGE {
             return Err(Refused::new(CallError::TooLong(payload.len()), payload));
         }
         if to == self.peers.oneself() {
-            let sent = self.services.tag.send_to_self(&mut self.core, options.label(tag), payload);
+            let sent = self.services.tag.send_to_self(&mut self.core, request, options.label(tag), payload);
             self.settle();
             return sent;
         }
@@ -81,25 +80,26 @@ impl<L: Link> Endpoint<L> {
             return Err(Refused::new(failure.clone(), payload));
         }
         let is_open = peer.is_open();
-        let request = services.tag.send(core, peer, options.label(tag), payload)?;
+        services.tag.send(core, peer, request, options.label(tag), payload)?;
         advance(core, services, peer);
         if !is_open {
             self.ensure_connecting(to);
         }
-        Ok(request)
+        Ok(())
     }
 
-    /// Receives a message, into a buffer or in the memory that it came in.
+    /// Receives a message as the request of this name, into a buffer or in the memory that it came in.
     #[inline]
     pub(crate) fn recv(
         &mut self,
+        request: Request,
         pattern: Pattern,
         buffer: Option<Buffer>,
-    ) -> Result<Request, Refused<Option<Buffer>>> {
-        if let Err(why) = self.check_receive(&pattern) {
+    ) -> Result<(), Refused<Option<Buffer>>> {
+        if let Err(why) = self.check_source(&pattern) {
             return Err(Refused::new(why, buffer));
         }
-        let request = self.services.tag.open_receive(buffer);
+        self.services.tag.open_receive(request, buffer);
         if let Some(met) = self.services.tag.take_unexpected(&pattern) {
             self.note_met(&met);
             self.deliver_met(request, met);
@@ -108,30 +108,28 @@ impl<L: Link> Endpoint<L> {
         } else {
             self.services.tag.post(request, pattern);
         }
-        Ok(request)
+        Ok(())
     }
 
-    /// Receives a message that was claimed.
+    /// Receives a message that was claimed, as the request of this name.
     pub(crate) fn recv_message(
         &mut self,
+        request: Request,
         message: Message,
         buffer: Buffer,
-    ) -> Result<Request, Refused<(Message, Buffer)>> {
-        if self.services.tag.requests.is_full() {
-            return Err(Refused::new(CallError::TooMany(LIMIT), (message, buffer)));
-        }
+    ) -> Result<(), Refused<(Message, Buffer)>> {
         if self.is_forked() {
             return Err(Refused::new(CallError::Forked, (message, buffer)));
         }
         let Some(met) = self.services.tag.take_claimed(&message) else {
             return Err(Refused::new(CallError::NoMessage, (message, buffer)));
         };
-        let request = self.services.tag.open_receive(Some(buffer));
+        self.services.tag.open_receive(request, Some(buffer));
         match self.loss_of(&met) {
             Some(error) => self.services.tag.fail_receive(request, error),
             None => self.deliver_met(request, met),
         }
-        Ok(request)
+        Ok(())
     }
 
     /// Returns what a message says of itself that such a receive would take, if one has come.
@@ -185,15 +183,6 @@ impl<L: Link> Endpoint<L> {
         }
         if self.is_forked() {
             return Err(CallError::Forked);
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn check_receive(&self, pattern: &Pattern) -> Result<(), CallError> {
-        self.check_source(pattern)?;
-        if self.services.tag.requests.is_full() {
-            return Err(CallError::TooMany(LIMIT));
         }
         Ok(())
     }

@@ -72,7 +72,7 @@ use hashbrown::HashSet;
 use roci_protocol::Rkey;
 
 use crate::Rank;
-use crate::core::slab::Slab;
+use crate::core::slab::{KeySource, Slab};
 use firehoses::Firehoses;
 use moves::Move;
 use operations::{MOST_OPERATIONS, Operation, OperationId, Place};
@@ -151,8 +151,8 @@ impl Firehose {
             peers: segments.iter().map(peer).collect(),
             segments,
             pins: Pins::new(limits.victims()),
-            operations: Slab::new(MOST_OPERATIONS),
-            moves: Slab::new(most_moves as usize),
+            operations: Slab::new(KeySource::new(MOST_OPERATIONS)),
+            moves: Slab::new(KeySource::new(most_moves as usize)),
             line: VecDeque::new(),
             stats: FirehoseStats::default(),
             message: Vec::new(),

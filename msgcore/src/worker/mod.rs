@@ -28,7 +28,7 @@ use crate::endpoint::{Endpoint, Parts};
 use crate::services::tag::matching::Pattern;
 use crate::services::tag::receive::Message;
 use crate::services::tag::request::Request;
-use crate::services::tag::requests::Requests;
+use crate::services::tag::requests::{LIMIT, Requests};
 use crate::services::tag::send::SendOptions;
 use crate::{Rank, Source, Tag, TagMatch};
 
@@ -217,21 +217,67 @@ impl<L: Link> Worker<L> {
         payload: Buffer,
         options: SendOptions,
     ) -> Result<Request, Refused<Buffer>> {
-        let request = self.endpoint.send(to, tag, payload, options);
-        if self.endpoint.wireup.has_mail() {
-            self.carry_mail();
-        }
-        request
+        let Some(request) = self.mint() else { return Err(Refused::new(CallError::TooMany(LIMIT), payload)) };
+        let begun = self.begin_send(request, (to, tag), payload, options);
+        self.named(request, begun)
     }
 
-    /// Sends a copy of `bytes`, which nobody needs to wait for (`MPI_Bsend`). What waits in such copies is bounded by
-    /// `buffered_limit`.
-    pub fn send_buffered(&mut self, to: Rank, tag: Tag, bytes: &[u8], options: SendOptions) -> Result<(), CallError> {
+    /// Sends a copy of `bytes` (`MPI_Ibsend`). What waits in such copies is bounded by `buffered_limit`. The request may be
+    /// waited for, taken back, or left alone with [`Worker::detach`] (`MPI_Bsend`).
+    pub fn send_buffered(
+        &mut self,
+        to: Rank,
+        tag: Tag,
+        bytes: &[u8],
+        options: SendOptions,
+    ) -> Result<Request, CallError> {
         self.endpoint.services.tag.check_buffered(bytes.len())?;
         let payload = self.endpoint.core.copy_of(bytes)?;
         let request = self.send_with(to, tag, payload, options.buffered())?;
-        self.endpoint.services.tag.requests.detach(request, bytes.len());
-        Ok(())
+        self.endpoint.services.tag.requests.note_buffered(request, bytes.len());
+        Ok(request)
+    }
+
+    /// Leaves an operation alone, whose outcome will not be asked for (`MPI_Request_free`). It goes on, and its memory returns
+    /// to the arena when it ends; that its peer is gone is an event alone ([`Worker::poll_event`]).
+    pub fn detach(&mut self, request: Request) {
+        if !self.is_forked() {
+            self.endpoint.services.tag.requests.detach(request);
+        }
+    }
+
+    /// As [`Worker::send_with`], under a name that is made elsewhere.
+    #[inline]
+    pub(crate) fn begin_send(
+        &mut self,
+        request: Request,
+        to: (Rank, Tag),
+        payload: Buffer,
+        options: SendOptions,
+    ) -> Result<(), Refused<Buffer>> {
+        let begun = self.endpoint.send(request, to, payload, options);
+        if self.endpoint.wireup.has_mail() {
+            self.carry_mail();
+        }
+        begun
+    }
+
+    /// Makes a name for a request; `None` where too many are under way.
+    #[inline]
+    fn mint(&mut self) -> Option<Request> {
+        self.endpoint.services.tag.requests.mint()
+    }
+
+    /// Returns the name of what has begun, or takes it back.
+    #[inline]
+    fn named<T>(&mut self, request: Request, begun: Result<(), Refused<T>>) -> Result<Request, Refused<T>> {
+        match begun {
+            Ok(()) => Ok(request),
+            Err(refused) => {
+                self.endpoint.services.tag.requests.release(request);
+                Err(refused)
+            }
+        }
     }
 
     /// Receives a message into `buffer`. A message that is longer ends the request with an error that says what
@@ -249,7 +295,9 @@ impl<L: Link> Worker<L> {
     /// Receives a message of any context into `buffer`.
     #[inline]
     pub fn recv_with(&mut self, pattern: Pattern, buffer: Buffer) -> Result<Request, Refused<Buffer>> {
-        self.endpoint.recv(pattern, Some(buffer)).map_err(|Refused { why, given }| {
+        let Some(request) = self.mint() else { return Err(Refused::new(CallError::TooMany(LIMIT), buffer)) };
+        let begun = self.endpoint.recv(request, pattern, Some(buffer));
+        self.named(request, begun).map_err(|Refused { why, given }| {
             let Some(buffer) = given else { unreachable!("a refusal hands back what it was given") };
             Refused::new(why, buffer)
         })
@@ -258,13 +306,19 @@ impl<L: Link> Worker<L> {
     /// Receives a message in memory of the worker's: the vbuf that it came in, where it came in one, so that it is not
     /// copied. The memory is the application's from then on; [`Worker::give_back`] spares the worker making another.
     pub fn recv_lent(&mut self, pattern: Pattern) -> Result<Request, CallError> {
-        Ok(self.endpoint.recv(pattern, None)?)
+        let request = self.mint().ok_or(CallError::TooMany(LIMIT))?;
+        let begun = self.endpoint.recv(request, pattern, None);
+        Ok(self.named(request, begun)?)
     }
 
     /// Receives a message that was claimed (`MPI_Imrecv`). Where the call is refused the message stays claimed, and comes
     /// back with the buffer.
     pub fn recv_message(&mut self, message: Message, buffer: Buffer) -> Result<Request, Refused<(Message, Buffer)>> {
-        self.endpoint.recv_message(message, buffer)
+        let Some(request) = self.mint() else {
+            return Err(Refused::new(CallError::TooMany(LIMIT), (message, buffer)));
+        };
+        let begun = self.endpoint.recv_message(request, message, buffer);
+        self.named(request, begun)
     }
 
     /// Gives memory back that was lent, or any other that is not needed any more. The application's own is only dropped.
@@ -327,24 +381,39 @@ impl<L: Link> Worker<L> {
     }
 
     fn wait_for<T>(&mut self, pattern: Pattern, look: impl Fn(&mut Self) -> Option<T>) -> Result<T, CallError> {
-        self.endpoint.check_source(&pattern)?;
         let mut backoff = Backoff::new(self.limits);
         loop {
-            if let Some(found) = look(self) {
+            if let Some(found) = self.look_for(pattern, &look)? {
                 return Ok(found);
-            }
-            if let Some(error) = self.endpoint.cannot_come(pattern.source) {
-                return Err(error.into());
-            }
-            // As a receive that is waited for: it may have been for the rank that has failed, and while it waits here this
-            // rank sends itself nothing either.
-            if matches!(pattern.source, Source::Any)
-                && let Some(error) = self.reason_against_wildcards()
-            {
-                return Err(error.into());
             }
             self.progress_or_idle(&mut backoff, Awaited::Message(&pattern))?;
         }
+    }
+
+    /// Looks for a message that a probe waits for.
+    ///
+    /// # Errors
+    /// It can never come.
+    pub(crate) fn look_for<T>(
+        &mut self,
+        pattern: Pattern,
+        look: impl Fn(&mut Self) -> Option<T>,
+    ) -> Result<Option<T>, CallError> {
+        self.endpoint.check_source(&pattern)?;
+        if let Some(found) = look(self) {
+            return Ok(Some(found));
+        }
+        if let Some(error) = self.endpoint.cannot_come(pattern.source) {
+            return Err(error.into());
+        }
+        // As a receive that is waited for: it may have been for the rank that has failed, and while it waits here this
+        // rank sends itself nothing either.
+        if matches!(pattern.source, Source::Any)
+            && let Some(error) = self.reason_against_wildcards()
+        {
+            return Err(error.into());
+        }
+        Ok(None)
     }
 
     /// What has happened to the worker as a whole.

@@ -100,7 +100,8 @@ impl Station {
             _ => {
                 let mut bytes = vec![0; len];
                 run.oracle.fill(message, &mut bytes);
-                let sent = run.world.workers[self.rank].send_buffered(to, tag, &bytes, options);
+                let worker = &mut run.world.workers[self.rank];
+                let sent = worker.send_buffered(to, tag, &bytes, options).map(|request| worker.detach(request));
                 sent.map(|()| run.oracle.end_send(message, false)).map(|ended| ended.expect("it ends once"))
             }
         };

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use roci_driver::{ArenaError, Buffer};
-use roci_msgcore::{CallError, DedicatedWorker, Done, OpError, Rank, Request, Tag, Ticket, Worker};
+use roci_msgcore::{CallError, DedicatedWorker, Done, OpError, Rank, Request, Tag, Worker};
 use roci_protocol::Nanos;
 
 /// A worker on this thread or on one of its own.
@@ -72,4 +72,4 @@ macro_rules! messenger {
 
 messenger!(Worker, Request, |worker: &Worker, _| worker.now());
 // The ports' clock is on the other thread.
-messenger!(DedicatedWorker, Ticket, |_: &DedicatedWorker, since: Instant| since.elapsed().as_nanos() as Nanos);
+messenger!(DedicatedWorker, Request, |_: &DedicatedWorker, since: Instant| since.elapsed().as_nanos() as Nanos);

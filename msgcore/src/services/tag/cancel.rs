@@ -67,7 +67,7 @@ impl TagService {
             return;
         }
         let to = peer.id;
-        if matches!(self.requests.get(request), Some(Operation::Ended(_))) {
+        if self.requests.take_left(request) {
             let left = self.requests.replace(request, Operation::Queued { to });
             if let Some(Operation::Ended(Ok(done))) = left {
                 self.requests.replace(request, Operation::Withdrawing { to, done });
@@ -100,6 +100,7 @@ impl TagService {
         if self.matching.withdraw(oneself, id).is_none() {
             return;
         }
+        self.requests.take_left(request);
         core.stats.cancelled += 1;
         let done = match self.requests.replace(request, Operation::Queued { to: oneself }) {
             Some(Operation::Unmatched { done, .. } | Operation::Ended(Ok(done))) => done,

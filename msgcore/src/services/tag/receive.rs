@@ -68,10 +68,9 @@ impl TagService {
         }
     }
 
-    /// Opens a receive, which waits for nothing yet. There is room for it.
-    pub(crate) fn open_receive(&mut self, buffer: Option<Buffer>) -> Request {
-        let waiting = Operation::Waiting { buffer, posted: None };
-        self.requests.open(waiting).expect("the caller has seen to room")
+    /// Opens a receive of this name, which waits for nothing yet.
+    pub(crate) fn open_receive(&mut self, request: Request, buffer: Option<Buffer>) {
+        self.requests.open(request, Operation::Waiting { buffer, posted: None });
     }
 
     /// A receive waits for a message from now on.

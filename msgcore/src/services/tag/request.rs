@@ -14,12 +14,6 @@ impl Request {
         u64::from(self.0.generation) << 32 | u64::from(self.0.index)
     }
 
-    /// Its place among the requests: no other that is under way has it.
-    #[inline]
-    pub(crate) fn index(self) -> usize {
-        self.0.index as usize
-    }
-
     #[inline]
     pub(crate) fn from_wire(id: u64) -> Self {
         Self(Key { index: id as u32, generation: (id >> 32) as u32 })

@@ -1,12 +1,13 @@
 //! All requests of a worker: each is under way, or over and not asked for yet.
 
 use std::collections::VecDeque;
+use std::mem;
 
 use super::operation::Operation;
 use super::request::Request;
 use crate::core::completion::{Done, OpError};
 use crate::core::peer::PeerId;
-use crate::core::slab::Slab;
+use crate::core::slab::{KeySource, Table};
 
 struct Slot {
     operation: Operation,
@@ -14,15 +15,19 @@ struct Slot {
     has_left: bool,
     /// The peer was asked to give it back.
     is_cancelling: bool,
-    /// Nobody waits for it: it is forgotten when it ends, and these bytes of it with it.
-    detached: Option<usize>,
+    /// The application will not ask for its outcome: it is forgotten when it ends.
+    is_detached: bool,
+    /// Bytes of a buffered send that has not ended.
+    buffered: usize,
 }
 
 /// All requests of a worker.
 pub(crate) struct Requests {
-    slots: Slab<Slot>,
-    detached_bytes: usize,
-    /// Those that have ended, in that order; `None` where nobody asks for them so.
+    slots: Table<Slot>,
+    /// Makes their names; none where the application's side does, on another thread.
+    names: Option<KeySource>,
+    buffered_bytes: usize,
+    /// Those that have ended, in that order; `None` where the application asks for each by name.
     ended: Option<VecDeque<Request>>,
 }
 
@@ -31,36 +36,69 @@ pub(crate) const LIMIT: usize = 1 << 20;
 
 impl Default for Requests {
     fn default() -> Self {
-        Self::of(Slab::with_names_of_its_own(LIMIT))
+        Self::of(Some(KeySource::of_its_own(LIMIT)))
     }
 }
 
 impl Requests {
     /// The requests of a rank whose peers, all of them, are in this process: its names are the same in each run.
     pub(crate) fn of_rank(rank: PeerId) -> Self {
-        Self::of(Slab::with_names_of(rank as u32, LIMIT))
+        Self::of(Some(KeySource::numbered(rank as u32, LIMIT)))
     }
 
-    const fn of(slots: Slab<Slot>) -> Self {
-        Self { slots, detached_bytes: 0, ended: None }
+    fn of(names: Option<KeySource>) -> Self {
+        Self { slots: Table::default(), names, buffered_bytes: 0, ended: None }
     }
 
-    /// A new request; `None` where too many are under way.
+    /// From here on requests have names that the application's side makes, and [`Requests::next_ended`] says what ends.
+    pub(crate) fn serve_another_thread(&mut self) {
+        assert!(self.slots.len() == 0, "no request has been named yet");
+        self.names = None;
+        self.ended.get_or_insert_default();
+    }
+
+    /// Makes a name for a request; `None` where too many are under way.
     #[inline]
-    pub(crate) fn open(&mut self, operation: Operation) -> Option<Request> {
-        let slot = Slot { operation, has_left: false, is_cancelling: false, detached: None };
-        self.slots.insert(slot).map(Request)
+    pub(crate) fn mint(&mut self) -> Option<Request> {
+        self.names.as_mut().expect("this side makes the names").mint().map(Request)
     }
 
-    /// Whether there is no room for another one.
+    /// Takes a name back that came to nothing.
+    pub(crate) fn release(&mut self, request: Request) {
+        if let Some(names) = &mut self.names {
+            names.release(request.0);
+        }
+    }
+
+    /// Whether none is under way, or over and not asked for.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.len() == 0
+    }
+
+    /// A request of this name begins.
     #[inline]
-    pub(crate) fn is_full(&self) -> bool {
-        self.slots.is_full()
+    pub(crate) fn open(&mut self, request: Request, operation: Operation) {
+        let slot = Slot { operation, has_left: false, is_cancelling: false, is_detached: false, buffered: 0 };
+        self.slots.insert(request.0, slot);
     }
 
-    /// Takes back a request that came to nothing: nobody has its name yet.
+    /// Takes back a request that came to nothing, but for its name.
     pub(crate) fn cancel_opening(&mut self, request: Request) {
         self.slots.remove(request.0);
+    }
+
+    /// An eager send whose end was reported, with this outcome, is to be taken back: it is as if it had not been reported.
+    pub(crate) fn reopen_eager(&mut self, request: Request, done: Done) {
+        self.open(request, Operation::Ended(Ok(done)));
+        if let Some(slot) = self.slots.get_mut(request.0) {
+            slot.has_left = true;
+        }
+    }
+
+    fn remove(&mut self, request: Request) -> Option<Slot> {
+        let slot = self.slots.remove(request.0)?;
+        self.release(request);
+        Some(slot)
     }
 
     #[inline]
@@ -76,7 +114,7 @@ impl Requests {
     /// Replaces what is under way and returns what was.
     #[inline]
     pub(crate) fn replace(&mut self, request: Request, operation: Operation) -> Option<Operation> {
-        self.get_mut(request).map(|slot| std::mem::replace(slot, operation))
+        self.get_mut(request).map(|slot| mem::replace(slot, operation))
     }
 
     /// Ends a request.
@@ -87,48 +125,52 @@ impl Requests {
         before
     }
 
-    /// Nobody will wait for this request of so many bytes: it is forgotten when it ends.
-    pub(crate) fn detach(&mut self, request: Request, bytes: usize) {
+    /// The application will not ask for this request's outcome: it is forgotten when it ends.
+    pub(crate) fn detach(&mut self, request: Request) {
         if let Some(slot) = self.slots.get_mut(request.0) {
-            slot.detached = Some(bytes);
-            self.detached_bytes += bytes;
+            slot.is_detached = true;
         }
         self.settle(request);
     }
 
-    /// Somebody wants to know how it ends after all; `false` where it is being taken back.
+    /// Its outcome is asked for after all; `false` where it is being taken back.
     pub(crate) fn hold(&mut self, request: Request) -> bool {
         let Some(slot) = self.slots.get_mut(request.0) else { return false };
-        self.detached_bytes -= slot.detached.take().unwrap_or(0);
+        slot.is_detached = false;
         !slot.is_cancelling
     }
 
-    /// Bytes in requests that nobody waits for.
-    pub(crate) fn detached_bytes(&self) -> usize {
-        self.detached_bytes
+    /// A send is buffered: until it ends so many bytes are.
+    pub(crate) fn note_buffered(&mut self, request: Request, bytes: usize) {
+        let Some(slot) = self.slots.get_mut(request.0) else { return };
+        if !matches!(slot.operation, Operation::Ended(_)) {
+            slot.buffered = bytes;
+            self.buffered_bytes += bytes;
+        }
     }
 
-    /// Sees to a request that may have ended: it is forgotten where nobody waits for it, and told where somebody watches.
+    /// Bytes of buffered sends that have not ended.
+    pub(crate) fn buffered_bytes(&self) -> usize {
+        self.buffered_bytes
+    }
+
+    /// Sees to a request that may have ended: it is forgotten where it is detached, and reported where the application is on
+    /// another thread.
     #[inline]
     pub(crate) fn settle(&mut self, request: Request) {
         let Some(slot) = self.slots.get_mut(request.0) else { return };
         if !matches!(slot.operation, Operation::Ended(_)) {
             return;
         }
-        if let Some(bytes) = slot.detached {
-            self.detached_bytes -= bytes;
-            self.slots.remove(request.0);
+        self.buffered_bytes -= mem::take(&mut slot.buffered);
+        if slot.is_detached {
+            self.remove(request);
         } else if let Some(ended) = &mut self.ended {
             ended.push_back(request);
         }
     }
 
-    /// From here on [`Requests::next_ended`] names what ends.
-    pub(crate) fn watch(&mut self) {
-        self.ended.get_or_insert_default();
-    }
-
-    /// The next request that has ended since [`Requests::watch`]. It may have been closed meanwhile, be under way
+    /// The next request that has ended. It may have been closed meanwhile, be under way
     /// again because it is being cancelled, or be named twice.
     #[inline]
     pub(crate) fn next_ended(&mut self) -> Option<Request> {
@@ -150,16 +192,21 @@ impl Requests {
         self.slots.get(request.0).is_some_and(|slot| slot.has_left)
     }
 
+    /// The same, for the last time: it is asked for once.
+    pub(crate) fn take_left(&mut self, request: Request) -> bool {
+        self.slots.get_mut(request.0).is_some_and(|slot| mem::take(&mut slot.has_left))
+    }
+
     /// The peer is asked to give it back; `false` where it was asked before.
     pub(crate) fn start_cancelling(&mut self, request: Request) -> bool {
         let slot = self.slots.get_mut(request.0);
-        slot.is_some_and(|slot| !std::mem::replace(&mut slot.is_cancelling, true))
+        slot.is_some_and(|slot| !mem::replace(&mut slot.is_cancelling, true))
     }
 
     /// The peer has answered; `false` where it was not asked.
     pub(crate) fn stop_cancelling(&mut self, request: Request) -> bool {
         let slot = self.slots.get_mut(request.0);
-        slot.is_some_and(|slot| std::mem::take(&mut slot.is_cancelling))
+        slot.is_some_and(|slot| mem::take(&mut slot.is_cancelling))
     }
 
     /// Takes the outcome of a request that is over; `None` while it is not.
@@ -170,7 +217,7 @@ impl Requests {
             Some(Operation::Ended(_)) => {}
             Some(_) => return None,
         }
-        match self.slots.remove(request.0)?.operation {
+        match self.remove(request)?.operation {
             Operation::Ended(outcome) => Some(outcome),
             _ => unreachable!("it was just over"),
         }
@@ -205,40 +252,67 @@ impl Requests {
 mod tests {
     use super::*;
 
+    fn open(requests: &mut Requests) -> Request {
+        let request = requests.mint().expect("room");
+        requests.open(request, Operation::Queued { to: 3 });
+        request
+    }
+
     #[test]
     fn a_request_ends_once_and_its_name_dies_with_it() {
         let mut requests = Requests::default();
-        let first = requests.open(Operation::Queued { to: 3 }).expect("room");
+        let first = open(&mut requests);
         assert_eq!(Request::from_wire(first.to_wire()), first);
         assert!(requests.close(first).is_none());
         assert_eq!(requests.depending_on(3), [first]);
         requests.end(first, Err(OpError::NobodyLeft));
         assert_eq!(requests.close(first).expect("over").expect_err("failed"), OpError::NobodyLeft);
-        let second = requests.open(Operation::Queued { to: 3 }).expect("room");
+        let second = open(&mut requests);
         assert_ne!(first, second);
         assert_eq!(requests.close(first).expect("dead").expect_err("dead"), OpError::NoRequest);
     }
 
     #[test]
-    fn who_watches_is_told_every_end_in_order_but_of_what_is_detached() {
-        let mut requests = Requests::default();
-        let mut open = || requests.open(Operation::Queued { to: 3 }).expect("room");
-        let (unwatched, first, second, detached) = (open(), open(), open(), open());
-        requests.end(unwatched, Err(OpError::NobodyLeft));
-        requests.watch();
-        requests.detach(detached, 7);
+    fn another_thread_gets_every_end_in_order_but_of_what_is_detached() {
+        let (mut requests, mut names) = (Requests::default(), KeySource::new(9));
+        requests.serve_another_thread();
+        let mut open = |requests: &mut Requests| {
+            let request = Request(names.mint().expect("room"));
+            requests.open(request, Operation::Queued { to: 3 });
+            request
+        };
+        let (first, second, detached) = (open(&mut requests), open(&mut requests), open(&mut requests));
+        requests.detach(detached);
         for request in [second, detached, first] {
             requests.end(request, Err(OpError::NobodyLeft));
         }
-        let told: Vec<_> = std::iter::from_fn(|| requests.next_ended()).collect();
-        assert_eq!(told, [second, first]);
-        assert_eq!(requests.detached_bytes(), 0);
+        let ended: Vec<_> = std::iter::from_fn(|| requests.next_ended()).collect();
+        assert_eq!(ended, [second, first]);
+        assert!(requests.close(first).is_some() && requests.close(second).is_some());
+        assert!(requests.is_empty());
+    }
+
+    #[test]
+    fn buffered_bytes_count_until_their_send_ends_detached_or_not() {
+        let mut requests = Requests::default();
+        let (kept, detached) = (open(&mut requests), open(&mut requests));
+        requests.note_buffered(kept, 100);
+        requests.note_buffered(detached, 10);
+        requests.detach(detached);
+        assert_eq!(requests.buffered_bytes(), 110);
+        requests.end(detached, Err(OpError::NobodyLeft));
+        assert_eq!(requests.buffered_bytes(), 100);
+        requests.end(kept, Err(OpError::NobodyLeft));
+        assert_eq!(requests.buffered_bytes(), 0);
+        requests.note_buffered(kept, 7);
+        assert_eq!(requests.buffered_bytes(), 0, "it has ended");
+        assert!(requests.close(kept).is_some() && requests.is_empty());
     }
 
     #[test]
     fn a_cancelled_request_is_asked_for_once() {
         let mut requests = Requests::default();
-        let request = requests.open(Operation::Queued { to: 3 }).expect("room");
+        let request = open(&mut requests);
         assert!(!requests.stop_cancelling(request));
         assert!(requests.start_cancelling(request));
         assert!(!requests.start_cancelling(request));

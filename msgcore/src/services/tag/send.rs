@@ -7,7 +7,6 @@ use roci_protocol::msg::{Label, Mode};
 use super::operation::Operation;
 use super::queue::{OUTGOING_LIMIT, Outgoing};
 use super::request::Request;
-use super::requests::LIMIT;
 use super::select::{Protocol, Reason};
 use super::stored::Body;
 use super::{TagService, matching};
@@ -56,22 +55,21 @@ impl SendOptions {
 }
 
 impl TagService {
-    /// Sends a message: at once, where nothing waits before it, or it is queued.
+    /// Sends a message under this name: at once, where nothing waits before it, or it is queued.
     #[inline]
     pub(crate) fn send<L: Link>(
         &mut self,
         core: &mut Core<L>,
         peer: &mut Peer,
+        request: Request,
         (label, mode): (Label, Mode),
         payload: Buffer,
-    ) -> Result<Request, Refused<Buffer>> {
+    ) -> Result<(), Refused<Buffer>> {
         if !self.queues[peer.id].has_room() {
             return Err(Refused::new(CallError::TooMany(OUTGOING_LIMIT), payload));
         }
         let short_lane = self.short_lane(peer, payload.len());
-        let Some(request) = self.requests.open(Operation::Queued { to: peer.id }) else {
-            return Err(Refused::new(CallError::TooMany(LIMIT), payload));
-        };
+        self.requests.open(request, Operation::Queued { to: peer.id });
         let outgoing = Outgoing { request, label, mode, payload };
         match short_lane {
             Some(lane) if outgoing.payload.len() <= self.rules.eager && core.has_spare_vbuf(lane) => {
@@ -83,12 +81,12 @@ impl TagService {
                 self.requests.replace(request, Operation::Outgoing { to: peer.id, at });
             }
         }
-        Ok(request)
+        Ok(())
     }
 
     /// Whether so many bytes more may wait in buffered sends.
     pub(crate) fn check_buffered(&self, asked: usize) -> Result<(), CallError> {
-        let held = self.requests.detached_bytes();
+        let held = self.requests.buffered_bytes();
         if held + asked > self.buffered_limit {
             return Err(CallError::BufferFull { asked, held });
         }
@@ -99,13 +97,12 @@ impl TagService {
     pub(crate) fn send_to_self<L: Link>(
         &mut self,
         core: &mut Core<L>,
+        request: Request,
         (label, mode): (Label, Mode),
         payload: Buffer,
-    ) -> Result<Request, Refused<Buffer>> {
+    ) -> Result<(), Refused<Buffer>> {
         let (oneself, len) = (self.oneself, payload.len());
-        let Some(request) = self.requests.open(Operation::Queued { to: oneself }) else {
-            return Err(Refused::new(CallError::TooMany(LIMIT), payload));
-        };
+        self.requests.open(request, Operation::Queued { to: oneself });
         let receive = self.matching.take_posted(&matching::Label::new(oneself, label));
         // A short one is copied, so that its send is over; a long one waits in place, or one that finds no memory.
         let is_short = receive.is_none() && mode != Mode::Synchronous && len <= self.rules.eager;
@@ -137,7 +134,7 @@ impl TagService {
                 }
             }
         }
-        Ok(request)
+        Ok(())
     }
 
     /// Gives a message of this end to its own receive, from the copy or from the send that waits.

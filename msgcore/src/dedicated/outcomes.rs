@@ -1,0 +1,232 @@
+//! The operations of the application's side: their names, which are made here, and their outcomes, which wait here to be
+//! asked for.
+
+use roci_driver::Buffer;
+
+use super::rings::Completion;
+use crate::core::slab::{KeySource, Slab};
+use crate::services::tag::queue::OUTGOING_LIMIT;
+use crate::services::tag::requests;
+use crate::{Done, OpError, Request};
+
+/// Operations that may be under way, or over and not asked for. An endpoint's queue holds as many sends, so that the engine
+/// refuses none for want of room.
+pub(super) const LIMIT: usize = 1 << 15;
+const _: () = assert!(LIMIT <= OUTGOING_LIMIT && LIMIT <= requests::LIMIT);
+
+/// All operations that have a name.
+pub(super) struct Outcomes {
+    slots: Slab<Slot>,
+    buffered_bytes: usize,
+}
+
+#[derive(Default)]
+struct Slot {
+    outcome: Option<Result<Done, OpError>>,
+    /// Of an eager send: it has left, and the engine can still be asked to take it back.
+    has_left: bool,
+    /// The engine was asked to take it back.
+    is_cancelling: bool,
+    /// The application will not ask for its outcome: it is forgotten when it ends.
+    is_detached: bool,
+    /// Bytes of a buffered send that has not ended.
+    buffered: usize,
+}
+
+/// What is to be done with an operation that has ended.
+pub(super) enum Ended {
+    /// Nothing: it waits to be asked for.
+    Kept,
+    /// It is forgotten; its memory returns.
+    Forgotten(Option<Buffer>),
+    /// It is an eager send that had left before the engine was asked to take it back: the engine is asked again.
+    AskAgain(Done),
+}
+
+/// What is to be done about an operation that is to be taken back.
+pub(super) enum TakeBack {
+    /// It is too late.
+    Late,
+    /// The engine is asked.
+    Ask,
+    /// The engine is asked, and gets the end of the send back, which it has reported.
+    AskAgain(Done),
+}
+
+impl Default for Outcomes {
+    fn default() -> Self {
+        Self { slots: Slab::new(KeySource::of_its_own(LIMIT)), buffered_bytes: 0 }
+    }
+}
+
+impl Outcomes {
+    /// Names a new operation; `None` where there are too many.
+    #[inline]
+    pub(super) fn open(&mut self) -> Option<Request> {
+        self.slots.insert(Slot::default()).map(Request)
+    }
+
+    /// A send is buffered: until it ends so many bytes are. Right after it was opened: it has not ended yet.
+    pub(super) fn note_buffered(&mut self, request: Request, bytes: usize) {
+        if let Some(slot) = self.slots.get_mut(request.0) {
+            slot.buffered = bytes;
+            self.buffered_bytes += bytes;
+        }
+    }
+
+    /// Bytes of buffered sends that have not ended.
+    pub(super) fn buffered_bytes(&self) -> usize {
+        self.buffered_bytes
+    }
+
+    /// The application will not ask for this one's outcome. Returns its memory where it has ended.
+    pub(super) fn detach(&mut self, request: Request) -> Option<Buffer> {
+        let slot = self.slots.get_mut(request.0)?;
+        slot.is_detached = true;
+        slot.outcome.as_ref()?;
+        self.take(request)?.ok().map(|done| done.buffer)
+    }
+
+    /// An operation has ended.
+    #[inline]
+    pub(super) fn end(&mut self, Completion { request, outcome, has_left }: Completion) -> Ended {
+        let Some(slot) = self.slots.get_mut(request.0) else { return Ended::Forgotten(None) };
+        assert!(slot.outcome.is_none(), "an operation ends once");
+        match outcome {
+            Ok(done) if slot.is_cancelling && has_left => return Ended::AskAgain(done),
+            outcome => slot.outcome = Some(outcome),
+        }
+        slot.has_left = has_left;
+        self.buffered_bytes -= slot.buffered;
+        slot.buffered = 0;
+        if slot.is_detached {
+            return Ended::Forgotten(self.take(request).and_then(Result::ok).map(|done| done.buffer));
+        }
+        Ended::Kept
+    }
+
+    /// Takes the outcome of one that has ended; `None` while it has not.
+    #[inline]
+    pub(super) fn take(&mut self, request: Request) -> Option<Result<Done, OpError>> {
+        match self.slots.get(request.0) {
+            None => return Some(Err(OpError::NoRequest)),
+            Some(slot) => slot.outcome.as_ref()?,
+        };
+        self.slots.remove(request.0)?.outcome
+    }
+
+    /// An operation is to be taken back.
+    pub(super) fn take_back(&mut self, request: Request) -> TakeBack {
+        let Some(slot) = self.slots.get_mut(request.0) else { return TakeBack::Late };
+        if slot.is_cancelling {
+            return TakeBack::Late;
+        }
+        match slot.outcome.take() {
+            None => {
+                slot.is_cancelling = true;
+                TakeBack::Ask
+            }
+            Some(Ok(done)) if slot.has_left => {
+                slot.is_cancelling = true;
+                TakeBack::AskAgain(done)
+            }
+            ended => {
+                slot.outcome = ended;
+                TakeBack::Late
+            }
+        }
+    }
+
+    /// Forgets one that the engine will never report.
+    pub(super) fn forget(&mut self, request: Request) {
+        if let Some(slot) = self.slots.remove(request.0) {
+            self.buffered_bytes -= slot.buffered;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use roci_driver::Arena;
+    use roci_protocol::msg::Label;
+
+    use super::*;
+
+    fn done(len: usize) -> Done {
+        let buffer = Arena::new(4096).expect("memory").buffer(len).expect("room");
+        Done::new(buffer, len, 1, Label::default())
+    }
+
+    fn good(request: Request, len: usize) -> Completion {
+        Completion { request, outcome: Ok(done(len)), has_left: false }
+    }
+
+    fn bad(request: Request) -> Completion {
+        Completion { request, outcome: Err(OpError::NobodyLeft), has_left: false }
+    }
+
+    #[test]
+    fn an_outcome_is_kept_until_it_is_asked_for_and_given_once() {
+        let mut outcomes = Outcomes::default();
+        let (first, second) = (outcomes.open().expect("room"), outcomes.open().expect("room"));
+        assert!(outcomes.take(first).is_none());
+        assert!(matches!(outcomes.end(good(second, 5)), Ended::Kept));
+        assert!(matches!(outcomes.end(bad(first)), Ended::Kept));
+        assert_eq!(outcomes.take(second).expect("over").expect("good").len, 5);
+        assert_eq!(outcomes.take(second).expect("given").expect_err("given"), OpError::NoRequest);
+        assert_eq!(outcomes.take(first).expect("over").expect_err("failed"), OpError::NobodyLeft);
+        let third = outcomes.open().expect("room");
+        assert!(third != first && third != second, "a name is not used again");
+        assert_eq!(outcomes.take(first).expect("given").expect_err("given"), OpError::NoRequest);
+        assert!(outcomes.take(third).is_none());
+    }
+
+    #[test]
+    fn what_is_detached_leaves_its_memory_and_buffered_bytes_count_until_the_end() {
+        let mut outcomes = Outcomes::default();
+        let (early, late) = (outcomes.open().expect("room"), outcomes.open().expect("room"));
+        outcomes.note_buffered(early, 100);
+        assert!(outcomes.detach(early).is_none());
+        assert_eq!(outcomes.buffered_bytes(), 100);
+        let Ended::Forgotten(Some(buffer)) = outcomes.end(good(early, 7)) else { panic!("it is forgotten") };
+        assert_eq!((buffer.len(), outcomes.buffered_bytes()), (7, 0));
+        assert_eq!(outcomes.take(early).expect("gone").expect_err("gone"), OpError::NoRequest);
+        assert!(matches!(outcomes.end(good(late, 9)), Ended::Kept));
+        assert_eq!(outcomes.detach(late).expect("its memory").len(), 9);
+        assert_eq!(outcomes.take(late).expect("gone").expect_err("gone"), OpError::NoRequest);
+    }
+
+    #[test]
+    fn an_eager_send_that_has_left_is_asked_for_again_once() {
+        let left = |request| Completion { request, outcome: Ok(done(3)), has_left: true };
+        let mut outcomes = Outcomes::default();
+        let (before, after) = (outcomes.open().expect("room"), outcomes.open().expect("room"));
+        // Its end was known here before it is taken back, and is on its way when it is.
+        assert!(matches!(outcomes.end(left(before)), Ended::Kept));
+        assert!(matches!(outcomes.take_back(before), TakeBack::AskAgain(_)));
+        assert!(outcomes.take(before).is_none(), "it is under way again");
+        assert!(matches!(outcomes.take_back(after), TakeBack::Ask));
+        assert!(matches!(outcomes.end(left(after)), Ended::AskAgain(_)));
+        for request in [before, after] {
+            assert!(matches!(outcomes.take_back(request), TakeBack::Late));
+            assert!(matches!(outcomes.end(good(request, 3)), Ended::Kept));
+            assert!(matches!(outcomes.take_back(request), TakeBack::Late));
+            assert!(outcomes.take(request).expect("over").is_ok());
+        }
+        assert!(matches!(outcomes.take_back(before), TakeBack::Late));
+    }
+
+    #[test]
+    fn there_are_so_many_and_one_that_was_asked_for_makes_room() {
+        let mut outcomes = Outcomes::default();
+        let all: Vec<_> = (0..LIMIT).map(|_| outcomes.open().expect("room")).collect();
+        assert!(outcomes.open().is_none());
+        assert!(matches!(outcomes.end(bad(all[7])), Ended::Kept));
+        assert!(outcomes.open().is_none(), "its outcome still waits");
+        assert!(outcomes.take(all[7]).is_some());
+        outcomes.forget(all[8]);
+        outcomes.forget(all[8]);
+        assert!(outcomes.open().is_some() && outcomes.open().is_some());
+        assert!(outcomes.open().is_none());
+    }
+}
