@@ -200,6 +200,9 @@ pub(crate) struct SoakOptions {
     /// The seed of sizes, tags and contents
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) seed: u64,
+    /// Where the workers run
+    #[arg(long, value_enum, default_value_t = EngineMode::Inline)]
+    pub(crate) engine: EngineMode,
     /// One JSON object
     #[arg(long)]
     pub(crate) json: bool,

@@ -179,12 +179,15 @@ fn perf_runs_between_a_server_and_a_client_too() {
 }
 
 #[test]
-fn four_ranks_on_fewer_processors_soak_without_a_wrong_byte() {
+fn four_ranks_on_fewer_processors_soak_without_a_wrong_byte_on_either_engine() {
     let _alone = alone();
-    let ended = roci(&["run", "-n", "4", "roci", "soak", "--seconds", "3", "--max-size", "1MiB", "--json"]).succeeded();
-    let row = &rows(&ended.stdout)[0];
-    assert_eq!((&row["errors"], &row["ranks"]), (&0.into(), &4.into()), "{row}");
-    assert!(row["messages"].as_u64().is_some_and(|count| count > 100), "{row}");
+    for engine in ["inline", "dedicated"] {
+        let soak = ["soak", "--seconds", "3", "--max-size", "1MiB", "--engine", engine, "--json"];
+        let ended = roci(&[&["run", "-n", "4", "roci"], &soak[..]].concat()).succeeded();
+        let row = &rows(&ended.stdout)[0];
+        assert_eq!((&row["errors"], &row["ranks"]), (&0.into(), &4.into()), "{row}");
+        assert!(row["messages"].as_u64().is_some_and(|count| count > 100), "{row}");
+    }
 }
 
 #[test]

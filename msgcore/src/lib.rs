@@ -46,6 +46,7 @@ mod endpoint;
 pub mod firehose;
 #[doc(hidden)]
 pub mod internals;
+mod messaging;
 pub mod receive_queues;
 mod services;
 mod sync;
@@ -63,6 +64,7 @@ pub use crate::core::completion::{Done, Envelope, OpError, SomeFailed, Truncated
 pub use crate::core::credits::CreditAccount;
 pub use crate::core::refused::{CallError, Refused};
 pub use crate::core::stage::IllegalStep;
+pub use messaging::Messaging;
 pub use roci_driver::{AdoptError, Buffer, MonitorChoice, Pin, RegistrationInfo, RegistrationStats, UserMemory};
 pub use roci_launcher::{Job, JobError, Rank};
 pub use roci_protocol::msg::Capabilities;

@@ -10,69 +10,53 @@ use std::time::Duration;
 use ranks::{config, run_ranks};
 use roci_launcher::Job;
 use roci_msgcore::{
-    Buffer, CloseError, DedicatedWorker, Dropped, OpError, Rank, SendOptions, Source, Tag, TagMatch, Worker,
+    Buffer, DedicatedWorker, Dropped, Messaging, OpError, Rank, SendOptions, Source, Tag, TagMatch, Worker,
 };
 
 const LONG: usize = 100_000;
 
-/// What both kinds of worker can do.
-trait Member: Sized + 'static {
+/// Both kinds of worker.
+trait Member: Messaging + 'static {
     fn join(job: Job) -> Self;
-    fn rank(&self) -> Rank;
-    fn memory(&self, len: usize) -> Buffer;
-    fn post_send(&mut self, to: Rank, payload: Buffer, options: SendOptions);
-    fn post_recv(&mut self);
-    fn send_buffered(&mut self, to: Rank, bytes: &[u8]);
-    fn receive(&mut self, source: Source, room: usize) -> Result<usize, OpError>;
-    fn close(self) -> Result<Dropped, CloseError>;
+
+    fn memory(&self, len: usize) -> Buffer {
+        self.buffer(len).expect("memory")
+    }
+
+    fn post_send(&mut self, to: Rank, payload: Buffer, options: SendOptions) {
+        let _ = self.send_with(to, TAG, payload, options).expect("accepted");
+    }
+
+    fn post_recv(&mut self) {
+        let room = self.memory(8);
+        let _ = self.recv(Source::Any, Tag::new(99), room).expect("accepted");
+    }
+
+    fn send_detached(&mut self, to: Rank, bytes: &[u8]) {
+        let send = self.send_buffered(to, TAG, bytes, SendOptions::default()).expect("accepted");
+        self.detach(send);
+    }
+
+    fn receive(&mut self, source: Source, room: usize) -> Result<usize, OpError> {
+        let room = self.memory(room);
+        let receive = self.recv(source, TagMatch::Any, room).expect("accepted");
+        self.wait(receive).map(|done| done.len)
+    }
 }
 
-macro_rules! member {
-    ($worker:ident, $open:ident) => {
-        impl Member for $worker {
-            fn join(job: Job) -> Self {
-                Self::$open(&config(&[]), job).expect("it opens")
-            }
+impl Member for Worker {
+    fn join(job: Job) -> Self {
+        Self::open_job(&config(&[]), job).expect("it opens")
+    }
+}
 
-            fn rank(&self) -> Rank {
-                self.rank()
-            }
-
-            fn memory(&self, len: usize) -> Buffer {
-                self.buffer(len).expect("memory")
-            }
-
-            fn post_send(&mut self, to: Rank, payload: Buffer, options: SendOptions) {
-                let _ = self.send_with(to, TAG, payload, options).expect("accepted");
-            }
-
-            fn post_recv(&mut self) {
-                let room = self.memory(8);
-                let _ = self.recv(Source::Any, Tag::new(99), room).expect("accepted");
-            }
-
-            fn send_buffered(&mut self, to: Rank, bytes: &[u8]) {
-                let send = self.send_buffered(to, TAG, bytes, SendOptions::default()).expect("accepted");
-                self.detach(send);
-            }
-
-            fn receive(&mut self, source: Source, room: usize) -> Result<usize, OpError> {
-                let room = self.memory(room);
-                let receive = self.recv(source, TagMatch::Any, room).expect("accepted");
-                self.wait(receive).map(|done| done.len)
-            }
-
-            fn close(self) -> Result<Dropped, CloseError> {
-                self.close()
-            }
-        }
-    };
+impl Member for DedicatedWorker {
+    fn join(job: Job) -> Self {
+        Self::spawn(&config(&[]), job).expect("it opens")
+    }
 }
 
 const TAG: Tag = Tag::new(1);
-
-member!(Worker, open_job);
-member!(DedicatedWorker, spawn);
 
 /// What rank 0 does to rank 1 before it closes.
 type Deed<W> = fn(&mut W);
@@ -89,7 +73,7 @@ fn synchronous<W: Member>(worker: &mut W) {
 
 /// More than there are credits: some of them become rendezvous.
 fn buffered<W: Member>(worker: &mut W) {
-    (0..200).for_each(|_| worker.send_buffered(1, &[1; 100]));
+    (0..200).for_each(|_| worker.send_detached(1, &[1; 100]));
 }
 
 /// Long ones besides: they wait behind the others in the queue.

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use roci_launcher::{Board, Job, Token};
 use roci_msgcore::config::Origin;
 use roci_msgcore::{
-    Buffer, CallError, CloseError, Config, DedicatedWorker, Done, Dropped, OpError, Rank, Request, Tag, WireupError,
-    Worker, WorkerStats,
+    Buffer, Config, DedicatedWorker, Done, Dropped, Messaging, OpError, Pattern, Rank, SendOptions, Source, Tag,
+    TagMatch, WireupError, Worker, WorkerStats,
 };
 
 /// A safety net: what takes so long hangs.
@@ -58,61 +58,30 @@ fn run_ranks(size: usize, rank: impl Fn(Job) + Sync) {
     });
 }
 
-/// What both kinds of worker can do.
-trait Member: Sized {
-    type Name;
+/// Both kinds of worker.
+trait Member: Messaging {
     fn join(config: &Config, job: Job) -> Result<Self, WireupError>;
-    fn rank(&self) -> Rank;
-    fn memory(&self, len: usize) -> Buffer;
-    fn send(&mut self, to: Rank, tag: Tag, payload: Buffer) -> Result<Self::Name, CallError>;
-    fn recv(&mut self, from: Rank, tag: Tag, buffer: Buffer) -> Result<Self::Name, CallError>;
-    fn wait(&mut self, name: Self::Name) -> Result<Done, OpError>;
-    fn counters(&mut self) -> WorkerStats;
-    fn close(self) -> Result<Dropped, CloseError>;
+
+    fn memory(&self, len: usize) -> Buffer {
+        self.buffer(len).expect("memory")
+    }
+
+    fn counters(&mut self) -> WorkerStats {
+        self.stats().expect("it lives")
+    }
 }
 
-macro_rules! member {
-    ($worker:ident, $name:ident, $open:ident, $counters:expr) => {
-        impl Member for $worker {
-            type Name = $name;
-
-            fn join(config: &Config, job: Job) -> Result<Self, WireupError> {
-                Self::$open(config, job)
-            }
-
-            fn rank(&self) -> Rank {
-                self.rank()
-            }
-
-            fn memory(&self, len: usize) -> Buffer {
-                self.buffer(len).expect("memory")
-            }
-
-            fn send(&mut self, to: Rank, tag: Tag, payload: Buffer) -> Result<$name, CallError> {
-                Ok(self.send(to, tag, payload)?)
-            }
-
-            fn recv(&mut self, from: Rank, tag: Tag, buffer: Buffer) -> Result<$name, CallError> {
-                Ok(self.recv(from, tag, buffer)?)
-            }
-
-            fn wait(&mut self, name: $name) -> Result<Done, OpError> {
-                self.wait(name)
-            }
-
-            fn counters(&mut self) -> WorkerStats {
-                $counters(self)
-            }
-
-            fn close(self) -> Result<Dropped, CloseError> {
-                self.close()
-            }
-        }
-    };
+impl Member for Worker {
+    fn join(config: &Config, job: Job) -> Result<Self, WireupError> {
+        Self::open_job(config, job)
+    }
 }
 
-member!(Worker, Request, open_job, |worker: &mut Worker| worker.stats());
-member!(DedicatedWorker, Request, spawn, |worker: &mut DedicatedWorker| worker.stats().expect("it lives"));
+impl Member for DedicatedWorker {
+    fn join(config: &Config, job: Job) -> Result<Self, WireupError> {
+        Self::spawn(config, job)
+    }
+}
 
 /// A byte of the message from a rank to another one.
 fn byte(at: usize, from: Rank, to: Rank, round: u64) -> u8 {
@@ -277,7 +246,7 @@ fn a_dropped_handle_is_a_rank_that_has_gone() {
     run_ranks(2, |job| {
         let mut worker = DedicatedWorker::spawn(&config(&[]), job).expect("it opens");
         if worker.rank() == 0 {
-            let receive = worker.recv_lent(roci_msgcore::Pattern::new(1, DATA)).expect("accepted");
+            let receive = worker.recv_lent(Pattern::new(1, DATA)).expect("accepted");
             let error = worker.wait(receive).expect_err("nobody sends");
             assert!(matches!(error, OpError::PeerGone { rank: 1, .. }), "{error}");
         }
@@ -320,4 +289,56 @@ fn a_message_whose_receive_is_posted_arrives_behind_a_flood_from_either_kind_of_
         survives_a_flood::<Worker>(settings);
         survives_a_flood::<DedicatedWorker>(settings);
     }
+}
+
+/// Every call of MPI's point-to-point layer that has its own way to the engine: probes that wait, claims, eager sends that are
+/// taken back when they have left, buffered sends with a request, requests that are left alone.
+fn every_call_has_its_meaning<W: Member>() {
+    let _alone = alone();
+    run_ranks(2, |job| {
+        let mut worker = W::join(&config(&[]), job).expect("it opens");
+        let anything = Pattern::new(Source::Any, TagMatch::Any);
+        let pattern = Pattern::new(1 - worker.rank(), Tag::new(5));
+        if worker.rank() == 0 {
+            let send = worker.send_bytes(1, Tag::new(5), b"probed").expect("accepted");
+            assert!(!worker.wait(send).expect("sent").is_cancelled);
+            // It is over, and rank 1 does not receive: that one gives it back.
+            let send = worker.send_bytes(1, Tag::new(6), b"taken back").expect("accepted");
+            worker.barrier().expect("both are here");
+            worker.cancel(send);
+            assert!(worker.wait(send).expect("it ends").is_cancelled);
+            let buffered = worker.send_buffered(1, Tag::new(7), &vec![7; LONG], SendOptions::default());
+            let detached = worker.send_buffered(1, Tag::new(8), &vec![8; LONG], SendOptions::default()).expect("room");
+            worker.detach(detached);
+            worker.barrier().expect("both are here");
+            assert_eq!(worker.wait(buffered.expect("room")).expect("sent").len, LONG);
+            assert_eq!(worker.wait(detached).expect_err("it was left alone"), OpError::NoRequest);
+        } else {
+            assert_eq!(worker.wait_probe(pattern).expect("it comes").len, 6);
+            let message = worker.wait_claim(pattern).expect("it comes");
+            let buffer = worker.memory(6);
+            let receive = worker.recv_message(message, buffer).expect("accepted");
+            assert_eq!(*worker.wait(receive).expect("it fits").buffer, *b"probed");
+            worker.barrier().expect("both are here");
+            for (tag, byte) in [(7, 7), (8, 8)] {
+                let buffer = worker.memory(LONG);
+                let receive = worker.recv(0, Tag::new(tag), buffer).expect("accepted");
+                let done = worker.wait(receive).expect("it comes");
+                assert!(done.buffer.iter().all(|&each| each == byte));
+            }
+            assert_eq!(worker.probe(anything).expect("it lives"), None, "one was taken back");
+            worker.barrier().expect("both are here");
+        }
+        assert_eq!(worker.close().expect("both close"), Dropped::default());
+    });
+}
+
+#[test]
+fn every_call_of_a_worker_has_its_meaning() {
+    every_call_has_its_meaning::<Worker>();
+}
+
+#[test]
+fn every_call_of_a_dedicated_worker_has_its_meaning() {
+    every_call_has_its_meaning::<DedicatedWorker>();
 }

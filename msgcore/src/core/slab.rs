@@ -67,35 +67,35 @@ impl KeySource {
 }
 
 #[derive(Debug)]
-struct Slot<T> {
+struct NamedValue<T> {
     generation: u32,
     value: Option<T>,
 }
 
 /// Values by names that somebody else makes.
 #[derive(Debug)]
-pub(crate) struct Table<T> {
-    slots: Vec<Slot<T>>,
+pub(crate) struct NamedValues<T> {
+    slots: Vec<NamedValue<T>>,
     len: usize,
 }
 
-impl<T> Default for Table<T> {
+impl<T> Default for NamedValues<T> {
     fn default() -> Self {
         Self { slots: Vec::new(), len: 0 }
     }
 }
 
-impl<T> Table<T> {
+impl<T> NamedValues<T> {
     /// Puts a value under a name whose place is empty.
     #[inline]
     pub(crate) fn insert(&mut self, key: Key, value: T) {
         let index = key.index as usize;
         if self.slots.len() <= index {
-            self.slots.resize_with(index + 1, || Slot { generation: 0, value: None });
+            self.slots.resize_with(index + 1, || NamedValue { generation: 0, value: None });
         }
         let slot = &mut self.slots[index];
         assert!(slot.value.is_none(), "a place holds one value");
-        *slot = Slot { generation: key.generation, value: Some(value) };
+        *slot = NamedValue { generation: key.generation, value: Some(value) };
         self.len += 1;
     }
 
@@ -137,13 +137,13 @@ impl<T> Table<T> {
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     names: KeySource,
-    table: Table<T>,
+    table: NamedValues<T>,
 }
 
 impl<T> Slab<T> {
     /// An empty table under these names.
     pub(crate) fn new(names: KeySource) -> Self {
-        Self { names, table: Table::default() }
+        Self { names, table: NamedValues::default() }
     }
 
     /// Names a value; `None` where there are too many.

@@ -148,8 +148,8 @@ impl DedicatedWorker {
 
     /// Asks for eager sends that had left when they were to be taken back.
     #[inline]
-    fn ask_again(&mut self) {
-        while let Some((request, done)) = self.again.pop() {
+    pub(super) fn ask_again(&mut self) {
+        while let Some((request, done)) = self.outcomes.next_again() {
             drop(self.post(Command::Cancel { request, left: Some(done) }));
         }
     }

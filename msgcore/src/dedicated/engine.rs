@@ -6,7 +6,7 @@ use std::sync::Arc;
 use roci_driver::link::Link;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use super::rings::{Answer, Command, Completion, LastWish, Question, Rings};
+use super::rings::{Answer, Command, LastWish, OperationEnd, Question, Rings};
 use crate::backoff::{Backoff, Idle, Limits};
 use crate::core::refused::CallError;
 use crate::services::tag::matching::Pattern;
@@ -178,6 +178,7 @@ impl<L: Link> Service<'_, L> {
             Question::Connect(rank) => Answer::Connect(worker.connect(rank)),
             Question::IsConnected(rank) => Answer::IsConnected(worker.is_connected(rank)),
             Question::Stats => Answer::Stats(Box::new(worker.stats())),
+            Question::InjectedFaults => Answer::InjectedFaults(worker.injected_faults()),
             Question::EngineStats => Answer::EngineStats(Box::new(worker.engine_stats())),
             // Nobody gives commands meanwhile: the handle waits for this one.
             Question::Barrier => Answer::Barrier(worker.barrier()),
@@ -217,9 +218,9 @@ impl<L: Link> Service<'_, L> {
     }
 
     #[inline]
-    fn next_completion(&mut self) -> Option<Completion> {
+    fn next_completion(&mut self) -> Option<OperationEnd> {
         if let Some((request, error)) = self.refused.pop_front() {
-            return Some(Completion { request, outcome: Err(error), has_left: false });
+            return Some(OperationEnd { request, outcome: Err(error), has_left: false });
         }
         let requests = &mut self.worker.endpoint.services.tag.requests;
         while let Some(request) = requests.next_ended() {
@@ -228,7 +229,7 @@ impl<L: Link> Service<'_, L> {
             if requests.get(request).is_some()
                 && let Some(outcome) = requests.close(request)
             {
-                return Some(Completion { request, outcome, has_left });
+                return Some(OperationEnd { request, outcome, has_left });
             }
         }
         None

@@ -6,7 +6,7 @@ use roci_driver::Buffer;
 use roci_protocol::msg;
 
 use super::outcomes::Outcomes;
-use super::rings::{Command, Completion, Rings};
+use super::rings::{Command, OperationEnd, Rings};
 use crate::{Done, Request, SendOptions, Tag};
 
 /// The way of a SEND to the engine's thread, and of its end back.
@@ -50,7 +50,7 @@ impl CommandRings {
     pub fn end(&self, buffer: Buffer) -> bool {
         let len = buffer.len();
         let done = Done::new(buffer, len, 1, msg::Label { context: 0, tag: 1 });
-        let completion = Completion { request: self.request, outcome: Ok(done), has_left: false };
+        let completion = OperationEnd { request: self.request, outcome: Ok(done), has_left: false };
         let is_reported = self.rings.completions.push(completion).is_ok();
         self.rings.handle_bell.ring();
         is_reported

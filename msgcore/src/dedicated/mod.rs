@@ -70,8 +70,8 @@ use roci_driver::{Arena, ArenaError, Buffer, ForkWatch};
 use crate::backoff::{Backoff, Limits};
 use crate::config::Config;
 use crate::worker::ports::{WireupError, join};
-use crate::{Done, OpError, Rank, Request, Worker};
-use outcomes::{Ended, Outcomes};
+use crate::{OpError, Rank, Worker};
+use outcomes::Outcomes;
 use rings::{Command, Rings};
 use roci_launcher::Job;
 use stock::Stock;
@@ -99,8 +99,6 @@ pub struct DedicatedWorker {
     fork_watch: ForkWatch,
     rings: Arc<Rings>,
     outcomes: Outcomes,
-    /// Eager sends that the engine is to be asked for once more, because they had left.
-    again: Vec<(Request, Done)>,
     stock: Stock,
     limits: Limits,
     buffered_limit: usize,
@@ -186,7 +184,6 @@ impl DedicatedWorker {
             fork_watch,
             rings,
             outcomes: Outcomes::default(),
-            again: Vec::new(),
             stock: Stock::default(),
             limits,
             buffered_limit: config.buffered_limit,
@@ -235,6 +232,16 @@ impl DedicatedWorker {
         mem::forget((self.rings.clone(), self.arena.clone()));
     }
 
+    /// Takes what the engine has reported, and returns whether there was anything. The engine makes progress by itself.
+    pub fn progress(&mut self) -> bool {
+        if self.is_forked() {
+            return false;
+        }
+        let happened = self.drain();
+        self.ask_again();
+        happened
+    }
+
     /// Gives a command to the engine; waits where the ring is full. It comes back where the engine is gone.
     fn post(&mut self, mut command: Command) -> Result<(), Command> {
         let mut backoff = None;
@@ -259,11 +266,8 @@ impl DedicatedWorker {
         let mut is_any = false;
         while let Some(completion) = self.rings.completions.pop() {
             is_any = true;
-            let request = completion.request;
-            match self.outcomes.end(completion) {
-                Ended::Forgotten(Some(buffer)) => drop(self.stock.give(buffer)),
-                Ended::AskAgain(done) => self.again.push((request, done)),
-                Ended::Kept | Ended::Forgotten(None) => {}
+            if let Some(buffer) = self.outcomes.end(completion) {
+                drop(self.stock.give(buffer));
             }
         }
         is_any

@@ -8,7 +8,7 @@ use loom::model;
 use loom::thread::spawn;
 
 use super::outcomes::Outcomes;
-use super::rings::{Answer, Command, Completion, LastWish, Rings};
+use super::rings::{Answer, Command, LastWish, OperationEnd, Rings};
 use crate::OpError;
 
 const AT_MOST: Duration = Duration::from_micros(1);
@@ -44,7 +44,7 @@ fn wait(rings: &Rings) -> Option<OpError> {
 fn complete(rings: &Rings) {
     let request = Outcomes::default().open().expect("room");
     let outcome = Err(OpError::NobodyLeft);
-    assert!(rings.completions.push(Completion { request, outcome, has_left: false }).is_ok());
+    assert!(rings.completions.push(OperationEnd { request, outcome, has_left: false }).is_ok());
     rings.handle_bell.ring();
 }
 

@@ -3,7 +3,7 @@
 
 use roci_driver::Buffer;
 
-use super::rings::Completion;
+use super::rings::OperationEnd;
 use crate::core::slab::{KeySource, Slab};
 use crate::services::tag::queue::OUTGOING_LIMIT;
 use crate::services::tag::requests;
@@ -16,12 +16,14 @@ const _: () = assert!(LIMIT <= OUTGOING_LIMIT && LIMIT <= requests::LIMIT);
 
 /// All operations that have a name.
 pub(super) struct Outcomes {
-    slots: Slab<Slot>,
+    slots: Slab<OutcomeSlot>,
     buffered_bytes: usize,
+    /// Eager sends that had left before the engine was asked to take them back, each with its end: it is asked again.
+    again: Vec<(Request, Done)>,
 }
 
 #[derive(Default)]
-struct Slot {
+struct OutcomeSlot {
     outcome: Option<Result<Done, OpError>>,
     /// Of an eager send: it has left, and the engine can still be asked to take it back.
     has_left: bool,
@@ -31,16 +33,6 @@ struct Slot {
     is_detached: bool,
     /// Bytes of a buffered send that has not ended.
     buffered: usize,
-}
-
-/// What is to be done with an operation that has ended.
-pub(super) enum Ended {
-    /// Nothing: it waits to be asked for.
-    Kept,
-    /// It is forgotten; its memory returns.
-    Forgotten(Option<Buffer>),
-    /// It is an eager send that had left before the engine was asked to take it back: the engine is asked again.
-    AskAgain(Done),
 }
 
 /// What is to be done about an operation that is to be taken back.
@@ -55,7 +47,7 @@ pub(super) enum TakeBack {
 
 impl Default for Outcomes {
     fn default() -> Self {
-        Self { slots: Slab::new(KeySource::of_its_own(LIMIT)), buffered_bytes: 0 }
+        Self { slots: Slab::new(KeySource::of_its_own(LIMIT)), buffered_bytes: 0, again: Vec::new() }
     }
 }
 
@@ -63,7 +55,7 @@ impl Outcomes {
     /// Names a new operation; `None` where there are too many.
     #[inline]
     pub(super) fn open(&mut self) -> Option<Request> {
-        self.slots.insert(Slot::default()).map(Request)
+        self.slots.insert(OutcomeSlot::default()).map(Request)
     }
 
     /// A send is buffered: until it ends so many bytes are. Right after it was opened: it has not ended yet.
@@ -87,22 +79,28 @@ impl Outcomes {
         self.take(request)?.ok().map(|done| done.buffer)
     }
 
-    /// An operation has ended.
+    /// An operation has ended. Returns its memory where it is detached.
     #[inline]
-    pub(super) fn end(&mut self, Completion { request, outcome, has_left }: Completion) -> Ended {
-        let Some(slot) = self.slots.get_mut(request.0) else { return Ended::Forgotten(None) };
+    pub(super) fn end(&mut self, OperationEnd { request, outcome, has_left }: OperationEnd) -> Option<Buffer> {
+        let slot = self.slots.get_mut(request.0)?;
         assert!(slot.outcome.is_none(), "an operation ends once");
         match outcome {
-            Ok(done) if slot.is_cancelling && has_left => return Ended::AskAgain(done),
+            Ok(done) if slot.is_cancelling && has_left => {
+                self.again.push((request, done));
+                return None;
+            }
             outcome => slot.outcome = Some(outcome),
         }
         slot.has_left = has_left;
         self.buffered_bytes -= slot.buffered;
         slot.buffered = 0;
-        if slot.is_detached {
-            return Ended::Forgotten(self.take(request).and_then(Result::ok).map(|done| done.buffer));
-        }
-        Ended::Kept
+        if slot.is_detached { self.take(request)?.ok().map(|done| done.buffer) } else { None }
+    }
+
+    /// Returns an eager send that the engine is to be asked for again.
+    #[inline]
+    pub(super) fn next_again(&mut self) -> Option<(Request, Done)> {
+        self.again.pop()
     }
 
     /// Takes the outcome of one that has ended; `None` while it has not.
@@ -157,12 +155,12 @@ mod tests {
         Done::new(buffer, len, 1, Label::default())
     }
 
-    fn good(request: Request, len: usize) -> Completion {
-        Completion { request, outcome: Ok(done(len)), has_left: false }
+    fn good(request: Request, len: usize) -> OperationEnd {
+        OperationEnd { request, outcome: Ok(done(len)), has_left: false }
     }
 
-    fn bad(request: Request) -> Completion {
-        Completion { request, outcome: Err(OpError::NobodyLeft), has_left: false }
+    fn bad(request: Request) -> OperationEnd {
+        OperationEnd { request, outcome: Err(OpError::NobodyLeft), has_left: false }
     }
 
     #[test]
@@ -170,8 +168,8 @@ mod tests {
         let mut outcomes = Outcomes::default();
         let (first, second) = (outcomes.open().expect("room"), outcomes.open().expect("room"));
         assert!(outcomes.take(first).is_none());
-        assert!(matches!(outcomes.end(good(second, 5)), Ended::Kept));
-        assert!(matches!(outcomes.end(bad(first)), Ended::Kept));
+        assert!(outcomes.end(good(second, 5)).is_none());
+        assert!(outcomes.end(bad(first)).is_none());
         assert_eq!(outcomes.take(second).expect("over").expect("good").len, 5);
         assert_eq!(outcomes.take(second).expect("given").expect_err("given"), OpError::NoRequest);
         assert_eq!(outcomes.take(first).expect("over").expect_err("failed"), OpError::NobodyLeft);
@@ -188,28 +186,30 @@ mod tests {
         outcomes.note_buffered(early, 100);
         assert!(outcomes.detach(early).is_none());
         assert_eq!(outcomes.buffered_bytes(), 100);
-        let Ended::Forgotten(Some(buffer)) = outcomes.end(good(early, 7)) else { panic!("it is forgotten") };
+        let buffer = outcomes.end(good(early, 7)).expect("it is forgotten");
         assert_eq!((buffer.len(), outcomes.buffered_bytes()), (7, 0));
         assert_eq!(outcomes.take(early).expect("gone").expect_err("gone"), OpError::NoRequest);
-        assert!(matches!(outcomes.end(good(late, 9)), Ended::Kept));
+        assert!(outcomes.end(good(late, 9)).is_none());
         assert_eq!(outcomes.detach(late).expect("its memory").len(), 9);
         assert_eq!(outcomes.take(late).expect("gone").expect_err("gone"), OpError::NoRequest);
     }
 
     #[test]
     fn an_eager_send_that_has_left_is_asked_for_again_once() {
-        let left = |request| Completion { request, outcome: Ok(done(3)), has_left: true };
+        let left = |request| OperationEnd { request, outcome: Ok(done(3)), has_left: true };
         let mut outcomes = Outcomes::default();
         let (before, after) = (outcomes.open().expect("room"), outcomes.open().expect("room"));
         // Its end was known here before it is taken back, and is on its way when it is.
-        assert!(matches!(outcomes.end(left(before)), Ended::Kept));
+        assert!(outcomes.end(left(before)).is_none());
         assert!(matches!(outcomes.take_back(before), TakeBack::AskAgain(_)));
         assert!(outcomes.take(before).is_none(), "it is under way again");
         assert!(matches!(outcomes.take_back(after), TakeBack::Ask));
-        assert!(matches!(outcomes.end(left(after)), Ended::AskAgain(_)));
+        assert!(outcomes.end(left(after)).is_none());
+        assert_eq!(outcomes.next_again().expect("it had left").0, after);
+        assert!(outcomes.next_again().is_none());
         for request in [before, after] {
             assert!(matches!(outcomes.take_back(request), TakeBack::Late));
-            assert!(matches!(outcomes.end(good(request, 3)), Ended::Kept));
+            assert!(outcomes.end(good(request, 3)).is_none());
             assert!(matches!(outcomes.take_back(request), TakeBack::Late));
             assert!(outcomes.take(request).expect("over").is_ok());
         }
@@ -221,7 +221,7 @@ mod tests {
         let mut outcomes = Outcomes::default();
         let all: Vec<_> = (0..LIMIT).map(|_| outcomes.open().expect("room")).collect();
         assert!(outcomes.open().is_none());
-        assert!(matches!(outcomes.end(bad(all[7])), Ended::Kept));
+        assert!(outcomes.end(bad(all[7])).is_none());
         assert!(outcomes.open().is_none(), "its outcome still waits");
         assert!(outcomes.take(all[7]).is_some());
         outcomes.forget(all[8]);

@@ -89,6 +89,11 @@ impl DedicatedWorker {
         ask!(self, EngineStats).map(|stats| *stats)
     }
 
+    /// Returns how many faults were injected on all ports.
+    pub fn injected_faults(&mut self) -> Result<u64, OpError> {
+        ask!(self, InjectedFaults)
+    }
+
     /// Waits until every rank has called this. Messages sent before may still be under way.
     pub fn barrier(&mut self) -> Result<(), OpError> {
         ask!(self, Barrier)?

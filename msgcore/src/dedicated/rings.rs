@@ -58,6 +58,7 @@ pub(super) enum Question {
     IsConnected(Rank),
     Stats,
     EngineStats,
+    InjectedFaults,
     Barrier,
     /// Makes the engine's thread panic.
     #[cfg(test)]
@@ -76,13 +77,14 @@ pub(super) enum Answer {
     IsConnected(bool),
     Stats(Box<WorkerStats>),
     EngineStats(Box<EngineStats>),
+    InjectedFaults(u64),
     Barrier(Result<(), OpError>),
     Close(Result<Dropped, CloseError>),
     Abort(Dropped),
 }
 
 /// An operation that has ended.
-pub(super) struct Completion {
+pub(super) struct OperationEnd {
     pub(super) request: Request,
     pub(super) outcome: Result<Done, OpError>,
     /// Of an eager send: it has left, and can still be taken back.
@@ -92,7 +94,7 @@ pub(super) struct Completion {
 /// The rings. Each has one producer and one consumer, and no lock.
 pub(super) struct Rings {
     pub(super) commands: ArrayQueue<Command>,
-    pub(super) completions: ArrayQueue<Completion>,
+    pub(super) completions: ArrayQueue<OperationEnd>,
     pub(super) answers: ArrayQueue<Answer>,
     pub(super) events: ArrayQueue<WorkerEvent>,
     pub(super) engine_bell: Doorbell,

@@ -10,7 +10,7 @@ use super::rings::{COMMANDS, COMPLETIONS};
 use super::*;
 use crate::config::Origin;
 use crate::core::refused::CallError;
-use crate::{Pattern, SendOptions, Source, Tag, TagMatch};
+use crate::{Pattern, Request, SendOptions, Source, Tag, TagMatch};
 use roci_launcher::{Board, Token};
 
 /// Longer than anything here takes: who waits so long waits for ever.
@@ -80,8 +80,8 @@ fn more_than_the_rings_hold_waits_and_none_is_lost() {
     let sends: Vec<_> =
         (0..count).map(|mark| worker.send_bytes(0, Tag::new(mark), &mark.to_le_bytes()).expect("accepted")).collect();
     let receives: Vec<_> = (0..count).map(|mark| receive(&mut worker, mark)).collect();
-    for (mark, ticket) in (0..count).zip(receives) {
-        let done = worker.wait(ticket).expect("it came");
+    for (mark, request) in (0..count).zip(receives) {
+        let done = worker.wait(request).expect("it came");
         assert_eq!((&done.buffer[..done.len], done.tag), (&mark.to_le_bytes()[..], Tag::new(mark)));
     }
     assert_eq!(worker.wait_all(sends).expect("sent").len() as u64, count);
@@ -94,10 +94,10 @@ fn operations_beyond_the_limit_are_refused_by_name_and_cancelled_ones_make_room(
         (0..outcomes::LIMIT).map(|_| worker.recv_lent(Pattern::new(0, Tag::new(1))).expect("accepted")).collect();
     let error = worker.recv_lent(ANYTHING()).expect_err("too many").to_string();
     assert_eq!(error, "32768 operations wait already: wait for some of them first");
-    for ticket in waiting {
-        assert!(worker.test(ticket).is_none());
-        worker.cancel(ticket);
-        assert!(worker.wait(ticket).expect("taken back").is_cancelled);
+    for request in waiting {
+        assert!(worker.test(request).is_none());
+        worker.cancel(request);
+        assert!(worker.wait(request).expect("taken back").is_cancelled);
     }
     let _never = worker.recv_lent(ANYTHING()).expect("room");
     assert_eq!(worker.stats().expect("it lives").cancelled, outcomes::LIMIT as u64);
@@ -116,7 +116,7 @@ fn misuse_is_refused_by_name() {
         assert_eq!(error.to_string(), "rank 1 is not in this job of 1");
     }
     assert!(worker.buffer(1 << 40).is_err());
-    // What only the engine can know comes with the ticket.
+    // What only the engine can know comes with the request.
     worker.send_bytes(0, Tag::new(1), b"x").map(drop).expect("accepted");
     let message = worker.claim(ANYTHING()).expect("it lives").expect("it waits");
     let mut other = Alone::new(&[]).open();
@@ -299,9 +299,9 @@ fn a_claimed_message_comes_back_from_a_call_that_is_refused() {
     let buffer = worker.buffer(7).expect("memory");
     let refused = worker.recv_message(message, buffer).expect_err("too many");
     assert!(matches!(refused.why, CallError::TooMany(outcomes::LIMIT)), "{refused}");
-    for ticket in waiting.drain(..3) {
-        worker.cancel(ticket);
-        assert!(worker.wait(ticket).expect("taken back").is_cancelled);
+    for request in waiting.drain(..3) {
+        worker.cancel(request);
+        assert!(worker.wait(request).expect("taken back").is_cancelled);
     }
     let (message, buffer) = refused.given;
     let receive = worker.recv_message(message, buffer).expect("room again");

@@ -2,6 +2,7 @@
 
 pub(crate) mod closing;
 pub(crate) mod departures;
+pub(crate) mod messages;
 pub mod ports;
 pub(crate) mod protocols;
 pub(crate) mod report;
@@ -14,23 +15,18 @@ use roci_driver::link::Link;
 use roci_driver::{AdoptError, ArenaError, Buffer, EngineStats, RegistrationInfo, RegistrationStats, UserMemory};
 use roci_launcher::{Job, Mail};
 
+use crate::Rank;
 use crate::backoff::{Backoff, Idle, Limits};
 use crate::config::{Config, Demand, WireupTime};
-use crate::core::completion::Envelope;
 use crate::core::credits::CreditAccount;
 use crate::core::lane::Lane;
-use crate::core::refused::{CallError, Refused};
+use crate::core::refused::CallError;
 use crate::core::stats::WorkerStats;
 use crate::core::vbuf::Pool;
 use crate::endpoint::failure::EndpointEvent;
 use crate::endpoint::invariants::InvariantViolation;
 use crate::endpoint::{Endpoint, Parts};
-use crate::services::tag::matching::Pattern;
-use crate::services::tag::receive::Message;
-use crate::services::tag::request::Request;
-use crate::services::tag::requests::{LIMIT, Requests};
-use crate::services::tag::send::SendOptions;
-use crate::{Rank, Source, Tag, TagMatch};
+use crate::services::tag::requests::Requests;
 
 use departures::Departures;
 use ports::{LiveLink, Ports, WireupError, join, queue_pair_params};
@@ -193,227 +189,6 @@ impl<L: Link> Worker<L> {
     /// Whether messages to a peer leave at once. Does not make progress: see [`Worker::progress`].
     pub fn is_connected(&self, rank: Rank) -> bool {
         self.endpoint.is_connected(rank)
-    }
-
-    /// Sends all of `payload` to rank `to`. The buffer returns when the request ends, which for a short message is
-    /// at once and for a long one when the receiver has it, or with the refusal.
-    #[inline]
-    pub fn send(&mut self, to: Rank, tag: Tag, payload: Buffer) -> Result<Request, Refused<Buffer>> {
-        self.send_with(to, tag, payload, SendOptions::default())
-    }
-
-    /// Sends a copy of `bytes`.
-    pub fn send_bytes(&mut self, to: Rank, tag: Tag, bytes: &[u8]) -> Result<Request, CallError> {
-        let payload = self.endpoint.core.copy_of(bytes)?;
-        Ok(self.send(to, tag, payload)?)
-    }
-
-    /// Sends in another mode or context.
-    #[inline]
-    pub fn send_with(
-        &mut self,
-        to: Rank,
-        tag: Tag,
-        payload: Buffer,
-        options: SendOptions,
-    ) -> Result<Request, Refused<Buffer>> {
-        let Some(request) = self.mint() else { return Err(Refused::new(CallError::TooMany(LIMIT), payload)) };
-        let begun = self.begin_send(request, (to, tag), payload, options);
-        self.named(request, begun)
-    }
-
-    /// Sends a copy of `bytes` (`MPI_Ibsend`). What waits in such copies is bounded by `buffered_limit`. The request may be
-    /// waited for, taken back, or left alone with [`Worker::detach`] (`MPI_Bsend`).
-    pub fn send_buffered(
-        &mut self,
-        to: Rank,
-        tag: Tag,
-        bytes: &[u8],
-        options: SendOptions,
-    ) -> Result<Request, CallError> {
-        self.endpoint.services.tag.check_buffered(bytes.len())?;
-        let payload = self.endpoint.core.copy_of(bytes)?;
-        let request = self.send_with(to, tag, payload, options.buffered())?;
-        self.endpoint.services.tag.requests.note_buffered(request, bytes.len());
-        Ok(request)
-    }
-
-    /// Leaves an operation alone, whose outcome will not be asked for (`MPI_Request_free`). It goes on, and its memory returns
-    /// to the arena when it ends; that its peer is gone is an event alone ([`Worker::poll_event`]).
-    pub fn detach(&mut self, request: Request) {
-        if !self.is_forked() {
-            self.endpoint.services.tag.requests.detach(request);
-        }
-    }
-
-    /// As [`Worker::send_with`], under a name that is made elsewhere.
-    #[inline]
-    pub(crate) fn begin_send(
-        &mut self,
-        request: Request,
-        to: (Rank, Tag),
-        payload: Buffer,
-        options: SendOptions,
-    ) -> Result<(), Refused<Buffer>> {
-        let begun = self.endpoint.send(request, to, payload, options);
-        if self.endpoint.wireup.has_mail() {
-            self.carry_mail();
-        }
-        begun
-    }
-
-    /// Makes a name for a request; `None` where too many are under way.
-    #[inline]
-    fn mint(&mut self) -> Option<Request> {
-        self.endpoint.services.tag.requests.mint()
-    }
-
-    /// Returns the name of what has begun, or takes it back.
-    #[inline]
-    fn named<T>(&mut self, request: Request, begun: Result<(), Refused<T>>) -> Result<Request, Refused<T>> {
-        match begun {
-            Ok(()) => Ok(request),
-            Err(refused) => {
-                self.endpoint.services.tag.requests.release(request);
-                Err(refused)
-            }
-        }
-    }
-
-    /// Receives a message into `buffer`. A message that is longer ends the request with an error that says what
-    /// it was and has the buffer ([`OpError::Truncated`](crate::OpError::Truncated)).
-    #[inline]
-    pub fn recv(
-        &mut self,
-        source: impl Into<Source>,
-        tag: impl Into<TagMatch>,
-        buffer: Buffer,
-    ) -> Result<Request, Refused<Buffer>> {
-        self.recv_with(Pattern::new(source, tag), buffer)
-    }
-
-    /// Receives a message of any context into `buffer`.
-    #[inline]
-    pub fn recv_with(&mut self, pattern: Pattern, buffer: Buffer) -> Result<Request, Refused<Buffer>> {
-        let Some(request) = self.mint() else { return Err(Refused::new(CallError::TooMany(LIMIT), buffer)) };
-        let begun = self.endpoint.recv(request, pattern, Some(buffer));
-        self.named(request, begun).map_err(|Refused { why, given }| {
-            let Some(buffer) = given else { unreachable!("a refusal hands back what it was given") };
-            Refused::new(why, buffer)
-        })
-    }
-
-    /// Receives a message in memory of the worker's: the vbuf that it came in, where it came in one, so that it is not
-    /// copied. The memory is the application's from then on; [`Worker::give_back`] spares the worker making another.
-    pub fn recv_lent(&mut self, pattern: Pattern) -> Result<Request, CallError> {
-        let request = self.mint().ok_or(CallError::TooMany(LIMIT))?;
-        let begun = self.endpoint.recv(request, pattern, None);
-        Ok(self.named(request, begun)?)
-    }
-
-    /// Receives a message that was claimed (`MPI_Imrecv`). Where the call is refused the message stays claimed, and comes
-    /// back with the buffer.
-    pub fn recv_message(&mut self, message: Message, buffer: Buffer) -> Result<Request, Refused<(Message, Buffer)>> {
-        let Some(request) = self.mint() else {
-            return Err(Refused::new(CallError::TooMany(LIMIT), (message, buffer)));
-        };
-        let begun = self.endpoint.recv_message(request, message, buffer);
-        self.named(request, begun)
-    }
-
-    /// Gives memory back that was lent, or any other that is not needed any more. The application's own is only dropped.
-    pub fn give_back(&mut self, mut buffer: Buffer) {
-        if buffer.is_users() {
-            return;
-        }
-        buffer.reset();
-        let pools = &mut self.endpoint.core.receives.pools;
-        match pools.iter().position(|pool| pool.is_its_own(buffer.capacity())) {
-            Some(lane) => {
-                pools[lane].adopt();
-                self.endpoint.core.give_receive_vbuf(lane, buffer);
-                self.endpoint.settle();
-            }
-            None => drop(buffer),
-        }
-    }
-
-    /// Whether a message that such a receive would take has come (`MPI_Iprobe`). Where none is there it looks once at what
-    /// comes in, as [`Worker::progress`] does, so that who asks again and again will see one.
-    pub fn probe(&mut self, pattern: Pattern) -> Option<Envelope> {
-        self.look_twice(|worker| worker.endpoint.peek(&pattern))
-    }
-
-    /// Waits until a message that such a receive would take has come (`MPI_Probe`).
-    pub fn wait_probe(&mut self, pattern: Pattern) -> Result<Envelope, CallError> {
-        self.wait_for(pattern, |worker| worker.endpoint.peek(&pattern))
-    }
-
-    /// Claims the message that such a receive would take, if one has come (`MPI_Improbe`). It looks as
-    /// [`Worker::probe`] does.
-    pub fn claim(&mut self, pattern: Pattern) -> Option<Message> {
-        self.look_twice(|worker| worker.endpoint.claim(&pattern))
-    }
-
-    /// Waits until a message that such a receive would take has come, and claims it (`MPI_Mprobe`).
-    pub fn wait_claim(&mut self, pattern: Pattern) -> Result<Message, CallError> {
-        self.wait_for(pattern, |worker| worker.endpoint.claim(&pattern))
-    }
-
-    /// Takes an operation back, if it has met nothing yet. The request must still be waited for: it ends with
-    /// [`Done::is_cancelled`](crate::Done::is_cancelled) where that was in time, and as if nobody had asked where it was
-    /// not.
-    pub fn cancel(&mut self, request: Request) {
-        // In a forked child waiting for it says so.
-        if !self.is_forked() {
-            self.endpoint.cancel(request);
-        }
-    }
-
-    /// Before and after what comes in. Nothing does where the worker is the parent's.
-    fn look_twice<T>(&mut self, look: impl Fn(&mut Self) -> Option<T>) -> Option<T> {
-        look(self).or_else(|| {
-            if !self.is_forked() {
-                self.progress();
-            }
-            look(self)
-        })
-    }
-
-    fn wait_for<T>(&mut self, pattern: Pattern, look: impl Fn(&mut Self) -> Option<T>) -> Result<T, CallError> {
-        let mut backoff = Backoff::new(self.limits);
-        loop {
-            if let Some(found) = self.look_for(pattern, &look)? {
-                return Ok(found);
-            }
-            self.progress_or_idle(&mut backoff, Awaited::Message(&pattern))?;
-        }
-    }
-
-    /// Looks for a message that a probe waits for.
-    ///
-    /// # Errors
-    /// It can never come.
-    pub(crate) fn look_for<T>(
-        &mut self,
-        pattern: Pattern,
-        look: impl Fn(&mut Self) -> Option<T>,
-    ) -> Result<Option<T>, CallError> {
-        self.endpoint.check_source(&pattern)?;
-        if let Some(found) = look(self) {
-            return Ok(Some(found));
-        }
-        if let Some(error) = self.endpoint.cannot_come(pattern.source) {
-            return Err(error.into());
-        }
-        // As a receive that is waited for: it may have been for the rank that has failed, and while it waits here this
-        // rank sends itself nothing either.
-        if matches!(pattern.source, Source::Any)
-            && let Some(error) = self.reason_against_wildcards()
-        {
-            return Err(error.into());
-        }
-        Ok(None)
     }
 
     /// What has happened to the worker as a whole.

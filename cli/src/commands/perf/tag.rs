@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use roci_driver::Buffer;
-use roci_msgcore::{OpError, Tag};
+use roci_msgcore::{OpError, Request, Tag};
 
 use super::Plan;
 use super::messenger::Messenger;
@@ -127,7 +127,7 @@ fn receive_all(worker: &mut impl Messenger, plan: Plan, pattern: &Pattern, depth
     send_count(worker, errors)
 }
 
-fn wait_oldest<M: Messenger>(worker: &mut M, sends: &mut VecDeque<M::Name>) -> Result<Buffer, Failure> {
+fn wait_oldest<M: Messenger>(worker: &mut M, sends: &mut VecDeque<Request>) -> Result<Buffer, Failure> {
     let oldest = sends.pop_front().ok_or(OpError::NoRequest)?;
     Ok(worker.wait(oldest)?.buffer)
 }

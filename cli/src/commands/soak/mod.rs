@@ -15,10 +15,13 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use roci_driver::Buffer;
 use roci_launcher::Job;
-use roci_msgcore::{Config, OpError, Rank, Request, Source, Tag, TagMatch, Worker, WorkerStats};
+use roci_msgcore::{
+    Config, DedicatedWorker, Messaging, OpError, Rank, Request, Source, Tag, TagMatch, Worker, WorkerStats,
+};
 use serde_json::json;
 
 use self::memory::{Growth, Watch};
+use super::perf::EngineMode;
 use crate::failure::Failure;
 use crate::options::SoakOptions;
 use crate::output;
@@ -40,7 +43,23 @@ pub(crate) fn run(options: &SoakOptions) -> Result<ExitCode, Failure> {
 
 /// One rank's part; where the process has others beside it, its memory is not this one's alone, and not judged.
 fn run_rank(options: &SoakOptions, config: &Config, job: Job, is_alone: bool) -> Result<ExitCode, Failure> {
-    let mut worker = Worker::open_job(config, job)?;
+    if options.engine == EngineMode::Dedicated {
+        return soak(options, config, DedicatedWorker::spawn(config, job)?, is_alone, |_| Ok(()));
+    }
+    let of_queue = |worker: &Worker| {
+        if config.queues > 1 { workers::tell_of_queue(worker, options.json) } else { Ok(()) }
+    };
+    soak(options, config, Worker::open_job(config, job)?, is_alone, of_queue)
+}
+
+/// The same on either kind of worker; `of_queue` reports on its queue of the port.
+fn soak<M: Messaging>(
+    options: &SoakOptions,
+    config: &Config,
+    mut worker: M,
+    is_alone: bool,
+    of_queue: impl FnOnce(&M) -> Result<(), Failure>,
+) -> Result<ExitCode, Failure> {
     let start = Instant::now();
     let duration = Duration::from_secs(options.seconds);
     let mut soak = Soak::new(&worker, options, config);
@@ -56,13 +75,11 @@ fn run_rank(options: &SoakOptions, config: &Config, job: Job, is_alone: bool) ->
     let growth = watch.finish()?;
     let ours = Totals { growth, ..soak.totals };
     let totals = gather(&mut worker, ours)?;
-    let faults = worker.injected_faults();
+    let faults = worker.injected_faults()?;
     let rank = worker.rank();
     let size = worker.size();
-    let used = protocols_used(&worker.stats());
-    if config.queues > 1 {
-        workers::tell_of_queue(&worker, options.json)?;
-    }
+    let used = protocols_used(&worker.stats()?);
+    of_queue(&worker)?;
     worker.close()?;
     let told = if rank == 0 { report(options, size, &totals, seconds, faults, &used) } else { Ok(()) };
     // Wrong bytes are a failure even when nobody reads of them, and so is memory that grew: each rank judges its own.
@@ -101,7 +118,7 @@ struct Letter {
 }
 
 impl Soak {
-    fn new(worker: &Worker, options: &SoakOptions, config: &Config) -> Self {
+    fn new(worker: &impl Messaging, options: &SoakOptions, config: &Config) -> Self {
         let (rank, size) = (worker.rank(), worker.size());
         let dice = |from: Rank, to: Rank| {
             StdRng::seed_from_u64(options.seed.wrapping_mul(1 << 20) ^ (from as u64) << 10 ^ to as u64)
@@ -119,7 +136,7 @@ impl Soak {
 
     /// Every pair exchanges its messages, itself included; receives and sends are posted in a random order. Returns
     /// how many bytes of buffers were held at once.
-    fn round(&mut self, worker: &mut Worker) -> Result<u64, Failure> {
+    fn round(&mut self, worker: &mut impl Messaging) -> Result<u64, Failure> {
         let mut asked = 0;
         let mut receives: Vec<(Request, Letter, Rank)> = Vec::new();
         let mut sends = Vec::new();
@@ -215,7 +232,7 @@ fn is_written(bytes: &[u8], content: u64) -> bool {
 }
 
 /// Rank 0 looks at the clock, and tells.
-fn another_round(worker: &mut Worker, start: Instant, duration: Duration) -> Result<bool, Failure> {
+fn another_round(worker: &mut impl Messaging, start: Instant, duration: Duration) -> Result<bool, Failure> {
     if worker.rank() == 0 {
         let go_on = start.elapsed() < duration;
         let mut tellings = Vec::new();
@@ -225,12 +242,13 @@ fn another_round(worker: &mut Worker, start: Instant, duration: Duration) -> Res
         worker.wait_all(tellings)?;
         return Ok(go_on);
     }
-    let told = worker.recv(0, NEXT, worker.buffer(1)?)?;
-    Ok(worker.wait(told)?.buffer.first() == Some(&1))
+    let buffer = worker.buffer(1)?;
+    let next = worker.recv(0, NEXT, buffer)?;
+    Ok(worker.wait(next)?.buffer.first() == Some(&1))
 }
 
 /// Rank 0 adds up what all have received, and finds out whose memory grew most; the others keep their own.
-fn gather(worker: &mut Worker, ours: Totals) -> Result<Totals, Failure> {
+fn gather(worker: &mut impl Messaging, ours: Totals) -> Result<Totals, Failure> {
     if worker.rank() != 0 {
         let Growth { start, end, allowed } = ours.growth;
         let words = [ours.messages, ours.bytes, ours.errors, start, end, allowed].map(u64::to_le_bytes).concat();
@@ -240,7 +258,8 @@ fn gather(worker: &mut Worker, ours: Totals) -> Result<Totals, Failure> {
     }
     let mut sum = ours;
     for peer in 1..worker.size() {
-        let receive = worker.recv(peer, TOTALS, worker.buffer(48)?)?;
+        let buffer = worker.buffer(48)?;
+        let receive = worker.recv(peer, TOTALS, buffer)?;
         let message = worker.wait(receive)?;
         let mut words = message.buffer.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_le_bytes));
         let mut next = || words.next().unwrap_or(0);

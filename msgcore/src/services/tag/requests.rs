@@ -7,7 +7,7 @@ use super::operation::Operation;
 use super::request::Request;
 use crate::core::completion::{Done, OpError};
 use crate::core::peer::PeerId;
-use crate::core::slab::{KeySource, Table};
+use crate::core::slab::{KeySource, NamedValues};
 
 struct Slot {
     operation: Operation,
@@ -23,7 +23,7 @@ struct Slot {
 
 /// All requests of a worker.
 pub(crate) struct Requests {
-    slots: Table<Slot>,
+    slots: NamedValues<Slot>,
     /// Makes their names; none where the application's side does, on another thread.
     names: Option<KeySource>,
     buffered_bytes: usize,
@@ -47,7 +47,7 @@ impl Requests {
     }
 
     fn of(names: Option<KeySource>) -> Self {
-        Self { slots: Table::default(), names, buffered_bytes: 0, ended: None }
+        Self { slots: NamedValues::default(), names, buffered_bytes: 0, ended: None }
     }
 
     /// From here on requests have names that the application's side makes, and [`Requests::next_ended`] says what ends.

@@ -1,0 +1,324 @@
+//! What every worker can do, wherever its engine runs: one trait for both.
+
+use roci_driver::{ArenaError, Buffer, EngineStats, UserMemory};
+
+use crate::core::completion::{Done, Envelope, OpError, SomeFailed};
+use crate::core::refused::{CallError, Refused};
+use crate::core::stats::WorkerStats;
+use crate::services::tag::matching::Pattern;
+use crate::services::tag::receive::Message;
+use crate::services::tag::request::Request;
+use crate::services::tag::send::SendOptions;
+use crate::worker::Dropped;
+use crate::worker::closing::CloseError;
+use crate::{DedicatedWorker, Rank, Source, Tag, TagMatch, Worker, WorkerEvent};
+
+/// Tagged messages between ranks. A [`Worker`] makes progress inside these calls; a [`DedicatedWorker`] does on a thread of its
+/// own. A program that is generic over this trait runs on either; the methods are those of the types, which say more.
+pub trait Messaging: Sized {
+    /// Returns this rank.
+    fn rank(&self) -> Rank;
+
+    /// Returns how many ranks there are.
+    fn size(&self) -> usize;
+
+    /// Whether this process was forked from the one that opened the worker.
+    fn is_forked(&self) -> bool;
+
+    /// Returns memory for messages.
+    fn buffer(&self, len: usize) -> Result<Buffer, ArenaError>;
+
+    /// Makes a buffer of the application's own memory.
+    fn adopt(&mut self, memory: UserMemory) -> Result<Buffer, CallError>;
+
+    /// Gives memory back that a receive has handed out, or any other that is not needed any more.
+    fn give_back(&mut self, buffer: Buffer);
+
+    /// Does what can be done now, without waiting; returns whether anything happened.
+    fn progress(&mut self) -> bool;
+
+    /// Begins to connect to a peer, which the first message would do too.
+    fn connect(&mut self, rank: Rank) -> Result<(), CallError>;
+
+    /// Whether messages to a peer leave at once.
+    fn is_connected(&mut self, rank: Rank) -> Result<bool, OpError>;
+
+    /// Sends in another mode or context than the usual ones.
+    fn send_with(
+        &mut self,
+        to: Rank,
+        tag: Tag,
+        payload: Buffer,
+        options: SendOptions,
+    ) -> Result<Request, Refused<Buffer>>;
+
+    /// Sends a copy of `bytes`.
+    fn send_bytes(&mut self, to: Rank, tag: Tag, bytes: &[u8]) -> Result<Request, CallError>;
+
+    /// Sends a copy of `bytes`, of which there is a bounded amount (`MPI_Ibsend`).
+    fn send_buffered(&mut self, to: Rank, tag: Tag, bytes: &[u8], options: SendOptions) -> Result<Request, CallError>;
+
+    /// Receives a message of any context into `buffer`.
+    fn recv_with(&mut self, pattern: Pattern, buffer: Buffer) -> Result<Request, Refused<Buffer>>;
+
+    /// Receives a message in memory of the worker's.
+    fn recv_lent(&mut self, pattern: Pattern) -> Result<Request, CallError>;
+
+    /// Receives a message that was claimed (`MPI_Imrecv`).
+    fn recv_message(&mut self, message: Message, buffer: Buffer) -> Result<Request, Refused<(Message, Buffer)>>;
+
+    /// Returns what a message says of itself that such a receive would take, if one has come (`MPI_Iprobe`).
+    fn probe(&mut self, pattern: Pattern) -> Result<Option<Envelope>, OpError>;
+
+    /// Waits until such a message has come (`MPI_Probe`).
+    fn wait_probe(&mut self, pattern: Pattern) -> Result<Envelope, CallError>;
+
+    /// Claims the message that such a receive would take, if one has come (`MPI_Improbe`).
+    fn claim(&mut self, pattern: Pattern) -> Result<Option<Message>, OpError>;
+
+    /// Waits until such a message has come, and claims it (`MPI_Mprobe`).
+    fn wait_claim(&mut self, pattern: Pattern) -> Result<Message, CallError>;
+
+    /// Takes an operation back, if it has met nothing yet (`MPI_Cancel`).
+    fn cancel(&mut self, request: Request);
+
+    /// Leaves an operation alone, whose outcome will not be asked for (`MPI_Request_free`).
+    fn detach(&mut self, request: Request);
+
+    /// Returns the outcome of an operation that is over, or `None` while it is not.
+    fn test(&mut self, request: Request) -> Option<Result<Done, OpError>>;
+
+    /// Waits until an operation is over.
+    fn wait(&mut self, request: Request) -> Result<Done, OpError>;
+
+    /// Waits until all operations are over.
+    fn wait_all(&mut self, requests: Vec<Request>) -> Result<Vec<Done>, SomeFailed>;
+
+    /// Returns what has happened to the worker as a whole.
+    fn poll_event(&mut self) -> Option<WorkerEvent>;
+
+    /// Waits until every rank has called this.
+    fn barrier(&mut self) -> Result<(), OpError>;
+
+    /// Returns the worker's counters.
+    fn stats(&mut self) -> Result<WorkerStats, OpError>;
+
+    /// Returns the engine's counters.
+    fn engine_stats(&mut self) -> Result<EngineStats, OpError>;
+
+    /// Returns how many faults were injected on all ports.
+    fn injected_faults(&mut self) -> Result<u64, OpError>;
+
+    /// Returns the free bytes of the arena.
+    fn free_bytes(&self) -> usize;
+
+    /// Waits until every rank closes, and ends the worker.
+    fn close(self) -> Result<Dropped, CloseError>;
+
+    /// Ends the worker without waiting for any rank.
+    fn abort(self) -> Result<Dropped, OpError>;
+
+    /// Sends all of `payload` to rank `to`.
+    fn send(&mut self, to: Rank, tag: Tag, payload: Buffer) -> Result<Request, Refused<Buffer>> {
+        self.send_with(to, tag, payload, SendOptions::default())
+    }
+
+    /// Receives a message into `buffer`.
+    fn recv(
+        &mut self,
+        source: impl Into<Source>,
+        tag: impl Into<TagMatch>,
+        buffer: Buffer,
+    ) -> Result<Request, Refused<Buffer>> {
+        self.recv_with(Pattern::new(source, tag), buffer)
+    }
+}
+
+/// The methods that have the same name, arguments and result in both.
+macro_rules! same {
+    () => {
+        fn rank(&self) -> Rank {
+            self.rank()
+        }
+
+        fn size(&self) -> usize {
+            self.size()
+        }
+
+        fn is_forked(&self) -> bool {
+            self.is_forked()
+        }
+
+        fn buffer(&self, len: usize) -> Result<Buffer, ArenaError> {
+            self.buffer(len)
+        }
+
+        fn give_back(&mut self, buffer: Buffer) {
+            self.give_back(buffer);
+        }
+
+        fn progress(&mut self) -> bool {
+            self.progress()
+        }
+
+        fn connect(&mut self, rank: Rank) -> Result<(), CallError> {
+            self.connect(rank)
+        }
+
+        #[inline]
+        fn send_with(
+            &mut self,
+            to: Rank,
+            tag: Tag,
+            payload: Buffer,
+            options: SendOptions,
+        ) -> Result<Request, Refused<Buffer>> {
+            self.send_with(to, tag, payload, options)
+        }
+
+        fn send_bytes(&mut self, to: Rank, tag: Tag, bytes: &[u8]) -> Result<Request, CallError> {
+            self.send_bytes(to, tag, bytes)
+        }
+
+        fn send_buffered(
+            &mut self,
+            to: Rank,
+            tag: Tag,
+            bytes: &[u8],
+            options: SendOptions,
+        ) -> Result<Request, CallError> {
+            self.send_buffered(to, tag, bytes, options)
+        }
+
+        #[inline]
+        fn recv_with(&mut self, pattern: Pattern, buffer: Buffer) -> Result<Request, Refused<Buffer>> {
+            self.recv_with(pattern, buffer)
+        }
+
+        fn recv_lent(&mut self, pattern: Pattern) -> Result<Request, CallError> {
+            self.recv_lent(pattern)
+        }
+
+        fn recv_message(&mut self, message: Message, buffer: Buffer) -> Result<Request, Refused<(Message, Buffer)>> {
+            self.recv_message(message, buffer)
+        }
+
+        fn wait_probe(&mut self, pattern: Pattern) -> Result<Envelope, CallError> {
+            self.wait_probe(pattern)
+        }
+
+        fn wait_claim(&mut self, pattern: Pattern) -> Result<Message, CallError> {
+            self.wait_claim(pattern)
+        }
+
+        fn cancel(&mut self, request: Request) {
+            self.cancel(request);
+        }
+
+        fn detach(&mut self, request: Request) {
+            self.detach(request);
+        }
+
+        #[inline]
+        fn test(&mut self, request: Request) -> Option<Result<Done, OpError>> {
+            self.test(request)
+        }
+
+        #[inline]
+        fn wait(&mut self, request: Request) -> Result<Done, OpError> {
+            self.wait(request)
+        }
+
+        fn wait_all(&mut self, requests: Vec<Request>) -> Result<Vec<Done>, SomeFailed> {
+            self.wait_all(requests)
+        }
+
+        fn poll_event(&mut self) -> Option<WorkerEvent> {
+            self.poll_event()
+        }
+
+        fn barrier(&mut self) -> Result<(), OpError> {
+            self.barrier()
+        }
+
+        fn free_bytes(&self) -> usize {
+            self.free_bytes()
+        }
+
+        fn close(self) -> Result<Dropped, CloseError> {
+            self.close()
+        }
+    };
+}
+
+impl<L: roci_driver::link::Link> Messaging for Worker<L> {
+    same!();
+
+    fn adopt(&mut self, memory: UserMemory) -> Result<Buffer, CallError> {
+        Ok(self.adopt(memory)?)
+    }
+
+    fn is_connected(&mut self, rank: Rank) -> Result<bool, OpError> {
+        if Worker::is_forked(self) { Err(OpError::Forked) } else { Ok(Worker::is_connected(self, rank)) }
+    }
+
+    fn probe(&mut self, pattern: Pattern) -> Result<Option<Envelope>, OpError> {
+        if Worker::is_forked(self) { Err(OpError::Forked) } else { Ok(self.probe(pattern)) }
+    }
+
+    fn claim(&mut self, pattern: Pattern) -> Result<Option<Message>, OpError> {
+        if Worker::is_forked(self) { Err(OpError::Forked) } else { Ok(self.claim(pattern)) }
+    }
+
+    fn stats(&mut self) -> Result<WorkerStats, OpError> {
+        Ok(Worker::stats(self))
+    }
+
+    fn engine_stats(&mut self) -> Result<EngineStats, OpError> {
+        Ok(Worker::engine_stats(self))
+    }
+
+    fn injected_faults(&mut self) -> Result<u64, OpError> {
+        Ok(Worker::injected_faults(self))
+    }
+
+    fn abort(self) -> Result<Dropped, OpError> {
+        Ok(self.abort())
+    }
+}
+
+impl Messaging for DedicatedWorker {
+    same!();
+
+    fn adopt(&mut self, memory: UserMemory) -> Result<Buffer, CallError> {
+        self.adopt(memory)
+    }
+
+    fn is_connected(&mut self, rank: Rank) -> Result<bool, OpError> {
+        self.is_connected(rank)
+    }
+
+    fn probe(&mut self, pattern: Pattern) -> Result<Option<Envelope>, OpError> {
+        self.probe(pattern)
+    }
+
+    fn claim(&mut self, pattern: Pattern) -> Result<Option<Message>, OpError> {
+        self.claim(pattern)
+    }
+
+    fn stats(&mut self) -> Result<WorkerStats, OpError> {
+        self.stats()
+    }
+
+    fn engine_stats(&mut self) -> Result<EngineStats, OpError> {
+        self.engine_stats()
+    }
+
+    fn injected_faults(&mut self) -> Result<u64, OpError> {
+        self.injected_faults()
+    }
+
+    fn abort(self) -> Result<Dropped, OpError> {
+        self.abort()
+    }
+}
