@@ -3,8 +3,8 @@
 
 mod common;
 
-use common::{World, pattern};
-use roci_msgcore::{CallError, Source, Tag};
+use common::{World, config, pattern};
+use roci_msgcore::{CallError, SendOptions, Source, Tag};
 use roci_testkit::World as _;
 
 /// Messages that no receive waits for: more than any mode has credits, and more than take all the memory that they may.
@@ -182,4 +182,63 @@ fn a_message_leaves_once_there_is_memory_for_a_send_buffer() {
     drop(hog);
     world.wait(2, receive).expect("it arrives");
     world.wait(0, send).expect("it arrived");
+}
+
+/// Messages of `len` bytes that no receive waits for, `count` from each rank to rank 0, whose arena keeps its floor: the
+/// application has memory to receive them, and does.
+fn leaves_the_application_its_memory(
+    arena: &str,
+    settings: &[(&str, &str)],
+    ranks: usize,
+    (count, len): (usize, usize),
+) {
+    let receiver = [&[("arena_size", arena), ("wireup", "lazy")], settings].concat();
+    let sender = [&[("arena_size", "16MiB"), ("wireup", "lazy"), ("vbuf_pool", "8")], settings].concat();
+    let each = [vec![&receiver[..]], vec![&sender[..]; ranks - 1]].concat();
+    let mut world = World::of(&each);
+    let floor = config(&receiver).arena_size / 16;
+    let sends: Vec<Vec<_>> = (1..ranks)
+        .map(|rank| {
+            (0..count).map(|_| world.send_with(rank, 0, 1, &pattern(len, rank), SendOptions::default())).collect()
+        })
+        .collect();
+    let all = ((ranks - 1) * count) as u64;
+    world.find("all messages, or their announcements", |world| {
+        (world.workers[0].stats().rx_unexpected == all).then_some(())
+    });
+    let free = world.workers[0].free_bytes();
+    assert!(world.workers[0].unexpected_bytes() > 0, "they wait");
+    assert!(free >= floor - floor / 8, "{free} bytes are free, and the floor is {floor}: {}", world.counters());
+    for (rank, sends) in (1..ranks).zip(sends) {
+        for send in sends {
+            let receive = world.recv_from(0, Source::Rank(rank), Tag::new(1), len);
+            let done = world.wait(0, receive).expect("it comes");
+            assert!(done.buffer[..] == pattern(len, rank)[..]);
+            world.wait(rank, send).expect("it is sent");
+        }
+    }
+    world.workers[0].check_invariants().expect("what must hold");
+    // As many again find all credits at home.
+    let last = world.send_with(1, 0, 1, &pattern(len, 5), SendOptions::default());
+    let receive = world.recv_from(0, Source::Rank(1), Tag::new(1), len);
+    assert!(world.wait(0, receive).expect("it comes").buffer[..] == pattern(len, 5)[..]);
+    world.wait(1, last).expect("it is sent");
+}
+
+#[test]
+fn small_messages_from_many_peers_leave_the_application_its_memory() {
+    leaves_the_application_its_memory("112MiB", &[("credits", "160"), ("vbuf_size", "1KiB")], 601, (140, 100));
+}
+
+#[test]
+fn large_messages_from_eight_ranks_leave_the_application_its_memory() {
+    for settings in [
+        &[][..],
+        &[("credits", "240")],
+        &[("receive_queues", "S,8KiB,512")],
+        &[("receive_queues", "S,8KiB,1024,512,512,256")],
+        &[("receive_queues", "P,256,64:P,8KiB,200")],
+    ] {
+        leaves_the_application_its_memory("24MiB", settings, 8, (140, 5_000));
+    }
 }

@@ -11,12 +11,17 @@ pub(crate) struct StorageBudget {
     /// Bytes that are taken.
     stored: usize,
     is_withholding: bool,
+    /// Bytes that copies have taken since the arena's free bytes were last looked at.
+    unseen: usize,
 }
+
+/// The arena is looked at when copies have taken this part of the floor.
+const LOOK_SHARE: usize = 16;
 
 impl StorageBudget {
     /// An account of at most `limit` bytes, in an arena that shall keep `floor` bytes free.
     pub(crate) fn new(limit: usize, floor: usize) -> Self {
-        Self { limit, floor, stored: 0, is_withholding: false }
+        Self { limit, floor, stored: 0, is_withholding: false, unseen: 0 }
     }
 
     /// Messages without a receive take so many bytes now.
@@ -30,6 +35,16 @@ impl StorageBudget {
     #[cold]
     pub(crate) fn note_free(&mut self, bytes: usize) {
         self.is_withholding |= bytes < self.floor;
+    }
+
+    /// A copy takes so many bytes; returns whether it is time to look at the arena, which takes its lock.
+    pub(crate) fn is_look_due(&mut self, bytes: usize) -> bool {
+        self.unseen += bytes;
+        let is_due = self.unseen > self.floor / LOOK_SHARE;
+        if is_due {
+            self.unseen = 0;
+        }
+        is_due
     }
 
     /// Whether the credits of messages that are stored are withheld.
@@ -49,6 +64,11 @@ impl StorageBudget {
         let ends = self.is_withholding && self.stored <= self.limit / 2;
         self.is_withholding &= !ends;
         ends
+    }
+
+    /// Whether more of the arena may be taken for receives.
+    pub(crate) fn is_above_floor(&self, free_bytes: usize) -> bool {
+        free_bytes >= self.floor
     }
 
     /// Whether the arena is far from its floor.

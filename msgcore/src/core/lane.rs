@@ -25,6 +25,8 @@ pub(crate) struct Lane {
     /// Receives used up and not posted again: those that wait to be posted together, and those that lack a vbuf.
     pub(crate) unposted: Vec<Buffer>,
     pub(crate) missing: usize,
+    /// Receives that are not made while their credits are withheld: messages without a receive have their vbufs.
+    pub(crate) kept_with_messages: usize,
     /// The eager message of the peer's whose vbufs have not all come: they come in one go.
     pub(crate) series: Option<u64>,
 }
@@ -41,6 +43,7 @@ impl Lane {
             posted: 0,
             unposted: Vec::new(),
             missing: 0,
+            kept_with_messages: 0,
             series: None,
         }
     }

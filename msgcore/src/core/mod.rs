@@ -55,6 +55,25 @@ impl<L: Link> Core<L> {
         self.engine.arena().free_bytes()
     }
 
+    /// So many bytes of the arena are about to be taken for messages without a receive.
+    #[cold]
+    pub(crate) fn note_growth(&mut self, bytes: usize) {
+        let free_bytes = self.free_bytes();
+        self.budget.note_free(free_bytes.saturating_sub(bytes));
+    }
+
+    /// Returns a copy of a message without a receive, for as long as such messages may take more memory.
+    pub(crate) fn copy_to_store(&mut self, lane: usize, bytes: &[u8]) -> Option<Buffer> {
+        if self.budget.is_look_due(bytes.len()) {
+            self.note_growth(bytes.len());
+        }
+        // A shared queue needs its vbuf back, or other peers wait for it.
+        if self.budget.is_withholding() && !self.receives.is_shared(lane) {
+            return None;
+        }
+        self.copy_of(bytes).ok()
+    }
+
     /// Returns a copy in memory of the arena.
     pub(crate) fn copy_of(&self, bytes: &[u8]) -> Result<Buffer, ArenaError> {
         let mut copy = self.engine.buffer(bytes.len())?;

@@ -1,5 +1,7 @@
 //! Receives: each peer's own, and those that all peers share; posted, used up, and posted again.
 
+use std::mem;
+
 use roci_driver::link::Link;
 use roci_driver::{Buffer, SharedReceiveQueue};
 use thiserror::Error;
@@ -66,6 +68,11 @@ impl Receives {
         Self { queues, pools, shared, are_missing: false }
     }
 
+    /// Whether all peers share the receives of a lane.
+    pub(crate) fn is_shared(&self, lane: usize) -> bool {
+        self.shared[lane].is_some()
+    }
+
     /// Whether somewhere a receive lacks a vbuf.
     pub(crate) fn are_missing(&self) -> bool {
         self.are_missing
@@ -125,6 +132,11 @@ impl<L: Link> Core<L> {
         cost: Cost,
     ) -> Result<(), Breach> {
         let is_withheld = cost == Cost::Withheld && self.budget.is_withholding();
+        if is_withheld && vbuf.is_none() && !peer.lanes[lane].is_shared {
+            // Nothing can come for it before its credit is given back: the message takes no more memory than it came in.
+            peer.lanes[lane].kept_with_messages += 1;
+            return if peer.lanes[lane].credits.used(true) { Ok(()) } else { Err(Breach::NoCredit) };
+        }
         let vbuf = vbuf.or_else(|| self.receives.pools[lane].take(&self.engine));
         if cost != Cost::Nothing && !peer.lanes[lane].credits.used(is_withheld) {
             if let Some(vbuf) = vbuf {
@@ -236,11 +248,14 @@ impl<L: Link> Core<L> {
         for lane in 0..self.receives.queues.len() {
             self.fill_shared(lane);
         }
+        // Below the floor only vbufs that have come back are used: others would be made of the application's memory.
+        let may_grow = self.budget.is_above_floor(self.free_bytes());
         for peer in peers.iter_live_mut() {
             for lane in 0..peer.lanes.len() {
-                let missing = std::mem::take(&mut peer.lanes[lane].missing);
+                let missing = mem::take(&mut peer.lanes[lane].missing);
                 for _ in 0..missing {
-                    let vbuf = self.receives.pools[lane].take(&self.engine);
+                    let pool = &mut self.receives.pools[lane];
+                    let vbuf = if may_grow { pool.take(&self.engine) } else { pool.take_free() };
                     self.add_receive(peer, lane, vbuf);
                 }
                 if missing > 0 {
@@ -258,10 +273,15 @@ impl<L: Link> Core<L> {
         }
         for peer in peers.iter_live_mut() {
             for lane in &mut peer.lanes {
+                lane.missing += mem::take(&mut lane.kept_with_messages);
+                self.receives.are_missing |= lane.missing > 0;
                 lane.credits.release_withheld();
                 lane.credits.settle(lane.unposted.len() + lane.missing);
             }
             self.return_credits(peer);
+        }
+        if self.receives.are_missing {
+            self.ready.note_receive_buffer();
         }
     }
 }

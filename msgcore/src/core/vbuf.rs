@@ -44,6 +44,16 @@ impl Pool {
         self.free.pop()
     }
 
+    /// A vbuf that is free, whole; none is made.
+    pub(crate) fn take_free(&mut self) -> Option<Buffer> {
+        self.free.pop()
+    }
+
+    /// Returns the bytes that are taken of the arena when the pool grows.
+    pub(crate) fn growth(&self) -> usize {
+        self.batch * self.room()
+    }
+
     /// Makes sure that `count` can be taken, as far as that goes.
     pub(crate) fn provide<L: Link>(&mut self, engine: &Engine<L>, count: usize) -> bool {
         while self.free.len() < count && self.grow(engine) {}

@@ -223,9 +223,9 @@ fn act<L: Link>(core: &mut Core<L>, services: &mut Services, peer: &mut Peer, ar
         Ok(Outcome::Copied(vbuf)) => (Some(vbuf), Cost::Withheld),
         Ok(Outcome::Stored) => {
             if !core.receives.pools[lane].has_one() {
-                // Another vbuf is about to be made.
-                let free_bytes = core.free_bytes();
-                core.budget.note_free(free_bytes);
+                // Others are about to be made.
+                let growth = core.receives.pools[lane].growth();
+                core.note_growth(growth);
             }
             (None, Cost::Withheld)
         }

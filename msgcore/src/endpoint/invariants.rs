@@ -113,7 +113,7 @@ fn check_lane(lane: &Lane, queue: &ReceiveQueue, has_terms: bool) -> Result<(), 
     ensure(lane.in_flight <= SEND_QUEUE, || LaneViolation::InFlight(lane.in_flight))?;
     let Kind::PerPeer { num, reserve, .. } = queue.kind else { return Ok(()) };
     let (all, posted) = ((num + reserve) as usize, lane.posted);
-    let idle = lane.unposted.len() + lane.missing;
+    let idle = lane.unposted.len() + lane.missing + lane.kept_with_messages;
     // One more for the peer's terms, while they have not come.
     ensure(posted + idle <= all + usize::from(!has_terms), || LaneViolation::Receives { posted, idle, all })?;
     // Receives that were filled and not looked at yet are in neither number, nor are their credits.

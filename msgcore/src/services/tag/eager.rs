@@ -93,7 +93,7 @@ impl TagService {
         vbuf: Buffer,
     ) -> Outcome {
         let is_short = 2 * vbuf.len() <= vbuf.capacity();
-        match is_short.then(|| core.copy_of(&vbuf).ok()).flatten() {
+        match is_short.then(|| core.copy_to_store(lane, &vbuf)).flatten() {
             Some(copy) => {
                 self.store(core, from, label, copy.capacity(), Body::Whole { id, mode, lane: None, vbuf: copy });
                 Outcome::Copied(vbuf)
