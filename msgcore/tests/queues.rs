@@ -376,3 +376,21 @@ fn a_stream_flows_while_the_receiver_withholds_credits() {
         pair.wait(0, send).expect("sent");
     }
 }
+
+/// No knob says anything about receives: rank 0 has none for any peer alone, and messages of all sizes pass.
+#[test]
+fn the_ranks_of_a_large_job_share_their_receives() {
+    let settings: &[_] = &[("arena_size", "32MiB"), ("wireup", "lazy"), ("ack_timeout_us", "200")];
+    let mut world = World::of(&vec![settings; 140]);
+    for len in [100, 8_000, 50_000] {
+        for peer in 1..140 {
+            let send = world.send_with(peer, 0, 1, &pattern(len, peer), SendOptions::default());
+            let receive = world.recv_from(0, Source::Rank(peer), Tag::new(1), len);
+            let done = world.wait(0, receive).expect("it arrives");
+            assert!(done.buffer[..len] == pattern(len, peer)[..], "the bytes differ");
+            world.wait(peer, send).expect("it is sent");
+        }
+    }
+    assert_eq!((1..140).map(|peer| world.workers[0].receive_bytes_of(peer)).sum::<usize>(), 0);
+    world.workers.iter().for_each(|worker| worker.check_invariants().expect("what must hold"));
+}

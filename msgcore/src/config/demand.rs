@@ -38,7 +38,7 @@ impl Demand {
     pub fn of(config: &Config, size: usize, arena: usize) -> Self {
         let all = size.saturating_sub(1);
         let peers = if config.wireup == WireupTime::Lazy { all.min(1) } else { all };
-        let queues = config.receive_queues();
+        let queues = config.receive_queues_for(size);
         let receives = |kind: Kind| match kind {
             Kind::PerPeer { num, reserve, .. } => (num as usize + reserve as usize) * peers,
             Kind::Shared { init, .. } => init as usize,
@@ -97,10 +97,12 @@ mod tests {
 
     #[test]
     fn the_defaults_hold_many_peers_and_lazy_ones_any_number() {
-        assert_eq!(refusal(&[], 800), None);
-        let many = refusal(&[], 1_000).expect("they take more than a GiB");
+        assert_eq!(refusal(&[], 10_000), None, "many share their receives");
+        let own = ("credits", "128");
+        assert_eq!(refusal(&[own], 600), None);
+        let many = refusal(&[own], 1_000).expect("they take more than a GiB");
         assert!(many.ends_with("or set ROCI_WIREUP=lazy"), "{many}");
-        assert_eq!(refusal(&[("wireup", "lazy")], 10_000), None);
+        assert_eq!(refusal(&[own, ("wireup", "lazy")], 10_000), None);
         assert_eq!(refusal(&[("receive_queues", "S,8KiB,1024")], 10_000), None);
     }
 

@@ -163,7 +163,7 @@ knobs! {
     connect: Initiative = Initiative::ClientServer, "side", "client-server, peer-to-peer", |text| choose(INITIATIVES, text), |value| name_of(INITIATIVES, value);
     /// How connections are made: out of band over the launcher, which is quicker, or in band by RDMA-CM, which needs it for nothing but hosts.
     connect_method: ConnectMethod = ConnectMethod::OutOfBand, "method", "oob, rdma_cm", |text| choose(METHODS, text), |value| name_of(METHODS, value);
-    /// Receive buffers posted to each peer, which is also the number of its credits; receive_queues overrules it. Two are three in effect: one each for an eager message, an announcement and a control message. Measured: 64 messages under way with 64 credits run dry and become R3, at two thirds of the rate.
+    /// Receive buffers posted to each peer, which is also the number of its credits; receive_queues overrules it. Ranks of a job of more than 129 share one queue of receives among all peers, unless this knob or receive_queues is set. Two are three in effect: one each for an eager message, an announcement and a control message. Measured: 64 messages under way with 64 credits run dry and become R3, at two thirds of the rate.
     credits: u16 = 128, "messages", "2..4096", |text| number(text, 2, 4096), ToString::to_string;
     /// Bytes of such a buffer, with 40 of header; a message that fits is sent eagerly; receive_queues overrules it.
     vbuf_size: usize = 8192, "bytes", "256..1MiB", |text| size(text, 256, 1 << 20), show_size;

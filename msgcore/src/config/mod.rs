@@ -30,6 +30,10 @@ pub use knobs::{Config, ConnectMethod, Initiative, KNOBS, WireupTime};
 
 /// Regions that `ndreg_entries` and Firehose may open together; the engine has a few keys more, for itself.
 const MOST_REGIONS: usize = 16_000;
+/// The largest job whose ranks post receives to each peer by default: those of 128 peers take 150 MiB.
+const MANY_RANKS: usize = 129;
+/// The most receives of the queue that the peers of a larger one share; a quarter is posted at the start.
+const SHARED_RECEIVES: usize = 4096;
 
 /// Where a value came from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -203,6 +207,17 @@ impl Config {
         queues.with_least_credits()
     }
 
+    /// The receive queues of a job of so many ranks: as [`Config::receive_queues`], but that many peers share one queue where
+    /// no knob asks for something else. All ranks of a job come to the same, because it depends on their number alone.
+    pub fn receive_queues_for(&self, ranks: usize) -> ReceiveQueues {
+        let is_asked_for = self.receive_queues.is_some() || self.origin("credits") != Origin::Default;
+        if is_asked_for || ranks <= MANY_RANKS {
+            return self.receive_queues();
+        }
+        let shared = format!("S,{},{SHARED_RECEIVES}", self.vbuf_size);
+        shared.parse::<ReceiveQueues>().expect("a queue of that notation").with_least_credits()
+    }
+
     /// What decides which protocol carries a message.
     pub fn rules(&self) -> Rules {
         let queues = self.receive_queues();
@@ -314,6 +329,22 @@ mod tests {
             config.set(knob.name, &value, Origin::Code).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(knob.value(&config), value, "{}", knob.name);
         }
+    }
+
+    #[test]
+    fn the_ranks_of_a_large_job_share_one_queue_unless_a_knob_asks_for_another() {
+        let is_shared = |config: &Config, ranks| {
+            let queues = config.receive_queues_for(ranks);
+            matches!(queues.get(0).expect("one").kind, Kind::Shared { .. })
+        };
+        let mut config = Config::default();
+        assert_eq!([2, 129, 130, 10_000].map(|ranks| is_shared(&config, ranks)), [false, false, true, true]);
+        assert_eq!(config.receive_queues_for(130).largest(), config.vbuf_size);
+        config.set("credits", "128", Origin::Code).expect("in range");
+        assert!(!is_shared(&config, 10_000), "it was asked for");
+        let mut config = Config::default();
+        config.set("receive_queues", "P,8KiB,16", Origin::Code).expect("in range");
+        assert!(!is_shared(&config, 10_000), "it was asked for");
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl<L: Link> Endpoint<L> {
     pub(crate) fn open(config: &Config, parts: Parts<L>) -> Result<Self, NoWireup> {
         let Parts { mut engine, pd, oneself, hosts, is_shared_port, params, requests } = parts;
         let (count, memory) = (hosts.len(), engine.arena().free_bytes());
-        let queues = config.receive_queues();
+        let queues = config.receive_queues_for(count);
         let (cq, shared) = create_queues(&mut engine, &queues, count);
         let plans = plans(params, &queues, &shared);
         let wireup = Wireup::open(config, &mut engine, oneself, hosts, is_shared_port, plans)?;
