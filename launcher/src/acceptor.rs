@@ -20,7 +20,7 @@ use crate::{LINE_LIMIT, MAX_RANKS, Token};
 const HELLO_DEADLINE: Duration = Duration::from_secs(5);
 /// Strangers at a time: all ranks of the largest job may connect at once.
 const MOST_STRANGERS: usize = MAX_RANKS;
-/// How long nobody is accepted after the process has run out of descriptors or memory.
+/// How long the acceptor accepts no connection after the process has run out of descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long that may go on before the board is closed: who has not come by then gets an end instead of no answer.
 const SHORTAGE: Duration = Duration::from_secs(3);
@@ -32,7 +32,7 @@ pub(super) struct Acceptor {
     pub(super) listener: Listener,
     pub(super) board: Weak<Shared>,
     pub(super) token: Token,
-    /// Whether nobody but its session sees a rank's end.
+    /// Whether the end of a session is the only sign that its rank has ended: the session then fails the rank.
     pub(super) fails_ranks: bool,
 }
 

@@ -45,7 +45,7 @@ struct State {
     /// Sessions in the present barrier of each generation, each at most once.
     barriers: BTreeMap<u64, Vec<Arc<Outbox>>>,
     mailboxes: Mailboxes,
-    /// What is told of each rank that has gone.
+    /// The line that notifies the ranks of each rank that has gone.
     gone: BTreeMap<Rank, String>,
     /// Up to which generation each rank has left, whatever became of its process.
     left: Vec<u64>,
@@ -86,7 +86,8 @@ impl Board {
 
     /// Serves ranks that connect to `listener`.
     ///
-    /// Nobody else watches over these: when the session of one ends, that rank has failed, or the job is over.
+    /// No launcher supervises the processes of these ranks: when the session of one ends, that rank has failed, or the job
+    /// is over.
     ///
     /// # Errors
     /// When there can be no thread.
@@ -99,8 +100,8 @@ impl Board {
         Acceptor { listener, board, token, fails_ranks }.start()
     }
 
-    /// Waits until `rank` has hung up, at most so long: what it is told last it may not have heard when the others have, and
-    /// would not once this process has ended. Returns whether it has.
+    /// Waits until `rank` has hung up, at most `at_most`; returns whether it has. It may receive the last notices later than
+    /// the others, and cannot receive them once this process has ended.
     ///
     /// # Panics
     /// When there is no such rank.
@@ -110,13 +111,13 @@ impl Board {
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    /// A rank has gone, its work done: who waits for it, or will, is told.
+    /// Reports that `rank` has gone, its work done. The ranks that wait for it, now or later, receive `reason`.
     pub fn depart(&self, rank: Rank, reason: &str) {
         self.shared.lose("gone", rank, reason);
         self.shared.end(reason, |state| &mut state.departure);
     }
 
-    /// A rank has failed: who waits for it, or will, is told, and the others go on.
+    /// Reports that `rank` has failed. The ranks that wait for it, now or later, receive `reason`; the others go on.
     pub fn fail_rank(&self, rank: Rank, reason: &str) {
         self.shared.fail_rank(rank, reason);
     }
@@ -126,7 +127,7 @@ impl Board {
         self.shared.lock().mailboxes.tell_all("report");
     }
 
-    /// The job as a whole has failed: everybody is told.
+    /// Reports that the job as a whole has failed. All ranks that wait, now or later, receive `reason`.
     pub fn fail(&self, reason: &str) {
         self.shared.end(reason, |state| &mut state.failure);
     }
@@ -150,7 +151,7 @@ pub(super) fn start_session(shared: Arc<Shared>, mut stream: Stream, said: Vec<u
     }
 }
 
-/// The end of a connection that answers are written to. Who gets none is told so.
+/// Returns the end of a connection that answers are written to. If there can be none, sends the peer the reason.
 fn prepare(stream: &mut Stream) -> io::Result<Stream> {
     stream.set_nonblocking(false)?;
     stream.tune()?;
@@ -293,8 +294,8 @@ impl Shared {
         let mut state = self.lock();
         let barrier = state.barriers.entry(guest.generation).or_default();
         barrier.push(guest.outbox.clone());
-        // Who has gone waits for nobody, though its session may still have to notice: this one, too, may be reading
-        // what was written before its end.
+        // A rank that has gone does not count in the barrier. Its session may not have noticed the end yet: this session,
+        // too, may be reading what the rank wrote before it ended.
         barrier.retain(|outbox| !outbox.is_closed());
         if barrier.len() == self.size {
             self.end_barrier(&mut state, guest.generation, "ok ");
@@ -328,7 +329,7 @@ impl Shared {
         self.end(reason, |state| &mut state.illness);
     }
 
-    /// Tells everybody of a rank that has gone, once.
+    /// Notifies all ranks, once, that a rank has gone.
     fn lose(&self, how: &str, rank: Rank, reason: &str) {
         let mut state = self.lock();
         if !state.gone.contains_key(&rank) {
@@ -338,7 +339,7 @@ impl Shared {
         }
     }
 
-    /// Notes the first reason of its kind, and tells who waits.
+    /// Keeps the first reason of its kind, and answers the ranks that wait in vain.
     fn end(&self, reason: &str, kind: fn(&mut State) -> &mut Option<String>) {
         let mut state = self.lock();
         kind(&mut state).get_or_insert_with(|| reason.replace('\n', " "));
@@ -346,7 +347,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// A session has ended: it waits for nobody, and its rank may come again.
+    /// Removes a session that has ended from its barrier. Its rank may come again.
     fn leave(&self, guest: &Guest) {
         let mut state = self.lock();
         for barrier in state.barriers.values_mut() {

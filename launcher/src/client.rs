@@ -137,8 +137,8 @@ impl Job {
         self.cpus
     }
 
-    /// How often this rank has come to its job, this time included: whoever leaves the job may join it again, and does so
-    /// together with all others. What is left for all ranks is left for those of the same generation.
+    /// Returns how often this rank has joined its job, this time included. A rank that has left may join again, together
+    /// with all others. A value that a rank puts is for the ranks of the same generation.
     pub fn generation(&self) -> u64 {
         self.generation
     }
@@ -220,7 +220,7 @@ impl Job {
         }
     }
 
-    /// The next rank that has gone, of those that [`Job::poll_mail`] and other calls have heard of meanwhile.
+    /// Returns the next departure of a rank that [`Job::poll_mail`] or another call has received from the launcher.
     pub fn take_departure(&mut self) -> Option<Departure> {
         self.inbox.take_departure()
     }
@@ -257,7 +257,8 @@ impl Job {
         self.stream.write_all(format!("{request}\n").as_bytes()).map_err(|_| JobError::Gone)
     }
 
-    /// Waits for what `take` finds; where it does not come, `abandon` sees to it that nobody finds it later.
+    /// Waits for the answer that `take` returns. If it does not come in time, `abandon` marks it as abandoned: no later
+    /// request takes it for its own answer.
     fn wait_for(
         &mut self,
         take: fn(&mut Inbox) -> Option<String>,
@@ -312,7 +313,7 @@ impl Job {
                 self.inbox.extend(&bytes[..count]);
                 self.inbox.sort()
             }
-            // The time is over, or the read was interrupted: whoever waits looks at the clock.
+            // The read has timed out, or a signal has interrupted it: the caller checks its deadline.
             Err(Errno::AGAIN | Errno::INTR) => Ok(()),
             Err(_) => self.end(),
         }
@@ -431,7 +432,7 @@ mod tests {
     fn no_launcher_is_a_clear_error() {
         let error = Job::connect("/nonexistent/job", &Token::default(), 0, 1, Duration::from_secs(1))
             .err()
-            .expect("nobody there");
+            .expect("no launcher is there");
         assert!(error.to_string().starts_with("cannot reach the launcher at /nonexistent/job"), "{error}");
     }
 }

@@ -57,6 +57,6 @@ pub enum JobError {
     },
     /// So many mails wait for [`Job::poll_mail`](super::Job::poll_mail) that nothing behind them can be read. None
     /// is lost: once some have been taken, the job goes on.
-    #[error("{0} mails have come that nobody has taken")]
+    #[error("{0} mails have come and none has been taken")]
     MailOverflow(usize),
 }

@@ -78,7 +78,7 @@ impl Inbox {
         self.verdicts.next.take()
     }
 
-    /// Nobody waits for an answer that is still to come: it must not be taken for the next one's.
+    /// Marks an answer that is still to come as abandoned: the next request must not take it for its own.
     pub(super) fn abandon_answer(&mut self) {
         self.answers.abandoned += 1;
     }
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_nobody_waits_for_any_more_is_not_the_next_ones() {
+    fn an_abandoned_answer_is_not_the_answer_to_the_next_request() {
         let mut inbox = inbox("ok stale\nmailed\nok fresh\nunmailed full\n");
         inbox.abandon_answer();
         inbox.abandon_verdict();

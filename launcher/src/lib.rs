@@ -56,7 +56,7 @@ pub use token::Token;
 /// A process's number in its job, from 0.
 pub type Rank = usize;
 
-/// Variables by which a launcher tells a rank its place; they are no knobs.
+/// Environment variables that a launcher sets for each rank: its number, its job and its CPUs. They are no knobs.
 pub const VARIABLES: [&str; 6] = [RANK, SIZE, JOB, TOKEN, CPUS, WORKERS];
 /// This rank's number, from 0.
 pub const RANK: &str = "ROCI_RANK";

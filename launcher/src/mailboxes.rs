@@ -51,12 +51,12 @@ impl Mailboxes {
         }
     }
 
-    /// Tells every session that is a rank.
+    /// Sends a line to every session that is a rank.
     pub(super) fn tell_all(&self, line: &str) {
         self.tell_some(line, |_| true);
     }
 
-    /// Tells every session that is one of some ranks.
+    /// Sends a line to every session whose rank satisfies `is_one`.
     pub(super) fn tell_some(&self, line: &str, is_one: impl Fn(Rank) -> bool) {
         for (rank, mailbox) in self.0.iter().enumerate() {
             if let Mailbox::Claimed(outbox) = mailbox
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_box_that_nobody_has_claimed_has_a_limit_and_loses_nothing() {
+    fn a_mailbox_that_no_rank_has_claimed_has_a_limit_and_loses_nothing() {
         let mut boxes = Mailboxes::new(2);
         for number in 0..MAIL_LIMIT {
             boxes.post(Some(0), &format!("1 {number}")).expect("room");

@@ -53,8 +53,8 @@ impl Outbox {
         Ok(())
     }
 
-    /// Queues what nobody asked for and everybody hears. What waits already is not queued twice: so it needs no limit, for of
-    /// each rank there is one line, and one for all.
+    /// Queues a notice that every rank receives without a request. A line that is queued already is not queued again. So
+    /// this needs no limit: there is one line for each rank, and one for all ranks.
     pub(super) fn tell(&self, line: String) {
         let mut queue = self.lock();
         if queue.lines.iter().any(|waiting| matches!(waiting, Line::Mail(mail) if *mail == line)) {
@@ -65,7 +65,7 @@ impl Outbox {
         self.changed.notify_all();
     }
 
-    /// Waits until a request may be answered; `false` where nobody is left to answer.
+    /// Waits until the queue has room for an answer; returns `false` if the connection has ended.
     pub(super) fn wait_for_room(&self) -> bool {
         let is_full = |queue: &mut Queue| !queue.is_closed && queue.lines.len() - queue.mails >= ANSWER_LIMIT;
         let queue = self.changed.wait_while(self.lock(), is_full).unwrap_or_else(PoisonError::into_inner);
@@ -107,7 +107,7 @@ impl Outbox {
         Some(line)
     }
 
-    /// Nobody reads any more.
+    /// Closes the queue and drops its lines: the connection has ended.
     fn abandon(&self) {
         *self.lock() = Queue { is_closed: true, ..Queue::default() };
         self.changed.notify_all();

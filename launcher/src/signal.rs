@@ -18,7 +18,7 @@ impl ReportSignal {
     /// From now on.
     pub(crate) fn watch() -> Self {
         let has_come = Arc::new(AtomicBool::new(false));
-        // Where there can be no handler, nobody asks.
+        // Without a handler SIGUSR1 keeps its default action, and `take` never returns true.
         let id = signal_hook::flag::register(SIGUSR1, has_come.clone()).ok();
         Self { has_come, id }
     }

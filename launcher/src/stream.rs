@@ -59,8 +59,9 @@ impl Stream {
         Ok(stream)
     }
 
-    /// Mail and an answer are often two small segments in a row: the second must not wait until the first is acknowledged.
-    /// And a host that is gone hangs up on nobody: its silence is noticed.
+    /// Sets the options of a TCP socket. Mail and an answer are often two small segments in a row: without Nagle's algorithm
+    /// the second does not wait until the first is acknowledged. A host that is gone closes no connection: keepalive probes
+    /// notice its silence.
     pub(super) fn tune(&self) -> io::Result<()> {
         let Self::Tcp(stream) = self else { return Ok(()) };
         stream.set_nodelay(true)?;

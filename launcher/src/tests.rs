@@ -221,9 +221,9 @@ fn a_rank_that_dies_in_a_barrier_is_not_counted_and_the_others_hear_of_its_end()
     second.start_barrier().expect("a board");
     drop(second);
     while first.send_mail(1, "still there?").is_ok() {}
-    assert_eq!(first.barrier().expect_err("nobody else is there").to_string(), LEFT);
+    assert_eq!(first.barrier().expect_err("the only other rank has left").to_string(), LEFT);
     world.board.depart(1, "rank 1 exited with status 0");
-    let why = first.barrier().expect_err("nobody else is there").to_string();
+    let why = first.barrier().expect_err("the only other rank has left").to_string();
     assert_eq!(why, "the job has failed: rank 1 exited with status 0");
 }
 
@@ -246,7 +246,7 @@ fn who_hangs_up_is_missed_by_its_generation_and_by_no_other() {
     for job in [&mut first, &mut third] {
         assert_eq!(wait_for_departure(job), left);
         assert_eq!(job.take_departure(), None);
-        assert_eq!(job.get("key").expect_err("nobody leaves it").to_string(), LEFT);
+        assert_eq!(job.get("key").expect_err("no rank puts this key").to_string(), LEFT);
         assert_eq!(job.check_all_present().expect_err("one has left").to_string(), LEFT);
         job.check().expect("the job goes on");
     }
@@ -295,7 +295,7 @@ fn who_does_not_say_hello_with_the_token_is_hung_up_on() {
         stranger.say(&said);
         assert_eq!((stranger.hear().as_str(), stranger.hear().as_str()), (answer, ""), "{said:?}");
     }
-    world.join(1).check().expect("nobody took its place");
+    world.join(1).check().expect("no stranger has taken rank 1");
 }
 
 /// Some hang up at once, some say nothing, some say what makes no sense.
@@ -329,7 +329,7 @@ fn a_thousand_strangers_keep_no_rank_from_its_place_and_fail_nothing() {
 }
 
 #[test]
-fn a_rank_that_does_not_read_holds_nobody_up_and_loses_nothing() {
+fn a_rank_that_does_not_read_delays_no_other_rank_and_loses_nothing() {
     let world = World::new(3);
     let mut sleeper = world.guest(2);
     let (mut first, mut second) = (world.join(0), world.join(1));
@@ -353,7 +353,7 @@ fn a_rank_that_does_not_read_holds_nobody_up_and_loses_nothing() {
 }
 
 #[test]
-fn a_caller_that_does_not_poll_is_told_and_loses_nothing() {
+fn a_caller_that_does_not_poll_gets_an_error_and_loses_nothing() {
     let world = World::new(2);
     let (mut first, mut second) = (world.join(0), world.join(1));
     let more = MAIL_LIMIT + 100;
@@ -400,8 +400,8 @@ fn a_hostile_client_gets_errors_and_the_others_go_on() {
         assert_eq!(stranger.hear(), answer, "{garbage:?}");
     }
     stranger.say("mail\nmail 0\nmail x y\nmail 2 y\n");
-    let heard: Vec<_> = (0..4).map(|_| stranger.hear()).collect();
-    assert!(heard.iter().all(|line| line.starts_with("unmailed ")), "{heard:?}");
+    let answers: Vec<_> = (0..4).map(|_| stranger.hear()).collect();
+    assert!(answers.iter().all(|line| line.starts_with("unmailed ")), "{answers:?}");
     stranger.say("x".repeat(LINE_LIMIT as usize));
     assert!(stranger.hear().starts_with("error a request is a line of at most"));
     assert_eq!(stranger.hear(), "", "the board has hung up");
@@ -465,12 +465,12 @@ fn everybody_hears_of_every_rank_that_has_gone_once() {
     world.board.fail_rank(3, "a rank has gone");
     let mut late = world.join(1);
     for job in [&mut early, &mut late] {
-        let mut heard = [wait_for_departure(job), wait_for_departure(job)];
-        heard.sort_by_key(|departure| departure.rank);
+        let mut departures = [wait_for_departure(job), wait_for_departure(job)];
+        departures.sort_by_key(|departure| departure.rank);
         let departure = |rank, why: &str, is_ill| Departure { rank, why: why.into(), is_ill };
         let both =
             [departure(2, "rank 2 exited with status 0", false), departure(3, "rank 3 exited with status 1", true)];
-        assert_eq!(heard, both);
+        assert_eq!(departures, both);
         job.check().expect("the job goes on");
         assert_eq!(job.take_departure(), None);
         assert_eq!(job.barrier().expect_err("not all").to_string(), "the job has failed: rank 3 exited with status 1");

@@ -7,8 +7,8 @@ use crate::{JobError, TOKEN};
 /// The longest token, in bytes.
 const LONGEST: usize = 128;
 
-/// What every rank of a job says to its launcher, and nobody else can say. An empty one is no secret: whoever reaches the
-/// launcher may then be a rank.
+/// The secret that every rank of a job sends to its launcher, and that no other process knows. An empty token is no secret:
+/// then any process that reaches the launcher may be a rank.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Token(String);
 

@@ -68,7 +68,7 @@ fn sweep(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     let paths = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
     for path in paths.map(|entry| entry.path()).filter(is_ours) {
-        // Held until it is gone: nobody else sweeps it meanwhile.
+        // This launcher holds the lock until the directory is removed: no other launcher removes it at the same time.
         if let Ok(_lock) = lock_of(&path) {
             // What cannot be removed stays for the next one.
             let _ = fs::remove_dir_all(&path);
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_killed_launcher_left_goes_and_what_belongs_to_a_living_one_or_nobody_stays() {
+    fn a_sweep_removes_the_directories_of_killed_launchers_and_no_others() {
         let parent = tempfile::tempdir().expect("a directory");
         let living = JobDirectory::make(parent.path()).expect("room on the disk");
         fs::write(living.path().join("job"), "").expect("room on the disk");

@@ -281,7 +281,7 @@ fn supervise(
 ) -> ExitCode {
     let mut worst = 0;
     // Ranks that end by the launcher's own signals are not the cause of anything.
-    let mut have_told = false;
+    let mut has_signalled = false;
     let mut ending = Ending::None;
     while ranks.iter().any(|rank| rank.pid.is_some()) {
         match next_event(events, ending) {
@@ -291,7 +291,7 @@ fn supervise(
                 pass_on(ranks, signal);
                 if matches!(signal, SIGINT | SIGTERM | SIGQUIT | SIGHUP) {
                     worst = worst.max(128 + signal);
-                    board.fail("the job was told to end");
+                    board.fail("the launcher received a signal to end the job");
                     ending = sooner(ending, Ending::KillAt(Instant::now() + GRACE));
                 }
             }
@@ -303,7 +303,7 @@ fn supervise(
                 {
                     text = format!("{text}: {why}");
                 }
-                if have_told && matches!(status.signal(), Some(SIGTERM | SIGKILL)) {
+                if has_signalled && matches!(status.signal(), Some(SIGTERM | SIGKILL)) {
                     continue;
                 }
                 worst = worst.max(code);
@@ -317,7 +317,7 @@ fn supervise(
                 }
             }
             None => {
-                have_told = true;
+                has_signalled = true;
                 ending = match ending {
                     Ending::TellAt(_) => {
                         signal_all(ranks, Signal::TERM);

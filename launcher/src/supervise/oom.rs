@@ -8,11 +8,12 @@ const ADVICE: &str = "lower ROCI_ARENA_SIZE";
 /// A limit of cgroup v1 that is none is the largest number of whole pages.
 const NO_LIMIT: u64 = 1 << 62;
 
-/// What the launcher looks at when a rank has been killed: the group that it is in itself, as the ranks are that it starts.
+/// Finds out whether the OOM killer ended a rank. It reads the count of the control group that the launcher is in: the ranks
+/// that it starts are in the same group.
 pub(crate) struct OomWatch {
     counter: Counter,
-    /// Deaths that were there before, or were told of.
-    told: Option<u64>,
+    /// OOM kills that need no explanation any more: those before the launcher started, and those that it has explained.
+    explained: Option<u64>,
 }
 
 /// Where the kernel counts.
@@ -47,17 +48,17 @@ impl OomWatch {
         let groups = [Version::One, Version::Two].into_iter().filter_map(|version| version.group(groups, mounts));
         let counter = groups.map(Counter::Group).find(|counter| counter.deaths().is_some());
         let counter = counter.unwrap_or_else(|| Counter::Machine(machine.into()));
-        Self { told: counter.deaths(), counter }
+        Self { explained: counter.deaths(), counter }
     }
 
-    /// A process was killed: whether for want of memory, of which there was too little for whom, and what helps. Each death
-    /// that the kernel has counted is told once.
+    /// Returns why a killed process was killed, if the OOM killer did it: whose memory limit was reached, and what the user
+    /// can change. Explains each death that the kernel has counted once.
     pub(crate) fn explain_death(&mut self) -> Option<String> {
-        let told = self.told.as_mut()?;
-        if self.counter.deaths()? <= *told {
+        let explained = self.explained.as_mut()?;
+        if self.counter.deaths()? <= *explained {
             return None;
         }
-        *told += 1;
+        *explained += 1;
         let limit = match &self.counter {
             Counter::Group(group) => group.limit(),
             Counter::Machine(_) => None,
@@ -189,19 +190,19 @@ mod tests {
     }
 
     #[test]
-    fn of_cgroup_v2_the_lowest_limit_above_a_process_is_told_once_for_each_death() {
+    fn of_cgroup_v2_each_death_is_explained_once_by_the_lowest_limit_above_the_process() {
         let machine = v2();
         machine.write("slice/job/memory.events", "low 0\noom 7\noom_kill 3\noom_group_kill 0\n");
         machine.write("slice/job/memory.max", "max\n");
         machine.write("slice/memory.max", "104857600\n");
         let mut watch = machine.watch();
-        assert_eq!(watch.explain_death(), None, "what was there before is nobody's of this job");
+        assert_eq!(watch.explain_death(), None, "earlier deaths are not of this job");
         machine.write("slice/job/memory.events", "oom 9\noom_kill 4\n");
         let text = watch.explain_death().expect("one has died");
         let wanted =
             "killed for want of memory (its cgroup's limit is 100 MiB): raise the limit, or lower ROCI_ARENA_SIZE";
         assert_eq!(text, wanted);
-        assert_eq!(watch.explain_death(), None, "it was told of");
+        assert_eq!(watch.explain_death(), None, "the launcher has explained this death");
     }
 
     #[test]
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_counts_nothing_is_claimed() {
+    fn without_a_count_of_deaths_the_launcher_explains_none() {
         assert_eq!(v1().watch().explain_death(), None);
     }
 }
