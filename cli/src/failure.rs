@@ -11,7 +11,7 @@ use crate::output;
 pub(crate) enum Failure {
     /// Something went wrong.
     Message(String),
-    /// Whoever read our output has gone: nothing is wrong, and nothing more to say.
+    /// The reader of stdout has gone: this is no error, and there is nothing to report.
     ReaderGone,
 }
 

@@ -1,4 +1,4 @@
-//! Lines for stdout, which may be a pipe that nobody reads any more.
+//! Lines for stdout, which may be a pipe whose reader has gone.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ pub(crate) fn line(text: impl Display) -> io::Result<()> {
 /// Prints one line on stderr, as this command's, in one call: several ranks may write there at the same time.
 pub(crate) fn complain(text: impl Display) {
     let line = format!("roci: {}\n", text.to_string().replace('\n', " "));
-    // Nobody is left to hear that nobody hears.
+    // If stderr is closed, there is no other stream to report that on.
     let _ = io::stderr().write_all(line.as_bytes());
 }
 

@@ -60,7 +60,7 @@ fn perf_sends_from_and_receives_into_the_applications_memory_too() {
         }
         rows.iter().filter(|row| row["lent_frames"].as_u64().is_some_and(|frames| frames > 0)).count()
     };
-    assert_eq!(perf("user"), 0, "the processor copies, and nobody waits for it when memory is unmapped");
+    assert_eq!(perf("user"), 0, "the processor copies: unmapping memory need not wait for the device");
     assert!(perf("arena") > 0, "the arena stays");
     let line = roci(&["perf", "send_lat,tag_lat", "--memory", "user"]).failed_with_one_line();
     assert!(line.contains("--memory user is for send_lat"), "{line}");
@@ -89,7 +89,7 @@ fn atomics_and_many_connections_give_verified_rows_that_say_what_they_took() {
 }
 
 #[test]
-fn a_stream_has_as_many_messages_under_way_as_it_is_told() {
+fn a_stream_has_as_many_messages_under_way_as_the_depth() {
     let _alone = alone();
     let tests = ["perf", "send_bw,write_bw,read_bw,tag_bw", "--depth", "1,3,64", "--size", "64,70000"];
     let rows = rows(&roci(&[&tests[..], &["--iters", "300", "--json"]].concat()).succeeded().stdout);
@@ -106,7 +106,7 @@ fn a_stream_has_as_many_messages_under_way_as_it_is_told() {
 }
 
 #[test]
-fn perf_tells_touched_bare_frames_from_untouched_ones() {
+fn perf_distinguishes_touched_bare_frames_from_untouched_ones() {
     let _alone = alone();
     let perf = |options: &[&str]| {
         let tests = ["perf", "raw_lat,raw_bw,tag_bw", "--size", "1,4096,65537", "--iters", "200"];
@@ -330,12 +330,13 @@ fn the_examples_run() {
     assert_eq!(ended.stdout.trim(), "the token came back as 6 from 4 ranks");
     let ended = roci(&["run", "-n", "3", &path("long_message")]).succeeded();
     assert!(ended.stdout.contains("rank 2 has 8388608 bytes from rank 0"), "{}", ended.stdout);
-    // Registered, though this device has no use for it; or for each use alone, where nobody may watch memory.
+    // The memory is registered, though this device has no use for that. Where userfaultfd is forbidden, each use registers
+    // it.
     let ended = roci(&["run", "-n", "2", "env", "ROCI_DREG_PIN=lock", &path("remapped")]).succeeded();
-    let told = &rows(&ended.stdout)[0];
-    let (hits, invalidations) = (told["hits"].as_u64(), told["invalidations"].as_u64());
+    let row = &rows(&ended.stdout)[0];
+    let (hits, invalidations) = (row["hits"].as_u64(), row["invalidations"].as_u64());
     // The end may come before the last mapping's is noticed.
-    assert!(hits == Some(0) || hits == Some(256) && invalidations >= Some(255), "{told}");
+    assert!(hits == Some(0) || hits == Some(256) && invalidations >= Some(255), "{row}");
     let verbs = std::process::Command::new(example("write_and_read")).output().expect("it starts");
     let text = String::from_utf8_lossy(&verbs.stdout).into_owned();
     assert!(verbs.status.success() && text.contains("read back: Rocinante was!"), "{text}");

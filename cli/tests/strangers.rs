@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use common::{alone, command, finish};
 use rustix::process::geteuid;
 
-/// Nobody's.
+/// A user id that is not this user's.
 const OTHER_USER: u32 = 65_534;
 
 #[test]

@@ -99,7 +99,7 @@ fn parameter_files_are_checked_and_the_environment_goes_before_them() {
 }
 
 #[test]
-fn info_tells_what_memory_there_would_be_and_what_was_passed_over() {
+fn info_shows_the_memory_of_the_arena_and_the_page_sizes_passed_over() {
     let arena = |pages: &str| {
         let mut command = command(&["info", "--json"]);
         command.env("ROCI_ARENA_PAGES", pages).env("ROCI_ARENA_SIZE", "64GiB").stdout(Stdio::piped());
@@ -114,7 +114,7 @@ fn info_tells_what_memory_there_would_be_and_what_was_passed_over() {
 }
 
 #[test]
-fn info_tells_which_protocol_carries_which_lengths_and_why() {
+fn info_shows_which_protocol_carries_which_lengths_and_why() {
     let sections = |name: &str, value: &str| -> serde_json::Value {
         let mut command = command(&["info", "--protocols", "--json"]);
         command.env(name, value).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -138,7 +138,7 @@ fn info_tells_which_protocol_carries_which_lengths_and_why() {
 }
 
 #[test]
-fn info_tells_what_a_connection_costs() {
+fn info_shows_the_memory_of_a_connection() {
     let mut command = command(&["info", "--json"]);
     command.env("ROCI_RECEIVE_QUEUES", "P,512,8,4,2,7:S,8KiB,1024").stdout(Stdio::piped()).stderr(Stdio::piped());
     let ended = finish(command.spawn().expect("roci starts")).succeeded();

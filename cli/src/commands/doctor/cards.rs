@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn every_nic_is_told_with_who_drives_it() {
+    fn every_nic_is_listed_with_its_driver() {
         let root = machine();
         let findings: Vec<_> = checks(&Machine::at(root.path()), &Device::Memif, None)
             .into_iter()
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nic_that_is_asked_for_is_bound_or_the_command_that_binds_it_is_told() {
+    fn a_nic_that_is_asked_for_is_bound_or_the_check_shows_the_command_that_binds_it() {
         let root = machine();
         let ask = |device: &str| {
             let device = device.parse().expect("a device");

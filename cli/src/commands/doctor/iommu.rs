@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_iommu_is_told_or_how_to_get_one() {
+    fn the_check_reports_an_iommu_or_how_to_enable_one() {
         assert_eq!(iommu(true, 7, "", "", false), Check::ok("IOMMU", "7 groups"));
         let intel = iommu(true, 0, "quiet", "vendor_id : GenuineIntel", false);
         assert_eq!(intel.verdict, Verdict::Missing);

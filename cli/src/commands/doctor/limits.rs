@@ -82,9 +82,9 @@ fn packet_sockets(is_needed: bool, rights: &Rights) -> Check {
     Check::lack(is_needed, name, format!("af_packet devices need {}", lacking.join(" and ")), remedy)
 }
 
-/// Without it no registration of the application's own memory can be kept for the next time. The very thing was tried:
-/// neither being root nor the sysctl tells, because seccomp may forbid it, and since Linux 5.11 what is needed here is
-/// everybody's.
+/// Checks userfaultfd: without it the driver cannot keep registrations of the application's own memory for the next use.
+/// `probed` has the result of an attempt. Neither the user's id nor the sysctl is enough to know: seccomp may forbid it, and
+/// since Linux 5.11 every user may do what is needed here.
 fn userfaultfd(probed: &RegistrationInfo, sysctl: &str, release: &str) -> Check {
     let name = "userfaultfd";
     let Some(reason) = &probed.reason else { return Check::ok(name, "allowed") };

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn mounts_are_told_with_their_rights() {
+    fn a_mount_without_write_permission_gets_a_remedy() {
         let table = "proc /proc proc rw 0 0\nnone /dev/hugepages hugetlbfs rw,pagesize=2M 0 0\n";
         assert_eq!(mounts(table, |_| true), Check::ok("hugetlbfs", "/dev/hugepages"));
         assert_eq!(mounts(table, |_| false).remedy.as_deref(), Some("sudo chmod 1777 /dev/hugepages"));

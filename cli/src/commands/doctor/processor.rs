@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn isolation_smt_and_load_are_told() {
+    fn isolation_smt_and_load_are_checked() {
         assert_eq!(isolated("2-3\n", 4).verdict, Verdict::Ok);
         assert!(isolated("\n", 4).remedy.expect("a command").contains("isolcpus=3"));
         assert_eq!(isolated("", 2).remedy, None);

@@ -1,5 +1,6 @@
-//! `roci info --protocols`: which protocol carries which lengths, and why. In a job rank 0 tells it of each peer as it
-//! is; elsewhere it is told of the peers and moments that make a difference.
+//! `roci info --protocols`: which protocol carries which lengths, and why. In a job rank 0 prints one table for each peer,
+//! with the protocols of their connection; elsewhere the command prints a table for each kind of peer and moment that makes
+//! a difference.
 
 use std::process::ExitCode;
 

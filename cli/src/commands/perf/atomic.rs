@@ -32,7 +32,7 @@ pub(super) fn latency(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Failur
     }
     lane.meet()?;
     let sum = lane.unshare(region)?;
-    // Nobody adds to the active side's own number.
+    // The passive side adds nothing to the active side's number.
     let expected = if lane.is_active() { 0 } else { plan.iters };
     let errors = lane.exchange_count(u64::from(plan.verify && *sum != expected.to_ne_bytes()))?;
     Ok(row.map(|row| row.with_errors(errors)))

@@ -67,8 +67,8 @@ impl Lane {
         }
     }
 
-    /// Frames whose payload the device has taken from where it lay.
-    pub(super) fn lent_frames(&self) -> u64 {
+    /// Returns the number of frames whose payload the device has read in place, without a copy.
+    pub(super) fn zero_copy_frames(&self) -> u64 {
         self.fabric.engine.link_stats(0).tx_zero_copy
     }
 

@@ -8,7 +8,7 @@ use roci_driver::UserMemory;
 pub(crate) enum Memory {
     /// The arena's
     Arena,
-    /// The application's own, which a device that reads memory itself is told of
+    /// The application's own, registered with a device that reads memory itself
     User,
 }
 

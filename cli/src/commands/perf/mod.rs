@@ -231,8 +231,8 @@ pub(crate) fn run(options: &PerfOptions) -> Result<ExitCode, Failure> {
     run::launch(&JobSpec { size: 2, workers: 1, program, environment: knobs, prefix: false, cpus })
 }
 
-/// Two that were not started together meet on a network only. Each says so before it speaks to the other, whose end would
-/// else be what it tells of.
+/// Refuses a point-to-point device for two processes that were not started together: they can meet on a network only. Each
+/// checks this before it connects to the other, or it would report the other's end instead.
 fn check_reach(config: &Config, rank: usize) -> Result<(), Failure> {
     let device = config.device_of(rank)?;
     if device.is_point_to_point() { Err(WireupError::NeedsOneHost(device).into()) } else { Ok(()) }
@@ -275,12 +275,12 @@ fn measure(options: &PerfOptions, config: &Config, mut job: Job) -> Result<ExitC
         lane.use_own_memory(config)?;
     }
     for plan in verbs {
-        let (begun, lent) = (cpu_ns(), lane.lent_frames());
+        let (begun, zero_copy_before) = (cpu_ns(), lane.zero_copy_frames());
         let row = measure_verbs(&mut lane, plan)?;
         let ours = cpu_ns() - begun;
         let cpu = ours.saturating_add(lane.exchange_count(ours)?);
-        let lent = lane.lent_frames() - lent;
-        report.add(row.map(|row| row.with_cpu(cpu).with_memory(options.memory, lent)))?;
+        let zero_copy = lane.zero_copy_frames() - zero_copy_before;
+        report.add(row.map(|row| row.with_cpu(cpu).with_memory(options.memory, zero_copy)))?;
     }
     let fabric = lane.finish()?;
     if !above.is_empty() {

@@ -90,12 +90,12 @@ fn words(test: Test, device: &str, served: &Served) -> String {
     let Served { client, version, peer, messages, report } = served;
     let (name, mtu, ip) = (test.name(), peer.mtu.bytes(), peer.ip);
     let came = messages.map_or_else(String::new, |messages| format!(": {messages} messages came"));
-    let told = report.map_or_else(String::new, |Report { size, messages, peak, average, mmsgs }| {
+    let reported = report.map_or_else(String::new, |Report { size, messages, peak, average, mmsgs }| {
         let rates =
             format!("peak {peak:.2}, average {average:.2} (MB/s, or Gb/s with --report_gbits), {mmsgs:.6} Mmsg/s");
         format!(": the client reports {messages} messages of {size} bytes, {rates}")
     });
-    format!("device {device}, ib_{name} {version} at {client}, GID of {ip}, path MTU {mtu}{came}{told}")
+    format!("device {device}, ib_{name} {version} at {client}, GID of {ip}, path MTU {mtu}{came}{reported}")
 }
 
 fn row(test: Test, device: &str, served: &Served) -> Value {
@@ -129,21 +129,24 @@ mod tests {
     }
 
     #[test]
-    fn the_invitation_has_what_the_client_must_be_told() {
+    fn the_invitation_has_the_options_that_the_client_needs() {
         let invite = |line: &str, place: &str| {
             let options = options(line);
             invitation(options.perftest.expect("a test"), &options, place.parse().expect("a place"))
         };
         let plain = invite("--perftest send_bw", "0.0.0.0:18515");
         assert!(plain.ends_with("ib_send_bw -F -x INDEX_OF_ROCE_V2_GID THIS_HOST"), "{plain}");
-        let told = invite("--perftest write_lat --size 4KiB --iters 50", "10.0.0.1:4800");
-        assert!(told.ends_with("ib_write_lat -F -x INDEX_OF_ROCE_V2_GID -s 4096 -n 50 -p 4800 10.0.0.1"), "{told}");
+        let options = invite("--perftest write_lat --size 4KiB --iters 50", "10.0.0.1:4800");
+        assert!(
+            options.ends_with("ib_write_lat -F -x INDEX_OF_ROCE_V2_GID -s 4096 -n 50 -p 4800 10.0.0.1"),
+            "{options}"
+        );
         let all = invite("--perftest read_bw --all", "0.0.0.0:18515");
         assert!(all.contains(" -a "), "{all}");
     }
 
     #[test]
-    fn a_size_is_the_clients_default_unless_it_is_told() {
+    fn a_size_is_the_clients_default_unless_an_option_sets_it() {
         let chosen = |line: &str| {
             let options = options(line);
             sizes(options.perftest.expect("a test"), &options)
@@ -157,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_of_it_is_told_to_people_and_to_programs() {
+    fn the_result_is_printed_as_text_and_as_json() {
         let mut served = Served {
             client: "10.0.0.2:4242".parse().expect("an address"),
             version: "6.06".to_owned(),

@@ -28,7 +28,7 @@ const GONE_NS: Nanos = 10_000_000_000;
 /// Polls that find nothing between two looks at the clock.
 const LOOK_EVERY: u32 = 64;
 
-/// A message that is lost so often in a row is not lost: nobody is there.
+/// After so many losses of one message in a row there is no peer.
 const MOST_TRIES: u64 = 50;
 
 const DATA: u8 = 1;
@@ -222,8 +222,8 @@ impl<'a> Port<'a> {
         }
     }
 
-    /// Answers every message with its like, until told to end. Of several that have come at once all but the last were
-    /// taken for lost: nobody asks which number their answers have.
+    /// Answers every message with its like, until the peer sends END. Of several messages that have come at once the peer
+    /// has taken all but the last for lost: it ignores the numbers of their answers.
     fn pong(&mut self) -> Result<(), Failure> {
         let mut since = None;
         loop {
@@ -242,7 +242,7 @@ impl<'a> Port<'a> {
         }
     }
 
-    /// Counts frames until told to end, and reports the count.
+    /// Counts frames until the peer sends END, and reports the count.
     fn count(&mut self) -> Result<(), Failure> {
         let (mut arrived, mut since, mut ended) = (0u64, None, false);
         while !ended {
@@ -265,7 +265,7 @@ impl<'a> Port<'a> {
         self.report(arrived)
     }
 
-    /// Tells the peer the end of it, as often as it asks: a report may be lost.
+    /// Sends the count of frames to the peer, as often as it asks: a report may be lost.
     fn report(&mut self, arrived: u64) -> Result<(), Failure> {
         self.send(REPORT, arrived, MIN_FRAME)?;
         let mut quiet = None;
@@ -282,7 +282,7 @@ impl<'a> Port<'a> {
         Ok(())
     }
 
-    /// Tells the peer that this was all, and learns how many frames arrived.
+    /// Sends END to the peer, and returns how many frames arrived there.
     fn finish(&mut self) -> Result<u64, Failure> {
         let mut since = None;
         loop {

@@ -61,9 +61,9 @@ impl Row {
         Self { share: share.clamp(0.0, 1.0), ..self }
     }
 
-    pub(super) fn with_memory(self, memory: Memory, lent_frames: u64) -> Self {
-        let is_told = self.plan.test.is_of_verbs();
-        Self { memory: is_told.then_some((memory, lent_frames)), ..self }
+    pub(super) fn with_memory(self, memory: Memory, zero_copy_frames: u64) -> Self {
+        let is_shown = self.plan.test.is_of_verbs();
+        Self { memory: is_shown.then_some((memory, zero_copy_frames)), ..self }
     }
 
     pub(super) fn with_growth(self, bytes: u64) -> Self {
@@ -198,9 +198,9 @@ impl Report {
         if let Some(ns) = row.cpu_ns {
             object["cpu_s"] = (ns as f64 / 1e9).into();
         }
-        if let Some((memory, lent_frames)) = row.memory {
+        if let Some((memory, zero_copy_frames)) = row.memory {
             object["memory"] = memory.name().into();
-            object["lent_frames"] = lent_frames.into();
+            object["lent_frames"] = zero_copy_frames.into();
         }
         if let Some(count) = row.plan.connections {
             object["connections"] = count.into();

@@ -9,7 +9,7 @@ use super::pattern::Pattern;
 use super::report::{Row, histogram};
 use crate::failure::Failure;
 
-/// Calls that find nothing before the processor is given to whoever waits for it.
+/// Calls in a row that find nothing before the thread yields its processor.
 const YIELD_AFTER: u32 = 1024;
 
 /// Half a round trip, or the bandwidth of a stream from rank 0 to rank 1.

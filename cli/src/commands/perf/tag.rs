@@ -89,7 +89,7 @@ pub(super) fn bandwidth(worker: &mut impl Messenger, plan: Plan) -> Result<Optio
     Ok(Some(Row::bandwidth(plan, elapsed, errors)))
 }
 
-/// Tells the peer a count, and learns its.
+/// Sends a count to the peer, and returns the peer's.
 pub(super) fn exchange(worker: &mut impl Messenger, ours: u64) -> Result<u64, Failure> {
     send_count(worker, ours)?;
     receive_count(worker)

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_rounds_or_too_little_time_say_nothing_and_fail_nobody() {
+    fn after_too_few_rounds_or_too_little_time_growth_is_unknown_and_fails_no_rank() {
         for growth in
             [growth_after(WARM_UP_ROUNDS - 2, 1, &[(1, true)]), growth_after(WARM_UP_ROUNDS, 1, &[(1, false)])]
         {

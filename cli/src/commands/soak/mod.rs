@@ -1,7 +1,7 @@
 //! `roci soak`: verified all-to-all traffic between all ranks of a job.
 //!
 //! For every pair of ranks a seed gives the sizes, tags and contents of its messages, so a receiver knows what
-//! must come. The work goes in rounds; after each, rank 0 tells the others whether there is another one. Each rank
+//! must come. The work goes in rounds; after each, rank 0 sends the others whether there is another one. Each rank
 //! watches that its memory does not grow.
 
 mod memory;
@@ -81,13 +81,13 @@ fn soak<M: Messaging>(
     let used = protocols_used(&worker.stats()?);
     of_queue(&worker)?;
     worker.close()?;
-    let told = if rank == 0 { report(options, size, &totals, seconds, faults, &used) } else { Ok(()) };
-    // Wrong bytes are a failure even when nobody reads of them, and so is memory that grew: each rank judges its own.
+    let reported = if rank == 0 { report(options, size, &totals, seconds, faults, &used) } else { Ok(()) };
+    // Wrong bytes are a failure even if the report cannot be printed, and so is memory that grew: each rank checks its own.
     growth.check(rank)?;
     if totals.errors > 0 {
         return Ok(ExitCode::FAILURE);
     }
-    told.map(|()| ExitCode::SUCCESS)
+    reported.map(|()| ExitCode::SUCCESS)
 }
 
 /// What was received, whether it was right, and what it took.
@@ -231,7 +231,7 @@ fn is_written(bytes: &[u8], content: u64) -> bool {
         && *rest == word(content, at).to_le_bytes()[..rest.len()]
 }
 
-/// Rank 0 looks at the clock, and tells.
+/// Returns whether there is another round. Rank 0 decides by its clock and sends the decision to the others.
 fn another_round(worker: &mut impl Messaging, start: Instant, duration: Duration) -> Result<bool, Failure> {
     if worker.rank() == 0 {
         let go_on = start.elapsed() < duration;

@@ -25,7 +25,7 @@ pub(super) fn run_all(
     }
     jobs.push(job);
     let one_of_several = |job| {
-        // A panic has been told, and is the end of a process.
+        // The panic hook has printed the message; the panic ends the process.
         let outcome = catch_unwind(AssertUnwindSafe(|| rank(job, false))).unwrap_or_else(|_| std::process::exit(101));
         outcome.unwrap_or_else(|failure| {
             failure.report();
