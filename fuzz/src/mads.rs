@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use roci_protocol::cm::{CmConfig, ConnId, ConnectionManager, Event, Offer, Request};
+use roci_protocol::cm::{CmConfig, ConnId, ConnectRequest, ConnectionManager, Event, Offer};
 use roci_protocol::wire::cm::{Mad, PortSpace, RejReason, ServiceId};
 use roci_protocol::wire::mad;
 use roci_protocol::{Mtu, Nanos, Psn, Qpn};
@@ -83,7 +83,7 @@ impl Story {
         match tape.below(8) {
             0 => {
                 let service = ServiceId::of_port(PortSpace::Tcp, 7000);
-                let request = Request { service, source_port: 9, offer: offer(), private_data: &[] };
+                let request = ConnectRequest { service, source_port: 9, offer: offer(), private_data: &[] };
                 self.ids.extend(self.cm.connect(self.now, route, request));
             }
             1 => self.with_id(tape, |cm, now, id| {

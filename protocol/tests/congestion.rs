@@ -8,7 +8,7 @@ use std::fmt::Write;
 use roci_protocol::Mtu;
 use roci_protocol::rc::Dialect;
 use roci_protocol::rc::congestion::Algorithm;
-use roci_protocol::sim::{Bottleneck, Shares, Transfer};
+use roci_protocol::sim::{Bottleneck, Shares, TransferOp};
 
 const LOSSES: [f64; 3] = [0.0, 0.001, 0.01];
 const CONTROLLED: [Algorithm; 2] = [Algorithm::Dcqcn, Algorithm::Delay];
@@ -43,7 +43,7 @@ fn the_table() {
     }
     for algorithm in CONTROLLED {
         for senders in [8, 32] {
-            for transfer in [Transfer::Write, Transfer::Read] {
+            for transfer in [TransferOp::Write, TransferOp::Read] {
                 row(&mut table, &Bottleneck { transfer, ..plan(algorithm, senders, 0.0) });
             }
         }
@@ -100,7 +100,7 @@ fn selective_repeat_sends_again_what_was_lost_and_little_else() {
 }
 
 /// 16 MiB over 10 Gb/s with a round trip of 500 us: about 600 packets are on their way.
-fn far(transfer: Transfer, message: u32, loss: f64, seed: u64) -> Shares {
+fn far(transfer: TransferOp, message: u32, loss: f64, seed: u64) -> Shares {
     let total = 16 << 20;
     let plan = Bottleneck {
         transfer,
@@ -120,7 +120,7 @@ fn far(transfer: Transfer, message: u32, loss: f64, seed: u64) -> Shares {
 
 #[test]
 fn loss_on_a_long_path_costs_little_time_and_few_bytes() {
-    for transfer in [Transfer::Write, Transfer::Read] {
+    for transfer in [TransferOp::Write, TransferOp::Read] {
         for message in [16 << 20, 1 << 20, 64 << 10] {
             let whole = far(transfer, message, 0.0, 1);
             for (loss, most_ms, most_bytes) in [(0.001, 18.0, 1.05), (0.01, 22.0, 1.08)] {
@@ -138,7 +138,7 @@ fn loss_on_a_long_path_costs_little_time_and_few_bytes() {
 
 #[test]
 fn delay_control_survives_a_path_that_becomes_longer() {
-    for (senders, transfer) in [(1, Transfer::Write), (1, Transfer::Read), (4, Transfer::Write)] {
+    for (senders, transfer) in [(1, TransferOp::Write), (1, TransferOp::Read), (4, TransferOp::Write)] {
         let longer_from = Some((10_000_000, 40_000));
         let duration_ns = 200_000_000;
         let plan = Bottleneck { transfer, longer_from, duration_ns, ..plan(Algorithm::Delay, senders, 0.0) };

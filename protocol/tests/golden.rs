@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use pcap_parser::{Block, Capture, PcapBlock, PcapCapture};
-use roci_protocol::wire::cm::{IpCm, Mad, Message, PortSpace, RejReason, Req, Subject, TransportType, gid_of};
+use roci_protocol::wire::cm::{CmMessage, IpCm, Mad, PortSpace, RejReason, Req, Subject, TransportType, gid_of};
 use roci_protocol::wire::{Frame, Malformed, Opcode, icrc};
 
 /// Frames that were made to be refused: file, index, reason.
@@ -154,7 +154,7 @@ fn mads(file: &str) -> Vec<Mad> {
 
 fn request(mad: &Mad) -> &Req {
     match &mad.message {
-        Message::Req(req) => req,
+        CmMessage::Req(req) => req,
         other => panic!("{} is no REQ", other.name()),
     }
 }
@@ -168,7 +168,7 @@ fn a_connection_begins_and_ends_in_five_messages() {
         assert!(mads[..3].iter().all(|mad| mad.header.tid == mads[0].header.tid), "{file}");
         assert_eq!(mads[3].header.tid, mads[4].header.tid, "{file}");
         let req = request(&mads[0]);
-        let [_, Message::Rep(rep), Message::Rtu(rtu), Message::Dreq(dreq), Message::Drep(drep)] =
+        let [_, CmMessage::Rep(rep), CmMessage::Rtu(rtu), CmMessage::Dreq(dreq), CmMessage::Drep(drep)] =
             [0, 1, 2, 3, 4].map(|at| mads[at].message)
         else {
             panic!("{file}: the names were right");
@@ -188,7 +188,7 @@ fn a_connection_begins_and_ends_in_five_messages() {
 #[test]
 fn a_port_without_a_listener_is_refused_by_its_reason() {
     let mads = mads("cm_reject.pcap");
-    let [Message::Req(req), Message::Rej(rej)] = [mads[0].message, mads[1].message] else {
+    let [CmMessage::Req(req), CmMessage::Rej(rej)] = [mads[0].message, mads[1].message] else {
         panic!("REQ and REJ: {mads:?}");
     };
     assert_eq!((mads.len(), mads[0].header.tid), (2, mads[1].header.tid));

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use roci_protocol::wire::cm::{IpCm, Mad, Message, Rep, Req, ServiceId};
+use roci_protocol::wire::cm::{CmMessage, IpCm, Mad, Rep, Req, ServiceId};
 use roci_protocol::wire::{Envelope, Frame, Malformed, Syndrome, icrc, opcode, pretty};
 use serde_json::{Map, Value, json};
 
@@ -142,24 +142,24 @@ fn describe(frame: &Frame<'_>, row: &mut Map<String, Value>) {
 
 fn describe_cm(mad: &Mad) -> Value {
     let mut row = match &mad.message {
-        Message::Req(m) => describe_req(m),
-        Message::Mra(m) => {
+        CmMessage::Req(m) => describe_req(m),
+        CmMessage::Mra(m) => {
             json!({"message_mraed": m.subject.name(), "service_timeout": m.service_timeout})
         }
-        Message::Rej(m) => {
+        CmMessage::Rej(m) => {
             json!({"message_rejected": m.subject.name(), "reason": m.reason.0, "reason_name": m.reason.name()})
         }
-        Message::Rep(m) => describe_rep(m),
-        Message::Dreq(m) => json!({"remote_qpn": m.remote_qpn.get()}),
-        Message::SidrReq(m) => {
+        CmMessage::Rep(m) => describe_rep(m),
+        CmMessage::Dreq(m) => json!({"remote_qpn": m.remote_qpn.get()}),
+        CmMessage::SidrReq(m) => {
             let (service, ip) = (m.service_id.to_string(), ip_cm(m.service_id, &m.private_data));
             json!({"request_id": m.request_id, "service": service, "pkey": m.pkey.0, "ip_cm": ip})
         }
-        Message::SidrRep(m) => {
+        CmMessage::SidrRep(m) => {
             let (id, service) = (m.request_id, m.service_id.to_string());
             json!({"request_id": id, "service": service, "status": m.status, "qpn": m.qpn.get(), "qkey": m.qkey})
         }
-        Message::Rtu(_) | Message::Drep(_) | Message::Other { .. } => json!({}),
+        CmMessage::Rtu(_) | CmMessage::Drep(_) | CmMessage::Other { .. } => json!({}),
     };
     row["message"] = json!(mad.message.name());
     row["tid"] = json!(mad.header.tid);

@@ -64,7 +64,7 @@ pub(super) struct Path {
 
 /// A datagram queue pair with all that it works on.
 pub(super) struct Datagrams {
-    pub(super) ud: ud::QueuePair<Buffer>,
+    pub(super) ud: ud::UdQueuePair<Buffer>,
     pub(super) port: usize,
     pub(super) ip: IpAddr,
     pub(super) vlan: Option<u16>,
@@ -87,7 +87,7 @@ impl<L: Link> Engine<L> {
         let mtu = largest_mtu(self.ports[port].link.max_frame())?.min(roci_protocol::Mtu::Mtu4096);
         let (qp, psn) = self.qps.reserve(self.ports[port].link.share()).ok_or(ConnectError::NoQueuePair)?;
         let (ip, vlan) = (self.ports[port].interfaces[address].ip, self.ports[port].interfaces[address].vlan);
-        let ud = ud::QueuePair::new(qkey, mtu, psn, depth).in_partition(self.ports[port].pkey);
+        let ud = ud::UdQueuePair::new(qkey, mtu, psn, depth).in_partition(self.ports[port].pkey);
         self.datagrams.insert(qp.0, Datagrams { ud, port, ip, vlan, cq, depth, sends: VecDeque::new() });
         Ok(DatagramQp(qp))
     }
@@ -152,7 +152,7 @@ impl<L: Link> Engine<L> {
         let len = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
         if let Err(request) = datagrams.ud.post_recv(RecvRequest { wr_id, buffer, len }) {
             cq.release();
-            return refuse(roci_protocol::rc::PostError::QueueFull.into(), request.buffer);
+            return refuse(roci_protocol::rc::RcPostError::QueueFull.into(), request.buffer);
         }
         Ok(())
     }
@@ -180,7 +180,7 @@ impl<L: Link> Engine<L> {
             return refuse(PostError::NoAddressHandle, wr);
         }
         if datagrams.sends.len() == datagrams.depth {
-            return refuse(roci_protocol::rc::PostError::QueueFull.into(), wr);
+            return refuse(roci_protocol::rc::RcPostError::QueueFull.into(), wr);
         }
         if !self.cqs[datagrams.cq.0].reserve() {
             return refuse(PostError::CompletionQueueFull, wr);

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use roci_protocol::cm::{CmConfig, ConnId, ConnectionManager};
-use roci_protocol::rc::{self, PostError as RcPostError, State};
+use roci_protocol::rc::{self, RcPostError, State};
 use roci_protocol::{Nanos, Psn, Qpn};
 use thiserror::Error;
 

@@ -2,18 +2,18 @@
 
 use rand::Rng;
 
-use super::connections::{Connection, Miss, Peer};
+use super::connections::{Connection, Miss, PeerIds};
 use super::offer::{addressed, padded, req_of};
 use super::patience::Patience;
 use super::state::Input;
-use super::{CmError, ConnId, ConnectionManager, Event, PrivateData, Request, Route, State, Terms};
+use super::{CmError, CmState, ConnId, ConnectRequest, ConnectionManager, Event, PrivateData, Route, Terms};
 use crate::Nanos;
-use crate::wire::cm::{Message, Rej, RejReason, Rep, Req, Rtu, Subject};
+use crate::wire::cm::{CmMessage, Rej, RejReason, Rep, Req, Rtu, Subject};
 
 impl<R: Route> ConnectionManager<R> {
     /// Asks the peer at `route` for a connection. What comes is [`Event::Reply`], `Rejected` or `Unreachable`.
-    pub fn connect(&mut self, now: Nanos, route: R, request: Request<'_>) -> Result<ConnId, CmError> {
-        let Request { service, source_port, offer, private_data } = request;
+    pub fn connect(&mut self, now: Nanos, route: R, request: ConnectRequest<'_>) -> Result<ConnId, CmError> {
+        let ConnectRequest { service, source_port, offer, private_data } = request;
         let private_data = addressed(route, service, source_port, private_data)?;
         let req = req_of(&self.config, route, service, &offer)?;
         self.has_room()?;
@@ -21,7 +21,7 @@ impl<R: Route> ConnectionManager<R> {
         let tid = self.rng.random();
         let connection = Connection {
             route,
-            state: State::Idle,
+            state: CmState::Idle,
             service,
             tid,
             peer: None,
@@ -33,7 +33,7 @@ impl<R: Route> ConnectionManager<R> {
         };
         self.connections.insert(id, connection);
         self.step(now, id, Input::Connect);
-        self.say_until_answered(now, id, tid, Message::Req(Req { local_comm_id: id.0, private_data, ..req }));
+        self.say_until_answered(now, id, tid, CmMessage::Req(Req { local_comm_id: id.0, private_data, ..req }));
         Ok(id)
     }
 
@@ -44,7 +44,7 @@ impl<R: Route> ConnectionManager<R> {
         self.step(now, id, Input::Confirm);
         if let Some((tid, peer)) = self.connections.get(id).and_then(|it| Some((it.tid, it.peer?))) {
             let rtu = Rtu { local_comm_id: id.0, remote_comm_id: peer.comm_id, ..Rtu::default() };
-            self.say(id, tid, Message::Rtu(rtu));
+            self.say(id, tid, CmMessage::Rtu(rtu));
         }
         Ok(())
     }
@@ -95,7 +95,7 @@ impl<R: Route> ConnectionManager<R> {
         if !self.take(now, id, Input::Rep) {
             return;
         }
-        let peer = Peer { comm_id: rep.local_comm_id, ca_guid: rep.ca_guid, qpn: rep.qpn };
+        let peer = PeerIds { comm_id: rep.local_comm_id, ca_guid: rep.ca_guid, qpn: rep.qpn };
         self.connections.name_peer(id, peer);
         if let Some(offer) = offer {
             let private_data = PrivateData::copy_of(&rep.private_data);
@@ -119,12 +119,12 @@ impl<R: Route> ConnectionManager<R> {
     fn say_rej_of_rep(&mut self, id: ConnId, rep: &Rep, reason: RejReason) {
         let Some(connection) = self.connections.get(id) else { return };
         let tid = connection.tid;
-        self.say(id, tid, Message::Rej(rej_of_rep(rep, reason)));
+        self.say(id, tid, CmMessage::Rej(rej_of_rep(rep, reason)));
     }
 
     /// As IBTA has it. Linux says nothing, and lets the peer repeat its REP until it tires.
     fn refuse_unknown_rep(&mut self, route: R, tid: u64, rep: &Rep) {
-        self.transmit(route, tid, Message::Rej(rej_of_rep(rep, RejReason::INVALID_COMM_ID)));
+        self.transmit(route, tid, CmMessage::Rej(rej_of_rep(rep, RejReason::INVALID_COMM_ID)));
     }
 }
 

@@ -26,7 +26,7 @@ pub struct CmConfig {
     pub max_service_wait_ns: Nanos,
     /// How long names stay reserved after a connection: twice a packet's life, and the time of an acknowledgement.
     pub timewait_ns: Nanos,
-    /// Connections, those in [`State::Timewait`](super::State::Timewait) included, and questions for datagram services.
+    /// Connections, those in [`CmState::Timewait`](super::CmState::Timewait) included, and questions for datagram services.
     pub max_connections: usize,
     /// How many of them are kept for our own; at most half.
     pub reserved_connections: usize,

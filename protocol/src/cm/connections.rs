@@ -6,7 +6,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use super::patience::Patience;
-use super::{Offer, Route, State};
+use super::{CmState, Offer, Route};
 use crate::wire::cm::ServiceId;
 use crate::wire::mad;
 use crate::{Nanos, Qpn};
@@ -33,7 +33,7 @@ pub(super) type Datagram = [u8; mad::LEN];
 
 /// How a peer names a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Peer {
+pub(super) struct PeerIds {
     /// Its communication identifier.
     pub(super) comm_id: u32,
     /// Its adapter.
@@ -45,12 +45,12 @@ pub(super) struct Peer {
 /// What is known about a connection.
 pub(super) struct Connection<R> {
     pub(super) route: R,
-    pub(super) state: State,
+    pub(super) state: CmState,
     pub(super) service: ServiceId,
     /// The transaction of the REQ, which every message but DREQ and DREP carries.
     pub(super) tid: u64,
     /// Known from the REQ or the REP on.
-    pub(super) peer: Option<Peer>,
+    pub(super) peer: Option<PeerIds>,
     /// Our side; the passive one's is known once it accepts.
     pub(super) offer: Option<Offer>,
     pub(super) patience: Patience,
@@ -119,14 +119,14 @@ impl<R: Route> Connections<R> {
     }
 
     /// The peer has said who it is.
-    pub(super) fn name_peer(&mut self, id: ConnId, peer: Peer) {
+    pub(super) fn name_peer(&mut self, id: ConnId, peer: PeerIds) {
         if let Some(connection) = self.all.get_mut(&id) {
             connection.peer = Some(peer);
             self.index(id, peer);
         }
     }
 
-    fn index(&mut self, id: ConnId, peer: Peer) {
+    fn index(&mut self, id: ConnId, peer: PeerIds) {
         self.by_comm_id.insert((peer.ca_guid, peer.comm_id, id));
         self.by_queue_pair.insert((peer.ca_guid, peer.qpn, id));
     }

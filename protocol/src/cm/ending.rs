@@ -5,10 +5,10 @@ use rand::Rng;
 use super::connections::Miss;
 use super::offer::padded;
 use super::patience::Patience;
-use super::state::{Input, Outcome};
-use super::{CmError, ConnId, ConnectionManager, Ending, Event, PrivateData, Route, State};
+use super::state::{Input, Transition};
+use super::{CmError, CmState, ConnId, ConnectionManager, Ending, Event, PrivateData, Route};
 use crate::Nanos;
-use crate::wire::cm::{Drep, Dreq, Message, Rej, RejReason, Subject};
+use crate::wire::cm::{CmMessage, Drep, Dreq, Rej, RejReason, Subject};
 
 impl<R: Route> ConnectionManager<R> {
     /// Ends a connection that is open, or granted by us; private data of up to 220 bytes. What comes is
@@ -34,7 +34,7 @@ impl<R: Route> ConnectionManager<R> {
             ..Dreq::default()
         };
         let tid = self.rng.random();
-        self.say_until_answered(now, id, tid, Message::Dreq(dreq));
+        self.say_until_answered(now, id, tid, CmMessage::Dreq(dreq));
     }
 
     /// A DREQ is answered even if the connection is unknown: the peer missed our DREP, and should end too.
@@ -58,11 +58,11 @@ impl<R: Route> ConnectionManager<R> {
             return;
         }
         match self.step(now, id, Input::Dreq) {
-            Outcome::To(_) => {
+            Transition::To(_) => {
                 self.end(id, &Event::Disconnected { id, ending: Ending::ByPeer });
                 self.answer_dreq(route, tid, dreq);
             }
-            Outcome::Repeat => {
+            Transition::Repeat => {
                 self.stats.rx_duplicate += 1;
                 self.answer_dreq(route, tid, dreq);
             }
@@ -72,7 +72,7 @@ impl<R: Route> ConnectionManager<R> {
 
     fn answer_dreq(&mut self, route: R, tid: u64, dreq: &Dreq) {
         let (local_comm_id, remote_comm_id) = (dreq.remote_comm_id, dreq.local_comm_id);
-        self.transmit(route, tid, Message::Drep(Drep { local_comm_id, remote_comm_id, ..Drep::default() }));
+        self.transmit(route, tid, CmMessage::Drep(Drep { local_comm_id, remote_comm_id, ..Drep::default() }));
     }
 
     pub(super) fn on_drep(&mut self, now: Nanos, route: R, drep: &Drep) {
@@ -84,12 +84,12 @@ impl<R: Route> ConnectionManager<R> {
 
     pub(super) fn on_rej(&mut self, now: Nanos, route: R, rej: &Rej) {
         let found = self.find_rejected(route, rej);
-        let before = found.map_or(State::Idle, |id| self.state(id));
+        let before = found.map_or(CmState::Idle, |id| self.state(id));
         let Some(id) = self.take_found(now, found, Input::Rej) else { return };
         self.stats.rejected += 1;
         let reason = rej.reason;
         let event = match before {
-            State::Established | State::DreqSent => Event::Disconnected { id, ending: Ending::Rejected(reason) },
+            CmState::Established | CmState::DreqSent => Event::Disconnected { id, ending: Ending::Rejected(reason) },
             _ => Event::Rejected { id, reason, private_data: PrivateData::copy_of(&rej.private_data) },
         };
         self.end(id, &event);

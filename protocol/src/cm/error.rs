@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::State;
+use super::CmState;
 
 /// Why a call about a connection was refused. Nothing has changed then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
@@ -12,7 +12,7 @@ pub enum CmError {
     UnknownConnection,
     /// The connection's state does not take the call.
     #[error("the connection is in state {0:?}")]
-    WrongState(State),
+    WrongState(CmState),
     /// The message has less room for private data.
     #[error("private data of {len} bytes exceeds the {limit} that the message holds")]
     PrivateData {

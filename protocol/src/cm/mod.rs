@@ -52,7 +52,7 @@ pub use event::{Ending, Event, PrivateData, SidrFailure};
 pub use offer::{Offer, Terms};
 pub use route::Route;
 pub use sidr::SidrId;
-pub use state::State;
+pub use state::CmState;
 pub use stats::CmStats;
 
 use std::collections::VecDeque;
@@ -61,7 +61,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::Nanos;
-use crate::wire::cm::{Mad, Message, ServiceId};
+use crate::wire::cm::{CmMessage, Mad, ServiceId};
 use connections::{Connections, Datagram};
 use listeners::Listeners;
 use sidr::Resolver;
@@ -82,7 +82,7 @@ pub struct ConnectionManager<R> {
 
 /// What [`ConnectionManager::connect`] asks for.
 #[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
+pub struct ConnectRequest<'a> {
     /// The service to connect to.
     pub service: ServiceId,
     /// The port to connect from, sent to the peer if the service is a port.
@@ -131,16 +131,16 @@ impl<R: Route> ConnectionManager<R> {
         self.stats.rx_messages += 1;
         let tid = mad.header.tid;
         match &mad.message {
-            Message::Req(req) => self.on_req(now, route, tid, req),
-            Message::Rep(rep) => self.on_rep(now, route, tid, rep),
-            Message::Rtu(rtu) => self.on_rtu(now, route, rtu),
-            Message::Rej(rej) => self.on_rej(now, route, rej),
-            Message::Mra(mra) => self.on_mra(now, route, mra),
-            Message::Dreq(dreq) => self.on_dreq(now, route, tid, dreq),
-            Message::Drep(drep) => self.on_drep(now, route, drep),
-            Message::SidrReq(req) => self.on_sidr_req(route, tid, req),
-            Message::SidrRep(rep) => self.on_sidr_rep(route, rep),
-            Message::Other { .. } => self.stats.rx_alternate_path += 1,
+            CmMessage::Req(req) => self.on_req(now, route, tid, req),
+            CmMessage::Rep(rep) => self.on_rep(now, route, tid, rep),
+            CmMessage::Rtu(rtu) => self.on_rtu(now, route, rtu),
+            CmMessage::Rej(rej) => self.on_rej(now, route, rej),
+            CmMessage::Mra(mra) => self.on_mra(now, route, mra),
+            CmMessage::Dreq(dreq) => self.on_dreq(now, route, tid, dreq),
+            CmMessage::Drep(drep) => self.on_drep(now, route, drep),
+            CmMessage::SidrReq(req) => self.on_sidr_req(route, tid, req),
+            CmMessage::SidrRep(rep) => self.on_sidr_rep(route, rep),
+            CmMessage::Other { .. } => self.stats.rx_alternate_path += 1,
         }
     }
 
@@ -154,9 +154,9 @@ impl<R: Route> ConnectionManager<R> {
         self.events.pop_front()
     }
 
-    /// How far a connection has come; [`State::Idle`] if there is none of that name.
-    pub fn state(&self, id: ConnId) -> State {
-        self.connections.get(id).map_or(State::Idle, |connection| connection.state)
+    /// How far a connection has come; [`CmState::Idle`] if there is none of that name.
+    pub fn state(&self, id: ConnId) -> CmState {
+        self.connections.get(id).map_or(CmState::Idle, |connection| connection.state)
     }
 
     /// The way to a connection's peer.
@@ -164,7 +164,7 @@ impl<R: Route> ConnectionManager<R> {
         self.connections.get(id).map(|connection| connection.route)
     }
 
-    /// Connections, those in [`State::Timewait`] included, and unanswered questions for datagram services.
+    /// Connections, those in [`CmState::Timewait`] included, and unanswered questions for datagram services.
     pub fn len(&self) -> usize {
         self.connections.len() + self.resolver.len()
     }
@@ -201,7 +201,7 @@ impl<R: Route> ConnectionManager<R> {
     }
 
     /// Queues a message.
-    fn transmit(&mut self, route: R, tid: u64, message: Message) {
+    fn transmit(&mut self, route: R, tid: u64, message: CmMessage) {
         self.transmit_datagram(route, Mad::new(tid, message).emit());
     }
 

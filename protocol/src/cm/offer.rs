@@ -204,7 +204,7 @@ pub(super) fn addressed<const N: usize, R: Route>(
 }
 
 /// What stands in front of private data, and what follows.
-pub(super) struct Asker<'a> {
+pub(super) struct IpPrivateData<'a> {
     /// Who asks.
     pub(super) source: Option<(IpAddr, u16)>,
     /// Private data for the application.
@@ -222,15 +222,19 @@ pub(super) enum BadAddressing {
 
 /// Who asks for `service`, and the application's private data: reads and checks the addressing header, if that is a
 /// port.
-pub(super) fn asker<R: Route>(route: R, service: ServiceId, private_data: &[u8]) -> Result<Asker<'_>, BadAddressing> {
+pub(super) fn asker<R: Route>(
+    route: R,
+    service: ServiceId,
+    private_data: &[u8],
+) -> Result<IpPrivateData<'_>, BadAddressing> {
     if service.port().is_none() {
-        return Ok(Asker { source: None, private_data });
+        return Ok(IpPrivateData { source: None, private_data });
     }
     let (header, private_data) = IpCm::parse(private_data).map_err(|_| BadAddressing::Malformed)?;
     if (header.source(), header.destination()) != (route.remote_ip(), route.local_ip()) {
         return Err(BadAddressing::Others);
     }
-    Ok(Asker { source: Some((header.source(), header.source_port)), private_data })
+    Ok(IpPrivateData { source: Some((header.source(), header.source_port)), private_data })
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! The side that is connected to: REQ in, REP or REJ out, RTU or a first packet in (IBTA 12.9.6).
 
-use super::connections::{Connection, Peer};
-use super::offer::{Asker, BadAddressing, asker, padded, rep_of};
+use super::connections::{Connection, PeerIds};
+use super::offer::{BadAddressing, IpPrivateData, asker, padded, rep_of};
 use super::patience::Patience;
-use super::state::{Input, Outcome};
-use super::{CmConfig, CmError, ConnId, ConnectionManager, Ending, Event, Offer, PrivateData, Route, State, Terms};
+use super::state::{Input, Transition};
+use super::{CmConfig, CmError, CmState, ConnId, ConnectionManager, Ending, Event, Offer, PrivateData, Route, Terms};
 use crate::Nanos;
-use crate::wire::cm::{Message, Rej, RejReason, Rep, Req, Rtu, Subject, TransportType};
+use crate::wire::cm::{CmMessage, Rej, RejReason, Rep, Req, Rtu, Subject, TransportType};
 
 impl<R: Route> ConnectionManager<R> {
     /// Grants a request; private data of up to 196 bytes. The queue pair must be ready to receive: the peer's packets
@@ -19,7 +19,7 @@ impl<R: Route> ConnectionManager<R> {
         connection.offer = Some(offer);
         let remote_comm_id = connection.peer.map_or(0, |peer| peer.comm_id);
         let tid = connection.tid;
-        self.say_until_answered(now, id, tid, Message::Rep(Rep { local_comm_id: id.0, remote_comm_id, ..rep }));
+        self.say_until_answered(now, id, tid, CmMessage::Rep(Rep { local_comm_id: id.0, remote_comm_id, ..rep }));
         Ok(())
     }
 
@@ -66,7 +66,7 @@ impl<R: Route> ConnectionManager<R> {
     /// The REQ of a connection that there is. One that is over without our having refused it is not to begin again.
     fn on_req_again(&mut self, now: Nanos, id: ConnId, route: R, tid: u64, req: &Req) {
         let connection = self.connections.get(id);
-        let is_over = connection.is_some_and(|it| it.state == State::Timewait && it.sent.is_none());
+        let is_over = connection.is_some_and(|it| it.state == CmState::Timewait && it.sent.is_none());
         if is_over {
             self.stats.rx_duplicate += 1;
             self.refuse_req(route, tid, req, RejReason::STALE_CONN);
@@ -78,7 +78,7 @@ impl<R: Route> ConnectionManager<R> {
     /// A peer's queue pair is to be in a new connection: the one it is in is over, and the peer has to wait for that.
     pub(super) fn forgotten_by_peer(&mut self, now: Nanos, id: ConnId) {
         self.stats.stale_connections += 1;
-        if let Outcome::To(_) = self.step(now, id, Input::Stale) {
+        if let Transition::To(_) = self.step(now, id, Input::Stale) {
             self.end(id, &Event::Disconnected { id, ending: Ending::Stale });
             self.say_dreq(now, id, [0; 220]);
         }
@@ -103,7 +103,7 @@ impl<R: Route> ConnectionManager<R> {
     }
 
     /// Whether the application gets to see a REQ; if not, the reason to refuse it with, or none to stay silent.
-    fn admit<'a>(&mut self, route: R, req: &'a Req) -> Result<Asker<'a>, Option<RejReason>> {
+    fn admit<'a>(&mut self, route: R, req: &'a Req) -> Result<IpPrivateData<'a>, Option<RejReason>> {
         if req.transport != TransportType::Rc {
             self.stats.req_wrong_transport += 1;
             return Err(Some(RejReason::INVALID_TRANSPORT_TYPE));
@@ -158,10 +158,10 @@ impl<R: Route> ConnectionManager<R> {
         let id = self.new_id();
         let connection = Connection {
             route,
-            state: State::Idle,
+            state: CmState::Idle,
             service: req.service_id,
             tid,
-            peer: Some(Peer { comm_id: req.local_comm_id, ca_guid: req.ca_guid, qpn: req.qpn }),
+            peer: Some(PeerIds { comm_id: req.local_comm_id, ca_guid: req.ca_guid, qpn: req.qpn }),
             offer: None,
             patience: Patience::asked_for(&self.config, req.local_response_timeout, req.max_cm_retries),
             due: None,
@@ -177,6 +177,6 @@ impl<R: Route> ConnectionManager<R> {
     /// Refuses a REQ without remembering it.
     fn refuse_req(&mut self, route: R, tid: u64, req: &Req, reason: RejReason) {
         let rej = Rej { remote_comm_id: req.local_comm_id, subject: Subject::Req, reason, ..Rej::default() };
-        self.transmit(route, tid, Message::Rej(rej));
+        self.transmit(route, tid, CmMessage::Rej(rej));
     }
 }

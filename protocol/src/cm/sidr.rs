@@ -12,7 +12,7 @@ use super::offer::{addressed, asker};
 use super::patience::Patience;
 use super::timers::Timer;
 use super::{CmError, ConnectionManager, Event, ListenError, Route, SidrFailure};
-use crate::wire::cm::{Mad, Message, ServiceId, SidrRep, SidrReq};
+use crate::wire::cm::{CmMessage, Mad, ServiceId, SidrRep, SidrReq};
 use crate::{Nanos, Qpn};
 
 /// Statuses of a SIDR_REP (IBTA table 120).
@@ -30,7 +30,7 @@ impl fmt::Debug for SidrId {
     }
 }
 
-struct Query<R> {
+struct SidrQuery<R> {
     route: R,
     service: ServiceId,
     patience: Patience,
@@ -41,7 +41,7 @@ struct Query<R> {
 /// Datagram services of ours, and questions of ours for others'.
 pub(super) struct Resolver<R> {
     services: BTreeMap<u64, (Qpn, u32)>,
-    queries: BTreeMap<SidrId, Query<R>>,
+    queries: BTreeMap<SidrId, SidrQuery<R>>,
 }
 
 impl<R> Resolver<R> {
@@ -88,9 +88,9 @@ impl<R: Route> ConnectionManager<R> {
         let id = self.new_question();
         let req =
             SidrReq { request_id: id.0, pkey: route.pkey(), service_id: service, private_data, ..SidrReq::default() };
-        let sent = Mad::new(self.rng.random(), Message::SidrReq(req)).emit();
+        let sent = Mad::new(self.rng.random(), CmMessage::SidrReq(req)).emit();
         let patience = Patience::ours(&self.config);
-        self.resolver.queries.insert(id, Query { route, service, patience, due: None, sent });
+        self.resolver.queries.insert(id, SidrQuery { route, service, patience, due: None, sent });
         self.ask(now, id);
         Ok(id)
     }
@@ -118,7 +118,7 @@ impl<R: Route> ConnectionManager<R> {
         self.transmit_datagram(route, datagram);
     }
 
-    fn close(&mut self, id: SidrId) -> Option<Query<R>> {
+    fn close(&mut self, id: SidrId) -> Option<SidrQuery<R>> {
         let query = self.resolver.queries.remove(&id)?;
         self.timers.set(Timer::Query(id), query.due, None);
         Some(query)
@@ -147,7 +147,7 @@ impl<R: Route> ConnectionManager<R> {
         let counter = if status == STATUS_OK { &mut self.stats.sidr_answered } else { &mut self.stats.sidr_refused };
         *counter += 1;
         let rep = SidrRep { request_id: req.request_id, status, qpn, qkey, service_id, ..SidrRep::default() };
-        self.transmit(route, tid, Message::SidrRep(rep));
+        self.transmit(route, tid, CmMessage::SidrRep(rep));
     }
 
     pub(super) fn on_sidr_rep(&mut self, route: R, rep: &SidrRep) {

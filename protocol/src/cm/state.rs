@@ -3,7 +3,7 @@
 
 /// How far a connection has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum State {
+pub enum CmState {
     /// There is no connection: before it begins, and after its identifier was released.
     Idle,
     /// Active: a REQ is sent until it is answered.
@@ -63,7 +63,7 @@ pub(super) enum Input {
     MraOfReq,
     /// A message about a REP.
     MraOfRep,
-    /// The timer, with retries left or the end of [`State::Timewait`].
+    /// The timer, with retries left or the end of [`CmState::Timewait`].
     Timeout,
     /// The timer, with no retry left.
     Exhausted,
@@ -71,9 +71,9 @@ pub(super) enum Input {
 
 /// What an input does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Outcome {
+pub(super) enum Transition {
     /// Go there.
-    To(State),
+    To(CmState),
     /// Stay, and say the last thing again: it may have been lost.
     Repeat,
     /// Stay, and ask the peer for time: MRA.
@@ -84,14 +84,14 @@ pub(super) enum Outcome {
     Illegal,
 }
 
-impl State {
+impl CmState {
     /// The row of the table.
-    pub(super) const fn on(self, input: Input) -> Outcome {
-        use Input as I;
-        use Outcome::{Ignore, Illegal, Repeat, To, Wait};
-        use State::{
+    pub(super) const fn on(self, input: Input) -> Transition {
+        use CmState::{
             DreqSent, Established, Idle, MraRepRcvd, MraReqRcvd, RepRcvd, RepSent, ReqRcvd, ReqSent, Timewait,
         };
+        use Input as I;
+        use Transition::{Ignore, Illegal, Repeat, To, Wait};
         match (input, self) {
             // The way in, active.
             (I::Connect, Idle) => To(ReqSent),
@@ -136,17 +136,17 @@ impl State {
 mod tests {
     use super::*;
 
-    const STATES: [State; 10] = [
-        State::Idle,
-        State::ReqSent,
-        State::MraReqRcvd,
-        State::RepRcvd,
-        State::ReqRcvd,
-        State::RepSent,
-        State::MraRepRcvd,
-        State::Established,
-        State::DreqSent,
-        State::Timewait,
+    const STATES: [CmState; 10] = [
+        CmState::Idle,
+        CmState::ReqSent,
+        CmState::MraReqRcvd,
+        CmState::RepRcvd,
+        CmState::ReqRcvd,
+        CmState::RepSent,
+        CmState::MraRepRcvd,
+        CmState::Established,
+        CmState::DreqSent,
+        CmState::Timewait,
     ];
 
     /// Columns are states in the order of `STATES`, a cell the index of the state gone to, or R(epeat), W(ait),
@@ -182,11 +182,11 @@ mod tests {
             assert_eq!(cells.len(), STATES.len(), "{input:?}");
             for (state, cell) in STATES.into_iter().zip(cells) {
                 let expected = match cell {
-                    "R" => Outcome::Repeat,
-                    "W" => Outcome::Wait,
-                    "i" => Outcome::Ignore,
-                    "-" => Outcome::Illegal,
-                    index => Outcome::To(STATES[index.parse::<usize>().expect("an index")]),
+                    "R" => Transition::Repeat,
+                    "W" => Transition::Wait,
+                    "i" => Transition::Ignore,
+                    "-" => Transition::Illegal,
+                    index => Transition::To(STATES[index.parse::<usize>().expect("an index")]),
                 };
                 assert_eq!(state.on(input), expected, "{state:?} {input:?}");
             }
@@ -195,10 +195,10 @@ mod tests {
 
     #[test]
     fn every_state_leads_back_to_idle() {
-        let mut reaches = vec![State::Idle];
+        let mut reaches = vec![CmState::Idle];
         for _ in STATES {
             for state in STATES {
-                let leads = |(input, _)| matches!(state.on(input), Outcome::To(next) if reaches.contains(&next));
+                let leads = |(input, _)| matches!(state.on(input), Transition::To(next) if reaches.contains(&next));
                 if !reaches.contains(&state) && TABLE.into_iter().any(leads) {
                     reaches.push(state);
                 }

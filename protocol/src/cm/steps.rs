@@ -1,39 +1,39 @@
 //! What every move of a connection has in common, and the messages that go with it.
 
 use super::connections::Miss;
-use super::state::{Input, Outcome};
-use super::{CmError, ConnId, ConnectionManager, Event, Route, State};
+use super::state::{Input, Transition};
+use super::{CmError, CmState, ConnId, ConnectionManager, Event, Route};
 use crate::Nanos;
-use crate::wire::cm::{Mad, Message, Mra, Rej, RejReason, Subject};
+use crate::wire::cm::{CmMessage, Mad, Mra, Rej, RejReason, Subject};
 
 impl<R: Route> ConnectionManager<R> {
     /// Does what the table says about the connection's state, timer and message to repeat.
-    pub(super) fn step(&mut self, now: Nanos, id: ConnId, input: Input) -> Outcome {
-        let Some(connection) = self.connections.get_mut(id) else { return Outcome::Illegal };
+    pub(super) fn step(&mut self, now: Nanos, id: ConnId, input: Input) -> Transition {
+        let Some(connection) = self.connections.get_mut(id) else { return Transition::Illegal };
         let outcome = connection.state.on(input);
-        let Outcome::To(next) = outcome else { return outcome };
-        if connection.state == State::ReqRcvd {
+        let Transition::To(next) = outcome else { return outcome };
+        if connection.state == CmState::ReqRcvd {
             self.listeners.decided(connection.service);
         }
         connection.state = next;
         match next {
-            State::RepRcvd | State::Established | State::Timewait => connection.sent = None,
+            CmState::RepRcvd | CmState::Established | CmState::Timewait => connection.sent = None,
             _ => {}
         }
         self.enter(now, id, next);
         outcome
     }
 
-    fn enter(&mut self, now: Nanos, id: ConnId, state: State) {
+    fn enter(&mut self, now: Nanos, id: ConnId, state: CmState) {
         match state {
-            State::RepRcvd => self.set_timer(id, None),
-            State::Established => {
+            CmState::RepRcvd => self.set_timer(id, None),
+            CmState::Established => {
                 self.set_timer(id, None);
                 self.stats.established += 1;
                 self.events.push_back(Event::Established { id });
             }
-            State::Timewait => self.set_timer(id, Some(now.saturating_add(self.config.timewait_ns))),
-            State::Idle => {
+            CmState::Timewait => self.set_timer(id, Some(now.saturating_add(self.config.timewait_ns))),
+            CmState::Idle => {
                 self.set_timer(id, None);
                 self.connections.remove(id);
                 self.events.push_back(Event::TimewaitExit { id });
@@ -46,7 +46,7 @@ impl<R: Route> ConnectionManager<R> {
     pub(super) fn may(&self, id: ConnId, input: Input) -> Result<(), CmError> {
         let connection = self.connections.get(id).ok_or(CmError::UnknownConnection)?;
         match connection.state.on(input) {
-            Outcome::To(_) => Ok(()),
+            Transition::To(_) => Ok(()),
             _ => Err(CmError::WrongState(connection.state)),
         }
     }
@@ -54,14 +54,14 @@ impl<R: Route> ConnectionManager<R> {
     /// A message about a connection. `true` if it moved it; all other outcomes are dealt with.
     pub(super) fn take(&mut self, now: Nanos, id: ConnId, input: Input) -> bool {
         match self.step(now, id, input) {
-            Outcome::To(_) => return true,
-            Outcome::Illegal => {
+            Transition::To(_) => return true,
+            Transition::Illegal => {
                 self.stats.rx_wrong_state += 1;
                 return false;
             }
-            Outcome::Repeat => self.say_again(id),
-            Outcome::Wait => self.ask_for_time(id),
-            Outcome::Ignore => {}
+            Transition::Repeat => self.say_again(id),
+            Transition::Wait => self.ask_for_time(id),
+            Transition::Ignore => {}
         }
         self.stats.rx_duplicate += 1;
         false
@@ -103,7 +103,7 @@ impl<R: Route> ConnectionManager<R> {
     }
 
     /// Sends a message and keeps it, to be said again if the peer does.
-    pub(super) fn say(&mut self, id: ConnId, tid: u64, message: Message) {
+    pub(super) fn say(&mut self, id: ConnId, tid: u64, message: CmMessage) {
         if let Some(connection) = self.connections.get_mut(id) {
             let datagram = Mad::new(tid, message).emit();
             connection.sent = Some(datagram);
@@ -113,7 +113,7 @@ impl<R: Route> ConnectionManager<R> {
     }
 
     /// Sends a message until it is answered, or patience ends.
-    pub(super) fn say_until_answered(&mut self, now: Nanos, id: ConnId, tid: u64, message: Message) {
+    pub(super) fn say_until_answered(&mut self, now: Nanos, id: ConnId, tid: u64, message: CmMessage) {
         self.say(id, tid, message);
         self.wait_for_answer(now, id, 0);
     }
@@ -145,7 +145,7 @@ impl<R: Route> ConnectionManager<R> {
             service_timeout: self.config.service_timeout.min(31),
             ..Mra::default()
         };
-        self.transmit(connection.route, connection.tid, Message::Mra(mra));
+        self.transmit(connection.route, connection.tid, CmMessage::Mra(mra));
     }
 
     /// Refuses in the connection's name, and keeps the REJ to say it again.
@@ -161,7 +161,7 @@ impl<R: Route> ConnectionManager<R> {
             private_data,
             ..Rej::default()
         };
-        self.say(id, tid, Message::Rej(rej));
+        self.say(id, tid, CmMessage::Rej(rej));
     }
 
     /// Gives up, and says so. The peer may not know our name of the connection: the additional information is the
@@ -182,8 +182,8 @@ impl<R: Route> ConnectionManager<R> {
         };
         match peer {
             // Should a REP come late, it is said again.
-            None => self.say(id, tid, Message::Rej(rej)),
-            Some(_) => self.transmit(route, tid, Message::Rej(rej)),
+            None => self.say(id, tid, CmMessage::Rej(rej)),
+            Some(_) => self.transmit(route, tid, CmMessage::Rej(rej)),
         }
     }
 }

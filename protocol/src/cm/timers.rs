@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::config::coded_ns;
-use super::state::{Input, Outcome};
-use super::{ConnId, ConnectionManager, Ending, Event, Route, SidrId, State};
+use super::state::{Input, Transition};
+use super::{CmState, ConnId, ConnectionManager, Ending, Event, Route, SidrId};
 use crate::Nanos;
 use crate::wire::cm::{Mra, Subject};
 
@@ -70,11 +70,11 @@ impl<R: Route> ConnectionManager<R> {
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.due = None;
         let (state, route, sent) = (connection.state, connection.route, connection.sent);
-        if state == State::Timewait {
+        if state == CmState::Timewait {
             self.step(now, id, Input::Timeout);
         } else if !connection.patience.spend() {
             self.exhausted(now, id, state);
-        } else if self.step(now, id, Input::Timeout) == Outcome::Repeat
+        } else if self.step(now, id, Input::Timeout) == Transition::Repeat
             && let Some(datagram) = sent
         {
             self.stats.tx_retransmissions += 1;
@@ -84,15 +84,15 @@ impl<R: Route> ConnectionManager<R> {
     }
 
     /// Ends an exchange that the peer did not answer; `before` is the state in which the last message was sent.
-    fn exhausted(&mut self, now: Nanos, id: ConnId, before: State) {
+    fn exhausted(&mut self, now: Nanos, id: ConnId, before: CmState) {
         self.step(now, id, Input::Exhausted);
         let counter = match before {
-            State::DreqSent => {
+            CmState::DreqSent => {
                 self.stats.dreq_exhausted += 1;
                 self.end(id, &Event::Disconnected { id, ending: Ending::Unanswered });
                 return;
             }
-            State::RepSent | State::MraRepRcvd => &mut self.stats.rep_exhausted,
+            CmState::RepSent | CmState::MraRepRcvd => &mut self.stats.rep_exhausted,
             _ => &mut self.stats.req_exhausted,
         };
         *counter += 1;

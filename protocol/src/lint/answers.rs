@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::connections::Receives;
-use super::part::Kind;
-use super::requests::{Requests, Sent, Totals, What, psn_at};
-use super::{Report, Rule};
+use super::connections::KnownReceives;
+use super::part::MessageKind;
+use super::requests::{RequestBody, Sent, Totals, TrackedRequests, psn_at};
+use super::{FrameReport, Rule};
 use crate::rc::rnr_timer_ns;
 use crate::wire::aeth::CREDIT_UNLIMITED;
 use crate::wire::{Aeth, NakCode, Opcode, Packet, Syndrome};
@@ -58,9 +58,9 @@ impl Answers {
         &mut self,
         at: Nanos,
         packet: &Packet<'_>,
-        requests: &mut Requests,
-        receives: Option<Receives>,
-        report: &mut Report,
+        requests: &mut TrackedRequests,
+        receives: Option<KnownReceives>,
+        report: &mut FrameReport,
     ) {
         let headers = &packet.headers;
         if headers.bth.ack_req {
@@ -91,8 +91,8 @@ impl Answers {
         at: Nanos,
         position: u64,
         packet: &Packet<'_>,
-        requests: &mut Requests,
-        report: &mut Report,
+        requests: &mut TrackedRequests,
+        report: &mut FrameReport,
     ) -> Option<Bounds> {
         if !packet.payload.is_empty() {
             report.broken(Rule::Payload, "no payload in an acknowledgement", format!("{} bytes", packet.payload.len()));
@@ -142,7 +142,7 @@ impl Answers {
         }
     }
 
-    fn check_ack_order(&mut self, position: u64, report: &mut Report) {
+    fn check_ack_order(&mut self, position: u64, report: &mut FrameReport) {
         let last = *self.acknowledged.get_or_insert(position);
         if position < last {
             let expected = format!("{} or a later PSN, as acknowledged before", psn_at(last));
@@ -155,10 +155,10 @@ impl Answers {
         &mut self,
         position: u64,
         packet: &Packet<'_>,
-        requests: &mut Requests,
-        report: &mut Report,
+        requests: &mut TrackedRequests,
+        report: &mut FrameReport,
     ) -> Option<Bounds> {
-        let (_, sent) = fetch_at(position, Kind::Atomic, requests, report)?;
+        let (_, sent) = fetch_at(position, MessageKind::Atomic, requests, report)?;
         check_positive(packet, report);
         if !packet.payload.is_empty() {
             report.broken(Rule::Payload, "no payload beside an atomic's result", format!("{}", packet.payload.len()));
@@ -179,14 +179,14 @@ impl Answers {
         &mut self,
         position: u64,
         packet: &Packet<'_>,
-        requests: &mut Requests,
-        report: &mut Report,
+        requests: &mut TrackedRequests,
+        report: &mut FrameReport,
     ) -> Option<Bounds> {
         let opcode = packet.headers.bth.opcode;
         if matches!(opcode, Opcode::RcReadResponseFirst | Opcode::RcReadResponseMiddle) {
             requests.learn_mtu(packet.payload.len());
         }
-        let (first, sent) = fetch_at(position, Kind::Read, requests, report)?;
+        let (first, sent) = fetch_at(position, MessageKind::Read, requests, report)?;
         check_positive(packet, report);
         self.check_response_order((first, position), sent, opcode, report);
         check_response_length((first, position), sent, packet, requests, report);
@@ -202,10 +202,10 @@ impl Answers {
         (first, position): (u64, u64),
         sent: &Sent,
         opcode: Opcode,
-        report: &mut Report,
+        report: &mut FrameReport,
     ) {
         use Opcode::{RcReadResponseFirst, RcReadResponseLast, RcReadResponseMiddle, RcReadResponseOnly};
-        let What::Read { starts, .. } = &sent.what else { return };
+        let RequestBody::Read { starts, .. } = &sent.what else { return };
         let begins = starts.contains(&position);
         let continues = self.continuations.insert(first, position + 1) == Some(position);
         forget_old(&mut self.continuations);
@@ -229,7 +229,7 @@ impl Answers {
 }
 
 impl MessageNumbers {
-    fn check(&mut self, msn: Msn, bounds: Bounds, report: &mut Report) {
+    fn check(&mut self, msn: Msn, bounds: Bounds, report: &mut FrameReport) {
         if let Some(last) = self.last.replace(msn)
             && msn.since(last) < 0
         {
@@ -250,7 +250,12 @@ impl MessageNumbers {
 }
 
 /// The READ or atomic that a response belongs to.
-fn fetch_at<'a>(position: u64, kind: Kind, requests: &'a Requests, report: &mut Report) -> Option<(u64, &'a Sent)> {
+fn fetch_at<'a>(
+    position: u64,
+    kind: MessageKind,
+    requests: &'a TrackedRequests,
+    report: &mut FrameReport,
+) -> Option<(u64, &'a Sent)> {
     let found = requests.covering(position);
     let fitting = found.filter(|(_, sent)| sent.part.kind == kind);
     if fitting.is_none() && (found.is_some() || requests.is_whole()) {
@@ -260,7 +265,7 @@ fn fetch_at<'a>(position: u64, kind: Kind, requests: &'a Requests, report: &mut 
 }
 
 /// Data comes with a positive syndrome.
-fn check_positive(packet: &Packet<'_>, report: &mut Report) {
+fn check_positive(packet: &Packet<'_>, report: &mut FrameReport) {
     if let Some(Aeth { syndrome, .. }) = packet.headers.ext.aeth
         && !matches!(syndrome, Syndrome::Ack { .. })
     {
@@ -272,10 +277,10 @@ fn check_response_length(
     (first, position): (u64, u64),
     sent: &Sent,
     packet: &Packet<'_>,
-    requests: &Requests,
-    report: &mut Report,
+    requests: &TrackedRequests,
+    report: &mut FrameReport,
 ) {
-    let (What::Read { reth, .. }, Some(mtu)) = (&sent.what, requests.mtu()) else { return };
+    let (RequestBody::Read { reth, .. }, Some(mtu)) = (&sent.what, requests.mtu()) else { return };
     let rest = u64::from(reth.len).saturating_sub((position - first) << mtu.shift());
     let due = rest.min(mtu.bytes() as u64);
     let len = packet.payload.len() as u64;
@@ -285,12 +290,12 @@ fn check_response_length(
     }
 }
 
-fn check_credits(aeth: &Aeth, bounds: Bounds, receives: Option<Receives>, report: &mut Report) {
+fn check_credits(aeth: &Aeth, bounds: Bounds, receives: Option<KnownReceives>, report: &mut FrameReport) {
     let (Syndrome::Ack { credit }, Some(receives)) = (aeth.syndrome, receives) else { return };
     let (least, most) = match receives {
-        Receives::Flushed => return,
-        Receives::Shared => (CREDIT_UNLIMITED, CREDIT_UNLIMITED),
-        Receives::Posted(posted) => {
+        KnownReceives::Flushed => return,
+        KnownReceives::Shared => (CREDIT_UNLIMITED, CREDIT_UNLIMITED),
+        KnownReceives::Posted(posted) => {
             let left = |totals: Totals| credit_code(posted.saturating_sub(totals.receives));
             (left(bounds.most), left(bounds.least))
         }

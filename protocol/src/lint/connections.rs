@@ -5,41 +5,41 @@ use std::net::IpAddr;
 
 use super::answers::Answers;
 use super::part::Part;
-use super::requests::Requests;
-use super::{End, Opening, Report};
-use crate::wire::cm::{Dreq, Mad, Message, Rep, Req, mtu_of};
+use super::requests::TrackedRequests;
+use super::{End, FrameReport, Opening};
+use crate::wire::cm::{CmMessage, Dreq, Mad, Rep, Req, mtu_of};
 use crate::wire::{Frame, Transport};
 use crate::{Mtu, Nanos, Psn, Qpn};
 
 /// All connections that were seen or announced.
 #[derive(Default)]
-pub(super) struct Connections {
-    streams: BTreeMap<Target, Stream>,
+pub(super) struct TrackedConnections {
+    streams: BTreeMap<FlowTarget, RequestFlow>,
     /// The way back of each way.
-    back: BTreeMap<Target, Target>,
-    receives: BTreeMap<End, Receives>,
-    handshakes: BTreeMap<(IpAddr, u32), Asked>,
+    back: BTreeMap<FlowTarget, FlowTarget>,
+    receives: BTreeMap<End, KnownReceives>,
+    handshakes: BTreeMap<(IpAddr, u32), ReqFields>,
     /// Counts packets, to tell which stream was used last.
     clock: u64,
 }
 
 /// One way of a connection, as its frames name it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Target {
+struct FlowTarget {
     from: IpAddr,
     to: End,
 }
 
 /// The requests that go one way, and what has been answered to them.
-struct Stream {
-    requests: Requests,
+struct RequestFlow {
+    requests: TrackedRequests,
     answers: Answers,
     used: u64,
 }
 
 /// The receives of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Receives {
+pub(super) enum KnownReceives {
     /// So many were posted since it was made.
     Posted(u64),
     /// They come from a shared queue.
@@ -50,45 +50,45 @@ pub(super) enum Receives {
 
 /// What a REQ said.
 #[derive(Clone, Copy)]
-struct Asked {
+struct ReqFields {
     qpn: Qpn,
     starting_psn: Psn,
     mtu: Option<Mtu>,
 }
 
-impl Stream {
-    fn new(requests: Requests) -> Self {
+impl RequestFlow {
+    fn new(requests: TrackedRequests) -> Self {
         let answers = Answers::new(requests.is_whole());
         Self { requests, answers, used: 0 }
     }
 }
 
-impl Connections {
+impl TrackedConnections {
     pub(super) fn open(&mut self, opening: &Opening) {
         let &Opening { ends: [one, other], first_psns: [psn, other_psn], mtu } = opening;
-        let (way, back) = (Target { from: one.ip, to: other }, Target { from: other.ip, to: one });
+        let (way, back) = (FlowTarget { from: one.ip, to: other }, FlowTarget { from: other.ip, to: one });
         self.pair(way, back);
-        self.streams.insert(way, Stream::new(Requests::from(psn, mtu)));
-        self.streams.insert(back, Stream::new(Requests::from(other_psn, mtu)));
+        self.streams.insert(way, RequestFlow::new(TrackedRequests::from(psn, mtu)));
+        self.streams.insert(back, RequestFlow::new(TrackedRequests::from(other_psn, mtu)));
     }
 
     pub(super) fn post_receives(&mut self, end: End, count: u32) {
-        if let Receives::Posted(sum) = self.receives.entry(end).or_insert(Receives::Posted(0)) {
+        if let KnownReceives::Posted(sum) = self.receives.entry(end).or_insert(KnownReceives::Posted(0)) {
             *sum += u64::from(count);
         }
     }
 
     pub(super) fn share_receives(&mut self, end: End) {
-        self.receives.insert(end, Receives::Shared);
+        self.receives.insert(end, KnownReceives::Shared);
     }
 
-    pub(super) fn check(&mut self, at: Nanos, frame: &Frame<'_>, report: &mut Report) {
+    pub(super) fn check(&mut self, at: Nanos, frame: &Frame<'_>, report: &mut FrameReport) {
         let bth = &frame.packet.headers.bth;
         match bth.opcode.transport() {
             Transport::Ud => self.hear_management(frame),
             Transport::Rc => {
                 let to = End { ip: frame.ip.destination(), qpn: bth.dest_qpn };
-                let way = Target { from: frame.ip.source(), to };
+                let way = FlowTarget { from: frame.ip.source(), to };
                 self.clock += 1;
                 match Part::of(bth.opcode) {
                     Some(part) => self.check_request(way, at, part, frame, report),
@@ -99,26 +99,26 @@ impl Connections {
         }
     }
 
-    fn check_request(&mut self, way: Target, at: Nanos, part: Part, frame: &Frame<'_>, report: &mut Report) {
-        let stream = self.streams.entry(way).or_insert_with(|| Stream::new(Requests::default()));
+    fn check_request(&mut self, way: FlowTarget, at: Nanos, part: Part, frame: &Frame<'_>, report: &mut FrameReport) {
+        let stream = self.streams.entry(way).or_insert_with(|| RequestFlow::new(TrackedRequests::default()));
         stream.used = self.clock;
         stream.requests.check(at, part, &frame.packet, report);
     }
 
-    fn check_response(&mut self, way: Target, at: Nanos, frame: &Frame<'_>, report: &mut Report) {
+    fn check_response(&mut self, way: FlowTarget, at: Nanos, frame: &Frame<'_>, report: &mut FrameReport) {
         let Some(asked) = self.back.get(&way).copied().or_else(|| self.guess(way, frame)) else { return };
         // The responder is whom the requests go to.
         let receives = self.receives.get(&asked.to).copied();
-        if let Some(Stream { requests, answers, .. }) = self.streams.get_mut(&asked) {
+        if let Some(RequestFlow { requests, answers, .. }) = self.streams.get_mut(&asked) {
             answers.check(at, &frame.packet, requests, receives, report);
         }
     }
 
     /// Whose requests a response answers that belongs to no connection: of the streams that have sent its PSN, and no
     /// response is known to, the one that was used last.
-    fn guess(&mut self, way: Target, frame: &Frame<'_>) -> Option<Target> {
+    fn guess(&mut self, way: FlowTarget, frame: &Frame<'_>) -> Option<FlowTarget> {
         let psn = frame.packet.headers.bth.psn;
-        let fits = |(asked, stream): &(&Target, &Stream)| {
+        let fits = |(asked, stream): &(&FlowTarget, &RequestFlow)| {
             let is_turned = asked.from == way.to.ip && asked.to.ip == way.from;
             is_turned && !self.back.contains_key(asked) && stream.requests.has_sent(psn)
         };
@@ -127,7 +127,7 @@ impl Connections {
         Some(asked)
     }
 
-    fn pair(&mut self, way: Target, back: Target) {
+    fn pair(&mut self, way: FlowTarget, back: FlowTarget) {
         self.back.insert(way, back);
         self.back.insert(back, way);
     }
@@ -136,11 +136,11 @@ impl Connections {
         let Some(Ok(mad)) = Mad::of_packet(&frame.packet) else { return };
         let (from, to) = (frame.ip.source(), frame.ip.destination());
         match &mad.message {
-            Message::Req(req) => {
-                self.handshakes.insert((from, req.local_comm_id), Asked::of(req));
+            CmMessage::Req(req) => {
+                self.handshakes.insert((from, req.local_comm_id), ReqFields::of(req));
             }
-            Message::Rep(rep) => self.hear_reply([to, from], rep),
-            Message::Dreq(dreq) => self.hear_end(from, to, dreq),
+            CmMessage::Rep(rep) => self.hear_reply([to, from], rep),
+            CmMessage::Dreq(dreq) => self.hear_end(from, to, dreq),
             _ => {}
         }
     }
@@ -150,7 +150,7 @@ impl Connections {
         let Some(asked) = self.handshakes.remove(&(asker, rep.remote_comm_id)) else { return };
         let Some(mtu) = asked.mtu else { return };
         let ends = [End { ip: asker, qpn: asked.qpn }, End { ip: replier, qpn: rep.qpn }];
-        let [way, back] = [Target { from: asker, to: ends[1] }, Target { from: replier, to: ends[0] }];
+        let [way, back] = [FlowTarget { from: asker, to: ends[1] }, FlowTarget { from: replier, to: ends[0] }];
         if self.back.get(&way) == Some(&back) {
             return;
         }
@@ -160,14 +160,14 @@ impl Connections {
 
     /// Handles a DREQ: its sender may have ended its queue pair already.
     fn hear_end(&mut self, from: IpAddr, to: IpAddr, dreq: &Dreq) {
-        let way = Target { from, to: End { ip: to, qpn: dreq.remote_qpn } };
+        let way = FlowTarget { from, to: End { ip: to, qpn: dreq.remote_qpn } };
         if let Some(back) = self.back.get(&way) {
-            self.receives.insert(back.to, Receives::Flushed);
+            self.receives.insert(back.to, KnownReceives::Flushed);
         }
     }
 }
 
-impl Asked {
+impl ReqFields {
     fn of(req: &Req) -> Self {
         Self { qpn: req.qpn, starting_psn: req.starting_psn, mtu: mtu_of(req.path_mtu) }
     }

@@ -1,7 +1,7 @@
 //! Rules that a frame keeps by itself.
 
 use super::part::Part;
-use super::{Report, Rule, is_foreign};
+use super::{FrameReport, Rule, is_foreign};
 use crate::Pkey;
 use crate::wire::{Bth, Frame, Malformed, Transport, icrc, mad, udp};
 
@@ -13,7 +13,7 @@ const DYNAMIC_PORTS: u16 = 0xc000;
 const SUBNET_MANAGEMENT: u32 = 0;
 
 /// Checks what can be said of a frame without those before it, but for the opcode's place in a message.
-pub(super) fn check(bytes: &[u8], frame: &Frame<'_>, pkeys: &[Pkey], report: &mut Report) {
+pub(super) fn check(bytes: &[u8], frame: &Frame<'_>, pkeys: &[Pkey], report: &mut FrameReport) {
     check_icrc(frame, report);
     check_end(bytes, frame, report);
     check_pad(frame, report);
@@ -27,7 +27,7 @@ pub(super) fn check(bytes: &[u8], frame: &Frame<'_>, pkeys: &[Pkey], report: &mu
 }
 
 /// Says which rule a frame broke that could not be parsed.
-pub(super) fn check_malformed(bytes: &[u8], reason: Malformed, report: &mut Report) {
+pub(super) fn check_malformed(bytes: &[u8], reason: Malformed, report: &mut FrameReport) {
     use Malformed as M;
     let rule = match reason {
         // Whose ICRC is right is a RoCEv2 packet, wherever it goes.
@@ -58,7 +58,7 @@ fn goes_to_roce(bytes: &[u8]) -> bool {
     UDP_AT.iter().any(|&(kind, at)| word(12 + tag) == Some(kind) && word(at + tag + 2) == Some(udp::ROCE_PORT))
 }
 
-fn check_icrc(frame: &Frame<'_>, report: &mut Report) {
+fn check_icrc(frame: &Frame<'_>, report: &mut FrameReport) {
     if frame.verify_icrc().is_err() {
         let what = if frame.omits_icrc() { "the mark of an ICRC left out" } else { "another one" };
         report.broken(Rule::Icrc, "the ICRC of the packet", what);
@@ -66,7 +66,7 @@ fn check_icrc(frame: &Frame<'_>, report: &mut Report) {
 }
 
 /// Nothing follows the IP datagram but what fills the shortest frame up.
-fn check_end(bytes: &[u8], frame: &Frame<'_>, report: &mut Report) {
+fn check_end(bytes: &[u8], frame: &Frame<'_>, report: &mut FrameReport) {
     let used = frame.ethernet.wire_len() + frame.datagram.len();
     if bytes.len() > used.max(SHORTEST_FRAME) {
         let expected = format!("a frame of {used} bytes, as IP says");
@@ -74,7 +74,7 @@ fn check_end(bytes: &[u8], frame: &Frame<'_>, report: &mut Report) {
     }
 }
 
-fn check_pad(frame: &Frame<'_>, report: &mut Report) {
+fn check_pad(frame: &Frame<'_>, report: &mut FrameReport) {
     let transport = frame.transport();
     let end = transport.len() - icrc::LEN;
     let pad = &transport[end - usize::from(frame.packet.headers.bth.pad)..end];
@@ -83,7 +83,7 @@ fn check_pad(frame: &Frame<'_>, report: &mut Report) {
     }
 }
 
-fn check_bth(header: &Bth, report: &mut Report) {
+fn check_bth(header: &Bth, report: &mut FrameReport) {
     for (bits, name) in [(header.reserved_6, "beside FECN and BECN"), (header.reserved_7, "beside AckReq")] {
         if bits != 0 {
             report.broken(Rule::Reserved, format!("zero {name}"), format!("{bits:#x}"));
@@ -100,14 +100,14 @@ fn check_bth(header: &Bth, report: &mut Report) {
     }
 }
 
-fn check_pkey(seen: Pkey, allowed: &[Pkey], report: &mut Report) {
+fn check_pkey(seen: Pkey, allowed: &[Pkey], report: &mut FrameReport) {
     if !allowed.contains(&seen) {
         let expected: Vec<_> = allowed.iter().map(Pkey::to_string).collect();
         report.broken(Rule::PartitionKey, expected.join(" or "), seen.to_string());
     }
 }
 
-fn check_destination(frame: &Frame<'_>, report: &mut Report) {
+fn check_destination(frame: &Frame<'_>, report: &mut FrameReport) {
     let headers = &frame.packet.headers;
     let destination = headers.bth.dest_qpn.get();
     if destination == SUBNET_MANAGEMENT {

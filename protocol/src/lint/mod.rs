@@ -27,8 +27,8 @@ use crate::{Mtu, Nanos, Pkey, Psn, Qpn};
 
 pub use rule::Rule;
 
-use connections::Connections;
-use ports::Ports;
+use connections::TrackedConnections;
+use ports::UdpPorts;
 
 /// Looks at frames, one after the other.
 pub struct Lint {
@@ -36,8 +36,8 @@ pub struct Lint {
     pkeys: Vec<Pkey>,
     /// Frames seen so far.
     frames: u64,
-    ports: Ports,
-    connections: Connections,
+    ports: UdpPorts,
+    connections: TrackedConnections,
 }
 
 /// A queue pair, by the address of its port and its number there.
@@ -96,7 +96,7 @@ impl Lint {
     pub fn with_pkeys(pkeys: impl Into<Vec<Pkey>>) -> Self {
         let pkeys = pkeys.into();
         assert!(!pkeys.is_empty(), "every packet has a P_Key");
-        Self { pkeys, frames: 0, ports: Ports::default(), connections: Connections::default() }
+        Self { pkeys, frames: 0, ports: UdpPorts::default(), connections: TrackedConnections::default() }
     }
 
     /// Two queue pairs are connected: both have sent nothing yet and executed nothing.
@@ -118,7 +118,7 @@ impl Lint {
     /// Looks at the next frame, an Ethernet frame that was sent at the time `at`, and returns the rules that it breaks. Of
     /// frames that are no RoCEv2 packets nothing is said.
     pub fn look(&mut self, at: Nanos, bytes: &[u8]) -> Vec<Finding> {
-        let mut report = Report { frame: self.frames, findings: Vec::new() };
+        let mut report = FrameReport { frame: self.frames, findings: Vec::new() };
         self.frames += 1;
         match Frame::parse(bytes) {
             Ok(frame) => {
@@ -136,12 +136,12 @@ impl Lint {
 }
 
 /// What is found in one frame.
-struct Report {
+struct FrameReport {
     frame: u64,
     findings: Vec<Finding>,
 }
 
-impl Report {
+impl FrameReport {
     fn broken(&mut self, rule: Rule, expected: impl Into<String>, seen: impl Into<String>) {
         let (expected, seen) = (expected.into(), seen.into());
         self.findings.push(Finding { rule, frame: self.frame, expected, seen });

@@ -3,7 +3,7 @@
 use crate::wire::Opcode;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum MessageKind {
     Send,
     Write,
     Read,
@@ -11,14 +11,14 @@ pub(super) enum Kind {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Place {
+pub(super) enum PacketPosition {
     First,
     Middle,
     Last,
     Only,
 }
 
-impl Place {
+impl PacketPosition {
     pub(super) const fn starts(self) -> bool {
         matches!(self, Self::First | Self::Only)
     }
@@ -30,8 +30,8 @@ impl Place {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Part {
-    pub(super) kind: Kind,
-    pub(super) place: Place,
+    pub(super) kind: MessageKind,
+    pub(super) place: PacketPosition,
     /// It carries immediate data.
     pub(super) has_imm: bool,
 }
@@ -41,16 +41,16 @@ impl Part {
     pub(super) const fn of(opcode: Opcode) -> Option<Self> {
         use Opcode as O;
         let (kind, place) = match opcode {
-            O::RcSendFirst => (Kind::Send, Place::First),
-            O::RcSendMiddle => (Kind::Send, Place::Middle),
-            O::RcSendLast | O::RcSendLastImm | O::RcSendLastInvalidate => (Kind::Send, Place::Last),
-            O::RcSendOnly | O::RcSendOnlyImm | O::RcSendOnlyInvalidate => (Kind::Send, Place::Only),
-            O::RcWriteFirst => (Kind::Write, Place::First),
-            O::RcWriteMiddle => (Kind::Write, Place::Middle),
-            O::RcWriteLast | O::RcWriteLastImm => (Kind::Write, Place::Last),
-            O::RcWriteOnly | O::RcWriteOnlyImm => (Kind::Write, Place::Only),
-            O::RcReadRequest => (Kind::Read, Place::Only),
-            O::RcCompareSwap | O::RcFetchAdd => (Kind::Atomic, Place::Only),
+            O::RcSendFirst => (MessageKind::Send, PacketPosition::First),
+            O::RcSendMiddle => (MessageKind::Send, PacketPosition::Middle),
+            O::RcSendLast | O::RcSendLastImm | O::RcSendLastInvalidate => (MessageKind::Send, PacketPosition::Last),
+            O::RcSendOnly | O::RcSendOnlyImm | O::RcSendOnlyInvalidate => (MessageKind::Send, PacketPosition::Only),
+            O::RcWriteFirst => (MessageKind::Write, PacketPosition::First),
+            O::RcWriteMiddle => (MessageKind::Write, PacketPosition::Middle),
+            O::RcWriteLast | O::RcWriteLastImm => (MessageKind::Write, PacketPosition::Last),
+            O::RcWriteOnly | O::RcWriteOnlyImm => (MessageKind::Write, PacketPosition::Only),
+            O::RcReadRequest => (MessageKind::Read, PacketPosition::Only),
+            O::RcCompareSwap | O::RcFetchAdd => (MessageKind::Atomic, PacketPosition::Only),
             _ => return None,
         };
         let has_imm = matches!(opcode, O::RcSendLastImm | O::RcSendOnlyImm | O::RcWriteLastImm | O::RcWriteOnlyImm);
@@ -59,24 +59,24 @@ impl Part {
 
     /// Its answer is data.
     pub(super) const fn is_fetch(self) -> bool {
-        matches!(self.kind, Kind::Read | Kind::Atomic)
+        matches!(self.kind, MessageKind::Read | MessageKind::Atomic)
     }
 
     /// The responder takes a receive for this very packet: a SEND's first one, a WRITE's with immediate data.
     pub(super) const fn takes_receive(self) -> bool {
         match self.kind {
-            Kind::Send => self.place.starts(),
-            Kind::Write => self.has_imm,
-            Kind::Read | Kind::Atomic => false,
+            MessageKind::Send => self.place.starts(),
+            MessageKind::Write => self.has_imm,
+            MessageKind::Read | MessageKind::Atomic => false,
         }
     }
 
     /// It may ask for a solicited event.
     pub(super) const fn may_solicit(self) -> bool {
         match self.kind {
-            Kind::Send => self.place.ends(),
-            Kind::Write => self.has_imm,
-            Kind::Read | Kind::Atomic => false,
+            MessageKind::Send => self.place.ends(),
+            MessageKind::Write => self.has_imm,
+            MessageKind::Read | MessageKind::Atomic => false,
         }
     }
 }

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::{Report, Rule};
+use super::{FrameReport, Rule};
 use crate::Qpn;
 use crate::wire::Frame;
 
 /// The port that each queue pair uses towards another one.
 #[derive(Default)]
-pub(super) struct Ports(BTreeMap<Flow, u16>);
+pub(super) struct UdpPorts(BTreeMap<PortKey, u16>);
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Flow {
+struct PortKey {
     from: IpAddr,
     to: IpAddr,
     destination: Qpn,
@@ -20,10 +20,10 @@ struct Flow {
     source: Option<Qpn>,
 }
 
-impl Ports {
-    pub(super) fn check(&mut self, frame: &Frame<'_>, report: &mut Report) {
+impl UdpPorts {
+    pub(super) fn check(&mut self, frame: &Frame<'_>, report: &mut FrameReport) {
         let headers = &frame.packet.headers;
-        let flow = Flow {
+        let flow = PortKey {
             from: frame.ip.source(),
             to: frame.ip.destination(),
             destination: headers.bth.dest_qpn,

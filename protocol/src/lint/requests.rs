@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
-use super::part::{Kind, Part, Place};
-use super::{Report, Rule};
+use super::part::{MessageKind, PacketPosition, Part};
+use super::{FrameReport, Rule};
 use crate::wire::{AtomicEth, Extensions, Headers, Opcode, Packet, Reth};
 use crate::{Mtu, Nanos, Psn};
 
@@ -18,7 +18,7 @@ const REMEMBERED: usize = 1 << 17;
 
 /// The requests that go one way.
 #[derive(Default)]
-pub(super) struct Requests {
+pub(super) struct TrackedRequests {
     /// Known from its beginning.
     is_whole: bool,
     mtu: Option<Mtu>,
@@ -26,7 +26,7 @@ pub(super) struct Requests {
     next: Option<u64>,
     /// What was sent first under each position.
     sent: BTreeMap<u64, Sent>,
-    message: Option<Message>,
+    message: Option<MessageProgress>,
     /// The beginning of a message has been seen, or that there is none under way.
     is_aligned: bool,
     totals: Totals,
@@ -41,13 +41,13 @@ pub(super) struct Requests {
 pub(super) struct Sent {
     /// The first position after it.
     pub(super) end: u64,
-    pub(super) what: What,
+    pub(super) what: RequestBody,
     pub(super) part: Part,
     pub(super) before: Totals,
     pub(super) after: Totals,
 }
 
-pub(super) enum What {
+pub(super) enum RequestBody {
     /// A packet of a SEND or WRITE.
     Data { opcode: Opcode, ext: Extensions, len: usize, digest: u64 },
     /// A READ, and where it was asked for: at its first PSN, and perhaps again from its middle on.
@@ -66,8 +66,8 @@ pub(super) struct Totals {
 }
 
 /// The message under way.
-struct Message {
-    kind: Kind,
+struct MessageProgress {
+    kind: MessageKind,
     /// What a WRITE's RETH says.
     announced: Option<u32>,
     carried: u64,
@@ -79,7 +79,7 @@ struct NotReady {
     until: Nanos,
 }
 
-impl Requests {
+impl TrackedRequests {
     /// Requests from the first one on.
     pub(super) fn from(first: Psn, mtu: Mtu) -> Self {
         let next = ORIGIN + u64::from(first.get());
@@ -150,7 +150,7 @@ impl Requests {
         if let (true, Some(mtu), Some(mut entry)) = (self.has_open_read, self.mtu, self.sent.last_entry()) {
             let first = *entry.key();
             let sent = entry.get_mut();
-            if let What::Read { reth, .. } = &sent.what {
+            if let RequestBody::Read { reth, .. } = &sent.what {
                 sent.end = first + u64::from(mtu.packets(reth.len));
                 self.next = Some(sent.end);
             }
@@ -158,7 +158,7 @@ impl Requests {
         }
     }
 
-    pub(super) fn check(&mut self, at: Nanos, part: Part, packet: &Packet<'_>, report: &mut Report) {
+    pub(super) fn check(&mut self, at: Nanos, part: Part, packet: &Packet<'_>, report: &mut FrameReport) {
         let headers = &packet.headers;
         if part.place.ends() && !part.is_fetch() && !headers.bth.ack_req {
             let expected = format!("AckReq on the last packet of a message ({})", headers.bth.opcode.name());
@@ -177,7 +177,7 @@ impl Requests {
         }
     }
 
-    fn check_wait(&mut self, at: Nanos, position: u64, report: &mut Report) {
+    fn check_wait(&mut self, at: Nanos, position: u64, report: &mut FrameReport) {
         let Some(NotReady { until, .. }) = self.not_ready.take_if(|not_ready| not_ready.at == position) else { return };
         if at < until {
             let expected =
@@ -186,7 +186,7 @@ impl Requests {
         }
     }
 
-    fn check_new(&mut self, position: u64, part: Part, packet: &Packet<'_>, report: &mut Report) {
+    fn check_new(&mut self, position: u64, part: Part, packet: &Packet<'_>, report: &mut FrameReport) {
         self.check_consecutive(position, report);
         self.check_order(part, packet, report);
         self.check_payload(part, packet, report);
@@ -197,7 +197,8 @@ impl Requests {
         let end = position + u64::from(count.unwrap_or(1));
         self.has_open_read = count.is_none();
         self.next = Some(end);
-        self.sent.insert(position, Sent { end, what: What::of(position, packet), part, before, after: self.totals });
+        self.sent
+            .insert(position, Sent { end, what: RequestBody::of(position, packet), part, before, after: self.totals });
         if self.sent.len() > REMEMBERED {
             self.sent.pop_first();
         }
@@ -211,7 +212,7 @@ impl Requests {
     /// Returns how many PSNs the request takes, if that is known.
     fn responses(&self, part: Part, headers: &Headers) -> Option<u32> {
         match headers.ext.reth {
-            Some(reth) if part.kind == Kind::Read => match self.mtu {
+            Some(reth) if part.kind == MessageKind::Read => match self.mtu {
                 Some(mtu) => Some(mtu.packets(reth.len)),
                 None => (reth.len as usize <= Mtu::Mtu256.bytes()).then_some(1),
             },
@@ -219,7 +220,7 @@ impl Requests {
         }
     }
 
-    fn check_consecutive(&mut self, position: u64, report: &mut Report) {
+    fn check_consecutive(&mut self, position: u64, report: &mut FrameReport) {
         if self.has_open_read {
             self.close_read(position);
         }
@@ -238,7 +239,7 @@ impl Requests {
         let Some(mut entry) = self.sent.last_entry() else { return };
         let count = position.saturating_sub(*entry.key());
         let sent = entry.get_mut();
-        let What::Read { reth, .. } = &sent.what else { return };
+        let RequestBody::Read { reth, .. } = &sent.what else { return };
         let fits = |mtu: &Mtu| u64::from(mtu.packets(reth.len)) == count;
         let mut fitting = Mtu::ALL.into_iter().filter(fits);
         let Some(mtu) = fitting.next() else { return };
@@ -247,7 +248,7 @@ impl Requests {
         self.mtu = if fitting.next().is_none() { Some(mtu) } else { None };
     }
 
-    fn check_order(&mut self, part: Part, packet: &Packet<'_>, report: &mut Report) {
+    fn check_order(&mut self, part: Part, packet: &Packet<'_>, report: &mut FrameReport) {
         let name = packet.headers.bth.opcode.name();
         match &self.message {
             Some(message) if part.place.starts() => {
@@ -265,17 +266,17 @@ impl Requests {
         self.is_aligned |= part.place.starts() || part.place.ends();
     }
 
-    fn check_payload(&mut self, part: Part, packet: &Packet<'_>, report: &mut Report) {
+    fn check_payload(&mut self, part: Part, packet: &Packet<'_>, report: &mut FrameReport) {
         let len = packet.payload.len();
-        if matches!(part.place, Place::First | Place::Middle) {
+        if matches!(part.place, PacketPosition::First | PacketPosition::Middle) {
             self.learn_mtu(len);
         }
         let full = self.mtu.map_or(Mtu::Mtu8192.bytes(), Mtu::bytes);
         let (least, most) = match part.place {
             _ if part.is_fetch() => (0, 0),
-            Place::First | Place::Middle => (full, full),
-            Place::Last => (1, full),
-            Place::Only => (0, full),
+            PacketPosition::First | PacketPosition::Middle => (full, full),
+            PacketPosition::Last => (1, full),
+            PacketPosition::Only => (0, full),
         };
         if !(least..=most).contains(&len) {
             let name = packet.headers.bth.opcode.name();
@@ -287,10 +288,10 @@ impl Requests {
     }
 
     /// Adds up what a message carries.
-    fn follow_message(&mut self, part: Part, packet: &Packet<'_>, report: &mut Report) {
+    fn follow_message(&mut self, part: Part, packet: &Packet<'_>, report: &mut FrameReport) {
         if part.place.starts() {
             let announced = packet.headers.ext.reth.map(|reth| reth.len);
-            self.message = Some(Message { kind: part.kind, announced, carried: 0 });
+            self.message = Some(MessageProgress { kind: part.kind, announced, carried: 0 });
         }
         let Some(message) = &mut self.message else { return };
         message.carried += packet.payload.len() as u64;
@@ -309,7 +310,7 @@ impl Requests {
         }
     }
 
-    fn check_repeat(&mut self, position: u64, packet: &Packet<'_>, report: &mut Report) {
+    fn check_repeat(&mut self, position: u64, packet: &Packet<'_>, report: &mut FrameReport) {
         let mtu = self.mtu;
         let is_remembered = self.is_whole && self.sent.len() < REMEMBERED;
         let covering = self.sent.range_mut(..=position).next_back().filter(|(_, sent)| position < sent.end);
@@ -319,7 +320,7 @@ impl Requests {
                     let at = psn_at(position);
                     report.broken(Rule::Repeat, format!("{expected}, as it was first sent under {at}"), seen);
                 }
-                if let What::Read { starts, .. } = &mut sent.what {
+                if let RequestBody::Read { starts, .. } = &mut sent.what {
                     starts.push(position);
                 }
             }
@@ -332,7 +333,7 @@ impl Requests {
     }
 }
 
-impl What {
+impl RequestBody {
     fn of(position: u64, packet: &Packet<'_>) -> Self {
         let Headers { bth, ext } = packet.headers;
         match (ext.reth, ext.atomic) {

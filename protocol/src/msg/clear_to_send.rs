@@ -14,7 +14,7 @@ const VERSION: u16 = 3;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct View {
+struct ClearToSendView {
     version: U16,
     capabilities: U16,
     rank: U32,
@@ -31,7 +31,7 @@ struct QueueView {
     missing: U16,
     unused: U16,
 }
-const_assert_eq!(size_of::<View>(), ClearToSend::LEN);
+const_assert_eq!(size_of::<ClearToSendView>(), ClearToSend::LEN);
 
 /// What an end can do beyond messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -87,7 +87,7 @@ impl ClearToSend {
 
     /// Reads them.
     pub fn parse(bytes: &[u8]) -> Result<Self, BadClearToSend> {
-        let (view, _) = View::ref_from_prefix(bytes).map_err(|_| BadClearToSend::Short(bytes.len()))?;
+        let (view, _) = ClearToSendView::ref_from_prefix(bytes).map_err(|_| BadClearToSend::Short(bytes.len()))?;
         if view.version.get() != VERSION {
             return Err(BadClearToSend::Version(view.version.get()));
         }
@@ -115,7 +115,7 @@ impl ClearToSend {
             *view = QueueView { kind, reserve, credits, size: size.into(), missing, unused: none };
         }
         let capabilities = u16::from(self.capabilities.rdma).into();
-        let view = View { version: VERSION.into(), capabilities, rank: self.rank.into(), queues };
+        let view = ClearToSendView { version: VERSION.into(), capabilities, rank: self.rank.into(), queues };
         bytes[..Self::LEN].copy_from_slice(view.as_bytes());
     }
 }

@@ -65,14 +65,14 @@ pub struct QueuePair<B> {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Rejected<R> {
     /// Why.
-    pub reason: PostError,
+    pub reason: RcPostError,
     /// What the caller posted.
     pub request: R,
 }
 
 /// Why a work request could not be posted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum PostError {
+pub enum RcPostError {
     /// The queue is full: poll for completions and post again.
     #[error("the queue is full: poll for completions first")]
     QueueFull,

@@ -11,7 +11,7 @@ use super::credits::Limit;
 use super::recovery::{Loss, SPAN};
 use super::rtt::Rtt;
 use super::{
-    AtomicOperation, Budget, Completion, Config, Dialect, Env, Payload, PostError, QueuePair, Rejected, SendOp,
+    AtomicOperation, Budget, Completion, Config, Dialect, Env, Payload, QueuePair, RcPostError, Rejected, SendOp,
     SendRequest, State, Stats, TxError, WcStatus,
 };
 use crate::wire::{AtomicEth, Extensions, Headers, Ieth, ImmDt, Opcode, Reth};
@@ -180,10 +180,10 @@ impl<B> Requester<B> {
     fn post(&mut self, request: SendRequest<B>, config: &Config) -> Result<(), Rejected<SendRequest<B>>> {
         let reject = |reason, request| Err(Rejected { reason, request });
         if request.len > MAX_MESSAGE {
-            return reject(PostError::TooLong, request);
+            return reject(RcPostError::TooLong, request);
         }
         if self.queue.len() == self.depth {
-            return reject(PostError::QueueFull, request);
+            return reject(RcPostError::QueueFull, request);
         }
         let needed = match request.op {
             SendOp::Atomic { .. } => ATOMIC_LEN,
@@ -191,14 +191,14 @@ impl<B> Requester<B> {
             _ => request.len,
         };
         if request.len != needed {
-            return reject(PostError::BufferLength(needed), request);
+            return reject(RcPostError::BufferLength(needed), request);
         }
         if request.op.is_fetch() && self.takes_no_fetch {
-            return reject(PostError::NoFetch, request);
+            return reject(RcPostError::NoFetch, request);
         }
         let packets = request.op.packets(request.len, config.mtu);
         if self.span + packets > MAX_SPAN {
-            let reason = if self.queue.is_empty() { PostError::TooLong } else { PostError::QueueFull };
+            let reason = if self.queue.is_empty() { RcPostError::TooLong } else { RcPostError::QueueFull };
             return reject(reason, request);
         }
         self.span += packets;
@@ -585,7 +585,7 @@ impl<B> QueuePair<B> {
     /// In the error state the request is taken and flushed at the next pump, as verbs does.
     pub fn post_send(&mut self, request: SendRequest<B>) -> Result<(), Rejected<SendRequest<B>>> {
         if !self.state.accepts_responses() && self.state != State::Error {
-            return Err(Rejected { reason: PostError::State(self.state), request });
+            return Err(Rejected { reason: RcPostError::State(self.state), request });
         }
         self.requester.post(request, &self.config)
     }

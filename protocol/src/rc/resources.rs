@@ -15,19 +15,19 @@ pub(super) struct Resources {
     /// The requests that the peer may still send again, oldest first.
     remembered: VecDeque<Resource>,
     /// The responses to be sent, in the order of PSNs.
-    streams: VecDeque<Stream>,
+    streams: VecDeque<ResponseStream>,
 }
 
 #[derive(Clone, Copy)]
 struct Resource {
     first: Psn,
     packets: u32,
-    answer: Answer,
+    answer: FetchRequest,
 }
 
 /// What a request asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum FetchRequest {
     /// Memory.
     Read(Reth),
     /// The value that an atomic found.
@@ -35,7 +35,7 @@ pub(super) enum Answer {
 }
 
 /// The rest of a request's responses.
-struct Stream {
+struct ResponseStream {
     resource: Resource,
     next: u32,
     /// The packet that starts this run of responses carries FIRST or ONLY.
@@ -49,11 +49,11 @@ struct Stream {
 pub(super) struct Response {
     pub(super) opcode: Opcode,
     pub(super) psn: Psn,
-    pub(super) body: Body,
+    pub(super) body: ResponseBody,
 }
 
 /// What a response packet carries.
-pub(super) enum Body {
+pub(super) enum ResponseBody {
     /// Where its payload starts, under the READ's key, and how long it is.
     Memory(Reth),
     /// An atomic's result.
@@ -77,15 +77,15 @@ impl Resources {
     }
 
     /// Takes a request that starts at `first`, for which there is room, and returns how many PSNs it takes.
-    pub(super) fn accept(&mut self, first: Psn, answer: Answer, mtu: Mtu) -> u32 {
+    pub(super) fn accept(&mut self, first: Psn, answer: FetchRequest, mtu: Mtu) -> u32 {
         assert!(self.remembered.len() < self.limit, "the caller made room");
         let packets = match answer {
-            Answer::Read(reth) => mtu.packets(reth.len),
-            Answer::Atomic { .. } => 1,
+            FetchRequest::Read(reth) => mtu.packets(reth.len),
+            FetchRequest::Atomic { .. } => 1,
         };
         let resource = Resource { first, packets, answer };
         self.remembered.push_back(resource);
-        self.streams.push_back(Stream { resource, next: 0, start: 0, end: packets, is_replay: false });
+        self.streams.push_back(ResponseStream { resource, next: 0, start: 0, end: packets, is_replay: false });
         packets
     }
 
@@ -99,12 +99,13 @@ impl Resources {
         let next = psn.since(found.first) as u32;
         let Some(end) = found.end_of(again, next, mtu) else { return false };
         let is_rest = end == found.packets;
-        let under_way = |stream: &&mut Stream| is_rest && stream.resource.first == found.first && stream.end == end;
+        let under_way =
+            |stream: &&mut ResponseStream| is_rest && stream.resource.first == found.first && stream.end == end;
         if let Some(stream) = self.streams.iter_mut().find(under_way) {
             (stream.next, stream.start) = (next, next);
         } else if self.streams.len() < 2 * self.limit {
             let at = self.streams.partition_point(|stream| stream.position().before(psn));
-            self.streams.insert(at, Stream { resource: found, next, start: next, end, is_replay: true });
+            self.streams.insert(at, ResponseStream { resource: found, next, start: next, end, is_replay: true });
         } else {
             return false;
         }
@@ -116,14 +117,14 @@ impl Resources {
         let stream = self.streams.front()?;
         let psn = stream.position();
         Some(match stream.resource.answer {
-            Answer::Atomic { original, .. } => {
-                Response { opcode: Opcode::RcAtomicAck, psn, body: Body::Original(original) }
+            FetchRequest::Atomic { original, .. } => {
+                Response { opcode: Opcode::RcAtomicAck, psn, body: ResponseBody::Original(original) }
             }
-            Answer::Read(reth) => {
+            FetchRequest::Read(reth) => {
                 let offset = stream.next << mtu.shift();
                 let len = (reth.len - offset).min(mtu.bytes() as u32);
                 let source = Reth { va: reth.va.wrapping_add(offset.into()), rkey: reth.rkey, len };
-                Response { opcode: stream.opcode(), psn, body: Body::Memory(source) }
+                Response { opcode: stream.opcode(), psn, body: ResponseBody::Memory(source) }
             }
         })
     }
@@ -156,7 +157,7 @@ impl Resources {
         }
         let Some(oldest) = self.remembered.front() else { return false };
         let first = oldest.first;
-        let is_of_oldest = |stream: &Stream| stream.resource.first == first;
+        let is_of_oldest = |stream: &ResponseStream| stream.resource.first == first;
         if self.streams.iter().any(|stream| is_of_oldest(stream) && !stream.is_replay) {
             return false;
         }
@@ -175,7 +176,7 @@ impl Resource {
     /// or a part of this READ that ends where a packet or the READ does.
     fn end_of(&self, again: &Headers, next: u32, mtu: Mtu) -> Option<u32> {
         match (self.answer, again.ext.reth, again.ext.atomic) {
-            (Answer::Read(reth), Some(part), _) => {
+            (FetchRequest::Read(reth), Some(part), _) => {
                 let offset = u64::from(next) << mtu.shift();
                 let end = offset + u64::from(part.len);
                 let is_part = part.rkey == reth.rkey && part.va == reth.va.wrapping_add(offset);
@@ -184,7 +185,7 @@ impl Resource {
                     part.len > 0 && end < u64::from(reth.len) && end.is_multiple_of(mtu.bytes() as u64);
                 (is_part && (is_rest || is_whole_packets)).then(|| next + mtu.packets(part.len))
             }
-            (Answer::Atomic { opcode, request, .. }, _, Some(atomic)) => {
+            (FetchRequest::Atomic { opcode, request, .. }, _, Some(atomic)) => {
                 (opcode == again.bth.opcode && request == atomic).then_some(1)
             }
             _ => None,
@@ -192,7 +193,7 @@ impl Resource {
     }
 }
 
-impl Stream {
+impl ResponseStream {
     fn position(&self) -> Psn {
         self.resource.first.plus(self.next)
     }
@@ -221,7 +222,7 @@ mod tests {
 
     /// Takes a READ of three packets, and answers it.
     fn answer(resources: &mut Resources, first: Psn, va: u64) {
-        assert_eq!(resources.accept(first, Answer::Read(reth(va, 3)), MTU), 3);
+        assert_eq!(resources.accept(first, FetchRequest::Read(reth(va, 3)), MTU), 3);
         (0..3).for_each(|_| resources.sent());
         assert!(resources.is_idle());
     }
@@ -236,6 +237,6 @@ mod tests {
         assert!(resources.replay(&again, MTU));
         let response = resources.next_response(MTU).expect("it is asked for");
         assert_eq!(response.psn, first.plus(1));
-        assert!(matches!(response.body, Body::Memory(Reth { va: 4352, .. })));
+        assert!(matches!(response.body, ResponseBody::Memory(Reth { va: 4352, .. })));
     }
 }

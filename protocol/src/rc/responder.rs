@@ -13,9 +13,9 @@ use super::congestion::{Algorithm, CongestionControl as _};
 use super::credits;
 use super::recovery::{Held, MAP_LEN, PsnSet};
 use super::requester::{MAX_MESSAGE, MAX_SPAN};
-use super::resources::{Answer, Body, Resources, Response};
+use super::resources::{FetchRequest, Resources, Response, ResponseBody};
 use super::{
-    AtomicOperation, Budget, Completion, Config, Denied, Dialect, Env, Operation, Payload, PostError, QueuePair,
+    AtomicOperation, Budget, Completion, Config, Denied, Dialect, Env, Operation, Payload, QueuePair, RcPostError,
     RecvRequest, Rejected, State, TxError, WcStatus,
 };
 use crate::wire::{Aeth, AtomicAckEth, Extensions, Headers, NakCode, Opcode, Packet, Reth, Syndrome, aeth};
@@ -33,7 +33,7 @@ pub(super) struct Responder<B> {
     /// Packets that came early and are kept.
     pub(super) held: PsnSet,
     msn: Msn,
-    message: Message<B>,
+    message: CurrentMessage<B>,
     pub(super) owed: Owed,
     notification: Notification,
     /// When a packet was executed last.
@@ -48,7 +48,7 @@ pub(super) struct Responder<B> {
 }
 
 /// The message in progress.
-enum Message<B> {
+enum CurrentMessage<B> {
     None,
     Send { receive: RecvRequest<B>, received: u32 },
     Write { rkey: Rkey, va: u64, remaining: u32, total: u32 },
@@ -82,22 +82,22 @@ const NOTIFICATION: [u8; 16] = [0; 16];
 
 /// Why a request is refused, and the status of the message in progress here.
 #[derive(Clone, Copy)]
-struct Refusal {
+struct NakReason {
     code: NakCode,
     local: WcStatus,
 }
 
-const INVALID: Refusal = Refusal { code: NakCode::InvalidRequest, local: WcStatus::RemInvReqErr };
-const TOO_LONG: Refusal = Refusal { code: NakCode::InvalidRequest, local: WcStatus::LocLenErr };
+const INVALID: NakReason = NakReason { code: NakCode::InvalidRequest, local: WcStatus::RemInvReqErr };
+const TOO_LONG: NakReason = NakReason { code: NakCode::InvalidRequest, local: WcStatus::LocLenErr };
 
-impl From<Denied> for Refusal {
+impl From<Denied> for NakReason {
     fn from(Denied: Denied) -> Self {
         Self { code: NakCode::RemoteAccess, local: WcStatus::LocAccessErr }
     }
 }
 
 /// How one request in order ended.
-enum Outcome {
+enum RequestOutcome {
     /// A packet of a SEND or a WRITE was executed.
     Done,
     /// A READ or an atomic was; its answers take this many PSNs.
@@ -115,7 +115,7 @@ impl<B> Responder<B> {
             acknowledgeable: None,
             held: PsnSet::new(config.rq_psn),
             msn: Msn::default(),
-            message: Message::None,
+            message: CurrentMessage::None,
             owed: Owed::Nothing,
             notification: Notification::default(),
             executed_at: 0,
@@ -133,7 +133,7 @@ impl<B> Responder<B> {
     /// Completes the message in progress with `status` and flushes the posted receives. READs that were accepted
     /// are still answered: they come before whatever was refused.
     pub(super) fn flush<E: Env<Buffer = B>>(&mut self, status: WcStatus, env: &mut E) {
-        if let Message::Send { receive, received } = std::mem::replace(&mut self.message, Message::None) {
+        if let CurrentMessage::Send { receive, received } = std::mem::replace(&mut self.message, CurrentMessage::None) {
             env.complete(Completion { status, len: received, ..receive.flushed() });
         }
         while let Some(receive) = self.receives.pop_front() {
@@ -226,9 +226,9 @@ impl<B> Responder<B> {
         let mut headers = Headers::plain(config.bth(response.opcode, response.psn));
         headers.ext.aeth = Some(Aeth { syndrome: self.ack_syndrome(config), msn: self.msn });
         let payload = match response.body {
-            Body::Memory(Reth { len: 0, .. }) => Payload::None,
-            Body::Memory(Reth { va, rkey, len }) => Payload::Remote { rkey, va, len: len as usize },
-            Body::Original(original) => {
+            ResponseBody::Memory(Reth { len: 0, .. }) => Payload::None,
+            ResponseBody::Memory(Reth { va, rkey, len }) => Payload::Remote { rkey, va, len: len as usize },
+            ResponseBody::Original(original) => {
                 headers.ext.atomic_ack = Some(AtomicAckEth { original });
                 Payload::None
             }
@@ -321,13 +321,13 @@ impl<B> QueuePair<B> {
     pub fn post_recv(&mut self, request: RecvRequest<B>) -> Result<(), Rejected<RecvRequest<B>>> {
         let responder = &mut self.responder;
         if !self.state.takes_receives() {
-            return Err(Rejected { reason: PostError::State(self.state), request });
+            return Err(Rejected { reason: RcPostError::State(self.state), request });
         }
         if self.config.shared_receives {
-            return Err(Rejected { reason: PostError::SharedReceives, request });
+            return Err(Rejected { reason: RcPostError::SharedReceives, request });
         }
         if responder.receives.len() == responder.depth {
-            return Err(Rejected { reason: PostError::QueueFull, request });
+            return Err(Rejected { reason: RcPostError::QueueFull, request });
         }
         responder.receives.push_back(request);
         Ok(())
@@ -467,7 +467,7 @@ impl<B> QueuePair<B> {
 
     fn on_expected<E: Env<Buffer = B>>(&mut self, now: Nanos, packet: &Packet<'_>, env: &mut E) -> bool {
         match self.execute(packet, env) {
-            Ok(Outcome::Done) => {
+            Ok(RequestOutcome::Done) => {
                 self.responder.executed();
                 self.settle_expected(now, env);
                 let responder = &mut self.responder;
@@ -476,14 +476,14 @@ impl<B> QueuePair<B> {
                 }
                 true
             }
-            Ok(Outcome::Fetched(packets)) => {
+            Ok(RequestOutcome::Fetched(packets)) => {
                 self.responder.fetched(packets);
                 self.settle_expected(now, env);
                 // Its response acknowledges it and everything before it.
                 self.responder.owed = Owed::Nothing;
                 true
             }
-            Ok(Outcome::NotReady) => {
+            Ok(RequestOutcome::NotReady) => {
                 self.stats.out_of_buffer += 1;
                 self.responder.nak_sent = false;
                 self.responder.owe_nak(Owed::Rnr);
@@ -521,8 +521,9 @@ impl<B> QueuePair<B> {
         self.stats.rx_held_refused += 1;
         let responder = &mut self.responder;
         // A receive that nothing was placed in was taken by this very packet; a message that has begun goes on.
-        if matches!(responder.message, Message::Send { received: 0, .. })
-            && let Message::Send { receive, .. } = std::mem::replace(&mut responder.message, Message::None)
+        if matches!(responder.message, CurrentMessage::Send { received: 0, .. })
+            && let CurrentMessage::Send { receive, .. } =
+                std::mem::replace(&mut responder.message, CurrentMessage::None)
         {
             responder.put_back(receive, &self.config, env);
         }
@@ -530,7 +531,7 @@ impl<B> QueuePair<B> {
     }
 
     /// Answers packet `psn` with a fatal NAK and goes to the error state.
-    fn refuse<E: Env<Buffer = B>>(&mut self, refusal: Refusal, psn: Psn, env: &mut E) {
+    fn refuse<E: Env<Buffer = B>>(&mut self, refusal: NakReason, psn: Psn, env: &mut E) {
         match refusal.code {
             NakCode::RemoteAccess => self.stats.resp_remote_access_errors += 1,
             _ => self.stats.resp_invalid_request += 1,
@@ -539,41 +540,41 @@ impl<B> QueuePair<B> {
         self.fail_responder(refusal.local, env);
     }
 
-    fn execute<E: Env<Buffer = B>>(&mut self, packet: &Packet<'_>, env: &mut E) -> Result<Outcome, Refusal> {
+    fn execute<E: Env<Buffer = B>>(&mut self, packet: &Packet<'_>, env: &mut E) -> Result<RequestOutcome, NakReason> {
         let opcode = packet.headers.bth.opcode;
-        let part = Part::of(opcode).ok_or(INVALID)?;
+        let part = RequestPart::of(opcode).ok_or(INVALID)?;
         let full = self.config.mtu.bytes();
         let fits = match part.place {
-            Place::First | Place::Middle => packet.payload.len() == full,
-            Place::Last => (1..=full).contains(&packet.payload.len()),
-            Place::Only => packet.payload.len() <= full,
+            RequestPosition::First | RequestPosition::Middle => packet.payload.len() == full,
+            RequestPosition::Last => (1..=full).contains(&packet.payload.len()),
+            RequestPosition::Only => packet.payload.len() <= full,
         };
         if !fits {
             return Err(INVALID);
         }
         match part.kind {
-            Kind::Send => self.execute_send(packet, part.place, env),
-            Kind::Write => self.execute_write(packet, part.place, env),
-            Kind::Read => self.execute_read(packet, env),
-            Kind::Atomic => self.execute_atomic(packet, env),
+            RequestKind::Send => self.execute_send(packet, part.place, env),
+            RequestKind::Write => self.execute_write(packet, part.place, env),
+            RequestKind::Read => self.execute_read(packet, env),
+            RequestKind::Atomic => self.execute_atomic(packet, env),
         }
     }
 
     fn execute_send<E: Env<Buffer = B>>(
         &mut self,
         packet: &Packet<'_>,
-        place: Place,
+        place: RequestPosition,
         env: &mut E,
-    ) -> Result<Outcome, Refusal> {
+    ) -> Result<RequestOutcome, NakReason> {
         let responder = &mut self.responder;
-        if place.starts() != matches!(responder.message, Message::None) {
+        if place.starts() != matches!(responder.message, CurrentMessage::None) {
             return Err(INVALID);
         }
         if place.starts() {
-            let Some(receive) = responder.take_receive(&self.config, env) else { return Ok(Outcome::NotReady) };
-            responder.message = Message::Send { receive, received: 0 };
+            let Some(receive) = responder.take_receive(&self.config, env) else { return Ok(RequestOutcome::NotReady) };
+            responder.message = CurrentMessage::Send { receive, received: 0 };
         }
-        let Message::Send { receive, received } = &mut responder.message else { return Err(INVALID) };
+        let CurrentMessage::Send { receive, received } = &mut responder.message else { return Err(INVALID) };
         if packet.payload.len() > (receive.len - *received) as usize {
             return Err(TOO_LONG);
         }
@@ -585,29 +586,31 @@ impl<B> QueuePair<B> {
         *received += packet.payload.len() as u32;
         if place.ends() {
             responder.msn = responder.msn.next();
-            if let Message::Send { receive, received } = std::mem::replace(&mut responder.message, Message::None) {
-                env.complete(Arrived::of(packet, Operation::Recv, received).completes(receive));
+            if let CurrentMessage::Send { receive, received } =
+                std::mem::replace(&mut responder.message, CurrentMessage::None)
+            {
+                env.complete(ReceiveResult::of(packet, Operation::Recv, received).completes(receive));
             }
         }
-        Ok(Outcome::Done)
+        Ok(RequestOutcome::Done)
     }
 
     fn execute_write<E: Env<Buffer = B>>(
         &mut self,
         packet: &Packet<'_>,
-        place: Place,
+        place: RequestPosition,
         env: &mut E,
-    ) -> Result<Outcome, Refusal> {
+    ) -> Result<RequestOutcome, NakReason> {
         let responder = &mut self.responder;
-        if place.starts() != matches!(responder.message, Message::None) {
+        if place.starts() != matches!(responder.message, CurrentMessage::None) {
             return Err(INVALID);
         }
         let (rkey, va, remaining, total) = match (&responder.message, packet.headers.ext.reth) {
-            (Message::None, Some(reth)) => {
+            (CurrentMessage::None, Some(reth)) => {
                 authorize(&self.config, env, &reth, Access::REMOTE_WRITE)?;
                 (reth.rkey, reth.va, reth.len, reth.len)
             }
-            (&Message::Write { rkey, va, remaining, total }, None) => (rkey, va, remaining, total),
+            (&CurrentMessage::Write { rkey, va, remaining, total }, None) => (rkey, va, remaining, total),
             _ => return Err(INVALID),
         };
         let len = packet.payload.len() as u32;
@@ -618,7 +621,7 @@ impl<B> QueuePair<B> {
         let receive = match packet.headers.ext.imm {
             None => None,
             Some(_) => match responder.take_receive(&self.config, env) {
-                None => return Ok(Outcome::NotReady),
+                None => return Ok(RequestOutcome::NotReady),
                 receive => receive,
             },
         };
@@ -630,21 +633,26 @@ impl<B> QueuePair<B> {
             }
             return Err(denied.into());
         }
-        responder.message = Message::Write { rkey, va: va.wrapping_add(len.into()), remaining: remaining - len, total };
+        responder.message =
+            CurrentMessage::Write { rkey, va: va.wrapping_add(len.into()), remaining: remaining - len, total };
         if place.ends() {
             responder.msn = responder.msn.next();
-            responder.message = Message::None;
+            responder.message = CurrentMessage::None;
             if let Some(receive) = receive {
-                env.complete(Arrived::of(packet, Operation::RecvRdmaWithImm, total).completes(receive));
+                env.complete(ReceiveResult::of(packet, Operation::RecvRdmaWithImm, total).completes(receive));
             }
         }
-        Ok(Outcome::Done)
+        Ok(RequestOutcome::Done)
     }
 
-    fn execute_read<E: Env<Buffer = B>>(&mut self, packet: &Packet<'_>, env: &mut E) -> Result<Outcome, Refusal> {
+    fn execute_read<E: Env<Buffer = B>>(
+        &mut self,
+        packet: &Packet<'_>,
+        env: &mut E,
+    ) -> Result<RequestOutcome, NakReason> {
         let responder = &mut self.responder;
         let Some(reth) = packet.headers.ext.reth else { return Err(INVALID) };
-        let idle = matches!(responder.message, Message::None);
+        let idle = matches!(responder.message, CurrentMessage::None);
         // Its answers may not reach half around all PSNs, or the next one would lie in the past.
         if !idle || !packet.payload.is_empty() || self.config.mtu.packets(reth.len) > MAX_SPAN {
             return Err(INVALID);
@@ -653,15 +661,19 @@ impl<B> QueuePair<B> {
         if !responder.resources.make_room() {
             return Err(INVALID);
         }
-        let packets = responder.resources.accept(responder.expected, Answer::Read(reth), self.config.mtu);
+        let packets = responder.resources.accept(responder.expected, FetchRequest::Read(reth), self.config.mtu);
         responder.count_fetch(&self.config);
-        Ok(Outcome::Fetched(packets))
+        Ok(RequestOutcome::Fetched(packets))
     }
 
-    fn execute_atomic<E: Env<Buffer = B>>(&mut self, packet: &Packet<'_>, env: &mut E) -> Result<Outcome, Refusal> {
+    fn execute_atomic<E: Env<Buffer = B>>(
+        &mut self,
+        packet: &Packet<'_>,
+        env: &mut E,
+    ) -> Result<RequestOutcome, NakReason> {
         let responder = &mut self.responder;
         let Some(request) = packet.headers.ext.atomic else { return Err(INVALID) };
-        let idle = matches!(responder.message, Message::None);
+        let idle = matches!(responder.message, CurrentMessage::None);
         let is_aligned = request.va.is_multiple_of(8);
         if !idle || !packet.payload.is_empty() || !is_aligned || !self.config.access.allows(Access::REMOTE_ATOMIC) {
             return Err(INVALID);
@@ -678,15 +690,15 @@ impl<B> QueuePair<B> {
             _ => AtomicOperation::FetchAdd { add: request.swap_or_add },
         };
         let original = env.atomic(request.rkey, request.va, operation)?;
-        let answer = Answer::Atomic { opcode, request, original };
+        let answer = FetchRequest::Atomic { opcode, request, original };
         let packets = responder.resources.accept(responder.expected, answer, self.config.mtu);
         responder.count_fetch(&self.config);
-        Ok(Outcome::Fetched(packets))
+        Ok(RequestOutcome::Fetched(packets))
     }
 }
 
 /// A zero-length access needs no valid key (IBTA 9.7.4.1.4); one beyond a message's length is invalid whatever its key.
-fn authorize<E: Env>(config: &Config, env: &E, reth: &Reth, access: Access) -> Result<(), Refusal> {
+fn authorize<E: Env>(config: &Config, env: &E, reth: &Reth, access: Access) -> Result<(), NakReason> {
     if !config.access.allows(access) || reth.len > MAX_MESSAGE {
         return Err(INVALID);
     }
@@ -698,7 +710,7 @@ fn authorize<E: Env>(config: &Config, env: &E, reth: &Reth, access: Access) -> R
 
 /// What became of a receive.
 #[derive(Clone, Copy)]
-struct Arrived {
+struct ReceiveResult {
     status: WcStatus,
     operation: Operation,
     len: u32,
@@ -707,7 +719,7 @@ struct Arrived {
     solicited: bool,
 }
 
-impl Arrived {
+impl ReceiveResult {
     /// A message that this packet ended.
     fn of(packet: &Packet<'_>, operation: Operation, len: u32) -> Self {
         let Headers { bth, ext } = &packet.headers;
@@ -723,7 +735,7 @@ impl Arrived {
 }
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum RequestKind {
     Send,
     Write,
     Read,
@@ -731,14 +743,14 @@ enum Kind {
 }
 
 #[derive(Clone, Copy)]
-enum Place {
+enum RequestPosition {
     First,
     Middle,
     Last,
     Only,
 }
 
-impl Place {
+impl RequestPosition {
     const fn starts(self) -> bool {
         matches!(self, Self::First | Self::Only)
     }
@@ -749,25 +761,29 @@ impl Place {
 }
 
 /// Which part of which kind of message a request opcode is.
-struct Part {
-    kind: Kind,
-    place: Place,
+struct RequestPart {
+    kind: RequestKind,
+    place: RequestPosition,
 }
 
-impl Part {
+impl RequestPart {
     /// `None` for what is no request.
     fn of(opcode: Opcode) -> Option<Self> {
         let (kind, place) = match opcode {
-            Opcode::RcSendFirst => (Kind::Send, Place::First),
-            Opcode::RcSendMiddle => (Kind::Send, Place::Middle),
-            Opcode::RcSendLast | Opcode::RcSendLastImm | Opcode::RcSendLastInvalidate => (Kind::Send, Place::Last),
-            Opcode::RcSendOnly | Opcode::RcSendOnlyImm | Opcode::RcSendOnlyInvalidate => (Kind::Send, Place::Only),
-            Opcode::RcWriteFirst => (Kind::Write, Place::First),
-            Opcode::RcWriteMiddle => (Kind::Write, Place::Middle),
-            Opcode::RcWriteLast | Opcode::RcWriteLastImm => (Kind::Write, Place::Last),
-            Opcode::RcWriteOnly | Opcode::RcWriteOnlyImm => (Kind::Write, Place::Only),
-            Opcode::RcReadRequest => (Kind::Read, Place::Only),
-            Opcode::RcCompareSwap | Opcode::RcFetchAdd => (Kind::Atomic, Place::Only),
+            Opcode::RcSendFirst => (RequestKind::Send, RequestPosition::First),
+            Opcode::RcSendMiddle => (RequestKind::Send, RequestPosition::Middle),
+            Opcode::RcSendLast | Opcode::RcSendLastImm | Opcode::RcSendLastInvalidate => {
+                (RequestKind::Send, RequestPosition::Last)
+            }
+            Opcode::RcSendOnly | Opcode::RcSendOnlyImm | Opcode::RcSendOnlyInvalidate => {
+                (RequestKind::Send, RequestPosition::Only)
+            }
+            Opcode::RcWriteFirst => (RequestKind::Write, RequestPosition::First),
+            Opcode::RcWriteMiddle => (RequestKind::Write, RequestPosition::Middle),
+            Opcode::RcWriteLast | Opcode::RcWriteLastImm => (RequestKind::Write, RequestPosition::Last),
+            Opcode::RcWriteOnly | Opcode::RcWriteOnlyImm => (RequestKind::Write, RequestPosition::Only),
+            Opcode::RcReadRequest => (RequestKind::Read, RequestPosition::Only),
+            Opcode::RcCompareSwap | Opcode::RcFetchAdd => (RequestKind::Atomic, RequestPosition::Only),
             _ => return None,
         };
         Some(Self { kind, place })

@@ -7,7 +7,7 @@ use crate::rc::WcStatus;
 
 /// What becomes of the last request of one node, the victim. Whatever is posted behind it is flushed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Ending {
+pub(super) enum VictimFault {
     /// There is no such request.
     Peace,
     /// It names memory that the peer has not granted.
@@ -30,7 +30,7 @@ pub(super) enum Ending {
     OwnFault,
 }
 
-impl Ending {
+impl VictimFault {
     const ALL: [Self; 10] = [
         Self::Peace,
         Self::WrongKey,

@@ -10,10 +10,10 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::faults::{FaultInjector, Faults};
-use super::network::Network;
+use super::network::SimNetwork;
 use super::node::{Node, READ_KEY, READABLE, WORD_KEY, WORDS, WRITABLE, WRITE_KEY};
 use super::oracle::Oracle;
-use super::world::{Report, Violation};
+use super::world::{SimReport, Violation};
 use crate::rc::{AtomicOperation, Completion, Config, Operation, RecvRequest, State, Stats, WcStatus};
 use crate::wire::{
     AtomicEth, Bth, Extensions, Flow, Frame, Headers, Ip, MacAddr, NakCode, Opcode, Packet, Reth, Syndrome,
@@ -30,8 +30,8 @@ const TIMEOUT_NS: Nanos = 60_000;
 const STALL_NS: Nanos = 60_000_000_000;
 
 /// Runs the world of one seed: a lax requester, a network that loses, and a queue pair that answers.
-pub fn run_lax(seed: u64) -> Result<Report, Violation> {
-    World::new(seed).run()
+pub fn run_lax(seed: u64) -> Result<SimReport, Violation> {
+    LaxWorld::new(seed).run()
 }
 
 /// What a request asks for.
@@ -43,7 +43,7 @@ enum Ask {
     Atomic { index: usize, operation: AtomicOperation },
 }
 
-struct Wqe {
+struct LaxWqe {
     wr_id: u64,
     ask: Ask,
     buffer: Vec<u8>,
@@ -51,7 +51,7 @@ struct Wqe {
     packets: u32,
 }
 
-impl Wqe {
+impl LaxWqe {
     fn end(&self) -> Psn {
         self.first.plus(self.packets)
     }
@@ -113,10 +113,10 @@ const fn part_opcode(is_write: bool, is_first: bool, is_last: bool) -> Opcode {
 }
 
 /// The lax end.
-struct Requester {
+struct LaxRequester {
     flow: Flow,
     dest: Qpn,
-    queue: VecDeque<Wqe>,
+    queue: VecDeque<LaxWqe>,
     next: Psn,
     /// The next packet to send, and the next answer to come.
     cursor: Psn,
@@ -126,7 +126,7 @@ struct Requester {
     completions: Vec<Completion<Vec<u8>>>,
 }
 
-impl Requester {
+impl LaxRequester {
     fn new(dest: Qpn, first: Psn) -> Self {
         let ip = Ip::between([10, 0, 0, 1].into(), [10, 0, 0, 2].into()).expect("both are IPv4");
         let mac = |index| MacAddr([2, 0, 0, 0, 0, index]);
@@ -145,7 +145,7 @@ impl Requester {
 
     fn post(&mut self, wr_id: u64, ask: Ask, buffer: Vec<u8>) {
         let packets = if matches!(ask, Ask::Atomic { .. }) { 1 } else { MTU.packets(buffer.len() as u32) };
-        self.queue.push_back(Wqe { wr_id, ask, buffer, first: self.next, packets });
+        self.queue.push_back(LaxWqe { wr_id, ask, buffer, first: self.next, packets });
         self.next = self.next.plus(packets);
     }
 
@@ -154,7 +154,7 @@ impl Requester {
     }
 
     /// Sends everything from the cursor on.
-    fn pump(&mut self, now: Nanos, network: &mut Network) {
+    fn pump(&mut self, now: Nanos, network: &mut SimNetwork) {
         while self.cursor.before(self.next) && network.has_room() {
             let holder = self.queue.iter().find(|wqe| self.cursor.before(wqe.end()));
             let Some(wqe) = holder else { return };
@@ -248,7 +248,7 @@ impl Requester {
     }
 
     fn complete(&mut self, now: Nanos) {
-        let Wqe { wr_id, ask, buffer, first, packets } = self.queue.pop_front().expect("the caller looked at it");
+        let LaxWqe { wr_id, ask, buffer, first, packets } = self.queue.pop_front().expect("the caller looked at it");
         let end = first.plus(packets);
         if self.expected.before(end) {
             self.expected = end;
@@ -280,12 +280,12 @@ impl Requester {
     }
 }
 
-struct World {
+struct LaxWorld {
     seed: u64,
     dice: StdRng,
     now: Nanos,
-    network: Network,
-    requester: Requester,
+    network: SimNetwork,
+    requester: LaxRequester,
     responder: Node,
     oracle: Oracle,
     posted: u64,
@@ -293,7 +293,7 @@ struct World {
     frames: u64,
 }
 
-impl World {
+impl LaxWorld {
     fn new(seed: u64) -> Self {
         let mut dice = StdRng::seed_from_u64(seed);
         let faults = Faults {
@@ -319,8 +319,8 @@ impl World {
         Self {
             seed,
             now: 0,
-            network: Network::new(FaultInjector::new(faults, seed), seed, 500, 64),
-            requester: Requester::new(Qpn::new(0x12), first),
+            network: SimNetwork::new(FaultInjector::new(faults, seed), seed, 500, 64),
+            requester: LaxRequester::new(Qpn::new(0x12), first),
             responder,
             oracle: Oracle::new(),
             posted: 0,
@@ -330,7 +330,7 @@ impl World {
         }
     }
 
-    fn run(&mut self) -> Result<Report, Violation> {
+    fn run(&mut self) -> Result<SimReport, Violation> {
         while self.posted < REQUESTS || !self.oracle.is_satisfied() {
             self.post_work();
             self.requester.pump(self.now, &mut self.network);
@@ -344,7 +344,7 @@ impl World {
         let (trace, stats) = (self.trace.clone().finalize(), *self.responder.qp.stats());
         let stats = Stats { retransmitted_packets: self.requester.retransmissions, ..stats };
         let (finished_ns, dropped, dimensions) = (self.now, self.responder.host.dropped, Vec::new());
-        Ok(Report { trace, finished_ns, frames: self.frames, dropped, stats, dimensions })
+        Ok(SimReport { trace, finished_ns, frames: self.frames, dropped, stats, dimensions })
     }
 
     fn step(&mut self) -> Result<(), Violation> {

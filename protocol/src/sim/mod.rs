@@ -18,8 +18,8 @@ mod oracle;
 mod plan;
 mod world;
 
-pub use bottleneck::{Bottleneck, Marking, Shares, Transfer};
+pub use bottleneck::{Bottleneck, Marking, Shares, TransferOp};
 pub use faults::{FaultInjector, Faults, ParseFaultsError, Verdict};
 pub use lax::run_lax;
 pub use plan::dimensions;
-pub use world::{Report, Violation, run};
+pub use world::{SimReport, Violation, run};

@@ -44,7 +44,7 @@ pub(super) struct Arrival {
     pub(super) frame: Vec<u8>,
 }
 
-pub(super) struct Network {
+pub(super) struct SimNetwork {
     injector: FaultInjector,
     jitter: StdRng,
     jitter_ns: Nanos,
@@ -96,7 +96,7 @@ impl Tampering {
     }
 }
 
-impl Network {
+impl SimNetwork {
     pub(super) fn new(injector: FaultInjector, seed: u64, jitter_ns: Nanos, capacity: usize) -> Self {
         let jitter = StdRng::seed_from_u64(seed);
         let (in_flight, latency_ns) = (BinaryHeap::new(), 1_000);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::network::{MARKED, Network};
+use super::network::{MARKED, SimNetwork};
 use crate::rc::{
     AtomicOperation, Budget, Completion, Config, Denied, Env, Held, Payload, QueuePair, RecvRequest, SendOp, TxError,
     WcStatus,
@@ -31,14 +31,14 @@ const INBOX_LIMIT: usize = 64;
 
 pub(super) struct Node {
     pub(super) qp: QueuePair<Vec<u8>>,
-    pub(super) host: Host,
+    pub(super) host: NodeState,
     /// It does not poll until then.
     asleep_until: Nanos,
     inbox: VecDeque<Vec<u8>>,
 }
 
 /// Everything of a node that its queue pair acts on.
-pub(super) struct Host {
+pub(super) struct NodeState {
     pub(super) index: usize,
     flow: Flow,
     pub(super) writable: Vec<u8>,
@@ -68,7 +68,7 @@ impl Node {
         let address = |index: usize| [10, 0, 0, 1 + index as u8].into();
         let ip = Ip::between(address(index), address(1 - index)).expect("both are IPv4");
         let mac = |index: usize| MacAddr([2, 0, 0, 0, 0, index as u8]);
-        let host = Host {
+        let host = NodeState {
             index,
             flow: Flow::new(mac(index), mac(1 - index), None, ip, 0xc000),
             writable: vec![0; WRITABLE],
@@ -99,7 +99,7 @@ impl Node {
     }
 
     /// Delivers a frame, which waits if the node does not poll.
-    pub(super) fn arrive(&mut self, now: Nanos, frame: Vec<u8>, network: &mut Network) {
+    pub(super) fn arrive(&mut self, now: Nanos, frame: Vec<u8>, network: &mut SimNetwork) {
         if self.is_awake(now) {
             self.receive(now, &frame, network);
         } else if self.inbox.len() < INBOX_LIMIT {
@@ -108,7 +108,7 @@ impl Node {
     }
 
     /// Takes what has waited, and looks at the clock.
-    pub(super) fn wake(&mut self, now: Nanos, network: &mut Network) {
+    pub(super) fn wake(&mut self, now: Nanos, network: &mut SimNetwork) {
         if !self.is_awake(now) {
             return;
         }
@@ -116,7 +116,7 @@ impl Node {
             self.receive(now, &frame, network);
         }
         if self.qp.deadline().is_some_and(|at| at <= now) {
-            self.qp.on_timeout(now, &mut Scene { now, host: &mut self.host, network, current: None });
+            self.qp.on_timeout(now, &mut NodeEnv { now, host: &mut self.host, network, current: None });
         }
     }
 
@@ -127,25 +127,25 @@ impl Node {
     }
 
     /// Fails by a fault of its own.
-    pub(super) fn fail(&mut self, now: Nanos, network: &mut Network) {
-        let mut scene = Scene { now, host: &mut self.host, network, current: None };
+    pub(super) fn fail(&mut self, now: Nanos, network: &mut SimNetwork) {
+        let mut scene = NodeEnv { now, host: &mut self.host, network, current: None };
         self.qp.fail(WcStatus::LocQpOpErr, &mut scene);
     }
 
     /// A frame is looked at: anything but a good frame is dropped.
-    pub(super) fn receive(&mut self, now: Nanos, bytes: &[u8], network: &mut Network) {
+    pub(super) fn receive(&mut self, now: Nanos, bytes: &[u8], network: &mut SimNetwork) {
         self.receive_one(now, bytes, network);
         while let Some(held) = self.qp.take_held() {
             let bytes = self.host.held.remove(&held).expect("what the machine keeps is kept here");
             let frame = Frame::parse(&bytes).expect("it was good when it came");
-            let mut scene = Scene { now, host: &mut self.host, network, current: None };
+            let mut scene = NodeEnv { now, host: &mut self.host, network, current: None };
             self.qp.on_held_packet(now, &frame.packet, &mut scene);
         }
     }
 
-    fn receive_one(&mut self, now: Nanos, bytes: &[u8], network: &mut Network) {
+    fn receive_one(&mut self, now: Nanos, bytes: &[u8], network: &mut SimNetwork) {
         let frame = Frame::parse(bytes).and_then(|frame| frame.verify_icrc().map(|()| frame));
-        let mut scene = Scene { now, host: &mut self.host, network, current: Some(bytes) };
+        let mut scene = NodeEnv { now, host: &mut self.host, network, current: Some(bytes) };
         match frame {
             Ok(frame) => {
                 let psn = frame.packet.headers.bth.psn;
@@ -164,8 +164,8 @@ impl Node {
     }
 
     /// Lets the queue pair send.
-    pub(super) fn pump(&mut self, now: Nanos, network: &mut Network) {
-        let mut scene = Scene { now, host: &mut self.host, network, current: None };
+    pub(super) fn pump(&mut self, now: Nanos, network: &mut SimNetwork) {
+        let mut scene = NodeEnv { now, host: &mut self.host, network, current: None };
         // Busy is no error: the world pumps again after the next event.
         let mut budget = Budget::UNLIMITED;
         let _ = self.qp.pump_replies(now, &mut budget, &mut scene);
@@ -181,22 +181,22 @@ fn psn_of_good(bytes: &[u8]) -> Option<Psn> {
     Some(Psn::new(u32::from_be_bytes([0, p0, p1, p2])))
 }
 
-struct Scene<'a> {
+struct NodeEnv<'a> {
     now: Nanos,
-    host: &'a mut Host,
-    network: &'a mut Network,
+    host: &'a mut NodeState,
+    network: &'a mut SimNetwork,
     /// The frame that the queue pair is looking at.
     current: Option<&'a [u8]>,
 }
 
-impl Host {
+impl NodeState {
     fn readable_slice(&self, rkey: Rkey, va: u64, len: usize) -> Option<&[u8]> {
         let start = usize::try_from(va).ok().filter(|_| rkey == READ_KEY && !self.is_revoked)?;
         self.readable.get(start..start.checked_add(len)?)
     }
 }
 
-impl Env for Scene<'_> {
+impl Env for NodeEnv<'_> {
     type Buffer = Vec<u8>;
 
     fn transmit(&mut self, headers: &Headers, payload: Payload<'_, Vec<u8>>) -> Result<(), TxError> {

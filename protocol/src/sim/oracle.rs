@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::node::{Host, WORDS, WRITABLE};
+use super::node::{NodeState, WORDS, WRITABLE};
 use crate::Rkey;
 use crate::rc::{AtomicOperation, Completion, Operation, WcStatus};
 
@@ -151,7 +151,7 @@ impl Oracle {
     }
 
     /// A send queue completion at the requester.
-    pub(super) fn check_send(&mut self, done: &Completion<Vec<u8>>, responder: &Host) -> Result<(), String> {
+    pub(super) fn check_send(&mut self, done: &Completion<Vec<u8>>, responder: &NodeState) -> Result<(), String> {
         let Some(expected) = self.sends.pop_front() else { return Err(one_too_many(done)) };
         if !expected.statuses.contains(&done.status) {
             return Err(format!("wr {} ended with {}", done.wr_id, done.status.verbs_name()));
@@ -169,7 +169,7 @@ impl Oracle {
     }
 
     /// A receive queue completion at the responder.
-    pub(super) fn check_recv(&mut self, done: &Completion<Vec<u8>>, responder: &Host) -> Result<(), String> {
+    pub(super) fn check_recv(&mut self, done: &Completion<Vec<u8>>, responder: &NodeState) -> Result<(), String> {
         let Some(expected) = self.receives.pop_front() else { return Err(one_too_many(done)) };
         if !expected.statuses.contains(&done.status) {
             return Err(format!("receive {} ended with {}", done.wr_id, done.status.verbs_name()));
@@ -190,7 +190,7 @@ impl Oracle {
     }
 
     /// A WRITE is visible by the time that anybody hears of it, but where a later one may have written already.
-    fn check_written(&self, wr_id: u64, written: Range<usize>, responder: &Host) -> Result<(), String> {
+    fn check_written(&self, wr_id: u64, written: Range<usize>, responder: &NodeState) -> Result<(), String> {
         let is_missing = |&at: &usize| self.writers[at] == wr_id + 1 && self.image[at] != responder.writable[at];
         match written.clone().find(is_missing) {
             Some(at) => Err(format!("wr {wr_id} is done, and node {}'s memory differs at {at:#x}", responder.index)),
@@ -199,7 +199,7 @@ impl Oracle {
     }
 
     /// The responder's memory at the end.
-    pub(super) fn check_image(&self, responder: &Host) -> Result<(), String> {
+    pub(super) fn check_image(&self, responder: &NodeState) -> Result<(), String> {
         if self.words != responder.words {
             return Err(format!("node {}'s words are {:?} and not {:?}", responder.index, responder.words, self.words));
         }

@@ -3,7 +3,7 @@
 use rand::Rng;
 use rand::rngs::StdRng;
 
-use super::ending::Ending;
+use super::ending::VictimFault;
 use super::faults::Faults;
 use super::network::Partitions;
 use crate::rc::congestion::Algorithm;
@@ -19,7 +19,7 @@ const RETRIES: u32 = 60;
 const RETRIES_OF_A_CUT_WIRE: u32 = 250;
 
 /// Everything that is drawn once.
-pub(super) struct Plan {
+pub(super) struct SimPlan {
     pub(super) configs: [Config; 2],
     pub(super) faults: Faults,
     pub(super) partitions: Option<Partitions>,
@@ -37,10 +37,10 @@ pub(super) struct Plan {
     pub(super) drains: f64,
     /// How often a host gives back what came early.
     pub(super) expiries: f64,
-    pub(super) ending: Ending,
+    pub(super) ending: VictimFault,
 }
 
-impl Plan {
+impl SimPlan {
     /// `faults` overrides those that the seed would choose, and then nothing else disturbs.
     pub(super) fn draw(dice: &mut StdRng, faults: Option<Faults>) -> Self {
         let is_swarm = faults.is_none();
@@ -52,7 +52,7 @@ impl Plan {
             |most: f64| if is_swarm && dice.random_bool(0.3) { dice.random_range(0.0..most) } else { 0.0 };
         let (marks, forgeries, naps) = (sometimes(0.1), sometimes(0.05), sometimes(0.002));
         let (drains, expiries) = (sometimes(0.05), sometimes(0.01));
-        let ending = if is_swarm { Ending::draw(dice) } else { Ending::Peace };
+        let ending = if is_swarm { VictimFault::draw(dice) } else { VictimFault::Peace };
         let mut configs = terms(dice, ack_timeout_ns, ending);
         let partitions = if is_swarm { partitions(dice) } else { None };
         if partitions.is_some() {
@@ -82,7 +82,7 @@ impl Plan {
     pub(super) fn hears_refusals(&self) -> bool {
         let Faults { loss, corrupt, reorder, .. } = self.faults;
         let arrives = loss == 0.0 && corrupt == 0.0 && self.naps == 0.0 && self.partitions.is_none();
-        arrives && (reorder == 0.0 || self.ending != Ending::Revoked)
+        arrives && (reorder == 0.0 || self.ending != VictimFault::Revoked)
     }
 
     /// The dimensions that this plan has.
@@ -96,7 +96,7 @@ pub fn dimensions() -> impl Iterator<Item = &'static str> {
     DIMENSIONS.iter().map(|&(name, _)| name)
 }
 
-type Dimension = (&'static str, fn(&Plan) -> bool);
+type Dimension = (&'static str, fn(&SimPlan) -> bool);
 
 const DIMENSIONS: &[Dimension] = &[
     ("mtu 256", |plan| plan.configs[0].mtu == Mtu::Mtu256),
@@ -130,26 +130,26 @@ const DIMENSIONS: &[Dimension] = &[
     ("ends that do not poll", |plan| plan.naps > 0.0),
     ("drained send queues", |plan| plan.drains > 0.0),
     ("expired early packets", |plan| plan.expiries > 0.0 && plan.configs[0].dialect == Dialect::Rocinante),
-    ("ends in peace", |plan| plan.ending == Ending::Peace),
-    ("ends with a wrong key", |plan| matches!(plan.ending, Ending::WrongKey)),
-    ("ends with a revoked key", |plan| plan.ending == Ending::Revoked),
-    ("ends with a message too long", |plan| plan.ending == Ending::TooLong),
-    ("ends with a reserved opcode", |plan| plan.ending == Ending::Reserved),
-    ("ends in silence", |plan| plan.ending == Ending::Silence),
-    ("ends without a receive", |plan| plan.ending == Ending::NotReady),
-    ("ends with a bad response", |plan| plan.ending == Ending::BadResponse),
-    ("ends with a window not bound", |plan| plan.ending == Ending::NotBound),
-    ("ends by the peer's own fault", |plan| plan.ending == Ending::OwnFault),
+    ("ends in peace", |plan| plan.ending == VictimFault::Peace),
+    ("ends with a wrong key", |plan| matches!(plan.ending, VictimFault::WrongKey)),
+    ("ends with a revoked key", |plan| plan.ending == VictimFault::Revoked),
+    ("ends with a message too long", |plan| plan.ending == VictimFault::TooLong),
+    ("ends with a reserved opcode", |plan| plan.ending == VictimFault::Reserved),
+    ("ends in silence", |plan| plan.ending == VictimFault::Silence),
+    ("ends without a receive", |plan| plan.ending == VictimFault::NotReady),
+    ("ends with a bad response", |plan| plan.ending == VictimFault::BadResponse),
+    ("ends with a window not bound", |plan| plan.ending == VictimFault::NotBound),
+    ("ends by the peer's own fault", |plan| plan.ending == VictimFault::OwnFault),
 ];
 
-impl Plan {
+impl SimPlan {
     fn any(&self, is_met: impl Fn(&Config) -> bool) -> bool {
         self.configs.iter().any(is_met)
     }
 }
 
 /// The terms of both ends: what they must agree on, and what each has for itself.
-fn terms(dice: &mut StdRng, ack_timeout_ns: Nanos, ending: Ending) -> [Config; 2] {
+fn terms(dice: &mut StdRng, ack_timeout_ns: Nanos, ending: VictimFault) -> [Config; 2] {
     let mtu = Mtu::ALL[dice.random_range(0..3)];
     let psns = [first_psn(dice), first_psn(dice)];
     let dialect = if dice.random() { Dialect::Rocinante } else { Dialect::Verbs };
@@ -164,7 +164,7 @@ fn terms(dice: &mut StdRng, ack_timeout_ns: Nanos, ending: Ending) -> [Config; 2
         max_dest_rd_atomic: own[1 - node].max_rd_atomic,
         ack_timeout_ns,
         ack_timeout_max_ns: 16 * ack_timeout_ns,
-        rnr_retry_limit: (ending == Ending::NotReady).then_some(250),
+        rnr_retry_limit: (ending == VictimFault::NotReady).then_some(250),
         dialect,
         ..own[node].clone()
     })

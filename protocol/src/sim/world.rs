@@ -5,13 +5,13 @@ use std::fmt;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::ending::Ending;
+use super::ending::VictimFault;
 use super::faults::{FaultInjector, Faults};
 use super::forger::Forger;
-use super::network::{Network, Tampering};
+use super::network::{SimNetwork, Tampering};
 use super::node::{Node, READ_KEY, READABLE, WORD_KEY, WORDS, WRITABLE, WRITE_KEY};
 use super::oracle::Oracle;
-use super::plan::Plan;
+use super::plan::SimPlan;
 use crate::rc::{AtomicOperation, Operation, RecvRequest, Remote, SendOp, SendRequest, State, Stats, WcStatus};
 use crate::{Access, Nanos, Rkey};
 
@@ -30,7 +30,7 @@ const LONGEST_NAP_NS: Nanos = 5_000_000;
 
 /// What a run did.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Report {
+pub struct SimReport {
     /// A hash over every frame that arrived and when: equal for two runs of one seed.
     pub trace: u32,
     /// How long it took in virtual time.
@@ -71,17 +71,17 @@ impl std::error::Error for Violation {}
 ///
 /// `faults` overrides the plan that the seed would choose for itself (a swarm: each seed exaggerates
 /// some faults and leaves others out).
-pub fn run(seed: u64, faults: Option<Faults>) -> Result<Report, Violation> {
-    let mut world = World::new(seed, faults);
+pub fn run(seed: u64, faults: Option<Faults>) -> Result<SimReport, Violation> {
+    let mut world = SimWorld::new(seed, faults);
     world.run()
 }
 
-struct World {
+struct SimWorld {
     seed: u64,
     dice: StdRng,
-    plan: Plan,
+    plan: SimPlan,
     now: Nanos,
-    network: Network,
+    network: SimNetwork,
     nodes: [Node; 2],
     /// `oracles[n]` judges what node n requested.
     oracles: [Oracle; 2],
@@ -99,10 +99,10 @@ struct World {
     frames: u64,
 }
 
-impl World {
+impl SimWorld {
     fn new(seed: u64, faults: Option<Faults>) -> Self {
         let mut dice = StdRng::seed_from_u64(seed);
-        let plan = Plan::draw(&mut dice, faults);
+        let plan = SimPlan::draw(&mut dice, faults);
         let mut nodes = [0, 1].map(|node| Node::new(node, plan.configs[node].clone()));
         for node in &mut nodes {
             for state in [State::Rtr, State::Rts] {
@@ -110,7 +110,7 @@ impl World {
             }
         }
         let injector = FaultInjector::new(plan.faults, seed);
-        let network = Network::new(injector, seed, plan.jitter_ns, plan.capacity)
+        let network = SimNetwork::new(injector, seed, plan.jitter_ns, plan.capacity)
             .with_partitions(plan.partitions)
             .with_latency(plan.latency_ns)
             .with_forger(Forger::new(seed, plan.forgeries))
@@ -134,7 +134,7 @@ impl World {
         }
     }
 
-    fn run(&mut self) -> Result<Report, Violation> {
+    fn run(&mut self) -> Result<SimReport, Violation> {
         self.run_until_done()?;
         for node in 0..2 {
             let verdict = self.oracles[node].check_image(&self.nodes[1 - node].host);
@@ -212,7 +212,7 @@ impl World {
 
     /// What an application and its host do to a queue pair under traffic.
     fn disturb(&mut self, node: usize) {
-        let Plan { naps, drains, expiries, .. } = self.plan;
+        let SimPlan { naps, drains, expiries, .. } = self.plan;
         let node = &mut self.nodes[node];
         if naps > 0.0 && self.dice.random_bool(naps) {
             node.sleep(self.now + self.dice.random_range(0..LONGEST_NAP_NS));
@@ -239,32 +239,32 @@ impl World {
         let ending = self.plan.ending;
         let (op, len) = self.last_request(victim);
         match ending {
-            Ending::Peace => return,
-            Ending::Revoked => {
+            VictimFault::Peace => return,
+            VictimFault::Revoked => {
                 self.revocation = Some((self.now + self.dice.random_range(0..4 * self.plan.latency_ns), peer));
             }
-            Ending::TooLong => {
+            VictimFault::TooLong => {
                 self.post_recv_of(peer, len - 1);
                 self.oracles[victim].expect_failed_receive(&[WcStatus::LocLenErr]);
             }
-            Ending::Reserved => self.network.tamper(Tampering::ReserveOpcode),
-            Ending::Silence => self.network.tamper(Tampering::Cut),
-            Ending::BadResponse => self.network.tamper(Tampering::ShortenResponse),
-            Ending::WrongKey | Ending::NotReady | Ending::NotBound | Ending::OwnFault => {}
+            VictimFault::Reserved => self.network.tamper(Tampering::ReserveOpcode),
+            VictimFault::Silence => self.network.tamper(Tampering::Cut),
+            VictimFault::BadResponse => self.network.tamper(Tampering::ShortenResponse),
+            VictimFault::WrongKey | VictimFault::NotReady | VictimFault::NotBound | VictimFault::OwnFault => {}
         }
         self.post_last(victim, op, len);
         let sent = self.nodes[victim].qp.stats().tx_requests;
         self.nodes[victim].pump(self.now, &mut self.network);
         // The peer's word counts for nothing where the request has not left.
-        let has_left = self.nodes[victim].qp.stats().tx_requests > sent || ending != Ending::OwnFault;
+        let has_left = self.nodes[victim].qp.stats().tx_requests > sent || ending != VictimFault::OwnFault;
         self.oracles[victim].or_ends_with(ending.statuses(has_left && self.plan.hears_refusals()));
-        if ending != Ending::Revoked {
+        if ending != VictimFault::Revoked {
             for _ in 0..2 {
                 self.post_last(victim, SendOp::Write { remote: Remote { va: 0, rkey: WRITE_KEY }, imm: None }, 8);
                 self.oracles[victim].or_ends_with(&[WcStatus::WrFlushErr]);
             }
         }
-        if ending == Ending::OwnFault {
+        if ending == VictimFault::OwnFault {
             self.nodes[peer].fail(self.now, &mut self.network);
         }
     }
@@ -274,7 +274,7 @@ impl World {
         let remote = |va: usize, rkey| Remote { va: va as u64, rkey };
         let write = (SendOp::Write { remote: remote(0, WRITE_KEY), imm: None }, 8);
         match self.plan.ending {
-            Ending::WrongKey => match self.dice.random_range(0..4) {
+            VictimFault::WrongKey => match self.dice.random_range(0..4) {
                 0 => (SendOp::Read { remote: remote(READABLE - 4, READ_KEY) }, 8),
                 1 => (SendOp::Read { remote: remote(0, Rkey(0xdead)) }, 8),
                 2 => (SendOp::Write { remote: remote(0, READ_KEY), imm: None }, self.mtu + 1),
@@ -283,11 +283,11 @@ impl World {
                     (SendOp::Atomic { remote: remote(0, WRITE_KEY), operation }, 8)
                 }
             },
-            Ending::Revoked => (SendOp::Read { remote: remote(0, READ_KEY) }, LONG),
-            Ending::TooLong => (SendOp::Send { imm: None }, self.dice.random_range(2..3 * self.mtu)),
-            Ending::NotReady => (SendOp::Send { imm: None }, 8),
-            Ending::BadResponse => (SendOp::Read { remote: remote(0, READ_KEY) }, 8),
-            Ending::NotBound => {
+            VictimFault::Revoked => (SendOp::Read { remote: remote(0, READ_KEY) }, LONG),
+            VictimFault::TooLong => (SendOp::Send { imm: None }, self.dice.random_range(2..3 * self.mtu)),
+            VictimFault::NotReady => (SendOp::Send { imm: None }, 8),
+            VictimFault::BadResponse => (SendOp::Read { remote: remote(0, READ_KEY) }, 8),
+            VictimFault::NotBound => {
                 let window = Rkey(0x7000_0000);
                 self.nodes[victim].host.windows.insert(window.0);
                 let access = Access::REMOTE_WRITE;
@@ -301,7 +301,7 @@ impl World {
         let wr_id = self.posted[node];
         self.posted[node] += 1;
         match op {
-            SendOp::Read { remote } if self.plan.ending == Ending::Revoked => {
+            SendOp::Read { remote } if self.plan.ending == VictimFault::Revoked => {
                 let at = remote.va as usize;
                 self.oracles[node].expect_read(wr_id, &self.nodes[1 - node].host.readable[at..at + len]);
             }
@@ -453,10 +453,10 @@ impl World {
         Violation { seed: self.seed, at_ns: self.now, node, what }
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> SimReport {
         let mut stats = Stats::default();
         self.nodes.iter().for_each(|node| stats.add(node.qp.stats()));
-        Report {
+        SimReport {
             trace: self.trace.clone().finalize(),
             finished_ns: self.now,
             frames: self.frames,

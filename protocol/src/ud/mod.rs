@@ -1,6 +1,6 @@
 //! Unreliable datagrams (IBTA 9.8): one packet a message, from any peer that knows the key.
 //!
-//! There is no connection and no acknowledgement: a [`QueuePair`] judges what arrives and numbers what leaves.
+//! There is no connection and no acknowledgement: a [`UdQueuePair`] judges what arrives and numbers what leaves.
 
 use std::collections::VecDeque;
 
@@ -69,7 +69,7 @@ impl Stats {
 
 /// A datagram queue pair's receiving and numbering half; `B` is the caller's token for a piece of memory.
 #[derive(Debug)]
-pub struct QueuePair<B> {
+pub struct UdQueuePair<B> {
     pkey: Pkey,
     qkey: u32,
     mtu: Mtu,
@@ -88,7 +88,7 @@ pub struct Destination {
     pub qkey: u32,
 }
 
-impl<B> QueuePair<B> {
+impl<B> UdQueuePair<B> {
     /// A queue pair that takes datagrams with `qkey` and holds `depth` receives.
     pub fn new(qkey: u32, mtu: Mtu, psn: Psn, depth: usize) -> Self {
         let (pkey, receives, stats) = (Pkey::DEFAULT, VecDeque::with_capacity(depth), Stats::default());
@@ -152,7 +152,7 @@ impl<B> QueuePair<B> {
     }
 
     /// The headers of the next datagram, from the queue pair that is known as `ours`; once it has left, say
-    /// [`QueuePair::sent`].
+    /// [`UdQueuePair::sent`].
     pub fn headers(&self, ours: Qpn, to: Destination, imm: Option<u32>, solicited: bool) -> Headers {
         let opcode = if imm.is_some() { Opcode::UdSendOnlyImm } else { Opcode::UdSendOnly };
         let bth = Bth { solicited, pkey: self.pkey, ..Bth::new(opcode, to.qpn, self.psn) };
@@ -163,7 +163,7 @@ impl<B> QueuePair<B> {
     }
 }
 
-impl<B> QueuePair<B> {
+impl<B> UdQueuePair<B> {
     /// A datagram has left.
     pub fn sent(&mut self) {
         self.psn = self.psn.plus(1);
@@ -177,8 +177,8 @@ mod tests {
 
     const QKEY: u32 = 0x1111;
 
-    fn queue_pair() -> QueuePair<u32> {
-        QueuePair::new(QKEY, Mtu::Mtu256, Psn::new(0xff_ffff), 1)
+    fn queue_pair() -> UdQueuePair<u32> {
+        UdQueuePair::new(QKEY, Mtu::Mtu256, Psn::new(0xff_ffff), 1)
     }
 
     fn packet(qkey: u32, payload: &[u8]) -> Packet<'_> {

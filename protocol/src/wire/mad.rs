@@ -12,7 +12,7 @@ pub const LEN: usize = 256;
 /// What follows the header.
 pub const BODY_LEN: usize = LEN - HEADER_LEN;
 /// The bytes that follow the header.
-pub type Body = [u8; BODY_LEN];
+pub type MadBody = [u8; BODY_LEN];
 
 /// The queue pair that management datagrams go to and come from.
 pub const QPN: u32 = 1;
@@ -106,7 +106,7 @@ pub struct MadHeader {
 
 impl MadHeader {
     /// Reads the header of a datagram and returns what follows it.
-    pub fn parse(bytes: &[u8]) -> Result<(Self, &Body), MadError> {
+    pub fn parse(bytes: &[u8]) -> Result<(Self, &MadBody), MadError> {
         let bytes: &[u8; LEN] = bytes.try_into().map_err(|_| MadError::Length)?;
         let (view, rest) = MadView::ref_from_prefix(bytes).map_err(|_| MadError::Length)?;
         let body = rest.try_into().map_err(|_| MadError::Length)?;

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use roci_protocol::cm::{CmConfig, ConnId, ConnectionManager, Event, Request};
+use roci_protocol::cm::{CmConfig, ConnId, ConnectRequest, ConnectionManager, Event};
 use roci_protocol::wire::cm::{PortSpace, RejReason, ServiceId};
 use roci_protocol::{Nanos, Qpn};
 
@@ -109,8 +109,12 @@ fn run(acts: Vec<(bool, Act)>) {
         let (here, other) = if at == 0 { (here, other) } else { (other, here) };
         match act {
             Act::Connect => {
-                let request =
-                    Request { service: SERVICE, source_port: 1, offer: offer(now as u32 & 3), private_data: &[2; 56] };
+                let request = ConnectRequest {
+                    service: SERVICE,
+                    source_port: 1,
+                    offer: offer(now as u32 & 3),
+                    private_data: &[2; 56],
+                };
                 here.ids.extend(here.manager.connect(now, here.way, request));
             }
             Act::Resolve => drop(here.manager.sidr_resolve(now, here.way, DATAGRAMS, 1, &[])),

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use pcap_parser::{Capture, PcapBlock, PcapCapture};
-use roci_protocol::cm::{ConnId, Ending, Event, Request};
+use roci_protocol::cm::{ConnId, ConnectRequest, Ending, Event};
 use roci_protocol::wire::Frame;
-use roci_protocol::wire::cm::{Mad, Message, Rep, Req};
+use roci_protocol::wire::cm::{CmMessage, Mad, Rep, Req};
 use roci_protocol::{Mtu, Psn, Qpn};
 
 use super::{Manager, SERVICE, back, events, manager, offer, there};
@@ -25,14 +25,14 @@ fn mads(file: &str) -> Vec<Mad> {
 
 fn req_of(mad: &Mad) -> Req {
     match mad.message {
-        Message::Req(req) => req,
+        CmMessage::Req(req) => req,
         other => panic!("a REQ: {other:?}"),
     }
 }
 
 fn rep_of(mad: &Mad) -> Rep {
     match mad.message {
-        Message::Rep(rep) => rep,
+        CmMessage::Rep(rep) => rep,
         other => panic!("a REP: {other:?}"),
     }
 }
@@ -74,8 +74,8 @@ fn a_listener_answers_rpings_messages_as_linux_does() {
     let renamed = |at: usize| {
         let mut mad = captured[at];
         match &mut mad.message {
-            Message::Rtu(rtu) => rtu.remote_comm_id = id.comm_id(),
-            Message::Dreq(dreq) => dreq.remote_comm_id = id.comm_id(),
+            CmMessage::Rtu(rtu) => rtu.remote_comm_id = id.comm_id(),
+            CmMessage::Dreq(dreq) => dreq.remote_comm_id = id.comm_id(),
             other => panic!("RTU or DREQ: {other:?}"),
         }
         mad.emit()
@@ -83,8 +83,8 @@ fn a_listener_answers_rpings_messages_as_linux_does() {
     passive.on_mad(0, back(), &renamed(2));
     passive.on_mad(0, back(), &renamed(3));
     assert_eq!(events(&mut passive), [Event::Established { id }, Event::Disconnected { id, ending: Ending::ByPeer }]);
-    let (drep, Message::Drep(theirs)) = (sent(&mut passive), captured[4].message) else { panic!("a DREP") };
-    let Message::Drep(ours) = drep.message else { panic!("a DREP") };
+    let (drep, CmMessage::Drep(theirs)) = (sent(&mut passive), captured[4].message) else { panic!("a DREP") };
+    let CmMessage::Drep(ours) = drep.message else { panic!("a DREP") };
     assert_eq!((ours.remote_comm_id, drep.header), (theirs.remote_comm_id, captured[4].header));
 }
 
@@ -98,7 +98,8 @@ fn our_req_differs_from_rpings_in_what_was_drawn_by_lot() {
         rnr_retry_count: theirs.rnr_retry_count,
         ..offer(0x44)
     };
-    let request = Request { service: SERVICE, source_port: 0x9361, offer, private_data: &theirs.private_data[36..] };
+    let request =
+        ConnectRequest { service: SERVICE, source_port: 0x9361, offer, private_data: &theirs.private_data[36..] };
     let id = active.connect(0, there(), request).expect("a connection");
     let ours = req_of(&sent(&mut active));
     assert_eq!(Req { local_comm_id: theirs.local_comm_id, ..ours }, theirs);
@@ -108,12 +109,12 @@ fn our_req_differs_from_rpings_in_what_was_drawn_by_lot() {
 #[test]
 fn linuxs_grant_makes_a_connection_and_its_refusal_does_not() {
     let captured = mads("cm_rping.pcap");
-    let request = Request { service: SERVICE, source_port: 1, offer: offer(0x44), private_data: &[] };
+    let request = ConnectRequest { service: SERVICE, source_port: 1, offer: offer(0x44), private_data: &[] };
     let mut active = manager(7, 1);
     let id = active.connect(0, there(), request).expect("a connection");
     let req = sent(&mut active);
     let mut rep =
-        Mad { message: Message::Rep(Rep { remote_comm_id: id.comm_id(), ..rep_of(&captured[1]) }), ..captured[1] };
+        Mad { message: CmMessage::Rep(Rep { remote_comm_id: id.comm_id(), ..rep_of(&captured[1]) }), ..captured[1] };
     rep.header.tid = req.header.tid;
     active.on_mad(0, there(), &rep.emit());
     let [Event::Reply { id: replied, remote, private_data }] = events(&mut active)[..] else { panic!("a reply") };
@@ -125,10 +126,10 @@ fn linuxs_grant_makes_a_connection_and_its_refusal_does_not() {
     assert_eq!(rtu.message.comm_ids(), Some((id.comm_id(), rep_of(&captured[1]).local_comm_id)));
 
     let refused = active.connect(0, there(), request).expect("a connection");
-    let Message::Rej(mut rej) = mads("cm_reject.pcap")[1].message else { panic!("a REJ") };
+    let CmMessage::Rej(mut rej) = mads("cm_reject.pcap")[1].message else { panic!("a REJ") };
     rej.remote_comm_id = refused.comm_id();
     events(&mut active);
-    active.on_mad(0, there(), &Mad::new(1, Message::Rej(rej)).emit());
+    active.on_mad(0, there(), &Mad::new(1, CmMessage::Rej(rej)).emit());
     assert!(matches!(events(&mut active)[..], [Event::Rejected { id, reason, .. }] if id == refused && reason.0 == 8));
 }
 

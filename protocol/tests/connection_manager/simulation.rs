@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use roci_protocol::Nanos;
-use roci_protocol::cm::{ConnId, Event, Request, State};
-use roci_protocol::wire::cm::{Mad, Message, RejReason};
+use roci_protocol::cm::{CmState, ConnId, ConnectRequest, Event};
+use roci_protocol::wire::cm::{CmMessage, Mad, RejReason};
 
 use super::{Manager, SERVICE, Way, back, manager, offer, there};
 
@@ -121,7 +121,7 @@ impl World {
     fn connect(&mut self) {
         for qpn in 1..=CONNECTIONS {
             let host = &mut self.hosts[0];
-            let request = Request { service: SERVICE, source_port: 1, offer: offer(qpn), private_data: &[] };
+            let request = ConnectRequest { service: SERVICE, source_port: 1, offer: offer(qpn), private_data: &[] };
             let id = host.manager.connect(self.now, host.way, request).expect("a connection");
             host.lives.insert(id, Life::default());
         }
@@ -131,7 +131,7 @@ impl World {
     fn disconnect(&mut self) {
         for host in &mut self.hosts {
             for &id in host.lives.keys() {
-                if host.manager.state(id) == State::Established && self.rng.random_bool(0.7) {
+                if host.manager.state(id) == CmState::Established && self.rng.random_bool(0.7) {
                     host.manager.disconnect(self.now, id, b"bye").expect("an open connection");
                 }
             }
@@ -140,7 +140,7 @@ impl World {
 
     fn open(&self, at: usize) -> usize {
         let host = &self.hosts[at];
-        host.lives.keys().filter(|&&id| host.manager.state(id) == State::Established).count()
+        host.lives.keys().filter(|&&id| host.manager.state(id) == CmState::Established).count()
     }
 }
 
@@ -181,7 +181,7 @@ fn a_connection_over_a_good_network_takes_five_messages() {
     world.loss = 0.0;
     let mut names = Vec::new();
     let [Host { manager: active, .. }, Host { manager: passive, .. }] = &mut world.hosts;
-    let request = Request { service: SERVICE, source_port: 1, offer: offer(1), private_data: &[] };
+    let request = ConnectRequest { service: SERVICE, source_port: 1, offer: offer(1), private_data: &[] };
     active.connect(0, there(), request).expect("a connection");
     loop {
         let (from, to, way) = match active.poll_transmit() {
@@ -198,7 +198,7 @@ fn a_connection_over_a_good_network_takes_five_messages() {
             match event {
                 Event::Request { id, .. } => to.accept(0, id, offer(2), &[]),
                 Event::Reply { id, .. } => to.confirm(0, id),
-                Event::Established { id } if matches!(mad.message, Message::Rtu(_)) => to.disconnect(0, id, &[]),
+                Event::Established { id } if matches!(mad.message, CmMessage::Rtu(_)) => to.disconnect(0, id, &[]),
                 _ => Ok(()),
             }
             .expect("the right state");

@@ -50,7 +50,8 @@ impl<L: Link> Engine<L> {
         };
         let service = ServiceId::of_port(PortSpace::Tcp, peer.port());
         let private_data = Beyond::wanted(params).tagged(Tag::Asks, private_data);
-        let request = cm::Request { service, source_port: self.ephemeral_port(), offer, private_data: &private_data };
+        let request =
+            cm::ConnectRequest { service, source_port: self.ephemeral_port(), offer, private_data: &private_data };
         let now = self.now();
         match self.cm.connect(now, way, request) {
             Ok(id) => {
@@ -133,8 +134,8 @@ impl<L: Link> Engine<L> {
     pub fn cm_disconnect(&mut self, id: ConnId, private_data: &[u8]) -> Result<(), CmCallError> {
         let now = self.now();
         match self.cm.state(id) {
-            cm::State::ReqSent | cm::State::MraReqRcvd => self.cm.abandon(now, id)?,
-            cm::State::RepRcvd => self.cm.refuse(now, id, RejReason::CONSUMER_DEFINED, private_data)?,
+            cm::CmState::ReqSent | cm::CmState::MraReqRcvd => self.cm.abandon(now, id)?,
+            cm::CmState::RepRcvd => self.cm.refuse(now, id, RejReason::CONSUMER_DEFINED, private_data)?,
             _ => self.cm.disconnect(now, id, private_data)?,
         }
         self.fail_attempt(id);
@@ -149,7 +150,7 @@ impl<L: Link> Engine<L> {
         for id in self.attempts.keys().copied().collect::<Vec<_>>() {
             // Where it has ended meanwhile there is nothing to end.
             let _ = match self.cm.state(id) {
-                cm::State::ReqRcvd => self.cm_reject(id, RejReason::CONSUMER_DEFINED, &[]),
+                cm::CmState::ReqRcvd => self.cm_reject(id, RejReason::CONSUMER_DEFINED, &[]),
                 _ => self.cm_disconnect(id, &[]),
             };
         }
@@ -157,7 +158,7 @@ impl<L: Link> Engine<L> {
 
     /// Connections that this side has ended, and whose peer has not confirmed that yet.
     pub fn cm_disconnecting(&self) -> usize {
-        self.attempts.keys().filter(|&&id| self.cm.state(id) == cm::State::DreqSent).count()
+        self.attempts.keys().filter(|&&id| self.cm.state(id) == cm::CmState::DreqSent).count()
     }
 
     /// Answers for a datagram service.

@@ -8,8 +8,8 @@ use crate::wire::cm::{IpCm, TransportType, gid_of};
 fn a_req_says_what_the_application_offers_and_who_asks() {
     let mut active = Manager::new(config(1));
     let id = active.connect(0, there(), request(0x11)).expect("a connection");
-    assert_eq!(active.state(id), State::ReqSent);
-    let Message::Req(req) = only(&mut active) else { panic!("a REQ") };
+    assert_eq!(active.state(id), CmState::ReqSent);
+    let CmMessage::Req(req) = only(&mut active) else { panic!("a REQ") };
     assert_eq!((req.local_comm_id, req.ca_guid, req.service_id), (id.comm_id(), 1, SERVICE));
     assert_eq!((req.qpn.get(), req.starting_psn.get(), req.transport), (0x11, 0xabd1, TransportType::Rc));
     assert_eq!((req.responder_resources, req.initiator_depth), (4, 3));
@@ -28,16 +28,16 @@ fn what_no_req_can_say_is_refused() {
     let mut active = Manager::new(config(1));
     let long = [0; 57];
     let connect = |active: &mut Manager, request| active.connect(0, there(), request);
-    let refused = connect(&mut active, Request { private_data: &long, ..request(1) });
+    let refused = connect(&mut active, ConnectRequest { private_data: &long, ..request(1) });
     assert_eq!(refused, Err(CmError::PrivateData { len: 57, limit: 56 }));
     let big = Offer { mtu: Mtu::Mtu8192, ..offer(1) };
-    assert_eq!(connect(&mut active, Request { offer: big, ..request(1) }), Err(CmError::Mtu));
+    assert_eq!(connect(&mut active, ConnectRequest { offer: big, ..request(1) }), Err(CmError::Mtu));
     let mixed = active.connect(0, (ip(1), [0u16; 8].into()), request(1));
     assert_eq!(mixed, Err(CmError::IpVersion));
     // A service that is no port has no addressing header, and so more room.
-    let bare = Request { service: ServiceId(7), private_data: &[9; 92], ..request(1) };
+    let bare = ConnectRequest { service: ServiceId(7), private_data: &[9; 92], ..request(1) };
     assert!(connect(&mut active, bare).is_ok());
-    assert!(matches!(only(&mut active), Message::Req(Req { private_data, .. }) if private_data == [9; 92]));
+    assert!(matches!(only(&mut active), CmMessage::Req(Req { private_data, .. }) if private_data == [9; 92]));
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn three_messages_make_a_connection_in_one_transaction() {
     assert_eq!((remote.retry_count, remote.mtu, remote.end_to_end_credits), (7, Some(Mtu::Mtu4096), true));
     pair.active.confirm(0, ours).expect("a reply");
     let rtu = sent(&mut pair.active)[0];
-    assert!(matches!(rtu.message, Message::Rtu(Rtu { local_comm_id, remote_comm_id, .. })
+    assert!(matches!(rtu.message, CmMessage::Rtu(Rtu { local_comm_id, remote_comm_id, .. })
         if local_comm_id == ours.comm_id() && remote_comm_id == theirs.comm_id()));
     assert_eq!([rep.header.tid, rtu.header.tid], [req.header.tid; 2]);
     pair.passive.on_mad(0, back(), &rtu.emit());
@@ -100,7 +100,7 @@ fn a_refused_reply_ends_both_sides_and_is_refused_again() {
     assert_eq!((rej.subject, rej.reason), (Subject::Rep, RejReason::NO_QP));
     hand(&mut pair.active, 0, there(), rep);
     assert_eq!(only_rej(&mut pair.active), rej);
-    hand(&mut pair.passive, 0, back(), Message::Rej(rej));
+    hand(&mut pair.passive, 0, back(), CmMessage::Rej(rej));
     let [Event::Rejected { id, reason, private_data }] = events(&mut pair.passive)[..] else { panic!("a refusal") };
     assert_eq!((id, reason, &private_data[..6]), (theirs, RejReason::NO_QP, &b"sorry\0"[..]));
     pair.active.on_timer(3_000 * MS);
@@ -116,14 +116,14 @@ fn a_refused_request_says_why() {
     let [Event::Rejected { id, reason, private_data }] = events(&mut pair.active)[..] else { panic!("a refusal") };
     assert_eq!((id, reason, &private_data[..3]), (ours, RejReason::CONSUMER_DEFINED, &b"no\0"[..]));
     assert_eq!(private_data.len(), 148);
-    assert_eq!(pair.active.state(ours), State::Timewait);
+    assert_eq!(pair.active.state(ours), CmState::Timewait);
 }
 
 #[test]
 fn a_rep_that_answers_nothing_is_refused() {
     let mut active = Manager::new(config(1));
     let rep = Rep { local_comm_id: 5, remote_comm_id: 6, ..Rep::default() };
-    hand(&mut active, 0, there(), Message::Rep(rep));
+    hand(&mut active, 0, there(), CmMessage::Rep(rep));
     let rej = only_rej(&mut active);
     assert_eq!((rej.local_comm_id, rej.remote_comm_id, rej.subject), (6, 5, Subject::Rep));
     assert_eq!(rej.reason, RejReason::INVALID_COMM_ID);
@@ -140,12 +140,12 @@ fn answers_from_elsewhere_are_dropped() {
     let rej = Rej { remote_comm_id: ids.1, ..Rej::default() };
     let mra = Mra { remote_comm_id: ids.1, ..Mra::default() };
     let dreq = Dreq { local_comm_id: ids.0, remote_comm_id: ids.1, ..Dreq::default() };
-    for message in [Message::Rep(rep), Message::Rej(rej), Message::Mra(mra), Message::Dreq(dreq)] {
+    for message in [CmMessage::Rep(rep), CmMessage::Rej(rej), CmMessage::Mra(mra), CmMessage::Dreq(dreq)] {
         hand(&mut pair.active, 0, elsewhere, message);
     }
     assert_eq!((events(&mut pair.active), sent(&mut pair.active)), (vec![], vec![]));
     assert_eq!(counted(&pair.active), [("rx_foreign_route", 4)]);
-    assert_eq!(pair.active.state(ours), State::ReqSent);
+    assert_eq!(pair.active.state(ours), CmState::ReqSent);
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn a_grant_by_a_queue_pair_that_we_are_connected_to_ends_both() {
     sent(&mut pair.active);
     let rep =
         Rep { local_comm_id: 9, remote_comm_id: new.comm_id(), qpn: Qpn::new(0x22), ca_guid: 2, ..Rep::default() };
-    hand(&mut pair.active, 0, there(), Message::Rep(rep));
+    hand(&mut pair.active, 0, there(), CmMessage::Rep(rep));
     let reported = events(&mut pair.active);
     assert!(matches!(reported[..], [Event::Disconnected { id, ending: Ending::Stale },
         Event::Rejected { id: refused, reason: RejReason::STALE_CONN, .. }] if id == old && refused == new));
@@ -173,7 +173,7 @@ fn an_abandoned_request_is_taken_back() {
     pair.settle(0);
     let [Event::Rejected { id, reason, .. }] = events(&mut pair.passive)[..] else { panic!("a refusal") };
     assert_eq!((id, reason), (theirs, RejReason::TIMEOUT));
-    assert_eq!(pair.passive.accept(0, theirs, offer(2), b""), Err(CmError::WrongState(State::Timewait)));
+    assert_eq!(pair.passive.accept(0, theirs, offer(2), b""), Err(CmError::WrongState(CmState::Timewait)));
 }
 
 #[test]

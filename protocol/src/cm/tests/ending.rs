@@ -15,7 +15,7 @@ fn either_side_ends_in_two_messages() {
         };
         first.disconnect(0, id, b"bye").expect("a connection");
         let dreq = sent(first)[0];
-        let Message::Dreq(said) = dreq.message else { panic!("a DREQ") };
+        let CmMessage::Dreq(said) = dreq.message else { panic!("a DREQ") };
         assert_eq!((said.remote_qpn.get(), &said.private_data[..4]), (qpn, &b"bye\0"[..]));
         second.on_mad(0, back_way, &dreq.emit());
         assert_eq!(events(second), [Event::Disconnected { id: other, ending: Ending::ByPeer }]);
@@ -46,7 +46,7 @@ fn ends_that_cross_meet() {
     pair.settle(0);
     assert_eq!(events(&mut pair.active), [Event::Disconnected { id: ours, ending: Ending::ByPeer }]);
     assert_eq!(events(&mut pair.passive), [Event::Disconnected { id: theirs, ending: Ending::ByPeer }]);
-    assert_eq!([pair.active.state(ours), pair.passive.state(theirs)], [State::Timewait; 2]);
+    assert_eq!([pair.active.state(ours), pair.passive.state(theirs)], [CmState::Timewait; 2]);
 }
 
 #[test]
@@ -71,8 +71,8 @@ fn a_dreq_for_another_queue_pair_ends_nothing() {
     let (ours, theirs) = pair.established();
     let (local_comm_id, remote_comm_id) = (ours.comm_id(), theirs.comm_id());
     let dreq = Dreq { local_comm_id, remote_comm_id, remote_qpn: Qpn::new(0x23), ..Dreq::default() };
-    hand(&mut pair.passive, 0, back(), Message::Dreq(dreq));
-    assert_eq!((pair.passive.state(theirs), counted(&pair.passive)), (State::Established, vec![("rx_wrong_qpn", 1)]));
+    hand(&mut pair.passive, 0, back(), CmMessage::Dreq(dreq));
+    assert_eq!((pair.passive.state(theirs), counted(&pair.passive)), (CmState::Established, vec![("rx_wrong_qpn", 1)]));
     assert!(sent(&mut pair.passive).is_empty());
 }
 
@@ -83,10 +83,10 @@ fn an_open_connection_that_the_peer_refuses_is_over() {
     let (local_comm_id, remote_comm_id) = (ours.comm_id(), theirs.comm_id());
     let reason = RejReason::TIMEOUT;
     let rej = Rej { local_comm_id, remote_comm_id, subject: Subject::Other, reason, ..Rej::default() };
-    hand(&mut pair.passive, 0, back(), Message::Rej(rej));
+    hand(&mut pair.passive, 0, back(), CmMessage::Rej(rej));
     let ending = Ending::Rejected(reason);
     assert_eq!(events(&mut pair.passive), [Event::Disconnected { id: theirs, ending }]);
-    hand(&mut pair.passive, 0, back(), Message::Rej(rej));
+    hand(&mut pair.passive, 0, back(), CmMessage::Rej(rej));
     assert_eq!(events(&mut pair.passive), []);
 }
 
@@ -98,5 +98,5 @@ fn a_grant_that_the_granter_ends_is_over_before_it_opened() {
     pair.settle(0);
     assert_eq!(events(&mut pair.active), [Event::Disconnected { id: ours, ending: Ending::ByPeer }]);
     assert_eq!(events(&mut pair.passive), [Event::Disconnected { id: theirs, ending: Ending::Confirmed }]);
-    assert_eq!(pair.active.confirm(0, ours), Err(CmError::WrongState(State::Timewait)));
+    assert_eq!(pair.active.confirm(0, ours), Err(CmError::WrongState(CmState::Timewait)));
 }

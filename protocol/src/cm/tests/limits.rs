@@ -9,7 +9,7 @@ fn passive(limits: CmConfig) -> Manager {
 }
 
 fn ask(passive: &mut Manager, qpn: u32) {
-    hand(passive, 0, back(), Message::Req(req(qpn)));
+    hand(passive, 0, back(), CmMessage::Req(req(qpn)));
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn an_address_has_no_more_connections_than_are_left_for_others_and_ours_have_pla
     (1..=12).for_each(|qpn| ask(&mut passive, qpn));
     assert_eq!((passive.len(), passive.stats().req_no_resources), (4, 8), "half of those that are not ours");
     let stranger = (ip(2), ip(99));
-    (101..=112).for_each(|qpn| hand(&mut passive, 0, stranger, Message::Req(req_from(stranger.1, qpn))));
+    (101..=112).for_each(|qpn| hand(&mut passive, 0, stranger, CmMessage::Req(req_from(stranger.1, qpn))));
     assert_eq!(passive.len(), 6, "half of what is left");
     for qpn in 1..=6 {
         passive.connect(0, back(), request(200 + qpn)).expect("places are kept for our own");
@@ -95,7 +95,7 @@ fn requests_of_a_closed_listener_can_still_be_decided() {
 fn what_is_no_message_is_counted_by_its_reason() {
     let mut passive = passive(config(2));
     passive.on_mad(0, back(), &[0; 255]);
-    let mut path = Mad::new(1, Message::Rtu(Rtu::default())).emit();
+    let mut path = Mad::new(1, CmMessage::Rtu(Rtu::default())).emit();
     passive.on_mad(0, back(), &path);
     path[17] = 0x19;
     passive.on_mad(0, back(), &path);

@@ -55,8 +55,8 @@ fn offer(qpn: u32) -> Offer {
     }
 }
 
-fn request(qpn: u32) -> Request<'static> {
-    Request { service: SERVICE, source_port: 999, offer: offer(qpn), private_data: b"hello" }
+fn request(qpn: u32) -> ConnectRequest<'static> {
+    ConnectRequest { service: SERVICE, source_port: 999, offer: offer(qpn), private_data: b"hello" }
 }
 
 /// Host 1 connects, host 2 listens.
@@ -127,7 +127,7 @@ fn events(manager: &mut Manager) -> Vec<Event> {
 }
 
 /// The only message that was sent.
-fn only(manager: &mut Manager) -> Message {
+fn only(manager: &mut Manager) -> CmMessage {
     match sent(manager)[..] {
         [mad] => mad.message,
         ref other => panic!("one message: {other:?}"),
@@ -136,12 +136,12 @@ fn only(manager: &mut Manager) -> Message {
 
 fn only_rej(manager: &mut Manager) -> Rej {
     match only(manager) {
-        Message::Rej(rej) => rej,
+        CmMessage::Rej(rej) => rej,
         other => panic!("a REJ: {other:?}"),
     }
 }
 
-fn hand(manager: &mut Manager, now: Nanos, route: Way, message: Message) {
+fn hand(manager: &mut Manager, now: Nanos, route: Way, message: CmMessage) {
     manager.on_mad(now, route, &Mad::new(7, message).emit());
 }
 
@@ -154,7 +154,7 @@ fn req_from(host: IpAddr, qpn: u32) -> Req {
     let mut active = Manager::new(CmConfig { seed: u64::from(qpn), ..config(1) });
     active.connect(0, (host, ip(2)), request(qpn)).expect("a connection");
     match only(&mut active) {
-        Message::Req(req) => req,
+        CmMessage::Req(req) => req,
         other => panic!("a REQ: {other:?}"),
     }
 }

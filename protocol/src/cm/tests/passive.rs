@@ -6,7 +6,7 @@ use crate::wire::cm::{IP_CM_LEN, TransportType};
 
 fn refusal_of(message: Req) -> (RejReason, Vec<(&'static str, u64)>) {
     let mut passive = Pair::new().passive;
-    hand(&mut passive, 0, back(), Message::Req(message));
+    hand(&mut passive, 0, back(), CmMessage::Req(message));
     let rej = only_rej(&mut passive);
     assert_eq!((rej.local_comm_id, rej.remote_comm_id, rej.subject), (0, message.local_comm_id, Subject::Req));
     assert!(passive.is_empty() && passive.poll_event().is_none());
@@ -35,7 +35,7 @@ fn a_service_that_is_no_port_needs_no_addressing_header() {
     let mut passive = Manager::new(config(2));
     passive.listen(ServiceId(7)).expect("a free service");
     let message = Req { service_id: ServiceId(7), private_data: [9; 92], path_mtu: 9, ..req(1) };
-    hand(&mut passive, 0, back(), Message::Req(message));
+    hand(&mut passive, 0, back(), CmMessage::Req(message));
     let [Event::Request { source: None, private_data, remote, .. }] = events(&mut passive)[..] else {
         panic!("a request");
     };
@@ -45,13 +45,13 @@ fn a_service_that_is_no_port_needs_no_addressing_header() {
 #[test]
 fn a_repeated_req_gets_what_its_state_calls_for() {
     let mut passive = Pair::new().passive;
-    let req = Message::Req(req(0x11));
+    let req = CmMessage::Req(req(0x11));
     hand(&mut passive, 0, back(), req);
     let [Event::Request { id, .. }] = events(&mut passive)[..] else { panic!("a request") };
     assert!(sent(&mut passive).is_empty());
     // Undecided: asked for time.
     hand(&mut passive, 0, back(), req);
-    let Message::Mra(mra) = only(&mut passive) else { panic!("an MRA") };
+    let CmMessage::Mra(mra) = only(&mut passive) else { panic!("an MRA") };
     assert_eq!((mra.local_comm_id, mra.subject, mra.service_timeout), (id.comm_id(), Subject::Req, 24));
     // Granted: the REP again.
     passive.accept(0, id, offer(0x22), b"").expect("a request");
@@ -69,7 +69,7 @@ fn a_repeated_req_gets_what_its_state_calls_for() {
 #[test]
 fn nothing_is_kept_of_a_req_that_was_refused() {
     let mut passive = Pair::new().passive;
-    let req = Message::Req(req(0x11));
+    let req = CmMessage::Req(req(0x11));
     hand(&mut passive, 0, back(), req);
     let [Event::Request { id, .. }] = events(&mut passive)[..] else { panic!("a request") };
     passive.reject(0, id, RejReason::NO_RESOURCES, b"full").expect("a request");
@@ -87,7 +87,7 @@ fn a_req_of_an_ended_connection_is_stale() {
     pair.active.disconnect(0, ours, b"").expect("a connection");
     pair.settle(0);
     let again = Req { local_comm_id: ours.comm_id(), ..req(0x11) };
-    hand(&mut pair.passive, 0, back(), Message::Req(again));
+    hand(&mut pair.passive, 0, back(), CmMessage::Req(again));
     assert_eq!(only_rej(&mut pair.passive).reason, RejReason::STALE_CONN);
 }
 
@@ -101,7 +101,7 @@ fn a_queue_pair_that_asks_anew_has_forgotten_its_connection() {
     hand(&mut pair.passive, 0, back(), again);
     assert_eq!(events(&mut pair.passive), [Event::Disconnected { id: theirs, ending: Ending::Stale }]);
     let said: Vec<_> = sent(&mut pair.passive).iter().map(|mad| mad.message).collect();
-    let [Message::Dreq(dreq), Message::Rej(rej)] = said[..] else { panic!("DREQ and REJ: {said:?}") };
+    let [CmMessage::Dreq(dreq), CmMessage::Rej(rej)] = said[..] else { panic!("DREQ and REJ: {said:?}") };
     assert_eq!((dreq.remote_comm_id, rej.reason), (ours.comm_id(), RejReason::STALE_CONN));
     // The reborn peer knows nothing of the old connection and confirms its end; then there is room for the new one.
     for message in said {
@@ -125,7 +125,7 @@ fn a_req_on_another_route_cannot_make_a_connection_stale() {
     thief.connect(0, (ip(3), ip(2)), request(0x11)).expect("a connection");
     hand(&mut pair.passive, 0, (ip(2), ip(3)), only(&mut thief));
     assert!(matches!(events(&mut pair.passive)[..], [Event::Request { .. }]));
-    assert_eq!((pair.passive.state(theirs), sent(&mut pair.passive)), (State::Established, vec![]));
+    assert_eq!((pair.passive.state(theirs), sent(&mut pair.passive)), (CmState::Established, vec![]));
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn first_data_is_as_good_as_an_rtu() {
 fn calls_that_the_state_does_not_take_change_nothing() {
     let mut pair = Pair::new();
     let (ours, theirs) = pair.established();
-    let wrong = Err(CmError::WrongState(State::Established));
+    let wrong = Err(CmError::WrongState(CmState::Established));
     assert_eq!(pair.passive.accept(0, theirs, offer(1), b""), wrong);
     assert_eq!(pair.passive.reject(0, theirs, RejReason::NO_QP, b""), wrong);
     assert_eq!(pair.active.confirm(0, ours), wrong);
@@ -154,5 +154,5 @@ fn calls_that_the_state_does_not_take_change_nothing() {
     let long = [0; 221];
     assert_eq!(pair.active.disconnect(0, ours, &long), Err(CmError::PrivateData { len: 221, limit: 220 }));
     assert_eq!(pair.active.disconnect(0, ConnId(1), b""), Err(CmError::UnknownConnection));
-    assert_eq!((pair.active.state(ours), sent(&mut pair.active)), (State::Established, vec![]));
+    assert_eq!((pair.active.state(ours), sent(&mut pair.active)), (CmState::Established, vec![]));
 }

@@ -36,7 +36,7 @@ fn a_peer_that_lies_about_addresses_is_refused() {
     pair.passive.sidr_listen(DATAGRAMS, Qpn::new(0x99), 7).expect("a free service");
     pair.active.sidr_resolve(0, there(), DATAGRAMS, 5353, b"?").expect("a question");
     hand(&mut pair.passive, 0, (ip(2), ip(3)), only(&mut pair.active));
-    assert!(matches!(only(&mut pair.passive), Message::SidrRep(SidrRep { status: 2, qkey: 0, .. })));
+    assert!(matches!(only(&mut pair.passive), CmMessage::SidrRep(SidrRep { status: 2, qkey: 0, .. })));
 }
 
 #[test]
@@ -57,11 +57,11 @@ fn questions_are_asked_again_and_given_up() {
 fn only_an_answer_to_the_question_counts() {
     let mut active = Manager::new(config(1));
     let id = active.sidr_resolve(0, there(), DATAGRAMS, 5353, b"?").expect("a question");
-    let Message::SidrReq(req) = only(&mut active) else { panic!("a SIDR_REQ") };
+    let CmMessage::SidrReq(req) = only(&mut active) else { panic!("a SIDR_REQ") };
     let rep = SidrRep { request_id: req.request_id, service_id: DATAGRAMS, ..SidrRep::default() };
-    hand(&mut active, 0, (ip(1), ip(3)), Message::SidrRep(rep));
-    hand(&mut active, 0, there(), Message::SidrRep(SidrRep { request_id: !req.request_id, ..rep }));
-    hand(&mut active, 0, there(), Message::SidrRep(SidrRep { service_id: SERVICE, ..rep }));
+    hand(&mut active, 0, (ip(1), ip(3)), CmMessage::SidrRep(rep));
+    hand(&mut active, 0, there(), CmMessage::SidrRep(SidrRep { request_id: !req.request_id, ..rep }));
+    hand(&mut active, 0, there(), CmMessage::SidrRep(SidrRep { service_id: SERVICE, ..rep }));
     assert_eq!(counted(&active), [("rx_foreign_route", 1), ("rx_unknown_connection", 2)]);
     assert_eq!((events(&mut active), active.len()), (vec![], 1));
     assert!(active.sidr_abandon(id) && !active.sidr_abandon(id));

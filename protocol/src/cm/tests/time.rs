@@ -42,7 +42,7 @@ fn a_req_is_repeated_ever_more_slowly_and_then_given_up() {
 #[test]
 fn a_rep_is_repeated_as_often_as_the_req_asks() {
     let mut passive = Pair::new().passive;
-    hand(&mut passive, 0, back(), Message::Req(Req { max_cm_retries: 2, ..req(1) }));
+    hand(&mut passive, 0, back(), CmMessage::Req(Req { max_cm_retries: 2, ..req(1) }));
     let [Event::Request { id, .. }] = events(&mut passive)[..] else { panic!("a request") };
     assert_eq!(passive.deadline(), None);
     passive.accept(0, id, offer(2), b"").expect("a request");
@@ -68,13 +68,13 @@ fn a_peer_gets_the_time_it_asks_for_once() {
     let id = active.connect(0, there(), request(1)).expect("a connection");
     sent(&mut active);
     let mra = Mra { remote_comm_id: id.comm_id(), service_timeout: 18, ..Mra::default() };
-    hand(&mut active, 100 * MS, there(), Message::Mra(mra));
+    hand(&mut active, 100 * MS, there(), CmMessage::Mra(mra));
     let due = 100 * MS + 250 * MS + (4096 << 18);
-    assert_eq!((active.state(id), active.deadline()), (State::MraReqRcvd, Some(due)));
-    hand(&mut active, 200 * MS, there(), Message::Mra(mra));
+    assert_eq!((active.state(id), active.deadline()), (CmState::MraReqRcvd, Some(due)));
+    hand(&mut active, 200 * MS, there(), CmMessage::Mra(mra));
     assert_eq!((active.deadline(), counted(&active)), (Some(due), vec![("rx_duplicate", 1)]));
     active.on_timer(due);
-    assert!(matches!(only(&mut active), Message::Req(_)));
+    assert!(matches!(only(&mut active), CmMessage::Req(_)));
     assert_eq!(to_the_end(&mut active), [("REQ", 14), ("REJ", 1)]);
 }
 
@@ -84,8 +84,8 @@ fn no_peer_gets_hours() {
     let (ours, theirs) = pair.replied();
     let (local_comm_id, remote_comm_id) = (ours.comm_id(), theirs.comm_id());
     let mra = Mra { local_comm_id, remote_comm_id, subject: Subject::Rep, service_timeout: 31, ..Mra::default() };
-    hand(&mut pair.passive, 0, back(), Message::Mra(mra));
-    assert_eq!(pair.passive.state(theirs), State::MraRepRcvd);
+    hand(&mut pair.passive, 0, back(), CmMessage::Mra(mra));
+    assert_eq!(pair.passive.state(theirs), CmState::MraRepRcvd);
     assert_eq!(pair.passive.deadline(), Some(250 * MS + (4096 << 24)));
 }
 

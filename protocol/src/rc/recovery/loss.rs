@@ -19,9 +19,9 @@ pub(in crate::rc) struct Loss {
     /// Sent again, and neither arrived nor lost again.
     in_repair: PsnSet,
     /// The same packets, in the order in which they left.
-    repairs: VecDeque<Repair>,
+    repairs: VecDeque<ResentPackets>,
     /// The last one that has arrived.
-    arrived: Option<Repair>,
+    arrived: Option<ResentPackets>,
     /// The peer has executed every request before this PSN.
     executed_to: Psn,
     /// Everything before this PSN has arrived or is lost.
@@ -32,7 +32,7 @@ pub(in crate::rc) struct Loss {
 
 /// Packets of one request that were sent again together.
 #[derive(Clone, Copy, Debug)]
-struct Repair {
+struct ResentPackets {
     /// READs and atomics: what is missing are their answers.
     is_fetch: bool,
     first: Psn,
@@ -101,7 +101,7 @@ impl Loss {
     /// sent before that repair has either been executed or never came.
     pub(in crate::rc) fn nothing_is_kept(&mut self, una: Psn) {
         self.reported.clear();
-        if let Some(Repair { sent, .. }) = self.arrived.take_if(|repair| repair.first.before(una)) {
+        if let Some(ResentPackets { sent, .. }) = self.arrived.take_if(|repair| repair.first.before(una)) {
             self.lost_to = later(self.lost_to, sent);
         }
     }
@@ -134,17 +134,18 @@ impl Loss {
             psn = psn.plus(1);
         }
         if first.before(psn) {
-            self.repairs.push_back(Repair { is_fetch, first, end: psn, sent });
+            self.repairs.push_back(ResentPackets { is_fetch, first, end: psn, sent });
         }
     }
 
     /// Something has arrived: repairs that left before it and are still missing were lost again.
     pub(in crate::rc) fn settle_repairs(&mut self, una: Psn) {
         let arrived_to = [self.held.end(), self.reported.end()].into_iter().fold(una, later);
-        let is_overtaken = |repair: &Repair| repair.sent.before(arrived_to) || self.has_arrived(repair, una).is_some();
+        let is_overtaken =
+            |repair: &ResentPackets| repair.sent.before(arrived_to) || self.has_arrived(repair, una).is_some();
         let Some(last) = self.repairs.iter().rposition(is_overtaken) else { return };
         for at in 0..=last {
-            let Repair { first, end, sent, .. } = self.repairs[at];
+            let ResentPackets { first, end, sent, .. } = self.repairs[at];
             // Of the last one a part may be on its way: answers come in order.
             let arrived_at = self.has_arrived(&self.repairs[at], una);
             if arrived_at.is_some() {
@@ -161,13 +162,13 @@ impl Loss {
             }
             self.repairs[at].first = later(keeps_from, first);
         }
-        let is_done = |repair: &Repair| !repair.first.before(repair.end);
+        let is_done = |repair: &ResentPackets| !repair.first.before(repair.end);
         let done = if self.repairs.get(last).is_some_and(is_done) { last + 1 } else { last };
         self.repairs.drain(..done);
     }
 
     /// The last packet of a repair that has arrived.
-    fn has_arrived(&self, repair: &Repair, una: Psn) -> Option<Psn> {
+    fn has_arrived(&self, repair: &ResentPackets, una: Psn) -> Option<Psn> {
         let is_executed = |psn: Psn| psn.before(self.executed_to);
         let is_done = |psn: Psn| {
             if repair.is_fetch {

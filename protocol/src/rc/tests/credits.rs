@@ -81,5 +81,5 @@ fn shared_receives_are_taken_when_needed_and_never_advertised() {
     assert_eq!(script.last_syndrome(), Some((ACK, 500)));
     assert_eq!(script.statuses(), [(3, WcStatus::Success)]);
     let own = RecvRequest { wr_id: 4, buffer: 0, len: 1 };
-    assert_eq!(qp.post_recv(own).expect_err("shared").reason, PostError::SharedReceives);
+    assert_eq!(qp.post_recv(own).expect_err("shared").reason, RcPostError::SharedReceives);
 }

@@ -180,10 +180,10 @@ fn a_peer_that_answers_rnr_is_not_silent() {
 fn more_packets_than_psns_can_tell_apart_are_not_taken() {
     let mut qp = connected(|_| ());
     let long = |wr_id| SendRequest { wr_id, len: 1 << 31, ..rejected_send() };
-    assert_eq!(qp.post_send(long(1)).expect_err("2^23 packets").reason, PostError::TooLong);
+    assert_eq!(qp.post_send(long(1)).expect_err("2^23 packets").reason, RcPostError::TooLong);
     send(&mut qp, 1, (1 << 31) - MTU);
     let one_more = SendRequest { len: 1, ..rejected_send() };
-    assert_eq!(qp.post_send(one_more).expect_err("2^23 packets").reason, PostError::QueueFull);
+    assert_eq!(qp.post_send(one_more).expect_err("2^23 packets").reason, RcPostError::QueueFull);
 }
 
 #[test]

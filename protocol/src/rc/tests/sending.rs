@@ -14,7 +14,7 @@ fn sent_at(now: Nanos, qp: &mut QueuePair<u32>, script: &mut Script) -> Vec<u32>
     script.sent.iter().map(|(headers, _)| headers.bth.psn.get()).collect()
 }
 
-fn reason(qp: &mut QueuePair<u32>, op: SendOp, len: u32) -> Option<PostError> {
+fn reason(qp: &mut QueuePair<u32>, op: SendOp, len: u32) -> Option<RcPostError> {
     Some(qp.post_send(SendRequest { op, len, ..rejected_send() }).err()?.reason)
 }
 
@@ -26,10 +26,10 @@ fn only_lengths_that_the_operation_can_have_are_taken() {
     let atomic = SendOp::Atomic { remote, operation: AtomicOperation::FetchAdd { add: 1 } };
     let bind = SendOp::BindWindow { window: KEY, region: KEY, va: 0, len: 8, access: Access::REMOTE_WRITE };
     for (op, right, wrong, error) in [
-        (write, 1 << 31, (1 << 31) + 1, PostError::TooLong),
-        (atomic, 8, 4, PostError::BufferLength(8)),
-        (bind, 0, 8, PostError::BufferLength(0)),
-        (SendOp::LocalInvalidate { rkey: KEY }, 0, 1, PostError::BufferLength(0)),
+        (write, 1 << 31, (1 << 31) + 1, RcPostError::TooLong),
+        (atomic, 8, 4, RcPostError::BufferLength(8)),
+        (bind, 0, 8, RcPostError::BufferLength(0)),
+        (SendOp::LocalInvalidate { rkey: KEY }, 0, 1, RcPostError::BufferLength(0)),
     ] {
         assert_eq!(reason(&mut qp, op, wrong), Some(error), "{op:?}");
         assert_eq!(reason(&mut qp, op, right), None, "{op:?}");
@@ -43,7 +43,7 @@ fn the_psns_of_what_is_done_are_free_again() {
     let op = SendOp::Send { imm: None };
     let most = (1 << 31) - MTU as u32;
     assert_eq!(reason(&mut qp, op, most), None);
-    assert_eq!(reason(&mut qp, op, 0), Some(PostError::QueueFull));
+    assert_eq!(reason(&mut qp, op, 0), Some(RcPostError::QueueFull));
     qp.fail(WcStatus::LocQpOpErr, &mut script);
     assert_eq!(qp.sends_outstanding(), 0);
     assert_eq!(reason(&mut qp, op, most), None);

@@ -34,17 +34,17 @@ fn full_queues_and_wrong_states_hand_the_request_back() {
         fence: false,
     };
     let rejected = qp.post_send(again).expect_err("full");
-    assert_eq!((rejected.reason, rejected.request.buffer), (PostError::QueueFull, 5));
+    assert_eq!((rejected.reason, rejected.request.buffer), (RcPostError::QueueFull, 5));
     let rejected = qp.post_recv(RecvRequest { wr_id: 2, buffer: 6, len: 1 }).expect_err("full");
-    assert_eq!((rejected.reason, rejected.request.buffer), (PostError::QueueFull, 6));
+    assert_eq!((rejected.reason, rejected.request.buffer), (RcPostError::QueueFull, 6));
     let mut script = Script::default();
     qp.fail(WcStatus::LocQpOpErr, &mut script);
     assert_eq!(script.statuses(), [(1, WcStatus::WrFlushErr), (1, WcStatus::WrFlushErr)]);
     qp.modify(State::Reset).expect("always");
     let rejected = qp.post_send(rejected_send()).expect_err("reset");
-    assert_eq!(rejected.reason, PostError::State(State::Reset));
+    assert_eq!(rejected.reason, RcPostError::State(State::Reset));
     let rejected = qp.post_recv(RecvRequest { wr_id: 2, buffer: 6, len: 1 }).expect_err("reset");
-    assert_eq!(rejected.reason, PostError::State(State::Reset));
+    assert_eq!(rejected.reason, RcPostError::State(State::Reset));
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn reads_that_the_peer_does_not_serve_are_not_taken() {
     let mut qp = connected(|config| config.max_rd_atomic = 0);
     let op = SendOp::Read { remote: Remote { va: 0, rkey: KEY } };
     let read = SendRequest { wr_id: 1, op, buffer: 0, len: 8, signaled: true, solicited: false, fence: false };
-    assert_eq!(qp.post_send(read).expect_err("it would wait for ever").reason, PostError::NoFetch);
+    assert_eq!(qp.post_send(read).expect_err("it would wait for ever").reason, RcPostError::NoFetch);
 }
 
 #[test]
@@ -155,6 +155,6 @@ fn a_queue_pair_that_is_not_yet_ready_to_send_takes_no_requests() {
     let mut qp = QueuePair::new(Config::default());
     for state in [State::Init, State::Rtr] {
         qp.modify(state).expect("legal");
-        assert_eq!(qp.post_send(rejected_send()).expect_err("not yet").reason, PostError::State(state));
+        assert_eq!(qp.post_send(rejected_send()).expect_err("not yet").reason, RcPostError::State(state));
     }
 }

@@ -24,14 +24,14 @@ const BODY: usize = 256 + 4;
 
 /// A packet on its way.
 #[derive(Clone, Copy)]
-pub(super) struct Parcel {
+pub(super) struct SimPacket {
     headers: Headers,
     len: usize,
     /// What an answer carries; of requests the length alone matters.
     body: Option<[u8; BODY]>,
 }
 
-impl Parcel {
+impl SimPacket {
     fn new<B>(headers: &Headers, payload: &Payload<'_, B>) -> Self {
         let (len, body) = match *payload {
             Payload::None => (0, None),
@@ -57,9 +57,9 @@ impl Parcel {
 }
 
 /// One end of a flow: a queue pair behind a port.
-pub(super) struct End {
+pub(super) struct FlowEnd {
     qp: QueuePair<()>,
-    port: Port,
+    port: SimPort,
     work: Option<Work>,
     /// The one wake-up that counts: earlier plans may have been overtaken.
     wake_at: Option<Nanos>,
@@ -91,22 +91,22 @@ impl Work {
     }
 }
 
-struct Port {
+struct SimPort {
     /// Bits per second; `None` for a port that is never the limit.
     rate: Option<u64>,
     free_at: Nanos,
     /// When each packet in the port will have left.
     leaving: VecDeque<Nanos>,
-    sent: Vec<(Nanos, Parcel)>,
+    sent: Vec<(Nanos, SimPacket)>,
     now: Nanos,
     /// Bytes that were written here or read to here.
     arrived: u64,
-    held: BTreeMap<Held, Parcel>,
+    held: BTreeMap<Held, SimPacket>,
     /// The packet that the queue pair is looking at.
-    current: Option<Parcel>,
+    current: Option<SimPacket>,
 }
 
-impl Port {
+impl SimPort {
     fn has_room(&mut self) -> bool {
         while self.leaving.front().is_some_and(|&at| at <= self.now) {
             self.leaving.pop_front();
@@ -115,13 +115,13 @@ impl Port {
     }
 }
 
-impl End {
+impl FlowEnd {
     pub(super) fn new(config: Config, rate: Option<u64>, work: Option<Work>) -> Self {
         let mut qp = QueuePair::new(config);
         for state in [State::Rtr, State::Rts] {
             qp.modify(state).expect("the way up is in the table");
         }
-        let port = Port {
+        let port = SimPort {
             rate,
             free_at: 0,
             leaving: VecDeque::with_capacity(PORT_PACKETS),
@@ -140,7 +140,7 @@ impl End {
     }
 
     /// Takes a packet, and what it makes ready of those that were kept.
-    pub(super) fn receive(&mut self, now: Nanos, parcel: &Parcel, is_marked: bool) {
+    pub(super) fn receive(&mut self, now: Nanos, parcel: &SimPacket, is_marked: bool) {
         self.port.now = now;
         self.port.current = Some(*parcel);
         let packet = parcel.packet();
@@ -155,7 +155,7 @@ impl End {
     }
 
     /// Posts, minds the timers and sends; returns what leaves the port, and when.
-    pub(super) fn work(&mut self, now: Nanos) -> impl Iterator<Item = (Nanos, Parcel)> + '_ {
+    pub(super) fn work(&mut self, now: Nanos) -> impl Iterator<Item = (Nanos, SimPacket)> + '_ {
         self.port.now = now;
         while self.qp.sends_outstanding() < POSTED
             && let Some(request) = self.work.as_mut().and_then(Work::next)
@@ -197,14 +197,14 @@ impl End {
     }
 }
 
-impl Env for Port {
+impl Env for SimPort {
     type Buffer = ();
 
     fn transmit(&mut self, headers: &Headers, payload: Payload<'_, ()>) -> Result<(), TxError> {
         if !self.has_room() {
             return Err(TxError::Busy);
         }
-        let parcel = Parcel::new(headers, &payload);
+        let parcel = SimPacket::new(headers, &payload);
         match self.rate {
             None => self.sent.push((self.now, parcel)),
             Some(rate) => {

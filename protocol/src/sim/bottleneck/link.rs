@@ -47,7 +47,7 @@ pub(super) enum Passage {
     Dropped,
 }
 
-pub(super) struct Link {
+pub(super) struct BottleneckLink {
     dice: StdRng,
     loss: f64,
     rate: u64,
@@ -62,7 +62,7 @@ pub(super) struct Link {
     pub(super) offered: u64,
 }
 
-impl Link {
+impl BottleneckLink {
     pub(super) fn new(plan: &Bottleneck, dice: StdRng) -> Self {
         let may_mark = may_be_marked(plan.algorithm);
         Self {

@@ -19,12 +19,12 @@ use rand::{Rng, SeedableRng};
 use crate::rc::congestion::Algorithm;
 use crate::rc::{Config, Dialect, Remote, SendOp, State, Stats};
 use crate::{Mtu, Nanos, Qpn, Rkey};
-use host::{End, Parcel, Work};
-use link::{Link, Passage};
+use host::{FlowEnd, SimPacket, Work};
+use link::{BottleneckLink, Passage};
 
 /// How the data gets over the link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Transfer {
+pub enum TransferOp {
     /// Senders write.
     #[default]
     Write,
@@ -36,7 +36,7 @@ pub enum Transfer {
 #[derive(Clone, Debug)]
 pub struct Bottleneck {
     /// Who asks for the data to move.
-    pub transfer: Transfer,
+    pub transfer: TransferOp,
     /// Queue pairs that send.
     pub senders: usize,
     /// What controls them.
@@ -76,7 +76,7 @@ pub struct Bottleneck {
 impl Default for Bottleneck {
     fn default() -> Self {
         Self {
-            transfer: Transfer::Write,
+            transfer: TransferOp::Write,
             senders: 1,
             algorithm: Algorithm::Unlimited,
             dialect: Dialect::Rocinante,
@@ -122,18 +122,18 @@ pub struct Shares {
 }
 
 /// Something that is to happen; ordered by time, then by the order in which it was planned.
-struct Event {
+struct SimEvent {
     at: Nanos,
     serial: u64,
     flow: usize,
-    what: What,
+    what: EventKind,
 }
 
-enum What {
+enum EventKind {
     /// A packet has left its sender's port and reaches the shared link.
-    Queue(Parcel),
+    Queue(SimPacket),
     /// A packet reaches the end with this index; whether it was marked.
-    Receive(usize, Parcel, bool),
+    Receive(usize, SimPacket, bool),
     /// The port or a timer of the end with this index wants to be looked at.
     Wake(usize),
 }
@@ -142,21 +142,21 @@ enum What {
 const SOURCE: usize = 0;
 const TARGET: usize = 1;
 
-impl PartialEq for Event {
+impl PartialEq for SimEvent {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Event {}
+impl Eq for SimEvent {}
 
-impl PartialOrd for Event {
+impl PartialOrd for SimEvent {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Event {
+impl Ord for SimEvent {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.at, self.serial).cmp(&(other.at, other.serial))
     }
@@ -164,17 +164,17 @@ impl Ord for Event {
 
 #[derive(Default)]
 struct Agenda {
-    events: BinaryHeap<Reverse<Event>>,
+    events: BinaryHeap<Reverse<SimEvent>>,
     serial: u64,
 }
 
 impl Agenda {
-    fn plan(&mut self, at: Nanos, flow: usize, what: What) {
+    fn plan(&mut self, at: Nanos, flow: usize, what: EventKind) {
         self.serial += 1;
-        self.events.push(Reverse(Event { at, serial: self.serial, flow, what }));
+        self.events.push(Reverse(SimEvent { at, serial: self.serial, flow, what }));
     }
 
-    fn next(&mut self, until: Nanos) -> Option<Event> {
+    fn next(&mut self, until: Nanos) -> Option<SimEvent> {
         let is_due = self.events.peek().is_some_and(|Reverse(event)| event.at < until);
         if is_due { self.events.pop().map(|Reverse(event)| event) } else { None }
     }
@@ -195,15 +195,19 @@ impl Bottleneck {
         self.propagation_ns + self.longer_from.filter(|&(from, _)| at >= from).map_or(0, |(_, by)| by)
     }
 
-    fn ends(&self, flow: usize) -> [End; 2] {
+    fn ends(&self, flow: usize) -> [FlowEnd; 2] {
         let remote = Remote { va: 0, rkey: Rkey(1) };
         let op = match self.transfer {
-            Transfer::Write => SendOp::Write { remote, imm: None },
-            Transfer::Read => SendOp::Read { remote },
+            TransferOp::Write => SendOp::Write { remote, imm: None },
+            TransferOp::Read => SendOp::Read { remote },
         };
-        let work = |of: Transfer| (of == self.transfer).then_some(Work { op, message: self.message, left: self.total });
+        let work =
+            |of: TransferOp| (of == self.transfer).then_some(Work { op, message: self.message, left: self.total });
         let config = self.config(flow);
-        [End::new(config.clone(), Some(self.rate), work(Transfer::Write)), End::new(config, None, work(Transfer::Read))]
+        [
+            FlowEnd::new(config.clone(), Some(self.rate), work(TransferOp::Write)),
+            FlowEnd::new(config, None, work(TransferOp::Read)),
+        ]
     }
 
     fn config(&self, own: usize) -> Config {
@@ -226,10 +230,10 @@ impl Bottleneck {
 struct Run<'a> {
     plan: &'a Bottleneck,
     agenda: Agenda,
-    link: Link,
+    link: BottleneckLink,
     /// Loses packets on the way back.
     back: StdRng,
-    flows: Vec<[End; 2]>,
+    flows: Vec<[FlowEnd; 2]>,
     done: Vec<Option<Nanos>>,
 }
 
@@ -237,14 +241,14 @@ impl<'a> Run<'a> {
     fn new(plan: &'a Bottleneck) -> Self {
         let mut dice = StdRng::seed_from_u64(plan.seed);
         let mut agenda = Agenda::default();
-        let requester = if plan.transfer == Transfer::Write { SOURCE } else { TARGET };
+        let requester = if plan.transfer == TransferOp::Write { SOURCE } else { TARGET };
         for flow in 0..plan.senders {
-            agenda.plan(dice.random_range(0..=plan.start_within_ns), flow, What::Wake(requester));
+            agenda.plan(dice.random_range(0..=plan.start_within_ns), flow, EventKind::Wake(requester));
         }
         Self {
             plan,
             agenda,
-            link: Link::new(plan, dice),
+            link: BottleneckLink::new(plan, dice),
             back: StdRng::seed_from_u64(!plan.seed),
             flows: (0..plan.senders).map(|flow| plan.ends(flow)).collect(),
             done: vec![None; plan.senders],
@@ -257,18 +261,22 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn happen(&mut self, Event { at: now, flow, what, .. }: Event) {
+    fn happen(&mut self, SimEvent { at: now, flow, what, .. }: SimEvent) {
         match what {
-            What::Queue(parcel) => {
+            EventKind::Queue(parcel) => {
                 if let Passage::Arrives { at, is_marked } = self.link.pass(now, parcel.wire_bytes()) {
-                    self.agenda.plan(at + self.plan.propagation(at), flow, What::Receive(TARGET, parcel, is_marked));
+                    self.agenda.plan(
+                        at + self.plan.propagation(at),
+                        flow,
+                        EventKind::Receive(TARGET, parcel, is_marked),
+                    );
                 }
             }
-            What::Receive(end, parcel, is_marked) => {
+            EventKind::Receive(end, parcel, is_marked) => {
                 self.flows[flow][end].receive(now, &parcel, is_marked);
                 self.let_work(now, flow, end);
             }
-            What::Wake(end) => {
+            EventKind::Wake(end) => {
                 if self.flows[flow][end].is_due(now) {
                     self.let_work(now, flow, end);
                 }
@@ -280,15 +288,15 @@ impl<'a> Run<'a> {
         let host = &mut self.flows[flow][end];
         for (at, parcel) in host.work(now) {
             if end == SOURCE {
-                self.agenda.plan(at, flow, What::Queue(parcel));
+                self.agenda.plan(at, flow, EventKind::Queue(parcel));
             } else if self.back.random::<f64>() >= self.plan.loss_back {
-                self.agenda.plan(at + self.plan.propagation(at), flow, What::Receive(SOURCE, parcel, false));
+                self.agenda.plan(at + self.plan.propagation(at), flow, EventKind::Receive(SOURCE, parcel, false));
             }
         }
         if let Some(at) = host.next_wake(now) {
-            self.agenda.plan(at, flow, What::Wake(end));
+            self.agenda.plan(at, flow, EventKind::Wake(end));
         }
-        if self.done[flow].is_none() && self.flows[flow].iter().all(End::is_done) {
+        if self.done[flow].is_none() && self.flows[flow].iter().all(FlowEnd::is_done) {
             self.done[flow] = Some(now);
         }
     }

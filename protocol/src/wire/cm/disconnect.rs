@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmut
 
 use crate::Qpn;
 use crate::wire::bth::{get_24, put_24};
-use crate::wire::mad::{BODY_LEN, Body};
+use crate::wire::mad::{BODY_LEN, MadBody};
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -51,7 +51,7 @@ impl Default for Dreq {
 
 impl Dreq {
     /// Reads the message.
-    pub fn parse(body: &Body) -> Self {
+    pub fn parse(body: &MadBody) -> Self {
         let view: &DreqView = transmute_ref!(body);
         Self {
             local_comm_id: view.local_comm_id.get(),
@@ -63,7 +63,7 @@ impl Dreq {
     }
 
     /// The message's bytes.
-    pub fn emit(&self) -> Body {
+    pub fn emit(&self) -> MadBody {
         transmute!(DreqView {
             local_comm_id: self.local_comm_id.into(),
             remote_comm_id: self.remote_comm_id.into(),
@@ -93,7 +93,7 @@ impl Default for Drep {
 
 impl Drep {
     /// Reads the message.
-    pub fn parse(body: &Body) -> Self {
+    pub fn parse(body: &MadBody) -> Self {
         let view: &DrepView = transmute_ref!(body);
         Self {
             local_comm_id: view.local_comm_id.get(),
@@ -103,7 +103,7 @@ impl Drep {
     }
 
     /// The message's bytes.
-    pub fn emit(&self) -> Body {
+    pub fn emit(&self) -> MadBody {
         transmute!(DrepView {
             local_comm_id: self.local_comm_id.into(),
             remote_comm_id: self.remote_comm_id.into(),

@@ -31,7 +31,7 @@ pub use service::{PortSpace, ServiceId};
 pub use sidr::{SidrRep, SidrReq};
 pub use subject::Subject;
 
-use super::mad::{self, Body, MadError, MadHeader};
+use super::mad::{self, MadBody, MadError, MadHeader};
 use super::{Packet, Transport};
 
 /// A connection is asked for.
@@ -59,7 +59,7 @@ pub const ATTR_APR: u16 = 0x1a;
 
 /// A message of the communication manager.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Message {
+pub enum CmMessage {
     /// A connection is asked for.
     Req(Req),
     /// A message was received, its answer will take time.
@@ -83,13 +83,13 @@ pub enum Message {
         /// [`ATTR_LAP`] or [`ATTR_APR`].
         attr_id: u16,
         /// The message as carried.
-        body: Body,
+        body: MadBody,
     },
 }
 
-impl Message {
+impl CmMessage {
     /// Reads the message of attribute `attr_id`.
-    pub fn parse(attr_id: u16, body: &Body) -> Result<Self, MadError> {
+    pub fn parse(attr_id: u16, body: &MadBody) -> Result<Self, MadError> {
         Ok(match attr_id {
             ATTR_REQ => Self::Req(Req::parse(body)),
             ATTR_MRA => Self::Mra(Mra::parse(body)),
@@ -106,7 +106,7 @@ impl Message {
     }
 
     /// The message's bytes.
-    pub fn emit(&self) -> Body {
+    pub fn emit(&self) -> MadBody {
         match self {
             Self::Req(message) => message.emit(),
             Self::Mra(message) => message.emit(),
@@ -176,12 +176,12 @@ pub struct Mad {
     /// The header; its attribute is the message's, whatever it says when it is emitted.
     pub header: MadHeader,
     /// What it carries.
-    pub message: Message,
+    pub message: CmMessage,
 }
 
 impl Mad {
     /// A datagram to send in transaction `tid`.
-    pub fn new(tid: u64, message: Message) -> Self {
+    pub fn new(tid: u64, message: CmMessage) -> Self {
         let attr_id = message.attr_id();
         Self { header: MadHeader { method: mad::METHOD_SEND, tid, attr_id, ..MadHeader::default() }, message }
     }
@@ -192,7 +192,7 @@ impl Mad {
         if header.method != mad::METHOD_SEND {
             return Err(MadError::Method);
         }
-        Ok(Self { header, message: Message::parse(header.attr_id, body)? })
+        Ok(Self { header, message: CmMessage::parse(header.attr_id, body)? })
     }
 
     /// The datagram in `packet`, if that is a datagram to queue pair 1.
@@ -222,7 +222,7 @@ mod tests {
                 let mut body = [0; mad::BODY_LEN];
                 body[bit / 8] = 1 << (bit % 8);
                 for body in [body, body.map(|byte| !byte)] {
-                    let message = Message::parse(attr_id, &body).expect("a known attribute");
+                    let message = CmMessage::parse(attr_id, &body).expect("a known attribute");
                     assert_eq!(message.attr_id(), attr_id);
                     assert_eq!(message.emit(), body, "{}: bit {bit}", message.name());
                 }
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn unknown_attributes_and_methods_are_refused_by_name() {
-        let good = Mad::new(7, Message::Rtu(Rtu::default()));
+        let good = Mad::new(7, CmMessage::Rtu(Rtu::default()));
         assert_eq!(Mad::parse(&good.emit()), Ok(good));
         let mut bytes = good.emit();
         bytes[17] = 0x0f;

@@ -5,7 +5,7 @@ use zerocopy::byteorder::network_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute, transmute_ref};
 
 use super::subject::Subject;
-use crate::wire::mad::{BODY_LEN, Body};
+use crate::wire::mad::{BODY_LEN, MadBody};
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -45,7 +45,7 @@ impl Default for Mra {
 
 impl Mra {
     /// Reads the message.
-    pub fn parse(body: &Body) -> Self {
+    pub fn parse(body: &MadBody) -> Self {
         let view: &MraView = transmute_ref!(body);
         Self {
             local_comm_id: view.local_comm_id.get(),
@@ -59,7 +59,7 @@ impl Mra {
     }
 
     /// The message's bytes.
-    pub fn emit(&self) -> Body {
+    pub fn emit(&self) -> MadBody {
         transmute!(MraView {
             local_comm_id: self.local_comm_id.into(),
             remote_comm_id: self.remote_comm_id.into(),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{IpCm, Mad, Message, Rep, Req, ServiceId, SidrRep, SidrReq, TransportType, mtu_of};
+use super::{CmMessage, IpCm, Mad, Rep, Req, ServiceId, SidrRep, SidrReq, TransportType, mtu_of};
 
 impl fmt::Display for Mad {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -17,16 +17,16 @@ impl fmt::Display for Mad {
 }
 
 /// The fields of a message, each after a blank.
-fn write_fields(f: &mut fmt::Formatter<'_>, message: &Message) -> fmt::Result {
+fn write_fields(f: &mut fmt::Formatter<'_>, message: &CmMessage) -> fmt::Result {
     match message {
-        Message::Req(req) => write_req(f, req),
-        Message::Mra(mra) => write!(f, " of={} service_timeout={}", mra.subject.name(), mra.service_timeout),
-        Message::Rej(rej) => write!(f, " of={} reason={}", rej.subject.name(), rej.reason),
-        Message::Rep(rep) => write_rep(f, rep),
-        Message::Dreq(dreq) => write!(f, " remote_qpn={}", dreq.remote_qpn),
-        Message::SidrReq(req) => write_sidr_req(f, req),
-        Message::SidrRep(rep) => write_sidr_rep(f, rep),
-        Message::Rtu(_) | Message::Drep(_) | Message::Other { .. } => Ok(()),
+        CmMessage::Req(req) => write_req(f, req),
+        CmMessage::Mra(mra) => write!(f, " of={} service_timeout={}", mra.subject.name(), mra.service_timeout),
+        CmMessage::Rej(rej) => write!(f, " of={} reason={}", rej.subject.name(), rej.reason),
+        CmMessage::Rep(rep) => write_rep(f, rep),
+        CmMessage::Dreq(dreq) => write!(f, " remote_qpn={}", dreq.remote_qpn),
+        CmMessage::SidrReq(req) => write_sidr_req(f, req),
+        CmMessage::SidrRep(rep) => write_sidr_rep(f, rep),
+        CmMessage::Rtu(_) | CmMessage::Drep(_) | CmMessage::Other { .. } => Ok(()),
     }
 }
 

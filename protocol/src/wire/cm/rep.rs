@@ -5,7 +5,7 @@ use zerocopy::byteorder::network_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute, transmute_ref};
 
 use crate::wire::bth::{get_24, put_24};
-use crate::wire::mad::{BODY_LEN, Body};
+use crate::wire::mad::{BODY_LEN, MadBody};
 use crate::{Psn, Qpn};
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -76,7 +76,7 @@ impl Default for Rep {
 
 impl Rep {
     /// Reads the message.
-    pub fn parse(body: &Body) -> Self {
+    pub fn parse(body: &MadBody) -> Self {
         let view: &RepView = transmute_ref!(body);
         Self {
             local_comm_id: view.local_comm_id.get(),
@@ -100,7 +100,7 @@ impl Rep {
     }
 
     /// The message's bytes.
-    pub fn emit(&self) -> Body {
+    pub fn emit(&self) -> MadBody {
         let [vendor_id_high, vendor_id_middle, vendor_id_low] = put_24(self.vendor_id);
         let (flow, srq) = (u8::from(self.end_to_end_flow_control), u8::from(self.srq) << 4);
         transmute!(RepView {

@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmut
 use super::path::{PATH_LEN, Path};
 use super::service::ServiceId;
 use crate::wire::bth::{get_24, put_24};
-use crate::wire::mad::{BODY_LEN, Body};
+use crate::wire::mad::{BODY_LEN, MadBody};
 use crate::{Mtu, Pkey, Psn, Qpn};
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -134,7 +134,7 @@ impl Default for Req {
 
 impl Req {
     /// Reads the message.
-    pub fn parse(body: &Body) -> Self {
+    pub fn parse(body: &MadBody) -> Self {
         let view: &ReqView = transmute_ref!(body);
         Self {
             local_comm_id: view.local_comm_id.get(),
@@ -169,7 +169,7 @@ impl Req {
     }
 
     /// The message's bytes.
-    pub fn emit(&self) -> Body {
+    pub fn emit(&self) -> MadBody {
         let flow = u8::from(self.end_to_end_flow_control);
         let (rdc, srq) = (u8::from(self.rdc_exists) << 3, u8::from(self.srq) << 3);
         transmute!(ReqView {

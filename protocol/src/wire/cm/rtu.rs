@@ -4,7 +4,7 @@ use static_assertions::const_assert_eq;
 use zerocopy::byteorder::network_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute, transmute_ref};
 
-use crate::wire::mad::{BODY_LEN, Body};
+use crate::wire::mad::{BODY_LEN, MadBody};
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -34,7 +34,7 @@ impl Default for Rtu {
 
 impl Rtu {
     /// Reads the message.
-    pub fn parse(body: &Body) -> Self {
+    pub fn parse(body: &MadBody) -> Self {
         let view: &RtuView = transmute_ref!(body);
         Self {
             local_comm_id: view.local_comm_id.get(),
@@ -44,7 +44,7 @@ impl Rtu {
     }
 
     /// The message's bytes.
-    pub fn emit(&self) -> Body {
+    pub fn emit(&self) -> MadBody {
         transmute!(RtuView {
             local_comm_id: self.local_comm_id.into(),
             remote_comm_id: self.remote_comm_id.into(),

@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmut
 
 use super::service::ServiceId;
 use crate::wire::bth::{get_24, put_24};
-use crate::wire::mad::{BODY_LEN, Body};
+use crate::wire::mad::{BODY_LEN, MadBody};
 use crate::{Pkey, Qpn};
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -59,7 +59,7 @@ impl Default for SidrReq {
 
 impl SidrReq {
     /// Reads the message.
-    pub fn parse(body: &Body) -> Self {
+    pub fn parse(body: &MadBody) -> Self {
         let view: &SidrReqView = transmute_ref!(body);
         Self {
             request_id: view.request_id.get(),
@@ -71,7 +71,7 @@ impl SidrReq {
     }
 
     /// The message's bytes.
-    pub fn emit(&self) -> Body {
+    pub fn emit(&self) -> MadBody {
         transmute!(SidrReqView {
             request_id: self.request_id.into(),
             pkey: self.pkey.0.into(),
@@ -115,7 +115,7 @@ impl Default for SidrRep {
 
 impl SidrRep {
     /// Reads the message.
-    pub fn parse(body: &Body) -> Self {
+    pub fn parse(body: &MadBody) -> Self {
         let view: &SidrRepView = transmute_ref!(body);
         Self {
             request_id: view.request_id.get(),
@@ -132,7 +132,7 @@ impl SidrRep {
     }
 
     /// The message's bytes.
-    pub fn emit(&self) -> Body {
+    pub fn emit(&self) -> MadBody {
         transmute!(SidrRepView {
             request_id: self.request_id.into(),
             status: self.status,
