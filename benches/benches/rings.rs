@@ -8,7 +8,7 @@ use std::thread;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use roci_benches::rings::{Commands, answer, buffers, hear, post};
-use roci_driver::internals::{Receives, Watched};
+use roci_driver::internals::{SharedReceives, Watched};
 use roci_msgcore::internals::CommandRings;
 
 const BATCHES: [usize; 3] = [1, 16, 64];
@@ -58,7 +58,7 @@ fn commands_between_threads(criterion: &mut Criterion) {
 fn receives(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("rings");
     for batch in BATCHES {
-        let (mut queue, mut buffers) = (Receives::new(batch), buffers(batch));
+        let (mut queue, mut buffers) = (SharedReceives::new(batch), buffers(batch));
         group.throughput(Throughput::Elements(batch as u64));
         group.bench_function(BenchmarkId::new("post_and_take_receive", batch), |bencher| {
             bencher.iter(|| {

@@ -136,7 +136,7 @@ pub enum CmCallError {
 
 /// The way between this host and a peer, as messages of the connection manager come and go.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Way {
+pub(crate) struct CmRoute {
     pub(crate) port: usize,
     pub(crate) address: usize,
     pub(crate) ours: IpAddr,
@@ -151,14 +151,14 @@ pub(crate) struct Way {
     pub(crate) priority: u8,
 }
 
-impl PartialEq for Way {
+impl PartialEq for CmRoute {
     /// The station may change while the host stays the same: a gateway fails over, a machine migrates.
     fn eq(&self, other: &Self) -> bool {
         (self.port, self.ours, self.theirs, self.vlan) == (other.port, other.ours, other.theirs, other.vlan)
     }
 }
 
-impl cm::Route for Way {
+impl cm::Route for CmRoute {
     fn local_ip(&self) -> IpAddr {
         self.ours
     }
@@ -182,7 +182,7 @@ pub(crate) struct Beyond {
 
 /// Whose tag it is. Answer and question differ, because some applications send back what they are sent.
 #[derive(Clone, Copy)]
-pub(crate) enum Tag {
+pub(crate) enum TagSender {
     Asks = 0,
     Agrees = 0x80,
 }
@@ -220,7 +220,7 @@ impl Beyond {
     }
 
     /// Private data with the tag in front of it, where there is something to say.
-    pub(crate) fn tagged(self, tag: Tag, private_data: &[u8]) -> Vec<u8> {
+    pub(crate) fn tagged(self, tag: TagSender, private_data: &[u8]) -> Vec<u8> {
         match self.flags() {
             0 => private_data.to_vec(),
             flags => [&MARK[..], &[tag as u8 | flags], private_data].concat(),
@@ -228,7 +228,7 @@ impl Beyond {
     }
 
     /// What the peer says, and what its application does.
-    pub(crate) fn untagged(tag: Tag, private_data: PrivateData) -> (Self, PrivateData) {
+    pub(crate) fn untagged(tag: TagSender, private_data: PrivateData) -> (Self, PrivateData) {
         let flags = private_data.strip_prefix(&MARK).and_then(|rest| rest.first()).map(|last| last ^ tag as u8);
         match flags.and_then(Self::of_flags) {
             Some(beyond) => (beyond, private_data.after(MARK.len() + 1)),
@@ -238,7 +238,7 @@ impl Beyond {
 }
 
 /// What the engine keeps for a connection.
-pub(crate) struct Attempt {
+pub(crate) struct CmConnection {
     pub(crate) params: QpParams,
     pub(crate) terms: Option<Terms>,
     /// What the peer wants; once connected, what both do.

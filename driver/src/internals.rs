@@ -8,8 +8,8 @@ use roci_protocol::rc::{Completion, Operation, RecvRequest, WcStatus};
 
 use crate::cq::{Queue, WorkCompletion};
 use crate::handles::{CompletionQueue, QueuePair};
-use crate::mem::{Board, Buffer, Mark};
-use crate::srq::Stock;
+use crate::mem::{Buffer, Mark, WatchTable};
+use crate::srq::SharedQueue;
 
 /// A completion queue.
 #[derive(Debug)]
@@ -51,12 +51,12 @@ impl Completions {
 
 /// A shared receive queue.
 #[derive(Debug)]
-pub struct Receives(Stock);
+pub struct SharedReceives(SharedQueue);
 
-impl Receives {
+impl SharedReceives {
     /// One with room for so many receives.
     pub fn new(capacity: usize) -> Self {
-        Self(Stock::new(capacity, CompletionQueue(0)))
+        Self(SharedQueue::new(capacity, CompletionQueue(0)))
     }
 
     /// Adds a receive; `false` where there was no room.
@@ -76,7 +76,7 @@ impl Receives {
 /// The board between the monitor and the owners of registrations, with watched regions side by side.
 #[derive(Debug)]
 pub struct Watched {
-    board: Board,
+    board: WatchTable,
     marks: Vec<Mark>,
 }
 
@@ -85,7 +85,7 @@ const REGION: usize = 1 << 16;
 impl Watched {
     /// So many regions.
     pub fn new(count: usize) -> io::Result<Self> {
-        let board = Board::new()?;
+        let board = WatchTable::new()?;
         let marks = (0..count).filter_map(|which| board.claim(&Self::range(which))).collect();
         Ok(Self { board, marks })
     }
@@ -123,7 +123,7 @@ mod tests {
     fn queues_give_back_in_order_what_they_take_and_no_more() {
         let arena = crate::Arena::new(1 << 20).expect("memory");
         let buffer = |len| arena.buffer(len).expect("memory");
-        let (mut completions, mut receives) = (Completions::new(2), Receives::new(2));
+        let (mut completions, mut receives) = (Completions::new(2), SharedReceives::new(2));
         for len in [64, 128] {
             assert!(completions.end(len as u64, buffer(len)) && receives.post(len as u64, buffer(len)));
         }

@@ -209,7 +209,7 @@ impl QpParams {
 }
 
 /// A connected queue pair with all that it works on.
-pub(crate) struct Slot {
+pub(crate) struct ConnectedQp {
     pub(crate) rc: rc::QueuePair<Buffer>,
     pub(crate) flow: Flow,
     /// What its peer's frames look like.
@@ -234,7 +234,7 @@ pub(crate) struct Slot {
     pub(crate) deficit: isize,
 }
 
-impl Slot {
+impl ConnectedQp {
     /// The time to add to the wheel, where it would come too late as it is.
     #[inline]
     pub(crate) fn needs_waking(&mut self) -> Option<Nanos> {
@@ -281,20 +281,20 @@ impl Slot {
 }
 
 /// All queue pairs of an engine: a number's low bits are the index here, its high bits a generation.
-pub(crate) struct Slab {
-    slots: Vec<Entry>,
+pub(crate) struct QpTable {
+    slots: Vec<QpEntry>,
     free: Vec<u32>,
     dice: StdRng,
 }
 
-struct Entry {
+struct QpEntry {
     generation: u32,
     /// What the number begins with while it is in use, made of the link's share and the generation.
     name: u32,
-    slot: Option<Slot>,
+    slot: Option<ConnectedQp>,
 }
 
-impl Entry {
+impl QpEntry {
     /// Number 0 and 1 belong to management: no name is 0.
     fn rename(&mut self, share: Share) {
         let bits = NAME_BITS - share.bits();
@@ -303,7 +303,7 @@ impl Entry {
     }
 }
 
-impl Slab {
+impl QpTable {
     pub(crate) const fn new(dice: StdRng) -> Self {
         Self { slots: Vec::new(), free: Vec::new(), dice }
     }
@@ -315,7 +315,7 @@ impl Slab {
             None if self.slots.len() == LIMIT => return None,
             None => {
                 let generation = self.dice.random_range(0..GENERATIONS);
-                self.slots.push(Entry { generation, name: 0, slot: None });
+                self.slots.push(QpEntry { generation, name: 0, slot: None });
                 self.slots.len() as u32 - 1
             }
         };
@@ -325,13 +325,13 @@ impl Slab {
         Some((QueuePair(Qpn::new(entry.name << INDEX_BITS | index)), psn))
     }
 
-    pub(crate) fn occupy(&mut self, slot: Slot) {
+    pub(crate) fn occupy(&mut self, slot: ConnectedQp) {
         let index = Self::index(slot.qp.0);
         self.slots[index].slot = Some(slot);
     }
 
     /// Takes a queue pair out; its number is not valid again until the generations come round.
-    pub(crate) fn vacate(&mut self, qp: QueuePair) -> Option<Slot> {
+    pub(crate) fn vacate(&mut self, qp: QueuePair) -> Option<ConnectedQp> {
         let index = Self::index(qp.0);
         let entry = self.slots.get_mut(index).filter(|entry| entry.name == Self::name(qp.0))?;
         entry.name = 0;
@@ -341,18 +341,18 @@ impl Slab {
     }
 
     #[inline]
-    pub(crate) fn get(&self, qpn: Qpn) -> Option<&Slot> {
+    pub(crate) fn get(&self, qpn: Qpn) -> Option<&ConnectedQp> {
         let entry = self.slots.get(Self::index(qpn)).filter(|entry| entry.name == Self::name(qpn))?;
         entry.slot.as_ref()
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, qpn: Qpn) -> Option<&mut Slot> {
+    pub(crate) fn get_mut(&mut self, qpn: Qpn) -> Option<&mut ConnectedQp> {
         let entry = self.slots.get_mut(Self::index(qpn)).filter(|entry| entry.name == Self::name(qpn))?;
         entry.slot.as_mut()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Slot> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &ConnectedQp> {
         self.slots.iter().filter_map(|entry| entry.slot.as_ref())
     }
 
@@ -374,7 +374,7 @@ mod tests {
 
     #[test]
     fn a_number_names_its_queue_and_is_not_managements() {
-        let mut slab = Slab::new(StdRng::seed_from_u64(1));
+        let mut slab = QpTable::new(StdRng::seed_from_u64(1));
         for queues in 1..=MAX_QUEUES {
             for queue in 0..queues {
                 let share = Share::of(queue, queues);
@@ -391,7 +391,7 @@ mod tests {
     #[test]
     fn a_number_that_was_given_back_comes_again_last_of_all() {
         for share in [Share::WHOLE, Share::of(1, 2), Share::of(7, 8)] {
-            let mut slab = Slab::new(StdRng::seed_from_u64(1));
+            let mut slab = QpTable::new(StdRng::seed_from_u64(1));
             let mut numbers = Vec::new();
             for _ in 0..(GENERATIONS >> share.bits()) - 1 {
                 let (qp, _) = slab.reserve(share).expect("room");

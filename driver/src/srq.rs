@@ -10,14 +10,14 @@ use crate::mem::Buffer;
 /// The queue itself. Its receives complete to one completion queue, which all its queue pairs use, so that each has its
 /// place there reserved, whichever queue pair takes it.
 #[derive(Debug)]
-pub(crate) struct Stock {
+pub(crate) struct SharedQueue {
     receives: VecDeque<RecvRequest<Buffer>>,
     capacity: usize,
     pub(crate) cq: CompletionQueue,
     limit: Option<usize>,
 }
 
-impl Stock {
+impl SharedQueue {
     pub(crate) fn new(capacity: usize, cq: CompletionQueue) -> Self {
         Self { receives: VecDeque::with_capacity(capacity), capacity, cq, limit: None }
     }

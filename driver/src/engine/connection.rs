@@ -13,7 +13,7 @@ use crate::handles::{CompletionQueue, QueuePair, SharedReceiveQueue};
 use crate::link::Link;
 use crate::mem::{Buffer, PdId};
 use crate::qp::ConnectError;
-use crate::qp::{QpParams, Slot, UnconnectedQp};
+use crate::qp::{ConnectedQp, QpParams, UnconnectedQp};
 use crate::wr::SendWr;
 
 impl<L: Link> Engine<L> {
@@ -89,7 +89,7 @@ impl<L: Link> Engine<L> {
             rc.modify(state).expect("the way from Init to Rts is in the table");
         }
         let UnconnectedQp { qp, port, pd, cq, shared, .. } = qp;
-        self.qps.occupy(Slot {
+        self.qps.occupy(ConnectedQp {
             rc,
             inflow: Inflow::new(flow.is_sealed()),
             flow,

@@ -56,7 +56,7 @@ pub enum AddressHandleError {
 }
 
 /// The way of an address handle.
-pub(super) struct Path {
+pub(super) struct AhPath {
     serial: u64,
     port: usize,
     flow: Flow,
@@ -127,7 +127,7 @@ impl<L: Link> Engine<L> {
         };
         self.handle_serial += 1;
         let serial = self.handle_serial;
-        self.handles[index] = Some(Path { serial, port, flow });
+        self.handles[index] = Some(AhPath { serial, port, flow });
         Ok(AddressHandle { index, serial })
     }
 
@@ -249,7 +249,7 @@ impl<L: Link> Engine<L> {
 }
 
 /// What a handle names, unless it was destroyed.
-fn path_of(handles: &mut [Option<Path>], handle: AddressHandle) -> Option<&mut Path> {
+fn path_of(handles: &mut [Option<AhPath>], handle: AddressHandle) -> Option<&mut AhPath> {
     handles.get_mut(handle.index)?.as_mut().filter(|path| path.serial == handle.serial)
 }
 

@@ -10,14 +10,14 @@ use crate::event::{Event, Events};
 use crate::handles::{CompletionQueue, QueuePair};
 use crate::link::{Full, Link};
 use crate::mem::{Asker, Binding, Buffer, KeyTable, PdId};
-use crate::srq::Stock;
+use crate::srq::SharedQueue;
 
-pub(super) struct Scene<'a, L> {
+pub(super) struct EngineEnv<'a, L> {
     pub(super) link: &'a mut L,
     pub(super) flow: &'a mut Flow,
     pub(super) keys: &'a mut KeyTable,
     pub(super) cq: &'a mut Queue,
-    pub(super) stock: Option<&'a mut Stock>,
+    pub(super) stock: Option<&'a mut SharedQueue>,
     pub(super) events: &'a mut Events,
     pub(super) qp: QueuePair,
     pub(super) pd: PdId,
@@ -29,7 +29,7 @@ pub(super) struct Scene<'a, L> {
     pub(super) cnp_class: u8,
 }
 
-impl<L> Scene<'_, L> {
+impl<L> EngineEnv<'_, L> {
     /// The peer, as the key table knows it.
     #[inline]
     fn peer(&self) -> Asker {
@@ -37,7 +37,7 @@ impl<L> Scene<'_, L> {
     }
 }
 
-impl<L: Link> Env for Scene<'_, L> {
+impl<L: Link> Env for EngineEnv<'_, L> {
     type Buffer = Buffer;
 
     #[inline]

@@ -26,21 +26,21 @@ use roci_protocol::rc::{self, RcPostError, State};
 use roci_protocol::{Nanos, Psn, Qpn};
 use thiserror::Error;
 
-use crate::cm::{Attempt, CmEvent, Way};
+use crate::cm::{CmConnection, CmEvent, CmRoute};
 use crate::cq::{Notify, Queue, WorkCompletion};
 use crate::event::{Event, Events};
 use crate::handles::{CompletionQueue, QueuePair};
 use crate::link::{Link, LinkState, LinkStats};
 use crate::mem::{Arena, ArenaError, Buffer, ForkWatch, KeyTable, PdId, Registrations};
-use crate::qp::Slab;
-use crate::srq::Stock;
+use crate::qp::QpTable;
+use crate::srq::SharedQueue;
 
 pub use datagram::{AddressHandle, AddressHandleError, DatagramQp};
 pub use memory::{MemoryRegion, MemoryWindow, WindowView};
 pub use port::{PortConfig, PortConfigError};
 pub use stats::EngineStats;
 
-use env::Scene;
+use env::EngineEnv;
 use held::HeldPackets;
 use port::Port;
 use wheel::Wheel;
@@ -48,19 +48,19 @@ use wheel::Wheel;
 /// The poll loop of one thread.
 pub struct Engine<L: Link> {
     ports: Vec<Port<L>>,
-    qps: Slab,
+    qps: QpTable,
     keys: KeyTable,
     cqs: Vec<Queue>,
-    stocks: Vec<Stock>,
+    stocks: Vec<SharedQueue>,
     datagrams: BTreeMap<Qpn, datagram::Datagrams>,
-    handles: Vec<Option<datagram::Path>>,
+    handles: Vec<Option<datagram::AhPath>>,
     /// Address handles made so far.
     handle_serial: u64,
     events: Events,
     held: HeldPackets,
-    cm: ConnectionManager<Way>,
+    cm: ConnectionManager<CmRoute>,
     cm_events: VecDeque<CmEvent>,
-    attempts: BTreeMap<ConnId, Attempt>,
+    attempts: BTreeMap<ConnId, CmConnection>,
     next_cm_port: u16,
     next_mad_psn: Psn,
     arena: Arc<Arena>,
@@ -68,7 +68,7 @@ pub struct Engine<L: Link> {
     next_pd: u32,
     /// When queue pairs want to be looked at, and whose time has just come.
     wheel: Wheel,
-    due: Vec<wheel::Entry>,
+    due: Vec<wheel::WheelEntry>,
     /// Queue pairs that owe an answer, that the link held up, or whose turn was over; the next one comes first.
     listed: VecDeque<QueuePair>,
     /// Polls since acknowledgements of any size were sent.
@@ -137,7 +137,7 @@ impl<L: Link> Engine<L> {
     fn with_entropy(arena: Arc<Arena>, mut entropy: StdRng) -> Result<Self, ArenaError> {
         Ok(Self {
             ports: Vec::new(),
-            qps: Slab::new(StdRng::from_rng(&mut entropy)),
+            qps: QpTable::new(StdRng::from_rng(&mut entropy)),
             keys: KeyTable::new(StdRng::from_rng(&mut entropy)),
             cqs: Vec::new(),
             stocks: Vec::new(),
@@ -256,7 +256,7 @@ impl<L: Link> Engine<L> {
     fn with_qp<R>(
         &mut self,
         qp: QueuePair,
-        action: impl FnOnce(&mut rc::QueuePair<Buffer>, &mut Scene<'_, L>) -> R,
+        action: impl FnOnce(&mut rc::QueuePair<Buffer>, &mut EngineEnv<'_, L>) -> R,
     ) -> Option<R> {
         self.with_packet(qp, &[], action)
     }
@@ -267,14 +267,14 @@ impl<L: Link> Engine<L> {
         &mut self,
         qp: QueuePair,
         current: &[u8],
-        action: impl FnOnce(&mut rc::QueuePair<Buffer>, &mut Scene<'_, L>) -> R,
+        action: impl FnOnce(&mut rc::QueuePair<Buffer>, &mut EngineEnv<'_, L>) -> R,
     ) -> Option<R> {
         let slot = self.qps.get_mut(qp.0)?;
         let stock = match slot.shared {
             None => None,
             Some(srq) => self.stocks.get_mut(srq.0),
         };
-        let mut scene = Scene {
+        let mut scene = EngineEnv {
             link: &mut self.ports[slot.port].link,
             flow: &mut slot.flow,
             keys: &mut self.keys,

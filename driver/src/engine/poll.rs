@@ -10,8 +10,8 @@ use super::Engine;
 use super::port::Port;
 use crate::handles::{QueuePair, SharedReceiveQueue};
 use crate::link::{Batch, Full, Link, LinkState};
-use crate::neighbour::Verdict;
-use crate::qp::Slot;
+use crate::neighbour::NeighbourVerdict;
+use crate::qp::ConnectedQp;
 
 /// IP's ECN field, and its value "congestion experienced" (RFC 3168).
 pub(super) const ECN: u8 = 3;
@@ -26,7 +26,7 @@ const TURN_BYTES: isize = 64 << 10;
 const POLL_BYTES: isize = 256 << 10;
 
 /// A good packet, and whose it is.
-struct Arrival<'a> {
+struct RxPacket<'a> {
     qp: QueuePair,
     shared: Option<SharedReceiveQueue>,
     /// It is the first of its connection.
@@ -156,7 +156,7 @@ impl<L: Link> Engine<L> {
                 None => return,
             },
         };
-        let Arrival { qp, shared, is_first, is_marked, is_unchecked, transport } = arrival;
+        let RxPacket { qp, shared, is_first, is_marked, is_unchecked, transport } = arrival;
         // Read once, and not moved: what is written by the byte and moved by the word stalls.
         let parsed = Packet::parse(transport);
         let packet = match &parsed {
@@ -190,16 +190,16 @@ impl<L: Link> Engine<L> {
 
     /// A good packet of a connection whose frames have looked like this before.
     #[inline]
-    fn recognize<'a>(&self, port: usize, bytes: &'a [u8]) -> Option<Arrival<'a>> {
+    fn recognize<'a>(&self, port: usize, bytes: &'a [u8]) -> Option<RxPacket<'a>> {
         let slot = self.qps.get(glance(bytes)?).filter(|slot| slot.port == port)?;
         let transport = slot.inflow.recognize(bytes)?;
         let is_unchecked = !slot.flow.is_sealed();
-        Some(Arrival { qp: slot.qp, shared: slot.shared, is_first: false, is_marked: false, is_unchecked, transport })
+        Some(RxPacket { qp: slot.qp, shared: slot.shared, is_first: false, is_marked: false, is_unchecked, transport })
     }
 
     /// Any frame: it is read in full, and what is no packet of a connection's is dealt with.
     #[inline(never)]
-    fn examine<'a>(&mut self, port: usize, now: Nanos, bytes: &'a [u8]) -> Option<Arrival<'a>> {
+    fn examine<'a>(&mut self, port: usize, now: Nanos, bytes: &'a [u8]) -> Option<RxPacket<'a>> {
         let parsed = Frame::parse(bytes).and_then(|frame| Ok((self.goes_unchecked(port, &frame)?, frame)));
         let (is_unchecked, frame) = match parsed {
             Ok(parsed) => parsed,
@@ -223,7 +223,7 @@ impl<L: Link> Engine<L> {
             slot.inflow.accept(bytes, &frame);
         }
         let transport = frame.transport();
-        Some(Arrival { qp: slot.qp, shared: slot.shared, is_first, is_marked, is_unchecked, transport })
+        Some(RxPacket { qp: slot.qp, shared: slot.shared, is_first, is_marked, is_unchecked, transport })
     }
 
     /// Checks the ICRC. It may only be missing, which this returns, where its connection, by number and both addresses, has
@@ -272,7 +272,7 @@ impl<L: Link> Engine<L> {
         }
         let Port { link, neighbours, .. } = &mut self.ports[port];
         let is_of_neighbour = matches!(reason, Malformed::NotIp | Malformed::NotUdp)
-            && !matches!(neighbours.on_frame(now, bytes, |reply| send_copy(link, reply)), Verdict::Ignored(_));
+            && !matches!(neighbours.on_frame(now, bytes, |reply| send_copy(link, reply)), NeighbourVerdict::Ignored(_));
         if is_of_neighbour {
             self.stats.rx_neighbour += 1;
         } else {
@@ -535,13 +535,13 @@ impl<L: Link> Engine<L> {
 
 /// Whether the frame came the connection's way: a number alone is no proof.
 #[inline]
-fn is_of_connection(slot: &Slot, port: usize, frame: &Frame<'_>) -> bool {
+fn is_of_connection(slot: &ConnectedQp, port: usize, frame: &Frame<'_>) -> bool {
     is_between(slot, port, &frame.ip, frame.ethernet.vlan_id())
 }
 
 #[inline]
-fn is_between(slot: &Slot, port: usize, ip: &Ip, vlan: Option<u16>) -> bool {
-    let Slot { flow, .. } = slot;
+fn is_between(slot: &ConnectedQp, port: usize, ip: &Ip, vlan: Option<u16>) -> bool {
+    let ConnectedQp { flow, .. } = slot;
     slot.port == port
         && ip.destination() == flow.source_ip()
         && ip.source() == flow.destination_ip()

@@ -7,12 +7,12 @@ use crate::event::Event;
 use crate::handles::{CompletionQueue, SharedReceiveQueue};
 use crate::link::Link;
 use crate::mem::Buffer;
-use crate::srq::Stock;
+use crate::srq::SharedQueue;
 
 impl<L: Link> Engine<L> {
     /// A queue of at most `capacity` receives for any number of queue pairs, all of which complete to `cq`.
     pub fn create_srq(&mut self, capacity: usize, cq: CompletionQueue) -> SharedReceiveQueue {
-        self.stocks.push(Stock::new(capacity, cq));
+        self.stocks.push(SharedQueue::new(capacity, cq));
         SharedReceiveQueue(self.stocks.len() - 1)
     }
 

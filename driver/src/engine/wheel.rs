@@ -15,19 +15,19 @@ const SLOTS: u64 = 1 << SLOT_BITS;
 const WHEELS: usize = 3;
 
 /// A queue pair, and the time that it asked for.
-pub(super) type Entry = (Qpn, Nanos);
+pub(super) type WheelEntry = (Qpn, Nanos);
 
 pub(super) struct Wheel {
     wheels: [Ring; WHEELS],
     /// The first tick that has not passed.
     tick: u64,
     /// What moves inwards; kept for its memory.
-    moving: Vec<Entry>,
+    moving: Vec<WheelEntry>,
 }
 
 /// One wheel.
 struct Ring {
-    slots: Vec<Vec<Entry>>,
+    slots: Vec<Vec<WheelEntry>>,
     len: usize,
 }
 
@@ -37,13 +37,13 @@ impl Ring {
     }
 
     #[inline]
-    fn push(&mut self, slot: u64, entry: Entry) {
+    fn push(&mut self, slot: u64, entry: WheelEntry) {
         self.slots[(slot % SLOTS) as usize].push(entry);
         self.len += 1;
     }
 
     /// Moves a slot's entries to the end of `to`.
-    fn empty(&mut self, slot: u64, to: &mut Vec<Entry>) {
+    fn empty(&mut self, slot: u64, to: &mut Vec<WheelEntry>) {
         let slot = &mut self.slots[(slot % SLOTS) as usize];
         self.len -= slot.len();
         to.append(slot);
@@ -82,7 +82,7 @@ impl Wheel {
     }
 
     /// Moves everything whose tick has passed to `due`.
-    pub(super) fn expire(&mut self, now: Nanos, due: &mut Vec<Entry>) {
+    pub(super) fn expire(&mut self, now: Nanos, due: &mut Vec<WheelEntry>) {
         let end = now >> TICK_SHIFT;
         if self.wheels[0].len == 0 && end <= self.tick | (SLOTS - 1) {
             // Mostly all that is waited for is far away.
@@ -102,7 +102,7 @@ impl Wheel {
 
     /// Expires entries after a pause of more than a round of the last wheel.
     #[cold]
-    fn expire_after_pause(&mut self, end: u64, due: &mut Vec<Entry>) {
+    fn expire_after_pause(&mut self, end: u64, due: &mut Vec<WheelEntry>) {
         let mut all = Vec::new();
         for wheel in &mut self.wheels {
             (0..SLOTS).for_each(|slot| wheel.empty(slot, &mut all));

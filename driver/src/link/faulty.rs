@@ -19,12 +19,12 @@ const HOLD_NS: Nanos = 200_000;
 pub struct Faulty<L> {
     inner: L,
     injector: Option<FaultInjector>,
-    held: VecDeque<Held>,
+    held: VecDeque<HeldFrame>,
     scratch: Vec<u8>,
     injected: u64,
 }
 
-struct Held {
+struct HeldFrame {
     frame: Vec<u8>,
     /// Later frames that still have to pass.
     frames: u8,
@@ -70,7 +70,7 @@ impl<L: Link> Faulty<L> {
             Verdict::Hold(frames) => {
                 let mut frame = vec![0; len];
                 fill(&mut frame);
-                self.held.push_back(Held { frame, frames, until: self.inner.now() + HOLD_NS });
+                self.held.push_back(HeldFrame { frame, frames, until: self.inner.now() + HOLD_NS });
                 return Ok(());
             }
         }
@@ -86,7 +86,7 @@ impl<L: Link> Faulty<L> {
 
     /// Sends the held frames whose time has come.
     fn release(&mut self, now: Nanos) {
-        let due = |held: &Held| held.frames == 0 || held.until <= now;
+        let due = |held: &HeldFrame| held.frames == 0 || held.until <= now;
         while let Some(at) = self.held.iter().position(due) {
             let frame = &self.held[at].frame;
             if self.inner.transmit(frame.len(), |bytes| bytes.copy_from_slice(frame)).is_err() {

@@ -12,7 +12,7 @@ use static_assertions::{assert_impl_all, const_assert};
 
 use super::arena::{ArenaError, LINE};
 use super::owner::{Owner, Seen};
-use super::{Arena, Region, UserMemory};
+use super::{Arena, CachedRegion, UserMemory};
 
 /// Bytes that have no other owner. When it is dropped, on whatever thread that is, those of an arena return to it, and
 /// those of the application are the application's again.
@@ -61,7 +61,7 @@ impl Buffer {
     }
 
     /// The owner of adopted memory of the application. No two live buffers of different calls have the same `adoption`.
-    pub(super) fn of_user(memory: UserMemory, adoption: u32, region: Option<Arc<Region>>) -> Self {
+    pub(super) fn of_user(memory: UserMemory, adoption: u32, region: Option<Arc<CachedRegion>>) -> Self {
         let (room_at, len) = (memory.start(), memory.len());
         Self { room_at, room: len, len, start: 0, adoption, owner: Owner::user(region) }
     }
@@ -74,18 +74,18 @@ impl Buffer {
     /// The number of the registration that covers these bytes of the application's; each registration of an engine has
     /// another. `None` where there is none: the bytes are copied, or they are an arena's.
     pub fn registration(&self) -> Option<u64> {
-        self.region().map(Region::number)
+        self.region().map(CachedRegion::number)
     }
 
     /// Returns the name of the range under which these bytes of the application are registered with devices; `None`
     /// where devices find them by address, as those of an arena, or where they are copied.
     #[inline]
     pub(crate) fn attached_range(&self) -> Option<u64> {
-        self.region().map(Region::token)
+        self.region().map(CachedRegion::token)
     }
 
     #[inline]
-    fn region(&self) -> Option<&Region> {
+    fn region(&self) -> Option<&CachedRegion> {
         match self.owner.see() {
             Seen::User(region) => region,
             Seen::Arena(_) => None,

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::registrar::Locks;
 
-/// It belongs to the [`Board`](super::Board), of which a forked child gets one of its own.
+/// It belongs to the [`WatchTable`](super::WatchTable), of which a forked child gets one of its own.
 #[derive(Debug, Default)]
 pub(super) struct Common {
     ended: AtomicU64,

@@ -3,15 +3,15 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::board::Board;
+use super::board::WatchTable;
 
 /// Detects on any thread, by one load, whether this process was forked from the one that opened the engine: see
 /// [`Engine::fork_watch`](crate::Engine::fork_watch).
 #[derive(Clone)]
-pub struct ForkWatch(Arc<Board>);
+pub struct ForkWatch(Arc<WatchTable>);
 
 impl ForkWatch {
-    pub(super) fn new(board: Arc<Board>) -> Self {
+    pub(super) fn new(board: Arc<WatchTable>) -> Self {
         Self(board)
     }
 

@@ -38,7 +38,7 @@ pub(crate) struct Asker {
 /// All registered regions and memory windows; it owns the regions' memory until they are removed.
 #[derive(Debug)]
 pub(crate) struct KeyTable {
-    slots: Vec<Slot>,
+    slots: Vec<KeySlot>,
     free: VecDeque<u32>,
     dice: StdRng,
     /// Windows made so far.
@@ -46,21 +46,21 @@ pub(crate) struct KeyTable {
 }
 
 #[derive(Debug)]
-struct Slot {
+struct KeySlot {
     key: Rkey,
-    entry: Entry,
+    entry: KeyEntry,
 }
 
 #[derive(Debug)]
-enum Entry {
+enum KeyEntry {
     Free,
-    Region(Region),
+    Region(KeyedRegion),
     /// A memory window with its serial number, and what it opens while it is bound.
     Window(PdId, u64, Option<Binding>),
 }
 
 #[derive(Debug)]
-struct Region {
+struct KeyedRegion {
     pd: PdId,
     access: Access,
     buffer: Buffer,
@@ -85,14 +85,14 @@ impl KeyTable {
     /// Takes `buffer` in and gives the key to it. Addresses within the region start at 0.
     pub(crate) fn insert(&mut self, pd: PdId, buffer: Buffer, access: Access) -> Result<Rkey, RegionFull> {
         let Some(index) = self.vacant() else { return Err(RegionFull(buffer)) };
-        Ok(self.occupy(index, Entry::Region(Region { pd, access, buffer })))
+        Ok(self.occupy(index, KeyEntry::Region(KeyedRegion { pd, access, buffer })))
     }
 
     /// Ends a region's key and hands its memory back; `None` where the key is not valid. Windows bound to it open
     /// nothing from here on.
     pub(crate) fn remove(&mut self, key: Rkey) -> Option<Buffer> {
-        let slot = self.slot_mut(key).filter(|slot| matches!(slot.entry, Entry::Region(_)))?;
-        let Entry::Region(region) = std::mem::replace(&mut slot.entry, Entry::Free) else { return None };
+        let slot = self.slot_mut(key).filter(|slot| matches!(slot.entry, KeyEntry::Region(_)))?;
+        let KeyEntry::Region(region) = std::mem::replace(&mut slot.entry, KeyEntry::Free) else { return None };
         self.free.push_back(index_of(key) as u32);
         Some(region.buffer)
     }
@@ -101,20 +101,20 @@ impl KeyTable {
     pub(crate) fn insert_window(&mut self, pd: PdId) -> Option<(Rkey, u64)> {
         let index = self.vacant()?;
         self.serial += 1;
-        Some((self.occupy(index, Entry::Window(pd, self.serial, None)), self.serial))
+        Some((self.occupy(index, KeyEntry::Window(pd, self.serial, None)), self.serial))
     }
 
     /// Whether the window that once had `key` still exists: its key changes, its place and its serial number stay.
     pub(crate) fn is_window(&self, key: Rkey, serial: u64) -> bool {
         let entry = self.slots.get(index_of(key)).map(|slot| &slot.entry);
-        matches!(entry, Some(Entry::Window(_, its, _)) if *its == serial)
+        matches!(entry, Some(KeyEntry::Window(_, its, _)) if *its == serial)
     }
 
     /// Ends a window for good; `false` where there is no such.
     pub(crate) fn remove_window(&mut self, key: Rkey, serial: u64) -> bool {
         let exists = self.is_window(key, serial);
         if exists {
-            self.slots[index_of(key)].entry = Entry::Free;
+            self.slots[index_of(key)].entry = KeyEntry::Free;
             self.free.push_back(index_of(key) as u32);
         }
         exists
@@ -126,7 +126,7 @@ impl KeyTable {
             return;
         }
         for slot in &mut self.slots {
-            if let Entry::Window(.., bound) = &mut slot.entry {
+            if let KeyEntry::Window(.., bound) = &mut slot.entry {
                 *bound = bound.filter(|binding| binding.qpn != qpn);
             }
         }
@@ -149,7 +149,7 @@ impl KeyTable {
         checked_range(region, pd, binding.va, binding.len, Access::WINDOW_BIND)?;
         let slot = self.slots.get_mut(index_of(window)).ok_or(Denied)?;
         match &mut slot.entry {
-            Entry::Window(owner, _, bound @ None) if *owner == pd => *bound = Some(binding),
+            KeyEntry::Window(owner, _, bound @ None) if *owner == pd => *bound = Some(binding),
             _ => return Err(Denied),
         }
         slot.key = window;
@@ -159,7 +159,7 @@ impl KeyTable {
     /// Ends what a window opens, if `qpn` bound it.
     pub(crate) fn invalidate(&mut self, qpn: Qpn, window: Rkey) -> Result<(), Denied> {
         match self.slot_mut(window).map(|slot| &mut slot.entry) {
-            Some(Entry::Window(.., bound)) if bound.is_some_and(|binding| binding.qpn == qpn) => *bound = None,
+            Some(KeyEntry::Window(.., bound)) if bound.is_some_and(|binding| binding.qpn == qpn) => *bound = None,
             _ => return Err(Denied),
         }
         Ok(())
@@ -197,7 +197,7 @@ impl KeyTable {
     ) -> Result<&mut [u8], Denied> {
         let (key, range) = self.resolve(who, key, va, len, access)?;
         match self.slots.get_mut(index_of(key)).map(|slot| &mut slot.entry) {
-            Some(Entry::Region(region)) => Ok(&mut region.buffer[range]),
+            Some(KeyEntry::Region(region)) => Ok(&mut region.buffer[range]),
             _ => Err(Denied),
         }
     }
@@ -214,8 +214,8 @@ impl KeyTable {
     ) -> Result<(Rkey, std::ops::Range<usize>), Denied> {
         let slot = self.slots.get(index_of(key)).filter(|slot| slot.key == key).ok_or(Denied)?;
         match &slot.entry {
-            Entry::Region(region) => Ok((key, checked_range(region, who.pd, va, len, access)?)),
-            Entry::Window(pd, _, Some(binding)) if *pd == who.pd && who.qpn == Some(binding.qpn) => {
+            KeyEntry::Region(region) => Ok((key, checked_range(region, who.pd, va, len, access)?)),
+            KeyEntry::Window(pd, _, Some(binding)) if *pd == who.pd && who.qpn == Some(binding.qpn) => {
                 let end = va.checked_add(len).ok_or(Denied)?;
                 if !binding.access.allows(access) || va < binding.va || end > binding.va + binding.len {
                     return Err(Denied);
@@ -227,14 +227,14 @@ impl KeyTable {
         }
     }
 
-    fn region(&self, key: Rkey) -> Option<&Region> {
+    fn region(&self, key: Rkey) -> Option<&KeyedRegion> {
         match self.slots.get(index_of(key)).filter(|slot| slot.key == key).map(|slot| &slot.entry) {
-            Some(Entry::Region(region)) => Some(region),
+            Some(KeyEntry::Region(region)) => Some(region),
             _ => None,
         }
     }
 
-    fn slot_mut(&mut self, key: Rkey) -> Option<&mut Slot> {
+    fn slot_mut(&mut self, key: Rkey) -> Option<&mut KeySlot> {
         self.slots.get_mut(index_of(key)).filter(|slot| slot.key == key)
     }
 
@@ -247,13 +247,13 @@ impl KeyTable {
     /// A slot that is free: one that was never used, until so many have come free that the oldest has rested for long.
     fn vacant(&mut self) -> Option<u32> {
         if self.free.len() < RESTING && self.slots.len() < LIMIT {
-            self.slots.push(Slot { key: Rkey(0), entry: Entry::Free });
+            self.slots.push(KeySlot { key: Rkey(0), entry: KeyEntry::Free });
             return Some(self.slots.len() as u32 - 1);
         }
         self.free.pop_front()
     }
 
-    fn occupy(&mut self, index: u32, entry: Entry) -> Rkey {
+    fn occupy(&mut self, index: u32, entry: KeyEntry) -> Rkey {
         let first = Rkey(index << RANDOM_BITS);
         let before = self.slots[index as usize].key;
         let key = if before.0 == 0 { self.random_key(first) } else { self.next_key(before) };
@@ -275,7 +275,7 @@ const fn index_of(key: Rkey) -> usize {
 
 #[inline]
 fn checked_range(
-    region: &Region,
+    region: &KeyedRegion,
     pd: PdId,
     va: u64,
     len: u64,

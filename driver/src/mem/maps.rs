@@ -94,7 +94,7 @@ fn check<E>(
 /// What `PROCMAP_QUERY` takes and gives (linux/fs.h, since 6.11).
 #[repr(C)]
 #[derive(Default)]
-struct Query {
+struct ProcmapQuery {
     size: u64,
     flags: u64,
     address: u64,
@@ -111,28 +111,28 @@ struct Query {
     build_id: u64,
 }
 
-const_assert_eq!(size_of::<Query>(), 104);
+const_assert_eq!(size_of::<ProcmapQuery>(), 104);
 const COVERING_OR_NEXT: u64 = 0x10;
 const READABLE_WRITABLE: u64 = 0x3;
 const SHARED: u64 = 0x8;
-const PROCMAP_QUERY: u32 = opcode::read_write::<Query>(b'f', 17);
+const PROCMAP_QUERY: u32 = opcode::read_write::<ProcmapQuery>(b'f', 17);
 
 /// Private huge pages without a file of the application's have a file of the kernel's.
 const HUGE: &[u8] = b"/anon_hugepage";
 
 fn query(file: &File, at: usize) -> io::Result<Option<Area>> {
     let mut name = [0u8; 32];
-    let mut query = Query {
-        size: size_of::<Query>() as u64,
+    let mut query = ProcmapQuery {
+        size: size_of::<ProcmapQuery>() as u64,
         flags: COVERING_OR_NEXT,
         address: at as u64,
         name_size: name.len() as u32,
         name: name.as_mut_ptr().expose_provenance() as u64,
-        ..Query::default()
+        ..ProcmapQuery::default()
     };
-    // SAFETY: the opcode belongs to `Query`, whose layout is the kernel's, and `name` has `name_size` bytes that live
+    // SAFETY: the opcode belongs to `ProcmapQuery`, whose layout is the kernel's, and `name` has `name_size` bytes that live
     // until the call is over.
-    let answer = unsafe { ioctl(file, Updater::<PROCMAP_QUERY, Query>::new(&mut query)) };
+    let answer = unsafe { ioctl(file, Updater::<PROCMAP_QUERY, ProcmapQuery>::new(&mut query)) };
     match answer {
         Ok(()) => {}
         Err(rustix::io::Errno::NOENT) => return Ok(None),
@@ -144,14 +144,14 @@ fn query(file: &File, at: usize) -> io::Result<Option<Area>> {
 }
 
 fn nameless(file: &File, at: usize) -> io::Result<Area> {
-    let size = size_of::<Query>() as u64;
-    let mut query = Query { size, flags: COVERING_OR_NEXT, address: at as u64, ..Query::default() };
+    let size = size_of::<ProcmapQuery>() as u64;
+    let mut query = ProcmapQuery { size, flags: COVERING_OR_NEXT, address: at as u64, ..ProcmapQuery::default() };
     // SAFETY: as in `query`; no name is asked for.
-    unsafe { ioctl(file, Updater::<PROCMAP_QUERY, Query>::new(&mut query)) }?;
+    unsafe { ioctl(file, Updater::<PROCMAP_QUERY, ProcmapQuery>::new(&mut query)) }?;
     Ok(area(&query, false))
 }
 
-fn area(query: &Query, is_huge: bool) -> Area {
+fn area(query: &ProcmapQuery, is_huge: bool) -> Area {
     Area {
         range: query.start as usize..query.end as usize,
         page: query.page_size as usize,

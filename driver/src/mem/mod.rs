@@ -21,9 +21,9 @@ mod user;
 mod watch;
 
 pub use arena::{Arena, ArenaConfig, ArenaError};
-pub(crate) use board::{Board, Mark};
+pub(crate) use board::{Mark, WatchTable};
 pub use buffer::Buffer;
-pub(crate) use cache::Region;
+pub(crate) use cache::CachedRegion;
 pub use cache::{AdoptError, RegistrationStats};
 pub use fork_watch::ForkWatch;
 pub(crate) use keys::{Asker, Binding, KeyTable};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use static_assertions::{assert_impl_all, const_assert, const_assert_eq};
 
-use super::{Arena, Region};
+use super::{Arena, CachedRegion};
 
 /// What keeps a room: an arena, or the region that registers memory of the application's, if any does.
 ///
@@ -17,14 +17,14 @@ pub(super) struct Owner(NonNull<()>);
 /// What an [`Owner`] refers to.
 pub(super) enum Seen<'a> {
     Arena(&'a Arena),
-    User(Option<&'a Region>),
+    User(Option<&'a CachedRegion>),
 }
 
 /// The bit of the application's memory.
 const USERS: usize = 1;
 
 const_assert!(align_of::<Arena>() > USERS);
-const_assert!(align_of::<Region>() > USERS);
+const_assert!(align_of::<CachedRegion>() > USERS);
 const_assert_eq!(size_of::<Option<Owner>>(), size_of::<usize>());
 
 // SAFETY: an owner is an `Arc` of an arena or of a region, which are `Send`, or nothing.
@@ -33,7 +33,7 @@ unsafe impl Send for Owner {}
 unsafe impl Sync for Owner {}
 
 assert_impl_all!(Arc<Arena>: Send, Sync);
-assert_impl_all!(Arc<Region>: Send, Sync);
+assert_impl_all!(Arc<CachedRegion>: Send, Sync);
 
 impl Owner {
     pub(super) fn arena(arena: Arc<Arena>) -> Self {
@@ -41,7 +41,7 @@ impl Owner {
         Self(raw.cast())
     }
 
-    pub(super) fn user(region: Option<Arc<Region>>) -> Self {
+    pub(super) fn user(region: Option<Arc<CachedRegion>>) -> Self {
         let Some(region) = region else { return Self(NonNull::without_provenance(const { bit() })) };
         let raw = NonNull::new(Arc::into_raw(region).cast_mut()).expect("an Arc is somewhere");
         Self(raw.cast().map_addr(|addr| addr | USERS))
@@ -55,8 +55,8 @@ impl Owner {
     #[inline]
     pub(super) fn see(&self) -> Seen<'_> {
         if self.is_users() {
-            // SAFETY: the bit says that this came from an `Arc<Region>`, of which the owner holds a share, so it lives as
-            // long as the borrow; there is no exclusive access to what an `Arc` shares.
+            // SAFETY: the bit says that this came from an `Arc<CachedRegion>`, of which the owner holds a share, so it
+            // lives as long as the borrow; there is no exclusive access to what an `Arc` shares.
             Seen::User(self.region().map(|region| unsafe { region.as_ref() }))
         } else {
             // SAFETY: as above, of an `Arc<Arena>`.
@@ -71,7 +71,7 @@ impl Owner {
 
     /// The region where the bit is set; `None` where there is no other bit.
     #[inline]
-    fn region(&self) -> Option<NonNull<Region>> {
+    fn region(&self) -> Option<NonNull<CachedRegion>> {
         NonNull::new(self.0.as_ptr().map_addr(|addr| addr & !USERS).cast())
     }
 }
@@ -130,12 +130,12 @@ mod tests {
 
     #[test]
     fn a_region_an_arena_and_no_owner_are_distinguished() {
-        let region = Arc::new(Region::of_test(7));
+        let region = Arc::new(CachedRegion::of_test(7));
         let owner = Owner::user(Some(region.clone()));
         let other = owner.clone();
         assert_eq!(Arc::strong_count(&region), 3);
         assert!(matches!(other.see(), Seen::User(Some(seen)) if seen.number() == 7) && other.is_users());
-        assert!(!owner.is(&Owner::user(Some(Arc::new(Region::of_test(7))))) && !owner.is(&Owner::user(None)));
+        assert!(!owner.is(&Owner::user(Some(Arc::new(CachedRegion::of_test(7))))) && !owner.is(&Owner::user(None)));
         drop((owner, other));
         assert_eq!(Arc::strong_count(&region), 1);
     }

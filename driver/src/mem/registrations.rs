@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::board::Board;
-use super::cache::{Cache, Limits};
+use super::board::WatchTable;
+use super::cache::{Cache, CacheLimits};
 use super::monitor;
 use super::watch::{MonitorChoice, Watch};
 use super::{
@@ -59,7 +59,7 @@ pub struct RegistrationInfo {
 /// The registrations of an engine.
 #[derive(Debug)]
 pub(crate) struct Registrations {
-    board: Arc<Board>,
+    board: Arc<WatchTable>,
     /// Links that copy need none.
     cache: Option<Cache<Box<dyn Registrar>>>,
     /// Adoptions so far; see [`Buffer::of_user`].
@@ -162,7 +162,7 @@ impl RegistrationConfig {
         RegistrationInfo { monitor, reason, last_failure: None }
     }
 
-    const fn limits(&self) -> Limits {
-        Limits { regions: self.regions, bytes: self.bytes }
+    const fn limits(&self) -> CacheLimits {
+        CacheLimits { regions: self.regions, bytes: self.bytes }
     }
 }

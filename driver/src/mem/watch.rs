@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::board::{Board, Mark};
-use super::monitor::{Monitor, MonitorError, Shared};
+use super::board::{Mark, WatchTable};
+use super::monitor::{Monitor, MonitorError, SharedMonitor};
 
 /// Who is to hear when memory is unmapped, moved or discarded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -24,13 +24,13 @@ pub enum MonitorChoice {
 /// A board, and who writes on it.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    board: Arc<Board>,
+    board: Arc<WatchTable>,
     who: Who,
 }
 
 #[derive(Debug)]
 enum Who {
-    Monitor(Shared),
+    Monitor(SharedMonitor),
     /// With the reason.
     Unwatched(String),
     /// The application has promised that nothing happens; tests write themselves.
@@ -38,7 +38,7 @@ enum Who {
 }
 
 impl Watch {
-    pub(super) fn new(board: Arc<Board>, choice: MonitorChoice) -> Result<Self, MonitorError> {
+    pub(super) fn new(board: Arc<WatchTable>, choice: MonitorChoice) -> Result<Self, MonitorError> {
         let who = match choice {
             MonitorChoice::None => Who::Unwatched("it is switched off".into()),
             MonitorChoice::UnsafeNone => Who::Promised,
@@ -51,7 +51,7 @@ impl Watch {
     }
 
     #[inline]
-    pub(super) fn board(&self) -> &Board {
+    pub(super) fn board(&self) -> &WatchTable {
         &self.board
     }
 

@@ -25,7 +25,7 @@ const ECHO_HOP_LIMIT: u8 = 64;
 pub(super) const NDP_HOP_LIMIT: u8 = 255;
 
 /// The Ethernet header of a frame that arrived.
-pub(super) struct Received {
+pub(super) struct RxHeader {
     pub(super) source: MacAddr,
     pub(super) destination: MacAddr,
     pub(super) vlan: Option<u16>,
@@ -34,14 +34,14 @@ pub(super) struct Received {
 }
 
 /// The Ethernet header of a frame to send.
-pub(super) struct Envelope {
+pub(super) struct TxHeader {
     pub(super) source: MacAddr,
     pub(super) destination: MacAddr,
     /// The tag control information.
     pub(super) tag: Option<u16>,
 }
 
-impl Received {
+impl RxHeader {
     pub(super) fn parse(frame: &[u8]) -> Result<(Self, &[u8]), Ignored> {
         let (header, payload) = Ethernet::parse(frame).map_err(|_| Ignored::Truncated)?;
         let Ethernet { destination, source, vlan: tag, ethertype } = header;
@@ -52,12 +52,12 @@ impl Received {
     }
 
     /// The envelope of a reply.
-    pub(super) const fn reply(&self, source: MacAddr, destination: MacAddr) -> Envelope {
-        Envelope { source, destination, tag: self.tag }
+    pub(super) const fn reply(&self, source: MacAddr, destination: MacAddr) -> TxHeader {
+        TxHeader { source, destination, tag: self.tag }
     }
 }
 
-impl Envelope {
+impl TxHeader {
     pub(super) fn arp(&self, arp: &ArpRepr) -> Vec<u8> {
         self.seal(ETHERTYPE_ARP, arp.buffer_len(), |bytes| arp.emit(&mut ArpPacket::new_unchecked(bytes)))
     }

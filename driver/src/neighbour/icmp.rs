@@ -8,12 +8,12 @@ use smoltcp::wire::{
     Ipv6Packet,
 };
 
-use super::frame::Received;
+use super::frame::RxHeader;
 use super::local::is_unicast_ip;
-use super::{Handled, Ignored, Neighbours, Verdict};
+use super::{Handled, Ignored, NeighbourVerdict, Neighbours};
 
 impl Neighbours {
-    pub(super) fn on_ipv4(&self, from: &Received, bytes: &[u8]) -> Result<Handled, Ignored> {
+    pub(super) fn on_ipv4(&self, from: &RxHeader, bytes: &[u8]) -> Result<Handled, Ignored> {
         let ip = Ipv4Packet::new_checked(bytes).map_err(|_| Ignored::Malformed)?;
         if ip.version() != 4 {
             return Err(Ignored::Malformed);
@@ -39,10 +39,10 @@ impl Neighbours {
         let (ident, seq_no, data) = (icmp.echo_ident(), icmp.echo_seq_no(), icmp.data());
         let reply = Icmpv4Repr::EchoReply { ident, seq_no, data };
         let reply = from.reply(self.local.mac(), from.source).icmpv4(ours, asker, &reply);
-        Ok(Handled { verdict: Verdict::Echo, reply: Some(reply) })
+        Ok(Handled { verdict: NeighbourVerdict::Echo, reply: Some(reply) })
     }
 
-    pub(super) fn on_ipv6(&mut self, now: Nanos, from: &Received, bytes: &[u8]) -> Result<Handled, Ignored> {
+    pub(super) fn on_ipv6(&mut self, now: Nanos, from: &RxHeader, bytes: &[u8]) -> Result<Handled, Ignored> {
         let ip = Ipv6Packet::new_checked(bytes).map_err(|_| Ignored::Malformed)?;
         if ip.version() != 6 {
             return Err(Ignored::Malformed);
@@ -66,7 +66,7 @@ impl Neighbours {
 
     fn on_echo_v6(
         &self,
-        from: &Received,
+        from: &RxHeader,
         ip: &Ipv6Packet<&[u8]>,
         icmp: &Icmpv6Packet<&[u8]>,
     ) -> Result<Handled, Ignored> {
@@ -78,12 +78,12 @@ impl Neighbours {
         let (ident, seq_no, data) = (icmp.echo_ident(), icmp.echo_seq_no(), icmp.payload());
         let reply = Icmpv6Repr::EchoReply { ident, seq_no, data };
         let reply = from.reply(self.local.mac(), from.source).icmpv6(ours, asker, &reply);
-        Ok(Handled { verdict: Verdict::Echo, reply: Some(reply) })
+        Ok(Handled { verdict: NeighbourVerdict::Echo, reply: Some(reply) })
     }
 
     /// Only what is for us alone is answered, and only to one other host: a group could have one frame raise
     /// many. RFC 1122 3.2.2.6 allows that silence, and RFC 4443 4.2 only recommends otherwise.
-    fn check_echo(&self, from: &Received, asker: IpAddr, target: IpAddr) -> Result<(), Ignored> {
+    fn check_echo(&self, from: &RxHeader, asker: IpAddr, target: IpAddr) -> Result<(), Ignored> {
         if from.destination != self.local.mac() || !self.local.owns(target, from.vlan) {
             return Err(Ignored::NotOurs);
         }

@@ -2,7 +2,7 @@
 //!
 //! [`Neighbours`] is sans-IO: frames and the time go in, frames come out of a closure, and no link is known. It
 //! answers ARP (RFC 826), neighbour solicitations (RFC 4861) and pings for our addresses, and resolves the
-//! station of a peer or of the gateway on the way to it. What it does with a frame is a [`Verdict`], and each
+//! station of a peer or of the gateway on the way to it. What it does with a frame is a [`NeighbourVerdict`], and each
 //! verdict is one counter of [`NeighbourStats`].
 //!
 //! # Limits
@@ -31,12 +31,12 @@ use roci_protocol::Nanos;
 use roci_protocol::wire::MacAddr;
 use roci_protocol::wire::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 
-pub use stats::{Ignored, NeighbourStats, Verdict};
+pub use stats::{Ignored, NeighbourStats, NeighbourVerdict};
 pub use table::{HOLD_DOWN, MAX_LEARNT, MAX_PENDING, MAX_SOLICIT, REACHABLE_TIME, RETRANS_TIMER};
 
-use frame::{ETHERTYPE_ARP, Received};
+use frame::{ETHERTYPE_ARP, RxHeader};
 use local::{Local, is_group, is_unicast_ip, is_unicast_mac};
-use table::{Claim, Key, Request, Table};
+use table::{Claim, NeighbourKey, NeighbourRequest, NeighbourTable};
 
 /// One address of ours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,13 +103,13 @@ pub enum Unreachable {
 #[derive(Debug)]
 pub struct Neighbours {
     local: Local,
-    table: Table,
+    table: NeighbourTable,
     stats: NeighbourStats,
 }
 
 /// What became of a frame that was understood.
 struct Handled {
-    verdict: Verdict,
+    verdict: NeighbourVerdict,
     reply: Option<Vec<u8>>,
 }
 
@@ -128,9 +128,9 @@ enum Learnt {
 
 impl Handled {
     /// A frame that carried a claim, and may have asked too.
-    fn conclude(good: Verdict, learnt: Learnt, reply: Option<Vec<u8>>) -> Result<Self, Ignored> {
+    fn conclude(good: NeighbourVerdict, learnt: Learnt, reply: Option<Vec<u8>>) -> Result<Self, Ignored> {
         let verdict = match learnt {
-            Learnt::AgainstFixed | Learnt::AgainstUs => Verdict::Conflict,
+            Learnt::AgainstFixed | Learnt::AgainstUs => NeighbourVerdict::Conflict,
             Learnt::Nothing if reply.is_none() => return Err(Ignored::NotOurs),
             Learnt::Used | Learnt::Nothing => good,
         };
@@ -141,14 +141,14 @@ impl Handled {
 impl Neighbours {
     /// Returns a table that holds only the static neighbours.
     pub fn new(config: NeighbourConfig) -> Self {
-        Self { local: Local::new(config), table: Table::default(), stats: NeighbourStats::default() }
+        Self { local: Local::new(config), table: NeighbourTable::default(), stats: NeighbourStats::default() }
     }
 
     /// Looks at a frame that is no RoCEv2 packet, and emits the reply where it deserves one.
     ///
     /// An echo reply is no longer than its request, or than the shortest Ethernet frame; any other frame that
     /// this type emits has at most 90 bytes.
-    pub fn on_frame(&mut self, now: Nanos, frame: &[u8], mut emit: impl FnMut(&[u8])) -> Verdict {
+    pub fn on_frame(&mut self, now: Nanos, frame: &[u8], mut emit: impl FnMut(&[u8])) -> NeighbourVerdict {
         let verdict = match self.handle(now, frame) {
             Ok(Handled { verdict, reply }) => {
                 if let Some(reply) = reply {
@@ -156,7 +156,7 @@ impl Neighbours {
                 }
                 verdict
             }
-            Err(reason) => Verdict::Ignored(reason),
+            Err(reason) => NeighbourVerdict::Ignored(reason),
         };
         self.stats.count(verdict);
         verdict
@@ -179,7 +179,7 @@ impl Neighbours {
         };
         match self.local.certain(hop, vlan) {
             Some(mac) => Resolution::Known(mac),
-            None => self.table.resolve(now, Key { ip: hop, vlan }, &mut self.stats),
+            None => self.table.resolve(now, NeighbourKey { ip: hop, vlan }, &mut self.stats),
         }
     }
 
@@ -204,7 +204,7 @@ impl Neighbours {
     }
 
     fn handle(&mut self, now: Nanos, frame: &[u8]) -> Result<Handled, Ignored> {
-        let (from, payload) = Received::parse(frame)?;
+        let (from, payload) = RxHeader::parse(frame)?;
         if from.source == self.local.mac() {
             return Err(Ignored::OwnFrame);
         }
@@ -223,7 +223,7 @@ impl Neighbours {
     }
 
     /// Takes a claim for what it is worth.
-    fn learn(&mut self, now: Nanos, key: Key, claim: Claim) -> Learnt {
+    fn learn(&mut self, now: Nanos, key: NeighbourKey, claim: Claim) -> Learnt {
         if self.local.owns(key.ip, key.vlan) {
             return Learnt::AgainstUs;
         }
@@ -240,7 +240,7 @@ impl Neighbours {
     }
 
     /// The frame that asks; `None` where no address of ours could ask.
-    fn request(&self, request: &Request) -> Option<Vec<u8>> {
+    fn request(&self, request: &NeighbourRequest) -> Option<Vec<u8>> {
         let source = self.local.source_for(request.key.ip, request.key.vlan)?;
         match (source, request.key.ip) {
             (IpAddr::V4(source), IpAddr::V4(target)) => Some(self.arp_request(request, source, target)),

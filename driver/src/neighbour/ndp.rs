@@ -6,10 +6,10 @@ use roci_protocol::Nanos;
 use roci_protocol::wire::MacAddr;
 use smoltcp::wire::{Icmpv6Packet, Icmpv6Repr, Ipv6Packet, NdiscNeighborFlags as Flags, NdiscRepr, RawHardwareAddress};
 
-use super::frame::{Envelope, NDP_HOP_LIMIT, Received, hardware};
+use super::frame::{NDP_HOP_LIMIT, RxHeader, TxHeader, hardware};
 use super::local::is_unicast_mac;
-use super::table::{Claim, Evidence, Key, Request};
-use super::{Handled, Ignored, Learnt, Neighbours, Verdict};
+use super::table::{Claim, Evidence, NeighbourKey, NeighbourRequest};
+use super::{Handled, Ignored, Learnt, NeighbourVerdict, Neighbours};
 
 /// All nodes of the link (RFC 4291 2.7.1).
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
@@ -26,7 +26,7 @@ impl Neighbours {
     pub(super) fn on_ndp(
         &mut self,
         now: Nanos,
-        from: &Received,
+        from: &RxHeader,
         ip: &Ipv6Packet<&[u8]>,
         icmp: &Icmpv6Packet<&[u8]>,
     ) -> Result<Handled, Ignored> {
@@ -56,41 +56,41 @@ impl Neighbours {
     }
 
     /// RFC 4861 7.2.3 and 7.2.4.
-    fn on_solicitation(&mut self, now: Nanos, from: &Received, ask: &Solicitation) -> Result<Handled, Ignored> {
+    fn on_solicitation(&mut self, now: Nanos, from: &RxHeader, ask: &Solicitation) -> Result<Handled, Ignored> {
         if !self.local.owns(ask.target.into(), from.vlan) {
             return Err(Ignored::NotOurs);
         }
         let learnt = match ask.mac {
             Some(mac) => {
-                let key = Key { ip: ask.source.into(), vlan: from.vlan };
+                let key = NeighbourKey { ip: ask.source.into(), vlan: from.vlan };
                 self.learn(now, key, Claim { mac, evidence: Evidence::Question, is_override: true })
             }
             None => Learnt::Nothing,
         };
         let reply = (learnt != Learnt::AgainstUs).then(|| self.advertisement(from, ask));
-        Handled::conclude(Verdict::Ndp, learnt, reply)
+        Handled::conclude(NeighbourVerdict::Ndp, learnt, reply)
     }
 
     /// RFC 4861 7.2.5.
     fn on_advertisement(
         &mut self,
         now: Nanos,
-        from: &Received,
+        from: &RxHeader,
         target: Ipv6Addr,
         flags: Flags,
         mac: Option<MacAddr>,
     ) -> Result<Handled, Ignored> {
-        let key = Key { ip: target.into(), vlan: from.vlan };
+        let key = NeighbourKey { ip: target.into(), vlan: from.vlan };
         // An answer to a unicast question may leave out what the asker knows (4.4).
         let mac = mac.or_else(|| self.table.mac(&key)).ok_or(Ignored::NotOurs)?;
         let evidence = if flags.contains(Flags::SOLICITED) { Evidence::Answer } else { Evidence::Hearsay };
         let claim = Claim { mac, evidence, is_override: flags.contains(Flags::OVERRIDE) };
         let learnt = self.learn(now, key, claim);
-        Handled::conclude(Verdict::Ndp, learnt, None)
+        Handled::conclude(NeighbourVerdict::Ndp, learnt, None)
     }
 
     /// To the asker; to everybody where the asker has no address yet, as in duplicate address detection.
-    fn advertisement(&self, from: &Received, ask: &Solicitation) -> Vec<u8> {
+    fn advertisement(&self, from: &RxHeader, ask: &Solicitation) -> Vec<u8> {
         let (destination, station, flags) = if ask.source.is_unspecified() {
             (ALL_NODES, group_station(ALL_NODES), Flags::OVERRIDE)
         } else {
@@ -101,10 +101,10 @@ impl Neighbours {
     }
 
     /// Asks the group of those who may have the address, or the station alone where one is known (7.2.2, 7.3.3).
-    pub(super) fn solicitation(&self, request: &Request, source: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
+    pub(super) fn solicitation(&self, request: &NeighbourRequest, source: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
         let group = solicited_node(target);
         let (destination, station) = request.mac.map_or((group, group_station(group)), |mac| (target, mac));
-        let envelope = Envelope { source: self.local.mac(), destination: station, tag: request.key.vlan };
+        let envelope = TxHeader { source: self.local.mac(), destination: station, tag: request.key.vlan };
         let ask = NdiscRepr::NeighborSolicit { target_addr: target, lladdr: Some(raw(self.local.mac())) };
         envelope.icmpv6(source, destination, &Icmpv6Repr::Ndisc(ask))
     }

@@ -2,7 +2,7 @@
 
 /// What a frame was: one name, one counter each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum NeighbourVerdict {
     /// ARP that was answered or learnt from.
     Arp,
     /// Neighbour discovery that was answered or learnt from.
@@ -128,13 +128,13 @@ impl NeighbourStats {
         frames.into_iter().chain(ignored).chain(table)
     }
 
-    pub(super) fn count(&mut self, verdict: Verdict) {
+    pub(super) fn count(&mut self, verdict: NeighbourVerdict) {
         let counter = match verdict {
-            Verdict::Arp => &mut self.arp,
-            Verdict::Ndp => &mut self.ndp,
-            Verdict::Echo => &mut self.echo,
-            Verdict::Conflict => &mut self.conflict,
-            Verdict::Ignored(reason) => &mut self.ignored[reason as usize],
+            NeighbourVerdict::Arp => &mut self.arp,
+            NeighbourVerdict::Ndp => &mut self.ndp,
+            NeighbourVerdict::Echo => &mut self.echo,
+            NeighbourVerdict::Conflict => &mut self.conflict,
+            NeighbourVerdict::Ignored(reason) => &mut self.ignored[reason as usize],
         };
         *counter += 1;
     }

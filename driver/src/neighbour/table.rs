@@ -28,7 +28,7 @@ pub const REACHABLE_TIME: Nanos = 60_000_000_000;
 
 /// An address and the VLAN that it is on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Key {
+pub(super) struct NeighbourKey {
     pub(super) ip: IpAddr,
     pub(super) vlan: Option<u16>,
 }
@@ -54,14 +54,14 @@ pub(super) enum Evidence {
 }
 
 /// A question to ask.
-pub(super) struct Request {
-    pub(super) key: Key,
+pub(super) struct NeighbourRequest {
+    pub(super) key: NeighbourKey,
     /// The station to ask; everybody, where none is known.
     pub(super) mac: Option<MacAddr>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Entry {
+enum NeighbourEntry {
     /// Asked for, and not known.
     Pending(Probe),
     /// Asked for in vain, and not to be asked for before this.
@@ -86,39 +86,39 @@ struct Probe {
 
 /// The entries, with the order in which they are due, so that no call walks over all of them.
 #[derive(Debug, Default)]
-pub(super) struct Table {
-    entries: BTreeMap<Key, Entry>,
+pub(super) struct NeighbourTable {
+    entries: BTreeMap<NeighbourKey, NeighbourEntry>,
     /// Those that want something, by when.
-    deadlines: BTreeSet<(Nanos, Key)>,
+    deadlines: BTreeSet<(Nanos, NeighbourKey)>,
     /// Those that are known, by when they were confirmed.
-    known: BTreeSet<(Option<Nanos>, Key)>,
-    failed: BTreeSet<Key>,
+    known: BTreeSet<(Option<Nanos>, NeighbourKey)>,
+    failed: BTreeSet<NeighbourKey>,
     /// When the next unsolicited station may be learnt.
     learns_at: Nanos,
 }
 
-impl Table {
-    pub(super) fn resolve(&mut self, now: Nanos, key: Key, stats: &mut NeighbourStats) -> Resolution {
+impl NeighbourTable {
+    pub(super) fn resolve(&mut self, now: Nanos, key: NeighbourKey, stats: &mut NeighbourStats) -> Resolution {
         match self.entries.get(&key) {
-            Some(&Entry::Known(known)) => {
+            Some(&NeighbourEntry::Known(known)) => {
                 if known.refresh.is_none() && !known.is_fresh(now) {
-                    self.put(key, Entry::Known(Known { refresh: Some(Probe::new(now)), ..known }));
+                    self.put(key, NeighbourEntry::Known(Known { refresh: Some(Probe::new(now)), ..known }));
                 }
                 Resolution::Known(known.mac)
             }
-            Some(Entry::Pending(_)) => Resolution::Pending,
-            Some(Entry::Failed(until)) if now < *until => Resolution::Unreachable(Unreachable::NoAnswer),
-            Some(Entry::Failed(_)) | None => self.ask(now, key, stats),
+            Some(NeighbourEntry::Pending(_)) => Resolution::Pending,
+            Some(NeighbourEntry::Failed(until)) if now < *until => Resolution::Unreachable(Unreachable::NoAnswer),
+            Some(NeighbourEntry::Failed(_)) | None => self.ask(now, key, stats),
         }
     }
 
     /// Takes a claim about an address that is neither ours nor static. Returns whether it concerned an entry.
-    pub(super) fn learn(&mut self, now: Nanos, key: Key, claim: Claim, stats: &mut NeighbourStats) -> bool {
+    pub(super) fn learn(&mut self, now: Nanos, key: NeighbourKey, claim: Claim, stats: &mut NeighbourStats) -> bool {
         let confirmed = (claim.evidence == Evidence::Answer).then_some(now);
         let known = match self.entries.get(&key) {
-            Some(Entry::Known(known)) => known.after(&claim, confirmed),
-            Some(Entry::Pending(_)) => Known { mac: claim.mac, confirmed, refresh: None },
-            Some(Entry::Failed(_)) => Known { mac: claim.mac, confirmed: None, refresh: None },
+            Some(NeighbourEntry::Known(known)) => known.after(&claim, confirmed),
+            Some(NeighbourEntry::Pending(_)) => Known { mac: claim.mac, confirmed, refresh: None },
+            Some(NeighbourEntry::Failed(_)) => Known { mac: claim.mac, confirmed: None, refresh: None },
             None if claim.evidence == Evidence::Question => {
                 if !self.may_learn(now) {
                     stats.too_fast += 1;
@@ -128,30 +128,30 @@ impl Table {
             }
             None => return false,
         };
-        if !matches!(self.entries.get(&key), Some(Entry::Known(_))) {
+        if !matches!(self.entries.get(&key), Some(NeighbourEntry::Known(_))) {
             self.make_room(stats);
         }
-        self.put(key, Entry::Known(known));
+        self.put(key, NeighbourEntry::Known(known));
         true
     }
 
     /// The station, where it is known.
-    pub(super) fn mac(&self, key: &Key) -> Option<MacAddr> {
+    pub(super) fn mac(&self, key: &NeighbourKey) -> Option<MacAddr> {
         match self.entries.get(key) {
-            Some(Entry::Known(known)) => Some(known.mac),
+            Some(NeighbourEntry::Known(known)) => Some(known.mac),
             _ => None,
         }
     }
 
     /// The questions to ask now. Those asked often enough end here.
-    pub(super) fn due(&mut self, now: Nanos, stats: &mut NeighbourStats) -> Vec<Request> {
+    pub(super) fn due(&mut self, now: Nanos, stats: &mut NeighbourStats) -> Vec<NeighbourRequest> {
         let mut requests = Vec::new();
         while let Some(&(at, key)) = self.deadlines.first()
             && at <= now
         {
             let Some(mut entry) = self.take(&key) else { unreachable!("an entry with a deadline is there") };
             if entry.repeat(now) {
-                requests.push(Request { key, mac: entry.known().map(|known| known.mac) });
+                requests.push(NeighbourRequest { key, mac: entry.known().map(|known| known.mac) });
                 self.put(key, entry);
             } else if entry.give_up(now, stats) {
                 self.put(key, entry);
@@ -165,13 +165,13 @@ impl Table {
     }
 
     /// Starts to ask, where fewer than [`MAX_PENDING`] others are asked for.
-    fn ask(&mut self, now: Nanos, key: Key, stats: &mut NeighbourStats) -> Resolution {
+    fn ask(&mut self, now: Nanos, key: NeighbourKey, stats: &mut NeighbourStats) -> Resolution {
         self.take(&key);
         if self.entries.len() - self.known.len() >= MAX_PENDING && !self.forget_failed() {
             stats.too_many += 1;
             return Resolution::Unreachable(Unreachable::TooMany);
         }
-        self.put(key, Entry::Pending(Probe::new(now)));
+        self.put(key, NeighbourEntry::Pending(Probe::new(now)));
         Resolution::Pending
     }
 
@@ -202,34 +202,34 @@ impl Table {
         may
     }
 
-    fn put(&mut self, key: Key, entry: Entry) {
+    fn put(&mut self, key: NeighbourKey, entry: NeighbourEntry) {
         self.take(&key);
         if let Some(at) = entry.deadline() {
             self.deadlines.insert((at, key));
         }
         match entry {
-            Entry::Known(known) => drop(self.known.insert((known.confirmed, key))),
-            Entry::Failed(_) => drop(self.failed.insert(key)),
-            Entry::Pending(_) => {}
+            NeighbourEntry::Known(known) => drop(self.known.insert((known.confirmed, key))),
+            NeighbourEntry::Failed(_) => drop(self.failed.insert(key)),
+            NeighbourEntry::Pending(_) => {}
         }
         self.entries.insert(key, entry);
     }
 
-    fn take(&mut self, key: &Key) -> Option<Entry> {
+    fn take(&mut self, key: &NeighbourKey) -> Option<NeighbourEntry> {
         let entry = self.entries.remove(key)?;
         if let Some(at) = entry.deadline() {
             self.deadlines.remove(&(at, *key));
         }
         match entry {
-            Entry::Known(known) => drop(self.known.remove(&(known.confirmed, *key))),
-            Entry::Failed(_) => drop(self.failed.remove(key)),
-            Entry::Pending(_) => {}
+            NeighbourEntry::Known(known) => drop(self.known.remove(&(known.confirmed, *key))),
+            NeighbourEntry::Failed(_) => drop(self.failed.remove(key)),
+            NeighbourEntry::Pending(_) => {}
         }
         Some(entry)
     }
 }
 
-impl Entry {
+impl NeighbourEntry {
     const fn known(&self) -> Option<&Known> {
         if let Self::Known(known) = self { Some(known) } else { None }
     }

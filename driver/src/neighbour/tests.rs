@@ -10,8 +10,8 @@ use roci_protocol::Nanos;
 use roci_protocol::wire::MacAddr;
 use smoltcp::wire::{Icmpv4Repr, Icmpv6Repr, NdiscNeighborFlags as Flags, NdiscRepr};
 
-use super::frame::{Envelope, hardware};
-use super::{Ignored, Interface, NeighbourConfig, Neighbours, Resolution, Unreachable, Verdict};
+use super::frame::{TxHeader, hardware};
+use super::{Ignored, Interface, NeighbourConfig, NeighbourVerdict, Neighbours, Resolution, Unreachable};
 
 const SECOND: Nanos = 1_000_000_000;
 const OURS: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
@@ -56,7 +56,7 @@ fn peer() -> Neighbours {
 }
 
 /// Hands a frame in; the verdict and the replies.
-fn feed(to: &mut Neighbours, now: Nanos, frame: &[u8]) -> (Verdict, Vec<Vec<u8>>) {
+fn feed(to: &mut Neighbours, now: Nanos, frame: &[u8]) -> (NeighbourVerdict, Vec<Vec<u8>>) {
     let mut replies = Vec::new();
     let verdict = to.on_frame(now, frame, |reply| replies.push(reply.to_vec()));
     (verdict, replies)
@@ -69,16 +69,16 @@ fn tick(on: &mut Neighbours, now: Nanos) -> Vec<Vec<u8>> {
     frames
 }
 
-fn ignored(reason: Ignored) -> (Verdict, Vec<Vec<u8>>) {
-    (Verdict::Ignored(reason), Vec::new())
+fn ignored(reason: Ignored) -> (NeighbourVerdict, Vec<Vec<u8>>) {
+    (NeighbourVerdict::Ignored(reason), Vec::new())
 }
 
 fn unreachable(reason: Unreachable) -> Resolution {
     Resolution::Unreachable(reason)
 }
 
-fn envelope(destination: MacAddr, tag: Option<u16>) -> Envelope {
-    Envelope { source: PEER, destination, tag }
+fn envelope(destination: MacAddr, tag: Option<u16>) -> TxHeader {
+    TxHeader { source: PEER, destination, tag }
 }
 
 fn arp(operation: u16, sender: (MacAddr, &str), target: (MacAddr, &str), to: MacAddr, tag: Option<u16>) -> Vec<u8> {

@@ -11,7 +11,7 @@ use roci_protocol::wire::MacAddr;
 use roci_protocol::wire::cm::{PortSpace, RejReason, ServiceId};
 
 use super::Engine;
-use crate::cm::{Attempt, Beyond, CmCallError, CmEvent, Half, Tag, Way};
+use crate::cm::{Beyond, CmCallError, CmConnection, CmEvent, CmRoute, Half, TagSender};
 use crate::handles::QueuePair;
 use crate::link::Link;
 use crate::neighbour::{Interface, Resolution};
@@ -49,14 +49,14 @@ impl<L: Link> Engine<L> {
             Err(error) => return Err((error, qp)),
         };
         let service = ServiceId::of_port(PortSpace::Tcp, peer.port());
-        let private_data = Beyond::wanted(params).tagged(Tag::Asks, private_data);
+        let private_data = Beyond::wanted(params).tagged(TagSender::Asks, private_data);
         let request =
             cm::ConnectRequest { service, source_port: self.ephemeral_port(), offer, private_data: &private_data };
         let now = self.now();
         match self.cm.connect(now, way, request) {
             Ok(id) => {
                 let (params, beyond) = (params.clone(), Beyond::NOTHING);
-                let attempt = Attempt { params, terms: None, beyond, half: Half::Unconnected(qp) };
+                let attempt = CmConnection { params, terms: None, beyond, half: Half::Unconnected(qp) };
                 self.attempts.insert(id, attempt);
                 self.serve_cm();
                 Ok(id)
@@ -83,14 +83,14 @@ impl<L: Link> Engine<L> {
         }
         let connected = self.join(qp, way, terms, beyond, &as_asked(params, terms))?;
         let (params, half) = (params.clone(), Half::Connected(connected));
-        self.attempts.insert(id, Attempt { params, terms: Some(terms), beyond, half });
+        self.attempts.insert(id, CmConnection { params, terms: Some(terms), beyond, half });
         Ok(connected)
     }
 
     /// Grants the connection, with at most 196 bytes for the peer's application (188 where both ends agree on the dialect
     /// of this stack's own or on no ICRC).
     pub fn cm_accept(&mut self, id: ConnId, private_data: &[u8]) -> Result<(), CmCallError> {
-        let Some(Attempt { params, terms, beyond, half: Half::Connected(qp) }) = self.attempts.get(&id) else {
+        let Some(CmConnection { params, terms, beyond, half: Half::Connected(qp) }) = self.attempts.get(&id) else {
             return Err(CmCallError::NotPrepared);
         };
         let slot = self.qps.get(qp.0).ok_or(CmCallError::NotPrepared)?;
@@ -105,7 +105,7 @@ impl<L: Link> Engine<L> {
             ..basic_offer(params, *terms)
         };
         let now = self.now();
-        let private_data = beyond.tagged(Tag::Agrees, private_data);
+        let private_data = beyond.tagged(TagSender::Agrees, private_data);
         self.cm.accept(now, id, offer, &private_data)?;
         self.serve_cm();
         Ok(())
@@ -181,7 +181,7 @@ impl<L: Link> Engine<L> {
         let interface = self.ports[port].interfaces[address];
         let mac = self.station(port, address, peer.ip())?;
         let (ours, vlan, pkey) = (interface.ip, interface.vlan, self.ports[port].pkey);
-        let way = Way { port, address, ours, theirs: peer.ip(), vlan, mac, pkey, traffic_class: 0, priority: 0 };
+        let way = CmRoute { port, address, ours, theirs: peer.ip(), vlan, mac, pkey, traffic_class: 0, priority: 0 };
         let service = ServiceId::of_port(PortSpace::Udp, peer.port());
         let (now, source) = (self.now(), self.ephemeral_port());
         let id = self.cm.sidr_resolve(now, way, service, source, private_data)?;
@@ -204,14 +204,14 @@ impl<L: Link> Engine<L> {
         self.cm.stats()
     }
 
-    fn way_to(&mut self, qp: &UnconnectedQp, theirs: IpAddr, params: &QpParams) -> Result<Way, CmCallError> {
+    fn way_to(&mut self, qp: &UnconnectedQp, theirs: IpAddr, params: &QpParams) -> Result<CmRoute, CmCallError> {
         let is_its = |interface: &Interface| interface.ip == qp.ip && interface.vlan == qp.vlan;
         let address = self.ports[qp.port].interfaces.iter().position(is_its).ok_or(CmCallError::OtherAddress)?;
         let mac = self.station(qp.port, address, theirs)?;
         let &QpParams { traffic_class, priority, .. } = params;
         let &UnconnectedQp { port, ip: ours, vlan, .. } = qp;
         let pkey = self.ports[port].pkey;
-        Ok(Way { port, address, ours, theirs, vlan, mac, pkey, traffic_class, priority })
+        Ok(CmRoute { port, address, ours, theirs, vlan, mac, pkey, traffic_class, priority })
     }
 
     fn station(&mut self, port: usize, address: usize, ip: IpAddr) -> Result<MacAddr, CmCallError> {

@@ -7,7 +7,7 @@ use roci_protocol::wire::{Bth, Deth, Extensions, Flow, Frame, Headers, Ip, Opcod
 use roci_protocol::{Nanos, Qpn};
 
 use super::Engine;
-use crate::cm::{Attempt, Beyond, CmEvent, Half, Tag, Way};
+use crate::cm::{Beyond, CmConnection, CmEvent, CmRoute, Half, TagSender};
 use crate::engine::connection::source_port;
 use crate::engine::poll::ECN;
 use crate::handles::QueuePair;
@@ -40,7 +40,7 @@ impl<L: Link> Engine<L> {
         let traffic_class = frame.ip.traffic_class() & !ECN;
         let priority = (frame.ethernet.vlan.unwrap_or(0) >> 13) as u8;
         let pkey = self.ports[port].pkey;
-        let way = Way { port, address, ours, theirs, vlan, mac, pkey, traffic_class, priority };
+        let way = CmRoute { port, address, ours, theirs, vlan, mac, pkey, traffic_class, priority };
         self.cm.on_mad(now, way, frame.packet.payload);
         self.serve_cm();
     }
@@ -94,9 +94,9 @@ impl<L: Link> Engine<L> {
         let reported = match *event {
             cm::Event::Request { id, service, remote, source, private_data, .. } => {
                 let Some(way) = self.cm.route(id) else { return };
-                let (beyond, private_data) = Beyond::untagged(Tag::Asks, private_data);
+                let (beyond, private_data) = Beyond::untagged(TagSender::Asks, private_data);
                 let (params, half) = (QpParams::default(), Half::Absent);
-                let attempt = Attempt { params, terms: Some(remote), beyond, half };
+                let attempt = CmConnection { params, terms: Some(remote), beyond, half };
                 self.attempts.insert(id, attempt);
                 let place = (way.port, way.address);
                 Some(CmEvent::Request { id, service, place, terms: remote, source, private_data })
@@ -135,7 +135,7 @@ impl<L: Link> Engine<L> {
         let wanted = Beyond::wanted(&attempt.params);
         let (beyond, private_data) = match wanted {
             Beyond::NOTHING => (wanted, private_data),
-            _ => Beyond::untagged(Tag::Agrees, private_data),
+            _ => Beyond::untagged(TagSender::Agrees, private_data),
         };
         let beyond = beyond.with(wanted);
         let joined = self.join(qp, way, terms, beyond, &attempt.params);
@@ -145,16 +145,16 @@ impl<L: Link> Engine<L> {
                 let now = self.now();
                 // It is in the state that a refusal needs: a reply has just come.
                 let _ = self.cm.refuse(now, id, RejReason::UNSUPPORTED, &[]);
-                self.attempts.insert(id, Attempt { half: Half::Absent, ..attempt });
+                self.attempts.insert(id, CmConnection { half: Half::Absent, ..attempt });
                 return Some(CmEvent::Failed { id, error });
             }
         };
-        self.attempts.insert(id, Attempt { half, terms: Some(terms), beyond, params: attempt.params });
+        self.attempts.insert(id, CmConnection { half, terms: Some(terms), beyond, params: attempt.params });
         joined.ok().map(|qp| CmEvent::Replied { id, qp, private_data })
     }
 
     fn connection_of(&self, qp: QueuePair) -> Option<ConnId> {
-        let is_its = |attempt: &Attempt| matches!(attempt.half, Half::Connected(its) if its == qp);
+        let is_its = |attempt: &CmConnection| matches!(attempt.half, Half::Connected(its) if its == qp);
         self.attempts.iter().find(|(_, attempt)| is_its(attempt)).map(|(&id, _)| id)
     }
 
@@ -172,13 +172,13 @@ impl<L: Link> Engine<L> {
     }
 
     pub(super) fn drop_attempt(&mut self, id: ConnId) {
-        if let Some(Attempt { half: Half::Unconnected(qp), .. }) = self.attempts.remove(&id) {
+        if let Some(CmConnection { half: Half::Unconnected(qp), .. }) = self.attempts.remove(&id) {
             self.discard_qp(qp);
         }
     }
 
     /// A lost message is sent again by the connection manager: a full link is no matter.
-    fn send_mad(&mut self, way: Way, datagram: &[u8]) {
+    fn send_mad(&mut self, way: CmRoute, datagram: &[u8]) {
         if self.is_forked() {
             self.stats.tx_management_lost += 1;
             return;

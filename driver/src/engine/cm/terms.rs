@@ -5,7 +5,7 @@ use roci_protocol::rc::{self, Dialect};
 use roci_protocol::{Mtu, Psn, Qpn};
 
 use super::Engine;
-use crate::cm::{Beyond, CmCallError, Way};
+use crate::cm::{Beyond, CmCallError, CmRoute};
 use crate::engine::connection::largest_mtu;
 use crate::engine::poll::ECN;
 use crate::handles::QueuePair;
@@ -22,7 +22,7 @@ impl<L: Link> Engine<L> {
     pub(super) fn join(
         &mut self,
         qp: UnconnectedQp,
-        way: Way,
+        way: CmRoute,
         terms: Terms,
         beyond: Beyond,
         params: &QpParams,

@@ -5,20 +5,20 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::clock::Clock;
+use super::clock::TscClock;
 use super::configure::{self, Description, Facts};
 use super::create::{create_devices, find_port, next_index};
 use super::descriptors;
 use super::device::{Attachment, Creation};
-use super::eal::{Eal, Refusal, Setup};
+use super::eal::{Eal, Setup, SyscallRefusal};
 use super::error::PortError;
 use super::gate::{self, Gate};
 use super::idle::{self, IdlePort};
-use super::pool::{Place, Pool};
+use super::pool::{MbufPool, PoolShare};
 use super::port::DpdkLink;
-use super::queues::Claim;
+use super::queues::PortQueue;
 use super::ranges::Ranges;
-use super::station::Station;
+use super::station::InterfaceClaim;
 use super::train::Train;
 use crate::link::{LinkState, LinkStats, Share};
 
@@ -43,7 +43,7 @@ struct Wait<'a> {
 
 /// What the kernel refuses while a peer is waited for.
 struct Trouble {
-    last: Refusal,
+    last: SyscallRefusal,
     began: Instant,
     seen: Instant,
 }
@@ -53,7 +53,7 @@ impl Trouble {
     fn after(before: Option<Self>) -> Option<Self> {
         let now = Instant::now();
         let before = before.filter(|trouble| now - trouble.seen < FORGET);
-        let Some(last) = Refusal::take() else { return before };
+        let Some(last) = SyscallRefusal::take() else { return before };
         Some(Self { last, began: before.map_or(now, |trouble| trouble.began), seen: now })
     }
 
@@ -124,7 +124,7 @@ impl DpdkLink {
         is_hopeless: &mut dyn FnMut() -> bool,
     ) -> Result<Vec<Self>, PortError> {
         // What was refused before was refused to others.
-        let _ = Refusal::take();
+        let _ = SyscallRefusal::take();
         let mut wait = Wait { deadline: Instant::now() + patience, patience, is_hopeless, trouble: None };
         if let Some(shared) = attachments.iter().find(|attachment| attachment.queues() > 1) {
             return Self::open_queue(shared, attachments.len(), &mut wait).map(|link| vec![link]);
@@ -156,12 +156,12 @@ impl DpdkLink {
         if ports != 1 {
             return Err(PortError::NotAlone(attachment.device().to_string()));
         }
-        let claim = Claim::take(attachment)?;
+        let claim = PortQueue::take(attachment)?;
         if let Some(eal) = Eal::running(&Setup::begin()) {
             Eal::enter_thread(eal);
         }
         let (queue, queues) = (claim.queue(), claim.queues());
-        let mut link = Self::assemble(attachment, &claim.facts(), claim.pool(), (queue, queues), Clock::start());
+        let mut link = Self::assemble(attachment, &claim.facts(), claim.pool(), (queue, queues), TscClock::start());
         link.claim = Some(claim);
         link.wait_up(attachment, wait)?;
         Ok(link)
@@ -190,7 +190,7 @@ impl DpdkLink {
     fn create_missing(
         setup: &Setup,
         attachments: &[Attachment],
-        pool: Option<Arc<Pool>>,
+        pool: Option<Arc<MbufPool>>,
         links: &mut Vec<Self>,
     ) -> Result<(), PortError> {
         if let (true, Some(eal)) = (attachments.is_empty(), Eal::running(setup)) {
@@ -201,11 +201,11 @@ impl DpdkLink {
         attachments.iter().filter_map(Attachment::lasting_socket).for_each(idle::remove_stale);
         let eal = create_devices(setup, attachments, &creations)?;
         Eal::enter_thread(eal);
-        let clock = Clock::start();
-        let pool = pool.map_or_else(|| Pool::create(eal, next_index(), attachments.len()), Ok);
+        let clock = TscClock::start();
+        let pool = pool.map_or_else(|| MbufPool::create(eal, next_index(), attachments.len()), Ok);
         let configured = pool.and_then(|pool| {
             attachments.iter().zip(&creations).try_for_each(|(attachment, creation)| {
-                links.push(Self::configure(eal, attachment, creation.name(), Place::take(&pool), clock)?);
+                links.push(Self::configure(eal, attachment, creation.name(), PoolShare::take(&pool), clock)?);
                 Ok(())
             })
         });
@@ -222,7 +222,7 @@ impl DpdkLink {
     fn revive(port: IdlePort) -> Self {
         let IdlePort { attachment, facts, place } = port;
         place.revive();
-        let mut link = Self::assemble(&attachment, &facts, place.as_non_null(), (0, 1), Clock::start());
+        let mut link = Self::assemble(&attachment, &facts, place.as_non_null(), (0, 1), TscClock::start());
         link.place = Some(place);
         link.lasting = Some((attachment, facts));
         link
@@ -232,8 +232,8 @@ impl DpdkLink {
         eal: Eal,
         attachment: &Attachment,
         name: Option<&str>,
-        place: Place,
-        clock: Clock,
+        place: PoolShare,
+        clock: TscClock,
     ) -> Result<Self, PortError> {
         let port = find_port(attachment, name)?;
         let facts = configure::set_up(eal, attachment, port, &[place.as_non_null()])?;
@@ -249,7 +249,7 @@ impl DpdkLink {
         facts: &Facts,
         pool: NonNull<dpdk_sys::rte_mempool>,
         (queue, queues): (u16, u16),
-        clock: Clock,
+        clock: TscClock,
     ) -> Self {
         Self {
             port: facts.port,
@@ -265,7 +265,7 @@ impl DpdkLink {
             suspicious: facts.checks.suspicious(),
             description: Description::of(facts, queue, queues),
             network: (!attachment.device().is_point_to_point()).then(|| attachment.device().to_string().into()),
-            _station: Station::take(attachment.device()),
+            _station: InterfaceClaim::take(attachment.device()),
             tx: arrayvec::ArrayVec::new(),
             gate: None,
             external: facts.external,
@@ -339,7 +339,7 @@ mod tests {
         let (memif, vhost) = (port(Device::Memif), port(Device::Vhost));
         let now = Instant::now();
         let long_ago = now.checked_sub(2 * TROUBLE).expect("this machine runs for longer");
-        let last = Refusal { call: c"accept", reason: Errno::MFILE };
+        let last = SyscallRefusal { call: c"accept", reason: Errno::MFILE };
         let once = Trouble { last, began: long_ago, seen: long_ago };
         assert!(!once.is_lasting(&memif) && once.is_lasting(&vhost));
         let again = Trouble { last, began: long_ago, seen: now };

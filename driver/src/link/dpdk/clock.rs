@@ -4,13 +4,13 @@ use roci_protocol::Nanos;
 
 /// A scaled time stamp counter; reading it is no system call and no division.
 #[derive(Clone, Copy, Debug)]
-pub struct Clock {
+pub struct TscClock {
     origin: u64,
     /// Nanoseconds per tick, in units of 2^-32.
     scale: u64,
 }
 
-impl Clock {
+impl TscClock {
     /// A clock that starts now. The EAL must be running: it has measured the counter's rate.
     pub(super) fn start() -> Self {
         // SAFETY: takes nothing; returns the rate that `rte_eal_init` measured.

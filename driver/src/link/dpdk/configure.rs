@@ -111,7 +111,7 @@ pub(super) fn set_up(
     check("rte_eth_dev_info_get", unsafe { dpdk_sys::roci_port_info(port, info.as_mut_ptr()) })?;
     // SAFETY: the call has succeeded, so it has written all of it.
     let info = unsafe { info.assume_init() };
-    let Settings { conf, spread } = settings(attachment, &info)?;
+    let PortSettings { conf, spread } = settings(attachment, &info)?;
     let max_frame = attachment.max_frame(Path::new(INTERFACES))?;
     let queues = attachment.queues();
     // SAFETY: `port` exists; the configuration is copied by the call; the address is written to a local. The pools outlive
@@ -141,7 +141,7 @@ pub(super) fn set_up(
 }
 
 /// The configuration of a port, and how it spreads frames.
-struct Settings {
+struct PortSettings {
     conf: dpdk_sys::roci_port_conf,
     spread: Spread,
 }
@@ -156,7 +156,7 @@ struct Settings {
 ///
 /// No interrupt is asked for when the link changes: not every device delivers it, and one that does not would never be
 /// up, or never down. The state is asked for instead, every 50 ms.
-fn settings(attachment: &Attachment, info: &dpdk_sys::roci_port_info) -> Result<Settings, PortError> {
+fn settings(attachment: &Attachment, info: &dpdk_sys::roci_port_info) -> Result<PortSettings, PortError> {
     let spread = spread(attachment, info)?;
     let mut conf = dpdk_sys::roci_port_conf {
         sends_chains: info.sends_chains,
@@ -167,7 +167,7 @@ fn settings(attachment: &Attachment, info: &dpdk_sys::roci_port_info) -> Result<
         conf.mtu = mtu(attachment, info)?;
         (conf.checks_ip, conf.checks_udp) = (info.checks_ip, info.checks_udp);
     }
-    Ok(Settings { conf, spread })
+    Ok(PortSettings { conf, spread })
 }
 
 /// How frames are spread over as many queues as are wanted, if there are so many. A key of the driver's own does: which

@@ -34,11 +34,11 @@ pub(super) struct DmaMap {
     /// Bytes that are one piece to a device wherever they lie: a power of two.
     page: u64,
     /// `None` where no device reads memory itself.
-    device: Option<Mapped>,
+    device: Option<DmaMapping>,
 }
 
 /// What was registered with DPDK and mapped for a device.
-struct Mapped {
+struct DmaMapping {
     device: NonNull<dpdk_sys::rte_device>,
     addresses: Addresses,
     /// Pieces that the IOMMU knows, each by base and device address.
@@ -47,9 +47,9 @@ struct Mapped {
 
 // SAFETY: DPDK has one list of devices for all threads, and locks its maps. A device that maps memory is on it for as
 // long as the process lives: only virtual ones are ever taken off, and those map nothing.
-unsafe impl Send for Mapped {}
+unsafe impl Send for DmaMapping {}
 // SAFETY: as above; and nothing is changed through a shared reference.
-unsafe impl Sync for Mapped {}
+unsafe impl Sync for DmaMapping {}
 
 /// How a device names memory.
 enum Addresses {
@@ -114,7 +114,7 @@ impl DmaMap {
         let device = device_of(port).ok_or_else(|| map.refused("rte_eth_dev_info_get"));
         let device = device.inspect_err(|_| map.unregister())?;
         // From here on dropping it undoes both.
-        map.device = Some(Mapped { device, addresses, pieces: Vec::new() });
+        map.device = Some(DmaMapping { device, addresses, pieces: Vec::new() });
         map.map_pieces()?;
         Ok(map)
     }
@@ -310,7 +310,8 @@ mod tests {
     use super::*;
 
     fn map(addresses: Option<Addresses>) -> DmaMap {
-        let device = addresses.map(|addresses| Mapped { device: NonNull::dangling(), addresses, pieces: Vec::new() });
+        let device =
+            addresses.map(|addresses| DmaMapping { device: NonNull::dangling(), addresses, pieces: Vec::new() });
         DmaMap { base: 0x20_0000, len: 0x40_0000, page: 0x20_0000, device }
     }
 

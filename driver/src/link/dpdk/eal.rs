@@ -97,7 +97,7 @@ impl Eal {
         }
         line.extend_from_slice(device_arguments);
         init(&line)?;
-        PLACE.set(Some(Place::Main));
+        PLACE.set(Some(ThreadRole::Main));
         Ok(*STARTED.get_or_init(|| Self { is_memory_fixed: no_huge }))
     }
 
@@ -132,7 +132,7 @@ impl Eal {
         }
         // SAFETY: DPDK runs, and this thread is none of its own.
         if unsafe { dpdk_sys::rte_thread_register() } == 0 {
-            PLACE.set(Some(Place::Registered));
+            PLACE.set(Some(ThreadRole::Registered));
         } else {
             tracing::warn!("DPDK has no place for this thread, which is slower for it: {}", last_error());
         }
@@ -140,18 +140,18 @@ impl Eal {
 }
 
 thread_local! {
-    static PLACE: RefCell<Option<Place>> = const { RefCell::new(None) };
+    static PLACE: RefCell<Option<ThreadRole>> = const { RefCell::new(None) };
 }
 
 /// What DPDK takes a thread for.
-enum Place {
+enum ThreadRole {
     /// The one that started it; it keeps this place for ever.
     Main,
     /// One that came later.
     Registered,
 }
 
-impl Drop for Place {
+impl Drop for ThreadRole {
     /// The thread ends; a packet buffer that it returns after this goes past the cache.
     fn drop(&mut self) {
         if matches!(self, Self::Registered) {
@@ -180,19 +180,19 @@ fn init(line: &[String]) -> Result<(), EalError> {
 
 /// A reason, with what DPDK said last before it, and what the kernel refused a driver of shared memory.
 pub(super) fn with_last_words(cause: String) -> String {
-    let refusal = Refusal::take().map_or_else(String::new, |refusal| format!("; {refusal}"));
+    let refusal = SyscallRefusal::take().map_or_else(String::new, |refusal| format!("; {refusal}"));
     let words = last_words(&take_log());
     if words.is_empty() { cause + &refusal } else { format!("{cause}; DPDK says: {words}{refusal}") }
 }
 
 /// A call of the kernel by a driver of shared memory that was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Refusal {
+pub struct SyscallRefusal {
     pub(super) call: &'static CStr,
     pub(super) reason: Errno,
 }
 
-impl Refusal {
+impl SyscallRefusal {
     /// The last one since the last call, of all ports.
     pub(super) fn take() -> Option<Self> {
         let mut call = std::ptr::null();
@@ -219,7 +219,7 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for SyscallRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let call = self.call.to_string_lossy();
         write!(f, "{call} failed: {}{}", describe(self.reason.raw_os_error()), self.remedy())
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_refusal_names_the_call_the_reason_and_the_remedy() {
-        let said = |reason| Refusal { call: c"accept", reason }.to_string();
+        let said = |reason| SyscallRefusal { call: c"accept", reason }.to_string();
         let wanted = "accept failed: Too many open files: raise the limit of descriptors, ulimit -n";
         assert_eq!(said(Errno::MFILE), wanted);
         assert_eq!(said(Errno::ACCESS), "accept failed: Permission denied");

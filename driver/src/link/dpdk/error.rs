@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::eal::{EalError, Refusal};
+use super::eal::{EalError, SyscallRefusal};
 use super::limits::PORTS_MAX;
 use super::pci::BindingError;
 
@@ -104,7 +104,7 @@ pub enum PortError {
         /// Whose port.
         device: String,
         /// What was refused to it, and the remedy.
-        cause: Refusal,
+        cause: SyscallRefusal,
     },
     /// The other end did not come up in time.
     #[error("device {device}: no link within {seconds} s: the peer is missing")]

@@ -18,10 +18,10 @@ use crate::link::ZeroCopyError;
 
 /// Memory that frames of one port are sent from. Dropping it gives up the port's part; the rest goes with the last frame.
 #[derive(Debug)]
-pub(super) struct Attached(NonNull<Region>);
+pub(super) struct Attached(NonNull<ExternalRegion>);
 
 /// What all frames of a region share.
-struct Region {
+struct ExternalRegion {
     /// How many frames, and the port itself, use it: read and written by DPDK, and by this file through DPDK.
     shared: dpdk_sys::rte_mbuf_ext_shared_info,
     map: SharedMap,
@@ -45,7 +45,7 @@ impl Attached {
     fn of(map: SharedMap, memory: Option<Arc<dyn Lasting>>) -> Self {
         let shared =
             dpdk_sys::rte_mbuf_ext_shared_info { free_cb: Some(free), fcb_opaque: std::ptr::null_mut(), refcnt: 1 };
-        let region = NonNull::from(Box::leak(Box::new(Region { shared, map, memory })));
+        let region = NonNull::from(Box::leak(Box::new(ExternalRegion { shared, map, memory })));
         // SAFETY: the region is fresh and ours.
         unsafe { (*region.as_ptr()).shared.fcb_opaque = region.as_ptr().cast() };
         Self(region)
@@ -89,5 +89,5 @@ impl Drop for Attached {
 unsafe extern "C" fn free(_payload: *mut c_void, region: *mut c_void) {
     // SAFETY: `region` is what `Attached::new` leaked; its count is 0, so it has no other user, and nothing else frees
     // it.
-    drop(unsafe { Box::from_raw(region.cast::<Region>()) });
+    drop(unsafe { Box::from_raw(region.cast::<ExternalRegion>()) });
 }

@@ -15,7 +15,7 @@ use super::configure::{self, Facts};
 use super::device::Attachment;
 use super::eal::Setup;
 use super::gate;
-use super::pool::Place;
+use super::pool::PoolShare;
 
 static IDLE: Mutex<Vec<IdlePort>> = Mutex::new(Vec::new());
 
@@ -23,7 +23,7 @@ static IDLE: Mutex<Vec<IdlePort>> = Mutex::new(Vec::new());
 pub(super) struct IdlePort {
     pub(super) attachment: Attachment,
     pub(super) facts: Facts,
-    pub(super) place: Place,
+    pub(super) place: PoolShare,
 }
 
 /// The port that was kept for this end.

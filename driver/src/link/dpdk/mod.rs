@@ -36,7 +36,7 @@ mod window;
 pub use configure::Description;
 pub use descriptors::room_for_descriptors;
 pub use device::{Attachment, Device, ParseDeviceError};
-pub use eal::{Eal, EalError, Refusal};
+pub use eal::{Eal, EalError, SyscallRefusal};
 pub use error::{PortError, TooFewDescriptors};
 pub use limits::SEGMENTS;
 pub use mbuf::Mbuf;

@@ -55,7 +55,7 @@ pub(super) const fn bytes_of_queues(queues: u16) -> usize {
 /// It is freed only where no thread can be returning a buffer. The one thread that uses it knows that: all buffers are
 /// there, and it returns none just now. Where a second thread has used the pool, because a port was kept, that is
 /// unknown: the pool is kept for a call with as many ports.
-pub(super) struct Pool {
+pub(super) struct MbufPool {
     mempool: NonNull<dpdk_sys::rte_mempool>,
     buffers: u32,
     /// Places that no port has.
@@ -68,14 +68,14 @@ pub(super) struct Pool {
 
 // SAFETY: the pool is made for several producers and several consumers (no flag says otherwise), so any thread may take
 // buffers from it and return them; who may free it is decided in `drop`.
-unsafe impl Send for Pool {}
+unsafe impl Send for MbufPool {}
 // SAFETY: as above.
-unsafe impl Sync for Pool {}
+unsafe impl Sync for MbufPool {}
 
 /// Pools that several threads have used, and no port uses now: DPDK's address of each, and its buffers.
 static SPARE: Mutex<Vec<(usize, u32)>> = Mutex::new(Vec::new());
 
-impl Pool {
+impl MbufPool {
     /// A pool for so many ports, under a name made of a number that no other pool has.
     pub(super) fn create(eal: Eal, number: usize, ports: usize) -> Result<Arc<Self>, PortError> {
         let buffers = buffers_of(ports);
@@ -98,11 +98,11 @@ impl Pool {
 }
 
 /// A port's place in a pool.
-pub(super) struct Place(Arc<Pool>);
+pub(super) struct PoolShare(Arc<MbufPool>);
 
-impl Place {
+impl PoolShare {
     /// A place for a port of the calling thread, in a pool that has room.
-    pub(super) fn take(pool: &Arc<Pool>) -> Self {
+    pub(super) fn take(pool: &Arc<MbufPool>) -> Self {
         let before = pool.free.fetch_sub(1, Ordering::AcqRel);
         assert!(before > 0, "the pool has room");
         Self(pool.clone())
@@ -114,7 +114,7 @@ impl Place {
     }
 
     /// The pool.
-    pub(super) const fn pool(&self) -> &Arc<Pool> {
+    pub(super) const fn pool(&self) -> &Arc<MbufPool> {
         &self.0
     }
 
@@ -132,13 +132,13 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for PoolShare {
     fn drop(&mut self) {
         self.0.free.fetch_add(1, Ordering::AcqRel);
     }
 }
 
-impl Drop for Pool {
+impl Drop for MbufPool {
     /// The ports are closed and have returned their buffers. A frame that somebody keeps returns to the pool later, which
     /// then stays.
     fn drop(&mut self) {

@@ -8,7 +8,7 @@ use arrayvec::ArrayVec;
 use roci_protocol::Nanos;
 use roci_protocol::wire::MacAddr;
 
-use super::clock::Clock;
+use super::clock::TscClock;
 use super::configure::{self, Description, Facts};
 use super::device::{Attachment, External};
 use super::eal::Setup;
@@ -17,10 +17,10 @@ use super::gate::Gate;
 use super::idle::{self, IdlePort};
 use super::limits::TX_QUEUE;
 use super::mbuf::{Mbuf, append, frame_len, segment};
-use super::pool::Place;
-use super::queues::{Claim, is_without_udp_checksum};
+use super::pool::PoolShare;
+use super::queues::{PortQueue, is_without_udp_checksum};
 use super::ranges::{PortRanges, Ranges};
-use super::station::Station;
+use super::station::InterfaceClaim;
 use super::train::Train;
 use crate::lasting::Lasting;
 use crate::link::{BURST, Batch, Full, Link, LinkState, LinkStats, Share, ZeroCopyError, ZeroCopyRanges, fill_around};
@@ -47,13 +47,13 @@ pub struct DpdkLink {
     /// The numbers of queue pairs that lead to this queue.
     pub(super) share: Share,
     /// This link's queue, where several share the port.
-    pub(super) claim: Option<Claim>,
+    pub(super) claim: Option<PortQueue>,
     pub(super) pool: NonNull<dpdk_sys::rte_mempool>,
     /// What keeps it; goes after the port is closed. The pools of a port that is shared need nothing.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<PoolShare>,
     /// What its port is, where it is kept when the link goes.
     pub(super) lasting: Option<(Attachment, Facts)>,
-    pub(super) clock: Clock,
+    pub(super) clock: TscClock,
     pub(super) mac: MacAddr,
     pub(super) max_frame: usize,
     /// Marks of the device's for frames whose checksums are wrong.
@@ -62,7 +62,7 @@ pub struct DpdkLink {
     /// The device, where it leads to a network: one peer's end is no news of the link.
     pub(super) network: Option<Box<str>>,
     /// Where it is a kernel's interface, this process's name on it.
-    pub(super) _station: Option<Arc<Station>>,
+    pub(super) _station: Option<Arc<InterfaceClaim>>,
     pub(super) tx: ArrayVec<NonNull<dpdk_sys::rte_mbuf>, TX_QUEUE>,
     pub(super) train: Train,
     pub(super) gate: Option<Rc<Gate>>,
@@ -172,7 +172,7 @@ impl DpdkLink {
 
     /// Runs `action` where this link shares its port.
     #[inline]
-    fn with_claim(&mut self, action: impl FnOnce(&mut Self, &Claim)) {
+    fn with_claim(&mut self, action: impl FnOnce(&mut Self, &PortQueue)) {
         if let Some(claim) = self.claim.take() {
             action(self, &claim);
             self.claim = Some(claim);
@@ -224,7 +224,7 @@ impl Link for DpdkLink {
     }
 
     fn hears_management(&self) -> bool {
-        self.claim.as_ref().is_none_or(Claim::is_steward)
+        self.claim.as_ref().is_none_or(PortQueue::is_steward)
     }
 
     #[inline]

@@ -14,13 +14,13 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::device::Device;
 
 /// Names that this process holds, by interface.
-static HELD: Mutex<BTreeMap<String, Weak<Station>>> = Mutex::new(BTreeMap::new());
+static HELD: Mutex<BTreeMap<String, Weak<InterfaceClaim>>> = Mutex::new(BTreeMap::new());
 
 /// This process's name on an interface, for all of its ports there.
 #[derive(Debug)]
-pub(super) struct Station(#[allow(dead_code)] UnixDatagram);
+pub(super) struct InterfaceClaim(#[allow(dead_code)] UnixDatagram);
 
-impl Station {
+impl InterfaceClaim {
     /// The station of a port on `device`, if that is an interface. Warns where another process has it.
     pub(super) fn take(device: &Device) -> Option<Arc<Self>> {
         let Device::AfPacket(interface) = device else { return None };
@@ -56,15 +56,15 @@ mod tests {
         let interface = format!("t{}", std::process::id());
         let device = Device::AfPacket(interface.clone());
         let other = name(&interface).expect("the name is free");
-        assert!(Station::take(&device).is_none(), "another has it");
+        assert!(InterfaceClaim::take(&device).is_none(), "another has it");
         drop(other);
-        let ports = [Station::take(&device), Station::take(&device)];
+        let ports = [InterfaceClaim::take(&device), InterfaceClaim::take(&device)];
         assert!(ports.iter().all(Option::is_some), "it is this process's");
         let [first, second] = ports;
         drop(first);
         assert!(name(&interface).is_err(), "the second port has it still");
         drop(second);
         assert!(name(&interface).is_ok());
-        assert!(Station::take(&Device::Memif).is_none(), "memif is no interface");
+        assert!(InterfaceClaim::take(&Device::Memif).is_none(), "memif is no interface");
     }
 }

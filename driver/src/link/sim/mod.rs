@@ -12,7 +12,7 @@ use super::{Batch, Full, Link, LinkState, LinkStats};
 
 pub use net::{Net, NetConfig};
 
-use net::{Network, Station};
+use net::{Network, SimStation};
 
 /// Bytes of the longest frame.
 const MAX_FRAME: usize = 9216;
@@ -97,7 +97,7 @@ impl SimLink {
         (0..network.stations.len()).map(link).collect()
     }
 
-    fn station(&self) -> &Station {
+    fn station(&self) -> &SimStation {
         &self.network.stations[self.number]
     }
 }

@@ -54,7 +54,7 @@ impl Net {
 
     /// Frames that found no place in a queue.
     pub fn missed(&self) -> u64 {
-        self.0.stations.iter().map(Station::missed).sum()
+        self.0.stations.iter().map(SimStation::missed).sum()
     }
 
     /// Begins to note every frame that is sent, for [`Net::trace`].
@@ -70,7 +70,7 @@ impl Net {
 
 #[derive(Debug)]
 pub(super) struct Network {
-    pub(super) stations: Vec<Station>,
+    pub(super) stations: Vec<SimStation>,
     /// A wire has two ends, looks at no address, and its transmitter waits while it is full.
     is_wire: bool,
     clock: Clock,
@@ -80,7 +80,7 @@ pub(super) struct Network {
 }
 
 #[derive(Debug)]
-pub(super) struct Station {
+pub(super) struct SimStation {
     /// Frames for it and when they arrive, the next one first; takes no memory before the first one comes.
     incoming: RefCell<VecDeque<(Nanos, Vec<u8>)>>,
     /// When the last bit of them has come, at the network's rate.
@@ -96,15 +96,15 @@ pub(super) struct Station {
 impl Network {
     pub(super) fn wire(clock: &Clock, config: NetConfig) -> Self {
         let is_up = Rc::new(Cell::new(true));
-        Self::of([(); 2].map(|()| Station::new(is_up.clone())).into(), true, clock, config)
+        Self::of([(); 2].map(|()| SimStation::new(is_up.clone())).into(), true, clock, config)
     }
 
     pub(super) fn switch(clock: &Clock, stations: usize, config: NetConfig) -> Self {
-        let stations = (0..stations).map(|_| Station::new(Rc::new(Cell::new(true)))).collect();
+        let stations = (0..stations).map(|_| SimStation::new(Rc::new(Cell::new(true)))).collect();
         Self::of(stations, false, clock, config)
     }
 
-    fn of(stations: Vec<Station>, is_wire: bool, clock: &Clock, config: NetConfig) -> Self {
+    fn of(stations: Vec<SimStation>, is_wire: bool, clock: &Clock, config: NetConfig) -> Self {
         let dice = RefCell::new(StdRng::seed_from_u64(config.seed));
         Self { stations, is_wire, clock: clock.clone(), config, dice, trace: Cell::new(None) }
     }
@@ -169,7 +169,7 @@ impl Network {
     }
 }
 
-impl Station {
+impl SimStation {
     fn new(is_up: Rc<Cell<bool>>) -> Self {
         let incoming = RefCell::default();
         Self { incoming, busy_until: Cell::new(0), missed: Cell::new(0), is_up, is_apart: Cell::new(false) }

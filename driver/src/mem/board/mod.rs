@@ -32,9 +32,9 @@ const FIRST_EPOCH: u64 = 2;
 const SPINS: u32 = if cfg!(all(loom, test)) { 0 } else { 200 };
 
 /// The slots and the epoch.
-pub(crate) struct Board {
+pub(crate) struct WatchTable {
     epoch: Epoch,
-    slots: Box<[Slot]>,
+    slots: Box<[WatchSlot]>,
     /// Slots from here on were never used.
     high: AtomicUsize,
     /// Steps of any generation.
@@ -45,7 +45,7 @@ pub(crate) struct Board {
 }
 
 #[derive(Default)]
-struct Slot {
+struct WatchSlot {
     /// The range that is watched; both are 0 where none is.
     start: AtomicUsize,
     end: AtomicUsize,
@@ -59,11 +59,11 @@ pub(crate) struct Mark {
     generation: u32,
 }
 
-impl Board {
+impl WatchTable {
     /// A board without regions.
     pub(crate) fn new() -> io::Result<Self> {
         let free = (0..SLOTS as u32).rev().collect();
-        let slots = (0..SLOTS).map(|_| Slot::default()).collect();
+        let slots = (0..SLOTS).map(|_| WatchSlot::default()).collect();
         Ok(Self {
             epoch: Epoch::new(FIRST_EPOCH)?,
             slots,
@@ -147,7 +147,7 @@ impl Board {
         Telling { board: self, epoch, has_marked: false }
     }
 
-    fn used(&self) -> impl Iterator<Item = &Slot> {
+    fn used(&self) -> impl Iterator<Item = &WatchSlot> {
         self.slots[..self.high.load(Acquire)].iter()
     }
 
@@ -157,13 +157,13 @@ impl Board {
     }
 }
 
-impl fmt::Debug for Board {
+impl fmt::Debug for WatchTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Board(epoch {}, {} marks)", self.epoch(), self.marks())
     }
 }
 
-impl Slot {
+impl WatchSlot {
     fn touches(&self, range: &Range<usize>) -> bool {
         self.start.load(Acquire) < range.end && range.start < self.end.load(Acquire)
     }
@@ -171,7 +171,7 @@ impl Slot {
 
 /// The monitor at work: the epoch is odd until this is dropped.
 pub(crate) struct Telling<'a> {
-    board: &'a Board,
+    board: &'a WatchTable,
     epoch: u64,
     has_marked: bool,
 }
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn what_overlaps_is_marked_and_the_epoch_moves_on() {
-        let board = Board::new().expect("memory");
+        let board = WatchTable::new().expect("memory");
         let [low, high] = [0x1000..0x3000, 0x3000..0x5000].map(|range| board.claim(&range).expect("room"));
         let epoch = board.epoch();
         board.begin().mark(&(0x2fff..0x3000));
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_change_outside_all_regions_leaves_the_epoch_as_it_was() {
-        let board = Board::new().expect("memory");
+        let board = WatchTable::new().expect("memory");
         let mark = board.claim(&(0x1000..0x2000)).expect("room");
         let epoch = board.epoch();
         let mut telling = board.begin();
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_slot_that_is_given_back_hears_nothing_and_serves_again_unmarked() {
-        let board = Board::new().expect("memory");
+        let board = WatchTable::new().expect("memory");
         let range = 0x1000..0x2000;
         let mark = board.claim(&range).expect("room");
         board.begin().mark(&range);
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn slots_run_out_and_come_back() {
-        let board = Board::new().expect("memory");
+        let board = WatchTable::new().expect("memory");
         let range = 0x1000..0x2000;
         let mut marks: Vec<_> = (0..SLOTS).map(|_| board.claim(&range).expect("room")).collect();
         assert!(board.claim(&range).is_none());
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_look_while_the_monitor_works_waits_for_its_end() {
-        let board = Board::new().expect("memory");
+        let board = WatchTable::new().expect("memory");
         let mark = board.claim(&(0x1000..0x2000)).expect("room");
         let mut telling = board.begin();
         std::thread::scope(|scope| {

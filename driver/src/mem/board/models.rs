@@ -15,11 +15,11 @@ use loom::thread::spawn;
 use memmap2::MmapMut;
 use rustix::io::Errno;
 
-use super::super::cache::{Cache, Limits};
+use super::super::cache::{Cache, CacheLimits};
 use super::super::monitor::tell;
 use super::super::registrar::{RegisterError, Registrar};
 use super::super::watch::{MonitorChoice, Watch};
-use super::Board;
+use super::WatchTable;
 use crate::sync::{self, Mutex, MutexGuard};
 
 const PAGE: usize = 4096;
@@ -107,7 +107,7 @@ impl Registrar for Device {
 
 struct Scene {
     kernel: Arc<Kernel>,
-    board: Arc<Board>,
+    board: Arc<WatchTable>,
     cache: Cache<Device>,
     page: Range<usize>,
 }
@@ -115,9 +115,9 @@ struct Scene {
 impl Scene {
     fn new(page: Range<usize>) -> Self {
         let kernel = Arc::new(Kernel::default());
-        let board = Arc::new(Board::new().expect("memory"));
+        let board = Arc::new(WatchTable::new().expect("memory"));
         let watch = Watch::new(board.clone(), MonitorChoice::UnsafeNone).expect("it needs no monitor");
-        let cache = Cache::new(Device(kernel.clone()), watch, Limits { regions: 2, bytes: 2 * PAGE });
+        let cache = Cache::new(Device(kernel.clone()), watch, CacheLimits { regions: 2, bytes: 2 * PAGE });
         Self { kernel, board, cache, page }
     }
 

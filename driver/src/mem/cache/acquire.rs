@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::super::board::{FORKED, Mark};
 use super::super::maps::MemoryError;
 use super::super::registrar::{RegisterError, Registrar};
-use super::{Cache, Leaving, Region, whole_pages};
+use super::{Cache, CachedRegion, Leaving, whole_pages};
 
 /// Why the application's memory cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -32,7 +32,7 @@ impl<R: Registrar> Cache<R> {
     /// The registration that holds `range`, which is not empty, for as long as the result lives. `None` where there can
     /// be none: then the CPU has to copy.
     #[inline]
-    pub(crate) fn acquire(&mut self, range: Range<usize>) -> Result<Option<Arc<Region>>, AdoptError> {
+    pub(crate) fn acquire(&mut self, range: Range<usize>) -> Result<Option<Arc<CachedRegion>>, AdoptError> {
         // One load: the region was good at this epoch, so it is. A forked child's epoch is no line's, so that it finds
         // nothing here and is refused below.
         let epoch = self.watch.board().epoch();
@@ -46,7 +46,7 @@ impl<R: Registrar> Cache<R> {
     }
 
     #[cold]
-    fn acquire_slowly(&mut self, range: &Range<usize>) -> Result<Option<Arc<Region>>, AdoptError> {
+    fn acquire_slowly(&mut self, range: &Range<usize>) -> Result<Option<Arc<CachedRegion>>, AdoptError> {
         // What happens from here on moves the epoch, so that what is remembered under this one is not found again.
         let epoch = self.watch.board().settled();
         if epoch == FORKED {
@@ -65,7 +65,7 @@ impl<R: Registrar> Cache<R> {
         Ok(region)
     }
 
-    fn register(&mut self, range: &Range<usize>, epoch: u64) -> Result<Option<Arc<Region>>, AdoptError> {
+    fn register(&mut self, range: &Range<usize>, epoch: u64) -> Result<Option<Arc<CachedRegion>>, AdoptError> {
         let mapped = self.maps.look(range)?;
         let range = whole_pages(range, mapped.page);
         let may_cache = mapped.is_private && self.watch.may_cache();
@@ -74,7 +74,7 @@ impl<R: Registrar> Cache<R> {
     }
 
     /// A region of the cache for `range`, with all that overlap it, as far as there is room.
-    fn cached(&mut self, range: &Range<usize>, epoch: u64) -> Option<Arc<Region>> {
+    fn cached(&mut self, range: &Range<usize>, epoch: u64) -> Option<Arc<CachedRegion>> {
         let mut whole = range.clone();
         let merged = self.index.overlapping(range);
         for &index in &merged {
@@ -99,7 +99,7 @@ impl<R: Registrar> Cache<R> {
     }
 
     /// A registration that ends with its use.
-    fn once(&mut self, range: Range<usize>) -> Option<Arc<Region>> {
+    fn once(&mut self, range: Range<usize>) -> Option<Arc<CachedRegion>> {
         let region = Arc::new(self.register_whole(range, Term::Once)?);
         self.stats.registered_once += 1;
         self.leaving.push(Leaving { region: region.clone(), is_counted: false });
@@ -107,7 +107,7 @@ impl<R: Registrar> Cache<R> {
     }
 
     /// Registers whole pages. Idle regions make room, one by one, until it works or there is none left.
-    fn register_whole(&mut self, mut range: Range<usize>, term: Term) -> Option<Region> {
+    fn register_whole(&mut self, mut range: Range<usize>, term: Term) -> Option<CachedRegion> {
         if self.hopeless.refuses(range.len(), self.ended_by_others()) {
             return None;
         }
@@ -143,7 +143,7 @@ impl<R: Registrar> Cache<R> {
     }
 
     /// Tries once. `None` where the memory must not be cached: it is not watched, or not all of it is private.
-    fn attempt(&mut self, range: &Range<usize>, term: Term) -> Option<Result<Region, RegisterError>> {
+    fn attempt(&mut self, range: &Range<usize>, term: Term) -> Option<Result<CachedRegion, RegisterError>> {
         // First it is watched, then looked at and registered: what happens between marks it.
         let mark = match term {
             Term::Cached => Some(self.watch_private(range)?),
@@ -161,7 +161,7 @@ impl<R: Registrar> Cache<R> {
         self.stats.registrations += 1;
         self.stats.regions += 1;
         self.stats.bytes_registered += range.len() as u64;
-        Some(Ok(Region { range: range.clone(), token, number: self.stats.registrations, mark }))
+        Some(Ok(CachedRegion { range: range.clone(), token, number: self.stats.registrations, mark }))
     }
 
     fn watch_private(&mut self, range: &Range<usize>) -> Option<Mark> {

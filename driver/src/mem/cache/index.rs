@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::Region;
+use super::CachedRegion;
 
 #[derive(Debug)]
-struct Entry {
-    region: Arc<Region>,
+struct IndexEntry {
+    region: Arc<CachedRegion>,
     /// When it was last used ...
     used: u64,
     /// ... and under which time it stands in `by_use`, which a hit does not touch: not a later one.
@@ -18,7 +18,7 @@ struct Entry {
 /// Every look-up is by an index, which a region keeps as long as it is in.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    entries: Vec<Option<Entry>>,
+    entries: Vec<Option<IndexEntry>>,
     vacant: Vec<u32>,
     by_start: BTreeMap<usize, u32>,
     by_use: BTreeMap<u64, u32>,
@@ -32,7 +32,7 @@ impl Index {
     }
 
     /// Takes a region in that overlaps no other, and was just used.
-    pub(super) fn insert(&mut self, region: Arc<Region>) -> u32 {
+    pub(super) fn insert(&mut self, region: Arc<CachedRegion>) -> u32 {
         self.clock += 1;
         let index = self.vacant.pop().unwrap_or_else(|| {
             self.entries.push(None);
@@ -41,11 +41,11 @@ impl Index {
         let before = self.by_start.insert(region.range.start, index);
         assert!(before.is_none(), "two regions begin at {:#x}", region.range.start);
         self.by_use.insert(self.clock, index);
-        self.entries[index as usize] = Some(Entry { region, used: self.clock, queued: self.clock });
+        self.entries[index as usize] = Some(IndexEntry { region, used: self.clock, queued: self.clock });
         index
     }
 
-    pub(super) fn remove(&mut self, index: u32) -> Arc<Region> {
+    pub(super) fn remove(&mut self, index: u32) -> Arc<CachedRegion> {
         let entry = self.entries[index as usize].take().expect("the index is of a region that is in");
         self.by_start.remove(&entry.region.range.start);
         self.by_use.remove(&entry.queued);
@@ -55,14 +55,14 @@ impl Index {
 
     /// The region, which is now used.
     #[inline]
-    pub(super) fn use_of(&mut self, index: u32) -> &Arc<Region> {
+    pub(super) fn use_of(&mut self, index: u32) -> &Arc<CachedRegion> {
         self.clock += 1;
         let entry = self.entries[index as usize].as_mut().expect("the index is of a region that is in");
         entry.used = self.clock;
         &entry.region
     }
 
-    pub(super) fn get(&self, index: u32) -> &Arc<Region> {
+    pub(super) fn get(&self, index: u32) -> &Arc<CachedRegion> {
         &self.entries[index as usize].as_ref().expect("the index is of a region that is in").region
     }
 

@@ -28,12 +28,12 @@ use index::Index;
 use recent::Recent;
 
 pub use acquire::AdoptError;
-pub(crate) use region::Region;
+pub(crate) use region::CachedRegion;
 pub use stats::RegistrationStats;
 
 /// How much may be registered at once, in use or not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct CacheLimits {
     pub(crate) regions: usize,
     pub(crate) bytes: usize,
 }
@@ -44,7 +44,7 @@ pub(crate) struct Cache<R: Registrar> {
     registrar: R,
     watch: Watch,
     maps: Maps,
-    limits: Limits,
+    limits: CacheLimits,
     recent: Recent,
     index: Index,
     /// Registered regions that are not in the index any more, or never were, and end with their last use.
@@ -59,13 +59,13 @@ pub(crate) struct Cache<R: Registrar> {
 
 #[derive(Debug)]
 struct Leaving {
-    region: Arc<Region>,
+    region: Arc<CachedRegion>,
     /// It was counted as unmapped.
     is_counted: bool,
 }
 
 impl<R: Registrar> Cache<R> {
-    pub(crate) fn new(registrar: R, watch: Watch, limits: Limits) -> Self {
+    pub(crate) fn new(registrar: R, watch: Watch, limits: CacheLimits) -> Self {
         let marks_seen = watch.board().marks();
         Self {
             registrar,
@@ -151,7 +151,7 @@ impl<R: Registrar> Cache<R> {
     }
 
     /// Whether nothing has happened to the region.
-    fn is_good(&self, region: &Region) -> bool {
+    fn is_good(&self, region: &CachedRegion) -> bool {
         region.mark.as_ref().is_some_and(|mark| !self.watch.board().is_marked(mark))
     }
 
@@ -182,7 +182,7 @@ impl<R: Registrar> Cache<R> {
     }
 
     /// Ends a registration.
-    fn unregister(&mut self, region: &Region) {
+    fn unregister(&mut self, region: &CachedRegion) {
         let is_gone = region.mark.as_ref().is_some_and(|mark| self.watch.board().is_marked(mark));
         self.registrar.unregister(region.token, is_gone);
         if let Some(mark) = &region.mark {

@@ -11,7 +11,7 @@ const NEVER: u64 = u64::MAX;
 
 /// One look's worth.
 #[derive(Clone, Debug)]
-struct Line {
+struct RecentRange {
     range: Range<usize>,
     /// The board's epoch when the region was found good: as long as the board says the same, it still is.
     epoch: u64,
@@ -20,12 +20,12 @@ struct Line {
 
 #[derive(Debug)]
 pub(super) struct Recent {
-    lines: Box<[Line; LINES]>,
+    lines: Box<[RecentRange; LINES]>,
 }
 
 impl Recent {
     pub(super) fn new() -> Self {
-        Self { lines: Box::new(std::array::from_fn(|_| Line { range: 0..0, epoch: NEVER, index: 0 })) }
+        Self { lines: Box::new(std::array::from_fn(|_| RecentRange { range: 0..0, epoch: NEVER, index: 0 })) }
     }
 
     /// The index of a region that holds `range`, and was good at `epoch`.
@@ -38,7 +38,7 @@ impl Recent {
 
     /// The region `index`, of `region`, was found good at `epoch`, by somebody who looked for `start`.
     pub(super) fn remember(&mut self, start: usize, region: &Range<usize>, epoch: u64, index: u32) {
-        self.lines[line_of(start)] = Line { range: region.clone(), epoch, index };
+        self.lines[line_of(start)] = RecentRange { range: region.clone(), epoch, index };
     }
 
     /// The region `index` is no more.

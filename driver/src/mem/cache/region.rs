@@ -7,7 +7,7 @@ use super::super::board::Mark;
 /// A registered range of whole pages. Buffers hold it by `Arc`, and so does the cache: while anybody else does, it is in
 /// use, and stays registered.
 #[derive(Debug)]
-pub(crate) struct Region {
+pub(crate) struct CachedRegion {
     pub(super) range: Range<usize>,
     /// The registrar's name for it.
     pub(super) token: u64,
@@ -17,7 +17,7 @@ pub(crate) struct Region {
     pub(super) mark: Option<Mark>,
 }
 
-impl Region {
+impl CachedRegion {
     pub(crate) fn number(&self) -> u64 {
         self.number
     }

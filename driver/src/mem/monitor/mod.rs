@@ -1,5 +1,5 @@
 //! The monitor: it hears from the kernel when memory that is watched is unmapped, moved or discarded, by whatever means,
-//! and says so on the [`Board`] before the call that did it returns.
+//! and says so in the [`WatchTable`] before the call that did it returns.
 //!
 //! One serves all engines of a process, because a mapping has one userfaultfd. Watched memory is registered with
 //! `UFFDIO_REGISTER_MODE_WP` and never write-protected, so that no access faults; what counts is the events.
@@ -41,7 +41,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use thiserror::Error;
 
-use super::board::{Board, Mark};
+use super::board::{Mark, WatchTable};
 use reader::Reader;
 #[cfg(all(loom, test))]
 pub(super) use reader::tell;
@@ -63,7 +63,7 @@ pub enum MonitorError {
 /// The monitor of a process.
 #[derive(Debug)]
 pub(crate) struct Monitor {
-    board: Arc<Board>,
+    board: Arc<WatchTable>,
     /// `None` once it is being shut down.
     uffd: Option<Userfaultfd>,
     reader: Option<Reader>,
@@ -77,7 +77,7 @@ pub(crate) struct Monitor {
 static CURRENT: Mutex<Current> = Mutex::new(Current { board: Weak::new(), monitor: Weak::new() });
 
 struct Current {
-    board: Weak<Board>,
+    board: Weak<WatchTable>,
     monitor: Weak<Monitor>,
 }
 
@@ -88,35 +88,35 @@ impl Current {
         CURRENT.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn board(&mut self) -> io::Result<Arc<Board>> {
+    fn board(&mut self) -> io::Result<Arc<WatchTable>> {
         if let Some(board) = self.board.upgrade().filter(|board| !board.is_forked()) {
             return Ok(board);
         }
-        let board = Arc::new(Board::new()?);
+        let board = Arc::new(WatchTable::new()?);
         self.board = Arc::downgrade(&board);
         Ok(board)
     }
 }
 
 /// The board that all engines of this process share.
-pub(super) fn board() -> io::Result<Arc<Board>> {
+pub(super) fn board() -> io::Result<Arc<WatchTable>> {
     Current::lock().board()
 }
 
 impl Monitor {
     /// The monitor that all engines of this process share; it is started for the first of them.
-    pub(super) fn shared() -> Result<Shared, MonitorError> {
+    pub(super) fn shared() -> Result<SharedMonitor, MonitorError> {
         let mut current = Current::lock();
         if let Some(monitor) = current.monitor.upgrade().filter(|monitor| !monitor.board.is_forked()) {
-            return Ok(Shared(Some(monitor)));
+            return Ok(SharedMonitor(Some(monitor)));
         }
         let board = current.board().map_err(MonitorError::Start)?;
         let monitor = Arc::new(Self::start(board)?);
         current.monitor = Arc::downgrade(&monitor);
-        Ok(Shared(Some(monitor)))
+        Ok(SharedMonitor(Some(monitor)))
     }
 
-    fn start(board: Arc<Board>) -> Result<Self, MonitorError> {
+    fn start(board: Arc<WatchTable>) -> Result<Self, MonitorError> {
         let uffd = Userfaultfd::open().map_err(MonitorError::Userfaultfd)?;
         let is_lost = Arc::new(AtomicBool::new(false));
         let events = uffd.try_clone().map_err(MonitorError::Start)?;
@@ -161,9 +161,9 @@ impl Monitor {
 /// One engine's part in the monitor. The last one ends it, and while that lasts no other is started: it would watch what
 /// this one lets go of.
 #[derive(Debug)]
-pub(crate) struct Shared(Option<Arc<Monitor>>);
+pub(crate) struct SharedMonitor(Option<Arc<Monitor>>);
 
-impl Deref for Shared {
+impl Deref for SharedMonitor {
     type Target = Monitor;
 
     fn deref(&self) -> &Monitor {
@@ -171,7 +171,7 @@ impl Deref for Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for SharedMonitor {
     fn drop(&mut self) {
         // In a child the lock may be another thread's that is not there.
         let _current = (!self.board.is_forked()).then(Current::lock);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     /// The shared monitor, or `None` with the reason printed where this machine forbids it.
-    fn monitor() -> Option<Shared> {
+    fn monitor() -> Option<SharedMonitor> {
         Monitor::shared().inspect_err(|error| eprintln!("skipped: {error}")).ok()
     }
 
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn a_monitor_that_goes_lets_go_of_everything() {
         let _alone = alone();
-        let board = Arc::new(Board::new().expect("memory"));
+        let board = Arc::new(WatchTable::new().expect("memory"));
         let Ok(monitor) = Monitor::start(board.clone()).inspect_err(|error| eprintln!("skipped: {error}")) else {
             return;
         };

@@ -11,8 +11,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, read, write};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use super::super::board::{Board, Telling};
-use super::uffd::{Event, MESSAGE};
+use super::super::board::{Telling, WatchTable};
+use super::uffd::{MESSAGE, UffdEvent};
 
 /// Messages read at once.
 const BATCH: usize = 16;
@@ -28,7 +28,7 @@ pub(super) struct Reader {
 
 impl Reader {
     /// Starts it. When this returns, the thread has allocated all that it ever will.
-    pub(super) fn start(events: OwnedFd, board: Arc<Board>, is_lost: Arc<AtomicBool>) -> io::Result<Self> {
+    pub(super) fn start(events: OwnedFd, board: Arc<WatchTable>, is_lost: Arc<AtomicBool>) -> io::Result<Self> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let is_up = Arc::new(Barrier::new(2));
         let body = {
@@ -76,7 +76,7 @@ fn run_anywhere() {
 
 /// Reads events and marks them on the board until `stop` is written to. This takes no lock, and allocates and frees
 /// nothing.
-fn read_until_stopped(events: &OwnedFd, stop: &OwnedFd, board: &Board, is_lost: &AtomicBool) {
+fn read_until_stopped(events: &OwnedFd, stop: &OwnedFd, board: &WatchTable, is_lost: &AtomicBool) {
     while !is_stopped(Some(events), stop, None) {
         let has_read = tell(board, is_lost, |messages| read(events, messages));
         // It goes on, slowly: should reading work again, then no thread waits for ever.
@@ -89,7 +89,7 @@ fn read_until_stopped(events: &OwnedFd, stop: &OwnedFd, board: &Board, is_lost: 
 /// Marks all pending events on the board; `false` where they cannot be read. The epoch is odd all the while, from
 /// before the first event is read: the thread that caused an event may go on before the event is marked.
 pub(in super::super) fn tell(
-    board: &Board,
+    board: &WatchTable,
     is_lost: &AtomicBool,
     read: impl FnMut(&mut [u8]) -> Result<usize, Errno>,
 ) -> bool {
@@ -122,9 +122,9 @@ fn drain(mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>, telling: &mut 
             Err(error) => return Err(error.into()),
         };
         for message in messages[..count].as_chunks::<MESSAGE>().0 {
-            match Event::parse(message) {
-                Event::Changed(range) => telling.mark(&range),
-                Event::Unknown => telling.mark_all(),
+            match UffdEvent::parse(message) {
+                UffdEvent::Changed(range) => telling.mark(&range),
+                UffdEvent::Unknown => telling.mark_all(),
             }
         }
     }
@@ -190,7 +190,7 @@ mod tests {
         let run = || {
             bind();
             assert_eq!(schedule(gettid()), Some((1, libc::SCHED_BATCH)));
-            let board = Arc::new(Board::new().expect("memory"));
+            let board = Arc::new(WatchTable::new().expect("memory"));
             // It sends no event.
             let events = eventfd(0, EventfdFlags::NONBLOCK).expect("a descriptor");
             let others = readers();

@@ -61,14 +61,14 @@ pub(super) const MESSAGE: usize = 32;
 
 /// What a message says happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Event {
+pub(super) enum UffdEvent {
     /// A range is no longer what it was.
     Changed(Range<usize>),
     /// Something that was not asked for.
     Unknown,
 }
 
-impl Event {
+impl UffdEvent {
     /// Reads a message: its kind, 7 bytes of nothing, and three words.
     pub(super) fn parse(message: &[u8; MESSAGE]) -> Self {
         let word = |number: usize| {
@@ -179,12 +179,12 @@ mod tests {
 
     #[test]
     fn messages_name_what_changed() {
-        assert_eq!(Event::parse(&message(0x16, [0x1000, 0x3000, 0])), Event::Changed(0x1000..0x3000));
-        assert_eq!(Event::parse(&message(0x15, [0x1000, 0x2000, 9])), Event::Changed(0x1000..0x2000));
-        assert_eq!(Event::parse(&message(0x14, [0x1000, 0x9000, 0x3000])), Event::Changed(0x1000..0x4000));
-        assert_eq!(Event::parse(&message(0x14, [0x1000, 0, u64::MAX])), Event::Changed(0x1000..usize::MAX));
+        assert_eq!(UffdEvent::parse(&message(0x16, [0x1000, 0x3000, 0])), UffdEvent::Changed(0x1000..0x3000));
+        assert_eq!(UffdEvent::parse(&message(0x15, [0x1000, 0x2000, 9])), UffdEvent::Changed(0x1000..0x2000));
+        assert_eq!(UffdEvent::parse(&message(0x14, [0x1000, 0x9000, 0x3000])), UffdEvent::Changed(0x1000..0x4000));
+        assert_eq!(UffdEvent::parse(&message(0x14, [0x1000, 0, u64::MAX])), UffdEvent::Changed(0x1000..usize::MAX));
         for unknown in [0, 0x12, 0x13, 0x17, 0xff] {
-            assert_eq!(Event::parse(&message(unknown, [1, 2, 3])), Event::Unknown);
+            assert_eq!(UffdEvent::parse(&message(unknown, [1, 2, 3])), UffdEvent::Unknown);
         }
     }
 

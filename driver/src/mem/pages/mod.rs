@@ -149,25 +149,25 @@ impl Mapping {
 
 /// One kind of pages that is tried.
 #[derive(Clone, Copy)]
-enum Attempt {
+enum PageAttempt {
     Huge(HugePage),
     Transparent,
     Base,
 }
 
-fn attempts(choice: PageChoice) -> Vec<Attempt> {
+fn attempts(choice: PageChoice) -> Vec<PageAttempt> {
     match choice {
         PageChoice::Auto => {
-            let huge = [HugePage::Size1G, HugePage::Size2M].map(Attempt::Huge);
-            huge.into_iter().chain([Attempt::Transparent, Attempt::Base]).collect()
+            let huge = [HugePage::Size1G, HugePage::Size2M].map(PageAttempt::Huge);
+            huge.into_iter().chain([PageAttempt::Transparent, PageAttempt::Base]).collect()
         }
-        PageChoice::Huge(size) => vec![Attempt::Huge(size)],
-        PageChoice::Transparent => vec![Attempt::Transparent],
-        PageChoice::Base => vec![Attempt::Base],
+        PageChoice::Huge(size) => vec![PageAttempt::Huge(size)],
+        PageChoice::Transparent => vec![PageAttempt::Transparent],
+        PageChoice::Base => vec![PageAttempt::Base],
     }
 }
 
-impl Attempt {
+impl PageAttempt {
     /// `is_free`: the choice of pages is free, so these may be passed over where they would be wasted.
     fn map(self, bytes: usize, is_free: bool, node: Option<u32>) -> Result<Mapping, Vec<PassedOver>> {
         match self {

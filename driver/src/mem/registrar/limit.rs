@@ -12,13 +12,13 @@ const ALL_USERS: [&str; 3] = ["0", "0", "4294967295"];
 
 /// What may be locked, and what is.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limit {
+pub(super) struct MemlockLimit {
     /// `None` where there is none.
     bytes: Option<u64>,
     locked: u64,
 }
 
-impl Limit {
+impl MemlockLimit {
     /// That of this process, as far as it can tell.
     pub(super) fn now() -> Self {
         let read = |name: &str| std::fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
@@ -63,36 +63,41 @@ mod tests {
     const ROOT: &str = "VmLck:\t      12 kB\nCapEff:\t000001ffffffffff\n";
     const ALL: &str = "         0          0 4294967295\n";
 
-    fn why_not(limit: Limit, error: Errno) -> RegisterError {
+    fn why_not(limit: MemlockLimit, error: Errno) -> RegisterError {
         limit.why_not(error, 8192)
     }
 
     #[test]
     fn the_limit_is_named_only_where_it_is_exceeded() {
-        let exceeded = Limit::parse(USER, ALL, Some(16 << 10));
+        let exceeded = MemlockLimit::parse(USER, ALL, Some(16 << 10));
         for error in [Errno::NOMEM, Errno::AGAIN, Errno::PERM] {
             let RegisterError::NoMemory(text) = why_not(exceeded, error) else { panic!("{error}") };
             assert!(text.contains("8192 bytes beside 12288, where 16384") && text.contains("ulimit -l"), "{text}");
         }
         for limit in [Some(20 << 10), None] {
-            let RegisterError::Refused(text) = why_not(Limit::parse(USER, ALL, limit), Errno::NOMEM) else { panic!() };
+            let RegisterError::Refused(text) = why_not(MemlockLimit::parse(USER, ALL, limit), Errno::NOMEM) else {
+                panic!()
+            };
             assert!(text.contains("not there") && !text.contains("ulimit"), "{text}");
         }
-        assert!(matches!(why_not(Limit::parse(USER, ALL, None), Errno::AGAIN), RegisterError::NoMemory(_)));
+        assert!(matches!(why_not(MemlockLimit::parse(USER, ALL, None), Errno::AGAIN), RegisterError::NoMemory(_)));
         assert!(matches!(why_not(exceeded, Errno::INVAL), RegisterError::Refused(_)));
     }
 
     #[test]
     fn a_capability_lifts_the_limit_but_not_in_a_user_namespace() {
-        assert!(matches!(why_not(Limit::parse(ROOT, ALL, Some(0)), Errno::NOMEM), RegisterError::Refused(_)));
+        assert!(matches!(why_not(MemlockLimit::parse(ROOT, ALL, Some(0)), Errno::NOMEM), RegisterError::Refused(_)));
         let mapped = "         0       1000          1\n";
-        assert!(matches!(why_not(Limit::parse(ROOT, mapped, Some(0)), Errno::NOMEM), RegisterError::NoMemory(_)));
+        assert!(matches!(
+            why_not(MemlockLimit::parse(ROOT, mapped, Some(0)), Errno::NOMEM),
+            RegisterError::NoMemory(_)
+        ));
     }
 
     proptest! {
         #[test]
         fn no_text_takes_the_parser_down(text in "(VmLck:|CapEff:|kB| |\t|\n|[0-9a-f]{1,25}|\\PC){0,20}") {
-            let _ = Limit::parse(&text, &text, Some(1)).why_not(Errno::NOMEM, usize::MAX);
+            let _ = MemlockLimit::parse(&text, &text, Some(1)).why_not(Errno::NOMEM, usize::MAX);
         }
     }
 }

@@ -2,19 +2,19 @@
 
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use super::super::board::Board;
-use super::limit::Limit;
+use super::super::board::WatchTable;
+use super::limit::MemlockLimit;
 use super::locks::Locks;
 use super::{RegisterError, Registrar};
 
 /// Locks pages, together with the other engines of the process.
 #[derive(Debug)]
 pub(crate) struct Pinned {
-    board: Arc<Board>,
+    board: Arc<WatchTable>,
 }
 
 impl Pinned {
-    pub(crate) const fn new(board: Arc<Board>) -> Self {
+    pub(crate) const fn new(board: Arc<WatchTable>) -> Self {
         Self { board }
     }
 
@@ -27,7 +27,7 @@ impl Pinned {
 impl Registrar for Pinned {
     fn register(&mut self, base: usize, len: usize) -> Result<u64, RegisterError> {
         let locked = self.locks().lock(base..base + len);
-        locked.map_err(|error| Limit::now().why_not(error, len))
+        locked.map_err(|error| MemlockLimit::now().why_not(error, len))
     }
 
     /// What was unmapped is unlocked by that. What lies there now may be locked by the application: it is left alone,
@@ -50,8 +50,8 @@ mod tests {
 
     const PAGE: usize = 4096;
 
-    fn board() -> Arc<Board> {
-        Arc::new(Board::new().expect("memory"))
+    fn board() -> Arc<WatchTable> {
+        Arc::new(WatchTable::new().expect("memory"))
     }
 
     /// Kilobytes of the mapping that are locked, by page.

@@ -7,7 +7,7 @@ const SOLICITED_NODE: &str = "ff02::1:ff00:1";
 #[test]
 fn an_arp_request_for_us_is_answered() {
     let (verdict, replies) = feed(&mut ours(), 0, &who_has("10.0.0.1", None));
-    assert_eq!(verdict, Verdict::Arp);
+    assert_eq!(verdict, NeighbourVerdict::Arp);
     assert_eq!(
         replies,
         [{
@@ -25,14 +25,14 @@ fn an_arp_probe_is_answered_and_not_learnt() {
     let mut us = ours();
     let probe = arp(1, (PEER, "0.0.0.0"), (MacAddr::default(), "10.0.0.1"), BROADCAST, None);
     assert_eq!(feed(&mut us, 0, &probe).1.len(), 1);
-    assert!(us.table.mac(&super::super::table::Key { ip: ip("0.0.0.0"), vlan: None }).is_none());
+    assert!(us.table.mac(&super::super::table::NeighbourKey { ip: ip("0.0.0.0"), vlan: None }).is_none());
 }
 
 #[test]
 fn the_vlan_of_a_question_is_the_vlan_of_its_answer() {
     let mut us = ours();
     let (verdict, replies) = feed(&mut us, 0, &who_has("10.7.0.1", Some(0xa007)));
-    assert_eq!(verdict, Verdict::Arp);
+    assert_eq!(verdict, NeighbourVerdict::Arp);
     assert_eq!(replies[0][12..18], [0x81, 0, 0xa0, 7, 8, 6]);
     let mut us = ours();
     assert_eq!(feed(&mut us, 0, &who_has("10.0.0.1", Some(7))), ignored(Ignored::NotOurs));
@@ -40,13 +40,13 @@ fn the_vlan_of_a_question_is_the_vlan_of_its_answer() {
     assert_eq!(feed(&mut us, 0, &who_has("10.7.0.1", Some(8))), ignored(Ignored::WrongVlan));
     // A priority alone is no VLAN.
     let (verdict, replies) = feed(&mut us, 0, &who_has("10.0.0.1", Some(0xa000)));
-    assert_eq!((verdict, &replies[0][12..14]), (Verdict::Arp, &[8, 6][..]));
+    assert_eq!((verdict, &replies[0][12..14]), (NeighbourVerdict::Arp, &[8, 6][..]));
 }
 
 #[test]
 fn a_solicitation_for_us_is_answered() {
     let (verdict, replies) = feed(&mut ours(), 0, &solicit("2001:db8::2", SOLICITED_NODE, "2001:db8::1", Some(PEER)));
-    assert_eq!(verdict, Verdict::Ndp);
+    assert_eq!(verdict, NeighbourVerdict::Ndp);
     let reply = &replies[0];
     assert_eq!(reply[..14], [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x86, 0xdd]);
     assert_eq!(reply[21], 255, "hop limit");
@@ -62,13 +62,13 @@ fn a_solicitation_for_us_is_answered() {
 fn our_link_local_address_is_ours() {
     let target = "fe80::ff:fe00:1";
     let (verdict, replies) = feed(&mut ours(), 0, &solicit("fe80::ff:fe00:2", SOLICITED_NODE, target, Some(PEER)));
-    assert_eq!((verdict, replies.len()), (Verdict::Ndp, 1));
+    assert_eq!((verdict, replies.len()), (NeighbourVerdict::Ndp, 1));
 }
 
 #[test]
 fn duplicate_address_detection_is_answered_to_everybody() {
     let (verdict, replies) = feed(&mut ours(), 0, &solicit("::", SOLICITED_NODE, "2001:db8::1", None));
-    assert_eq!(verdict, Verdict::Ndp);
+    assert_eq!(verdict, NeighbourVerdict::Ndp);
     let reply = &replies[0];
     assert_eq!(reply[..6], [0x33, 0x33, 0, 0, 0, 1]);
     assert_eq!(reply[38..54], v6("ff02::1").octets());
@@ -99,7 +99,7 @@ fn a_solicitation_that_fails_a_check_is_not_answered() {
     assert_eq!(feed(&mut us, 0, &probe_elsewhere), ignored(Ignored::Invalid));
     let from_group = solicit("2001:db8::2", SOLICITED_NODE, "2001:db8::1", Some(BROADCAST));
     assert_eq!(feed(&mut us, 0, &from_group), ignored(Ignored::Invalid));
-    assert_eq!(feed(&mut us, 0, &good).0, Verdict::Ndp);
+    assert_eq!(feed(&mut us, 0, &good).0, NeighbourVerdict::Ndp);
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn a_ping_is_answered() {
         let data: Vec<_> = (0..len).map(|at| at as u8).collect();
         let ping = ping4("10.0.0.1", &data);
         let (verdict, replies) = feed(&mut ours(), 0, &ping);
-        assert_eq!(verdict, Verdict::Echo);
+        assert_eq!(verdict, NeighbourVerdict::Echo);
         let reply = &replies[0];
         assert_eq!(reply.len(), ping.len());
         assert_eq!(reply[..14], [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
@@ -124,7 +124,7 @@ fn a_ping_of_ipv6_is_answered() {
     for len in [0, 1, 56, 1452] {
         let data: Vec<_> = (0..len).map(|at| at as u8).collect();
         let (verdict, replies) = feed(&mut ours(), 0, &ping6("2001:db8::1", &data));
-        assert_eq!(verdict, Verdict::Echo);
+        assert_eq!(verdict, NeighbourVerdict::Echo);
         let reply = &replies[0];
         assert_eq!(reply[22..38], v6("2001:db8::1").octets());
         assert_eq!((reply[54], reply[55], &reply[58..62]), (129, 0, &[0x12, 0x34, 0, 5][..]));
@@ -143,7 +143,7 @@ fn a_ping_with_ip_options_is_answered_without() {
     let sum = checksum(&[&ping[14..38]]);
     ping[24..26].copy_from_slice(&sum.to_be_bytes());
     let (verdict, replies) = feed(&mut ours(), 0, &ping);
-    assert_eq!((verdict, replies[0].len()), (Verdict::Echo, plain.len()));
+    assert_eq!((verdict, replies[0].len()), (NeighbourVerdict::Echo, plain.len()));
 }
 
 #[test]
@@ -167,9 +167,9 @@ fn a_ping_that_is_not_for_us_alone_is_not_answered() {
 fn a_station_that_claims_our_address_is_not_believed() {
     let mut us = ours();
     let announced = arp(1, (PEER, "10.0.0.1"), (MacAddr::default(), "10.0.0.1"), BROADCAST, None);
-    assert_eq!(feed(&mut us, 0, &announced), (Verdict::Conflict, vec![]));
+    assert_eq!(feed(&mut us, 0, &announced), (NeighbourVerdict::Conflict, vec![]));
     let advertised = advertise("ff02::1", "2001:db8::1", Some(PEER), Flags::OVERRIDE);
-    assert_eq!(feed(&mut us, 0, &advertised), (Verdict::Conflict, vec![]));
+    assert_eq!(feed(&mut us, 0, &advertised), (NeighbourVerdict::Conflict, vec![]));
     assert_eq!(us.resolve(0, ip("10.0.0.1"), None), Resolution::Known(OURS));
     assert_eq!(us.stats().conflict, 2);
 }

@@ -32,7 +32,7 @@ fn counted(us: &mut Neighbours, frame: &[u8]) -> Result<(), TestCaseError> {
     prop_assert_eq!(us.stats().frames(), before + 1);
     prop_assert!(replies.len() <= 1);
     prop_assert!(replies.iter().all(|reply| reply.len() <= frame.len().max(90)));
-    prop_assert!(replies.is_empty() || !matches!(verdict, Verdict::Ignored(_)));
+    prop_assert!(replies.is_empty() || !matches!(verdict, NeighbourVerdict::Ignored(_)));
     Ok(())
 }
 
@@ -57,7 +57,7 @@ fn mend(frame: &mut [u8]) {
 #[test]
 fn every_valid_frame_is_understood() {
     for frame in valid() {
-        assert!(!matches!(feed(&mut curious(), 1, &frame).0, Verdict::Ignored(_)), "{frame:02x?}");
+        assert!(!matches!(feed(&mut curious(), 1, &frame).0, NeighbourVerdict::Ignored(_)), "{frame:02x?}");
         let mut mended = frame.clone();
         mend(&mut mended);
         assert_eq!(mended, frame);

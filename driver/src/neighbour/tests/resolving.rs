@@ -84,11 +84,11 @@ fn only_one_host_is_resolved() {
 fn a_static_neighbour_is_never_overruled() {
     let fixed = vec![(ip("10.0.0.2"), THIRD), (ip("2001:db8::2"), THIRD), (ip("10.0.0.254"), THIRD)];
     let mut us = Neighbours::new(NeighbourConfig { fixed, ..config(OURS, "1") });
-    assert_eq!(feed(&mut us, 0, &is_at(PEER, "10.0.0.2")).0, Verdict::Conflict);
+    assert_eq!(feed(&mut us, 0, &is_at(PEER, "10.0.0.2")).0, NeighbourVerdict::Conflict);
     let advert = advertise("2001:db8::1", "2001:db8::2", Some(PEER), Flags::SOLICITED | Flags::OVERRIDE);
-    assert_eq!(feed(&mut us, 0, &advert).0, Verdict::Conflict);
+    assert_eq!(feed(&mut us, 0, &advert).0, NeighbourVerdict::Conflict);
     let (verdict, replies) = feed(&mut us, 0, &who_has("10.0.0.1", None));
-    assert_eq!((verdict, replies.len()), (Verdict::Conflict, 1), "not believed, and still answered");
+    assert_eq!((verdict, replies.len()), (NeighbourVerdict::Conflict, 1), "not believed, and still answered");
     for address in ["10.0.0.2", "2001:db8::2", "192.0.2.1"] {
         assert_eq!(us.resolve(0, ip(address), None), Resolution::Known(THIRD));
     }
@@ -129,7 +129,7 @@ fn a_late_answer_is_still_one() {
     let mut us = ours();
     peer_in(&mut us, 0);
     (0..4).for_each(|second| drop(tick(&mut us, second * SECOND)));
-    assert_eq!(feed(&mut us, 3 * SECOND, &is_at(PEER, "10.0.0.2")).0, Verdict::Arp);
+    assert_eq!(feed(&mut us, 3 * SECOND, &is_at(PEER, "10.0.0.2")).0, NeighbourVerdict::Arp);
     assert_eq!(peer_in(&mut us, 3 * SECOND), Resolution::Known(PEER));
 }
 
@@ -169,7 +169,7 @@ fn an_advertisement_without_a_station_confirms_the_known_one() {
     let question = &tick(&mut us, REACHABLE_TIME)[0];
     assert_eq!((&question[..6], &question[38..54]), (&PEER.0[..], &v6("2001:db8::2").octets()[..]));
     let advert = advertise("2001:db8::1", "2001:db8::2", None, Flags::SOLICITED);
-    assert_eq!(feed(&mut us, REACHABLE_TIME, &advert).0, Verdict::Ndp);
+    assert_eq!(feed(&mut us, REACHABLE_TIME, &advert).0, NeighbourVerdict::Ndp);
     assert_eq!(us.deadline(), None);
 }
 
@@ -203,7 +203,7 @@ fn a_gratuitous_arp_moves_a_peer_and_makes_none() {
     let moved = arp(1, (THIRD, "10.0.0.2"), (MacAddr::default(), "10.0.0.2"), BROADCAST, None);
     assert_eq!(feed(&mut ours(), 0, &moved), ignored(Ignored::NotOurs));
     let mut us = acquainted();
-    assert_eq!(feed(&mut us, 1, &moved).0, Verdict::Arp);
+    assert_eq!(feed(&mut us, 1, &moved).0, NeighbourVerdict::Arp);
     assert_eq!(peer_in(&mut us, 1), Resolution::Known(THIRD));
     assert_eq!(tick(&mut us, 1)[0][..6], THIRD.0, "it is not confirmed yet");
 }
@@ -220,7 +220,7 @@ fn a_station_off_the_link_is_answered_and_not_remembered() {
     let mut us = ours();
     let foreign = arp(1, (PEER, "192.0.2.9"), (MacAddr::default(), "10.0.0.1"), BROADCAST, None);
     assert_eq!(feed(&mut us, 0, &foreign).1.len(), 1);
-    assert!(us.table.mac(&super::super::table::Key { ip: ip("192.0.2.9"), vlan: None }).is_none());
+    assert!(us.table.mac(&super::super::table::NeighbourKey { ip: ip("192.0.2.9"), vlan: None }).is_none());
 }
 
 #[test]

@@ -13,8 +13,8 @@ use super::super::eal::describe;
 const REARM_US: u64 = 10;
 
 /// What the protocol asks for. A model has one of its own.
-pub(super) trait Machine {
-    /// Has the interrupt thread call [`Protocol::serve`](super::protocol::Protocol::serve) once, a moment later.
+pub(super) trait GateOps {
+    /// Has the interrupt thread call [`GateProtocol::serve`](super::protocol::GateProtocol::serve) once, a moment later.
     fn set_alarm(&self) -> Result<(), String>;
 
     /// Ends a sleep, or the next one.
@@ -26,7 +26,7 @@ pub(super) trait Machine {
     /// Stands between a poll loop's store and its load.
     fn fence_of_burst(&self);
 
-    /// Stands between the opener's store and its load, and with [`Machine::fence_of_burst`] keeps both from missing the
+    /// Stands between the opener's store and its load, and with [`GateOps::fence_of_burst`] keeps both from missing the
     /// other's. `false` where that cannot be had.
     fn fence_of_opener(&self) -> bool;
 }
@@ -46,7 +46,7 @@ impl Dpdk {
     }
 }
 
-impl Machine for Dpdk {
+impl GateOps for Dpdk {
     fn set_alarm(&self) -> Result<(), String> {
         // SAFETY: `park` is a function that lives for ever and uses no argument.
         let status = unsafe { dpdk_sys::rte_eal_alarm_set(REARM_US, Some(park), std::ptr::null_mut()) };

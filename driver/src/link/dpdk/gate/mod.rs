@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use super::control;
 use machine::Dpdk;
-use protocol::{InBurst, Protocol};
+use protocol::{GateProtocol, InBurst};
 
 /// The gate was open a moment ago, for another port or another loop: that was enough.
 const RECENT: Duration = Duration::from_millis(25);
@@ -37,12 +37,12 @@ struct Desk {
 }
 
 /// What the interrupt thread and the poll loops look at.
-static SHARED: OnceLock<Protocol<Dpdk>> = OnceLock::new();
+static SHARED: OnceLock<GateProtocol<Dpdk>> = OnceLock::new();
 static DESK: Mutex<Desk> = Mutex::new(Desk { loops: Vec::new(), opened: None });
 
 /// One poll loop's side of the gate; the last one that goes frees the interrupt thread for good.
 pub(super) struct Gate {
-    shared: &'static Protocol<Dpdk>,
+    shared: &'static GateProtocol<Dpdk>,
     in_burst: Arc<InBurst>,
 }
 
@@ -133,12 +133,12 @@ fn desk() -> MutexGuard<'static, Desk> {
 }
 
 /// What is shared, made by the first who asks. The caller holds the desk.
-fn shared() -> Result<&'static Protocol<Dpdk>, String> {
+fn shared() -> Result<&'static GateProtocol<Dpdk>, String> {
     if let Some(shared) = SHARED.get() {
         return Ok(shared);
     }
     let machine = Dpdk::new()?;
-    Ok(SHARED.get_or_init(|| Protocol::new(machine)))
+    Ok(SHARED.get_or_init(|| GateProtocol::new(machine)))
 }
 
 /// The interrupt thread's part, on that thread.
@@ -149,7 +149,7 @@ fn serve() {
 }
 
 impl Desk {
-    fn open(&mut self, shared: &Protocol<Dpdk>) {
+    fn open(&mut self, shared: &GateProtocol<Dpdk>) {
         if shared.open(&self.loops) {
             self.opened = Some(Instant::now());
         }

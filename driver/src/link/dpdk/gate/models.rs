@@ -9,8 +9,8 @@ use loom::model;
 use loom::sync::Condvar;
 use loom::thread::{JoinHandle, spawn};
 
-use super::machine::Machine;
-use super::protocol::{InBurst, Protocol};
+use super::machine::GateOps;
+use super::protocol::{GateProtocol, InBurst};
 use crate::sync::{AtomicBool, Mutex, fence};
 
 /// A flag that one thread sets and another waits for and takes away: an alarm, an eventfd.
@@ -62,7 +62,7 @@ impl Played {
     }
 }
 
-impl Machine for Played {
+impl GateOps for Played {
     fn set_alarm(&self) -> Result<(), String> {
         self.alarm.set();
         Ok(())
@@ -99,7 +99,7 @@ impl Machine for Played {
 /// loom finds both at once.
 #[derive(Clone)]
 struct Process {
-    protocol: Arc<Protocol<Played>>,
+    protocol: Arc<GateProtocol<Played>>,
     rings: Arc<UnsafeCell<()>>,
 }
 
@@ -113,7 +113,7 @@ impl Process {
             is_asked: AtomicBool::new(false),
             has_answered: AtomicBool::new(false),
         };
-        Self { protocol: Arc::new(Protocol::new(played)), rings: Arc::new(UnsafeCell::new(())) }
+        Self { protocol: Arc::new(GateProtocol::new(played)), rings: Arc::new(UnsafeCell::new(())) }
     }
 
     fn start_interrupt_thread(&self) -> JoinHandle<()> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::machine::Machine;
+use super::machine::GateOps;
 use crate::sync::{AtomicBool, AtomicU64, yield_now};
 
 /// How long the thread may be at work before that is said.
@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const FIRST_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What the interrupt thread and the poll loops look at.
-pub(super) struct Protocol<M> {
+pub(super) struct GateProtocol<M> {
     pub(super) machine: M,
     parkings: AtomicU64,
     /// How often the thread was let go. That the machine has ended its sleep is only a reason to look: it may be from before.
@@ -32,7 +32,7 @@ pub(super) struct Protocol<M> {
 #[repr(align(64))]
 pub(super) struct InBurst(AtomicBool);
 
-impl<M: Machine> Protocol<M> {
+impl<M: GateOps> GateProtocol<M> {
     pub(super) fn new(machine: M) -> Self {
         Self {
             machine,

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::super::mbuf::{Mbuf, append, segment};
 use super::super::port::DpdkLink;
 use super::steer::{Addressee, addressee};
-use super::{Claim, SharedPort};
+use super::{PortQueue, SharedPort};
 use crate::link::{BURST, Batch, LinkStats, Share};
 
 /// Frames that others have handed over, of those that one call receives: half, so that neither stream starves the other.
@@ -15,7 +15,7 @@ const TAKEN_OVER: usize = BURST / 2;
 impl DpdkLink {
     /// Appends what others have handed over, what came in at this engine's queue, and at those that no engine has.
     #[inline(never)]
-    pub(in super::super) fn receive_shared(&mut self, claim: &Claim, batch: &mut Batch<Mbuf>) {
+    pub(in super::super) fn receive_shared(&mut self, claim: &PortQueue, batch: &mut Batch<Mbuf>) {
         let shared = &*claim.shared;
         let handover = &shared.queues[usize::from(claim.queue)].handover;
         let limit = (batch.len() + TAKEN_OVER).min(BURST);
@@ -35,7 +35,7 @@ impl DpdkLink {
     }
 
     /// Receives at a queue, and hands over what is for others.
-    fn sort_burst(&mut self, claim: &Claim, queue: u16, batch: &mut Batch<Mbuf>) {
+    fn sort_burst(&mut self, claim: &PortQueue, queue: u16, batch: &mut Batch<Mbuf>) {
         let mut frames = [std::ptr::null_mut(); BURST];
         let room = (BURST - batch.len()) as u16;
         if room == 0 {
@@ -67,7 +67,7 @@ impl DpdkLink {
 
     /// Every other engine gets a copy: a short frame, and a rare one.
     #[cold]
-    fn tell_others(&mut self, claim: &Claim, frame: &[u8]) {
+    fn tell_others(&mut self, claim: &PortQueue, frame: &[u8]) {
         for (queue, place) in (0..).zip(&claim.shared.queues) {
             if queue != claim.queue && place.is_held() {
                 let copy = self.copy(frame.len(), |bytes| bytes.copy_from_slice(frame));
@@ -87,7 +87,7 @@ impl DpdkLink {
 
     /// Hands a frame for this station to the engine that it is for. A full ring loses it, as a wire would: the other engine
     /// may not poll for long, and must not hold up what is for the network.
-    pub(in super::super) fn deliver_here(&mut self, claim: &Claim, frame: NonNull<dpdk_sys::rte_mbuf>) {
+    pub(in super::super) fn deliver_here(&mut self, claim: &PortQueue, frame: NonNull<dpdk_sys::rte_mbuf>) {
         // SAFETY: the frame was made by this link and not queued: it is ours alone.
         let frame = unsafe { Mbuf::from_raw(frame) };
         self.stats.tx_own_station += 1;

@@ -11,17 +11,17 @@ use super::super::mbuf::Mbuf;
 pub(in super::super) const HANDOVER: usize = 512;
 
 /// Frames that wait for one engine. Any thread may add to it, without a lock.
-pub(super) struct Handover(ArrayQueue<Parcel>);
+pub(super) struct Handover(ArrayQueue<SendMbuf>);
 
 /// A received frame that changes threads.
-struct Parcel(NonNull<dpdk_sys::rte_mbuf>);
+struct SendMbuf(NonNull<dpdk_sys::rte_mbuf>);
 
 // SAFETY: a parcel owns its packet buffer as an `Mbuf` does, and nothing else names that. An `Mbuf` stays on its thread
 // so that its pool may be freed beside it; a parcel is made only on shared ports, whose pools live for ever and take
 // buffers back from any thread (they are made for several producers and consumers).
-unsafe impl Send for Parcel {}
+unsafe impl Send for SendMbuf {}
 
-impl Drop for Parcel {
+impl Drop for SendMbuf {
     fn drop(&mut self) {
         // SAFETY: the parcel owns the buffer, and this is its end.
         drop(unsafe { Mbuf::from_raw(self.0) });
@@ -36,7 +36,7 @@ impl Handover {
     /// `false` where there is no room, and the frame is lost.
     #[inline]
     pub(super) fn give(&self, frame: Mbuf) -> bool {
-        self.0.push(Parcel(frame.into_raw())).is_ok()
+        self.0.push(SendMbuf(frame.into_raw())).is_ok()
     }
 
     /// The frame that has waited longest.

@@ -38,9 +38,9 @@ const FOSTERED: u8 = 1;
 const HELD: u8 = 2;
 
 /// The shared ports of the process, and the pools of those that were closed.
-static PORTS: Mutex<Ports> = Mutex::new(Ports { open: Vec::new(), spare: Vec::new() });
+static PORTS: Mutex<OpenPorts> = Mutex::new(OpenPorts { open: Vec::new(), spare: Vec::new() });
 
-struct Ports {
+struct OpenPorts {
     open: Vec<Arc<SharedPort>>,
     spare: Vec<LastingPool>,
 }
@@ -50,7 +50,7 @@ struct SharedPort {
     attachment: Attachment,
     facts: Facts,
     pools: Vec<LastingPool>,
-    queues: Vec<CachePadded<Queue>>,
+    queues: Vec<CachePadded<QueueState>>,
     /// Queues that no engine has.
     free: AtomicUsize,
     steward: AtomicU16,
@@ -59,18 +59,18 @@ struct SharedPort {
     asking: Mutex<()>,
 }
 
-struct Queue {
+struct QueueState {
     holder: AtomicU8,
     handover: Handover,
 }
 
 /// An engine's queue of a shared port. The last one that is dropped closes the port.
-pub(super) struct Claim {
+pub(super) struct PortQueue {
     shared: Arc<SharedPort>,
     queue: u16,
 }
 
-impl Claim {
+impl PortQueue {
     /// Takes a queue of the port of `attachment`, which is opened where no engine has it open.
     pub(super) fn take(attachment: &Attachment) -> Result<Self, PortError> {
         let setup = Setup::begin();
@@ -122,11 +122,11 @@ impl Claim {
     }
 }
 
-impl Drop for Claim {
+impl Drop for PortQueue {
     fn drop(&mut self) {
         let setup = Setup::begin();
         let mut ports = ports();
-        let Ports { open, spare } = &mut *ports;
+        let OpenPorts { open, spare } = &mut *ports;
         self.shared.give_back(self.queue);
         if self.shared.free.load(Ordering::Relaxed) == self.shared.queues.len() {
             open.retain(|port| !Arc::ptr_eq(port, &self.shared));
@@ -168,7 +168,7 @@ impl SharedPort {
             })
             .and_then(|facts| configure::start(attachment, port).map(|()| facts));
         let facts = configured.inspect_err(|_| spare.extend(&pools))?;
-        let queue = |_| CachePadded::new(Queue { holder: AtomicU8::new(FREE), handover: Handover::new() });
+        let queue = |_| CachePadded::new(QueueState { holder: AtomicU8::new(FREE), handover: Handover::new() });
         Ok(Self {
             attachment: attachment.clone(),
             facts,
@@ -204,7 +204,7 @@ impl SharedPort {
     }
 }
 
-impl Queue {
+impl QueueState {
     /// `false` where an engine has it. Waits while another engine empties it: that is one burst.
     fn take(&self) -> bool {
         loop {
@@ -230,6 +230,6 @@ impl Queue {
     }
 }
 
-fn ports() -> MutexGuard<'static, Ports> {
+fn ports() -> MutexGuard<'static, OpenPorts> {
     PORTS.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use memmap2::MmapMut;
 
-use super::super::board::Board;
+use super::super::board::WatchTable;
 use super::super::registrar::{RegisterError, Registrar};
 use super::super::watch::{MonitorChoice, Watch};
-use super::{AdoptError, Cache, Limits, Region};
+use super::{AdoptError, Cache, CacheLimits, CachedRegion};
 
 const PAGE: usize = 4096;
 /// Pages that the tests play with.
@@ -71,16 +71,16 @@ impl Device {
 struct Scene {
     cache: Cache<Shared>,
     device: Rc<RefCell<Device>>,
-    board: Arc<Board>,
+    board: Arc<WatchTable>,
     map: MmapMut,
 }
 
 impl Scene {
-    fn new(limits: Limits) -> Self {
-        Self::on(Arc::new(Board::new().expect("memory")), limits)
+    fn new(limits: CacheLimits) -> Self {
+        Self::on(Arc::new(WatchTable::new().expect("memory")), limits)
     }
 
-    fn on(board: Arc<Board>, limits: Limits) -> Self {
+    fn on(board: Arc<WatchTable>, limits: CacheLimits) -> Self {
         let map = MmapMut::map_anon(PAGES * PAGE).expect("memory");
         let device = Device { base: map.as_ptr().addr(), versions: vec![0; PAGES], places: 1000, ..Device::default() };
         let device = Rc::new(RefCell::new(device));
@@ -89,7 +89,7 @@ impl Scene {
     }
 
     fn of_pages(regions: usize, pages: usize) -> Self {
-        Self::new(Limits { regions, bytes: pages * PAGE })
+        Self::new(CacheLimits { regions, bytes: pages * PAGE })
     }
 
     fn base(&self) -> usize {
@@ -101,7 +101,7 @@ impl Scene {
         self.base() + pages.start * PAGE + 5..self.base() + pages.end * PAGE - 5
     }
 
-    fn acquire(&mut self, pages: Range<usize>) -> Option<Arc<Region>> {
+    fn acquire(&mut self, pages: Range<usize>) -> Option<Arc<CachedRegion>> {
         let range = self.bytes(&pages);
         let region = self.cache.acquire(range.clone()).expect("the memory is there")?;
         assert!(region.range.start <= range.start && range.end <= region.range.end);
@@ -109,7 +109,7 @@ impl Scene {
         Some(region)
     }
 
-    fn pages_of(&self, region: &Region) -> Range<usize> {
+    fn pages_of(&self, region: &CachedRegion) -> Range<usize> {
         (region.range.start - self.base()) / PAGE..(region.range.end - self.base()) / PAGE
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::super::super::registrar::RegisterError;
-use super::super::Region;
+use super::super::CachedRegion;
 use super::{PAGES, Scene};
 
 /// The cache as a list, of pages instead of bytes.
@@ -96,7 +96,7 @@ proptest! {
     fn the_cache_does_what_a_list_does(steps in steps(), regions in 1usize..12, pages in 2usize..40) {
         let mut scene = Scene::of_pages(regions, pages);
         let mut model = Model { cached: Vec::new(), leaving: Vec::new(), uses: 0, regions, pages };
-        let mut held: Vec<(u64, Arc<Region>)> = Vec::new();
+        let mut held: Vec<(u64, Arc<CachedRegion>)> = Vec::new();
         for (number, step) in steps.into_iter().enumerate() {
             let holder = number as u64;
             match step {
