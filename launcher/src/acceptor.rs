@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::board::{Shared, start_session};
-use crate::stream::{Listener, Stream};
+use crate::board::{SharedBoard, start_session};
+use crate::stream::{JobStream, Listener};
 use crate::{LINE_LIMIT, MAX_RANKS, Token};
 
 /// How long a stranger may take until its hello is there.
@@ -30,7 +30,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// Accepts connections to a board until that is dropped.
 pub(super) struct Acceptor {
     pub(super) listener: Listener,
-    pub(super) board: Weak<Shared>,
+    pub(super) board: Weak<SharedBoard>,
     pub(super) token: Token,
     /// Whether the end of a session is the only sign that its rank has ended: the session then fails the rank.
     pub(super) fails_ranks: bool,
@@ -38,7 +38,7 @@ pub(super) struct Acceptor {
 
 /// A connection that has not said hello.
 struct Stranger {
-    stream: Stream,
+    stream: JobStream,
     from: String,
     until: Instant,
     /// What it has said so far.

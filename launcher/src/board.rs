@@ -13,7 +13,7 @@ use crate::Rank;
 use crate::acceptor::Acceptor;
 use crate::mailboxes::Mailboxes;
 use crate::outbox::Outbox;
-use crate::stream::{Listener, Stream};
+use crate::stream::{JobStream, Listener};
 use crate::{LINE_LIMIT, Token};
 
 /// Values that one job may leave, and bytes of a key or value: a rank gone wild must not fill the launcher.
@@ -27,17 +27,17 @@ const REASON_GRACE: Duration = Duration::from_millis(250);
 /// A board that serves the ranks of one job until it is dropped.
 #[derive(Clone)]
 pub struct Board {
-    shared: Arc<Shared>,
+    shared: Arc<SharedBoard>,
     token: Token,
 }
 
-pub(super) struct Shared {
+pub(super) struct SharedBoard {
     size: usize,
-    state: Mutex<State>,
+    state: Mutex<JobState>,
     changed: Condvar,
 }
 
-struct State {
+struct JobState {
     /// By generation and key.
     values: BTreeMap<(u64, String), String>,
     /// How often each rank has come: a generation of the job is what all of them are in between one hello and the next.
@@ -60,7 +60,7 @@ struct State {
 impl Board {
     /// A board for `size` ranks that know `token`.
     pub fn new(size: usize, token: Token) -> Self {
-        let state = State {
+        let state = JobState {
             values: BTreeMap::new(),
             comings: vec![0; size],
             barriers: BTreeMap::new(),
@@ -71,7 +71,7 @@ impl Board {
             illness: None,
             failure: None,
         };
-        let shared = Shared { size, state: Mutex::new(state), changed: Condvar::new() };
+        let shared = SharedBoard { size, state: Mutex::new(state), changed: Condvar::new() };
         Self { shared: Arc::new(shared), token }
     }
 
@@ -106,7 +106,7 @@ impl Board {
     /// # Panics
     /// When there is no such rank.
     pub fn outlast(&self, rank: Rank, at_most: Duration) -> bool {
-        let is_there = |state: &mut State| state.mailboxes.is_taken(rank);
+        let is_there = |state: &mut JobState| state.mailboxes.is_taken(rank);
         let waited = self.shared.changed.wait_timeout_while(self.shared.lock(), at_most, is_there);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
@@ -134,7 +134,7 @@ impl Board {
 }
 
 /// Serves a connection that has begun to speak, on a thread of its own.
-pub(super) fn start_session(shared: Arc<Shared>, mut stream: Stream, said: Vec<u8>, fails_ranks: bool) {
+pub(super) fn start_session(shared: Arc<SharedBoard>, mut stream: JobStream, said: Vec<u8>, fails_ranks: bool) {
     let started = prepare(&mut stream).and_then(|writer| {
         let session = move || {
             let guest = session(&shared, said.chain(stream), writer);
@@ -152,7 +152,7 @@ pub(super) fn start_session(shared: Arc<Shared>, mut stream: Stream, said: Vec<u
 }
 
 /// Returns the end of a connection that answers are written to. If there can be none, sends the peer the reason.
-fn prepare(stream: &mut Stream) -> io::Result<Stream> {
+fn prepare(stream: &mut JobStream) -> io::Result<JobStream> {
     stream.set_nonblocking(false)?;
     stream.tune()?;
     let writer = stream.try_clone();
@@ -161,8 +161,8 @@ fn prepare(stream: &mut Stream) -> io::Result<Stream> {
 }
 
 /// Serves one connection until it ends; returns who it was. An error is its end.
-fn session(shared: &Shared, reader: impl Read, writer: impl Write + Send + 'static) -> Guest {
-    let mut guest = Guest { outbox: Arc::default(), rank: None, generation: 0 };
+fn session(shared: &SharedBoard, reader: impl Read, writer: impl Write + Send + 'static) -> RankSession {
+    let mut guest = RankSession { outbox: Arc::default(), rank: None, generation: 0 };
     let outbox = guest.outbox.clone();
     let started = thread::Builder::new().name("roci-outbox".into()).spawn(move || outbox.write_to(writer));
     match started {
@@ -174,7 +174,7 @@ fn session(shared: &Shared, reader: impl Read, writer: impl Write + Send + 'stat
 }
 
 /// Who is at the other end of a connection.
-struct Guest {
+struct RankSession {
     outbox: Arc<Outbox>,
     /// The rank that it said it is.
     rank: Option<Rank>,
@@ -182,7 +182,7 @@ struct Guest {
     generation: u64,
 }
 
-fn serve_requests(shared: &Shared, guest: &mut Guest, reader: impl Read) -> io::Result<()> {
+fn serve_requests(shared: &SharedBoard, guest: &mut RankSession, reader: impl Read) -> io::Result<()> {
     let mut reader = BufReader::new(reader);
     while guest.outbox.wait_for_room() {
         let mut line = String::new();
@@ -202,13 +202,13 @@ fn serve_requests(shared: &Shared, guest: &mut Guest, reader: impl Read) -> io::
     Ok(())
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl SharedBoard {
+    fn lock(&self) -> MutexGuard<'_, JobState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Answers a request, but for a barrier, which is answered when all are there.
-    fn serve(&self, guest: &mut Guest, line: &str) {
+    fn serve(&self, guest: &mut RankSession, line: &str) {
         let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
         if verb == "mail" {
             let outcome = self.lock().mailboxes.post(guest.rank, rest);
@@ -231,13 +231,13 @@ impl Shared {
         guest.outbox.answer(outcome.map_or_else(|reason| format!("error {reason}"), |value| format!("ok {value}")));
     }
 
-    fn hello(&self, guest: &mut Guest, word: &str) -> Result<String, String> {
+    fn hello(&self, guest: &mut RankSession, word: &str) -> Result<String, String> {
         if guest.rank.is_some() {
             return Err("hello was said before".into());
         }
         let state = self.lock();
         let rank = state.mailboxes.rank(word)?;
-        let is_taken = |state: &mut State| state.mailboxes.is_taken(rank);
+        let is_taken = |state: &mut JobState| state.mailboxes.is_taken(rank);
         let waited = self.changed.wait_timeout_while(state, HELLO_GRACE, is_taken);
         let (mut state, wait) = waited.unwrap_or_else(PoisonError::into_inner);
         if wait.timed_out() {
@@ -290,7 +290,7 @@ impl Shared {
         format!("absent {};{}", list(&is_late), list(&|rank| !is_here(rank)))
     }
 
-    fn enter_barrier(&self, guest: &Guest) {
+    fn enter_barrier(&self, guest: &RankSession) {
         let mut state = self.lock();
         let barrier = state.barriers.entry(guest.generation).or_default();
         barrier.push(guest.outbox.clone());
@@ -304,7 +304,7 @@ impl Shared {
         }
     }
 
-    fn end_vain_barriers(&self, state: &mut State) {
+    fn end_vain_barriers(&self, state: &mut JobState) {
         for generation in state.barriers.keys().copied().collect::<Vec<_>>() {
             if let Some(reason) = state.reason_to_give_up(generation) {
                 self.end_barrier(state, generation, &format!("error {reason}"));
@@ -312,15 +312,15 @@ impl Shared {
         }
     }
 
-    fn end_barrier(&self, state: &mut State, generation: u64, answer: &str) {
+    fn end_barrier(&self, state: &mut JobState, generation: u64, answer: &str) {
         let waiting = state.barriers.remove(&generation).into_iter().flatten();
         waiting.for_each(|outbox| outbox.answer(answer.into()));
         self.changed.notify_all();
     }
 
     /// Answers keep the order of requests: what is asked behind a barrier is answered behind it.
-    fn wait_while_in_barrier(&self, guest: &Guest) {
-        let is_waiting = |state: &mut State| state.in_barriers().any(|outbox| Arc::ptr_eq(outbox, &guest.outbox));
+    fn wait_while_in_barrier(&self, guest: &RankSession) {
+        let is_waiting = |state: &mut JobState| state.in_barriers().any(|outbox| Arc::ptr_eq(outbox, &guest.outbox));
         drop(self.changed.wait_while(self.lock(), is_waiting));
     }
 
@@ -340,7 +340,7 @@ impl Shared {
     }
 
     /// Keeps the first reason of its kind, and answers the ranks that wait in vain.
-    fn end(&self, reason: &str, kind: fn(&mut State) -> &mut Option<String>) {
+    fn end(&self, reason: &str, kind: fn(&mut JobState) -> &mut Option<String>) {
         let mut state = self.lock();
         kind(&mut state).get_or_insert_with(|| reason.replace('\n', " "));
         self.end_vain_barriers(&mut state);
@@ -348,7 +348,7 @@ impl Shared {
     }
 
     /// Removes a session that has ended from its barrier. Its rank may come again.
-    fn leave(&self, guest: &Guest) {
+    fn leave(&self, guest: &RankSession) {
         let mut state = self.lock();
         for barrier in state.barriers.values_mut() {
             barrier.retain(|outbox| !Arc::ptr_eq(outbox, &guest.outbox));
@@ -361,7 +361,7 @@ impl Shared {
     /// The rank of a session that has ended does not return to its generation. The other ranks of that are informed, unless
     /// the launcher reports the end of the process, which it does not see where a shell lives on.
     fn leave_behind(&self, rank: Rank, generation: u64) {
-        let is_unknown = |state: &mut State| !state.gone.contains_key(&rank);
+        let is_unknown = |state: &mut JobState| !state.gone.contains_key(&rank);
         let waited = self.changed.wait_timeout_while(self.lock(), REASON_GRACE, is_unknown);
         let (mut state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
         if !waited.timed_out() {
@@ -375,7 +375,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl JobState {
     /// A rank has come, once more; returns for the how manyth time. What only earlier generations read is forgotten.
     fn come(&mut self, rank: Rank) -> u64 {
         self.comings[rank] += 1;

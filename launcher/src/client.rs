@@ -12,7 +12,7 @@ use crate::Rank;
 use crate::inbox::{Departure, Inbox};
 use crate::reminder::Reminder;
 use crate::signal::ReportSignal;
-use crate::stream::Stream;
+use crate::stream::JobStream;
 use crate::{CPUS, JOB, JobError, LINE_LIMIT, MAX_RANKS, Mail, RANK, SIZE, Token, WORKERS, complaint_about};
 
 /// A rank's place in its job.
@@ -23,7 +23,7 @@ pub struct Job {
     size: usize,
     cpus: usize,
     place: Option<PathBuf>,
-    stream: Stream,
+    stream: JobStream,
     timeout: Duration,
     inbox: Inbox,
     generation: u64,
@@ -99,8 +99,8 @@ impl Job {
     /// process is this rank, or where the board's token is another one.
     pub fn connect(place: &str, token: &Token, rank: Rank, size: usize, timeout: Duration) -> Result<Self, JobError> {
         let (stream, path) = match place.strip_prefix("tcp:") {
-            Some(address) => (Stream::connect_tcp(address), None),
-            None => (Stream::connect_unix(place), Some(PathBuf::from(place))),
+            Some(address) => (JobStream::connect_tcp(address), None),
+            None => (JobStream::connect_unix(place), Some(PathBuf::from(place))),
         };
         let stream = stream.map_err(|source| JobError::Unreachable { place: place.into(), source })?;
         let inbox = Inbox::new(size);

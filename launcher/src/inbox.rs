@@ -13,8 +13,8 @@ pub(super) struct Inbox {
     mails: VecDeque<(Rank, String)>,
     /// Of each rank at most two: that it has left, and how its process ended.
     departures: VecDeque<Departure>,
-    answers: Answers,
-    verdicts: Answers,
+    answers: AnswerSlot,
+    verdicts: AnswerSlot,
     /// Somebody wants a report.
     is_report_wanted: bool,
 }
@@ -32,7 +32,7 @@ pub struct Departure {
 
 /// Answers to one kind of request.
 #[derive(Default)]
-struct Answers {
+struct AnswerSlot {
     /// Of the one request that may be under way.
     next: Option<String>,
     /// So many are still to come for callers that have given up.
@@ -47,8 +47,8 @@ impl Inbox {
             partial: Vec::new(),
             mails: VecDeque::new(),
             departures: VecDeque::new(),
-            answers: Answers::default(),
-            verdicts: Answers::default(),
+            answers: AnswerSlot::default(),
+            verdicts: AnswerSlot::default(),
             is_report_wanted: false,
         }
     }
@@ -144,7 +144,7 @@ impl Inbox {
     }
 }
 
-impl Answers {
+impl AnswerSlot {
     /// Whether anybody may have asked for it.
     fn add(&mut self, line: &str) -> bool {
         if self.abandoned > 0 {

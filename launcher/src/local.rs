@@ -21,23 +21,23 @@ pub struct LocalMail {
 struct Post {
     /// `None` where the rank has gone.
     boxes: Vec<Option<LocalBox>>,
-    delay: Option<Delay>,
+    delay: Option<MailDelay>,
 }
 
 /// How long mail is under way.
-struct Delay {
+struct MailDelay {
     dice: StdRng,
     most_polls: u64,
 }
 
 #[derive(Default)]
 struct LocalBox {
-    letters: VecDeque<Letter>,
+    letters: VecDeque<PendingMail>,
     /// How often its rank has looked.
     polls: u64,
 }
 
-struct Letter {
+struct PendingMail {
     from: Rank,
     text: String,
     /// Its rank must have looked so often before it finds this.
@@ -53,10 +53,10 @@ impl LocalMail {
     /// Ranks whose mail is found only after the receiver has polled in vain up to `most_polls` times, as the seed has
     /// it. Mails of different senders may overtake each other; those of one sender never do.
     pub fn delayed_group(size: usize, seed: u64, most_polls: u64) -> Vec<Self> {
-        Self::group_with(size, Some(Delay { dice: StdRng::seed_from_u64(seed), most_polls }))
+        Self::group_with(size, Some(MailDelay { dice: StdRng::seed_from_u64(seed), most_polls }))
     }
 
-    fn group_with(size: usize, delay: Option<Delay>) -> Vec<Self> {
+    fn group_with(size: usize, delay: Option<MailDelay>) -> Vec<Self> {
         let boxes = (0..size).map(|_| Some(LocalBox::default())).collect();
         let post = Rc::new(RefCell::new(Post { boxes, delay }));
         (0..size).map(|rank| Self { rank, post: post.clone() }).collect()
@@ -93,7 +93,7 @@ impl Post {
         let previous = place.letters.iter().rev().find(|letter| letter.from == from);
         let earliest = previous.map_or(0, |letter| letter.visible_after);
         let visible_after = (place.polls + delay).max(earliest);
-        place.letters.push_back(Letter { from, text: text.into(), visible_after });
+        place.letters.push_back(PendingMail { from, text: text.into(), visible_after });
         Ok(())
     }
 }

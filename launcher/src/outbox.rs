@@ -15,18 +15,18 @@ const ANSWER_LIMIT: usize = 64;
 /// Lines for one session, in the order they leave.
 #[derive(Default)]
 pub(super) struct Outbox {
-    queue: Mutex<Queue>,
+    queue: Mutex<OutboxState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Queue {
-    lines: VecDeque<Line>,
+struct OutboxState {
+    lines: VecDeque<QueuedLine>,
     mails: usize,
     is_closed: bool,
 }
 
-enum Line {
+enum QueuedLine {
     Answer(String),
     Mail(String),
 }
@@ -34,7 +34,7 @@ enum Line {
 impl Outbox {
     /// Queues an answer. Who asks keeps the limit, by [`Outbox::wait_for_room`] before it takes a request.
     pub(super) fn answer(&self, line: String) {
-        self.lock().lines.push_back(Line::Answer(line));
+        self.lock().lines.push_back(QueuedLine::Answer(line));
         self.changed.notify_all();
     }
 
@@ -48,7 +48,7 @@ impl Outbox {
             return Err("it does not read its mail, and no more can wait");
         }
         queue.mails += 1;
-        queue.lines.push_back(Line::Mail(line));
+        queue.lines.push_back(QueuedLine::Mail(line));
         self.changed.notify_all();
         Ok(())
     }
@@ -57,17 +57,17 @@ impl Outbox {
     /// this needs no limit: there is one line for each rank, and one for all ranks.
     pub(super) fn tell(&self, line: String) {
         let mut queue = self.lock();
-        if queue.lines.iter().any(|waiting| matches!(waiting, Line::Mail(mail) if *mail == line)) {
+        if queue.lines.iter().any(|waiting| matches!(waiting, QueuedLine::Mail(mail) if *mail == line)) {
             return;
         }
         queue.mails += 1;
-        queue.lines.push_back(Line::Mail(line));
+        queue.lines.push_back(QueuedLine::Mail(line));
         self.changed.notify_all();
     }
 
     /// Waits until the queue has room for an answer; returns `false` if the connection has ended.
     pub(super) fn wait_for_room(&self) -> bool {
-        let is_full = |queue: &mut Queue| !queue.is_closed && queue.lines.len() - queue.mails >= ANSWER_LIMIT;
+        let is_full = |queue: &mut OutboxState| !queue.is_closed && queue.lines.len() - queue.mails >= ANSWER_LIMIT;
         let queue = self.changed.wait_while(self.lock(), is_full).unwrap_or_else(PoisonError::into_inner);
         !queue.is_closed
     }
@@ -94,11 +94,11 @@ impl Outbox {
     }
 
     fn next(&self) -> Option<String> {
-        let is_idle = |queue: &mut Queue| queue.lines.is_empty() && !queue.is_closed;
+        let is_idle = |queue: &mut OutboxState| queue.lines.is_empty() && !queue.is_closed;
         let mut queue = self.changed.wait_while(self.lock(), is_idle).unwrap_or_else(PoisonError::into_inner);
         let line = match queue.lines.pop_front()? {
-            Line::Answer(line) => line,
-            Line::Mail(line) => {
+            QueuedLine::Answer(line) => line,
+            QueuedLine::Mail(line) => {
                 queue.mails -= 1;
                 line
             }
@@ -109,11 +109,11 @@ impl Outbox {
 
     /// Closes the queue and drops its lines: the connection has ended.
     fn abandon(&self) {
-        *self.lock() = Queue { is_closed: true, ..Queue::default() };
+        *self.lock() = OutboxState { is_closed: true, ..OutboxState::default() };
         self.changed.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, OutboxState> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -15,7 +15,7 @@ const KEEP_IDLE: Duration = Duration::from_secs(2);
 const KEEP_INTERVAL: Duration = Duration::from_secs(1);
 const KEEP_COUNT: u32 = 3;
 
-pub(super) enum Stream {
+pub(super) enum JobStream {
     Unix(UnixStream),
     Tcp(TcpStream),
 }
@@ -35,12 +35,12 @@ impl Listener {
     }
 
     /// Accepts the next connection, which does not block, and names where it comes from.
-    pub(super) fn accept(&self) -> io::Result<(Stream, String)> {
+    pub(super) fn accept(&self) -> io::Result<(JobStream, String)> {
         let (stream, from) = match self {
-            Self::Unix(listener) => (Stream::Unix(listener.accept()?.0), "this host".to_owned()),
+            Self::Unix(listener) => (JobStream::Unix(listener.accept()?.0), "this host".to_owned()),
             Self::Tcp(listener) => {
                 let (stream, from) = listener.accept()?;
-                (Stream::Tcp(stream), from.to_string())
+                (JobStream::Tcp(stream), from.to_string())
             }
         };
         stream.set_nonblocking(true)?;
@@ -48,7 +48,7 @@ impl Listener {
     }
 }
 
-impl Stream {
+impl JobStream {
     pub(super) fn connect_unix(path: &str) -> io::Result<Self> {
         UnixStream::connect(path).map(Self::Unix)
     }
@@ -101,7 +101,7 @@ impl Stream {
     }
 }
 
-impl Read for Stream {
+impl Read for JobStream {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Unix(stream) => stream.read(bytes),
@@ -110,7 +110,7 @@ impl Read for Stream {
     }
 }
 
-impl Write for Stream {
+impl Write for JobStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Unix(stream) => stream.write(bytes),
@@ -123,7 +123,7 @@ impl Write for Stream {
     }
 }
 
-impl AsFd for Stream {
+impl AsFd for JobStream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Unix(stream) => stream.as_fd(),

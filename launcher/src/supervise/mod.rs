@@ -134,7 +134,7 @@ impl JobSpec {
 }
 
 /// What wakes the launcher.
-enum Event {
+enum LaunchEvent {
     Signal(i32),
     Ended { rank: usize, status: ExitStatus },
 }
@@ -174,7 +174,7 @@ pub fn launch(job: &JobSpec, complain: impl Fn(&str)) -> Result<ExitCode, Launch
 }
 
 /// A process that was started, with its first rank's number.
-struct Process {
+struct RankProcess {
     /// `None` once it has ended.
     pid: Option<Pid>,
     /// What passes its output on.
@@ -186,24 +186,24 @@ fn start(
     rank: usize,
     board: &str,
     token: &Token,
-    events: Sender<Event>,
-) -> Result<Process, LaunchError> {
+    events: Sender<LaunchEvent>,
+) -> Result<RankProcess, LaunchError> {
     let mut command = job.command(rank, board)?;
     let mut child =
         command.env(TOKEN, token.as_str()).spawn().map_err(LaunchError::system(format!("cannot start rank {rank}")))?;
     let pid = Pid::from_child(&child);
     let relays = relay_output(rank, &mut child).and_then(|relays| watch(rank, child, events).map(|()| relays));
     let relays = relays.inspect_err(|_| _ = kill_process(pid, Signal::KILL));
-    Ok(Process { pid: Some(pid), relays: relays.map_err(LaunchError::system(NO_THREAD))? })
+    Ok(RankProcess { pid: Some(pid), relays: relays.map_err(LaunchError::system(NO_THREAD))? })
 }
 
 /// Waits for the end of a rank, on a thread of its own.
-fn watch(rank: usize, mut child: Child, events: Sender<Event>) -> io::Result<()> {
+fn watch(rank: usize, mut child: Child, events: Sender<LaunchEvent>) -> io::Result<()> {
     let wait = move || {
         // Where the kernel reaps children by itself, all that is known is that this one is gone.
         let status = child.wait().unwrap_or_else(|_| ExitStatus::from_raw(1 << 8));
         // The channel is closed once the launcher itself ends.
-        let _ = events.send(Event::Ended { rank, status });
+        let _ = events.send(LaunchEvent::Ended { rank, status });
     };
     thread::Builder::new().spawn(wait).map(drop)
 }
@@ -249,12 +249,12 @@ fn end_orphans() {
     }
 }
 
-fn forward_signals(events: Sender<Event>) -> Result<(), LaunchError> {
+fn forward_signals(events: Sender<LaunchEvent>) -> Result<(), LaunchError> {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2])
         .map_err(LaunchError::system("cannot take signals"))?;
     let forward = move || {
         for signal in signals.forever() {
-            let _ = events.send(Event::Signal(signal));
+            let _ = events.send(LaunchEvent::Signal(signal));
         }
     };
     thread::Builder::new().spawn(forward).map(drop).map_err(LaunchError::system(NO_THREAD))
@@ -262,7 +262,7 @@ fn forward_signals(events: Sender<Event>) -> Result<(), LaunchError> {
 
 /// What is done to ranks that go on after the job has failed.
 #[derive(Clone, Copy)]
-enum Ending {
+enum Shutdown {
     /// The job is well.
     None,
     /// At this moment they get SIGTERM.
@@ -274,28 +274,28 @@ enum Ending {
 fn supervise(
     board: &Board,
     workers: usize,
-    ranks: &mut [Process],
-    events: &Receiver<Event>,
+    ranks: &mut [RankProcess],
+    events: &Receiver<LaunchEvent>,
     oom_watch: &mut OomWatch,
     complain: impl Fn(&str),
 ) -> ExitCode {
     let mut worst = 0;
     // Ranks that end by the launcher's own signals are not the cause of anything.
     let mut has_signalled = false;
-    let mut ending = Ending::None;
+    let mut ending = Shutdown::None;
     while ranks.iter().any(|rank| rank.pid.is_some()) {
         match next_event(events, ending) {
             // Between the launcher and a rank may be a shell, which this signal would end.
-            Some(Event::Signal(SIGUSR1)) => board.ask_for_reports(),
-            Some(Event::Signal(signal)) => {
+            Some(LaunchEvent::Signal(SIGUSR1)) => board.ask_for_reports(),
+            Some(LaunchEvent::Signal(signal)) => {
                 pass_on(ranks, signal);
                 if matches!(signal, SIGINT | SIGTERM | SIGQUIT | SIGHUP) {
                     worst = worst.max(128 + signal);
                     board.fail("the launcher received a signal to end the job");
-                    ending = sooner(ending, Ending::KillAt(Instant::now() + GRACE));
+                    ending = sooner(ending, Shutdown::KillAt(Instant::now() + GRACE));
                 }
             }
-            Some(Event::Ended { rank, status }) => {
+            Some(LaunchEvent::Ended { rank, status }) => {
                 ranks[rank / workers].pid = None;
                 let (code, mut text) = judge(status);
                 if code == KILLED
@@ -313,19 +313,19 @@ fn supervise(
                 }
                 if code != 0 {
                     complain(&reason);
-                    ending = sooner(ending, Ending::TellAt(Instant::now() + GRACE));
+                    ending = sooner(ending, Shutdown::TellAt(Instant::now() + GRACE));
                 }
             }
             None => {
                 has_signalled = true;
                 ending = match ending {
-                    Ending::TellAt(_) => {
+                    Shutdown::TellAt(_) => {
                         signal_all(ranks, Signal::TERM);
-                        Ending::KillAt(Instant::now() + GRACE)
+                        Shutdown::KillAt(Instant::now() + GRACE)
                     }
                     _ => {
                         signal_all(ranks, Signal::KILL);
-                        Ending::KillAt(Instant::now() + GRACE)
+                        Shutdown::KillAt(Instant::now() + GRACE)
                     }
                 }
             }
@@ -335,18 +335,18 @@ fn supervise(
 }
 
 /// The next event, or `None` when the ending's moment has come.
-fn next_event(events: &Receiver<Event>, ending: Ending) -> Option<Event> {
+fn next_event(events: &Receiver<LaunchEvent>, ending: Shutdown) -> Option<LaunchEvent> {
     match ending {
-        Ending::None => events.recv().ok(),
-        Ending::TellAt(at) | Ending::KillAt(at) => {
+        Shutdown::None => events.recv().ok(),
+        Shutdown::TellAt(at) | Shutdown::KillAt(at) => {
             events.recv_timeout(at.saturating_duration_since(Instant::now())).ok()
         }
     }
 }
 
 /// An ending that has begun is not put off.
-fn sooner(present: Ending, new: Ending) -> Ending {
-    if matches!(present, Ending::None) { new } else { present }
+fn sooner(present: Shutdown, new: Shutdown) -> Shutdown {
+    if matches!(present, Shutdown::None) { new } else { present }
 }
 
 /// The exit code that a shell would show, and what happened in words.
@@ -358,13 +358,13 @@ fn judge(status: ExitStatus) -> (i32, String) {
     }
 }
 
-fn pass_on(ranks: &[Process], signal: i32) {
+fn pass_on(ranks: &[RankProcess], signal: i32) {
     if let Some(signal) = Signal::from_named_raw(signal) {
         signal_all(ranks, signal);
     }
 }
 
-fn signal_all(ranks: &[Process], signal: Signal) {
+fn signal_all(ranks: &[RankProcess], signal: Signal) {
     for pid in ranks.iter().filter_map(|rank| rank.pid) {
         // A rank that has just ended needs no signal.
         let _ = kill_process(pid, signal);
