@@ -8,7 +8,7 @@ use pcap_parser::{Block, Linktype, PcapBlockOwned, PcapError, create_reader};
 use roci_protocol::Nanos;
 use thiserror::Error;
 
-use crate::failure::{Context, Failure};
+use crate::failure::{Failure, FailureContext};
 
 /// More than any frame of a capture.
 const READER_CAPACITY: usize = 1 << 20;

@@ -32,11 +32,11 @@ impl Failure {
 }
 
 /// Adds what was being done to an error.
-pub(crate) trait Context<T> {
+pub(crate) trait FailureContext<T> {
     fn context(self, doing: impl Display) -> Result<T, Failure>;
 }
 
-impl<T, E: Display> Context<T> for Result<T, E> {
+impl<T, E: Display> FailureContext<T> for Result<T, E> {
     fn context(self, doing: impl Display) -> Result<T, Failure> {
         self.map_err(|cause| Failure::Message(format!("{doing}: {cause}")))
     }

@@ -14,7 +14,7 @@ use clap::Parser;
 use clap::error::ErrorKind;
 use roci_launcher::become_rank;
 
-use crate::options::{Cli, Command};
+use crate::options::{Cli, RociCommand};
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse_from(options::with_mpirun_spelling(std::env::args_os())) {
@@ -28,18 +28,18 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<ExitCode, failure::Failure> {
+fn run(command: RociCommand) -> Result<ExitCode, failure::Failure> {
     match command {
-        Command::Run(options) => commands::run::run(&options),
-        Command::Perf(options) => commands::perf::run(&options),
-        Command::Soak(options) => commands::soak::run(&options),
-        Command::Exchange(options) => commands::exchange::run(&options),
-        Command::Decode(options) => commands::decode::run(&options),
-        Command::Lint(options) => commands::lint::run(&options),
-        Command::Info(options) => commands::info::run(&options),
-        Command::Doctor(options) => commands::doctor::run(&options),
-        Command::Sim(options) => commands::sim::run(&options),
-        Command::Rank(options) => become_rank(options.launcher, &options.cpus, &options.program)
+        RociCommand::Run(options) => commands::run::run(&options),
+        RociCommand::Perf(options) => commands::perf::run(&options),
+        RociCommand::Soak(options) => commands::soak::run(&options),
+        RociCommand::Exchange(options) => commands::exchange::run(&options),
+        RociCommand::Decode(options) => commands::decode::run(&options),
+        RociCommand::Lint(options) => commands::lint::run(&options),
+        RociCommand::Info(options) => commands::info::run(&options),
+        RociCommand::Doctor(options) => commands::doctor::run(&options),
+        RociCommand::Sim(options) => commands::sim::run(&options),
+        RociCommand::Rank(options) => become_rank(options.launcher, &options.cpus, &options.program)
             .map_or_else(|error| Err(error.into()), |never| match never {}),
     }
 }

@@ -10,7 +10,7 @@ use roci_msgcore::config::{Origin, parse_size};
 use roci_protocol::Pkey;
 use roci_protocol::sim::Faults;
 
-use crate::commands::perf::{EngineMode, MOST_IN_FLIGHT, Memory, Test, UpToStep};
+use crate::commands::perf::{EngineMode, MOST_IN_FLIGHT, PayloadMemory, PerfTest, UpToStep};
 use crate::failure::Failure;
 
 /// RDMA semantics and MPI-class messaging in userspace, on any port DPDK can drive.
@@ -18,11 +18,11 @@ use crate::failure::Failure;
 #[command(name = "roci", version, disable_help_subcommand = true, arg_required_else_help = false)]
 pub(crate) struct Cli {
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: RociCommand,
 }
 
 #[derive(Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum RociCommand {
     /// Start the ranks of a job on this host
     Run(RunOptions),
     /// Measure latency and bandwidth between two ranks
@@ -182,8 +182,8 @@ pub(crate) struct PerfOptions {
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', value_parser = depth)]
     pub(crate) depth: Vec<usize>,
     /// Whose memory holds the payloads of send, write and read tests
-    #[arg(long, value_name = "WHOSE", value_enum, default_value_t = Memory::Arena)]
-    pub(crate) memory: Memory,
+    #[arg(long, value_name = "WHOSE", value_enum, default_value_t = PayloadMemory::Arena)]
+    pub(crate) memory: PayloadMemory,
     /// Where the worker of tag_lat and tag_bw lives
     #[arg(long, value_name = "MODE", value_enum, default_value_t = EngineMode::Inline)]
     pub(crate) engine: EngineMode,
@@ -323,15 +323,15 @@ pub(crate) fn with_mpirun_spelling(arguments: impl Iterator<Item = OsString>) ->
 
 /// Tests, separated by commas. (A list of its own type: clap would let it swallow the peer.)
 #[derive(Clone)]
-pub(crate) struct TestList(pub(crate) Vec<Test>);
+pub(crate) struct TestList(pub(crate) Vec<PerfTest>);
 
 impl FromStr for TestList {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let known = || Test::value_variants().iter().map(|test| test.name()).collect::<Vec<_>>().join(" ");
+        let known = || PerfTest::value_variants().iter().map(|test| test.name()).collect::<Vec<_>>().join(" ");
         let test = |name: &str| {
-            Test::from_str(name, false).map_err(|_| format!("unknown test '{name}': known are {}", known()))
+            PerfTest::from_str(name, false).map_err(|_| format!("unknown test '{name}': known are {}", known()))
         };
         text.split(',').map(test).collect::<Result<_, _>>().map(Self)
     }

@@ -2,7 +2,7 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::failure::{Context, Failure};
+use crate::failure::{Failure, FailureContext};
 
 /// Nanoseconds of processor time of all threads so far, in user and in system mode.
 pub(crate) fn cpu_ns() -> u64 {

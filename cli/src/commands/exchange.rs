@@ -12,7 +12,7 @@ use roci_msgcore::{Rank, Request, Tag, Worker};
 use sha2::{Digest, Sha256};
 
 use super::perf;
-use crate::failure::{Context, Failure};
+use crate::failure::{Failure, FailureContext};
 use crate::options::ExchangeOptions;
 use crate::output;
 
@@ -74,7 +74,7 @@ fn progress_bar(rank: Rank, len: u64) -> ProgressBar {
 }
 
 /// One direction's result.
-struct Outcome {
+struct DirectionResult {
     len: u64,
     digest: Vec<u8>,
     seconds: f64,
@@ -82,7 +82,13 @@ struct Outcome {
 }
 
 /// Sends the file from rank `from` to the other one; both learn whether it arrived right.
-fn transfer(worker: &mut Worker, from: Rank, path: &Path, len: u64, bar: &ProgressBar) -> Result<Outcome, Failure> {
+fn transfer(
+    worker: &mut Worker,
+    from: Rank,
+    path: &Path,
+    len: u64,
+    bar: &ProgressBar,
+) -> Result<DirectionResult, Failure> {
     let start = Instant::now();
     let peer = 1 - worker.rank();
     let (len, digest) = if worker.rank() == from {
@@ -98,7 +104,7 @@ fn transfer(worker: &mut Worker, from: Rank, path: &Path, len: u64, bar: &Progre
     let ours = worker.send_bytes(peer, DIGEST, &digest)?;
     let theirs = receive_word::<32>(worker, peer, DIGEST)?;
     worker.wait(ours)?;
-    Ok(Outcome { len, is_right: digest[..] == theirs, digest, seconds })
+    Ok(DirectionResult { len, is_right: digest[..] == theirs, digest, seconds })
 }
 
 fn send_file(worker: &mut Worker, to: Rank, path: &Path, len: u64, bar: &ProgressBar) -> Result<Vec<u8>, Failure> {
@@ -157,7 +163,7 @@ fn receive_word<const N: usize>(worker: &mut Worker, from: Rank, tag: Tag) -> Re
     word.map_err(|_| Failure::new("the peer sent a word of another length"))
 }
 
-fn report(route: &str, path: &Path, outcome: &Outcome) -> Result<(), Failure> {
+fn report(route: &str, path: &Path, outcome: &DirectionResult) -> Result<(), Failure> {
     let hex: String = outcome.digest.iter().map(|byte| format!("{byte:02x}")).collect();
     let verdict = if outcome.is_right { "equal" } else { "DIFFERENT" };
     let rate = outcome.len as f64 / outcome.seconds.max(1e-9) / 1e6;

@@ -7,7 +7,7 @@ use roci_launcher::{JobSpec, allowed_cpus};
 use roci_msgcore::Config;
 use roci_msgcore::config::{KNOBS, Origin};
 
-use crate::failure::{Context, Failure};
+use crate::failure::{Failure, FailureContext};
 use crate::options::RunOptions;
 use crate::output;
 

@@ -176,7 +176,7 @@ mod tests {
     use proptest::prelude::*;
     use tempfile::TempDir;
 
-    use super::super::check::Verdict;
+    use super::super::check::CheckVerdict;
     use super::*;
 
     const ROUTES: &str = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\n\
@@ -232,14 +232,14 @@ mod tests {
             let device = device.parse().expect("a device");
             checks(&Machine::at(root.path()), &device, None).pop().expect("the device's row")
         };
-        assert_eq!(ask("pci:0000:00:05.0").verdict, Verdict::Ok);
-        assert_eq!(ask("pci:00:05.0").verdict, Verdict::Ok);
+        assert_eq!(ask("pci:0000:00:05.0").verdict, CheckVerdict::Ok);
+        assert_eq!(ask("pci:00:05.0").verdict, CheckVerdict::Ok);
         assert_eq!(ask("pci:0000:00:04.0").remedy.as_deref(), Some("sudo scripts/bind-nic bind 0000:00:04.0"));
         assert!(ask("pci:0000:00:03.0").finding.contains("default route"));
         assert!(ask("pci:0000:00:09.0").finding.contains("no NIC"));
-        assert_eq!(ask("af_packet:eth0").verdict, Verdict::Ok);
+        assert_eq!(ask("af_packet:eth0").verdict, CheckVerdict::Ok);
         assert_eq!(ask("af_packet:eth1").remedy.as_deref(), Some("sudo ip link set eth1 up"));
-        assert_eq!(ask("af_packet:../net/eth0").verdict, Verdict::Missing);
+        assert_eq!(ask("af_packet:../net/eth0").verdict, CheckVerdict::Missing);
     }
 
     #[test]
@@ -250,18 +250,18 @@ mod tests {
             interface_of("eth0", None, &Machine::at(root.path()))
         };
         for mtu in ["1500\n", "9000\n", "65536\n", "1127\n", "nonsense"] {
-            assert_eq!(ask(mtu).verdict, Verdict::Ok, "{mtu}");
+            assert_eq!(ask(mtu).verdict, CheckVerdict::Ok, "{mtu}");
         }
         let short = ask("1126\n");
-        assert_eq!(short.verdict, Verdict::Note);
+        assert_eq!(short.verdict, CheckVerdict::Note);
         assert_eq!(short.finding, "up, but its packets of 1126 bytes make the path MTU 512");
         assert_eq!(short.remedy.as_deref(), Some("sudo ip link set eth0 mtu 1500"));
-        assert_eq!((ask("358\n").verdict, ask("359\n").verdict), (Verdict::Missing, Verdict::Note));
+        assert_eq!((ask("358\n").verdict, ask("359\n").verdict), (CheckVerdict::Missing, CheckVerdict::Note));
         ask("9000\n");
         let ask_for = |mtu| interface_of("eth0", Some(mtu), &Machine::at(root.path()));
-        assert_eq!(ask_for(9000).verdict, Verdict::Ok);
+        assert_eq!(ask_for(9000).verdict, CheckVerdict::Ok);
         let beyond = ask_for(9001);
-        assert_eq!(beyond.verdict, Verdict::Missing);
+        assert_eq!(beyond.verdict, CheckVerdict::Missing);
         assert_eq!(beyond.finding, "it carries packets of 9000 bytes at most, and 9001 are wanted (ROCI_PORT_MTU)");
         assert_eq!(beyond.remedy.as_deref(), Some("sudo ip link set eth0 mtu 9001"));
     }

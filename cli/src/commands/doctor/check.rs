@@ -4,7 +4,7 @@ use std::fmt;
 
 /// How it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Verdict {
+pub(super) enum CheckVerdict {
     /// As it should be.
     Ok,
     /// The device that was asked for does not need it, or runs without.
@@ -13,7 +13,7 @@ pub(super) enum Verdict {
     Missing,
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for CheckVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Ok => "ok",
@@ -27,7 +27,7 @@ impl fmt::Display for Verdict {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Check {
     pub(super) name: String,
-    pub(super) verdict: Verdict,
+    pub(super) verdict: CheckVerdict,
     /// How it is, and why that is wrong.
     pub(super) finding: String,
     /// The command that mends it.
@@ -36,12 +36,12 @@ pub(super) struct Check {
 
 impl Check {
     pub(super) fn ok(name: impl Into<String>, finding: impl Into<String>) -> Self {
-        Self { name: name.into(), verdict: Verdict::Ok, finding: finding.into(), remedy: None }
+        Self { name: name.into(), verdict: CheckVerdict::Ok, finding: finding.into(), remedy: None }
     }
 
     /// Something to know, with nothing to mend.
     pub(super) fn fact(name: impl Into<String>, finding: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Note, ..Self::ok(name, finding) }
+        Self { verdict: CheckVerdict::Note, ..Self::ok(name, finding) }
     }
 
     pub(super) fn note(name: impl Into<String>, finding: impl Into<String>, remedy: impl Into<String>) -> Self {
@@ -49,7 +49,7 @@ impl Check {
     }
 
     pub(super) fn missing(name: impl Into<String>, finding: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Missing, ..Self::note(name, finding, remedy) }
+        Self { verdict: CheckVerdict::Missing, ..Self::note(name, finding, remedy) }
     }
 
     /// Missing where it is needed, else a note.

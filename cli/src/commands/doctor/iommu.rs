@@ -62,25 +62,25 @@ fn vfio(is_needed: bool, is_loaded: bool, modules: &str) -> Check {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::check::Verdict;
+    use super::super::check::CheckVerdict;
     use super::*;
 
     #[test]
     fn the_check_reports_an_iommu_or_how_to_enable_one() {
         assert_eq!(iommu(true, 7, "", "", false), Check::ok("IOMMU", "7 groups"));
         let intel = iommu(true, 0, "quiet", "vendor_id : GenuineIntel", false);
-        assert_eq!(intel.verdict, Verdict::Missing);
+        assert_eq!(intel.verdict, CheckVerdict::Missing);
         assert!(intel.remedy.expect("a command").contains("/&intel_iommu=on iommu=pt /"));
         assert!(iommu(true, 0, "", "AuthenticAMD", false).remedy.expect("a command").contains("amd_iommu=on"));
         let hidden = iommu(true, 0, "quiet intel_iommu=on", "", false);
         assert!(hidden.finding.contains("virtual machine") && hidden.remedy.as_deref() == Some(NOIOMMU));
-        assert_eq!(iommu(false, 0, "", "", false).verdict, Verdict::Note);
+        assert_eq!(iommu(false, 0, "", "", false).verdict, CheckVerdict::Note);
         assert_eq!(iommu(true, 0, "", "", true).remedy, None);
     }
 
     #[test]
     fn vfio_is_loaded_loadable_or_lacking() {
-        assert_eq!(vfio(true, true, "").verdict, Verdict::Ok);
+        assert_eq!(vfio(true, true, "").verdict, CheckVerdict::Ok);
         let modules = "kernel/drivers/vfio/pci/vfio-pci-core.ko:\nkernel/drivers/vfio/pci/vfio-pci.ko: kernel/x.ko\n";
         assert_eq!(vfio(true, false, modules).remedy.as_deref(), Some("sudo modprobe vfio-pci"));
         assert!(vfio(true, false, "kernel/x.ko: kernel/y.ko\n").finding.contains("none"));

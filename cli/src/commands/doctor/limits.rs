@@ -111,7 +111,7 @@ fn is_before(release: &str, version: (u32, u32)) -> bool {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::check::Verdict;
+    use super::super::check::CheckVerdict;
     use super::*;
 
     const ROOT: &str = "Name:\troci\nCapEff:\t000001ffffffffff\n";
@@ -130,20 +130,23 @@ mod tests {
     #[test]
     fn locked_memory_matters_to_bound_nics_only() {
         let (user, root) = (Rights::parse(USER), Rights::parse(ROOT));
-        assert_eq!(memlock(true, limit(8 << 20), &user, 1 << 30).verdict, Verdict::Missing);
-        assert_eq!(memlock(false, limit(8 << 20), &user, 1 << 30).verdict, Verdict::Note);
-        assert_eq!(memlock(true, limit(2 << 30), &user, 1 << 30).verdict, Verdict::Ok);
-        assert_eq!(memlock(true, Rlimit { current: None, maximum: None }, &user, u64::MAX).verdict, Verdict::Ok);
-        assert_eq!(memlock(true, limit(0), &root, 1 << 30).verdict, Verdict::Ok);
+        assert_eq!(memlock(true, limit(8 << 20), &user, 1 << 30).verdict, CheckVerdict::Missing);
+        assert_eq!(memlock(false, limit(8 << 20), &user, 1 << 30).verdict, CheckVerdict::Note);
+        assert_eq!(memlock(true, limit(2 << 30), &user, 1 << 30).verdict, CheckVerdict::Ok);
+        assert_eq!(memlock(true, Rlimit { current: None, maximum: None }, &user, u64::MAX).verdict, CheckVerdict::Ok);
+        assert_eq!(memlock(true, limit(0), &root, 1 << 30).verdict, CheckVerdict::Ok);
     }
 
     #[test]
     fn packet_sockets_name_the_right_that_lacks() {
-        assert_eq!(packet_sockets(true, &Rights::parse(ROOT)).verdict, Verdict::Ok);
+        assert_eq!(packet_sockets(true, &Rights::parse(ROOT)).verdict, CheckVerdict::Ok);
         let half = Rights::parse("CapEff:\t0000000000002000\n");
         let check = packet_sockets(true, &half);
-        assert_eq!((check.verdict, check.finding.as_str()), (Verdict::Missing, "af_packet devices need CAP_NET_ADMIN"));
-        assert_eq!(packet_sockets(false, &half).verdict, Verdict::Note);
+        assert_eq!(
+            (check.verdict, check.finding.as_str()),
+            (CheckVerdict::Missing, "af_packet devices need CAP_NET_ADMIN")
+        );
+        assert_eq!(packet_sockets(false, &half).verdict, CheckVerdict::Note);
     }
 
     #[test]
@@ -154,7 +157,7 @@ mod tests {
             last_failure: None,
         };
         for sysctl in ["0\n", "1\n", ""] {
-            assert_eq!(userfaultfd(&probed(None), sysctl, "6.1.0-13-amd64\n").verdict, Verdict::Ok);
+            assert_eq!(userfaultfd(&probed(None), sysctl, "6.1.0-13-amd64\n").verdict, CheckVerdict::Ok);
         }
         let denied = probed(Some("Operation not permitted"));
         let remedy = |sysctl, release| userfaultfd(&denied, sysctl, release).remedy.unwrap_or_default();

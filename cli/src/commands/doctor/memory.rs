@@ -8,8 +8,8 @@ use super::machine::Machine;
 
 pub(super) fn checks(machine: &Machine, device: &Device) -> Vec<Check> {
     let needs_pool = matches!(device, Device::Pci(_));
-    let pools = ["2M", "1G"].map(|size| Pool::read(machine, size));
-    let mut checks = pools.iter().map(Pool::check).collect::<Vec<_>>();
+    let pools = ["2M", "1G"].map(|size| HugePagePool::read(machine, size));
+    let mut checks = pools.iter().map(HugePagePool::check).collect::<Vec<_>>();
     if needs_pool && pools.iter().all(|pool| pool.free == 0) {
         let remedy = format!("sudo scripts/hugepages set {HUGE_PAGES}");
         checks.push(Check::missing(
@@ -24,7 +24,7 @@ pub(super) fn checks(machine: &Machine, device: &Device) -> Vec<Check> {
 }
 
 /// One of the kernel's pools.
-struct Pool {
+struct HugePagePool {
     size: &'static str,
     /// `None` where the machine has no pages of this size.
     all: Option<u64>,
@@ -32,7 +32,7 @@ struct Pool {
     free: u64,
 }
 
-impl Pool {
+impl HugePagePool {
     fn read(machine: &Machine, size: &'static str) -> Self {
         let kib = if size == "2M" { 2048 } else { 1_048_576 };
         let file = |name: &str| machine.read(format!("/sys/kernel/mm/hugepages/hugepages-{kib}kB/{name}"));
@@ -91,14 +91,14 @@ fn transparent(text: &str) -> Check {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::check::Verdict;
+    use super::super::check::CheckVerdict;
     use super::*;
 
     #[test]
     fn pools_count_what_is_neither_used_nor_promised() {
-        let pool = |all, free, promised| Pool::parse("2M", all, free, promised).check();
+        let pool = |all, free, promised| HugePagePool::parse("2M", all, free, promised).check();
         assert_eq!(pool("64\n", "64\n", "60\n"), Check::ok("huge pages 2M", "4 of 64 are free"));
-        assert_eq!(pool("64", "3", "9").verdict, Verdict::Note);
+        assert_eq!(pool("64", "3", "9").verdict, CheckVerdict::Note);
         assert_eq!(pool("0", "0", "0").remedy.as_deref(), Some("sudo scripts/hugepages set 512 --size 2M"));
         assert_eq!(pool("", "", "").remedy, None);
         assert_eq!(pool("-1", "x", "18446744073709551616").remedy, None);
@@ -108,7 +108,8 @@ mod tests {
     fn a_bound_nic_cannot_do_without_pages() {
         let root = tempfile::TempDir::new().expect("a directory");
         let machine = Machine::at(root.path());
-        let missing = |device: Device| checks(&machine, &device).iter().any(|check| check.verdict == Verdict::Missing);
+        let missing =
+            |device: Device| checks(&machine, &device).iter().any(|check| check.verdict == CheckVerdict::Missing);
         assert!(missing("pci:00:04.0".parse().expect("a device")));
         assert!(!missing(Device::Memif));
     }
@@ -118,13 +119,13 @@ mod tests {
         let table = "proc /proc proc rw 0 0\nnone /dev/hugepages hugetlbfs rw,pagesize=2M 0 0\n";
         assert_eq!(mounts(table, |_| true), Check::ok("hugetlbfs", "/dev/hugepages"));
         assert_eq!(mounts(table, |_| false).remedy.as_deref(), Some("sudo chmod 1777 /dev/hugepages"));
-        assert_eq!(mounts("", |_| false).verdict, Verdict::Ok);
+        assert_eq!(mounts("", |_| false).verdict, CheckVerdict::Ok);
     }
 
     proptest! {
         #[test]
         fn no_text_takes_the_checks_down(text in "(hugetlbfs|\\[|\\]| |\n|-?[0-9]{1,25}|\\PC){0,30}") {
-            let _ = (mounts(&text, |_| false), transparent(&text), Pool::parse("1G", &text, &text, &text).check());
+            let _ = (mounts(&text, |_| false), transparent(&text), HugePagePool::parse("1G", &text, &text, &text).check());
         }
     }
 }

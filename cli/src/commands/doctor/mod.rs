@@ -16,18 +16,18 @@ use std::process::ExitCode;
 use roci_driver::link::dpdk::Device;
 use serde_json::{Value, json};
 
-use crate::commands::info::arena::Memory;
+use crate::commands::info::arena::ArenaInfo;
 use crate::failure::Failure;
 use crate::options::DoctorOptions;
 use crate::output;
-use check::{Check, Verdict};
+use check::{Check, CheckVerdict};
 use machine::Machine;
 
 pub(crate) fn run(options: &DoctorOptions) -> Result<ExitCode, Failure> {
     let config = options.port.config()?;
     let device = config.device_of(0)?;
     let machine = Machine::default();
-    let checks: Vec<_> = std::iter::once(arena(&Memory::of(&config)))
+    let checks: Vec<_> = std::iter::once(arena(&ArenaInfo::of(&config)))
         .chain(memory::checks(&machine, &device))
         .chain(iommu::checks(&machine, &device))
         .chain(cards::checks(&machine, &device, config.wanted_port_mtu()))
@@ -39,12 +39,12 @@ pub(crate) fn run(options: &DoctorOptions) -> Result<ExitCode, Failure> {
     } else {
         show(&device, &checks)?;
     }
-    let is_missing = checks.iter().any(|check| check.verdict == Verdict::Missing);
+    let is_missing = checks.iter().any(|check| check.verdict == CheckVerdict::Missing);
     Ok(if is_missing { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// The memory that a worker would have: the very thing was tried.
-fn arena(memory: &Memory) -> Check {
+fn arena(memory: &ArenaInfo) -> Check {
     match &memory.pages {
         Ok((pages, placement)) => Check::ok("arena", format!("{pages}, {placement}")),
         Err(error) => {
@@ -62,7 +62,7 @@ fn as_json(device: &Device, checks: &[Check]) -> Value {
             "remedy": check.remedy,
         })
     };
-    let is_missing = |check: &Check| check.verdict == Verdict::Missing;
+    let is_missing = |check: &Check| check.verdict == CheckVerdict::Missing;
     json!({
         "device": device.to_string(),
         "would_run": !checks.iter().any(is_missing),
@@ -79,7 +79,7 @@ fn show(device: &Device, checks: &[Check]) -> Result<(), Failure> {
             output::line(format!("{:<8} {:<width$}  $ {remedy}", "", ""))?;
         }
     }
-    let missing = checks.iter().filter(|check| check.verdict == Verdict::Missing).count();
+    let missing = checks.iter().filter(|check| check.verdict == CheckVerdict::Missing).count();
     let verdict = if missing == 0 { "would run".to_owned() } else { format!("lacks {missing} of the above") };
     Ok(output::line(format!("device {device}: {verdict}"))?)
 }

@@ -127,7 +127,7 @@ fn clock_source(current: &str, available: &str, flags: &[String]) -> Check {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::check::Verdict;
+    use super::super::check::CheckVerdict;
     use super::*;
 
     const INTEL: &str =
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn one_processor_is_too_few_and_a_mask_can_be_widened() {
-        assert_eq!(processors(2, 2).verdict, Verdict::Ok);
+        assert_eq!(processors(2, 2).verdict, CheckVerdict::Ok);
         assert_eq!(processors(4, 1).remedy.as_deref(), Some("taskset -pc 0-3 $$"));
         assert_eq!(processors(1, 1).remedy, None);
         assert!(processors(8, 4).finding.contains("pinned to 4"));
@@ -148,24 +148,24 @@ mod tests {
 
     #[test]
     fn isolation_smt_and_load_are_checked() {
-        assert_eq!(isolated("2-3\n", 4).verdict, Verdict::Ok);
+        assert_eq!(isolated("2-3\n", 4).verdict, CheckVerdict::Ok);
         assert!(isolated("\n", 4).remedy.expect("a command").contains("isolcpus=3"));
         assert_eq!(isolated("", 2).remedy, None);
         assert_eq!(
             (threads("0\n").verdict, threads("1\n").verdict, threads("?").remedy),
-            (Verdict::Ok, Verdict::Note, None)
+            (CheckVerdict::Ok, CheckVerdict::Note, None)
         );
-        assert_eq!(load("0.10 0.2 0.3 1/90 7\n", 2).verdict, Verdict::Ok);
-        assert_eq!(load("3.10 0.2 0.3 1/90 7\n", 2).verdict, Verdict::Note);
+        assert_eq!(load("0.10 0.2 0.3 1/90 7\n", 2).verdict, CheckVerdict::Ok);
+        assert_eq!(load("3.10 0.2 0.3 1/90 7\n", 2).verdict, CheckVerdict::Note);
         assert_eq!(load("NaN", 2).finding, "this kernel does not say");
     }
 
     #[test]
     fn the_flags_of_the_processor_decide_about_checksum_and_clock() {
         let intel = flags(INTEL);
-        assert_eq!(checksum(&intel).verdict, Verdict::Ok);
-        assert_eq!(checksum(&[]).verdict, Verdict::Note);
-        assert_eq!(clock_source("tsc\n", "tsc hpet\n", &intel).verdict, Verdict::Ok);
+        assert_eq!(checksum(&intel).verdict, CheckVerdict::Ok);
+        assert_eq!(checksum(&[]).verdict, CheckVerdict::Note);
+        assert_eq!(clock_source("tsc\n", "tsc hpet\n", &intel).verdict, CheckVerdict::Ok);
         assert!(clock_source("hpet\n", "tsc hpet\n", &intel).remedy.is_some());
         assert!(clock_source("kvm-clock\n", "kvm-clock acpi_pm\n", &intel).remedy.is_none());
         assert!(clock_source("tsc\n", "tsc\n", &[]).finding.contains("pace"));

@@ -6,13 +6,13 @@ use roci_msgcore::Config;
 use serde_json::{Value, json};
 
 /// What was had, or why nothing was.
-pub(in crate::commands) struct Memory {
+pub(in crate::commands) struct ArenaInfo {
     /// The pages and where they are from, or why there are none.
     pub(in crate::commands) pages: Result<(String, String), String>,
     passed_over: Vec<PassedOver>,
 }
 
-impl Memory {
+impl ArenaInfo {
     /// Maps an arena, which takes its huge pages for a moment, and asks it what it is.
     pub(in crate::commands) fn of(config: &Config) -> Self {
         let arena = config.arena(config.device_of(0).ok().as_ref());

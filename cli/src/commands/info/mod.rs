@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::options::InfoOptions;
 use crate::output;
 
-use arena::Memory;
+use arena::ArenaInfo;
 
 /// Devices with what they need, what they carry, and whether they send long payloads from where they lie.
 fn known_devices() -> [[String; 4]; 5] {
@@ -50,7 +50,7 @@ pub(crate) fn run(options: &InfoOptions) -> Result<ExitCode, Failure> {
     } else {
         output::line(format!("roci {}", env!("CARGO_PKG_VERSION")))?;
         output::line(devices())?;
-        output::line(Memory::of(&config).as_table())?;
+        output::line(ArenaInfo::of(&config).as_table())?;
         output::line(registration::table(&config))?;
         output::line(receives::table(&config))?;
         output::line(knobs(&config))?;
@@ -75,7 +75,7 @@ fn as_json(config: &Config) -> serde_json::Value {
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "devices": known_devices().map(device),
-        "arena": Memory::of(config).as_json(),
+        "arena": ArenaInfo::of(config).as_json(),
         "registration": registration::as_json(config),
         "receives": receives::as_json(config),
         "knobs": KNOBS.iter().map(knob).collect::<Vec<_>>(),

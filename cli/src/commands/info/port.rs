@@ -10,7 +10,7 @@ use roci_msgcore::ports::shared_attachment;
 use serde_json::json;
 
 use super::new_table;
-use crate::failure::{Context, Failure};
+use crate::failure::{Failure, FailureContext};
 use crate::output;
 
 pub(super) fn run(config: &Config, as_json: bool) -> Result<ExitCode, Failure> {

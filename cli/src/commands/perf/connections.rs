@@ -3,11 +3,11 @@
 use roci_driver::{Address, Buffer, QueuePair, SendWr, SharedReceiveQueue, UnconnectedQp};
 use roci_protocol::Nanos;
 
-use super::Plan;
-use super::lane::Lane;
-use super::pattern::Pattern;
+use super::Measurement;
+use super::lane::VerbsEnd;
+use super::pattern::BytePattern;
 use super::report::Row;
-use crate::failure::{Context, Failure};
+use crate::failure::{Failure, FailureContext};
 use crate::resources::resident_bytes;
 
 /// Addresses in one word on the job's board, whose lines are short.
@@ -20,7 +20,7 @@ const QUEUE: usize = 64;
 pub(super) const NUMBER: usize = size_of::<u64>();
 
 /// SENDs over `plan.connections` queue pairs in turn, as many under way as of one.
-pub(super) fn rate(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Failure> {
+pub(super) fn rate(lane: &mut VerbsEnd, plan: Measurement) -> Result<Option<Row>, Failure> {
     let before = resident_bytes()?;
     let (connections, stock) = open(lane, plan.connections.unwrap_or(1))?;
     let row = if lane.is_active() {
@@ -38,7 +38,7 @@ pub(super) fn rate(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Failure> 
 }
 
 /// Queue pairs in the order of the peer's, which share their receives.
-fn open(lane: &mut Lane, count: usize) -> Result<(Vec<QueuePair>, SharedReceiveQueue), Failure> {
+fn open(lane: &mut VerbsEnd, count: usize) -> Result<(Vec<QueuePair>, SharedReceiveQueue), Failure> {
     let (fabric, _) = lane.parts();
     let stock = fabric.engine.create_srq(RECEIVES, fabric.cq);
     let mut connections = Vec::with_capacity(count);
@@ -51,7 +51,11 @@ fn open(lane: &mut Lane, count: usize) -> Result<(Vec<QueuePair>, SharedReceiveQ
     Ok((connections, stock))
 }
 
-fn create(lane: &mut Lane, stock: SharedReceiveQueue, count: usize) -> Result<(Vec<UnconnectedQp>, String), Failure> {
+fn create(
+    lane: &mut VerbsEnd,
+    stock: SharedReceiveQueue,
+    count: usize,
+) -> Result<(Vec<UnconnectedQp>, String), Failure> {
     let (fabric, params) = lane.parts();
     let (mut fresh, mut addresses) = (Vec::new(), Vec::new());
     for _ in 0..count {
@@ -63,7 +67,12 @@ fn create(lane: &mut Lane, stock: SharedReceiveQueue, count: usize) -> Result<(V
     Ok((fresh, addresses.join(";")))
 }
 
-fn connect(lane: &mut Lane, fresh: Vec<UnconnectedQp>, theirs: &str, into: &mut Vec<QueuePair>) -> Result<(), Failure> {
+fn connect(
+    lane: &mut VerbsEnd,
+    fresh: Vec<UnconnectedQp>,
+    theirs: &str,
+    into: &mut Vec<QueuePair>,
+) -> Result<(), Failure> {
     let (fabric, params) = lane.parts();
     let mut params = params.clone();
     (params.sq_depth, params.rq_depth) = (QUEUE, QUEUE);
@@ -78,8 +87,8 @@ fn connect(lane: &mut Lane, fresh: Vec<UnconnectedQp>, theirs: &str, into: &mut 
     Ok(())
 }
 
-fn send_all(lane: &mut Lane, plan: Plan, connections: &[QueuePair]) -> Result<Nanos, Failure> {
-    let pattern = Pattern::new(plan.size);
+fn send_all(lane: &mut VerbsEnd, plan: Measurement, connections: &[QueuePair]) -> Result<Nanos, Failure> {
+    let pattern = BytePattern::new(plan.size);
     let mut free = Vec::new();
     for _ in 0..plan.depth() {
         let mut buffer = lane.buffer(plan.size)?;
@@ -107,17 +116,17 @@ fn send_all(lane: &mut Lane, plan: Plan, connections: &[QueuePair]) -> Result<Na
 }
 
 #[inline]
-fn post(lane: &mut Lane, qp: QueuePair, number: u64, mut buffer: Buffer) -> Result<(), Failure> {
-    Pattern::stamp(&mut buffer, number);
+fn post(lane: &mut VerbsEnd, qp: QueuePair, number: u64, mut buffer: Buffer) -> Result<(), Failure> {
+    BytePattern::stamp(&mut buffer, number);
     let (fabric, _) = lane.parts();
     fabric.engine.post_send(qp, SendWr::send(number, buffer)).map_err(|refused| Failure::new(refused.reason))
 }
 
 /// Receives every message, and counts what is wrong: other bytes, or a number that came before. Connections overtake
 /// each other, so numbers come in any order.
-fn receive_all(lane: &mut Lane, plan: Plan, stock: SharedReceiveQueue) -> Result<u64, Failure> {
-    let pattern = Pattern::new(plan.size);
-    let mut seen = Seen::new(plan.iters);
+fn receive_all(lane: &mut VerbsEnd, plan: Measurement, stock: SharedReceiveQueue) -> Result<u64, Failure> {
+    let pattern = BytePattern::new(plan.size);
+    let mut seen = MessageBitmap::new(plan.iters);
     let receives = plan.iters.min(RECEIVES as u64);
     for _ in 0..receives {
         let buffer = lane.buffer(plan.size)?;
@@ -135,24 +144,24 @@ fn receive_all(lane: &mut Lane, plan: Plan, stock: SharedReceiveQueue) -> Result
     Ok(errors)
 }
 
-fn post_receive(lane: &mut Lane, stock: SharedReceiveQueue, buffer: Buffer) -> Result<(), Failure> {
+fn post_receive(lane: &mut VerbsEnd, stock: SharedReceiveQueue, buffer: Buffer) -> Result<(), Failure> {
     let (fabric, _) = lane.parts();
     fabric.engine.post_srq_recv(stock, 0, buffer).map_err(|refused| Failure::new(refused.reason))
 }
 
 /// Whether this is a whole message, and for the first time.
-fn is_new(pattern: &Pattern, bytes: &[u8], seen: &mut Seen) -> bool {
+fn is_new(pattern: &BytePattern, bytes: &[u8], seen: &mut MessageBitmap) -> bool {
     let Some(number) = bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)) else { return false };
     seen.is_first(number) && pattern.matches(bytes, number)
 }
 
 /// A bit for each message.
-struct Seen {
+struct MessageBitmap {
     words: Vec<u64>,
     count: u64,
 }
 
-impl Seen {
+impl MessageBitmap {
     fn new(count: u64) -> Self {
         Self { words: vec![0; count.div_ceil(u64::BITS.into()) as usize], count }
     }
@@ -170,7 +179,7 @@ impl Seen {
 }
 
 /// Ends the connections, once the peer has no more need of them.
-fn close(lane: &mut Lane, connections: Vec<QueuePair>) -> Result<(), Failure> {
+fn close(lane: &mut VerbsEnd, connections: Vec<QueuePair>) -> Result<(), Failure> {
     lane.meet()?;
     let (fabric, _) = lane.parts();
     for qp in connections {
@@ -181,18 +190,18 @@ fn close(lane: &mut Lane, connections: Vec<QueuePair>) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Pattern, Seen, is_new};
+    use super::{BytePattern, MessageBitmap, is_new};
 
     #[test]
     fn a_message_counts_once_and_only_whole() {
-        let pattern = Pattern::new(2000);
+        let pattern = BytePattern::new(2000);
         let message = |number: u64| {
             let mut bytes = vec![0; 2000];
             pattern.fill(&mut bytes);
-            Pattern::stamp(&mut bytes, number);
+            BytePattern::stamp(&mut bytes, number);
             bytes
         };
-        let mut seen = Seen::new(3);
+        let mut seen = MessageBitmap::new(3);
         assert!(is_new(&pattern, &message(2), &mut seen));
         assert!(is_new(&pattern, &message(0), &mut seen));
         assert!(!is_new(&pattern, &message(2), &mut seen), "again");

@@ -5,8 +5,8 @@ use roci_driver::{Buffer, Engine, MemoryRegion, Operation, QpParams, QueuePair, 
 use roci_msgcore::{Config, Fabric, LiveLink};
 use roci_protocol::{Nanos, Rkey};
 
-use super::memory::{Memory, of_our_own};
-use crate::failure::{Context, Failure};
+use super::memory::{PayloadMemory, of_our_own};
+use crate::failure::{Failure, FailureContext};
 
 /// Polls between two looks at what is slow to look at.
 const SLOW: u32 = 256;
@@ -16,7 +16,7 @@ const VERY_SLOW: u32 = 1 << 16;
 const YIELD_AFTER: u32 = 1024;
 
 /// One end.
-pub(super) struct Lane {
+pub(super) struct VerbsEnd {
     fabric: Fabric,
     qp: QueuePair,
     params: QpParams,
@@ -24,14 +24,14 @@ pub(super) struct Lane {
     idle_polls: u32,
     /// Counts the exchanges over the board, so that each has a key of its own.
     exchanges: u32,
-    memory: Memory,
+    memory: PayloadMemory,
 }
 
-impl Lane {
+impl VerbsEnd {
     /// `params` are those of the fabric's queue pairs.
     pub(super) fn new(fabric: Fabric, params: QpParams) -> Result<Self, Failure> {
         let qp = fabric.queue_pairs[1 - fabric.rank].ok_or_else(|| Failure::new("no queue pair to the peer"))?;
-        Ok(Self { fabric, qp, params, idle_polls: 0, exchanges: 0, memory: Memory::Arena })
+        Ok(Self { fabric, qp, params, idle_polls: 0, exchanges: 0, memory: PayloadMemory::Arena })
     }
 
     /// Ends the use of the queue pair by hand.
@@ -56,14 +56,14 @@ impl Lane {
 
     /// From here on buffers are of this program's own memory, registered as `config` has it.
     pub(super) fn use_own_memory(&mut self, config: &Config) -> Result<(), Failure> {
-        self.memory = Memory::User;
+        self.memory = PayloadMemory::User;
         self.fabric.engine.configure_registration(config.registration()).map_err(Failure::new)
     }
 
     pub(super) fn buffer(&mut self, len: usize) -> Result<Buffer, Failure> {
         match self.memory {
-            Memory::Arena => Ok(self.fabric.engine.buffer(len)?),
-            Memory::User => self.fabric.engine.adopt(of_our_own(len)).map_err(Failure::new),
+            PayloadMemory::Arena => Ok(self.fabric.engine.buffer(len)?),
+            PayloadMemory::User => self.fabric.engine.adopt(of_our_own(len)).map_err(Failure::new),
         }
     }
 

@@ -5,14 +5,14 @@ use roci_driver::UserMemory;
 
 /// Whose memory holds the payloads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Memory {
+pub(crate) enum PayloadMemory {
     /// The arena's
     Arena,
     /// The application's own, registered with a device that reads memory itself
     User,
 }
 
-impl Memory {
+impl PayloadMemory {
     pub(super) fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }

@@ -28,19 +28,19 @@ use roci_msgcore::ports::{self, WireupError, queue_pair_params};
 use roci_msgcore::stream::{StreamConfig, StreamStep};
 use roci_msgcore::{Config, DedicatedWorker, Fabric, Worker};
 
-use self::lane::Lane;
-pub(crate) use self::memory::Memory;
+use self::lane::VerbsEnd;
+pub(crate) use self::memory::PayloadMemory;
 use self::messenger::Messenger;
-use self::report::{Report, Row};
+use self::report::{ReportPrinter, Row};
 use super::run::{self, changed_knobs};
-use crate::failure::{Context, Failure};
+use crate::failure::{Failure, FailureContext};
 use crate::options::PerfOptions;
 use crate::resources::cpu_ns;
 
 /// What is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 #[value(rename_all = "snake_case")]
-pub(crate) enum Test {
+pub(crate) enum PerfTest {
     RawLat,
     RawBw,
     SendLat,
@@ -100,13 +100,13 @@ impl EngineMode {
     }
 }
 
-impl Test {
+impl PerfTest {
     pub(crate) fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
     const fn is_latency(self) -> bool {
-        use Test::{AtomicLat, RawLat, ReadLat, SendLat, StreamLat, TagLat, WriteLat};
+        use PerfTest::{AtomicLat, RawLat, ReadLat, SendLat, StreamLat, TagLat, WriteLat};
         matches!(self, RawLat | SendLat | WriteLat | ReadLat | AtomicLat | TagLat | StreamLat)
     }
 
@@ -115,7 +115,7 @@ impl Test {
     }
 
     const fn is_of_verbs(self) -> bool {
-        use Test::{ReadBw, ReadLat, SendBw, SendLat, WriteBw, WriteLat};
+        use PerfTest::{ReadBw, ReadLat, SendBw, SendLat, WriteBw, WriteLat};
         matches!(self, SendLat | SendBw | WriteLat | WriteBw | ReadLat | ReadBw)
     }
 
@@ -164,8 +164,8 @@ pub(crate) const MOST_IN_FLIGHT: usize = 64;
 
 /// One measurement.
 #[derive(Clone, Copy)]
-struct Plan {
-    test: Test,
+struct Measurement {
+    test: PerfTest,
     size: usize,
     iters: u64,
     verify: bool,
@@ -181,7 +181,7 @@ struct Plan {
     depth: Option<usize>,
 }
 
-impl Plan {
+impl Measurement {
     /// Messages in flight: enough to hide the way, few enough to stay in the cache.
     fn depth(&self) -> usize {
         self.depth.unwrap_or_else(|| ((4 << 20) / self.size).clamp(2, MOST_IN_FLIGHT))
@@ -192,15 +192,15 @@ pub(crate) fn run(options: &PerfOptions) -> Result<ExitCode, Failure> {
     if let Some(test) = options.perftest {
         return perftest::run(test, options);
     }
-    let has = |is_of: fn(Test) -> bool| tests(options).any(|&test| is_of(test));
+    let has = |is_of: fn(PerfTest) -> bool| tests(options).any(|&test| is_of(test));
     if options.engine == EngineMode::Dedicated && has(|test| !test.is_tagged()) {
         return Err(Failure::new("a dedicated engine opens the ports for itself: measure tag_lat and tag_bw alone"));
     }
-    if has(|test| test == Test::SendRate) && options.size.iter().any(|&size| size < connections::NUMBER) {
+    if has(|test| test == PerfTest::SendRate) && options.size.iter().any(|&size| size < connections::NUMBER) {
         let least = connections::NUMBER;
         return Err(Failure::new(format!("send_rate numbers its messages: a size of at least {least}")));
     }
-    if options.memory == Memory::User && has(|test| !test.is_of_verbs()) {
+    if options.memory == PayloadMemory::User && has(|test| !test.is_of_verbs()) {
         return Err(Failure::new("--memory user is for send_lat, send_bw, write_lat, write_bw, read_lat and read_bw"));
     }
     if !options.depth.is_empty() && has(|test| !test.is_stream()) {
@@ -259,7 +259,7 @@ fn measure(options: &PerfOptions, config: &Config, mut job: Job) -> Result<ExitC
     }
     let plans = plans(options);
     let icrc = agree(&mut job, config, &plans)?;
-    let report = Report::new(options.json, config.device_of(job.rank())?.to_string(), job.rank() == 0);
+    let report = ReportPrinter::new(options.json, config.device_of(job.rank())?.to_string(), job.rank() == 0);
     let mut report = report.with_icrc(icrc);
     if options.engine == EngineMode::Dedicated {
         let mut worker = DedicatedWorker::spawn(config, job)?;
@@ -268,10 +268,10 @@ fn measure(options: &PerfOptions, config: &Config, mut job: Job) -> Result<ExitC
         return Ok(report.exit_code());
     }
     let fabric = Fabric::connect(config, job)?;
-    let is_above = |plan: &Plan| plan.test.is_tagged() || plan.test.is_of_streams();
+    let is_above = |plan: &Measurement| plan.test.is_tagged() || plan.test.is_of_streams();
     let (above, verbs): (Vec<_>, Vec<_>) = plans.into_iter().partition(is_above);
-    let mut lane = Lane::new(fabric, queue_pair_params(config))?;
-    if options.memory == Memory::User {
+    let mut lane = VerbsEnd::new(fabric, queue_pair_params(config))?;
+    if options.memory == PayloadMemory::User {
         lane.use_own_memory(config)?;
     }
     for plan in verbs {
@@ -294,8 +294,8 @@ fn measure_worker(
     fabric: Fabric,
     config: &Config,
     streams: StreamConfig,
-    plans: &[Plan],
-    report: &mut Report,
+    plans: &[Measurement],
+    report: &mut ReportPrinter,
 ) -> Result<(), Failure> {
     let mut worker = Worker::assemble(fabric.into_ports(), config)?;
     worker.configure_streams(streams)?;
@@ -312,16 +312,20 @@ fn measure_worker(
     Ok(())
 }
 
-fn measure_plans(worker: &mut impl Messenger, plans: &[Plan], report: &mut Report) -> Result<(), Failure> {
+fn measure_plans(
+    worker: &mut impl Messenger,
+    plans: &[Measurement],
+    report: &mut ReportPrinter,
+) -> Result<(), Failure> {
     worker.barrier()?;
     plans.iter().try_for_each(|&plan| measure_plan(worker, plan, report, measure_tagged))
 }
 
 fn measure_plan<M: Messenger>(
     worker: &mut M,
-    plan: Plan,
-    report: &mut Report,
-    measure: impl Fn(&mut M, Plan) -> Result<Option<Row>, Failure>,
+    plan: Measurement,
+    report: &mut ReportPrinter,
+    measure: impl Fn(&mut M, Measurement) -> Result<Option<Row>, Failure>,
 ) -> Result<(), Failure> {
     let begun = cpu_ns();
     let row = measure(worker, plan)?;
@@ -334,37 +338,38 @@ fn measure_plan<M: Messenger>(
 /// Returns how many payloads were wrong.
 pub(crate) fn table(worker: &mut Worker, device: &str, sizes: &[usize]) -> Result<u64, Failure> {
     let is_ours = worker.rank() == 0;
-    let mut report = Report::new(false, device.to_owned(), is_ours);
-    for test in [Test::TagLat, Test::TagBw] {
+    let mut report = ReportPrinter::new(false, device.to_owned(), is_ours);
+    for test in [PerfTest::TagLat, PerfTest::TagBw] {
         for &size in sizes {
             let iters = test.default_iters(size);
             let (stream, engine, connections, depth) = (None, None, None, None);
-            let plan = Plan { test, size, iters, verify: true, touch: false, stream, engine, connections, depth };
+            let plan =
+                Measurement { test, size, iters, verify: true, touch: false, stream, engine, connections, depth };
             report.add(measure_tagged(worker, plan)?)?;
         }
     }
     Ok(report.errors())
 }
 
-fn plans(options: &PerfOptions) -> Vec<Plan> {
-    let of_test = |&test: &Test| {
+fn plans(options: &PerfOptions) -> Vec<Measurement> {
+    let of_test = |&test: &PerfTest| {
         let mut sizes = if options.size.is_empty() { test.default_sizes() } else { options.size.clone() };
-        if test == Test::AtomicLat {
+        if test == PerfTest::AtomicLat {
             sizes = vec![atomic::SIZE];
         }
         // Of connections, or of messages under way.
         let counts = match test {
-            Test::SendRate => &options.connections,
+            PerfTest::SendRate => &options.connections,
             _ => &options.depth,
         };
         let counts = if counts.is_empty() { vec![None] } else { counts.iter().copied().map(Some).collect() };
         let cells = sizes.into_iter().flat_map(move |size| counts.clone().into_iter().map(move |count| (size, count)));
         let plan = move |(size, count)| {
-            let (connections, depth) = if test == Test::SendRate { (count, None) } else { (None, count) };
+            let (connections, depth) = if test == PerfTest::SendRate { (count, None) } else { (None, count) };
             let iters = options.iters.unwrap_or_else(|| test.default_iters(size));
             let stream = test.is_of_streams().then_some(options.stream);
             let engine = test.is_tagged().then_some(options.engine);
-            Plan {
+            Measurement {
                 test,
                 size,
                 iters,
@@ -381,18 +386,19 @@ fn plans(options: &PerfOptions) -> Vec<Plan> {
     tests(options).flat_map(of_test).collect()
 }
 
-fn tests(options: &PerfOptions) -> impl Iterator<Item = &Test> {
+fn tests(options: &PerfOptions) -> impl Iterator<Item = &PerfTest> {
     options.tests.iter().flat_map(|tests| &tests.0)
 }
 
 /// Both sides must measure the same, or each would wait for the other. Returns whether packets will carry an ICRC, as
 /// both will also tell each other when they connect.
-fn agree(job: &mut Job, config: &Config, plans: &[Plan]) -> Result<bool, Failure> {
-    let words = |&Plan { test, size, iters, verify, touch, stream, engine: _, connections, depth }: &Plan| {
-        let step = stream.map_or_else(String::new, UpToStep::name);
-        let count = connections.or(depth).unwrap_or(0);
-        format!("{} {size} {iters} {verify} {touch} {step} {count};", test.name())
-    };
+fn agree(job: &mut Job, config: &Config, plans: &[Measurement]) -> Result<bool, Failure> {
+    let words =
+        |&Measurement { test, size, iters, verify, touch, stream, engine: _, connections, depth }: &Measurement| {
+            let step = stream.map_or_else(String::new, UpToStep::name);
+            let count = connections.or(depth).unwrap_or(0);
+            format!("{} {size} {iters} {verify} {touch} {step} {count};", test.name())
+        };
     let plans: String = plans.iter().map(words).collect();
     let ours = format!("{plans}{}", config.receive_queues());
     let ours = format!("{:016x}", ours.bytes().fold(0xcbf2_9ce4_8422_2325, fnv));
@@ -412,21 +418,21 @@ const fn fnv(hash: u64, byte: u8) -> u64 {
     (hash ^ byte as u64).wrapping_mul(0x0100_0000_01b3)
 }
 
-fn measure_verbs(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Failure> {
+fn measure_verbs(lane: &mut VerbsEnd, plan: Measurement) -> Result<Option<Row>, Failure> {
     match plan.test {
-        Test::RawLat => raw::latency(lane, plan),
-        Test::RawBw => raw::bandwidth(lane, plan),
-        Test::SendLat => verbs::send_latency(lane, plan),
-        Test::SendBw => verbs::send_bandwidth(lane, plan),
-        Test::WriteLat => verbs::write_latency(lane, plan),
-        Test::ReadLat => verbs::read_latency(lane, plan),
-        Test::AtomicLat => atomic::latency(lane, plan),
-        Test::SendRate => connections::rate(lane, plan),
-        Test::WriteBw | Test::ReadBw => verbs::one_sided_bandwidth(lane, plan),
-        Test::TagLat | Test::TagBw | Test::StreamLat | Test::StreamBw => Ok(None),
+        PerfTest::RawLat => raw::latency(lane, plan),
+        PerfTest::RawBw => raw::bandwidth(lane, plan),
+        PerfTest::SendLat => verbs::send_latency(lane, plan),
+        PerfTest::SendBw => verbs::send_bandwidth(lane, plan),
+        PerfTest::WriteLat => verbs::write_latency(lane, plan),
+        PerfTest::ReadLat => verbs::read_latency(lane, plan),
+        PerfTest::AtomicLat => atomic::latency(lane, plan),
+        PerfTest::SendRate => connections::rate(lane, plan),
+        PerfTest::WriteBw | PerfTest::ReadBw => verbs::one_sided_bandwidth(lane, plan),
+        PerfTest::TagLat | PerfTest::TagBw | PerfTest::StreamLat | PerfTest::StreamBw => Ok(None),
     }
 }
 
-fn measure_tagged(worker: &mut impl Messenger, plan: Plan) -> Result<Option<Row>, Failure> {
+fn measure_tagged(worker: &mut impl Messenger, plan: Measurement) -> Result<Option<Row>, Failure> {
     if plan.test.is_latency() { tag::latency(worker, plan) } else { tag::bandwidth(worker, plan) }
 }

@@ -3,7 +3,7 @@
 /// The bytes of every message of one size. Each KiB begins with its stamp, of the message's number and of where it lies,
 /// so that no part of an earlier message, nor another part of this one, passes for it. All else is the same in each KiB:
 /// what is compared stays in the nearest cache, and takes no room there from the messages.
-pub(super) struct Pattern {
+pub(super) struct BytePattern {
     size: usize,
     block: [u8; STRIDE],
 }
@@ -15,7 +15,7 @@ const STRIDE: usize = 1024;
 /// Bits of a stamp before where it lies: no test has so many messages.
 const NUMBER_BITS: u32 = 40;
 
-impl Pattern {
+impl BytePattern {
     pub(super) fn new(size: usize) -> Self {
         let byte = |at: usize| (at as u32).wrapping_mul(0x9e37_79b1).to_be_bytes()[0] ^ at as u8;
         Self { size, block: std::array::from_fn(byte) }
@@ -69,20 +69,20 @@ fn stamp(number: u64, index: usize) -> [u8; STAMP] {
 
 #[cfg(test)]
 mod tests {
-    use super::Pattern;
+    use super::BytePattern;
 
     #[test]
     fn one_wrong_byte_or_another_number_is_noticed() {
         for size in [1, 7, 8, 9, 1000, 1025, 3000] {
-            let pattern = Pattern::new(size);
+            let pattern = BytePattern::new(size);
             let mut bytes = vec![0; size];
             pattern.fill(&mut bytes);
-            Pattern::stamp(&mut bytes, 5);
+            BytePattern::stamp(&mut bytes, 5);
             assert!(pattern.matches(&bytes, 5));
             assert!(!pattern.matches(&bytes, 6));
             for part in (0..size).step_by(1024) {
                 let mut stale = bytes.clone();
-                Pattern::stamp(&mut stale[part..(part + 1024).min(size)], 4);
+                BytePattern::stamp(&mut stale[part..(part + 1024).min(size)], 4);
                 assert!(!pattern.matches(&stale, 5), "a stale part at {part} of {size}");
             }
             if size > 2 * 1024 {

@@ -10,14 +10,14 @@ use roci_perftest::exchange::Report;
 use roci_perftest::{Host, PORT, Served, Settings, Sizes, Test, serve};
 use serde_json::{Value, json};
 
-use crate::failure::{Context, Failure};
+use crate::failure::{Failure, FailureContext};
 use crate::options::PerfOptions;
 use crate::output;
 
 /// The engine of this process; a poll that finds nothing leaves the processor to others.
-struct Port(Engine<LiveLink>);
+struct PerftestEngine(Engine<LiveLink>);
 
-impl Host for Port {
+impl Host for PerftestEngine {
     type Link = LiveLink;
 
     fn engine(&mut self) -> &mut Engine<LiveLink> {
@@ -37,7 +37,7 @@ pub(super) fn run(test: Test, options: &PerfOptions) -> Result<ExitCode, Failure
     let config = options.device.config()?;
     let settings = settings(test, options, &config)?;
     let listener = listen(options.listen.as_deref())?;
-    let mut port = Port(open_alone(&config)?);
+    let mut port = PerftestEngine(open_alone(&config)?);
     if !options.json {
         output::line(invitation(test, options, listener.local_addr().context("cannot listen")?))?;
     }
@@ -120,11 +120,11 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::options::{Cli, Command};
+    use crate::options::{Cli, RociCommand};
 
     fn options(line: &str) -> PerfOptions {
         let cli = Cli::try_parse_from(["roci", "perf"].into_iter().chain(line.split(' '))).expect("options");
-        let Command::Perf(options) = cli.command else { panic!("another command") };
+        let RociCommand::Perf(options) = cli.command else { panic!("another command") };
         options
     }
 

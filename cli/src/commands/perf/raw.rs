@@ -3,10 +3,10 @@
 use roci_driver::link::{Batch, Full, Link, LinkState};
 use roci_protocol::Nanos;
 
-use super::Plan;
-use super::lane::Lane;
+use super::Measurement;
+use super::lane::VerbsEnd;
 use super::report::{Row, histogram};
-use super::touch::Payload;
+use super::touch::TouchedPayload;
 use crate::failure::Failure;
 
 const HEADER: usize = 14;
@@ -40,9 +40,9 @@ const BYE: u8 = 5;
 
 /// Half a round trip of one message: a frame, or several where one does not hold it. One that seems lost is sent again;
 /// an error is one whose answer has not come at the end: a peer that was not running for a while answers all of them.
-pub(super) fn latency(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Failure> {
+pub(super) fn latency(lane: &mut VerbsEnd, plan: Measurement) -> Result<Option<Row>, Failure> {
     lane.meet_in_silence()?;
-    let mut port = Port::new(lane, plan);
+    let mut port = RawPort::new(lane, plan);
     let row = if port.lane.is_active() {
         Some(ping(&mut port, plan)?)
     } else {
@@ -53,7 +53,7 @@ pub(super) fn latency(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Failur
     Ok(row)
 }
 
-fn ping(port: &mut Port<'_>, plan: Plan) -> Result<Row, Failure> {
+fn ping(port: &mut RawPort<'_>, plan: Measurement) -> Result<Row, Failure> {
     let (mut half_trips, mut sent) = (histogram(), 0);
     let warm_up = plan.iters / 10;
     let mut start = port.lane.now();
@@ -86,9 +86,9 @@ fn ping(port: &mut Port<'_>, plan: Plan) -> Result<Row, Failure> {
 }
 
 /// As many frames as the port takes, of which those count that arrive; a message longer than a frame is several.
-pub(super) fn bandwidth(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Failure> {
+pub(super) fn bandwidth(lane: &mut VerbsEnd, plan: Measurement) -> Result<Option<Row>, Failure> {
     lane.meet_in_silence()?;
-    let mut port = Port::new(lane, plan);
+    let mut port = RawPort::new(lane, plan);
     let row = if port.lane.is_active() {
         let start = port.lane.now();
         for number in 0..plan.iters {
@@ -111,8 +111,8 @@ fn frame_len(size: usize) -> usize {
     (HEADER + size).max(MIN_FRAME)
 }
 
-struct Port<'a> {
-    lane: &'a mut Lane,
+struct RawPort<'a> {
+    lane: &'a mut VerbsEnd,
     header: [u8; HEADER],
     /// A message is this many full frames, and one more of `last_len` bytes.
     parts: usize,
@@ -123,18 +123,18 @@ struct Port<'a> {
     /// Messages that have come whole.
     messages: u64,
     /// `None` where payload is left alone.
-    payload: Option<Payload>,
+    payload: Option<TouchedPayload>,
 }
 
-impl<'a> Port<'a> {
-    fn new(lane: &'a mut Lane, Plan { size, touch, .. }: Plan) -> Self {
+impl<'a> RawPort<'a> {
+    fn new(lane: &'a mut VerbsEnd, Measurement { size, touch, .. }: Measurement) -> Self {
         let mut header = [0xff; HEADER];
         header[6..12].copy_from_slice(&lane.link().mac().0);
         header[12..].copy_from_slice(&ETHERTYPE);
         let full_len = lane.max_frame();
         let parts = size.saturating_sub(1) / (full_len - HEADER);
         let last_len = frame_len(size - parts * (full_len - HEADER));
-        let payload = touch.then(|| Payload::new(parts, full_len - HEADER, last_len - HEADER));
+        let payload = touch.then(|| TouchedPayload::new(parts, full_len - HEADER, last_len - HEADER));
         Self { lane, header, parts, full_len, last_len, batch: Batch::new(), idle_polls: 0, messages: 0, payload }
     }
 
@@ -311,7 +311,7 @@ impl<'a> Port<'a> {
 
 /// The frame's kind and number, its payload read where it is to be touched.
 #[inline]
-fn take(payload: &mut Option<Payload>, frame: &[u8]) -> Option<(u8, u64)> {
+fn take(payload: &mut Option<TouchedPayload>, frame: &[u8]) -> Option<(u8, u64)> {
     let (kind, number) = parse(frame)?;
     if let Some(payload) = payload
         && matches!(kind, DATA | PART)

@@ -6,13 +6,13 @@ use hdrhistogram::Histogram;
 use roci_protocol::Nanos;
 use serde_json::json;
 
-use super::{EngineMode, Memory, Plan, Test, UpToStep};
+use super::{EngineMode, Measurement, PayloadMemory, PerfTest, UpToStep};
 use crate::failure::Failure;
 use crate::output;
 
 /// One measurement's result.
 pub(super) struct Row {
-    plan: Plan,
+    plan: Measurement,
     /// One-way latencies in nanoseconds, where they were measured.
     latency: Option<Histogram<u64>>,
     elapsed_ns: Nanos,
@@ -24,12 +24,12 @@ pub(super) struct Row {
     /// The part of the messages that has arrived.
     share: f64,
     /// Whose memory the payloads were in, and how many frames of this side's the device took from there.
-    memory: Option<(Memory, u64)>,
+    memory: Option<(PayloadMemory, u64)>,
 }
 
 impl Row {
     /// Latency, from the times of whole round trips.
-    pub(super) fn latency(plan: Plan, half_trips: Histogram<u64>, elapsed_ns: Nanos, errors: u64) -> Self {
+    pub(super) fn latency(plan: Measurement, half_trips: Histogram<u64>, elapsed_ns: Nanos, errors: u64) -> Self {
         Self {
             plan,
             latency: Some(half_trips),
@@ -43,7 +43,7 @@ impl Row {
     }
 
     /// Bandwidth: all messages in so much time.
-    pub(super) fn bandwidth(plan: Plan, elapsed_ns: Nanos, errors: u64) -> Self {
+    pub(super) fn bandwidth(plan: Measurement, elapsed_ns: Nanos, errors: u64) -> Self {
         Self { plan, latency: None, elapsed_ns, errors, cpu_ns: None, growth: None, share: 1.0, memory: None }
     }
 
@@ -61,7 +61,7 @@ impl Row {
         Self { share: share.clamp(0.0, 1.0), ..self }
     }
 
-    pub(super) fn with_memory(self, memory: Memory, zero_copy_frames: u64) -> Self {
+    pub(super) fn with_memory(self, memory: PayloadMemory, zero_copy_frames: u64) -> Self {
         let is_shown = self.plan.test.is_of_verbs();
         Self { memory: is_shown.then_some((memory, zero_copy_frames)), ..self }
     }
@@ -76,7 +76,8 @@ impl Row {
 
     /// Messages one way: a round trip is two, but for a READ or an atomic, which moves one.
     fn messages(&self) -> f64 {
-        let is_round_trip = self.latency.is_some() && !matches!(self.plan.test, Test::ReadLat | Test::AtomicLat);
+        let is_round_trip =
+            self.latency.is_some() && !matches!(self.plan.test, PerfTest::ReadLat | PerfTest::AtomicLat);
         let each = if is_round_trip { 2.0 } else { 1.0 };
         self.plan.iters as f64 * each * self.share
     }
@@ -117,7 +118,7 @@ const COLUMNS: [(&str, usize); 10] = [
 ];
 
 /// Prints rows as they come, if this rank is the one that prints.
-pub(super) struct Report {
+pub(super) struct ReportPrinter {
     as_json: bool,
     device: String,
     /// Whether packets carry an ICRC, where that is known.
@@ -127,7 +128,7 @@ pub(super) struct Report {
     errors: u64,
 }
 
-impl Report {
+impl ReportPrinter {
     pub(super) fn new(as_json: bool, device: String, is_ours: bool) -> Self {
         Self { as_json, device, icrc: None, is_ours, has_header: false, errors: 0 }
     }

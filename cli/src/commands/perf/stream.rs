@@ -4,8 +4,8 @@ use roci_driver::Buffer;
 use roci_msgcore::Worker;
 use roci_msgcore::stream::{Payload, StreamConfig};
 
-use super::Plan;
-use super::pattern::Pattern;
+use super::Measurement;
+use super::pattern::BytePattern;
 use super::report::{Row, histogram};
 use crate::failure::Failure;
 
@@ -13,15 +13,15 @@ use crate::failure::Failure;
 const YIELD_AFTER: u32 = 1024;
 
 /// Half a round trip, or the bandwidth of a stream from rank 0 to rank 1.
-pub(super) fn measure(worker: &mut Worker, config: &StreamConfig, plan: Plan) -> Result<Option<Row>, Failure> {
-    let mut end = End::new(worker, config, plan)?;
+pub(super) fn measure(worker: &mut Worker, config: &StreamConfig, plan: Measurement) -> Result<Option<Row>, Failure> {
+    let mut end = MeasuredEnd::new(worker, config, plan)?;
     end.worker.barrier()?;
     let row = if plan.test.is_latency() { latency(&mut end)? } else { bandwidth(&mut end)? };
     end.finish()?;
     Ok(row)
 }
 
-fn latency(end: &mut End<'_>) -> Result<Option<Row>, Failure> {
+fn latency(end: &mut MeasuredEnd<'_>) -> Result<Option<Row>, Failure> {
     let plan = end.plan;
     let (mut half_trips, mut errors) = (histogram(), 0);
     let warm_up = plan.iters / 10;
@@ -49,7 +49,7 @@ fn latency(end: &mut End<'_>) -> Result<Option<Row>, Failure> {
     Ok(Some(Row::latency(plan, half_trips, last - start, errors + theirs)))
 }
 
-fn bandwidth(end: &mut End<'_>) -> Result<Option<Row>, Failure> {
+fn bandwidth(end: &mut MeasuredEnd<'_>) -> Result<Option<Row>, Failure> {
     let plan = end.plan;
     if end.is_active() {
         let start = end.worker.now();
@@ -69,7 +69,7 @@ fn bandwidth(end: &mut End<'_>) -> Result<Option<Row>, Failure> {
 }
 
 /// What a message is sent from and received into.
-enum Memory {
+enum StreamBuffers {
     /// Copied both times.
     Plain { outgoing: Vec<u8>, incoming: Vec<u8> },
     /// Fetched from the one into the other.
@@ -77,27 +77,27 @@ enum Memory {
 }
 
 /// One end of a measurement.
-struct End<'a> {
+struct MeasuredEnd<'a> {
     worker: &'a mut Worker,
-    plan: Plan,
-    pattern: Pattern,
-    memory: Memory,
+    plan: Measurement,
+    pattern: BytePattern,
+    memory: StreamBuffers,
     /// Calls in a row that found nothing to do.
     idle: u32,
 }
 
-impl<'a> End<'a> {
-    fn new(worker: &'a mut Worker, config: &StreamConfig, plan: Plan) -> Result<Self, Failure> {
-        let pattern = Pattern::new(plan.size);
+impl<'a> MeasuredEnd<'a> {
+    fn new(worker: &'a mut Worker, config: &StreamConfig, plan: Measurement) -> Result<Self, Failure> {
+        let pattern = BytePattern::new(plan.size);
         let memory = if config.zero_copy.is_some_and(|threshold| plan.size >= threshold) {
             let mut buffer = worker.buffer(plan.size)?;
             pattern.fill(&mut buffer);
             let incoming = Some(worker.buffer(plan.size)?);
-            Memory::Payload { outgoing: worker.adopt_payload(buffer)?, incoming }
+            StreamBuffers::Payload { outgoing: worker.adopt_payload(buffer)?, incoming }
         } else {
             let mut outgoing = vec![0; plan.size];
             pattern.fill(&mut outgoing);
-            Memory::Plain { outgoing, incoming: vec![0; plan.size] }
+            StreamBuffers::Plain { outgoing, incoming: vec![0; plan.size] }
         };
         Ok(Self { worker, plan, pattern, memory, idle: 0 })
     }
@@ -119,8 +119,8 @@ impl<'a> End<'a> {
         }
         while sent < self.plan.size {
             let taken = match &self.memory {
-                Memory::Plain { outgoing, .. } => self.worker.stream(peer)?.put(&outgoing[sent..])?,
-                Memory::Payload { outgoing, .. } => self.worker.stream(peer)?.put_payload(*outgoing)?,
+                StreamBuffers::Plain { outgoing, .. } => self.worker.stream(peer)?.put(&outgoing[sent..])?,
+                StreamBuffers::Payload { outgoing, .. } => self.worker.stream(peer)?.put_payload(*outgoing)?,
             };
             sent += taken;
             self.note(taken);
@@ -130,9 +130,9 @@ impl<'a> End<'a> {
 
     fn stamp(&mut self, number: u64) -> Result<(), Failure> {
         match &mut self.memory {
-            Memory::Plain { outgoing, .. } => Pattern::stamp(outgoing, number),
-            Memory::Payload { outgoing, .. } => {
-                for (at, stamp, len) in Pattern::stamps(number, self.plan.size) {
+            StreamBuffers::Plain { outgoing, .. } => BytePattern::stamp(outgoing, number),
+            StreamBuffers::Payload { outgoing, .. } => {
+                for (at, stamp, len) in BytePattern::stamps(number, self.plan.size) {
                     self.worker.write_payload(*outgoing, at, &stamp[..len])?;
                 }
             }
@@ -146,15 +146,15 @@ impl<'a> End<'a> {
         let mut received = 0;
         while received < self.plan.size {
             let got = match &mut self.memory {
-                Memory::Plain { incoming, .. } => self.worker.stream(peer)?.get(&mut incoming[received..])?,
-                Memory::Payload { incoming, .. } => self.worker.stream(peer)?.get_into(incoming)?,
+                StreamBuffers::Plain { incoming, .. } => self.worker.stream(peer)?.get(&mut incoming[received..])?,
+                StreamBuffers::Payload { incoming, .. } => self.worker.stream(peer)?.get_into(incoming)?,
             };
             received += got;
             self.note(got);
         }
         let bytes = match &self.memory {
-            Memory::Plain { incoming, .. } => incoming,
-            Memory::Payload { incoming, .. } => incoming.as_deref().unwrap_or_default(),
+            StreamBuffers::Plain { incoming, .. } => incoming,
+            StreamBuffers::Payload { incoming, .. } => incoming.as_deref().unwrap_or_default(),
         };
         Ok(!self.plan.verify || self.pattern.matches(bytes, number))
     }
@@ -198,7 +198,7 @@ impl<'a> End<'a> {
     /// Gives the memory back, when the peer is done with it.
     fn finish(self) -> Result<(), Failure> {
         self.worker.barrier()?;
-        if let Memory::Payload { outgoing, .. } = self.memory {
+        if let StreamBuffers::Payload { outgoing, .. } = self.memory {
             self.worker.release_payload(outgoing)?;
         }
         Ok(())

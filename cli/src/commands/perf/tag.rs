@@ -6,9 +6,9 @@ use std::time::Instant;
 use roci_driver::Buffer;
 use roci_msgcore::{OpError, Request, Tag};
 
-use super::Plan;
+use super::Measurement;
 use super::messenger::Messenger;
-use super::pattern::Pattern;
+use super::pattern::BytePattern;
 use super::report::{Row, histogram};
 use crate::failure::Failure;
 
@@ -16,9 +16,9 @@ const DATA: Tag = Tag::new(1);
 const VERDICT: Tag = Tag::new(2);
 
 /// Half a round trip of a tagged message.
-pub(super) fn latency(worker: &mut impl Messenger, plan: Plan) -> Result<Option<Row>, Failure> {
+pub(super) fn latency(worker: &mut impl Messenger, plan: Measurement) -> Result<Option<Row>, Failure> {
     let peer = 1 - worker.rank();
-    let pattern = Pattern::new(plan.size);
+    let pattern = BytePattern::new(plan.size);
     let mut outgoing = filled(worker, &pattern, plan.size)?;
     let mut incoming = worker.buffer(plan.size)?;
     let (mut half_trips, mut errors) = (histogram(), 0);
@@ -31,7 +31,7 @@ pub(super) fn latency(worker: &mut impl Messenger, plan: Plan) -> Result<Option<
         if number == warm_up {
             start = last;
         }
-        Pattern::stamp(&mut outgoing, number);
+        BytePattern::stamp(&mut outgoing, number);
         // As MPI's ping-pongs do it: the one that begins sends, and then receives.
         let message = if worker.rank() == 0 {
             let send = worker.send(peer, DATA, outgoing)?;
@@ -59,8 +59,8 @@ pub(super) fn latency(worker: &mut impl Messenger, plan: Plan) -> Result<Option<
 }
 
 /// A stream of tagged messages from rank 0 to rank 1, which checks every one.
-pub(super) fn bandwidth(worker: &mut impl Messenger, plan: Plan) -> Result<Option<Row>, Failure> {
-    let pattern = Pattern::new(plan.size);
+pub(super) fn bandwidth(worker: &mut impl Messenger, plan: Measurement) -> Result<Option<Row>, Failure> {
+    let pattern = BytePattern::new(plan.size);
     let depth = plan.depth();
     if worker.rank() == 1 {
         return receive_all(worker, plan, &pattern, depth).map(|()| None);
@@ -77,7 +77,7 @@ pub(super) fn bandwidth(worker: &mut impl Messenger, plan: Plan) -> Result<Optio
             Some(buffer) => buffer,
             None => wait_oldest(worker, &mut sends)?,
         };
-        Pattern::stamp(&mut buffer, number);
+        BytePattern::stamp(&mut buffer, number);
         sends.push_back(worker.send(1, DATA, buffer)?);
     }
     for send in sends {
@@ -108,7 +108,12 @@ fn receive_count(worker: &mut impl Messenger) -> Result<u64, Failure> {
     Ok(message.buffer.first_chunk().map_or(u64::MAX / 2, |bytes| u64::from_le_bytes(*bytes)))
 }
 
-fn receive_all(worker: &mut impl Messenger, plan: Plan, pattern: &Pattern, depth: usize) -> Result<(), Failure> {
+fn receive_all(
+    worker: &mut impl Messenger,
+    plan: Measurement,
+    pattern: &BytePattern,
+    depth: usize,
+) -> Result<(), Failure> {
     let mut receives = VecDeque::new();
     for _ in 0..plan.iters.min(depth as u64) {
         let buffer = worker.buffer(plan.size)?;
@@ -132,7 +137,7 @@ fn wait_oldest<M: Messenger>(worker: &mut M, sends: &mut VecDeque<Request>) -> R
     Ok(worker.wait(oldest)?.buffer)
 }
 
-fn filled(worker: &impl Messenger, pattern: &Pattern, size: usize) -> Result<Buffer, Failure> {
+fn filled(worker: &impl Messenger, pattern: &BytePattern, size: usize) -> Result<Buffer, Failure> {
     let mut buffer = worker.buffer(size)?;
     pattern.fill(&mut buffer);
     Ok(buffer)

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 /// A message to send, and one that is received.
-pub(super) struct Payload {
+pub(super) struct TouchedPayload {
     source: Vec<u8>,
     sink: Vec<u8>,
     /// Bytes of each frame but the last.
@@ -12,7 +12,7 @@ pub(super) struct Payload {
     at: usize,
 }
 
-impl Payload {
+impl TouchedPayload {
     /// Of messages in `parts` frames of `full` bytes and one more of `last` bytes.
     pub(super) fn new(parts: usize, full: usize, last: usize) -> Self {
         let len = parts * full + last;
@@ -45,9 +45,9 @@ impl Payload {
 
 #[cfg(test)]
 mod tests {
-    use super::Payload;
+    use super::TouchedPayload;
 
-    fn frames(payload: &Payload, parts: usize, last: usize) -> Vec<Vec<u8>> {
+    fn frames(payload: &TouchedPayload, parts: usize, last: usize) -> Vec<Vec<u8>> {
         let frame = |part: usize| {
             let mut body = vec![0xee; if part == parts { last } else { payload.full }];
             payload.write(part, &mut body);
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn every_byte_goes_out_and_arrives() {
         for (parts, last) in [(0, 46), (3, 100), (2, 46)] {
-            let mut payload = Payload::new(parts, 100, last);
+            let mut payload = TouchedPayload::new(parts, 100, last);
             let frames = frames(&payload, parts, last);
             assert_eq!(frames.concat(), payload.source);
             for _ in 0..2 {
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn after_lost_or_odd_frames_a_message_arrives_in_its_place_again() {
-        let mut payload = Payload::new(2, 100, 46);
+        let mut payload = TouchedPayload::new(2, 100, 46);
         let frames = frames(&payload, 2, 46);
         for strangers in [&[(100, false)][..], &[(100, false), (100, false), (100, false)], &[(500, true), (46, true)]]
         {

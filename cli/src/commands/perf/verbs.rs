@@ -3,17 +3,17 @@
 use roci_driver::{Buffer, MemoryRegion, SendWr, WorkCompletion};
 use roci_protocol::{Nanos, Rkey};
 
-use super::lane::{Lane, is_send};
-use super::pattern::Pattern;
+use super::lane::{VerbsEnd, is_send};
+use super::pattern::BytePattern;
 use super::report::{Row, histogram};
-use super::{Plan, Test};
+use super::{Measurement, PerfTest};
 use crate::failure::Failure;
 
 /// Receives posted for a ping-pong.
 const PING_RECEIVES: usize = 8;
 
 /// Half a round trip of a SEND.
-pub(super) fn send_latency(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Failure> {
+pub(super) fn send_latency(lane: &mut VerbsEnd, plan: Measurement) -> Result<Option<Row>, Failure> {
     let mut pinger = SendPinger::new(lane, plan)?;
     lane.meet()?;
     let row = ping_pong(lane, plan, &mut pinger)?;
@@ -24,7 +24,7 @@ pub(super) fn send_latency(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, F
 }
 
 /// Half a round trip of an RDMA WRITE, seen by polling its last byte.
-pub(super) fn write_latency(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Failure> {
+pub(super) fn write_latency(lane: &mut VerbsEnd, plan: Measurement) -> Result<Option<Row>, Failure> {
     let mut pinger = WritePinger::new(lane, plan)?;
     lane.meet()?;
     let row = ping_pong(lane, plan, &mut pinger)?;
@@ -35,14 +35,14 @@ pub(super) fn write_latency(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, 
 
 /// One way to send a message and to see the peer's.
 trait Pinger {
-    fn send(&mut self, lane: &mut Lane, number: u64) -> Result<(), Failure>;
+    fn send(&mut self, lane: &mut VerbsEnd, number: u64) -> Result<(), Failure>;
     /// Waits for message `number`; whether its bytes were right.
-    fn receive(&mut self, lane: &mut Lane, number: u64) -> Result<bool, Failure>;
+    fn receive(&mut self, lane: &mut VerbsEnd, number: u64) -> Result<bool, Failure>;
     /// Waits for the sends that are under way.
-    fn drain(&mut self, lane: &mut Lane) -> Result<(), Failure>;
+    fn drain(&mut self, lane: &mut VerbsEnd) -> Result<(), Failure>;
 }
 
-fn ping_pong(lane: &mut Lane, plan: Plan, pinger: &mut impl Pinger) -> Result<Option<Row>, Failure> {
+fn ping_pong(lane: &mut VerbsEnd, plan: Measurement, pinger: &mut impl Pinger) -> Result<Option<Row>, Failure> {
     let (mut half_trips, mut errors) = (histogram(), 0);
     let warm_up = plan.iters / 10;
     let mut start = lane.now();
@@ -70,15 +70,15 @@ fn ping_pong(lane: &mut Lane, plan: Plan, pinger: &mut impl Pinger) -> Result<Op
 }
 
 struct SendPinger {
-    pattern: Pattern,
+    pattern: BytePattern,
     verify: bool,
     free: Vec<Buffer>,
     in_flight: usize,
 }
 
 impl SendPinger {
-    fn new(lane: &mut Lane, plan: Plan) -> Result<Self, Failure> {
-        let pattern = Pattern::new(plan.size);
+    fn new(lane: &mut VerbsEnd, plan: Measurement) -> Result<Self, Failure> {
+        let pattern = BytePattern::new(plan.size);
         for _ in 0..PING_RECEIVES {
             let buffer = lane.buffer(plan.size)?;
             lane.post_recv(buffer)?;
@@ -93,7 +93,7 @@ impl SendPinger {
     }
 
     /// Sends the peer as many messages as it has receives left.
-    fn use_up(&mut self, lane: &mut Lane) -> Result<(), Failure> {
+    fn use_up(&mut self, lane: &mut VerbsEnd) -> Result<(), Failure> {
         for number in 0..PING_RECEIVES as u64 {
             self.send(lane, number)?;
         }
@@ -111,7 +111,7 @@ impl SendPinger {
 }
 
 impl Pinger for SendPinger {
-    fn send(&mut self, lane: &mut Lane, number: u64) -> Result<(), Failure> {
+    fn send(&mut self, lane: &mut VerbsEnd, number: u64) -> Result<(), Failure> {
         let mut buffer = loop {
             if let Some(buffer) = self.free.pop() {
                 break buffer;
@@ -120,12 +120,12 @@ impl Pinger for SendPinger {
             debug_assert!(is_send(&done), "no message comes before its turn");
             self.on_sent(done);
         };
-        Pattern::stamp(&mut buffer, number);
+        BytePattern::stamp(&mut buffer, number);
         self.in_flight += 1;
         lane.post_send(SendWr::send(number, buffer))
     }
 
-    fn receive(&mut self, lane: &mut Lane, number: u64) -> Result<bool, Failure> {
+    fn receive(&mut self, lane: &mut VerbsEnd, number: u64) -> Result<bool, Failure> {
         loop {
             let Some(done) = lane.poll()? else { continue };
             if is_send(&done) {
@@ -138,7 +138,7 @@ impl Pinger for SendPinger {
         }
     }
 
-    fn drain(&mut self, lane: &mut Lane) -> Result<(), Failure> {
+    fn drain(&mut self, lane: &mut VerbsEnd) -> Result<(), Failure> {
         while self.in_flight > 0 {
             let done = lane.wait()?;
             self.on_sent(done);
@@ -148,7 +148,7 @@ impl Pinger for SendPinger {
 }
 
 struct WritePinger {
-    pattern: Pattern,
+    pattern: BytePattern,
     verify: bool,
     region: MemoryRegion,
     key: Rkey,
@@ -158,8 +158,8 @@ struct WritePinger {
 }
 
 impl WritePinger {
-    fn new(lane: &mut Lane, plan: Plan) -> Result<Self, Failure> {
-        let pattern = Pattern::new(plan.size);
+    fn new(lane: &mut VerbsEnd, plan: Measurement) -> Result<Self, Failure> {
+        let pattern = BytePattern::new(plan.size);
         let mut target = lane.buffer(plan.size)?;
         target.fill(0);
         let free = filled_buffers(lane, &pattern, plan.size, PING_RECEIVES)?;
@@ -174,7 +174,7 @@ impl WritePinger {
 }
 
 impl Pinger for WritePinger {
-    fn send(&mut self, lane: &mut Lane, number: u64) -> Result<(), Failure> {
+    fn send(&mut self, lane: &mut VerbsEnd, number: u64) -> Result<(), Failure> {
         let mut buffer = loop {
             if let Some(buffer) = self.free.pop() {
                 break buffer;
@@ -182,7 +182,7 @@ impl Pinger for WritePinger {
             self.in_flight -= 1;
             self.free.push(lane.wait()?.buffer);
         };
-        Pattern::stamp(&mut buffer, number);
+        BytePattern::stamp(&mut buffer, number);
         if let Some(last) = buffer.last_mut() {
             *last = Self::mark(number);
         }
@@ -190,7 +190,7 @@ impl Pinger for WritePinger {
         lane.post_send(SendWr::write(number, buffer, self.key, 0))
     }
 
-    fn receive(&mut self, lane: &mut Lane, number: u64) -> Result<bool, Failure> {
+    fn receive(&mut self, lane: &mut VerbsEnd, number: u64) -> Result<bool, Failure> {
         let last = self.scratch.len() - 1;
         while lane.peek(self.region, last) != Self::mark(number) {
             if let Some(done) = lane.poll()? {
@@ -206,7 +206,7 @@ impl Pinger for WritePinger {
         Ok(mark == Self::mark(number) && self.pattern.matches(&self.scratch, number))
     }
 
-    fn drain(&mut self, lane: &mut Lane) -> Result<(), Failure> {
+    fn drain(&mut self, lane: &mut VerbsEnd) -> Result<(), Failure> {
         while self.in_flight > 0 {
             self.free.push(lane.wait()?.buffer);
             self.in_flight -= 1;
@@ -216,8 +216,8 @@ impl Pinger for WritePinger {
 }
 
 /// The time of one RDMA READ, there and back.
-pub(super) fn read_latency(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Failure> {
-    let pattern = Pattern::new(plan.size);
+pub(super) fn read_latency(lane: &mut VerbsEnd, plan: Measurement) -> Result<Option<Row>, Failure> {
+    let pattern = BytePattern::new(plan.size);
     let (region, key) = share_filled(lane, &pattern, plan.size)?;
     let mut row = None;
     if lane.is_active() {
@@ -241,8 +241,8 @@ pub(super) fn read_latency(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, F
 }
 
 /// A stream of SENDs; every one is checked where it arrives.
-pub(super) fn send_bandwidth(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Failure> {
-    let pattern = Pattern::new(plan.size);
+pub(super) fn send_bandwidth(lane: &mut VerbsEnd, plan: Measurement) -> Result<Option<Row>, Failure> {
+    let pattern = BytePattern::new(plan.size);
     let depth = plan.depth();
     if lane.is_active() {
         let mut free = filled_buffers(lane, &pattern, plan.size, depth)?;
@@ -271,8 +271,8 @@ pub(super) fn send_bandwidth(lane: &mut Lane, plan: Plan) -> Result<Option<Row>,
 }
 
 /// A stream of RDMA WRITEs or READs. Of WRITEs the last is checked, of READs every one.
-pub(super) fn one_sided_bandwidth(lane: &mut Lane, plan: Plan) -> Result<Option<Row>, Failure> {
-    let pattern = Pattern::new(plan.size);
+pub(super) fn one_sided_bandwidth(lane: &mut VerbsEnd, plan: Measurement) -> Result<Option<Row>, Failure> {
+    let pattern = BytePattern::new(plan.size);
     let (region, key) = share_filled(lane, &pattern, plan.size)?;
     let mut row = None;
     if lane.is_active() {
@@ -282,7 +282,7 @@ pub(super) fn one_sided_bandwidth(lane: &mut Lane, plan: Plan) -> Result<Option<
         }
         let start = lane.now();
         let mut errors = 0;
-        if plan.test == Test::WriteBw {
+        if plan.test == PerfTest::WriteBw {
             stream(lane, plan, &mut free, |number, buffer| SendWr::write(number, buffer, key, 0))?;
         } else {
             errors = stream_reads(lane, plan, &mut free, key, &pattern)?;
@@ -291,7 +291,7 @@ pub(super) fn one_sided_bandwidth(lane: &mut Lane, plan: Plan) -> Result<Option<
     }
     lane.meet()?;
     let mut errors = 0;
-    if plan.test == Test::WriteBw && !lane.is_active() && plan.verify {
+    if plan.test == PerfTest::WriteBw && !lane.is_active() && plan.verify {
         let mut arrived = vec![0; plan.size];
         lane.copy_out(region, &mut arrived);
         errors = u64::from(!pattern.matches(&arrived, plan.iters - 1));
@@ -307,8 +307,8 @@ const LIST: usize = 16;
 
 /// Posts all messages, as many as there are buffers, in lists, and waits for their ends.
 fn stream(
-    lane: &mut Lane,
-    plan: Plan,
+    lane: &mut VerbsEnd,
+    plan: Measurement,
     free: &mut Vec<Buffer>,
     wr: impl Fn(u64, Buffer) -> SendWr,
 ) -> Result<(), Failure> {
@@ -324,7 +324,7 @@ fn stream(
             posted += count as u64;
             let buffers = free.drain(free.len() - count..).zip(first..);
             lane.post_sends(buffers.map(|(mut buffer, number)| {
-                Pattern::stamp(&mut buffer, number);
+                BytePattern::stamp(&mut buffer, number);
                 wr(number, buffer)
             }))?;
         }
@@ -337,11 +337,11 @@ fn stream(
 }
 
 fn stream_reads(
-    lane: &mut Lane,
-    plan: Plan,
+    lane: &mut VerbsEnd,
+    plan: Measurement,
     free: &mut Vec<Buffer>,
     key: Rkey,
-    pattern: &Pattern,
+    pattern: &BytePattern,
 ) -> Result<u64, Failure> {
     let (mut posted, mut ended, mut errors) = (0, 0, 0);
     while ended < plan.iters {
@@ -364,10 +364,15 @@ fn stream_reads(
 
 /// Spoils a buffer that a READ is to fill, in every KiB, so that what was there before does not pass for its work.
 fn scrub(buffer: &mut [u8]) {
-    Pattern::stamp(buffer, u64::MAX);
+    BytePattern::stamp(buffer, u64::MAX);
 }
 
-fn filled_buffers(lane: &mut Lane, pattern: &Pattern, size: usize, count: usize) -> Result<Vec<Buffer>, Failure> {
+fn filled_buffers(
+    lane: &mut VerbsEnd,
+    pattern: &BytePattern,
+    size: usize,
+    count: usize,
+) -> Result<Vec<Buffer>, Failure> {
     let fill = |_| {
         let mut buffer = lane.buffer(size)?;
         pattern.fill(&mut buffer);
@@ -376,9 +381,9 @@ fn filled_buffers(lane: &mut Lane, pattern: &Pattern, size: usize, count: usize)
     (0..count).map(fill).collect()
 }
 
-fn share_filled(lane: &mut Lane, pattern: &Pattern, size: usize) -> Result<(MemoryRegion, Rkey), Failure> {
+fn share_filled(lane: &mut VerbsEnd, pattern: &BytePattern, size: usize) -> Result<(MemoryRegion, Rkey), Failure> {
     let mut buffer = lane.buffer(size)?;
     pattern.fill(&mut buffer);
-    Pattern::stamp(&mut buffer, 0);
+    BytePattern::stamp(&mut buffer, 0);
     lane.share(buffer)
 }

@@ -17,14 +17,14 @@ const WARM_UP_ROUNDS: u64 = 256;
 
 /// Watches the rounds of one process.
 #[derive(Default)]
-pub(super) struct Watch {
+pub(super) struct MemoryWatch {
     rounds: u64,
     /// Resident bytes at the end of the warm-up, and the most that a round had asked for until then.
     warm: Option<(u64, u64)>,
     most_asked: u64,
 }
 
-impl Watch {
+impl MemoryWatch {
     /// A round has ended that held `asked` bytes of buffers. The first one that ends after the warm-up's time, and is
     /// not one of the first rounds, gives the reading that the last one is compared with.
     pub(super) fn after_round(&mut self, asked: u64, is_late: bool) -> Result<(), Failure> {
@@ -129,7 +129,7 @@ mod tests {
 
     /// Rounds of `first` bytes before the warm-up's time is over, and then others.
     fn growth_after(rounds: u64, first: u64, then: &[(u64, bool)]) -> Growth {
-        let mut watch = Watch::default();
+        let mut watch = MemoryWatch::default();
         (0..rounds).for_each(|_| watch.after_round(first, false).expect("Linux"));
         for &(asked, is_late) in then {
             watch.after_round(asked, is_late).expect("Linux");

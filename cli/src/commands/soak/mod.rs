@@ -20,7 +20,7 @@ use roci_msgcore::{
 };
 use serde_json::json;
 
-use self::memory::{Growth, Watch};
+use self::memory::{Growth, MemoryWatch};
 use super::perf::EngineMode;
 use crate::failure::Failure;
 use crate::options::SoakOptions;
@@ -63,7 +63,7 @@ fn soak<M: Messaging>(
     let start = Instant::now();
     let duration = Duration::from_secs(options.seconds);
     let mut soak = Soak::new(&worker, options, config);
-    let mut watch = Watch::default();
+    let mut watch = MemoryWatch::default();
     loop {
         let asked = soak.round(&mut worker)?;
         watch.after_round(asked, is_alone && start.elapsed() >= duration / WARM_UP)?;
@@ -73,7 +73,7 @@ fn soak<M: Messaging>(
     }
     let seconds = start.elapsed().as_secs_f64();
     let growth = watch.finish()?;
-    let ours = Totals { growth, ..soak.totals };
+    let ours = SoakTotals { growth, ..soak.totals };
     let totals = gather(&mut worker, ours)?;
     let faults = worker.injected_faults()?;
     let rank = worker.rank();
@@ -92,7 +92,7 @@ fn soak<M: Messaging>(
 
 /// What was received, whether it was right, and what it took.
 #[derive(Clone, Copy, Default)]
-struct Totals {
+struct SoakTotals {
     messages: u64,
     bytes: u64,
     errors: u64,
@@ -107,11 +107,11 @@ struct Soak {
     own: StdRng,
     max_size: usize,
     per_round: usize,
-    totals: Totals,
+    totals: SoakTotals,
 }
 
 /// A message as its pair's dice give it.
-struct Letter {
+struct SoakMessage {
     tag: Tag,
     len: usize,
     content: u64,
@@ -130,7 +130,7 @@ impl Soak {
             own: dice(rank, 1 << 9),
             max_size: options.max_size,
             per_round: fitting.clamp(1, ROUND),
-            totals: Totals::default(),
+            totals: SoakTotals::default(),
         }
     }
 
@@ -138,7 +138,7 @@ impl Soak {
     /// how many bytes of buffers were held at once.
     fn round(&mut self, worker: &mut impl Messaging) -> Result<u64, Failure> {
         let mut asked = 0;
-        let mut receives: Vec<(Request, Letter, Rank)> = Vec::new();
+        let mut receives: Vec<(Request, SoakMessage, Rank)> = Vec::new();
         let mut sends = Vec::new();
         let size = worker.size();
         let mut steps: Vec<(bool, Rank)> = Vec::new();
@@ -173,7 +173,7 @@ impl Soak {
     fn judge(
         &mut self,
         outcome: Result<roci_msgcore::Done, OpError>,
-        letter: &Letter,
+        letter: &SoakMessage,
         peer: Rank,
     ) -> Result<(), Failure> {
         let message = match outcome {
@@ -197,11 +197,11 @@ impl Soak {
 }
 
 /// Small messages are as frequent as large ones: the length's logarithm is drawn.
-fn draw(dice: &mut StdRng, max_size: usize) -> Letter {
+fn draw(dice: &mut StdRng, max_size: usize) -> SoakMessage {
     let bits = usize::BITS - max_size.leading_zeros();
     let most = (1usize << dice.random_range(0..=bits)) - 1;
     let len = dice.random_range(0..=most.min(max_size));
-    Letter { tag: Tag::new(dice.random_range(0..TAGS)), len, content: dice.random() }
+    SoakMessage { tag: Tag::new(dice.random_range(0..TAGS)), len, content: dice.random() }
 }
 
 /// The word at index `at` of a content: every bit of it depends on both.
@@ -248,7 +248,7 @@ fn another_round(worker: &mut impl Messaging, start: Instant, duration: Duration
 }
 
 /// Rank 0 adds up what all have received, and finds out whose memory grew most; the others keep their own.
-fn gather(worker: &mut impl Messaging, ours: Totals) -> Result<Totals, Failure> {
+fn gather(worker: &mut impl Messaging, ours: SoakTotals) -> Result<SoakTotals, Failure> {
     if worker.rank() != 0 {
         let Growth { start, end, allowed } = ours.growth;
         let words = [ours.messages, ours.bytes, ours.errors, start, end, allowed].map(u64::to_le_bytes).concat();
@@ -281,12 +281,12 @@ fn protocols_used(stats: &WorkerStats) -> Vec<(&'static str, u64)> {
 fn report(
     options: &SoakOptions,
     ranks: usize,
-    totals: &Totals,
+    totals: &SoakTotals,
     seconds: f64,
     faults: u64,
     used: &[(&'static str, u64)],
 ) -> Result<(), Failure> {
-    let Totals { messages, bytes, errors, growth } = *totals;
+    let SoakTotals { messages, bytes, errors, growth } = *totals;
     let seed = options.seed;
     if options.json {
         let known = |bytes: u64| growth.is_known().then_some(bytes);
