@@ -6,7 +6,7 @@ use roci_protocol::Nanos;
 use roci_protocol::sim::{FaultInjector, Faults, Verdict};
 use roci_protocol::wire::Opcode;
 
-use crate::wire::Way;
+use crate::wire::FrameDirection;
 
 /// How long a packet is held back where too few others overtake it. The guest takes a while for each.
 const HOLD_NS: Nanos = 5_000_000;
@@ -22,18 +22,18 @@ pub(crate) struct Injected {
 }
 
 /// One direction of the wire.
-pub(crate) struct Lane<F> {
-    held: VecDeque<Held<F>>,
+pub(crate) struct FaultQueue<F> {
+    held: VecDeque<DelayedFrame<F>>,
 }
 
-struct Held<F> {
+struct DelayedFrame<F> {
     frame: F,
     /// Later frames that still have to pass.
     frames: u8,
     until: Nanos,
 }
 
-impl<F> Lane<F> {
+impl<F> FaultQueue<F> {
     pub(crate) fn new() -> Self {
         Self { held: VecDeque::new() }
     }
@@ -43,7 +43,7 @@ impl<F> Lane<F> {
     }
 
     pub(crate) fn hold(&mut self, now: Nanos, frame: F, frames: u8) {
-        self.held.push_back(Held { frame, frames, until: now + HOLD_NS });
+        self.held.push_back(DelayedFrame { frame, frames, until: now + HOLD_NS });
     }
 
     /// A frame has passed those that are held back.
@@ -59,12 +59,12 @@ impl<F> Lane<F> {
 
     /// Puts a frame back that could not leave.
     pub(crate) fn put_back(&mut self, frame: F) {
-        self.held.push_front(Held { frame, frames: 0, until: 0 });
+        self.held.push_front(DelayedFrame { frame, frames: 0, until: 0 });
     }
 }
 
 /// Returns whether packets of a direction with an opcode are never held back.
-pub(crate) type KeepsOrder = fn(Way, Opcode) -> bool;
+pub(crate) type KeepsOrder = fn(FrameDirection, Opcode) -> bool;
 
 /// The dice of both directions.
 pub(crate) struct Dice {
@@ -84,7 +84,7 @@ impl Dice {
     }
 
     /// What happens to the next packet of a direction.
-    pub(crate) fn throw(&mut self, way: Way, opcode: Opcode) -> Verdict {
+    pub(crate) fn throw(&mut self, way: FrameDirection, opcode: Opcode) -> Verdict {
         let mut verdict = self.injectors[way as usize].throw();
         if matches!(verdict, Verdict::Hold(_)) && (self.keeps_order)(way, opcode) {
             verdict = Verdict::Pass;
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_frame_leaves_once_enough_others_have_passed_it_or_its_time_is_over() {
-        let mut lane = Lane::new();
+        let mut lane = FaultQueue::new();
         lane.hold(0, 'a', 2);
         lane.hold(0, 'b', 1);
         assert_eq!(lane.release(0), None);
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_frame_that_could_not_leave_is_the_next_one() {
-        let mut lane = Lane::new();
+        let mut lane = FaultQueue::new();
         lane.hold(0, 'a', 0);
         lane.put_back('b');
         assert_eq!((lane.release(0), lane.release(0)), (Some('b'), Some('a')));
@@ -126,8 +126,8 @@ mod tests {
     #[test]
     fn each_direction_has_dice_and_counters_of_its_own() {
         let mut dice = Dice::new(Faults { loss: 0.2, dup: 0.2, reorder: 0.2, ..Faults::default() }, |_, _| false);
-        let verdicts =
-            [Way::Out, Way::In].map(|way| (0..100).map(|_| dice.throw(way, Opcode::RcAck)).collect::<Vec<_>>());
+        let verdicts = [FrameDirection::Out, FrameDirection::In]
+            .map(|way| (0..100).map(|_| dice.throw(way, Opcode::RcAck)).collect::<Vec<_>>());
         assert_ne!(verdicts[0], verdicts[1]);
         for (verdicts, injected) in verdicts.iter().zip(dice.injected) {
             let count =
@@ -141,10 +141,10 @@ mod tests {
     #[test]
     fn what_keeps_its_order_is_never_held_back() {
         let faults = Faults { reorder: 1.0, ..Faults::default() };
-        let mut dice = Dice::new(faults, |way, opcode| way == Way::Out && opcode == Opcode::RcAck);
-        assert_eq!(dice.throw(Way::Out, Opcode::RcAck), Verdict::Pass);
-        assert!(matches!(dice.throw(Way::Out, Opcode::RcSendOnly), Verdict::Hold(_)));
-        assert!(matches!(dice.throw(Way::In, Opcode::RcAck), Verdict::Hold(_)));
+        let mut dice = Dice::new(faults, |way, opcode| way == FrameDirection::Out && opcode == Opcode::RcAck);
+        assert_eq!(dice.throw(FrameDirection::Out, Opcode::RcAck), Verdict::Pass);
+        assert!(matches!(dice.throw(FrameDirection::Out, Opcode::RcSendOnly), Verdict::Hold(_)));
+        assert!(matches!(dice.throw(FrameDirection::In, Opcode::RcAck), Verdict::Hold(_)));
         assert_eq!(dice.injected.map(|injected| injected.held_back), [1, 1]);
     }
 }

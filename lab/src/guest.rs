@@ -4,8 +4,8 @@ use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 
-use crate::Failure;
-use crate::machine::{self, Booting, Line, Machine};
+use crate::LabError;
+use crate::machine::{self, Booting, ConsoleLine, QemuMachine};
 
 /// The port that `verbs_peer` listens on inside.
 const PEER_PORT: u16 = 7471;
@@ -16,28 +16,28 @@ pub(crate) const MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
 /// A running guest; it ends with this value.
 pub(crate) struct Guest {
-    machine: Machine,
+    machine: QemuMachine,
     /// Where the guest's ports are on this host.
     peer_port: u16,
     pub(crate) pingpong_port: u16,
 }
 
 /// How to start a guest: files in `directory`, kernel and initial disk in `image`.
-pub(crate) struct Plan {
+pub(crate) struct GuestConfig {
     pub(crate) directory: PathBuf,
     pub(crate) image: PathBuf,
 }
 
-impl Plan {
+impl GuestConfig {
     /// Where the data NIC meets our port.
     pub(crate) fn data_socket(&self) -> PathBuf {
         self.directory.join("data.sock")
     }
 
-    /// Starts the machine; our port must be listening on [`Plan::data_socket`].
-    pub(crate) fn start(&self) -> Result<Starting, Failure> {
+    /// Starts the machine; our port must be listening on [`GuestConfig::data_socket`].
+    pub(crate) fn start(&self) -> Result<Starting, LabError> {
         let [peer_port, pingpong_port] = free_ports()?;
-        let booting = machine::Plan {
+        let booting = machine::MachineConfig {
             name: "guest",
             directory: &self.directory,
             qemu: Path::new("qemu-system-x86_64"),
@@ -81,7 +81,7 @@ pub(crate) struct Starting {
 
 impl Starting {
     /// Waits for the machine, while `meanwhile` runs again and again.
-    pub(crate) fn ready(self, mut meanwhile: impl FnMut()) -> Result<Guest, Failure> {
+    pub(crate) fn ready(self, mut meanwhile: impl FnMut()) -> Result<Guest, LabError> {
         let Self { booting, peer_port, pingpong_port } = self;
         Ok(Guest { machine: booting.ready(&mut meanwhile)?, peer_port, pingpong_port })
     }
@@ -89,16 +89,16 @@ impl Starting {
 
 impl Guest {
     /// Runs a shell command inside and returns what it printed, or fails with it.
-    pub(crate) fn run(&mut self, command: &str, meanwhile: &mut impl FnMut()) -> Result<String, Failure> {
+    pub(crate) fn run(&mut self, command: &str, meanwhile: &mut impl FnMut()) -> Result<String, LabError> {
         self.machine.run(command, meanwhile)
     }
 
     /// A new session with the guest's verbs.
-    pub(crate) fn verbs(&self) -> Result<Line<TcpStream>, Failure> {
+    pub(crate) fn verbs(&self) -> Result<ConsoleLine<TcpStream>, LabError> {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.peer_port))?;
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
-        Ok(Line::new(stream))
+        Ok(ConsoleLine::new(stream))
     }
 }
 

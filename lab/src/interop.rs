@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use crate::lab::{Form, Lab};
-use crate::report::{self, Outcome, Row};
+use crate::report::{self, ScenarioOutcome, ScenarioRow};
 use crate::scenarios::SCENARIOS;
-use crate::{Failure, guest, lint};
+use crate::{LabError, guest, lint};
 
 /// What to run, and where results go.
 #[derive(Args)]
-pub(crate) struct Options {
+pub(crate) struct InteropOptions {
     /// Where the guest's kernel and initial disk are.
     #[arg(long, default_value = "target/lab/6.1")]
     image: PathBuf,
@@ -40,7 +40,7 @@ pub(crate) struct Options {
     list: bool,
 }
 
-pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
+pub(crate) fn run(options: &InteropOptions) -> Result<ExitCode, LabError> {
     let chosen =
         || SCENARIOS.iter().filter(|s| options.only.as_ref().is_none_or(|only| s.name.contains(only.as_str())));
     if options.list {
@@ -75,15 +75,15 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
             script.save(&path)?;
         }
         let outcome = match &failures[..] {
-            [] => Outcome::Passed,
-            failures => Outcome::Failed(format!("{} (capture: {})", failures.join("; "), path.display())),
+            [] => ScenarioOutcome::Passed,
+            failures => ScenarioOutcome::Failed(format!("{} (capture: {})", failures.join("; "), path.display())),
         };
-        let row = Row { scenario, outcome, seconds };
+        let row = ScenarioRow { scenario, outcome, seconds };
         println!("{row}");
         verdict.notes().for_each(|note| println!("        {note}"));
         rows.push(row);
     }
-    let failed = rows.iter().filter(|row| matches!(row.outcome, Outcome::Failed(_))).count();
+    let failed = rows.iter().filter(|row| matches!(row.outcome, ScenarioOutcome::Failed(_))).count();
     println!("{} scenarios, {failed} failed", rows.len());
     if let Some(path) = &options.table {
         let old = std::fs::read_to_string(path).unwrap_or_default();

@@ -17,11 +17,11 @@ use roci_protocol::lint::{End, Opening};
 use roci_protocol::wire::MacAddr;
 use roci_protocol::{Psn, Qpn, Rkey};
 
-use crate::Failure;
-use crate::guest::{self, Guest, Plan};
+use crate::LabError;
+use crate::guest::{self, Guest, GuestConfig};
 use crate::lint;
-use crate::machine::Line;
-use crate::wire::{Event, LabLink, Rule, Script, Watch};
+use crate::machine::ConsoleLine;
+use crate::wire::{LabLink, LossRule, PacketObserver, Script, WireEvent};
 
 /// How long a completion may take: emulation is slow.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -31,7 +31,7 @@ const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
 /// A way between the two ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Route {
+pub(crate) struct GidRoute {
     /// Which of our addresses.
     pub(crate) address: usize,
     pub(crate) ours: &'static str,
@@ -41,11 +41,11 @@ pub(crate) struct Route {
 }
 
 /// IPv4, untagged.
-pub(crate) const V4: Route = Route { address: 0, ours: "10.77.0.1", theirs: "10.77.0.2", gid: 1 };
+pub(crate) const V4: GidRoute = GidRoute { address: 0, ours: "10.77.0.1", theirs: "10.77.0.2", gid: 1 };
 /// IPv6, untagged.
-pub(crate) const V6: Route = Route { address: 1, ours: "fd77::1", theirs: "fd77::2", gid: 2 };
+pub(crate) const V6: GidRoute = GidRoute { address: 1, ours: "fd77::1", theirs: "fd77::2", gid: 2 };
 /// IPv4 in VLAN 7.
-pub(crate) const VLAN: Route = Route { address: 2, ours: "10.78.0.1", theirs: "10.78.0.2", gid: 3 };
+pub(crate) const VLAN: GidRoute = GidRoute { address: 2, ours: "10.78.0.1", theirs: "10.78.0.2", gid: 3 };
 const VLAN_ID: u16 = 7;
 
 const GUEST_SETUP: &[&str] = &[
@@ -63,8 +63,8 @@ const GUEST_SETUP: &[&str] = &[
 
 /// What a connection of the lab is made with.
 #[derive(Clone)]
-pub(crate) struct Terms {
-    pub(crate) route: Route,
+pub(crate) struct PairTerms {
+    pub(crate) route: GidRoute,
     pub(crate) mtu: Mtu,
     /// Our first PSN and theirs.
     pub(crate) psns: [u32; 2],
@@ -73,7 +73,7 @@ pub(crate) struct Terms {
     pub(crate) theirs: String,
 }
 
-impl Default for Terms {
+impl Default for PairTerms {
     fn default() -> Self {
         let params = QpParams { rnr_retry_limit: None, access: all_access(), ..QpParams::default() };
         Self { route: V4, mtu: Mtu::Mtu1024, psns: [0x10_0000, 0x20_0000], params, theirs: String::new() }
@@ -100,12 +100,12 @@ pub(crate) struct Lab {
     pub(crate) script: Rc<RefCell<Script>>,
     pub(crate) guest: Guest,
     pub(crate) form: Form,
-    verbs: Option<Line<TcpStream>>,
+    verbs: Option<ConsoleLine<TcpStream>>,
 }
 
 /// A connected pair of queue pairs.
 #[derive(Clone, Copy)]
-pub(crate) struct Pair {
+pub(crate) struct GuestPair {
     pub(crate) qp: QueuePair,
     /// The guest's name for its own.
     pub(crate) theirs: u32,
@@ -113,19 +113,19 @@ pub(crate) struct Pair {
 
 /// Memory of the guest's.
 #[derive(Clone, Copy)]
-pub(crate) struct Remote {
+pub(crate) struct GuestMemory {
     pub(crate) mr: u32,
     pub(crate) addr: u64,
     pub(crate) rkey: Rkey,
 }
 
 /// An answer of the guest's verbs, by word.
-pub(crate) type Answer = BTreeMap<String, String>;
+pub(crate) type GuestReply = BTreeMap<String, String>;
 
 impl Lab {
     /// Brings our port up, boots the guest on it, and sets the guest up.
-    pub(crate) fn start(directory: &Path, image: &Path, form: Form) -> Result<Self, Failure> {
-        let plan = Plan { directory: directory.to_owned(), image: image.to_owned() };
+    pub(crate) fn start(directory: &Path, image: &Path, form: Form) -> Result<Self, LabError> {
+        let plan = GuestConfig { directory: directory.to_owned(), image: image.to_owned() };
         let socket = plan.data_socket();
         let (tell, started) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
@@ -174,7 +174,7 @@ impl Lab {
 
     /// Begins a session with the guest's verbs, and the record, anew: what happens on the wire goes on. Fails, and keeps the
     /// record, where the lint finds a broken rule in it.
-    pub(crate) fn renew(&mut self) -> Result<(), Failure> {
+    pub(crate) fn renew(&mut self) -> Result<(), LabError> {
         self.verbs = None;
         let events = &mut self.script.borrow_mut().events;
         lint::judge(events).failure().map_or(Ok(()), Err)?;
@@ -183,34 +183,34 @@ impl Lab {
     }
 
     /// Loses the packets that `rule` points at.
-    pub(crate) fn lose(&self, rule: Rule) {
+    pub(crate) fn lose(&self, rule: LossRule) {
         self.script.borrow_mut().rule = Some(rule);
     }
 
     /// Shows `watch` each packet, and what happens to it.
-    pub(crate) fn watch(&self, watch: Watch) {
+    pub(crate) fn watch(&self, watch: PacketObserver) {
         self.script.borrow_mut().watch = Some(watch);
     }
 
     /// Runs a shell command in the guest.
-    pub(crate) fn run(&mut self, command: &str) -> Result<String, Failure> {
+    pub(crate) fn run(&mut self, command: &str) -> Result<String, LabError> {
         let Self { engine, guest, .. } = self;
         guest.run(command, &mut || drop_count(engine.poll()))
     }
 
     /// Asks the guest's verbs; the first question of a scenario opens a session on `route`.
-    pub(crate) fn ask(&mut self, question: &str) -> Result<Answer, Failure> {
+    pub(crate) fn ask(&mut self, question: &str) -> Result<GuestReply, LabError> {
         let line = self.ask_line(question)?;
         Ok(words(&line))
     }
 
     /// Asks, and returns the whole answer.
-    pub(crate) fn ask_line(&mut self, question: &str) -> Result<String, Failure> {
+    pub(crate) fn ask_line(&mut self, question: &str) -> Result<String, LabError> {
         Ok(self.ask_all(&[question.to_owned()])?.remove(0))
     }
 
     /// Asks without waiting for the answers in between, which must all be good; returns each whole.
-    pub(crate) fn ask_all(&mut self, questions: &[String]) -> Result<Vec<String>, Failure> {
+    pub(crate) fn ask_all(&mut self, questions: &[String]) -> Result<Vec<String>, LabError> {
         let Self { engine, guest, verbs, .. } = self;
         let mut poll = || drop_count(engine.poll());
         let session = match verbs {
@@ -232,7 +232,7 @@ impl Lab {
     }
 
     /// A connected pair over `terms`.
-    pub(crate) fn connect(&mut self, terms: &Terms) -> Result<Pair, Failure> {
+    pub(crate) fn connect(&mut self, terms: &PairTerms) -> Result<GuestPair, LabError> {
         if self.verbs.is_none() {
             self.ask(&format!("open gid={}", terms.route.gid))?;
         }
@@ -241,7 +241,7 @@ impl Lab {
     }
 
     /// Ends our half of a connection, and discards its completions that were not polled.
-    pub(crate) fn disconnect(&mut self, pair: Pair) {
+    pub(crate) fn disconnect(&mut self, pair: GuestPair) {
         self.engine.destroy_qp(pair.qp);
         while self.engine.poll_cq(self.cq).is_some() {}
     }
@@ -249,17 +249,17 @@ impl Lab {
     /// Connects to a queue pair of the guest's that is in INIT.
     pub(crate) fn connect_with(
         &mut self,
-        terms: &Terms,
+        terms: &PairTerms,
         qp: u32,
         qpn: u32,
         srq: Option<roci_driver::SharedReceiveQueue>,
-    ) -> Result<Pair, Failure> {
-        let Route { address, ours, theirs, .. } = terms.route;
+    ) -> Result<GuestPair, LabError> {
+        let GidRoute { address, ours, theirs, .. } = terms.route;
         let mut near = self.engine.create_qp_at(0, address, self.pd, self.cq)?;
         near.set_starting_psn(Psn::new(terms.psns[0]));
         if let Some(srq) = srq {
             self.engine.share_receives(&mut near, srq)?;
-            self.record(Event::Shared(End { ip: ours.parse()?, qpn: near.qpn() }));
+            self.record(WireEvent::Shared(End { ip: ours.parse()?, qpn: near.qpn() }));
         }
         let [our_psn, their_psn] = terms.psns;
         self.ask(&format!(
@@ -281,64 +281,68 @@ impl Lab {
         self.record_opening(&near, terms.route, &peer)?;
         let params = QpParams { mtu: terms.mtu, ..terms.params.clone() };
         let near = self.engine.connect(near, &peer, &params)?;
-        Ok(Pair { qp: near, theirs: qp })
+        Ok(GuestPair { qp: near, theirs: qp })
     }
 
     /// Announces to the lint a connection that is about to begin.
-    pub(crate) fn record_opening(&self, near: &UnconnectedQp, route: Route, peer: &Address) -> Result<(), Failure> {
+    pub(crate) fn record_opening(&self, near: &UnconnectedQp, route: GidRoute, peer: &Address) -> Result<(), LabError> {
         let ours = End { ip: route.ours.parse()?, qpn: near.qpn() };
         let ends = [ours, End { ip: peer.ip, qpn: peer.qpn }];
-        self.record(Event::Opened(Opening { ends, first_psns: [near.starting_psn(), peer.psn], mtu: peer.mtu }));
+        self.record(WireEvent::Opened(Opening { ends, first_psns: [near.starting_psn(), peer.psn], mtu: peer.mtu }));
         Ok(())
     }
 
-    pub(crate) fn record(&self, event: Event) {
+    pub(crate) fn record(&self, event: WireEvent) {
         self.script.borrow_mut().events.push(event);
     }
 
     /// Memory of the guest's, with all rights.
-    pub(crate) fn remote(&mut self, len: usize) -> Result<Remote, Failure> {
+    pub(crate) fn remote(&mut self, len: usize) -> Result<GuestMemory, LabError> {
         let answer = self.ask(&format!("mr size={} access=lrwab", len.max(1)))?;
-        Ok(Remote { mr: number(&answer, "mr")?, addr: wide(&answer, "addr")?, rkey: Rkey(number(&answer, "rkey")?) })
+        Ok(GuestMemory {
+            mr: number(&answer, "mr")?,
+            addr: wide(&answer, "addr")?,
+            rkey: Rkey(number(&answer, "rkey")?),
+        })
     }
 
     /// A region of ours, with all rights, that holds `bytes`.
-    pub(crate) fn region(&mut self, bytes: &[u8]) -> Result<MemoryRegion, Failure> {
+    pub(crate) fn region(&mut self, bytes: &[u8]) -> Result<MemoryRegion, LabError> {
         let buffer = self.buffer(bytes)?;
         Ok(self.engine.register(self.pd, buffer, all_access()).map_err(|_| "no key is free")?)
     }
 
     /// What a region of ours holds.
-    pub(crate) fn content(&self, region: MemoryRegion) -> Result<Vec<u8>, Failure> {
+    pub(crate) fn content(&self, region: MemoryRegion) -> Result<Vec<u8>, LabError> {
         let mut bytes = vec![0; region.len()];
         self.engine.read_region(self.pd, region, 0, &mut bytes).ok_or("outside of the region")?;
         Ok(bytes)
     }
 
-    pub(crate) fn buffer(&self, bytes: &[u8]) -> Result<Buffer, Failure> {
+    pub(crate) fn buffer(&self, bytes: &[u8]) -> Result<Buffer, LabError> {
         let mut buffer = self.engine.buffer(bytes.len())?;
         buffer.copy_from_slice(bytes);
         Ok(buffer)
     }
 
-    pub(crate) fn post(&mut self, pair: Pair, wr: SendWr) -> Result<(), Failure> {
+    pub(crate) fn post(&mut self, pair: GuestPair, wr: SendWr) -> Result<(), LabError> {
         self.engine.post_send(pair.qp, wr).map_err(|refused| refused.reason.into())
     }
 
     /// A buffer for a receive, full of what no message is full of.
-    pub(crate) fn stale_buffer(&self, len: usize) -> Result<Buffer, Failure> {
+    pub(crate) fn stale_buffer(&self, len: usize) -> Result<Buffer, LabError> {
         self.buffer(&vec![STALE; len])
     }
 
-    pub(crate) fn post_recv(&mut self, pair: Pair, wr_id: u64, len: usize) -> Result<(), Failure> {
+    pub(crate) fn post_recv(&mut self, pair: GuestPair, wr_id: u64, len: usize) -> Result<(), LabError> {
         let buffer = self.stale_buffer(len)?;
         self.engine.post_recv(pair.qp, wr_id, buffer).map_err(|refused| refused.reason)?;
-        self.record(Event::Posted(pair.qp.qpn()));
+        self.record(WireEvent::Posted(pair.qp.qpn()));
         Ok(())
     }
 
     /// Our next completion.
-    pub(crate) fn wait(&mut self) -> Result<WorkCompletion, Failure> {
+    pub(crate) fn wait(&mut self) -> Result<WorkCompletion, LabError> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(done) = self.engine.poll_cq(self.cq) {
@@ -352,7 +356,7 @@ impl Lab {
     }
 
     /// Our next completion, which must be a success.
-    pub(crate) fn wait_ok(&mut self) -> Result<WorkCompletion, Failure> {
+    pub(crate) fn wait_ok(&mut self) -> Result<WorkCompletion, LabError> {
         let done = self.wait()?;
         match done.status {
             WcStatus::Success => Ok(done),
@@ -361,13 +365,13 @@ impl Lab {
     }
 
     /// The guest's next `n` completions.
-    pub(crate) fn their_completions(&mut self, n: usize) -> Result<Vec<Answer>, Failure> {
+    pub(crate) fn their_completions(&mut self, n: usize) -> Result<Vec<GuestReply>, LabError> {
         let line = self.ask_line(&format!("poll n={n} ms=20000"))?;
         completions(&line, n)
     }
 
     /// The guest's next completion, which must be a success.
-    pub(crate) fn they_succeed(&mut self) -> Result<Answer, Failure> {
+    pub(crate) fn they_succeed(&mut self) -> Result<GuestReply, LabError> {
         let done = self.their_completions(1)?.remove(0);
         match done.get("status").map(String::as_str) {
             Some("IBV_WC_SUCCESS") => Ok(done),
@@ -385,14 +389,14 @@ impl Lab {
 }
 
 /// The completions in the answer to a `poll`.
-pub(crate) fn completions(line: &str, n: usize) -> Result<Vec<Answer>, Failure> {
+pub(crate) fn completions(line: &str, n: usize) -> Result<Vec<GuestReply>, LabError> {
     let found: Vec<_> = line.split(';').skip(1).map(words).collect();
     if found.len() == n { Ok(found) } else { Err(format!("{n} completions were due: {line}").into()) }
 }
 
 /// This host: one address of each kind.
-fn our_host() -> Result<PortConfig, Failure> {
-    let interface = |route: Route, prefix, vlan| -> Result<Interface, Failure> {
+fn our_host() -> Result<PortConfig, LabError> {
+    let interface = |route: GidRoute, prefix, vlan| -> Result<Interface, LabError> {
         Ok(Interface { ip: route.ours.parse::<IpAddr>()?, prefix, vlan })
     };
     let interfaces = vec![interface(V4, 24, None)?, interface(V6, 64, None)?, interface(VLAN, 24, Some(VLAN_ID))?];
@@ -404,11 +408,11 @@ pub(crate) fn pattern(seed: u8, len: usize) -> Vec<u8> {
     (0..len).map(|at| (usize::from(seed) + at * 7 + (at >> 8)) as u8).collect()
 }
 
-fn words(line: &str) -> Answer {
+fn words(line: &str) -> GuestReply {
     line.split_whitespace().filter_map(|word| word.split_once('=')).map(|(k, v)| (k.into(), v.into())).collect()
 }
 
-pub(crate) fn wide(answer: &Answer, key: &str) -> Result<u64, Failure> {
+pub(crate) fn wide(answer: &GuestReply, key: &str) -> Result<u64, LabError> {
     let text = answer.get(key).ok_or_else(|| format!("the answer lacks {key}: {answer:?}"))?;
     let parsed = match text.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16),
@@ -417,7 +421,7 @@ pub(crate) fn wide(answer: &Answer, key: &str) -> Result<u64, Failure> {
     Ok(parsed?)
 }
 
-pub(crate) fn number(answer: &Answer, key: &str) -> Result<u32, Failure> {
+pub(crate) fn number(answer: &GuestReply, key: &str) -> Result<u32, LabError> {
     Ok(u32::try_from(wide(answer, key)?)?)
 }
 

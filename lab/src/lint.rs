@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use roci_protocol::lint::{End, Finding, Lint, Rule};
 
 use crate::lab::{V4, V6, VLAN};
-use crate::wire::{Event, Way};
+use crate::wire::{FrameDirection, WireEvent};
 
 /// The rules that Linux 6.1's rxe breaks, and what it does instead. A peer of its kind is to be lived with.
 pub(crate) const EXCEPTIONS: &[(Rule, &str)] = &[
@@ -21,24 +21,24 @@ const SHOWN: usize = 3;
 
 /// What was found in a scenario's frames.
 #[derive(Default)]
-pub(crate) struct Verdict {
+pub(crate) struct LintReport {
     /// Each with the end whose frame it was.
-    broken: Vec<(Way, Finding)>,
+    broken: Vec<(FrameDirection, Finding)>,
     /// How often the guest broke the rules that it is known to break.
     excepted: BTreeMap<Rule, usize>,
 }
 
 /// Lints what both ends have sent.
-pub(crate) fn judge(events: &[Event]) -> Verdict {
+pub(crate) fn judge(events: &[WireEvent]) -> LintReport {
     let mut lint = Lint::default();
-    let mut verdict = Verdict::default();
+    let mut verdict = LintReport::default();
     for event in events {
         match event {
-            Event::Frame { at, way, bytes } => verdict.count(*way, lint.look(*at, bytes)),
-            Event::Opened(opening) => lint.open(opening),
+            WireEvent::Frame { at, way, bytes } => verdict.count(*way, lint.look(*at, bytes)),
+            WireEvent::Opened(opening) => lint.open(opening),
             // Numbers are unique here, whatever address the queue pair has.
-            Event::Posted(qpn) => our_addresses().for_each(|ip| lint.post_receives(End { ip, qpn: *qpn }, 1)),
-            Event::Shared(end) => lint.share_receives(*end),
+            WireEvent::Posted(qpn) => our_addresses().for_each(|ip| lint.post_receives(End { ip, qpn: *qpn }, 1)),
+            WireEvent::Shared(end) => lint.share_receives(*end),
         }
     }
     verdict
@@ -48,10 +48,10 @@ fn our_addresses() -> impl Iterator<Item = IpAddr> {
     [V4, V6, VLAN].into_iter().filter_map(|route| route.ours.parse().ok())
 }
 
-impl Verdict {
-    fn count(&mut self, way: Way, findings: Vec<Finding>) {
+impl LintReport {
+    fn count(&mut self, way: FrameDirection, findings: Vec<Finding>) {
         for finding in findings {
-            if way == Way::In && exception(finding.rule).is_some() {
+            if way == FrameDirection::In && exception(finding.rule).is_some() {
                 *self.excepted.entry(finding.rule).or_insert(0) += 1;
             } else {
                 self.broken.push((way, finding));
@@ -72,11 +72,11 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for LintReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the lint found {}", self.broken.len())?;
         for (way, finding) in self.broken.iter().take(SHOWN) {
-            let who = if *way == Way::Out { "our" } else { "the guest's" };
+            let who = if *way == FrameDirection::Out { "our" } else { "the guest's" };
             write!(f, "; {who} {finding}")?;
         }
         if self.broken.len() > SHOWN { write!(f, "; and {} more", self.broken.len() - SHOWN) } else { Ok(()) }

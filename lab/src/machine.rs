@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use crate::Failure;
+use crate::LabError;
 
 /// Emulation is slow, and slower beside others.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What a machine is made of: its files in `directory` bear its name.
-pub(crate) struct Plan<'a> {
+pub(crate) struct MachineConfig<'a> {
     pub(crate) name: &'a str,
     pub(crate) directory: &'a Path,
     pub(crate) qemu: &'a Path,
@@ -28,13 +28,13 @@ pub(crate) struct Plan<'a> {
     pub(crate) devices: Vec<String>,
 }
 
-impl Plan<'_> {
+impl MachineConfig<'_> {
     fn file(&self, suffix: &str) -> PathBuf {
         self.directory.join(format!("{}.{suffix}", self.name))
     }
 
     /// Starts the machine.
-    pub(crate) fn start(&self) -> Result<Booting, Failure> {
+    pub(crate) fn start(&self) -> Result<Booting, LabError> {
         let control = self.file("control");
         let logs = [self.file("qemu.log"), self.file("serial.log")];
         let mut command = Command::new(self.qemu);
@@ -61,7 +61,7 @@ impl Plan<'_> {
             .stdout(Stdio::null())
             .stderr(std::fs::File::create(&logs[0])?);
         let process = spawn_bound_to_us(&mut command)?;
-        Ok(Booting { process: Process(process), control, logs })
+        Ok(Booting { process: QemuProcess(process), control, logs })
     }
 }
 
@@ -77,9 +77,9 @@ fn spawn_bound_to_us(command: &mut Command) -> io::Result<Child> {
 }
 
 /// QEMU; it ends with this value.
-struct Process(Child);
+struct QemuProcess(Child);
 
-impl Drop for Process {
+impl Drop for QemuProcess {
     fn drop(&mut self) {
         // It may have ended already; there is nothing to lose inside.
         let _ = self.0.kill();
@@ -89,14 +89,14 @@ impl Drop for Process {
 
 /// A machine that boots.
 pub(crate) struct Booting {
-    process: Process,
+    process: QemuProcess,
     control: PathBuf,
     logs: [PathBuf; 2],
 }
 
 impl Booting {
     /// Waits for the machine, while `meanwhile` runs again and again.
-    pub(crate) fn ready(mut self, meanwhile: &mut impl FnMut()) -> Result<Machine, Failure> {
+    pub(crate) fn ready(mut self, meanwhile: &mut impl FnMut()) -> Result<QemuMachine, LabError> {
         let deadline = Instant::now() + PATIENCE;
         let control = loop {
             if let Some(status) = self.process.0.try_wait()? {
@@ -112,9 +112,9 @@ impl Booting {
             }
         };
         control.set_nonblocking(true)?;
-        let mut control = Line::new(control);
+        let mut control = ConsoleLine::new(control);
         while control.line(deadline, meanwhile)? != "@@READY" {}
-        Ok(Machine { process: self.process, control, logs: self.logs })
+        Ok(QemuMachine { process: self.process, control, logs: self.logs })
     }
 }
 
@@ -126,26 +126,26 @@ fn last_line(log: &Path) -> String {
 }
 
 /// A running machine; it ends with this value.
-pub(crate) struct Machine {
-    process: Process,
-    control: Line<UnixStream>,
+pub(crate) struct QemuMachine {
+    process: QemuProcess,
+    control: ConsoleLine<UnixStream>,
     logs: [PathBuf; 2],
 }
 
 /// How a command ended.
-pub(crate) struct Ended {
+pub(crate) struct CommandResult {
     pub(crate) code: String,
     /// What it printed, on either stream.
     pub(crate) output: String,
 }
 
-impl Machine {
+impl QemuMachine {
     /// Lets what emulates the devices run on this host as soon as it has work, before any guest's processor: the hardware
     /// that it stands for does not wait until a processor rests.
     ///
     /// # Errors
     /// Those of `chrt`, which wants `CAP_SYS_NICE`.
-    pub(crate) fn put_devices_first(&self) -> Result<(), Failure> {
+    pub(crate) fn put_devices_first(&self) -> Result<(), LabError> {
         // Of this id's threads, only the one that bears it: QEMU's main loop. Those of processors have their own.
         let mut chrt = Command::new("chrt");
         chrt.args(["--fifo", "--pid", "1", &self.process.0.id().to_string()]);
@@ -158,7 +158,7 @@ impl Machine {
     }
 
     /// Runs a shell command inside and returns what it printed, or fails with it.
-    pub(crate) fn run(&mut self, command: &str, meanwhile: &mut impl FnMut()) -> Result<String, Failure> {
+    pub(crate) fn run(&mut self, command: &str, meanwhile: &mut impl FnMut()) -> Result<String, LabError> {
         self.begin(command, meanwhile)?;
         let ended = self.end(PATIENCE, meanwhile).map_err(|error| format!("'{command}': {error}"))?;
         if ended.code == "0" {
@@ -169,25 +169,25 @@ impl Machine {
     }
 
     /// Starts a shell command inside: one at a time.
-    pub(crate) fn begin(&mut self, command: &str, meanwhile: &mut impl FnMut()) -> Result<(), Failure> {
+    pub(crate) fn begin(&mut self, command: &str, meanwhile: &mut impl FnMut()) -> Result<(), LabError> {
         self.control.send(command, meanwhile)
     }
 
     /// Waits for the end of what was begun.
-    pub(crate) fn end(&mut self, patience: Duration, meanwhile: &mut impl FnMut()) -> Result<Ended, Failure> {
+    pub(crate) fn end(&mut self, patience: Duration, meanwhile: &mut impl FnMut()) -> Result<CommandResult, LabError> {
         let deadline = Instant::now() + patience;
         let mut output = String::new();
         loop {
             let line = self.control.line(deadline, meanwhile).map_err(|error| self.explain(error))?;
             match line.strip_prefix("@@RC ") {
-                Some(code) => return Ok(Ended { code: code.to_owned(), output }),
+                Some(code) => return Ok(CommandResult { code: code.to_owned(), output }),
                 None => output = output + &line + "\n",
             }
         }
     }
 
     /// QEMU's last words, where it is QEMU that has ended.
-    fn explain(&mut self, error: Failure) -> Failure {
+    fn explain(&mut self, error: LabError) -> LabError {
         match self.process.0.try_wait() {
             Ok(Some(status)) => {
                 let words = self.logs.each_ref().map(|log| last_line(log));
@@ -199,17 +199,17 @@ impl Machine {
 }
 
 /// Lines over a stream that never blocks.
-pub(crate) struct Line<S> {
+pub(crate) struct ConsoleLine<S> {
     stream: S,
     pending: Vec<u8>,
 }
 
-impl<S: Read + Write> Line<S> {
+impl<S: Read + Write> ConsoleLine<S> {
     pub(crate) fn new(stream: S) -> Self {
         Self { stream, pending: Vec::new() }
     }
 
-    pub(crate) fn send(&mut self, line: &str, meanwhile: &mut impl FnMut()) -> Result<(), Failure> {
+    pub(crate) fn send(&mut self, line: &str, meanwhile: &mut impl FnMut()) -> Result<(), LabError> {
         let bytes = format!("{line}\n").into_bytes();
         let mut rest = &bytes[..];
         while !rest.is_empty() {
@@ -223,7 +223,7 @@ impl<S: Read + Write> Line<S> {
     }
 
     /// The next line.
-    pub(crate) fn line(&mut self, deadline: Instant, meanwhile: &mut impl FnMut()) -> Result<String, Failure> {
+    pub(crate) fn line(&mut self, deadline: Instant, meanwhile: &mut impl FnMut()) -> Result<String, LabError> {
         loop {
             if let Some(end) = self.pending.iter().position(|&byte| byte == b'\n') {
                 let line: Vec<u8> = self.pending.drain(..=end).collect();
@@ -244,7 +244,7 @@ impl<S: Read + Write> Line<S> {
     }
 
     /// The next line, in the usual time.
-    pub(crate) fn answer(&mut self, meanwhile: &mut impl FnMut()) -> Result<String, Failure> {
+    pub(crate) fn answer(&mut self, meanwhile: &mut impl FnMut()) -> Result<String, LabError> {
         self.line(Instant::now() + PATIENCE, meanwhile)
     }
 }

@@ -22,17 +22,17 @@ use std::process::ExitCode;
 use clap::Parser;
 
 /// Whatever went wrong, in words.
-type Failure = Box<dyn std::error::Error>;
+type LabError = Box<dyn std::error::Error>;
 
 /// Runs suites with guests made by `scripts/lab build`.
 #[derive(Parser)]
 enum Suite {
     /// Our stack against Linux's.
-    Interop(interop::Options),
+    Interop(interop::InteropOptions),
     /// Our stack on bound PCI NICs.
-    Nics(nics::Options),
+    Nics(nics::NicOptions),
     /// Linux's verbs against ours, between the same guests.
-    Verbs(verbs::Options),
+    Verbs(verbs::VerbsOptions),
 }
 
 fn main() -> ExitCode {

@@ -7,23 +7,23 @@ use crate::lint;
 use crate::scenarios::Scenario;
 
 /// How a scenario ended.
-pub(crate) enum Outcome {
+pub(crate) enum ScenarioOutcome {
     Passed,
     Failed(String),
 }
 
-pub(crate) struct Row {
+pub(crate) struct ScenarioRow {
     pub(crate) scenario: &'static Scenario,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: ScenarioOutcome,
     pub(crate) seconds: f64,
 }
 
-impl fmt::Display for Row {
+impl fmt::Display for ScenarioRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.scenario.name;
         match &self.outcome {
-            Outcome::Passed => write!(f, "ok      {name} ({:.1} s)", self.seconds),
-            Outcome::Failed(why) => write!(f, "FAILED  {name}: {why}"),
+            ScenarioOutcome::Passed => write!(f, "ok      {name} ({:.1} s)", self.seconds),
+            ScenarioOutcome::Failed(why) => write!(f, "FAILED  {name}: {why}"),
         }
     }
 }
@@ -62,7 +62,7 @@ type Column = BTreeMap<String, String>;
 
 /// The table without times: it changes only when a result does. `old` is the table of earlier runs, or empty; columns of
 /// other kernels stay.
-pub(crate) fn markdown(old: &str, kernel: &str, rows: &[Row], scenarios: &[Scenario]) -> String {
+pub(crate) fn markdown(old: &str, kernel: &str, rows: &[ScenarioRow], scenarios: &[Scenario]) -> String {
     let mut columns = read_columns(old);
     columns.retain(|(name, _)| series(name) != series(kernel));
     columns.push((kernel.to_owned(), rows.iter().map(result).collect()));
@@ -83,8 +83,8 @@ pub(crate) fn markdown(old: &str, kernel: &str, rows: &[Row], scenarios: &[Scena
     text
 }
 
-fn result(row: &Row) -> (String, String) {
-    let cell = if matches!(row.outcome, Outcome::Passed) { "passed" } else { "**failed**" };
+fn result(row: &ScenarioRow) -> (String, String) {
+    let cell = if matches!(row.outcome, ScenarioOutcome::Passed) { "passed" } else { "**failed**" };
     (row.scenario.name.to_owned(), cell.to_owned())
 }
 
@@ -122,9 +122,9 @@ mod tests {
         Scenario { name: "b", what: "second", run: |_| Ok(()) },
     ];
 
-    fn row(scenario: &'static Scenario, is_passed: bool) -> Row {
-        let outcome = if is_passed { Outcome::Passed } else { Outcome::Failed("why".into()) };
-        Row { scenario, outcome, seconds: 0.0 }
+    fn row(scenario: &'static Scenario, is_passed: bool) -> ScenarioRow {
+        let outcome = if is_passed { ScenarioOutcome::Passed } else { ScenarioOutcome::Failed("why".into()) };
+        ScenarioRow { scenario, outcome, seconds: 0.0 }
     }
 
     fn table_lines(text: &str) -> Vec<&str> {

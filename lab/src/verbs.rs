@@ -9,13 +9,13 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::Failure;
-use crate::nics::bench::{Bench, Place, Purpose};
+use crate::LabError;
+use crate::nics::bench::{Bench, BenchFiles, Purpose};
 use crate::nics::models::virtio;
 
 /// What to run.
 #[derive(Args)]
-pub(crate) struct Options {
+pub(crate) struct VerbsOptions {
     /// The guests' kernel.
     #[arg(long)]
     kernel: PathBuf,
@@ -61,7 +61,7 @@ impl Load {
 }
 
 /// Prints a row of results for each measurement, in the form of `roci perf --json`, with the round and the stack.
-pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
+pub(crate) fn run(options: &VerbsOptions) -> Result<ExitCode, LabError> {
     if options.list {
         for test in &perftest::TESTS {
             println!("{} [SERVER]", perftest::words(test, "BYTES", "COUNT"));
@@ -75,9 +75,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let directory = tempfile::tempdir()?;
-    let Options { qemu, kernel, initrd, .. } = options;
+    let VerbsOptions { qemu, kernel, initrd, .. } = options;
     let mut bench =
-        Bench::start(virtio(), &Place { qemu, kernel, initrd, directory: directory.path() }, Purpose::Measuring)?;
+        Bench::start(virtio(), &BenchFiles { qemu, kernel, initrd, directory: directory.path() }, Purpose::Measuring)?;
     let loads = LOADS.map(|load| load.scaled(options.quick));
     for round in 1..=options.rounds {
         perftest::measure(&mut bench, &loads, round)?;

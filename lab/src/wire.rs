@@ -16,11 +16,11 @@ use roci_protocol::sim::Verdict;
 use roci_protocol::wire::{Frame, MacAddr, Packet};
 use roci_protocol::{Nanos, Qpn};
 
-use crate::faults::{Dice, Lane};
+use crate::faults::{Dice, FaultQueue};
 
 /// Which way a frame goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Way {
+pub(crate) enum FrameDirection {
     /// From us to the guest.
     Out,
     /// From the guest to us.
@@ -28,15 +28,15 @@ pub(crate) enum Way {
 }
 
 /// Decides about one packet: `true` loses it.
-pub(crate) type Rule = Box<dyn FnMut(Way, &Packet<'_>) -> bool>;
+pub(crate) type LossRule = Box<dyn FnMut(FrameDirection, &Packet<'_>) -> bool>;
 
 /// Sees each packet, and what happens to it.
-pub(crate) type Watch = Box<dyn FnMut(Way, &Packet<'_>, Verdict)>;
+pub(crate) type PacketObserver = Box<dyn FnMut(FrameDirection, &Packet<'_>, Verdict)>;
 
 /// What happened.
-pub(crate) enum Event {
+pub(crate) enum WireEvent {
     /// An end has sent a frame, whatever is to happen to it.
-    Frame { at: Nanos, way: Way, bytes: Vec<u8> },
+    Frame { at: Nanos, way: FrameDirection, bytes: Vec<u8> },
     /// Two queue pairs were connected without RDMA-CM.
     Opened(Opening),
     /// A receive was posted to a queue pair of ours.
@@ -48,23 +48,23 @@ pub(crate) enum Event {
 /// What happened since the scenario began, and what is to happen.
 #[derive(Default)]
 pub(crate) struct Script {
-    pub(crate) events: Vec<Event>,
-    pub(crate) rule: Option<Rule>,
+    pub(crate) events: Vec<WireEvent>,
+    pub(crate) rule: Option<LossRule>,
     /// Packets that the rule lost.
     pub(crate) lost: usize,
     /// Decide about the packets that the rule leaves.
     pub(crate) dice: Option<Dice>,
-    pub(crate) watch: Option<Watch>,
+    pub(crate) watch: Option<PacketObserver>,
 }
 
 impl Script {
     /// An end has sent a frame.
-    fn record(&mut self, at: Nanos, way: Way, frame: &[u8]) {
-        self.events.push(Event::Frame { at, way, bytes: frame.to_vec() });
+    fn record(&mut self, at: Nanos, way: FrameDirection, frame: &[u8]) {
+        self.events.push(WireEvent::Frame { at, way, bytes: frame.to_vec() });
     }
 
     /// Decides what happens to a frame. Only RoCEv2 packets are disturbed.
-    fn judge(&mut self, way: Way, frame: &[u8]) -> Verdict {
+    fn judge(&mut self, way: FrameDirection, frame: &[u8]) -> Verdict {
         if self.rule.is_none() && self.dice.is_none() {
             return Verdict::Pass;
         }
@@ -76,7 +76,7 @@ impl Script {
         verdict
     }
 
-    fn decide(&mut self, way: Way, packet: &Packet<'_>) -> Verdict {
+    fn decide(&mut self, way: FrameDirection, packet: &Packet<'_>) -> Verdict {
         if self.rule.as_mut().is_some_and(|rule| rule(way, packet)) {
             self.lost += 1;
             return Verdict::Lose;
@@ -91,7 +91,7 @@ impl Script {
             file.write_all(&word.to_le_bytes())?;
         }
         for event in &self.events {
-            let Event::Frame { at, bytes, .. } = event else { continue };
+            let WireEvent::Frame { at, bytes, .. } = event else { continue };
             let len = bytes.len() as u32;
             for word in [(at / 1_000_000_000) as u32, (at % 1_000_000_000) as u32, len, len] {
                 file.write_all(&word.to_le_bytes())?;
@@ -111,8 +111,8 @@ pub(crate) struct LabLink {
     script: Rc<RefCell<Script>>,
     /// The frame that is to leave, whole.
     scratch: Vec<u8>,
-    leaving: Lane<Vec<u8>>,
-    arriving: Lane<Received>,
+    leaving: FaultQueue<Vec<u8>>,
+    arriving: FaultQueue<Received>,
     /// What has arrived, in the order in which the engine gets it.
     arrived: VecDeque<Received>,
     /// The time that the engine read last: for the engine, whatever it receives now came then.
@@ -146,14 +146,14 @@ impl LabLink {
     pub(crate) fn new(mut inner: DpdkLink, script: Rc<RefCell<Script>>) -> Self {
         inner.zero_copy_from(Some(ZERO_COPY_FROM));
         let (scratch, arrived) = (Vec::new(), VecDeque::new());
-        let (leaving, arriving, read_at) = (Lane::new(), Lane::new(), Cell::new(0));
+        let (leaving, arriving, read_at) = (FaultQueue::new(), FaultQueue::new(), Cell::new(0));
         Self { inner, script, scratch, leaving, arriving, arrived, read_at }
     }
 
     /// Sends the frame in `scratch`, unless something happens to it. What the link does not take is not sent.
     fn send(&mut self, around: Option<Around<'_>>) -> Result<(), Full> {
         let now = self.inner.now();
-        let verdict = self.script.borrow_mut().judge(Way::Out, &self.scratch);
+        let verdict = self.script.borrow_mut().judge(FrameDirection::Out, &self.scratch);
         match verdict {
             Verdict::Lose => {}
             Verdict::Hold(frames) if self.leaving.has_room() => {
@@ -170,7 +170,7 @@ impl LabLink {
                 self.leaving.overtake();
             }
         }
-        self.script.borrow_mut().record(now, Way::Out, &self.scratch);
+        self.script.borrow_mut().record(now, FrameDirection::Out, &self.scratch);
         self.release(now);
         Ok(())
     }
@@ -188,8 +188,8 @@ impl LabLink {
     /// Lets a frame in, unless something happens to it.
     fn admit(&mut self, now: Nanos, frame: <DpdkLink as Link>::Frame) {
         let mut script = self.script.borrow_mut();
-        script.record(self.read_at.get(), Way::In, frame.as_ref());
-        let verdict = script.judge(Way::In, frame.as_ref());
+        script.record(self.read_at.get(), FrameDirection::In, frame.as_ref());
+        let verdict = script.judge(FrameDirection::In, frame.as_ref());
         drop(script);
         match verdict {
             Verdict::Lose => return,

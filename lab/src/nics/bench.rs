@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use roci_launcher::{Board, Token};
 
-use super::models::{Binding, Model};
-use crate::Failure;
-use crate::machine::{Ended, Line, Machine, Plan};
+use super::models::{Model, UserspaceDriver};
+use crate::LabError;
+use crate::machine::{CommandResult, ConsoleLine, MachineConfig, QemuMachine};
 
 /// Memory of a guest, and of that in huge pages of 2 MiB.
 const MEMORY_MIB: u32 = 1024;
@@ -26,7 +26,7 @@ const HOST: &str = "10.0.2.2";
 const SETTINGS: &str = "ROCI_ARENA_SIZE=64MiB ROCI_CPUS=1";
 
 /// Where things are.
-pub(crate) struct Place<'a> {
+pub(crate) struct BenchFiles<'a> {
     pub(crate) qemu: &'a Path,
     pub(crate) kernel: &'a Path,
     pub(crate) initrd: &'a Path,
@@ -36,7 +36,7 @@ pub(crate) struct Place<'a> {
 /// The guests.
 pub(crate) struct Bench {
     pub(crate) model: Model,
-    guests: [Machine; 2],
+    guests: [QemuMachine; 2],
     monitors: [PathBuf; 2],
     /// The heads of all frames at the first guest's end of the wire, where somebody is to look at them.
     capture: PathBuf,
@@ -54,15 +54,15 @@ pub(crate) enum Purpose {
 
 impl Bench {
     /// Boots both guests, with the NICs as the kernel finds them.
-    pub(crate) fn start(model: Model, place: &Place<'_>, purpose: Purpose) -> Result<Self, Failure> {
+    pub(crate) fn start(model: Model, place: &BenchFiles<'_>, purpose: Purpose) -> Result<Self, LabError> {
         let sockets = [0, 1].map(|end| place.directory.join(format!("wire{end}")));
         let monitors = [0, 1].map(|end| place.directory.join(format!("monitor{end}")));
         let capture = place.directory.join("wire.pcap");
         let boot = |end: usize| {
             // Before the devices that it translates for.
             let mut devices = match model.binding {
-                Binding::Vfio => words(&["-device", "intel-iommu,intremap=on,aw-bits=48"]),
-                Binding::Uio => Vec::new(),
+                UserspaceDriver::Vfio => words(&["-device", "intel-iommu,intremap=on,aw-bits=48"]),
+                UserspaceDriver::Uio => Vec::new(),
             };
             devices.extend(wire(&sockets[end], &sockets[1 - end]));
             if end == 0 && purpose == Purpose::Checks {
@@ -76,14 +76,15 @@ impl Bench {
             // The kernel's own check of its timer wants ticks sooner than an emulator beside others gives them.
             let pass = if purpose == Purpose::Measuring { " iommu=pt" } else { "" };
             let append = format!("intel_iommu=on{pass} hugepagesz=2M hugepages={HUGE_PAGES} no_timer_check");
-            let Place { qemu, kernel, initrd, directory } = *place;
+            let BenchFiles { qemu, kernel, initrd, directory } = *place;
             let name = &format!("guest{end}");
-            Plan { name, directory, qemu, kernel, initrd, memory_mib: MEMORY_MIB, append: &append, devices }.start()
+            MachineConfig { name, directory, qemu, kernel, initrd, memory_mib: MEMORY_MIB, append: &append, devices }
+                .start()
         };
         let [first, second] = [boot(0)?, boot(1)?];
         let guests = [first.ready(&mut a_moment)?, second.ready(&mut a_moment)?];
         if purpose == Purpose::Measuring {
-            guests.iter().try_for_each(Machine::put_devices_first)?;
+            guests.iter().try_for_each(QemuMachine::put_devices_first)?;
         }
         let mut bench = Self { model, guests, monitors, capture };
         for end in [0, 1] {
@@ -99,15 +100,15 @@ impl Bench {
     }
 
     /// Runs a shell command in a guest and returns what it printed, or fails with it.
-    pub(crate) fn run(&mut self, end: usize, command: &str) -> Result<String, Failure> {
+    pub(crate) fn run(&mut self, end: usize, command: &str) -> Result<String, LabError> {
         self.guests[end].run(command, &mut a_moment).map_err(|error| format!("guest {end}: {error}").into())
     }
 
     /// Runs a command in a guest that must fail, and returns what it said.
-    pub(crate) fn refused(&mut self, end: usize, command: &str) -> Result<String, Failure> {
+    pub(crate) fn refused(&mut self, end: usize, command: &str) -> Result<String, LabError> {
         let guest = &mut self.guests[end];
         guest.begin(command, &mut a_moment)?;
-        let Ended { code, output } = guest.end(Duration::from_mins(1), &mut a_moment)?;
+        let CommandResult { code, output } = guest.end(Duration::from_mins(1), &mut a_moment)?;
         if code == "0" { Err(format!("'{command}' went well: {output}").into()) } else { Ok(output) }
     }
 
@@ -118,8 +119,8 @@ impl Bench {
         command: &str,
         settings: &str,
         patience: Duration,
-        during: impl FnOnce(&Self) -> Result<(), Failure>,
-    ) -> Result<[Ended; 2], Failure> {
+        during: impl FnOnce(&Self) -> Result<(), LabError>,
+    ) -> Result<[CommandResult; 2], LabError> {
         let _board = self.begin_job(&format!("roci {command}"), settings, 1)?;
         let outcome = during(self);
         let [first, second] = &mut self.guests;
@@ -134,7 +135,7 @@ impl Bench {
         command: &str,
         settings: &str,
         patience: Duration,
-    ) -> Result<[String; 2], Failure> {
+    ) -> Result<[String; 2], LabError> {
         let program = format!("roci {command}");
         let _board = self.begin_job(&program, &format!("ROCI_QUEUES={workers} {settings}"), workers)?;
         let [first, second] = &mut self.guests;
@@ -144,7 +145,7 @@ impl Bench {
     }
 
     /// Starts a program in both guests, as so many ranks each; the job goes on while the board is kept.
-    fn begin_job(&mut self, program: &str, settings: &str, workers: usize) -> Result<Board, Failure> {
+    fn begin_job(&mut self, program: &str, settings: &str, workers: usize) -> Result<Board, LabError> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();
         let size = 2 * workers;
@@ -165,7 +166,7 @@ impl Bench {
     }
 
     /// A job of two ranks that must end well; returns what rank 0 printed.
-    pub(crate) fn good_job(&mut self, command: &str, settings: &str, patience: Duration) -> Result<String, Failure> {
+    pub(crate) fn good_job(&mut self, command: &str, settings: &str, patience: Duration) -> Result<String, LabError> {
         let ended = self.job(command, settings, patience, |_| Ok(()))?;
         judge(command, ended)
     }
@@ -176,7 +177,7 @@ impl Bench {
         program: &str,
         settings: &str,
         patience: Duration,
-    ) -> Result<String, Failure> {
+    ) -> Result<String, LabError> {
         let _board = self.begin_job(program, settings, 1)?;
         let [first, second] = &mut self.guests;
         let ended = [first.end(patience, &mut a_moment)?, second.end(patience, &mut a_moment)?];
@@ -184,7 +185,7 @@ impl Bench {
     }
 
     /// Waits until this many more bytes of frames' heads have crossed the wire: a job is at work then.
-    pub(crate) fn wait_for_traffic(&self, bytes: u64) -> Result<(), Failure> {
+    pub(crate) fn wait_for_traffic(&self, bytes: u64) -> Result<(), LabError> {
         let seen = || std::fs::metadata(&self.capture).map(|file| file.len());
         let (enough, deadline) = (seen()? + bytes, Instant::now() + Duration::from_mins(1));
         while seen()? < enough {
@@ -197,10 +198,10 @@ impl Bench {
     }
 
     /// Pulls the cable of a guest's NIC, or puts it back.
-    pub(crate) fn set_link(&self, end: usize, up: bool) -> Result<(), Failure> {
+    pub(crate) fn set_link(&self, end: usize, up: bool) -> Result<(), LabError> {
         let stream = UnixStream::connect(&self.monitors[end])?;
         stream.set_nonblocking(true)?;
-        let mut line = Line::new(stream);
+        let mut line = ConsoleLine::new(stream);
         line.answer(&mut a_moment)?; // the greeting
         for command in [
             r#"{"execute": "qmp_capabilities"}"#.to_owned(),
@@ -217,13 +218,13 @@ impl Bench {
 }
 
 /// What rank 0 printed, where both ranks ended well.
-pub(crate) fn judge(command: &str, ended: [Ended; 2]) -> Result<String, Failure> {
-    for (rank, Ended { code, output }) in ended.iter().enumerate() {
+pub(crate) fn judge(command: &str, ended: [CommandResult; 2]) -> Result<String, LabError> {
+    for (rank, CommandResult { code, output }) in ended.iter().enumerate() {
         if code != "0" {
             return Err(format!("'{command}': rank {rank} ended with {code}: {}", output.trim()).into());
         }
     }
-    let [Ended { output, .. }, _] = ended;
+    let [CommandResult { output, .. }, _] = ended;
     Ok(output)
 }
 

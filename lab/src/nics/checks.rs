@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::bench::{Bench, MANAGEMENT_AT, judge, management, pause};
-use super::models::{Binding, Model};
-use crate::Failure;
-use crate::machine::Ended;
+use super::models::{Model, UserspaceDriver};
+use crate::LabError;
+use crate::machine::CommandResult;
 
 /// Jobs run for seconds; under emulation, beside others, they take their time to begin and to end.
 const PATIENCE: Duration = Duration::from_mins(3);
@@ -33,9 +33,9 @@ pub(crate) struct Figures {
 }
 
 /// A step: its name in reports, and what it does.
-type Step = (&'static str, fn(&mut Bench, &mut Figures) -> Result<(), Failure>);
+type CheckStep = (&'static str, fn(&mut Bench, &mut Figures) -> Result<(), LabError>);
 
-pub(crate) const STEPS: &[Step] = &[
+pub(crate) const STEPS: &[CheckStep] = &[
     ("bind-nic", bind),
     ("perf", perf),
     ("soak", soak),
@@ -51,7 +51,7 @@ pub(crate) const STEPS: &[Step] = &[
 ];
 
 /// The NIC goes from the kernel to user space; the one that the host lives on does not.
-fn bind(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
+fn bind(bench: &mut Bench, _: &mut Figures) -> Result<(), LabError> {
     let (address, driver) = (bench.model.address(), bench.model.binding.driver());
     for end in [0, 1] {
         let answer = bench.refused(end, &format!("bind-nic bind {MANAGEMENT_AT}"))?;
@@ -65,8 +65,8 @@ fn bind(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
         let answer = bench.refused(end, &format!("roci perf raw_lat --device pci:{address}"))?;
         expect_in(&answer, &format!("scripts/bind-nic bind {address}"))?;
         let (other, reason) = match bench.model.binding {
-            Binding::Vfio => (Binding::Uio, "behind an IOMMU that translates"),
-            Binding::Uio => (Binding::Vfio, "vfio-pci needs an IOMMU"),
+            UserspaceDriver::Vfio => (UserspaceDriver::Uio, "behind an IOMMU that translates"),
+            UserspaceDriver::Uio => (UserspaceDriver::Vfio, "vfio-pci needs an IOMMU"),
         };
         let answer = bench.refused(end, &format!("bind-nic bind {address} --driver {}", other.driver()))?;
         expect_in(&answer, reason)?;
@@ -80,7 +80,7 @@ fn bind(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
 }
 
 /// Latencies and a rate; everything but bare frames is verified.
-fn perf(bench: &mut Bench, figures: &mut Figures) -> Result<(), Failure> {
+fn perf(bench: &mut Bench, figures: &mut Figures) -> Result<(), LabError> {
     // Bare frames that are lost make the command fail, which is its business: they are reported here.
     let ended = bench.job("perf raw_lat --size 64 --iters 300 --json", "", PATIENCE, |_| Ok(()))?;
     let raw = row(&ended[0].output)?;
@@ -103,7 +103,7 @@ fn perf(bench: &mut Bench, figures: &mut Figures) -> Result<(), Failure> {
 }
 
 /// Messages of all lengths in both directions, every byte compared.
-fn soak(bench: &mut Bench, figures: &mut Figures) -> Result<(), Failure> {
+fn soak(bench: &mut Bench, figures: &mut Figures) -> Result<(), LabError> {
     let output = bench.good_job("soak --seconds 8 --max-size 64KiB --json", "", PATIENCE)?;
     let row = verified(&output)?;
     figures.messages = number(&row["messages"])? as u64;
@@ -112,10 +112,10 @@ fn soak(bench: &mut Bench, figures: &mut Figures) -> Result<(), Failure> {
 }
 
 /// The NIC reads payloads of more than 256 bytes from the arena, which is mapped for it; the rest is copied.
-fn in_place(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
+fn in_place(bench: &mut Bench, _: &mut Figures) -> Result<(), LabError> {
     let command = "soak --seconds 5 --max-size 64KiB --json";
     let ended = bench.job(command, "RUST_LOG=info ROCI_ZCOPY_THRESHOLD=256", PATIENCE, |_| Ok(()))?;
-    for Ended { output, .. } in &ended {
+    for CommandResult { output, .. } in &ended {
         expect_in(output, "payloads are sent from where they lie")?;
     }
     verified(&judge(command, ended)?)?;
@@ -124,28 +124,28 @@ fn in_place(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
 
 /// The same from memory of the application's, which is mapped for the NIC when it is first used, where the IOMMU keeps
 /// its pages; elsewhere it is copied.
-fn from_the_application(bench: &mut Bench) -> Result<(), Failure> {
+fn from_the_application(bench: &mut Bench) -> Result<(), LabError> {
     let zero_copy = zero_copy_from_the_application(bench, "")?;
     match bench.model.binding {
-        Binding::Vfio if zero_copy == 0.0 => Err("the NIC read nothing from the application's memory".into()),
-        Binding::Uio if zero_copy > 0.0 => Err("without an IOMMU nothing keeps the application's pages".into()),
+        UserspaceDriver::Vfio if zero_copy == 0.0 => Err("the NIC read nothing from the application's memory".into()),
+        UserspaceDriver::Uio if zero_copy > 0.0 => Err("without an IOMMU nothing keeps the application's pages".into()),
         _ => Ok(()),
     }
 }
 
 /// Memory of the application's that is not mapped for the NIC, because it is more than may be: all of it is copied, and
 /// arrives.
-fn not_mapped(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
+fn not_mapped(bench: &mut Bench, _: &mut Figures) -> Result<(), LabError> {
     let zero_copy = zero_copy_from_the_application(bench, "ROCI_DREG_CACHE_LIMIT=4KiB")?;
     if zero_copy > 0.0 { Err("the NIC read from memory that is not mapped for it".into()) } else { Ok(()) }
 }
 
 /// Memory of the application's that is unmapped between messages, and mapped again with other bytes: the NIC's map follows,
 /// so no message has bytes of pages that have gone.
-fn remapped(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
+fn remapped(bench: &mut Bench, _: &mut Figures) -> Result<(), LabError> {
     let output = bench.good_program("remapped", "ROCI_ZCOPY_THRESHOLD=256", PATIENCE)?;
     println!("        {}", output.trim());
-    if bench.model.binding == Binding::Uio {
+    if bench.model.binding == UserspaceDriver::Uio {
         return Ok(());
     }
     let answer = row(&output)?;
@@ -162,7 +162,7 @@ fn remapped(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
 
 /// Sends, writes and reads memory of the application's, every byte right; returns how many frames rank 0's NIC took
 /// from there.
-fn zero_copy_from_the_application(bench: &mut Bench, settings: &str) -> Result<f64, Failure> {
+fn zero_copy_from_the_application(bench: &mut Bench, settings: &str) -> Result<f64, LabError> {
     let command = "perf send_bw,write_bw,read_bw --memory user --size 16KiB --iters 200 --json";
     let output = bench.good_job(command, &format!("ROCI_ZCOPY_THRESHOLD=256 {settings}"), PATIENCE)?;
     if output.contains("rte_dev_dma_unmap") {
@@ -181,13 +181,13 @@ fn zero_copy_from_the_application(bench: &mut Bench, settings: &str) -> Result<f
 }
 
 /// With packets of 4200 bytes the path MTU is 4096.
-fn jumbo(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
+fn jumbo(bench: &mut Bench, _: &mut Figures) -> Result<(), LabError> {
     let output = bench.good_job("soak --seconds 3 --max-size 64KiB --json", "ROCI_PORT_MTU=4200", PATIENCE)?;
     verified(&output).map(drop)
 }
 
 /// Two workers of one process, each at a queue of the NIC, in each guest; or a refusal that says how many queues there are.
-fn queues(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
+fn queues(bench: &mut Bench, _: &mut Figures) -> Result<(), LabError> {
     let Model { queues, spreads, .. } = bench.model;
     let address = bench.model.address();
     if queues < WORKERS as u16 {
@@ -221,7 +221,7 @@ fn queues(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
 }
 
 /// The cable is out for less than the retries last: the job notices, and loses nothing.
-fn short_outage(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
+fn short_outage(bench: &mut Bench, _: &mut Figures) -> Result<(), LabError> {
     let command = "soak --seconds 12 --max-size 16KiB --json";
     let ended = bench.job(command, "", PATIENCE, |bench| {
         bench.wait_for_traffic(UNDER_WAY)?;
@@ -235,7 +235,7 @@ fn short_outage(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
 }
 
 /// The cable stays out for longer than the retries last: both ranks end, and the reason is named.
-fn long_outage(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
+fn long_outage(bench: &mut Bench, _: &mut Figures) -> Result<(), LabError> {
     let command = "soak --seconds 60 --max-size 16KiB --json";
     let retries = "ROCI_RETRY_LIMIT=8 ROCI_ACK_TIMEOUT_MAX_US=200000";
     let ended = bench.job(command, retries, PATIENCE, |bench| {
@@ -252,8 +252,8 @@ fn long_outage(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
 }
 
 /// Devices reached nothing that they were not given: the kernel's log has no fault but those known.
-fn iommu(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
-    if bench.model.binding == Binding::Uio {
+fn iommu(bench: &mut Bench, _: &mut Figures) -> Result<(), LabError> {
+    if bench.model.binding == UserspaceDriver::Uio {
         return Ok(());
     }
     for end in [0, 1] {
@@ -273,12 +273,12 @@ fn is_fault(line: &str, model: Model) -> bool {
 }
 
 /// The NIC goes back to its kernel driver, and works there.
-fn unbind(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
+fn unbind(bench: &mut Bench, _: &mut Figures) -> Result<(), LabError> {
     let (address, module) = (bench.model.address(), bench.model.module);
     for end in [0, 1] {
         let file = match bench.model.binding {
-            Binding::Vfio => "/dev/vfio/$(ls /dev/vfio | grep -v vfio)".to_owned(),
-            Binding::Uio => format!("/dev/$(ls /sys/bus/pci/devices/{address}/uio)"),
+            UserspaceDriver::Vfio => "/dev/vfio/$(ls /dev/vfio | grep -v vfio)".to_owned(),
+            UserspaceDriver::Uio => format!("/dev/$(ls /sys/bus/pci/devices/{address}/uio)"),
         };
         let held = format!("f={file}; sleep 60 <>$f & p=$!; sleep 1");
         let answer = bench.refused(end, &format!("{held}; bind-nic unbind {address}; c=$?; kill $p; exit $c"))?;
@@ -293,7 +293,7 @@ fn unbind(bench: &mut Bench, _: &mut Figures) -> Result<(), Failure> {
 }
 
 /// The one row of a soak, without errors.
-fn verified(output: &str) -> Result<Value, Failure> {
+fn verified(output: &str) -> Result<Value, LabError> {
     let row = row(output)?;
     if number(&row["errors"])? > 0.0 || number(&row["messages"])? == 0.0 {
         return Err(format!("not all messages were right: {row}").into());
@@ -302,17 +302,17 @@ fn verified(output: &str) -> Result<Value, Failure> {
 }
 
 /// The first object that a command printed.
-fn row(output: &str) -> Result<Value, Failure> {
+fn row(output: &str) -> Result<Value, LabError> {
     let line = output.lines().find(|line| line.starts_with('{'));
     let line = line.ok_or_else(|| format!("no row of results: {}", output.trim()))?;
     Ok(serde_json::from_str(line)?)
 }
 
-fn number(value: &Value) -> Result<f64, Failure> {
+fn number(value: &Value) -> Result<f64, LabError> {
     value.as_f64().ok_or_else(|| format!("'{value}' is no number").into())
 }
 
-fn expect_in(text: &str, what: &str) -> Result<(), Failure> {
+fn expect_in(text: &str, what: &str) -> Result<(), LabError> {
     if text.contains(what) { Ok(()) } else { Err(format!("'{what}' is not in: {}", text.trim()).into()) }
 }
 

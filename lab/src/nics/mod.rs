@@ -12,15 +12,15 @@ use std::time::Instant;
 
 use clap::Args;
 
-use self::bench::{Bench, Place, Purpose};
+use self::bench::{Bench, BenchFiles, Purpose};
 use self::checks::{Figures, STEPS};
 use self::models::{MODELS, Model};
-use self::table::{Row, Verdict};
-use crate::Failure;
+use self::table::{NicRow, NicVerdict};
+use crate::LabError;
 
 /// What to run, and where results go.
 #[derive(Args)]
-pub(crate) struct Options {
+pub(crate) struct NicOptions {
     /// The guests' kernel.
     #[arg(long)]
     kernel: PathBuf,
@@ -41,7 +41,7 @@ pub(crate) struct Options {
     list: bool,
 }
 
-pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
+pub(crate) fn run(options: &NicOptions) -> Result<ExitCode, LabError> {
     let chosen = chosen(&options.only)?;
     if options.list {
         for model in &chosen {
@@ -59,11 +59,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
     if let Some(path) = &options.table {
         table::write(path, &rows)?;
     }
-    let is_bad = rows.iter().any(|row| matches!(row.verdict, Verdict::Failed(_)));
+    let is_bad = rows.iter().any(|row| matches!(row.verdict, NicVerdict::Failed(_)));
     Ok(if is_bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn chosen(only: &[String]) -> Result<Vec<Model>, Failure> {
+fn chosen(only: &[String]) -> Result<Vec<Model>, LabError> {
     if let Some(unknown) = only.iter().find(|name| !MODELS.iter().any(|model| model.name == **name)) {
         return Err(format!("no NIC is called '{unknown}': see --list").into());
     }
@@ -71,23 +71,23 @@ fn chosen(only: &[String]) -> Result<Vec<Model>, Failure> {
     Ok(MODELS.iter().filter(is_chosen).copied().collect())
 }
 
-fn run_model(model: Model, options: &Options) -> Result<Row, Failure> {
+fn run_model(model: Model, options: &NicOptions) -> Result<NicRow, LabError> {
     let started = Instant::now();
     let mut figures = Figures::default();
     let verdict = if bench::knows(&options.qemu, model)? {
         run_steps(model, options, &mut figures)
     } else {
-        Verdict::Skipped(format!("{} does not emulate it", options.qemu.display()))
+        NicVerdict::Skipped(format!("{} does not emulate it", options.qemu.display()))
     };
-    Ok(Row { model, verdict, figures, seconds: started.elapsed().as_secs_f64() })
+    Ok(NicRow { model, verdict, figures, seconds: started.elapsed().as_secs_f64() })
 }
 
-fn run_steps(model: Model, options: &Options, figures: &mut Figures) -> Verdict {
-    let mut steps = || -> Result<(), Failure> {
+fn run_steps(model: Model, options: &NicOptions, figures: &mut Figures) -> NicVerdict {
+    let mut steps = || -> Result<(), LabError> {
         let directory = tempfile::tempdir()?;
-        let Options { qemu, kernel, initrd, .. } = options;
+        let NicOptions { qemu, kernel, initrd, .. } = options;
         let mut bench =
-            Bench::start(model, &Place { qemu, kernel, initrd, directory: directory.path() }, Purpose::Checks)?;
+            Bench::start(model, &BenchFiles { qemu, kernel, initrd, directory: directory.path() }, Purpose::Checks)?;
         for (name, step) in STEPS {
             step(&mut bench, figures).map_err(|failure| format!("{name}: {failure}"))?;
             println!("        {}: {name}", model.name);
@@ -95,7 +95,7 @@ fn run_steps(model: Model, options: &Options, figures: &mut Figures) -> Verdict 
         Ok(())
     };
     match steps() {
-        Ok(()) => Verdict::Passed,
-        Err(failure) => Verdict::Failed(failure.to_string()),
+        Ok(()) => NicVerdict::Passed,
+        Err(failure) => NicVerdict::Failed(failure.to_string()),
     }
 }

@@ -22,17 +22,17 @@ pub(crate) struct Model {
     pub(crate) queues: u16,
     pub(crate) spreads: bool,
     /// What it is bound to: uio_pci_generic is for machines without an IOMMU, and this one has none then.
-    pub(crate) binding: Binding,
+    pub(crate) binding: UserspaceDriver,
 }
 
 /// The driver that gives a NIC to user space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Binding {
+pub(crate) enum UserspaceDriver {
     Vfio,
     Uio,
 }
 
-impl Binding {
+impl UserspaceDriver {
     pub(crate) const fn driver(self) -> &'static str {
         match self {
             Self::Vfio => "vfio-pci",
@@ -51,7 +51,7 @@ const PLAIN: Model = Model {
     reads_of_nothing: false,
     queues: 1,
     spreads: false,
-    binding: Binding::Vfio,
+    binding: UserspaceDriver::Vfio,
 };
 
 pub(crate) const MODELS: &[Model] = &[
@@ -85,7 +85,14 @@ pub(crate) const MODELS: &[Model] = &[
         options: ",disable-legacy=on,iommu_platform=on,host_mtu=9000",
         ..PLAIN
     },
-    Model { name: "e1000-uio", device: "e1000", module: "e1000", pmd: "net_e1000_em", binding: Binding::Uio, ..PLAIN },
+    Model {
+        name: "e1000-uio",
+        device: "e1000",
+        module: "e1000",
+        pmd: "net_e1000_em",
+        binding: UserspaceDriver::Uio,
+        ..PLAIN
+    },
 ];
 
 impl Model {

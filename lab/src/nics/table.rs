@@ -5,33 +5,33 @@ use std::path::Path;
 
 use super::checks::Figures;
 use super::models::Model;
-use crate::Failure;
+use crate::LabError;
 
 /// The lines of a document between which the table is.
 const BEGIN: &str = "<!-- nics: begin -->";
 const END: &str = "<!-- nics: end -->";
 
 /// How a NIC did.
-pub(crate) enum Verdict {
+pub(crate) enum NicVerdict {
     Passed,
     Skipped(String),
     Failed(String),
 }
 
-pub(crate) struct Row {
+pub(crate) struct NicRow {
     pub(crate) model: Model,
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: NicVerdict,
     pub(crate) figures: Figures,
     pub(crate) seconds: f64,
 }
 
-impl fmt::Display for Row {
+impl fmt::Display for NicRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.model.name;
         match &self.verdict {
-            Verdict::Passed => write!(f, "ok      {name} ({:.0} s)", self.seconds),
-            Verdict::Skipped(why) => write!(f, "skipped {name}: {why}"),
-            Verdict::Failed(why) => write!(f, "FAILED  {name}: {why}"),
+            NicVerdict::Passed => write!(f, "ok      {name} ({:.0} s)", self.seconds),
+            NicVerdict::Skipped(why) => write!(f, "skipped {name}: {why}"),
+            NicVerdict::Failed(why) => write!(f, "FAILED  {name}: {why}"),
         }
     }
 }
@@ -48,18 +48,18 @@ const HEADER: [&str; 9] = [
     "result",
 ];
 
-fn cells(row: &Row) -> [String; 9] {
-    let Row { model, verdict, figures, .. } = row;
-    let is_measured = !matches!(verdict, Verdict::Skipped(_));
+fn cells(row: &NicRow) -> [String; 9] {
+    let NicRow { model, verdict, figures, .. } = row;
+    let is_measured = !matches!(verdict, NicVerdict::Skipped(_));
     let latency = |test: &str| {
         let found = figures.latency_us.iter().find(|(name, _)| name == test);
         found.map_or_else(|| "-".into(), |(_, us)| format!("{us:.0}"))
     };
     let figure = |text: String| if is_measured { text } else { "-".into() };
     let result = match verdict {
-        Verdict::Passed => "passed",
-        Verdict::Skipped(_) => "skipped",
-        Verdict::Failed(_) => "**failed**",
+        NicVerdict::Passed => "passed",
+        NicVerdict::Skipped(_) => "skipped",
+        NicVerdict::Failed(_) => "**failed**",
     };
     [
         model.name.into(),
@@ -75,7 +75,7 @@ fn cells(row: &Row) -> [String; 9] {
 }
 
 /// The matrix as text.
-pub(crate) fn text(rows: &[Row]) -> String {
+pub(crate) fn text(rows: &[NicRow]) -> String {
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
     table.set_header(HEADER);
@@ -84,14 +84,14 @@ pub(crate) fn text(rows: &[Row]) -> String {
 }
 
 /// Writes the matrix between the marks of a document that exists.
-pub(crate) fn write(path: &Path, rows: &[Row]) -> Result<(), Failure> {
+pub(crate) fn write(path: &Path, rows: &[NicRow]) -> Result<(), LabError> {
     let document = std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     let replaced = replace(&document, &markdown(rows));
     let replaced = replaced.ok_or_else(|| format!("{} lacks the lines {BEGIN} and {END}", path.display()))?;
     Ok(std::fs::write(path, replaced)?)
 }
 
-fn markdown(rows: &[Row]) -> String {
+fn markdown(rows: &[NicRow]) -> String {
     let head = [HEADER.map(str::to_owned), HEADER.map(|_| "---".to_owned())];
     let lines = head.into_iter().chain(rows.iter().map(cells));
     lines.map(|cells| format!("| {} |\n", cells.join(" | "))).collect()

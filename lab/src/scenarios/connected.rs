@@ -6,9 +6,9 @@ use std::rc::Rc;
 use roci_driver::{Access, Mtu, Operation, SendWr, WindowView};
 use roci_protocol::Rkey;
 
-use crate::Failure;
-use crate::lab::{Lab, Pair, Route, Terms, V6, VLAN, all_access, number, pattern};
-use crate::wire::{Way, ZERO_COPY_FROM};
+use crate::LabError;
+use crate::lab::{GidRoute, GuestPair, Lab, PairTerms, V6, VLAN, all_access, number, pattern};
+use crate::wire::{FrameDirection, ZERO_COPY_FROM};
 
 const MTUS: [Mtu; 5] = [Mtu::Mtu256, Mtu::Mtu512, Mtu::Mtu1024, Mtu::Mtu2048, Mtu::Mtu4096];
 const LARGE: usize = 1 << 20;
@@ -22,10 +22,10 @@ fn lengths(mtu: Mtu) -> [usize; 6] {
 /// Runs `action` for every MTU, on a connection of its own, and every length.
 fn each_length(
     lab: &mut Lab,
-    mut action: impl FnMut(&mut Lab, Pair, usize) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+    mut action: impl FnMut(&mut Lab, GuestPair, usize) -> Result<(), LabError>,
+) -> Result<(), LabError> {
     for mtu in MTUS {
-        let pair = lab.connect(&Terms { mtu, ..Terms::default() })?;
+        let pair = lab.connect(&PairTerms { mtu, ..PairTerms::default() })?;
         for len in lengths(mtu) {
             action(lab, pair, len).map_err(|failure| format!("MTU {}, {len} bytes: {failure}", mtu.bytes()))?;
         }
@@ -35,11 +35,11 @@ fn each_length(
     Ok(())
 }
 
-pub(crate) fn expect<T: PartialEq + std::fmt::Debug>(what: &str, got: T, due: T) -> Result<(), Failure> {
+pub(crate) fn expect<T: PartialEq + std::fmt::Debug>(what: &str, got: T, due: T) -> Result<(), LabError> {
     if got == due { Ok(()) } else { Err(format!("{what} is {got:?} and not {due:?}").into()) }
 }
 
-fn send_once(lab: &mut Lab, pair: Pair, len: usize) -> Result<(), Failure> {
+fn send_once(lab: &mut Lab, pair: GuestPair, len: usize) -> Result<(), LabError> {
     let target = lab.remote(len)?;
     lab.ask(&format!("recv qp={} wr=5 mr={} off=0 len={len}", pair.theirs, target.mr))?;
     let message = lab.buffer(&pattern(9, len))?;
@@ -51,7 +51,7 @@ fn send_once(lab: &mut Lab, pair: Pair, len: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-fn receive_once(lab: &mut Lab, pair: Pair, len: usize) -> Result<(), Failure> {
+fn receive_once(lab: &mut Lab, pair: GuestPair, len: usize) -> Result<(), LabError> {
     let source = lab.remote(len)?;
     lab.post_recv(pair, 3, len)?;
     lab.ask(&format!("fill mr={} off=0 len={len} seed=11", source.mr))?;
@@ -63,15 +63,15 @@ fn receive_once(lab: &mut Lab, pair: Pair, len: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(super) fn send_ours(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn send_ours(lab: &mut Lab) -> Result<(), LabError> {
     each_length(lab, send_once)
 }
 
-pub(super) fn send_theirs(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn send_theirs(lab: &mut Lab) -> Result<(), LabError> {
     each_length(lab, receive_once)
 }
 
-fn write_once(lab: &mut Lab, pair: Pair, len: usize) -> Result<(), Failure> {
+fn write_once(lab: &mut Lab, pair: GuestPair, len: usize) -> Result<(), LabError> {
     let target = lab.remote(len)?;
     let payload = lab.buffer(&pattern(21, len))?;
     lab.post(pair, SendWr::write(1, payload, target.rkey, target.addr))?;
@@ -80,7 +80,7 @@ fn write_once(lab: &mut Lab, pair: Pair, len: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-fn write_with_imm_once(lab: &mut Lab, pair: Pair, len: usize) -> Result<(), Failure> {
+fn write_with_imm_once(lab: &mut Lab, pair: GuestPair, len: usize) -> Result<(), LabError> {
     let target = lab.remote(len)?;
     lab.ask(&format!("recv qp={} wr=7", pair.theirs))?;
     let payload = lab.buffer(&pattern(22, len))?;
@@ -93,14 +93,14 @@ fn write_with_imm_once(lab: &mut Lab, pair: Pair, len: usize) -> Result<(), Fail
     Ok(())
 }
 
-pub(super) fn write_ours(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn write_ours(lab: &mut Lab) -> Result<(), LabError> {
     each_length(lab, |lab, pair, len| {
         write_once(lab, pair, len)?;
         write_with_imm_once(lab, pair, len)
     })
 }
 
-fn be_written_once(lab: &mut Lab, pair: Pair, len: usize) -> Result<(), Failure> {
+fn be_written_once(lab: &mut Lab, pair: GuestPair, len: usize) -> Result<(), LabError> {
     let source = lab.remote(len)?;
     lab.ask(&format!("fill mr={} off=0 len={len} seed=31", source.mr))?;
     let region = lab.region(&vec![0; len])?;
@@ -120,11 +120,11 @@ fn be_written_once(lab: &mut Lab, pair: Pair, len: usize) -> Result<(), Failure>
     expect("our memory", lab.content(region)? == pattern(32, len), true)
 }
 
-pub(super) fn write_theirs(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn write_theirs(lab: &mut Lab) -> Result<(), LabError> {
     each_length(lab, be_written_once)
 }
 
-fn read_once(lab: &mut Lab, pair: Pair, len: usize) -> Result<(), Failure> {
+fn read_once(lab: &mut Lab, pair: GuestPair, len: usize) -> Result<(), LabError> {
     let source = lab.remote(len)?;
     lab.ask(&format!("fill mr={} off=0 len={len} seed=41", source.mr))?;
     let target = lab.buffer(&vec![0; len])?;
@@ -133,11 +133,11 @@ fn read_once(lab: &mut Lab, pair: Pair, len: usize) -> Result<(), Failure> {
     expect("what was read", done.buffer[..len] == pattern(41, len), true)
 }
 
-pub(super) fn read_ours(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn read_ours(lab: &mut Lab) -> Result<(), LabError> {
     each_length(lab, read_once)
 }
 
-fn be_read_once(lab: &mut Lab, pair: Pair, len: usize) -> Result<(), Failure> {
+fn be_read_once(lab: &mut Lab, pair: GuestPair, len: usize) -> Result<(), LabError> {
     let target = lab.remote(len)?;
     let region = lab.region(&pattern(51, len))?;
     let from = format!("mr={} off=0 len={len} raddr=0 rkey={}", target.mr, region.rkey().0);
@@ -147,16 +147,16 @@ fn be_read_once(lab: &mut Lab, pair: Pair, len: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(super) fn read_theirs(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn read_theirs(lab: &mut Lab) -> Result<(), LabError> {
     each_length(lab, be_read_once)
 }
 
-pub(super) fn atomics_ours(lab: &mut Lab) -> Result<(), Failure> {
-    let pair = lab.connect(&Terms::default())?;
+pub(super) fn atomics_ours(lab: &mut Lab) -> Result<(), LabError> {
+    let pair = lab.connect(&PairTerms::default())?;
     let target = lab.remote(64)?;
     let (rkey, va) = (target.rkey, target.addr + 8);
     lab.ask(&format!("poke mr={} off=8 hex=6400000000000000", target.mr))?;
-    let result = |lab: &mut Lab| -> Result<u64, Failure> {
+    let result = |lab: &mut Lab| -> Result<u64, LabError> {
         let done = lab.wait_ok()?;
         Ok(u64::from_le_bytes(done.buffer[..8].try_into()?))
     };
@@ -173,13 +173,13 @@ pub(super) fn atomics_ours(lab: &mut Lab) -> Result<(), Failure> {
     expect("the guest's word", peek["hex"].as_str(), "0700000000000000")
 }
 
-pub(super) fn atomics_theirs(lab: &mut Lab) -> Result<(), Failure> {
-    let pair = lab.connect(&Terms::default())?;
+pub(super) fn atomics_theirs(lab: &mut Lab) -> Result<(), LabError> {
+    let pair = lab.connect(&PairTerms::default())?;
     let result = lab.remote(8)?;
     let mut bytes = [0; 64];
     bytes[8..16].copy_from_slice(&100_u64.to_le_bytes());
     let region = lab.region(&bytes)?;
-    let request = |lab: &mut Lab, words: &str, due: u64| -> Result<(), Failure> {
+    let request = |lab: &mut Lab, words: &str, due: u64| -> Result<(), LabError> {
         let at = format!("mr={} off=0 raddr=8 rkey={}", result.mr, region.rkey().0);
         lab.ask(&format!("send qp={} wr=1 {words} {at}", pair.theirs))?;
         lab.they_succeed()?;
@@ -193,8 +193,8 @@ pub(super) fn atomics_theirs(lab: &mut Lab) -> Result<(), Failure> {
     expect("our word", u64::from_le_bytes(lab.content(region)?[8..16].try_into()?), 7)
 }
 
-pub(super) fn imm_ours(lab: &mut Lab) -> Result<(), Failure> {
-    let pair = lab.connect(&Terms::default())?;
+pub(super) fn imm_ours(lab: &mut Lab) -> Result<(), LabError> {
+    let pair = lab.connect(&PairTerms::default())?;
     for len in [0, 5, 3000] {
         let target = lab.remote(len)?;
         lab.ask(&format!("recv qp={} wr=5 mr={} off=0 len={len}", pair.theirs, target.mr))?;
@@ -206,8 +206,8 @@ pub(super) fn imm_ours(lab: &mut Lab) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(super) fn imm_theirs(lab: &mut Lab) -> Result<(), Failure> {
-    let pair = lab.connect(&Terms::default())?;
+pub(super) fn imm_theirs(lab: &mut Lab) -> Result<(), LabError> {
+    let pair = lab.connect(&PairTerms::default())?;
     for len in [0, 5, 3000] {
         let source = lab.remote(len)?;
         lab.post_recv(pair, 3, len)?;
@@ -219,8 +219,8 @@ pub(super) fn imm_theirs(lab: &mut Lab) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(super) fn invalidate_ours(lab: &mut Lab) -> Result<(), Failure> {
-    let pair = lab.connect(&Terms::default())?;
+pub(super) fn invalidate_ours(lab: &mut Lab) -> Result<(), LabError> {
+    let pair = lab.connect(&PairTerms::default())?;
     let target = lab.remote(4096)?;
     let window = number(&lab.ask("mw type=2")?, "mw")?;
     let bind = format!("bind qp={} wr=1 mw={window} mr={} off=0 len=4096 access=w", pair.theirs, target.mr);
@@ -239,8 +239,8 @@ pub(super) fn invalidate_ours(lab: &mut Lab) -> Result<(), Failure> {
     expect("a late WRITE's status", lab.wait()?.status.verbs_name(), "IBV_WC_REM_ACCESS_ERR")
 }
 
-pub(super) fn invalidate_theirs(lab: &mut Lab) -> Result<(), Failure> {
-    let pair = lab.connect(&Terms::default())?;
+pub(super) fn invalidate_theirs(lab: &mut Lab) -> Result<(), LabError> {
+    let pair = lab.connect(&PairTerms::default())?;
     let source = lab.remote(4096)?;
     lab.ask(&format!("fill mr={} off=0 len=4096 seed=3", source.mr))?;
     let region = lab.region(&[0; 8192])?;
@@ -262,20 +262,20 @@ pub(super) fn invalidate_theirs(lab: &mut Lab) -> Result<(), Failure> {
     expect("a late WRITE's status", late["status"].as_str(), "IBV_WC_REM_ACCESS_ERR")
 }
 
-pub(super) fn large_ours(lab: &mut Lab) -> Result<(), Failure> {
-    let pair = lab.connect(&Terms { mtu: Mtu::Mtu4096, ..Terms::default() })?;
+pub(super) fn large_ours(lab: &mut Lab) -> Result<(), LabError> {
+    let pair = lab.connect(&PairTerms { mtu: Mtu::Mtu4096, ..PairTerms::default() })?;
     write_once(lab, pair, LARGE)?;
     read_once(lab, pair, LARGE)
 }
 
-pub(super) fn large_theirs(lab: &mut Lab) -> Result<(), Failure> {
-    let pair = lab.connect(&Terms { mtu: Mtu::Mtu4096, ..Terms::default() })?;
+pub(super) fn large_theirs(lab: &mut Lab) -> Result<(), LabError> {
+    let pair = lab.connect(&PairTerms { mtu: Mtu::Mtu4096, ..PairTerms::default() })?;
     be_written_once(lab, pair, LARGE)?;
     be_read_once(lab, pair, LARGE)
 }
 
 /// Every packet of ours whose payload is long enough leaves in place, be it a request or a response.
-pub(super) fn zero_copy_payloads(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn zero_copy_payloads(lab: &mut Lab) -> Result<(), LabError> {
     let long = count_long(lab);
     each_length(lab, |lab, pair, len| {
         for transfer in [send_once, write_once, be_read_once] {
@@ -294,14 +294,14 @@ fn count_long(lab: &Lab) -> Rc<Cell<u64>> {
     let long = Rc::new(Cell::new(0));
     let count = long.clone();
     lab.lose(Box::new(move |way, packet| {
-        count.set(count.get() + u64::from(way == Way::Out && packet.payload.len() >= ZERO_COPY_FROM));
+        count.set(count.get() + u64::from(way == FrameDirection::Out && packet.payload.len() >= ZERO_COPY_FROM));
         false
     }));
     long
 }
 
-fn everything(lab: &mut Lab, route: Route) -> Result<(), Failure> {
-    let pair = lab.connect(&Terms { route, ..Terms::default() })?;
+fn everything(lab: &mut Lab, route: GidRoute) -> Result<(), LabError> {
+    let pair = lab.connect(&PairTerms { route, ..PairTerms::default() })?;
     for len in [1, 5000] {
         send_once(lab, pair, len)?;
         receive_once(lab, pair, len)?;
@@ -313,16 +313,16 @@ fn everything(lab: &mut Lab, route: Route) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(super) fn ipv6(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn ipv6(lab: &mut Lab) -> Result<(), LabError> {
     everything(lab, V6)
 }
 
-pub(super) fn vlan(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn vlan(lab: &mut Lab) -> Result<(), LabError> {
     everything(lab, VLAN)
 }
 
-pub(super) fn psn_wrap(lab: &mut Lab) -> Result<(), Failure> {
-    let pair = lab.connect(&Terms { psns: [0xff_fff0, 0xff_fff4], ..Terms::default() })?;
+pub(super) fn psn_wrap(lab: &mut Lab) -> Result<(), LabError> {
+    let pair = lab.connect(&PairTerms { psns: [0xff_fff0, 0xff_fff4], ..PairTerms::default() })?;
     for round in 0..20 {
         let len = 100 * round;
         send_once(lab, pair, len)?;
@@ -333,13 +333,13 @@ pub(super) fn psn_wrap(lab: &mut Lab) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(super) fn shared_receives(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn shared_receives(lab: &mut Lab) -> Result<(), LabError> {
     let srq = lab.engine.create_srq(16, lab.cq);
     lab.ask("open gid=1")?;
     let mut pairs = Vec::new();
     for _ in 0..2 {
         let theirs = lab.ask("qp type=rc")?;
-        let terms = Terms::default();
+        let terms = PairTerms::default();
         pairs.push(lab.connect_with(&terms, number(&theirs, "qp")?, number(&theirs, "qpn")?, Some(srq))?);
     }
     for wr_id in 0..8 {

@@ -6,7 +6,7 @@ use roci_driver::{CmEvent, ConnId, Ending, QueuePair};
 
 use super::connected::expect;
 use super::manager::{PORT, ask, ended, event, prepare, service, start, start_listener, until};
-use crate::Failure;
+use crate::LabError;
 use crate::lab::{Lab, V4};
 
 const CROWD: usize = 40;
@@ -21,7 +21,7 @@ struct Crowd {
 
 impl Crowd {
     /// Lets things happen until `is_enough`.
-    fn go_on(&mut self, lab: &mut Lab, is_enough: fn(&Self) -> bool) -> Result<(), Failure> {
+    fn go_on(&mut self, lab: &mut Lab, is_enough: fn(&Self) -> bool) -> Result<(), LabError> {
         while !is_enough(self) {
             match event(lab)? {
                 CmEvent::Request { id, place, .. } => {
@@ -51,14 +51,14 @@ impl Crowd {
     }
 
     /// All have ended in this way; their queue pairs go.
-    fn disperse(self, lab: &mut Lab, due: Ending) -> Result<(), Failure> {
+    fn disperse(self, lab: &mut Lab, due: Ending) -> Result<(), LabError> {
         self.open.into_values().for_each(|qp| lab.engine.destroy_qp(qp));
         self.over.into_values().try_for_each(|ending| expect("the end", ending, due))
     }
 }
 
 /// `cmtime -s` connects all, then disconnects all. Its status is 0 even where connections fail.
-pub(super) fn server(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn server(lab: &mut Lab) -> Result<(), LabError> {
     let mut crowd = Crowd::default();
     lab.engine.cm_listen(service())?;
     start(lab, &format!("cmtime -s {} -p {PORT} -c {CROWD}", V4.ours))?;
@@ -72,7 +72,7 @@ pub(super) fn server(lab: &mut Lab) -> Result<(), Failure> {
 }
 
 /// `cmtime` grants what is asked for until it is killed; what it complains about is all that it has printed by then.
-pub(super) fn client(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn client(lab: &mut Lab) -> Result<(), LabError> {
     let mut crowd = Crowd::default();
     start_listener(lab, &format!("cmtime -b {} -p {PORT} -c {CROWD}", V4.theirs))?;
     for _ in 0..CROWD {
@@ -92,7 +92,7 @@ pub(super) fn client(lab: &mut Lab) -> Result<(), Failure> {
 }
 
 /// Of all that the guest's program had, there is only what listens.
-fn expect_alone(lab: &mut Lab) -> Result<(), Failure> {
+fn expect_alone(lab: &mut Lab) -> Result<(), LabError> {
     lab.run(&until("[ $(rdma resource show cm_id | grep -c cmtime) = 1 ]"))?;
     let left = lab.run("rdma resource show cm_id | grep cmtime; rdma resource show qp | grep cmtime; true")?;
     let is_alone = left.lines().count() == 1 && left.contains("LISTEN");

@@ -8,16 +8,16 @@ use roci_protocol::Qpn;
 use roci_protocol::ud::GRH_LEN;
 
 use super::connected::expect;
-use crate::Failure;
-use crate::lab::{Lab, Route, V4, V6, VLAN, number, pattern};
+use crate::LabError;
+use crate::lab::{GidRoute, Lab, V4, V6, VLAN, number, pattern};
 
 const QKEY: u32 = 0x1111_2222;
 
-fn our_qp(lab: &mut Lab, route: Route) -> Result<DatagramQp, Failure> {
+fn our_qp(lab: &mut Lab, route: GidRoute) -> Result<DatagramQp, LabError> {
     Ok(lab.engine.create_datagram_qp((0, route.address), lab.cq, QKEY, 16)?)
 }
 
-pub(super) fn ours(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn ours(lab: &mut Lab) -> Result<(), LabError> {
     for route in [V4, V6] {
         lab.begin_part();
         lab.ask(&format!("open gid={}", route.gid))?;
@@ -55,7 +55,7 @@ pub(super) fn ours(lab: &mut Lab) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(super) fn theirs(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn theirs(lab: &mut Lab) -> Result<(), LabError> {
     for route in [V4, V6] {
         lab.begin_part();
         lab.ask(&format!("open gid={}", route.gid))?;
@@ -86,7 +86,7 @@ pub(super) fn theirs(lab: &mut Lab) -> Result<(), Failure> {
 }
 
 /// The guest forgets whom it knows, finds us again by ARP and neighbour discovery, and gets its echoes back.
-pub(super) fn pings(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn pings(lab: &mut Lab) -> Result<(), LabError> {
     let before = lab.engine.neighbour_stats(0).echo;
     lab.run("ip neigh flush all")?;
     for (route, version) in [(V4, ""), (V6, "-6"), (VLAN, "")] {

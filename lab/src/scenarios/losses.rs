@@ -4,26 +4,26 @@ use roci_driver::{QpParams, SendWr};
 use roci_protocol::wire::Opcode;
 
 use super::connected::expect;
-use crate::Failure;
-use crate::lab::{Lab, Pair, Terms, number, pattern};
-use crate::wire::Way;
+use crate::LabError;
+use crate::lab::{GuestPair, Lab, PairTerms, number, pattern};
+use crate::wire::FrameDirection;
 
 /// Returns whether packets with an opcode are meant.
-type Kind = fn(Opcode) -> bool;
+type OpcodeFilter = fn(Opcode) -> bool;
 /// Packets of a long message.
 const PACKETS: usize = 16;
 const MTU: usize = 1024;
 const LEN: usize = PACKETS * MTU - 100;
 
 /// Short timeouts on both sides: a lost packet that nothing follows is only missed by them.
-pub(super) fn hasty() -> Terms {
-    let terms = Terms::default();
+pub(super) fn hasty() -> PairTerms {
+    let terms = PairTerms::default();
     let params = QpParams { ack_timeout_ns: 40_000_000, ack_timeout_max_ns: 200_000_000, ..terms.params.clone() };
-    Terms { params, theirs: "timeout=14".into(), ..terms }
+    PairTerms { params, theirs: "timeout=14".into(), ..terms }
 }
 
 /// Loses the packet of kind `is_kind` with this index, once.
-fn lose_nth(lab: &Lab, way: Way, index: usize, is_kind: Kind) {
+fn lose_nth(lab: &Lab, way: FrameDirection, index: usize, is_kind: OpcodeFilter) {
     let mut seen = 0;
     lab.lose(Box::new(move |going, packet| {
         if going != way || !is_kind(packet.headers.bth.opcode) {
@@ -37,10 +37,10 @@ fn lose_nth(lab: &Lab, way: Way, index: usize, is_kind: Kind) {
 /// Runs a transfer with each of the packets lost in turn, and makes sure that it was.
 fn each_packet(
     lab: &mut Lab,
-    way: Way,
-    is_kind: Kind,
-    transfer: fn(&mut Lab, Pair) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+    way: FrameDirection,
+    is_kind: OpcodeFilter,
+    transfer: fn(&mut Lab, GuestPair) -> Result<(), LabError>,
+) -> Result<(), LabError> {
     let pair = lab.connect(&hasty())?;
     for index in 0..PACKETS {
         lose_nth(lab, way, index, is_kind);
@@ -61,8 +61,8 @@ fn is_read_response(opcode: Opcode) -> bool {
     matches!(opcode, RcReadResponseFirst | RcReadResponseMiddle | RcReadResponseLast | RcReadResponseOnly)
 }
 
-pub(super) fn write_ours(lab: &mut Lab) -> Result<(), Failure> {
-    each_packet(lab, Way::Out, is_write, |lab, pair| {
+pub(super) fn write_ours(lab: &mut Lab) -> Result<(), LabError> {
+    each_packet(lab, FrameDirection::Out, is_write, |lab, pair| {
         let target = lab.remote(LEN)?;
         let payload = lab.buffer(&pattern(5, LEN))?;
         lab.post(pair, SendWr::write(1, payload, target.rkey, target.addr))?;
@@ -72,8 +72,8 @@ pub(super) fn write_ours(lab: &mut Lab) -> Result<(), Failure> {
     })
 }
 
-pub(super) fn write_theirs(lab: &mut Lab) -> Result<(), Failure> {
-    each_packet(lab, Way::In, is_write, |lab, pair| {
+pub(super) fn write_theirs(lab: &mut Lab) -> Result<(), LabError> {
+    each_packet(lab, FrameDirection::In, is_write, |lab, pair| {
         let source = lab.remote(LEN)?;
         lab.ask(&format!("fill mr={} off=0 len={LEN} seed=6", source.mr))?;
         let region = lab.region(&vec![0; LEN])?;
@@ -84,8 +84,8 @@ pub(super) fn write_theirs(lab: &mut Lab) -> Result<(), Failure> {
     })
 }
 
-pub(super) fn read_ours(lab: &mut Lab) -> Result<(), Failure> {
-    each_packet(lab, Way::In, is_read_response, |lab, pair| {
+pub(super) fn read_ours(lab: &mut Lab) -> Result<(), LabError> {
+    each_packet(lab, FrameDirection::In, is_read_response, |lab, pair| {
         let source = lab.remote(LEN)?;
         lab.ask(&format!("fill mr={} off=0 len={LEN} seed=7", source.mr))?;
         let target = lab.buffer(&vec![0; LEN])?;
@@ -94,8 +94,8 @@ pub(super) fn read_ours(lab: &mut Lab) -> Result<(), Failure> {
     })
 }
 
-pub(super) fn read_theirs(lab: &mut Lab) -> Result<(), Failure> {
-    each_packet(lab, Way::Out, is_read_response, |lab, pair| {
+pub(super) fn read_theirs(lab: &mut Lab) -> Result<(), LabError> {
+    each_packet(lab, FrameDirection::Out, is_read_response, |lab, pair| {
         let target = lab.remote(LEN)?;
         let region = lab.region(&pattern(8, LEN))?;
         let from = format!("mr={} off=0 len={LEN} raddr=0 rkey={}", target.mr, region.rkey().0);
@@ -106,13 +106,13 @@ pub(super) fn read_theirs(lab: &mut Lab) -> Result<(), Failure> {
     })
 }
 
-pub(super) fn requests_ours(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn requests_ours(lab: &mut Lab) -> Result<(), LabError> {
     let pair = lab.connect(&hasty())?;
     let target = lab.remote(64)?;
-    let cases: [(Way, Kind); 3] = [
-        (Way::Out, |opcode| opcode == Opcode::RcFetchAdd),
-        (Way::In, |opcode| opcode == Opcode::RcAtomicAck),
-        (Way::Out, |opcode| opcode == Opcode::RcReadRequest),
+    let cases: [(FrameDirection, OpcodeFilter); 3] = [
+        (FrameDirection::Out, |opcode| opcode == Opcode::RcFetchAdd),
+        (FrameDirection::In, |opcode| opcode == Opcode::RcAtomicAck),
+        (FrameDirection::Out, |opcode| opcode == Opcode::RcReadRequest),
     ];
     for (round, (way, is_kind)) in cases.into_iter().enumerate() {
         lose_nth(lab, way, 0, is_kind);
@@ -127,14 +127,14 @@ pub(super) fn requests_ours(lab: &mut Lab) -> Result<(), Failure> {
     expect("the packets lost", lab.script.borrow().lost, cases.len())
 }
 
-pub(super) fn requests_theirs(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn requests_theirs(lab: &mut Lab) -> Result<(), LabError> {
     let pair = lab.connect(&hasty())?;
     let local = lab.remote(64)?;
     let region = lab.region(&[0; 64])?;
-    let cases: [(Way, Kind); 3] = [
-        (Way::In, |opcode| opcode == Opcode::RcFetchAdd),
-        (Way::Out, |opcode| opcode == Opcode::RcAtomicAck),
-        (Way::In, |opcode| opcode == Opcode::RcReadRequest),
+    let cases: [(FrameDirection, OpcodeFilter); 3] = [
+        (FrameDirection::In, |opcode| opcode == Opcode::RcFetchAdd),
+        (FrameDirection::Out, |opcode| opcode == Opcode::RcAtomicAck),
+        (FrameDirection::In, |opcode| opcode == Opcode::RcReadRequest),
     ];
     let at = format!("mr={} off=0 raddr=0 rkey={}", local.mr, region.rkey().0);
     for (round, (way, is_kind)) in cases.into_iter().enumerate() {
@@ -150,7 +150,7 @@ pub(super) fn requests_theirs(lab: &mut Lab) -> Result<(), Failure> {
 
 /// The WRITE's acknowledgement and the first answer of what follows it are lost, so the guest sends both again. rxe takes
 /// an acknowledgement with the second request's PSN for its answer, and would report success without data.
-pub(super) fn repeated_write_theirs(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn repeated_write_theirs(lab: &mut Lab) -> Result<(), LabError> {
     let pair = lab.connect(&hasty())?;
     let (source, target) = (lab.remote(8)?, lab.remote(64)?);
     let (written, word) = (lab.region(&[0; 8])?, lab.region(&[0; 64])?);
@@ -185,13 +185,13 @@ const REPEATED_WRITES: usize = 10;
 fn lose_first_ack_and(lab: &Lab, data: Opcode) {
     let mut due = vec![Opcode::RcAck, data];
     lab.lose(Box::new(move |going, packet| {
-        let found = due.iter().position(|&opcode| going == Way::Out && opcode == packet.headers.bth.opcode);
+        let found = due.iter().position(|&opcode| going == FrameDirection::Out && opcode == packet.headers.bth.opcode);
         found.map(|at| due.swap_remove(at)).is_some()
     }));
 }
 
 /// Loses every second acknowledgement.
-fn lose_acks(lab: &Lab, way: Way) {
+fn lose_acks(lab: &Lab, way: FrameDirection) {
     let mut seen = 0;
     lab.lose(Box::new(move |going, packet| {
         let is_ack = going == way && packet.headers.bth.opcode == Opcode::RcAck;
@@ -202,13 +202,13 @@ fn lose_acks(lab: &Lab, way: Way) {
 
 const MESSAGES: usize = 32;
 
-pub(super) fn acks_ours(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn acks_ours(lab: &mut Lab) -> Result<(), LabError> {
     let pair = lab.connect(&hasty())?;
     let target = lab.remote(MESSAGES * 100)?;
     for index in 0..MESSAGES {
         lab.ask(&format!("recv qp={} wr={index} mr={} off={} len=100", pair.theirs, target.mr, index * 100))?;
     }
-    lose_acks(lab, Way::In);
+    lose_acks(lab, FrameDirection::In);
     for index in 0..MESSAGES {
         let message = lab.buffer(&pattern(index as u8, 100))?;
         lab.post(pair, SendWr::send(index as u64, message))?;
@@ -222,14 +222,14 @@ pub(super) fn acks_ours(lab: &mut Lab) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(super) fn acks_theirs(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn acks_theirs(lab: &mut Lab) -> Result<(), LabError> {
     let pair = lab.connect(&hasty())?;
     let source = lab.remote(100)?;
     lab.ask(&format!("fill mr={} off=0 len=100 seed=3", source.mr))?;
     for index in 0..MESSAGES {
         lab.post_recv(pair, index as u64, 100)?;
     }
-    lose_acks(lab, Way::Out);
+    lose_acks(lab, FrameDirection::Out);
     for index in 0..MESSAGES {
         lab.ask(&format!("send qp={} wr={index} op=send mr={} off=0 len=100", pair.theirs, source.mr))?;
         lab.they_succeed()?;

@@ -9,8 +9,8 @@ use roci_driver::{
 use roci_protocol::Rkey;
 
 use super::connected::expect;
-use crate::Failure;
-use crate::lab::{Lab, Pair, Route, Terms, V4, V6, all_access, pattern};
+use crate::LabError;
+use crate::lab::{GidRoute, GuestPair, Lab, PairTerms, V4, V6, all_access, pattern};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) const PORT: u16 = 7174;
@@ -23,11 +23,11 @@ const SIZE: usize = 5000;
 /// Nothing is lost here, but a program that waits without sleeping may keep the guest's only processor from answering.
 pub(super) fn params() -> QpParams {
     let patience = Duration::from_secs(1).as_nanos() as u64;
-    QpParams { ack_timeout_ns: patience, ack_timeout_max_ns: patience, ..Terms::default().params }
+    QpParams { ack_timeout_ns: patience, ack_timeout_max_ns: patience, ..PairTerms::default().params }
 }
 
 /// The next event of the connection manager.
-pub(super) fn event(lab: &mut Lab) -> Result<CmEvent, Failure> {
+pub(super) fn event(lab: &mut Lab) -> Result<CmEvent, LabError> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(event) = lab.engine.poll_cm() {
@@ -43,10 +43,10 @@ pub(super) fn event(lab: &mut Lab) -> Result<CmEvent, Failure> {
 /// Connects to a service of the guest's and posts `receives` before the connection opens.
 pub(super) fn connect(
     lab: &mut Lab,
-    route: Route,
+    route: GidRoute,
     receives: usize,
     len: usize,
-) -> Result<(ConnId, QueuePair), Failure> {
+) -> Result<(ConnId, QueuePair), LabError> {
     let id = ask(lab, route, b"hello")?;
     match event(lab)? {
         CmEvent::Replied { qp, .. } => {
@@ -60,7 +60,7 @@ pub(super) fn connect(
 }
 
 /// Asks the guest for a connection.
-pub(super) fn ask(lab: &mut Lab, route: Route, private_data: &[u8]) -> Result<ConnId, Failure> {
+pub(super) fn ask(lab: &mut Lab, route: GidRoute, private_data: &[u8]) -> Result<ConnId, LabError> {
     let peer = SocketAddr::new(route.theirs.parse()?, PORT);
     let deadline = Instant::now() + PATIENCE;
     let mut qp = lab.engine.create_qp_at(0, route.address, lab.pd, lab.cq)?;
@@ -75,7 +75,7 @@ pub(super) fn ask(lab: &mut Lab, route: Route, private_data: &[u8]) -> Result<Co
 }
 
 /// Takes a connection and posts `receives` before the guest may send.
-pub(super) fn accept(lab: &mut Lab, receives: usize, len: usize) -> Result<(ConnId, QueuePair), Failure> {
+pub(super) fn accept(lab: &mut Lab, receives: usize, len: usize) -> Result<(ConnId, QueuePair), LabError> {
     match event(lab)? {
         CmEvent::Request { id, place, .. } => {
             let qp = prepare(lab, id, place)?;
@@ -89,13 +89,13 @@ pub(super) fn accept(lab: &mut Lab, receives: usize, len: usize) -> Result<(Conn
 }
 
 /// The queue pair for a connection that the guest asks for.
-pub(super) fn prepare(lab: &mut Lab, id: ConnId, (port, address): (usize, usize)) -> Result<QueuePair, Failure> {
+pub(super) fn prepare(lab: &mut Lab, id: ConnId, (port, address): (usize, usize)) -> Result<QueuePair, LabError> {
     let qp = lab.engine.create_qp_at(port, address, lab.pd, lab.cq)?;
     Ok(lab.engine.cm_prepare(id, qp, &params())?)
 }
 
-fn post_receives(lab: &mut Lab, qp: QueuePair, count: usize, len: usize) -> Result<(), Failure> {
-    (0..count).try_for_each(|_| lab.post_recv(Pair { qp, theirs: 0 }, 1, len))
+fn post_receives(lab: &mut Lab, qp: QueuePair, count: usize, len: usize) -> Result<(), LabError> {
+    (0..count).try_for_each(|_| lab.post_recv(GuestPair { qp, theirs: 0 }, 1, len))
 }
 
 pub(super) fn service() -> ServiceId {
@@ -103,7 +103,7 @@ pub(super) fn service() -> ServiceId {
 }
 
 /// Checks that the connection ends, whichever side ends it, and is forgotten in the end.
-pub(super) fn ends(lab: &mut Lab, id: ConnId) -> Result<(), Failure> {
+pub(super) fn ends(lab: &mut Lab, id: ConnId) -> Result<(), LabError> {
     match event(lab)? {
         CmEvent::Disconnected { id: ended, .. } if ended == id => {}
         other => return Err(format!("instead of the end: {other:?}").into()),
@@ -114,20 +114,20 @@ pub(super) fn ends(lab: &mut Lab, id: ConnId) -> Result<(), Failure> {
 }
 
 /// A program in the guest that runs beside us; its output is looked at when it has ended.
-pub(super) fn start(lab: &mut Lab, command: &str) -> Result<(), Failure> {
+pub(super) fn start(lab: &mut Lab, command: &str) -> Result<(), LabError> {
     lab.run(&format!("rm -f /tmp/rc; ({command}; echo rc=$? >/tmp/rc) >/tmp/output 2>&1 & sleep 1"))?;
     Ok(())
 }
 
 /// The same for a program that listens on [`PORT`]; returns once it does.
-pub(super) fn start_listener(lab: &mut Lab, command: &str) -> Result<(), Failure> {
+pub(super) fn start_listener(lab: &mut Lab, command: &str) -> Result<(), LabError> {
     start(lab, command)?;
     lab.run(&until(&format!("rdma resource show cm_id | grep -q 'LISTEN.*:{PORT}'")))?;
     Ok(())
 }
 
 /// What the program printed, and its status after `rc=`.
-pub(super) fn ended(lab: &mut Lab) -> Result<String, Failure> {
+pub(super) fn ended(lab: &mut Lab) -> Result<String, LabError> {
     lab.run(&format!("{}; cat /tmp/output /tmp/rc", until("[ -s /tmp/rc ]")))
 }
 
@@ -137,7 +137,7 @@ pub(super) fn until(condition: &str) -> String {
 }
 
 /// The program ends, and has printed these.
-pub(super) fn finished(lab: &mut Lab, marks: &[&str]) -> Result<(), Failure> {
+pub(super) fn finished(lab: &mut Lab, marks: &[&str]) -> Result<(), LabError> {
     let output = ended(lab)?;
     match marks.iter().find(|mark| !output.contains(**mark)) {
         None => Ok(()),
@@ -152,21 +152,21 @@ fn info(region: MemoryRegion) -> [u8; INFO] {
     bytes
 }
 
-pub(super) fn tell(lab: &mut Lab, qp: QueuePair, bytes: &[u8]) -> Result<(), Failure> {
+pub(super) fn tell(lab: &mut Lab, qp: QueuePair, bytes: &[u8]) -> Result<(), LabError> {
     let message = lab.buffer(bytes)?;
-    lab.post(Pair { qp, theirs: 0 }, SendWr::send(2, message).unsignaled())
+    lab.post(GuestPair { qp, theirs: 0 }, SendWr::send(2, message).unsignaled())
 }
 
-fn hear(lab: &mut Lab, qp: QueuePair) -> Result<Vec<u8>, Failure> {
+fn hear(lab: &mut Lab, qp: QueuePair) -> Result<Vec<u8>, LabError> {
     let done = lab.wait_ok()?;
     expect("the receive", done.wr_id, 1)?;
     let bytes = done.buffer[..done.len].to_vec();
-    lab.post_recv(Pair { qp, theirs: 0 }, 1, INFO)?;
+    lab.post_recv(GuestPair { qp, theirs: 0 }, 1, INFO)?;
     Ok(bytes)
 }
 
 /// We are `rping -c`: offer a buffer to be read, then one to be written.
-fn rping_as_client(lab: &mut Lab, route: Route) -> Result<(), Failure> {
+fn rping_as_client(lab: &mut Lab, route: GidRoute) -> Result<(), LabError> {
     start_listener(lab, &format!("rping -s -a {} -p {PORT} -C {ROUNDS} -v -S {SIZE}", route.theirs))?;
     let (id, qp) = connect(lab, route, 4, INFO)?;
     for round in 0..ROUNDS {
@@ -185,28 +185,28 @@ fn rping_as_client(lab: &mut Lab, route: Route) -> Result<(), Failure> {
     finished(lab, &["ping data: abcdefghij", "rc="])
 }
 
-pub(super) fn rping_client(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn rping_client(lab: &mut Lab) -> Result<(), LabError> {
     rping_as_client(lab, V4)
 }
 
-pub(super) fn rping_client_v6(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn rping_client_v6(lab: &mut Lab) -> Result<(), LabError> {
     rping_as_client(lab, V6)
 }
 
 /// We are `rping -s`: read what is offered, say so, write it back, say so.
-fn rping_as_server(lab: &mut Lab, route: Route) -> Result<(), Failure> {
+fn rping_as_server(lab: &mut Lab, route: GidRoute) -> Result<(), LabError> {
     lab.engine.cm_listen(service())?;
     start(lab, &format!("rping -c -a {} -p {PORT} -C {ROUNDS} -v -V -S {SIZE}", route.ours))?;
     let (id, qp) = accept(lab, 4, INFO)?;
     for _ in 0..ROUNDS {
         let (va, rkey, len) = understand(&hear(lab, qp)?)?;
         let buffer = lab.buffer(&vec![0; len])?;
-        lab.post(Pair { qp, theirs: 0 }, SendWr::read(3, buffer, rkey, va))?;
+        lab.post(GuestPair { qp, theirs: 0 }, SendWr::read(3, buffer, rkey, va))?;
         let data = lab.wait_ok()?.buffer[..len].to_vec();
         tell(lab, qp, &[0; INFO])?;
         let (va, rkey, len) = understand(&hear(lab, qp)?)?;
         let echo = lab.buffer(&data[..len])?;
-        lab.post(Pair { qp, theirs: 0 }, SendWr::write(4, echo, rkey, va))?;
+        lab.post(GuestPair { qp, theirs: 0 }, SendWr::write(4, echo, rkey, va))?;
         lab.wait_ok()?;
         tell(lab, qp, &[0; INFO])?;
     }
@@ -215,25 +215,25 @@ fn rping_as_server(lab: &mut Lab, route: Route) -> Result<(), Failure> {
     finished(lab, &["ping data: rdma-ping-2", "rc=0"])
 }
 
-fn understand(info: &[u8]) -> Result<(u64, Rkey, usize), Failure> {
+fn understand(info: &[u8]) -> Result<(u64, Rkey, usize), LabError> {
     let info: [u8; INFO] = info.try_into()?;
     let va = u64::from_be_bytes(info[..8].try_into()?);
     let rkey = Rkey(u32::from_be_bytes(info[8..12].try_into()?));
     Ok((va, rkey, u32::from_be_bytes(info[12..].try_into()?) as usize))
 }
 
-pub(super) fn rping_server(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn rping_server(lab: &mut Lab) -> Result<(), LabError> {
     rping_as_server(lab, V4)
 }
 
-pub(super) fn rping_server_v6(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn rping_server_v6(lab: &mut Lab) -> Result<(), LabError> {
     rping_as_server(lab, V6)
 }
 
 const MESSAGES: usize = 10;
 
 /// ucmatose's server sends first; its client answers.
-pub(super) fn ucmatose_client(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn ucmatose_client(lab: &mut Lab) -> Result<(), LabError> {
     start_listener(lab, &format!("ucmatose -b {} -c 1 -C {MESSAGES} -S {SIZE} -p {PORT}", V4.theirs))?;
     let (id, qp) = connect(lab, V4, MESSAGES, SIZE)?;
     for _ in 0..MESSAGES {
@@ -246,7 +246,7 @@ pub(super) fn ucmatose_client(lab: &mut Lab) -> Result<(), Failure> {
     finished(lab, &["data transfers complete", "return status 0", "rc=0"])
 }
 
-pub(super) fn ucmatose_server(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn ucmatose_server(lab: &mut Lab) -> Result<(), LabError> {
     lab.engine.cm_listen(service())?;
     start(lab, &format!("ucmatose -s {} -c 1 -C {MESSAGES} -S {SIZE} -p {PORT}", V4.ours))?;
     let (id, qp) = accept(lab, MESSAGES, SIZE)?;
@@ -263,7 +263,7 @@ pub(super) fn ucmatose_server(lab: &mut Lab) -> Result<(), Failure> {
 }
 
 /// First there is no listener in the guest; then none here, and then we refuse by choice.
-pub(super) fn rejections(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn rejections(lab: &mut Lab) -> Result<(), LabError> {
     let Err(failure) = connect(lab, V4, 0, 0) else { return Err("there is no listener, and yet it connects".into()) };
     let is_named = failure.to_string().contains("RejReason");
     expect("that the refusal is named", is_named, true).map_err(|_| failure)?;
@@ -285,7 +285,7 @@ pub(super) fn rejections(lab: &mut Lab) -> Result<(), Failure> {
 }
 
 /// The first two messages of each kind are lost: REQ, REP, RTU, DREQ and DREP are sent again.
-pub(super) fn lost_messages(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn lost_messages(lab: &mut Lab) -> Result<(), LabError> {
     let mut seen = std::collections::BTreeMap::new();
     lab.lose(Box::new(move |_, packet| {
         let Some(Ok(mad)) = roci_protocol::wire::cm::Mad::of_packet(packet) else { return false };

@@ -17,12 +17,12 @@ use roci_driver::{Mtu, QpParams};
 use roci_protocol::sim::Faults;
 use roci_protocol::wire::Opcode;
 
-use self::plan::Plan;
+use self::plan::MixedPlan;
 use super::losses::hasty;
-use crate::Failure;
+use crate::LabError;
 use crate::faults::{Dice, Injected};
-use crate::lab::{Lab, Pair, Terms};
-use crate::wire::Way;
+use crate::lab::{GuestPair, Lab, PairTerms};
+use crate::wire::FrameDirection;
 
 const MTUS: [Mtu; 3] = [Mtu::Mtu256, Mtu::Mtu1024, Mtu::Mtu4096];
 /// Rounds of the short form.
@@ -34,12 +34,12 @@ const SPOILT_ONE_IN: u64 = 500;
 /// The names of receives begin here, those of requests at 0.
 const RECEIVES: u64 = 1000;
 
-pub(super) fn mixed(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn mixed(lab: &mut Lab) -> Result<(), LabError> {
     let faults = Faults { seed: lab.form.seed, ..FAULTS };
     let is_old = lab.run("uname -r")?.starts_with("6.1.");
     lab.script.borrow_mut().dice = Some(Dice::new(faults, if is_old { |_, _| false } else { is_answer_to_the_guest }));
     let deadline = lab.form.time.map(|time| Instant::now() + time);
-    let mut figures = Figures::default();
+    let mut figures = MixedTotals::default();
     while deadline.map_or(figures.rounds < ROUNDS, |deadline| Instant::now() < deadline) {
         let number = figures.rounds;
         round(lab, number, is_old, &mut figures)
@@ -60,7 +60,7 @@ pub(super) fn mixed(lab: &mut Lab) -> Result<(), Failure> {
 
 /// rxe of 6.12 takes an older acknowledgement between the responses to a READ for their end: what follows puts its queue
 /// pair into the error state, while it reports success without the data. So no answer is overtaken on the way there.
-fn is_answer_to_the_guest(way: Way, opcode: Opcode) -> bool {
+fn is_answer_to_the_guest(way: FrameDirection, opcode: Opcode) -> bool {
     use Opcode::{
         RcAck, RcAtomicAck, RcReadResponseFirst, RcReadResponseLast, RcReadResponseMiddle, RcReadResponseOnly,
     };
@@ -68,14 +68,14 @@ fn is_answer_to_the_guest(way: Way, opcode: Opcode) -> bool {
         opcode,
         RcAck | RcAtomicAck | RcReadResponseFirst | RcReadResponseMiddle | RcReadResponseLast | RcReadResponseOnly
     );
-    way == Way::Out && is_answer
+    way == FrameDirection::Out && is_answer
 }
 
-fn round(lab: &mut Lab, number: u64, is_old: bool, figures: &mut Figures) -> Result<(), Failure> {
+fn round(lab: &mut Lab, number: u64, is_old: bool, figures: &mut MixedTotals) -> Result<(), LabError> {
     let mut dice = StdRng::seed_from_u64(lab.form.seed.wrapping_mul(1_000_003).wrapping_add(number));
     let mtu = MTUS[number as usize % MTUS.len()];
     // rxe of 6.12 refuses the correct duplicate of a READ after it has executed a READ or a WRITE of no bytes.
-    let [ours, theirs] = [Plan::draw(&mut dice, mtu, 1), Plan::draw(&mut dice, mtu, 0)];
+    let [ours, theirs] = [MixedPlan::draw(&mut dice, mtu, 1), MixedPlan::draw(&mut dice, mtu, 0)];
     lab.renew()?;
     let zero_copy = lab.engine.link_stats(0).tx_zero_copy;
     let retransmitted = lab.engine.stats().queue_pairs.retransmitted_packets;
@@ -99,18 +99,18 @@ fn round(lab: &mut Lab, number: u64, is_old: bool, figures: &mut Figures) -> Res
 }
 
 /// Neither side gives up: how long a machine takes under emulation says nothing about its packets.
-fn terms(mtu: Mtu, psns: [u32; 2]) -> Terms {
+fn terms(mtu: Mtu, psns: [u32; 2]) -> PairTerms {
     let hasty = hasty();
     let params = QpParams { retry_limit: 1000, ..hasty.params.clone() };
-    Terms { mtu, psns, params, theirs: "timeout=14 retry=7".into(), ..hasty }
+    PairTerms { mtu, psns, params, theirs: "timeout=14 retry=7".into(), ..hasty }
 }
 
 /// A first PSN from which the requests of `plan` reach beyond the largest PSN.
-fn psn_before_wrap(dice: &mut StdRng, plan: &Plan) -> u32 {
+fn psn_before_wrap(dice: &mut StdRng, plan: &MixedPlan) -> u32 {
     (1 << 24) - dice.random_range(1..plan.psns())
 }
 
-fn exchange(lab: &mut Lab, pair: Pair, ours: &Plan, theirs: &Plan) -> Result<(), Failure> {
+fn exchange(lab: &mut Lab, pair: GuestPair, ours: &MixedPlan, theirs: &MixedPlan) -> Result<(), LabError> {
     let target = theirs::prepare_target(lab, pair, ours)?;
     let source = theirs::prepare_source(lab, theirs)?;
     let region = ours::prepare_region(lab, pair, theirs)?;
@@ -132,7 +132,7 @@ fn exchange(lab: &mut Lab, pair: Pair, ours: &Plan, theirs: &Plan) -> Result<(),
 
 /// What came of all rounds.
 #[derive(Default)]
-struct Figures {
+struct MixedTotals {
     rounds: u64,
     /// Rounds of these that the guest has spoilt.
     spoilt: u64,
@@ -146,7 +146,7 @@ struct Figures {
     injected: [Injected; 2],
 }
 
-impl fmt::Display for Figures {
+impl fmt::Display for MixedTotals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { rounds, spoilt, requests, bytes, retransmitted, zero_copy, injected } = self;
         write!(f, "{rounds} rounds, {spoilt} of them spoilt by the guest; {requests} requests, {bytes} bytes; ")?;

@@ -13,7 +13,7 @@ mod pingpong;
 mod rsockets;
 mod services;
 
-use crate::Failure;
+use crate::LabError;
 use crate::lab::Lab;
 
 /// One row of the table.
@@ -21,7 +21,7 @@ pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     /// What is exchanged and what must come of it.
     pub(crate) what: &'static str,
-    pub(crate) run: fn(&mut Lab) -> Result<(), Failure>,
+    pub(crate) run: fn(&mut Lab) -> Result<(), LabError>,
 }
 
 macro_rules! scenarios {

@@ -8,9 +8,9 @@ use roci_perftest::{Host, Served, Settings, Sizes, Test, serve};
 
 use super::connected::expect;
 use super::manager::start;
-use crate::Failure;
-use crate::lab::{Lab, Route, Terms, V4, V6};
-use crate::wire::{Event, LabLink};
+use crate::LabError;
+use crate::lab::{GidRoute, Lab, PairTerms, V4, V6};
+use crate::wire::{LabLink, WireEvent};
 
 const MESSAGES: usize = 100;
 /// As few as clients take: all sizes have 16 MiB together, each time.
@@ -32,13 +32,13 @@ impl Host for Lab {
     }
 
     fn receive_posted(&mut self, qp: QueuePair) {
-        self.record(Event::Posted(qp.qpn()));
+        self.record(WireEvent::Posted(qp.qpn()));
     }
 }
 
 /// The client's options.
 #[derive(Clone, Copy)]
-enum Form {
+enum ClientOptions {
     /// One size.
     Size(usize),
     /// One size, over IPv6.
@@ -47,8 +47,8 @@ enum Form {
     All,
 }
 
-impl Form {
-    const fn route(self) -> Route {
+impl ClientOptions {
+    const fn route(self) -> GidRoute {
         if matches!(self, Self::Ipv6(_)) { V6 } else { V4 }
     }
 
@@ -86,9 +86,9 @@ impl Form {
 }
 
 /// Serves one client.
-fn meet(lab: &mut Lab, test: Test, form: Form) -> Result<(), Failure> {
+fn meet(lab: &mut Lab, test: Test, form: ClientOptions) -> Result<(), LabError> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    let Route { address, gid, .. } = form.route();
+    let GidRoute { address, gid, .. } = form.route();
     let mut settings = Settings::new(test, form.sizes(), patient())?;
     (settings.address, settings.patience, settings.wait) = (address, PATIENCE, Some(PATIENCE));
     settings.iterations = form.messages_of_a_size() as u64;
@@ -106,11 +106,11 @@ fn meet(lab: &mut Lab, test: Test, form: Form) -> Result<(), Failure> {
 
 /// A client that polls its memory leaves the guest's only processor to its packets now and then.
 fn patient() -> QpParams {
-    QpParams { ack_timeout_max_ns: 4_000_000_000, ..Terms::default().params }
+    QpParams { ack_timeout_max_ns: 4_000_000_000, ..PairTerms::default().params }
 }
 
 /// What the server saw must be what the client did.
-fn check(served: &Served, form: Form) -> Result<(), Failure> {
+fn check(served: &Served, form: ClientOptions) -> Result<(), LabError> {
     if let Some(messages) = served.messages {
         expect("the messages that came", messages, form.messages() as u64)?;
     }
@@ -122,7 +122,7 @@ fn check(served: &Served, form: Form) -> Result<(), Failure> {
 }
 
 /// What the guest's program printed, and how it ended.
-fn output(lab: &mut Lab) -> Result<String, Failure> {
+fn output(lab: &mut Lab) -> Result<String, LabError> {
     lab.run("n=0; while [ ! -e /tmp/rc ] && [ $n -lt 100 ]; do sleep 0.1; n=$((n+1)); done; cat /tmp/output; cat /tmp/rc || true")
 }
 
@@ -139,7 +139,7 @@ fn rows(output: &str) -> Vec<[usize; 2]> {
 
 macro_rules! tests {
     ($($name:ident, $test:ident, $forms:expr;)*) => {
-        $(pub(super) fn $name(lab: &mut Lab) -> Result<(), Failure> {
+        $(pub(super) fn $name(lab: &mut Lab) -> Result<(), LabError> {
             $forms.into_iter().try_for_each(|form| {
                 meet(lab, Test::$test, form).map_err(|failure| format!("{}: {failure}", form.words()).into())
             })
@@ -148,12 +148,12 @@ macro_rules! tests {
 }
 
 tests! {
-    send_lat, SendLat, [Form::Size(2), Form::Ipv6(5000), Form::All];
-    send_bw, SendBw, [Form::Size(65_536), Form::Ipv6(1), Form::All];
-    write_lat, WriteLat, [Form::Size(2), Form::Ipv6(5000), Form::All];
-    write_bw, WriteBw, [Form::Size(65_536), Form::Ipv6(1)];
-    read_lat, ReadLat, [Form::Size(2), Form::Ipv6(5000)];
-    read_bw, ReadBw, [Form::Size(65_536), Form::Ipv6(1)];
-    atomic_lat, AtomicLat, [Form::Size(8), Form::Ipv6(8)];
-    atomic_bw, AtomicBw, [Form::Size(8), Form::Ipv6(8)];
+    send_lat, SendLat, [ClientOptions::Size(2), ClientOptions::Ipv6(5000), ClientOptions::All];
+    send_bw, SendBw, [ClientOptions::Size(65_536), ClientOptions::Ipv6(1), ClientOptions::All];
+    write_lat, WriteLat, [ClientOptions::Size(2), ClientOptions::Ipv6(5000), ClientOptions::All];
+    write_bw, WriteBw, [ClientOptions::Size(65_536), ClientOptions::Ipv6(1)];
+    read_lat, ReadLat, [ClientOptions::Size(2), ClientOptions::Ipv6(5000)];
+    read_bw, ReadBw, [ClientOptions::Size(65_536), ClientOptions::Ipv6(1)];
+    atomic_lat, AtomicLat, [ClientOptions::Size(8), ClientOptions::Ipv6(8)];
+    atomic_bw, AtomicBw, [ClientOptions::Size(8), ClientOptions::Ipv6(8)];
 }

@@ -9,7 +9,7 @@ use roci_protocol::ud::GRH_LEN;
 
 use super::connected::expect;
 use super::manager::{event, finished, start};
-use crate::Failure;
+use crate::LabError;
 use crate::lab::{Lab, V4, pattern};
 
 /// The port that udaddy always uses, and the key of every queue pair in the UDP port space (`rdma_cma.h`).
@@ -19,7 +19,7 @@ const MESSAGES: usize = 5;
 const SIZE: usize = 300;
 
 /// A queue pair of ours with its receives posted, and the way to the guest.
-fn prepare(lab: &mut Lab) -> Result<(DatagramQp, AddressHandle), Failure> {
+fn prepare(lab: &mut Lab) -> Result<(DatagramQp, AddressHandle), LabError> {
     let qp = lab.engine.create_datagram_qp((0, V4.address), lab.cq, QKEY, 16)?;
     for wr_id in 0..MESSAGES as u64 {
         let buffer = lab.stale_buffer(SIZE + GRH_LEN)?;
@@ -29,7 +29,7 @@ fn prepare(lab: &mut Lab) -> Result<(DatagramQp, AddressHandle), Failure> {
 }
 
 /// The guest's address, once its station is known.
-pub(super) fn way_to_guest(lab: &mut Lab) -> Result<AddressHandle, Failure> {
+pub(super) fn way_to_guest(lab: &mut Lab) -> Result<AddressHandle, LabError> {
     let (ip, deadline) = (V4.theirs.parse()?, Instant::now() + Duration::from_secs(10));
     loop {
         match lab.engine.resolve(0, V4.address, ip) {
@@ -41,7 +41,7 @@ pub(super) fn way_to_guest(lab: &mut Lab) -> Result<AddressHandle, Failure> {
 }
 
 /// Sends all messages; udaddy answers to the queue pair that the immediate data names.
-fn send_all(lab: &mut Lab, qp: DatagramQp, handle: AddressHandle, to: Destination) -> Result<(), Failure> {
+fn send_all(lab: &mut Lab, qp: DatagramQp, handle: AddressHandle, to: Destination) -> Result<(), LabError> {
     for _ in 0..MESSAGES {
         let message = lab.buffer(&pattern(1, SIZE))?;
         let wr = SendWr::send(99, message).with_imm(qp.qpn().get()).unsignaled();
@@ -50,7 +50,7 @@ fn send_all(lab: &mut Lab, qp: DatagramQp, handle: AddressHandle, to: Destinatio
     Ok(())
 }
 
-fn receive_all(lab: &mut Lab) -> Result<Destination, Failure> {
+fn receive_all(lab: &mut Lab) -> Result<Destination, LabError> {
     let mut sender = None;
     for wr_id in 0..MESSAGES as u64 {
         let done = lab.wait_ok()?;
@@ -66,7 +66,7 @@ fn clean_up(lab: &mut Lab, qp: DatagramQp, handle: AddressHandle) {
     lab.engine.destroy_ah(handle);
 }
 
-pub(super) fn udaddy_client(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn udaddy_client(lab: &mut Lab) -> Result<(), LabError> {
     start(lab, &format!("udaddy -b {} -c 1 -C {MESSAGES} -S {SIZE}", V4.theirs))?;
     let (qp, handle) = prepare(lab)?;
     let peer = SocketAddr::new(V4.theirs.parse()?, PORT);
@@ -82,7 +82,7 @@ pub(super) fn udaddy_client(lab: &mut Lab) -> Result<(), Failure> {
     finished(lab, &["data transfers complete", "return status 0", "rc=0"])
 }
 
-pub(super) fn udaddy_server(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn udaddy_server(lab: &mut Lab) -> Result<(), LabError> {
     let (qp, handle) = prepare(lab)?;
     let service = ServiceId::of_port(PortSpace::Udp, PORT);
     lab.engine.cm_offer_service(service, qp.qpn(), QKEY)?;

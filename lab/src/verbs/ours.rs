@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::Load;
-use crate::Failure;
+use crate::LabError;
 use crate::nics::bench::Bench;
 
 pub(super) const LIMITS: &str = "raw_lat,raw_bw";
@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_mins(3);
 /// Packets of this length have a path MTU of 4096, as those of `rdma_rxe` on the same NIC.
 pub(super) const SETTINGS: &str = "ROCI_PORT_MTU=4200";
 
-pub(super) fn measure(bench: &mut Bench, loads: &[Load], round: u32) -> Result<(), Failure> {
+pub(super) fn measure(bench: &mut Bench, loads: &[Load], round: u32) -> Result<(), LabError> {
     let address = bench.model.address();
     for end in [0, 1] {
         bench.run(end, &format!("bind-nic bind {address}"))?;
@@ -41,7 +41,7 @@ pub(super) fn words(tests: &str, bytes: &str, count: &str) -> String {
     format!("perf {tests} --size {bytes} --iters {count} --no-verify --json")
 }
 
-fn print(output: &str, round: u32) -> Result<(), Failure> {
+fn print(output: &str, round: u32) -> Result<(), LabError> {
     for line in output.lines().filter(|line| line.starts_with('{')) {
         let mut row: Value = serde_json::from_str(line)?;
         row["stack"] = "roci".into();

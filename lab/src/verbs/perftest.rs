@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Load;
-use crate::Failure;
+use crate::LabError;
 use crate::nics::bench::Bench;
 
 /// The port that perftest's servers listen on.
@@ -21,17 +21,17 @@ const FEWEST: u32 = LIST;
 const TRIES: u32 = 3;
 
 /// A program of perftest.
-pub(super) struct Test {
+pub(super) struct PerftestProgram {
     pub(super) program: &'static str,
     name: &'static str,
     is_latency: bool,
 }
 
-const fn test(program: &'static str, name: &'static str, is_latency: bool) -> Test {
-    Test { program, name, is_latency }
+const fn test(program: &'static str, name: &'static str, is_latency: bool) -> PerftestProgram {
+    PerftestProgram { program, name, is_latency }
 }
 
-pub(super) const TESTS: [Test; 5] = [
+pub(super) const TESTS: [PerftestProgram; 5] = [
     test("ib_send_lat", "send_lat", true),
     test("ib_write_lat", "write_lat", true),
     test("ib_send_bw", "send_bw", false),
@@ -39,7 +39,7 @@ pub(super) const TESTS: [Test; 5] = [
     test("ib_read_bw", "read_bw", false),
 ];
 
-pub(super) fn measure(bench: &mut Bench, loads: &[Load], round: u32) -> Result<(), Failure> {
+pub(super) fn measure(bench: &mut Bench, loads: &[Load], round: u32) -> Result<(), LabError> {
     for end in [0, 1] {
         bench.run(end, &bring_up(end))?;
     }
@@ -57,7 +57,14 @@ pub(super) fn measure(bench: &mut Bench, loads: &[Load], round: u32) -> Result<(
 }
 
 /// A row of results, of the first run that has figures.
-fn measured(bench: &mut Bench, test: &Test, bytes: u64, count: u32, idle: f64, round: u32) -> Result<Value, Failure> {
+fn measured(
+    bench: &mut Bench,
+    test: &PerftestProgram,
+    bytes: u64,
+    count: u32,
+    idle: f64,
+    round: u32,
+) -> Result<Value, LabError> {
     let mut tries = 1;
     loop {
         let ran = run(bench, test, bytes, count)?;
@@ -82,7 +89,7 @@ struct Ran {
     busy_s: f64,
 }
 
-fn run(bench: &mut Bench, test: &Test, bytes: u64, count: u32) -> Result<Ran, Failure> {
+fn run(bench: &mut Bench, test: &PerftestProgram, bytes: u64, count: u32) -> Result<Ran, LabError> {
     let before = busy_seconds(bench)?;
     let words = words(test, &bytes.to_string(), &count.to_string());
     bench.run(0, &format!("{words} >/run/server 2>&1 & {}", wait_for_server()))?;
@@ -92,7 +99,7 @@ fn run(bench: &mut Bench, test: &Test, bytes: u64, count: u32) -> Result<Ran, Fa
 }
 
 /// The command of both ends; the client's names the server behind.
-pub(super) fn words(test: &Test, bytes: &str, count: &str) -> String {
+pub(super) fn words(test: &PerftestProgram, bytes: &str, count: &str) -> String {
     let list = if test.is_latency { String::new() } else { format!(" -l {LIST}") };
     format!("{} -d rxe0 -x 1 -F -s {bytes} -n {count}{list}", test.program)
 }
@@ -104,7 +111,7 @@ fn wait_for_server() -> String {
 }
 
 /// Processor time of both guests that was not idle, in seconds.
-fn busy_seconds(bench: &mut Bench) -> Result<f64, Failure> {
+fn busy_seconds(bench: &mut Bench) -> Result<f64, LabError> {
     let mut ticks = 0;
     for end in [0, 1] {
         let stat = bench.run(end, "cat /proc/stat")?;
@@ -122,7 +129,7 @@ fn busy_ticks(stat: &str) -> Option<u64> {
 }
 
 /// In the form of `roci perf --json`.
-fn row(test: &Test, bytes: u64, count: u32, ran: &Ran, idle: f64, round: u32) -> Result<Value, Failure> {
+fn row(test: &PerftestProgram, bytes: u64, count: u32, ran: &Ran, idle: f64, round: u32) -> Result<Value, LabError> {
     let figures = figures(&ran.output, bytes).ok_or_else(|| format!("{}: {}", test.program, ran.output.trim()))?;
     let mut row =
         json!({"stack": "rdma_rxe", "round": round, "test": test.name, "bytes": bytes, "iters": count, "errors": 0});

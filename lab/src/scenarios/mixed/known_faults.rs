@@ -14,8 +14,8 @@ use roci_protocol::Psn;
 use roci_protocol::sim::Verdict;
 use roci_protocol::wire::Opcode;
 
-use crate::lab::{Lab, Pair};
-use crate::wire::Way;
+use crate::lab::{GuestPair, Lab};
+use crate::wire::FrameDirection;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
@@ -26,14 +26,14 @@ enum Class {
 }
 
 /// Watches a connection: true once the guest, whose kernel may be the old one, has met with one of its own faults.
-pub(super) fn watch(lab: &Lab, pair: Pair, is_old: bool) -> Rc<Cell<bool>> {
+pub(super) fn watch(lab: &Lab, pair: GuestPair, is_old: bool) -> Rc<Cell<bool>> {
     let is_spoilt = Rc::new(Cell::new(false));
     let (found, mut numbers, mut read) = (is_spoilt.clone(), Numbers::default(), PartialRead::default());
     lab.watch(Box::new(move |way, packet, verdict| {
         let bth = &packet.headers.bth;
         let is_fault = match way {
-            Way::In => bth.dest_qpn == pair.qp.qpn() && numbers.contradict(bth.psn.get(), bth.opcode),
-            Way::Out => !is_old && verdict != Verdict::Lose && read.ends_by(bth.psn, bth.opcode),
+            FrameDirection::In => bth.dest_qpn == pair.qp.qpn() && numbers.contradict(bth.psn.get(), bth.opcode),
+            FrameDirection::Out => !is_old && verdict != Verdict::Lose && read.ends_by(bth.psn, bth.opcode),
         };
         if is_fault {
             found.set(true);

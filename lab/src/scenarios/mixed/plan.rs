@@ -14,7 +14,7 @@ const FIRST_SLOT: usize = 64;
 const LONGEST: usize = 6;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum MixedOperation {
     Send { imm: Option<u32> },
     Write { imm: Option<u32> },
     Read,
@@ -24,8 +24,8 @@ pub(super) enum Kind {
 
 /// A request. Its bytes are the pattern of `seed`; an atomic finds `found`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Job {
-    pub(super) kind: Kind,
+pub(super) struct MixedRequest {
+    pub(super) kind: MixedOperation,
     /// Where its slot is, in the memory of either end.
     pub(super) at: usize,
     pub(super) len: usize,
@@ -33,27 +33,27 @@ pub(super) struct Job {
     pub(super) found: u64,
 }
 
-impl Job {
+impl MixedRequest {
     /// Whether the other end must have posted a receive.
     pub(super) fn takes_receive(&self) -> bool {
-        matches!(self.kind, Kind::Send { .. } | Kind::Write { imm: Some(_) })
+        matches!(self.kind, MixedOperation::Send { .. } | MixedOperation::Write { imm: Some(_) })
     }
 
     pub(super) fn imm(&self) -> Option<u32> {
         match self.kind {
-            Kind::Send { imm } | Kind::Write { imm } => imm,
+            MixedOperation::Send { imm } | MixedOperation::Write { imm } => imm,
             _ => None,
         }
     }
 
     pub(super) fn is_atomic(&self) -> bool {
-        matches!(self.kind, Kind::FetchAdd { .. } | Kind::CompareSwap { .. })
+        matches!(self.kind, MixedOperation::FetchAdd { .. } | MixedOperation::CompareSwap { .. })
     }
 }
 
 /// The requests of one end, in order.
-pub(super) struct Plan {
-    pub(super) jobs: Vec<Job>,
+pub(super) struct MixedPlan {
+    pub(super) jobs: Vec<MixedRequest>,
     /// Bytes of memory that the slots take.
     pub(super) size: usize,
     /// What the word becomes.
@@ -61,7 +61,7 @@ pub(super) struct Plan {
     mtu: usize,
 }
 
-impl Plan {
+impl MixedPlan {
     /// Draws a plan whose READs and WRITEs are of `shortest` bytes or more. Every kind comes.
     pub(super) fn draw(dice: &mut StdRng, mtu: Mtu, shortest: usize) -> Self {
         let mut plan = Self { jobs: Vec::new(), size: FIRST_SLOT, word: 0, mtu: mtu.bytes() };
@@ -75,14 +75,14 @@ impl Plan {
     fn add(&mut self, dice: &mut StdRng, number: usize, shortest: usize) {
         let kind = draw_kind(dice, number, self.word);
         let len = match kind {
-            Kind::FetchAdd { .. } | Kind::CompareSwap { .. } => 8,
-            Kind::Read | Kind::Write { .. } => draw_len(dice, self.mtu).max(shortest),
-            Kind::Send { .. } => draw_len(dice, self.mtu),
+            MixedOperation::FetchAdd { .. } | MixedOperation::CompareSwap { .. } => 8,
+            MixedOperation::Read | MixedOperation::Write { .. } => draw_len(dice, self.mtu).max(shortest),
+            MixedOperation::Send { .. } => draw_len(dice, self.mtu),
         };
-        let job = Job { kind, at: self.size, len, seed: dice.random(), found: self.word };
+        let job = MixedRequest { kind, at: self.size, len, seed: dice.random(), found: self.word };
         match kind {
-            Kind::FetchAdd { add } => self.word = self.word.wrapping_add(add),
-            Kind::CompareSwap { compare, swap } if compare == self.word => self.word = swap,
+            MixedOperation::FetchAdd { add } => self.word = self.word.wrapping_add(add),
+            MixedOperation::CompareSwap { compare, swap } if compare == self.word => self.word = swap,
             _ => {}
         }
         self.size += (len + GUARD).next_multiple_of(8);
@@ -98,7 +98,7 @@ impl Plan {
         self.jobs.iter().map(|job| job.len as u64).sum()
     }
 
-    pub(super) fn receives(&self) -> impl Iterator<Item = &Job> {
+    pub(super) fn receives(&self) -> impl Iterator<Item = &MixedRequest> {
         self.jobs.iter().filter(|job| job.takes_receive())
     }
 }
@@ -107,16 +107,16 @@ impl Plan {
 const KINDS: usize = 8;
 
 /// A request on a word that holds `word`.
-fn draw_kind(dice: &mut StdRng, number: usize, word: u64) -> Kind {
+fn draw_kind(dice: &mut StdRng, number: usize, word: u64) -> MixedOperation {
     match number {
-        0 => Kind::Send { imm: None },
-        1 => Kind::Send { imm: Some(dice.random()) },
-        2 => Kind::Write { imm: None },
-        3 => Kind::Write { imm: Some(dice.random()) },
-        4 => Kind::Read,
-        5 => Kind::FetchAdd { add: dice.random() },
-        6 => Kind::CompareSwap { compare: word, swap: dice.random() },
-        _ => Kind::CompareSwap { compare: !word, swap: dice.random() },
+        0 => MixedOperation::Send { imm: None },
+        1 => MixedOperation::Send { imm: Some(dice.random()) },
+        2 => MixedOperation::Write { imm: None },
+        3 => MixedOperation::Write { imm: Some(dice.random()) },
+        4 => MixedOperation::Read,
+        5 => MixedOperation::FetchAdd { add: dice.random() },
+        6 => MixedOperation::CompareSwap { compare: word, swap: dice.random() },
+        _ => MixedOperation::CompareSwap { compare: !word, swap: dice.random() },
     }
 }
 

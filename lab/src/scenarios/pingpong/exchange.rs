@@ -8,7 +8,7 @@ use roci_protocol::wire::cm::{gid_of, ip_of};
 use roci_protocol::{Psn, Qpn};
 
 use super::{ITERATIONS, Program, Role, SIZE};
-use crate::Failure;
+use crate::LabError;
 use crate::guest::PINGPONG_PORT;
 use crate::lab::{Lab, V4};
 use crate::scenarios::manager::{start, until};
@@ -18,15 +18,15 @@ const HELLO_LEN: usize = 52;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Where a queue pair is.
-pub(super) struct Place {
+pub(super) struct QpAddress {
     pub(super) ip: IpAddr,
     pub(super) qpn: Qpn,
     pub(super) psn: Psn,
 }
 
-impl Place {
+impl QpAddress {
     /// One of our queue pairs.
-    pub(super) fn ours(qpn: Qpn, psn: Psn) -> Result<Self, Failure> {
+    pub(super) fn ours(qpn: Qpn, psn: Psn) -> Result<Self, LabError> {
         Ok(Self { ip: V4.ours.parse()?, qpn, psn })
     }
 
@@ -35,7 +35,7 @@ impl Place {
         format!("0000:{:06x}:{:06x}:{gid}\0", self.qpn.get(), self.psn.get())
     }
 
-    fn read(hello: &[u8]) -> Result<Self, Failure> {
+    fn read(hello: &[u8]) -> Result<Self, LabError> {
         let text = std::str::from_utf8(&hello[..HELLO_LEN - 1])?;
         let fields: Vec<_> = text.split(':').collect();
         let [_, qpn, psn, gid] = fields[..] else { return Err(format!("not a pingpong's address: {text}").into()) };
@@ -61,10 +61,10 @@ impl Exchange {
         lab: &mut Lab,
         program: &Program,
         role: Role,
-        ours: &[Place],
-    ) -> Result<(Self, Vec<Place>), Failure> {
-        let mut hello = ours.iter().map(Place::written).collect::<String>().into_bytes();
-        let nowhere = Place::ours(Qpn::new(0), Psn::new(0))?.written();
+        ours: &[QpAddress],
+    ) -> Result<(Self, Vec<QpAddress>), LabError> {
+        let mut hello = ours.iter().map(QpAddress::written).collect::<String>().into_bytes();
+        let nowhere = QpAddress::ours(Qpn::new(0), Psn::new(0))?.written();
         hello.extend(nowhere.as_bytes().repeat(program.addresses - ours.len()));
         let mut stream = match role {
             Role::Client => call(lab, program)?,
@@ -75,12 +75,13 @@ impl Exchange {
         }
         let mut theirs = vec![0; hello.len()];
         read_exact(lab, &mut stream, &mut theirs)?;
-        let places = theirs.chunks(HELLO_LEN).take(program.queue_pairs).map(Place::read).collect::<Result<_, _>>()?;
+        let places =
+            theirs.chunks(HELLO_LEN).take(program.queue_pairs).map(QpAddress::read).collect::<Result<_, _>>()?;
         Ok((Self { stream, role, hello }, places))
     }
 
     /// Our queue pairs are connected, and their receives are posted: the guest may begin.
-    pub(super) fn end(mut self, lab: &mut Lab) -> Result<(), Failure> {
+    pub(super) fn end(mut self, lab: &mut Lab) -> Result<(), LabError> {
         match self.role {
             Role::Client => Ok(self.stream.write_all(b"done\0")?),
             Role::Server => {
@@ -92,14 +93,14 @@ impl Exchange {
 }
 
 /// The guest's program is the server; we connect once it listens.
-fn call(lab: &mut Lab, program: &Program) -> Result<TcpStream, Failure> {
+fn call(lab: &mut Lab, program: &Program) -> Result<TcpStream, LabError> {
     start(lab, &command(program))?;
     lab.run(&until(&format!("grep -q ':{PINGPONG_PORT:04X} .*:0000 0A ' /proc/net/tcp /proc/net/tcp6")))?;
     Ok(TcpStream::connect((Ipv4Addr::LOCALHOST, lab.guest.pingpong_port))?)
 }
 
 /// The guest's program is the client, and connects to us.
-fn answer(lab: &mut Lab, program: &Program) -> Result<TcpStream, Failure> {
+fn answer(lab: &mut Lab, program: &Program) -> Result<TcpStream, LabError> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     listener.set_nonblocking(true)?;
     // The management network's host, as the guest sees it.
@@ -113,7 +114,7 @@ fn command(&Program { name, words, .. }: &Program) -> String {
 }
 
 /// Reads exactly this much, while the engine goes on.
-fn read_exact(lab: &mut Lab, stream: &mut TcpStream, bytes: &mut [u8]) -> Result<(), Failure> {
+fn read_exact(lab: &mut Lab, stream: &mut TcpStream, bytes: &mut [u8]) -> Result<(), LabError> {
     stream.set_nonblocking(true)?;
     let mut filled = 0;
     while filled < bytes.len() {
@@ -126,7 +127,7 @@ fn read_exact(lab: &mut Lab, stream: &mut TcpStream, bytes: &mut [u8]) -> Result
 }
 
 /// Tries what would block until it does not, while the engine goes on.
-fn wait_for<T>(lab: &mut Lab, mut action: impl FnMut() -> io::Result<T>) -> Result<T, Failure> {
+fn wait_for<T>(lab: &mut Lab, mut action: impl FnMut() -> io::Result<T>) -> Result<T, LabError> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         match action() {

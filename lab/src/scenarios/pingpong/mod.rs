@@ -11,7 +11,7 @@ use roci_driver::{QueuePair, WorkCompletion};
 
 use super::connected::expect;
 use super::manager::ended;
-use crate::Failure;
+use crate::LabError;
 use crate::lab::{Lab, pattern};
 
 const ITERATIONS: usize = 100;
@@ -46,27 +46,27 @@ enum Role {
     Server,
 }
 
-pub(super) fn rc_client(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn rc_client(lab: &mut Lab) -> Result<(), LabError> {
     reliable::play(lab, &RC, Role::Client)
 }
 
-pub(super) fn rc_server(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn rc_server(lab: &mut Lab) -> Result<(), LabError> {
     reliable::play(lab, &RC, Role::Server)
 }
 
-pub(super) fn srq_client(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn srq_client(lab: &mut Lab) -> Result<(), LabError> {
     reliable::play(lab, &SRQ, Role::Client)
 }
 
-pub(super) fn srq_server(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn srq_server(lab: &mut Lab) -> Result<(), LabError> {
     reliable::play(lab, &SRQ, Role::Server)
 }
 
-pub(super) fn ud_client(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn ud_client(lab: &mut Lab) -> Result<(), LabError> {
     datagrams::play(lab, &UD, Role::Client)
 }
 
-pub(super) fn ud_server(lab: &mut Lab) -> Result<(), Failure> {
+pub(super) fn ud_server(lab: &mut Lab) -> Result<(), LabError> {
     datagrams::play(lab, &UD, Role::Server)
 }
 
@@ -81,17 +81,17 @@ fn message(program: &Program, role: Role) -> Vec<u8> {
 }
 
 /// The queue pairs of a game.
-trait Table {
+trait PingPongQps {
     fn queue_pairs(&self) -> impl Iterator<Item = QueuePair>;
-    fn post_receive(&self, lab: &mut Lab, qp: QueuePair) -> Result<(), Failure>;
-    fn send(&self, lab: &mut Lab, qp: QueuePair, message: &[u8]) -> Result<(), Failure>;
+    fn post_receive(&self, lab: &mut Lab, qp: QueuePair) -> Result<(), LabError>;
+    fn send(&self, lab: &mut Lab, qp: QueuePair, message: &[u8]) -> Result<(), LabError>;
     /// The message in a receive.
     fn message<'a>(&self, done: &'a WorkCompletion) -> &'a [u8];
 }
 
 /// Bounces a message on each queue pair, from when their first receives are posted. As many leave as the guest counts up
 /// to; a guest that began may send one more on each queue pair.
-fn bounce(lab: &mut Lab, table: &impl Table, message: &[u8], role: Role) -> Result<(), Failure> {
+fn bounce(lab: &mut Lab, table: &impl PingPongQps, message: &[u8], role: Role) -> Result<(), LabError> {
     let (mut sent, mut delivered, mut received) = (0, 0, 0);
     if role == Role::Client {
         for qp in table.queue_pairs() {
@@ -117,7 +117,7 @@ fn bounce(lab: &mut Lab, table: &impl Table, message: &[u8], role: Role) -> Resu
 }
 
 /// The guest's program counted all iterations, and liked what it got.
-fn finish(lab: &mut Lab) -> Result<(), Failure> {
+fn finish(lab: &mut Lab) -> Result<(), LabError> {
     let output = ended(lab)?;
     let is_content =
         output.contains(&format!("{ITERATIONS} iters")) && output.contains("rc=0") && !output.contains("invalid data");

@@ -3,9 +3,9 @@
 use roci_driver::{MemoryRegion, QueuePair, SendWr};
 use roci_protocol::Rkey;
 
-use super::wire::{Hello, Message, Part};
-use crate::Failure;
-use crate::lab::{Lab, Pair};
+use super::wire::{Hello, RemoteSegment, RsocketMessage};
+use crate::LabError;
+use crate::lab::{GuestPair, Lab};
 use crate::scenarios::connected::expect;
 
 const HALF: usize = 32 << 10;
@@ -24,29 +24,29 @@ const DATA: u64 = 2;
 const ANNOUNCEMENT: u64 = 3;
 
 /// Where the guest writes.
-pub(super) struct Memory {
+pub(super) struct RsocketMemory {
     inbox: MemoryRegion,
     slots: MemoryRegion,
 }
 
-impl Memory {
-    pub(super) fn new(lab: &mut Lab) -> Result<Self, Failure> {
-        Ok(Self { inbox: lab.region(&vec![0; 2 * HALF])?, slots: lab.region(&[0; SLOTS * Part::LEN])? })
+impl RsocketMemory {
+    pub(super) fn new(lab: &mut Lab) -> Result<Self, LabError> {
+        Ok(Self { inbox: lab.region(&vec![0; 2 * HALF])?, slots: lab.region(&[0; SLOTS * RemoteSegment::LEN])? })
     }
 
     pub(super) fn hello(&self) -> Hello {
-        let slots = Part { addr: 0, key: self.slots.rkey(), len: SLOTS as u32 };
+        let slots = RemoteSegment { addr: 0, key: self.slots.rkey(), len: SLOTS as u32 };
         Hello { receives: RECEIVES, slots, half: self.half(0) }
     }
 
-    fn half(&self, which: usize) -> Part {
-        Part { addr: (which * HALF) as u64, key: self.inbox.rkey(), len: HALF as u32 }
+    fn half(&self, which: usize) -> RemoteSegment {
+        RemoteSegment { addr: (which * HALF) as u64, key: self.inbox.rkey(), len: HALF as u32 }
     }
 }
 
-pub(super) struct Stream {
+pub(super) struct RsocketStream {
     qp: QueuePair,
-    memory: Memory,
+    memory: RsocketMemory,
     received: Vec<u8>,
     is_over: bool,
     /// Where the guest's next bytes lie in the inbox.
@@ -55,7 +55,7 @@ pub(super) struct Stream {
     free: usize,
     /// The half that is announced next, and the guest's slot for the announcement.
     next_half: usize,
-    their_slots: Part,
+    their_slots: RemoteSegment,
     their_slot: u32,
     /// Messages of data that have come, by now and at the last announcement of receives.
     came: u16,
@@ -69,9 +69,9 @@ pub(super) struct Stream {
     in_flight: usize,
 }
 
-impl Stream {
+impl RsocketStream {
     /// Makes an end, which has announced no receives to the guest yet.
-    pub(super) fn new(lab: &mut Lab, qp: QueuePair, memory: Memory, theirs: &Hello) -> Result<Self, Failure> {
+    pub(super) fn new(lab: &mut Lab, qp: QueuePair, memory: RsocketMemory, theirs: &Hello) -> Result<Self, LabError> {
         let stream = Self {
             qp,
             memory,
@@ -97,7 +97,7 @@ impl Stream {
         Ok(stream)
     }
 
-    pub(super) fn say(&mut self, lab: &mut Lab, mut bytes: &[u8]) -> Result<(), Failure> {
+    pub(super) fn say(&mut self, lab: &mut Lab, mut bytes: &[u8]) -> Result<(), LabError> {
         while !bytes.is_empty() {
             let target = self.target(lab)?;
             if target.len == 0 || self.left == self.may_leave || self.in_flight == WINDOW {
@@ -112,7 +112,7 @@ impl Stream {
     }
 
     /// Exactly so many bytes, for the guest must then wait for ours.
-    pub(super) fn hear(&mut self, lab: &mut Lab, len: usize) -> Result<Vec<u8>, Failure> {
+    pub(super) fn hear(&mut self, lab: &mut Lab, len: usize) -> Result<Vec<u8>, LabError> {
         while self.received.len() < len {
             self.progress(lab)?;
         }
@@ -121,7 +121,7 @@ impl Stream {
     }
 
     /// Nothing else may come.
-    pub(super) fn hear_the_end(&mut self, lab: &mut Lab) -> Result<(), Failure> {
+    pub(super) fn hear_the_end(&mut self, lab: &mut Lab) -> Result<(), LabError> {
         while !self.is_over {
             self.progress(lab)?;
         }
@@ -135,27 +135,28 @@ impl Stream {
         }
     }
 
-    fn pair(&self) -> Pair {
-        Pair { qp: self.qp, theirs: 0 }
+    fn pair(&self) -> GuestPair {
+        GuestPair { qp: self.qp, theirs: 0 }
     }
 
     /// The rest of the guest's half that is being filled.
-    fn target(&self, lab: &Lab) -> Result<Part, Failure> {
-        let mut bytes = [0; Part::LEN];
-        let place = self.slot * Part::LEN;
+    fn target(&self, lab: &Lab) -> Result<RemoteSegment, LabError> {
+        let mut bytes = [0; RemoteSegment::LEN];
+        let place = self.slot * RemoteSegment::LEN;
         lab.engine.read_region(lab.pd, self.memory.slots, place, &mut bytes).ok_or("outside of the slots")?;
-        Ok(Part::read(bytes))
+        Ok(RemoteSegment::read(bytes))
     }
 
-    fn fill_slot(&self, lab: &mut Lab, part: Part) -> Result<(), Failure> {
-        let place = self.slot * Part::LEN;
+    fn fill_slot(&self, lab: &mut Lab, part: RemoteSegment) -> Result<(), LabError> {
+        let place = self.slot * RemoteSegment::LEN;
         lab.engine.write_region(lab.pd, self.memory.slots, place, &part.written()).ok_or("outside of the slots")?;
         Ok(())
     }
 
     /// Writes to the guest's inbox. Our slot changes first: as soon as it is used up, the guest may fill it again.
-    fn send(&mut self, lab: &mut Lab, target: Part, bytes: &[u8]) -> Result<(), Failure> {
-        let rest = Part { addr: target.addr + bytes.len() as u64, len: target.len - bytes.len() as u32, ..target };
+    fn send(&mut self, lab: &mut Lab, target: RemoteSegment, bytes: &[u8]) -> Result<(), LabError> {
+        let rest =
+            RemoteSegment { addr: target.addr + bytes.len() as u64, len: target.len - bytes.len() as u32, ..target };
         self.fill_slot(lab, rest)?;
         if rest.len == 0 {
             self.slot = (self.slot + 1) % SLOTS;
@@ -163,33 +164,33 @@ impl Stream {
         self.left = self.left.wrapping_add(1);
         self.in_flight += 1;
         let wr = SendWr::write(DATA, lab.buffer(bytes)?, target.key, target.addr);
-        lab.post(self.pair(), wr.with_imm(Message::Data(bytes.len()).written()))
+        lab.post(self.pair(), wr.with_imm(RsocketMessage::Data(bytes.len()).written()))
     }
 
     /// Handles what happens next, and announces to the guest what has become free.
-    fn progress(&mut self, lab: &mut Lab) -> Result<(), Failure> {
+    fn progress(&mut self, lab: &mut Lab) -> Result<(), LabError> {
         let done = lab.wait_ok()?;
         match done.wr_id {
             DATA => self.in_flight -= 1,
             ANNOUNCEMENT => self.announcements -= 1,
             _ => {
                 lab.post_recv(self.pair(), RECEIVE, 0)?;
-                self.on_message(lab, Message::read(done.imm.ok_or("a message without immediate data")?)?)?;
+                self.on_message(lab, RsocketMessage::read(done.imm.ok_or("a message without immediate data")?)?)?;
             }
         }
         if self.announcements < ANNOUNCEMENTS { self.announce(lab) } else { Ok(()) }
     }
 
-    fn on_message(&mut self, lab: &mut Lab, message: Message) -> Result<(), Failure> {
+    fn on_message(&mut self, lab: &mut Lab, message: RsocketMessage) -> Result<(), LabError> {
         match message {
-            Message::Data(len) => self.take(lab, len)?,
-            Message::Receives(count) => self.may_leave = count,
-            Message::End => self.is_over = true,
+            RsocketMessage::Data(len) => self.take(lab, len)?,
+            RsocketMessage::Receives(count) => self.may_leave = count,
+            RsocketMessage::End => self.is_over = true,
         }
         Ok(())
     }
 
-    fn take(&mut self, lab: &Lab, len: usize) -> Result<(), Failure> {
+    fn take(&mut self, lab: &Lab, len: usize) -> Result<(), LabError> {
         let mut bytes = vec![0; len];
         lab.engine.read_region(lab.pd, self.memory.inbox, self.inbox_at, &mut bytes).ok_or("beyond a half's end")?;
         self.received.extend(bytes);
@@ -200,10 +201,10 @@ impl Stream {
     }
 
     /// Announces a free half and receives, or receives alone, where one of them is due.
-    fn announce(&mut self, lab: &mut Lab) -> Result<(), Failure> {
+    fn announce(&mut self, lab: &mut Lab) -> Result<(), LabError> {
         if self.free >= HALF {
             let half = self.memory.half(self.next_half);
-            let slot = self.their_slots.addr + u64::from(self.their_slot) * Part::LEN as u64;
+            let slot = self.their_slots.addr + u64::from(self.their_slot) * RemoteSegment::LEN as u64;
             self.free -= HALF;
             self.next_half = 1 - self.next_half;
             self.their_slot = (self.their_slot + 1) % self.their_slots.len;
@@ -215,10 +216,10 @@ impl Stream {
         }
     }
 
-    fn post_announcement(&mut self, lab: &mut Lab, bytes: &[u8], key: Rkey, addr: u64) -> Result<(), Failure> {
+    fn post_announcement(&mut self, lab: &mut Lab, bytes: &[u8], key: Rkey, addr: u64) -> Result<(), LabError> {
         self.came_at_announcement = self.came;
         self.announcements += 1;
         let wr = SendWr::write(ANNOUNCEMENT, lab.buffer(bytes)?, key, addr);
-        lab.post(self.pair(), wr.with_imm(Message::Receives(self.came.wrapping_add(RECEIVES)).written()))
+        lab.post(self.pair(), wr.with_imm(RsocketMessage::Receives(self.came.wrapping_add(RECEIVES)).written()))
     }
 }

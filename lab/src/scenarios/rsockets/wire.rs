@@ -2,7 +2,7 @@
 
 use roci_protocol::Rkey;
 
-use crate::Failure;
+use crate::LabError;
 
 const VERSION: u8 = 1;
 /// Says that the machine is big-endian, and so are its slots.
@@ -10,14 +10,14 @@ const FLAG_BIG_ENDIAN: u8 = 1;
 
 /// A part of somebody's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Part {
+pub(super) struct RemoteSegment {
     pub(super) addr: u64,
     pub(super) key: Rkey,
     /// Bytes; of slots, how many there are.
     pub(super) len: u32,
 }
 
-impl Part {
+impl RemoteSegment {
     pub(super) const LEN: usize = 16;
 
     /// As it lies in a slot, in the order of bytes of the machine: the lab's are little-endian.
@@ -48,36 +48,37 @@ impl Part {
 pub(super) struct Hello {
     /// Receives for data.
     pub(super) receives: u16,
-    pub(super) slots: Part,
+    pub(super) slots: RemoteSegment,
     /// The first half of the inbox.
-    pub(super) half: Part,
+    pub(super) half: RemoteSegment,
 }
 
 impl Hello {
-    const LEN: usize = 8 + 2 * Part::LEN;
+    const LEN: usize = 8 + 2 * RemoteSegment::LEN;
 
     pub(super) fn written(&self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
         bytes[0] = VERSION;
         bytes[2..4].copy_from_slice(&self.receives.to_be_bytes());
-        bytes[8..24].copy_from_slice(&Part::in_network_order(self.slots.written()));
-        bytes[24..].copy_from_slice(&Part::in_network_order(self.half.written()));
+        bytes[8..24].copy_from_slice(&RemoteSegment::in_network_order(self.slots.written()));
+        bytes[24..].copy_from_slice(&RemoteSegment::in_network_order(self.half.written()));
         bytes
     }
 
-    pub(super) fn read(bytes: &[u8]) -> Result<Self, Failure> {
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, LabError> {
         let bytes: &[u8; Self::LEN] = bytes.first_chunk().ok_or("too little private data for an rsocket")?;
         if bytes[0] != VERSION || bytes[1] & FLAG_BIG_ENDIAN != 0 {
             return Err(format!("not an rsocket like ours: version {}, flags {:#x}", bytes[0], bytes[1]).into());
         }
-        let part = |at: usize| Part::read(Part::in_network_order(std::array::from_fn(|i| bytes[at + i])));
+        let part =
+            |at: usize| RemoteSegment::read(RemoteSegment::in_network_order(std::array::from_fn(|i| bytes[at + i])));
         Ok(Self { receives: u16::from_be_bytes([bytes[2], bytes[3]]), slots: part(8), half: part(24) })
     }
 }
 
 /// What immediate data says: three bits of kind, and a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Message {
+pub(super) enum RsocketMessage {
     /// So many bytes follow what has come.
     Data(usize),
     /// So many messages of data may come, counted from the beginning; with it, perhaps, a free half in the next slot.
@@ -92,7 +93,7 @@ const KIND_RECEIVES: u32 = 4;
 const KIND_CONTROL: u32 = 7;
 const CONTROL_END: u32 = 0;
 
-impl Message {
+impl RsocketMessage {
     pub(super) fn written(self) -> u32 {
         let (kind, number) = match self {
             Self::Data(len) => (KIND_DATA, len as u32),
@@ -102,7 +103,7 @@ impl Message {
         kind << NUMBER_BITS | number
     }
 
-    pub(super) fn read(imm: u32) -> Result<Self, Failure> {
+    pub(super) fn read(imm: u32) -> Result<Self, LabError> {
         match (imm >> NUMBER_BITS, imm & ((1 << NUMBER_BITS) - 1)) {
             (KIND_DATA, len) => Ok(Self::Data(len as usize)),
             (KIND_RECEIVES, count) => Ok(Self::Receives(count as u16)),
