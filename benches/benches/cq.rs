@@ -2,7 +2,7 @@
 #![allow(missing_docs)] // criterion's macros
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use roci_benches::cq::{Alone, Pair};
+use roci_benches::cq::{Alone, EnginePair};
 
 const BATCHES: [usize; 3] = [1, 16, 64];
 
@@ -22,12 +22,12 @@ fn over_a_wire(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("cq");
     for (name, icrc) in [("send_and_poll", true), ("send_and_poll, no ICRC", false)] {
         for batch in BATCHES {
-            let mut pair = Pair::new(batch, icrc);
+            let mut pair = EnginePair::new(batch, icrc);
             group.throughput(Throughput::Elements(batch as u64));
             group.bench_function(BenchmarkId::new(name, batch), |bencher| bencher.iter(|| pair.turn()));
         }
     }
-    let mut pair = Pair::new(1, true);
+    let mut pair = EnginePair::new(1, true);
     group.throughput(Throughput::Elements(1));
     group.bench_function("poll_in_vain", |bencher| bencher.iter(|| pair.poll_in_vain()));
     group.finish();

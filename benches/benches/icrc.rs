@@ -4,7 +4,7 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use roci_benches::icrc::Payload;
+use roci_benches::icrc::IcrcPayload;
 
 const SIZES: [usize; 4] = [64, 1024, 4096, 8192];
 
@@ -13,7 +13,7 @@ const SIZES: [usize; 4] = [64, 1024, 4096, 8192];
 fn ways(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("icrc");
     for size in SIZES {
-        let mut payload = Payload::new(size);
+        let mut payload = IcrcPayload::new(size);
         group.throughput(Throughput::Bytes(size as u64));
         group.bench_function(BenchmarkId::new("copy", size), |bencher| bencher.iter(|| black_box(&mut payload).copy()));
         group.bench_function(BenchmarkId::new("copy_then_icrc", size), |bencher| {

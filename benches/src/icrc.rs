@@ -16,17 +16,17 @@ const BLOCK: usize = 512;
 
 /// A payload and a packet for it, of an IPv4 flow.
 #[derive(Debug)]
-pub struct Payload {
+pub struct IcrcPayload {
     /// Has covered the headers below the packet.
     register: Register,
-    /// The same for [`Payload::copy_by_blocks`]: a register does not show its state.
+    /// The same for [`IcrcPayload::copy_by_blocks`]: a register does not show its state.
     below: u32,
     base: [u8; bth::LEN],
     packet: Vec<u8>,
     bytes: Vec<u8>,
 }
 
-impl Payload {
+impl IcrcPayload {
     /// So many bytes, a multiple of four: nothing is padded.
     pub fn new(len: usize) -> Self {
         assert!(len.is_multiple_of(4), "{len} bytes need a pad");
@@ -101,9 +101,9 @@ mod tests {
         for len in [64, 508, 512, 1024, 4096, 8192] {
             let frame = OneFrame::new(len);
             let due = frame.bytes().last_chunk::<LEN>().expect("it ends with an ICRC");
-            let mut payload = Payload::new(len);
+            let mut payload = IcrcPayload::new(len);
             assert_eq!(payload.cover_in_place(), *due, "length {len}");
-            for way in [Payload::copy_then_cover, Payload::copy_by_blocks] {
+            for way in [IcrcPayload::copy_then_cover, IcrcPayload::copy_by_blocks] {
                 payload.packet[bth::LEN..].fill(0);
                 assert_eq!(way(&mut payload), *due, "length {len}");
                 assert_eq!(payload.packet[bth::LEN..], payload.bytes);

@@ -1,6 +1,6 @@
 //! What is counted in instructions above the RC machine: figures of benches/instructions.txt by their names.
 
-use crate::cq::{Alone, Pair};
+use crate::cq::{Alone, EnginePair};
 use crate::matching::{Meeting, Queues};
 
 /// Makes what a name stands for.
@@ -13,10 +13,10 @@ const OTHERS: u32 = 100;
 const TABLES: usize = 64;
 
 /// Figures by name, in the order of the file.
-pub type Table = [(&'static str, Start)];
+pub type PartTable = [(&'static str, Start)];
 
 /// What `part_instructions` counts. Frames, rings and registrations alone are in `pieces`.
-pub const PARTS: &Table = &[
+pub const PARTS: &PartTable = &[
     ("match_expected", || matching(Meeting::Expected)),
     ("match_wildcard", || matching(Meeting::Wildcard)),
     ("match_unexpected", || matching(Meeting::Unexpected)),
@@ -27,12 +27,12 @@ pub const PARTS: &Table = &[
 ];
 
 /// Every name, in the order of the file.
-pub fn names(table: &Table) -> Vec<&'static str> {
+pub fn names(table: &PartTable) -> Vec<&'static str> {
     table.iter().map(|(name, _)| *name).collect()
 }
 
 /// What a name stands for, started; `None` where it stands for nothing.
-pub fn exchange(table: &Table, name: &str) -> Option<Box<dyn FnMut()>> {
+pub fn exchange(table: &PartTable, name: &str) -> Option<Box<dyn FnMut()>> {
     table.iter().find(|(its, _)| *its == name).map(|(_, start)| start())
 }
 
@@ -51,7 +51,7 @@ fn alone(batch: usize) -> Box<dyn FnMut()> {
 }
 
 fn engines(icrc: bool) -> Box<dyn FnMut()> {
-    let mut pair = Pair::new(1, icrc);
+    let mut pair = EnginePair::new(1, icrc);
     Box::new(move || pair.turn())
 }
 

@@ -3,14 +3,14 @@
 
 use std::hint::black_box;
 
-use crate::icrc::Payload;
-use crate::parts::Table;
+use crate::icrc::IcrcPayload;
+use crate::parts::PartTable;
 use crate::registration::{Adopter, unwatched};
 use crate::rings::Commands;
 use crate::wire::OneFrame;
 
 /// The figures, in the order of the file.
-pub const PIECES: &Table = &[
+pub const PIECES: &PartTable = &[
     ("emit_64", || emitting(64)),
     ("parse_verify_64", || reading(64)),
     ("copy_icrc_1024", || covering(1024)),
@@ -31,7 +31,7 @@ fn reading(len: usize) -> Box<dyn FnMut()> {
 
 /// What the stack does. Only the bench uses the way by blocks.
 fn covering(len: usize) -> Box<dyn FnMut()> {
-    let mut payload = Payload::new(len);
+    let mut payload = IcrcPayload::new(len);
     Box::new(move || _ = black_box(payload.copy_then_cover()))
 }
 

@@ -6,8 +6,8 @@ use roci_driver::Engine;
 use roci_msgcore::config::Origin;
 use roci_msgcore::{Buffer, Config, Ports, Request, Tag, Worker};
 
-use crate::cq::wire::{Clock, Half};
-use crate::parts::Table;
+use crate::cq::wire::{ManualClock, WireEnd};
+use crate::parts::PartTable;
 
 /// Bytes of a message.
 const LEN: usize = 8;
@@ -19,13 +19,13 @@ const ROUND_NS: u64 = 1_000;
 const SETTINGS: [(&str, &str); 3] = [("arena_size", "64MiB"), ("mtu", "256"), ("keepalive_s", "0")];
 
 /// What `tag_instructions` counts.
-pub const TAGS: &Table = &[("tag_8", || stream(1)), ("tag_8_stream", || stream(UNDER_WAY))];
+pub const TAGS: &PartTable = &[("tag_8", || stream(1)), ("tag_8_stream", || stream(UNDER_WAY))];
 
 /// Two connected workers.
 struct WorkerPair {
-    clock: Clock,
-    near: Worker<Half>,
-    far: Worker<Half>,
+    clock: ManualClock,
+    near: Worker<WireEnd>,
+    far: Worker<WireEnd>,
     /// Buffers of messages that are over.
     spare: [Vec<Buffer>; 2],
     under_way: VecDeque<(Request, Request)>,
@@ -37,9 +37,9 @@ impl WorkerPair {
         for (name, value) in SETTINGS {
             config.set(name, value, Origin::Code).expect("in range");
         }
-        let clock = Clock::default();
+        let clock = ManualClock::default();
         let hosts = [1, 2].map(|host| [10, 0, 0, host].into());
-        let engines = Half::pair(&clock).into_iter().zip(hosts).map(|(link, host)| {
+        let engines = WireEnd::pair(&clock).into_iter().zip(hosts).map(|(link, host)| {
             let mut engine = Engine::new(config.arena_size).expect("memory");
             engine.add_port(link, host, true);
             engine
@@ -53,7 +53,7 @@ impl WorkerPair {
             near.progress();
             far.progress();
         }
-        let buffers = |worker: &Worker<Half>| (0..under_way).map(|_| worker.buffer(LEN).expect("room")).collect();
+        let buffers = |worker: &Worker<WireEnd>| (0..under_way).map(|_| worker.buffer(LEN).expect("room")).collect();
         let spare = [buffers(&near), buffers(&far)];
         Self { clock, near, far, spare, under_way: VecDeque::with_capacity(under_way + 1) }
     }

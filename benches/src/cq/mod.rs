@@ -7,7 +7,7 @@ use std::sync::Arc;
 use roci_driver::internals::Completions;
 use roci_driver::{Arena, Buffer, CompletionQueue, Engine, QpParams, QueuePair, SendWr, WorkCompletion};
 
-use wire::{Clock, Half};
+use wire::{ManualClock, WireEnd};
 
 /// Bytes of a SEND.
 pub const LEN: usize = 64;
@@ -48,24 +48,24 @@ pub(crate) fn buffers(arena: &Arc<Arena>, count: usize) -> Vec<Buffer> {
     (0..count).map(|_| arena.buffer(LEN).expect("memory")).collect()
 }
 
-struct End {
-    engine: Engine<Half>,
+struct EngineEnd {
+    engine: Engine<WireEnd>,
     cq: CompletionQueue,
     qp: QueuePair,
     buffers: Vec<Buffer>,
 }
 
 /// Two engines with a queue pair each, over a wire that allocates nothing.
-pub struct Pair {
-    ends: [End; 2],
-    clock: Clock,
+pub struct EnginePair {
+    ends: [EngineEnd; 2],
+    clock: ManualClock,
 }
 
-impl Pair {
+impl EnginePair {
     /// For batches of this length. Without an ICRC where neither end wants one.
     pub fn new(batch: usize, icrc: bool) -> Self {
-        let clock = Clock::default();
-        let mut links = Half::pair(&clock).into_iter();
+        let clock = ManualClock::default();
+        let mut links = WireEnd::pair(&clock).into_iter();
         let params = QpParams { icrc, ..QpParams::default() };
         let mut halves = [1, 2].map(|host| {
             let mut engine = Engine::new(ARENA).expect("memory");
@@ -80,7 +80,7 @@ impl Pair {
         let ends = [0, 1].map(|which| {
             let (mut engine, cq, qp, buffers, _) = halves[which].take().expect("made above");
             let qp = engine.connect(qp, &addresses[1 - which], &params).expect("one IP version");
-            End { engine, cq, qp, buffers }
+            EngineEnd { engine, cq, qp, buffers }
         });
         Self { ends, clock }
     }
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn every_send_of_a_batch_completes_at_both_ends() {
         for (batch, icrc) in [(1, true), (16, true), (64, true), (16, false)] {
-            let mut pair = Pair::new(batch, icrc);
+            let mut pair = EnginePair::new(batch, icrc);
             (0..100).for_each(|_| pair.turn());
             assert!(pair.poll_in_vain());
             let [near, far] = pair.ends.each_ref().map(|end| end.engine.stats());

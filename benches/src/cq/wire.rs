@@ -16,38 +16,38 @@ const CAPACITY: usize = 128;
 
 /// A clock that moves only when it is set.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Clock(Rc<Cell<Nanos>>);
+pub(crate) struct ManualClock(Rc<Cell<Nanos>>);
 
-impl Clock {
+impl ManualClock {
     pub(crate) fn advance(&self, by: Nanos) {
         self.0.set(self.0.get() + by);
     }
 }
 
 /// A frame by value.
-pub(crate) struct Bytes(ArrayVec<u8, MAX_FRAME>);
+pub(crate) struct FrameBytes(ArrayVec<u8, MAX_FRAME>);
 
-impl AsRef<[u8]> for Bytes {
+impl AsRef<[u8]> for FrameBytes {
     #[inline]
     fn as_ref(&self) -> &[u8] {
         &self.0
     }
 }
 
-type Way = Rc<RefCell<VecDeque<Bytes>>>;
+type FrameQueue = Rc<RefCell<VecDeque<FrameBytes>>>;
 
 /// One end.
-pub(crate) struct Half {
-    clock: Clock,
+pub(crate) struct WireEnd {
+    clock: ManualClock,
     host: u8,
-    incoming: Way,
-    outgoing: Way,
+    incoming: FrameQueue,
+    outgoing: FrameQueue,
 }
 
-impl Half {
-    pub(crate) fn pair(clock: &Clock) -> [Self; 2] {
-        let [near, far] = [(); 2].map(|()| Way::new(RefCell::new(VecDeque::with_capacity(CAPACITY))));
-        let half = |host, incoming: &Way, outgoing: &Way| Self {
+impl WireEnd {
+    pub(crate) fn pair(clock: &ManualClock) -> [Self; 2] {
+        let [near, far] = [(); 2].map(|()| FrameQueue::new(RefCell::new(VecDeque::with_capacity(CAPACITY))));
+        let half = |host, incoming: &FrameQueue, outgoing: &FrameQueue| Self {
             clock: clock.clone(),
             host,
             incoming: incoming.clone(),
@@ -57,8 +57,8 @@ impl Half {
     }
 }
 
-impl Link for Half {
-    type Frame = Bytes;
+impl Link for WireEnd {
+    type Frame = FrameBytes;
 
     #[inline]
     fn now(&self) -> Nanos {
@@ -74,7 +74,7 @@ impl Link for Half {
     }
 
     #[inline]
-    fn receive(&mut self, batch: &mut Batch<Bytes>) {
+    fn receive(&mut self, batch: &mut Batch<FrameBytes>) {
         let mut incoming = self.incoming.borrow_mut();
         while let Some(frame) = (!batch.is_full()).then(|| incoming.pop_front()).flatten() {
             batch.push(frame);
@@ -90,7 +90,7 @@ impl Link for Half {
         let mut bytes = ArrayVec::from([0; MAX_FRAME]);
         bytes.truncate(len);
         fill(&mut bytes);
-        outgoing.push_back(Bytes(bytes));
+        outgoing.push_back(FrameBytes(bytes));
         Ok(())
     }
 

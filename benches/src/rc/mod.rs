@@ -11,7 +11,7 @@ pub use wire::{ByValue, Framed, Wire};
 use roci_protocol::Nanos;
 use roci_protocol::rc::{Remote, SendOp};
 
-use side::Side;
+use side::QpSide;
 use world::{KEY, LEN};
 
 /// Time that passes from one exchange to the next: the machine's clock is set, nothing waits.
@@ -56,8 +56,8 @@ pub const fn read() -> SendOp {
 
 /// A requester and a responder, connected.
 pub struct Pair<W> {
-    requester: Side<W>,
-    responder: Side<W>,
+    requester: QpSide<W>,
+    responder: QpSide<W>,
     /// The memory of the next request.
     buffer: Option<Vec<u8>>,
     now: Nanos,
@@ -66,11 +66,11 @@ pub struct Pair<W> {
 impl<W: Wire> Pair<W> {
     /// Connects two queue pairs over two halves of a wire; the responder has receives posted.
     pub fn new([near, far]: [W; 2]) -> Self {
-        let mut responder = Side::new(far);
+        let mut responder = QpSide::new(far);
         for _ in 0..RECEIVES {
             responder.post_receive(vec![0; LEN]);
         }
-        Self { requester: Side::new(near), responder, buffer: Some(vec![0xa5; LEN]), now: 0 }
+        Self { requester: QpSide::new(near), responder, buffer: Some(vec![0xa5; LEN]), now: 0 }
     }
 
     /// One message from its post to its completion. The receive that a SEND takes is posted again within.
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     /// A pair after a hundred exchanges and the message of one more, which did not go wrong on its way.
-    fn after(op: SendOp, wires: [impl Wire; 2]) -> [Side<impl Wire>; 2] {
+    fn after(op: SendOp, wires: [impl Wire; 2]) -> [QpSide<impl Wire>; 2] {
         let mut pair = Pair::new(wires);
         for _ in 0..100 {
             pair.exchange(op);

@@ -4,22 +4,22 @@ use roci_protocol::rc::{Budget, Completion, Config, QueuePair, RecvRequest, Send
 use roci_protocol::{Nanos, Qpn};
 
 use super::wire::Wire;
-use super::world::World;
+use super::world::PairEnv;
 
 /// What an engine would do for a queue pair, and no more.
-pub(super) struct Side<W> {
+pub(super) struct QpSide<W> {
     qp: QueuePair<Vec<u8>>,
-    world: World<W>,
+    world: PairEnv<W>,
 }
 
-impl<W: Wire> Side<W> {
+impl<W: Wire> QpSide<W> {
     /// Ready to send, with the attributes that a verbs peer gets.
     pub(super) fn new(wire: W) -> Self {
         let mut qp = QueuePair::new(Config { dest_qpn: Qpn::new(7), ..Config::default() });
         for state in [State::Rtr, State::Rts] {
             qp.modify(state).expect("the way from Init to Rts is in the table");
         }
-        Self { qp, world: World::new(wire) }
+        Self { qp, world: PairEnv::new(wire) }
     }
 
     #[inline]
@@ -68,7 +68,7 @@ impl<W: Wire> Side<W> {
 }
 
 #[cfg(test)]
-impl<W> Side<W> {
+impl<W> QpSide<W> {
     pub(super) fn stats(&self) -> &roci_protocol::rc::Stats {
         self.qp.stats()
     }

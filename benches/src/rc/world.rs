@@ -13,14 +13,14 @@ pub(super) const LEN: usize = 64;
 /// The key of the region.
 pub(super) const KEY: Rkey = Rkey(7);
 
-pub(super) struct World<W> {
+pub(super) struct PairEnv<W> {
     pub(super) wire: W,
     /// What the peer may read and write.
     region: [u8; LEN],
     done: Option<Completion<Vec<u8>>>,
 }
 
-impl<W> World<W> {
+impl<W> PairEnv<W> {
     pub(super) fn new(wire: W) -> Self {
         Self { wire, region: [0; LEN], done: None }
     }
@@ -38,7 +38,7 @@ impl<W> World<W> {
     }
 }
 
-impl<W: Wire> Env for World<W> {
+impl<W: Wire> Env for PairEnv<W> {
     type Buffer = Vec<u8>;
 
     #[inline]

@@ -13,13 +13,13 @@ pub(crate) enum Side {
 
 /// One command.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Line {
+pub(crate) struct CommandLine {
     pub(crate) side: Side,
     pub(crate) environment: Vec<(String, String)>,
     pub(crate) words: Vec<String>,
 }
 
-impl Line {
+impl CommandLine {
     pub(crate) fn new(side: Side, words: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { side, environment: Vec::new(), words: words.into_iter().map(Into::into).collect() }
     }
@@ -39,16 +39,16 @@ impl Line {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Lines {
     /// Started first; it listens on the port that was given, and ends when the client has.
-    pub(crate) server: Option<Line>,
-    pub(crate) client: Line,
+    pub(crate) server: Option<CommandLine>,
+    pub(crate) client: CommandLine,
 }
 
 impl Lines {
-    pub(crate) const fn alone(client: Line) -> Self {
+    pub(crate) const fn alone(client: CommandLine) -> Self {
         Self { server: None, client }
     }
 
-    pub(crate) const fn pair(server: Line, client: Line) -> Self {
+    pub(crate) const fn pair(server: CommandLine, client: CommandLine) -> Self {
         Self { server: Some(server), client }
     }
 }

@@ -6,8 +6,8 @@ use std::path::Path;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use crate::reading::{Metric, Place, Point, show_bytes};
-use crate::results::{Key, Results};
+use crate::reading::{Metric, Point, Topology, show_bytes};
+use crate::results::{ResultKey, Results};
 
 const PANEL: (u32, u32) = (640, 480);
 const FONT: (&str, u32) = ("sans-serif", 13);
@@ -36,13 +36,13 @@ const OURS: usize = 7;
 const OTHERS: [RGBColor; 4] =
     [RGBColor(0x00, 0x00, 0x00), RGBColor(0x00, 0x72, 0xb2), RGBColor(0x00, 0x9e, 0x73), RGBColor(0xcc, 0x79, 0xa7)];
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Outcome = Result<(), Box<dyn Error>>;
+type ChartArea<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type DrawResult = Result<(), Box<dyn Error>>;
 
 /// One panel: a metric of some series in a place.
 struct Panel<'a> {
     caption: String,
-    place: Place,
+    place: Topology,
     metric: Metric,
     axis: &'a str,
     is_on_axis: fn(Point) -> bool,
@@ -68,17 +68,17 @@ pub(crate) fn draw_all(folder: &Path, results: &Results) -> Result<Vec<Figure>, 
         axis: "bytes of a message",
         is_on_axis: |point| matches!(point, Point::Size(_)),
     };
-    let sized = |metric| Place::ALL.map(|place| by_size(place, metric)).into_iter().collect();
+    let sized = |metric| Topology::ALL.map(|place| by_size(place, metric)).into_iter().collect();
     let connections = Panel {
         caption: "memif, and TCP over loopback: million messages of 64 B a second".into(),
-        place: Place::Host,
+        place: Topology::Host,
         metric: Metric::Rate,
         axis: "connections, which take turns",
         is_on_axis: |point| matches!(point, Point::Connections(_)),
     };
     let loss = Panel {
         caption: "memif, and TCP over loopback: goodput, GB/s".into(),
-        place: Place::Host,
+        place: Topology::Host,
         metric: Metric::Bandwidth,
         axis: "frames lost, per cent",
         is_on_axis: |point| matches!(point, Point::Loss(_)),
@@ -100,16 +100,16 @@ pub(crate) fn draw_all(folder: &Path, results: &Results) -> Result<Vec<Figure>, 
     Ok(drawn)
 }
 
-const fn place_name(place: Place) -> &'static str {
+const fn place_name(place: Topology) -> &'static str {
     match place {
-        Place::Host => "one host (memif, loopback)",
-        Place::Vhost => "one host (vhost)",
-        Place::Veth => "two namespaces (veth)",
-        Place::Guests => "two guests",
+        Topology::Host => "one host (memif, loopback)",
+        Topology::Vhost => "one host (vhost)",
+        Topology::Veth => "two namespaces (veth)",
+        Topology::Guests => "two guests",
     }
 }
 
-fn draw(path: &Path, panels: &[Panel<'_>], results: &Results) -> Outcome {
+fn draw(path: &Path, panels: &[Panel<'_>], results: &Results) -> DrawResult {
     let columns = panels.len().min(2);
     let rows = panels.len().div_ceil(columns);
     let area = SVGBackend::new(path, (PANEL.0 * columns as u32, PANEL.1 * rows as u32)).into_drawing_area();
@@ -124,7 +124,7 @@ fn draw(path: &Path, panels: &[Panel<'_>], results: &Results) -> Outcome {
 impl Panel<'_> {
     fn series<'r>(&self, results: &'r Results) -> Vec<&'r str> {
         let mut series = results.series(self.place, self.metric, self.is_on_axis);
-        if matches!(self.place, Place::Host | Place::Veth | Place::Vhost) && self.is_by_size() {
+        if matches!(self.place, Topology::Host | Topology::Veth | Topology::Vhost) && self.is_by_size() {
             // The latency of frames does not depend on who looks at them; their bandwidth does.
             let is_other = |name: &str| name == if self.metric == Metric::Latency { "raw, touched" } else { "raw" };
             series.retain(|name| DRAWN.iter().any(|(drawn, _)| drawn == name) && !is_other(name));
@@ -137,13 +137,13 @@ impl Panel<'_> {
     }
 
     fn points(&self, results: &Results, series: &str) -> Vec<(Point, f64)> {
-        let key = |point| Key::new(self.place, self.metric, series, point);
+        let key = |point| ResultKey::new(self.place, self.metric, series, point);
         let points = results.points(self.place, self.metric, self.is_on_axis).into_iter();
         points.filter_map(|point| Some((point, results.summary(&key(point))?.median))).collect()
     }
 
     /// Loss is drawn as it is, from 0 on; all else in powers of two.
-    fn draw(&self, area: &Area<'_>, results: &Results) -> Outcome {
+    fn draw(&self, area: &ChartArea<'_>, results: &Results) -> DrawResult {
         let lines: Vec<_> = self.series(results).into_iter().map(|name| (name, self.points(results, name))).collect();
         let values = lines.iter().flat_map(|(_, points)| points.iter().map(|(_, value)| *value));
         let (least, most) =
@@ -180,7 +180,7 @@ impl Panel<'_> {
         mut chart: ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, Y>>,
         lines: &[(&str, Vec<(Point, f64)>)],
         label: impl Fn(f64) -> String,
-    ) -> Outcome
+    ) -> DrawResult
     where
         X: Ranged<ValueType = f64> + plotters::coord::ranged1d::ValueFormatter<f64>,
         Y: Ranged<ValueType = f64> + plotters::coord::ranged1d::ValueFormatter<f64>,
@@ -253,14 +253,14 @@ mod tests {
         assert!(draw_all(folder.path(), &results).expect("nothing to draw").is_empty());
         for (series, value) in [("raw", 0.5), ("tag", 1.0)] {
             for bytes in [8, 4096] {
-                results.add(1, Place::Host, Reading::new(series, Metric::Latency, Point::Size(bytes), value));
+                results.add(1, Topology::Host, Reading::new(series, Metric::Latency, Point::Size(bytes), value));
             }
         }
         for hundredths in [0, 100, 500] {
             let reading = Reading::new("write of 64 KiB", Metric::Bandwidth, Point::Loss(hundredths), 3.0);
-            results.add(1, Place::Host, reading);
+            results.add(1, Topology::Host, reading);
         }
-        results.add(1, Place::Host, Reading::new("send", Metric::Rate, Point::Connections(1), 3.0));
+        results.add(1, Topology::Host, Reading::new("send", Metric::Rate, Point::Connections(1), 3.0));
         let drawn = draw_all(folder.path(), &results).expect("a figure");
         assert_eq!(
             drawn.iter().map(|figure| figure.file).collect::<Vec<_>>(),

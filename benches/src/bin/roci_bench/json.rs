@@ -2,16 +2,16 @@
 
 use serde_json::{Value, json};
 
-use crate::machine::Machine;
+use crate::machine::HostInfo;
 use crate::reading::Point;
-use crate::report::{Report, ratio_to_base};
-use crate::results::Key;
-use crate::schedule::Outcome;
+use crate::report::{BenchReport, ratio_to_base};
+use crate::results::ResultKey;
+use crate::schedule::CellOutcome;
 use crate::statistics::Summary;
-use crate::targets::{Verdict, judge};
+use crate::targets::{TargetResult, judge};
 
 /// All that was measured, with the command lines, and what was not.
-pub(crate) fn document(report: &Report<'_>) -> Value {
+pub(crate) fn document(report: &BenchReport<'_>) -> Value {
     json!({
         "revision": report.revision,
         "extent": format!("{:?}", report.extent).to_lowercase(),
@@ -23,8 +23,8 @@ pub(crate) fn document(report: &Report<'_>) -> Value {
     })
 }
 
-fn machine(machine: &Machine) -> Value {
-    let Machine { processor, cores, kernel, memory_gib, load, hugepages, versions } = machine;
+fn machine(machine: &HostInfo) -> Value {
+    let HostInfo { processor, cores, kernel, memory_gib, load, hugepages, versions } = machine;
     json!({
         "processor": processor,
         "cores": cores,
@@ -36,8 +36,8 @@ fn machine(machine: &Machine) -> Value {
     })
 }
 
-fn target(verdict: &Verdict) -> Value {
-    let Verdict { what, goal, measured, limit, judgement, blame } = verdict;
+fn target(verdict: &TargetResult) -> Value {
+    let TargetResult { what, goal, measured, limit, judgement, blame } = verdict;
     let spread = |all: &Option<Summary>| all.map(|all| json!({"median": all.median, "min": all.min, "max": all.max}));
     json!({
         "target": what,
@@ -49,12 +49,12 @@ fn target(verdict: &Verdict) -> Value {
     })
 }
 
-fn command(outcome: &Outcome) -> Value {
-    let Outcome { name, place, line, rounds, trouble, .. } = outcome;
+fn command(outcome: &CellOutcome) -> Value {
+    let CellOutcome { name, place, line, rounds, trouble, .. } = outcome;
     json!({"name": name, "place": place.name(), "command": line, "rounds": rounds, "trouble": trouble})
 }
 
-fn row(report: &Report<'_>, key: &Key) -> Option<Value> {
+fn row(report: &BenchReport<'_>, key: &ResultKey) -> Option<Value> {
     let summary = report.results.summary(key)?;
     let (axis, at) = match key.point {
         Point::Size(bytes) => ("bytes", json!(bytes)),

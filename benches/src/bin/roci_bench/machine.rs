@@ -13,7 +13,7 @@ const LOOK: Duration = Duration::from_secs(2);
 
 /// What a reader must know of it.
 #[derive(Clone, Debug)]
-pub(crate) struct Machine {
+pub(crate) struct HostInfo {
     pub(crate) processor: String,
     pub(crate) cores: usize,
     pub(crate) kernel: String,
@@ -29,7 +29,7 @@ pub(crate) struct Machine {
 /// Those that the report speaks of, where they are installed.
 const PACKAGES: [&str; 6] = ["libdpdk-dev", "ucx-utils", "libfabric-bin", "mpich", "openmpi-bin", "qemu-system-x86"];
 
-impl Machine {
+impl HostInfo {
     pub(crate) fn look() -> Self {
         let read = |path| read_to_string(path).unwrap_or_default();
         let (cpuinfo, meminfo) = (read("/proc/cpuinfo"), read("/proc/meminfo"));
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn this_machine_has_a_kernel_and_processors() {
-        let machine = Machine::look();
+        let machine = HostInfo::look();
         assert!(machine.cores >= 1 && !machine.kernel.is_empty() && machine.memory_gib > 0.0, "{machine:?}");
     }
 }

@@ -30,21 +30,21 @@ use clap::{Args, Parser, Subcommand};
 use glob::Pattern;
 
 use crate::loops::{LoopOptions, SocketOptions, TcpOptions, allowed_processors};
-use crate::machine::Machine;
+use crate::machine::HostInfo;
 use crate::output::Output;
 use crate::plan::Extent;
 use crate::reporter::Reporter;
-use crate::stage::Stage;
+use crate::stage::RunSetup;
 
 #[derive(Parser)]
 #[command(disable_help_subcommand = true)]
-struct Cli {
+struct BenchCli {
     #[command(subcommand)]
-    command: Command,
+    command: BenchCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum BenchCommand {
     /// Measure, and write the report
     Report(Box<ReportOptions>),
     /// Print what would be measured
@@ -117,17 +117,17 @@ fn tell_busy() -> ExitCode {
 }
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
-        Command::Report(options) => report(&options),
-        Command::List(selection) => {
+    let done = match BenchCli::parse().command {
+        BenchCommand::Report(options) => report(&options),
+        BenchCommand::List(selection) => {
             selection.cells().iter().for_each(|cell| println!("{}", cell.name()));
             Ok(())
         }
-        Command::Busy => return tell_busy(),
-        Command::Memcpy(options) => loops::run_memcpy(&options),
-        Command::Shared(options) => loops::run_shared(&options),
-        Command::Tcp(options) => loops::run_tcp(&options),
-        Command::Udp(options) => loops::run_udp(&options),
+        BenchCommand::Busy => return tell_busy(),
+        BenchCommand::Memcpy(options) => loops::run_memcpy(&options),
+        BenchCommand::Shared(options) => loops::run_shared(&options),
+        BenchCommand::Tcp(options) => loops::run_tcp(&options),
+        BenchCommand::Udp(options) => loops::run_udp(&options),
     };
     // As a shell says that a signal has ended a command.
     let end_signal = runner::end_signal().map(|signal| ExitCode::from(128 | signal));
@@ -172,21 +172,21 @@ fn report(options: &ReportOptions) -> Result<(), String> {
     reporter.conclude(&results, &outcomes)
 }
 
-fn look() -> Machine {
-    let machine = Machine::look();
+fn look() -> HostInfo {
+    let machine = HostInfo::look();
     if !machine.is_idle() {
         eprintln!("roci_bench: the machine is not idle: {:.2} processors are busy", machine.load);
     }
     machine
 }
 
-fn stage(options: &ReportOptions) -> Result<Stage, String> {
+fn stage(options: &ReportOptions) -> Result<RunSetup, String> {
     let this = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
     let namespaces = match options.namespaces.as_slice() {
         [one, other] => Ok([one.clone(), other.clone()]),
         _ => Err(options.no_namespaces.clone()),
     };
-    Ok(Stage {
+    Ok(RunSetup {
         roci: options.roci.clone(),
         this,
         built: options.built.clone(),

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use crate::reading::{Place, show_bytes};
-use crate::tools::{Guests, Libfabric, Loop, Mpi, Ours, Tool, Ucx, UcxTest, Which};
+use crate::reading::{Topology, show_bytes};
+use crate::tools::{Guests, Libfabric, Loop, Mpi, RociPerf, Tool, Ucx, UcxTest, Which};
 
 /// One command, or a pair of them, of each round.
 pub(crate) struct Cell {
     pub(crate) group: &'static str,
     pub(crate) label: String,
-    pub(crate) place: Place,
+    pub(crate) place: Topology,
     pub(crate) tool: Box<dyn Tool>,
     /// After so long it hangs.
     pub(crate) patience: Duration,
@@ -18,7 +18,7 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    fn new(place: Place, group: &'static str, label: impl Into<String>, tool: impl Tool + 'static) -> Self {
+    fn new(place: Topology, group: &'static str, label: impl Into<String>, tool: impl Tool + 'static) -> Self {
         let patience = Duration::from_secs(20);
         Self { group, label: label.into(), place, tool: Box::new(tool), patience, most_rounds: usize::MAX }
     }
@@ -77,7 +77,7 @@ const LOSSES: [u32; 7] = [0, 1, 10, 50, 100, 200, 500];
 /// Every cell of a run, in the order in which a round runs them.
 pub(crate) fn cells(extent: Extent) -> Vec<Cell> {
     let mut cells = limits(extent);
-    for place in [Place::Host, Place::Veth] {
+    for place in [Topology::Host, Topology::Veth] {
         cells.extend(ours(place, extent));
         cells.extend(without_icrc(place, extent));
         cells.extend(sockets(place, extent));
@@ -92,10 +92,10 @@ pub(crate) fn cells(extent: Extent) -> Vec<Cell> {
     cells
 }
 
-fn bands(place: Place, extent: Extent) -> &'static [Band] {
+fn bands(place: Topology, extent: Extent) -> &'static [Band] {
     match (place, extent) {
-        (Place::Veth, Extent::Quick) => &QUICK_VETH,
-        (Place::Veth, Extent::Full) => &FULL_VETH,
+        (Topology::Veth, Extent::Quick) => &QUICK_VETH,
+        (Topology::Veth, Extent::Full) => &FULL_VETH,
         (_, Extent::Quick) => &QUICK,
         (_, Extent::Full) => &FULL,
     }
@@ -118,18 +118,18 @@ const fn a_loop(name: &'static str, series: &'static str, sizes: &'static str, m
 
 /// What the memory of the machine does.
 fn limits(extent: Extent) -> Vec<Cell> {
-    let limit = |name, series| Cell::new(Place::Host, "limit", name, a_loop(name, series, sizes(extent), 20));
+    let limit = |name, series| Cell::new(Topology::Host, "limit", name, a_loop(name, series, sizes(extent), 20));
     vec![limit("memcpy", "memcpy"), limit("shared", "shared memory")]
 }
 
 /// Bare frames, verbs and tagged messages.
-fn ours(place: Place, extent: Extent) -> Vec<Cell> {
+fn ours(place: Topology, extent: Extent) -> Vec<Cell> {
     let one_sided = "raw_lat,send_lat,write_lat,read_lat,atomic_lat,tag_lat";
     let streams = "raw_bw,send_bw,write_bw,read_bw,tag_bw";
     let mut cells = Vec::new();
     for band in bands(place, extent) {
         let mut add = |label: &str, tests, iters, options| {
-            let tool = Ours { tests, sizes: band.sizes, iters, options, loss: None, icrc: true };
+            let tool = RociPerf { tests, sizes: band.sizes, iters, options, loss: None, icrc: true };
             cells.push(Cell::new(place, "ours", format!("{label} {}", band.sizes), tool));
         };
         add("latency", one_sided, band.latency, "");
@@ -138,7 +138,7 @@ fn ours(place: Place, extent: Extent) -> Vec<Cell> {
         add("touched stream", "raw_bw", band.stream, "--touch");
         add("unread latency", "tag_lat", band.latency, "--no-verify");
         add("unread stream", "tag_bw", band.stream, "--no-verify");
-        if place == Place::Host {
+        if place == Topology::Host {
             let few = |iters: u64| (iters / 10).max(50);
             add("dedicated latency", "tag_lat", few(band.latency), "--engine dedicated");
             add("dedicated stream", "tag_bw", few(band.stream), "--engine dedicated");
@@ -148,9 +148,9 @@ fn ours(place: Place, extent: Extent) -> Vec<Cell> {
 }
 
 /// What the ICRC takes: the same without.
-fn without_icrc(place: Place, extent: Extent) -> Vec<Cell> {
+fn without_icrc(place: Topology, extent: Extent) -> Vec<Cell> {
     let cell = |label: &str, tests, sizes, iters| {
-        let tool = Ours { tests, sizes, iters, options: "", loss: None, icrc: false };
+        let tool = RociPerf { tests, sizes, iters, options: "", loss: None, icrc: false };
         Cell::new(place, "icrc", format!("{label} {sizes}"), tool)
     };
     let both = |band: &Band| {
@@ -163,10 +163,10 @@ fn without_icrc(place: Place, extent: Extent) -> Vec<Cell> {
 /// The other device of this host: fewer tests, for what differs is the port.
 fn vhost(extent: Extent) -> Vec<Cell> {
     let mut cells = Vec::new();
-    for band in bands(Place::Vhost, extent) {
+    for band in bands(Topology::Vhost, extent) {
         let mut add = |label: &str, tests, iters, options| {
-            let tool = Ours { tests, sizes: band.sizes, iters, options, loss: None, icrc: true };
-            cells.push(Cell::new(Place::Vhost, "ours", format!("{label} {}", band.sizes), tool));
+            let tool = RociPerf { tests, sizes: band.sizes, iters, options, loss: None, icrc: true };
+            cells.push(Cell::new(Topology::Vhost, "ours", format!("{label} {}", band.sizes), tool));
         };
         let is_longer_than_the_ring = band.sizes == VHOST_LOSES;
         let latencies = if is_longer_than_the_ring { "send_lat,tag_lat" } else { "raw_lat,send_lat,tag_lat" };
@@ -179,17 +179,17 @@ fn vhost(extent: Extent) -> Vec<Cell> {
 
 /// What may not be there yet: then the command's own complaint is the reason that the report gives.
 fn missing() -> Vec<Cell> {
-    let tests = |tests| Ours { tests, sizes: "8,4096", iters: 10_000, options: "", loss: None, icrc: true };
-    ["put_lat,put_bw", "am_rate"].map(|name| Cell::new(Place::Host, "ours", name, tests(name))).into()
+    let tests = |tests| RociPerf { tests, sizes: "8,4096", iters: 10_000, options: "", loss: None, icrc: true };
+    ["put_lat,put_bw", "am_rate"].map(|name| Cell::new(Topology::Host, "ours", name, tests(name))).into()
 }
 
-fn sockets(place: Place, extent: Extent) -> Vec<Cell> {
+fn sockets(place: Topology, extent: Extent) -> Vec<Cell> {
     [("tcp", "kernel TCP"), ("udp", "kernel UDP")]
         .map(|(name, series)| Cell::new(place, "sockets", name, a_loop(name, series, sizes(extent), 50)))
         .into()
 }
 
-fn alternatives(place: Place, extent: Extent) -> Vec<Cell> {
+fn alternatives(place: Topology, extent: Extent) -> Vec<Cell> {
     let mut cells = Vec::new();
     for size in size_list(extent) {
         let often = ((8 << 20) / size).clamp(20, 2_000);
@@ -203,7 +203,7 @@ fn alternatives(place: Place, extent: Extent) -> Vec<Cell> {
         cells.push(Cell::new(place, "libfabric", label("udp"), udp));
     }
     let mut programs = vec![("mpich", Which::Mpich), ("openmpi", Which::OpenMpi)];
-    if place == Place::Host {
+    if place == Topology::Host {
         programs.push(("openmpi over rxd", Which::OpenMpiRxd));
     }
     for (name, which) in programs {
@@ -216,8 +216,8 @@ fn alternatives(place: Place, extent: Extent) -> Vec<Cell> {
 fn windows(extent: Extent) -> Cell {
     let iters = if extent == Extent::Quick { 2_000 } else { 10_000 };
     let (tests, sizes) = ("send_bw,write_bw,read_bw,tag_bw", "64,4096,65536");
-    let tool = Ours { tests, sizes, iters, options: DEPTHS, loss: None, icrc: true };
-    Cell::new(Place::Host, "scale", "messages under way", tool)
+    let tool = RociPerf { tests, sizes, iters, options: DEPTHS, loss: None, icrc: true };
+    Cell::new(Topology::Host, "scale", "messages under way", tool)
 }
 
 /// Goodput of a stream whose frames are lost, and sent again.
@@ -225,11 +225,12 @@ fn losses(extent: Extent) -> Vec<Cell> {
     let is_quick = extent == Extent::Quick;
     let (iters, millis) = if is_quick { (1_000, 300) } else { (3_000, 1_000) };
     let both = |loss| {
-        let ours = Ours { tests: "write_bw,tag_bw", sizes: "65536", iters, options: "", loss: Some(loss), icrc: true };
+        let ours =
+            RociPerf { tests: "write_bw,tag_bw", sizes: "65536", iters, options: "", loss: Some(loss), icrc: true };
         let tcp = Loop { loss: Some(loss), ..a_loop("tcp", "kernel TCP", "65536", millis) };
         let label = format!("{} %", f64::from(loss) / 100.0);
-        let tcp = Cell::new(Place::Host, "loss", format!("tcp {label}"), tcp);
-        [Cell::new(Place::Host, "loss", label, ours), tcp]
+        let tcp = Cell::new(Topology::Host, "loss", format!("tcp {label}"), tcp);
+        [Cell::new(Topology::Host, "loss", label, ours), tcp]
     };
     LOSSES.into_iter().flat_map(both).collect()
 }
@@ -237,11 +238,14 @@ fn losses(extent: Extent) -> Vec<Cell> {
 /// The rate of messages over ever more connections, which take turns.
 fn connections(extent: Extent) -> [Cell; 2] {
     let iters = if extent == Extent::Quick { 50_000 } else { 200_000 };
-    let ours = Ours { tests: "send_rate", sizes: "64", iters, options: CONNECTIONS, loss: None, icrc: true };
+    let ours = RociPerf { tests: "send_rate", sizes: "64", iters, options: CONNECTIONS, loss: None, icrc: true };
     let tcp = Loop { options: CONNECTIONS, ..a_loop("tcp", "kernel TCP", "64", 100) };
     let patient = |cell| Cell { patience: Duration::from_mins(1), ..cell };
-    [Cell::new(Place::Host, "scale", "connections", ours), Cell::new(Place::Host, "scale", "tcp connections", tcp)]
-        .map(patient)
+    [
+        Cell::new(Topology::Host, "scale", "connections", ours),
+        Cell::new(Topology::Host, "scale", "tcp connections", tcp),
+    ]
+    .map(patient)
 }
 
 /// Linux's verbs. Booting takes longer than anything else here, and so as long as a round of all others.
@@ -249,7 +253,7 @@ fn guests(extent: Extent) -> Cell {
     let is_quick = extent == Extent::Quick;
     let patience = Duration::from_mins(if is_quick { 2 } else { 5 });
     let most_rounds = if is_quick { 1 } else { 3 };
-    Cell { patience, most_rounds, ..Cell::new(Place::Guests, "verbs", "perftest", Guests { is_quick }) }
+    Cell { patience, most_rounds, ..Cell::new(Topology::Guests, "verbs", "perftest", Guests { is_quick }) }
 }
 
 #[cfg(test)]
@@ -272,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_size_of_an_alternative_is_one_of_ours_too() {
-        for (place, extent) in [(Place::Host, Extent::Quick), (Place::Veth, Extent::Full)] {
+        for (place, extent) in [(Topology::Host, Extent::Quick), (Topology::Veth, Extent::Full)] {
             let ours: Vec<u64> = bands(place, extent)
                 .iter()
                 .flat_map(|band| band.sizes.split(','))

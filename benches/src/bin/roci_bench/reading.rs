@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Between whom.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Place {
+pub(crate) enum Topology {
     /// Two processes of this host: ours over memif, kernel sockets over loopback.
     Host,
     /// The same over vhost and virtio-user.
@@ -15,7 +15,7 @@ pub(crate) enum Place {
     Guests,
 }
 
-impl Place {
+impl Topology {
     pub(crate) const ALL: [Self; 4] = [Self::Host, Self::Vhost, Self::Veth, Self::Guests];
 
     pub(crate) const fn name(self) -> &'static str {

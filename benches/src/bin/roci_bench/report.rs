@@ -3,17 +3,17 @@
 use std::fmt::Write;
 
 use crate::figures::{BANDWIDTH, CONNECTIONS, Figure, LATENCY, LOSS};
-use crate::machine::{IDLE_LOAD, Machine};
+use crate::machine::{HostInfo, IDLE_LOAD};
 use crate::plan::Extent;
-use crate::reading::{Metric, Place, Point};
-use crate::results::{Key, Results};
-use crate::schedule::Outcome;
+use crate::reading::{Metric, Point, Topology};
+use crate::results::{ResultKey, Results};
+use crate::schedule::CellOutcome;
 use crate::statistics::Summary;
-use crate::targets::{Verdict, judge};
+use crate::targets::{TargetResult, judge};
 
 /// How far the run had come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum End {
+pub(crate) enum RunEnd {
     /// To its end.
     Whole,
     /// It goes on, unless it was killed since.
@@ -22,7 +22,7 @@ pub(crate) enum End {
     Interrupted,
 }
 
-impl End {
+impl RunEnd {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Whole => "whole",
@@ -43,21 +43,21 @@ impl End {
 }
 
 /// All that a report says.
-pub(crate) struct Report<'a> {
-    pub(crate) machine: &'a Machine,
+pub(crate) struct BenchReport<'a> {
+    pub(crate) machine: &'a HostInfo,
     pub(crate) extent: Extent,
     pub(crate) revision: &'a str,
-    pub(crate) end: End,
+    pub(crate) end: RunEnd,
     pub(crate) results: &'a Results,
-    pub(crate) outcomes: &'a [Outcome],
+    pub(crate) outcomes: &'a [CellOutcome],
     pub(crate) figures: &'a [Figure],
 }
 
-impl Report<'_> {
+impl BenchReport<'_> {
     pub(crate) fn markdown(&self) -> String {
         let mut text = self.heading();
         text += &self.targets();
-        for place in Place::ALL {
+        for place in Topology::ALL {
             text += &self.place(place);
         }
         text += &self.windows();
@@ -69,13 +69,13 @@ impl Report<'_> {
     }
 
     fn heading(&self) -> String {
-        let Machine { processor, cores, kernel, memory_gib, load, hugepages, .. } = self.machine;
+        let HostInfo { processor, cores, kernel, memory_gib, load, hugepages, .. } = self.machine;
         let option = if self.extent == Extent::Quick { " --quick" } else { "" };
-        let rounds = |is_of: fn(Place) -> bool| {
+        let rounds = |is_of: fn(Topology) -> bool| {
             let its = self.outcomes.iter().filter(|outcome| is_of(outcome.place));
             its.map(|outcome| outcome.rounds).max().unwrap_or(0)
         };
-        let (all, guests) = (rounds(|place| place != Place::Guests), rounds(|place| place == Place::Guests));
+        let (all, guests) = (rounds(|place| place != Topology::Guests), rounds(|place| place == Topology::Guests));
         let warning = if self.machine.is_idle() {
             String::new()
         } else {
@@ -106,7 +106,7 @@ impl Report<'_> {
         for verdict in &verdicts {
             let [measured, limit] =
                 [verdict.measured, verdict.limit].map(|all| all.map_or_else(String::new, |all| spread(&all)));
-            let Verdict { what, goal, judgement, .. } = verdict;
+            let TargetResult { what, goal, judgement, .. } = verdict;
             let _ = writeln!(text, "| {what} | {goal} | {measured} | {judgement} | {limit} |");
         }
         let mut blames: Vec<_> = verdicts.iter().filter_map(|verdict| verdict.blame).collect();
@@ -120,7 +120,7 @@ impl Report<'_> {
         text + "\n"
     }
 
-    fn place(&self, place: Place) -> String {
+    fn place(&self, place: Topology) -> String {
         let is_sized = |point| matches!(point, Point::Size(_));
         let metrics =
             Metric::ALL.into_iter().filter(|&metric| !self.results.series(place, metric, is_sized).is_empty());
@@ -128,16 +128,16 @@ impl Report<'_> {
         if tables.is_empty() {
             return String::new();
         }
-        let shown = |figure: &Figure| if place == Place::Host { self.figure(figure) } else { String::new() };
+        let shown = |figure: &Figure| if place == Topology::Host { self.figure(figure) } else { String::new() };
         format!("## {}\n\n{}{}{}{tables}", title(place), remarks(place), shown(&LATENCY), shown(&BANDWIDTH))
     }
 
     fn windows(&self) -> String {
         let is_depth = |point| matches!(point, Point::Depth(_));
-        if self.results.points(Place::Host, Metric::Bandwidth, is_depth).is_empty() {
+        if self.results.points(Topology::Host, Metric::Bandwidth, is_depth).is_empty() {
             return String::new();
         }
-        let table = self.table(Place::Host, Metric::Bandwidth, is_depth);
+        let table = self.table(Topology::Host, Metric::Bandwidth, is_depth);
         format!(
             "## Messages under way\n\nStreams over memif that wait for an end once so many messages are under way; `x` is \
              the ratio to one at a time.\n\n{table}"
@@ -146,10 +146,10 @@ impl Report<'_> {
 
     fn connections(&self) -> String {
         let is_count = |point| matches!(point, Point::Connections(_));
-        if self.results.points(Place::Host, Metric::Rate, is_count).is_empty() {
+        if self.results.points(Topology::Host, Metric::Rate, is_count).is_empty() {
             return String::new();
         }
-        let tables = [Metric::Rate, Metric::Memory].map(|metric| self.table(Place::Host, metric, is_count)).concat();
+        let tables = [Metric::Rate, Metric::Memory].map(|metric| self.table(Topology::Host, metric, is_count)).concat();
         format!(
             "## Many connections\n\nSENDs of 64 B over connections that take turns, as many under way as of one; `x` is \
              the ratio to one connection. They are posted one by one, and the port is notified of each, for a list \
@@ -162,10 +162,10 @@ impl Report<'_> {
 
     fn losses(&self) -> String {
         let is_loss = |point| matches!(point, Point::Loss(_));
-        if self.results.points(Place::Host, Metric::Bandwidth, is_loss).is_empty() {
+        if self.results.points(Topology::Host, Metric::Bandwidth, is_loss).is_empty() {
             return String::new();
         }
-        let table = self.table(Place::Host, Metric::Bandwidth, is_loss);
+        let table = self.table(Topology::Host, Metric::Bandwidth, is_loss);
         format!(
             "## Loss\n\nGoodput over memif where frames are lost on their way, both ways; `x` is the ratio to none lost. Of \
              kernel TCP over loopback each socket's filter drops what comes in by the same chance. Its frames hold up to \
@@ -179,7 +179,7 @@ impl Report<'_> {
         if is_drawn { format!("![{}]({})\n\n", figure.title, figure.file) } else { String::new() }
     }
 
-    fn table(&self, place: Place, metric: Metric, of: impl Fn(Point) -> bool + Copy) -> String {
+    fn table(&self, place: Topology, metric: Metric, of: impl Fn(Point) -> bool + Copy) -> String {
         let points = self.results.points(place, metric, of);
         let heading: String = points.iter().map(|point| format!(" {point} |")).collect();
         let mut text = format!(
@@ -190,13 +190,13 @@ impl Report<'_> {
         );
         for series in self.results.series(place, metric, of) {
             let cells: String =
-                points.iter().map(|&point| self.cell(&Key::new(place, metric, series, point))).collect();
+                points.iter().map(|&point| self.cell(&ResultKey::new(place, metric, series, point))).collect();
             let _ = writeln!(text, "| {series} |{cells}");
         }
         text + "\n"
     }
 
-    fn cell(&self, key: &Key) -> String {
+    fn cell(&self, key: &ResultKey) -> String {
         let Some(summary) = self.results.summary(key) else { return " |".into() };
         let ratio =
             ratio_to_base(self.results, key).map_or_else(String::new, |ratio| format!(" x{}", show(ratio.median)));
@@ -206,7 +206,7 @@ impl Report<'_> {
     fn not_run(&self) -> String {
         let mut text = "## What was not run\n\n".to_owned();
         let silent = self.outcomes.iter().filter_map(|outcome| Some((outcome, outcome.trouble.as_ref()?)));
-        for (Outcome { name, rounds, .. }, trouble) in silent {
+        for (CellOutcome { name, rounds, .. }, trouble) in silent {
             let rounds = if *rounds > 0 { "failed in a round" } else { "not run" };
             let _ = writeln!(text, "- `{name}`: {rounds}: {}", one_line(trouble));
         }
@@ -219,7 +219,7 @@ impl Report<'_> {
                         `netns-agent` lies beside the former. The two namespaces are joined by a pair of interfaces, both \
                         named veth (`scripts/bench`, make_namespaces). In parentheses: the rows that a command gives.\n\n"
             .to_owned();
-        for Outcome { name, line, rounds, .. } in self.outcomes.iter().filter(|outcome| outcome.rounds > 0) {
+        for CellOutcome { name, line, rounds, .. } in self.outcomes.iter().filter(|outcome| outcome.rounds > 0) {
             let series = self.results.series_of(name).join("; ");
             let _ = writeln!(text, "- `{name}` ({series}), {rounds} rounds: `{line}`");
         }
@@ -241,14 +241,14 @@ const NOT_THERE: [&str; 5] = [
 ];
 
 /// How many times what it is compared with.
-pub(crate) fn ratio_to_base(results: &Results, key: &Key) -> Option<Summary> {
+pub(crate) fn ratio_to_base(results: &Results, key: &ResultKey) -> Option<Summary> {
     let base = base(key).filter(|base| base != key)?;
     results.ratio(key, &base)
 }
 
 /// What a number is compared with.
-fn base(key: &Key) -> Option<Key> {
-    let with = |series: &str, point| Some(Key::new(key.place, key.metric, series, point));
+fn base(key: &ResultKey) -> Option<ResultKey> {
+    let with = |series: &str, point| Some(ResultKey::new(key.place, key.metric, series, point));
     match (key.metric, key.point) {
         (Metric::Latency, point) => with("raw", point),
         (Metric::Bandwidth | Metric::Rate, Point::Size(_)) => with("raw, touched", key.point),
@@ -259,18 +259,18 @@ fn base(key: &Key) -> Option<Key> {
     }
 }
 
-const fn title(place: Place) -> &'static str {
+const fn title(place: Topology) -> &'static str {
     match place {
-        Place::Host => "One host: memif, and the others over loopback",
-        Place::Vhost => "One host: vhost",
-        Place::Veth => "Two namespaces: af_packet, and the others over the same pair of interfaces",
-        Place::Guests => "Two guests: rdma_rxe and this stack on the same emulated NIC",
+        Topology::Host => "One host: memif, and the others over loopback",
+        Topology::Vhost => "One host: vhost",
+        Topology::Veth => "Two namespaces: af_packet, and the others over the same pair of interfaces",
+        Topology::Guests => "Two guests: rdma_rxe and this stack on the same emulated NIC",
     }
 }
 
-const fn remarks(place: Place) -> &'static str {
+const fn remarks(place: Topology) -> &'static str {
     match place {
-        Place::Host => {
+        Topology::Host => {
             "Latency is half a round trip, its median; of a READ or an atomic all of it; of libfabric, whose tool prints \
              nothing else, the mean. Streams of ours and of MPI have up to 64 messages and 4 MiB under way, UCX's as many \
              as it likes, sockets' what the kernel's buffers hold; libfabric's tool has only ping-pongs, so that its \
@@ -282,14 +282,14 @@ const fn remarks(place: Place) -> &'static str {
              the kernel's share of sockets is in it where it runs in their name. Cycles are those of the time stamp \
              counter that pass for each packet of 64 B; both ends poll without rest.\n\n"
         }
-        Place::Vhost => "The same over the other device of one host; fewer tests, see below.\n\n",
-        Place::Veth => {
+        Topology::Vhost => "The same over the other device of one host; fewer tests, see below.\n\n",
+        Topology::Veth => {
             "Interfaces have an MTU of 1500, so our packets carry 1 KiB of payload, each with its ICRC. The kernel's TCP \
              hands over up to 64 KiB at once, without checksums, because such a pair of interfaces carries what no wire \
              does: from 4 KiB on it is quicker than ours, and than bare frames, for each of which the kernel is asked. \
              Bare frames are sent without regard to losses; those that arrive count.\n\n"
         }
-        Place::Guests => {
+        Topology::Guests => {
             "Each guest has one emulated processor and 1 GiB, so that only ratios mean something; Linux 6.1, rdma_rxe and \
              perftest of Debian 12 on a virtio-net NIC with packets of 4200 bytes, whose memory is the guest's own for the \
              kernel's driver, and behind an emulated IOMMU for ours (`iommu=pt`). What emulates the NICs \
@@ -333,9 +333,9 @@ pub(crate) mod tests {
     use super::*;
     use crate::reading::Reading;
 
-    pub(crate) fn machine(load: f64) -> Machine {
+    pub(crate) fn machine(load: f64) -> HostInfo {
         let (processor, kernel) = ("Some Processor".into(), "6.1".into());
-        Machine {
+        HostInfo {
             processor,
             cores: 2,
             kernel,
@@ -351,27 +351,33 @@ pub(crate) mod tests {
         for (round, raw, tag) in [(1, 1.0, 2.0), (2, 2.0, 3.0)] {
             for (series, value) in [("raw", raw), ("tag", tag)] {
                 let reading = Reading::new(series, Metric::Latency, Point::Size(8), value);
-                results.add_of("host/ours/latency 8", round, Place::Host, reading);
+                results.add_of("host/ours/latency 8", round, Topology::Host, reading);
             }
         }
         for (hundredths, value) in [(0, 4.0), (100, 3.0)] {
             let reading = Reading::new("write of 64 KiB", Metric::Bandwidth, Point::Loss(hundredths), value);
-            results.add(1, Place::Host, reading);
+            results.add(1, Topology::Host, reading);
         }
         results
     }
 
-    pub(crate) fn with_report<T>(load: f64, look: impl Fn(&Report<'_>) -> T) -> T {
-        with_report_at(End::Whole, load, look)
+    pub(crate) fn with_report<T>(load: f64, look: impl Fn(&BenchReport<'_>) -> T) -> T {
+        with_report_at(RunEnd::Whole, load, look)
     }
 
-    fn with_report_at<T>(end: End, load: f64, look: impl Fn(&Report<'_>) -> T) -> T {
+    fn with_report_at<T>(end: RunEnd, load: f64, look: impl Fn(&BenchReport<'_>) -> T) -> T {
         let outcomes = [
-            Outcome::new("host/ours/latency 8", Place::Host, "roci perf raw_lat,tag_lat", 2, None),
-            Outcome::new("host/ucx/latency 8 B", Place::Host, "ucx_perftest", 0, Some("not installed:\napt-get")),
+            CellOutcome::new("host/ours/latency 8", Topology::Host, "roci perf raw_lat,tag_lat", 2, None),
+            CellOutcome::new(
+                "host/ucx/latency 8 B",
+                Topology::Host,
+                "ucx_perftest",
+                0,
+                Some("not installed:\napt-get"),
+            ),
         ];
         let (machine, results) = (machine(load), results());
-        let report = Report {
+        let report = BenchReport {
             machine: &machine,
             extent: Extent::Quick,
             revision: "v1",
@@ -384,11 +390,11 @@ pub(crate) mod tests {
     }
 
     fn markdown(load: f64) -> String {
-        markdown_at(End::Whole, load)
+        markdown_at(RunEnd::Whole, load)
     }
 
-    fn markdown_at(end: End, load: f64) -> String {
-        fn of(report: &Report<'_>) -> String {
+    fn markdown_at(end: RunEnd, load: f64) -> String {
+        fn of(report: &BenchReport<'_>) -> String {
             report.markdown()
         }
         with_report_at(end, load, of)
@@ -420,8 +426,8 @@ pub(crate) mod tests {
     #[test]
     fn a_run_that_did_not_come_to_its_end_is_reported() {
         let of = |end| markdown_at(end, 0.1);
-        assert!(of(End::Interrupted).contains("**The run was interrupted**"));
-        assert!(of(End::UnderWay).contains("**The run had not ended**"));
-        assert!(!of(End::Whole).contains("The run"));
+        assert!(of(RunEnd::Interrupted).contains("**The run was interrupted**"));
+        assert!(of(RunEnd::UnderWay).contains("**The run had not ended**"));
+        assert!(!of(RunEnd::Whole).contains("The run"));
     }
 }

@@ -5,17 +5,17 @@ use std::path::Path;
 
 use crate::figures;
 use crate::json;
-use crate::machine::Machine;
+use crate::machine::HostInfo;
 use crate::output::Output;
 use crate::plan::Extent;
-use crate::report::{End, Report};
+use crate::report::{BenchReport, RunEnd};
 use crate::results::Results;
 use crate::runner;
-use crate::schedule::{Audience, Outcome};
+use crate::schedule::{Audience, CellOutcome};
 
 /// What is known before anything is measured.
 pub(crate) struct Reporter<'a> {
-    pub(crate) machine: Machine,
+    pub(crate) machine: HostInfo,
     pub(crate) extent: Extent,
     pub(crate) revision: &'a str,
     /// Where a report goes whose run has come to its end ...
@@ -34,11 +34,11 @@ impl Audience for Reporter<'_> {
         runner::end_signal().is_some()
     }
 
-    fn round_ended(&mut self, results: &Results, outcomes: &[Outcome]) {
+    fn round_ended(&mut self, results: &Results, outcomes: &[CellOutcome]) {
         if is_empty(results) {
             return;
         }
-        if let Err(trouble) = self.write(&self.unfinished, End::UnderWay, results, outcomes) {
+        if let Err(trouble) = self.write(&self.unfinished, RunEnd::UnderWay, results, outcomes) {
             self.hear(&format!("roci_bench: {trouble}; measuring goes on"));
         }
     }
@@ -46,24 +46,24 @@ impl Audience for Reporter<'_> {
 
 impl Reporter<'_> {
     /// The last report, of a run that may have been interrupted.
-    pub(crate) fn conclude(&mut self, results: &Results, outcomes: &[Outcome]) -> Result<(), String> {
+    pub(crate) fn conclude(&mut self, results: &Results, outcomes: &[CellOutcome]) -> Result<(), String> {
         if !self.is_leaving() {
-            return self.write(&self.whole, End::Whole, results, outcomes);
+            return self.write(&self.whole, RunEnd::Whole, results, outcomes);
         }
         if is_empty(results) {
             return Err("interrupted before anything was measured: no report is written".into());
         }
-        self.write(&self.unfinished, End::Interrupted, results, outcomes)?;
+        self.write(&self.unfinished, RunEnd::Interrupted, results, outcomes)?;
         let folder = self.unfinished.folder().display().to_string();
         self.hear(&format!("roci_bench: interrupted: {folder}/benchmarks.md says what was measured until then"));
         Ok(())
     }
 
-    fn write(&self, output: &Output, end: End, results: &Results, outcomes: &[Outcome]) -> Result<(), String> {
+    fn write(&self, output: &Output, end: RunEnd, results: &Results, outcomes: &[CellOutcome]) -> Result<(), String> {
         output.replace(|folder| {
             let figures = figures::draw_all(folder, results).map_err(|error| format!("cannot draw: {error}"))?;
             let Self { machine, extent, revision, .. } = self;
-            let report = Report { machine, extent: *extent, revision, end, results, outcomes, figures: &figures };
+            let report = BenchReport { machine, extent: *extent, revision, end, results, outcomes, figures: &figures };
             write(folder, "benchmarks.md", &report.markdown())?;
             write(folder, "benchmarks.json", &format!("{:#}\n", json::document(&report)))
         })

@@ -2,20 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use crate::reading::{Metric, Place, Point, Reading};
+use crate::reading::{Metric, Point, Reading, Topology};
 use crate::statistics::Summary;
 
 /// What is measured in a place.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Key {
-    pub(crate) place: Place,
+pub(crate) struct ResultKey {
+    pub(crate) place: Topology,
     pub(crate) metric: Metric,
     pub(crate) series: String,
     pub(crate) point: Point,
 }
 
-impl Key {
-    pub(crate) fn new(place: Place, metric: Metric, series: &str, point: Point) -> Self {
+impl ResultKey {
+    pub(crate) fn new(place: Topology, metric: Metric, series: &str, point: Point) -> Self {
         Self { place, metric, series: series.to_owned(), point }
     }
 }
@@ -23,31 +23,31 @@ impl Key {
 /// All readings.
 #[derive(Default)]
 pub(crate) struct Results {
-    values: BTreeMap<Key, BTreeMap<usize, f64>>,
+    values: BTreeMap<ResultKey, BTreeMap<usize, f64>>,
     /// The names of the commands that they came from.
-    commands: BTreeMap<Key, String>,
+    commands: BTreeMap<ResultKey, String>,
     /// Series in the order in which they first came.
     order: Vec<String>,
 }
 
 impl Results {
-    pub(crate) fn add(&mut self, round: usize, place: Place, reading: Reading) {
+    pub(crate) fn add(&mut self, round: usize, place: Topology, reading: Reading) {
         let Reading { series, metric, point, value } = reading;
         if !self.order.contains(&series) {
             self.order.push(series.clone());
         }
-        self.values.entry(Key { place, metric, series, point }).or_default().insert(round, value);
+        self.values.entry(ResultKey { place, metric, series, point }).or_default().insert(round, value);
     }
 
     /// The same, of a command with that name.
-    pub(crate) fn add_of(&mut self, command: &str, round: usize, place: Place, reading: Reading) {
-        let key = Key::new(place, reading.metric, &reading.series, reading.point);
+    pub(crate) fn add_of(&mut self, command: &str, round: usize, place: Topology, reading: Reading) {
+        let key = ResultKey::new(place, reading.metric, &reading.series, reading.point);
         self.commands.entry(key).or_insert_with(|| command.to_owned());
         self.add(round, place, reading);
     }
 
     /// The name of the command that a row came from.
-    pub(crate) fn command(&self, key: &Key) -> Option<&str> {
+    pub(crate) fn command(&self, key: &ResultKey) -> Option<&str> {
         self.commands.get(key).map(String::as_str)
     }
 
@@ -58,26 +58,26 @@ impl Results {
     }
 
     /// What each round gave, in order.
-    pub(crate) fn rounds(&self, key: &Key) -> Vec<f64> {
+    pub(crate) fn rounds(&self, key: &ResultKey) -> Vec<f64> {
         self.values.get(key).map_or_else(Vec::new, |rounds| rounds.values().copied().collect())
     }
 
-    pub(crate) fn keys(&self) -> impl Iterator<Item = &Key> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &ResultKey> {
         self.values.keys()
     }
 
-    pub(crate) fn summary(&self, key: &Key) -> Option<Summary> {
+    pub(crate) fn summary(&self, key: &ResultKey) -> Option<Summary> {
         Summary::of(self.values.get(key)?.values().copied())
     }
 
     /// How many times the other one: of readings of the same round, so that a noisy hour does not count.
-    pub(crate) fn ratio(&self, key: &Key, to: &Key) -> Option<Summary> {
+    pub(crate) fn ratio(&self, key: &ResultKey, to: &ResultKey) -> Option<Summary> {
         let (ours, theirs) = (self.values.get(key)?, self.values.get(to)?);
         Summary::of(ours.iter().filter_map(|(round, value)| Some(value / theirs.get(round)?)))
     }
 
     /// The points at which a metric was read in a place, in order.
-    pub(crate) fn points(&self, place: Place, metric: Metric, of: impl Fn(Point) -> bool) -> Vec<Point> {
+    pub(crate) fn points(&self, place: Topology, metric: Metric, of: impl Fn(Point) -> bool) -> Vec<Point> {
         let mut points: Vec<Point> = self.matching(place, metric, &of).map(|key| key.point).collect();
         points.sort_unstable();
         points.dedup();
@@ -85,17 +85,17 @@ impl Results {
     }
 
     /// The series that were read there, in the order in which they first came.
-    pub(crate) fn series(&self, place: Place, metric: Metric, of: impl Fn(Point) -> bool) -> Vec<&str> {
+    pub(crate) fn series(&self, place: Topology, metric: Metric, of: impl Fn(Point) -> bool) -> Vec<&str> {
         let is_there = |series: &&String| self.matching(place, metric, &of).any(|key| key.series == **series);
         self.order.iter().filter(is_there).map(String::as_str).collect()
     }
 
     fn matching<'a>(
         &'a self,
-        place: Place,
+        place: Topology,
         metric: Metric,
         of: &'a impl Fn(Point) -> bool,
-    ) -> impl Iterator<Item = &'a Key> {
+    ) -> impl Iterator<Item = &'a ResultKey> {
         self.values.keys().filter(move |key| key.place == place && key.metric == metric && of(key.point))
     }
 }
@@ -110,18 +110,18 @@ mod tests {
         let point = Point::Size(8);
         // The second round was twice as slow, for both.
         for (round, value) in [(1, 1.0), (2, 2.0), (3, 1.0)] {
-            results.add(round, Place::Host, Reading::new("raw", Metric::Latency, point, value));
+            results.add(round, Topology::Host, Reading::new("raw", Metric::Latency, point, value));
         }
         for (round, value) in [(1, 1.5), (2, 3.0)] {
-            results.add(round, Place::Host, Reading::new("send", Metric::Latency, point, value));
+            results.add(round, Topology::Host, Reading::new("send", Metric::Latency, point, value));
         }
-        let key = |series| Key::new(Place::Host, Metric::Latency, series, point);
+        let key = |series| ResultKey::new(Topology::Host, Metric::Latency, series, point);
         let ratio = results.ratio(&key("send"), &key("raw")).expect("both were read");
         assert_eq!((ratio.median, ratio.min, ratio.max, ratio.rounds), (1.5, 1.5, 1.5, 2));
         assert_eq!(results.ratio(&key("send"), &key("absent")), None);
         assert_eq!(results.summary(&key("raw")).map(|summary| summary.median), Some(1.0));
-        assert_eq!(results.series(Place::Host, Metric::Latency, |_| true), ["raw", "send"]);
-        assert_eq!(results.points(Place::Host, Metric::Latency, |_| true), [point]);
-        assert!(results.series(Place::Veth, Metric::Latency, |_| true).is_empty());
+        assert_eq!(results.series(Topology::Host, Metric::Latency, |_| true), ["raw", "send"]);
+        assert_eq!(results.points(Topology::Host, Metric::Latency, |_| true), [point]);
+        assert!(results.series(Topology::Veth, Metric::Latency, |_| true).is_empty());
     }
 }

@@ -12,9 +12,9 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::command::{Line, Lines};
-use crate::reading::Place;
-use crate::stage::Stage;
+use crate::command::{CommandLine, Lines};
+use crate::reading::Topology;
+use crate::stage::RunSetup;
 
 /// More than any of these commands prints; the rest is thrown away.
 const OUTPUT_LIMIT: u64 = 1 << 20;
@@ -35,8 +35,8 @@ pub(crate) struct Printed {
 
 /// Runs a cell's commands to the client's end.
 pub(crate) fn run(
-    stage: &Stage,
-    place: Place,
+    stage: &RunSetup,
+    place: Topology,
     lines: &Lines,
     port: u16,
     patience: Duration,
@@ -127,7 +127,7 @@ struct Ended {
 }
 
 impl Process {
-    fn start(stage: &Stage, place: Place, line: &Line) -> Result<Self, String> {
+    fn start(stage: &RunSetup, place: Topology, line: &CommandLine) -> Result<Self, String> {
         let words = stage.dress(place, line)?;
         let (program, arguments) = words.split_first().ok_or("no command")?;
         let mut command = Command::new(program);
@@ -246,12 +246,12 @@ mod tests {
     use super::*;
     use crate::command::Side;
 
-    fn shell(side: Side, script: &str) -> Line {
-        Line::new(side, ["sh", "-c", script])
+    fn shell(side: Side, script: &str) -> CommandLine {
+        CommandLine::new(side, ["sh", "-c", script])
     }
 
     fn run_alone(script: &str, patience: Duration) -> Result<Printed, String> {
-        run(&Stage::bare(), Place::Host, &Lines::alone(shell(Side::Both, script)), 0, patience)
+        run(&RunSetup::bare(), Topology::Host, &Lines::alone(shell(Side::Both, script)), 0, patience)
     }
 
     #[test]
@@ -263,9 +263,9 @@ mod tests {
         assert_eq!(run_alone("echo yes; echo noise >&2", minute), printed("yes\n", None));
         let failing = run_alone("echo row; echo first >&2; echo why >&2; exit 3", minute);
         assert_eq!(failing, printed("row\n", Some("ended with exit status: 3: why")));
-        let lines = Lines::alone(Line::new(Side::Both, ["/no/such/program"]));
+        let lines = Lines::alone(CommandLine::new(Side::Both, ["/no/such/program"]));
         let trouble =
-            run(&Stage::bare(), Place::Host, &lines, 0, Duration::from_mins(1)).expect_err("nothing to start");
+            run(&RunSetup::bare(), Topology::Host, &lines, 0, Duration::from_mins(1)).expect_err("nothing to start");
         assert!(trouble.starts_with("cannot start /no/such/program"), "{trouble}");
     }
 
@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn a_server_that_ends_early_is_reported_with_its_reason() {
         let lines = Lines::pair(shell(Side::Server, "echo no memory >&2; exit 1"), shell(Side::Client, "echo never"));
-        let trouble = run(&Stage::bare(), Place::Host, &lines, 1, Duration::from_mins(1)).expect_err("no server");
+        let trouble = run(&RunSetup::bare(), Topology::Host, &lines, 1, Duration::from_mins(1)).expect_err("no server");
         assert_eq!(trouble, "sh ended before it listened: no memory");
     }
 

@@ -5,10 +5,10 @@
 use std::time::{Duration, Instant};
 
 use crate::plan::Cell;
-use crate::reading::Place;
+use crate::reading::Topology;
 use crate::results::Results;
 use crate::runner::{self, Printed};
-use crate::stage::{Stage, find, free_port, word};
+use crate::stage::{RunSetup, find, free_port, word};
 
 /// More rounds say nothing new.
 const MOST_ROUNDS: usize = 15;
@@ -19,9 +19,9 @@ const INTERRUPTED: &str = "the run was interrupted";
 
 /// What became of a cell.
 #[derive(Clone, Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct CellOutcome {
     pub(crate) name: String,
-    pub(crate) place: Place,
+    pub(crate) place: Topology,
     /// What a reader types to do the same.
     pub(crate) line: String,
     /// Rounds that gave figures.
@@ -33,9 +33,9 @@ pub(crate) struct Outcome {
     failures: usize,
 }
 
-impl Outcome {
+impl CellOutcome {
     /// What became of a cell of so many rounds.
-    pub(crate) fn new(name: &str, place: Place, line: &str, rounds: usize, trouble: Option<&str>) -> Self {
+    pub(crate) fn new(name: &str, place: Topology, line: &str, rounds: usize, trouble: Option<&str>) -> Self {
         let (name, line, trouble) = (name.to_owned(), line.to_owned(), trouble.map(str::to_owned));
         Self { name, place, line, rounds, trouble, took: Duration::ZERO, failures: 0 }
     }
@@ -68,7 +68,7 @@ pub(crate) trait Audience {
     }
 
     /// All that there is after a round.
-    fn round_ended(&mut self, _results: &Results, _outcomes: &[Outcome]) {}
+    fn round_ended(&mut self, _results: &Results, _outcomes: &[CellOutcome]) {}
 }
 
 impl<F: FnMut(&str)> Audience for F {
@@ -80,13 +80,13 @@ impl<F: FnMut(&str)> Audience for F {
 /// Runs the cells, and says what it does.
 pub(crate) fn run(
     cells: &[Cell],
-    stage: &Stage,
+    stage: &RunSetup,
     budget: Duration,
     audience: &mut impl Audience,
-) -> (Results, Vec<Outcome>) {
+) -> (Results, Vec<CellOutcome>) {
     let begun = Instant::now();
     let mut results = Results::default();
-    let mut outcomes: Vec<Outcome> = cells.iter().map(|cell| outcome(cell, stage)).collect();
+    let mut outcomes: Vec<CellOutcome> = cells.iter().map(|cell| outcome(cell, stage)).collect();
     for round in 1..=MOST_ROUNDS {
         let left = budget.saturating_sub(begun.elapsed());
         let expected: Duration = due(cells, &mut outcomes).map(|(_, outcome)| outcome.took).sum();
@@ -125,22 +125,25 @@ fn why_over(left: Duration, audience: &impl Audience) -> Option<&'static str> {
 }
 
 /// The cells that go on.
-fn due<'a>(cells: &'a [Cell], outcomes: &'a mut [Outcome]) -> impl Iterator<Item = (&'a Cell, &'a mut Outcome)> {
+fn due<'a>(
+    cells: &'a [Cell],
+    outcomes: &'a mut [CellOutcome],
+) -> impl Iterator<Item = (&'a Cell, &'a mut CellOutcome)> {
     cells.iter().zip(outcomes).filter(|(cell, outcome)| !outcome.is_over(cell.most_rounds))
 }
 
 /// A cell that cannot run here is over before it begins.
-fn outcome(cell: &Cell, stage: &Stage) -> Outcome {
+fn outcome(cell: &Cell, stage: &RunSetup) -> CellOutcome {
     let lines = cell.tool.lines(stage, cell.place, "PORT");
     let line = stage.show(cell.place, &lines);
     let trouble = obstacle(cell, stage);
     let failures = if trouble.is_some() { MOST_FAILURES } else { 0 };
-    Outcome { failures, ..Outcome::new(&cell.name(), cell.place, &line, 0, trouble.as_deref()) }
+    CellOutcome { failures, ..CellOutcome::new(&cell.name(), cell.place, &line, 0, trouble.as_deref()) }
 }
 
-fn obstacle(cell: &Cell, stage: &Stage) -> Option<String> {
+fn obstacle(cell: &Cell, stage: &RunSetup) -> Option<String> {
     match (cell.place, &stage.namespaces, &stage.lab) {
-        (Place::Veth, Err(why), _) | (Place::Guests, _, Err(why)) => return Some(why.clone()),
+        (Topology::Veth, Err(why), _) | (Topology::Guests, _, Err(why)) => return Some(why.clone()),
         _ => {}
     }
     let missing = |need: &crate::tools::Need| find(&word(&need.program)).is_none();
@@ -151,8 +154,8 @@ fn obstacle(cell: &Cell, stage: &Stage) -> Option<String> {
 
 fn run_cell(
     cell: &Cell,
-    outcome: &mut Outcome,
-    stage: &Stage,
+    outcome: &mut CellOutcome,
+    stage: &RunSetup,
     round: usize,
     left: Duration,
     results: &mut Results,
@@ -176,7 +179,7 @@ fn run_cell(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Line, Lines, Side};
+    use crate::command::{CommandLine, Lines, Side};
     use crate::reading::{Metric, Point, Reading};
     use crate::tools::{Need, Tool};
 
@@ -187,12 +190,12 @@ mod tests {
     }
 
     impl Tool for Shell {
-        fn needs(&self, _stage: &Stage) -> Vec<Need> {
+        fn needs(&self, _stage: &RunSetup) -> Vec<Need> {
             vec![Need::package(self.need, "some-package")]
         }
 
-        fn lines(&self, _stage: &Stage, _place: Place, _port: &str) -> Lines {
-            Lines::alone(Line::new(Side::Both, ["sh", "-c", self.script]))
+        fn lines(&self, _stage: &RunSetup, _place: Topology, _port: &str) -> Lines {
+            Lines::alone(CommandLine::new(Side::Both, ["sh", "-c", self.script]))
         }
 
         fn parse(&self, stdout: &str) -> Result<Vec<Reading>, String> {
@@ -201,7 +204,7 @@ mod tests {
         }
     }
 
-    fn cell(script: &'static str, need: &'static str, place: Place, most_rounds: usize) -> Cell {
+    fn cell(script: &'static str, need: &'static str, place: Topology, most_rounds: usize) -> Cell {
         let tool = Box::new(Shell { script, need });
         Cell { group: "test", label: script.to_owned(), place, tool, patience: Duration::from_mins(1), most_rounds }
     }
@@ -209,17 +212,17 @@ mod tests {
     #[test]
     fn every_round_runs_every_cell_that_works_and_the_others_say_why_not() {
         let cells = [
-            cell("echo 1", "sh", Place::Host, usize::MAX),
-            cell("echo 2", "sh", Place::Host, 2),
-            cell("exit 7", "sh", Place::Host, usize::MAX),
-            cell("echo x", "sh", Place::Host, usize::MAX),
-            cell("echo 3", "no-such-program", Place::Host, usize::MAX),
-            cell("echo 4", "sh", Place::Veth, usize::MAX),
-            cell("echo 5", "sh", Place::Guests, usize::MAX),
+            cell("echo 1", "sh", Topology::Host, usize::MAX),
+            cell("echo 2", "sh", Topology::Host, 2),
+            cell("exit 7", "sh", Topology::Host, usize::MAX),
+            cell("echo x", "sh", Topology::Host, usize::MAX),
+            cell("echo 3", "no-such-program", Topology::Host, usize::MAX),
+            cell("echo 4", "sh", Topology::Veth, usize::MAX),
+            cell("echo 5", "sh", Topology::Guests, usize::MAX),
         ];
         let mut said = Vec::new();
         let (results, outcomes) =
-            run(&cells, &Stage::bare(), Duration::from_mins(10), &mut |text: &str| said.push(text.to_owned()));
+            run(&cells, &RunSetup::bare(), Duration::from_mins(10), &mut |text: &str| said.push(text.to_owned()));
         let rounds: Vec<_> = outcomes.iter().map(|outcome| outcome.rounds).collect();
         assert_eq!(rounds, [MOST_ROUNDS, 2, 0, 0, 0, 0, 0], "{outcomes:?}");
         let trouble = |which: usize| outcomes[which].trouble.as_deref().unwrap_or_default();
@@ -235,9 +238,9 @@ mod tests {
 
     #[test]
     fn a_run_ends_in_its_time_whatever_hangs() {
-        let cells = [cell("echo 1", "sh", Place::Host, 9), cell("sleep 600", "sh", Place::Host, 9)];
+        let cells = [cell("echo 1", "sh", Topology::Host, 9), cell("sleep 600", "sh", Topology::Host, 9)];
         let begun = Instant::now();
-        let (_, outcomes) = run(&cells, &Stage::bare(), Duration::from_secs(2), &mut |_: &str| ());
+        let (_, outcomes) = run(&cells, &RunSetup::bare(), Duration::from_secs(2), &mut |_: &str| ());
         assert!(begun.elapsed() < Duration::from_secs(30), "patience alone is a minute: {:?}", begun.elapsed());
         assert_eq!(outcomes[0].rounds, 1);
         let trouble = outcomes[1].trouble.as_deref().unwrap_or_default();
@@ -246,8 +249,8 @@ mod tests {
 
     #[test]
     fn no_time_is_a_reason() {
-        let cells = [cell("echo 1", "sh", Place::Host, usize::MAX)];
-        let (results, outcomes) = run(&cells, &Stage::bare(), Duration::ZERO, &mut |_: &str| ());
+        let cells = [cell("echo 1", "sh", Topology::Host, usize::MAX)];
+        let (results, outcomes) = run(&cells, &RunSetup::bare(), Duration::ZERO, &mut |_: &str| ());
         assert_eq!(results.keys().count(), 0);
         assert_eq!(outcomes[0].trouble.as_deref(), Some("the time was up"));
     }
@@ -268,17 +271,17 @@ mod tests {
             self.received >= self.stays_for
         }
 
-        fn round_ended(&mut self, _results: &Results, outcomes: &[Outcome]) {
+        fn round_ended(&mut self, _results: &Results, outcomes: &[CellOutcome]) {
             self.rounds.push(outcomes.iter().map(|outcome| outcome.rounds).sum());
         }
     }
 
     #[test]
     fn an_interruption_keeps_what_was_measured_and_is_no_failure() {
-        let cells = ["echo 1", "echo 2", "exit 7"].map(|script| cell(script, "sh", Place::Host, usize::MAX));
+        let cells = ["echo 1", "echo 2", "exit 7"].map(|script| cell(script, "sh", Topology::Host, usize::MAX));
         let watched = |stays_for| {
             let mut guest = Guest { stays_for, received: 0, rounds: Vec::new() };
-            let (results, outcomes) = run(&cells, &Stage::bare(), Duration::from_mins(10), &mut guest);
+            let (results, outcomes) = run(&cells, &RunSetup::bare(), Duration::from_mins(10), &mut guest);
             let rounds: Vec<_> = outcomes.iter().map(|outcome| outcome.rounds).collect();
             let troubles: Vec<_> = outcomes.into_iter().map(|outcome| outcome.trouble).collect();
             (results.keys().count(), rounds, troubles, guest.rounds)

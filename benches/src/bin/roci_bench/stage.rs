@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 
-use crate::command::{Line, Lines, Side};
-use crate::reading::Place;
+use crate::command::{CommandLine, Lines, Side};
+use crate::reading::Topology;
 
 /// The addresses of the two namespaces' interfaces.
 const VETH: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
@@ -13,7 +13,7 @@ const INTERFACE: &str = "veth";
 
 /// The stage of a run.
 #[derive(Debug)]
-pub(crate) struct Stage {
+pub(crate) struct RunSetup {
     /// The `roci` command.
     pub(crate) roci: PathBuf,
     /// This program, which also has the loops of its own.
@@ -30,20 +30,20 @@ pub(crate) struct Stage {
     pub(crate) cpus: [usize; 2],
 }
 
-impl Stage {
+impl RunSetup {
     /// Where the client finds the server.
-    pub(crate) fn server_address(place: Place) -> &'static str {
-        if place == Place::Veth { VETH[1] } else { "127.0.0.1" }
+    pub(crate) fn server_address(place: Topology) -> &'static str {
+        if place == Topology::Veth { VETH[1] } else { "127.0.0.1" }
     }
 
     /// Both ends' addresses.
-    pub(crate) fn addresses(place: Place) -> [&'static str; 2] {
-        if place == Place::Veth { VETH } else { ["127.0.0.1"; 2] }
+    pub(crate) fn addresses(place: Topology) -> [&'static str; 2] {
+        if place == Topology::Veth { VETH } else { ["127.0.0.1"; 2] }
     }
 
     /// The network interface of both ends.
-    pub(crate) fn interface(place: Place) -> &'static str {
-        if place == Place::Veth { INTERFACE } else { "lo" }
+    pub(crate) fn interface(place: Topology) -> &'static str {
+        if place == Topology::Veth { INTERFACE } else { "lo" }
     }
 
     /// The processors as a list.
@@ -52,10 +52,10 @@ impl Stage {
     }
 
     /// The whole command of a line: in its namespace, on its processor.
-    pub(crate) fn dress(&self, place: Place, line: &Line) -> Result<Vec<String>, String> {
+    pub(crate) fn dress(&self, place: Topology, line: &CommandLine) -> Result<Vec<String>, String> {
         let mut words = Vec::new();
         let end = usize::from(line.side == Side::Server);
-        if place == Place::Veth {
+        if place == Topology::Veth {
             let namespaces = self.namespaces.as_ref().map_err(Clone::clone)?;
             words.extend(["ip", "netns", "exec", &namespaces[end]].map(str::to_owned));
         }
@@ -67,8 +67,8 @@ impl Stage {
     }
 
     /// What a reader types to do the same.
-    pub(crate) fn show(&self, place: Place, lines: &Lines) -> String {
-        let show = |line: &Line| {
+    pub(crate) fn show(&self, place: Topology, lines: &Lines) -> String {
+        let show = |line: &CommandLine| {
             let words = self.dress(place, line).unwrap_or_else(|_| line.words.clone());
             let environment = line.environment.iter().map(|(name, value)| format!("{name}={}", quoted(value)));
             // A path of this machine says less than a program's name.
@@ -112,7 +112,7 @@ pub(crate) fn word(path: &Path) -> String {
 }
 
 #[cfg(test)]
-impl Stage {
+impl RunSetup {
     /// For tests: programs that may not be there, no lab, no namespaces.
     pub(crate) fn bare() -> Self {
         Self {
@@ -131,32 +131,32 @@ impl Stage {
 mod tests {
     use super::*;
 
-    fn stage(namespaces: Result<[String; 2], String>) -> Stage {
-        Stage { namespaces, cpus: [2, 5], ..Stage::bare() }
+    fn stage(namespaces: Result<[String; 2], String>) -> RunSetup {
+        RunSetup { namespaces, cpus: [2, 5], ..RunSetup::bare() }
     }
 
     #[test]
     fn each_side_runs_on_its_processor_and_in_its_namespace() {
         let lines = Lines::pair(
-            Line::new(Side::Server, ["/opt/peer", "-p", "PORT"]).with("TLS", "tcp;self"),
-            Line::new(Side::Client, ["/opt/peer", "10.77.0.2"]),
+            CommandLine::new(Side::Server, ["/opt/peer", "-p", "PORT"]).with("TLS", "tcp;self"),
+            CommandLine::new(Side::Client, ["/opt/peer", "10.77.0.2"]),
         );
         let stage = stage(Ok(["a".into(), "b".into()]));
         assert_eq!(
-            stage.show(Place::Veth, &lines),
+            stage.show(Topology::Veth, &lines),
             "TLS='tcp;self' ip netns exec b taskset -c 5 peer -p PORT & ip netns exec a taskset -c 2 peer 10.77.0.2"
         );
-        let both = Lines::alone(Line::new(Side::Both, ["/opt/roci", "perf"]));
-        assert_eq!(stage.show(Place::Host, &both), "roci perf");
-        assert_eq!(stage.dress(Place::Host, &both.client).expect("no namespace needed"), ["/opt/roci", "perf"]);
+        let both = Lines::alone(CommandLine::new(Side::Both, ["/opt/roci", "perf"]));
+        assert_eq!(stage.show(Topology::Host, &both), "roci perf");
+        assert_eq!(stage.dress(Topology::Host, &both.client).expect("no namespace needed"), ["/opt/roci", "perf"]);
     }
 
     #[test]
     fn without_namespaces_nothing_runs_in_them() {
         let stage = stage(Err("needs root".into()));
-        let line = Line::new(Side::Client, ["x"]);
-        assert_eq!(stage.dress(Place::Veth, &line), Err("needs root".into()));
-        assert!(stage.dress(Place::Host, &line).is_ok());
+        let line = CommandLine::new(Side::Client, ["x"]);
+        assert_eq!(stage.dress(Topology::Veth, &line), Err("needs root".into()));
+        assert!(stage.dress(Topology::Host, &line).is_ok());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What this stack sets out to reach, as ratios within one run: absolute figures are those of a machine and an hour.
 
-use crate::reading::{Metric, Place, Point};
-use crate::results::{Key, Results};
+use crate::reading::{Metric, Point, Topology};
+use crate::results::{ResultKey, Results};
 use crate::statistics::Summary;
 
 /// A ratio, and on which side of it we want to be.
@@ -16,13 +16,13 @@ struct Target {
     what: &'static str,
     goal: Goal,
     /// Of the rounds: the middle, and how far they lie apart.
-    measured: fn(&Run<'_>) -> Option<Summary>,
+    measured: fn(&RunResults<'_>) -> Option<Summary>,
     /// What profiles blame where it is missed.
     blame: &'static str,
 }
 
 /// A run, as it was, or as it would be if ours were bare frames.
-struct Run<'a> {
+struct RunResults<'a> {
     results: &'a Results,
     ours: Sender,
 }
@@ -50,7 +50,7 @@ const UNREAD: &str = ", unread";
 
 /// What became of a target.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Verdict {
+pub(crate) struct TargetResult {
     pub(crate) what: &'static str,
     pub(crate) goal: String,
     pub(crate) measured: Option<Summary>,
@@ -68,32 +68,32 @@ const TARGETS: &[Target] = &[
     Target {
         what: "SEND of 8 B, latency of bare frames (memif, ICRC on)",
         goal: Goal::AtMost(1.35),
-        measured: |run| run.ratio(Place::Host, Metric::Latency, EIGHT, ("send", "raw")),
+        measured: |run| run.ratio(Topology::Host, Metric::Latency, EIGHT, ("send", "raw")),
         blame: PING_PONG,
     },
     Target {
         what: "tagged message of 8 B, latency of bare frames",
         goal: Goal::AtMost(1.5),
-        measured: |run| run.ratio(Place::Host, Metric::Latency, EIGHT, ("tag", "raw")),
+        measured: |run| run.ratio(Topology::Host, Metric::Latency, EIGHT, ("tag", "raw")),
         blame: PING_PONG,
     },
     Target {
         what: "RDMA WRITE of 1 MiB, bandwidth of bare frames that are touched",
         goal: Goal::AtLeast(0.6),
-        measured: |run| run.ratio(Place::Host, Metric::Bandwidth, MEGABYTE, ("write", "raw, touched")),
+        measured: |run| run.ratio(Topology::Host, Metric::Bandwidth, MEGABYTE, ("write", "raw, touched")),
         blame: STREAM,
     },
     Target {
         what: "the same with the ICRC off",
         goal: Goal::AtLeast(0.85),
-        measured: |run| run.ratio(Place::Host, Metric::Bandwidth, MEGABYTE, ("write, no ICRC", "raw, touched")),
+        measured: |run| run.ratio(Topology::Host, Metric::Bandwidth, MEGABYTE, ("write, no ICRC", "raw, touched")),
         blame: STREAM,
     },
     Target {
         what: "SENDs of 64 B in lists of 16 over one connection, million a second on a processor",
         goal: Goal::AtLeast(5.0),
         measured: |run| {
-            run.results.summary(&Key::new(Place::Host, Metric::Rate, run.ours.series("send"), Point::Size(64)))
+            run.results.summary(&ResultKey::new(Topology::Host, Metric::Rate, run.ours.series("send"), Point::Size(64)))
         },
         blame: RATE,
     },
@@ -106,61 +106,61 @@ const TARGETS: &[Target] = &[
     Target {
         what: "rdma_rxe between the same guests: our latency, of its, at the worst size of SEND and WRITE",
         goal: Goal::AtMost(1.0 / 3.0),
-        measured: |run| run.worst(Place::Guests, Metric::Latency, &VERBS[..2]),
+        measured: |run| run.worst(Topology::Guests, Metric::Latency, &VERBS[..2]),
         blame: GUESTS,
     },
     Target {
         what: "rdma_rxe: our message rate, of its, at 64 B",
         goal: Goal::AtLeast(5.0),
-        measured: |run| run.ratio(Place::Guests, Metric::Rate, Point::Size(64), VERBS[0]),
+        measured: |run| run.ratio(Topology::Guests, Metric::Rate, Point::Size(64), VERBS[0]),
         blame: GUESTS,
     },
     Target {
         what: "rdma_rxe: our bandwidth for the same processor time, of its, at the worst size of SEND, WRITE and READ",
         goal: Goal::AtLeast(3.0),
-        measured: |run| run.worst(Place::Guests, Metric::Cpu, &VERBS).and_then(inverse),
+        measured: |run| run.worst(Topology::Guests, Metric::Cpu, &VERBS).and_then(inverse),
         blame: GUESTS,
     },
     Target {
         what: "TCP stacks on loopback: the lowest latency of theirs, of a tagged message's, at 8 B",
         goal: Goal::AtLeast(5.0),
-        measured: |run| run.worst_at(Place::Host, Metric::Latency, &TCP_STACKS, |at| at == EIGHT).and_then(inverse),
+        measured: |run| run.worst_at(Topology::Host, Metric::Latency, &TCP_STACKS, |at| at == EIGHT).and_then(inverse),
         blame: TAGGED,
     },
     Target {
         what: "the same at the worst size",
         goal: Goal::AtLeast(5.0),
-        measured: |run| run.worst(Place::Host, Metric::Latency, &TCP_STACKS).and_then(inverse),
+        measured: |run| run.worst(Topology::Host, Metric::Latency, &TCP_STACKS).and_then(inverse),
         blame: TAGGED,
     },
     Target {
         what: "TCP stacks on loopback: bandwidth of a tagged message, of the highest of theirs, at the worst size",
         goal: Goal::AtLeast(1.0),
-        measured: |run| run.worst(Place::Host, Metric::Bandwidth, &TCP_STACKS),
+        measured: |run| run.worst(Topology::Host, Metric::Bandwidth, &TCP_STACKS),
         blame: TAGGED,
     },
     Target {
         what: "libfabric's udp;ofi_rxd: the lowest latency over it, of a tagged message's, at the worst size",
         goal: Goal::AtLeast(7.0),
-        measured: |run| run.worst(Place::Host, Metric::Latency, &RXD).and_then(inverse),
+        measured: |run| run.worst(Topology::Host, Metric::Latency, &RXD).and_then(inverse),
         blame: RELIABLE_DATAGRAMS,
     },
     Target {
         what: "libfabric's udp;ofi_rxd: bandwidth of a tagged message, of Open MPI's over it, at the worst size",
         goal: Goal::AtLeast(10.0),
-        measured: |run| run.worst(Place::Host, Metric::Bandwidth, &RXD[..1]),
+        measured: |run| run.worst(Topology::Host, Metric::Bandwidth, &RXD[..1]),
         blame: RELIABLE_DATAGRAMS,
     },
 ];
 
 /// Ours, and theirs to compare it with.
-type Pair = (&'static str, &'static str);
+type SeriesPair = (&'static str, &'static str);
 
 const EIGHT: Point = Point::Size(8);
 const MEGABYTE: Point = Point::Size(1 << 20);
-const VERBS: [Pair; 3] =
+const VERBS: [SeriesPair; 3] =
     [("send, unread", "rdma_rxe, send"), ("write, unread", "rdma_rxe, write"), ("read, unread", "rdma_rxe, read")];
-const TCP_STACKS: [Pair; 5] = [
+const TCP_STACKS: [SeriesPair; 5] = [
     ("tag, unread", "kernel TCP"),
     ("tag, unread", "UCX, TCP"),
     ("tag, unread", "libfabric, tcp"),
@@ -168,7 +168,7 @@ const TCP_STACKS: [Pair; 5] = [
     ("tag, unread", "Open MPI, TCP"),
 ];
 /// The first of them has streams; the other's tool sends one message at a time, and prints means.
-const RXD: [Pair; 2] = [("tag, unread", "Open MPI, udp;ofi_rxd"), ("tag, unread", "libfabric, udp;ofi_rxd")];
+const RXD: [SeriesPair; 2] = [("tag, unread", "Open MPI, udp;ofi_rxd"), ("tag, unread", "libfabric, udp;ofi_rxd")];
 
 // What profiles of this stack have shown (`perf record -e cpu-clock`) where one is missed; no figures of the tables, which
 // differ from run to run.
@@ -207,9 +207,9 @@ const RELIABLE_DATAGRAMS: &str = "\
      messages take.";
 
 /// The verdicts.
-pub(crate) fn judge(results: &Results) -> Vec<Verdict> {
+pub(crate) fn judge(results: &Results) -> Vec<TargetResult> {
     let judge = |target: &Target| {
-        let of = |ours| (target.measured)(&Run { results, ours }).filter(|all| all.min > 0.0);
+        let of = |ours| (target.measured)(&RunResults { results, ours }).filter(|all| all.min > 0.0);
         let (measured, limit) = (of(Sender::Ours), of(Sender::BareFrames));
         let goal = match target.goal {
             Goal::AtMost(most) => format!("<= {most:.2}"),
@@ -217,7 +217,7 @@ pub(crate) fn judge(results: &Results) -> Vec<Verdict> {
         };
         let is_missed = measured.is_some_and(|all| !target.goal.is_met_by(all.median));
         let judgement = measured.map_or_else(|| "not measured".to_owned(), |all| verdict(target.goal, &all));
-        Verdict { what: target.what, goal, measured, limit, judgement, blame: is_missed.then_some(target.blame) }
+        TargetResult { what: target.what, goal, measured, limit, judgement, blame: is_missed.then_some(target.blame) }
     };
     TARGETS.iter().map(judge).collect()
 }
@@ -247,27 +247,34 @@ fn verdict(goal: Goal, all: &Summary) -> String {
     format!("{word}: {:.0} % {side}{others}", off.abs())
 }
 
-impl Run<'_> {
-    fn ratio(&self, place: Place, metric: Metric, point: Point, (ours, theirs): Pair) -> Option<Summary> {
+impl RunResults<'_> {
+    fn ratio(&self, place: Topology, metric: Metric, point: Point, (ours, theirs): SeriesPair) -> Option<Summary> {
         if self.ours == Sender::BareFrames && theirs.starts_with("raw") {
             return None; // they are no limit of what is measured by them
         }
-        let key = |series| Key::new(place, metric, series, point);
+        let key = |series| ResultKey::new(place, metric, series, point);
         self.results.ratio(&key(self.ours.series(ours)), &key(theirs))
     }
 
     /// Bare frames know no connections.
     fn many_connections(&self) -> Option<Summary> {
-        let key = |count| Key::new(Place::Host, Metric::Rate, self.ours.series("send"), Point::Connections(count));
+        let key =
+            |count| ResultKey::new(Topology::Host, Metric::Rate, self.ours.series("send"), Point::Connections(count));
         self.results.ratio(&key(1024), &key(1))
     }
 
-    fn worst(&self, place: Place, metric: Metric, pairs: &[Pair]) -> Option<Summary> {
+    fn worst(&self, place: Topology, metric: Metric, pairs: &[SeriesPair]) -> Option<Summary> {
         self.worst_at(place, metric, pairs, |point| matches!(point, Point::Size(_)))
     }
 
     /// The ratio to whichever of theirs does best, at the size where ours does worst.
-    fn worst_at(&self, place: Place, metric: Metric, pairs: &[Pair], of: impl Fn(Point) -> bool) -> Option<Summary> {
+    fn worst_at(
+        &self,
+        place: Topology,
+        metric: Metric,
+        pairs: &[SeriesPair],
+        of: impl Fn(Point) -> bool,
+    ) -> Option<Summary> {
         let is_smaller_better = matches!(metric, Metric::Latency | Metric::Cpu);
         let points = self.results.points(place, metric, of);
         let ratios = points
@@ -291,13 +298,13 @@ mod tests {
     fn results(readings: &[(Metric, &str, u64, f64)]) -> Results {
         let mut results = Results::default();
         for &(metric, series, bytes, value) in readings {
-            results.add(1, Place::Host, Reading::new(series, metric, Point::Size(bytes), value));
+            results.add(1, Topology::Host, Reading::new(series, metric, Point::Size(bytes), value));
         }
         results
     }
 
-    const fn ours(results: &Results) -> Run<'_> {
-        Run { results, ours: Sender::Ours }
+    const fn ours(results: &Results) -> RunResults<'_> {
+        RunResults { results, ours: Sender::Ours }
     }
 
     #[test]
@@ -358,14 +365,14 @@ mod tests {
             (Metric::Latency, "UCX, TCP", 64, 9.0),
         ]);
         let median = |all: Option<Summary>| all.map(|all| all.median);
-        assert_eq!(median(ours(&latency).worst(Place::Host, Metric::Latency, &TCP_STACKS)), Some(0.25));
-        let inverted = ours(&latency).worst(Place::Host, Metric::Latency, &TCP_STACKS).and_then(inverse);
+        assert_eq!(median(ours(&latency).worst(Topology::Host, Metric::Latency, &TCP_STACKS)), Some(0.25));
+        let inverted = ours(&latency).worst(Topology::Host, Metric::Latency, &TCP_STACKS).and_then(inverse);
         assert_eq!(median(inverted), Some(4.0));
         let bandwidth = results(&[
             (Metric::Bandwidth, "tag, unread", 8, 1.0),
             (Metric::Bandwidth, "kernel TCP", 8, 0.5),
             (Metric::Bandwidth, "UCX, TCP", 8, 4.0),
         ]);
-        assert_eq!(median(ours(&bandwidth).worst(Place::Host, Metric::Bandwidth, &TCP_STACKS)), Some(0.25));
+        assert_eq!(median(ours(&bandwidth).worst(Topology::Host, Metric::Bandwidth, &TCP_STACKS)), Some(0.25));
     }
 }

@@ -129,10 +129,10 @@ pub(crate) fn run_tcp(options: &TcpOptions) -> Result<(), String> {
 const NEITHER: &str = "neither --listen nor --connect";
 
 pub(crate) fn run_udp(options: &SocketOptions) -> Result<(), String> {
-    run_sockets::<udp::Udp>(options)
+    run_sockets::<udp::UdpEnd>(options)
 }
 
-fn run_sockets<T: sockets::Transport>(options: &SocketOptions) -> Result<(), String> {
+fn run_sockets<T: sockets::SocketTransport>(options: &SocketOptions) -> Result<(), String> {
     let done = match (options.listen, options.connect) {
         (Some(address), _) => sockets::serve::<T>(address),
         (None, Some(address)) => sockets::measure::<T>(address, &options.size, Duration::from_millis(options.millis)),

@@ -32,13 +32,13 @@ pub(super) fn between_threads(options: &LoopOptions) {
 
 /// One message. Whose turn it is its number says; the lock is there because the compiler cannot know that, and is
 /// always free.
-struct Slot {
+struct MessageSlot {
     /// Which message it holds, from 1 on.
     number: AtomicU64,
     bytes: Mutex<Vec<u8>>,
 }
 
-impl Slot {
+impl MessageSlot {
     fn new(size: usize) -> Self {
         Self { number: AtomicU64::new(0), bytes: Mutex::new(vec![0; size]) }
     }
@@ -76,7 +76,7 @@ impl Slot {
 
 /// Half round trips in microseconds.
 fn ping_pong(options: &LoopOptions, size: usize) -> Vec<f64> {
-    let (there, back) = (Slot::new(size), Slot::new(size));
+    let (there, back) = (MessageSlot::new(size), MessageSlot::new(size));
     thread::scope(|scope| {
         scope.spawn(|| {
             pin(options.cpu(1));
@@ -108,7 +108,7 @@ fn ping_pong(options: &LoopOptions, size: usize) -> Vec<f64> {
 /// Messages through a ring, and how long they took.
 fn stream(options: &LoopOptions, size: usize) -> (u64, Duration) {
     let count = (RING_BYTES / size).clamp(2, MOST_SLOTS);
-    let ring: Vec<Slot> = (0..count).map(|_| Slot::new(size)).collect();
+    let ring: Vec<MessageSlot> = (0..count).map(|_| MessageSlot::new(size)).collect();
     let is_taken = AtomicU64::new(0);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn what_is_put_into_a_slot_comes_out_of_it() {
-        let slot = Slot::new(3);
+        let slot = MessageSlot::new(3);
         slot.fill(&[7, 8, 9], 1);
         let mut message = [0; 3];
         assert!(slot.take(1, &mut message));

@@ -12,7 +12,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const WARM_UP: usize = 20;
 
 /// One kind of socket, without delay and without sleep: a call that would block is made again.
-pub(super) trait Transport: Sized {
+pub(super) trait SocketTransport: Sized {
     const NAME: &'static str;
     /// The longest message.
     const MOST: usize;
@@ -37,42 +37,42 @@ pub(super) trait Transport: Sized {
 
 /// What the client asks for.
 #[derive(Clone, Copy)]
-enum Request {
+enum SocketRequest {
     Echo,
     Count,
     End,
 }
 
 /// Serves one client to its end.
-pub(super) fn serve<T: Transport>(address: SocketAddr) -> io::Result<()> {
+pub(super) fn serve<T: SocketTransport>(address: SocketAddr) -> io::Result<()> {
     serve_at::<T>(&TcpListener::bind(address)?)
 }
 
-fn serve_at<T: Transport>(listener: &TcpListener) -> io::Result<()> {
+fn serve_at<T: SocketTransport>(listener: &TcpListener) -> io::Result<()> {
     let (mut control, _) = listener.accept()?;
     prepare(&control)?;
     loop {
         let [kind, size] = read_numbers(&mut control)?;
         let size = usize::try_from(size).unwrap_or(usize::MAX).clamp(1, T::MOST);
         match kind {
-            kind if kind == Request::Echo as u64 => echo(&mut T::accept(&control)?, &mut control, size)?,
-            kind if kind == Request::Count as u64 => count(&mut T::accept(&control)?, &mut control, size)?,
+            kind if kind == SocketRequest::Echo as u64 => echo(&mut T::accept(&control)?, &mut control, size)?,
+            kind if kind == SocketRequest::Count as u64 => count(&mut T::accept(&control)?, &mut control, size)?,
             _ => return Ok(()),
         }
     }
 }
 
 /// Latency and bandwidth of every size that this kind of socket carries.
-pub(super) fn measure<T: Transport>(address: SocketAddr, sizes: &[u64], duration: Duration) -> io::Result<()> {
+pub(super) fn measure<T: SocketTransport>(address: SocketAddr, sizes: &[u64], duration: Duration) -> io::Result<()> {
     let mut control = TcpStream::connect(address)?;
     prepare(&control)?;
     for size in sizes.iter().map(|&size| size as usize).filter(|&size| size <= T::MOST) {
-        write_numbers(&mut control, [Request::Echo as u64, size as u64])?;
+        write_numbers(&mut control, [SocketRequest::Echo as u64, size as u64])?;
         print_latency(T::NAME, size, ping::<T>(&mut control, size, duration)?);
-        write_numbers(&mut control, [Request::Count as u64, size as u64])?;
+        write_numbers(&mut control, [SocketRequest::Count as u64, size as u64])?;
         stream::<T>(&mut control, size, duration)?;
     }
-    write_numbers(&mut control, [Request::End as u64, 0])
+    write_numbers(&mut control, [SocketRequest::End as u64, 0])
 }
 
 pub(super) fn prepare(control: &TcpStream) -> io::Result<()> {
@@ -81,7 +81,7 @@ pub(super) fn prepare(control: &TcpStream) -> io::Result<()> {
 }
 
 /// Half round trips in microseconds.
-fn ping<T: Transport>(control: &mut TcpStream, size: usize, duration: Duration) -> io::Result<Vec<f64>> {
+fn ping<T: SocketTransport>(control: &mut TcpStream, size: usize, duration: Duration) -> io::Result<Vec<f64>> {
     let mut socket = T::connect(control)?;
     let mut message = vec![1; size];
     let (mut samples, mut number) = (Vec::new(), 0);
@@ -103,7 +103,7 @@ fn ping<T: Transport>(control: &mut TcpStream, size: usize, duration: Duration) 
 }
 
 /// Sends back what comes, until the client says over `control` that nothing will.
-fn echo<T: Transport>(socket: &mut T, control: &mut TcpStream, size: usize) -> io::Result<()> {
+fn echo<T: SocketTransport>(socket: &mut T, control: &mut TcpStream, size: usize) -> io::Result<()> {
     let mut message = vec![0; size];
     loop {
         let deadline = Instant::now() + Duration::from_millis(20);
@@ -117,7 +117,7 @@ fn echo<T: Transport>(socket: &mut T, control: &mut TcpStream, size: usize) -> i
 }
 
 /// Sends as much as it can, and prints what has arrived.
-fn stream<T: Transport>(control: &mut TcpStream, size: usize, duration: Duration) -> io::Result<()> {
+fn stream<T: SocketTransport>(control: &mut TcpStream, size: usize, duration: Duration) -> io::Result<()> {
     let mut socket = T::connect(control)?;
     let message = vec![1; size];
     let (begun, ours) = (Instant::now(), cpu_time());
@@ -133,7 +133,7 @@ fn stream<T: Transport>(control: &mut TcpStream, size: usize, duration: Duration
 }
 
 /// Receives all that comes, and reports how many bytes of whole messages that was.
-fn count<T: Transport>(socket: &mut T, control: &mut TcpStream, size: usize) -> io::Result<()> {
+fn count<T: SocketTransport>(socket: &mut T, control: &mut TcpStream, size: usize) -> io::Result<()> {
     // The receiver of a stream reads as much as there is.
     let mut message = vec![0; size.max(T::READ)];
     let (mut bytes, begun) = (0u64, cpu_time());
@@ -185,10 +185,10 @@ mod tests {
     use std::thread;
 
     use super::super::tcp::Tcp;
-    use super::super::udp::Udp;
+    use super::super::udp::UdpEnd;
     use super::*;
 
-    fn both_ends<T: Transport>(sizes: &[u64]) {
+    fn both_ends<T: SocketTransport>(sizes: &[u64]) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let address = listener.local_addr().expect("it is bound");
         thread::scope(|scope| {
@@ -202,6 +202,6 @@ mod tests {
     fn both_ends_of_every_test_end_whatever_the_size() {
         both_ends::<Tcp>(&[1, 64, 4096, 1 << 20]);
         // What no datagram holds is left out.
-        both_ends::<Udp>(&[1, 64, 4096, 65_507, 65_508]);
+        both_ends::<UdpEnd>(&[1, 64, 4096, 65_507, 65_508]);
     }
 }

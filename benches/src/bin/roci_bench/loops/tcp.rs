@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::Instant;
 
-use super::sockets::{Transport, read_numbers, write_numbers};
+use super::sockets::{SocketTransport, read_numbers, write_numbers};
 
 /// One end.
 pub(super) struct Tcp(TcpStream);
@@ -35,7 +35,7 @@ pub(super) fn write_all(stream: &mut TcpStream, message: &[u8]) -> io::Result<()
     Ok(())
 }
 
-impl Transport for Tcp {
+impl SocketTransport for Tcp {
     const NAME: &'static str = "tcp";
     const MOST: usize = usize::MAX;
     const READ: usize = 64 << 10;

@@ -4,12 +4,12 @@ use std::io;
 use std::net::{TcpStream, UdpSocket};
 use std::time::Instant;
 
-use super::sockets::{Transport, read_numbers, write_numbers};
+use super::sockets::{SocketTransport, read_numbers, write_numbers};
 
 /// One end.
-pub(super) struct Udp(UdpSocket);
+pub(super) struct UdpEnd(UdpSocket);
 
-impl Udp {
+impl UdpEnd {
     /// Both ends tell their ports.
     fn meet(control: &TcpStream) -> io::Result<Self> {
         let mut ours = control.local_addr()?;
@@ -26,7 +26,7 @@ impl Udp {
     }
 }
 
-impl Transport for Udp {
+impl SocketTransport for UdpEnd {
     const NAME: &'static str = "udp";
     /// What fits into an IPv4 packet.
     const MOST: usize = 65_507;

@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use super::ours::Ours;
+use super::ours::RociPerf;
 use super::rows::readings;
 use super::{Need, Tool};
-use crate::command::{Line, Lines, Side};
-use crate::reading::{Metric, Place, Reading};
-use crate::stage::{Stage, word};
+use crate::command::{CommandLine, Lines, Side};
+use crate::reading::{Metric, Reading, Topology};
+use crate::stage::{RunSetup, word};
 
 /// One pair of guests, from boot to end.
 pub(crate) struct Guests {
@@ -16,7 +16,7 @@ pub(crate) struct Guests {
 
 impl Guests {
     fn series(row: &Value) -> String {
-        let name = Ours::series(row);
+        let name = RociPerf::series(row);
         match row["stack"].as_str() {
             Some(stack) if stack != "roci" => format!("{stack}, {name}"),
             _ => name,
@@ -25,14 +25,14 @@ impl Guests {
 }
 
 impl Tool for Guests {
-    fn needs(&self, _stage: &Stage) -> Vec<Need> {
+    fn needs(&self, _stage: &RunSetup) -> Vec<Need> {
         Vec::new()
     }
 
-    fn lines(&self, stage: &Stage, _place: Place, _port: &str) -> Lines {
+    fn lines(&self, stage: &RunSetup, _place: Topology, _port: &str) -> Lines {
         let lab = stage.lab.as_ref().map_or_else(|_| "scripts/lab".to_owned(), |path| word(path));
         let quick = ["--quick"].into_iter().filter(|_| self.is_quick);
-        Lines::alone(Line::new(Side::Both, [&lab, "verbs"].into_iter().chain(quick)))
+        Lines::alone(CommandLine::new(Side::Both, [&lab, "verbs"].into_iter().chain(quick)))
     }
 
     /// Cycles of this machine are none of an emulated processor's.

@@ -1,9 +1,9 @@
 //! libfabric: `fi_pingpong`.
 
 use super::{Need, Tool};
-use crate::command::{Line, Lines, Side};
-use crate::reading::{Metric, Place, Point, Reading};
-use crate::stage::Stage;
+use crate::command::{CommandLine, Lines, Side};
+use crate::reading::{Metric, Point, Reading, Topology};
+use crate::stage::RunSetup;
 
 /// One `fi_pingpong`.
 pub(crate) struct Libfabric {
@@ -15,16 +15,16 @@ pub(crate) struct Libfabric {
 }
 
 impl Tool for Libfabric {
-    fn needs(&self, _stage: &Stage) -> Vec<Need> {
+    fn needs(&self, _stage: &RunSetup) -> Vec<Need> {
         vec![Need::package("fi_pingpong", "libfabric-bin")]
     }
 
-    fn lines(&self, _stage: &Stage, place: Place, port: &str) -> Lines {
+    fn lines(&self, _stage: &RunSetup, place: Topology, port: &str) -> Lines {
         let (size, iters) = (self.size.to_string(), self.iters.to_string());
         let what = ["-p", self.provider, "-e", self.endpoint, "-I", &iters, "-S", &size];
-        let server = Line::new(Side::Server, ["fi_pingpong"].into_iter().chain(what).chain(["-B", port]));
-        let client = ["fi_pingpong"].into_iter().chain(what).chain(["-P", port, Stage::server_address(place)]);
-        Lines::pair(server, Line::new(Side::Client, client))
+        let server = CommandLine::new(Side::Server, ["fi_pingpong"].into_iter().chain(what).chain(["-B", port]));
+        let client = ["fi_pingpong"].into_iter().chain(what).chain(["-P", port, RunSetup::server_address(place)]);
+        Lines::pair(server, CommandLine::new(Side::Client, client))
     }
 
     /// It has one test, a ping-pong, and prints means. So its bandwidth is that of one message under way.

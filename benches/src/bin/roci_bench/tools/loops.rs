@@ -4,9 +4,9 @@ use serde_json::Value;
 
 use super::rows::{at_loss, readings};
 use super::{Need, Tool};
-use crate::command::{Line, Lines, Side};
-use crate::reading::{Place, Reading};
-use crate::stage::{Stage, word};
+use crate::command::{CommandLine, Lines, Side};
+use crate::reading::{Reading, Topology};
+use crate::stage::{RunSetup, word};
 
 /// One of the loops.
 pub(crate) struct Loop {
@@ -30,27 +30,27 @@ impl Loop {
 }
 
 impl Tool for Loop {
-    fn needs(&self, _stage: &Stage) -> Vec<Need> {
+    fn needs(&self, _stage: &RunSetup) -> Vec<Need> {
         if self.is_pair() { vec![Need::package("taskset", "util-linux")] } else { Vec::new() }
     }
 
-    fn lines(&self, stage: &Stage, place: Place, port: &str) -> Lines {
+    fn lines(&self, stage: &RunSetup, place: Topology, port: &str) -> Lines {
         let this = word(&stage.this);
         let millis = self.millis.to_string();
         let measure = ["--size", self.sizes, "--millis", &millis];
         if !self.is_pair() {
             let cpus = stage.cpu_list();
             let words = [&this, self.name].into_iter().chain(measure).chain(["--cpus", &cpus]);
-            return Lines::alone(Line::new(Side::Both, words));
+            return Lines::alone(CommandLine::new(Side::Both, words));
         }
-        let address = format!("{}:{port}", Stage::server_address(place));
+        let address = format!("{}:{port}", RunSetup::server_address(place));
         let loss = self.loss.map(|hundredths| (f64::from(hundredths) / 100.0).to_string());
         let loss = loss.iter().flat_map(|percent| ["--loss", percent]);
         let both: Vec<&str> =
-            [this.as_str(), self.name].into_iter().chain(Line::words(self.options)).chain(loss).collect();
-        let server = Line::new(Side::Server, both.iter().copied().chain(["--listen", &address]));
+            [this.as_str(), self.name].into_iter().chain(CommandLine::words(self.options)).chain(loss).collect();
+        let server = CommandLine::new(Side::Server, both.iter().copied().chain(["--listen", &address]));
         let client = both.into_iter().chain(measure).chain(["--connect", &address]);
-        Lines::pair(server, Line::new(Side::Client, client))
+        Lines::pair(server, CommandLine::new(Side::Client, client))
     }
 
     fn parse(&self, stdout: &str) -> Result<Vec<Reading>, String> {

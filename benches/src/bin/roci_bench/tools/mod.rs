@@ -12,14 +12,14 @@ pub(crate) use guests::Guests;
 pub(crate) use libfabric::Libfabric;
 pub(crate) use loops::Loop;
 pub(crate) use mpi::{Mpi, Which};
-pub(crate) use ours::Ours;
+pub(crate) use ours::RociPerf;
 pub(crate) use ucx::{Ucx, UcxTest};
 
 use std::path::PathBuf;
 
 use crate::command::Lines;
-use crate::reading::{Place, Reading};
-use crate::stage::Stage;
+use crate::reading::{Reading, Topology};
+use crate::stage::RunSetup;
 
 /// A program that a tool cannot do without.
 pub(crate) struct Need {
@@ -37,10 +37,10 @@ impl Need {
 /// One way to measure.
 pub(crate) trait Tool {
     /// What it cannot do without.
-    fn needs(&self, stage: &Stage) -> Vec<Need>;
+    fn needs(&self, stage: &RunSetup) -> Vec<Need>;
 
     /// What it runs. The server listens on `port`.
-    fn lines(&self, stage: &Stage, place: Place, port: &str) -> Lines;
+    fn lines(&self, stage: &RunSetup, place: Topology, port: &str) -> Lines;
 
     /// Whether what a failing client has printed says that the failure is none to us.
     fn excuses(&self, _stdout: &str) -> bool {

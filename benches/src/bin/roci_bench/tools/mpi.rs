@@ -4,9 +4,9 @@ use serde_json::Value;
 
 use super::rows::readings;
 use super::{Need, Tool};
-use crate::command::{Line, Lines, Side};
-use crate::reading::{Place, Reading};
-use crate::stage::{Stage, word};
+use crate::command::{CommandLine, Lines, Side};
+use crate::reading::{Reading, Topology};
+use crate::stage::{RunSetup, word};
 
 /// Which MPI.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -44,16 +44,16 @@ impl Mpi {
         }
     }
 
-    fn program(&self, stage: &Stage) -> String {
+    fn program(&self, stage: &RunSetup) -> String {
         word(&stage.built.join(format!("pingpong.{}", self.suffix())))
     }
 
     /// Words that make its two ranks use sockets, and nothing that is quicker within a host.
-    fn over_sockets(&self, place: Place) -> Vec<&'static str> {
+    fn over_sockets(&self, place: Topology) -> Vec<&'static str> {
         match self.which {
             Which::Mpich => vec!["-bind-to", "none"],
             Which::OpenMpi => {
-                let interfaces = ["--mca", "btl_tcp_if_include", Stage::interface(place)];
+                let interfaces = ["--mca", "btl_tcp_if_include", RunSetup::interface(place)];
                 let protocols = ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"];
                 [&RANKS[..], &protocols, &interfaces].concat()
             }
@@ -66,11 +66,11 @@ impl Mpi {
     }
 
     /// How a rank is started in the other namespace.
-    fn hosts(&self, stage: &Stage, place: Place) -> Vec<String> {
-        if place != Place::Veth {
+    fn hosts(&self, stage: &RunSetup, place: Topology) -> Vec<String> {
+        if place != Topology::Veth {
             return Vec::new();
         }
-        let [ours, theirs] = Stage::addresses(place);
+        let [ours, theirs] = RunSetup::addresses(place);
         let agent = word(&stage.agent);
         match self.which {
             Which::Mpich => {
@@ -80,7 +80,7 @@ impl Mpi {
             }
             Which::OpenMpi | Which::OpenMpiRxd => {
                 let hosts = format!("{ours}:1,{theirs}:1");
-                let interface = Stage::interface(place);
+                let interface = RunSetup::interface(place);
                 ["--mca", "plm_rsh_agent", &agent, "--host", &hosts, "--mca", "oob_tcp_if_include", interface]
                     .map(Into::into)
                     .into()
@@ -90,7 +90,7 @@ impl Mpi {
 }
 
 impl Tool for Mpi {
-    fn needs(&self, stage: &Stage) -> Vec<Need> {
+    fn needs(&self, stage: &RunSetup) -> Vec<Need> {
         let packages = match self.which {
             Which::Mpich => "mpich libmpich-dev",
             Which::OpenMpi | Which::OpenMpiRxd => "openmpi-bin libopenmpi-dev",
@@ -100,20 +100,20 @@ impl Tool for Mpi {
         vec![Need::package(&mpiexec, packages), Need { program: self.program(stage).into(), remedy }]
     }
 
-    fn lines(&self, stage: &Stage, place: Place, _port: &str) -> Lines {
+    fn lines(&self, stage: &RunSetup, place: Topology, _port: &str) -> Lines {
         let mut words = vec![format!("mpiexec.{}", self.suffix())];
         words.extend(self.over_sockets(place).into_iter().map(str::to_owned));
         words.extend(self.hosts(stage, place));
         let (cpus, millis) = (stage.cpu_list(), self.millis.to_string());
         words.extend(["-n", "2", &self.program(stage), &cpus, &millis, self.sizes].map(Into::into));
-        let mut line = Line::new(Side::Both, words);
-        if let (Place::Veth, Ok([_, theirs])) = (place, &stage.namespaces) {
+        let mut line = CommandLine::new(Side::Both, words);
+        if let (Topology::Veth, Ok([_, theirs])) = (place, &stage.namespaces) {
             line = line.with("BENCH_NETNS", theirs);
         }
         // Without it, ranks of a host meet in shared memory.
         if self.which == Which::Mpich {
             line = line.with("MPIR_CVAR_NOLOCAL", "1").with("UCX_TLS", "tcp,self").with("FI_PROVIDER", "tcp");
-            line = line.with("UCX_NET_DEVICES", Stage::interface(place));
+            line = line.with("UCX_NET_DEVICES", RunSetup::interface(place));
         }
         Lines::alone(line)
     }

@@ -4,12 +4,12 @@ use serde_json::Value;
 
 use super::rows::{at_loss, count, has_losses, readings, test};
 use super::{Need, Tool};
-use crate::command::{Line, Lines, Side};
-use crate::reading::{Place, Reading};
-use crate::stage::{Stage, word};
+use crate::command::{CommandLine, Lines, Side};
+use crate::reading::{Reading, Topology};
+use crate::stage::{RunSetup, word};
 
 /// One `roci perf`.
-pub(crate) struct Ours {
+pub(crate) struct RociPerf {
     pub(crate) tests: &'static str,
     pub(crate) sizes: &'static str,
     pub(crate) iters: u64,
@@ -21,12 +21,12 @@ pub(crate) struct Ours {
     pub(crate) icrc: bool,
 }
 
-impl Ours {
+impl RociPerf {
     fn arguments(&self) -> Vec<String> {
         let iters = self.iters.to_string();
         let mut words: Vec<String> =
             ["perf", self.tests, "--size", self.sizes, "--iters", &iters].map(Into::into).into();
-        words.extend(Line::words(self.options).map(Into::into));
+        words.extend(CommandLine::words(self.options).map(Into::into));
         if let Some(hundredths) = self.loss.filter(|&loss| loss > 0) {
             words.extend(["--faults".into(), format!("loss={},seed=1", f64::from(hundredths) / 10_000.0)]);
         }
@@ -48,7 +48,7 @@ impl Ours {
 
     /// How many counts an option lists, of which each makes a row.
     fn counts(&self, option: &str) -> usize {
-        let counts = Line::words(self.options).skip_while(|&word| word != option).nth(1);
+        let counts = CommandLine::words(self.options).skip_while(|&word| word != option).nth(1);
         counts.map_or(1, |counts| counts.split(',').count())
     }
 
@@ -64,30 +64,30 @@ impl Ours {
     }
 }
 
-impl Tool for Ours {
-    fn needs(&self, stage: &Stage) -> Vec<Need> {
+impl Tool for RociPerf {
+    fn needs(&self, stage: &RunSetup) -> Vec<Need> {
         let remedy = "cargo build --release --package roci-cli".into();
         vec![Need { program: stage.roci.clone(), remedy }]
     }
 
-    fn lines(&self, stage: &Stage, place: Place, port: &str) -> Lines {
+    fn lines(&self, stage: &RunSetup, place: Topology, port: &str) -> Lines {
         let line = |side| {
-            let line = Line::new(side, [word(&stage.roci)].into_iter().chain(self.arguments()));
+            let line = CommandLine::new(side, [word(&stage.roci)].into_iter().chain(self.arguments()));
             if self.icrc { line } else { line.with("ROCI_ICRC", "off") }
         };
-        let with = |mut line: Line, words: &[&str]| {
+        let with = |mut line: CommandLine, words: &[&str]| {
             line.words.extend(words.iter().map(|&word| word.to_owned()));
             line
         };
         match place {
-            Place::Veth => {
-                let device = format!("af_packet:{}", Stage::interface(place));
-                let address = format!("{}:{port}", Stage::server_address(place));
+            Topology::Veth => {
+                let device = format!("af_packet:{}", RunSetup::interface(place));
+                let address = format!("{}:{port}", RunSetup::server_address(place));
                 let server = with(line(Side::Server), &["--device", &device, "--listen", &address]);
                 Lines::pair(server, with(line(Side::Client), &["--device", &device, &address, "--json"]))
             }
-            Place::Vhost => Lines::alone(with(line(Side::Both), &["--device", "vhost", "--json"])),
-            Place::Host | Place::Guests => Lines::alone(with(line(Side::Both), &["--json"])),
+            Topology::Vhost => Lines::alone(with(line(Side::Both), &["--device", "vhost", "--json"])),
+            Topology::Host | Topology::Guests => Lines::alone(with(line(Side::Both), &["--json"])),
         }
     }
 
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use crate::reading::{Metric, Point};
 
-    const OURS: Ours = Ours {
+    const OURS: RociPerf = RociPerf {
         tests: "write_bw",
         sizes: "65536",
         iters: 9,
@@ -124,7 +124,7 @@ mod tests {
     fn a_command_names_all_that_it_does() {
         let words = OURS.arguments().join(" ");
         assert_eq!(words, "perf write_bw --size 65536 --iters 9 --touch --engine inline --faults loss=0.001,seed=1");
-        let lossless = Ours { loss: Some(0), ..OURS };
+        let lossless = RociPerf { loss: Some(0), ..OURS };
         assert!(!lossless.arguments().contains(&"--faults".to_owned()));
     }
 
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn lost_frames_excuse_a_failure_only_where_every_row_is_there() {
-        let tool = Ours { tests: "raw_bw,atomic_lat,tag_bw", sizes: "64,4096", loss: None, ..OURS };
+        let tool = RociPerf { tests: "raw_bw,atomic_lat,tag_bw", sizes: "64,4096", loss: None, ..OURS };
         let row = |test: &str, bytes, errors| {
             let rest = r#""bw_gigabytes_per_s":1.0,"mmsgs":0.1,"lat_us":{"p50":1.0},"iters":9"#;
             format!("{{{rest},\"test\":\"{test}\",\"bytes\":{bytes},\"errors\":{errors}}}\n")
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn every_count_of_connections_has_a_row() {
-        let tool = Ours { tests: "send_rate", sizes: "64", options: "--connections 1,4", loss: None, ..OURS };
+        let tool = RociPerf { tests: "send_rate", sizes: "64", options: "--connections 1,4", loss: None, ..OURS };
         let row = |count| format!(r#"{{"bytes":64,"connections":{count},"errors":0,"mmsgs":0.1,"test":"send_rate"}}"#);
         assert_eq!(tool.parse(&row(1)), Err("printed no row of send_rate of 64 B".into()));
         assert!(tool.parse(&format!("{}\n{}", row(1), row(4))).is_ok());
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn what_is_done_to_a_test_is_part_of_its_name() {
-        let series = |text: &str| Ours::series(&serde_json::from_str(text).expect("an object"));
+        let series = |text: &str| RociPerf::series(&serde_json::from_str(text).expect("an object"));
         assert_eq!(series(r#"{"test":"raw_bw","touch":true}"#), "raw, touched");
         assert_eq!(series(r#"{"test":"raw_lat","touch":false}"#), "raw");
         assert_eq!(series(r#"{"test":"tag_lat","engine":"dedicated"}"#), "tag, dedicated engine");
@@ -170,12 +170,12 @@ mod tests {
 
     #[test]
     fn both_ends_are_set_to_run_without_an_icrc() {
-        let without = Ours { icrc: false, ..OURS };
-        let stage = Stage::bare();
-        for place in [Place::Host, Place::Veth] {
+        let without = RociPerf { icrc: false, ..OURS };
+        let stage = RunSetup::bare();
+        for place in [Topology::Host, Topology::Veth] {
             assert!(!stage.show(place, &OURS.lines(&stage, place, "1")).contains("ROCI_ICRC"));
             let settings = stage.show(place, &without.lines(&stage, place, "1")).matches("ROCI_ICRC=off ").count();
-            assert_eq!(settings, if place == Place::Veth { 2 } else { 1 });
+            assert_eq!(settings, if place == Topology::Veth { 2 } else { 1 });
         }
     }
 }

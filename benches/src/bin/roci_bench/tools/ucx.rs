@@ -1,9 +1,9 @@
 //! UCX over TCP: `ucx_perftest`.
 
 use super::{Need, Tool};
-use crate::command::{Line, Lines, Side};
-use crate::reading::{Metric, Place, Point, Reading};
-use crate::stage::Stage;
+use crate::command::{CommandLine, Lines, Side};
+use crate::reading::{Metric, Point, Reading, Topology};
+use crate::stage::RunSetup;
 
 /// A test of ucx_perftest.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -24,22 +24,23 @@ const SERIES: &str = "UCX, TCP";
 const MEGABYTE: f64 = 1_048_576.0;
 
 impl Tool for Ucx {
-    fn needs(&self, _stage: &Stage) -> Vec<Need> {
+    fn needs(&self, _stage: &RunSetup) -> Vec<Need> {
         vec![Need::package("ucx_perftest", "ucx-utils")]
     }
 
-    fn lines(&self, _stage: &Stage, place: Place, port: &str) -> Lines {
-        let over = |line: Line| line.with("UCX_TLS", "tcp,self").with("UCX_NET_DEVICES", Stage::interface(place));
+    fn lines(&self, _stage: &RunSetup, place: Topology, port: &str) -> Lines {
+        let over =
+            |line: CommandLine| line.with("UCX_TLS", "tcp,self").with("UCX_NET_DEVICES", RunSetup::interface(place));
         let test = if self.test == UcxTest::TagLatency { "tag_lat" } else { "tag_bw" };
         let (size, iters, warm_up) = (self.size.to_string(), self.iters.to_string(), (self.iters / 10).to_string());
-        let server = Line::new(Side::Server, ["ucx_perftest", "-p", port]);
+        let server = CommandLine::new(Side::Server, ["ucx_perftest", "-p", port]);
         let words = ["-p", port, "-t", test, "-s", &size, "-n", &iters, "-w", &warm_up, "-f", "-v"];
-        let client = ["ucx_perftest", Stage::server_address(place)].into_iter().chain(words);
-        Lines::pair(over(server), over(Line::new(Side::Client, client)))
+        let client = ["ucx_perftest", RunSetup::server_address(place)].into_iter().chain(words);
+        Lines::pair(over(server), over(CommandLine::new(Side::Client, client)))
     }
 
     fn parse(&self, stdout: &str) -> Result<Vec<Reading>, String> {
-        let row = Row::of(stdout).ok_or_else(|| format!("printed no row of figures: {}", stdout.trim()))?;
+        let row = UcxRow::of(stdout).ok_or_else(|| format!("printed no row of figures: {}", stdout.trim()))?;
         let reading = |metric, value| Reading::new(SERIES, metric, Point::Size(self.size), value);
         if self.test == UcxTest::TagLatency {
             return Ok(vec![reading(Metric::Latency, row.get("50.0_percentile_lat")?)]);
@@ -53,9 +54,9 @@ impl Tool for Ucx {
 }
 
 /// The one row below its heading, with commas.
-struct Row<'a>(Vec<(&'a str, f64)>);
+struct UcxRow<'a>(Vec<(&'a str, f64)>);
 
-impl<'a> Row<'a> {
+impl<'a> UcxRow<'a> {
     fn of(stdout: &'a str) -> Option<Self> {
         let mut lines = stdout.lines().skip_while(|line| !line.starts_with("iterations,"));
         let (names, values) = (lines.next()?, lines.next()?);
