@@ -10,7 +10,7 @@ use roci_driver::{Mtu, QpParams};
 use roci_protocol::sim::Faults;
 
 use crate::tape::Tape;
-use host::Host;
+use host::FuzzHost;
 
 /// Runs one input.
 pub fn run(bytes: &[u8]) {
@@ -33,18 +33,18 @@ pub fn run(bytes: &[u8]) {
             _ => pass(&mut tape, &clock, &mut hosts),
         }
     }
-    hosts.into_iter().for_each(Host::end);
+    hosts.into_iter().for_each(FuzzHost::end);
 }
 
-fn hosts(tape: &mut Tape<'_>) -> (Clock, [Host; 2]) {
+fn hosts(tape: &mut Tape<'_>) -> (Clock, [FuzzHost; 2]) {
     let clock = Clock::default();
     let (near, far) = SimLink::pair(&clock);
     let loss = f64::from(tape.byte() % 4) * 0.1;
     let faults = (loss > 0.0).then_some(Faults { loss, dup: loss, reorder: loss, corrupt: 0.05, seed: 7 });
-    (clock, [Host::new(near, faults, 1), Host::new(far, faults, 2)])
+    (clock, [FuzzHost::new(near, faults, 1), FuzzHost::new(far, faults, 2)])
 }
 
-fn connect(tape: &mut Tape<'_>, hosts: &mut [Host; 2]) {
+fn connect(tape: &mut Tape<'_>, hosts: &mut [FuzzHost; 2]) {
     let mtu = tape.pick(&[Mtu::Mtu256, Mtu::Mtu1024, Mtu::Mtu4096]).unwrap_or(Mtu::Mtu256);
     let shape = tape.byte();
     let params = QpParams {
@@ -68,20 +68,20 @@ fn connect(tape: &mut Tape<'_>, hosts: &mut [Host; 2]) {
     }
 }
 
-fn post_send(tape: &mut Tape<'_>, hosts: &mut [Host; 2], who: usize) {
+fn post_send(tape: &mut Tape<'_>, hosts: &mut [FuzzHost; 2], who: usize) {
     let key = tape.pick(&hosts[1 - who].keys()).unwrap_or_default();
     hosts[who].post_send(tape, key);
 }
 
-fn post_datagram(tape: &mut Tape<'_>, hosts: &mut [Host; 2], who: usize) {
+fn post_datagram(tape: &mut Tape<'_>, hosts: &mut [FuzzHost; 2], who: usize) {
     let peer = hosts[1 - who].datagram_qpn(tape);
     hosts[who].post_datagram(tape, peer);
 }
 
-fn pass(tape: &mut Tape<'_>, clock: &Clock, hosts: &mut [Host; 2]) {
+fn pass(tape: &mut Tape<'_>, clock: &Clock, hosts: &mut [FuzzHost; 2]) {
     let time = 1 << (tape.byte() % 20);
     for _ in 0..=tape.byte() % 8 {
         clock.advance(time);
-        hosts.iter_mut().for_each(Host::poll);
+        hosts.iter_mut().for_each(FuzzHost::poll);
     }
 }

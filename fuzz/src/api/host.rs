@@ -24,7 +24,7 @@ const QKEY: u32 = 5;
 
 /// How a work request may end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+enum CompletionMode {
     Signaled,
     /// Success is silent.
     Unsignaled,
@@ -32,7 +32,7 @@ enum Kind {
     Shared,
 }
 
-pub(super) struct Host {
+pub(super) struct FuzzHost {
     engine: Engine<Faulty<SimLink>>,
     arena: Arc<Arena>,
     number: u8,
@@ -46,11 +46,11 @@ pub(super) struct Host {
     handles: Vec<AddressHandle>,
     regions: Vec<(PdId, MemoryRegion)>,
     windows: Vec<MemoryWindow>,
-    posted: BTreeMap<u64, Kind>,
+    posted: BTreeMap<u64, CompletionMode>,
     next: u64,
 }
 
-impl Host {
+impl FuzzHost {
     pub(super) fn new(link: SimLink, faults: Option<Faults>, number: u8) -> Self {
         let mut engine = roci_testkit::engine(ARENA, number.into());
         engine.add_port(Faulty::new(link, faults, number.into()), [10, 0, 0, number].into(), false);
@@ -113,12 +113,12 @@ impl Host {
         let Some(buffer) = self.buffer(tape) else { return };
         if tape.byte().is_multiple_of(4) {
             let accepted = self.engine.post_srq_recv(self.srq, self.next, buffer).is_ok();
-            self.posted(accepted, Kind::Shared);
+            self.posted(accepted, CompletionMode::Shared);
             self.engine.arm_srq(self.srq, tape.below(4));
         } else if let Some(qp) = self.qp(tape) {
             let outcome = self.engine.post_recv(qp, self.next, buffer).map_err(|refused| refused.reason);
             self.check_stale(qp, outcome);
-            self.posted(outcome.is_ok(), Kind::Signaled);
+            self.posted(outcome.is_ok(), CompletionMode::Signaled);
         }
     }
 
@@ -126,7 +126,7 @@ impl Host {
         assert_eq!(self.gone.contains(&qp), outcome == Err(PostError::NoQueuePair), "{outcome:?}");
     }
 
-    fn posted(&mut self, accepted: bool, kind: Kind) {
+    fn posted(&mut self, accepted: bool, kind: CompletionMode) {
         if accepted {
             self.posted.insert(self.next, kind);
         }
@@ -157,7 +157,11 @@ impl Host {
         };
         let wr = if shape & 8 != 0 { wr.fenced() } else { wr };
         let wr = if shape & 16 != 0 { wr.solicited() } else { wr };
-        let (wr, kind) = if shape & 32 != 0 { (wr.unsignaled(), Kind::Unsignaled) } else { (wr, Kind::Signaled) };
+        let (wr, kind) = if shape & 32 != 0 {
+            (wr.unsignaled(), CompletionMode::Unsignaled)
+        } else {
+            (wr, CompletionMode::Signaled)
+        };
         let outcome = self.engine.post_send(qp, wr).map_err(|refused| refused.reason);
         self.check_stale(qp, outcome);
         self.posted(outcome.is_ok(), kind);
@@ -201,7 +205,7 @@ impl Host {
             }
             _ => self.engine.invalidate_window(qp, self.next, self.windows[at]),
         };
-        self.posted(outcome.is_ok(), Kind::Signaled);
+        self.posted(outcome.is_ok(), CompletionMode::Signaled);
     }
 
     pub(super) fn change_state(&mut self, tape: &mut Tape<'_>) {
@@ -240,7 +244,7 @@ impl Host {
             _ => {
                 let (Some(qp), Some(buffer)) = (tape.pick(&self.datagrams), self.buffer(tape)) else { return };
                 let accepted = self.engine.post_datagram_recv(qp, self.next, buffer).is_ok();
-                self.posted(accepted, Kind::Signaled);
+                self.posted(accepted, CompletionMode::Signaled);
             }
         }
     }
@@ -253,7 +257,8 @@ impl Host {
         let (Some(qp), Some(handle)) = (tape.pick(&self.datagrams), tape.pick(&self.handles)) else { return };
         let Some(buffer) = self.buffer(tape) else { return };
         let wr = SendWr::send(self.next, buffer);
-        let (wr, kind) = if tape.flag() { (wr.unsignaled(), Kind::Unsignaled) } else { (wr, Kind::Signaled) };
+        let (wr, kind) =
+            if tape.flag() { (wr.unsignaled(), CompletionMode::Unsignaled) } else { (wr, CompletionMode::Signaled) };
         let accepted = self.engine.post_datagram(qp, handle, Destination { qpn, qkey: QKEY }, wr).is_ok();
         self.posted(accepted, kind);
     }
@@ -269,7 +274,7 @@ impl Host {
             while let Some(done) = self.engine.poll_cq(cq) {
                 let kind = self.posted.remove(&done.wr_id);
                 assert!(kind.is_some(), "{done:?} was not posted, or ended twice");
-                let is_silent = kind == Some(Kind::Unsignaled) && done.status.is_success();
+                let is_silent = kind == Some(CompletionMode::Unsignaled) && done.status.is_success();
                 assert!(!is_silent, "{done:?} was to be silent");
             }
         }
@@ -286,7 +291,10 @@ impl Host {
         }
         self.poll_completions();
         let count = |kind| self.posted.values().filter(|&&posted| posted == kind).count();
-        assert_eq!((count(Kind::Signaled), count(Kind::Shared)), (0, self.engine.srq_len(self.srq)));
+        assert_eq!(
+            (count(CompletionMode::Signaled), count(CompletionMode::Shared)),
+            (0, self.engine.srq_len(self.srq))
+        );
         for (_, region) in std::mem::take(&mut self.regions) {
             drop(self.engine.deregister(region).expect("it is registered"));
         }

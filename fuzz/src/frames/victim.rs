@@ -24,7 +24,7 @@ const CANARY: u8 = 0x11;
 const WINDOW: std::ops::Range<usize> = 10..30;
 
 /// How its queue pairs are connected.
-struct Connection {
+struct ConnectParams {
     pd: PdId,
     cq: CompletionQueue,
     srq: SharedReceiveQueue,
@@ -32,7 +32,7 @@ struct Connection {
     peer: Address,
 }
 
-impl Connection {
+impl ConnectParams {
     fn make(&self, engine: &mut Engine<SimLink>, which: usize) -> QueuePair {
         let mut qp = engine.create_qp(0, self.pd, self.cq).expect("room");
         if which == 1 {
@@ -49,7 +49,7 @@ pub(super) struct Victim {
     engine: Engine<SimLink>,
     arena: Arc<Arena>,
     clock: Clock,
-    connection: Connection,
+    connection: ConnectParams,
     /// One with receives of its own, one with shared ones.
     pub(super) qps: [QueuePair; 2],
     datagrams: DatagramQp,
@@ -106,7 +106,7 @@ impl Victim {
             icrc: true,
         };
         let srq = engine.create_srq(4, cq);
-        let connection = Connection { pd, cq, srq, params, peer };
+        let connection = ConnectParams { pd, cq, srq, params, peer };
         let mut connect = |which| connection.make(&mut engine, which);
         let (qps, gone) = ([connect(0), connect(1)], connect(0));
         engine.destroy_qp(gone);
