@@ -8,7 +8,7 @@ use roci_driver::neighbour::Unreachable;
 use roci_driver::{ArenaError, ConnectError, Operation, PostError, WcStatus};
 use thiserror::Error;
 
-use crate::exchange::Malformed;
+use crate::exchange::MalformedExchange;
 
 /// Why a client was not served to the end.
 #[derive(Debug, Error)]
@@ -41,7 +41,7 @@ pub enum ServeError {
     NotRead,
     /// Bytes that no client of perftest sends.
     #[error(transparent)]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] MalformedExchange),
     /// The next thing that the client said belongs to another test.
     #[error("the client said something else where {0} was due: give this server the name of the client's test")]
     OtherTest(&'static str),

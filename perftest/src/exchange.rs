@@ -37,7 +37,7 @@ const LONGEST_CYCLE: u32 = 1 << 20;
 
 /// Bytes that no client of perftest sends.
 #[derive(Clone, PartialEq, Debug, Error)]
-pub enum Malformed {
+pub enum MalformedExchange {
     /// No version.
     #[error("the client's version is '{0}': is it perftest?")]
     Version(String),
@@ -72,12 +72,12 @@ pub fn our_version() -> [u8; VERSION_LEN] {
 }
 
 /// The client's version, if it is one that speaks as we do.
-pub fn parse_version(bytes: &[u8; VERSION_LEN]) -> Result<String, Malformed> {
+pub fn parse_version(bytes: &[u8; VERSION_LEN]) -> Result<String, MalformedExchange> {
     let len = bytes.iter().position(|&byte| byte == 0).unwrap_or(VERSION_LEN);
     let text = &bytes[..len];
-    let number = version_number(text).ok_or_else(|| Malformed::Version(shown(text)))?;
+    let number = version_number(text).ok_or_else(|| MalformedExchange::Version(shown(text)))?;
     let text = shown(text);
-    if number >= OLDEST { Ok(text) } else { Err(Malformed::TooOld(text)) }
+    if number >= OLDEST { Ok(text) } else { Err(MalformedExchange::TooOld(text)) }
 }
 
 /// A version is compared as a number: 6.06 is less than 6.1, and what follows a second dot is left out.
@@ -93,12 +93,12 @@ fn version_number(text: &[u8]) -> Option<f64> {
 }
 
 /// Over how many bytes the client spreads short messages: at least as many as we say.
-pub fn parse_cycle_buffer(bytes: [u8; 4]) -> Result<usize, Malformed> {
+pub fn parse_cycle_buffer(bytes: [u8; 4]) -> Result<usize, MalformedExchange> {
     let theirs = u32::from_be_bytes(bytes);
     if theirs.is_power_of_two() && theirs <= LONGEST_CYCLE {
         Ok(theirs.max(OUR_CYCLE_BUFFER) as usize)
     } else {
-        Err(Malformed::CycleBuffer(theirs))
+        Err(MalformedExchange::CycleBuffer(theirs))
     }
 }
 
@@ -112,15 +112,15 @@ pub fn format_mtu(mtu: Mtu) -> [u8; MTU_LEN] {
 }
 
 /// The client's path MTU.
-pub fn parse_mtu(bytes: [u8; MTU_LEN]) -> Result<Mtu, Malformed> {
+pub fn parse_mtu(bytes: [u8; MTU_LEN]) -> Result<Mtu, MalformedExchange> {
     let number = bytes[0].wrapping_sub(b'1');
     let mtu = MTUS.get(usize::from(number)).filter(|_| bytes[1] == 0);
-    mtu.copied().ok_or_else(|| Malformed::Mtu(shown(&bytes)))
+    mtu.copied().ok_or_else(|| MalformedExchange::Mtu(shown(&bytes)))
 }
 
 /// A queue pair, and memory that the other side may reach.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Keys {
+pub struct QpInfo {
     /// READs and atomics that the side takes at once.
     pub out_reads: u16,
     /// The queue pair.
@@ -135,7 +135,7 @@ pub struct Keys {
     pub ip: IpAddr,
 }
 
-impl fmt::Display for Keys {
+impl fmt::Display for QpInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { out_reads, qpn, psn, rkey, va, ip } = self;
         write!(f, "0000:{out_reads:04x}:{:06x}:{:06x}:{:08x}:{va:016x}:", qpn.get(), psn.get(), rkey.0)?;
@@ -144,7 +144,7 @@ impl fmt::Display for Keys {
     }
 }
 
-impl Keys {
+impl QpInfo {
     /// As they are sent.
     pub fn bytes(&self) -> [u8; KEYS_LEN] {
         let mut bytes = [0; KEYS_LEN];
@@ -161,8 +161,8 @@ impl Keys {
     }
 
     /// Those of a client.
-    pub fn parse(bytes: &[u8; KEYS_LEN]) -> Result<Self, Malformed> {
-        Self::read(bytes).ok_or_else(|| Malformed::Keys(shown(bytes)))
+    pub fn parse(bytes: &[u8; KEYS_LEN]) -> Result<Self, MalformedExchange> {
+        Self::read(bytes).ok_or_else(|| MalformedExchange::Keys(shown(bytes)))
     }
 
     fn read(bytes: &[u8; KEYS_LEN]) -> Option<Self> {
@@ -193,7 +193,7 @@ fn hex<'a>(fields: &mut impl Iterator<Item = &'a str>, digits: usize) -> Option<
 
 /// What a client has measured; a clock that it cannot judge makes its figures endless, or none.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Report {
+pub struct ClientReport {
     /// Bytes of a message: with `-a` of the last ones.
     pub size: u64,
     /// Messages.
@@ -206,7 +206,7 @@ pub struct Report {
     pub mmsgs: f64,
 }
 
-impl Report {
+impl ClientReport {
     /// From its numbers, in the order in which they come.
     pub fn parse([size, messages, peak, average, mmsgs]: [[u8; 8]; REPORT_NUMBERS]) -> Self {
         let [peak, average, mmsgs] = [peak, average, mmsgs].map(f64::from_be_bytes);
@@ -222,8 +222,8 @@ mod tests {
     const KEYS: &[u8; KEYS_LEN] = b"0000:0080:00001a:49f0fa:00000be1:00005646ef0c3000:\
         00:00:00:00:00:00:00:00:00:00:ff:ff:0a:4d:00:02:00000000:\0";
 
-    fn keys() -> Keys {
-        Keys {
+    fn keys() -> QpInfo {
+        QpInfo {
             out_reads: 0x80,
             qpn: Qpn::new(0x1a),
             psn: Psn::new(0x49_f0fa),
@@ -241,12 +241,12 @@ mod tests {
 
     #[test]
     fn keys_are_what_perftest_sends_and_takes() {
-        assert_eq!(Keys::parse(KEYS), Ok(keys()));
+        assert_eq!(QpInfo::parse(KEYS), Ok(keys()));
         assert_eq!(keys().bytes(), *KEYS);
-        let v6 = Keys { ip: "fd77::1".parse().expect("an address"), ..keys() };
-        assert_eq!(Keys::parse(&v6.bytes()), Ok(v6));
-        let widest = Keys { out_reads: u16::MAX, rkey: Rkey(u32::MAX), va: u64::MAX, ..keys() };
-        assert_eq!(Keys::parse(&widest.bytes()), Ok(widest));
+        let v6 = QpInfo { ip: "fd77::1".parse().expect("an address"), ..keys() };
+        assert_eq!(QpInfo::parse(&v6.bytes()), Ok(v6));
+        let widest = QpInfo { out_reads: u16::MAX, rkey: Rkey(u32::MAX), va: u64::MAX, ..keys() };
+        assert_eq!(QpInfo::parse(&widest.bytes()), Ok(widest));
     }
 
     #[test]
@@ -267,19 +267,19 @@ mod tests {
             [0xff; KEYS_LEN],
         ];
         for bytes in odd {
-            assert_eq!(Keys::parse(&bytes), Err(Malformed::Keys(shown(&bytes))));
+            assert_eq!(QpInfo::parse(&bytes), Err(MalformedExchange::Keys(shown(&bytes))));
         }
-        let message = Malformed::Keys(shown(&edited(0, "\x1b[2J"))).to_string();
+        let message = MalformedExchange::Keys(shown(&edited(0, "\x1b[2J"))).to_string();
         assert!(message.contains("\\x1b[2J") && !message.contains('\x1b'), "{message}");
     }
 
     #[test]
     fn keys_without_a_gid_are_known_by_their_end() {
         let short = b"0001:0001:00001a:49f0fa:00000be1:00005646ef0c3000:00000000\0";
-        assert!(Keys::lack_gid(short));
-        assert!(!Keys::lack_gid(&KEYS[..59]));
-        assert!(!Keys::lack_gid(&short[..58]));
-        assert!(!Keys::lack_gid(KEYS));
+        assert!(QpInfo::lack_gid(short));
+        assert!(!QpInfo::lack_gid(&KEYS[..59]));
+        assert!(!QpInfo::lack_gid(&short[..58]));
+        assert!(!QpInfo::lack_gid(KEYS));
     }
 
     #[test]
@@ -295,10 +295,10 @@ mod tests {
             assert_eq!(parse(good), Ok(good.to_owned()));
         }
         for old in ["5.69", "5.69.9", "4.5", "0.1"] {
-            assert_eq!(parse(old), Err(Malformed::TooOld(old.to_owned())));
+            assert_eq!(parse(old), Err(MalformedExchange::TooOld(old.to_owned())));
         }
         for none in ["", ".", "6.", ".6", "6,06", "GET / HTTP/1.1", "+6.06", "6e9", "inf"] {
-            assert!(matches!(parse(none), Err(Malformed::Version(_))), "{none}");
+            assert!(matches!(parse(none), Err(MalformedExchange::Version(_))), "{none}");
         }
     }
 
@@ -309,7 +309,7 @@ mod tests {
         // The larger one holds.
         assert_eq!(parse_cycle_buffer(1024_u32.to_be_bytes()), Ok(4096));
         for odd in [0, 4097, LONGEST_CYCLE * 2, u32::MAX] {
-            assert_eq!(parse_cycle_buffer(odd.to_be_bytes()), Err(Malformed::CycleBuffer(odd)));
+            assert_eq!(parse_cycle_buffer(odd.to_be_bytes()), Err(MalformedExchange::CycleBuffer(odd)));
         }
     }
 
@@ -321,14 +321,14 @@ mod tests {
         }
         assert_eq!(&format_mtu(Mtu::Mtu8192), b"5\0");
         for odd in [b"0\0", b"6\0", b"55", b"\0\0", b"x\0"] {
-            assert_eq!(parse_mtu(*odd), Err(Malformed::Mtu(shown(odd))));
+            assert_eq!(parse_mtu(*odd), Err(MalformedExchange::Mtu(shown(odd))));
         }
     }
 
     /// What `ib_write_bw -d rxe0 -x 1 -F -n 20` sent, and what it printed.
     #[test]
     fn a_report_has_what_the_client_printed() {
-        let report = Report::parse([
+        let report = ClientReport::parse([
             *b"\0\0\0\0\0\x01\0\0",
             *b"\0\0\0\0\0\0\0\x14",
             *b"@M&9\x0b\xe4\t\xf7",

@@ -46,9 +46,9 @@ use roci_driver::link::Link;
 use roci_driver::{Address, Engine, QueuePair, UnconnectedQp};
 
 pub use self::error::ServeError;
-use self::exchange::Report;
+use self::exchange::ClientReport;
 use self::session::{Client, Session};
-use self::settings::Kind;
+use self::settings::TestKind;
 pub use self::settings::{Settings, SettingsError, Sizes, Test, UnknownTest};
 
 /// The port that perftest's clients connect to by default.
@@ -86,7 +86,7 @@ pub struct Served {
     /// Messages that came, where this end sees them: SENDs, and WRITEs that answer ours.
     pub messages: Option<u64>,
     /// What it measured, if it sends a report.
-    pub report: Option<Report>,
+    pub report: Option<ClientReport>,
 }
 
 /// Waits for one client, and serves it until it is through.
@@ -121,12 +121,15 @@ fn accept<H: Host>(
     }
 }
 
-fn attend<H: Host>(session: &mut Session<'_, H>, client: &Client) -> Result<(Option<u64>, Option<Report>), ServeError> {
+fn attend<H: Host>(
+    session: &mut Session<'_, H>,
+    client: &Client,
+) -> Result<(Option<u64>, Option<ClientReport>), ServeError> {
     match session.settings.test.kind() {
-        Kind::SendLatency => sends::serve(session, client, true).map(|messages| (Some(messages), None)),
-        Kind::SendBandwidth => sends::serve(session, client, false).map(|messages| (Some(messages), None)),
-        Kind::WriteLatency => write_latency::serve(session, client).map(|messages| (Some(messages), None)),
-        Kind::PassiveLatency => passive::serve_latency(session, client).map(|()| (None, None)),
-        Kind::PassiveBandwidth => passive::serve_bandwidth(session, client).map(|report| (None, Some(report))),
+        TestKind::SendLatency => sends::serve(session, client, true).map(|messages| (Some(messages), None)),
+        TestKind::SendBandwidth => sends::serve(session, client, false).map(|messages| (Some(messages), None)),
+        TestKind::WriteLatency => write_latency::serve(session, client).map(|messages| (Some(messages), None)),
+        TestKind::PassiveLatency => passive::serve_latency(session, client).map(|()| (None, None)),
+        TestKind::PassiveBandwidth => passive::serve_bandwidth(session, client).map(|report| (None, Some(report))),
     }
 }

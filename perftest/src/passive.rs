@@ -2,7 +2,7 @@
 
 use roci_driver::{Access, MemoryRegion};
 
-use crate::exchange::{REPORT_NUMBERS, Report};
+use crate::exchange::{ClientReport, REPORT_NUMBERS};
 use crate::session::{Client, Session};
 use crate::{Host, ServeError};
 
@@ -19,7 +19,10 @@ pub(crate) fn serve_latency<H: Host>(session: &mut Session<'_, H>, client: &Clie
 }
 
 /// `ib_write_bw`, `ib_read_bw` and `ib_atomic_bw`.
-pub(crate) fn serve_bandwidth<H: Host>(session: &mut Session<'_, H>, client: &Client) -> Result<Report, ServeError> {
+pub(crate) fn serve_bandwidth<H: Host>(
+    session: &mut Session<'_, H>,
+    client: &Client,
+) -> Result<ClientReport, ServeError> {
     with_region(session, client, |session, region| {
         session.introduce(client, region.rkey())?;
         for due in [MEETING, MEETING, RESULT] {
@@ -50,11 +53,11 @@ pub(crate) fn with_region<H: Host, R>(
 }
 
 /// We have measured nothing, and say so: clients look at it in tests of both directions only.
-fn exchange_reports<H: Host>(session: &mut Session<'_, H>, client: &Client) -> Result<Report, ServeError> {
+fn exchange_reports<H: Host>(session: &mut Session<'_, H>, client: &Client) -> Result<ClientReport, ServeError> {
     let mut numbers = [[0; 8]; REPORT_NUMBERS];
     for number in &mut numbers {
         *number = session.read_figure(client, REPORT)?;
         session.send(&[0; 8], REPORT)?;
     }
-    Ok(Report::parse(numbers))
+    Ok(ClientReport::parse(numbers))
 }

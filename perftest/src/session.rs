@@ -11,7 +11,7 @@ use roci_driver::{
 };
 use roci_protocol::wire::MacAddr;
 
-use crate::exchange::{self, DONE, KEYS_LEN, Keys, MTU_LEN, VERSION_LEN};
+use crate::exchange::{self, DONE, KEYS_LEN, MTU_LEN, QpInfo, VERSION_LEN};
 use crate::socket::Socket;
 use crate::{Host, ServeError, Settings};
 
@@ -33,9 +33,9 @@ pub(crate) struct Client {
     pub(crate) qp: QueuePair,
     /// What it said about itself, and says again each time.
     said: [u8; KEYS_LEN],
-    pub(crate) keys: Keys,
+    pub(crate) keys: QpInfo,
     /// What it hears of us, without our memory.
-    ours: Keys,
+    ours: QpInfo,
     /// Over how many bytes it spreads short messages.
     pub(crate) cycle_buffer: usize,
 }
@@ -48,11 +48,11 @@ pub(crate) enum Word {
 }
 
 /// What is known of a client before it is connected.
-struct Known {
+struct ClientInfo {
     version: String,
     cycle_buffer: usize,
     said: [u8; KEYS_LEN],
-    keys: Keys,
+    keys: QpInfo,
     peer: Address,
 }
 
@@ -104,7 +104,7 @@ impl<'a, H: Host> Session<'a, H> {
 
     /// Says who we are, and what the client may reach.
     pub(crate) fn introduce(&mut self, client: &Client, rkey: Rkey) -> Result<(), ServeError> {
-        let keys = Keys { rkey, ..client.ours };
+        let keys = QpInfo { rkey, ..client.ours };
         self.socket.send(&keys.bytes(), "the next step of the test")
     }
 
@@ -129,7 +129,7 @@ impl<'a, H: Host> Session<'a, H> {
             return Ok(None);
         }
         let said = self.take();
-        Keys::parse(&said)?;
+        QpInfo::parse(&said)?;
         if said == client.said { Ok(Some(Word::Keys)) } else { Err(ServeError::SeveralQueuePairs) }
     }
 
@@ -210,14 +210,14 @@ impl<'a, H: Host> Session<'a, H> {
     }
 
     /// Everything up to the client's first keys, and the way to it.
-    fn greet(&mut self, near: &UnconnectedQp) -> Result<(Address, Known), ServeError> {
+    fn greet(&mut self, near: &UnconnectedQp) -> Result<(Address, ClientInfo), ServeError> {
         let settings = self.settings;
         let ours = self.engine().address_of(near, &settings.params)?;
         let version = self.exchange_versions()?;
         let cycle_buffer = self.exchange_machines()?;
         let mtu = self.exchange_mtus(ours.mtu)?;
         let said = self.read_keys()?;
-        let keys = Keys::parse(&said)?;
+        let keys = QpInfo::parse(&said)?;
         let mac = self.station_of(keys.ip, ours.ip)?;
         let peer = Address {
             mac,
@@ -229,7 +229,7 @@ impl<'a, H: Host> Session<'a, H> {
             dialect: Dialect::Verbs,
             icrc: true,
         };
-        Ok((ours, Known { version, cycle_buffer, said, keys, peer }))
+        Ok((ours, ClientInfo { version, cycle_buffer, said, keys, peer }))
     }
 
     fn exchange_versions(&mut self) -> Result<String, ServeError> {
@@ -259,8 +259,8 @@ impl<'a, H: Host> Session<'a, H> {
     fn read_keys(&mut self) -> Result<[u8; KEYS_LEN], ServeError> {
         const DUE: &str = "its queue pair";
         while !self.socket.holds(KEYS_LEN, DUE)? {
-            if Keys::lack_gid(self.socket.pending()) {
-                return Err(exchange::Malformed::NoGid.into());
+            if QpInfo::lack_gid(self.socket.pending()) {
+                return Err(exchange::MalformedExchange::NoGid.into());
             }
             self.work(DUE)?;
         }
@@ -281,11 +281,11 @@ impl<'a, H: Host> Session<'a, H> {
         }
     }
 
-    fn connect(&mut self, near: UnconnectedQp, ours: &Address, known: Known) -> Result<Client, ServeError> {
-        let Known { version, cycle_buffer, said, keys, peer } = known;
+    fn connect(&mut self, near: UnconnectedQp, ours: &Address, known: ClientInfo) -> Result<Client, ServeError> {
+        let ClientInfo { version, cycle_buffer, said, keys, peer } = known;
         let settings = self.settings;
         self.host.connecting(&near, &peer);
-        let ours = Keys {
+        let ours = QpInfo {
             // The number that may be under way at once: a client that has asked for fewer gets fewer.
             out_reads: ours.max_rd_atomic.min(peer.max_rd_atomic).into(),
             qpn: ours.qpn,

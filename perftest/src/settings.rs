@@ -29,7 +29,7 @@ pub enum Test {
 
 /// What this end does in a test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum TestKind {
     /// Answers each SEND by another.
     SendLatency,
     /// Takes SENDs.
@@ -86,13 +86,13 @@ impl Test {
         }
     }
 
-    pub(crate) const fn kind(self) -> Kind {
+    pub(crate) const fn kind(self) -> TestKind {
         match self {
-            Self::SendLat => Kind::SendLatency,
-            Self::SendBw => Kind::SendBandwidth,
-            Self::WriteLat => Kind::WriteLatency,
-            Self::ReadLat | Self::AtomicLat => Kind::PassiveLatency,
-            Self::WriteBw | Self::ReadBw | Self::AtomicBw => Kind::PassiveBandwidth,
+            Self::SendLat => TestKind::SendLatency,
+            Self::SendBw => TestKind::SendBandwidth,
+            Self::WriteLat => TestKind::WriteLatency,
+            Self::ReadLat | Self::AtomicLat => TestKind::PassiveLatency,
+            Self::WriteBw | Self::ReadBw | Self::AtomicBw => TestKind::PassiveBandwidth,
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::{CLIENT_IP, Client, Step, World, done, greeting, hang_up, hear, impatient, keys, say, step, visit};
 use roci_driver::{Operation, SendWr};
-use roci_perftest::exchange::{Keys, Malformed};
+use roci_perftest::exchange::{MalformedExchange, QpInfo};
 use roci_perftest::{ServeError, Sizes, Test};
 use roci_protocol::Qpn;
 
@@ -275,10 +275,10 @@ fn the_server_waits_no_longer_than_its_settings_say() {
 fn addresses_that_lead_nowhere_are_refused() {
     let short = b"0001:0001:00001a:49f0fa:00000be1:00005646ef0c3000:00000000\0";
     let error = refused(Test::SendLat, 2, after_greeting(vec![say(*short)]));
-    assert!(matches!(error, ServeError::Malformed(Malformed::NoGid)), "{error}");
+    assert!(matches!(error, ServeError::Malformed(MalformedExchange::NoGid)), "{error}");
     let with_ip = |ip: &'static str| {
         let tell = step(move |client| {
-            let keys = Keys { ip: ip.parse().expect("an address"), ..client.keys };
+            let keys = QpInfo { ip: ip.parse().expect("an address"), ..client.keys };
             client.say(&keys.bytes());
             true
         });
@@ -293,7 +293,7 @@ fn addresses_that_lead_nowhere_are_refused() {
 #[test]
 fn a_second_queue_pair_is_refused() {
     let another = step(|client| {
-        let keys = Keys { qpn: Qpn::new(client.keys.qpn.get() + 1), ..client.keys };
+        let keys = QpInfo { qpn: Qpn::new(client.keys.qpn.get() + 1), ..client.keys };
         client.say(&keys.bytes());
         true
     });

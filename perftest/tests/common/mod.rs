@@ -12,7 +12,7 @@ use roci_driver::{
     Access, Address, CompletionQueue, Dialect, Engine, MemoryRegion, Mtu, PdId, QpParams, QueuePair, Rkey, SendWr,
     UnconnectedQp, WorkCompletion,
 };
-use roci_perftest::exchange::{DONE, KEYS_LEN, Keys, our_version};
+use roci_perftest::exchange::{DONE, KEYS_LEN, QpInfo, our_version};
 use roci_perftest::{Host, ServeError, Served, Settings, Sizes, Test, serve};
 use roci_protocol::wire::MacAddr;
 
@@ -91,9 +91,9 @@ pub(crate) struct Client {
     pub(crate) qp: Option<QueuePair>,
     pub(crate) region: MemoryRegion,
     /// What it says of itself.
-    pub(crate) keys: Keys,
+    pub(crate) keys: QpInfo,
     /// What the server has said of itself.
-    pub(crate) theirs: Option<Keys>,
+    pub(crate) theirs: Option<QpInfo>,
     received: Vec<u8>,
     steps: VecDeque<Step>,
 }
@@ -109,7 +109,7 @@ impl Client {
         memory.fill(0);
         let access = Access::REMOTE_READ.and(Access::REMOTE_WRITE).and(Access::REMOTE_ATOMIC);
         let region = engine.register(pd, memory, access).expect("a key");
-        let keys = Keys {
+        let keys = QpInfo {
             out_reads: 4,
             qpn: near.qpn(),
             psn: near.starting_psn(),
@@ -242,7 +242,7 @@ pub(crate) fn keys() -> Vec<Step> {
     });
     let learn = step(|client| {
         let Some(received) = client.hear(KEYS_LEN) else { return false };
-        let keys = Keys::parse(&received.try_into().expect("as many")).expect("keys");
+        let keys = QpInfo::parse(&received.try_into().expect("as many")).expect("keys");
         assert_eq!(client.theirs.unwrap_or(keys), keys, "a server says the same each time");
         client.theirs = Some(keys);
         client.connect();

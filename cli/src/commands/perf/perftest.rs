@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use roci_driver::Engine;
 use roci_msgcore::ports::{open_alone, queue_pair_params};
 use roci_msgcore::{Config, LiveLink};
-use roci_perftest::exchange::Report;
+use roci_perftest::exchange::ClientReport;
 use roci_perftest::{Host, PORT, Served, Settings, Sizes, Test, serve};
 use serde_json::{Value, json};
 
@@ -90,7 +90,7 @@ fn words(test: Test, device: &str, served: &Served) -> String {
     let Served { client, version, peer, messages, report } = served;
     let (name, mtu, ip) = (test.name(), peer.mtu.bytes(), peer.ip);
     let came = messages.map_or_else(String::new, |messages| format!(": {messages} messages came"));
-    let reported = report.map_or_else(String::new, |Report { size, messages, peak, average, mmsgs }| {
+    let reported = report.map_or_else(String::new, |ClientReport { size, messages, peak, average, mmsgs }| {
         let rates =
             format!("peak {peak:.2}, average {average:.2} (MB/s, or Gb/s with --report_gbits), {mmsgs:.6} Mmsg/s");
         format!(": the client reports {messages} messages of {size} bytes, {rates}")
@@ -100,7 +100,7 @@ fn words(test: Test, device: &str, served: &Served) -> String {
 
 fn row(test: Test, device: &str, served: &Served) -> Value {
     let Served { client, version, peer, messages, report } = served;
-    let report = report.map(|Report { size, messages, peak, average, mmsgs }| {
+    let report = report.map(|ClientReport { size, messages, peak, average, mmsgs }| {
         json!({"bytes": size, "messages": messages, "peak": peak, "average": average, "mmsgs": mmsgs})
     });
     json!({
@@ -177,7 +177,8 @@ mod tests {
             (&1000.into(), &Value::Null, &4096.into())
         );
         served.messages = None;
-        served.report = Some(Report { size: 65_536, messages: 20, peak: 58.3, average: f64::INFINITY, mmsgs: 0.5 });
+        served.report =
+            Some(ClientReport { size: 65_536, messages: 20, peak: 58.3, average: f64::INFINITY, mmsgs: 0.5 });
         let text = words(Test::WriteBw, "af_packet:eth1", &served);
         assert!(text.contains("20 messages of 65536 bytes, peak 58.30, average inf"), "{text}");
         let object = row(Test::WriteBw, "vhost", &served);
