@@ -210,7 +210,7 @@ impl QpParams {
 
 /// A connected queue pair with all that it works on.
 pub(crate) struct ConnectedQp {
-    pub(crate) rc: rc::QueuePair<Buffer>,
+    pub(crate) rc: rc::RcQueuePair<Buffer>,
     pub(crate) flow: Flow,
     /// What its peer's frames look like.
     pub(crate) inflow: Inflow,

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use roci_protocol::cm::{CmConfig, ConnId, ConnectRequest, ConnectionManager, Event, Offer};
+use roci_protocol::cm::{CmConfig, ConnId, ConnectRequest, ConnectionEvent, ConnectionManager, Offer};
 use roci_protocol::wire::cm::{Mad, PortSpace, RejReason, ServiceId};
 use roci_protocol::wire::mad;
 use roci_protocol::{Mtu, Nanos, Psn, Qpn};
@@ -138,8 +138,8 @@ impl Story {
         }
         while let Some(event) = self.cm.poll_event() {
             match event {
-                Event::Request { id, .. } => self.ids.push(id),
-                Event::TimewaitExit { id } => self.ids.retain(|&other| other != id),
+                ConnectionEvent::Request { id, .. } => self.ids.push(id),
+                ConnectionEvent::TimewaitExit { id } => self.ids.retain(|&other| other != id),
                 _ => {}
             }
         }

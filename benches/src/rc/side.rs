@@ -1,6 +1,6 @@
 //! One of the two queue pairs, with its world.
 
-use roci_protocol::rc::{Budget, Completion, Config, QueuePair, RecvRequest, SendOp, SendRequest, State};
+use roci_protocol::rc::{Budget, Completion, Config, RcQueuePair, RecvRequest, SendOp, SendRequest, State};
 use roci_protocol::{Nanos, Qpn};
 
 use super::wire::Wire;
@@ -8,14 +8,14 @@ use super::world::PairEnv;
 
 /// What an engine would do for a queue pair, and no more.
 pub(super) struct QpSide<W> {
-    qp: QueuePair<Vec<u8>>,
+    qp: RcQueuePair<Vec<u8>>,
     world: PairEnv<W>,
 }
 
 impl<W: Wire> QpSide<W> {
     /// Ready to send, with the attributes that a verbs peer gets.
     pub(super) fn new(wire: W) -> Self {
-        let mut qp = QueuePair::new(Config { dest_qpn: Qpn::new(7), ..Config::default() });
+        let mut qp = RcQueuePair::new(Config { dest_qpn: Qpn::new(7), ..Config::default() });
         for state in [State::Rtr, State::Rts] {
             qp.modify(state).expect("the way from Init to Rts is in the table");
         }

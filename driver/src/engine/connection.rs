@@ -84,7 +84,7 @@ impl<L: Link> Engine<L> {
         let port = source_port(qp.qpn().get(), config.dest_qpn.get());
         let flow = Flow::new(self.ports[qp.port].link.mac(), mac, params.tag(qp.vlan), params.header(header), port);
         let flow = if params.icrc { flow } else { flow.unsealed() };
-        let mut rc = rc::QueuePair::new(rc::Config { pkey: self.ports[qp.port].pkey, ..config });
+        let mut rc = rc::RcQueuePair::new(rc::Config { pkey: self.ports[qp.port].pkey, ..config });
         for state in [State::Rtr, State::Rts] {
             rc.modify(state).expect("the way from Init to Rts is in the table");
         }

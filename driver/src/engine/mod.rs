@@ -256,7 +256,7 @@ impl<L: Link> Engine<L> {
     fn with_qp<R>(
         &mut self,
         qp: QueuePair,
-        action: impl FnOnce(&mut rc::QueuePair<Buffer>, &mut EngineEnv<'_, L>) -> R,
+        action: impl FnOnce(&mut rc::RcQueuePair<Buffer>, &mut EngineEnv<'_, L>) -> R,
     ) -> Option<R> {
         self.with_packet(qp, &[], action)
     }
@@ -267,7 +267,7 @@ impl<L: Link> Engine<L> {
         &mut self,
         qp: QueuePair,
         current: &[u8],
-        action: impl FnOnce(&mut rc::QueuePair<Buffer>, &mut EngineEnv<'_, L>) -> R,
+        action: impl FnOnce(&mut rc::RcQueuePair<Buffer>, &mut EngineEnv<'_, L>) -> R,
     ) -> Option<R> {
         let slot = self.qps.get_mut(qp.0)?;
         let stock = match slot.shared {

@@ -6,12 +6,12 @@ use super::connections::{Connection, Miss, PeerIds};
 use super::offer::{addressed, padded, req_of};
 use super::patience::Patience;
 use super::state::Input;
-use super::{CmError, CmState, ConnId, ConnectRequest, ConnectionManager, Event, PrivateData, Route, Terms};
+use super::{CmError, CmState, ConnId, ConnectRequest, ConnectionEvent, ConnectionManager, PrivateData, Route, Terms};
 use crate::Nanos;
 use crate::wire::cm::{CmMessage, Rej, RejReason, Rep, Req, Rtu, Subject};
 
 impl<R: Route> ConnectionManager<R> {
-    /// Asks the peer at `route` for a connection. What comes is [`Event::Reply`], `Rejected` or `Unreachable`.
+    /// Asks the peer at `route` for a connection. What comes is [`ConnectionEvent::Reply`], `Rejected` or `Unreachable`.
     pub fn connect(&mut self, now: Nanos, route: R, request: ConnectRequest<'_>) -> Result<ConnId, CmError> {
         let ConnectRequest { service, source_port, offer, private_data } = request;
         let private_data = addressed(route, service, source_port, private_data)?;
@@ -49,7 +49,7 @@ impl<R: Route> ConnectionManager<R> {
         Ok(())
     }
 
-    /// Refuses a reply. What is left is [`Event::TimewaitExit`].
+    /// Refuses a reply. What is left is [`ConnectionEvent::TimewaitExit`].
     pub fn refuse(&mut self, now: Nanos, id: ConnId, reason: RejReason, private_data: &[u8]) -> Result<(), CmError> {
         self.may(id, Input::Refuse)?;
         let private_data = padded(private_data)?;
@@ -60,7 +60,7 @@ impl<R: Route> ConnectionManager<R> {
         Ok(())
     }
 
-    /// Gives up a connection whose REQ is not answered yet. What is left is [`Event::TimewaitExit`].
+    /// Gives up a connection whose REQ is not answered yet. What is left is [`ConnectionEvent::TimewaitExit`].
     pub fn abandon(&mut self, now: Nanos, id: ConnId) -> Result<(), CmError> {
         self.may(id, Input::Abandon)?;
         self.step(now, id, Input::Abandon);
@@ -99,7 +99,7 @@ impl<R: Route> ConnectionManager<R> {
         self.connections.name_peer(id, peer);
         if let Some(offer) = offer {
             let private_data = PrivateData::copy_of(&rep.private_data);
-            self.events.push_back(Event::Reply { id, remote: Terms::of_rep(rep, &offer), private_data });
+            self.events.push_back(ConnectionEvent::Reply { id, remote: Terms::of_rep(rep, &offer), private_data });
         }
     }
 
@@ -113,7 +113,7 @@ impl<R: Route> ConnectionManager<R> {
         self.say_rej_of_rep(id, rep, reason);
         let private_data = PrivateData::copy_of(&[]);
         self.stats.rejected += 1;
-        self.end(id, &Event::Rejected { id, reason, private_data });
+        self.end(id, &ConnectionEvent::Rejected { id, reason, private_data });
     }
 
     fn say_rej_of_rep(&mut self, id: ConnId, rep: &Rep, reason: RejReason) {

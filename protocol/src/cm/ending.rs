@@ -6,13 +6,13 @@ use super::connections::Miss;
 use super::offer::padded;
 use super::patience::Patience;
 use super::state::{Input, Transition};
-use super::{CmError, CmState, ConnId, ConnectionManager, Ending, Event, PrivateData, Route};
+use super::{CmError, CmState, ConnId, ConnectionEvent, ConnectionManager, Ending, PrivateData, Route};
 use crate::Nanos;
 use crate::wire::cm::{CmMessage, Drep, Dreq, Rej, RejReason, Subject};
 
 impl<R: Route> ConnectionManager<R> {
     /// Ends a connection that is open, or granted by us; private data of up to 220 bytes. What comes is
-    /// [`Event::Disconnected`], whether the peer answers or not.
+    /// [`ConnectionEvent::Disconnected`], whether the peer answers or not.
     pub fn disconnect(&mut self, now: Nanos, id: ConnId, private_data: &[u8]) -> Result<(), CmError> {
         self.may(id, Input::Disconnect)?;
         let private_data = padded(private_data)?;
@@ -59,7 +59,7 @@ impl<R: Route> ConnectionManager<R> {
         }
         match self.step(now, id, Input::Dreq) {
             Transition::To(_) => {
-                self.end(id, &Event::Disconnected { id, ending: Ending::ByPeer });
+                self.end(id, &ConnectionEvent::Disconnected { id, ending: Ending::ByPeer });
                 self.answer_dreq(route, tid, dreq);
             }
             Transition::Repeat => {
@@ -78,7 +78,7 @@ impl<R: Route> ConnectionManager<R> {
     pub(super) fn on_drep(&mut self, now: Nanos, route: R, drep: &Drep) {
         let found = self.connections.find(route, drep.remote_comm_id, drep.local_comm_id);
         if let Some(id) = self.take_found(now, found, Input::Drep) {
-            self.end(id, &Event::Disconnected { id, ending: Ending::Confirmed });
+            self.end(id, &ConnectionEvent::Disconnected { id, ending: Ending::Confirmed });
         }
     }
 
@@ -89,8 +89,10 @@ impl<R: Route> ConnectionManager<R> {
         self.stats.rejected += 1;
         let reason = rej.reason;
         let event = match before {
-            CmState::Established | CmState::DreqSent => Event::Disconnected { id, ending: Ending::Rejected(reason) },
-            _ => Event::Rejected { id, reason, private_data: PrivateData::copy_of(&rej.private_data) },
+            CmState::Established | CmState::DreqSent => {
+                ConnectionEvent::Disconnected { id, ending: Ending::Rejected(reason) }
+            }
+            _ => ConnectionEvent::Rejected { id, reason, private_data: PrivateData::copy_of(&rej.private_data) },
         };
         self.end(id, &event);
     }

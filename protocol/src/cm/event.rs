@@ -71,7 +71,7 @@ pub enum SidrFailure {
 /// `Rejected`, `Unreachable` and `Disconnected` (none if the application itself refused), and last `TimewaitExit`.
 #[allow(clippy::large_enum_variant)] // a box would be an allocation for each message of a peer
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Event {
+pub enum ConnectionEvent {
     /// A peer asks for a connection: accept or reject it.
     Request {
         /// The new connection.

@@ -1,8 +1,8 @@
 //! The communication manager (IBTA volume 1, chapter 12): how connections are made and ended, as a pure state machine.
 //!
 //! A [`ConnectionManager`] takes the application's calls, management datagrams of queue pair 1 and the time; what it
-//! wants done lies in two queues: datagrams to send and [`Event`]s. It knows no queue pair: the application sets its
-//! own to the [`Terms`] that it receives, and states in an [`Offer`] what it brings.
+//! wants done lies in two queues: datagrams to send and [`ConnectionEvent`]s. It knows no queue pair: the application sets
+//! its own to the [`Terms`] that it receives, and states in an [`Offer`] what it brings.
 //!
 //! ```text
 //! active                                                  passive
@@ -48,7 +48,7 @@ mod timers;
 pub use config::CmConfig;
 pub use connections::ConnId;
 pub use error::{CmError, ListenError};
-pub use event::{Ending, Event, PrivateData, SidrFailure};
+pub use event::{ConnectionEvent, Ending, PrivateData, SidrFailure};
 pub use offer::{Offer, Terms};
 pub use route::Route;
 pub use sidr::SidrId;
@@ -76,7 +76,7 @@ pub struct ConnectionManager<R> {
     resolver: Resolver<R>,
     timers: Timers,
     datagrams: VecDeque<(R, Datagram)>,
-    events: VecDeque<Event>,
+    events: VecDeque<ConnectionEvent>,
     stats: CmStats,
 }
 
@@ -150,7 +150,7 @@ impl<R: Route> ConnectionManager<R> {
     }
 
     /// What happened next.
-    pub fn poll_event(&mut self) -> Option<Event> {
+    pub fn poll_event(&mut self) -> Option<ConnectionEvent> {
         self.events.pop_front()
     }
 

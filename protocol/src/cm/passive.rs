@@ -4,7 +4,9 @@ use super::connections::{Connection, PeerIds};
 use super::offer::{BadAddressing, IpPrivateData, asker, padded, rep_of};
 use super::patience::Patience;
 use super::state::{Input, Transition};
-use super::{CmConfig, CmError, CmState, ConnId, ConnectionManager, Ending, Event, Offer, PrivateData, Route, Terms};
+use super::{
+    CmConfig, CmError, CmState, ConnId, ConnectionEvent, ConnectionManager, Ending, Offer, PrivateData, Route, Terms,
+};
 use crate::Nanos;
 use crate::wire::cm::{CmMessage, Rej, RejReason, Rep, Req, Rtu, Subject, TransportType};
 
@@ -23,8 +25,8 @@ impl<R: Route> ConnectionManager<R> {
         Ok(())
     }
 
-    /// Refuses a request; private data of up to 148 bytes. What is left is [`Event::TimewaitExit`], at once: nothing is kept
-    /// of whom we refuse, so a peer that misses the refusal and asks again is a new request.
+    /// Refuses a request; private data of up to 148 bytes. What is left is [`ConnectionEvent::TimewaitExit`], at once:
+    /// nothing is kept of whom we refuse, so a peer that misses the refusal and asks again is a new request.
     pub fn reject(&mut self, now: Nanos, id: ConnId, reason: RejReason, private_data: &[u8]) -> Result<(), CmError> {
         self.may(id, Input::Reject)?;
         let private_data = padded(private_data)?;
@@ -79,7 +81,7 @@ impl<R: Route> ConnectionManager<R> {
     pub(super) fn forgotten_by_peer(&mut self, now: Nanos, id: ConnId) {
         self.stats.stale_connections += 1;
         if let Transition::To(_) = self.step(now, id, Input::Stale) {
-            self.end(id, &Event::Disconnected { id, ending: Ending::Stale });
+            self.end(id, &ConnectionEvent::Disconnected { id, ending: Ending::Stale });
             self.say_dreq(now, id, [0; 220]);
         }
     }
@@ -88,7 +90,7 @@ impl<R: Route> ConnectionManager<R> {
         match self.admit(route, req) {
             Ok(asker) => {
                 let id = self.begin_passive(now, route, tid, req);
-                self.events.push_back(Event::Request {
+                self.events.push_back(ConnectionEvent::Request {
                     id,
                     service: req.service_id,
                     remote: Terms::of_req(req),

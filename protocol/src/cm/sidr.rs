@@ -11,7 +11,7 @@ use super::connections::Datagram;
 use super::offer::{addressed, asker};
 use super::patience::Patience;
 use super::timers::Timer;
-use super::{CmError, ConnectionManager, Event, ListenError, Route, SidrFailure};
+use super::{CmError, ConnectionEvent, ConnectionManager, ListenError, Route, SidrFailure};
 use crate::wire::cm::{CmMessage, Mad, ServiceId, SidrRep, SidrReq};
 use crate::{Nanos, Qpn};
 
@@ -74,7 +74,7 @@ impl<R: Route> ConnectionManager<R> {
     }
 
     /// Asks the peer at `route` for the queue pair of a datagram service; private data of up to 180 bytes. What comes
-    /// is [`Event::SidrResolved`] or [`Event::SidrFailed`].
+    /// is [`ConnectionEvent::SidrResolved`] or [`ConnectionEvent::SidrFailed`].
     pub fn sidr_resolve(
         &mut self,
         now: Nanos,
@@ -133,7 +133,7 @@ impl<R: Route> ConnectionManager<R> {
         } else {
             self.stats.sidr_exhausted += 1;
             self.close(id);
-            self.events.push_back(Event::SidrFailed { id, failure: SidrFailure::Unreachable });
+            self.events.push_back(ConnectionEvent::SidrFailed { id, failure: SidrFailure::Unreachable });
         }
     }
 
@@ -162,8 +162,8 @@ impl<R: Route> ConnectionManager<R> {
             Some(_) => {
                 self.close(id);
                 self.events.push_back(match rep.status {
-                    STATUS_OK => Event::SidrResolved { id, qpn: rep.qpn, qkey: rep.qkey },
-                    status => Event::SidrFailed { id, failure: SidrFailure::Refused(status) },
+                    STATUS_OK => ConnectionEvent::SidrResolved { id, qpn: rep.qpn, qkey: rep.qkey },
+                    status => ConnectionEvent::SidrFailed { id, failure: SidrFailure::Refused(status) },
                 });
             }
         }

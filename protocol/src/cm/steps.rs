@@ -2,7 +2,7 @@
 
 use super::connections::Miss;
 use super::state::{Input, Transition};
-use super::{CmError, CmState, ConnId, ConnectionManager, Event, Route};
+use super::{CmError, CmState, ConnId, ConnectionEvent, ConnectionManager, Route};
 use crate::Nanos;
 use crate::wire::cm::{CmMessage, Mad, Mra, Rej, RejReason, Subject};
 
@@ -30,13 +30,13 @@ impl<R: Route> ConnectionManager<R> {
             CmState::Established => {
                 self.set_timer(id, None);
                 self.stats.established += 1;
-                self.events.push_back(Event::Established { id });
+                self.events.push_back(ConnectionEvent::Established { id });
             }
             CmState::Timewait => self.set_timer(id, Some(now.saturating_add(self.config.timewait_ns))),
             CmState::Idle => {
                 self.set_timer(id, None);
                 self.connections.remove(id);
-                self.events.push_back(Event::TimewaitExit { id });
+                self.events.push_back(ConnectionEvent::TimewaitExit { id });
             }
             _ => {}
         }
@@ -86,7 +86,7 @@ impl<R: Route> ConnectionManager<R> {
     }
 
     /// Reports to the application, once, that a connection is over.
-    pub(super) fn end(&mut self, id: ConnId, event: &Event) {
+    pub(super) fn end(&mut self, id: ConnId, event: &ConnectionEvent) {
         if let Some(connection) = self.connections.get_mut(id)
             && !connection.has_ended
         {

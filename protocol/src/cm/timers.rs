@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::config::coded_ns;
 use super::state::{Input, Transition};
-use super::{CmState, ConnId, ConnectionManager, Ending, Event, Route, SidrId};
+use super::{CmState, ConnId, ConnectionEvent, ConnectionManager, Ending, Route, SidrId};
 use crate::Nanos;
 use crate::wire::cm::{Mra, Subject};
 
@@ -89,7 +89,7 @@ impl<R: Route> ConnectionManager<R> {
         let counter = match before {
             CmState::DreqSent => {
                 self.stats.dreq_exhausted += 1;
-                self.end(id, &Event::Disconnected { id, ending: Ending::Unanswered });
+                self.end(id, &ConnectionEvent::Disconnected { id, ending: Ending::Unanswered });
                 return;
             }
             CmState::RepSent | CmState::MraRepRcvd => &mut self.stats.rep_exhausted,
@@ -97,7 +97,7 @@ impl<R: Route> ConnectionManager<R> {
         };
         *counter += 1;
         self.say_timeout(id);
-        self.end(id, &Event::Unreachable { id });
+        self.end(id, &ConnectionEvent::Unreachable { id });
     }
 
     /// The peer asks for time. It gets it once for each message, and only so much.

@@ -1,9 +1,9 @@
 //! What holds of a queue pair between any two calls. Simulations check it after every step.
 
-use super::QueuePair;
+use super::RcQueuePair;
 use super::requester::Requester;
 
-impl<B> QueuePair<B> {
+impl<B> RcQueuePair<B> {
     /// Asserts the invariants. It walks over the queues: for tests and simulations, not for the data path.
     ///
     /// # Panics

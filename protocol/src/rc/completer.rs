@@ -3,11 +3,11 @@
 use super::congestion::CongestionControl as _;
 use super::requester::{Requester, Wqe, completion};
 use super::responder::ECHO_LEN;
-use super::{Dialect, Env, QueuePair, RECENT, SendOp, WcStatus, rnr_timer_ns};
+use super::{Dialect, Env, RECENT, RcQueuePair, SendOp, WcStatus, rnr_timer_ns};
 use crate::wire::{Aeth, AtomicAckEth, Bth, NakCode, Opcode, Packet, Syndrome};
 use crate::{Mtu, Nanos, Psn};
 
-impl<B> QueuePair<B> {
+impl<B> RcQueuePair<B> {
     pub(super) fn on_response<E: Env<Buffer = B>>(&mut self, now: Nanos, packet: &Packet<'_>, env: &mut E) -> bool {
         let psn = packet.headers.bth.psn;
         if !psn.before(self.requester.sent) && !self.reports_all_executed(packet) {

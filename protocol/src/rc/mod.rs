@@ -1,6 +1,6 @@
 //! The reliable connection (IBTA volume 1, 9.7) as a pure state machine.
 //!
-//! A [`QueuePair`] has two independent halves: the *requester* sends requests and completes them as the peer
+//! An [`RcQueuePair`] has two independent halves: the *requester* sends requests and completes them as the peer
 //! acknowledges, the *responder* executes the peer's requests exactly once and in order. Neither holds a byte
 //! of payload, a clock or a socket: whatever they want done goes through the [`Env`] that each call is given,
 //! which is a type parameter, so that a packet costs no allocation and no indirect call.
@@ -10,9 +10,9 @@
 //! the oldest packet is sent again, and the rest follows once the peer has answered. A peer whose
 //! application is busy computing then finds one packet, not a window of copies.
 //!
-//! The caller's part of the bargain: call [`QueuePair::on_packet`] for every packet whose ICRC was right,
-//! [`QueuePair::on_timeout`] once [`QueuePair::deadline`] has passed, and [`QueuePair::pump_requests`] and
-//! [`QueuePair::pump_replies`] when the link can send.
+//! The caller's part of the bargain: call [`RcQueuePair::on_packet`] for every packet whose ICRC was right,
+//! [`RcQueuePair::on_timeout`] once [`RcQueuePair::deadline`] has passed, and [`RcQueuePair::pump_requests`] and
+//! [`RcQueuePair::pump_replies`] when the link can send.
 
 mod budget;
 mod check;
@@ -51,7 +51,7 @@ use requester::Requester;
 use responder::Responder;
 
 /// A reliable connection's queue pair; `B` is the caller's token for a piece of memory.
-pub struct QueuePair<B> {
+pub struct RcQueuePair<B> {
     state: State,
     config: Config,
     requester: Requester<B>,
@@ -96,7 +96,7 @@ pub enum RcPostError {
     SharedReceives,
 }
 
-impl<B> QueuePair<B> {
+impl<B> RcQueuePair<B> {
     /// A queue pair in state [`State::Init`]: receives may be posted, nothing is sent or accepted.
     pub fn new(config: Config) -> Self {
         Self {
@@ -109,7 +109,7 @@ impl<B> QueuePair<B> {
         }
     }
 
-    /// Moves to `next`, as `ibv_modify_qp` does. For the way into [`State::Error`] see [`QueuePair::fail`].
+    /// Moves to `next`, as `ibv_modify_qp` does. For the way into [`State::Error`] see [`RcQueuePair::fail`].
     ///
     /// [`State::Reset`] forgets everything but the counters: work requests are dropped without completions (IBTA 10.3.1.1),
     /// and PSNs begin anew.
@@ -137,7 +137,7 @@ impl<B> QueuePair<B> {
         &self.stats
     }
 
-    /// When [`QueuePair::on_timeout`] wants to be called, if nothing happens before.
+    /// When [`RcQueuePair::on_timeout`] wants to be called, if nothing happens before.
     pub fn deadline(&self) -> Option<Nanos> {
         let own = self.requester.deadline();
         match self.responder.paced_until {
@@ -168,8 +168,8 @@ impl<B> QueuePair<B> {
         self.take(now, packet, env)
     }
 
-    /// Takes a packet that was kept, as [`QueuePair::take_held`] asked for. It may be a forgery that came before the genuine
-    /// one, so it cannot end the connection: one that would is forgotten, and asked for again.
+    /// Takes a packet that was kept, as [`RcQueuePair::take_held`] asked for. It may be a forgery that came before the
+    /// genuine one, so it cannot end the connection: one that would is forgotten, and asked for again.
     pub fn on_held_packet<E: Env<Buffer = B>>(&mut self, now: Nanos, packet: &Packet<'_>, env: &mut E) {
         self.looks_at_held = true;
         let is_of_use = self.take(now, packet, env);

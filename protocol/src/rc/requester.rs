@@ -11,7 +11,7 @@ use super::credits::Limit;
 use super::recovery::{Loss, SPAN};
 use super::rtt::Rtt;
 use super::{
-    AtomicOperation, Budget, Completion, Config, Dialect, Env, Payload, QueuePair, RcPostError, Rejected, SendOp,
+    AtomicOperation, Budget, Completion, Config, Dialect, Env, Payload, RcPostError, RcQueuePair, Rejected, SendOp,
     SendRequest, State, Stats, TxError, WcStatus,
 };
 use crate::wire::{AtomicEth, Extensions, Headers, Ieth, ImmDt, Opcode, Reth};
@@ -579,8 +579,8 @@ fn ack_interval(window: u32) -> u32 {
     (window / ACKS_PER_WINDOW).clamp(1, ACK_EVERY).ilog2()
 }
 
-impl<B> QueuePair<B> {
-    /// Posts a work request to the send queue. Nothing is sent until [`QueuePair::pump_requests`].
+impl<B> RcQueuePair<B> {
+    /// Posts a work request to the send queue. Nothing is sent until [`RcQueuePair::pump_requests`].
     ///
     /// In the error state the request is taken and flushed at the next pump, as verbs does.
     pub fn post_send(&mut self, request: SendRequest<B>) -> Result<(), Rejected<SendRequest<B>>> {
@@ -590,7 +590,7 @@ impl<B> QueuePair<B> {
         self.requester.post(request, &self.config)
     }
 
-    /// Whether [`QueuePair::pump_requests`] could do anything.
+    /// Whether [`RcQueuePair::pump_requests`] could do anything.
     #[inline]
     pub fn wants_pump(&self) -> bool {
         let requester = &self.requester;
@@ -654,7 +654,7 @@ impl<B> QueuePair<B> {
         }
     }
 
-    /// The time of [`QueuePair::deadline`] has come.
+    /// The time of [`RcQueuePair::deadline`] has come.
     pub fn on_timeout<E: Env<Buffer = B>>(&mut self, now: Nanos, env: &mut E) {
         self.responder.paced_until.take_if(|at| *at <= now);
         let requester = &mut self.requester;

@@ -15,7 +15,7 @@ use super::recovery::{Held, MAP_LEN, PsnSet};
 use super::requester::{MAX_MESSAGE, MAX_SPAN};
 use super::resources::{FetchRequest, Resources, Response, ResponseBody};
 use super::{
-    AtomicOperation, Budget, Completion, Config, Denied, Dialect, Env, Operation, Payload, QueuePair, RcPostError,
+    AtomicOperation, Budget, Completion, Config, Denied, Dialect, Env, Operation, Payload, RcPostError, RcQueuePair,
     RecvRequest, Rejected, State, TxError, WcStatus,
 };
 use crate::wire::{Aeth, AtomicAckEth, Extensions, Headers, NakCode, Opcode, Packet, Reth, Syndrome, aeth};
@@ -316,7 +316,7 @@ impl<B> Responder<B> {
     }
 }
 
-impl<B> QueuePair<B> {
+impl<B> RcQueuePair<B> {
     /// Posts a receive. Allowed from [`State::Init`] on; in the error state it is flushed at the next pump.
     pub fn post_recv(&mut self, request: RecvRequest<B>) -> Result<(), Rejected<RecvRequest<B>>> {
         let responder = &mut self.responder;
@@ -408,7 +408,7 @@ impl<B> QueuePair<B> {
         Ok(())
     }
 
-    /// [`QueuePair::pump_responses`], and then the acknowledgement that they may have kept back.
+    /// [`RcQueuePair::pump_responses`], and then the acknowledgement that they may have kept back.
     pub fn pump_replies<E: Env<Buffer = B>>(
         &mut self,
         now: Nanos,

@@ -14,7 +14,7 @@ pub enum State {
     /// Ready to send: everything works.
     Rts,
     /// Send queue drain: messages that have begun are finished, no other is started. It has drained once nothing is
-    /// outstanding ([`super::QueuePair::is_drained`]); then attributes may change.
+    /// outstanding ([`super::RcQueuePair::is_drained`]); then attributes may change.
     Sqd,
     /// Every work request is flushed.
     Error,

@@ -7,7 +7,7 @@ use rand::{Rng, SeedableRng};
 
 use super::network::{MARKED, SimNetwork};
 use crate::rc::{
-    AtomicOperation, Budget, Completion, Config, Denied, Env, Held, Payload, QueuePair, RecvRequest, SendOp, TxError,
+    AtomicOperation, Budget, Completion, Config, Denied, Env, Held, Payload, RcQueuePair, RecvRequest, SendOp, TxError,
     WcStatus,
 };
 use crate::wire::{Envelope, Flow, Frame, Headers, Ip, MacAddr, Malformed, Packet, icrc};
@@ -30,7 +30,7 @@ const HELD_LIMIT: usize = 24;
 const INBOX_LIMIT: usize = 64;
 
 pub(super) struct Node {
-    pub(super) qp: QueuePair<Vec<u8>>,
+    pub(super) qp: RcQueuePair<Vec<u8>>,
     pub(super) host: NodeState,
     /// It does not poll until then.
     asleep_until: Nanos,
@@ -81,7 +81,7 @@ impl Node {
             is_revoked: false,
             held: BTreeMap::new(),
         };
-        Self { qp: QueuePair::new(config), host, asleep_until: 0, inbox: VecDeque::new() }
+        Self { qp: RcQueuePair::new(config), host, asleep_until: 0, inbox: VecDeque::new() }
     }
 
     /// Stops polling until then.

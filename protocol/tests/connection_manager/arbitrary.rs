@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use roci_protocol::cm::{CmConfig, ConnId, ConnectRequest, ConnectionManager, Event};
+use roci_protocol::cm::{CmConfig, ConnId, ConnectRequest, ConnectionEvent, ConnectionManager};
 use roci_protocol::wire::cm::{PortSpace, RejReason, ServiceId};
 use roci_protocol::{Nanos, Qpn};
 
@@ -87,7 +87,7 @@ impl Host {
 
     fn take_events(&mut self) {
         while let Some(event) = self.manager.poll_event() {
-            if let Event::Request { id, .. } = event {
+            if let ConnectionEvent::Request { id, .. } = event {
                 self.ids.push(id);
             }
         }

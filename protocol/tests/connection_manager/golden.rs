@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use pcap_parser::{Capture, PcapBlock, PcapCapture};
-use roci_protocol::cm::{ConnId, ConnectRequest, Ending, Event};
+use roci_protocol::cm::{ConnId, ConnectRequest, ConnectionEvent, Ending};
 use roci_protocol::wire::Frame;
 use roci_protocol::wire::cm::{CmMessage, Mad, Rep, Req};
 use roci_protocol::{Mtu, Psn, Qpn};
@@ -47,7 +47,8 @@ fn asked(passive: &mut Manager, captured: &[Mad]) -> ConnId {
     passive.listen(SERVICE).expect("a free service");
     passive.on_mad(0, back(), &captured[0].emit());
     let req = req_of(&captured[0]);
-    let [Event::Request { id, service, remote, source, destination, private_data }] = events(passive)[..] else {
+    let [ConnectionEvent::Request { id, service, remote, source, destination, private_data }] = events(passive)[..]
+    else {
         panic!("a request");
     };
     assert_eq!((service, source, destination), (SERVICE, Some((there().0, 0x9361)), there().1));
@@ -82,7 +83,10 @@ fn a_listener_answers_rpings_messages_as_linux_does() {
     };
     passive.on_mad(0, back(), &renamed(2));
     passive.on_mad(0, back(), &renamed(3));
-    assert_eq!(events(&mut passive), [Event::Established { id }, Event::Disconnected { id, ending: Ending::ByPeer }]);
+    assert_eq!(
+        events(&mut passive),
+        [ConnectionEvent::Established { id }, ConnectionEvent::Disconnected { id, ending: Ending::ByPeer }]
+    );
     let (drep, CmMessage::Drep(theirs)) = (sent(&mut passive), captured[4].message) else { panic!("a DREP") };
     let CmMessage::Drep(ours) = drep.message else { panic!("a DREP") };
     assert_eq!((ours.remote_comm_id, drep.header), (theirs.remote_comm_id, captured[4].header));
@@ -117,7 +121,9 @@ fn linuxs_grant_makes_a_connection_and_its_refusal_does_not() {
         Mad { message: CmMessage::Rep(Rep { remote_comm_id: id.comm_id(), ..rep_of(&captured[1]) }), ..captured[1] };
     rep.header.tid = req.header.tid;
     active.on_mad(0, there(), &rep.emit());
-    let [Event::Reply { id: replied, remote, private_data }] = events(&mut active)[..] else { panic!("a reply") };
+    let [ConnectionEvent::Reply { id: replied, remote, private_data }] = events(&mut active)[..] else {
+        panic!("a reply")
+    };
     assert_eq!((replied, remote.qpn, remote.starting_psn), (id, Qpn::new(0x300), Psn::new(0x5e_1306)));
     assert_eq!((remote.ack_timeout, remote.rnr_retry_count, private_data.len()), (19, 7, 196));
     active.confirm(0, id).expect("a reply");
@@ -130,7 +136,9 @@ fn linuxs_grant_makes_a_connection_and_its_refusal_does_not() {
     rej.remote_comm_id = refused.comm_id();
     events(&mut active);
     active.on_mad(0, there(), &Mad::new(1, CmMessage::Rej(rej)).emit());
-    assert!(matches!(events(&mut active)[..], [Event::Rejected { id, reason, .. }] if id == refused && reason.0 == 8));
+    assert!(
+        matches!(events(&mut active)[..], [ConnectionEvent::Rejected { id, reason, .. }] if id == refused && reason.0 == 8)
+    );
 }
 
 #[test]

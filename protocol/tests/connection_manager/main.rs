@@ -6,7 +6,7 @@ mod simulation;
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use roci_protocol::cm::{CmConfig, ConnectionManager, Event, Offer};
+use roci_protocol::cm::{CmConfig, ConnectionEvent, ConnectionManager, Offer};
 use roci_protocol::wire::cm::{PortSpace, ServiceId};
 use roci_protocol::{Mtu, Psn, Qpn};
 
@@ -49,6 +49,6 @@ fn offer(qpn: u32) -> Offer {
     }
 }
 
-fn events(manager: &mut Manager) -> Vec<Event> {
+fn events(manager: &mut Manager) -> Vec<ConnectionEvent> {
     std::iter::from_fn(|| manager.poll_event()).collect()
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use roci_protocol::Nanos;
-use roci_protocol::cm::{CmState, ConnId, ConnectRequest, Event};
+use roci_protocol::cm::{CmState, ConnId, ConnectRequest, ConnectionEvent};
 use roci_protocol::wire::cm::{CmMessage, Mad, RejReason};
 
 use super::{Manager, SERVICE, Way, back, manager, offer, there};
@@ -96,10 +96,10 @@ impl World {
         }
     }
 
-    fn on_event(&mut self, at: usize, event: &Event) {
+    fn on_event(&mut self, at: usize, event: &ConnectionEvent) {
         let (now, host) = (self.now, &mut self.hosts[at]);
         match *event {
-            Event::Request { id, .. } => {
+            ConnectionEvent::Request { id, .. } => {
                 host.lives.insert(id, Life::default());
                 let decided = if host.rejects {
                     host.manager.reject(now, id, RejReason::CONSUMER_DEFINED, b"no")
@@ -108,13 +108,17 @@ impl World {
                 };
                 decided.expect("an undecided request");
             }
-            Event::Reply { id, .. } => host.manager.confirm(now, id).expect("an unconfirmed reply"),
-            Event::Established { id } => host.life(id).established += 1,
-            Event::Rejected { id, .. } | Event::Unreachable { id } | Event::Disconnected { id, .. } => {
+            ConnectionEvent::Reply { id, .. } => host.manager.confirm(now, id).expect("an unconfirmed reply"),
+            ConnectionEvent::Established { id } => host.life(id).established += 1,
+            ConnectionEvent::Rejected { id, .. }
+            | ConnectionEvent::Unreachable { id }
+            | ConnectionEvent::Disconnected { id, .. } => {
                 host.life(id).ends += 1;
             }
-            Event::TimewaitExit { id } => host.life(id).exits += 1,
-            Event::SidrResolved { .. } | Event::SidrFailed { .. } => panic!("there was no SIDR request"),
+            ConnectionEvent::TimewaitExit { id } => host.life(id).exits += 1,
+            ConnectionEvent::SidrResolved { .. } | ConnectionEvent::SidrFailed { .. } => {
+                panic!("there was no SIDR request")
+            }
         }
     }
 
@@ -196,9 +200,11 @@ fn a_connection_over_a_good_network_takes_five_messages() {
         to.on_mad(0, way, &from);
         for event in super::events(to) {
             match event {
-                Event::Request { id, .. } => to.accept(0, id, offer(2), &[]),
-                Event::Reply { id, .. } => to.confirm(0, id),
-                Event::Established { id } if matches!(mad.message, CmMessage::Rtu(_)) => to.disconnect(0, id, &[]),
+                ConnectionEvent::Request { id, .. } => to.accept(0, id, offer(2), &[]),
+                ConnectionEvent::Reply { id, .. } => to.confirm(0, id),
+                ConnectionEvent::Established { id } if matches!(mad.message, CmMessage::Rtu(_)) => {
+                    to.disconnect(0, id, &[])
+                }
                 _ => Ok(()),
             }
             .expect("the right state");

@@ -90,9 +90,9 @@ impl<L: Link> Engine<L> {
         }
     }
 
-    fn on_cm_event(&mut self, event: &cm::Event) {
+    fn on_cm_event(&mut self, event: &cm::ConnectionEvent) {
         let reported = match *event {
-            cm::Event::Request { id, service, remote, source, private_data, .. } => {
+            cm::ConnectionEvent::Request { id, service, remote, source, private_data, .. } => {
                 let Some(way) = self.cm.route(id) else { return };
                 let (beyond, private_data) = Beyond::untagged(TagSender::Asks, private_data);
                 let (params, half) = (QpParams::default(), Half::Absent);
@@ -101,28 +101,28 @@ impl<L: Link> Engine<L> {
                 let place = (way.port, way.address);
                 Some(CmEvent::Request { id, service, place, terms: remote, source, private_data })
             }
-            cm::Event::Reply { id, remote, private_data } => self.on_reply(id, remote, private_data),
-            cm::Event::Established { id } => self.qp_of(id).map(|qp| CmEvent::Established { id, qp }),
-            cm::Event::Rejected { id, reason, private_data } => {
+            cm::ConnectionEvent::Reply { id, remote, private_data } => self.on_reply(id, remote, private_data),
+            cm::ConnectionEvent::Established { id } => self.qp_of(id).map(|qp| CmEvent::Established { id, qp }),
+            cm::ConnectionEvent::Rejected { id, reason, private_data } => {
                 self.fail_attempt(id);
                 self.drop_attempt(id);
                 Some(CmEvent::Rejected { id, reason, private_data })
             }
-            cm::Event::Unreachable { id } => {
+            cm::ConnectionEvent::Unreachable { id } => {
                 self.fail_attempt(id);
                 self.drop_attempt(id);
                 Some(CmEvent::Unreachable { id })
             }
-            cm::Event::Disconnected { id, ending } => {
+            cm::ConnectionEvent::Disconnected { id, ending } => {
                 self.fail_attempt(id);
                 Some(CmEvent::Disconnected { id, ending })
             }
-            cm::Event::TimewaitExit { id } => {
+            cm::ConnectionEvent::TimewaitExit { id } => {
                 self.drop_attempt(id);
                 Some(CmEvent::TimewaitExit { id })
             }
-            cm::Event::SidrResolved { id, qpn, qkey } => Some(CmEvent::ServiceResolved { id, qpn, qkey }),
-            cm::Event::SidrFailed { id, failure } => Some(CmEvent::ServiceFailed { id, failure }),
+            cm::ConnectionEvent::SidrResolved { id, qpn, qkey } => Some(CmEvent::ServiceResolved { id, qpn, qkey }),
+            cm::ConnectionEvent::SidrFailed { id, failure } => Some(CmEvent::ServiceFailed { id, failure }),
         };
         self.cm_events.extend(reported);
     }

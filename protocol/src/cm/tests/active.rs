@@ -46,7 +46,7 @@ fn three_messages_make_a_connection_in_one_transaction() {
     let ours = pair.active.connect(0, there(), request(0x11)).expect("a connection");
     let req = sent(&mut pair.active)[0];
     pair.passive.on_mad(0, back(), &req.emit());
-    let [Event::Request { id: theirs, service, remote, source, destination, private_data }] =
+    let [ConnectionEvent::Request { id: theirs, service, remote, source, destination, private_data }] =
         events(&mut pair.passive)[..]
     else {
         panic!("a request");
@@ -57,7 +57,7 @@ fn three_messages_make_a_connection_in_one_transaction() {
     pair.passive.accept(0, theirs, offer(0x22), b"welcome").expect("a request");
     let rep = sent(&mut pair.passive)[0];
     pair.active.on_mad(0, there(), &rep.emit());
-    let [Event::Reply { id, remote, private_data }] = events(&mut pair.active)[..] else { panic!("a reply") };
+    let [ConnectionEvent::Reply { id, remote, private_data }] = events(&mut pair.active)[..] else { panic!("a reply") };
     assert_eq!((id, &private_data[..8], private_data.len()), (ours, &b"welcome\0"[..], 196));
     assert_eq!((remote.qpn.get(), remote.starting_psn.get(), remote.rnr_retry_count), (0x22, 0xabe2, 6));
     assert_eq!((remote.retry_count, remote.mtu, remote.end_to_end_credits), (7, Some(Mtu::Mtu4096), true));
@@ -67,7 +67,7 @@ fn three_messages_make_a_connection_in_one_transaction() {
         if local_comm_id == ours.comm_id() && remote_comm_id == theirs.comm_id()));
     assert_eq!([rep.header.tid, rtu.header.tid], [req.header.tid; 2]);
     pair.passive.on_mad(0, back(), &rtu.emit());
-    assert_eq!(events(&mut pair.passive), [Event::Established { id: theirs }]);
+    assert_eq!(events(&mut pair.passive), [ConnectionEvent::Established { id: theirs }]);
     assert_eq!((pair.active.deadline(), pair.passive.deadline()), (None, None));
 }
 
@@ -101,10 +101,12 @@ fn a_refused_reply_ends_both_sides_and_is_refused_again() {
     hand(&mut pair.active, 0, there(), rep);
     assert_eq!(only_rej(&mut pair.active), rej);
     hand(&mut pair.passive, 0, back(), CmMessage::Rej(rej));
-    let [Event::Rejected { id, reason, private_data }] = events(&mut pair.passive)[..] else { panic!("a refusal") };
+    let [ConnectionEvent::Rejected { id, reason, private_data }] = events(&mut pair.passive)[..] else {
+        panic!("a refusal")
+    };
     assert_eq!((id, reason, &private_data[..6]), (theirs, RejReason::NO_QP, &b"sorry\0"[..]));
     pair.active.on_timer(3_000 * MS);
-    assert_eq!(events(&mut pair.active), [Event::TimewaitExit { id: ours }]);
+    assert_eq!(events(&mut pair.active), [ConnectionEvent::TimewaitExit { id: ours }]);
 }
 
 #[test]
@@ -113,7 +115,9 @@ fn a_refused_request_says_why() {
     let (ours, theirs) = pair.requested(0x11);
     pair.passive.reject(0, theirs, RejReason::CONSUMER_DEFINED, b"no").expect("a request");
     pair.settle(0);
-    let [Event::Rejected { id, reason, private_data }] = events(&mut pair.active)[..] else { panic!("a refusal") };
+    let [ConnectionEvent::Rejected { id, reason, private_data }] = events(&mut pair.active)[..] else {
+        panic!("a refusal")
+    };
     assert_eq!((id, reason, &private_data[..3]), (ours, RejReason::CONSUMER_DEFINED, &b"no\0"[..]));
     assert_eq!(private_data.len(), 148);
     assert_eq!(pair.active.state(ours), CmState::Timewait);
@@ -158,8 +162,8 @@ fn a_grant_by_a_queue_pair_that_we_are_connected_to_ends_both() {
         Rep { local_comm_id: 9, remote_comm_id: new.comm_id(), qpn: Qpn::new(0x22), ca_guid: 2, ..Rep::default() };
     hand(&mut pair.active, 0, there(), CmMessage::Rep(rep));
     let reported = events(&mut pair.active);
-    assert!(matches!(reported[..], [Event::Disconnected { id, ending: Ending::Stale },
-        Event::Rejected { id: refused, reason: RejReason::STALE_CONN, .. }] if id == old && refused == new));
+    assert!(matches!(reported[..], [ConnectionEvent::Disconnected { id, ending: Ending::Stale },
+        ConnectionEvent::Rejected { id: refused, reason: RejReason::STALE_CONN, .. }] if id == old && refused == new));
     let names: Vec<_> = sent(&mut pair.active).iter().map(|mad| mad.message.name()).collect();
     assert_eq!(names, ["DREQ", "REJ"]);
 }
@@ -171,7 +175,7 @@ fn an_abandoned_request_is_taken_back() {
     pair.active.abandon(0, ours).expect("an unanswered request");
     // The peer's name of the connection is unknown here; it is found by ours.
     pair.settle(0);
-    let [Event::Rejected { id, reason, .. }] = events(&mut pair.passive)[..] else { panic!("a refusal") };
+    let [ConnectionEvent::Rejected { id, reason, .. }] = events(&mut pair.passive)[..] else { panic!("a refusal") };
     assert_eq!((id, reason), (theirs, RejReason::TIMEOUT));
     assert_eq!(pair.passive.accept(0, theirs, offer(2), b""), Err(CmError::WrongState(CmState::Timewait)));
 }

@@ -18,11 +18,11 @@ fn either_side_ends_in_two_messages() {
         let CmMessage::Dreq(said) = dreq.message else { panic!("a DREQ") };
         assert_eq!((said.remote_qpn.get(), &said.private_data[..4]), (qpn, &b"bye\0"[..]));
         second.on_mad(0, back_way, &dreq.emit());
-        assert_eq!(events(second), [Event::Disconnected { id: other, ending: Ending::ByPeer }]);
+        assert_eq!(events(second), [ConnectionEvent::Disconnected { id: other, ending: Ending::ByPeer }]);
         let drep = sent(second)[0];
         assert_eq!(drep.header.tid, dreq.header.tid);
         first.on_mad(0, way, &drep.emit());
-        assert_eq!(events(first), [Event::Disconnected { id, ending: Ending::Confirmed }]);
+        assert_eq!(events(first), [ConnectionEvent::Disconnected { id, ending: Ending::Confirmed }]);
         for (manager, id) in [(first, id), (second, other)] {
             let due = manager.deadline().expect("TIMEWAIT ends");
             manager.on_timer(due - 1);
@@ -31,7 +31,7 @@ fn either_side_ends_in_two_messages() {
             assert_eq!(manager.connections.indexed(), 0);
             assert_eq!(
                 (events(manager), manager.len(), manager.deadline()),
-                (vec![Event::TimewaitExit { id }], 0, None)
+                (vec![ConnectionEvent::TimewaitExit { id }], 0, None)
             );
         }
     }
@@ -44,8 +44,8 @@ fn ends_that_cross_meet() {
     pair.active.disconnect(0, ours, b"").expect("a connection");
     pair.passive.disconnect(0, theirs, b"").expect("a connection");
     pair.settle(0);
-    assert_eq!(events(&mut pair.active), [Event::Disconnected { id: ours, ending: Ending::ByPeer }]);
-    assert_eq!(events(&mut pair.passive), [Event::Disconnected { id: theirs, ending: Ending::ByPeer }]);
+    assert_eq!(events(&mut pair.active), [ConnectionEvent::Disconnected { id: ours, ending: Ending::ByPeer }]);
+    assert_eq!(events(&mut pair.passive), [ConnectionEvent::Disconnected { id: theirs, ending: Ending::ByPeer }]);
     assert_eq!([pair.active.state(ours), pair.passive.state(theirs)], [CmState::Timewait; 2]);
 }
 
@@ -85,7 +85,7 @@ fn an_open_connection_that_the_peer_refuses_is_over() {
     let rej = Rej { local_comm_id, remote_comm_id, subject: Subject::Other, reason, ..Rej::default() };
     hand(&mut pair.passive, 0, back(), CmMessage::Rej(rej));
     let ending = Ending::Rejected(reason);
-    assert_eq!(events(&mut pair.passive), [Event::Disconnected { id: theirs, ending }]);
+    assert_eq!(events(&mut pair.passive), [ConnectionEvent::Disconnected { id: theirs, ending }]);
     hand(&mut pair.passive, 0, back(), CmMessage::Rej(rej));
     assert_eq!(events(&mut pair.passive), []);
 }
@@ -96,7 +96,7 @@ fn a_grant_that_the_granter_ends_is_over_before_it_opened() {
     let (ours, theirs) = pair.replied();
     pair.passive.disconnect(0, theirs, b"").expect("a grant");
     pair.settle(0);
-    assert_eq!(events(&mut pair.active), [Event::Disconnected { id: ours, ending: Ending::ByPeer }]);
-    assert_eq!(events(&mut pair.passive), [Event::Disconnected { id: theirs, ending: Ending::Confirmed }]);
+    assert_eq!(events(&mut pair.active), [ConnectionEvent::Disconnected { id: ours, ending: Ending::ByPeer }]);
+    assert_eq!(events(&mut pair.passive), [ConnectionEvent::Disconnected { id: theirs, ending: Ending::Confirmed }]);
     assert_eq!(pair.active.confirm(0, ours), Err(CmError::WrongState(CmState::Timewait)));
 }

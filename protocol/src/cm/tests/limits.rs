@@ -18,11 +18,13 @@ fn a_listener_has_only_so_many_undecided_requests() {
     (1..=3).for_each(|qpn| ask(&mut passive, qpn));
     assert_eq!(only_rej(&mut passive).reason, RejReason::NO_RESOURCES);
     assert_eq!(counted(&passive), [("req_backlog_full", 1)]);
-    let [Event::Request { id, .. }, Event::Request { .. }] = events(&mut passive)[..] else { panic!("two requests") };
+    let [ConnectionEvent::Request { id, .. }, ConnectionEvent::Request { .. }] = events(&mut passive)[..] else {
+        panic!("two requests")
+    };
     passive.accept(0, id, offer(9), b"").expect("a request");
     sent(&mut passive);
     ask(&mut passive, 4);
-    assert!(matches!(events(&mut passive)[..], [Event::Request { .. }]));
+    assert!(matches!(events(&mut passive)[..], [ConnectionEvent::Request { .. }]));
 }
 
 #[test]
@@ -85,7 +87,7 @@ fn a_service_has_one_listener_and_a_manager_so_many() {
 fn requests_of_a_closed_listener_can_still_be_decided() {
     let mut passive = passive(config(2));
     ask(&mut passive, 1);
-    let [Event::Request { id, .. }] = events(&mut passive)[..] else { panic!("a request") };
+    let [ConnectionEvent::Request { id, .. }] = events(&mut passive)[..] else { panic!("a request") };
     passive.unlisten(SERVICE);
     assert_eq!(passive.accept(0, id, offer(2), b""), Ok(()));
     assert_eq!(passive.listeners.pending(SERVICE), 0);

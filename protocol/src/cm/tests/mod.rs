@@ -93,7 +93,7 @@ impl Pair {
         let ours = self.active.connect(0, there(), request(qpn)).expect("a connection");
         self.settle(0);
         match events(&mut self.passive)[..] {
-            [Event::Request { id, .. }] => (ours, id),
+            [ConnectionEvent::Request { id, .. }] => (ours, id),
             ref other => panic!("a request: {other:?}"),
         }
     }
@@ -103,7 +103,7 @@ impl Pair {
         let (ours, theirs) = self.requested(0x11);
         self.passive.accept(0, theirs, offer(0x22), b"welcome").expect("a request");
         self.settle(0);
-        assert!(matches!(events(&mut self.active)[..], [Event::Reply { .. }]));
+        assert!(matches!(events(&mut self.active)[..], [ConnectionEvent::Reply { .. }]));
         (ours, theirs)
     }
 
@@ -111,8 +111,8 @@ impl Pair {
         let (ours, theirs) = self.replied();
         self.active.confirm(0, ours).expect("a reply");
         self.settle(0);
-        assert_eq!(events(&mut self.active), [Event::Established { id: ours }]);
-        assert_eq!(events(&mut self.passive), [Event::Established { id: theirs }]);
+        assert_eq!(events(&mut self.active), [ConnectionEvent::Established { id: ours }]);
+        assert_eq!(events(&mut self.passive), [ConnectionEvent::Established { id: theirs }]);
         (ours, theirs)
     }
 }
@@ -122,7 +122,7 @@ fn sent(manager: &mut Manager) -> Vec<Mad> {
     datagrams.map(|(_, datagram)| Mad::parse(&datagram).expect("a datagram of ours")).collect()
 }
 
-fn events(manager: &mut Manager) -> Vec<Event> {
+fn events(manager: &mut Manager) -> Vec<ConnectionEvent> {
     std::iter::from_fn(|| manager.poll_event()).collect()
 }
 

@@ -36,7 +36,7 @@ fn a_service_that_is_no_port_needs_no_addressing_header() {
     passive.listen(ServiceId(7)).expect("a free service");
     let message = Req { service_id: ServiceId(7), private_data: [9; 92], path_mtu: 9, ..req(1) };
     hand(&mut passive, 0, back(), CmMessage::Req(message));
-    let [Event::Request { source: None, private_data, remote, .. }] = events(&mut passive)[..] else {
+    let [ConnectionEvent::Request { source: None, private_data, remote, .. }] = events(&mut passive)[..] else {
         panic!("a request");
     };
     assert_eq!((&private_data[..], remote.mtu), (&[9; 92][..], None));
@@ -47,7 +47,7 @@ fn a_repeated_req_gets_what_its_state_calls_for() {
     let mut passive = Pair::new().passive;
     let req = CmMessage::Req(req(0x11));
     hand(&mut passive, 0, back(), req);
-    let [Event::Request { id, .. }] = events(&mut passive)[..] else { panic!("a request") };
+    let [ConnectionEvent::Request { id, .. }] = events(&mut passive)[..] else { panic!("a request") };
     assert!(sent(&mut passive).is_empty());
     // Undecided: asked for time.
     hand(&mut passive, 0, back(), req);
@@ -62,7 +62,7 @@ fn a_repeated_req_gets_what_its_state_calls_for() {
     passive.on_communication_established(0, id);
     hand(&mut passive, 0, back(), req);
     assert!(sent(&mut passive).is_empty());
-    assert_eq!(events(&mut passive), [Event::Established { id }]);
+    assert_eq!(events(&mut passive), [ConnectionEvent::Established { id }]);
     assert_eq!(passive.stats().rx_duplicate, 3);
 }
 
@@ -71,13 +71,13 @@ fn nothing_is_kept_of_a_req_that_was_refused() {
     let mut passive = Pair::new().passive;
     let req = CmMessage::Req(req(0x11));
     hand(&mut passive, 0, back(), req);
-    let [Event::Request { id, .. }] = events(&mut passive)[..] else { panic!("a request") };
+    let [ConnectionEvent::Request { id, .. }] = events(&mut passive)[..] else { panic!("a request") };
     passive.reject(0, id, RejReason::NO_RESOURCES, b"full").expect("a request");
     assert_eq!(only_rej(&mut passive).private_data[..4], *b"full");
-    assert_eq!((events(&mut passive), passive.len()), (vec![Event::TimewaitExit { id }], 0));
+    assert_eq!((events(&mut passive), passive.len()), (vec![ConnectionEvent::TimewaitExit { id }], 0));
     // It missed the refusal: it is a new one.
     hand(&mut passive, 0, back(), req);
-    assert!(matches!(events(&mut passive)[..], [Event::Request { .. }]));
+    assert!(matches!(events(&mut passive)[..], [ConnectionEvent::Request { .. }]));
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_queue_pair_that_asks_anew_has_forgotten_its_connection() {
     reborn.connect(0, there(), request(0x11)).expect("a connection");
     let again = only(&mut reborn);
     hand(&mut pair.passive, 0, back(), again);
-    assert_eq!(events(&mut pair.passive), [Event::Disconnected { id: theirs, ending: Ending::Stale }]);
+    assert_eq!(events(&mut pair.passive), [ConnectionEvent::Disconnected { id: theirs, ending: Ending::Stale }]);
     let said: Vec<_> = sent(&mut pair.passive).iter().map(|mad| mad.message).collect();
     let [CmMessage::Dreq(dreq), CmMessage::Rej(rej)] = said[..] else { panic!("DREQ and REJ: {said:?}") };
     assert_eq!((dreq.remote_comm_id, rej.reason), (ours.comm_id(), RejReason::STALE_CONN));
@@ -107,14 +107,14 @@ fn a_queue_pair_that_asks_anew_has_forgotten_its_connection() {
     for message in said {
         hand(&mut reborn, 0, there(), message);
     }
-    assert!(matches!(events(&mut reborn)[..], [Event::Rejected { reason: RejReason::STALE_CONN, .. }]));
+    assert!(matches!(events(&mut reborn)[..], [ConnectionEvent::Rejected { reason: RejReason::STALE_CONN, .. }]));
     hand(&mut pair.passive, 0, back(), only(&mut reborn));
     pair.passive.on_timer(10_000 * MS);
-    assert_eq!(events(&mut pair.passive), [Event::TimewaitExit { id: theirs }]);
+    assert_eq!(events(&mut pair.passive), [ConnectionEvent::TimewaitExit { id: theirs }]);
     reborn.connect(0, there(), request(0x11)).expect("a connection");
     let again = only(&mut reborn);
     hand(&mut pair.passive, 0, back(), again);
-    assert!(matches!(events(&mut pair.passive)[..], [Event::Request { .. }]));
+    assert!(matches!(events(&mut pair.passive)[..], [ConnectionEvent::Request { .. }]));
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn a_req_on_another_route_cannot_make_a_connection_stale() {
     let mut thief = Manager::new(CmConfig { seed: 4711, ..config(1) });
     thief.connect(0, (ip(3), ip(2)), request(0x11)).expect("a connection");
     hand(&mut pair.passive, 0, (ip(2), ip(3)), only(&mut thief));
-    assert!(matches!(events(&mut pair.passive)[..], [Event::Request { .. }]));
+    assert!(matches!(events(&mut pair.passive)[..], [ConnectionEvent::Request { .. }]));
     assert_eq!((pair.passive.state(theirs), sent(&mut pair.passive)), (CmState::Established, vec![]));
 }
 
@@ -133,7 +133,7 @@ fn first_data_is_as_good_as_an_rtu() {
     let mut pair = Pair::new();
     let (ours, theirs) = pair.replied();
     pair.passive.on_communication_established(0, theirs);
-    assert_eq!(events(&mut pair.passive), [Event::Established { id: theirs }]);
+    assert_eq!(events(&mut pair.passive), [ConnectionEvent::Established { id: theirs }]);
     assert_eq!(pair.passive.deadline(), None);
     pair.passive.on_communication_established(0, theirs);
     pair.active.confirm(0, ours).expect("a reply");

@@ -16,7 +16,10 @@ fn a_service_names_its_queue_pair_and_key() {
     let mut pair = Pair::new();
     pair.passive.sidr_listen(DATAGRAMS, Qpn::new(0x99), 0x1111_2222).expect("a free service");
     let id = asked(&mut pair);
-    assert_eq!(events(&mut pair.active), [Event::SidrResolved { id, qpn: Qpn::new(0x99), qkey: 0x1111_2222 }]);
+    assert_eq!(
+        events(&mut pair.active),
+        [ConnectionEvent::SidrResolved { id, qpn: Qpn::new(0x99), qkey: 0x1111_2222 }]
+    );
     assert!(pair.active.is_empty() && pair.active.deadline().is_none() && pair.passive.is_empty());
     assert_eq!(pair.passive.sidr_listen(DATAGRAMS, Qpn::new(1), 1), Err(ListenError::InUse));
     assert!(pair.passive.sidr_unlisten(DATAGRAMS) && !pair.passive.sidr_unlisten(DATAGRAMS));
@@ -26,7 +29,7 @@ fn a_service_names_its_queue_pair_and_key() {
 fn a_service_without_a_listener_is_unsupported() {
     let mut pair = Pair::new();
     let id = asked(&mut pair);
-    assert_eq!(events(&mut pair.active), [Event::SidrFailed { id, failure: SidrFailure::Refused(1) }]);
+    assert_eq!(events(&mut pair.active), [ConnectionEvent::SidrFailed { id, failure: SidrFailure::Refused(1) }]);
     assert_eq!(counted(&pair.passive), [("sidr_refused", 1)]);
 }
 
@@ -49,7 +52,7 @@ fn questions_are_asked_again_and_given_up() {
         active.on_timer(due);
     }
     assert!(asked.len() == 4 && asked.iter().all(|mad| *mad == asked[0]));
-    assert_eq!(events(&mut active), [Event::SidrFailed { id, failure: SidrFailure::Unreachable }]);
+    assert_eq!(events(&mut active), [ConnectionEvent::SidrFailed { id, failure: SidrFailure::Unreachable }]);
     assert_eq!(counted(&active), [("tx_retransmissions", 3), ("sidr_exhausted", 1)]);
 }
 

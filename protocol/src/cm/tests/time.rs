@@ -33,21 +33,21 @@ fn a_req_is_repeated_ever_more_slowly_and_then_given_up() {
     active.on_timer(3750 * MS);
     let rej = only_rej(&mut active);
     assert_eq!((rej.reason, rej.subject, rej.info_len, rej.info[7]), (RejReason::TIMEOUT, Subject::Other, 8, 1));
-    assert_eq!(events(&mut active), [Event::Unreachable { id }]);
+    assert_eq!(events(&mut active), [ConnectionEvent::Unreachable { id }]);
     assert_eq!(counted(&active), [("tx_retransmissions", 4), ("req_exhausted", 1)]);
     assert_eq!(to_the_end(&mut active), []);
-    assert_eq!((events(&mut active), active.len()), (vec![Event::TimewaitExit { id }], 0));
+    assert_eq!((events(&mut active), active.len()), (vec![ConnectionEvent::TimewaitExit { id }], 0));
 }
 
 #[test]
 fn a_rep_is_repeated_as_often_as_the_req_asks() {
     let mut passive = Pair::new().passive;
     hand(&mut passive, 0, back(), CmMessage::Req(Req { max_cm_retries: 2, ..req(1) }));
-    let [Event::Request { id, .. }] = events(&mut passive)[..] else { panic!("a request") };
+    let [ConnectionEvent::Request { id, .. }] = events(&mut passive)[..] else { panic!("a request") };
     assert_eq!(passive.deadline(), None);
     passive.accept(0, id, offer(2), b"").expect("a request");
     assert_eq!(to_the_end(&mut passive), [("REP", 3), ("REJ", 1)]);
-    assert_eq!(events(&mut passive), [Event::Unreachable { id }, Event::TimewaitExit { id }]);
+    assert_eq!(events(&mut passive), [ConnectionEvent::Unreachable { id }, ConnectionEvent::TimewaitExit { id }]);
     assert_eq!(passive.stats().rep_exhausted, 1);
 }
 
@@ -58,7 +58,10 @@ fn an_unanswered_dreq_ends_the_connection_all_the_same() {
     pair.active.disconnect(0, ours, b"").expect("a connection");
     assert_eq!(to_the_end(&mut pair.active), [("DREQ", 16)]);
     let ending = Ending::Unanswered;
-    assert_eq!(events(&mut pair.active), [Event::Disconnected { id: ours, ending }, Event::TimewaitExit { id: ours }]);
+    assert_eq!(
+        events(&mut pair.active),
+        [ConnectionEvent::Disconnected { id: ours, ending }, ConnectionEvent::TimewaitExit { id: ours }]
+    );
     assert!(pair.active.is_empty());
 }
 
@@ -94,5 +97,5 @@ fn the_end_of_time_is_no_reason_to_loop_or_overflow() {
     let mut active = Manager::new(config(1));
     let id = active.connect(Nanos::MAX - 5, there(), request(1)).expect("a connection");
     active.on_timer(Nanos::MAX);
-    assert_eq!(events(&mut active), [Event::Unreachable { id }, Event::TimewaitExit { id }]);
+    assert_eq!(events(&mut active), [ConnectionEvent::Unreachable { id }, ConnectionEvent::TimewaitExit { id }]);
 }

@@ -2,7 +2,7 @@
 //!
 //! A responder keeps packets that come early and reports the gap with a map of what it keeps; a requester keeps READ
 //! responses that come early. Both are given to the machine again, in order, when the gap is closed
-//! ([`QueuePair::take_held`]), so that everything else works on packets in order as ever. The requester sends again what
+//! ([`RcQueuePair::take_held`]), so that everything else works on packets in order as ever. The requester sends again what
 //! is missing and nothing else, each packet once a round trip. The shape follows RFC 6675 (the map), RFC 8985 (a packet
 //! that was sent later and has arrived shows that an earlier one is lost; a probe where nothing was sent later) and IRN
 //! (Mittal et al., SIGCOMM 2018: how little a NIC needs for it).
@@ -13,7 +13,7 @@ mod psn_set;
 use super::congestion::CongestionControl as _;
 use super::requester::{Fetch, Requester, Wqe, completion};
 use super::responder::Owed;
-use super::{Budget, Env, QueuePair, TxError, WcStatus};
+use super::{Budget, Env, RcQueuePair, TxError, WcStatus};
 use crate::wire::{NakCode, Packet};
 use crate::{Nanos, Psn};
 
@@ -153,8 +153,8 @@ impl<B> Requester<B> {
     }
 }
 
-impl<B> QueuePair<B> {
-    /// The packet that was kept and whose turn it is now: give it to [`QueuePair::on_held_packet`].
+impl<B> RcQueuePair<B> {
+    /// The packet that was kept and whose turn it is now: give it to [`RcQueuePair::on_held_packet`].
     #[inline]
     pub fn take_held(&mut self) -> Option<Held> {
         let (expected, una) = (self.responder.expected, self.requester.una);

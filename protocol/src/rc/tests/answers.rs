@@ -23,7 +23,7 @@ fn atomic_answer(psn: u32) -> Headers {
 }
 
 /// The PSNs of what is sent now.
-fn sent(qp: &mut QueuePair<u32>, script: &mut Script) -> Vec<u32> {
+fn sent(qp: &mut RcQueuePair<u32>, script: &mut Script) -> Vec<u32> {
     script.sent.clear();
     pump(qp, script);
     script.sent.iter().map(|(headers, _)| headers.bth.psn.get()).collect()
@@ -60,7 +60,7 @@ fn a_gap_in_the_responses_is_counted_once_until_something_was_answered() {
     let (mut qp, mut script) = (connected(|_| ()), Script::default());
     read(&mut qp, 1, 4 * MTU);
     pump(&mut qp, &mut script);
-    let respond = |qp: &mut QueuePair<u32>, script: &mut Script, psn| {
+    let respond = |qp: &mut RcQueuePair<u32>, script: &mut Script, psn| {
         let opcode = if psn == 100 { RcReadResponseFirst } else { RcReadResponseMiddle };
         feed(qp, script, request(opcode, psn), MTU);
         (qp.stats().implied_nak_seq_err, qp.stats().stale_response)
@@ -208,7 +208,7 @@ fn what_the_peer_waited_with_one_answer_says_nothing_of_a_later_one() {
     let window_after = |waited: u32| {
         let change = |config: &mut Config| (config.dialect, config.congestion) = (Dialect::Rocinante, Algorithm::Delay);
         let (mut qp, mut script) = (connected(change), Script::default());
-        let at = |now, qp: &mut QueuePair<u32>, script: &mut Script, headers, payload: &[u8]| {
+        let at = |now, qp: &mut RcQueuePair<u32>, script: &mut Script, headers, payload: &[u8]| {
             qp.on_packet(now, &Packet { headers, payload }, script);
         };
         // Both are acknowledged by themselves; the first is timed, the second is not.

@@ -22,7 +22,7 @@ fn result(psn: u32, original: u64) -> Headers {
     headers
 }
 
-fn post_add(qp: &mut QueuePair<u32>, wr_id: u64) {
+fn post_add(qp: &mut RcQueuePair<u32>, wr_id: u64) {
     post(qp, wr_id, SendOp::Atomic { remote: Remote { va: 8, rkey: KEY }, operation: ADD_5 }, 8);
 }
 

@@ -8,7 +8,7 @@ fn credit(psn: u32, msn: u32, code: u8) -> Headers {
     headers
 }
 
-fn cautious() -> QueuePair<u32> {
+fn cautious() -> RcQueuePair<u32> {
     connected(|config| config.end_to_end_credits = true)
 }
 

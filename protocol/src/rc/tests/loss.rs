@@ -3,12 +3,12 @@
 use super::*;
 use crate::rc::congestion::Algorithm;
 
-fn selective() -> QueuePair<u32> {
+fn selective() -> RcQueuePair<u32> {
     connected(|config| config.dialect = Dialect::Rocinante)
 }
 
 /// A report that `psn` is missing and that the packets `kept` beyond it are kept.
-fn report_gap(qp: &mut QueuePair<u32>, script: &mut Script, psn: u32, kept: &[u32]) {
+fn report_gap(qp: &mut RcQueuePair<u32>, script: &mut Script, psn: u32, kept: &[u32]) {
     let mut map = vec![0; 8];
     for distance in kept.iter().map(|kept| (kept - psn) as usize) {
         map[distance / 8] |= 1 << (distance % 8);
@@ -18,7 +18,7 @@ fn report_gap(qp: &mut QueuePair<u32>, script: &mut Script, psn: u32, kept: &[u3
 }
 
 /// The PSNs of what is sent where the link takes `room` packets.
-fn sent(qp: &mut QueuePair<u32>, script: &mut Script, room: usize) -> Vec<u32> {
+fn sent(qp: &mut RcQueuePair<u32>, script: &mut Script, room: usize) -> Vec<u32> {
     script.sent.clear();
     script.room = Some(room);
     pump(qp, script);

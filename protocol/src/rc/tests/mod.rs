@@ -149,7 +149,7 @@ impl Script {
     }
 }
 
-fn connected(change: impl FnOnce(&mut Config)) -> QueuePair<u32> {
+fn connected(change: impl FnOnce(&mut Config)) -> RcQueuePair<u32> {
     let mut config = Config {
         dest_qpn: Qpn::new(0x99),
         mtu: Mtu::Mtu256,
@@ -163,26 +163,26 @@ fn connected(change: impl FnOnce(&mut Config)) -> QueuePair<u32> {
         ..Config::default()
     };
     change(&mut config);
-    let mut qp = QueuePair::new(config);
+    let mut qp = RcQueuePair::new(config);
     qp.modify(State::Rtr).expect("legal");
     qp.modify(State::Rts).expect("legal");
     qp
 }
 
-fn post(qp: &mut QueuePair<u32>, wr_id: u64, op: SendOp, len: usize) {
+fn post(qp: &mut RcQueuePair<u32>, wr_id: u64, op: SendOp, len: usize) {
     let request = SendRequest { wr_id, op, buffer: 0, len: len as u32, signaled: true, solicited: false, fence: false };
     qp.post_send(request).expect("the queue has room");
 }
 
-fn send(qp: &mut QueuePair<u32>, wr_id: u64, len: usize) {
+fn send(qp: &mut RcQueuePair<u32>, wr_id: u64, len: usize) {
     post(qp, wr_id, SendOp::Send { imm: None }, len);
 }
 
-fn read(qp: &mut QueuePair<u32>, wr_id: u64, len: usize) {
+fn read(qp: &mut RcQueuePair<u32>, wr_id: u64, len: usize) {
     post(qp, wr_id, SendOp::Read { remote: Remote { va: 0, rkey: KEY } }, len);
 }
 
-fn receive(qp: &mut QueuePair<u32>, wr_id: u64, len: u32) {
+fn receive(qp: &mut RcQueuePair<u32>, wr_id: u64, len: u32) {
     qp.post_recv(RecvRequest { wr_id, buffer: 0, len }).expect("the queue has room");
 }
 
@@ -212,7 +212,7 @@ fn answer(psn: u32, syndrome: Syndrome) -> Headers {
 
 const ACK: Syndrome = Syndrome::Ack { credit: 31 };
 
-fn feed(qp: &mut QueuePair<u32>, script: &mut Script, headers: Headers, len: usize) {
+fn feed(qp: &mut RcQueuePair<u32>, script: &mut Script, headers: Headers, len: usize) {
     let payload = vec![0; len];
     qp.on_packet(0, &Packet { headers, payload: &payload }, script);
 }
@@ -221,7 +221,7 @@ const fn unlimited() -> Budget {
     Budget::UNLIMITED
 }
 
-fn pump(qp: &mut QueuePair<u32>, script: &mut Script) {
+fn pump(qp: &mut RcQueuePair<u32>, script: &mut Script) {
     let _ = qp.pump_replies(0, &mut unlimited(), script);
     let _ = qp.pump_requests(0, &mut unlimited(), script);
 }

@@ -8,7 +8,7 @@ const fn middle(psn: u32) -> Headers {
 }
 
 /// The first PSN and the length, in packets, of each READ that is sent now; of other requests the length is 0.
-fn asked(qp: &mut QueuePair<u32>, script: &mut Script) -> Vec<(u32, u32)> {
+fn asked(qp: &mut RcQueuePair<u32>, script: &mut Script) -> Vec<(u32, u32)> {
     script.sent.clear();
     pump(qp, script);
     qp.check();
@@ -152,7 +152,7 @@ fn of_two_early_responses_that_disagree_neither_is_believed() {
     let (mut qp, mut script) = (selective(|_| ()), Script { keeps: 8, ..Script::default() });
     read(&mut qp, 1, 2 * MTU);
     pump(&mut qp, &mut script);
-    let counts = |qp: &QueuePair<u32>| (qp.stats().rx_held, qp.stats().stale_response, qp.stats().rx_held_conflicts);
+    let counts = |qp: &RcQueuePair<u32>| (qp.stats().rx_held, qp.stats().stale_response, qp.stats().rx_held_conflicts);
     feed(&mut qp, &mut script, middle(101), MTU);
     assert_eq!(counts(&qp), (1, 0, 0));
     feed(&mut qp, &mut script, middle(101), MTU);

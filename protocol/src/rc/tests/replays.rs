@@ -10,12 +10,12 @@ fn again(first: u32, psn: u32, packets: u32) -> Headers {
 }
 
 /// Asks for a READ of `packets` packets.
-fn ask(qp: &mut QueuePair<u32>, script: &mut Script, psn: u32, packets: u32) {
+fn ask(qp: &mut RcQueuePair<u32>, script: &mut Script, psn: u32, packets: u32) {
     feed(qp, script, again(psn, psn, packets), 0);
 }
 
 /// The PSNs of what is sent now.
-fn sent(qp: &mut QueuePair<u32>, script: &mut Script) -> Vec<u32> {
+fn sent(qp: &mut RcQueuePair<u32>, script: &mut Script) -> Vec<u32> {
     script.sent.clear();
     pump(qp, script);
     script.sent.iter().map(|(headers, _)| headers.bth.psn.get()).collect()

@@ -169,7 +169,7 @@ fn an_opcode_that_means_nothing_is_refused_where_the_next_request_is_expected() 
     pump(&mut qp, &mut script);
     assert_eq!(script.last_syndrome(), Some((Syndrome::Nak(NakCode::InvalidRequest), 500)));
     assert_eq!((qp.state(), qp.stats().resp_invalid_request), (State::Error, 1));
-    let (mut qp, mut script) = (QueuePair::new(Config::default()), Script::default());
+    let (mut qp, mut script) = (RcQueuePair::new(Config::default()), Script::default());
     qp.on_unknown_opcode(Psn::default(), &mut script);
     assert_eq!(qp.state(), State::Init, "it takes no requests yet");
 }

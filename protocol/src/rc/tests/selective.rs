@@ -4,7 +4,7 @@ use super::*;
 
 const GAP: Syndrome = Syndrome::Nak(NakCode::PsnSequence);
 
-pub(super) fn selective(change: impl FnOnce(&mut Config)) -> QueuePair<u32> {
+pub(super) fn selective(change: impl FnOnce(&mut Config)) -> RcQueuePair<u32> {
     connected(|config| {
         config.dialect = Dialect::Rocinante;
         change(config);
@@ -12,7 +12,7 @@ pub(super) fn selective(change: impl FnOnce(&mut Config)) -> QueuePair<u32> {
 }
 
 /// A report of a gap at `psn`, with a map of the packets that follow it by these distances.
-pub(super) fn gap(qp: &mut QueuePair<u32>, script: &mut Script, psn: u32, kept: &[u32]) {
+pub(super) fn gap(qp: &mut RcQueuePair<u32>, script: &mut Script, psn: u32, kept: &[u32]) {
     let mut map = vec![0; if kept.is_empty() { 0 } else { 32 }];
     for &distance in kept {
         map[distance as usize / 8] |= 1 << (distance % 8);

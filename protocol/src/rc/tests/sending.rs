@@ -8,13 +8,13 @@ fn selective(config: &mut Config) {
 }
 
 /// The PSNs of what is sent at `now`.
-fn sent_at(now: Nanos, qp: &mut QueuePair<u32>, script: &mut Script) -> Vec<u32> {
+fn sent_at(now: Nanos, qp: &mut RcQueuePair<u32>, script: &mut Script) -> Vec<u32> {
     script.sent.clear();
     let _ = qp.pump_requests(now, &mut unlimited(), script);
     script.sent.iter().map(|(headers, _)| headers.bth.psn.get()).collect()
 }
 
-fn reason(qp: &mut QueuePair<u32>, op: SendOp, len: u32) -> Option<RcPostError> {
+fn reason(qp: &mut RcQueuePair<u32>, op: SendOp, len: u32) -> Option<RcPostError> {
     Some(qp.post_send(SendRequest { op, len, ..rejected_send() }).err()?.reason)
 }
 

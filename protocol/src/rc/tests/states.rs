@@ -5,7 +5,7 @@ use crate::Pkey;
 
 #[test]
 fn packets_that_the_state_or_the_partition_does_not_take_are_dropped() {
-    let (mut qp, mut script) = (QueuePair::new(Config::default()), Script::default());
+    let (mut qp, mut script) = (RcQueuePair::new(Config::default()), Script::default());
     feed(&mut qp, &mut script, request(Opcode::RcSendOnly, 0), 1);
     feed(&mut qp, &mut script, answer(0, ACK), 0);
     assert_eq!(qp.stats().rx_wrong_state, 2);
@@ -152,7 +152,7 @@ fn a_reset_forgets_work_and_psns_and_keeps_counters_and_attributes() {
 
 #[test]
 fn a_queue_pair_that_is_not_yet_ready_to_send_takes_no_requests() {
-    let mut qp = QueuePair::new(Config::default());
+    let mut qp = RcQueuePair::new(Config::default());
     for state in [State::Init, State::Rtr] {
         qp.modify(state).expect("legal");
         assert_eq!(qp.post_send(rejected_send()).expect_err("not yet").reason, RcPostError::State(state));

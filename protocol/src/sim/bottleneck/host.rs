@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::link::time_of;
 use crate::rc::{
-    AtomicOperation, Budget, Completion, Config, Denied, Env, Held, Payload, QueuePair, SendOp, SendRequest, State,
+    AtomicOperation, Budget, Completion, Config, Denied, Env, Held, Payload, RcQueuePair, SendOp, SendRequest, State,
     Stats, TxError,
 };
 use crate::wire::{Headers, Packet, icrc};
@@ -58,7 +58,7 @@ impl SimPacket {
 
 /// One end of a flow: a queue pair behind a port.
 pub(super) struct FlowEnd {
-    qp: QueuePair<()>,
+    qp: RcQueuePair<()>,
     port: SimPort,
     work: Option<Work>,
     /// The one wake-up that counts: earlier plans may have been overtaken.
@@ -117,7 +117,7 @@ impl SimPort {
 
 impl FlowEnd {
     pub(super) fn new(config: Config, rate: Option<u64>, work: Option<Work>) -> Self {
-        let mut qp = QueuePair::new(config);
+        let mut qp = RcQueuePair::new(config);
         for state in [State::Rtr, State::Rts] {
             qp.modify(state).expect("the way up is in the table");
         }
