@@ -1,7 +1,7 @@
 //! The server's side of perftest (`ib_send_bw` and its seven relatives), for clients as distributions ship them.
 //!
 //! Both the command and the lab serve such clients, the one on a port of its configuration, the other on its recorded
-//! wire. So the server is a crate of its own between them and the driver: it takes any engine, by [`Host`], and knows
+//! wire. So the server is a crate of its own between them and the driver: it takes any engine, by [`EngineOwner`], and knows
 //! neither ranks nor a launcher.
 //!
 //! # The exchange
@@ -49,13 +49,13 @@ pub use self::error::ServeError;
 use self::exchange::ClientReport;
 use self::session::{Client, Session};
 use self::settings::TestKind;
-pub use self::settings::{Settings, SettingsError, Sizes, Test, UnknownTest};
+pub use self::settings::{MessageSizes, ServerSettings, SettingsError, Test, UnknownTest};
 
 /// The port that perftest's clients connect to by default.
 pub const PORT: u16 = 18_515;
 
 /// The owner of the engine.
-pub trait Host {
+pub trait EngineOwner {
     /// What the engine's first port is on.
     type Link: Link;
 
@@ -90,7 +90,11 @@ pub struct Served {
 }
 
 /// Waits for one client, and serves it until it is through.
-pub fn serve<H: Host>(host: &mut H, listener: &TcpListener, settings: &Settings) -> Result<Served, ServeError> {
+pub fn serve<H: EngineOwner>(
+    host: &mut H,
+    listener: &TcpListener,
+    settings: &ServerSettings,
+) -> Result<Served, ServeError> {
     let (stream, address) = accept(host, listener, settings.wait)?;
     let mut session = Session::new(host, stream, settings)?;
     let client = session.meet()?;
@@ -101,7 +105,7 @@ pub fn serve<H: Host>(host: &mut H, listener: &TcpListener, settings: &Settings)
     Ok(Served { client: address, version, peer, messages, report })
 }
 
-fn accept<H: Host>(
+fn accept<H: EngineOwner>(
     host: &mut H,
     listener: &TcpListener,
     wait: Option<Duration>,
@@ -121,7 +125,7 @@ fn accept<H: Host>(
     }
 }
 
-fn attend<H: Host>(
+fn attend<H: EngineOwner>(
     session: &mut Session<'_, H>,
     client: &Client,
 ) -> Result<(Option<u64>, Option<ClientReport>), ServeError> {

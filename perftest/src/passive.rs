@@ -4,14 +4,14 @@ use roci_driver::{Access, MemoryRegion};
 
 use crate::exchange::{ClientReport, REPORT_NUMBERS};
 use crate::session::{Client, Session};
-use crate::{Host, ServeError};
+use crate::{EngineOwner, ServeError};
 
 const MEETING: &str = "the news that it is ready";
 const RESULT: &str = "the news that it is through";
 const REPORT: &str = "its report";
 
 /// `ib_read_lat` and `ib_atomic_lat`.
-pub(crate) fn serve_latency<H: Host>(session: &mut Session<'_, H>, client: &Client) -> Result<(), ServeError> {
+pub(crate) fn serve_latency<H: EngineOwner>(session: &mut Session<'_, H>, client: &Client) -> Result<(), ServeError> {
     with_region(session, client, |session, region| {
         session.introduce(client, region.rkey())?;
         session.see_off(client, region.rkey())
@@ -19,7 +19,7 @@ pub(crate) fn serve_latency<H: Host>(session: &mut Session<'_, H>, client: &Clie
 }
 
 /// `ib_write_bw`, `ib_read_bw` and `ib_atomic_bw`.
-pub(crate) fn serve_bandwidth<H: Host>(
+pub(crate) fn serve_bandwidth<H: EngineOwner>(
     session: &mut Session<'_, H>,
     client: &Client,
 ) -> Result<ClientReport, ServeError> {
@@ -36,7 +36,7 @@ pub(crate) fn serve_bandwidth<H: Host>(
 
 /// Runs `action` while the client may reach memory of ours, all zeros: as much as its longest message, or as all those
 /// that it spreads.
-pub(crate) fn with_region<H: Host, R>(
+pub(crate) fn with_region<H: EngineOwner, R>(
     session: &mut Session<'_, H>,
     client: &Client,
     action: impl FnOnce(&mut Session<'_, H>, MemoryRegion) -> Result<R, ServeError>,
@@ -53,7 +53,7 @@ pub(crate) fn with_region<H: Host, R>(
 }
 
 /// We have measured nothing, and say so: clients look at it in tests of both directions only.
-fn exchange_reports<H: Host>(session: &mut Session<'_, H>, client: &Client) -> Result<ClientReport, ServeError> {
+fn exchange_reports<H: EngineOwner>(session: &mut Session<'_, H>, client: &Client) -> Result<ClientReport, ServeError> {
     let mut numbers = [[0; 8]; REPORT_NUMBERS];
     for number in &mut numbers {
         *number = session.read_figure(client, REPORT)?;

@@ -3,7 +3,7 @@
 use roci_driver::{Operation, Rkey, SendWr, WorkCompletion};
 
 use crate::session::{Client, Session, Word};
-use crate::{Host, ServeError};
+use crate::{EngineOwner, ServeError};
 
 const DUE: &str = "messages, or the end of the test";
 /// Nothing is opened to a client that only sends.
@@ -12,7 +12,7 @@ const NO_KEY: Rkey = Rkey(0);
 const LOOK_EVERY: usize = 64;
 
 /// Takes messages until the client is through, and counts them. How many there are, and how long, is the client's choice.
-pub(crate) fn serve<H: Host>(
+pub(crate) fn serve<H: EngineOwner>(
     session: &mut Session<'_, H>,
     client: &Client,
     is_answered: bool,
@@ -43,7 +43,7 @@ pub(crate) fn serve<H: Host>(
 }
 
 /// A message goes back in the buffer that it came in; a buffer that is free is posted again.
-fn settle<H: Host>(
+fn settle<H: EngineOwner>(
     session: &mut Session<'_, H>,
     client: &Client,
     done: WorkCompletion,

@@ -13,12 +13,12 @@ use roci_protocol::wire::MacAddr;
 
 use crate::exchange::{self, DONE, KEYS_LEN, MTU_LEN, QpInfo, VERSION_LEN};
 use crate::socket::Socket;
-use crate::{Host, ServeError, Settings};
+use crate::{EngineOwner, ServeError, ServerSettings};
 
 /// One client's visit.
-pub(crate) struct Session<'a, H: Host> {
+pub(crate) struct Session<'a, H: EngineOwner> {
     pub(crate) host: &'a mut H,
-    pub(crate) settings: &'a Settings,
+    pub(crate) settings: &'a ServerSettings,
     socket: Socket,
     pub(crate) pd: PdId,
     cq: CompletionQueue,
@@ -56,8 +56,8 @@ struct ClientInfo {
     peer: Address,
 }
 
-impl<'a, H: Host> Session<'a, H> {
-    pub(crate) fn new(host: &'a mut H, stream: TcpStream, settings: &'a Settings) -> io::Result<Self> {
+impl<'a, H: EngineOwner> Session<'a, H> {
+    pub(crate) fn new(host: &'a mut H, stream: TcpStream, settings: &'a ServerSettings) -> io::Result<Self> {
         let socket = Socket::new(stream)?;
         let pd = host.engine().alloc_pd();
         let cq = host.engine().create_cq(settings.params.sq_depth + settings.params.rq_depth);

@@ -111,14 +111,14 @@ impl FromStr for Test {
 
 /// The sizes of a client's messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sizes {
+pub enum MessageSizes {
     /// All messages have this many bytes (`-s`).
     One(usize),
-    /// One after the other, all powers of two from 2 to [`Sizes::LARGEST`] (`-a`).
+    /// One after the other, all powers of two from 2 to [`MessageSizes::LARGEST`] (`-a`).
     All,
 }
 
-impl Sizes {
+impl MessageSizes {
     /// The last size of `-a`.
     pub const LARGEST: usize = 8 << 20;
 
@@ -141,9 +141,9 @@ impl Sizes {
 
 /// The settings of a server.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ServerSettings {
     pub(crate) test: Test,
-    pub(crate) sizes: Sizes,
+    pub(crate) sizes: MessageSizes,
     pub(crate) params: QpParams,
     /// Messages of each size (`-n`). The server of `ib_write_lat` alone has to know.
     pub iterations: u64,
@@ -162,11 +162,11 @@ pub enum SettingsError {
     #[error("atomics have {ATOMIC} bytes: no other size, and not all sizes")]
     AtomicSize,
     /// IBTA 9.3.3.1
-    #[error("a message has 1 to {} bytes", Settings::LONGEST)]
+    #[error("a message has 1 to {} bytes", ServerSettings::LONGEST)]
     Size,
 }
 
-impl Settings {
+impl ServerSettings {
     /// The longest message.
     pub const LONGEST: usize = 1 << 31;
     /// Messages of each size that a client of `ib_write_lat` sends by default.
@@ -179,8 +179,8 @@ impl Settings {
     const RD_ATOMIC: usize = 16;
 
     /// A server of one test, whose queue pair behaves as `params` say where the test does not say it.
-    pub fn new(test: Test, sizes: Sizes, params: QpParams) -> Result<Self, SettingsError> {
-        if test.is_atomic() && sizes != Sizes::One(ATOMIC) {
+    pub fn new(test: Test, sizes: MessageSizes, params: QpParams) -> Result<Self, SettingsError> {
+        if test.is_atomic() && sizes != MessageSizes::One(ATOMIC) {
             return Err(SettingsError::AtomicSize);
         }
         if !(1..=Self::LONGEST).contains(&sizes.largest()) {
@@ -217,15 +217,15 @@ impl Settings {
 mod tests {
     use super::*;
 
-    fn settings(test: Test, sizes: Sizes) -> Result<Settings, SettingsError> {
-        Settings::new(test, sizes, QpParams::default())
+    fn settings(test: Test, sizes: MessageSizes) -> Result<ServerSettings, SettingsError> {
+        ServerSettings::new(test, sizes, QpParams::default())
     }
 
     #[test]
     fn every_test_is_found_by_its_name_alone() {
         for test in Test::ALL {
             assert_eq!(test.name().parse(), Ok(test));
-            assert!(settings(test, Sizes::One(test.default_size())).is_ok());
+            assert!(settings(test, MessageSizes::One(test.default_size())).is_ok());
         }
         assert_eq!("send".parse::<Test>(), Err(UnknownTest("send".into())));
         assert!("ib_send_lat".parse::<Test>().is_err());
@@ -234,20 +234,20 @@ mod tests {
     #[test]
     fn sizes_that_no_client_has_are_refused() {
         for (test, sizes, error) in [
-            (Test::AtomicLat, Sizes::One(16), SettingsError::AtomicSize),
-            (Test::AtomicBw, Sizes::All, SettingsError::AtomicSize),
-            (Test::SendBw, Sizes::One(0), SettingsError::Size),
-            (Test::WriteLat, Sizes::One(Settings::LONGEST + 1), SettingsError::Size),
+            (Test::AtomicLat, MessageSizes::One(16), SettingsError::AtomicSize),
+            (Test::AtomicBw, MessageSizes::All, SettingsError::AtomicSize),
+            (Test::SendBw, MessageSizes::One(0), SettingsError::Size),
+            (Test::WriteLat, MessageSizes::One(ServerSettings::LONGEST + 1), SettingsError::Size),
         ] {
             assert_eq!(settings(test, sizes).err(), Some(error), "{test:?} {sizes:?}");
         }
-        assert!(settings(Test::ReadBw, Sizes::One(Settings::LONGEST)).is_ok());
+        assert!(settings(Test::ReadBw, MessageSizes::One(ServerSettings::LONGEST)).is_ok());
     }
 
     #[test]
     fn all_sizes_are_powers_of_two() {
-        assert_eq!(Sizes::One(5000).each().collect::<Vec<_>>(), [5000]);
-        let all: Vec<_> = Sizes::All.each().collect();
+        assert_eq!(MessageSizes::One(5000).each().collect::<Vec<_>>(), [5000]);
+        let all: Vec<_> = MessageSizes::All.each().collect();
         assert_eq!((all.len(), &all[..2], all.last()), (23, &[2, 4][..], Some(&(8 << 20))));
     }
 
@@ -261,7 +261,7 @@ mod tests {
             dialect: Dialect::Rocinante,
             ..QpParams::default()
         };
-        let params = Settings::new(Test::SendBw, Sizes::One(1), own).expect("a size").params;
+        let params = ServerSettings::new(Test::SendBw, MessageSizes::One(1), own).expect("a size").params;
         assert_eq!((params.mtu, params.rq_depth, params.max_rd_atomic), (Mtu::Mtu4096, 128, 16));
         assert_eq!((params.rnr_retry_limit, params.dialect), (None, Dialect::Verbs));
     }
@@ -269,8 +269,8 @@ mod tests {
     #[test]
     fn long_messages_have_few_receives() {
         let receives = |size| settings(Test::SendBw, size).expect("a size").receives();
-        assert_eq!(receives(Sizes::One(65_536)), 128);
-        assert_eq!(receives(Sizes::One(1 << 20)), 8);
-        assert_eq!(receives(Sizes::All), 2);
+        assert_eq!(receives(MessageSizes::One(65_536)), 128);
+        assert_eq!(receives(MessageSizes::One(1 << 20)), 8);
+        assert_eq!(receives(MessageSizes::All), 2);
     }
 }

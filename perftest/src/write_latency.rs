@@ -5,7 +5,7 @@ use roci_driver::{Buffer, MemoryRegion, SendWr};
 
 use crate::passive::with_region;
 use crate::session::{Client, Session};
-use crate::{Host, ServeError};
+use crate::{EngineOwner, ServeError};
 
 const MEETING: &str = "the news that it is ready";
 const MESSAGE: &str = "its next message";
@@ -14,7 +14,7 @@ const END: &str = "the end of the test";
 const LOOK_EVERY: usize = 64;
 
 /// Sends messages and waits for as many. The client hangs up at the end, and needs our acknowledgements until then.
-pub(crate) fn serve<H: Host>(session: &mut Session<'_, H>, client: &Client) -> Result<u64, ServeError> {
+pub(crate) fn serve<H: EngineOwner>(session: &mut Session<'_, H>, client: &Client) -> Result<u64, ServeError> {
     with_region(session, client, |session, region| {
         let mut buffer = session.buffer()?;
         session.introduce(client, region.rkey())?;
@@ -34,7 +34,7 @@ pub(crate) fn serve<H: Host>(session: &mut Session<'_, H>, client: &Client) -> R
 }
 
 /// Sends a message, and waits for the client's with the same count. The buffer comes back.
-fn ping<H: Host>(
+fn ping<H: EngineOwner>(
     session: &mut Session<'_, H>,
     client: &Client,
     region: MemoryRegion,
@@ -61,14 +61,14 @@ fn ping<H: Host>(
     }
 }
 
-fn last_byte<H: Host>(session: &mut Session<'_, H>, region: MemoryRegion, size: usize) -> Option<u8> {
+fn last_byte<H: EngineOwner>(session: &mut Session<'_, H>, region: MemoryRegion, size: usize) -> Option<u8> {
     let pd = session.pd;
     let mut byte = [0];
     session.engine().read_region(pd, region, size - 1, &mut byte).map(|()| byte[0])
 }
 
 /// The client has nothing to say until it hangs up.
-fn look<H: Host>(session: &mut Session<'_, H>, client: &Client, due: &'static str) -> Result<(), ServeError> {
+fn look<H: EngineOwner>(session: &mut Session<'_, H>, client: &Client, due: &'static str) -> Result<(), ServeError> {
     session.check(client, due)?;
     match session.hear(client, due)? {
         None => Ok(()),
@@ -76,7 +76,7 @@ fn look<H: Host>(session: &mut Session<'_, H>, client: &Client, due: &'static st
     }
 }
 
-fn await_hang_up<H: Host>(session: &mut Session<'_, H>, client: &Client) -> Result<(), ServeError> {
+fn await_hang_up<H: EngineOwner>(session: &mut Session<'_, H>, client: &Client) -> Result<(), ServeError> {
     loop {
         match look(session, client, END) {
             Ok(()) => session.work(END)?,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::{CLIENT_IP, Client, Step, World, done, greeting, hang_up, hear, impatient, keys, say, step, visit};
 use roci_driver::{Operation, SendWr};
 use roci_perftest::exchange::{MalformedExchange, QpInfo};
-use roci_perftest::{ServeError, Sizes, Test};
+use roci_perftest::{MessageSizes, ServeError, Test};
 use roci_protocol::Qpn;
 
 /// Sends so many messages, a few at a time, and waits until all are acknowledged.
@@ -100,7 +100,7 @@ fn report() -> Vec<Step> {
 #[test]
 fn sends_are_answered_one_by_one() {
     let mut world = World::new(visit(4, vec![ping(20, 2)]));
-    let served = world.serve_all(Test::SendLat, Sizes::One(2));
+    let served = world.serve_all(Test::SendLat, MessageSizes::One(2));
     assert_eq!((served.messages, served.report), (Some(20), None));
     assert_eq!((&served.version[..], served.peer.ip), ("6.06", CLIENT_IP.into()));
     assert_eq!((served.peer.mtu.bytes(), served.peer.max_rd_atomic), (512, 4));
@@ -110,7 +110,7 @@ fn sends_are_answered_one_by_one() {
 fn receives_are_posted_again_and_sizes_may_change_at_barriers() {
     let run = [vec![stream(300, 5000)], keys(), keys(), vec![stream(200, 1)], keys()].into_iter().flatten();
     let mut world = World::new(visit(4, run.collect()));
-    assert_eq!(world.serve_all(Test::SendBw, Sizes::One(5000)).messages, Some(500));
+    assert_eq!(world.serve_all(Test::SendBw, MessageSizes::One(5000)).messages, Some(500));
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn answers_are_as_long_as_what_they_answer() {
     // More than receives are posted: each must be as long again when it has carried an answer.
     let run = [vec![ping(200, 1)], keys(), vec![ping(200, 3000)]].into_iter().flatten();
     let mut world = World::new(visit(4, run.collect()));
-    assert_eq!(world.serve_all(Test::SendLat, Sizes::One(4096)).messages, Some(400));
+    assert_eq!(world.serve_all(Test::SendLat, MessageSizes::One(4096)).messages, Some(400));
 }
 
 /// The client's half of `ib_write_lat`: waits for a count in its own memory, then writes it to the server's, and goes when
@@ -155,7 +155,7 @@ fn write_latency(run: Step) -> Vec<Step> {
 #[test]
 fn writes_are_counted_in_their_last_byte_beyond_256() {
     let mut world = World::new(write_latency(pong((1..=300).map(|count| (3, count as u8)))));
-    let mut settings = impatient(Test::WriteLat, Sizes::One(3));
+    let mut settings = impatient(Test::WriteLat, MessageSizes::One(3));
     settings.iterations = 300;
     assert_eq!(world.serve_with(settings).expect("a good client").messages, Some(300));
     assert!(world.client.is_through(), "its last message was acknowledged");
@@ -164,7 +164,7 @@ fn writes_are_counted_in_their_last_byte_beyond_256() {
 #[test]
 fn fewer_writes_than_announced_are_reported() {
     let mut world = World::new(write_latency(pong((1..=5).map(|count| (3, count)))));
-    let mut settings = impatient(Test::WriteLat, Sizes::One(3));
+    let mut settings = impatient(Test::WriteLat, MessageSizes::One(3));
     settings.iterations = 6;
     assert!(matches!(world.serve_with(settings), Err(ServeError::HungUp("its next message"))));
 }
@@ -173,7 +173,7 @@ fn fewer_writes_than_announced_are_reported() {
 fn a_stream_of_writes_has_the_memory_of_a_page_and_its_report_is_received() {
     let run = [vec![write(4095, b"x"), read(4094, b"\0x")], keys(), report()].into_iter().flatten();
     let mut world = World::new(visit(3, run.collect()));
-    let served = world.serve_all(Test::WriteBw, Sizes::One(1));
+    let served = world.serve_all(Test::WriteBw, MessageSizes::One(1));
     let report = served.report.expect("a report");
     assert_eq!((report.size, report.messages, served.messages), (65_536, 20, None));
 }
@@ -181,9 +181,9 @@ fn a_stream_of_writes_has_the_memory_of_a_page_and_its_report_is_received() {
 #[test]
 fn reads_and_atomics_work_on_memory_that_is_zero_at_first() {
     let mut world = World::new(visit(4, vec![read(0, &[0; 5000])]));
-    assert_eq!(world.serve_all(Test::ReadLat, Sizes::One(5000)).messages, None);
+    assert_eq!(world.serve_all(Test::ReadLat, MessageSizes::One(5000)).messages, None);
     let mut world = World::new(visit(4, vec![fetch_add(8, 0), fetch_add(8, 1), fetch_add(4088, 0)]));
-    assert_eq!(world.serve_all(Test::AtomicLat, Sizes::One(8)).report, None);
+    assert_eq!(world.serve_all(Test::AtomicLat, MessageSizes::One(8)).report, None);
 }
 
 /// Posts so many READs at once as the server says that it takes, and waits for their ends.
@@ -211,13 +211,13 @@ fn reads_in_flight_are_the_smaller_count_of_both_sides() {
     for (theirs, granted) in [(2, 2), (0x80, 16)] {
         let mut world = World::new(visit(4, vec![read_as_many_as_allowed(granted)]));
         world.client.keys.out_reads = theirs;
-        world.serve_all(Test::ReadLat, Sizes::One(5000));
+        world.serve_all(Test::ReadLat, MessageSizes::One(5000));
     }
 }
 
 /// The error of a visit that ends badly.
 fn refused(test: Test, size: usize, steps: Vec<Step>) -> ServeError {
-    World::new(steps).serve_with(impatient(test, Sizes::One(size))).expect_err("a bad client")
+    World::new(steps).serve_with(impatient(test, MessageSizes::One(size))).expect_err("a bad client")
 }
 
 fn after_greeting(steps: Vec<Step>) -> Vec<Step> {
@@ -265,7 +265,7 @@ fn a_client_that_stops_is_given_up_by_name_of_what_was_due() {
 fn the_server_waits_no_longer_than_its_settings_say() {
     let mut world = World::new(Vec::new());
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    let mut settings = impatient(Test::SendBw, Sizes::One(1));
+    let mut settings = impatient(Test::SendBw, MessageSizes::One(1));
     settings.wait = Some(Duration::ZERO);
     let outcome = roci_perftest::serve(&mut world, &listener, &settings);
     assert!(matches!(outcome, Err(ServeError::NoClient(Duration::ZERO))));

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::time::Duration;
 
 use roci_driver::{Address, Engine, QpParams, QueuePair, UnconnectedQp};
-use roci_perftest::{Host, Served, Settings, Sizes, Test, serve};
+use roci_perftest::{EngineOwner, MessageSizes, Served, ServerSettings, Test, serve};
 
 use super::connected::expect;
 use super::manager::start;
@@ -19,7 +19,7 @@ const SIZES: usize = 23;
 /// The guest's processor is emulated, and so is the time that a client takes to begin.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-impl Host for Lab {
+impl EngineOwner for Lab {
     type Link = LabLink;
 
     fn engine(&mut self) -> &mut Engine<LabLink> {
@@ -52,10 +52,10 @@ impl ClientOptions {
         if matches!(self, Self::Ipv6(_)) { V6 } else { V4 }
     }
 
-    const fn sizes(self) -> Sizes {
+    const fn sizes(self) -> MessageSizes {
         match self {
-            Self::Size(size) | Self::Ipv6(size) => Sizes::One(size),
-            Self::All => Sizes::All,
+            Self::Size(size) | Self::Ipv6(size) => MessageSizes::One(size),
+            Self::All => MessageSizes::All,
         }
     }
 
@@ -89,7 +89,7 @@ impl ClientOptions {
 fn meet(lab: &mut Lab, test: Test, form: ClientOptions) -> Result<(), LabError> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let GidRoute { address, gid, .. } = form.route();
-    let mut settings = Settings::new(test, form.sizes(), patient())?;
+    let mut settings = ServerSettings::new(test, form.sizes(), patient())?;
     (settings.address, settings.patience, settings.wait) = (address, PATIENCE, Some(PATIENCE));
     settings.iterations = form.messages_of_a_size() as u64;
     // The management network's host, as the guest sees it.

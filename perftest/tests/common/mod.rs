@@ -13,7 +13,7 @@ use roci_driver::{
     UnconnectedQp, WorkCompletion,
 };
 use roci_perftest::exchange::{DONE, KEYS_LEN, QpInfo, our_version};
-use roci_perftest::{Host, ServeError, Served, Settings, Sizes, Test, serve};
+use roci_perftest::{EngineOwner, MessageSizes, ServeError, Served, ServerSettings, Test, serve};
 use roci_protocol::wire::MacAddr;
 
 pub(crate) const CLIENT_IP: [u8; 4] = [10, 77, 0, 2];
@@ -32,7 +32,7 @@ pub(crate) struct World {
     listener: TcpListener,
 }
 
-impl Host for World {
+impl EngineOwner for World {
     type Link = SimLink;
 
     fn engine(&mut self) -> &mut Engine<SimLink> {
@@ -61,18 +61,18 @@ impl World {
         Self { clock, server, client, listener }
     }
 
-    pub(crate) fn serve(&mut self, test: Test, sizes: Sizes) -> Result<Served, ServeError> {
-        let settings = Settings::new(test, sizes, QpParams::default()).expect("settings");
+    pub(crate) fn serve(&mut self, test: Test, sizes: MessageSizes) -> Result<Served, ServeError> {
+        let settings = ServerSettings::new(test, sizes, QpParams::default()).expect("settings");
         self.serve_with(settings)
     }
 
-    pub(crate) fn serve_with(&mut self, settings: Settings) -> Result<Served, ServeError> {
+    pub(crate) fn serve_with(&mut self, settings: ServerSettings) -> Result<Served, ServeError> {
         let listener = self.listener.try_clone().expect("a listener");
         serve(self, &listener, &settings)
     }
 
     /// Serves while the client lives; its last steps may come when the server is done.
-    pub(crate) fn serve_all(&mut self, test: Test, sizes: Sizes) -> Served {
+    pub(crate) fn serve_all(&mut self, test: Test, sizes: MessageSizes) -> Served {
         let served = self.serve(test, sizes).expect("a good client");
         while !self.client.is_through() {
             self.client.turn();
@@ -269,8 +269,8 @@ pub(crate) fn visit(barriers: usize, run: Vec<Step>) -> Vec<Step> {
 }
 
 /// Long enough for a simulated wire, and short for a test that waits for its end.
-pub(crate) fn impatient(test: Test, sizes: Sizes) -> Settings {
-    let mut settings = Settings::new(test, sizes, QpParams::default()).expect("settings");
+pub(crate) fn impatient(test: Test, sizes: MessageSizes) -> ServerSettings {
+    let mut settings = ServerSettings::new(test, sizes, QpParams::default()).expect("settings");
     settings.patience = Duration::from_millis(200);
     settings
 }

@@ -7,7 +7,7 @@ use roci_driver::Engine;
 use roci_msgcore::ports::{open_alone, queue_pair_params};
 use roci_msgcore::{Config, LiveLink};
 use roci_perftest::exchange::ClientReport;
-use roci_perftest::{Host, PORT, Served, Settings, Sizes, Test, serve};
+use roci_perftest::{EngineOwner, MessageSizes, PORT, Served, ServerSettings, Test, serve};
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, FailureContext};
@@ -17,7 +17,7 @@ use crate::output;
 /// The engine of this process; a poll that finds nothing leaves the processor to others.
 struct PerftestEngine(Engine<LiveLink>);
 
-impl Host for PerftestEngine {
+impl EngineOwner for PerftestEngine {
     type Link = LiveLink;
 
     fn engine(&mut self) -> &mut Engine<LiveLink> {
@@ -47,22 +47,22 @@ pub(super) fn run(test: Test, options: &PerfOptions) -> Result<ExitCode, Failure
     Ok(ExitCode::SUCCESS)
 }
 
-fn settings(test: Test, options: &PerfOptions, config: &Config) -> Result<Settings, Failure> {
+fn settings(test: Test, options: &PerfOptions, config: &Config) -> Result<ServerSettings, Failure> {
     if options.iters.is_some() && test != Test::WriteLat {
         return Err(Failure::new(
             "--iters is for --perftest write_lat: of all other tests the client alone knows how many messages it sends",
         ));
     }
-    let mut settings = Settings::new(test, sizes(test, options)?, queue_pair_params(config))?;
-    settings.iterations = options.iters.unwrap_or(Settings::ITERATIONS);
+    let mut settings = ServerSettings::new(test, sizes(test, options)?, queue_pair_params(config))?;
+    settings.iterations = options.iters.unwrap_or(ServerSettings::ITERATIONS);
     Ok(settings)
 }
 
-fn sizes(test: Test, options: &PerfOptions) -> Result<Sizes, Failure> {
+fn sizes(test: Test, options: &PerfOptions) -> Result<MessageSizes, Failure> {
     match options.size[..] {
-        _ if options.all => Ok(Sizes::All),
-        [] => Ok(Sizes::One(test.default_size())),
-        [size] => Ok(Sizes::One(size)),
+        _ if options.all => Ok(MessageSizes::All),
+        [] => Ok(MessageSizes::One(test.default_size())),
+        [size] => Ok(MessageSizes::One(size)),
         _ => Err(Failure::new("a client of perftest's has one size, or all of them: give one --size, or --all")),
     }
 }
@@ -151,11 +151,11 @@ mod tests {
             let options = options(line);
             sizes(options.perftest.expect("a test"), &options)
         };
-        assert!(matches!(chosen("--perftest send_lat"), Ok(Sizes::One(2))));
-        assert!(matches!(chosen("--perftest write_bw"), Ok(Sizes::One(65_536))));
-        assert!(matches!(chosen("--perftest atomic_bw"), Ok(Sizes::One(8))));
-        assert!(matches!(chosen("--perftest read_bw --size 1MiB"), Ok(Sizes::One(0x10_0000))));
-        assert!(matches!(chosen("--perftest read_bw --all"), Ok(Sizes::All)));
+        assert!(matches!(chosen("--perftest send_lat"), Ok(MessageSizes::One(2))));
+        assert!(matches!(chosen("--perftest write_bw"), Ok(MessageSizes::One(65_536))));
+        assert!(matches!(chosen("--perftest atomic_bw"), Ok(MessageSizes::One(8))));
+        assert!(matches!(chosen("--perftest read_bw --size 1MiB"), Ok(MessageSizes::One(0x10_0000))));
+        assert!(matches!(chosen("--perftest read_bw --all"), Ok(MessageSizes::All)));
         assert!(chosen("--perftest read_bw --size 1,2").is_err());
     }
 
