@@ -31,7 +31,7 @@ impl fmt::Debug for ConnId {
 /// A management datagram, ready to send.
 pub(super) type Datagram = [u8; mad::LEN];
 
-/// How a peer names a connection.
+/// The numbers by which a peer names a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct PeerIds {
     /// Its communication identifier.

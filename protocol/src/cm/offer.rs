@@ -203,7 +203,7 @@ pub(super) fn addressed<const N: usize, R: Route>(
     Ok(bytes)
 }
 
-/// What stands in front of private data, and what follows.
+/// Private data of a REQ, and the source address from the IP addressing header in front of it.
 pub(super) struct IpPrivateData<'a> {
     /// Who asks.
     pub(super) source: Option<(IpAddr, u16)>,

@@ -30,6 +30,7 @@ impl fmt::Debug for SidrId {
     }
 }
 
+/// A SIDR_REQ that is not answered yet.
 struct SidrQuery<R> {
     route: R,
     service: ServiceId,

@@ -1,7 +1,7 @@
 //! The states of a connection as its manager sees it (IBTA 12.9.5 and 12.9.6, Linux's `ib_cm_state`) and the moves
 //! between them.
 
-/// How far a connection has come.
+/// The state of a connection of the connection manager.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CmState {
     /// There is no connection: before it begins, and after its identifier was released.
@@ -69,7 +69,7 @@ pub(super) enum Input {
     Exhausted,
 }
 
-/// What an input does.
+/// What an input does to a connection's state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Transition {
     /// Go there.

@@ -11,7 +11,7 @@ use crate::wire::cm::{CmMessage, Dreq, Mad, Rep, Req, mtu_of};
 use crate::wire::{Frame, Transport};
 use crate::{Mtu, Nanos, Psn, Qpn};
 
-/// All connections that were seen or announced.
+/// All connections that the lint has seen, or that were announced to it.
 #[derive(Default)]
 pub(super) struct TrackedConnections {
     streams: BTreeMap<FlowTarget, RequestFlow>,
@@ -23,21 +23,21 @@ pub(super) struct TrackedConnections {
     clock: u64,
 }
 
-/// One way of a connection, as its frames name it.
+/// One direction of a connection, as its frames name it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct FlowTarget {
     from: IpAddr,
     to: End,
 }
 
-/// The requests that go one way, and what has been answered to them.
+/// The requests in one direction of a connection, and the answers to them.
 struct RequestFlow {
     requests: TrackedRequests,
     answers: Answers,
     used: u64,
 }
 
-/// The receives of a queue pair.
+/// What the lint knows of a queue pair's receives.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum KnownReceives {
     /// So many were posted since it was made.
@@ -48,7 +48,7 @@ pub(super) enum KnownReceives {
     Flushed,
 }
 
-/// What a REQ said.
+/// The fields of a REQ that the lint needs.
 #[derive(Clone, Copy)]
 struct ReqFields {
     qpn: Qpn,

@@ -135,7 +135,7 @@ impl Lint {
     }
 }
 
-/// What is found in one frame.
+/// The findings in one frame.
 struct FrameReport {
     frame: u64,
     findings: Vec<Finding>,

@@ -2,6 +2,7 @@
 
 use crate::wire::Opcode;
 
+/// The kind of message that a request opcode is of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum MessageKind {
     Send,
@@ -10,6 +11,7 @@ pub(super) enum MessageKind {
     Atomic,
 }
 
+/// The position of a packet in its message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum PacketPosition {
     First,

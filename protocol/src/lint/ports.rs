@@ -7,10 +7,11 @@ use super::{FrameReport, Rule};
 use crate::Qpn;
 use crate::wire::Frame;
 
-/// The port that each queue pair uses towards another one.
+/// The UDP source port that each queue pair uses towards another one.
 #[derive(Default)]
 pub(super) struct UdpPorts(BTreeMap<PortKey, u16>);
 
+/// A direction between two queue pairs.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct PortKey {
     from: IpAddr,

@@ -16,7 +16,7 @@ const ORIGIN: u64 = 1 << 24;
 /// Packets that are remembered: what is sent again after that is not compared.
 const REMEMBERED: usize = 1 << 17;
 
-/// The requests that go one way.
+/// The requests in one direction of a connection.
 #[derive(Default)]
 pub(super) struct TrackedRequests {
     /// Known from its beginning.
@@ -47,6 +47,7 @@ pub(super) struct Sent {
     pub(super) after: Totals,
 }
 
+/// What a request packet asks for.
 pub(super) enum RequestBody {
     /// A packet of a SEND or WRITE.
     Data { opcode: Opcode, ext: Extensions, len: usize, digest: u64 },
@@ -65,7 +66,7 @@ pub(super) struct Totals {
     pub(super) receives: u64,
 }
 
-/// The message under way.
+/// How far the present message has come.
 struct MessageProgress {
     kind: MessageKind,
     /// What a WRITE's RETH says.

@@ -12,6 +12,7 @@ pub const MAX_QUEUES: usize = 8;
 /// parts and have no message number, and maps of what is kept have any length.
 const VERSION: u16 = 3;
 
+/// The layout of a clear-to-send message.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct ClearToSendView {

@@ -25,7 +25,7 @@ struct Resource {
     answer: FetchRequest,
 }
 
-/// What a request asked for.
+/// A remembered request whose response carries data: a READ, or an atomic.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum FetchRequest {
     /// Memory.

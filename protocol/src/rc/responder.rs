@@ -708,7 +708,7 @@ fn authorize<E: Env>(config: &Config, env: &E, reth: &Reth, access: Access) -> R
     Ok(())
 }
 
-/// What became of a receive.
+/// The result of a receive, for its completion.
 #[derive(Clone, Copy)]
 struct ReceiveResult {
     status: WcStatus,
@@ -734,6 +734,7 @@ impl ReceiveResult {
     }
 }
 
+/// The kind of message that a request opcode is of.
 #[derive(Clone, Copy)]
 enum RequestKind {
     Send,
@@ -742,6 +743,7 @@ enum RequestKind {
     Atomic,
 }
 
+/// The position of a request packet in its message.
 #[derive(Clone, Copy)]
 enum RequestPosition {
     First,

@@ -5,7 +5,7 @@ use rand::rngs::StdRng;
 
 use crate::rc::WcStatus;
 
-/// What becomes of the last request of one node, the victim. Whatever is posted behind it is flushed.
+/// The fault of the last request of one node, the victim. All requests behind it are flushed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum VictimFault {
     /// There is no such request.

@@ -43,6 +43,7 @@ enum Ask {
     Atomic { index: usize, operation: AtomicOperation },
 }
 
+/// A send work request and its PSNs.
 struct LaxWqe {
     wr_id: u64,
     ask: Ask,
@@ -112,7 +113,7 @@ const fn part_opcode(is_write: bool, is_first: bool, is_last: bool) -> Opcode {
     }
 }
 
-/// The lax end.
+/// A requester that is less strict than ours.
 struct LaxRequester {
     flow: Flow,
     dest: Qpn,
@@ -280,6 +281,7 @@ impl LaxRequester {
     }
 }
 
+/// A lax requester and a node, and the network between them.
 struct LaxWorld {
     seed: u64,
     dice: StdRng,

@@ -44,6 +44,7 @@ pub(super) struct Arrival {
     pub(super) frame: Vec<u8>,
 }
 
+/// The network between the nodes, with its faults.
 pub(super) struct SimNetwork {
     injector: FaultInjector,
     jitter: StdRng,

@@ -37,7 +37,7 @@ pub(super) struct Node {
     inbox: VecDeque<Vec<u8>>,
 }
 
-/// Everything of a node that its queue pair acts on.
+/// The state of a node that its queue pair acts on.
 pub(super) struct NodeState {
     pub(super) index: usize,
     flow: Flow,
@@ -181,6 +181,7 @@ fn psn_of_good(bytes: &[u8]) -> Option<Psn> {
     Some(Psn::new(u32::from_be_bytes([0, p0, p1, p2])))
 }
 
+/// The environment of a node's queue pair.
 struct NodeEnv<'a> {
     now: Nanos,
     host: &'a mut NodeState,

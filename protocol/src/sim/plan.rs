@@ -18,7 +18,7 @@ const RETRIES: u32 = 60;
 /// A third of the time may be left of a wire that is cut, and half of the frames: then as many waits are in vain now and then.
 const RETRIES_OF_A_CUT_WIRE: u32 = 250;
 
-/// Everything that is drawn once.
+/// Everything that a seed decides once.
 pub(super) struct SimPlan {
     pub(super) configs: [Config; 2],
     pub(super) faults: Faults,

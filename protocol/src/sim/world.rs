@@ -28,7 +28,7 @@ const LONG: usize = 32 << 10;
 /// How long an end does not poll, at most: less than the peer's patience.
 const LONGEST_NAP_NS: Nanos = 5_000_000;
 
-/// What a run did.
+/// The result of a simulated run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SimReport {
     /// A hash over every frame that arrived and when: equal for two runs of one seed.
@@ -76,6 +76,7 @@ pub fn run(seed: u64, faults: Option<Faults>) -> Result<SimReport, Violation> {
     world.run()
 }
 
+/// Two nodes, and the network between them.
 struct SimWorld {
     seed: u64,
     dice: StdRng,

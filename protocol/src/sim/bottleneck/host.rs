@@ -91,6 +91,7 @@ impl Work {
     }
 }
 
+/// A host's port, with its own rate.
 struct SimPort {
     /// Bits per second; `None` for a port that is never the limit.
     rate: Option<u64>,

@@ -47,6 +47,7 @@ pub(super) enum Passage {
     Dropped,
 }
 
+/// The link that all flows share.
 pub(super) struct BottleneckLink {
     dice: StdRng,
     loss: f64,

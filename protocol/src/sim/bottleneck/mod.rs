@@ -22,7 +22,7 @@ use crate::{Mtu, Nanos, Qpn, Rkey};
 use host::{FlowEnd, SimPacket, Work};
 use link::{BottleneckLink, Passage};
 
-/// How the data gets over the link.
+/// The operation that moves the data over the link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum TransferOp {
     /// Senders write.
@@ -121,7 +121,7 @@ pub struct Shares {
     pub stats: Stats,
 }
 
-/// Something that is to happen; ordered by time, then by the order in which it was planned.
+/// An event of the simulation; ordered by time, then by the order in which it was planned.
 struct SimEvent {
     at: Nanos,
     serial: u64,
@@ -129,6 +129,7 @@ struct SimEvent {
     what: EventKind,
 }
 
+/// What happens at an event.
 enum EventKind {
     /// A packet has left its sender's port and reaches the shared link.
     Queue(SimPacket),
