@@ -134,7 +134,7 @@ pub enum CmCallError {
     OtherEngine,
 }
 
-/// The way between this host and a peer, as messages of the connection manager come and go.
+/// The route between this host and a peer, for messages of the connection manager.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CmRoute {
     pub(crate) port: usize,
@@ -237,7 +237,7 @@ impl Beyond {
     }
 }
 
-/// What the engine keeps for a connection.
+/// What the engine keeps for a connection of the connection manager.
 pub(crate) struct CmConnection {
     pub(crate) params: QpParams,
     pub(crate) terms: Option<Terms>,

@@ -287,6 +287,7 @@ pub(crate) struct QpTable {
     dice: StdRng,
 }
 
+/// An entry of the table; it is free without a queue pair.
 struct QpEntry {
     generation: u32,
     /// What the number begins with while it is in use, made of the link's share and the generation.

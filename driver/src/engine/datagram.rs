@@ -55,7 +55,7 @@ pub enum AddressHandleError {
     Full,
 }
 
-/// The way of an address handle.
+/// The path of an address handle.
 pub(super) struct AhPath {
     serial: u64,
     port: usize,

@@ -12,6 +12,7 @@ use crate::link::{Full, Link};
 use crate::mem::{Asker, Binding, Buffer, KeyTable, PdId};
 use crate::srq::SharedQueue;
 
+/// The environment of a connected queue pair.
 pub(super) struct EngineEnv<'a, L> {
     pub(super) link: &'a mut L,
     pub(super) flow: &'a mut Flow,

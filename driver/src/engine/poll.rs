@@ -25,7 +25,7 @@ const ACK_PATIENCE: u32 = 8;
 const TURN_BYTES: isize = 64 << 10;
 const POLL_BYTES: isize = 256 << 10;
 
-/// A good packet, and whose it is.
+/// A received packet that is valid, and the queue pair that it is for.
 struct RxPacket<'a> {
     qp: QueuePair,
     shared: Option<SharedReceiveQueue>,

@@ -14,7 +14,7 @@ const SLOTS: u64 = 1 << SLOT_BITS;
 /// Rounds of 1 ms, 0.3 s and 69 s; what lies further away waits in the last slot and is looked at once every 69 s.
 const WHEELS: usize = 3;
 
-/// A queue pair, and the time that it asked for.
+/// A queue pair, and the time of its timer.
 pub(super) type WheelEntry = (Qpn, Nanos);
 
 pub(super) struct Wheel {

@@ -24,6 +24,7 @@ pub struct Faulty<L> {
     injected: u64,
 }
 
+/// A frame that is held back.
 struct HeldFrame {
     frame: Vec<u8>,
     /// Later frames that still have to pass.

@@ -45,12 +45,14 @@ pub(crate) struct KeyTable {
     serial: u64,
 }
 
+/// A slot of the key table, and the key that is valid for it.
 #[derive(Debug)]
 struct KeySlot {
     key: Rkey,
     entry: KeyEntry,
 }
 
+/// What a key refers to.
 #[derive(Debug)]
 enum KeyEntry {
     Free,
@@ -59,6 +61,7 @@ enum KeyEntry {
     Window(PdId, u64, Option<Binding>),
 }
 
+/// A memory region with its rights.
 #[derive(Debug)]
 struct KeyedRegion {
     pd: PdId,

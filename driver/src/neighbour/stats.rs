@@ -1,6 +1,6 @@
 //! What became of each frame, and the counters of it.
 
-/// What a frame was: one name, one counter each.
+/// What a frame was to the neighbour table; each has a counter of the same name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NeighbourVerdict {
     /// ARP that was answered or learnt from.

@@ -53,13 +53,14 @@ pub(super) enum Evidence {
     Hearsay,
 }
 
-/// A question to ask.
+/// An ARP request or neighbour solicitation to send.
 pub(super) struct NeighbourRequest {
     pub(super) key: NeighbourKey,
     /// The station to ask; everybody, where none is known.
     pub(super) mac: Option<MacAddr>,
 }
 
+/// The state of one neighbour's address.
 #[derive(Clone, Copy, Debug)]
 enum NeighbourEntry {
     /// Asked for, and not known.

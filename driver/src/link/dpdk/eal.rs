@@ -143,7 +143,7 @@ thread_local! {
     static PLACE: RefCell<Option<ThreadRole>> = const { RefCell::new(None) };
 }
 
-/// What DPDK takes a thread for.
+/// What a thread is to DPDK.
 enum ThreadRole {
     /// The one that started it; it keeps this place for ever.
     Main,
@@ -185,7 +185,7 @@ pub(super) fn with_last_words(cause: String) -> String {
     if words.is_empty() { cause + &refusal } else { format!("{cause}; DPDK says: {words}{refusal}") }
 }
 
-/// A call of the kernel by a driver of shared memory that was refused.
+/// A system call of a shared-memory driver that the kernel has refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SyscallRefusal {
     pub(super) call: &'static CStr,

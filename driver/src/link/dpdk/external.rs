@@ -20,7 +20,7 @@ use crate::link::ZeroCopyError;
 #[derive(Debug)]
 pub(super) struct Attached(NonNull<ExternalRegion>);
 
-/// What all frames of a region share.
+/// What all frames with external buffers of a region share.
 struct ExternalRegion {
     /// How many frames, and the port itself, use it: read and written by DPDK, and by this file through DPDK.
     shared: dpdk_sys::rte_mbuf_ext_shared_info,

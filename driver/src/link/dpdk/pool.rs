@@ -97,7 +97,7 @@ impl MbufPool {
     }
 }
 
-/// A port's place in a pool.
+/// A port's share of a pool.
 pub(super) struct PoolShare(Arc<MbufPool>);
 
 impl PoolShare {

@@ -16,7 +16,7 @@ use super::device::Device;
 /// Names that this process holds, by interface.
 static HELD: Mutex<BTreeMap<String, Weak<InterfaceClaim>>> = Mutex::new(BTreeMap::new());
 
-/// This process's name on an interface, for all of its ports there.
+/// The name that this process holds on an interface, for all of its ports there.
 #[derive(Debug)]
 pub(super) struct InterfaceClaim(#[allow(dead_code)] UnixDatagram);
 

@@ -79,6 +79,7 @@ pub(super) struct Network {
     trace: Cell<Option<u32>>,
 }
 
+/// A link's end of the simulated network.
 #[derive(Debug)]
 pub(super) struct SimStation {
     /// Frames for it and when they arrive, the next one first; takes no memory before the first one comes.

@@ -31,7 +31,7 @@ const FIRST_EPOCH: u64 = 2;
 /// Looks at an odd epoch until the processor is yielded.
 const SPINS: u32 = if cfg!(all(loom, test)) { 0 } else { 200 };
 
-/// The slots and the epoch.
+/// The slots of all watched regions, and the epoch.
 pub(crate) struct WatchTable {
     epoch: Epoch,
     slots: Box<[WatchSlot]>,
@@ -44,6 +44,7 @@ pub(crate) struct WatchTable {
     free: Mutex<Vec<u32>>,
 }
 
+/// The slot of one watched region.
 #[derive(Default)]
 struct WatchSlot {
     /// The range that is watched; both are 0 where none is.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::CachedRegion;
 
+/// A registered region in the index.
 #[derive(Debug)]
 struct IndexEntry {
     region: Arc<CachedRegion>,

@@ -9,7 +9,7 @@ const PAGE_BITS: u32 = 12;
 /// must not be found either.
 const NEVER: u64 = u64::MAX;
 
-/// One look's worth.
+/// The range of a region that was used recently.
 #[derive(Clone, Debug)]
 struct RecentRange {
     range: Range<usize>,

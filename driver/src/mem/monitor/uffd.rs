@@ -59,7 +59,7 @@ const UFFDIO_UNREGISTER: u32 = opcode::read::<RangeArgument>(TYPE, 0x01);
 /// Bytes of a message.
 pub(super) const MESSAGE: usize = 32;
 
-/// What a message says happened.
+/// What a message of userfaultfd reports.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum UffdEvent {
     /// A range is no longer what it was.

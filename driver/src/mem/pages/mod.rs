@@ -147,7 +147,7 @@ impl Mapping {
     }
 }
 
-/// One kind of pages that is tried.
+/// One kind of pages that the arena tries to map.
 #[derive(Clone, Copy)]
 enum PageAttempt {
     Huge(HugePage),

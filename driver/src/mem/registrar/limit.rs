@@ -10,7 +10,7 @@ const IPC_LOCK: u32 = 14;
 /// What a process of the initial user namespace sees of its users: all of them.
 const ALL_USERS: [&str; 3] = ["0", "0", "4294967295"];
 
-/// What may be locked, and what is.
+/// How much memory the process may lock (`RLIMIT_MEMLOCK`), and how much is locked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MemlockLimit {
     /// `None` where there is none.

@@ -12,7 +12,7 @@ use super::super::eal::describe;
 /// Microseconds until a freed thread is parked again; whatever is ready before goes first.
 const REARM_US: u64 = 10;
 
-/// What the protocol asks for. A model has one of its own.
+/// What the gate's protocol needs of DPDK and the kernel. A model has one of its own.
 pub(super) trait GateOps {
     /// Has the interrupt thread call [`GateProtocol::serve`](super::protocol::GateProtocol::serve) once, a moment later.
     fn set_alarm(&self) -> Result<(), String>;

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// closed channel on its list.
 const FIRST_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What the interrupt thread and the poll loops look at.
+/// The state that the interrupt thread and the poll loops share.
 pub(super) struct GateProtocol<M> {
     pub(super) machine: M,
     parkings: AtomicU64,

@@ -13,7 +13,7 @@ pub(in super::super) const HANDOVER: usize = 512;
 /// Frames that wait for one engine. Any thread may add to it, without a lock.
 pub(super) struct Handover(ArrayQueue<SendMbuf>);
 
-/// A received frame that changes threads.
+/// A received frame that is handed over to another thread.
 struct SendMbuf(NonNull<dpdk_sys::rte_mbuf>);
 
 // SAFETY: a parcel owns its packet buffer as an `Mbuf` does, and nothing else names that. An `Mbuf` stays on its thread

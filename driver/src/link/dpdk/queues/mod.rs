@@ -40,6 +40,7 @@ const HELD: u8 = 2;
 /// The shared ports of the process, and the pools of those that were closed.
 static PORTS: Mutex<OpenPorts> = Mutex::new(OpenPorts { open: Vec::new(), spare: Vec::new() });
 
+/// The open ports of the process, and the pools of closed ones.
 struct OpenPorts {
     open: Vec<Arc<SharedPort>>,
     spare: Vec<LastingPool>,
@@ -59,6 +60,7 @@ struct SharedPort {
     asking: Mutex<()>,
 }
 
+/// A queue of a shared port, and which engine holds it.
 struct QueueState {
     holder: AtomicU8,
     handover: Handover,
