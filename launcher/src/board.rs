@@ -31,12 +31,14 @@ pub struct Board {
     token: Token,
 }
 
+/// The board as all sessions share it.
 pub(super) struct SharedBoard {
     size: usize,
     state: Mutex<JobState>,
     changed: Condvar,
 }
 
+/// The state of the job.
 struct JobState {
     /// By generation and key.
     values: BTreeMap<(u64, String), String>,
@@ -173,7 +175,7 @@ fn session(shared: &SharedBoard, reader: impl Read, writer: impl Write + Send + 
     guest
 }
 
-/// Who is at the other end of a connection.
+/// The session of one connection, and the rank at its other end.
 struct RankSession {
     outbox: Arc<Outbox>,
     /// The rank that it said it is.

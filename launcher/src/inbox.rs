@@ -30,7 +30,7 @@ pub struct Departure {
     pub is_ill: bool,
 }
 
-/// Answers to one kind of request.
+/// The answers to one kind of request: the one that has come, and how many the caller has abandoned.
 #[derive(Default)]
 struct AnswerSlot {
     /// Of the one request that may be under way.

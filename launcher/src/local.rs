@@ -24,7 +24,7 @@ struct Post {
     delay: Option<MailDelay>,
 }
 
-/// How long mail is under way.
+/// Delays each mail by a random number of polls.
 struct MailDelay {
     dice: StdRng,
     most_polls: u64,
@@ -37,6 +37,7 @@ struct LocalBox {
     polls: u64,
 }
 
+/// A mail that its rank has not taken yet.
 struct PendingMail {
     from: Rank,
     text: String,

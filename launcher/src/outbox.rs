@@ -19,6 +19,7 @@ pub(super) struct Outbox {
     changed: Condvar,
 }
 
+/// The queued lines.
 #[derive(Default)]
 struct OutboxState {
     lines: VecDeque<QueuedLine>,
@@ -26,6 +27,7 @@ struct OutboxState {
     is_closed: bool,
 }
 
+/// A line for the rank: an answer to its request, or a mail.
 enum QueuedLine {
     Answer(String),
     Mail(String),

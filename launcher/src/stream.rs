@@ -15,6 +15,7 @@ const KEEP_IDLE: Duration = Duration::from_secs(2);
 const KEEP_INTERVAL: Duration = Duration::from_secs(1);
 const KEEP_COUNT: u32 = 3;
 
+/// A connection between a rank and its launcher.
 pub(super) enum JobStream {
     Unix(UnixStream),
     Tcp(TcpStream),

@@ -133,7 +133,7 @@ impl JobSpec {
     }
 }
 
-/// What wakes the launcher.
+/// An event that wakes the launcher.
 enum LaunchEvent {
     Signal(i32),
     Ended { rank: usize, status: ExitStatus },
@@ -260,7 +260,7 @@ fn forward_signals(events: Sender<LaunchEvent>) -> Result<(), LaunchError> {
     thread::Builder::new().spawn(forward).map(drop).map_err(LaunchError::system(NO_THREAD))
 }
 
-/// What is done to ranks that go on after the job has failed.
+/// How the launcher ends the ranks that go on after the job has failed.
 #[derive(Clone, Copy)]
 enum Shutdown {
     /// The job is well.
