@@ -31,7 +31,7 @@ impl Failure {
     }
 }
 
-/// Adds what was being done to an error.
+/// Adds to an error what the command was doing.
 pub(crate) trait FailureContext<T> {
     fn context(self, doing: impl Display) -> Result<T, Failure>;
 }

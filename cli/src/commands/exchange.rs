@@ -73,7 +73,7 @@ fn progress_bar(rank: Rank, len: u64) -> ProgressBar {
     ProgressBar::new(len).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// One direction's result.
+/// The result of one direction.
 struct DirectionResult {
     len: u64,
     digest: Vec<u8>,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// How it is.
+/// The result of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum CheckVerdict {
     /// As it should be.

@@ -23,7 +23,7 @@ pub(super) fn checks(machine: &Machine, device: &Device) -> Vec<Check> {
     checks
 }
 
-/// One of the kernel's pools.
+/// One of the kernel's pools of huge pages.
 struct HugePagePool {
     size: &'static str,
     /// `None` where the machine has no pages of this size.

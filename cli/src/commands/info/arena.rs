@@ -5,7 +5,7 @@ use roci_driver::{Arena, PassedOver};
 use roci_msgcore::Config;
 use serde_json::{Value, json};
 
-/// What was had, or why nothing was.
+/// The pages that an arena got, or why it got none.
 pub(in crate::commands) struct ArenaInfo {
     /// The pages and where they are from, or why there are none.
     pub(in crate::commands) pages: Result<(String, String), String>,

@@ -155,7 +155,7 @@ fn is_new(pattern: &BytePattern, bytes: &[u8], seen: &mut MessageBitmap) -> bool
     seen.is_first(number) && pattern.matches(bytes, number)
 }
 
-/// A bit for each message.
+/// A bitmap of the messages that have come.
 struct MessageBitmap {
     words: Vec<u64>,
     count: u64,

@@ -15,7 +15,7 @@ const VERY_SLOW: u32 = 1 << 16;
 /// So many polls that find nothing are no measurement any more: the peer may wait for this very processor.
 const YIELD_AFTER: u32 = 1024;
 
-/// One end.
+/// One end of a measurement with verbs: an engine and its queue pair.
 pub(super) struct VerbsEnd {
     fabric: Fabric,
     qp: QueuePair,

@@ -111,6 +111,7 @@ fn frame_len(size: usize) -> usize {
     (HEADER + size).max(MIN_FRAME)
 }
 
+/// A port that sends and receives bare frames.
 struct RawPort<'a> {
     lane: &'a mut VerbsEnd,
     header: [u8; HEADER],

@@ -68,7 +68,7 @@ fn bandwidth(end: &mut MeasuredEnd<'_>) -> Result<Option<Row>, Failure> {
     Ok(None)
 }
 
-/// What a message is sent from and received into.
+/// The buffers that messages are sent from and received into.
 enum StreamBuffers {
     /// Copied both times.
     Plain { outgoing: Vec<u8>, incoming: Vec<u8> },
@@ -76,7 +76,7 @@ enum StreamBuffers {
     Payload { outgoing: Payload, incoming: Option<Buffer> },
 }
 
-/// One end of a measurement.
+/// One end of a stream that is measured.
 struct MeasuredEnd<'a> {
     worker: &'a mut Worker,
     plan: Measurement,

@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-/// A message to send, and one that is received.
+/// The payload of bare frames that the processor writes and reads.
 pub(super) struct TouchedPayload {
     source: Vec<u8>,
     sink: Vec<u8>,

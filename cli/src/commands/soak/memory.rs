@@ -15,7 +15,7 @@ const ALLOWED_PART: u64 = 20;
 /// when it is first used, of peers' over vhost too: 4 ranks go on to touch 18 MiB of them after 64 rounds, and 6 after 200.
 const WARM_UP_ROUNDS: u64 = 256;
 
-/// Watches the rounds of one process.
+/// Watches the memory of one process from round to round.
 #[derive(Default)]
 pub(super) struct MemoryWatch {
     rounds: u64,

@@ -90,7 +90,7 @@ fn soak<M: Messaging>(
     reported.map(|()| ExitCode::SUCCESS)
 }
 
-/// What was received, whether it was right, and what it took.
+/// What a rank has received: how much, how many errors, and how its memory grew.
 #[derive(Clone, Copy, Default)]
 struct SoakTotals {
     messages: u64,
@@ -110,7 +110,7 @@ struct Soak {
     totals: SoakTotals,
 }
 
-/// A message as its pair's dice give it.
+/// A message that a pair's random numbers describe.
 struct SoakMessage {
     tag: Tag,
     len: usize,
