@@ -21,11 +21,12 @@ pub(crate) struct Injected {
     pub(crate) held_back: u64,
 }
 
-/// One direction of the wire.
+/// The frames that are held back in one direction of the wire.
 pub(crate) struct FaultQueue<F> {
     held: VecDeque<DelayedFrame<F>>,
 }
 
+/// A frame that is held back.
 struct DelayedFrame<F> {
     frame: F,
     /// Later frames that still have to pass.

@@ -22,7 +22,7 @@ pub(crate) struct Guest {
     pub(crate) pingpong_port: u16,
 }
 
-/// How to start a guest: files in `directory`, kernel and initial disk in `image`.
+/// The files of a guest: its own are in `directory`, the kernel and the initial disk in `image`.
 pub(crate) struct GuestConfig {
     pub(crate) directory: PathBuf,
     pub(crate) image: PathBuf,

@@ -29,7 +29,7 @@ const ARENA: usize = 64 << 20;
 const STALE: u8 = 0xee;
 const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
-/// A way between the two ends.
+/// A route between a GID of ours and one of the guest's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct GidRoute {
     /// Which of our addresses.
@@ -61,7 +61,7 @@ const GUEST_SETUP: &[&str] = &[
     "verbs_peer -d",
 ];
 
-/// What a connection of the lab is made with.
+/// What a pair of queue pairs is connected with.
 #[derive(Clone)]
 pub(crate) struct PairTerms {
     pub(crate) route: GidRoute,
@@ -103,7 +103,7 @@ pub(crate) struct Lab {
     verbs: Option<ConsoleLine<TcpStream>>,
 }
 
-/// A connected pair of queue pairs.
+/// Our queue pair, and the guest's that it is connected to.
 #[derive(Clone, Copy)]
 pub(crate) struct GuestPair {
     pub(crate) qp: QueuePair,
@@ -111,7 +111,7 @@ pub(crate) struct GuestPair {
     pub(crate) theirs: u32,
 }
 
-/// Memory of the guest's.
+/// A memory region of the guest.
 #[derive(Clone, Copy)]
 pub(crate) struct GuestMemory {
     pub(crate) mr: u32,
@@ -119,7 +119,7 @@ pub(crate) struct GuestMemory {
     pub(crate) rkey: Rkey,
 }
 
-/// An answer of the guest's verbs, by word.
+/// The reply of the guest's verbs program: its values by name.
 pub(crate) type GuestReply = BTreeMap<String, String>;
 
 impl Lab {

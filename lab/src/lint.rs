@@ -19,7 +19,7 @@ pub(crate) const EXCEPTIONS: &[(Rule, &str)] = &[
 /// How many findings are reported in full.
 const SHOWN: usize = 3;
 
-/// What was found in a scenario's frames.
+/// What the lint has found in a scenario's frames.
 #[derive(Default)]
 pub(crate) struct LintReport {
     /// Each with the end whose frame it was.

@@ -14,7 +14,7 @@ use crate::LabError;
 /// Emulation is slow, and slower beside others.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// What a machine is made of: its files in `directory` bear its name.
+/// The configuration of a virtual machine. Its files in `directory` bear its name.
 pub(crate) struct MachineConfig<'a> {
     pub(crate) name: &'a str,
     pub(crate) directory: &'a Path,
@@ -76,7 +76,7 @@ fn spawn_bound_to_us(command: &mut Command) -> io::Result<Child> {
     command.spawn()
 }
 
-/// QEMU; it ends with this value.
+/// The QEMU process; it ends when this value is dropped.
 struct QemuProcess(Child);
 
 impl Drop for QemuProcess {
@@ -125,14 +125,14 @@ fn last_line(log: &Path) -> String {
     text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().trim().to_owned()
 }
 
-/// A running machine; it ends with this value.
+/// A running virtual machine; it ends when this value is dropped.
 pub(crate) struct QemuMachine {
     process: QemuProcess,
     control: ConsoleLine<UnixStream>,
     logs: [PathBuf; 2],
 }
 
-/// How a command ended.
+/// The result of a command in a guest.
 pub(crate) struct CommandResult {
     pub(crate) code: String,
     /// What it printed, on either stream.
@@ -198,7 +198,7 @@ impl QemuMachine {
     }
 }
 
-/// Lines over a stream that never blocks.
+/// Reads and writes lines over a stream that never blocks.
 pub(crate) struct ConsoleLine<S> {
     stream: S,
     pending: Vec<u8>,

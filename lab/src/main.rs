@@ -21,7 +21,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Whatever went wrong, in words.
+/// Any error, as a text.
 type LabError = Box<dyn std::error::Error>;
 
 /// Runs suites with guests made by `scripts/lab build`.

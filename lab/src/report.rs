@@ -6,12 +6,13 @@ use std::fmt::{self, Write as _};
 use crate::lint;
 use crate::scenarios::Scenario;
 
-/// How a scenario ended.
+/// The outcome of a scenario.
 pub(crate) enum ScenarioOutcome {
     Passed,
     Failed(String),
 }
 
+/// The row of a scenario in the report.
 pub(crate) struct ScenarioRow {
     pub(crate) scenario: &'static Scenario,
     pub(crate) outcome: ScenarioOutcome,

@@ -18,7 +18,7 @@ use roci_protocol::{Nanos, Qpn};
 
 use crate::faults::{Dice, FaultQueue};
 
-/// Which way a frame goes.
+/// The direction of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FrameDirection {
     /// From us to the guest.
@@ -27,13 +27,13 @@ pub(crate) enum FrameDirection {
     In,
 }
 
-/// Decides about one packet: `true` loses it.
+/// Returns `true` for a packet that the wire loses.
 pub(crate) type LossRule = Box<dyn FnMut(FrameDirection, &Packet<'_>) -> bool>;
 
-/// Sees each packet, and what happens to it.
+/// Is called with each packet, and with what the wire does with it.
 pub(crate) type PacketObserver = Box<dyn FnMut(FrameDirection, &Packet<'_>, Verdict)>;
 
-/// What happened.
+/// An event that the lint is given.
 pub(crate) enum WireEvent {
     /// An end has sent a frame, whatever is to happen to it.
     Frame { at: Nanos, way: FrameDirection, bytes: Vec<u8> },

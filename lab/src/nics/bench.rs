@@ -25,7 +25,7 @@ const HOST: &str = "10.0.2.2";
 /// Settings that keep a job's ranks small in memory, because the guests are small.
 const SETTINGS: &str = "ROCI_ARENA_SIZE=64MiB ROCI_CPUS=1";
 
-/// Where things are.
+/// The files of the bench.
 pub(crate) struct BenchFiles<'a> {
     pub(crate) qemu: &'a Path,
     pub(crate) kernel: &'a Path,

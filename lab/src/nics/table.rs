@@ -11,13 +11,14 @@ use crate::LabError;
 const BEGIN: &str = "<!-- nics: begin -->";
 const END: &str = "<!-- nics: end -->";
 
-/// How a NIC did.
+/// Whether a NIC has passed.
 pub(crate) enum NicVerdict {
     Passed,
     Skipped(String),
     Failed(String),
 }
 
+/// The row of a NIC in the table.
 pub(crate) struct NicRow {
     pub(crate) model: Model,
     pub(crate) verdict: NicVerdict,

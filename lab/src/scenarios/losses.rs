@@ -8,7 +8,7 @@ use crate::LabError;
 use crate::lab::{GuestPair, Lab, PairTerms, number, pattern};
 use crate::wire::FrameDirection;
 
-/// Returns whether packets with an opcode are meant.
+/// Returns whether the scenario loses packets with this opcode.
 type OpcodeFilter = fn(Opcode) -> bool;
 /// Packets of a long message.
 const PACKETS: usize = 16;

@@ -130,7 +130,7 @@ fn exchange(lab: &mut Lab, pair: GuestPair, ours: &MixedPlan, theirs: &MixedPlan
     ours::verify_region(lab, theirs, region)
 }
 
-/// What came of all rounds.
+/// The totals of all rounds.
 #[derive(Default)]
 struct MixedTotals {
     rounds: u64,

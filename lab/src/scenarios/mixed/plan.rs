@@ -13,6 +13,7 @@ const FIRST_SLOT: usize = 64;
 /// Full packets of the longest message.
 const LONGEST: usize = 6;
 
+/// The operation of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum MixedOperation {
     Send { imm: Option<u32> },

@@ -28,6 +28,7 @@ pub(super) fn play(lab: &mut Lab, program: &Program, role: Role) -> Result<(), L
     Ok(())
 }
 
+/// A datagram queue pair, and the address of the guest's.
 struct UdPair {
     qp: DatagramQp,
     handle: AddressHandle,

@@ -17,7 +17,7 @@ use crate::scenarios::manager::{start, until};
 const HELLO_LEN: usize = 52;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Where a queue pair is.
+/// The address of a queue pair.
 pub(super) struct QpAddress {
     pub(super) ip: IpAddr,
     pub(super) qpn: Qpn,

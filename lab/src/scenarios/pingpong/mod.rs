@@ -80,7 +80,7 @@ fn message(program: &Program, role: Role) -> Vec<u8> {
     message
 }
 
-/// The queue pairs of a game.
+/// The queue pairs of a ping-pong.
 trait PingPongQps {
     fn queue_pairs(&self) -> impl Iterator<Item = QueuePair>;
     fn post_receive(&self, lab: &mut Lab, qp: QueuePair) -> Result<(), LabError>;

@@ -41,6 +41,7 @@ fn connect(lab: &mut Lab, qp: UnconnectedQp, peer: &QpAddress) -> Result<QueuePa
     Ok(lab.engine.connect(qp, &address, &params())?)
 }
 
+/// The queue pairs of reliable connections.
 struct RcQueuePairs(Vec<QueuePair>);
 
 impl PingPongQps for RcQueuePairs {

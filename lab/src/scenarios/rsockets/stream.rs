@@ -23,7 +23,7 @@ const RECEIVE: u64 = 1;
 const DATA: u64 = 2;
 const ANNOUNCEMENT: u64 = 3;
 
-/// Where the guest writes.
+/// The memory that the guest writes into.
 pub(super) struct RsocketMemory {
     inbox: MemoryRegion,
     slots: MemoryRegion,
@@ -44,6 +44,7 @@ impl RsocketMemory {
     }
 }
 
+/// Our end of an rsocket.
 pub(super) struct RsocketStream {
     qp: QueuePair,
     memory: RsocketMemory,

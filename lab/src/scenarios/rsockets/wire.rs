@@ -8,7 +8,7 @@ const VERSION: u8 = 1;
 /// Says that the machine is big-endian, and so are its slots.
 const FLAG_BIG_ENDIAN: u8 = 1;
 
-/// A part of somebody's memory.
+/// A segment of the peer's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct RemoteSegment {
     pub(super) addr: u64,
@@ -76,7 +76,7 @@ impl Hello {
     }
 }
 
-/// What immediate data says: three bits of kind, and a number.
+/// A message in immediate data: three bits of kind, and a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum RsocketMessage {
     /// So many bytes follow what has come.
