@@ -48,6 +48,7 @@ pub(crate) fn buffers(arena: &Arc<Arena>, count: usize) -> Vec<Buffer> {
     (0..count).map(|_| arena.buffer(LEN).expect("memory")).collect()
 }
 
+/// One engine with its queue pair.
 struct EngineEnd {
     engine: Engine<WireEnd>,
     cq: CompletionQueue,

@@ -24,7 +24,7 @@ impl ManualClock {
     }
 }
 
-/// A frame by value.
+/// An Ethernet frame by value, without an allocation.
 pub(crate) struct FrameBytes(ArrayVec<u8, MAX_FRAME>);
 
 impl AsRef<[u8]> for FrameBytes {
@@ -34,9 +34,10 @@ impl AsRef<[u8]> for FrameBytes {
     }
 }
 
+/// The frames on their way in one direction.
 type FrameQueue = Rc<RefCell<VecDeque<FrameBytes>>>;
 
-/// One end.
+/// One end of the wire, as an engine's link.
 pub(crate) struct WireEnd {
     clock: ManualClock,
     host: u8,

@@ -6,7 +6,7 @@ use roci_protocol::{Nanos, Qpn};
 use super::wire::Wire;
 use super::world::PairEnv;
 
-/// What an engine would do for a queue pair, and no more.
+/// A queue pair, and the little of an engine that it needs.
 pub(super) struct QpSide<W> {
     qp: RcQueuePair<Vec<u8>>,
     world: PairEnv<W>,

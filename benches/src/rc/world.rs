@@ -13,6 +13,7 @@ pub(super) const LEN: usize = 64;
 /// The key of the region.
 pub(super) const KEY: Rkey = Rkey(7);
 
+/// The environment of one queue pair of the pair.
 pub(super) struct PairEnv<W> {
     pub(super) wire: W,
     /// What the peer may read and write.

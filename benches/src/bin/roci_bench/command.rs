@@ -11,7 +11,7 @@ pub(crate) enum Side {
     Both,
 }
 
-/// One command.
+/// One command with its arguments and environment, and the side that runs it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct CommandLine {
     pub(crate) side: Side,

@@ -36,7 +36,9 @@ const OURS: usize = 7;
 const OTHERS: [RGBColor; 4] =
     [RGBColor(0x00, 0x00, 0x00), RGBColor(0x00, 0x72, 0xb2), RGBColor(0x00, 0x9e, 0x73), RGBColor(0xcc, 0x79, 0xa7)];
 
+/// The area of an SVG file that a chart is drawn in.
 type ChartArea<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+/// The result of drawing.
 type DrawResult = Result<(), Box<dyn Error>>;
 
 /// One panel: a metric of some series in a place.

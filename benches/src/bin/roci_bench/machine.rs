@@ -11,7 +11,7 @@ pub(crate) const IDLE_LOAD: f64 = 0.3;
 /// For so long is looked at what it does.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// What a reader must know of it.
+/// The processor, kernel and memory of the host that measures.
 #[derive(Clone, Debug)]
 pub(crate) struct HostInfo {
     pub(crate) processor: String,

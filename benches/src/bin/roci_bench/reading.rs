@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Between whom.
+/// Between which two ends a series is measured.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Topology {
     /// Two processes of this host: ours over memif, kernel sockets over loopback.

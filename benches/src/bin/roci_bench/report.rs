@@ -11,7 +11,7 @@ use crate::schedule::CellOutcome;
 use crate::statistics::Summary;
 use crate::targets::{TargetResult, judge};
 
-/// How far the run had come.
+/// How far the run has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RunEnd {
     /// To its end.
@@ -42,7 +42,7 @@ impl RunEnd {
     }
 }
 
-/// All that a report says.
+/// All that a report shows.
 pub(crate) struct BenchReport<'a> {
     pub(crate) machine: &'a HostInfo,
     pub(crate) extent: Extent,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::reading::{Metric, Point, Reading, Topology};
 use crate::statistics::Summary;
 
-/// What is measured in a place.
+/// What a result is of.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct ResultKey {
     pub(crate) place: Topology,

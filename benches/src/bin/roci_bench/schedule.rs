@@ -17,7 +17,7 @@ const MOST_FAILURES: usize = 2;
 
 const INTERRUPTED: &str = "the run was interrupted";
 
-/// What became of a cell.
+/// The outcome of a cell of the schedule.
 #[derive(Clone, Debug)]
 pub(crate) struct CellOutcome {
     pub(crate) name: String,

@@ -11,7 +11,7 @@ const VETH: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 /// The interfaces' name, in both.
 const INTERFACE: &str = "veth";
 
-/// The stage of a run.
+/// What the cells of a run need: programs, processors and network namespaces.
 #[derive(Debug)]
 pub(crate) struct RunSetup {
     /// The `roci` command.

@@ -21,7 +21,7 @@ struct Target {
     blame: &'static str,
 }
 
-/// A run, as it was, or as it would be if ours were bare frames.
+/// The results of a run: as measured, or with bare frames in the place of ours.
 struct RunResults<'a> {
     results: &'a Results,
     ours: Sender,
@@ -48,7 +48,7 @@ impl Sender {
 /// How series end whose receiver does not look at what arrives.
 const UNREAD: &str = ", unread";
 
-/// What became of a target.
+/// The result of a target.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct TargetResult {
     pub(crate) what: &'static str,
@@ -153,7 +153,7 @@ const TARGETS: &[Target] = &[
     },
 ];
 
-/// Ours, and theirs to compare it with.
+/// The name of a series of ours, and of the one that it is compared with.
 type SeriesPair = (&'static str, &'static str);
 
 const EIGHT: Point = Point::Size(8);

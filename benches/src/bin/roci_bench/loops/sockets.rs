@@ -35,7 +35,7 @@ pub(super) trait SocketTransport: Sized {
     fn finish(&mut self) -> io::Result<()>;
 }
 
-/// What the client asks for.
+/// What the client asks of the server.
 #[derive(Clone, Copy)]
 enum SocketRequest {
     Echo,

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::sockets::{SocketTransport, read_numbers, write_numbers};
 
-/// One end.
+/// One end of a loop over UDP.
 pub(super) struct UdpEnd(UdpSocket);
 
 impl UdpEnd {

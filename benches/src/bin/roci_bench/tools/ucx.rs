@@ -53,7 +53,7 @@ impl Tool for Ucx {
     }
 }
 
-/// The one row below its heading, with commas.
+/// The row of figures that `ucx_perftest` prints below its heading.
 struct UcxRow<'a>(Vec<(&'a str, f64)>);
 
 impl<'a> UcxRow<'a> {
