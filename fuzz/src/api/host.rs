@@ -22,7 +22,7 @@ const ARENA: usize = 1 << 18;
 const PLACES: usize = 24;
 const QKEY: u32 = 5;
 
-/// How a work request may end.
+/// How a work request may complete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum CompletionMode {
     Signaled,
@@ -32,6 +32,7 @@ enum CompletionMode {
     Shared,
 }
 
+/// A host that calls the API as the fuzzer's bytes say.
 pub(super) struct FuzzHost {
     engine: Engine<Faulty<SimLink>>,
     arena: Arc<Arena>,

@@ -23,7 +23,7 @@ const REGION: usize = 1024;
 const CANARY: u8 = 0x11;
 const WINDOW: std::ops::Range<usize> = 10..30;
 
-/// How its queue pairs are connected.
+/// What the victim connects its queue pairs with.
 struct ConnectParams {
     pd: PdId,
     cq: CompletionQueue,
