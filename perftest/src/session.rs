@@ -47,7 +47,7 @@ pub(crate) enum Word {
     Done,
 }
 
-/// What is known of a client before it is connected.
+/// What the server knows of a client before it connects the queue pairs.
 struct ClientInfo {
     version: String,
     cycle_buffer: usize,

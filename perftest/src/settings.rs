@@ -27,7 +27,7 @@ pub enum Test {
     AtomicBw,
 }
 
-/// What this end does in a test.
+/// What the server does in a test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TestKind {
     /// Answers each SEND by another.
