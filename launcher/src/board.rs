@@ -31,14 +31,12 @@ pub struct Board {
     token: Token,
 }
 
-/// The board as all sessions share it.
 pub(super) struct SharedBoard {
     size: usize,
     state: Mutex<JobState>,
     changed: Condvar,
 }
 
-/// The state of the job.
 struct JobState {
     /// By generation and key.
     values: BTreeMap<(u64, String), String>,
@@ -88,8 +86,7 @@ impl Board {
 
     /// Serves ranks that connect to `listener`.
     ///
-    /// No launcher supervises the processes of these ranks: when the session of one ends, that rank has failed, or the job
-    /// is over.
+    /// No launcher supervises these processes: when the session of one ends, that rank has failed, or the job is over.
     ///
     /// # Errors
     /// When there can be no thread.
