@@ -2,7 +2,7 @@
 
 use roci_driver::SendWr;
 
-use super::Measurement;
+use super::PerfPlan;
 use super::lane::VerbsEnd;
 use super::report::{Row, histogram};
 use crate::failure::Failure;
@@ -11,7 +11,7 @@ use crate::failure::Failure;
 pub(super) const SIZE: usize = 8;
 
 /// The time of one FETCH_ADD. Each must find what those before it have left.
-pub(super) fn latency(lane: &mut VerbsEnd, plan: Measurement) -> Result<Option<Row>, Failure> {
+pub(super) fn latency(lane: &mut VerbsEnd, plan: PerfPlan) -> Result<Option<Row>, Failure> {
     let mut target = lane.buffer(SIZE)?;
     target.fill(0);
     let (region, key) = lane.share(target)?;

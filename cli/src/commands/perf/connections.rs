@@ -3,7 +3,7 @@
 use roci_driver::{Address, Buffer, QueuePair, SendWr, SharedReceiveQueue, UnconnectedQp};
 use roci_protocol::Nanos;
 
-use super::Measurement;
+use super::PerfPlan;
 use super::lane::VerbsEnd;
 use super::pattern::BytePattern;
 use super::report::Row;
@@ -20,7 +20,7 @@ const QUEUE: usize = 64;
 pub(super) const NUMBER: usize = size_of::<u64>();
 
 /// SENDs over `plan.connections` queue pairs in turn, as many under way as of one.
-pub(super) fn rate(lane: &mut VerbsEnd, plan: Measurement) -> Result<Option<Row>, Failure> {
+pub(super) fn rate(lane: &mut VerbsEnd, plan: PerfPlan) -> Result<Option<Row>, Failure> {
     let before = resident_bytes()?;
     let (connections, stock) = open(lane, plan.connections.unwrap_or(1))?;
     let row = if lane.is_active() {
@@ -87,7 +87,7 @@ fn connect(
     Ok(())
 }
 
-fn send_all(lane: &mut VerbsEnd, plan: Measurement, connections: &[QueuePair]) -> Result<Nanos, Failure> {
+fn send_all(lane: &mut VerbsEnd, plan: PerfPlan, connections: &[QueuePair]) -> Result<Nanos, Failure> {
     let pattern = BytePattern::new(plan.size);
     let mut free = Vec::new();
     for _ in 0..plan.depth() {
@@ -124,7 +124,7 @@ fn post(lane: &mut VerbsEnd, qp: QueuePair, number: u64, mut buffer: Buffer) -> 
 
 /// Receives every message, and counts what is wrong: other bytes, or a number that came before. Connections overtake
 /// each other, so numbers come in any order.
-fn receive_all(lane: &mut VerbsEnd, plan: Measurement, stock: SharedReceiveQueue) -> Result<u64, Failure> {
+fn receive_all(lane: &mut VerbsEnd, plan: PerfPlan, stock: SharedReceiveQueue) -> Result<u64, Failure> {
     let pattern = BytePattern::new(plan.size);
     let mut seen = MessageBitmap::new(plan.iters);
     let receives = plan.iters.min(RECEIVES as u64);

@@ -164,7 +164,7 @@ pub(crate) const MOST_IN_FLIGHT: usize = 64;
 
 /// One measurement.
 #[derive(Clone, Copy)]
-struct Measurement {
+struct PerfPlan {
     test: PerfTest,
     size: usize,
     iters: u64,
@@ -181,7 +181,7 @@ struct Measurement {
     depth: Option<usize>,
 }
 
-impl Measurement {
+impl PerfPlan {
     /// Messages in flight: enough to hide the way, few enough to stay in the cache.
     fn depth(&self) -> usize {
         self.depth.unwrap_or_else(|| ((4 << 20) / self.size).clamp(2, MOST_IN_FLIGHT))
@@ -268,7 +268,7 @@ fn measure(options: &PerfOptions, config: &Config, mut job: Job) -> Result<ExitC
         return Ok(report.exit_code());
     }
     let fabric = Fabric::connect(config, job)?;
-    let is_above = |plan: &Measurement| plan.test.is_tagged() || plan.test.is_of_streams();
+    let is_above = |plan: &PerfPlan| plan.test.is_tagged() || plan.test.is_of_streams();
     let (above, verbs): (Vec<_>, Vec<_>) = plans.into_iter().partition(is_above);
     let mut lane = VerbsEnd::new(fabric, queue_pair_params(config))?;
     if options.memory == PayloadMemory::User {
@@ -294,7 +294,7 @@ fn measure_worker(
     fabric: Fabric,
     config: &Config,
     streams: StreamConfig,
-    plans: &[Measurement],
+    plans: &[PerfPlan],
     report: &mut ReportPrinter,
 ) -> Result<(), Failure> {
     let mut worker = Worker::assemble(fabric.into_ports(), config)?;
@@ -312,20 +312,16 @@ fn measure_worker(
     Ok(())
 }
 
-fn measure_plans(
-    worker: &mut impl Messenger,
-    plans: &[Measurement],
-    report: &mut ReportPrinter,
-) -> Result<(), Failure> {
+fn measure_plans(worker: &mut impl Messenger, plans: &[PerfPlan], report: &mut ReportPrinter) -> Result<(), Failure> {
     worker.barrier()?;
     plans.iter().try_for_each(|&plan| measure_plan(worker, plan, report, measure_tagged))
 }
 
 fn measure_plan<M: Messenger>(
     worker: &mut M,
-    plan: Measurement,
+    plan: PerfPlan,
     report: &mut ReportPrinter,
-    measure: impl Fn(&mut M, Measurement) -> Result<Option<Row>, Failure>,
+    measure: impl Fn(&mut M, PerfPlan) -> Result<Option<Row>, Failure>,
 ) -> Result<(), Failure> {
     let begun = cpu_ns();
     let row = measure(worker, plan)?;
@@ -343,15 +339,14 @@ pub(crate) fn table(worker: &mut Worker, device: &str, sizes: &[usize]) -> Resul
         for &size in sizes {
             let iters = test.default_iters(size);
             let (stream, engine, connections, depth) = (None, None, None, None);
-            let plan =
-                Measurement { test, size, iters, verify: true, touch: false, stream, engine, connections, depth };
+            let plan = PerfPlan { test, size, iters, verify: true, touch: false, stream, engine, connections, depth };
             report.add(measure_tagged(worker, plan)?)?;
         }
     }
     Ok(report.errors())
 }
 
-fn plans(options: &PerfOptions) -> Vec<Measurement> {
+fn plans(options: &PerfOptions) -> Vec<PerfPlan> {
     let of_test = |&test: &PerfTest| {
         let mut sizes = if options.size.is_empty() { test.default_sizes() } else { options.size.clone() };
         if test == PerfTest::AtomicLat {
@@ -369,7 +364,7 @@ fn plans(options: &PerfOptions) -> Vec<Measurement> {
             let iters = options.iters.unwrap_or_else(|| test.default_iters(size));
             let stream = test.is_of_streams().then_some(options.stream);
             let engine = test.is_tagged().then_some(options.engine);
-            Measurement {
+            PerfPlan {
                 test,
                 size,
                 iters,
@@ -392,13 +387,12 @@ fn tests(options: &PerfOptions) -> impl Iterator<Item = &PerfTest> {
 
 /// Both sides must measure the same, or each would wait for the other. Returns whether packets will carry an ICRC, as
 /// both will also tell each other when they connect.
-fn agree(job: &mut Job, config: &Config, plans: &[Measurement]) -> Result<bool, Failure> {
-    let words =
-        |&Measurement { test, size, iters, verify, touch, stream, engine: _, connections, depth }: &Measurement| {
-            let step = stream.map_or_else(String::new, UpToStep::name);
-            let count = connections.or(depth).unwrap_or(0);
-            format!("{} {size} {iters} {verify} {touch} {step} {count};", test.name())
-        };
+fn agree(job: &mut Job, config: &Config, plans: &[PerfPlan]) -> Result<bool, Failure> {
+    let words = |&PerfPlan { test, size, iters, verify, touch, stream, engine: _, connections, depth }: &PerfPlan| {
+        let step = stream.map_or_else(String::new, UpToStep::name);
+        let count = connections.or(depth).unwrap_or(0);
+        format!("{} {size} {iters} {verify} {touch} {step} {count};", test.name())
+    };
     let plans: String = plans.iter().map(words).collect();
     let ours = format!("{plans}{}", config.receive_queues());
     let ours = format!("{:016x}", ours.bytes().fold(0xcbf2_9ce4_8422_2325, fnv));
@@ -418,7 +412,7 @@ const fn fnv(hash: u64, byte: u8) -> u64 {
     (hash ^ byte as u64).wrapping_mul(0x0100_0000_01b3)
 }
 
-fn measure_verbs(lane: &mut VerbsEnd, plan: Measurement) -> Result<Option<Row>, Failure> {
+fn measure_verbs(lane: &mut VerbsEnd, plan: PerfPlan) -> Result<Option<Row>, Failure> {
     match plan.test {
         PerfTest::RawLat => raw::latency(lane, plan),
         PerfTest::RawBw => raw::bandwidth(lane, plan),
@@ -433,6 +427,6 @@ fn measure_verbs(lane: &mut VerbsEnd, plan: Measurement) -> Result<Option<Row>, 
     }
 }
 
-fn measure_tagged(worker: &mut impl Messenger, plan: Measurement) -> Result<Option<Row>, Failure> {
+fn measure_tagged(worker: &mut impl Messenger, plan: PerfPlan) -> Result<Option<Row>, Failure> {
     if plan.test.is_latency() { tag::latency(worker, plan) } else { tag::bandwidth(worker, plan) }
 }

@@ -3,7 +3,7 @@
 use roci_driver::link::{Batch, Full, Link, LinkState};
 use roci_protocol::Nanos;
 
-use super::Measurement;
+use super::PerfPlan;
 use super::lane::VerbsEnd;
 use super::report::{Row, histogram};
 use super::touch::TouchedPayload;
@@ -40,7 +40,7 @@ const BYE: u8 = 5;
 
 /// Half a round trip of one message: a frame, or several where one does not hold it. One that seems lost is sent again;
 /// an error is one whose answer has not come at the end: a peer that was not running for a while answers all of them.
-pub(super) fn latency(lane: &mut VerbsEnd, plan: Measurement) -> Result<Option<Row>, Failure> {
+pub(super) fn latency(lane: &mut VerbsEnd, plan: PerfPlan) -> Result<Option<Row>, Failure> {
     lane.meet_in_silence()?;
     let mut port = RawPort::new(lane, plan);
     let row = if port.lane.is_active() {
@@ -53,7 +53,7 @@ pub(super) fn latency(lane: &mut VerbsEnd, plan: Measurement) -> Result<Option<R
     Ok(row)
 }
 
-fn ping(port: &mut RawPort<'_>, plan: Measurement) -> Result<Row, Failure> {
+fn ping(port: &mut RawPort<'_>, plan: PerfPlan) -> Result<Row, Failure> {
     let (mut half_trips, mut sent) = (histogram(), 0);
     let warm_up = plan.iters / 10;
     let mut start = port.lane.now();
@@ -86,7 +86,7 @@ fn ping(port: &mut RawPort<'_>, plan: Measurement) -> Result<Row, Failure> {
 }
 
 /// As many frames as the port takes, of which those count that arrive; a message longer than a frame is several.
-pub(super) fn bandwidth(lane: &mut VerbsEnd, plan: Measurement) -> Result<Option<Row>, Failure> {
+pub(super) fn bandwidth(lane: &mut VerbsEnd, plan: PerfPlan) -> Result<Option<Row>, Failure> {
     lane.meet_in_silence()?;
     let mut port = RawPort::new(lane, plan);
     let row = if port.lane.is_active() {
@@ -128,7 +128,7 @@ struct RawPort<'a> {
 }
 
 impl<'a> RawPort<'a> {
-    fn new(lane: &'a mut VerbsEnd, Measurement { size, touch, .. }: Measurement) -> Self {
+    fn new(lane: &'a mut VerbsEnd, PerfPlan { size, touch, .. }: PerfPlan) -> Self {
         let mut header = [0xff; HEADER];
         header[6..12].copy_from_slice(&lane.link().mac().0);
         header[12..].copy_from_slice(&ETHERTYPE);

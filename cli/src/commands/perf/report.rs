@@ -6,13 +6,13 @@ use hdrhistogram::Histogram;
 use roci_protocol::Nanos;
 use serde_json::json;
 
-use super::{EngineMode, Measurement, PayloadMemory, PerfTest, UpToStep};
+use super::{EngineMode, PayloadMemory, PerfPlan, PerfTest, UpToStep};
 use crate::failure::Failure;
 use crate::output;
 
 /// One measurement's result.
 pub(super) struct Row {
-    plan: Measurement,
+    plan: PerfPlan,
     /// One-way latencies in nanoseconds, where they were measured.
     latency: Option<Histogram<u64>>,
     elapsed_ns: Nanos,
@@ -29,7 +29,7 @@ pub(super) struct Row {
 
 impl Row {
     /// Latency, from the times of whole round trips.
-    pub(super) fn latency(plan: Measurement, half_trips: Histogram<u64>, elapsed_ns: Nanos, errors: u64) -> Self {
+    pub(super) fn latency(plan: PerfPlan, half_trips: Histogram<u64>, elapsed_ns: Nanos, errors: u64) -> Self {
         Self {
             plan,
             latency: Some(half_trips),
@@ -43,7 +43,7 @@ impl Row {
     }
 
     /// Bandwidth: all messages in so much time.
-    pub(super) fn bandwidth(plan: Measurement, elapsed_ns: Nanos, errors: u64) -> Self {
+    pub(super) fn bandwidth(plan: PerfPlan, elapsed_ns: Nanos, errors: u64) -> Self {
         Self { plan, latency: None, elapsed_ns, errors, cpu_ns: None, growth: None, share: 1.0, memory: None }
     }
 

@@ -4,7 +4,7 @@ use roci_driver::Buffer;
 use roci_msgcore::Worker;
 use roci_msgcore::stream::{Payload, StreamConfig};
 
-use super::Measurement;
+use super::PerfPlan;
 use super::pattern::BytePattern;
 use super::report::{Row, histogram};
 use crate::failure::Failure;
@@ -13,7 +13,7 @@ use crate::failure::Failure;
 const YIELD_AFTER: u32 = 1024;
 
 /// Half a round trip, or the bandwidth of a stream from rank 0 to rank 1.
-pub(super) fn measure(worker: &mut Worker, config: &StreamConfig, plan: Measurement) -> Result<Option<Row>, Failure> {
+pub(super) fn measure(worker: &mut Worker, config: &StreamConfig, plan: PerfPlan) -> Result<Option<Row>, Failure> {
     let mut end = MeasuredEnd::new(worker, config, plan)?;
     end.worker.barrier()?;
     let row = if plan.test.is_latency() { latency(&mut end)? } else { bandwidth(&mut end)? };
@@ -79,7 +79,7 @@ enum StreamBuffers {
 /// One end of a stream that is measured.
 struct MeasuredEnd<'a> {
     worker: &'a mut Worker,
-    plan: Measurement,
+    plan: PerfPlan,
     pattern: BytePattern,
     memory: StreamBuffers,
     /// Calls in a row that found nothing to do.
@@ -87,7 +87,7 @@ struct MeasuredEnd<'a> {
 }
 
 impl<'a> MeasuredEnd<'a> {
-    fn new(worker: &'a mut Worker, config: &StreamConfig, plan: Measurement) -> Result<Self, Failure> {
+    fn new(worker: &'a mut Worker, config: &StreamConfig, plan: PerfPlan) -> Result<Self, Failure> {
         let pattern = BytePattern::new(plan.size);
         let memory = if config.zero_copy.is_some_and(|threshold| plan.size >= threshold) {
             let mut buffer = worker.buffer(plan.size)?;

@@ -6,7 +6,7 @@ use std::time::Instant;
 use roci_driver::Buffer;
 use roci_msgcore::{OpError, Request, Tag};
 
-use super::Measurement;
+use super::PerfPlan;
 use super::messenger::Messenger;
 use super::pattern::BytePattern;
 use super::report::{Row, histogram};
@@ -16,7 +16,7 @@ const DATA: Tag = Tag::new(1);
 const VERDICT: Tag = Tag::new(2);
 
 /// Half a round trip of a tagged message.
-pub(super) fn latency(worker: &mut impl Messenger, plan: Measurement) -> Result<Option<Row>, Failure> {
+pub(super) fn latency(worker: &mut impl Messenger, plan: PerfPlan) -> Result<Option<Row>, Failure> {
     let peer = 1 - worker.rank();
     let pattern = BytePattern::new(plan.size);
     let mut outgoing = filled(worker, &pattern, plan.size)?;
@@ -59,7 +59,7 @@ pub(super) fn latency(worker: &mut impl Messenger, plan: Measurement) -> Result<
 }
 
 /// A stream of tagged messages from rank 0 to rank 1, which checks every one.
-pub(super) fn bandwidth(worker: &mut impl Messenger, plan: Measurement) -> Result<Option<Row>, Failure> {
+pub(super) fn bandwidth(worker: &mut impl Messenger, plan: PerfPlan) -> Result<Option<Row>, Failure> {
     let pattern = BytePattern::new(plan.size);
     let depth = plan.depth();
     if worker.rank() == 1 {
@@ -110,7 +110,7 @@ fn receive_count(worker: &mut impl Messenger) -> Result<u64, Failure> {
 
 fn receive_all(
     worker: &mut impl Messenger,
-    plan: Measurement,
+    plan: PerfPlan,
     pattern: &BytePattern,
     depth: usize,
 ) -> Result<(), Failure> {

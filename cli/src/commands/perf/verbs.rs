@@ -6,14 +6,14 @@ use roci_protocol::{Nanos, Rkey};
 use super::lane::{VerbsEnd, is_send};
 use super::pattern::BytePattern;
 use super::report::{Row, histogram};
-use super::{Measurement, PerfTest};
+use super::{PerfPlan, PerfTest};
 use crate::failure::Failure;
 
 /// Receives posted for a ping-pong.
 const PING_RECEIVES: usize = 8;
 
 /// Half a round trip of a SEND.
-pub(super) fn send_latency(lane: &mut VerbsEnd, plan: Measurement) -> Result<Option<Row>, Failure> {
+pub(super) fn send_latency(lane: &mut VerbsEnd, plan: PerfPlan) -> Result<Option<Row>, Failure> {
     let mut pinger = SendPinger::new(lane, plan)?;
     lane.meet()?;
     let row = ping_pong(lane, plan, &mut pinger)?;
@@ -24,7 +24,7 @@ pub(super) fn send_latency(lane: &mut VerbsEnd, plan: Measurement) -> Result<Opt
 }
 
 /// Half a round trip of an RDMA WRITE, seen by polling its last byte.
-pub(super) fn write_latency(lane: &mut VerbsEnd, plan: Measurement) -> Result<Option<Row>, Failure> {
+pub(super) fn write_latency(lane: &mut VerbsEnd, plan: PerfPlan) -> Result<Option<Row>, Failure> {
     let mut pinger = WritePinger::new(lane, plan)?;
     lane.meet()?;
     let row = ping_pong(lane, plan, &mut pinger)?;
@@ -42,7 +42,7 @@ trait Pinger {
     fn drain(&mut self, lane: &mut VerbsEnd) -> Result<(), Failure>;
 }
 
-fn ping_pong(lane: &mut VerbsEnd, plan: Measurement, pinger: &mut impl Pinger) -> Result<Option<Row>, Failure> {
+fn ping_pong(lane: &mut VerbsEnd, plan: PerfPlan, pinger: &mut impl Pinger) -> Result<Option<Row>, Failure> {
     let (mut half_trips, mut errors) = (histogram(), 0);
     let warm_up = plan.iters / 10;
     let mut start = lane.now();
@@ -77,7 +77,7 @@ struct SendPinger {
 }
 
 impl SendPinger {
-    fn new(lane: &mut VerbsEnd, plan: Measurement) -> Result<Self, Failure> {
+    fn new(lane: &mut VerbsEnd, plan: PerfPlan) -> Result<Self, Failure> {
         let pattern = BytePattern::new(plan.size);
         for _ in 0..PING_RECEIVES {
             let buffer = lane.buffer(plan.size)?;
@@ -158,7 +158,7 @@ struct WritePinger {
 }
 
 impl WritePinger {
-    fn new(lane: &mut VerbsEnd, plan: Measurement) -> Result<Self, Failure> {
+    fn new(lane: &mut VerbsEnd, plan: PerfPlan) -> Result<Self, Failure> {
         let pattern = BytePattern::new(plan.size);
         let mut target = lane.buffer(plan.size)?;
         target.fill(0);
@@ -216,7 +216,7 @@ impl Pinger for WritePinger {
 }
 
 /// The time of one RDMA READ, there and back.
-pub(super) fn read_latency(lane: &mut VerbsEnd, plan: Measurement) -> Result<Option<Row>, Failure> {
+pub(super) fn read_latency(lane: &mut VerbsEnd, plan: PerfPlan) -> Result<Option<Row>, Failure> {
     let pattern = BytePattern::new(plan.size);
     let (region, key) = share_filled(lane, &pattern, plan.size)?;
     let mut row = None;
@@ -241,7 +241,7 @@ pub(super) fn read_latency(lane: &mut VerbsEnd, plan: Measurement) -> Result<Opt
 }
 
 /// A stream of SENDs; every one is checked where it arrives.
-pub(super) fn send_bandwidth(lane: &mut VerbsEnd, plan: Measurement) -> Result<Option<Row>, Failure> {
+pub(super) fn send_bandwidth(lane: &mut VerbsEnd, plan: PerfPlan) -> Result<Option<Row>, Failure> {
     let pattern = BytePattern::new(plan.size);
     let depth = plan.depth();
     if lane.is_active() {
@@ -271,7 +271,7 @@ pub(super) fn send_bandwidth(lane: &mut VerbsEnd, plan: Measurement) -> Result<O
 }
 
 /// A stream of RDMA WRITEs or READs. Of WRITEs the last is checked, of READs every one.
-pub(super) fn one_sided_bandwidth(lane: &mut VerbsEnd, plan: Measurement) -> Result<Option<Row>, Failure> {
+pub(super) fn one_sided_bandwidth(lane: &mut VerbsEnd, plan: PerfPlan) -> Result<Option<Row>, Failure> {
     let pattern = BytePattern::new(plan.size);
     let (region, key) = share_filled(lane, &pattern, plan.size)?;
     let mut row = None;
@@ -308,7 +308,7 @@ const LIST: usize = 16;
 /// Posts all messages, as many as there are buffers, in lists, and waits for their ends.
 fn stream(
     lane: &mut VerbsEnd,
-    plan: Measurement,
+    plan: PerfPlan,
     free: &mut Vec<Buffer>,
     wr: impl Fn(u64, Buffer) -> SendWr,
 ) -> Result<(), Failure> {
@@ -338,7 +338,7 @@ fn stream(
 
 fn stream_reads(
     lane: &mut VerbsEnd,
-    plan: Measurement,
+    plan: PerfPlan,
     free: &mut Vec<Buffer>,
     key: Rkey,
     pattern: &BytePattern,
