@@ -274,6 +274,7 @@ impl<L: Link> Core<L> {
         for peer in peers.iter_live_mut() {
             for lane in &mut peer.lanes {
                 lane.missing += mem::take(&mut lane.kept_with_messages);
+                assert!(lane.missing <= lane.credits.account().kept.into(), "a receive that is missing keeps a credit");
                 self.receives.are_missing |= lane.missing > 0;
                 lane.credits.release_withheld();
                 lane.credits.settle(lane.unposted.len() + lane.missing);

@@ -273,6 +273,7 @@ impl StreamEnd {
 
     /// Reports the tail to the peer if it has moved far enough, or at all where the peer waits for it.
     pub(super) fn report_tail<L: Link>(&mut self, cx: &mut StreamContext<'_, L>, is_urgent: bool) {
+        assert!(self.rx.reported <= self.rx.tail && self.rx.tail <= self.rx.head, "what was got has come");
         let unreported = self.rx.tail - self.rx.reported;
         let is_due = unreported >= cx.sizes.patience || (unreported > 0 && (is_urgent || self.rx.is_due));
         if !is_due || self.failure.is_some() {

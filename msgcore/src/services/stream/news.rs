@@ -42,6 +42,7 @@ impl StreamEnd {
             self.on_head_word(cx, news, advance, written)?;
         }
         self.rx.head += advance;
+        assert!(self.rx.head - self.rx.tail <= cx.sizes.capacity, "no more has come than the ring holds");
         let bytes = if cx.config.piggyback { cx.config.chunk } else { advance as usize };
         self.rx.head_at = wrapped(self.rx.head_at, bytes, cx.config.ring);
         Ok(())
@@ -129,6 +130,7 @@ impl StreamEnd {
             return Err(self.bad_tail(tail));
         }
         self.tx.tail = tail;
+        assert!(self.tx.tail <= self.tx.head, "the peer has got no more than was put");
         Ok(())
     }
 

@@ -186,6 +186,7 @@ impl StreamEnd {
         };
         self.tx.staged.push_back((buffer, self.tx.head_at as u64));
         self.tx.head += positions;
+        assert!(self.tx.head - self.tx.tail <= cx.sizes.capacity, "the caller has seen to room");
         self.tx.head_at = wrapped(self.tx.head_at, bytes, cx.config.ring);
     }
 
