@@ -182,7 +182,18 @@ fn init(line: &[String]) -> Result<(), EalError> {
 pub(super) fn with_last_words(cause: String) -> String {
     let refusal = SyscallRefusal::take().map_or_else(String::new, |refusal| format!("; {refusal}"));
     let words = last_words(&take_log());
-    if words.is_empty() { cause + &refusal } else { format!("{cause}; DPDK says: {words}{refusal}") }
+    let meaning = meaning_of(&words);
+    if words.is_empty() { cause + &refusal } else { format!("{cause}; DPDK says: {words}{meaning}{refusal}") }
+}
+
+/// Returns what is behind words of DPDK's that name no reason.
+fn meaning_of(words: &str) -> &'static str {
+    // 24.11 reports that its vhost library could not start its thread as EPERM.
+    if words.contains("Vhost-user fdset") {
+        ": it cannot start a thread of its own: raise the limit of processes (ulimit -u, pids.max), or of memory"
+    } else {
+        ""
+    }
 }
 
 /// A system call of a shared-memory driver that the kernel has refused.
@@ -280,6 +291,13 @@ mod tests {
         let wanted = "accept failed: Too many open files: raise the limit of descriptors, ulimit -n";
         assert_eq!(said(Errno::MFILE), wanted);
         assert_eq!(said(Errno::ACCESS), "accept failed: Permission denied");
+    }
+
+    #[test]
+    fn a_vhost_thread_that_cannot_start_is_named() {
+        let words = "VHOST_CONFIG: (/tmp/0-1) failed to init Vhost-user fdset / ETHDEV: Port0 dev_configure = -1";
+        assert!(meaning_of(words).contains("cannot start a thread"));
+        assert_eq!(meaning_of("ETHDEV: Port0 dev_configure = -1"), "");
     }
 
     #[test]
