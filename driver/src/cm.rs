@@ -1,4 +1,5 @@
 //! Connections in band: RDMA-CM as an application sees it (`rdma_create_id(3)` and the calls around it).
+//!
 //! Only the application posts receives, so both sides come up in two steps. Active: [`crate::Engine::cm_connect`];
 //! [`CmEvent::Replied`] brings a queue pair, which is confirmed by [`crate::Engine::cm_confirm`] once its receives are
 //! posted. Passive: [`crate::Engine::cm_listen`]; on [`CmEvent::Request`] [`crate::Engine::cm_prepare`] makes the queue

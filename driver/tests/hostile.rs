@@ -14,6 +14,7 @@
 //! - On the wire there is silence, or the answer that IBTA has for it.
 //!
 //! Beside the wrong values stand good ones that must pass, so that the comparison can fail.
+//!
 //! The stack does not check station addresses (the port filters, or a bridge did), IPv4's reserved bit, or UDP's
 //! checksum (the ICRC covers more): such rows say that the packet is executed.
 

@@ -23,6 +23,7 @@
 //! `ib_send_bw` another one behind it; bandwidth of WRITE, READ and atomics has three pairs, of which the last says that the
 //! client is through, then the report; after three more the server of `ib_write_lat` sends the first message, and its client
 //! ends by hanging up; all others end with a pair and `done`.
+//!
 //! # What is not supported
 //! Connections by RDMA-CM (`-R`, `-z`), several queue pairs (`-q`), UC, UD, XRC and SRD (`-c`),
 //! both directions at once (`-b`), events of the server's, multicast, and addresses without a GID, as InfiniBand has

@@ -1,4 +1,5 @@
 //! Two queue pairs back to back: what one packet costs in the RC machine, requester and responder together.
+//!
 //! Nothing here allocates after the start, reads the time or draws a number, so that the same exchange takes the same
 //! instructions every time.
 

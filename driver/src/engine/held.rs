@@ -1,5 +1,6 @@
 //! Packets that came early and wait for their turn, as copies: a link needs no buffers for them, and what loses nothing
 //! costs nothing.
+//!
 //! No queue pair can take all of it: one may keep another packet while it keeps fewer than are still free (Choudhury
 //! and Hahne's dynamic threshold, IEEE/ACM ToN 1998). One alone gets half of the places, two a third each, and one more
 //! finds some free whatever the others do. What waits in vain gives its place back.

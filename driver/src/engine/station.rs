@@ -1,5 +1,6 @@
 //! A connection follows its peer to another station: a machine migrates, a bond or a gateway fails over, and the peer's IP
 //! address leads to another MAC address.
+//!
 //! The port's neighbour table learns of it (see [`crate::neighbour`]). A connection looks there when it has reason to:
 //! where an answer stays out for a whole timeout, and where a packet is repeated by a station that is not the one it
 //! sends to. So an announcement costs nothing for each connection that there is, and no request is sent for a peer that

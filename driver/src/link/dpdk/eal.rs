@@ -1,4 +1,5 @@
 //! DPDK's environment abstraction layer: started once per process, never stopped.
+//!
 //! Later calls, on any thread, add virtual devices to the EAL that runs. One thread at a time creates or closes ports;
 //! drivers keep lists that they do not lock.
 

@@ -1,4 +1,5 @@
 //! NICs by PCI address: the name, and whether the kernel has let go of the device.
+//!
 //! DPDK reports only "no port" for a NIC that it cannot use. The kernel's sysfs (its `sysfs-bus-pci` ABI document)
 //! shows the reason beforehand.
 

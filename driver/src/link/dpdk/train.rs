@@ -1,4 +1,5 @@
 //! When queued frames go to the device before the poll ends.
+//!
 //! A device is notified once of all frames of a poll, which suits many short ones. Where it is a ring in memory, the
 //! first frames of a long message go at once: the process at its other end works on them while later ones are still
 //! being framed, and does not wait for the last before it begins with the first. Once the link has been busy for a

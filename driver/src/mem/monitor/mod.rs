@@ -14,6 +14,7 @@
 //!
 //! The reader declares the epoch odd *before* it reads, because the kernel lets the other thread go as soon as the event
 //! is read, not when it has been dealt with.
+//!
 //! # What no event reports
 //! mprotect(2), which changes no page; guard regions (madvise(2), `MADV_GUARD_INSTALL`, since
 //! Linux 6.13), which locked memory refuses and an application must not put into other memory that it sends from; a

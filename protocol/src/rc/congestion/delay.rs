@@ -4,6 +4,7 @@
 //! queues. Below a target the window grows by a packet a round trip, above it shrinks by as much as the excess says. The
 //! target rises as the window falls, so that many small flows find a common window. Packets are spaced over the round
 //! trip, and a window below one packet is a packet every several round trips.
+//!
 //! What differs from Swift: its operators configure the path's own delay, and it starts at full speed. Here the delay
 //! is learnt, so a connection starts with a few packets and doubles every round trip until the first excess. A sender
 //! that starts late cannot learn it from a standing queue, so senders step back now and then. The shortest round trip

@@ -1,4 +1,5 @@
 //! Congestion control: how many packets may be in flight, and when the next may leave.
+//!
 //! One trait, three controllers. [`Unlimited`] is for links with two stations; [`Dcqcn`] reacts to the marks of
 //! switches, as RoCEv2 NICs do; [`Delay`] needs no marks, and measures the round trip.
 

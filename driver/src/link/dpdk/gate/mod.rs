@@ -9,6 +9,7 @@
 //! There is one interrupt thread and one gate per process, and any number of poll loops, each on its thread. The loop
 //! whose turn it is opens the gate for all of them: it sets a flag and waits for the bursts that run already; a loop
 //! that arrives while the gate is open skips its burst. So no loop waits for another one, which may not poll for long.
+//!
 //! The opener waits for a *count* of parkings to rise, not for a flag: a flag could still be set from the parking
 //! before. One opening costs about 160 us, so it is done every 25 to 100 ms.
 
