@@ -115,7 +115,7 @@ impl Context {
 /// Whose messages a receive takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source {
-    /// Anybody's.
+    /// Any rank's (`MPI_ANY_SOURCE`).
     Any,
     /// One rank's.
     Rank(Rank),
@@ -124,7 +124,7 @@ pub enum Source {
 /// Which tags a receive takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TagMatch {
-    /// All.
+    /// All (`MPI_ANY_TAG`).
     Any,
     /// One.
     Exact(Tag),

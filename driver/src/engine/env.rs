@@ -1,4 +1,7 @@
 //! The environment of one queue pair: its link, the memory of its domain, its completion queue.
+//!
+//! Here it is decided, for each packet, whether its payload is sent zero-copy: it is copied where no ICRC is agreed, where it is
+//! shorter than the link's threshold, and where the device cannot read its memory.
 
 use roci_protocol::rc::{AtomicOperation, Completion, Denied, Env, Held, Payload, RecvRequest, SendOp, TxError};
 use roci_protocol::wire::{Flow, Headers, Opcode, Packet};

@@ -1,4 +1,4 @@
-//! Packets that came early and wait for their turn, as copies: a link needs no buffers for them, and what loses nothing
+//! Packets that arrived out of order and wait for their turn (the out-of-order buffer), as copies: a link needs no buffers for them, and what loses nothing
 //! costs nothing.
 //!
 //! No queue pair can take all of it: one may keep another packet while it keeps fewer than are still free (Choudhury

@@ -1,4 +1,4 @@
-//! What an engine has of all this: a cache that is made at the first use, and what it is configured to be.
+//! An engine's registrations of the application's memory: the registration cache, made at its first use, and its configuration.
 
 use std::sync::Arc;
 

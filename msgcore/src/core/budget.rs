@@ -1,4 +1,4 @@
-//! Memory that messages without a receive may take. Credits are withheld where they take too much, or where the arena runs
+//! Memory that unexpected messages may take (`ROCI_UNEXPECTED_LIMIT`, and the floor of the arena). Credits are withheld where they take too much, or where the arena runs
 //! low: the application must be able to receive them.
 
 /// The account of that memory.

@@ -5,6 +5,10 @@
 //! (a no-op, MVICH's name). A no-op costs no credit and overtakes whatever waits, so as many more buffers are posted as
 //! no-ops can be on their way.
 //!
+//! Where the credits run out: an eager message becomes an announcement (`services/tag/select.rs`), or waits in the queue
+//! (`services/tag/queue.rs`); `tx.rs` counts it in `credit_stalls`; `endpoint/mod.rs` (`go_on`) sends it when credits come back.
+//! These are not IBTA's end-to-end credits, which are switched off.
+//!
 //! The last credits are not for all messages. What stays without a receive may keep its credit from the sender, for want of
 //! memory; so eager messages leave at least one credit to announcements of a rendezvous, which take little memory and
 //! whose credits are never withheld, and where control messages cost one, those leave one to them. So a message whose

@@ -66,7 +66,14 @@ impl Lane {
         match message {
             Message::Eager { .. } | Message::Fragment { .. } | Message::Request { .. } => true,
             Message::Credit | Message::ClearToSend => false,
-            _ => !self.is_shared,
+            Message::Cancel { .. }
+            | Message::Grant { .. }
+            | Message::Data { .. }
+            | Message::Written { .. }
+            | Message::Finished { .. }
+            | Message::Matched { .. }
+            | Message::Cancelled { .. }
+            | Message::StreamOffer => !self.is_shared,
         }
     }
 

@@ -62,7 +62,15 @@ impl Peer {
             // It follows what it takes back; what was sent after it may have come before it.
             Message::Cancel { .. } => ahead.cast_signed() <= 0,
             Message::Fragment { id, .. } => !self.rx.reorder.iter().any(|arrived| arrived.begins(id)),
-            _ => true,
+            Message::Grant { .. }
+            | Message::Data { .. }
+            | Message::Written { .. }
+            | Message::Finished { .. }
+            | Message::Matched { .. }
+            | Message::Cancelled { .. }
+            | Message::Credit
+            | Message::ClearToSend
+            | Message::StreamOffer => true,
         };
         if is_due {
             return Ok(Due::Now);

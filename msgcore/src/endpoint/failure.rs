@@ -1,4 +1,5 @@
-//! The end of a peer: whatever needs it ends with a named error, and everything else goes on.
+//! The end of a peer: whatever needs it ends with a named error, and everything else goes on. It is noticed by a work request
+//! that fails (`dispatch.rs`), by the link, by keepalives (`keepalive.rs`), and by the launcher (`worker/departures.rs`).
 
 use std::mem;
 

@@ -1,4 +1,10 @@
 //! What is spoken above the core: each service knows its own messages, and neither ranks, nor connections, nor the others.
+//!
+//! # A new message or service
+//! A message is a variant of `protocol::msg::Message`. Say in `core/lane.rs` (`charges`) whether it costs a credit, in
+//! `core/rx.rs` (`turn_of`) whether it keeps its place in the sequence, and in `endpoint/dispatch.rs` which service it is for.
+//! A service is a folder here and a field of [`Services`]; `endpoint/mod.rs` (`post_waiting`) gives it its turn to send, its
+//! breaches are variants of `core::breach::Breach`, and its calls are in `worker/`, `dedicated/` and the trait `Messaging`.
 
 pub(crate) mod stream;
 pub(crate) mod tag;

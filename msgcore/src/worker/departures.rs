@@ -1,4 +1,4 @@
-//! Ranks whose processes have ended, as the launcher tells it: not every link shows that, least of all the end of a rank
+//! Ranks whose processes have ended, failed or not, as the launcher reports it: not every link shows that, least of all the end of a rank
 //! whose work was done.
 
 use std::collections::BTreeMap;

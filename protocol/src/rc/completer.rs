@@ -1,4 +1,5 @@
-//! The completer: the half of the requester that hears the peer's answers (IBTA 9.7.5).
+//! The completer (rxe's and IBTA's word for the requester's receiving half, IBTA 9.7.5): acts on ACKs, NAKs, RNR NAKs and
+//! responses of READs and atomics.
 
 use super::congestion::CongestionControl as _;
 use super::requester::{Requester, Wqe, completion};

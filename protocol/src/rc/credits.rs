@@ -1,4 +1,5 @@
 //! End-to-end credits (IBTA 9.7.7.2): the receives that the peer has posted, coded into every acknowledgement.
+//! The messaging core counts its own credits, by message, and switches these off (`msgcore/src/core/credits.rs`).
 
 use crate::Msn;
 use crate::wire::aeth::CREDIT_UNLIMITED;

@@ -1,4 +1,4 @@
-//! The requester: cuts work requests into packets, keeps the window, sends again.
+//! The requester: cuts work requests into packets, keeps the window, retransmits. Answers arrive in `completer`.
 //!
 //! PSNs are given out when a request is posted, so a position in the stream of packets is just a PSN. The
 //! cursor is the next packet to send; a retransmission moves it back, and everything after follows (go-back-N).
@@ -334,13 +334,13 @@ impl<B> Requester<B> {
 
     pub(super) fn restart_timer(&mut self, now: Nanos, config: &Config) {
         let outstanding = self.una.before(self.sent);
-        self.timer = (outstanding && config.ack_timeout_ns > 0).then(|| now + self.timeout(config));
+        self.timer = (outstanding && config.ack_timeout_ns > 0).then(|| now + self.rto(config));
     }
 
-    fn timeout(&self, config: &Config) -> Nanos {
+    fn rto(&self, config: &Config) -> Nanos {
         let first = match config.dialect {
             Dialect::Verbs => config.ack_timeout_ns,
-            Dialect::Rocinante => self.rtt.timeout().map_or(config.ack_timeout_ns, |ns| ns.min(config.ack_timeout_ns)),
+            Dialect::Rocinante => self.rtt.base_rto().map_or(config.ack_timeout_ns, |ns| ns.min(config.ack_timeout_ns)),
         };
         let doubled = first.saturating_mul(1 << self.backoff.min(20));
         let timeout = doubled.min(config.ack_timeout_max_ns.max(config.ack_timeout_ns));
@@ -668,7 +668,7 @@ impl<B> RcQueuePair<B> {
             }
         } else if requester.timer.is_some_and(|at| at <= now) {
             // A timeout that is shorter than the connection's only asks: it says nothing about the peer.
-            let is_probe = requester.timeout(&self.config) < self.config.ack_timeout_ns;
+            let is_probe = requester.rto(&self.config) < self.config.ack_timeout_ns;
             if is_probe {
                 self.stats.tail_loss_probes += 1;
             } else {

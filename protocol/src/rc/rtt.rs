@@ -1,4 +1,5 @@
-//! The round trip, as the acknowledgements tell it (RFC 6298), and the timeout that follows from it.
+//! The retransmission timeout (RTO): SRTT and RTTVAR from acknowledgements (RFC 6298). `Requester::rto` doubles it after each
+//! timeout, caps it, and uses IBTA's coded timeout with a verbs peer.
 
 use crate::{Nanos, Psn};
 
@@ -44,7 +45,7 @@ impl Rtt {
     }
 
     /// How long an answer may take; `None` where no round trip was seen yet.
-    pub(super) fn timeout(&self) -> Option<Nanos> {
+    pub(super) fn base_rto(&self) -> Option<Nanos> {
         self.smoothed.map(|smoothed| (smoothed + 4 * self.variation).max(MIN_TIMEOUT_NS))
     }
 }
@@ -56,17 +57,17 @@ mod tests {
     #[test]
     fn the_estimate_follows_the_samples() {
         let mut rtt = Rtt::default();
-        assert_eq!(rtt.timeout(), None);
+        assert_eq!(rtt.base_rto(), None);
         rtt.sent(Psn::new(1), 0);
         rtt.sent(Psn::new(2), 500);
         assert_eq!(rtt.acknowledged(Psn::new(1), 900), None, "the timed packet is not among it");
         assert_eq!(rtt.acknowledged(Psn::new(3), 1_000_000), Some(1_000_000));
-        assert_eq!(rtt.timeout(), Some(3_000_000));
+        assert_eq!(rtt.base_rto(), Some(3_000_000));
         for round in 0..100 {
             rtt.sent(Psn::new(10 + round), 0);
             rtt.acknowledged(Psn::new(11 + round), 10_000);
         }
-        assert_eq!(rtt.timeout(), Some(MIN_TIMEOUT_NS));
+        assert_eq!(rtt.base_rto(), Some(MIN_TIMEOUT_NS));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The two coded times of IBTA.
+//! The codes of two times of IBTA: of RNR NAKs (how long to wait) and of the local ACK timeout. The retransmission timeout that
+//! is used between two of our ends is in `rtt`.
 
 use crate::Nanos;
 

@@ -1,4 +1,5 @@
-//! A DPDK port at work: a receive queue, a transmit queue, a pool of packet buffers.
+//! The data path of a DPDK port: a receive queue, a transmit queue, a pool of packet buffers. It is opened in `bring_up`, and its
+//! MTU is set in `configure`.
 
 use std::ptr::NonNull;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! The registration cache: registering memory costs microseconds, so a registration outlives its use, until its place is
+//! The registration cache (MR cache, rcache): registering memory costs microseconds, so a registration outlives its use, until its place is
 //! needed or its memory is gone.
 //!
 //! It follows what MVICH's dreg began (lazy deregistration, eviction of the least recently used, and again until it

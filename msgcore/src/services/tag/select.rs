@@ -1,5 +1,5 @@
 //! Which protocol carries a message: one pure function of its length, the credits, what can be registered, what the
-//! peer can do, and the configuration.
+//! peer can do, and the configuration. It is called when a message leaves (`queue.rs`).
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! Selective repeat: what two peers of this stack do instead of go-back-N, once both have said that they can.
+//! Selective repeat with SACKs: what two peers of this stack do instead of go-back-N, once both have said that they can. Of
+//! packets that arrive out of order this keeps the PSNs; their bytes are the engine's (`driver/src/engine/held.rs`).
 //!
 //! A responder keeps packets that come early and reports the gap with a map of what it keeps; a requester keeps READ
 //! responses that come early. Both are given to the machine again, in order, when the gap is closed

@@ -1,4 +1,4 @@
-//! Receives that wait for a message.
+//! Receives that wait for a message: MPI's posted receive queue.
 
 use super::bins::Bins;
 use super::entries::{Entries, List};
