@@ -214,7 +214,11 @@ impl Config {
         if is_asked_for || ranks <= MANY_RANKS {
             return self.receive_queues();
         }
-        let shared = format!("S,{},{SHARED_RECEIVES}", self.vbuf_size);
+        // What all peers may send without a receive, each its credits, fits what such messages may take.
+        let room = self.unexpected_limit.min(self.arena_size / UNEXPECTED_SHARE) / self.vbuf_size;
+        let (num, low) = (SHARED_RECEIVES, SHARED_RECEIVES / 2);
+        let credits = (room / ranks).clamp(2, low / 4);
+        let shared = format!("S,{},{num},{low},{credits}", self.vbuf_size);
         shared.parse::<ReceiveQueues>().expect("a queue of that notation").with_least_credits()
     }
 

@@ -66,6 +66,11 @@ impl StorageBudget {
         ends
     }
 
+    /// Whether no message without a receive takes anything: what receives lack then is nothing that such messages have.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.stored == 0 && !self.is_withholding
+    }
+
     /// Whether more of the arena may be taken for receives.
     pub(crate) fn is_above_floor(&self, free_bytes: usize) -> bool {
         free_bytes >= self.floor

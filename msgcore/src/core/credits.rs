@@ -121,12 +121,13 @@ impl Credits {
         self.pending
     }
 
-    /// Messages that may be sent if they are control messages, or parts of a stream that the receiver waits for.
+    /// Messages that may be sent if they set memory free or are never stored: control messages, parts of a payload that a receive
+    /// waits for, tails of a stream.
     pub(crate) fn for_control(&self) -> u16 {
         self.available
     }
 
-    /// Messages that may be sent if they are requests.
+    /// Messages that may be sent if they are requests, or data of a stream.
     pub(crate) fn for_requests(&self) -> u16 {
         self.available.saturating_sub(self.rule.control)
     }

@@ -186,10 +186,18 @@ impl Peer {
     }
 
     /// Whether a service may post so many READs and WRITEs of its own now, of which so many use up a receive of the peer's.
-    /// Such a receive is posted again at once: its credit always comes back.
-    pub(crate) fn has_room_for_work(&self, count: usize, receives: usize) -> bool {
+    /// Such a receive is posted again at once, so its credit always comes back; and the credit that is left for control messages
+    /// lets announcements go on beside a stream that never ends. `frees` where the peer gets memory back by it.
+    pub(crate) fn has_room_for_work(&self, count: usize, receives: usize, frees: bool) -> bool {
         let Some(lane) = self.lanes.first().filter(|_| self.is_open()) else { return false };
-        lane.places() >= count && (lane.is_shared || usize::from(lane.credits.for_control()) >= receives)
+        let credits = if frees { lane.credits.for_control() } else { lane.credits.for_requests() };
+        lane.places() >= count && (lane.is_shared || usize::from(credits) >= receives)
+    }
+
+    /// Whether a service may post a READ of so many bytes.
+    pub(crate) fn has_room_for_read(&self, len: usize) -> bool {
+        let fits = self.tx.transferring == 0 || self.tx.transferring + len <= TRANSFER_LIMIT;
+        fits && self.has_room_for_work(1, 0, true)
     }
 
     /// A READ or WRITE has ended.

@@ -249,7 +249,7 @@ impl<L: Link> Core<L> {
             self.fill_shared(lane);
         }
         // Below the floor only vbufs that have come back are used: others would be made of the application's memory.
-        let may_grow = self.budget.is_above_floor(self.free_bytes());
+        let may_grow = self.budget.is_idle() || self.budget.is_above_floor(self.free_bytes());
         for peer in peers.iter_live_mut() {
             for lane in 0..peer.lanes.len() {
                 let missing = mem::take(&mut peer.lanes[lane].missing);

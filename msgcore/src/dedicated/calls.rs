@@ -139,9 +139,8 @@ impl DedicatedWorker {
         self.drain();
         match self.outcomes.take_back(request) {
             TakeBack::Late => {}
-            // Where the engine is gone the wait says so.
-            TakeBack::Ask => drop(self.post(Command::Cancel { request, left: None })),
-            TakeBack::AskAgain(done) => drop(self.post(Command::Cancel { request, left: Some(done) })),
+            TakeBack::Ask => self.post_cancel(request, None),
+            TakeBack::AskAgain(done) => self.post_cancel(request, Some(done)),
         }
         self.ask_again();
     }
@@ -150,7 +149,14 @@ impl DedicatedWorker {
     #[inline]
     pub(super) fn ask_again(&mut self) {
         while let Some((request, done)) = self.outcomes.next_again() {
-            drop(self.post(Command::Cancel { request, left: Some(done) }));
+            self.post_cancel(request, Some(done));
+        }
+    }
+
+    /// Where the engine is gone an operation that has not ended says so when it is waited for, and one that has keeps its end.
+    fn post_cancel(&mut self, request: Request, left: Option<Done>) {
+        if let Err(Command::Cancel { left: Some(done), .. }) = self.post(Command::Cancel { request, left }) {
+            self.outcomes.restore(request, done);
         }
     }
 

@@ -116,15 +116,13 @@ impl Outcomes {
     /// An operation is to be taken back.
     pub(super) fn take_back(&mut self, request: Request) -> TakeBack {
         let Some(slot) = self.slots.get_mut(request.0) else { return TakeBack::Late };
-        if slot.is_cancelling {
-            return TakeBack::Late;
-        }
         match slot.outcome.take() {
+            // Once more does no harm: a receive may have found no memory to be taken back with.
             None => {
                 slot.is_cancelling = true;
                 TakeBack::Ask
             }
-            Some(Ok(done)) if slot.has_left => {
+            Some(Ok(done)) if slot.has_left && !slot.is_cancelling => {
                 slot.is_cancelling = true;
                 TakeBack::AskAgain(done)
             }
@@ -132,6 +130,13 @@ impl Outcomes {
                 slot.outcome = ended;
                 TakeBack::Late
             }
+        }
+    }
+
+    /// The engine could not be asked: an operation that had ended has its end again.
+    pub(super) fn restore(&mut self, request: Request, done: Done) {
+        if let Some(slot) = self.slots.get_mut(request.0) {
+            slot.outcome = Some(Ok(done));
         }
     }
 
@@ -208,7 +213,7 @@ mod tests {
         assert_eq!(outcomes.next_again().expect("it had left").0, after);
         assert!(outcomes.next_again().is_none());
         for request in [before, after] {
-            assert!(matches!(outcomes.take_back(request), TakeBack::Late));
+            assert!(matches!(outcomes.take_back(request), TakeBack::Ask), "and never with its end again");
             assert!(outcomes.end(good(request, 3)).is_none());
             assert!(matches!(outcomes.take_back(request), TakeBack::Late));
             assert!(outcomes.take(request).expect("over").is_ok());

@@ -132,7 +132,9 @@ impl DedicatedWorker {
             if is_over {
                 return Err(self.end());
             }
-            if !self.drain() {
+            let happened = self.drain();
+            self.ask_again();
+            if !happened {
                 self.idle(&mut backoff);
             }
         }

@@ -95,7 +95,7 @@ impl<L: Link> Endpoint<L> {
 
     /// The end of a work request of a queue pair that is no peer's any more.
     fn drop_stray(&mut self, done: WorkCompletion) {
-        if matches!(done.operation, WcOperation::Recv) {
+        if matches!(done.operation, WcOperation::Recv | WcOperation::RecvRdmaWithImm) {
             let (lane, _) = lane_and_peer(done.wr_id);
             self.core.give_receive_vbuf(lane, done.buffer);
         }

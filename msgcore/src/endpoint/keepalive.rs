@@ -62,6 +62,7 @@ impl<L: Link> Endpoint<L> {
             }
         }
         self.services.tag.requests.peers().for_each(|id| is_needed[id] = true);
+        self.services.stream.peers().for_each(|id| is_needed[id] = true);
         self.peers.ids().filter(|&id| is_needed[id]).collect()
     }
 }

@@ -33,25 +33,35 @@ impl<L: Link> Endpoint<L> {
 
     /// Puts bytes to a stream that is open at this end.
     pub(crate) fn put(&mut self, id: PeerId, bytes: &[u8]) -> Result<usize, StreamError> {
+        self.check_fork()?;
         let Self { core, services, peers, .. } = self;
         services.stream.put(core, peers.entry(id), bytes)
     }
 
     /// Puts a payload to a stream that is open at this end.
     pub(crate) fn put_payload(&mut self, id: PeerId, payload: Payload) -> Result<usize, StreamError> {
+        self.check_fork()?;
         let Self { core, services, peers, .. } = self;
         services.stream.put_payload(core, peers.entry(id), payload)
     }
 
     /// Gets bytes from a stream that is open at this end.
     pub(crate) fn get(&mut self, id: PeerId, into: &mut [u8]) -> Result<usize, StreamError> {
+        self.check_fork()?;
         let Self { core, services, peers, .. } = self;
         services.stream.get(core, peers.entry(id), into)
     }
 
     /// Gets bytes or a payload from a stream that is open at this end.
     pub(crate) fn get_into(&mut self, id: PeerId, buffer: &mut Option<Buffer>) -> Result<usize, StreamError> {
+        self.check_fork()?;
         let Self { core, services, peers, .. } = self;
         services.stream.get_into(core, peers.entry(id), buffer)
+    }
+
+    /// Streams are the parent's in a forked child.
+    #[inline]
+    pub(crate) fn check_fork(&self) -> Result<(), StreamError> {
+        if self.is_forked() { Err(StreamError::Forked) } else { Ok(()) }
     }
 }

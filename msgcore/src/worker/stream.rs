@@ -5,8 +5,8 @@
 //!
 //! # Limits
 //! 64 WRITEs of a stream that use up a receive may be unacknowledged; beyond them, where the ring is full, and where the send
-//! queue is, puts take less or nothing. Both sides may put more than fits without getting, and both get 0 until one of them
-//! gets. A payload has at most 2 GiB; 65,536 of them can be adopted, and as many registered as the configuration says. Each
+//! queue is, puts take less or nothing. Where both sides put and neither gets, both puts return 0 until one of them gets.
+//! A payload has at most 1 GiB; 65,536 of them can be adopted, and as many registered as the configuration says. Each
 //! open stream takes twice its ring of the arena, and three times where zero-copy is on.
 //!
 //! # Quick start
@@ -90,6 +90,7 @@ impl<L: Link> Worker<L> {
     /// # Errors
     /// It is too long, or there are too many.
     pub fn adopt_payload(&mut self, buffer: Buffer) -> Result<Payload, StreamError> {
+        self.endpoint.check_fork()?;
         self.endpoint.services.stream.adopt(buffer)
     }
 
@@ -98,6 +99,7 @@ impl<L: Link> Worker<L> {
     /// # Errors
     /// There is no such payload or no such range in it, or it is being put.
     pub fn write_payload(&mut self, payload: Payload, offset: usize, bytes: &[u8]) -> Result<(), StreamError> {
+        self.endpoint.check_fork()?;
         let core = &mut self.endpoint.core;
         self.endpoint.services.stream.write_payload(core, (payload, offset), bytes)
     }
@@ -107,6 +109,7 @@ impl<L: Link> Worker<L> {
     /// # Errors
     /// There is no such payload, or it is being put.
     pub fn release_payload(&mut self, payload: Payload) -> Result<Buffer, StreamError> {
+        self.endpoint.check_fork()?;
         self.endpoint.services.stream.release_payload(&mut self.endpoint.core, payload)
     }
 
@@ -169,11 +172,12 @@ impl<L: Link> Stream<'_, L> {
     }
 
     /// Makes progress, and returns whether everything that was put has arrived in the peer's memory. Payloads have when their
-    /// put has returned their length.
+    /// put has returned their length. Nothing has before the peer has opened its end, not even nothing.
     ///
     /// # Errors
     /// The stream has failed.
     pub fn flush(&mut self) -> Result<bool, StreamError> {
+        self.worker.endpoint.check_fork()?;
         self.worker.progress();
         self.worker.endpoint.services.stream.is_flushed(self.peer)
     }

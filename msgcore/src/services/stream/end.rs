@@ -221,7 +221,12 @@ impl StreamEnd {
     /// them.
     #[inline]
     pub(super) fn has_room(&self, peer: &Peer, notices: usize, others: usize) -> bool {
-        self.notices + notices <= NOTICES && peer.has_room_for_work(notices + others, notices)
+        self.notices + notices <= NOTICES && peer.has_room_for_work(notices + others, notices, false)
+    }
+
+    /// Whether a tail can be reported by itself.
+    fn has_room_for_tail(&self, peer: &Peer) -> bool {
+        self.notices < NOTICES && peer.has_room_for_work(1, 1, true)
     }
 
     /// Posts to the send queue. Where it is refused the queue pair has failed, and its completions say so.
@@ -255,8 +260,10 @@ impl StreamEnd {
         buffer: Buffer,
         (rkey, va): (Rkey, u64),
     ) -> Result<(), Buffer> {
+        let len = buffer.len();
         let read = SendWr::read(StreamWork::Read.name(cx.peer.id), buffer, rkey, va);
         cx.core.post_work(cx.peer, read, false)?;
+        cx.peer.tx.transferring += len;
         self.in_flight += 1;
         Ok(())
     }
@@ -279,7 +286,7 @@ impl StreamEnd {
         if !is_due || self.failure.is_some() {
             return;
         }
-        self.rx.is_due = !self.has_room(cx.peer, 1, 0);
+        self.rx.is_due = !self.has_room_for_tail(cx.peer);
         if self.rx.is_due {
             // What makes room calls again.
             cx.peer.tx.service_waits = true;
@@ -318,7 +325,12 @@ impl StreamEnd {
         match work {
             StreamWork::Data => self.tx.staging.push(buffer),
             StreamWork::Word => self.words.push(buffer),
-            StreamWork::Read => self.on_read(cx, buffer, has_worked),
+            StreamWork::Read => {
+                if cx.peer.failure.is_none() {
+                    cx.peer.note_transferred(buffer.len());
+                }
+                self.on_read(cx, buffer, has_worked);
+            }
         }
     }
 

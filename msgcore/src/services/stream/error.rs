@@ -73,7 +73,7 @@ pub enum StreamError {
         room: usize,
     },
     /// The payload is longer than one READ.
-    #[error("a payload of {0} bytes is longer than 2 GiB")]
+    #[error("a payload of {0} bytes is longer than 1 GiB")]
     PayloadTooLong(usize),
     /// Too many payloads were adopted and not released.
     #[error("{0} payloads are adopted already: release some of them first")]

@@ -48,14 +48,15 @@ impl StreamService {
             return end.failure.clone().filter(|_| len == 0).map_or(Ok(len), Err);
         }
         if is_reading {
-            return end.failure.clone().map_or(Ok(0), Err);
+            // Where the peer has failed the READ ends, too, and brings the buffer back.
+            return Ok(0);
         }
         let Some(buffer) = slot.as_mut() else {
             return Err(end.failure.clone().unwrap_or(StreamError::NoBuffer(cx.peer.id)));
         };
         if end.fits_whole(buffer.len()) {
             if end.failure.is_none()
-                && end.has_room(cx.peer, 0, 1)
+                && cx.peer.has_room_for_read(end.next_payload())
                 && let Some(buffer) = slot.take()
             {
                 end.read_directly(&mut cx, buffer);
@@ -151,6 +152,14 @@ impl StreamEnd {
         is_free && matches!(next, Some(&Unread::Payload { len, left, .. }) if left == len && len <= room as u64)
     }
 
+    /// Returns the length of the payload that is next.
+    fn next_payload(&self) -> usize {
+        match self.rx.unread.front() {
+            Some(&Unread::Payload { len, .. }) => len as usize,
+            _ => 0,
+        }
+    }
+
     /// Fetches the payload that is next into a buffer that holds it.
     fn read_directly<L: Link>(&mut self, cx: &mut StreamContext<'_, L>, mut buffer: Buffer) {
         let Some(Unread::Payload { rkey, len, left }) = self.rx.unread.front_mut() else { return };
@@ -164,7 +173,7 @@ impl StreamEnd {
 
     /// Fetches the next part of a payload into the staging buffer.
     fn read_part<L: Link>(&mut self, cx: &mut StreamContext<'_, L>) {
-        if self.failure.is_some() || !self.has_room(cx.peer, 0, 1) {
+        if self.failure.is_some() || !cx.peer.has_room_for_read(cx.config.ring) {
             return;
         }
         let Some(Unread::Payload { rkey, len, left }) = self.rx.unread.front_mut() else { return };

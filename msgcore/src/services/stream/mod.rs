@@ -179,6 +179,12 @@ impl StreamService {
         self.ends().filter(|end| end.failure.is_none() && end.tx.payload.is_some()).count()
     }
 
+    /// Returns the peers with whom there is a stream that has not failed.
+    pub(crate) fn peers(&self) -> impl Iterator<Item = PeerId> {
+        let live = |streams: &Streams| streams.ours.as_ref().is_some_and(|end| end.failure.is_none());
+        self.streams.iter().enumerate().filter(move |(_, streams)| live(streams)).map(|(id, _)| id)
+    }
+
     /// Returns the counters.
     pub(crate) fn stats(&self) -> StreamStats {
         self.stats

@@ -14,11 +14,12 @@ use roci_driver::{Access, Buffer, MemoryRegion};
 use super::error::StreamError;
 use super::stats::StreamStats;
 use crate::core::Core;
+use crate::core::peer::TRANSFER_LIMIT;
 
 /// Payloads of one worker.
 const LIMIT: usize = 1 << 16;
-/// The longest payload: one READ fetches it.
-pub(super) const MOST_PAYLOAD: u64 = 1 << 31;
+/// The longest payload: one READ fetches it, whatever the size of packets.
+pub(super) const MOST_PAYLOAD: u64 = TRANSFER_LIMIT as u64;
 
 /// A payload of a worker's streams. Its memory belongs to the worker until it is released.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
