@@ -94,14 +94,21 @@ pub fn children(pid: u32) -> Vec<u32> {
     lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
-/// The process of a rank that a launcher has started.
+/// The process of a rank that a launcher has started, or starts within half a minute: a busy machine takes its time.
 pub fn rank_pid(launcher: u32, rank: usize) -> u32 {
     let is_rank = |pid: &u32| {
         let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         let wanted = format!("ROCI_RANK={rank}");
         environment.split(|&byte| byte == 0).any(|variable| variable == wanted.as_bytes())
     };
-    children(launcher).into_iter().find(is_rank).expect("the rank runs")
+    let start = Instant::now();
+    loop {
+        if let Some(pid) = children(launcher).into_iter().find(is_rank) {
+            return pid;
+        }
+        assert!(start.elapsed() < Duration::from_secs(30), "rank {rank} never runs");
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Whether a process exists and is no zombie.
