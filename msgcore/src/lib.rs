@@ -30,9 +30,9 @@
 //! [`Worker::open_job`] may be called on several threads.
 //!
 //! # Cleanup
-//! [`Worker::close`] waits until every rank closes and all that was received has arrived, everywhere. What nobody has
+//! [`Worker::close`] waits until every rank closes and all that was received has arrived, everywhere. What was not
 //! received by then is given up, and counted ([`Dropped`]), in its error too ([`CloseError`]). Dropping a worker does not wait: its peers see it go, and what was under way ends with
-//! [`OpError::PeerGone`]. Everything else goes on; [`Worker::poll_event`] tells.
+//! [`OpError::PeerGone`]. Everything else goes on; [`Worker::poll_event`] reports it.
 //!
 //! # Non-goals
 //! An MPI library, a wire protocol for anybody but ourselves above the verbs, interrupt-driven waiting.

@@ -62,7 +62,7 @@ pub trait Messaging: Sized {
     fn recv_with(&mut self, pattern: Pattern, buffer: Buffer) -> Result<Request, Refused<Buffer>>;
 
     /// Receives a message in memory of the worker's.
-    fn recv_lent(&mut self, pattern: Pattern) -> Result<Request, CallError>;
+    fn recv_in_place(&mut self, pattern: Pattern) -> Result<Request, CallError>;
 
     /// Receives a message that was claimed (`MPI_Imrecv`).
     fn recv_message(&mut self, message: Message, buffer: Buffer) -> Result<Request, Refused<(Message, Buffer)>>;
@@ -195,8 +195,8 @@ macro_rules! same {
             self.recv_with(pattern, buffer)
         }
 
-        fn recv_lent(&mut self, pattern: Pattern) -> Result<Request, CallError> {
-            self.recv_lent(pattern)
+        fn recv_in_place(&mut self, pattern: Pattern) -> Result<Request, CallError> {
+            self.recv_in_place(pattern)
         }
 
         fn recv_message(&mut self, message: Message, buffer: Buffer) -> Result<Request, Refused<(Message, Buffer)>> {

@@ -38,7 +38,7 @@ mod played {
 
     impl Thread {
         pub(crate) fn unpark(&self) {
-            *self.0.0.lock().expect("nobody panics") = true;
+            *self.0.0.lock().expect("no thread panics") = true;
             self.0.1.notify_one();
         }
     }
@@ -53,12 +53,12 @@ mod played {
         OURS.with(Thread::clone)
     }
 
-    /// Whoever is not woken here sleeps for ever, which loom tells.
+    /// A thread that is not woken here sleeps for ever, which loom reports.
     pub(crate) fn park_timeout(_at_most: Duration) {
         let Thread(token) = current();
-        let mut is_there = token.0.lock().expect("nobody panics");
+        let mut is_there = token.0.lock().expect("no thread panics");
         while !*is_there {
-            is_there = token.1.wait(is_there).expect("nobody panics");
+            is_there = token.1.wait(is_there).expect("no thread panics");
         }
         *is_there = false;
     }
@@ -82,7 +82,7 @@ mod played {
             if tail - self.head.load(Acquire) == PLACES {
                 return Err(value);
             }
-            *self.places[tail % PLACES].lock().expect("nobody panics") = Some(value);
+            *self.places[tail % PLACES].lock().expect("no thread panics") = Some(value);
             self.tail.store(tail + 1, Release);
             Ok(())
         }
@@ -92,7 +92,7 @@ mod played {
             if head == self.tail.load(Acquire) {
                 return None;
             }
-            let value = self.places[head % PLACES].lock().expect("nobody panics").take();
+            let value = self.places[head % PLACES].lock().expect("no thread panics").take();
             self.head.store(head + 1, Release);
             value
         }

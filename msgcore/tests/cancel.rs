@@ -55,7 +55,7 @@ fn a_receive_that_has_met_nothing_is_taken_back_with_its_buffer() {
     let receive = pair.recv(1, Tag::new(1), 77);
     let done = cancel(&mut pair, 1, receive);
     assert_eq!((done.is_cancelled, done.len, done.buffer.len(), done.peer), (true, 0, 77, 1));
-    let receive = pair.workers[1].recv_lent(any()).expect("accepted");
+    let receive = pair.workers[1].recv_in_place(any()).expect("accepted");
     let done = cancel(&mut pair, 1, receive);
     assert!(done.is_cancelled && done.buffer.is_empty());
     assert_eq!(pair.workers[1].stats().cancelled, 2);
@@ -269,7 +269,7 @@ fn cancels_under_loss_end_all_the_same() {
 
 /// Without a credit the question waits; what is sent after it over another queue pair overtakes it.
 #[test]
-fn a_cancel_that_is_overtaken_by_a_later_message_is_still_heard() {
+fn a_cancel_that_is_overtaken_by_a_later_message_still_counts() {
     let mut pair = connected(&[("receive_queues", "P,256,4,3,1:P,2KiB,32")]);
     let first = pair.send(0, 1, &pattern(1000, 1));
     let small: Vec<_> = (0..10).map(|tag| pair.send_with(0, 1, 100 + tag, b"small", synchronous())).collect();
@@ -293,7 +293,7 @@ fn a_cancel_that_is_overtaken_by_a_later_message_is_still_heard() {
 #[test]
 fn a_lent_receive_is_taken_back_or_stays_where_there_is_no_memory() {
     let mut pair = connected(&[]);
-    let receive = pair.workers[1].recv_lent(any()).expect("accepted");
+    let receive = pair.workers[1].recv_in_place(any()).expect("accepted");
     let mut hog = Vec::new();
     for size in [1 << 20, 1 << 16, 1 << 12, 64] {
         hog.extend(std::iter::from_fn(|| pair.workers[1].buffer(size).ok()));

@@ -136,7 +136,7 @@ fn a_claimed_message_that_finds_no_room_for_a_request_stays_claimed_and_comes_ba
     let send = pair.send(0, 1, &pattern(100_000, 1));
     pair.steps(300);
     let message = pair.workers[1].claim(any()).expect("it has come");
-    let mut receives: Vec<_> = std::iter::from_fn(|| pair.workers[1].recv_lent(any()).ok()).collect();
+    let mut receives: Vec<_> = std::iter::from_fn(|| pair.workers[1].recv_in_place(any()).ok()).collect();
     let mut buffer = pair.workers[1].buffer(100_000).expect("memory");
     buffer[0] = 0xa5;
     let refused = pair.workers[1].recv_message(message, buffer).expect_err("no room");
@@ -199,7 +199,7 @@ fn a_probe_and_a_claim_make_progress() {
 }
 
 #[test]
-fn to_wait_for_a_message_ends_when_nobody_is_left_to_send_it() {
+fn a_wait_for_a_message_ends_when_no_rank_is_left_to_send_it() {
     let mut pair = World::pair(&[("retry_limit", "3"), ("ack_timeout_us", "100"), ("ack_timeout_max_us", "200")]);
     pair.connect_all();
     pair.cut(0);

@@ -1,4 +1,4 @@
-//! How workers close over what nobody received: each rank on a thread of its own, over real memif ports, with workers
+//! How workers close over what was not received: each rank on a thread of its own, over real memif ports, with workers
 //! of both kinds. What is picked up before the last rank closes arrives; the rest is counted, once, at one end.
 
 #[path = "common/ranks.rs"]
@@ -97,7 +97,7 @@ fn close_over<W: Member>(deed: Deed<W>, late: Rank) -> [Dropped; 2] {
     outcomes.try_into().expect("two")
 }
 
-fn nobody_receives<W: Member>() {
+fn unreceived<W: Member>() {
     let nothing = Dropped::default();
     for late in [0, 1] {
         for deed in [long_message::<W>, synchronous] {
@@ -115,12 +115,12 @@ fn nobody_receives<W: Member>() {
 
 #[test]
 fn a_worker_closes_over_what_its_peer_never_receives() {
-    nobody_receives::<Worker>();
+    unreceived::<Worker>();
 }
 
 #[test]
 fn a_worker_with_a_thread_closes_over_what_its_peer_never_receives() {
-    nobody_receives::<DedicatedWorker>();
+    unreceived::<DedicatedWorker>();
 }
 
 /// The sender is in its close long before the receiver asks for the first message.
@@ -170,7 +170,7 @@ fn what_has_met_its_receive_arrives_before_the_end() {
 }
 
 #[test]
-fn many_ranks_close_over_a_crowd_of_messages_that_nobody_receives() {
+fn many_ranks_close_over_a_crowd_of_messages_that_are_not_received() {
     let outcomes = run_ranks(4, |job, _| {
         let mut worker = Worker::open_job(&config(&[]), job).expect("it opens");
         let us = worker.rank();

@@ -77,7 +77,7 @@ const BEGINNINGS: [(usize, Option<usize>); 8] =
     [(0, Some(0)), (0, None), (1, None), (0, Some(1)), (1, Some(1)), (0, Some(2)), (1, Some(3)), (0, Some(300))];
 
 #[test]
-fn ranks_are_connected_whoever_begins() {
+fn ranks_are_connected_whichever_begins() {
     for settings in ways() {
         for (first, second) in BEGINNINGS {
             let what = format!("{settings:?}, {first} first, then after {second:?}");
@@ -289,7 +289,7 @@ fn a_rank_that_does_not_answer_is_given_up_in_time() {
                     }
                     assert!(pair.clock.now() - start < 1_100_000_000, "{settings:?} {who} {is_cut} {steps}");
                 };
-                let error = outcome.expect_err("nobody answers");
+                let error = outcome.expect_err("no peer answers");
                 // Whoever finds out first tells the other, as far as the launcher reaches it.
                 let by_name =
                     matches!(error, OpError::NotConnected { .. } | OpError::PeerGone { .. } | OpError::GivenUp { .. });
@@ -305,7 +305,7 @@ fn a_rank_that_does_not_answer_is_given_up_in_time() {
 
 /// Rank 0 gives rank 1 up, which has nothing under way and would never notice by itself.
 #[test]
-fn a_rank_that_is_given_up_is_told_and_so_is_who_waits_there() {
+fn a_rank_that_is_given_up_learns_it_and_its_waits_end() {
     for settings in ways().into_iter().chain(METHODS.map(|method| queues_of("S,8KiB,64", method, SIDES[0]))) {
         let what = format!("{settings:?}");
         let mut pair = World::pair(&[&settings[..], &[("retry_limit", "3")]].concat());
@@ -319,8 +319,8 @@ fn a_rank_that_is_given_up_is_told_and_so_is_who_waits_there() {
         let error = why(&mut pair, 1, receive);
         match &error {
             OpError::GivenUp { rank: 0, why } => {
-                let is_told = why.contains("IBV_WC_RETRY_EXC_ERR") || what.contains("rdma_cm");
-                assert!(is_told, "{what}: {why}");
+                let is_named = why.contains("IBV_WC_RETRY_EXC_ERR") || what.contains("rdma_cm");
+                assert!(is_named, "{what}: {why}");
             }
             OpError::PeerGone { rank: 0, .. } => assert!(what.contains("rdma_cm"), "{what}"),
             other => panic!("{what}: {other}"),

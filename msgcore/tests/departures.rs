@@ -30,7 +30,7 @@ const WELL: (Ending, &str) = (|board| board.depart(1, "exited with status 0"), "
 const ILL: (Ending, &str) = (|board| board.fail_rank(1, "exited with status 3"), "exited with status 3");
 
 /// Rank 1 is said to have gone; its link does not show it, because its worker is still there.
-fn who_is_told(end: Ending, wait: fn(&mut Worker, Request) -> Result<Done, OpError>) -> OpError {
+fn end_of_wait(end: Ending, wait: fn(&mut Worker, Request) -> Result<Done, OpError>) -> OpError {
     let is_over = Arc::new(AtomicBool::new(false));
     let outcomes = run_ranks(2, move |job, board| {
         let mut worker = open(job);
@@ -41,8 +41,8 @@ fn who_is_told(end: Ending, wait: fn(&mut Worker, Request) -> Result<Done, OpErr
             }
             return None;
         }
-        let receive = worker.recv_lent(pattern(1)).expect("accepted");
-        let error = wait(&mut worker, receive).map(|done| done.len).expect_err("nobody sends");
+        let receive = worker.recv_in_place(pattern(1)).expect("accepted");
+        let error = wait(&mut worker, receive).map(|done| done.len).expect_err("no rank sends");
         let refusal = worker.send_bytes(1, TAG, b"x").expect_err("it has gone").to_string();
         assert_eq!(refusal, error.to_string());
         is_over.store(true, Ordering::Release);
@@ -63,10 +63,10 @@ fn test_until_it_is_over(worker: &mut Worker, request: Request) -> Result<Done, 
 }
 
 #[test]
-fn who_needs_a_rank_that_has_gone_is_told_whether_it_waits_or_tests() {
+fn what_needs_a_rank_that_has_gone_ends_in_waits_and_in_tests() {
     for (end, why) in [WELL, ILL] {
         for wait in [Worker::wait as fn(&mut Worker, Request) -> _, test_until_it_is_over] {
-            assert_eq!(who_is_told(end, wait), OpError::PeerLeft { rank: 1, why: why.into() });
+            assert_eq!(end_of_wait(end, wait), OpError::PeerLeft { rank: 1, why: why.into() });
         }
     }
 }
@@ -79,16 +79,16 @@ fn a_wait_for_a_rank_that_is_well_goes_on_after_another_has_failed() {
         let mut worker = open(job);
         match worker.rank() {
             0 => {
-                let theirs = worker.recv_lent(pattern(1)).expect("accepted");
-                let receive = worker.recv_lent(pattern(2)).expect("accepted");
+                let theirs = worker.recv_in_place(pattern(1)).expect("accepted");
+                let receive = worker.recv_in_place(pattern(2)).expect("accepted");
                 assert_eq!(worker.wait(receive).map(|done| done.len), Ok(4));
-                let end = worker.wait(theirs).expect_err("nobody sends");
+                let end = worker.wait(theirs).expect_err("no rank sends");
                 assert!(matches!(end, OpError::PeerGone { rank: 1, .. } | OpError::PeerLeft { rank: 1, .. }), "{end}");
                 // It may have been from the one that failed.
-                let anybodys = worker.recv_lent(pattern(Source::Any)).expect("accepted");
-                let end = worker.wait(anybodys).expect_err("nobody sends");
+                let anybodys = worker.recv_in_place(pattern(Source::Any)).expect("accepted");
+                let end = worker.wait(anybodys).expect_err("no rank sends");
                 assert_eq!(end, OpError::Job(format!("the job has failed: {why}")));
-                let probe = worker.wait_probe(pattern(Source::Any)).expect_err("nobody sends");
+                let probe = worker.wait_probe(pattern(Source::Any)).expect_err("no rank sends");
                 assert!(matches!(&probe, CallError::Peer(error) if *error == end), "{probe}");
                 let send = worker.send_bytes(2, TAG, b"thanks").expect("accepted");
                 worker.wait(send).expect("sent");
@@ -99,7 +99,7 @@ fn a_wait_for_a_rank_that_is_well_goes_on_after_another_has_failed() {
                 thread::sleep(LONG);
                 let send = worker.send_bytes(0, TAG, b"late").expect("accepted");
                 worker.wait(send).expect("sent");
-                let receive = worker.recv_lent(pattern(0)).expect("accepted");
+                let receive = worker.recv_in_place(pattern(0)).expect("accepted");
                 assert_eq!(worker.wait(receive).map(|done| done.len), Ok(6));
                 worker.close().expect_err("not all are there");
             }
@@ -115,10 +115,10 @@ fn a_worker_with_a_thread_goes_on_after_a_rank_has_failed() {
         let mut worker = DedicatedWorker::spawn(&config(&[]), job).expect("it opens");
         match rank {
             0 => {
-                let anybodys = worker.recv_lent(Pattern::new(Source::Any, Tag::new(9))).expect("accepted");
-                let receive = worker.recv_lent(pattern(2)).expect("accepted");
+                let anybodys = worker.recv_in_place(Pattern::new(Source::Any, Tag::new(9))).expect("accepted");
+                let receive = worker.recv_in_place(pattern(2)).expect("accepted");
                 assert_eq!(worker.wait(receive).map(|done| done.len), Ok(4));
-                let end = worker.wait(anybodys).expect_err("nobody sends");
+                let end = worker.wait(anybodys).expect_err("no rank sends");
                 assert_eq!(end, OpError::Job(format!("the job has failed: {why}")));
                 worker.close().expect_err("not all are there");
             }

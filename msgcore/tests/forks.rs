@@ -87,7 +87,7 @@ fn unrefused_call(inherited: Inherited, parting: Parting) -> Option<&'static str
             matches!(begun, Err(CallError::Forked))
         }),
         ("send_bytes", matches!(worker.send_bytes(1, IDLE, &[1]), Err(CallError::Forked))),
-        ("recv_lent", matches!(worker.recv_lent(pattern), Err(CallError::Forked))),
+        ("recv_in_place", matches!(worker.recv_in_place(pattern), Err(CallError::Forked))),
         ("test", matches!(worker.test(receive), Some(Err(OpError::Forked)))),
         ("wait", matches!(worker.wait(receive), Err(OpError::Forked))),
         ("wait_all", worker.wait_all([receive]).is_err_and(|some| some.to_string().contains("forked"))),
@@ -191,7 +191,7 @@ fn a_childs_calls_are_refused_by_name_while_the_parents_messages_go_on() {
             assert_eq!(worker.close().expect("both are there"), Dropped::default());
             return;
         }
-        let receive = worker.recv_lent(Pattern::new(1, IDLE)).expect("accepted");
+        let receive = worker.recv_in_place(Pattern::new(1, IDLE)).expect("accepted");
         let (message, buffer) = (claim(&mut worker), worker.buffer(100).expect("memory"));
         let mut inherited = Inherited { worker, receive, message, buffer };
         for round in 0..FORKS {

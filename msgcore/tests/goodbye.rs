@@ -36,7 +36,7 @@ fn a_peer_whose_ports_close_while_all_say_goodbye_is_no_failure() {
 }
 
 #[test]
-fn a_peer_that_goes_without_a_goodbye_is_told_by_the_launcher() {
+fn a_peer_that_goes_without_a_goodbye_is_reported_by_the_launcher() {
     run_ranks(2, |job, board| {
         let mut fabric = Fabric::connect(&config(&[]), job).expect("it connects");
         fabric.barrier().expect("both are there");

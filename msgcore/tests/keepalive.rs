@@ -27,7 +27,7 @@ fn end(pair: &mut World, request: Request) -> OpError {
         pair.clock.advance(STEP);
         pair.workers[0].progress();
         if let Some(outcome) = pair.workers[0].test(request) {
-            return outcome.map(|done| done.len).expect_err("nobody is there");
+            return outcome.map(|done| done.len).expect_err("no peer is there");
         }
         assert!(pair.clock.now() - start < LIMIT, "{}", pair.counters());
     }
@@ -88,7 +88,7 @@ fn a_peer_that_has_nothing_to_say_is_asked_and_stays() {
 }
 
 #[test]
-fn nobody_is_asked_where_nothing_waits_or_the_knob_is_0() {
+fn no_probe_is_sent_where_nothing_waits_or_the_knob_is_0() {
     let mut idle = quiet(&[]);
     let_pass(&mut idle, 4_000_000_000);
     let mut off = quiet(&[("keepalive_s", "0")]);

@@ -30,7 +30,7 @@ fn recv_in(pair: &mut World, who: usize, pattern: Pattern, room: usize) -> Reque
 }
 
 fn lent(pair: &mut World, who: usize) -> Request {
-    pair.workers[who].recv_lent(any()).expect("accepted")
+    pair.workers[who].recv_in_place(any()).expect("accepted")
 }
 
 /// Whether nothing of an arena's free memory has gone astray, once all is over.
@@ -89,7 +89,7 @@ fn a_long_message_to_oneself_waits_and_a_short_one_is_copied() {
 }
 
 #[test]
-fn a_ready_send_is_counted_where_nobody_waits_for_it() {
+fn a_ready_send_is_counted_where_no_receive_is_posted() {
     let mut pair = World::pair(&[]);
     pair.connect_all();
     for len in [10, 100_000] {
@@ -327,7 +327,7 @@ fn a_message_that_was_lent_can_be_sent_on_by_any_protocol() {
         let on = [("vbuf_size", "16KiB"), ("eager_threshold", "0"), ("rndv_protocol", protocol)];
         let mut pair = World::of(&[&lent, &on]);
         let send = pair.send(0, 1, &pattern(9000, 3));
-        let receive = pair.workers[1].recv_lent(Pattern::new(0, Tag::new(1))).expect("accepted");
+        let receive = pair.workers[1].recv_in_place(Pattern::new(0, Tag::new(1))).expect("accepted");
         let buffer = pair.wait(1, receive).expect("it comes").buffer;
         pair.wait(0, send).expect("sent");
         let back = pair.recv(0, Tag::new(2), 9000);
@@ -354,12 +354,12 @@ fn a_receives_buffer_comes_back_whole_from_every_protocol() {
 }
 
 #[test]
-fn a_worker_closes_over_messages_to_itself_that_nobody_received() {
+fn a_worker_closes_over_messages_to_itself_that_were_not_received() {
     let mut pair = World::pair(&[]);
     let worker = &mut pair.workers[0];
     let _long = worker.send_bytes(0, Tag::new(1), &pattern(100_000, 1)).expect("accepted");
     let _short = worker.send_bytes(0, Tag::new(1), &pattern(10, 1)).expect("accepted");
-    let dropped = pair.workers.remove(0).close().expect("nobody is waited for");
+    let dropped = pair.workers.remove(0).close().expect("no rank is waited for");
     assert_eq!((dropped.sends, dropped.unexpected), (1, 2));
 }
 
@@ -381,7 +381,7 @@ fn a_call_that_is_refused_gives_the_buffer_back() {
         let buffer = marked(&pair);
         assert_back(pair.workers[0].recv(to, Tag::new(1), buffer).expect_err("no such rank"));
     }
-    let _receives: Vec<_> = std::iter::from_fn(|| pair.workers[0].recv_lent(any()).ok()).collect();
+    let _receives: Vec<_> = std::iter::from_fn(|| pair.workers[0].recv_in_place(any()).ok()).collect();
     for to in [0, 1] {
         let buffer = marked(&pair);
         assert_back(pair.workers[0].send(to, Tag::new(1), buffer).expect_err("too many requests"));

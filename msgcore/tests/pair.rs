@@ -244,7 +244,7 @@ fn matched_messages_flow_while_unexpected_ones_are_held_back() {
 fn memory_that_is_lent_and_given_back_is_lent_again() {
     let mut pair = World::pair(&[("receive_queues", "P,256,8:P,4KiB,8"), ("arena_size", "16MiB")]);
     let round = |pair: &mut World| {
-        let receive = pair.workers[1].recv_lent(Pattern::new(0, TagMatch::Any)).expect("accepted");
+        let receive = pair.workers[1].recv_in_place(Pattern::new(0, TagMatch::Any)).expect("accepted");
         let send = pair.send(0, 1, &pattern(3000, 1));
         let done = pair.wait(1, receive).expect("received");
         pair.workers[1].give_back(done.buffer);

@@ -319,7 +319,7 @@ fn two_ends_may_be_set_differently() {
 }
 
 /// A message of this length goes as the table says, and for its reason: by one worker of two that have just met.
-fn goes_as_told(settings: &[(&str, &str)], len: usize, row: &ProtocolRange) {
+fn goes_as_shown(settings: &[(&str, &str)], len: usize, row: &ProtocolRange) {
     let mut pair = World::pair(settings);
     pair.connect_all();
     pair.steps(1_000);
@@ -365,7 +365,7 @@ fn the_table_of_protocols_says_how_messages_go_at_both_ends_of_every_row() {
         assert_eq!(rows, protocol_ranges(&config(settings), &well), "the same is told where nobody is asked");
         for row in &rows {
             for len in [row.from, row.to].into_iter().filter(|&len| len <= 300_000) {
-                goes_as_told(settings, len, row);
+                goes_as_shown(settings, len, row);
             }
         }
     }

@@ -83,7 +83,7 @@ fn a_series_keeps_its_place_among_messages_of_other_lanes() {
 
 /// What a loss has held back comes all at once: there must be a receive for every credit that was told of.
 #[test]
-fn no_more_credits_are_told_of_than_receives_are_posted() {
+fn no_more_credits_are_returned_than_receives_are_posted() {
     for queues in ["P,256,64", "P,256,64,8,16,7", "P,256,200,100,10,40", "P,256,4,1", "P,256,2", "P,256,16:P,2KiB,16"] {
         let mut pair = with(queues, "loss=0.1,reorder=0.05,seed=4", &[]);
         for round in 0..20 {
@@ -102,7 +102,7 @@ fn no_more_credits_are_told_of_than_receives_are_posted() {
 
 /// The receiver has no memory for another vbuf: it must not tell of receives that it cannot post.
 #[test]
-fn a_receiver_without_memory_tells_of_no_credits_and_goes_on_when_there_is_some() {
+fn a_receiver_without_memory_returns_no_credits_and_goes_on_when_there_is_some() {
     for queues in ["P,8KiB,16", "S,8KiB,16,8,8,8,4"] {
         let settings = [("receive_queues", queues), ("credit_preserve", "1"), QUICK[0], QUICK[1]];
         let mut pair = World::pair(&settings);
@@ -318,7 +318,7 @@ fn a_close_names_a_peer_that_does_not_answer() {
     pair.connect_all();
     let _ = pair.send(0, 1, &pattern(100_000, 1));
     pair.steps(300);
-    let error = pair.workers.remove(0).close().expect_err("nobody answers");
+    let error = pair.workers.remove(0).close().expect_err("no peer answers");
     assert_eq!(error.why, OpError::Silent { ranks: vec![1], sends: 1, seconds: 1 });
     assert_eq!(error.dropped, Dropped { sends: 1, ..Dropped::default() });
 }

@@ -233,7 +233,7 @@ fn without_an_engine_of_its_own_a_long_message_waits_for_the_receivers_next_call
             let buffer = worker.buffer(LONG).expect("memory");
             let receive = worker.recv(0, DATA, buffer).expect("accepted");
             compute_until(&has_waited, "rank 0 has made its calls");
-            assert!(worker.test(receive).is_none(), "nobody has made progress here");
+            assert!(worker.test(receive).is_none(), "no call has made progress here");
             check(&worker.wait(receive).expect("it comes now"), LONG, 1, 0);
         }
         worker.close().expect("both are there");
@@ -246,8 +246,8 @@ fn a_dropped_handle_is_a_rank_that_has_gone() {
     run_ranks(2, |job| {
         let mut worker = DedicatedWorker::spawn(&config(&[]), job).expect("it opens");
         if worker.rank() == 0 {
-            let receive = worker.recv_lent(Pattern::new(1, DATA)).expect("accepted");
-            let error = worker.wait(receive).expect_err("nobody sends");
+            let receive = worker.recv_in_place(Pattern::new(1, DATA)).expect("accepted");
+            let error = worker.wait(receive).expect_err("no rank sends");
             assert!(matches!(error, OpError::PeerGone { rank: 1, .. }), "{error}");
         }
     });

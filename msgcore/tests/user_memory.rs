@@ -111,7 +111,7 @@ fn memory_of_the_applications_is_not_kept_by_the_worker() {
 }
 
 #[test]
-fn a_child_is_told_that_the_worker_is_its_parents() {
+fn a_child_is_named_that_the_worker_is_its_parents() {
     let mut world = World::pair(&[]);
     world.connect_all();
     let receive = world.recv(0, Tag::new(1), 100);

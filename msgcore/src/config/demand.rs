@@ -77,7 +77,7 @@ fn peers(count: usize) -> String {
     if count == 1 { "a peer".into() } else { format!("{count} peers") }
 }
 
-/// Rounded up: nobody counts bytes here.
+/// Rounded up: whole mebibytes are precise enough.
 fn mebibytes(bytes: usize) -> String {
     show_size(&bytes.next_multiple_of(1 << 20))
 }

@@ -1,10 +1,10 @@
-//! What becomes of values that others bound: whoever reads the knobs sees what is in effect.
+//! The values in effect: those that other knobs or the arena bound.
 
 use super::{Config, show_size};
 use crate::core::credits::Rule;
 use crate::receive_queues::Kind;
 
-/// Messages that nobody has asked for take no more than this part of the arena.
+/// Unexpected messages take no more than this part of the arena.
 pub(crate) const UNEXPECTED_SHARE: usize = 4;
 
 impl Config {
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_others_bound_are_told_as_they_are_in_effect() {
+    fn values_that_others_bound_are_shown_as_they_are_in_effect() {
         for (settings, name, expected) in [
             (&[][..], "eager_threshold", None),
             (&[], "credit_preserve", None),

@@ -34,7 +34,7 @@ pub enum WireupTime {
 pub enum Initiative {
     /// The higher rank of each pair; the lower one serves.
     ClientServer,
-    /// Whoever needs it, maybe both.
+    /// The rank that needs it first, maybe both.
     PeerToPeer,
 }
 
@@ -115,7 +115,7 @@ knobs! {
     prefix: Option<u8> = None, "bits", "0..128", |text| optional_number(text, 0, 128), show_optional;
     /// The VLAN that frames are tagged with; empty sends them untagged.
     vlan: Option<u16> = None, "VLAN id", "1..4094", |text| optional_number(text, 1, 4094), show_optional;
-    /// The partition that ranks are in, as a P_Key: those of another one are not heard. The highest bit says whether this rank is a full member; two limited members do not hear each other.
+    /// The partition that ranks are in, as a P_Key: packets of another one are dropped. The highest bit says whether this rank is a full member; two limited members do not reach each other.
     pkey: Pkey = Pkey::DEFAULT, "P_Key", "0x0001..0x7fff, 0x8001..0xffff", |text| text.trim().parse().map_err(|e: NoPkey| e.to_string()), ToString::to_string;
     /// The way to ranks on other links.
     gateway: Option<IpAddr> = None, "address", "IPv4 or IPv6", parse_optional, show_optional;
@@ -159,7 +159,7 @@ knobs! {
     keepalive_s: u64 = 0, "s", "0..3600", |text| number(text, 0, 3_600), ToString::to_string;
     /// When ranks are connected: all at the start, which shows what is wrong before it matters, or each pair at its first message, which is quicker with many ranks that speak to few.
     wireup: WireupTime = WireupTime::Static, "time", "static, lazy", |text| choose(TIMES, text), |value| name_of(TIMES, value);
-    /// Who asks for a connection: the higher rank of each pair, or whoever needs it first. Where both have asked, the lower rank's request goes on.
+    /// Who asks for a connection: the higher rank of each pair, or the one that needs it first. Where both have asked, the lower rank's request goes on.
     connect: Initiative = Initiative::ClientServer, "side", "client-server, peer-to-peer", |text| choose(INITIATIVES, text), |value| name_of(INITIATIVES, value);
     /// How connections are made: out of band over the launcher, which is quicker, or in band by RDMA-CM, which needs it for nothing but hosts.
     connect_method: ConnectMethod = ConnectMethod::OutOfBand, "method", "oob, rdma_cm", |text| choose(METHODS, text), |value| name_of(METHODS, value);
@@ -199,7 +199,7 @@ knobs! {
     dreg_cache_entries: usize = 1024, "regions", "1..16000", |text| number(text, 1, 16_000), ToString::to_string;
     /// Bytes of such regions.
     dreg_cache_limit: usize = 1 << 30, "bytes", "4KiB..1024GiB", |text| size(text, 4 << 10, 1 << 40), show_size;
-    /// Who hears when such memory is unmapped: the kernel tells by userfaultfd, where it may, or nobody does, and nothing is cached. auto takes the better one. With unsafe-none nobody does and all is cached: wrong data is sent once memory comes and goes. Of guard regions (MADV_GUARD_INSTALL) and segments attached over memory (shmat with SHM_REMAP) the kernel tells nobody: keep them from memory that is sent from, or choose none.
+    /// What reports that such memory is unmapped: the kernel by userfaultfd, where it may, or nothing, and then nothing is cached. auto takes the better one. With unsafe-none nothing reports it and all is cached: wrong data is sent once memory comes and goes. Of guard regions (MADV_GUARD_INSTALL) and segments attached over memory (shmat with SHM_REMAP) the kernel reports nothing: keep them from memory that is sent from, or choose none.
     dreg_monitor: MonitorChoice = MonitorChoice::Auto, "monitor", "auto, userfaultfd, none, unsafe-none", |text| choose(MONITORS, text), |value| name_of(MONITORS, value);
     /// What registering is: auto does what the devices need, which is nothing where they copy, and lock has the kernel lock the pages (mlock), so that no transfer waits for one; a lock of the application's own on such a page ends with it.
     dreg_pin: Pin = Pin::Auto, "pin", "auto, lock", |text| choose(PINS, text), |value| name_of(PINS, value);
@@ -207,7 +207,7 @@ knobs! {
     rdma: bool = true, "switch", "on, off", |text| choose(SWITCH, text), |value| name_of(SWITCH, value);
     /// Firehose: memory of each rank that stays pinned for its peers, in equal shares; at least 32 buckets for each rank. Empty or 0: what firehose_maxvictim_m leaves, or three quarters of what can be pinned.
     firehose_m: Option<u64> = None, "megabytes", "0..99999, of G where a G follows", megabytes, show_megabytes;
-    /// Firehose: memory that stays pinned for local operations, and for nobody any more; at least 4096 buckets. Empty or 0: what firehose_m leaves, or a quarter of what can be pinned.
+    /// Firehose: memory that stays pinned for local operations, and that no operation uses any more; at least 4096 buckets. Empty or 0: what firehose_m leaves, or a quarter of what can be pinned.
     firehose_maxvictim_m: Option<u64> = None, "megabytes", "0..99999, of G where a G follows", megabytes, show_megabytes;
     /// Firehose: memory is pinned in buckets of so many bytes, each with a key; there are 16000 keys less ndreg_entries. A larger bucket takes fewer of them, a smaller one pins less that nobody asked for.
     firehose_bucket: usize = 64 << 10, "bytes", "4KiB..1GiB, a power of two", |text| size(text, 4 << 10, 1 << 30).and_then(|bytes| if bytes.is_power_of_two() { Ok(bytes) } else { Err("is no power of two".into()) }), show_size;
@@ -215,7 +215,7 @@ knobs! {
     buffered_limit: usize = 16 << 20, "bytes", "0..64GiB", |text| size(text, 0, 64 << 30), show_size;
     /// Memory for messages that have no receive yet, of which a quarter of the arena is the most; beyond it, or where less than a sixteenth of the arena is free, the credits of eager messages are withheld, and senders announce what they would have sent.
     unexpected_limit: usize = 256 << 20, "bytes", "1MiB..64GiB", |text| size(text, 1 << 20, 64 << 30), show_size;
-    /// How long a wait spins before it yields the processor. Measured: more buys nothing, because a yield to nobody is quick; with more ranks than processors it never spins.
+    /// How long a wait spins before it yields the processor. Measured: more buys nothing, because a yield with no other process to run is quick; with more ranks than processors it never spins.
     spin_us: u64 = 20, "us", "0..10000000", |text| number(text, 0, 10_000_000), ToString::to_string;
     /// How long a wait yields before it sleeps. Measured: without it, a sleep stands in the way of every answer (55 us instead of 1).
     yield_us: u64 = 2_000, "us", "0..10000000", |text| number(text, 0, 10_000_000), ToString::to_string;

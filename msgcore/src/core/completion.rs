@@ -122,7 +122,7 @@ pub enum OpError {
     /// The message was longer than the receive's buffer, which was left alone and comes back.
     #[error(transparent)]
     Truncated(Box<Truncated>),
-    /// There is no memory for a message that was to be lent.
+    /// There is no memory for a message that was to be received in place.
     #[error("no memory for a message of {len} bytes from rank {rank}: raise ROCI_ARENA_SIZE")]
     NoMemory {
         /// Who sent it.

@@ -15,8 +15,8 @@
 //! receive is posted always gets through, as an announcement if need be, and so does the end of every transfer, however
 //! much else is withheld.
 //!
-//! A queue that is shared by all peers posts fewer buffers than its peers have credits together (whoever finds none is
-//! told to come again), and counts only the messages that take memory.
+//! A queue that is shared by all peers posts fewer buffers than its peers have credits together (a sender that finds none gets an RNR
+//! NAK and comes again), and counts only the messages that take memory.
 
 use crate::receive_queues::Kind;
 
@@ -352,7 +352,7 @@ mod tests {
         assert!(credits.is_return_due());
     }
 
-    /// Two of four receives are missing when the terms are told; one is posted before that, and the other later.
+    /// Two of four receives are missing when the terms are sent; one is posted before that, and the other later.
     #[test]
     fn what_is_missing_at_first_is_not_granted_and_given_back_later() {
         let rule = Rule::per_peer(4, 4, 2, 2, 1);

@@ -16,7 +16,7 @@ pub(crate) struct Pool {
     /// Vbufs that exist, in here and out.
     made: usize,
     /// Vbufs that the application has, or has dropped: so many can come back.
-    lent: usize,
+    handed_out: usize,
     /// Vbufs made at once when there is none ...
     batch: usize,
     /// ... until so many exist.
@@ -26,7 +26,7 @@ pub(crate) struct Pool {
 impl Pool {
     /// An empty pool.
     pub(crate) fn new(size: usize, batch: usize, limit: usize) -> Self {
-        Self { size, free: Vec::new(), made: 0, lent: 0, batch, limit }
+        Self { size, free: Vec::new(), made: 0, handed_out: 0, batch, limit }
     }
 
     /// Whether one can be taken without making others.
@@ -91,7 +91,7 @@ impl Pool {
     /// A vbuf will not come back: the application has it.
     pub(crate) fn forfeit(&mut self) {
         self.made -= 1;
-        self.lent += 1;
+        self.handed_out += 1;
     }
 
     /// A vbuf will not come back: it is gone with what was wrong with it.
@@ -102,13 +102,13 @@ impl Pool {
     /// A vbuf comes back that the application had.
     pub(crate) fn adopt(&mut self) {
         self.made += 1;
-        self.lent -= 1;
+        self.handed_out -= 1;
     }
 
     /// Whether a buffer with so much room is as good as one of these that the application has. More are not wanted:
     /// whatever an application gives back would pile up here.
     pub(crate) fn is_its_own(&self, room: usize) -> bool {
-        self.lent > 0 && room == self.room()
+        self.handed_out > 0 && room == self.room()
     }
 
     /// Bytes that one takes of the arena.

@@ -99,8 +99,8 @@ impl DedicatedWorker {
         })
     }
 
-    /// Receives a message in memory of the worker's, as [`Worker::recv_lent`](crate::Worker::recv_lent) does.
-    pub fn recv_lent(&mut self, pattern: Pattern) -> Result<Request, CallError> {
+    /// Receives a message in memory of the worker's, as [`Worker::recv_in_place`](crate::Worker::recv_in_place) does.
+    pub fn recv_in_place(&mut self, pattern: Pattern) -> Result<Request, CallError> {
         Ok(self.begin_recv(pattern, None)?)
     }
 
@@ -117,14 +117,14 @@ impl DedicatedWorker {
         })
     }
 
-    /// Gives memory back that was lent, or any other that is not needed any more: what the payload of a short
+    /// Gives memory back that a receive has handed out, or any other that is not needed any more: what the payload of a short
     /// [`DedicatedWorker::send_bytes`] came in is used again for the next one.
     pub fn give_back(&mut self, buffer: Buffer) {
         if self.is_forked() {
             return mem::forget(buffer);
         }
         if let Err(other) = self.stock.give(buffer) {
-            // Where nobody takes it the arena does.
+            // Where the engine is gone it returns to the arena.
             drop(self.post(Command::GiveBack(other)));
         }
     }

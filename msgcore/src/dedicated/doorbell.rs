@@ -2,7 +2,7 @@
 //!
 //! The sleeper says that it sleeps and looks once more; the other side fills the ring and looks whether it sleeps. A
 //! fence stands between the two steps at both sides, so at least one of them sees the other. Ringing costs a fence
-//! and a load while nobody sleeps.
+//! and a load while no thread sleeps.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;

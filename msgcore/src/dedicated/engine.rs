@@ -180,7 +180,7 @@ impl<L: Link> Service<'_, L> {
             Question::Stats => Answer::Stats(Box::new(worker.stats())),
             Question::InjectedFaults => Answer::InjectedFaults(worker.injected_faults()),
             Question::EngineStats => Answer::EngineStats(Box::new(worker.engine_stats())),
-            // Nobody gives commands meanwhile: the handle waits for this one.
+            // No command comes meanwhile: the handle waits for this one.
             Question::Barrier => Answer::Barrier(worker.barrier()),
             #[cfg(test)]
             Question::Panic => panic!("as was asked for"),
@@ -203,7 +203,7 @@ impl<L: Link> Service<'_, L> {
         while !self.rings.completions.is_full() {
             let Some(completion) = self.next_completion() else { break };
             let pushed = self.rings.completions.push(completion);
-            debug_assert!(pushed.is_ok(), "nobody else fills it");
+            debug_assert!(pushed.is_ok(), "no other thread fills it");
             is_any = true;
         }
         if is_any {
@@ -212,7 +212,7 @@ impl<L: Link> Service<'_, L> {
         while !self.rings.events.is_full() {
             let Some(event) = self.worker.poll_event() else { break };
             let pushed = self.rings.events.push(event);
-            debug_assert!(pushed.is_ok(), "nobody else fills it");
+            debug_assert!(pushed.is_ok(), "no other thread fills it");
         }
         is_any
     }

@@ -172,7 +172,7 @@ impl DedicatedWorker {
         let Site { rank, size, arena, fork_watch, limits } = match outcome {
             Ok(site) => site,
             Err(error) => {
-                // Whoever tries again finds it gone.
+                // A second try finds it gone.
                 drop(thread.join());
                 return Err(error);
             }
@@ -223,7 +223,7 @@ impl DedicatedWorker {
         self.fork_watch.is_forked()
     }
 
-    /// Leaves all to the parent: its thread cannot be joined here, and memory of the arena goes back to nobody.
+    /// Leaves all to the parent: its thread cannot be joined here, and memory of the arena does not go back.
     #[cold]
     fn forget(&mut self) {
         mem::forget(self.thread.take());
@@ -299,7 +299,7 @@ impl Drop for DedicatedWorker {
         }
         self.rings.release();
         if let Some(thread) = self.thread.take() {
-            // How it ended matters to nobody any more.
+            // How it ended does not matter any more.
             drop(thread.join());
         }
     }

@@ -1,5 +1,5 @@
 //! The rings and their bells under every order of both sides' steps. What runs are [`Rings`] and their bells; sleeps have no
-//! end of their own here, so that a call that is slept through is a deadlock, which loom tells.
+//! end of their own here, so that a call that is slept through is a deadlock, which loom reports.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::OpError;
 
 const AT_MOST: Duration = Duration::from_micros(1);
 
-/// The engine's loop, as in `engine::run`, without a worker: takes commands until it is told to end, or let go; returns how
+/// The engine's loop, as in `engine::run`, without a worker: takes commands until one ends it, or it is let go; returns how
 /// many it took.
 fn obey(rings: &Rings) -> usize {
     let mut count = 0;
@@ -73,7 +73,7 @@ fn an_engine_that_sleeps_is_let_go() {
 }
 
 #[test]
-fn whoever_waits_hears_of_each_end_and_what_was_done_before_the_engines() {
+fn a_wait_sees_each_end_and_what_was_done_before_the_engines() {
     model(|| {
         let rings = Arc::new(Rings::new());
         let theirs = rings.clone();

@@ -27,7 +27,7 @@ macro_rules! answer {
     };
 }
 
-/// Why a call was not accepted whose question found nobody.
+/// Why a call was not accepted whose question found no engine.
 fn refused(error: OpError) -> CallError {
     match error {
         OpError::Forked => CallError::Forked,
@@ -100,7 +100,7 @@ impl DedicatedWorker {
     }
 
     /// Waits until every rank closes, and ends the worker and its thread, as [`Worker::close`](crate::Worker::close)
-    /// does. Says what it gave up: what nobody has received.
+    /// does. Says what it gave up: what was not received.
     pub fn close(mut self) -> Result<Dropped, CloseError> {
         answer!(self, Command::End(LastWish::Close), Close)?
     }

@@ -23,13 +23,13 @@ const EVENTS: usize = 64;
 pub(super) enum Command {
     /// Send.
     Send { request: Request, to: Rank, tag: Tag, payload: Buffer, options: SendOptions },
-    /// Receive, into a buffer or lent.
+    /// Receive, into a buffer or in place.
     Recv { request: Request, pattern: Pattern, buffer: Option<Buffer> },
     /// Receive what a probe has claimed.
     RecvMessage { request: Request, message: Message, buffer: Buffer },
     /// Take an operation back; `left` is the end of an eager send that was reported before.
     Cancel { request: Request, left: Option<Done> },
-    /// Take memory back that was lent.
+    /// Take memory back.
     GiveBack(Buffer),
     /// Answer.
     Ask(Question),
@@ -46,7 +46,7 @@ pub(super) enum LastWish {
     Abort,
 }
 
-/// What the application waits to be told. One at a time.
+/// A question of the application's, which waits for the answer. One at a time.
 pub(super) enum Question {
     Probe(Pattern),
     Claim(Pattern),
@@ -65,7 +65,7 @@ pub(super) enum Question {
     Panic,
 }
 
-/// What it is told.
+/// The engine's answer.
 pub(super) enum Answer {
     Probe(Option<Envelope>),
     Claim(Option<Message>),

@@ -7,7 +7,7 @@ pub(super) const SMALL: usize = 2048;
 /// How many are kept.
 const LIMIT: usize = 256;
 
-/// Buffers that nobody uses.
+/// Buffers that are not in use.
 #[derive(Default)]
 pub(super) struct Stock(Vec<Buffer>);
 

@@ -67,16 +67,16 @@ fn a_message_goes_through_the_rings_and_a_probe_sees_it() {
     let receive = worker.recv_message(message, buffer).expect("accepted");
     let done = worker.wait(receive).expect("it fits");
     assert_eq!((&done.buffer[..done.len], done.peer, done.tag), (&b"me"[..], 0, Tag::new(5)));
-    assert_eq!(worker.wait(receive).expect_err("told"), OpError::NoRequest);
-    worker.barrier().expect("nobody else");
-    assert_eq!(worker.close().expect("nobody else"), crate::Dropped::default());
+    assert_eq!(worker.wait(receive).expect_err("given"), OpError::NoRequest);
+    worker.barrier().expect("no other rank");
+    assert_eq!(worker.close().expect("no other rank"), crate::Dropped::default());
 }
 
 #[test]
 fn more_than_the_rings_hold_waits_and_none_is_lost() {
     let mut worker = Alone::new(&[]).open();
     let count = 5 * COMMANDS.max(COMPLETIONS) as u64;
-    // Each send ends at once, and nobody takes the ends.
+    // Each send ends at once, and the ends are not taken.
     let sends: Vec<_> =
         (0..count).map(|mark| worker.send_bytes(0, Tag::new(mark), &mark.to_le_bytes()).expect("accepted")).collect();
     let receives: Vec<_> = (0..count).map(|mark| receive(&mut worker, mark)).collect();
@@ -91,15 +91,15 @@ fn more_than_the_rings_hold_waits_and_none_is_lost() {
 fn operations_beyond_the_limit_are_refused_by_name_and_cancelled_ones_make_room() {
     let mut worker = Alone::new(&[]).open();
     let waiting: Vec<_> =
-        (0..outcomes::LIMIT).map(|_| worker.recv_lent(Pattern::new(0, Tag::new(1))).expect("accepted")).collect();
-    let error = worker.recv_lent(ANYTHING()).expect_err("too many").to_string();
+        (0..outcomes::LIMIT).map(|_| worker.recv_in_place(Pattern::new(0, Tag::new(1))).expect("accepted")).collect();
+    let error = worker.recv_in_place(ANYTHING()).expect_err("too many").to_string();
     assert_eq!(error, "32768 operations wait already: wait for some of them first");
     for request in waiting {
         assert!(worker.test(request).is_none());
         worker.cancel(request);
         assert!(worker.wait(request).expect("taken back").is_cancelled);
     }
-    let _never = worker.recv_lent(ANYTHING()).expect("room");
+    let _never = worker.recv_in_place(ANYTHING()).expect("room");
     assert_eq!(worker.stats().expect("it lives").cancelled, outcomes::LIMIT as u64);
     assert_eq!(worker.abort().expect("it lives").receives, 1);
 }
@@ -128,11 +128,11 @@ fn misuse_is_refused_by_name() {
 #[test]
 fn memory_of_the_applications_goes_through_the_rings_and_comes_back() {
     let len = 10_000;
-    let lend = |byte: u8| UserMemory::from(vec![byte; len].leak());
+    let memory = |byte: u8| UserMemory::from(vec![byte; len].leak());
     for (pin, registered) in [("auto", 0), ("lock", 2)] {
         let mut worker = Alone::new(&[("dreg_pin", pin)]).open();
         let (room, payload) =
-            (worker.adopt(lend(0)).expect("it is there"), worker.adopt(lend(7)).expect("it is there"));
+            (worker.adopt(memory(0)).expect("it is there"), worker.adopt(memory(7)).expect("it is there"));
         let places = [&room, &payload].map(|buffer| buffer.as_ptr().addr());
         let receive = worker.recv(0, Tag::new(1), room).expect("accepted");
         let send = worker.send(0, Tag::new(1), payload).expect("accepted");
@@ -143,7 +143,7 @@ fn memory_of_the_applications_goes_through_the_rings_and_comes_back() {
         let stats = worker.registration_stats().expect("it lives");
         assert_eq!((stats.adopted(), stats.adopted() - stats.lent), (2, registered), "{pin}: {stats:?}");
         worker.provoke_panic();
-        assert!(matches!(worker.adopt(lend(0)), Err(CallError::Peer(OpError::EngineGone(_)))));
+        assert!(matches!(worker.adopt(memory(0)), Err(CallError::Peer(OpError::EngineGone(_)))));
     }
 }
 
@@ -221,7 +221,7 @@ fn after_a_panic_of_the_engine_every_call_says_so() {
     assert_eq!(worker.provoke_panic(), gone);
     assert_eq!(worker.test(tested).expect("over").expect_err("gone"), gone);
     assert_eq!(worker.wait(waited).expect_err("gone"), gone);
-    assert_eq!(worker.wait(waited).expect_err("told"), OpError::NoRequest);
+    assert_eq!(worker.wait(waited).expect_err("given"), OpError::NoRequest);
     assert_eq!(worker.probe(ANYTHING()).expect_err("gone"), gone);
     assert_eq!(worker.stats().expect_err("gone"), gone);
     assert_eq!(worker.barrier().expect_err("gone"), gone);
@@ -231,7 +231,7 @@ fn after_a_panic_of_the_engine_every_call_says_so() {
     };
     refused(worker.send_bytes(0, Tag::new(1), b"x"));
     refused(worker.send_buffered(0, Tag::new(1), b"x", SendOptions::default()));
-    refused(worker.recv_lent(ANYTHING()));
+    refused(worker.recv_in_place(ANYTHING()));
     assert!(matches!(worker.connect(0), Err(CallError::Peer(error)) if error == gone));
     assert!(matches!(worker.wait_probe(ANYTHING()), Err(CallError::Peer(error)) if error == gone));
     worker.cancel(waited);
@@ -241,13 +241,13 @@ fn after_a_panic_of_the_engine_every_call_says_so() {
 }
 
 #[test]
-fn who_waits_is_told_that_the_job_has_failed() {
+fn a_wait_ends_when_the_job_has_failed() {
     let alone = Alone::new(&[]);
     let mut worker = alone.open();
     let never = receive(&mut worker, 1);
     alone.board.fail("rank 3 exited with status 1");
     let over = OpError::Job("the job has failed: rank 3 exited with status 1".into());
-    assert_eq!(worker.wait(never).expect_err("nobody sends"), over);
+    assert_eq!(worker.wait(never).expect_err("no rank sends"), over);
     assert_eq!(worker.barrier().expect_err("gone"), over);
 }
 
@@ -259,7 +259,7 @@ fn a_dropped_handle_ends_its_thread_whatever_is_under_way() {
     assert!(!rings.is_over());
     drop(worker);
     assert!(rings.is_over());
-    assert_eq!(Arc::strong_count(&rings), 1, "nobody else has them any more");
+    assert_eq!(Arc::strong_count(&rings), 1, "no other handle has them");
 }
 
 #[test]
@@ -295,7 +295,7 @@ fn a_claimed_message_comes_back_from_a_call_that_is_refused() {
     let mut worker = Alone::new(&[]).open();
     worker.send_bytes(0, Tag::new(2), b"claimed").map(drop).expect("accepted");
     let message = worker.claim(Pattern::new(0, Tag::new(2))).expect("it lives").expect("it waits");
-    let mut waiting: Vec<_> = std::iter::from_fn(|| worker.recv_lent(Pattern::new(0, Tag::new(1))).ok()).collect();
+    let mut waiting: Vec<_> = std::iter::from_fn(|| worker.recv_in_place(Pattern::new(0, Tag::new(1))).ok()).collect();
     let buffer = worker.buffer(7).expect("memory");
     let refused = worker.recv_message(message, buffer).expect_err("too many");
     assert!(matches!(refused.why, CallError::TooMany(outcomes::LIMIT)), "{refused}");

@@ -1,8 +1,8 @@
 //! Keepalive: a peer that something of ours depends on, and that has been silent for long, is asked for a sign of life.
 //!
-//! A reliable connection finds the end of its peer by what it sends and nobody acknowledges. A rank that only waits sends
+//! A reliable connection finds the end of its peer by what it sends and is not acknowledged. A rank that only waits sends
 //! nothing: of a pulled cable it would never hear. So now and then an empty RDMA WRITE goes to such a peer. It needs no
-//! receive, no credit and no key (IBTA C9-88), the peer's transport acknowledges it and tells nobody, and where no
+//! receive, no credit and no key (IBTA C9-88), the peer's transport acknowledges it and reports nothing, and where no
 //! acknowledgement comes the connection's own retries end the peer by name.
 //!
 //! Nothing is noted when a message comes: whatever comes moves some counter of the connection, and those are compared.

@@ -46,7 +46,7 @@ impl Firehose {
         Ok(None)
     }
 
-    /// Something was released, or answered: whoever is first in line may have it.
+    /// Something was released, or answered: the first in line may have it.
     pub(super) fn advance(&mut self, env: &mut impl Environment, peer: Rank) {
         while let Some(&id) = self.peers[peer].line.front() {
             let Operation { region, context, .. } = *self.operations.get(id).expect("who stands in line has not ended");

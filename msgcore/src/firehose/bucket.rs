@@ -38,7 +38,7 @@ pub enum BadSpan {
     },
 }
 
-/// The size of a bucket, a power of two, so that nobody divides by it.
+/// The size of a bucket, a power of two, so that no code divides by it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grain(u32);
 

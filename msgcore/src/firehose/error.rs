@@ -106,7 +106,7 @@ pub enum Breach {
         /// Its share.
         most: u64,
     },
-    /// It wants memory that nobody offers.
+    /// It wants memory that is not offered.
     #[error("it asks for {0:?}, which lies outside this rank's segment")]
     OutsideSegment(Bucket),
     /// It has the firehose already, or asks for it twice.
@@ -115,7 +115,7 @@ pub enum Breach {
     /// It gives back what it does not have, or gives it back twice.
     #[error("it gives back {0:?}, to which it holds no firehose")]
     NotHeld(Bucket),
-    /// It answers what nobody asked it.
+    /// It answers what was not asked.
     #[error("it answers move {0:#x}, which is none to it under way")]
     UnknownMove(u64),
     /// It answers with too many keys or too few.

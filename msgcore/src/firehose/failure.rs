@@ -1,4 +1,4 @@
-//! A peer is gone: its firehoses fall back to this rank, and whoever waits for it is told.
+//! A peer is gone: its firehoses fall back to this rank, and operations that wait for it fail.
 
 use super::Firehose;
 use super::bucket::Bucket;
@@ -28,9 +28,9 @@ impl Firehose {
 
     /// In order, so that memory is unpinned in the same order in each run.
     fn take_back_all(&mut self, env: &mut impl Environment, peer: Rank) {
-        let mut lent: Vec<u64> = self.peers[peer].lent.iter().copied().collect();
-        lent.sort_unstable();
-        for bucket in lent {
+        let mut granted: Vec<u64> = self.peers[peer].granted.iter().copied().collect();
+        granted.sort_unstable();
+        for bucket in granted {
             self.take_back(peer, Bucket(bucket));
         }
         self.pins.settle(env, &mut self.stats);

@@ -104,7 +104,7 @@ impl Firehoses {
         survey
     }
 
-    /// Whether it can be had at once and whole: what nobody uses is enough, and the peer has answered for each bucket.
+    /// Whether it can be had at once and whole: what is not in use is enough, and the peer has answered for each bucket.
     #[inline]
     pub(super) fn affords(&self, survey: Survey) -> bool {
         let unused = self.most - self.used() + self.table.victims() as u64;
@@ -119,7 +119,7 @@ impl Firehoses {
         match self.table.get(slot).at {
             At::Pending(awaited) => Lookup::Pending(awaited),
             At::Granted(_) => Lookup::Hit,
-            At::Leaving => unreachable!("nobody hits a bucket that is given up"),
+            At::Leaving => unreachable!("a bucket that is given up is not hit"),
         }
     }
 
@@ -159,7 +159,7 @@ impl Firehoses {
         }
     }
 
-    /// The peer has not pinned a bucket; whoever waited has failed.
+    /// The peer has not pinned a bucket; operations that waited have failed.
     pub(super) fn refused(&mut self, bucket: Bucket) {
         let slot = self.slot(bucket);
         assert_eq!(self.table.get(slot).uses, 0, "somebody still waits for {bucket:?}");
@@ -184,7 +184,7 @@ impl Firehoses {
     pub(super) fn release(&mut self, bucket: Bucket) {
         let slot = self.slot(bucket);
         let uses = self.table.get(slot).uses;
-        assert!(uses > 0, "nobody uses {bucket:?}");
+        assert!(uses > 0, "{bucket:?} is not in use");
         self.turn(slot, Turn::Release { last: uses == 1 });
     }
 
@@ -240,7 +240,7 @@ impl Firehoses {
             Turn::Release { .. } => firehose.uses -= 1,
             Turn::Replace => firehose.at = At::Leaving,
             Turn::Ask | Turn::Granted { .. } | Turn::Refused | Turn::Answered => {
-                unreachable!("{turn:?} is for whoever adds or removes")
+                unreachable!("{turn:?} is for the caller that adds or removes")
             }
         }
         assert_eq!(firehose.standing(), to, "the counts contradict the table");

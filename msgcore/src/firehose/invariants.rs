@@ -15,8 +15,8 @@ impl Firehose {
     /// Counts everything anew, and says what contradicts it.
     pub fn check_invariants(&self) -> Result<(), String> {
         let uses = self.uses();
-        let lent = self.check_lent()?;
-        self.check_pins(&uses, &lent)?;
+        let granted = self.check_granted()?;
+        self.check_pins(&uses, &granted)?;
         (0..self.peers.len()).try_for_each(|rank| self.check_firehoses(rank, &uses))?;
         self.check_lines()
     }
@@ -32,30 +32,30 @@ impl Firehose {
     }
 
     /// How many peers hold a firehose to each bucket of this rank.
-    fn check_lent(&self) -> Result<BTreeMap<Bucket, u32>, String> {
-        let mut lent = BTreeMap::new();
+    fn check_granted(&self) -> Result<BTreeMap<Bucket, u32>, String> {
+        let mut granted = BTreeMap::new();
         for (rank, peer) in self.peers.iter().enumerate() {
-            let (held, most) = (peer.lent.len() as u64, self.limits.firehoses());
+            let (held, most) = (peer.granted.len() as u64, self.limits.firehoses());
             if held > most || (peer.is_gone && held > 0) {
                 return Err(format!("rank {rank} holds {held} firehoses, and its share is {most}"));
             }
-            peer.lent.iter().for_each(|&bucket| *lent.entry(Bucket(bucket)).or_default() += 1);
+            peer.granted.iter().for_each(|&bucket| *granted.entry(Bucket(bucket)).or_default() += 1);
         }
-        Ok(lent)
+        Ok(granted)
     }
 
-    fn check_pins(&self, uses: &Uses, lent: &BTreeMap<Bucket, u32>) -> Result<(), String> {
+    fn check_pins(&self, uses: &Uses, granted: &BTreeMap<Bucket, u32>) -> Result<(), String> {
         let counted = self.pins.check()?;
         for &(bucket, local, remote) in &counted {
-            let (used, held) = (uses.get(&(Place::Here, bucket)), lent.get(&bucket));
+            let (used, held) = (uses.get(&(Place::Here, bucket)), granted.get(&bucket));
             let expected = (used.copied().unwrap_or(0), held.copied().unwrap_or(0));
             if (local, remote) != expected {
                 return Err(format!("{bucket:?} counts {local} uses and {remote} firehoses, and has {expected:?}"));
             }
         }
         let wanted = uses.keys().filter(|(place, _)| *place == Place::Here).map(|(_, bucket)| bucket);
-        if let Some(bucket) = wanted.chain(lent.keys()).find(|&&bucket| self.pins.key(bucket).is_none()) {
-            return Err(format!("{bucket:?} is in use or lent, and in state {:?}", State::A));
+        if let Some(bucket) = wanted.chain(granted.keys()).find(|&&bucket| self.pins.key(bucket).is_none()) {
+            return Err(format!("{bucket:?} is in use or granted, and in state {:?}", State::A));
         }
         let (most, share) = (self.limits.victims() as u64, self.limits.firehoses());
         let bound = share * (self.peers.len() as u64 - 1) + most;
@@ -82,7 +82,7 @@ impl Firehose {
         Ok(())
     }
 
-    /// Whoever could go on does not stand in line.
+    /// An operation that could go on does not stand in line.
     fn check_lines(&self) -> Result<(), String> {
         for (rank, peer) in self.peers.iter().enumerate() {
             let first = peer.line.front().and_then(|&id| self.operations.get(id));

@@ -19,7 +19,7 @@ const VICTIM_PART: u64 = 4;
 pub struct Settings {
     /// `firehose_m`: bytes of each rank that stay pinned for its peers, in equal shares.
     pub m: Option<u64>,
-    /// `firehose_maxvictim_m`: bytes that stay pinned for local operations, and for nobody any more.
+    /// `firehose_maxvictim_m`: bytes that stay pinned for local operations, and that no operation uses any more.
     pub maxvictim: Option<u64>,
     /// `firehose_bucket`: bytes of a bucket.
     pub bucket: u64,

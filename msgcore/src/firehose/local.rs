@@ -30,7 +30,7 @@ impl Firehose {
         Ok(None)
     }
 
-    /// A local operation has ended: whoever is first in line may have its room.
+    /// A local operation has ended: the first in line may have its room.
     pub(super) fn advance_local(&mut self, env: &mut impl Environment) {
         while let Some(&id) = self.line.front() {
             let Operation { region, context, .. } = *self.operations.get(id).expect("who stands in line has not ended");

@@ -5,7 +5,7 @@
 //! Pinning-Based High Performance Networks", 2003; GASNet's `other/firehose`) does neither. Each rank puts M bytes aside
 //! for its peers, in equal shares. A share is F *firehoses*, each of which leads to one bucket of memory, and it is the
 //! peer that decides which: while a firehose leads to a bucket, the bucket is pinned, and the peer has its key. So a
-//! transfer to where firehoses lead already is a *hit* and costs the target nothing. Otherwise firehoses that nobody uses
+//! transfer to where firehoses lead already is a *hit* and costs the target nothing. Otherwise firehoses that are not in use
 //! are moved, the one that was not used for longest first: one request, one answer. Memory is unpinned as late as
 //! possible, at both ends.
 //!
@@ -17,15 +17,15 @@
 //! environment hears of its end. What peers send goes to [`Firehose::on_message`].
 //!
 //! # No deadlock
-//! An operation takes all it needs at once or nothing, and whoever finds too little waits in line, so that nobody holds
-//! a part and waits for the rest, and nobody is overtaken for ever. Answers never wait: a target pins within M, which is
-//! the peers' own. So everything ends, if whoever has acquired memory of peers releases it without waiting for more. Local
+//! An operation takes all it needs at once or nothing, and one that finds too little waits in line, so that none holds
+//! a part and waits for the rest, and none is overtaken for ever. Answers never wait: a target pins within M, which is
+//! the peers' own. So everything ends, if an operation that has acquired memory of peers releases it without waiting for more. Local
 //! memory may be held while waiting for a peer's, and not the other way round: it is pinned first.
 //!
 //! # Two races
 //! GASNet's notes describe both. *A bucket is given up, and wanted again before the peer has answered*: the second
 //! request may overtake the first, because a peer is several queue pairs, and the peer would unpin what is in use. Here
-//! such a bucket is [`Standing::Leaving`] until that answer, and whoever wants it waits in line. *A bucket that nobody
+//! such a bucket is [`Standing::Leaving`] until that answer, and an operation that wants it waits in line. *A bucket that nobody
 //! used is used again, and stays among the victims*: here it leaves their queue in the very step that counts its use, and
 //! everybody who counts goes through that step.
 //!
@@ -38,7 +38,7 @@
 //!
 //! # Non-goals
 //! Virtual memory that is unmapped while it is pinned, regions of several sizes (GASNet's other flavour), and protection
-//! of the ranks of a job from each other: a key opens a bucket to whoever has it, also to a rank that has moved its
+//! of the ranks of a job from each other: a key opens a bucket to any rank that has it, also to a rank that has moved its
 //! firehose elsewhere, as long as the bucket stays pinned.
 
 mod acquire;
@@ -126,7 +126,7 @@ struct Peer {
     /// Acquires that wait: the first one until it can have all it needs, the others behind it.
     line: VecDeque<OperationId>,
     /// Buckets of this rank that it holds firehoses to.
-    lent: HashSet<u64>,
+    granted: HashSet<u64>,
     is_gone: bool,
 }
 
@@ -142,7 +142,7 @@ impl Firehose {
         let peer = |_: &Region| Peer {
             firehoses: Firehoses::new(limits.firehoses()),
             line: VecDeque::new(),
-            lent: HashSet::new(),
+            granted: HashSet::new(),
             is_gone: false,
         };
         Self {
@@ -207,7 +207,7 @@ impl Firehose {
     }
 
     /// Whether a peer holds a firehose to a bucket of this rank.
-    pub fn has_lent(&self, peer: Rank, bucket: Bucket) -> bool {
-        self.peers.get(peer).is_some_and(|peer| peer.lent.contains(&bucket.0))
+    pub fn has_granted(&self, peer: Rank, bucket: Bucket) -> bool {
+        self.peers.get(peer).is_some_and(|peer| peer.granted.contains(&bucket.0))
     }
 }

@@ -130,7 +130,7 @@ impl Pins {
     pub(super) fn unpin_remote(&mut self, bucket: Bucket) {
         let slot = self.slot(bucket);
         let pin = self.table.get(slot);
-        assert!(pin.remote > 0, "nobody holds a firehose to {bucket:?}");
+        assert!(pin.remote > 0, "no firehose leads to {bucket:?}");
         self.apply(slot, Event::RemoteUnpin { last: pin.remote == 1 });
         while self.local_only > self.most_local {
             let evicted = self.spare_oldest();

@@ -1,7 +1,7 @@
 //! A peer sends something: its messages are judged whole before anything comes of them.
 //!
 //! A move is served at once, whatever this rank does meanwhile. First the old firehoses are taken, then the new ones
-//! given: so there are never more than the peer's share, and memory that nobody needs any more can be pinned over.
+//! given: so there are never more than the peer's share, and memory that is not needed any more can be pinned over.
 
 use super::Firehose;
 use super::bucket::Bucket;
@@ -43,7 +43,7 @@ impl Firehose {
         self.judge_move(from, new, old)?;
         self.stats.moves_served += 1;
         old.buckets().for_each(|bucket| self.take_back(from, bucket));
-        match self.lend_all(env, from, new) {
+        match self.grant_all(env, from, new) {
             Ok(()) => wire::emit_granted(&mut self.message, id, &self.keys),
             Err(reason) => wire::emit_refused(&mut self.message, id, reason),
         }
@@ -52,10 +52,10 @@ impl Firehose {
         Ok(())
     }
 
-    /// Judges a request. Counts first, so that whoever names all memory there is costs no more than others.
+    /// Judges a request. Counts first, so that a request that names all memory there is costs no more than others.
     fn judge_move(&mut self, from: Rank, new: Regions<'_>, old: Regions<'_>) -> Result<(), Breach> {
         let (peer, share) = (&self.peers[from], self.limits.firehoses());
-        let (asked, returned, held) = (new.count(), old.count(), peer.lent.len() as u64);
+        let (asked, returned, held) = (new.count(), old.count(), peer.granted.len() as u64);
         if asked > MAX_BUCKETS || returned > MAX_BUCKETS {
             return Err(Breach::TooManyAtOnce { buckets: asked.max(returned), most: MAX_BUCKETS });
         }
@@ -67,10 +67,10 @@ impl Firehose {
         if let Some(outside) = new.iter().find(|region| !segment.contains(*region)) {
             return Err(Breach::OutsideSegment(outside.first()));
         }
-        if let Some(bucket) = old.buckets().find(|bucket| !peer.lent.contains(&bucket.0)) {
+        if let Some(bucket) = old.buckets().find(|bucket| !peer.granted.contains(&bucket.0)) {
             return Err(Breach::NotHeld(bucket));
         }
-        if let Some(bucket) = new.buckets().find(|bucket| peer.lent.contains(&bucket.0)) {
+        if let Some(bucket) = new.buckets().find(|bucket| peer.granted.contains(&bucket.0)) {
             return Err(Breach::HeldAlready(bucket));
         }
         if let Some(twice) = repeated(&mut self.buckets, old.buckets()) {
@@ -80,7 +80,7 @@ impl Firehose {
     }
 
     /// Gives a peer firehoses to all of its new buckets, or to none; their keys are in `keys`.
-    fn lend_all(&mut self, env: &mut impl Environment, to: Rank, new: Regions<'_>) -> Result<(), PinError> {
+    fn grant_all(&mut self, env: &mut impl Environment, to: Rank, new: Regions<'_>) -> Result<(), PinError> {
         self.keys.clear();
         for bucket in new.buckets() {
             match self.pins.pin_remote(env, &mut self.stats, bucket) {
@@ -91,15 +91,15 @@ impl Firehose {
                     return Err(error);
                 }
             }
-            self.peers[to].lent.insert(bucket.0);
+            self.peers[to].granted.insert(bucket.0);
         }
         Ok(())
     }
 
     /// A peer has no firehose to a bucket any more.
     pub(super) fn take_back(&mut self, from: Rank, bucket: Bucket) {
-        let was_lent = self.peers[from].lent.remove(&bucket.0);
-        assert!(was_lent, "rank {from} holds no firehose to {bucket:?}");
+        let was_granted = self.peers[from].granted.remove(&bucket.0);
+        assert!(was_granted, "rank {from} holds no firehose to {bucket:?}");
         self.pins.unpin_remote(bucket);
     }
 }

@@ -11,7 +11,7 @@ pub enum Standing {
     Pending,
     /// Operations use it.
     InUse,
-    /// Nobody uses it: the firehose may be moved. The peer keeps it pinned.
+    /// It is not in use: the firehose may be moved. The peer keeps it pinned.
     Idle,
     /// Its firehose was moved elsewhere, and the peer has not answered yet. It may still count the firehose here, so none
     /// is asked for anew: that request might overtake the other one.

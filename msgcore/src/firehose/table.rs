@@ -1,4 +1,4 @@
-//! A table of buckets, some of which nobody uses: those stand in a queue, the one that was not used for longest first.
+//! A table of buckets, some of which are not in use: those stand in a queue, the least recently used first.
 //!
 //! Both ends keep their buckets in one: at the target, memory that may be unpinned; at the initiator, firehoses that may
 //! be moved. The queue is a list through the slots, so that a bucket that is used again leaves it in constant time.
@@ -99,7 +99,7 @@ impl<T> Table<T> {
         self.free.push(slot);
     }
 
-    /// Nobody uses the bucket any more: it goes to the end of the queue.
+    /// The bucket is not in use any more: it goes to the end of the queue.
     pub(super) fn retire(&mut self, slot: u32) {
         let newest = self.newest;
         let place = &mut self.slots[slot as usize];

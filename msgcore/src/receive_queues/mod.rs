@@ -101,7 +101,7 @@ impl Kind {
         }
     }
 
-    /// The same, as it is told to the peer.
+    /// The same, as it is granted to the peer.
     pub(crate) fn granted(&self) -> u16 {
         self.credits().min(u16::MAX.into()) as u16
     }

@@ -178,7 +178,7 @@ impl Fields<'_> {
 
 /// The largest window with which credits flow. Buffers are posted again in batches of `num - low`, and credits are
 /// owed for whole batches only; so of a peer that has spent all it had, a part of a batch is not owed yet. And one that
-/// must spend its very last credit before it is told of any would stand still once in every window.
+/// must spend its very last credit before any returns would stand still once in every window.
 fn max_window(num: u32, low: u32) -> u32 {
     (num - num % (num - low)).min(num - 1)
 }

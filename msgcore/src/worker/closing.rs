@@ -2,7 +2,7 @@
 //!
 //! As long as any rank is outside of its [`Worker::close`] it may still post a receive, so a first barrier only keeps
 //! serving. Once all are inside, what has met no receive never will: it is taken back in the way of `MPI_Cancel`, which
-//! tells for certain whether it was met. What was met moves on to its end. A second barrier keeps serving those who need
+//! says for certain whether it was met. What was met moves on to its end. A second barrier keeps serving those who need
 //! an answer still.
 
 use std::fmt::{self, Display, Formatter};
@@ -42,7 +42,7 @@ impl From<OpError> for CloseError {
 
 impl<L: Link> Worker<L> {
     /// Waits until every rank closes, and ends the worker. Until then its peers receive whatever was sent to them; what
-    /// nobody has received by then is given up, and counted at one of the two ends.
+    /// was not received by then is given up, and counted at one of the two ends.
     pub fn close(mut self) -> Result<Dropped, CloseError> {
         let sends = self.hold_sends();
         let outcome = self.end_in_order(&sends);
@@ -66,7 +66,7 @@ impl<L: Link> Worker<L> {
     }
 
     /// The sends to peers that are under way, but for those that the application has taken back itself. How they end is
-    /// kept, even where nobody was to wait for them.
+    /// kept, even where they are detached.
     fn hold_sends(&mut self) -> Vec<Request> {
         let mut sends = self.endpoint.services.tag.requests.sends(self.rank);
         sends.retain(|&request| self.endpoint.services.tag.requests.hold(request));
@@ -90,17 +90,17 @@ impl<L: Link> Worker<L> {
         for &send in sends {
             self.cancel(send);
         }
-        // Of a job that has failed whoever is left may still answer, and who does not will not.
+        // Of a job that has failed the ranks that are left may still answer.
         let patience = if are_all_here.is_ok() { self.endpoint.wireup.patience() } else { SUSPICIOUS };
         let drained = self.drain(patience);
         are_all_here.and(drained)?;
-        // Peers may still need an acknowledgement of ours: the barrier keeps polling until nobody does.
+        // Peers may still need an acknowledgement of ours: the barrier keeps polling until none does.
         self.barrier()?;
         self.leave();
         Ok(())
     }
 
-    /// Ends the connections that RDMA-CM has made. Both ends do so at about the same time, so whoever is not heard of soon has
+    /// Ends the connections that RDMA-CM has made. Both ends do so at about the same time, so a peer whose answer does not come soon has
     /// ended them too, and its answer is lost.
     fn leave(&mut self) {
         self.endpoint.core.engine.cm_disconnect_all();

@@ -18,7 +18,7 @@ const GRACE: Nanos = 250_000_000;
 /// The same where something comes all the time, which may be of others.
 const GRACE_MAX: Nanos = 1_000_000_000;
 
-/// What the launcher has told of ranks that have gone.
+/// What the launcher has reported of ranks that have gone.
 #[derive(Debug, Default)]
 pub(crate) struct Departures {
     /// Those that are to be taken for gone, why, and since when that is known.
@@ -54,7 +54,7 @@ impl<L: Link> Worker<L> {
         }
     }
 
-    /// Ends all that needs another rank once the launcher has gone: nobody waits for this rank, and nobody would end it.
+    /// Ends all that needs another rank once the launcher has gone: nothing waits for this rank, and nothing would end it.
     pub(crate) fn end_with_launcher(&mut self) {
         if self.departures.is_orphan || !self.job.as_ref().is_some_and(Job::is_over) {
             return;
@@ -67,7 +67,7 @@ impl<L: Link> Worker<L> {
         }
     }
 
-    /// A receive from anybody may have waited for the rank that has failed: whoever waits for it must know. And where all
+    /// A receive from any rank may have waited for the one that has failed: its wait must end. And where all
     /// are gone this rank could send to itself, but not while it waits.
     pub(crate) fn check_wildcard(&self, request: Request) -> Result<(), OpError> {
         let Some(error) = self.reason_against_wildcards() else { return Ok(()) };
@@ -84,7 +84,7 @@ impl<L: Link> Worker<L> {
         if is_wildcard { Err(error) } else { Ok(()) }
     }
 
-    /// The same where nobody knows who waits: such receives end.
+    /// The same where it is unknown which receive is waited for: such receives end.
     pub(crate) fn end_wildcards(&mut self) {
         let Some(error) = self.reason_against_wildcards() else { return };
         for request in self.endpoint.services.tag.matching.drain_wildcards() {

@@ -126,7 +126,7 @@ impl<L: Link> Worker<L> {
 
     /// Receives a message in memory of the worker's: the vbuf that it came in, where it came in one, so that it is not
     /// copied. The memory is the application's from then on; [`Worker::give_back`] spares the worker making another.
-    pub fn recv_lent(&mut self, pattern: Pattern) -> Result<Request, CallError> {
+    pub fn recv_in_place(&mut self, pattern: Pattern) -> Result<Request, CallError> {
         let request = self.mint().ok_or(CallError::TooMany(LIMIT))?;
         let begun = self.endpoint.recv(request, pattern, None);
         Ok(self.named(request, begun)?)
@@ -142,7 +142,7 @@ impl<L: Link> Worker<L> {
         self.named(request, begun)
     }
 
-    /// Gives memory back that was lent, or any other that is not needed any more. The application's own is only dropped.
+    /// Gives memory back that a receive has handed out, or any other that is not needed any more. The application's own is only dropped.
     pub fn give_back(&mut self, mut buffer: Buffer) {
         if buffer.is_users() {
             return;
@@ -182,7 +182,7 @@ impl<L: Link> Worker<L> {
     }
 
     /// Takes an operation back, if it has met nothing yet. The request must still be waited for: it ends with
-    /// [`Done::is_cancelled`](crate::Done::is_cancelled) where that was in time, and as if nobody had asked where it was
+    /// [`Done::is_cancelled`](crate::Done::is_cancelled) where that was in time, and as if there had been no call where it was
     /// not.
     pub fn cancel(&mut self, request: Request) {
         // In a forked child waiting for it says so.

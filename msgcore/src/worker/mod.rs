@@ -49,13 +49,13 @@ pub struct Worker<L: Link = LiveLink> {
 /// What a worker gave up when it was closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Dropped {
-    /// Sends that had not ended: those that were taken back because nobody received them, and those that failed.
+    /// Sends that had not ended: those that were taken back because they were not received, and those that failed.
     pub sends: usize,
     /// Receives that had met no message.
     pub receives: usize,
-    /// Messages that nobody had asked for.
+    /// Unexpected messages.
     pub unexpected: usize,
-    /// Messages that a probe had claimed and nobody received.
+    /// Messages that a probe had claimed and that were not received.
     pub claimed: usize,
     /// Payloads of streams that were being put.
     pub payloads: usize,
@@ -234,7 +234,7 @@ impl<L: Link> Worker<L> {
         self.endpoint.peers.get(rank).map_or(0, |peer| peer.lanes.iter().map(Lane::receive_bytes).sum())
     }
 
-    /// Memory that messages take which nobody has asked for.
+    /// Returns the memory that unexpected messages take.
     pub fn unexpected_bytes(&self) -> usize {
         self.endpoint.services.tag.matching.unexpected_bytes()
     }

@@ -60,7 +60,7 @@ pub enum WireupError {
     /// There is no memory.
     #[error(transparent)]
     Arena(#[from] ArenaError),
-    /// Nobody watches registered memory, and the configuration insists.
+    /// Registered memory is not watched, and the configuration insists.
     #[error("{0} (ROCI_DREG_MONITOR)")]
     Monitor(#[from] MonitorError),
     /// The connection was refused.
@@ -227,7 +227,7 @@ fn check_method(config: &Config, is_shared: bool) -> Result<(), WireupError> {
     Ok(())
 }
 
-/// The host of each rank on a network, as they have told it. Ranks of one process may share a station, whose frames go from
+/// Returns the host of each rank on a network, as the ranks published it. Ranks of one process may share a station, whose frames go from
 /// queue to queue; others would not hear each other.
 fn hosts(config: &Config, job: &mut Job, station: MacAddr) -> Result<Vec<IpAddr>, WireupError> {
     let (rank, size, process) = (job.rank(), job.size(), job.first());
@@ -283,7 +283,7 @@ impl Fabric {
 impl<L: Link> Fabric<L> {
     /// Waits until every rank has called this, and serves the peers meanwhile. Who is missing the launcher says, and no
     /// port: a peer that hears first that all are here may have closed its ports before this rank hears it. So a rank that
-    /// is done says goodbye by this call, and whatever happens to its ports then is nobody's failure.
+    /// is done says goodbye by this call, and whatever happens to its ports then is no failure.
     pub fn barrier(&mut self) -> Result<(), JobError> {
         let Some(job) = &mut self.job else { return Ok(()) };
         job.start_barrier()?;

@@ -145,7 +145,7 @@ impl<L: Link> Worker<L> {
 
     fn describe_peer(&self, rank: Rank) -> String {
         let state = match self.endpoint.peers.get(rank) {
-            None => "nobody has asked for a connection".to_owned(),
+            None => "no connection was asked for".to_owned(),
             Some(Peer { failure: Some(failure), .. }) => format!("gone ({failure})"),
             Some(peer) if !peer.is_open() => format!("being connected ({:?})", peer.connection.stage()),
             Some(peer) => self.describe_connected(peer),

@@ -166,7 +166,7 @@ impl Scene {
                 let options = if dice.random() { options.synchronous() } else { options };
                 self.victim.send_with(1, tag, payload, options).map_err(CallError::from)
             }
-            2 => self.victim.recv_lent(Pattern::new(Source::Any, TagMatch::Any)),
+            2 => self.victim.recv_in_place(Pattern::new(Source::Any, TagMatch::Any)),
             3 => {
                 let buffer = self.victim.buffer(10_000).expect("memory");
                 self.victim.recv(1, tag, buffer).map_err(CallError::from)
@@ -253,7 +253,7 @@ impl Scene {
         }
         let pattern = Pattern::new(Source::Any, TagMatch::Any);
         while self.victim.probe(pattern).is_some() {
-            let request = self.victim.recv_lent(pattern).expect("accepted");
+            let request = self.victim.recv_in_place(pattern).expect("accepted");
             let _ = self.victim.test(request).expect("all of it is here");
         }
         self.steps(1_000);

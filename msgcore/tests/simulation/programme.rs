@@ -30,7 +30,7 @@ struct Pending {
 
 enum What {
     Send { message: usize, len: usize },
-    Receive { place: u64, pattern: Pattern, is_lent: bool },
+    Receive { place: u64, pattern: Pattern, is_in_place: bool },
 }
 
 /// An application.
@@ -155,13 +155,13 @@ impl Station {
         let worker = &mut run.world.workers[self.rank];
         let request = match room {
             Some(room) => worker.buffer(room).map_err(CallError::from).and_then(|b| Ok(worker.recv_with(pattern, b)?)),
-            None => worker.recv_lent(pattern),
+            None => worker.recv_in_place(pattern),
         };
         let request = match request {
             Err(CallError::Peer(error)) if is_of_the_dead(run, &error) => return Ok(()),
             other => other.map_err(|error| format!("rank {} may not receive: {error}", self.rank))?,
         };
-        self.pending.push(Pending { request, what: What::Receive { place, pattern, is_lent: room.is_none() } });
+        self.pending.push(Pending { request, what: What::Receive { place, pattern, is_in_place: room.is_none() } });
         Ok(())
     }
 
@@ -192,7 +192,7 @@ impl Station {
             other => other.map_err(|error| format!("rank {} may not receive: {error}", self.rank))?,
         };
         let pattern = Pattern::new(envelope.source, envelope.tag).within(context);
-        self.pending.push(Pending { request, what: What::Receive { place, pattern, is_lent: false } });
+        self.pending.push(Pending { request, what: What::Receive { place, pattern, is_in_place: false } });
         Ok(())
     }
 
@@ -277,11 +277,11 @@ impl Station {
                 run.oracle.end_send(message, done.is_cancelled)
             }
             (What::Receive { .. }, Ok(done)) if done.is_cancelled => Ok(()),
-            (What::Receive { place, pattern, is_lent }, Ok(done)) => {
+            (What::Receive { place, pattern, is_in_place }, Ok(done)) => {
                 let key = (done.peer, rank, pattern.context, done.tag);
                 ensure(takes(&pattern, &key), || format!("{pattern:?} took {key:?}"))?;
                 run.oracle.receive(place, key, &done.buffer[..done.len])?;
-                if is_lent && run.dice.random_ratio(2, 3) {
+                if is_in_place && run.dice.random_ratio(2, 3) {
                     run.world.workers[rank].give_back(done.buffer);
                 }
                 Ok(())

@@ -76,7 +76,7 @@ impl InBand {
                 Err((CmCallError::Resolving, qp)) => ours.resolving.push((lane, qp)),
                 Err((error, qp)) => {
                     site.engine.discard_qp(qp);
-                    // Whoever gives the attempt up discards the others.
+                    // Giving the attempt up discards the others.
                     ours.resolving.extend(lanes);
                     return Err(error.to_string());
                 }
@@ -195,7 +195,7 @@ impl InBand {
         if theirs.is_prepared {
             return Some(MethodEvent::Refused(peer, why));
         }
-        // The peer has taken it back, for one of ours, before it was answered: nobody waits for the rest of it.
+        // The peer has taken it back, for one of ours, before it was answered: the rest of it is not waited for.
         for other in theirs.ids.into_values().filter(|&other| other != id) {
             self.by_id.remove(&other);
             reject(site, other, "it was taken back");
@@ -221,7 +221,7 @@ impl<L: Link> Method<L> for InBand {
     }
 
     fn prepare(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<Vec<QueuePair>, String> {
-        let theirs = self.theirs.get_mut(&peer).ok_or("nobody has asked")?;
+        let theirs = self.theirs.get_mut(&peer).ok_or("no peer has asked")?;
         theirs.is_prepared = true;
         let mut qps = Vec::new();
         for (&lane, &id) in &theirs.ids {

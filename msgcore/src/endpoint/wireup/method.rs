@@ -78,7 +78,7 @@ pub(crate) trait Method<L: Link> {
     /// Gives up an attempt of ours, or what is left of one.
     fn forget(&mut self, site: &mut Site<'_, L>, peer: PeerId);
 
-    /// Tells a peer that its connection has been given up, as far as that goes: without it that end might wait for ever.
+    /// Notifies a peer that its connection has been given up, as far as that goes: without it that end might wait for ever.
     fn part(&mut self, site: &mut Site<'_, L>, peer: PeerId, why: &str);
 
     /// The next event.

@@ -1,8 +1,9 @@
 //! Out of band: the addresses of queue pairs travel as mail, over the launcher.
 //!
 //! `ask ADDRESS;..` is answered by `grant ADDRESS;..` or `refuse WHY`, with an address for each lane; `knock` asks to be
-//! asked. `gone ADDRESS;WHY` ends the connection whose first address the sender told so: a word about another attempt,
-//! or by somebody else, fits none. What a peer mails is hostile until it is parsed: it costs its sender the attempt, and nobody else anything.
+//! asked. `gone ADDRESS;WHY` ends the connection whose first address of the sender's this is: a word about another attempt,
+//! or by another sender, fits none. What a peer mails is hostile until it is parsed: it costs its sender the attempt, and no other
+//! peer anything.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -30,9 +31,9 @@ pub(crate) struct OutOfBand {
     asked_for: BTreeMap<PeerId, Vec<Address>>,
     /// What we have prepared: the addresses of our queue pairs.
     prepared: BTreeMap<PeerId, String>,
-    /// The first address that we have told a peer for the present attempt, or connection ...
+    /// The first address that we have sent to a peer for the present attempt, or connection ...
     ours: BTreeMap<PeerId, Address>,
-    /// ... and the first that it has told, once queue pairs are connected with it.
+    /// ... and the first that it has sent, once queue pairs are connected with it.
     theirs: BTreeMap<PeerId, Address>,
     has_gateway: bool,
     patience: Duration,
@@ -77,7 +78,7 @@ impl OutOfBand {
         Ok((qps, texts.join(";")))
     }
 
-    /// Connects queue pairs with what their peer has told.
+    /// Connects queue pairs with the addresses that their peer has sent.
     fn connect_with<L: Link>(
         &mut self,
         site: &mut Site<'_, L>,
@@ -195,7 +196,7 @@ impl<L: Link> Method<L> for OutOfBand {
     }
 
     fn prepare(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<Vec<QueuePair>, String> {
-        let theirs = self.asked_for.remove(&peer).ok_or("nobody has asked")?;
+        let theirs = self.asked_for.remove(&peer).ok_or("no peer has asked")?;
         let (qps, ours) = self.create(site, peer)?;
         let connected = self.connect_with(site, peer, qps, &theirs)?;
         self.prepared.insert(peer, ours);

@@ -31,7 +31,7 @@ pub(super) fn check_around(stations: &[Station], who: Rank, is_dead: impl Fn(Ran
     Ok(())
 }
 
-/// Where one's firehoses lead, the other has lent them, and has the memory pinned with that key.
+/// Where one's firehoses lead, the other has granted them, and has the memory pinned with that key.
 fn check_pair(stations: &[Station], holder: Rank, owner: Rank) -> Result<(), String> {
     if !stations[holder].knows(owner) || !stations[owner].knows(holder) {
         return Ok(());
@@ -39,7 +39,7 @@ fn check_pair(stations: &[Station], holder: Rank, owner: Rank) -> Result<(), Str
     for (bucket, key) in stations[holder].engine.firehoses_to(owner) {
         let owner = &stations[owner];
         let is_pinned = owner.engine.key(bucket) == Some(key) && owner.host.pinned.get(&bucket) == Some(&key);
-        if !is_pinned || !owner.engine.has_lent(holder, bucket) {
+        if !is_pinned || !owner.engine.has_granted(holder, bucket) {
             let state = owner.engine.state(bucket);
             return Err(format!(
                 "rank {holder} has a firehose to {bucket:?} with {key:?}, which is in state {state:?}"

@@ -1,4 +1,4 @@
-//! Too few firehoses, too little room: everybody waits in line, nobody holds a part.
+//! Too few firehoses, too little room: all operations wait in line, and none holds a part.
 
 use super::super::wire::MAX_BUCKETS;
 use super::*;

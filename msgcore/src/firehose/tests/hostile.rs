@@ -18,12 +18,20 @@ fn request(new: &[Region], old: &[Region]) -> Vec<u8> {
 /// All that a message could have changed.
 fn snapshot(end: &End) -> impl PartialEq + std::fmt::Debug + use<> {
     let stats = FirehoseStats { breaches: 0, ..end.engine.stats() };
-    let lent: Vec<bool> = (0..SEGMENT).map(|bucket| end.engine.has_lent(0, Bucket(bucket))).collect();
+    let granted: Vec<bool> = (0..SEGMENT).map(|bucket| end.engine.has_granted(0, Bucket(bucket))).collect();
     let keys = end.engine.firehoses_to(0);
-    (stats, end.engine.pin_counts(), lent, keys, end.host.pinned.clone(), end.host.ended.len(), end.host.outbox.len())
+    (
+        stats,
+        end.engine.pin_counts(),
+        granted,
+        keys,
+        end.host.pinned.clone(),
+        end.host.ended.len(),
+        end.host.outbox.len(),
+    )
 }
 
-/// A rank that has lent buckets 0 and 1 to the hostile one, and waits for its answer to a move of one bucket.
+/// A rank that has granted buckets 0 and 1 to the hostile one, and waits for its answer to a move of one bucket.
 fn scene() -> (End, Vec<u8>) {
     let (mut one, mut other) = End::pair(4, 8);
     touch(&mut one, &mut other, 0, 2);
@@ -59,11 +67,11 @@ fn requests_for_what_is_not_its_own() {
     }
     // And it is still served.
     end.on_message(&request(&[region(5, 1)], &[region(0, 1)])).expect("a move");
-    assert!(end.engine.has_lent(0, Bucket(5)) && !end.engine.has_lent(0, Bucket(0)));
+    assert!(end.engine.has_granted(0, Bucket(5)) && !end.engine.has_granted(0, Bucket(0)));
 }
 
 #[test]
-fn answers_that_nobody_asked_for() {
+fn answers_without_a_question() {
     let (mut end, asked) = scene();
     let id = u64::from_be_bytes(asked[8..16].try_into().expect("an id"));
     let granted = |id, keys: &[Rkey]| {

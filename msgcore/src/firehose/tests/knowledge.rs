@@ -69,7 +69,7 @@ fn memory_used_by_both_passes_through_all_states() {
     assert_eq!(other.engine.state(Bucket(0)), State::B);
     let local = other.local_pin(9, 1, 0).expect("in its place");
     assert_eq!(other.engine.state(Bucket(0)), State::A);
-    // No room is left for a victim: what nobody needs is unpinned at once.
+    // No room is left for a victim: what is not needed is unpinned at once.
     touch(&mut one, &mut other, 2, 1);
     assert_eq!((other.engine.state(Bucket(1)), other.host.pinned.len()), (State::A, 2));
     other.release(local);

@@ -1,4 +1,4 @@
-//! Taking operations back (`MPI_Cancel`): a receive that has met no message, and a send whose message nobody has
+//! Taking operations back (`MPI_Cancel`): a receive that has met no message, and a send whose message was not
 //! received. For the latter the peer is asked, and says whether it was in time; either way the request ends.
 
 use roci_driver::link::Link;

@@ -1,7 +1,7 @@
 //! Questions whether the peer gives a message back, and how many of them may be open.
 //!
 //! A question costs no credit where receives are shared, and the peer keeps one that has overtaken what it asks for. So
-//! their number is bounded here, by whoever asks; and so are the messages that are sent over other lanes while one is
+//! their number is bounded here, by the end that asks; and so are the messages that are sent over other lanes while one is
 //! open: a place in the sequence has 16 bits, and a question that comes too long after its place would seem to be
 //! before it.
 
@@ -12,7 +12,7 @@ use crate::core::rx::CANCELS_OPEN;
 
 /// Questions that may be open; others wait for answers. What a peer may have to keep counts on it.
 const OPEN_LIMIT: usize = CANCELS_OPEN;
-/// Messages that may be sent since the oldest open question: half of what can be told from what is to come.
+/// Messages that may be sent since the oldest open question: half of what can be distinguished from what is to come.
 const SPAN: u16 = 1 << 14;
 
 /// The questions of one peer.
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_nobody_asked_for_changes_nothing() {
+    fn an_answer_without_a_question_changes_nothing() {
         let mut cancels = Cancels::default();
         cancels.note_answer();
         assert!(!cancels.is_any_open() && cancels.admits(0));

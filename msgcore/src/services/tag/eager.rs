@@ -1,7 +1,7 @@
 //! The eager protocol: a message leaves at once in a vbuf, or in a series of them, and is kept at the receiver until
 //! somebody asks for it.
 //!
-//! A message in a single vbuf is never copied before it is matched: the vbuf it came in is kept, or lent to the
+//! A message in a single vbuf is never copied before it is matched: the vbuf it came in is kept, or handed to the
 //! application, and another one takes its place among the receives.
 
 use roci_driver::Buffer;

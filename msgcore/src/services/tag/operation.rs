@@ -26,7 +26,7 @@ pub(crate) enum Operation {
     Exposed(Exposed),
     /// RPUT and PIPELINE: the payload is being written.
     Writing(Box<PipeOut>),
-    /// A receive without a message; without a buffer where the message is to be lent.
+    /// A receive without a message; without a buffer where the message is received in place.
     Waiting { buffer: Option<Buffer>, posted: Option<Posted> },
     /// An eager series or R3: a receive whose message comes in parts.
     Filling(Filling),

@@ -154,7 +154,7 @@ impl<T> Entries<T> {
                 index
             }
             None => {
-                assert!(self.slots.len() < NONE as usize, "whoever adds entries bounds them");
+                assert!(self.slots.len() < NONE as usize, "the caller bounds their number");
                 self.slots.push(Slot { generation: 0, links: [Links::UNLINKED; 2], value: None });
                 self.slots.len() as u32 - 1
             }

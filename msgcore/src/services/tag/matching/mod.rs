@@ -6,7 +6,7 @@
 //!
 //! Without wildcards both questions are one look into a hash table: receives and messages stand in bins by context,
 //! source and tag. A receive with a wildcard waits in a list of its own, and looks at messages in the order of their
-//! arrival; so wildcards cost a walk, and nobody else pays for them. Slots are used again and empty bins are removed:
+//! arrival; so wildcards cost a walk, and exact receives do not pay for them. Slots are used again and empty bins are removed:
 //! in the steady state nothing is allocated, and memory follows the most that ever waited at once, whatever tags peers
 //! choose.
 //!
@@ -151,7 +151,7 @@ impl<R: Copy, M> Matching<R, M> {
         self.receives.forget(rank)
     }
 
-    /// Every receive that waits, in the order of posting, for an end that leaves nobody to send.
+    /// Every receive that waits, in the order of posting, for an end after which no message can come.
     pub(crate) fn drain_posted(&mut self, oneself: Rank) -> Vec<R> {
         self.receives.drain(oneself)
     }

@@ -5,7 +5,7 @@ use super::entries::{Entries, List};
 use super::{Label, Pattern};
 use crate::{Rank, Source};
 
-/// A receive that was posted, as whoever posted it may name it to take it back. A name outlives its receive without
+/// A receive that was posted, as the application names it to take it back. A name outlives its receive without
 /// harm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Posted {

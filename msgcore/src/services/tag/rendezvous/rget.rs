@@ -2,7 +2,7 @@
 //! application's buffer, and says so.
 //!
 //! The payload is registered for this one transfer, with a key that dies with it; its buffer belongs to the operation
-//! meanwhile, so nobody writes what the peer reads.
+//! meanwhile, so nothing writes what the peer reads.
 
 use roci_driver::link::Link;
 use roci_driver::{Access, Buffer, Rkey};
