@@ -33,7 +33,7 @@
 //!
 //! # Flow control
 //! A WRITE with immediate data uses up a receive of the peer's and costs a credit, as a control message does. The peer posts
-//! that receive again at once, so the credit always comes back. At most [`64`](end) such WRITEs of a stream are
+//! that receive again at once, so the credit always comes back. At most 64 such WRITEs of a stream are
 //! unacknowledged.
 //!
 //! # Hostile peers
