@@ -29,6 +29,13 @@ pub(crate) fn stream_work_kind(name: u64) -> Option<u8> {
     (name & STREAM != 0).then_some(name as u8)
 }
 
+/// Returns the peer of a READ or WRITE of the stream service; none where it is another's.
+#[inline]
+pub(crate) fn stream_work_peer(name: u64) -> Option<PeerId> {
+    // Between its mark and its kind such a name is empty; a keepalive's, of all ones, is not.
+    (name as u32 >> 8 == (STREAM >> 8) as u32).then_some((name >> 32) as PeerId)
+}
+
 /// Returns the name of a vbuf's work request, on either side.
 #[inline]
 pub(crate) fn name_of(lane: usize, peer: PeerId) -> u64 {

@@ -12,7 +12,7 @@ use crate::core::lane::SEND_QUEUE;
 use crate::core::peer::{Arrived, Peer, PeerId};
 use crate::core::receives::{ANY_PEER, Cost};
 use crate::core::rx::{Due, Outcome};
-use crate::core::tx::lane_and_peer;
+use crate::core::tx::{lane_and_peer, stream_work_peer};
 use crate::services::Services;
 use crate::services::tag::rendezvous::Grant;
 use crate::services::tag::request::Request;
@@ -81,7 +81,8 @@ impl<L: Link> Endpoint<L> {
         }
     }
 
-    /// Returns the peer and lane of a completion: vbufs are named after them, but for those that anybody may fill.
+    /// Returns the peer and lane of a completion: vbufs are named after them, but for those that any peer may fill, and so is the
+    /// work of streams, which is the first lane's.
     #[inline]
     fn lane_of(&self, done: &WorkCompletion) -> Option<(PeerId, usize)> {
         if matches!(done.operation, WcOperation::Recv | WcOperation::Send | WcOperation::RecvRdmaWithImm) {
@@ -89,6 +90,8 @@ impl<L: Link> Endpoint<L> {
             if id != ANY_PEER {
                 return Some((id, lane));
             }
+        } else if let Some(id) = stream_work_peer(done.wr_id) {
+            return Some((id, 0));
         }
         self.peers.of_qp(done.qp)
     }

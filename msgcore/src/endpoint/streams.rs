@@ -4,7 +4,7 @@ use roci_driver::Buffer;
 use roci_driver::link::Link;
 
 use super::{Endpoint, advance};
-use crate::core::peer::PeerId;
+use crate::core::peer::{Peer, PeerId};
 use crate::core::refused::CallError;
 use crate::services::stream::{Payload, StreamError};
 
@@ -20,6 +20,9 @@ impl<L: Link> Endpoint<L> {
     /// Opens this end of the streams with a peer, where it is not.
     pub(crate) fn open_stream(&mut self, id: PeerId) -> Result<(), OpenStreamError> {
         self.check_peer(id).map_err(OpenStreamError::Call)?;
+        if self.services.stream.is_opened(id) && self.peers.get(id).is_some_and(Peer::is_open) {
+            return Ok(());
+        }
         let Self { core, services, peers, .. } = self;
         let peer = peers.entry(id);
         services.stream.open(core, peer).map_err(OpenStreamError::Stream)?;

@@ -132,6 +132,12 @@ impl StreamService {
         Ok(())
     }
 
+    /// Whether this end of the streams with a peer is made.
+    #[inline]
+    pub(crate) fn is_opened(&self, peer: PeerId) -> bool {
+        self.end(peer).is_some()
+    }
+
     /// Whether puts to a peer can take something.
     ///
     /// # Errors
