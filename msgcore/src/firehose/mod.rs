@@ -25,8 +25,8 @@
 //! # Two races
 //! GASNet's notes describe both. *A bucket is given up, and wanted again before the peer has answered*: the second
 //! request may overtake the first, because a peer is several queue pairs, and the peer would unpin what is in use. Here
-//! such a bucket is [`Standing::Leaving`] until that answer, and an operation that wants it waits in line. *A bucket that nobody
-//! used is used again, and stays among the victims*: here it leaves their queue in the very step that counts its use, and
+//! such a bucket is [`Standing::Leaving`] until that answer, and an operation that wants it waits in line. *A bucket that was not
+//! in use is used again, and stays among the victims*: here it leaves their queue in the very step that counts its use, and
 //! everybody who counts goes through that step.
 //!
 //! # Limits

@@ -47,7 +47,7 @@ impl Side {
                 self.sent += len as u64;
                 self.under_way = None;
                 if let Some((old, _)) = self.kept.replace((payload, len)) {
-                    end.release(old).expect("nobody uses it");
+                    end.release(old).expect("it is not in use");
                 }
             }
             return;
@@ -63,7 +63,7 @@ impl Side {
                 self.under_way = Some((end.adopt(buffer), bytes.len()));
             }
             (0, Some((payload, len))) => {
-                end.write_payload(payload, 0, &stream(self.sent, len)).expect("nobody uses it");
+                end.write_payload(payload, 0, &stream(self.sent, len)).expect("it is not in use");
                 self.under_way = Some((payload, len));
             }
             (_, kept) => {

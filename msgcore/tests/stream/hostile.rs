@@ -58,7 +58,7 @@ fn an_offer_must_be_one_and_the_only_one() {
     scene.expect(StreamBreach::Offer);
 }
 
-/// A peer whose streams nobody uses may offer one, once; it takes no memory of the arena's.
+/// A peer whose streams the application does not use may offer one, once; it takes no memory of the arena's.
 #[test]
 fn an_offer_that_comes_first_waits_for_the_application() {
     for is_repeated in [false, true] {

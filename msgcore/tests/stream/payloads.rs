@@ -140,7 +140,7 @@ fn a_range_beyond_a_payload_is_refused() {
         assert_eq!(pair.ends[0].write_payload(payload, offset, b"x"), Err(outside));
     }
     assert_eq!(pair.ends[0].write_payload(payload, 9, b"x"), Ok(()));
-    assert_eq!(pair.ends[0].release(payload).expect("nobody uses it")[9], b'x');
+    assert_eq!(pair.ends[0].release(payload).expect("it is not in use")[9], b'x');
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn what_is_written_to_a_registered_payload_is_what_is_put_next() {
     let mut pair = Pair::new(SMALL);
     let payload = adopt(&mut pair, 0, &stream(0, LONG));
     assert!(transfer(&mut pair, payload, LONG, LONG) == stream(0, LONG));
-    pair.ends[0].write_payload(payload, 0, &stream(77, LONG)).expect("nobody uses it");
+    pair.ends[0].write_payload(payload, 0, &stream(77, LONG)).expect("it is not in use");
     assert!(transfer(&mut pair, payload, LONG, LONG) == stream(77, LONG));
     assert_eq!(pair.ends[0].stats().cache_hits, 1);
     assert!(pair.ends[0].release(payload).is_ok_and(|buffer| *buffer == stream(77, LONG)));
