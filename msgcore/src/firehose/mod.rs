@@ -19,15 +19,15 @@
 //! # No deadlock
 //! An operation takes all it needs at once or nothing, and one that finds too little waits in line, so that none holds
 //! a part and waits for the rest, and none is overtaken for ever. Answers never wait: a target pins within M, which is
-//! the peers' own. So everything ends, if an operation that has acquired memory of peers releases it without waiting for more. Local
-//! memory may be held while waiting for a peer's, and not the other way round: it is pinned first.
+//! the peers' own. So everything ends, if an operation that has acquired memory of peers releases it without waiting for
+//! more. Local memory may be held while waiting for a peer's, and not the other way round: it is pinned first.
 //!
 //! # Two races
 //! GASNet's notes describe both. *A bucket is given up, and wanted again before the peer has answered*: the second
 //! request may overtake the first, because a peer is several queue pairs, and the peer would unpin what is in use. Here
-//! such a bucket is [`Standing::Leaving`] until that answer, and an operation that wants it waits in line. *A bucket that was not
-//! in use is used again, and stays among the victims*: here it leaves their queue in the very step that counts its use, and
-//! everybody who counts goes through that step.
+//! such a bucket is [`Standing::Leaving`] until that answer, and an operation that wants it waits in line. *A bucket
+//! that was not in use is used again, and stays among the victims*: here it leaves their queue in the very step that
+//! counts its use, and all code that counts goes through that step.
 //!
 //! # Limits
 //! F firehoses to each peer; MAXVICTIM; 2^16 operations; [`MAX_BUCKETS`] buckets for one operation, so
