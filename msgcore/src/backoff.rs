@@ -45,7 +45,7 @@ impl Limits {
 
 /// What a wait did for which nothing has happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Idle {
+pub enum Idle {
     /// It kept the processor.
     Spin,
     /// It gave the processor away, for however long.

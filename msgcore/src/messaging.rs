@@ -5,6 +5,7 @@ use roci_driver::{ArenaError, Buffer, EngineStats, UserMemory};
 use crate::core::completion::{Done, Envelope, OpError, SomeFailed};
 use crate::core::refused::{CallError, Refused};
 use crate::core::stats::WorkerStats;
+use crate::dedicated::EngineHost;
 use crate::services::tag::matching::Pattern;
 use crate::services::tag::receive::Message;
 use crate::services::tag::request::Request;
@@ -14,8 +15,9 @@ use crate::worker::closing::CloseError;
 use crate::{DedicatedWorker, Rank, Source, Tag, TagMatch, Worker, WorkerEvent};
 
 /// Tagged messages between ranks. A [`Worker`] makes progress inside these calls; a [`DedicatedWorker`] does on a thread of its
-/// own. A program that is generic over this trait runs on either; the methods are those of the types, which say more.
-pub trait Messaging: Sized {
+/// own. A program that is generic over this trait, or takes a `&mut dyn Messaging`, runs on either; the methods are those of the
+/// types, which say more.
+pub trait Messaging {
     /// Returns this rank.
     fn rank(&self) -> Rank;
 
@@ -113,10 +115,14 @@ pub trait Messaging: Sized {
     fn free_bytes(&self) -> usize;
 
     /// Waits until every rank closes, and ends the worker.
-    fn close(self) -> Result<Dropped, CloseError>;
+    fn close(self) -> Result<Dropped, CloseError>
+    where
+        Self: Sized;
 
     /// Ends the worker without waiting for any rank.
-    fn abort(self) -> Result<Dropped, OpError>;
+    fn abort(self) -> Result<Dropped, OpError>
+    where
+        Self: Sized;
 
     /// Sends all of `payload` to rank `to`.
     fn send(&mut self, to: Rank, tag: Tag, payload: Buffer) -> Result<Request, Refused<Buffer>> {
@@ -129,7 +135,10 @@ pub trait Messaging: Sized {
         source: impl Into<Source>,
         tag: impl Into<TagMatch>,
         buffer: Buffer,
-    ) -> Result<Request, Refused<Buffer>> {
+    ) -> Result<Request, Refused<Buffer>>
+    where
+        Self: Sized,
+    {
         self.recv_with(Pattern::new(source, tag), buffer)
     }
 }
@@ -287,7 +296,7 @@ impl<L: roci_driver::link::Link> Messaging for Worker<L> {
     }
 }
 
-impl Messaging for DedicatedWorker {
+impl<H: EngineHost> Messaging for DedicatedWorker<H> {
     same!();
 
     fn adopt(&mut self, memory: UserMemory) -> Result<Buffer, CallError> {

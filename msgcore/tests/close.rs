@@ -16,7 +16,7 @@ use roci_msgcore::{
 const LONG: usize = 100_000;
 
 /// Both kinds of worker.
-trait Member: Messaging + 'static {
+trait Member: Messaging + Sized + 'static {
     fn join(job: Job) -> Self;
 
     fn memory(&self, len: usize) -> Buffer {

@@ -59,7 +59,7 @@ fn run_ranks(size: usize, rank: impl Fn(Job) + Sync) {
 }
 
 /// Both kinds of worker.
-trait Member: Messaging {
+trait Member: Messaging + Sized {
     fn join(config: &Config, job: Job) -> Result<Self, WireupError>;
 
     fn memory(&self, len: usize) -> Buffer {

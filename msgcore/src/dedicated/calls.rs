@@ -4,10 +4,10 @@ use std::mem;
 
 use roci_driver::Buffer;
 
-use super::DedicatedWorker;
 use super::outcomes::{LIMIT, TakeBack};
 use super::rings::Command;
 use super::stock::SMALL;
+use super::{DedicatedWorker, EngineHost};
 use crate::backoff::Backoff;
 use crate::core::refused::CallError;
 use crate::core::refused::Refused;
@@ -17,7 +17,7 @@ use crate::{Done, Message, OpError, Rank, Request, SendOptions, SomeFailed, Sour
 
 const UNCHANGED: &str = "a command that is refused comes back as it was";
 
-impl DedicatedWorker {
+impl<H: EngineHost> DedicatedWorker<H> {
     /// Sends all of `payload` to rank `to`, as [`Worker::send`](crate::Worker::send) does. What only the engine finds
     /// out, such as that the peer is gone, is the outcome of the request.
     pub fn send(&mut self, to: Rank, tag: Tag, payload: Buffer) -> Result<Request, Refused<Buffer>> {

@@ -1,4 +1,4 @@
-//! The engine's thread: takes commands, lets the worker make progress, and reports what has ended.
+//! The engine's side: takes commands, lets the worker make progress, and reports what has ended.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -40,42 +40,40 @@ pub(super) fn pin(cpu: Option<usize>) -> Result<(), WireupError> {
 }
 
 /// Serves until the handle lets go, or the job is over.
-pub(super) fn run<L: Link>(mut worker: Worker<L>, limits: Limits, over: &Over) -> Result<(), OpError> {
-    worker.endpoint.services.tag.requests.serve_another_thread();
-    let mut service = Service { worker, rings: &over.0, refused: VecDeque::new(), awaited: None };
+pub(super) fn run<L: Link>(worker: Worker<L>, limits: Limits, over: &Over) -> Result<(), OpError> {
+    let rings = &over.0;
+    let mut service = Service::new(worker, rings.clone());
     let mut backoff = Backoff::new(limits);
-    while !over.0.is_released() {
-        let (mut happened, last_wish) = service.obey();
-        if let Some(last_wish) = last_wish {
-            service.end(last_wish);
-            return Ok(());
-        }
-        happened |= service.worker.progress();
-        happened |= service.look();
-        happened |= service.report();
-        if let Some(seconds) = over.0.take_report_wish() {
-            tracing::warn!("rank {} has waited {seconds} s for its engine", service.worker.rank());
-            service.worker.report_all();
-        }
-        if happened {
-            backoff.reset();
-            continue;
-        }
-        let idle = backoff.idle_by(|at_most| over.0.engine_bell.sleep(at_most, || over.0.has_orders()));
-        if service.awaited.is_some() || !service.worker.endpoint.services.tag.requests.is_empty() {
-            // The application may wait for what will never come.
-            service.worker.look_after(idle)?;
-            if idle == Idle::Doubt {
-                service.worker.end_wildcards();
+    while !rings.is_released() {
+        match service.turn() {
+            Turn::End(last_wish) => {
+                service.end(last_wish);
+                return Ok(());
+            }
+            Turn::Busy => backoff.reset(),
+            Turn::Idle => {
+                let idle = backoff.idle_by(|at_most| rings.engine_bell.sleep(at_most, || rings.has_orders()));
+                service.look_after(idle)?;
             }
         }
     }
     Ok(())
 }
 
-struct Service<'a, L: Link> {
-    worker: Worker<L>,
-    rings: &'a Rings,
+/// What a turn of the engine came to.
+pub(super) enum Turn {
+    /// Nothing happened.
+    Idle,
+    /// Something did.
+    Busy,
+    /// The application wants the worker to end.
+    End(LastWish),
+}
+
+/// A worker that serves commands.
+pub(super) struct Service<L: Link> {
+    pub(super) worker: Worker<L>,
+    rings: Arc<Rings>,
     /// Operations that the worker did not accept; they are reported first.
     refused: VecDeque<(Request, OpError)>,
     /// What the application waits for with a probe.
@@ -91,7 +89,44 @@ enum AwaitedProbe {
     Claim(Pattern),
 }
 
-impl<L: Link> Service<'_, L> {
+impl<L: Link> Service<L> {
+    /// A worker whose requests the application names.
+    pub(super) fn new(mut worker: Worker<L>, rings: Arc<Rings>) -> Self {
+        worker.endpoint.services.tag.requests.serve_another_thread();
+        Self { worker, rings, refused: VecDeque::new(), awaited: None }
+    }
+
+    /// Carries out commands, makes progress and reports, once.
+    pub(super) fn turn(&mut self) -> Turn {
+        let (mut happened, last_wish) = self.obey();
+        if let Some(last_wish) = last_wish {
+            return Turn::End(last_wish);
+        }
+        happened |= self.worker.progress();
+        happened |= self.look();
+        happened |= self.report();
+        if let Some(seconds) = self.rings.take_report_wish() {
+            tracing::warn!("rank {} has waited {seconds} s for its engine", self.worker.rank());
+            self.worker.report_all();
+        }
+        if happened { Turn::Busy } else { Turn::Idle }
+    }
+
+    /// Nothing has happened for a while: the application may wait for what will never come.
+    ///
+    /// # Errors
+    /// The job is over.
+    pub(super) fn look_after(&mut self, idle: Idle) -> Result<(), OpError> {
+        if self.awaited.is_none() && self.worker.endpoint.services.tag.requests.is_empty() {
+            return Ok(());
+        }
+        self.worker.look_after(idle)?;
+        if idle == Idle::Doubt {
+            self.worker.end_wildcards();
+        }
+        Ok(())
+    }
+
     /// Carries out some commands; returns whether there was any, and the one that ends the worker.
     fn obey(&mut self) -> (bool, Option<LastWish>) {
         for count in 0..BATCH {
@@ -161,7 +196,7 @@ impl<L: Link> Service<'_, L> {
         };
         let Some(answer) = answer else { return false };
         self.awaited = None;
-        say(self.rings, answer);
+        say(&self.rings, answer);
         true
     }
 
@@ -185,16 +220,16 @@ impl<L: Link> Service<'_, L> {
             #[cfg(test)]
             Question::Panic => panic!("as was asked for"),
         };
-        say(self.rings, answer);
+        say(&self.rings, answer);
     }
 
     /// Ends the worker: waits for the others first, or does not.
-    fn end(self, last_wish: LastWish) {
+    pub(super) fn end(self, last_wish: LastWish) {
         let answer = match last_wish {
             LastWish::Close => Answer::Close(self.worker.close()),
             LastWish::Abort => Answer::Abort(self.worker.abort()),
         };
-        say(self.rings, answer);
+        say(&self.rings, answer);
     }
 
     /// Reports what has ended, as far as there is room, and what has happened; returns whether there was any.

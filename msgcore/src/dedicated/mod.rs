@@ -48,6 +48,7 @@
 mod calls;
 mod doorbell;
 mod engine;
+mod host;
 pub(crate) mod internals;
 #[cfg(all(loom, test))]
 mod models;
@@ -58,11 +59,10 @@ mod stock;
 #[cfg(test)]
 mod tests;
 
-use std::any::Any;
 use std::mem;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
-use std::thread::{self, JoinHandle};
+use std::thread;
 
 use roci_driver::link::Link;
 use roci_driver::{Arena, ArenaError, Buffer, ForkWatch};
@@ -71,6 +71,8 @@ use crate::backoff::{Backoff, Limits};
 use crate::config::Config;
 use crate::worker::ports::{WireupError, join};
 use crate::{OpError, Rank, Worker};
+use host::sealed::Host as _;
+pub use host::{EngineHost, EngineThread, SteppedEngine};
 use outcomes::Outcomes;
 use rings::{Command, Rings};
 use roci_launcher::Job;
@@ -92,7 +94,7 @@ use stock::Stock;
 /// # Ok(())
 /// # }
 /// ```
-pub struct DedicatedWorker {
+pub struct DedicatedWorker<H: EngineHost = EngineThread> {
     rank: Rank,
     size: usize,
     arena: Arc<Arena>,
@@ -102,10 +104,7 @@ pub struct DedicatedWorker {
     stock: Stock,
     limits: Limits,
     buffered_limit: usize,
-    /// None once it has been found to be over.
-    thread: Option<JoinHandle<Result<(), OpError>>>,
-    /// Why it is over.
-    end: Option<OpError>,
+    host: H,
 }
 
 /// What the handle must know of the worker.
@@ -168,16 +167,38 @@ impl DedicatedWorker {
         };
         let thread = thread::Builder::new().name("roci-engine".into()).spawn(body);
         let thread = thread.map_err(|source| WireupError::Thread { cpu: None, source })?;
-        let Ok(outcome) = is_open.recv() else { return Err(end_of(thread).into()) };
-        let Site { rank, size, arena, fork_watch, limits } = match outcome {
-            Ok(site) => site,
+        let mut host = EngineThread::new(thread);
+        let Ok(outcome) = is_open.recv() else { return Err(host.end().into()) };
+        match outcome {
+            Ok(site) => Ok(Self::at(site, config, rings, host)),
             Err(error) => {
                 // A second try finds it gone.
-                drop(thread.join());
-                return Err(error);
+                host.stop();
+                Err(error)
             }
-        };
-        Ok(Self {
+        }
+    }
+}
+
+impl<L: Link> DedicatedWorker<SteppedEngine<L>> {
+    /// Serves this handle with a worker that makes progress inside the handle's calls alone: what a program does with an
+    /// engine of its own, step by step and under a clock of its own. See [`SteppedEngine`].
+    pub fn stepped(worker: Worker<L>, config: &Config) -> Self {
+        let rings = Arc::new(Rings::new());
+        let site = Site::of(&worker, Limits::new(config, worker.size(), worker.size()));
+        Self::at(site, config, rings.clone(), SteppedEngine::new(worker, rings))
+    }
+
+    /// Returns the worker that serves this handle; `None` once it has ended.
+    pub fn worker(&self) -> Option<&Worker<L>> {
+        self.host.worker()
+    }
+}
+
+impl<H: EngineHost> DedicatedWorker<H> {
+    fn at(site: Site, config: &Config, rings: Arc<Rings>, host: H) -> Self {
+        let Site { rank, size, arena, fork_watch, limits } = site;
+        Self {
             rank,
             size,
             arena,
@@ -187,9 +208,8 @@ impl DedicatedWorker {
             stock: Stock::default(),
             limits,
             buffered_limit: config.buffered_limit,
-            thread: Some(thread),
-            end: None,
-        })
+            host,
+        }
     }
 
     /// This rank.
@@ -226,7 +246,7 @@ impl DedicatedWorker {
     /// Leaves all to the parent: its thread cannot be joined here, and memory of the arena does not go back.
     #[cold]
     fn forget(&mut self) {
-        mem::forget(self.thread.take());
+        self.host.forget();
         mem::forget((mem::take(&mut self.outcomes), mem::take(&mut self.stock)));
         // Not even the last handle of what the thread may have been changing ends it.
         mem::forget((self.rings.clone(), self.arena.clone()));
@@ -237,7 +257,8 @@ impl DedicatedWorker {
         if self.is_forked() {
             return false;
         }
-        let happened = self.drain();
+        let mut happened = self.host.step();
+        happened |= self.drain();
         self.ask_again();
         happened
     }
@@ -275,46 +296,30 @@ impl DedicatedWorker {
 
     /// Nothing has come from the engine: waits as the knobs want it.
     fn idle(&mut self, backoff: &mut Backoff) {
+        if self.host.step() {
+            return backoff.reset();
+        }
         let rings = &self.rings;
-        backoff.idle_by(|at_most| rings.handle_bell.sleep(at_most, || rings.has_news()));
+        let idle = backoff.idle_by(|at_most| rings.handle_bell.sleep(at_most, || rings.has_news()));
         if let Some(waited) = backoff.take_report() {
             rings.wish_report(waited);
         }
+        self.host.look_after(idle);
     }
 
-    /// Why the engine's thread is over. Waits for its very end.
+    /// Why the engine is over. Waits for its very end.
     #[cold]
     fn end(&mut self) -> OpError {
-        if let Some(thread) = self.thread.take() {
-            self.end = Some(end_of(thread));
-        }
-        self.end.clone().unwrap_or_else(|| OpError::EngineGone("it was closed".into()))
+        self.host.end()
     }
 }
 
-impl Drop for DedicatedWorker {
+impl<H: EngineHost> Drop for DedicatedWorker<H> {
     fn drop(&mut self) {
         if self.is_forked() {
             return self.forget();
         }
         self.rings.release();
-        if let Some(thread) = self.thread.take() {
-            // How it ended does not matter any more.
-            drop(thread.join());
-        }
+        self.host.stop();
     }
-}
-
-/// Why a thread is over, or will be at once.
-fn end_of(thread: JoinHandle<Result<(), OpError>>) -> OpError {
-    match thread.join() {
-        Ok(Ok(())) => OpError::EngineGone("it was closed".into()),
-        Ok(Err(error)) => error,
-        Err(panic) => OpError::EngineGone(format!("it panicked: {}", words_of(&*panic))),
-    }
-}
-
-fn words_of(panic: &(dyn Any + Send)) -> &str {
-    let literal = panic.downcast_ref::<&str>().copied();
-    literal.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a word")
 }

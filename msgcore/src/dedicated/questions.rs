@@ -2,8 +2,8 @@
 
 use roci_driver::{Buffer, EngineStats, RegistrationStats, UserMemory};
 
-use super::DedicatedWorker;
 use super::rings::{Answer, Command, LastWish, Question};
+use super::{DedicatedWorker, EngineHost};
 use crate::backoff::Backoff;
 use crate::core::refused::CallError;
 use crate::services::tag::matching::Pattern;
@@ -35,7 +35,7 @@ fn refused(error: OpError) -> CallError {
     }
 }
 
-impl DedicatedWorker {
+impl<H: EngineHost> DedicatedWorker<H> {
     /// Whether a message that such a receive would take has come.
     pub fn probe(&mut self, pattern: Pattern) -> Result<Option<Envelope>, OpError> {
         ask!(self, Probe(pattern))

@@ -1,0 +1,168 @@
+//! Where the engine of a dedicated worker runs: on a thread of its own, or inside the calls of the handle.
+
+use std::any::Any;
+use std::fmt;
+use std::mem;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use roci_driver::link::Link;
+
+use super::engine::{Service, Turn};
+use super::rings::Rings;
+use crate::backoff::Idle;
+use crate::{OpError, Worker};
+
+/// Where the engine of a [`DedicatedWorker`](crate::DedicatedWorker) runs. Nobody else implements it.
+pub trait EngineHost: sealed::Host {}
+
+impl EngineHost for EngineThread {}
+impl<L: Link> EngineHost for SteppedEngine<L> {}
+
+pub(super) mod sealed {
+    use crate::OpError;
+    use crate::backoff::Idle;
+
+    pub trait Host {
+        /// Lets the engine take a turn, where it does not by itself; returns whether anything happened.
+        fn step(&mut self) -> bool;
+
+        /// A wait has been idle like this.
+        fn look_after(&mut self, idle: Idle);
+
+        /// Why the engine is over. Waits for its very end.
+        fn end(&mut self) -> OpError;
+
+        /// The handle has let the engine go: waits for its very end.
+        fn stop(&mut self);
+
+        /// This is a forked child, and the engine is the parent's.
+        fn forget(&mut self);
+    }
+}
+
+/// An engine on a thread of its own.
+#[derive(Debug)]
+pub struct EngineThread {
+    /// None once it has been found to be over.
+    thread: Option<JoinHandle<Result<(), OpError>>>,
+    /// Why it is over.
+    end: Option<OpError>,
+}
+
+impl EngineThread {
+    pub(super) fn new(thread: JoinHandle<Result<(), OpError>>) -> Self {
+        Self { thread: Some(thread), end: None }
+    }
+}
+
+impl sealed::Host for EngineThread {
+    #[inline]
+    fn step(&mut self) -> bool {
+        false
+    }
+
+    #[inline]
+    fn look_after(&mut self, _: Idle) {}
+
+    fn end(&mut self) -> OpError {
+        if let Some(thread) = self.thread.take() {
+            self.end = Some(match thread.join() {
+                Ok(Ok(())) => closed(),
+                Ok(Err(error)) => error,
+                Err(panic) => OpError::EngineGone(format!("it panicked: {}", words_of(&*panic))),
+            });
+        }
+        self.end.clone().unwrap_or_else(closed)
+    }
+
+    fn stop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            // How it ended does not matter any more.
+            drop(thread.join());
+        }
+    }
+
+    fn forget(&mut self) {
+        mem::forget(self.thread.take());
+    }
+}
+
+/// An engine that makes progress inside the calls of its handle, on the handle's thread: in `progress`, and where a call
+/// waits. So the rings, the names of operations and the engine's side are those of an engine with a thread, and a simulation
+/// decides when each of them moves.
+pub struct SteppedEngine<L: Link> {
+    /// None once it is over.
+    service: Option<Service<L>>,
+    rings: Arc<Rings>,
+    /// Why it is over.
+    end: Option<OpError>,
+}
+
+impl<L: Link> SteppedEngine<L> {
+    pub(super) fn new(worker: Worker<L>, rings: Arc<Rings>) -> Self {
+        Self { service: Some(Service::new(worker, rings.clone())), rings, end: None }
+    }
+
+    pub(super) fn worker(&self) -> Option<&Worker<L>> {
+        self.service.as_ref().map(|service| &service.worker)
+    }
+
+    fn finish(&mut self, end: OpError) {
+        self.end = Some(end);
+        self.service = None;
+        self.rings.finish();
+    }
+}
+
+impl<L: Link> fmt::Debug for SteppedEngine<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SteppedEngine").field("end", &self.end).finish_non_exhaustive()
+    }
+}
+
+impl<L: Link> sealed::Host for SteppedEngine<L> {
+    fn step(&mut self) -> bool {
+        let Some(service) = &mut self.service else { return false };
+        match service.turn() {
+            Turn::Idle => return false,
+            Turn::Busy => {}
+            Turn::End(last_wish) => {
+                if let Some(service) = self.service.take() {
+                    service.end(last_wish);
+                }
+                self.finish(closed());
+            }
+        }
+        true
+    }
+
+    fn look_after(&mut self, idle: Idle) {
+        if let Some(service) = &mut self.service
+            && let Err(error) = service.look_after(idle)
+        {
+            self.finish(error);
+        }
+    }
+
+    fn end(&mut self) -> OpError {
+        self.end.clone().unwrap_or_else(closed)
+    }
+
+    fn stop(&mut self) {
+        self.service = None;
+    }
+
+    fn forget(&mut self) {
+        mem::forget(self.service.take());
+    }
+}
+
+fn closed() -> OpError {
+    OpError::EngineGone("it was closed".into())
+}
+
+fn words_of(panic: &(dyn Any + Send)) -> &str {
+    let literal = panic.downcast_ref::<&str>().copied();
+    literal.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a word")
+}
