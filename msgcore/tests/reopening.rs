@@ -118,3 +118,13 @@ fn forty_reopenings_of_four_ranks_leave_as_many_descriptors_as_one() {
 fn reopenings_over_vhost_leave_as_many_descriptors_as_one() {
     leaves_as_many_as_one("vhost", 2, 5);
 }
+
+/// A process that joins one job after the other, each at a place of its own: ports that are kept for ranks that will not come
+/// again give their memory to others.
+#[test]
+fn any_number_of_jobs_of_four_ranks_finds_memory_in_one_process() {
+    let _alone = alone();
+    for _ in 0..12 {
+        reopen("memif", 4, 1);
+    }
+}

@@ -14,7 +14,8 @@ use super::eal::{Eal, Setup, SyscallRefusal};
 use super::error::PortError;
 use super::gate::{self, Gate};
 use super::idle::{self, IdlePort};
-use super::pool::{MbufPool, PoolShare};
+use super::limits::PORTS_MAX;
+use super::pool::{self, MbufPool, PoolShare};
 use super::port::DpdkLink;
 use super::queues::PortQueue;
 use super::ranges::Ranges;
@@ -114,7 +115,7 @@ impl DpdkLink {
     /// The first call of a process starts DPDK. Later ones, from any thread and at any time, add their ports to it, which
     /// must be virtual: NICs and EAL lines end in [`EalError::AlreadyStarted`](super::EalError::AlreadyStarted) then. The links stay on the thread of the
     /// call. Without NICs the first call reserves memory for as many ports as DPDK can have, each opened by a call of its
-    /// own; beyond that it is [`PortError::NoMemory`].
+    /// own; beyond that, and when the ports that were kept for later have given theirs up, it is [`PortError::NoMemory`].
     ///
     /// A port with several queues ([`Attachment::with_queues`]) is opened by the first call that names its device; that
     /// call and later ones get a queue each, the lowest that is free. It is closed when the last of these links is dropped.
@@ -202,7 +203,7 @@ impl DpdkLink {
         let eal = create_devices(setup, attachments, &creations)?;
         Eal::enter_thread(eal);
         let clock = TscClock::start();
-        let pool = pool.map_or_else(|| MbufPool::create(eal, next_index(), attachments.len()), Ok);
+        let pool = pool.map_or_else(|| Self::create_pool(setup, eal, attachments.len()), Ok);
         let configured = pool.and_then(|pool| {
             attachments.iter().zip(&creations).try_for_each(|(attachment, creation)| {
                 links.push(Self::configure(eal, attachment, creation.name(), PoolShare::take(&pool), clock)?);
@@ -216,6 +217,13 @@ impl DpdkLink {
                 .for_each(|name| Eal::remove_device(eal, setup, name));
         }
         configured
+    }
+
+    /// Creates a pool for so many ports. Where there is no memory for it, ports that are kept for later give theirs up: a pool
+    /// lasts as long as any of its ports.
+    fn create_pool(setup: &Setup, eal: Eal, ports: usize) -> Result<Arc<MbufPool>, PortError> {
+        while pool::places() + ports > PORTS_MAX && idle::close_one(setup) {}
+        MbufPool::create(eal, next_index(), ports)
     }
 
     /// A link on a port that was kept.

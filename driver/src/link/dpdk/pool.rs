@@ -58,6 +58,8 @@ pub(super) const fn bytes_of_queues(queues: u16) -> usize {
 pub(super) struct MbufPool {
     mempool: NonNull<dpdk_sys::rte_mempool>,
     buffers: u32,
+    /// Ports that it is for.
+    places: usize,
     /// Places that no port has.
     free: AtomicUsize,
     home: ThreadId,
@@ -72,6 +74,14 @@ unsafe impl Send for MbufPool {}
 // SAFETY: as above.
 unsafe impl Sync for MbufPool {}
 
+/// Ports that there are pools for, used or not. DPDK has memory for [`PORTS_MAX`](super::limits::PORTS_MAX).
+static PLACES: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns how many ports there are pools for.
+pub(super) fn places() -> usize {
+    PLACES.load(Ordering::Acquire)
+}
+
 /// Pools that several threads have used, and no port uses now: DPDK's address of each, and its buffers.
 static SPARE: Mutex<Vec<(usize, u32)>> = Mutex::new(Vec::new());
 
@@ -81,9 +91,16 @@ impl MbufPool {
         let buffers = buffers_of(ports);
         let spare = take_spare(buffers);
         let is_shared = AtomicBool::new(spare.is_some());
-        let mempool = spare.map_or_else(|| create(eal, number, buffers), Ok)?;
+        let mempool = match spare {
+            Some(spare) => spare,
+            None => {
+                let created = create(eal, number, buffers)?;
+                PLACES.fetch_add(ports, Ordering::AcqRel);
+                created
+            }
+        };
         let (free, home, was_whole) = (AtomicUsize::new(ports), thread::current().id(), AtomicBool::new(false));
-        Ok(Arc::new(Self { mempool, buffers, free, home, was_whole, is_shared }))
+        Ok(Arc::new(Self { mempool, buffers, places: ports, free, home, was_whole, is_shared }))
     }
 
     /// Whether so many more ports may use it.
@@ -151,6 +168,7 @@ impl Drop for MbufPool {
             // which is not `Send`, and only the home thread ever had one. All are in the pool: as this thread sees, or as
             // the home thread saw when its last link went, after which no link gave out another.
             unsafe { dpdk_sys::rte_mempool_free(self.mempool.as_ptr()) };
+            PLACES.fetch_sub(self.places, Ordering::AcqRel);
         }
     }
 }
