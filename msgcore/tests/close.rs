@@ -7,20 +7,16 @@ mod ranks;
 use std::thread;
 use std::time::Duration;
 
-use ranks::{config, run_ranks};
+use ranks::{Member, config, run_ranks};
 use roci_launcher::Job;
-use roci_msgcore::{
-    Buffer, DedicatedWorker, Dropped, Messaging, OpError, Rank, SendOptions, Source, Tag, TagMatch, Worker,
-};
+use roci_msgcore::{Buffer, DedicatedWorker, Dropped, OpError, Rank, SendOptions, Source, Tag, TagMatch, Worker};
 
 const LONG: usize = 100_000;
 
-/// Both kinds of worker.
-trait Member: Messaging + Sized + 'static {
-    fn join(job: Job) -> Self;
-
-    fn memory(&self, len: usize) -> Buffer {
-        self.buffer(len).expect("memory")
+/// What ranks do here.
+trait Deeds: Member {
+    fn enter(job: Job) -> Self {
+        Self::join(&config(&[]), job).expect("it opens")
     }
 
     fn post_send(&mut self, to: Rank, payload: Buffer, options: SendOptions) {
@@ -44,17 +40,7 @@ trait Member: Messaging + Sized + 'static {
     }
 }
 
-impl Member for Worker {
-    fn join(job: Job) -> Self {
-        Self::open_job(&config(&[]), job).expect("it opens")
-    }
-}
-
-impl Member for DedicatedWorker {
-    fn join(job: Job) -> Self {
-        Self::spawn(&config(&[]), job).expect("it opens")
-    }
-}
+impl<W: Member> Deeds for W {}
 
 const TAG: Tag = Tag::new(1);
 
@@ -85,7 +71,7 @@ fn flood<W: Member>(worker: &mut W) {
 /// Rank 1 receives nothing of it: what both give up, when either is the later one.
 fn close_over<W: Member>(deed: Deed<W>, late: Rank) -> [Dropped; 2] {
     let outcomes = run_ranks(2, move |job, _| {
-        let mut worker = W::join(job);
+        let mut worker = W::enter(job);
         if worker.rank() == 0 {
             deed(&mut worker);
         }
@@ -132,7 +118,7 @@ fn everything_is_received<W: Member>() {
         (flood, [vec![100; 200], vec![LONG; 100]].concat()),
     ] {
         let outcomes = run_ranks(2, move |job, _| {
-            let mut worker = W::join(job);
+            let mut worker = W::enter(job);
             if worker.rank() == 0 {
                 deed(&mut worker);
             } else {
@@ -188,7 +174,7 @@ fn many_ranks_close_over_a_crowd_of_messages_that_are_not_received() {
 /// A job that failed is told, and so is what was given up with it.
 fn a_failed_job_says_what_was_given_up<W: Member>() {
     let outcomes = run_ranks(2, |job, board| {
-        let mut worker = W::join(job);
+        let mut worker = W::enter(job);
         worker.post_recv();
         if worker.rank() == 0 {
             long_message(&mut worker);

@@ -55,11 +55,11 @@ fn meet_everybody(queues: &str) -> Cost {
         assert!(is_send.is_some() || done.buffer[..100] == *pattern(100, who.max(peer)), "the bytes differ");
     }
     world.until("acknowledged", |world| (1..RANKS).all(|peer| world.workers[0].is_connected(peer)));
-    world.workers.iter().for_each(|worker| worker.check_invariants().expect("what must hold"));
+    world.workers.iter().for_each(|worker| worker.inside().check_invariants().expect("what must hold"));
     let hub = &world.workers[0];
     let per_peer = |bytes: usize| bytes / (RANKS - 1);
     Cost {
-        receives: hub.receive_bytes_of(1),
+        receives: hub.inside().receive_bytes_of(1),
         arena: per_peer(free - hub.free_bytes()),
         resident: per_peer(resident_bytes().saturating_sub(resident)),
     }

@@ -1,21 +1,21 @@
 //! Several ranks in one process, each on a thread of its own, over real memif ports: workers that live on those
 //! threads, and workers that have threads of their own.
 
+#[path = "common/ranks.rs"]
+mod ranks;
+
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use ranks::{Member, PATIENCE, config};
 use roci_launcher::{Board, Job, Token};
-use roci_msgcore::config::Origin;
 use roci_msgcore::{
-    Buffer, Config, DedicatedWorker, Done, Dropped, Messaging, OpError, Pattern, Rank, SendOptions, Source, Tag,
-    TagMatch, WireupError, Worker, WorkerStats,
+    Buffer, DedicatedWorker, Done, Dropped, OpError, Pattern, Rank, SendOptions, Source, Tag, TagMatch, Worker,
 };
 
-/// A safety net: what takes so long hangs.
-const PATIENCE: Duration = Duration::from_mins(1);
 const RANKS: usize = 4;
 const ROUNDS: u64 = 3;
 /// Eager in one vbuf; R3, RGET and PIPELINE by the thresholds of [`MIXED`].
@@ -34,15 +34,6 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn config(knobs: &[(&str, &str)]) -> Config {
-    let mut config = Config::default();
-    // The ranks of a test have fewer processors than they believe.
-    for (name, value) in [("arena_size", "64MiB"), ("spin_us", "0")].iter().chain(knobs) {
-        config.set(name, value, Origin::Code).expect("in range");
-    }
-    config
-}
-
 /// Runs a rank of a job on each thread.
 fn run_ranks(size: usize, rank: impl Fn(Job) + Sync) {
     let directory = tempfile::tempdir().expect("a directory");
@@ -56,31 +47,6 @@ fn run_ranks(size: usize, rank: impl Fn(Job) + Sync) {
             scope.spawn(move || rank(Job::connect(place, token, number, size, PATIENCE).expect("a board")));
         }
     });
-}
-
-/// Both kinds of worker.
-trait Member: Messaging + Sized {
-    fn join(config: &Config, job: Job) -> Result<Self, WireupError>;
-
-    fn memory(&self, len: usize) -> Buffer {
-        self.buffer(len).expect("memory")
-    }
-
-    fn counters(&mut self) -> WorkerStats {
-        self.stats().expect("it lives")
-    }
-}
-
-impl Member for Worker {
-    fn join(config: &Config, job: Job) -> Result<Self, WireupError> {
-        Self::open_job(config, job)
-    }
-}
-
-impl Member for DedicatedWorker {
-    fn join(config: &Config, job: Job) -> Result<Self, WireupError> {
-        Self::spawn(config, job)
-    }
 }
 
 /// A byte of the message from a rank to another one.
@@ -251,44 +217,6 @@ fn a_dropped_handle_is_a_rank_that_has_gone() {
             assert!(matches!(error, OpError::PeerGone { rank: 1, .. }), "{error}");
         }
     });
-}
-
-/// A flood that has no receive, and behind it a message that has one, from each rank to the other; then the flood is received.
-fn survives_a_flood<W: Member>(settings: &[(&str, &str)]) {
-    const FLOOD: usize = 6_000;
-    const LEN: usize = 1000;
-    const WANTED: Tag = Tag::new(2);
-    let config = config(&[settings, &[("unexpected_limit", "1MiB")]].concat());
-    run_ranks(2, |job| {
-        let mut worker = W::join(&config, job).expect("a worker");
-        let peer = 1 - worker.rank();
-        let wanted = worker.recv(peer, WANTED, worker.memory(LEN)).expect("accepted");
-        let mut sends = Vec::new();
-        for tag in [vec![DATA; FLOOD], vec![WANTED]].concat() {
-            let mut payload = worker.memory(LEN);
-            payload.fill(tag.get() as u8);
-            sends.push(worker.send(peer, tag, payload).expect("accepted"));
-        }
-        let done = worker.wait(wanted).expect("it arrives");
-        assert!(done.buffer[..] == [WANTED.get() as u8; LEN]);
-        for _ in 0..FLOOD {
-            let receive = worker.recv(peer, DATA, worker.memory(LEN)).expect("accepted");
-            assert!(worker.wait(receive).expect("it arrives").buffer[..] == [DATA.get() as u8; LEN]);
-        }
-        for send in sends {
-            worker.wait(send).expect("it arrived");
-        }
-        assert_eq!(worker.close().expect("both close"), Dropped::default());
-    });
-}
-
-#[test]
-fn a_message_whose_receive_is_posted_arrives_behind_a_flood_from_either_kind_of_worker() {
-    let _alone = alone();
-    for settings in [&[][..], &[("credits", "2")], &[("receive_queues", "S,8KiB,512")]] {
-        survives_a_flood::<Worker>(settings);
-        survives_a_flood::<DedicatedWorker>(settings);
-    }
 }
 
 /// Every call of MPI's point-to-point layer that has its own way to the engine: probes that wait, claims, eager sends that are

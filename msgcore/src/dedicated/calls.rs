@@ -6,7 +6,6 @@ use roci_driver::Buffer;
 
 use super::outcomes::{LIMIT, TakeBack};
 use super::rings::Command;
-use super::stock::SMALL;
 use super::{DedicatedWorker, EngineHost};
 use crate::backoff::Backoff;
 use crate::core::refused::CallError;
@@ -105,14 +104,21 @@ impl<H: EngineHost> DedicatedWorker<H> {
     }
 
     /// Receives a message that was claimed (`MPI_Imrecv`). Where the call is refused the message stays claimed, and comes
-    /// back with the buffer. One that is no message of this worker's is the outcome of the request.
+    /// back with the buffer.
     pub fn recv_message(&mut self, message: Message, buffer: Buffer) -> Result<Request, Refused<(Message, Buffer)>> {
         let request = match self.mint() {
             Ok(request) => request,
             Err(why) => return Err(Refused::new(why, (message, buffer))),
         };
+        if !self.claims.take(&message) {
+            self.outcomes.forget(request);
+            return Err(Refused::new(CallError::NoMessage, (message, buffer)));
+        }
         self.begin(request, Command::RecvMessage { request, message, buffer }).map_err(|(why, command)| match command {
-            Command::RecvMessage { message, buffer, .. } => Refused::new(why, (message, buffer)),
+            Command::RecvMessage { message, buffer, .. } => {
+                self.claims.note(&message);
+                Refused::new(why, (message, buffer))
+            }
             _ => unreachable!("{UNCHANGED}"),
         })
     }
@@ -254,12 +260,7 @@ impl<H: EngineHost> DedicatedWorker<H> {
     /// A copy in memory that messages may be sent from.
     fn copy_of(&mut self, bytes: &[u8]) -> Result<Buffer, CallError> {
         self.check_process()?;
-        let kept = if bytes.len() <= SMALL { self.stock.take() } else { None };
-        let mut copy = match kept {
-            Some(kept) => kept,
-            None => self.arena.buffer(bytes.len().max(SMALL))?,
-        };
-        copy.set_len(bytes.len());
+        let mut copy = self.stock.take(&self.arena, bytes.len())?;
         copy.copy_from_slice(bytes);
         Ok(copy)
     }

@@ -46,12 +46,12 @@ pub(super) fn run<L: Link>(worker: Worker<L>, limits: Limits, over: &Over) -> Re
     let mut backoff = Backoff::new(limits);
     while !rings.is_released() {
         match service.turn() {
-            Turn::End(last_wish) => {
+            TurnResult::End(last_wish) => {
                 service.end(last_wish);
                 return Ok(());
             }
-            Turn::Busy => backoff.reset(),
-            Turn::Idle => {
+            TurnResult::Busy => backoff.reset(),
+            TurnResult::Idle => {
                 let idle = backoff.idle_by(|at_most| rings.engine_bell.sleep(at_most, || rings.has_orders()));
                 service.look_after(idle)?;
             }
@@ -61,7 +61,7 @@ pub(super) fn run<L: Link>(worker: Worker<L>, limits: Limits, over: &Over) -> Re
 }
 
 /// What a turn of the engine came to.
-pub(super) enum Turn {
+pub(super) enum TurnResult {
     /// Nothing happened.
     Idle,
     /// Something did.
@@ -97,10 +97,10 @@ impl<L: Link> Service<L> {
     }
 
     /// Carries out commands, makes progress and reports, once.
-    pub(super) fn turn(&mut self) -> Turn {
+    pub(super) fn turn(&mut self) -> TurnResult {
         let (mut happened, last_wish) = self.obey();
         if let Some(last_wish) = last_wish {
-            return Turn::End(last_wish);
+            return TurnResult::End(last_wish);
         }
         happened |= self.worker.progress();
         happened |= self.look();
@@ -109,7 +109,7 @@ impl<L: Link> Service<L> {
             tracing::warn!("rank {} has waited {seconds} s for its engine", self.worker.rank());
             self.worker.report_all();
         }
-        if happened { Turn::Busy } else { Turn::Idle }
+        if happened { TurnResult::Busy } else { TurnResult::Idle }
     }
 
     /// Nothing has happened for a while: the application may wait for what will never come.

@@ -8,13 +8,13 @@ use std::thread::JoinHandle;
 
 use roci_driver::link::Link;
 
-use super::engine::{Service, Turn};
+use super::engine::{Service, TurnResult};
 use super::rings::Rings;
 use crate::backoff::Idle;
 use crate::{OpError, Worker};
 
-/// Where the engine of a [`DedicatedWorker`](crate::DedicatedWorker) runs. Nobody else implements it.
-pub trait EngineHost: sealed::Host {}
+/// Where the engine of a [`DedicatedWorker`](crate::DedicatedWorker) runs. Only this crate implements it.
+pub trait EngineHost: sealed::HostsEngine {}
 
 impl EngineHost for EngineThread {}
 impl<L: Link> EngineHost for SteppedEngine<L> {}
@@ -23,7 +23,7 @@ pub(super) mod sealed {
     use crate::OpError;
     use crate::backoff::Idle;
 
-    pub trait Host {
+    pub trait HostsEngine {
         /// Lets the engine take a turn, where it does not by itself; returns whether anything happened.
         fn step(&mut self) -> bool;
 
@@ -56,7 +56,7 @@ impl EngineThread {
     }
 }
 
-impl sealed::Host for EngineThread {
+impl sealed::HostsEngine for EngineThread {
     #[inline]
     fn step(&mut self) -> bool {
         false
@@ -121,13 +121,13 @@ impl<L: Link> fmt::Debug for SteppedEngine<L> {
     }
 }
 
-impl<L: Link> sealed::Host for SteppedEngine<L> {
+impl<L: Link> sealed::HostsEngine for SteppedEngine<L> {
     fn step(&mut self) -> bool {
         let Some(service) = &mut self.service else { return false };
         match service.turn() {
-            Turn::Idle => return false,
-            Turn::Busy => {}
-            Turn::End(last_wish) => {
+            TurnResult::Idle => return false,
+            TurnResult::Busy => {}
+            TurnResult::End(last_wish) => {
                 if let Some(service) = self.service.take() {
                     service.end(last_wish);
                 }

@@ -46,6 +46,7 @@
 //! [`CallError::Forked`](crate::CallError::Forked)), and dropping the handle forgets what it holds.
 
 mod calls;
+mod claims;
 mod doorbell;
 mod engine;
 mod host;
@@ -71,7 +72,8 @@ use crate::backoff::{Backoff, Limits};
 use crate::config::Config;
 use crate::worker::ports::{WireupError, join};
 use crate::{OpError, Rank, Worker};
-use host::sealed::Host as _;
+use claims::Claims;
+use host::sealed::HostsEngine as _;
 pub use host::{EngineHost, EngineThread, SteppedEngine};
 use outcomes::Outcomes;
 use rings::{Command, Rings};
@@ -101,6 +103,7 @@ pub struct DedicatedWorker<H: EngineHost = EngineThread> {
     fork_watch: ForkWatch,
     rings: Arc<Rings>,
     outcomes: Outcomes,
+    claims: Claims,
     stock: Stock,
     limits: Limits,
     buffered_limit: usize,
@@ -205,6 +208,7 @@ impl<H: EngineHost> DedicatedWorker<H> {
             fork_watch,
             rings,
             outcomes: Outcomes::default(),
+            claims: Claims::default(),
             stock: Stock::default(),
             limits,
             buffered_limit: config.buffered_limit,
@@ -234,6 +238,11 @@ impl<H: EngineHost> DedicatedWorker<H> {
     /// Free bytes of the arena; a forked child has none.
     pub fn free_bytes(&self) -> usize {
         if self.is_forked() { 0 } else { self.arena.free_bytes() }
+    }
+
+    /// Returns the bytes of the arena that the handle keeps for copies of short messages.
+    pub fn kept_bytes(&self) -> usize {
+        self.stock.free_bytes()
     }
 
     /// Whether this process was forked from the one that opened the worker, whose thread stays with that one. Then calls

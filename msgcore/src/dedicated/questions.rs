@@ -43,7 +43,11 @@ impl<H: EngineHost> DedicatedWorker<H> {
 
     /// Claims the message that such a receive would take, if one has come (`MPI_Improbe`).
     pub fn claim(&mut self, pattern: Pattern) -> Result<Option<Message>, OpError> {
-        ask!(self, Claim(pattern))
+        let message = ask!(self, Claim(pattern))?;
+        if let Some(message) = &message {
+            self.claims.note(message);
+        }
+        Ok(message)
     }
 
     /// Waits until a message that such a receive would take has come, as
@@ -54,7 +58,9 @@ impl<H: EngineHost> DedicatedWorker<H> {
 
     /// Waits until a message that such a receive would take has come, and claims it (`MPI_Mprobe`).
     pub fn wait_claim(&mut self, pattern: Pattern) -> Result<Message, CallError> {
-        ask!(self, WaitClaim(pattern)).map_err(refused)?
+        let message = ask!(self, WaitClaim(pattern)).map_err(refused)??;
+        self.claims.note(&message);
+        Ok(message)
     }
 
     /// Makes a buffer of the application's own memory, as [`Worker::adopt`](crate::Worker::adopt) does. The engine's

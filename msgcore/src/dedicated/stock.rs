@@ -1,31 +1,53 @@
 //! Small buffers that the handle keeps, so that a short message needs no look at the arena, which has a lock.
 
-use roci_driver::Buffer;
+use std::sync::Arc;
+
+use roci_driver::{Arena, ArenaError, Buffer};
 
 /// Bytes of each.
 pub(super) const SMALL: usize = 2048;
 /// How many are kept.
 const LIMIT: usize = 256;
 
-/// Buffers that are not in use.
+/// Buffers of that size: those that are not in use, and how many are.
 #[derive(Default)]
-pub(super) struct Stock(Vec<Buffer>);
+pub(super) struct Stock {
+    free: Vec<Buffer>,
+    in_use: usize,
+}
 
 impl Stock {
-    /// One of them.
+    /// Returns memory for `len` bytes: one that is kept, or a new one. Of those that are kept no more than so many are made,
+    /// and a message beyond them takes the bytes that it needs.
     #[inline]
-    pub(super) fn take(&mut self) -> Option<Buffer> {
-        self.0.pop()
+    pub(super) fn take(&mut self, arena: &Arc<Arena>, len: usize) -> Result<Buffer, ArenaError> {
+        if len > SMALL || self.free.is_empty() && self.in_use == LIMIT {
+            return arena.buffer(len);
+        }
+        let mut buffer = match self.free.pop() {
+            Some(buffer) => buffer,
+            None => arena.buffer(SMALL)?,
+        };
+        self.in_use += 1;
+        buffer.set_len(len);
+        Ok(buffer)
+    }
+
+    /// Bytes of all that are not in use.
+    pub(super) fn free_bytes(&self) -> usize {
+        self.free.len() * SMALL
     }
 
     /// Keeps one; returns it where it is the application's own, or of another size, or there are enough.
     #[inline]
     pub(super) fn give(&mut self, mut buffer: Buffer) -> Result<(), Buffer> {
         buffer.reset();
-        if buffer.is_users() || buffer.capacity() != SMALL || self.0.len() == LIMIT {
+        if buffer.is_users() || buffer.capacity() != SMALL || self.free.len() == LIMIT {
             return Err(buffer);
         }
-        self.0.push(buffer);
+        // One that the application has asked the arena for may come here too.
+        self.in_use = self.in_use.saturating_sub(1);
+        self.free.push(buffer);
         Ok(())
     }
 }
@@ -38,7 +60,7 @@ mod tests {
 
     #[test]
     fn small_ones_are_kept_whole_up_to_a_limit_and_others_are_not() {
-        let arena = Arena::new(1 << 20).expect("memory");
+        let arena = Arena::new(2 << 20).expect("memory");
         let mut stock = Stock::default();
         for len in [SMALL - 64, SMALL + 1, 1 << 16] {
             assert!(stock.give(arena.buffer(len).expect("room")).is_err());
@@ -47,8 +69,24 @@ mod tests {
         small.set_len(3);
         small.skip_front(2);
         stock.give(small).expect("kept");
-        assert_eq!(stock.take().expect("it is there").len(), SMALL);
+        assert_eq!(stock.take(&arena, SMALL).expect("it is there").len(), SMALL);
         (0..LIMIT).for_each(|_| stock.give(arena.buffer(SMALL).expect("room")).expect("kept"));
+        assert_eq!(stock.free_bytes(), LIMIT * SMALL);
         assert!(stock.give(arena.buffer(SMALL).expect("room")).is_err());
+    }
+
+    /// A burst of short messages takes what it needs, and not a whole buffer each.
+    #[test]
+    fn beyond_those_that_are_kept_a_message_takes_no_more_than_its_bytes() {
+        let arena = Arena::new(2 << 20).expect("memory");
+        let mut stock = Stock::default();
+        let free = arena.free_bytes();
+        let burst: Vec<_> = (0..10 * LIMIT).map(|_| stock.take(&arena, 9).expect("room")).collect();
+        let taken = free - arena.free_bytes();
+        assert!(taken < LIMIT * SMALL + 10 * LIMIT * 64 + 4096, "{taken} bytes");
+        for buffer in burst {
+            drop(stock.give(buffer));
+        }
+        assert_eq!(stock.free_bytes(), LIMIT * SMALL);
     }
 }

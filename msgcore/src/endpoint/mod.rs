@@ -67,9 +67,9 @@ impl<L: Link> Endpoint<L> {
             return Err(Refused::new(CallError::TooLong(payload.len()), payload));
         }
         if to == self.peers.oneself() {
-            let sent = self.services.tag.send_to_self(&mut self.core, request, options.label(tag), payload);
+            self.services.tag.send_to_self(&mut self.core, request, options.label(tag), payload);
             self.settle();
-            return sent;
+            return Ok(());
         }
         if let Err(why) = self.check_peer(to) {
             return Err(Refused::new(why, payload));

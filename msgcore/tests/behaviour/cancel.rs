@@ -1,10 +1,9 @@
 //! Taking operations back, in every state that they can be in.
 
-mod common;
-
-use common::{World, pattern};
 use roci_msgcore::{Buffer, Done, OpError, Pattern, Request, SendOptions, Source, Tag, TagMatch};
 use roci_testkit::World as _;
+
+use super::common::{World, pattern};
 
 const WAYS: [&str; 4] = ["r3", "rget", "rput", "pipeline"];
 const SERIES: [(&str, &str); 2] = [("vbuf_size", "256"), ("eager_threshold", "8000")];
@@ -36,7 +35,7 @@ fn assert_taken_back(pair: &mut World, done: &Done, bytes: &[u8]) {
     assert!(*done.buffer == *bytes, "the payload comes back as it was");
     pair.steps(200);
     assert_eq!(pair.workers[1].probe(any()), None);
-    assert_eq!(pair.workers[1].unexpected_bytes(), 0);
+    assert_eq!(pair.workers[1].inside().unexpected_bytes(), 0);
     assert_alive(pair);
 }
 
@@ -299,6 +298,7 @@ fn a_lent_receive_is_taken_back_or_stays_where_there_is_no_memory() {
         hog.extend(std::iter::from_fn(|| pair.workers[1].buffer(size).ok()));
     }
     pair.workers[1].cancel(receive);
+    pair.workers[1].take_turn();
     drop(hog);
     let send = pair.send(0, 1, b"met");
     pair.expect(1, receive, b"met");
@@ -411,7 +411,7 @@ fn tens_of_thousands_of_sends_are_taken_back() {
         pair.workers[0].cancel(send);
     }
     for send in waiting {
-        assert!(pair.workers[0].test(send).expect("at once").expect("taken back").is_cancelled);
+        assert!(pair.workers[0].test_in_turn(send).expect("at once").expect("taken back").is_cancelled);
     }
     let left: Vec<_> = (0..COUNT).map(|tag| pair.send(0, tag, b"has left")).collect();
     pair.until("all have come", |pair| pair.workers[1].stats().rx_unexpected == COUNT);
@@ -421,6 +421,6 @@ fn tens_of_thousands_of_sends_are_taken_back() {
     for send in left {
         assert!(pair.wait(0, send).expect("taken back").is_cancelled);
     }
-    assert_eq!(pair.workers[1].unexpected_bytes(), 0);
-    pair.workers.iter().for_each(|worker| worker.check_invariants().expect("what must hold"));
+    assert_eq!(pair.workers[1].inside().unexpected_bytes(), 0);
+    pair.workers.iter().for_each(|worker| worker.inside().check_invariants().expect("what must hold"));
 }

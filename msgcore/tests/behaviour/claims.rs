@@ -1,10 +1,9 @@
 //! Looking before receiving: probes, and messages that are claimed.
 
-mod common;
-
-use common::{TestWorker, World, pattern};
 use roci_msgcore::{CallError, Envelope, OpError, Pattern, SendOptions, Source, Tag, TagMatch};
 use roci_testkit::World as _;
+
+use super::common::{TestWorker, World, pattern};
 
 fn any() -> Pattern {
     Pattern::new(Source::Any, TagMatch::Any)

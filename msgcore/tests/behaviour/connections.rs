@@ -1,13 +1,12 @@
 //! How ranks come to be connected: every method and side, whoever begins, with what is sent meanwhile; and how it ends
 //! where it cannot be.
 
-mod common;
-
-use common::{World, config, pattern};
 use roci_driver::Engine;
 use roci_driver::link::sim::SimLink;
 use roci_msgcore::{Done, OpError, Ports, Request, Source, Tag, TagMatch, Worker, WorkerEvent};
 use roci_testkit::World as _;
+
+use super::common::{World, config, pattern};
 
 const METHODS: [&str; 2] = ["oob", "rdma_cm"];
 const SIDES: [&str; 2] = ["client-server", "peer-to-peer"];
@@ -229,8 +228,7 @@ fn receive_queues_that_do_not_fit_are_named_at_both_ends_and_the_others_go_on() 
                         let error = why(&mut world, who, send);
                         let what = format!("{theirs:?} {method} {side} {first} first: {who} says {error}");
                         assert!(error.to_string().contains(reason), "{what}");
-                        let again =
-                            world.workers[who].send_bytes(1 - who, Tag::new(2), b"again").expect_err("it is gone");
+                        let again = world.workers[who].send_error(1 - who, b"again");
                         assert!(again.to_string().contains(reason), "{again}");
                         assert!(
                             matches!(&events(&mut world, who)[..], [WorkerEvent::PeerGone { rank, .. }] if *rank == 1 - who)
@@ -325,7 +323,7 @@ fn a_rank_that_is_given_up_learns_it_and_its_waits_end() {
             OpError::PeerGone { rank: 0, .. } => assert!(what.contains("rdma_cm"), "{what}"),
             other => panic!("{what}: {other}"),
         }
-        assert!(pair.workers[1].send_bytes(0, Tag::new(3), b"x").is_err(), "{what}");
+        assert_eq!(pair.workers[1].send_error(0, b"x"), error, "{what}");
         pair.steps(70_000);
         assert_eq!([0, 1].map(|who| pair.workers[who].stats().peers_gone), [1, 1], "{what}");
     }

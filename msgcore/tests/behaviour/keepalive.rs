@@ -1,20 +1,18 @@
 //! A peer that falls silent while nothing is on its way to it is found, and one that only has nothing to say stays.
 
-mod common;
-
-use common::{World, pattern};
-use roci_msgcore::stream::StreamError;
 use roci_msgcore::{OpError, Request, SendOptions, Source, Tag, WorkerEvent};
 use roci_testkit::World as _;
+
+use super::common::{World, pattern};
 
 const QUICK: [(&str, &str); 4] =
     [("keepalive_s", "1"), ("retry_limit", "3"), ("ack_timeout_us", "100"), ("ack_timeout_max_us", "1000")];
 /// A look is every 65536 calls at the latest.
-const STEP: u64 = 5_000;
+pub(super) const STEP: u64 = 5_000;
 /// The silence, two looks, and retries of 1 ms.
-const LIMIT: u64 = 2_000_000_000;
+pub(super) const LIMIT: u64 = 2_000_000_000;
 
-fn quiet(settings: &[(&str, &str)]) -> World {
+pub(super) fn quiet(settings: &[(&str, &str)]) -> World {
     let mut pair = World::pair(&[&QUICK[..], settings].concat());
     pair.connect_all();
     pair
@@ -82,7 +80,7 @@ fn a_peer_that_has_nothing_to_say_is_asked_and_stays() {
         pair.wait(1, theirs).expect("it ends well");
         pair.steps(300);
         for worker in &pair.workers {
-            worker.check_invariants().unwrap_or_else(|what| panic!("{what}"));
+            worker.inside().check_invariants().unwrap_or_else(|what| panic!("{what}"));
         }
     }
 }
@@ -97,26 +95,4 @@ fn no_probe_is_sent_where_nothing_waits_or_the_knob_is_0() {
     for world in [idle, off] {
         assert!(world.workers.iter().all(|worker| worker.stats().tx_keepalive == 0));
     }
-}
-
-/// A stream is a need, too: its end only gets, and nothing of it is under way.
-#[test]
-fn a_peer_whose_cable_is_cut_is_found_by_a_stream_that_only_gets() {
-    let mut pair = quiet(&[]);
-    pair.find("the stream is open", |world| {
-        let open = [0, 1].map(|who| world.workers[who].stream(1 - who).expect("memory").is_open());
-        (open == [Ok(true), Ok(true)]).then_some(())
-    });
-    pair.steps(3_000);
-    pair.cut(1);
-    let start = pair.clock.now();
-    let error = loop {
-        pair.clock.advance(STEP);
-        match pair.workers[0].stream(1).expect("it is open").get(&mut [0; 10]) {
-            Ok(got) => assert_eq!(got, 0),
-            Err(error) => break error,
-        }
-        assert!(pair.clock.now() - start < LIMIT, "{}", pair.counters());
-    };
-    assert!(matches!(error, StreamError::Peer(OpError::PeerGone { rank: 1, .. })), "{error}");
 }

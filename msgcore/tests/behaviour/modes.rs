@@ -1,12 +1,11 @@
 //! The modes of sending, lent receives, probes and claims, truncation: one scene for each promise.
 
-mod common;
-
-use common::{World, pattern};
 use roci_msgcore::{
     Buffer, CallError, Context, Done, Envelope, OpError, Pattern, Refused, Request, SendOptions, Source, Tag, TagMatch,
 };
 use roci_testkit::World as _;
+
+use super::common::{World, pattern};
 
 const ANY: (Source, TagMatch) = (Source::Any, TagMatch::Any);
 const WAYS: [&str; 4] = ["r3", "rget", "rput", "pipeline"];
@@ -17,7 +16,7 @@ fn any() -> Pattern {
 }
 
 fn test(pair: &mut World, who: usize, request: Request) -> Option<Result<Done, OpError>> {
-    pair.workers[who].test(request)
+    pair.workers[who].test_in_turn(request)
 }
 
 fn is_over(pair: &mut World, who: usize, request: Request) -> bool {
@@ -235,6 +234,12 @@ fn what_no_single_vbuf_holds_is_lent_in_memory_of_its_own() {
     }
 }
 
+/// Rank 1's vbufs, and the free bytes, once all is over.
+fn settled(pair: &mut World) -> (u64, [usize; 2]) {
+    let free = settle(pair);
+    (pair.workers[1].stats().vbufs, free)
+}
+
 /// With several receive queues every vbuf goes back to where it came from: nothing grows.
 #[test]
 fn what_is_given_back_is_used_again() {
@@ -248,10 +253,10 @@ fn what_is_given_back_is_used_again() {
                 pair.workers[1].give_back(done.buffer);
             }
             if round == 20 {
-                before = Some((pair.workers[1].stats().vbufs, settle(&mut pair)));
+                before = Some(settled(&mut pair));
             }
         }
-        assert_eq!(Some((pair.workers[1].stats().vbufs, settle(&mut pair))), before, "{queues}");
+        assert_eq!(Some(settled(&mut pair)), before, "{queues}");
     }
 }
 
@@ -390,7 +395,7 @@ fn a_call_that_is_refused_gives_the_buffer_back() {
     assert_back(pair.workers[0].recv(1, Tag::new(1), buffer).expect_err("too many requests"));
     let buffer = marked(&pair);
     let error: CallError = pair.workers[0].recv(1, Tag::new(1), buffer).expect_err("too many requests").into();
-    assert_eq!(error.to_string(), "1048576 operations wait already: wait for some of them first");
+    assert!(error.to_string().ends_with("operations wait already: wait for some of them first"), "{error}");
 }
 
 #[test]

@@ -1,13 +1,12 @@
 //! Each protocol, forced by its knob: the right bytes at every size around its thresholds, and the counter of exactly
 //! that protocol; and what a message falls back to where its protocol cannot be.
 
-mod common;
-
-use common::{TestWorker, World, config, pattern};
 use roci_msgcore::select::{Protocol, Reason};
 use roci_msgcore::{Capabilities, Circumstances, ProtocolRange, Tag, protocol_ranges};
 use roci_protocol::msg::Way;
 use roci_testkit::World as _;
+
+use super::common::{TestWorker, World, config, pattern};
 
 /// What a vbuf of the default size holds.
 const VBUF: usize = 8192 - 40;
@@ -176,6 +175,7 @@ fn without_credits_a_short_message_becomes_r3_and_is_counted() {
     let mut pair = World::pair(&[("credits", "8"), ("credit_preserve", "4")]);
     pair.connect_all();
     let sends: Vec<_> = (0..6).map(|tag| pair.send(0, tag, &pattern(100, tag as usize))).collect();
+    pair.workers[0].take_turn();
     assert_eq!(sent(&pair.workers[0]), Sent { eager: 4, r3: 2, ..Sent::default() });
     assert_eq!(pair.workers[0].stats().fallback_credit, 2);
     for (tag, send) in (0..6).zip(sends) {
@@ -190,6 +190,7 @@ fn a_message_without_bytes_becomes_r3_too() {
     let mut pair = World::pair(&[("credits", "4"), ("credit_preserve", "2")]);
     pair.connect_all();
     let sends: Vec<_> = (0..3).map(|tag| pair.send(0, tag, b"")).collect();
+    pair.workers[0].take_turn();
     assert_eq!(sent(&pair.workers[0]), Sent { eager: 2, r3: 1, ..Sent::default() });
     for (tag, send) in (0..3).zip(sends) {
         let receive = pair.recv(1, Tag::new(tag), 0);
@@ -360,7 +361,7 @@ fn the_table_of_protocols_says_how_messages_go_at_both_ends_of_every_row() {
     ] {
         let mut pair = World::pair(settings);
         pair.connect_all();
-        let rows = pair.workers[0].protocol_ranges(1).expect("they are connected");
+        let rows = pair.workers[0].inside().protocol_ranges(1).expect("they are connected");
         let well = Circumstances { peer: Capabilities { rdma: true }, has_credits: true, has_keys: true };
         assert_eq!(rows, protocol_ranges(&config(settings), &well), "the same is told where nobody is asked");
         for row in &rows {

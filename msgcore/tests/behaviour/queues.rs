@@ -1,11 +1,10 @@
 //! Several receive queues: messages of mixed sizes keep their order over several lanes, credits are told only of
 //! receives that are posted, a shortage of shared receives heals, and the accounts are right at the end.
 
-mod common;
-
-use common::{TestWorker, World, pattern};
 use roci_msgcore::{Buffer, CreditAccount, Dropped, OpError, SendOptions, Source, Tag, TagMatch};
 use roci_testkit::World as _;
+
+use super::common::{TestWorker, World, pattern};
 
 const BSRQ: &str = "P,256,64:P,2KiB,32:S,16KiB,64,32,16,16,4";
 const HEAVY: &str = "loss=0.1,dup=0.05,reorder=0.1,corrupt=0.02,seed=21";
@@ -153,10 +152,10 @@ fn a_connection_made_while_memory_is_short_grants_no_receives_that_are_missing()
         let sends: Vec<_> = (0..300).map(|mark| pair.send(0, mark, &pattern(100, mark as usize))).collect();
         for _ in 0..20_000 {
             pair.step();
-            pair.workers.iter().for_each(|worker| worker.check_invariants().expect("what must hold"));
+            pair.workers.iter().for_each(|worker| worker.inside().check_invariants().expect("what must hold"));
         }
         assert!(pair.workers[0].is_connected(1), "{}", pair.counters());
-        let CreditAccount { granted, available, .. } = pair.workers[0].credits_of(1)[0];
+        let CreditAccount { granted, available, .. } = pair.workers[0].inside().credits_of(1)[0];
         assert!(granted == 128 && usize::from(available) < room, "{available} of {granted}");
         drop(hog);
         for (mark, send) in (0..300).zip(sends) {
@@ -165,9 +164,9 @@ fn a_connection_made_while_memory_is_short_grants_no_receives_that_are_missing()
             pair.wait(0, send).expect("sent");
         }
         pair.steps(5_000);
-        let [near, far] = [0, 1].map(|who| pair.workers[who].credits_of(1 - who)[0]);
+        let [near, far] = [0, 1].map(|who| pair.workers[who].inside().credits_of(1 - who)[0]);
         assert_eq!(near.available + far.kept, 128, "all are granted in the end");
-        assert_eq!(pair.workers[1].receive_bytes_of(0), 135 * 8192);
+        assert_eq!(pair.workers[1].inside().receive_bytes_of(0), 135 * 8192);
         assert!(pair.workers.iter().all(no_receive_was_missing), "{}", pair.counters());
     }
 }
@@ -185,7 +184,7 @@ fn a_connection_without_memory_for_the_least_receives_is_refused_by_name_at_both
             assert!(error.contains(why), "{method}, {who} first: {error}");
         }
         drop(hog);
-        pair.workers.iter().for_each(|worker| worker.check_invariants().expect("what must hold"));
+        pair.workers.iter().for_each(|worker| worker.inside().check_invariants().expect("what must hold"));
     }
 }
 
@@ -262,12 +261,12 @@ fn each_connection_takes_what_its_own_queues_take() {
         let settings = [("receive_queues", queues)];
         let mut world = World::of(&[&settings[..]; 3]);
         for worker in &mut world.workers {
-            assert_eq!((worker.receive_bytes_of(0), worker.receive_bytes_of(9)), (0, 0));
+            assert_eq!((worker.inside().receive_bytes_of(0), worker.inside().receive_bytes_of(9)), (0, 0));
         }
         world.workers[0].connect(1).expect("it is there");
         world.until("they are connected", |world| world.workers[0].is_connected(1) && world.workers[1].is_connected(0));
-        assert_eq!([1, 2].map(|peer| world.workers[0].receive_bytes_of(peer)), [bytes, 0], "{queues}");
-        assert_eq!(world.workers[1].receive_bytes_of(0), bytes);
+        assert_eq!([1, 2].map(|peer| world.workers[0].inside().receive_bytes_of(peer)), [bytes, 0], "{queues}");
+        assert_eq!(world.workers[1].inside().receive_bytes_of(0), bytes);
     }
 }
 
@@ -276,7 +275,7 @@ fn each_connection_takes_what_its_own_queues_take() {
 fn nothing_is_lost_at_the_end() {
     for (queues, faults) in [(BSRQ, HEAVY), ("P,256,64:P,2KiB,32:P,16KiB,16", HEAVY), (BSRQ, "")] {
         let mut pair = with(queues, faults, &[]);
-        let fresh = pair.workers[0].receive_bytes_of(1);
+        let fresh = pair.workers[0].inside().receive_bytes_of(1);
         exchange_in_order(&mut pair, 5, &LENS);
         pair.steps(5_000);
         let free = [0, 1].map(|who| pair.workers[who].free_bytes());
@@ -286,9 +285,9 @@ fn nothing_is_lost_at_the_end() {
         for who in [0, 1] {
             let worker = &pair.workers[who];
             let stats = worker.stats();
-            assert_eq!(worker.receive_bytes_of(1 - who), fresh);
+            assert_eq!(worker.inside().receive_bytes_of(1 - who), fresh);
             assert_eq!(stats.rx_expected + stats.rx_unexpected, 10 * LENS.len() as u64);
-            assert_eq!(worker.unexpected_bytes(), 0);
+            assert_eq!(worker.inside().unexpected_bytes(), 0);
             assert!(stats.vbufs > vbufs[who] || worker.free_bytes() == free[who]);
             assert!(worker.engine_stats().is_balanced());
         }
@@ -391,6 +390,6 @@ fn the_ranks_of_a_large_job_share_their_receives() {
             world.wait(peer, send).expect("it is sent");
         }
     }
-    assert_eq!((1..140).map(|peer| world.workers[0].receive_bytes_of(peer)).sum::<usize>(), 0);
-    world.workers.iter().for_each(|worker| worker.check_invariants().expect("what must hold"));
+    assert_eq!((1..140).map(|peer| world.workers[0].inside().receive_bytes_of(peer)).sum::<usize>(), 0);
+    world.workers.iter().for_each(|worker| worker.inside().check_invariants().expect("what must hold"));
 }

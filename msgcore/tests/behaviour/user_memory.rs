@@ -1,11 +1,10 @@
 //! Messages from and into memory of the application's own, by every protocol.
 
-mod common;
-
 use std::ptr::NonNull;
 
-use common::{World, pattern};
 use roci_msgcore::{Buffer, CallError, OpError, Pattern, Refused, Source, Tag, UserMemory};
+
+use super::common::{World, pattern};
 
 /// Lends a part of `memory` that begins anywhere.
 fn adopt(world: &mut World, who: usize, memory: &mut Box<[u8]>, len: usize) -> Buffer {
@@ -54,7 +53,7 @@ fn every_protocol_carries_it_whether_it_is_registered_or_not() {
                 ("dreg_pin", pin),
             ];
             let world = exchange(&settings, &SIZES);
-            let stats = world.workers[0].registration_stats();
+            let stats = world.workers[0].inside().registration_stats();
             // Nothing to register where there are no bytes.
             let (lent, registered) = if pin == "auto" { (16, 0) } else { (2, 14) };
             assert_eq!((stats.lent, stats.adopted()), (lent, lent + registered), "{protocol} {pin}");
@@ -66,7 +65,7 @@ fn every_protocol_carries_it_whether_it_is_registered_or_not() {
 fn the_second_time_it_is_registered_already() {
     let world = exchange(&[("dreg_pin", "lock")], &[65_537, 300_001]);
     for worker in &world.workers {
-        let (stats, info) = (worker.registration_stats(), worker.registration_info());
+        let (stats, info) = (worker.inside().registration_stats(), worker.inside().registration_info());
         if info.monitor == "none" {
             eprintln!("skipped: {:?}", info.reason);
             continue;
@@ -80,15 +79,15 @@ fn the_second_time_it_is_registered_already() {
 #[test]
 fn with_the_cache_off_each_message_is_registered_by_itself() {
     let world = exchange(&[("dreg_pin", "lock"), ("dreg_cache", "off")], &[4096]);
-    let stats = world.workers[0].registration_stats();
+    let stats = world.workers[0].inside().registration_stats();
     assert_eq!((stats.misses, stats.registered_once, stats.hits_fast + stats.hits_slow), (2, 2, 0));
-    assert_eq!(world.workers[0].registration_info().monitor, "none");
+    assert_eq!(world.workers[0].inside().registration_info().monitor, "none");
 }
 
 #[test]
 fn what_exceeds_the_limits_is_copied_and_arrives_all_the_same() {
     let world = exchange(&[("dreg_pin", "lock"), ("dreg_cache_limit", "64KiB")], &[300_001]);
-    let stats = world.workers[0].registration_stats();
+    let stats = world.workers[0].inside().registration_stats();
     assert_eq!((stats.misses, stats.unregistered, stats.regions), (2, 2, 0));
 }
 

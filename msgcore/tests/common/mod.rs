@@ -1,15 +1,22 @@
 //! Workers on a simulated switch, under one clock that the test moves.
 #![allow(dead_code, reason = "each test uses its part")]
 
+mod facade;
+
 use roci_driver::link::faulty::Faulty;
 use roci_driver::link::sim::{Clock, Net, NetConfig, SimLink};
 use roci_msgcore::config::Origin;
 use roci_msgcore::{Config, Done, OpError, Pattern, Ports, Request, SendOptions, Source, Tag, TagMatch, Worker};
 use roci_testkit::World as _;
 
-pub(crate) type TestWorker = Worker<Faulty<SimLink>>;
+pub(crate) use facade::TestWorker;
 
-pub(crate) struct World {
+/// A world of [`Worker`]s.
+pub(crate) type World = AnyWorld<false>;
+/// A world of dedicated workers, whose engines take their turns when the world lets them.
+pub(crate) type DedicatedWorld = AnyWorld<true>;
+
+pub(crate) struct AnyWorld<const DEDICATED: bool> {
     pub(crate) clock: Clock,
     pub(crate) net: Net,
     pub(crate) workers: Vec<TestWorker>,
@@ -25,7 +32,7 @@ pub(crate) fn config(settings: &[(&str, &str)]) -> Config {
     config
 }
 
-impl World {
+impl<const DEDICATED: bool> AnyWorld<DEDICATED> {
     /// Two workers.
     pub(crate) fn pair(settings: &[(&str, &str)]) -> Self {
         Self::of(&[settings, settings])
@@ -44,6 +51,11 @@ impl World {
 
     /// The same over a network of this kind, with everything that engines choose by chance from a seed.
     pub(crate) fn over(net: NetConfig, configs: &[Config], seed: u64) -> Self {
+        Self::of_both(net, configs, seed, |_| DEDICATED)
+    }
+
+    /// The same, in which some workers are dedicated ones.
+    pub(crate) fn of_both(net: NetConfig, configs: &[Config], seed: u64, is_dedicated: impl Fn(usize) -> bool) -> Self {
         let clock = Clock::default();
         let links = SimLink::switch_over(&clock, configs.len(), net);
         let net = links[0].net();
@@ -58,7 +70,10 @@ impl World {
         };
         let engines = links.into_iter().enumerate().zip(configs).map(engine).collect();
         let ports = Ports::group(engines, &hosts).into_iter().zip(configs);
-        let workers = ports.map(|(ports, config)| Worker::assemble(ports, config).unwrap_or_else(|e| panic!("{e}")));
+        let workers = ports.enumerate().map(|(rank, (ports, config))| {
+            let worker = Worker::assemble(ports, config).unwrap_or_else(|e| panic!("{e}"));
+            if is_dedicated(rank) { TestWorker::dedicated(worker, config) } else { TestWorker::inline(worker) }
+        });
         Self { clock, net, workers: workers.collect(), cutters }
     }
 
@@ -133,7 +148,7 @@ impl World {
     }
 }
 
-impl roci_testkit::World for World {
+impl<const DEDICATED: bool> roci_testkit::World for AnyWorld<DEDICATED> {
     const PATIENCE: usize = 4_000_000;
 
     fn clock(&self) -> &Clock {

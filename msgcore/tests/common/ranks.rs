@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use roci_launcher::{Board, Job, Token};
-use roci_msgcore::Config;
 use roci_msgcore::config::Origin;
+use roci_msgcore::{Buffer, Config, DedicatedWorker, Messaging, WireupError, Worker, WorkerStats};
 
 /// A safety net: what takes so long hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
@@ -25,6 +25,31 @@ pub(crate) fn config(knobs: &[(&str, &str)]) -> Config {
         config.set(name, value, Origin::Code).expect("in range");
     }
     config
+}
+
+/// Both kinds of worker.
+pub(crate) trait Member: Messaging + Sized + 'static {
+    fn join(config: &Config, job: Job) -> Result<Self, WireupError>;
+
+    fn memory(&self, len: usize) -> Buffer {
+        self.buffer(len).expect("memory")
+    }
+
+    fn counters(&mut self) -> WorkerStats {
+        self.stats().expect("it lives")
+    }
+}
+
+impl Member for Worker {
+    fn join(config: &Config, job: Job) -> Result<Self, WireupError> {
+        Self::open_job(config, job)
+    }
+}
+
+impl Member for DedicatedWorker {
+    fn join(config: &Config, job: Job) -> Result<Self, WireupError> {
+        Self::spawn(config, job)
+    }
 }
 
 /// Runs a rank of a job on each thread, in time, and returns what they say.

@@ -25,7 +25,7 @@ fn a_swarm_of_worlds_keeps_every_promise_and_replays_exactly() {
     let swarm = Swarm::new("roci-msgcore", "simulation", SEEDS);
     let reports = swarm.run(run);
     // The worlds were hard ones.
-    let counts: [fn(&Report) -> u64; 7] = [
+    let counts: [fn(&Report) -> u64; 8] = [
         |report| report.faults,
         |report| report.cancelled,
         |report| report.stalls,
@@ -33,6 +33,7 @@ fn a_swarm_of_worlds_keeps_every_promise_and_replays_exactly() {
         |report| report.deaths,
         |report| report.missed,
         |report| report.streamed,
+        |report| report.dedicated,
     ];
     let sums = counts.map(|count| reports.iter().map(count).sum::<u64>());
     assert!(!swarm.is_usual() || !sums.contains(&0), "{sums:?}");

@@ -31,6 +31,8 @@ pub(crate) struct Plan {
     pub(crate) is_streaming: bool,
     /// A rank that dies without a word, and after which action it does.
     pub(crate) death: Option<(Rank, usize)>,
+    /// Which workers are dedicated ones.
+    pub(crate) are_dedicated: Vec<bool>,
     /// No receive may ever find its queue empty.
     pub(crate) is_per_peer: bool,
     edges: Vec<usize>,
@@ -62,7 +64,21 @@ impl Plan {
         }
         // No more than six: each pair has rings of its own.
         let is_streaming = workers <= 6 && dice.random_ratio(1, 3);
-        Self { configs, actions, net, partitions, is_selective, is_streaming, death, is_per_peer, edges, longest }
+        // Streams are an inline worker's alone.
+        let are_dedicated = (0..workers).map(|_| !is_streaming && dice.random_ratio(1, 3)).collect();
+        Self {
+            configs,
+            actions,
+            net,
+            partitions,
+            is_selective,
+            is_streaming,
+            death,
+            are_dedicated,
+            is_per_peer,
+            edges,
+            longest,
+        }
     }
 
     /// The length of a message: mostly short, sometimes where something changes, seldom very long.

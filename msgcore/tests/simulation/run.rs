@@ -35,6 +35,8 @@ pub(crate) struct Report {
     pub(crate) missed: u64,
     /// Bytes of streams.
     pub(crate) streamed: u64,
+    /// Workers whose engines are behind rings.
+    pub(crate) dedicated: u64,
     /// What the network carried, and when.
     pub(crate) frames: Option<u32>,
 }
@@ -59,17 +61,17 @@ pub(crate) struct Run {
 impl Run {
     pub(crate) fn new(seed: u64) -> Self {
         let plan = Plan::new(seed);
-        let mut world = World::over(plan.net, &plan.configs, seed);
+        let mut world = World::of_both(plan.net, &plan.configs, seed, |rank| plan.are_dedicated[rank]);
+        if plan.is_streaming {
+            open_streams(&mut world);
+        }
+        let memory = world.workers.iter().map(TestWorker::memory).collect();
         if plan.configs[0].wireup == roci_msgcore::config::WireupTime::Static {
             let size = world.workers.len();
             for (who, worker) in world.workers.iter_mut().enumerate() {
                 (0..size).filter(|&peer| peer != who).for_each(|peer| worker.connect(peer).expect("it is there"));
             }
         }
-        if plan.is_streaming {
-            open_streams(&mut world);
-        }
-        let memory = world.workers.iter().map(memory_of).collect();
         let stations = (0..world.workers.len()).map(Station::new).collect();
         let dice = StdRng::seed_from_u64(mix(seed));
         let oracle = Oracle::new(seed);
@@ -135,9 +137,11 @@ impl Run {
         }
     }
 
-    /// Cuts a station off for a while, now and then.
+    /// Cuts a station off for a while, now and then. Never again before the network has healed: by RDMA-CM a connection has
+    /// no more than seven retries.
     fn disturb(&mut self, who: usize) {
-        if self.plan.partitions > 0.0 && self.dice.random_bool(self.plan.partitions) {
+        let is_whole = self.heals_at <= self.world.clock.now();
+        if self.plan.partitions > 0.0 && self.dice.random_bool(self.plan.partitions) && is_whole {
             self.world.net.part(&[who]);
             self.partitions += 1;
             self.heals_at = self.world.clock.now() + self.dice.random_range(0..LONGEST_PARTITION);
@@ -190,7 +194,7 @@ impl Run {
         for who in self.living() {
             let worker = &mut self.world.workers[who];
             happened |= worker.progress();
-            worker.check_invariants().map_err(|violation| violation.to_string())?;
+            worker.inside().check_invariants().map_err(|violation| violation.to_string())?;
             if let Some(WorkerEvent::PeerGone { rank, error }) = worker.poll_event() {
                 ensure(!self.oracle.is_alive(rank), || format!("rank {who} lost rank {rank}: {error}"))?;
             }
@@ -211,7 +215,7 @@ impl Run {
         let workers = &self.world.workers;
         for one in self.living() {
             for other in self.living() {
-                let (here, there) = (workers[one].credits_of(other), workers[other].credits_of(one));
+                let (here, there) = (workers[one].inside().credits_of(other), workers[other].inside().credits_of(one));
                 for (lane, (ours, theirs)) in here.iter().zip(&there).enumerate() {
                     let is_whole = ours.available + theirs.kept == theirs.limit && ours.granted == theirs.limit;
                     ensure(is_whole, || format!("{one} to {other}, lane {lane}: {ours:?} and {theirs:?}"))?;
@@ -225,8 +229,8 @@ impl Run {
         self.check_credits()?;
         for rank in self.living() {
             let (worker, memory) = (&self.world.workers[rank], self.memory[rank]);
-            let now = memory_of(worker);
-            ensure(worker.unexpected_bytes() == 0, || format!("rank {rank} has unexpected messages left"))?;
+            let now = worker.memory();
+            ensure(worker.inside().unexpected_bytes() == 0, || format!("rank {rank} has unexpected messages left"))?;
             ensure(now == memory, || format!("rank {rank} had {memory} bytes, and has {now}"))?;
             let stats = worker.engine_stats().queue_pairs;
             let is_ready = !self.plan.is_per_peer || stats.out_of_buffer == 0;
@@ -244,7 +248,8 @@ impl Run {
         let (partitions, missed, frames) = (self.partitions, self.world.net.missed(), self.world.net.trace());
         let deaths = self.oracle.dead().map_or(0, |_| 1);
         let (trace, ended, streamed) = (self.trace, self.ended, self.streams.total());
-        Report { trace, ended, cancelled, faults, stalls, partitions, deaths, missed, streamed, frames }
+        let dedicated = self.world.workers.iter().filter(|worker| worker.is_dedicated()).count() as u64;
+        Report { trace, ended, cancelled, faults, stalls, partitions, deaths, missed, streamed, dedicated, frames }
     }
 }
 
@@ -252,14 +257,9 @@ impl Run {
 fn open_streams(world: &mut World) {
     let size = world.workers.len();
     for (who, worker) in world.workers.iter_mut().enumerate() {
-        worker.configure_streams(streams::CONFIG).expect("a configuration");
+        worker.configure_streams(streams::CONFIG);
         for peer in (0..size).filter(|&peer| peer != who) {
             worker.stream(peer).expect("memory");
         }
     }
-}
-
-/// Bytes that are the application's to use, and those that the worker made buffers of.
-fn memory_of(worker: &TestWorker) -> usize {
-    worker.free_bytes() + worker.vbuf_bytes()
 }

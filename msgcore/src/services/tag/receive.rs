@@ -31,6 +31,11 @@ impl Message {
     pub fn envelope(&self) -> Envelope {
         self.envelope
     }
+
+    /// Returns its number, which no other claim of the process has.
+    pub(crate) fn claim(&self) -> u64 {
+        self.claim
+    }
 }
 
 /// A message that has met a receive, or a probe: whose it is, and what there is of it.

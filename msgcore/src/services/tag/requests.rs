@@ -82,11 +82,6 @@ impl Requests {
         self.slots.insert(request.0, slot);
     }
 
-    /// Takes back a request that came to nothing, but for its name.
-    pub(crate) fn cancel_opening(&mut self, request: Request) {
-        self.slots.remove(request.0);
-    }
-
     /// An eager send whose end was reported, with this outcome, is to be taken back: it is as if it had not been reported.
     pub(crate) fn reopen_eager(&mut self, request: Request, done: Done) {
         self.open(request, Operation::Ended(Ok(done)));

@@ -100,20 +100,13 @@ impl TagService {
         request: Request,
         (label, mode): (Label, Mode),
         payload: Buffer,
-    ) -> Result<(), Refused<Buffer>> {
+    ) {
         let (oneself, len) = (self.oneself, payload.len());
         self.requests.open(request, Operation::Queued { to: oneself });
         let receive = self.matching.take_posted(&matching::Label::new(oneself, label));
-        // A short one is copied, so that its send is over; a long one waits in place, or one that finds no memory.
+        // A short one is copied, so that its send is over; a long one waits in place, or one that finds no memory for a copy.
         let is_short = receive.is_none() && mode != Mode::Synchronous && len <= self.rules.eager;
-        let copy = if is_short { self.copy_to_store(core, &payload) } else { Ok(None) };
-        let copy = match copy {
-            Ok(copy) => copy,
-            Err(why) => {
-                self.requests.cancel_opening(request);
-                return Err(Refused::new(why, payload));
-            }
-        };
+        let copy = if is_short { copy_to_store(core, &payload) } else { None };
         let is_copied = copy.is_some();
         let done = Done::new(payload, len, oneself, label);
         self.requests.replace(request, Operation::Unmatched { to: oneself, done });
@@ -134,7 +127,6 @@ impl TagService {
                 }
             }
         }
-        Ok(())
     }
 
     /// Gives a message of this end to its own receive, from the copy or from the send that waits.
@@ -170,13 +162,9 @@ impl TagService {
             self.requests.end(send, Ok(done));
         }
     }
+}
 
-    /// Returns a copy of a message to oneself that has no receive, if there may be another one; none where there is no
-    /// memory.
-    fn copy_to_store<L: Link>(&self, core: &Core<L>, payload: &[u8]) -> Result<Option<Buffer>, CallError> {
-        if core.budget.is_exceeded() {
-            return Err(CallError::TooMany(self.matching.unexpected_len()));
-        }
-        Ok(core.copy_of(payload).ok())
-    }
+/// Returns a copy of a message to oneself that has no receive; `None` where there is no memory, or there may be no more copies.
+fn copy_to_store<L: Link>(core: &Core<L>, payload: &[u8]) -> Option<Buffer> {
+    if core.budget.is_exceeded() { None } else { core.copy_of(payload).ok() }
 }

@@ -1,0 +1,44 @@
+//! What a worker does for messages, in a simulated world: every test runs on both kinds of worker.
+#![allow(clippy::duplicate_mod, reason = "the same tests are for both kinds")]
+
+#[path = "../common/mod.rs"]
+mod harness;
+
+/// The engine runs inside the calls, at once.
+#[path = "."]
+mod inline {
+    mod common {
+        pub(crate) use crate::harness::*;
+    }
+
+    mod cancel;
+    mod claims;
+    mod connections;
+    mod keepalive;
+    mod modes;
+    mod pair;
+    mod protocols;
+    mod queues;
+    mod starvation;
+    mod streams;
+    mod user_memory;
+}
+
+/// The engine runs behind the rings of a dedicated worker.
+#[path = "."]
+mod dedicated {
+    mod common {
+        pub(crate) use crate::harness::{DedicatedWorld as World, TestWorker, config, pattern};
+    }
+
+    mod cancel;
+    mod claims;
+    mod connections;
+    mod keepalive;
+    mod modes;
+    mod pair;
+    mod protocols;
+    mod queues;
+    mod starvation;
+    mod user_memory;
+}
