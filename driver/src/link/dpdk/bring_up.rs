@@ -31,8 +31,12 @@ const LISTEN: Duration = Duration::from_millis(50);
 const TROUBLE: Duration = Duration::from_secs(2);
 /// How long after a refusal the next one is another trouble; a vhost port's lasts until its wait is over.
 const FORGET: Duration = Duration::from_secs(3);
-/// How long a client that was turned away waits before it asks again.
+/// How long a client that was turned away waits before it asks again; each time twice as long, up to the longest.
+///
+/// A server that is at work already answers one message of the handshake each time that its gate opens. There are six of
+/// them, so it may take more than half a second: a client that never waited for longer than the first time would ask for ever.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
+const ASK_AGAIN_MAX: Duration = Duration::from_secs(2);
 
 /// How long, and on what condition, a peer is waited for.
 struct Wait<'a> {
@@ -306,13 +310,13 @@ impl DpdkLink {
     /// Waits for the link. A client that asked a server too early was turned away and does not ask again by itself:
     /// it is started anew now and then.
     fn wait_up(&mut self, attachment: &Attachment, wait: &mut Wait<'_>) -> Result<(), PortError> {
-        let mut asked = Instant::now();
+        let (mut asked, mut patience) = (Instant::now(), ASK_AGAIN);
         while self.look() == LinkState::Down {
-            if attachment.is_turned_away_early() && asked.elapsed() > ASK_AGAIN {
+            if attachment.is_turned_away_early() && asked.elapsed() > patience {
                 // SAFETY: the port is configured, and no burst has run on it yet; a gated interrupt thread stays parked.
                 gate::held(|| unsafe { dpdk_sys::rte_eth_dev_stop(self.port) });
                 self.start(attachment, wait)?;
-                asked = Instant::now();
+                (asked, patience) = (Instant::now(), (2 * patience).min(ASK_AGAIN_MAX));
             }
             wait.a_moment(attachment)?;
         }
