@@ -254,29 +254,34 @@ impl Fabric {
     /// Connects this rank of `job` to all others.
     pub fn connect(config: &Config, job: Job) -> Result<Self, WireupError> {
         let Ports { rank, size, mut engine, pd, is_shared, hosts, job, .. } = Ports::open(config, job)?;
-        let mut job = job.ok_or(JobError::Gone)?;
         let peers: Vec<Rank> = (0..size).filter(|&peer| peer != rank).collect();
         let params = queue_pair_params(config);
         let cq = engine.create_cq(peers.len() * (params.sq_depth + params.rq_depth));
+        let mut fabric = Self { rank, size, engine, pd, cq, queue_pairs: vec![None; size], job, is_shared, hosts };
         let mut unconnected = Vec::new();
         for (index, &peer) in peers.iter().enumerate() {
-            let qp = engine.create_qp(if is_shared { 0 } else { index }, pd, cq)?;
-            let address = engine.address_of(&qp, &params)?;
-            job.put(&format!("address/{rank}/{peer}"), &address.to_string())?;
+            let qp = fabric.engine.create_qp(if is_shared { 0 } else { index }, pd, cq)?;
+            let address = fabric.engine.address_of(&qp, &params)?;
+            fabric.job()?.put(&format!("address/{rank}/{peer}"), &address.to_string())?;
             unconnected.push(qp);
         }
-        let mut queue_pairs = vec![None; size];
+        // A peer whose port has to ask again for its link needs this one's engine to be polled until it has.
+        fabric.barrier()?;
         for (&peer, qp) in peers.iter().zip(unconnected) {
-            let text = job.get(&format!("address/{peer}/{rank}"))?;
+            let text = fabric.job()?.get(&format!("address/{peer}/{rank}"))?;
             let mut address: Address = text.parse().map_err(|error| WireupError::Address(peer, error))?;
             if is_shared && config.gateway.is_some() {
                 let patience = Duration::from_secs(config.connect_timeout_s);
-                address.mac = station_of(&mut engine, &address, patience)
+                address.mac = station_of(&mut fabric.engine, &address, patience)
                     .map_err(|why| WireupError::Unreachable(address.ip, why))?;
             }
-            queue_pairs[peer] = Some(engine.connect(qp, &address, &params)?);
+            fabric.queue_pairs[peer] = Some(fabric.engine.connect(qp, &address, &params)?);
         }
-        Ok(Self { rank, size, engine, pd, cq, queue_pairs, job: Some(job), is_shared, hosts })
+        Ok(fabric)
+    }
+
+    fn job(&mut self) -> Result<&mut Job, JobError> {
+        self.job.as_mut().ok_or(JobError::Gone)
     }
 }
 
