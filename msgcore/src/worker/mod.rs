@@ -2,6 +2,7 @@
 
 pub(crate) mod closing;
 pub(crate) mod departures;
+pub(crate) mod fabric;
 pub(crate) mod messages;
 pub mod ports;
 pub(crate) mod protocols;

@@ -11,7 +11,7 @@ const LIMITS: [Limits; 6] = [
     ("protocol", 30, 48, 795, 3),
     ("driver", 24, 40, 557, 2),
     ("launcher", 11, 55, 400, 0),
-    ("msgcore", 15, 45, 486, 3),
+    ("msgcore", 15, 45, 408, 3),
     ("perftest", 7, 25, 315, 0),
     ("cli", 16, 50, 432, 0),
 ];
