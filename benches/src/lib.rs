@@ -20,6 +20,8 @@ pub mod registration;
 #[cfg(feature = "pieces")]
 pub mod rings;
 #[cfg(feature = "tags")]
+pub mod streams;
+#[cfg(feature = "tags")]
 pub mod tags;
 #[cfg(feature = "pieces")]
 pub mod wire;

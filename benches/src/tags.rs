@@ -1,4 +1,4 @@
-//! Tagged messages of eight bytes between two workers, over a wire that allocates nothing: one at a time, and as a stream.
+//! Tagged messages of eight bytes between two workers, over a wire that allocates nothing: one at a time, and many at once.
 
 use std::collections::VecDeque;
 
@@ -15,11 +15,36 @@ const TAG: Tag = Tag::new(7);
 /// Messages of a stream that are under way.
 const UNDER_WAY: usize = 32;
 /// Time that passes with each message.
-const ROUND_NS: u64 = 1_000;
+pub(crate) const ROUND_NS: u64 = 1_000;
 const SETTINGS: [(&str, &str); 3] = [("arena_size", "64MiB"), ("mtu", "256"), ("keepalive_s", "0")];
 
 /// What `tag_instructions` counts.
 pub const TAGS: &PartTable = &[("tag_8", || stream(1)), ("tag_8_stream", || stream(UNDER_WAY))];
+
+/// Two connected workers and their clock.
+pub(crate) fn connected_workers() -> (ManualClock, [Worker<WireEnd>; 2]) {
+    let mut config = Config::default();
+    for (name, value) in SETTINGS {
+        config.set(name, value, Origin::Code).expect("in range");
+    }
+    let clock = ManualClock::default();
+    let hosts = [1, 2].map(|host| [10, 0, 0, host].into());
+    let engines = WireEnd::pair(&clock).into_iter().zip(hosts).map(|(link, host)| {
+        let mut engine = Engine::new(config.arena_size).expect("memory");
+        engine.add_port(link, host, true);
+        engine
+    });
+    let workers = Ports::group(engines.collect(), &hosts).into_iter();
+    let mut workers = workers.map(|ports| Worker::assemble(ports, &config).expect("a worker"));
+    let (mut near, mut far) = (workers.next().expect("two"), workers.next().expect("two"));
+    near.connect(1).expect("a peer");
+    while !(near.is_connected(1) && far.is_connected(0)) {
+        clock.advance(ROUND_NS);
+        near.progress();
+        far.progress();
+    }
+    (clock, [near, far])
+}
 
 /// Two connected workers.
 struct WorkerPair {
@@ -33,26 +58,7 @@ struct WorkerPair {
 
 impl WorkerPair {
     fn new(under_way: usize) -> Self {
-        let mut config = Config::default();
-        for (name, value) in SETTINGS {
-            config.set(name, value, Origin::Code).expect("in range");
-        }
-        let clock = ManualClock::default();
-        let hosts = [1, 2].map(|host| [10, 0, 0, host].into());
-        let engines = WireEnd::pair(&clock).into_iter().zip(hosts).map(|(link, host)| {
-            let mut engine = Engine::new(config.arena_size).expect("memory");
-            engine.add_port(link, host, true);
-            engine
-        });
-        let workers = Ports::group(engines.collect(), &hosts).into_iter();
-        let mut workers = workers.map(|ports| Worker::assemble(ports, &config).expect("a worker"));
-        let (mut near, mut far) = (workers.next().expect("two"), workers.next().expect("two"));
-        near.connect(1).expect("a peer");
-        while !(near.is_connected(1) && far.is_connected(0)) {
-            clock.advance(ROUND_NS);
-            near.progress();
-            far.progress();
-        }
+        let (clock, [near, far]) = connected_workers();
         let buffers = |worker: &Worker<WireEnd>| (0..under_way).map(|_| worker.buffer(LEN).expect("room")).collect();
         let spare = [buffers(&near), buffers(&far)];
         Self { clock, near, far, spare, under_way: VecDeque::with_capacity(under_way + 1) }

@@ -155,6 +155,7 @@ impl<L: Link> Core<L> {
         Ok(())
     }
 
+    #[inline]
     fn add_receive(&mut self, peer: &mut Peer, lane: usize, vbuf: Option<Buffer>) {
         let lane = &mut peer.lanes[lane];
         match vbuf {
@@ -174,14 +175,17 @@ impl<L: Link> Core<L> {
     /// where most credits are withheld for want of memory, each of the others is given back at once.
     #[inline]
     fn post_pending(&mut self, peer: &mut Peer, index: usize, is_urgent: bool) {
-        let Some(Kind::PerPeer { low, reserve, .. }) = self.receives.queues.get(index).map(|queue| queue.kind) else {
-            return;
-        };
-        let (id, lane) = (peer.id, &mut peer.lanes[index]);
+        let Some(queue) = self.receives.queues.get(index) else { return };
+        let Kind::PerPeer { low, reserve, .. } = queue.kind else { return };
+        let lane = &peer.lanes[index];
         let is_in_time = lane.posted > (low.max(1) + reserve) as usize && !lane.credits.is_short();
-        if !is_urgent && is_in_time {
-            return;
+        if is_urgent || !is_in_time {
+            self.post_unposted(peer, index);
         }
+    }
+
+    fn post_unposted(&mut self, peer: &mut Peer, index: usize) {
+        let (id, lane) = (peer.id, &mut peer.lanes[index]);
         while let Some(vbuf) = lane.unposted.pop() {
             match self.engine.post_recv(lane.qp, name_of(index, id), vbuf) {
                 Ok(()) => lane.posted += 1,

@@ -8,6 +8,8 @@ use crate::core::peer::{Peer, PeerId};
 use crate::core::refused::CallError;
 use crate::services::stream::{Payload, StreamError};
 
+const OPENED: &str = "who has opened a stream is in the table";
+
 /// Why a stream was not opened.
 pub(crate) enum OpenStreamError {
     /// There is no such peer, or the process is forked.
@@ -17,12 +19,15 @@ pub(crate) enum OpenStreamError {
 }
 
 impl<L: Link> Endpoint<L> {
+    /// Whether this end of the streams with a peer is open, and the connection.
+    #[inline]
+    pub(crate) fn has_open_stream(&self, id: PeerId) -> bool {
+        self.services.stream.is_opened(id) && self.peers.get(id).is_some_and(Peer::is_open) && !self.is_forked()
+    }
+
     /// Opens this end of the streams with a peer, where it is not.
     pub(crate) fn open_stream(&mut self, id: PeerId) -> Result<(), OpenStreamError> {
         self.check_peer(id).map_err(OpenStreamError::Call)?;
-        if self.services.stream.is_opened(id) && self.peers.get(id).is_some_and(Peer::is_open) {
-            return Ok(());
-        }
         let Self { core, services, peers, .. } = self;
         let peer = peers.entry(id);
         services.stream.open(core, peer).map_err(OpenStreamError::Stream)?;
@@ -38,28 +43,28 @@ impl<L: Link> Endpoint<L> {
     pub(crate) fn put(&mut self, id: PeerId, bytes: &[u8]) -> Result<usize, StreamError> {
         self.check_fork()?;
         let Self { core, services, peers, .. } = self;
-        services.stream.put(core, peers.entry(id), bytes)
+        services.stream.put(core, peers.get_mut(id).expect(OPENED), bytes)
     }
 
     /// Puts a payload to a stream that is open at this end.
     pub(crate) fn put_payload(&mut self, id: PeerId, payload: Payload) -> Result<usize, StreamError> {
         self.check_fork()?;
         let Self { core, services, peers, .. } = self;
-        services.stream.put_payload(core, peers.entry(id), payload)
+        services.stream.put_payload(core, peers.get_mut(id).expect(OPENED), payload)
     }
 
     /// Gets bytes from a stream that is open at this end.
     pub(crate) fn get(&mut self, id: PeerId, into: &mut [u8]) -> Result<usize, StreamError> {
         self.check_fork()?;
         let Self { core, services, peers, .. } = self;
-        services.stream.get(core, peers.entry(id), into)
+        services.stream.get(core, peers.get_mut(id).expect(OPENED), into)
     }
 
     /// Gets bytes or a payload from a stream that is open at this end.
     pub(crate) fn get_into(&mut self, id: PeerId, buffer: &mut Option<Buffer>) -> Result<usize, StreamError> {
         self.check_fork()?;
         let Self { core, services, peers, .. } = self;
-        services.stream.get_into(core, peers.entry(id), buffer)
+        services.stream.get_into(core, peers.get_mut(id).expect(OPENED), buffer)
     }
 
     /// Streams are the parent's in a forked child.

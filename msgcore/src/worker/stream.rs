@@ -63,17 +63,24 @@ impl<L: Link> Worker<L> {
     ///
     /// # Errors
     /// There is no such peer, it has failed before, or there is no memory for the rings.
+    #[inline]
     pub fn stream(&mut self, peer: Rank) -> Result<Stream<'_, L>, StreamError> {
+        if !self.endpoint.has_open_stream(peer) {
+            self.open_stream(peer)?;
+        }
+        Ok(Stream { worker: self, peer })
+    }
+
+    #[cold]
+    fn open_stream(&mut self, peer: Rank) -> Result<(), StreamError> {
         let size = self.size();
         let opened = self.endpoint.open_stream(peer).map_err(|why| match why {
             OpenStreamError::Call(CallError::Forked) => StreamError::Forked,
             OpenStreamError::Call(_) => StreamError::NoPeer { rank: peer, size },
             OpenStreamError::Stream(error) => error,
         });
-        if self.endpoint.wireup.has_mail() {
-            self.carry_mail();
-        }
-        opened.map(|()| Stream { worker: self, peer })
+        self.carry_mail();
+        opened
     }
 
     /// Has streams work in another way than the usual one. All ranks do so, with the same configuration, before they open the

@@ -41,8 +41,17 @@ impl StreamWork {
     }
 
     /// Returns what a work request of this name is for; none where it is another service's.
+    #[inline]
     pub(super) fn of(name: u64) -> Option<Self> {
-        [Self::Data, Self::Word, Self::Read].into_iter().find(|work| stream_work_kind(name) == Some(*work as u8))
+        const DATA: u8 = StreamWork::Data as u8;
+        const WORD: u8 = StreamWork::Word as u8;
+        const READ: u8 = StreamWork::Read as u8;
+        match stream_work_kind(name)? {
+            DATA => Some(Self::Data),
+            WORD => Some(Self::Word),
+            READ => Some(Self::Read),
+            _ => None,
+        }
     }
 }
 
@@ -213,6 +222,7 @@ impl StreamEnd {
     }
 
     /// Whether puts can take something.
+    #[inline]
     pub(super) fn is_open(&self) -> bool {
         self.is_offered && self.keys.is_some() && self.failure.is_none()
     }
@@ -307,6 +317,7 @@ impl StreamEnd {
     }
 
     /// A work request is over: its buffer is free, and its room.
+    #[inline]
     pub(super) fn on_work_done<L: Link>(
         &mut self,
         cx: &mut StreamContext<'_, L>,

@@ -262,6 +262,7 @@ impl StreamService {
     }
 
     /// A READ or WRITE is over, well or not; returns it where it is another service's.
+    #[inline]
     pub(crate) fn on_work_done<L: Link>(
         &mut self,
         core: &mut Core<L>,
