@@ -43,7 +43,6 @@ pub mod config;
 mod core;
 pub mod dedicated;
 mod endpoint;
-pub mod firehose;
 #[doc(hidden)]
 pub mod internals;
 mod messaging;
@@ -68,6 +67,7 @@ pub use messaging::Messaging;
 pub use roci_driver::{AdoptError, Buffer, MonitorChoice, Pin, RegistrationInfo, RegistrationStats, UserMemory};
 pub use roci_launcher::{Job, JobError, Rank};
 pub use roci_protocol::msg::Capabilities;
+pub use services::rma::firehose;
 pub use services::tag::matching::Pattern;
 pub use services::tag::receive::Message;
 pub use services::tag::request::Request;

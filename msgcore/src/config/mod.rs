@@ -18,8 +18,8 @@ use roci_protocol::msg;
 use thiserror::Error;
 
 use crate::core::lane::SEND_QUEUE;
-use crate::firehose;
 use crate::receive_queues::{Kind, ReceiveQueue, ReceiveQueues};
+use crate::services::rma::firehose;
 use crate::services::tag::select::Rules;
 use roci_launcher as job;
 

@@ -6,6 +6,7 @@
 //! A service is a folder here and a field of [`Services`]; `endpoint/mod.rs` (`post_waiting`) gives it its turn to send, its
 //! breaches are variants of `core::breach::Breach`, and its calls are in `worker/`, `dedicated/` and the trait `Messaging`.
 
+pub(crate) mod rma;
 pub(crate) mod stream;
 pub(crate) mod tag;
 

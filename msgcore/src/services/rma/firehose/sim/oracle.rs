@@ -4,7 +4,7 @@ use roci_protocol::Rkey;
 
 use super::station::Station;
 use crate::Rank;
-use crate::firehose::{Bucket, State};
+use crate::services::rma::firehose::{Bucket, State};
 
 /// An RDMA lands at `at`: its memory must be pinned, and be opened by its key, now.
 pub(super) fn check_landing(at: &Station, from: Rank, bucket: Bucket, key: Rkey) -> Result<(), String> {

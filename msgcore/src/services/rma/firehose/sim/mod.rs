@@ -5,7 +5,7 @@
 //! not fit costs, as a model. Used by the tests, and by the figure in the documentation.
 
 pub mod costs;
-pub(in crate::firehose) mod host;
+pub(in crate::services::rma::firehose) mod host;
 mod oracle;
 mod plan;
 mod station;

@@ -8,30 +8,30 @@ use roci_protocol::Rkey;
 
 use super::costs;
 use crate::Rank;
-use crate::firehose::{Bucket, Environment, Failed, Hold, PinError};
+use crate::services::rma::firehose::{Bucket, Environment, Failed, Hold, PinError};
 
-pub(in crate::firehose) struct Host {
+pub(in crate::services::rma::firehose) struct Host {
     /// What is pinned, and the key to it; none is ever used again.
-    pub(in crate::firehose) pinned: BTreeMap<Bucket, Rkey>,
-    pub(in crate::firehose) outbox: Vec<(Rank, Vec<u8>)>,
-    pub(in crate::firehose) ended: Vec<(u64, Result<Hold, Failed>)>,
+    pub(in crate::services::rma::firehose) pinned: BTreeMap<Bucket, Rkey>,
+    pub(in crate::services::rma::firehose) outbox: Vec<(Rank, Vec<u8>)>,
+    pub(in crate::services::rma::firehose) ended: Vec<(u64, Result<Hold, Failed>)>,
     /// Processor time since the world looked last.
-    pub(in crate::firehose) cost: u64,
-    pub(in crate::firehose) refused: u64,
+    pub(in crate::services::rma::firehose) cost: u64,
+    pub(in crate::services::rma::firehose) refused: u64,
     refused_percent: u8,
     keys: u32,
     dice: StdRng,
 }
 
 impl Host {
-    pub(in crate::firehose) fn new(refused_percent: u8, dice: StdRng) -> Self {
+    pub(in crate::services::rma::firehose) fn new(refused_percent: u8, dice: StdRng) -> Self {
         let (outbox, ended) = (Vec::new(), Vec::new());
         Self { pinned: BTreeMap::new(), outbox, ended, cost: 0, refused: 0, refused_percent, keys: 0, dice }
     }
 
     /// Memory that pins nothing any more.
     #[cfg(test)]
-    pub(in crate::firehose) fn refuse_all(&mut self) {
+    pub(in crate::services::rma::firehose) fn refuse_all(&mut self) {
         self.refused_percent = 100;
     }
 }

@@ -12,7 +12,7 @@ use super::oracle::{check_around, check_landing, check_sums, is_used_by_both};
 use super::plan::{Death, Plan};
 use super::station::{Landing, Station};
 use crate::Rank;
-use crate::firehose::{Bucket, FirehoseStats};
+use crate::services::rma::firehose::{Bucket, FirehoseStats};
 
 /// Something that happens to a rank.
 enum What {
@@ -139,7 +139,9 @@ impl World {
     }
 
     #[cfg(test)]
-    pub(in crate::firehose) fn engines(&mut self) -> impl Iterator<Item = &mut crate::firehose::Firehose> {
+    pub(in crate::services::rma::firehose) fn engines(
+        &mut self,
+    ) -> impl Iterator<Item = &mut crate::services::rma::firehose::Firehose> {
         self.stations.iter_mut().map(|station| &mut station.engine)
     }
 

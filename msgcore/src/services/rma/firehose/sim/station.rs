@@ -10,7 +10,9 @@ use super::costs;
 use super::host::Host;
 use super::plan::Plan;
 use crate::Rank;
-use crate::firehose::{AcquireError, Bucket, Failed, Firehose, Grain, Hold, Limits, PinError, Region, Span};
+use crate::services::rma::firehose::{
+    AcquireError, Bucket, Failed, Firehose, Grain, Hold, Limits, PinError, Region, Span,
+};
 
 /// Bytes of a bucket, which nothing in the world depends on.
 const BUCKET: u64 = 4096;
