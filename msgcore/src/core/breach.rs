@@ -1,6 +1,6 @@
 //! What a peer may not do. Whatever does not fit ends its connection by name; nothing of it is acted upon.
 
-use roci_protocol::msg::{BadClearToSend, BadMessage};
+use roci_protocol::msg::{BadMessage, BadTerms};
 use thiserror::Error;
 
 use super::stage::IllegalStep;
@@ -12,9 +12,9 @@ pub enum Breach {
     /// Its message does not parse.
     #[error(transparent)]
     Message(#[from] BadMessage),
-    /// Its clear-to-send does not parse.
+    /// Its terms do not parse.
     #[error(transparent)]
-    ClearToSend(#[from] BadClearToSend),
+    Terms(#[from] BadTerms),
     /// Its connection is not at the stage for that.
     #[error(transparent)]
     Stage(#[from] IllegalStep),
@@ -47,16 +47,16 @@ pub enum Breach {
     /// It wrote by RDMA WRITE with immediate, which nothing asks for.
     #[error("an unasked RDMA WRITE")]
     UnaskedWrite,
-    /// Its clear-to-send came over another lane than the first.
+    /// Its terms came over another lane than the first.
     #[error("its terms came over another lane")]
     TermsLane,
-    /// Its first message is not its clear-to-send.
+    /// Its first message is not its terms.
     #[error("its first message is not its terms")]
     NoTerms,
-    /// It sent a second clear-to-send.
+    /// It sent its terms twice.
     #[error("it sent its terms twice")]
     TermsTwice,
-    /// Its clear-to-send names another rank.
+    /// Its terms name another rank.
     #[error("it says that it is rank {0}")]
     OtherRank(u32),
     /// It grants fewer credits than anything could be sent with.
@@ -130,9 +130,9 @@ pub enum Breach {
         /// Our name for the send.
         id: u64,
     },
-    /// A grant that fits no announcement of ours.
-    #[error("its grant for transfer {id:#x} does not fit it")]
-    Grant {
+    /// A clear-to-send that fits no announcement of ours.
+    #[error("its clear-to-send for transfer {id:#x} does not fit it")]
+    ClearToSend {
         /// Our name for the send.
         id: u64,
     },

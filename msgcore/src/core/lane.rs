@@ -64,10 +64,10 @@ impl Lane {
     #[inline]
     pub(crate) fn charges(&self, message: &Message) -> bool {
         match message {
-            Message::Eager { .. } | Message::Fragment { .. } | Message::Request { .. } => true,
-            Message::Credit | Message::ClearToSend => false,
+            Message::Eager { .. } | Message::Fragment { .. } | Message::RequestToSend { .. } => true,
+            Message::Credit | Message::Terms => false,
             Message::Cancel { .. }
-            | Message::Grant { .. }
+            | Message::ClearToSend { .. }
             | Message::Data { .. }
             | Message::Written { .. }
             | Message::Finished { .. }

@@ -36,7 +36,7 @@ pub(crate) struct Peer {
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionState {
     stage: Stage,
-    /// Our clear-to-send waits for a vbuf.
+    /// Our terms wait for a vbuf.
     pub(crate) owes_terms: bool,
     /// What the peer can do, once its terms are known.
     pub(crate) capabilities: Capabilities,

@@ -58,18 +58,18 @@ impl Peer {
     fn turn_of(&self, header: &Header) -> Result<Due, Breach> {
         let ahead = header.sequence.wrapping_sub(self.rx.expected_sequence);
         let is_due = match header.message {
-            Message::Eager { .. } | Message::Request { .. } => ahead == 0,
+            Message::Eager { .. } | Message::RequestToSend { .. } => ahead == 0,
             // It follows what it takes back; what was sent after it may have come before it.
             Message::Cancel { .. } => ahead.cast_signed() <= 0,
             Message::Fragment { id, .. } => !self.rx.reorder.iter().any(|arrived| arrived.begins(id)),
-            Message::Grant { .. }
+            Message::ClearToSend { .. }
             | Message::Data { .. }
             | Message::Written { .. }
             | Message::Finished { .. }
             | Message::Matched { .. }
             | Message::Cancelled { .. }
             | Message::Credit
-            | Message::ClearToSend
+            | Message::Terms
             | Message::StreamOffer => true,
         };
         if is_due {

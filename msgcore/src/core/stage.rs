@@ -1,8 +1,8 @@
 //! How far a connection is, as a table.
 //!
-//! A wire-up method posts no receives: the endpoint does, and then sends its *clear to send* (CTS, Open
-//! MPI's name), for which the peer has posted one small receive and nothing else. A connection is open once ours has
-//! arrived there and theirs here. Messages that the application sends meanwhile wait, and go then.
+//! A wire-up method posts no receives: the endpoint does, and then sends its *terms* (Open MPI's openib says CTS), for
+//! which the peer has posted one small receive and nothing else. A connection is open once ours have arrived there and
+//! theirs here. Messages that the application sends meanwhile wait, and go then.
 
 use thiserror::Error;
 
@@ -16,14 +16,14 @@ pub(crate) enum Stage {
     Asking,
     /// The peer has asked, and we have answered.
     Answering,
-    /// Their CTS has come before the news that our answer did: it is executed as soon as receives are posted, and the word
-    /// that the queue pairs are up may come behind it, or be lost and repeated.
+    /// Their terms have come before the news that our answer did: they are executed as soon as receives are posted, and the
+    /// word that the queue pairs are up may come behind it, or be lost and repeated.
     EarlyTerms,
-    /// The queue pairs are up, and receives are posted; our CTS is on its way, theirs has not come.
+    /// The queue pairs are up, and receives are posted; our terms are on their way, theirs have not come.
     Greeting,
-    /// Ours has arrived.
+    /// Ours have arrived.
     Greeted,
-    /// Theirs has come.
+    /// Theirs have come.
     Welcomed,
     /// Both.
     Open,
@@ -38,9 +38,9 @@ pub(crate) enum Step {
     Answer,
     /// The queue pairs are up.
     Up,
-    /// Our CTS has arrived.
+    /// Our terms have arrived.
     Sent,
-    /// Theirs has come.
+    /// Theirs have come.
     Terms,
 }
 

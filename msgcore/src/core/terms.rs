@@ -1,8 +1,8 @@
-//! Clear to send: the terms that each end sends the other first, and whether those of a peer fit.
+//! The terms of a connection, which each end sends the other first, and whether those of a peer fit.
 
 use arrayvec::ArrayVec;
 use roci_driver::link::Link;
-use roci_protocol::msg::{Capabilities, ClearToSend, Header, MAX_QUEUES, Message, QueueTerms};
+use roci_protocol::msg::{Capabilities, ConnectionTerms, Header, MAX_QUEUES, Message, QueueTerms};
 
 use super::Core;
 use super::breach::Breach;
@@ -30,9 +30,9 @@ impl<L: Link> Core<L> {
         }
         peer.connection.owes_terms = false;
         let missing = peer.lanes.iter_mut().map(|lane| lane.credits.missing()).collect();
-        let mut bytes = [0; ClearToSend::LEN];
-        clear_to_send(&self.terms, &self.receives.queues, missing).emit(&mut bytes);
-        self.post_vbuf(peer, 0, Header::new(Message::ClearToSend), &bytes);
+        let mut bytes = [0; ConnectionTerms::LEN];
+        connection_terms(&self.terms, &self.receives.queues, missing).emit(&mut bytes);
+        self.post_vbuf(peer, 0, Header::new(Message::Terms), &bytes);
     }
 
     /// Takes the terms of a peer: from here on its credits count.
@@ -40,7 +40,7 @@ impl<L: Link> Core<L> {
     /// # Errors
     /// They do not fit ours, or are none; nothing changes.
     pub(crate) fn accept_terms(&self, peer: &mut Peer, bytes: &[u8]) -> Result<(), Breach> {
-        let terms = ClearToSend::parse(bytes)?;
+        let terms = ConnectionTerms::parse(bytes)?;
         if terms.rank as usize != peer.id {
             return Err(Breach::OtherRank(terms.rank));
         }
@@ -62,7 +62,7 @@ impl<L: Link> Core<L> {
 }
 
 /// What we send a peer first; of the credits of each queue so many have no receive yet.
-fn clear_to_send(terms: &LocalTerms, queues: &ReceiveQueues, missing: ArrayVec<u16, MAX_QUEUES>) -> ClearToSend {
+fn connection_terms(terms: &LocalTerms, queues: &ReceiveQueues, missing: ArrayVec<u16, MAX_QUEUES>) -> ConnectionTerms {
     let of_queue = |(queue, missing): (&ReceiveQueue, u16)| {
         let (is_shared, reserve) = match queue.kind {
             Kind::PerPeer { reserve, .. } => (false, reserve.min(255) as u8),
@@ -71,11 +71,11 @@ fn clear_to_send(terms: &LocalTerms, queues: &ReceiveQueues, missing: ArrayVec<u
         QueueTerms { is_shared, credits: queue.kind.granted(), missing, reserve, size: queue.size as u32 }
     };
     let queues = queues.iter().zip(missing).map(of_queue).collect();
-    ClearToSend { rank: terms.rank, capabilities: terms.capabilities, queues }
+    ConnectionTerms { rank: terms.rank, capabilities: terms.capabilities, queues }
 }
 
 /// Whether our queues and a peer's fit. Counts may differ.
-fn check_queues(ours: &ReceiveQueues, theirs: &ClearToSend) -> Result<(), Breach> {
+fn check_queues(ours: &ReceiveQueues, theirs: &ConnectionTerms) -> Result<(), Breach> {
     if ours.len() != theirs.queues.len() {
         return Err(Breach::QueueCount { ours: ours.len(), theirs: theirs.queues.len() });
     }

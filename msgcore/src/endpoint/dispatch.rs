@@ -14,7 +14,7 @@ use crate::core::receives::{ANY_PEER, Cost};
 use crate::core::rx::{Due, Outcome};
 use crate::core::tx::{lane_and_peer, stream_work_peer};
 use crate::services::Services;
-use crate::services::tag::rendezvous::Grant;
+use crate::services::tag::rendezvous::ClearToSend;
 use crate::services::tag::request::Request;
 use crate::services::tag::stored::Remote;
 
@@ -168,8 +168,8 @@ impl<L: Link> Endpoint<L> {
             Ok(header) => {
                 vbuf.skip_front(msg::LEN);
                 let arrived = Arrived { lane, header, vbuf };
-                if header.message == Message::ClearToSend || !peer.connection.stage().has_terms() {
-                    return self.on_clear_to_send(id, arrived);
+                if header.message == Message::Terms || !peer.connection.stage().has_terms() {
+                    return self.on_terms(id, arrived);
                 }
                 on_message(core, services, peer, arrived)
             }
@@ -255,13 +255,13 @@ fn dispatch<L: Link>(
             return services.tag.on_eager(core, peer, lane, (label, len, id, mode), vbuf);
         }
         Message::Fragment { offset, id } => return services.tag.on_fragment(peer, lane, id, offset, vbuf),
-        Message::Request { label, len, id, way, rkey, mode } => {
+        Message::RequestToSend { label, len, id, way, rkey, mode } => {
             peer.advance_sequence();
-            services.tag.on_request(core, peer, (label, mode), Remote { way, rkey, len, id })?;
+            services.tag.on_request_to_send(core, peer, (label, mode), Remote { way, rkey, len, id })?;
         }
         Message::Data { reply, offset } => services.tag.on_data(peer, reply, offset, &vbuf)?,
-        Message::Grant { id, reply, way, rkey, va, len } => {
-            services.tag.on_grant(core, peer, id, Grant { reply, way, rkey, va, len: len as usize })?;
+        Message::ClearToSend { id, reply, way, rkey, va, len } => {
+            services.tag.on_clear_to_send(core, peer, id, ClearToSend { reply, way, rkey, va, len: len as usize })?;
         }
         Message::Written { reply, len } => services.tag.on_written(core, peer, reply, len)?,
         Message::Finished { id } => services.tag.on_finished(core, peer, id)?,
@@ -270,7 +270,7 @@ fn dispatch<L: Link>(
         Message::Cancelled { id, is_withdrawn } => services.tag.on_cancelled(core, peer, id, is_withdrawn)?,
         Message::Credit => {}
         Message::StreamOffer => services.stream.on_offer(peer, &vbuf)?,
-        Message::ClearToSend => return Err(Breach::TermsTwice),
+        Message::Terms => return Err(Breach::TermsTwice),
     }
     Ok(Outcome::Used(Some(vbuf)))
 }

@@ -24,11 +24,11 @@ impl Known {
     pub(crate) fn learn(&mut self, header: &Header) {
         match header.message {
             Message::Eager { id, .. } | Message::Cancel { id } => self.names.push(id),
-            Message::Request { id, rkey, .. } => {
+            Message::RequestToSend { id, rkey, .. } => {
                 self.names.push(id);
                 self.keys.push(rkey);
             }
-            Message::Grant { id, reply, rkey, .. } => {
+            Message::ClearToSend { id, reply, rkey, .. } => {
                 self.names.extend([id, reply]);
                 self.keys.push(rkey);
             }
@@ -53,7 +53,7 @@ impl Known {
     /// A header, and how long a payload is to follow it; `room` is what a vbuf holds.
     pub(crate) fn header(&mut self, dice: &mut StdRng, room: usize) -> (Header, usize) {
         let (message, len) = self.message(dice, room);
-        let is_matched = matches!(message, Message::Eager { .. } | Message::Request { .. });
+        let is_matched = matches!(message, Message::Eager { .. } | Message::RequestToSend { .. });
         let sequence = if dice.random_ratio(1, 30) { dice.random() } else { self.sequence };
         self.sequence = self.sequence.wrapping_add(u16::from(is_matched));
         let credits = if dice.random_ratio(1, 40) { dice.random_range(1..100) } else { 0 };
@@ -74,16 +74,16 @@ impl Known {
             }
             20..35 => self.begin(dice, room, label, mode),
             35..50 => self.go_on(dice, room),
-            50..60 => (Message::Request { label, len, id: self.own_name(dice), way, rkey, mode }, 0),
+            50..60 => (Message::RequestToSend { label, len, id: self.own_name(dice), way, rkey, mode }, 0),
             60..68 => (Message::Cancel { id: self.own.saturating_sub(dice.random_range(0..4)) }, 0),
-            68..76 => (Message::Grant { id, reply, way, rkey, va: dice.random_range(0..9), len: len as u32 }, 0),
+            68..76 => (Message::ClearToSend { id, reply, way, rkey, va: dice.random_range(0..9), len: len as u32 }, 0),
             76..82 => (Message::Data { reply, offset: dice.random_range(0..2) * len }, dice.random_range(0..=room)),
             82..85 => (Message::Written { reply, len }, 0),
             85..88 => (Message::Finished { id }, 0),
             88..91 => (Message::Matched { id }, 0),
             91..94 => (Message::Cancelled { id, is_withdrawn: dice.random() }, 0),
             94..99 => (Message::Credit, dice.random_range(0..2)),
-            _ => (Message::ClearToSend, dice.random_range(0..100)),
+            _ => (Message::Terms, dice.random_range(0..100)),
         }
     }
 

@@ -10,7 +10,7 @@ use roci_msgcore::{
     CallError, Config, Context, OpError, Pattern, Ports, Request, SendOptions, Source, Tag, TagMatch, Worker,
     WorkerEvent,
 };
-use roci_protocol::msg::{self, Capabilities, ClearToSend, Header, Message, QueueTerms};
+use roci_protocol::msg::{self, Capabilities, ConnectionTerms, Header, Message, QueueTerms};
 use roci_testkit::World;
 
 use crate::messages::Known;
@@ -108,13 +108,13 @@ impl Scene {
             (0..200).for_each(|_| self.post_receive(qp));
             self.qps.push(qp);
         }
-        let mut bytes = [0; ClearToSend::LEN];
+        let mut bytes = [0; ConnectionTerms::LEN];
         self.terms().emit(&mut bytes);
         if let Some(dice) = spoil {
             let at = dice.random_range(0..bytes.len());
             bytes[at] = dice.random();
         }
-        self.send(0, &Header::new(Message::ClearToSend), &bytes);
+        self.send(0, &Header::new(Message::Terms), &bytes);
         // The victim's own may have to be repeated: it was sent before its peer was up.
         (0..2_000).for_each(|_| {
             if !self.victim_talks() {
@@ -128,13 +128,13 @@ impl Scene {
         self.net.trace()
     }
 
-    fn terms(&self) -> ClearToSend {
+    fn terms(&self) -> ConnectionTerms {
         let queues = self.config.receive_queues();
         let of_queue = |queue: &roci_msgcore::receive_queues::ReceiveQueue| {
             let is_shared = matches!(queue.kind, Kind::Shared { .. });
             QueueTerms { is_shared, credits: 64, missing: 0, reserve: 64, size: queue.size as u32 }
         };
-        ClearToSend {
+        ConnectionTerms {
             rank: 1,
             capabilities: Capabilities { rdma: true },
             queues: queues.iter().map(of_queue).collect(),

@@ -5,7 +5,7 @@ use roci_driver::{Access, CompletionQueue, Operation, QpParams, QueuePair, Rkey,
 use roci_msgcore::receive_queues::Kind;
 use roci_msgcore::stream::{StreamBreach, StreamConfig, StreamError};
 use roci_msgcore::{Breach, Config, OpError, Ports, Worker};
-use roci_protocol::msg::{self, Capabilities, ClearToSend, Header, Message, QueueTerms};
+use roci_protocol::msg::{self, Capabilities, ConnectionTerms, Header, Message, QueueTerms};
 use roci_testkit::World;
 
 use crate::pair::{SMALL, config};
@@ -91,14 +91,14 @@ impl Scene {
             let is_shared = matches!(queue.kind, Kind::Shared { .. });
             QueueTerms { is_shared, credits: 64, missing: 0, reserve: 64, size: queue.size as u32 }
         };
-        let terms = ClearToSend {
+        let terms = ConnectionTerms {
             rank: 1,
             capabilities: Capabilities { rdma: true },
             queues: queues.iter().map(terms).collect(),
         };
-        let mut bytes = [0; ClearToSend::LEN];
+        let mut bytes = [0; ConnectionTerms::LEN];
         terms.emit(&mut bytes);
-        self.send(&Header::new(Message::ClearToSend), &bytes);
+        self.send(&Header::new(Message::Terms), &bytes);
         while !self.victim.0.is_connected(1) {
             self.step();
         }

@@ -4,9 +4,9 @@
 //! and *requests* for a rendezvous) carry a sequence number per peer, because a peer may be reached over several queue
 //! pairs, whose messages overtake each other.
 
-mod clear_to_send;
+mod terms;
 
-pub use clear_to_send::{BadClearToSend, Capabilities, ClearToSend, MAX_QUEUES, QueueTerms};
+pub use terms::{BadTerms, Capabilities, ConnectionTerms, MAX_QUEUES, QueueTerms};
 
 use static_assertions::const_assert_eq;
 use thiserror::Error;
@@ -37,16 +37,16 @@ const_assert_eq!(size_of::<View>(), LEN);
 
 const EAGER: u8 = 1;
 const FRAGMENT: u8 = 2;
-const REQUEST: u8 = 3;
+const REQUEST_TO_SEND: u8 = 3;
 const CANCEL: u8 = 4;
-const GRANT: u8 = 5;
+const CLEAR_TO_SEND: u8 = 5;
 const DATA: u8 = 6;
 const WRITTEN: u8 = 7;
 const FINISHED: u8 = 8;
 const MATCHED: u8 = 9;
 const CANCELLED: u8 = 10;
 const CREDIT: u8 = 11;
-const CLEAR_TO_SEND: u8 = 12;
+const TERMS: u8 = 12;
 const STREAM_OFFER: u8 = 13;
 
 /// How a rendezvous moves its payload.
@@ -109,8 +109,8 @@ pub enum Message {
         /// The operation.
         id: u64,
     },
-    /// Rendezvous: the payload waits at the sender.
-    Request {
+    /// Rendezvous, RTS: the payload waits at the sender.
+    RequestToSend {
         /// What it is matched by.
         label: Label,
         /// The payload's length in bytes.
@@ -129,8 +129,8 @@ pub enum Message {
         /// The operation.
         id: u64,
     },
-    /// Rendezvous: the receiver is ready for `len` bytes.
-    Grant {
+    /// Rendezvous, CTS: the receiver is ready for `len` bytes.
+    ClearToSend {
         /// The operation.
         id: u64,
         /// The receiver's name for it.
@@ -151,14 +151,14 @@ pub enum Message {
         /// Where in the payload.
         offset: u64,
     },
-    /// What a grant asked for has been written.
+    /// Rendezvous, FIN of the sender: what a clear-to-send asked for has been written.
     Written {
         /// The receiver's name for the operation.
         reply: u64,
         /// How much.
         len: u64,
     },
-    /// Rendezvous: the payload has arrived, or is not wanted.
+    /// Rendezvous, FIN of the receiver: the payload has arrived, or is not wanted.
     Finished {
         /// The operation.
         id: u64,
@@ -177,8 +177,8 @@ pub enum Message {
     },
     /// Nothing but credits.
     Credit,
-    /// The first message on a connection: receives are posted, and these are the terms, which follow.
-    ClearToSend,
+    /// The first message on a connection: receives are posted, and the terms follow ([`ConnectionTerms`]).
+    Terms,
     /// The sender's end of a byte stream is open; its configuration and keys follow.
     StreamOffer,
 }
@@ -264,16 +264,20 @@ impl View {
         Ok(match self.kind {
             EAGER => Message::Eager { label, len: second, id, mode: self.mode()? },
             FRAGMENT => Message::Fragment { offset: first, id },
-            REQUEST => Message::Request { label, len: second, id, way: self.way()?, rkey, mode: self.mode()? },
+            REQUEST_TO_SEND => {
+                Message::RequestToSend { label, len: second, id, way: self.way()?, rkey, mode: self.mode()? }
+            }
             CANCEL => Message::Cancel { id },
-            GRANT => Message::Grant { id, reply: first, way: self.way()?, rkey, va: second, len: self.word.get() },
+            CLEAR_TO_SEND => {
+                Message::ClearToSend { id, reply: first, way: self.way()?, rkey, va: second, len: self.word.get() }
+            }
             DATA => Message::Data { reply: first, offset: second },
             WRITTEN => Message::Written { reply: first, len: second },
             FINISHED => Message::Finished { id },
             MATCHED => Message::Matched { id },
             CANCELLED => Message::Cancelled { id, is_withdrawn: first != 0 },
             CREDIT => Message::Credit,
-            CLEAR_TO_SEND => Message::ClearToSend,
+            TERMS => Message::Terms,
             STREAM_OFFER => Message::StreamOffer,
             unknown => return Err(BadMessage::Kind(unknown)),
         })
@@ -305,18 +309,18 @@ impl View {
                 Self { flags: mode as u8, word: label.context.into(), ..Self::new(EAGER, label.tag, len, id) }
             }
             Message::Fragment { offset, id } => Self::new(FRAGMENT, offset, 0, id),
-            Message::Request { label, len, id, way, rkey, mode } => Self {
+            Message::RequestToSend { label, len, id, way, rkey, mode } => Self {
                 flags: mode as u8 | (way as u8) << 4,
                 word: label.context.into(),
                 rkey: rkey.0.into(),
-                ..Self::new(REQUEST, label.tag, len, id)
+                ..Self::new(REQUEST_TO_SEND, label.tag, len, id)
             },
             Message::Cancel { id } => Self::new(CANCEL, 0, 0, id),
-            Message::Grant { id, reply, way, rkey, va, len } => Self {
+            Message::ClearToSend { id, reply, way, rkey, va, len } => Self {
                 flags: (way as u8) << 4,
                 word: len.into(),
                 rkey: rkey.0.into(),
-                ..Self::new(GRANT, reply, va, id)
+                ..Self::new(CLEAR_TO_SEND, reply, va, id)
             },
             Message::Data { reply, offset } => Self::new(DATA, reply, offset, 0),
             Message::Written { reply, len } => Self::new(WRITTEN, reply, len, 0),
@@ -324,7 +328,7 @@ impl View {
             Message::Matched { id } => Self::new(MATCHED, 0, 0, id),
             Message::Cancelled { id, is_withdrawn } => Self::new(CANCELLED, is_withdrawn.into(), 0, id),
             Message::Credit => Self::new(CREDIT, 0, 0, 0),
-            Message::ClearToSend => Self::new(CLEAR_TO_SEND, 0, 0, 0),
+            Message::Terms => Self::new(TERMS, 0, 0, 0),
             Message::StreamOffer => Self::new(STREAM_OFFER, 0, 0, 0),
         }
     }
@@ -364,14 +368,14 @@ mod tests {
             Message::Cancelled { id, is_withdrawn: true },
             Message::Cancelled { id, is_withdrawn: false },
             Message::Credit,
-            Message::ClearToSend,
+            Message::Terms,
             Message::StreamOffer,
         ];
         for mode in [Mode::Standard, Mode::Synchronous, Mode::Ready] {
             messages.push(Message::Eager { label, len: 1 << 40, id, mode });
             for way in [Way::R3, Way::Rget, Way::Rput, Way::Pipeline] {
-                messages.push(Message::Request { label, len: 1 << 40, id, way, rkey, mode });
-                messages.push(Message::Grant { id, reply, way, rkey, va: 1 << 50, len: u32::MAX });
+                messages.push(Message::RequestToSend { label, len: 1 << 40, id, way, rkey, mode });
+                messages.push(Message::ClearToSend { id, reply, way, rkey, va: 1 << 50, len: u32::MAX });
             }
         }
         messages
@@ -400,7 +404,7 @@ mod tests {
                 let again = Header::parse(&[&again[..], payload].concat()).map(|(header, _)| header);
                 proptest::prop_assert_eq!(again, Ok(header));
             }
-            let _ = ClearToSend::parse(&bytes);
+            let _ = ConnectionTerms::parse(&bytes);
         }
     }
 
@@ -414,8 +418,8 @@ mod tests {
         assert_eq!(Header::parse(&bytes), Err(BadMessage::Length { announced: 4, brought: 5 }));
         bytes[1] = 3;
         assert_eq!(Header::parse(&bytes), Err(BadMessage::Flags { kind: EAGER, flags: 3 }));
-        bytes[0] = GRANT;
+        bytes[0] = CLEAR_TO_SEND;
         bytes[1] = 0x40;
-        assert_eq!(Header::parse(&bytes), Err(BadMessage::Flags { kind: GRANT, flags: 0x40 }));
+        assert_eq!(Header::parse(&bytes), Err(BadMessage::Flags { kind: CLEAR_TO_SEND, flags: 0x40 }));
     }
 }

@@ -16,7 +16,7 @@ use roci_driver::link::Link;
 use roci_driver::{Engine, QueuePair};
 use roci_protocol::Nanos;
 use roci_protocol::cm::ListenError;
-use roci_protocol::msg::{self, ClearToSend, Message};
+use roci_protocol::msg::{self, ConnectionTerms, Message};
 use thiserror::Error;
 
 use super::dispatch::breach_of;
@@ -38,8 +38,8 @@ use in_band::InBand;
 use method::{Method, MethodEvent, Refusal, Site};
 use out_of_band::OutOfBand;
 
-/// Bytes of the receive that a clear-to-send comes in.
-const TERMS_LEN: usize = msg::LEN + ClearToSend::LEN;
+/// Bytes of the receive that a peer's terms come in.
+const TERMS_LEN: usize = msg::LEN + ConnectionTerms::LEN;
 /// Polls after which an acknowledgement of ours has left for certain.
 const PARTING_POLLS: u32 = 16;
 
@@ -273,7 +273,7 @@ impl<L: Link> Endpoint<L> {
         self.fail_peer(id, OpError::NotConnected { rank: id, why });
     }
 
-    /// Queue pairs have come: their receives are posted, first the small one for the peer's clear-to-send.
+    /// Queue pairs have come: their receives are posted, first the small one for the peer's terms.
     fn raise_lanes(&mut self, id: PeerId, qps: Vec<QueuePair>) -> Result<(), String> {
         let oneself = self.peers.oneself();
         let Self { core, peers, .. } = self;
@@ -306,7 +306,7 @@ impl<L: Link> Endpoint<L> {
         }
     }
 
-    /// A vbuf has left for a peer: the first one is our clear-to-send.
+    /// A vbuf has left for a peer: the first one holds our terms.
     #[inline]
     pub(super) fn on_terms_sent(&mut self, id: PeerId) {
         let waits = |peer: &mut Peer| matches!(peer.connection.stage(), Stage::Greeting | Stage::Welcomed);
@@ -317,7 +317,7 @@ impl<L: Link> Endpoint<L> {
 
     /// The first message of a peer must be its terms.
     #[cold]
-    pub(super) fn on_clear_to_send(&mut self, id: PeerId, arrived: Arrived) {
+    pub(super) fn on_terms(&mut self, id: PeerId, arrived: Arrived) {
         let Arrived { lane, header, vbuf } = arrived;
         let Some(peer) = self.peers.live_mut(id) else { return self.core.give_receive_vbuf(lane, vbuf) };
         let outcome = match header.message {
@@ -325,8 +325,8 @@ impl<L: Link> Endpoint<L> {
                 self.core.give_receive_vbuf(lane, vbuf);
                 return self.fail_peer(id, breach_of(id, Breach::TermsTwice));
             }
-            Message::ClearToSend if lane > 0 => Err(Breach::TermsLane),
-            Message::ClearToSend => self.core.accept_terms(peer, &vbuf),
+            Message::Terms if lane > 0 => Err(Breach::TermsLane),
+            Message::Terms => self.core.accept_terms(peer, &vbuf),
             _ => Err(Breach::NoTerms),
         };
         // The small receive is not posted again, nor is one that terms have no right to.

@@ -20,7 +20,7 @@ pub(crate) enum Operation {
     Unmatched { to: PeerId, done: Done },
     /// An eager send that is over, but for the question whether it can be taken back.
     Withdrawing { to: PeerId, done: Done },
-    /// A rendezvous that waits for a grant.
+    /// A rendezvous that waits for a clear-to-send.
     Asked(Asked),
     /// RGET: the payload waits to be fetched.
     Exposed(Exposed),
@@ -78,7 +78,7 @@ impl Operation {
     }
 }
 
-/// Sender: a rendezvous that waits for a grant.
+/// Sender: a rendezvous that waits for a clear-to-send.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) to: PeerId,

@@ -23,9 +23,9 @@ use crate::core::peer::Peer;
 
 pub(crate) use pipeline::Staging;
 
-/// A grant, as it came.
+/// A clear-to-send, as it came.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Grant {
+pub(crate) struct ClearToSend {
     pub(crate) reply: u64,
     pub(crate) way: Way,
     pub(crate) rkey: Rkey,
@@ -48,13 +48,13 @@ impl TagService {
         }
         self.requests.replace(request, operation);
         self.queues[to].announced += 1;
-        let message = Message::Request { label, len, id: request.to_wire(), way, rkey, mode };
+        let message = Message::RequestToSend { label, len, id: request.to_wire(), way, rkey, mode };
         core.post_vbuf(peer, 0, Header { sequence, ..Header::new(message) }, &[]);
     }
 
     /// Receiver: an announcement came. Its credit goes back to the sender even where it waits for a receive: it takes little,
     /// and how many of them wait is limited for each peer.
-    pub(crate) fn on_request<L: Link>(
+    pub(crate) fn on_request_to_send<L: Link>(
         &mut self,
         core: &mut Core<L>,
         peer: &mut Peer,
@@ -138,33 +138,33 @@ impl TagService {
     }
 
     /// Sender: the receiver is ready.
-    pub(crate) fn on_grant<L: Link>(
+    pub(crate) fn on_clear_to_send<L: Link>(
         &mut self,
         core: &mut Core<L>,
         peer: &mut Peer,
         id: u64,
-        grant: Grant,
+        cts: ClearToSend,
     ) -> Result<(), Breach> {
         let request = Request::from_wire(id);
-        let refused = Breach::Grant { id };
+        let refused = Breach::ClearToSend { id };
         match self.requests.get(request) {
             Some(Operation::Asked(asked)) if asked.to == peer.id => {
-                if grant.way == Way::R3 {
-                    self.start_fragments(core, request, grant);
+                if cts.way == Way::R3 {
+                    self.start_fragments(core, request, cts);
                     return Ok(());
                 }
                 let fits = match asked.way {
-                    Way::Rput => grant.len == asked.payload.len(),
-                    Way::Pipeline => PipeOut::admits(grant.len, asked.payload.len()),
+                    Way::Rput => cts.len == asked.payload.len(),
+                    Way::Pipeline => PipeOut::admits(cts.len, asked.payload.len()),
                     Way::R3 | Way::Rget => false,
                 };
-                if asked.way != grant.way || !fits {
+                if asked.way != cts.way || !fits {
                     return Err(refused);
                 }
                 self.start_writing(core, request);
-                self.write_piece(peer, request, grant).ok_or(refused)
+                self.write_piece(peer, request, cts).ok_or(refused)
             }
-            Some(Operation::Writing(out)) if out.to == peer.id => self.write_piece(peer, request, grant).ok_or(refused),
+            Some(Operation::Writing(out)) if out.to == peer.id => self.write_piece(peer, request, cts).ok_or(refused),
             _ => Err(refused),
         }
     }

@@ -14,7 +14,7 @@ use super::super::TagService;
 use super::super::operation::{Asked, Operation, PipeIn, PipeOut, PipeTarget};
 use super::super::request::Request;
 use super::super::stored::Remote;
-use super::Grant;
+use super::ClearToSend;
 use crate::core::Core;
 use crate::core::breach::Breach;
 use crate::core::completion::Done;
@@ -115,7 +115,7 @@ impl TagService {
             };
             pipe.granted += len;
             let (id, reply, rkey) = (pipe.id, request.to_wire(), region.rkey());
-            peer.queue_control(Message::Grant { id, reply, way: Way::Pipeline, rkey, va, len: len as u32 });
+            peer.queue_control(Message::ClearToSend { id, reply, way: Way::Pipeline, rkey, va, len: len as u32 });
         }
     }
 
@@ -210,7 +210,7 @@ impl TagService {
         self.serve_staging(core);
     }
 
-    /// Sender: the first grant has come.
+    /// Sender: the first clear-to-send has come.
     pub(super) fn start_writing<L: Link>(&mut self, core: &mut Core<L>, request: Request) {
         let placeholder = Operation::Queued { to: self.oneself };
         let Some(Operation::Asked(Asked { to, label, payload, way })) = self.requests.replace(request, placeholder)
@@ -223,9 +223,9 @@ impl TagService {
         self.requests.replace(request, Operation::Writing(Box::new(out)));
     }
 
-    /// Sender: writes what a grant asks for; `None` where it asks for what there is not.
-    pub(super) fn write_piece(&mut self, peer: &mut Peer, request: Request, grant: Grant) -> Option<()> {
-        let Grant { reply, rkey, va, len, .. } = grant;
+    /// Sender: writes what a clear-to-send asks for; `None` where it asks for what there is not.
+    pub(super) fn write_piece(&mut self, peer: &mut Peer, request: Request, cts: ClearToSend) -> Option<()> {
+        let ClearToSend { reply, rkey, va, len, .. } = cts;
         let Some(Operation::Writing(out)) = self.requests.get_mut(request) else { return None };
         let mut piece = out.rest.take()?;
         if !PipeOut::admits(len, piece.len()) {

@@ -10,7 +10,7 @@ use super::super::operation::{Asked, Filling, Operation};
 use super::super::queue::Fragments;
 use super::super::request::Request;
 use super::super::stored::Remote;
-use super::Grant;
+use super::ClearToSend;
 use crate::core::Core;
 use crate::core::breach::Breach;
 use crate::core::completion::Done;
@@ -29,7 +29,7 @@ impl TagService {
         let filling = Filling { from: peer.id, label, buffer, len: remote.len as usize, arrived: 0 };
         self.requests.replace(request, Operation::Filling(filling));
         let (id, reply, len) = (remote.id, request.to_wire(), remote.len as u32);
-        peer.queue_control(Message::Grant { id, reply, way: Way::R3, rkey: Rkey(0), va: 0, len });
+        peer.queue_control(Message::ClearToSend { id, reply, way: Way::R3, rkey: Rkey(0), va: 0, len });
     }
 
     /// Receiver: a part of the payload came.
@@ -38,7 +38,7 @@ impl TagService {
     }
 
     /// Sender: the payload may leave.
-    pub(super) fn start_fragments<L: Link>(&mut self, core: &mut Core<L>, request: Request, grant: Grant) {
+    pub(super) fn start_fragments<L: Link>(&mut self, core: &mut Core<L>, request: Request, cts: ClearToSend) {
         let placeholder = Operation::Queued { to: self.oneself };
         let Some(Operation::Asked(Asked { to, label, payload, way })) = self.requests.replace(request, placeholder)
         else {
@@ -50,7 +50,7 @@ impl TagService {
         }
         self.requests.replace(request, Operation::Queued { to });
         self.queues[to].note_announced_over();
-        self.queues[to].fragments.push_back(Fragments { request, reply: grant.reply, label, payload, sent: 0 });
+        self.queues[to].fragments.push_back(Fragments { request, reply: cts.reply, label, payload, sent: 0 });
     }
 
     /// Sender: posts a vbuf of the oldest payload; `false` where there is none, or no room.

@@ -30,7 +30,7 @@ impl TagService {
             Ok(region) => {
                 self.requests.replace(request, Operation::Opened(Opened { from, label, region, len }));
                 let (id, reply, rkey) = (remote.id, request.to_wire(), region.rkey());
-                peer.queue_control(Message::Grant { id, reply, way: Way::Rput, rkey, va: 0, len: len as u32 });
+                peer.queue_control(Message::ClearToSend { id, reply, way: Way::Rput, rkey, va: 0, len: len as u32 });
             }
             Err(buffer) => {
                 core.stats.fallback_registration += 1;

@@ -12,10 +12,10 @@ pub const MAX_QUEUES: usize = 8;
 /// parts and have no message number, and maps of what is kept have any length.
 const VERSION: u16 = 3;
 
-/// The layout of a clear-to-send message.
+/// The layout of the terms.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct ClearToSendView {
+struct TermsView {
     version: U16,
     capabilities: U16,
     rank: U32,
@@ -32,7 +32,7 @@ struct QueueView {
     missing: U16,
     unused: U16,
 }
-const_assert_eq!(size_of::<ClearToSendView>(), ClearToSend::LEN);
+const_assert_eq!(size_of::<TermsView>(), ConnectionTerms::LEN);
 
 /// What an end can do beyond messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -59,7 +59,7 @@ pub struct QueueTerms {
 
 /// The first message, which each end sends to the other.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ClearToSend {
+pub struct ConnectionTerms {
     /// Who it is.
     pub rank: u32,
     /// What it can do.
@@ -70,7 +70,7 @@ pub struct ClearToSend {
 
 /// Why bytes are no terms.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-pub enum BadClearToSend {
+pub enum BadTerms {
     /// They are cut short.
     #[error("its terms have {0} bytes")]
     Short(usize),
@@ -82,22 +82,22 @@ pub enum BadClearToSend {
     Queue(usize),
 }
 
-impl ClearToSend {
+impl ConnectionTerms {
     /// Their length in bytes.
     pub const LEN: usize = 8 + 12 * MAX_QUEUES;
 
     /// Reads them.
-    pub fn parse(bytes: &[u8]) -> Result<Self, BadClearToSend> {
-        let (view, _) = ClearToSendView::ref_from_prefix(bytes).map_err(|_| BadClearToSend::Short(bytes.len()))?;
+    pub fn parse(bytes: &[u8]) -> Result<Self, BadTerms> {
+        let (view, _) = TermsView::ref_from_prefix(bytes).map_err(|_| BadTerms::Short(bytes.len()))?;
         if view.version.get() != VERSION {
-            return Err(BadClearToSend::Version(view.version.get()));
+            return Err(BadTerms::Version(view.version.get()));
         }
         let mut queues = ArrayVec::new();
         for (index, queue) in view.queues.iter().enumerate().filter(|(_, queue)| queue.kind != 0) {
             let (credits, missing, size) = (queue.credits.get(), queue.missing.get(), queue.size.get());
             let is_sound = index == queues.len() && queue.kind <= 2 && credits > 0 && size as usize > super::LEN;
             if !is_sound || missing > credits {
-                return Err(BadClearToSend::Queue(index));
+                return Err(BadTerms::Queue(index));
             }
             queues.push(QueueTerms { is_shared: queue.kind == 2, credits, missing, reserve: queue.reserve, size });
         }
@@ -105,7 +105,7 @@ impl ClearToSend {
         Ok(Self { rank: view.rank.get(), capabilities, queues })
     }
 
-    /// Writes them to the front of `bytes`, which must hold [`ClearToSend::LEN`].
+    /// Writes them to the front of `bytes`, which must hold [`ConnectionTerms::LEN`].
     pub fn emit(&self, bytes: &mut [u8]) {
         let (none, nothing) = (U16::ZERO, U32::ZERO);
         let nothing = QueueView { kind: 0, reserve: 0, credits: none, size: nothing, missing: none, unused: none };
@@ -116,7 +116,7 @@ impl ClearToSend {
             *view = QueueView { kind, reserve, credits, size: size.into(), missing, unused: none };
         }
         let capabilities = u16::from(self.capabilities.rdma).into();
-        let view = ClearToSendView { version: VERSION.into(), capabilities, rank: self.rank.into(), queues };
+        let view = TermsView { version: VERSION.into(), capabilities, rank: self.rank.into(), queues };
         bytes[..Self::LEN].copy_from_slice(view.as_bytes());
     }
 }
@@ -125,7 +125,7 @@ impl ClearToSend {
 mod tests {
     use super::*;
 
-    fn terms() -> ClearToSend {
+    fn terms() -> ConnectionTerms {
         let queues = [(false, 64, 24, 256), (true, 8, 0, 1 << 20)];
         let queues = queues.map(|(is_shared, credits, missing, size)| QueueTerms {
             is_shared,
@@ -135,33 +135,33 @@ mod tests {
             size,
         });
         let capabilities = Capabilities { rdma: true };
-        ClearToSend { rank: 0x1_0203, capabilities, queues: queues.into_iter().collect() }
+        ConnectionTerms { rank: 0x1_0203, capabilities, queues: queues.into_iter().collect() }
     }
 
     #[test]
     fn terms_round_trip() {
-        let mut bytes = [0; ClearToSend::LEN];
+        let mut bytes = [0; ConnectionTerms::LEN];
         terms().emit(&mut bytes);
-        assert_eq!(ClearToSend::parse(&bytes), Ok(terms()));
+        assert_eq!(ConnectionTerms::parse(&bytes), Ok(terms()));
     }
 
     #[test]
     fn bad_terms_are_refused_by_name() {
-        let mut bytes = [0; ClearToSend::LEN];
+        let mut bytes = [0; ConnectionTerms::LEN];
         terms().emit(&mut bytes);
-        assert_eq!(ClearToSend::parse(&bytes[1..]), Err(BadClearToSend::Short(ClearToSend::LEN - 1)));
+        assert_eq!(ConnectionTerms::parse(&bytes[1..]), Err(BadTerms::Short(ConnectionTerms::LEN - 1)));
         for (at, value, error) in [
-            (1, 1, BadClearToSend::Version(1)),
-            (8, 3, BadClearToSend::Queue(0)),
-            (8, 0, BadClearToSend::Queue(1)),
-            (11, 0, BadClearToSend::Queue(0)),
-            (17, 65, BadClearToSend::Queue(0)),
+            (1, 1, BadTerms::Version(1)),
+            (8, 3, BadTerms::Queue(0)),
+            (8, 0, BadTerms::Queue(1)),
+            (11, 0, BadTerms::Queue(0)),
+            (17, 65, BadTerms::Queue(0)),
         ] {
             let mut bytes = bytes;
             bytes[at] = value;
-            assert_eq!(ClearToSend::parse(&bytes), Err(error));
+            assert_eq!(ConnectionTerms::parse(&bytes), Err(error));
         }
         bytes[12..16].copy_from_slice(&(super::super::LEN as u32).to_be_bytes());
-        assert_eq!(ClearToSend::parse(&bytes), Err(BadClearToSend::Queue(0)));
+        assert_eq!(ConnectionTerms::parse(&bytes), Err(BadTerms::Queue(0)));
     }
 }
