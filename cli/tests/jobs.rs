@@ -58,7 +58,7 @@ fn perf_sends_from_and_receives_into_the_applications_memory_too() {
         for row in &rows {
             assert_eq!((&row["errors"], &row["memory"]), (&0.into(), &memory.into()), "{row}");
         }
-        rows.iter().filter(|row| row["lent_frames"].as_u64().is_some_and(|frames| frames > 0)).count()
+        rows.iter().filter(|row| row["zero_copy_frames"].as_u64().is_some_and(|frames| frames > 0)).count()
     };
     assert_eq!(perf("user"), 0, "the processor copies: unmapping memory need not wait for the device");
     assert!(perf("arena") > 0, "the arena stays");

@@ -34,9 +34,9 @@ fn send(fabric: &mut Fabric) -> Result<(), Box<dyn Error>> {
     for mapping in 0..MAPPINGS {
         let mut pages = Pages::map(PLACE + (mapping % PLACES) as usize * LEN)?;
         for number in (0..MESSAGES_OF_EACH).map(|each| mapping * MESSAGES_OF_EACH + each) {
-            // SAFETY: the buffer is dropped before the pages are lent again or unmapped: nothing is sent from it any more
+            // SAFETY: the buffer is dropped before the pages are registered again or unmapped: nothing is sent from it any more
             // when it is back.
-            let memory = unsafe { pages.lend() };
+            let memory = unsafe { pages.as_user_memory() };
             let mut buffer = fabric.engine.adopt(memory)?;
             buffer.iter_mut().enumerate().for_each(|(at, byte)| *byte = expected(number, at));
             let qp = fabric.queue_pairs[1].ok_or("no queue pair to rank 1")?;
@@ -45,10 +45,10 @@ fn send(fabric: &mut Fabric) -> Result<(), Box<dyn Error>> {
         }
     }
     meet(fabric)?;
-    let (stats, lent_frames) = (fabric.engine.registration_stats(), fabric.engine.link_stats(0).tx_zero_copy);
+    let (stats, zero_copy_frames) = (fabric.engine.registration_stats(), fabric.engine.link_stats(0).tx_zero_copy);
     let hits = stats.hits_fast + stats.hits_slow;
     println!(
-        r#"{{"messages": {MESSAGES}, "mappings": {MAPPINGS}, "lent_frames": {lent_frames}, "hits": {hits}, "invalidations": {}}}"#,
+        r#"{{"messages": {MESSAGES}, "mappings": {MAPPINGS}, "zero_copy_frames": {zero_copy_frames}, "hits": {hits}, "invalidations": {}}}"#,
         stats.invalidations
     );
     Ok(())
@@ -126,7 +126,7 @@ impl Pages {
 
     /// # Safety
     /// As [`UserMemory::new`] has it of memory that is mapped for as long as this lives.
-    unsafe fn lend(&mut self) -> UserMemory {
+    unsafe fn as_user_memory(&mut self) -> UserMemory {
         // SAFETY: the pages are mapped, and zero at first; the rest is the caller's word.
         unsafe { UserMemory::new(self.at, LEN) }
     }
@@ -134,7 +134,7 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this one's, and what was lent has been dropped.
+        // SAFETY: the mapping is this one's, and the buffer of them has been dropped.
         unsafe { libc::munmap(self.at.as_ptr().cast(), LEN) };
     }
 }

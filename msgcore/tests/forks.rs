@@ -74,7 +74,7 @@ fn unrefused_call(inherited: Inherited, parting: Parting) -> Option<&'static str
     let (buffer, of_sends) = begin_calls(&mut worker, buffer, message);
     let mut memory = [0u8; 64];
     // SAFETY: the memory is looked at by nobody else, and outlives the buffer, which is not made here.
-    let lent = unsafe { UserMemory::new(NonNull::from(&mut memory).cast(), memory.len()) };
+    let memory_of_user = unsafe { UserMemory::new(NonNull::from(&mut memory).cast(), memory.len()) };
     worker.cancel(receive);
     worker.detach(receive);
     worker.give_back(buffer);
@@ -96,7 +96,7 @@ fn unrefused_call(inherited: Inherited, parting: Parting) -> Option<&'static str
         ("claim", matches!(worker.claim(pattern), Err(OpError::Forked))),
         ("wait_probe", matches!(worker.wait_probe(pattern), Err(CallError::Forked))),
         ("wait_claim", matches!(worker.wait_claim(pattern), Err(CallError::Forked))),
-        ("adopt", matches!(worker.adopt(lent), Err(CallError::Forked))),
+        ("adopt", matches!(worker.adopt(memory_of_user), Err(CallError::Forked))),
         ("registration_stats", matches!(worker.registration_stats(), Err(OpError::Forked))),
         ("connect", matches!(worker.connect(1), Err(CallError::Forked))),
         ("is_connected", matches!(worker.is_connected(1), Err(OpError::Forked))),

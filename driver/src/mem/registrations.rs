@@ -136,7 +136,7 @@ impl Registrations {
 
     pub(crate) fn stats(&self) -> RegistrationStats {
         let stats = self.cache.as_ref().map_or_else(RegistrationStats::default, Cache::stats);
-        RegistrationStats { lent: self.unregistered, ..stats }
+        RegistrationStats { bypassed: self.unregistered, ..stats }
     }
 
     pub(crate) fn info(&self) -> RegistrationInfo {

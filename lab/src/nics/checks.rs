@@ -153,7 +153,7 @@ fn remapped(bench: &mut Bench, _: &mut Figures) -> Result<(), LabError> {
     // What a NIC still holds frames of is copied when it is mapped anew; that is to be the exception.
     let is_followed =
         [&answer["invalidations"], &answer["hits"]].into_iter().all(|count| count.as_f64() > Some(mappings / 2.0));
-    if is_followed && number(&answer["lent_frames"])? > 0.0 {
+    if is_followed && number(&answer["zero_copy_frames"])? > 0.0 {
         Ok(())
     } else {
         Err(format!("the NIC's map was not put to the test: {answer}").into())
@@ -175,7 +175,7 @@ fn zero_copy_from_the_application(bench: &mut Bench, settings: &str) -> Result<f
             return Err(format!("wrong bytes: {line}").into());
         }
         rows += 1;
-        zero_copy += number(&row["lent_frames"])?;
+        zero_copy += number(&row["zero_copy_frames"])?;
     }
     if rows == 3 { Ok(zero_copy) } else { Err(format!("{rows} rows of results, not 3: {output}").into()) }
 }

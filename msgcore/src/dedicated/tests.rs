@@ -143,7 +143,7 @@ fn memory_of_the_applications_goes_through_the_rings_and_comes_back() {
         assert_eq!([&received.buffer, &sent.buffer].map(|buffer| buffer.as_ptr().addr()), places);
         assert_eq!((&*received.buffer, received.len), (&[7; 10_000][..], len));
         let stats = worker.registration_stats().expect("it lives");
-        assert_eq!((stats.adopted(), stats.adopted() - stats.lent), (2, registered), "{pin}: {stats:?}");
+        assert_eq!((stats.adopted(), stats.adopted() - stats.bypassed), (2, registered), "{pin}: {stats:?}");
         worker.provoke_panic();
         assert!(matches!(worker.adopt(memory(0)), Err(CallError::Peer(OpError::EngineGone(_)))));
     }

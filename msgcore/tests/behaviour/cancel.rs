@@ -288,9 +288,9 @@ fn a_cancel_that_is_overtaken_by_a_later_message_still_counts() {
     }
 }
 
-/// A lent receive that is taken back hands over an empty buffer: where there is no memory for it, it stays.
+/// A receive without a buffer that is taken back hands over an empty buffer: where there is no memory for it, it stays.
 #[test]
-fn a_lent_receive_is_taken_back_or_stays_where_there_is_no_memory() {
+fn a_receive_without_a_buffer_is_taken_back_or_stays_where_there_is_no_memory() {
     let mut pair = connected(&[]);
     let receive = pair.workers[1].recv_in_place(any()).expect("accepted");
     let mut hog = Vec::new();

@@ -1,4 +1,4 @@
-//! The modes of sending, lent receives, probes and claims, truncation: one scene for each promise.
+//! The modes of sending, receives without a buffer, probes and claims, truncation: one scene for each promise.
 
 use roci_msgcore::{
     Buffer, CallError, Context, Done, Envelope, OpError, Pattern, Refused, Request, SendOptions, Source, Tag, TagMatch,
@@ -28,7 +28,7 @@ fn recv_in(pair: &mut World, who: usize, pattern: Pattern, room: usize) -> Reque
     pair.workers[who].recv_with(pattern, buffer).expect("accepted")
 }
 
-fn lent(pair: &mut World, who: usize) -> Request {
+fn receive_without_buffer(pair: &mut World, who: usize) -> Request {
     pair.workers[who].recv_in_place(any()).expect("accepted")
 }
 
@@ -186,11 +186,11 @@ fn contexts_do_not_mix() {
 }
 
 /// Lends a message; returns its end.
-fn lend(pair: &mut World, bytes: &[u8], is_expected: bool) -> Done {
-    let early = is_expected.then(|| lent(pair, 1));
+fn hand_over(pair: &mut World, bytes: &[u8], is_expected: bool) -> Done {
+    let early = is_expected.then(|| receive_without_buffer(pair, 1));
     let send = pair.send(0, 1, bytes);
     pair.steps(100);
-    let receive = early.unwrap_or_else(|| lent(pair, 1));
+    let receive = early.unwrap_or_else(|| receive_without_buffer(pair, 1));
     let done = pair.wait(1, receive).expect("there is memory");
     assert!(done.buffer[..done.len] == *bytes);
     pair.wait(0, send).expect("sent");
@@ -198,16 +198,16 @@ fn lend(pair: &mut World, bytes: &[u8], is_expected: bool) -> Done {
 }
 
 #[test]
-fn a_message_in_one_vbuf_is_lent_without_a_copy() {
+fn a_message_in_one_vbuf_is_handed_over_without_a_copy() {
     let mut pair = World::pair(&[]);
     pair.connect_all();
     // A short one that had no receive is in a copy: a vbuf is worth more.
-    let copied = lend(&mut pair, &pattern(100, 3), false).buffer;
+    let copied = hand_over(&mut pair, &pattern(100, 3), false).buffer;
     assert_eq!((copied.capacity(), copied.len()), (128, 100));
     for (is_expected, lens) in [(true, &[0, 1, 100, VBUF - 40][..]), (false, &[VBUF / 2, VBUF - 40])] {
         for &len in lens {
             let vbufs = pair.workers[1].stats().vbufs;
-            let done = lend(&mut pair, &pattern(len, 3), is_expected);
+            let done = hand_over(&mut pair, &pattern(len, 3), is_expected);
             // A vbuf, whose view begins behind the header: no other buffer looks like that.
             assert_eq!((done.buffer.capacity(), done.buffer.len()), (VBUF - 40, len));
             assert_eq!(done.buffer.as_ptr() as usize % 64, 40);
@@ -218,7 +218,7 @@ fn a_message_in_one_vbuf_is_lent_without_a_copy() {
 }
 
 #[test]
-fn what_no_single_vbuf_holds_is_lent_in_memory_of_its_own() {
+fn what_no_single_vbuf_holds_is_handed_over_in_memory_of_its_own() {
     let series = [("vbuf_size", "256"), ("eager_threshold", "8000")];
     let mut settings: Vec<Vec<(&str, &str)>> = WAYS.map(|way| vec![("rndv_protocol", way)]).into();
     settings.push(series.into());
@@ -227,7 +227,7 @@ fn what_no_single_vbuf_holds_is_lent_in_memory_of_its_own() {
         pair.connect_all();
         let len = if settings.len() == 2 { 5000 } else { 50_000 };
         for is_expected in [true, false] {
-            let done = lend(&mut pair, &pattern(len, 9), is_expected);
+            let done = hand_over(&mut pair, &pattern(len, 9), is_expected);
             assert_eq!((done.buffer.len(), done.len), (len, len));
             pair.workers[1].give_back(done.buffer);
         }
@@ -249,7 +249,7 @@ fn what_is_given_back_is_used_again() {
         let mut before = None;
         for round in 0..200 {
             for len in [100, 400, 2000, 3000] {
-                let done = lend(&mut pair, &pattern(len, round), round % 2 == 0);
+                let done = hand_over(&mut pair, &pattern(len, round), round % 2 == 0);
                 pair.workers[1].give_back(done.buffer);
             }
             if round == 20 {
@@ -261,19 +261,19 @@ fn what_is_given_back_is_used_again() {
 }
 
 #[test]
-fn a_lent_message_without_memory_is_an_error_and_the_sender_ends() {
+fn a_handed_over_message_without_memory_is_an_error_and_the_sender_ends() {
     let mut pair = World::pair(&[]);
     pair.connect_all();
     let send = pair.send(0, 1, &pattern(1 << 20, 1));
     let rest = pair.workers[1].free_bytes();
     let hog: Vec<_> = (0..rest >> 19).filter_map(|_| pair.workers[1].buffer(1 << 19).ok()).collect();
-    let receive = lent(&mut pair, 1);
+    let receive = receive_without_buffer(&mut pair, 1);
     let error = pair.wait(1, receive).expect_err("no memory");
     assert_eq!(error, OpError::NoMemory { rank: 0, len: 1 << 20 });
     assert!(error.to_string().contains("ROCI_ARENA_SIZE"));
     pair.wait(0, send).expect("the sender is not to blame");
     drop(hog);
-    lend(&mut pair, &pattern(1 << 20, 2), true);
+    hand_over(&mut pair, &pattern(1 << 20, 2), true);
 }
 
 /// Ends a receive that is too short; returns what is free before and after.
@@ -324,13 +324,13 @@ fn a_message_that_does_not_fit_costs_its_receive_and_nothing_else() {
     }
 }
 
-/// What was lent is sent on by the protocol that cuts messages in pieces, which it cannot be.
+/// What was handed over is sent on by the protocol that cuts messages in pieces, which it cannot be.
 #[test]
-fn a_message_that_was_lent_can_be_sent_on_by_any_protocol() {
+fn a_message_that_was_handed_over_can_be_sent_on_by_any_protocol() {
     for protocol in ["r3", "rget", "rput", "pipeline"] {
-        let lent = [("vbuf_size", "16KiB"), ("eager_threshold", "16KiB")];
+        let small = [("vbuf_size", "16KiB"), ("eager_threshold", "16KiB")];
         let on = [("vbuf_size", "16KiB"), ("eager_threshold", "0"), ("rndv_protocol", protocol)];
-        let mut pair = World::of(&[&lent, &on]);
+        let mut pair = World::of(&[&small, &on]);
         let send = pair.send(0, 1, &pattern(9000, 3));
         let receive = pair.workers[1].recv_in_place(Pattern::new(0, Tag::new(1))).expect("accepted");
         let buffer = pair.wait(1, receive).expect("it comes").buffer;

@@ -242,7 +242,7 @@ fn matched_messages_flow_while_unexpected_ones_are_held_back() {
 
 /// Vbufs of 256 bytes would do for a buffer of a page too, and those of a page would never come back to their own queue.
 #[test]
-fn memory_that_is_lent_and_given_back_is_lent_again() {
+fn memory_that_is_given_back_is_given_out_again() {
     let mut pair = World::pair(&[("receive_queues", "P,256,8:P,4KiB,8"), ("arena_size", "16MiB")]);
     let round = |pair: &mut World| {
         let receive = pair.workers[1].recv_in_place(Pattern::new(0, TagMatch::Any)).expect("accepted");

@@ -10,7 +10,7 @@ use crate::oracle::{Key, ensure, mix};
 use crate::run::Run;
 use crate::streams;
 
-/// Of the first context messages may be long, so that receives with wildcards are lent their memory; those of the
+/// Of the first context messages may be long, so that receives with wildcards have no buffer; those of the
 /// others fit into this.
 const SHORT: usize = 20_000;
 const CONTEXTS: u32 = 3;

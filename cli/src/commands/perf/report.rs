@@ -201,7 +201,7 @@ impl ReportPrinter {
         }
         if let Some((memory, zero_copy_frames)) = row.memory {
             object["memory"] = memory.name().into();
-            object["lent_frames"] = zero_copy_frames.into();
+            object["zero_copy_frames"] = zero_copy_frames.into();
         }
         if let Some(count) = row.plan.connections {
             object["connections"] = count.into();

@@ -10,7 +10,7 @@ pub struct RegistrationStats {
     /// Those that no region held.
     pub misses: u64,
     /// Pieces adopted by engines that register nothing, because their links copy.
-    pub lent: u64,
+    pub bypassed: u64,
     /// Misses that were registered for one use, because the memory is not watched, or nothing is to be cached.
     pub registered_once: u64,
     /// Misses that could not be registered, which the CPU copies.
@@ -39,7 +39,7 @@ pub struct RegistrationStats {
 impl RegistrationStats {
     /// Returns the number of pieces of memory that the application adopted.
     pub fn adopted(&self) -> u64 {
-        self.hits_fast + self.hits_slow + self.misses + self.lent
+        self.hits_fast + self.hits_slow + self.misses + self.bypassed
     }
 
     /// Every counter with its name.
@@ -49,7 +49,7 @@ impl RegistrationStats {
             ("hits_fast", self.hits_fast),
             ("hits_slow", self.hits_slow),
             ("misses", self.misses),
-            ("lent", self.lent),
+            ("bypassed", self.bypassed),
             ("registered_once", self.registered_once),
             ("unregistered", self.unregistered),
             ("merges", self.merges),
