@@ -61,6 +61,7 @@ pub use endpoint::invariants::{InvariantViolation, LaneViolation};
 pub use crate::core::breach::Breach;
 pub use crate::core::completion::{Done, Envelope, OpError, SomeFailed, Truncated};
 pub use crate::core::credits::CreditAccount;
+pub use crate::core::no_connection::{NoConnection, NoReceives};
 pub use crate::core::refused::{CallError, Refused};
 pub use crate::core::stage::IllegalStep;
 pub use messaging::Messaging;

@@ -5,6 +5,7 @@ use roci_protocol::msg::Label;
 use thiserror::Error;
 
 use super::breach::Breach;
+use super::no_connection::NoConnection;
 use crate::{Context, Rank, Tag};
 
 /// What a probe says of a message.
@@ -101,7 +102,7 @@ pub enum OpError {
         /// Which peer.
         rank: Rank,
         /// Why.
-        why: String,
+        why: Box<NoConnection>,
     },
     /// The peer has ended the connection, and says why.
     #[error("rank {rank} has given this rank up: {why}")]

@@ -9,6 +9,7 @@ pub(crate) mod budget;
 pub(crate) mod completion;
 pub(crate) mod credits;
 pub(crate) mod lane;
+pub(crate) mod no_connection;
 pub(crate) mod peer;
 pub(crate) mod peers;
 pub(crate) mod ready;

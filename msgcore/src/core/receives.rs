@@ -4,16 +4,15 @@ use std::mem;
 
 use roci_driver::link::Link;
 use roci_driver::{Buffer, SharedReceiveQueue};
-use thiserror::Error;
 
 use super::Core;
 use super::breach::Breach;
+use super::no_connection::NoReceives;
 use super::peer::Peer;
 use super::peers::Peers;
 use super::tx::name_of;
 use super::vbuf::Pool;
 use crate::receive_queues::{Kind, ReceiveQueues};
-use crate::units::show_size;
 
 /// The slot in the name of a receive that is everybody's.
 pub(crate) const ANY_PEER: usize = u32::MAX as usize;
@@ -39,15 +38,6 @@ pub(crate) struct Shared {
     pub(crate) srq: SharedReceiveQueue,
     /// Receives that it should hold by now.
     pub(crate) goal: usize,
-}
-
-/// There is no memory for the least receives that a connection needs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-#[error("no memory for {least} receives of {}, the least of {all}: raise its ROCI_ARENA_SIZE", show_size(size))]
-pub(crate) struct NoReceives {
-    least: usize,
-    size: usize,
-    all: usize,
 }
 
 /// What becomes of the credit that a message has cost.

@@ -21,6 +21,7 @@ use crate::backoff::{Backoff, Idle, Limits};
 use crate::config::{Config, Demand, WireupTime};
 use crate::core::credits::CreditAccount;
 use crate::core::lane::Lane;
+use crate::core::no_connection::NoConnection;
 use crate::core::refused::CallError;
 use crate::core::stats::WorkerStats;
 use crate::core::vbuf::Pool;
@@ -274,8 +275,8 @@ impl<L: Link> Worker<L> {
     pub(crate) fn carry_mail(&mut self) {
         while let Some((to, text)) = self.endpoint.wireup.next_mail() {
             let sent = match self.carrier() {
-                Some(mail) => mail.send(to, &text).map_err(|error| error.to_string()),
-                None => Err("there is no launcher that carries mail".into()),
+                Some(mail) => mail.send(to, &text).map_err(|error| NoConnection::NoMail(error.to_string())),
+                None => Err(NoConnection::NoLauncher),
             };
             if let Err(why) = sent {
                 self.endpoint.fail_mail(to, why);
@@ -289,7 +290,7 @@ impl<L: Link> Worker<L> {
             match self.carrier().map(Mail::poll) {
                 Some(Ok(Some((from, text)))) => self.endpoint.wireup.deliver_mail(from, text),
                 Some(Ok(None)) | None => return,
-                Some(Err(error)) => return self.endpoint.fail_connecting(&error.to_string()),
+                Some(Err(error)) => return self.endpoint.fail_connecting(&NoConnection::NoMail(error.to_string())),
             }
         }
     }

@@ -7,6 +7,7 @@ use roci_driver::link::Link;
 use roci_driver::{CmCallError, CmEvent, ConnId, Engine, PortSpace, QueuePair, RejReason, ServiceId, UnconnectedQp};
 
 use super::method::{Method, MethodEvent, Refusal, Site};
+use crate::core::no_connection::NoConnection;
 use crate::core::peer::PeerId;
 use roci_protocol::cm::ListenError;
 
@@ -61,9 +62,9 @@ impl InBand {
     }
 
     /// Asks for the lanes that could not be asked for before.
-    fn go_on<L: Link>(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), String> {
+    fn go_on<L: Link>(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), NoConnection> {
         let Some(ours) = self.ours.get_mut(&peer) else { return Ok(()) };
-        let host = self.hosts.get(peer).ok_or("its host is not known")?;
+        let host = self.hosts.get(peer).ok_or(NoConnection::NoHost)?;
         let address = SocketAddr::new(*host, port_of(peer));
         let mut lanes = std::mem::take(&mut ours.resolving).into_iter();
         while let Some((lane, qp)) = lanes.next() {
@@ -78,7 +79,7 @@ impl InBand {
                     site.engine.discard_qp(qp);
                     // Giving the attempt up discards the others.
                     ours.resolving.extend(lanes);
-                    return Err(error.to_string());
+                    return Err(error.into());
                 }
             }
         }
@@ -108,13 +109,13 @@ impl InBand {
                 let said = said.trim_end_matches('\0');
                 let why = match said {
                     CROSSED => Refusal::Crossed,
-                    "" => Refusal::Because(format!("it refused: {reason}")),
-                    said => Refusal::Because(said.to_owned()),
+                    "" => Refusal::Because(NoConnection::Rejected(reason)),
+                    said => Refusal::Because(NoConnection::Refused(said.to_owned())),
                 };
                 self.give_up(site, id, why)
             }
-            CmEvent::Failed { id, error } => self.give_up(site, id, Refusal::Because(error.to_string())),
-            CmEvent::Unreachable { id } => self.give_up(site, id, Refusal::Because("it does not answer".into())),
+            CmEvent::Failed { id, error } => self.give_up(site, id, Refusal::Because(error.into())),
+            CmEvent::Unreachable { id } => self.give_up(site, id, Refusal::Because(NoConnection::Unanswered)),
             // Its completions may say so first; where all receives are shared it has none.
             CmEvent::Disconnected { id, .. } => {
                 let (peer, ..) = self.by_id.remove(&id)?;
@@ -140,21 +141,19 @@ impl InBand {
         let judged = parse(data).and_then(|(peer, lane, count)| {
             let is_sound = peer < self.hosts.len() && peer != site.oneself && place.0 == site.port_of(peer);
             match () {
-                () if host.is_some_and(|host| self.hosts.get(peer) != Some(&host)) => {
-                    Err("it is not at the host of that rank".into())
-                }
-                () if !is_sound => Err("it is no rank of this job".into()),
-                () if lane >= count => Err("it asks for a lane that is none".into()),
+                () if host.is_some_and(|host| self.hosts.get(peer) != Some(&host)) => Err(NoConnection::OtherHost),
+                () if !is_sound => Err(NoConnection::NoRank),
+                () if lane >= count => Err(NoConnection::NoLane),
                 () if self.theirs.get(&peer).is_some_and(|theirs| theirs.ids.contains_key(&lane)) => {
-                    Err(format!("rank {peer} is connected already"))
+                    Err(NoConnection::Connected(peer))
                 }
                 () => Ok((peer, lane, count)),
             }
         });
         match judged {
             Ok((peer, _, count)) if count != lanes => {
-                let why = format!("{lanes} receive queues here, {count} at the peer");
-                reject(site, id, &why);
+                let why = NoConnection::ReceiveQueues { here: lanes, there: count };
+                reject(site, id, &why.to_string());
                 Some(MethodEvent::Refused(peer, Refusal::Because(why)))
             }
             Ok((peer, lane, _)) => {
@@ -164,7 +163,7 @@ impl InBand {
                 (theirs.ids.len() == lanes).then_some(MethodEvent::Asked(peer))
             }
             Err(why) => {
-                reject(site, id, &why);
+                reject(site, id, &why.to_string());
                 None
             }
         }
@@ -205,7 +204,7 @@ impl InBand {
 }
 
 impl<L: Link> Method<L> for InBand {
-    fn ask(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), String> {
+    fn ask(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), NoConnection> {
         let mut ours = Ours::default();
         for lane in 0..site.lanes.len() {
             match site.create_qp(peer, lane) {
@@ -220,50 +219,50 @@ impl<L: Link> Method<L> for InBand {
         self.go_on(site, peer)
     }
 
-    fn prepare(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<Vec<QueuePair>, String> {
-        let theirs = self.theirs.get_mut(&peer).ok_or("no peer has asked")?;
+    fn prepare(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<Vec<QueuePair>, NoConnection> {
+        let theirs = self.theirs.get_mut(&peer).ok_or(NoConnection::NoRequest)?;
         theirs.is_prepared = true;
         let mut qps = Vec::new();
         for (&lane, &id) in &theirs.ids {
             let qp = site.create_qp(peer, lane)?;
-            qps.push(site.engine.cm_prepare(id, qp, &site.lanes[lane].params).map_err(|error| error.to_string())?);
+            qps.push(site.engine.cm_prepare(id, qp, &site.lanes[lane].params)?);
         }
         Ok(qps)
     }
 
-    fn accept(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<bool, String> {
-        let theirs = self.theirs.get(&peer).ok_or("nothing was prepared")?;
+    fn accept(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<bool, NoConnection> {
+        let theirs = self.theirs.get(&peer).ok_or(NoConnection::NoRequest)?;
         for &id in theirs.ids.values() {
-            site.engine.cm_accept(id, &[]).map_err(|error| error.to_string())?;
+            site.engine.cm_accept(id, &[])?;
         }
         Ok(false)
     }
 
-    fn confirm(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), String> {
-        let ours = self.ours.remove(&peer).ok_or("nothing was granted")?;
-        ours.ids.into_iter().try_for_each(|id| site.engine.cm_confirm(id).map_err(|error| error.to_string()))
+    fn confirm(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), NoConnection> {
+        let ours = self.ours.remove(&peer).ok_or(NoConnection::NoRequest)?;
+        ours.ids.into_iter().try_for_each(|id| Ok(site.engine.cm_confirm(id)?))
     }
 
     fn refuse(&mut self, site: &mut Site<'_, L>, peer: PeerId, why: &Refusal) {
         let text = match why {
-            Refusal::Crossed => CROSSED,
-            Refusal::Because(why) => why,
+            Refusal::Crossed => CROSSED.to_owned(),
+            Refusal::Because(why) => why.to_string(),
         };
         let Some(theirs) = self.theirs.remove(&peer) else {
             if self.ours.contains_key(&peer) {
                 // It has granted what we asked for.
-                return self.end_ours(site, peer, said(text));
+                return self.end_ours(site, peer, said(&text));
             }
             // It has knocked.
             return site.send_mail(peer, &format!("refuse {}", text.replace('\n', " ")));
         };
         for id in theirs.ids.into_values() {
             self.by_id.remove(&id);
-            reject(site, id, text);
+            reject(site, id, &text);
         }
     }
 
-    fn knock(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), String> {
+    fn knock(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), NoConnection> {
         site.send_mail(peer, "knock");
         Ok(())
     }
@@ -280,7 +279,7 @@ impl<L: Link> Method<L> for InBand {
         }
     }
 
-    fn poll(&mut self, site: &mut Site<'_, L>) -> Result<Option<MethodEvent>, String> {
+    fn poll(&mut self, site: &mut Site<'_, L>) -> Result<Option<MethodEvent>, NoConnection> {
         let resolving = self.ours.iter().filter(|(_, ours)| !ours.resolving.is_empty());
         for peer in resolving.map(|(&peer, _)| peer).collect::<Vec<_>>() {
             if let Err(why) = self.go_on(site, peer) {
@@ -299,7 +298,7 @@ impl<L: Link> Method<L> for InBand {
                 return Ok(Some(MethodEvent::Knocked(from)));
             }
             if let Some(why) = text.strip_prefix("refuse ") {
-                return Ok(Some(MethodEvent::Refused(from, Refusal::Because(why.to_owned()))));
+                return Ok(Some(MethodEvent::Refused(from, Refusal::Because(NoConnection::Refused(why.to_owned())))));
             }
         }
         Ok(None)
@@ -324,12 +323,12 @@ fn private_data(rank: PeerId, lane: usize, lanes: usize) -> [u8; LEN] {
 }
 
 /// PeerId, lane, and number of lanes.
-fn parse(data: &[u8]) -> Result<(PeerId, usize, usize), String> {
+fn parse(data: &[u8]) -> Result<(PeerId, usize, usize), NoConnection> {
     match data.first_chunk::<LEN>() {
         Some(&[b'R', b'O', b'C', b'I', lane, lanes, a, b, c, d]) => {
             Ok((u32::from_be_bytes([a, b, c, d]) as PeerId, lane.into(), lanes.into()))
         }
-        _ => Err("it is no rank of any job".into()),
+        _ => Err(NoConnection::Stranger),
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use roci_driver::link::Link;
 use roci_driver::{CompletionQueue, Engine, PdId, QpParams, QueuePair, SharedReceiveQueue, UnconnectedQp};
 
+use crate::core::no_connection::NoConnection;
 use crate::core::peer::PeerId;
 
 /// What a method works on.
@@ -52,28 +53,28 @@ pub(crate) enum Refusal {
     /// Both have asked, and the peer's own request goes on.
     Crossed,
     /// Anything else.
-    Because(String),
+    Because(NoConnection),
 }
 
 /// A way to connect queue pairs. It posts nothing to them: that is for the endpoint.
 pub(crate) trait Method<L: Link> {
     /// Asks a peer for a connection.
-    fn ask(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), String>;
+    fn ask(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), NoConnection>;
 
     /// Makes the queue pairs that a peer has asked for. The endpoint posts its receives; then [`Method::accept`].
-    fn prepare(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<Vec<QueuePair>, String>;
+    fn prepare(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<Vec<QueuePair>, NoConnection>;
 
     /// Grants what was prepared. `true` where that makes it established at once.
-    fn accept(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<bool, String>;
+    fn accept(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<bool, NoConnection>;
 
     /// Opens what was granted.
-    fn confirm(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), String>;
+    fn confirm(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), NoConnection>;
 
     /// Refuses what a peer has asked for.
     fn refuse(&mut self, site: &mut Site<'_, L>, peer: PeerId, why: &Refusal);
 
     /// Asks a peer to ask.
-    fn knock(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), String>;
+    fn knock(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), NoConnection>;
 
     /// Gives up an attempt of ours, or what is left of one.
     fn forget(&mut self, site: &mut Site<'_, L>, peer: PeerId);
@@ -82,7 +83,7 @@ pub(crate) trait Method<L: Link> {
     fn part(&mut self, site: &mut Site<'_, L>, peer: PeerId, why: &str);
 
     /// The next event.
-    fn poll(&mut self, site: &mut Site<'_, L>) -> Result<Option<MethodEvent>, String>;
+    fn poll(&mut self, site: &mut Site<'_, L>) -> Result<Option<MethodEvent>, NoConnection>;
 }
 
 impl<L: Link> Site<'_, L> {
@@ -92,13 +93,13 @@ impl<L: Link> Site<'_, L> {
     }
 
     /// A queue pair for a lane to a peer.
-    pub(crate) fn create_qp(&mut self, peer: PeerId, lane: usize) -> Result<UnconnectedQp, String> {
+    pub(crate) fn create_qp(&mut self, peer: PeerId, lane: usize) -> Result<UnconnectedQp, NoConnection> {
         let port = self.port_of(peer);
-        let mut qp = self.engine.create_qp(port, self.pd, self.cq).map_err(|error| error.to_string())?;
-        match self.lanes[lane].srq {
-            Some(srq) => self.engine.share_receives(&mut qp, srq).map(|()| qp).map_err(|error| error.to_string()),
-            None => Ok(qp),
+        let mut qp = self.engine.create_qp(port, self.pd, self.cq)?;
+        if let Some(srq) = self.lanes[lane].srq {
+            self.engine.share_receives(&mut qp, srq)?;
         }
+        Ok(qp)
     }
 
     /// Has a text carried to a peer.

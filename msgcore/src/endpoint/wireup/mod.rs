@@ -26,6 +26,7 @@ use crate::config::{Config, ConnectMethod, Initiative};
 use crate::core::breach::Breach;
 use crate::core::completion::OpError;
 use crate::core::lane::Lane;
+use crate::core::no_connection::NoConnection;
 use crate::core::peer::{Arrived, Mismatch, Peer, PeerId};
 use crate::core::refused::CallError;
 use crate::core::stage::{Stage, Step};
@@ -149,7 +150,7 @@ impl<L: Link> Endpoint<L> {
         let serves = self.wireup.initiative == Initiative::ClientServer && self.peers.oneself() < id;
         let begun = self.with_method(|method, site| if serves { method.knock(site, id) } else { method.ask(site, id) });
         if let Err(why) = begun {
-            self.fail_peer(id, OpError::NotConnected { rank: id, why });
+            self.fail_peer(id, OpError::NotConnected { rank: id, why: why.into() });
         }
     }
 
@@ -169,26 +170,26 @@ impl<L: Link> Endpoint<L> {
             happened = true;
         }
         self.fail_mismatched();
-        self.fail_overdue(self.core.engine.now(), "it did not answer in time (ROCI_CONNECT_TIMEOUT_S)");
+        self.fail_overdue(self.core.engine.now(), &NoConnection::Overdue);
         happened
     }
 
     /// No connection that is being made can be made any more.
-    pub(crate) fn fail_connecting(&mut self, why: &str) {
+    pub(crate) fn fail_connecting(&mut self, why: &NoConnection) {
         self.fail_overdue(Nanos::MAX, why);
     }
 
     /// A text could not be carried to a peer: a connection that is being made to it is not.
-    pub(crate) fn fail_mail(&mut self, id: PeerId, why: String) {
+    pub(crate) fn fail_mail(&mut self, id: PeerId, why: NoConnection) {
         if self.wireup.under_way.contains_key(&id) {
-            self.fail_peer(id, OpError::NotConnected { rank: id, why });
+            self.fail_peer(id, OpError::NotConnected { rank: id, why: why.into() });
         }
     }
 
-    fn fail_overdue(&mut self, now: Nanos, why: &str) {
+    fn fail_overdue(&mut self, now: Nanos, why: &NoConnection) {
         let overdue = self.wireup.under_way.iter().filter(|&(_, &deadline)| deadline <= now).map(|(&id, _)| id);
         for id in overdue.collect::<Vec<_>>() {
-            self.fail_peer(id, OpError::NotConnected { rank: id, why: why.into() });
+            self.fail_peer(id, OpError::NotConnected { rank: id, why: why.clone().into() });
         }
     }
 
@@ -206,7 +207,7 @@ impl<L: Link> Endpoint<L> {
                     return self.turn_away(id, why);
                 }
                 if let Err(why) = self.with_method(|method, site| method.confirm(site, id)) {
-                    return self.fail_peer(id, OpError::NotConnected { rank: id, why });
+                    return self.fail_peer(id, OpError::NotConnected { rank: id, why: why.into() });
                 }
                 self.on_established(id);
             }
@@ -220,7 +221,7 @@ impl<L: Link> Endpoint<L> {
             MethodEvent::Refused(_, Refusal::Crossed) => {}
             MethodEvent::Refused(id, Refusal::Because(why)) => {
                 if self.peers.live_mut(id).is_some_and(|peer| peer.connection.stage().is_under_way()) {
-                    self.fail_peer(id, OpError::NotConnected { rank: id, why });
+                    self.fail_peer(id, OpError::NotConnected { rank: id, why: why.into() });
                 }
             }
         }
@@ -231,7 +232,7 @@ impl<L: Link> Endpoint<L> {
         match self.peer_or_error(id) {
             Ok(_) => self.ensure_connecting(id),
             Err(why) => {
-                let why = Refusal::Because(why.to_string());
+                let why = Refusal::Because(NoConnection::Refused(why.to_string()));
                 self.with_method(|method, site| method.refuse(site, id, &why));
             }
         }
@@ -245,8 +246,8 @@ impl<L: Link> Endpoint<L> {
             Ok(Stage::Idle) => None,
             Ok(Stage::Asking) if is_peer_to_peer && oneself < id => Some(Refusal::Crossed),
             Ok(Stage::Asking) => None,
-            Ok(_) => Some(Refusal::Because(format!("rank {oneself} is connected to it already"))),
-            Err(why) => Some(Refusal::Because(why.to_string())),
+            Ok(_) => Some(Refusal::Because(NoConnection::Connected(oneself))),
+            Err(why) => Some(Refusal::Because(NoConnection::Refused(why.to_string()))),
         };
         if let Some(refusal) = refusal {
             self.core.stats.connections_refused += 1;
@@ -268,17 +269,17 @@ impl<L: Link> Endpoint<L> {
     }
 
     /// There is no connection, and the peer gets the reason.
-    fn turn_away(&mut self, id: PeerId, why: String) {
+    fn turn_away(&mut self, id: PeerId, why: NoConnection) {
         self.with_method(|method, site| method.refuse(site, id, &Refusal::Because(why.clone())));
-        self.fail_peer(id, OpError::NotConnected { rank: id, why });
+        self.fail_peer(id, OpError::NotConnected { rank: id, why: why.into() });
     }
 
     /// Queue pairs have come: their receives are posted, first the small one for the peer's terms.
-    fn raise_lanes(&mut self, id: PeerId, qps: Vec<QueuePair>) -> Result<(), String> {
+    fn raise_lanes(&mut self, id: PeerId, qps: Vec<QueuePair>) -> Result<(), NoConnection> {
         let oneself = self.peers.oneself();
         let Self { core, peers, .. } = self;
         if !peers.live_mut(id).is_some_and(|peer| peer.lanes.is_empty()) {
-            return Err("it is connected already, or gone".into());
+            return Err(NoConnection::Connected(id));
         }
         for (lane, &qp) in qps.iter().enumerate() {
             peers.bind(qp, id, lane);
@@ -287,13 +288,12 @@ impl<L: Link> Endpoint<L> {
         peer.lanes = qps.iter().zip(&core.receives.queues).map(|(&qp, queue)| Lane::new(qp, queue)).collect();
         let first = core.receives.queues.get(0).map(|queue| queue.kind);
         if let (Some(Kind::PerPeer { .. }), Some(&qp)) = (first, qps.first()) {
-            let short = |_| format!("rank {oneself} has no memory for a first message: raise its ROCI_ARENA_SIZE");
-            let small = core.engine.buffer(TERMS_LEN).map_err(short)?;
+            let small = core.engine.buffer(TERMS_LEN).map_err(|_| NoConnection::NoMemory(oneself))?;
             // A queue pair that refuses has failed, and its completions say so.
             drop(core.engine.post_recv(qp, name_of(0, id), small));
             peer.lanes[0].posted = 1;
         }
-        core.post_own(peer).map_err(|why| format!("rank {oneself} has {why}"))
+        core.post_own(peer).map_err(|why| NoConnection::NoReceives { rank: oneself, why })
     }
 
     /// The queue pairs are up at both ends: our terms go out.

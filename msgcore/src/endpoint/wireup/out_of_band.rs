@@ -15,6 +15,7 @@ use roci_protocol::wire::MacAddr;
 
 use super::method::{Method, MethodEvent, Refusal, Site};
 use crate::config::Config;
+use crate::core::no_connection::NoConnection;
 use crate::core::peer::PeerId;
 
 /// How a refusal says that both have asked.
@@ -57,13 +58,13 @@ impl OutOfBand {
         &mut self,
         site: &mut Site<'_, L>,
         peer: PeerId,
-    ) -> Result<(Vec<UnconnectedQp>, String), String> {
+    ) -> Result<(Vec<UnconnectedQp>, String), NoConnection> {
         let (mut qps, mut addresses) = (Vec::new(), Vec::<Address>::new());
         for lane in 0..site.lanes.len() {
             let made = site.create_qp(peer, lane).and_then(|qp| {
-                let address = site.engine.address_of(&qp, &site.lanes[lane].params).map_err(|error| error.to_string());
+                let address = site.engine.address_of(&qp, &site.lanes[lane].params);
                 qps.push(qp);
-                address
+                Ok(address?)
             });
             match made {
                 Ok(address) => addresses.push(address),
@@ -85,7 +86,7 @@ impl OutOfBand {
         peer: PeerId,
         qps: Vec<UnconnectedQp>,
         addresses: &[Address],
-    ) -> Result<Vec<QueuePair>, String> {
+    ) -> Result<Vec<QueuePair>, NoConnection> {
         let connected = self.connect(site, qps, addresses)?;
         self.theirs.extend(addresses.first().map(|&first| (peer, first)));
         Ok(connected)
@@ -96,11 +97,11 @@ impl OutOfBand {
         site: &mut Site<'_, L>,
         qps: Vec<UnconnectedQp>,
         addresses: &[Address],
-    ) -> Result<Vec<QueuePair>, String> {
+    ) -> Result<Vec<QueuePair>, NoConnection> {
         if qps.len() != addresses.len() {
-            let (ours, theirs) = (qps.len(), addresses.len());
+            let (here, there) = (qps.len(), addresses.len());
             discard(site, qps);
-            return Err(format!("{ours} receive queues here, {theirs} at the peer"));
+            return Err(NoConnection::ReceiveQueues { here, there });
         }
         let mut connected = Vec::new();
         let mut failure = None;
@@ -127,17 +128,17 @@ impl OutOfBand {
         lane: usize,
         qp: UnconnectedQp,
         mut address: Address,
-    ) -> Result<QueuePair, String> {
+    ) -> Result<QueuePair, NoConnection> {
         if site.is_shared_port && self.has_gateway {
             match station_of(site.engine, &address, self.patience) {
                 Ok(mac) => address.mac = mac,
                 Err(why) => {
                     site.engine.discard_qp(qp);
-                    return Err(format!("no way to {}: {why}", address.ip));
+                    return Err(NoConnection::NoWay { ip: address.ip, why });
                 }
             }
         }
-        site.engine.connect(qp, &address, &site.lanes[lane].params).map_err(|error| error.to_string())
+        Ok(site.engine.connect(qp, &address, &site.lanes[lane].params)?)
     }
 
     fn on_mail<L: Link>(&mut self, site: &mut Site<'_, L>, from: PeerId, text: &str) -> Option<MethodEvent> {
@@ -153,23 +154,14 @@ impl OutOfBand {
                     None
                 }
             },
-            "grant" => {
-                let qps = self.asked.remove(&from)?;
-                let outcome = match parse(rest) {
-                    Ok(addresses) => self.connect_with(site, from, qps, &addresses),
-                    Err(why) => {
-                        discard(site, qps);
-                        Err(why)
-                    }
-                };
-                Some(match outcome {
-                    Ok(connected) => MethodEvent::Granted(from, connected),
-                    Err(why) => MethodEvent::Refused(from, Refusal::Because(why)),
-                })
-            }
+            "grant" => self.on_granted(site, from, rest),
             "refuse" => {
                 <Self as Method<L>>::forget(self, site, from);
-                let why = if rest == CROSSED { Refusal::Crossed } else { Refusal::Because(rest.to_owned()) };
+                let why = if rest == CROSSED {
+                    Refusal::Crossed
+                } else {
+                    Refusal::Because(NoConnection::Refused(rest.to_owned()))
+                };
                 Some(MethodEvent::Refused(from, why))
             }
             "knock" => Some(MethodEvent::Knocked(from)),
@@ -185,31 +177,47 @@ impl OutOfBand {
             _ => None,
         }
     }
+
+    /// A peer has granted what we have asked for, at these addresses.
+    fn on_granted<L: Link>(&mut self, site: &mut Site<'_, L>, from: PeerId, addresses: &str) -> Option<MethodEvent> {
+        let qps = self.asked.remove(&from)?;
+        let outcome = match parse(addresses) {
+            Ok(addresses) => self.connect_with(site, from, qps, &addresses),
+            Err(why) => {
+                discard(site, qps);
+                Err(why)
+            }
+        };
+        Some(match outcome {
+            Ok(connected) => MethodEvent::Granted(from, connected),
+            Err(why) => MethodEvent::Refused(from, Refusal::Because(why)),
+        })
+    }
 }
 
 impl<L: Link> Method<L> for OutOfBand {
-    fn ask(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), String> {
+    fn ask(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), NoConnection> {
         let (qps, addresses) = self.create(site, peer)?;
         self.asked.insert(peer, qps);
         site.send_mail(peer, &format!("ask {addresses}"));
         Ok(())
     }
 
-    fn prepare(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<Vec<QueuePair>, String> {
-        let theirs = self.asked_for.remove(&peer).ok_or("no peer has asked")?;
+    fn prepare(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<Vec<QueuePair>, NoConnection> {
+        let theirs = self.asked_for.remove(&peer).ok_or(NoConnection::NoRequest)?;
         let (qps, ours) = self.create(site, peer)?;
         let connected = self.connect_with(site, peer, qps, &theirs)?;
         self.prepared.insert(peer, ours);
         Ok(connected)
     }
 
-    fn accept(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<bool, String> {
-        let addresses = self.prepared.remove(&peer).ok_or("nothing was prepared")?;
+    fn accept(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<bool, NoConnection> {
+        let addresses = self.prepared.remove(&peer).ok_or(NoConnection::NoRequest)?;
         site.send_mail(peer, &format!("grant {addresses}"));
         Ok(true)
     }
 
-    fn confirm(&mut self, _site: &mut Site<'_, L>, _peer: PeerId) -> Result<(), String> {
+    fn confirm(&mut self, _site: &mut Site<'_, L>, _peer: PeerId) -> Result<(), NoConnection> {
         Ok(())
     }
 
@@ -217,12 +225,12 @@ impl<L: Link> Method<L> for OutOfBand {
         self.asked_for.remove(&peer);
         let text = match why {
             Refusal::Crossed => CROSSED.to_owned(),
-            Refusal::Because(why) => why.replace('\n', " "),
+            Refusal::Because(why) => why.to_string().replace('\n', " "),
         };
         site.send_mail(peer, &format!("refuse {text}"));
     }
 
-    fn knock(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), String> {
+    fn knock(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), NoConnection> {
         site.send_mail(peer, "knock");
         Ok(())
     }
@@ -239,7 +247,7 @@ impl<L: Link> Method<L> for OutOfBand {
         site.send_mail(peer, &format!("gone {ours};{why}"));
     }
 
-    fn poll(&mut self, site: &mut Site<'_, L>) -> Result<Option<MethodEvent>, String> {
+    fn poll(&mut self, site: &mut Site<'_, L>) -> Result<Option<MethodEvent>, NoConnection> {
         while let Some((from, text)) = site.inbox.pop_front() {
             if let Some(event) = self.on_mail(site, from, &text) {
                 return Ok(Some(event));
@@ -280,8 +288,6 @@ fn discard<L: Link>(site: &mut Site<'_, L>, qps: Vec<UnconnectedQp>) {
     }
 }
 
-fn parse(text: &str) -> Result<Vec<Address>, String> {
-    text.split(';')
-        .map(|address| address.parse().map_err(|error: roci_driver::ParseAddressError| error.to_string()))
-        .collect()
+fn parse(text: &str) -> Result<Vec<Address>, NoConnection> {
+    text.split(';').map(|address| Ok(address.parse::<Address>()?)).collect()
 }

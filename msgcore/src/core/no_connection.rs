@@ -1,0 +1,100 @@
+//! Why there is no connection to a peer.
+
+use std::net::IpAddr;
+
+use roci_driver::neighbour::Unreachable;
+use roci_driver::{CmCallError, ConnectError, ParseAddressError, RejReason};
+use thiserror::Error;
+
+use crate::Rank;
+use crate::units::show_size;
+
+/// Why there is no connection to a peer. Who refuses says it with the same words, which are all that the other end gets.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum NoConnection {
+    /// The peer did not answer, or did not go on.
+    #[error("it did not answer in time (ROCI_CONNECT_TIMEOUT_S)")]
+    Overdue,
+    /// RDMA-CM's requests were not answered.
+    #[error("it does not answer")]
+    Unanswered,
+    /// One end refused, in its own words.
+    #[error("{0}")]
+    Refused(String),
+    /// The peer's RDMA-CM refused.
+    #[error("it refused: {0}")]
+    Rejected(RejReason),
+    /// What carries the texts of connections that are being made does not.
+    #[error("{0}")]
+    NoMail(String),
+    /// The launcher, which carries texts, is gone, or there is none.
+    #[error("there is no launcher that carries mail")]
+    NoLauncher,
+    /// What the peer sent is no address.
+    #[error(transparent)]
+    Address(#[from] ParseAddressError),
+    /// A queue pair cannot be made, or not with that peer.
+    #[error(transparent)]
+    QueuePair(#[from] ConnectError),
+    /// RDMA-CM cannot do it.
+    #[error(transparent)]
+    RdmaCm(#[from] CmCallError),
+    /// Nothing leads to the peer's address.
+    #[error("no way to {ip}: {why}")]
+    NoWay {
+        /// The peer's address.
+        ip: IpAddr,
+        /// What stands in the way.
+        why: Unreachable,
+    },
+    /// The ends have different numbers of receive queues.
+    #[error("{here} receive queues here, {there} at the peer")]
+    ReceiveQueues {
+        /// At this end.
+        here: usize,
+        /// At the other.
+        there: usize,
+    },
+    /// The peer's host was not published.
+    #[error("its host is not known")]
+    NoHost,
+    /// Who asks gives the rank of another host.
+    #[error("it is not at the host of that rank")]
+    OtherHost,
+    /// Who asks gives a rank that there is not, or another port's.
+    #[error("it is no rank of this job")]
+    NoRank,
+    /// Who asks gives no rank at all.
+    #[error("it is no rank of any job")]
+    Stranger,
+    /// Who asks gives a lane beyond the number that it gives.
+    #[error("it asks for a lane that is none")]
+    NoLane,
+    /// Two connections to one peer.
+    #[error("rank {0} is connected already")]
+    Connected(Rank),
+    /// Nothing was asked for that could be answered.
+    #[error("there is no request to answer")]
+    NoRequest,
+    /// There is no memory for what a connection needs first.
+    #[error("rank {0} has no memory for a first message: raise its ROCI_ARENA_SIZE")]
+    NoMemory(Rank),
+    /// There is no memory for the receives of the connection.
+    #[error("rank {rank} has {why}")]
+    NoReceives {
+        /// Where.
+        rank: Rank,
+        /// How much there is.
+        why: NoReceives,
+    },
+}
+
+/// There is no memory for the least receives that a connection needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("no memory for {least} receives of {}, the least of {all}: raise its ROCI_ARENA_SIZE", show_size(size))]
+pub struct NoReceives {
+    pub(super) least: usize,
+    pub(super) size: usize,
+    pub(super) all: usize,
+}
