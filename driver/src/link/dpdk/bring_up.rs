@@ -327,7 +327,7 @@ impl DpdkLink {
 fn close_gate(links: &mut [DpdkLink]) -> Result<(), PortError> {
     let gate = Gate::close().map_err(|cause| {
         let device = "memif".to_owned();
-        PortError::Call { device, call: "the interrupt thread's gate", cause }
+        PortError::Call { device, call: "the interrupt thread's gate", cause: cause.to_string() }
     })?;
     let gate = Rc::new(gate);
     for link in links {

@@ -5,17 +5,33 @@ use std::sync::atomic::{Ordering, compiler_fence, fence};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
+use rustix::io::Errno;
 use rustix::thread::{MembarrierCommand, membarrier};
+use thiserror::Error;
 
 use super::super::eal::describe;
 
 /// Microseconds until a freed thread is parked again; whatever is ready before goes first.
 const REARM_US: u64 = 10;
 
+/// Why there is no gate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub(in crate::link::dpdk) enum GateError {
+    /// The kernel gives no eventfd.
+    #[error("eventfd: {0}")]
+    Eventfd(Errno),
+    /// DPDK sets no alarm.
+    #[error("alarm: {}", describe(*.0))]
+    Alarm(i32),
+    /// The alarm has been set, and the thread does not come to it.
+    #[error("the interrupt thread does not park")]
+    NotParked,
+}
+
 /// What the gate's protocol needs of DPDK and the kernel. A model has one of its own.
 pub(super) trait GateOps {
     /// Has the interrupt thread call [`GateProtocol::serve`](super::protocol::GateProtocol::serve) once, a moment later.
-    fn set_alarm(&self) -> Result<(), String>;
+    fn set_alarm(&self) -> Result<(), GateError>;
 
     /// Ends a sleep, or the next one.
     fn wake(&self);
@@ -39,18 +55,18 @@ pub(super) struct Dpdk {
 }
 
 impl Dpdk {
-    pub(super) fn new() -> Result<Self, String> {
-        let wake = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| format!("eventfd: {error}"))?;
+    pub(super) fn new() -> Result<Self, GateError> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC).map_err(GateError::Eventfd)?;
         let has_membarrier = membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok();
         Ok(Self { wake, has_membarrier })
     }
 }
 
 impl GateOps for Dpdk {
-    fn set_alarm(&self) -> Result<(), String> {
+    fn set_alarm(&self) -> Result<(), GateError> {
         // SAFETY: `park` is a function that lives for ever and uses no argument.
         let status = unsafe { dpdk_sys::rte_eal_alarm_set(REARM_US, Some(park), std::ptr::null_mut()) };
-        if status == 0 { Ok(()) } else { Err(format!("alarm: {}", describe(status))) }
+        if status == 0 { Ok(()) } else { Err(GateError::Alarm(status)) }
     }
 
     fn wake(&self) {

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use super::control;
-use machine::Dpdk;
+use machine::{Dpdk, GateError};
 use protocol::{GateProtocol, InBurst};
 
 /// The gate was open a moment ago, for another port or another loop: that was enough.
@@ -50,7 +50,7 @@ pub(super) struct Gate {
 impl Gate {
     /// A gate for the calling thread's poll loop; the first one parks the interrupt thread. Connect first: the
     /// handshake runs on that thread.
-    pub(super) fn close() -> Result<Self, String> {
+    pub(super) fn close() -> Result<Self, GateError> {
         let mut desk = desk();
         let shared = shared()?;
         if desk.loops.is_empty() {
@@ -134,7 +134,7 @@ fn desk() -> MutexGuard<'static, Desk> {
 }
 
 /// What is shared, made by the first who asks. The caller holds the desk.
-fn shared() -> Result<&'static GateProtocol<Dpdk>, String> {
+fn shared() -> Result<&'static GateProtocol<Dpdk>, GateError> {
     if let Some(shared) = SHARED.get() {
         return Ok(shared);
     }

@@ -9,7 +9,7 @@ use loom::model;
 use loom::sync::Condvar;
 use loom::thread::{JoinHandle, spawn};
 
-use super::machine::GateOps;
+use super::machine::{GateError, GateOps};
 use super::protocol::{GateProtocol, InBurst};
 use crate::sync::{AtomicBool, Mutex, fence};
 
@@ -63,7 +63,7 @@ impl Played {
 }
 
 impl GateOps for Played {
-    fn set_alarm(&self) -> Result<(), String> {
+    fn set_alarm(&self) -> Result<(), GateError> {
         self.alarm.set();
         Ok(())
     }

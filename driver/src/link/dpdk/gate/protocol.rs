@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::machine::GateOps;
+use super::machine::{GateError, GateOps};
 use crate::sync::{AtomicBool, AtomicU64, yield_now};
 
 /// How long the thread may be at work before that is said.
@@ -79,14 +79,12 @@ impl<M: GateOps> GateProtocol<M> {
     }
 
     /// Parks the thread that runs freely.
-    pub(super) fn park(&self) -> Result<(), String> {
+    pub(super) fn park(&self) -> Result<(), GateError> {
         let before = self.parkings.load(Ordering::Acquire);
         self.is_closed.store(true, Ordering::Release);
-        let parked = self.arm().and_then(|()| {
-            self.wait_parked(before, FIRST_PATIENCE)
-                .then_some(())
-                .ok_or_else(|| "the interrupt thread does not park".to_owned())
-        });
+        let parked = self
+            .arm()
+            .and_then(|()| self.wait_parked(before, FIRST_PATIENCE).then_some(()).ok_or(GateError::NotParked));
         if parked.is_err() {
             self.free();
         }
@@ -118,7 +116,7 @@ impl<M: GateOps> GateProtocol<M> {
     }
 
     /// Sets the alarm that parks the thread, unless there is one.
-    fn arm(&self) -> Result<(), String> {
+    fn arm(&self) -> Result<(), GateError> {
         if self.is_armed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
