@@ -1,15 +1,16 @@
-//! How ranks part that use their ports without a worker: two threads, over real memif ports, which tell at once when their
-//! peer's end is closed.
+//! How ranks meet and part that use their ports without a worker: two threads, over real memif ports, which tell at once when
+//! their peer's end is closed.
 
 #[path = "common/ranks.rs"]
 mod ranks;
 
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
 use ranks::{config, run_ranks};
 use roci_driver::State;
-use roci_msgcore::Fabric;
+use roci_msgcore::{Fabric, Ports};
 
 /// Long enough for a port to notice that its peer is gone, whatever the machine is busy with: what is tested does not depend
 /// on it, but a defect may stay hidden where it is too short.
@@ -47,5 +48,22 @@ fn a_peer_that_goes_without_a_goodbye_is_reported_by_the_launcher() {
         }
         let error = fabric.barrier().expect_err("rank 1 never comes").to_string();
         assert!(error.contains("rank 1 was killed"), "{error}");
+    });
+}
+
+#[test]
+fn a_peer_that_opens_its_ports_and_never_publishes_is_not_waited_for_for_ever() {
+    let over = Arc::new(Barrier::new(2));
+    run_ranks(2, move |job, _| {
+        let config = config(&[("connect_timeout_s", "2")]);
+        if job.rank() == 1 {
+            let ports = Ports::open(&config, job).expect("its peer's port is there");
+            over.wait();
+            return drop(ports);
+        }
+        let outcome = Fabric::connect(&config, job).map(|_| ());
+        over.wait();
+        let error = outcome.expect_err("rank 1 publishes nothing").to_string();
+        assert!(error.contains("within 2 s"), "{error}");
     });
 }

@@ -1,11 +1,11 @@
 //! Queue pairs to all ranks of a job, connected all at once over its launcher.
 
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use roci_driver::link::Link;
 use roci_driver::{Address, CompletionQueue, Engine, PdId, QueuePair};
-use roci_launcher::{Job, JobError};
+use roci_launcher::{Job, JobError, Reminder};
 
 use super::ports::{LiveLink, Ports, WireupError, queue_pair_params};
 use crate::Rank;
@@ -52,8 +52,7 @@ impl Fabric {
             fabric.job()?.put(&format!("address/{rank}/{peer}"), &address.to_string())?;
             unconnected.push(qp);
         }
-        // A peer whose port has to ask again for its link needs this one's engine to be polled until it has.
-        fabric.barrier()?;
+        fabric.serve_until_all_have_published(Duration::from_secs(config.connect_timeout_s))?;
         for (&peer, qp) in peers.iter().zip(unconnected) {
             let text = fabric.job()?.get(&format!("address/{peer}/{rank}"))?;
             let mut address: Address = text.parse().map_err(|error| WireupError::Address(peer, error))?;
@@ -70,6 +69,19 @@ impl Fabric {
     fn job(&mut self) -> Result<&mut Job, JobError> {
         self.job.as_mut().ok_or(JobError::Gone)
     }
+
+    /// Waits until every rank has published its addresses, and polls meanwhile: a peer whose port has to ask again for its
+    /// link needs this end's engine for it.
+    fn serve_until_all_have_published(&mut self, patience: Duration) -> Result<(), JobError> {
+        let (rank, deadline, mut reminder) = (self.rank, Instant::now() + patience, Reminder::start());
+        self.serve_until_all_are_here(|job| {
+            if let Some(waited) = reminder.due() {
+                let (waited, absent) = (waited.as_secs(), job.absent()?);
+                tracing::warn!("rank {rank} has waited {waited} s for its peers to publish their addresses{absent}");
+            }
+            if Instant::now() < deadline { Ok(()) } else { Err(JobError::Timeout(patience.as_secs())) }
+        })
+    }
 }
 
 impl<L: Link> Fabric<L> {
@@ -77,6 +89,14 @@ impl<L: Link> Fabric<L> {
     /// port: a peer that hears first that all are here may have closed its ports before this rank hears it. So a rank that
     /// is done says goodbye by this call, and whatever happens to its ports then is no failure.
     pub fn barrier(&mut self) -> Result<(), JobError> {
+        self.serve_until_all_are_here(|_| Ok(()))
+    }
+
+    /// The barrier, with a look at the job between polls, which may end it.
+    fn serve_until_all_are_here(
+        &mut self,
+        mut look: impl FnMut(&mut Job) -> Result<(), JobError>,
+    ) -> Result<(), JobError> {
         let Some(job) = &mut self.job else { return Ok(()) };
         job.start_barrier()?;
         let mut idle_polls = 0u32;
@@ -91,6 +111,7 @@ impl<L: Link> Fabric<L> {
             if job.poll_barrier()? {
                 return Ok(());
             }
+            look(job)?;
         }
     }
 
