@@ -146,6 +146,12 @@ impl<T> Slab<T> {
         Self { names, table: NamedValues::default() }
     }
 
+    /// How many values there are.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.table.len()
+    }
+
     /// Names a value; `None` where there are too many.
     #[inline]
     pub(crate) fn insert(&mut self, value: T) -> Option<Key> {

@@ -66,6 +66,12 @@ impl Outcomes {
         }
     }
 
+    /// How many operations have names: their outcome is to come, or to be taken.
+    #[inline]
+    pub(super) fn under_way(&self) -> usize {
+        self.slots.len()
+    }
+
     /// Bytes of buffered sends that have not ended.
     pub(super) fn buffered_bytes(&self) -> usize {
         self.buffered_bytes

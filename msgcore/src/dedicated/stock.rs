@@ -9,26 +9,24 @@ pub(super) const SMALL: usize = 2048;
 /// How many are kept.
 const LIMIT: usize = 256;
 
-/// Buffers of that size: those that are not in use, and how many are.
+/// Buffers of that size that are not in use.
 #[derive(Default)]
 pub(super) struct Stock {
     free: Vec<Buffer>,
-    in_use: usize,
 }
 
 impl Stock {
-    /// Returns memory for `len` bytes: one that is kept, or a new one. Of those that are kept no more than so many are made,
-    /// and a message beyond them takes the bytes that it needs.
+    /// Returns memory for `len` bytes: a buffer that is kept, or a new one. Where so many operations are under way as buffers
+    /// are kept, a new one takes no more than the message needs.
     #[inline]
-    pub(super) fn take(&mut self, arena: &Arc<Arena>, len: usize) -> Result<Buffer, ArenaError> {
-        if len > SMALL || self.free.is_empty() && self.in_use == LIMIT {
+    pub(super) fn take(&mut self, arena: &Arc<Arena>, len: usize, under_way: usize) -> Result<Buffer, ArenaError> {
+        if len > SMALL || self.free.is_empty() && under_way >= LIMIT {
             return arena.buffer(len);
         }
         let mut buffer = match self.free.pop() {
             Some(buffer) => buffer,
             None => arena.buffer(SMALL)?,
         };
-        self.in_use += 1;
         buffer.set_len(len);
         Ok(buffer)
     }
@@ -45,8 +43,6 @@ impl Stock {
         if buffer.is_users() || buffer.capacity() != SMALL || self.free.len() == LIMIT {
             return Err(buffer);
         }
-        // One that the application has asked the arena for may come here too.
-        self.in_use = self.in_use.saturating_sub(1);
         self.free.push(buffer);
         Ok(())
     }
@@ -69,7 +65,7 @@ mod tests {
         small.set_len(3);
         small.skip_front(2);
         stock.give(small).expect("kept");
-        assert_eq!(stock.take(&arena, SMALL).expect("it is there").len(), SMALL);
+        assert_eq!(stock.take(&arena, SMALL, 0).expect("it is there").len(), SMALL);
         (0..LIMIT).for_each(|_| stock.give(arena.buffer(SMALL).expect("room")).expect("kept"));
         assert_eq!(stock.free_bytes(), LIMIT * SMALL);
         assert!(stock.give(arena.buffer(SMALL).expect("room")).is_err());
@@ -81,12 +77,22 @@ mod tests {
         let arena = Arena::new(2 << 20).expect("memory");
         let mut stock = Stock::default();
         let free = arena.free_bytes();
-        let burst: Vec<_> = (0..10 * LIMIT).map(|_| stock.take(&arena, 9).expect("room")).collect();
+        let burst: Vec<_> = (0..10 * LIMIT).map(|sent| stock.take(&arena, 9, sent).expect("room")).collect();
         let taken = free - arena.free_bytes();
         assert!(taken < LIMIT * SMALL + 10 * LIMIT * 64 + 4096, "{taken} bytes");
         for buffer in burst {
             drop(stock.give(buffer));
         }
         assert_eq!(stock.free_bytes(), LIMIT * SMALL);
+    }
+
+    /// Who drops buffers instead of giving them back finds others: what counts is how many operations are under way.
+    #[test]
+    fn buffers_that_do_not_come_back_are_replaced() {
+        let arena = Arena::new(2 << 20).expect("memory");
+        let mut stock = Stock::default();
+        (0..2 * LIMIT).for_each(|_| drop(stock.take(&arena, 9, 1).expect("room")));
+        let next = stock.take(&arena, 9, 1).expect("room");
+        stock.give(next).expect("it is of the size that is kept");
     }
 }
