@@ -27,7 +27,7 @@ use crate::link::{LinkState, LinkStats, Share};
 const RETRY: Duration = Duration::from_millis(5);
 /// How long a server takes from naming its socket to listening on it, with much to spare.
 const LISTEN: Duration = Duration::from_millis(50);
-/// How long the kernel refuses something until a wait is given up: far longer than a client takes to ask again.
+/// How long the kernel refuses something until a wait is given up: longer than a client takes to ask again.
 const TROUBLE: Duration = Duration::from_secs(2);
 /// How long after a refusal the next one is another trouble; a vhost port's lasts until its wait is over.
 const FORGET: Duration = Duration::from_secs(3);
@@ -36,7 +36,11 @@ const FORGET: Duration = Duration::from_secs(3);
 /// A server that is at work already answers one message of the handshake each time that its gate opens. There are six of
 /// them, so it may take more than half a second: a client that never waited for longer than the first time would ask for ever.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
-const ASK_AGAIN_MAX: Duration = Duration::from_secs(2);
+const ASK_AGAIN_MAX: Duration = Duration::from_millis(1600);
+// One refusal after another is no trouble yet, and the next one comes before the last is forgotten.
+static_assertions::const_assert!(
+    ASK_AGAIN_MAX.as_nanos() < TROUBLE.as_nanos() && TROUBLE.as_nanos() < FORGET.as_nanos()
+);
 
 /// How long, and on what condition, a peer is waited for.
 struct Wait<'a> {
@@ -223,11 +227,17 @@ impl DpdkLink {
         configured
     }
 
-    /// Creates a pool for so many ports. Where there is no memory for it, ports that are kept for later give theirs up: a pool
-    /// lasts as long as any of its ports.
+    /// Creates a pool for so many ports. Where there is no memory for it, ports that are kept for later give theirs up, one
+    /// after the other: a pool lasts as long as any of its ports. They do so before memory is used up where that can be
+    /// foreseen: devices take of it too, and without any they fail in a handshake and say nothing.
     fn create_pool(setup: &Setup, eal: Eal, ports: usize) -> Result<Arc<MbufPool>, PortError> {
-        while pool::places() + ports > PORTS_MAX && idle::close_one(setup) {}
-        MbufPool::create(eal, next_index(), ports)
+        while !MbufPool::has_spare(ports) && pool::places() + ports > PORTS_MAX && idle::close_one(setup) {}
+        loop {
+            match MbufPool::create(eal, next_index(), ports) {
+                Err(PortError::NoMemory | PortError::NoHugePages(_)) if idle::close_one(setup) => {}
+                outcome => return outcome,
+            }
+        }
     }
 
     /// A link on a port that was kept.

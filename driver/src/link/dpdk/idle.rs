@@ -1,8 +1,8 @@
 //! Ports that are kept for the next link with the same end.
 //!
 //! memif forgets the listener of a server's port that is closed: its descriptor stays open, and DPDK's interrupt thread
-//! keeps a pointer to what was freed. So such a port is not closed, until DPDK has no place left for another one; only its
-//! client is sent away.
+//! keeps a pointer to what was freed. So such a port is not closed, until DPDK has no place or no memory left for another
+//! one; only its client is sent away.
 //!
 //! A port that was started once lets clients in whether it is stopped or not, on the interrupt thread. So it stays started
 //! and keeps its queues and its packet buffers: who comes before the next link finds it whole.

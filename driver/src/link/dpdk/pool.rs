@@ -74,7 +74,8 @@ unsafe impl Send for MbufPool {}
 // SAFETY: as above.
 unsafe impl Sync for MbufPool {}
 
-/// Ports that there are pools for, used or not. DPDK has memory for [`PORTS_MAX`](super::limits::PORTS_MAX).
+/// Ports that there are pools for, used or not. DPDK has memory for about [`PORTS_MAX`](super::limits::PORTS_MAX) of them: the
+/// pools of ports with several queues are not counted.
 static PLACES: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns how many ports there are pools for.
@@ -101,6 +102,12 @@ impl MbufPool {
         };
         let (free, home, was_whole) = (AtomicUsize::new(ports), thread::current().id(), AtomicBool::new(false));
         Ok(Arc::new(Self { mempool, buffers, places: ports, free, home, was_whole, is_shared }))
+    }
+
+    /// Whether a pool for so many ports waits for a call that needs one.
+    pub(super) fn has_spare(ports: usize) -> bool {
+        let buffers = buffers_of(ports);
+        spare().iter().any(|&(_, of)| of == buffers)
     }
 
     /// Whether so many more ports may use it.
