@@ -19,16 +19,16 @@ pub enum NoConnection {
     /// RDMA-CM's requests were not answered.
     #[error("it does not answer")]
     Unanswered,
-    /// One end refused, in its own words.
+    /// The peer refused, in its own words; or this end did, because the peer has failed before.
     #[error("{0}")]
     Refused(String),
     /// The peer's RDMA-CM refused.
     #[error("it refused: {0}")]
     Rejected(RejReason),
-    /// What carries the texts of connections that are being made does not.
+    /// The launcher did not carry a message of the wire-up.
     #[error("{0}")]
     NoMail(String),
-    /// The launcher, which carries texts, is gone, or there is none.
+    /// There is no launcher that could.
     #[error("there is no launcher that carries mail")]
     NoLauncher,
     /// What the peer sent is no address.
@@ -68,12 +68,20 @@ pub enum NoConnection {
     /// Who asks gives no rank at all.
     #[error("it is no rank of any job")]
     Stranger,
-    /// Who asks gives a lane beyond the number that it gives.
-    #[error("it asks for a lane that is none")]
+    /// Who asks names a lane that it does not have.
+    #[error("it asks for a lane that does not exist")]
     NoLane,
-    /// Two connections to one peer.
-    #[error("rank {0} is connected already")]
-    Connected(Rank),
+    /// Two connections between two ranks.
+    #[error("rank {from} is connected to rank {to} already")]
+    Connected {
+        /// Who asks.
+        from: Rank,
+        /// Who was asked.
+        to: Rank,
+    },
+    /// The peer has failed meanwhile, or is connected.
+    #[error("it is connected already, or gone")]
+    Gone,
     /// Nothing was asked for that could be answered.
     #[error("there is no request to answer")]
     NoRequest,

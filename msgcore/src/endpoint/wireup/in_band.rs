@@ -145,7 +145,7 @@ impl InBand {
                 () if !is_sound => Err(NoConnection::NoRank),
                 () if lane >= count => Err(NoConnection::NoLane),
                 () if self.theirs.get(&peer).is_some_and(|theirs| theirs.ids.contains_key(&lane)) => {
-                    Err(NoConnection::Connected(peer))
+                    Err(NoConnection::Connected { from: peer, to: site.oneself })
                 }
                 () => Ok((peer, lane, count)),
             }

@@ -246,7 +246,7 @@ impl<L: Link> Endpoint<L> {
             Ok(Stage::Idle) => None,
             Ok(Stage::Asking) if is_peer_to_peer && oneself < id => Some(Refusal::Crossed),
             Ok(Stage::Asking) => None,
-            Ok(_) => Some(Refusal::Because(NoConnection::Connected(oneself))),
+            Ok(_) => Some(Refusal::Because(NoConnection::Connected { from: id, to: oneself })),
             Err(why) => Some(Refusal::Because(NoConnection::Refused(why.to_string()))),
         };
         if let Some(refusal) = refusal {
@@ -279,7 +279,7 @@ impl<L: Link> Endpoint<L> {
         let oneself = self.peers.oneself();
         let Self { core, peers, .. } = self;
         if !peers.live_mut(id).is_some_and(|peer| peer.lanes.is_empty()) {
-            return Err(NoConnection::Connected(id));
+            return Err(NoConnection::Gone);
         }
         for (lane, &qp) in qps.iter().enumerate() {
             peers.bind(qp, id, lane);
