@@ -24,9 +24,9 @@ counters! {
     tx_r3,
     /// Messages sent by RGET.
     tx_rget,
-    /// Messages sent by RPUT, once the receiver has granted it.
+    /// Messages sent by RPUT, once the receiver has sent its clear-to-send.
     tx_rput,
-    /// Messages sent by PIPELINE, once the receiver has granted it.
+    /// Messages sent by PIPELINE, once the receiver has sent its clear-to-send.
     tx_pipeline,
     /// Messages short enough to be eager that became R3 for want of credits.
     fallback_credit,

@@ -261,7 +261,8 @@ impl<H: EngineHost> DedicatedWorker<H> {
         mem::forget((self.rings.clone(), self.arena.clone()));
     }
 
-    /// Takes what the engine has reported, and returns whether there was anything. The engine makes progress by itself.
+    /// Takes what the engine has reported, and returns whether there was anything. An engine with a thread makes progress by
+    /// itself; a stepped one does so here and in waits, and not in [`Self::test`].
     pub fn progress(&mut self) -> bool {
         if self.is_forked() {
             return false;

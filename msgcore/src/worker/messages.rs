@@ -17,7 +17,8 @@ use crate::{Rank, Source, Tag, TagMatch};
 
 impl<L: Link> Worker<L> {
     /// Sends all of `payload` to rank `to`. The buffer returns when the request ends, which for a short message is
-    /// at once and for a long one when the receiver has it, or with the refusal.
+    /// at once and for a long one when the receiver has it, or with the refusal. A message to this rank itself that finds
+    /// no room among those without a receive ends when it is received: post the receive first.
     #[inline]
     pub fn send(&mut self, to: Rank, tag: Tag, payload: Buffer) -> Result<Request, Refused<Buffer>> {
         self.send_with(to, tag, payload, SendOptions::default())

@@ -1,7 +1,7 @@
 //! The layout of the messaging core's own header, which every message between two of its workers starts with.
 //!
 //! The header has one shape for all kinds: what a kind does not need is zero. Messages that are matched (*eager* ones
-//! and *requests* for a rendezvous) carry a sequence number per peer, because a peer may be reached over several queue
+//! and *requests to send*) carry a sequence number per peer, because a peer may be reached over several queue
 //! pairs, whose messages overtake each other.
 
 mod terms;

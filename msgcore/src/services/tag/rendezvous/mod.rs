@@ -42,7 +42,7 @@ impl TagService {
             Way::Rget => rget::expose(core, to, label, payload),
             way => (Operation::Asked(Asked { to, label, payload, way }), way, Rkey(0)),
         };
-        // What the receiver may make R3 is counted when it grants.
+        // What the receiver may make R3 is counted when its clear-to-send comes.
         if matches!(way, Way::R3 | Way::Rget) {
             core.stats.goes(way);
         }
