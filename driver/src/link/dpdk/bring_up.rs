@@ -211,7 +211,7 @@ impl DpdkLink {
         let eal = create_devices(setup, attachments, &creations)?;
         Eal::enter_thread(eal);
         let clock = TscClock::start();
-        let pool = pool.map_or_else(|| Self::create_pool(setup, eal, attachments.len()), Ok);
+        let pool = pool.map_or_else(|| Self::provide_pool(setup, eal, attachments.len()), Ok);
         let configured = pool.and_then(|pool| {
             attachments.iter().zip(&creations).try_for_each(|(attachment, creation)| {
                 links.push(Self::configure(eal, attachment, creation.name(), PoolShare::take(&pool), clock)?);
@@ -227,12 +227,17 @@ impl DpdkLink {
         configured
     }
 
-    /// Creates a pool for so many ports. Where there is no memory for it, ports that are kept for later give theirs up, one
+    /// Provides a pool for so many ports. Where there is no memory for it, ports that are kept for later give theirs up, one
     /// after the other: a pool lasts as long as any of its ports. They do so before memory is used up where that can be
     /// foreseen: devices take of it too, and without any they fail in a handshake and say nothing.
-    fn create_pool(setup: &Setup, eal: Eal, ports: usize) -> Result<Arc<MbufPool>, PortError> {
-        while !MbufPool::has_spare(ports) && pool::places() + ports > PORTS_MAX && idle::close_one(setup) {}
+    fn provide_pool(setup: &Setup, eal: Eal, ports: usize) -> Result<Arc<MbufPool>, PortError> {
         loop {
+            if let Some(spare) = MbufPool::reuse(ports) {
+                return Ok(spare);
+            }
+            if pool::places() + ports > PORTS_MAX && idle::close_one(setup) {
+                continue;
+            }
             match MbufPool::create(eal, next_index(), ports) {
                 Err(PortError::NoMemory | PortError::NoHugePages(_)) if idle::close_one(setup) => {}
                 outcome => return outcome,

@@ -87,27 +87,28 @@ pub(super) fn places() -> usize {
 static SPARE: Mutex<Vec<(usize, u32)>> = Mutex::new(Vec::new());
 
 impl MbufPool {
-    /// A pool for so many ports, under a name made of a number that no other pool has.
-    pub(super) fn create(eal: Eal, number: usize, ports: usize) -> Result<Arc<Self>, PortError> {
-        let buffers = buffers_of(ports);
-        let spare = take_spare(buffers);
-        let is_shared = AtomicBool::new(spare.is_some());
-        let mempool = match spare {
-            Some(spare) => spare,
-            None => {
-                let created = create(eal, number, buffers)?;
-                PLACES.fetch_add(ports, Ordering::AcqRel);
-                created
-            }
-        };
-        let (free, home, was_whole) = (AtomicUsize::new(ports), thread::current().id(), AtomicBool::new(false));
-        Ok(Arc::new(Self { mempool, buffers, places: ports, free, home, was_whole, is_shared }))
+    /// A pool for so many ports that several threads have used, and no port uses now.
+    pub(super) fn reuse(ports: usize) -> Option<Arc<Self>> {
+        take_spare(buffers_of(ports)).map(|spare| Self::around(spare, ports, true))
     }
 
-    /// Whether a pool for so many ports waits for a call that needs one.
-    pub(super) fn has_spare(ports: usize) -> bool {
-        let buffers = buffers_of(ports);
-        spare().iter().any(|&(_, of)| of == buffers)
+    /// A new pool for so many ports, under a name made of a number that no other pool has.
+    pub(super) fn create(eal: Eal, number: usize, ports: usize) -> Result<Arc<Self>, PortError> {
+        let mempool = create(eal, number, buffers_of(ports))?;
+        PLACES.fetch_add(ports, Ordering::AcqRel);
+        Ok(Self::around(mempool, ports, false))
+    }
+
+    fn around(mempool: NonNull<dpdk_sys::rte_mempool>, ports: usize, is_shared: bool) -> Arc<Self> {
+        Arc::new(Self {
+            mempool,
+            buffers: buffers_of(ports),
+            places: ports,
+            free: AtomicUsize::new(ports),
+            home: thread::current().id(),
+            was_whole: AtomicBool::new(false),
+            is_shared: AtomicBool::new(is_shared),
+        })
     }
 
     /// Whether so many more ports may use it.
