@@ -4,7 +4,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use arrayvec::ArrayVec;
 use roci_driver::link::{Batch, Full, Link, LinkState, LinkStats};
 use roci_protocol::Nanos;
 use roci_protocol::wire::MacAddr;
@@ -24,13 +23,31 @@ impl ManualClock {
     }
 }
 
-/// An Ethernet frame by value, without an allocation.
-pub(crate) struct FrameBytes(ArrayVec<u8, MAX_FRAME>);
+/// The memory of an Ethernet frame.
+type FrameMemory = Box<[u8; MAX_FRAME]>;
+
+/// Memory of frames that were received: the next ones are written there.
+type Spare = Rc<RefCell<Vec<FrameMemory>>>;
+
+/// An Ethernet frame, whose memory is used again: what moves is a pointer, as with a real port.
+pub(crate) struct FrameBytes {
+    /// It is there until the frame is dropped.
+    memory: Option<FrameMemory>,
+    len: usize,
+    spare: Spare,
+}
 
 impl AsRef<[u8]> for FrameBytes {
     #[inline]
     fn as_ref(&self) -> &[u8] {
-        &self.0
+        self.memory.as_ref().map_or(&[], |memory| &memory[..self.len])
+    }
+}
+
+impl Drop for FrameBytes {
+    #[inline]
+    fn drop(&mut self) {
+        self.spare.borrow_mut().extend(self.memory.take());
     }
 }
 
@@ -43,16 +60,20 @@ pub(crate) struct WireEnd {
     host: u8,
     incoming: FrameQueue,
     outgoing: FrameQueue,
+    spare: Spare,
 }
 
 impl WireEnd {
     pub(crate) fn pair(clock: &ManualClock) -> [Self; 2] {
         let [near, far] = [(); 2].map(|()| FrameQueue::new(RefCell::new(VecDeque::with_capacity(CAPACITY))));
+        let memory = (0..2 * CAPACITY).map(|_| Box::new([0; MAX_FRAME])).collect();
+        let spare = Spare::new(RefCell::new(memory));
         let half = |host, incoming: &FrameQueue, outgoing: &FrameQueue| Self {
             clock: clock.clone(),
             host,
             incoming: incoming.clone(),
             outgoing: outgoing.clone(),
+            spare: spare.clone(),
         };
         [half(1, &near, &far), half(2, &far, &near)]
     }
@@ -88,10 +109,9 @@ impl Link for WireEnd {
         if outgoing.len() == CAPACITY {
             return Err(Full);
         }
-        let mut bytes = ArrayVec::from([0; MAX_FRAME]);
-        bytes.truncate(len);
-        fill(&mut bytes);
-        outgoing.push_back(FrameBytes(bytes));
+        let mut memory = self.spare.borrow_mut().pop().ok_or(Full)?;
+        fill(&mut memory[..len]);
+        outgoing.push_back(FrameBytes { memory: Some(memory), len, spare: self.spare.clone() });
         Ok(())
     }
 
