@@ -4,8 +4,6 @@
 //! and the BTH with every field that a router may rewrite set to ones, and all the rest as sent. On the wire
 //! it is little-endian. The eight bytes leave the raw register at `0xdebb20e3` (Linux rxe starts there too).
 
-use arrayvec::ArrayVec;
-
 use super::{Malformed, bth, ethernet, ipv4, ipv6, udp};
 use crate::Qpn;
 
@@ -15,8 +13,6 @@ pub const LEN: usize = 4;
 /// The CRC of the eight leading 0xff bytes, as [`crc32fast`] wants it: the complement of the register.
 const PREFIX: u32 = !0xdebb_20e3;
 const MAX_MASKED: usize = ipv6::LEN + udp::LEN;
-/// Up to so many bytes are masked in a copy and covered in one go: a copy costs less than another start of the CRC.
-const SMALL: usize = 256;
 
 /// A CRC that has covered the IP and UDP headers; constant for one flow and one length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,7 +37,7 @@ impl Register {
         let mut masked = [0; MAX_MASKED];
         masked[..len].copy_from_slice(bytes.get(..len).ok_or(Malformed::Truncated)?);
         mask(&mut masked[..len], ip_len);
-        Ok((Self(update(PREFIX, &masked[..len])), len))
+        Ok((Self(roci_crc::update_with_ones(PREFIX, &masked[..len], 0)), len))
     }
 
     /// Covers the transport packet, BTH to pad, and gives the four bytes of the wire.
@@ -49,15 +45,12 @@ impl Register {
     /// `packet` must hold at least a BTH.
     #[inline]
     pub fn finish(self, packet: &[u8]) -> [u8; LEN] {
-        if packet.len() <= SMALL {
-            let mut masked = small_copy(packet);
-            masked[RESERVED] = 0xff;
-            return update(self.0, &masked).to_le_bytes();
+        if packet.len() <= roci_crc::MAX {
+            return roci_crc::update_with_ones(self.0, packet, MASK).to_le_bytes();
         }
-        let mut base = [0; bth::LEN];
-        base.copy_from_slice(&packet[..bth::LEN]);
-        base[RESERVED] = 0xff;
-        update(update(self.0, &base), &packet[bth::LEN..]).to_le_bytes()
+        // The library is quick with whole blocks alone, so the front takes what is too much for them.
+        let (front, blocks) = packet.split_at(packet.len() % BLOCK + BLOCK);
+        update(roci_crc::update_with_ones(self.0, front, MASK), blocks).to_le_bytes()
     }
 
     /// The same for a packet in pieces: BTH and extension headers, the payload, and so many zero bytes of pad.
@@ -78,8 +71,12 @@ impl Register {
 
 /// More than BTH and extension headers of any packet take.
 const MAX_HEADERS: usize = 64;
+/// Bytes that the library folds at once.
+const BLOCK: usize = 64;
 /// Where the BTH has the byte that is masked (`resv8a`, which carries FECN and BECN).
 const RESERVED: usize = 4;
+/// The same in the packet's first 16 bytes, as a little-endian number.
+const MASK: u128 = 0xff << (8 * RESERVED);
 
 /// What stands in an ICRC's place between two peers of this stack that have agreed to leave it out. It names the queue
 /// pair a second time, so that a packet whose number is damaged is not taken for another connection's of that kind.
@@ -94,9 +91,6 @@ const OMITTED: u32 = u32::from_be_bytes(*b"noCK");
 /// Whether the ICRC at the end of `datagram`, which starts at the IP header and ends with IP's length, is right.
 #[inline]
 pub fn verify(datagram: &[u8]) -> Result<(), Malformed> {
-    if let Some(is_right) = verify_small(datagram) {
-        return if is_right { Ok(()) } else { Err(Malformed::Icrc) };
-    }
     let (register, headers) = Register::after_udp(datagram)?;
     let packet = &datagram[headers..];
     if packet.len() < bth::LEN + LEN {
@@ -104,33 +98,6 @@ pub fn verify(datagram: &[u8]) -> Result<(), Malformed> {
     }
     let (covered, icrc) = packet.split_at(packet.len() - LEN);
     if register.finish(covered) == icrc { Ok(()) } else { Err(Malformed::Icrc) }
-}
-
-/// The same in one go; `None` where the datagram is too long for that, or too short, or none.
-#[inline]
-fn verify_small(datagram: &[u8]) -> Option<bool> {
-    let ip_len = match datagram.first()? >> 4 {
-        4 => ipv4::LEN,
-        6 => ipv6::LEN,
-        _ => return None,
-    };
-    let (covered, icrc) = datagram.split_at_checked(datagram.len().checked_sub(LEN)?)?;
-    let headers = ip_len + udp::LEN;
-    if covered.len() > SMALL || covered.len() < headers + bth::LEN {
-        return None;
-    }
-    let mut masked = small_copy(covered);
-    mask(&mut masked[..headers], ip_len);
-    masked[headers + RESERVED] = 0xff;
-    Some(update(PREFIX, &masked).to_le_bytes() == icrc)
-}
-
-/// A copy of at most [`SMALL`] bytes, whose room is not cleared first.
-#[inline]
-fn small_copy(bytes: &[u8]) -> ArrayVec<u8, SMALL> {
-    let mut copy = ArrayVec::new();
-    copy.try_extend_from_slice(bytes).expect("the caller has looked at the length");
-    copy
 }
 
 /// Whether the ICRC of a whole Ethernet frame is right.

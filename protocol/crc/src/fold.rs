@@ -1,0 +1,93 @@
+//! The fold itself, for processors that multiply without carries.
+
+use std::arch::x86_64::{
+    __m128i, _mm_and_si128, _mm_clmulepi64_si128, _mm_cvtsi32_si128, _mm_extract_epi32, _mm_loadu_si128, _mm_or_si128,
+    _mm_set_epi64x, _mm_setr_epi32, _mm_shuffle_epi8, _mm_srli_si128, _mm_xor_si128,
+};
+
+use super::FRONT;
+
+/// Bytes of a step.
+const STEP: usize = 16;
+/// What moves the polynomial of a step on by one step: x^(128+32) and x^(128-32), modulo the polynomial, reflected.
+const BY_A_STEP: [i64; 2] = [0x0001_7519_97d0, 0x0000_ccaa_009e];
+/// x^64 modulo the polynomial, reflected.
+const BY_A_WORD: i64 = 0x0001_63cd_6124;
+/// The polynomial and the quotient of x^64 by it (Barrett), reflected.
+const BARRETT: [i64; 2] = [0x0001_db71_0641, 0x0001_f701_1641];
+
+/// Continues `crc` over `bytes`; `None` where the processor cannot, or where they are no whole words of four bytes or fewer
+/// than [`FRONT`].
+#[inline]
+pub(super) fn update(crc: u32, bytes: &[u8], ones: u128) -> Option<u32> {
+    let is_fit = bytes.len() >= FRONT && bytes.len().is_multiple_of(4);
+    if !is_fit || !is_x86_feature_detected!("pclmulqdq") || !is_x86_feature_detected!("sse4.1") {
+        return None;
+    }
+    // SAFETY: the processor has what the function is compiled for.
+    Some(!unsafe { fold(!crc, bytes, ones) })
+}
+
+/// Indices for a shuffle that moves bytes: those from `16 - n` on move them up by `n`, those from `16 + n` on move them down
+/// by `n`. An index with its highest bit set makes a zero.
+static MOVES: [u8; 3 * STEP] = {
+    let mut moves = [0x80; 3 * STEP];
+    let mut at = 0;
+    while at < STEP {
+        moves[STEP + at] = at as u8;
+        at += 1;
+    }
+    moves
+};
+
+/// The register behind `bytes`, which are at least [`FRONT`] and whole words.
+#[target_feature(enable = "pclmulqdq,sse4.1")]
+fn fold(register: u32, bytes: &[u8], ones: u128) -> u32 {
+    // The first step has what is too much for whole steps, at its end: zeros in front of it do not count.
+    let first = (bytes.len() - 1) % STEP + 1;
+    let ones = load(&ones.to_le_bytes());
+    let front = _mm_or_si128(load(bytes), ones);
+    let front = _mm_xor_si128(front, _mm_cvtsi32_si128(register.cast_signed()));
+    let mut sum = _mm_shuffle_epi8(front, load(&MOVES[first..]));
+    let mut rest = bytes[first..].chunks_exact(STEP);
+    if let Some(step) = rest.next() {
+        let ones = _mm_shuffle_epi8(ones, load(&MOVES[STEP + first..]));
+        sum = _mm_xor_si128(moved_on(sum), _mm_or_si128(load(step), ones));
+    }
+    for step in rest {
+        sum = _mm_xor_si128(moved_on(sum), load(step));
+    }
+    reduced(sum)
+}
+
+/// The first 16 of `bytes`.
+#[inline]
+#[target_feature(enable = "sse4.1")]
+fn load(bytes: &[u8]) -> __m128i {
+    let bytes: &[u8; STEP] = bytes.first_chunk().expect("a whole step");
+    // SAFETY: 16 bytes are read, which `bytes` has; they need not be aligned.
+    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+}
+
+/// A polynomial with another step behind it.
+#[inline]
+#[target_feature(enable = "pclmulqdq,sse4.1")]
+fn moved_on(sum: __m128i) -> __m128i {
+    let by = _mm_set_epi64x(BY_A_STEP[1], BY_A_STEP[0]);
+    _mm_xor_si128(_mm_clmulepi64_si128::<0x00>(sum, by), _mm_clmulepi64_si128::<0x11>(sum, by))
+}
+
+/// The remainder of 128 bits by the polynomial.
+#[inline]
+#[target_feature(enable = "pclmulqdq,sse4.1")]
+fn reduced(sum: __m128i) -> u32 {
+    let low_words = _mm_setr_epi32(!0, 0, !0, 0);
+    let by_a_step = _mm_set_epi64x(BY_A_STEP[1], BY_A_STEP[0]);
+    let sum = _mm_xor_si128(_mm_srli_si128::<8>(sum), _mm_clmulepi64_si128::<0x10>(sum, by_a_step));
+    let moved = _mm_clmulepi64_si128::<0x00>(_mm_and_si128(sum, low_words), _mm_set_epi64x(0, BY_A_WORD));
+    let sum = _mm_xor_si128(_mm_srli_si128::<4>(sum), moved);
+    let barrett = _mm_set_epi64x(BARRETT[1], BARRETT[0]);
+    let quotient = _mm_clmulepi64_si128::<0x10>(_mm_and_si128(sum, low_words), barrett);
+    let product = _mm_clmulepi64_si128::<0x00>(_mm_and_si128(quotient, low_words), barrett);
+    _mm_extract_epi32::<1>(_mm_xor_si128(sum, product)).cast_unsigned()
+}
