@@ -54,10 +54,16 @@ impl Queue {
         Self { entries: VecDeque::with_capacity(capacity), capacity, reserved: 0, armed: None }
     }
 
+    /// Whether a place is left.
+    #[inline]
+    pub(crate) fn has_place(&self) -> bool {
+        self.reserved < self.capacity
+    }
+
     /// Reserves a place for a work request; `false` where none is left.
     #[inline]
     pub(crate) fn reserve(&mut self) -> bool {
-        let free = self.reserved < self.capacity;
+        let free = self.has_place();
         self.reserved += usize::from(free);
         free
     }

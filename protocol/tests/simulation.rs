@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use roci_protocol::rc::Stats;
-use roci_protocol::sim::{Faults, dimensions, run, run_lax};
+use roci_protocol::sim::{Faults, dimensions, run, run_lax, run_without_fast_path};
 
 const SEEDS: u64 = 64;
 
@@ -38,6 +38,13 @@ fn swarm_of_seeds_keeps_every_promise_and_replays_exactly() {
 fn each_seed_keeps_every_promise() {
     for seed in seeds() {
         run(seed, None).unwrap_or_else(|violation| panic!("{violation}"));
+    }
+}
+
+#[test]
+fn the_fast_path_changes_no_frame_and_no_counter() {
+    for seed in seeds() {
+        assert_eq!(run(seed, None), run_without_fast_path(seed, None), "seed {seed}");
     }
 }
 

@@ -7,7 +7,7 @@ mod side;
 mod wire;
 mod world;
 
-pub use wire::{ByValue, Framed, Wire};
+pub use wire::{Bare, Framed, Wire};
 
 use roci_protocol::Nanos;
 use roci_protocol::rc::{Remote, SendOp};
@@ -27,9 +27,9 @@ pub const NAMES: [&str; 4] = ["send_64", "write_64", "read_64", "send_64_framed"
 /// What `name` stands for, started; `None` where it stands for nothing.
 pub fn exchange(name: &str) -> Option<Box<dyn FnMut()>> {
     Some(match name {
-        "send_64" => repeat(ByValue::pair(), send()),
-        "write_64" => repeat(ByValue::pair(), write()),
-        "read_64" => repeat(ByValue::pair(), read()),
+        "send_64" => repeat(Bare::pair(), send()),
+        "write_64" => repeat(Bare::pair(), write()),
+        "read_64" => repeat(Bare::pair(), read()),
         "send_64_framed" => repeat(Framed::pair(), send()),
         _ => return None,
     })
@@ -91,8 +91,7 @@ impl<W: Wire> Pair<W> {
         let Self { requester, responder, .. } = self;
         self.now += ROUND_TRIP_NS;
         let buffer = self.buffer.take().expect("the last exchange gave it back");
-        requester.post_send(op, buffer);
-        requester.ask(self.now);
+        requester.send(self.now, op, buffer);
         responder.hear(self.now, requester);
         responder.reply(self.now);
         requester.hear(self.now, responder);
@@ -118,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_send_fills_the_receive() {
-        let [_, mut responder] = after(send(), ByValue::pair());
+        let [_, mut responder] = after(send(), Bare::pair());
         assert_eq!(responder.take_completion().expect("received").buffer, [0xa5; LEN]);
         let [_, mut responder] = after(send(), Framed::pair());
         assert_eq!(responder.take_completion().expect("received").buffer, [0xa5; LEN]);
@@ -126,13 +125,13 @@ mod tests {
 
     #[test]
     fn a_write_fills_the_region() {
-        let [_, responder] = after(write(), ByValue::pair());
+        let [_, responder] = after(write(), Bare::pair());
         assert_eq!(responder.region(), [0xa5; LEN]);
     }
 
     #[test]
     fn a_read_fills_the_buffer() {
-        let [mut requester, _] = after(read(), ByValue::pair());
+        let [mut requester, _] = after(read(), Bare::pair());
         assert_eq!(requester.take_completion().expect("read").buffer, [0; LEN]);
     }
 

@@ -1,6 +1,7 @@
 //! One of the two queue pairs, with its world.
 
 use roci_protocol::rc::{Budget, Completion, Config, RcQueuePair, RecvRequest, SendOp, SendRequest, State};
+use roci_protocol::wire::Packet;
 use roci_protocol::{Nanos, Qpn};
 
 use super::wire::Wire;
@@ -22,23 +23,22 @@ impl<W: Wire> QpSide<W> {
         Self { qp, world: PairEnv::new(wire) }
     }
 
+    /// Posts a request, and sends it.
     #[inline]
-    pub(super) fn post_send(&mut self, op: SendOp, buffer: Vec<u8>) {
+    pub(super) fn send(&mut self, now: Nanos, op: SendOp, buffer: Vec<u8>) {
         let len = buffer.len() as u32;
         let request = SendRequest { wr_id: 1, op, buffer, len, signaled: true, solicited: false, fence: false };
+        if self.qp.is_clear_for(now, &request) {
+            return self.qp.send_at_once(now, request, &mut self.world).expect("the wire has room");
+        }
         self.qp.post_send(request).expect("the queue has room");
+        self.qp.pump_requests(now, &mut Budget::new(64 << 10), &mut self.world).expect("the wire has room");
     }
 
     #[inline]
     pub(super) fn post_receive(&mut self, buffer: Vec<u8>) {
         let len = buffer.len() as u32;
         self.qp.post_recv(RecvRequest { wr_id: 2, buffer, len }).expect("the queue has room");
-    }
-
-    /// Sends the request.
-    #[inline]
-    pub(super) fn ask(&mut self, now: Nanos) {
-        self.qp.pump_requests(now, &mut Budget::new(64 << 10), &mut self.world).expect("the wire has room");
     }
 
     /// Sends the acknowledgement, or the READ's response.
@@ -56,8 +56,11 @@ impl<W: Wire> QpSide<W> {
     /// Takes what the peer has sent.
     #[inline]
     pub(super) fn hear(&mut self, now: Nanos, peer: &mut Self) {
-        let packet = peer.world.wire.take().expect("the peer has spoken");
-        self.qp.on_packet(now, &packet, &mut self.world);
+        let transport = peer.world.wire.take().expect("the peer has spoken");
+        if !self.qp.on_whole(now, transport, &mut self.world) {
+            let packet = Packet::parse(transport).expect("the peer makes no mistake");
+            self.qp.on_packet(now, &packet, &mut self.world);
+        }
     }
 
     /// The work request that was completed last, which must have succeeded.

@@ -1,6 +1,6 @@
 //! What is between the two queue pairs: one place for one packet.
 
-use roci_protocol::wire::{Flow, Frame, Headers, Ip, MacAddr, Packet};
+use roci_protocol::wire::{Flow, Frame, HeaderWords, Headers, Inflow, Ip, MacAddr, icrc};
 
 use super::world::LEN;
 
@@ -9,52 +9,71 @@ pub trait Wire: Sized {
     /// Both halves.
     fn pair() -> [Self; 2];
 
-    /// Puts a packet in; the one before was taken.
+    /// Puts a packet in, whose payload takes no pad; the one before was taken.
     fn put(&mut self, headers: &Headers, payload: &[u8]);
 
-    /// Takes the packet out.
-    fn take(&mut self) -> Option<Packet<'_>>;
-}
+    /// The same for headers that are words.
+    fn put_words(&mut self, headers: &HeaderWords, payload: &[u8]);
 
-/// Headers as a value: the machine alone.
-pub struct ByValue {
-    headers: Option<Headers>,
-    payload: [u8; LEN],
-    len: usize,
-}
-
-impl Wire for ByValue {
-    fn pair() -> [Self; 2] {
-        [(); 2].map(|()| Self { headers: None, payload: [0; LEN], len: 0 })
-    }
-
-    #[inline]
-    fn put(&mut self, headers: &Headers, payload: &[u8]) {
-        self.headers = Some(*headers);
-        self.len = payload.len();
-        self.payload[..self.len].copy_from_slice(payload);
-    }
-
-    #[inline]
-    fn take(&mut self) -> Option<Packet<'_>> {
-        let headers = self.headers.take()?;
-        Some(Packet { headers, payload: &self.payload[..self.len] })
-    }
-}
-
-/// Frames with an ICRC: everything but a port.
-pub struct Framed {
-    flow: Flow,
-    frame: [u8; MAX_FRAME],
-    len: usize,
+    /// Takes the packet out, from BTH to ICRC.
+    fn take(&mut self) -> Option<&[u8]>;
 }
 
 /// Headers that the figures need, and then some.
 const MAX_FRAME: usize = 128 + LEN;
 
+/// The packet alone, with an ICRC that nobody looks at: what the machine takes.
+pub struct Bare {
+    packet: [u8; MAX_FRAME],
+    len: usize,
+}
+
+impl Bare {
+    #[inline]
+    fn put_behind(&mut self, start: usize, payload: &[u8]) {
+        self.packet[start..start + payload.len()].copy_from_slice(payload);
+        self.len = start + payload.len() + icrc::LEN;
+    }
+}
+
+impl Wire for Bare {
+    fn pair() -> [Self; 2] {
+        [(); 2].map(|()| Self { packet: [0; MAX_FRAME], len: 0 })
+    }
+
+    #[inline]
+    fn put(&mut self, headers: &Headers, payload: &[u8]) {
+        let start = headers.emit(&mut self.packet);
+        self.put_behind(start, payload);
+    }
+
+    #[inline]
+    fn put_words(&mut self, headers: &HeaderWords, payload: &[u8]) {
+        let start = headers.emit(&mut self.packet, 0);
+        self.put_behind(start, payload);
+    }
+
+    #[inline]
+    fn take(&mut self) -> Option<&[u8]> {
+        let len = std::mem::take(&mut self.len);
+        (len > 0).then(|| &self.packet[..len])
+    }
+}
+
+/// Frames with an ICRC, recognized as an engine does: everything but a port.
+pub struct Framed {
+    flow: Flow,
+    inflow: Inflow,
+    frame: [u8; MAX_FRAME],
+    len: usize,
+}
+
 impl Wire for Framed {
     fn pair() -> [Self; 2] {
-        [(1, 2), (2, 1)].map(|(ours, theirs)| Self { flow: flow(ours, theirs), frame: [0; MAX_FRAME], len: 0 })
+        [(1, 2), (2, 1)].map(|(ours, theirs)| {
+            let (flow, inflow) = (flow(ours, theirs), Inflow::new(true));
+            Self { flow, inflow, frame: [0; MAX_FRAME], len: 0 }
+        })
     }
 
     #[inline]
@@ -65,11 +84,22 @@ impl Wire for Framed {
     }
 
     #[inline]
-    fn take(&mut self) -> Option<Packet<'_>> {
-        let len = std::mem::take(&mut self.len);
-        let frame = Frame::parse(&self.frame[..len]).ok()?;
+    fn put_words(&mut self, headers: &HeaderWords, payload: &[u8]) {
+        self.len = self.flow.frame_len_of_words(headers, payload.len());
+        let frame = &mut self.frame[..self.len];
+        self.flow.emit_words(frame, headers, payload.len(), |bytes| bytes.copy_from_slice(payload));
+    }
+
+    #[inline]
+    fn take(&mut self) -> Option<&[u8]> {
+        let bytes = &self.frame[..std::mem::take(&mut self.len)];
+        if let Some(transport) = self.inflow.recognize(bytes) {
+            return Some(transport);
+        }
+        let frame = Frame::parse(bytes).ok()?;
         frame.verify_icrc().ok()?;
-        Some(frame.packet)
+        self.inflow.accept(bytes, &frame);
+        Some(frame.transport())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use roci_protocol::rc::{AtomicOperation, Completion, Denied, Env, Payload, SendOp, TxError};
-use roci_protocol::wire::Headers;
+use roci_protocol::wire::{HeaderWords, Headers};
 use roci_protocol::{Access, Rkey};
 
 use super::wire::Wire;
@@ -45,13 +45,14 @@ impl<W: Wire> Env for PairEnv<W> {
     #[inline]
     fn transmit(&mut self, headers: &Headers, payload: Payload<'_, Vec<u8>>) -> Result<(), TxError> {
         let Self { wire, region, .. } = self;
-        let payload = match payload {
-            Payload::None => &[],
-            Payload::Bytes(bytes) => bytes,
-            Payload::Local { buffer, offset, len } => &buffer[offset..offset + len],
-            Payload::Remote { rkey, va, len } => &region[allowed(rkey, va, len).map_err(|Denied| TxError::Denied)?],
-        };
-        wire.put(headers, payload);
+        wire.put(headers, gathered(region, payload)?);
+        Ok(())
+    }
+
+    #[inline]
+    fn transmit_words(&mut self, headers: &HeaderWords, payload: Payload<'_, Vec<u8>>) -> Result<(), TxError> {
+        let Self { wire, region, .. } = self;
+        wire.put_words(headers, gathered(region, payload)?);
         Ok(())
     }
 
@@ -87,6 +88,16 @@ impl<W: Wire> Env for PairEnv<W> {
     fn complete(&mut self, completion: Completion<Vec<u8>>) {
         self.done = Some(completion);
     }
+}
+
+#[inline]
+fn gathered<'a>(region: &'a [u8], payload: Payload<'a, Vec<u8>>) -> Result<&'a [u8], TxError> {
+    Ok(match payload {
+        Payload::None => &[],
+        Payload::Bytes(bytes) => bytes,
+        Payload::Local { buffer, offset, len } => &buffer[offset..offset + len],
+        Payload::Remote { rkey, va, len } => &region[allowed(rkey, va, len).map_err(|Denied| TxError::Denied)?],
+    })
 }
 
 /// Where in the region these bytes are.

@@ -160,6 +160,12 @@ impl<L: Link> Engine<L> {
     /// Posts to the send queue and sends what the window allows.
     #[inline]
     pub fn post_send(&mut self, qp: QueuePair, wr: SendWr) -> Result<(), Refused<SendWr>> {
+        let wr = if self.is_clear_for(qp, &wr) {
+            let Err(wr) = self.send_at_once(qp, wr) else { return Ok(()) };
+            wr
+        } else {
+            wr
+        };
         self.enqueue(qp, wr)?;
         self.pump(qp);
         Ok(())

@@ -4,7 +4,7 @@
 //! shorter than the link's threshold, and where the device cannot read its memory.
 
 use roci_protocol::rc::{AtomicOperation, Completion, Denied, Env, Held, Payload, RecvRequest, SendOp, TxError};
-use roci_protocol::wire::{Flow, Headers, Opcode, Packet};
+use roci_protocol::wire::{Flow, HeaderWords, Headers, Opcode, Packet};
 use roci_protocol::{Access, Rkey};
 
 use super::held::HeldPackets;
@@ -75,6 +75,27 @@ impl<L: Link> Env for EngineEnv<'_, L> {
             return sent.map_err(|Full| TxError::Busy);
         }
         transmit(self.link, flow, headers, payload)
+    }
+
+    #[inline]
+    fn transmit_words(&mut self, headers: &HeaderWords, payload: Payload<'_, Buffer>) -> Result<(), TxError> {
+        let bytes = match &payload {
+            Payload::None => &[][..],
+            Payload::Bytes(bytes) => bytes,
+            Payload::Local { buffer, offset, len } => &buffer[*offset..*offset + *len],
+            Payload::Remote { .. } => return self.transmit(&headers.to_headers(), payload),
+        };
+        if let Payload::Local { buffer, .. } = payload
+            && self.flow.is_sealed()
+            && self.link.is_zero_copy(bytes, buffer.attached_range())
+        {
+            return self.transmit(&headers.to_headers(), payload);
+        }
+        let flow = &mut *self.flow;
+        let sent = self.link.transmit(flow.frame_len_of_words(headers, bytes.len()), |frame| {
+            flow.emit_words(frame, headers, bytes.len(), |payload| payload.copy_from_slice(bytes));
+        });
+        sent.map_err(|Full| TxError::Busy)
     }
 
     #[inline]

@@ -7,6 +7,8 @@ mod connection;
 mod datagram;
 mod devices;
 mod env;
+mod fast_path;
+mod full_ports;
 mod held;
 mod memory;
 mod poll;
@@ -45,6 +47,46 @@ use held::HeldPackets;
 use port::Port;
 use wheel::Wheel;
 
+/// The surroundings of a queue pair, by the fields of the engine: its slot stays borrowed beside them.
+macro_rules! scene {
+    ($engine:ident, $slot:ident, $current:expr) => {
+        EngineEnv {
+            link: &mut $engine.ports[$slot.port].link,
+            flow: &mut $slot.flow,
+            keys: &mut $engine.keys,
+            cq: &mut $engine.cqs[$slot.cq.0],
+            stock: match $slot.shared {
+                None => None,
+                Some(srq) => $engine.stocks.get_mut(srq.0),
+            },
+            events: &mut $engine.events,
+            held: &mut $engine.held,
+            current: $current,
+            qp: $slot.qp,
+            pd: $slot.pd,
+            cq_handle: $slot.cq,
+            cnp_class: $slot.cnp_class,
+        }
+    };
+}
+
+/// A queue pair has done something: its state may be news, and it may want to be looked at at another time.
+macro_rules! settled {
+    ($engine:ident, $slot:ident) => {
+        if $slot.rc.state() != State::Rts {
+            let has_failed = $slot.tell_of_state(&mut $engine.events);
+            if has_failed {
+                $engine.held.forget($slot.qp.0);
+            }
+        }
+        if let Some(at) = $slot.needs_waking() {
+            $engine.wheel.arm($slot.qp.0, at);
+        }
+    };
+}
+
+use {scene, settled};
+
 /// The poll loop of one thread.
 pub struct Engine<L: Link> {
     ports: Vec<Port<L>>,
@@ -71,6 +113,8 @@ pub struct Engine<L: Link> {
     due: Vec<wheel::WheelEntry>,
     /// Queue pairs that owe an answer, that the link held up, or whose turn was over; the next one comes first.
     listed: VecDeque<QueuePair>,
+    /// One of them wants more than an acknowledgement that may wait.
+    is_urgent: bool,
     /// Polls since acknowledgements of any size were sent.
     busy_polls: u32,
     stats: EngineStats,
@@ -157,6 +201,7 @@ impl<L: Link> Engine<L> {
             wheel: Wheel::new(),
             due: Vec::new(),
             listed: VecDeque::new(),
+            is_urgent: false,
             busy_polls: 0,
             stats: EngineStats::default(),
         })
@@ -270,34 +315,9 @@ impl<L: Link> Engine<L> {
         action: impl FnOnce(&mut rc::RcQueuePair<Buffer>, &mut EngineEnv<'_, L>) -> R,
     ) -> Option<R> {
         let slot = self.qps.get_mut(qp.0)?;
-        let stock = match slot.shared {
-            None => None,
-            Some(srq) => self.stocks.get_mut(srq.0),
-        };
-        let mut scene = EngineEnv {
-            link: &mut self.ports[slot.port].link,
-            flow: &mut slot.flow,
-            keys: &mut self.keys,
-            cq: &mut self.cqs[slot.cq.0],
-            stock,
-            events: &mut self.events,
-            held: &mut self.held,
-            current,
-            qp,
-            pd: slot.pd,
-            cq_handle: slot.cq,
-            cnp_class: slot.cnp_class,
-        };
+        let mut scene = scene!(self, slot, current);
         let result = action(&mut slot.rc, &mut scene);
-        if slot.rc.state() != State::Rts {
-            let has_failed = slot.tell_of_state(&mut self.events);
-            if has_failed {
-                self.held.forget(qp.0);
-            }
-        }
-        if let Some(at) = slot.needs_waking() {
-            self.wheel.arm(qp.0, at);
-        }
+        settled!(self, slot);
         Some(result)
     }
 }

@@ -1,12 +1,12 @@
 //! The poll loop: receive, act, answer, keep time.
 
-use arrayvec::ArrayVec;
 use roci_protocol::rc::{Budget, Held, TxError, WcStatus};
 use roci_protocol::wire::inflow::glance;
 use roci_protocol::wire::{Envelope, Frame, Ip, Malformed, Packet, icrc, mad};
 use roci_protocol::{Nanos, Psn, Qpn};
 
 use super::Engine;
+use super::full_ports::FullPorts;
 use super::port::Port;
 use crate::handles::{QueuePair, SharedReceiveQueue};
 use crate::link::{Batch, Full, Link, LinkState};
@@ -16,7 +16,7 @@ use crate::qp::ConnectedQp;
 /// IP's ECN field, and its value "congestion experienced" (RFC 3168).
 pub(super) const ECN: u8 = 3;
 /// An acknowledgement that waits for company is sent once it speaks for this many packets.
-const ACK_COALESCE: u32 = 16;
+pub(super) const ACK_COALESCE: u32 = 16;
 /// Polls that brought frames, of whomever, after which no acknowledgement waits any longer.
 const ACK_PATIENCE: u32 = 8;
 
@@ -26,17 +26,17 @@ const TURN_BYTES: isize = 64 << 10;
 const POLL_BYTES: isize = 256 << 10;
 
 /// A received packet that is valid, and the queue pair that it is for.
-struct RxPacket<'a> {
-    qp: QueuePair,
-    shared: Option<SharedReceiveQueue>,
+pub(super) struct RxPacket<'a> {
+    pub(super) qp: QueuePair,
+    pub(super) shared: Option<SharedReceiveQueue>,
     /// It is the first of its connection.
     is_first: bool,
     /// Somebody on the way was about to drop it.
     is_marked: bool,
     /// It has no ICRC, by agreement.
-    is_unchecked: bool,
+    pub(super) is_unchecked: bool,
     /// BTH to ICRC.
-    transport: &'a [u8],
+    pub(super) transport: &'a [u8],
 }
 
 /// What a listed queue pair wants, once it has acknowledged what it could.
@@ -49,28 +49,6 @@ enum Attention {
     Data,
     /// The link took nothing.
     Busy,
-}
-
-/// Ports whose links take nothing more in this poll.
-#[derive(Default)]
-struct FullPorts(ArrayVec<usize, 8>);
-
-impl FullPorts {
-    #[inline]
-    fn any(&self) -> bool {
-        !self.0.is_empty()
-    }
-
-    fn has(&self, port: usize) -> bool {
-        self.0.contains(&port)
-    }
-
-    /// Of more ports than can be noted the rest are tried in vain.
-    fn add(&mut self, port: usize) {
-        if !self.has(port) {
-            let _ = self.0.try_push(port);
-        }
-    }
 }
 
 impl<L: Link> Engine<L> {
@@ -93,7 +71,7 @@ impl<L: Link> Engine<L> {
         let may_wait = frames > 0 && busy_polls < ACK_PATIENCE;
         self.busy_polls = if may_wait { busy_polls } else { 0 };
         let acknowledge_from = if may_wait { ACK_COALESCE } else { 1 };
-        if !self.listed.is_empty() {
+        if !self.listed.is_empty() && (self.is_urgent || !may_wait) {
             self.look_after_listed(acknowledge_from);
         }
         if !self.datagrams.is_empty() {
@@ -150,18 +128,24 @@ impl<L: Link> Engine<L> {
     fn on_frame(&mut self, port: usize, now: Nanos, bytes: L::Frame) {
         self.stats.rx_frames += 1;
         let arrival = match self.recognize(port, bytes.as_ref()) {
+            Some(arrival) if self.on_whole(now, &arrival) => return,
             Some(arrival) => arrival,
             None => match self.examine(port, now, bytes.as_ref()) {
                 Some(arrival) => arrival,
                 None => return,
             },
         };
-        let RxPacket { qp, shared, is_first, is_marked, is_unchecked, transport } = arrival;
+        self.on_packet(port, now, bytes.as_ref(), &arrival);
+    }
+
+    /// Any packet of a connection's: it is read in full.
+    fn on_packet(&mut self, port: usize, now: Nanos, bytes: &[u8], arrival: &RxPacket<'_>) {
+        let &RxPacket { qp, shared, is_first, is_marked, is_unchecked, transport } = arrival;
         // Read once, and not moved: what is written by the byte and moved by the word stalls.
         let parsed = Packet::parse(transport);
         let packet = match &parsed {
             Ok(packet) => packet,
-            &Err(reason) => return self.on_other_frame(port, now, bytes.as_ref(), reason),
+            &Err(reason) => return self.on_other_frame(port, now, bytes, reason),
         };
         self.stats.rx_delivered += 1;
         self.stats.rx_unchecked += u64::from(is_unchecked);
@@ -174,7 +158,7 @@ impl<L: Link> Engine<L> {
         });
         let Some((is_of_use, ready)) = outcome else { return };
         if !is_of_use {
-            self.on_useless_packet(now, qp, bytes.as_ref());
+            self.on_useless_packet(now, qp, bytes);
         }
         if ready.is_some() {
             self.deliver_held(now, qp, ready);
@@ -318,6 +302,7 @@ impl<L: Link> Engine<L> {
     /// Notes that a queue pair must be looked after at the end of this poll.
     #[inline]
     pub(super) fn list(&mut self, qp: QueuePair) {
+        self.is_urgent = true;
         if let Some(slot) = self.qps.get_mut(qp.0)
             && !slot.is_listed
         {
@@ -334,6 +319,7 @@ impl<L: Link> Engine<L> {
     #[inline(never)]
     fn look_after_listed(&mut self, acknowledge_from: u32) {
         let (mut full, mut has_data, mut at) = (FullPorts::default(), false, 0);
+        self.is_urgent = false;
         while let Some(&qp) = self.listed.get(at) {
             match self.acknowledge(qp, acknowledge_from, &full) {
                 Attention::Done => {
@@ -347,6 +333,7 @@ impl<L: Link> Engine<L> {
             }
             at += 1;
         }
+        self.is_urgent |= full.any() || has_data;
         if has_data {
             self.take_turns(full);
         }

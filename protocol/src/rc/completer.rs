@@ -2,11 +2,11 @@
 //! responses of READs and atomics.
 
 use super::congestion::CongestionControl as _;
-use super::requester::{Requester, Wqe, completion};
+use super::requester::{Requester, Wqe};
 use super::responder::ECHO_LEN;
 use super::{Dialect, Env, RECENT, RcQueuePair, SendOp, WcStatus, rnr_timer_ns};
 use crate::wire::{Aeth, AtomicAckEth, Bth, NakCode, Opcode, Packet, Syndrome};
-use crate::{Mtu, Nanos, Psn};
+use crate::{Msn, Mtu, Nanos, Psn};
 
 impl<B> RcQueuePair<B> {
     pub(super) fn on_response<E: Env<Buffer = B>>(&mut self, now: Nanos, packet: &Packet<'_>, env: &mut E) -> bool {
@@ -53,17 +53,7 @@ impl<B> RcQueuePair<B> {
         }
         let map = if payload.is_empty() { payload } else { self.requester.hear_payload(payload) };
         match aeth.syndrome {
-            Syndrome::Ack { credit } => {
-                self.requester.credits.hear(aeth.msn, credit);
-                if self.is_selective() {
-                    self.acknowledge_selectively(now, psn.plus(1), env);
-                    self.requester.on_answer();
-                    let una = self.requester.una;
-                    self.requester.loss.nothing_is_kept(una);
-                } else {
-                    self.acknowledge(now, psn.plus(1), env);
-                }
-            }
+            Syndrome::Ack { credit } => self.on_positive_ack(now, psn, (aeth.msn, credit), env),
             Syndrome::Rnr { timer } => self.on_rnr(now, psn, timer, env),
             Syndrome::Nak(NakCode::PsnSequence) if self.is_selective() => {
                 self.stats.packet_seq_err += 1;
@@ -79,6 +69,25 @@ impl<B> RcQueuePair<B> {
             }
         }
         true
+    }
+
+    /// Everything up to `psn` has arrived at the peer, which keeps nothing beyond.
+    pub(super) fn on_positive_ack<E: Env<Buffer = B>>(
+        &mut self,
+        now: Nanos,
+        psn: Psn,
+        (msn, credit): (Msn, u8),
+        env: &mut E,
+    ) {
+        self.requester.credits.hear(msn, credit);
+        if self.is_selective() {
+            self.acknowledge_selectively(now, psn.plus(1), env);
+            self.requester.on_answer();
+            let una = self.requester.una;
+            self.requester.loss.nothing_is_kept(una);
+        } else {
+            self.acknowledge(now, psn.plus(1), env);
+        }
     }
 
     /// Everything before `end` has arrived at the peer: completes what can be, and returns whether all of it
@@ -106,7 +115,7 @@ impl<B> RcQueuePair<B> {
             let done = wqe.end();
             requester.advance_una(done);
             let wqe = requester.pop();
-            env.complete(completion(wqe.request, WcStatus::Success));
+            env.complete(wqe.request.ended(WcStatus::Success));
         }
         if let Some(psn) = missing.filter(|psn| requester.una.before(*psn)) {
             requester.advance_una(psn);
@@ -265,7 +274,7 @@ impl<B> RcQueuePair<B> {
         requester.advance_una(una);
         if is_whole {
             let wqe = requester.pop();
-            env.complete(completion(wqe.request, WcStatus::Success));
+            env.complete(wqe.request.ended(WcStatus::Success));
         }
         requester.catch_up();
         self.progressed(now, before);

@@ -1,7 +1,7 @@
 //! What two queue pairs agree on when they connect.
 
 use super::congestion::Algorithm;
-use crate::wire::{Bth, Opcode};
+use crate::wire::{Bth, HeaderWords, Opcode};
 use crate::{Access, Mtu, Nanos, Pkey, Psn, Qpn};
 
 /// How two peers recover from loss. They must agree: [`Dialect::Rocinante`] is never assumed.
@@ -77,6 +77,12 @@ impl Config {
     #[inline]
     pub(super) const fn bth(&self, opcode: Opcode, psn: Psn) -> Bth {
         Bth { pkey: self.pkey, ..Bth::new(opcode, self.dest_qpn, psn) }
+    }
+
+    /// The same as words, to which the opcode's extensions are added.
+    #[inline]
+    pub(super) const fn words(&self, opcode: Opcode, psn: Psn) -> HeaderWords {
+        HeaderWords::new(opcode, self.pkey, self.dest_qpn, psn)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the state machine asks of the world, and the work requests that it is given.
 
 use super::{Dialect, Held, WcStatus};
-use crate::wire::{Headers, Packet};
+use crate::wire::{HeaderWords, Headers, Packet};
 use crate::{Access, Mtu, Rkey};
 
 /// The world of one call: memory, link and completion queue.
@@ -11,6 +11,12 @@ pub trait Env {
 
     /// Sends one packet. The payload is named, not given: the link gathers it.
     fn transmit(&mut self, headers: &Headers, payload: Payload<'_, Self::Buffer>) -> Result<(), TxError>;
+
+    /// [`Env::transmit`] for headers that are words.
+    #[inline]
+    fn transmit_words(&mut self, headers: &HeaderWords, payload: Payload<'_, Self::Buffer>) -> Result<(), TxError> {
+        self.transmit(&headers.to_headers(), payload)
+    }
 
     /// Copies `bytes` to `offset` of a local buffer, where they fit: the machine has checked.
     fn place(&mut self, buffer: &mut Self::Buffer, offset: usize, bytes: &[u8]);
@@ -207,6 +213,23 @@ pub struct SendRequest<B> {
     pub solicited: bool,
     /// Wait for all earlier READs and atomics before starting (IBTA 10.8.3.3).
     pub fence: bool,
+}
+
+impl<B> SendRequest<B> {
+    /// Its end.
+    pub(super) fn ended(self, status: WcStatus) -> Completion<B> {
+        Completion {
+            wr_id: self.wr_id,
+            status,
+            operation: self.op.operation(),
+            len: self.len,
+            imm: None,
+            invalidated: None,
+            solicited: !status.is_success(),
+            signaled: self.signaled,
+            buffer: self.buffer,
+        }
+    }
 }
 
 /// A work request for the receive queue.

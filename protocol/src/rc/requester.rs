@@ -3,6 +3,8 @@
 //! PSNs are given out when a request is posted, so a position in the stream of packets is just a PSN. The
 //! cursor is the next packet to send; a retransmission moves it back, and everything after follows (go-back-N).
 
+mod at_once;
+
 use std::collections::VecDeque;
 
 use super::budget::HEADER_BYTES;
@@ -11,8 +13,8 @@ use super::credits::Limit;
 use super::recovery::{Loss, SPAN};
 use super::rtt::Rtt;
 use super::{
-    AtomicOperation, Budget, Completion, Config, Dialect, Env, Payload, RcPostError, RcQueuePair, Rejected, SendOp,
-    SendRequest, State, Stats, TxError, WcStatus,
+    AtomicOperation, Budget, Config, Dialect, Env, Payload, RcPostError, RcQueuePair, Rejected, SendOp, SendRequest,
+    State, Stats, TxError, WcStatus,
 };
 use crate::wire::{AtomicEth, Extensions, Headers, Ieth, ImmDt, Opcode, Reth};
 use crate::{Msn, Mtu, Nanos, Psn};
@@ -406,7 +408,7 @@ impl<B> Requester<B> {
         self.rnr_until = None;
         while !self.queue.is_empty() {
             let wqe = self.pop();
-            env.complete(completion(wqe.request, status));
+            env.complete(wqe.request.ended(status));
             status = WcStatus::WrFlushErr;
         }
         self.cursor = Cursor::default();
@@ -648,7 +650,7 @@ impl<B> RcQueuePair<B> {
             _ => WcStatus::LocQpOpErr,
         };
         let status = env.execute_local(request.op).map_or(failed, |()| WcStatus::Success);
-        env.complete(completion(request, status));
+        env.complete(request.ended(status));
         if !status.is_success() {
             self.fail(WcStatus::WrFlushErr, env);
         }
@@ -681,20 +683,6 @@ impl<B> RcQueuePair<B> {
                 self.fail(WcStatus::RetryExcErr, env);
             }
         }
-    }
-}
-
-pub(super) fn completion<B>(request: SendRequest<B>, status: WcStatus) -> Completion<B> {
-    Completion {
-        wr_id: request.wr_id,
-        status,
-        operation: request.op.operation(),
-        len: request.len,
-        imm: None,
-        invalidated: None,
-        solicited: !status.is_success(),
-        signaled: request.signaled,
-        buffer: request.buffer,
     }
 }
 

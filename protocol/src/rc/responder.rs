@@ -4,6 +4,8 @@
 //! everything before it. Responses to READs and atomics go first, in the order of their PSNs, so that an acknowledgement never
 //! overtakes them.
 
+mod whole;
+
 use std::collections::VecDeque;
 
 use arrayvec::ArrayVec;
@@ -18,7 +20,7 @@ use super::{
     AtomicOperation, Budget, Completion, Config, Denied, Dialect, Env, Operation, Payload, RcPostError, RcQueuePair,
     RecvRequest, Rejected, State, TxError, WcStatus,
 };
-use crate::wire::{Aeth, AtomicAckEth, Extensions, Headers, NakCode, Opcode, Packet, Reth, Syndrome, aeth};
+use crate::wire::{Aeth, AtomicAckEth, HeaderWords, Headers, NakCode, Opcode, Packet, Reth, Syndrome, aeth};
 use crate::{Access, Msn, Nanos, Psn, Rkey};
 
 /// Nanoseconds that an acknowledgement waited here, at the end of its payload.
@@ -279,15 +281,14 @@ impl<B> Responder<B> {
             Owed::Rnr => (Syndrome::Rnr { timer: config.min_rnr_timer }, self.expected),
             Owed::Nak(code, psn) => (Syndrome::Nak(code), psn),
         };
-        let ext = Extensions { aeth: Some(Aeth { syndrome, msn: self.msn }), ..Extensions::default() };
-        let headers = Headers { bth: config.bth(Opcode::RcAck, psn), ext };
+        let headers = config.words(Opcode::RcAck, psn).with_aeth(Aeth { syndrome, msn: self.msn });
         // Only between two ends of ours: a verbs peer never makes us keep anything.
         let has_map = !self.held.is_empty() && matches!(owed, Owed::Nak(NakCode::PsnSequence, _));
         let has_echo = config.congestion == Algorithm::Delay && config.dialect == Dialect::Rocinante;
         if has_map || has_echo {
             self.send_with_payload(&headers, has_map, has_echo.then(|| now.saturating_sub(self.executed_at)), env)?;
         } else {
-            env.transmit(&headers, Payload::None)?;
+            env.transmit_words(&headers, Payload::None)?;
         }
         self.owed = Owed::Nothing;
         self.unacknowledged = 0;
@@ -298,7 +299,7 @@ impl<B> Responder<B> {
     #[cold]
     fn send_with_payload<E: Env<Buffer = B>>(
         &self,
-        headers: &Headers,
+        headers: &HeaderWords,
         has_map: bool,
         waited: Option<Nanos>,
         env: &mut E,
@@ -312,7 +313,7 @@ impl<B> Responder<B> {
         if let Some(waited) = waited {
             payload.extend(u32::try_from(waited).unwrap_or(u32::MAX).to_be_bytes());
         }
-        env.transmit(headers, Payload::Bytes(&payload))
+        env.transmit_words(headers, Payload::Bytes(&payload))
     }
 }
 
@@ -470,10 +471,7 @@ impl<B> RcQueuePair<B> {
             Ok(RequestOutcome::Done) => {
                 self.responder.executed();
                 self.settle_expected(now, env);
-                let responder = &mut self.responder;
-                if packet.headers.bth.ack_req || responder.owed != Owed::Nothing {
-                    responder.owed = Owed::Ack;
-                }
+                self.responder.owe_ack(packet.headers.bth.ack_req);
                 true
             }
             Ok(RequestOutcome::Fetched(packets)) => {

@@ -314,7 +314,7 @@ impl LaxWorld {
             max_dest_rd_atomic: FETCHES,
             ..Config::default()
         };
-        let mut responder = Node::new(1, config);
+        let mut responder = Node::new(1, config, true);
         for state in [State::Rtr, State::Rts] {
             responder.qp.modify(state).expect("the way up is in the table");
         }

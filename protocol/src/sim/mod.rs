@@ -22,4 +22,4 @@ pub use bottleneck::{Bottleneck, Marking, Shares, TransferOp};
 pub use faults::{FaultInjector, Faults, ParseFaultsError, Verdict};
 pub use lax::run_lax;
 pub use plan::dimensions;
-pub use world::{SimReport, Violation, run};
+pub use world::{SimReport, Violation, run, run_without_fast_path};

@@ -7,8 +7,8 @@ use rand::{Rng, SeedableRng};
 
 use super::network::{MARKED, SimNetwork};
 use crate::rc::{
-    AtomicOperation, Budget, Completion, Config, Denied, Env, Held, Payload, RcQueuePair, RecvRequest, SendOp, TxError,
-    WcStatus,
+    AtomicOperation, Budget, Completion, Config, Denied, Env, Held, Payload, RcQueuePair, RecvRequest, SendOp,
+    SendRequest, TxError, WcStatus,
 };
 use crate::wire::{Envelope, Flow, Frame, Headers, Ip, MacAddr, Malformed, Packet, icrc};
 use crate::{Access, Nanos, Psn, Rkey};
@@ -35,6 +35,8 @@ pub(super) struct Node {
     /// It does not poll until then.
     asleep_until: Nanos,
     inbox: VecDeque<Vec<u8>>,
+    /// It tries the fast path first.
+    has_fast_path: bool,
 }
 
 /// The state of a node that its queue pair acts on.
@@ -64,7 +66,7 @@ fn pattern(index: usize) -> Vec<u8> {
 }
 
 impl Node {
-    pub(super) fn new(index: usize, config: Config) -> Self {
+    pub(super) fn new(index: usize, config: Config, has_fast_path: bool) -> Self {
         let address = |index: usize| [10, 0, 0, 1 + index as u8].into();
         let ip = Ip::between(address(index), address(1 - index)).expect("both are IPv4");
         let mac = |index: usize| MacAddr([2, 0, 0, 0, 0, index as u8]);
@@ -81,7 +83,7 @@ impl Node {
             is_revoked: false,
             held: BTreeMap::new(),
         };
-        Self { qp: RcQueuePair::new(config), host, asleep_until: 0, inbox: VecDeque::new() }
+        Self { qp: RcQueuePair::new(config), host, asleep_until: 0, inbox: VecDeque::new(), has_fast_path }
     }
 
     /// Stops polling until then.
@@ -150,6 +152,10 @@ impl Node {
             Ok(frame) => {
                 let psn = frame.packet.headers.bth.psn;
                 let is_marked = frame.ip.traffic_class() & MARKED == MARKED;
+                let is_common = self.has_fast_path && !is_marked;
+                if is_common && self.qp.on_whole(now, frame.transport(), &mut scene) {
+                    return;
+                }
                 if self.qp.on_packet(now, &frame.packet, &mut scene) && is_marked {
                     self.qp.on_congestion_mark(now, psn);
                 }
@@ -161,6 +167,22 @@ impl Node {
             }
             Err(_) => self.host.dropped += 1,
         }
+    }
+
+    /// Posts a request and sends what may leave, as an application's call does.
+    pub(super) fn post_and_send(&mut self, now: Nanos, request: SendRequest<Vec<u8>>, network: &mut SimNetwork) {
+        let mut scene = NodeEnv { now, host: &mut self.host, network, current: None };
+        let request = if self.has_fast_path && self.qp.is_clear_for(now, &request) {
+            match self.qp.send_at_once(now, request, &mut scene) {
+                Ok(()) => return,
+                Err(request) => request,
+            }
+        } else {
+            request
+        };
+        self.qp.post_send(request).expect("fewer than the depth are outstanding");
+        let mut budget = Budget::UNLIMITED;
+        let _ = self.qp.pump_requests(now, &mut budget, &mut scene);
     }
 
     /// Lets the queue pair send.

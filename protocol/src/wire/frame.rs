@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use super::icrc::{self, Register};
 use super::packet::{Headers, Packet, pad_of};
-use super::{Ethernet, Ipv4, Ipv6, MacAddr, Malformed, Udp, ethernet, ipv4, ipv6, udp};
+use super::{Ethernet, HeaderWords, Ipv4, Ipv6, MacAddr, Malformed, Udp, ethernet, ipv4, ipv6, udp};
+use crate::Qpn;
 
 /// More than any frame holds beside its payload: Ethernet with a tag, IPv6, UDP, BTH, the longest
 /// extensions, pad and ICRC.
@@ -239,6 +240,19 @@ struct Prepared {
     register: Register,
 }
 
+impl Prepared {
+    /// Writes everything below the transport.
+    #[inline]
+    fn copy_header(&self, below: &mut [u8]) {
+        /// Over IPv4 without a tag; of known length, it is copied without a call.
+        const USUAL: usize = ethernet::LEN + ipv4::LEN + udp::LEN;
+        match <&mut [u8; USUAL]>::try_from(&mut *below) {
+            Ok(usual) => usual.copy_from_slice(&self.header[..USUAL]),
+            Err(_) => below.copy_from_slice(&self.header[..below.len()]),
+        }
+    }
+}
+
 impl Flow {
     /// The flow between two stations; `ip` says everything above Ethernet but the lengths.
     pub fn new(source: MacAddr, destination: MacAddr, vlan: Option<u16>, ip: Ip, source_port: u16) -> Self {
@@ -314,18 +328,51 @@ impl Flow {
     /// and the ICRC, if there is one, is taken while it is hot in the cache.
     #[inline]
     pub fn emit(&mut self, bytes: &mut [u8], headers: &Headers, payload_len: usize, fill: impl FnOnce(&mut [u8])) {
+        let emit = |transport: &mut [u8], pad: usize| {
+            let padded = Headers { bth: super::Bth { pad: pad as u8, ..headers.bth }, ..*headers };
+            padded.emit(transport)
+        };
+        self.emit_with(bytes, (headers.bth.dest_qpn, emit), payload_len, fill);
+    }
+
+    /// [`Flow::frame_len`] for headers that are words.
+    #[inline]
+    pub const fn frame_len_of_words(&self, headers: &HeaderWords, payload_len: usize) -> usize {
+        self.len + headers.wire_len() + payload_len + pad_of(payload_len) + icrc::LEN
+    }
+
+    /// [`Flow::emit`] for headers that are words.
+    #[inline]
+    pub fn emit_words(
+        &mut self,
+        bytes: &mut [u8],
+        headers: &HeaderWords,
+        payload_len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) {
+        let emit = |transport: &mut [u8], pad| headers.emit(transport, pad);
+        self.emit_with(bytes, (headers.dest_qpn(), emit), payload_len, fill);
+    }
+
+    #[inline]
+    fn emit_with(
+        &mut self,
+        bytes: &mut [u8],
+        (dest_qpn, emit): (Qpn, impl FnOnce(&mut [u8], usize) -> usize),
+        payload_len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) {
         let (below, transport) = bytes.split_at_mut(self.len);
         let prepared = self.prepared(transport.len());
-        below.copy_from_slice(&prepared.header[..below.len()]);
+        prepared.copy_header(below);
         let register = prepared.register;
         let pad = pad_of(payload_len);
-        let padded = Headers { bth: super::Bth { pad: pad as u8, ..headers.bth }, ..*headers };
-        let start = padded.emit(transport);
+        let start = emit(transport, pad);
         let end = start + payload_len;
         fill(&mut transport[start..end]);
         transport[end..end + pad].fill(0);
         let (covered, icrc) = transport.split_at_mut(end + pad);
-        let sum = if self.is_sealed { register.finish(covered) } else { icrc::omitted(headers.bth.dest_qpn) };
+        let sum = if self.is_sealed { register.finish(covered) } else { icrc::omitted(dest_qpn) };
         icrc.copy_from_slice(&sum);
     }
 
@@ -342,7 +389,7 @@ impl Flow {
     pub fn emit_around(&mut self, head: &mut [u8], tail: &mut [u8], headers: &Headers, payload: &[u8]) {
         let (below, transport) = head.split_at_mut(self.len);
         let prepared = self.prepared(transport.len() + payload.len() + tail.len());
-        below.copy_from_slice(&prepared.header[..below.len()]);
+        prepared.copy_header(below);
         let register = prepared.register;
         let (pad, icrc) = tail.split_at_mut(pad_of(payload.len()));
         let padded = Headers { bth: super::Bth { pad: pad.len() as u8, ..headers.bth }, ..*headers };

@@ -25,6 +25,7 @@ pub mod packet;
 pub mod pretty;
 pub mod reth;
 pub mod udp;
+pub mod words;
 
 pub use aeth::{Aeth, NakCode, Syndrome};
 pub use atomic::{AtomicAckEth, AtomicEth};
@@ -44,6 +45,7 @@ pub use opcode::{Opcode, Transport};
 pub use packet::{Extensions, Headers, Packet};
 pub use reth::Reth;
 pub use udp::Udp;
+pub use words::{HeaderWords, WordBody, WordPacket};
 
 /// Splits a view of type `V` off the front of `bytes`.
 pub(crate) fn take<V>(bytes: &[u8]) -> Result<(&V, &[u8]), Malformed>

@@ -12,7 +12,7 @@ mod loss;
 mod psn_set;
 
 use super::congestion::CongestionControl as _;
-use super::requester::{Fetch, Requester, Wqe, completion};
+use super::requester::{Fetch, Requester, Wqe};
 use super::responder::Owed;
 use super::{Budget, Env, RcQueuePair, TxError, WcStatus};
 use crate::wire::{NakCode, Packet};
@@ -177,17 +177,22 @@ impl<B> RcQueuePair<B> {
     /// Moves the oldest packet on over everything that is done.
     fn settle<E: Env<Buffer = B>>(&mut self, now: Nanos, env: &mut E) {
         let requester = &mut self.requester;
-        let before = requester.una;
+        let (before, acked_to) = (requester.una, requester.loss.executed_to());
+        let mut una = before;
         while let Some(wqe) = requester.queue.front().filter(|wqe| !wqe.is_fetch() && !wqe.request.op.is_local()) {
-            let (una, end, acked_to) = (requester.una, wqe.end(), requester.loss.executed_to());
+            let end = wqe.end();
             if una == end {
                 let wqe = requester.pop();
-                env.complete(completion(wqe.request, WcStatus::Success));
+                env.complete(wqe.request.ended(WcStatus::Success));
             } else if una.before(acked_to) {
-                requester.advance_una(if acked_to.before(end) { acked_to } else { end });
+                una = earlier(acked_to, end);
             } else {
                 break;
             }
+        }
+        // The sets of packets move on once, whatever number of requests has ended.
+        if una != before {
+            requester.advance_una(una);
         }
         requester.catch_up();
         if requester.una != before {

@@ -3,6 +3,7 @@
 mod answers;
 mod atomics;
 mod credits;
+mod fast_path;
 mod loss;
 mod repairs;
 mod replays;

@@ -1,0 +1,110 @@
+//! The fast path of sending: a SEND or an RDMA WRITE of one packet, where nothing stands before it and nothing
+//! is missing, leaves in the call that posts it. Whatever is unusual goes by the queue.
+
+use super::super::budget::HEADER_BYTES;
+use super::super::congestion::CongestionControl as _;
+use super::super::{Env, Payload, RcQueuePair, SendOp, SendRequest, State, TxError};
+use super::{Cursor, MAX_SPAN, Requester, Wqe};
+use crate::wire::{HeaderWords, Opcode, Reth};
+use crate::{Nanos, Psn};
+
+impl<B> RcQueuePair<B> {
+    /// Whether [`RcQueuePair::send_at_once`] may be called: the request is one packet, all that was posted before it has left,
+    /// and nothing of that has to leave again first.
+    #[inline]
+    pub fn is_clear_for(&self, now: Nanos, request: &SendRequest<B>) -> bool {
+        let requester = &self.requester;
+        let is_of_kind = matches!(request.op, SendOp::Send { .. } | SendOp::Write { .. });
+        let waits_for_credit = request.op.takes_receive() && !requester.credits.allows(requester.ssn.next());
+        let is_fenced = request.fence && !requester.fetches.is_empty();
+        is_of_kind
+            && self.state == State::Rts
+            && request.len as usize <= self.config.mtu.bytes()
+            && requester.is_undisturbed()
+            && requester.has_place()
+            && (!self.is_selective() || requester.nothing_is_missing())
+            && !waits_for_credit
+            && !is_fenced
+            && requester.congestion.release_at() <= now
+    }
+
+    /// Sends a request that [is clear to go](RcQueuePair::is_clear_for), as [`RcQueuePair::post_send`] and
+    /// [`RcQueuePair::pump_requests`] would. It comes back, and nothing has changed, where the link is full: then they are to be
+    /// called.
+    ///
+    /// The caller has seen that the buffer is as long as the request says.
+    #[inline]
+    pub fn send_at_once<E: Env<Buffer = B>>(
+        &mut self,
+        now: Nanos,
+        request: SendRequest<B>,
+        env: &mut E,
+    ) -> Result<(), SendRequest<B>> {
+        debug_assert!(self.is_clear_for(now, &request), "the caller has asked");
+        let headers = self.words_of(&request);
+        let payload = Payload::Local { buffer: &request.buffer, offset: 0, len: request.len as usize };
+        match env.transmit_words(&headers, payload) {
+            Ok(()) => self.requester.sent_at_once(now, request, &self.config),
+            Err(TxError::Busy | TxError::Denied) => return Err(request),
+        }
+        self.stats.tx_requests += 1;
+        Ok(())
+    }
+
+    #[inline]
+    fn words_of(&self, request: &SendRequest<B>) -> HeaderWords {
+        let words = |opcode| self.config.words(opcode, self.requester.next).asking().solicited(request.solicited);
+        match request.op {
+            SendOp::Write { remote, imm } => {
+                let reth = Reth { va: remote.va, rkey: remote.rkey, len: request.len };
+                match imm {
+                    None => words(Opcode::RcWriteOnly).with_reth(reth),
+                    Some(imm) => words(Opcode::RcWriteOnlyImm).with_reth(reth).with_imm(imm),
+                }
+            }
+            SendOp::Send { imm: Some(imm) } => words(Opcode::RcSendOnlyImm).with_imm(imm),
+            _ => words(Opcode::RcSendOnly),
+        }
+    }
+}
+
+impl<B> Requester<B> {
+    /// Whether `psn` was sent and is not acknowledged.
+    #[inline]
+    pub(in crate::rc) fn is_unacknowledged(&self, psn: Psn) -> bool {
+        psn.before(self.sent) && !psn.before(self.una)
+    }
+
+    /// Whether the cursor stands behind all that was posted, and no answer is waited for before it may go on.
+    #[inline]
+    fn is_undisturbed(&self) -> bool {
+        self.cursor.index == self.queue.len() && !self.draining && !self.probing && self.rnr_until.is_none()
+    }
+
+    /// Whether the queue takes another request, and the window another packet.
+    #[inline]
+    fn has_place(&self) -> bool {
+        let in_flight = self.next.since(self.una) as u32;
+        self.queue.len() < self.depth && in_flight < self.window() && self.span < MAX_SPAN
+    }
+
+    /// A request of one packet has left.
+    #[inline]
+    fn sent_at_once(&mut self, now: Nanos, request: SendRequest<B>, config: &super::Config) {
+        let first = self.next;
+        debug_assert_eq!((self.sent, self.cursor.packet), (first, 0), "all before it has left");
+        debug_assert_eq!(self.paced_until, None, "nothing that is held back stands before it");
+        self.congestion.on_sent(now, HEADER_BYTES + request.len as usize);
+        self.asked_at = now;
+        self.rtt.sent(first, now);
+        self.span += 1;
+        self.ssn = self.ssn.next();
+        self.queue.push_back(Wqe { request, first, packets: 1, received: 0, ssn: self.ssn });
+        self.next = first.plus(1);
+        self.sent = self.next;
+        self.cursor = Cursor { index: self.queue.len(), packet: 0 };
+        if self.timer.is_none() {
+            self.restart_timer(now, config);
+        }
+    }
+}
