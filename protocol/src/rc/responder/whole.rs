@@ -86,9 +86,7 @@ impl<B> RcQueuePair<B> {
         (imm, solicited): (Option<u32>, bool),
         env: &mut E,
     ) -> bool {
-        // A WRITE of nothing needs no key.
-        let fits =
-            !payload.is_empty() && payload.len() <= self.config.mtu.bytes() && payload.len() == reth.len as usize;
+        let fits = payload.len() <= self.config.mtu.bytes() && payload.len() == reth.len as usize;
         if !fits || !self.config.access.allows(Access::REMOTE_WRITE) {
             return false;
         }

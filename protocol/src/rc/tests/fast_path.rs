@@ -200,10 +200,11 @@ fn with_receive() -> RcQueuePair<u32> {
     qp
 }
 
-const PARSED: [Parsed; 13] = [
+const PARSED: [Parsed; 16] = [
     ("one before the next", with_receive, || (request(Opcode::RcSendOnly, 499), 8)),
     ("one behind the next", with_receive, || (request(Opcode::RcSendOnly, 501), 8)),
     ("longer than its receive", with_receive, || (request(Opcode::RcSendOnly, 500), 12)),
+    ("longer than the path allows", with_long_receive, || (request(Opcode::RcSendOnly, 500), MTU + 4)),
     ("no receive", || connected(|_| {}), || (request(Opcode::RcSendOnly, 500), 8)),
     ("a part of a message", with_receive, || (request(Opcode::RcSendFirst, 500), MTU)),
     ("within a message", in_message, || (request(Opcode::RcSendOnly, 501), 8)),
@@ -223,10 +224,24 @@ const PARSED: [Parsed; 13] = [
             (headers, 8)
         },
     ),
+    ("immediate data, and memory that is not open", with_receive, || {
+        let mut headers = with_reth(Opcode::RcWriteOnlyImm, 500, REGION, 8);
+        headers.ext.imm = Some(ImmDt(1));
+        (headers, 8)
+    }),
+    ("nothing, written where nothing is open", with_receive, || {
+        (with_reth(Opcode::RcWriteOnly, 500, REGION + 8, 0), 0)
+    }),
     ("an acknowledgement of what was never sent", with_receive, || (answer(102, ACK), 0)),
     ("an acknowledgement that is old", with_receive, || (answer(99, ACK), 0)),
     ("a refusal", with_receive, || (answer(100, Syndrome::Nak(NakCode::PsnSequence)), 0)),
 ];
+
+fn with_long_receive() -> RcQueuePair<u32> {
+    let mut qp = connected(|_| {});
+    receive(&mut qp, 7, 4096);
+    qp
+}
 
 fn in_message() -> RcQueuePair<u32> {
     let mut qp = connected(|_| {});
@@ -244,6 +259,7 @@ fn what_is_unusual_is_parsed_and_was_not_touched_before() {
         let (mut one, mut other) = (state(), state());
         assert!(!take_whole(&mut other, &mut tried, &headers, len), "{name}");
         assert_eq!((tried.placed.len(), tried.written.len(), tried.done.len()), (0, 0, 0), "{name}");
+        assert_eq!(one.receives_posted(), other.receives_posted(), "{name}");
         feed(&mut one, &mut parsed, headers, len);
         feed(&mut other, &mut tried, headers, len);
         pump(&mut one, &mut parsed);
