@@ -37,6 +37,8 @@ pub(crate) struct Queue {
     entries: VecDeque<WorkCompletion>,
     capacity: usize,
     reserved: usize,
+    /// Since it was empty last a receive has ended.
+    has_receives: bool,
     armed: Option<Notify>,
 }
 
@@ -51,7 +53,7 @@ pub enum Notify {
 
 impl Queue {
     pub(crate) fn new(capacity: usize) -> Self {
-        Self { entries: VecDeque::with_capacity(capacity), capacity, reserved: 0, armed: None }
+        Self { entries: VecDeque::with_capacity(capacity), capacity, reserved: 0, has_receives: false, armed: None }
     }
 
     /// Whether a place is left.
@@ -94,6 +96,9 @@ impl Queue {
         assert!(self.entries.len() < self.reserved, "every end has a place reserved");
         let Completion { wr_id, status, operation, len, imm, invalidated, solicited, buffer, .. } = done;
         let len = len as usize;
+        if is_receive(operation) {
+            self.has_receives = true;
+        }
         let entry = WorkCompletion { qp, wr_id, status, operation, len, imm, invalidated, source_qpn, buffer };
         self.entries.push_back(entry);
         match self.armed {
@@ -103,8 +108,16 @@ impl Queue {
         }
     }
 
+    /// Whether no receive waits to be polled for, and no event was asked for.
+    #[inline]
+    pub(crate) fn has_no_receives(&self) -> bool {
+        !self.has_receives && self.armed.is_none()
+    }
+
     /// Asserts what holds between any two calls.
     pub(crate) fn check(&self) {
+        let has_receives = self.entries.iter().any(|entry| is_receive(entry.operation));
+        assert!(self.has_receives || !has_receives, "a receive is among the entries");
         let (entries, reserved, capacity) = (self.entries.len(), self.reserved, self.capacity);
         assert!(entries <= reserved && reserved <= capacity, "{entries} ends, {reserved} reserved of {capacity}");
     }
@@ -121,7 +134,13 @@ impl Queue {
         if self.entries.is_empty() {
             // What follows is put where this one was, which the caches still have, and not on and on around the ring.
             self.entries.clear();
+            self.has_receives = false;
         }
         Some(entry)
     }
+}
+
+#[inline]
+const fn is_receive(operation: Operation) -> bool {
+    matches!(operation, Operation::Recv | Operation::RecvRdmaWithImm)
 }

@@ -224,8 +224,8 @@ pub(crate) struct ConnectedQp {
     pub(crate) has_failed: bool,
     /// A packet of its peer's has come in.
     pub(crate) was_seen: bool,
-    /// The times at which the engine's wheel looks at it; a few, because old ones are not taken back.
-    pub(crate) armed: ArrayVec<Nanos, 4>,
+    /// When the engine's wheel looks at it.
+    pub(crate) armed: WakeTimes,
     /// It is in the engine's list of queue pairs to look after.
     pub(crate) is_listed: bool,
     /// DSCP and ECN of its congestion notifications.
@@ -239,23 +239,12 @@ impl ConnectedQp {
     #[inline]
     pub(crate) fn needs_waking(&mut self) -> Option<Nanos> {
         let deadline = self.rc.deadline()?;
-        if self.armed.iter().any(|&at| at <= deadline) {
-            return None;
-        }
-        if self.armed.is_full() {
-            // The latest is forgotten; it finds nothing when its time comes.
-            let latest = self.armed.iter().copied().max();
-            self.armed.retain(|at| Some(*at) != latest);
-        }
-        self.armed.push(deadline);
-        Some(deadline)
+        self.armed.needs(deadline).then_some(deadline)
     }
 
     /// The wheel looks at it, as it had asked for at `at`; `false` where that is forgotten.
     pub(crate) fn wakes(&mut self, at: Nanos) -> bool {
-        let before = self.armed.len();
-        self.armed.retain(|armed| *armed != at);
-        self.armed.len() < before
+        self.armed.forget(at)
     }
 
     /// Queues the event, once, that the send queue has drained or that the queue pair has failed; returns whether it
@@ -277,6 +266,53 @@ impl ConnectedQp {
             }
             _ => false,
         }
+    }
+}
+
+/// The times at which a wheel looks at a queue pair; a few, because old ones are not taken back.
+#[derive(Debug)]
+pub(crate) struct WakeTimes {
+    times: ArrayVec<Nanos, 4>,
+    /// The first of them; [`Nanos::MAX`] where there is none.
+    first: Nanos,
+}
+
+impl WakeTimes {
+    pub(crate) const fn new() -> Self {
+        Self { times: ArrayVec::new_const(), first: Nanos::MAX }
+    }
+
+    /// Whether `deadline` is to be added to the wheel, because all others come later; it is noted.
+    #[inline]
+    fn needs(&mut self, deadline: Nanos) -> bool {
+        let is_first = deadline < self.first;
+        if is_first {
+            self.add(deadline);
+        }
+        is_first
+    }
+
+    fn add(&mut self, first: Nanos) {
+        if self.times.is_full() {
+            // The latest is forgotten; it finds nothing when its time comes.
+            let latest = self.times.iter().copied().max();
+            self.times.retain(|at| Some(*at) != latest);
+        }
+        self.times.push(first);
+        self.first = first;
+    }
+
+    /// Whether one of them comes no later than `deadline`.
+    pub(crate) fn has_by(&self, deadline: Nanos) -> bool {
+        self.times.iter().any(|&at| at <= deadline)
+    }
+
+    /// A time has come; `false` where it is forgotten.
+    fn forget(&mut self, at: Nanos) -> bool {
+        let before = self.times.len();
+        self.times.retain(|armed| *armed != at);
+        self.first = self.times.iter().copied().min().unwrap_or(Nanos::MAX);
+        self.times.len() < before
     }
 }
 

@@ -57,7 +57,7 @@ impl<W: Wire> QpSide<W> {
     #[inline]
     pub(super) fn hear(&mut self, now: Nanos, peer: &mut Self) {
         let transport = peer.world.wire.take().expect("the peer has spoken");
-        if !self.qp.on_whole(now, transport, &mut self.world) {
+        if self.qp.on_whole(now, transport, &mut self.world).is_none() {
             let packet = Packet::parse(transport).expect("the peer makes no mistake");
             self.qp.on_packet(now, &packet, &mut self.world);
         }

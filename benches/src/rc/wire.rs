@@ -22,7 +22,7 @@ pub trait Wire: Sized {
 /// Headers that the figures need, and then some.
 const MAX_FRAME: usize = 128 + LEN;
 
-/// The packet alone, with an ICRC that nobody looks at: what the machine takes.
+/// The packet alone, with four bytes in place of its ICRC: what the machine takes.
 pub struct Bare {
     packet: [u8; MAX_FRAME],
     len: usize,

@@ -22,7 +22,7 @@ impl<L: Link> Engine<L> {
                 "{:?} is listed, or is not, and says otherwise",
                 slot.qp
             );
-            let is_awaited = |deadline| slot.is_listed || slot.armed.iter().any(|&at| at <= deadline);
+            let is_awaited = |deadline| slot.is_listed || slot.armed.has_by(deadline);
             assert!(slot.rc.deadline().is_none_or(is_awaited), "no timer fires for {:?} at its deadline", slot.qp);
         }
         self.held.check(|qpn| self.qps.get(qpn).is_some());

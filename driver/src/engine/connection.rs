@@ -3,7 +3,6 @@
 use roci_protocol::Mtu;
 use std::net::IpAddr;
 
-use arrayvec::ArrayVec;
 use roci_protocol::rc::{self, RecvRequest, State, WcStatus};
 use roci_protocol::wire::{Flow, Inflow, Ip, MacAddr};
 
@@ -13,7 +12,7 @@ use crate::handles::{CompletionQueue, QueuePair, SharedReceiveQueue};
 use crate::link::Link;
 use crate::mem::{Buffer, PdId};
 use crate::qp::ConnectError;
-use crate::qp::{ConnectedQp, QpParams, UnconnectedQp};
+use crate::qp::{ConnectedQp, QpParams, UnconnectedQp, WakeTimes};
 use crate::wr::SendWr;
 
 impl<L: Link> Engine<L> {
@@ -101,7 +100,7 @@ impl<L: Link> Engine<L> {
             was_drained: false,
             has_failed: false,
             was_seen: false,
-            armed: ArrayVec::new(),
+            armed: WakeTimes::new(),
             is_listed: false,
             cnp_class: params.cnp_traffic_class,
             deficit: 0,

@@ -8,6 +8,7 @@ use roci_protocol::wire::{Flow, HeaderWords, Headers, Opcode, Packet};
 use roci_protocol::{Access, Rkey};
 
 use super::held::HeldPackets;
+use super::sink::{NoSink, Sink};
 use crate::cq::Queue;
 use crate::event::{Event, Events};
 use crate::handles::{CompletionQueue, QueuePair};
@@ -16,12 +17,13 @@ use crate::mem::{Asker, Binding, Buffer, KeyTable, PdId};
 use crate::srq::SharedQueue;
 
 /// The environment of a connected queue pair.
-pub(super) struct EngineEnv<'a, L> {
+pub(super) struct EngineEnv<'a, L, S = NoSink> {
     pub(super) link: &'a mut L,
     pub(super) flow: &'a mut Flow,
     pub(super) keys: &'a mut KeyTable,
     pub(super) cq: &'a mut Queue,
     pub(super) stock: Option<&'a mut SharedQueue>,
+    pub(super) sink: S,
     pub(super) events: &'a mut Events,
     pub(super) qp: QueuePair,
     pub(super) pd: PdId,
@@ -33,7 +35,7 @@ pub(super) struct EngineEnv<'a, L> {
     pub(super) cnp_class: u8,
 }
 
-impl<L> EngineEnv<'_, L> {
+impl<L, S> EngineEnv<'_, L, S> {
     /// The peer, as the key table knows it.
     #[inline]
     fn peer(&self) -> Asker {
@@ -41,7 +43,7 @@ impl<L> EngineEnv<'_, L> {
     }
 }
 
-impl<L: Link> Env for EngineEnv<'_, L> {
+impl<L: Link, S: Sink> Env for EngineEnv<'_, L, S> {
     type Buffer = Buffer;
 
     #[inline]
@@ -101,6 +103,12 @@ impl<L: Link> Env for EngineEnv<'_, L> {
     #[inline]
     fn place(&mut self, buffer: &mut Buffer, offset: usize, bytes: &[u8]) {
         buffer[offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+
+    #[inline]
+    fn offer(&mut self, wr_id: u64, message: &[u8]) -> bool {
+        // A message must not overtake one that waits in the completion queue.
+        self.cq.has_no_receives() && self.sink.take(wr_id, message)
     }
 
     #[inline]

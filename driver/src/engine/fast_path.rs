@@ -3,17 +3,19 @@
 //! by the queue, and by `poll`.
 
 use roci_protocol::Nanos;
-use roci_protocol::rc::State;
+use roci_protocol::rc::{State, Whole};
+use roci_protocol::wire::inflow::glance;
 
 use super::env::EngineEnv;
 use super::poll::{ACK_COALESCE, RxPacket};
+use super::sink::{NoSink, Sink};
 use super::{Engine, scene, settled};
 use crate::handles::QueuePair;
 use crate::link::Link;
 use crate::wr::SendWr;
 
 impl<L: Link> Engine<L> {
-    /// Whether a work request can leave in the call that posts it; where it cannot, whoever posts it says why, or queues it.
+    /// Whether a work request can leave in the call that posts it. Where it cannot, posting it says why, or queues it.
     #[inline]
     pub(super) fn is_clear_for(&self, qp: QueuePair, wr: &SendWr) -> bool {
         !self.is_forked()
@@ -35,28 +37,37 @@ impl<L: Link> Engine<L> {
         Ok(())
     }
 
-    /// Takes a packet that is a whole message, or an acknowledgement; `false`, and nothing has changed, where it is to be
-    /// parsed.
+    /// Takes a frame that looks like one before of its connection, and whose packet is a whole message or an acknowledgement.
+    /// Where it is to be parsed nothing has changed, and the packet comes back if the frame looks so.
     #[inline]
-    pub(super) fn on_whole(&mut self, now: Nanos, packet: &RxPacket<'_>) -> bool {
-        let Some(slot) = self.qps.get_mut(packet.qp.0) else { return false };
-        let mut scene = scene!(self, slot, packet.transport);
-        if !slot.rc.on_whole(now, packet.transport, &mut scene) {
-            return false;
-        }
+    pub(super) fn on_whole<'a>(
+        &mut self,
+        port: usize,
+        now: Nanos,
+        bytes: &'a [u8],
+        sink: &mut impl Sink,
+    ) -> Result<(), Option<RxPacket<'a>>> {
+        let slot = glance(bytes).and_then(|qpn| self.qps.get_mut(qpn)).filter(|slot| slot.port == port).ok_or(None)?;
+        let transport = slot.inflow.recognize(bytes).ok_or(None)?;
+        let mut scene = scene!(self, slot, transport, sink);
+        let whole = slot.rc.on_whole(now, transport, &mut scene);
+        let is_unchecked = !slot.flow.is_sealed();
+        let Some(whole) = whole else { return Err(Some(RxPacket::recognized(slot, transport, is_unchecked))) };
         self.stats.rx_delivered += 1;
-        self.stats.rx_unchecked += u64::from(packet.is_unchecked);
-        settled!(self, slot);
-        let rc = &slot.rc;
-        let is_urgent = rc.wants_pump() || rc.owes_responses() || rc.owes_acknowledgement(ACK_COALESCE);
-        self.is_urgent |= is_urgent;
-        if !slot.is_listed && (is_urgent || rc.owes_acknowledgement(1)) {
-            slot.is_listed = true;
-            self.listed.push_back(packet.qp);
+        self.stats.rx_unchecked += u64::from(is_unchecked);
+        let mut is_urgent = slot.rc.owes_acknowledgement(ACK_COALESCE);
+        if whole == Whole::Acknowledgement {
+            settled!(self, slot);
+            is_urgent |= slot.rc.wants_pump() || slot.rc.owes_responses();
         }
-        if let Some(srq) = packet.shared {
+        self.is_urgent |= is_urgent;
+        if !slot.is_listed && (is_urgent || slot.rc.owes_acknowledgement(1)) {
+            slot.is_listed = true;
+            self.listed.push_back(slot.qp);
+        }
+        if let Some(srq) = slot.shared {
             self.look_at_stock(srq);
         }
-        true
+        Ok(())
     }
 }

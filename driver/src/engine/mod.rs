@@ -14,6 +14,7 @@ mod memory;
 mod poll;
 mod port;
 mod shared;
+mod sink;
 mod station;
 mod stats;
 mod wheel;
@@ -40,16 +41,21 @@ use crate::srq::SharedQueue;
 pub use datagram::{AddressHandle, AddressHandleError, DatagramQp};
 pub use memory::{MemoryRegion, MemoryWindow, WindowView};
 pub use port::{PortConfig, PortConfigError};
+pub use sink::Sink;
 pub use stats::EngineStats;
 
 use env::EngineEnv;
 use held::HeldPackets;
 use port::Port;
+use sink::NoSink;
 use wheel::Wheel;
 
 /// The surroundings of a queue pair, by the fields of the engine: its slot stays borrowed beside them.
 macro_rules! scene {
     ($engine:ident, $slot:ident, $current:expr) => {
+        scene!($engine, $slot, $current, NoSink)
+    };
+    ($engine:ident, $slot:ident, $current:expr, $sink:expr) => {
         EngineEnv {
             link: &mut $engine.ports[$slot.port].link,
             flow: &mut $slot.flow,
@@ -66,6 +72,7 @@ macro_rules! scene {
             pd: $slot.pd,
             cq_handle: $slot.cq,
             cnp_class: $slot.cnp_class,
+            sink: $sink,
         }
     };
 }

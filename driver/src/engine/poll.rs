@@ -1,13 +1,13 @@
 //! The poll loop: receive, act, answer, keep time.
 
 use roci_protocol::rc::{Budget, Held, TxError, WcStatus};
-use roci_protocol::wire::inflow::glance;
 use roci_protocol::wire::{Envelope, Frame, Ip, Malformed, Packet, icrc, mad};
 use roci_protocol::{Nanos, Psn, Qpn};
 
 use super::Engine;
 use super::full_ports::FullPorts;
 use super::port::Port;
+use super::sink::{NoSink, Sink};
 use crate::handles::{QueuePair, SharedReceiveQueue};
 use crate::link::{Batch, Full, Link, LinkState};
 use crate::neighbour::NeighbourVerdict;
@@ -27,16 +27,23 @@ const POLL_BYTES: isize = 256 << 10;
 
 /// A received packet that is valid, and the queue pair that it is for.
 pub(super) struct RxPacket<'a> {
-    pub(super) qp: QueuePair,
-    pub(super) shared: Option<SharedReceiveQueue>,
+    qp: QueuePair,
+    shared: Option<SharedReceiveQueue>,
     /// It is the first of its connection.
     is_first: bool,
     /// Somebody on the way was about to drop it.
     is_marked: bool,
     /// It has no ICRC, by agreement.
-    pub(super) is_unchecked: bool,
+    is_unchecked: bool,
     /// BTH to ICRC.
-    pub(super) transport: &'a [u8],
+    transport: &'a [u8],
+}
+
+impl<'a> RxPacket<'a> {
+    /// A packet of a connection whose frames have looked like this one's before.
+    pub(super) fn recognized(slot: &ConnectedQp, transport: &'a [u8], is_unchecked: bool) -> Self {
+        Self { qp: slot.qp, shared: slot.shared, is_first: false, is_marked: false, is_unchecked, transport }
+    }
 }
 
 /// What a listed queue pair wants, once it has acknowledged what it could.
@@ -60,12 +67,20 @@ impl<L: Link> Engine<L> {
     /// In a forked child nothing is done: see [`Engine::is_forked`].
     #[inline]
     pub fn poll(&mut self) -> usize {
+        self.poll_into(&mut NoSink)
+    }
+
+    /// The same, and offers each message of one packet to `sink` before it fills a receive. Nothing overtakes: a message is
+    /// offered only where no receive waits in the completion queue, and no event was asked for. Receives that all queue
+    /// pairs share are filled as ever.
+    #[inline]
+    pub fn poll_into(&mut self, sink: &mut impl Sink) -> usize {
         if self.is_forked() {
             return 0;
         }
         let mut frames = 0;
         for port in 0..self.ports.len() {
-            frames += self.poll_port(port);
+            frames += self.poll_port(port, sink);
         }
         let busy_polls = self.busy_polls + 1;
         let may_wait = frames > 0 && busy_polls < ACK_PATIENCE;
@@ -84,7 +99,7 @@ impl<L: Link> Engine<L> {
     }
 
     #[inline]
-    fn poll_port(&mut self, index: usize) -> usize {
+    fn poll_port(&mut self, index: usize, sink: &mut impl Sink) -> usize {
         let port = &mut self.ports[index];
         let now = port.link.now();
         let state = port.link.maintain(now);
@@ -95,7 +110,7 @@ impl<L: Link> Engine<L> {
         self.ports[index].link.receive(&mut batch);
         let count = batch.len();
         if count > 0 {
-            self.on_batch(index, now, &mut batch);
+            self.on_batch(index, now, &mut batch, sink);
         }
         if self.wheel.has_ticked(now) {
             self.on_tick(now);
@@ -105,9 +120,9 @@ impl<L: Link> Engine<L> {
 
     /// Most polls find nothing: they are kept free of what this needs, down to the registers to be saved.
     #[inline(never)]
-    fn on_batch(&mut self, port: usize, now: Nanos, batch: &mut Batch<L::Frame>) {
+    fn on_batch(&mut self, port: usize, now: Nanos, batch: &mut Batch<L::Frame>, sink: &mut impl Sink) {
         for frame in batch.drain(..) {
-            self.on_frame(port, now, frame);
+            self.on_frame(port, now, frame, sink);
         }
     }
 
@@ -125,17 +140,13 @@ impl<L: Link> Engine<L> {
     }
 
     #[inline]
-    fn on_frame(&mut self, port: usize, now: Nanos, bytes: L::Frame) {
+    fn on_frame(&mut self, port: usize, now: Nanos, bytes: L::Frame, sink: &mut impl Sink) {
         self.stats.rx_frames += 1;
-        let arrival = match self.recognize(port, bytes.as_ref()) {
-            Some(arrival) if self.on_whole(now, &arrival) => return,
-            Some(arrival) => arrival,
-            None => match self.examine(port, now, bytes.as_ref()) {
-                Some(arrival) => arrival,
-                None => return,
-            },
-        };
-        self.on_packet(port, now, bytes.as_ref(), &arrival);
+        let Err(recognized) = self.on_whole(port, now, bytes.as_ref(), sink) else { return };
+        let examined = recognized.or_else(|| self.examine(port, now, bytes.as_ref()));
+        if let Some(arrival) = examined {
+            self.on_packet(port, now, bytes.as_ref(), &arrival);
+        }
     }
 
     /// Any packet of a connection's: it is read in full.
@@ -170,15 +181,6 @@ impl<L: Link> Engine<L> {
         if let Some(srq) = shared {
             self.look_at_stock(srq);
         }
-    }
-
-    /// A good packet of a connection whose frames have looked like this before.
-    #[inline]
-    fn recognize<'a>(&self, port: usize, bytes: &'a [u8]) -> Option<RxPacket<'a>> {
-        let slot = self.qps.get(glance(bytes)?).filter(|slot| slot.port == port)?;
-        let transport = slot.inflow.recognize(bytes)?;
-        let is_unchecked = !slot.flow.is_sealed();
-        Some(RxPacket { qp: slot.qp, shared: slot.shared, is_first: false, is_marked: false, is_unchecked, transport })
     }
 
     /// Any frame: it is read in full, and what is no packet of a connection's is dealt with.

@@ -160,13 +160,15 @@ impl Credits {
     #[must_use]
     #[inline]
     pub(crate) fn receive(&mut self, count: u16) -> bool {
-        match self.available.checked_add(count).filter(|&sum| sum <= self.granted) {
-            Some(sum) => {
-                self.available = sum;
-                true
-            }
-            None => false,
-        }
+        let may_receive = self.may_receive(count);
+        self.available += if may_receive { count } else { 0 };
+        may_receive
+    }
+
+    /// Whether the peer can give so many back.
+    #[inline]
+    pub(crate) fn may_receive(&self, count: u16) -> bool {
+        count <= self.granted - self.available
     }
 
     /// A message that cost the peer a credit is dealt with; `false` where the peer had none to spend. Its credit is owed
@@ -174,7 +176,7 @@ impl Credits {
     #[must_use]
     #[inline]
     pub(crate) fn used(&mut self, withhold: bool) -> bool {
-        if self.kept() == self.limit {
+        if !self.may_use() {
             return false;
         }
         if withhold {
@@ -183,6 +185,21 @@ impl Credits {
             self.pending += 1;
         }
         true
+    }
+
+    /// Whether the peer has a credit to spend.
+    #[inline]
+    pub(crate) fn may_use(&self) -> bool {
+        self.kept() < self.limit
+    }
+
+    /// The same as [`Self::used`] for a message that took no receive: its credit is owed already.
+    #[must_use]
+    #[inline]
+    pub(crate) fn used_at_once(&mut self) -> bool {
+        let may_use = self.may_use();
+        self.owed += u16::from(may_use);
+        may_use
     }
 
     /// So many receives are not posted: all credits but as many are owed, or the peer's next message might find none.

@@ -13,6 +13,8 @@ pub(crate) struct Ready {
     has_receive_buffers: bool,
     /// Messages without a receive take less memory than before.
     has_less_stored: bool,
+    /// Peers whose messages were taken while the engine polled, and for whom something is to be sent.
+    to_go_on: Vec<PeerId>,
     /// Operations that waited for something which is there now, by the names of their service.
     operations: VecDeque<u64>,
 }
@@ -42,6 +44,25 @@ impl Ready {
     /// Messages without a receive take less memory.
     pub(crate) fn note_less_stored(&mut self) {
         self.has_less_stored = true;
+    }
+
+    /// A peer goes on once the engine has polled. Of one poll it may be named again, as often as it sent frames.
+    #[inline]
+    pub(crate) fn note_to_go_on(&mut self, peer: PeerId) {
+        if self.to_go_on.last() != Some(&peer) {
+            self.to_go_on.push(peer);
+        }
+    }
+
+    /// Whether a peer is to go on.
+    #[inline]
+    pub(crate) fn are_to_go_on(&self) -> bool {
+        !self.to_go_on.is_empty()
+    }
+
+    /// Returns the next peer that goes on.
+    pub(crate) fn next_to_go_on(&mut self) -> Option<PeerId> {
+        self.to_go_on.pop()
     }
 
     /// An operation goes on when no peer is borrowed. The caller names it once.

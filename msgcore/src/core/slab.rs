@@ -66,6 +66,10 @@ impl KeySource {
     }
 }
 
+/// A name is of no value, or of one that is gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct NoValue;
+
 #[derive(Debug)]
 struct NamedValue<T> {
     generation: u32,
@@ -124,6 +128,21 @@ impl<T> NamedValues<T> {
         let value = slot.value.take()?;
         self.len -= 1;
         Some(value)
+    }
+
+    /// Takes a value out where it is such a one; none where it is not.
+    ///
+    /// # Errors
+    /// The name is of no value.
+    #[inline]
+    pub(crate) fn remove_if(&mut self, key: Key, is_one: impl FnOnce(&T) -> bool) -> Result<Option<T>, NoValue> {
+        let slot = self.slots.get_mut(key.index as usize).filter(|slot| slot.generation == key.generation);
+        let value = &mut slot.ok_or(NoValue)?.value;
+        if !is_one(value.as_ref().ok_or(NoValue)?) {
+            return Ok(None);
+        }
+        self.len -= 1;
+        Ok(value.take())
     }
 
     /// All values with their names, by place.

@@ -19,26 +19,53 @@ use crate::services::tag::request::Request;
 use crate::services::tag::stored::Remote;
 
 impl<L: Link> Endpoint<L> {
+    /// Acts on the end of a work request. Sends mostly end many at once: what the end of one makes possible is done when another
+    /// kind ends, or another peer's, or nothing more. `run` is the peer whose sends have ended, and so is what comes back.
     #[inline]
-    pub(super) fn on_completion(&mut self, done: WorkCompletion) {
-        let Some((id, lane)) = self.lane_of(&done) else { return self.drop_stray(done) };
+    pub(super) fn on_completion(&mut self, run: Option<PeerId>, done: WorkCompletion) -> Option<PeerId> {
+        let Some((id, lane)) = self.lane_of(&done) else {
+            self.drop_stray(done);
+            return run;
+        };
+        if done.operation == WcOperation::Send && done.status.is_success() {
+            if run != Some(id) {
+                self.after_sends(run);
+            }
+            self.core.send_pools[lane].give(done.buffer);
+            let peer = self.peers.get_mut(id)?;
+            peer.lanes[lane].in_flight -= 1;
+            return Some(id);
+        }
+        self.after_sends(run);
+        self.on_other_completion(id, lane, done);
+        None
+    }
+
+    #[inline]
+    fn on_other_completion(&mut self, id: PeerId, lane: usize, done: WorkCompletion) {
         if !done.status.is_success() {
             return self.on_failure(id, lane, done);
         }
         match done.operation {
             WcOperation::Recv => self.on_receive(id, lane, done),
             WcOperation::RecvRdmaWithImm => self.on_write(id, lane, done),
-            WcOperation::Send => {
-                self.core.send_pools[lane].give(done.buffer);
-                self.on_terms_sent(id);
-                self.on_work_done(id, lane);
-            }
             // Nothing else is posted.
             _ => {
                 self.on_transferred(id, done);
-                self.on_work_done(id, lane);
+                if let Some(peer) = self.peers.get_mut(id) {
+                    peer.lanes[lane].in_flight -= 1;
+                }
+                self.after_work(id);
             }
         }
+    }
+
+    /// A run of sends to a peer has ended.
+    #[inline]
+    pub(super) fn after_sends(&mut self, run: Option<PeerId>) {
+        let Some(id) = run else { return };
+        self.on_terms_sent(id);
+        self.after_work(id);
     }
 
     /// A READ or WRITE of a service's has ended well.
@@ -136,13 +163,11 @@ impl<L: Link> Endpoint<L> {
         self.wake_the_starved();
     }
 
-    /// A work request of a lane has ended: there is room for others, maybe other peers'.
+    /// Work requests of a peer have ended: there is room for others, maybe other peers'.
     #[inline]
-    fn on_work_done(&mut self, id: PeerId, lane: usize) {
+    fn after_work(&mut self, id: PeerId) {
         let Self { core, services, peers, .. } = self;
-        let Some(peer) = peers.get_mut(id) else { return };
-        peer.lanes[lane].in_flight -= 1;
-        if peer.failure.is_none() {
+        if let Some(peer) = peers.live_mut(id) {
             go_on(core, services, peer);
         }
         if self.core.ready.starved() > 0 {

@@ -4,6 +4,7 @@
 //! does with the core and that one peer; what becomes possible for others meanwhile is done in [`Endpoint::settle`].
 
 mod dispatch;
+mod expected;
 pub(crate) mod failure;
 pub(crate) mod invariants;
 mod keepalive;
@@ -26,12 +27,12 @@ use crate::core::peer::{Peer, PeerId};
 use crate::core::peers::Peers;
 use crate::core::refused::{CallError, Refused};
 use crate::services::Services;
-use crate::services::tag::MAX_MESSAGE;
 use crate::services::tag::cancel::Cancellation;
 use crate::services::tag::matching::Pattern;
 use crate::services::tag::receive::{Message, Met};
 use crate::services::tag::request::Request;
 use crate::services::tag::send::SendOptions;
+use crate::services::tag::{MAX_MESSAGE, TagService};
 use crate::{Source, Tag};
 
 pub(crate) use open::Parts;
@@ -308,10 +309,16 @@ pub(crate) fn go_on<L: Link>(core: &mut Core<L>, services: &mut Services, peer: 
     core.return_credits(peer);
 }
 
+/// Whether something waits to be sent to a peer.
+#[inline]
+fn has_work(tag: &TagService, peer: &Peer) -> bool {
+    (peer.tx.has_work() || tag.has_work(peer.id)) && peer.is_open()
+}
+
 /// Sends what waits for a peer, as far as credits and buffers go.
 #[inline]
 fn advance<L: Link>(core: &mut Core<L>, services: &mut Services, peer: &mut Peer) {
-    if (peer.tx.has_work() || services.tag.has_work(peer.id)) && peer.is_open() {
+    if has_work(&services.tag, peer) {
         post_waiting(core, services, peer);
     }
 }

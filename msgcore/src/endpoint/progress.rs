@@ -2,7 +2,9 @@
 
 use roci_driver::link::Link;
 
-use super::Endpoint;
+use super::expected::Expected;
+use super::{Endpoint, go_on};
+use crate::core::Core;
 
 /// Calls between two looks around, for connections and memory: a look may be a system call.
 const PERIOD: u32 = 256;
@@ -13,12 +15,29 @@ impl<L: Link> Endpoint<L> {
     /// Does what can be done now, without waiting; returns whether anything happened.
     #[inline]
     pub(crate) fn progress(&mut self) -> bool {
-        let mut happened = self.core.engine.poll() > 0;
+        let Self { core, services, peers, .. } = self;
+        let Core { engine, ready, stats, .. } = core;
+        let mut expected = Expected { peers, tag: &mut services.tag, ready, stats };
+        let mut happened = engine.poll_into(&mut expected) > 0;
+        if ready.are_to_go_on() {
+            self.go_on_with_all();
+        }
         if self.core.engine.has_completions(self.core.cq) {
             happened |= self.on_completions();
         }
         self.calls = self.calls.wrapping_add(1);
         happened
+    }
+
+    /// Peers whose messages were taken while the engine polled go on.
+    #[inline(never)]
+    fn go_on_with_all(&mut self) {
+        let Self { core, services, peers, .. } = self;
+        while let Some(id) = core.ready.next_to_go_on() {
+            if let Some(peer) = peers.live_mut(id) {
+                go_on(core, services, peer);
+            }
+        }
     }
 
     /// Most polls find nothing: they are kept free of what this needs, down to the registers to be saved.
@@ -28,9 +47,11 @@ impl<L: Link> Endpoint<L> {
         if self.is_forked() {
             return false;
         }
+        let mut run = None;
         while let Some(done) = self.core.engine.poll_cq(self.core.cq) {
-            self.on_completion(done);
+            run = self.on_completion(run, done);
         }
+        self.after_sends(run);
         self.settle();
         true
     }

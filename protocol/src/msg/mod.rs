@@ -197,6 +197,19 @@ pub struct Header {
     pub message: Message,
 }
 
+/// What there is to know of an eager message that is all there: the header's fields but for what its payload says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WholeEager {
+    /// [`Header::credits`].
+    pub credits: u16,
+    /// [`Header::queue`].
+    pub queue: u8,
+    /// [`Header::sequence`].
+    pub sequence: u16,
+    /// What it is matched by.
+    pub label: Label,
+}
+
 /// Why bytes are no message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum BadMessage {
@@ -242,6 +255,20 @@ impl Header {
         }
         let (credits, queue, sequence) = (view.credits.get(), view.queue, view.sequence.get());
         Ok((Self { credits, queue, sequence, message }, payload))
+    }
+
+    /// Reads the header of an eager message in standard mode that is all there, and returns its label and its payload. None for
+    /// every other message, and for bytes that are none.
+    #[inline]
+    pub fn parse_whole(bytes: &[u8]) -> Option<(WholeEager, &[u8])> {
+        let (view, payload) = View::ref_from_prefix(bytes).ok()?;
+        let is_whole = view.second.get() == payload.len() as u64;
+        if (view.kind, view.flags & 0x0f) != (EAGER, Mode::Standard as u8) || !is_whole {
+            return None;
+        }
+        let label = Label { context: view.word.get(), tag: view.first.get() };
+        let (credits, queue, sequence) = (view.credits.get(), view.queue, view.sequence.get());
+        Some((WholeEager { credits, queue, sequence, label }, payload))
     }
 
     /// Writes the header to the front of `bytes`, which must hold [`LEN`].
@@ -392,6 +419,23 @@ mod tests {
     }
 
     proptest::proptest! {
+        #[test]
+        fn a_whole_eager_message_is_read_as_its_header_is(mut bytes: Vec<u8>, has_len: bool, kind in 0..3u8, flags in 0..0x12u8) {
+            if bytes.len() >= LEN {
+                (bytes[0], bytes[1]) = (kind, flags);
+                if has_len {
+                    let len = (bytes.len() - LEN) as u64;
+                    bytes[24..32].copy_from_slice(&len.to_be_bytes());
+                }
+            }
+            let whole = match Header::parse(&bytes) {
+                Ok((Header { credits, queue, sequence, message: Message::Eager { label, len, mode: Mode::Standard, .. } }, payload))
+                    if len == payload.len() as u64 => Some((WholeEager { credits, queue, sequence, label }, payload)),
+                _ => None,
+            };
+            proptest::prop_assert_eq!(Header::parse_whole(&bytes), whole);
+        }
+
         /// Whatever a peer sends is refused by name, or says the same when it is written again.
         #[test]
         fn arbitrary_bytes_are_a_message_or_refused(mut bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..2 * LEN), kind in 0u8..16) {

@@ -21,6 +21,14 @@ pub trait Env {
     /// Copies `bytes` to `offset` of a local buffer, where they fit: the machine has checked.
     fn place(&mut self, buffer: &mut Self::Buffer, offset: usize, bytes: &[u8]);
 
+    /// Offers the message of a SEND, which is in one packet, for the receive that the caller named `wr_id`. Where it is taken,
+    /// the receive stays posted, and does not complete.
+    #[inline]
+    fn offer(&mut self, wr_id: u64, message: &[u8]) -> bool {
+        let _ = (wr_id, message);
+        false
+    }
+
     /// Whether the peer may do `access` on `len` bytes at `va` of the region under `rkey`.
     fn authorize(&self, rkey: Rkey, va: u64, len: u64, access: Access) -> Result<(), Denied>;
 

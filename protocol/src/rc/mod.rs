@@ -39,6 +39,7 @@ pub use env::{
     AtomicOperation, Completion, Denied, Env, Operation, Payload, RecvRequest, Remote, SendOp, SendRequest, TxError,
 };
 pub use recovery::Held;
+pub use responder::Whole;
 pub use state::{IllegalTransition, State};
 pub use stats::Stats;
 pub use status::WcStatus;

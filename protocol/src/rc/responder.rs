@@ -6,6 +6,8 @@
 
 mod whole;
 
+pub use whole::Whole;
+
 use std::collections::VecDeque;
 
 use arrayvec::ArrayVec;

@@ -153,7 +153,7 @@ impl Node {
                 let psn = frame.packet.headers.bth.psn;
                 let is_marked = frame.ip.traffic_class() & MARKED == MARKED;
                 let is_common = self.has_fast_path && !is_marked;
-                if is_common && self.qp.on_whole(now, frame.transport(), &mut scene) {
+                if is_common && self.qp.on_whole(now, frame.transport(), &mut scene).is_some() {
                     return;
                 }
                 if self.qp.on_packet(now, &frame.packet, &mut scene) && is_marked {

@@ -370,7 +370,9 @@ impl Flow {
         let start = emit(transport, pad);
         let end = start + payload_len;
         fill(&mut transport[start..end]);
-        transport[end..end + pad].fill(0);
+        if pad > 0 {
+            transport[end..end + pad].fill(0);
+        }
         let (covered, icrc) = transport.split_at_mut(end + pad);
         let sum = if self.is_sealed { register.finish(covered) } else { icrc::omitted(dest_qpn) };
         icrc.copy_from_slice(&sum);

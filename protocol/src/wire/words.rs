@@ -165,24 +165,26 @@ pub enum WordBody<'a> {
 }
 
 impl<'a> WordPacket<'a> {
-    /// Reads a packet from BTH to ICRC; `None` where it is of another kind or of another partition, or where something is
-    /// wrong with it: [`super::Packet::parse`] says what.
+    /// Whether a packet from BTH to ICRC may be of these kinds, by its first byte.
     #[inline]
-    pub fn parse(transport: &'a [u8], pkey: Pkey) -> Option<Self> {
-        /// Others are seen off at the first byte.
+    pub fn may_be(transport: &[u8]) -> bool {
         const KINDS: u32 = 1 << Opcode::RcSendOnly as u32
             | 1 << Opcode::RcSendOnlyImm as u32
             | 1 << Opcode::RcWriteOnly as u32
             | 1 << Opcode::RcWriteOnlyImm as u32
             | 1 << Opcode::RcAck as u32;
+        transport.first().is_some_and(|opcode| KINDS >> (opcode & 31) & 1 == 1)
+    }
+
+    /// Reads a packet from BTH to ICRC; `None` where it is of another kind or of another partition, or where something is
+    /// wrong with it: [`super::Packet::parse`] says what.
+    #[inline]
+    pub fn parse(transport: &'a [u8], pkey: Pkey) -> Option<Self> {
         const SEND: u32 = (Opcode::RcSendOnly as u32) << 24;
         const SEND_IMM: u32 = (Opcode::RcSendOnlyImm as u32) << 24;
         const WRITE: u32 = (Opcode::RcWriteOnly as u32) << 24;
         const WRITE_IMM: u32 = (Opcode::RcWriteOnlyImm as u32) << 24;
         const ACK: u32 = (Opcode::RcAck as u32) << 24;
-        if KINDS >> (transport.first()? & 31) & 1 == 0 {
-            return None;
-        }
         let ([first, _, last], rest) = words::<BTH>(transport)?;
         let pad = (first >> PAD_SHIFT & 3) as usize;
         let payload = |rest: &'a [u8]| rest.get(..rest.len().checked_sub(icrc::LEN + pad)?);
@@ -248,7 +250,7 @@ mod tests {
             (Opcode::RcSendOnly | Opcode::RcSendOnlyImm, _) => WordBody::Send { imm, payload },
             (Opcode::RcWriteOnly | Opcode::RcWriteOnlyImm, _) => WordBody::Write { reth: ext.reth?, imm, payload },
             (Opcode::RcAck, Some(Aeth { syndrome: Syndrome::Ack { credit }, msn })) => {
-                // A pad without a payload: nobody sends it.
+                // A pad without a payload is malformed.
                 (transport.len() == bth::LEN + WORD + icrc::LEN).then_some(WordBody::Ack { msn, credit })?
             }
             _ => return None,
@@ -278,7 +280,7 @@ mod tests {
         })
     }
 
-    /// The packet of these headers and a payload, with an ICRC that nobody looks at.
+    /// The packet of these headers and a payload, with four bytes in place of its ICRC.
     fn packet(headers: &HeaderWords, payload: &[u8]) -> Vec<u8> {
         let pad = payload.len().wrapping_neg() & 3;
         let mut bytes = vec![0xee; headers.wire_len()];
@@ -315,6 +317,7 @@ mod tests {
             let read = WordPacket::parse(&bytes, PKEY);
             prop_assert_eq!(read, by_fields(&bytes));
             prop_assert_eq!(read.is_none(), is_ack_with_payload);
+            prop_assert!(WordPacket::may_be(&bytes));
             for len in 0..bytes.len() {
                 prop_assert_eq!(WordPacket::parse(&bytes[..len], PKEY), by_fields(&bytes[..len]), "{} bytes", len);
             }

@@ -42,6 +42,21 @@ impl TagService {
         }
     }
 
+    /// Sender: a message leaves at once, in one vbuf, for which there is room. Its request is over when it begins, unless its
+    /// sender waits for the match.
+    #[inline]
+    pub(super) fn send_short<L: Link>(&mut self, core: &mut Core<L>, peer: &mut Peer, lane: usize, outgoing: Outgoing) {
+        let Outgoing { request, label, mode, payload } = outgoing;
+        let (sequence, len) = (peer.take_sequence(), payload.len());
+        let message = Message::Eager { label, len: len as u64, id: request.to_wire(), mode };
+        core.post_vbuf(peer, lane, Header { sequence, ..Header::new(message) }, &payload);
+        let done = Done::new(payload, len, peer.id, label);
+        match mode {
+            Mode::Synchronous => self.requests.open(request, Operation::Unmatched { to: peer.id, done }),
+            Mode::Standard | Mode::Ready => self.requests.open_left(request, done),
+        }
+    }
+
     /// Receiver: a message came, or the beginning of one.
     pub(crate) fn on_eager<L: Link>(
         &mut self,
@@ -79,6 +94,15 @@ impl TagService {
                 Ok(Outcome::Stored)
             }
         }
+    }
+
+    /// Receiver: a whole message is here, in the packet that it came in. Whether a receive took it that was posted for it; else
+    /// nothing has changed.
+    #[inline]
+    pub(crate) fn take_expected(&mut self, from: PeerId, label: Label, payload: &[u8]) -> bool {
+        let Self { matching, requests, .. } = self;
+        let meets = |request| requests.receive_whole(request, (from, label), payload);
+        matching.take_posted_if(&matching::Label::new(from, label), meets).is_some()
     }
 
     /// Receiver: a message in one vbuf has no receive. It is stored there, or as a copy where it is short: a vbuf is worth

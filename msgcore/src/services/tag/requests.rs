@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::mem;
 
+use roci_protocol::msg::Label;
+
 use super::operation::Operation;
 use super::request::Request;
 use crate::core::completion::{Done, OpError};
@@ -82,6 +84,17 @@ impl Requests {
         self.slots.insert(request.0, slot);
     }
 
+    /// An eager send of this name begins, and is over: its vbuf has left, and the peer can still be asked to give it back.
+    #[inline]
+    pub(crate) fn open_left(&mut self, request: Request, done: Done) {
+        let operation = Operation::Ended(Ok(done));
+        let slot = Slot { operation, has_left: true, is_cancelling: false, is_detached: false, buffered: 0 };
+        self.slots.insert(request.0, slot);
+        if let Some(ended) = &mut self.ended {
+            ended.push_back(request);
+        }
+    }
+
     /// An eager send whose end was reported, with this outcome, is to be taken back: it is as if it had not been reported.
     pub(crate) fn reopen_eager(&mut self, request: Request, done: Done) {
         self.open(request, Operation::Ended(Ok(done)));
@@ -104,6 +117,22 @@ impl Requests {
     #[inline]
     pub(crate) fn get_mut(&mut self, request: Request) -> Option<&mut Operation> {
         self.slots.get_mut(request.0).map(|slot| &mut slot.operation)
+    }
+
+    /// Ends a receive that waits with a buffer which is long enough for a message; `false` for every other, and nothing has
+    /// changed.
+    #[inline]
+    pub(crate) fn receive_whole(&mut self, request: Request, (from, label): (PeerId, Label), payload: &[u8]) -> bool {
+        let len = payload.len();
+        let Some(slot) = self.slots.get_mut(request.0) else { return false };
+        let Operation::Waiting { buffer, .. } = &mut slot.operation else { return false };
+        let Some(mut buffer) = buffer.take_if(|buffer| buffer.len() >= len) else { return false };
+        buffer[..len].copy_from_slice(payload);
+        slot.operation = Operation::Ended(Ok(Done::new(buffer, len, from, label)));
+        if slot.is_detached || self.ended.is_some() {
+            self.settle(request);
+        }
+        true
     }
 
     /// Replaces what is under way and returns what was.
@@ -207,14 +236,13 @@ impl Requests {
     /// Takes the outcome of a request that is over; `None` while it is not.
     #[inline]
     pub(crate) fn close(&mut self, request: Request) -> Option<Result<Done, OpError>> {
-        match self.get(request) {
-            None => return Some(Err(OpError::NoRequest)),
-            Some(Operation::Ended(_)) => {}
-            Some(_) => return None,
-        }
-        match self.remove(request)?.operation {
+        let is_over = |slot: &Slot| matches!(slot.operation, Operation::Ended(_));
+        let Ok(ended) = self.slots.remove_if(request.0, is_over) else { return Some(Err(OpError::NoRequest)) };
+        let slot = ended?;
+        self.release(request);
+        match slot.operation {
             Operation::Ended(outcome) => Some(outcome),
-            _ => unreachable!("it was just over"),
+            _ => unreachable!("it is over"),
         }
     }
 

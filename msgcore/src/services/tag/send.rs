@@ -68,17 +68,15 @@ impl TagService {
         if !self.queues[peer.id].has_room() {
             return Err(Refused::new(CallError::TooMany(OUTGOING_LIMIT), payload));
         }
-        let short_lane = self.short_lane(peer, payload.len());
-        self.requests.open(request, Operation::Queued { to: peer.id });
-        let outgoing = Outgoing { request, label, mode, payload };
-        match short_lane {
-            Some(lane) if outgoing.payload.len() <= self.rules.eager && core.has_spare_vbuf(lane) => {
+        let is_short = payload.len() <= self.rules.eager;
+        match self.short_lane(peer, payload.len()) {
+            Some(lane) if is_short && core.has_spare_vbuf(lane) => {
                 core.stats.chose(Protocol::Eager, Reason::Short);
-                self.send_eager(core, peer, lane, outgoing);
+                self.send_short(core, peer, lane, Outgoing { request, label, mode, payload });
             }
             _ => {
-                let at = self.queues[peer.id].outgoing.push(outgoing);
-                self.requests.replace(request, Operation::Outgoing { to: peer.id, at });
+                let at = self.queues[peer.id].outgoing.push(Outgoing { request, label, mode, payload });
+                self.requests.open(request, Operation::Outgoing { to: peer.id, at });
             }
         }
         Ok(())

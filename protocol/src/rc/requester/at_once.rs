@@ -13,12 +13,13 @@ impl<B> RcQueuePair<B> {
     /// and nothing of that has to leave again first.
     #[inline]
     pub fn is_clear_for(&self, now: Nanos, request: &SendRequest<B>) -> bool {
+        if !matches!(request.op, SendOp::Send { .. } | SendOp::Write { .. }) {
+            return false;
+        }
         let requester = &self.requester;
-        let is_of_kind = matches!(request.op, SendOp::Send { .. } | SendOp::Write { .. });
         let waits_for_credit = request.op.takes_receive() && !requester.credits.allows(requester.ssn.next());
         let is_fenced = request.fence && !requester.fetches.is_empty();
-        is_of_kind
-            && self.state == State::Rts
+        self.state == State::Rts
             && request.len as usize <= self.config.mtu.bytes()
             && requester.is_undisturbed()
             && requester.has_place()

@@ -6,35 +6,46 @@ use super::{CurrentMessage, Owed, Responder};
 use crate::wire::{Reth, WordBody, WordPacket};
 use crate::{Access, Nanos, Psn};
 
+/// What [`RcQueuePair::on_whole`] has taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Whole {
+    /// A SEND or an RDMA WRITE: an acknowledgement may be owed, and nothing else has become possible.
+    Message,
+    /// The acknowledgement of something that was sent: more may leave, at another time.
+    Acknowledgement,
+}
+
 impl<B> RcQueuePair<B> {
-    /// Takes a packet, from BTH to ICRC, whose ICRC is right, as [`RcQueuePair::on_packet`] would. `false`, and nothing has
-    /// changed, where it is not of the common kinds: then it is to be parsed.
+    /// Takes a packet, from BTH to ICRC, whose ICRC is right, as [`RcQueuePair::on_packet`] would, and returns what it was. None,
+    /// and nothing has changed, where it is not of the common kinds: then it is to be parsed.
     #[inline]
-    pub fn on_whole<E: Env<Buffer = B>>(&mut self, now: Nanos, transport: &[u8], env: &mut E) -> bool {
+    pub fn on_whole<E: Env<Buffer = B>>(&mut self, now: Nanos, transport: &[u8], env: &mut E) -> Option<Whole> {
+        if !WordPacket::may_be(transport) {
+            return None;
+        }
         let pkey = self.config.pkey;
-        let Some(packet) = WordPacket::parse(transport, pkey).filter(|_| pkey.hears(pkey)) else { return false };
-        match packet.body {
+        let packet = WordPacket::parse(transport, pkey).filter(|_| pkey.hears(pkey))?;
+        let is_taken = match packet.body {
             WordBody::Ack { msn, credit } => {
                 let is_news = self.requester.is_unacknowledged(packet.psn) && self.state.accepts_responses();
-                if is_news {
+                return is_news.then(|| {
                     self.requester.peer_delay = 0;
                     self.on_positive_ack(now, packet.psn, (msn, credit), env);
-                }
-                is_news
+                    Whole::Acknowledgement
+                });
             }
             WordBody::Send { imm, payload } => {
-                self.is_next(packet.psn) && self.take_send(payload, imm, packet.solicited, env) && {
-                    self.executed_whole(now, packet.ack_req);
-                    true
-                }
+                self.is_next(packet.psn) && self.take_send(payload, imm, packet.solicited, env)
             }
             WordBody::Write { reth, imm, payload } => {
-                self.is_next(packet.psn) && self.take_write(&reth, payload, (imm, packet.solicited), env) && {
-                    self.executed_whole(now, packet.ack_req);
-                    true
-                }
+                self.is_next(packet.psn) && self.take_write(&reth, payload, (imm, packet.solicited), env)
             }
-        }
+        };
+        is_taken.then(|| {
+            self.stats.rx_requests += 1;
+            self.responder.executed_whole(now, packet.ack_req);
+            Whole::Message
+        })
     }
 
     /// Whether a packet with this PSN is the next one, between two messages, and nothing that came early waits behind it.
@@ -57,6 +68,9 @@ impl<B> RcQueuePair<B> {
     ) -> bool {
         if payload.len() > self.config.mtu.bytes() {
             return false;
+        }
+        if imm.is_none() && self.responder.is_taken_from_packet(payload, env) {
+            return true;
         }
         let Some(mut receive) = self.responder.take_receive(&self.config, env) else { return false };
         if payload.len() > receive.len as usize {
@@ -118,13 +132,6 @@ impl<B> RcQueuePair<B> {
         }
         true
     }
-
-    /// The next packet was a whole message, and was executed.
-    #[inline]
-    fn executed_whole(&mut self, now: Nanos, ack_req: bool) {
-        self.stats.rx_requests += 1;
-        self.responder.executed_whole(now, ack_req);
-    }
 }
 
 impl<B> Responder<B> {
@@ -134,6 +141,13 @@ impl<B> Responder<B> {
         if is_asked_for || self.owed != Owed::Nothing {
             self.owed = Owed::Ack;
         }
+    }
+
+    /// Whether the environment takes a message before it fills the next receive, which is long enough for it.
+    #[inline]
+    fn is_taken_from_packet<E: Env<Buffer = B>>(&self, message: &[u8], env: &mut E) -> bool {
+        let next = self.receives.front();
+        next.is_some_and(|receive| message.len() <= receive.len as usize && env.offer(receive.wr_id, message))
     }
 
     #[inline]

@@ -29,7 +29,12 @@ impl Bins {
     }
 
     #[inline]
-    pub(super) fn append<T>(&mut self, entries: &mut Entries<T>, label: Label, index: u32) {
+    pub(super) fn append<T, const IS_ORDERED: bool>(
+        &mut self,
+        entries: &mut Entries<T, IS_ORDERED>,
+        label: Label,
+        index: u32,
+    ) {
         match &mut self.lone {
             Some((its, list)) if *its == label => entries.append(list, index),
             lone @ None if self.table.is_empty() => {
@@ -41,7 +46,12 @@ impl Bins {
     }
 
     #[inline]
-    pub(super) fn detach<T>(&mut self, entries: &mut Entries<T>, label: Label, index: u32) {
+    pub(super) fn detach<T, const IS_ORDERED: bool>(
+        &mut self,
+        entries: &mut Entries<T, IS_ORDERED>,
+        label: Label,
+        index: u32,
+    ) {
         match &mut self.lone {
             Some((its, list)) if *its == label => {
                 entries.detach(list, index);
@@ -53,7 +63,12 @@ impl Bins {
         }
     }
 
-    fn detach_from_table<T>(&mut self, entries: &mut Entries<T>, label: Label, index: u32) {
+    fn detach_from_table<T, const IS_ORDERED: bool>(
+        &mut self,
+        entries: &mut Entries<T, IS_ORDERED>,
+        label: Label,
+        index: u32,
+    ) {
         if let Entry::Occupied(mut bin) = self.table.entry(label) {
             entries.detach(bin.get_mut(), index);
             if bin.get().is_empty() {

@@ -1,7 +1,8 @@
 //! Entries in slots that are used again, and doubly linked lists through them (an intrusive list by index).
 //!
 //! An entry stands in two lists at once, so that it leaves both in constant time: that of all entries, in the order
-//! in which they came, and one that its owner chooses.
+//! in which they came, and one that its owner chooses. Who never asks for the order of all does without the first
+//! ([`Unordered`]).
 
 /// No slot: the end of a list.
 const NONE: u32 = u32::MAX;
@@ -36,14 +37,17 @@ struct Slot<T> {
     value: Option<T>,
 }
 
-/// All entries, in the order in which they came.
+/// All entries, in the order in which they came where `IS_ORDERED`.
 #[derive(Debug)]
-pub(crate) struct Entries<T> {
+pub(crate) struct Entries<T, const IS_ORDERED: bool = true> {
     slots: Vec<Slot<T>>,
     free: u32,
     all: List,
     len: usize,
 }
+
+/// Entries without an order among all of them.
+pub(crate) type Unordered<T> = Entries<T, false>;
 
 impl Links {
     const UNLINKED: Self = Self { previous: NONE, next: NONE };
@@ -66,13 +70,13 @@ impl List {
     }
 }
 
-impl<T> Default for Entries<T> {
+impl<T, const IS_ORDERED: bool> Default for Entries<T, IS_ORDERED> {
     fn default() -> Self {
         Self { slots: Vec::new(), free: NONE, all: List::default(), len: 0 }
     }
 }
 
-impl<T> Entries<T> {
+impl<T, const IS_ORDERED: bool> Entries<T, IS_ORDERED> {
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -84,18 +88,22 @@ impl<T> Entries<T> {
         slot.links = [Links::UNLINKED; 2];
         slot.value = Some(value);
         self.len += 1;
-        let mut all = self.all;
-        self.link(&mut all, Chain::All, index);
-        self.all = all;
+        if IS_ORDERED {
+            let mut all = self.all;
+            self.link(&mut all, Chain::All, index);
+            self.all = all;
+        }
         index
     }
 
     /// Removes an entry, which its owner has taken out of the other list.
     pub(crate) fn remove(&mut self, index: u32) -> Option<T> {
         let value = self.slots.get_mut(index as usize)?.value.take()?;
-        let mut all = self.all;
-        self.unlink(&mut all, Chain::All, index);
-        self.all = all;
+        if IS_ORDERED {
+            let mut all = self.all;
+            self.unlink(&mut all, Chain::All, index);
+            self.all = all;
+        }
         let slot = &mut self.slots[index as usize];
         slot.generation = slot.generation.wrapping_add(1);
         slot.links[Chain::All as usize].next = self.free;
@@ -123,19 +131,14 @@ impl<T> Entries<T> {
         self.unlink(list, Chain::Own, index);
     }
 
-    /// All entries, the first to come first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        self.walk(self.all.head, |slot| slot.links[Chain::All as usize].next)
+    /// All entries, in no order.
+    pub(crate) fn occupied(&self) -> impl Iterator<Item = (u32, &T)> {
+        (0..).zip(&self.slots).filter_map(|(index, slot)| Some((index, slot.value.as_ref()?)))
     }
 
     /// The entries of an owner's list, the first to come first.
     pub(crate) fn iter_list(&self, list: List) -> impl Iterator<Item = (u32, &T)> {
         self.walk(list.head, |slot| slot.links[Chain::Own as usize].next)
-    }
-
-    /// The first entry to come, or the first after the one in this slot.
-    pub(crate) fn next(&self, after: Option<u32>) -> Option<u32> {
-        some(after.map_or(self.all.head, |index| self.slots[index as usize].links[Chain::All as usize].next))
     }
 
     fn walk(&self, from: u32, step: impl Fn(&Slot<T>) -> u32) -> impl Iterator<Item = (u32, &T)> {
@@ -186,6 +189,18 @@ impl<T> Entries<T> {
     #[cfg(test)]
     pub(crate) fn slots(&self) -> usize {
         self.slots.len()
+    }
+}
+
+impl<T> Entries<T> {
+    /// All entries, the first to come first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        self.walk(self.all.head, |slot| slot.links[Chain::All as usize].next)
+    }
+
+    /// The first entry to come, or the first after the one in this slot.
+    pub(crate) fn next(&self, after: Option<u32>) -> Option<u32> {
+        some(after.map_or(self.all.head, |index| self.slots[index as usize].links[Chain::All as usize].next))
     }
 }
 

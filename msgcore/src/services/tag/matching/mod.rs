@@ -118,6 +118,12 @@ impl<R: Copy, M> Matching<R, M> {
         self.receives.take(label)
     }
 
+    /// The same, where `meets` says that this receive has taken the message; else nothing has changed.
+    #[inline]
+    pub(crate) fn take_posted_if(&mut self, label: &Label, meets: impl FnOnce(R) -> bool) -> Option<R> {
+        self.receives.take_if(label, meets)
+    }
+
     /// Takes a receive back; `None` where it was met or cancelled before.
     pub(crate) fn cancel_posted(&mut self, posted: Posted) -> Option<R> {
         self.receives.cancel(posted)

@@ -1,7 +1,7 @@
 //! Receives that wait for a message: MPI's posted receive queue.
 
 use super::bins::Bins;
-use super::entries::{Entries, List};
+use super::entries::{List, Unordered};
 use super::{Label, Pattern};
 use crate::{Rank, Source};
 
@@ -23,7 +23,7 @@ struct Receive<R> {
 
 #[derive(Debug)]
 pub(super) struct Receives<R> {
-    entries: Entries<Receive<R>>,
+    entries: Unordered<Receive<R>>,
     exact: Bins,
     wild: List,
     posted: u64,
@@ -31,7 +31,7 @@ pub(super) struct Receives<R> {
 
 impl<R> Default for Receives<R> {
     fn default() -> Self {
-        Self { entries: Entries::default(), exact: Bins::default(), wild: List::default(), posted: 0 }
+        Self { entries: Unordered::default(), exact: Bins::default(), wild: List::default(), posted: 0 }
     }
 }
 
@@ -51,10 +51,24 @@ impl<R: Copy> Receives<R> {
     }
 
     /// The receive posted first among all that take the message.
+    #[inline]
     pub(super) fn take(&mut self, label: &Label) -> Option<R> {
+        self.take_if(label, |_| true)
+    }
+
+    /// The same, where `meets` says so; else it stays where it is.
+    #[inline]
+    pub(super) fn take_if(&mut self, label: &Label, meets: impl FnOnce(R) -> bool) -> Option<R> {
         let exact = self.exact.head(label);
-        let index = self.wild_before(exact, label).or(exact)?;
-        self.remove(index)
+        if let Some(index) = self.wild_before(exact, label) {
+            return if meets(self.entries.get(index)?.name) { self.remove(index) } else { None };
+        }
+        let index = exact?;
+        if !meets(self.entries.get(index)?.name) {
+            return None;
+        }
+        self.exact.detach(&mut self.entries, *label, index);
+        self.entries.remove(index).map(|receive| receive.name)
     }
 
     pub(super) fn cancel(&mut self, posted: Posted) -> Option<R> {
@@ -84,7 +98,7 @@ impl<R: Copy> Receives<R> {
     }
 
     pub(super) fn sources(&self) -> impl Iterator<Item = Source> {
-        self.entries.iter().map(|(_, receive)| receive.pattern.source)
+        self.entries.occupied().map(|(_, receive)| receive.pattern.source)
     }
 
     #[cfg(test)]
@@ -110,15 +124,11 @@ impl<R: Copy> Receives<R> {
         self.entries.remove(index).map(|receive| receive.name)
     }
 
+    /// Removes the receives that are over, and returns them in the order of posting.
     fn remove_all(&mut self, is_over: impl Fn(&Pattern) -> bool) -> Vec<R> {
-        let mut removed = Vec::new();
-        let mut next = self.entries.next(None);
-        while let Some(index) = next {
-            next = self.entries.next(Some(index));
-            if self.entries.get(index).is_some_and(|receive| is_over(&receive.pattern)) {
-                removed.extend(self.remove(index));
-            }
-        }
-        removed
+        let over = self.entries.occupied().filter(|(_, receive)| is_over(&receive.pattern));
+        let mut over: Vec<_> = over.map(|(index, receive)| (receive.sequence, index)).collect();
+        over.sort_unstable();
+        over.into_iter().filter_map(|(_, index)| self.remove(index)).collect()
     }
 }

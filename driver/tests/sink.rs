@@ -1,0 +1,145 @@
+//! Messages that are taken from the packets they came in: which are offered, in which order, and what becomes of the others.
+
+mod common;
+
+use common::Wire;
+use roci_driver::{Notify, SendWr, Sink, WcStatus};
+
+/// What every receive here is named, and how long it is.
+const NAME: u64 = 7;
+const ROOM: usize = 64;
+
+/// Notes what it is offered, and takes what it is to take.
+#[derive(Default)]
+struct Script {
+    takes: &'static [u8],
+    offered: Vec<u8>,
+}
+
+impl Sink for Script {
+    fn take(&mut self, wr_id: u64, message: &[u8]) -> bool {
+        assert_eq!((wr_id, message.len()), (NAME, 8));
+        assert!(message.iter().all(|byte| *byte == message[0]));
+        self.offered.push(message[0]);
+        self.takes.contains(&message[0])
+    }
+}
+
+fn send(wire: &mut Wire, mark: u8) {
+    let payload = wire.buffer(0, &[mark; 8]);
+    wire.post(0, SendWr::send(mark.into(), payload));
+}
+
+/// Two ends that know what each other's frames look like.
+fn acquainted() -> Wire {
+    let mut wire = Wire::new(None);
+    for mark in [100, 101] {
+        wire.post_recv(1, ROOM);
+        send(&mut wire, mark);
+        assert_eq!(wire.wait(1).buffer[0], mark);
+        assert_eq!(wire.wait(0).wr_id, mark.into());
+    }
+    wire
+}
+
+/// The same, with a few receives at the second.
+fn with_receives() -> Wire {
+    let mut wire = acquainted();
+    (0..4).for_each(|_| wire.post_recv(1, ROOM));
+    wire
+}
+
+/// Lets both ends poll, the second with a sink that takes these, until nothing comes any more; returns what that was offered.
+fn poll_into(wire: &mut Wire, takes: &'static [u8]) -> Vec<u8> {
+    let mut script = Script { takes, ..Script::default() };
+    let [near, far] = &mut wire.ends;
+    while far.engine.poll_into(&mut script) + near.engine.poll() > 0 {
+        far.engine.check();
+    }
+    script.offered
+}
+
+/// The marks of the messages that have filled a receive.
+fn received(wire: &mut Wire) -> Vec<u8> {
+    let end = &mut wire.ends[1];
+    std::iter::from_fn(|| end.engine.poll_cq(end.cq)).map(|done| done.buffer[0]).collect()
+}
+
+#[test]
+fn what_is_taken_fills_no_receive_and_is_acknowledged() {
+    let mut wire = with_receives();
+    (1..=3).for_each(|mark| send(&mut wire, mark));
+    assert_eq!(poll_into(&mut wire, &[1, 2, 3]), [1, 2, 3]);
+    assert_eq!(received(&mut wire), []);
+    for mark in 1..=3 {
+        assert_eq!(wire.wait(0).wr_id, mark);
+    }
+    // The four receives are still posted.
+    (11..=14).for_each(|mark| send(&mut wire, mark));
+    assert_eq!(poll_into(&mut wire, &[]), [11]);
+    assert_eq!(received(&mut wire), [11, 12, 13, 14]);
+}
+
+#[test]
+fn nothing_overtakes_a_message_that_has_filled_a_receive() {
+    let mut wire = with_receives();
+    (1..=4).for_each(|mark| send(&mut wire, mark));
+    assert_eq!(poll_into(&mut wire, &[1, 3, 4]), [1, 2], "the second one waits in the completion queue");
+    assert_eq!(received(&mut wire), [2, 3, 4]);
+    send(&mut wire, 5);
+    assert_eq!(poll_into(&mut wire, &[5]), [5], "and nothing waits there any more");
+}
+
+#[test]
+fn nothing_is_taken_from_who_waits_for_an_event() {
+    let mut wire = with_receives();
+    let cq = wire.ends[1].cq;
+    wire.ends[1].engine.request_notify(cq, Notify::Any);
+    send(&mut wire, 1);
+    assert_eq!(poll_into(&mut wire, &[1]), []);
+    assert_eq!(received(&mut wire), [1]);
+}
+
+#[test]
+fn immediate_data_and_longer_messages_fill_their_receives() {
+    let mut wire = with_receives();
+    for round in 0..2 {
+        let payload = wire.buffer(0, &[1; 8]);
+        wire.post(0, SendWr::send(round, payload).with_imm(5));
+        assert_eq!(poll_into(&mut wire, &[1]), []);
+        assert_eq!(received(&mut wire), [1]);
+        assert_eq!(wire.wait(0).status, WcStatus::Success);
+    }
+    let mut wire = Wire::new(None);
+    for _ in 0..3 {
+        wire.post_recv(1, 3000);
+        let payload = wire.buffer(0, &[9; 3000]);
+        wire.post(0, SendWr::send(1, payload));
+        assert_eq!(poll_into(&mut wire, &[9]), []);
+        assert_eq!(received(&mut wire), [9]);
+        assert_eq!(wire.wait(0).status, WcStatus::Success);
+    }
+}
+
+#[test]
+fn what_no_receive_waits_for_is_not_offered_before_one_does() {
+    let mut wire = acquainted();
+    send(&mut wire, 1);
+    assert_eq!(poll_into(&mut wire, &[1]), [], "the peer has to try again");
+    wire.post_recv(1, ROOM);
+    let offered = (0..1000).find_map(|_| {
+        wire.clock.advance(100_000);
+        Some(poll_into(&mut wire, &[1])).filter(|offered| !offered.is_empty())
+    });
+    assert_eq!((offered, received(&mut wire)), (Some(vec![1]), vec![]));
+}
+
+#[test]
+fn a_message_longer_than_its_receive_is_refused_as_ever() {
+    let mut wire = acquainted();
+    wire.post_recv(1, 4);
+    send(&mut wire, 1);
+    assert_eq!(poll_into(&mut wire, &[1]), []);
+    assert_eq!(wire.wait(1).status, WcStatus::LocLenErr);
+    assert_eq!(wire.wait(0).status, WcStatus::RemInvReqErr);
+}

@@ -1,0 +1,67 @@
+//! Expected messages: an eager message whose receive is posted goes from the packet that it came in straight into the receive's
+//! buffer. Every other message fills a vbuf, and is dispatched ([`super::dispatch`]).
+
+use roci_driver::Sink;
+use roci_protocol::msg::{Header, WholeEager};
+
+use super::has_work;
+use crate::core::lane::Lane;
+use crate::core::peer::Peer;
+use crate::core::peers::Peers;
+use crate::core::ready::Ready;
+use crate::core::stats::WorkerStats;
+use crate::core::tx::lane_and_peer;
+use crate::services::tag::TagService;
+
+/// What takes expected messages while the engine polls: everything that they need but the engine.
+pub(super) struct Expected<'a> {
+    pub(super) peers: &'a mut Peers,
+    pub(super) tag: &'a mut TagService,
+    pub(super) ready: &'a mut Ready,
+    pub(super) stats: &'a mut WorkerStats,
+}
+
+impl Sink for Expected<'_> {
+    #[inline]
+    fn take(&mut self, wr_id: u64, message: &[u8]) -> bool {
+        let (lane, id) = lane_and_peer(wr_id);
+        let Some(peer) = self.peers.live_mut(id) else { return false };
+        let Some((header, payload)) = Header::parse_whole(message) else { return false };
+        if !(peer.is_next(lane, &header) && self.tag.take_expected(id, header.label, payload)) {
+            return false;
+        }
+        self.stats.rx_expected += 1;
+        let lane = peer.take_next(lane, &header);
+        // Credits that came may let something leave.
+        if lane.credits.is_return_due() || (header.credits > 0 && has_work(self.tag, peer)) {
+            self.ready.note_to_go_on(id);
+        }
+        true
+    }
+}
+
+impl Peer {
+    /// Whether an eager message that came on a lane is the peer's next, and neither it nor the credits that it brings are more
+    /// than the peer may send.
+    #[inline]
+    fn is_next(&self, lane: usize, header: &WholeEager) -> bool {
+        let Some(lane) = self.lanes.get(lane) else { return false };
+        header.sequence == self.rx.expected_sequence
+            && self.rx.reorder.is_empty()
+            && self.connection.stage().has_terms()
+            && self.tx.control.is_empty()
+            && lane.credits.may_use()
+            && self.lanes.get(usize::from(header.queue)).is_some_and(|lane| lane.credits.may_receive(header.credits))
+    }
+
+    /// The peer's next message has been acted upon, and its receive is still posted. Returns the lane that it came on.
+    #[inline]
+    fn take_next(&mut self, lane: usize, header: &WholeEager) -> &Lane {
+        self.advance_sequence();
+        let is_received = self.lanes[usize::from(header.queue)].credits.receive(header.credits);
+        let lane = &mut self.lanes[lane];
+        let is_used = lane.credits.used_at_once();
+        debug_assert!(is_received && is_used, "the caller has asked");
+        lane
+    }
+}
