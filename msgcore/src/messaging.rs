@@ -141,6 +141,42 @@ pub trait Messaging {
     {
         self.recv_with(Pattern::new(source, tag), buffer)
     }
+
+    /// Sends a copy of `bytes`, and returns when the send is over (`MPI_Send`): at once for a short message, and for a long
+    /// one when the receiver has it.
+    ///
+    /// # Errors
+    /// The send was refused, or its peer is gone.
+    fn send_from(&mut self, to: Rank, tag: Tag, bytes: &[u8]) -> Result<(), CallError> {
+        let request = self.send_bytes(to, tag, bytes)?;
+        let done = self.wait_or_leave(request)?;
+        self.give_back(done.buffer);
+        Ok(())
+    }
+
+    /// Waits for a message, copies it to the front of `into`, and returns what it says of itself (`MPI_Recv`).
+    ///
+    /// # Errors
+    /// The receive was refused; no message can come any more; or one came that is longer than `into`
+    /// ([`OpError::Truncated`]), of which nothing was copied and which is gone.
+    fn recv_into(&mut self, pattern: Pattern, into: &mut [u8]) -> Result<Envelope, CallError> {
+        let buffer = self.buffer(into.len())?;
+        let request = self.recv_with(pattern, buffer)?;
+        let Done { buffer, len, peer: source, tag, .. } = self.wait_or_leave(request)?;
+        into[..len].copy_from_slice(&buffer[..len]);
+        self.give_back(buffer);
+        Ok(Envelope { source, tag, len })
+    }
+
+    /// Waits until an operation is over whose name the caller will not have: where the wait ends before the operation does,
+    /// it is taken back.
+    #[doc(hidden)]
+    fn wait_or_leave(&mut self, request: Request) -> Result<Done, OpError> {
+        self.wait(request).inspect_err(|_| {
+            self.cancel(request);
+            self.detach(request);
+        })
+    }
 }
 
 /// The methods that have the same name, arguments and result in both.
