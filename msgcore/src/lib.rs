@@ -31,8 +31,9 @@
 //!
 //! # Cleanup
 //! [`Worker::close`] waits until every rank closes and all that was received has arrived, everywhere. What was not
-//! received by then is given up, and counted ([`Dropped`]), in its error too ([`CloseError`]). Dropping a worker does not wait: its peers see it go, and what was under way ends with
-//! [`OpError::PeerGone`]. Everything else goes on; [`Worker::poll_event`] reports it.
+//! received by then is given up, and counted ([`Dropped`]), in its error too ([`CloseError`]). Dropping a worker waits for
+//! no rank, but lingers until what was sent is in its peers' memory (`linger_ms`), as [`Worker::flush`] does at any time; its
+//! peers see it go, and what was under way ends with [`OpError::PeerGone`]. Everything else goes on; [`Worker::poll_event`] reports it.
 //!
 //! # Non-goals
 //! An MPI library, a wire protocol for anybody but ourselves above the verbs, interrupt-driven waiting.
@@ -76,6 +77,7 @@ pub use services::tag::select;
 pub use services::tag::send::SendOptions;
 pub use worker::closing::CloseError;
 pub use worker::fabric::Fabric;
+pub use worker::flush::FlushError;
 pub use worker::ports;
 pub use worker::ports::{LiveLink, Ports, WireupError};
 pub use worker::protocols::{Circumstances, ProtocolRange, protocol_ranges};

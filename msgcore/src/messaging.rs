@@ -1,5 +1,7 @@
 //! What every worker can do, wherever its engine runs: one trait for both.
 
+use std::time::Duration;
+
 use roci_driver::{ArenaError, Buffer, EngineStats, UserMemory};
 
 use crate::core::completion::{Done, Envelope, OpError, SomeFailed};
@@ -12,6 +14,7 @@ use crate::services::tag::request::Request;
 use crate::services::tag::send::SendOptions;
 use crate::worker::Dropped;
 use crate::worker::closing::CloseError;
+use crate::worker::flush::FlushError;
 use crate::{DedicatedWorker, Rank, Source, Tag, TagMatch, Worker, WorkerEvent};
 
 /// Tagged messages between ranks. A [`Worker`] makes progress inside these calls; a [`DedicatedWorker`] does on a thread of its
@@ -101,6 +104,9 @@ pub trait Messaging {
 
     /// Waits until every rank has called this.
     fn barrier(&mut self) -> Result<(), OpError>;
+
+    /// Waits until all that was sent to a rank, or to all, is in its memory, for `timeout` at most.
+    fn flush(&mut self, to: Option<Rank>, timeout: Duration) -> Result<(), FlushError>;
 
     /// Returns the worker's counters.
     fn stats(&mut self) -> Result<WorkerStats, OpError>;
@@ -284,6 +290,10 @@ macro_rules! same {
 
         fn barrier(&mut self) -> Result<(), OpError> {
             self.barrier()
+        }
+
+        fn flush(&mut self, to: Option<Rank>, timeout: Duration) -> Result<(), FlushError> {
+            self.flush(to, timeout)
         }
 
         fn free_bytes(&self) -> usize {

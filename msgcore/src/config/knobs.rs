@@ -225,6 +225,8 @@ knobs! {
     engine_cpu: Option<usize> = None, "processor", "0..1023", |text| optional_number(text, 0, 1023), show_optional;
     /// How long a rank waits for its peers to appear, and, when all of them close, for their answers. It is for peers that live, and compute or are stopped: a process that has ended is known sooner.
     connect_timeout_s: u64 = 600, "s", "1..3600", |text| number(text, 1, 3_600), ToString::to_string;
+    /// How long a rank that ends without a close, because its worker is dropped, waits until what it has sent is in its peers' memory. A short message's send is over before that, as MPI has it, so without the wait some would be lost: 18 of 50 over af_packet. 0 does not wait.
+    linger_ms: u64 = 1_000, "ms", "0..600000", |text| number(text, 0, 600_000), ToString::to_string;
     /// Faults injected into every frame sent, such as loss=0.01,dup=0.01,reorder=0.01,corrupt=0.001,seed=7; for tests.
     faults: Option<Faults> = None, "fault plan", "probabilities 0..1", parse_optional, show_faults;
     /// Writes every frame of the first port to this capture file; %r stands for the rank, and without it only rank 0 writes.

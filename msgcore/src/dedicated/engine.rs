@@ -217,6 +217,7 @@ impl<L: Link> Service<L> {
             Question::EngineStats => Answer::EngineStats(Box::new(worker.engine_stats())),
             // No command comes meanwhile: the handle waits for this one.
             Question::Barrier => Answer::Barrier(worker.barrier()),
+            Question::Flush((to, timeout)) => Answer::Flush(worker.flush(to, timeout)),
             #[cfg(test)]
             Question::Panic => panic!("as was asked for"),
         };

@@ -1,5 +1,7 @@
 //! Calls that the engine answers: the application waits for the answer, and nothing else is under way meanwhile.
 
+use std::time::Duration;
+
 use roci_driver::{Buffer, EngineStats, RegistrationStats, UserMemory};
 
 use super::rings::{Answer, Command, LastWish, Question};
@@ -8,7 +10,7 @@ use crate::backoff::Backoff;
 use crate::core::refused::CallError;
 use crate::services::tag::matching::Pattern;
 use crate::worker::Dropped;
-use crate::{CloseError, Envelope, Message, OpError, Rank, WorkerStats};
+use crate::{CloseError, Envelope, FlushError, Message, OpError, Rank, WorkerStats};
 
 /// Asks, and takes the answer of that kind.
 macro_rules! ask {
@@ -105,13 +107,18 @@ impl<H: EngineHost> DedicatedWorker<H> {
         ask!(self, Barrier)?
     }
 
+    /// Waits until all that was sent to a rank, or to all, is in its memory, as [`Worker::flush`](crate::Worker::flush) does.
+    pub fn flush(&mut self, to: Option<Rank>, timeout: Duration) -> Result<(), FlushError> {
+        ask!(self, Flush((to, timeout))).map_err(refused)?
+    }
+
     /// Waits until every rank closes, and ends the worker and its thread, as [`Worker::close`](crate::Worker::close)
     /// does. Says what it gave up: what was not received.
     pub fn close(mut self) -> Result<Dropped, CloseError> {
         answer!(self, Command::End(LastWish::Close), Close)?
     }
 
-    /// Ends the worker and its thread without waiting for anybody, as dropping the handle does. Says what it gave up.
+    /// Ends the worker and its thread without waiting for any rank. Says what it gave up.
     pub fn abort(mut self) -> Result<Dropped, OpError> {
         answer!(self, Command::End(LastWish::Abort), Abort)
     }

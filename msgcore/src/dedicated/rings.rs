@@ -10,7 +10,9 @@ use crate::core::refused::CallError;
 use crate::services::tag::matching::Pattern;
 use crate::sync::{ArrayQueue, AtomicBool};
 use crate::worker::Dropped;
-use crate::{CloseError, Done, Envelope, Message, OpError, Rank, Request, SendOptions, Tag, WorkerEvent, WorkerStats};
+use crate::{
+    CloseError, Done, Envelope, FlushError, Message, OpError, Rank, Request, SendOptions, Tag, WorkerEvent, WorkerStats,
+};
 
 /// Commands that may wait for the engine; a call that finds no room waits.
 pub(super) const COMMANDS: usize = 1024;
@@ -60,6 +62,7 @@ pub(super) enum Question {
     EngineStats,
     InjectedFaults,
     Barrier,
+    Flush((Option<Rank>, Duration)),
     /// Makes the engine's thread panic.
     #[cfg(test)]
     Panic,
@@ -79,6 +82,7 @@ pub(super) enum Answer {
     EngineStats(Box<EngineStats>),
     InjectedFaults(u64),
     Barrier(Result<(), OpError>),
+    Flush(Result<(), FlushError>),
     Close(Result<Dropped, CloseError>),
     Abort(Dropped),
 }

@@ -44,14 +44,17 @@ impl<L: Link> Worker<L> {
     /// Waits until every rank closes, and ends the worker. Until then its peers receive whatever was sent to them; what
     /// was not received by then is given up, and counted at one of the two ends.
     pub fn close(mut self) -> Result<Dropped, CloseError> {
+        self.linger = None;
         let sends = self.hold_sends();
         let outcome = self.end_in_order(&sends);
         let dropped = Dropped { sends: self.lost_sends(&sends), ..self.dropped() };
         outcome.map(|()| dropped).map_err(|why| CloseError { why, dropped })
     }
 
-    /// Ends the worker without waiting for anybody. Peers see it go. Says what it gave up.
-    pub fn abort(self) -> Dropped {
+    /// Ends the worker without waiting for any rank: what was sent and has not arrived may be lost ([`Worker::flush`]). Peers
+    /// see it go. Says what it gave up.
+    pub fn abort(mut self) -> Dropped {
+        self.linger = None;
         self.dropped()
     }
 

@@ -3,6 +3,7 @@
 pub(crate) mod closing;
 pub(crate) mod departures;
 pub(crate) mod fabric;
+pub(crate) mod flush;
 pub(crate) mod messages;
 pub mod ports;
 pub(crate) mod protocols;
@@ -10,7 +11,7 @@ pub(crate) mod report;
 pub mod stream;
 pub(crate) mod waiting;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use roci_driver::link::Link;
 use roci_driver::{AdoptError, ArenaError, Buffer, EngineStats, RegistrationInfo, RegistrationStats, UserMemory};
@@ -44,6 +45,8 @@ pub struct Worker<L: Link = LiveLink> {
     mail: Option<Box<dyn Mail>>,
     departures: Departures,
     limits: Limits,
+    /// How long it waits for its peers where it is dropped; none once it was closed or aborted.
+    linger: Option<Duration>,
     /// When a wait last looked at what links do not show.
     last_glance: Instant,
 }
@@ -136,6 +139,7 @@ impl<L: Link> Worker<L> {
             endpoint,
             departures: Departures::default(),
             limits: Limits::new(config, size, job.as_ref().map_or(size, Job::cpus)),
+            linger: Some(Duration::from_millis(config.linger_ms)),
             last_glance: Instant::now(),
             job,
             mail,

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use roci_msgcore::{OpError, WorkerEvent};
+use roci_msgcore::{OpError, Tag, WorkerEvent};
 use roci_testkit::{Swarm, World as _};
 use scene::Scene;
 
@@ -66,6 +66,34 @@ fn whatever_a_peer_says_it_is_failed_by_name_and_nobody_else_notices() {
     // Dice find many a way to be wrong.
     assert!(!swarm.is_usual() || messages > 5_000, "{messages} messages");
     assert!(!swarm.is_usual() || reasons.len() > 12, "{reasons:#?}");
+}
+
+/// Receives wait for all of its messages, so that they go from their packets into the receives.
+#[test]
+fn credits_are_counted_of_messages_that_receives_wait_for() {
+    let settings = CONFIGS[0];
+    let tag = Tag::new(1);
+    let begin = || {
+        let mut scene = Scene::new(settings, 1);
+        scene.connect(None);
+        scene.expect_messages(60, tag);
+        for _ in 0..3 {
+            scene.say_eagerly(tag, 0);
+            scene.steps(10);
+        }
+        assert_eq!((scene.take_received(), scene.victim_talks()), (3, true), "so far all is well");
+        scene
+    };
+    let mut scene = begin();
+    // Of sixteen credits it spends twice as many at once: what is beyond them fills vbufs, and by then they have come back.
+    (0..32).for_each(|_| scene.say_eagerly(tag, 0));
+    scene.steps(100);
+    assert_eq!((scene.take_received(), scene.victim_talks()), (32, true));
+    scene.expect_honest_conversation();
+    let mut scene = begin();
+    scene.say_eagerly(tag, 1_000);
+    assert!(scene.end_of_peer().contains("it gave back 1000 credits too many for its queue 0"));
+    scene.expect_honest_conversation();
 }
 
 #[test]

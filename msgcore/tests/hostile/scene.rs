@@ -10,7 +10,7 @@ use roci_msgcore::{
     CallError, Config, Context, OpError, Pattern, Ports, Request, SendOptions, Source, Tag, TagMatch, Worker,
     WorkerEvent,
 };
-use roci_protocol::msg::{self, Capabilities, ConnectionTerms, Header, Message, QueueTerms};
+use roci_protocol::msg::{self, Capabilities, ConnectionTerms, Header, Label, Message, Mode, QueueTerms};
 use roci_testkit::World;
 
 use crate::messages::Known;
@@ -185,6 +185,30 @@ impl Scene {
         let room = self.config.receive_queues().get(lane).expect("a lane").size - msg::LEN;
         let (header, len) = self.known.header(dice, room);
         self.send(lane, &header, &vec![7; len]);
+    }
+
+    /// The victim waits for so many short messages under a tag.
+    pub(crate) fn expect_messages(&mut self, count: usize, tag: Tag) {
+        for _ in 0..count {
+            let buffer = self.victim.buffer(8).expect("memory");
+            self.requests.push(self.victim.recv(1, tag, buffer).expect("accepted"));
+        }
+    }
+
+    /// Says the next short message under a tag, which brings so many credits.
+    pub(crate) fn say_eagerly(&mut self, tag: Tag, credits: u16) {
+        let (label, id) = (Label { context: 0, tag: tag.get() }, u64::from(self.known.sequence));
+        let message = Message::Eager { label, len: 8, id, mode: Mode::Standard };
+        let header = Header { credits, queue: 0, sequence: self.known.sequence, message };
+        self.known.sequence = self.known.sequence.wrapping_add(1);
+        self.send(0, &header, &[7; 8]);
+    }
+
+    /// How many of the victim's receives have met a message; they are forgotten.
+    pub(crate) fn take_received(&mut self) -> usize {
+        let before = self.requests.len();
+        self.requests.retain(|&request| self.victim.test(request).is_none());
+        before - self.requests.len()
     }
 
     pub(crate) fn victim_talks(&self) -> bool {

@@ -1,0 +1,73 @@
+//! Flushing: what was sent reaches its peers before this rank goes on, or goes.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use roci_driver::link::Link;
+use thiserror::Error;
+
+use super::Worker;
+use super::report::Awaited;
+use crate::Rank;
+use crate::backoff::Backoff;
+use crate::core::refused::CallError;
+
+/// Why not all has reached its peers.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum FlushError {
+    /// There is no such peer, or it is gone.
+    #[error(transparent)]
+    Peer(#[from] CallError),
+    /// These ranks have not acknowledged all of it in time.
+    #[error("not all that was sent has reached rank {} after {waited:?}", .ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    Timeout {
+        /// Who.
+        ranks: Vec<Rank>,
+        /// How long this rank has waited.
+        waited: Duration,
+    },
+}
+
+impl<L: Link> Worker<L> {
+    /// Waits until all that was sent to a rank, or to every rank that is not gone, is in that rank's memory, for `timeout` at
+    /// most. Of a long message, which moves once a receive waits for it, that is the announcement. Whoever aborts or exits
+    /// after that loses no short message.
+    ///
+    /// # Errors
+    /// The rank is gone, or there is none; or it took longer.
+    pub fn flush(&mut self, to: Option<Rank>, timeout: Duration) -> Result<(), FlushError> {
+        let (since, mut backoff) = (Instant::now(), Backoff::new(self.limits));
+        loop {
+            if let Some(rank) = to.filter(|&rank| rank != self.rank) {
+                self.endpoint.peer_or_error(rank)?;
+            }
+            let ranks = self.unflushed(to);
+            let waited = since.elapsed();
+            if ranks.is_empty() {
+                return Ok(());
+            } else if waited >= timeout {
+                return Err(FlushError::Timeout { ranks, waited });
+            }
+            self.progress_or_idle(&mut backoff, Awaited::Rest).map_err(CallError::from)?;
+        }
+    }
+
+    /// Of this rank, or of all, those to whom something is under way.
+    fn unflushed(&self, to: Option<Rank>) -> Vec<Rank> {
+        let asked = self.endpoint.peers.iter().filter(|peer| to.is_none_or(|rank| rank == peer.id));
+        asked.filter(|peer| !self.is_quiet(peer)).map(|peer| peer.id).collect()
+    }
+}
+
+/// A worker that is dropped, and neither closed nor aborted, lingers until what was sent has reached its peers: as long as
+/// `linger_ms` says. A worker without a job, whose peers are polled by the same thread, does not.
+impl<L: Link> Drop for Worker<L> {
+    fn drop(&mut self) {
+        let lingers = self.linger.take_if(|_| self.job.is_some() && !thread::panicking());
+        let Some(linger) = lingers.filter(|_| !self.is_forked()) else { return };
+        if let Err(error) = self.flush(None, linger) {
+            tracing::warn!("rank {} ends without a close: {error}", self.rank);
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Short messages whose sends are over, and a sender that goes: each rank on a thread of its own, over real memif ports that lose
+//! frames, with workers of both kinds.
+
+#[path = "common/ranks.rs"]
+mod ranks;
+
+use std::thread;
+use std::time::Duration;
+
+use ranks::{Member, PATIENCE, config, run_ranks};
+use roci_msgcore::{CallError, DedicatedWorker, FlushError, Tag, Worker};
+
+const TAG: Tag = Tag::new(1);
+const MESSAGES: usize = 50;
+const LOSSY: (&str, &str) = ("faults", "loss=0.1,seed=5");
+
+/// How a rank goes whose sends are all over.
+type Parting<W> = fn(W);
+
+/// Of what the first rank has sent before it went, how many messages the second one receives.
+fn received_of<W: Member>(knobs: &'static [(&'static str, &'static str)], part: Parting<W>) -> usize {
+    let counts = run_ranks(2, move |job, _| {
+        let mut worker = W::join(&config(knobs), job).expect("it opens");
+        if worker.rank() == 0 {
+            for number in 0..MESSAGES {
+                let send = worker.send_bytes(1, TAG, &[number as u8; 8]).expect("accepted");
+                worker.wait(send).expect("over");
+            }
+            part(worker);
+            return 0;
+        }
+        let receives: Vec<_> =
+            (0..MESSAGES).map(|_| worker.recv(0, TAG, worker.memory(8)).expect("accepted")).collect();
+        let ends = receives.into_iter().map(|receive| worker.wait(receive)).zip(0..);
+        let came = ends.take_while(|(end, number)| end.as_ref().is_ok_and(|done| *done.buffer == [*number; 8])).count();
+        drop(worker);
+        came
+    });
+    counts[1]
+}
+
+fn nothing_is_lost<W: Member>() {
+    let flushed: Parting<W> = |mut worker| {
+        worker.flush(Some(1), PATIENCE).expect("it arrives");
+        worker.abort().expect("it lives");
+    };
+    assert_eq!(received_of::<W>(&[LOSSY], drop), MESSAGES, "dropped");
+    assert_eq!(received_of::<W>(&[LOSSY, ("linger_ms", "0")], flushed), MESSAGES, "flushed, and aborted");
+}
+
+#[test]
+fn a_worker_that_goes_leaves_nothing_on_its_way() {
+    nothing_is_lost::<Worker>();
+}
+
+#[test]
+fn a_worker_with_a_thread_that_goes_leaves_nothing_on_its_way() {
+    nothing_is_lost::<DedicatedWorker>();
+}
+
+/// What the tests above would miss if nothing was waited for.
+#[test]
+fn without_lingering_some_is_lost() {
+    let aborted: Parting<Worker> = |worker| {
+        worker.abort();
+    };
+    assert!(received_of::<Worker>(&[LOSSY, ("linger_ms", "0")], drop) < MESSAGES);
+    assert!(received_of::<Worker>(&[LOSSY], aborted) < MESSAGES);
+}
+
+#[test]
+fn a_peer_that_does_not_answer_is_named_in_time() {
+    run_ranks(2, |job, _| {
+        let mut worker = Worker::join(&config(&[]), job).expect("it opens");
+        let other = 1 - worker.rank();
+        if worker.rank() == 1 {
+            // It computes: its first call comes when the other has given up.
+            thread::sleep(Duration::from_millis(600));
+        } else {
+            let _ = worker.send_bytes(other, TAG, &[1; 8]).expect("accepted");
+            for to in [Some(1), None] {
+                let late = worker.flush(to, Duration::from_millis(100)).expect_err("it computes");
+                assert!(matches!(&late, FlushError::Timeout { ranks, .. } if *ranks == [1]), "{late}");
+                assert!(late.to_string().contains("has reached rank 1 after"), "{late}");
+            }
+            worker.flush(Some(0), Duration::ZERO).expect("this rank itself");
+            let unknown = worker.flush(Some(2), Duration::ZERO).expect_err("two ranks");
+            assert!(matches!(unknown, FlushError::Peer(CallError::NoRank { rank: 2, size: 2 })), "{unknown}");
+        }
+        worker.flush(None, PATIENCE).expect("it arrives");
+        worker.close().expect("both are there");
+    });
+}
+
+/// A peer that is gone has nothing to wait for: the wait for all passes it by, and that for it alone says so.
+fn gone<W: Member>() {
+    run_ranks(2, |job, _| {
+        let mut worker = W::join(&config(&[]), job).expect("it opens");
+        if worker.rank() == 1 {
+            worker.abort().expect("it lives");
+            return;
+        }
+        let receive = worker.recv(1, TAG, worker.memory(8)).expect("accepted");
+        worker.wait(receive).expect_err("it has gone");
+        worker.flush(None, Duration::ZERO).expect("nothing is under way");
+        let error = worker.flush(Some(1), Duration::ZERO).expect_err("it has gone");
+        assert!(matches!(error, FlushError::Peer(CallError::Peer(_))), "{error}");
+    });
+}
+
+#[test]
+fn a_peer_that_is_gone_is_not_waited_for() {
+    gone::<Worker>();
+}
+
+#[test]
+fn a_peer_that_is_gone_is_not_waited_for_by_a_thread() {
+    gone::<DedicatedWorker>();
+}
