@@ -31,7 +31,7 @@ pub enum FlushError {
 
 impl<L: Link> Worker<L> {
     /// Waits until all that was sent to a rank, or to every rank that is not gone, is in that rank's memory, for `timeout` at
-    /// most. Of a long message, which moves once a receive waits for it, that is the announcement. Whoever aborts or exits
+    /// most. Of a long message, which moves once a receive waits for it, that is the announcement. A rank that aborts or exits
     /// after that loses no short message.
     ///
     /// # Errors
