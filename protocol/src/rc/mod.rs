@@ -10,7 +10,8 @@
 //! the oldest packet is sent again, and the rest follows once the peer has answered. A peer whose
 //! application is busy computing then finds one packet, not a window of copies.
 //!
-//! The caller's part of the bargain: call [`RcQueuePair::on_packet`] for every packet whose ICRC was right,
+//! The caller's part of the bargain: call [`RcQueuePair::on_packet`] for every packet whose ICRC was right, unless the fast path
+//! has taken it ([`RcQueuePair::on_whole`]; [`RcQueuePair::send_at_once`] is its other end),
 //! [`RcQueuePair::on_timeout`] once [`RcQueuePair::deadline`] has passed, and [`RcQueuePair::pump_requests`] and
 //! [`RcQueuePair::pump_replies`] when the link can send.
 

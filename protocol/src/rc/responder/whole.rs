@@ -1,8 +1,8 @@
 //! The fast path of receiving: a packet that is a whole SEND or RDMA WRITE, the next one, where nothing is kept
 //! and its receive waits, and the acknowledgement of something that was sent. Whatever is unusual is parsed in full.
 
-use super::super::{Completion, Env, Operation, RcQueuePair, WcStatus};
-use super::{CurrentMessage, Owed, Responder};
+use super::super::{Env, Operation, RcQueuePair, WcStatus};
+use super::{CurrentMessage, Owed, ReceiveResult, Responder};
 use crate::wire::{Reth, WordBody, WordPacket};
 use crate::{Access, Nanos, Psn};
 
@@ -78,17 +78,7 @@ impl<B> RcQueuePair<B> {
             return false;
         }
         env.place(&mut receive.buffer, 0, payload);
-        env.complete(Completion {
-            wr_id: receive.wr_id,
-            status: WcStatus::Success,
-            operation: Operation::Recv,
-            len: payload.len() as u32,
-            imm,
-            invalidated: None,
-            solicited,
-            signaled: true,
-            buffer: receive.buffer,
-        });
+        env.complete(whole(Operation::Recv, payload.len(), imm, solicited).completes(receive));
         true
     }
 
@@ -118,17 +108,7 @@ impl<B> RcQueuePair<B> {
             return false;
         }
         if let Some(receive) = receive {
-            env.complete(Completion {
-                wr_id: receive.wr_id,
-                status: WcStatus::Success,
-                operation: Operation::RecvRdmaWithImm,
-                len: reth.len,
-                imm,
-                invalidated: None,
-                solicited,
-                signaled: true,
-                buffer: receive.buffer,
-            });
+            env.complete(whole(Operation::RecvRdmaWithImm, payload.len(), imm, solicited).completes(receive));
         }
         true
     }
@@ -160,4 +140,10 @@ impl<B> Responder<B> {
         self.unacknowledged = self.unacknowledged.saturating_add(1);
         self.owe_ack(ack_req);
     }
+}
+
+/// The result of a receive that a whole message has used.
+#[inline]
+fn whole(operation: Operation, len: usize, imm: Option<u32>, solicited: bool) -> ReceiveResult {
+    ReceiveResult { status: WcStatus::Success, operation, len: len as u32, imm, invalidated: None, solicited }
 }
