@@ -84,9 +84,8 @@ impl<T, const IS_ORDERED: bool> Entries<T, IS_ORDERED> {
     /// Adds an entry behind all others, and to no other list yet.
     pub(crate) fn push(&mut self, value: T) -> u32 {
         let index = self.free_slot();
-        let slot = &mut self.slots[index as usize];
-        slot.links = [Links::UNLINKED; 2];
-        slot.value = Some(value);
+        // Its links are written when it enters a list.
+        self.slots[index as usize].value = Some(value);
         self.len += 1;
         if IS_ORDERED {
             let mut all = self.all;
