@@ -21,15 +21,17 @@ pub struct Demand {
     pub send_buffers: usize,
     /// Staging memory.
     pub staging: usize,
+    /// Messages without a receive on shared queues, as many as all peers have credits for.
+    pub storable: usize,
 }
 
 /// Why the knobs cannot work together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error(
-    "an arena of {} does not hold {} of receives for {}, {} of send buffers and {} of staging memory, together {}, and \
-     leave the application an eighth: raise ROCI_ARENA_SIZE, or lower {}",
+    "an arena of {} does not hold {} of receives for {}, {} of send buffers, {} of staging memory and {} of messages that wait \
+     for a receive, together {}, and leave the application an eighth: raise ROCI_ARENA_SIZE, or lower {}",
     mebibytes(.0.arena), mebibytes(.0.receives), peers(.0.peers), mebibytes(.0.send_buffers), mebibytes(.0.staging),
-    mebibytes(.0.together()), .0.remedy()
+    mebibytes(.0.storable), mebibytes(.0.together()), .0.remedy()
 )]
 pub struct TooMuch(Demand);
 
@@ -50,6 +52,7 @@ impl Demand {
             receives: queues.iter().map(|queue| receives(queue.kind) * queue.size).sum(),
             send_buffers: queues.iter().map(|queue| sends * queue.size).sum(),
             staging: if config.rdma { config.pipeline_chunk * config.pipeline_depth } else { 0 },
+            storable: queues.bytes_storable(all),
         }
     }
 
@@ -59,12 +62,13 @@ impl Demand {
     }
 
     fn together(&self) -> usize {
-        self.receives + self.send_buffers + self.staging
+        self.receives + self.send_buffers + self.staging + self.storable
     }
 
     /// The knobs of what takes the most.
     fn remedy(&self) -> &'static str {
-        match self.receives.max(self.send_buffers).max(self.staging) {
+        match self.receives.max(self.send_buffers).max(self.staging).max(self.storable) {
+            most if most == self.storable => "ROCI_VBUF_SIZE (ROCI_RECEIVE_QUEUES)",
             most if most == self.staging => "ROCI_PIPELINE_CHUNK or ROCI_PIPELINE_DEPTH",
             most if most == self.send_buffers => "ROCI_VBUF_POOL or ROCI_VBUF_SIZE",
             _ if self.peers > 1 => "ROCI_CREDITS or ROCI_VBUF_SIZE (ROCI_RECEIVE_QUEUES), or set ROCI_WIREUP=lazy",
@@ -111,8 +115,8 @@ mod tests {
         let staging = [("pipeline_chunk", "64MiB"), ("pipeline_depth", "64")];
         assert_eq!(
             refusal(&staging, 2).expect("4 GiB of staging memory"),
-            "an arena of 1GiB does not hold 2MiB of receives for a peer, 1MiB of send buffers and 4GiB of staging \
-             memory, together 4099MiB, and leave the application an eighth: raise ROCI_ARENA_SIZE, or lower \
+            "an arena of 1GiB does not hold 2MiB of receives for a peer, 1MiB of send buffers, 4GiB of staging \
+             memory and 0 of messages that wait for a receive, together 4099MiB, and leave the application an eighth: raise ROCI_ARENA_SIZE, or lower \
              ROCI_PIPELINE_CHUNK or ROCI_PIPELINE_DEPTH"
         );
         assert_eq!(refusal(&[staging[0], staging[1], ("rdma", "off")], 2), None);
@@ -120,6 +124,11 @@ mod tests {
             (&[("credits", "4096"), ("vbuf_size", "1MiB")][..], 2, "lower ROCI_CREDITS or ROCI_VBUF_SIZE"),
             (&[("credits", "4096"), ("vbuf_size", "1MiB"), ("wireup", "lazy")], 9, "lower ROCI_CREDITS or"),
             (&[("vbuf_size", "64KiB"), ("arena_size", "64MiB")], 8, "ROCI_WIREUP=lazy"),
+            (
+                &[("receive_queues", "S,8KiB,1024"), ("arena_size", "24MiB")],
+                2_000,
+                "lower ROCI_VBUF_SIZE (ROCI_RECEIVE",
+            ),
             (&[("vbuf_pool", "65536"), ("vbuf_max", "65536"), ("vbuf_size", "64KiB")], 2, "lower ROCI_VBUF_POOL"),
         ] {
             let error = refusal(settings, size).expect("it does not fit");

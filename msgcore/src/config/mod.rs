@@ -208,18 +208,18 @@ impl Config {
     }
 
     /// The receive queues of a job of so many ranks: as [`Config::receive_queues`], but that many peers share one queue where
-    /// no knob asks for something else. All ranks of a job come to the same, because it depends on their number alone.
+    /// no knob asks for something else. What all peers may leave without a receive on shared queues, each as much as it has
+    /// credits for, fits what such messages may take.
     pub fn receive_queues_for(&self, ranks: usize) -> ReceiveQueues {
         let is_asked_for = self.receive_queues.is_some() || self.origin("credits") != Origin::Default;
-        if is_asked_for || ranks <= MANY_RANKS {
-            return self.receive_queues();
-        }
-        // What all peers may send without a receive, each its credits, fits what such messages may take.
-        let room = self.unexpected_limit.min(self.arena_size / UNEXPECTED_SHARE) / self.vbuf_size;
-        let (num, low) = (SHARED_RECEIVES, SHARED_RECEIVES / 2);
-        let credits = (room / ranks).clamp(2, low / 4);
-        let shared = format!("S,{},{num},{low},{credits}", self.vbuf_size);
-        shared.parse::<ReceiveQueues>().expect("a queue of that notation").with_least_credits()
+        let queues = if is_asked_for || ranks <= MANY_RANKS {
+            self.receive_queues()
+        } else {
+            let shared = format!("S,{},{SHARED_RECEIVES},{}", self.vbuf_size, SHARED_RECEIVES / 2);
+            shared.parse::<ReceiveQueues>().expect("a queue of that notation").with_least_credits()
+        };
+        let room = self.unexpected_limit.min(self.arena_size / UNEXPECTED_SHARE);
+        queues.with_shared_credits_within(room, ranks.saturating_sub(1))
     }
 
     /// What decides which protocol carries a message.

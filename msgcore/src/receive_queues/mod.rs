@@ -80,6 +80,9 @@ pub struct ReceiveQueue {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ReceiveQueues(ArrayVec<ReceiveQueue, MAX_QUEUES>);
 
+/// One credit for an eager message and one for an announcement.
+const LEAST_SHARED_CREDITS: u32 = 2;
+
 impl Kind {
     /// Matched messages that a peer may have under way to it.
     pub(crate) const fn credits(&self) -> u32 {
@@ -96,7 +99,7 @@ impl Kind {
         match self {
             Self::PerPeer { num, low, window, reserve } => Self::PerPeer { num: num.max(3), low, window, reserve },
             Self::Shared { num, low, max_sends, init, limit } => {
-                Self::Shared { num, low, max_sends: max_sends.max(2), init, limit }
+                Self::Shared { num, low, max_sends: max_sends.max(LEAST_SHARED_CREDITS), init, limit }
             }
         }
     }
@@ -140,6 +143,20 @@ impl ReceiveQueues {
         self
     }
 
+    /// The same queues with no more credits on those that all peers share than `room` bytes hold, where each of `peers` leaves all
+    /// its messages without a receive; two at least. Queues of a peer's own need no such bound: their receives are posted.
+    #[must_use]
+    pub(crate) fn with_shared_credits_within(mut self, room: usize, peers: usize) -> Self {
+        let room_of_each = room / self.0.iter().filter(|queue| queue.kind.is_shared()).count().max(1);
+        for queue in &mut self.0 {
+            if let Kind::Shared { max_sends, .. } = &mut queue.kind {
+                let most = room_of_each / queue.size / peers.max(1);
+                *max_sends = (*max_sends).min(most.max(LEAST_SHARED_CREDITS as usize) as u32);
+            }
+        }
+        self
+    }
+
     /// A single queue, which the caller has made as the notation would have it.
     pub(crate) fn one(queue: ReceiveQueue) -> Self {
         Self(std::iter::once(queue).collect())
@@ -174,6 +191,13 @@ impl ReceiveQueues {
     /// Memory for the buffers of one more peer.
     pub fn bytes_per_connection(&self) -> usize {
         self.iter().filter(|queue| !queue.kind.is_shared()).map(ReceiveQueue::bytes).sum()
+    }
+
+    /// Returns the bytes that so many peers may leave without a receive on the queues that they share: all that they have credits
+    /// for.
+    pub(crate) fn bytes_storable(&self, peers: usize) -> usize {
+        let shared = self.iter().filter(|queue| queue.kind.is_shared());
+        shared.map(|queue| peers * queue.kind.credits() as usize * queue.size).sum()
     }
 
     /// Memory for the buffers that all peers share, once the queues have grown.

@@ -340,7 +340,7 @@ fn a_worker_that_its_arena_cannot_hold_is_refused_with_the_sum() {
         Worker::assemble(ports, &config).err().map(|error| error.to_string())
     };
     let error = refusal(&[("vbuf_size", "64KiB")]).expect("60 MiB of receives, and 8 of send buffers");
-    let sum = "an arena of 64MiB does not hold 60MiB of receives for 7 peers, 8MiB of send buffers and 4MiB of staging";
+    let sum = "an arena of 64MiB does not hold 60MiB of receives for 7 peers, 8MiB of send buffers, 4MiB of staging";
     assert!(error.starts_with(sum), "{error}");
     let error = refusal(&[("ack_timeout_us", "300000")]).expect("it is more than 250000");
     assert!(error.starts_with("ack_timeout_us=300000: is more than"), "{error}");

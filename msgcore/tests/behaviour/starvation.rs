@@ -240,3 +240,10 @@ fn large_messages_from_eight_ranks_leave_the_application_its_memory() {
         leaves_the_application_its_memory("24MiB", settings, 8, (140, 5_000));
     }
 }
+
+/// The queue asks for more credits than there is memory for: each peer is granted its part of what there is.
+#[test]
+fn what_peers_have_credits_for_on_a_shared_queue_leaves_the_application_its_memory() {
+    let settings: &[_] = &[("receive_queues", "S,8KiB,4096,2048,2000,256")];
+    leaves_the_application_its_memory("24MiB", settings, 8, (700, 5_000));
+}
