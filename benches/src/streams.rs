@@ -1,6 +1,7 @@
 //! Bytes through the streams of two workers, over a wire that allocates nothing.
 
 use roci_msgcore::Worker;
+use roci_msgcore::stream::Streams as _;
 
 use crate::cq::wire::WireEnd;
 use crate::parts::PartTable;

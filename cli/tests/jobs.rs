@@ -143,13 +143,13 @@ fn perf_measures_every_step_of_streams_beside_tagged_messages_and_verifies_it() 
 }
 
 #[test]
-fn perf_measures_tagged_messages_of_a_dedicated_engine_and_verifies_them() {
+fn perf_measures_messages_and_streams_of_a_dedicated_engine_and_verifies_them() {
     let _alone = alone();
     for engine in ["inline", "dedicated"] {
-        let arguments =
-            ["perf", "tag_lat,tag_bw", "--engine", engine, "--size", "1,4096,65537", "--iters", "200", "--json"];
+        let tests = "tag_lat,tag_bw,stream_lat,stream_bw";
+        let arguments = ["perf", tests, "--engine", engine, "--size", "1,4096,65537", "--iters", "200", "--json"];
         let rows = rows(&roci(&arguments).succeeded().stdout);
-        assert_eq!(rows.len(), 6);
+        assert_eq!(rows.len(), 12);
         for row in rows {
             assert_eq!(
                 (&row["errors"], &row["iters"], &row["engine"]),
@@ -159,7 +159,7 @@ fn perf_measures_tagged_messages_of_a_dedicated_engine_and_verifies_them() {
         }
     }
     let line = roci(&["perf", "tag_lat,send_lat", "--engine", "dedicated"]).failed_with_one_line();
-    assert!(line.contains("measure tag_lat and tag_bw alone"), "{line}");
+    assert!(line.contains("measure tag_lat, tag_bw, stream_lat and stream_bw alone"), "{line}");
 }
 
 #[test]

@@ -15,12 +15,13 @@ use crate::services::tag::send::SendOptions;
 use crate::worker::Dropped;
 use crate::worker::closing::CloseError;
 use crate::worker::flush::FlushError;
+use crate::worker::stream::Streams;
 use crate::{DedicatedWorker, Rank, Source, Tag, TagMatch, Worker, WorkerEvent};
 
 /// Tagged messages between ranks. A [`Worker`] makes progress inside these calls; a [`DedicatedWorker`] does on a thread of its
 /// own. A program that is generic over this trait, or takes a `&mut dyn Messaging`, runs on either; the methods are those of the
-/// types, which say more.
-pub trait Messaging {
+/// types, which say more. Byte streams are [`Streams`].
+pub trait Messaging: Streams {
     /// Returns this rank.
     fn rank(&self) -> Rank;
 

@@ -57,6 +57,7 @@ mod outcomes;
 mod questions;
 mod rings;
 mod stock;
+mod streams;
 #[cfg(test)]
 mod tests;
 
@@ -79,6 +80,7 @@ use outcomes::Outcomes;
 use rings::{Command, Rings};
 use roci_launcher::Job;
 use stock::Stock;
+use streams::StreamHandle;
 
 /// The handle of a worker that lives on a thread of its own.
 ///
@@ -105,6 +107,7 @@ pub struct DedicatedWorker<H: EngineHost = EngineThread> {
     outcomes: Outcomes,
     claims: Claims,
     stock: Stock,
+    streams: StreamHandle,
     limits: Limits,
     buffered_limit: usize,
     host: H,
@@ -210,6 +213,7 @@ impl<H: EngineHost> DedicatedWorker<H> {
             outcomes: Outcomes::default(),
             claims: Claims::default(),
             stock: Stock::default(),
+            streams: StreamHandle::default(),
             limits,
             buffered_limit: config.buffered_limit,
             host,

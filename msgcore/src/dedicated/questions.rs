@@ -12,22 +12,20 @@ use crate::services::tag::matching::Pattern;
 use crate::worker::Dropped;
 use crate::{CloseError, Envelope, FlushError, Message, OpError, Rank, WorkerStats};
 
+const OTHER_ANSWER: &str = "one question at a time, and its own answer";
+
 /// Asks, and takes the answer of that kind.
 macro_rules! ask {
     ($worker:expr, $kind:ident $(($what:expr))?) => {
-        answer!($worker, Command::Ask(Question::$kind $(($what))?), $kind)
-    };
-}
-
-macro_rules! answer {
-    ($worker:expr, $command:expr, $kind:ident) => {
-        match $worker.ask($command) {
+        match $worker.ask(Command::Ask(Question::$kind $(($what))?)) {
             Ok(Answer::$kind(answer)) => Ok(answer),
             Ok(_) => unreachable!("one question at a time, and its own answer"),
             Err(error) => Err(error),
         }
     };
 }
+
+pub(super) use ask;
 
 /// Why a call was not accepted whose question found no engine.
 fn refused(error: OpError) -> CallError {
@@ -115,12 +113,18 @@ impl<H: EngineHost> DedicatedWorker<H> {
     /// Waits until every rank closes, and ends the worker and its thread, as [`Worker::close`](crate::Worker::close)
     /// does. Says what it gave up: what was not received.
     pub fn close(mut self) -> Result<Dropped, CloseError> {
-        answer!(self, Command::End(LastWish::Close), Close)?
+        match self.ask(Command::End(LastWish::Close))? {
+            Answer::Close(closed) => closed,
+            _ => unreachable!("{OTHER_ANSWER}"),
+        }
     }
 
     /// Ends the worker and its thread without waiting for any rank. Says what it gave up.
     pub fn abort(mut self) -> Result<Dropped, OpError> {
-        answer!(self, Command::End(LastWish::Abort), Abort)
+        match self.ask(Command::End(LastWish::Abort))? {
+            Answer::Abort(dropped) => Ok(dropped),
+            _ => unreachable!("{OTHER_ANSWER}"),
+        }
     }
 
     /// Makes the engine's thread panic; there is no answer.
@@ -129,7 +133,7 @@ impl<H: EngineHost> DedicatedWorker<H> {
         self.ask(Command::Ask(Question::Panic)).err().expect("a panic answers nothing")
     }
 
-    fn ask(&mut self, command: Command) -> Result<Answer, OpError> {
+    pub(super) fn ask(&mut self, command: Command) -> Result<Answer, OpError> {
         if self.is_forked() {
             return Err(OpError::Forked);
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use roci_driver::{AdoptError, Buffer, EngineStats, RegistrationStats, UserMemory};
 
 use super::doorbell::Doorbell;
+use super::streams::{StreamAnswer, StreamCall};
 use crate::core::refused::CallError;
 use crate::services::tag::matching::Pattern;
 use crate::sync::{ArrayQueue, AtomicBool};
@@ -63,6 +64,7 @@ pub(super) enum Question {
     InjectedFaults,
     Barrier,
     Flush((Option<Rank>, Duration)),
+    Stream(StreamCall),
     /// Makes the engine's thread panic.
     #[cfg(test)]
     Panic,
@@ -83,6 +85,7 @@ pub(super) enum Answer {
     InjectedFaults(u64),
     Barrier(Result<(), OpError>),
     Flush(Result<(), FlushError>),
+    Stream(StreamAnswer),
     Close(Result<Dropped, CloseError>),
     Abort(Dropped),
 }

@@ -1,6 +1,6 @@
 //! Byte streams: a stream of bytes to each peer, and one back.
 //!
-//! [`Worker::stream`] opens them. [`Stream::put`] and [`Stream::get`] take and give as many bytes as they can now and never
+//! [`Streams::stream`] opens them. [`Stream::put`] and [`Stream::get`] take and give as many bytes as they can now and never
 //! wait. Streams and tagged messages go side by side in one worker, over the same connections.
 //!
 //! # Limits
@@ -13,6 +13,7 @@
 //! ```
 //! use roci_driver::Engine;
 //! use roci_driver::link::sim::{Clock, SimLink};
+//! use roci_msgcore::stream::Streams as _;
 //! use roci_msgcore::{Config, Ports, Worker};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -51,88 +52,102 @@ use crate::endpoint::streams::OpenStreamError;
 pub use crate::core::breach::StreamBreach;
 pub use crate::services::stream::{BadStreamConfig, Payload, StreamConfig, StreamError, StreamStats, StreamStep};
 
-/// The stream of bytes to a peer, and the one back.
-pub struct Stream<'a, L: Link = LiveLink> {
-    worker: &'a mut Worker<L>,
-    peer: Rank,
-}
-
-impl<L: Link> Worker<L> {
+/// Byte streams between ranks, of a worker whose engine runs wherever it does. Calls that name a peer make progress where they
+/// move nothing; [`Stream`] has the same calls with the peer named once.
+pub trait Streams {
     /// Returns the streams to and from rank `peer`, which are opened where they are not, and the connection with them. Puts
     /// take nothing before the peer has opened its end.
     ///
     /// # Errors
     /// There is no such peer, it has failed before, or there is no memory for the rings.
     #[inline]
-    pub fn stream(&mut self, peer: Rank) -> Result<Stream<'_, L>, StreamError> {
-        if !self.endpoint.has_open_stream(peer) {
-            self.open_stream(peer)?;
-        }
-        Ok(Stream { worker: self, peer })
+    fn stream(&mut self, peer: Rank) -> Result<Stream<'_, Self>, StreamError>
+    where
+        Self: Sized,
+    {
+        Stream::open(self, peer)
     }
 
-    #[cold]
-    fn open_stream(&mut self, peer: Rank) -> Result<(), StreamError> {
-        let size = self.size();
-        let opened = self.endpoint.open_stream(peer).map_err(|why| match why {
-            OpenStreamError::Call(CallError::Forked) => StreamError::Forked,
-            OpenStreamError::Call(_) => StreamError::NoPeer { rank: peer, size },
-            OpenStreamError::Stream(error) => error,
-        });
-        self.carry_mail();
-        opened
-    }
+    /// Opens the streams to and from a rank, where they are not.
+    ///
+    /// # Errors
+    /// As for [`Streams::stream`].
+    fn open_stream(&mut self, peer: Rank) -> Result<(), StreamError>;
+
+    /// As [`Stream::is_open`].
+    fn is_stream_open(&mut self, peer: Rank) -> Result<bool, StreamError>;
+
+    /// As [`Stream::put`].
+    fn put_bytes(&mut self, to: Rank, bytes: &[u8]) -> Result<usize, StreamError>;
+
+    /// As [`Stream::put_payload`].
+    fn put_payload(&mut self, to: Rank, payload: Payload) -> Result<usize, StreamError>;
+
+    /// As [`Stream::get`].
+    fn get_bytes(&mut self, from: Rank, into: &mut [u8]) -> Result<usize, StreamError>;
+
+    /// As [`Stream::get_into`].
+    fn get_into(&mut self, from: Rank, buffer: &mut Option<Buffer>) -> Result<usize, StreamError>;
+
+    /// As [`Stream::flush`].
+    fn flush_stream(&mut self, to: Rank) -> Result<bool, StreamError>;
 
     /// Has streams work in another way than the usual one. All ranks do so, with the same configuration, before they open the
     /// first stream or adopt the first payload.
     ///
     /// # Errors
     /// The configuration is wrong, or something uses the one that was.
-    pub fn configure_streams(&mut self, config: StreamConfig) -> Result<(), StreamError> {
-        self.endpoint.services.stream.configure(config)
-    }
+    fn configure_streams(&mut self, config: StreamConfig) -> Result<(), StreamError>;
 
     /// Takes a buffer in, to be put to streams without a copy. All of it is the payload.
     ///
     /// # Errors
     /// It is too long, or there are too many.
-    pub fn adopt_payload(&mut self, buffer: Buffer) -> Result<Payload, StreamError> {
-        self.endpoint.check_fork()?;
-        self.endpoint.services.stream.adopt(buffer)
-    }
+    fn adopt_payload(&mut self, buffer: Buffer) -> Result<Payload, StreamError>;
 
     /// Writes to a payload that is not being put; it stays registered if it was.
     ///
     /// # Errors
     /// There is no such payload or no such range in it, or it is being put.
-    pub fn write_payload(&mut self, payload: Payload, offset: usize, bytes: &[u8]) -> Result<(), StreamError> {
-        self.endpoint.check_fork()?;
-        let core = &mut self.endpoint.core;
-        self.endpoint.services.stream.write_payload(core, (payload, offset), bytes)
-    }
+    fn write_payload(&mut self, payload: Payload, offset: usize, bytes: &[u8]) -> Result<(), StreamError>;
 
     /// Gives a payload's memory back, which no peer can read from here on.
     ///
     /// # Errors
     /// There is no such payload, or it is being put.
-    pub fn release_payload(&mut self, payload: Payload) -> Result<Buffer, StreamError> {
-        self.endpoint.check_fork()?;
-        self.endpoint.services.stream.release_payload(&mut self.endpoint.core, payload)
-    }
+    fn release_payload(&mut self, payload: Payload) -> Result<Buffer, StreamError>;
 
     /// Returns the counters of all streams.
-    pub fn stream_stats(&self) -> StreamStats {
-        self.endpoint.services.stream.stats()
-    }
+    ///
+    /// # Errors
+    /// The engine is gone.
+    fn stream_stats(&mut self) -> Result<StreamStats, StreamError>;
 }
 
-impl<L: Link> Stream<'_, L> {
+/// The stream of bytes to a peer, and the one back.
+#[derive(Debug)]
+pub struct Stream<'a, W: ?Sized = Worker<LiveLink>> {
+    worker: &'a mut W,
+    peer: Rank,
+}
+
+impl<'a, W: Streams + ?Sized> Stream<'a, W> {
+    /// As [`Streams::stream`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn open(worker: &'a mut W, peer: Rank) -> Result<Self, StreamError> {
+        worker.open_stream(peer)?;
+        Ok(Self { worker, peer })
+    }
+
     /// Whether the peer has opened its end, so that puts take something.
     ///
     /// # Errors
     /// The stream has failed.
-    pub fn is_open(&self) -> Result<bool, StreamError> {
-        self.worker.endpoint.services.stream.is_open(self.peer)
+    pub fn is_open(&mut self) -> Result<bool, StreamError> {
+        self.worker.is_stream_open(self.peer)
     }
 
     /// Puts bytes, as many as there is room for now, and returns how many those are. Makes progress where there is room for
@@ -140,8 +155,9 @@ impl<L: Link> Stream<'_, L> {
     ///
     /// # Errors
     /// The stream has failed, or a payload is being put.
+    #[inline]
     pub fn put(&mut self, bytes: &[u8]) -> Result<usize, StreamError> {
-        self.twice(bytes.is_empty(), |worker, peer| worker.endpoint.put(peer, bytes))
+        self.worker.put_bytes(self.peer, bytes)
     }
 
     /// Puts a whole payload. Returns 0 as long as it is under way, and then, once, its length: so the call is repeated until
@@ -153,7 +169,7 @@ impl<L: Link> Stream<'_, L> {
     /// # Errors
     /// The stream has failed, another payload is being put, or there is no such payload.
     pub fn put_payload(&mut self, payload: Payload) -> Result<usize, StreamError> {
-        self.twice(false, |worker, peer| worker.endpoint.put_payload(peer, payload))
+        self.worker.put_payload(self.peer, payload)
     }
 
     /// Gets what has come, as much as there is and as fits, and returns how much that was. The bytes come in the order in
@@ -161,8 +177,9 @@ impl<L: Link> Stream<'_, L> {
     ///
     /// # Errors
     /// The peer is gone and all that had come from it was got, or a payload is being read into a buffer.
+    #[inline]
     pub fn get(&mut self, into: &mut [u8]) -> Result<usize, StreamError> {
-        self.twice(into.is_empty(), |worker, peer| worker.endpoint.get(peer, into))
+        self.worker.get_bytes(self.peer, into)
     }
 
     /// As [`Stream::get`], into a buffer. A payload that is next in the stream and fits the buffer whole is read straight into
@@ -174,8 +191,7 @@ impl<L: Link> Stream<'_, L> {
     /// # Errors
     /// As for [`Stream::get`]; or there is no buffer, here or in an earlier call.
     pub fn get_into(&mut self, buffer: &mut Option<Buffer>) -> Result<usize, StreamError> {
-        let is_empty = buffer.as_ref().is_some_and(|buffer| buffer.is_empty());
-        self.twice(is_empty, |worker, peer| worker.endpoint.get_into(peer, buffer))
+        self.worker.get_into(self.peer, buffer)
     }
 
     /// Makes progress, and returns whether everything that was put has arrived in the peer's memory. Payloads have when their
@@ -184,9 +200,86 @@ impl<L: Link> Stream<'_, L> {
     /// # Errors
     /// The stream has failed.
     pub fn flush(&mut self) -> Result<bool, StreamError> {
-        self.worker.endpoint.check_fork()?;
-        self.worker.progress();
-        self.worker.endpoint.services.stream.is_flushed(self.peer)
+        self.worker.flush_stream(self.peer)
+    }
+}
+
+impl<L: Link> Streams for Worker<L> {
+    #[inline]
+    fn open_stream(&mut self, peer: Rank) -> Result<(), StreamError> {
+        if self.endpoint.has_open_stream(peer) { Ok(()) } else { self.open_stream_anew(peer) }
+    }
+
+    fn is_stream_open(&mut self, peer: Rank) -> Result<bool, StreamError> {
+        self.endpoint.services.stream.is_open(peer)
+    }
+
+    #[inline]
+    fn put_bytes(&mut self, to: Rank, bytes: &[u8]) -> Result<usize, StreamError> {
+        self.twice(bytes.is_empty(), |worker| worker.endpoint.put(to, bytes))
+    }
+
+    fn put_payload(&mut self, to: Rank, payload: Payload) -> Result<usize, StreamError> {
+        self.twice(false, |worker| worker.endpoint.put_payload(to, payload))
+    }
+
+    #[inline]
+    fn get_bytes(&mut self, from: Rank, into: &mut [u8]) -> Result<usize, StreamError> {
+        self.twice(into.is_empty(), |worker| worker.endpoint.get(from, into))
+    }
+
+    fn get_into(&mut self, from: Rank, buffer: &mut Option<Buffer>) -> Result<usize, StreamError> {
+        let is_empty = buffer.as_ref().is_some_and(|buffer| buffer.is_empty());
+        self.twice(is_empty, |worker| worker.endpoint.get_into(from, buffer))
+    }
+
+    fn flush_stream(&mut self, to: Rank) -> Result<bool, StreamError> {
+        self.endpoint.check_fork()?;
+        self.progress();
+        self.endpoint.services.stream.is_flushed(to)
+    }
+
+    fn configure_streams(&mut self, config: StreamConfig) -> Result<(), StreamError> {
+        self.endpoint.services.stream.configure(config)
+    }
+
+    fn adopt_payload(&mut self, buffer: Buffer) -> Result<Payload, StreamError> {
+        self.endpoint.check_fork()?;
+        self.endpoint.services.stream.adopt(buffer)
+    }
+
+    fn write_payload(&mut self, payload: Payload, offset: usize, bytes: &[u8]) -> Result<(), StreamError> {
+        self.endpoint.check_fork()?;
+        let core = &mut self.endpoint.core;
+        self.endpoint.services.stream.write_payload(core, (payload, offset), bytes)
+    }
+
+    fn release_payload(&mut self, payload: Payload) -> Result<Buffer, StreamError> {
+        self.endpoint.check_fork()?;
+        self.endpoint.services.stream.release_payload(&mut self.endpoint.core, payload)
+    }
+
+    fn stream_stats(&mut self) -> Result<StreamStats, StreamError> {
+        Ok(Worker::stream_stats(self))
+    }
+}
+
+impl<L: Link> Worker<L> {
+    /// Returns the counters of all streams.
+    pub fn stream_stats(&self) -> StreamStats {
+        self.endpoint.services.stream.stats()
+    }
+
+    #[cold]
+    fn open_stream_anew(&mut self, peer: Rank) -> Result<(), StreamError> {
+        let size = self.size();
+        let opened = self.endpoint.open_stream(peer).map_err(|why| match why {
+            OpenStreamError::Call(CallError::Forked) => StreamError::Forked,
+            OpenStreamError::Call(_) => StreamError::NoPeer { rank: peer, size },
+            OpenStreamError::Stream(error) => error,
+        });
+        self.carry_mail();
+        opened
     }
 
     /// Before and after what comes in, where the first time moves nothing.
@@ -194,13 +287,13 @@ impl<L: Link> Stream<'_, L> {
     fn twice(
         &mut self,
         is_empty: bool,
-        mut call: impl FnMut(&mut Worker<L>, Rank) -> Result<usize, StreamError>,
+        mut call: impl FnMut(&mut Self) -> Result<usize, StreamError>,
     ) -> Result<usize, StreamError> {
-        let moved = call(self.worker, self.peer)?;
+        let moved = call(self)?;
         if moved > 0 || is_empty {
             return Ok(moved);
         }
-        self.worker.progress();
-        call(self.worker, self.peer)
+        self.progress();
+        call(self)
     }
 }

@@ -40,5 +40,6 @@ mod dedicated {
     mod protocols;
     mod queues;
     mod starvation;
+    mod streams;
     mod user_memory;
 }

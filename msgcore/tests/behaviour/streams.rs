@@ -1,4 +1,4 @@
-//! Streams beside messages, which an inline worker has alone.
+//! Streams beside messages.
 
 use roci_msgcore::OpError;
 use roci_msgcore::stream::StreamError;

@@ -6,7 +6,7 @@ use roci_driver::EngineStats;
 use roci_driver::link::faulty::Faulty;
 use roci_driver::link::sim::SimLink;
 use roci_msgcore::dedicated::SteppedEngine;
-use roci_msgcore::stream::{Stream, StreamConfig, StreamError};
+use roci_msgcore::stream::{Stream, StreamError};
 use roci_msgcore::{
     Buffer, CallError, CloseError, Config, DedicatedWorker, Done, Dropped, Envelope, Message, Messaging, OpError,
     Pattern, Rank, Refused, Request, SomeFailed, Source, Tag, TagMatch, Worker, WorkerStats,
@@ -56,19 +56,8 @@ impl TestWorker {
         }
     }
 
-    /// Streams are an inline worker's alone.
-    pub(crate) fn configure_streams(&mut self, config: StreamConfig) {
-        match self {
-            Self::Inline(worker) => worker.configure_streams(config).expect("a configuration"),
-            Self::Dedicated(_) => panic!("a dedicated worker has no streams"),
-        }
-    }
-
-    pub(crate) fn stream(&mut self, peer: Rank) -> Result<Stream<'_, Link>, StreamError> {
-        match self {
-            Self::Inline(worker) => worker.stream(peer),
-            Self::Dedicated(_) => panic!("a dedicated worker has no streams"),
-        }
+    pub(crate) fn stream(&mut self, peer: Rank) -> Result<Stream<'_, dyn Messaging + '_>, StreamError> {
+        Stream::open(&mut **self, peer)
     }
 
     /// Bytes that are the application's to use, and those that the worker made buffers of.

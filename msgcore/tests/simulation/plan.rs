@@ -65,7 +65,7 @@ impl Plan {
         // No more than six: each pair has rings of its own.
         let is_streaming = workers <= 6 && dice.random_ratio(1, 3);
         // Streams are an inline worker's alone.
-        let are_dedicated = (0..workers).map(|_| !is_streaming && dice.random_ratio(1, 3)).collect();
+        let are_dedicated = (0..workers).map(|_| dice.random_ratio(1, 3)).collect();
         Self {
             configs,
             actions,

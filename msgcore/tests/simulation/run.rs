@@ -62,10 +62,13 @@ impl Run {
     pub(crate) fn new(seed: u64) -> Self {
         let plan = Plan::new(seed);
         let mut world = World::of_both(plan.net, &plan.configs, seed, |rank| plan.are_dedicated[rank]);
+        let mut memory: Vec<_> = world.workers.iter().map(TestWorker::memory).collect();
         if plan.is_streaming {
-            open_streams(&mut world);
+            let rings = open_streams(&mut world);
+            for memory in &mut memory {
+                *memory -= rings;
+            }
         }
-        let memory = world.workers.iter().map(TestWorker::memory).collect();
         if plan.configs[0].wireup == roci_msgcore::config::WireupTime::Static {
             let size = world.workers.len();
             for (who, worker) in world.workers.iter_mut().enumerate() {
@@ -253,13 +256,20 @@ impl Run {
     }
 }
 
-/// Sets the memory of all streams aside.
-fn open_streams(world: &mut World) {
+/// Sets the memory of all streams aside, and returns how much that is of each worker. Rank 0 is the first, so it has nothing else
+/// to do meanwhile: the engines of the others may take their turns in these calls, and begin to connect.
+fn open_streams(world: &mut World) -> usize {
     let size = world.workers.len();
+    let mut rings = 0;
     for (who, worker) in world.workers.iter_mut().enumerate() {
-        worker.configure_streams(streams::CONFIG);
+        let before = worker.memory();
+        worker.configure_streams(streams::CONFIG).expect("a configuration");
         for peer in (0..size).filter(|&peer| peer != who) {
             worker.stream(peer).expect("memory");
         }
+        if who == 0 {
+            rings = before - worker.memory();
+        }
     }
+    rings
 }

@@ -3,7 +3,7 @@
 use roci_msgcore::stream::{BadStreamConfig, StreamConfig, StreamError, StreamStep};
 use roci_testkit::World as _;
 
-use crate::pair::{Pair, SMALL, Wire, combinations, stream};
+use super::pair::{Pair, SMALL, Wire, combinations, stream};
 
 /// Without the way for payloads, which has tests of its own.
 const COPIED: StreamConfig = StreamConfig { zero_copy: None, ..SMALL };
@@ -185,7 +185,8 @@ fn a_bad_configuration_is_refused_and_a_late_one() {
     let bad = StreamConfig { chunk: 100, ..SMALL };
     assert_eq!(worker.configure_streams(bad), Err(StreamError::Config(BadStreamConfig::Chunk(100))));
     worker.configure_streams(SMALL).expect("a good one");
-    let payload = worker.adopt_payload(worker.buffer(10).expect("memory")).expect("room");
+    let buffer = worker.buffer(10).expect("memory");
+    let payload = worker.adopt_payload(buffer).expect("room");
     assert_eq!(worker.configure_streams(SMALL), Err(StreamError::ConfigInUse));
     worker.release_payload(payload).expect("no peer reads it");
     worker.configure_streams(SMALL).expect("none is in use");

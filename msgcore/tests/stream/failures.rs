@@ -1,10 +1,10 @@
 //! Ends: other configurations, a cut wire, and where the memory goes.
 
+use roci_msgcore::OpError;
 use roci_msgcore::stream::{StreamConfig, StreamError};
-use roci_msgcore::{OpError, Worker};
 use roci_testkit::World as _;
 
-use crate::pair::{End, Pair, SMALL, TestLink, Wire, combinations, stream};
+use super::pair::{End, Pair, SMALL, TestWorker, Wire, combinations, stream};
 
 const LONG: usize = 100_000;
 
@@ -124,7 +124,7 @@ fn all_memory_returns_when_a_worker_is_dropped() {
     }
 }
 
-fn configured(mut worker: Worker<TestLink>, config: StreamConfig) -> End {
+fn configured(mut worker: TestWorker, config: StreamConfig) -> End {
     worker.configure_streams(config).expect("a configuration");
     End(worker)
 }
@@ -136,7 +136,7 @@ fn traffic_takes_no_more_memory() {
         let mut pair = Pair::new(config);
         let is_flushed = |pair: &mut Pair| pair.ends[0].flush(1) == Ok(true) && pair.ends[1].flush(0) == Ok(true);
         pair.settle(is_flushed);
-        let free = |pair: &Pair| pair.ends.each_ref().map(|end| end.0.free_bytes() + end.0.vbuf_bytes());
+        let free = |pair: &Pair| pair.ends.each_ref().map(|end| end.0.memory());
         let before = free(&pair);
         for round in 0..20 {
             pair.put_all(0, &stream(round, 7_777));

@@ -4,7 +4,7 @@ use roci_driver::Buffer;
 use roci_msgcore::stream::{Payload, StreamConfig, StreamStats};
 use roci_testkit::Swarm;
 
-use crate::pair::{Dice, Pair, SMALL, combinations, stream};
+use super::pair::{Dice, Pair, SMALL, combinations, stream};
 
 /// Bytes of each way in a run.
 const TOTAL: u64 = 2 << 20;

@@ -3,8 +3,8 @@
 use roci_msgcore::stream::{StreamBreach, StreamConfig, StreamError};
 use roci_msgcore::{Breach, OpError};
 
-use crate::pair::{SMALL, stream};
-use crate::scene::{CHUNK, Scene, announcement};
+use super::pair::{SMALL, stream};
+use super::scene::{CHUNK, Scene, announcement};
 
 const DATA: u32 = 1 << 28;
 const ANNOUNCEMENT: u32 = 2 << 28;
@@ -100,7 +100,7 @@ fn a_flood_of_writes_changes_nothing() {
         (0..10).for_each(|_| scene.word(8, 0, TAIL));
         scene.talk();
     }
-    scene.victim.0.check_invariants().expect("what must hold");
+    scene.victim.0.inside().check_invariants().expect("what must hold");
     scene.chunk(0, (0, 5, 0), b"right", DATA | 1);
     scene.talk();
     let mut bytes = [0; 9];

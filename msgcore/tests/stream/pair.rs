@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use roci_driver::link::faulty::Faulty;
+pub(crate) use roci_driver::link::faulty::Faulty;
 use roci_driver::link::sim::{Clock, Net, SimLink};
 use roci_driver::{Arena, Buffer, EngineStats};
 use roci_msgcore::config::Origin;
 use roci_msgcore::stream::{Payload, Stream, StreamConfig, StreamError, StreamStats};
-use roci_msgcore::{Config, Ports, Worker};
+use roci_msgcore::{Config, Messaging, Ports, Worker};
 use roci_testkit::World;
 
-pub(crate) type TestLink = Faulty<SimLink>;
+pub(crate) use crate::facade::TestWorker;
 
 /// A worker, whose streams are called by their peer.
-pub(crate) struct End(pub(crate) Worker<TestLink>);
+pub(crate) struct End(pub(crate) TestWorker);
 
 impl End {
-    fn stream(&mut self, peer: usize) -> Result<Stream<'_, TestLink>, StreamError> {
+    fn stream(&mut self, peer: usize) -> Result<Stream<'_, dyn Messaging + '_>, StreamError> {
         self.0.stream(peer)
     }
 
@@ -61,7 +61,7 @@ impl End {
     }
 
     pub(crate) fn stats(&self) -> StreamStats {
-        self.0.stream_stats()
+        self.0.inside().stream_stats()
     }
 
     pub(crate) fn engine_stats(&self) -> EngineStats {
@@ -91,14 +91,19 @@ pub(crate) fn combinations() -> impl Iterator<Item = StreamConfig> {
     })
 }
 
-pub(crate) struct Pair {
+/// Two workers whose engines run inside their calls.
+pub(crate) type Pair = AnyPair<false>;
+/// Two dedicated workers, whose engines take their turns when the world lets them.
+pub(crate) type DedicatedPair = AnyPair<true>;
+
+pub(crate) struct AnyPair<const DEDICATED: bool> {
     pub(crate) clock: Clock,
     pub(crate) net: Net,
     pub(crate) ends: [End; 2],
     pub(crate) cut: Box<dyn Fn()>,
 }
 
-impl World for Pair {
+impl<const DEDICATED: bool> World for AnyPair<DEDICATED> {
     fn clock(&self) -> &Clock {
         &self.clock
     }
@@ -106,7 +111,7 @@ impl World for Pair {
     fn run(&mut self) {
         for end in &mut self.ends {
             end.0.progress();
-            end.0.check_invariants().expect("what must hold");
+            end.0.inside().check_invariants().expect("what must hold");
         }
     }
 
@@ -115,7 +120,7 @@ impl World for Pair {
     }
 }
 
-impl Pair {
+impl<const DEDICATED: bool> AnyPair<DEDICATED> {
     /// Two ends whose streams are open.
     pub(crate) fn new(config: StreamConfig) -> Self {
         Self::with(config, &[])
@@ -133,7 +138,7 @@ impl Pair {
     }
 
     pub(crate) fn unopened(configs: [StreamConfig; 2], knobs: &[(&str, &str)]) -> Self {
-        let Wire { clock, net, workers, cut, .. } = Wire::new(knobs);
+        let AnyWire { clock, net, workers, cut, .. } = AnyWire::<DEDICATED>::new(knobs);
         let mut configs = configs.into_iter();
         let ends = workers.map(|mut worker| {
             worker.configure_streams(configs.next().expect("two")).expect("a configuration");
@@ -167,11 +172,14 @@ impl Pair {
     }
 }
 
+pub(crate) type Wire = AnyWire<false>;
+pub(crate) type DedicatedWire = AnyWire<true>;
+
 /// Two workers that are not connected.
-pub(crate) struct Wire {
+pub(crate) struct AnyWire<const DEDICATED: bool> {
     pub(crate) clock: Clock,
     pub(crate) net: Net,
-    pub(crate) workers: [Worker<TestLink>; 2],
+    pub(crate) workers: [TestWorker; 2],
     pub(crate) arenas: [Arc<Arena>; 2],
     /// What was free before there were workers.
     pub(crate) free: [usize; 2],
@@ -186,7 +194,7 @@ pub(crate) fn config(knobs: &[(&str, &str)]) -> Config {
     config
 }
 
-impl Wire {
+impl<const DEDICATED: bool> AnyWire<DEDICATED> {
     pub(crate) fn new(knobs: &[(&str, &str)]) -> Self {
         Self::of([knobs; 2])
     }
@@ -216,7 +224,8 @@ impl Wire {
         let mut ports = Ports::group(engines, &hosts).into_iter();
         let workers = configs.map(|config| {
             let ports = ports.next().expect("two");
-            Worker::assemble(ports, &config).unwrap_or_else(|error| panic!("{error}"))
+            let worker = Worker::assemble(ports, &config).unwrap_or_else(|error| panic!("{error}"));
+            if DEDICATED { TestWorker::dedicated(worker, &config) } else { TestWorker::inline(worker) }
         });
         Self { clock, net, workers, arenas, free, cut }
     }

@@ -2,7 +2,7 @@
 
 use roci_msgcore::stream::{Payload, StreamConfig, StreamError};
 
-use crate::pair::{End, Pair, SMALL, stream};
+use super::pair::{End, Pair, SMALL, stream};
 
 const LONG: usize = 100_000;
 

@@ -8,7 +8,7 @@ use roci_msgcore::{Breach, Config, OpError, Ports, Worker};
 use roci_protocol::msg::{self, Capabilities, ConnectionTerms, Header, Message, QueueTerms};
 use roci_testkit::World;
 
-use crate::pair::{SMALL, config};
+use super::pair::{Faulty, IS_DEDICATED, SMALL, TestWorker, config};
 
 pub(crate) const CHUNK: usize = SMALL.chunk;
 
@@ -16,7 +16,7 @@ pub(crate) const CHUNK: usize = SMALL.chunk;
 pub(crate) struct Scene {
     clock: Clock,
     pub(crate) victim: Victim,
-    peer: Ports<SimLink>,
+    peer: Ports<Faulty<SimLink>>,
     cq: CompletionQueue,
     qps: Vec<QueuePair>,
     offer: Vec<u8>,
@@ -26,7 +26,7 @@ pub(crate) struct Scene {
 }
 
 /// The victim, whose stream to its peer is called.
-pub(crate) struct Victim(pub(crate) Worker<SimLink>);
+pub(crate) struct Victim(pub(crate) TestWorker);
 
 impl Victim {
     pub(crate) fn is_open(&mut self) -> Result<bool, StreamError> {
@@ -49,10 +49,11 @@ impl Scene {
         let (near, far) = SimLink::pair(&clock);
         let hosts = [[10, 0, 0, 1].into(), [10, 0, 0, 2].into()];
         let mut engines = vec![roci_testkit::engine(32 << 20, 1), roci_testkit::engine(32 << 20, 2)];
-        engines[0].add_port(near, hosts[0], true);
-        engines[1].add_port(far, hosts[1], true);
+        engines[0].add_port(Faulty::new(near, config.faults, 1), hosts[0], true);
+        engines[1].add_port(Faulty::new(far, config.faults, 2), hosts[1], true);
         let [victim, mut peer] = Ports::group(engines, &hosts).try_into().unwrap_or_else(|_| unreachable!());
-        let mut victim = Worker::assemble(victim, &config).unwrap_or_else(|error| panic!("{error}"));
+        let victim = Worker::assemble(victim, &config).unwrap_or_else(|error| panic!("{error}"));
+        let mut victim = if IS_DEDICATED { TestWorker::dedicated(victim, &config) } else { TestWorker::inline(victim) };
         victim.configure_streams(stream).expect("a configuration");
         let (cq, qps, offer) = (peer.engine.create_cq(10_000), Vec::new(), Vec::new());
         let (ring, words, victim) = (Rkey(0), Rkey(0), Victim(victim));
@@ -195,7 +196,7 @@ impl Scene {
         assert_eq!(self.victim.put(b"x"), Err(error.clone()));
         assert_eq!(self.victim.get(&mut [0; 100]), Err(error));
         assert_eq!(self.victim.0.stats().peers_gone, 1);
-        self.victim.0.check_invariants().expect("what must hold");
+        self.victim.0.inside().check_invariants().expect("what must hold");
     }
 }
 

@@ -3,7 +3,7 @@
 use roci_msgcore::{CallError, Source, Tag};
 use roci_testkit::World as _;
 
-use crate::pair::{Dice, Pair, SMALL, stream};
+use super::pair::{Dice, Pair, SMALL, stream};
 
 const FAULTS: &str = "loss=0.01,dup=0.01,reorder=0.02,corrupt=0.01,seed=5";
 /// Messages that no receive waits for: more than there are credits, and more than take all the memory that they may.

@@ -132,6 +132,11 @@ impl PerfTest {
         matches!(self, Self::StreamLat | Self::StreamBw)
     }
 
+    /// Whether a worker is measured, and not its queue pairs.
+    const fn is_above_verbs(self) -> bool {
+        self.is_tagged() || self.is_of_streams()
+    }
+
     fn default_sizes(self) -> Vec<usize> {
         if self == Self::SendRate {
             vec![64]
@@ -193,8 +198,9 @@ pub(crate) fn run(options: &PerfOptions) -> Result<ExitCode, Failure> {
         return perftest::run(test, options);
     }
     let has = |is_of: fn(PerfTest) -> bool| tests(options).any(|&test| is_of(test));
-    if options.engine == EngineMode::Dedicated && has(|test| !test.is_tagged()) {
-        return Err(Failure::new("a dedicated engine opens the ports for itself: measure tag_lat and tag_bw alone"));
+    if options.engine == EngineMode::Dedicated && has(|test| !test.is_above_verbs()) {
+        let tests = "tag_lat, tag_bw, stream_lat and stream_bw";
+        return Err(Failure::new(format!("a dedicated engine opens the ports for itself: measure {tests} alone")));
     }
     if has(|test| test == PerfTest::SendRate) && options.size.iter().any(|&size| size < connections::NUMBER) {
         let least = connections::NUMBER;
@@ -263,13 +269,12 @@ fn measure(options: &PerfOptions, config: &Config, mut job: Job) -> Result<ExitC
     let mut report = report.with_icrc(icrc);
     if options.engine == EngineMode::Dedicated {
         let mut worker = DedicatedWorker::spawn(config, job)?;
-        measure_plans(&mut worker, &plans, &mut report)?;
+        measure_worker(&mut worker, options.stream.config(), &plans, &mut report)?;
         worker.close()?;
         return Ok(report.exit_code());
     }
     let fabric = Fabric::connect(config, job)?;
-    let is_above = |plan: &PerfPlan| plan.test.is_tagged() || plan.test.is_of_streams();
-    let (above, verbs): (Vec<_>, Vec<_>) = plans.into_iter().partition(is_above);
+    let (above, verbs): (Vec<_>, Vec<_>) = plans.into_iter().partition(|plan| plan.test.is_above_verbs());
     let mut lane = VerbsEnd::new(fabric, queue_pair_params(config))?;
     if options.memory == PayloadMemory::User {
         lane.use_own_memory(config)?;
@@ -284,37 +289,31 @@ fn measure(options: &PerfOptions, config: &Config, mut job: Job) -> Result<ExitC
     }
     let fabric = lane.finish()?;
     if !above.is_empty() {
-        measure_worker(fabric, config, options.stream.config(), &above, &mut report)?;
+        let mut worker = Worker::assemble(fabric.into_ports(), config)?;
+        worker.connect_all()?;
+        measure_worker(&mut worker, options.stream.config(), &above, &mut report)?;
+        worker.close()?;
     }
     Ok(report.exit_code())
 }
 
 /// Messages and streams side by side, over the connections of one worker.
 fn measure_worker(
-    fabric: Fabric,
-    config: &Config,
+    worker: &mut impl Messenger,
     streams: StreamConfig,
     plans: &[PerfPlan],
     report: &mut ReportPrinter,
 ) -> Result<(), Failure> {
-    let mut worker = Worker::assemble(fabric.into_ports(), config)?;
     worker.configure_streams(streams)?;
-    worker.connect_all()?;
     worker.barrier()?;
     for &plan in plans {
         if plan.test.is_of_streams() {
-            measure_plan(&mut worker, plan, report, |worker, plan| stream::measure(worker, &streams, plan))?;
+            measure_plan(worker, plan, report, |worker, plan| stream::measure(worker, &streams, plan))?;
         } else {
-            measure_plan(&mut worker, plan, report, measure_tagged)?;
+            measure_plan(worker, plan, report, measure_tagged)?;
         }
     }
-    worker.close()?;
     Ok(())
-}
-
-fn measure_plans(worker: &mut impl Messenger, plans: &[PerfPlan], report: &mut ReportPrinter) -> Result<(), Failure> {
-    worker.barrier()?;
-    plans.iter().try_for_each(|&plan| measure_plan(worker, plan, report, measure_tagged))
 }
 
 fn measure_plan<M: Messenger>(
@@ -363,7 +362,7 @@ fn plans(options: &PerfOptions) -> Vec<PerfPlan> {
             let (connections, depth) = if test == PerfTest::SendRate { (count, None) } else { (None, count) };
             let iters = options.iters.unwrap_or_else(|| test.default_iters(size));
             let stream = test.is_of_streams().then_some(options.stream);
-            let engine = test.is_tagged().then_some(options.engine);
+            let engine = test.is_above_verbs().then_some(options.engine);
             PerfPlan {
                 test,
                 size,

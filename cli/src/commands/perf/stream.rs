@@ -1,10 +1,13 @@
 //! Bytes through streams: put and get, from the threshold on without a copy.
 
+use std::time::Instant;
+
 use roci_driver::Buffer;
-use roci_msgcore::Worker;
 use roci_msgcore::stream::{Payload, StreamConfig};
+use roci_protocol::Nanos;
 
 use super::PerfPlan;
+use super::messenger::Messenger;
 use super::pattern::BytePattern;
 use super::report::{Row, histogram};
 use crate::failure::Failure;
@@ -13,7 +16,11 @@ use crate::failure::Failure;
 const YIELD_AFTER: u32 = 1024;
 
 /// Half a round trip, or the bandwidth of a stream from rank 0 to rank 1.
-pub(super) fn measure(worker: &mut Worker, config: &StreamConfig, plan: PerfPlan) -> Result<Option<Row>, Failure> {
+pub(super) fn measure(
+    worker: &mut impl Messenger,
+    config: &StreamConfig,
+    plan: PerfPlan,
+) -> Result<Option<Row>, Failure> {
     let mut end = MeasuredEnd::new(worker, config, plan)?;
     end.worker.barrier()?;
     let row = if plan.test.is_latency() { latency(&mut end)? } else { bandwidth(&mut end)? };
@@ -21,11 +28,11 @@ pub(super) fn measure(worker: &mut Worker, config: &StreamConfig, plan: PerfPlan
     Ok(row)
 }
 
-fn latency(end: &mut MeasuredEnd<'_>) -> Result<Option<Row>, Failure> {
+fn latency(end: &mut MeasuredEnd<'_, impl Messenger>) -> Result<Option<Row>, Failure> {
     let plan = end.plan;
     let (mut half_trips, mut errors) = (histogram(), 0);
     let warm_up = plan.iters / 10;
-    let mut start = end.worker.now();
+    let mut start = end.now();
     let mut last = start;
     for number in 0..plan.iters + warm_up {
         if number == warm_up {
@@ -38,7 +45,7 @@ fn latency(end: &mut MeasuredEnd<'_>) -> Result<Option<Row>, Failure> {
             errors += u64::from(!end.receive(number)?);
             end.send(number)?;
         }
-        let now = end.worker.now();
+        let now = end.now();
         if number >= warm_up {
             half_trips.saturating_record((now - last) / 2);
         }
@@ -49,16 +56,16 @@ fn latency(end: &mut MeasuredEnd<'_>) -> Result<Option<Row>, Failure> {
     Ok(Some(Row::latency(plan, half_trips, last - start, errors + theirs)))
 }
 
-fn bandwidth(end: &mut MeasuredEnd<'_>) -> Result<Option<Row>, Failure> {
+fn bandwidth(end: &mut MeasuredEnd<'_, impl Messenger>) -> Result<Option<Row>, Failure> {
     let plan = end.plan;
     if end.is_active() {
-        let start = end.worker.now();
+        let start = end.now();
         for number in 0..plan.iters {
             end.send(number)?;
         }
         // The clock stops when the receiver has checked the last one.
         let errors = end.get_count()?;
-        return Ok(Some(Row::bandwidth(plan, end.worker.now() - start, errors)));
+        return Ok(Some(Row::bandwidth(plan, end.now() - start, errors)));
     }
     let mut errors = 0;
     for number in 0..plan.iters {
@@ -77,8 +84,10 @@ enum StreamBuffers {
 }
 
 /// One end of a stream that is measured.
-struct MeasuredEnd<'a> {
-    worker: &'a mut Worker,
+struct MeasuredEnd<'a, M: Messenger> {
+    worker: &'a mut M,
+    /// Where the clock began.
+    begun: Instant,
     plan: PerfPlan,
     pattern: BytePattern,
     memory: StreamBuffers,
@@ -86,8 +95,8 @@ struct MeasuredEnd<'a> {
     idle: u32,
 }
 
-impl<'a> MeasuredEnd<'a> {
-    fn new(worker: &'a mut Worker, config: &StreamConfig, plan: PerfPlan) -> Result<Self, Failure> {
+impl<'a, M: Messenger> MeasuredEnd<'a, M> {
+    fn new(worker: &'a mut M, config: &StreamConfig, plan: PerfPlan) -> Result<Self, Failure> {
         let pattern = BytePattern::new(plan.size);
         let memory = if config.zero_copy.is_some_and(|threshold| plan.size >= threshold) {
             let mut buffer = worker.buffer(plan.size)?;
@@ -99,7 +108,11 @@ impl<'a> MeasuredEnd<'a> {
             pattern.fill(&mut outgoing);
             StreamBuffers::Plain { outgoing, incoming: vec![0; plan.size] }
         };
-        Ok(Self { worker, plan, pattern, memory, idle: 0 })
+        Ok(Self { worker, begun: Instant::now(), plan, pattern, memory, idle: 0 })
+    }
+
+    fn now(&self) -> Nanos {
+        self.worker.now(self.begun)
     }
 
     fn is_active(&self) -> bool {

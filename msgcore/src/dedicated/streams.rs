@@ -1,0 +1,200 @@
+//! Byte streams of a dedicated worker. Each call is answered by the engine, and bytes are copied once more on their way between
+//! the two threads.
+
+use std::mem;
+
+use roci_driver::Buffer;
+use roci_driver::link::Link;
+
+use super::questions::ask;
+use super::rings::{Answer, Command, Question};
+use super::{DedicatedWorker, EngineHost};
+use crate::stream::{Payload, StreamConfig, StreamError, StreamStats, Streams};
+use crate::{OpError, Rank, Worker};
+
+/// Bytes that one call moves at most: what the handle keeps for its copies does not grow beyond them.
+const MOST: usize = 256 << 10;
+
+/// A call for the engine. Bytes come back with the answer, for the next call.
+pub(super) enum StreamCall {
+    Open(Rank),
+    IsOpen(Rank),
+    Put((Rank, Vec<u8>)),
+    PutPayload((Rank, Payload)),
+    Get((Rank, Vec<u8>)),
+    GetInto((Rank, Option<Buffer>)),
+    Flush(Rank),
+    Configure(StreamConfig),
+    Adopt(Buffer),
+    Write((Payload, usize, Vec<u8>)),
+    Release(Payload),
+    Stats,
+}
+
+/// The engine's answer to the call of the same name.
+pub(super) enum StreamAnswer {
+    Open(Result<(), StreamError>),
+    IsOpen(Result<bool, StreamError>),
+    Put((Result<usize, StreamError>, Vec<u8>)),
+    PutPayload(Result<usize, StreamError>),
+    Get((Result<usize, StreamError>, Vec<u8>)),
+    GetInto((Result<usize, StreamError>, Option<Buffer>)),
+    Flush(Result<bool, StreamError>),
+    Configure(Result<(), StreamError>),
+    Adopt(Result<Payload, StreamError>),
+    Write((Result<(), StreamError>, Vec<u8>)),
+    Release(Result<Buffer, StreamError>),
+    Stats(Box<StreamStats>),
+}
+
+/// Asks the engine, and takes the answer of that kind.
+macro_rules! call {
+    ($worker:expr, $kind:ident $(($what:expr))?) => {
+        match ask!($worker, Stream(StreamCall::$kind $(($what))?)) {
+            Ok(StreamAnswer::$kind(answer)) => Ok(answer),
+            Ok(_) => unreachable!("a call has its own answer"),
+            Err(OpError::Forked) => Err(StreamError::Forked),
+            Err(error) => Err(StreamError::Peer(error)),
+        }
+    };
+}
+
+/// What the handle keeps for streams.
+#[derive(Default)]
+pub(super) struct StreamHandle {
+    /// Whose streams the engine was asked to open, by rank.
+    opened: Vec<bool>,
+    /// Bytes on their way between the threads: here, or with the question and its answer.
+    copies: Vec<u8>,
+}
+
+impl StreamHandle {
+    fn is_opened(&self, peer: Rank) -> bool {
+        self.opened.get(peer).copied().unwrap_or(false)
+    }
+
+    fn note_opened(&mut self, peer: Rank) {
+        if self.opened.len() <= peer {
+            self.opened.resize(peer + 1, false);
+        }
+        self.opened[peer] = true;
+    }
+
+    /// Takes the memory for copies, filled with `bytes`.
+    fn copy_of(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut copies = mem::take(&mut self.copies);
+        copies.clear();
+        copies.extend_from_slice(bytes);
+        copies
+    }
+
+    /// Takes the memory for copies, for `len` bytes to be written.
+    fn room_for(&mut self, len: usize) -> Vec<u8> {
+        let mut copies = mem::take(&mut self.copies);
+        copies.resize(len, 0);
+        copies
+    }
+}
+
+impl<H: EngineHost> Streams for DedicatedWorker<H> {
+    fn open_stream(&mut self, peer: Rank) -> Result<(), StreamError> {
+        if self.streams.is_opened(peer) && !self.is_forked() {
+            return Ok(());
+        }
+        call!(self, Open(peer))??;
+        self.streams.note_opened(peer);
+        Ok(())
+    }
+
+    fn is_stream_open(&mut self, peer: Rank) -> Result<bool, StreamError> {
+        call!(self, IsOpen(peer))?
+    }
+
+    fn put_bytes(&mut self, to: Rank, bytes: &[u8]) -> Result<usize, StreamError> {
+        let copies = self.streams.copy_of(&bytes[..bytes.len().min(MOST)]);
+        let (taken, copies) = call!(self, Put((to, copies)))?;
+        self.streams.copies = copies;
+        taken
+    }
+
+    fn put_payload(&mut self, to: Rank, payload: Payload) -> Result<usize, StreamError> {
+        call!(self, PutPayload((to, payload)))?
+    }
+
+    fn get_bytes(&mut self, from: Rank, into: &mut [u8]) -> Result<usize, StreamError> {
+        let room = self.streams.room_for(into.len().min(MOST));
+        let (got, copies) = call!(self, Get((from, room)))?;
+        if let Ok(got) = got {
+            into[..got].copy_from_slice(&copies[..got]);
+        }
+        self.streams.copies = copies;
+        got
+    }
+
+    fn get_into(&mut self, from: Rank, buffer: &mut Option<Buffer>) -> Result<usize, StreamError> {
+        let (got, back) = call!(self, GetInto((from, buffer.take())))?;
+        *buffer = back;
+        got
+    }
+
+    fn flush_stream(&mut self, to: Rank) -> Result<bool, StreamError> {
+        call!(self, Flush(to))?
+    }
+
+    fn configure_streams(&mut self, config: StreamConfig) -> Result<(), StreamError> {
+        call!(self, Configure(config))?
+    }
+
+    fn adopt_payload(&mut self, buffer: Buffer) -> Result<Payload, StreamError> {
+        call!(self, Adopt(buffer))?
+    }
+
+    fn write_payload(&mut self, payload: Payload, offset: usize, bytes: &[u8]) -> Result<(), StreamError> {
+        // All of it or nothing is written, so it is not cut.
+        let copies = self.streams.copy_of(bytes);
+        let (written, mut copies) = call!(self, Write((payload, offset, copies)))?;
+        copies.clear();
+        copies.shrink_to(MOST);
+        self.streams.copies = copies;
+        written
+    }
+
+    fn release_payload(&mut self, payload: Payload) -> Result<Buffer, StreamError> {
+        call!(self, Release(payload))?
+    }
+
+    fn stream_stats(&mut self) -> Result<StreamStats, StreamError> {
+        call!(self, Stats).map(|stats| *stats)
+    }
+}
+
+/// Carries a call of the application's out, at the engine's side.
+pub(super) fn carry_out<L: Link>(worker: &mut Worker<L>, call: StreamCall) -> StreamAnswer {
+    match call {
+        StreamCall::Open(peer) => StreamAnswer::Open(worker.open_stream(peer)),
+        StreamCall::IsOpen(peer) => StreamAnswer::IsOpen(worker.is_stream_open(peer)),
+        StreamCall::Put((to, bytes)) => {
+            let taken = worker.stream(to).and_then(|mut stream| stream.put(&bytes));
+            StreamAnswer::Put((taken, bytes))
+        }
+        StreamCall::PutPayload((to, payload)) => {
+            StreamAnswer::PutPayload(worker.stream(to).and_then(|mut stream| stream.put_payload(payload)))
+        }
+        StreamCall::Get((from, mut room)) => {
+            let got = worker.stream(from).and_then(|mut stream| stream.get(&mut room));
+            StreamAnswer::Get((got, room))
+        }
+        StreamCall::GetInto((from, mut buffer)) => {
+            let got = worker.stream(from).and_then(|mut stream| stream.get_into(&mut buffer));
+            StreamAnswer::GetInto((got, buffer))
+        }
+        StreamCall::Flush(to) => StreamAnswer::Flush(worker.flush_stream(to)),
+        StreamCall::Configure(config) => StreamAnswer::Configure(worker.configure_streams(config)),
+        StreamCall::Adopt(buffer) => StreamAnswer::Adopt(worker.adopt_payload(buffer)),
+        StreamCall::Write((payload, offset, bytes)) => {
+            StreamAnswer::Write((worker.write_payload(payload, offset, &bytes), bytes))
+        }
+        StreamCall::Release(payload) => StreamAnswer::Release(worker.release_payload(payload)),
+        StreamCall::Stats => StreamAnswer::Stats(Box::new(Worker::stream_stats(worker))),
+    }
+}
