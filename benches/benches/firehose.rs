@@ -5,7 +5,9 @@ use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use roci_msgcore::Rank;
-use roci_msgcore::firehose::{Bucket, Environment, Failed, Firehose, Grain, Hold, Limits, PinError, Region, Span};
+use roci_msgcore::firehose::{
+    Bucket, Environment, Failed, FirehoseEngine, Grain, Hold, Limits, PinError, Region, Span,
+};
 use roci_protocol::Rkey;
 
 const BUCKET: u64 = 64 << 10;
@@ -42,10 +44,10 @@ fn span(first: u64, count: u64) -> Span {
 }
 
 /// A rank whose firehoses lead to all of its peer's memory.
-fn warm() -> (Firehose, Memory) {
+fn warm() -> (FirehoseEngine, Memory) {
     let limits = Limits::exact(Grain::new(BUCKET).expect("a power of two"), FIREHOSES, 16);
     let segments = vec![Region::new(Bucket(0), FIREHOSES).expect("few"); 2];
-    let [mut near, mut far] = [0, 1].map(|rank| Firehose::new(limits, rank, segments.clone()));
+    let [mut near, mut far] = [0, 1].map(|rank| FirehoseEngine::new(limits, rank, segments.clone()));
     let (mut here, mut there) = (Memory::default(), Memory::default());
     for bucket in 0..FIREHOSES {
         let pending = near.acquire(&mut here, 1, span(bucket, 1), 0).expect("within the limits");

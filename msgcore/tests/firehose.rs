@@ -5,13 +5,13 @@
 use std::ops::Range;
 
 use roci_msgcore::firehose::FirehoseStats;
-use roci_msgcore::firehose::sim::{Measure, Plan, Report, World, costs};
+use roci_msgcore::firehose::sim::{FirehoseWorld, Measure, Plan, Report, costs};
 use roci_testkit::Swarm;
 
 const SEEDS: Range<u64> = 0..500;
 
 fn run(seed: u64) -> Report {
-    World::new(Plan::of_seed(seed)).run().unwrap_or_else(|violation| panic!("seed {seed}: {violation}"))
+    FirehoseWorld::new(Plan::of_seed(seed)).run().unwrap_or_else(|violation| panic!("seed {seed}: {violation}"))
 }
 
 #[test]
@@ -41,7 +41,7 @@ const RANKS: usize = 4;
 fn measure(share: f64) -> Measure {
     const FIREHOSES: u64 = 64;
     let working_set = (FIREHOSES as f64 * share) as u64;
-    let world = World::new(Plan::to_measure(RANKS, FIREHOSES, working_set, 2_000));
+    let world = FirehoseWorld::new(Plan::to_measure(RANKS, FIREHOSES, working_set, 2_000));
     world.run().unwrap_or_else(|violation| panic!("{violation}")).measure
 }
 

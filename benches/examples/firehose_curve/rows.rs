@@ -1,6 +1,6 @@
 //! What is measured: one world for each working set, and two more for what bounds it.
 
-use roci_msgcore::firehose::sim::{Measure, Plan, World};
+use roci_msgcore::firehose::sim::{FirehoseWorld, Measure, Plan};
 
 pub(crate) const RANKS: usize = 4;
 /// Firehoses to each peer, which is M there.
@@ -27,7 +27,7 @@ pub(crate) struct Rows {
 
 impl Rows {
     pub(crate) fn run() -> Result<Self, String> {
-        let world = |plan: Plan| World::new(plan).run().map(|report| report.measure);
+        let world = |plan: Plan| FirehoseWorld::new(plan).run().map(|report| report.measure);
         let plan = |firehoses: u64, share: u64| Plan::to_measure(RANKS, firehoses, FIREHOSES * share / 100, TRANSFERS);
         let row = |share: u64| {
             let measured = world(plan(FIREHOSES, share))?;

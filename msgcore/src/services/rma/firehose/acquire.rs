@@ -1,12 +1,12 @@
 //! A transfer wants a peer's memory: a hit, a hit on what is on its way, a move, or waiting in line.
 
-use super::Firehose;
+use super::FirehoseEngine;
 use super::bucket::{Bucket, Region, Span, coalesce};
 use super::environment::Environment;
 use super::error::AcquireError;
 use super::firehoses::Lookup;
 use super::moves::{self, Move, MoveId};
-use super::operations::{Hold, MOST_OPERATIONS, Operation, OperationId, Phase, Place};
+use super::operations::{FirehoseOperation, Hold, MOST_OPERATIONS, OperationId, Phase, Place};
 use super::wire::{self, MAX_BUCKETS};
 use crate::Rank;
 
@@ -20,7 +20,7 @@ pub(super) enum Attempt {
     Granted,
 }
 
-impl Firehose {
+impl FirehoseEngine {
     /// Acquires a peer's memory for a transfer. A [`Hold`] says that it is there already, `None` that the environment
     /// will hear of it, with `context`. Costs the peer nothing where firehoses lead there already.
     #[inline]
@@ -32,7 +32,7 @@ impl Firehose {
         context: u64,
     ) -> Result<Option<Hold>, AcquireError> {
         let region = self.judge_acquire(peer, span)?;
-        let operation = Operation { place: Place::Peer(peer), span, region, context, phase: Phase::InLine };
+        let operation = FirehoseOperation { place: Place::Peer(peer), span, region, context, phase: Phase::InLine };
         let id = self.begin(operation)?;
         if self.peers[peer].line.is_empty() {
             match self.try_acquire(env, id, peer, region) {
@@ -49,7 +49,8 @@ impl Firehose {
     /// Something was released, or answered: the first in line may have it.
     pub(super) fn advance(&mut self, env: &mut impl Environment, peer: Rank) {
         while let Some(&id) = self.peers[peer].line.front() {
-            let Operation { region, context, .. } = *self.operations.get(id).expect("who stands in line has not ended");
+            let FirehoseOperation { region, context, .. } =
+                *self.operations.get(id).expect("who stands in line has not ended");
             match self.try_acquire(env, id, peer, region) {
                 Attempt::Blocked => return,
                 Attempt::Moving => {}
@@ -60,7 +61,7 @@ impl Firehose {
     }
 
     /// Notes an operation that begins.
-    pub(super) fn begin(&mut self, operation: Operation) -> Result<OperationId, AcquireError> {
+    pub(super) fn begin(&mut self, operation: FirehoseOperation) -> Result<OperationId, AcquireError> {
         self.operations.insert(operation).ok_or(AcquireError::TooMany(MOST_OPERATIONS))
     }
 

@@ -1,16 +1,16 @@
 //! A peer has answered a move: what waited for it goes on, or fails.
 
-use super::Firehose;
+use super::FirehoseEngine;
 use super::bucket::{Bucket, Region};
 use super::environment::Environment;
-use super::error::{Breach, Failed};
+use super::error::{Failed, FirehoseBreach};
 use super::moves::{self, Move};
-use super::operations::{Operation, OperationId, Phase};
+use super::operations::{FirehoseOperation, OperationId, Phase};
 use super::pin_error::PinError;
 use super::wire::Keys;
 use crate::Rank;
 
-impl Firehose {
+impl FirehoseEngine {
     /// The firehoses lead to their new buckets, and the peer has forgotten the old ones.
     pub(super) fn on_move_granted(
         &mut self,
@@ -18,11 +18,11 @@ impl Firehose {
         from: Rank,
         id: u64,
         keys: Keys<'_>,
-    ) -> Result<(), Breach> {
+    ) -> Result<(), FirehoseBreach> {
         let open = self.move_of(from, id)?;
         let (got, wanted) = (keys.len(), open.new.iter().map(|region| region.count()).sum());
         if got as u64 != wanted {
-            return Err(Breach::Keys { got, wanted });
+            return Err(FirehoseBreach::Keys { got, wanted });
         }
         let Move { new, old, waiters, .. } = self.close(id);
         for (bucket, key) in new.into_iter().flat_map(Region::buckets).zip(keys.iter()) {
@@ -43,7 +43,7 @@ impl Firehose {
         from: Rank,
         id: u64,
         reason: PinError,
-    ) -> Result<(), Breach> {
+    ) -> Result<(), FirehoseBreach> {
         self.move_of(from, id)?;
         let Move { new, old, waiters, .. } = self.close(id);
         for waiter in waiters {
@@ -64,8 +64,8 @@ impl Firehose {
         }
     }
 
-    fn move_of(&self, from: Rank, id: u64) -> Result<&Move, Breach> {
-        self.moves.get(moves::from_wire(id)).filter(|open| open.peer == from).ok_or(Breach::UnknownMove(id))
+    fn move_of(&self, from: Rank, id: u64) -> Result<&Move, FirehoseBreach> {
+        self.moves.get(moves::from_wire(id)).filter(|open| open.peer == from).ok_or(FirehoseBreach::UnknownMove(id))
     }
 
     fn close(&mut self, id: u64) -> Move {
@@ -86,7 +86,7 @@ impl Firehose {
 
     /// An operation fails, if it has not failed already: its places in the table are free.
     fn fail(&mut self, env: &mut impl Environment, peer: Rank, waiter: OperationId, why: Failed) {
-        let Some(Operation { region, context, .. }) = self.operations.remove(waiter) else { return };
+        let Some(FirehoseOperation { region, context, .. }) = self.operations.remove(waiter) else { return };
         region.buckets().for_each(|bucket| self.peers[peer].firehoses.release(bucket));
         self.stats.failures += 1;
         env.ended(context, Err(why));

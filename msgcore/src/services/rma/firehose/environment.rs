@@ -8,7 +8,7 @@ use super::operations::Hold;
 use super::pin_error::PinError;
 use crate::Rank;
 
-/// Messages, memory and the application, for [`Firehose`](super::Firehose). No call may come back into it.
+/// Messages, memory and the application, for [`FirehoseEngine`](super::FirehoseEngine). No call may come back into it.
 pub trait Environment {
     /// Sends a message to a peer. It arrives once, whole and unchanged, or the peer is gone; messages may overtake each
     /// other, and what one-sided traffic does. There are never more of them unanswered than firehoses to that peer.

@@ -5,7 +5,7 @@ use thiserror::Error;
 use super::bucket::{BadSpan, Bucket};
 use super::operations::Hold;
 use super::pin_error::PinError;
-use super::wire::BadMessage;
+use super::wire::BadFirehoseMessage;
 use crate::Rank;
 
 /// Why an acquire or a local pin was not begun.
@@ -80,7 +80,7 @@ pub struct UnknownHold(pub Hold);
 
 /// What a peer did that no peer does. Nothing has come of it; the connection should be ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-pub enum Breach {
+pub enum FirehoseBreach {
     /// Its rank is none, or this one's.
     #[error("a message from rank {0}, which is no peer")]
     NoPeer(Rank),
@@ -89,7 +89,7 @@ pub enum Breach {
     Gone(Rank),
     /// The bytes are no message.
     #[error(transparent)]
-    Message(#[from] BadMessage),
+    Message(#[from] BadFirehoseMessage),
     /// It asks for more firehoses than one request may.
     #[error("it asks for {buckets} firehoses at once, and may ask for {most}")]
     TooManyAtOnce {

@@ -1,6 +1,6 @@
 //! A peer is gone: its firehoses fall back to this rank, and operations that wait for it fail.
 
-use super::Firehose;
+use super::FirehoseEngine;
 use super::bucket::Bucket;
 use super::environment::Environment;
 use super::error::Failed;
@@ -8,7 +8,7 @@ use super::moves::MoveId;
 use super::operations::{OperationId, Phase, Place};
 use crate::Rank;
 
-impl Firehose {
+impl FirehoseEngine {
     /// A peer has failed, left, or broken the protocol. Operations that wait for it end with an error; those that have its
     /// memory are released as ever. Does nothing for a rank that is gone already, or none.
     pub fn peer_gone(&mut self, env: &mut impl Environment, peer: Rank) {

@@ -7,6 +7,7 @@ use super::moves::MoveId;
 use super::standing::{Standing, Turn};
 use super::table::Table;
 
+/// One firehose.
 #[derive(Clone, Copy, Debug)]
 struct Firehose {
     /// Operations that use it, or wait for it.

@@ -3,15 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use super::Firehose;
+use super::FirehoseEngine;
 use super::bucket::Bucket;
 use super::operations::{Phase, Place};
-use super::state::State;
+use super::state::BucketState;
 use crate::Rank;
 
 type Uses = BTreeMap<(Place, Bucket), u32>;
 
-impl Firehose {
+impl FirehoseEngine {
     /// Counts everything anew, and says what contradicts it.
     pub fn check_invariants(&self) -> Result<(), String> {
         let uses = self.uses();
@@ -55,7 +55,7 @@ impl Firehose {
         }
         let wanted = uses.keys().filter(|(place, _)| *place == Place::Here).map(|(_, bucket)| bucket);
         if let Some(bucket) = wanted.chain(granted.keys()).find(|&&bucket| self.pins.key(bucket).is_none()) {
-            return Err(format!("{bucket:?} is in use or granted, and in state {:?}", State::A));
+            return Err(format!("{bucket:?} is in use or granted, and in state {:?}", BucketState::A));
         }
         let (most, share) = (self.limits.victims() as u64, self.limits.firehoses());
         let bound = share * (self.peers.len() as u64 - 1) + most;

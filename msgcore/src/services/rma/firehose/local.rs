@@ -1,13 +1,13 @@
 //! A transfer wants memory of this rank's: the source of a put, the destination of a get.
 
-use super::Firehose;
+use super::FirehoseEngine;
 use super::bucket::{Region, Span};
 use super::environment::Environment;
 use super::error::{AcquireError, Failed};
-use super::operations::{Hold, Operation, OperationId, Phase, Place};
+use super::operations::{FirehoseOperation, Hold, OperationId, Phase, Place};
 use super::pin_error::PinError;
 
-impl Firehose {
+impl FirehoseEngine {
     /// Pins this rank's memory for a transfer, within MAXVICTIM. It need not lie in the segment that peers reach. A
     /// [`Hold`] says that it is pinned, `None` that the environment will hear of it, with `context`.
     pub fn local_pin(
@@ -21,7 +21,7 @@ impl Firehose {
         if region.count() > most {
             return Err(AcquireError::TooLarge { buckets: region.count(), most });
         }
-        let id = self.begin(Operation { place: Place::Here, span, region, context, phase: Phase::InLine })?;
+        let id = self.begin(FirehoseOperation { place: Place::Here, span, region, context, phase: Phase::InLine })?;
         if self.line.is_empty() && self.pins.has_room(region) {
             return Ok(self.pin_for(env, id, region).map(Some)?);
         }
@@ -33,7 +33,8 @@ impl Firehose {
     /// A local operation has ended: the first in line may have its room.
     pub(super) fn advance_local(&mut self, env: &mut impl Environment) {
         while let Some(&id) = self.line.front() {
-            let Operation { region, context, .. } = *self.operations.get(id).expect("who stands in line has not ended");
+            let FirehoseOperation { region, context, .. } =
+                *self.operations.get(id).expect("who stands in line has not ended");
             if !self.pins.has_room(region) {
                 return;
             }

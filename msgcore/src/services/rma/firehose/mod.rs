@@ -12,9 +12,9 @@
 //! This is the engine alone. It has no clock and no sockets; what it wants done it asks of an [`Environment`].
 //!
 //! # Use
-//! For each transfer: [`Firehose::local_pin`] its own memory, then [`Firehose::acquire`] the peer's, transfer with the
-//! keys of [`Firehose::pieces`], and [`Firehose::release`] both. Either call grants a [`Hold`] at once, or `None`, and the
-//! environment hears of its end. What peers send goes to [`Firehose::on_message`].
+//! For each transfer: [`FirehoseEngine::local_pin`] its own memory, then [`FirehoseEngine::acquire`] the peer's, transfer
+//! with the keys of [`FirehoseEngine::pieces`], and [`FirehoseEngine::release`] both. Either call grants a [`Hold`] at once,
+//! or `None`, and the environment hears of its end. What peers send goes to [`FirehoseEngine::on_message`].
 //!
 //! # No deadlock
 //! An operation takes all it needs at once or nothing, and one that finds too little waits in line, so that none holds
@@ -75,20 +75,20 @@ use crate::Rank;
 use crate::core::slab::{KeySource, Slab};
 use firehoses::Firehoses;
 use moves::Move;
-use operations::{MOST_OPERATIONS, Operation, OperationId, Place};
+use operations::{FirehoseOperation, MOST_OPERATIONS, OperationId, Place};
 use pins::Pins;
 
 pub use bucket::{BadSpan, Bucket, Grain, Region, Span};
 pub use environment::Environment;
-pub use error::{AcquireError, Breach, Failed, UnknownHold};
+pub use error::{AcquireError, Failed, FirehoseBreach, UnknownHold};
 pub use limits::{BadLimits, Limits, Pinnable, Settings};
 pub use operations::Hold;
 pub use pin_error::PinError;
 pub use pins::PinCounts;
 pub use standing::{IllegalTurn, Standing, Turn};
-pub use state::{Event, Illegal, State};
+pub use state::{BucketEvent, BucketState, Illegal};
 pub use stats::FirehoseStats;
-pub use wire::{BadMessage, MAX_BUCKETS, MAX_MESSAGE};
+pub use wire::{BadFirehoseMessage, MAX_BUCKETS, MAX_MESSAGE};
 
 /// A part of an operation's memory that one key opens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,14 +100,14 @@ pub struct Piece {
 }
 
 /// One rank's end of all firehoses.
-pub struct Firehose {
+pub struct FirehoseEngine {
     limits: Limits,
     me: Rank,
     /// What each rank offers its peers.
     segments: Vec<Region>,
-    peers: Vec<Peer>,
+    peers: Vec<FirehosePeer>,
     pins: Pins,
-    operations: Slab<Operation>,
+    operations: Slab<FirehoseOperation>,
     /// Each has a firehose of its own, at least.
     moves: Slab<Move>,
     /// Local pins that wait for room.
@@ -120,7 +120,7 @@ pub struct Firehose {
 }
 
 /// What there is between this rank and another.
-struct Peer {
+struct FirehosePeer {
     /// Firehoses to it.
     firehoses: Firehoses,
     /// Acquires that wait: the first one until it can have all it needs, the others behind it.
@@ -130,7 +130,7 @@ struct Peer {
     is_gone: bool,
 }
 
-impl Firehose {
+impl FirehoseEngine {
     /// An engine of rank `me`. `segments` says for each rank which buckets its peers may reach; like the limits it is the
     /// same everywhere.
     ///
@@ -139,7 +139,7 @@ impl Firehose {
     pub fn new(limits: Limits, me: Rank, segments: Vec<Region>) -> Self {
         assert!(me < segments.len(), "rank {me} is none of this job of {}", segments.len());
         let most_moves = limits.firehoses().saturating_mul(segments.len() as u64).min(u64::from(u32::MAX));
-        let peer = |_: &Region| Peer {
+        let peer = |_: &Region| FirehosePeer {
             firehoses: Firehoses::new(limits.firehoses()),
             line: VecDeque::new(),
             granted: HashSet::new(),
@@ -175,7 +175,7 @@ impl Firehose {
     /// of local memory as it was registered. Nothing, where the peer is gone.
     pub fn pieces(&self, hold: &Hold) -> impl Iterator<Item = Piece> {
         let operation = self.operations.get(hold.id).filter(|_| hold.rank == self.me).copied();
-        operation.into_iter().flat_map(move |Operation { place, span, region, .. }| {
+        operation.into_iter().flat_map(move |FirehoseOperation { place, span, region, .. }| {
             region.buckets().filter_map(move |bucket| {
                 let key = match place {
                     Place::Peer(peer) => self.peers[peer].firehoses.key(bucket),
@@ -192,7 +192,7 @@ impl Firehose {
     }
 
     /// What a bucket of this rank is.
-    pub fn state(&self, bucket: Bucket) -> State {
+    pub fn state(&self, bucket: Bucket) -> BucketState {
         self.pins.state(bucket)
     }
 

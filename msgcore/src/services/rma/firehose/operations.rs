@@ -38,7 +38,7 @@ pub(super) enum Phase {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Operation {
+pub(super) struct FirehoseOperation {
     pub(super) place: Place,
     pub(super) span: Span,
     pub(super) region: Region,

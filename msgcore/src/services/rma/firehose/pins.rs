@@ -8,13 +8,13 @@ use roci_protocol::Rkey;
 use super::bucket::{Bucket, Region};
 use super::environment::Environment;
 use super::pin_error::PinError;
-use super::state::{Event, State};
+use super::state::{BucketEvent, BucketState};
 use super::stats::FirehoseStats;
 use super::table::Table;
 
 /// A pinned bucket.
 #[derive(Clone, Copy, Debug)]
-struct Pin {
+struct PinnedBucket {
     key: Rkey,
     /// Local operations that use it.
     local: u32,
@@ -29,7 +29,7 @@ pub(super) type Counted = (Bucket, u32, u32);
 type Spares = Vec<(Bucket, Rkey)>;
 
 pub(super) struct Pins {
-    table: Table<Pin>,
+    table: Table<PinnedBucket>,
     spares: Spares,
     /// MAXVICTIM in buckets.
     most_local: usize,
@@ -61,8 +61,8 @@ impl Pins {
         self.table.find(bucket).map(|slot| self.table.get(slot).key)
     }
 
-    pub(super) fn state(&self, bucket: Bucket) -> State {
-        self.table.find(bucket).map_or(State::A, |slot| self.state_at(slot))
+    pub(super) fn state(&self, bucket: Bucket) -> BucketState {
+        self.table.find(bucket).map_or(BucketState::A, |slot| self.state_at(slot))
     }
 
     pub(super) fn counts(&self) -> PinCounts {
@@ -88,7 +88,7 @@ impl Pins {
         for bucket in region.buckets() {
             if let Some(slot) = self.table.find(bucket).filter(|&slot| self.state_at(slot).is_local_only()) {
                 stats.victim_reuses += u64::from(self.table.is_victim(slot));
-                self.apply(slot, Event::LocalPin);
+                self.apply(slot, BucketEvent::LocalPin);
             }
         }
         let rest = region.buckets().try_for_each(|bucket| self.use_locally(env, stats, bucket));
@@ -110,7 +110,7 @@ impl Pins {
         let slot = self.slot(bucket);
         let pin = self.table.get(slot);
         assert!(pin.local > 0, "{bucket:?} is in use by no local operation");
-        self.apply(slot, Event::LocalUnpin { last: pin.local == 1 });
+        self.apply(slot, BucketEvent::LocalUnpin { last: pin.local == 1 });
     }
 
     /// A rank gets a firehose to a bucket.
@@ -121,7 +121,7 @@ impl Pins {
         bucket: Bucket,
     ) -> Result<Rkey, PinError> {
         let slot = self.pinned_slot(env, stats, bucket)?;
-        self.apply(slot, Event::RemotePin);
+        self.apply(slot, BucketEvent::RemotePin);
         Ok(self.table.get(slot).key)
     }
 
@@ -131,7 +131,7 @@ impl Pins {
         let slot = self.slot(bucket);
         let pin = self.table.get(slot);
         assert!(pin.remote > 0, "no firehose leads to {bucket:?}");
-        self.apply(slot, Event::RemoteUnpin { last: pin.remote == 1 });
+        self.apply(slot, BucketEvent::RemoteUnpin { last: pin.remote == 1 });
         while self.local_only > self.most_local {
             let evicted = self.spare_oldest();
             assert!(evicted, "more than MAXVICTIM is in use by local operations");
@@ -162,7 +162,7 @@ impl Pins {
             assert!(evicted, "a local operation began without room for it");
         }
         let slot = self.pinned_slot(env, stats, bucket)?;
-        self.apply(slot, Event::LocalPin);
+        self.apply(slot, BucketEvent::LocalPin);
         Ok(())
     }
 
@@ -186,7 +186,7 @@ impl Pins {
             }
             None => self.pin(env, stats, bucket)?,
         };
-        Ok(self.table.insert(bucket, Pin { key, local: 0, remote: 0 }))
+        Ok(self.table.insert(bucket, PinnedBucket { key, local: 0, remote: 0 }))
     }
 
     /// Pins it, in a spare's place if there is one. Where the environment can pin no more, victims give way until it can.
@@ -213,7 +213,7 @@ impl Pins {
     /// The oldest victim gives way; false if there is none.
     fn spare_oldest(&mut self) -> bool {
         let Some(slot) = self.table.oldest() else { return false };
-        State::B.on(Event::Evict).unwrap_or_else(|illegal| panic!("{illegal}"));
+        BucketState::B.on(BucketEvent::Evict).unwrap_or_else(|illegal| panic!("{illegal}"));
         self.spares.push((self.table.bucket(slot), self.table.get(slot).key));
         self.table.remove(slot);
         self.local_only -= 1;
@@ -221,35 +221,35 @@ impl Pins {
     }
 
     /// Moves a bucket to the state that an event leads to, with its counts.
-    fn apply(&mut self, slot: u32, event: Event) {
+    fn apply(&mut self, slot: u32, event: BucketEvent) {
         let from = self.state_at(slot);
         let to = from.on(event).unwrap_or_else(|illegal| panic!("{illegal}"));
         let pin = self.table.get_mut(slot);
         match event {
-            Event::LocalPin => pin.local += 1,
-            Event::LocalUnpin { .. } => pin.local -= 1,
-            Event::RemotePin => pin.remote += 1,
-            Event::RemoteUnpin { .. } => pin.remote -= 1,
-            Event::Evict => unreachable!("a victim that is evicted leaves the table"),
+            BucketEvent::LocalPin => pin.local += 1,
+            BucketEvent::LocalUnpin { .. } => pin.local -= 1,
+            BucketEvent::RemotePin => pin.remote += 1,
+            BucketEvent::RemoteUnpin { .. } => pin.remote -= 1,
+            BucketEvent::Evict => unreachable!("a victim that is evicted leaves the table"),
         }
-        assert_eq!(State::of(pin.local, pin.remote), to, "the counts contradict the table");
+        assert_eq!(BucketState::of(pin.local, pin.remote), to, "the counts contradict the table");
         self.account(slot, from, to, event);
     }
 
-    fn account(&mut self, slot: u32, from: State, to: State, event: Event) {
+    fn account(&mut self, slot: u32, from: BucketState, to: BucketState, event: BucketEvent) {
         match event {
-            Event::RemotePin => self.held += 1,
-            Event::RemoteUnpin { .. } => self.held -= 1,
+            BucketEvent::RemotePin => self.held += 1,
+            BucketEvent::RemoteUnpin { .. } => self.held -= 1,
             _ => {}
         }
         // A bucket that was just pinned is in state B by its counts, and was counted nowhere yet.
-        let is_new = from == State::B && !self.table.is_victim(slot);
-        if from == State::B && !is_new {
+        let is_new = from == BucketState::B && !self.table.is_victim(slot);
+        if from == BucketState::B && !is_new {
             self.table.revive(slot);
         }
         self.local_only -= usize::from(from.is_local_only() && !is_new);
         self.local_only += usize::from(to.is_local_only());
-        if to == State::B {
+        if to == BucketState::B {
             self.table.retire(slot);
         }
     }
@@ -260,7 +260,7 @@ impl Pins {
         let (mut local_only, mut held) = (0, 0);
         for &slot in &slots {
             let (state, is_victim) = (self.state_at(slot), self.table.is_victim(slot));
-            if (state == State::B) != is_victim {
+            if (state == BucketState::B) != is_victim {
                 let bucket = self.table.bucket(slot);
                 return Err(format!("{bucket:?} is in state {state:?}, and a victim: {is_victim}"));
             }
@@ -272,22 +272,22 @@ impl Pins {
             return Err(format!("{local_only} local, {held} held, {queued} queued, and it says {:?}", self.counts()));
         }
         let counted = |slot: u32| {
-            let Pin { local, remote, .. } = *self.table.get(slot);
+            let PinnedBucket { local, remote, .. } = *self.table.get(slot);
             (self.table.bucket(slot), local, remote)
         };
         Ok(slots.into_iter().map(counted).collect())
     }
 
     fn is_used_locally(&self, bucket: Bucket) -> bool {
-        matches!(self.state(bucket), State::C | State::D)
+        matches!(self.state(bucket), BucketState::C | BucketState::D)
     }
 
     fn slot(&self, bucket: Bucket) -> u32 {
         self.table.find(bucket).unwrap_or_else(|| panic!("{bucket:?} is not pinned"))
     }
 
-    fn state_at(&self, slot: u32) -> State {
+    fn state_at(&self, slot: u32) -> BucketState {
         let pin = self.table.get(slot);
-        State::of(pin.local, pin.remote)
+        BucketState::of(pin.local, pin.remote)
     }
 }

@@ -1,11 +1,11 @@
 //! A transfer is complete: its memory may be moved or unpinned, if somebody needs the room.
 
-use super::Firehose;
+use super::FirehoseEngine;
 use super::environment::Environment;
 use super::error::UnknownHold;
-use super::operations::{Hold, Operation, Place};
+use super::operations::{FirehoseOperation, Hold, Place};
 
-impl Firehose {
+impl FirehoseEngine {
     /// Gives back what an operation holds. For RDMA that is when its completion was polled, not when it was posted: the
     /// peer may unpin the memory from now on. A handle that another rank's engine granted comes back with the error.
     #[inline]
@@ -13,7 +13,7 @@ impl Firehose {
         if hold.rank != self.me || self.operations.get(hold.id).is_none() {
             return Err(UnknownHold(hold));
         }
-        let Operation { place, region, .. } = self.operations.remove(hold.id).expect("it was found just now");
+        let FirehoseOperation { place, region, .. } = self.operations.remove(hold.id).expect("it was found just now");
         match place {
             // All that there was to it was forgotten.
             Place::Peer(peer) if self.peers[peer].is_gone => {}

@@ -3,32 +3,32 @@
 //! A move is served at once, whatever this rank does meanwhile. First the old firehoses are taken, then the new ones
 //! given: so there are never more than the peer's share, and memory that is not needed any more can be pinned over.
 
-use super::Firehose;
+use super::FirehoseEngine;
 use super::bucket::Bucket;
 use super::environment::Environment;
-use super::error::Breach;
+use super::error::FirehoseBreach;
 use super::pin_error::PinError;
-use super::wire::{self, MAX_BUCKETS, Message, Regions};
+use super::wire::{self, FirehoseMessage, MAX_BUCKETS, Regions};
 use crate::Rank;
 
-impl Firehose {
+impl FirehoseEngine {
     /// Takes a message of a peer's, in memory that the peer cannot change. An error is a breach of the protocol: nothing
     /// has come of the message, and the connection should be ended, with [`Self::peer_gone`].
-    pub fn on_message(&mut self, env: &mut impl Environment, from: Rank, bytes: &[u8]) -> Result<(), Breach> {
+    pub fn on_message(&mut self, env: &mut impl Environment, from: Rank, bytes: &[u8]) -> Result<(), FirehoseBreach> {
         let outcome = self.take_message(env, from, bytes);
         self.stats.breaches += u64::from(outcome.is_err());
         outcome
     }
 
-    fn take_message(&mut self, env: &mut impl Environment, from: Rank, bytes: &[u8]) -> Result<(), Breach> {
-        let peer = self.peers.get(from).filter(|_| from != self.me).ok_or(Breach::NoPeer(from))?;
+    fn take_message(&mut self, env: &mut impl Environment, from: Rank, bytes: &[u8]) -> Result<(), FirehoseBreach> {
+        let peer = self.peers.get(from).filter(|_| from != self.me).ok_or(FirehoseBreach::NoPeer(from))?;
         if peer.is_gone {
-            return Err(Breach::Gone(from));
+            return Err(FirehoseBreach::Gone(from));
         }
-        match Message::parse(bytes)? {
-            Message::Request { id, new, old } => self.on_move_request(env, from, id, new, old),
-            Message::Granted { id, keys } => self.on_move_granted(env, from, id, keys),
-            Message::Refused { id, reason } => self.on_move_refused(env, from, id, reason),
+        match FirehoseMessage::parse(bytes)? {
+            FirehoseMessage::Request { id, new, old } => self.on_move_request(env, from, id, new, old),
+            FirehoseMessage::Granted { id, keys } => self.on_move_granted(env, from, id, keys),
+            FirehoseMessage::Refused { id, reason } => self.on_move_refused(env, from, id, reason),
         }
     }
 
@@ -39,7 +39,7 @@ impl Firehose {
         id: u64,
         new: Regions<'_>,
         old: Regions<'_>,
-    ) -> Result<(), Breach> {
+    ) -> Result<(), FirehoseBreach> {
         self.judge_move(from, new, old)?;
         self.stats.moves_served += 1;
         old.buckets().for_each(|bucket| self.take_back(from, bucket));
@@ -53,30 +53,30 @@ impl Firehose {
     }
 
     /// Judges a request. Counts first, so that a request that names all memory there is costs no more than others.
-    fn judge_move(&mut self, from: Rank, new: Regions<'_>, old: Regions<'_>) -> Result<(), Breach> {
+    fn judge_move(&mut self, from: Rank, new: Regions<'_>, old: Regions<'_>) -> Result<(), FirehoseBreach> {
         let (peer, share) = (&self.peers[from], self.limits.firehoses());
         let (asked, returned, held) = (new.count(), old.count(), peer.granted.len() as u64);
         if asked > MAX_BUCKETS || returned > MAX_BUCKETS {
-            return Err(Breach::TooManyAtOnce { buckets: asked.max(returned), most: MAX_BUCKETS });
+            return Err(FirehoseBreach::TooManyAtOnce { buckets: asked.max(returned), most: MAX_BUCKETS });
         }
         let buckets = (held + asked).saturating_sub(returned);
         if buckets > share {
-            return Err(Breach::MoreThanItsShare { buckets, most: share });
+            return Err(FirehoseBreach::MoreThanItsShare { buckets, most: share });
         }
         let segment = self.segments[self.me];
         if let Some(outside) = new.iter().find(|region| !segment.contains(*region)) {
-            return Err(Breach::OutsideSegment(outside.first()));
+            return Err(FirehoseBreach::OutsideSegment(outside.first()));
         }
         if let Some(bucket) = old.buckets().find(|bucket| !peer.granted.contains(&bucket.0)) {
-            return Err(Breach::NotHeld(bucket));
+            return Err(FirehoseBreach::NotHeld(bucket));
         }
         if let Some(bucket) = new.buckets().find(|bucket| peer.granted.contains(&bucket.0)) {
-            return Err(Breach::HeldAlready(bucket));
+            return Err(FirehoseBreach::HeldAlready(bucket));
         }
         if let Some(twice) = repeated(&mut self.buckets, old.buckets()) {
-            return Err(Breach::NotHeld(twice));
+            return Err(FirehoseBreach::NotHeld(twice));
         }
-        repeated(&mut self.buckets, new.buckets()).map_or(Ok(()), |twice| Err(Breach::HeldAlready(twice)))
+        repeated(&mut self.buckets, new.buckets()).map_or(Ok(()), |twice| Err(FirehoseBreach::HeldAlready(twice)))
     }
 
     /// Gives a peer firehoses to all of its new buckets, or to none; their keys are in `keys`.

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 /// What a bucket is to its owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum State {
+pub enum BucketState {
     /// Not pinned: it is in no table.
     A,
     /// Pinned, `l = 0`, `r = 0`: a victim, which waits to be used again or unpinned.
@@ -21,7 +21,7 @@ pub enum State {
 
 /// What happens to a bucket. `last`: the count that falls is zero afterwards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Event {
+pub enum BucketEvent {
     /// A local operation begins to use it.
     LocalPin,
     /// A local operation has ended.
@@ -45,12 +45,12 @@ pub enum Event {
 #[error("a bucket in state {from:?} cannot take {event:?}")]
 pub struct Illegal {
     /// Where it was.
-    pub from: State,
+    pub from: BucketState,
     /// What was to happen.
-    pub event: Event,
+    pub event: BucketEvent,
 }
 
-impl State {
+impl BucketState {
     /// The state of a pinned bucket, by its counts.
     pub const fn of(local: u32, remote: u32) -> Self {
         match (local, remote) {
@@ -62,9 +62,9 @@ impl State {
     }
 
     /// Where an event leads.
-    pub const fn on(self, event: Event) -> Result<Self, Illegal> {
-        use Event::{Evict, LocalPin, LocalUnpin, RemotePin, RemoteUnpin};
-        use State::{A, B, C, D, E};
+    pub const fn on(self, event: BucketEvent) -> Result<Self, Illegal> {
+        use BucketEvent::{Evict, LocalPin, LocalUnpin, RemotePin, RemoteUnpin};
+        use BucketState::{A, B, C, D, E};
         Ok(match (self, event) {
             (A | B | C, LocalPin) => C,
             (D | E, LocalPin) => D,
@@ -93,15 +93,15 @@ impl State {
 mod tests {
     use super::*;
 
-    const STATES: [State; 5] = [State::A, State::B, State::C, State::D, State::E];
-    const EVENTS: [Event; 7] = [
-        Event::LocalPin,
-        Event::LocalUnpin { last: false },
-        Event::LocalUnpin { last: true },
-        Event::RemotePin,
-        Event::RemoteUnpin { last: false },
-        Event::RemoteUnpin { last: true },
-        Event::Evict,
+    const STATES: [BucketState; 5] = [BucketState::A, BucketState::B, BucketState::C, BucketState::D, BucketState::E];
+    const EVENTS: [BucketEvent; 7] = [
+        BucketEvent::LocalPin,
+        BucketEvent::LocalUnpin { last: false },
+        BucketEvent::LocalUnpin { last: true },
+        BucketEvent::RemotePin,
+        BucketEvent::RemoteUnpin { last: false },
+        BucketEvent::RemoteUnpin { last: true },
+        BucketEvent::Evict,
     ];
 
     /// Rows are states, columns events in the order above; `-` is illegal.
@@ -121,14 +121,14 @@ mod tests {
     fn the_counts_agree_with_the_table() {
         for local in 0..3_u32 {
             for remote in 0..3_u32 {
-                let from = State::of(local, remote);
-                assert_eq!(from.on(Event::LocalPin), Ok(State::of(local + 1, remote)));
-                assert_eq!(from.on(Event::RemotePin), Ok(State::of(local, remote + 1)));
+                let from = BucketState::of(local, remote);
+                assert_eq!(from.on(BucketEvent::LocalPin), Ok(BucketState::of(local + 1, remote)));
+                assert_eq!(from.on(BucketEvent::RemotePin), Ok(BucketState::of(local, remote + 1)));
                 if let Some(left) = local.checked_sub(1) {
-                    assert_eq!(from.on(Event::LocalUnpin { last: left == 0 }), Ok(State::of(left, remote)));
+                    assert_eq!(from.on(BucketEvent::LocalUnpin { last: left == 0 }), Ok(BucketState::of(left, remote)));
                 }
                 if let Some(left) = remote.checked_sub(1) {
-                    assert_eq!(from.on(Event::RemoteUnpin { last: left == 0 }), Ok(State::of(local, left)));
+                    assert_eq!(from.on(BucketEvent::RemoteUnpin { last: left == 0 }), Ok(BucketState::of(local, left)));
                 }
             }
         }
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn an_illegal_transition_names_state_and_event() {
-        let error = State::A.on(Event::Evict).expect_err("nothing to unpin").to_string();
+        let error = BucketState::A.on(BucketEvent::Evict).expect_err("nothing to unpin").to_string();
         assert_eq!(error, "a bucket in state A cannot take Evict");
     }
 }

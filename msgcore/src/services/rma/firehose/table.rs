@@ -10,7 +10,7 @@ use super::bucket::Bucket;
 /// No slot: the end of the queue.
 const NONE: u32 = u32::MAX;
 
-struct Slot<T> {
+struct TableSlot<T> {
     bucket: Bucket,
     entry: T,
     /// Neighbours in the queue, if it stands there.
@@ -21,7 +21,7 @@ struct Slot<T> {
 
 pub(super) struct Table<T> {
     index: HashMap<u64, u32>,
-    slots: Vec<Slot<T>>,
+    slots: Vec<TableSlot<T>>,
     free: Vec<u32>,
     oldest: u32,
     newest: u32,
@@ -73,7 +73,7 @@ impl<T> Table<T> {
 
     /// Adds a bucket, which it must not have yet.
     pub(super) fn insert(&mut self, bucket: Bucket, entry: T) -> u32 {
-        let new = Slot { bucket, entry, previous: NONE, next: NONE, is_victim: false };
+        let new = TableSlot { bucket, entry, previous: NONE, next: NONE, is_victim: false };
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.slots[slot as usize] = new;

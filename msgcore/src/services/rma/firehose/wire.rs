@@ -31,7 +31,7 @@ const REFUSED: u8 = 3;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct Header {
+struct FirehoseHeader {
     kind: u8,
     version: u8,
     first: U16,
@@ -50,14 +50,14 @@ struct RegionView {
 const HEADER: usize = 16;
 const REGION: usize = 12;
 const KEY: usize = 4;
-const_assert_eq!(size_of::<Header>(), HEADER);
+const_assert_eq!(size_of::<FirehoseHeader>(), HEADER);
 const_assert_eq!(size_of::<RegionView>(), REGION);
 const_assert!(HEADER + (MAX_BUCKETS as usize + MAX_BUCKETS.div_ceil(2) as usize) * REGION <= MAX_MESSAGE);
 const_assert!(HEADER + MAX_BUCKETS as usize * KEY <= MAX_MESSAGE);
 
 /// A message, as it lies in memory that no peer can change.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Message<'a> {
+pub(super) enum FirehoseMessage<'a> {
     Request { id: u64, new: Regions<'a>, old: Regions<'a> },
     Granted { id: u64, keys: Keys<'a> },
     Refused { id: u64, reason: PinError },
@@ -73,7 +73,7 @@ pub(super) struct Keys<'a>(&'a [U32]);
 
 /// Why bytes are no message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-pub enum BadMessage {
+pub enum BadFirehoseMessage {
     /// Cut short, or longer than it says.
     #[error("a firehose message of {got} bytes, and by its header it has {wanted}")]
     Length {
@@ -102,21 +102,21 @@ pub enum BadMessage {
     Reason(u16),
 }
 
-impl<'a> Message<'a> {
+impl<'a> FirehoseMessage<'a> {
     /// Reads a message. Never panics, whatever the bytes are.
-    pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, BadMessage> {
+    pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, BadFirehoseMessage> {
         if bytes.len() > MAX_MESSAGE {
-            return Err(BadMessage::TooLong(bytes.len()));
+            return Err(BadFirehoseMessage::TooLong(bytes.len()));
         }
-        let short = BadMessage::Length { got: bytes.len(), wanted: HEADER };
-        let (header, rest) = Ref::<_, Header>::from_prefix(bytes).map_err(|_| short)?;
+        let short = BadFirehoseMessage::Length { got: bytes.len(), wanted: HEADER };
+        let (header, rest) = Ref::<_, FirehoseHeader>::from_prefix(bytes).map_err(|_| short)?;
         if header.version != VERSION {
-            return Err(BadMessage::Version(header.version));
+            return Err(BadFirehoseMessage::Version(header.version));
         }
         let (id, first, second) = (header.id.get(), header.first.get(), header.second.get());
         let expect = |body: usize| {
             let (got, wanted) = (bytes.len(), HEADER + body);
-            if got == wanted { Ok(()) } else { Err(BadMessage::Length { got, wanted }) }
+            if got == wanted { Ok(()) } else { Err(BadFirehoseMessage::Length { got, wanted }) }
         };
         match header.kind {
             REQUEST => {
@@ -131,22 +131,22 @@ impl<'a> Message<'a> {
             REFUSED => {
                 expect(0)?;
                 let reason = [PinError::NoKey, PinError::NoMemory].into_iter().find(|&known| known as u16 == first);
-                Ok(Self::Refused { id, reason: reason.ok_or(BadMessage::Reason(first))? })
+                Ok(Self::Refused { id, reason: reason.ok_or(BadFirehoseMessage::Reason(first))? })
             }
-            kind => Err(BadMessage::Kind(kind)),
+            kind => Err(BadFirehoseMessage::Kind(kind)),
         }
     }
 
-    fn parse_request(id: u64, body: &'a [u8], new: usize) -> Result<Self, BadMessage> {
-        let misfit = BadMessage::Length { got: body.len(), wanted: body.len() / REGION * REGION };
+    fn parse_request(id: u64, body: &'a [u8], new: usize) -> Result<Self, BadFirehoseMessage> {
+        let misfit = BadFirehoseMessage::Length { got: body.len(), wanted: body.len() / REGION * REGION };
         let regions = <[RegionView]>::ref_from_bytes(body).map_err(|_| misfit)?;
         let is_sound = |view: &RegionView| view.count.get() > 0 && view.region().is_some();
         if let Some(at) = regions.iter().position(|view| !is_sound(view)) {
-            return Err(BadMessage::Region(at));
+            return Err(BadFirehoseMessage::Region(at));
         }
         let (new, old) = regions.split_at_checked(new).ok_or(misfit)?;
         if new.is_empty() {
-            return Err(BadMessage::Nothing);
+            return Err(BadFirehoseMessage::Nothing);
         }
         Ok(Self::Request { id, new: Regions(new), old: Regions(old) })
     }
@@ -186,7 +186,9 @@ impl Keys<'_> {
 fn start(into: &mut Vec<u8>, kind: u8, id: u64, first: u16, second: u16) {
     into.clear();
     let (first, second, reserved) = (first.into(), second.into(), 0.into());
-    into.extend_from_slice(Header { kind, version: VERSION, first, second, reserved, id: id.into() }.as_bytes());
+    into.extend_from_slice(
+        FirehoseHeader { kind, version: VERSION, first, second, reserved, id: id.into() }.as_bytes(),
+    );
 }
 
 /// Writes a request over what `into` held.
@@ -229,7 +231,9 @@ mod tests {
     #[test]
     fn a_request_is_read_as_it_was_written() {
         let bytes = request();
-        let Ok(Message::Request { id: 7, new, old }) = Message::parse(&bytes) else { panic!("a request") };
+        let Ok(FirehoseMessage::Request { id: 7, new, old }) = FirehoseMessage::parse(&bytes) else {
+            panic!("a request")
+        };
         assert_eq!(new.buckets().map(|bucket| bucket.0).collect::<Vec<_>>(), [3, 4]);
         assert_eq!(old.buckets().map(|bucket| bucket.0).collect::<Vec<_>>(), [9, 20, 21, 22, 23]);
         assert_eq!((new.count(), old.count()), (2, 5));
@@ -239,26 +243,32 @@ mod tests {
     fn answers_are_read_as_they_were_written() {
         let (keys, mut bytes) = ([Rkey(5), Rkey(u32::MAX)], Vec::new());
         emit_granted(&mut bytes, u64::MAX, &keys);
-        let Ok(Message::Granted { id: u64::MAX, keys: read }) = Message::parse(&bytes) else { panic!("granted") };
+        let Ok(FirehoseMessage::Granted { id: u64::MAX, keys: read }) = FirehoseMessage::parse(&bytes) else {
+            panic!("granted")
+        };
         assert_eq!((read.len(), read.iter().collect::<Vec<_>>()), (2, keys.to_vec()));
         for reason in [PinError::NoKey, PinError::NoMemory] {
             emit_refused(&mut bytes, 3, reason);
-            assert!(matches!(Message::parse(&bytes), Ok(Message::Refused { id: 3, reason: read }) if read == reason));
+            let message = FirehoseMessage::parse(&bytes);
+            assert!(matches!(message, Ok(FirehoseMessage::Refused { id: 3, reason: read }) if read == reason));
         }
     }
 
     #[test]
     fn bad_messages_are_refused_by_name() {
-        let error = |bytes: &[u8]| Message::parse(bytes).expect_err("no message");
-        assert_eq!(error(&[]), BadMessage::Length { got: 0, wanted: HEADER });
+        let error = |bytes: &[u8]| FirehoseMessage::parse(bytes).expect_err("no message");
+        assert_eq!(error(&[]), BadFirehoseMessage::Length { got: 0, wanted: HEADER });
         let good = request();
-        assert_eq!(error(&good[..good.len() - 1]), BadMessage::Length { got: good.len() - 1, wanted: good.len() });
+        assert_eq!(
+            error(&good[..good.len() - 1]),
+            BadFirehoseMessage::Length { got: good.len() - 1, wanted: good.len() }
+        );
         for (at, value, expected) in [
-            (0, 0, BadMessage::Kind(0)),
-            (0, 4, BadMessage::Kind(4)),
-            (1, 2, BadMessage::Version(2)),
-            (3, 2, BadMessage::Length { got: good.len(), wanted: good.len() + REGION }),
-            (HEADER + REGION - 1, 0, BadMessage::Region(0)),
+            (0, 0, BadFirehoseMessage::Kind(0)),
+            (0, 4, BadFirehoseMessage::Kind(4)),
+            (1, 2, BadFirehoseMessage::Version(2)),
+            (3, 2, BadFirehoseMessage::Length { got: good.len(), wanted: good.len() + REGION }),
+            (HEADER + REGION - 1, 0, BadFirehoseMessage::Region(0)),
         ] {
             let mut bytes = good.clone();
             bytes[at] = value;
@@ -266,14 +276,14 @@ mod tests {
         }
         let mut beyond = good.clone();
         beyond[HEADER..HEADER + 8].fill(0xff);
-        assert_eq!(error(&beyond), BadMessage::Region(0), "buckets beyond the last one");
+        assert_eq!(error(&beyond), BadFirehoseMessage::Region(0), "buckets beyond the last one");
         let mut nothing = good.clone();
         (nothing[3], nothing[5]) = (0, 3);
-        assert_eq!(error(&nothing), BadMessage::Nothing);
+        assert_eq!(error(&nothing), BadFirehoseMessage::Nothing);
         let mut refused = Vec::new();
         emit_refused(&mut refused, 1, PinError::NoKey);
         refused[3] = 9;
-        assert_eq!(error(&refused), BadMessage::Reason(9));
+        assert_eq!(error(&refused), BadFirehoseMessage::Reason(9));
     }
 
     #[test]
@@ -281,7 +291,7 @@ mod tests {
         let mut bytes = Vec::new();
         start(&mut bytes, GRANTED, 1, 2000, 0);
         bytes.resize(HEADER + 2000 * KEY, 0);
-        assert_eq!(Message::parse(&bytes).err(), Some(BadMessage::TooLong(bytes.len())));
+        assert_eq!(FirehoseMessage::parse(&bytes).err(), Some(BadFirehoseMessage::TooLong(bytes.len())));
     }
 
     proptest! {
@@ -290,7 +300,7 @@ mod tests {
             if let [first, version, ..] = bytes.as_mut_slice() {
                 (*first, *version) = (kind, VERSION);
             }
-            if let Ok(Message::Request { new, old, .. }) = Message::parse(&bytes) {
+            if let Ok(FirehoseMessage::Request { new, old, .. }) = FirehoseMessage::parse(&bytes) {
                 prop_assert!(new.count() > 0 && new.count() + old.count() < 1 << 48);
             }
         }

@@ -12,4 +12,4 @@ mod station;
 mod world;
 
 pub use plan::{Death, Plan};
-pub use world::{Measure, Report, World};
+pub use world::{FirehoseWorld, Measure, Report};

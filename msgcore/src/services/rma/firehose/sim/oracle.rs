@@ -4,7 +4,7 @@ use roci_protocol::Rkey;
 
 use super::station::Station;
 use crate::Rank;
-use crate::services::rma::firehose::{Bucket, State};
+use crate::services::rma::firehose::{Bucket, BucketState};
 
 /// An RDMA lands at `at`: its memory must be pinned, and be opened by its key, now.
 pub(super) fn check_landing(at: &Station, from: Rank, bucket: Bucket, key: Rkey) -> Result<(), String> {
@@ -51,7 +51,7 @@ fn check_pair(stations: &[Station], holder: Rank, owner: Rank) -> Result<(), Str
 
 /// Whether some of a rank's memory is in use by itself and by peers.
 pub(super) fn is_used_by_both(station: &Station) -> bool {
-    station.host.pinned.keys().any(|&bucket| station.engine.state(bucket) == State::D)
+    station.host.pinned.keys().any(|&bucket| station.engine.state(bucket) == BucketState::D)
 }
 
 /// When nothing is under way: what the ranks hold together of one's memory is what it counts.

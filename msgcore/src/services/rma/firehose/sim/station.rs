@@ -11,7 +11,7 @@ use super::host::Host;
 use super::plan::Plan;
 use crate::Rank;
 use crate::services::rma::firehose::{
-    AcquireError, Bucket, Failed, Firehose, Grain, Hold, Limits, PinError, Region, Span,
+    AcquireError, Bucket, Failed, FirehoseEngine, Grain, Hold, Limits, PinError, Region, Span,
 };
 
 /// Bytes of a bucket, which nothing in the world depends on.
@@ -26,7 +26,7 @@ pub(super) struct Landing {
 }
 
 /// A put or a get.
-struct Transfer {
+struct RmaTransfer {
     peer: Rank,
     span: Span,
     local: Option<Hold>,
@@ -36,7 +36,7 @@ struct Transfer {
 }
 
 pub(super) struct Station {
-    pub(super) engine: Firehose,
+    pub(super) engine: FirehoseEngine,
     pub(super) host: Host,
     pub(super) landings: Vec<Landing>,
     /// When its processor has done all that it was given.
@@ -47,7 +47,7 @@ pub(super) struct Station {
     plan: Plan,
     dice: StdRng,
     begun: u64,
-    transfers: BTreeMap<u64, Transfer>,
+    transfers: BTreeMap<u64, RmaTransfer>,
     /// Peers that are there.
     peers: Vec<Rank>,
 }
@@ -60,7 +60,7 @@ impl Station {
         let mut dice = StdRng::seed_from_u64(plan.seed ^ (me as u64 + 1) << 40);
         let host = Host::new(plan.refused_percent, StdRng::from_rng(&mut dice));
         Self {
-            engine: Firehose::new(limits, me, vec![segment; plan.ranks]),
+            engine: FirehoseEngine::new(limits, me, vec![segment; plan.ranks]),
             host,
             landings: Vec::new(),
             busy_until: 0,
@@ -83,7 +83,7 @@ impl Station {
             let span = self.span(self.plan.first_bucket(self.me), self.plan.working_set, count);
             let context = self.begun;
             self.begun += 1;
-            let transfer = Transfer { peer, span, local: None, remote: None, unacknowledged: 0 };
+            let transfer = RmaTransfer { peer, span, local: None, remote: None, unacknowledged: 0 };
             self.transfers.insert(context, transfer);
             self.pin(context, count)?;
         }
@@ -113,7 +113,7 @@ impl Station {
 
     /// ... then the peer's ...
     fn acquire(&mut self, context: u64) -> Result<(), String> {
-        let Transfer { peer, span, .. } = self.transfers[&context];
+        let RmaTransfer { peer, span, .. } = self.transfers[&context];
         match self.engine.acquire(&mut self.host, peer, span, context) {
             Ok(Some(hold)) => self.transfer(context, hold),
             Ok(None) => Ok(()),

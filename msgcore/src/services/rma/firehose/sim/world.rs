@@ -31,32 +31,32 @@ enum What {
 }
 
 /// Something that happens, ordered by time, and then by the order in which it was caused.
-struct Event {
+struct SimulatedEvent {
     at: u64,
     serial: u64,
     who: Rank,
     what: What,
 }
 
-impl Ord for Event {
+impl Ord for SimulatedEvent {
     fn cmp(&self, other: &Self) -> Ordering {
         (self.at, self.serial).cmp(&(other.at, other.serial))
     }
 }
 
-impl PartialOrd for Event {
+impl PartialOrd for SimulatedEvent {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Event {
+impl PartialEq for SimulatedEvent {
     fn eq(&self, other: &Self) -> bool {
         self.serial == other.serial
     }
 }
 
-impl Eq for Event {}
+impl Eq for SimulatedEvent {}
 
 /// What a run was like.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -89,10 +89,10 @@ pub struct Measure {
 }
 
 /// A world, which runs once.
-pub struct World {
+pub struct FirehoseWorld {
     plan: Plan,
     stations: Vec<Station>,
-    events: BinaryHeap<Reverse<Event>>,
+    events: BinaryHeap<Reverse<SimulatedEvent>>,
     serial: u64,
     now: u64,
     dice: StdRng,
@@ -105,7 +105,7 @@ pub struct World {
     warm: Option<(u64, FirehoseStats, u64)>,
 }
 
-impl World {
+impl FirehoseWorld {
     /// A world that is to be run.
     pub fn new(plan: Plan) -> Self {
         let stations = (0..plan.ranks).map(|rank| Station::new(plan, rank)).collect();
@@ -141,12 +141,12 @@ impl World {
     #[cfg(test)]
     pub(in crate::services::rma::firehose) fn engines(
         &mut self,
-    ) -> impl Iterator<Item = &mut crate::services::rma::firehose::Firehose> {
+    ) -> impl Iterator<Item = &mut crate::services::rma::firehose::FirehoseEngine> {
         self.stations.iter_mut().map(|station| &mut station.engine)
     }
 
     fn drive(&mut self) -> Result<(), String> {
-        while let Some(Reverse(Event { at, serial, who, what })) = self.events.pop() {
+        while let Some(Reverse(SimulatedEvent { at, serial, who, what })) = self.events.pop() {
             self.now = at;
             if self.dead == Some(who) {
                 continue;
@@ -232,7 +232,7 @@ impl World {
 
     fn at(&mut self, at: u64, who: Rank, what: What) {
         self.serial += 1;
-        self.events.push(Reverse(Event { at, serial: self.serial, who, what }));
+        self.events.push(Reverse(SimulatedEvent { at, serial: self.serial, who, what }));
     }
 
     fn jitter(&mut self) -> u64 {

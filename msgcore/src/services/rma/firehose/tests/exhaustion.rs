@@ -29,7 +29,7 @@ fn one_operation_fits_one_message_however_its_buckets_lie() {
     let segments = vec![Region::new(Bucket(0), 4 * MAX_BUCKETS).expect("few"); 2];
     let (mut one, mut other) = End::pair(1, 1);
     for end in [&mut one, &mut other] {
-        end.engine = Firehose::new(limits, end.me, segments.clone());
+        end.engine = FirehoseEngine::new(limits, end.me, segments.clone());
     }
     // Every other bucket of the first half, and every other one of the second: all of them lie alone.
     (0..MAX_BUCKETS).for_each(|at| touch(&mut one, &mut other, 2 * at, 1));
@@ -74,7 +74,7 @@ fn local_pins_wait_for_room_and_find_it_in_order() {
     assert_eq!(ended.iter().map(|(context, _)| *context).collect::<Vec<_>>(), [2, 3]);
     let counts = one.engine.pin_counts();
     assert_eq!((counts.pinned, counts.local_only, counts.victims), (4, 4, 1), "the newest of the first is left");
-    assert_eq!(one.engine.state(Bucket(2)), State::B);
+    assert_eq!(one.engine.state(Bucket(2)), BucketState::B);
 }
 
 #[test]

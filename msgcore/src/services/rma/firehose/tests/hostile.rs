@@ -2,7 +2,7 @@
 
 use roci_protocol::Rkey;
 
-use super::super::wire::{BadMessage, emit_granted, emit_refused, emit_request};
+use super::super::wire::{BadFirehoseMessage, emit_granted, emit_refused, emit_request};
 use super::*;
 
 fn region(first: u64, count: u64) -> Region {
@@ -40,7 +40,7 @@ fn scene() -> (End, Vec<u8>) {
     (other, request)
 }
 
-fn assert_breach(end: &mut End, message: &[u8], expected: Breach) {
+fn assert_breach(end: &mut End, message: &[u8], expected: FirehoseBreach) {
     let (before, breaches) = (snapshot(end), end.engine.stats().breaches);
     assert_eq!(end.on_message(message), Err(expected));
     assert_eq!(snapshot(end), before, "{expected}");
@@ -51,17 +51,17 @@ fn assert_breach(end: &mut End, message: &[u8], expected: Breach) {
 fn requests_for_what_is_not_its_own() {
     let (mut end, _) = scene();
     for (new, old, expected) in [
-        (vec![region(5, 1)], vec![region(7, 1)], Breach::NotHeld(Bucket(7))),
-        (vec![region(5, 1)], vec![region(0, 1), region(0, 1)], Breach::NotHeld(Bucket(0))),
-        (vec![region(1, 1)], vec![], Breach::HeldAlready(Bucket(1))),
-        (vec![region(0, 1)], vec![region(0, 1)], Breach::HeldAlready(Bucket(0))),
-        (vec![region(5, 1), region(5, 1)], vec![], Breach::HeldAlready(Bucket(5))),
-        (vec![region(5, 3)], vec![], Breach::MoreThanItsShare { buckets: 5, most: 4 }),
-        (vec![region(SEGMENT, 1)], vec![], Breach::OutsideSegment(Bucket(SEGMENT))),
-        (vec![region(SEGMENT - 1, 2)], vec![], Breach::OutsideSegment(Bucket(SEGMENT - 1))),
-        (vec![region(u64::MAX - 1, 1)], vec![], Breach::OutsideSegment(Bucket(u64::MAX - 1))),
-        (vec![region(0, 1 << 31)], vec![], Breach::TooManyAtOnce { buckets: 1 << 31, most: MAX_BUCKETS }),
-        (vec![region(5, 1)], vec![region(0, 225)], Breach::TooManyAtOnce { buckets: 225, most: MAX_BUCKETS }),
+        (vec![region(5, 1)], vec![region(7, 1)], FirehoseBreach::NotHeld(Bucket(7))),
+        (vec![region(5, 1)], vec![region(0, 1), region(0, 1)], FirehoseBreach::NotHeld(Bucket(0))),
+        (vec![region(1, 1)], vec![], FirehoseBreach::HeldAlready(Bucket(1))),
+        (vec![region(0, 1)], vec![region(0, 1)], FirehoseBreach::HeldAlready(Bucket(0))),
+        (vec![region(5, 1), region(5, 1)], vec![], FirehoseBreach::HeldAlready(Bucket(5))),
+        (vec![region(5, 3)], vec![], FirehoseBreach::MoreThanItsShare { buckets: 5, most: 4 }),
+        (vec![region(SEGMENT, 1)], vec![], FirehoseBreach::OutsideSegment(Bucket(SEGMENT))),
+        (vec![region(SEGMENT - 1, 2)], vec![], FirehoseBreach::OutsideSegment(Bucket(SEGMENT - 1))),
+        (vec![region(u64::MAX - 1, 1)], vec![], FirehoseBreach::OutsideSegment(Bucket(u64::MAX - 1))),
+        (vec![region(0, 1 << 31)], vec![], FirehoseBreach::TooManyAtOnce { buckets: 1 << 31, most: MAX_BUCKETS }),
+        (vec![region(5, 1)], vec![region(0, 225)], FirehoseBreach::TooManyAtOnce { buckets: 225, most: MAX_BUCKETS }),
     ] {
         assert_breach(&mut end, &request(&new, &old), expected);
     }
@@ -80,34 +80,34 @@ fn answers_without_a_question() {
         bytes
     };
     for other in [id + 1, id | 1 << 40, u64::MAX] {
-        assert_breach(&mut end, &granted(other, &[Rkey(7)]), Breach::UnknownMove(other));
+        assert_breach(&mut end, &granted(other, &[Rkey(7)]), FirehoseBreach::UnknownMove(other));
     }
     for got in [0, 2, 500] {
-        assert_breach(&mut end, &granted(id, &vec![Rkey(7); got]), Breach::Keys { got, wanted: 1 });
+        assert_breach(&mut end, &granted(id, &vec![Rkey(7); got]), FirehoseBreach::Keys { got, wanted: 1 });
     }
     end.on_message(&granted(id, &[Rkey(7)])).expect("an answer");
     assert_eq!(end.take_ended().len(), 1);
     // Twice.
-    assert_breach(&mut end, &granted(id, &[Rkey(8)]), Breach::UnknownMove(id));
+    assert_breach(&mut end, &granted(id, &[Rkey(8)]), FirehoseBreach::UnknownMove(id));
     let mut refusal = Vec::new();
     emit_refused(&mut refusal, id, PinError::NoKey);
-    assert_breach(&mut end, &refusal, Breach::UnknownMove(id));
+    assert_breach(&mut end, &refusal, FirehoseBreach::UnknownMove(id));
 }
 
 #[test]
 fn an_answer_from_another_than_was_asked() {
     let limits = Limits::exact(Grain::new(PAGE).expect("a power of two"), 4, 8);
     let mut end = End::new(0, 4, 8);
-    end.engine = Firehose::new(limits, 0, vec![region(0, SEGMENT); 3]);
+    end.engine = FirehoseEngine::new(limits, 0, vec![region(0, SEGMENT); 3]);
     assert!(end.acquire(0, 1, 0).is_none());
     let (asked, message) = end.host.outbox.pop().expect("a move");
     let id = u64::from_be_bytes(message[8..16].try_into().expect("an id"));
     let mut answer = Vec::new();
     emit_granted(&mut answer, id, &[Rkey(7)]);
     assert_eq!(asked, 1);
-    assert_eq!(end.engine.on_message(&mut end.host, 2, &answer), Err(Breach::UnknownMove(id)));
-    assert_eq!(end.engine.on_message(&mut end.host, 3, &answer), Err(Breach::NoPeer(3)));
-    assert_eq!(end.engine.on_message(&mut end.host, 0, &answer), Err(Breach::NoPeer(0)));
+    assert_eq!(end.engine.on_message(&mut end.host, 2, &answer), Err(FirehoseBreach::UnknownMove(id)));
+    assert_eq!(end.engine.on_message(&mut end.host, 3, &answer), Err(FirehoseBreach::NoPeer(3)));
+    assert_eq!(end.engine.on_message(&mut end.host, 0, &answer), Err(FirehoseBreach::NoPeer(0)));
     assert_eq!(end.engine.on_message(&mut end.host, 1, &answer), Ok(()));
 }
 
@@ -116,11 +116,11 @@ fn bytes_that_are_no_message() {
     let (mut end, asked) = scene();
     for len in 0..asked.len() {
         let before = snapshot(&end);
-        assert!(matches!(end.on_message(&asked[..len]), Err(Breach::Message(_))), "{len} bytes");
+        assert!(matches!(end.on_message(&asked[..len]), Err(FirehoseBreach::Message(_))), "{len} bytes");
         assert_eq!(snapshot(&end), before);
     }
     let long = vec![1; MAX_MESSAGE + 1];
-    assert_breach(&mut end, &long, Breach::Message(BadMessage::TooLong(MAX_MESSAGE + 1)));
+    assert_breach(&mut end, &long, FirehoseBreach::Message(BadFirehoseMessage::TooLong(MAX_MESSAGE + 1)));
 }
 
 /// Whole messages of wrong content, in any order: some are served, and nothing ever breaks.

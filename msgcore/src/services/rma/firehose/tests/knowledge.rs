@@ -37,7 +37,7 @@ fn neighbours_are_one_region_and_the_oldest_gives_way() {
     settle(&mut one, &mut other);
     let held: Vec<u64> = one.engine.firehoses_to(1).iter().map(|(bucket, _)| bucket.0).collect();
     assert_eq!(held, [0, 3, 10, 11]);
-    assert_eq!(other.engine.state(Bucket(1)), State::B, "still pinned");
+    assert_eq!(other.engine.state(Bucket(1)), BucketState::B, "still pinned");
     assert_eq!(other.host.pinned.len(), 6);
 }
 
@@ -47,7 +47,7 @@ fn a_victim_is_pinned_over_or_used_again() {
     for bucket in [0, 1, 2] {
         touch(&mut one, &mut other, bucket, 1);
     }
-    assert_eq!((other.engine.state(Bucket(0)), other.engine.stats().pins), (State::B, 3));
+    assert_eq!((other.engine.state(Bucket(0)), other.engine.stats().pins), (BucketState::B, 3));
     touch(&mut one, &mut other, 0, 1);
     let stats = other.engine.stats();
     assert_eq!((stats.pins, stats.victim_reuses), (3, 1), "no registration");
@@ -60,18 +60,18 @@ fn a_victim_is_pinned_over_or_used_again() {
 fn memory_used_by_both_passes_through_all_states() {
     let (mut one, mut other) = End::pair(1, 1);
     let local = other.local_pin(0, 1, 0).expect("there is room");
-    assert_eq!(other.engine.state(Bucket(0)), State::C);
+    assert_eq!(other.engine.state(Bucket(0)), BucketState::C);
     touch(&mut one, &mut other, 0, 1);
-    assert_eq!(other.engine.state(Bucket(0)), State::D);
+    assert_eq!(other.engine.state(Bucket(0)), BucketState::D);
     other.release(local);
-    assert_eq!(other.engine.state(Bucket(0)), State::E);
+    assert_eq!(other.engine.state(Bucket(0)), BucketState::E);
     touch(&mut one, &mut other, 1, 1);
-    assert_eq!(other.engine.state(Bucket(0)), State::B);
+    assert_eq!(other.engine.state(Bucket(0)), BucketState::B);
     let local = other.local_pin(9, 1, 0).expect("in its place");
-    assert_eq!(other.engine.state(Bucket(0)), State::A);
+    assert_eq!(other.engine.state(Bucket(0)), BucketState::A);
     // No room is left for a victim: what is not needed is unpinned at once.
     touch(&mut one, &mut other, 2, 1);
-    assert_eq!((other.engine.state(Bucket(1)), other.host.pinned.len()), (State::A, 2));
+    assert_eq!((other.engine.state(Bucket(1)), other.host.pinned.len()), (BucketState::A, 2));
     other.release(local);
 }
 
@@ -109,11 +109,11 @@ fn a_peer_that_is_gone_takes_nothing_with_it() {
     one.check();
     let ended: Vec<_> = one.host.ended.drain(..).collect();
     assert_eq!(ended, [(2, Err(Failed::PeerGone(1))), (3, Err(Failed::PeerGone(1)))]);
-    assert_eq!(one.engine.state(Bucket(3)), State::B, "its firehose is ours again");
+    assert_eq!(one.engine.state(Bucket(3)), BucketState::B, "its firehose is ours again");
     assert_eq!(one.engine.pieces(&held).count(), 0);
     one.release(held);
     let again = one.engine.acquire(&mut one.host, 1, Span { va: 0, len: 1 }, 4);
     assert_eq!(again, Err(AcquireError::PeerGone(1)));
     let late = other.take_messages().pop();
-    assert_eq!(one.on_message(&late.unwrap_or_default()), Err(Breach::Gone(1)));
+    assert_eq!(one.on_message(&late.unwrap_or_default()), Err(FirehoseBreach::Gone(1)));
 }

@@ -16,7 +16,7 @@ const SEGMENT: u64 = 64;
 
 /// A rank of two, and its memory.
 struct End {
-    engine: Firehose,
+    engine: FirehoseEngine,
     host: Host,
     me: Rank,
 }
@@ -26,7 +26,7 @@ impl End {
         let limits = Limits::exact(Grain::new(PAGE).expect("a power of two"), firehoses, victims);
         let segment = Region::new(Bucket(0), SEGMENT).expect("few");
         let host = Host::new(0, StdRng::seed_from_u64(me as u64));
-        Self { engine: Firehose::new(limits, me, vec![segment; 2]), host, me }
+        Self { engine: FirehoseEngine::new(limits, me, vec![segment; 2]), host, me }
     }
 
     fn pair(firehoses: u64, victims: usize) -> (Self, Self) {
@@ -57,7 +57,7 @@ impl End {
         self.host.outbox.drain(..).map(|(_, message)| message).collect()
     }
 
-    fn on_message(&mut self, message: &[u8]) -> Result<(), Breach> {
+    fn on_message(&mut self, message: &[u8]) -> Result<(), FirehoseBreach> {
         let outcome = self.engine.on_message(&mut self.host, 1 - self.me, message);
         self.check();
         outcome

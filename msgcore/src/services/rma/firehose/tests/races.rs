@@ -1,7 +1,7 @@
 //! The two races of GASNet's notes: closed, and found again where the mistake is put back in.
 
 use super::super::firehoses::Mistake;
-use super::super::sim::{Plan, Report, World};
+use super::super::sim::{FirehoseWorld, Plan, Report};
 use super::*;
 
 const SEEDS: u64 = 64;
@@ -13,12 +13,12 @@ fn plan(seed: u64, jitter: u64) -> Plan {
 }
 
 fn run(plan: Plan, mistake: Option<Mistake>) -> Result<Report, String> {
-    let mut world = World::new(plan);
+    let mut world = FirehoseWorld::new(plan);
     world.engines().for_each(|engine| engine.make(mistake));
     world.run()
 }
 
-impl Firehose {
+impl FirehoseEngine {
     fn make(&mut self, mistake: Option<Mistake>) {
         self.peers.iter_mut().for_each(|peer| peer.firehoses.mistake = mistake);
     }
@@ -54,7 +54,7 @@ fn asked_for_earlier_it_would_overtake() {
     touch(&mut one, &mut other, 1, 1);
     assert!(one.acquire(2, 1, 7).is_none() && one.acquire(0, 1, 8).is_none());
     let messages = one.take_messages();
-    assert_eq!(other.on_message(&messages[1]), Err(Breach::HeldAlready(Bucket(0))));
+    assert_eq!(other.on_message(&messages[1]), Err(FirehoseBreach::HeldAlready(Bucket(0))));
 }
 
 #[test]
