@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use roci_protocol::wire::cm::{CmMessage, IpCm, Mad, Rep, Req, ServiceId};
-use roci_protocol::wire::{Envelope, Frame, Malformed, Syndrome, icrc, opcode, pretty};
+use roci_protocol::wire::{Frame, FrameLayers, Malformed, Syndrome, icrc, opcode, pretty};
 use serde_json::{Map, Value, json};
 
 use crate::capture::for_each_frame;
@@ -67,7 +67,7 @@ fn text_line(index: u64, bytes: &[u8]) -> String {
 
 /// The name of a packet that could not be read as a whole, by the first byte of its transport header.
 fn name_of_unread(bytes: &[u8]) -> String {
-    let code = Envelope::parse(bytes).ok().and_then(|envelope| envelope.transport.first().copied());
+    let code = FrameLayers::parse(bytes).ok().and_then(|layers| layers.transport.first().copied());
     code.map_or_else(|| "UNKNOWN".into(), opcode::name_of)
 }
 

@@ -1,7 +1,7 @@
 //! The poll loop: receive, act, answer, keep time.
 
 use roci_protocol::rc::{Budget, Held, TxError, WcStatus};
-use roci_protocol::wire::{Envelope, Frame, Ip, Malformed, Packet, icrc, mad};
+use roci_protocol::wire::{Frame, FrameLayers, Ip, Malformed, Packet, icrc, mad};
 use roci_protocol::{Nanos, Psn, Qpn};
 
 use super::Engine;
@@ -269,12 +269,12 @@ impl<L: Link> Engine<L> {
     /// Refuses a packet of a connection with an unknown opcode, and notifies the peer.
     fn on_unknown_opcode(&mut self, port: usize, bytes: &[u8]) {
         const RC: u8 = 0;
-        let Ok(envelope) = Envelope::parse(bytes) else { return };
-        let Some(&[opcode, _, _, _, _, q0, q1, q2, _, p0, p1, p2]) = envelope.transport.first_chunk() else { return };
+        let Ok(layers) = FrameLayers::parse(bytes) else { return };
+        let Some(&[opcode, _, _, _, _, q0, q1, q2, _, p0, p1, p2]) = layers.transport.first_chunk() else { return };
         let number = |bytes: [u8; 3]| u32::from_be_bytes([0, bytes[0], bytes[1], bytes[2]]);
         let Some(slot) = self.qps.get(Qpn::new(number([q0, q1, q2]))) else { return };
-        let is_of_connection = is_between(slot, port, &envelope.ip, envelope.ethernet.vlan_id());
-        if opcode >> 5 == RC && is_of_connection && icrc::verify(envelope.datagram).is_ok() {
+        let is_of_connection = is_between(slot, port, &layers.ip, layers.ethernet.vlan_id());
+        if opcode >> 5 == RC && is_of_connection && icrc::verify(layers.datagram).is_ok() {
             let qp = slot.qp;
             self.with_qp(qp, |rc, scene| rc.on_unknown_opcode(Psn::new(number([p0, p1, p2])), scene));
             self.list(qp);

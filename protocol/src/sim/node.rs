@@ -10,7 +10,7 @@ use crate::rc::{
     AtomicOperation, Budget, Completion, Config, Denied, Env, Held, Payload, RcQueuePair, RecvRequest, SendOp,
     SendRequest, TxError, WcStatus,
 };
-use crate::wire::{Envelope, Flow, Frame, Headers, Ip, MacAddr, Malformed, Packet, icrc};
+use crate::wire::{Flow, Frame, FrameLayers, Headers, Ip, MacAddr, Malformed, Packet, icrc};
 use crate::{Access, Nanos, Psn, Rkey};
 
 /// Bytes that the peer may write.
@@ -197,9 +197,9 @@ impl Node {
 
 /// The PSN of a packet whose opcode means nothing, and whose ICRC is right.
 fn psn_of_good(bytes: &[u8]) -> Option<Psn> {
-    let envelope = Envelope::parse(bytes).ok()?;
-    icrc::verify(envelope.datagram).ok()?;
-    let &[p0, p1, p2] = envelope.transport.get(9..12)?.first_chunk()?;
+    let layers = FrameLayers::parse(bytes).ok()?;
+    icrc::verify(layers.datagram).ok()?;
+    let &[p0, p1, p2] = layers.transport.get(9..12)?.first_chunk()?;
     Some(Psn::new(u32::from_be_bytes([0, p0, p1, p2])))
 }
 

@@ -135,7 +135,7 @@ impl<'a> Frame<'a> {
     /// Reads a frame; the ICRC is left to [`Frame::verify_icrc`].
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let Envelope { ethernet, ip, udp, datagram, transport } = Envelope::parse(bytes)?;
+        let FrameLayers { ethernet, ip, udp, datagram, transport } = FrameLayers::parse(bytes)?;
         Ok(Self { ethernet, ip, udp, packet: Packet::parse(transport)?, datagram })
     }
 
@@ -176,7 +176,7 @@ impl<'a> Frame<'a> {
 
 /// What a frame holds down to UDP to the RoCEv2 port, whatever the packet inside is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Envelope<'a> {
+pub struct FrameLayers<'a> {
     /// Layer 2.
     pub ethernet: Ethernet,
     /// Layer 3.
@@ -189,7 +189,7 @@ pub struct Envelope<'a> {
     pub transport: &'a [u8],
 }
 
-impl<'a> Envelope<'a> {
+impl<'a> FrameLayers<'a> {
     /// Reads the headers below the transport.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {

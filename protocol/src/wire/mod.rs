@@ -33,7 +33,7 @@ pub use bth::Bth;
 pub use deth::Deth;
 pub use ethernet::{Ethernet, MacAddr};
 pub(crate) use frame::seal;
-pub use frame::{Envelope, Flow, Frame, Ip, MAX_OVERHEAD};
+pub use frame::{Flow, Frame, FrameLayers, Ip, MAX_OVERHEAD};
 pub use ieth::Ieth;
 pub use immdt::ImmDt;
 pub use inflow::Inflow;
