@@ -95,7 +95,7 @@ pub use cm::{CmCallError, CmEvent};
 pub use cq::{Notify, WorkCompletion};
 pub use engine::{
     AddressHandle, AddressHandleError, DatagramQp, Engine, EngineStats, MemoryRegion, MemoryWindow, PortConfig,
-    PortConfigError, PostError, Refused, Sink, WindowView,
+    PortConfigError, PostError, RefusedRequest, Sink, WindowView,
 };
 pub use event::Event;
 pub use handles::{CompletionQueue, QueuePair, SharedReceiveQueue};

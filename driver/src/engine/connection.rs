@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use roci_protocol::rc::{self, RecvRequest, State, WcStatus};
 use roci_protocol::wire::{Flow, Inflow, Ip, MacAddr};
 
-use super::{Engine, PostError, Refused};
+use super::{Engine, PostError, RefusedRequest};
 use crate::address::Address;
 use crate::handles::{CompletionQueue, QueuePair, SharedReceiveQueue};
 use crate::link::Link;
@@ -158,7 +158,7 @@ impl<L: Link> Engine<L> {
 
     /// Posts to the send queue and sends what the window allows.
     #[inline]
-    pub fn post_send(&mut self, qp: QueuePair, wr: SendWr) -> Result<(), Refused<SendWr>> {
+    pub fn post_send(&mut self, qp: QueuePair, wr: SendWr) -> Result<(), RefusedRequest<SendWr>> {
         let wr = if self.is_clear_for(qp, &wr) {
             let Err(wr) = self.send_at_once(qp, wr) else { return Ok(()) };
             wr
@@ -175,15 +175,19 @@ impl<L: Link> Engine<L> {
     ///
     /// The first that is refused comes back; those before it are posted, and those behind it still in `wrs`.
     #[inline]
-    pub fn post_sends(&mut self, qp: QueuePair, wrs: &mut impl Iterator<Item = SendWr>) -> Result<(), Refused<SendWr>> {
+    pub fn post_sends(
+        &mut self,
+        qp: QueuePair,
+        wrs: &mut impl Iterator<Item = SendWr>,
+    ) -> Result<(), RefusedRequest<SendWr>> {
         let outcome = wrs.try_for_each(|wr| self.enqueue(qp, wr));
         self.pump(qp);
         outcome
     }
 
     #[inline]
-    fn enqueue(&mut self, qp: QueuePair, wr: SendWr) -> Result<(), Refused<SendWr>> {
-        let refuse = |reason, wr| Err(Refused { reason, request: wr });
+    fn enqueue(&mut self, qp: QueuePair, wr: SendWr) -> Result<(), RefusedRequest<SendWr>> {
+        let refuse = |reason, wr| Err(RefusedRequest { reason, request: wr });
         if self.is_forked() {
             return refuse(PostError::Forked, wr);
         }
@@ -200,8 +204,8 @@ impl<L: Link> Engine<L> {
 
     /// Posts a receive; all of the buffer may be filled.
     #[inline]
-    pub fn post_recv(&mut self, qp: QueuePair, wr_id: u64, buffer: Buffer) -> Result<(), Refused<Buffer>> {
-        let refuse = |reason, buffer| Err(Refused { reason, request: buffer });
+    pub fn post_recv(&mut self, qp: QueuePair, wr_id: u64, buffer: Buffer) -> Result<(), RefusedRequest<Buffer>> {
+        let refuse = |reason, buffer| Err(RefusedRequest { reason, request: buffer });
         if self.is_forked() {
             return refuse(PostError::Forked, buffer);
         }

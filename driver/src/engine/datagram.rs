@@ -10,7 +10,7 @@ use roci_protocol::wire::{Flow, Frame, Ip, MacAddr};
 use thiserror::Error;
 
 use super::connection::{largest_mtu, source_port};
-use super::{Engine, PostError, Refused};
+use super::{Engine, PostError, RefusedRequest};
 use crate::event::Event;
 use crate::handles::{CompletionQueue, QueuePair};
 use crate::link::{Full, Link};
@@ -139,8 +139,13 @@ impl<L: Link> Engine<L> {
     }
 
     /// Posts a receive: its first [`GRH_LEN`] bytes take the sender's IP header, the message follows.
-    pub fn post_datagram_recv(&mut self, qp: DatagramQp, wr_id: u64, buffer: Buffer) -> Result<(), Refused<Buffer>> {
-        let refuse = |reason, buffer| Err(Refused { reason, request: buffer });
+    pub fn post_datagram_recv(
+        &mut self,
+        qp: DatagramQp,
+        wr_id: u64,
+        buffer: Buffer,
+    ) -> Result<(), RefusedRequest<Buffer>> {
+        let refuse = |reason, buffer| Err(RefusedRequest { reason, request: buffer });
         if self.is_forked() {
             return refuse(PostError::Forked, buffer);
         }
@@ -165,8 +170,8 @@ impl<L: Link> Engine<L> {
         handle: AddressHandle,
         to: Destination,
         wr: SendWr,
-    ) -> Result<(), Refused<SendWr>> {
-        let refuse = |reason, wr| Err(Refused { reason, request: wr });
+    ) -> Result<(), RefusedRequest<SendWr>> {
+        let refuse = |reason, wr| Err(RefusedRequest { reason, request: wr });
         if self.is_forked() {
             return refuse(PostError::Forked, wr);
         }

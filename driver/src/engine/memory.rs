@@ -6,7 +6,7 @@ use roci_protocol::rc::SendOp;
 use roci_protocol::{Access, Rkey};
 
 use super::devices::Devices;
-use super::{Engine, PostError, Refused};
+use super::{Engine, PostError, RefusedRequest};
 use crate::handles::QueuePair;
 use crate::link::Link;
 use crate::mem::{
@@ -172,9 +172,9 @@ impl<L: Link> Engine<L> {
         wr_id: u64,
         window: &mut MemoryWindow,
         view: WindowView,
-    ) -> Result<(), Refused<()>> {
+    ) -> Result<(), RefusedRequest<()>> {
         if !self.keys.is_window(window.rkey, window.serial) {
-            return Err(Refused { reason: PostError::NoWindow, request: () });
+            return Err(RefusedRequest { reason: PostError::NoWindow, request: () });
         }
         let WindowView { region, va, len, access } = view;
         let key = self.keys.next_key(window.rkey);
@@ -185,16 +185,21 @@ impl<L: Link> Engine<L> {
     }
 
     /// Posts a request that shuts a window once all earlier requests are done.
-    pub fn invalidate_window(&mut self, qp: QueuePair, wr_id: u64, window: MemoryWindow) -> Result<(), Refused<()>> {
+    pub fn invalidate_window(
+        &mut self,
+        qp: QueuePair,
+        wr_id: u64,
+        window: MemoryWindow,
+    ) -> Result<(), RefusedRequest<()>> {
         self.post_local(qp, wr_id, SendOp::LocalInvalidate { rkey: window.rkey })
     }
 
-    fn post_local(&mut self, qp: QueuePair, wr_id: u64, op: SendOp) -> Result<(), Refused<()>> {
+    fn post_local(&mut self, qp: QueuePair, wr_id: u64, op: SendOp) -> Result<(), RefusedRequest<()>> {
         let nothing = self.buffer(0).map_err(|error| {
             let is_forked = matches!(error, ArenaError::Forked);
-            Refused { reason: if is_forked { PostError::Forked } else { PostError::NoMemory }, request: () }
+            RefusedRequest { reason: if is_forked { PostError::Forked } else { PostError::NoMemory }, request: () }
         })?;
         self.post_send(qp, SendWr::new(wr_id, op, nothing))
-            .map_err(|refused| Refused { reason: refused.reason, request: () })
+            .map_err(|refused| RefusedRequest { reason: refused.reason, request: () })
     }
 }

@@ -129,7 +129,7 @@ pub struct Engine<L: Link> {
 
 /// A work request that was not taken; it comes back.
 #[derive(Debug)]
-pub struct Refused<W> {
+pub struct RefusedRequest<W> {
     /// Why.
     pub reason: PostError,
     /// What was posted.

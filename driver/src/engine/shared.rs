@@ -2,7 +2,7 @@
 
 use roci_protocol::rc::RecvRequest;
 
-use super::{Engine, PostError, Refused};
+use super::{Engine, PostError, RefusedRequest};
 use crate::event::Event;
 use crate::handles::{CompletionQueue, SharedReceiveQueue};
 use crate::link::Link;
@@ -22,8 +22,8 @@ impl<L: Link> Engine<L> {
         srq: SharedReceiveQueue,
         wr_id: u64,
         buffer: Buffer,
-    ) -> Result<(), Refused<Buffer>> {
-        let refuse = |reason, buffer| Err(Refused { reason, request: buffer });
+    ) -> Result<(), RefusedRequest<Buffer>> {
+        let refuse = |reason, buffer| Err(RefusedRequest { reason, request: buffer });
         if self.is_forked() {
             return refuse(PostError::Forked, buffer);
         }
