@@ -9,7 +9,7 @@ use roci_driver::link::Link;
 use super::questions::ask;
 use super::rings::{Answer, Command, Question};
 use super::{DedicatedWorker, EngineHost};
-use crate::stream::{Payload, StreamConfig, StreamError, StreamStats, Streams};
+use crate::stream::{StreamConfig, StreamError, StreamPayload, StreamStats, Streams};
 use crate::{OpError, Rank, Worker};
 
 /// Bytes that one call moves at most: what the handle keeps for its copies does not grow beyond them.
@@ -20,14 +20,14 @@ pub(super) enum StreamCall {
     Open(Rank),
     IsOpen(Rank),
     Put((Rank, Vec<u8>)),
-    PutPayload((Rank, Payload)),
+    PutPayload((Rank, StreamPayload)),
     Get((Rank, Vec<u8>)),
     GetInto((Rank, Option<Buffer>)),
     Flush(Rank),
     Configure(StreamConfig),
     Adopt(Buffer),
-    Write((Payload, usize, Vec<u8>)),
-    Release(Payload),
+    Write((StreamPayload, usize, Vec<u8>)),
+    Release(StreamPayload),
     Stats,
 }
 
@@ -41,7 +41,7 @@ pub(super) enum StreamAnswer {
     GetInto((Result<usize, StreamError>, Option<Buffer>)),
     Flush(Result<bool, StreamError>),
     Configure(Result<(), StreamError>),
-    Adopt(Result<Payload, StreamError>),
+    Adopt(Result<StreamPayload, StreamError>),
     Write((Result<(), StreamError>, Vec<u8>)),
     Release(Result<Buffer, StreamError>),
     Stats(Box<StreamStats>),
@@ -117,7 +117,7 @@ impl<H: EngineHost> Streams for DedicatedWorker<H> {
         taken
     }
 
-    fn put_payload(&mut self, to: Rank, payload: Payload) -> Result<usize, StreamError> {
+    fn put_payload(&mut self, to: Rank, payload: StreamPayload) -> Result<usize, StreamError> {
         call!(self, PutPayload((to, payload)))?
     }
 
@@ -145,11 +145,11 @@ impl<H: EngineHost> Streams for DedicatedWorker<H> {
         call!(self, Configure(config))?
     }
 
-    fn adopt_payload(&mut self, buffer: Buffer) -> Result<Payload, StreamError> {
+    fn adopt_payload(&mut self, buffer: Buffer) -> Result<StreamPayload, StreamError> {
         call!(self, Adopt(buffer))?
     }
 
-    fn write_payload(&mut self, payload: Payload, offset: usize, bytes: &[u8]) -> Result<(), StreamError> {
+    fn write_payload(&mut self, payload: StreamPayload, offset: usize, bytes: &[u8]) -> Result<(), StreamError> {
         // All of it or nothing is written, so it is not cut.
         let copies = self.streams.copy_of(bytes);
         let (written, mut copies) = call!(self, Write((payload, offset, copies)))?;
@@ -159,7 +159,7 @@ impl<H: EngineHost> Streams for DedicatedWorker<H> {
         written
     }
 
-    fn release_payload(&mut self, payload: Payload) -> Result<Buffer, StreamError> {
+    fn release_payload(&mut self, payload: StreamPayload) -> Result<Buffer, StreamError> {
         call!(self, Release(payload))?
     }
 

@@ -6,7 +6,7 @@ use roci_driver::link::Link;
 use super::{Endpoint, advance};
 use crate::core::peer::{Peer, PeerId};
 use crate::core::refused::CallError;
-use crate::services::stream::{Payload, StreamError};
+use crate::services::stream::{StreamError, StreamPayload};
 
 const OPENED: &str = "who has opened a stream is in the table";
 
@@ -47,7 +47,7 @@ impl<L: Link> Endpoint<L> {
     }
 
     /// Puts a payload to a stream that is open at this end.
-    pub(crate) fn put_payload(&mut self, id: PeerId, payload: Payload) -> Result<usize, StreamError> {
+    pub(crate) fn put_payload(&mut self, id: PeerId, payload: StreamPayload) -> Result<usize, StreamError> {
         self.check_fork()?;
         let Self { core, services, peers, .. } = self;
         services.stream.put_payload(core, peers.get_mut(id).expect(OPENED), payload)

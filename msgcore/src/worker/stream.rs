@@ -50,7 +50,7 @@ use crate::core::refused::CallError;
 use crate::endpoint::streams::OpenStreamError;
 
 pub use crate::core::breach::StreamBreach;
-pub use crate::services::stream::{BadStreamConfig, Payload, StreamConfig, StreamError, StreamStats, StreamStep};
+pub use crate::services::stream::{BadStreamConfig, StreamConfig, StreamError, StreamPayload, StreamStats, StreamStep};
 
 /// Byte streams between ranks, of a worker whose engine runs wherever it does. Calls that name a peer make progress where they
 /// move nothing; [`Stream`] has the same calls with the peer named once.
@@ -81,7 +81,7 @@ pub trait Streams {
     fn put_bytes(&mut self, to: Rank, bytes: &[u8]) -> Result<usize, StreamError>;
 
     /// As [`Stream::put_payload`].
-    fn put_payload(&mut self, to: Rank, payload: Payload) -> Result<usize, StreamError>;
+    fn put_payload(&mut self, to: Rank, payload: StreamPayload) -> Result<usize, StreamError>;
 
     /// As [`Stream::get`].
     fn get_bytes(&mut self, from: Rank, into: &mut [u8]) -> Result<usize, StreamError>;
@@ -103,19 +103,19 @@ pub trait Streams {
     ///
     /// # Errors
     /// It is too long, or there are too many.
-    fn adopt_payload(&mut self, buffer: Buffer) -> Result<Payload, StreamError>;
+    fn adopt_payload(&mut self, buffer: Buffer) -> Result<StreamPayload, StreamError>;
 
     /// Writes to a payload that is not being put; it stays registered if it was.
     ///
     /// # Errors
     /// There is no such payload or no such range in it, or it is being put.
-    fn write_payload(&mut self, payload: Payload, offset: usize, bytes: &[u8]) -> Result<(), StreamError>;
+    fn write_payload(&mut self, payload: StreamPayload, offset: usize, bytes: &[u8]) -> Result<(), StreamError>;
 
     /// Gives a payload's memory back, which no peer can read from here on.
     ///
     /// # Errors
     /// There is no such payload, or it is being put.
-    fn release_payload(&mut self, payload: Payload) -> Result<Buffer, StreamError>;
+    fn release_payload(&mut self, payload: StreamPayload) -> Result<Buffer, StreamError>;
 
     /// Returns the counters of all streams.
     ///
@@ -168,7 +168,7 @@ impl<'a, W: Streams + ?Sized> Stream<'a, W> {
     ///
     /// # Errors
     /// The stream has failed, another payload is being put, or there is no such payload.
-    pub fn put_payload(&mut self, payload: Payload) -> Result<usize, StreamError> {
+    pub fn put_payload(&mut self, payload: StreamPayload) -> Result<usize, StreamError> {
         self.worker.put_payload(self.peer, payload)
     }
 
@@ -219,7 +219,7 @@ impl<L: Link> Streams for Worker<L> {
         self.twice(bytes.is_empty(), |worker| worker.endpoint.put(to, bytes))
     }
 
-    fn put_payload(&mut self, to: Rank, payload: Payload) -> Result<usize, StreamError> {
+    fn put_payload(&mut self, to: Rank, payload: StreamPayload) -> Result<usize, StreamError> {
         self.twice(false, |worker| worker.endpoint.put_payload(to, payload))
     }
 
@@ -243,18 +243,18 @@ impl<L: Link> Streams for Worker<L> {
         self.endpoint.services.stream.configure(config)
     }
 
-    fn adopt_payload(&mut self, buffer: Buffer) -> Result<Payload, StreamError> {
+    fn adopt_payload(&mut self, buffer: Buffer) -> Result<StreamPayload, StreamError> {
         self.endpoint.check_fork()?;
         self.endpoint.services.stream.adopt(buffer)
     }
 
-    fn write_payload(&mut self, payload: Payload, offset: usize, bytes: &[u8]) -> Result<(), StreamError> {
+    fn write_payload(&mut self, payload: StreamPayload, offset: usize, bytes: &[u8]) -> Result<(), StreamError> {
         self.endpoint.check_fork()?;
         let core = &mut self.endpoint.core;
         self.endpoint.services.stream.write_payload(core, (payload, offset), bytes)
     }
 
-    fn release_payload(&mut self, payload: Payload) -> Result<Buffer, StreamError> {
+    fn release_payload(&mut self, payload: StreamPayload) -> Result<Buffer, StreamError> {
         self.endpoint.check_fork()?;
         self.endpoint.services.stream.release_payload(&mut self.endpoint.core, payload)
     }

@@ -1,7 +1,7 @@
 //! Whatever is put comes out in order, once, and complete: random puts and gets against a stream that is known.
 
 use roci_driver::Buffer;
-use roci_msgcore::stream::{Payload, StreamConfig, StreamStats};
+use roci_msgcore::stream::{StreamConfig, StreamPayload, StreamStats};
 use roci_testkit::Swarm;
 
 use super::pair::{Dice, Pair, SMALL, combinations, stream};
@@ -19,8 +19,8 @@ struct Side {
     sent: u64,
     got: u64,
     /// A payload that is being put, and one to be used again, each with its length.
-    under_way: Option<(Payload, usize)>,
-    kept: Option<(Payload, usize)>,
+    under_way: Option<(StreamPayload, usize)>,
+    kept: Option<(StreamPayload, usize)>,
     /// A buffer was taken by `get_into`.
     is_fetching: bool,
 }

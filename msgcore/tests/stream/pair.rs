@@ -6,7 +6,7 @@ pub(crate) use roci_driver::link::faulty::Faulty;
 use roci_driver::link::sim::{Clock, Net, SimLink};
 use roci_driver::{Arena, Buffer, EngineStats};
 use roci_msgcore::config::Origin;
-use roci_msgcore::stream::{Payload, Stream, StreamConfig, StreamError, StreamStats};
+use roci_msgcore::stream::{Stream, StreamConfig, StreamError, StreamPayload, StreamStats};
 use roci_msgcore::{Config, Messaging, Ports, Worker};
 use roci_testkit::World;
 
@@ -28,7 +28,7 @@ impl End {
         self.stream(to)?.put(bytes)
     }
 
-    pub(crate) fn put_payload(&mut self, to: usize, payload: Payload) -> Result<usize, StreamError> {
+    pub(crate) fn put_payload(&mut self, to: usize, payload: StreamPayload) -> Result<usize, StreamError> {
         self.stream(to)?.put_payload(payload)
     }
 
@@ -48,15 +48,15 @@ impl End {
         self.0.buffer(len).expect("memory")
     }
 
-    pub(crate) fn adopt(&mut self, buffer: Buffer) -> Payload {
+    pub(crate) fn adopt(&mut self, buffer: Buffer) -> StreamPayload {
         self.0.adopt_payload(buffer).expect("room")
     }
 
-    pub(crate) fn write_payload(&mut self, payload: Payload, at: usize, bytes: &[u8]) -> Result<(), StreamError> {
+    pub(crate) fn write_payload(&mut self, payload: StreamPayload, at: usize, bytes: &[u8]) -> Result<(), StreamError> {
         self.0.write_payload(payload, at, bytes)
     }
 
-    pub(crate) fn release(&mut self, payload: Payload) -> Result<Buffer, StreamError> {
+    pub(crate) fn release(&mut self, payload: StreamPayload) -> Result<Buffer, StreamError> {
         self.0.release_payload(payload)
     }
 

@@ -1,19 +1,19 @@
 //! Payloads: zero-copy both ways, the ways round it, and the cache of registrations.
 
-use roci_msgcore::stream::{Payload, StreamConfig, StreamError};
+use roci_msgcore::stream::{StreamConfig, StreamError, StreamPayload};
 
 use super::pair::{End, Pair, SMALL, stream};
 
 const LONG: usize = 100_000;
 
-fn adopt(pair: &mut Pair, who: usize, bytes: &[u8]) -> Payload {
+fn adopt(pair: &mut Pair, who: usize, bytes: &[u8]) -> StreamPayload {
     let mut buffer = pair.ends[who].buffer(bytes.len());
     buffer.copy_from_slice(bytes);
     pair.ends[who].adopt(buffer)
 }
 
 /// Puts a payload, and gets it into a buffer of `room` bytes, however often it takes.
-fn transfer(pair: &mut Pair, payload: Payload, len: usize, room: usize) -> Vec<u8> {
+fn transfer(pair: &mut Pair, payload: StreamPayload, len: usize, room: usize) -> Vec<u8> {
     let (mut got, mut is_put) = (Vec::new(), false);
     let mut slot = Some(pair.ends[1].buffer(room));
     pair.settle(|pair| {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use roci_driver::Buffer;
-use roci_msgcore::stream::{Payload, StreamConfig};
+use roci_msgcore::stream::{StreamConfig, StreamPayload};
 use roci_protocol::Nanos;
 
 use super::PerfPlan;
@@ -80,7 +80,7 @@ enum StreamBuffers {
     /// Copied both times.
     Plain { outgoing: Vec<u8>, incoming: Vec<u8> },
     /// Fetched from the one into the other.
-    Payload { outgoing: Payload, incoming: Option<Buffer> },
+    Payload { outgoing: StreamPayload, incoming: Option<Buffer> },
 }
 
 /// One end of a stream that is measured.

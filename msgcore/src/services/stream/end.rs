@@ -8,9 +8,9 @@ use roci_driver::{Access, Buffer, MemoryRegion, Rkey, SendWr};
 
 use super::config::{Sizes, StreamConfig};
 use super::error::StreamError;
-use super::payload::Payload;
+use super::payload::StreamPayload;
 use super::stats::StreamStats;
-use super::wire::{News, Offer, StreamKeys, WORD};
+use super::wire::{News, StreamKeys, StreamOffer, WORD};
 use crate::core::Core;
 use crate::core::peer::{Peer, PeerId};
 use crate::core::tx::{stream_work, stream_work_kind};
@@ -97,7 +97,7 @@ pub(super) struct StreamTx {
 
 /// A payload that is being put.
 pub(super) struct PayloadPut {
-    pub(super) payload: Payload,
+    pub(super) payload: StreamPayload,
     pub(super) by: PutBy,
 }
 
@@ -205,7 +205,7 @@ impl StreamEnd {
     }
 
     /// Takes the peer's offer, which must be of the same configuration.
-    pub(super) fn accept(&mut self, peer: PeerId, offer: Offer, ours: &StreamConfig) {
+    pub(super) fn accept(&mut self, peer: PeerId, offer: StreamOffer, ours: &StreamConfig) {
         if offer.config == *ours {
             self.keys = Some(offer.keys);
         } else if self.failure.is_none() {
@@ -216,9 +216,9 @@ impl StreamEnd {
     }
 
     /// Returns what the peer must know of this end.
-    pub(super) fn offer(&self, config: &StreamConfig) -> Offer {
+    pub(super) fn offer(&self, config: &StreamConfig) -> StreamOffer {
         let keys = StreamKeys { ring: self.rx.ring.rkey(), words: self.rx.words.rkey() };
-        Offer { config: *config, keys }
+        StreamOffer { config: *config, keys }
     }
 
     /// Whether puts can take something.

@@ -10,7 +10,7 @@
 //! - *Piggyback.* The ring is cut into chunks, each of which begins with a header: length, and the tail of the other
 //!   direction. One WRITE brings data and news of it. A tail is reported by itself only when enough of the ring is free.
 //! - *Pipelining.* A long put is cut into pieces, and each is sent as soon as it is copied, while the next is copied.
-//! - *Zero-copy.* A long [`Payload`] stays where it is. Its announcement goes through the ring, the receiver READs
+//! - *Zero-copy.* A long [`StreamPayload`] stays where it is. Its announcement goes through the ring, the receiver READs
 //!   it straight into the buffer of its get, and the tail that passes the announcement says so to the sender: only then
 //!   does the put return, with the whole length.
 //!
@@ -27,9 +27,9 @@
 //! looked at, because a later WRITE was executed in the same poll: then the news counts, not the word.
 //!
 //! # Opening
-//! An end makes its rings when it is first used, and offers them to the peer in a message ([`wire::Offer`]). It writes once
-//! its own offer has left and the peer's has come; both travel on the first lane, as all that follows does, so they come
-//! first.
+//! An end makes its rings when it is first used, and offers them to the peer in a message ([`wire::StreamOffer`]). It
+//! writes once its own offer has left and the peer's has come; both travel on the first lane, as all that follows does, so
+//! they come first.
 //!
 //! # Flow control
 //! A WRITE with immediate data uses up a receive of the peer's and costs a credit, as a control message does. The peer posts
@@ -53,7 +53,7 @@ mod wire;
 
 pub use config::{BadStreamConfig, StreamConfig, StreamStep};
 pub use error::StreamError;
-pub use payload::Payload;
+pub use payload::StreamPayload;
 pub use stats::StreamStats;
 
 use roci_driver::link::Link;
@@ -63,7 +63,7 @@ use roci_protocol::msg::{Header, Message};
 use self::config::Sizes;
 use self::end::{StreamContext, StreamEnd, StreamWork};
 use self::payload::Payloads;
-use self::wire::Offer;
+use self::wire::StreamOffer;
 use crate::core::Core;
 use crate::core::breach::{Breach, StreamBreach};
 use crate::core::completion::OpError;
@@ -83,7 +83,7 @@ pub(crate) struct StreamService {
 #[derive(Default)]
 struct Streams {
     /// The peer's, once it has offered it.
-    theirs: Option<Offer>,
+    theirs: Option<StreamOffer>,
     /// This end's, once it is used.
     ours: Option<Box<StreamEnd>>,
 }
@@ -157,7 +157,7 @@ impl StreamService {
     }
 
     /// Takes a buffer in, to be put without a copy. All of it is the payload.
-    pub(crate) fn adopt(&mut self, buffer: Buffer) -> Result<Payload, StreamError> {
+    pub(crate) fn adopt(&mut self, buffer: Buffer) -> Result<StreamPayload, StreamError> {
         self.payloads.adopt(buffer)
     }
 
@@ -165,7 +165,7 @@ impl StreamService {
     pub(crate) fn write_payload<L: Link>(
         &mut self,
         core: &mut Core<L>,
-        (payload, offset): (Payload, usize),
+        (payload, offset): (StreamPayload, usize),
         bytes: &[u8],
     ) -> Result<(), StreamError> {
         self.payloads.write(payload, offset, bytes, core)
@@ -175,7 +175,7 @@ impl StreamService {
     pub(crate) fn release_payload<L: Link>(
         &mut self,
         core: &mut Core<L>,
-        payload: Payload,
+        payload: StreamPayload,
     ) -> Result<Buffer, StreamError> {
         self.payloads.release(payload, core)
     }
@@ -233,7 +233,7 @@ impl StreamService {
     pub(crate) fn on_offer(&mut self, peer: &Peer, bytes: &[u8]) -> Result<(), Breach> {
         let config = self.config;
         let streams = self.streams_with(peer.id);
-        let offer = Offer::parse(bytes).filter(|_| streams.theirs.is_none()).ok_or(StreamBreach::Offer)?;
+        let offer = StreamOffer::parse(bytes).filter(|_| streams.theirs.is_none()).ok_or(StreamBreach::Offer)?;
         streams.theirs = Some(offer);
         if let Some(end) = &mut streams.ours {
             end.accept(peer.id, offer, &config);

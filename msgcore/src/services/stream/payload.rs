@@ -23,7 +23,7 @@ pub(super) const MOST_PAYLOAD: u64 = TRANSFER_LIMIT as u64;
 
 /// A payload of a worker's streams. Its memory belongs to the worker until it is released.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Payload {
+pub struct StreamPayload {
     index: u32,
     generation: u32,
 }
@@ -34,7 +34,7 @@ enum Memory {
     Registered { region: MemoryRegion, used: u64 },
 }
 
-struct Entry {
+struct PayloadEntry {
     generation: u32,
     memory: Memory,
     len: usize,
@@ -52,7 +52,7 @@ pub(super) enum Bytes<'a> {
 
 /// All payloads, of which at most `limit` are registered.
 pub(super) struct Payloads {
-    entries: Vec<Entry>,
+    entries: Vec<PayloadEntry>,
     free: Vec<u32>,
     registered: usize,
     limit: usize,
@@ -70,7 +70,7 @@ impl Payloads {
         self.free.len() == self.entries.len()
     }
 
-    pub(super) fn adopt(&mut self, buffer: Buffer) -> Result<Payload, StreamError> {
+    pub(super) fn adopt(&mut self, buffer: Buffer) -> Result<StreamPayload, StreamError> {
         let len = buffer.len();
         if len as u64 > MOST_PAYLOAD {
             return Err(StreamError::PayloadTooLong(len));
@@ -79,21 +79,21 @@ impl Payloads {
             Some(index) => index,
             None if self.entries.len() == LIMIT => return Err(StreamError::TooManyPayloads(LIMIT)),
             None => {
-                self.entries.push(Entry { generation: 0, memory: Memory::None, len: 0, puts: 0 });
+                self.entries.push(PayloadEntry { generation: 0, memory: Memory::None, len: 0, puts: 0 });
                 self.entries.len() as u32 - 1
             }
         };
         let entry = &mut self.entries[index as usize];
         entry.generation = entry.generation.wrapping_add(1);
         (entry.memory, entry.len) = (Memory::Unregistered(buffer), len);
-        Ok(Payload { index, generation: entry.generation })
+        Ok(StreamPayload { index, generation: entry.generation })
     }
 
-    pub(super) fn len(&self, payload: Payload) -> Result<usize, StreamError> {
+    pub(super) fn len(&self, payload: StreamPayload) -> Result<usize, StreamError> {
         self.get(payload).map(|entry| entry.len)
     }
 
-    pub(super) fn bytes(&self, payload: Payload) -> Result<Bytes<'_>, StreamError> {
+    pub(super) fn bytes(&self, payload: StreamPayload) -> Result<Bytes<'_>, StreamError> {
         match &self.get(payload)?.memory {
             Memory::None => Err(StreamError::NoPayload),
             Memory::Unregistered(buffer) => Ok(Bytes::Buffer(buffer)),
@@ -102,13 +102,13 @@ impl Payloads {
     }
 
     /// A put begins: the memory must not change until it is over.
-    pub(super) fn begin_put(&mut self, payload: Payload) -> Result<(), StreamError> {
+    pub(super) fn begin_put(&mut self, payload: StreamPayload) -> Result<(), StreamError> {
         self.get_mut(payload)?.puts += 1;
         Ok(())
     }
 
     /// A put is over.
-    pub(super) fn end_put(&mut self, payload: Payload) {
+    pub(super) fn end_put(&mut self, payload: StreamPayload) {
         if let Ok(entry) = self.get_mut(payload) {
             entry.puts -= 1;
         }
@@ -117,7 +117,7 @@ impl Payloads {
     /// The payload's region, which it may have to be given first; `None` where all registrations are in use by puts.
     pub(super) fn register<L: Link>(
         &mut self,
-        payload: Payload,
+        payload: StreamPayload,
         core: &mut Core<L>,
         stats: &mut StreamStats,
     ) -> Result<Option<MemoryRegion>, StreamError> {
@@ -151,7 +151,7 @@ impl Payloads {
 
     /// Takes the registration from the payload that was not used for longest; `false` where all are in use.
     fn evict<L: Link>(&mut self, core: &mut Core<L>, stats: &mut StreamStats) -> bool {
-        let used = |(index, entry): (usize, &Entry)| match entry.memory {
+        let used = |(index, entry): (usize, &PayloadEntry)| match entry.memory {
             Memory::Registered { used, .. } if entry.puts == 0 => Some((used, index)),
             _ => None,
         };
@@ -162,7 +162,7 @@ impl Payloads {
     }
 
     /// Ends a payload's registration, if it has one that no put needs, so that no peer's key reads it any more.
-    pub(super) fn revoke<L: Link>(&mut self, payload: Payload, core: &mut Core<L>) {
+    pub(super) fn revoke<L: Link>(&mut self, payload: StreamPayload, core: &mut Core<L>) {
         if self.get(payload).is_ok_and(|entry| entry.puts == 0) {
             self.deregister(payload.index as usize, core);
         }
@@ -179,7 +179,7 @@ impl Payloads {
     /// Writes to a payload that is not being put.
     pub(super) fn write<L: Link>(
         &mut self,
-        payload: Payload,
+        payload: StreamPayload,
         offset: usize,
         bytes: &[u8],
         core: &mut Core<L>,
@@ -203,7 +203,11 @@ impl Payloads {
     }
 
     /// Gives the memory back; the handle is dead from here on.
-    pub(super) fn release<L: Link>(&mut self, payload: Payload, core: &mut Core<L>) -> Result<Buffer, StreamError> {
+    pub(super) fn release<L: Link>(
+        &mut self,
+        payload: StreamPayload,
+        core: &mut Core<L>,
+    ) -> Result<Buffer, StreamError> {
         if self.get(payload)?.puts > 0 {
             return Err(StreamError::PayloadInUse);
         }
@@ -214,19 +218,19 @@ impl Payloads {
         Ok(buffer)
     }
 
-    fn get(&self, payload: Payload) -> Result<&Entry, StreamError> {
+    fn get(&self, payload: StreamPayload) -> Result<&PayloadEntry, StreamError> {
         let entry = self.entries.get(payload.index as usize).filter(|entry| entry.is(payload));
         entry.ok_or(StreamError::NoPayload)
     }
 
-    fn get_mut(&mut self, payload: Payload) -> Result<&mut Entry, StreamError> {
+    fn get_mut(&mut self, payload: StreamPayload) -> Result<&mut PayloadEntry, StreamError> {
         let entry = self.entries.get_mut(payload.index as usize).filter(|entry| entry.is(payload));
         entry.ok_or(StreamError::NoPayload)
     }
 }
 
-impl Entry {
-    fn is(&self, payload: Payload) -> bool {
+impl PayloadEntry {
+    fn is(&self, payload: StreamPayload) -> bool {
         self.generation == payload.generation && !matches!(self.memory, Memory::None)
     }
 }

@@ -6,7 +6,7 @@ use roci_driver::link::Link;
 use super::StreamService;
 use super::end::{PayloadPut, PutBy, StreamContext, StreamEnd, wrapped};
 use super::error::StreamError;
-use super::payload::{Bytes, Payload, Payloads};
+use super::payload::{Bytes, Payloads, StreamPayload};
 use super::wire::{ANNOUNCEMENT, Announcement, ChunkHeader, News};
 use crate::core::Core;
 use crate::core::peer::Peer;
@@ -31,7 +31,7 @@ impl StreamService {
         &mut self,
         core: &mut Core<L>,
         peer: &mut Peer,
-        payload: Payload,
+        payload: StreamPayload,
     ) -> Result<usize, StreamError> {
         let (mut cx, end, payloads) = self.live_parts(core, peer)?;
         match &end.tx.payload {
@@ -62,7 +62,7 @@ fn announce<L: Link>(
     cx: &mut StreamContext<'_, L>,
     end: &mut StreamEnd,
     payloads: &mut Payloads,
-    (payload, len): (Payload, usize),
+    (payload, len): (StreamPayload, usize),
 ) -> Result<usize, StreamError> {
     if !end.has_room_for_announcement(cx) {
         cx.stats.ring_stalls += 1;
@@ -83,7 +83,7 @@ fn copy_payload<L: Link>(
     cx: &mut StreamContext<'_, L>,
     end: &mut StreamEnd,
     payloads: &mut Payloads,
-    (payload, copied): (Payload, usize),
+    (payload, copied): (StreamPayload, usize),
 ) -> Result<usize, StreamError> {
     let len = payloads.len(payload)?;
     let left = len - copied;
@@ -100,7 +100,7 @@ fn copy_payload<L: Link>(
     if copied + taken == len { end_payload(end, payloads, payload) } else { Ok(0) }
 }
 
-fn end_payload(end: &mut StreamEnd, payloads: &mut Payloads, payload: Payload) -> Result<usize, StreamError> {
+fn end_payload(end: &mut StreamEnd, payloads: &mut Payloads, payload: StreamPayload) -> Result<usize, StreamError> {
     end.tx.payload = None;
     payloads.end_put(payload);
     payloads.len(payload)

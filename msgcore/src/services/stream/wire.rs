@@ -121,12 +121,12 @@ pub(super) struct StreamKeys {
 
 /// What the peer must know of an end: how it works, and the keys to its memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Offer {
+pub(super) struct StreamOffer {
     pub(super) config: StreamConfig,
     pub(super) keys: StreamKeys,
 }
 
-impl Offer {
+impl StreamOffer {
     pub(super) fn emit(&self) -> [u8; OFFER] {
         let Self { config, keys } = self;
         let switch = |is_on: bool, flag: u16| if is_on { flag } else { 0 };
@@ -189,21 +189,21 @@ mod tests {
         let keys = StreamKeys { ring: Rkey(0x1234_5678), words: Rkey(0x9abc_def0) };
         for step in [StreamStep::Basic, StreamStep::Piggyback, StreamStep::Pipelining, StreamStep::ZeroCopy] {
             let config = StreamConfig { registrations: 5, ..StreamConfig::of(step) };
-            let offer = Offer { config, keys };
-            assert_eq!(Offer::parse(&offer.emit()), Some(offer));
+            let offer = StreamOffer { config, keys };
+            assert_eq!(StreamOffer::parse(&offer.emit()), Some(offer));
         }
     }
 
     #[test]
     fn an_offer_of_another_length_version_or_kind_is_none() {
         let keys = StreamKeys { ring: Rkey(1), words: Rkey(2) };
-        let bytes = Offer { config: StreamConfig::default(), keys }.emit();
-        assert_eq!(Offer::parse(&bytes[1..]), None);
-        assert_eq!(Offer::parse(&[]), None);
+        let bytes = StreamOffer { config: StreamConfig::default(), keys }.emit();
+        assert_eq!(StreamOffer::parse(&bytes[1..]), None);
+        assert_eq!(StreamOffer::parse(&[]), None);
         for at in 0..6 {
             let mut wrong = bytes;
             wrong[at] ^= 1;
-            assert_eq!(Offer::parse(&wrong), None, "byte {at}");
+            assert_eq!(StreamOffer::parse(&wrong), None, "byte {at}");
         }
     }
 
