@@ -15,7 +15,7 @@ const LOOKS: u32 = 32;
 /// The state of one wait.
 #[derive(Debug)]
 pub(crate) struct Backoff {
-    limits: Limits,
+    limits: BackoffLimits,
     looks: u32,
     idle_since: Option<Instant>,
     sleep: Duration,
@@ -25,13 +25,13 @@ pub(crate) struct Backoff {
 
 /// When spinning ends, and yielding, and how long a sleep may be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct BackoffLimits {
     spin: Duration,
     yield_until: Duration,
     sleep_max: Duration,
 }
 
-impl Limits {
+impl BackoffLimits {
     /// With more ranks than processors, spinning only keeps a peer from its work.
     pub(crate) fn new(config: &Config, ranks: usize, processors: usize) -> Self {
         let spin = if ranks > processors { 0 } else { config.spin_us };
@@ -55,7 +55,7 @@ pub enum Idle {
 }
 
 impl Backoff {
-    pub(crate) fn new(limits: Limits) -> Self {
+    pub(crate) fn new(limits: BackoffLimits) -> Self {
         Self { limits, looks: 0, idle_since: None, sleep: FIRST_SLEEP, reminder: None, report: None }
     }
 

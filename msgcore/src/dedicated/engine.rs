@@ -8,7 +8,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::rings::{Answer, Command, LastWish, OperationEnd, Question, Rings};
 use super::streams;
-use crate::backoff::{Backoff, Idle, Limits};
+use crate::backoff::{Backoff, BackoffLimits, Idle};
 use crate::core::refused::CallError;
 use crate::services::tag::matching::Pattern;
 use crate::worker::Worker;
@@ -41,7 +41,7 @@ pub(super) fn pin(cpu: Option<usize>) -> Result<(), WireupError> {
 }
 
 /// Serves until the handle lets go, or the job is over.
-pub(super) fn run<L: Link>(worker: Worker<L>, limits: Limits, over: &Over) -> Result<(), OpError> {
+pub(super) fn run<L: Link>(worker: Worker<L>, limits: BackoffLimits, over: &Over) -> Result<(), OpError> {
     let rings = &over.0;
     let mut service = Service::new(worker, rings.clone());
     let mut backoff = Backoff::new(limits);

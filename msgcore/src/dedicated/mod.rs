@@ -69,7 +69,7 @@ use std::thread;
 use roci_driver::link::Link;
 use roci_driver::{Arena, ArenaError, Buffer, ForkWatch};
 
-use crate::backoff::{Backoff, Limits};
+use crate::backoff::{Backoff, BackoffLimits};
 use crate::config::Config;
 use crate::worker::ports::{WireupError, join};
 use crate::{OpError, Rank, Worker};
@@ -108,22 +108,22 @@ pub struct DedicatedWorker<H: EngineHost = EngineThread> {
     claims: Claims,
     stock: Stock,
     streams: StreamHandle,
-    limits: Limits,
+    limits: BackoffLimits,
     buffered_limit: usize,
     host: H,
 }
 
 /// What the handle must know of the worker.
-struct Site {
+struct WorkerFacts {
     rank: Rank,
     size: usize,
     arena: Arc<Arena>,
     fork_watch: ForkWatch,
-    limits: Limits,
+    limits: BackoffLimits,
 }
 
-impl Site {
-    fn of<L: Link>(worker: &Worker<L>, limits: Limits) -> Self {
+impl WorkerFacts {
+    fn of<L: Link>(worker: &Worker<L>, limits: BackoffLimits) -> Self {
         let engine = &worker.endpoint.core.engine;
         let (arena, fork_watch) = (engine.arena().clone(), engine.fork_watch());
         Self { rank: worker.rank(), size: worker.size(), arena, fork_watch, limits }
@@ -156,13 +156,13 @@ impl DedicatedWorker {
             let limits = |worker: &Worker<L>| {
                 let cpus = worker.job.as_ref().map_or(worker.size(), Job::cpus);
                 // Two threads a rank.
-                Limits::new(&ours, 2 * worker.size(), cpus)
+                BackoffLimits::new(&ours, 2 * worker.size(), cpus)
             };
             match worker {
                 Ok(worker) => {
                     let limits = limits(&worker);
                     // Who does not listen any more has panicked, and its handle will not come.
-                    drop(opened.send(Ok(Site::of(&worker, limits))));
+                    drop(opened.send(Ok(WorkerFacts::of(&worker, limits))));
                     engine::run(worker, limits, &over)
                 }
                 Err(error) => {
@@ -176,7 +176,7 @@ impl DedicatedWorker {
         let mut host = EngineThread::new(thread);
         let Ok(outcome) = is_open.recv() else { return Err(host.end().into()) };
         match outcome {
-            Ok(site) => Ok(Self::at(site, config, rings, host)),
+            Ok(facts) => Ok(Self::at(facts, config, rings, host)),
             Err(error) => {
                 // A second try finds it gone.
                 host.stop();
@@ -191,8 +191,8 @@ impl<L: Link> DedicatedWorker<SteppedEngine<L>> {
     /// engine of its own, step by step and under a clock of its own. See [`SteppedEngine`].
     pub fn stepped(worker: Worker<L>, config: &Config) -> Self {
         let rings = Arc::new(Rings::new());
-        let site = Site::of(&worker, Limits::new(config, worker.size(), worker.size()));
-        Self::at(site, config, rings.clone(), SteppedEngine::new(worker, rings))
+        let facts = WorkerFacts::of(&worker, BackoffLimits::new(config, worker.size(), worker.size()));
+        Self::at(facts, config, rings.clone(), SteppedEngine::new(worker, rings))
     }
 
     /// Returns the worker that serves this handle; `None` once it has ended.
@@ -202,8 +202,8 @@ impl<L: Link> DedicatedWorker<SteppedEngine<L>> {
 }
 
 impl<H: EngineHost> DedicatedWorker<H> {
-    fn at(site: Site, config: &Config, rings: Arc<Rings>, host: H) -> Self {
-        let Site { rank, size, arena, fork_watch, limits } = site;
+    fn at(facts: WorkerFacts, config: &Config, rings: Arc<Rings>, host: H) -> Self {
+        let WorkerFacts { rank, size, arena, fork_watch, limits } = facts;
         Self {
             rank,
             size,

@@ -18,7 +18,7 @@ use roci_driver::{AdoptError, ArenaError, Buffer, EngineStats, RegistrationInfo,
 use roci_launcher::{Job, Mail};
 
 use crate::Rank;
-use crate::backoff::{Backoff, Idle, Limits};
+use crate::backoff::{Backoff, BackoffLimits, Idle};
 use crate::config::{Config, Demand, WireupTime};
 use crate::core::credits::CreditAccount;
 use crate::core::lane::Lane;
@@ -44,7 +44,7 @@ pub struct Worker<L: Link = LiveLink> {
     /// What carries texts between ranks, where there is no job.
     mail: Option<Box<dyn Mail>>,
     departures: Departures,
-    limits: Limits,
+    limits: BackoffLimits,
     /// How long it waits for its peers where it is dropped; none once it was closed or aborted.
     linger: Option<Duration>,
     /// When a wait last looked at what links do not show.
@@ -138,7 +138,7 @@ impl<L: Link> Worker<L> {
             size,
             endpoint,
             departures: Departures::default(),
-            limits: Limits::new(config, size, job.as_ref().map_or(size, Job::cpus)),
+            limits: BackoffLimits::new(config, size, job.as_ref().map_or(size, Job::cpus)),
             linger: Some(Duration::from_millis(config.linger_ms)),
             last_glance: Instant::now(),
             job,

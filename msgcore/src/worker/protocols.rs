@@ -39,7 +39,7 @@ pub struct Circumstances {
 
 /// What of a lane bears on the choice.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct LaneCapacity {
     /// Bytes that a vbuf holds.
     payload: usize,
     /// Vbufs that the credits allow to an eager message.
@@ -49,12 +49,12 @@ struct Place {
 /// The table of a configuration.
 pub fn protocol_ranges(config: &Config, circumstances: &Circumstances) -> Vec<ProtocolRange> {
     let &Circumstances { peer, has_credits, has_keys } = circumstances;
-    let place = |queue: &ReceiveQueue| {
+    let capacity = |queue: &ReceiveQueue| {
         let credits = usize::from(most_for_eager(config, queue.kind));
-        Place { payload: queue.size - msg::LEN, credits: if has_credits { credits } else { 0 } }
+        LaneCapacity { payload: queue.size - msg::LEN, credits: if has_credits { credits } else { 0 } }
     };
-    let places: Vec<_> = config.receive_queues().iter().map(place).collect();
-    ranges(&config.rules(), &places, peer, has_keys && config.ndreg_entries > 0)
+    let capacities: Vec<_> = config.receive_queues().iter().map(capacity).collect();
+    ranges(&config.rules(), &capacities, peer, has_keys && config.ndreg_entries > 0)
 }
 
 /// The credits that eager messages may have of a peer with such a queue.
@@ -70,26 +70,27 @@ impl<L: Link> Worker<L> {
     /// The table for a peer that is connected, with all credits at home; `None` where it is not connected.
     pub fn protocol_ranges(&self, rank: Rank) -> Option<Vec<ProtocolRange>> {
         let peer = self.endpoint.peers.get(rank).filter(|peer| peer.is_open())?;
-        let place = |lane: &Lane| Place { payload: lane.payload, credits: lane.credits.most_for_eager().into() };
-        let places: Vec<_> = peer.lanes.iter().map(place).collect();
+        let capacity =
+            |lane: &Lane| LaneCapacity { payload: lane.payload, credits: lane.credits.most_for_eager().into() };
+        let capacities: Vec<_> = peer.lanes.iter().map(capacity).collect();
         Some(ranges(
             &self.endpoint.services.tag.rules,
-            &places,
+            &capacities,
             peer.connection.capabilities,
             self.endpoint.core.can_register(),
         ))
     }
 }
 
-fn ranges(rules: &Rules, places: &[Place], peer: Capabilities, can_register: bool) -> Vec<ProtocolRange> {
+fn ranges(rules: &Rules, capacities: &[LaneCapacity], peer: Capabilities, can_register: bool) -> Vec<ProtocolRange> {
     let choose = |len: usize| {
-        let (lane, vbufs) = lane_for(len, places.iter().map(|place| place.payload));
-        select(rules, &Conditions { len, vbufs, credits: places[lane].credits, can_register, peer })
+        let (lane, vbufs) = lane_for(len, capacities.iter().map(|capacity| capacity.payload));
+        select(rules, &Conditions { len, vbufs, credits: capacities[lane].credits, can_register, peer })
     };
     // The answer changes only here, and where a series takes one vbuf more than there are credits for.
     let mut starts = vec![0, rules.eager + 1, rules.r3, rules.pipeline, MAX_TRANSFER + 1];
-    starts.extend(places.iter().map(|place| place.payload + 1));
-    starts.extend(places.last().map(|place| place.payload.saturating_mul(place.credits) + 1));
+    starts.extend(capacities.iter().map(|capacity| capacity.payload + 1));
+    starts.extend(capacities.last().map(|capacity| capacity.payload.saturating_mul(capacity.credits) + 1));
     starts.retain(|&start| start <= MAX_MESSAGE);
     starts.sort_unstable();
     starts.dedup();
