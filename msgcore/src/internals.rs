@@ -1,7 +1,7 @@
 //! Queues of a worker on their own, for the benches of this workspace. Nothing here is a promise to anybody else.
 
 pub use crate::dedicated::internals::CommandRings;
-use crate::services::tag::matching::{Label, Matching};
+use crate::services::tag::matching::{MatchLabel, Matching};
 use crate::{Context, Pattern, Rank, Tag};
 
 /// The queues in which receives wait for messages, and messages for receives. Numbers stand for both.
@@ -22,7 +22,7 @@ impl MatchingQueues {
     /// A message comes: the receive that takes it, or it waits.
     #[inline]
     pub fn arrive(&mut self, source: Rank, tag: Tag, message: u32) -> Option<u32> {
-        let label = Label { source, tag, context: Context::default() };
+        let label = MatchLabel { source, tag, context: Context::default() };
         let receive = self.0.take_posted(&label);
         if receive.is_none() {
             self.0.keep(label, message.into(), 1, message);

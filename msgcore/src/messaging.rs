@@ -9,7 +9,7 @@ use crate::core::refused::{CallError, Refused};
 use crate::core::stats::WorkerStats;
 use crate::dedicated::EngineHost;
 use crate::services::tag::matching::Pattern;
-use crate::services::tag::receive::Message;
+use crate::services::tag::receive::ClaimedMessage;
 use crate::services::tag::request::Request;
 use crate::services::tag::send::SendOptions;
 use crate::worker::Dropped;
@@ -71,7 +71,11 @@ pub trait Messaging: Streams {
     fn recv_in_place(&mut self, pattern: Pattern) -> Result<Request, CallError>;
 
     /// Receives a message that was claimed (`MPI_Imrecv`).
-    fn recv_message(&mut self, message: Message, buffer: Buffer) -> Result<Request, Refused<(Message, Buffer)>>;
+    fn recv_message(
+        &mut self,
+        message: ClaimedMessage,
+        buffer: Buffer,
+    ) -> Result<Request, Refused<(ClaimedMessage, Buffer)>>;
 
     /// Returns what a message says of itself that such a receive would take, if one has come (`MPI_Iprobe`).
     fn probe(&mut self, pattern: Pattern) -> Result<Option<Envelope>, OpError>;
@@ -80,10 +84,10 @@ pub trait Messaging: Streams {
     fn wait_probe(&mut self, pattern: Pattern) -> Result<Envelope, CallError>;
 
     /// Claims the message that such a receive would take, if one has come (`MPI_Improbe`).
-    fn claim(&mut self, pattern: Pattern) -> Result<Option<Message>, OpError>;
+    fn claim(&mut self, pattern: Pattern) -> Result<Option<ClaimedMessage>, OpError>;
 
     /// Waits until such a message has come, and claims it (`MPI_Mprobe`).
-    fn wait_claim(&mut self, pattern: Pattern) -> Result<Message, CallError>;
+    fn wait_claim(&mut self, pattern: Pattern) -> Result<ClaimedMessage, CallError>;
 
     /// Takes an operation back, if it has met nothing yet (`MPI_Cancel`).
     fn cancel(&mut self, request: Request);
@@ -251,7 +255,11 @@ macro_rules! same {
             self.recv_in_place(pattern)
         }
 
-        fn recv_message(&mut self, message: Message, buffer: Buffer) -> Result<Request, Refused<(Message, Buffer)>> {
+        fn recv_message(
+            &mut self,
+            message: ClaimedMessage,
+            buffer: Buffer,
+        ) -> Result<Request, Refused<(ClaimedMessage, Buffer)>> {
             self.recv_message(message, buffer)
         }
 
@@ -259,7 +267,7 @@ macro_rules! same {
             self.wait_probe(pattern)
         }
 
-        fn wait_claim(&mut self, pattern: Pattern) -> Result<Message, CallError> {
+        fn wait_claim(&mut self, pattern: Pattern) -> Result<ClaimedMessage, CallError> {
             self.wait_claim(pattern)
         }
 
@@ -322,7 +330,7 @@ impl<L: roci_driver::link::Link> Messaging for Worker<L> {
         if Worker::is_forked(self) { Err(OpError::Forked) } else { Ok(self.probe(pattern)) }
     }
 
-    fn claim(&mut self, pattern: Pattern) -> Result<Option<Message>, OpError> {
+    fn claim(&mut self, pattern: Pattern) -> Result<Option<ClaimedMessage>, OpError> {
         if Worker::is_forked(self) { Err(OpError::Forked) } else { Ok(self.claim(pattern)) }
     }
 
@@ -358,7 +366,7 @@ impl<H: EngineHost> Messaging for DedicatedWorker<H> {
         self.probe(pattern)
     }
 
-    fn claim(&mut self, pattern: Pattern) -> Result<Option<Message>, OpError> {
+    fn claim(&mut self, pattern: Pattern) -> Result<Option<ClaimedMessage>, OpError> {
         self.claim(pattern)
     }
 

@@ -9,7 +9,8 @@ use std::ptr::NonNull;
 use ranks::{config, run_ranks};
 use roci_driver::{ArenaError, UserMemory};
 use roci_msgcore::{
-    Buffer, CallError, DedicatedWorker, Dropped, Message, OpError, Pattern, Rank, Refused, Request, SendOptions, Tag,
+    Buffer, CallError, ClaimedMessage, DedicatedWorker, Dropped, OpError, Pattern, Rank, Refused, Request, SendOptions,
+    Tag,
 };
 
 /// Forks, each in the middle of an exchange: the thread is found at many of its works.
@@ -55,7 +56,7 @@ fn finish(worker: &mut DedicatedWorker, round: u64, tickets: Vec<(Request, Reque
 struct Inherited {
     worker: DedicatedWorker,
     receive: Request,
-    message: Message,
+    message: ClaimedMessage,
     buffer: Buffer,
 }
 
@@ -117,7 +118,11 @@ fn unrefused_call(inherited: Inherited, parting: Parting) -> Option<&'static str
 }
 
 /// Those calls that hand back what they are given.
-fn begin_calls(worker: &mut DedicatedWorker, buffer: Buffer, message: Message) -> (Buffer, [(&'static str, bool); 5]) {
+fn begin_calls(
+    worker: &mut DedicatedWorker,
+    buffer: Buffer,
+    message: ClaimedMessage,
+) -> (Buffer, [(&'static str, bool); 5]) {
     let is_forked = |why: &CallError| matches!(why, CallError::Forked);
     let Refused { why: send, given } = worker.send(1, IDLE, buffer).expect_err("the child sends nothing");
     let refused = worker.send_with(1, IDLE, given, SendOptions::default().synchronous());
@@ -169,7 +174,7 @@ fn fork_with(inherited: Inherited, parting: Parting) -> Inherited {
 }
 
 /// A message from rank 1 that is claimed and not received.
-fn claim(worker: &mut DedicatedWorker) -> Message {
+fn claim(worker: &mut DedicatedWorker) -> ClaimedMessage {
     loop {
         if let Some(message) = worker.claim(Pattern::new(1, CLAIMED)).expect("it lives") {
             return message;

@@ -12,7 +12,9 @@ use crate::core::refused::CallError;
 use crate::core::refused::Refused;
 use crate::services::tag::MAX_MESSAGE;
 use crate::services::tag::matching::Pattern;
-use crate::{Done, Message, OpError, Rank, Request, SendOptions, SomeFailed, Source, Tag, TagMatch, WorkerEvent};
+use crate::{
+    ClaimedMessage, Done, OpError, Rank, Request, SendOptions, SomeFailed, Source, Tag, TagMatch, WorkerEvent,
+};
 
 const UNCHANGED: &str = "a command that is refused comes back as it was";
 
@@ -105,7 +107,11 @@ impl<H: EngineHost> DedicatedWorker<H> {
 
     /// Receives a message that was claimed (`MPI_Imrecv`). Where the call is refused the message stays claimed, and comes
     /// back with the buffer.
-    pub fn recv_message(&mut self, message: Message, buffer: Buffer) -> Result<Request, Refused<(Message, Buffer)>> {
+    pub fn recv_message(
+        &mut self,
+        message: ClaimedMessage,
+        buffer: Buffer,
+    ) -> Result<Request, Refused<(ClaimedMessage, Buffer)>> {
         let request = match self.mint() {
             Ok(request) => request,
             Err(why) => return Err(Refused::new(why, (message, buffer))),

@@ -10,7 +10,7 @@ use crate::backoff::Backoff;
 use crate::core::refused::CallError;
 use crate::services::tag::matching::Pattern;
 use crate::worker::Dropped;
-use crate::{CloseError, Envelope, FlushError, Message, OpError, Rank, WorkerStats};
+use crate::{ClaimedMessage, CloseError, Envelope, FlushError, OpError, Rank, WorkerStats};
 
 const OTHER_ANSWER: &str = "one question at a time, and its own answer";
 
@@ -42,7 +42,7 @@ impl<H: EngineHost> DedicatedWorker<H> {
     }
 
     /// Claims the message that such a receive would take, if one has come (`MPI_Improbe`).
-    pub fn claim(&mut self, pattern: Pattern) -> Result<Option<Message>, OpError> {
+    pub fn claim(&mut self, pattern: Pattern) -> Result<Option<ClaimedMessage>, OpError> {
         let message = ask!(self, Claim(pattern))?;
         if let Some(message) = &message {
             self.claims.note(message);
@@ -57,7 +57,7 @@ impl<H: EngineHost> DedicatedWorker<H> {
     }
 
     /// Waits until a message that such a receive would take has come, and claims it (`MPI_Mprobe`).
-    pub fn wait_claim(&mut self, pattern: Pattern) -> Result<Message, CallError> {
+    pub fn wait_claim(&mut self, pattern: Pattern) -> Result<ClaimedMessage, CallError> {
         let message = ask!(self, WaitClaim(pattern)).map_err(refused)??;
         self.claims.note(&message);
         Ok(message)

@@ -12,7 +12,8 @@ use crate::services::tag::matching::Pattern;
 use crate::sync::{ArrayQueue, AtomicBool};
 use crate::worker::Dropped;
 use crate::{
-    CloseError, Done, Envelope, FlushError, Message, OpError, Rank, Request, SendOptions, Tag, WorkerEvent, WorkerStats,
+    ClaimedMessage, CloseError, Done, Envelope, FlushError, OpError, Rank, Request, SendOptions, Tag, WorkerEvent,
+    WorkerStats,
 };
 
 /// Commands that may wait for the engine; a call that finds no room waits.
@@ -29,7 +30,7 @@ pub(super) enum Command {
     /// Receive, into a buffer or in place.
     Recv { request: Request, pattern: Pattern, buffer: Option<Buffer> },
     /// Receive what a probe has claimed.
-    RecvMessage { request: Request, message: Message, buffer: Buffer },
+    RecvMessage { request: Request, message: ClaimedMessage, buffer: Buffer },
     /// Take an operation back; `left` is the end of an eager send that was reported before.
     Cancel { request: Request, left: Option<Done> },
     /// Take memory back.
@@ -73,9 +74,9 @@ pub(super) enum Question {
 /// The engine's answer.
 pub(super) enum Answer {
     Probe(Option<Envelope>),
-    Claim(Option<Message>),
+    Claim(Option<ClaimedMessage>),
     WaitProbe(Result<Envelope, CallError>),
-    WaitClaim(Result<Message, CallError>),
+    WaitClaim(Result<ClaimedMessage, CallError>),
     Adopt(Result<Buffer, AdoptError>),
     RegistrationStats(Box<RegistrationStats>),
     Connect(Result<(), CallError>),

@@ -1,7 +1,7 @@
 //! What has come from a peer: a completion, and in it a message, which goes to the service that it is for.
 
 use roci_driver::link::Link;
-use roci_driver::{Buffer, Operation as WcOperation, WorkCompletion};
+use roci_driver::{Buffer, Operation, WorkCompletion};
 use roci_protocol::msg::{self, Header, Message};
 
 use super::{Endpoint, go_on};
@@ -16,7 +16,7 @@ use crate::core::tx::{lane_and_peer, stream_work_peer};
 use crate::services::Services;
 use crate::services::tag::rendezvous::ClearToSend;
 use crate::services::tag::request::Request;
-use crate::services::tag::stored::Remote;
+use crate::services::tag::stored::RemotePayload;
 
 impl<L: Link> Endpoint<L> {
     /// Acts on the end of a work request. Sends mostly end many at once: what the end of one makes possible is done when another
@@ -27,7 +27,7 @@ impl<L: Link> Endpoint<L> {
             self.drop_stray(done);
             return run;
         };
-        if done.operation == WcOperation::Send && done.status.is_success() {
+        if done.operation == Operation::Send && done.status.is_success() {
             if run != Some(id) {
                 self.after_sends(run);
             }
@@ -47,8 +47,8 @@ impl<L: Link> Endpoint<L> {
             return self.on_failure(id, lane, done);
         }
         match done.operation {
-            WcOperation::Recv => self.on_receive(id, lane, done),
-            WcOperation::RecvRdmaWithImm => self.on_write(id, lane, done),
+            Operation::Recv => self.on_receive(id, lane, done),
+            Operation::RecvRdmaWithImm => self.on_write(id, lane, done),
             // Nothing else is posted.
             _ => {
                 self.on_transferred(id, done);
@@ -80,7 +80,7 @@ impl<L: Link> Endpoint<L> {
         peer.note_transferred(done.buffer.len());
         let request = Request::from_wire(done.wr_id);
         match done.operation {
-            WcOperation::Read => services.tag.on_read(peer, request, done.buffer),
+            Operation::Read => services.tag.on_read(peer, request, done.buffer),
             _ => services.tag.on_write_done(request, done.buffer),
         }
     }
@@ -112,7 +112,7 @@ impl<L: Link> Endpoint<L> {
     /// work of streams, which is the first lane's.
     #[inline]
     fn lane_of(&self, done: &WorkCompletion) -> Option<(PeerId, usize)> {
-        if matches!(done.operation, WcOperation::Recv | WcOperation::Send | WcOperation::RecvRdmaWithImm) {
+        if matches!(done.operation, Operation::Recv | Operation::Send | Operation::RecvRdmaWithImm) {
             let (lane, id) = lane_and_peer(done.wr_id);
             if id != ANY_PEER {
                 return Some((id, lane));
@@ -125,7 +125,7 @@ impl<L: Link> Endpoint<L> {
 
     /// The end of a work request of a queue pair that is no peer's any more.
     fn drop_stray(&mut self, done: WorkCompletion) {
-        if matches!(done.operation, WcOperation::Recv | WcOperation::RecvRdmaWithImm) {
+        if matches!(done.operation, Operation::Recv | Operation::RecvRdmaWithImm) {
             let (lane, _) = lane_and_peer(done.wr_id);
             self.core.give_receive_vbuf(lane, done.buffer);
         }
@@ -136,7 +136,7 @@ impl<L: Link> Endpoint<L> {
         let Self { core, services, peers, .. } = self;
         let peer = peers.get_mut(id);
         match done.operation {
-            WcOperation::Recv | WcOperation::RecvRdmaWithImm => {
+            Operation::Recv | Operation::RecvRdmaWithImm => {
                 if let Some(lane) = peer.and_then(|peer| peer.lanes.get_mut(lane)) {
                     lane.posted = lane.posted.saturating_sub(1);
                 }
@@ -146,7 +146,7 @@ impl<L: Link> Endpoint<L> {
                 if let Some(peer) = peer {
                     debug_assert!((1..=SEND_QUEUE).contains(&peer.lanes[lane].in_flight));
                     peer.lanes[lane].in_flight -= 1;
-                    if matches!(operation, WcOperation::Send) {
+                    if matches!(operation, Operation::Send) {
                         core.send_pools[lane].give(done.buffer);
                     } else {
                         // Of tagged messages the end of the peer ends the operation.
@@ -282,7 +282,7 @@ fn dispatch<L: Link>(
         Message::Fragment { offset, id } => return services.tag.on_fragment(peer, lane, id, offset, vbuf),
         Message::RequestToSend { label, len, id, way, rkey, mode } => {
             peer.advance_sequence();
-            services.tag.on_request_to_send(core, peer, (label, mode), Remote { way, rkey, len, id })?;
+            services.tag.on_request_to_send(core, peer, (label, mode), RemotePayload { way, rkey, len, id })?;
         }
         Message::Data { reply, offset } => services.tag.on_data(peer, reply, offset, &vbuf)?,
         Message::ClearToSend { id, reply, way, rkey, va, len } => {

@@ -29,7 +29,7 @@ use crate::core::refused::{CallError, Refused};
 use crate::services::Services;
 use crate::services::tag::cancel::Cancellation;
 use crate::services::tag::matching::Pattern;
-use crate::services::tag::receive::{Message, Met};
+use crate::services::tag::receive::{ClaimedMessage, Met};
 use crate::services::tag::request::Request;
 use crate::services::tag::send::SendOptions;
 use crate::services::tag::{MAX_MESSAGE, TagService};
@@ -116,9 +116,9 @@ impl<L: Link> Endpoint<L> {
     pub(crate) fn recv_message(
         &mut self,
         request: Request,
-        message: Message,
+        message: ClaimedMessage,
         buffer: Buffer,
-    ) -> Result<(), Refused<(Message, Buffer)>> {
+    ) -> Result<(), Refused<(ClaimedMessage, Buffer)>> {
         if self.is_forked() {
             return Err(Refused::new(CallError::Forked, (message, buffer)));
         }
@@ -139,7 +139,7 @@ impl<L: Link> Endpoint<L> {
     }
 
     /// Claims the message that such a receive would take, if one has come.
-    pub(crate) fn claim(&mut self, pattern: &Pattern) -> Option<Message> {
+    pub(crate) fn claim(&mut self, pattern: &Pattern) -> Option<ClaimedMessage> {
         let met = self.services.tag.take_unexpected(pattern)?;
         self.note_met(&met);
         let message = self.services.tag.claim(&mut self.core, met);

@@ -14,7 +14,7 @@ use thiserror::Error;
 use crate::backoff::{Backoff, SUSPICIOUS};
 use crate::core::completion::OpError;
 use crate::core::peer::Peer;
-use crate::services::tag::operation::Operation;
+use crate::services::tag::operation::TagOperation;
 use crate::services::tag::request::Request;
 use crate::worker::report::Awaited;
 use crate::worker::{Dropped, Worker};
@@ -79,7 +79,7 @@ impl<L: Link> Worker<L> {
     /// Sends that have not ended, and those that ended otherwise than they should have.
     fn lost_sends(&self, held: &[Request]) -> usize {
         let is_lost = |request: &&Request| match self.endpoint.services.tag.requests.get(**request) {
-            Some(Operation::Ended(outcome)) => outcome.as_ref().map_or(true, |done| done.is_cancelled),
+            Some(TagOperation::Ended(outcome)) => outcome.as_ref().map_or(true, |done| done.is_cancelled),
             _ => false,
         };
         self.dropped().sends + held.iter().filter(is_lost).count()

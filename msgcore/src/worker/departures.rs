@@ -7,7 +7,7 @@ use roci_driver::link::Link;
 use roci_protocol::Nanos;
 
 use crate::core::completion::OpError;
-use crate::services::tag::operation::Operation;
+use crate::services::tag::operation::TagOperation;
 use crate::services::tag::request::Request;
 use crate::worker::Worker;
 use crate::{Rank, Source};
@@ -72,7 +72,7 @@ impl<L: Link> Worker<L> {
     pub(crate) fn check_wildcard(&self, request: Request) -> Result<(), OpError> {
         let Some(error) = self.reason_against_wildcards() else { return Ok(()) };
         let is_wildcard = match self.endpoint.services.tag.requests.get(request) {
-            Some(Operation::Waiting { posted: Some(posted), .. }) => self
+            Some(TagOperation::Waiting { posted: Some(posted), .. }) => self
                 .endpoint
                 .services
                 .tag

@@ -9,7 +9,7 @@ use crate::backoff::Backoff;
 use crate::core::completion::Envelope;
 use crate::core::refused::{CallError, Refused};
 use crate::services::tag::matching::Pattern;
-use crate::services::tag::receive::Message;
+use crate::services::tag::receive::ClaimedMessage;
 use crate::services::tag::request::Request;
 use crate::services::tag::requests::LIMIT;
 use crate::services::tag::send::SendOptions;
@@ -135,7 +135,11 @@ impl<L: Link> Worker<L> {
 
     /// Receives a message that was claimed (`MPI_Imrecv`). Where the call is refused the message stays claimed, and comes
     /// back with the buffer.
-    pub fn recv_message(&mut self, message: Message, buffer: Buffer) -> Result<Request, Refused<(Message, Buffer)>> {
+    pub fn recv_message(
+        &mut self,
+        message: ClaimedMessage,
+        buffer: Buffer,
+    ) -> Result<Request, Refused<(ClaimedMessage, Buffer)>> {
         let Some(request) = self.mint() else {
             return Err(Refused::new(CallError::TooMany(LIMIT), (message, buffer)));
         };
@@ -173,12 +177,12 @@ impl<L: Link> Worker<L> {
 
     /// Claims the message that such a receive would take, if one has come (`MPI_Improbe`). It looks as
     /// [`Worker::probe`] does.
-    pub fn claim(&mut self, pattern: Pattern) -> Option<Message> {
+    pub fn claim(&mut self, pattern: Pattern) -> Option<ClaimedMessage> {
         self.look_twice(|worker| worker.endpoint.claim(&pattern))
     }
 
     /// Waits until a message that such a receive would take has come, and claims it (`MPI_Mprobe`).
-    pub fn wait_claim(&mut self, pattern: Pattern) -> Result<Message, CallError> {
+    pub fn wait_claim(&mut self, pattern: Pattern) -> Result<ClaimedMessage, CallError> {
         self.wait_for(pattern, |worker| worker.endpoint.claim(&pattern))
     }
 

@@ -10,7 +10,7 @@ use roci_driver::link::Link;
 
 use crate::core::peer::Peer;
 use crate::services::tag::matching::Pattern;
-use crate::services::tag::operation::Operation;
+use crate::services::tag::operation::TagOperation;
 use crate::services::tag::request::Request;
 use crate::worker::Worker;
 use crate::{Rank, Source, TagMatch};
@@ -115,30 +115,32 @@ impl<L: Link> Worker<L> {
         let Some(operation) = self.endpoint.services.tag.requests.get(request) else {
             return ("a request that is over".into(), Vec::new());
         };
-        if let Operation::Waiting { posted, .. } = operation {
+        if let TagOperation::Waiting { posted, .. } = operation {
             let Some(pattern) = posted.and_then(|posted| self.endpoint.services.tag.matching.pattern_of(posted)) else {
                 return ("a receive that is being met".into(), Vec::new());
             };
             return (format!("a receive {}", Shown(&pattern)), self.sources(&pattern));
         }
         let what = match operation {
-            Operation::Outgoing { to, .. } => format!("a send to rank {to} that has not left"),
-            Operation::Queued { to } => format!("a send to rank {to} that is leaving"),
-            Operation::Unmatched { to, .. } => format!("a synchronous send to rank {to}, which has no receive for it"),
-            Operation::Withdrawing { to, .. } => format!("rank {to} to say whether a send can be taken back"),
-            Operation::Asked(asked) => {
+            TagOperation::Outgoing { to, .. } => format!("a send to rank {to} that has not left"),
+            TagOperation::Queued { to } => format!("a send to rank {to} that is leaving"),
+            TagOperation::Unmatched { to, .. } => {
+                format!("a synchronous send to rank {to}, which has no receive for it")
+            }
+            TagOperation::Withdrawing { to, .. } => format!("rank {to} to say whether a send can be taken back"),
+            TagOperation::Asked(asked) => {
                 let len = asked.payload.len();
                 format!("a send of {len} bytes to rank {}, which has no receive for it", asked.to)
             }
-            Operation::Exposed(exposed) => format!("rank {} to fetch the bytes of a send", exposed.to),
-            Operation::Writing(out) => format!("a send to rank {} that is being written", out.to),
-            Operation::Filling(filling) => {
+            TagOperation::Exposed(exposed) => format!("rank {} to fetch the bytes of a send", exposed.to),
+            TagOperation::Writing(out) => format!("a send to rank {} that is being written", out.to),
+            TagOperation::Filling(filling) => {
                 format!("a message from rank {}: {} of {} bytes have come", filling.from, filling.arrived, filling.len)
             }
-            Operation::Fetching(fetching) => format!("a message of rank {} that is being fetched", fetching.from),
-            Operation::Opened(opened) => format!("rank {} to write a message of {} bytes", opened.from, opened.len),
-            Operation::Piped(pipe) => format!("rank {} to write a message in pieces", pipe.from),
-            Operation::Waiting { .. } | Operation::Ended(_) => "a request that is over".to_owned(),
+            TagOperation::Fetching(fetching) => format!("a message of rank {} that is being fetched", fetching.from),
+            TagOperation::Opened(opened) => format!("rank {} to write a message of {} bytes", opened.from, opened.len),
+            TagOperation::Piped(pipe) => format!("rank {} to write a message in pieces", pipe.from),
+            TagOperation::Waiting { .. } | TagOperation::Ended(_) => "a request that is over".to_owned(),
         };
         (what, operation.depends_on().into_iter().collect())
     }

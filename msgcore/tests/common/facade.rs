@@ -8,8 +8,8 @@ use roci_driver::link::sim::SimLink;
 use roci_msgcore::dedicated::SteppedEngine;
 use roci_msgcore::stream::{Stream, StreamError};
 use roci_msgcore::{
-    Buffer, CallError, CloseError, Config, DedicatedWorker, Done, Dropped, Envelope, Message, Messaging, OpError,
-    Pattern, Rank, Refused, Request, SomeFailed, Source, Tag, TagMatch, Worker, WorkerStats,
+    Buffer, CallError, ClaimedMessage, CloseError, Config, DedicatedWorker, Done, Dropped, Envelope, Messaging,
+    OpError, Pattern, Rank, Refused, Request, SomeFailed, Source, Tag, TagMatch, Worker, WorkerStats,
 };
 
 type Link = Faulty<SimLink>;
@@ -94,7 +94,7 @@ impl TestWorker {
         (**self).probe(pattern).expect("it lives")
     }
 
-    pub(crate) fn claim(&mut self, pattern: Pattern) -> Option<Message> {
+    pub(crate) fn claim(&mut self, pattern: Pattern) -> Option<ClaimedMessage> {
         (**self).claim(pattern).expect("it lives")
     }
 

@@ -3,7 +3,8 @@
 use rand::Rng;
 use rand::rngs::StdRng;
 use roci_msgcore::{
-    CallError, Context, Done, Envelope, Message, OpError, Pattern, Rank, Request, SendOptions, Source, Tag, TagMatch,
+    CallError, ClaimedMessage, Context, Done, Envelope, OpError, Pattern, Rank, Request, SendOptions, Source, Tag,
+    TagMatch,
 };
 
 use crate::oracle::{Key, ensure, mix};
@@ -37,7 +38,7 @@ enum What {
 pub(crate) struct Station {
     rank: Rank,
     pending: Vec<Pending>,
-    claims: Vec<(Message, u64, Context)>,
+    claims: Vec<(ClaimedMessage, u64, Context)>,
     bytes: usize,
 }
 

@@ -5,7 +5,7 @@ use roci_driver::link::Link;
 use roci_protocol::msg::{Label, Message};
 
 use super::TagService;
-use super::operation::Operation;
+use super::operation::TagOperation;
 use super::request::Request;
 use super::stored::Body;
 use crate::core::Core;
@@ -30,12 +30,12 @@ impl TagService {
     /// Returns what can be done about an operation that is to be taken back.
     pub(crate) fn cancellation(&self, request: Request) -> Cancellation {
         match self.requests.get(request) {
-            Some(Operation::Waiting { .. }) => Cancellation::Receive,
-            Some(Operation::Outgoing { to, at }) => Cancellation::Queue(*to, *at),
-            Some(Operation::Unmatched { to, .. }) => Cancellation::Ask(*to),
-            Some(Operation::Asked(asked)) => Cancellation::Ask(asked.to),
-            Some(Operation::Exposed(exposed)) => Cancellation::Ask(exposed.to),
-            Some(Operation::Ended(Ok(done))) if self.requests.has_left(request) => Cancellation::Ask(done.peer),
+            Some(TagOperation::Waiting { .. }) => Cancellation::Receive,
+            Some(TagOperation::Outgoing { to, at }) => Cancellation::Queue(*to, *at),
+            Some(TagOperation::Unmatched { to, .. }) => Cancellation::Ask(*to),
+            Some(TagOperation::Asked(asked)) => Cancellation::Ask(asked.to),
+            Some(TagOperation::Exposed(exposed)) => Cancellation::Ask(exposed.to),
+            Some(TagOperation::Ended(Ok(done))) if self.requests.has_left(request) => Cancellation::Ask(done.peer),
             _ => Cancellation::Late,
         }
     }
@@ -44,7 +44,9 @@ impl TagService {
     pub(crate) fn cancel_receive<L: Link>(&mut self, core: &mut Core<L>, request: Request) {
         // A receive without a buffer of its own has none to give back. Without memory for one it stays.
         let spare = core.engine.buffer(0).ok();
-        let Some(Operation::Waiting { buffer, posted: Some(posted) }) = self.requests.get_mut(request) else { return };
+        let Some(TagOperation::Waiting { buffer, posted: Some(posted) }) = self.requests.get_mut(request) else {
+            return;
+        };
         let (Some(buffer), posted) = (buffer.take().or(spare), *posted) else { return };
         let met = self.matching.cancel_posted(posted);
         debug_assert_eq!(met, Some(request), "a receive that waits is posted");
@@ -68,9 +70,9 @@ impl TagService {
         }
         let to = peer.id;
         if self.requests.take_left(request) {
-            let left = self.requests.replace(request, Operation::Queued { to });
-            if let Some(Operation::Ended(Ok(done))) = left {
-                self.requests.replace(request, Operation::Withdrawing { to, done });
+            let left = self.requests.replace(request, TagOperation::Queued { to });
+            if let Some(TagOperation::Ended(Ok(done))) = left {
+                self.requests.replace(request, TagOperation::Withdrawing { to, done });
             }
         }
         self.queues[to].cancels.add(request);
@@ -102,8 +104,8 @@ impl TagService {
         }
         self.requests.take_left(request);
         core.stats.cancelled += 1;
-        let done = match self.requests.replace(request, Operation::Queued { to: oneself }) {
-            Some(Operation::Unmatched { done, .. } | Operation::Ended(Ok(done))) => done,
+        let done = match self.requests.replace(request, TagOperation::Queued { to: oneself }) {
+            Some(TagOperation::Unmatched { done, .. } | TagOperation::Ended(Ok(done))) => done,
             other => unreachable!("a message to oneself that waits has a send: {other:?}"),
         };
         self.requests.end(request, Ok(done.cancelled()));
@@ -141,14 +143,16 @@ impl TagService {
         let is_theirs = self.requests.get(request).is_some_and(|operation| operation.depends_on() == Some(from));
         let was_asked = is_theirs && self.requests.stop_cancelling(request);
         match self.requests.get(request) {
-            Some(Operation::Withdrawing { to, .. } | Operation::Unmatched { to, .. }) if was_asked && *to == from => {
+            Some(TagOperation::Withdrawing { to, .. } | TagOperation::Unmatched { to, .. })
+                if was_asked && *to == from =>
+            {
                 self.end_withdrawn(core, request, is_withdrawn);
             }
-            Some(Operation::Asked(asked)) if was_asked && is_withdrawn && asked.to == from => {
+            Some(TagOperation::Asked(asked)) if was_asked && is_withdrawn && asked.to == from => {
                 core.stats.cancelled += 1;
                 self.end_rendezvous(core, request, Done::cancelled);
             }
-            Some(Operation::Exposed(exposed)) if was_asked && is_withdrawn && exposed.to == from => {
+            Some(TagOperation::Exposed(exposed)) if was_asked && is_withdrawn && exposed.to == from => {
                 core.stats.cancelled += 1;
                 self.end_rendezvous(core, request, Done::cancelled);
             }
@@ -160,13 +164,13 @@ impl TagService {
     }
 
     fn end_withdrawn<L: Link>(&mut self, core: &mut Core<L>, request: Request, is_withdrawn: bool) {
-        let placeholder = Operation::Queued { to: self.oneself };
+        let placeholder = TagOperation::Queued { to: self.oneself };
         core.stats.cancelled += u64::from(is_withdrawn);
         match self.requests.replace(request, placeholder) {
-            Some(Operation::Withdrawing { done, .. } | Operation::Unmatched { done, .. }) if is_withdrawn => {
+            Some(TagOperation::Withdrawing { done, .. } | TagOperation::Unmatched { done, .. }) if is_withdrawn => {
                 self.requests.end(request, Ok(done.cancelled()));
             }
-            Some(Operation::Withdrawing { done, .. }) => drop(self.requests.end(request, Ok(done))),
+            Some(TagOperation::Withdrawing { done, .. }) => drop(self.requests.end(request, Ok(done))),
             // It is matched, and the message that says so comes apart.
             Some(unmatched) => drop(self.requests.replace(request, unmatched)),
             None => {}

@@ -8,11 +8,12 @@ use roci_driver::Buffer;
 use roci_driver::link::Link;
 use roci_protocol::msg::{Header, Label, Message, Mode};
 
-use super::operation::{Filling, Operation};
+use super::TagService;
+use super::matching::MatchLabel;
+use super::operation::{Filling, TagOperation};
 use super::queue::Outgoing;
 use super::request::Request;
-use super::stored::{Body, Destination, OVERHEAD, Series, acceptable};
-use super::{TagService, matching};
+use super::stored::{Body, OVERHEAD, Series, SeriesDestination, acceptable};
 use crate::core::Core;
 use crate::core::breach::Breach;
 use crate::core::completion::{Done, Envelope, OpError, Truncated};
@@ -37,7 +38,7 @@ impl TagService {
         }
         let done = Done::new(payload, len, peer.id, label);
         match mode {
-            Mode::Synchronous => drop(self.requests.replace(request, Operation::Unmatched { to: peer.id, done })),
+            Mode::Synchronous => drop(self.requests.replace(request, TagOperation::Unmatched { to: peer.id, done })),
             Mode::Standard | Mode::Ready => self.requests.end_eager(request, done),
         }
     }
@@ -52,7 +53,7 @@ impl TagService {
         core.post_vbuf(peer, lane, Header { sequence, ..Header::new(message) }, &payload);
         let done = Done::new(payload, len, peer.id, label);
         match mode {
-            Mode::Synchronous => self.requests.open(request, Operation::Unmatched { to: peer.id, done }),
+            Mode::Synchronous => self.requests.open(request, TagOperation::Unmatched { to: peer.id, done }),
             Mode::Standard | Mode::Ready => self.requests.open_left(request, done),
         }
     }
@@ -72,7 +73,7 @@ impl TagService {
         if !is_whole {
             self.begin_series(peer, lane, id, vbuf.len())?;
         }
-        match self.matching.take_posted(&matching::Label::new(from, label)) {
+        match self.matching.take_posted(&MatchLabel::new(from, label)) {
             Some(request) => {
                 core.stats.rx_expected += 1;
                 acknowledge_match(peer, id, mode);
@@ -89,7 +90,7 @@ impl TagService {
                     return Ok(self.store_whole(core, from, label, (id, mode), lane, vbuf));
                 }
                 self.store(core, from, label, len, Body::Series { id, mode, len });
-                let (arrived, to) = (vbuf.len(), Destination::Stored { lane, vbufs: vec![vbuf] });
+                let (arrived, to) = (vbuf.len(), SeriesDestination::Stored { lane, vbufs: vec![vbuf] });
                 self.series.insert((from, id), Series { len, arrived, to });
                 Ok(Outcome::Stored)
             }
@@ -102,7 +103,7 @@ impl TagService {
     pub(crate) fn take_expected(&mut self, from: PeerId, label: Label, payload: &[u8]) -> bool {
         let Self { matching, requests, .. } = self;
         let meets = |request| requests.receive_whole(request, (from, label), payload);
-        matching.take_posted_if(&matching::Label::new(from, label), meets).is_some()
+        matching.take_posted_if(&MatchLabel::new(from, label), meets).is_some()
     }
 
     /// Receiver: a message in one vbuf has no receive. It is stored there, or as a copy where it is short: a vbuf is worth
@@ -163,17 +164,17 @@ impl TagService {
             lane.series = None;
         }
         let outcome = match &mut series.to {
-            Destination::Receive(request) => {
+            SeriesDestination::Receive(request) => {
                 let request = *request;
                 self.fill(request, from, offset as usize, &vbuf)?;
                 Outcome::Used(Some(vbuf))
             }
-            Destination::Stored { vbufs, .. } => {
+            SeriesDestination::Stored { vbufs, .. } => {
                 vbufs.push(vbuf);
                 // It stays until a receive asks.
                 return Ok(Outcome::Stored);
             }
-            Destination::Nowhere => Outcome::Used(Some(vbuf)),
+            SeriesDestination::Nowhere => Outcome::Used(Some(vbuf)),
         };
         if is_complete {
             self.series.remove(&(from, id));
@@ -219,17 +220,18 @@ impl TagService {
         label: Label,
         id: u64,
     ) {
-        let Some(Series { len, arrived, to: Destination::Stored { lane, vbufs } }) = self.series.remove(&(from, id))
+        let Some(Series { len, arrived, to: SeriesDestination::Stored { lane, vbufs } }) =
+            self.series.remove(&(from, id))
         else {
             unreachable!("an unexpected series is stored until it is received or withdrawn");
         };
         let mut to = self.begin_filling(core, request, from, label, len, &[]);
         let mut offset = 0;
         for vbuf in vbufs {
-            if let Destination::Receive(request) = to
+            if let SeriesDestination::Receive(request) = to
                 && self.fill(request, from, offset, &vbuf).is_err()
             {
-                to = Destination::Nowhere;
+                to = SeriesDestination::Nowhere;
             }
             offset += vbuf.len();
             core.give_receive_vbuf(lane, vbuf);
@@ -242,13 +244,13 @@ impl TagService {
     /// Forgets a series that nothing will receive; what is on its way is dropped when it comes.
     pub(super) fn discard_series<L: Link>(&mut self, core: &mut Core<L>, from: PeerId, id: u64) {
         let Some(series) = self.series.remove(&(from, id)) else { return };
-        if let Destination::Stored { lane, vbufs } = series.to {
+        if let SeriesDestination::Stored { lane, vbufs } = series.to {
             for vbuf in vbufs {
                 core.give_receive_vbuf(lane, vbuf);
             }
         }
         if series.arrived < series.len {
-            self.series.insert((from, id), Series { to: Destination::Nowhere, ..series });
+            self.series.insert((from, id), Series { to: SeriesDestination::Nowhere, ..series });
         }
     }
 
@@ -261,19 +263,21 @@ impl TagService {
         label: Label,
         len: usize,
         first: &[u8],
-    ) -> Destination {
-        let Some(mut buffer) = self.buffer_for(core, request, from, label, len) else { return Destination::Nowhere };
+    ) -> SeriesDestination {
+        let Some(mut buffer) = self.buffer_for(core, request, from, label, len) else {
+            return SeriesDestination::Nowhere;
+        };
         buffer[..first.len()].copy_from_slice(first);
         let filling = Filling { from, label, buffer, len, arrived: first.len() };
-        self.requests.replace(request, Operation::Filling(filling));
-        Destination::Receive(request)
+        self.requests.replace(request, TagOperation::Filling(filling));
+        SeriesDestination::Receive(request)
     }
 
     /// Puts a part of a message into its receive, which ends with the last one.
     pub(super) fn fill(&mut self, request: Request, from: PeerId, offset: usize, part: &[u8]) -> Result<(), Breach> {
         let reply = request.to_wire();
         let filling = match self.requests.get_mut(request) {
-            Some(Operation::Filling(filling)) if filling.from == from => filling,
+            Some(TagOperation::Filling(filling)) if filling.from == from => filling,
             _ => return Err(Breach::UnaskedData { reply }),
         };
         if offset != filling.arrived || part.len() > filling.len - filling.arrived {
@@ -282,8 +286,8 @@ impl TagService {
         filling.buffer[offset..offset + part.len()].copy_from_slice(part);
         filling.arrived += part.len();
         if filling.arrived == filling.len
-            && let Some(Operation::Filling(Filling { from, label, buffer, len, .. })) =
-                self.requests.replace(request, Operation::Queued { to: from })
+            && let Some(TagOperation::Filling(Filling { from, label, buffer, len, .. })) =
+                self.requests.replace(request, TagOperation::Queued { to: from })
         {
             self.requests.end(request, Ok(Done::new(buffer, len, from, label)));
         }
@@ -294,7 +298,7 @@ impl TagService {
     #[inline]
     fn take_buffer(&mut self, request: Request) -> Option<Buffer> {
         match self.requests.get_mut(request) {
-            Some(Operation::Waiting { buffer, .. }) => buffer.take(),
+            Some(TagOperation::Waiting { buffer, .. }) => buffer.take(),
             _ => unreachable!("a posted receive waits"),
         }
     }
@@ -324,17 +328,18 @@ impl TagService {
     /// Stores a message that has no receive.
     pub(super) fn store<L: Link>(&mut self, core: &mut Core<L>, from: PeerId, label: Label, cost: usize, body: Body) {
         core.stats.rx_unexpected += 1;
-        self.matching.keep(matching::Label::new(from, label), body.id(), OVERHEAD + cost, body);
+        self.matching.keep(MatchLabel::new(from, label), body.id(), OVERHEAD + cost, body);
         core.budget.note_stored(self.matching.unexpected_bytes());
     }
 
     /// Sender: a synchronous message has been matched.
     pub(crate) fn on_matched(&mut self, peer: &Peer, id: u64) -> Result<(), Breach> {
         let (request, from) = (Request::from_wire(id), peer.id);
-        if !matches!(self.requests.get(request), Some(Operation::Unmatched { to, .. }) if *to == from) {
+        if !matches!(self.requests.get(request), Some(TagOperation::Unmatched { to, .. }) if *to == from) {
             return Err(Breach::Matched { id });
         }
-        if let Some(Operation::Unmatched { to, done }) = self.requests.replace(request, Operation::Queued { to: from })
+        if let Some(TagOperation::Unmatched { to, done }) =
+            self.requests.replace(request, TagOperation::Queued { to: from })
         {
             debug_assert_eq!(to, from);
             self.requests.end(request, Ok(done));

@@ -20,8 +20,8 @@ use std::collections::BTreeMap;
 use hashbrown::HashMap;
 use roci_driver::link::Link;
 
-use self::matching::{Label, Matching};
-use self::operation::Operation;
+use self::matching::{MatchLabel, Matching};
+use self::operation::TagOperation;
 use self::queue::PeerQueue;
 use self::rendezvous::Staging;
 use self::request::Request;
@@ -42,7 +42,7 @@ pub(crate) struct TagService {
     /// Eager messages whose vbufs have not all come, by sender and its name for them.
     series: BTreeMap<(PeerId, u64), Series>,
     /// Messages that a probe has claimed.
-    claims: HashMap<u64, (Label, Body)>,
+    claims: HashMap<u64, (MatchLabel, Body)>,
     staging: Staging,
     pub(crate) rules: Rules,
     buffered_limit: usize,
@@ -88,12 +88,12 @@ impl TagService {
     }
 
     fn abandon<L: Link>(&mut self, core: &mut Core<L>, request: Request, error: &OpError) {
-        match self.requests.replace(request, Operation::Ended(Err(error.clone()))) {
-            Some(Operation::Exposed(exposed)) => drop(core.deregister(exposed.region)),
-            Some(Operation::Opened(opened)) => drop(core.deregister(opened.region)),
-            Some(Operation::Piped(pipe)) => self.abandon_pipe(core, *pipe),
+        match self.requests.replace(request, TagOperation::Ended(Err(error.clone()))) {
+            Some(TagOperation::Exposed(exposed)) => drop(core.deregister(exposed.region)),
+            Some(TagOperation::Opened(opened)) => drop(core.deregister(opened.region)),
+            Some(TagOperation::Piped(pipe)) => self.abandon_pipe(core, *pipe),
             // The send was over before; only whether it could be taken back will never be known.
-            Some(Operation::Withdrawing { done, .. }) => drop(self.requests.end(request, Ok(done))),
+            Some(TagOperation::Withdrawing { done, .. }) => drop(self.requests.end(request, Ok(done))),
             _ => {}
         }
         self.requests.settle(request);

@@ -11,7 +11,7 @@ use crate::core::peer::PeerId;
 
 /// What is under way.
 #[derive(Debug)]
-pub(crate) enum Operation {
+pub(crate) enum TagOperation {
     /// A send in its peer's queue, which has the payload, at this place.
     Outgoing { to: PeerId, at: u32 },
     /// A send that leaves, or whose payload leaves in fragments.
@@ -40,7 +40,7 @@ pub(crate) enum Operation {
     Ended(Result<Done, OpError>),
 }
 
-impl Operation {
+impl TagOperation {
     /// The peer whose end would be this operation's.
     pub(crate) fn depends_on(&self) -> Option<PeerId> {
         match self {
@@ -59,7 +59,7 @@ impl Operation {
 
     /// A send that a peer has a part in still.
     pub(crate) fn is_send(&self) -> bool {
-        use Operation::{Asked, Exposed, Outgoing, Queued, Unmatched, Withdrawing, Writing};
+        use TagOperation::{Asked, Exposed, Outgoing, Queued, Unmatched, Withdrawing, Writing};
         matches!(
             self,
             Outgoing { .. }

@@ -7,8 +7,8 @@ use roci_driver::link::Link;
 
 use super::TagService;
 use super::eager::acknowledge_match;
-use super::matching::{Label, Pattern};
-use super::operation::Operation;
+use super::matching::{MatchLabel, Pattern};
+use super::operation::TagOperation;
 use super::request::Request;
 use super::stored::Body;
 use crate::core::Core;
@@ -21,12 +21,12 @@ static NEXT_CLAIM: AtomicU64 = AtomicU64::new(0);
 /// A message that a probe has claimed: no receive but [`recv_message`](crate::Worker::recv_message) takes it (`MPI_Message`).
 #[derive(PartialEq, Eq, Debug)]
 #[must_use = "a message that was claimed must be received"]
-pub struct Message {
+pub struct ClaimedMessage {
     claim: u64,
     envelope: Envelope,
 }
 
-impl Message {
+impl ClaimedMessage {
     /// What it says of itself.
     pub fn envelope(&self) -> Envelope {
         self.envelope
@@ -40,7 +40,7 @@ impl Message {
 
 /// A message that has met a receive, or a probe: whose it is, and what there is of it.
 pub(crate) struct Met {
-    label: Label,
+    label: MatchLabel,
     body: Body,
 }
 
@@ -75,13 +75,13 @@ impl TagService {
 
     /// Opens a receive of this name, which waits for nothing yet.
     pub(crate) fn open_receive(&mut self, request: Request, buffer: Option<Buffer>) {
-        self.requests.open(request, Operation::Waiting { buffer, posted: None });
+        self.requests.open(request, TagOperation::Waiting { buffer, posted: None });
     }
 
     /// A receive waits for a message from now on.
     pub(crate) fn post(&mut self, request: Request, pattern: Pattern) {
         let handle = self.matching.post(pattern, request);
-        if let Some(Operation::Waiting { posted, .. }) = self.requests.get_mut(request) {
+        if let Some(TagOperation::Waiting { posted, .. }) = self.requests.get_mut(request) {
             *posted = Some(handle);
         }
     }
@@ -123,16 +123,16 @@ impl TagService {
     }
 
     /// Claims a message that was met by a probe.
-    pub(crate) fn claim<L: Link>(&mut self, core: &mut Core<L>, met: Met) -> Message {
+    pub(crate) fn claim<L: Link>(&mut self, core: &mut Core<L>, met: Met) -> ClaimedMessage {
         let envelope = envelope(&met.label, &met.body);
         let claim = NEXT_CLAIM.fetch_add(1, Ordering::Relaxed);
         self.claims.insert(claim, (met.label, met.body));
         self.note_less_stored(core);
-        Message { claim, envelope }
+        ClaimedMessage { claim, envelope }
     }
 
     /// Takes a message that was claimed, if it is one of this service's.
-    pub(crate) fn take_claimed(&mut self, message: &Message) -> Option<Met> {
+    pub(crate) fn take_claimed(&mut self, message: &ClaimedMessage) -> Option<Met> {
         self.claims.remove(&message.claim).map(|(label, body)| Met { label, body })
     }
 
@@ -142,6 +142,6 @@ impl TagService {
     }
 }
 
-fn envelope(label: &Label, body: &Body) -> Envelope {
+fn envelope(label: &MatchLabel, body: &Body) -> Envelope {
     Envelope { source: label.source, tag: label.tag, len: body.len() }
 }

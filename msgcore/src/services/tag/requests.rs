@@ -5,14 +5,14 @@ use std::mem;
 
 use roci_protocol::msg::Label;
 
-use super::operation::Operation;
+use super::operation::TagOperation;
 use super::request::Request;
 use crate::core::completion::{Done, OpError};
 use crate::core::peer::PeerId;
 use crate::core::slab::{KeySource, NamedValues};
 
-struct Slot {
-    operation: Operation,
+struct RequestSlot {
+    operation: TagOperation,
     /// Of an eager send: it has left, and could be taken back.
     has_left: bool,
     /// The peer was asked to give it back.
@@ -25,7 +25,7 @@ struct Slot {
 
 /// All requests of a worker.
 pub(crate) struct Requests {
-    slots: NamedValues<Slot>,
+    slots: NamedValues<RequestSlot>,
     /// Makes their names; none where the application's side does, on another thread.
     names: Option<KeySource>,
     buffered_bytes: usize,
@@ -79,16 +79,16 @@ impl Requests {
 
     /// A request of this name begins.
     #[inline]
-    pub(crate) fn open(&mut self, request: Request, operation: Operation) {
-        let slot = Slot { operation, has_left: false, is_cancelling: false, is_detached: false, buffered: 0 };
+    pub(crate) fn open(&mut self, request: Request, operation: TagOperation) {
+        let slot = RequestSlot { operation, has_left: false, is_cancelling: false, is_detached: false, buffered: 0 };
         self.slots.insert(request.0, slot);
     }
 
     /// An eager send of this name begins, and is over: its vbuf has left, and the peer can still be asked to give it back.
     #[inline]
     pub(crate) fn open_left(&mut self, request: Request, done: Done) {
-        let operation = Operation::Ended(Ok(done));
-        let slot = Slot { operation, has_left: true, is_cancelling: false, is_detached: false, buffered: 0 };
+        let operation = TagOperation::Ended(Ok(done));
+        let slot = RequestSlot { operation, has_left: true, is_cancelling: false, is_detached: false, buffered: 0 };
         self.slots.insert(request.0, slot);
         if let Some(ended) = &mut self.ended {
             ended.push_back(request);
@@ -97,25 +97,25 @@ impl Requests {
 
     /// An eager send whose end was reported, with this outcome, is to be taken back: it is as if it had not been reported.
     pub(crate) fn reopen_eager(&mut self, request: Request, done: Done) {
-        self.open(request, Operation::Ended(Ok(done)));
+        self.open(request, TagOperation::Ended(Ok(done)));
         if let Some(slot) = self.slots.get_mut(request.0) {
             slot.has_left = true;
         }
     }
 
-    fn remove(&mut self, request: Request) -> Option<Slot> {
+    fn remove(&mut self, request: Request) -> Option<RequestSlot> {
         let slot = self.slots.remove(request.0)?;
         self.release(request);
         Some(slot)
     }
 
     #[inline]
-    pub(crate) fn get(&self, request: Request) -> Option<&Operation> {
+    pub(crate) fn get(&self, request: Request) -> Option<&TagOperation> {
         self.slots.get(request.0).map(|slot| &slot.operation)
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, request: Request) -> Option<&mut Operation> {
+    pub(crate) fn get_mut(&mut self, request: Request) -> Option<&mut TagOperation> {
         self.slots.get_mut(request.0).map(|slot| &mut slot.operation)
     }
 
@@ -125,10 +125,10 @@ impl Requests {
     pub(crate) fn receive_whole(&mut self, request: Request, (from, label): (PeerId, Label), payload: &[u8]) -> bool {
         let len = payload.len();
         let Some(slot) = self.slots.get_mut(request.0) else { return false };
-        let Operation::Waiting { buffer, .. } = &mut slot.operation else { return false };
+        let TagOperation::Waiting { buffer, .. } = &mut slot.operation else { return false };
         let Some(mut buffer) = buffer.take_if(|buffer| buffer.len() >= len) else { return false };
         buffer[..len].copy_from_slice(payload);
-        slot.operation = Operation::Ended(Ok(Done::new(buffer, len, from, label)));
+        slot.operation = TagOperation::Ended(Ok(Done::new(buffer, len, from, label)));
         if slot.is_detached || self.ended.is_some() {
             self.settle(request);
         }
@@ -137,14 +137,14 @@ impl Requests {
 
     /// Replaces what is under way and returns what was.
     #[inline]
-    pub(crate) fn replace(&mut self, request: Request, operation: Operation) -> Option<Operation> {
+    pub(crate) fn replace(&mut self, request: Request, operation: TagOperation) -> Option<TagOperation> {
         self.get_mut(request).map(|slot| mem::replace(slot, operation))
     }
 
     /// Ends a request.
     #[inline]
-    pub(crate) fn end(&mut self, request: Request, outcome: Result<Done, OpError>) -> Option<Operation> {
-        let before = self.replace(request, Operation::Ended(outcome));
+    pub(crate) fn end(&mut self, request: Request, outcome: Result<Done, OpError>) -> Option<TagOperation> {
+        let before = self.replace(request, TagOperation::Ended(outcome));
         self.settle(request);
         before
     }
@@ -167,7 +167,7 @@ impl Requests {
     /// A send is buffered: until it ends so many bytes are.
     pub(crate) fn note_buffered(&mut self, request: Request, bytes: usize) {
         let Some(slot) = self.slots.get_mut(request.0) else { return };
-        if !matches!(slot.operation, Operation::Ended(_)) {
+        if !matches!(slot.operation, TagOperation::Ended(_)) {
             slot.buffered = bytes;
             self.buffered_bytes += bytes;
         }
@@ -183,7 +183,7 @@ impl Requests {
     #[inline]
     pub(crate) fn settle(&mut self, request: Request) {
         let Some(slot) = self.slots.get_mut(request.0) else { return };
-        if !matches!(slot.operation, Operation::Ended(_)) {
+        if !matches!(slot.operation, TagOperation::Ended(_)) {
             return;
         }
         self.buffered_bytes -= mem::take(&mut slot.buffered);
@@ -206,7 +206,7 @@ impl Requests {
     pub(crate) fn end_eager(&mut self, request: Request, done: Done) {
         if let Some(slot) = self.slots.get_mut(request.0) {
             slot.has_left = true;
-            slot.operation = Operation::Ended(Ok(done));
+            slot.operation = TagOperation::Ended(Ok(done));
         }
         self.settle(request);
     }
@@ -236,12 +236,12 @@ impl Requests {
     /// Takes the outcome of a request that is over; `None` while it is not.
     #[inline]
     pub(crate) fn close(&mut self, request: Request) -> Option<Result<Done, OpError>> {
-        let is_over = |slot: &Slot| matches!(slot.operation, Operation::Ended(_));
+        let is_over = |slot: &RequestSlot| matches!(slot.operation, TagOperation::Ended(_));
         let Ok(ended) = self.slots.remove_if(request.0, is_over) else { return Some(Err(OpError::NoRequest)) };
         let slot = ended?;
         self.release(request);
         match slot.operation {
-            Operation::Ended(outcome) => Some(outcome),
+            TagOperation::Ended(outcome) => Some(outcome),
             _ => unreachable!("it is over"),
         }
     }
@@ -258,7 +258,7 @@ impl Requests {
 
     /// Those that have not ended.
     pub(crate) fn under_way(&self) -> Vec<Request> {
-        self.select(|operation| !matches!(operation, Operation::Ended(_)))
+        self.select(|operation| !matches!(operation, TagOperation::Ended(_)))
     }
 
     /// The peers that requests cannot go on without, some of them more than once.
@@ -266,7 +266,7 @@ impl Requests {
         self.slots.iter().filter_map(|(_, slot)| slot.operation.depends_on())
     }
 
-    fn select(&self, is_it: impl Fn(&Operation) -> bool) -> Vec<Request> {
+    fn select(&self, is_it: impl Fn(&TagOperation) -> bool) -> Vec<Request> {
         self.slots.iter().filter(|(_, slot)| is_it(&slot.operation)).map(|(key, _)| Request(key)).collect()
     }
 }
@@ -277,7 +277,7 @@ mod tests {
 
     fn open(requests: &mut Requests) -> Request {
         let request = requests.mint().expect("room");
-        requests.open(request, Operation::Queued { to: 3 });
+        requests.open(request, TagOperation::Queued { to: 3 });
         request
     }
 
@@ -301,7 +301,7 @@ mod tests {
         requests.serve_another_thread();
         let mut open = |requests: &mut Requests| {
             let request = Request(names.mint().expect("room"));
-            requests.open(request, Operation::Queued { to: 3 });
+            requests.open(request, TagOperation::Queued { to: 3 });
             request
         };
         let (first, second, detached) = (open(&mut requests), open(&mut requests), open(&mut requests));

@@ -4,12 +4,13 @@ use roci_driver::Buffer;
 use roci_driver::link::Link;
 use roci_protocol::msg::{Label, Mode};
 
-use super::operation::Operation;
+use super::TagService;
+use super::matching::MatchLabel;
+use super::operation::TagOperation;
 use super::queue::{OUTGOING_LIMIT, Outgoing};
 use super::request::Request;
 use super::select::{Protocol, Reason};
 use super::stored::Body;
-use super::{TagService, matching};
 use crate::core::Core;
 use crate::core::completion::{Done, OpError};
 use crate::core::peer::Peer;
@@ -76,7 +77,7 @@ impl TagService {
             }
             _ => {
                 let at = self.queues[peer.id].outgoing.push(Outgoing { request, label, mode, payload });
-                self.requests.open(request, Operation::Outgoing { to: peer.id, at });
+                self.requests.open(request, TagOperation::Outgoing { to: peer.id, at });
             }
         }
         Ok(())
@@ -100,14 +101,14 @@ impl TagService {
         payload: Buffer,
     ) {
         let (oneself, len) = (self.oneself, payload.len());
-        self.requests.open(request, Operation::Queued { to: oneself });
-        let receive = self.matching.take_posted(&matching::Label::new(oneself, label));
+        self.requests.open(request, TagOperation::Queued { to: oneself });
+        let receive = self.matching.take_posted(&MatchLabel::new(oneself, label));
         // A short one is copied, so that its send is over; a long one waits in place, or one that finds no memory for a copy.
         let is_short = receive.is_none() && mode != Mode::Synchronous && len <= self.rules.eager;
         let copy = if is_short { copy_to_store(core, &payload) } else { None };
         let is_copied = copy.is_some();
         let done = Done::new(payload, len, oneself, label);
-        self.requests.replace(request, Operation::Unmatched { to: oneself, done });
+        self.requests.replace(request, TagOperation::Unmatched { to: oneself, done });
         match receive {
             Some(receive) => {
                 core.stats.rx_expected += 1;
@@ -118,8 +119,8 @@ impl TagService {
                 let cost = if is_copied { len } else { 0 };
                 self.store(core, oneself, label, cost, Body::Local { request, len, copy });
                 if is_copied
-                    && let Some(Operation::Unmatched { done, .. }) =
-                        self.requests.replace(request, Operation::Queued { to: oneself })
+                    && let Some(TagOperation::Unmatched { done, .. }) =
+                        self.requests.replace(request, TagOperation::Queued { to: oneself })
                 {
                     self.requests.end_eager(request, done);
                 }
@@ -137,8 +138,8 @@ impl TagService {
         copy: Option<Buffer>,
     ) {
         let oneself = self.oneself;
-        let waiting = match self.requests.replace(send, Operation::Queued { to: oneself }) {
-            Some(Operation::Unmatched { done, .. }) => Some(done),
+        let waiting = match self.requests.replace(send, TagOperation::Queued { to: oneself }) {
+            Some(TagOperation::Unmatched { done, .. }) => Some(done),
             Some(other) => {
                 self.requests.replace(send, other);
                 None

@@ -9,7 +9,7 @@ use crate::core::breach::Breach;
 
 /// A payload that waits at its sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Remote {
+pub(crate) struct RemotePayload {
     pub(crate) way: Way,
     pub(crate) rkey: Rkey,
     pub(crate) len: u64,
@@ -27,7 +27,7 @@ pub(crate) enum Body {
     /// A message of this rank to itself: a copy, or nothing where the send still has the payload.
     Local { request: Request, len: usize, copy: Option<Buffer> },
     /// Its description: the payload waits at the sender.
-    Remote(Remote),
+    Remote(RemotePayload),
 }
 
 /// An eager message whose vbufs have not all come.
@@ -35,12 +35,12 @@ pub(crate) enum Body {
 pub(crate) struct Series {
     pub(super) len: usize,
     pub(super) arrived: usize,
-    pub(super) to: Destination,
+    pub(super) to: SeriesDestination,
 }
 
 /// Where a series goes.
 #[derive(Debug)]
-pub(super) enum Destination {
+pub(super) enum SeriesDestination {
     /// Into a receive.
     Receive(Request),
     /// It is stored until a receive asks, in vbufs of this lane.

@@ -3,7 +3,7 @@
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
-use super::Label;
+use super::MatchLabel;
 use super::entries::{Entries, List};
 
 /// A bin is there as long as it holds something, or peers could fill the table with tags that they use once. The table
@@ -13,14 +13,14 @@ use super::entries::{Entries, List};
 /// a conversation of two. It stays that bin's place until the bin is empty; each label has its bin in one of both.
 #[derive(Default, Debug)]
 pub(super) struct Bins {
-    lone: Option<(Label, List)>,
-    table: HashMap<Label, List>,
+    lone: Option<(MatchLabel, List)>,
+    table: HashMap<MatchLabel, List>,
 }
 
 impl Bins {
     /// What came first under this label.
     #[inline]
-    pub(super) fn head(&self, label: &Label) -> Option<u32> {
+    pub(super) fn head(&self, label: &MatchLabel) -> Option<u32> {
         match &self.lone {
             Some((its, list)) if its == label => list.head(),
             _ if self.table.is_empty() => None,
@@ -32,7 +32,7 @@ impl Bins {
     pub(super) fn append<T, const IS_ORDERED: bool>(
         &mut self,
         entries: &mut Entries<T, IS_ORDERED>,
-        label: Label,
+        label: MatchLabel,
         index: u32,
     ) {
         match &mut self.lone {
@@ -49,7 +49,7 @@ impl Bins {
     pub(super) fn detach<T, const IS_ORDERED: bool>(
         &mut self,
         entries: &mut Entries<T, IS_ORDERED>,
-        label: Label,
+        label: MatchLabel,
         index: u32,
     ) {
         match &mut self.lone {
@@ -66,7 +66,7 @@ impl Bins {
     fn detach_from_table<T, const IS_ORDERED: bool>(
         &mut self,
         entries: &mut Entries<T, IS_ORDERED>,
-        label: Label,
+        label: MatchLabel,
         index: u32,
     ) {
         if let Entry::Occupied(mut bin) = self.table.entry(label) {

@@ -19,7 +19,7 @@ mod receives;
 mod tests;
 mod unexpected;
 
-use receives::Receives;
+use receives::PostedReceives;
 use unexpected::Unexpected;
 
 pub(crate) use receives::Posted;
@@ -30,7 +30,7 @@ use crate::{Context, Rank, Source, Tag, TagMatch};
 
 /// What a message says of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Label {
+pub(crate) struct MatchLabel {
     pub(crate) source: Rank,
     pub(crate) tag: Tag,
     pub(crate) context: Context,
@@ -47,7 +47,7 @@ pub struct Pattern {
     pub context: Context,
 }
 
-impl Label {
+impl MatchLabel {
     /// The label of a message that came from `source`.
     #[inline]
     pub(crate) fn new(source: Rank, label: msg::Label) -> Self {
@@ -73,7 +73,7 @@ impl Pattern {
     }
 
     /// Whether a message with this label is one of those.
-    pub(crate) fn takes(&self, label: &Label) -> bool {
+    pub(crate) fn takes(&self, label: &MatchLabel) -> bool {
         let from = match self.source {
             Source::Any => true,
             Source::Rank(rank) => rank == label.source,
@@ -86,9 +86,9 @@ impl Pattern {
     }
 
     /// The only label that it takes; `None` where there is a wildcard.
-    fn exact(&self) -> Option<Label> {
+    fn exact(&self) -> Option<MatchLabel> {
         match (self.source, self.tag) {
-            (Source::Rank(source), TagMatch::Exact(tag)) => Some(Label { source, tag, context: self.context }),
+            (Source::Rank(source), TagMatch::Exact(tag)) => Some(MatchLabel { source, tag, context: self.context }),
             _ => None,
         }
     }
@@ -97,13 +97,13 @@ impl Pattern {
 /// Both queues of a worker. `R` names a receive, `M` is what is there of a message.
 #[derive(Debug)]
 pub(crate) struct Matching<R: Copy, M> {
-    receives: Receives<R>,
+    receives: PostedReceives<R>,
     unexpected: Unexpected<M>,
 }
 
 impl<R: Copy, M> Default for Matching<R, M> {
     fn default() -> Self {
-        Self { receives: Receives::default(), unexpected: Unexpected::default() }
+        Self { receives: PostedReceives::default(), unexpected: Unexpected::default() }
     }
 }
 
@@ -114,13 +114,13 @@ impl<R: Copy, M> Matching<R, M> {
     }
 
     /// A message came: the receive posted first among all that take it.
-    pub(crate) fn take_posted(&mut self, label: &Label) -> Option<R> {
+    pub(crate) fn take_posted(&mut self, label: &MatchLabel) -> Option<R> {
         self.receives.take(label)
     }
 
     /// The same, where `meets` says that this receive has taken the message; else nothing has changed.
     #[inline]
-    pub(crate) fn take_posted_if(&mut self, label: &Label, meets: impl FnOnce(R) -> bool) -> Option<R> {
+    pub(crate) fn take_posted_if(&mut self, label: &MatchLabel, meets: impl FnOnce(R) -> bool) -> Option<R> {
         self.receives.take_if(label, meets)
     }
 
@@ -131,22 +131,22 @@ impl<R: Copy, M> Matching<R, M> {
 
     /// A message that has no receive, which its sender names `name`; `cost` is the memory that it takes. Its receive must have
     /// been looked for before, by [`Self::take_posted`].
-    pub(crate) fn keep(&mut self, label: Label, name: u64, cost: usize, message: M) {
+    pub(crate) fn keep(&mut self, label: MatchLabel, name: u64, cost: usize, message: M) {
         self.unexpected.keep(label, name, cost, message);
     }
 
     /// A receive is to be posted: the message that came first among all that it takes.
-    pub(crate) fn take_unexpected(&mut self, pattern: &Pattern) -> Option<(Label, M)> {
+    pub(crate) fn take_unexpected(&mut self, pattern: &Pattern) -> Option<(MatchLabel, M)> {
         self.unexpected.take(pattern)
     }
 
     /// The message that a receive would take.
-    pub(crate) fn peek_unexpected(&self, pattern: &Pattern) -> Option<(Label, &M)> {
+    pub(crate) fn peek_unexpected(&self, pattern: &Pattern) -> Option<(MatchLabel, &M)> {
         self.unexpected.peek(pattern)
     }
 
     /// A send is cancelled: takes the message that its sender names so.
-    pub(crate) fn withdraw(&mut self, source: Rank, name: u64) -> Option<(Label, M)> {
+    pub(crate) fn withdraw(&mut self, source: Rank, name: u64) -> Option<(MatchLabel, M)> {
         self.unexpected.withdraw(source, name)
     }
 

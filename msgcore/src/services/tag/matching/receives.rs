@@ -2,7 +2,7 @@
 
 use super::bins::Bins;
 use super::entries::{List, Unordered};
-use super::{Label, Pattern};
+use super::{MatchLabel, Pattern};
 use crate::{Rank, Source};
 
 /// A receive that was posted, as the application names it to take it back. A name outlives its receive without
@@ -22,20 +22,20 @@ struct Receive<R> {
 }
 
 #[derive(Debug)]
-pub(super) struct Receives<R> {
+pub(super) struct PostedReceives<R> {
     entries: Unordered<Receive<R>>,
     exact: Bins,
     wild: List,
     posted: u64,
 }
 
-impl<R> Default for Receives<R> {
+impl<R> Default for PostedReceives<R> {
     fn default() -> Self {
         Self { entries: Unordered::default(), exact: Bins::default(), wild: List::default(), posted: 0 }
     }
 }
 
-impl<R: Copy> Receives<R> {
+impl<R: Copy> PostedReceives<R> {
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -52,13 +52,13 @@ impl<R: Copy> Receives<R> {
 
     /// The receive posted first among all that take the message.
     #[inline]
-    pub(super) fn take(&mut self, label: &Label) -> Option<R> {
+    pub(super) fn take(&mut self, label: &MatchLabel) -> Option<R> {
         self.take_if(label, |_| true)
     }
 
     /// The same, where `meets` says so; else it stays where it is.
     #[inline]
-    pub(super) fn take_if(&mut self, label: &Label, meets: impl FnOnce(R) -> bool) -> Option<R> {
+    pub(super) fn take_if(&mut self, label: &MatchLabel, meets: impl FnOnce(R) -> bool) -> Option<R> {
         let exact = self.exact.head(label);
         if let Some(index) = self.wild_before(exact, label) {
             return if meets(self.entries.get(index)?.name) { self.remove(index) } else { None };
@@ -107,7 +107,7 @@ impl<R: Copy> Receives<R> {
     }
 
     /// The first receive with a wildcard that takes the message and was posted before `exact`.
-    fn wild_before(&self, exact: Option<u32>, label: &Label) -> Option<u32> {
+    fn wild_before(&self, exact: Option<u32>, label: &MatchLabel) -> Option<u32> {
         if self.wild.is_empty() {
             return None;
         }

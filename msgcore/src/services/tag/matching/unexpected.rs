@@ -4,12 +4,12 @@ use hashbrown::HashMap;
 
 use super::bins::Bins;
 use super::entries::Entries;
-use super::{Label, Pattern};
+use super::{MatchLabel, Pattern};
 use crate::core::peer::PeerId;
 
 #[derive(Debug)]
-struct Message<M> {
-    label: Label,
+struct UnexpectedMessage<M> {
+    label: MatchLabel,
     /// The sender's name for it, which no other of its messages has.
     name: u64,
     /// Bytes, of which 2^31 and an overhead are the most.
@@ -20,7 +20,7 @@ struct Message<M> {
 #[derive(Debug)]
 pub(super) struct Unexpected<M> {
     /// In the order of their arrival, which is what a wildcard looks at.
-    entries: Entries<Message<M>>,
+    entries: Entries<UnexpectedMessage<M>>,
     bins: Bins,
     bytes: usize,
     /// By sender and name, from the first cancel on until there are no messages: who cancels one often cancels many.
@@ -52,9 +52,9 @@ impl<M> Unexpected<M> {
         self.bytes
     }
 
-    pub(super) fn keep(&mut self, label: Label, name: u64, cost: usize, body: M) {
+    pub(super) fn keep(&mut self, label: MatchLabel, name: u64, cost: usize, body: M) {
         let cost = u32::try_from(cost).expect("a message is no longer than 2 GiB");
-        let index = self.entries.push(Message { label, name, cost, body });
+        let index = self.entries.push(UnexpectedMessage { label, name, cost, body });
         self.bins.append(&mut self.entries, label, index);
         self.bytes += cost as usize;
         if self.by_name.is_some() {
@@ -77,18 +77,18 @@ impl<M> Unexpected<M> {
     }
 
     /// The message that came first among all that the pattern takes.
-    pub(super) fn take(&mut self, pattern: &Pattern) -> Option<(Label, M)> {
+    pub(super) fn take(&mut self, pattern: &Pattern) -> Option<(MatchLabel, M)> {
         let index = self.find(pattern)?;
         self.remove(index)
     }
 
-    pub(super) fn peek(&self, pattern: &Pattern) -> Option<(Label, &M)> {
+    pub(super) fn peek(&self, pattern: &Pattern) -> Option<(MatchLabel, &M)> {
         let message = self.entries.get(self.find(pattern)?)?;
         Some((message.label, &message.body))
     }
 
     /// The message that its sender names so.
-    pub(super) fn withdraw(&mut self, source: PeerId, name: u64) -> Option<(Label, M)> {
+    pub(super) fn withdraw(&mut self, source: PeerId, name: u64) -> Option<(MatchLabel, M)> {
         if self.entries.len() == 0 {
             return None;
         }
@@ -131,7 +131,7 @@ impl<M> Unexpected<M> {
         }
     }
 
-    fn remove(&mut self, index: u32) -> Option<(Label, M)> {
+    fn remove(&mut self, index: u32) -> Option<(MatchLabel, M)> {
         let label = self.entries.get(index)?.label;
         self.bins.detach(&mut self.entries, label, index);
         let message = self.entries.remove(index)?;

@@ -11,11 +11,12 @@ use roci_driver::Rkey;
 use roci_driver::link::Link;
 use roci_protocol::msg::{Header, Label, Message, Mode, Way};
 
-use super::operation::{Asked, Exposed, Operation, PipeOut};
+use super::TagService;
+use super::matching::MatchLabel;
+use super::operation::{Asked, Exposed, PipeOut, TagOperation};
 use super::queue::{OUTGOING_LIMIT, Outgoing};
 use super::request::Request;
-use super::stored::{Body, Remote, acceptable};
-use super::{TagService, matching};
+use super::stored::{Body, RemotePayload, acceptable};
 use crate::core::Core;
 use crate::core::breach::Breach;
 use crate::core::completion::Done;
@@ -40,7 +41,7 @@ impl TagService {
         let (to, sequence, len) = (peer.id, peer.take_sequence(), payload.len() as u64);
         let (operation, way, rkey) = match way {
             Way::Rget => rget::expose(core, to, label, payload),
-            way => (Operation::Asked(Asked { to, label, payload, way }), way, Rkey(0)),
+            way => (TagOperation::Asked(Asked { to, label, payload, way }), way, Rkey(0)),
         };
         // What the receiver may make R3 is counted when its clear-to-send comes.
         if matches!(way, Way::R3 | Way::Rget) {
@@ -59,10 +60,10 @@ impl TagService {
         core: &mut Core<L>,
         peer: &mut Peer,
         (label, mode): (Label, Mode),
-        remote: Remote,
+        remote: RemotePayload,
     ) -> Result<(), Breach> {
         acceptable(remote.len)?;
-        match self.matching.take_posted(&matching::Label::new(peer.id, label)) {
+        match self.matching.take_posted(&MatchLabel::new(peer.id, label)) {
             Some(request) => {
                 core.stats.rx_expected += 1;
                 self.meet(core, peer, request, label, remote);
@@ -87,7 +88,7 @@ impl TagService {
         peer: &mut Peer,
         request: Request,
         label: Label,
-        remote: Remote,
+        remote: RemotePayload,
     ) {
         let (from, len) = (peer.id, remote.len as usize);
         let Some(buffer) = self.buffer_for(core, request, from, label, len) else {
@@ -109,8 +110,8 @@ impl TagService {
     pub(crate) fn on_finished<L: Link>(&mut self, core: &mut Core<L>, peer: &Peer, id: u64) -> Result<(), Breach> {
         let request = Request::from_wire(id);
         let is_ours = match self.requests.get(request) {
-            Some(Operation::Exposed(exposed)) => exposed.to == peer.id,
-            Some(Operation::Asked(asked)) => asked.to == peer.id,
+            Some(TagOperation::Exposed(exposed)) => exposed.to == peer.id,
+            Some(TagOperation::Asked(asked)) => asked.to == peer.id,
             _ => false,
         };
         if !is_ours {
@@ -127,9 +128,9 @@ impl TagService {
         request: Request,
         how: impl FnOnce(Done) -> Done,
     ) {
-        let (to, label, payload) = match self.requests.replace(request, Operation::Queued { to: self.oneself }) {
-            Some(Operation::Exposed(Exposed { to, label, region })) => (to, label, core.deregister(region)),
-            Some(Operation::Asked(Asked { to, label, payload, .. })) => (to, label, payload),
+        let (to, label, payload) = match self.requests.replace(request, TagOperation::Queued { to: self.oneself }) {
+            Some(TagOperation::Exposed(Exposed { to, label, region })) => (to, label, core.deregister(region)),
+            Some(TagOperation::Asked(Asked { to, label, payload, .. })) => (to, label, payload),
             other => unreachable!("only a rendezvous that has not moved ends so: {other:?}"),
         };
         self.queues[to].note_announced_over();
@@ -148,7 +149,7 @@ impl TagService {
         let request = Request::from_wire(id);
         let refused = Breach::ClearToSend { id };
         match self.requests.get(request) {
-            Some(Operation::Asked(asked)) if asked.to == peer.id => {
+            Some(TagOperation::Asked(asked)) if asked.to == peer.id => {
                 if cts.way == Way::R3 {
                     self.start_fragments(core, request, cts);
                     return Ok(());
@@ -164,7 +165,9 @@ impl TagService {
                 self.start_writing(core, request);
                 self.write_piece(peer, request, cts).ok_or(refused)
             }
-            Some(Operation::Writing(out)) if out.to == peer.id => self.write_piece(peer, request, cts).ok_or(refused),
+            Some(TagOperation::Writing(out)) if out.to == peer.id => {
+                self.write_piece(peer, request, cts).ok_or(refused)
+            }
             _ => Err(refused),
         }
     }

@@ -11,9 +11,9 @@ use roci_driver::{Access, ArenaError, Buffer, MemoryRegion};
 use roci_protocol::msg::{Label, Message, Way};
 
 use super::super::TagService;
-use super::super::operation::{Asked, Operation, PipeIn, PipeOut, PipeTarget};
+use super::super::operation::{Asked, PipeIn, PipeOut, PipeTarget, TagOperation};
 use super::super::request::Request;
-use super::super::stored::Remote;
+use super::super::stored::RemotePayload;
 use super::ClearToSend;
 use crate::core::Core;
 use crate::core::breach::Breach;
@@ -69,7 +69,7 @@ impl TagService {
         peer: &mut Peer,
         request: Request,
         label: Label,
-        remote: Remote,
+        remote: RemotePayload,
         buffer: Buffer,
     ) {
         let target = match core.register(buffer, Access::REMOTE_WRITE) {
@@ -85,7 +85,7 @@ impl TagService {
         };
         let len = remote.len as usize;
         let pipe = PipeIn { from: peer.id, label, id: remote.id, len, granted: 0, arrived: 0, target };
-        self.requests.replace(request, Operation::Piped(Box::new(pipe)));
+        self.requests.replace(request, TagOperation::Piped(Box::new(pipe)));
         self.grant_pieces(peer, request);
     }
 
@@ -93,7 +93,7 @@ impl TagService {
     fn grant_pieces(&mut self, peer: &mut Peer, request: Request) {
         let Staging { chunk, depth, .. } = self.staging;
         loop {
-            let Some(Operation::Piped(pipe)) = self.requests.get_mut(request) else { return };
+            let Some(TagOperation::Piped(pipe)) = self.requests.get_mut(request) else { return };
             debug_assert_eq!(pipe.from, peer.id, "pieces are granted to their sender");
             let on_the_way = (pipe.granted - pipe.arrived).div_ceil(chunk);
             if pipe.granted == pipe.len || on_the_way >= depth {
@@ -128,7 +128,7 @@ impl TagService {
         len: u64,
     ) -> Result<(), Breach> {
         let chunk = self.staging.chunk;
-        let Some(Operation::Piped(pipe)) = self.requests.get_mut(request) else {
+        let Some(TagOperation::Piped(pipe)) = self.requests.get_mut(request) else {
             unreachable!("the caller has looked")
         };
         let granted = chunk.min(pipe.len - pipe.arrived).min(pipe.granted - pipe.arrived);
@@ -163,7 +163,7 @@ impl TagService {
     }
 
     fn end_pipe<L: Link>(&mut self, core: &mut Core<L>, request: Request) {
-        let Some(Operation::Piped(pipe)) = self.requests.replace(request, Operation::Queued { to: self.oneself })
+        let Some(TagOperation::Piped(pipe)) = self.requests.replace(request, TagOperation::Queued { to: self.oneself })
         else {
             unreachable!("the caller has looked");
         };
@@ -186,7 +186,7 @@ impl TagService {
     /// Returns the peer whose message a receive goes on with that has waited for a slot.
     pub(crate) fn resumes(&self, request: Request) -> Option<PeerId> {
         match self.requests.get(request) {
-            Some(Operation::Piped(pipe)) => Some(pipe.from),
+            Some(TagOperation::Piped(pipe)) => Some(pipe.from),
             _ => None,
         }
     }
@@ -212,21 +212,21 @@ impl TagService {
 
     /// Sender: the first clear-to-send has come.
     pub(super) fn start_writing<L: Link>(&mut self, core: &mut Core<L>, request: Request) {
-        let placeholder = Operation::Queued { to: self.oneself };
-        let Some(Operation::Asked(Asked { to, label, payload, way })) = self.requests.replace(request, placeholder)
+        let placeholder = TagOperation::Queued { to: self.oneself };
+        let Some(TagOperation::Asked(Asked { to, label, payload, way })) = self.requests.replace(request, placeholder)
         else {
             unreachable!("the caller has looked");
         };
         core.stats.goes(way);
         self.queues[to].note_announced_over();
         let out = PipeOut { to, label, written: None, in_flight: 0, rest: Some(payload) };
-        self.requests.replace(request, Operation::Writing(Box::new(out)));
+        self.requests.replace(request, TagOperation::Writing(Box::new(out)));
     }
 
     /// Sender: writes what a clear-to-send asks for; `None` where it asks for what there is not.
     pub(super) fn write_piece(&mut self, peer: &mut Peer, request: Request, cts: ClearToSend) -> Option<()> {
         let ClearToSend { reply, rkey, va, len, .. } = cts;
-        let Some(Operation::Writing(out)) = self.requests.get_mut(request) else { return None };
+        let Some(TagOperation::Writing(out)) = self.requests.get_mut(request) else { return None };
         let mut piece = out.rest.take()?;
         if !PipeOut::admits(len, piece.len()) {
             out.rest = Some(piece);
@@ -243,7 +243,7 @@ impl TagService {
 
     /// Sender: a piece has been written.
     pub(crate) fn on_write_done(&mut self, request: Request, buffer: Buffer) {
-        let Some(Operation::Writing(out)) = self.requests.get_mut(request) else { return };
+        let Some(TagOperation::Writing(out)) = self.requests.get_mut(request) else { return };
         out.in_flight -= 1;
         // Pieces are written in order, so they grow together again.
         let whole = match out.written.take() {

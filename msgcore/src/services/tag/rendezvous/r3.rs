@@ -6,10 +6,10 @@ use roci_driver::{Buffer, Rkey};
 use roci_protocol::msg::{Header, Label, Message, Way};
 
 use super::super::TagService;
-use super::super::operation::{Asked, Filling, Operation};
+use super::super::operation::{Asked, Filling, TagOperation};
 use super::super::queue::Fragments;
 use super::super::request::Request;
-use super::super::stored::Remote;
+use super::super::stored::RemotePayload;
 use super::ClearToSend;
 use crate::core::Core;
 use crate::core::breach::Breach;
@@ -23,11 +23,11 @@ impl TagService {
         peer: &mut Peer,
         request: Request,
         label: Label,
-        remote: Remote,
+        remote: RemotePayload,
         buffer: Buffer,
     ) {
         let filling = Filling { from: peer.id, label, buffer, len: remote.len as usize, arrived: 0 };
-        self.requests.replace(request, Operation::Filling(filling));
+        self.requests.replace(request, TagOperation::Filling(filling));
         let (id, reply, len) = (remote.id, request.to_wire(), remote.len as u32);
         peer.queue_control(Message::ClearToSend { id, reply, way: Way::R3, rkey: Rkey(0), va: 0, len });
     }
@@ -39,8 +39,8 @@ impl TagService {
 
     /// Sender: the payload may leave.
     pub(super) fn start_fragments<L: Link>(&mut self, core: &mut Core<L>, request: Request, cts: ClearToSend) {
-        let placeholder = Operation::Queued { to: self.oneself };
-        let Some(Operation::Asked(Asked { to, label, payload, way })) = self.requests.replace(request, placeholder)
+        let placeholder = TagOperation::Queued { to: self.oneself };
+        let Some(TagOperation::Asked(Asked { to, label, payload, way })) = self.requests.replace(request, placeholder)
         else {
             unreachable!("the caller has looked");
         };
@@ -48,7 +48,7 @@ impl TagService {
             core.stats.fallback_registration += 1;
             core.stats.goes(Way::R3);
         }
-        self.requests.replace(request, Operation::Queued { to });
+        self.requests.replace(request, TagOperation::Queued { to });
         self.queues[to].note_announced_over();
         self.queues[to].fragments.push_back(Fragments { request, reply: cts.reply, label, payload, sent: 0 });
     }

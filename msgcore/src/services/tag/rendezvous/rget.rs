@@ -9,22 +9,27 @@ use roci_driver::{Access, Buffer, Rkey};
 use roci_protocol::msg::{Label, Way};
 
 use super::super::TagService;
-use super::super::operation::{Asked, Exposed, Fetching, Operation};
+use super::super::operation::{Asked, Exposed, Fetching, TagOperation};
 use super::super::request::Request;
-use super::super::stored::Remote;
+use super::super::stored::RemotePayload;
 use super::finish;
 use crate::core::Core;
 use crate::core::completion::Done;
 use crate::core::peer::{Direction, Peer, PeerId, Transfer};
 
 /// Sender: opens the payload to the peer, or falls back to R3.
-pub(super) fn expose<L: Link>(core: &mut Core<L>, to: PeerId, label: Label, payload: Buffer) -> (Operation, Way, Rkey) {
+pub(super) fn expose<L: Link>(
+    core: &mut Core<L>,
+    to: PeerId,
+    label: Label,
+    payload: Buffer,
+) -> (TagOperation, Way, Rkey) {
     match core.register(payload, Access::REMOTE_READ) {
-        Ok(region) => (Operation::Exposed(Exposed { to, label, region }), Way::Rget, region.rkey()),
+        Ok(region) => (TagOperation::Exposed(Exposed { to, label, region }), Way::Rget, region.rkey()),
         Err(payload) => {
             core.stats.fallback_registration += 1;
             let way = Way::R3;
-            (Operation::Asked(Asked { to, label, payload, way }), way, Rkey(0))
+            (TagOperation::Asked(Asked { to, label, payload, way }), way, Rkey(0))
         }
     }
 }
@@ -36,20 +41,22 @@ impl TagService {
         peer: &mut Peer,
         request: Request,
         label: Label,
-        remote: Remote,
+        remote: RemotePayload,
         mut buffer: Buffer,
     ) {
-        let Remote { rkey, id, len, .. } = remote;
+        let RemotePayload { rkey, id, len, .. } = remote;
         let room = buffer.len();
         buffer.set_len(len as usize);
-        self.requests.replace(request, Operation::Fetching(Fetching { from: peer.id, label, id, room }));
+        self.requests.replace(request, TagOperation::Fetching(Fetching { from: peer.id, label, id, room }));
         let (operation, direction) = (request.to_wire(), Direction::Read);
         peer.tx.transfers.push_back(Transfer { operation, buffer, rkey, va: 0, direction });
     }
 
     /// Receiver: the payload has been fetched.
     pub(crate) fn on_read(&mut self, peer: &mut Peer, request: Request, mut buffer: Buffer) {
-        let Some(&Operation::Fetching(Fetching { from, label, id, room })) = self.requests.get(request) else { return };
+        let Some(&TagOperation::Fetching(Fetching { from, label, id, room })) = self.requests.get(request) else {
+            return;
+        };
         debug_assert_eq!(from, peer.id, "a READ is of the peer that it was posted to");
         let len = buffer.len();
         buffer.set_len(room);

@@ -6,9 +6,9 @@ use roci_driver::{Access, Buffer};
 use roci_protocol::msg::{Label, Message, Way};
 
 use super::super::TagService;
-use super::super::operation::{Opened, Operation};
+use super::super::operation::{Opened, TagOperation};
 use super::super::request::Request;
-use super::super::stored::Remote;
+use super::super::stored::RemotePayload;
 use crate::core::Core;
 use crate::core::breach::Breach;
 use crate::core::completion::Done;
@@ -22,13 +22,13 @@ impl TagService {
         peer: &mut Peer,
         request: Request,
         label: Label,
-        remote: Remote,
+        remote: RemotePayload,
         buffer: Buffer,
     ) {
         let (from, len) = (peer.id, remote.len as usize);
         match core.register(buffer, Access::REMOTE_WRITE) {
             Ok(region) => {
-                self.requests.replace(request, Operation::Opened(Opened { from, label, region, len }));
+                self.requests.replace(request, TagOperation::Opened(Opened { from, label, region, len }));
                 let (id, reply, rkey) = (remote.id, request.to_wire(), region.rkey());
                 peer.queue_control(Message::ClearToSend { id, reply, way: Way::Rput, rkey, va: 0, len: len as u32 });
             }
@@ -49,7 +49,7 @@ impl TagService {
     ) -> Result<(), Breach> {
         let request = Request::from_wire(reply);
         match self.requests.get(request) {
-            Some(&Operation::Opened(Opened { from, label, region, len: all })) if from == peer.id => {
+            Some(&TagOperation::Opened(Opened { from, label, region, len: all })) if from == peer.id => {
                 if len != all as u64 {
                     return Err(Breach::Written { len, all });
                 }
@@ -57,7 +57,7 @@ impl TagService {
                 self.requests.end(request, Ok(Done::new(buffer, all, from, label)));
                 Ok(())
             }
-            Some(Operation::Piped(pipe)) if pipe.from == peer.id => self.on_piece(core, peer, request, len),
+            Some(TagOperation::Piped(pipe)) if pipe.from == peer.id => self.on_piece(core, peer, request, len),
             _ => Err(Breach::UnaskedWritten { reply }),
         }
     }

@@ -4,8 +4,8 @@ mod model;
 
 use super::*;
 
-pub(super) fn label(source: Rank, tag: u64, context: u32) -> Label {
-    Label { source, tag: Tag::new(tag), context: Context::new(context) }
+pub(super) fn label(source: Rank, tag: u64, context: u32) -> MatchLabel {
+    MatchLabel { source, tag: Tag::new(tag), context: Context::new(context) }
 }
 
 fn pattern(source: Source, tag: TagMatch) -> Pattern {

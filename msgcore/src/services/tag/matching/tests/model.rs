@@ -13,7 +13,7 @@ enum Act {
     /// A receive is posted, unless a message is there for it.
     Receive(Pattern),
     /// A message comes, and waits unless a receive does.
-    Arrive(Label, usize),
+    Arrive(MatchLabel, usize),
     Probe(Pattern),
     /// Takes back a receive that was posted at some time, waiting or not.
     Cancel(Index),
@@ -26,7 +26,7 @@ enum Act {
 
 const MODULUS: u32 = 3;
 
-fn a_label() -> impl Strategy<Value = Label> {
+fn a_label() -> impl Strategy<Value = MatchLabel> {
     (0..3usize, 0..3u64, 0..2u32).prop_map(|(source, tag, context)| label(source, tag, context))
 }
 
@@ -56,11 +56,11 @@ fn act() -> impl Strategy<Value = Act> {
 #[derive(Default)]
 struct Model {
     posted: Vec<(Pattern, u32)>,
-    unexpected: Vec<(Label, usize, u32)>,
+    unexpected: Vec<(MatchLabel, usize, u32)>,
 }
 
 impl Model {
-    fn take_posted(&mut self, label: &Label) -> Option<u32> {
+    fn take_posted(&mut self, label: &MatchLabel) -> Option<u32> {
         let at = self.posted.iter().position(|(pattern, _)| pattern.takes(label))?;
         Some(self.posted.remove(at).1)
     }
@@ -69,7 +69,7 @@ impl Model {
         self.unexpected.iter().position(|(label, ..)| pattern.takes(label))
     }
 
-    fn take_unexpected(&mut self, pattern: &Pattern) -> Option<(Label, u32)> {
+    fn take_unexpected(&mut self, pattern: &Pattern) -> Option<(MatchLabel, u32)> {
         let (label, _, mark) = self.unexpected.remove(self.find(pattern)?);
         Some((label, mark))
     }
@@ -79,8 +79,8 @@ impl Model {
         Some(self.posted.remove(at).1)
     }
 
-    fn withdraw(&mut self, source: Rank, name: u32) -> Option<(Label, u32)> {
-        let is_it = |(label, _, mark): &(Label, usize, u32)| label.source == source && *mark == name;
+    fn withdraw(&mut self, source: Rank, name: u32) -> Option<(MatchLabel, u32)> {
+        let is_it = |(label, _, mark): &(MatchLabel, usize, u32)| label.source == source && *mark == name;
         let (label, _, mark) = self.unexpected.remove(self.unexpected.iter().position(is_it)?);
         Some((label, mark))
     }
@@ -150,7 +150,7 @@ impl Pair {
         Ok(())
     }
 
-    fn arrive(&mut self, label: Label, cost: usize) -> Result<(), TestCaseError> {
+    fn arrive(&mut self, label: MatchLabel, cost: usize) -> Result<(), TestCaseError> {
         let met = self.matching.take_posted(&label);
         prop_assert_eq!(met, self.model.take_posted(&label));
         if met.is_none() {
