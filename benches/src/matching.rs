@@ -14,24 +14,30 @@ pub enum Meeting {
     Expected,
     /// The same where the receive takes any tag.
     Wildcard,
+    /// The same where all receives take any source.
+    AnySource,
     /// The message waits; the receive finds it by its label.
     Unexpected,
-    /// The same where the receive takes any tag. It looks at messages in the order of their arrival, and this one came
-    /// last.
+    /// The same where the receive takes any tag. This message came last.
     UnexpectedWildcard,
 }
 
 impl Meeting {
     /// All of them with their names.
-    pub const ALL: [(&'static str, Self); 4] = [
+    pub const ALL: [(&'static str, Self); 5] = [
         ("expected", Self::Expected),
         ("wildcard", Self::Wildcard),
+        ("any_source", Self::AnySource),
         ("unexpected", Self::Unexpected),
         ("unexpected_wildcard", Self::UnexpectedWildcard),
     ];
 
     const fn is_wild(self) -> bool {
         matches!(self, Self::Wildcard | Self::UnexpectedWildcard)
+    }
+
+    const fn source(self, of: Rank) -> Source {
+        if matches!(self, Self::AnySource) { Source::Any } else { Source::Rank(of) }
     }
 
     const fn is_unexpected(self) -> bool {
@@ -57,7 +63,7 @@ impl Queues {
             let met = if meeting.is_unexpected() {
                 queues.arrive(PEER + 1, tag, other)
             } else {
-                queues.receive(Pattern::new(PEER + 1, tag), other)
+                queues.receive(Pattern::new(meeting.source(PEER + 1), tag), other)
             };
             assert_eq!(met, None);
         }
@@ -70,7 +76,7 @@ impl Queues {
         self.next = (self.next + 1) & 63;
         let tag = Tag::new(self.next);
         let of = if self.meeting.is_wild() { TagMatch::Any } else { TagMatch::Exact(tag) };
-        let pattern = Pattern::new(Source::Rank(PEER), of);
+        let pattern = Pattern::new(self.meeting.source(PEER), of);
         let (first, met) = if self.meeting.is_unexpected() {
             (self.both.arrive(PEER, tag, 7), self.both.receive(pattern, 8))
         } else {

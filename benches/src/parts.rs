@@ -20,6 +20,8 @@ pub const PARTS: &PartTable = &[
     ("match_expected", || matching(Meeting::Expected)),
     ("match_wildcard", || matching(Meeting::Wildcard)),
     ("match_unexpected", || matching(Meeting::Unexpected)),
+    ("match_any_source", || matching(Meeting::AnySource)),
+    ("match_unexpected_wildcard", || matching(Meeting::UnexpectedWildcard)),
     ("cq_1", || alone(1)),
     ("cq_16", || alone(16)),
     ("engine_send_64", || engines(true)),

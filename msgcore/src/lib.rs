@@ -132,6 +132,34 @@ pub enum TagMatch {
     Any,
     /// One.
     Exact(Tag),
+    /// All that agree with `tag` in the bits that `ignore` does not set (libfabric's ignore mask).
+    Masked {
+        /// What those bits must be.
+        tag: Tag,
+        /// The bits that do not count.
+        ignore: u64,
+    },
+}
+
+impl TagMatch {
+    /// Returns the bits of a tag that do not count.
+    #[inline]
+    pub(crate) const fn ignore(self) -> u64 {
+        match self {
+            Self::Any => u64::MAX,
+            Self::Exact(_) => 0,
+            Self::Masked { ignore, .. } => ignore,
+        }
+    }
+
+    /// Whether it takes this tag.
+    pub(crate) const fn takes(self, tag: Tag) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Exact(its) => its.0 == tag.0,
+            Self::Masked { tag: its, ignore } => (its.0 ^ tag.0) & !ignore == 0,
+        }
+    }
 }
 
 impl From<Tag> for TagMatch {

@@ -134,7 +134,7 @@ impl<L: Link> Endpoint<L> {
     }
 
     /// Returns what a message says of itself that such a receive would take, if one has come.
-    pub(crate) fn peek(&self, pattern: &Pattern) -> Option<Envelope> {
+    pub(crate) fn peek(&mut self, pattern: &Pattern) -> Option<Envelope> {
         self.services.tag.peek(pattern)
     }
 

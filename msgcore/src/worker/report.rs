@@ -177,6 +177,7 @@ impl Display for Shown<'_> {
         match self.0.tag {
             TagMatch::Any => f.write_str(" with any tag"),
             TagMatch::Exact(tag) => write!(f, " with tag {}", tag.get()),
+            TagMatch::Masked { tag, ignore } => write!(f, " with tag {:#x}, ignoring {ignore:#x}", tag.get()),
         }
     }
 }

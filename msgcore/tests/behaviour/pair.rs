@@ -62,6 +62,53 @@ fn messages_do_not_overtake_and_wildcards_take_them_in_order() {
     }
 }
 
+/// The upper half of a tag says what a message is, the lower whose it is: receives for one half meet messages in the order of
+/// posting and of sending, whichever came first.
+#[test]
+fn receives_ignore_the_bits_of_tags_that_their_masks_set() {
+    let tag = |kind: u64, number: u64| kind << 32 | number;
+    let of_kind = |kind| TagMatch::Masked { tag: Tag::new(tag(kind, 0)), ignore: 0xffff_ffff };
+    for is_posted_first in [true, false] {
+        let mut pair = World::pair(&[]);
+        let lens = [10, 100_000, 0, 9_000];
+        let send = |pair: &mut World| -> Vec<_> {
+            let kinds = lens.iter().zip(0..).flat_map(|(&len, at)| [(2, len, at), (1, len, at)]);
+            kinds.map(|(kind, len, at)| pair.send(0, tag(kind, at), &pattern(len, kind as usize))).collect()
+        };
+        let mut sends = if is_posted_first { Vec::new() } else { send(&mut pair) };
+        pair.steps(2_000);
+        let receives: Vec<_> = [1, 2].map(|kind| lens.map(|_| (kind, pair.recv(1, of_kind(kind), 100_000)))).concat();
+        if is_posted_first {
+            sends = send(&mut pair);
+        }
+        for ((kind, receive), (len, at)) in receives.into_iter().zip(lens.into_iter().zip(0..).cycle()) {
+            let done = pair.wait(1, receive).expect("it arrives");
+            assert_eq!((done.tag, done.len), (Tag::new(tag(kind, at)), len), "posted first: {is_posted_first}");
+            assert!(done.buffer[..len] == pattern(len, kind as usize)[..]);
+        }
+        for send in sends {
+            pair.wait(0, send).expect("sent");
+        }
+    }
+}
+
+/// A server with very many messages that wait: receives from anybody find the oldest under their tags.
+#[test]
+fn receives_from_any_source_find_their_messages_among_thousands() {
+    let mut pair = World::pair(&[]);
+    let sends: Vec<_> = (0..2_000).map(|tag| pair.send(0, tag % 500, &tag.to_le_bytes())).collect();
+    pair.find("all have come", |pair| (pair.workers[1].stats().rx_unexpected == 2_000).then_some(()));
+    for round in 0..4 {
+        for tag in (0..500_u64).rev() {
+            let receive = pair.recv_from(1, Source::Any, Tag::new(tag), 8);
+            pair.expect(1, receive, &(round * 500 + tag).to_le_bytes());
+        }
+    }
+    for send in sends {
+        pair.wait(0, send).expect("sent");
+    }
+}
+
 #[test]
 fn without_credits_messages_wait_and_none_is_lost() {
     let mut pair = World::pair(&[("credits", "2"), ("vbuf_size", "256")]);

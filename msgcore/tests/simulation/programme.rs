@@ -142,7 +142,11 @@ impl Station {
         let context = Context::new(dice.random_range(0..CONTEXTS));
         let source = if dice.random_ratio(1, 3) { Source::Any } else { Source::Rank(dice.random_range(0..size)) };
         let tag = Tag::new(dice.random_range(0..TAGS));
-        let tag = if dice.random_ratio(1, 3) { TagMatch::Any } else { tag.into() };
+        let tag = match dice.random_range(0..6) {
+            0 | 1 => TagMatch::Any,
+            2 => TagMatch::Masked { tag, ignore: dice.random_range(0..TAGS) },
+            _ => tag.into(),
+        };
         let room = match dice.random_range(0..4) {
             0 => Some(run.plan.len(dice, usize::MAX)),
             1 | 2 if context.get() > 0 => Some(SHORT),
@@ -320,6 +324,10 @@ fn burst(dice: &mut StdRng) -> usize {
 
 fn takes(pattern: &Pattern, &(from, _, context, tag): &Key) -> bool {
     (pattern.source == Source::Any || pattern.source == Source::Rank(from))
-        && (pattern.tag == TagMatch::Any || pattern.tag == TagMatch::Exact(tag))
+        && match pattern.tag {
+            TagMatch::Any => true,
+            TagMatch::Exact(its) => its == tag,
+            TagMatch::Masked { tag: its, ignore } => its.get() | ignore == tag.get() | ignore,
+        }
         && pattern.context == context
 }

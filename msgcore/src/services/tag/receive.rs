@@ -118,7 +118,7 @@ impl TagService {
     }
 
     /// Returns what a message says of itself that such a receive would take.
-    pub(crate) fn peek(&self, pattern: &Pattern) -> Option<Envelope> {
+    pub(crate) fn peek(&mut self, pattern: &Pattern) -> Option<Envelope> {
         self.matching.peek_unexpected(pattern).map(|(label, body)| envelope(&label, body))
     }
 

@@ -28,7 +28,7 @@ impl Bins {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn append<T, const IS_ORDERED: bool>(
         &mut self,
         entries: &mut Entries<T, IS_ORDERED>,
@@ -75,6 +75,10 @@ impl Bins {
                 bin.remove();
             }
         }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.lone.is_none() && self.table.is_empty()
     }
 
     #[cfg(test)]

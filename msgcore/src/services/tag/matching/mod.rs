@@ -5,14 +5,17 @@
 //! first. A context is part of every name and never a wildcard.
 //!
 //! Without wildcards both questions are one look into a hash table: receives and messages stand in bins by context,
-//! source and tag. A receive with a wildcard waits in a list of its own, and looks at messages in the order of their
-//! arrival; so wildcards cost a walk, and exact receives do not pay for them. Slots are used again and empty bins are removed:
-//! in the steady state nothing is allocated, and memory follows the most that ever waited at once, whatever tags peers
-//! choose.
+//! source and tag. Of the receives with wildcards or ignore masks a few stand in a list, and the others in classes
+//! ([`classes`]), by what they leave open: a message looks once into each class, of which an application has few, and exact
+//! receives pay nothing for them. A receive with a wildcard looks at a few messages in the order of their arrival, and then into an index of its class. Slots are used
+//! again and empty bins are removed: in the steady state nothing is allocated, and memory follows the most that ever waited at
+//! once, whatever tags peers choose.
 //!
 //! The limits are the worker's: it bounds receives by its requests, and messages by what they cost together.
 
 mod bins;
+mod class_index;
+mod classes;
 pub(super) mod entries;
 mod receives;
 #[cfg(test)]
@@ -78,19 +81,7 @@ impl Pattern {
             Source::Any => true,
             Source::Rank(rank) => rank == label.source,
         };
-        let tagged = match self.tag {
-            TagMatch::Any => true,
-            TagMatch::Exact(tag) => tag == label.tag,
-        };
-        from && tagged && self.context == label.context
-    }
-
-    /// The only label that it takes; `None` where there is a wildcard.
-    fn exact(&self) -> Option<MatchLabel> {
-        match (self.source, self.tag) {
-            (Source::Rank(source), TagMatch::Exact(tag)) => Some(MatchLabel { source, tag, context: self.context }),
-            _ => None,
-        }
+        from && self.tag.takes(label.tag) && self.context == label.context
     }
 }
 
@@ -141,7 +132,7 @@ impl<R: Copy, M> Matching<R, M> {
     }
 
     /// The message that a receive would take.
-    pub(crate) fn peek_unexpected(&self, pattern: &Pattern) -> Option<(MatchLabel, &M)> {
+    pub(crate) fn peek_unexpected(&mut self, pattern: &Pattern) -> Option<(MatchLabel, &M)> {
         self.unexpected.peek(pattern)
     }
 

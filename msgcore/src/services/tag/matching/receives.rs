@@ -1,6 +1,7 @@
 //! Receives that wait for a message: MPI's posted receive queue.
 
 use super::bins::Bins;
+use super::classes::MatchClass;
 use super::entries::{List, Unordered};
 use super::{MatchLabel, Pattern};
 use crate::{Rank, Source};
@@ -16,8 +17,10 @@ pub(crate) struct Posted {
 #[derive(Debug)]
 struct Receive<R> {
     pattern: Pattern,
-    /// Receives posted before it, ever: decides between a bin and the list of wildcards.
+    /// Receives posted before it, ever: decides between bins, list and classes.
     sequence: u64,
+    /// It leaves something open, and stands in the list.
+    is_listed: bool,
     name: R,
 }
 
@@ -25,13 +28,45 @@ struct Receive<R> {
 pub(super) struct PostedReceives<R> {
     entries: Unordered<Receive<R>>,
     exact: Bins,
-    wild: List,
+    /// Receives that leave something open, where few do: walking past them is cheaper than a class.
+    list: List,
+    listed: usize,
+    /// The other ones; a few classes that are empty keep the memory of their bins.
+    classes: Vec<ReceiveClass>,
+    classed: usize,
     posted: u64,
 }
 
+/// Where a receive stands that leaves something open: in the list, or in the class at this place.
+#[derive(Clone, Copy, Debug)]
+enum Wild {
+    Listed(u32),
+    Classed(usize, u32),
+}
+
+/// The receives of one class that is not exact.
+#[derive(Debug)]
+struct ReceiveClass {
+    class: MatchClass,
+    bins: Bins,
+}
+
+/// Receives that a message walks past at most.
+const WALK: usize = if cfg!(test) { 2 } else { 4 };
+/// Classes that are kept where they are empty.
+const CLASSES_KEPT: usize = 16;
+
 impl<R> Default for PostedReceives<R> {
     fn default() -> Self {
-        Self { entries: Unordered::default(), exact: Bins::default(), wild: List::default(), posted: 0 }
+        Self {
+            entries: Unordered::default(),
+            exact: Bins::default(),
+            list: List::default(),
+            listed: 0,
+            classes: Vec::new(),
+            classed: 0,
+            posted: 0,
+        }
     }
 }
 
@@ -41,11 +76,11 @@ impl<R: Copy> PostedReceives<R> {
     }
 
     pub(super) fn post(&mut self, pattern: Pattern, name: R) -> Posted {
-        let index = self.entries.push(Receive { pattern, sequence: self.posted, name });
+        let index = self.entries.push(Receive { pattern, sequence: self.posted, is_listed: false, name });
         self.posted += 1;
         match pattern.exact() {
             Some(label) => self.exact.append(&mut self.entries, label, index),
-            None => self.entries.append(&mut self.wild, index),
+            None => self.append_wild(&pattern, index),
         }
         Posted { index, generation: self.entries.generation(index) }
     }
@@ -60,8 +95,11 @@ impl<R: Copy> PostedReceives<R> {
     #[inline]
     pub(super) fn take_if(&mut self, label: &MatchLabel, meets: impl FnOnce(R) -> bool) -> Option<R> {
         let exact = self.exact.head(label);
-        if let Some(index) = self.wild_before(exact, label) {
-            return if meets(self.entries.get(index)?.name) { self.remove(index) } else { None };
+        if self.listed + self.classed > 0
+            && let Some(wild) = self.wild_before(exact, label)
+        {
+            let (Wild::Listed(index) | Wild::Classed(_, index)) = wild;
+            return if meets(self.entries.get(index)?.name) { self.take_wild(wild, label) } else { None };
         }
         let index = exact?;
         if !meets(self.entries.get(index)?.name) {
@@ -102,24 +140,113 @@ impl<R: Copy> PostedReceives<R> {
     }
 
     #[cfg(test)]
+    pub(super) fn classes(&self) -> usize {
+        self.classes.len()
+    }
+
+    #[cfg(test)]
     pub(super) fn footprint(&self) -> [usize; 3] {
         [self.entries.slots(), self.exact.len(), self.exact.capacity()]
     }
 
-    /// The first receive with a wildcard that takes the message and was posted before `exact`.
-    fn wild_before(&self, exact: Option<u32>, label: &MatchLabel) -> Option<u32> {
-        if self.wild.is_empty() {
-            return None;
+    #[inline(never)]
+    fn append_wild(&mut self, pattern: &Pattern, index: u32) {
+        if self.listed == WALK {
+            return self.append_to_class(pattern, index);
         }
-        let end = exact.and_then(|index| self.entries.get(index)).map_or(u64::MAX, |receive| receive.sequence);
-        let mut earlier = self.entries.iter_list(self.wild).take_while(|(_, receive)| receive.sequence < end);
-        earlier.find(|(_, receive)| receive.pattern.takes(label)).map(|(index, _)| index)
+        self.entries.append(&mut self.list, index);
+        self.listed += 1;
+        if let Some(receive) = self.entries.get_mut(index) {
+            receive.is_listed = true;
+        }
+    }
+
+    #[inline(never)]
+    fn append_to_class(&mut self, pattern: &Pattern, index: u32) {
+        let at = self.class_of(pattern).unwrap_or_else(|| {
+            self.classes.push(ReceiveClass { class: MatchClass::of(pattern), bins: Bins::default() });
+            self.classes.len() - 1
+        });
+        self.classes[at].bins.append(&mut self.entries, pattern.key(), index);
+        self.classed += 1;
+    }
+
+    /// Where the class of a pattern stands that leaves something open.
+    fn class_of(&self, pattern: &Pattern) -> Option<usize> {
+        let class = MatchClass::of(pattern);
+        self.classes.iter().position(|its| its.class == class)
+    }
+
+    /// The first receive that leaves something open, takes the message and was posted before `exact`.
+    #[inline(never)]
+    fn wild_before(&self, exact: Option<u32>, label: &MatchLabel) -> Option<Wild> {
+        let end = exact.map_or(u64::MAX, |index| self.sequence_of(index));
+        let mut earlier = self.entries.iter_list(self.list).take_while(|(_, receive)| receive.sequence < end);
+        let listed = earlier.find(|(_, receive)| receive.pattern.takes(label)).map(|(index, _)| index);
+        if self.classed == 0 { listed.map(Wild::Listed) } else { self.classed_before(listed, end, label) }
+    }
+
+    /// The same, of the receives in classes and one in the list.
+    #[cold]
+    fn classed_before(&self, listed: Option<u32>, end: u64, label: &MatchLabel) -> Option<Wild> {
+        let mut end = listed.map_or(end, |index| self.sequence_of(index));
+        let mut first = listed.map(Wild::Listed);
+        for (at, ReceiveClass { class, bins }) in self.classes.iter().enumerate() {
+            if let Some(index) = bins.head(&class.key(label))
+                && self.sequence_of(index) < end
+            {
+                end = self.sequence_of(index);
+                first = Some(Wild::Classed(at, index));
+            }
+        }
+        first
+    }
+
+    fn sequence_of(&self, index: u32) -> u64 {
+        self.entries.get(index).map_or(u64::MAX, |receive| receive.sequence)
+    }
+
+    /// Removes a receive that a message with this label meets.
+    #[inline(never)]
+    fn take_wild(&mut self, wild: Wild, label: &MatchLabel) -> Option<R> {
+        let index = match wild {
+            Wild::Listed(index) => {
+                self.detach_listed(index);
+                index
+            }
+            Wild::Classed(at, index) => {
+                self.detach_from_class(at, self.classes[at].class.key(label), index);
+                index
+            }
+        };
+        self.entries.remove(index).map(|receive| receive.name)
+    }
+
+    fn detach_listed(&mut self, index: u32) {
+        self.entries.detach(&mut self.list, index);
+        self.listed -= 1;
+    }
+
+    #[inline(never)]
+    fn detach_from_class(&mut self, at: usize, key: MatchLabel, index: u32) {
+        let bins = &mut self.classes[at].bins;
+        bins.detach(&mut self.entries, key, index);
+        self.classed -= 1;
+        if self.classes.len() > CLASSES_KEPT && self.classes[at].bins.is_empty() {
+            self.classes.swap_remove(at);
+        }
     }
 
     fn remove(&mut self, index: u32) -> Option<R> {
-        match self.entries.get(index)?.pattern.exact() {
+        let receive = self.entries.get(index)?;
+        let pattern = receive.pattern;
+        match pattern.exact() {
             Some(label) => self.exact.detach(&mut self.entries, label, index),
-            None => self.entries.detach(&mut self.wild, index),
+            None if receive.is_listed => self.detach_listed(index),
+            None => {
+                let at = self.class_of(&pattern).expect("a receive stands in its class");
+                self.detach_from_class(at, pattern.key(), index);
+            }
         }
         self.entries.remove(index).map(|receive| receive.name)
     }

@@ -3,6 +3,8 @@
 use hashbrown::HashMap;
 
 use super::bins::Bins;
+use super::class_index::ClassIndexes;
+use super::classes::MatchClass;
 use super::entries::Entries;
 use super::{MatchLabel, Pattern};
 use crate::core::peer::PeerId;
@@ -25,9 +27,14 @@ pub(super) struct Unexpected<M> {
     bytes: usize,
     /// By sender and name, from the first cancel on until there are no messages: who cancels one often cancels many.
     by_name: Option<HashMap<(PeerId, u64), u32>>,
+    /// By what patterns with wildcards and ignore masks leave of labels, where a walk would be long.
+    by_class: ClassIndexes,
     #[cfg(test)]
     pub(super) indexed: usize,
 }
+
+/// Messages that a pattern with a wildcard looks at one after the other; an index is worth it where there are more.
+const WALK: usize = if cfg!(test) { 3 } else { 32 };
 
 impl<M> Default for Unexpected<M> {
     fn default() -> Self {
@@ -36,6 +43,7 @@ impl<M> Default for Unexpected<M> {
             bins: Bins::default(),
             bytes: 0,
             by_name: None,
+            by_class: ClassIndexes::default(),
             #[cfg(test)]
             indexed: 0,
         }
@@ -60,6 +68,9 @@ impl<M> Unexpected<M> {
         if self.by_name.is_some() {
             self.enter_name(label.source, name, index);
         }
+        if self.by_class.are_some() {
+            self.by_class.enter(&label, self.entries.generation(index), index);
+        }
     }
 
     #[cold]
@@ -82,8 +93,9 @@ impl<M> Unexpected<M> {
         self.remove(index)
     }
 
-    pub(super) fn peek(&self, pattern: &Pattern) -> Option<(MatchLabel, &M)> {
-        let message = self.entries.get(self.find(pattern)?)?;
+    pub(super) fn peek(&mut self, pattern: &Pattern) -> Option<(MatchLabel, &M)> {
+        let index = self.find(pattern)?;
+        let message = self.entries.get(index)?;
         Some((message.label, &message.body))
     }
 
@@ -120,15 +132,41 @@ impl<M> Unexpected<M> {
     }
 
     #[cfg(test)]
+    pub(super) fn classes(&self) -> usize {
+        self.by_class.len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn indexed_messages(&self) -> usize {
+        self.by_class.messages()
+    }
+
+    #[cfg(test)]
     pub(super) fn footprint(&self) -> [usize; 3] {
         [self.entries.slots(), self.bins.len(), self.bins.capacity()]
     }
 
-    fn find(&self, pattern: &Pattern) -> Option<u32> {
+    #[inline]
+    fn find(&mut self, pattern: &Pattern) -> Option<u32> {
         match pattern.exact() {
             Some(label) => self.bins.head(&label),
-            None => self.entries.iter().find(|(_, message)| pattern.takes(&message.label)).map(|(index, _)| index),
+            None => self.find_wild(pattern),
         }
+    }
+
+    #[inline(never)]
+    fn find_wild(&mut self, pattern: &Pattern) -> Option<u32> {
+        let mut oldest = self.entries.iter().take(WALK);
+        if let Some((index, _)) = oldest.find(|(_, message)| pattern.takes(&message.label)) {
+            return Some(index);
+        }
+        if self.entries.len() <= WALK {
+            return None;
+        }
+        let entries = &self.entries;
+        let waiting = || entries.iter().map(|(index, message)| (message.label, entries.generation(index), index));
+        let is_there = |generation, index| entries.get(index).is_some() && entries.generation(index) == generation;
+        self.by_class.find(MatchClass::of(pattern), &pattern.key(), waiting, is_there)
     }
 
     fn remove(&mut self, index: u32) -> Option<(MatchLabel, M)> {
@@ -138,6 +176,9 @@ impl<M> Unexpected<M> {
         self.bytes -= message.cost as usize;
         if self.by_name.is_some() {
             self.strike_name(label.source, message.name);
+        }
+        if self.by_class.are_some() {
+            self.by_class.note_removed(self.entries.len());
         }
         Some((label, message.body))
     }

@@ -31,6 +31,66 @@ fn receives_are_met_in_the_order_of_posting() {
     assert_eq!(matching.posted_len(), 0);
 }
 
+/// As libfabric has it: bits that the mask ignores do not count, in the receive's tag either.
+#[test]
+fn a_mask_ignores_bits_of_both_tags() {
+    let mut matching = Matching::<u32, u8>::default();
+    let masked = |tag, ignore| pattern(Source::Any, TagMatch::Masked { tag: Tag::new(tag), ignore });
+    matching.post(masked(0xab_cd, 0xff), 1);
+    matching.post(masked(0xab_00, 0xff), 2);
+    matching.post(masked(7, 0), 3);
+    matching.post(masked(7, u64::MAX), 4);
+    assert_eq!(matching.take_posted(&label(1, 0xab_01, 0)), Some(1));
+    assert_eq!(matching.take_posted(&label(2, 7, 0)), Some(3));
+    assert_eq!(matching.take_posted(&label(2, 8, 0)), Some(4));
+    assert_eq!(matching.take_posted(&label(2, 0xac_01, 0)), None);
+    assert_eq!(matching.take_posted(&label(2, 0xab_ff, 0)), Some(2));
+}
+
+/// More classes than are kept, each used once: they leave nothing behind.
+#[test]
+fn masks_that_are_used_once_take_no_memory() {
+    let mut matching = Matching::<u64, u64>::default();
+    for at in 0..8 {
+        // The list is full.
+        matching.post(pattern(Source::Rank(9), TagMatch::Any), at);
+    }
+    for ignore in 1..10_000 {
+        let pattern = pattern(Source::Any, TagMatch::Masked { tag: Tag::new(ignore), ignore });
+        for at in 0..8 {
+            matching.keep(label(1, 1 << 40 | at, 0), at, 64, at);
+        }
+        assert_eq!(matching.take_unexpected(&pattern), None);
+        assert!(matching.unexpected.classes() <= 16);
+        for at in 0..8 {
+            assert_eq!(matching.take_unexpected(&exactly(1, 1 << 40 | at)).map(|(_, mark)| mark), Some(at));
+        }
+        matching.post(pattern, ignore);
+        assert_eq!(matching.take_posted(&label(3, 0, 0)), Some(ignore));
+    }
+    assert!(matching.receives.classes() <= 16);
+    assert_eq!(matching.unexpected.classes(), 0, "no message waits");
+}
+
+/// A class has an index, and then messages come under other tags and are taken by exact receives: the index forgets them.
+#[test]
+fn messages_that_were_taken_do_not_pile_up_in_the_index_of_a_class() {
+    let mut matching = Matching::<u32, u64>::default();
+    let from_any = |tag| pattern(Source::Any, Tag::new(tag).into());
+    for at in 0..100 {
+        matching.keep(label(1, 1, 0), at, 64, at);
+    }
+    for at in 100..10_000 {
+        if at % 1_000 == 100 {
+            assert_eq!(matching.peek_unexpected(&from_any(2)), None);
+            assert_eq!(matching.unexpected.indexed_messages(), 100);
+        }
+        matching.keep(label(2, at, 0), at, 64, at);
+        assert_eq!(matching.take_unexpected(&exactly(2, at)).map(|(_, mark)| mark), Some(at));
+        assert!(matching.unexpected.indexed_messages() < 500, "{}", matching.unexpected.indexed_messages());
+    }
+}
+
 #[test]
 fn messages_of_one_sender_do_not_overtake() {
     let mut matching = Matching::<u32, u8>::default();

@@ -27,14 +27,24 @@ enum Act {
 const MODULUS: u32 = 3;
 
 fn a_label() -> impl Strategy<Value = MatchLabel> {
-    (0..3usize, 0..3u64, 0..2u32).prop_map(|(source, tag, context)| label(source, tag, context))
+    (0..3usize, 0..4u64, 0..2u32).prop_map(|(source, tag, context)| label(source, tag, context))
 }
 
 fn a_pattern() -> impl Strategy<Value = Pattern> {
-    (a_label(), prop::bool::weighted(0.25), prop::bool::weighted(0.25)).prop_map(|(label, any_source, any_tag)| {
+    let tag = prop_oneof![
+        4 => Just(0),
+        2 => Just(u64::MAX),
+        // Among them those of which nothing is ignored, and all that is used.
+        2 => 0..4u64,
+    ];
+    (a_label(), prop::bool::weighted(0.25), tag, any::<bool>()).prop_map(|(label, any_source, ignore, is_masked)| {
         Pattern {
             source: if any_source { Source::Any } else { label.source.into() },
-            tag: if any_tag { TagMatch::Any } else { label.tag.into() },
+            tag: match ignore {
+                0 if !is_masked => label.tag.into(),
+                u64::MAX if !is_masked => TagMatch::Any,
+                ignore => TagMatch::Masked { tag: label.tag, ignore },
+            },
             context: label.context,
         }
     })
