@@ -11,12 +11,12 @@ use crate::{Msn, Mtu, Nanos, Psn};
 impl<B> RcQueuePair<B> {
     pub(super) fn on_response<E: Env<Buffer = B>>(&mut self, now: Nanos, packet: &Packet<'_>, env: &mut E) -> bool {
         let psn = packet.headers.bth.psn;
-        if !psn.before(self.requester.sent) && !self.reports_all_executed(packet) {
+        if !psn.before(self.requester.window.sent()) && !self.reports_all_executed(packet) {
             self.stats.ghost_ack += 1;
             return false;
         }
         // What the peer waited with another answer is no part of this one's round trip.
-        self.requester.peer_delay = 0;
+        self.requester.rtt.forget_peer_delay();
         match (packet.headers.bth.opcode, packet.headers.ext.aeth) {
             (Opcode::RcAck, Some(aeth)) if packet.payload.is_empty() || self.is_selective() => {
                 return self.on_ack(now, psn, aeth, packet.payload, env);
@@ -37,15 +37,15 @@ impl<B> RcQueuePair<B> {
     #[cold]
     fn reports_all_executed(&self, packet: &Packet<'_>) -> bool {
         let is_gap = packet.headers.ext.aeth.is_some_and(|aeth| aeth.syndrome == Syndrome::Nak(NakCode::PsnSequence));
-        self.is_selective() && is_gap && packet.headers.bth.psn == self.requester.sent
+        self.is_selective() && is_gap && packet.headers.bth.psn == self.requester.window.sent()
     }
 
     fn on_ack<E: Env<Buffer = B>>(&mut self, now: Nanos, psn: Psn, aeth: Aeth, payload: &[u8], env: &mut E) -> bool {
-        if psn.before(self.requester.una) {
+        if psn.before(self.requester.window.una()) {
             self.stats.stale_ack += 1;
             // A receive may have been posted since: the news of it has no younger PSN to come with.
             if let Syndrome::Ack { credit } = aeth.syndrome
-                && self.requester.una.since(psn) <= RECENT
+                && self.requester.window.una().since(psn) <= RECENT
             {
                 self.requester.credits.hear(aeth.msn, credit);
             }
@@ -82,8 +82,8 @@ impl<B> RcQueuePair<B> {
         self.requester.credits.hear(msn, credit);
         if self.is_selective() {
             self.acknowledge_selectively(now, psn.plus(1), env);
-            self.requester.on_answer();
-            let una = self.requester.una;
+            self.requester.retries.on_answer();
+            let una = self.requester.window.una();
             self.requester.loss.nothing_is_kept(una);
         } else {
             self.acknowledge(now, psn.plus(1), env);
@@ -98,7 +98,7 @@ impl<B> RcQueuePair<B> {
             return true;
         }
         let requester = &mut self.requester;
-        let before = requester.una;
+        let before = requester.window.una();
         let mut missing = None;
         while let Some(wqe) = requester.queue.front() {
             if !wqe.first.before(end) {
@@ -114,14 +114,14 @@ impl<B> RcQueuePair<B> {
             }
             let done = wqe.end();
             requester.advance_una(done);
-            let wqe = requester.pop();
+            let wqe = requester.queue.pop();
             env.complete(wqe.request.ended(WcStatus::Success));
         }
-        if let Some(psn) = missing.filter(|psn| requester.una.before(*psn)) {
+        if let Some(psn) = missing.filter(|psn| requester.window.una().before(*psn)) {
             requester.advance_una(psn);
         }
         requester.catch_up();
-        if requester.una != before {
+        if requester.window.una() != before {
             self.progressed(now, before);
         }
         let Some(psn) = missing else { return true };
@@ -129,17 +129,11 @@ impl<B> RcQueuePair<B> {
         false
     }
 
-    /// Asks again for a READ or an atomic whose responses from `psn` on are missing, once for each gap: `false` where
-    /// that was done before.
+    /// Asks again for a READ or an atomic whose responses from `psn` on are missing: `false` where that was done before.
     fn reread(&mut self, psn: Psn) -> bool {
-        let requester = &mut self.requester;
-        if requester.rereading || !requester.is_requested(0) {
-            return false;
-        }
-        self.stats.implied_nak_seq_err += 1;
-        requester.rewind(psn);
-        requester.rereading = true;
-        true
+        let is_new_gap = self.requester.reread(psn);
+        self.stats.implied_nak_seq_err += u64::from(is_new_gap);
+        is_new_gap
     }
 
     fn on_sequence_nak<E: Env<Buffer = B>>(&mut self, now: Nanos, psn: Psn, env: &mut E) {
@@ -147,7 +141,7 @@ impl<B> RcQueuePair<B> {
         if !self.acknowledge(now, psn, env) {
             return;
         }
-        if self.requester.spend_retry(&self.config) {
+        if self.requester.retries.spend(&self.config) {
             self.requester.rewind(psn);
             self.requester.restart_timer(now, &self.config);
         } else {
@@ -162,12 +156,12 @@ impl<B> RcQueuePair<B> {
             return;
         }
         // One for each transmission: while it waits nothing was sent that could be refused again.
-        if self.requester.waits_to_send(psn) {
+        if self.requester.rnr.holds_back(psn) {
             return;
         }
         // It answers, so it is not silent.
-        self.requester.on_rnr_nak();
-        if self.requester.spend_rnr_retry(psn, now + rnr_timer_ns(timer), &self.config) {
+        self.requester.retries.restore();
+        if self.requester.rnr.spend(psn, now + rnr_timer_ns(timer), &self.config) {
             if !self.is_selective() {
                 self.requester.rewind(psn);
             }
@@ -191,14 +185,14 @@ impl<B> RcQueuePair<B> {
 
     fn on_fetch_response<E: Env<Buffer = B>>(&mut self, now: Nanos, packet: &Packet<'_>, env: &mut E) -> bool {
         let psn = packet.headers.bth.psn;
-        if psn.before(self.requester.una) {
+        if psn.before(self.requester.window.una()) {
             self.stats.stale_response += 1;
             return false;
         }
         if self.is_selective() {
             return self.on_response_selectively(now, packet, env);
         }
-        let Some(fetch) = self.requester.oldest_fetch() else {
+        let Some(fetch) = self.requester.queue.oldest_fetch() else {
             self.stats.stale_response += 1;
             return false;
         };
@@ -229,7 +223,7 @@ impl<B> RcQueuePair<B> {
         let wqe = &self.requester.queue[0];
         match opcode {
             Opcode::RcReadResponseFirst | Opcode::RcReadResponseOnly => {
-                psn == wqe.first || psn == self.requester.reread_from
+                psn == wqe.first || self.requester.fetches.is_reread_from(psn)
             }
             Opcode::RcReadResponseMiddle | Opcode::RcReadResponseLast => wqe.received > 0,
             _ => true,
@@ -237,7 +231,7 @@ impl<B> RcQueuePair<B> {
     }
 
     fn acknowledge_before<E: Env<Buffer = B>>(&mut self, now: Nanos, first: Psn, env: &mut E) {
-        if self.requester.una.before(first) {
+        if self.requester.window.una().before(first) {
             let complete = self.acknowledge(now, first, env);
             assert!(complete, "nothing that is answered by data stands before the first such request");
         }
@@ -245,7 +239,7 @@ impl<B> RcQueuePair<B> {
 
     /// Takes the response that the oldest request, a READ or an atomic, waits for.
     pub(super) fn place_response<E: Env<Buffer = B>>(&mut self, now: Nanos, packet: &Packet<'_>, env: &mut E) -> bool {
-        let wqe = &mut self.requester.queue[0];
+        let wqe = self.requester.queue.front_mut();
         let is_placed = match (wqe.request.op, packet.headers.ext.atomic_ack) {
             (SendOp::Atomic { .. }, Some(AtomicAckEth { original })) if packet.payload.is_empty() => {
                 env.place(&mut wqe.request.buffer, 0, &original.to_ne_bytes());
@@ -267,13 +261,13 @@ impl<B> RcQueuePair<B> {
             return false;
         }
         let requester = &mut self.requester;
-        let before = requester.una;
-        let wqe = &mut requester.queue[0];
+        let before = requester.window.una();
+        let wqe = requester.queue.front_mut();
         wqe.received += 1;
         let (una, is_whole) = (wqe.first.plus(wqe.received), wqe.received == wqe.packets);
         requester.advance_una(una);
         if is_whole {
-            let wqe = requester.pop();
+            let wqe = requester.queue.pop();
             env.complete(wqe.request.ended(WcStatus::Success));
         }
         requester.catch_up();
@@ -284,10 +278,8 @@ impl<B> RcQueuePair<B> {
     /// The oldest packet was `before`, and is another now.
     pub(super) fn progressed(&mut self, now: Nanos, before: Psn) {
         let requester = &mut self.requester;
-        let packets = requester.una.since(before) as u32;
-        let sample = requester.rtt.acknowledged(requester.una, now);
-        // What the peer waited before it answered is not the path's.
-        let sample = sample.map(|rtt| rtt.saturating_sub(std::mem::take(&mut requester.peer_delay)));
+        let packets = requester.window.una().since(before) as u32;
+        let sample = requester.rtt.acknowledged(requester.window.una(), now);
         requester.congestion.on_acknowledged(now, packets, sample);
         requester.progressed(now, &self.config);
     }
@@ -305,7 +297,7 @@ impl<B> Requester<B> {
     fn hear_payload<'a>(&mut self, payload: &'a [u8]) -> &'a [u8] {
         match payload.split_last_chunk() {
             Some((map, delay)) if payload.len() % 8 == ECHO_LEN => {
-                self.peer_delay = u32::from_be_bytes(*delay).into();
+                self.rtt.hear_peer_delay(u32::from_be_bytes(*delay).into());
                 map
             }
             _ => payload,

@@ -160,7 +160,7 @@ impl<B> RcQueuePair<B> {
 
     /// Work requests posted to the send queue and not yet completed.
     pub fn sends_outstanding(&self) -> usize {
-        self.requester.len()
+        self.requester.queue.len()
     }
 
     /// Takes a packet for this queue pair, already parsed and with its ICRC verified. Returns whether it was of use: what
@@ -206,7 +206,7 @@ impl<B> RcQueuePair<B> {
     fn on_notification(&mut self, now: Nanos, psn: Psn) {
         let is_recent = |end: Psn| (1..=RECENT).contains(&end.since(psn));
         let is_from_nic = self.config.dialect == Dialect::Verbs && psn.get() == 0;
-        if is_from_nic || is_recent(self.requester.sent) || is_recent(self.responder.expected) {
+        if is_from_nic || is_recent(self.requester.window.sent()) || is_recent(self.responder.expected) {
             self.stats.rp_cnp_handled += 1;
             self.requester.congestion.on_notification(now);
         } else {

@@ -1,4 +1,4 @@
-//! The retransmission timeout (RTO): SRTT and RTTVAR from acknowledgements (RFC 6298). `Requester::rto` doubles it after each
+//! The retransmission timeout (RTO): SRTT and RTTVAR from acknowledgements (RFC 6298). `Retries::timeout` doubles it after each
 //! timeout, caps it, and uses IBTA's coded timeout with a verbs peer.
 
 use crate::{Nanos, Psn};
@@ -12,6 +12,8 @@ pub(super) struct Rtt {
     smoothed: Option<Nanos>,
     variation: Nanos,
     timed: Option<(Psn, Nanos)>,
+    /// How long the peer says that it waited with the acknowledgement that is looked at.
+    peer_delay: Nanos,
 }
 
 impl Rtt {
@@ -28,7 +30,19 @@ impl Rtt {
         self.timed = None;
     }
 
-    /// Everything before `end` was acknowledged; returns the sample, if the timed packet is among it.
+    /// The peer says that it waited so long with the acknowledgement that is looked at.
+    pub(super) fn hear_peer_delay(&mut self, delay: Nanos) {
+        self.peer_delay = delay;
+    }
+
+    /// What the peer waited with another answer is no part of the next one's round trip.
+    #[inline]
+    pub(super) fn forget_peer_delay(&mut self) {
+        self.peer_delay = 0;
+    }
+
+    /// Everything before `end` was acknowledged; returns the round trip, if the timed packet is among it. What the peer waited
+    /// before it answered is not the path's.
     #[inline]
     pub(super) fn acknowledged(&mut self, end: Psn, now: Nanos) -> Option<Nanos> {
         let (_, at) = self.timed.filter(|(psn, _)| psn.before(end))?;
@@ -41,7 +55,7 @@ impl Rtt {
                 self.smoothed = Some((7 * smoothed + sample) / 8);
             }
         }
-        Some(sample)
+        Some(sample.saturating_sub(std::mem::take(&mut self.peer_delay)))
     }
 
     /// How long an answer may take; `None` where no round trip was seen yet.

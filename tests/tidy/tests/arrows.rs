@@ -22,7 +22,7 @@ const ARROWS: [(&str, &[&str]); 11] = [
 
 /// Files that stand in circles of imports, by crate, as many as there were when this was last looked at. May only fall. What a
 /// file takes from the module that it is a part of does not count.
-const CIRCLES: [(&str, usize); 4] = [("protocol", 13), ("driver", 0), ("launcher", 2), ("msgcore", 0)];
+const CIRCLES: [(&str, usize); 4] = [("protocol", 9), ("driver", 0), ("launcher", 2), ("msgcore", 0)];
 
 fn names_of_this_tree(manifest: &toml::Table, section: &str) -> Vec<String> {
     let names = manifest.get(section).and_then(toml::Value::as_table).into_iter().flat_map(toml::Table::keys);

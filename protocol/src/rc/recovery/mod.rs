@@ -8,6 +8,7 @@
 //! that was sent later and has arrived shows that an earlier one is lost; a probe where nothing was sent later) and IRN
 //! (Mittal et al., SIGCOMM 2018: how little a NIC needs for it).
 
+mod held;
 mod loss;
 mod psn_set;
 
@@ -18,37 +19,9 @@ use super::{Budget, Env, RcQueuePair, TxError, WcStatus};
 use crate::wire::{NakCode, Packet};
 use crate::{Nanos, Psn};
 
+pub use held::Held;
 pub(super) use loss::Loss;
 pub(super) use psn_set::{MAP_LEN, PsnSet, SPAN, earlier, later};
-
-/// Which packet the machine asked to be kept.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Held {
-    /// A request of the peer's with this PSN.
-    Request(u32),
-    /// A response of the peer's with this PSN.
-    Response(u32),
-}
-
-impl Held {
-    /// The name under which a packet is kept.
-    pub fn of(packet: &Packet<'_>) -> Self {
-        let psn = packet.headers.bth.psn.get();
-        if super::is_response(packet.headers.bth.opcode) { Self::Response(psn) } else { Self::Request(psn) }
-    }
-
-    /// Whether two packets of this name say the same. What one packet and its retransmission may differ in is left out: who
-    /// is to answer at once, what is acknowledged beside, where a READ that is asked for again begins and ends.
-    pub fn agree(self, one: &Packet<'_>, other: &Packet<'_>) -> bool {
-        let (a, b) = (&one.headers.ext, &other.headers.ext);
-        let is_same_request = one.headers.bth.opcode == other.headers.bth.opcode
-            && (a.imm, a.ieth, a.atomic) == (b.imm, b.ieth, b.atomic)
-            && a.reth.map(|reth| (reth.va, reth.rkey)) == b.reth.map(|reth| (reth.va, reth.rkey));
-        (matches!(self, Self::Response(_)) || is_same_request)
-            && a.atomic_ack == b.atomic_ack
-            && one.payload == other.payload
-    }
-}
 
 /// What became of a packet that came early.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -88,13 +61,13 @@ struct Repair {
 impl<B> Requester<B> {
     #[inline]
     pub(super) fn nothing_is_missing(&self) -> bool {
-        self.loss.is_idle(self.una)
+        self.loss.is_idle(self.window.una())
     }
 
     /// The first packets that are lost and not yet sent again.
     fn next_repair(&self) -> Option<Repair> {
         // What lies beyond the sets is looked at when it comes closer.
-        let limit = earlier(earlier(self.loss.limit(), self.una.plus(SPAN)), self.sent);
+        let limit = earlier(earlier(self.loss.limit(), self.window.una().plus(SPAN)), self.window.sent());
         let begun = self.queue.iter().enumerate().take_while(|(_, wqe)| wqe.first.before(limit));
         begun.into_iter().find_map(|(index, wqe)| {
             let repair = if wqe.is_fetch() { self.fetch_repair(wqe, limit) } else { self.plain_repair(wqe, limit) };
@@ -104,7 +77,7 @@ impl<B> Requester<B> {
 
     /// Of a SEND or a WRITE one packet, if it is lost.
     fn plain_repair(&self, wqe: &Wqe<B>, limit: Psn) -> Option<(Psn, u32)> {
-        let from = later(later(wqe.first, self.una), self.loss.executed_to());
+        let from = later(later(wqe.first, self.window.una()), self.loss.executed_to());
         Some((self.loss.first_missing(false, from, earlier(wqe.end(), limit))?, 1))
     }
 
@@ -113,7 +86,7 @@ impl<B> Requester<B> {
         let is_of_wqe = |fetch: &&Fetch| !fetch.first.before(wqe.first) && fetch.first.before(wqe.end());
         let sent = self.fetches.iter().filter(is_of_wqe).take_while(|fetch| fetch.first.before(limit));
         sent.into_iter().find_map(|fetch| {
-            let from = later(fetch.first, self.una);
+            let from = later(fetch.first, self.window.una());
             if !fetch.first.before(self.loss.executed_to()) {
                 let lost = self.loss.first_missing(false, fetch.first, fetch.first.plus(1))?;
                 return Some((lost, fetch.end.since(lost) as u32));
@@ -128,17 +101,17 @@ impl<B> Requester<B> {
 
     /// How many answers are asked for again from `psn` on, up to the end of the request or to one that is kept here.
     fn answers_due(&self, psn: Psn) -> Option<u32> {
-        let fetch = self.fetches.iter().find(|fetch| !psn.before(fetch.first) && psn.before(fetch.end))?;
+        let fetch = self.fetches.waiting_for(psn)?;
         let most = fetch.end.since(psn) as u32;
         Some((1..most).find(|&at| self.loss.held.contains(psn.plus(at))).unwrap_or(most))
     }
 
     /// What is asked for again where the packet `psn` is forced.
     fn forced_repair(&self, psn: Psn) -> Option<Repair> {
-        if psn.before(self.una) || !psn.before(self.sent) {
+        if !self.window.contains(psn) {
             return None;
         }
-        let index = self.queue.iter().position(|wqe| psn.before(wqe.end()))?;
+        let index = self.queue.position_of(psn)?;
         let wqe = &self.queue[index];
         let count = if wqe.is_fetch() { self.answers_due(psn)? } else { 1 };
         Some(Repair { index, packet: psn.since(wqe.first) as u32, count })
@@ -147,10 +120,10 @@ impl<B> Requester<B> {
     /// Returns the packet that is repeated to make a silent peer answer: first the last one, whose answer covers all
     /// the others; later the oldest one.
     pub(super) fn probe(&self, is_first: bool) -> Psn {
-        let last = self.sent.previous();
+        let last = self.window.sent().previous();
         let holder = self.queue.iter().find(|wqe| last.before(wqe.end()));
         let is_plain = holder.is_some_and(|wqe| !wqe.is_fetch());
-        if is_first && is_plain && !last.before(self.una) { last } else { self.una }
+        if is_first && is_plain && !last.before(self.window.una()) { last } else { self.window.una() }
     }
 }
 
@@ -158,7 +131,7 @@ impl<B> RcQueuePair<B> {
     /// The packet that was kept and whose turn it is now: give it to [`RcQueuePair::on_held_packet`].
     #[inline]
     pub fn take_held(&mut self) -> Option<Held> {
-        let (expected, una) = (self.responder.expected, self.requester.una);
+        let (expected, una) = (self.responder.expected, self.requester.window.una());
         if self.responder.held.remove(expected) {
             Some(Held::Request(expected.get()))
         } else if self.requester.loss.held.remove(una) {
@@ -177,12 +150,12 @@ impl<B> RcQueuePair<B> {
     /// Moves the oldest packet on over everything that is done.
     fn settle<E: Env<Buffer = B>>(&mut self, now: Nanos, env: &mut E) {
         let requester = &mut self.requester;
-        let (before, acked_to) = (requester.una, requester.loss.executed_to());
+        let (before, acked_to) = (requester.window.una(), requester.loss.executed_to());
         let mut una = before;
         while let Some(wqe) = requester.queue.front().filter(|wqe| !wqe.is_fetch() && !wqe.request.op.is_local()) {
             let end = wqe.end();
             if una == end {
-                let wqe = requester.pop();
+                let wqe = requester.queue.pop();
                 env.complete(wqe.request.ended(WcStatus::Success));
             } else if una.before(acked_to) {
                 una = earlier(acked_to, end);
@@ -195,7 +168,7 @@ impl<B> RcQueuePair<B> {
             requester.advance_una(una);
         }
         requester.catch_up();
-        if requester.una != before {
+        if requester.window.una() != before {
             self.progressed(now, before);
         }
     }
@@ -205,12 +178,12 @@ impl<B> RcQueuePair<B> {
         self.acknowledge_selectively(now, psn, env);
         let requester = &mut self.requester;
         // An answer, but unless something was executed the retries are not restored: a path may lose what matters.
-        requester.on_answer();
-        if psn == requester.sent {
+        requester.retries.on_answer();
+        if psn == requester.window.sent() {
             // No request is missing: what it keeps beyond is nothing of ours.
             return;
         }
-        let (una, sent) = (requester.una, requester.sent);
+        let (una, sent) = (requester.window.una(), requester.window.sent());
         if map.is_empty() {
             // It keeps nothing: the packet itself is asked for.
             requester.loss.reported.clear();
@@ -242,15 +215,14 @@ impl<B> RcQueuePair<B> {
         env: &mut E,
     ) -> bool {
         let psn = packet.headers.bth.psn;
-        let covers = |fetch: &&Fetch| !psn.before(fetch.first) && psn.before(fetch.end);
-        let Some(&Fetch { first, .. }) = self.requester.fetches.iter().find(covers) else {
+        let Some(&Fetch { first, .. }) = self.requester.fetches.waiting_for(psn) else {
             self.stats.stale_response += 1;
             return false;
         };
         // A response acknowledges every request before its own, and shows that its own was executed.
         self.acknowledge_selectively(now, first.plus(1), env);
         let requester = &mut self.requester;
-        if psn == requester.una {
+        if psn == requester.window.una() {
             if requester.loss.held.remove(psn) {
                 env.release(Held::Response(psn.get()));
             }
@@ -260,7 +232,7 @@ impl<B> RcQueuePair<B> {
         }
         match keep(&mut requester.loss.held, packet, env) {
             Kept::New => {
-                requester.loss.settle_repairs(requester.una);
+                requester.loss.settle_repairs(requester.window.una());
                 requester.restart_timer(now, &self.config);
                 self.stats.rx_held += 1;
                 self.requester.congestion.on_loss(now);
@@ -276,7 +248,7 @@ impl<B> RcQueuePair<B> {
     #[cold]
     pub(super) fn forget_held_response(&mut self) {
         self.stats.rx_held_refused += 1;
-        self.requester.loss.force = Some(self.requester.una);
+        self.requester.loss.force = Some(self.requester.window.una());
     }
 
     /// Forgets everything that came early and is kept, because it has waited too long: the caller drops the packets.
@@ -285,7 +257,7 @@ impl<B> RcQueuePair<B> {
         self.responder.held.clear();
         if !self.requester.loss.held.is_empty() {
             self.requester.loss.held.clear();
-            self.requester.loss.force = Some(self.requester.una);
+            self.requester.loss.force = Some(self.requester.window.una());
         }
     }
 
@@ -314,7 +286,7 @@ impl<B> RcQueuePair<B> {
         budget: &mut Budget,
         env: &mut E,
     ) -> Result<(), TxError> {
-        if !self.is_selective() || self.requester.nothing_is_missing() || self.requester.is_waiting_for_receiver() {
+        if !self.is_selective() || self.requester.nothing_is_missing() || self.requester.rnr.is_waiting() {
             return Ok(());
         }
         if let Some(psn) = self.requester.loss.force {
@@ -323,7 +295,7 @@ impl<B> RcQueuePair<B> {
             }
             self.requester.loss.force = None;
         }
-        while budget.is_left() && !self.requester.is_probing() {
+        while budget.is_left() && !self.requester.retries.is_probing() {
             let Some(repair) = self.requester.next_repair() else { break };
             if !self.requester.is_released(now) {
                 break;
@@ -339,64 +311,9 @@ impl<B> RcQueuePair<B> {
         let bytes = requester.send_again(now, (index, packet, count), &self.config, env)?;
         let wqe = &requester.queue[index];
         let (is_fetch, first) = (wqe.is_fetch(), wqe.first.plus(packet));
-        requester.loss.repaired(is_fetch, first, first.plus(count), requester.sent);
+        requester.loss.repaired(is_fetch, first, first.plus(count), requester.window.sent());
         self.stats.tx_requests += 1;
         self.stats.retransmitted_packets += 1;
         Ok(bytes)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::rc::{Config, Dialect};
-    use crate::wire::{AtomicAckEth, AtomicEth, Bth, Headers, ImmDt, Opcode, Reth};
-    use crate::{Qpn, Rkey};
-
-    #[test]
-    fn two_packets_of_one_name_agree_unless_what_they_do_differs() {
-        let headers = |opcode| Headers::plain(Bth::new(opcode, Qpn::new(1), Psn::new(5)));
-        let agree = |one: &Headers, other: &Headers| {
-            let [one, other] = [one, other].map(|headers| Packet { headers: *headers, payload: &[1] });
-            Held::of(&one).agree(&one, &other)
-        };
-        let mut one = headers(Opcode::RcWriteOnlyImm);
-        one.ext.reth = Some(Reth { va: 1, rkey: Rkey(2), len: 3 });
-        one.ext.atomic = Some(AtomicEth { va: 1, rkey: Rkey(2), swap_or_add: 3, compare: 4 });
-        one.ext.imm = Some(ImmDt(6));
-        let same: [fn(&mut Headers); 2] =
-            [|it| it.bth.ack_req = true, |it| it.ext.reth = Some(Reth { va: 1, rkey: Rkey(2), len: 4 })];
-        let other: [fn(&mut Headers); 6] = [
-            |it| it.bth.opcode = Opcode::RcWriteOnly,
-            |it| it.ext.imm = Some(ImmDt(7)),
-            |it| it.ext.atomic = None,
-            |it| it.ext.reth = Some(Reth { va: 2, rkey: Rkey(2), len: 3 }),
-            |it| it.ext.reth = Some(Reth { va: 1, rkey: Rkey(3), len: 3 }),
-            |it| it.ext.atomic_ack = Some(AtomicAckEth { original: 1 }),
-        ];
-        for (change, agrees) in same.map(|it| (it, true)).into_iter().chain(other.map(|it| (it, false))) {
-            let mut changed = one;
-            change(&mut changed);
-            assert_eq!(agree(&one, &changed), agrees, "{changed:?}");
-        }
-        // Where a READ is asked for again from its middle, other opcodes answer.
-        let [one, mut other] = [Opcode::RcReadResponseMiddle, Opcode::RcReadResponseFirst].map(headers);
-        assert!(agree(&one, &other));
-        other.ext.atomic_ack = Some(AtomicAckEth { original: 1 });
-        assert!(!agree(&one, &other));
-        let [one, other] = [[1], [2]].map(|payload| (one, payload));
-        let [one, other] = [&one, &other].map(|(headers, payload)| Packet { headers: *headers, payload });
-        assert!(!Held::of(&one).agree(&one, &other), "the bytes count");
-    }
-
-    #[test]
-    fn what_was_lost_long_ago_is_not_taken_for_the_future_after_half_of_all_psns() {
-        let mut requester = Requester::<()>::new(&Config { dialect: Dialect::Rocinante, ..Config::default() });
-        for _ in 0..3 {
-            requester.sent = requester.una.plus(1 << 22);
-            requester.loss.executed_before(requester.sent);
-            requester.advance_una(requester.sent);
-            assert!(requester.nothing_is_missing(), "at {:?}", requester.una);
-        }
     }
 }

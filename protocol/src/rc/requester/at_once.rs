@@ -4,9 +4,9 @@
 use super::super::budget::HEADER_BYTES;
 use super::super::congestion::CongestionControl as _;
 use super::super::{Env, Payload, RcQueuePair, SendOp, SendRequest, State, TxError};
-use super::{Cursor, MAX_SPAN, Requester, Wqe};
+use super::Requester;
+use crate::Nanos;
 use crate::wire::{HeaderWords, Opcode, Reth};
-use crate::{Nanos, Psn};
 
 impl<B> RcQueuePair<B> {
     /// Whether [`RcQueuePair::send_at_once`] may be called: the request is one packet, all that was posted before it has left,
@@ -17,7 +17,7 @@ impl<B> RcQueuePair<B> {
             return false;
         }
         let requester = &self.requester;
-        let waits_for_credit = request.op.takes_receive() && !requester.credits.allows(requester.ssn.next());
+        let waits_for_credit = request.op.takes_receive() && !requester.credits.allows(requester.queue.next_ssn());
         let is_fenced = request.fence && !requester.fetches.is_empty();
         self.state == State::Rts
             && request.len as usize <= self.config.mtu.bytes()
@@ -54,7 +54,8 @@ impl<B> RcQueuePair<B> {
 
     #[inline]
     fn words_of(&self, request: &SendRequest<B>) -> HeaderWords {
-        let words = |opcode| self.config.words(opcode, self.requester.next).asking().solicited(request.solicited);
+        let words =
+            |opcode| self.config.words(opcode, self.requester.queue.next_psn()).asking().solicited(request.solicited);
         match request.op {
             SendOp::Write { remote, imm } => {
                 let reth = Reth { va: remote.va, rkey: remote.rkey, len: request.len };
@@ -70,41 +71,31 @@ impl<B> RcQueuePair<B> {
 }
 
 impl<B> Requester<B> {
-    /// Whether `psn` was sent and is not acknowledged.
-    #[inline]
-    pub(in crate::rc) fn is_unacknowledged(&self, psn: Psn) -> bool {
-        psn.before(self.sent) && !psn.before(self.una)
-    }
-
     /// Whether the cursor stands behind all that was posted, and no answer is waited for before it may go on.
     #[inline]
     fn is_undisturbed(&self) -> bool {
-        self.cursor.index == self.queue.len() && !self.draining && !self.probing && self.rnr_until.is_none()
+        self.queue.is_at_end() && !self.draining && !self.retries.is_probing() && !self.rnr.is_waiting()
     }
 
     /// Whether the queue takes another request, and the window another packet.
     #[inline]
     fn has_place(&self) -> bool {
-        let in_flight = self.next.since(self.una) as u32;
-        self.queue.len() < self.depth && in_flight < self.window() && self.span < MAX_SPAN
+        let in_flight = self.window.distance_to(self.queue.next_psn());
+        self.queue.has_room() && in_flight < self.window_size()
     }
 
     /// A request of one packet has left.
     #[inline]
     fn sent_at_once(&mut self, now: Nanos, request: SendRequest<B>, config: &super::Config) {
-        let first = self.next;
-        debug_assert_eq!((self.sent, self.cursor.packet), (first, 0), "all before it has left");
-        debug_assert_eq!(self.paced_until, None, "nothing that is held back stands before it");
+        let first = self.queue.next_psn();
+        debug_assert_eq!(self.window.sent(), first, "all before it has left");
+        debug_assert!(!self.timers.is_paced(), "nothing that is held back stands before it");
         self.congestion.on_sent(now, HEADER_BYTES + request.len as usize);
-        self.asked_at = now;
+        self.window.ask(now);
         self.rtt.sent(first, now);
-        self.span += 1;
-        self.ssn = self.ssn.next();
-        self.queue.push_back(Wqe { request, first, packets: 1, received: 0, ssn: self.ssn });
-        self.next = first.plus(1);
-        self.sent = self.next;
-        self.cursor = Cursor { index: self.queue.len(), packet: 0 };
-        if self.timer.is_none() {
+        self.queue.post_sent(request);
+        self.window.send_to(self.queue.next_psn());
+        if !self.timers.awaits_ack() {
             self.restart_timer(now, config);
         }
     }

@@ -27,9 +27,9 @@ impl<B> RcQueuePair<B> {
         let packet = WordPacket::parse(transport, pkey).filter(|_| pkey.hears(pkey))?;
         let is_taken = match packet.body {
             WordBody::Ack { msn, credit } => {
-                let is_news = self.requester.is_unacknowledged(packet.psn) && self.state.accepts_responses();
+                let is_news = self.requester.window.contains(packet.psn) && self.state.accepts_responses();
                 return is_news.then(|| {
-                    self.requester.peer_delay = 0;
+                    self.requester.rtt.forget_peer_delay();
                     self.on_positive_ack(now, packet.psn, (msn, credit), env);
                     Whole::Acknowledgement
                 });

@@ -35,8 +35,8 @@ fn what_is_one_packet_leaves_at_once_as_it_would_by_the_queue() {
         }
         assert_eq!(by_queue.sent, at_once.sent);
         assert_eq!(
-            (one.stats(), one.deadline(), one.requester.next_psn()),
-            (other.stats(), other.deadline(), other.requester.next_psn())
+            (one.stats(), one.deadline(), one.requester.queue.next_psn()),
+            (other.stats(), other.deadline(), other.requester.queue.next_psn())
         );
         for (qp, script) in [(&mut one, &mut by_queue), (&mut other, &mut at_once)] {
             feed(qp, script, answer(105, ACK), 0);
