@@ -12,8 +12,8 @@ impl<L: Link> Engine<L> {
     /// # Panics
     /// Where one does not hold: a bug of this engine.
     pub fn check(&self) {
-        let listed: BTreeSet<_> = self.listed.iter().copied().collect();
-        assert_eq!(listed.len(), self.listed.len(), "a queue pair is listed twice");
+        let listed: BTreeSet<_> = self.schedule.iter().collect();
+        assert_eq!(listed.len(), self.schedule.len(), "a queue pair is listed twice");
         for slot in self.qps.iter() {
             slot.rc.check();
             assert_eq!(

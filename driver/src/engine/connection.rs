@@ -121,7 +121,7 @@ impl<L: Link> Engine<L> {
         slot.has_failed = true;
         self.leave_connection(qp);
         self.fail_qp(qp, WcStatus::WrFlushErr);
-        self.keys.shut_windows_of(qp.0);
+        self.memory.keys.shut_windows_of(qp.0);
         if let Some(slot) = self.qps.vacate(qp) {
             self.stats.ended.add(slot.rc.stats());
             self.events.forget(qp);

@@ -7,8 +7,8 @@ use roci_protocol::Qpn;
 use roci_protocol::rc::{Completion, Operation, RecvRequest, SendOp, SendRequest, WcStatus};
 use roci_protocol::ud::{self, Destination, GRH_LEN};
 use roci_protocol::wire::{Flow, Frame, Ip, MacAddr};
-use thiserror::Error;
 
+use super::address_handles::{AddressHandle, AddressHandleError};
 use super::connection::{largest_mtu, source_port};
 use super::{Engine, PostError, RefusedRequest};
 use crate::event::Event;
@@ -17,9 +17,6 @@ use crate::link::{Full, Link};
 use crate::mem::Buffer;
 use crate::qp::ConnectError;
 use crate::wr::SendWr;
-
-/// Addresses that one engine sends datagrams to, at most.
-const MAX_HANDLES: usize = 4096;
 
 /// An unreliable datagram queue pair of an engine.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -35,31 +32,6 @@ impl DatagramQp {
     pub const fn queue_pair(self) -> QueuePair {
         self.0
     }
-}
-
-/// Where datagrams go to: a host, and the way to it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct AddressHandle {
-    index: usize,
-    serial: u64,
-}
-
-/// Why there is no address handle.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-pub enum AddressHandleError {
-    /// IPv4 here and IPv6 there.
-    #[error("{0} and {1} are of different IP versions")]
-    IpVersion(IpAddr, IpAddr),
-    /// The engine holds as many as it may.
-    #[error("the engine has {MAX_HANDLES} address handles, and holds no more")]
-    Full,
-}
-
-/// The path of an address handle.
-pub(super) struct AhPath {
-    serial: u64,
-    port: usize,
-    flow: Flow,
 }
 
 /// A datagram queue pair with all that it works on.
@@ -117,25 +89,12 @@ impl<L: Link> Engine<L> {
         let interface = self.ports[port].interfaces[address];
         let between = Ip::between(interface.ip, ip).ok_or(AddressHandleError::IpVersion(interface.ip, ip))?;
         let flow = Flow::new(self.ports[port].link.mac(), mac, interface.vlan, between, source_port(1, 1));
-        let index = match self.handles.iter().position(Option::is_none) {
-            Some(free) => free,
-            None if self.handles.len() == MAX_HANDLES => return Err(AddressHandleError::Full),
-            None => {
-                self.handles.push(None);
-                self.handles.len() - 1
-            }
-        };
-        self.handle_serial += 1;
-        let serial = self.handle_serial;
-        self.handles[index] = Some(AhPath { serial, port, flow });
-        Ok(AddressHandle { index, serial })
+        self.address_handles.insert(port, flow)
     }
 
     /// Forgets an address; datagrams that still wait for the link to take them are lost, as datagrams may be.
     pub fn destroy_ah(&mut self, handle: AddressHandle) {
-        if path_of(&mut self.handles, handle).is_some() {
-            self.handles[handle.index] = None;
-        }
+        self.address_handles.remove(handle);
     }
 
     /// Posts a receive: its first [`GRH_LEN`] bytes take the sender's IP header, the message follows.
@@ -181,7 +140,7 @@ impl<L: Link> Engine<L> {
         if wr.0.len as usize > longest || !is_send {
             return refuse(PostError::DatagramTooLong(if is_send { longest } else { 0 }), wr);
         }
-        if path_of(&mut self.handles, handle).is_none() {
+        if self.address_handles.path_of(handle).is_none() {
             return refuse(PostError::NoAddressHandle, wr);
         }
         if datagrams.sends.len() == datagrams.depth {
@@ -206,7 +165,7 @@ impl<L: Link> Engine<L> {
     fn pump_datagrams(&mut self, qp: QueuePair) {
         while let Some(datagrams) = self.datagrams.get_mut(&qp.0) {
             let Some((handle, to, request)) = datagrams.sends.front() else { return };
-            if let Some(path) = path_of(&mut self.handles, *handle) {
+            if let Some(path) = self.address_handles.path_of(*handle) {
                 let SendOp::Send { imm } = request.op else { return };
                 let headers = datagrams.ud.headers(qp.0, *to, imm, request.solicited);
                 let payload = &request.buffer[..request.len as usize];
@@ -251,11 +210,6 @@ impl<L: Link> Engine<L> {
             queue.disarm();
         }
     }
-}
-
-/// What a handle names, unless it was destroyed.
-fn path_of(handles: &mut [Option<AhPath>], handle: AddressHandle) -> Option<&mut AhPath> {
-    handles.get_mut(handle.index)?.as_mut().filter(|path| path.serial == handle.serial)
 }
 
 fn sent(request: SendRequest<Buffer>, status: WcStatus) -> Completion<Buffer> {

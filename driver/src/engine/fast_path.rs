@@ -60,10 +60,9 @@ impl<L: Link> Engine<L> {
             settled!(self, slot);
             is_urgent |= slot.rc.wants_pump() || slot.rc.owes_responses();
         }
-        self.is_urgent |= is_urgent;
+        self.schedule.urge(is_urgent);
         if !slot.is_listed && (is_urgent || slot.rc.owes_acknowledgement(1)) {
-            slot.is_listed = true;
-            self.listed.push_back(slot.qp);
+            self.schedule.list(slot);
         }
         if let Some(srq) = slot.shared {
             self.look_at_stock(srq);

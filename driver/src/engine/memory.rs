@@ -10,8 +10,8 @@ use super::{Engine, PostError, RefusedRequest};
 use crate::handles::QueuePair;
 use crate::link::Link;
 use crate::mem::{
-    AdoptError, Arena, ArenaError, Asker, Buffer, MonitorError, PdId, RegionFull, RegistrationConfig, RegistrationInfo,
-    RegistrationStats, UserMemory,
+    AdoptError, Arena, ArenaError, Asker, Buffer, KeyTable, MonitorError, PdId, RegionFull, RegistrationConfig,
+    RegistrationInfo, RegistrationStats, Registrations, UserMemory,
 };
 use crate::wr::SendWr;
 
@@ -67,50 +67,74 @@ pub struct WindowView {
     pub access: Access,
 }
 
+/// The memory of an engine: the arena and the application's own, the domains that they are opened in, and the keys to them.
+pub(super) struct EngineMemory {
+    pub(super) keys: KeyTable,
+    pub(super) arena: Arc<Arena>,
+    pub(super) registrations: Registrations,
+    next_pd: u32,
+}
+
+impl EngineMemory {
+    pub(super) fn new(keys: KeyTable, arena: Arc<Arena>) -> Result<Self, ArenaError> {
+        Ok(Self { keys, arena, registrations: Registrations::new()?, next_pd: 0 })
+    }
+
+    fn alloc_pd(&mut self) -> PdId {
+        self.next_pd += 1;
+        PdId(self.next_pd)
+    }
+}
+
 impl<L: Link> Engine<L> {
+    /// A new protection domain.
+    pub fn alloc_pd(&mut self) -> PdId {
+        self.memory.alloc_pd()
+    }
+
     /// Memory for messages. A forked child gets none: huge pages of a pool are shared between it and its parent, who knows
     /// alone which parts are free.
     pub fn buffer(&self, len: usize) -> Result<Buffer, ArenaError> {
         if self.is_forked() {
             return Err(ArenaError::Forked);
         }
-        self.arena.buffer(len)
+        self.memory.arena.buffer(len)
     }
 
     /// The arena, for buffers that outlive a borrow of the engine. It does not know of forks: a forked child must neither
     /// cut buffers from it nor write to those that it has.
     pub fn arena(&self) -> &Arc<Arena> {
-        &self.arena
+        &self.memory.arena
     }
 
     /// Makes a buffer of the application's own memory, which every call takes like one of the arena's. It is registered,
     /// where the links need that, by a registration that outlives it: the next time costs next to nothing. Memory that
     /// cannot be registered is copied by the CPU; [`Engine::registration_stats`] counts it.
     pub fn adopt(&mut self, memory: UserMemory) -> Result<Buffer, AdoptError> {
-        self.registrations.adopt(memory)
+        self.memory.registrations.adopt(memory)
     }
 
     /// How memory is registered from here on, with the devices of all ports that there are. All registrations end, also
     /// those in use: what is on its way is copied.
     pub fn configure_registration(&mut self, config: RegistrationConfig) -> Result<(), MonitorError> {
         let ports: Vec<_> = self.ports.iter().filter_map(|port| port.link.zero_copy_ranges()).collect();
-        self.registrations.configure(config, Devices::of(ports))
+        self.memory.registrations.configure(config, Devices::of(ports))
     }
 
     /// The counters of the application's memory.
     pub fn registration_stats(&self) -> RegistrationStats {
-        self.registrations.stats()
+        self.memory.registrations.stats()
     }
 
     /// Who watches the application's memory, and why not.
     pub fn registration_info(&self) -> RegistrationInfo {
-        self.registrations.info()
+        self.memory.registrations.info()
     }
 
     /// Whether a key is left to register memory with.
     #[inline]
     pub fn can_register(&self) -> bool {
-        self.keys.has_room()
+        self.memory.keys.has_room()
     }
 
     /// Lets peers of queue pairs in `pd` reach `buffer`, whose addresses start at 0. In a forked child, which has no peers,
@@ -120,7 +144,7 @@ impl<L: Link> Engine<L> {
             return Err(RegionFull(buffer));
         }
         let len = buffer.len();
-        Ok(MemoryRegion { rkey: self.keys.insert(pd, buffer, access)?, len })
+        Ok(MemoryRegion { rkey: self.memory.keys.insert(pd, buffer, access)?, len })
     }
 
     /// Ends a region: its key is dead from here on, and the memory comes back. `None` where it ended before, and in a
@@ -129,14 +153,14 @@ impl<L: Link> Engine<L> {
         if self.is_forked() {
             return None;
         }
-        self.keys.remove(region.rkey)
+        self.memory.keys.remove(region.rkey)
     }
 
     /// Copies out of a region that peers may be writing, from `offset` on. `None` where it does not fit.
     pub fn read_region(&self, pd: PdId, region: MemoryRegion, offset: usize, into: &mut [u8]) -> Option<()> {
         let len = into.len() as u64;
         into.copy_from_slice(
-            self.keys.slice(Asker { pd, qpn: None }, region.rkey, offset as u64, len, Access::LOCAL).ok()?,
+            self.memory.keys.slice(Asker { pd, qpn: None }, region.rkey, offset as u64, len, Access::LOCAL).ok()?,
         );
         Some(())
     }
@@ -149,19 +173,19 @@ impl<L: Link> Engine<L> {
         }
         let len = from.len() as u64;
         let target =
-            self.keys.slice_mut(Asker { pd, qpn: None }, region.rkey, offset as u64, len, Access::LOCAL).ok()?;
+            self.memory.keys.slice_mut(Asker { pd, qpn: None }, region.rkey, offset as u64, len, Access::LOCAL).ok()?;
         target.copy_from_slice(from);
         Some(())
     }
 
     /// A memory window that opens nothing yet. `None` where all keys are in use.
     pub fn alloc_window(&mut self, pd: PdId) -> Option<MemoryWindow> {
-        self.keys.insert_window(pd).map(|(rkey, serial)| MemoryWindow { rkey, serial })
+        self.memory.keys.insert_window(pd).map(|(rkey, serial)| MemoryWindow { rkey, serial })
     }
 
     /// Ends a memory window for good. `false` where it ended before.
     pub fn dealloc_window(&mut self, window: MemoryWindow) -> bool {
-        self.keys.remove_window(window.rkey, window.serial)
+        self.memory.keys.remove_window(window.rkey, window.serial)
     }
 
     /// Posts a request that opens `view` to the peer of `qp` once all earlier requests are done; `window` takes its
@@ -173,11 +197,11 @@ impl<L: Link> Engine<L> {
         window: &mut MemoryWindow,
         view: WindowView,
     ) -> Result<(), RefusedRequest<()>> {
-        if !self.keys.is_window(window.rkey, window.serial) {
+        if !self.memory.keys.is_window(window.rkey, window.serial) {
             return Err(RefusedRequest { reason: PostError::NoWindow, request: () });
         }
         let WindowView { region, va, len, access } = view;
-        let key = self.keys.next_key(window.rkey);
+        let key = self.memory.keys.next_key(window.rkey);
         let bind = SendOp::BindWindow { window: key, region: region.rkey, va, len, access };
         self.post_local(qp, wr_id, bind)?;
         window.rkey = key;

@@ -1,6 +1,7 @@
 //! The engine: one poll loop that owns its ports, queue pairs and memory. It shares nothing but the arena, whose
 //! buffers may be filled and dropped on other threads.
 
+mod address_handles;
 mod check;
 mod cm;
 mod connection;
@@ -13,42 +14,45 @@ mod held;
 mod memory;
 mod poll;
 mod port;
+mod schedule;
 mod shared;
 mod sink;
 mod station;
 mod stats;
 mod wheel;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use rand::SeedableRng;
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
-use roci_protocol::cm::{CmConfig, ConnId, ConnectionManager};
 use roci_protocol::rc::{self, RcPostError, State};
-use roci_protocol::{Nanos, Psn, Qpn};
+use roci_protocol::{Nanos, Qpn};
 use thiserror::Error;
 
-use crate::cm::{CmConnection, CmEvent, CmRoute};
 use crate::cq::{Notify, Queue, WorkCompletion};
 use crate::event::{Event, Events};
 use crate::handles::{CompletionQueue, QueuePair};
 use crate::link::{Link, LinkState, LinkStats};
-use crate::mem::{Arena, ArenaError, Buffer, ForkWatch, KeyTable, PdId, Registrations};
+use crate::mem::{Arena, ArenaError, Buffer, ForkWatch, KeyTable};
 use crate::qp::QpTable;
 use crate::srq::SharedQueue;
 
-pub use datagram::{AddressHandle, AddressHandleError, DatagramQp};
+pub use address_handles::{AddressHandle, AddressHandleError};
+pub use datagram::DatagramQp;
 pub use memory::{MemoryRegion, MemoryWindow, WindowView};
 pub use port::{PortConfig, PortConfigError};
 pub use sink::Sink;
 pub use stats::EngineStats;
 
+use address_handles::AddressHandles;
+use cm::Management;
 use env::EngineEnv;
 use held::HeldPackets;
+use memory::EngineMemory;
 use port::Port;
+use schedule::Schedule;
 use sink::NoSink;
-use wheel::Wheel;
 
 /// The surroundings of a queue pair, by the fields of the engine: its slot stays borrowed beside them.
 macro_rules! scene {
@@ -59,7 +63,7 @@ macro_rules! scene {
         EngineEnv {
             link: &mut $engine.ports[$slot.port].link,
             flow: &mut $slot.flow,
-            keys: &mut $engine.keys,
+            keys: &mut $engine.memory.keys,
             cq: &mut $engine.cqs[$slot.cq.0],
             stock: match $slot.shared {
                 None => None,
@@ -87,7 +91,7 @@ macro_rules! settled {
             }
         }
         if let Some(at) = $slot.needs_waking() {
-            $engine.wheel.arm($slot.qp.0, at);
+            $engine.schedule.wake($slot.qp, at);
         }
     };
 }
@@ -98,32 +102,15 @@ use {scene, settled};
 pub struct Engine<L: Link> {
     ports: Vec<Port<L>>,
     qps: QpTable,
-    keys: KeyTable,
     cqs: Vec<Queue>,
     stocks: Vec<SharedQueue>,
     datagrams: BTreeMap<Qpn, datagram::Datagrams>,
-    handles: Vec<Option<datagram::AhPath>>,
-    /// Address handles made so far.
-    handle_serial: u64,
+    address_handles: AddressHandles,
     events: Events,
     held: HeldPackets,
-    cm: ConnectionManager<CmRoute>,
-    cm_events: VecDeque<CmEvent>,
-    attempts: BTreeMap<ConnId, CmConnection>,
-    next_cm_port: u16,
-    next_mad_psn: Psn,
-    arena: Arc<Arena>,
-    registrations: Registrations,
-    next_pd: u32,
-    /// When queue pairs want to be looked at, and whose time has just come.
-    wheel: Wheel,
-    due: Vec<wheel::WheelEntry>,
-    /// Queue pairs that owe an answer, that the link held up, or whose turn was over; the next one comes first.
-    listed: VecDeque<QueuePair>,
-    /// One of them wants more than an acknowledgement that may wait.
-    is_urgent: bool,
-    /// Polls since acknowledgements of any size were sent.
-    busy_polls: u32,
+    cm: Management,
+    memory: EngineMemory,
+    schedule: Schedule,
     stats: EngineStats,
 }
 
@@ -186,30 +173,20 @@ impl<L: Link> Engine<L> {
     }
 
     fn with_entropy(arena: Arc<Arena>, mut entropy: StdRng) -> Result<Self, ArenaError> {
+        let qps = QpTable::new(StdRng::from_rng(&mut entropy));
+        let keys = KeyTable::new(StdRng::from_rng(&mut entropy));
         Ok(Self {
             ports: Vec::new(),
-            qps: QpTable::new(StdRng::from_rng(&mut entropy)),
-            keys: KeyTable::new(StdRng::from_rng(&mut entropy)),
+            qps,
             cqs: Vec::new(),
             stocks: Vec::new(),
             datagrams: BTreeMap::new(),
-            handles: Vec::new(),
-            handle_serial: 0,
+            address_handles: AddressHandles::default(),
             events: Events::default(),
             held: HeldPackets::default(),
-            cm: ConnectionManager::new(CmConfig::new(entropy.random(), entropy.random())),
-            cm_events: VecDeque::new(),
-            attempts: BTreeMap::new(),
-            next_cm_port: entropy.random(),
-            next_mad_psn: Psn::new(entropy.random()),
-            arena,
-            registrations: Registrations::new()?,
-            next_pd: 0,
-            wheel: Wheel::new(),
-            due: Vec::new(),
-            listed: VecDeque::new(),
-            is_urgent: false,
-            busy_polls: 0,
+            cm: Management::new(&mut entropy),
+            memory: EngineMemory::new(keys, arena)?,
+            schedule: Schedule::new(),
             stats: EngineStats::default(),
         })
     }
@@ -220,18 +197,12 @@ impl<L: Link> Engine<L> {
     /// processes share: a child must not write to them.
     #[inline]
     pub fn is_forked(&self) -> bool {
-        self.registrations.is_forked()
+        self.memory.registrations.is_forked()
     }
 
     /// What answers [`Engine::is_forked`] on other threads, as long as it is kept.
     pub fn fork_watch(&self) -> ForkWatch {
-        self.registrations.fork_watch()
-    }
-
-    /// A new protection domain.
-    pub fn alloc_pd(&mut self) -> PdId {
-        self.next_pd += 1;
-        PdId(self.next_pd)
+        self.memory.registrations.fork_watch()
     }
 
     /// A completion queue for at most `capacity` work requests posted and not yet polled.

@@ -17,9 +17,6 @@ use crate::qp::ConnectedQp;
 pub(super) const ECN: u8 = 3;
 /// An acknowledgement that waits for company is sent once it speaks for this many packets.
 pub(super) const ACK_COALESCE: u32 = 16;
-/// Polls that brought frames, of whomever, after which no acknowledgement waits any longer.
-const ACK_PATIENCE: u32 = 8;
-
 /// Bytes of data that a queue pair sends before it is another one's turn, and that all of them send in a poll before the
 /// engine looks again at what came in.
 const TURN_BYTES: isize = 64 << 10;
@@ -82,11 +79,9 @@ impl<L: Link> Engine<L> {
         for port in 0..self.ports.len() {
             frames += self.poll_port(port, sink);
         }
-        let busy_polls = self.busy_polls + 1;
-        let may_wait = frames > 0 && busy_polls < ACK_PATIENCE;
-        self.busy_polls = if may_wait { busy_polls } else { 0 };
+        let may_wait = self.schedule.polled(frames);
         let acknowledge_from = if may_wait { ACK_COALESCE } else { 1 };
-        if !self.listed.is_empty() && (self.is_urgent || !may_wait) {
+        if self.schedule.is_due(may_wait) {
             self.look_after_listed(acknowledge_from);
         }
         if !self.datagrams.is_empty() {
@@ -112,7 +107,7 @@ impl<L: Link> Engine<L> {
         if count > 0 {
             self.on_batch(index, now, &mut batch, sink);
         }
-        if self.wheel.has_ticked(now) {
+        if self.schedule.has_ticked(now) {
             self.on_tick(now);
         }
         count
@@ -304,12 +299,9 @@ impl<L: Link> Engine<L> {
     /// Notes that a queue pair must be looked after at the end of this poll.
     #[inline]
     pub(super) fn list(&mut self, qp: QueuePair) {
-        self.is_urgent = true;
-        if let Some(slot) = self.qps.get_mut(qp.0)
-            && !slot.is_listed
-        {
-            slot.is_listed = true;
-            self.listed.push_back(qp);
+        self.schedule.urge(true);
+        if let Some(slot) = self.qps.get_mut(qp.0) {
+            self.schedule.list(slot);
         }
     }
 
@@ -321,11 +313,11 @@ impl<L: Link> Engine<L> {
     #[inline(never)]
     fn look_after_listed(&mut self, acknowledge_from: u32) {
         let (mut full, mut has_data, mut at) = (FullPorts::default(), false, 0);
-        self.is_urgent = false;
-        while let Some(&qp) = self.listed.get(at) {
+        self.schedule.begin();
+        while let Some(qp) = self.schedule.at(at) {
             match self.acknowledge(qp, acknowledge_from, &full) {
                 Attention::Done => {
-                    self.listed.swap_remove_back(at);
+                    self.schedule.remove(at);
                     self.unlist(qp);
                     continue;
                 }
@@ -335,7 +327,7 @@ impl<L: Link> Engine<L> {
             }
             at += 1;
         }
-        self.is_urgent |= full.any() || has_data;
+        self.schedule.urge(full.any() || has_data);
         if has_data {
             self.take_turns(full);
         }
@@ -382,11 +374,11 @@ impl<L: Link> Engine<L> {
     /// allow. A queue pair whose link is full keeps its turn, and others go on over other links.
     fn take_turns(&mut self, mut full: FullPorts) {
         let (mut left, mut kept, mut interrupted) = (POLL_BYTES, 0, None);
-        for _ in 0..self.listed.len() {
+        for _ in 0..self.schedule.len() {
             if left <= 0 {
                 return;
             }
-            let Some(qp) = self.listed.pop_front() else { return };
+            let Some(qp) = self.schedule.take_next() else { return };
             if !self.is_blocked(qp, &full) {
                 let Some((outcome, spent)) = self.take_turn(qp) else { continue };
                 left -= spent;
@@ -402,10 +394,10 @@ impl<L: Link> Engine<L> {
                     }
                 }
             }
-            self.listed.push_back(qp);
+            self.schedule.put_back(qp);
             kept += 1;
         }
-        self.listed.rotate_left(interrupted.unwrap_or(0));
+        self.schedule.continue_at(interrupted.unwrap_or(0));
     }
 
     /// One turn: whether the queue pair is done, and what it has sent.
@@ -455,7 +447,7 @@ impl<L: Link> Engine<L> {
         if self.cm_is_due(now) {
             self.on_cm_timer(now);
         }
-        self.registrations.tend();
+        self.memory.registrations.tend();
         if self.held.wants_sweep(now) {
             self.give_back_held(now);
         }
@@ -474,12 +466,11 @@ impl<L: Link> Engine<L> {
     }
 
     fn on_timers(&mut self, now: Nanos) {
-        let mut due = std::mem::take(&mut self.due);
-        self.wheel.expire(now, &mut due);
+        let mut due = self.schedule.take_due(now);
         for (qpn, at) in due.drain(..) {
             self.on_timer(now, QueuePair(qpn), at);
         }
-        self.due = due;
+        self.schedule.keep(due);
     }
 
     /// The time that a queue pair asked for has come; meanwhile it may want another, or be gone.

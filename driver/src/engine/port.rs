@@ -80,7 +80,7 @@ impl<L: Link> Engine<L> {
     }
 
     fn push_port(&mut self, mut link: L, config: PortConfig) -> usize {
-        let zero_copy = link.attach(self.arena.clone());
+        let zero_copy = link.attach(self.memory.arena.clone());
         match &zero_copy {
             Ok(()) => tracing::info!("payloads are sent from where they lie"),
             Err(error @ (ZeroCopyError::Off | ZeroCopyError::Copies(_))) => {

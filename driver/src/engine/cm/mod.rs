@@ -1,5 +1,6 @@
 //! The connection manager on the management queue pair: what applications ask of it.
 
+mod management;
 mod serve;
 mod terms;
 
@@ -16,18 +17,19 @@ use crate::handles::QueuePair;
 use crate::link::Link;
 use crate::neighbour::{Interface, Resolution};
 use crate::qp::{QpParams, UnconnectedQp};
+pub(super) use management::Management;
 use terms::{as_asked, basic_offer};
 
 impl<L: Link> Engine<L> {
     /// Takes connections for `service`. On a port that several engines share, the one with the lowest queue is asked for
     /// all; the others hear nothing.
     pub fn cm_listen(&mut self, service: ServiceId) -> Result<(), cm::ListenError> {
-        self.cm.listen(service)
+        self.cm.machine.listen(service)
     }
 
     /// Takes no more connections for `service`; `false` where it took none.
     pub fn cm_unlisten(&mut self, service: ServiceId) -> bool {
-        self.cm.unlisten(service)
+        self.cm.machine.unlisten(service)
     }
 
     /// Asks `peer` for a connection of `qp`, with at most 56 bytes for its application (48 where the parameters want the
@@ -51,13 +53,13 @@ impl<L: Link> Engine<L> {
         let service = ServiceId::of_port(PortSpace::Tcp, peer.port());
         let private_data = Beyond::wanted(params).tagged(TagSender::Asks, private_data);
         let request =
-            cm::ConnectRequest { service, source_port: self.ephemeral_port(), offer, private_data: &private_data };
+            cm::ConnectRequest { service, source_port: self.cm.ephemeral_port(), offer, private_data: &private_data };
         let now = self.now();
-        match self.cm.connect(now, way, request) {
+        match self.cm.machine.connect(now, way, request) {
             Ok(id) => {
                 let (params, beyond) = (params.clone(), Beyond::NOTHING);
                 let attempt = CmConnection { params, terms: None, beyond, half: Half::Unconnected(qp) };
-                self.attempts.insert(id, attempt);
+                self.cm.attempts.insert(id, attempt);
                 self.serve_cm();
                 Ok(id)
             }
@@ -67,7 +69,7 @@ impl<L: Link> Engine<L> {
 
     /// Connects `qp` to the peer that asked for `id`. Post its receives, then call [`Engine::cm_accept`].
     pub fn cm_prepare(&mut self, id: ConnId, qp: UnconnectedQp, params: &QpParams) -> Result<QueuePair, CmCallError> {
-        let (Some(attempt), Some(way)) = (self.attempts.get(&id), self.cm.route(id)) else {
+        let (Some(attempt), Some(way)) = (self.cm.attempts.get(&id), self.cm.machine.route(id)) else {
             self.discard_qp(qp);
             return Err(CmError::UnknownConnection.into());
         };
@@ -83,14 +85,14 @@ impl<L: Link> Engine<L> {
         }
         let connected = self.join(qp, way, terms, beyond, &as_asked(params, terms))?;
         let (params, half) = (params.clone(), Half::Connected(connected));
-        self.attempts.insert(id, CmConnection { params, terms: Some(terms), beyond, half });
+        self.cm.attempts.insert(id, CmConnection { params, terms: Some(terms), beyond, half });
         Ok(connected)
     }
 
     /// Grants the connection, with at most 196 bytes for the peer's application (188 where both ends agree on the dialect
     /// of this stack's own or on no ICRC).
     pub fn cm_accept(&mut self, id: ConnId, private_data: &[u8]) -> Result<(), CmCallError> {
-        let Some(CmConnection { params, terms, beyond, half: Half::Connected(qp) }) = self.attempts.get(&id) else {
+        let Some(CmConnection { params, terms, beyond, half: Half::Connected(qp) }) = self.cm.attempts.get(&id) else {
             return Err(CmCallError::NotPrepared);
         };
         let slot = self.qps.get(qp.0).ok_or(CmCallError::NotPrepared)?;
@@ -106,7 +108,7 @@ impl<L: Link> Engine<L> {
         };
         let now = self.now();
         let private_data = beyond.tagged(TagSender::Agrees, private_data);
-        self.cm.accept(now, id, offer, &private_data)?;
+        self.cm.machine.accept(now, id, offer, &private_data)?;
         self.serve_cm();
         Ok(())
     }
@@ -114,7 +116,7 @@ impl<L: Link> Engine<L> {
     /// Refuses the connection that a peer asked for, with at most 148 bytes for its application.
     pub fn cm_reject(&mut self, id: ConnId, reason: RejReason, private_data: &[u8]) -> Result<(), CmCallError> {
         let now = self.now();
-        self.cm.reject(now, id, reason, private_data)?;
+        self.cm.machine.reject(now, id, reason, private_data)?;
         self.fail_attempt(id);
         self.drop_attempt(id);
         self.serve_cm();
@@ -124,7 +126,7 @@ impl<L: Link> Engine<L> {
     /// Opens the connection that the peer has granted: the receives of its queue pair are posted.
     pub fn cm_confirm(&mut self, id: ConnId) -> Result<(), CmCallError> {
         let now = self.now();
-        self.cm.confirm(now, id)?;
+        self.cm.machine.confirm(now, id)?;
         self.serve_cm();
         Ok(())
     }
@@ -133,10 +135,10 @@ impl<L: Link> Engine<L> {
     /// when the peer of an open connection knows.
     pub fn cm_disconnect(&mut self, id: ConnId, private_data: &[u8]) -> Result<(), CmCallError> {
         let now = self.now();
-        match self.cm.state(id) {
-            cm::CmState::ReqSent | cm::CmState::MraReqRcvd => self.cm.abandon(now, id)?,
-            cm::CmState::RepRcvd => self.cm.refuse(now, id, RejReason::CONSUMER_DEFINED, private_data)?,
-            _ => self.cm.disconnect(now, id, private_data)?,
+        match self.cm.machine.state(id) {
+            cm::CmState::ReqSent | cm::CmState::MraReqRcvd => self.cm.machine.abandon(now, id)?,
+            cm::CmState::RepRcvd => self.cm.machine.refuse(now, id, RejReason::CONSUMER_DEFINED, private_data)?,
+            _ => self.cm.machine.disconnect(now, id, private_data)?,
         }
         self.fail_attempt(id);
         self.serve_cm();
@@ -147,9 +149,9 @@ impl<L: Link> Engine<L> {
     /// out by a timeout. Poll until [`Engine::cm_disconnecting`] says 0 to know that all have. Dropping the engine does
     /// this too, but does not wait.
     pub fn cm_disconnect_all(&mut self) {
-        for id in self.attempts.keys().copied().collect::<Vec<_>>() {
+        for id in self.cm.attempts.keys().copied().collect::<Vec<_>>() {
             // Where it has ended meanwhile there is nothing to end.
-            let _ = match self.cm.state(id) {
+            let _ = match self.cm.machine.state(id) {
                 cm::CmState::ReqRcvd => self.cm_reject(id, RejReason::CONSUMER_DEFINED, &[]),
                 _ => self.cm_disconnect(id, &[]),
             };
@@ -158,17 +160,17 @@ impl<L: Link> Engine<L> {
 
     /// Connections that this side has ended, and whose peer has not confirmed that yet.
     pub fn cm_disconnecting(&self) -> usize {
-        self.attempts.keys().filter(|&&id| self.cm.state(id) == cm::CmState::DreqSent).count()
+        self.cm.attempts.keys().filter(|&&id| self.cm.machine.state(id) == cm::CmState::DreqSent).count()
     }
 
     /// Answers for a datagram service.
     pub fn cm_offer_service(&mut self, service: ServiceId, qpn: Qpn, qkey: u32) -> Result<(), cm::ListenError> {
-        self.cm.sidr_listen(service, qpn, qkey)
+        self.cm.machine.sidr_listen(service, qpn, qkey)
     }
 
     /// Answers no more for a datagram service; `false` where it did not.
     pub fn cm_withdraw_service(&mut self, service: ServiceId) -> bool {
-        self.cm.sidr_unlisten(service)
+        self.cm.machine.sidr_unlisten(service)
     }
 
     /// Asks `peer`, from the address of a port with index `address`, for a datagram service.
@@ -183,15 +185,15 @@ impl<L: Link> Engine<L> {
         let (ours, vlan, pkey) = (interface.ip, interface.vlan, self.ports[port].pkey);
         let way = CmRoute { port, address, ours, theirs: peer.ip(), vlan, mac, pkey, traffic_class: 0, priority: 0 };
         let service = ServiceId::of_port(PortSpace::Udp, peer.port());
-        let (now, source) = (self.now(), self.ephemeral_port());
-        let id = self.cm.sidr_resolve(now, way, service, source, private_data)?;
+        let (now, source) = (self.now(), self.cm.ephemeral_port());
+        let id = self.cm.machine.sidr_resolve(now, way, service, source, private_data)?;
         self.serve_cm();
         Ok(id)
     }
 
     /// The next thing that happened to a connection.
     pub fn poll_cm(&mut self) -> Option<CmEvent> {
-        let event = self.cm_events.pop_front();
+        let event = self.cm.next_event();
         if event.is_some() {
             // There is room for another.
             self.serve_cm();
@@ -201,7 +203,7 @@ impl<L: Link> Engine<L> {
 
     /// The connection manager's counters.
     pub fn cm_stats(&self) -> &CmStats {
-        self.cm.stats()
+        self.cm.machine.stats()
     }
 
     fn way_to(&mut self, qp: &UnconnectedQp, theirs: IpAddr, params: &QpParams) -> Result<CmRoute, CmCallError> {
@@ -226,11 +228,5 @@ impl<L: Link> Engine<L> {
             Resolution::Pending => Err(CmCallError::Resolving),
             Resolution::Unreachable(why) => Err(CmCallError::Unreachable(why)),
         }
-    }
-
-    /// A port to connect from: it only has to differ from one connection to the next.
-    fn ephemeral_port(&mut self) -> u16 {
-        self.next_cm_port = self.next_cm_port.wrapping_add(1) | 0xc000;
-        self.next_cm_port
     }
 }

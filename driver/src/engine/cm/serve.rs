@@ -15,9 +15,6 @@ use crate::link::{Full, Link};
 use crate::neighbour::Interface;
 use crate::qp::QpParams;
 
-/// Events that wait to be polled.
-const MAX_EVENTS: usize = 256;
-
 impl<L: Link> Engine<L> {
     /// A datagram for the management queue pair, on an address of this host.
     pub(in crate::engine) fn on_management(&mut self, port: usize, now: Nanos, frame: &Frame<'_>) {
@@ -41,51 +38,50 @@ impl<L: Link> Engine<L> {
         let priority = (frame.ethernet.vlan.unwrap_or(0) >> 13) as u8;
         let pkey = self.ports[port].pkey;
         let way = CmRoute { port, address, ours, theirs, vlan, mac, pkey, traffic_class, priority };
-        self.cm.on_mad(now, way, frame.packet.payload);
+        self.cm.machine.on_mad(now, way, frame.packet.payload);
         self.serve_cm();
     }
 
     pub(in crate::engine) fn cm_is_due(&self, now: Nanos) -> bool {
-        self.cm.deadline().is_some_and(|at| at <= now)
+        self.cm.machine.deadline().is_some_and(|at| at <= now)
     }
 
     pub(in crate::engine) fn on_cm_timer(&mut self, now: Nanos) {
-        self.cm.on_timer(now);
+        self.cm.machine.on_timer(now);
         self.serve_cm();
     }
 
     /// A packet came in on a passive connection's queue pair: the peer has received our answer.
     pub(in crate::engine) fn on_first_packet(&mut self, qp: QueuePair) {
         let now = self.now();
-        if let Some(id) = self.connection_of(qp) {
-            self.cm.on_communication_established(now, id);
+        if let Some(id) = self.cm.connection_of(qp) {
+            self.cm.machine.on_communication_established(now, id);
             self.serve_cm();
         }
     }
 
     /// The application destroys a connection's queue pair: the connection ends with it.
     pub(in crate::engine) fn leave_connection(&mut self, qp: QueuePair) {
-        let Some(id) = self.connection_of(qp) else { return };
+        let Some(id) = self.cm.connection_of(qp) else { return };
         // It may have ended before.
         let _ = self.cm_disconnect(id, &[]);
-        if let Some(attempt) = self.attempts.get_mut(&id) {
+        if let Some(attempt) = self.cm.attempts.get_mut(&id) {
             attempt.half = Half::Absent;
         }
     }
 
     /// Sends what the connection manager has to say, and does what it asks for.
     pub(super) fn serve_cm(&mut self) {
-        while let Some((way, datagram)) = self.cm.poll_transmit() {
+        while let Some((way, datagram)) = self.cm.machine.poll_transmit() {
             self.send_mad(way, &datagram);
         }
-        // Where the application does not poll, the manager's own limit stops new connections.
-        while self.cm_events.len() < MAX_EVENTS
-            && let Some(event) = self.cm.poll_event()
+        while self.cm.takes_event()
+            && let Some(event) = self.cm.machine.poll_event()
         {
             self.on_cm_event(&event);
         }
         // What the events set off.
-        while let Some((way, datagram)) = self.cm.poll_transmit() {
+        while let Some((way, datagram)) = self.cm.machine.poll_transmit() {
             self.send_mad(way, &datagram);
         }
     }
@@ -93,16 +89,16 @@ impl<L: Link> Engine<L> {
     fn on_cm_event(&mut self, event: &cm::ConnectionEvent) {
         let reported = match *event {
             cm::ConnectionEvent::Request { id, service, remote, source, private_data, .. } => {
-                let Some(way) = self.cm.route(id) else { return };
+                let Some(way) = self.cm.machine.route(id) else { return };
                 let (beyond, private_data) = Beyond::untagged(TagSender::Asks, private_data);
                 let (params, half) = (QpParams::default(), Half::Absent);
                 let attempt = CmConnection { params, terms: Some(remote), beyond, half };
-                self.attempts.insert(id, attempt);
+                self.cm.attempts.insert(id, attempt);
                 let place = (way.port, way.address);
                 Some(CmEvent::Request { id, service, place, terms: remote, source, private_data })
             }
             cm::ConnectionEvent::Reply { id, remote, private_data } => self.on_reply(id, remote, private_data),
-            cm::ConnectionEvent::Established { id } => self.qp_of(id).map(|qp| CmEvent::Established { id, qp }),
+            cm::ConnectionEvent::Established { id } => self.cm.qp_of(id).map(|qp| CmEvent::Established { id, qp }),
             cm::ConnectionEvent::Rejected { id, reason, private_data } => {
                 self.fail_attempt(id);
                 self.drop_attempt(id);
@@ -124,13 +120,13 @@ impl<L: Link> Engine<L> {
             cm::ConnectionEvent::SidrResolved { id, qpn, qkey } => Some(CmEvent::ServiceResolved { id, qpn, qkey }),
             cm::ConnectionEvent::SidrFailed { id, failure } => Some(CmEvent::ServiceFailed { id, failure }),
         };
-        self.cm_events.extend(reported);
+        self.cm.report(reported);
     }
 
     /// The peer's terms are known: the queue pair is connected.
     fn on_reply(&mut self, id: ConnId, terms: Terms, private_data: cm::PrivateData) -> Option<CmEvent> {
-        let way = self.cm.route(id)?;
-        let attempt = self.attempts.remove(&id)?;
+        let way = self.cm.machine.route(id)?;
+        let attempt = self.cm.attempts.remove(&id)?;
         let Half::Unconnected(qp) = attempt.half else { return None };
         let wanted = Beyond::wanted(&attempt.params);
         let (beyond, private_data) = match wanted {
@@ -144,35 +140,23 @@ impl<L: Link> Engine<L> {
             Err(error) => {
                 let now = self.now();
                 // It is in the state that a refusal needs: a reply has just come.
-                let _ = self.cm.refuse(now, id, RejReason::UNSUPPORTED, &[]);
-                self.attempts.insert(id, CmConnection { half: Half::Absent, ..attempt });
+                let _ = self.cm.machine.refuse(now, id, RejReason::UNSUPPORTED, &[]);
+                self.cm.attempts.insert(id, CmConnection { half: Half::Absent, ..attempt });
                 return Some(CmEvent::Failed { id, error });
             }
         };
-        self.attempts.insert(id, CmConnection { half, terms: Some(terms), beyond, params: attempt.params });
+        self.cm.attempts.insert(id, CmConnection { half, terms: Some(terms), beyond, params: attempt.params });
         joined.ok().map(|qp| CmEvent::Replied { id, qp, private_data })
     }
 
-    fn connection_of(&self, qp: QueuePair) -> Option<ConnId> {
-        let is_its = |attempt: &CmConnection| matches!(attempt.half, Half::Connected(its) if its == qp);
-        self.attempts.iter().find(|(_, attempt)| is_its(attempt)).map(|(&id, _)| id)
-    }
-
-    fn qp_of(&self, id: ConnId) -> Option<QueuePair> {
-        match self.attempts.get(&id)?.half {
-            Half::Connected(qp) => Some(qp),
-            _ => None,
-        }
-    }
-
     pub(super) fn fail_attempt(&mut self, id: ConnId) {
-        if let Some(qp) = self.qp_of(id) {
+        if let Some(qp) = self.cm.qp_of(id) {
             self.fail_qp(qp, WcStatus::WrFlushErr);
         }
     }
 
     pub(super) fn drop_attempt(&mut self, id: ConnId) {
-        if let Some(CmConnection { half: Half::Unconnected(qp), .. }) = self.attempts.remove(&id) {
+        if let Some(CmConnection { half: Half::Unconnected(qp), .. }) = self.cm.attempts.remove(&id) {
             self.discard_qp(qp);
         }
     }
@@ -187,8 +171,7 @@ impl<L: Link> Engine<L> {
         let link = &mut self.ports[way.port].link;
         let params = QpParams { traffic_class: way.traffic_class, priority: way.priority, ..QpParams::default() };
         let mut flow = Flow::new(link.mac(), way.mac, params.tag(way.vlan), params.header(ip), source_port(1, 1));
-        let bth = Bth { pkey: way.pkey, ..Bth::new(Opcode::UdSendOnly, Qpn::new(mad::QPN), self.next_mad_psn) };
-        self.next_mad_psn = self.next_mad_psn.plus(1);
+        let bth = Bth { pkey: way.pkey, ..Bth::new(Opcode::UdSendOnly, Qpn::new(mad::QPN), self.cm.next_psn()) };
         let deth = Deth { qkey: mad::QKEY, source_qpn: Qpn::new(mad::QPN), reserved: 0 };
         let headers = Headers { bth, ext: Extensions { deth: Some(deth), ..Extensions::default() } };
         let len = flow.frame_len(&headers, datagram.len());
