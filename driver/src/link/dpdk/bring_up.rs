@@ -16,11 +16,12 @@ use super::gate::{self, Gate};
 use super::idle::{self, IdlePort};
 use super::limits::PORTS_MAX;
 use super::pool::{self, MbufPool, PoolShare};
-use super::port::DpdkLink;
+use super::port::{DpdkLink, LinkFacts, LinkPool};
 use super::queues::PortQueue;
-use super::ranges::Ranges;
 use super::station::InterfaceClaim;
 use super::train::Train;
+use super::watch::LinkWatch;
+use super::zero_copy::ZeroCopy;
 use crate::link::{LinkState, LinkStats, Share};
 
 /// How long a client waits before it asks again for a server that is not there yet.
@@ -250,8 +251,8 @@ impl DpdkLink {
         let IdlePort { attachment, facts, place } = port;
         place.revive();
         let mut link = Self::assemble(&attachment, &facts, place.as_non_null(), (0, 1), TscClock::start());
-        link.place = Some(place);
-        link.lasting = Some((attachment, facts));
+        link.pool.place = Some(place);
+        link.pool.lasting = Some((attachment, facts));
         link
     }
 
@@ -265,8 +266,8 @@ impl DpdkLink {
         let port = find_port(attachment, name)?;
         let facts = configure::set_up(eal, attachment, port, &[place.as_non_null()])?;
         let mut link = Self::assemble(attachment, &facts, place.as_non_null(), (0, 1), clock);
-        link.place = Some(place);
-        link.lasting = attachment.lasting_socket().map(|_| (attachment.clone(), facts));
+        link.pool.place = Some(place);
+        link.pool.lasting = attachment.lasting_socket().map(|_| (attachment.clone(), facts));
         Ok(link)
     }
 
@@ -280,28 +281,22 @@ impl DpdkLink {
     ) -> Self {
         Self {
             port: facts.port,
-            queue,
             share: Share::of(queue, queues),
             claim: None,
-            pool,
-            place: None,
-            lasting: None,
+            pool: LinkPool { buffers: pool, place: None, lasting: None },
             clock,
-            mac: facts.mac,
-            max_frame: facts.max_frame,
-            suspicious: facts.checks.suspicious(),
-            description: Description::of(facts, queue, queues),
-            network: (!attachment.device().is_point_to_point()).then(|| attachment.device().to_string().into()),
-            _station: InterfaceClaim::take(attachment.device()),
+            facts: LinkFacts {
+                mac: facts.mac,
+                max_frame: facts.max_frame,
+                suspicious: facts.checks.suspicious(),
+                description: Description::of(facts, queue, queues),
+                _station: InterfaceClaim::take(attachment.device()),
+            },
+            watch: LinkWatch::new(attachment),
             tx: arrayvec::ArrayVec::new(),
             gate: None,
-            external: facts.external,
             train: Train::new(attachment.is_ring_in_memory()),
-            zero_copy_from: usize::MAX,
-            attached: Vec::new(),
-            ranges: Ranges::default(),
-            state: LinkState::Down,
-            next_maintenance: 0,
+            zero_copy: ZeroCopy::new(facts.external),
             stats: LinkStats::default(),
         }
     }

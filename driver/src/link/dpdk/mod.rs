@@ -31,7 +31,9 @@ mod ranges;
 mod shared_map;
 mod station;
 mod train;
+mod watch;
 mod window;
+mod zero_copy;
 
 pub use configure::Description;
 pub use descriptors::room_for_descriptors;

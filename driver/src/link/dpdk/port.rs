@@ -11,80 +11,67 @@ use roci_protocol::wire::MacAddr;
 
 use super::clock::TscClock;
 use super::configure::{self, Description, Facts};
-use super::device::{Attachment, External};
+use super::device::Attachment;
 use super::eal::Setup;
-use super::external::Attached;
 use super::gate::Gate;
 use super::idle::{self, IdlePort};
 use super::limits::TX_QUEUE;
 use super::mbuf::{Mbuf, append, frame_len, segment};
 use super::pool::PoolShare;
 use super::queues::{PortQueue, is_without_udp_checksum};
-use super::ranges::{PortRanges, Ranges};
 use super::station::InterfaceClaim;
 use super::train::Train;
+use super::watch::LinkWatch;
+use super::zero_copy::{Found, ZeroCopy};
 use crate::lasting::Lasting;
 use crate::link::{BURST, Batch, Full, Link, LinkState, LinkStats, Share, ZeroCopyError, ZeroCopyRanges, fill_around};
-
-/// How often the gate opens and the link's state is looked at.
-const MAINTAIN_NS: Nanos = 50_000_000;
-
-/// A payload that a device can read where it lies.
-struct Found {
-    /// Where, for the device ...
-    address: u64,
-    /// ... which takes a segment for each page.
-    page: u64,
-    /// What a frame counts its use of the memory by.
-    shared: *mut dpdk_sys::rte_mbuf_ext_shared_info,
-}
 
 /// A port as a [`Link`].
 ///
 /// It is not `Send`: DPDK expects one thread per queue.
 pub struct DpdkLink {
     pub(super) port: u16,
-    pub(super) queue: u16,
-    /// The numbers of queue pairs that lead to this queue.
+    /// Which queue it is, and the numbers of queue pairs that lead to it.
     pub(super) share: Share,
     /// This link's queue, where several share the port.
     pub(super) claim: Option<PortQueue>,
-    pub(super) pool: NonNull<dpdk_sys::rte_mempool>,
-    /// What keeps it; goes after the port is closed. The pools of a port that is shared need nothing.
+    pub(super) pool: LinkPool,
+    pub(super) clock: TscClock,
+    pub(super) facts: LinkFacts,
+    pub(super) watch: LinkWatch,
+    pub(super) tx: ArrayVec<NonNull<dpdk_sys::rte_mbuf>, TX_QUEUE>,
+    pub(super) train: Train,
+    pub(super) gate: Option<Rc<Gate>>,
+    /// Dropped after the port is closed.
+    pub(super) zero_copy: ZeroCopy,
+    pub(super) stats: LinkStats,
+}
+
+/// The packet buffers of a link.
+pub(super) struct LinkPool {
+    pub(super) buffers: NonNull<dpdk_sys::rte_mempool>,
+    /// What keeps them; goes after the port is closed. The pools of a port that is shared need nothing.
     pub(super) place: Option<PoolShare>,
     /// What its port is, where it is kept when the link goes.
     pub(super) lasting: Option<(Attachment, Facts)>,
-    pub(super) clock: TscClock,
+}
+
+/// What a link is, as long as it is open.
+pub(super) struct LinkFacts {
     pub(super) mac: MacAddr,
     pub(super) max_frame: usize,
     /// Marks of the device's for frames whose checksums are wrong.
     pub(super) suspicious: u64,
     pub(super) description: Description,
-    /// The device, where it leads to a network: one peer's end is no news of the link.
-    pub(super) network: Option<Box<str>>,
     /// Where it is a kernel's interface, this process's name on it.
     pub(super) _station: Option<Arc<InterfaceClaim>>,
-    pub(super) tx: ArrayVec<NonNull<dpdk_sys::rte_mbuf>, TX_QUEUE>,
-    pub(super) train: Train,
-    pub(super) gate: Option<Rc<Gate>>,
-    pub(super) external: External,
-    /// Length in bytes from which payloads are sent without a copy.
-    pub(super) zero_copy_from: usize,
-    /// Memory that payloads are sent from without a copy. Dropped after the port is closed; memory that frames share
-    /// goes with the last frame that needs it.
-    pub(super) attached: Vec<Attached>,
-    /// The same for ranges of the application's memory.
-    pub(super) ranges: Ranges,
-    pub(super) state: LinkState,
-    pub(super) next_maintenance: Nanos,
-    pub(super) stats: LinkStats,
 }
 
 impl DpdkLink {
     /// Sets the length in bytes from which payloads in attached memory are sent without a copy; `None` copies all. Call
     /// it before [`Link::attach`].
     pub fn zero_copy_from(&mut self, len: Option<usize>) {
-        self.zero_copy_from = len.map_or(usize::MAX, |len| len.max(1));
+        self.zero_copy.set_from(len);
     }
 
     /// Makes room in the transmit queue for one frame.
@@ -100,32 +87,19 @@ impl DpdkLink {
         Ok(())
     }
 
-    /// Returns where the device finds a payload in attached memory.
-    #[inline]
-    fn find_attached(&self, payload: &[u8], range: Option<u64>) -> Option<Found> {
-        let find = |region: &Attached| {
-            let address = region.address_of(payload)?;
-            Some(Found { address, page: region.page(), shared: region.shared() })
-        };
-        match range {
-            None => self.attached.iter().find_map(find),
-            Some(name) => self.ranges.borrow().get(&name).and_then(find),
-        }
-    }
-
     /// Asks the port for its link's state.
     pub(super) fn look(&mut self) -> LinkState {
         let port = self.port;
-        self.state = match &self.claim {
+        self.watch.state = match &self.claim {
             Some(claim) => claim.look(|| state_of(port)),
             None => state_of(port),
         };
-        self.state
+        self.watch.state
     }
 
     /// What the device does for this link.
     pub fn description(&self) -> &Description {
-        &self.description
+        &self.facts.description
     }
 
     /// A frame that the device has received, unless it found it broken, or it is of a kind that is not taken.
@@ -135,7 +109,7 @@ impl DpdkLink {
         let (segments, flags) = unsafe { (frame.as_ref().nb_segs, frame.as_ref().ol_flags) };
         // SAFETY: it is ours alone.
         let mbuf = unsafe { Mbuf::from_raw(frame) };
-        if flags & self.suspicious != 0 && self.is_broken(flags, &mbuf) {
+        if flags & self.facts.suspicious != 0 && self.is_broken(flags, &mbuf) {
             return None;
         }
         if segments != 1 {
@@ -149,7 +123,7 @@ impl DpdkLink {
     /// that was left out is not wrong.
     #[cold]
     fn is_broken(&mut self, flags: u64, frame: &Mbuf) -> bool {
-        let is_bad = |mask, bad| self.suspicious & bad != 0 && flags & mask == bad;
+        let is_bad = |mask, bad| self.facts.suspicious & bad != 0 && flags & mask == bad;
         let ip = is_bad(dpdk_sys::RTE_MBUF_F_RX_IP_CKSUM_MASK, dpdk_sys::RTE_MBUF_F_RX_IP_CKSUM_BAD);
         let udp = !ip
             && is_bad(dpdk_sys::RTE_MBUF_F_RX_L4_CKSUM_MASK, dpdk_sys::RTE_MBUF_F_RX_L4_CKSUM_BAD)
@@ -213,11 +187,11 @@ impl Link for DpdkLink {
     }
 
     fn max_frame(&self) -> usize {
-        self.max_frame
+        self.facts.max_frame
     }
 
     fn mac(&self) -> MacAddr {
-        self.mac
+        self.facts.mac
     }
 
     fn share(&self) -> Share {
@@ -231,7 +205,7 @@ impl Link for DpdkLink {
     #[inline]
     fn receive(&mut self, batch: &mut Batch<Mbuf>) {
         self.train.look();
-        if self.state == LinkState::Down {
+        if self.watch.is_down() {
             return;
         }
         if self.claim.is_some() {
@@ -254,10 +228,10 @@ impl Link for DpdkLink {
 
     #[inline]
     fn transmit(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), Full> {
-        assert!(len <= self.max_frame, "a frame of {len} bytes on a link that carries {}", self.max_frame);
+        assert!(len <= self.facts.max_frame, "a frame of {len} bytes on a link that carries {}", self.facts.max_frame);
         self.make_room()?;
-        // SAFETY: `place` keeps the pool; a null result is handled.
-        let Some(mbuf) = NonNull::new(unsafe { dpdk_sys::roci_pktmbuf_alloc(self.pool.as_ptr()) }) else {
+        // SAFETY: `pool.place` keeps the pool; a null result is handled.
+        let Some(mbuf) = NonNull::new(unsafe { dpdk_sys::roci_pktmbuf_alloc(self.pool.buffers.as_ptr()) }) else {
             self.stats.tx_full += 1;
             return Err(Full);
         };
@@ -267,23 +241,16 @@ impl Link for DpdkLink {
     }
 
     fn attach(&mut self, memory: Arc<dyn Lasting>) -> Result<(), ZeroCopyError> {
-        if self.zero_copy_from == usize::MAX {
-            return Err(ZeroCopyError::Off);
-        }
-        self.attached.push(Attached::new(self.port, self.external, memory)?);
-        Ok(())
+        self.zero_copy.attach(self.port, memory)
     }
 
     fn zero_copy_ranges(&self) -> Option<Box<dyn ZeroCopyRanges>> {
-        if self.zero_copy_from == usize::MAX || self.external != External::Mapped {
-            return None;
-        }
-        Some(Box::new(PortRanges { port: self.port, ranges: self.ranges.clone() }))
+        self.zero_copy.ranges_of(self.port)
     }
 
     #[inline]
     fn is_zero_copy(&self, payload: &[u8], range: Option<u64>) -> bool {
-        payload.len() >= self.zero_copy_from && self.find_attached(payload, range).is_some()
+        self.zero_copy.takes(payload, range)
     }
 
     #[inline]
@@ -296,14 +263,14 @@ impl Link for DpdkLink {
         fill: impl FnOnce(&mut [u8], &mut [u8]),
     ) -> Result<(), Full> {
         let len = head + payload.len() + tail;
-        assert!(len <= self.max_frame, "a frame of {len} bytes on a link that carries {}", self.max_frame);
+        assert!(len <= self.facts.max_frame, "a frame of {len} bytes on a link that carries {}", self.facts.max_frame);
         self.make_room()?;
-        let Some(Found { address, page, shared }) = self.find_attached(payload, range) else {
+        let Some(Found { address, page, shared }) = self.zero_copy.find(payload, range) else {
             return self.transmit(len, |frame| fill_around(frame, head, payload, fill));
         };
         let start = payload.as_ptr().cast_mut().cast();
         let (head, payload, tail) = (head as u16, payload.len() as u16, tail as u16);
-        // SAFETY: `place` keeps the pool, whose buffers hold the longest frame, and so head and tail; the payload
+        // SAFETY: `pool.place` keeps the pool, whose buffers hold the longest frame, and so head and tail; the payload
         // lies in memory that the region of `shared` keeps mapped until the frame, which counts as its user from here
         // on, is freed. `page` is a power of two from 4096 on, as every `DmaMap`'s. A null result is handled.
         //
@@ -318,7 +285,7 @@ impl Link for DpdkLink {
         //   we know to work) would read them in a later burst: there `zcopy_threshold` must stay above that, as it is
         //   by default.
         let frame = unsafe {
-            dpdk_sys::roci_pktmbuf_around(self.pool.as_ptr(), head, start, address, payload, page, shared, tail)
+            dpdk_sys::roci_pktmbuf_around(self.pool.buffers.as_ptr(), head, start, address, payload, page, shared, tail)
         };
         let Some(frame) = NonNull::new(frame) else {
             self.stats.tx_full += 1;
@@ -339,7 +306,7 @@ impl Link for DpdkLink {
             return;
         }
         self.train.offer();
-        if self.state == LinkState::Down {
+        if self.watch.is_down() {
             self.discard_queued();
             return;
         }
@@ -350,31 +317,29 @@ impl Link for DpdkLink {
             // SAFETY: the port is started, the queue is set up, this is the only thread that uses it, no disconnect can
             // run within the gate's burst; `tx` holds `count` packet buffers that we own (`NonNull<T>` is laid out as
             // `*mut T`). The driver owns the first `sent` of them from here on.
-            unsafe { dpdk_sys::roci_eth_tx_burst(self.port, self.queue, frames, count) }
+            unsafe { dpdk_sys::roci_eth_tx_burst(self.port, self.share.queue(), frames, count) }
         });
         self.tx.drain(..usize::from(sent.min(count)));
         let left: u64 = self.tx.iter().map(|mbuf| frame_len(*mbuf)).sum();
         self.stats.tx_frames += u64::from(sent);
         self.stats.tx_bytes += bytes - left;
-        if left > 0 && self.external == External::Copied {
+        if left > 0 && self.zero_copy.is_copied_by_driver() {
             self.keep_whole();
         }
     }
 
     #[inline]
     fn maintain(&mut self, now: Nanos) -> LinkState {
-        if now < self.next_maintenance {
-            return self.state;
+        if !self.watch.is_due(now) {
+            return self.watch.state;
         }
-        self.next_maintenance = now + MAINTAIN_NS;
         if let Some(gate) = &self.gate {
             gate.cycle();
         }
-        let before = self.state;
+        let before = self.watch.state;
         let state = self.look();
-        let is_news = state != before && self.hears_management();
-        if let Some(device) = self.network.as_deref().filter(|_| is_news) {
-            tell(device, state);
+        if state != before && self.hears_management() {
+            self.watch.report();
         }
         state
     }
@@ -389,15 +354,15 @@ impl Drop for DpdkLink {
     /// this): the interrupt thread must not tear down what is being closed.
     fn drop(&mut self) {
         self.flush();
-        self.state = LinkState::Down;
+        self.watch.state = LinkState::Down;
         self.discard_queued();
         if self.share != Share::WHOLE {
             // The port is not this link's: the last claim to it that is dropped closes it.
             return drop(self.claim.take());
         }
         let setup = Setup::begin();
-        let Some(place) = self.place.take() else { return configure::close(&setup, self.port) };
-        match self.lasting.take() {
+        let Some(place) = self.pool.place.take() else { return configure::close(&setup, self.port) };
+        match self.pool.lasting.take() {
             Some((attachment, facts)) => idle::keep(&setup, IdlePort { attachment, facts, place }),
             None => {
                 configure::close(&setup, self.port);
@@ -411,14 +376,6 @@ impl Drop for DpdkLink {
 fn state_of(port: u16) -> LinkState {
     // SAFETY: takes the number of a port and looks it up.
     if unsafe { dpdk_sys::roci_port_is_up(port) } { LinkState::Up } else { LinkState::Down }
-}
-
-#[cold]
-fn tell(device: &str, state: LinkState) {
-    match state {
-        LinkState::Down => tracing::warn!("device {device}: the link is down, and frames are lost until it is up"),
-        LinkState::Up => tracing::warn!("device {device}: the link is up again"),
-    }
 }
 
 /// Runs a burst; while the gate is open nothing is received, and what was to be sent waits.

@@ -86,7 +86,7 @@ mod tests {
         let bytes: Vec<u8> = (0..5 * PAGE).map(|at| (at / 7) as u8).collect();
         let from = bytes.as_ptr().align_offset(PAGE);
         let pages = &bytes[from..from + 4 * PAGE];
-        let mut port = PortRanges { port: links[0].port, ranges: links[0].ranges.clone() };
+        let mut port = PortRanges { port: links[0].port, ranges: links[0].zero_copy.ranges.clone() };
         let name = u64::MAX / 4;
         port.attach(name, pages.as_ptr().addr(), pages.len()).expect("a slot");
         let cases =

@@ -82,7 +82,7 @@ impl DpdkLink {
     pub(in super::super) fn is_for_own_station(&self, frame: NonNull<dpdk_sys::rte_mbuf>) -> bool {
         // SAFETY: the frame was made by this link, has a first segment that was filled, and is ours alone.
         let head = unsafe { segment(frame, 0) };
-        head.get(..6) == Some(&self.mac.0)
+        head.get(..6) == Some(&self.facts.mac.0)
     }
 
     /// Hands a frame for this station to the engine that it is for. A full ring loses it, as a wire would: the other engine
@@ -111,7 +111,7 @@ impl DpdkLink {
 
     fn copy(&self, len: usize, fill: impl FnOnce(&mut [u8])) -> Option<Mbuf> {
         // SAFETY: the pool lives as long as the link; a null result is handled.
-        let copy = NonNull::new(unsafe { dpdk_sys::roci_pktmbuf_alloc(self.pool.as_ptr()) })?;
+        let copy = NonNull::new(unsafe { dpdk_sys::roci_pktmbuf_alloc(self.pool.buffers.as_ptr()) })?;
         fill(append(copy, len));
         // SAFETY: the buffer is fresh and ours.
         Some(unsafe { Mbuf::from_raw(copy) })
