@@ -4,12 +4,15 @@
 //! everything before it. Responses to READs and atomics go first, in the order of their PSNs, so that an acknowledgement never
 //! overtakes them.
 
+mod acknowledgement;
 mod whole;
 
+pub(super) use acknowledgement::Owed;
 pub use whole::Whole;
 
 use std::collections::VecDeque;
 
+use acknowledgement::Acknowledgement;
 use arrayvec::ArrayVec;
 
 use super::budget::HEADER_BYTES;
@@ -32,20 +35,12 @@ pub(super) struct Responder<B> {
     receives: VecDeque<RecvRequest<B>>,
     depth: usize,
     pub(super) expected: Psn,
-    /// The last executed packet of a SEND or WRITE: the only kind that a positive acknowledgement may name.
-    acknowledgeable: Option<Psn>,
     /// Packets that came early and are kept.
     pub(super) held: PsnSet,
     msn: Msn,
     message: CurrentMessage<B>,
-    pub(super) owed: Owed,
+    pub(super) acknowledgement: Acknowledgement,
     notification: Notification,
-    /// When a packet was executed last.
-    executed_at: Nanos,
-    /// Packets executed since the last acknowledgement.
-    unacknowledged: u32,
-    /// A gap or an RNR was reported; nothing more is said until the expected packet comes.
-    pub(super) nak_sent: bool,
     pub(super) resources: Resources,
     /// Congestion control holds responses back until then.
     pub(super) paced_until: Option<Nanos>,
@@ -57,19 +52,6 @@ enum CurrentMessage<B> {
     Send { receive: RecvRequest<B>, received: u32 },
     Write { rkey: Rkey, va: u64, remaining: u32, total: u32 },
 }
-
-/// What the next acknowledgement says.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Owed {
-    Nothing,
-    Ack,
-    Rnr,
-    /// The packet that was refused, or that is missing.
-    Nak(NakCode, Psn),
-}
-
-/// A SEND or WRITE so many PSNs back is old news: its number is about to mean a packet of the future.
-const ACKNOWLEDGEABLE_FOR: i32 = 1 << 22;
 
 /// Congestion notifications: a peer whose packets are marked hears of it, though not of every mark (IBTA A17.9.3).
 #[derive(Default)]
@@ -116,15 +98,11 @@ impl<B> Responder<B> {
             receives: VecDeque::with_capacity(config.rq_depth),
             depth: config.rq_depth,
             expected: config.rq_psn,
-            acknowledgeable: None,
             held: PsnSet::new(config.rq_psn),
             msn: Msn::default(),
             message: CurrentMessage::None,
-            owed: Owed::Nothing,
+            acknowledgement: Acknowledgement::new(),
             notification: Notification::default(),
-            executed_at: 0,
-            unacknowledged: 0,
-            nak_sent: false,
             resources: Resources::new(config.max_dest_rd_atomic),
             paced_until: None,
         }
@@ -147,16 +125,8 @@ impl<B> Responder<B> {
 
     /// Asserts what holds between any two calls.
     pub(super) fn check(&self) {
-        assert!(self.owed != Owed::Ack || self.acknowledgeable.is_some(), "an acknowledgement of nothing is owed");
-        assert!(self.acknowledgeable.is_none_or(|psn| psn.before(self.expected)), "what comes next is acknowledged");
+        self.acknowledgement.check(self.expected);
         assert_eq!(self.held.base(), self.expected, "what is kept lies beyond the expected packet");
-    }
-
-    fn owe_nak(&mut self, owed: Owed) {
-        if !self.nak_sent {
-            self.nak_sent = true;
-            self.owed = owed;
-        }
     }
 
     /// A packet was marked on its way.
@@ -180,7 +150,7 @@ impl<B> Responder<B> {
 
     /// Queues a NAK which says that the fault is ours (remote operational error).
     pub(super) fn owe_operational_error(&mut self) {
-        self.owed = Owed::Nak(NakCode::RemoteOperational, self.expected);
+        self.acknowledgement.owe(Owed::Nak(NakCode::RemoteOperational, self.expected));
     }
 
     /// The syndrome of an acknowledgement: receives posted, rounded down to a code. Shared ones are not advertised
@@ -245,39 +215,35 @@ impl<B> Responder<B> {
 
     /// A packet of a SEND or a WRITE was executed.
     fn executed(&mut self) {
-        self.acknowledgeable = Some(self.expected);
+        self.acknowledgement.executed(self.expected);
         self.expected = self.expected.plus(1);
     }
 
     /// A READ or an atomic was executed; its answers take `packets` PSNs.
-    ///
-    /// The answer to it is data, and the peer may never have seen it. An acknowledgement with such a PSN would complete the
-    /// request without data: Linux's rxe takes it for the answer and reports success.
     fn fetched(&mut self, packets: u32) {
         self.expected = self.expected.plus(packets);
-        let is_recent = |psn: &Psn| (1..=ACKNOWLEDGEABLE_FOR).contains(&self.expected.since(*psn));
-        self.acknowledgeable = self.acknowledgeable.filter(is_recent);
+        self.acknowledgement.fetched(self.expected);
     }
 
     /// A response acknowledges every request before its own. An acknowledgement of those that is still owed would only follow
     /// it, and where it overtakes a response on the way, rxe of Linux 6.12 takes it for the end of the READ.
     #[inline]
     fn acknowledged_by(&mut self, response: Psn) {
-        let is_covered = self.acknowledgeable.is_some_and(|psn| psn.before(response));
-        if self.owed == Owed::Ack && is_covered && self.held.is_empty() {
-            self.owed = Owed::Nothing;
-            self.unacknowledged = 0;
+        if self.acknowledgement.is_covered_by(response) && self.held.is_empty() {
+            self.acknowledgement.sent();
         }
     }
 
     /// Sends the acknowledgement that is owed.
     fn send_owed<E: Env<Buffer = B>>(&mut self, now: Nanos, config: &Config, env: &mut E) -> Result<(), TxError> {
-        let reports_gap = !self.held.is_empty() && self.owed == Owed::Ack;
-        let owed = if reports_gap { Owed::Nak(NakCode::PsnSequence, self.expected) } else { self.owed };
+        let owed = self.acknowledgement.owed();
+        let reports_gap = !self.held.is_empty() && owed == Owed::Ack;
+        let owed = if reports_gap { Owed::Nak(NakCode::PsnSequence, self.expected) } else { owed };
         let (syndrome, psn) = match owed {
             Owed::Nothing => return Ok(()),
             Owed::Ack => {
-                let psn = self.acknowledgeable.expect("an acknowledgement is owed for a SEND or WRITE only");
+                let psn = self.acknowledgement.acknowledgeable();
+                let psn = psn.expect("an acknowledgement is owed for a SEND or WRITE only");
                 (self.ack_syndrome(config), psn)
             }
             Owed::Rnr => (Syndrome::Rnr { timer: config.min_rnr_timer }, self.expected),
@@ -288,12 +254,11 @@ impl<B> Responder<B> {
         let has_map = !self.held.is_empty() && matches!(owed, Owed::Nak(NakCode::PsnSequence, _));
         let has_echo = config.congestion == Algorithm::Delay && config.dialect == Dialect::Rocinante;
         if has_map || has_echo {
-            self.send_with_payload(&headers, has_map, has_echo.then(|| now.saturating_sub(self.executed_at)), env)?;
+            self.send_with_payload(&headers, has_map, has_echo.then(|| self.acknowledgement.waited(now)), env)?;
         } else {
             env.transmit_words(&headers, Payload::None)?;
         }
-        self.owed = Owed::Nothing;
-        self.unacknowledged = 0;
+        self.acknowledgement.sent();
         Ok(())
     }
 
@@ -342,12 +307,7 @@ impl<B> RcQueuePair<B> {
     pub fn owes_acknowledgement(&self, packets: u32) -> bool {
         let responder = &self.responder;
         responder.notification.owed.is_some()
-            || (responder.resources.is_idle()
-                && match responder.owed {
-                    Owed::Nothing => false,
-                    Owed::Ack => responder.unacknowledged >= packets,
-                    Owed::Rnr | Owed::Nak(..) => true,
-                })
+            || (responder.resources.is_idle() && responder.acknowledgement.is_due(packets))
     }
 
     /// Whether responses to READs and atomics wait that may leave now.
@@ -367,7 +327,7 @@ impl<B> RcQueuePair<B> {
         if self.responder.send_notification(&self.config, env)? {
             self.stats.np_cnp_sent += 1;
         }
-        if self.responder.resources.is_idle() && self.responder.owed != Owed::Nothing {
+        if self.responder.resources.is_idle() && self.responder.acknowledgement.owed() != Owed::Nothing {
             self.responder.send_owed(now, &self.config, env)?;
             self.stats.tx_acks += 1;
         }
@@ -435,7 +395,7 @@ impl<B> RcQueuePair<B> {
         if self.is_selective() {
             return self.on_early_request(packet, env);
         }
-        self.responder.owe_nak(Owed::Nak(NakCode::PsnSequence, self.responder.expected));
+        self.responder.acknowledgement.owe_nak(Owed::Nak(NakCode::PsnSequence, self.responder.expected));
         false
     }
 
@@ -449,14 +409,8 @@ impl<B> RcQueuePair<B> {
                 let replayed = responder.resources.replay(&packet.headers, self.config.mtu);
                 self.stats.duplicate_dropped += u64::from(!replayed);
             }
-            _ => {
-                // The peer has not received the acknowledgement: this is worth one of its own. Where nothing was
-                // executed that one could name, the duplicate is a stray.
-                responder.unacknowledged = responder.unacknowledged.max(1);
-                if responder.owed == Owed::Nothing && responder.acknowledgeable.is_some() {
-                    responder.owed = Owed::Ack;
-                }
-            }
+            // The peer has not received the acknowledgement: this is worth one of its own.
+            _ => responder.acknowledgement.owe_again(),
         }
     }
 
@@ -473,20 +427,19 @@ impl<B> RcQueuePair<B> {
             Ok(RequestOutcome::Done) => {
                 self.responder.executed();
                 self.settle_expected(now, env);
-                self.responder.owe_ack(packet.headers.bth.ack_req);
+                self.responder.acknowledgement.owe_ack(packet.headers.bth.ack_req);
                 true
             }
             Ok(RequestOutcome::Fetched(packets)) => {
                 self.responder.fetched(packets);
                 self.settle_expected(now, env);
                 // Its response acknowledges it and everything before it.
-                self.responder.owed = Owed::Nothing;
+                self.responder.acknowledgement.owe(Owed::Nothing);
                 true
             }
             Ok(RequestOutcome::NotReady) => {
                 self.stats.out_of_buffer += 1;
-                self.responder.nak_sent = false;
-                self.responder.owe_nak(Owed::Rnr);
+                self.responder.acknowledgement.owe_rnr();
                 false
             }
             Err(refusal) if !self.looks_at_held => {
@@ -510,9 +463,7 @@ impl<B> RcQueuePair<B> {
             self.stats.rx_held_conflicts += responder.release_held(responder.held.base(), responder.expected, env);
         }
         responder.held.advance_to(responder.expected);
-        responder.nak_sent = false;
-        responder.executed_at = now;
-        responder.unacknowledged = responder.unacknowledged.saturating_add(1);
+        responder.acknowledgement.settle(now);
     }
 
     /// A packet that was kept would be refused: as if it had never come, and the genuine one were missing.
@@ -527,7 +478,7 @@ impl<B> RcQueuePair<B> {
         {
             responder.put_back(receive, &self.config, env);
         }
-        responder.owed = Owed::Nak(NakCode::PsnSequence, responder.expected);
+        responder.acknowledgement.owe(Owed::Nak(NakCode::PsnSequence, responder.expected));
     }
 
     /// Answers packet `psn` with a fatal NAK and goes to the error state.
@@ -536,7 +487,7 @@ impl<B> RcQueuePair<B> {
             NakCode::RemoteAccess => self.stats.resp_remote_access_errors += 1,
             _ => self.stats.resp_invalid_request += 1,
         }
-        self.responder.owed = Owed::Nak(refusal.code, psn);
+        self.responder.acknowledgement.owe(Owed::Nak(refusal.code, psn));
         self.fail_responder(refusal.local, env);
     }
 

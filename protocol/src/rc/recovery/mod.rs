@@ -14,9 +14,8 @@ mod psn_set;
 
 use super::congestion::CongestionControl as _;
 use super::requester::{Fetch, Requester, Wqe};
-use super::responder::Owed;
 use super::{Budget, Env, RcQueuePair, TxError, WcStatus};
-use crate::wire::{NakCode, Packet};
+use crate::wire::Packet;
 use crate::{Nanos, Psn};
 
 pub use held::Held;
@@ -271,11 +270,7 @@ impl<B> RcQueuePair<B> {
             Kept::No => {}
         }
         let responder = &mut self.responder;
-        // A peer that waits after an RNR NAK knows what is missing.
-        let is_waiting = responder.nak_sent;
-        if !is_waiting && matches!(responder.owed, Owed::Nothing | Owed::Ack | Owed::Nak(NakCode::PsnSequence, _)) {
-            responder.owed = Owed::Nak(NakCode::PsnSequence, responder.expected);
-        }
+        responder.acknowledgement.owe_gap(responder.expected);
         kept == Kept::New
     }
 

@@ -2,7 +2,7 @@
 //! and its receive waits, and the acknowledgement of something that was sent. Whatever is unusual is parsed in full.
 
 use super::super::{Env, Operation, RcQueuePair, WcStatus};
-use super::{CurrentMessage, Owed, ReceiveResult, Responder};
+use super::{CurrentMessage, ReceiveResult, Responder};
 use crate::wire::{Reth, WordBody, WordPacket};
 use crate::{Access, Nanos, Psn};
 
@@ -115,14 +115,6 @@ impl<B> RcQueuePair<B> {
 }
 
 impl<B> Responder<B> {
-    /// A packet was executed: an acknowledgement is owed where its sender asks for one, or where something is owed already.
-    #[inline]
-    pub(in crate::rc) fn owe_ack(&mut self, is_asked_for: bool) {
-        if is_asked_for || self.owed != Owed::Nothing {
-            self.owed = Owed::Ack;
-        }
-    }
-
     /// Whether the environment takes a message before it fills the next receive, which is long enough for it.
     #[inline]
     fn is_taken_from_packet<E: Env<Buffer = B>>(&self, message: &[u8], env: &mut E) -> bool {
@@ -135,10 +127,8 @@ impl<B> Responder<B> {
         self.msn = self.msn.next();
         self.executed();
         self.held.advance_to(self.expected);
-        self.nak_sent = false;
-        self.executed_at = now;
-        self.unacknowledged = self.unacknowledged.saturating_add(1);
-        self.owe_ack(ack_req);
+        self.acknowledgement.settle(now);
+        self.acknowledgement.owe_ack(ack_req);
     }
 }
 

@@ -179,6 +179,6 @@ fn an_opcode_that_means_nothing_is_refused_where_the_next_request_is_expected() 
 fn the_check_of_a_queue_pair_looks_at_the_responder() {
     let mut qp = connected(|_| ());
     qp.check();
-    qp.responder.owed = Owed::Ack;
+    qp.responder.acknowledgement.owe(Owed::Ack);
     qp.check();
 }

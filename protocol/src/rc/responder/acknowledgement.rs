@@ -1,0 +1,148 @@
+//! The acknowledgement that a responder owes: whatever arrives, at most one is pending, and it speaks for everything before it.
+
+use crate::wire::NakCode;
+use crate::{Nanos, Psn};
+
+/// What the next acknowledgement says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::rc) enum Owed {
+    Nothing,
+    Ack,
+    Rnr,
+    /// The packet that was refused, or that is missing.
+    Nak(NakCode, Psn),
+}
+
+/// A SEND or WRITE so many PSNs back is old news: its number is about to mean a packet of the future.
+const ACKNOWLEDGEABLE_FOR: i32 = 1 << 22;
+
+/// What is owed, and since when. A positive one is owed only where there is a packet that it may name.
+pub(in crate::rc) struct Acknowledgement {
+    owed: Owed,
+    /// The last executed packet of a SEND or WRITE: the only kind that a positive acknowledgement may name.
+    acknowledgeable: Option<Psn>,
+    /// Packets executed since the last acknowledgement.
+    packets: u32,
+    /// A gap or an RNR was reported; nothing more is said until the expected packet comes.
+    nak_sent: bool,
+    /// When a packet was executed last.
+    executed_at: Nanos,
+}
+
+impl Acknowledgement {
+    pub(super) const fn new() -> Self {
+        Self { owed: Owed::Nothing, acknowledgeable: None, packets: 0, nak_sent: false, executed_at: 0 }
+    }
+
+    #[inline]
+    pub(super) const fn owed(&self) -> Owed {
+        self.owed
+    }
+
+    /// Whether one is due: a NAK, or an acknowledgement of at least `packets` packets.
+    #[inline]
+    pub(super) const fn is_due(&self, packets: u32) -> bool {
+        match self.owed {
+            Owed::Nothing => false,
+            Owed::Ack => self.packets >= packets,
+            Owed::Rnr | Owed::Nak(..) => true,
+        }
+    }
+
+    /// The packet that a positive one names.
+    #[inline]
+    pub(super) const fn acknowledgeable(&self) -> Option<Psn> {
+        self.acknowledgeable
+    }
+
+    /// How long it has waited.
+    pub(super) const fn waited(&self, now: Nanos) -> Nanos {
+        now.saturating_sub(self.executed_at)
+    }
+
+    /// Owes this, whatever was owed before.
+    pub(in crate::rc) fn owe(&mut self, owed: Owed) {
+        self.owed = owed;
+    }
+
+    /// Owes an acknowledgement where the sender of the executed packet asks for one, or where something is owed already.
+    #[inline]
+    pub(super) fn owe_ack(&mut self, is_asked_for: bool) {
+        if is_asked_for || self.owed != Owed::Nothing {
+            self.owed = Owed::Ack;
+        }
+    }
+
+    /// Owes one for a packet that came twice: the peer has not received the first. Where nothing was executed that one could
+    /// name, the duplicate is a stray.
+    pub(super) fn owe_again(&mut self) {
+        self.packets = self.packets.max(1);
+        if self.owed == Owed::Nothing && self.acknowledgeable.is_some() {
+            self.owed = Owed::Ack;
+        }
+    }
+
+    /// Owes a NAK, once until the expected packet comes.
+    pub(super) fn owe_nak(&mut self, owed: Owed) {
+        if !self.nak_sent {
+            self.nak_sent = true;
+            self.owed = owed;
+        }
+    }
+
+    /// Owes an RNR NAK: each time that the expected packet finds no receive.
+    pub(super) fn owe_rnr(&mut self) {
+        self.nak_sent = false;
+        self.owe_nak(Owed::Rnr);
+    }
+
+    /// Owes a report of a gap at `expected`, unless the peer waits after an RNR NAK and knows what is missing, or something worse
+    /// is to be reported.
+    pub(in crate::rc) fn owe_gap(&mut self, expected: Psn) {
+        if !self.nak_sent && matches!(self.owed, Owed::Nothing | Owed::Ack | Owed::Nak(NakCode::PsnSequence, _)) {
+            self.owed = Owed::Nak(NakCode::PsnSequence, expected);
+        }
+    }
+
+    /// Names `psn`, a packet of a SEND or a WRITE that was executed.
+    #[inline]
+    pub(super) fn executed(&mut self, psn: Psn) {
+        self.acknowledgeable = Some(psn);
+    }
+
+    /// A READ or an atomic was executed: what comes next is `expected`.
+    ///
+    /// The answer to it is data, and the peer may never have seen it. An acknowledgement with such a PSN would complete the
+    /// request without data: Linux's rxe takes it for the answer and reports success.
+    pub(super) fn fetched(&mut self, expected: Psn) {
+        let is_recent = |psn: &Psn| (1..=ACKNOWLEDGEABLE_FOR).contains(&expected.since(*psn));
+        self.acknowledgeable = self.acknowledgeable.filter(is_recent);
+    }
+
+    /// The expected packet has come and was executed.
+    #[inline]
+    pub(super) fn settle(&mut self, now: Nanos) {
+        self.nak_sent = false;
+        self.executed_at = now;
+        self.packets = self.packets.saturating_add(1);
+    }
+
+    /// Whether a response acknowledges all that a positive one would.
+    #[inline]
+    pub(super) fn is_covered_by(&self, response: Psn) -> bool {
+        self.owed == Owed::Ack && self.acknowledgeable.is_some_and(|psn| psn.before(response))
+    }
+
+    /// It was sent, or something else has said the same.
+    #[inline]
+    pub(super) fn sent(&mut self) {
+        self.owed = Owed::Nothing;
+        self.packets = 0;
+    }
+
+    /// Asserts what holds between any two calls, where `expected` comes next.
+    pub(super) fn check(&self, expected: Psn) {
+        assert!(self.owed != Owed::Ack || self.acknowledgeable.is_some(), "an acknowledgement of nothing is owed");
+        assert!(self.acknowledgeable.is_none_or(|psn| psn.before(expected)), "what comes next is acknowledged");
+    }
+}
