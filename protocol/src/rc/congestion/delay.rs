@@ -56,13 +56,9 @@ pub struct Delay {
     most: f64,
     /// Bits of a full packet.
     packet_bits: f64,
-    /// The shortest round trip of late, in nanoseconds.
-    base: f64,
     spells: Spells,
     rtt: f64,
-    /// Round trips since one was about as short as the shortest, and when that was.
-    rounds_queueing: u32,
-    queueless_at: Nanos,
+    queueing: Queueing,
     /// Slowed down to see the path without queues: the window to return to, and when.
     slowed: Option<(f64, Nanos)>,
     /// The last round trip stayed below the target: the window grows.
@@ -102,7 +98,45 @@ impl Spells {
             *self = Self { shortest: f64::MAX, shortest_before, began_at, has_looked: false };
         }
         self.shortest = self.shortest.min(sample);
+        self.base()
+    }
+
+    /// The shortest round trip of late, in nanoseconds.
+    fn base(&self) -> f64 {
         self.shortest.min(self.shortest_before)
+    }
+}
+
+/// Round trips since one was about as short as the shortest, and when that was.
+#[derive(Clone, Copy, Debug, Default)]
+struct Queueing {
+    rounds: u32,
+    queueless_at: Nanos,
+}
+
+impl Queueing {
+    /// Takes a round trip with so much queueing; returns whether it counts as one without.
+    fn measure(&mut self, now: Nanos, queueing: f64) -> bool {
+        self.rounds += 1;
+        let is_queueless = queueing < QUEUELESS_NS;
+        if is_queueless {
+            self.restart(now);
+        }
+        is_queueless
+    }
+
+    /// Whether a sender is to slow down.
+    fn is_long(&self, now: Nanos) -> bool {
+        self.rounds >= SLOW_EVERY_ROUNDS || now.saturating_sub(self.queueless_at) >= SLOW_EVERY_NS
+    }
+
+    fn restart(&mut self, now: Nanos) {
+        *self = Self { rounds: 0, queueless_at: now };
+    }
+
+    /// The start has ended: a sender slows down soon.
+    fn skip_to_first(&mut self) {
+        self.rounds = FIRST_SLOW;
     }
 }
 
@@ -114,11 +148,9 @@ impl Delay {
             window: most.min((START_BYTES / mtu.bytes()) as f64),
             most,
             packet_bits: 8.0 * (mtu.bytes() + HEADER_BYTES) as f64,
-            base: f64::MAX,
             spells: Spells::default(),
             rtt: 0.0,
-            rounds_queueing: 0,
-            queueless_at: 0,
+            queueing: Queueing::default(),
             slowed: None,
             grows: true,
             gain: 1.0,
@@ -139,9 +171,9 @@ impl Delay {
 
     /// A round trip was measured.
     fn measure(&mut self, now: Nanos, sample: f64) {
-        self.base = self.spells.measure(now, sample);
+        let base = self.spells.measure(now, sample);
         self.rtt = if self.rtt > 0.0 { 0.75 * self.rtt + 0.25 * sample } else { sample };
-        let queueing = sample - self.base;
+        let queueing = sample - base;
         if self.looks_for_base(now, queueing) {
             self.grows = false;
         } else {
@@ -171,12 +203,10 @@ impl Delay {
             }
             return true;
         }
-        self.rounds_queueing += 1;
-        if queueing < QUEUELESS_NS {
-            (self.rounds_queueing, self.queueless_at) = (0, now);
+        if self.queueing.measure(now, queueing) {
             self.spells.has_looked = true;
         }
-        if self.rounds_queueing < SLOW_EVERY_ROUNDS && now.saturating_sub(self.queueless_at) < SLOW_EVERY_NS {
+        if !self.queueing.is_long(now) {
             return false;
         }
         self.step_back(now, self.window);
@@ -185,7 +215,7 @@ impl Delay {
 
     /// Slows down for a while, to go on with `window` afterwards.
     fn step_back(&mut self, now: Nanos, window: f64) {
-        (self.rounds_queueing, self.queueless_at) = (0, now);
+        self.queueing.restart(now);
         self.slowed = Some((window, now + (SLOW_ROUNDS * self.rtt) as Nanos));
         self.set_window(self.window * SLOW_SHARE);
     }
@@ -193,7 +223,7 @@ impl Delay {
     fn shrink(&mut self, now: Nanos, share: f64) {
         if self.is_starting {
             self.is_starting = false;
-            self.rounds_queueing = FIRST_SLOW;
+            self.queueing.skip_to_first();
         }
         let since = now.saturating_sub(self.shrunk_at) as f64;
         if since < self.rtt {
@@ -256,7 +286,7 @@ impl CongestionControl for Delay {
                 None => self.step_back(now, self.window * (1.0 - MAX_DECREASE)),
             }
         }
-        if self.slowed.is_none() && self.rtt - self.base > self.target() {
+        if self.slowed.is_none() && self.rtt - self.spells.base() > self.target() {
             self.shrink(now, MAX_DECREASE);
         }
     }
