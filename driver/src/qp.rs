@@ -219,19 +219,85 @@ pub(crate) struct ConnectedQp {
     pub(crate) pd: PdId,
     pub(crate) cq: CompletionQueue,
     pub(crate) shared: Option<SharedReceiveQueue>,
-    /// The event that the send queue has drained, or that the queue pair has failed, was queued.
-    pub(crate) was_drained: bool,
-    pub(crate) has_failed: bool,
+    pub(crate) reported: Reported,
     /// A packet of its peer's has come in.
     pub(crate) was_seen: bool,
-    /// When the engine's wheel looks at it.
-    pub(crate) armed: WakeTimes,
-    /// It is in the engine's list of queue pairs to look after.
-    pub(crate) is_listed: bool,
+    pub(crate) attendance: Attendance,
     /// DSCP and ECN of its congestion notifications.
     pub(crate) cnp_class: u8,
-    /// Bytes by which its last turn was exceeded.
-    pub(crate) deficit: isize,
+}
+
+/// Which events of a queue pair's state were queued.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reported {
+    /// That the send queue has drained.
+    drained: bool,
+    /// That the queue pair has failed.
+    failed: bool,
+}
+
+impl Reported {
+    /// Returns whether the event of a drained send queue is still to be queued, and notes it.
+    fn drain(&mut self) -> bool {
+        !std::mem::replace(&mut self.drained, true)
+    }
+
+    /// The same of the event of a failure. A queue pair that the application destroys queues none.
+    pub(crate) fn fail(&mut self) -> bool {
+        !std::mem::replace(&mut self.failed, true)
+    }
+
+    /// The send queue drains anew.
+    pub(crate) fn drain_again(&mut self) {
+        self.drained = false;
+    }
+}
+
+/// When the engine looks at a queue pair: at times, and in turns while it is listed.
+#[derive(Debug)]
+pub(crate) struct Attendance {
+    /// When the engine's wheel looks at it.
+    times: WakeTimes,
+    /// It is in the engine's list of queue pairs to look after.
+    is_listed: bool,
+    /// Bytes by which its last turn was exceeded; none where it is not listed.
+    deficit: isize,
+}
+
+impl Attendance {
+    pub(crate) const fn new() -> Self {
+        Self { times: WakeTimes::new(), is_listed: false, deficit: 0 }
+    }
+
+    #[inline]
+    pub(crate) const fn is_listed(&self) -> bool {
+        self.is_listed
+    }
+
+    /// Notes that it is listed; `false` where it was.
+    #[inline]
+    pub(crate) fn list(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_listed, true)
+    }
+
+    /// It is done, and what its last turn has left or exceeded is forgotten.
+    pub(crate) fn unlist(&mut self) {
+        (self.is_listed, self.deficit) = (false, 0);
+    }
+
+    pub(crate) const fn deficit(&self) -> isize {
+        self.deficit
+    }
+
+    /// Ends a turn, which was exceeded by so many bytes.
+    pub(crate) fn end_turn(&mut self, deficit: isize) {
+        self.deficit = deficit;
+    }
+
+    /// Whether the engine looks at it no later than at `deadline`.
+    pub(crate) fn is_awaited_by(&self, deadline: Nanos) -> bool {
+        self.is_listed || self.times.has_by(deadline)
+    }
 }
 
 impl ConnectedQp {
@@ -239,25 +305,23 @@ impl ConnectedQp {
     #[inline]
     pub(crate) fn needs_waking(&mut self) -> Option<Nanos> {
         let deadline = self.rc.deadline()?;
-        self.armed.needs(deadline).then_some(deadline)
+        self.attendance.times.needs(deadline).then_some(deadline)
     }
 
     /// The wheel looks at it, as it had asked for at `at`; `false` where that is forgotten.
     pub(crate) fn wakes(&mut self, at: Nanos) -> bool {
-        self.armed.forget(at)
+        self.attendance.times.forget(at)
     }
 
     /// Queues the event, once, that the send queue has drained or that the queue pair has failed; returns whether it
     /// has just failed.
     pub(crate) fn tell_of_state(&mut self, events: &mut Events) -> bool {
         match self.rc.state() {
-            State::Sqd if !self.was_drained && self.rc.is_drained() => {
-                self.was_drained = true;
+            State::Sqd if self.rc.is_drained() && self.reported.drain() => {
                 events.push(Event::SendQueueDrained(self.qp));
                 false
             }
-            State::Error if !self.has_failed => {
-                self.has_failed = true;
+            State::Error if self.reported.fail() => {
                 events.push(Event::QueuePairFailed(self.qp));
                 if self.shared.is_some() {
                     events.push(Event::LastReceiveTaken(self.qp));
@@ -271,14 +335,14 @@ impl ConnectedQp {
 
 /// The times at which a wheel looks at a queue pair; a few, because old ones are not taken back.
 #[derive(Debug)]
-pub(crate) struct WakeTimes {
+struct WakeTimes {
     times: ArrayVec<Nanos, 4>,
     /// The first of them; [`Nanos::MAX`] where there is none.
     first: Nanos,
 }
 
 impl WakeTimes {
-    pub(crate) const fn new() -> Self {
+    const fn new() -> Self {
         Self { times: ArrayVec::new_const(), first: Nanos::MAX }
     }
 
@@ -303,7 +367,7 @@ impl WakeTimes {
     }
 
     /// Whether one of them comes no later than `deadline`.
-    pub(crate) fn has_by(&self, deadline: Nanos) -> bool {
+    fn has_by(&self, deadline: Nanos) -> bool {
         self.times.iter().any(|&at| at <= deadline)
     }
 

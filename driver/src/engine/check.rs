@@ -17,12 +17,12 @@ impl<L: Link> Engine<L> {
         for slot in self.qps.iter() {
             slot.rc.check();
             assert_eq!(
-                slot.is_listed,
+                slot.attendance.is_listed(),
                 listed.contains(&slot.qp),
                 "{:?} is listed, or is not, and says otherwise",
                 slot.qp
             );
-            let is_awaited = |deadline| slot.is_listed || slot.armed.has_by(deadline);
+            let is_awaited = |deadline| slot.attendance.is_awaited_by(deadline);
             assert!(slot.rc.deadline().is_none_or(is_awaited), "no timer fires for {:?} at its deadline", slot.qp);
         }
         self.held.check(|qpn| self.qps.get(qpn).is_some());

@@ -12,7 +12,7 @@ use crate::handles::{CompletionQueue, QueuePair, SharedReceiveQueue};
 use crate::link::Link;
 use crate::mem::{Buffer, PdId};
 use crate::qp::ConnectError;
-use crate::qp::{ConnectedQp, QpParams, UnconnectedQp, WakeTimes};
+use crate::qp::{Attendance, ConnectedQp, QpParams, Reported, UnconnectedQp};
 use crate::wr::SendWr;
 
 impl<L: Link> Engine<L> {
@@ -97,13 +97,10 @@ impl<L: Link> Engine<L> {
             pd,
             cq,
             shared,
-            was_drained: false,
-            has_failed: false,
+            reported: Reported::default(),
             was_seen: false,
-            armed: WakeTimes::new(),
-            is_listed: false,
+            attendance: Attendance::new(),
             cnp_class: params.cnp_traffic_class,
-            deficit: 0,
         });
         Ok(qp)
     }
@@ -118,7 +115,7 @@ impl<L: Link> Engine<L> {
         // A datagram queue pair's number is not for this call.
         let Some(slot) = self.qps.get_mut(qp.0) else { return };
         // No failure event for a queue pair that the application destroys.
-        slot.has_failed = true;
+        slot.reported.fail();
         self.leave_connection(qp);
         self.fail_qp(qp, WcStatus::WrFlushErr);
         self.memory.keys.shut_windows_of(qp.0);
@@ -144,7 +141,7 @@ impl<L: Link> Engine<L> {
     /// nothing is outstanding. `false` where the queue pair is not ready to send.
     pub fn drain_qp(&mut self, qp: QueuePair) -> bool {
         let Some(slot) = self.qps.get_mut(qp.0) else { return false };
-        slot.was_drained = false;
+        slot.reported.drain_again();
         let is_draining = self.with_qp(qp, |rc, _| rc.modify(State::Sqd).is_ok());
         is_draining == Some(true)
     }

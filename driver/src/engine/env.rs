@@ -21,18 +21,39 @@ pub(super) struct EngineEnv<'a, L, S = NoSink> {
     pub(super) link: &'a mut L,
     pub(super) flow: &'a mut Flow,
     pub(super) keys: &'a mut KeyTable,
-    pub(super) cq: &'a mut Queue,
+    pub(super) completions: NamedQueue<'a>,
     pub(super) stock: Option<&'a mut SharedQueue>,
     pub(super) sink: S,
     pub(super) events: &'a mut Events,
     pub(super) qp: QueuePair,
     pub(super) pd: PdId,
-    pub(super) cq_handle: CompletionQueue,
     pub(super) held: &'a mut HeldPackets,
     /// The packet that the queue pair looks at, from the BTH to the ICRC; empty where it looks at none that may be kept.
     pub(super) current: &'a [u8],
     /// DSCP and ECN of congestion notifications.
     pub(super) cnp_class: u8,
+}
+
+/// A completion queue, and the name that its events give it.
+pub(super) struct NamedQueue<'a> {
+    pub(super) queue: &'a mut Queue,
+    pub(super) cq: CompletionQueue,
+}
+
+impl NamedQueue<'_> {
+    /// Sets a place aside for a work request's end; `false` where there is none.
+    #[inline]
+    pub(super) fn reserve(&mut self) -> bool {
+        self.queue.reserve()
+    }
+
+    /// Queues the end of a work request, and the event that was asked for.
+    #[inline]
+    fn push(&mut self, qp: QueuePair, completion: Completion<Buffer>, events: &mut Events) {
+        if self.queue.push(qp, None, completion) && events.push(Event::Completion(self.cq)) {
+            self.queue.disarm();
+        }
+    }
 }
 
 impl<L, S> EngineEnv<'_, L, S> {
@@ -108,7 +129,7 @@ impl<L: Link, S: Sink> Env for EngineEnv<'_, L, S> {
     #[inline]
     fn offer(&mut self, wr_id: u64, message: &[u8]) -> bool {
         // A message must not overtake one that waits in the completion queue.
-        self.cq.has_no_receives() && self.sink.take(wr_id, message)
+        self.completions.queue.has_no_receives() && self.sink.take(wr_id, message)
     }
 
     #[inline]
@@ -173,9 +194,7 @@ impl<L: Link, S: Sink> Env for EngineEnv<'_, L, S> {
 
     #[inline]
     fn complete(&mut self, completion: Completion<Buffer>) {
-        if self.cq.push(self.qp, None, completion) && self.events.push(Event::Completion(self.cq_handle)) {
-            self.cq.disarm();
-        }
+        self.completions.push(self.qp, completion, self.events);
     }
 }
 

@@ -6,7 +6,7 @@ use roci_protocol::Nanos;
 use roci_protocol::rc::{State, Whole};
 use roci_protocol::wire::inflow::glance;
 
-use super::env::EngineEnv;
+use super::env::{EngineEnv, NamedQueue};
 use super::poll::{ACK_COALESCE, RxPacket};
 use super::sink::{NoSink, Sink};
 use super::{Engine, scene, settled};
@@ -31,7 +31,7 @@ impl<L: Link> Engine<L> {
         let mut scene = scene!(self, slot, &[]);
         let now = scene.link.now();
         slot.rc.send_at_once(now, wr.0, &mut scene).map_err(SendWr)?;
-        scene.cq.reserve();
+        scene.completions.reserve();
         scene.link.flush();
         settled!(self, slot);
         Ok(())
@@ -61,7 +61,7 @@ impl<L: Link> Engine<L> {
             is_urgent |= slot.rc.wants_pump() || slot.rc.owes_responses();
         }
         self.schedule.urge(is_urgent);
-        if !slot.is_listed && (is_urgent || slot.rc.owes_acknowledgement(1)) {
+        if !slot.attendance.is_listed() && (is_urgent || slot.rc.owes_acknowledgement(1)) {
             self.schedule.list(slot);
         }
         if let Some(srq) = slot.shared {

@@ -47,7 +47,7 @@ pub use stats::EngineStats;
 
 use address_handles::AddressHandles;
 use cm::Management;
-use env::EngineEnv;
+use env::{EngineEnv, NamedQueue};
 use held::HeldPackets;
 use memory::EngineMemory;
 use port::Port;
@@ -64,7 +64,7 @@ macro_rules! scene {
             link: &mut $engine.ports[$slot.port].link,
             flow: &mut $slot.flow,
             keys: &mut $engine.memory.keys,
-            cq: &mut $engine.cqs[$slot.cq.0],
+            completions: NamedQueue { queue: &mut $engine.cqs[$slot.cq.0], cq: $slot.cq },
             stock: match $slot.shared {
                 None => None,
                 Some(srq) => $engine.stocks.get_mut(srq.0),
@@ -74,7 +74,6 @@ macro_rules! scene {
             current: $current,
             qp: $slot.qp,
             pd: $slot.pd,
-            cq_handle: $slot.cq,
             cnp_class: $slot.cnp_class,
             sink: $sink,
         }

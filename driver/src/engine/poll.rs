@@ -402,7 +402,7 @@ impl<L: Link> Engine<L> {
 
     /// One turn: whether the queue pair is done, and what it has sent.
     fn take_turn(&mut self, qp: QueuePair) -> Option<(Result<bool, TxError>, isize)> {
-        let deficit = self.qps.get(qp.0)?.deficit;
+        let deficit = self.qps.get(qp.0)?.attendance.deficit();
         let mut budget = Budget::new(TURN_BYTES - deficit);
         let outcome = self.with_qp(qp, |rc, scene| {
             let now = scene.link.now();
@@ -421,18 +421,18 @@ impl<L: Link> Engine<L> {
             Ok(is_done && (budget.is_left() || !rc.wants_pump()))
         });
         let slot = self.qps.get_mut(qp.0)?;
-        slot.deficit = match outcome {
+        slot.attendance.end_turn(match outcome {
             // The turn is interrupted, and what is left of it comes first.
             Some(Err(_)) => TURN_BYTES - budget.left(),
             // A packet may exceed the turn: that much is missing from the next one.
             _ => (-budget.left()).max(0),
-        };
+        });
         Some((outcome?, TURN_BYTES - deficit - budget.left()))
     }
 
     fn unlist(&mut self, qp: QueuePair) {
         if let Some(slot) = self.qps.get_mut(qp.0) {
-            (slot.is_listed, slot.deficit) = (false, 0);
+            slot.attendance.unlist();
         }
     }
 

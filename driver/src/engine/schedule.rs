@@ -42,6 +42,7 @@ impl Schedule {
     }
 
     /// Takes everything whose time has come; [`Schedule::keep`] wants the list back.
+    #[inline]
     pub(super) fn take_due(&mut self, now: Nanos) -> Vec<WheelEntry> {
         let mut due = std::mem::take(&mut self.due);
         self.wheel.expire(now, &mut due);
@@ -49,6 +50,7 @@ impl Schedule {
     }
 
     /// Keeps the memory of a list that is done with.
+    #[inline]
     pub(super) fn keep(&mut self, due: Vec<WheelEntry>) {
         debug_assert!(due.is_empty(), "all whose time has come were looked at");
         self.due = due;
@@ -72,8 +74,7 @@ impl Schedule {
     /// Notes that a queue pair must be looked after at the end of a poll.
     #[inline]
     pub(super) fn list(&mut self, slot: &mut ConnectedQp) {
-        if !slot.is_listed {
-            slot.is_listed = true;
+        if slot.attendance.list() {
             self.listed.push_back(slot.qp);
         }
     }
