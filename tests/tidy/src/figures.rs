@@ -2,7 +2,7 @@
 
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
-use syn::{ExprMacro, ImplItemFn, Item, ItemFn, ItemMod, ItemStruct, ReturnType, Stmt, Type};
+use syn::{ExprMacro, ImplItemFn, Item, ItemFn, ItemMod, ItemStruct, ReturnType, Stmt, Type, Visibility};
 
 use crate::source::Crate;
 
@@ -20,6 +20,8 @@ pub struct Sized {
 pub struct Figures {
     /// Structs, by fields.
     pub structs: Vec<Sized>,
+    /// Those of them that hold state: not all of their fields are `pub`.
+    pub states: Vec<Sized>,
     /// Functions, by lines.
     pub functions: Vec<Sized>,
     /// Files, by lines before their tests.
@@ -46,7 +48,7 @@ impl Figures {
             let mut measure = Measure { path, figures: &mut figures };
             source.items.iter().for_each(|item| measure.visit_item(item));
         }
-        for list in [&mut figures.structs, &mut figures.functions, &mut figures.files] {
+        for list in [&mut figures.structs, &mut figures.states, &mut figures.functions, &mut figures.files] {
             list.sort();
             list.reverse();
         }
@@ -96,7 +98,11 @@ impl<'ast> Visit<'ast> for Measure<'_> {
 
     fn visit_item_struct(&mut self, item: &'ast ItemStruct) {
         let what = format!("{} in {}", item.ident, self.path);
-        self.figures.structs.push(Sized { size: item.fields.len(), what });
+        let size = item.fields.len();
+        if item.fields.iter().any(|field| !matches!(field.vis, Visibility::Public(_))) {
+            self.figures.states.push(Sized { size, what: what.clone() });
+        }
+        self.figures.structs.push(Sized { size, what });
         self.note_type(&item.ident);
         visit::visit_item_struct(self, item);
     }
