@@ -70,8 +70,8 @@ pub use roci_driver::{AdoptError, Buffer, MonitorChoice, Pin, RegistrationInfo, 
 pub use roci_launcher::{Job, JobError, Rank};
 pub use roci_protocol::msg::Capabilities;
 pub use services::rma::firehose;
+pub use services::tag::claims::ClaimedMessage;
 pub use services::tag::matching::Pattern;
-pub use services::tag::receive::ClaimedMessage;
 pub use services::tag::request::Request;
 pub use services::tag::select;
 pub use services::tag::send::SendOptions;

@@ -8,8 +8,8 @@ use crate::core::completion::{Done, Envelope, OpError, SomeFailed};
 use crate::core::refused::{CallError, Refused};
 use crate::core::stats::WorkerStats;
 use crate::dedicated::EngineHost;
+use crate::services::tag::claims::ClaimedMessage;
 use crate::services::tag::matching::Pattern;
-use crate::services::tag::receive::ClaimedMessage;
 use crate::services::tag::request::Request;
 use crate::services::tag::send::SendOptions;
 use crate::worker::Dropped;
@@ -88,6 +88,10 @@ pub trait Messaging: Streams {
 
     /// Waits until such a message has come, and claims it (`MPI_Mprobe`).
     fn wait_claim(&mut self, pattern: Pattern) -> Result<ClaimedMessage, CallError>;
+
+    /// Discards a message that was claimed: its memory is free again, and its sender's operation ends as if it had been
+    /// received (libfabric's `FI_DISCARD`). A message that is dropped is discarded too, a little later.
+    fn discard(&mut self, message: ClaimedMessage);
 
     /// Takes an operation back, if it has met nothing yet (`MPI_Cancel`).
     fn cancel(&mut self, request: Request);
@@ -269,6 +273,10 @@ macro_rules! same {
 
         fn wait_claim(&mut self, pattern: Pattern) -> Result<ClaimedMessage, CallError> {
             self.wait_claim(pattern)
+        }
+
+        fn discard(&mut self, message: ClaimedMessage) {
+            self.discard(message);
         }
 
         fn cancel(&mut self, request: Request) {

@@ -54,6 +54,8 @@ counters! {
     rx_ready_unmatched,
     /// Messages longer than their receive.
     rx_truncated,
+    /// Claimed messages that were dropped, and are discarded.
+    discarded,
     /// Messages received through staging memory.
     rx_staged,
     /// Operations taken back.

@@ -116,17 +116,20 @@ impl<H: EngineHost> DedicatedWorker<H> {
             Ok(request) => request,
             Err(why) => return Err(Refused::new(why, (message, buffer))),
         };
-        if !self.claims.take(&message) {
+        if !self.claims.is_of(&message) {
             self.outcomes.forget(request);
             return Err(Refused::new(CallError::NoMessage, (message, buffer)));
         }
         self.begin(request, Command::RecvMessage { request, message, buffer }).map_err(|(why, command)| match command {
-            Command::RecvMessage { message, buffer, .. } => {
-                self.claims.note(&message);
-                Refused::new(why, (message, buffer))
-            }
+            Command::RecvMessage { message, buffer, .. } => Refused::new(why, (message, buffer)),
             _ => unreachable!("{UNCHANGED}"),
         })
+    }
+
+    /// Discards a message that was claimed, as [`Worker::discard`](crate::Worker::discard) does: the engine finds it when it
+    /// next looks around.
+    pub fn discard(&mut self, message: ClaimedMessage) {
+        drop(message);
     }
 
     /// Gives memory back that a receive has handed out, or any other that is not needed any more: what the payload of a short

@@ -46,7 +46,6 @@
 //! [`CallError::Forked`](crate::CallError::Forked)), and dropping the handle forgets what it holds.
 
 mod calls;
-mod claims;
 mod doorbell;
 mod engine;
 mod host;
@@ -71,9 +70,9 @@ use roci_driver::{Arena, ArenaError, Buffer, ForkWatch};
 
 use crate::backoff::{Backoff, BackoffLimits};
 use crate::config::Config;
+use crate::services::tag::claims::ClaimHome;
 use crate::worker::ports::{WireupError, join};
 use crate::{OpError, Rank, Worker};
-use claims::Claims;
 use host::sealed::HostsEngine as _;
 pub use host::{EngineHost, EngineThread, SteppedEngine};
 use outcomes::Outcomes;
@@ -105,7 +104,7 @@ pub struct DedicatedWorker<H: EngineHost = EngineThread> {
     fork_watch: ForkWatch,
     rings: Arc<Rings>,
     outcomes: Outcomes,
-    claims: Claims,
+    claims: ClaimHome,
     stock: Stock,
     streams: StreamHandle,
     limits: BackoffLimits,
@@ -119,6 +118,7 @@ struct WorkerFacts {
     size: usize,
     arena: Arc<Arena>,
     fork_watch: ForkWatch,
+    claims: ClaimHome,
     limits: BackoffLimits,
 }
 
@@ -126,7 +126,8 @@ impl WorkerFacts {
     fn of<L: Link>(worker: &Worker<L>, limits: BackoffLimits) -> Self {
         let engine = &worker.endpoint.core.engine;
         let (arena, fork_watch) = (engine.arena().clone(), engine.fork_watch());
-        Self { rank: worker.rank(), size: worker.size(), arena, fork_watch, limits }
+        let claims = worker.endpoint.services.tag.claims.home();
+        Self { rank: worker.rank(), size: worker.size(), arena, fork_watch, claims, limits }
     }
 }
 
@@ -203,7 +204,7 @@ impl<L: Link> DedicatedWorker<SteppedEngine<L>> {
 
 impl<H: EngineHost> DedicatedWorker<H> {
     fn at(facts: WorkerFacts, config: &Config, rings: Arc<Rings>, host: H) -> Self {
-        let WorkerFacts { rank, size, arena, fork_watch, limits } = facts;
+        let WorkerFacts { rank, size, arena, fork_watch, claims, limits } = facts;
         Self {
             rank,
             size,
@@ -211,7 +212,7 @@ impl<H: EngineHost> DedicatedWorker<H> {
             fork_watch,
             rings,
             outcomes: Outcomes::default(),
-            claims: Claims::default(),
+            claims,
             stock: Stock::default(),
             streams: StreamHandle::default(),
             limits,

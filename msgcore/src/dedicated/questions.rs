@@ -43,11 +43,7 @@ impl<H: EngineHost> DedicatedWorker<H> {
 
     /// Claims the message that such a receive would take, if one has come (`MPI_Improbe`).
     pub fn claim(&mut self, pattern: Pattern) -> Result<Option<ClaimedMessage>, OpError> {
-        let message = ask!(self, Claim(pattern))?;
-        if let Some(message) = &message {
-            self.claims.note(message);
-        }
-        Ok(message)
+        ask!(self, Claim(pattern))
     }
 
     /// Waits until a message that such a receive would take has come, as
@@ -58,9 +54,7 @@ impl<H: EngineHost> DedicatedWorker<H> {
 
     /// Waits until a message that such a receive would take has come, and claims it (`MPI_Mprobe`).
     pub fn wait_claim(&mut self, pattern: Pattern) -> Result<ClaimedMessage, CallError> {
-        let message = ask!(self, WaitClaim(pattern)).map_err(refused)??;
-        self.claims.note(&message);
-        Ok(message)
+        ask!(self, WaitClaim(pattern)).map_err(refused)?
     }
 
     /// Makes a buffer of the application's own memory, as [`Worker::adopt`](crate::Worker::adopt) does. The engine's

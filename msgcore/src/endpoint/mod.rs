@@ -28,8 +28,9 @@ use crate::core::peers::Peers;
 use crate::core::refused::{CallError, Refused};
 use crate::services::Services;
 use crate::services::tag::cancel::Cancellation;
+use crate::services::tag::claims::ClaimedMessage;
 use crate::services::tag::matching::Pattern;
-use crate::services::tag::receive::{ClaimedMessage, Met};
+use crate::services::tag::receive::Met;
 use crate::services::tag::request::Request;
 use crate::services::tag::send::SendOptions;
 use crate::services::tag::{MAX_MESSAGE, TagService};
@@ -145,6 +146,22 @@ impl<L: Link> Endpoint<L> {
         let message = self.services.tag.claim(&mut self.core, met);
         self.settle();
         Some(message)
+    }
+
+    /// Discards the claimed messages that the application has dropped.
+    #[cold]
+    pub(crate) fn discard_dropped(&mut self) {
+        let Self { core, services, peers, .. } = self;
+        for met in services.tag.claims.take_dropped() {
+            match peers.live_mut(met.source()) {
+                Some(peer) => {
+                    services.tag.discard(core, Some(&mut *peer), met);
+                    advance(core, services, peer);
+                }
+                None => services.tag.discard(core, None, met),
+            }
+        }
+        self.settle();
     }
 
     /// Takes an operation back, if it has met nothing yet.

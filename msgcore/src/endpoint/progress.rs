@@ -69,6 +69,9 @@ impl<L: Link> Endpoint<L> {
         if self.is_forked() {
             return false;
         }
+        if self.services.tag.claims.is_any_dropped() {
+            self.discard_dropped();
+        }
         let lacks_memory =
             self.core.receives.are_missing() || self.core.ready.starved() > 0 || self.core.budget.is_withholding();
         let is_idle = self.peers.are_all_known() && !lacks_memory && !self.wireup.is_urgent();

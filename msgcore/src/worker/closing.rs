@@ -45,6 +45,7 @@ impl<L: Link> Worker<L> {
     /// was not received by then is given up, and counted at one of the two ends.
     pub fn close(mut self) -> Result<Dropped, CloseError> {
         self.linger = None;
+        self.endpoint.discard_dropped();
         let sends = self.hold_sends();
         let outcome = self.end_in_order(&sends);
         let dropped = Dropped { sends: self.lost_sends(&sends), ..self.dropped() };
@@ -63,7 +64,7 @@ impl<L: Link> Worker<L> {
             sends: self.endpoint.services.tag.requests.sends(usize::MAX).len(),
             receives: self.endpoint.services.tag.matching.posted_len(),
             unexpected: self.endpoint.services.tag.matching.unexpected_len(),
-            claimed: self.endpoint.services.tag.claimed_len(),
+            claimed: self.endpoint.services.tag.claims.len(),
             payloads: self.endpoint.services.stream.payloads_under_way(),
         }
     }

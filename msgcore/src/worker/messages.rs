@@ -8,8 +8,8 @@ use super::report::Awaited;
 use crate::backoff::Backoff;
 use crate::core::completion::Envelope;
 use crate::core::refused::{CallError, Refused};
+use crate::services::tag::claims::ClaimedMessage;
 use crate::services::tag::matching::Pattern;
-use crate::services::tag::receive::ClaimedMessage;
 use crate::services::tag::request::Request;
 use crate::services::tag::requests::LIMIT;
 use crate::services::tag::send::SendOptions;
@@ -179,6 +179,15 @@ impl<L: Link> Worker<L> {
     /// [`Worker::probe`] does.
     pub fn claim(&mut self, pattern: Pattern) -> Option<ClaimedMessage> {
         self.look_twice(|worker| worker.endpoint.claim(&pattern))
+    }
+
+    /// Discards a message that was claimed: its memory is free again, and its sender's operation ends as if it had been
+    /// received. A message that is dropped is discarded too, a little later.
+    pub fn discard(&mut self, message: ClaimedMessage) {
+        drop(message);
+        if !self.is_forked() {
+            self.endpoint.discard_dropped();
+        }
     }
 
     /// Waits until a message that such a receive would take has come, and claims it (`MPI_Mprobe`).

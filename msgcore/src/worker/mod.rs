@@ -240,9 +240,9 @@ impl<L: Link> Worker<L> {
         self.endpoint.peers.get(rank).map_or(0, |peer| peer.lanes.iter().map(Lane::receive_bytes).sum())
     }
 
-    /// Returns the memory that unexpected messages take.
+    /// Returns the memory that messages without a receive take, claimed ones among them.
     pub fn unexpected_bytes(&self) -> usize {
-        self.endpoint.services.tag.matching.unexpected_bytes()
+        self.endpoint.services.tag.stored_bytes()
     }
 
     /// Free bytes of the arena.

@@ -209,3 +209,77 @@ fn a_wait_for_a_message_ends_when_no_rank_is_left_to_send_it() {
     assert!(matches!(gone, Err(CallError::Peer(OpError::PeerGone { rank: 0, .. }))));
     let _ = pair.wait(1, send);
 }
+
+/// Messages of every protocol, in one vbuf or several, from a peer and from oneself, are claimed and then discarded or dropped:
+/// their senders' operations end, their memory and credits come back, and what follows them is received.
+#[test]
+fn claimed_messages_that_are_discarded_leave_nothing_behind() {
+    let protocols: [&[(&str, &str)]; 5] = [
+        &[],
+        &[("vbuf_size", "256"), ("eager_threshold", "40000"), ("credits", "512")],
+        &[("rndv_protocol", "rget")],
+        &[("rndv_protocol", "rput")],
+        &[("receive_queues", "S,8KiB,64"), ("rndv_protocol", "r3")],
+    ];
+    for settings in protocols {
+        for is_dropped in [false, true] {
+            let mut pair = World::pair(settings);
+            pair.connect_all();
+            pair.steps(2_000);
+            let memory = pair.workers[1].memory();
+            for round in 0..20 {
+                let lens = [0, 10, 5_000, 39_000, 100_000];
+                let sends = lens.map(|len| pair.send_with(0, 1, round, &pattern(len, 1), SendOptions::default()));
+                let own = lens.map(|len| pair.send_with(1, 1, round, &pattern(len, 1), SendOptions::default()));
+                for _ in 0..2 * lens.len() {
+                    let message = pair.find("a message", |pair| pair.workers[1].claim(any()));
+                    if is_dropped {
+                        drop(message);
+                    } else {
+                        pair.workers[1].discard(message);
+                    }
+                }
+                for (who, send) in sends.map(|send| (0, send)).into_iter().chain(own.map(|send| (1, send))) {
+                    pair.wait(who, send).expect("it is over, as if it had been received");
+                }
+            }
+            assert_eq!(pair.workers[1].inside().unexpected_bytes(), 0);
+            let send = pair.send(0, 7, b"next");
+            let receive = pair.recv(1, Tag::new(7), 4);
+            pair.expect(1, receive, b"next");
+            pair.wait(0, send).expect("sent");
+            pair.until("all memory comes back", |pair| pair.workers[1].memory() == memory);
+            let (ours, theirs) = (pair.workers[0].inside().credits_of(1), pair.workers[1].inside().credits_of(0));
+            for (ours, theirs) in ours.iter().zip(&theirs) {
+                assert_eq!(ours.available + theirs.kept, theirs.limit, "{settings:?}");
+            }
+            assert_eq!(pair.workers[1].stats().discarded, 200, "{settings:?}");
+            pair.workers[1].inside().check_invariants().expect("what must hold");
+        }
+    }
+}
+
+/// What is claimed takes memory as before, and so it counts until it is received or dropped.
+#[test]
+fn claimed_messages_count_against_the_memory_of_unexpected_ones() {
+    let mut pair = World::pair(&[("unexpected_limit", "1MiB")]);
+    pair.connect_all();
+    let sends: Vec<_> = (0..100).map(|mark| pair.send(0, 1, &pattern(5_000, mark))).collect();
+    pair.find("all have come", |pair| (pair.workers[1].stats().rx_unexpected == 100).then_some(()));
+    let bytes = pair.workers[1].inside().unexpected_bytes();
+    let mut messages: Vec<_> = (0..100).map(|_| pair.workers[1].claim(any()).expect("it has come")).collect();
+    assert_eq!(pair.workers[1].inside().unexpected_bytes(), bytes, "they wait still");
+    drop(messages.pop());
+    pair.until("one is discarded", |pair| pair.workers[1].stats().discarded == 1);
+    assert!(pair.workers[1].inside().unexpected_bytes() < bytes);
+    let last = messages.pop().expect("some");
+    drop(messages);
+    pair.until("their memory comes back", |pair| pair.workers[1].inside().unexpected_bytes() < bytes / 50);
+    let buffer = pair.workers[1].buffer(5_000).expect("memory");
+    let receive = pair.workers[1].recv_message(last, buffer).expect("accepted");
+    pair.expect(1, receive, &pattern(5_000, 98));
+    for send in sends {
+        pair.wait(0, send).expect("sent");
+    }
+    assert_eq!(pair.workers[1].inside().unexpected_bytes(), 0);
+}

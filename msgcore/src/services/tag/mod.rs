@@ -3,6 +3,7 @@
 
 pub(crate) mod cancel;
 pub(crate) mod cancels;
+pub(crate) mod claims;
 pub(crate) mod eager;
 pub(crate) mod matching;
 pub(crate) mod operation;
@@ -17,10 +18,10 @@ pub(crate) mod stored;
 
 use std::collections::BTreeMap;
 
-use hashbrown::HashMap;
 use roci_driver::link::Link;
 
-use self::matching::{MatchLabel, Matching};
+use self::claims::Claims;
+use self::matching::Matching;
 use self::operation::TagOperation;
 use self::queue::PeerQueue;
 use self::rendezvous::Staging;
@@ -41,8 +42,7 @@ pub(crate) struct TagService {
     pub(crate) requests: Requests,
     /// Eager messages whose vbufs have not all come, by sender and its name for them.
     series: BTreeMap<(PeerId, u64), Series>,
-    /// Messages that a probe has claimed.
-    claims: HashMap<u64, (MatchLabel, Body)>,
+    pub(crate) claims: Claims,
     staging: Staging,
     pub(crate) rules: Rules,
     buffered_limit: usize,
@@ -64,7 +64,7 @@ impl TagService {
             matching: Matching::default(),
             requests,
             series: BTreeMap::new(),
-            claims: HashMap::new(),
+            claims: Claims::default(),
             staging,
             rules,
             buffered_limit,
@@ -73,9 +73,10 @@ impl TagService {
         }
     }
 
-    /// How many messages are claimed.
-    pub(crate) fn claimed_len(&self) -> usize {
-        self.claims.len()
+    /// Returns the memory that messages without a receive take, those that are claimed among them.
+    #[inline]
+    pub(crate) fn stored_bytes(&self) -> usize {
+        self.matching.unexpected_bytes() + self.claims.bytes()
     }
 
     /// A peer is gone: whatever needs it ends with `error`.
@@ -131,7 +132,7 @@ impl TagService {
 
     /// Messages without a receive may take less memory than before.
     fn note_less_stored<L: Link>(&self, core: &mut Core<L>) {
-        core.budget.note_stored(self.matching.unexpected_bytes());
+        core.budget.note_stored(self.stored_bytes());
         if core.budget.is_withholding() {
             core.ready.note_less_stored();
         }

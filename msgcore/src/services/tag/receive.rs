@@ -1,50 +1,32 @@
 //! Receiving: into a buffer of the application, or the memory that the message came in; and looking before receiving.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use roci_driver::Buffer;
 use roci_driver::link::Link;
 
 use super::TagService;
+use super::claims::ClaimedMessage;
 use super::eager::acknowledge_match;
 use super::matching::{MatchLabel, Pattern};
 use super::operation::TagOperation;
+use super::rendezvous::finish;
 use super::request::Request;
 use super::stored::Body;
 use crate::core::Core;
 use crate::core::completion::{Envelope, OpError};
 use crate::core::peer::{Peer, PeerId};
 
-/// The next claim's number. All workers of the process draw from it, so that none takes another's message for its own.
-static NEXT_CLAIM: AtomicU64 = AtomicU64::new(0);
-
-/// A message that a probe has claimed: no receive but [`recv_message`](crate::Worker::recv_message) takes it (`MPI_Message`).
-#[derive(PartialEq, Eq, Debug)]
-#[must_use = "a message that was claimed must be received"]
-pub struct ClaimedMessage {
-    claim: u64,
-    envelope: Envelope,
-}
-
-impl ClaimedMessage {
-    /// What it says of itself.
-    pub fn envelope(&self) -> Envelope {
-        self.envelope
-    }
-
-    /// Returns its number, which no other claim of the process has.
-    pub(crate) fn claim(&self) -> u64 {
-        self.claim
-    }
-}
-
 /// A message that has met a receive, or a probe: whose it is, and what there is of it.
 pub(crate) struct Met {
-    label: MatchLabel,
-    body: Body,
+    pub(super) label: MatchLabel,
+    pub(super) body: Body,
 }
 
 impl Met {
+    /// Returns what it says of itself.
+    pub(super) fn envelope(&self) -> Envelope {
+        envelope(&self.label, &self.body)
+    }
+
     /// Returns who sent it.
     pub(crate) fn source(&self) -> PeerId {
         self.label.source
@@ -124,16 +106,32 @@ impl TagService {
 
     /// Claims a message that was met by a probe.
     pub(crate) fn claim<L: Link>(&mut self, core: &mut Core<L>, met: Met) -> ClaimedMessage {
-        let envelope = envelope(&met.label, &met.body);
-        let claim = NEXT_CLAIM.fetch_add(1, Ordering::Relaxed);
-        self.claims.insert(claim, (met.label, met.body));
+        let message = self.claims.claim(met);
         self.note_less_stored(core);
-        ClaimedMessage { claim, envelope }
+        message
     }
 
     /// Takes a message that was claimed, if it is one of this service's.
     pub(crate) fn take_claimed(&mut self, message: &ClaimedMessage) -> Option<Met> {
-        self.claims.remove(&message.claim).map(|(label, body)| Met { label, body })
+        self.claims.take(message)
+    }
+
+    /// Discards a message that no receive shall take: its memory is free again, and its sender's operation ends. `peer` is its
+    /// sender, if that is a peer and not gone.
+    pub(crate) fn discard<L: Link>(&mut self, core: &mut Core<L>, peer: Option<&mut Peer>, met: Met) {
+        core.stats.discarded += 1;
+        match met.body {
+            Body::Whole { lane: Some(lane), vbuf, .. } => core.give_receive_vbuf(lane, vbuf),
+            Body::Whole { lane: None, .. } => {}
+            Body::Series { id, .. } => self.discard_series(core, met.label.source, id),
+            Body::Local { request: send, .. } => self.end_local_send(send),
+            Body::Remote(remote) => {
+                if let Some(peer) = peer {
+                    finish(peer, remote.id);
+                }
+            }
+        }
+        self.note_less_stored(core);
     }
 
     /// Whether a message that was claimed is lost where its sender has gone.

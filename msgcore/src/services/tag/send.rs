@@ -116,8 +116,7 @@ impl TagService {
             }
             None => {
                 core.stats.rx_ready_unmatched += u64::from(mode == Mode::Ready);
-                let cost = if is_copied { len } else { 0 };
-                self.store(core, oneself, label, cost, Body::Local { request, len, copy });
+                self.store(core, oneself, label, Body::Local { request, len, copy });
                 if is_copied
                     && let Some(TagOperation::Unmatched { done, .. }) =
                         self.requests.replace(request, TagOperation::Queued { to: oneself })
@@ -138,14 +137,7 @@ impl TagService {
         copy: Option<Buffer>,
     ) {
         let oneself = self.oneself;
-        let waiting = match self.requests.replace(send, TagOperation::Queued { to: oneself }) {
-            Some(TagOperation::Unmatched { done, .. }) => Some(done),
-            Some(other) => {
-                self.requests.replace(send, other);
-                None
-            }
-            None => None,
-        };
+        let waiting = self.take_local_send(send);
         let payload = waiting.as_ref().map(|done| &done.buffer).or(copy.as_ref());
         if let Some(payload) = payload {
             let len = payload.len();
@@ -159,6 +151,24 @@ impl TagService {
         }
         if let Some(done) = waiting {
             self.requests.end(send, Ok(done));
+        }
+    }
+
+    /// Ends a send to this end itself that still waits: its message was received, or discarded.
+    pub(super) fn end_local_send(&mut self, send: Request) {
+        if let Some(done) = self.take_local_send(send) {
+            self.requests.end(send, Ok(done));
+        }
+    }
+
+    /// Takes the payload of a send to this end itself, where that still waits.
+    fn take_local_send(&mut self, send: Request) -> Option<Done> {
+        match self.requests.replace(send, TagOperation::Queued { to: self.oneself })? {
+            TagOperation::Unmatched { done, .. } => Some(done),
+            other => {
+                self.requests.replace(send, other);
+                None
+            }
         }
     }
 }

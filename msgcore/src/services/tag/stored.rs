@@ -69,6 +69,16 @@ impl Body {
         }
     }
 
+    /// Returns the memory that it takes here.
+    pub(crate) fn cost(&self) -> usize {
+        match self {
+            Self::Whole { vbuf, .. } => vbuf.capacity(),
+            Self::Series { len, .. } => *len,
+            Self::Local { copy, .. } => copy.as_ref().map_or(0, |copy| copy.len()),
+            Self::Remote(_) => 0,
+        }
+    }
+
     /// The sender's name for the operation.
     pub(crate) fn id(&self) -> u64 {
         match self {

@@ -75,7 +75,7 @@ impl TagService {
                 }
                 *waiting += 1;
                 core.stats.rx_ready_unmatched += u64::from(mode == Mode::Ready);
-                self.store(core, peer.id, label, 0, Body::Remote(remote));
+                self.store(core, peer.id, label, Body::Remote(remote));
             }
         }
         Ok(())
@@ -174,6 +174,6 @@ impl TagService {
 }
 
 /// Receiver: the payload has arrived, or is not wanted.
-fn finish(peer: &mut Peer, id: u64) {
+pub(super) fn finish(peer: &mut Peer, id: u64) {
     peer.queue_control(Message::Finished { id });
 }
