@@ -60,7 +60,7 @@ pub use endpoint::failure::EndpointEvent as WorkerEvent;
 pub use endpoint::invariants::{InvariantViolation, LaneViolation};
 
 pub use crate::core::breach::Breach;
-pub use crate::core::completion::{Done, Envelope, OpError, SomeFailed, Truncated};
+pub use crate::core::completion::{Completion, Done, Envelope, OpError, SomeFailed, Truncated};
 pub use crate::core::credits::CreditAccount;
 pub use crate::core::no_connection::{NoConnection, NoReceives};
 pub use crate::core::refused::{CallError, Refused};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use roci_driver::{ArenaError, Buffer, EngineStats, UserMemory};
 
-use crate::core::completion::{Done, Envelope, OpError, SomeFailed};
+use crate::core::completion::{Completion, Done, Envelope, OpError, SomeFailed};
 use crate::core::refused::{CallError, Refused};
 use crate::core::stats::WorkerStats;
 use crate::dedicated::EngineHost;
@@ -107,6 +107,30 @@ pub trait Messaging: Streams {
 
     /// Waits until all operations are over.
     fn wait_all(&mut self, requests: Vec<Request>) -> Result<Vec<Done>, SomeFailed>;
+
+    /// Waits until one of these operations is over, and returns which, and how it has ended (`MPI_Waitany`).
+    fn wait_any(&mut self, requests: &[Request]) -> Result<(usize, Result<Done, OpError>), OpError>;
+
+    /// Has the outcome of an operation go into the completion queue, with a value of the application's, and not to
+    /// [`Messaging::test`].
+    fn queue_completion(&mut self, request: Request, context: u64) -> Result<(), OpError>;
+
+    /// Returns the next completion; makes progress where there is none.
+    fn poll_completion(&mut self) -> Option<Completion>;
+
+    /// Waits for a completion.
+    fn wait_completion(&mut self) -> Result<Completion, OpError>;
+
+    /// Takes up to `most` completions to the end of `into`, and returns how many those are (`ibv_poll_cq`, `fi_cq_read`).
+    fn poll_completions(&mut self, into: &mut Vec<Completion>, most: usize) -> usize {
+        let before = into.len();
+        while into.len() - before < most
+            && let Some(completion) = self.poll_completion()
+        {
+            into.push(completion);
+        }
+        into.len() - before
+    }
 
     /// Returns what has happened to the worker as a whole.
     fn poll_event(&mut self) -> Option<WorkerEvent>;
@@ -299,6 +323,23 @@ macro_rules! same {
 
         fn wait_all(&mut self, requests: Vec<Request>) -> Result<Vec<Done>, SomeFailed> {
             self.wait_all(requests)
+        }
+
+        fn wait_any(&mut self, requests: &[Request]) -> Result<(usize, Result<Done, OpError>), OpError> {
+            self.wait_any(requests)
+        }
+
+        fn queue_completion(&mut self, request: Request, context: u64) -> Result<(), OpError> {
+            self.queue_completion(request, context)
+        }
+
+        #[inline]
+        fn poll_completion(&mut self) -> Option<Completion> {
+            self.poll_completion()
+        }
+
+        fn wait_completion(&mut self) -> Result<Completion, OpError> {
+            self.wait_completion()
         }
 
         fn poll_event(&mut self) -> Option<WorkerEvent> {

@@ -45,6 +45,15 @@ impl Done {
     }
 }
 
+/// An outcome in the completion queue (libfabric's `fi_cq_tagged_entry`, verbs' `ibv_wc`).
+#[derive(Debug)]
+pub struct Completion {
+    /// What the application has named the operation by: libfabric's context, verbs' work request identifier.
+    pub context: u64,
+    /// How it has ended.
+    pub outcome: Result<Done, OpError>,
+}
+
 /// A message that was longer than the buffer of its receive (`MPI_ERR_TRUNCATE`).
 #[derive(Debug, Error)]
 #[error(

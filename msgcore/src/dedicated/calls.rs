@@ -8,6 +8,7 @@ use super::outcomes::{LIMIT, TakeBack};
 use super::rings::Command;
 use super::{DedicatedWorker, EngineHost};
 use crate::backoff::Backoff;
+use crate::core::completion::Completion;
 use crate::core::refused::CallError;
 use crate::core::refused::Refused;
 use crate::services::tag::MAX_MESSAGE;
@@ -209,6 +210,86 @@ impl<H: EngineHost> DedicatedWorker<H> {
     /// Waits until all operations are over. Where some have failed the error has the ends of all.
     pub fn wait_all(&mut self, requests: impl IntoIterator<Item = Request>) -> Result<Vec<Done>, SomeFailed> {
         SomeFailed::unless_all_are_good(requests.into_iter().map(|request| self.wait(request)).collect())
+    }
+
+    /// Waits until one of these operations is over, as [`Worker::wait_any`](crate::Worker::wait_any) does.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn wait_any(&mut self, requests: &[Request]) -> Result<(usize, Result<Done, OpError>), OpError> {
+        let mut backoff = Backoff::new(self.limits);
+        loop {
+            for (index, &request) in requests.iter().enumerate() {
+                if let Some(outcome) = self.test(request) {
+                    return Ok((index, outcome));
+                }
+            }
+            if requests.is_empty() {
+                return Err(OpError::NoRequest);
+            }
+            self.idle(&mut backoff);
+        }
+    }
+
+    /// Has the outcome of an operation go into the completion queue, as
+    /// [`Worker::queue_completion`](crate::Worker::queue_completion) does.
+    ///
+    /// # Errors
+    /// There is no such operation.
+    pub fn queue_completion(&mut self, request: Request, context: u64) -> Result<(), OpError> {
+        if self.is_forked() {
+            return Err(OpError::Forked);
+        }
+        self.drain();
+        if self.outcomes.queue_completion(request, context) { Ok(()) } else { Err(OpError::NoRequest) }
+    }
+
+    /// Returns the next completion; takes what the engine has reported where there is none. A stepped engine takes its turn.
+    pub fn poll_completion(&mut self) -> Option<Completion> {
+        if self.is_forked() {
+            return None;
+        }
+        self.outcomes.next_completion().or_else(|| {
+            self.progress();
+            self.next_completion()
+        })
+    }
+
+    /// Waits for a completion, as [`Worker::wait_completion`](crate::Worker::wait_completion) does.
+    ///
+    /// # Errors
+    /// No operation is under way whose outcome would be one.
+    pub fn wait_completion(&mut self) -> Result<Completion, OpError> {
+        if self.is_forked() {
+            return Err(OpError::Forked);
+        }
+        let mut backoff = Backoff::new(self.limits);
+        loop {
+            self.drain();
+            self.ask_again();
+            if let Some(completion) = self.next_completion() {
+                return Ok(completion);
+            }
+            if self.outcomes.completions_open() == 0 {
+                return Err(OpError::NoRequest);
+            }
+            self.idle(&mut backoff);
+        }
+    }
+
+    /// Where the engine is gone, what it has not reported ends as that says.
+    fn next_completion(&mut self) -> Option<Completion> {
+        let is_over = self.rings.is_over();
+        if is_over {
+            // What it did before its end was done.
+            self.drain();
+        }
+        let next = self.outcomes.next_completion();
+        if next.is_some() || !is_over || self.outcomes.completions_open() == 0 {
+            return next;
+        }
+        let error = self.end();
+        self.outcomes.next_orphan(error)
     }
 
     /// What has happened to the worker as a whole. What had happened before a fork is the parent's to see.

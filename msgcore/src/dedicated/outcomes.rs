@@ -1,12 +1,15 @@
 //! The operations of the application's side: their names, which are made here, and their outcomes, which wait here to be
 //! asked for.
 
+use std::collections::VecDeque;
+
 use roci_driver::Buffer;
 
 use super::rings::OperationEnd;
-use crate::core::slab::{KeySource, Slab};
+use crate::core::completion::Completion;
+use crate::core::slab::{Key, KeySource, Slab};
 use crate::services::tag::queue::OUTGOING_LIMIT;
-use crate::services::tag::requests;
+use crate::services::tag::requests::{self, Report};
 use crate::{Done, OpError, Request};
 
 /// Operations that may be under way, or over and not asked for. An endpoint's queue holds as many sends, so that the engine
@@ -20,6 +23,10 @@ pub(super) struct Outcomes {
     buffered_bytes: usize,
     /// Eager sends that had left before the engine was asked to take them back, each with its end: it is asked again.
     again: Vec<(Request, Done)>,
+    /// Those that have ended and go into the completion queue. One may be there twice, or be under way again.
+    completed: VecDeque<Request>,
+    /// Those that go there and were not taken.
+    completions_open: usize,
 }
 
 #[derive(Default)]
@@ -29,8 +36,7 @@ struct OutcomeSlot {
     has_left: bool,
     /// The engine was asked to take it back.
     is_cancelling: bool,
-    /// The application will not ask for its outcome: it is forgotten when it ends.
-    is_detached: bool,
+    report: Report,
     /// Bytes of a buffered send that has not ended.
     buffered: usize,
 }
@@ -47,7 +53,13 @@ pub(super) enum TakeBack {
 
 impl Default for Outcomes {
     fn default() -> Self {
-        Self { slots: Slab::new(KeySource::of_its_own(LIMIT)), buffered_bytes: 0, again: Vec::new() }
+        Self {
+            slots: Slab::new(KeySource::of_its_own(LIMIT)),
+            buffered_bytes: 0,
+            again: Vec::new(),
+            completed: VecDeque::new(),
+            completions_open: 0,
+        }
     }
 }
 
@@ -80,9 +92,51 @@ impl Outcomes {
     /// The application will not ask for this one's outcome. Returns its memory where it has ended.
     pub(super) fn detach(&mut self, request: Request) -> Option<Buffer> {
         let slot = self.slots.get_mut(request.0)?;
-        slot.is_detached = true;
+        self.completions_open -= usize::from(matches!(slot.report, Report::Queue(_)));
+        slot.report = Report::Nowhere;
         slot.outcome.as_ref()?;
         self.take(request)?.ok().map(|done| done.buffer)
+    }
+
+    /// The outcome of this one goes into the completion queue, with `context`; `false` where there is none of this name.
+    pub(super) fn queue_completion(&mut self, request: Request, context: u64) -> bool {
+        let Some(slot) = self.slots.get_mut(request.0) else { return false };
+        self.completions_open += usize::from(!matches!(slot.report, Report::Queue(_)));
+        slot.report = Report::Queue(context);
+        if slot.outcome.is_some() {
+            self.completed.push_back(request);
+        }
+        true
+    }
+
+    /// Takes the next completion.
+    #[inline]
+    pub(super) fn next_completion(&mut self) -> Option<Completion> {
+        while let Some(request) = self.completed.pop_front() {
+            if let Some(&OutcomeSlot { report: Report::Queue(context), .. }) = self.slots.get(request.0)
+                && let Some(outcome) = self.take(request)
+            {
+                return Some(Completion { context, outcome });
+            }
+        }
+        None
+    }
+
+    /// How many operations have outcomes that go into the completion queue, and were not taken.
+    pub(super) fn completions_open(&self) -> usize {
+        self.completions_open
+    }
+
+    /// Takes one whose outcome was to go into the completion queue, and that the engine will never report.
+    #[cold]
+    pub(super) fn next_orphan(&mut self, error: OpError) -> Option<Completion> {
+        let queued = |(key, slot): (Key, &OutcomeSlot)| match slot.report {
+            Report::Queue(context) => Some((Request(key), context)),
+            Report::ByName | Report::Nowhere => None,
+        };
+        let (request, context) = self.slots.iter().find_map(queued)?;
+        self.forget(request);
+        Some(Completion { context, outcome: Err(error) })
     }
 
     /// An operation has ended. Returns its memory where it is detached.
@@ -100,7 +154,14 @@ impl Outcomes {
         slot.has_left = has_left;
         self.buffered_bytes -= slot.buffered;
         slot.buffered = 0;
-        if slot.is_detached { self.take(request)?.ok().map(|done| done.buffer) } else { None }
+        match slot.report {
+            Report::ByName => None,
+            Report::Nowhere => self.take(request)?.ok().map(|done| done.buffer),
+            Report::Queue(_) => {
+                self.completed.push_back(request);
+                None
+            }
+        }
     }
 
     /// Returns an eager send that the engine is to be asked for again.
@@ -116,7 +177,9 @@ impl Outcomes {
             None => return Some(Err(OpError::NoRequest)),
             Some(slot) => slot.outcome.as_ref()?,
         };
-        self.slots.remove(request.0)?.outcome
+        let slot = self.slots.remove(request.0)?;
+        self.completions_open -= usize::from(matches!(slot.report, Report::Queue(_)));
+        slot.outcome
     }
 
     /// An operation is to be taken back.
@@ -143,6 +206,9 @@ impl Outcomes {
     pub(super) fn restore(&mut self, request: Request, done: Done) {
         if let Some(slot) = self.slots.get_mut(request.0) {
             slot.outcome = Some(Ok(done));
+            if let Report::Queue(_) = slot.report {
+                self.completed.push_back(request);
+            }
         }
     }
 
@@ -150,6 +216,7 @@ impl Outcomes {
     pub(super) fn forget(&mut self, request: Request) {
         if let Some(slot) = self.slots.remove(request.0) {
             self.buffered_bytes -= slot.buffered;
+            self.completions_open -= usize::from(matches!(slot.report, Report::Queue(_)));
         }
     }
 }

@@ -219,11 +219,21 @@ fn a_probe_waits_until_a_message_comes_or_none_can() {
 fn after_a_panic_of_the_engine_every_call_says_so() {
     let mut worker = Alone::new(&[]).open();
     let (tested, waited) = (receive(&mut worker, 1), receive(&mut worker, 2));
+    let queued = [receive(&mut worker, 3), receive(&mut worker, 4)];
+    for (context, request) in (7..).zip(queued) {
+        worker.queue_completion(request, context).expect("it is under way");
+    }
     let gone = OpError::EngineGone("it panicked: as was asked for".into());
     assert_eq!(worker.provoke_panic(), gone);
     assert_eq!(worker.test(tested).expect("over").expect_err("gone"), gone);
     assert_eq!(worker.wait(waited).expect_err("gone"), gone);
     assert_eq!(worker.wait(waited).expect_err("given"), OpError::NoRequest);
+    let first = worker.poll_completion().expect("over");
+    assert_eq!((first.context, first.outcome.expect_err("gone")), (7, gone.clone()));
+    let second = worker.wait_completion().expect("over");
+    assert_eq!((second.context, second.outcome.expect_err("gone")), (8, gone.clone()));
+    assert!(worker.poll_completion().is_none());
+    assert_eq!(worker.wait_completion().expect_err("none is left"), OpError::NoRequest);
     assert_eq!(worker.probe(ANYTHING()).expect_err("gone"), gone);
     assert_eq!(worker.stats().expect_err("gone"), gone);
     assert_eq!(worker.barrier().expect_err("gone"), gone);

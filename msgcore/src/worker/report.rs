@@ -24,6 +24,10 @@ const LINES: usize = 32;
 pub(crate) enum Awaited<'a> {
     /// The end of a request.
     Request(Request),
+    /// The end of one of several requests.
+    AnyOf(&'a [Request]),
+    /// The end of one of so many requests that go into the completion queue.
+    Completion(usize),
     /// A message, to be looked at or claimed.
     Message(&'a Pattern),
     /// All ranks.
@@ -84,6 +88,15 @@ impl<L: Link> Worker<L> {
     fn describe_awaited(&mut self, awaited: Awaited<'_>) -> (String, Vec<Rank>) {
         match awaited {
             Awaited::Request(request) => self.describe_request(request),
+            Awaited::AnyOf([]) => ("nothing".to_owned(), Vec::new()),
+            Awaited::AnyOf([first, others @ ..]) => {
+                let (what, ranks) = self.describe_request(*first);
+                (if others.is_empty() { what } else { format!("{what}, or one of {} others", others.len()) }, ranks)
+            }
+            Awaited::Completion(count) => {
+                let plural = if count == 1 { "operation" } else { "operations" };
+                (format!("a completion of {count} {plural}"), self.endpoint.services.tag.requests.peers().collect())
+            }
             Awaited::Message(pattern) => (format!("a message {}", Shown(pattern)), self.sources(pattern)),
             Awaited::Barrier => (format!("all ranks at a barrier{}", self.absent()), Vec::new()),
             Awaited::Connections => {

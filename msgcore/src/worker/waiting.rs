@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use roci_driver::link::Link;
 
 use crate::backoff::{Backoff, Idle};
-use crate::core::completion::{Done, OpError, SomeFailed};
+use crate::core::completion::{Completion, Done, OpError, SomeFailed};
 use crate::services::tag::request::Request;
 use crate::worker::Worker;
 use crate::worker::report::Awaited;
@@ -57,6 +57,76 @@ impl<L: Link> Worker<L> {
     /// Waits until all requests are over. Where some have failed the error has the ends of all.
     pub fn wait_all(&mut self, requests: impl IntoIterator<Item = Request>) -> Result<Vec<Done>, SomeFailed> {
         SomeFailed::unless_all_are_good(requests.into_iter().map(|request| self.wait(request)).collect())
+    }
+
+    /// Waits until one of these requests is over, and returns which, and how it has ended (`MPI_Waitany`).
+    ///
+    /// # Errors
+    /// As for [`Worker::wait`] of any of them, which all go on; or there is none.
+    pub fn wait_any(&mut self, requests: &[Request]) -> Result<(usize, Result<Done, OpError>), OpError> {
+        let mut backoff = Backoff::new(self.limits);
+        loop {
+            for (index, &request) in requests.iter().enumerate() {
+                if let Some(outcome) = self.test(request) {
+                    return Ok((index, outcome));
+                }
+            }
+            if requests.is_empty() {
+                return Err(OpError::NoRequest);
+            }
+            if self.progress_or_idle(&mut backoff, Awaited::AnyOf(requests))? {
+                requests.iter().try_for_each(|&request| self.check_wildcard(request))?;
+            }
+        }
+    }
+
+    /// Has the outcome of an operation go into the completion queue, with `context`, and not to [`Worker::test`]. One that is over
+    /// goes there at once.
+    ///
+    /// # Errors
+    /// There is no such operation.
+    pub fn queue_completion(&mut self, request: Request, context: u64) -> Result<(), OpError> {
+        if self.is_forked() {
+            return Err(OpError::Forked);
+        }
+        let is_there = self.endpoint.services.tag.requests.queue_completion(request, context);
+        if is_there { Ok(()) } else { Err(OpError::NoRequest) }
+    }
+
+    /// Returns the next completion; makes progress where there is none.
+    pub fn poll_completion(&mut self) -> Option<Completion> {
+        if self.is_forked() {
+            return None;
+        }
+        self.next_completion().or_else(|| {
+            self.progress();
+            self.next_completion()
+        })
+    }
+
+    /// Waits for a completion.
+    ///
+    /// # Errors
+    /// No operation is under way whose outcome would be one, or as for [`Worker::wait`].
+    pub fn wait_completion(&mut self) -> Result<Completion, OpError> {
+        let mut backoff = Backoff::new(self.limits);
+        loop {
+            if let Some(completion) = self.next_completion() {
+                return Ok(completion);
+            }
+            let open = self.endpoint.services.tag.requests.completions_open();
+            if open == 0 && !self.is_forked() {
+                return Err(OpError::NoRequest);
+            }
+            if self.progress_or_idle(&mut backoff, Awaited::Completion(open))? {
+                self.end_wildcards();
+            }
+        }
+    }
+
+    fn next_completion(&mut self) -> Option<Completion> {
+        let (context, outcome) = self.endpoint.services.tag.requests.next_completion()?;
+        Some(Completion { context, outcome })
     }
 
     /// Waits until every rank has called this; ends with [`OpError::Job`] as soon as one has gone. Messages sent before may still be under way.

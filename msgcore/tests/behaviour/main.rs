@@ -13,6 +13,7 @@ mod inline {
 
     mod cancel;
     mod claims;
+    mod completions;
     mod connections;
     mod keepalive;
     mod modes;
@@ -33,6 +34,7 @@ mod dedicated {
 
     mod cancel;
     mod claims;
+    mod completions;
     mod connections;
     mod keepalive;
     mod modes;

@@ -3,8 +3,8 @@
 use rand::Rng;
 use rand::rngs::StdRng;
 use roci_msgcore::{
-    CallError, ClaimedMessage, Context, Done, Envelope, OpError, Pattern, Rank, Request, SendOptions, Source, Tag,
-    TagMatch,
+    CallError, ClaimedMessage, Completion, Context, Done, Envelope, OpError, Pattern, Rank, Request, SendOptions,
+    Source, Tag, TagMatch,
 };
 
 use crate::oracle::{Key, ensure, mix};
@@ -26,6 +26,7 @@ const OPERATIONS: usize = 400;
 /// An operation under way.
 struct Pending {
     request: Request,
+    number: u64,
     what: What,
 }
 
@@ -40,11 +41,13 @@ pub(crate) struct Station {
     pending: Vec<Pending>,
     claims: Vec<(ClaimedMessage, u64, Context)>,
     bytes: usize,
+    /// Operations begun, which name their completions.
+    begun: u64,
 }
 
 impl Station {
     pub(crate) fn new(rank: Rank) -> Self {
-        Self { rank, pending: Vec::new(), claims: Vec::new(), bytes: 0 }
+        Self { rank, pending: Vec::new(), claims: Vec::new(), bytes: 0, begun: 0 }
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -133,7 +136,7 @@ impl Station {
         run.oracle.fill(message, &mut payload);
         let request = worker.send_with(to, tag, payload, options)?;
         self.bytes += len;
-        self.pending.push(Pending { request, what: What::Send { message, len } });
+        self.begin(run, request, What::Send { message, len });
         Ok(())
     }
 
@@ -166,7 +169,7 @@ impl Station {
             Err(CallError::Peer(error)) if is_of_the_dead(run, &error) => return Ok(()),
             other => other.map_err(|error| format!("rank {} may not receive: {error}", self.rank))?,
         };
-        self.pending.push(Pending { request, what: What::Receive { place, pattern, is_in_place: room.is_none() } });
+        self.begin(run, request, What::Receive { place, pattern, is_in_place: room.is_none() });
         Ok(())
     }
 
@@ -199,7 +202,7 @@ impl Station {
             other => other.map_err(|error| format!("rank {} may not receive: {error}", self.rank))?,
         };
         let pattern = Pattern::new(envelope.source, envelope.tag).within(context);
-        self.pending.push(Pending { request, what: What::Receive { place, pattern, is_in_place: false } });
+        self.begin(run, request, What::Receive { place, pattern, is_in_place: false });
         Ok(())
     }
 
@@ -210,8 +213,37 @@ impl Station {
         }
     }
 
+    /// An operation is under way. Every second rank has its outcome in the completion queue.
+    fn begin(&mut self, run: &mut Run, request: Request, what: What) {
+        self.begun += 1;
+        if self.uses_queue() {
+            run.world.workers[self.rank].queue_completion(request, self.begun).expect("it is there");
+        }
+        self.pending.push(Pending { request, number: self.begun, what });
+    }
+
+    fn uses_queue(&self) -> bool {
+        self.rank % 2 == 1
+    }
+
+    /// Takes the completions, some of them now.
+    fn look_at_queue(&mut self, run: &mut Run) -> Result<(), String> {
+        while run.dice.random_ratio(2, 3)
+            && let Some(Completion { context, outcome }) = run.world.workers[self.rank].poll_completion()
+        {
+            let at = self.pending.iter().position(|pending| pending.number == context);
+            let at = at.ok_or_else(|| format!("rank {}: {context} completed twice", self.rank))?;
+            let pending = self.pending.remove(at);
+            self.end(run, pending.what, outcome)?;
+        }
+        Ok(())
+    }
+
     /// Takes what has ended; some of it stays for later, so that it can still be cancelled.
     pub(crate) fn look(&mut self, run: &mut Run) -> Result<(), String> {
+        if self.uses_queue() {
+            return self.look_at_queue(run);
+        }
         let mut at = 0;
         while at < self.pending.len() {
             let outcome = if run.dice.random_ratio(1, 3) {

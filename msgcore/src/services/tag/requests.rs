@@ -17,10 +17,21 @@ struct RequestSlot {
     has_left: bool,
     /// The peer was asked to give it back.
     is_cancelling: bool,
-    /// The application will not ask for its outcome: it is forgotten when it ends.
-    is_detached: bool,
+    report: Report,
     /// Bytes of a buffered send that has not ended.
     buffered: usize,
+}
+
+/// Where the outcome of a request goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Report {
+    /// To who asks for it by name.
+    #[default]
+    ByName,
+    /// Nowhere: it is forgotten when it ends.
+    Nowhere,
+    /// Into the completion queue, with this value of the application's.
+    Queue(u64),
 }
 
 /// All requests of a worker.
@@ -31,6 +42,16 @@ pub(crate) struct Requests {
     buffered_bytes: usize,
     /// Those that have ended, in that order; `None` where the application asks for each by name.
     ended: Option<VecDeque<Request>>,
+    completions: CompletionList,
+}
+
+/// Requests whose outcomes go into the completion queue.
+#[derive(Default)]
+struct CompletionList {
+    /// Those that have ended. One may be there twice, or be under way again because it is being cancelled.
+    ended: VecDeque<Request>,
+    /// Those whose outcome was not taken.
+    open: usize,
 }
 
 /// Requests that a worker may have under way.
@@ -49,7 +70,13 @@ impl Requests {
     }
 
     fn of(names: Option<KeySource>) -> Self {
-        Self { slots: NamedValues::default(), names, buffered_bytes: 0, ended: None }
+        Self {
+            slots: NamedValues::default(),
+            names,
+            buffered_bytes: 0,
+            ended: None,
+            completions: CompletionList::default(),
+        }
     }
 
     /// From here on requests have names that the application's side makes, and [`Requests::next_ended`] says what ends.
@@ -80,7 +107,8 @@ impl Requests {
     /// A request of this name begins.
     #[inline]
     pub(crate) fn open(&mut self, request: Request, operation: TagOperation) {
-        let slot = RequestSlot { operation, has_left: false, is_cancelling: false, is_detached: false, buffered: 0 };
+        let slot =
+            RequestSlot { operation, has_left: false, is_cancelling: false, report: Report::ByName, buffered: 0 };
         self.slots.insert(request.0, slot);
     }
 
@@ -88,7 +116,7 @@ impl Requests {
     #[inline]
     pub(crate) fn open_left(&mut self, request: Request, done: Done) {
         let operation = TagOperation::Ended(Ok(done));
-        let slot = RequestSlot { operation, has_left: true, is_cancelling: false, is_detached: false, buffered: 0 };
+        let slot = RequestSlot { operation, has_left: true, is_cancelling: false, report: Report::ByName, buffered: 0 };
         self.slots.insert(request.0, slot);
         if let Some(ended) = &mut self.ended {
             ended.push_back(request);
@@ -129,7 +157,7 @@ impl Requests {
         let Some(mut buffer) = buffer.take_if(|buffer| buffer.len() >= len) else { return false };
         buffer[..len].copy_from_slice(payload);
         slot.operation = TagOperation::Ended(Ok(Done::new(buffer, len, from, label)));
-        if slot.is_detached || self.ended.is_some() {
+        if slot.report != Report::ByName || self.ended.is_some() {
             self.settle(request);
         }
         true
@@ -151,16 +179,46 @@ impl Requests {
 
     /// The application will not ask for this request's outcome: it is forgotten when it ends.
     pub(crate) fn detach(&mut self, request: Request) {
-        if let Some(slot) = self.slots.get_mut(request.0) {
-            slot.is_detached = true;
-        }
+        let _ = self.report_to(request, Report::Nowhere);
+    }
+
+    /// The outcome of this request goes into the completion queue, with `context`; `false` where there is none of this name.
+    pub(crate) fn queue_completion(&mut self, request: Request, context: u64) -> bool {
+        self.report_to(request, Report::Queue(context))
+    }
+
+    fn report_to(&mut self, request: Request, report: Report) -> bool {
+        let Some(slot) = self.slots.get_mut(request.0) else { return false };
+        self.completions.open += usize::from(matches!(report, Report::Queue(_)));
+        self.completions.open -= usize::from(matches!(slot.report, Report::Queue(_)));
+        slot.report = report;
         self.settle(request);
+        true
+    }
+
+    /// Takes the next completion, and the value that it goes with.
+    #[inline]
+    pub(crate) fn next_completion(&mut self) -> Option<(u64, Result<Done, OpError>)> {
+        while let Some(request) = self.completions.ended.pop_front() {
+            if let Some(&RequestSlot { report: Report::Queue(context), .. }) = self.slots.get(request.0)
+                && let Some(outcome) = self.close(request)
+            {
+                return Some((context, outcome));
+            }
+        }
+        None
+    }
+
+    /// How many requests have outcomes that go into the completion queue, and were not taken.
+    pub(crate) fn completions_open(&self) -> usize {
+        self.completions.open
     }
 
     /// Its outcome is asked for after all; `false` where it is being taken back.
     pub(crate) fn hold(&mut self, request: Request) -> bool {
         let Some(slot) = self.slots.get_mut(request.0) else { return false };
-        slot.is_detached = false;
+        self.completions.open -= usize::from(matches!(slot.report, Report::Queue(_)));
+        slot.report = Report::ByName;
         !slot.is_cancelling
     }
 
@@ -187,10 +245,14 @@ impl Requests {
             return;
         }
         self.buffered_bytes -= mem::take(&mut slot.buffered);
-        if slot.is_detached {
-            self.remove(request);
-        } else if let Some(ended) = &mut self.ended {
-            ended.push_back(request);
+        match slot.report {
+            Report::Nowhere => drop(self.remove(request)),
+            Report::Queue(_) => self.completions.ended.push_back(request),
+            Report::ByName => {
+                if let Some(ended) = &mut self.ended {
+                    ended.push_back(request);
+                }
+            }
         }
     }
 
@@ -240,6 +302,7 @@ impl Requests {
         let Ok(ended) = self.slots.remove_if(request.0, is_over) else { return Some(Err(OpError::NoRequest)) };
         let slot = ended?;
         self.release(request);
+        self.completions.open -= usize::from(matches!(slot.report, Report::Queue(_)));
         match slot.operation {
             TagOperation::Ended(outcome) => Some(outcome),
             _ => unreachable!("it is over"),
