@@ -7,7 +7,7 @@ use roci_driver::link::Link;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::rings::{Answer, Command, LastWish, OperationEnd, Question, Rings};
-use super::streams;
+use super::stream_calls;
 use crate::backoff::{Backoff, BackoffLimits, Idle};
 use crate::core::refused::CallError;
 use crate::services::tag::matching::Pattern;
@@ -219,7 +219,7 @@ impl<L: Link> Service<L> {
             // No command comes meanwhile: the handle waits for this one.
             Question::Barrier => Answer::Barrier(worker.barrier()),
             Question::Flush((to, timeout)) => Answer::Flush(worker.flush(to, timeout)),
-            Question::Stream(call) => Answer::Stream(streams::carry_out(worker, call)),
+            Question::Stream(call) => Answer::Stream(stream_calls::carry_out(worker, call)),
             #[cfg(test)]
             Question::Panic => panic!("as was asked for"),
         };

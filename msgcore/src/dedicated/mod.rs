@@ -56,6 +56,7 @@ mod outcomes;
 mod questions;
 mod rings;
 mod stock;
+mod stream_calls;
 mod streams;
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use roci_driver::{AdoptError, Buffer, EngineStats, RegistrationStats, UserMemory};
 
 use super::doorbell::Doorbell;
-use super::streams::{StreamAnswer, StreamCall};
+use super::stream_calls::{StreamAnswer, StreamCall};
 use crate::core::refused::CallError;
 use crate::services::tag::matching::Pattern;
 use crate::sync::{ArrayQueue, AtomicBool};

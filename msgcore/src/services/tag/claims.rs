@@ -4,10 +4,13 @@
 use std::sync::{Arc, Weak};
 
 use hashbrown::HashMap;
+use roci_driver::link::Link;
 
+use super::TagService;
 use super::matching::MatchLabel;
 use super::receive::Met;
 use super::stored::{Body, OVERHEAD};
+use crate::core::Core;
 use crate::core::completion::Envelope;
 
 /// A message that a probe has claimed: no receive but [`recv_message`](crate::Worker::recv_message) takes it (`MPI_Message`).
@@ -117,6 +120,20 @@ impl Claims {
         let OpenClaim { label, body, .. } = self.open.remove(&claim)?;
         self.bytes -= cost(&body);
         Some(Met { label, body })
+    }
+}
+
+impl TagService {
+    /// Claims a message that was met by a probe.
+    pub(crate) fn claim<L: Link>(&mut self, core: &mut Core<L>, met: Met) -> ClaimedMessage {
+        let message = self.claims.claim(met);
+        self.note_less_stored(core);
+        message
+    }
+
+    /// Takes a message that was claimed, if it is one of this service's.
+    pub(crate) fn take_claimed(&mut self, message: &ClaimedMessage) -> Option<Met> {
+        self.claims.take(message)
     }
 }
 

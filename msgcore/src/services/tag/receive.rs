@@ -4,7 +4,6 @@ use roci_driver::Buffer;
 use roci_driver::link::Link;
 
 use super::TagService;
-use super::claims::ClaimedMessage;
 use super::eager::acknowledge_match;
 use super::matching::{MatchLabel, Pattern};
 use super::operation::TagOperation;
@@ -102,18 +101,6 @@ impl TagService {
     /// Returns what a message says of itself that such a receive would take.
     pub(crate) fn peek(&mut self, pattern: &Pattern) -> Option<Envelope> {
         self.matching.peek_unexpected(pattern).map(|(label, body)| envelope(&label, body))
-    }
-
-    /// Claims a message that was met by a probe.
-    pub(crate) fn claim<L: Link>(&mut self, core: &mut Core<L>, met: Met) -> ClaimedMessage {
-        let message = self.claims.claim(met);
-        self.note_less_stored(core);
-        message
-    }
-
-    /// Takes a message that was claimed, if it is one of this service's.
-    pub(crate) fn take_claimed(&mut self, message: &ClaimedMessage) -> Option<Met> {
-        self.claims.take(message)
     }
 
     /// Discards a message that no receive shall take: its memory is free again, and its sender's operation ends. `peer` is its

@@ -1,0 +1,70 @@
+//! Calls on streams, as they go to the engine and come back answered.
+
+use roci_driver::Buffer;
+use roci_driver::link::Link;
+
+use crate::stream::{StreamConfig, StreamError, StreamPayload, StreamStats, Streams as _};
+use crate::{Rank, Worker};
+
+/// A call for the engine. Bytes come back with the answer, for the next call.
+pub(super) enum StreamCall {
+    Open(Rank),
+    IsOpen(Rank),
+    Put((Rank, Vec<u8>)),
+    PutPayload((Rank, StreamPayload)),
+    Get((Rank, Vec<u8>)),
+    GetInto((Rank, Option<Buffer>)),
+    Flush(Rank),
+    Configure(StreamConfig),
+    Adopt(Buffer),
+    Write((StreamPayload, usize, Vec<u8>)),
+    Release(StreamPayload),
+    Stats,
+}
+
+/// The engine's answer to the call of the same name.
+pub(super) enum StreamAnswer {
+    Open(Result<(), StreamError>),
+    IsOpen(Result<bool, StreamError>),
+    Put((Result<usize, StreamError>, Vec<u8>)),
+    PutPayload(Result<usize, StreamError>),
+    Get((Result<usize, StreamError>, Vec<u8>)),
+    GetInto((Result<usize, StreamError>, Option<Buffer>)),
+    Flush(Result<bool, StreamError>),
+    Configure(Result<(), StreamError>),
+    Adopt(Result<StreamPayload, StreamError>),
+    Write((Result<(), StreamError>, Vec<u8>)),
+    Release(Result<Buffer, StreamError>),
+    Stats(Box<StreamStats>),
+}
+
+/// Carries a call of the application's out, at the engine's side.
+pub(super) fn carry_out<L: Link>(worker: &mut Worker<L>, call: StreamCall) -> StreamAnswer {
+    match call {
+        StreamCall::Open(peer) => StreamAnswer::Open(worker.open_stream(peer)),
+        StreamCall::IsOpen(peer) => StreamAnswer::IsOpen(worker.is_stream_open(peer)),
+        StreamCall::Put((to, bytes)) => {
+            let taken = worker.stream(to).and_then(|mut stream| stream.put(&bytes));
+            StreamAnswer::Put((taken, bytes))
+        }
+        StreamCall::PutPayload((to, payload)) => {
+            StreamAnswer::PutPayload(worker.stream(to).and_then(|mut stream| stream.put_payload(payload)))
+        }
+        StreamCall::Get((from, mut room)) => {
+            let got = worker.stream(from).and_then(|mut stream| stream.get(&mut room));
+            StreamAnswer::Get((got, room))
+        }
+        StreamCall::GetInto((from, mut buffer)) => {
+            let got = worker.stream(from).and_then(|mut stream| stream.get_into(&mut buffer));
+            StreamAnswer::GetInto((got, buffer))
+        }
+        StreamCall::Flush(to) => StreamAnswer::Flush(worker.flush_stream(to)),
+        StreamCall::Configure(config) => StreamAnswer::Configure(worker.configure_streams(config)),
+        StreamCall::Adopt(buffer) => StreamAnswer::Adopt(worker.adopt_payload(buffer)),
+        StreamCall::Write((payload, offset, bytes)) => {
+            StreamAnswer::Write((worker.write_payload(payload, offset, &bytes), bytes))
+        }
+        StreamCall::Release(payload) => StreamAnswer::Release(worker.release_payload(payload)),
+        StreamCall::Stats => StreamAnswer::Stats(Box::new(Worker::stream_stats(worker))),
+    }
+}
