@@ -31,6 +31,6 @@ impl<B> Requester<B> {
             assert!(!sent.before(fetch.end), "a READ is in flight that was not sent");
             after = fetch.end;
         }
-        self.loss.check(una, sent);
+        self.scoreboard.check(una, sent);
     }
 }

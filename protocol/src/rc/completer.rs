@@ -59,7 +59,7 @@ impl<B> RcQueuePair<B> {
                 self.stats.packet_seq_err += 1;
                 // It advertises no credits, but each message that was executed had its receive.
                 self.requester.credits.hear(aeth.msn, 0);
-                self.on_gap(now, psn, map, env);
+                self.on_sack(now, psn, map, env);
             }
             Syndrome::Nak(NakCode::PsnSequence) => self.on_sequence_nak(now, psn, env),
             Syndrome::Nak(code) => self.on_fatal_nak(now, psn, code, env),
@@ -84,7 +84,7 @@ impl<B> RcQueuePair<B> {
             self.acknowledge_selectively(now, psn.plus(1), env);
             self.requester.retries.on_answer();
             let una = self.requester.window.una();
-            self.requester.loss.nothing_is_kept(una);
+            self.requester.scoreboard.nothing_is_kept(una);
         } else {
             self.acknowledge(now, psn.plus(1), env);
         }

@@ -32,7 +32,7 @@ mod stats;
 mod status;
 #[cfg(test)]
 mod tests;
-mod timers;
+mod timer_codes;
 
 pub use budget::Budget;
 pub use config::{Config, Dialect};
@@ -44,7 +44,7 @@ pub use responder::Whole;
 pub use state::{IllegalTransition, State};
 pub use stats::Stats;
 pub use status::WcStatus;
-pub use timers::{ack_timeout_code, ack_timeout_ns, rnr_timer_ns};
+pub use timer_codes::{ack_timeout_code, ack_timeout_ns, rnr_timer_ns};
 
 use crate::wire::{Opcode, Packet, Transport};
 use crate::{Nanos, Psn};

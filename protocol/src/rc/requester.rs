@@ -14,7 +14,7 @@ mod window;
 use super::budget::HEADER_BYTES;
 use super::congestion::{CongestionControl as _, Controller};
 use super::credits::Limit;
-use super::recovery::Loss;
+use super::recovery::Scoreboard;
 use super::rtt::Rtt;
 use super::{
     AtomicOperation, Budget, Config, Dialect, Env, Payload, RcPostError, RcQueuePair, Rejected, SendOp, SendRequest,
@@ -45,7 +45,7 @@ pub(super) struct Requester<B> {
     /// Nothing new is started.
     draining: bool,
     /// What is known of packets that are missing; only where selective repeat was agreed on.
-    pub(super) loss: Loss,
+    pub(super) scoreboard: Scoreboard,
     is_selective: bool,
     pub(super) rtt: Rtt,
     pub(super) congestion: Controller,
@@ -62,7 +62,7 @@ impl<B> Requester<B> {
             timers: SendTimers::default(),
             credits: if config.end_to_end_credits { Limit::Until(Msn::default()) } else { Limit::Unlimited },
             draining: false,
-            loss: Loss::new(config.sq_psn),
+            scoreboard: Scoreboard::new(config.sq_psn),
             is_selective: config.dialect == Dialect::Rocinante,
             rtt: Rtt::default(),
             congestion: Controller::new(config),
@@ -83,7 +83,7 @@ impl<B> Requester<B> {
     pub(super) fn advance_una(&mut self, una: Psn) {
         self.window.acknowledge(una);
         if self.is_selective {
-            self.loss.advance_to(una);
+            self.scoreboard.advance_to(una);
         }
         self.fetches.forget_before(una);
     }
@@ -157,7 +157,7 @@ impl<B> Requester<B> {
             Dialect::Verbs => self.rewind(self.window.una()),
             Dialect::Rocinante => {
                 let probe = self.probe(!was_silent);
-                self.loss.start_over(probe);
+                self.scoreboard.start_over(probe);
             }
         }
         if was_silent {
@@ -180,7 +180,7 @@ impl<B> Requester<B> {
         }
         let next = self.queue.next_psn();
         self.window.empty_at(next);
-        self.loss = Loss::new(next);
+        self.scoreboard = Scoreboard::new(next);
         self.fetches.clear();
     }
 
@@ -404,7 +404,7 @@ impl<B> RcQueuePair<B> {
         if requester.rnr.is_waiting() {
             if let Some(psn) = requester.rnr.take_expired(now) {
                 if self.config.dialect == Dialect::Rocinante {
-                    requester.loss.start_over(psn);
+                    requester.scoreboard.start_over(psn);
                 }
                 requester.restart_timer(now, &self.config);
             }
@@ -532,7 +532,7 @@ mod tests {
         for _ in 0..3 {
             let end = requester.window.una().plus(1 << 22);
             requester.window.send_to(end);
-            requester.loss.executed_before(end);
+            requester.scoreboard.executed_before(end);
             requester.advance_una(end);
             assert!(requester.nothing_is_missing(), "at {end:?}");
         }

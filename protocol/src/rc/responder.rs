@@ -18,7 +18,7 @@ use arrayvec::ArrayVec;
 use super::budget::HEADER_BYTES;
 use super::congestion::{Algorithm, CongestionControl as _};
 use super::credits;
-use super::recovery::{Held, MAP_LEN, PsnSet};
+use super::recovery::{Held, PsnSet, SACK_MAP_LEN};
 use super::requester::{MAX_MESSAGE, MAX_SPAN};
 use super::resources::{FetchRequest, Resources, Response, ResponseBody};
 use super::{
@@ -271,10 +271,10 @@ impl<B> Responder<B> {
         waited: Option<Nanos>,
         env: &mut E,
     ) -> Result<(), TxError> {
-        let mut payload = ArrayVec::<u8, { MAP_LEN + ECHO_LEN }>::new();
+        let mut payload = ArrayVec::<u8, { SACK_MAP_LEN + ECHO_LEN }>::new();
         if has_map {
-            let mut map = [0; MAP_LEN];
-            let len = self.held.write_map(&mut map);
+            let mut map = [0; SACK_MAP_LEN];
+            let len = self.held.write_sack_map(&mut map);
             payload.extend(map[..len].iter().copied());
         }
         if let Some(waited) = waited {

@@ -4,13 +4,13 @@
 //! A responder keeps packets that come early and reports the gap with a map of what it keeps; a requester keeps READ
 //! responses that come early. Both are given to the machine again, in order, when the gap is closed
 //! ([`RcQueuePair::take_held`]), so that everything else works on packets in order as ever. The requester sends again what
-//! is missing and nothing else, each packet once a round trip. The shape follows RFC 6675 (the map), RFC 8985 (a packet
-//! that was sent later and has arrived shows that an earlier one is lost; a probe where nothing was sent later) and IRN
-//! (Mittal et al., SIGCOMM 2018: how little a NIC needs for it).
+//! is missing and nothing else, each packet once a round trip. The shape follows RFC 6675 (SACKs and the scoreboard that is
+//! made of them), RFC 8985 (a packet that was sent later and has arrived shows that an earlier one is lost; a probe where
+//! nothing was sent later) and IRN (Mittal et al., SIGCOMM 2018: how little a NIC needs for it).
 
 mod held;
-mod loss;
 mod psn_set;
+mod scoreboard;
 
 use super::congestion::CongestionControl as _;
 use super::requester::{Fetch, Requester, Wqe};
@@ -19,8 +19,8 @@ use crate::wire::Packet;
 use crate::{Nanos, Psn};
 
 pub use held::Held;
-pub(super) use loss::Loss;
-pub(super) use psn_set::{MAP_LEN, PsnSet, SPAN, earlier, later};
+pub(super) use psn_set::{PsnSet, SACK_MAP_LEN, SPAN, earlier, later};
+pub(super) use scoreboard::Scoreboard;
 
 /// What became of a packet that came early.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -60,13 +60,13 @@ struct Repair {
 impl<B> Requester<B> {
     #[inline]
     pub(super) fn nothing_is_missing(&self) -> bool {
-        self.loss.is_idle(self.window.una())
+        self.scoreboard.is_idle(self.window.una())
     }
 
     /// The first packets that are lost and not yet sent again.
     fn next_repair(&self) -> Option<Repair> {
         // What lies beyond the sets is looked at when it comes closer.
-        let limit = earlier(earlier(self.loss.limit(), self.window.una().plus(SPAN)), self.window.sent());
+        let limit = earlier(earlier(self.scoreboard.limit(), self.window.una().plus(SPAN)), self.window.sent());
         let begun = self.queue.iter().enumerate().take_while(|(_, wqe)| wqe.first.before(limit));
         begun.into_iter().find_map(|(index, wqe)| {
             let repair = if wqe.is_fetch() { self.fetch_repair(wqe, limit) } else { self.plain_repair(wqe, limit) };
@@ -76,8 +76,8 @@ impl<B> Requester<B> {
 
     /// Of a SEND or a WRITE one packet, if it is lost.
     fn plain_repair(&self, wqe: &Wqe<B>, limit: Psn) -> Option<(Psn, u32)> {
-        let from = later(later(wqe.first, self.window.una()), self.loss.executed_to());
-        Some((self.loss.first_missing(false, from, earlier(wqe.end(), limit))?, 1))
+        let from = later(later(wqe.first, self.window.una()), self.scoreboard.executed_to());
+        Some((self.scoreboard.first_missing(false, from, earlier(wqe.end(), limit))?, 1))
     }
 
     /// Of a READ or an atomic the request where that is lost, or a run of answers.
@@ -86,13 +86,13 @@ impl<B> Requester<B> {
         let sent = self.fetches.iter().filter(is_of_wqe).take_while(|fetch| fetch.first.before(limit));
         sent.into_iter().find_map(|fetch| {
             let from = later(fetch.first, self.window.una());
-            if !fetch.first.before(self.loss.executed_to()) {
-                let lost = self.loss.first_missing(false, fetch.first, fetch.first.plus(1))?;
+            if !fetch.first.before(self.scoreboard.executed_to()) {
+                let lost = self.scoreboard.first_missing(false, fetch.first, fetch.first.plus(1))?;
                 return Some((lost, fetch.end.since(lost) as u32));
             }
-            let to = earlier(fetch.end, earlier(self.loss.answered_to(), limit));
-            let first = self.loss.first_missing(true, from, to)?;
-            let is_missing = |psn: Psn| self.loss.first_missing(true, psn, psn.plus(1)).is_some();
+            let to = earlier(fetch.end, earlier(self.scoreboard.answered_to(), limit));
+            let first = self.scoreboard.first_missing(true, from, to)?;
+            let is_missing = |psn: Psn| self.scoreboard.first_missing(true, psn, psn.plus(1)).is_some();
             let count = (1..to.since(first) as u32).take_while(|&at| is_missing(first.plus(at))).count() as u32 + 1;
             Some((first, count))
         })
@@ -102,7 +102,7 @@ impl<B> Requester<B> {
     fn answers_due(&self, psn: Psn) -> Option<u32> {
         let fetch = self.fetches.waiting_for(psn)?;
         let most = fetch.end.since(psn) as u32;
-        Some((1..most).find(|&at| self.loss.held.contains(psn.plus(at))).unwrap_or(most))
+        Some((1..most).find(|&at| self.scoreboard.held.contains(psn.plus(at))).unwrap_or(most))
     }
 
     /// What is asked for again where the packet `psn` is forced.
@@ -133,7 +133,7 @@ impl<B> RcQueuePair<B> {
         let (expected, una) = (self.responder.expected, self.requester.window.una());
         if self.responder.held.remove(expected) {
             Some(Held::Request(expected.get()))
-        } else if self.requester.loss.held.remove(una) {
+        } else if self.requester.scoreboard.held.remove(una) {
             Some(Held::Response(una.get()))
         } else {
             None
@@ -142,14 +142,14 @@ impl<B> RcQueuePair<B> {
 
     /// The peer has executed everything before `end`: completes what can be.
     pub(super) fn acknowledge_selectively<E: Env<Buffer = B>>(&mut self, now: Nanos, end: Psn, env: &mut E) {
-        self.requester.loss.executed_before(end);
+        self.requester.scoreboard.executed_before(end);
         self.settle(now, env);
     }
 
     /// Moves the oldest packet on over everything that is done.
     fn settle<E: Env<Buffer = B>>(&mut self, now: Nanos, env: &mut E) {
         let requester = &mut self.requester;
-        let (before, acked_to) = (requester.window.una(), requester.loss.executed_to());
+        let (before, acked_to) = (requester.window.una(), requester.scoreboard.executed_to());
         let mut una = before;
         while let Some(wqe) = requester.queue.front().filter(|wqe| !wqe.is_fetch() && !wqe.request.op.is_local()) {
             let end = wqe.end();
@@ -172,8 +172,8 @@ impl<B> RcQueuePair<B> {
         }
     }
 
-    /// The peer reports a gap at `psn` and, maybe, a map of what it keeps beyond.
-    pub(super) fn on_gap<E: Env<Buffer = B>>(&mut self, now: Nanos, psn: Psn, map: &[u8], env: &mut E) {
+    /// The peer's SACK: a gap at `psn` and, maybe, a map of what it keeps beyond.
+    pub(super) fn on_sack<E: Env<Buffer = B>>(&mut self, now: Nanos, psn: Psn, map: &[u8], env: &mut E) {
         self.acknowledge_selectively(now, psn, env);
         let requester = &mut self.requester;
         // An answer, but unless something was executed the retries are not restored: a path may lose what matters.
@@ -185,17 +185,17 @@ impl<B> RcQueuePair<B> {
         let (una, sent) = (requester.window.una(), requester.window.sent());
         if map.is_empty() {
             // It keeps nothing: the packet itself is asked for.
-            requester.loss.reported.clear();
-            if !requester.loss.is_in_repair(psn) {
-                requester.loss.force = Some(psn);
+            requester.scoreboard.sacked.clear();
+            if !requester.scoreboard.is_in_repair(psn) {
+                requester.scoreboard.force = Some(psn);
             }
         } else {
-            let before = requester.loss.reported.len();
-            requester.loss.reported.add_map(psn, map, sent);
+            let before = requester.scoreboard.sacked.len();
+            requester.scoreboard.sacked.add_sack_map(psn, map, sent);
             // It may have been kept and dropped again.
-            requester.loss.reported.remove(psn);
-            requester.loss.settle_repairs(una);
-            if requester.loss.reported.len() > before {
+            requester.scoreboard.sacked.remove(psn);
+            requester.scoreboard.settle_repairs(una);
+            if requester.scoreboard.sacked.len() > before {
                 // What was sent arrives: the path lives, though its oldest packet is missing.
                 requester.restart_timer(now, &self.config);
             }
@@ -222,16 +222,16 @@ impl<B> RcQueuePair<B> {
         self.acknowledge_selectively(now, first.plus(1), env);
         let requester = &mut self.requester;
         if psn == requester.window.una() {
-            if requester.loss.held.remove(psn) {
+            if requester.scoreboard.held.remove(psn) {
                 env.release(Held::Response(psn.get()));
             }
             let is_placed = self.place_response(now, packet, env);
             self.settle(now, env);
             return is_placed;
         }
-        match keep(&mut requester.loss.held, packet, env) {
+        match keep(&mut requester.scoreboard.held, packet, env) {
             Kept::New => {
-                requester.loss.settle_repairs(requester.window.una());
+                requester.scoreboard.settle_repairs(requester.window.una());
                 requester.restart_timer(now, &self.config);
                 self.stats.rx_held += 1;
                 self.requester.congestion.on_loss(now);
@@ -247,16 +247,16 @@ impl<B> RcQueuePair<B> {
     #[cold]
     pub(super) fn forget_held_response(&mut self) {
         self.stats.rx_held_refused += 1;
-        self.requester.loss.force = Some(self.requester.window.una());
+        self.requester.scoreboard.force = Some(self.requester.window.una());
     }
 
     /// Forgets everything that came early and is kept, because it has waited too long: the caller drops the packets.
     pub fn give_back_held(&mut self) {
-        self.stats.rx_held_expired += u64::from(self.responder.held.len() + self.requester.loss.held.len());
+        self.stats.rx_held_expired += u64::from(self.responder.held.len() + self.requester.scoreboard.held.len());
         self.responder.held.clear();
-        if !self.requester.loss.held.is_empty() {
-            self.requester.loss.held.clear();
-            self.requester.loss.force = Some(self.requester.window.una());
+        if !self.requester.scoreboard.held.is_empty() {
+            self.requester.scoreboard.held.clear();
+            self.requester.scoreboard.force = Some(self.requester.window.una());
         }
     }
 
@@ -284,11 +284,11 @@ impl<B> RcQueuePair<B> {
         if !self.is_selective() || self.requester.nothing_is_missing() || self.requester.rnr.is_waiting() {
             return Ok(());
         }
-        if let Some(psn) = self.requester.loss.force {
+        if let Some(psn) = self.requester.scoreboard.force {
             if let Some(repair) = self.requester.forced_repair(psn) {
                 budget.spend(self.send_repair(now, repair, env)?);
             }
-            self.requester.loss.force = None;
+            self.requester.scoreboard.force = None;
         }
         while budget.is_left() && !self.requester.retries.is_probing() {
             let Some(repair) = self.requester.next_repair() else { break };
@@ -306,7 +306,7 @@ impl<B> RcQueuePair<B> {
         let bytes = requester.send_again(now, (index, packet, count), &self.config, env)?;
         let wqe = &requester.queue[index];
         let (is_fetch, first) = (wqe.is_fetch(), wqe.first.plus(packet));
-        requester.loss.repaired(is_fetch, first, first.plus(count), requester.window.sent());
+        requester.scoreboard.repaired(is_fetch, first, first.plus(count), requester.window.sent());
         self.stats.tx_requests += 1;
         self.stats.retransmitted_packets += 1;
         Ok(bytes)

@@ -1,11 +1,11 @@
-//! A set of PSNs within a window that moves forward: what was kept, reported or sent again.
+//! A set of PSNs within a window that moves forward: what was kept, SACKed or sent again.
 
 use crate::Psn;
 
 /// PSNs that a set reaches over, and so the packets that selective repeat has in flight at most.
 pub(in crate::rc) const SPAN: u32 = 2048;
-/// A set in full as it is sent.
-pub(in crate::rc) const MAP_LEN: usize = SPAN as usize / 8;
+/// A set in full as a SACK carries it.
+pub(in crate::rc) const SACK_MAP_LEN: usize = SPAN as usize / 8;
 
 const WORDS: usize = SPAN as usize / 64;
 
@@ -149,9 +149,9 @@ impl PsnSet {
         self.words.as_ref().map_or(0, |words| words[word(from)] & mask(from, to))
     }
 
-    /// The set as it is sent: bit n of byte n / 8 stands for PSN `base + n`. Returns its bytes, words of 8 up to the last
+    /// The set as a SACK carries it: bit n of byte n / 8 stands for PSN `base + n`. Returns its bytes, words of 8 up to the last
     /// that is not 0.
-    pub(in crate::rc) fn write_map(&self, map: &mut [u8; MAP_LEN]) -> usize {
+    pub(in crate::rc) fn write_sack_map(&self, map: &mut [u8; SACK_MAP_LEN]) -> usize {
         let len = (self.end().since(self.base) as usize).next_multiple_of(64) / 8;
         for (at, chunk) in map[..len].chunks_exact_mut(8).enumerate() {
             chunk.copy_from_slice(&self.word_from(self.base.plus(64 * at as u32)).to_le_bytes());
@@ -167,8 +167,8 @@ impl PsnSet {
         if shift == 0 { low } else { low | words[word(psn.plus(64))] << (64 - shift) }
     }
 
-    /// Adds what a map that begins at `base` names, as far as it lies in the window and before `end`.
-    pub(in crate::rc) fn add_map(&mut self, base: Psn, map: &[u8], end: Psn) {
+    /// Adds what a SACK's map that begins at `base` names, as far as it lies in the window and before `end`.
+    pub(in crate::rc) fn add_sack_map(&mut self, base: Psn, map: &[u8], end: Psn) {
         let (first, end) = (self.base, earlier(end, self.base.plus(SPAN)));
         for (at, chunk) in map.chunks(8).enumerate() {
             let bits = chunk.iter().rev().fold(0, |bits, &byte| bits << 8 | u64::from(byte));
@@ -278,10 +278,10 @@ mod tests {
                     prop_assert_eq!(set.first_absent(other, base, set.end()), absent.map(|at| base.plus(at)));
                 }
                 prop_assert!((0..SPAN + 10).all(|at| set.contains(base.plus(at)) == list.contains(&at)));
-                let mut map = [0; MAP_LEN];
-                let len = set.write_map(&mut map);
+                let mut map = [0; SACK_MAP_LEN];
+                let len = set.write_sack_map(&mut map);
                 let mut copy = PsnSet::new(base);
-                (0..2).for_each(|_| copy.add_map(base, &map[..len], set.end()));
+                (0..2).for_each(|_| copy.add_sack_map(base, &map[..len], set.end()));
                 prop_assert_eq!(copy.len(), set.len());
                 prop_assert!((0..SPAN).all(|at| copy.contains(base.plus(at)) == list.contains(&at)));
             }
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn a_map_counts_only_in_the_window_and_before_its_end() {
         let mut set = PsnSet::new(Psn::new(10));
-        set.add_map(Psn::new(8), &[0b1011_0111, 1], Psn::new(16));
+        set.add_sack_map(Psn::new(8), &[0b1011_0111, 1], Psn::new(16));
         assert!([10, 12, 13, 15].iter().all(|&psn| set.contains(Psn::new(psn))) && !set.contains(Psn::new(8)));
         assert_eq!(set.end(), Psn::new(16), "what was never sent cannot be kept");
     }
@@ -300,7 +300,7 @@ mod tests {
     fn a_member_at_the_windows_end_fills_the_map_and_is_not_taken_for_the_psn_before_its_start() {
         let mut set = PsnSet::new(Psn::new(100));
         set.insert(Psn::new(99 + SPAN));
-        assert_eq!(set.write_map(&mut [0; MAP_LEN]), MAP_LEN);
+        assert_eq!(set.write_sack_map(&mut [0; SACK_MAP_LEN]), SACK_MAP_LEN);
         let before = Psn::new(99);
         assert_eq!(set.first_absent(&PsnSet::new(set.base()), before, set.base()), Some(before));
     }

@@ -131,7 +131,7 @@ fn a_gap_ends_the_fast_start_of_the_controller() {
 fn towards_a_peer_that_keeps_nothing_there_are_no_repairs() {
     let (mut qp, mut script) = (connected(|_| ()), Script::default());
     // So it is half of all PSNs after the first one: nothing here has followed what was acknowledged.
-    qp.requester.loss.executed_before(Psn::new(1000));
+    qp.requester.scoreboard.executed_before(Psn::new(1000));
     read(&mut qp, 1, MTU);
     assert_eq!(asked(&mut qp, &mut script), [(100, 1)]);
     assert_eq!(asked(&mut qp, &mut script), []);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::rc::congestion::Algorithm;
-use crate::rc::recovery::{MAP_LEN, SPAN};
+use crate::rc::recovery::{SACK_MAP_LEN, SPAN};
 use crate::rc::responder::{ECHO_LEN, Owed};
 
 fn unasked(psn: u32) -> Headers {
@@ -87,7 +87,7 @@ fn the_longest_map_leaves_room_for_the_time_that_was_waited() {
     let (mut qp, mut script) = (connected(change), Script { keeps: 1, ..Script::default() });
     feed(&mut qp, &mut script, request(Opcode::RcSendOnly, 500 + SPAN - 1), 1);
     pump(&mut qp, &mut script);
-    assert_eq!(script.sent[0].1, MAP_LEN + ECHO_LEN);
+    assert_eq!(script.sent[0].1, SACK_MAP_LEN + ECHO_LEN);
 }
 
 #[test]

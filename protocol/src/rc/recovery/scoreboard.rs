@@ -1,4 +1,5 @@
-//! What a requester knows of the packets that are not yet acknowledged: which are lost, and which are on their way again.
+//! What a requester knows of the packets that are not yet acknowledged (RFC 6675's scoreboard): which the peer keeps, which are
+//! lost, and which are on their way again.
 //!
 //! A packet is lost once something that left later has arrived (RFC 8985's rule, without its clock: a network of one path
 //! keeps order, and where it does not, a packet comes twice). That holds for a repair as well, which is why repairs are
@@ -9,11 +10,11 @@ use std::collections::VecDeque;
 use super::psn_set::{PsnSet, later};
 use crate::Psn;
 
-/// The requester's half of selective repeat.
+/// The requester's half of selective repeat: what SACKs, answers and repairs say of each packet.
 #[derive(Clone, Debug)]
-pub(in crate::rc) struct Loss {
-    /// Requests that the peer keeps. It has not executed them, and may yet drop them: nothing completes by this.
-    pub(in crate::rc) reported: PsnSet,
+pub(in crate::rc) struct Scoreboard {
+    /// Requests that the peer keeps, as its SACKs say. It has not executed them, and may yet drop them: nothing completes by this.
+    pub(in crate::rc) sacked: PsnSet,
     /// Responses that are kept here.
     pub(in crate::rc) held: PsnSet,
     /// Sent again, and neither arrived nor lost again.
@@ -41,10 +42,10 @@ struct ResentPackets {
     sent: Psn,
 }
 
-impl Loss {
+impl Scoreboard {
     pub(in crate::rc) const fn new(first: Psn) -> Self {
         Self {
-            reported: PsnSet::new(first),
+            sacked: PsnSet::new(first),
             held: PsnSet::new(first),
             in_repair: PsnSet::new(first),
             repairs: VecDeque::new(),
@@ -57,7 +58,7 @@ impl Loss {
 
     /// Asserts what holds between any two calls, where packets in `una..sent` are not acknowledged.
     pub(in crate::rc) fn check(&self, una: Psn, sent: Psn) {
-        for set in [&self.reported, &self.held, &self.in_repair] {
+        for set in [&self.sacked, &self.held, &self.in_repair] {
             assert!(set.is_empty() || !sent.before(set.end()), "{:?} was never sent", set.end().previous());
             assert!(set.is_empty() || set.base() == una, "a set begins at {:?} and not at {una:?}", set.base());
         }
@@ -69,13 +70,13 @@ impl Loss {
     #[inline]
     pub(in crate::rc) fn is_idle(&self, una: Psn) -> bool {
         let is_level = !una.before(later(self.executed_to, self.lost_to));
-        self.force.is_none() && self.reported.is_empty() && self.held.is_empty() && is_level
+        self.force.is_none() && self.sacked.is_empty() && self.held.is_empty() && is_level
     }
 
     /// The oldest packet that is not acknowledged is `una` now.
     #[inline]
     pub(in crate::rc) fn advance_to(&mut self, una: Psn) {
-        self.reported.advance_to(una);
+        self.sacked.advance_to(una);
         self.held.advance_to(una);
         self.in_repair.advance_to(una);
         // Points in the past come along: half of all PSNs later they would lie in the future.
@@ -97,10 +98,10 @@ impl Loss {
         self.executed_to = later(self.executed_to, end);
     }
 
-    /// An acknowledgement without a map: the peer keeps nothing. Where a repair has arrived before it left, whatever had been
+    /// An acknowledgement without a SACK map: the peer keeps nothing. Where a repair has arrived before it left, whatever had been
     /// sent before that repair has either been executed or never came.
     pub(in crate::rc) fn nothing_is_kept(&mut self, una: Psn) {
-        self.reported.clear();
+        self.sacked.clear();
         if let Some(ResentPackets { sent, .. }) = self.arrived.take_if(|repair| repair.first.before(una)) {
             self.lost_to = later(self.lost_to, sent);
         }
@@ -108,7 +109,7 @@ impl Loss {
 
     /// The first PSN after all requests and answers that have arrived, or are lost.
     pub(in crate::rc) fn limit(&self) -> Psn {
-        later(self.reported.end(), self.answered_to())
+        later(self.sacked.end(), self.answered_to())
     }
 
     /// The same for answers alone: requests that the peer keeps say nothing of what it has answered.
@@ -123,7 +124,7 @@ impl Loss {
 
     /// The first packet in `from..to` that is missing, by what the peer keeps or what is kept here.
     pub(in crate::rc) fn first_missing(&self, is_answered: bool, from: Psn, to: Psn) -> Option<Psn> {
-        let arrived = if is_answered { &self.held } else { &self.reported };
+        let arrived = if is_answered { &self.held } else { &self.sacked };
         arrived.first_absent(&self.in_repair, from, to)
     }
 
@@ -140,7 +141,7 @@ impl Loss {
 
     /// Something has arrived: repairs that left before it and are still missing were lost again.
     pub(in crate::rc) fn settle_repairs(&mut self, una: Psn) {
-        let arrived_to = [self.held.end(), self.reported.end()].into_iter().fold(una, later);
+        let arrived_to = [self.held.end(), self.sacked.end()].into_iter().fold(una, later);
         let is_overtaken =
             |repair: &ResentPackets| repair.sent.before(arrived_to) || self.has_arrived(repair, una).is_some();
         let Some(last) = self.repairs.iter().rposition(is_overtaken) else { return };
@@ -172,9 +173,9 @@ impl Loss {
         let is_executed = |psn: Psn| psn.before(self.executed_to);
         let is_done = |psn: Psn| {
             if repair.is_fetch {
-                self.held.contains(psn) || (!is_executed(psn) && self.reported.contains(psn))
+                self.held.contains(psn) || (!is_executed(psn) && self.sacked.contains(psn))
             } else {
-                is_executed(psn) || self.reported.contains(psn)
+                is_executed(psn) || self.sacked.contains(psn)
             }
         };
         let mut psn = repair.end;
@@ -187,12 +188,12 @@ impl Loss {
         None
     }
 
-    /// After a timeout everything may be sent again: the peer's next report says anew what it keeps.
+    /// After a timeout everything may be sent again: the peer's next SACK says anew what it keeps.
     pub(in crate::rc) fn start_over(&mut self, force: Psn) {
         self.in_repair.clear();
         self.repairs.clear();
         self.arrived = None;
-        self.reported.clear();
+        self.sacked.clear();
         self.force = Some(force);
     }
 }
@@ -207,22 +208,22 @@ mod tests {
 
     #[test]
     fn an_answer_that_is_placed_shows_that_what_left_before_its_request_is_lost_again() {
-        let mut loss = Loss::new(psn(100));
-        loss.executed_before(psn(110));
-        loss.repaired(true, psn(105), psn(106), psn(110));
-        loss.repaired(true, psn(100), psn(101), psn(110));
-        loss.advance_to(psn(101));
-        assert!(!loss.is_in_repair(psn(105)));
-        assert!(loss.repairs.is_empty(), "nothing is under way");
-        loss.check(psn(101), psn(110));
+        let mut scoreboard = Scoreboard::new(psn(100));
+        scoreboard.executed_before(psn(110));
+        scoreboard.repaired(true, psn(105), psn(106), psn(110));
+        scoreboard.repaired(true, psn(100), psn(101), psn(110));
+        scoreboard.advance_to(psn(101));
+        assert!(!scoreboard.is_in_repair(psn(105)));
+        assert!(scoreboard.repairs.is_empty(), "nothing is under way");
+        scoreboard.check(psn(101), psn(110));
     }
 
     #[test]
     #[should_panic(expected = "was never sent")]
     fn the_check_knows_that_what_was_never_sent_is_not_kept() {
-        let mut loss = Loss::new(psn(100));
-        loss.reported.insert(psn(105));
-        loss.check(psn(100), psn(106));
-        loss.check(psn(100), psn(105));
+        let mut scoreboard = Scoreboard::new(psn(100));
+        scoreboard.sacked.insert(psn(105));
+        scoreboard.check(psn(100), psn(106));
+        scoreboard.check(psn(100), psn(105));
     }
 }
