@@ -1,6 +1,6 @@
 //! One of the two queue pairs, with its world.
 
-use roci_protocol::rc::{Budget, Completion, Config, RcQueuePair, RecvRequest, SendOp, SendRequest, State};
+use roci_protocol::rc::{Completion, Config, Quantum, RcQueuePair, RecvRequest, SendOp, SendRequest, State};
 use roci_protocol::wire::Packet;
 use roci_protocol::{Nanos, Qpn};
 
@@ -32,7 +32,7 @@ impl<W: Wire> QpSide<W> {
             return self.qp.send_at_once(now, request, &mut self.world).expect("the wire has room");
         }
         self.qp.post_send(request).expect("the queue has room");
-        self.qp.pump_requests(now, &mut Budget::new(64 << 10), &mut self.world).expect("the wire has room");
+        self.qp.pump_requests(now, &mut Quantum::new(64 << 10), &mut self.world).expect("the wire has room");
     }
 
     #[inline]
@@ -46,7 +46,7 @@ impl<W: Wire> QpSide<W> {
     pub(super) fn reply(&mut self, now: Nanos) {
         debug_assert!(self.qp.owes_acknowledgement(1) || self.qp.owes_responses());
         let outcome = if self.qp.owes_responses() {
-            self.qp.pump_responses(now, &mut Budget::new(64 << 10), &mut self.world)
+            self.qp.pump_responses(now, &mut Quantum::new(64 << 10), &mut self.world)
         } else {
             self.qp.pump_acknowledgement(now, &mut self.world)
         };

@@ -1,6 +1,6 @@
 //! The poll loop: receive, act, answer, keep time.
 
-use roci_protocol::rc::{Budget, Held, TxError, WcStatus};
+use roci_protocol::rc::{Held, Quantum, TxError, WcStatus};
 use roci_protocol::wire::{Frame, FrameLayers, Ip, Malformed, Packet, icrc, mad};
 use roci_protocol::{Nanos, Psn, Qpn};
 
@@ -403,31 +403,31 @@ impl<L: Link> Engine<L> {
     /// One turn: whether the queue pair is done, and what it has sent.
     fn take_turn(&mut self, qp: QueuePair) -> Option<(Result<bool, TxError>, isize)> {
         let deficit = self.qps.get(qp.0)?.attendance.deficit();
-        let mut budget = Budget::new(TURN_BYTES - deficit);
+        let mut quantum = Quantum::new(TURN_BYTES - deficit);
         let outcome = self.with_qp(qp, |rc, scene| {
             let now = scene.link.now();
             // Neither what is fetched from here nor what is sent from here waits for all of the other.
-            let mut responses = budget.half();
+            let mut responses = quantum.half();
             let answered = if rc.owes_responses() { rc.pump_responses(now, &mut responses, scene) } else { Ok(()) };
-            budget = budget.after_half(responses);
+            quantum = quantum.after_half(responses);
             answered?;
             if rc.wants_pump() {
-                rc.pump_requests(now, &mut budget, scene)?;
+                rc.pump_requests(now, &mut quantum, scene)?;
             }
             if rc.owes_responses() {
-                rc.pump_responses(now, &mut budget, scene)?;
+                rc.pump_responses(now, &mut quantum, scene)?;
             }
             let is_done = !rc.owes_responses() && !rc.owes_acknowledgement(1);
-            Ok(is_done && (budget.is_left() || !rc.wants_pump()))
+            Ok(is_done && (quantum.is_left() || !rc.wants_pump()))
         });
         let slot = self.qps.get_mut(qp.0)?;
         slot.attendance.end_turn(match outcome {
             // The turn is interrupted, and what is left of it comes first.
-            Some(Err(_)) => TURN_BYTES - budget.left(),
+            Some(Err(_)) => TURN_BYTES - quantum.left(),
             // A packet may exceed the turn: that much is missing from the next one.
-            _ => (-budget.left()).max(0),
+            _ => (-quantum.left()).max(0),
         });
-        Some((outcome?, TURN_BYTES - deficit - budget.left()))
+        Some((outcome?, TURN_BYTES - deficit - quantum.left()))
     }
 
     fn unlist(&mut self, qp: QueuePair) {
@@ -502,10 +502,10 @@ impl<L: Link> Engine<L> {
         }
         let outcome = self.with_qp(qp, |rc, scene| {
             let now = scene.link.now();
-            let mut budget = Budget::new(TURN_BYTES);
-            let outcome = rc.pump_requests(now, &mut budget, scene);
+            let mut quantum = Quantum::new(TURN_BYTES);
+            let outcome = rc.pump_requests(now, &mut quantum, scene);
             scene.link.flush();
-            outcome.is_err() || !budget.is_left()
+            outcome.is_err() || !quantum.is_left()
         });
         if outcome == Some(true) {
             self.list(qp);

@@ -5,7 +5,6 @@
 //! neither services nor ranks nor how a connection is made.
 
 pub(crate) mod breach;
-pub(crate) mod budget;
 pub(crate) mod completion;
 pub(crate) mod credits;
 pub(crate) mod lane;
@@ -22,17 +21,18 @@ pub(crate) mod stage;
 pub(crate) mod stats;
 pub(crate) mod terms;
 pub(crate) mod tx;
+pub(crate) mod unexpected_limit;
 pub(crate) mod vbuf;
 
 use roci_driver::link::Link;
 use roci_driver::{ArenaError, Buffer, CompletionQueue, Engine, PdId};
 
-use self::budget::StorageBudget;
 use self::ready::Ready;
 use self::receives::Receives;
 use self::regions::OpenRegions;
 use self::stats::WorkerStats;
 use self::terms::LocalTerms;
+use self::unexpected_limit::UnexpectedBudget;
 use self::vbuf::Pool;
 
 /// What all peers share. Each part owns its invariant.
@@ -43,7 +43,7 @@ pub(crate) struct Core<L: Link> {
     /// Send buffers, by lane.
     pub(crate) send_pools: Vec<Pool>,
     pub(crate) receives: Receives,
-    pub(crate) budget: StorageBudget,
+    pub(crate) unexpected_budget: UnexpectedBudget,
     pub(crate) regions: OpenRegions,
     pub(crate) ready: Ready,
     pub(crate) terms: LocalTerms,
@@ -60,16 +60,16 @@ impl<L: Link> Core<L> {
     #[cold]
     pub(crate) fn note_growth(&mut self, bytes: usize) {
         let free_bytes = self.free_bytes();
-        self.budget.note_free(free_bytes.saturating_sub(bytes));
+        self.unexpected_budget.note_free(free_bytes.saturating_sub(bytes));
     }
 
     /// Returns a copy of a message without a receive, for as long as such messages may take more memory.
     pub(crate) fn copy_to_store(&mut self, lane: usize, bytes: &[u8]) -> Option<Buffer> {
-        if self.budget.is_look_due(bytes.len()) {
+        if self.unexpected_budget.is_look_due(bytes.len()) {
             self.note_growth(bytes.len());
         }
         // A shared queue needs its vbuf back, or other peers wait for it.
-        if self.budget.is_withholding() && !self.receives.is_shared(lane) {
+        if self.unexpected_budget.is_withholding() && !self.receives.is_shared(lane) {
             return None;
         }
         self.copy_of(bytes).ok()

@@ -121,7 +121,7 @@ impl<L: Link> Core<L> {
         vbuf: Option<Buffer>,
         cost: Cost,
     ) -> Result<(), Breach> {
-        let is_withheld = cost == Cost::Withheld && self.budget.is_withholding();
+        let is_withheld = cost == Cost::Withheld && self.unexpected_budget.is_withholding();
         if is_withheld && vbuf.is_none() && !peer.lanes[lane].is_shared {
             // Nothing can come for it before its credit is given back: the message takes no more memory than it came in.
             peer.lanes[lane].kept_with_messages += 1;
@@ -243,7 +243,7 @@ impl<L: Link> Core<L> {
             self.fill_shared(lane);
         }
         // Below the floor only vbufs that have come back are used: others would be made of the application's memory.
-        let may_grow = self.budget.is_idle() || self.budget.is_above_floor(self.free_bytes());
+        let may_grow = self.unexpected_budget.is_idle() || self.unexpected_budget.is_above_floor(self.free_bytes());
         for peer in peers.iter_live_mut() {
             for lane in 0..peer.lanes.len() {
                 let missing = mem::take(&mut peer.lanes[lane].missing);
@@ -262,7 +262,7 @@ impl<L: Link> Core<L> {
 
     /// Gives back the credits that were withheld, to all peers, once messages without a receive take less memory.
     pub(crate) fn release_withheld(&mut self, peers: &mut Peers) {
-        if !self.budget.release() {
+        if !self.unexpected_budget.release() {
             return;
         }
         for peer in peers.iter_live_mut() {

@@ -11,7 +11,6 @@ use super::keepalive::Keepalive;
 use super::wireup::{LanePlan, NoWireup, Wireup};
 use crate::config::{Config, UNEXPECTED_SHARE};
 use crate::core::Core;
-use crate::core::budget::StorageBudget;
 use crate::core::lane::SEND_QUEUE;
 use crate::core::peer::PeerId;
 use crate::core::peers::Peers;
@@ -20,6 +19,7 @@ use crate::core::receives::{Receives, Shared};
 use crate::core::regions::OpenRegions;
 use crate::core::stats::WorkerStats;
 use crate::core::terms::LocalTerms;
+use crate::core::unexpected_limit::UnexpectedBudget;
 use crate::core::vbuf::Pool;
 use crate::receive_queues::{Kind, ReceiveQueue, ReceiveQueues};
 use crate::services::Services;
@@ -80,7 +80,10 @@ impl<L: Link> Endpoint<L> {
             cq,
             send_pools,
             receives: Receives::new(queues, receive_pools, shared),
-            budget: StorageBudget::new(config.unexpected_limit.min(memory / UNEXPECTED_SHARE), memory / FLOOR_SHARE),
+            unexpected_budget: UnexpectedBudget::new(
+                config.unexpected_limit.min(memory / UNEXPECTED_SHARE),
+                memory / FLOOR_SHARE,
+            ),
             regions: OpenRegions::new(config.ndreg_entries),
             ready: Ready::default(),
             terms,

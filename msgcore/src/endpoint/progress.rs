@@ -72,8 +72,9 @@ impl<L: Link> Endpoint<L> {
         if self.services.tag.claims.is_any_dropped() {
             self.discard_dropped();
         }
-        let lacks_memory =
-            self.core.receives.are_missing() || self.core.ready.starved() > 0 || self.core.budget.is_withholding();
+        let lacks_memory = self.core.receives.are_missing()
+            || self.core.ready.starved() > 0
+            || self.core.unexpected_budget.is_withholding();
         let is_idle = self.peers.are_all_known() && !lacks_memory && !self.wireup.is_urgent();
         if is_idle && self.calls & (IDLE_PERIOD - 1) != 0 {
             return false;
@@ -87,7 +88,8 @@ impl<L: Link> Endpoint<L> {
             self.core.replace_missing(&mut self.peers);
         }
         // The arena is asked only where it matters: that takes its lock.
-        if self.core.budget.is_withholding() && self.core.budget.has_room(self.core.free_bytes()) {
+        if self.core.unexpected_budget.is_withholding() && self.core.unexpected_budget.has_room(self.core.free_bytes())
+        {
             self.core.release_withheld(&mut self.peers);
         }
         self.wake_all_starved();

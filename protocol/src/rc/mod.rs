@@ -15,13 +15,13 @@
 //! [`RcQueuePair::on_timeout`] once [`RcQueuePair::deadline`] has passed, and [`RcQueuePair::pump_requests`] and
 //! [`RcQueuePair::pump_replies`] when the link can send.
 
-mod budget;
 mod check;
 mod completer;
 mod config;
 pub mod congestion;
 mod credits;
 mod env;
+mod quantum;
 mod recovery;
 mod requester;
 mod resources;
@@ -34,11 +34,11 @@ mod status;
 mod tests;
 mod timer_codes;
 
-pub use budget::Budget;
 pub use config::{Config, Dialect};
 pub use env::{
     AtomicOperation, Completion, Denied, Env, Operation, Payload, RecvRequest, Remote, SendOp, SendRequest, TxError,
 };
+pub use quantum::Quantum;
 pub use recovery::Held;
 pub use responder::Whole;
 pub use state::{IllegalTransition, State};

@@ -11,13 +11,13 @@ mod send_queue;
 mod timers;
 mod window;
 
-use super::budget::HEADER_BYTES;
 use super::congestion::{CongestionControl as _, Controller};
 use super::credits::Limit;
+use super::quantum::HEADER_BYTES;
 use super::recovery::Scoreboard;
 use super::rtt::Rtt;
 use super::{
-    AtomicOperation, Budget, Config, Dialect, Env, Payload, RcPostError, RcQueuePair, Rejected, SendOp, SendRequest,
+    AtomicOperation, Config, Dialect, Env, Payload, Quantum, RcPostError, RcQueuePair, Rejected, SendOp, SendRequest,
     State, Stats, TxError, WcStatus,
 };
 use crate::wire::{AtomicEth, Extensions, Headers, Ieth, ImmDt, Opcode, Reth};
@@ -344,7 +344,7 @@ impl<B> RcQueuePair<B> {
         !is_settled || repairs || requester.may_send(&self.config)
     }
 
-    /// Sends what the window, the link and a budget of bytes allow, and takes what it sends from the budget. The last packet
+    /// Sends what the window, the link and a quantum allow, and takes what it sends from the quantum. The last packet
     /// may exceed it.
     ///
     /// What makes a silent peer speak is not paced: timeouts space it already, and one that passes while pacing holds it back
@@ -352,7 +352,7 @@ impl<B> RcQueuePair<B> {
     pub fn pump_requests<E: Env<Buffer = B>>(
         &mut self,
         now: Nanos,
-        budget: &mut Budget,
+        quantum: &mut Quantum,
         env: &mut E,
     ) -> Result<(), TxError> {
         if self.state == State::Error {
@@ -363,9 +363,9 @@ impl<B> RcQueuePair<B> {
         }
         self.requester.draining = self.state == State::Sqd;
         self.requester.timers.release();
-        let mut outcome = self.send_repairs(now, budget, env);
+        let mut outcome = self.send_repairs(now, quantum, env);
         while outcome.is_ok()
-            && budget.is_left()
+            && quantum.is_left()
             && self.requester.may_send(&self.config)
             && (self.requester.retries.is_probing() || self.requester.is_released(now))
         {
@@ -373,7 +373,7 @@ impl<B> RcQueuePair<B> {
                 self.execute_local(env);
             } else {
                 outcome =
-                    self.requester.send_one(now, &self.config, &mut self.stats, env).map(|bytes| budget.spend(bytes));
+                    self.requester.send_one(now, &self.config, &mut self.stats, env).map(|bytes| quantum.spend(bytes));
             }
         }
         let requester = &mut self.requester;

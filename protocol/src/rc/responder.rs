@@ -15,14 +15,14 @@ use std::collections::VecDeque;
 use acknowledgement::Acknowledgement;
 use arrayvec::ArrayVec;
 
-use super::budget::HEADER_BYTES;
 use super::congestion::{Algorithm, CongestionControl as _};
 use super::credits;
+use super::quantum::HEADER_BYTES;
 use super::recovery::{Held, PsnSet, SACK_MAP_LEN};
 use super::requester::{MAX_MESSAGE, MAX_SPAN};
 use super::resources::{FetchRequest, Resources, Response, ResponseBody};
 use super::{
-    AtomicOperation, Budget, Completion, Config, Denied, Dialect, Env, Operation, Payload, RcPostError, RcQueuePair,
+    AtomicOperation, Completion, Config, Denied, Dialect, Env, Operation, Payload, Quantum, RcPostError, RcQueuePair,
     RecvRequest, Rejected, State, TxError, WcStatus,
 };
 use crate::wire::{Aeth, AtomicAckEth, HeaderWords, Headers, NakCode, Opcode, Packet, Reth, Syndrome, aeth};
@@ -334,16 +334,16 @@ impl<B> RcQueuePair<B> {
         Ok(())
     }
 
-    /// Sends responses of READs and atomics, in the order of their PSNs, as far as pacing, the budget and the link allow.
+    /// Sends responses of READs and atomics, in the order of their PSNs, as far as pacing, the quantum and the link allow.
     pub fn pump_responses<E: Env<Buffer = B>>(
         &mut self,
         now: Nanos,
-        budget: &mut Budget,
+        quantum: &mut Quantum,
         env: &mut E,
     ) -> Result<(), TxError> {
         let is_paced = self.config.congestion == Algorithm::Dcqcn;
         self.responder.paced_until = None;
-        while budget.is_left() {
+        while quantum.is_left() {
             let Some(response) = self.responder.resources.next_response(self.config.mtu) else { break };
             let release_at = if is_paced { self.requester.congestion.release_at() } else { 0 };
             if release_at > now {
@@ -354,7 +354,7 @@ impl<B> RcQueuePair<B> {
                 Ok(bytes) => {
                     self.stats.tx_read_responses += 1;
                     self.responder.acknowledged_by(response.psn);
-                    budget.spend(bytes);
+                    quantum.spend(bytes);
                     if is_paced {
                         self.requester.congestion.on_sent(now, bytes);
                     }
@@ -375,10 +375,10 @@ impl<B> RcQueuePair<B> {
     pub fn pump_replies<E: Env<Buffer = B>>(
         &mut self,
         now: Nanos,
-        budget: &mut Budget,
+        quantum: &mut Quantum,
         env: &mut E,
     ) -> Result<(), TxError> {
-        self.pump_responses(now, budget, env)?;
+        self.pump_responses(now, quantum, env)?;
         self.pump_acknowledgement(now, env)
     }
 

@@ -7,7 +7,7 @@ use rand::{Rng, SeedableRng};
 
 use super::network::{MARKED, SimNetwork};
 use crate::rc::{
-    AtomicOperation, Budget, Completion, Config, Denied, Env, Held, Payload, RcQueuePair, RecvRequest, SendOp,
+    AtomicOperation, Completion, Config, Denied, Env, Held, Payload, Quantum, RcQueuePair, RecvRequest, SendOp,
     SendRequest, TxError, WcStatus,
 };
 use crate::wire::{Flow, Frame, FrameLayers, Headers, Ip, MacAddr, Malformed, Packet, icrc};
@@ -181,17 +181,17 @@ impl Node {
             request
         };
         self.qp.post_send(request).expect("fewer than the depth are outstanding");
-        let mut budget = Budget::UNLIMITED;
-        let _ = self.qp.pump_requests(now, &mut budget, &mut scene);
+        let mut quantum = Quantum::UNLIMITED;
+        let _ = self.qp.pump_requests(now, &mut quantum, &mut scene);
     }
 
     /// Lets the queue pair send.
     pub(super) fn pump(&mut self, now: Nanos, network: &mut SimNetwork) {
         let mut scene = NodeEnv { now, host: &mut self.host, network, current: None };
         // Busy is no error: the world pumps again after the next event.
-        let mut budget = Budget::UNLIMITED;
-        let _ = self.qp.pump_replies(now, &mut budget, &mut scene);
-        let _ = self.qp.pump_requests(now, &mut budget, &mut scene);
+        let mut quantum = Quantum::UNLIMITED;
+        let _ = self.qp.pump_replies(now, &mut quantum, &mut scene);
+        let _ = self.qp.pump_requests(now, &mut quantum, &mut scene);
     }
 }
 

@@ -329,7 +329,7 @@ impl TagService {
     pub(super) fn store<L: Link>(&mut self, core: &mut Core<L>, from: PeerId, label: Label, body: Body) {
         core.stats.rx_unexpected += 1;
         self.matching.keep(MatchLabel::new(from, label), body.id(), OVERHEAD + body.cost(), body);
-        core.budget.note_stored(self.stored_bytes());
+        core.unexpected_budget.note_stored(self.stored_bytes());
     }
 
     /// Sender: a synchronous message has been matched.

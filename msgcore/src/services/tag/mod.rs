@@ -132,8 +132,8 @@ impl TagService {
 
     /// Messages without a receive may take less memory than before.
     fn note_less_stored<L: Link>(&self, core: &mut Core<L>) {
-        core.budget.note_stored(self.stored_bytes());
-        if core.budget.is_withholding() {
+        core.unexpected_budget.note_stored(self.stored_bytes());
+        if core.unexpected_budget.is_withholding() {
             core.ready.note_less_stored();
         }
     }

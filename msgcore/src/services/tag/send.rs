@@ -175,5 +175,5 @@ impl TagService {
 
 /// Returns a copy of a message to oneself that has no receive; `None` where there is no memory, or there may be no more copies.
 fn copy_to_store<L: Link>(core: &Core<L>, payload: &[u8]) -> Option<Buffer> {
-    if core.budget.is_exceeded() { None } else { core.copy_of(payload).ok() }
+    if core.unexpected_budget.is_exceeded() { None } else { core.copy_of(payload).ok() }
 }

@@ -14,7 +14,7 @@ mod scoreboard;
 
 use super::congestion::CongestionControl as _;
 use super::requester::{Fetch, Requester, Wqe};
-use super::{Budget, Env, RcQueuePair, TxError, WcStatus};
+use super::{Env, Quantum, RcQueuePair, TxError, WcStatus};
 use crate::wire::Packet;
 use crate::{Nanos, Psn};
 
@@ -274,11 +274,11 @@ impl<B> RcQueuePair<B> {
         kept == Kept::New
     }
 
-    /// Sends what is lost again, as far as pacing, the budget and the link allow.
+    /// Sends what is lost again, as far as pacing, the quantum and the link allow.
     pub(super) fn send_repairs<E: Env<Buffer = B>>(
         &mut self,
         now: Nanos,
-        budget: &mut Budget,
+        quantum: &mut Quantum,
         env: &mut E,
     ) -> Result<(), TxError> {
         if !self.is_selective() || self.requester.nothing_is_missing() || self.requester.rnr.is_waiting() {
@@ -286,16 +286,16 @@ impl<B> RcQueuePair<B> {
         }
         if let Some(psn) = self.requester.scoreboard.force {
             if let Some(repair) = self.requester.forced_repair(psn) {
-                budget.spend(self.send_repair(now, repair, env)?);
+                quantum.spend(self.send_repair(now, repair, env)?);
             }
             self.requester.scoreboard.force = None;
         }
-        while budget.is_left() && !self.requester.retries.is_probing() {
+        while quantum.is_left() && !self.requester.retries.is_probing() {
             let Some(repair) = self.requester.next_repair() else { break };
             if !self.requester.is_released(now) {
                 break;
             }
-            budget.spend(self.send_repair(now, repair, env)?);
+            quantum.spend(self.send_repair(now, repair, env)?);
         }
         Ok(())
     }

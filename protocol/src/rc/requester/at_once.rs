@@ -1,8 +1,8 @@
 //! The fast path of sending: a SEND or an RDMA WRITE of one packet, where nothing stands before it and nothing
 //! is missing, leaves in the call that posts it. Whatever is unusual goes by the queue.
 
-use super::super::budget::HEADER_BYTES;
 use super::super::congestion::CongestionControl as _;
+use super::super::quantum::HEADER_BYTES;
 use super::super::{Env, Payload, RcQueuePair, SendOp, SendRequest, State, TxError};
 use super::Requester;
 use crate::Nanos;

@@ -218,8 +218,8 @@ fn feed(qp: &mut RcQueuePair<u32>, script: &mut Script, headers: Headers, len: u
     qp.on_packet(0, &Packet { headers, payload: &payload }, script);
 }
 
-const fn unlimited() -> Budget {
-    Budget::UNLIMITED
+const fn unlimited() -> Quantum {
+    Quantum::UNLIMITED
 }
 
 fn pump(qp: &mut RcQueuePair<u32>, script: &mut Script) {

@@ -128,14 +128,14 @@ fn the_last_response_holds_what_is_left() {
 }
 
 #[test]
-fn responses_count_against_the_budget_with_their_headers_and_their_data() {
+fn responses_count_against_the_quantum_with_their_headers_and_their_data() {
     let (mut qp, mut script) = (connected(|_| ()), Script::default());
     feed(&mut qp, &mut script, with_reth(Opcode::RcReadRequest, 500, 0, MTU as u32 + 3), 0);
     feed(&mut qp, &mut script, add_one(502), 0);
-    let mut budget = Budget::new(1000);
-    qp.pump_responses(0, &mut budget, &mut script).expect("the link takes all");
-    let spent = 3 * budget::HEADER_BYTES + MTU + 3;
-    assert_eq!((script.sent.len(), budget), (3, Budget::new(1000 - spent.cast_signed())));
+    let mut quantum = Quantum::new(1000);
+    qp.pump_responses(0, &mut quantum, &mut script).expect("the link takes all");
+    let spent = 3 * quantum::HEADER_BYTES + MTU + 3;
+    assert_eq!((script.sent.len(), quantum), (3, Quantum::new(1000 - spent.cast_signed())));
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn responses_are_spaced_as_congestion_control_has_it() {
     };
     let (mut qp, mut script) = (connected(dcqcn), Script::default());
     feed(&mut qp, &mut script, with_reth(Opcode::RcReadRequest, 500, 0, 3 * MTU as u32), 0);
-    let (mut now, spacing) = (0, (MTU + budget::HEADER_BYTES) as u64);
+    let (mut now, spacing) = (0, (MTU + quantum::HEADER_BYTES) as u64);
     for psn in 500..503 {
         assert!(qp.owes_responses());
         let _ = qp.pump_replies(now, &mut unlimited(), &mut script);

@@ -140,7 +140,7 @@ fn requests_are_spaced_as_congestion_control_has_it() {
     };
     let (mut qp, mut script) = (connected(dcqcn), Script::default());
     send(&mut qp, 1, 3 * MTU);
-    let (mut now, spacing) = (0, (MTU + budget::HEADER_BYTES) as u64);
+    let (mut now, spacing) = (0, (MTU + quantum::HEADER_BYTES) as u64);
     for psn in 100..103 {
         assert!(qp.wants_pump());
         assert_eq!(sent_at(now, &mut qp, &mut script), [psn], "one at a time");
@@ -254,29 +254,29 @@ fn an_acknowledgement_is_asked_for_once_enough_time_has_passed() {
 }
 
 #[test]
-fn requests_count_against_the_budget_with_their_headers_and_their_data() {
+fn requests_count_against_the_quantum_with_their_headers_and_their_data() {
     let (mut qp, mut script) = (connected(|_| ()), Script::default());
     send(&mut qp, 1, MTU);
     read(&mut qp, 2, 4 * MTU);
     send(&mut qp, 3, MTU);
-    let spent = (3 * budget::HEADER_BYTES + 2 * MTU).cast_signed();
-    let mut left = Budget::new(spent - 1);
+    let spent = (3 * quantum::HEADER_BYTES + 2 * MTU).cast_signed();
+    let mut left = Quantum::new(spent - 1);
     qp.pump_requests(0, &mut left, &mut script).expect("the link takes all");
     assert_eq!((script.sent.len(), left.left(), left.is_left()), (3, -1, false));
     send(&mut qp, 4, MTU);
-    for (budget, packets) in [(-1, 3), (0, 3), (1, 4)] {
-        qp.pump_requests(0, &mut Budget::new(budget), &mut script).expect("the link takes all");
+    for (quantum, packets) in [(-1, 3), (0, 3), (1, 4)] {
+        qp.pump_requests(0, &mut Quantum::new(quantum), &mut script).expect("the link takes all");
         assert_eq!(script.sent.len(), packets);
     }
     assert_eq!(qp.stats().tx_requests, 4);
 }
 
 #[test]
-fn of_two_that_share_a_budget_the_second_has_what_the_first_leaves() {
+fn of_two_that_share_a_quantum_the_second_has_what_the_first_leaves() {
     for (whole, half) in [(7, 4), (8, 4), (-7, -4), (0, 0)] {
-        let whole = Budget::new(whole);
-        assert_eq!((whole.half(), whole.half().left()), (Budget::new(half), half));
-        assert_eq!(whole.after_half(Budget::new(-3)).left(), whole.left() - half - 3);
+        let whole = Quantum::new(whole);
+        assert_eq!((whole.half(), whole.half().left()), (Quantum::new(half), half));
+        assert_eq!(whole.after_half(Quantum::new(-3)).left(), whole.left() - half - 3);
         assert_eq!(whole.after_half(whole.half()), whole, "the first has sent nothing");
     }
 }
@@ -297,15 +297,15 @@ fn the_answers_to_a_read_are_spaced_as_a_write_is_where_both_ends_listen_to_the_
             let (mut qp, mut script) = (connected(change), Script::default());
             post(&mut qp, 1, op, 4096);
             send(&mut qp, 2, 0);
-            let mut budget = Budget::new(1);
-            let _ = qp.pump_requests(0, &mut budget, &mut script);
+            let mut quantum = Quantum::new(1);
+            let _ = qp.pump_requests(0, &mut quantum, &mut script);
             let first = qp.requester.congestion.release_at();
             if dialect == Dialect::Rocinante {
                 // A repair is spaced likewise.
                 let _ = qp.pump_requests(first, &mut unlimited(), &mut script);
                 let before = qp.requester.congestion.release_at();
                 feed(&mut qp, &mut script, answer(100, Syndrome::Nak(NakCode::PsnSequence)), 0);
-                let _ = qp.pump_requests(before, &mut Budget::new(1), &mut script);
+                let _ = qp.pump_requests(before, &mut Quantum::new(1), &mut script);
                 assert_eq!(script.opcodes().last().map(|&(_, psn)| psn), Some(100));
                 assert_eq!(qp.requester.congestion.release_at() - before, first, "{op:?}");
             }

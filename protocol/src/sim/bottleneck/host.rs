@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::link::time_of;
 use crate::rc::{
-    AtomicOperation, Budget, Completion, Config, Denied, Env, Held, Payload, RcQueuePair, SendOp, SendRequest, State,
+    AtomicOperation, Completion, Config, Denied, Env, Held, Payload, Quantum, RcQueuePair, SendOp, SendRequest, State,
     Stats, TxError,
 };
 use crate::wire::{Headers, Packet, icrc};
@@ -166,9 +166,9 @@ impl FlowEnd {
         if self.qp.deadline().is_some_and(|at| at <= now) {
             self.qp.on_timeout(now, &mut self.port);
         }
-        let mut budget = Budget::UNLIMITED;
-        let is_busy = self.qp.pump_replies(now, &mut budget, &mut self.port).is_err()
-            || self.qp.pump_requests(now, &mut budget, &mut self.port).is_err();
+        let mut quantum = Quantum::UNLIMITED;
+        let is_busy = self.qp.pump_replies(now, &mut quantum, &mut self.port).is_err()
+            || self.qp.pump_requests(now, &mut quantum, &mut self.port).is_err();
         let room_at = self.port.leaving.front().copied().filter(|_| is_busy);
         self.wake_at = self.qp.deadline().into_iter().chain(room_at).min();
         self.port.sent.drain(..)

@@ -3,11 +3,12 @@
 /// About what the headers of a packet take on the wire.
 pub(super) const HEADER_BYTES: usize = 80;
 
-/// Bytes that may be sent. The packet that exhausts a budget may exceed it: the excess is taken from the next one.
+/// Bytes that may be sent in one turn, as in deficit round robin. The packet that exhausts a quantum may exceed it:
+/// the excess is taken from the next one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Budget(isize);
+pub struct Quantum(isize);
 
-impl Budget {
+impl Quantum {
     /// No limit.
     pub const UNLIMITED: Self = Self(isize::MAX);
 

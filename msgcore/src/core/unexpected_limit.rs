@@ -3,7 +3,7 @@
 
 /// The account of that memory.
 #[derive(Debug)]
-pub(crate) struct StorageBudget {
+pub(crate) struct UnexpectedBudget {
     /// Bytes that may be taken.
     limit: usize,
     /// Free bytes of the arena below which no message is stored without its credit being withheld.
@@ -18,7 +18,7 @@ pub(crate) struct StorageBudget {
 /// The arena is looked at when copies have taken this part of the floor.
 const LOOK_SHARE: usize = 16;
 
-impl StorageBudget {
+impl UnexpectedBudget {
     /// An account of at most `limit` bytes, in an arena that shall keep `floor` bytes free.
     pub(crate) fn new(limit: usize, floor: usize) -> Self {
         Self { limit, floor, stored: 0, is_withholding: false, unseen: 0 }
