@@ -25,7 +25,7 @@ pub(crate) struct LocalTerms {
 impl<L: Link> Core<L> {
     /// Sends our terms, or does so later where all vbufs are on their way to others.
     pub(crate) fn send_terms(&mut self, peer: &mut Peer) {
-        if !self.has_room(peer, 0, 1, true) {
+        if !self.has_send_room(peer, 0, 1, true) {
             return;
         }
         peer.connection.owes_terms = false;

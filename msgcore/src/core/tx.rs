@@ -50,7 +50,7 @@ pub(crate) fn lane_and_peer(name: u64) -> (usize, PeerId) {
 
 /// Whether something may be sent now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Room {
+enum SendRoom {
     /// Yes.
     Yes,
     /// A credit is missing: the peer will send one.
@@ -64,7 +64,7 @@ impl<L: Link> Core<L> {
     pub(crate) fn post_control(&mut self, peer: &mut Peer) -> bool {
         let Some(&Control { message, sequence }) = peer.tx.control.front() else { return false };
         let admitted = peer.lanes[0].admits_control();
-        if !self.has_room(peer, 0, 1, admitted) {
+        if !self.has_send_room(peer, 0, 1, admitted) {
             return false;
         }
         peer.tx.control.pop_front();
@@ -73,30 +73,30 @@ impl<L: Link> Core<L> {
     }
 
     /// Whether so many vbufs can be sent on a lane now; counts why not.
-    pub(crate) fn has_room(&mut self, peer: &mut Peer, lane: usize, vbufs: usize, is_admitted: bool) -> bool {
-        match self.room(peer, lane, vbufs, is_admitted) {
-            Room::Yes => return true,
-            Room::NoCredit => self.stats.credit_stalls += 1,
-            Room::NoBuffer => self.stats.buffer_stalls += 1,
+    pub(crate) fn has_send_room(&mut self, peer: &mut Peer, lane: usize, vbufs: usize, is_admitted: bool) -> bool {
+        match self.send_room(peer, lane, vbufs, is_admitted) {
+            SendRoom::Yes => return true,
+            SendRoom::NoCredit => self.stats.credit_stalls += 1,
+            SendRoom::NoBuffer => self.stats.buffer_stalls += 1,
         }
         false
     }
 
-    fn room(&mut self, peer: &mut Peer, lane: usize, vbufs: usize, is_admitted: bool) -> Room {
+    fn send_room(&mut self, peer: &mut Peer, lane: usize, vbufs: usize, is_admitted: bool) -> SendRoom {
         if !is_admitted {
-            return Room::NoCredit;
+            return SendRoom::NoCredit;
         }
         if peer.lanes[lane].in_flight + vbufs > SEND_QUEUE {
-            return Room::NoBuffer;
+            return SendRoom::NoBuffer;
         }
         if self.provide_vbufs(peer, lane, vbufs) {
-            return Room::Yes;
+            return SendRoom::Yes;
         }
         if peer.tx.starved != Starved::Queued {
             peer.tx.starved = Starved::Queued;
             self.ready.push_starved(peer.id);
         }
-        Room::NoBuffer
+        SendRoom::NoBuffer
     }
 
     /// Makes sure that a peer can take so many send buffers. Unless it is its turn, each of the others that wait for one finds
@@ -198,7 +198,7 @@ impl<L: Link> Core<L> {
 
     /// A completed send tries again where this one cannot go.
     fn post_no_op(&mut self, peer: &mut Peer, lane: usize) {
-        if !self.has_room(peer, lane, 1, true) {
+        if !self.has_send_room(peer, lane, 1, true) {
             return;
         }
         // The queue that is in need rides on its own no-op: the reserve is counted so.

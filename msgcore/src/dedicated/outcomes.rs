@@ -8,8 +8,8 @@ use roci_driver::Buffer;
 use super::rings::OperationEnd;
 use crate::core::completion::Completion;
 use crate::core::slab::{Key, KeySource, Slab};
-use crate::services::tag::queue::OUTGOING_LIMIT;
 use crate::services::tag::requests::{self, Report};
+use crate::services::tag::send_queue::OUTGOING_LIMIT;
 use crate::{Done, OpError, Request};
 
 /// Operations that may be under way, or over and not asked for. An endpoint's queue holds as many sends, so that the engine

@@ -214,7 +214,7 @@ impl StreamService {
         }
         if !end.is_offered {
             let is_admitted = cx.peer.lanes[0].admits_control();
-            if !cx.core.has_room(cx.peer, 0, 1, is_admitted) {
+            if !cx.core.has_send_room(cx.peer, 0, 1, is_admitted) {
                 cx.peer.tx.service_waits = true;
                 return;
             }

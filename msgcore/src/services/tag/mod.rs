@@ -7,13 +7,13 @@ pub(crate) mod claims;
 pub(crate) mod eager;
 pub(crate) mod matching;
 pub(crate) mod operation;
-pub(crate) mod queue;
 pub(crate) mod receive;
 pub(crate) mod rendezvous;
 pub(crate) mod request;
 pub(crate) mod requests;
 pub mod select;
 pub(crate) mod send;
+pub(crate) mod send_queue;
 pub(crate) mod stored;
 
 use std::collections::BTreeMap;
@@ -23,11 +23,11 @@ use roci_driver::link::Link;
 use self::claims::Claims;
 use self::matching::Matching;
 use self::operation::TagOperation;
-use self::queue::PeerQueue;
 use self::rendezvous::Staging;
 use self::request::Request;
 use self::requests::Requests;
 use self::select::Rules;
+use self::send_queue::PeerSendQueue;
 use self::stored::{Body, Series};
 use crate::core::Core;
 use crate::core::completion::OpError;
@@ -47,7 +47,7 @@ pub(crate) struct TagService {
     pub(crate) rules: Rules,
     buffered_limit: usize,
     /// What waits to be sent, by peer.
-    queues: Vec<PeerQueue>,
+    queues: Vec<PeerSendQueue>,
     oneself: PeerId,
 }
 
@@ -68,7 +68,7 @@ impl TagService {
             staging,
             rules,
             buffered_limit,
-            queues: (0..count).map(|_| PeerQueue::default()).collect(),
+            queues: (0..count).map(|_| PeerSendQueue::default()).collect(),
             oneself,
         }
     }
@@ -81,7 +81,7 @@ impl TagService {
 
     /// A peer is gone: whatever needs it ends with `error`.
     pub(crate) fn on_peer_down<L: Link>(&mut self, core: &mut Core<L>, peer: PeerId, error: &OpError) {
-        self.queues[peer] = PeerQueue::default();
+        self.queues[peer] = PeerSendQueue::default();
         for request in self.requests.depending_on(peer) {
             self.abandon(core, request, error);
         }

@@ -7,8 +7,8 @@ use roci_protocol::msg::{Header, Label, Message, Way};
 
 use super::super::TagService;
 use super::super::operation::{Asked, Filling, TagOperation};
-use super::super::queue::Fragments;
 use super::super::request::Request;
+use super::super::send_queue::Fragments;
 use super::super::stored::RemotePayload;
 use super::ClearToSend;
 use crate::core::Core;
@@ -60,7 +60,7 @@ impl TagService {
         }
         let lane = peer.lanes.len() - 1;
         let (room, is_admitted) = (peer.lanes[lane].payload, peer.lanes[lane].admits_control());
-        if !core.has_room(peer, lane, 1, is_admitted) {
+        if !core.has_send_room(peer, lane, 1, is_admitted) {
             return false;
         }
         let fragments = self.queues[peer.id].fragments.front_mut().expect("there is one");

@@ -19,7 +19,7 @@ pub(crate) const OUTGOING_LIMIT: usize = 1 << 16;
 
 /// What waits to be sent to one peer.
 #[derive(Debug, Default)]
-pub(crate) struct PeerQueue {
+pub(crate) struct PeerSendQueue {
     /// Matched messages that wait for the connection, for a credit, a vbuf, or a place in the send queue; in order.
     pub(super) outgoing: Entries<Outgoing>,
     /// R3: payloads on their way.
@@ -51,7 +51,7 @@ pub(crate) struct Fragments {
     pub(super) sent: usize,
 }
 
-impl PeerQueue {
+impl PeerSendQueue {
     /// Whether another message may be accepted: each that waits may have to be announced, and how many are is limited.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
@@ -130,7 +130,7 @@ impl TagService {
             Protocol::Eager => (lane, vbufs, true),
             Protocol::Rendezvous(_) => (0, 1, may_request),
         };
-        if !core.has_room(peer, lane, vbufs, admitted) {
+        if !core.has_send_room(peer, lane, vbufs, admitted) {
             return false;
         }
         let outgoing = self.queues[peer.id].outgoing.remove(first).expect("it was just there");
