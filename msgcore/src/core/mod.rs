@@ -12,7 +12,7 @@ pub(crate) mod no_connection;
 pub(crate) mod peer;
 pub(crate) mod peers;
 pub(crate) mod ready;
-pub(crate) mod receives;
+pub(crate) mod receive_buffers;
 pub(crate) mod refused;
 pub(crate) mod regions;
 pub(crate) mod rx;
@@ -28,7 +28,7 @@ use roci_driver::link::Link;
 use roci_driver::{ArenaError, Buffer, CompletionQueue, Engine, PdId};
 
 use self::ready::Ready;
-use self::receives::Receives;
+use self::receive_buffers::ReceiveBuffers;
 use self::regions::OpenRegions;
 use self::stats::WorkerStats;
 use self::terms::LocalTerms;
@@ -42,7 +42,7 @@ pub(crate) struct Core<L: Link> {
     pub(crate) cq: CompletionQueue,
     /// Send buffers, by lane.
     pub(crate) send_pools: Vec<Pool>,
-    pub(crate) receives: Receives,
+    pub(crate) receives: ReceiveBuffers,
     pub(crate) unexpected_budget: UnexpectedBudget,
     pub(crate) regions: OpenRegions,
     pub(crate) ready: Ready,

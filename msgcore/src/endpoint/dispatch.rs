@@ -10,7 +10,7 @@ use crate::core::breach::Breach;
 use crate::core::completion::OpError;
 use crate::core::lane::SEND_QUEUE;
 use crate::core::peer::{Arrived, Peer, PeerId};
-use crate::core::receives::{ANY_PEER, Cost};
+use crate::core::receive_buffers::{ANY_PEER, Cost};
 use crate::core::rx::{Due, Outcome};
 use crate::core::tx::{lane_and_peer, stream_work_peer};
 use crate::services::Services;
@@ -230,7 +230,7 @@ fn on_message<L: Link>(
             let lane = arrived.lane;
             peer.rx.reorder.push(arrived);
             // What it waits for may need a receive of the same queue, or be behind a message that does.
-            core.top_up(lane);
+            core.refill_srq(lane);
         }
         Err(breach) => {
             core.give_receive_vbuf(arrived.lane, arrived.vbuf);

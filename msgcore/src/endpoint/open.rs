@@ -15,7 +15,7 @@ use crate::core::lane::SEND_QUEUE;
 use crate::core::peer::PeerId;
 use crate::core::peers::Peers;
 use crate::core::ready::Ready;
-use crate::core::receives::{Receives, Shared};
+use crate::core::receive_buffers::{ReceiveBuffers, SharedReceiveBuffers};
 use crate::core::regions::OpenRegions;
 use crate::core::stats::WorkerStats;
 use crate::core::terms::LocalTerms;
@@ -79,7 +79,7 @@ impl<L: Link> Endpoint<L> {
             pd,
             cq,
             send_pools,
-            receives: Receives::new(queues, receive_pools, shared),
+            receives: ReceiveBuffers::new(queues, receive_pools, shared),
             unexpected_budget: UnexpectedBudget::new(
                 config.unexpected_limit.min(memory / UNEXPECTED_SHARE),
                 memory / FLOOR_SHARE,
@@ -120,7 +120,7 @@ fn create_queues<L: Link>(
     engine: &mut Engine<L>,
     queues: &ReceiveQueues,
     size: usize,
-) -> (CompletionQueue, Vec<Option<Shared>>) {
+) -> (CompletionQueue, Vec<Option<SharedReceiveBuffers>>) {
     let peers = size.saturating_sub(1);
     let of_queue = |kind: Kind| match kind {
         Kind::PerPeer { num, reserve, .. } => peers * (SEND_QUEUE + num as usize + reserve as usize + 1),
@@ -132,7 +132,7 @@ fn create_queues<L: Link>(
     let shared = queues.iter().map(|queue| match queue.kind {
         Kind::PerPeer { .. } => None,
         Kind::Shared { num, init, .. } => {
-            Some(Shared { srq: engine.create_srq(num as usize, cq), goal: init as usize })
+            Some(SharedReceiveBuffers { srq: engine.create_srq(num as usize, cq), goal: init as usize })
         }
     });
     let shared = shared.collect();
@@ -140,8 +140,8 @@ fn create_queues<L: Link>(
 }
 
 /// How the queue pair of each lane is made.
-fn plans(params: QpParams, queues: &ReceiveQueues, shared: &[Option<Shared>]) -> Vec<LanePlan> {
-    let plan = |(queue, shared): (&ReceiveQueue, &Option<Shared>)| {
+fn plans(params: QpParams, queues: &ReceiveQueues, shared: &[Option<SharedReceiveBuffers>]) -> Vec<LanePlan> {
+    let plan = |(queue, shared): (&ReceiveQueue, &Option<SharedReceiveBuffers>)| {
         let mut params = params.clone();
         params.rq_depth = match queue.kind {
             Kind::PerPeer { num, reserve, .. } => (num + reserve) as usize + 1,

@@ -17,15 +17,15 @@ mod bins;
 mod class_index;
 mod classes;
 pub(super) mod entries;
-mod receives;
+mod posted;
 #[cfg(test)]
 mod tests;
 mod unexpected;
 
-use receives::PostedReceives;
+use posted::PostedReceives;
 use unexpected::Unexpected;
 
-pub(crate) use receives::Posted;
+pub(crate) use posted::Posted;
 
 use roci_protocol::msg;
 

@@ -1,4 +1,4 @@
-//! Receives: each peer's own, and those that all peers share; posted, used up, and posted again.
+//! Receives and their buffers: each peer's own, and those that all peers share; posted, used up, and posted again.
 
 use std::mem;
 
@@ -22,19 +22,19 @@ const LEAST_CREDITS: usize = 2;
 
 /// The receive queues: what they are, their buffers, and those that all peers share.
 #[derive(Debug)]
-pub(crate) struct Receives {
+pub(crate) struct ReceiveBuffers {
     pub(crate) queues: ReceiveQueues,
     /// Their buffers, by lane.
     pub(crate) pools: Vec<Pool>,
     /// By lane; none where each peer has its own.
-    shared: Vec<Option<Shared>>,
+    shared: Vec<Option<SharedReceiveBuffers>>,
     /// Somewhere a receive lacks a vbuf.
     are_missing: bool,
 }
 
-/// A receive queue that all peers share.
+/// A receive queue that all peers share (SRQ).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedReceiveBuffers {
     pub(crate) srq: SharedReceiveQueue,
     /// Receives that it should hold by now.
     pub(crate) goal: usize,
@@ -51,9 +51,9 @@ pub(crate) enum Cost {
     Withheld,
 }
 
-impl Receives {
+impl ReceiveBuffers {
     /// Receives as these queues have them; of each that is shared, its queue.
-    pub(crate) fn new(queues: ReceiveQueues, pools: Vec<Pool>, shared: Vec<Option<Shared>>) -> Self {
+    pub(crate) fn new(queues: ReceiveQueues, pools: Vec<Pool>, shared: Vec<Option<SharedReceiveBuffers>>) -> Self {
         assert!(pools.len() == queues.len() && shared.len() == queues.len(), "one of each for each lane");
         Self { queues, pools, shared, are_missing: false }
     }
@@ -73,7 +73,7 @@ impl<L: Link> Core<L> {
     /// Posts the receives that all peers share.
     pub(crate) fn post_shared(&mut self) {
         for lane in 0..self.receives.queues.len() {
-            self.fill_shared(lane);
+            self.fill_srq(lane);
         }
     }
 
@@ -192,11 +192,11 @@ impl<L: Link> Core<L> {
             Some(vbuf) => self.receives.pools[lane].give(vbuf),
             None => self.receives.are_missing = true,
         }
-        self.top_up(lane);
+        self.refill_srq(lane);
     }
 
     /// Posts shared receives again once few are left, and more than before once there is a shortage.
-    pub(crate) fn top_up(&mut self, lane: usize) {
+    pub(crate) fn refill_srq(&mut self, lane: usize) {
         let Some(Kind::Shared { low, num, limit, .. }) = self.receives.queues.get(lane).map(|queue| queue.kind) else {
             return;
         };
@@ -206,13 +206,13 @@ impl<L: Link> Core<L> {
             shared.goal = (2 * shared.goal).min(num as usize);
         }
         if left <= (low as usize).min(shared.goal - shared.goal.div_ceil(4)) {
-            self.fill_shared(lane);
+            self.fill_srq(lane);
         }
     }
 
     /// Posts shared receives up to the goal, as far as vbufs go.
-    fn fill_shared(&mut self, lane: usize) {
-        let Some(Shared { srq, goal }) = self.receives.shared[lane] else { return };
+    fn fill_srq(&mut self, lane: usize) {
+        let Some(SharedReceiveBuffers { srq, goal }) = self.receives.shared[lane] else { return };
         for _ in self.engine.srq_len(srq)..goal {
             let Some(mut vbuf) = self.receives.pools[lane].take(&self.engine) else {
                 self.receives.are_missing = true;
@@ -229,7 +229,7 @@ impl<L: Link> Core<L> {
     pub(crate) fn give_receive_vbuf(&mut self, lane: usize, vbuf: Buffer) {
         self.receives.pools[lane].give(vbuf);
         // It may have been the last one: where a peer has ended nothing else posts it again.
-        self.top_up(lane);
+        self.refill_srq(lane);
         if self.receives.are_missing {
             self.ready.note_receive_buffer();
         }
@@ -240,7 +240,7 @@ impl<L: Link> Core<L> {
     pub(crate) fn replace_missing(&mut self, peers: &mut Peers) {
         self.receives.are_missing = false;
         for lane in 0..self.receives.queues.len() {
-            self.fill_shared(lane);
+            self.fill_srq(lane);
         }
         // Below the floor only vbufs that have come back are used: others would be made of the application's memory.
         let may_grow = self.unexpected_budget.is_idle() || self.unexpected_budget.is_above_floor(self.free_bytes());
