@@ -1,13 +1,13 @@
 //! Credits: the receive buffers that a peer has posted for us, and those that we owe it.
 //!
 //! A message costs its sender a credit; its receiver gives it back once the buffer is posted again, on the next
-//! message of its own or, when enough wait to be given back and there is nothing to send, in a message of nothing else
-//! (a no-op, MVICH's name). A no-op costs no credit and overtakes whatever waits, so as many more buffers are posted as
-//! no-ops can be on their way.
+//! message of its own or, when enough wait to be given back and there is nothing to send, in a message of nothing else,
+//! a credit message (MVICH calls it a no-op). A credit message costs no credit and overtakes whatever waits, so as many more
+//! buffers are posted as credit messages can be on their way.
 //!
 //! Where the credits run out: an eager message becomes an announcement (`services/tag/select.rs`), or waits in the queue
-//! (`services/tag/send_queue.rs`); `tx.rs` counts it in `credit_stalls`; `endpoint/mod.rs` (`go_on`) sends it when credits come back.
-//! These are not IBTA's end-to-end credits, which are switched off.
+//! (`services/tag/send_queue.rs`); `tx.rs` counts it in `credit_stalls`; `endpoint/mod.rs` (`go_on`) sends it when credits
+//! come back. These are not IBTA's end-to-end credits, which are switched off.
 //!
 //! The last credits are not for all messages. What stays without a receive may keep its credit from the sender, for want of
 //! memory; so eager messages leave at least one credit to announcements of a rendezvous, which take little memory and
@@ -23,7 +23,7 @@ use crate::receive_queues::Kind;
 /// When credits are returned, and who may have the last ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Rule {
-    /// Credits owed that are worth a no-op ...
+    /// Credits owed that are worth a credit message ...
     pub(crate) window: u16,
     /// ... and where the peer has no more than `preserve`.
     pub(crate) notify: u16,
@@ -36,10 +36,10 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
-    /// The rule for a queue of one peer with `limit` buffers, where the peer has `reserve` buffers for no-ops.
+    /// The rule for a queue of one peer with `limit` buffers, where the peer has `reserve` buffers for credit messages.
     ///
-    /// At most one no-op that returns few credits is on its way, and the others return at least `least` of the `limit`
-    /// that there are: so the reserve suffices.
+    /// At most one credit message that returns few credits is on its way, and the others return at least `least` of the
+    /// `limit` that there are: so the reserve suffices.
     pub(crate) fn per_peer(limit: u16, reserve: u16, window: u16, notify: u16, preserve: u16) -> Self {
         assert!(limit >= 2, "one credit cannot be given back before it is used");
         let least = (1..=limit).find(|least| limit / least < reserve).unwrap_or(limit + 1);
@@ -47,7 +47,7 @@ impl Rule {
         Self { window: window.max(least), notify: notify.max(least), preserve, least: 2, control: 1 }
     }
 
-    /// The rule for a queue of this kind, where the peer has `reserve` buffers for no-ops.
+    /// The rule for a queue of this kind, where the peer has `reserve` buffers for credit messages.
     pub(crate) fn of(kind: Kind, reserve: u16, notify: u16, preserve: u16) -> Self {
         match kind {
             Kind::PerPeer { num, window, .. } => Self::per_peer(num as u16, reserve, window as u16, notify, preserve),
@@ -159,15 +159,15 @@ impl Credits {
     /// The peer gave back `count`; `false` where it gives more than there are.
     #[must_use]
     #[inline]
-    pub(crate) fn receive(&mut self, count: u16) -> bool {
-        let may_receive = self.may_receive(count);
-        self.available += if may_receive { count } else { 0 };
-        may_receive
+    pub(crate) fn regain(&mut self, count: u16) -> bool {
+        let may_regain = self.may_regain(count);
+        self.available += if may_regain { count } else { 0 };
+        may_regain
     }
 
     /// Whether the peer can give so many back.
     #[inline]
-    pub(crate) fn may_receive(&self, count: u16) -> bool {
+    pub(crate) fn may_regain(&self, count: u16) -> bool {
         count <= self.granted - self.available
     }
 
@@ -299,7 +299,7 @@ mod tests {
                         let is_eager = messages.remove(0);
                         assert!(repost(&mut receiver, is_eager && is_withholding));
                     }
-                    3 if !returns.is_empty() => assert!(sender.receive(returns.remove(0))),
+                    3 if !returns.is_empty() => assert!(sender.regain(returns.remove(0))),
                     _ => {}
                 }
                 if !is_withholding {
@@ -335,16 +335,16 @@ mod tests {
     fn nothing_may_be_sent_before_the_peers_terms_are_known() {
         let mut credits = Credits::new(4);
         assert_eq!((credits.for_eager(), credits.for_requests(), credits.for_control()), (0, 0, 0));
-        assert!(!credits.receive(1));
+        assert!(!credits.regain(1));
     }
 
     #[test]
     fn a_peer_cannot_give_more_than_there_is() {
         let mut credits = account(4, Rule::per_peer(4, 4, 2, 2, 1));
-        assert!(!credits.receive(1));
+        assert!(!credits.regain(1));
         credits.spend();
-        assert!(credits.receive(1));
-        assert!(!credits.receive(u16::MAX));
+        assert!(credits.regain(1));
+        assert!(!credits.regain(u16::MAX));
     }
 
     #[test]
@@ -381,7 +381,7 @@ mod tests {
         receiver.open(4, 0, rule);
         assert_eq!((sender.for_control(), receiver.owed()), (3, 0));
         receiver.settle(0);
-        assert!(sender.receive(receiver.take_owed()));
+        assert!(sender.regain(receiver.take_owed()));
         assert_eq!((sender.for_control(), receiver.kept()), (4, 0));
     }
 

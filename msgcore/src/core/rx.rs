@@ -45,7 +45,7 @@ impl Peer {
     #[inline]
     pub(crate) fn admit(&mut self, header: &Header) -> Result<Due, Breach> {
         let lane = self.lanes.get_mut(usize::from(header.queue));
-        if !lane.is_some_and(|lane| lane.credits.receive(header.credits)) {
+        if !lane.is_some_and(|lane| lane.credits.regain(header.credits)) {
             return Err(Breach::CreditsReturned { count: header.credits, queue: header.queue });
         }
         if self.tx.control.len() > CONTROL_LIMIT {

@@ -180,28 +180,28 @@ impl<L: Link> Core<L> {
     #[inline]
     pub(crate) fn return_credits(&mut self, peer: &mut Peer) {
         if peer.lanes.iter().any(|lane| lane.credits.is_return_due()) {
-            self.post_no_ops(peer);
+            self.post_credit_messages(peer);
         }
     }
 
     #[cold]
-    fn post_no_ops(&mut self, peer: &mut Peer) {
+    fn post_credit_messages(&mut self, peer: &mut Peer) {
         if !peer.is_open() {
             return;
         }
         for index in 0..peer.lanes.len() {
             if peer.lanes[index].credits.is_return_due() {
-                self.post_no_op(peer, index);
+                self.post_credit_message(peer, index);
             }
         }
     }
 
     /// A completed send tries again where this one cannot go.
-    fn post_no_op(&mut self, peer: &mut Peer, lane: usize) {
+    fn post_credit_message(&mut self, peer: &mut Peer, lane: usize) {
         if !self.has_send_room(peer, lane, 1, true) {
             return;
         }
-        // The queue that is in need rides on its own no-op: the reserve is counted so.
+        // The queue that is in need rides on its own credit message: the reserve is counted so.
         peer.tx.next_return = lane;
         self.stats.tx_credit += 1;
         self.post_vbuf(peer, lane, Header::new(Message::Credit), &[]);

@@ -51,17 +51,17 @@ impl Peer {
             && self.connection.stage().has_terms()
             && self.tx.control.is_empty()
             && lane.credits.may_use()
-            && self.lanes.get(usize::from(header.queue)).is_some_and(|lane| lane.credits.may_receive(header.credits))
+            && self.lanes.get(usize::from(header.queue)).is_some_and(|lane| lane.credits.may_regain(header.credits))
     }
 
     /// The peer's next message has been acted upon, and its receive is still posted. Returns the lane that it came on.
     #[inline]
     fn take_next(&mut self, lane: usize, header: &WholeEager) -> &Lane {
         self.advance_sequence();
-        let is_received = self.lanes[usize::from(header.queue)].credits.receive(header.credits);
+        let is_regained = self.lanes[usize::from(header.queue)].credits.regain(header.credits);
         let lane = &mut self.lanes[lane];
         let is_used = lane.credits.used_at_once();
-        debug_assert!(is_received && is_used, "the caller has asked");
+        debug_assert!(is_regained && is_used, "the caller has asked");
         lane
     }
 }
