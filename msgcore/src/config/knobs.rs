@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use roci_driver::{Algorithm, Dialect, HugePage, MonitorChoice, PageChoice, Pin};
-use roci_protocol::msg::Way;
+use roci_protocol::msg::RendezvousProtocol;
 use roci_protocol::sim::Faults;
 use roci_protocol::wire::MacAddr;
 use roci_protocol::{NoPkey, Pkey};
@@ -71,10 +71,10 @@ const PAGES: &Choices<PageChoice> = &[
 ];
 const RENDEZVOUS: &Choices<Rendezvous> = &[
     ("auto", Rendezvous::Auto),
-    ("r3", Rendezvous::Always(Way::R3)),
-    ("rget", Rendezvous::Always(Way::Rget)),
-    ("rput", Rendezvous::Always(Way::Rput)),
-    ("pipeline", Rendezvous::Always(Way::Pipeline)),
+    ("r3", Rendezvous::Always(RendezvousProtocol::R3)),
+    ("rget", Rendezvous::Always(RendezvousProtocol::Rget)),
+    ("rput", Rendezvous::Always(RendezvousProtocol::Rput)),
+    ("pipeline", Rendezvous::Always(RendezvousProtocol::Pipeline)),
 ];
 
 macro_rules! knobs {

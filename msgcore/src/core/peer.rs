@@ -64,7 +64,7 @@ pub(crate) struct PeerTx {
     /// Bytes of READs and WRITEs posted and not complete.
     pub(crate) transferring: usize,
     /// The stream service waits for room to send something of its own.
-    pub(crate) service_waits: bool,
+    pub(crate) stream_waits: bool,
     /// The lane whose credits are given back next.
     pub(crate) next_return: usize,
     /// Whether it waits for a send buffer.
@@ -240,6 +240,6 @@ impl PeerTx {
     /// Whether something of the core's waits to be sent.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
-        !(self.control.is_empty() && self.transfers.is_empty()) || self.service_waits
+        !(self.control.is_empty() && self.transfers.is_empty()) || self.stream_waits
     }
 }

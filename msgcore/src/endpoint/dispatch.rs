@@ -280,13 +280,14 @@ fn dispatch<L: Link>(
             return services.tag.on_eager(core, peer, lane, (label, len, id, mode), vbuf);
         }
         Message::Fragment { offset, id } => return services.tag.on_fragment(peer, lane, id, offset, vbuf),
-        Message::RequestToSend { label, len, id, way, rkey, mode } => {
+        Message::RequestToSend { label, len, id, protocol, rkey, mode } => {
             peer.advance_sequence();
-            services.tag.on_request_to_send(core, peer, (label, mode), RemotePayload { way, rkey, len, id })?;
+            services.tag.on_request_to_send(core, peer, (label, mode), RemotePayload { protocol, rkey, len, id })?;
         }
         Message::Data { reply, offset } => services.tag.on_data(peer, reply, offset, &vbuf)?,
-        Message::ClearToSend { id, reply, way, rkey, va, len } => {
-            services.tag.on_clear_to_send(core, peer, id, ClearToSend { reply, way, rkey, va, len: len as usize })?;
+        Message::ClearToSend { id, reply, protocol, rkey, va, len } => {
+            let cts = ClearToSend { reply, protocol, rkey, va, len: len as usize };
+            services.tag.on_clear_to_send(core, peer, id, cts)?;
         }
         Message::Written { reply, len } => services.tag.on_written(core, peer, reply, len)?,
         Message::Finished { id } => services.tag.on_finished(core, peer, id)?,

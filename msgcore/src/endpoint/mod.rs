@@ -345,7 +345,7 @@ fn advance<L: Link>(core: &mut Core<L>, services: &mut Services, peer: &mut Peer
 fn post_waiting<L: Link>(core: &mut Core<L>, services: &mut Services, peer: &mut Peer) {
     core.post_transfers(peer);
     while core.post_control(peer) {}
-    if peer.tx.service_waits {
+    if peer.tx.stream_waits {
         services.stream.go_on(core, peer);
     }
     // By turns: neither a long payload nor many messages may keep the other waiting.

@@ -110,7 +110,7 @@ fn ranges(rules: &Rules, capacities: &[LaneCapacity], peer: Capabilities, can_re
 mod tests {
     use super::*;
     use crate::config::Origin;
-    use roci_protocol::msg::Way;
+    use roci_protocol::msg::RendezvousProtocol;
 
     fn config(settings: &[(&str, &str)]) -> Config {
         let mut config = Config::default();
@@ -151,9 +151,9 @@ mod tests {
         protocol_ranges(&config(settings), &WELL).iter().map(|row| (row.from, row.protocol)).collect()
     }
 
-    const R3: Protocol = Protocol::Rendezvous(Way::R3);
-    const RGET: Protocol = Protocol::Rendezvous(Way::Rget);
-    const PIPELINE: Protocol = Protocol::Rendezvous(Way::Pipeline);
+    const R3: Protocol = Protocol::Rendezvous(RendezvousProtocol::R3);
+    const RGET: Protocol = Protocol::Rendezvous(RendezvousProtocol::Rget);
+    const PIPELINE: Protocol = Protocol::Rendezvous(RendezvousProtocol::Pipeline);
 
     #[test]
     fn the_defaults_make_short_eager_and_long_rget() {

@@ -5,7 +5,7 @@ use roci_testkit::World as _;
 
 use super::common::{World, pattern};
 
-const WAYS: [&str; 4] = ["r3", "rget", "rput", "pipeline"];
+const PROTOCOLS: [&str; 4] = ["r3", "rget", "rput", "pipeline"];
 const SERIES: [(&str, &str); 2] = [("vbuf_size", "256"), ("eager_threshold", "8000")];
 
 fn any() -> Pattern {
@@ -67,7 +67,7 @@ fn a_receive_that_has_met_nothing_is_taken_back_with_its_buffer() {
 
 #[test]
 fn a_receive_that_has_met_its_message_is_not_taken_back() {
-    for protocol in WAYS {
+    for protocol in PROTOCOLS {
         let mut pair = connected(&[("rndv_protocol", protocol)]);
         for (len, steps) in [(10, 10), (50_000, 3), (50_000, 300)] {
             let receive = pair.recv(1, Tag::new(1), len);
@@ -115,7 +115,7 @@ fn a_send_is_taken_back_before_the_connection_is_up() {
 
 #[test]
 fn an_unexpected_message_is_taken_back_however_it_travels() {
-    let mut scenes: Vec<_> = WAYS.map(|way| (vec![("rndv_protocol", way)], 50_000)).into();
+    let mut scenes: Vec<_> = PROTOCOLS.map(|protocol| (vec![("rndv_protocol", protocol)], 50_000)).into();
     scenes.extend([(vec![], 0), (vec![], 100), (SERIES.into(), 5000)]);
     for (settings, len) in scenes {
         let mut pair = connected(&settings);
@@ -134,7 +134,7 @@ fn an_unexpected_message_is_taken_back_however_it_travels() {
 
 #[test]
 fn a_message_that_was_met_is_not_taken_back() {
-    let mut scenes: Vec<_> = WAYS.map(|way| (vec![("rndv_protocol", way)], 50_000)).into();
+    let mut scenes: Vec<_> = PROTOCOLS.map(|protocol| (vec![("rndv_protocol", protocol)], 50_000)).into();
     scenes.extend([(vec![], 0), (vec![], 100), (SERIES.into(), 5000)]);
     for (settings, len) in scenes {
         let mut pair = connected(&settings);
@@ -156,7 +156,7 @@ fn a_message_that_was_met_is_not_taken_back() {
 #[test]
 fn a_receive_and_a_cancel_that_cross_agree() {
     let mut outcomes = [0; 2];
-    let mut scenes: Vec<_> = WAYS.map(|way| (vec![("rndv_protocol", way)], 50_000)).into();
+    let mut scenes: Vec<_> = PROTOCOLS.map(|protocol| (vec![("rndv_protocol", protocol)], 50_000)).into();
     scenes.extend([(vec![], 100), (SERIES.into(), 5000)]);
     for (settings, len) in scenes {
         for steps in 0..12 {

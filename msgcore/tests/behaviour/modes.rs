@@ -8,7 +8,7 @@ use roci_testkit::World as _;
 use super::common::{World, pattern};
 
 const ANY: (Source, TagMatch) = (Source::Any, TagMatch::Any);
-const WAYS: [&str; 4] = ["r3", "rget", "rput", "pipeline"];
+const PROTOCOLS: [&str; 4] = ["r3", "rget", "rput", "pipeline"];
 const VBUF: usize = 8192;
 
 fn any() -> Pattern {
@@ -220,7 +220,7 @@ fn a_message_in_one_vbuf_is_handed_over_without_a_copy() {
 #[test]
 fn what_no_single_vbuf_holds_is_handed_over_in_memory_of_its_own() {
     let series = [("vbuf_size", "256"), ("eager_threshold", "8000")];
-    let mut settings: Vec<Vec<(&str, &str)>> = WAYS.map(|way| vec![("rndv_protocol", way)]).into();
+    let mut settings: Vec<Vec<(&str, &str)>> = PROTOCOLS.map(|protocol| vec![("rndv_protocol", protocol)]).into();
     settings.push(series.into());
     for settings in settings {
         let mut pair = World::pair(&settings);
@@ -305,7 +305,7 @@ fn truncate(pair: &mut World, from: usize, len: usize, is_expected: bool) -> [us
 
 #[test]
 fn a_message_that_does_not_fit_costs_its_receive_and_nothing_else() {
-    let mut scenes: Vec<_> = WAYS.map(|way| (vec![("rndv_protocol", way)], 50_000, 0)).into();
+    let mut scenes: Vec<_> = PROTOCOLS.map(|protocol| (vec![("rndv_protocol", protocol)], 50_000, 0)).into();
     scenes.push((vec![("vbuf_size", "256"), ("eager_threshold", "8000")], 8000, 0));
     scenes.extend([(vec![], 100, 0), (vec![], 100, 1), (vec![], 50_000, 1)]);
     for (settings, len, from) in scenes {

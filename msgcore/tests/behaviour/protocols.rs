@@ -3,7 +3,7 @@
 
 use roci_msgcore::select::{Protocol, Reason};
 use roci_msgcore::{Capabilities, Circumstances, ProtocolRange, Tag, protocol_ranges};
-use roci_protocol::msg::Way;
+use roci_protocol::msg::RendezvousProtocol;
 use roci_testkit::World as _;
 
 use super::common::{TestWorker, World, config, pattern};
@@ -327,10 +327,10 @@ fn goes_as_shown(settings: &[(&str, &str)], len: usize, row: &ProtocolRange) {
     exchange(&mut pair, 0, len, true);
     let one = match row.protocol {
         Protocol::Eager => Sent { eager: 1, ..Sent::default() },
-        Protocol::Rendezvous(Way::R3) => Sent { r3: 1, ..Sent::default() },
-        Protocol::Rendezvous(Way::Rget) => Sent { rget: 1, ..Sent::default() },
-        Protocol::Rendezvous(Way::Rput) => Sent { rput: 1, ..Sent::default() },
-        Protocol::Rendezvous(Way::Pipeline) => Sent { pipeline: 1, ..Sent::default() },
+        Protocol::Rendezvous(RendezvousProtocol::R3) => Sent { r3: 1, ..Sent::default() },
+        Protocol::Rendezvous(RendezvousProtocol::Rget) => Sent { rget: 1, ..Sent::default() },
+        Protocol::Rendezvous(RendezvousProtocol::Rput) => Sent { rput: 1, ..Sent::default() },
+        Protocol::Rendezvous(RendezvousProtocol::Pipeline) => Sent { pipeline: 1, ..Sent::default() },
     };
     assert_eq!(sent(&pair.workers[0]), one, "{len} bytes, {settings:?}: {row:?}");
     let stats = pair.workers[0].stats();

@@ -4,7 +4,7 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use roci_driver::Rkey;
-use roci_protocol::msg::{Header, Label, Message, Mode, Way};
+use roci_protocol::msg::{Header, Label, Message, Mode, RendezvousProtocol};
 
 /// What the hostile peer has seen, and says again in the wrong place.
 pub(crate) struct Known {
@@ -64,7 +64,10 @@ impl Known {
     fn message(&mut self, dice: &mut StdRng, room: usize) -> (Message, usize) {
         let label = Label { context: 0, tag: dice.random_range(0..3) };
         let mode = *[Mode::Standard, Mode::Synchronous, Mode::Ready].choose(dice).expect("some");
-        let way = *[Way::R3, Way::Rget, Way::Rput, Way::Pipeline].choose(dice).expect("some");
+        let protocol =
+            *[RendezvousProtocol::R3, RendezvousProtocol::Rget, RendezvousProtocol::Rput, RendezvousProtocol::Pipeline]
+                .choose(dice)
+                .expect("some");
         let rkey = self.keys.choose(dice).copied().unwrap_or(Rkey(dice.random()));
         let (id, reply, len) = (self.name(dice), self.name(dice), length(dice));
         match dice.random_range(0..100) {
@@ -74,9 +77,11 @@ impl Known {
             }
             20..35 => self.begin(dice, room, label, mode),
             35..50 => self.go_on(dice, room),
-            50..60 => (Message::RequestToSend { label, len, id: self.own_name(dice), way, rkey, mode }, 0),
+            50..60 => (Message::RequestToSend { label, len, id: self.own_name(dice), protocol, rkey, mode }, 0),
             60..68 => (Message::Cancel { id: self.own.saturating_sub(dice.random_range(0..4)) }, 0),
-            68..76 => (Message::ClearToSend { id, reply, way, rkey, va: dice.random_range(0..9), len: len as u32 }, 0),
+            68..76 => {
+                (Message::ClearToSend { id, reply, protocol, rkey, va: dice.random_range(0..9), len: len as u32 }, 0)
+            }
             76..82 => (Message::Data { reply, offset: dice.random_range(0..2) * len }, dice.random_range(0..=room)),
             82..85 => (Message::Written { reply, len }, 0),
             85..88 => (Message::Finished { id }, 0),

@@ -55,7 +55,7 @@ const STREAM_OFFER: u8 = 13;
 /// one by RDMA READ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum Way {
+pub enum RendezvousProtocol {
     /// A stream of vbufs, once the receiver has said that it is ready for them.
     R3 = 0,
     /// The receiver fetches it by RDMA READ.
@@ -118,7 +118,7 @@ pub enum Message {
         /// The operation.
         id: u64,
         /// How the payload is to move.
-        way: Way,
+        protocol: RendezvousProtocol,
         /// The key to the payload, where the receiver fetches it.
         rkey: Rkey,
         /// What the sender wants to know; a rendezvous is synchronous by nature.
@@ -136,7 +136,7 @@ pub enum Message {
         /// The receiver's name for it.
         reply: u64,
         /// How: R3, or by RDMA WRITE.
-        way: Way,
+        protocol: RendezvousProtocol,
         /// The key to the memory that is to be written.
         rkey: Rkey,
         /// Where to write.
@@ -291,13 +291,23 @@ impl View {
         Ok(match self.kind {
             EAGER => Message::Eager { label, len: second, id, mode: self.mode()? },
             FRAGMENT => Message::Fragment { offset: first, id },
-            REQUEST_TO_SEND => {
-                Message::RequestToSend { label, len: second, id, way: self.way()?, rkey, mode: self.mode()? }
-            }
+            REQUEST_TO_SEND => Message::RequestToSend {
+                label,
+                len: second,
+                id,
+                protocol: self.rendezvous_protocol()?,
+                rkey,
+                mode: self.mode()?,
+            },
             CANCEL => Message::Cancel { id },
-            CLEAR_TO_SEND => {
-                Message::ClearToSend { id, reply: first, way: self.way()?, rkey, va: second, len: self.word.get() }
-            }
+            CLEAR_TO_SEND => Message::ClearToSend {
+                id,
+                reply: first,
+                protocol: self.rendezvous_protocol()?,
+                rkey,
+                va: second,
+                len: self.word.get(),
+            },
             DATA => Message::Data { reply: first, offset: second },
             WRITTEN => Message::Written { reply: first, len: second },
             FINISHED => Message::Finished { id },
@@ -319,12 +329,12 @@ impl View {
         }
     }
 
-    fn way(&self) -> Result<Way, BadMessage> {
+    fn rendezvous_protocol(&self) -> Result<RendezvousProtocol, BadMessage> {
         match self.flags >> 4 {
-            0 => Ok(Way::R3),
-            1 => Ok(Way::Rget),
-            2 => Ok(Way::Rput),
-            3 => Ok(Way::Pipeline),
+            0 => Ok(RendezvousProtocol::R3),
+            1 => Ok(RendezvousProtocol::Rget),
+            2 => Ok(RendezvousProtocol::Rput),
+            3 => Ok(RendezvousProtocol::Pipeline),
             _ => Err(BadMessage::Flags { kind: self.kind, flags: self.flags }),
         }
     }
@@ -336,15 +346,15 @@ impl View {
                 Self { flags: mode as u8, word: label.context.into(), ..Self::new(EAGER, label.tag, len, id) }
             }
             Message::Fragment { offset, id } => Self::new(FRAGMENT, offset, 0, id),
-            Message::RequestToSend { label, len, id, way, rkey, mode } => Self {
-                flags: mode as u8 | (way as u8) << 4,
+            Message::RequestToSend { label, len, id, protocol, rkey, mode } => Self {
+                flags: mode as u8 | (protocol as u8) << 4,
                 word: label.context.into(),
                 rkey: rkey.0.into(),
                 ..Self::new(REQUEST_TO_SEND, label.tag, len, id)
             },
             Message::Cancel { id } => Self::new(CANCEL, 0, 0, id),
-            Message::ClearToSend { id, reply, way, rkey, va, len } => Self {
-                flags: (way as u8) << 4,
+            Message::ClearToSend { id, reply, protocol, rkey, va, len } => Self {
+                flags: (protocol as u8) << 4,
                 word: len.into(),
                 rkey: rkey.0.into(),
                 ..Self::new(CLEAR_TO_SEND, reply, va, id)
@@ -400,9 +410,14 @@ mod tests {
         ];
         for mode in [Mode::Standard, Mode::Synchronous, Mode::Ready] {
             messages.push(Message::Eager { label, len: 1 << 40, id, mode });
-            for way in [Way::R3, Way::Rget, Way::Rput, Way::Pipeline] {
-                messages.push(Message::RequestToSend { label, len: 1 << 40, id, way, rkey, mode });
-                messages.push(Message::ClearToSend { id, reply, way, rkey, va: 1 << 50, len: u32::MAX });
+            for protocol in [
+                RendezvousProtocol::R3,
+                RendezvousProtocol::Rget,
+                RendezvousProtocol::Rput,
+                RendezvousProtocol::Pipeline,
+            ] {
+                messages.push(Message::RequestToSend { label, len: 1 << 40, id, protocol, rkey, mode });
+                messages.push(Message::ClearToSend { id, reply, protocol, rkey, va: 1 << 50, len: u32::MAX });
             }
         }
         messages

@@ -299,7 +299,7 @@ impl StreamEnd {
         self.rx.is_due = !self.has_room_for_tail(cx.peer);
         if self.rx.is_due {
             // What makes room calls again.
-            cx.peer.tx.service_waits = true;
+            cx.peer.tx.stream_waits = true;
             return;
         }
         cx.stats.tx_tails += 1;

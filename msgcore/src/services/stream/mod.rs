@@ -128,7 +128,7 @@ impl StreamService {
             end.accept(peer.id, offer, &config);
         }
         streams.ours = Some(end);
-        peer.tx.service_waits = true;
+        peer.tx.stream_waits = true;
         Ok(())
     }
 
@@ -203,7 +203,7 @@ impl StreamService {
 
     /// Sends what had no room before: the offer of this end, and a tail.
     pub(crate) fn go_on<L: Link>(&mut self, core: &mut Core<L>, peer: &mut Peer) {
-        peer.tx.service_waits = false;
+        peer.tx.stream_waits = false;
         if self.end(peer.id).is_none() {
             return;
         }
@@ -215,7 +215,7 @@ impl StreamService {
         if !end.is_offered {
             let is_admitted = cx.peer.lanes[0].admits_control();
             if !cx.core.has_send_room(cx.peer, 0, 1, is_admitted) {
-                cx.peer.tx.service_waits = true;
+                cx.peer.tx.stream_waits = true;
                 return;
             }
             cx.core.post_vbuf(cx.peer, 0, Header::new(Message::StreamOffer), &end.offer(cx.config).emit());

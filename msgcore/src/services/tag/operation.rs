@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use roci_driver::{Buffer, MemoryRegion};
-use roci_protocol::msg::{Label, Way};
+use roci_protocol::msg::{Label, RendezvousProtocol};
 
 use super::matching::Posted;
 use crate::core::completion::{Done, OpError};
@@ -84,7 +84,7 @@ pub(crate) struct Asked {
     pub(crate) to: PeerId,
     pub(crate) label: Label,
     pub(crate) payload: Buffer,
-    pub(crate) way: Way,
+    pub(crate) protocol: RendezvousProtocol,
 }
 
 /// Sender: the payload waits to be fetched.

@@ -1,9 +1,9 @@
 //! Which protocol carries a message: one pure function of its length, the credits, what can be registered, what the
-//! peer can do, and the configuration. It is called when a message leaves (`queue.rs`).
+//! peer can do, and the configuration. It is called when a message leaves (`send_queue.rs`).
 
 use std::fmt;
 
-use roci_protocol::msg::{Capabilities, Way};
+use roci_protocol::msg::{Capabilities, RendezvousProtocol};
 
 use crate::core::peer::TRANSFER_LIMIT;
 use crate::core::stats::WorkerStats;
@@ -17,7 +17,7 @@ pub enum Protocol {
     /// In one vbuf or a series of them, at once; copied at both ends, and kept at the receiver until somebody asks.
     Eager,
     /// By rendezvous.
-    Rendezvous(Way),
+    Rendezvous(RendezvousProtocol),
 }
 
 /// Why it travels so.
@@ -46,7 +46,7 @@ pub enum Rendezvous {
     #[default]
     Auto,
     /// This, wherever it can be.
-    Always(Way),
+    Always(RendezvousProtocol),
 }
 
 /// The configuration's part.
@@ -99,27 +99,31 @@ pub fn select(rules: &Rules, conditions: &Conditions) -> (Protocol, Reason) {
     } else if vbufs <= credits {
         (Protocol::Eager, Reason::Short)
     } else {
-        (Protocol::Rendezvous(Way::R3), Reason::NoCredit)
+        (Protocol::Rendezvous(RendezvousProtocol::R3), Reason::NoCredit)
     }
 }
 
 fn rendezvous(rules: &Rules, conditions: &Conditions) -> (Protocol, Reason) {
     let &Conditions { len, can_register, peer, .. } = conditions;
-    let (way, reason) = match rules.rendezvous {
-        _ if !(rules.ours.rdma && peer.rdma) => (Way::R3, Reason::NoRdma),
-        Rendezvous::Always(Way::Rget) | Rendezvous::Auto if !can_register && len < rules.pipeline => {
-            (Way::R3, Reason::Unregistered)
+    let (protocol, reason) = match rules.rendezvous {
+        _ if !(rules.ours.rdma && peer.rdma) => (RendezvousProtocol::R3, Reason::NoRdma),
+        Rendezvous::Always(RendezvousProtocol::Rget) | Rendezvous::Auto if !can_register && len < rules.pipeline => {
+            (RendezvousProtocol::R3, Reason::Unregistered)
         }
-        Rendezvous::Always(way) => (way, Reason::Long),
-        Rendezvous::Auto if len >= rules.pipeline => (Way::Pipeline, Reason::VeryLong),
-        Rendezvous::Auto if len < rules.r3 => (Way::R3, Reason::Medium),
-        Rendezvous::Auto => (Way::Rget, Reason::Long),
+        Rendezvous::Always(protocol) => (protocol, Reason::Long),
+        Rendezvous::Auto if len >= rules.pipeline => (RendezvousProtocol::Pipeline, Reason::VeryLong),
+        Rendezvous::Auto if len < rules.r3 => (RendezvousProtocol::R3, Reason::Medium),
+        Rendezvous::Auto => (RendezvousProtocol::Rget, Reason::Long),
     };
     // Only RGET needs the sender's memory registered; and one READ or WRITE has only so many packets.
-    match way {
-        Way::Rget | Way::Rput if len > MAX_TRANSFER => (Protocol::Rendezvous(Way::Pipeline), Reason::VeryLong),
-        Way::Rget if !can_register => (Protocol::Rendezvous(Way::Pipeline), Reason::Unregistered),
-        way => (Protocol::Rendezvous(way), reason),
+    match protocol {
+        RendezvousProtocol::Rget | RendezvousProtocol::Rput if len > MAX_TRANSFER => {
+            (Protocol::Rendezvous(RendezvousProtocol::Pipeline), Reason::VeryLong)
+        }
+        RendezvousProtocol::Rget if !can_register => {
+            (Protocol::Rendezvous(RendezvousProtocol::Pipeline), Reason::Unregistered)
+        }
+        protocol => (Protocol::Rendezvous(protocol), reason),
     }
 }
 
@@ -127,10 +131,10 @@ impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Eager => "EAGER",
-            Self::Rendezvous(Way::R3) => "R3",
-            Self::Rendezvous(Way::Rget) => "RGET",
-            Self::Rendezvous(Way::Rput) => "RPUT",
-            Self::Rendezvous(Way::Pipeline) => "PIPELINE",
+            Self::Rendezvous(RendezvousProtocol::R3) => "R3",
+            Self::Rendezvous(RendezvousProtocol::Rget) => "RGET",
+            Self::Rendezvous(RendezvousProtocol::Rput) => "RPUT",
+            Self::Rendezvous(RendezvousProtocol::Pipeline) => "PIPELINE",
         })
     }
 }
@@ -150,7 +154,7 @@ impl fmt::Display for Reason {
 }
 
 impl WorkerStats {
-    /// A protocol was chosen for a message. Which way a rendezvous goes may change yet.
+    /// A protocol was chosen for a message. Which one a rendezvous takes may change yet.
     #[inline]
     pub(crate) fn chose(&mut self, protocol: Protocol, reason: Reason) {
         self.tx_eager += u64::from(protocol == Protocol::Eager);
@@ -162,13 +166,13 @@ impl WorkerStats {
         }
     }
 
-    /// The way of a rendezvous is certain.
-    pub(crate) fn goes(&mut self, way: Way) {
-        match way {
-            Way::R3 => self.tx_r3 += 1,
-            Way::Rget => self.tx_rget += 1,
-            Way::Rput => self.tx_rput += 1,
-            Way::Pipeline => self.tx_pipeline += 1,
+    /// The protocol of a rendezvous is certain.
+    pub(crate) fn goes(&mut self, protocol: RendezvousProtocol) {
+        match protocol {
+            RendezvousProtocol::R3 => self.tx_r3 += 1,
+            RendezvousProtocol::Rget => self.tx_rget += 1,
+            RendezvousProtocol::Rput => self.tx_rput += 1,
+            RendezvousProtocol::Pipeline => self.tx_pipeline += 1,
         }
     }
 }
@@ -195,11 +199,11 @@ mod tests {
         for (len, protocol, reason) in [
             (0, Eager, Reason::Short),
             (100, Eager, Reason::Short),
-            (101, Rendezvous(Way::R3), Reason::Medium),
-            (999, Rendezvous(Way::R3), Reason::Medium),
-            (1000, Rendezvous(Way::Rget), Reason::Long),
-            (9999, Rendezvous(Way::Rget), Reason::Long),
-            (10_000, Rendezvous(Way::Pipeline), Reason::VeryLong),
+            (101, Rendezvous(RendezvousProtocol::R3), Reason::Medium),
+            (999, Rendezvous(RendezvousProtocol::R3), Reason::Medium),
+            (1000, Rendezvous(RendezvousProtocol::Rget), Reason::Long),
+            (9999, Rendezvous(RendezvousProtocol::Rget), Reason::Long),
+            (10_000, Rendezvous(RendezvousProtocol::Pipeline), Reason::VeryLong),
         ] {
             check(&RULES, &of(len), protocol, reason);
         }
@@ -207,7 +211,7 @@ mod tests {
 
     #[test]
     fn without_credits_an_eager_message_becomes_r3() {
-        let r3 = Protocol::Rendezvous(Way::R3);
+        let r3 = Protocol::Rendezvous(RendezvousProtocol::R3);
         check(&RULES, &Conditions { credits: 1, ..of(51) }, r3, Reason::NoCredit);
         check(&RULES, &Conditions { credits: 1, ..of(50) }, Protocol::Eager, Reason::Short);
         check(&RULES, &Conditions { credits: 0, ..of(0) }, r3, Reason::NoCredit);
@@ -215,24 +219,29 @@ mod tests {
 
     #[test]
     fn what_cannot_be_registered_is_streamed_or_goes_in_pieces() {
-        let (r3, pipeline) = (Protocol::Rendezvous(Way::R3), Protocol::Rendezvous(Way::Pipeline));
-        let rget = Rules { rendezvous: Rendezvous::Always(Way::Rget), ..RULES };
+        let (r3, pipeline) =
+            (Protocol::Rendezvous(RendezvousProtocol::R3), Protocol::Rendezvous(RendezvousProtocol::Pipeline));
+        let rget = Rules { rendezvous: Rendezvous::Always(RendezvousProtocol::Rget), ..RULES };
         for rules in [RULES, rget] {
             check(&rules, &Conditions { can_register: false, ..of(5000) }, r3, Reason::Unregistered);
         }
         check(&RULES, &Conditions { can_register: false, ..of(10_000) }, pipeline, Reason::VeryLong);
         check(&rget, &Conditions { can_register: false, ..of(10_000) }, pipeline, Reason::Unregistered);
         // The receiver's memory is registered for RPUT, not the sender's.
-        let rput = Rules { rendezvous: Rendezvous::Always(Way::Rput), ..RULES };
-        let way = Protocol::Rendezvous(Way::Rput);
-        check(&rput, &Conditions { can_register: false, ..of(5000) }, way, Reason::Long);
+        let rput = Rules { rendezvous: Rendezvous::Always(RendezvousProtocol::Rput), ..RULES };
+        let protocol = Protocol::Rendezvous(RendezvousProtocol::Rput);
+        check(&rput, &Conditions { can_register: false, ..of(5000) }, protocol, Reason::Long);
     }
 
     #[test]
     fn without_rdma_at_either_end_everything_long_is_streamed() {
         let none = Capabilities { rdma: false };
-        let r3 = Protocol::Rendezvous(Way::R3);
-        for rendezvous in [Rendezvous::Auto, Rendezvous::Always(Way::Rget), Rendezvous::Always(Way::Pipeline)] {
+        let r3 = Protocol::Rendezvous(RendezvousProtocol::R3);
+        for rendezvous in [
+            Rendezvous::Auto,
+            Rendezvous::Always(RendezvousProtocol::Rget),
+            Rendezvous::Always(RendezvousProtocol::Pipeline),
+        ] {
             let rules = Rules { rendezvous, ..RULES };
             check(&rules, &Conditions { peer: none, ..of(50_000) }, r3, Reason::NoRdma);
             check(&Rules { ours: none, ..rules }, &of(50_000), r3, Reason::NoRdma);
@@ -241,10 +250,12 @@ mod tests {
 
     #[test]
     fn one_protocol_can_be_forced_on_every_rendezvous() {
-        for way in [Way::R3, Way::Rget, Way::Rput, Way::Pipeline] {
-            let rules = Rules { rendezvous: Rendezvous::Always(way), ..RULES };
+        for protocol in
+            [RendezvousProtocol::R3, RendezvousProtocol::Rget, RendezvousProtocol::Rput, RendezvousProtocol::Pipeline]
+        {
+            let rules = Rules { rendezvous: Rendezvous::Always(protocol), ..RULES };
             for len in [101, 1000, 50_000] {
-                check(&rules, &of(len), Protocol::Rendezvous(way), Reason::Long);
+                check(&rules, &of(len), Protocol::Rendezvous(protocol), Reason::Long);
             }
             check(&rules, &of(100), Protocol::Eager, Reason::Short);
         }

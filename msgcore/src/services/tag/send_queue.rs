@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use roci_driver::Buffer;
 use roci_driver::link::Link;
-use roci_protocol::msg::{Label, Mode, Way};
+use roci_protocol::msg::{Label, Mode, RendezvousProtocol};
 
 use super::TagService;
 use super::cancels::Cancels;
@@ -122,9 +122,9 @@ impl TagService {
             peer: peer.connection.capabilities,
         };
         let (mut protocol, mut reason) = select(&self.rules, &conditions);
-        if protocol == Protocol::Rendezvous(Way::Pipeline) && is_cut {
+        if protocol == Protocol::Rendezvous(RendezvousProtocol::Pipeline) && is_cut {
             // It cannot be cut in pieces.
-            (protocol, reason) = (Protocol::Rendezvous(Way::R3), Reason::Unregistered);
+            (protocol, reason) = (Protocol::Rendezvous(RendezvousProtocol::R3), Reason::Unregistered);
         }
         let (lane, vbufs, admitted) = match protocol {
             Protocol::Eager => (lane, vbufs, true),
@@ -137,7 +137,7 @@ impl TagService {
         core.stats.chose(protocol, reason);
         match protocol {
             Protocol::Eager => self.send_eager(core, peer, lane, outgoing),
-            Protocol::Rendezvous(way) => self.announce(core, peer, way, outgoing),
+            Protocol::Rendezvous(rendezvous) => self.announce(core, peer, rendezvous, outgoing),
         }
         true
     }

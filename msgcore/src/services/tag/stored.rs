@@ -1,7 +1,7 @@
 //! Messages that have come, and what there is of each: those that wait for a receive, and those that come in parts.
 
 use roci_driver::{Buffer, Rkey};
-use roci_protocol::msg::{Mode, Way};
+use roci_protocol::msg::{Mode, RendezvousProtocol};
 
 use super::MAX_MESSAGE;
 use super::request::Request;
@@ -10,7 +10,7 @@ use crate::core::breach::Breach;
 /// A payload that waits at its sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RemotePayload {
-    pub(crate) way: Way,
+    pub(crate) protocol: RendezvousProtocol,
     pub(crate) rkey: Rkey,
     pub(crate) len: u64,
     /// The sender's name for the operation.

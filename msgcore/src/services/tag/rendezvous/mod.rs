@@ -9,7 +9,7 @@ mod rput;
 
 use roci_driver::Rkey;
 use roci_driver::link::Link;
-use roci_protocol::msg::{Header, Label, Message, Mode, Way};
+use roci_protocol::msg::{Header, Label, Message, Mode, RendezvousProtocol};
 
 use super::TagService;
 use super::matching::MatchLabel;
@@ -28,7 +28,7 @@ pub(crate) use pipeline::Staging;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClearToSend {
     pub(crate) reply: u64,
-    pub(crate) way: Way,
+    pub(crate) protocol: RendezvousProtocol,
     pub(crate) rkey: Rkey,
     pub(crate) va: u64,
     pub(crate) len: usize,
@@ -36,20 +36,26 @@ pub(crate) struct ClearToSend {
 
 impl TagService {
     /// Sender: announces a message.
-    pub(super) fn announce<L: Link>(&mut self, core: &mut Core<L>, peer: &mut Peer, way: Way, outgoing: Outgoing) {
+    pub(super) fn announce<L: Link>(
+        &mut self,
+        core: &mut Core<L>,
+        peer: &mut Peer,
+        protocol: RendezvousProtocol,
+        outgoing: Outgoing,
+    ) {
         let Outgoing { request, label, mode, payload } = outgoing;
         let (to, sequence, len) = (peer.id, peer.take_sequence(), payload.len() as u64);
-        let (operation, way, rkey) = match way {
-            Way::Rget => rget::expose(core, to, label, payload),
-            way => (TagOperation::Asked(Asked { to, label, payload, way }), way, Rkey(0)),
+        let (operation, protocol, rkey) = match protocol {
+            RendezvousProtocol::Rget => rget::expose(core, to, label, payload),
+            protocol => (TagOperation::Asked(Asked { to, label, payload, protocol }), protocol, Rkey(0)),
         };
         // What the receiver may make R3 is counted when its clear-to-send comes.
-        if matches!(way, Way::R3 | Way::Rget) {
-            core.stats.goes(way);
+        if matches!(protocol, RendezvousProtocol::R3 | RendezvousProtocol::Rget) {
+            core.stats.goes(protocol);
         }
         self.requests.replace(request, operation);
         self.queues[to].announced += 1;
-        let message = Message::RequestToSend { label, len, id: request.to_wire(), way, rkey, mode };
+        let message = Message::RequestToSend { label, len, id: request.to_wire(), protocol, rkey, mode };
         core.post_vbuf(peer, 0, Header { sequence, ..Header::new(message) }, &[]);
     }
 
@@ -98,11 +104,11 @@ impl TagService {
             self.requests.end(request, Ok(Done::new(buffer, 0, from, label)));
             return finish(peer, remote.id);
         }
-        match remote.way {
-            Way::R3 => self.grant_fragments(peer, request, label, remote, buffer),
-            Way::Rget => self.fetch(peer, request, label, remote, buffer),
-            Way::Rput => self.open_buffer(core, peer, request, label, remote, buffer),
-            Way::Pipeline => self.pipe(core, peer, request, label, remote, buffer),
+        match remote.protocol {
+            RendezvousProtocol::R3 => self.grant_fragments(peer, request, label, remote, buffer),
+            RendezvousProtocol::Rget => self.fetch(peer, request, label, remote, buffer),
+            RendezvousProtocol::Rput => self.open_buffer(core, peer, request, label, remote, buffer),
+            RendezvousProtocol::Pipeline => self.pipe(core, peer, request, label, remote, buffer),
         }
     }
 
@@ -150,16 +156,16 @@ impl TagService {
         let refused = Breach::ClearToSend { id };
         match self.requests.get(request) {
             Some(TagOperation::Asked(asked)) if asked.to == peer.id => {
-                if cts.way == Way::R3 {
+                if cts.protocol == RendezvousProtocol::R3 {
                     self.start_fragments(core, request, cts);
                     return Ok(());
                 }
-                let fits = match asked.way {
-                    Way::Rput => cts.len == asked.payload.len(),
-                    Way::Pipeline => PipeOut::admits(cts.len, asked.payload.len()),
-                    Way::R3 | Way::Rget => false,
+                let fits = match asked.protocol {
+                    RendezvousProtocol::Rput => cts.len == asked.payload.len(),
+                    RendezvousProtocol::Pipeline => PipeOut::admits(cts.len, asked.payload.len()),
+                    RendezvousProtocol::R3 | RendezvousProtocol::Rget => false,
                 };
-                if asked.way != cts.way || !fits {
+                if asked.protocol != cts.protocol || !fits {
                     return Err(refused);
                 }
                 self.start_writing(core, request);

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use roci_driver::link::Link;
 use roci_driver::{Access, ArenaError, Buffer, MemoryRegion};
-use roci_protocol::msg::{Label, Message, Way};
+use roci_protocol::msg::{Label, Message, RendezvousProtocol};
 
 use super::super::TagService;
 use super::super::operation::{Asked, PipeIn, PipeOut, PipeTarget, TagOperation};
@@ -115,7 +115,14 @@ impl TagService {
             };
             pipe.granted += len;
             let (id, reply, rkey) = (pipe.id, request.to_wire(), region.rkey());
-            peer.queue_control(Message::ClearToSend { id, reply, way: Way::Pipeline, rkey, va, len: len as u32 });
+            peer.queue_control(Message::ClearToSend {
+                id,
+                reply,
+                protocol: RendezvousProtocol::Pipeline,
+                rkey,
+                va,
+                len: len as u32,
+            });
         }
     }
 
@@ -213,11 +220,12 @@ impl TagService {
     /// Sender: the first clear-to-send has come.
     pub(super) fn start_writing<L: Link>(&mut self, core: &mut Core<L>, request: Request) {
         let placeholder = TagOperation::Queued { to: self.oneself };
-        let Some(TagOperation::Asked(Asked { to, label, payload, way })) = self.requests.replace(request, placeholder)
+        let Some(TagOperation::Asked(Asked { to, label, payload, protocol })) =
+            self.requests.replace(request, placeholder)
         else {
             unreachable!("the caller has looked");
         };
-        core.stats.goes(way);
+        core.stats.goes(protocol);
         self.queues[to].note_announced_over();
         let out = PipeOut { to, label, written: None, in_flight: 0, rest: Some(payload) };
         self.requests.replace(request, TagOperation::Writing(Box::new(out)));

@@ -3,7 +3,7 @@
 
 use roci_driver::link::Link;
 use roci_driver::{Buffer, Rkey};
-use roci_protocol::msg::{Header, Label, Message, Way};
+use roci_protocol::msg::{Header, Label, Message, RendezvousProtocol};
 
 use super::super::TagService;
 use super::super::operation::{Asked, Filling, TagOperation};
@@ -29,7 +29,14 @@ impl TagService {
         let filling = Filling { from: peer.id, label, buffer, len: remote.len as usize, arrived: 0 };
         self.requests.replace(request, TagOperation::Filling(filling));
         let (id, reply, len) = (remote.id, request.to_wire(), remote.len as u32);
-        peer.queue_control(Message::ClearToSend { id, reply, way: Way::R3, rkey: Rkey(0), va: 0, len });
+        peer.queue_control(Message::ClearToSend {
+            id,
+            reply,
+            protocol: RendezvousProtocol::R3,
+            rkey: Rkey(0),
+            va: 0,
+            len,
+        });
     }
 
     /// Receiver: a part of the payload came.
@@ -40,13 +47,14 @@ impl TagService {
     /// Sender: the payload may leave.
     pub(super) fn start_fragments<L: Link>(&mut self, core: &mut Core<L>, request: Request, cts: ClearToSend) {
         let placeholder = TagOperation::Queued { to: self.oneself };
-        let Some(TagOperation::Asked(Asked { to, label, payload, way })) = self.requests.replace(request, placeholder)
+        let Some(TagOperation::Asked(Asked { to, label, payload, protocol })) =
+            self.requests.replace(request, placeholder)
         else {
             unreachable!("the caller has looked");
         };
-        if way != Way::R3 {
+        if protocol != RendezvousProtocol::R3 {
             core.stats.fallback_registration += 1;
-            core.stats.goes(Way::R3);
+            core.stats.goes(RendezvousProtocol::R3);
         }
         self.requests.replace(request, TagOperation::Queued { to });
         self.queues[to].note_announced_over();

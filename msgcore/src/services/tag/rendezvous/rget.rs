@@ -6,7 +6,7 @@
 
 use roci_driver::link::Link;
 use roci_driver::{Access, Buffer, Rkey};
-use roci_protocol::msg::{Label, Way};
+use roci_protocol::msg::{Label, RendezvousProtocol};
 
 use super::super::TagService;
 use super::super::operation::{Asked, Exposed, Fetching, TagOperation};
@@ -23,13 +23,13 @@ pub(super) fn expose<L: Link>(
     to: PeerId,
     label: Label,
     payload: Buffer,
-) -> (TagOperation, Way, Rkey) {
+) -> (TagOperation, RendezvousProtocol, Rkey) {
     match core.register(payload, Access::REMOTE_READ) {
-        Ok(region) => (TagOperation::Exposed(Exposed { to, label, region }), Way::Rget, region.rkey()),
+        Ok(region) => (TagOperation::Exposed(Exposed { to, label, region }), RendezvousProtocol::Rget, region.rkey()),
         Err(payload) => {
             core.stats.fallback_registration += 1;
-            let way = Way::R3;
-            (TagOperation::Asked(Asked { to, label, payload, way }), way, Rkey(0))
+            let protocol = RendezvousProtocol::R3;
+            (TagOperation::Asked(Asked { to, label, payload, protocol }), protocol, Rkey(0))
         }
     }
 }

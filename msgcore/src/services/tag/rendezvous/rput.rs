@@ -3,7 +3,7 @@
 
 use roci_driver::link::Link;
 use roci_driver::{Access, Buffer};
-use roci_protocol::msg::{Label, Message, Way};
+use roci_protocol::msg::{Label, Message, RendezvousProtocol};
 
 use super::super::TagService;
 use super::super::operation::{Opened, TagOperation};
@@ -30,7 +30,14 @@ impl TagService {
             Ok(region) => {
                 self.requests.replace(request, TagOperation::Opened(Opened { from, label, region, len }));
                 let (id, reply, rkey) = (remote.id, request.to_wire(), region.rkey());
-                peer.queue_control(Message::ClearToSend { id, reply, way: Way::Rput, rkey, va: 0, len: len as u32 });
+                peer.queue_control(Message::ClearToSend {
+                    id,
+                    reply,
+                    protocol: RendezvousProtocol::Rput,
+                    rkey,
+                    va: 0,
+                    len: len as u32,
+                });
             }
             Err(buffer) => {
                 core.stats.fallback_registration += 1;
