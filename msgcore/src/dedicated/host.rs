@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use roci_driver::link::Link;
 
-use super::engine::{Service, TurnResult};
+use super::progress_thread::{ProgressLoop, TurnResult};
 use super::rings::Rings;
 use crate::backoff::Idle;
 use crate::{OpError, Worker};
@@ -93,7 +93,7 @@ impl sealed::HostsEngine for EngineThread {
 /// decides when each of them moves.
 pub struct SteppedEngine<L: Link> {
     /// None once it is over.
-    service: Option<Service<L>>,
+    progress_loop: Option<ProgressLoop<L>>,
     rings: Arc<Rings>,
     /// Why it is over.
     end: Option<OpError>,
@@ -101,16 +101,16 @@ pub struct SteppedEngine<L: Link> {
 
 impl<L: Link> SteppedEngine<L> {
     pub(super) fn new(worker: Worker<L>, rings: Arc<Rings>) -> Self {
-        Self { service: Some(Service::new(worker, rings.clone())), rings, end: None }
+        Self { progress_loop: Some(ProgressLoop::new(worker, rings.clone())), rings, end: None }
     }
 
     pub(super) fn worker(&self) -> Option<&Worker<L>> {
-        self.service.as_ref().map(|service| &service.worker)
+        self.progress_loop.as_ref().map(|progress_loop| &progress_loop.worker)
     }
 
     fn finish(&mut self, end: OpError) {
         self.end = Some(end);
-        self.service = None;
+        self.progress_loop = None;
         self.rings.finish();
     }
 }
@@ -123,13 +123,13 @@ impl<L: Link> fmt::Debug for SteppedEngine<L> {
 
 impl<L: Link> sealed::HostsEngine for SteppedEngine<L> {
     fn step(&mut self) -> bool {
-        let Some(service) = &mut self.service else { return false };
-        match service.turn() {
+        let Some(progress_loop) = &mut self.progress_loop else { return false };
+        match progress_loop.turn() {
             TurnResult::Idle => return false,
             TurnResult::Busy => {}
             TurnResult::End(last_wish) => {
-                if let Some(service) = self.service.take() {
-                    service.end(last_wish);
+                if let Some(progress_loop) = self.progress_loop.take() {
+                    progress_loop.end(last_wish);
                 }
                 self.finish(closed());
             }
@@ -138,8 +138,8 @@ impl<L: Link> sealed::HostsEngine for SteppedEngine<L> {
     }
 
     fn look_after(&mut self, idle: Idle) {
-        if let Some(service) = &mut self.service
-            && let Err(error) = service.look_after(idle)
+        if let Some(progress_loop) = &mut self.progress_loop
+            && let Err(error) = progress_loop.look_after(idle)
         {
             self.finish(error);
         }
@@ -150,11 +150,11 @@ impl<L: Link> sealed::HostsEngine for SteppedEngine<L> {
     }
 
     fn stop(&mut self) {
-        self.service = None;
+        self.progress_loop = None;
     }
 
     fn forget(&mut self) {
-        mem::forget(self.service.take());
+        mem::forget(self.progress_loop.take());
     }
 }
 

@@ -47,12 +47,12 @@
 
 mod calls;
 mod doorbell;
-mod engine;
 mod host;
 pub(crate) mod internals;
 #[cfg(all(loom, test))]
 mod models;
 mod outcomes;
+mod progress_thread;
 mod questions;
 mod rings;
 mod stock;
@@ -153,8 +153,8 @@ impl DedicatedWorker {
         let (opened, is_open) = sync_channel(1);
         let (theirs, ours) = (rings.clone(), config.clone());
         let body = move || {
-            let over = engine::Over::new(theirs.clone());
-            let worker = open().and_then(|worker| engine::pin(ours.engine_cpu).map(|()| worker));
+            let over = progress_thread::Over::new(theirs.clone());
+            let worker = open().and_then(|worker| progress_thread::pin(ours.engine_cpu).map(|()| worker));
             let limits = |worker: &Worker<L>| {
                 let cpus = worker.job.as_ref().map_or(worker.size(), Job::cpus);
                 // Two threads a rank.
@@ -165,7 +165,7 @@ impl DedicatedWorker {
                     let limits = limits(&worker);
                     // Who does not listen any more has panicked, and its handle will not come.
                     drop(opened.send(Ok(WorkerFacts::of(&worker, limits))));
-                    engine::run(worker, limits, &over)
+                    progress_thread::run(worker, limits, &over)
                 }
                 Err(error) => {
                     drop(opened.send(Err(error)));

@@ -13,8 +13,8 @@ use crate::OpError;
 
 const AT_MOST: Duration = Duration::from_micros(1);
 
-/// The engine's loop, as in `engine::run`, without a worker: takes commands until one ends it, or it is let go; returns how
-/// many it took.
+/// The engine's loop, as in `progress_thread::run`, without a worker: takes commands until one ends it, or it is let
+/// go; returns how many it took.
 fn obey(rings: &Rings) -> usize {
     let mut count = 0;
     while !rings.is_released() {

@@ -293,7 +293,7 @@ fn a_pinned_thread_runs_on_its_processor_and_the_others_go_on_as_before() {
     let allowed = || sched_getaffinity(None).expect("it is our own");
     let before = allowed();
     let cpu = (0..1024).rfind(|&cpu| before.is_set(cpu)).expect("we run somewhere");
-    let pinned = thread::spawn(move || engine::pin(Some(cpu)).map(|()| allowed()));
+    let pinned = thread::spawn(move || progress_thread::pin(Some(cpu)).map(|()| allowed()));
     let pinned = pinned.join().expect("no panic").expect("it is allowed");
     assert!(pinned.is_set(cpu) && pinned.count() == 1);
     assert!(allowed() == before);

@@ -1,4 +1,4 @@
-//! The engine's side: takes commands, lets the worker make progress, and reports what has ended.
+//! The progress thread, the engine's side: takes commands, lets the worker make progress, and reports what has ended.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -43,18 +43,18 @@ pub(super) fn pin(cpu: Option<usize>) -> Result<(), WireupError> {
 /// Serves until the handle lets go, or the job is over.
 pub(super) fn run<L: Link>(worker: Worker<L>, limits: BackoffLimits, over: &Over) -> Result<(), OpError> {
     let rings = &over.0;
-    let mut service = Service::new(worker, rings.clone());
+    let mut progress_loop = ProgressLoop::new(worker, rings.clone());
     let mut backoff = Backoff::new(limits);
     while !rings.is_released() {
-        match service.turn() {
+        match progress_loop.turn() {
             TurnResult::End(last_wish) => {
-                service.end(last_wish);
+                progress_loop.end(last_wish);
                 return Ok(());
             }
             TurnResult::Busy => backoff.reset(),
             TurnResult::Idle => {
                 let idle = backoff.idle_by(|at_most| rings.engine_bell.sleep(at_most, || rings.has_orders()));
-                service.look_after(idle)?;
+                progress_loop.look_after(idle)?;
             }
         }
     }
@@ -71,8 +71,8 @@ pub(super) enum TurnResult {
     End(LastWish),
 }
 
-/// A worker that serves commands.
-pub(super) struct Service<L: Link> {
+/// What the thread runs, turn by turn: a worker that serves commands.
+pub(super) struct ProgressLoop<L: Link> {
     pub(super) worker: Worker<L>,
     rings: Arc<Rings>,
     /// Operations that the worker did not accept; they are reported first.
@@ -90,7 +90,7 @@ enum AwaitedProbe {
     Claim(Pattern),
 }
 
-impl<L: Link> Service<L> {
+impl<L: Link> ProgressLoop<L> {
     /// A worker whose requests the application names.
     pub(super) fn new(mut worker: Worker<L>, rings: Arc<Rings>) -> Self {
         worker.endpoint.services.tag.requests.serve_another_thread();
