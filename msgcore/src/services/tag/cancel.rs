@@ -7,7 +7,7 @@ use roci_protocol::msg::{Label, Message};
 use super::TagService;
 use super::operation::TagOperation;
 use super::request::Request;
-use super::stored::Body;
+use super::stored::UnexpectedBody;
 use crate::core::Core;
 use crate::core::breach::Breach;
 use crate::core::completion::Done;
@@ -119,9 +119,10 @@ impl TagService {
         if let Some((_, body)) = withdrawn {
             self.note_taken(peer.id, &body);
             match body {
-                Body::Whole { lane: Some(lane), vbuf, .. } => core.give_receive_vbuf(lane, vbuf),
-                Body::Series { id, .. } => self.discard_series(core, peer.id, id),
-                Body::Whole { lane: None, .. } | Body::Remote(_) | Body::Local { .. } => {}
+                UnexpectedBody::Whole { lane: Some(lane), vbuf, .. } => core.give_receive_vbuf(lane, vbuf),
+                UnexpectedBody::Series { id, .. } => self.discard_series(core, peer.id, id),
+                UnexpectedBody::Whole { lane: None, .. } | UnexpectedBody::Remote(_) | UnexpectedBody::Local { .. } => {
+                }
             }
         }
         peer.queue_control(Message::Cancelled { id, is_withdrawn });

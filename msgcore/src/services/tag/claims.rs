@@ -9,7 +9,7 @@ use roci_driver::link::Link;
 use super::TagService;
 use super::matching::MatchLabel;
 use super::receive::Met;
-use super::stored::{Body, OVERHEAD};
+use super::stored::{OVERHEAD, UnexpectedBody};
 use crate::core::Core;
 use crate::core::completion::Envelope;
 
@@ -45,7 +45,7 @@ pub(crate) struct Claims {
 
 struct OpenClaim {
     label: MatchLabel,
-    body: Body,
+    body: UnexpectedBody,
     held: Weak<Claim>,
 }
 
@@ -137,6 +137,6 @@ impl TagService {
     }
 }
 
-fn cost(body: &Body) -> usize {
+fn cost(body: &UnexpectedBody) -> usize {
     OVERHEAD + body.cost()
 }

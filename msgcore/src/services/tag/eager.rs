@@ -13,7 +13,7 @@ use super::matching::MatchLabel;
 use super::operation::{Filling, TagOperation};
 use super::request::Request;
 use super::send_queue::Outgoing;
-use super::stored::{Body, OVERHEAD, Series, SeriesDestination, acceptable};
+use super::stored::{OVERHEAD, Series, SeriesDestination, UnexpectedBody, acceptable};
 use crate::core::Core;
 use crate::core::breach::Breach;
 use crate::core::completion::{Done, Envelope, OpError, Truncated};
@@ -89,7 +89,7 @@ impl TagService {
                 if is_whole {
                     return Ok(self.store_whole(core, from, label, (id, mode), lane, vbuf));
                 }
-                self.store(core, from, label, Body::Series { id, mode, len });
+                self.store(core, from, label, UnexpectedBody::Series { id, mode, len });
                 let (arrived, to) = (vbuf.len(), SeriesDestination::Stored { lane, vbufs: vec![vbuf] });
                 self.series.insert((from, id), Series { len, arrived, to });
                 Ok(Outcome::Stored)
@@ -120,11 +120,11 @@ impl TagService {
         let is_short = 2 * vbuf.len() <= vbuf.capacity();
         match is_short.then(|| core.copy_to_store(lane, &vbuf)).flatten() {
             Some(copy) => {
-                self.store(core, from, label, Body::Whole { id, mode, lane: None, vbuf: copy });
+                self.store(core, from, label, UnexpectedBody::Whole { id, mode, lane: None, vbuf: copy });
                 Outcome::Copied(vbuf)
             }
             None => {
-                self.store(core, from, label, Body::Whole { id, mode, lane: Some(lane), vbuf });
+                self.store(core, from, label, UnexpectedBody::Whole { id, mode, lane: Some(lane), vbuf });
                 Outcome::Stored
             }
         }
@@ -326,7 +326,7 @@ impl TagService {
     }
 
     /// Stores a message that has no receive.
-    pub(super) fn store<L: Link>(&mut self, core: &mut Core<L>, from: PeerId, label: Label, body: Body) {
+    pub(super) fn store<L: Link>(&mut self, core: &mut Core<L>, from: PeerId, label: Label, body: UnexpectedBody) {
         core.stats.rx_unexpected += 1;
         self.matching.keep(MatchLabel::new(from, label), body.id(), OVERHEAD + body.cost(), body);
         core.unexpected_budget.note_stored(self.stored_bytes());

@@ -28,7 +28,7 @@ use self::request::Request;
 use self::requests::Requests;
 use self::select::Rules;
 use self::send_queue::PeerSendQueue;
-use self::stored::{Body, Series};
+use self::stored::{Series, UnexpectedBody};
 use crate::core::Core;
 use crate::core::completion::OpError;
 use crate::core::peer::PeerId;
@@ -38,7 +38,7 @@ pub(crate) const MAX_MESSAGE: usize = 1 << 31;
 
 /// The tagged messages of one end.
 pub(crate) struct TagService {
-    pub(crate) matching: Matching<Request, Body>,
+    pub(crate) matching: Matching<Request, UnexpectedBody>,
     pub(crate) requests: Requests,
     /// Eager messages whose vbufs have not all come, by sender and its name for them.
     series: BTreeMap<(PeerId, u64), Series>,
@@ -103,10 +103,10 @@ impl TagService {
     /// Receives that wait for this peer alone end; payloads that waited with it are lost; what it sent in full stays.
     fn lose_messages<L: Link>(&mut self, core: &mut Core<L>, peer: PeerId, error: &OpError) {
         let series = &self.series;
-        let is_lost = |body: &Body| match body {
-            Body::Series { id, .. } => series.get(&(peer, *id)).is_none_or(|series| !series.is_complete()),
-            Body::Remote(_) => true,
-            Body::Whole { .. } | Body::Local { .. } => false,
+        let is_lost = |body: &UnexpectedBody| match body {
+            UnexpectedBody::Series { id, .. } => series.get(&(peer, *id)).is_none_or(|series| !series.is_complete()),
+            UnexpectedBody::Remote(_) => true,
+            UnexpectedBody::Whole { .. } | UnexpectedBody::Local { .. } => false,
         };
         let orphans = self.matching.forget(peer, is_lost);
         for request in orphans {
@@ -122,11 +122,11 @@ impl TagService {
     }
 
     /// Whether a message that was claimed can no longer be received where its sender has gone: the rest of it went, too.
-    pub(crate) fn is_lost_with_its_sender(&self, source: PeerId, body: &Body) -> bool {
+    pub(crate) fn is_lost_with_its_sender(&self, source: PeerId, body: &UnexpectedBody) -> bool {
         match body {
-            Body::Series { id, .. } => !self.series.contains_key(&(source, *id)),
-            Body::Remote(_) => true,
-            Body::Whole { .. } | Body::Local { .. } => false,
+            UnexpectedBody::Series { id, .. } => !self.series.contains_key(&(source, *id)),
+            UnexpectedBody::Remote(_) => true,
+            UnexpectedBody::Whole { .. } | UnexpectedBody::Local { .. } => false,
         }
     }
 

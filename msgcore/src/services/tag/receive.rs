@@ -9,7 +9,7 @@ use super::matching::{MatchLabel, Pattern};
 use super::operation::TagOperation;
 use super::rendezvous::finish;
 use super::request::Request;
-use super::stored::Body;
+use super::stored::UnexpectedBody;
 use crate::core::Core;
 use crate::core::completion::{Envelope, OpError};
 use crate::core::peer::{Peer, PeerId};
@@ -17,7 +17,7 @@ use crate::core::peer::{Peer, PeerId};
 /// A message that has met a receive, or a probe: whose it is, and what there is of it.
 pub(crate) struct Met {
     pub(super) label: MatchLabel,
-    pub(super) body: Body,
+    pub(super) body: UnexpectedBody,
 }
 
 impl Met {
@@ -33,7 +33,7 @@ impl Met {
 
     /// Its sender gets to know that it was met, where it wants to: from here on it cannot be taken back.
     pub(crate) fn acknowledge(&self, sender: &mut Peer) {
-        if let Body::Whole { id, mode, .. } | Body::Series { id, mode, .. } = &self.body {
+        if let UnexpectedBody::Whole { id, mode, .. } | UnexpectedBody::Series { id, mode, .. } = &self.body {
             acknowledge_match(sender, *id, *mode);
         }
     }
@@ -48,8 +48,8 @@ impl TagService {
     }
 
     /// A message waits for a receive no longer.
-    pub(super) fn note_taken(&mut self, source: PeerId, body: &Body) {
-        if matches!(body, Body::Remote(_)) {
+    pub(super) fn note_taken(&mut self, source: PeerId, body: &UnexpectedBody) {
+        if matches!(body, UnexpectedBody::Remote(_)) {
             self.queues[source].announced_here -= 1;
         }
     }
@@ -77,15 +77,15 @@ impl TagService {
     ) {
         let (source, label) = (met.label.source, met.label.wire());
         match met.body {
-            Body::Whole { lane, vbuf, .. } => {
+            UnexpectedBody::Whole { lane, vbuf, .. } => {
                 let vbuf = self.deliver(core, request, source, label, lane, vbuf);
                 if let (Some(vbuf), Some(lane)) = (vbuf, lane) {
                     core.give_receive_vbuf(lane, vbuf);
                 }
             }
-            Body::Series { id, .. } => self.deliver_series(core, request, source, label, id),
-            Body::Local { request: send, copy, .. } => self.deliver_local(core, request, label, send, copy),
-            Body::Remote(remote) => {
+            UnexpectedBody::Series { id, .. } => self.deliver_series(core, request, source, label, id),
+            UnexpectedBody::Local { request: send, copy, .. } => self.deliver_local(core, request, label, send, copy),
+            UnexpectedBody::Remote(remote) => {
                 let peer = peer.expect("an announcement goes with its sender");
                 self.meet(core, peer, request, label, remote);
             }
@@ -108,11 +108,11 @@ impl TagService {
     pub(crate) fn discard<L: Link>(&mut self, core: &mut Core<L>, peer: Option<&mut Peer>, met: Met) {
         core.stats.discarded += 1;
         match met.body {
-            Body::Whole { lane: Some(lane), vbuf, .. } => core.give_receive_vbuf(lane, vbuf),
-            Body::Whole { lane: None, .. } => {}
-            Body::Series { id, .. } => self.discard_series(core, met.label.source, id),
-            Body::Local { request: send, .. } => self.end_local_send(send),
-            Body::Remote(remote) => {
+            UnexpectedBody::Whole { lane: Some(lane), vbuf, .. } => core.give_receive_vbuf(lane, vbuf),
+            UnexpectedBody::Whole { lane: None, .. } => {}
+            UnexpectedBody::Series { id, .. } => self.discard_series(core, met.label.source, id),
+            UnexpectedBody::Local { request: send, .. } => self.end_local_send(send),
+            UnexpectedBody::Remote(remote) => {
                 if let Some(peer) = peer {
                     finish(peer, remote.id);
                 }
@@ -127,6 +127,6 @@ impl TagService {
     }
 }
 
-fn envelope(label: &MatchLabel, body: &Body) -> Envelope {
+fn envelope(label: &MatchLabel, body: &UnexpectedBody) -> Envelope {
     Envelope { source: label.source, tag: label.tag, len: body.len() }
 }

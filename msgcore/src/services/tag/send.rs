@@ -10,7 +10,7 @@ use super::operation::TagOperation;
 use super::request::Request;
 use super::select::{Protocol, Reason};
 use super::send_queue::{OUTGOING_LIMIT, Outgoing};
-use super::stored::Body;
+use super::stored::UnexpectedBody;
 use crate::core::Core;
 use crate::core::completion::{Done, OpError};
 use crate::core::peer::Peer;
@@ -116,7 +116,7 @@ impl TagService {
             }
             None => {
                 core.stats.rx_ready_unmatched += u64::from(mode == Mode::Ready);
-                self.store(core, oneself, label, Body::Local { request, len, copy });
+                self.store(core, oneself, label, UnexpectedBody::Local { request, len, copy });
                 if is_copied
                     && let Some(TagOperation::Unmatched { done, .. }) =
                         self.requests.replace(request, TagOperation::Queued { to: oneself })

@@ -19,7 +19,7 @@ pub(crate) struct RemotePayload {
 
 /// What is there of a message that has no receive yet.
 #[derive(Debug)]
-pub(crate) enum Body {
+pub(crate) enum UnexpectedBody {
     /// All of it: in the vbuf of a lane, or a copy where that would waste most of one.
     Whole { id: u64, mode: Mode, lane: Option<usize>, vbuf: Buffer },
     /// Parts, which are kept elsewhere while more of them come.
@@ -59,7 +59,7 @@ impl Series {
     }
 }
 
-impl Body {
+impl UnexpectedBody {
     /// The message's length.
     pub(crate) fn len(&self) -> usize {
         match self {

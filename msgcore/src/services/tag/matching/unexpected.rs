@@ -1,4 +1,4 @@
-//! Messages that wait for a receive: MPI's unexpected message queue. What there is of each is `stored::Body`.
+//! Messages that wait for a receive: MPI's unexpected message queue. What there is of each is `stored::UnexpectedBody`.
 
 use hashbrown::HashMap;
 

@@ -16,7 +16,7 @@ use super::matching::MatchLabel;
 use super::operation::{Asked, Exposed, PipeOut, TagOperation};
 use super::request::Request;
 use super::send_queue::{OUTGOING_LIMIT, Outgoing};
-use super::stored::{Body, RemotePayload, acceptable};
+use super::stored::{RemotePayload, UnexpectedBody, acceptable};
 use crate::core::Core;
 use crate::core::breach::Breach;
 use crate::core::completion::Done;
@@ -81,7 +81,7 @@ impl TagService {
                 }
                 *waiting += 1;
                 core.stats.rx_ready_unmatched += u64::from(mode == Mode::Ready);
-                self.store(core, peer.id, label, Body::Remote(remote));
+                self.store(core, peer.id, label, UnexpectedBody::Remote(remote));
             }
         }
         Ok(())
