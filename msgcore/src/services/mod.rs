@@ -1,10 +1,20 @@
 //! What is spoken above the core: each service knows its own messages, and neither ranks, nor connections, nor the others.
 //!
 //! # A new message or service
-//! A message is a variant of `protocol::msg::Message`. Say in `core/lane.rs` (`charges`) whether it costs a credit, in
-//! `core/rx.rs` (`turn_of`) whether it keeps its place in the sequence, and in `endpoint/dispatch.rs` which service it is for.
+//! A message is a variant of `protocol::msg::Message`, with a number of its own in `protocol/src/msg/mod.rs`: its `View` is the
+//! header's layout, `View::message` reads the variant from it, and `View::of` writes it. Say in `core/lane.rs` (`charges`)
+//! whether it costs a credit, in `core/rx.rs` (`turn_of`) whether it keeps its place in the sequence, and in
+//! `endpoint/dispatch.rs` (`dispatch`) which service it is for.
+//!
 //! A service is a folder here and a field of [`Services`]; `endpoint/mod.rs` (`post_waiting`) gives it its turn to send, its
 //! breaches are variants of `core::breach::Breach`, and its calls are in `worker/`, `dedicated/` and the trait `Messaging`.
+//! What it has under way with a peer that is gone ends in its own part of [`Services::on_peer_down`].
+//!
+//! A service that posts READs or WRITEs of its own needs a range of work request identifiers, which `core/tx.rs` divides: with
+//! `VBUF` they are lane and peer of a vbuf, with `STREAM` peer and kind of a stream's work, and otherwise they are requests
+//! of the tag service (or a keepalive's, of all ones). Their ends come to `endpoint/dispatch.rs` (`on_transferred`), which
+//! offers each to the streams and gives what is not theirs to the tag service: ask for the new range there first, in
+//! `on_failure` as well, and in `lane_of` where an identifier names its peer.
 
 pub(crate) mod rma;
 pub(crate) mod stream;
