@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use roci_protocol::rc::{Completion, Operation, WcStatus};
+use roci_protocol::rc::{Operation, RcCompletion, WcStatus};
 use roci_protocol::{Qpn, Rkey};
 
 use crate::handles::QueuePair;
@@ -88,13 +88,13 @@ impl Queue {
     /// Reports an end in the place that was reserved for it; `true` where somebody waits for the event, until
     /// [`Queue::disarm`].
     #[inline]
-    pub(crate) fn push(&mut self, qp: QueuePair, source_qpn: Option<Qpn>, done: Completion<Buffer>) -> bool {
+    pub(crate) fn push(&mut self, qp: QueuePair, source_qpn: Option<Qpn>, done: RcCompletion<Buffer>) -> bool {
         if !done.signaled && done.status.is_success() {
             self.reserved -= 1;
             return false;
         }
         assert!(self.entries.len() < self.reserved, "every end has a place reserved");
-        let Completion { wr_id, status, operation, len, imm, invalidated, solicited, buffer, .. } = done;
+        let RcCompletion { wr_id, status, operation, len, imm, invalidated, solicited, buffer, .. } = done;
         let len = len as usize;
         if is_receive(operation) {
             self.has_receives = true;

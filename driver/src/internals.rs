@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Range;
 
 use roci_protocol::Qpn;
-use roci_protocol::rc::{Completion, Operation, RecvRequest, WcStatus};
+use roci_protocol::rc::{Operation, RcCompletion, RecvRequest, WcStatus};
 
 use crate::cq::{Queue, WorkCompletion};
 use crate::handles::{CompletionQueue, QueuePair};
@@ -27,7 +27,7 @@ impl Completions {
         if !self.0.reserve() {
             return false;
         }
-        let done = Completion {
+        let done = RcCompletion {
             wr_id,
             status: WcStatus::Success,
             operation: Operation::Send,

@@ -1,6 +1,6 @@
 //! One of the two queue pairs, with its world.
 
-use roci_protocol::rc::{Completion, Config, Quantum, RcQueuePair, RecvRequest, SendOp, SendRequest, State};
+use roci_protocol::rc::{Config, Quantum, RcCompletion, RcQueuePair, RecvRequest, SendOp, SendRequest, State};
 use roci_protocol::wire::Packet;
 use roci_protocol::{Nanos, Qpn};
 
@@ -65,7 +65,7 @@ impl<W: Wire> QpSide<W> {
 
     /// The work request that was completed last, which must have succeeded.
     #[inline]
-    pub(super) fn take_completion(&mut self) -> Option<Completion<Vec<u8>>> {
+    pub(super) fn take_completion(&mut self) -> Option<RcCompletion<Vec<u8>>> {
         self.world.take_completion()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use roci_protocol::rc::{AtomicOperation, Completion, Denied, Env, Payload, SendOp, TxError};
+use roci_protocol::rc::{AtomicOperation, Denied, Env, Payload, RcCompletion, SendOp, TxError};
 use roci_protocol::wire::{HeaderWords, Headers};
 use roci_protocol::{Access, Rkey};
 
@@ -18,7 +18,7 @@ pub(super) struct PairEnv<W> {
     pub(super) wire: W,
     /// What the peer may read and write.
     region: [u8; LEN],
-    done: Option<Completion<Vec<u8>>>,
+    done: Option<RcCompletion<Vec<u8>>>,
 }
 
 impl<W> PairEnv<W> {
@@ -27,7 +27,7 @@ impl<W> PairEnv<W> {
     }
 
     #[inline]
-    pub(super) fn take_completion(&mut self) -> Option<Completion<Vec<u8>>> {
+    pub(super) fn take_completion(&mut self) -> Option<RcCompletion<Vec<u8>>> {
         let done = self.done.take()?;
         assert!(done.status.is_success(), "nothing goes wrong here: {}", done.status);
         Some(done)
@@ -85,7 +85,7 @@ impl<W: Wire> Env for PairEnv<W> {
     }
 
     #[inline]
-    fn complete(&mut self, completion: Completion<Vec<u8>>) {
+    fn complete(&mut self, completion: RcCompletion<Vec<u8>>) {
         self.done = Some(completion);
     }
 }

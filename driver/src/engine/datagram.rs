@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use roci_protocol::Qpn;
-use roci_protocol::rc::{Completion, Operation, RecvRequest, SendOp, SendRequest, WcStatus};
+use roci_protocol::rc::{Operation, RcCompletion, RecvRequest, SendOp, SendRequest, WcStatus};
 use roci_protocol::ud::{self, Destination, GRH_LEN};
 use roci_protocol::wire::{Flow, Frame, Ip, MacAddr};
 
@@ -204,7 +204,13 @@ impl<L: Link> Engine<L> {
         self.complete_datagram(QueuePair(qpn), cq, source, done);
     }
 
-    fn complete_datagram(&mut self, qp: QueuePair, cq: CompletionQueue, source: Option<Qpn>, done: Completion<Buffer>) {
+    fn complete_datagram(
+        &mut self,
+        qp: QueuePair,
+        cq: CompletionQueue,
+        source: Option<Qpn>,
+        done: RcCompletion<Buffer>,
+    ) {
         let queue = &mut self.cqs[cq.0];
         if queue.push(qp, source, done) && self.events.push(Event::Completion(cq)) {
             queue.disarm();
@@ -212,10 +218,10 @@ impl<L: Link> Engine<L> {
     }
 }
 
-fn sent(request: SendRequest<Buffer>, status: WcStatus) -> Completion<Buffer> {
+fn sent(request: SendRequest<Buffer>, status: WcStatus) -> RcCompletion<Buffer> {
     let SendRequest { wr_id, op, buffer, len, signaled, .. } = request;
     let (operation, solicited) = (op.operation(), !status.is_success());
-    Completion { wr_id, status, operation, len, imm: None, invalidated: None, solicited, signaled, buffer }
+    RcCompletion { wr_id, status, operation, len, imm: None, invalidated: None, solicited, signaled, buffer }
 }
 
 fn received(
@@ -224,8 +230,8 @@ fn received(
     len: u32,
     imm: Option<u32>,
     solicited: bool,
-) -> Completion<Buffer> {
+) -> RcCompletion<Buffer> {
     let RecvRequest { wr_id, buffer, .. } = receive;
     let operation = Operation::Recv;
-    Completion { wr_id, status, operation, len, imm, invalidated: None, solicited, signaled: true, buffer }
+    RcCompletion { wr_id, status, operation, len, imm, invalidated: None, solicited, signaled: true, buffer }
 }

@@ -3,7 +3,7 @@
 //! Here it is decided, for each packet, whether its payload is sent zero-copy: it is copied where no ICRC is agreed, where it is
 //! shorter than the link's threshold, and where the device cannot read its memory.
 
-use roci_protocol::rc::{AtomicOperation, Completion, Denied, Env, Held, Payload, RecvRequest, SendOp, TxError};
+use roci_protocol::rc::{AtomicOperation, Denied, Env, Held, Payload, RcCompletion, RecvRequest, SendOp, TxError};
 use roci_protocol::wire::{Flow, HeaderWords, Headers, Opcode, Packet};
 use roci_protocol::{Access, Rkey};
 
@@ -49,7 +49,7 @@ impl NamedQueue<'_> {
 
     /// Queues the end of a work request, and the event that was asked for.
     #[inline]
-    fn push(&mut self, qp: QueuePair, completion: Completion<Buffer>, events: &mut Events) {
+    fn push(&mut self, qp: QueuePair, completion: RcCompletion<Buffer>, events: &mut Events) {
         if self.queue.push(qp, None, completion) && events.push(Event::Completion(self.cq)) {
             self.queue.disarm();
         }
@@ -193,7 +193,7 @@ impl<L: Link, S: Sink> Env for EngineEnv<'_, L, S> {
     }
 
     #[inline]
-    fn complete(&mut self, completion: Completion<Buffer>) {
+    fn complete(&mut self, completion: RcCompletion<Buffer>) {
         self.completions.push(self.qp, completion, self.events);
     }
 }

@@ -8,7 +8,7 @@ use roci_driver::Buffer;
 use super::rings::OperationEnd;
 use crate::core::completion::Completion;
 use crate::core::slab::{Key, KeySource, Slab};
-use crate::services::tag::requests::{self, Report};
+use crate::services::tag::requests::{self, ReportTo};
 use crate::services::tag::send_queue::OUTGOING_LIMIT;
 use crate::{Done, OpError, Request};
 
@@ -36,7 +36,7 @@ struct OutcomeSlot {
     has_left: bool,
     /// The engine was asked to take it back.
     is_cancelling: bool,
-    report: Report,
+    report: ReportTo,
     /// Bytes of a buffered send that has not ended.
     buffered: usize,
 }
@@ -92,8 +92,8 @@ impl Outcomes {
     /// The application will not ask for this one's outcome. Returns its memory where it has ended.
     pub(super) fn detach(&mut self, request: Request) -> Option<Buffer> {
         let slot = self.slots.get_mut(request.0)?;
-        self.completions_open -= usize::from(matches!(slot.report, Report::Queue(_)));
-        slot.report = Report::Nowhere;
+        self.completions_open -= usize::from(slot.report.is_queue());
+        slot.report = ReportTo::Nowhere;
         slot.outcome.as_ref()?;
         self.take(request)?.ok().map(|done| done.buffer)
     }
@@ -101,8 +101,8 @@ impl Outcomes {
     /// The outcome of this one goes into the completion queue, with `context`; `false` where there is none of this name.
     pub(super) fn queue_completion(&mut self, request: Request, context: u64) -> bool {
         let Some(slot) = self.slots.get_mut(request.0) else { return false };
-        self.completions_open += usize::from(!matches!(slot.report, Report::Queue(_)));
-        slot.report = Report::Queue(context);
+        self.completions_open += usize::from(!slot.report.is_queue());
+        slot.report = ReportTo::Queue(context);
         if slot.outcome.is_some() {
             self.completed.push_back(request);
         }
@@ -113,7 +113,7 @@ impl Outcomes {
     #[inline]
     pub(super) fn next_completion(&mut self) -> Option<Completion> {
         while let Some(request) = self.completed.pop_front() {
-            if let Some(&OutcomeSlot { report: Report::Queue(context), .. }) = self.slots.get(request.0)
+            if let Some(&OutcomeSlot { report: ReportTo::Queue(context), .. }) = self.slots.get(request.0)
                 && let Some(outcome) = self.take(request)
             {
                 return Some(Completion { context, outcome });
@@ -131,8 +131,8 @@ impl Outcomes {
     #[cold]
     pub(super) fn next_orphan(&mut self, error: OpError) -> Option<Completion> {
         let queued = |(key, slot): (Key, &OutcomeSlot)| match slot.report {
-            Report::Queue(context) => Some((Request(key), context)),
-            Report::ByName | Report::Nowhere => None,
+            ReportTo::Queue(context) => Some((Request(key), context)),
+            ReportTo::ByName | ReportTo::Nowhere => None,
         };
         let (request, context) = self.slots.iter().find_map(queued)?;
         self.forget(request);
@@ -155,9 +155,9 @@ impl Outcomes {
         self.buffered_bytes -= slot.buffered;
         slot.buffered = 0;
         match slot.report {
-            Report::ByName => None,
-            Report::Nowhere => self.take(request)?.ok().map(|done| done.buffer),
-            Report::Queue(_) => {
+            ReportTo::ByName => None,
+            ReportTo::Nowhere => self.take(request)?.ok().map(|done| done.buffer),
+            ReportTo::Queue(_) => {
                 self.completed.push_back(request);
                 None
             }
@@ -178,7 +178,8 @@ impl Outcomes {
             Some(slot) => slot.outcome.as_ref()?,
         };
         let slot = self.slots.remove(request.0)?;
-        self.completions_open -= usize::from(matches!(slot.report, Report::Queue(_)));
+        assert!(!slot.report.is_queue() || self.completions_open > 0, "an outcome is taken once");
+        self.completions_open -= usize::from(slot.report.is_queue());
         slot.outcome
     }
 
@@ -206,7 +207,7 @@ impl Outcomes {
     pub(super) fn restore(&mut self, request: Request, done: Done) {
         if let Some(slot) = self.slots.get_mut(request.0) {
             slot.outcome = Some(Ok(done));
-            if let Report::Queue(_) = slot.report {
+            if let ReportTo::Queue(_) = slot.report {
                 self.completed.push_back(request);
             }
         }
@@ -216,7 +217,7 @@ impl Outcomes {
     pub(super) fn forget(&mut self, request: Request) {
         if let Some(slot) = self.slots.remove(request.0) {
             self.buffered_bytes -= slot.buffered;
-            self.completions_open -= usize::from(matches!(slot.report, Report::Queue(_)));
+            self.completions_open -= usize::from(slot.report.is_queue());
         }
     }
 }

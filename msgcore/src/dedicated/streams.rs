@@ -93,6 +93,7 @@ impl<H: EngineHost> Streams for DedicatedWorker<H> {
         let room = self.streams.room_for(into.len().min(MOST));
         let (got, copies) = call!(self, Get((from, room)))?;
         if let Ok(got) = got {
+            assert!(got <= copies.len(), "no more is got than there is room for");
             into[..got].copy_from_slice(&copies[..got]);
         }
         self.streams.copies = copies;

@@ -71,7 +71,7 @@ pub trait Env {
     fn release(&mut self, _held: Held) {}
 
     /// A work request is done; its buffer returns. Called for unsignaled ones too.
-    fn complete(&mut self, completion: Completion<Self::Buffer>);
+    fn complete(&mut self, completion: RcCompletion<Self::Buffer>);
 }
 
 /// The region under a key does not allow an access.
@@ -225,8 +225,8 @@ pub struct SendRequest<B> {
 
 impl<B> SendRequest<B> {
     /// Its end.
-    pub(super) fn ended(self, status: WcStatus) -> Completion<B> {
-        Completion {
+    pub(super) fn ended(self, status: WcStatus) -> RcCompletion<B> {
+        RcCompletion {
             wr_id: self.wr_id,
             status,
             operation: self.op.operation(),
@@ -253,8 +253,8 @@ pub struct RecvRequest<B> {
 
 impl<B> RecvRequest<B> {
     /// Its end where no message came.
-    pub(super) fn flushed(self) -> Completion<B> {
-        Completion {
+    pub(super) fn flushed(self) -> RcCompletion<B> {
+        RcCompletion {
             wr_id: self.wr_id,
             status: WcStatus::WrFlushErr,
             operation: Operation::Recv,
@@ -293,7 +293,7 @@ pub enum Operation {
 
 /// The end of a work request.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Completion<B> {
+pub struct RcCompletion<B> {
     /// The caller's name.
     pub wr_id: u64,
     /// How it ended.

@@ -36,7 +36,7 @@ mod timer_codes;
 
 pub use config::{Config, Dialect};
 pub use env::{
-    AtomicOperation, Completion, Denied, Env, Operation, Payload, RecvRequest, Remote, SendOp, SendRequest, TxError,
+    AtomicOperation, Denied, Env, Operation, Payload, RcCompletion, RecvRequest, Remote, SendOp, SendRequest, TxError,
 };
 pub use quantum::Quantum;
 pub use recovery::Held;

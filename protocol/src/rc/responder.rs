@@ -22,7 +22,7 @@ use super::recovery::{Held, PsnSet, SACK_MAP_LEN};
 use super::requester::{MAX_MESSAGE, MAX_SPAN};
 use super::resources::{FetchRequest, Resources, Response, ResponseBody};
 use super::{
-    AtomicOperation, Completion, Config, Denied, Dialect, Env, Operation, Payload, Quantum, RcPostError, RcQueuePair,
+    AtomicOperation, Config, Denied, Dialect, Env, Operation, Payload, Quantum, RcCompletion, RcPostError, RcQueuePair,
     RecvRequest, Rejected, State, TxError, WcStatus,
 };
 use crate::wire::{Aeth, AtomicAckEth, HeaderWords, Headers, NakCode, Opcode, Packet, Reth, Syndrome, aeth};
@@ -116,7 +116,7 @@ impl<B> Responder<B> {
     /// are still answered: they come before whatever was refused.
     pub(super) fn flush<E: Env<Buffer = B>>(&mut self, status: WcStatus, env: &mut E) {
         if let CurrentMessage::Send { receive, received } = std::mem::replace(&mut self.message, CurrentMessage::None) {
-            env.complete(Completion { status, len: received, ..receive.flushed() });
+            env.complete(RcCompletion { status, len: received, ..receive.flushed() });
         }
         while let Some(receive) = self.receives.pop_front() {
             env.complete(receive.flushed());
@@ -678,10 +678,10 @@ impl ReceiveResult {
         Self { status: WcStatus::Success, operation, len, imm, invalidated, solicited: bth.solicited }
     }
 
-    fn completes<B>(self, receive: RecvRequest<B>) -> Completion<B> {
+    fn completes<B>(self, receive: RecvRequest<B>) -> RcCompletion<B> {
         let Self { status, operation, len, imm, invalidated, solicited } = self;
         let RecvRequest { wr_id, buffer, .. } = receive;
-        Completion { wr_id, status, operation, len, imm, invalidated, solicited, signaled: true, buffer }
+        RcCompletion { wr_id, status, operation, len, imm, invalidated, solicited, signaled: true, buffer }
     }
 }
 

@@ -14,7 +14,7 @@ use super::network::SimNetwork;
 use super::node::{Node, READ_KEY, READABLE, WORD_KEY, WORDS, WRITABLE, WRITE_KEY};
 use super::oracle::Oracle;
 use super::world::{SimReport, Violation};
-use crate::rc::{AtomicOperation, Completion, Config, Operation, RecvRequest, State, Stats, WcStatus};
+use crate::rc::{AtomicOperation, Config, Operation, RcCompletion, RecvRequest, State, Stats, WcStatus};
 use crate::wire::{
     AtomicEth, Bth, Extensions, Flow, Frame, Headers, Ip, MacAddr, NakCode, Opcode, Packet, Reth, Syndrome,
 };
@@ -124,7 +124,7 @@ struct LaxRequester {
     expected: Psn,
     timer: Option<Nanos>,
     retransmissions: u64,
-    completions: Vec<Completion<Vec<u8>>>,
+    completions: Vec<RcCompletion<Vec<u8>>>,
 }
 
 impl LaxRequester {
@@ -267,7 +267,7 @@ impl LaxRequester {
         };
         let (status, len) = (WcStatus::Success, buffer.len() as u32);
         let (imm, invalidated, solicited, signaled) = (None, None, false, true);
-        self.completions.push(Completion {
+        self.completions.push(RcCompletion {
             wr_id,
             status,
             operation,

@@ -7,7 +7,7 @@ use rand::{Rng, SeedableRng};
 
 use super::network::{MARKED, SimNetwork};
 use crate::rc::{
-    AtomicOperation, Completion, Config, Denied, Env, Held, Payload, Quantum, RcQueuePair, RecvRequest, SendOp,
+    AtomicOperation, Config, Denied, Env, Held, Payload, Quantum, RcCompletion, RcQueuePair, RecvRequest, SendOp,
     SendRequest, TxError, WcStatus,
 };
 use crate::wire::{Flow, Frame, FrameLayers, Headers, Ip, MacAddr, Malformed, Packet, icrc};
@@ -50,7 +50,7 @@ pub(super) struct NodeState {
     pub(super) windows: BTreeSet<u32>,
     /// Receives that queue pairs share.
     pub(super) shared: VecDeque<RecvRequest<Vec<u8>>>,
-    pub(super) completions: Vec<Completion<Vec<u8>>>,
+    pub(super) completions: Vec<RcCompletion<Vec<u8>>>,
     pub(super) dropped: u64,
     /// The region that the peer reads is there no more.
     pub(super) is_revoked: bool,
@@ -305,7 +305,7 @@ impl Env for NodeEnv<'_> {
         self.host.held.remove(&held);
     }
 
-    fn complete(&mut self, completion: Completion<Vec<u8>>) {
+    fn complete(&mut self, completion: RcCompletion<Vec<u8>>) {
         self.host.completions.push(completion);
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::node::{NodeState, WORDS, WRITABLE};
 use crate::Rkey;
-use crate::rc::{AtomicOperation, Completion, Operation, WcStatus};
+use crate::rc::{AtomicOperation, Operation, RcCompletion, WcStatus};
 
 /// What one direction, requester to responder, owes.
 pub(super) struct Oracle {
@@ -151,7 +151,7 @@ impl Oracle {
     }
 
     /// A send queue completion at the requester.
-    pub(super) fn check_send(&mut self, done: &Completion<Vec<u8>>, responder: &NodeState) -> Result<(), String> {
+    pub(super) fn check_send(&mut self, done: &RcCompletion<Vec<u8>>, responder: &NodeState) -> Result<(), String> {
         let Some(expected) = self.sends.pop_front() else { return Err(one_too_many(done)) };
         if !expected.statuses.contains(&done.status) {
             return Err(format!("wr {} ended with {}", done.wr_id, done.status.verbs_name()));
@@ -169,7 +169,7 @@ impl Oracle {
     }
 
     /// A receive queue completion at the responder.
-    pub(super) fn check_recv(&mut self, done: &Completion<Vec<u8>>, responder: &NodeState) -> Result<(), String> {
+    pub(super) fn check_recv(&mut self, done: &RcCompletion<Vec<u8>>, responder: &NodeState) -> Result<(), String> {
         let Some(expected) = self.receives.pop_front() else { return Err(one_too_many(done)) };
         if !expected.statuses.contains(&done.status) {
             return Err(format!("receive {} ended with {}", done.wr_id, done.status.verbs_name()));
@@ -210,6 +210,6 @@ impl Oracle {
     }
 }
 
-fn one_too_many(done: &Completion<Vec<u8>>) -> String {
+fn one_too_many(done: &RcCompletion<Vec<u8>>) -> String {
     format!("a completion too many: {:?} {} with {}", done.operation, done.wr_id, done.status.verbs_name())
 }

@@ -74,14 +74,14 @@ pub(crate) struct StreamService {
     config: StreamConfig,
     sizes: Sizes,
     /// By peer; as long as the highest peer needs it.
-    streams: Vec<Streams>,
+    streams: Vec<PeerStreams>,
     payloads: Payloads,
     stats: StreamStats,
 }
 
 /// The two ends of the streams with one peer.
 #[derive(Default)]
-struct Streams {
+struct PeerStreams {
     /// The peer's, once it has offered it.
     theirs: Option<StreamOffer>,
     /// This end's, once it is used.
@@ -187,7 +187,7 @@ impl StreamService {
 
     /// Returns the peers with whom there is a stream that has not failed.
     pub(crate) fn peers(&self) -> impl Iterator<Item = PeerId> {
-        let live = |streams: &Streams| streams.ours.as_ref().is_some_and(|end| end.failure.is_none());
+        let live = |streams: &PeerStreams| streams.ours.as_ref().is_some_and(|end| end.failure.is_none());
         self.streams.iter().enumerate().filter(move |(_, streams)| live(streams)).map(|(id, _)| id)
     }
 
@@ -294,9 +294,9 @@ impl StreamService {
         self.streams.iter().filter_map(|streams| streams.ours.as_deref())
     }
 
-    fn streams_with(&mut self, peer: PeerId) -> &mut Streams {
+    fn streams_with(&mut self, peer: PeerId) -> &mut PeerStreams {
         if self.streams.len() <= peer {
-            self.streams.resize_with(peer + 1, Streams::default);
+            self.streams.resize_with(peer + 1, PeerStreams::default);
         }
         &mut self.streams[peer]
     }

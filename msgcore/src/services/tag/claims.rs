@@ -17,18 +17,18 @@ use crate::core::completion::Envelope;
 /// One that is dropped is discarded: its memory is free again soon, and its sender's operation ends as if it had been received.
 #[derive(Debug)]
 #[must_use = "a message that was claimed is discarded where it is dropped"]
-pub struct ClaimedMessage(Arc<Claim>);
+pub struct ClaimedMessage(Arc<HeldClaim>);
 
 /// What the application holds of a claimed message. The worker sees when it goes.
 #[derive(Debug)]
-struct Claim {
+struct HeldClaim {
     number: u64,
     envelope: Envelope,
     /// Shared by all claims of one worker.
     home: Arc<()>,
 }
 
-/// Which worker claims are of, for whoever is asked to receive them.
+/// Names the worker that has claimed messages.
 #[derive(Clone, Debug)]
 pub(crate) struct ClaimHome(Weak<()>);
 
@@ -46,7 +46,7 @@ pub(crate) struct Claims {
 struct OpenClaim {
     label: MatchLabel,
     body: UnexpectedBody,
-    held: Weak<Claim>,
+    held: Weak<HeldClaim>,
 }
 
 impl PartialEq for ClaimedMessage {
@@ -89,7 +89,7 @@ impl Claims {
 
     /// Claims a message.
     pub(super) fn claim(&mut self, met: Met) -> ClaimedMessage {
-        let claim = Arc::new(Claim { number: self.made, envelope: met.envelope(), home: self.home.clone() });
+        let claim = Arc::new(HeldClaim { number: self.made, envelope: met.envelope(), home: self.home.clone() });
         let Met { label, body } = met;
         self.made += 1;
         self.bytes += cost(&body);
@@ -118,6 +118,7 @@ impl Claims {
 
     fn remove(&mut self, claim: u64) -> Option<Met> {
         let OpenClaim { label, body, .. } = self.open.remove(&claim)?;
+        assert!(cost(&body) <= self.bytes, "what is given back was charged");
         self.bytes -= cost(&body);
         Some(Met { label, body })
     }

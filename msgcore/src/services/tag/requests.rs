@@ -17,14 +17,14 @@ struct RequestSlot {
     has_left: bool,
     /// The peer was asked to give it back.
     is_cancelling: bool,
-    report: Report,
+    report: ReportTo,
     /// Bytes of a buffered send that has not ended.
     buffered: usize,
 }
 
 /// Where the outcome of a request goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Report {
+pub(crate) enum ReportTo {
     /// To who asks for it by name.
     #[default]
     ByName,
@@ -52,6 +52,25 @@ struct CompletionList {
     ended: VecDeque<Request>,
     /// Those whose outcome was not taken.
     open: usize,
+}
+
+impl ReportTo {
+    /// Whether it is the completion queue.
+    #[inline]
+    pub(crate) fn is_queue(self) -> bool {
+        matches!(self, Self::Queue(_))
+    }
+}
+
+impl CompletionList {
+    /// The outcome of a request was taken, or goes elsewhere from here on.
+    #[inline]
+    fn note_taken(&mut self, from: ReportTo) {
+        if from.is_queue() {
+            assert!(self.open > 0, "an outcome is taken once");
+            self.open -= 1;
+        }
+    }
 }
 
 /// Requests that a worker may have under way.
@@ -108,7 +127,7 @@ impl Requests {
     #[inline]
     pub(crate) fn open(&mut self, request: Request, operation: TagOperation) {
         let slot =
-            RequestSlot { operation, has_left: false, is_cancelling: false, report: Report::ByName, buffered: 0 };
+            RequestSlot { operation, has_left: false, is_cancelling: false, report: ReportTo::ByName, buffered: 0 };
         self.slots.insert(request.0, slot);
     }
 
@@ -116,7 +135,8 @@ impl Requests {
     #[inline]
     pub(crate) fn open_left(&mut self, request: Request, done: Done) {
         let operation = TagOperation::Ended(Ok(done));
-        let slot = RequestSlot { operation, has_left: true, is_cancelling: false, report: Report::ByName, buffered: 0 };
+        let slot =
+            RequestSlot { operation, has_left: true, is_cancelling: false, report: ReportTo::ByName, buffered: 0 };
         self.slots.insert(request.0, slot);
         if let Some(ended) = &mut self.ended {
             ended.push_back(request);
@@ -157,7 +177,7 @@ impl Requests {
         let Some(mut buffer) = buffer.take_if(|buffer| buffer.len() >= len) else { return false };
         buffer[..len].copy_from_slice(payload);
         slot.operation = TagOperation::Ended(Ok(Done::new(buffer, len, from, label)));
-        if slot.report != Report::ByName || self.ended.is_some() {
+        if slot.report != ReportTo::ByName || self.ended.is_some() {
             self.settle(request);
         }
         true
@@ -179,18 +199,18 @@ impl Requests {
 
     /// The application will not ask for this request's outcome: it is forgotten when it ends.
     pub(crate) fn detach(&mut self, request: Request) {
-        let _ = self.report_to(request, Report::Nowhere);
+        let _ = self.report_to(request, ReportTo::Nowhere);
     }
 
     /// The outcome of this request goes into the completion queue, with `context`; `false` where there is none of this name.
     pub(crate) fn queue_completion(&mut self, request: Request, context: u64) -> bool {
-        self.report_to(request, Report::Queue(context))
+        self.report_to(request, ReportTo::Queue(context))
     }
 
-    fn report_to(&mut self, request: Request, report: Report) -> bool {
+    fn report_to(&mut self, request: Request, report: ReportTo) -> bool {
         let Some(slot) = self.slots.get_mut(request.0) else { return false };
-        self.completions.open += usize::from(matches!(report, Report::Queue(_)));
-        self.completions.open -= usize::from(matches!(slot.report, Report::Queue(_)));
+        self.completions.open += usize::from(report.is_queue());
+        self.completions.note_taken(slot.report);
         slot.report = report;
         self.settle(request);
         true
@@ -200,7 +220,7 @@ impl Requests {
     #[inline]
     pub(crate) fn next_completion(&mut self) -> Option<(u64, Result<Done, OpError>)> {
         while let Some(request) = self.completions.ended.pop_front() {
-            if let Some(&RequestSlot { report: Report::Queue(context), .. }) = self.slots.get(request.0)
+            if let Some(&RequestSlot { report: ReportTo::Queue(context), .. }) = self.slots.get(request.0)
                 && let Some(outcome) = self.close(request)
             {
                 return Some((context, outcome));
@@ -217,8 +237,8 @@ impl Requests {
     /// Its outcome is asked for after all; `false` where it is being taken back.
     pub(crate) fn hold(&mut self, request: Request) -> bool {
         let Some(slot) = self.slots.get_mut(request.0) else { return false };
-        self.completions.open -= usize::from(matches!(slot.report, Report::Queue(_)));
-        slot.report = Report::ByName;
+        self.completions.note_taken(slot.report);
+        slot.report = ReportTo::ByName;
         !slot.is_cancelling
     }
 
@@ -246,9 +266,9 @@ impl Requests {
         }
         self.buffered_bytes -= mem::take(&mut slot.buffered);
         match slot.report {
-            Report::Nowhere => drop(self.remove(request)),
-            Report::Queue(_) => self.completions.ended.push_back(request),
-            Report::ByName => {
+            ReportTo::Nowhere => drop(self.remove(request)),
+            ReportTo::Queue(_) => self.completions.ended.push_back(request),
+            ReportTo::ByName => {
                 if let Some(ended) = &mut self.ended {
                     ended.push_back(request);
                 }
@@ -302,7 +322,7 @@ impl Requests {
         let Ok(ended) = self.slots.remove_if(request.0, is_over) else { return Some(Err(OpError::NoRequest)) };
         let slot = ended?;
         self.release(request);
-        self.completions.open -= usize::from(matches!(slot.report, Report::Queue(_)));
+        self.completions.note_taken(slot.report);
         match slot.operation {
             TagOperation::Ended(outcome) => Some(outcome),
             _ => unreachable!("it is over"),

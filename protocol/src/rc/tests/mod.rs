@@ -29,7 +29,7 @@ struct Script {
     sent: Vec<(Headers, usize)>,
     placed: Vec<(usize, usize)>,
     written: Vec<(u64, usize)>,
-    done: Vec<Completion<u32>>,
+    done: Vec<RcCompletion<u32>>,
     /// Packets that the link still takes.
     room: Option<usize>,
     /// The region has gone.
@@ -130,7 +130,7 @@ impl Env for Script {
         self.shared.pop()
     }
 
-    fn complete(&mut self, completion: Completion<u32>) {
+    fn complete(&mut self, completion: RcCompletion<u32>) {
         self.done.push(completion);
     }
 }

@@ -393,7 +393,7 @@ fn who_polls_hears_what_was_sent_and_who_receives_is_woken_by_the_last_packet() 
     assert_eq!(flags, [first, last, first, last, (false, None)]);
     feed(&mut qp, &mut script, answer(101, ACK), 0);
     qp.fail(WcStatus::RetryExcErr, &mut script);
-    let done = |status: WcStatus, wr_id| Completion {
+    let done = |status: WcStatus, wr_id| RcCompletion {
         wr_id,
         status,
         operation: Operation::Send,

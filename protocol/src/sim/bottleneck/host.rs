@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::link::time_of;
 use crate::rc::{
-    AtomicOperation, Completion, Config, Denied, Env, Held, Payload, Quantum, RcQueuePair, SendOp, SendRequest, State,
-    Stats, TxError,
+    AtomicOperation, Config, Denied, Env, Held, Payload, Quantum, RcCompletion, RcQueuePair, SendOp, SendRequest,
+    State, Stats, TxError,
 };
 use crate::wire::{Headers, Packet, icrc};
 use crate::{Access, Nanos, Rkey};
@@ -252,5 +252,5 @@ impl Env for SimPort {
         self.held.remove(&held);
     }
 
-    fn complete(&mut self, _: Completion<()>) {}
+    fn complete(&mut self, _: RcCompletion<()>) {}
 }

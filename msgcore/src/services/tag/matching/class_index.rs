@@ -99,6 +99,7 @@ impl ClassIndexes {
         if self.indexes.len() == LIMIT {
             self.indexes.remove(0);
         }
+        assert!(self.indexes.iter().all(|its| its.class != class), "a class has one index");
         self.indexes.push(made);
         self.indexes.len() - 1
     }

@@ -223,6 +223,7 @@ impl<R: Copy> PostedReceives<R> {
     }
 
     fn detach_listed(&mut self, index: u32) {
+        assert!(self.listed > 0, "who leaves the list is counted in it");
         self.entries.detach(&mut self.list, index);
         self.listed -= 1;
     }
@@ -230,6 +231,7 @@ impl<R: Copy> PostedReceives<R> {
     #[inline(never)]
     fn detach_from_class(&mut self, at: usize, key: MatchLabel, index: u32) {
         let bins = &mut self.classes[at].bins;
+        assert!(self.classed > 0, "who leaves a class is counted in one");
         bins.detach(&mut self.entries, key, index);
         self.classed -= 1;
         if self.classes.len() > CLASSES_KEPT && self.classes[at].bins.is_empty() {

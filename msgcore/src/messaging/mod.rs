@@ -1,5 +1,7 @@
 //! What every worker can do, wherever its engine runs: one trait for both.
 
+mod facades;
+
 use std::time::Duration;
 
 use roci_driver::{ArenaError, Buffer, EngineStats, UserMemory};
@@ -7,7 +9,6 @@ use roci_driver::{ArenaError, Buffer, EngineStats, UserMemory};
 use crate::core::completion::{Completion, Done, Envelope, OpError, SomeFailed};
 use crate::core::refused::{CallError, Refused};
 use crate::core::stats::WorkerStats;
-use crate::dedicated::EngineHost;
 use crate::services::tag::claims::ClaimedMessage;
 use crate::services::tag::matching::Pattern;
 use crate::services::tag::request::Request;
@@ -16,9 +17,9 @@ use crate::worker::Dropped;
 use crate::worker::closing::CloseError;
 use crate::worker::flush::FlushError;
 use crate::worker::stream::Streams;
-use crate::{DedicatedWorker, Rank, Source, Tag, TagMatch, Worker, WorkerEvent};
+use crate::{Rank, Source, Tag, TagMatch, WorkerEvent};
 
-/// Tagged messages between ranks. A [`Worker`] makes progress inside these calls; a [`DedicatedWorker`] does on a thread of its
+/// Tagged messages between ranks. A [`Worker`](crate::Worker) makes progress inside these calls; a [`DedicatedWorker`](crate::DedicatedWorker) does on a thread of its
 /// own. A program that is generic over this trait, or takes a `&mut dyn Messaging`, runs on either; the methods are those of the
 /// types, which say more. Byte streams are [`Streams`].
 pub trait Messaging: Streams {
@@ -215,223 +216,5 @@ pub trait Messaging: Streams {
             self.cancel(request);
             self.detach(request);
         })
-    }
-}
-
-/// The methods that have the same name, arguments and result in both.
-macro_rules! same {
-    () => {
-        fn rank(&self) -> Rank {
-            self.rank()
-        }
-
-        fn size(&self) -> usize {
-            self.size()
-        }
-
-        fn is_forked(&self) -> bool {
-            self.is_forked()
-        }
-
-        fn buffer(&self, len: usize) -> Result<Buffer, ArenaError> {
-            self.buffer(len)
-        }
-
-        fn give_back(&mut self, buffer: Buffer) {
-            self.give_back(buffer);
-        }
-
-        fn progress(&mut self) -> bool {
-            self.progress()
-        }
-
-        fn connect(&mut self, rank: Rank) -> Result<(), CallError> {
-            self.connect(rank)
-        }
-
-        #[inline]
-        fn send_with(
-            &mut self,
-            to: Rank,
-            tag: Tag,
-            payload: Buffer,
-            options: SendOptions,
-        ) -> Result<Request, Refused<Buffer>> {
-            self.send_with(to, tag, payload, options)
-        }
-
-        fn send_bytes(&mut self, to: Rank, tag: Tag, bytes: &[u8]) -> Result<Request, CallError> {
-            self.send_bytes(to, tag, bytes)
-        }
-
-        fn send_buffered(
-            &mut self,
-            to: Rank,
-            tag: Tag,
-            bytes: &[u8],
-            options: SendOptions,
-        ) -> Result<Request, CallError> {
-            self.send_buffered(to, tag, bytes, options)
-        }
-
-        #[inline]
-        fn recv_with(&mut self, pattern: Pattern, buffer: Buffer) -> Result<Request, Refused<Buffer>> {
-            self.recv_with(pattern, buffer)
-        }
-
-        fn recv_in_place(&mut self, pattern: Pattern) -> Result<Request, CallError> {
-            self.recv_in_place(pattern)
-        }
-
-        fn recv_message(
-            &mut self,
-            message: ClaimedMessage,
-            buffer: Buffer,
-        ) -> Result<Request, Refused<(ClaimedMessage, Buffer)>> {
-            self.recv_message(message, buffer)
-        }
-
-        fn wait_probe(&mut self, pattern: Pattern) -> Result<Envelope, CallError> {
-            self.wait_probe(pattern)
-        }
-
-        fn wait_claim(&mut self, pattern: Pattern) -> Result<ClaimedMessage, CallError> {
-            self.wait_claim(pattern)
-        }
-
-        fn discard(&mut self, message: ClaimedMessage) {
-            self.discard(message);
-        }
-
-        fn cancel(&mut self, request: Request) {
-            self.cancel(request);
-        }
-
-        fn detach(&mut self, request: Request) {
-            self.detach(request);
-        }
-
-        #[inline]
-        fn test(&mut self, request: Request) -> Option<Result<Done, OpError>> {
-            self.test(request)
-        }
-
-        #[inline]
-        fn wait(&mut self, request: Request) -> Result<Done, OpError> {
-            self.wait(request)
-        }
-
-        fn wait_all(&mut self, requests: Vec<Request>) -> Result<Vec<Done>, SomeFailed> {
-            self.wait_all(requests)
-        }
-
-        fn wait_any(&mut self, requests: &[Request]) -> Result<(usize, Result<Done, OpError>), OpError> {
-            self.wait_any(requests)
-        }
-
-        fn queue_completion(&mut self, request: Request, context: u64) -> Result<(), OpError> {
-            self.queue_completion(request, context)
-        }
-
-        #[inline]
-        fn poll_completion(&mut self) -> Option<Completion> {
-            self.poll_completion()
-        }
-
-        fn wait_completion(&mut self) -> Result<Completion, OpError> {
-            self.wait_completion()
-        }
-
-        fn poll_event(&mut self) -> Option<WorkerEvent> {
-            self.poll_event()
-        }
-
-        fn barrier(&mut self) -> Result<(), OpError> {
-            self.barrier()
-        }
-
-        fn flush(&mut self, to: Option<Rank>, timeout: Duration) -> Result<(), FlushError> {
-            self.flush(to, timeout)
-        }
-
-        fn free_bytes(&self) -> usize {
-            self.free_bytes()
-        }
-
-        fn close(self) -> Result<Dropped, CloseError> {
-            self.close()
-        }
-    };
-}
-
-impl<L: roci_driver::link::Link> Messaging for Worker<L> {
-    same!();
-
-    fn adopt(&mut self, memory: UserMemory) -> Result<Buffer, CallError> {
-        Ok(self.adopt(memory)?)
-    }
-
-    fn is_connected(&mut self, rank: Rank) -> Result<bool, OpError> {
-        if Worker::is_forked(self) { Err(OpError::Forked) } else { Ok(Worker::is_connected(self, rank)) }
-    }
-
-    fn probe(&mut self, pattern: Pattern) -> Result<Option<Envelope>, OpError> {
-        if Worker::is_forked(self) { Err(OpError::Forked) } else { Ok(self.probe(pattern)) }
-    }
-
-    fn claim(&mut self, pattern: Pattern) -> Result<Option<ClaimedMessage>, OpError> {
-        if Worker::is_forked(self) { Err(OpError::Forked) } else { Ok(self.claim(pattern)) }
-    }
-
-    fn stats(&mut self) -> Result<WorkerStats, OpError> {
-        Ok(Worker::stats(self))
-    }
-
-    fn engine_stats(&mut self) -> Result<EngineStats, OpError> {
-        Ok(Worker::engine_stats(self))
-    }
-
-    fn injected_faults(&mut self) -> Result<u64, OpError> {
-        Ok(Worker::injected_faults(self))
-    }
-
-    fn abort(self) -> Result<Dropped, OpError> {
-        Ok(self.abort())
-    }
-}
-
-impl<H: EngineHost> Messaging for DedicatedWorker<H> {
-    same!();
-
-    fn adopt(&mut self, memory: UserMemory) -> Result<Buffer, CallError> {
-        self.adopt(memory)
-    }
-
-    fn is_connected(&mut self, rank: Rank) -> Result<bool, OpError> {
-        self.is_connected(rank)
-    }
-
-    fn probe(&mut self, pattern: Pattern) -> Result<Option<Envelope>, OpError> {
-        self.probe(pattern)
-    }
-
-    fn claim(&mut self, pattern: Pattern) -> Result<Option<ClaimedMessage>, OpError> {
-        self.claim(pattern)
-    }
-
-    fn stats(&mut self) -> Result<WorkerStats, OpError> {
-        self.stats()
-    }
-
-    fn engine_stats(&mut self) -> Result<EngineStats, OpError> {
-        self.engine_stats()
-    }
-
-    fn injected_faults(&mut self) -> Result<u64, OpError> {
-        self.injected_faults()
-    }
-
-    fn abort(self) -> Result<Dropped, OpError> {
-        self.abort()
     }
 }
