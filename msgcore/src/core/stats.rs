@@ -30,6 +30,8 @@ counters! {
     tx_pipeline,
     /// Messages short enough to be eager that became R3 for want of credits.
     fallback_credit,
+    /// Messages short enough to be eager that became R3 for want of send buffers or places in the send queue.
+    fallback_buffer,
     /// Messages that became R3 or PIPELINE, at either end, because memory could not be registered or cut.
     fallback_registration,
     /// Messages that became R3 because one of the two ends has no RDMA.

@@ -85,7 +85,8 @@ impl<L: Link> Worker<L> {
 fn ranges(rules: &Rules, capacities: &[LaneCapacity], peer: Capabilities, can_register: bool) -> Vec<ProtocolRange> {
     let choose = |len: usize| {
         let (lane, vbufs) = lane_for(len, capacities.iter().map(|capacity| capacity.payload));
-        select(rules, &Conditions { len, vbufs, credits: capacities[lane].credits, can_register, peer })
+        let credits = capacities[lane].credits;
+        select(rules, &Conditions { len, vbufs, credits, has_buffers: true, can_register, peer })
     };
     // The answer changes only here, and where a series takes one vbuf more than there are credits for.
     let mut starts = vec![0, rules.eager + 1, rules.r3, rules.pipeline, MAX_TRANSFER + 1];

@@ -27,6 +27,8 @@ pub enum Reason {
     Short,
     /// It is short, and the peer has too few receives left for it.
     NoCredit,
+    /// It is short, and takes more send buffers or places in the send queue than are free.
+    NoBuffers,
     /// It is long, and this is what the configuration wants for long ones.
     Long,
     /// It is longer than short, and not worth a registration.
@@ -73,6 +75,8 @@ pub struct Conditions {
     pub vbufs: usize,
     /// Vbufs that the peer's credits allow to an eager message.
     pub credits: usize,
+    /// Whether it finds the send buffers and the places in the send queue that it would take.
+    pub has_buffers: bool,
     /// Whether a key is left to register its memory with.
     pub can_register: bool,
     /// What the peer can do.
@@ -93,13 +97,15 @@ pub(crate) fn lane_for(len: usize, mut payloads: impl ExactSizeIterator<Item = u
 /// The protocol for a message, and why.
 #[inline]
 pub fn select(rules: &Rules, conditions: &Conditions) -> (Protocol, Reason) {
-    let &Conditions { len, vbufs, credits, .. } = conditions;
+    let &Conditions { len, vbufs, credits, has_buffers, .. } = conditions;
     if len > rules.eager {
         rendezvous(rules, conditions)
-    } else if vbufs <= credits {
-        (Protocol::Eager, Reason::Short)
-    } else {
+    } else if vbufs > credits {
         (Protocol::Rendezvous(RendezvousProtocol::R3), Reason::NoCredit)
+    } else if !has_buffers {
+        (Protocol::Rendezvous(RendezvousProtocol::R3), Reason::NoBuffers)
+    } else {
+        (Protocol::Eager, Reason::Short)
     }
 }
 
@@ -144,6 +150,7 @@ impl fmt::Display for Reason {
         f.write_str(match self {
             Self::Short => "not longer than ROCI_EAGER_THRESHOLD",
             Self::NoCredit => "short, but the peer has too few receives left",
+            Self::NoBuffers => "short, but too few send buffers are free (ROCI_VBUF_MAX)",
             Self::Long => "what ROCI_RNDV_PROTOCOL asks for",
             Self::Medium => "shorter than ROCI_R3_THRESHOLD",
             Self::VeryLong => "at least ROCI_PIPELINE_THRESHOLD",
@@ -160,6 +167,7 @@ impl WorkerStats {
         self.tx_eager += u64::from(protocol == Protocol::Eager);
         match reason {
             Reason::NoCredit => self.fallback_credit += 1,
+            Reason::NoBuffers => self.fallback_buffer += 1,
             Reason::Unregistered => self.fallback_registration += 1,
             Reason::NoRdma => self.fallback_peer += 1,
             Reason::Short | Reason::Long | Reason::Medium | Reason::VeryLong => {}
@@ -185,7 +193,14 @@ mod tests {
     const RULES: Rules = Rules { eager: 100, r3: 1000, pipeline: 10_000, rendezvous: Rendezvous::Auto, ours: RDMA };
 
     fn of(len: usize) -> Conditions {
-        Conditions { len, vbufs: len.div_ceil(50).max(1), credits: 2, can_register: true, peer: RDMA }
+        Conditions {
+            len,
+            vbufs: len.div_ceil(50).max(1),
+            credits: 2,
+            has_buffers: true,
+            can_register: true,
+            peer: RDMA,
+        }
     }
 
     #[track_caller]
@@ -215,6 +230,8 @@ mod tests {
         check(&RULES, &Conditions { credits: 1, ..of(51) }, r3, Reason::NoCredit);
         check(&RULES, &Conditions { credits: 1, ..of(50) }, Protocol::Eager, Reason::Short);
         check(&RULES, &Conditions { credits: 0, ..of(0) }, r3, Reason::NoCredit);
+        check(&RULES, &Conditions { has_buffers: false, ..of(51) }, r3, Reason::NoBuffers);
+        check(&RULES, &Conditions { credits: 1, has_buffers: false, ..of(51) }, r3, Reason::NoCredit);
     }
 
     #[test]

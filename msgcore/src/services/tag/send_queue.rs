@@ -113,11 +113,12 @@ impl TagService {
         let may_request = peer.lanes[0].credits.for_requests() > 0;
         // A series goes whole or not at all: one that finds no room now must not wait for others to leave some.
         let is_series = vbufs > 1 && len <= self.rules.eager;
-        let has_room = !is_series || (vbufs <= places && core.provide_vbufs(peer, lane, vbufs));
+        let has_buffers = !is_series || (vbufs <= places && core.provide_vbufs(peer, lane, vbufs));
         let conditions = Conditions {
             len,
             vbufs,
-            credits: if has_room { credits } else { 0 },
+            credits,
+            has_buffers,
             can_register: core.can_register(),
             peer: peer.connection.capabilities,
         };
