@@ -5,11 +5,12 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use roci_driver::{Algorithm, Dialect, HugePage, MonitorChoice, PageChoice, Pin};
+use roci_protocol::Pkey;
 use roci_protocol::msg::RendezvousProtocol;
 use roci_protocol::sim::Faults;
 use roci_protocol::wire::MacAddr;
-use roci_protocol::{NoPkey, Pkey};
 
+use super::bad_value::BadKnobValue;
 use super::values::{
     Choices, choose, megabytes, name_of, number, optional_number, optional_size, parse_device, parse_mtu,
     parse_neighbours, parse_optional, show_faults, show_megabytes, show_neighbours, show_optional, show_optional_size,
@@ -99,7 +100,7 @@ macro_rules! knobs {
             range: $range,
             reason: concat!($($reason),*),
             get: |config| { let show: fn(&$type) -> String = $show; show(&config.$name) },
-            set: |config, text| { let parse: fn(&str) -> Result<$type, String> = $parse; config.$name = parse(text)?; Ok(()) },
+            set: |config, text| { let parse: fn(&str) -> Result<$type, BadKnobValue> = $parse; config.$name = parse(text)?; Ok(()) },
         }),*];
     };
 }
@@ -116,7 +117,7 @@ knobs! {
     /// The VLAN that frames are tagged with; empty sends them untagged.
     vlan: Option<u16> = None, "VLAN id", "1..4094", |text| optional_number(text, 1, 4094), show_optional;
     /// The partition that ranks are in, as a P_Key: packets of another one are dropped. The highest bit says whether this rank is a full member; two limited members do not reach each other.
-    pkey: Pkey = Pkey::DEFAULT, "P_Key", "0x0001..0x7fff, 0x8001..0xffff", |text| text.trim().parse().map_err(|e: NoPkey| e.to_string()), ToString::to_string;
+    pkey: Pkey = Pkey::DEFAULT, "P_Key", "0x0001..0x7fff, 0x8001..0xffff", |text| Ok(text.trim().parse()?), ToString::to_string;
     /// The way to ranks on other links.
     gateway: Option<IpAddr> = None, "address", "IPv4 or IPv6", parse_optional, show_optional;
     /// Stations that are never asked for by ARP or neighbour discovery, such as 10.0.0.1=02:00:00:00:00:01, separated by commas.
@@ -188,7 +189,7 @@ knobs! {
     /// Rendezvous of at least this length go in pieces, where the protocol is auto, so that other messages get between.
     pipeline_threshold: usize = 64 << 20, "bytes", "64KiB..2GiB", |text| size(text, 64 << 10, 2 << 30), show_size;
     /// Bytes of a piece.
-    pipeline_chunk: usize = 1 << 20, "bytes", "4KiB..64MiB, in multiples of 4KiB", |text| size(text, 4 << 10, 64 << 20).and_then(|bytes| if bytes.is_multiple_of(4096) { Ok(bytes) } else { Err("is no multiple of 4KiB".into()) }), show_size;
+    pipeline_chunk: usize = 1 << 20, "bytes", "4KiB..64MiB, in multiples of 4KiB", |text| size(text, 4 << 10, 64 << 20).and_then(|bytes| if bytes.is_multiple_of(4096) { Ok(bytes) } else { Err(BadKnobValue::NoMultiple(4096)) }), show_size;
     /// Pieces of one message on their way at once; as many pieces of staging memory are registered at the start, for receives whose own memory cannot be.
     pipeline_depth: usize = 4, "pieces", "1..64", |text| number(text, 1, 64), ToString::to_string;
     /// Pieces of memory that may be open to peers at once; a message that would need one more goes by R3, a very long one by PIPELINE.
@@ -210,7 +211,7 @@ knobs! {
     /// Firehose: memory that stays pinned for local operations, and that no operation uses any more; at least 4096 buckets. Empty or 0: what firehose_m leaves, or a quarter of what can be pinned.
     firehose_maxvictim_m: Option<u64> = None, "megabytes", "0..99999, of G where a G follows", megabytes, show_megabytes;
     /// Firehose: memory is pinned in buckets of so many bytes, each with a key; there are 16000 keys less ndreg_entries. A larger bucket takes fewer of them, a smaller one pins less that nobody asked for.
-    firehose_bucket: usize = 64 << 10, "bytes", "4KiB..1GiB, a power of two", |text| size(text, 4 << 10, 1 << 30).and_then(|bytes| if bytes.is_power_of_two() { Ok(bytes) } else { Err("is no power of two".into()) }), show_size;
+    firehose_bucket: usize = 64 << 10, "bytes", "4KiB..1GiB, a power of two", |text| size(text, 4 << 10, 1 << 30).and_then(|bytes| if bytes.is_power_of_two() { Ok(bytes) } else { Err(BadKnobValue::NoPowerOfTwo) }), show_size;
     /// Memory for copies that buffered sends wait in; beyond it they are refused.
     buffered_limit: usize = 16 << 20, "bytes", "0..64GiB", |text| size(text, 0, 64 << 30), show_size;
     /// Memory for messages that have no receive yet, of which a quarter of the arena is the most; beyond it, or where less than a sixteenth of the arena is free, the credits of eager messages are withheld, and senders announce what they would have sent.

@@ -4,6 +4,7 @@
 //! Order: default, then file, then environment, then code. What is not a knob is an error that names the
 //! closest one.
 
+mod bad_value;
 mod demand;
 mod effect;
 mod knobs;
@@ -24,6 +25,7 @@ use crate::services::tag::select::Rules;
 use roci_launcher as job;
 
 pub use crate::units::{parse_size, show_size};
+pub use bad_value::BadKnobValue;
 pub use demand::{Demand, TooMuch};
 pub(crate) use effect::UNEXPECTED_SHARE;
 pub use knobs::{Config, ConnectMethod, Initiative, KNOBS, WireupTime};
@@ -78,7 +80,8 @@ pub enum ConfigError {
         /// What was given.
         value: String,
         /// What is wrong.
-        problem: String,
+        #[source]
+        problem: BadKnobValue,
     },
     /// The file could not be read.
     #[error("cannot read parameter file {path}: {problem}")]
@@ -105,7 +108,7 @@ pub struct Knob {
     /// What it does, and why the default is what it is.
     pub reason: &'static str,
     get: fn(&Config) -> String,
-    set: fn(&mut Config, &str) -> Result<(), String>,
+    set: fn(&mut Config, &str) -> Result<(), BadKnobValue>,
 }
 
 impl Knob {
@@ -135,7 +138,7 @@ impl Config {
             let value = value.to_str().ok_or_else(|| ConfigError::Value {
                 name: name.clone(),
                 value: "?".into(),
-                problem: "is not UTF-8".into(),
+                problem: BadKnobValue::NotUtf8,
             })?;
             config.set_from_environment(&name, value)?;
         }
@@ -160,7 +163,7 @@ impl Config {
             return Ok(());
         }
         let (name, value) = ("ack_timeout_us".into(), self.ack_timeout_us.to_string());
-        let problem = format!("is more than ack_timeout_max_us={most}, which waits grow to: lower it, or raise that");
+        let problem = BadKnobValue::LongerThanLongestWait(most);
         Err(ConfigError::Value { name, value, problem })
     }
 
@@ -173,7 +176,7 @@ impl Config {
         name.parse().map_err(|error: roci_driver::link::dpdk::ParseDeviceError| ConfigError::Value {
             name: "device".into(),
             value: name,
-            problem: error.to_string(),
+            problem: error.into(),
         })
     }
 

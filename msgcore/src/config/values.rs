@@ -9,12 +9,14 @@ use roci_driver::link::dpdk::Device;
 use roci_protocol::sim::Faults;
 use roci_protocol::wire::MacAddr;
 
+use super::bad_value::BadKnobValue;
 use crate::units::{parse_size, show_size};
 
-pub(super) fn number<T: FromStr + PartialOrd + fmt::Display>(text: &str, least: T, most: T) -> Result<T, String> {
-    let value = text.trim().parse().map_err(|_| "is not a whole number".to_owned())?;
+pub(super) fn number<T: FromStr + PartialOrd + fmt::Display>(text: &str, least: T, most: T) -> Result<T, BadKnobValue> {
+    assert!(least <= most, "nothing lies in {least}..{most}");
+    let value = text.trim().parse().map_err(|_| BadKnobValue::NotANumber)?;
     if value < least || value > most {
-        return Err(format!("lies outside {least}..{most}"));
+        return Err(BadKnobValue::out_of_range(least, most));
     }
     Ok(value)
 }
@@ -23,20 +25,21 @@ pub(super) fn optional_number<T: FromStr + PartialOrd + fmt::Display>(
     text: &str,
     least: T,
     most: T,
-) -> Result<Option<T>, String> {
+) -> Result<Option<T>, BadKnobValue> {
     if text.trim().is_empty() { Ok(None) } else { number(text, least, most).map(Some) }
 }
 
-pub(super) fn size(text: &str, least: usize, most: usize) -> Result<usize, String> {
-    let value = parse_size(text).ok_or("is not a size such as 4096, 8KiB, 1MiB")?;
+pub(super) fn size(text: &str, least: usize, most: usize) -> Result<usize, BadKnobValue> {
+    assert!(least <= most, "nothing lies in {least}..{most}");
+    let value = parse_size(text).ok_or(BadKnobValue::NotASize)?;
     if value < least || value > most {
-        return Err(format!("lies outside {}..{}", show_size(&least), show_size(&most)));
+        return Err(BadKnobValue::out_of_range(show_size(&least), show_size(&most)));
     }
     Ok(value)
 }
 
 /// A size, or `off`.
-pub(super) fn optional_size(text: &str, least: usize, most: usize) -> Result<Option<usize>, String> {
+pub(super) fn optional_size(text: &str, least: usize, most: usize) -> Result<Option<usize>, BadKnobValue> {
     if text.trim() == "off" { Ok(None) } else { size(text, least, most).map(Some) }
 }
 
@@ -45,7 +48,7 @@ pub(super) fn show_optional_size(value: &Option<usize>) -> String {
 }
 
 /// Reads GASNet's way to say much memory: `512`, `512M` or `2G`; nothing and 0 stand for what is not set.
-pub(super) fn megabytes(text: &str) -> Result<Option<u64>, String> {
+pub(super) fn megabytes(text: &str) -> Result<Option<u64>, BadKnobValue> {
     const MOST: u64 = 99_999;
     let text = text.trim();
     let (digits, unit) = match text.strip_suffix(['G', 'g']) {
@@ -56,10 +59,10 @@ pub(super) fn megabytes(text: &str) -> Result<Option<u64>, String> {
         return Ok(None);
     }
     if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
-        return Err("is not a number of megabytes such as 512, 512M or 2G".into());
+        return Err(BadKnobValue::NotMegabytes);
     }
     let value: Option<u64> = digits.parse().ok().filter(|&value| value <= MOST);
-    let value = value.ok_or_else(|| format!("lies outside 0..{MOST}"))?;
+    let value = value.ok_or_else(|| BadKnobValue::out_of_range(0, MOST))?;
     Ok((value > 0).then_some(value * unit))
 }
 
@@ -72,36 +75,36 @@ pub(super) fn show_megabytes(bytes: &Option<u64>) -> String {
     }
 }
 
-pub(super) fn parse_mtu(text: &str) -> Result<usize, String> {
+const MTUS: [&str; 6] = ["256", "512", "1024", "2048", "4096", "8192"];
+
+pub(super) fn parse_mtu(text: &str) -> Result<usize, BadKnobValue> {
     let bytes = parse_size(text).and_then(Mtu::from_bytes);
-    bytes.map(Mtu::bytes).ok_or_else(|| "is not one of 256, 512, 1024, 2048, 4096, 8192".into())
+    bytes.map(Mtu::bytes).ok_or_else(|| BadKnobValue::NoChoice(MTUS.into()))
 }
 
-pub(super) fn parse_neighbours(text: &str) -> Result<Vec<(IpAddr, MacAddr)>, String> {
+pub(super) fn parse_neighbours(text: &str) -> Result<Vec<(IpAddr, MacAddr)>, BadKnobValue> {
     let parse = |part: &str| {
         let (ip, mac) = part.split_once('=')?;
         Some((ip.trim().parse().ok()?, mac.trim().parse().ok()?))
     };
     let parts = text.split(',').filter(|part| !part.trim().is_empty());
-    parts.map(|part| parse(part).ok_or_else(|| format!("'{part}' is not of the form IP=MAC"))).collect()
+    parts.map(|part| parse(part).ok_or_else(|| BadKnobValue::NotAStation(part.into()))).collect()
 }
 
 pub(super) fn show_neighbours(neighbours: &[(IpAddr, MacAddr)]) -> String {
     neighbours.iter().map(|(ip, mac)| format!("{ip}={mac}")).collect::<Vec<_>>().join(",")
 }
 
-pub(super) fn parse_device(text: &str) -> Result<String, String> {
-    match text.parse::<Device>() {
-        Ok(_) => Ok(text.into()),
-        Err(error) => Err(error.to_string()),
-    }
+pub(super) fn parse_device(text: &str) -> Result<String, BadKnobValue> {
+    text.parse::<Device>()?;
+    Ok(text.into())
 }
 
-pub(super) fn parse_optional<T: FromStr>(text: &str) -> Result<Option<T>, String>
+pub(super) fn parse_optional<T: FromStr>(text: &str) -> Result<Option<T>, BadKnobValue>
 where
-    T::Err: fmt::Display,
+    BadKnobValue: From<T::Err>,
 {
-    if text.is_empty() { Ok(None) } else { text.parse().map(Some).map_err(|error: T::Err| error.to_string()) }
+    if text.is_empty() { Ok(None) } else { Ok(Some(text.parse()?)) }
 }
 
 pub(super) fn show_optional<T: fmt::Display>(value: &Option<T>) -> String {
@@ -118,10 +121,9 @@ pub(super) fn show_faults(faults: &Option<Faults>) -> String {
 /// Names of a choice, and what they stand for.
 pub(super) type Choices<T> = [(&'static str, T)];
 
-pub(super) fn choose<T: Copy>(choices: &Choices<T>, text: &str) -> Result<T, String> {
+pub(super) fn choose<T: Copy>(choices: &Choices<T>, text: &str) -> Result<T, BadKnobValue> {
     let chosen = choices.iter().find(|(name, _)| *name == text.trim()).map(|(_, value)| *value);
-    let names = || choices.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-    chosen.ok_or_else(|| format!("is not one of {}", names()))
+    chosen.ok_or_else(|| BadKnobValue::NoChoice(choices.iter().map(|(name, _)| *name).collect()))
 }
 
 pub(super) fn name_of<T: PartialEq>(choices: &Choices<T>, value: &T) -> String {
