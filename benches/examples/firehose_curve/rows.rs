@@ -1,6 +1,6 @@
 //! What is measured: one world for each working set, and two more for what bounds it.
 
-use roci_msgcore::firehose::sim::{FirehoseWorld, Measure, Plan};
+use roci_msgcore::firehose::sim::{BrokenWorld, FirehoseWorld, Measure, Plan};
 
 pub(crate) const RANKS: usize = 4;
 /// Firehoses to each peer, which is M there.
@@ -26,14 +26,14 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    pub(crate) fn run() -> Result<Self, String> {
+    pub(crate) fn run() -> Result<Self, Box<BrokenWorld>> {
         let world = |plan: Plan| FirehoseWorld::new(plan).run().map(|report| report.measure);
         let plan = |firehoses: u64, share: u64| Plan::to_measure(RANKS, firehoses, FIREHOSES * share / 100, TRANSFERS);
         let row = |share: u64| {
             let measured = world(plan(FIREHOSES, share))?;
             Ok(Row { share: share as f64 / 100.0, measured })
         };
-        let firehose = SHARES.into_iter().map(row).collect::<Result<_, String>>()?;
+        let firehose = SHARES.into_iter().map(row).collect::<Result<_, Box<BrokenWorld>>>()?;
         let most = SHARES[SHARES.len() - 1];
         let pinned = world(plan(FIREHOSES * most / 100, most))?;
         // As many firehoses as transfers are under way, and room for a single victim.

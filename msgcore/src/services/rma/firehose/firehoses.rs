@@ -1,6 +1,7 @@
 //! This rank's firehoses to one peer: where they lead, and which of them may be moved.
 
 use roci_protocol::Rkey;
+use thiserror::Error;
 
 use super::bucket::{Bucket, Region};
 use super::moves::MoveId;
@@ -20,6 +21,46 @@ enum At {
     Pending(MoveId),
     Granted(Rkey),
     Leaving,
+}
+
+/// What contradicts itself among the firehoses to a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum TableViolation {
+    /// A firehose that is not in use is not in the queue, or one that is in use is.
+    #[error("{bucket:?} is {standing:?}, and in the queue: {is_victim}")]
+    Victim {
+        /// Where it leads.
+        bucket: Bucket,
+        /// What it is.
+        standing: Standing,
+        /// Whether it is in the queue.
+        is_victim: bool,
+    },
+    /// A firehose that was given up is in use.
+    #[error("{bucket:?} is given up, and used {uses} times")]
+    UsedWhenGivenUp {
+        /// Where it leads.
+        bucket: Bucket,
+        /// How often it is in use.
+        uses: u32,
+    },
+    /// The counts are not what there is.
+    #[error("{queued} of {victims} queued, {leaving} of {counted} leaving, {used} of {most} used")]
+    Counts {
+        /// Firehoses that are in the queue and not in use.
+        queued: usize,
+        /// What is counted of those.
+        victims: usize,
+        /// Firehoses that were given up.
+        leaving: u64,
+        /// What is counted of those.
+        counted: u64,
+        /// Firehoses that are spent.
+        used: u64,
+        /// How many there are.
+        most: u64,
+    },
 }
 
 /// What a region needs.
@@ -209,24 +250,25 @@ impl Firehoses {
     }
 
     /// Of each bucket in the table, how often it is in use, if all is well with it.
-    pub(super) fn check(&self) -> Result<Vec<(Bucket, u32)>, String> {
+    pub(super) fn check(&self) -> Result<Vec<(Bucket, u32)>, TableViolation> {
         let slots = self.table.sorted();
         let mut leaving = 0;
         for &slot in &slots {
             let (bucket, firehose) = (self.table.bucket(slot), self.table.get(slot));
             let standing = firehose.standing();
             leaving += u64::from(standing == Standing::Leaving);
-            if (standing == Standing::Idle) != self.table.is_victim(slot) {
-                return Err(format!("{bucket:?} is {standing:?}, and in the queue: {}", self.table.is_victim(slot)));
+            let is_victim = self.table.is_victim(slot);
+            if (standing == Standing::Idle) != is_victim {
+                return Err(TableViolation::Victim { bucket, standing, is_victim });
             }
             if standing == Standing::Leaving && firehose.uses > 0 {
-                return Err(format!("{bucket:?} is given up, and used {} times", firehose.uses));
+                return Err(TableViolation::UsedWhenGivenUp { bucket, uses: firehose.uses });
             }
         }
         let queued = self.table.queue().filter(|&slot| self.table.is_victim(slot)).count();
         if queued != self.table.victims() || leaving != self.leaving || self.used() > self.most {
             let (victims, counted, used, most) = (self.table.victims(), self.leaving, self.used(), self.most);
-            return Err(format!("{queued} of {victims} queued, {leaving} of {counted} leaving, {used} of {most} used"));
+            return Err(TableViolation::Counts { queued, victims, leaving, counted, used, most });
         }
         Ok(slots.into_iter().map(|slot| (self.table.bucket(slot), self.table.get(slot).uses)).collect())
     }

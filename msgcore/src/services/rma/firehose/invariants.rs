@@ -3,17 +3,100 @@
 
 use std::collections::BTreeMap;
 
+use thiserror::Error;
+
 use super::FirehoseEngine;
 use super::bucket::Bucket;
+use super::firehoses::TableViolation;
 use super::operations::{Phase, Place};
+use super::pins::{PinCounts, PinViolation};
 use super::state::BucketState;
 use crate::Rank;
+
+/// What contradicts itself in what an engine counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum FirehoseViolation {
+    /// A peer holds more firehoses than are its share; of one that is gone there are none.
+    #[error("rank {rank} holds {held} firehoses, and its share is {most}")]
+    Share {
+        /// Which peer.
+        rank: Rank,
+        /// What it holds.
+        held: u64,
+        /// Its share.
+        most: u64,
+    },
+    /// The pinned buckets are not what their counts say.
+    #[error(transparent)]
+    Pins(#[from] PinViolation),
+    /// A bucket's counts are not its uses.
+    #[error("{bucket:?} counts {local} uses and {remote} firehoses, and has {expected:?}")]
+    Bucket {
+        /// Which bucket.
+        bucket: Bucket,
+        /// Local operations that it counts.
+        local: u32,
+        /// Firehoses that it counts.
+        remote: u32,
+        /// What there is of both.
+        expected: (u32, u32),
+    },
+    /// A bucket that must be pinned is not.
+    #[error("{0:?} is in use or granted, and in state {state:?}", state = BucketState::A)]
+    NotPinned(Bucket),
+    /// More is pinned than the limits allow.
+    #[error("{counts:?} is more than MAXVICTIM, {most}, or with M more than {bound}")]
+    TooMuchPinned {
+        /// What is pinned.
+        counts: PinCounts,
+        /// MAXVICTIM in buckets.
+        most: u64,
+        /// The bound of all buckets.
+        bound: u64,
+    },
+    /// The firehoses to a peer are not what their counts say.
+    #[error("firehoses to rank {rank}: {violation}")]
+    Table {
+        /// Which peer.
+        rank: Rank,
+        /// What is wrong.
+        #[source]
+        violation: TableViolation,
+    },
+    /// A firehose's count is not its uses.
+    #[error("rank {rank}: {bucket:?} counts {count} uses, and has {used}")]
+    Uses {
+        /// Which peer.
+        rank: Rank,
+        /// Where the firehose leads.
+        bucket: Bucket,
+        /// What it counts.
+        count: u32,
+        /// What there is.
+        used: u32,
+    },
+    /// Operations use buckets to which no firehose leads.
+    #[error("rank {rank}: {used} buckets are in use, and not all of them are in the table")]
+    NotInTable {
+        /// Which peer.
+        rank: Rank,
+        /// Buckets in use.
+        used: usize,
+    },
+    /// An acquire stands in line, and has all that it waits for.
+    #[error("the first in line for rank {0} could go on")]
+    Waits(Rank),
+    /// A local pin stands in line, and has all that it waits for.
+    #[error("the first local pin in line could go on")]
+    PinWaits,
+}
 
 type Uses = BTreeMap<(Place, Bucket), u32>;
 
 impl FirehoseEngine {
     /// Counts everything anew, and says what contradicts it.
-    pub fn check_invariants(&self) -> Result<(), String> {
+    pub fn check_invariants(&self) -> Result<(), FirehoseViolation> {
         let uses = self.uses();
         let granted = self.check_granted()?;
         self.check_pins(&uses, &granted)?;
@@ -32,67 +115,67 @@ impl FirehoseEngine {
     }
 
     /// How many peers hold a firehose to each bucket of this rank.
-    fn check_granted(&self) -> Result<BTreeMap<Bucket, u32>, String> {
+    fn check_granted(&self) -> Result<BTreeMap<Bucket, u32>, FirehoseViolation> {
         let mut granted = BTreeMap::new();
         for (rank, peer) in self.peers.iter().enumerate() {
             let (held, most) = (peer.granted.len() as u64, self.limits.firehoses());
             if held > most || (peer.is_gone && held > 0) {
-                return Err(format!("rank {rank} holds {held} firehoses, and its share is {most}"));
+                return Err(FirehoseViolation::Share { rank, held, most });
             }
             peer.granted.iter().for_each(|&bucket| *granted.entry(Bucket(bucket)).or_default() += 1);
         }
         Ok(granted)
     }
 
-    fn check_pins(&self, uses: &Uses, granted: &BTreeMap<Bucket, u32>) -> Result<(), String> {
+    fn check_pins(&self, uses: &Uses, granted: &BTreeMap<Bucket, u32>) -> Result<(), FirehoseViolation> {
         let counted = self.pins.check()?;
         for &(bucket, local, remote) in &counted {
             let (used, held) = (uses.get(&(Place::Here, bucket)), granted.get(&bucket));
             let expected = (used.copied().unwrap_or(0), held.copied().unwrap_or(0));
             if (local, remote) != expected {
-                return Err(format!("{bucket:?} counts {local} uses and {remote} firehoses, and has {expected:?}"));
+                return Err(FirehoseViolation::Bucket { bucket, local, remote, expected });
             }
         }
         let wanted = uses.keys().filter(|(place, _)| *place == Place::Here).map(|(_, bucket)| bucket);
-        if let Some(bucket) = wanted.chain(granted.keys()).find(|&&bucket| self.pins.key(bucket).is_none()) {
-            return Err(format!("{bucket:?} is in use or granted, and in state {:?}", BucketState::A));
+        if let Some(&bucket) = wanted.chain(granted.keys()).find(|&&bucket| self.pins.key(bucket).is_none()) {
+            return Err(FirehoseViolation::NotPinned(bucket));
         }
         let (most, share) = (self.limits.victims() as u64, self.limits.firehoses());
         let bound = share * (self.peers.len() as u64 - 1) + most;
         let counts = self.pins.counts();
         if counts.pinned as u64 > bound || counts.local_only as u64 > most {
-            return Err(format!("{counts:?} is more than MAXVICTIM, {most}, or with M more than {bound}"));
+            return Err(FirehoseViolation::TooMuchPinned { counts, most, bound });
         }
         Ok(())
     }
 
-    fn check_firehoses(&self, rank: Rank, uses: &Uses) -> Result<(), String> {
+    fn check_firehoses(&self, rank: Rank, uses: &Uses) -> Result<(), FirehoseViolation> {
         let peer = &self.peers[rank];
-        let counted = peer.firehoses.check().map_err(|what| format!("firehoses to rank {rank}: {what}"))?;
-        for (bucket, count) in &counted {
-            let used = uses.get(&(Place::Peer(rank), *bucket)).copied().unwrap_or(0);
-            if used != *count {
-                return Err(format!("rank {rank}: {bucket:?} counts {count} uses, and has {used}"));
+        let counted = peer.firehoses.check().map_err(|violation| FirehoseViolation::Table { rank, violation })?;
+        for &(bucket, count) in &counted {
+            let used = uses.get(&(Place::Peer(rank), bucket)).copied().unwrap_or(0);
+            if used != count {
+                return Err(FirehoseViolation::Uses { rank, bucket, count, used });
             }
         }
         let used = uses.keys().filter(|(place, _)| *place == Place::Peer(rank)).count();
         if !peer.is_gone && used != counted.iter().filter(|(_, count)| *count > 0).count() {
-            return Err(format!("rank {rank}: {used} buckets are in use, and not all of them are in the table"));
+            return Err(FirehoseViolation::NotInTable { rank, used });
         }
         Ok(())
     }
 
     /// An operation that could go on does not stand in line.
-    fn check_lines(&self) -> Result<(), String> {
+    fn check_lines(&self) -> Result<(), FirehoseViolation> {
         for (rank, peer) in self.peers.iter().enumerate() {
             let first = peer.line.front().and_then(|&id| self.operations.get(id));
             if first.is_some_and(|first| peer.firehoses.affords(peer.firehoses.survey(first.region))) {
-                return Err(format!("the first in line for rank {rank} could go on"));
+                return Err(FirehoseViolation::Waits(rank));
             }
         }
         let first = self.line.front().and_then(|&id| self.operations.get(id));
         if first.is_some_and(|first| self.pins.has_room(first.region)) {
-            return Err("the first local pin in line could go on".into());
+            return Err(FirehoseViolation::PinWaits);
         }
         Ok(())
     }

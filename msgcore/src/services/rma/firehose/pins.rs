@@ -4,6 +4,7 @@
 //! is pinned at once, the environment gets both, and may do it more cheaply.
 
 use roci_protocol::Rkey;
+use thiserror::Error;
 
 use super::bucket::{Bucket, Region};
 use super::environment::Environment;
@@ -50,6 +51,34 @@ pub struct PinCounts {
     pub victims: usize,
     /// Firehoses that peers hold to all of them.
     pub held: u64,
+}
+
+/// What contradicts itself among pinned buckets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum PinViolation {
+    /// A bucket that may be unpinned is no victim, or one that may not is.
+    #[error("{bucket:?} is in state {state:?}, and a victim: {is_victim}")]
+    Victim {
+        /// Which bucket.
+        bucket: Bucket,
+        /// What it is.
+        state: BucketState,
+        /// Whether it is among the victims.
+        is_victim: bool,
+    },
+    /// The counts are not what there is, or a victim that made room is still pinned.
+    #[error("{local_only} local, {held} held, {queued} queued, and it says {counts:?}")]
+    Counts {
+        /// Buckets in states B, C and D.
+        local_only: usize,
+        /// Firehoses that lead to all buckets.
+        held: u64,
+        /// Buckets in the queue of victims.
+        queued: usize,
+        /// What is counted.
+        counts: PinCounts,
+    },
 }
 
 impl Pins {
@@ -255,21 +284,21 @@ impl Pins {
     }
 
     /// Of each pinned bucket the two counts, if all is well with it.
-    pub(super) fn check(&self) -> Result<Vec<Counted>, String> {
+    pub(super) fn check(&self) -> Result<Vec<Counted>, PinViolation> {
         let slots = self.table.sorted();
         let (mut local_only, mut held) = (0, 0);
         for &slot in &slots {
             let (state, is_victim) = (self.state_at(slot), self.table.is_victim(slot));
             if (state == BucketState::B) != is_victim {
                 let bucket = self.table.bucket(slot);
-                return Err(format!("{bucket:?} is in state {state:?}, and a victim: {is_victim}"));
+                return Err(PinViolation::Victim { bucket, state, is_victim });
             }
             local_only += usize::from(state.is_local_only());
             held += u64::from(self.table.get(slot).remote);
         }
         let queued = self.table.queue().count();
         if (local_only, held, queued) != (self.local_only, self.held, self.table.victims()) || !self.spares.is_empty() {
-            return Err(format!("{local_only} local, {held} held, {queued} queued, and it says {:?}", self.counts()));
+            return Err(PinViolation::Counts { local_only, held, queued, counts: self.counts() });
         }
         let counted = |slot: u32| {
             let PinnedBucket { local, remote, .. } = *self.table.get(slot);

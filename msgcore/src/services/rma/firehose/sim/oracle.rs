@@ -2,27 +2,28 @@
 
 use roci_protocol::Rkey;
 
+use super::broken::BrokenPromise;
 use super::station::Station;
 use crate::Rank;
 use crate::services::rma::firehose::{Bucket, BucketState};
 
 /// An RDMA lands at `at`: its memory must be pinned, and be opened by its key, now.
-pub(super) fn check_landing(at: &Station, from: Rank, bucket: Bucket, key: Rkey) -> Result<(), String> {
-    match at.host.pinned.get(&bucket) {
-        Some(pinned) if *pinned == key => Ok(()),
-        pinned => {
-            Err(format!("an RDMA of rank {from} with {key:?} lands at {bucket:?}, which is pinned as {pinned:?}"))
-        }
-    }
+pub(super) fn check_landing(at: &Station, from: Rank, bucket: Bucket, key: Rkey) -> Result<(), BrokenPromise> {
+    let pinned = at.host.pinned.get(&bucket).copied();
+    if pinned == Some(key) { Ok(()) } else { Err(BrokenPromise::Landing { from, key, bucket, pinned }) }
 }
 
 /// What one rank believes, after something has happened to it: alone, and with each of its peers.
-pub(super) fn check_around(stations: &[Station], who: Rank, is_dead: impl Fn(Rank) -> bool) -> Result<(), String> {
+pub(super) fn check_around(
+    stations: &[Station],
+    who: Rank,
+    is_dead: impl Fn(Rank) -> bool,
+) -> Result<(), BrokenPromise> {
     let station = &stations[who];
-    station.engine.check_invariants().map_err(|what| format!("rank {who}: {what}"))?;
+    station.engine.check_invariants().map_err(|violation| BrokenPromise::Counts { rank: who, violation })?;
     let (counts, pinned) = (station.engine.pin_counts(), station.host.pinned.len());
     if counts.pinned != pinned {
-        return Err(format!("rank {who} has {pinned} buckets pinned, and counts {counts:?}"));
+        return Err(BrokenPromise::Pinned { rank: who, pinned, counts });
     }
     for peer in (0..stations.len()).filter(|&peer| peer != who && !is_dead(peer)) {
         check_pair(stations, who, peer)?;
@@ -32,7 +33,7 @@ pub(super) fn check_around(stations: &[Station], who: Rank, is_dead: impl Fn(Ran
 }
 
 /// Where one's firehoses lead, the other has granted them, and has the memory pinned with that key.
-fn check_pair(stations: &[Station], holder: Rank, owner: Rank) -> Result<(), String> {
+fn check_pair(stations: &[Station], holder: Rank, owner: Rank) -> Result<(), BrokenPromise> {
     if !stations[holder].knows(owner) || !stations[owner].knows(holder) {
         return Ok(());
     }
@@ -41,9 +42,7 @@ fn check_pair(stations: &[Station], holder: Rank, owner: Rank) -> Result<(), Str
         let is_pinned = owner.engine.key(bucket) == Some(key) && owner.host.pinned.get(&bucket) == Some(&key);
         if !is_pinned || !owner.engine.has_granted(holder, bucket) {
             let state = owner.engine.state(bucket);
-            return Err(format!(
-                "rank {holder} has a firehose to {bucket:?} with {key:?}, which is in state {state:?}"
-            ));
+            return Err(BrokenPromise::Led { holder, bucket, key, state });
         }
     }
     Ok(())
@@ -55,7 +54,7 @@ pub(super) fn is_used_by_both(station: &Station) -> bool {
 }
 
 /// When nothing is under way: what the ranks hold together of one's memory is what it counts.
-pub(super) fn check_sums(stations: &[Station], owner: Rank) -> Result<(), String> {
+pub(super) fn check_sums(stations: &[Station], owner: Rank) -> Result<(), BrokenPromise> {
     let holders = stations
         .iter()
         .enumerate()
@@ -63,7 +62,7 @@ pub(super) fn check_sums(stations: &[Station], owner: Rank) -> Result<(), String
     let held: usize = holders.map(|(_, station)| station.engine.firehoses_to(owner).len()).sum();
     let counted = stations[owner].engine.pin_counts().held;
     if held as u64 != counted {
-        return Err(format!("{held} firehoses lead to rank {owner}, and it counts {counted}"));
+        return Err(BrokenPromise::Sum { owner, held, counted });
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use roci_protocol::Rkey;
 
+use super::broken::BrokenPromise;
 use super::costs;
 use super::host::Host;
 use super::plan::Plan;
@@ -76,7 +77,7 @@ impl Station {
     }
 
     /// Begins transfers until so many are under way as the plan says.
-    pub(super) fn begin(&mut self) -> Result<(), String> {
+    pub(super) fn begin(&mut self) -> Result<(), BrokenPromise> {
         while self.transfers.len() < self.plan.depth && self.begun < self.plan.transfers && !self.peers.is_empty() {
             let peer = self.peers[self.dice.random_range(0..self.peers.len())];
             let count = self.dice.random_range(1..=self.plan.longest);
@@ -98,7 +99,7 @@ impl Station {
     }
 
     /// First the transfer's own memory ...
-    fn pin(&mut self, context: u64, count: u64) -> Result<(), String> {
+    fn pin(&mut self, context: u64, count: u64) -> Result<(), BrokenPromise> {
         if self.plan.local_set == 0 {
             return self.acquire(context);
         }
@@ -107,24 +108,24 @@ impl Station {
             Ok(Some(hold)) => self.go_on(context, Ok(hold)),
             Ok(None) => Ok(()),
             Err(AcquireError::Pin(error)) => self.go_on(context, Err(Failed::Pin(error))),
-            Err(error) => Err(format!("rank {}: {error}", self.me)),
+            Err(error) => Err(BrokenPromise::NotBegun { rank: self.me, error }),
         }
     }
 
     /// ... then the peer's ...
-    fn acquire(&mut self, context: u64) -> Result<(), String> {
+    fn acquire(&mut self, context: u64) -> Result<(), BrokenPromise> {
         let RmaTransfer { peer, span, .. } = self.transfers[&context];
         match self.engine.acquire(&mut self.host, peer, span, context) {
             Ok(Some(hold)) => self.transfer(context, hold),
             Ok(None) => Ok(()),
             Err(AcquireError::PeerGone(peer)) if !self.peers.contains(&peer) => self.fail(context),
-            Err(error) => Err(format!("rank {}: {error}", self.me)),
+            Err(error) => Err(BrokenPromise::NotBegun { rank: self.me, error }),
         }
     }
 
     /// ... then both.
-    fn transfer(&mut self, context: u64, hold: Hold) -> Result<(), String> {
-        let transfer = self.transfers.get_mut(&context).ok_or("the end of what was not begun")?;
+    fn transfer(&mut self, context: u64, hold: Hold) -> Result<(), BrokenPromise> {
+        let transfer = self.transfers.get_mut(&context).ok_or(BrokenPromise::UnknownEnd)?;
         let peer = transfer.peer;
         let before = self.landings.len();
         let landings = self.engine.pieces(&hold).map(|piece| {
@@ -137,16 +138,16 @@ impl Station {
         let wanted = (transfer.span.va + transfer.span.len - 1) / BUCKET - transfer.span.va / BUCKET + 1;
         transfer.remote = Some(hold);
         if transfer.unacknowledged as u64 != wanted {
-            return Err(format!("rank {}: {} keys to {wanted} buckets", self.me, transfer.unacknowledged));
+            return Err(BrokenPromise::Keys { rank: self.me, keys: transfer.unacknowledged, wanted });
         }
         Ok(())
     }
 
     /// What had to wait goes on.
-    pub(super) fn go_on(&mut self, context: u64, outcome: Result<Hold, Failed>) -> Result<(), String> {
+    pub(super) fn go_on(&mut self, context: u64, outcome: Result<Hold, Failed>) -> Result<(), BrokenPromise> {
         match outcome {
             Ok(hold) => {
-                let transfer = self.transfers.get_mut(&context).ok_or("the end of what was not begun")?;
+                let transfer = self.transfers.get_mut(&context).ok_or(BrokenPromise::UnknownEnd)?;
                 let waits_for_local = self.plan.local_set > 0 && transfer.local.is_none();
                 if !waits_for_local {
                     return self.transfer(context, hold);
@@ -156,24 +157,24 @@ impl Station {
             }
             Err(Failed::PeerGone(peer)) if !self.peers.contains(&peer) => self.fail(context),
             Err(Failed::Refused { reason, .. } | Failed::Pin(reason)) => self.refused(context, reason),
-            Err(error) => Err(format!("rank {}: {error}", self.me)),
+            Err(error) => Err(BrokenPromise::Failed { rank: self.me, error }),
         }
     }
 
-    fn refused(&mut self, context: u64, reason: PinError) -> Result<(), String> {
+    fn refused(&mut self, context: u64, reason: PinError) -> Result<(), BrokenPromise> {
         if self.plan.refused_percent == 0 {
-            return Err(format!("rank {}: refused without a reason: {reason}", self.me));
+            return Err(BrokenPromise::Refused { rank: self.me, reason });
         }
         self.fail(context)
     }
 
-    fn fail(&mut self, context: u64) -> Result<(), String> {
+    fn fail(&mut self, context: u64) -> Result<(), BrokenPromise> {
         self.failed += 1;
         self.finish(context)
     }
 
     /// An RDMA is acknowledged.
-    pub(super) fn acknowledged(&mut self, context: u64) -> Result<(), String> {
+    pub(super) fn acknowledged(&mut self, context: u64) -> Result<(), BrokenPromise> {
         // Where the peer is gone, all of them have ended at once.
         let Some(transfer) = self.transfers.get_mut(&context) else { return Ok(()) };
         transfer.unacknowledged -= 1;
@@ -184,16 +185,16 @@ impl Station {
         self.finish(context)
     }
 
-    fn finish(&mut self, context: u64) -> Result<(), String> {
-        let transfer = self.transfers.remove(&context).ok_or("a second end")?;
+    fn finish(&mut self, context: u64) -> Result<(), BrokenPromise> {
+        let transfer = self.transfers.remove(&context).ok_or(BrokenPromise::SecondEnd)?;
         for hold in [transfer.remote, transfer.local].into_iter().flatten() {
-            self.engine.release(&mut self.host, hold).map_err(|error| error.to_string())?;
+            self.engine.release(&mut self.host, hold)?;
         }
         Ok(())
     }
 
     /// A peer is gone: what was on its way to it has ended.
-    pub(super) fn peer_gone(&mut self, gone: Rank) -> Result<(), String> {
+    pub(super) fn peer_gone(&mut self, gone: Rank) -> Result<(), BrokenPromise> {
         self.peers.retain(|&peer| peer != gone);
         self.engine.peer_gone(&mut self.host, gone);
         let on_their_way =
@@ -207,12 +208,12 @@ impl Station {
     }
 
     /// All that it was to do has ended.
-    pub(super) fn check_end(&self) -> Result<(), String> {
-        let (me, open) = (self.me, self.transfers.len());
+    pub(super) fn check_end(&self) -> Result<(), BrokenPromise> {
+        let (rank, open) = (self.me, self.transfers.len());
         let is_done = self.begun == self.plan.transfers || self.peers.is_empty();
         if open > 0 || !is_done || self.complete + self.failed != self.begun {
             let (complete, failed) = (self.complete, self.failed);
-            return Err(format!("rank {me}: {open} transfers never end; {complete} did, {failed} failed"));
+            return Err(BrokenPromise::NeverEnds { rank, open, complete, failed });
         }
         Ok(())
     }

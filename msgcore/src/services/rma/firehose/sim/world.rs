@@ -7,6 +7,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use roci_protocol::Rkey;
 
+use super::broken::{BrokenPromise, BrokenWorld};
 use super::costs;
 use super::oracle::{check_around, check_landing, check_sums, is_used_by_both};
 use super::plan::{Death, Plan};
@@ -133,8 +134,8 @@ impl FirehoseWorld {
     }
 
     /// Runs it until nothing happens any more; says what went wrong.
-    pub fn run(mut self) -> Result<Report, String> {
-        self.drive().map_err(|what| format!("{what}\nat {} ns of {:?}", self.now, self.plan))?;
+    pub fn run(mut self) -> Result<Report, Box<BrokenWorld>> {
+        self.drive().map_err(|promise| BrokenWorld { promise, at: self.now, plan: self.plan })?;
         Ok(self.report())
     }
 
@@ -145,7 +146,7 @@ impl FirehoseWorld {
         self.stations.iter_mut().map(|station| &mut station.engine)
     }
 
-    fn drive(&mut self) -> Result<(), String> {
+    fn drive(&mut self) -> Result<(), BrokenPromise> {
         while let Some(Reverse(SimulatedEvent { at, serial, who, what })) = self.events.pop() {
             self.now = at;
             if self.dead == Some(who) {
@@ -167,7 +168,7 @@ impl FirehoseWorld {
         Ok(())
     }
 
-    fn happen(&mut self, who: Rank, what: What) -> Result<(), String> {
+    fn happen(&mut self, who: Rank, what: What) -> Result<(), BrokenPromise> {
         let now = self.now;
         let station = &mut self.stations[who];
         match what {
@@ -177,7 +178,7 @@ impl FirehoseWorld {
             What::Message { from, bytes } => {
                 station.host.cost += costs::MESSAGE;
                 let outcome = station.engine.on_message(&mut station.host, from, &bytes);
-                outcome.map_err(|breach| format!("rank {who} says that rank {from} broke the protocol: {breach}"))
+                outcome.map_err(|breach| BrokenPromise::Breach { rank: who, from, breach })
             }
             What::Land { from, transfer, bucket, key } => {
                 check_landing(station, from, bucket, key)?;
@@ -199,7 +200,7 @@ impl FirehoseWorld {
     }
 
     /// Does what the rank's engine and application want, which is as many steps as it takes.
-    fn drain(&mut self, who: Rank) -> Result<(), String> {
+    fn drain(&mut self, who: Rank) -> Result<(), BrokenPromise> {
         let station = &mut self.stations[who];
         loop {
             station.begin()?;

@@ -1,7 +1,7 @@
 //! The two races of GASNet's notes: closed, and found again where the mistake is put back in.
 
 use super::super::firehoses::Mistake;
-use super::super::sim::{FirehoseWorld, Plan, Report};
+use super::super::sim::{BrokenWorld, FirehoseWorld, Plan, Report};
 use super::*;
 
 const SEEDS: u64 = 64;
@@ -12,7 +12,7 @@ fn plan(seed: u64, jitter: u64) -> Plan {
     Plan { victims: 8, local_set: 0, refused_percent: 0, death: None, ..plan }
 }
 
-fn run(plan: Plan, mistake: Option<Mistake>) -> Result<Report, String> {
+fn run(plan: Plan, mistake: Option<Mistake>) -> Result<Report, Box<BrokenWorld>> {
     let mut world = FirehoseWorld::new(plan);
     world.engines().for_each(|engine| engine.make(mistake));
     world.run()
@@ -26,7 +26,7 @@ impl FirehoseEngine {
 
 /// The first seed whose world breaks, and how.
 fn first_broken(jitter: u64, mistake: Option<Mistake>) -> Option<(u64, String)> {
-    (0..SEEDS).find_map(|seed| run(plan(seed, jitter), mistake).err().map(|what| (seed, what)))
+    (0..SEEDS).find_map(|seed| run(plan(seed, jitter), mistake).err().map(|what| (seed, what.to_string())))
 }
 
 #[test]
