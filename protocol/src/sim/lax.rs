@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
+use super::deviation::Deviation;
 use super::faults::{FaultInjector, Faults};
 use super::network::SimNetwork;
 use super::node::{Node, READ_KEY, READABLE, WORD_KEY, WORDS, WRITABLE, WRITE_KEY};
@@ -353,7 +354,7 @@ impl LaxWorld {
         let next = self.requester.timer.into_iter().chain(self.network.next_arrival()).min();
         self.now = next.unwrap_or(self.now + 1_000).max(self.now);
         if self.now > STALL_NS {
-            return Err(self.violation(0, "no progress: the connection stalled".into()));
+            return Err(self.violation(0, Deviation::Stalled));
         }
         while let Some(arrival) = self.network.take(self.now) {
             self.frames += 1;
@@ -439,7 +440,7 @@ impl LaxWorld {
         Ok(())
     }
 
-    fn violation(&self, node: usize, what: String) -> Violation {
+    fn violation(&self, node: usize, what: Deviation) -> Violation {
         Violation { seed: self.seed, at_ns: self.now, node, what }
     }
 }

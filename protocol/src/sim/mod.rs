@@ -8,6 +8,7 @@
 //! [`Bottleneck`]: many queue pairs and one link, to see how congestion control shares it.
 
 mod bottleneck;
+mod deviation;
 mod ending;
 pub mod faults;
 mod forger;
@@ -19,6 +20,7 @@ mod plan;
 mod world;
 
 pub use bottleneck::{Bottleneck, Marking, Shares, TransferOp};
+pub use deviation::{Deviation, ReceivedParts};
 pub use faults::{FaultInjector, Faults, ParseFaultsError, Verdict};
 pub use lax::run_lax;
 pub use plan::dimensions;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use super::deviation::Deviation;
 use super::node::{NodeState, WORDS, WRITABLE};
 use crate::Rkey;
 use crate::rc::{AtomicOperation, Operation, RcCompletion, WcStatus};
@@ -151,28 +152,28 @@ impl Oracle {
     }
 
     /// A send queue completion at the requester.
-    pub(super) fn check_send(&mut self, done: &RcCompletion<Vec<u8>>, responder: &NodeState) -> Result<(), String> {
-        let Some(expected) = self.sends.pop_front() else { return Err(one_too_many(done)) };
+    pub(super) fn check_send(&mut self, done: &RcCompletion<Vec<u8>>, responder: &NodeState) -> Result<(), Deviation> {
+        let Some(expected) = self.sends.pop_front() else { return Err(Deviation::one_too_many(done)) };
         if !expected.statuses.contains(&done.status) {
-            return Err(format!("wr {} ended with {}", done.wr_id, done.status.verbs_name()));
+            return Err(Deviation::SendStatus { wr_id: done.wr_id, status: done.status });
         }
         if (done.wr_id, done.operation) != (expected.wr_id, expected.operation) {
-            return Err(format!("wr {} completed where wr {} was due", done.wr_id, expected.wr_id));
+            return Err(Deviation::Order { wr_id: done.wr_id, due: expected.wr_id });
         }
         if !done.status.is_success() {
             return Ok(());
         }
         match expected.fetched {
-            Some(bytes) if bytes != done.buffer => Err(format!("wr {} fetched wrong bytes", done.wr_id)),
+            Some(bytes) if bytes != done.buffer => Err(Deviation::Fetched(done.wr_id)),
             _ => self.check_written(expected.wr_id, expected.written, responder),
         }
     }
 
     /// A receive queue completion at the responder.
-    pub(super) fn check_recv(&mut self, done: &RcCompletion<Vec<u8>>, responder: &NodeState) -> Result<(), String> {
-        let Some(expected) = self.receives.pop_front() else { return Err(one_too_many(done)) };
+    pub(super) fn check_recv(&mut self, done: &RcCompletion<Vec<u8>>, responder: &NodeState) -> Result<(), Deviation> {
+        let Some(expected) = self.receives.pop_front() else { return Err(Deviation::one_too_many(done)) };
         if !expected.statuses.contains(&done.status) {
-            return Err(format!("receive {} ended with {}", done.wr_id, done.status.verbs_name()));
+            return Err(Deviation::ReceiveStatus { wr_id: done.wr_id, status: done.status });
         }
         if !done.status.is_success() {
             return Ok(());
@@ -180,36 +181,33 @@ impl Oracle {
         let got = (done.operation, done.imm, done.invalidated, done.len, done.solicited);
         let due = (expected.operation, expected.imm, expected.invalidated, expected.len, expected.solicited);
         if got != due {
-            return Err(format!("received {got:?} where {due:?} was due"));
+            return Err(Deviation::Received { got, due });
         }
         if done.buffer[..expected.bytes.len()] != expected.bytes[..] {
-            return Err(format!("receive {} holds wrong bytes", done.wr_id));
+            return Err(Deviation::Bytes(done.wr_id));
         }
         let (wr_id, written) = expected.written;
         self.check_written(wr_id, written, responder)
     }
 
     /// A WRITE is visible by the time that anybody hears of it, but where a later one may have written already.
-    fn check_written(&self, wr_id: u64, written: Range<usize>, responder: &NodeState) -> Result<(), String> {
+    fn check_written(&self, wr_id: u64, written: Range<usize>, responder: &NodeState) -> Result<(), Deviation> {
         let is_missing = |&at: &usize| self.writers[at] == wr_id + 1 && self.image[at] != responder.writable[at];
         match written.clone().find(is_missing) {
-            Some(at) => Err(format!("wr {wr_id} is done, and node {}'s memory differs at {at:#x}", responder.index)),
+            Some(at) => Err(Deviation::Unwritten { wr_id, node: responder.index, at }),
             None => Ok(()),
         }
     }
 
     /// The responder's memory at the end.
-    pub(super) fn check_image(&self, responder: &NodeState) -> Result<(), String> {
+    pub(super) fn check_image(&self, responder: &NodeState) -> Result<(), Deviation> {
         if self.words != responder.words {
-            return Err(format!("node {}'s words are {:?} and not {:?}", responder.index, responder.words, self.words));
+            let (words, due) = (responder.words.to_vec(), self.words.to_vec());
+            return Err(Deviation::Words { node: responder.index, words, due });
         }
         match self.image.iter().zip(&responder.writable).position(|(want, have)| want != have) {
-            Some(at) => Err(format!("node {}'s memory differs at {at:#x}", responder.index)),
+            Some(at) => Err(Deviation::Memory { node: responder.index, at }),
             None => Ok(()),
         }
     }
-}
-
-fn one_too_many(done: &RcCompletion<Vec<u8>>) -> String {
-    format!("a completion too many: {:?} {} with {}", done.operation, done.wr_id, done.status.verbs_name())
 }

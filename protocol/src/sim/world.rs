@@ -1,10 +1,10 @@
 //! The world's loop: post work, move time to the next event, check what completes.
 
-use std::fmt;
-
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use thiserror::Error;
 
+use super::deviation::Deviation;
 use super::ending::VictimFault;
 use super::faults::{FaultInjector, Faults};
 use super::forger::Forger;
@@ -46,7 +46,8 @@ pub struct SimReport {
 }
 
 /// A broken promise, with the seed that replays it.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("seed {seed}: node {node} at {at_ns} ns: {what}")]
 pub struct Violation {
     /// The seed.
     pub seed: u64,
@@ -55,17 +56,9 @@ pub struct Violation {
     /// Which node.
     pub node: usize,
     /// What was broken.
-    pub what: String,
+    #[source]
+    pub what: Deviation,
 }
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, at_ns, node, what } = self;
-        write!(f, "seed {seed}: node {node} at {at_ns} ns: {what}")
-    }
-}
-
-impl std::error::Error for Violation {}
 
 /// Runs the world of one seed to its end.
 ///
@@ -179,7 +172,7 @@ impl SimWorld {
             let stats = node.qp.stats();
             let kept = stats.rx_held.saturating_sub(stats.rx_held_expired);
             if kept >= MANY_HELD && stats.rx_held_executed == 0 {
-                return Err(self.violation(number, format!("of {kept} packets that it kept it executed none")));
+                return Err(self.violation(number, Deviation::KeptInVain(kept)));
             }
         }
         Ok(())
@@ -197,7 +190,7 @@ impl SimWorld {
         // Nothing in flight and no timer: only the world's own posting can go on, and it may dawdle.
         self.now = next.unwrap_or(self.now + 100_000).max(self.now);
         if self.now > STALL_NS {
-            return Err(self.violation(0, "no progress: the connection stalled".into()));
+            return Err(self.violation(0, Deviation::Stalled));
         }
         if let Some((_, node)) = self.revocation.take_if(|(at, _)| *at <= self.now) {
             self.nodes[node].host.is_revoked = true;
@@ -460,7 +453,7 @@ impl SimWorld {
         Ok(())
     }
 
-    fn violation(&self, node: usize, what: String) -> Violation {
+    fn violation(&self, node: usize, what: Deviation) -> Violation {
         Violation { seed: self.seed, at_ns: self.now, node, what }
     }
 
