@@ -45,9 +45,10 @@ pub(super) fn create_devices(
     }
     for (done, (attachment, creation)) in attachments.iter().zip(creations).enumerate() {
         let Creation::Virtual { name, options } = creation else { return Err(EalError::AlreadyStarted.into()) };
-        if let Err(cause) = Eal::add_device(eal, setup, name, options) {
+        if let Err(refusal) = Eal::add_device(eal, setup, name, options) {
             creations[..done].iter().filter_map(Creation::name).for_each(|name| Eal::remove_device(eal, setup, name));
-            return Err(PortError::Call { device: attachment.device().to_string(), call: "rte_vdev_init", cause });
+            let (device, cause) = (attachment.device().to_string(), refusal.to_string());
+            return Err(PortError::Call { device, call: "rte_vdev_init", cause });
         }
     }
     Ok(eal)

@@ -4,7 +4,7 @@
 //! drivers keep lists that they do not lock.
 
 use std::cell::RefCell;
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, NulError};
 use std::fmt;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -36,6 +36,17 @@ pub enum EalError {
         /// What it was given.
         line: String,
     },
+}
+
+/// Why there is no virtual device.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub(super) enum DeviceRefusal {
+    /// Its name or an option holds a NUL byte.
+    #[error("{}", EalError::Nul)]
+    Nul(#[from] NulError),
+    /// DPDK refused: its reason, and the last lines of its log.
+    #[error("{0}")]
+    Dpdk(String),
 }
 
 /// Proof that DPDK runs in this process.
@@ -108,12 +119,11 @@ impl Eal {
     }
 
     /// Creates a virtual device. On failure there is none, and DPDK's reason comes back.
-    pub(super) fn add_device(_: Self, _: &Setup, name: &str, options: &str) -> Result<(), String> {
-        let words = CString::new(name).and_then(|name| Ok((name, CString::new(options)?)));
-        let (name, options) = words.map_err(|_| EalError::Nul.to_string())?;
+    pub(super) fn add_device(_: Self, _: &Setup, name: &str, options: &str) -> Result<(), DeviceRefusal> {
+        let (name, options) = (CString::new(name)?, CString::new(options)?);
         // SAFETY: DPDK runs; both strings are NUL-terminated and copied; no other thread creates or closes a port.
         let status = unsafe { dpdk_sys::rte_vdev_init(name.as_ptr(), options.as_ptr()) };
-        if status == 0 { Ok(()) } else { Err(with_last_words(describe(status))) }
+        if status == 0 { Ok(()) } else { Err(DeviceRefusal::Dpdk(with_last_words(describe(status)))) }
     }
 
     /// Removes a virtual device whose port is not in use.

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::io::Errno;
+use thiserror::Error;
 
 use super::{Mapping, Pages, PassedOver, read, round_up};
 
@@ -57,16 +58,58 @@ impl fmt::Display for HugePage {
     }
 }
 
+/// Why a pool has given no pages.
+#[derive(Debug, Error)]
+enum PoolRefusal {
+    #[error("an arena of {0} bytes would waste too much of them")]
+    Waste(usize),
+    #[error("it cannot be written: {0}; a memfd needs no mount")]
+    Unwritable(#[source] io::Error),
+    #[error("{shortage}: scripts/hugepages set {count} --size {}", .size.short())]
+    Short {
+        #[source]
+        shortage: PoolShortage,
+        /// How many pages would do.
+        count: usize,
+        size: HugePage,
+    },
+}
+
+/// What a pool lacks.
+#[derive(Debug, Error)]
+enum PoolShortage {
+    #[error("so many no machine has")]
+    TooMany,
+    #[error("memfd_create: {0}")]
+    Memfd(#[source] Errno),
+    #[error("this machine has no pool of {0} pages")]
+    NoPool(HugePage),
+    #[error("it takes {count}, and {left} of {all} are free")]
+    TooFew { count: usize, left: u64, all: u64 },
+    #[error(
+        "{left} of {all} are free, but the kernel does not give {count} to this process: {error} \
+         (a limit of hugetlbfs, of a control group or of a cpuset)"
+    )]
+    Withheld {
+        count: usize,
+        left: u64,
+        all: u64,
+        #[source]
+        error: io::Error,
+    },
+}
+
 /// Maps `bytes`: first over a mounted hugetlbfs, whose pages may be set aside for it, then over a memfd.
 pub(super) fn map(bytes: usize, size: HugePage, is_free: bool, node: Option<u32>) -> Result<Mapping, Vec<PassedOver>> {
-    let memfd = |why| vec![PassedOver { pages: Pages::HugetlbMemfd(size), why }];
+    let memfd = |why: PoolRefusal| super::passed(Pages::HugetlbMemfd(size), why);
     if is_free && waste(bytes, size) {
-        return Err(memfd(format!("an arena of {bytes} bytes would waste too much of them")));
+        return Err(memfd(PoolRefusal::Waste(bytes)));
     }
-    let Some(len) = round_up(bytes, size.bytes()) else { return Err(memfd(remedy("so many no machine has", 1, size))) };
+    let short = |shortage, count| PoolRefusal::Short { shortage, count, size };
+    let Some(len) = round_up(bytes, size.bytes()) else { return Err(memfd(short(PoolShortage::TooMany, 1))) };
     let mut refused = Vec::new();
     for mount in mounts(&read("/proc/self/mounts"), size) {
-        let file = unnamed_file(&mount).map_err(|error| format!("it cannot be written: {error}; {MEMFD_FOLLOWS}"));
+        let file = unnamed_file(&mount).map_err(PoolRefusal::Unwritable);
         let pages = Pages::Hugetlbfs { size, mount };
         match file.and_then(|file| map_file(&file, len, size, pages.clone(), node)) {
             Ok(mapping) => return Ok(mapping),
@@ -74,15 +117,13 @@ pub(super) fn map(bytes: usize, size: HugePage, is_free: bool, node: Option<u32>
         }
     }
     let file = rustix::fs::memfd_create("roci-arena", size.memfd_flags());
-    let file = file.map_err(|error| remedy(&format!("memfd_create: {error}"), len / size.bytes(), size));
+    let file = file.map_err(|error| short(PoolShortage::Memfd(error), len / size.bytes()));
     let pages = Pages::HugetlbMemfd(size);
     file.and_then(|file| map_file(&file, len, size, pages, node)).map_err(|why| {
         refused.extend(memfd(why));
         refused
     })
 }
-
-const MEMFD_FOLLOWS: &str = "a memfd needs no mount";
 
 /// Whether a page is too large for an arena that could do without: of 1 GiB no part is spent, of 2 MiB not more than
 /// what the arena has anyway.
@@ -133,9 +174,15 @@ fn unnamed_file(mount: &Path) -> io::Result<std::os::fd::OwnedFd> {
 }
 
 /// Maps the file whole and touches every page, so that none is missing later.
-fn map_file(file: impl AsFd, len: usize, size: HugePage, pages: Pages, node: Option<u32>) -> Result<Mapping, String> {
+fn map_file(
+    file: impl AsFd,
+    len: usize,
+    size: HugePage,
+    pages: Pages,
+    node: Option<u32>,
+) -> Result<Mapping, PoolRefusal> {
     let count = len / size.bytes();
-    let refused = |error: io::Error| remedy(&lacking(&error, count, size), count, size);
+    let refused = |error: io::Error| PoolRefusal::Short { shortage: lacking(error, count, size), count, size };
     rustix::fs::ftruncate(&file, len as u64).map_err(|error| refused(error.into()))?;
     let map = MmapOptions::new().len(len).map_raw(&file.as_fd()).map_err(refused)?;
     let mapping = Mapping::of(map, 0, len, pages, node);
@@ -156,27 +203,20 @@ fn touch(map: &MmapRaw, file: impl AsFd) -> io::Result<()> {
 }
 
 /// What the kernel's error means here.
-fn lacking(error: &io::Error, count: usize, size: HugePage) -> String {
+fn lacking(error: io::Error, count: usize, size: HugePage) -> PoolShortage {
     let number = |name: &str| {
         let pool = format!("/sys/kernel/mm/hugepages/hugepages-{}kB", size.bytes() >> 10);
         read(Path::new(&pool).join(name)).trim().parse::<u64>().ok()
     };
     let (Some(all), Some(free)) = (number("nr_hugepages"), number("free_hugepages")) else {
-        return format!("this machine has no pool of {size} pages");
+        return PoolShortage::NoPool(size);
     };
     let promised = number("resv_hugepages").unwrap_or(0);
     let left = free.saturating_sub(promised);
     if left < count as u64 {
-        return format!("it takes {count}, and {left} of {all} are free");
+        return PoolShortage::TooFew { count, left, all };
     }
-    format!(
-        "{left} of {all} are free, but the kernel does not give {count} to this process: {error} \
-         (a limit of hugetlbfs, of a control group or of a cpuset)"
-    )
-}
-
-fn remedy(problem: &str, count: usize, size: HugePage) -> String {
-    format!("{problem}: scripts/hugepages set {count} --size {}", size.short())
+    PoolShortage::Withheld { count, left, all, error }
 }
 
 #[cfg(test)]

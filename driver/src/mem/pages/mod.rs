@@ -16,6 +16,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
+use thiserror::Error;
 
 pub use hugetlb::HugePage;
 pub use numa::Placement;
@@ -173,35 +174,52 @@ impl PageAttempt {
         match self {
             Self::Huge(size) => hugetlb::map(bytes, size, is_free, node),
             Self::Transparent => transparent(bytes, is_free, node).map_err(|why| passed(Pages::Transparent, why)),
-            Self::Base => base(bytes, is_free, node).map_err(|error| passed(Pages::Base, error.to_string())),
+            Self::Base => base(bytes, is_free, node).map_err(|error| passed(Pages::Base, error)),
         }
     }
 }
 
-fn passed(pages: Pages, why: String) -> Vec<PassedOver> {
-    vec![PassedOver { pages, why }]
+fn passed(pages: Pages, why: impl fmt::Display) -> Vec<PassedOver> {
+    vec![PassedOver { pages, why: why.to_string() }]
 }
 
-fn transparent(bytes: usize, is_free: bool, node: Option<u32>) -> Result<Mapping, String> {
+/// Why there are no transparent huge pages.
+#[derive(Debug, Error)]
+enum NoTransparentPages {
+    #[error("an arena of {0} bytes is smaller than {TRANSPARENT_LEAST}, and not worth them")]
+    TooSmall(usize),
+    #[error("they are switched off: echo madvise > {TRANSPARENT_MODE}")]
+    SwitchedOff,
+    #[error("this kernel has none")]
+    Unknown,
+    #[error("so many bytes no process can have")]
+    TooMany,
+    #[error(transparent)]
+    Map(io::Error),
+    #[error("the kernel refused: {0}")]
+    Advice(#[source] io::Error),
+}
+
+fn transparent(bytes: usize, is_free: bool, node: Option<u32>) -> Result<Mapping, NoTransparentPages> {
     if is_free && bytes < TRANSPARENT_LEAST {
-        return Err(format!("an arena of {bytes} bytes is smaller than {TRANSPARENT_LEAST}, and not worth them"));
+        return Err(NoTransparentPages::TooSmall(bytes));
     }
     check_transparent_mode(&std::fs::read_to_string(TRANSPARENT_MODE).unwrap_or_default())?;
-    let len = round_up(bytes, TRANSPARENT_PAGE).ok_or("so many bytes no process can have")?;
+    let len = round_up(bytes, TRANSPARENT_PAGE).ok_or(NoTransparentPages::TooMany)?;
     // Room to begin on a huge page: it costs addresses and no memory.
-    let room = len.checked_add(TRANSPARENT_PAGE).ok_or("so many bytes no process can have")?;
-    let map = anonymous(room).map_err(|error| error.to_string())?;
+    let room = len.checked_add(TRANSPARENT_PAGE).ok_or(NoTransparentPages::TooMany)?;
+    let map = anonymous(room).map_err(NoTransparentPages::Map)?;
     let start = map.as_mut_ptr().align_offset(TRANSPARENT_PAGE);
-    map.advise_range(Advice::HugePage, start, len).map_err(|error| format!("the kernel refused: {error}"))?;
+    map.advise_range(Advice::HugePage, start, len).map_err(NoTransparentPages::Advice)?;
     Ok(Mapping::of(map, start, len, Pages::Transparent, node))
 }
 
 /// The kernel shows its choices with the one that holds in brackets.
-fn check_transparent_mode(text: &str) -> Result<(), String> {
+fn check_transparent_mode(text: &str) -> Result<(), NoTransparentPages> {
     match text.split_whitespace().find(|word| word.starts_with('[')) {
         Some("[always]" | "[madvise]") => Ok(()),
-        Some(_) => Err(format!("they are switched off: echo madvise > {TRANSPARENT_MODE}")),
-        None => Err("this kernel has none".into()),
+        Some(_) => Err(NoTransparentPages::SwitchedOff),
+        None => Err(NoTransparentPages::Unknown),
     }
 }
 
@@ -287,10 +305,11 @@ mod tests {
 
     #[test]
     fn the_mode_of_transparent_pages_is_read_as_the_kernel_writes_it() {
-        assert_eq!(check_transparent_mode("always [madvise] never\n"), Ok(()));
-        assert_eq!(check_transparent_mode("[always] madvise never\n"), Ok(()));
-        assert!(check_transparent_mode("always madvise [never]\n").is_err_and(|why| why.contains("echo madvise")));
-        assert!(check_transparent_mode("[").is_err());
-        assert!(check_transparent_mode("").is_err_and(|why| why.contains("none")));
+        assert!(check_transparent_mode("always [madvise] never\n").is_ok());
+        assert!(check_transparent_mode("[always] madvise never\n").is_ok());
+        let refusal = |text: &str| check_transparent_mode(text).expect_err("no such mode").to_string();
+        assert!(refusal("always madvise [never]\n").contains("echo madvise"));
+        refusal("[");
+        assert!(refusal("").contains("none"));
     }
 }
