@@ -9,12 +9,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::Rank;
 use crate::acceptor::Acceptor;
 use crate::mailboxes::Mailboxes;
 use crate::outbox::Outbox;
+use crate::refusal::RequestRefusal;
 use crate::stream::{JobStream, Listener};
-use crate::{LINE_LIMIT, Token};
+use crate::{LINE_LIMIT, Rank, Token};
 
 /// Values that one job may leave, and bytes of a key or value: a rank gone wild must not fill the launcher.
 const VALUE_LIMIT: usize = 100_000;
@@ -223,16 +223,16 @@ impl SharedBoard {
             ("put", Some((key, value))) => self.put(guest.generation, key, value),
             ("get", None) if !rest.is_empty() => self.get(guest.generation, rest),
             ("barrier", None) => return self.enter_barrier(guest),
-            ("present", None) => self.lock().reason_to_give_up(guest.generation).map_or(Ok(String::new()), Err),
-            ("status", None) => self.lock().failure.clone().map_or(Ok(String::new()), Err),
-            _ => Err(format!("'{verb}' is not a request")),
+            ("present", None) => RequestRefusal::where_in_vain(self.lock().reason_to_give_up(guest.generation)),
+            ("status", None) => RequestRefusal::where_in_vain(self.lock().failure.clone()),
+            _ => Err(RequestRefusal::Unknown(verb.into())),
         };
         guest.outbox.answer(outcome.map_or_else(|reason| format!("error {reason}"), |value| format!("ok {value}")));
     }
 
-    fn hello(&self, guest: &mut RankSession, word: &str) -> Result<String, String> {
+    fn hello(&self, guest: &mut RankSession, word: &str) -> Result<String, RequestRefusal> {
         if guest.rank.is_some() {
-            return Err("hello was said before".into());
+            return Err(RequestRefusal::SecondHello);
         }
         let state = self.lock();
         let rank = state.mailboxes.rank(word)?;
@@ -240,7 +240,7 @@ impl SharedBoard {
         let waited = self.changed.wait_timeout_while(state, HELLO_GRACE, is_taken);
         let (mut state, wait) = waited.unwrap_or_else(PoisonError::into_inner);
         if wait.timed_out() {
-            return Err(format!("rank {rank} is here already"));
+            return Err(RequestRefusal::Taken(rank));
         }
         state.mailboxes.claim(rank, &guest.outbox);
         guest.rank = Some(rank);
@@ -250,21 +250,21 @@ impl SharedBoard {
         Ok(guest.generation.to_string())
     }
 
-    fn put(&self, generation: u64, key: &str, value: &str) -> Result<String, String> {
+    fn put(&self, generation: u64, key: &str, value: &str) -> Result<String, RequestRefusal> {
         let mut state = self.lock();
         if state.values.len() == VALUE_LIMIT {
-            return Err("the board is full".into());
+            return Err(RequestRefusal::Full);
         }
         let place = (generation, key.to_owned());
         if state.values.contains_key(&place) {
-            return Err(format!("'{key}' was left before"));
+            return Err(RequestRefusal::LeftBefore(key.into()));
         }
         state.values.insert(place, value.into());
         self.changed.notify_all();
         Ok(String::new())
     }
 
-    fn get(&self, generation: u64, key: &str) -> Result<String, String> {
+    fn get(&self, generation: u64, key: &str) -> Result<String, RequestRefusal> {
         let place = (generation, key.to_owned());
         let mut state = self.lock();
         loop {
@@ -272,7 +272,7 @@ impl SharedBoard {
                 return Ok(value.clone());
             }
             if let Some(reason) = state.reason_to_give_up(generation) {
-                return Err(reason);
+                return Err(RequestRefusal::InVain(reason));
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }

@@ -10,10 +10,11 @@ use rustix::net::{RecvFlags, recv};
 
 use crate::Rank;
 use crate::inbox::{Departure, Inbox};
+use crate::refusal::MailRefusal;
 use crate::reminder::Reminder;
 use crate::signal::ReportSignal;
 use crate::stream::JobStream;
-use crate::{CPUS, JOB, JobError, LINE_LIMIT, MAX_RANKS, Mail, RANK, SIZE, Token, WORKERS, complaint_about};
+use crate::{CPUS, JOB, JobError, LINE_LIMIT, MAX_RANKS, Mail, RANK, SIZE, Token, WORKERS};
 
 /// A rank's place in its job.
 pub struct Job {
@@ -182,9 +183,7 @@ impl Job {
     ///
     /// Waits until the launcher has it, not until the rank does; mails from here arrive there in order.
     pub fn send_mail(&mut self, to: Rank, text: &str) -> Result<(), JobError> {
-        if let Some(reason) = complaint_about(text) {
-            return Err(JobError::Unmailed { to, reason });
-        }
+        MailRefusal::check(text).map_err(|refusal| JobError::Unmailed { to, reason: refusal.to_string() })?;
         self.write(&format!("mail {to} {text}"))?;
         let verdict = self.wait_for(Inbox::take_verdict, Inbox::abandon_verdict, "mail")?;
         let refusal = verdict.strip_prefix("unmailed ");

@@ -36,6 +36,7 @@ mod inbox;
 mod local;
 mod mailboxes;
 mod outbox;
+mod refusal;
 mod reminder;
 mod signal;
 mod stream;
@@ -93,12 +94,4 @@ pub trait Mail {
 
     /// The next mail that has come and its sender, without waiting.
     fn poll(&mut self) -> Result<Option<(Rank, String)>, JobError>;
-}
-
-/// Why a text cannot be one line of mail.
-fn complaint_about(text: &str) -> Option<String> {
-    if text.len() > MAIL_TEXT_LIMIT {
-        return Some(format!("a text of {} bytes is longer than {MAIL_TEXT_LIMIT}", text.len()));
-    }
-    text.contains('\n').then(|| "a text is one line".into())
 }

@@ -9,7 +9,8 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::Rank;
-use crate::{JobError, MAIL_LIMIT, Mail, complaint_about};
+use crate::refusal::{MailRefusal, NoSuchRank};
+use crate::{JobError, MAIL_LIMIT, Mail};
 
 /// One rank of a group that shares a process. Once dropped it is gone: the others' mail to it is refused.
 pub struct LocalMail {
@@ -72,7 +73,7 @@ impl LocalMail {
 impl Mail for LocalMail {
     fn send(&mut self, to: Rank, text: &str) -> Result<(), JobError> {
         let posted = self.post.borrow_mut().send(self.rank, to, text);
-        posted.map_err(|reason| JobError::Unmailed { to, reason })
+        posted.map_err(|refusal| JobError::Unmailed { to, reason: refusal.to_string() })
     }
 
     fn poll(&mut self) -> Result<Option<(Rank, String)>, JobError> {
@@ -82,13 +83,13 @@ impl Mail for LocalMail {
 }
 
 impl Post {
-    fn send(&mut self, from: Rank, to: Rank, text: &str) -> Result<(), String> {
-        complaint_about(text).map_or(Ok(()), Err)?;
+    fn send(&mut self, from: Rank, to: Rank, text: &str) -> Result<(), MailRefusal> {
+        MailRefusal::check(text)?;
         let size = self.boxes.len();
-        let place = self.boxes.get_mut(to).ok_or_else(|| format!("'{to}' is not a rank below {size}"))?;
-        let place = place.as_mut().ok_or("it has gone")?;
+        let place = self.boxes.get_mut(to).ok_or_else(|| NoSuchRank { word: to.to_string(), size })?;
+        let place = place.as_mut().ok_or(MailRefusal::Gone)?;
         if place.letters.len() == MAIL_LIMIT {
-            return Err("it does not read its mail, and no more can wait".into());
+            return Err(MailRefusal::Unread);
         }
         let delay = self.delay.as_mut().map_or(0, |delay| delay.dice.random_range(0..=delay.most_polls));
         let previous = place.letters.iter().rev().find(|letter| letter.from == from);

@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::MAIL_LIMIT;
 use crate::Rank;
 use crate::outbox::Outbox;
-use crate::{MAIL_LIMIT, complaint_about};
+use crate::refusal::{MailRefusal, NoSuchRank};
 
 /// One box a rank.
 pub(super) struct Mailboxes(Vec<Mailbox>);
@@ -24,9 +25,9 @@ impl Mailboxes {
     }
 
     /// The rank that a word names, if it is one.
-    pub(super) fn rank(&self, word: &str) -> Result<Rank, String> {
+    pub(super) fn rank(&self, word: &str) -> Result<Rank, NoSuchRank> {
         let rank = word.parse().ok().filter(|&rank| rank < self.0.len());
-        rank.ok_or_else(|| format!("'{word}' is not a rank below {}", self.0.len()))
+        rank.ok_or_else(|| NoSuchRank { word: word.into(), size: self.0.len() })
     }
 
     /// Whether a session that still lives is this rank.
@@ -69,17 +70,15 @@ impl Mailboxes {
     }
 
     /// Takes the mail `TO TEXT` of a session.
-    pub(super) fn post(&mut self, from: Option<Rank>, mail: &str) -> Result<(), String> {
-        let from = from.ok_or("who writes says hello first")?;
-        let (to, text) = mail.split_once(' ').ok_or("mail is a rank and a text")?;
+    pub(super) fn post(&mut self, from: Option<Rank>, mail: &str) -> Result<(), MailRefusal> {
+        let from = from.ok_or(MailRefusal::Stranger)?;
+        let (to, text) = mail.split_once(' ').ok_or(MailRefusal::NotMail)?;
         let to = self.rank(to)?;
-        complaint_about(text).map_or(Ok(()), Err)?;
+        MailRefusal::check(text)?;
         let line = format!("mail {from} {text}");
         match &mut self.0[to] {
-            Mailbox::Claimed(outbox) => outbox.mail(line).map_err(Into::into),
-            Mailbox::Unclaimed(waiting) if waiting.len() == MAIL_LIMIT => {
-                Err("it has not come yet, and no more can wait".into())
-            }
+            Mailbox::Claimed(outbox) => outbox.mail(line),
+            Mailbox::Unclaimed(waiting) if waiting.len() == MAIL_LIMIT => Err(MailRefusal::NotCome),
             Mailbox::Unclaimed(waiting) => {
                 waiting.push_back(line);
                 Ok(())
@@ -109,7 +108,7 @@ mod tests {
         boxes.post(Some(0), "1 ").expect("room");
         assert_eq!(written(&outbox), "mail 0 first word\nmail 0 \n");
         assert!(!boxes.is_taken(1), "its session has ended");
-        assert_eq!(boxes.post(Some(0), "1 late"), Err("it has gone".into()));
+        assert_eq!(boxes.post(Some(0), "1 late"), Err(MailRefusal::Gone));
     }
 
     #[test]
@@ -118,7 +117,7 @@ mod tests {
         for number in 0..MAIL_LIMIT {
             boxes.post(Some(0), &format!("1 {number}")).expect("room");
         }
-        assert_eq!(boxes.post(Some(0), "1 x"), Err("it has not come yet, and no more can wait".into()));
+        assert_eq!(boxes.post(Some(0), "1 x"), Err(MailRefusal::NotCome));
         boxes.post(Some(1), "0 x").expect("a box of its own");
         let outbox = Arc::default();
         boxes.claim(1, &outbox);
@@ -140,7 +139,7 @@ mod tests {
             (Some(0), " x", "'' is not a rank"),
             (Some(0), &long, "longer than"),
         ] {
-            let refusal = boxes.post(from, mail).expect_err("no mail");
+            let refusal = boxes.post(from, mail).expect_err("no mail").to_string();
             assert!(refusal.contains(complaint), "{mail}: {refusal}");
         }
         let outbox = Arc::default();

@@ -8,6 +8,7 @@ use std::io::Write;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::MAIL_LIMIT;
+use crate::refusal::MailRefusal;
 
 /// Answers that wait for a session that asks and does not read; then its next request is not read either.
 const ANSWER_LIMIT: usize = 64;
@@ -41,13 +42,13 @@ impl Outbox {
     }
 
     /// Queues mail, or says why not.
-    pub(super) fn mail(&self, line: String) -> Result<(), &'static str> {
+    pub(super) fn mail(&self, line: String) -> Result<(), MailRefusal> {
         let mut queue = self.lock();
         if queue.is_closed {
-            return Err("it has gone");
+            return Err(MailRefusal::Gone);
         }
         if queue.mails >= MAIL_LIMIT {
-            return Err("it does not read its mail, and no more can wait");
+            return Err(MailRefusal::Unread);
         }
         queue.mails += 1;
         queue.lines.push_back(QueuedLine::Mail(line));
@@ -147,7 +148,7 @@ mod tests {
         outbox.mail("mail 0 a".into()).expect("room");
         outbox.answer("ok 2".into());
         outbox.close();
-        assert_eq!(outbox.mail("mail 0 b".into()), Err("it has gone"));
+        assert_eq!(outbox.mail("mail 0 b".into()), Err(MailRefusal::Gone));
         let mut written = Vec::new();
         outbox.write_to(&mut written);
         assert_eq!(written, b"ok 1\nmail 0 a\nok 2\n");
