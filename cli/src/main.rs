@@ -1,6 +1,7 @@
 //! The `roci` command: starts jobs, measures, checks, explains.
 #![forbid(unsafe_code)]
 
+mod bad_value;
 mod capture;
 mod commands;
 mod failure;

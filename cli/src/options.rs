@@ -10,6 +10,7 @@ use roci_msgcore::config::{Origin, parse_size};
 use roci_protocol::Pkey;
 use roci_protocol::sim::Faults;
 
+use crate::bad_value::BadOptionValue;
 use crate::commands::perf::{EngineMode, MOST_IN_FLIGHT, PayloadMemory, PerfTest, UpToStep};
 use crate::failure::Failure;
 
@@ -326,12 +327,13 @@ pub(crate) fn with_mpirun_spelling(arguments: impl Iterator<Item = OsString>) ->
 pub(crate) struct TestList(pub(crate) Vec<PerfTest>);
 
 impl FromStr for TestList {
-    type Err = String;
+    type Err = BadOptionValue;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, BadOptionValue> {
         let known = || PerfTest::value_variants().iter().map(|test| test.name()).collect::<Vec<_>>().join(" ");
         let test = |name: &str| {
-            PerfTest::from_str(name, false).map_err(|_| format!("unknown test '{name}': known are {}", known()))
+            PerfTest::from_str(name, false)
+                .map_err(|_| BadOptionValue::UnknownTest { name: name.to_owned(), known: known() })
         };
         text.split(',').map(test).collect::<Result<_, _>>().map(Self)
     }
@@ -340,33 +342,33 @@ impl FromStr for TestList {
 /// The longest message of a measurement: it and its copies fit the arena's default.
 const MAX_MESSAGE: usize = 64 << 20;
 
-fn message_size(text: &str) -> Result<usize, String> {
-    let size = parse_size(text).ok_or("not a size such as 8, 4KiB, 1MiB")?;
-    if (1..=MAX_MESSAGE).contains(&size) { Ok(size) } else { Err("a size lies between 1 and 64MiB".into()) }
+fn message_size(text: &str) -> Result<usize, BadOptionValue> {
+    let size = parse_size(text).ok_or(BadOptionValue::NotASize("8, 4KiB, 1MiB"))?;
+    if (1..=MAX_MESSAGE).contains(&size) { Ok(size) } else { Err(BadOptionValue::SizeRange(1)) }
 }
 
 /// As many as the connections that an engine's connection manager has.
 const MAX_CONNECTIONS: usize = 4096;
 
-fn connection_count(text: &str) -> Result<usize, String> {
+fn connection_count(text: &str) -> Result<usize, BadOptionValue> {
     let count = text.parse().ok().filter(|count| (1..=MAX_CONNECTIONS).contains(count));
-    count.ok_or_else(|| format!("a count lies between 1 and {MAX_CONNECTIONS}"))
+    count.ok_or(BadOptionValue::CountRange(MAX_CONNECTIONS))
 }
 
-fn depth(text: &str) -> Result<usize, String> {
+fn depth(text: &str) -> Result<usize, BadOptionValue> {
     let depth = text.parse().ok().filter(|depth| (1..=MOST_IN_FLIGHT).contains(depth));
-    depth.ok_or_else(|| format!("messages under way are between 1 and {MOST_IN_FLIGHT}"))
+    depth.ok_or(BadOptionValue::DepthRange(MOST_IN_FLIGHT))
 }
 
-fn soak_size(text: &str) -> Result<usize, String> {
-    let size = parse_size(text).ok_or("not a size such as 64KiB, 1MiB")?;
-    if size <= MAX_MESSAGE { Ok(size) } else { Err("a size lies between 0 and 64MiB".into()) }
+fn soak_size(text: &str) -> Result<usize, BadOptionValue> {
+    let size = parse_size(text).ok_or(BadOptionValue::NotASize("64KiB, 1MiB"))?;
+    if size <= MAX_MESSAGE { Ok(size) } else { Err(BadOptionValue::SizeRange(0)) }
 }
 
-fn seed_range(text: &str) -> Result<(u64, u64), String> {
-    let (first, last) = text.split_once("..").ok_or("not of the form A..B")?;
+fn seed_range(text: &str) -> Result<(u64, u64), BadOptionValue> {
+    let (first, last) = text.split_once("..").ok_or(BadOptionValue::NotARange)?;
     let bounds = first.parse().ok().zip(last.parse().ok());
-    bounds.filter(|(first, last)| first <= last).ok_or_else(|| "not two whole numbers, rising".into())
+    bounds.filter(|(first, last)| first <= last).ok_or(BadOptionValue::NotRising)
 }
 
 #[cfg(test)]

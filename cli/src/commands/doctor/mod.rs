@@ -48,7 +48,7 @@ fn arena(memory: &ArenaInfo) -> Check {
     match &memory.pages {
         Ok((pages, placement)) => Check::ok("arena", format!("{pages}, {placement}")),
         Err(error) => {
-            Check::missing("arena", error.clone(), "export ROCI_ARENA_PAGES=auto, or a smaller ROCI_ARENA_SIZE")
+            Check::missing("arena", error.to_string(), "export ROCI_ARENA_PAGES=auto, or a smaller ROCI_ARENA_SIZE")
         }
     }
 }

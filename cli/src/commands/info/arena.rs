@@ -1,14 +1,14 @@
 //! The memory that a worker of this configuration would have: mapped as the worker maps it, and given back.
 
 use comfy_table::Table;
-use roci_driver::{Arena, PassedOver};
+use roci_driver::{Arena, ArenaError, PassedOver};
 use roci_msgcore::Config;
 use serde_json::{Value, json};
 
 /// The pages that an arena got, or why it got none.
 pub(in crate::commands) struct ArenaInfo {
     /// The pages and where they are from, or why there are none.
-    pub(in crate::commands) pages: Result<(String, String), String>,
+    pub(in crate::commands) pages: Result<(String, String), ArenaError>,
     passed_over: Vec<PassedOver>,
 }
 
@@ -21,7 +21,7 @@ impl ArenaInfo {
                 pages: Ok((arena.pages().to_string(), arena.placement().to_string())),
                 passed_over: arena.passed_over().to_vec(),
             },
-            Err(error) => Self { pages: Err(error.to_string()), passed_over: Vec::new() },
+            Err(error) => Self { pages: Err(error), passed_over: Vec::new() },
         }
     }
 
@@ -30,7 +30,7 @@ impl ArenaInfo {
         let passed_over: Vec<_> = self.passed_over.iter().map(passed_over).collect();
         match &self.pages {
             Ok((pages, placement)) => json!({"pages": pages, "placement": placement, "passed_over": passed_over}),
-            Err(error) => json!({"error": error}),
+            Err(error) => json!({"error": error.to_string()}),
         }
     }
 
@@ -38,7 +38,7 @@ impl ArenaInfo {
         let mut table = super::new_table(["arena", ""]);
         match &self.pages {
             Ok((pages, placement)) => table.add_row(["pages", pages]).add_row(["memory of", placement]),
-            Err(error) => table.add_row(["missing", error]),
+            Err(error) => table.add_row(["missing", &error.to_string()]),
         };
         for passed in &self.passed_over {
             table.add_row(["passed over", &passed.to_string()]);
