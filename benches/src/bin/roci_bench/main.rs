@@ -4,6 +4,7 @@
 //! Its subcommands `memcpy`, `shared`, `tcp` and `udp` are the loops that it has itself, as commands of a report.
 
 mod command;
+mod failure;
 mod figures;
 mod json;
 mod loops;
@@ -29,6 +30,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use glob::Pattern;
 
+use crate::failure::BenchFailure;
 use crate::loops::{LoopOptions, SocketOptions, TcpOptions, allowed_processors};
 use crate::machine::HostInfo;
 use crate::output::Output;
@@ -153,10 +155,10 @@ impl Selection {
 }
 
 /// Measures and reports. What can fail without a measurement fails first.
-fn report(options: &ReportOptions) -> Result<(), String> {
+fn report(options: &ReportOptions) -> Result<(), BenchFailure> {
     let cells = options.selection.cells();
     if cells.is_empty() {
-        return Err(format!("nothing is named like '{}': roci_bench list shows the names", options.selection.only));
+        return Err(BenchFailure::NoCell(options.selection.only.to_string()));
     }
     runner::heed_signals()?;
     let stage = stage(options)?;
@@ -180,8 +182,8 @@ fn look() -> HostInfo {
     machine
 }
 
-fn stage(options: &ReportOptions) -> Result<RunSetup, String> {
-    let this = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
+fn stage(options: &ReportOptions) -> Result<RunSetup, BenchFailure> {
+    let this = std::env::current_exe().map_err(BenchFailure::NoProgram)?;
     let namespaces = match options.namespaces.as_slice() {
         [one, other] => Ok([one.clone(), other.clone()]),
         _ => Err(options.no_namespaces.clone()),
@@ -198,8 +200,8 @@ fn stage(options: &ReportOptions) -> Result<RunSetup, String> {
 }
 
 /// The first two that this process may use; one twice where there is no other.
-fn two_processors() -> Result<[usize; 2], String> {
+fn two_processors() -> Result<[usize; 2], BenchFailure> {
     let mut allowed = allowed_processors()?.into_iter();
-    let first = allowed.next().ok_or("no processor is allowed")?;
+    let first = allowed.next().ok_or(BenchFailure::NoProcessor)?;
     Ok([first, allowed.next().unwrap_or(first)])
 }

@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::failure::BenchFailure;
+
 /// Files are made here first, so that each comes into its place whole.
 const STAGING: &str = ".roci-bench-new";
 /// More than all files of a full report.
@@ -16,18 +18,18 @@ pub(crate) struct Output {
 
 impl Output {
     /// Makes the folder and tries to write there, so that a failure shows before all is measured.
-    pub(crate) fn prepare(folder: &Path) -> Result<Self, String> {
+    pub(crate) fn prepare(folder: &Path) -> Result<Self, BenchFailure> {
         let output = Self { folder: folder.to_owned() };
-        output.probe().map_err(|error| output.complaint(&error))?;
+        output.probe().map_err(|error| output.complaint(error))?;
         Ok(output)
     }
 
     /// Lets `write` fill an empty folder, and puts its files into this one if it could. A disk that is full or a kill
     /// leaves the report of before.
-    pub(crate) fn replace(&self, write: impl FnOnce(&Path) -> Result<(), String>) -> Result<(), String> {
-        let staging = self.stage().map_err(|error| self.complaint(&error))?;
+    pub(crate) fn replace(&self, write: impl FnOnce(&Path) -> Result<(), BenchFailure>) -> Result<(), BenchFailure> {
+        let staging = self.stage().map_err(|error| self.complaint(error))?;
         let written = write(&staging);
-        let placed = written.and_then(|()| self.place(&staging).map_err(|error| self.complaint(&error)));
+        let placed = written.and_then(|()| self.place(&staging).map_err(|error| self.complaint(error)));
         // What is left of it is removed by the next one.
         let _ = fs::remove_dir_all(&staging);
         placed
@@ -64,9 +66,8 @@ impl Output {
         Ok(())
     }
 
-    fn complaint(&self, error: &io::Error) -> String {
-        let folder = self.folder.display();
-        format!("cannot write a report to {folder}: {error}: name a folder with 1 MiB of room by --out")
+    fn complaint(&self, error: io::Error) -> BenchFailure {
+        BenchFailure::Folder { folder: self.folder.clone(), error }
     }
 }
 
@@ -89,7 +90,10 @@ mod tests {
         fs::create_dir_all(folder.join(STAGING)).expect("a folder");
         fs::write(folder.join(STAGING).join("half"), "a half").expect("a file");
         for text in ["one", "other"] {
-            let write = |staging: &Path| fs::write(staging.join("file"), text).map_err(|error| error.to_string());
+            let write = |staging: &Path| {
+                let path = staging.join("file");
+                fs::write(&path, text).map_err(|error| BenchFailure::File { path, error })
+            };
             output.replace(write).expect("it can be written");
             assert_eq!(names(&folder), ["file"]);
             assert_eq!(fs::read_to_string(folder.join("file")).expect("a file"), text);
@@ -103,9 +107,9 @@ mod tests {
         fs::write(place.path().join("file"), "before").expect("a file");
         let write = |staging: &Path| {
             fs::write(staging.join("file"), "half").expect("a file");
-            Err("the disk is full".to_owned())
+            Err(BenchFailure::Interrupted)
         };
-        assert_eq!(output.replace(write), Err("the disk is full".to_owned()));
+        assert!(matches!(output.replace(write), Err(BenchFailure::Interrupted)));
         assert_eq!(names(place.path()), ["file"]);
         assert_eq!(fs::read_to_string(place.path().join("file")).expect("a file"), "before");
     }
@@ -113,7 +117,7 @@ mod tests {
     #[test]
     fn a_folder_that_cannot_be_is_reported_at_once() {
         let file = tempfile::NamedTempFile::new().expect("a file");
-        let trouble = Output::prepare(&file.path().join("below")).err().expect("no folder is below a file");
+        let trouble = Output::prepare(&file.path().join("below")).err().expect("no folder is below a file").to_string();
         assert!(trouble.contains("Not a directory") && trouble.contains("--out"), "{trouble}");
     }
 }

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
+use crate::failure::BenchFailure;
 use crate::figures;
 use crate::json;
 use crate::machine::HostInfo;
@@ -46,12 +47,12 @@ impl Audience for Reporter<'_> {
 
 impl Reporter<'_> {
     /// The last report, of a run that may have been interrupted.
-    pub(crate) fn conclude(&mut self, results: &Results, outcomes: &[CellOutcome]) -> Result<(), String> {
+    pub(crate) fn conclude(&mut self, results: &Results, outcomes: &[CellOutcome]) -> Result<(), BenchFailure> {
         if !self.is_leaving() {
             return self.write(&self.whole, RunEnd::Whole, results, outcomes);
         }
         if is_empty(results) {
-            return Err("interrupted before anything was measured: no report is written".into());
+            return Err(BenchFailure::Interrupted);
         }
         self.write(&self.unfinished, RunEnd::Interrupted, results, outcomes)?;
         let folder = self.unfinished.folder().display().to_string();
@@ -59,9 +60,15 @@ impl Reporter<'_> {
         Ok(())
     }
 
-    fn write(&self, output: &Output, end: RunEnd, results: &Results, outcomes: &[CellOutcome]) -> Result<(), String> {
+    fn write(
+        &self,
+        output: &Output,
+        end: RunEnd,
+        results: &Results,
+        outcomes: &[CellOutcome],
+    ) -> Result<(), BenchFailure> {
         output.replace(|folder| {
-            let figures = figures::draw_all(folder, results).map_err(|error| format!("cannot draw: {error}"))?;
+            let figures = figures::draw_all(folder, results).map_err(BenchFailure::Figures)?;
             let Self { machine, extent, revision, .. } = self;
             let report = BenchReport { machine, extent: *extent, revision, end, results, outcomes, figures: &figures };
             write(folder, "benchmarks.md", &report.markdown())?;
@@ -75,7 +82,7 @@ fn is_empty(results: &Results) -> bool {
     results.keys().next().is_none()
 }
 
-fn write(folder: &Path, name: &str, text: &str) -> Result<(), String> {
+fn write(folder: &Path, name: &str, text: &str) -> Result<(), BenchFailure> {
     let path = folder.join(name);
-    std::fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
+    std::fs::write(&path, text).map_err(|error| BenchFailure::File { path, error })
 }

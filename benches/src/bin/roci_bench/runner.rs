@@ -13,6 +13,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::command::{CommandLine, Lines};
+use crate::failure::{BenchFailure, CellFailure};
 use crate::reading::Topology;
 use crate::stage::RunSetup;
 
@@ -27,10 +28,10 @@ const GRACE: Duration = Duration::from_secs(3);
 const LAST_PATIENCE: Duration = Duration::from_secs(20);
 
 /// What a client printed, and how it failed if it did.
-#[derive(PartialEq, Debug)]
+#[derive(Debug)]
 pub(crate) struct Printed {
     pub(crate) stdout: String,
-    pub(crate) failure: Option<String>,
+    pub(crate) failure: Option<CellFailure>,
 }
 
 /// Runs a cell's commands to the client's end.
@@ -40,7 +41,7 @@ pub(crate) fn run(
     lines: &Lines,
     port: u16,
     patience: Duration,
-) -> Result<Printed, String> {
+) -> Result<Printed, CellFailure> {
     let deadline = Instant::now() + patience;
     let server = match &lines.server {
         None => None,
@@ -54,13 +55,22 @@ pub(crate) fn run(
     let server = server.map(|server| server.end(Instant::now() + SERVER_PATIENCE));
     // What the server complained of is the cause more often than what the client did.
     let complaint = match server {
-        Some(Ok(server)) if !server.stderr.trim().is_empty() => format!("; server: {}", last_line(&server.stderr)),
-        _ => String::new(),
+        Some(Ok(server)) if !server.stderr.trim().is_empty() => Some(last_line(&server.stderr)),
+        _ => None,
     };
-    let ended = client.map_err(|trouble| trouble + &complaint)?;
-    let words = if ended.stderr.trim().is_empty() { &ended.stdout } else { &ended.stderr };
-    let failure = format!("ended with {}: {}{complaint}", ended.status, last_line(words));
-    Ok(Printed { failure: Some(failure).filter(|_| !ended.status.success()), stdout: ended.stdout })
+    let with_complaint = |client: CellFailure| match complaint {
+        Some(complaint) => CellFailure::Both { client: Box::new(client), complaint },
+        None => client,
+    };
+    let Ended { status, stdout, stderr } = match client {
+        Ok(ended) => ended,
+        Err(failure) => return Err(with_complaint(failure)),
+    };
+    if status.success() {
+        return Ok(Printed { stdout, failure: None });
+    }
+    let words = last_line(if stderr.trim().is_empty() { &stdout } else { &stderr });
+    Ok(Printed { stdout, failure: Some(with_complaint(CellFailure::Ended { status, words })) })
 }
 
 /// Groups of processes that run now. They do not receive the signals that a terminal sends to this one.
@@ -80,9 +90,9 @@ pub(crate) fn end_signal() -> Option<u8> {
 
 /// Handles signals that end this program: they end with it what it has started, and it writes the report of what there
 /// is. One signal is enough: a terminal's may come a second time, forwarded by scripts/bench.
-pub(crate) fn heed_signals() -> Result<(), String> {
+pub(crate) fn heed_signals() -> Result<(), BenchFailure> {
     let heeded = [SIGINT, SIGTERM].into_iter().chain(Some(SIGHUP).filter(|&signal| !is_ignored(signal)));
-    let mut signals = Signals::new(heeded).map_err(|error| format!("cannot wait for signals: {error}"))?;
+    let mut signals = Signals::new(heeded).map_err(BenchFailure::Signals)?;
     thread::spawn(move || {
         if let Some(signal) = signals.forever().next() {
             SIGNAL.store(signal as u8, Ordering::SeqCst);
@@ -127,13 +137,14 @@ struct Ended {
 }
 
 impl Process {
-    fn start(stage: &RunSetup, place: Topology, line: &CommandLine) -> Result<Self, String> {
+    fn start(stage: &RunSetup, place: Topology, line: &CommandLine) -> Result<Self, CellFailure> {
         let words = stage.dress(place, line)?;
-        let (program, arguments) = words.split_first().ok_or("no command")?;
+        let (program, arguments) = words.split_first().ok_or(CellFailure::NoCommand)?;
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         command.envs(line.environment.iter().map(|(name, value)| (name, value)));
-        let mut child = command.spawn().map_err(|error| format!("cannot start {program}: {error}"))?;
+        let not_started = |error| CellFailure::NotStarted { program: program.clone(), error };
+        let mut child = command.spawn().map_err(not_started)?;
         groups().push(child.id());
         let outputs = [
             child.stdout.take().map(|pipe| thread::spawn(|| drain(pipe))),
@@ -144,7 +155,7 @@ impl Process {
     }
 
     /// Looks at the sockets that the process sees, which are those of its namespace.
-    fn wait_until_it_listens(&mut self, port: u16) -> Result<(), String> {
+    fn wait_until_it_listens(&mut self, port: u16) -> Result<(), CellFailure> {
         let deadline = Instant::now() + SERVER_PATIENCE;
         let tables = ["tcp", "tcp6"].map(|table| format!("/proc/{}/net/{table}", self.child.id()));
         loop {
@@ -153,36 +164,36 @@ impl Process {
                 return Ok(());
             }
             if self.child.try_wait().is_ok_and(|status| status.is_some()) {
-                let words = self.take_output(1);
-                return Err(format!("{} ended before it listened: {}", self.name, last_line(&words)));
+                let words = last_line(&self.take_output(1));
+                return Err(CellFailure::EndedEarly { name: self.name.clone(), words });
             }
             if end_signal().is_some() {
-                return Err(format!("{} was ended before it listened", self.name));
+                return Err(CellFailure::StoppedEarly(self.name.clone()));
             }
             if Instant::now() > deadline {
-                return Err(format!("{} does not listen on port {port}", self.name));
+                return Err(CellFailure::DoesNotListen { name: self.name.clone(), port });
             }
             thread::sleep(LOOK_EVERY);
         }
     }
 
     /// Waits for its end, and makes it end at the deadline.
-    fn end(mut self, deadline: Instant) -> Result<Ended, String> {
+    fn end(mut self, deadline: Instant) -> Result<Ended, CellFailure> {
         let begun = Instant::now();
         let status = loop {
             match self.child.try_wait() {
                 Ok(Some(status)) => break status,
                 Ok(None) if end_signal().is_some() => {
                     self.kill();
-                    return Err(format!("{} was ended", self.name));
+                    return Err(CellFailure::Stopped(self.name.clone()));
                 }
                 Ok(None) if Instant::now() < deadline => thread::sleep(LOOK_EVERY),
                 Ok(None) => {
                     self.kill();
                     let seconds = begun.elapsed().as_secs_f64();
-                    return Err(format!("{} had not ended after {seconds:.0} s, and was killed", self.name));
+                    return Err(CellFailure::Killed { name: self.name.clone(), seconds });
                 }
-                Err(error) => return Err(format!("cannot wait for {}: {error}", self.name)),
+                Err(error) => return Err(CellFailure::Lost { name: self.name.clone(), error }),
             }
         };
         let (stdout, stderr) = (self.take_output(0), self.take_output(1));
@@ -250,22 +261,24 @@ mod tests {
         CommandLine::new(side, ["sh", "-c", script])
     }
 
-    fn run_alone(script: &str, patience: Duration) -> Result<Printed, String> {
-        run(&RunSetup::bare(), Topology::Host, &Lines::alone(shell(Side::Both, script)), 0, patience)
+    /// What it has printed, and how it has failed if it has; or why neither is known.
+    fn run_alone(script: &str, patience: Duration) -> Result<(String, Option<String>), String> {
+        let done = run(&RunSetup::bare(), Topology::Host, &Lines::alone(shell(Side::Both, script)), 0, patience);
+        let Printed { stdout, failure } = done.map_err(|failure| failure.to_string())?;
+        Ok((stdout, failure.map(|failure| failure.to_string())))
     }
 
     #[test]
     fn what_a_command_prints_is_returned_and_its_errors_are_reported() {
-        let printed = |stdout: &str, failure: Option<&str>| {
-            Ok(Printed { stdout: stdout.into(), failure: failure.map(str::to_owned) })
-        };
+        let printed = |stdout: &str, failure: Option<&str>| Ok((stdout.to_owned(), failure.map(str::to_owned)));
         let minute = Duration::from_mins(1);
         assert_eq!(run_alone("echo yes; echo noise >&2", minute), printed("yes\n", None));
         let failing = run_alone("echo row; echo first >&2; echo why >&2; exit 3", minute);
         assert_eq!(failing, printed("row\n", Some("ended with exit status: 3: why")));
         let lines = Lines::alone(CommandLine::new(Side::Both, ["/no/such/program"]));
-        let trouble =
-            run(&RunSetup::bare(), Topology::Host, &lines, 0, Duration::from_mins(1)).expect_err("nothing to start");
+        let trouble = run(&RunSetup::bare(), Topology::Host, &lines, 0, Duration::from_mins(1))
+            .expect_err("nothing to start")
+            .to_string();
         assert!(trouble.starts_with("cannot start /no/such/program"), "{trouble}");
     }
 
@@ -300,7 +313,9 @@ mod tests {
     #[test]
     fn a_server_that_ends_early_is_reported_with_its_reason() {
         let lines = Lines::pair(shell(Side::Server, "echo no memory >&2; exit 1"), shell(Side::Client, "echo never"));
-        let trouble = run(&RunSetup::bare(), Topology::Host, &lines, 1, Duration::from_mins(1)).expect_err("no server");
+        let trouble = run(&RunSetup::bare(), Topology::Host, &lines, 1, Duration::from_mins(1))
+            .expect_err("no server")
+            .to_string();
         assert_eq!(trouble, "sh ended before it listened: no memory");
     }
 

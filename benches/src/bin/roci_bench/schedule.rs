@@ -4,6 +4,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::failure::CellFailure;
 use crate::plan::Cell;
 use crate::reading::Topology;
 use crate::results::Results;
@@ -107,7 +108,7 @@ pub(crate) fn run(
                 Err(_) if left < cell.patience && outcome.rounds > 0 => {}
                 Err(trouble) => {
                     audience.hear(&format!("round {round}: {}: {trouble}", outcome.name));
-                    outcome.fail(trouble);
+                    outcome.fail(trouble.to_string());
                 }
             }
         }
@@ -159,14 +160,14 @@ fn run_cell(
     round: usize,
     left: Duration,
     results: &mut Results,
-) -> Result<(), String> {
+) -> Result<(), CellFailure> {
     let begun = Instant::now();
     let readings = free_port().and_then(|port| {
         let lines = cell.tool.lines(stage, cell.place, &port.to_string());
         let Printed { stdout, failure } = runner::run(stage, cell.place, &lines, port, cell.patience.min(left))?;
         match failure.filter(|_| !cell.tool.excuses(&stdout)) {
             Some(failure) => Err(failure),
-            None => cell.tool.parse(&stdout),
+            None => Ok(cell.tool.parse(&stdout)?),
         }
     });
     outcome.took = begun.elapsed();
@@ -180,6 +181,7 @@ fn run_cell(
 mod tests {
     use super::*;
     use crate::command::{CommandLine, Lines, Side};
+    use crate::failure::NoReadings;
     use crate::reading::{Metric, Point, Reading};
     use crate::tools::{Need, Tool};
 
@@ -198,8 +200,8 @@ mod tests {
             Lines::alone(CommandLine::new(Side::Both, ["sh", "-c", self.script]))
         }
 
-        fn parse(&self, stdout: &str) -> Result<Vec<Reading>, String> {
-            let value = stdout.trim().parse().map_err(|_| format!("no number: {stdout}"))?;
+        fn parse(&self, stdout: &str) -> Result<Vec<Reading>, NoReadings> {
+            let value = stdout.trim().parse().map_err(|_| NoReadings::OddRow(stdout.into()))?;
             Ok(vec![Reading::new("shell", Metric::Latency, Point::Size(1), value)])
         }
     }
@@ -228,7 +230,7 @@ mod tests {
         let trouble = |which: usize| outcomes[which].trouble.as_deref().unwrap_or_default();
         assert_eq!(trouble(0), "");
         assert_eq!(trouble(2), "ended with exit status: 7: said nothing");
-        assert_eq!(trouble(3), "no number: x\n");
+        assert_eq!(trouble(3), "an odd row: x\n");
         assert_eq!(trouble(4), "no-such-program is not installed: apt-get install some-package");
         assert_eq!((trouble(5), trouble(6)), ("needs root", "no lab"));
         let failing = said.iter().filter(|text| text.contains("exit 7:")).count();

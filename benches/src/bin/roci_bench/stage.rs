@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 
 use crate::command::{CommandLine, Lines, Side};
+use crate::failure::CellFailure;
 use crate::reading::Topology;
 
 /// The addresses of the two namespaces' interfaces.
@@ -52,11 +53,11 @@ impl RunSetup {
     }
 
     /// The whole command of a line: in its namespace, on its processor.
-    pub(crate) fn dress(&self, place: Topology, line: &CommandLine) -> Result<Vec<String>, String> {
+    pub(crate) fn dress(&self, place: Topology, line: &CommandLine) -> Result<Vec<String>, CellFailure> {
         let mut words = Vec::new();
         let end = usize::from(line.side == Side::Server);
         if place == Topology::Veth {
-            let namespaces = self.namespaces.as_ref().map_err(Clone::clone)?;
+            let namespaces = self.namespaces.as_ref().map_err(|why| CellFailure::NoNamespaces(why.clone()))?;
             words.extend(["ip", "netns", "exec", &namespaces[end]].map(str::to_owned));
         }
         if line.side != Side::Both {
@@ -101,9 +102,9 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
 }
 
 /// A port that was free a moment ago on this host; the namespaces are ours, and use the same.
-pub(crate) fn free_port() -> Result<u16, String> {
+pub(crate) fn free_port() -> Result<u16, CellFailure> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
-    listener.map(|address| address.port()).map_err(|error| format!("no free port: {error}"))
+    listener.map(|address| address.port()).map_err(CellFailure::NoPort)
 }
 
 /// A path as a word of a command.
@@ -155,7 +156,7 @@ mod tests {
     fn without_namespaces_nothing_runs_in_them() {
         let stage = stage(Err("needs root".into()));
         let line = CommandLine::new(Side::Client, ["x"]);
-        assert_eq!(stage.dress(Topology::Veth, &line), Err("needs root".into()));
+        assert_eq!(stage.dress(Topology::Veth, &line).expect_err("no namespaces").to_string(), "needs root");
         assert!(stage.dress(Topology::Host, &line).is_ok());
     }
 

@@ -15,6 +15,8 @@ use std::time::Duration;
 use clap::Args;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use crate::failure::{BenchFailure, NotPercent};
+
 /// The options of a loop within this process.
 #[derive(Args)]
 pub(crate) struct LoopOptions {
@@ -39,18 +41,13 @@ impl LoopOptions {
     }
 
     /// Checks that the loop runs on the given processors: elsewhere it would measure something else.
-    fn check_processors(&self, allowed: &[usize], sides: usize) -> Result<(), String> {
+    fn check_processors(&self, allowed: &[usize], sides: usize) -> Result<(), BenchFailure> {
         let list = |cpus: &[usize]| cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         if let Some(cpu) = self.cpus.iter().find(|cpu| !allowed.contains(cpu)) {
-            let allowed = list(allowed);
-            return Err(format!(
-                "processor {cpu} is not among those that this process may use, which are {allowed}: name others by --cpus"
-            ));
+            return Err(BenchFailure::Processor { cpu: *cpu, allowed: list(allowed) });
         }
         match self.cpus[..] {
-            [cpu] if sides == 2 => {
-                Err(format!("--cpus names 1 processor, and 2 are needed: {cpu},{cpu} would share it"))
-            }
+            [cpu] if sides == 2 => Err(BenchFailure::OneProcessor(cpu)),
             _ => Ok(()),
         }
     }
@@ -91,24 +88,24 @@ pub(crate) struct TcpOptions {
     connections: Vec<u16>,
 }
 
-pub(crate) fn run_memcpy(options: &LoopOptions) -> Result<(), String> {
+pub(crate) fn run_memcpy(options: &LoopOptions) -> Result<(), BenchFailure> {
     options.check_processors(&allowed_processors()?, 1)?;
     memory::copy(options);
     Ok(())
 }
 
-pub(crate) fn run_shared(options: &LoopOptions) -> Result<(), String> {
+pub(crate) fn run_shared(options: &LoopOptions) -> Result<(), BenchFailure> {
     options.check_processors(&allowed_processors()?, 2)?;
     shared::between_threads(options);
     Ok(())
 }
 
-fn percent(text: &str) -> Result<f64, String> {
+fn percent(text: &str) -> Result<f64, NotPercent> {
     let number = text.parse().ok().filter(|number| (0.0..=100.0).contains(number));
-    number.ok_or_else(|| "a number between 0 and 100".to_owned())
+    number.ok_or(NotPercent)
 }
 
-pub(crate) fn run_tcp(options: &TcpOptions) -> Result<(), String> {
+pub(crate) fn run_tcp(options: &TcpOptions) -> Result<(), BenchFailure> {
     let TcpOptions { sockets, loss, connections } = options;
     let size = sockets.size[0] as usize;
     let duration = Duration::from_millis(sockets.millis);
@@ -121,24 +118,22 @@ pub(crate) fn run_tcp(options: &TcpOptions) -> Result<(), String> {
             let counts: Vec<usize> = connections.iter().map(|&count| count.into()).collect();
             many::measure(address, size, &counts, duration)
         }
-        (None, None, ..) => return Err(NEITHER.into()),
+        (None, None, ..) => return Err(BenchFailure::NoAddress),
     };
-    done.map_err(|error| error.to_string())
+    Ok(done?)
 }
 
-const NEITHER: &str = "neither --listen nor --connect";
-
-pub(crate) fn run_udp(options: &SocketOptions) -> Result<(), String> {
+pub(crate) fn run_udp(options: &SocketOptions) -> Result<(), BenchFailure> {
     run_sockets::<udp::UdpEnd>(options)
 }
 
-fn run_sockets<T: sockets::SocketTransport>(options: &SocketOptions) -> Result<(), String> {
+fn run_sockets<T: sockets::SocketTransport>(options: &SocketOptions) -> Result<(), BenchFailure> {
     let done = match (options.listen, options.connect) {
         (Some(address), _) => sockets::serve::<T>(address),
         (None, Some(address)) => sockets::measure::<T>(address, &options.size, Duration::from_millis(options.millis)),
-        (None, None) => return Err(NEITHER.into()),
+        (None, None) => return Err(BenchFailure::NoAddress),
     };
-    done.map_err(|error| error.to_string())
+    Ok(done?)
 }
 
 /// Keeps this thread to one processor.
@@ -152,8 +147,8 @@ fn pin(cpu: Option<usize>) {
 }
 
 /// Those that this process may use.
-pub(crate) fn allowed_processors() -> Result<Vec<usize>, String> {
-    let set = sched_getaffinity(None).map_err(|error| format!("cannot ask for the allowed processors: {error}"))?;
+pub(crate) fn allowed_processors() -> Result<Vec<usize>, BenchFailure> {
+    let set = sched_getaffinity(None).map_err(BenchFailure::Affinity)?;
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
 }
 
@@ -164,7 +159,8 @@ mod tests {
     #[test]
     fn a_processor_that_cannot_be_had_is_an_error() {
         let check = |cpus: &[usize], sides| {
-            LoopOptions { size: vec![8], millis: 5, cpus: cpus.to_vec() }.check_processors(&[2, 5], sides)
+            let options = LoopOptions { size: vec![8], millis: 5, cpus: cpus.to_vec() };
+            options.check_processors(&[2, 5], sides).map_err(|failure| failure.to_string())
         };
         assert_eq!(check(&[2, 5], 2), Ok(()));
         assert_eq!(check(&[5, 5], 2), Ok(()));

@@ -6,6 +6,7 @@ use super::ours::RociPerf;
 use super::rows::readings;
 use super::{Need, Tool};
 use crate::command::{CommandLine, Lines, Side};
+use crate::failure::NoReadings;
 use crate::reading::{Metric, Reading, Topology};
 use crate::stage::{RunSetup, word};
 
@@ -36,7 +37,7 @@ impl Tool for Guests {
     }
 
     /// Cycles of this machine are none of an emulated processor's.
-    fn parse(&self, stdout: &str) -> Result<Vec<Reading>, String> {
+    fn parse(&self, stdout: &str) -> Result<Vec<Reading>, NoReadings> {
         let mut all = readings(stdout, Self::series)?;
         all.retain(|reading| reading.metric != Metric::Cycles);
         Ok(all)
@@ -60,6 +61,6 @@ mod tests {
             reading("send", Metric::Bandwidth, 0.00128),
             reading("send", Metric::Rate, 0.02),
         ];
-        assert_eq!(Guests { is_quick: true }.parse(rows), Ok(expected.to_vec()));
+        assert_eq!(Guests { is_quick: true }.parse(rows).expect("rows"), expected);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Need, Tool};
 use crate::command::{CommandLine, Lines, Side};
+use crate::failure::NoReadings;
 use crate::reading::{Metric, Point, Reading, Topology};
 use crate::stage::RunSetup;
 
@@ -28,11 +29,11 @@ impl Tool for Libfabric {
     }
 
     /// It has one test, a ping-pong, and prints means. So its bandwidth is that of one message under way.
-    fn parse(&self, stdout: &str) -> Result<Vec<Reading>, String> {
-        let heading = stdout.lines().position(|line| line.starts_with("bytes")).ok_or("printed no heading")?;
-        let row = stdout.lines().nth(heading + 1).ok_or("printed no row")?;
+    fn parse(&self, stdout: &str) -> Result<Vec<Reading>, NoReadings> {
+        let heading = stdout.lines().position(|line| line.starts_with("bytes")).ok_or(NoReadings::NoHeading)?;
+        let row = stdout.lines().nth(heading + 1).ok_or(NoReadings::NoRow)?;
         let number = |column| row.split_whitespace().nth(column)?.parse::<f64>().ok().filter(|value| *value > 0.0);
-        let us = number(6).ok_or_else(|| format!("an odd row: {row}"))?;
+        let us = number(6).ok_or_else(|| NoReadings::OddRow(row.into()))?;
         let series = format!("libfabric, {}", self.provider);
         let reading = |metric, value| Reading::new(series.as_str(), metric, Point::Size(self.size), value);
         Ok(vec![reading(Metric::Latency, us), reading(Metric::Bandwidth, self.size as f64 / us / 1e3)])
@@ -52,7 +53,7 @@ mod tests {
                       64      1k      =1k      125k        0.03s      4.71      13.60       0.07\n";
         let reading = |metric, value| Reading::new("libfabric, tcp", metric, Point::Size(64), value);
         let expected = vec![reading(Metric::Latency, 13.6), reading(Metric::Bandwidth, 64.0 / 13.6 / 1e3)];
-        assert_eq!(TOOL.parse(output), Ok(expected));
+        assert_eq!(TOOL.parse(output).expect("a row"), expected);
     }
 
     #[test]

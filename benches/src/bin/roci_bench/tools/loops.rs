@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::rows::{at_loss, readings};
 use super::{Need, Tool};
 use crate::command::{CommandLine, Lines, Side};
+use crate::failure::NoReadings;
 use crate::reading::{Reading, Topology};
 use crate::stage::{RunSetup, word};
 
@@ -53,7 +54,7 @@ impl Tool for Loop {
         Lines::pair(server, CommandLine::new(Side::Client, client))
     }
 
-    fn parse(&self, stdout: &str) -> Result<Vec<Reading>, String> {
+    fn parse(&self, stdout: &str) -> Result<Vec<Reading>, NoReadings> {
         let all = readings(stdout, |_: &Value| self.series.to_owned())?;
         Ok(at_loss(all, self.loss))
     }

@@ -18,6 +18,7 @@ pub(crate) use ucx::{Ucx, UcxTest};
 use std::path::PathBuf;
 
 use crate::command::Lines;
+use crate::failure::NoReadings;
 use crate::reading::{Reading, Topology};
 use crate::stage::RunSetup;
 
@@ -48,5 +49,5 @@ pub(crate) trait Tool {
     }
 
     /// What the client has printed.
-    fn parse(&self, stdout: &str) -> Result<Vec<Reading>, String>;
+    fn parse(&self, stdout: &str) -> Result<Vec<Reading>, NoReadings>;
 }

@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::rows::readings;
 use super::{Need, Tool};
 use crate::command::{CommandLine, Lines, Side};
+use crate::failure::NoReadings;
 use crate::reading::{Reading, Topology};
 use crate::stage::{RunSetup, word};
 
@@ -118,7 +119,7 @@ impl Tool for Mpi {
         Lines::alone(line)
     }
 
-    fn parse(&self, stdout: &str) -> Result<Vec<Reading>, String> {
+    fn parse(&self, stdout: &str) -> Result<Vec<Reading>, NoReadings> {
         readings(stdout, |_: &Value| self.series().to_owned())
     }
 }

@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::rows::{at_loss, count, has_losses, readings, test};
 use super::{Need, Tool};
 use crate::command::{CommandLine, Lines, Side};
+use crate::failure::NoReadings;
 use crate::reading::{Reading, Topology};
 use crate::stage::{RunSetup, word};
 
@@ -97,10 +98,10 @@ impl Tool for RociPerf {
         has_losses(stdout) && self.missing_row(stdout).is_none()
     }
 
-    fn parse(&self, stdout: &str) -> Result<Vec<Reading>, String> {
+    fn parse(&self, stdout: &str) -> Result<Vec<Reading>, NoReadings> {
         let all = readings(stdout, Self::series)?;
         if let Some(row) = self.missing_row(stdout) {
-            return Err(format!("printed no row of {row}"));
+            return Err(NoReadings::NoRowOf(row));
         }
         Ok(at_loss(all, self.loss))
     }
@@ -120,6 +121,10 @@ mod tests {
         icrc: true,
     };
 
+    fn complaint(tool: &RociPerf, stdout: &str) -> String {
+        tool.parse(stdout).expect_err("a row is missing").to_string()
+    }
+
     #[test]
     fn a_command_names_all_that_it_does() {
         let words = OURS.arguments().join(" ");
@@ -131,7 +136,8 @@ mod tests {
     #[test]
     fn rows_with_loss_are_placed_by_it() {
         let row = r#"{"bw_gigabytes_per_s":1.0,"bytes":65536,"engine":null,"errors":0,"iters":9,"mmsgs":0.1,"test":"write_bw"}"#;
-        assert_eq!(OURS.parse(row), Ok(vec![Reading::new("write of 64 KiB", Metric::Bandwidth, Point::Loss(10), 1.0)]));
+        let expected = [Reading::new("write of 64 KiB", Metric::Bandwidth, Point::Loss(10), 1.0)];
+        assert_eq!(OURS.parse(row).expect("a row"), expected);
     }
 
     #[test]
@@ -143,7 +149,7 @@ mod tests {
         };
         let before = row("raw_bw", 64, 3) + &row("raw_bw", 4096, 0) + &row("atomic_lat", 8, 0) + &row("tag_bw", 64, 0);
         assert!(!tool.excuses(&before), "it has crashed before its last row");
-        assert_eq!(tool.parse(&before), Err("printed no row of tag_bw of 4096 B".into()));
+        assert_eq!(complaint(&tool, &before), "printed no row of tag_bw of 4096 B");
         let all = before + &row("tag_bw", 4096, 0);
         assert!(tool.excuses(&all) && tool.parse(&all).is_ok());
         assert!(!tool.excuses(&all.replace("\"errors\":3", "\"errors\":0")), "nothing was lost");
@@ -153,7 +159,7 @@ mod tests {
     fn every_count_of_connections_has_a_row() {
         let tool = RociPerf { tests: "send_rate", sizes: "64", options: "--connections 1,4", loss: None, ..OURS };
         let row = |count| format!(r#"{{"bytes":64,"connections":{count},"errors":0,"mmsgs":0.1,"test":"send_rate"}}"#);
-        assert_eq!(tool.parse(&row(1)), Err("printed no row of send_rate of 64 B".into()));
+        assert_eq!(complaint(&tool, &row(1)), "printed no row of send_rate of 64 B");
         assert!(tool.parse(&format!("{}\n{}", row(1), row(4))).is_ok());
     }
 

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::failure::NoReadings;
 use crate::machine::time_stamp_hz;
 use crate::reading::{Metric, Point, Reading};
 
@@ -13,21 +14,23 @@ const WEIGHED: u64 = 64 << 10;
 const CYCLES_OF: u64 = 64;
 
 /// The readings of a row each line; `series` names a row's.
-pub(crate) fn readings(text: &str, series: impl Fn(&Value) -> String) -> Result<Vec<Reading>, String> {
+pub(crate) fn readings(text: &str, series: impl Fn(&Value) -> String) -> Result<Vec<Reading>, NoReadings> {
     let mut all = Vec::new();
     for line in text.lines().filter(|line| line.starts_with('{')) {
-        let row: Value = serde_json::from_str(line).map_err(|error| format!("a row that is none: {error}: {line}"))?;
+        let row: Value =
+            serde_json::from_str(line).map_err(|error| NoReadings::NotJson { error, line: line.into() })?;
         check_payloads(&row)?;
         all.extend(of_row(&row, &series(&row))?);
     }
-    if all.is_empty() { Err("printed no row".into()) } else { Ok(all) }
+    if all.is_empty() { Err(NoReadings::NoRow) } else { Ok(all) }
 }
 
 /// A wrong payload spoils a measurement. Bare frames may be lost, and are not sent again.
-fn check_payloads(row: &Value) -> Result<(), String> {
+fn check_payloads(row: &Value) -> Result<(), NoReadings> {
     let errors = row["errors"].as_u64().unwrap_or(0);
     if errors > 0 && !test(row).starts_with("raw_") {
-        return Err(format!("{} of {} B: {errors} payloads were wrong", test(row), row["bytes"]));
+        let (test, bytes) = (test(row).to_owned(), row["bytes"].to_string());
+        return Err(NoReadings::WrongPayloads { test, bytes, errors });
     }
     Ok(())
 }
@@ -46,9 +49,10 @@ fn rows(text: &str) -> impl Iterator<Item = Value> {
     text.lines().filter_map(|line| serde_json::from_str(line).ok())
 }
 
-fn of_row(row: &Value, series: &str) -> Result<Vec<Reading>, String> {
-    let number = |value: &Value, name: &str| value.as_f64().ok_or_else(|| format!("a row without {name}: {row}"));
-    let bytes = row["bytes"].as_u64().ok_or_else(|| format!("a row without bytes: {row}"))?;
+fn of_row(row: &Value, series: &str) -> Result<Vec<Reading>, NoReadings> {
+    let without = |field: &str| NoReadings::NoField { field: field.into(), row: row.to_string() };
+    let number = |value: &Value, field: &str| value.as_f64().ok_or_else(|| without(field));
+    let bytes = row["bytes"].as_u64().ok_or_else(|| without("bytes"))?;
     let size = Point::Size(bytes);
     let reading = |metric, value| Reading::new(series, metric, size, value);
     if test(row).ends_with("_lat") {
@@ -137,13 +141,13 @@ mod tests {
             Reading::new("send_rate", Metric::Memory, Point::Connections(1024), 1024.0),
             Reading::new("send_bw of 1 MiB", Metric::Bandwidth, Point::Depth(4), 2.0),
         ];
-        assert_eq!(readings(&text, named), Ok(expected.to_vec()));
+        assert_eq!(readings(&text, named).expect("rows"), expected);
     }
 
     #[test]
     fn a_wrong_payload_spoils_a_measurement_and_a_lost_frame_does_not() {
         let wrong = STREAM.replace("\"errors\":0", "\"errors\":2");
-        let trouble = readings(&wrong, named).expect_err("two were wrong");
+        let trouble = readings(&wrong, named).expect_err("two were wrong").to_string();
         assert_eq!(trouble, "send_bw of 1048576 B: 2 payloads were wrong");
         let lost = wrong.replace("send_bw", "raw_bw");
         assert!(readings(&lost, named).is_ok());

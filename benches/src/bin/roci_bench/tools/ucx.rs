@@ -2,6 +2,7 @@
 
 use super::{Need, Tool};
 use crate::command::{CommandLine, Lines, Side};
+use crate::failure::NoReadings;
 use crate::reading::{Metric, Point, Reading, Topology};
 use crate::stage::RunSetup;
 
@@ -39,8 +40,8 @@ impl Tool for Ucx {
         Lines::pair(over(server), over(CommandLine::new(Side::Client, client)))
     }
 
-    fn parse(&self, stdout: &str) -> Result<Vec<Reading>, String> {
-        let row = UcxRow::of(stdout).ok_or_else(|| format!("printed no row of figures: {}", stdout.trim()))?;
+    fn parse(&self, stdout: &str) -> Result<Vec<Reading>, NoReadings> {
+        let row = UcxRow::of(stdout).ok_or_else(|| NoReadings::NoFigures(stdout.trim().into()))?;
         let reading = |metric, value| Reading::new(SERIES, metric, Point::Size(self.size), value);
         if self.test == UcxTest::TagLatency {
             return Ok(vec![reading(Metric::Latency, row.get("50.0_percentile_lat")?)]);
@@ -64,9 +65,9 @@ impl<'a> UcxRow<'a> {
         Some(Self(names.split(',').map(str::trim).zip(values?).collect()))
     }
 
-    fn get(&self, name: &str) -> Result<f64, String> {
+    fn get(&self, name: &str) -> Result<f64, NoReadings> {
         let value = self.0.iter().find(|(column, _)| *column == name);
-        value.map(|(_, value)| *value).ok_or_else(|| format!("has no column {name}"))
+        value.map(|(_, value)| *value).ok_or_else(|| NoReadings::NoColumn(name.into()))
     }
 }
 
@@ -81,13 +82,12 @@ mod tests {
     #[test]
     fn what_ucx_perftest_prints_is_read() {
         let latency = Ucx { test: UcxTest::TagLatency, size: 8, iters: 2000 };
-        assert_eq!(latency.parse(OUTPUT), Ok(vec![Reading::new(SERIES, Metric::Latency, Point::Size(8), 1.879)]));
+        let expected = [Reading::new(SERIES, Metric::Latency, Point::Size(8), 1.879)];
+        assert_eq!(latency.parse(OUTPUT).expect("a row"), expected);
         let bandwidth = Ucx { test: UcxTest::TagBandwidth, size: 65536, iters: 2000 };
         let value = 645.88 * 1.048_576e-3;
-        assert_eq!(
-            bandwidth.parse(OUTPUT),
-            Ok(vec![Reading::new(SERIES, Metric::Bandwidth, Point::Size(65536), value)])
-        );
+        let expected = [Reading::new(SERIES, Metric::Bandwidth, Point::Size(65536), value)];
+        assert_eq!(bandwidth.parse(OUTPUT).expect("a row"), expected);
     }
 
     #[test]
