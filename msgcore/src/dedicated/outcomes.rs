@@ -1,14 +1,12 @@
 //! The operations of the application's side: their names, which are made here, and their outcomes, which wait here to be
 //! asked for.
 
-use std::collections::VecDeque;
-
 use roci_driver::Buffer;
 
 use super::rings::OperationEnd;
 use crate::core::completion::Completion;
-use crate::core::slab::{Key, KeySource, Slab};
-use crate::services::tag::requests::{self, ReportTo};
+use crate::core::slab::{KeySource, Slab};
+use crate::services::tag::requests::{self, CompletionList, ReportTo};
 use crate::services::tag::send_queue::OUTGOING_LIMIT;
 use crate::{Done, OpError, Request};
 
@@ -23,10 +21,7 @@ pub(super) struct Outcomes {
     buffered_bytes: usize,
     /// Eager sends that had left before the engine was asked to take them back, each with its end: it is asked again.
     again: Vec<(Request, Done)>,
-    /// Those that have ended and go into the completion queue. One may be there twice, or be under way again.
-    completed: VecDeque<Request>,
-    /// Those that go there and were not taken.
-    completions_open: usize,
+    completions: CompletionList,
 }
 
 #[derive(Default)]
@@ -57,8 +52,7 @@ impl Default for Outcomes {
             slots: Slab::new(KeySource::of_its_own(LIMIT)),
             buffered_bytes: 0,
             again: Vec::new(),
-            completed: VecDeque::new(),
-            completions_open: 0,
+            completions: CompletionList::default(),
         }
     }
 }
@@ -92,7 +86,7 @@ impl Outcomes {
     /// The application will not ask for this one's outcome. Returns its memory where it has ended.
     pub(super) fn detach(&mut self, request: Request) -> Option<Buffer> {
         let slot = self.slots.get_mut(request.0)?;
-        self.completions_open -= usize::from(slot.report.is_queue());
+        self.completions.note_taken(slot.report);
         slot.report = ReportTo::Nowhere;
         slot.outcome.as_ref()?;
         self.take(request)?.ok().map(|done| done.buffer)
@@ -101,10 +95,10 @@ impl Outcomes {
     /// The outcome of this one goes into the completion queue, with `context`; `false` where there is none of this name.
     pub(super) fn queue_completion(&mut self, request: Request, context: u64) -> bool {
         let Some(slot) = self.slots.get_mut(request.0) else { return false };
-        self.completions_open += usize::from(!slot.report.is_queue());
-        slot.report = ReportTo::Queue(context);
+        self.completions.note_queued(request, context, slot.report);
+        slot.report = ReportTo::Queue;
         if slot.outcome.is_some() {
-            self.completed.push_back(request);
+            self.completions.push(request);
         }
         true
     }
@@ -112,8 +106,8 @@ impl Outcomes {
     /// Takes the next completion.
     #[inline]
     pub(super) fn next_completion(&mut self) -> Option<Completion> {
-        while let Some(request) = self.completed.pop_front() {
-            if let Some(&OutcomeSlot { report: ReportTo::Queue(context), .. }) = self.slots.get(request.0)
+        while let Some((request, context)) = self.completions.pop() {
+            if self.slots.get(request.0).is_some_and(|slot| slot.report.is_queue())
                 && let Some(outcome) = self.take(request)
             {
                 return Some(Completion { context, outcome });
@@ -124,17 +118,15 @@ impl Outcomes {
 
     /// How many operations have outcomes that go into the completion queue, and were not taken.
     pub(super) fn completions_open(&self) -> usize {
-        self.completions_open
+        self.completions.open()
     }
 
     /// Takes one whose outcome was to go into the completion queue, and that the engine will never report.
     #[cold]
     pub(super) fn next_orphan(&mut self, error: OpError) -> Option<Completion> {
-        let queued = |(key, slot): (Key, &OutcomeSlot)| match slot.report {
-            ReportTo::Queue(context) => Some((Request(key), context)),
-            ReportTo::ByName | ReportTo::Nowhere => None,
-        };
-        let (request, context) = self.slots.iter().find_map(queued)?;
+        let (key, _) = self.slots.iter().find(|(_, slot)| slot.report.is_queue())?;
+        let request = Request(key);
+        let context = self.completions.context_of(request);
         self.forget(request);
         Some(Completion { context, outcome: Err(error) })
     }
@@ -157,8 +149,8 @@ impl Outcomes {
         match slot.report {
             ReportTo::ByName => None,
             ReportTo::Nowhere => self.take(request)?.ok().map(|done| done.buffer),
-            ReportTo::Queue(_) => {
-                self.completed.push_back(request);
+            ReportTo::Queue => {
+                self.completions.push(request);
                 None
             }
         }
@@ -178,8 +170,7 @@ impl Outcomes {
             Some(slot) => slot.outcome.as_ref()?,
         };
         let slot = self.slots.remove(request.0)?;
-        assert!(!slot.report.is_queue() || self.completions_open > 0, "an outcome is taken once");
-        self.completions_open -= usize::from(slot.report.is_queue());
+        self.completions.note_taken(slot.report);
         slot.outcome
     }
 
@@ -207,8 +198,8 @@ impl Outcomes {
     pub(super) fn restore(&mut self, request: Request, done: Done) {
         if let Some(slot) = self.slots.get_mut(request.0) {
             slot.outcome = Some(Ok(done));
-            if let ReportTo::Queue(_) = slot.report {
-                self.completed.push_back(request);
+            if slot.report.is_queue() {
+                self.completions.push(request);
             }
         }
     }
@@ -217,7 +208,7 @@ impl Outcomes {
     pub(super) fn forget(&mut self, request: Request) {
         if let Some(slot) = self.slots.remove(request.0) {
             self.buffered_bytes -= slot.buffered;
-            self.completions_open -= usize::from(slot.report.is_queue());
+            self.completions.note_taken(slot.report);
         }
     }
 }

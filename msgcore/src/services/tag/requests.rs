@@ -30,8 +30,8 @@ pub(crate) enum ReportTo {
     ByName,
     /// Nowhere: it is forgotten when it ends.
     Nowhere,
-    /// Into the completion queue, with this value of the application's.
-    Queue(u64),
+    /// Into the completion queue.
+    Queue,
 }
 
 /// All requests of a worker.
@@ -47,7 +47,9 @@ pub(crate) struct Requests {
 
 /// Requests whose outcomes go into the completion queue.
 #[derive(Default)]
-struct CompletionList {
+pub(crate) struct CompletionList {
+    /// What the application names them by, by the places of their names: beside the requests, of which most have none.
+    contexts: Vec<u64>,
     /// Those that have ended. One may be there twice, or be under way again because it is being cancelled.
     ended: VecDeque<Request>,
     /// Those whose outcome was not taken.
@@ -58,14 +60,46 @@ impl ReportTo {
     /// Whether it is the completion queue.
     #[inline]
     pub(crate) fn is_queue(self) -> bool {
-        matches!(self, Self::Queue(_))
+        self == Self::Queue
     }
 }
 
 impl CompletionList {
+    /// The outcome of a request goes into the queue from here on, with `context`; it went `from` before.
+    pub(crate) fn note_queued(&mut self, request: Request, context: u64, from: ReportTo) {
+        let place = request.0.index as usize;
+        if self.contexts.len() <= place {
+            self.contexts.resize(place + 1, 0);
+        }
+        self.contexts[place] = context;
+        self.open += usize::from(!from.is_queue());
+    }
+
+    /// A request has ended whose outcome goes into the queue.
+    pub(crate) fn push(&mut self, request: Request) {
+        self.ended.push_back(request);
+    }
+
+    /// Takes a request that has ended, or had, and what it is named by.
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<(Request, u64)> {
+        let request = self.ended.pop_front()?;
+        Some((request, self.context_of(request)))
+    }
+
+    /// Returns what a request is named by.
+    pub(crate) fn context_of(&self, request: Request) -> u64 {
+        self.contexts[request.0.index as usize]
+    }
+
+    /// How many requests have outcomes that go into the queue, and were not taken.
+    pub(crate) fn open(&self) -> usize {
+        self.open
+    }
+
     /// The outcome of a request was taken, or goes elsewhere from here on.
     #[inline]
-    fn note_taken(&mut self, from: ReportTo) {
+    pub(crate) fn note_taken(&mut self, from: ReportTo) {
         if from.is_queue() {
             assert!(self.open > 0, "an outcome is taken once");
             self.open -= 1;
@@ -199,19 +233,18 @@ impl Requests {
 
     /// The application will not ask for this request's outcome: it is forgotten when it ends.
     pub(crate) fn detach(&mut self, request: Request) {
-        let _ = self.report_to(request, ReportTo::Nowhere);
+        if let Some(slot) = self.slots.get_mut(request.0) {
+            self.completions.note_taken(slot.report);
+            slot.report = ReportTo::Nowhere;
+        }
+        self.settle(request);
     }
 
     /// The outcome of this request goes into the completion queue, with `context`; `false` where there is none of this name.
     pub(crate) fn queue_completion(&mut self, request: Request, context: u64) -> bool {
-        self.report_to(request, ReportTo::Queue(context))
-    }
-
-    fn report_to(&mut self, request: Request, report: ReportTo) -> bool {
         let Some(slot) = self.slots.get_mut(request.0) else { return false };
-        self.completions.open += usize::from(report.is_queue());
-        self.completions.note_taken(slot.report);
-        slot.report = report;
+        self.completions.note_queued(request, context, slot.report);
+        slot.report = ReportTo::Queue;
         self.settle(request);
         true
     }
@@ -219,8 +252,8 @@ impl Requests {
     /// Takes the next completion, and the value that it goes with.
     #[inline]
     pub(crate) fn next_completion(&mut self) -> Option<(u64, Result<Done, OpError>)> {
-        while let Some(request) = self.completions.ended.pop_front() {
-            if let Some(&RequestSlot { report: ReportTo::Queue(context), .. }) = self.slots.get(request.0)
+        while let Some((request, context)) = self.completions.pop() {
+            if self.slots.get(request.0).is_some_and(|slot| slot.report.is_queue())
                 && let Some(outcome) = self.close(request)
             {
                 return Some((context, outcome));
@@ -231,7 +264,7 @@ impl Requests {
 
     /// How many requests have outcomes that go into the completion queue, and were not taken.
     pub(crate) fn completions_open(&self) -> usize {
-        self.completions.open
+        self.completions.open()
     }
 
     /// Its outcome is asked for after all; `false` where it is being taken back.
@@ -267,7 +300,7 @@ impl Requests {
         self.buffered_bytes -= mem::take(&mut slot.buffered);
         match slot.report {
             ReportTo::Nowhere => drop(self.remove(request)),
-            ReportTo::Queue(_) => self.completions.ended.push_back(request),
+            ReportTo::Queue => self.completions.push(request),
             ReportTo::ByName => {
                 if let Some(ended) = &mut self.ended {
                     ended.push_back(request);
