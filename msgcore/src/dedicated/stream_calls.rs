@@ -43,21 +43,10 @@ pub(super) fn carry_out<L: Link>(worker: &mut Worker<L>, call: StreamCall) -> St
     match call {
         StreamCall::Open(peer) => StreamAnswer::Open(worker.open_stream(peer)),
         StreamCall::IsOpen(peer) => StreamAnswer::IsOpen(worker.is_stream_open(peer)),
-        StreamCall::Put((to, bytes)) => {
-            let taken = worker.stream(to).and_then(|mut stream| stream.put(&bytes));
-            StreamAnswer::Put((taken, bytes))
-        }
-        StreamCall::PutPayload((to, payload)) => {
-            StreamAnswer::PutPayload(worker.stream(to).and_then(|mut stream| stream.put_payload(payload)))
-        }
-        StreamCall::Get((from, mut room)) => {
-            let got = worker.stream(from).and_then(|mut stream| stream.get(&mut room));
-            StreamAnswer::Get((got, room))
-        }
-        StreamCall::GetInto((from, mut buffer)) => {
-            let got = worker.stream(from).and_then(|mut stream| stream.get_into(&mut buffer));
-            StreamAnswer::GetInto((got, buffer))
-        }
+        StreamCall::Put((to, bytes)) => StreamAnswer::Put((worker.put_bytes(to, &bytes), bytes)),
+        StreamCall::PutPayload((to, payload)) => StreamAnswer::PutPayload(worker.put_payload(to, payload)),
+        StreamCall::Get((from, mut room)) => StreamAnswer::Get((worker.get_bytes(from, &mut room), room)),
+        StreamCall::GetInto((from, mut buffer)) => StreamAnswer::GetInto((worker.get_into(from, &mut buffer), buffer)),
         StreamCall::Flush(to) => StreamAnswer::Flush(worker.flush_stream(to)),
         StreamCall::Configure(config) => StreamAnswer::Configure(worker.configure_streams(config)),
         StreamCall::Adopt(buffer) => StreamAnswer::Adopt(worker.adopt_payload(buffer)),

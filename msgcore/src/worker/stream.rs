@@ -52,8 +52,8 @@ use crate::endpoint::streams::OpenStreamError;
 pub use crate::core::breach::StreamBreach;
 pub use crate::services::stream::{BadStreamConfig, StreamConfig, StreamError, StreamPayload, StreamStats, StreamStep};
 
-/// Byte streams between ranks, of a worker whose engine runs wherever it does. Calls that name a peer make progress where they
-/// move nothing; [`Stream`] has the same calls with the peer named once.
+/// Byte streams between ranks, of a worker whose engine runs wherever it does. Calls that name a peer open its streams where they
+/// are not, and make progress where they move nothing; [`Stream`] has the same calls with the peer named once.
 pub trait Streams {
     /// Returns the streams to and from rank `peer`, which are opened where they are not, and the connection with them. Puts
     /// take nothing before the peer has opened its end.
@@ -211,30 +211,35 @@ impl<L: Link> Streams for Worker<L> {
     }
 
     fn is_stream_open(&mut self, peer: Rank) -> Result<bool, StreamError> {
+        Streams::open_stream(self, peer)?;
         self.endpoint.services.stream.is_open(peer)
     }
 
     #[inline]
     fn put_bytes(&mut self, to: Rank, bytes: &[u8]) -> Result<usize, StreamError> {
+        Streams::open_stream(self, to)?;
         self.twice(bytes.is_empty(), |worker| worker.endpoint.put(to, bytes))
     }
 
     fn put_payload(&mut self, to: Rank, payload: StreamPayload) -> Result<usize, StreamError> {
+        Streams::open_stream(self, to)?;
         self.twice(false, |worker| worker.endpoint.put_payload(to, payload))
     }
 
     #[inline]
     fn get_bytes(&mut self, from: Rank, into: &mut [u8]) -> Result<usize, StreamError> {
+        Streams::open_stream(self, from)?;
         self.twice(into.is_empty(), |worker| worker.endpoint.get(from, into))
     }
 
     fn get_into(&mut self, from: Rank, buffer: &mut Option<Buffer>) -> Result<usize, StreamError> {
+        Streams::open_stream(self, from)?;
         let is_empty = buffer.as_ref().is_some_and(|buffer| buffer.is_empty());
         self.twice(is_empty, |worker| worker.endpoint.get_into(from, buffer))
     }
 
     fn flush_stream(&mut self, to: Rank) -> Result<bool, StreamError> {
-        self.endpoint.check_fork()?;
+        Streams::open_stream(self, to)?;
         self.progress();
         self.endpoint.services.stream.is_flushed(to)
     }

@@ -179,6 +179,28 @@ fn misuse_is_refused_by_name() {
     assert_eq!(end.get_into(1, &mut None), Err(StreamError::NoBuffer(1)));
 }
 
+/// Calls that name the peer open its streams themselves, and refuse a rank that is none.
+#[test]
+fn calls_that_name_the_peer_open_its_streams() {
+    let mut pair = Pair::unopened([SMALL; 2], &[]);
+    for rank in [0, 2, usize::MAX] {
+        let worker = &mut *pair.ends[0].0;
+        let no_peer = StreamError::NoPeer { rank, size: 2 };
+        assert_eq!(worker.put_bytes(rank, b"x"), Err(no_peer.clone()));
+        assert_eq!(worker.get_bytes(rank, &mut [0]), Err(no_peer.clone()));
+        assert_eq!(worker.get_into(rank, &mut None), Err(no_peer.clone()));
+        assert_eq!(worker.is_stream_open(rank), Err(no_peer.clone()));
+        assert_eq!(worker.flush_stream(rank), Err(no_peer));
+    }
+    let (mut sent, mut got, mut bytes) = (0, 0, [0; 5]);
+    pair.settle(|pair| {
+        sent += pair.ends[0].0.put_bytes(1, &b"hello"[sent..]).expect("the peer is there");
+        got += pair.ends[1].0.get_bytes(0, &mut bytes[got..]).expect("the peer is there");
+        got == bytes.len()
+    });
+    assert_eq!(&bytes, b"hello");
+}
+
 #[test]
 fn a_bad_configuration_is_refused_and_a_late_one() {
     let [mut worker, _far] = Wire::new(&[]).workers;
