@@ -1,5 +1,5 @@
-//! Forks of a process whose worker lives on a thread of its own, while that thread is at work: the child has no thread, and
-//! the parent has everything.
+//! Forks of a process with a worker. Where that lives on a thread of its own, which is at work, the child has no thread. The parent
+//! has everything.
 
 #[path = "common/ranks.rs"]
 mod ranks;
@@ -8,9 +8,10 @@ use std::ptr::NonNull;
 
 use ranks::{config, run_ranks};
 use roci_driver::{ArenaError, UserMemory};
+use roci_msgcore::stream::{StreamError, Streams as _};
 use roci_msgcore::{
     Buffer, CallError, ClaimedMessage, DedicatedWorker, Dropped, OpError, Pattern, Rank, Refused, Request, SendOptions,
-    Tag,
+    Tag, Worker,
 };
 
 /// Forks, each in the middle of an exchange: the thread is found at many of its works.
@@ -104,6 +105,12 @@ fn unrefused_call(inherited: Inherited, parting: Parting) -> Option<&'static str
         ("stats", matches!(worker.stats(), Err(OpError::Forked))),
         ("engine_stats", matches!(worker.engine_stats(), Err(OpError::Forked))),
         ("barrier", worker.barrier() == Err(OpError::Forked)),
+        ("queue_completion", worker.queue_completion(receive, 1) == Err(OpError::Forked)),
+        ("poll_completion", worker.poll_completion().is_none()),
+        ("wait_completion", matches!(worker.wait_completion(), Err(OpError::Forked))),
+        ("stream", matches!(worker.stream(1), Err(StreamError::Forked))),
+        ("put_bytes", worker.put_bytes(1, &[1]) == Err(StreamError::Forked)),
+        ("get_bytes", worker.get_bytes(1, &mut [1]) == Err(StreamError::Forked)),
     ];
     let is_parting_right = match parting {
         Parting::Drop => {
@@ -171,6 +178,60 @@ fn fork_with(inherited: Inherited, parting: Parting) -> Inherited {
     let mut inherited = Some(inherited);
     fork(|| unrefused_call(inherited.take().expect("it was just put there"), parting));
     inherited.expect("only the child takes it")
+}
+
+/// A child of an inline worker drops a claimed message, and completions wait: both are the parent's, to whom nothing happens.
+#[test]
+fn a_child_of_an_inline_worker_ends_nothing_of_its_parents() {
+    run_ranks(2, |job, _| {
+        let mut worker = Worker::open_job(&config(&[]), job).expect("it opens");
+        let payload = vec![7; 100_000];
+        if worker.rank() == 1 {
+            let send = worker.send_bytes(0, CLAIMED, &payload).expect("accepted");
+            worker.wait(send).expect("it is received");
+            assert_eq!(worker.close().expect("both are there"), Dropped::default());
+            return;
+        }
+        let mut message = worker.wait_claim(Pattern::new(1, CLAIMED)).expect("it comes");
+        let own = worker.send_bytes(0, IDLE, b"own").expect("accepted");
+        worker.queue_completion(own, 3).expect("it is there");
+        for parting in [Parting::Drop, Parting::Close, Parting::Abort] {
+            let mut inherited = Some((worker, message));
+            fork(|| {
+                let (mut worker, message) = inherited.take().expect("it was just put there");
+                worker.discard(message);
+                let is_refused = matches!(worker.wait_completion(), Err(OpError::Forked))
+                    && worker.poll_completion().is_none()
+                    && worker.queue_completion(own, 4) == Err(OpError::Forked);
+                let is_parting_right = match parting {
+                    Parting::Drop => {
+                        drop(worker);
+                        true
+                    }
+                    Parting::Close => worker.close().is_err_and(|error| error.why == OpError::Forked),
+                    Parting::Abort => {
+                        let _ = worker.abort();
+                        true
+                    }
+                };
+                if !is_refused {
+                    Some("completions")
+                } else if !is_parting_right {
+                    Some("the parting")
+                } else {
+                    None
+                }
+            });
+            (worker, message) = inherited.expect("only the child takes it");
+        }
+        let buffer = worker.buffer(100_000).expect("memory");
+        let receive = worker.recv_message(message, buffer).expect("it is still claimed");
+        assert!(worker.wait(receive).expect("it comes").buffer[..] == payload[..]);
+        let receive = worker.recv_in_place(Pattern::new(0, IDLE)).expect("accepted");
+        assert_eq!(&worker.wait(receive).expect("it is there").buffer[..3], b"own");
+        assert_eq!(worker.wait_completion().expect("it is over").context, 3);
+        assert_eq!(worker.close().expect("both are there"), Dropped::default());
+    });
 }
 
 /// A message from rank 1 that is claimed and not received.

@@ -127,10 +127,12 @@ impl<H: EngineHost> DedicatedWorker<H> {
         })
     }
 
-    /// Discards a message that was claimed, as [`Worker::discard`](crate::Worker::discard) does: the engine finds it when it
-    /// next looks around.
+    /// Discards a message that was claimed, as [`Worker::discard`](crate::Worker::discard) does.
     pub fn discard(&mut self, message: ClaimedMessage) {
-        drop(message);
+        if !self.is_forked() {
+            // Where the engine is gone, so is the message.
+            drop(self.post(Command::Discard(message)));
+        }
     }
 
     /// Gives memory back that a receive has handed out, or any other that is not needed any more: what the payload of a short
@@ -289,7 +291,8 @@ impl<H: EngineHost> DedicatedWorker<H> {
             return next;
         }
         let error = self.end();
-        self.outcomes.next_orphan(error)
+        self.outcomes.end_queued(&error);
+        self.outcomes.next_completion()
     }
 
     /// What has happened to the worker as a whole. What had happened before a fork is the parent's to see.

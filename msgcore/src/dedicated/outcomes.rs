@@ -1,6 +1,8 @@
 //! The operations of the application's side: their names, which are made here, and their outcomes, which wait here to be
 //! asked for.
 
+use std::mem;
+
 use roci_driver::Buffer;
 
 use super::rings::OperationEnd;
@@ -95,11 +97,13 @@ impl Outcomes {
     /// The outcome of this one goes into the completion queue, with `context`; `false` where there is none of this name.
     pub(super) fn queue_completion(&mut self, request: Request, context: u64) -> bool {
         let Some(slot) = self.slots.get_mut(request.0) else { return false };
-        self.completions.note_queued(request, context, slot.report);
-        slot.report = ReportTo::Queue;
-        if slot.outcome.is_some() {
+        let before = mem::replace(&mut slot.report, ReportTo::Queue);
+        self.completions.note_queued(request, context, before);
+        if !before.is_queue() && slot.outcome.is_some() {
             self.completions.push(request);
         }
+        let slots = &self.slots;
+        self.completions.compact(|request| slots.get(request.0).is_some_and(|slot| slot.report.is_queue()));
         true
     }
 
@@ -121,14 +125,16 @@ impl Outcomes {
         self.completions.open()
     }
 
-    /// Takes one whose outcome was to go into the completion queue, and that the engine will never report.
+    /// The engine is gone: what was to go into the completion queue, and will never be reported, ends like this.
     #[cold]
-    pub(super) fn next_orphan(&mut self, error: OpError) -> Option<Completion> {
-        let (key, _) = self.slots.iter().find(|(_, slot)| slot.report.is_queue())?;
-        let request = Request(key);
-        let context = self.completions.context_of(request);
-        self.forget(request);
-        Some(Completion { context, outcome: Err(error) })
+    pub(super) fn end_queued(&mut self, error: &OpError) {
+        let is_orphan = |slot: &OutcomeSlot| slot.report.is_queue() && slot.outcome.is_none();
+        let orphans: Vec<_> = self.slots.iter().filter(|(_, slot)| is_orphan(slot)).map(|(key, _)| key).collect();
+        for key in orphans {
+            let ended = OperationEnd { request: Request(key), outcome: Err(error.clone()), has_left: false };
+            let memory = self.end(ended);
+            assert!(memory.is_none(), "an error has no memory");
+        }
     }
 
     /// An operation has ended. Returns its memory where it is detached.

@@ -118,12 +118,14 @@ impl<L: Link> ProgressLoop<L> {
     /// # Errors
     /// The job is over.
     pub(super) fn look_after(&mut self, idle: Idle) -> Result<(), OpError> {
-        if self.awaited.is_none() && self.worker.endpoint.services.tag.requests.is_empty() {
+        let tag = &self.worker.endpoint.services.tag;
+        if self.awaited.is_none() && tag.requests.is_empty() && tag.claims.len() == 0 {
             return Ok(());
         }
         self.worker.look_after(idle)?;
         if idle == Idle::Doubt {
-            self.worker.end_wildcards();
+            // Which receive the application waits for is not known here.
+            self.worker.end_wildcards(|_, _| true);
         }
         Ok(())
     }
@@ -156,6 +158,7 @@ impl<L: Link> ProgressLoop<L> {
                 self.note_refused(request, begun.map_err(CallError::from));
             }
             Command::Cancel { request, left } => self.cancel(request, left),
+            Command::Discard(message) => worker.discard(message),
             Command::GiveBack(buffer) => worker.give_back(buffer),
             Command::Ask(question) => self.answer(question),
             Command::End(_) => unreachable!("it is the loop's"),

@@ -33,6 +33,8 @@ pub(super) enum Command {
     RecvMessage { request: Request, message: ClaimedMessage, buffer: Buffer },
     /// Take an operation back; `left` is the end of an eager send that was reported before.
     Cancel { request: Request, left: Option<Done> },
+    /// Discard what a probe has claimed.
+    Discard(ClaimedMessage),
     /// Take memory back.
     GiveBack(Buffer),
     /// Answer.

@@ -101,6 +101,9 @@ impl<H: EngineHost> Streams for DedicatedWorker<H> {
     }
 
     fn get_into(&mut self, from: Rank, buffer: &mut Option<Buffer>) -> Result<usize, StreamError> {
+        if self.is_forked() {
+            return Err(StreamError::Forked);
+        }
         let (got, back) = call!(self, GetInto((from, buffer.take())))?;
         *buffer = back;
         got

@@ -148,18 +148,34 @@ impl<L: Link> Endpoint<L> {
         Some(message)
     }
 
-    /// Discards the claimed messages that the application has dropped.
+    /// Discards a claimed message, if it is one of this end's.
+    pub(crate) fn discard(&mut self, message: &ClaimedMessage) {
+        if !self.is_forked()
+            && let Some(met) = self.services.tag.take_claimed(message)
+        {
+            self.discard_met(met);
+        }
+    }
+
+    /// Discards the claimed messages that the application has dropped. In a forked child they are the parent's.
     #[cold]
     pub(crate) fn discard_dropped(&mut self) {
+        if self.is_forked() || !self.services.tag.claims.is_any_dropped() {
+            return;
+        }
+        for met in self.services.tag.claims.take_dropped() {
+            self.discard_met(met);
+        }
+    }
+
+    fn discard_met(&mut self, met: Met) {
         let Self { core, services, peers, .. } = self;
-        for met in services.tag.claims.take_dropped() {
-            match peers.live_mut(met.source()) {
-                Some(peer) => {
-                    services.tag.discard(core, Some(&mut *peer), met);
-                    advance(core, services, peer);
-                }
-                None => services.tag.discard(core, None, met),
+        match peers.live_mut(met.source()) {
+            Some(peer) => {
+                services.tag.discard(core, Some(&mut *peer), met);
+                advance(core, services, peer);
             }
+            None => services.tag.discard(core, None, met),
         }
         self.settle();
     }

@@ -91,7 +91,7 @@ pub trait Messaging: Streams {
     fn wait_claim(&mut self, pattern: Pattern) -> Result<ClaimedMessage, CallError>;
 
     /// Discards a message that was claimed: its memory is free again, and its sender's operation ends as if it had been
-    /// received (libfabric's `FI_DISCARD`). A message that is dropped is discarded too, a little later.
+    /// received (libfabric's `FI_DISCARD`). A message that is dropped is discarded too, when its worker next looks around.
     fn discard(&mut self, message: ClaimedMessage);
 
     /// Takes an operation back, if it has met nothing yet (`MPI_Cancel`).
@@ -112,8 +112,8 @@ pub trait Messaging: Streams {
     /// Waits until one of these operations is over, and returns which, and how it has ended (`MPI_Waitany`).
     fn wait_any(&mut self, requests: &[Request]) -> Result<(usize, Result<Done, OpError>), OpError>;
 
-    /// Has the outcome of an operation go into the completion queue, with a value of the application's, and not to
-    /// [`Messaging::test`].
+    /// Has the outcome of an operation go into the completion queue, with a value of the application's, unless it is taken by
+    /// name before ([`Messaging::test`]).
     fn queue_completion(&mut self, request: Request, context: u64) -> Result<(), OpError>;
 
     /// Returns the next completion; makes progress where there is none.

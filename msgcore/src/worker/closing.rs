@@ -56,6 +56,7 @@ impl<L: Link> Worker<L> {
     /// see it go. Says what it gave up.
     pub fn abort(mut self) -> Dropped {
         self.linger = None;
+        self.endpoint.discard_dropped();
         self.dropped()
     }
 

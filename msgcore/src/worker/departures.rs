@@ -7,8 +7,10 @@ use roci_driver::link::Link;
 use roci_protocol::Nanos;
 
 use crate::core::completion::OpError;
+use crate::services::tag::TagService;
 use crate::services::tag::operation::TagOperation;
 use crate::services::tag::request::Request;
+use crate::services::tag::requests::Requests;
 use crate::worker::Worker;
 use crate::{Rank, Source};
 use roci_launcher::Job;
@@ -84,11 +86,12 @@ impl<L: Link> Worker<L> {
         if is_wildcard { Err(error) } else { Ok(()) }
     }
 
-    /// The same where it is unknown which receive is waited for: such receives end.
-    pub(crate) fn end_wildcards(&mut self) {
+    /// The same where one of several receives is waited for: those end.
+    pub(crate) fn end_wildcards(&mut self, is_waited_for: impl Fn(&Requests, Request) -> bool) {
         let Some(error) = self.reason_against_wildcards() else { return };
-        for request in self.endpoint.services.tag.matching.drain_wildcards() {
-            self.endpoint.services.tag.requests.end(request, Err(error.clone()));
+        let TagService { matching, requests, .. } = &mut self.endpoint.services.tag;
+        for request in matching.drain_wildcards(|request| is_waited_for(requests, request)) {
+            requests.end(request, Err(error.clone()));
         }
     }
 

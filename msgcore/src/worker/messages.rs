@@ -182,12 +182,9 @@ impl<L: Link> Worker<L> {
     }
 
     /// Discards a message that was claimed: its memory is free again, and its sender's operation ends as if it had been
-    /// received. A message that is dropped is discarded too, a little later.
+    /// received. A message that is dropped is discarded too, when the worker next looks around.
     pub fn discard(&mut self, message: ClaimedMessage) {
-        drop(message);
-        if !self.is_forked() {
-            self.endpoint.discard_dropped();
-        }
+        self.endpoint.discard(&message);
     }
 
     /// Waits until a message that such a receive would take has come, and claims it (`MPI_Mprobe`).

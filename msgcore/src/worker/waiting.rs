@@ -7,6 +7,7 @@ use roci_driver::link::Link;
 use crate::backoff::{Backoff, Idle};
 use crate::core::completion::{Completion, Done, OpError, SomeFailed};
 use crate::services::tag::request::Request;
+use crate::services::tag::requests::Requests;
 use crate::worker::Worker;
 use crate::worker::report::Awaited;
 use roci_launcher::JobError;
@@ -23,6 +24,7 @@ impl<L: Link> Worker<L> {
 
     /// Whether a peer asks for a connection, says that one is over, has gone, or has been silent for long.
     pub(crate) fn look_at_peers(&mut self, is_quiet: bool) -> bool {
+        self.endpoint.discard_dropped();
         self.endpoint.keep_alive();
         self.report_if_asked();
         self.fetch_mail();
@@ -80,8 +82,8 @@ impl<L: Link> Worker<L> {
         }
     }
 
-    /// Has the outcome of an operation go into the completion queue, with `context`, and not to [`Worker::test`]. One that is over
-    /// goes there at once.
+    /// Has the outcome of an operation go into the completion queue, with `context`, unless it is taken by name before
+    /// ([`Worker::test`]). One that is over goes there at once.
     ///
     /// # Errors
     /// There is no such operation.
@@ -104,22 +106,26 @@ impl<L: Link> Worker<L> {
         })
     }
 
-    /// Waits for a completion.
+    /// Waits for a completion. A receive from any source that would be one ends where [`Worker::wait`] would end for it, with the
+    /// same error.
     ///
     /// # Errors
-    /// No operation is under way whose outcome would be one, or as for [`Worker::wait`].
+    /// No operation is under way whose outcome would be a completion, or the job is over.
     pub fn wait_completion(&mut self) -> Result<Completion, OpError> {
+        if self.is_forked() {
+            return Err(OpError::Forked);
+        }
         let mut backoff = Backoff::new(self.limits);
         loop {
             if let Some(completion) = self.next_completion() {
                 return Ok(completion);
             }
             let open = self.endpoint.services.tag.requests.completions_open();
-            if open == 0 && !self.is_forked() {
+            if open == 0 {
                 return Err(OpError::NoRequest);
             }
             if self.progress_or_idle(&mut backoff, Awaited::Completion(open))? {
-                self.end_wildcards();
+                self.end_wildcards(Requests::is_queued);
             }
         }
     }

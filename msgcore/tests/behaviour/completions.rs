@@ -113,6 +113,25 @@ fn operations_with_a_peer_that_is_gone_complete_with_its_end() {
     }
 }
 
+/// No rank is left, and receives are posted all the same: who waits for a completion is answered for those that would be one.
+/// Others stay posted, but on a dedicated worker, whose engine does not know which the application waits for.
+#[test]
+fn a_wait_for_a_completion_ends_no_other_receive() {
+    let mut pair = World::pair(&[("retry_limit", "3"), ("ack_timeout_us", "100"), ("ack_timeout_max_us", "200")]);
+    pair.connect_all();
+    pair.cut(0);
+    let send = pair.send(1, 1, b"is anybody there?");
+    pair.until("the peer is gone", |pair| pair.workers[1].stats().peers_gone == 1);
+    let (by_name, queued) = (pair.recv(1, Tag::new(5), 3), pair.recv(1, Tag::new(6), 3));
+    pair.workers[1].queue_completion(queued, 6).expect("it is under way");
+    let completion = pair.workers[1].wait_completion().expect("it ends");
+    assert_eq!(completion.context, 6);
+    assert_eq!(completion.outcome.map(|done| done.len).expect_err("no rank is left"), OpError::NobodyLeft);
+    let is_over = pair.workers[1].test(by_name).is_some();
+    assert_eq!(is_over, pair.workers[1].is_dedicated());
+    let _ = pair.wait(1, send);
+}
+
 #[test]
 fn waiting_for_nothing_ends_at_once() {
     let mut pair = World::pair(&[]);

@@ -75,6 +75,13 @@ impl CompletionList {
         self.open += usize::from(!from.is_queue());
     }
 
+    /// Forgets what has ended and is not `there` any more, where that is most of it: it was taken by name.
+    pub(crate) fn compact(&mut self, is_there: impl Fn(Request) -> bool) {
+        if self.ended.len() > 2 * self.open + SLACK {
+            self.ended.retain(|&request| is_there(request));
+        }
+    }
+
     /// A request has ended whose outcome goes into the queue.
     pub(crate) fn push(&mut self, request: Request) {
         self.ended.push_back(request);
@@ -103,9 +110,16 @@ impl CompletionList {
         if from.is_queue() {
             assert!(self.open > 0, "an outcome is taken once");
             self.open -= 1;
+            if self.open == 0 {
+                // What is left was taken by name, or is there twice.
+                self.ended.clear();
+            }
         }
     }
 }
+
+/// Requests that may be in the list in vain, beside as many as are not.
+const SLACK: usize = 64;
 
 /// Requests that a worker may have under way.
 pub(crate) const LIMIT: usize = 1 << 20;
@@ -243,9 +257,13 @@ impl Requests {
     /// The outcome of this request goes into the completion queue, with `context`; `false` where there is none of this name.
     pub(crate) fn queue_completion(&mut self, request: Request, context: u64) -> bool {
         let Some(slot) = self.slots.get_mut(request.0) else { return false };
-        self.completions.note_queued(request, context, slot.report);
-        slot.report = ReportTo::Queue;
-        self.settle(request);
+        let before = mem::replace(&mut slot.report, ReportTo::Queue);
+        self.completions.note_queued(request, context, before);
+        if !before.is_queue() {
+            self.settle(request);
+        }
+        let slots = &self.slots;
+        self.completions.compact(|request| slots.get(request.0).is_some_and(|slot| slot.report.is_queue()));
         true
     }
 
@@ -253,13 +271,18 @@ impl Requests {
     #[inline]
     pub(crate) fn next_completion(&mut self) -> Option<(u64, Result<Done, OpError>)> {
         while let Some((request, context)) = self.completions.pop() {
-            if self.slots.get(request.0).is_some_and(|slot| slot.report.is_queue())
+            if self.is_queued(request)
                 && let Some(outcome) = self.close(request)
             {
                 return Some((context, outcome));
             }
         }
         None
+    }
+
+    /// Whether its outcome goes into the completion queue.
+    pub(crate) fn is_queued(&self, request: Request) -> bool {
+        self.slots.get(request.0).is_some_and(|slot| slot.report.is_queue())
     }
 
     /// How many requests have outcomes that go into the completion queue, and were not taken.
@@ -446,6 +469,27 @@ mod tests {
         requests.note_buffered(kept, 7);
         assert_eq!(requests.buffered_bytes(), 0, "it has ended");
         assert!(requests.close(kept).is_some() && requests.is_empty());
+    }
+
+    /// An application names every operation for the queue, and then waits for each by name: nothing piles up.
+    #[test]
+    fn what_is_taken_by_name_leaves_no_completion_behind() {
+        let mut requests = Requests::default();
+        let held = open(&mut requests);
+        assert!(requests.queue_completion(held, 1));
+        for _ in 0..10_000 {
+            let request = open(&mut requests);
+            assert!(requests.queue_completion(request, 2));
+            requests.end(request, Err(OpError::NobodyLeft));
+            assert!(requests.queue_completion(request, 3), "another name");
+            assert!(requests.close(request).is_some());
+            assert!(requests.completions.ended.len() <= 2 * 2 + SLACK + 1);
+        }
+        assert_eq!(requests.completions_open(), 1);
+        requests.end(held, Err(OpError::NobodyLeft));
+        assert_eq!(requests.next_completion().expect("it has ended").0, 1);
+        assert!(requests.next_completion().is_none() && requests.is_empty());
+        assert!(requests.completions.ended.is_empty());
     }
 
     #[test]

@@ -158,9 +158,9 @@ impl<R: Copy, M> Matching<R, M> {
         self.receives.pattern_of(posted)
     }
 
-    /// Every receive that waits for anybody, in the order of posting, for an end that leaves too few.
-    pub(crate) fn drain_wildcards(&mut self) -> Vec<R> {
-        self.receives.drain_wildcards()
+    /// Those of the receives that wait for anybody that `is_over` names, in the order of posting, for an end that leaves too few.
+    pub(crate) fn drain_wildcards(&mut self, is_over: impl Fn(R) -> bool) -> Vec<R> {
+        self.receives.drain_wildcards(is_over)
     }
 
     /// Whom the receives wait for, one after the other.

@@ -54,7 +54,7 @@ struct ReceiveClass {
 /// Receives that a message walks past at most.
 const WALK: usize = if cfg!(test) { 2 } else { 4 };
 /// Classes that are kept where they are empty.
-const CLASSES_KEPT: usize = 16;
+const CLASSES_KEPT: usize = if cfg!(test) { 3 } else { 16 };
 
 impl<R> Default for PostedReceives<R> {
     fn default() -> Self {
@@ -119,11 +119,11 @@ impl<R: Copy> PostedReceives<R> {
 
     /// Removes the receives that only `rank` could have met.
     pub(super) fn forget(&mut self, rank: Rank) -> Vec<R> {
-        self.remove_all(|pattern| pattern.source == Source::Rank(rank))
+        self.remove_all(|receive| receive.pattern.source == Source::Rank(rank))
     }
 
     pub(super) fn drain(&mut self, oneself: Rank) -> Vec<R> {
-        self.remove_all(|pattern| pattern.source != Source::Rank(oneself))
+        self.remove_all(|receive| receive.pattern.source != Source::Rank(oneself))
     }
 
     pub(super) fn pattern_of(&self, posted: Posted) -> Option<Pattern> {
@@ -131,8 +131,8 @@ impl<R: Copy> PostedReceives<R> {
         (self.entries.generation(posted.index) == posted.generation).then_some(receive.pattern)
     }
 
-    pub(super) fn drain_wildcards(&mut self) -> Vec<R> {
-        self.remove_all(|pattern| pattern.source == Source::Any)
+    pub(super) fn drain_wildcards(&mut self, is_over: impl Fn(R) -> bool) -> Vec<R> {
+        self.remove_all(|receive| receive.pattern.source == Source::Any && is_over(receive.name))
     }
 
     pub(super) fn sources(&self) -> impl Iterator<Item = Source> {
@@ -254,8 +254,8 @@ impl<R: Copy> PostedReceives<R> {
     }
 
     /// Removes the receives that are over, and returns them in the order of posting.
-    fn remove_all(&mut self, is_over: impl Fn(&Pattern) -> bool) -> Vec<R> {
-        let over = self.entries.occupied().filter(|(_, receive)| is_over(&receive.pattern));
+    fn remove_all(&mut self, is_over: impl Fn(&Receive<R>) -> bool) -> Vec<R> {
+        let over = self.entries.occupied().filter(|(_, receive)| is_over(receive));
         let mut over: Vec<_> = over.map(|(index, receive)| (receive.sequence, index)).collect();
         over.sort_unstable();
         over.into_iter().filter_map(|(_, index)| self.remove(index)).collect()
