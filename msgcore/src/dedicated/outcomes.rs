@@ -8,7 +8,8 @@ use roci_driver::Buffer;
 use super::rings::OperationEnd;
 use crate::core::completion::Completion;
 use crate::core::slab::{KeySource, Slab};
-use crate::services::tag::requests::{self, CompletionList, ReportTo};
+use crate::services::tag::completion_list::{CompletionList, ReportTo};
+use crate::services::tag::requests;
 use crate::services::tag::send_queue::OUTGOING_LIMIT;
 use crate::{Done, OpError, Request};
 

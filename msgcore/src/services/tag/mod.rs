@@ -4,6 +4,7 @@
 pub(crate) mod cancel;
 pub(crate) mod cancels;
 pub(crate) mod claims;
+pub(crate) mod completion_list;
 pub(crate) mod eager;
 pub(crate) mod matching;
 pub(crate) mod operation;
