@@ -42,6 +42,11 @@ impl KeySource {
         Self { start: source.wrapping_mul(STRIDE), ..Self::new(limit) }
     }
 
+    /// Names for another table in place of this one, which has made none: at most `limit` at a time.
+    pub(crate) fn handed_on(&self, limit: usize) -> Self {
+        Self { start: self.start, ..Self::new(limit) }
+    }
+
     /// Makes a name; `None` where too many are in use.
     #[inline]
     pub(crate) fn mint(&mut self) -> Option<Key> {

@@ -71,6 +71,7 @@ use roci_driver::{Arena, ArenaError, Buffer, ForkWatch};
 
 use crate::backoff::{Backoff, BackoffLimits};
 use crate::config::Config;
+use crate::core::slab::KeySource;
 use crate::services::tag::claims::ClaimHome;
 use crate::worker::ports::{WireupError, join};
 use crate::{OpError, Rank, Worker};
@@ -120,6 +121,8 @@ struct WorkerFacts {
     arena: Arc<Arena>,
     fork_watch: ForkWatch,
     claims: ClaimHome,
+    /// What the worker would name its requests by: the same in each run of a simulation.
+    names: KeySource,
     limits: BackoffLimits,
 }
 
@@ -127,8 +130,9 @@ impl WorkerFacts {
     fn of<L: Link>(worker: &Worker<L>, limits: BackoffLimits) -> Self {
         let engine = &worker.endpoint.core.engine;
         let (arena, fork_watch) = (engine.arena().clone(), engine.fork_watch());
-        let claims = worker.endpoint.services.tag.claims.home();
-        Self { rank: worker.rank(), size: worker.size(), arena, fork_watch, claims, limits }
+        let tag = &worker.endpoint.services.tag;
+        let (claims, names) = (tag.claims.home(), tag.requests.names_for_another_thread(outcomes::LIMIT));
+        Self { rank: worker.rank(), size: worker.size(), arena, fork_watch, claims, names, limits }
     }
 }
 
@@ -205,14 +209,14 @@ impl<L: Link> DedicatedWorker<SteppedEngine<L>> {
 
 impl<H: EngineHost> DedicatedWorker<H> {
     fn at(facts: WorkerFacts, config: &Config, rings: Arc<Rings>, host: H) -> Self {
-        let WorkerFacts { rank, size, arena, fork_watch, claims, limits } = facts;
+        let WorkerFacts { rank, size, arena, fork_watch, claims, names, limits } = facts;
         Self {
             rank,
             size,
             arena,
             fork_watch,
             rings,
-            outcomes: Outcomes::default(),
+            outcomes: Outcomes::named(names),
             claims,
             stock: Stock::default(),
             streams: StreamHandle::default(),

@@ -51,16 +51,16 @@ pub(super) enum TakeBack {
 
 impl Default for Outcomes {
     fn default() -> Self {
-        Self {
-            slots: Slab::new(KeySource::of_its_own(LIMIT)),
-            buffered_bytes: 0,
-            again: Vec::new(),
-            completions: CompletionList::default(),
-        }
+        Self::named(KeySource::of_its_own(LIMIT))
     }
 }
 
 impl Outcomes {
+    /// Operations with these names.
+    pub(super) fn named(names: KeySource) -> Self {
+        Self { slots: Slab::new(names), buffered_bytes: 0, again: Vec::new(), completions: CompletionList::default() }
+    }
+
     /// Names a new operation; `None` where there are too many.
     #[inline]
     pub(super) fn open(&mut self) -> Option<Request> {

@@ -2,6 +2,7 @@
 
 use rand::Rng;
 use rand::rngs::StdRng;
+use roci_driver::link::faulty::Faulty;
 use roci_driver::link::sim::{Clock, Net, SimLink};
 use roci_driver::{CompletionQueue, Operation, QpParams, QueuePair, SendWr, UnconnectedQp};
 use roci_msgcore::config::Origin;
@@ -13,17 +14,23 @@ use roci_msgcore::{
 use roci_protocol::msg::{self, Capabilities, ConnectionTerms, Header, Label, Message, Mode, QueueTerms};
 use roci_testkit::World;
 
+use crate::facade::TestWorker;
 use crate::messages::Known;
 
 const PATIENCE: usize = 400_000;
 const HONEST: Context = Context::new(5);
 
-pub(crate) struct Scene {
+/// A scene whose victim has its engine inside its calls.
+pub(crate) type Scene = AnyScene<false>;
+/// A scene with a dedicated victim, whose engine takes its turns when the scene lets it.
+pub(crate) type DedicatedScene = AnyScene<true>;
+
+pub(crate) struct AnyScene<const DEDICATED: bool> {
     clock: Clock,
     net: Net,
-    pub(crate) victim: Worker<SimLink>,
-    honest: Worker<SimLink>,
-    peer: Ports<SimLink>,
+    victim: TestWorker,
+    honest: TestWorker,
+    peer: Ports<Faulty<SimLink>>,
     cq: CompletionQueue,
     qps: Vec<QueuePair>,
     cut: Box<dyn Fn()>,
@@ -31,8 +38,8 @@ pub(crate) struct Scene {
     known: Known,
     requests: Vec<Request>,
     memory: usize,
-    /// What the peer told first of its queue pairs.
-    pub(crate) told: String,
+    /// The address of the peer's first queue pair, by which the victim knows the connection.
+    pub(crate) first_address: String,
 }
 
 fn config(settings: &[(&str, &str)]) -> Config {
@@ -45,7 +52,7 @@ fn config(settings: &[(&str, &str)]) -> Config {
     config
 }
 
-impl Scene {
+impl<const DEDICATED: bool> AnyScene<DEDICATED> {
     pub(crate) fn new(settings: &[(&str, &str)], seed: u64) -> Self {
         let (clock, config) = (Clock::default(), config(settings));
         let links = SimLink::switch(&clock, 3);
@@ -55,18 +62,19 @@ impl Scene {
         let hosts = [1, 2, 3].map(|host| [10, 0, 0, host].into());
         let engine = |((link, host), number)| {
             let mut engine = roci_testkit::engine(config.arena_size, seed << 2 | number);
-            engine.add_port(link, host, false);
+            engine.add_port(Faulty::new(link, config.faults, number + 1), host, false);
             engine
         };
         let engines = links.into_iter().zip(hosts).zip(0..).map(engine).collect();
         let [victim, mut peer, honest] = Ports::group(engines, &hosts).try_into().unwrap_or_else(|_| unreachable!());
         let worker = |ports| Worker::assemble(ports, &config).unwrap_or_else(|error| panic!("{error}"));
-        let (victim, honest) = (worker(victim), worker(honest));
-        let memory = victim.free_bytes() + victim.vbuf_bytes();
+        let (victim, honest) = (worker(victim), TestWorker::inline(worker(honest)));
+        let victim = if DEDICATED { TestWorker::dedicated(victim, &config) } else { TestWorker::inline(victim) };
+        let memory = victim.memory();
         let cq = peer.engine.create_cq(10_000);
         let known = Known { names: Vec::new(), own: 1 << 32, keys: Vec::new(), sequence: 0, series: None };
-        let (qps, requests) = (Vec::new(), Vec::new());
-        Self { clock, net, victim, honest, peer, cq, qps, cut, config, known, requests, memory, told: String::new() }
+        let (qps, requests, first_address) = (Vec::new(), Vec::new(), String::new());
+        Self { clock, net, victim, honest, peer, cq, qps, cut, config, known, requests, memory, first_address }
     }
 
     /// A queue pair of the hostile peer's, and its address.
@@ -89,12 +97,12 @@ impl Scene {
         let _ = mail.send(0, text);
     }
 
-    /// Connects as a worker does, and tells terms, which `spoil` makes wrong.
+    /// Connects as a worker does, and sends terms, which `spoil` makes wrong.
     pub(crate) fn connect(&mut self, spoil: Option<&mut StdRng>) {
         let lanes = self.config.receive_queues().len();
         let (qps, addresses): (Vec<_>, Vec<_>) = (0..lanes).map(|_| self.create()).unzip();
         self.mail(&format!("ask {}", addresses.join(";")));
-        self.told.clone_from(&addresses[0]);
+        self.first_address.clone_from(&addresses[0]);
         let answer = loop {
             self.step();
             if let Some((0, text)) = self.peer.mail.as_mut().expect("mail").poll().expect("always") {
@@ -176,7 +184,7 @@ impl Scene {
             }
             _ => return,
         };
-        // A peer that is gone is refused.
+        // A peer that is gone is refused, which of a dedicated victim's call is the outcome.
         self.requests.extend(outcome.ok());
     }
 
@@ -204,7 +212,8 @@ impl Scene {
         self.send(0, &header, &[7; 8]);
     }
 
-    /// How many of the victim's receives have met a message; they are forgotten.
+    /// How many of the victim's receives have met a message; they are forgotten. A dedicated one knows of those that ended in
+    /// the steps before.
     pub(crate) fn take_received(&mut self) -> usize {
         let before = self.requests.len();
         self.requests.retain(|&request| self.victim.test(request).is_none());
@@ -213,6 +222,14 @@ impl Scene {
 
     pub(crate) fn victim_talks(&self) -> bool {
         self.victim.is_connected(1)
+    }
+
+    /// What has happened to the victim. A dedicated one has at hand what its ring holds, and more after a turn.
+    pub(crate) fn next_event(&mut self) -> Option<WorkerEvent> {
+        self.victim.poll_event().or_else(|| {
+            self.victim.take_turn();
+            self.victim.poll_event()
+        })
     }
 
     pub(crate) fn cut_peer(&self) {
@@ -224,7 +241,7 @@ impl Scene {
         self.steps(20);
         self.cut_peer();
         for _ in 0..PATIENCE {
-            let event = self.victim.poll_event();
+            let event = self.next_event();
             if let Some(WorkerEvent::PeerGone { rank: 1, error }) = event {
                 assert!(
                     matches!(
@@ -273,21 +290,21 @@ impl Scene {
     pub(crate) fn expect_no_leak(&mut self) {
         for request in std::mem::take(&mut self.requests) {
             self.victim.cancel(request);
-            drop(self.victim.test(request).expect("nothing waits for a peer that is gone"));
+            drop(self.victim.test_in_turn(request).expect("nothing waits for a peer that is gone"));
         }
         let pattern = Pattern::new(Source::Any, TagMatch::Any);
         while self.victim.probe(pattern).is_some() {
             let request = self.victim.recv_in_place(pattern).expect("accepted");
-            let _ = self.victim.test(request).expect("all of it is here");
+            let _ = self.victim.test_in_turn(request).expect("all of it is here");
         }
         self.steps(1_000);
-        self.victim.check_invariants().expect("what must hold");
-        assert_eq!(self.victim.unexpected_bytes(), 0);
-        assert_eq!(self.victim.free_bytes() + self.victim.vbuf_bytes(), self.memory);
+        self.victim.inside().check_invariants().expect("what must hold");
+        assert_eq!(self.victim.inside().unexpected_bytes(), 0);
+        assert_eq!(self.victim.memory(), self.memory);
     }
 }
 
-impl World for Scene {
+impl<const DEDICATED: bool> World for AnyScene<DEDICATED> {
     fn clock(&self) -> &Clock {
         &self.clock
     }
@@ -307,7 +324,7 @@ impl World for Scene {
     }
 }
 
-fn check(worker: &mut Worker<SimLink>, (request, is_done): &mut (Request, bool), bytes: &[u8]) {
+fn check(worker: &mut TestWorker, (request, is_done): &mut (Request, bool), bytes: &[u8]) {
     if !*is_done && let Some(outcome) = worker.test(*request) {
         let done = outcome.unwrap_or_else(|error| panic!("{error}"));
         assert!(done.buffer[..done.len] == *bytes, "the bytes differ");
@@ -315,7 +332,7 @@ fn check(worker: &mut Worker<SimLink>, (request, is_done): &mut (Request, bool),
     }
 }
 
-fn say(worker: &mut Worker<SimLink>, to: usize, tag: Tag, bytes: &[u8]) -> Request {
+fn say(worker: &mut TestWorker, to: usize, tag: Tag, bytes: &[u8]) -> Request {
     let mut payload = worker.buffer(bytes.len()).expect("memory");
     payload.copy_from_slice(bytes);
     worker.send_with(to, tag, payload, SendOptions::default().within(HONEST)).expect("accepted")

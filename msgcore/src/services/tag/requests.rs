@@ -59,6 +59,12 @@ impl Requests {
         }
     }
 
+    /// The names that the application's side makes in place of this one: see [`Requests::serve_another_thread`].
+    pub(crate) fn names_for_another_thread(&self, limit: usize) -> KeySource {
+        assert!(self.slots.len() == 0, "no request has been named yet");
+        self.names.as_ref().expect("this side still makes the names").handed_on(limit)
+    }
+
     /// From here on requests have names that the application's side makes, and [`Requests::next_ended`] says what ends.
     pub(crate) fn serve_another_thread(&mut self) {
         assert!(self.slots.len() == 0, "no request has been named yet");
