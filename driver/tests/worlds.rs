@@ -41,7 +41,7 @@ const PATIENCE: usize = 1_000_000;
 #[derive(PartialEq, Debug)]
 struct Report {
     /// What the network carried, and when.
-    frames: Option<u32>,
+    frames: Option<u64>,
     ended_ns: u64,
     retransmitted: u64,
     missed: u64,

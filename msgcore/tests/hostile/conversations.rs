@@ -30,7 +30,7 @@ struct Conversation {
     messages: usize,
     /// Why the victim has had enough.
     reason: String,
-    trace: Option<u32>,
+    trace: Option<u64>,
 }
 
 /// One conversation, until the victim has had enough.

@@ -132,7 +132,7 @@ impl<const DEDICATED: bool> AnyScene<DEDICATED> {
     }
 
     /// What was said, and when.
-    pub(crate) fn trace(&self) -> Option<u32> {
+    pub(crate) fn trace(&self) -> Option<u64> {
         self.net.trace()
     }
 

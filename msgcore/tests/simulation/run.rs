@@ -38,7 +38,7 @@ pub(crate) struct Report {
     /// Workers whose engines are behind rings.
     pub(crate) dedicated: u64,
     /// What the network carried, and when.
-    pub(crate) frames: Option<u32>,
+    pub(crate) frames: Option<u64>,
 }
 
 pub(crate) struct Run {

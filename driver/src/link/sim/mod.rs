@@ -323,6 +323,27 @@ mod tests {
         assert_eq!(received(&mut links[1]), [9]);
     }
 
+    /// As every RoCE packet does: the CRC-32 of such a frame is the same whatever is in it.
+    #[test]
+    fn a_trace_sees_what_is_in_frames_that_end_with_their_own_crc() {
+        let run = |mark: u8| {
+            let clock = Clock::default();
+            let mut links = SimLink::switch(&clock, 2);
+            let (net, to) = (links[0].net(), links[1].mac());
+            net.record();
+            let frame = |bytes: &mut [u8]| {
+                bytes[..6].copy_from_slice(&to.0);
+                bytes[6..56].fill(mark);
+                let crc = crc32fast::hash(&bytes[..56]);
+                bytes[56..60].copy_from_slice(&crc.to_le_bytes());
+            };
+            links[0].transmit(60, frame).expect("a switch is never full");
+            net.trace().expect("it is recorded")
+        };
+        assert_eq!(run(1), run(1));
+        assert_ne!(run(1), run(2));
+    }
+
     #[test]
     fn two_runs_have_one_trace_where_the_same_was_sent_at_the_same_time() {
         let run = |mark, wait| {
