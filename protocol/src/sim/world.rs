@@ -73,6 +73,45 @@ pub fn run_without_fast_path(seed: u64, faults: Option<Faults>) -> Result<SimRep
     SimWorld::new(seed, faults, false).run()
 }
 
+/// What was posted on a node.
+#[derive(Default)]
+struct PostedWork {
+    /// Requests, which is also the next one's name.
+    requests: u64,
+    /// Receives that are not complete.
+    receives: usize,
+    /// The node's window that will be valid once all it posted is done.
+    bound: Option<Rkey>,
+}
+
+impl PostedWork {
+    /// Counts a request, and names it.
+    fn next_request(&mut self) -> u64 {
+        let wr_id = self.requests;
+        self.requests += 1;
+        wr_id
+    }
+}
+
+/// The frames that arrived.
+struct ArrivalTrace {
+    hash: crc32fast::Hasher,
+    frames: u64,
+}
+
+impl ArrivalTrace {
+    fn new() -> Self {
+        Self { hash: crc32fast::Hasher::new(), frames: 0 }
+    }
+
+    fn add(&mut self, now: Nanos, node: usize, frame: &[u8]) {
+        self.frames += 1;
+        self.hash.update(&now.to_le_bytes());
+        self.hash.update(&[node as u8]);
+        self.hash.update(frame);
+    }
+}
+
 /// Two nodes, and the network between them.
 struct SimWorld {
     seed: u64,
@@ -83,18 +122,14 @@ struct SimWorld {
     nodes: [Node; 2],
     /// `oracles[n]` judges what node n requested.
     oracles: [Oracle; 2],
-    posted: [u64; 2],
-    /// Receives of each node that are not complete.
-    receives: [usize; 2],
-    /// Each node's window that will be valid once all it posted is done.
-    bound: [Option<Rkey>; 2],
+    /// By node.
+    posted: [PostedWork; 2],
     mtu: usize,
     /// The work is done: only the nodes themselves disturb the end.
     is_ending: bool,
     /// When the region goes that the peer of the victim reads.
     revocation: Option<(Nanos, usize)>,
-    trace: crc32fast::Hasher,
-    frames: u64,
+    trace: ArrivalTrace,
 }
 
 impl SimWorld {
@@ -122,13 +157,10 @@ impl SimWorld {
             network,
             nodes,
             oracles: [Oracle::new(), Oracle::new()],
-            posted: [0; 2],
-            receives: [0; 2],
-            bound: [None; 2],
+            posted: [PostedWork::default(), PostedWork::default()],
             is_ending: false,
             revocation: None,
-            trace: crc32fast::Hasher::new(),
-            frames: 0,
+            trace: ArrivalTrace::new(),
         }
     }
 
@@ -179,7 +211,7 @@ impl SimWorld {
     }
 
     fn is_done(&self) -> bool {
-        self.posted.iter().all(|&posted| posted >= REQUESTS) && self.oracles.iter().all(Oracle::is_satisfied)
+        self.posted.iter().all(|posted| posted.requests >= REQUESTS) && self.oracles.iter().all(Oracle::is_satisfied)
     }
 
     /// Moves time to the next event and lets it happen.
@@ -196,10 +228,7 @@ impl SimWorld {
             self.nodes[node].host.is_revoked = true;
         }
         while let Some(arrival) = self.network.take(self.now) {
-            self.frames += 1;
-            self.trace.update(&self.now.to_le_bytes());
-            self.trace.update(&[arrival.node as u8]);
-            self.trace.update(&arrival.frame);
+            self.trace.add(self.now, arrival.node, &arrival.frame);
             self.nodes[arrival.node].arrive(self.now, arrival.frame, &mut self.network);
         }
         for node in &mut self.nodes {
@@ -296,8 +325,7 @@ impl SimWorld {
     }
 
     fn post_last(&mut self, node: usize, op: SendOp, len: usize) {
-        let wr_id = self.posted[node];
-        self.posted[node] += 1;
+        let wr_id = self.posted[node].next_request();
         match op {
             SendOp::Read { remote } if self.plan.ending == VictimFault::Revoked => {
                 let at = remote.va as usize;
@@ -313,10 +341,10 @@ impl SimWorld {
     fn post_work(&mut self, node: usize) {
         // Receives come late now and then, so that RNR NAKs happen.
         let due = self.oracles[1 - node].receives_due();
-        if self.receives[node] < due.min(8) && self.dice.random_bool(0.7) {
+        if self.posted[node].receives < due.min(8) && self.dice.random_bool(0.7) {
             self.post_recv(node);
         }
-        while self.posted[node] < REQUESTS && self.nodes[node].qp.sends_outstanding() < 16 {
+        while self.posted[node].requests < REQUESTS && self.nodes[node].qp.sends_outstanding() < 16 {
             if self.dice.random_bool(0.3) {
                 break;
             }
@@ -326,14 +354,14 @@ impl SimWorld {
 
     /// Posts a receive, now and then just as long as the message that it waits for.
     fn post_recv(&mut self, node: usize) {
-        let exact = self.oracles[1 - node].receive_len(self.receives[node]);
+        let exact = self.oracles[1 - node].receive_len(self.posted[node].receives);
         let long = LONG.max(self.mtu * MAX_PACKETS);
         let len = exact.filter(|_| self.dice.random_bool(0.3)).unwrap_or(long);
         self.post_recv_of(node, len);
     }
 
     fn post_recv_of(&mut self, node: usize, len: usize) {
-        self.receives[node] += 1;
+        self.posted[node].receives += 1;
         let request = RecvRequest { wr_id: 0, buffer: vec![0; len], len: len as u32 };
         let Node { qp, host, .. } = &mut self.nodes[node];
         if qp.config().shared_receives {
@@ -344,8 +372,7 @@ impl SimWorld {
     }
 
     fn post_send(&mut self, node: usize) {
-        let wr_id = self.posted[node];
-        self.posted[node] += 1;
+        let wr_id = self.posted[node].next_request();
         let len = self.message_len();
         let imm = self.dice.random_bool(0.3).then(|| self.dice.random());
         let solicited = self.dice.random_bool(0.2);
@@ -404,7 +431,7 @@ impl SimWorld {
     /// Binds a window of the node's own, or ends the one that was bound before.
     fn bind_or_end_a_window(&mut self, node: usize, wr_id: u64) -> SendOp {
         const OWN: u32 = 0x8000_0000;
-        let bound = &mut self.bound[node];
+        let bound = &mut self.posted[node].bound;
         let (op, operation) = match bound.take() {
             Some(rkey) => (SendOp::LocalInvalidate { rkey }, Operation::LocalInvalidate),
             None => {
@@ -443,7 +470,7 @@ impl SimWorld {
         for done in std::mem::take(&mut self.nodes[node].host.completions) {
             let verdict = match done.operation {
                 Operation::Recv | Operation::RecvRdmaWithImm => {
-                    self.receives[node] -= 1;
+                    self.posted[node].receives -= 1;
                     self.oracles[1 - node].check_recv(&done, &self.nodes[node].host)
                 }
                 _ => self.oracles[node].check_send(&done, &self.nodes[1 - node].host),
@@ -461,9 +488,9 @@ impl SimWorld {
         let mut stats = Stats::default();
         self.nodes.iter().for_each(|node| stats.add(node.qp.stats()));
         SimReport {
-            trace: self.trace.clone().finalize(),
+            trace: self.trace.hash.clone().finalize(),
             finished_ns: self.now,
-            frames: self.frames,
+            frames: self.trace.frames,
             dropped: self.nodes.iter().map(|node| node.host.dropped).sum(),
             stats,
             dimensions: self.plan.dimensions(),
