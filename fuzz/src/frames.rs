@@ -114,7 +114,7 @@ fn address(headers: &mut Headers, len: usize, victim: &mut Victim) {
     if headers.bth.pkey != Pkey(0x1234) {
         headers.bth.pkey = Pkey::DEFAULT;
     }
-    let key = |key: Rkey| victim.keys[key.0 as usize % victim.keys.len()];
+    let key = |key: Rkey| victim.keys()[key.0 as usize % victim.keys().len()];
     if let Some(reth) = &mut headers.ext.reth {
         (reth.va, reth.rkey, reth.len) = (tame(reth.va), key(reth.rkey), reth.len & 0x7ff);
         if headers.bth.opcode == Opcode::RcWriteOnly || headers.bth.opcode == Opcode::RcWriteOnlyImm {

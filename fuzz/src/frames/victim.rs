@@ -45,6 +45,99 @@ impl ConnectParams {
     }
 }
 
+/// The memory that the peer may name.
+struct VictimMemory {
+    /// Regions, which rights the peer has, and the bytes that it may change.
+    guarded: Vec<(PdId, MemoryRegion, std::ops::Range<usize>)>,
+    open: MemoryRegion,
+    window: MemoryWindow,
+    keys: Vec<Rkey>,
+}
+
+impl VictimMemory {
+    fn reopen(&mut self, engine: &mut Engine<SimLink>, pd: PdId) {
+        drop(engine.deregister(self.open).expect("it is registered"));
+        let all = Access::REMOTE_READ.and(Access::REMOTE_WRITE).and(Access::REMOTE_ATOMIC);
+        self.open = register(engine, pd, all);
+        self.keys[0] = self.open.rkey();
+    }
+
+    /// Binds the window once more; returns whether the request was accepted.
+    fn rebind(&mut self, engine: &mut Engine<SimLink>, qp: QueuePair, wr_id: u64) -> bool {
+        let view = view(self.guarded[0].1);
+        let accepted = engine.bind_window(qp, wr_id, &mut self.window, view).is_ok();
+        self.keys[2] = self.window.rkey();
+        accepted
+    }
+
+    fn check(&self, engine: &Engine<SimLink>) {
+        for (pd, region, granted) in &self.guarded {
+            let mut bytes = [0; REGION];
+            engine.read_region(*pd, *region, 0, &mut bytes).expect("inside");
+            let mut outside = bytes.iter().enumerate().filter(|(at, _)| !granted.contains(at));
+            assert!(outside.all(|(_, &byte)| byte == CANARY), "memory changed that was not granted");
+        }
+    }
+}
+
+/// The victim's work requests.
+struct VictimRequests {
+    /// Those that have not ended.
+    posted: BTreeSet<u64>,
+    next: u64,
+}
+
+impl VictimRequests {
+    fn posted(&mut self, accepted: bool) {
+        if accepted {
+            self.posted.insert(self.next);
+        }
+        self.next += 1;
+    }
+}
+
+/// The PSNs that the peer goes by.
+struct PeerPsns {
+    /// What it sends next to each queue pair.
+    cursors: [Psn; 2],
+    /// Which requests it has seen last.
+    seen: [Psn; 8],
+}
+
+impl PeerPsns {
+    fn psn(&mut self, headers: &Headers, which: usize, low: u32) -> Psn {
+        let is_response = headers.ext.aeth.is_some() || headers.bth.opcode == Opcode::RcReadResponseMiddle;
+        if is_response {
+            return self.seen[low as usize % self.seen.len()].plus(low >> 8 & 3);
+        }
+        let cursor = &mut self.cursors[which];
+        match low & 7 {
+            6 => cursor.plus((low >> 8) & 15),
+            7 => cursor.plus((low >> 8).wrapping_neg() & 0xff_ffff),
+            _ => {
+                let psn = *cursor;
+                let is_read = headers.bth.opcode == Opcode::RcReadRequest;
+                let len = headers.ext.reth.filter(|_| is_read).map_or(0, |reth| reth.len);
+                *cursor = psn.plus(Mtu::Mtu256.packets(len));
+                psn
+            }
+        }
+    }
+
+    fn on_packet(&mut self, headers: Headers) {
+        let Headers { bth, ext } = headers;
+        match ext.aeth.map(|aeth| aeth.syndrome) {
+            // Which queue pair said it is not in the packet: both peers go back.
+            Some(Syndrome::Nak(_) | Syndrome::Rnr { .. }) => self.cursors = [bth.psn; 2],
+            Some(_) => {}
+            None => {
+                self.seen.rotate_right(1);
+                self.seen[0] = bth.psn;
+            }
+        }
+    }
+}
+
 pub(super) struct Victim {
     engine: Engine<SimLink>,
     arena: Arc<Arena>,
@@ -54,19 +147,11 @@ pub(super) struct Victim {
     pub(super) qps: [QueuePair; 2],
     datagrams: DatagramQp,
     gone: Qpn,
-    /// Regions, which rights the peer has, and the bytes that it may change.
-    guarded: Vec<(PdId, MemoryRegion, std::ops::Range<usize>)>,
-    open: MemoryRegion,
-    window: MemoryWindow,
-    pub(super) keys: Vec<Rkey>,
-    /// Work requests that have not ended.
-    posted: BTreeSet<u64>,
-    next: u64,
+    memory: VictimMemory,
+    requests: VictimRequests,
     pub(super) wire: SimLink,
     pub(super) flow: Flow,
-    /// What the peer sends next to each queue pair, and which requests it has seen last.
-    cursors: [Psn; 2],
-    seen: [Psn; 8],
+    psns: PeerPsns,
 }
 
 impl Victim {
@@ -129,27 +214,16 @@ impl Victim {
         keys.extend([open.rkey(), window.rkey()]);
         let between = Ip::between(peer_ip, ip).expect("one IP version");
         let flow = Flow::new(mac, wire.mac(), None, between, 0xc001);
-        let (gone, seen) = (gone.qpn(), [Psn::default(); 8]);
-        let (posted, next, cursors) = (BTreeSet::from([0]), 1, [psn; 2]);
-        Self {
-            engine,
-            arena,
-            clock,
-            connection,
-            qps,
-            datagrams,
-            gone,
-            guarded,
-            open,
-            window,
-            keys,
-            posted,
-            next,
-            wire,
-            flow,
-            cursors,
-            seen,
-        }
+        let gone = gone.qpn();
+        let memory = VictimMemory { guarded, open, window, keys };
+        let requests = VictimRequests { posted: BTreeSet::from([0]), next: 1 };
+        let psns = PeerPsns { cursors: [psn; 2], seen: [Psn::default(); 8] };
+        Self { engine, arena, clock, connection, qps, datagrams, gone, memory, requests, wire, flow, psns }
+    }
+
+    /// Keys that the peer has, some of them stale.
+    pub(super) fn keys(&self) -> &[Rkey] {
+        &self.memory.keys
     }
 
     pub(super) fn qpn(&self, target: usize) -> Qpn {
@@ -162,33 +236,18 @@ impl Victim {
 
     /// A PSN that the victim may be waiting for, as `low` bits of the literal say.
     pub(super) fn psn(&mut self, headers: &Headers, which: usize, low: u32) -> Psn {
-        let is_response = headers.ext.aeth.is_some() || headers.bth.opcode == Opcode::RcReadResponseMiddle;
-        if is_response {
-            return self.seen[low as usize % self.seen.len()].plus(low >> 8 & 3);
-        }
-        let cursor = &mut self.cursors[which];
-        match low & 7 {
-            6 => cursor.plus((low >> 8) & 15),
-            7 => cursor.plus((low >> 8).wrapping_neg() & 0xff_ffff),
-            _ => {
-                let psn = *cursor;
-                let is_read = headers.bth.opcode == Opcode::RcReadRequest;
-                let len = headers.ext.reth.filter(|_| is_read).map_or(0, |reth| reth.len);
-                *cursor = psn.plus(Mtu::Mtu256.packets(len));
-                psn
-            }
-        }
+        self.psns.psn(headers, which, low)
     }
 
     pub(super) fn post_receive(&mut self, tape: &mut Tape<'_>) {
         let Some(buffer) = self.buffer(tape.below(3 * MTU)) else { return };
-        let wr_id = self.next;
+        let wr_id = self.requests.next;
         let accepted = match tape.byte() % 4 {
             0 => self.engine.post_datagram_recv(self.datagrams, wr_id, buffer).is_ok(),
             1 => self.engine.post_srq_recv(self.connection.srq, wr_id, buffer).is_ok(),
             _ => self.engine.post_recv(self.qps[0], wr_id, buffer).is_ok(),
         };
-        self.posted(accepted);
+        self.requests.posted(accepted);
     }
 
     pub(super) fn post_send(&mut self, tape: &mut Tape<'_>) {
@@ -196,7 +255,7 @@ impl Victim {
         let kind = tape.byte() % 8;
         let len = if kind >= 6 { 8 } else { tape.below(5 * MTU) };
         let Some(buffer) = self.buffer(len) else { return };
-        let (wr_id, key) = (self.next, Rkey(7));
+        let (wr_id, key) = (self.requests.next, Rkey(7));
         let wr = match kind {
             0..=1 => SendWr::send(wr_id, buffer),
             2 => SendWr::write(wr_id, buffer, key, 0).with_imm(3),
@@ -207,14 +266,7 @@ impl Victim {
         };
         let wr = if tape.flag() { wr.fenced() } else { wr };
         let accepted = self.engine.post_send(qp, wr).is_ok();
-        self.posted(accepted);
-    }
-
-    fn posted(&mut self, accepted: bool) {
-        if accepted {
-            self.posted.insert(self.next);
-        }
-        self.next += 1;
+        self.requests.posted(accepted);
     }
 
     /// Something that the victim's application does to its memory or to its queue pairs.
@@ -222,21 +274,14 @@ impl Victim {
         let which = usize::from(tape.byte()) % 2;
         let qp = self.qps[which];
         match tape.byte() % 8 {
-            0 => {
-                drop(self.engine.deregister(self.open).expect("it is registered"));
-                let all = Access::REMOTE_READ.and(Access::REMOTE_WRITE).and(Access::REMOTE_ATOMIC);
-                self.open = register(&mut self.engine, self.connection.pd, all);
-                self.keys[0] = self.open.rkey();
-            }
+            0 => self.memory.reopen(&mut self.engine, self.connection.pd),
             1 => {
-                let view = view(self.guarded[0].1);
-                let accepted = self.engine.bind_window(qp, self.next, &mut self.window, view).is_ok();
-                self.keys[2] = self.window.rkey();
-                self.posted(accepted);
+                let accepted = self.memory.rebind(&mut self.engine, qp, self.requests.next);
+                self.requests.posted(accepted);
             }
             2 => {
-                let accepted = self.engine.invalidate_window(qp, self.next, self.window).is_ok();
-                self.posted(accepted);
+                let accepted = self.engine.invalidate_window(qp, self.requests.next, self.memory.window).is_ok();
+                self.requests.posted(accepted);
             }
             3 => _ = self.engine.drain_qp(qp),
             4 => _ = self.engine.resume_qp(qp),
@@ -244,14 +289,14 @@ impl Victim {
             _ => {
                 self.engine.destroy_qp(qp);
                 self.qps[which] = self.connection.make(&mut self.engine, which);
-                self.cursors[which] = self.connection.peer.psn;
+                self.psns.cursors[which] = self.connection.peer.psn;
             }
         }
     }
 
     fn buffer(&self, len: usize) -> Option<Buffer> {
         let mut buffer = self.engine.buffer(len).ok()?;
-        buffer.fill(self.next as u8);
+        buffer.fill(self.requests.next as u8);
         Some(buffer)
     }
 
@@ -273,21 +318,12 @@ impl Victim {
         self.wire.receive(&mut batch);
         for bytes in &batch {
             let frame = Frame::parse(bytes).expect("the victim speaks RoCEv2");
-            let Headers { bth, ext } = frame.packet.headers;
-            match ext.aeth.map(|aeth| aeth.syndrome) {
-                // Which queue pair said it is not in the packet: both peers go back.
-                Some(Syndrome::Nak(_) | Syndrome::Rnr { .. }) => self.cursors = [bth.psn; 2],
-                Some(_) => {}
-                None => {
-                    self.seen.rotate_right(1);
-                    self.seen[0] = bth.psn;
-                }
-            }
+            self.psns.on_packet(frame.packet.headers);
         }
     }
 
     fn check(&mut self, done: &WorkCompletion) {
-        assert!(self.posted.remove(&done.wr_id), "{done:?} was not posted, or ended twice");
+        assert!(self.requests.posted.remove(&done.wr_id), "{done:?} was not posted, or ended twice");
         let fill = done.wr_id as u8;
         let untouched = match done.operation {
             Operation::Recv if done.status.is_success() => &done.buffer[done.len..],
@@ -305,13 +341,12 @@ impl Victim {
         }
         self.engine.destroy_datagram_qp(self.datagrams);
         self.pass(1000);
-        assert_eq!(self.posted.len(), self.engine.srq_len(self.connection.srq), "all ended but the shared receives");
-        for (pd, region, granted) in &self.guarded {
-            let mut bytes = [0; REGION];
-            self.engine.read_region(*pd, *region, 0, &mut bytes).expect("inside");
-            let mut outside = bytes.iter().enumerate().filter(|(at, _)| !granted.contains(at));
-            assert!(outside.all(|(_, &byte)| byte == CANARY), "memory changed that was not granted");
-        }
+        assert_eq!(
+            self.requests.posted.len(),
+            self.engine.srq_len(self.connection.srq),
+            "all ended but the shared receives"
+        );
+        self.memory.check(&self.engine);
         drop(self.engine);
         assert_eq!(self.arena.free_bytes(), ARENA, "memory was lost");
     }
