@@ -44,30 +44,101 @@ impl RsocketMemory {
     }
 }
 
-/// Our end of an rsocket.
-pub(super) struct RsocketStream {
-    qp: QueuePair,
-    memory: RsocketMemory,
-    received: Vec<u8>,
-    is_over: bool,
-    /// Where the guest's next bytes lie in the inbox.
-    inbox_at: usize,
-    /// Free bytes of the inbox that were not announced to the guest yet.
+/// Where the guest writes to next.
+struct RsocketInbox {
+    /// Where its next bytes lie.
+    at: usize,
+    /// Free bytes that were not announced to the guest yet.
     free: usize,
-    /// The half that is announced next, and the guest's slot for the announcement.
+    /// The half that is announced next.
     next_half: usize,
-    their_slots: RemoteSegment,
-    their_slot: u32,
+}
+
+impl RsocketInbox {
+    fn take(&mut self, len: usize) {
+        self.at = (self.at + len) % (2 * HALF);
+        self.free += len;
+    }
+
+    /// The half to announce, which is no longer free then.
+    fn announce(&mut self) -> usize {
+        let half = self.next_half;
+        self.free -= HALF;
+        self.next_half = 1 - half;
+        half
+    }
+}
+
+/// The guest's slots for our announcements.
+struct GuestSlots {
+    slots: RemoteSegment,
+    next: u32,
+}
+
+impl GuestSlots {
+    /// The address of the next slot, which is used up then.
+    fn take(&mut self) -> u64 {
+        let addr = self.slots.addr + u64::from(self.next) * RemoteSegment::LEN as u64;
+        self.next = (self.next + 1) % self.slots.len;
+        addr
+    }
+}
+
+/// What the guest may send.
+struct AnnouncedReceives {
     /// Messages of data that have come, by now and at the last announcement of receives.
     came: u16,
     came_at_announcement: u16,
-    announcements: usize,
+    /// Announcements on their way.
+    in_flight: usize,
+}
+
+impl AnnouncedReceives {
+    fn are_due(&self) -> bool {
+        self.came.wrapping_sub(self.came_at_announcement) >= RECEIVES / 2
+    }
+
+    fn announce(&mut self) {
+        self.came_at_announcement = self.came;
+        self.in_flight += 1;
+    }
+}
+
+/// What we send.
+struct OutgoingData {
     /// Our slot that says where the next bytes go.
     slot: usize,
     /// Messages of data that have left, and may leave.
     left: u16,
     may_leave: u16,
     in_flight: usize,
+}
+
+impl OutgoingData {
+    fn must_wait(&self) -> bool {
+        self.left == self.may_leave || self.in_flight == WINDOW
+    }
+
+    /// A message leaves; where it fills its target, the next slot is due.
+    fn leave(&mut self, is_full: bool) {
+        if is_full {
+            self.slot = (self.slot + 1) % SLOTS;
+        }
+        self.left = self.left.wrapping_add(1);
+        self.in_flight += 1;
+    }
+}
+
+/// Our end of an rsocket.
+pub(super) struct RsocketStream {
+    qp: QueuePair,
+    memory: RsocketMemory,
+    received: Vec<u8>,
+    is_over: bool,
+    inbox: RsocketInbox,
+    their_slots: GuestSlots,
+    receives: AnnouncedReceives,
+    data: OutgoingData,
 }
 
 impl RsocketStream {
@@ -78,18 +149,10 @@ impl RsocketStream {
             memory,
             received: Vec::new(),
             is_over: false,
-            inbox_at: 0,
-            free: HALF,
-            next_half: 1,
-            their_slots: theirs.slots,
-            their_slot: 1,
-            came: 0,
-            came_at_announcement: 0,
-            announcements: 0,
-            slot: 0,
-            left: 0,
-            may_leave: theirs.receives,
-            in_flight: 0,
+            inbox: RsocketInbox { at: 0, free: HALF, next_half: 1 },
+            their_slots: GuestSlots { slots: theirs.slots, next: 1 },
+            receives: AnnouncedReceives { came: 0, came_at_announcement: 0, in_flight: 0 },
+            data: OutgoingData { slot: 0, left: 0, may_leave: theirs.receives, in_flight: 0 },
         };
         stream.fill_slot(lab, theirs.half)?;
         for _ in 0..usize::from(RECEIVES) + ANNOUNCEMENTS {
@@ -101,7 +164,7 @@ impl RsocketStream {
     pub(super) fn say(&mut self, lab: &mut Lab, mut bytes: &[u8]) -> Result<(), LabError> {
         while !bytes.is_empty() {
             let target = self.target(lab)?;
-            if target.len == 0 || self.left == self.may_leave || self.in_flight == WINDOW {
+            if target.len == 0 || self.data.must_wait() {
                 self.progress(lab)?;
                 continue;
             }
@@ -143,13 +206,13 @@ impl RsocketStream {
     /// The rest of the guest's half that is being filled.
     fn target(&self, lab: &Lab) -> Result<RemoteSegment, LabError> {
         let mut bytes = [0; RemoteSegment::LEN];
-        let place = self.slot * RemoteSegment::LEN;
+        let place = self.data.slot * RemoteSegment::LEN;
         lab.engine.read_region(lab.pd, self.memory.slots, place, &mut bytes).ok_or("outside of the slots")?;
         Ok(RemoteSegment::read(bytes))
     }
 
     fn fill_slot(&self, lab: &mut Lab, part: RemoteSegment) -> Result<(), LabError> {
-        let place = self.slot * RemoteSegment::LEN;
+        let place = self.data.slot * RemoteSegment::LEN;
         lab.engine.write_region(lab.pd, self.memory.slots, place, &part.written()).ok_or("outside of the slots")?;
         Ok(())
     }
@@ -159,11 +222,7 @@ impl RsocketStream {
         let rest =
             RemoteSegment { addr: target.addr + bytes.len() as u64, len: target.len - bytes.len() as u32, ..target };
         self.fill_slot(lab, rest)?;
-        if rest.len == 0 {
-            self.slot = (self.slot + 1) % SLOTS;
-        }
-        self.left = self.left.wrapping_add(1);
-        self.in_flight += 1;
+        self.data.leave(rest.len == 0);
         let wr = SendWr::write(DATA, lab.buffer(bytes)?, target.key, target.addr);
         lab.post(self.pair(), wr.with_imm(RsocketMessage::Data(bytes.len()).written()))
     }
@@ -172,20 +231,20 @@ impl RsocketStream {
     fn progress(&mut self, lab: &mut Lab) -> Result<(), LabError> {
         let done = lab.wait_ok()?;
         match done.wr_id {
-            DATA => self.in_flight -= 1,
-            ANNOUNCEMENT => self.announcements -= 1,
+            DATA => self.data.in_flight -= 1,
+            ANNOUNCEMENT => self.receives.in_flight -= 1,
             _ => {
                 lab.post_recv(self.pair(), RECEIVE, 0)?;
                 self.on_message(lab, RsocketMessage::read(done.imm.ok_or("a message without immediate data")?)?)?;
             }
         }
-        if self.announcements < ANNOUNCEMENTS { self.announce(lab) } else { Ok(()) }
+        if self.receives.in_flight < ANNOUNCEMENTS { self.announce(lab) } else { Ok(()) }
     }
 
     fn on_message(&mut self, lab: &mut Lab, message: RsocketMessage) -> Result<(), LabError> {
         match message {
             RsocketMessage::Data(len) => self.take(lab, len)?,
-            RsocketMessage::Receives(count) => self.may_leave = count,
+            RsocketMessage::Receives(count) => self.data.may_leave = count,
             RsocketMessage::End => self.is_over = true,
         }
         Ok(())
@@ -193,24 +252,20 @@ impl RsocketStream {
 
     fn take(&mut self, lab: &Lab, len: usize) -> Result<(), LabError> {
         let mut bytes = vec![0; len];
-        lab.engine.read_region(lab.pd, self.memory.inbox, self.inbox_at, &mut bytes).ok_or("beyond a half's end")?;
+        lab.engine.read_region(lab.pd, self.memory.inbox, self.inbox.at, &mut bytes).ok_or("beyond a half's end")?;
         self.received.extend(bytes);
-        self.inbox_at = (self.inbox_at + len) % (2 * HALF);
-        self.free += len;
-        self.came = self.came.wrapping_add(1);
+        self.inbox.take(len);
+        self.receives.came = self.receives.came.wrapping_add(1);
         Ok(())
     }
 
     /// Announces a free half and receives, or receives alone, where one of them is due.
     fn announce(&mut self, lab: &mut Lab) -> Result<(), LabError> {
-        if self.free >= HALF {
-            let half = self.memory.half(self.next_half);
-            let slot = self.their_slots.addr + u64::from(self.their_slot) * RemoteSegment::LEN as u64;
-            self.free -= HALF;
-            self.next_half = 1 - self.next_half;
-            self.their_slot = (self.their_slot + 1) % self.their_slots.len;
-            self.post_announcement(lab, &half.written(), self.their_slots.key, slot)
-        } else if self.came.wrapping_sub(self.came_at_announcement) >= RECEIVES / 2 {
+        if self.inbox.free >= HALF {
+            let half = self.memory.half(self.inbox.announce());
+            let slot = self.their_slots.take();
+            self.post_announcement(lab, &half.written(), self.their_slots.slots.key, slot)
+        } else if self.receives.are_due() {
             self.post_announcement(lab, &[], Rkey(0), 0)
         } else {
             Ok(())
@@ -218,9 +273,11 @@ impl RsocketStream {
     }
 
     fn post_announcement(&mut self, lab: &mut Lab, bytes: &[u8], key: Rkey, addr: u64) -> Result<(), LabError> {
-        self.came_at_announcement = self.came;
-        self.announcements += 1;
+        self.receives.announce();
         let wr = SendWr::write(ANNOUNCEMENT, lab.buffer(bytes)?, key, addr);
-        lab.post(self.pair(), wr.with_imm(RsocketMessage::Receives(self.came.wrapping_add(RECEIVES)).written()))
+        lab.post(
+            self.pair(),
+            wr.with_imm(RsocketMessage::Receives(self.receives.came.wrapping_add(RECEIVES)).written()),
+        )
     }
 }
