@@ -12,7 +12,8 @@ pub(super) enum StreamCall {
     IsOpen(Rank),
     Put((Rank, Vec<u8>)),
     PutPayload((Rank, StreamPayload)),
-    Get((Rank, Vec<u8>)),
+    /// Room, and how many bytes of it may be written.
+    Get((Rank, Vec<u8>, usize)),
     GetInto((Rank, Option<Buffer>)),
     Flush(Rank),
     Configure(StreamConfig),
@@ -45,7 +46,7 @@ pub(super) fn carry_out<L: Link>(worker: &mut Worker<L>, call: StreamCall) -> St
         StreamCall::IsOpen(peer) => StreamAnswer::IsOpen(worker.is_stream_open(peer)),
         StreamCall::Put((to, bytes)) => StreamAnswer::Put((worker.put_bytes(to, &bytes), bytes)),
         StreamCall::PutPayload((to, payload)) => StreamAnswer::PutPayload(worker.put_payload(to, payload)),
-        StreamCall::Get((from, mut room)) => StreamAnswer::Get((worker.get_bytes(from, &mut room), room)),
+        StreamCall::Get((from, mut room, len)) => StreamAnswer::Get((worker.get_bytes(from, &mut room[..len]), room)),
         StreamCall::GetInto((from, mut buffer)) => StreamAnswer::GetInto((worker.get_into(from, &mut buffer), buffer)),
         StreamCall::Flush(to) => StreamAnswer::Flush(worker.flush_stream(to)),
         StreamCall::Configure(config) => StreamAnswer::Configure(worker.configure_streams(config)),

@@ -32,8 +32,10 @@ macro_rules! call {
 pub(super) struct StreamHandle {
     /// Whose streams the engine was asked to open, by rank.
     opened: Vec<bool>,
-    /// Bytes on their way between the threads: here, or with the question and its answer.
+    /// Bytes that are put, on their way between the threads: here, or with the call and its answer.
     copies: Vec<u8>,
+    /// Room for bytes that are got, likewise. It is as long as was ever asked for, so that it is cleared once.
+    room: Vec<u8>,
 }
 
 impl StreamHandle {
@@ -56,11 +58,13 @@ impl StreamHandle {
         copies
     }
 
-    /// Takes the memory for copies, for `len` bytes to be written.
+    /// Takes the room for bytes, at least `len` of them.
     fn room_for(&mut self, len: usize) -> Vec<u8> {
-        let mut copies = mem::take(&mut self.copies);
-        copies.resize(len, 0);
-        copies
+        let mut room = mem::take(&mut self.room);
+        if room.len() < len {
+            room.resize(len, 0);
+        }
+        room
     }
 }
 
@@ -90,13 +94,14 @@ impl<H: EngineHost> Streams for DedicatedWorker<H> {
     }
 
     fn get_bytes(&mut self, from: Rank, into: &mut [u8]) -> Result<usize, StreamError> {
-        let room = self.streams.room_for(into.len().min(MOST));
-        let (got, copies) = call!(self, Get((from, room)))?;
+        let len = into.len().min(MOST);
+        let room = self.streams.room_for(len);
+        let (got, room) = call!(self, Get((from, room, len)))?;
         if let Ok(got) = got {
-            assert!(got <= copies.len(), "no more is got than there is room for");
-            into[..got].copy_from_slice(&copies[..got]);
+            assert!(got <= len, "no more is got than was asked for");
+            into[..got].copy_from_slice(&room[..got]);
         }
-        self.streams.copies = copies;
+        self.streams.room = room;
         got
     }
 
