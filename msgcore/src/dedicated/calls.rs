@@ -13,6 +13,7 @@ use crate::core::refused::CallError;
 use crate::core::refused::Refused;
 use crate::services::tag::MAX_MESSAGE;
 use crate::services::tag::matching::Pattern;
+use crate::services::tag::request::first_over;
 use crate::{
     ClaimedMessage, Done, OpError, Rank, Request, SendOptions, SomeFailed, Source, Tag, TagMatch, WorkerEvent,
 };
@@ -221,13 +222,8 @@ impl<H: EngineHost> DedicatedWorker<H> {
     pub fn wait_any(&mut self, requests: &[Request]) -> Result<(usize, Result<Done, OpError>), OpError> {
         let mut backoff = Backoff::new(self.limits);
         loop {
-            for (index, &request) in requests.iter().enumerate() {
-                if let Some(outcome) = self.test(request) {
-                    return Ok((index, outcome));
-                }
-            }
-            if requests.is_empty() {
-                return Err(OpError::NoRequest);
+            if let Some(over) = first_over(requests, |request| self.test(request))? {
+                return Ok(over);
             }
             self.idle(&mut backoff);
         }

@@ -6,7 +6,7 @@ use roci_driver::link::Link;
 
 use crate::backoff::{Backoff, Idle};
 use crate::core::completion::{Completion, Done, OpError, SomeFailed};
-use crate::services::tag::request::Request;
+use crate::services::tag::request::{Request, first_over};
 use crate::services::tag::requests::Requests;
 use crate::worker::Worker;
 use crate::worker::report::Awaited;
@@ -68,13 +68,8 @@ impl<L: Link> Worker<L> {
     pub fn wait_any(&mut self, requests: &[Request]) -> Result<(usize, Result<Done, OpError>), OpError> {
         let mut backoff = Backoff::new(self.limits);
         loop {
-            for (index, &request) in requests.iter().enumerate() {
-                if let Some(outcome) = self.test(request) {
-                    return Ok((index, outcome));
-                }
-            }
-            if requests.is_empty() {
-                return Err(OpError::NoRequest);
+            if let Some(over) = first_over(requests, |request| self.test(request))? {
+                return Ok(over);
             }
             if self.progress_or_idle(&mut backoff, Awaited::AnyOf(requests))? {
                 requests.iter().try_for_each(|&request| self.check_wildcard(request))?;
