@@ -19,8 +19,8 @@ use crate::worker::flush::FlushError;
 use crate::worker::stream::Streams;
 use crate::{Rank, Source, Tag, TagMatch, WorkerEvent};
 
-/// Tagged messages between ranks. A [`Worker`](crate::Worker) makes progress inside these calls; a [`DedicatedWorker`](crate::DedicatedWorker) does on a thread of its
-/// own. A program that is generic over this trait, or takes a `&mut dyn Messaging`, runs on either; the methods are those of the
+/// Tagged messages between ranks. A [`Worker`](crate::Worker) makes progress inside these calls; a
+/// [`DedicatedWorker`](crate::DedicatedWorker) does on a thread of its own. A program that is generic over this trait, or takes a `&mut dyn Messaging`, runs on either; the methods are those of the
 /// types, which say more. Byte streams are [`Streams`].
 pub trait Messaging: Streams {
     /// Returns this rank.

@@ -32,8 +32,8 @@ use window::SendWindow;
 pub(super) use fetches::Fetch;
 pub(super) use send_queue::{MAX_MESSAGE, MAX_SPAN, Wqe};
 
-/// The sending half of a queue pair. Each part keeps what holds within it; what holds between them, such as that the window moves on with what is lost and with
-/// the READs in flight, is kept here.
+/// The sending half of a queue pair. Each part keeps what holds within it; what holds between them is kept here: the window moves
+/// on together with the scoreboard and the READs in flight.
 pub(super) struct Requester<B> {
     pub(super) queue: SendQueue<B>,
     pub(super) window: SendWindow,

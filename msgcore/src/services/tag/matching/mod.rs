@@ -7,9 +7,9 @@
 //! Without wildcards both questions are one look into a hash table: receives and messages stand in bins by context,
 //! source and tag. Of the receives with wildcards or ignore masks a few stand in a list, and the others in classes
 //! ([`classes`]), by what they leave open: a message looks once into each class, of which an application has few, and exact
-//! receives pay nothing for them. A receive with a wildcard looks at a few messages in the order of their arrival, and then into an index of its class. Slots are used
-//! again and empty bins are removed: in the steady state nothing is allocated, and memory follows the most that ever waited at
-//! once, whatever tags peers choose.
+//! receives pay nothing for them. A receive with a wildcard looks at a few messages in the order of their arrival, and then into
+//! an index of its class. Slots are used again and empty bins are removed: in the steady state nothing is allocated, and memory
+//! follows the most that ever waited at once, whatever tags peers choose.
 //!
 //! The limits are the worker's: it bounds receives by its requests, and messages by what they cost together.
 
