@@ -115,10 +115,6 @@ impl<T, const IS_ORDERED: bool> Entries<T, IS_ORDERED> {
         self.slots.get(index as usize)?.value.as_ref()
     }
 
-    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
-        self.slots.get_mut(index as usize)?.value.as_mut()
-    }
-
     /// What a handle to the entry in this slot must say to be current.
     pub(crate) fn generation(&self, index: u32) -> u32 {
         self.slots[index as usize].generation

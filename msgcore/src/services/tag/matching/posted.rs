@@ -19,8 +19,6 @@ struct Receive<R> {
     pattern: Pattern,
     /// Receives posted before it, ever: decides between bins, list and classes.
     sequence: u64,
-    /// It leaves something open, and stands in the list.
-    is_listed: bool,
     name: R,
 }
 
@@ -76,7 +74,7 @@ impl<R: Copy> PostedReceives<R> {
     }
 
     pub(super) fn post(&mut self, pattern: Pattern, name: R) -> Posted {
-        let index = self.entries.push(Receive { pattern, sequence: self.posted, is_listed: false, name });
+        let index = self.entries.push(Receive { pattern, sequence: self.posted, name });
         self.posted += 1;
         match pattern.exact() {
             Some(label) => self.exact.append(&mut self.entries, label, index),
@@ -149,19 +147,16 @@ impl<R: Copy> PostedReceives<R> {
         [self.entries.slots(), self.exact.len(), self.exact.capacity()]
     }
 
-    #[inline(never)]
+    #[inline]
     fn append_wild(&mut self, pattern: &Pattern, index: u32) {
         if self.listed == WALK {
             return self.append_to_class(pattern, index);
         }
         self.entries.append(&mut self.list, index);
         self.listed += 1;
-        if let Some(receive) = self.entries.get_mut(index) {
-            receive.is_listed = true;
-        }
     }
 
-    #[inline(never)]
+    #[cold]
     fn append_to_class(&mut self, pattern: &Pattern, index: u32) {
         let at = self.class_of(pattern).unwrap_or_else(|| {
             self.classes.push(ReceiveClass { class: MatchClass::of(pattern), bins: Bins::default() });
@@ -207,7 +202,7 @@ impl<R: Copy> PostedReceives<R> {
     }
 
     /// Removes a receive that a message with this label meets.
-    #[inline(never)]
+    #[inline]
     fn take_wild(&mut self, wild: Wild, label: &MatchLabel) -> Option<R> {
         let index = match wild {
             Wild::Listed(index) => {
@@ -220,6 +215,11 @@ impl<R: Copy> PostedReceives<R> {
             }
         };
         self.entries.remove(index).map(|receive| receive.name)
+    }
+
+    /// Whether a receive that leaves something open stands in the list, which is short.
+    fn is_listed(&self, index: u32) -> bool {
+        self.entries.iter_list(self.list).any(|(listed, _)| listed == index)
     }
 
     fn detach_listed(&mut self, index: u32) {
@@ -240,11 +240,10 @@ impl<R: Copy> PostedReceives<R> {
     }
 
     fn remove(&mut self, index: u32) -> Option<R> {
-        let receive = self.entries.get(index)?;
-        let pattern = receive.pattern;
+        let pattern = self.entries.get(index)?.pattern;
         match pattern.exact() {
             Some(label) => self.exact.detach(&mut self.entries, label, index),
-            None if receive.is_listed => self.detach_listed(index),
+            None if self.is_listed(index) => self.detach_listed(index),
             None => {
                 let at = self.class_of(&pattern).expect("a receive stands in its class");
                 self.detach_from_class(at, pattern.key(), index);

@@ -65,25 +65,34 @@ impl<M> Unexpected<M> {
         let index = self.entries.push(UnexpectedMessage { label, name, cost, body });
         self.bins.append(&mut self.entries, label, index);
         self.bytes += cost as usize;
-        if self.by_name.is_some() {
-            self.enter_name(label.source, name, index);
-        }
-        if self.by_class.are_some() {
-            self.by_class.enter(&label, self.entries.generation(index), index);
+        if self.is_indexed() {
+            self.enter_indexes(&label, name, index);
         }
     }
 
-    #[cold]
-    fn enter_name(&mut self, source: PeerId, name: u64, index: u32) {
-        self.by_name.get_or_insert_default().insert((source, name), index);
+    /// Whether there is an index to be kept.
+    #[inline]
+    fn is_indexed(&self) -> bool {
+        self.by_name.is_some() || self.by_class.are_some()
     }
 
     #[cold]
-    fn strike_name(&mut self, source: PeerId, name: u64) {
+    fn enter_indexes(&mut self, label: &MatchLabel, name: u64, index: u32) {
+        if let Some(by_name) = &mut self.by_name {
+            by_name.insert((label.source, name), index);
+        }
+        self.by_class.enter(label, self.entries.generation(index), index);
+    }
+
+    #[cold]
+    fn leave_indexes(&mut self, source: PeerId, name: u64) {
         if self.entries.len() == 0 {
             self.by_name = None;
         } else if let Some(by_name) = &mut self.by_name {
             by_name.remove(&(source, name));
+        }
+        if self.by_class.are_some() {
+            self.by_class.note_removed(self.entries.len());
         }
     }
 
@@ -150,6 +159,7 @@ impl<M> Unexpected<M> {
     fn find(&mut self, pattern: &Pattern) -> Option<u32> {
         match pattern.exact() {
             Some(label) => self.bins.head(&label),
+            None if self.entries.len() == 0 => None,
             None => self.find_wild(pattern),
         }
     }
@@ -174,11 +184,8 @@ impl<M> Unexpected<M> {
         self.bins.detach(&mut self.entries, label, index);
         let message = self.entries.remove(index)?;
         self.bytes -= message.cost as usize;
-        if self.by_name.is_some() {
-            self.strike_name(label.source, message.name);
-        }
-        if self.by_class.are_some() {
-            self.by_class.note_removed(self.entries.len());
+        if self.is_indexed() {
+            self.leave_indexes(label.source, message.name);
         }
         Some((label, message.body))
     }
