@@ -36,8 +36,8 @@ impl Meeting {
         matches!(self, Self::Wildcard | Self::UnexpectedWildcard)
     }
 
-    const fn source(self, of: Rank) -> Source {
-        if matches!(self, Self::AnySource) { Source::Any } else { Source::Rank(of) }
+    fn source(self, of: Rank) -> Source {
+        if matches!(self, Self::AnySource) { Source::Any } else { Source::from(of) }
     }
 
     const fn is_unexpected(self) -> bool {

@@ -22,7 +22,7 @@ impl MatchingQueues {
     /// A message comes: the receive that takes it, or it waits.
     #[inline]
     pub fn arrive(&mut self, source: Rank, tag: Tag, message: u32) -> Option<u32> {
-        let label = MatchLabel { source, tag, context: Context::default() };
+        let label = MatchLabel { source: source.into(), tag, context: Context::default() };
         let receive = self.0.take_posted(&label);
         if receive.is_none() {
             self.0.keep(label, message.into(), 1, message);

@@ -63,6 +63,7 @@ pub use crate::core::breach::Breach;
 pub use crate::core::completion::{Completion, Done, Envelope, OpError, SomeFailed, Truncated};
 pub use crate::core::credits::CreditAccount;
 pub use crate::core::no_connection::{NoConnection, NoReceives};
+pub use crate::core::peer_id::PeerId;
 pub use crate::core::refused::{CallError, Refused};
 pub use crate::core::stage::IllegalStep;
 pub use messaging::Messaging;
@@ -119,10 +120,10 @@ impl Context {
 /// Whose messages a receive takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source {
-    /// Any rank's (`MPI_ANY_SOURCE`).
+    /// Any peer's (`MPI_ANY_SOURCE`).
     Any,
-    /// One rank's.
-    Rank(Rank),
+    /// One peer's.
+    Peer(PeerId),
 }
 
 /// Which tags a receive takes.
@@ -168,9 +169,15 @@ impl From<Tag> for TagMatch {
     }
 }
 
+impl From<PeerId> for Source {
+    fn from(peer: PeerId) -> Self {
+        Self::Peer(peer)
+    }
+}
+
 impl From<Rank> for Source {
     fn from(rank: Rank) -> Self {
-        Self::Rank(rank)
+        Self::Peer(rank.into())
     }
 }
 

@@ -31,7 +31,7 @@ fn there_and_back<W: Member>() {
                 worker.send_from(other, TAG, &bytes(len)).expect("sent");
             }
             let envelope = worker.recv_into(from(other), &mut into).expect("received");
-            assert_eq!((envelope.source, envelope.tag, envelope.len), (other, TAG, len));
+            assert_eq!((envelope.source, envelope.tag, envelope.len), (other.into(), TAG, len));
             assert_eq!(into, [bytes(len), vec![0xee; 3]].concat());
             if worker.rank() == 1 {
                 worker.send_from(other, TAG, &into[..len]).expect("sent");
@@ -99,7 +99,7 @@ fn partings<W: Member>() {
             return;
         }
         worker.send_from(1, TAG, &[1; 8]).expect("sent");
-        for source in [Source::Rank(1), Source::Any] {
+        for source in [Source::from(1), Source::Any] {
             let gone = worker.recv_into(Pattern::new(source, TAG), &mut into);
             assert!(matches!(gone, Err(CallError::Peer(_))), "{gone:?}");
         }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use ranks::{Member, PATIENCE, config, run_ranks};
-use roci_msgcore::{CallError, DedicatedWorker, FlushError, Tag, Worker};
+use roci_msgcore::{CallError, DedicatedWorker, FlushError, PeerId, Tag, Worker};
 
 const TAG: Tag = Tag::new(1);
 const MESSAGES: usize = 50;
@@ -41,7 +41,7 @@ fn received_of<W: Member>(knobs: &'static [(&'static str, &'static str)], part: 
 
 fn nothing_is_lost<W: Member>() {
     let flushed: Parting<W> = |mut worker| {
-        worker.flush(Some(1), PATIENCE).expect("it arrives");
+        worker.flush(Some(1.into()), PATIENCE).expect("it arrives");
         worker.abort().expect("it lives");
     };
     assert_eq!(received_of::<W>(&[LOSSY], drop), MESSAGES, "dropped");
@@ -78,13 +78,13 @@ fn a_peer_that_does_not_answer_is_named_in_time() {
             thread::sleep(Duration::from_millis(600));
         } else {
             let _ = worker.send_bytes(other, TAG, &[1; 8]).expect("accepted");
-            for to in [Some(1), None] {
+            for to in [Some(1.into()), None] {
                 let late = worker.flush(to, Duration::from_millis(100)).expect_err("it computes");
-                assert!(matches!(&late, FlushError::Timeout { ranks, .. } if *ranks == [1]), "{late}");
+                assert!(matches!(&late, FlushError::Timeout { peers, .. } if *peers == [PeerId::from(1)]), "{late}");
                 assert!(late.to_string().contains("has reached rank 1 after"), "{late}");
             }
-            worker.flush(Some(0), Duration::ZERO).expect("this rank itself");
-            let unknown = worker.flush(Some(2), Duration::ZERO).expect_err("two ranks");
+            worker.flush(Some(0.into()), Duration::ZERO).expect("this rank itself");
+            let unknown = worker.flush(Some(2.into()), Duration::ZERO).expect_err("two ranks");
             assert!(matches!(unknown, FlushError::Peer(CallError::NoRank { rank: 2, size: 2 })), "{unknown}");
         }
         worker.flush(None, PATIENCE).expect("it arrives");
@@ -103,7 +103,7 @@ fn gone<W: Member>() {
         let receive = worker.recv(1, TAG, worker.memory(8)).expect("accepted");
         worker.wait(receive).expect_err("it has gone");
         worker.flush(None, Duration::ZERO).expect("nothing is under way");
-        let error = worker.flush(Some(1), Duration::ZERO).expect_err("it has gone");
+        let error = worker.flush(Some(1.into()), Duration::ZERO).expect_err("it has gone");
         assert!(matches!(error, FlushError::Peer(CallError::Peer(_))), "{error}");
     });
 }

@@ -46,7 +46,7 @@ fn finish(worker: &mut DedicatedWorker, round: u64, tickets: Vec<(Request, Reque
     let other = 1 - worker.rank();
     for ((send, receive), len) in tickets.into_iter().zip(SIZES) {
         let received = worker.wait(receive).expect("it comes");
-        assert_eq!((received.len, received.peer), (len, other));
+        assert_eq!((received.len, received.peer), (len, other.into()));
         let wrong = received.buffer.iter().enumerate().find(|&(at, &got)| got != byte(at, other, round));
         assert_eq!(wrong, None, "{len} bytes in round {round}");
         worker.wait(send).expect("it goes");
@@ -109,8 +109,8 @@ fn unrefused_call(inherited: Inherited, parting: Parting) -> Option<&'static str
         ("poll_completion", worker.poll_completion().is_none()),
         ("wait_completion", matches!(worker.wait_completion(), Err(OpError::Forked))),
         ("stream", matches!(worker.stream(1), Err(StreamError::Forked))),
-        ("put_bytes", worker.put_bytes(1, &[1]) == Err(StreamError::Forked)),
-        ("get_bytes", worker.get_bytes(1, &mut [1]) == Err(StreamError::Forked)),
+        ("put_bytes", worker.put_bytes(1.into(), &[1]) == Err(StreamError::Forked)),
+        ("get_bytes", worker.get_bytes(1.into(), &mut [1]) == Err(StreamError::Forked)),
     ];
     let is_parting_right = match parting {
         Parting::Drop => {

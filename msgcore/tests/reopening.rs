@@ -47,7 +47,7 @@ fn work(config: &Config, job: Job, time: u64) {
     let receives: Vec<_> = others()
         .map(|other| {
             let buffer = worker.buffer(8).expect("room");
-            (other, worker.recv(Source::Rank(other), TagMatch::Exact(TAG), buffer).expect("a rank"))
+            (other, worker.recv(Source::from(other), TagMatch::Exact(TAG), buffer).expect("a rank"))
         })
         .collect();
     for other in others() {

@@ -43,15 +43,15 @@ fn meet_everybody(queues: &str) -> Cost {
     let (free, resident) = (world.workers[0].free_bytes(), resident_bytes());
     let mut requests = Vec::new();
     for peer in 1..RANKS {
-        requests.push((0, peer, world.recv_from(0, Source::Rank(peer), Tag::new(2), 100), None));
-        requests.push((peer, 0, world.recv_from(peer, Source::Rank(0), Tag::new(1), 100), None));
+        requests.push((0, peer, world.recv_from(0, Source::from(peer), Tag::new(2), 100), None));
+        requests.push((peer, 0, world.recv_from(peer, Source::from(0), Tag::new(1), 100), None));
         let there = world.send_with(0, peer, 1, &pattern(100, peer), SendOptions::default());
         let back = world.send_with(peer, 0, 2, &pattern(100, peer), SendOptions::default());
         requests.extend([(0, peer, there, Some(())), (peer, 0, back, Some(()))]);
     }
     for (who, peer, request, is_send) in requests {
         let done = world.wait(who, request).expect("it arrives");
-        assert_eq!((done.len, done.peer), (100, peer));
+        assert_eq!((done.len, done.peer), (100, peer.into()));
         assert!(is_send.is_some() || done.buffer[..100] == *pattern(100, who.max(peer)), "the bytes differ");
     }
     world.until("acknowledged", |world| (1..RANKS).all(|peer| world.workers[0].is_connected(peer)));

@@ -6,13 +6,14 @@ use thiserror::Error;
 
 use super::breach::Breach;
 use super::no_connection::NoConnection;
-use crate::{Context, Rank, Tag};
+use super::peer_id::PeerId;
+use crate::{Context, Tag};
 
 /// What a probe says of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Envelope {
     /// Who sent it.
-    pub source: Rank,
+    pub source: PeerId,
     /// Its tag.
     pub tag: Tag,
     /// Its length in bytes.
@@ -26,8 +27,8 @@ pub struct Done {
     pub buffer: Buffer,
     /// The message's length.
     pub len: usize,
-    /// Who sent the message; of a send, who it went to. Of a receive that was cancelled, this rank.
-    pub peer: Rank,
+    /// Who sent the message; of a send, who it went to. Of a receive that was cancelled, this end.
+    pub peer: PeerId,
     /// The message's tag; of a receive that was cancelled, 0.
     pub tag: Tag,
     /// The operation was cancelled before anything was received (`MPI_Test_cancelled`).
@@ -36,7 +37,7 @@ pub struct Done {
 
 impl Done {
     /// An operation that did what it was for.
-    pub(crate) fn new(buffer: Buffer, len: usize, peer: Rank, label: Label) -> Self {
+    pub(crate) fn new(buffer: Buffer, len: usize, peer: PeerId, label: Label) -> Self {
         Self { buffer, len, peer, tag: Tag::new(label.tag), is_cancelled: false }
     }
 
@@ -57,7 +58,7 @@ pub struct Completion {
 /// A message that was longer than the buffer of its receive (`MPI_ERR_TRUNCATE`).
 #[derive(Debug, Error)]
 #[error(
-    "a message of {} bytes with tag {} from rank {} does not fit a receive of {room} bytes",
+    "a message of {} bytes with tag {} from {} does not fit a receive of {room} bytes",
     .envelope.len, .envelope.tag.get(), .envelope.source
 )]
 pub struct Truncated {
@@ -90,42 +91,42 @@ impl Eq for Truncated {}
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum OpError {
     /// The peer is gone, or its connection is.
-    #[error("rank {rank} is gone: {status} ({})", .status.verbs_name())]
+    #[error("{peer} is gone: {status} ({})", .status.verbs_name())]
     PeerGone {
         /// Which peer.
-        rank: Rank,
+        peer: PeerId,
         /// What the connection said.
         status: WcStatus,
     },
     /// The peer's process has ended, says the launcher.
-    #[error("rank {rank} is gone: {why}")]
+    #[error("{peer} is gone: {why}")]
     PeerLeft {
         /// Which peer.
-        rank: Rank,
+        peer: PeerId,
         /// How.
         why: String,
     },
     /// The peer could not be connected.
-    #[error("rank {rank} cannot be connected: {why}")]
+    #[error("{peer} cannot be connected: {why}")]
     NotConnected {
         /// Which peer.
-        rank: Rank,
+        peer: PeerId,
         /// Why.
         why: Box<NoConnection>,
     },
     /// The peer has ended the connection, and says why.
-    #[error("rank {rank} has given this rank up: {why}")]
+    #[error("{peer} has given this end up: {why}")]
     GivenUp {
         /// Which peer.
-        rank: Rank,
+        peer: PeerId,
         /// Why, in its words.
         why: String,
     },
     /// The peer does not keep to the protocol, and its connection was ended.
-    #[error("rank {rank} broke the protocol: {breach}")]
+    #[error("{peer} broke the protocol: {breach}")]
     PeerProtocol {
         /// Which peer.
-        rank: Rank,
+        peer: PeerId,
         /// What it did.
         breach: Breach,
     },
@@ -133,10 +134,10 @@ pub enum OpError {
     #[error(transparent)]
     Truncated(Box<Truncated>),
     /// There is no memory for a message that was to be received in place.
-    #[error("no memory for a message of {len} bytes from rank {rank}: raise ROCI_ARENA_SIZE")]
+    #[error("no memory for a message of {len} bytes from {peer}: raise ROCI_ARENA_SIZE")]
     NoMemory {
         /// Who sent it.
-        rank: Rank,
+        peer: PeerId,
         /// Its length.
         len: u64,
     },
@@ -151,10 +152,10 @@ pub enum OpError {
     #[error("the job is over: {0}")]
     Job(String),
     /// All ranks close, and some of them do not answer.
-    #[error("no answer from rank {} for {seconds} s, and {sends} sends are open: is it stopped, or its link down?", list(.ranks))]
+    #[error("no answer from {} for {seconds} s, and {sends} sends are open: is it stopped, or its link down?", list(.peers))]
     Silent {
         /// Which.
-        ranks: Vec<Rank>,
+        peers: Vec<PeerId>,
         /// Sends that wait for them.
         sends: usize,
         /// How long nothing has come (ROCI_CONNECT_TIMEOUT_S).
@@ -171,8 +172,8 @@ pub enum OpError {
     NoRequest,
 }
 
-fn list(ranks: &[Rank]) -> String {
-    ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+fn list(peers: &[PeerId]) -> String {
+    peers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// Of operations that were waited for together some have failed. The others are over too, and their memory is here.

@@ -10,6 +10,7 @@ pub(crate) mod credits;
 pub(crate) mod lane;
 pub(crate) mod no_connection;
 pub(crate) mod peer;
+pub(crate) mod peer_id;
 pub(crate) mod peers;
 pub(crate) mod ready;
 pub(crate) mod receive_buffers;

@@ -6,7 +6,7 @@ use roci_driver::neighbour::Unreachable;
 use roci_driver::{CmCallError, ConnectError, ParseAddressError, RejReason};
 use thiserror::Error;
 
-use crate::Rank;
+use super::peer_id::PeerId;
 use crate::units::show_size;
 
 /// Why there is no connection to a peer. Who refuses says it with the same words, which are all that the other end gets.
@@ -72,12 +72,12 @@ pub enum NoConnection {
     #[error("it asks for a lane that does not exist")]
     NoLane,
     /// Two connections between two ranks.
-    #[error("rank {from} is connected to rank {to} already")]
+    #[error("{from} is connected to {to} already")]
     Connected {
         /// Who asks.
-        from: Rank,
+        from: PeerId,
         /// Who was asked.
-        to: Rank,
+        to: PeerId,
     },
     /// The peer has failed meanwhile, or is connected.
     #[error("it is connected already, or gone")]
@@ -86,13 +86,13 @@ pub enum NoConnection {
     #[error("there is no request to answer")]
     NoRequest,
     /// There is no memory for what a connection needs first.
-    #[error("rank {0} has no memory for a first message: raise its ROCI_ARENA_SIZE")]
-    NoMemory(Rank),
+    #[error("{0} has no memory for a first message: raise its ROCI_ARENA_SIZE")]
+    NoMemory(PeerId),
     /// There is no memory for the receives of the connection.
-    #[error("rank {rank} has {why}")]
+    #[error("{peer} has {why}")]
     NoReceives {
         /// Where.
-        rank: Rank,
+        peer: PeerId,
         /// How much there is.
         why: NoReceives,
     },

@@ -10,10 +10,8 @@ use roci_protocol::msg::{Capabilities, Header, MAX_QUEUES, Message};
 use super::breach::Breach;
 use super::completion::OpError;
 use super::lane::Lane;
+pub(crate) use super::peer_id::PeerId;
 use super::stage::{Stage, Step};
-
-/// A peer's slot in the table. A worker's peers have their ranks for slots.
-pub(crate) type PeerId = usize;
 
 /// Bytes of READs and WRITEs under way to one peer: with the smallest packets half of what a send queue can number.
 pub(crate) const TRANSFER_LIMIT: usize = 1 << 30;

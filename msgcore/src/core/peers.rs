@@ -38,13 +38,36 @@ impl Peers {
     /// Returns a peer that something was done with, gone or not.
     #[inline]
     pub(crate) fn get(&self, id: PeerId) -> Option<&Peer> {
-        self.slots.get(id)?.as_deref()
+        self.slots.get(id.slot())?.as_deref().filter(|peer| peer.id == id)
     }
 
     /// Returns a peer that something was done with, gone or not.
     #[inline]
     pub(crate) fn get_mut(&mut self, id: PeerId) -> Option<&mut Peer> {
-        self.slots.get_mut(id)?.as_deref_mut()
+        self.at_mut(id.slot()).filter(|peer| peer.id == id)
+    }
+
+    /// Returns the peer that has a slot, gone or not.
+    #[inline]
+    pub(crate) fn at_mut(&mut self, slot: usize) -> Option<&mut Peer> {
+        self.slots.get_mut(slot)?.as_deref_mut()
+    }
+
+    /// Whether there is such an end, this one among them.
+    pub(crate) fn has(&self, id: PeerId) -> bool {
+        id.rank().is_some_and(|rank| rank < self.slots.len())
+    }
+
+    /// Returns the peer that has a slot, unless it is gone.
+    #[inline]
+    pub(crate) fn live_at_mut(&mut self, slot: usize) -> Option<&mut Peer> {
+        self.at_mut(slot).filter(|peer| peer.failure.is_none())
+    }
+
+    /// Returns which peer has a slot, where something was done with it.
+    #[inline]
+    pub(crate) fn id_at(&self, slot: usize) -> Option<PeerId> {
+        Some(self.slots.get(slot)?.as_deref()?.id)
     }
 
     /// Returns a peer that is not gone.
@@ -57,7 +80,9 @@ impl Peers {
     #[inline]
     pub(crate) fn entry(&mut self, id: PeerId) -> &mut Peer {
         assert!(id != self.oneself, "an end is not its own peer");
-        self.slots[id].get_or_insert_with(|| Box::new(Peer::new(id)))
+        let peer = self.slots[id.slot()].get_or_insert_with(|| Box::new(Peer::new(id)));
+        assert!(peer.id == id, "the caller has looked whose the slot is");
+        peer
     }
 
     /// Returns all peers that something was done with.
@@ -73,7 +98,7 @@ impl Peers {
     /// The slots of all peers, whether anything was done with them or not.
     pub(crate) fn ids(&self) -> impl Iterator<Item = PeerId> + use<> {
         let oneself = self.oneself;
-        (0..self.slots.len()).filter(move |&id| id != oneself)
+        (0..self.slots.len()).map(PeerId::from).filter(move |&id| id != oneself)
     }
 
     /// A queue pair is a peer's lane from now on.

@@ -9,13 +9,11 @@ use super::Core;
 use super::breach::Breach;
 use super::no_connection::NoReceives;
 use super::peer::Peer;
+use super::peer_id::PeerId;
 use super::peers::Peers;
 use super::tx::name_of;
 use super::vbuf::Pool;
 use crate::receive_queues::{Kind, ReceiveQueues};
-
-/// The slot in the name of a receive that is everybody's.
-pub(crate) const ANY_PEER: usize = u32::MAX as usize;
 
 /// Credits without which nothing moves: one is for control messages alone.
 const LEAST_CREDITS: usize = 2;
@@ -219,7 +217,7 @@ impl<L: Link> Core<L> {
                 return;
             };
             vbuf.reset();
-            if let Err(refused) = self.engine.post_srq_recv(srq, name_of(lane, ANY_PEER), vbuf) {
+            if let Err(refused) = self.engine.post_srq_recv(srq, name_of(lane, PeerId::NONE), vbuf) {
                 return self.receives.pools[lane].give(refused.request);
             }
         }

@@ -4,6 +4,7 @@ use roci_driver::{AdoptError, ArenaError};
 use thiserror::Error;
 
 use super::completion::OpError;
+use super::peer_id::PeerId;
 use crate::Rank;
 
 /// Why a call was not accepted.
@@ -17,6 +18,9 @@ pub enum CallError {
         /// How many there are.
         size: usize,
     },
+    /// No such peer, or it was removed.
+    #[error("there is no {0}")]
+    NoPeer(PeerId),
     /// The message is longer than 2^31 bytes.
     #[error("a message of {0} bytes is longer than 2 GiB: send it in pieces")]
     TooLong(usize),

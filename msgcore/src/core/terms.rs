@@ -41,7 +41,7 @@ impl<L: Link> Core<L> {
     /// They do not fit ours, or are none; nothing changes.
     pub(crate) fn accept_terms(&self, peer: &mut Peer, bytes: &[u8]) -> Result<(), Breach> {
         let terms = ConnectionTerms::parse(bytes)?;
-        if terms.rank as usize != peer.id {
+        if terms.rank as usize != peer.id.slot() {
             return Err(Breach::OtherRank(terms.rank));
         }
         check_queues(&self.receives.queues, &terms)?;

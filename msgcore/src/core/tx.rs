@@ -20,7 +20,7 @@ const STREAM: u64 = 1 << 31;
 /// Returns the name of a READ or WRITE of the stream service, where `kind` is its own.
 #[inline]
 pub(crate) fn stream_work(peer: PeerId, kind: u8) -> u64 {
-    (peer as u64) << 32 | STREAM | u64::from(kind)
+    (peer.slot() as u64) << 32 | STREAM | u64::from(kind)
 }
 
 /// Returns the kind of a READ or WRITE of the stream service; none where it is another's.
@@ -29,23 +29,23 @@ pub(crate) fn stream_work_kind(name: u64) -> Option<u8> {
     (name & STREAM != 0).then_some(name as u8)
 }
 
-/// Returns the peer of a READ or WRITE of the stream service; none where it is another's.
+/// Returns the slot of the peer of a READ or WRITE of the stream service; none where it is another's.
 #[inline]
-pub(crate) fn stream_work_peer(name: u64) -> Option<PeerId> {
+pub(crate) fn stream_work_slot(name: u64) -> Option<usize> {
     // Between its mark and its kind such a name is empty; a keepalive's, of all ones, is not.
-    (name as u32 >> 8 == (STREAM >> 8) as u32).then_some((name >> 32) as PeerId)
+    (name as u32 >> 8 == (STREAM >> 8) as u32).then_some((name >> 32) as usize)
 }
 
 /// Returns the name of a vbuf's work request, on either side.
 #[inline]
 pub(crate) fn name_of(lane: usize, peer: PeerId) -> u64 {
-    VBUF | (lane as u64) << 32 | peer as u64
+    VBUF | (lane as u64) << 32 | peer.slot() as u64
 }
 
-/// Returns the lane and peer behind a name.
+/// Returns the lane and the slot of the peer behind a name.
 #[inline]
-pub(crate) fn lane_and_peer(name: u64) -> (usize, PeerId) {
-    ((name >> 32) as usize & 0xff, name as u32 as PeerId)
+pub(crate) fn lane_and_slot(name: u64) -> (usize, usize) {
+    ((name >> 32) as usize & 0xff, name as u32 as usize)
 }
 
 /// Whether something may be sent now.

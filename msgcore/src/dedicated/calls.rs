@@ -15,20 +15,20 @@ use crate::services::tag::MAX_MESSAGE;
 use crate::services::tag::matching::Pattern;
 use crate::services::tag::request::first_over;
 use crate::{
-    ClaimedMessage, Done, OpError, Rank, Request, SendOptions, SomeFailed, Source, Tag, TagMatch, WorkerEvent,
+    ClaimedMessage, Done, OpError, PeerId, Request, SendOptions, SomeFailed, Source, Tag, TagMatch, WorkerEvent,
 };
 
 const UNCHANGED: &str = "a command that is refused comes back as it was";
 
 impl<H: EngineHost> DedicatedWorker<H> {
-    /// Sends all of `payload` to rank `to`, as [`Worker::send`](crate::Worker::send) does. What only the engine finds
+    /// Sends all of `payload` to peer `to`, as [`Worker::send`](crate::Worker::send) does. What only the engine finds
     /// out, such as that the peer is gone, is the outcome of the request.
-    pub fn send(&mut self, to: Rank, tag: Tag, payload: Buffer) -> Result<Request, Refused<Buffer>> {
+    pub fn send(&mut self, to: impl Into<PeerId>, tag: Tag, payload: Buffer) -> Result<Request, Refused<Buffer>> {
         self.send_with(to, tag, payload, SendOptions::default())
     }
 
     /// Sends a copy of `bytes`.
-    pub fn send_bytes(&mut self, to: Rank, tag: Tag, bytes: &[u8]) -> Result<Request, CallError> {
+    pub fn send_bytes(&mut self, to: impl Into<PeerId>, tag: Tag, bytes: &[u8]) -> Result<Request, CallError> {
         let payload = self.copy_of(bytes)?;
         Ok(self.send(to, tag, payload)?)
     }
@@ -36,11 +36,12 @@ impl<H: EngineHost> DedicatedWorker<H> {
     /// Sends in another mode or context.
     pub fn send_with(
         &mut self,
-        to: Rank,
+        to: impl Into<PeerId>,
         tag: Tag,
         payload: Buffer,
         options: SendOptions,
     ) -> Result<Request, Refused<Buffer>> {
+        let to = to.into();
         let request = match self.check_send(to, payload.len()).and_then(|()| self.mint()) {
             Ok(request) => request,
             Err(why) => return Err(Refused::new(why, payload)),
@@ -56,7 +57,7 @@ impl<H: EngineHost> DedicatedWorker<H> {
     /// Sends a copy of `bytes` (`MPI_Ibsend`), as [`Worker::send_buffered`](crate::Worker::send_buffered) does.
     pub fn send_buffered(
         &mut self,
-        to: Rank,
+        to: impl Into<PeerId>,
         tag: Tag,
         bytes: &[u8],
         options: SendOptions,
@@ -301,7 +302,7 @@ impl<H: EngineHost> DedicatedWorker<H> {
 
     fn begin_recv(&mut self, pattern: Pattern, buffer: Option<Buffer>) -> Result<Request, Refused<Option<Buffer>>> {
         let is_there = match pattern.source {
-            Source::Rank(rank) => self.check_rank(rank),
+            Source::Peer(peer) => self.check_peer(peer),
             Source::Any => Ok(()),
         };
         let request = match is_there.and_then(|()| self.mint()) {
@@ -337,13 +338,17 @@ impl<H: EngineHost> DedicatedWorker<H> {
         if self.is_forked() { Err(CallError::Forked) } else { Ok(()) }
     }
 
-    fn check_send(&self, to: Rank, len: usize) -> Result<(), CallError> {
-        self.check_rank(to)?;
+    fn check_send(&self, to: PeerId, len: usize) -> Result<(), CallError> {
+        self.check_peer(to)?;
         if len <= MAX_MESSAGE { Ok(()) } else { Err(CallError::TooLong(len)) }
     }
 
-    pub(super) fn check_rank(&self, rank: Rank) -> Result<(), CallError> {
-        if rank < self.size { Ok(()) } else { Err(CallError::NoRank { rank, size: self.size }) }
+    /// Whether there may be such a peer: of others than ranks only the engine knows.
+    pub(super) fn check_peer(&self, peer: PeerId) -> Result<(), CallError> {
+        match peer.rank() {
+            Some(rank) if rank >= self.size => Err(CallError::NoRank { rank, size: self.size }),
+            _ => Ok(()),
+        }
     }
 
     /// A copy in memory that messages may be sent from.

@@ -33,7 +33,7 @@ impl CommandRings {
     #[inline]
     pub fn send(&self, payload: Buffer) -> bool {
         let (request, tag, options) = (self.request, Tag::new(1), SendOptions::default());
-        self.rings.post(Command::Send { request, to: 1, tag, payload, options }).is_ok()
+        self.rings.post(Command::Send { request, to: 1.into(), tag, payload, options }).is_ok()
     }
 
     /// The engine's side: what is to be sent.
@@ -49,7 +49,7 @@ impl CommandRings {
     #[inline]
     pub fn end(&self, buffer: Buffer) -> bool {
         let len = buffer.len();
-        let done = Done::new(buffer, len, 1, msg::Label { context: 0, tag: 1 });
+        let done = Done::new(buffer, len, 1.into(), msg::Label { context: 0, tag: 1 });
         let completion = OperationEnd { request: self.request, outcome: Ok(done), has_left: false };
         let is_reported = self.rings.completions.push(completion).is_ok();
         self.rings.handle_bell.ring();

@@ -229,7 +229,7 @@ mod tests {
 
     fn done(len: usize) -> Done {
         let buffer = Arena::new(4096).expect("memory").buffer(len).expect("room");
-        Done::new(buffer, len, 1, Label::default())
+        Done::new(buffer, len, 1.into(), Label::default())
     }
 
     fn good(request: Request, len: usize) -> OperationEnd {

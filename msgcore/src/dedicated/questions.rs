@@ -10,7 +10,7 @@ use crate::backoff::Backoff;
 use crate::core::refused::CallError;
 use crate::services::tag::matching::Pattern;
 use crate::worker::Dropped;
-use crate::{ClaimedMessage, CloseError, Envelope, FlushError, OpError, Rank, WorkerStats};
+use crate::{ClaimedMessage, CloseError, Envelope, FlushError, OpError, PeerId, WorkerStats};
 
 const OTHER_ANSWER: &str = "one question at a time, and its own answer";
 
@@ -69,14 +69,15 @@ impl<H: EngineHost> DedicatedWorker<H> {
     }
 
     /// Begins to connect to a peer, as [`Worker::connect`](crate::Worker::connect) does.
-    pub fn connect(&mut self, rank: Rank) -> Result<(), CallError> {
-        self.check_rank(rank)?;
-        ask!(self, Connect(rank)).map_err(refused)?
+    pub fn connect(&mut self, peer: impl Into<PeerId>) -> Result<(), CallError> {
+        let peer = peer.into();
+        self.check_peer(peer)?;
+        ask!(self, Connect(peer)).map_err(refused)?
     }
 
     /// Whether messages to a peer leave at once.
-    pub fn is_connected(&mut self, rank: Rank) -> Result<bool, OpError> {
-        ask!(self, IsConnected(rank))
+    pub fn is_connected(&mut self, peer: impl Into<PeerId>) -> Result<bool, OpError> {
+        ask!(self, IsConnected(peer.into()))
     }
 
     /// The worker's counters.
@@ -100,7 +101,7 @@ impl<H: EngineHost> DedicatedWorker<H> {
     }
 
     /// Waits until all that was sent to a rank, or to all, is in its memory, as [`Worker::flush`](crate::Worker::flush) does.
-    pub fn flush(&mut self, to: Option<Rank>, timeout: Duration) -> Result<(), FlushError> {
+    pub fn flush(&mut self, to: Option<PeerId>, timeout: Duration) -> Result<(), FlushError> {
         ask!(self, Flush((to, timeout))).map_err(refused)?
     }
 

@@ -12,7 +12,7 @@ use crate::services::tag::matching::Pattern;
 use crate::sync::{ArrayQueue, AtomicBool};
 use crate::worker::Dropped;
 use crate::{
-    ClaimedMessage, CloseError, Done, Envelope, FlushError, OpError, Rank, Request, SendOptions, Tag, WorkerEvent,
+    ClaimedMessage, CloseError, Done, Envelope, FlushError, OpError, PeerId, Request, SendOptions, Tag, WorkerEvent,
     WorkerStats,
 };
 
@@ -26,7 +26,7 @@ const EVENTS: usize = 64;
 /// What the engine is to do.
 pub(super) enum Command {
     /// Send.
-    Send { request: Request, to: Rank, tag: Tag, payload: Buffer, options: SendOptions },
+    Send { request: Request, to: PeerId, tag: Tag, payload: Buffer, options: SendOptions },
     /// Receive, into a buffer or in place.
     Recv { request: Request, pattern: Pattern, buffer: Option<Buffer> },
     /// Receive what a probe has claimed.
@@ -60,13 +60,13 @@ pub(super) enum Question {
     WaitClaim(Pattern),
     Adopt(UserMemory),
     RegistrationStats,
-    Connect(Rank),
-    IsConnected(Rank),
+    Connect(PeerId),
+    IsConnected(PeerId),
     Stats,
     EngineStats,
     InjectedFaults,
     Barrier,
-    Flush((Option<Rank>, Duration)),
+    Flush((Option<PeerId>, Duration)),
     Stream(StreamCall),
     /// Makes the engine's thread panic.
     #[cfg(test)]

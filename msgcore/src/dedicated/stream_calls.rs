@@ -4,18 +4,18 @@ use roci_driver::Buffer;
 use roci_driver::link::Link;
 
 use crate::stream::{StreamConfig, StreamError, StreamPayload, StreamStats, Streams as _};
-use crate::{Rank, Worker};
+use crate::{PeerId, Worker};
 
 /// A call for the engine. Bytes come back with the answer, for the next call.
 pub(super) enum StreamCall {
-    Open(Rank),
-    IsOpen(Rank),
-    Put((Rank, Vec<u8>)),
-    PutPayload((Rank, StreamPayload)),
+    Open(PeerId),
+    IsOpen(PeerId),
+    Put((PeerId, Vec<u8>)),
+    PutPayload((PeerId, StreamPayload)),
     /// Room, and how many bytes of it may be written.
-    Get((Rank, Vec<u8>, usize)),
-    GetInto((Rank, Option<Buffer>)),
-    Flush(Rank),
+    Get((PeerId, Vec<u8>, usize)),
+    GetInto((PeerId, Option<Buffer>)),
+    Flush(PeerId),
     Configure(StreamConfig),
     Adopt(Buffer),
     Write((StreamPayload, usize, Vec<u8>)),

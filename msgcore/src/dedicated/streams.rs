@@ -10,7 +10,7 @@ use super::rings::{Answer, Command, Question};
 use super::stream_calls::{StreamAnswer, StreamCall};
 use super::{DedicatedWorker, EngineHost};
 use crate::stream::{StreamConfig, StreamError, StreamPayload, StreamStats, Streams};
-use crate::{OpError, Rank};
+use crate::{OpError, PeerId};
 
 /// Bytes that one call moves at most: what the handle keeps for its copies does not grow beyond them.
 const MOST: usize = 256 << 10;
@@ -30,8 +30,8 @@ macro_rules! call {
 /// What the handle keeps for streams.
 #[derive(Default)]
 pub(super) struct StreamHandle {
-    /// Whose streams the engine was asked to open, by rank.
-    opened: Vec<bool>,
+    /// Whose streams the engine was asked to open, by slot.
+    opened: Vec<Option<PeerId>>,
     /// Bytes that are put, on their way between the threads: here, or with the call and its answer.
     copies: Vec<u8>,
     /// Room for bytes that are got, likewise. It is as long as was ever asked for, so that it is cleared once.
@@ -39,15 +39,15 @@ pub(super) struct StreamHandle {
 }
 
 impl StreamHandle {
-    fn is_opened(&self, peer: Rank) -> bool {
-        self.opened.get(peer).copied().unwrap_or(false)
+    fn is_opened(&self, peer: PeerId) -> bool {
+        self.opened.get(peer.slot()) == Some(&Some(peer))
     }
 
-    fn note_opened(&mut self, peer: Rank) {
-        if self.opened.len() <= peer {
-            self.opened.resize(peer + 1, false);
+    fn note_opened(&mut self, peer: PeerId) {
+        if self.opened.len() <= peer.slot() {
+            self.opened.resize(peer.slot() + 1, None);
         }
-        self.opened[peer] = true;
+        self.opened[peer.slot()] = Some(peer);
     }
 
     /// Takes the memory for copies, filled with `bytes`.
@@ -69,7 +69,7 @@ impl StreamHandle {
 }
 
 impl<H: EngineHost> Streams for DedicatedWorker<H> {
-    fn open_stream(&mut self, peer: Rank) -> Result<(), StreamError> {
+    fn open_stream(&mut self, peer: PeerId) -> Result<(), StreamError> {
         if self.streams.is_opened(peer) && !self.is_forked() {
             return Ok(());
         }
@@ -78,22 +78,22 @@ impl<H: EngineHost> Streams for DedicatedWorker<H> {
         Ok(())
     }
 
-    fn is_stream_open(&mut self, peer: Rank) -> Result<bool, StreamError> {
+    fn is_stream_open(&mut self, peer: PeerId) -> Result<bool, StreamError> {
         call!(self, IsOpen(peer))?
     }
 
-    fn put_bytes(&mut self, to: Rank, bytes: &[u8]) -> Result<usize, StreamError> {
+    fn put_bytes(&mut self, to: PeerId, bytes: &[u8]) -> Result<usize, StreamError> {
         let copies = self.streams.copy_of(&bytes[..bytes.len().min(MOST)]);
         let (taken, copies) = call!(self, Put((to, copies)))?;
         self.streams.copies = copies;
         taken
     }
 
-    fn put_payload(&mut self, to: Rank, payload: StreamPayload) -> Result<usize, StreamError> {
+    fn put_payload(&mut self, to: PeerId, payload: StreamPayload) -> Result<usize, StreamError> {
         call!(self, PutPayload((to, payload)))?
     }
 
-    fn get_bytes(&mut self, from: Rank, into: &mut [u8]) -> Result<usize, StreamError> {
+    fn get_bytes(&mut self, from: PeerId, into: &mut [u8]) -> Result<usize, StreamError> {
         let len = into.len().min(MOST);
         let room = self.streams.room_for(len);
         let (got, room) = call!(self, Get((from, room, len)))?;
@@ -105,7 +105,7 @@ impl<H: EngineHost> Streams for DedicatedWorker<H> {
         got
     }
 
-    fn get_into(&mut self, from: Rank, buffer: &mut Option<Buffer>) -> Result<usize, StreamError> {
+    fn get_into(&mut self, from: PeerId, buffer: &mut Option<Buffer>) -> Result<usize, StreamError> {
         if self.is_forked() {
             return Err(StreamError::Forked);
         }
@@ -114,7 +114,7 @@ impl<H: EngineHost> Streams for DedicatedWorker<H> {
         got
     }
 
-    fn flush_stream(&mut self, to: Rank) -> Result<bool, StreamError> {
+    fn flush_stream(&mut self, to: PeerId) -> Result<bool, StreamError> {
         call!(self, Flush(to))?
     }
 

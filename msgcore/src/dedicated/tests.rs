@@ -60,13 +60,13 @@ fn a_message_goes_through_the_rings_and_a_probe_sees_it() {
     assert_eq!(sent.len, 2);
     worker.give_back(sent.buffer);
     let envelope = worker.probe(ANYTHING()).expect("it lives").expect("it waits");
-    assert_eq!((envelope.source, envelope.tag, envelope.len), (0, Tag::new(5), 2));
+    assert_eq!((envelope.source, envelope.tag, envelope.len), (0.into(), Tag::new(5), 2));
     let message = worker.claim(ANYTHING()).expect("it lives").expect("it waits");
     assert_eq!(worker.probe(ANYTHING()).expect("it lives"), None);
     let buffer = worker.buffer(10).expect("memory");
     let receive = worker.recv_message(message, buffer).expect("accepted");
     let done = worker.wait(receive).expect("it fits");
-    assert_eq!((&done.buffer[..done.len], done.peer, done.tag), (&b"me"[..], 0, Tag::new(5)));
+    assert_eq!((&done.buffer[..done.len], done.peer, done.tag), (&b"me"[..], 0.into(), Tag::new(5)));
     assert_eq!(worker.wait(receive).expect_err("given"), OpError::NoRequest);
     worker.barrier().expect("no other rank");
     assert_eq!(worker.close().expect("no other rank"), crate::Dropped::default());

@@ -10,9 +10,9 @@ use crate::core::breach::Breach;
 use crate::core::completion::OpError;
 use crate::core::lane::SEND_QUEUE;
 use crate::core::peer::{Arrived, Peer, PeerId};
-use crate::core::receive_buffers::{ANY_PEER, Cost};
+use crate::core::receive_buffers::Cost;
 use crate::core::rx::{Due, Outcome};
-use crate::core::tx::{lane_and_peer, stream_work_peer};
+use crate::core::tx::{lane_and_slot, stream_work_slot};
 use crate::services::Services;
 use crate::services::tag::rendezvous::ClearToSend;
 use crate::services::tag::request::Request;
@@ -113,12 +113,12 @@ impl<L: Link> Endpoint<L> {
     #[inline]
     fn lane_of(&self, done: &WorkCompletion) -> Option<(PeerId, usize)> {
         if matches!(done.operation, Operation::Recv | Operation::Send | Operation::RecvRdmaWithImm) {
-            let (lane, id) = lane_and_peer(done.wr_id);
-            if id != ANY_PEER {
-                return Some((id, lane));
+            let (lane, slot) = lane_and_slot(done.wr_id);
+            if slot != PeerId::NONE.slot() {
+                return Some((self.peers.id_at(slot)?, lane));
             }
-        } else if let Some(id) = stream_work_peer(done.wr_id) {
-            return Some((id, 0));
+        } else if let Some(slot) = stream_work_slot(done.wr_id) {
+            return Some((self.peers.id_at(slot)?, 0));
         }
         self.peers.of_qp(done.qp)
     }
@@ -126,7 +126,7 @@ impl<L: Link> Endpoint<L> {
     /// The end of a work request of a queue pair that is no peer's any more.
     fn drop_stray(&mut self, done: WorkCompletion) {
         if matches!(done.operation, Operation::Recv | Operation::RecvRdmaWithImm) {
-            let (lane, _) = lane_and_peer(done.wr_id);
+            let (lane, _) = lane_and_slot(done.wr_id);
             self.core.give_receive_vbuf(lane, done.buffer);
         }
     }
@@ -159,7 +159,7 @@ impl<L: Link> Endpoint<L> {
             // The peer may have said why there is no connection.
             self.tend_wireup();
         }
-        self.fail_peer(id, OpError::PeerGone { rank: id, status });
+        self.fail_peer(id, OpError::PeerGone { peer: id, status });
         self.wake_the_starved();
     }
 
@@ -303,5 +303,5 @@ fn dispatch<L: Link>(
 
 /// The end of a peer that broke the protocol.
 pub(super) fn breach_of(peer: PeerId, breach: Breach) -> OpError {
-    OpError::PeerProtocol { rank: peer, breach }
+    OpError::PeerProtocol { peer, breach }
 }

@@ -10,7 +10,7 @@ use crate::core::peer::Peer;
 use crate::core::peers::Peers;
 use crate::core::ready::Ready;
 use crate::core::stats::WorkerStats;
-use crate::core::tx::lane_and_peer;
+use crate::core::tx::lane_and_slot;
 use crate::services::tag::TagService;
 
 /// What takes expected messages while the engine polls: everything that they need but the engine.
@@ -24,13 +24,14 @@ pub(super) struct Expected<'a> {
 impl Sink for Expected<'_> {
     #[inline]
     fn take(&mut self, wr_id: u64, message: &[u8]) -> bool {
-        let (lane, id) = lane_and_peer(wr_id);
-        let Some(peer) = self.peers.live_mut(id) else { return false };
+        let (lane, slot) = lane_and_slot(wr_id);
+        let Some(peer) = self.peers.live_at_mut(slot) else { return false };
         let Some((header, payload)) = Header::parse_whole(message) else { return false };
-        if !(peer.is_next(lane, &header) && self.tag.take_expected(id, header.label, payload)) {
+        if !(peer.is_next(lane, &header) && self.tag.take_expected(peer.id, header.label, payload)) {
             return false;
         }
         self.stats.rx_expected += 1;
+        let id = peer.id;
         let lane = peer.take_next(lane, &header);
         // Credits that came may let something leave.
         if lane.credits.is_return_due() || (header.credits > 0 && has_work(self.tag, peer)) {

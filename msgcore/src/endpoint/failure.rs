@@ -17,12 +17,12 @@ pub enum EndpointEvent {
     /// A peer can be talked to.
     Connected {
         /// Which.
-        rank: PeerId,
+        peer: PeerId,
     },
     /// A peer is gone; all that needed it has ended with this error.
     PeerGone {
         /// Which.
-        rank: PeerId,
+        peer: PeerId,
         /// Why.
         error: OpError,
     },
@@ -78,7 +78,7 @@ impl<L: Link> Endpoint<L> {
         }
         // What was wrong with the peer may have taken the last shared receive with it.
         self.core.post_shared();
-        self.emit(EndpointEvent::PeerGone { rank: id, error });
+        self.emit(EndpointEvent::PeerGone { peer: id, error });
         if self.peers.is_deserted() {
             // They were posted while there was somebody, and who only tests them must see it. Later ones are meant for
             // messages of this end to itself.

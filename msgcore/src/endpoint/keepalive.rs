@@ -58,12 +58,12 @@ impl<L: Link> Endpoint<L> {
         for source in self.services.tag.matching.posted_sources() {
             match source {
                 Source::Any => return self.peers.ids().collect(),
-                Source::Rank(id) => is_needed[id] = true,
+                Source::Peer(id) => is_needed[id.slot()] = true,
             }
         }
-        self.services.tag.requests.peers().for_each(|id| is_needed[id] = true);
-        self.services.stream.peers().for_each(|id| is_needed[id] = true);
-        self.peers.ids().filter(|&id| is_needed[id]).collect()
+        self.services.tag.requests.peers().for_each(|id| is_needed[id.slot()] = true);
+        self.services.stream.slots().for_each(|slot| is_needed[slot] = true);
+        self.peers.ids().filter(|&id| is_needed[id.slot()]).collect()
     }
 }
 

@@ -201,7 +201,7 @@ impl<L: Link> Endpoint<L> {
     /// Why a receive from `source` can never be met.
     pub(crate) fn cannot_come(&self, source: Source) -> Option<OpError> {
         match source {
-            Source::Rank(id) => self.peers.get(id).and_then(|peer| peer.failure.clone()),
+            Source::Peer(id) => self.peers.get(id).and_then(|peer| peer.failure.clone()),
             // This end itself, if no other: as in a job of one.
             Source::Any => None,
         }
@@ -210,10 +210,10 @@ impl<L: Link> Endpoint<L> {
     /// Whether there is such a source, and this process may ask.
     #[inline]
     pub(crate) fn check_source(&self, pattern: &Pattern) -> Result<(), CallError> {
-        if let Source::Rank(rank) = pattern.source
-            && rank >= self.peers.count()
+        if let Source::Peer(id) = pattern.source
+            && !self.peers.has(id)
         {
-            return Err(CallError::NoRank { rank, size: self.peers.count() });
+            return Err(self.no_peer(id));
         }
         if self.is_forked() {
             return Err(CallError::Forked);
@@ -224,13 +224,21 @@ impl<L: Link> Endpoint<L> {
     /// Whether there is such a peer, and this process may speak to it.
     #[inline]
     fn check_peer(&self, id: PeerId) -> Result<(), CallError> {
-        if id >= self.peers.count() || id == self.peers.oneself() {
-            return Err(CallError::NoRank { rank: id, size: self.peers.count() });
+        if !self.peers.has(id) || id == self.peers.oneself() {
+            return Err(self.no_peer(id));
         }
         if self.is_forked() {
             return Err(CallError::Forked);
         }
         Ok(())
+    }
+
+    #[cold]
+    fn no_peer(&self, id: PeerId) -> CallError {
+        match id.rank() {
+            Some(rank) => CallError::NoRank { rank, size: self.peers.count() },
+            None => CallError::NoPeer(id),
+        }
     }
 
     /// Returns a peer that can be talked to.

@@ -69,7 +69,7 @@ impl<L: Link> Endpoint<L> {
         };
         let (send_pools, receive_pools, rules) = (pool(config.vbuf_max), pool(usize::MAX), config.rules());
         let terms = LocalTerms {
-            rank: oneself as u32,
+            rank: oneself.slot() as u32,
             capabilities: rules.ours,
             notify: config.credit_notify_threshold,
             preserve: config.credit_preserve,

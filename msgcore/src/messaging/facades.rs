@@ -16,7 +16,7 @@ use crate::services::tag::send::SendOptions;
 use crate::worker::Dropped;
 use crate::worker::closing::CloseError;
 use crate::worker::flush::FlushError;
-use crate::{DedicatedWorker, Rank, Tag, Worker, WorkerEvent};
+use crate::{DedicatedWorker, PeerId, Rank, Tag, Worker, WorkerEvent};
 
 /// The methods that have the same name, arguments and result in both.
 macro_rules! same {
@@ -150,7 +150,7 @@ macro_rules! same {
             self.barrier()
         }
 
-        fn flush(&mut self, to: Option<Rank>, timeout: Duration) -> Result<(), FlushError> {
+        fn flush(&mut self, to: Option<PeerId>, timeout: Duration) -> Result<(), FlushError> {
             self.flush(to, timeout)
         }
 

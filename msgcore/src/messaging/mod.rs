@@ -17,7 +17,7 @@ use crate::worker::Dropped;
 use crate::worker::closing::CloseError;
 use crate::worker::flush::FlushError;
 use crate::worker::stream::Streams;
-use crate::{Rank, Source, Tag, TagMatch, WorkerEvent};
+use crate::{PeerId, Rank, Source, Tag, TagMatch, WorkerEvent};
 
 /// Tagged messages between ranks. A [`Worker`](crate::Worker) makes progress inside these calls; a
 /// [`DedicatedWorker`](crate::DedicatedWorker) does on a thread of its own. A program that is generic over this trait, or takes a `&mut dyn Messaging`, runs on either; the methods are those of the
@@ -140,7 +140,7 @@ pub trait Messaging: Streams {
     fn barrier(&mut self) -> Result<(), OpError>;
 
     /// Waits until all that was sent to a rank, or to all, is in its memory, for `timeout` at most.
-    fn flush(&mut self, to: Option<Rank>, timeout: Duration) -> Result<(), FlushError>;
+    fn flush(&mut self, to: Option<PeerId>, timeout: Duration) -> Result<(), FlushError>;
 
     /// Returns the worker's counters.
     fn stats(&mut self) -> Result<WorkerStats, OpError>;

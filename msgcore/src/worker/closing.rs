@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use crate::backoff::{Backoff, SUSPICIOUS};
 use crate::core::completion::OpError;
-use crate::core::peer::Peer;
+use crate::core::peer::{Peer, PeerId};
 use crate::services::tag::operation::TagOperation;
 use crate::services::tag::request::Request;
 use crate::worker::report::Awaited;
@@ -62,7 +62,7 @@ impl<L: Link> Worker<L> {
 
     fn dropped(&self) -> Dropped {
         Dropped {
-            sends: self.endpoint.services.tag.requests.sends(usize::MAX).len(),
+            sends: self.endpoint.services.tag.requests.sends(PeerId::NONE).len(),
             receives: self.endpoint.services.tag.matching.posted_len(),
             unexpected: self.endpoint.services.tag.matching.unexpected_len(),
             claimed: self.endpoint.services.tag.claims.len(),
@@ -73,7 +73,7 @@ impl<L: Link> Worker<L> {
     /// The sends to peers that are under way, but for those that the application has taken back itself. How they end is
     /// kept, even where they are detached.
     fn hold_sends(&mut self) -> Vec<Request> {
-        let mut sends = self.endpoint.services.tag.requests.sends(self.rank);
+        let mut sends = self.endpoint.services.tag.requests.sends(self.endpoint.peers.oneself());
         sends.retain(|&request| self.endpoint.services.tag.requests.hold(request));
         sends
     }
@@ -139,7 +139,7 @@ impl<L: Link> Worker<L> {
 
     fn is_drained(&self) -> bool {
         self.endpoint.peers.iter().all(|peer| self.is_quiet(peer))
-            && self.endpoint.services.tag.requests.sends(self.rank).is_empty()
+            && self.endpoint.services.tag.requests.sends(self.endpoint.peers.oneself()).is_empty()
     }
 
     /// Whether nothing of ours is under way to a peer.
@@ -151,11 +151,11 @@ impl<L: Link> Worker<L> {
     fn silence(&self, patience: Duration) -> OpError {
         let busy = self.endpoint.peers.iter().filter(|peer| !self.is_quiet(peer));
         let mut silent: Vec<_> = busy.map(|peer| peer.id).collect();
-        let sends = self.endpoint.services.tag.requests.sends(self.rank);
+        let sends = self.endpoint.services.tag.requests.sends(self.endpoint.peers.oneself());
         silent.extend(sends.iter().filter_map(|&send| self.endpoint.services.tag.requests.get(send)?.depends_on()));
         silent.sort_unstable();
         silent.dedup();
-        OpError::Silent { ranks: silent, sends: sends.len(), seconds: patience.as_secs() }
+        OpError::Silent { peers: silent, sends: sends.len(), seconds: patience.as_secs() }
     }
 }
 

@@ -51,7 +51,7 @@ impl<L: Link> Worker<L> {
         for (rank, (why, _)) in self.departures.pending.extract_if(.., is_due).collect::<Vec<_>>() {
             // Receives may wait for it though it was never spoken to.
             if rank != self.rank {
-                self.endpoint.lose_peer(rank, OpError::PeerLeft { rank, why });
+                self.endpoint.lose_peer(rank.into(), OpError::PeerLeft { peer: rank.into(), why });
             }
         }
     }

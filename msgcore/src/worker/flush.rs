@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::Worker;
 use super::report::Awaited;
-use crate::Rank;
+use crate::PeerId;
 use crate::backoff::Backoff;
 use crate::core::refused::CallError;
 
@@ -19,11 +19,11 @@ pub enum FlushError {
     /// There is no such peer, or it is gone.
     #[error(transparent)]
     Peer(#[from] CallError),
-    /// These ranks have not acknowledged all of it in time.
-    #[error("not all that was sent has reached rank {} after {waited:?}", .ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    /// These peers have not acknowledged all of it in time.
+    #[error("not all that was sent has reached {} after {waited:?}", .peers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
     Timeout {
         /// Who.
-        ranks: Vec<Rank>,
+        peers: Vec<PeerId>,
         /// How long this rank has waited.
         waited: Duration,
     },
@@ -36,26 +36,26 @@ impl<L: Link> Worker<L> {
     ///
     /// # Errors
     /// The rank is gone, or there is none; or it took longer.
-    pub fn flush(&mut self, to: Option<Rank>, timeout: Duration) -> Result<(), FlushError> {
+    pub fn flush(&mut self, to: Option<PeerId>, timeout: Duration) -> Result<(), FlushError> {
         let (since, mut backoff) = (Instant::now(), Backoff::new(self.limits));
         loop {
-            if let Some(rank) = to.filter(|&rank| rank != self.rank) {
-                self.endpoint.peer_or_error(rank)?;
+            if let Some(peer) = to.filter(|&peer| peer != self.endpoint.peers.oneself()) {
+                self.endpoint.peer_or_error(peer)?;
             }
-            let ranks = self.unflushed(to);
+            let peers = self.unflushed(to);
             let waited = since.elapsed();
-            if ranks.is_empty() {
+            if peers.is_empty() {
                 return Ok(());
             } else if waited >= timeout {
-                return Err(FlushError::Timeout { ranks, waited });
+                return Err(FlushError::Timeout { peers, waited });
             }
             self.progress_or_idle(&mut backoff, Awaited::Rest).map_err(CallError::from)?;
         }
     }
 
     /// Of this rank, or of all, those to whom something is under way.
-    fn unflushed(&self, to: Option<Rank>) -> Vec<Rank> {
-        let asked = self.endpoint.peers.iter().filter(|peer| to.is_none_or(|rank| rank == peer.id));
+    fn unflushed(&self, to: Option<PeerId>) -> Vec<PeerId> {
+        let asked = self.endpoint.peers.iter().filter(|peer| to.is_none_or(|id| id == peer.id));
         asked.filter(|peer| !self.is_quiet(peer)).map(|peer| peer.id).collect()
     }
 }

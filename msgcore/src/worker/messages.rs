@@ -13,19 +13,19 @@ use crate::services::tag::matching::Pattern;
 use crate::services::tag::request::Request;
 use crate::services::tag::requests::LIMIT;
 use crate::services::tag::send::SendOptions;
-use crate::{Rank, Source, Tag, TagMatch};
+use crate::{PeerId, Source, Tag, TagMatch};
 
 impl<L: Link> Worker<L> {
-    /// Sends all of `payload` to rank `to`. The buffer returns when the request ends, which for a short message is
+    /// Sends all of `payload` to peer `to`. The buffer returns when the request ends, which for a short message is
     /// at once and for a long one when the receiver has it, or with the refusal. A message to this rank itself that finds
     /// no room among those without a receive ends when it is received: post the receive first.
     #[inline]
-    pub fn send(&mut self, to: Rank, tag: Tag, payload: Buffer) -> Result<Request, Refused<Buffer>> {
+    pub fn send(&mut self, to: impl Into<PeerId>, tag: Tag, payload: Buffer) -> Result<Request, Refused<Buffer>> {
         self.send_with(to, tag, payload, SendOptions::default())
     }
 
     /// Sends a copy of `bytes`.
-    pub fn send_bytes(&mut self, to: Rank, tag: Tag, bytes: &[u8]) -> Result<Request, CallError> {
+    pub fn send_bytes(&mut self, to: impl Into<PeerId>, tag: Tag, bytes: &[u8]) -> Result<Request, CallError> {
         let payload = self.endpoint.core.copy_of(bytes)?;
         Ok(self.send(to, tag, payload)?)
     }
@@ -34,13 +34,13 @@ impl<L: Link> Worker<L> {
     #[inline]
     pub fn send_with(
         &mut self,
-        to: Rank,
+        to: impl Into<PeerId>,
         tag: Tag,
         payload: Buffer,
         options: SendOptions,
     ) -> Result<Request, Refused<Buffer>> {
         let Some(request) = self.mint() else { return Err(Refused::new(CallError::TooMany(LIMIT), payload)) };
-        let begun = self.begin_send(request, (to, tag), payload, options);
+        let begun = self.begin_send(request, (to.into(), tag), payload, options);
         self.named(request, begun)
     }
 
@@ -48,7 +48,7 @@ impl<L: Link> Worker<L> {
     /// waited for, taken back, or left alone with [`Worker::detach`] (`MPI_Bsend`).
     pub fn send_buffered(
         &mut self,
-        to: Rank,
+        to: impl Into<PeerId>,
         tag: Tag,
         bytes: &[u8],
         options: SendOptions,
@@ -73,7 +73,7 @@ impl<L: Link> Worker<L> {
     pub(crate) fn begin_send(
         &mut self,
         request: Request,
-        to: (Rank, Tag),
+        to: (PeerId, Tag),
         payload: Buffer,
         options: SendOptions,
     ) -> Result<(), Refused<Buffer>> {

@@ -23,6 +23,7 @@ use crate::config::{Config, Demand, WireupTime};
 use crate::core::credits::CreditAccount;
 use crate::core::lane::Lane;
 use crate::core::no_connection::NoConnection;
+use crate::core::peer_id::PeerId;
 use crate::core::refused::CallError;
 use crate::core::stats::WorkerStats;
 use crate::core::vbuf::Pool;
@@ -86,7 +87,7 @@ impl Worker {
 
     /// Connects this rank to all others, which must do so too or make progress meanwhile.
     pub fn connect_all(&mut self) -> Result<(), WireupError> {
-        let peers: Vec<Rank> = self.endpoint.peers.ids().collect();
+        let peers: Vec<PeerId> = self.endpoint.peers.ids().collect();
         for &peer in &peers {
             self.endpoint.peers.entry(peer);
             self.endpoint.ensure_connecting(peer);
@@ -122,7 +123,7 @@ impl<L: Link> Worker<L> {
         let parts = Parts {
             engine,
             pd,
-            oneself: rank,
+            oneself: rank.into(),
             hosts,
             is_shared_port: is_shared,
             params: queue_pair_params(config),
@@ -186,15 +187,15 @@ impl<L: Link> Worker<L> {
     /// Begins to connect to a peer, which the first message would do too. [`WorkerEvent::Connected`] says when it is done.
     ///
     /// [`WorkerEvent::Connected`]: crate::WorkerEvent::Connected
-    pub fn connect(&mut self, rank: Rank) -> Result<(), CallError> {
-        let begun = self.endpoint.connect(rank);
+    pub fn connect(&mut self, peer: impl Into<PeerId>) -> Result<(), CallError> {
+        let begun = self.endpoint.connect(peer.into());
         self.carry_mail();
         begun
     }
 
     /// Whether messages to a peer leave at once. Does not make progress: see [`Worker::progress`].
-    pub fn is_connected(&self, rank: Rank) -> bool {
-        self.endpoint.is_connected(rank)
+    pub fn is_connected(&self, peer: impl Into<PeerId>) -> bool {
+        self.endpoint.is_connected(peer.into())
     }
 
     /// What has happened to the worker as a whole.
@@ -236,8 +237,8 @@ impl<L: Link> Worker<L> {
     }
 
     /// Bytes of receive buffers that are posted for one peer alone; 0 where it is not connected.
-    pub fn receive_bytes_of(&self, rank: Rank) -> usize {
-        self.endpoint.peers.get(rank).map_or(0, |peer| peer.lanes.iter().map(Lane::receive_bytes).sum())
+    pub fn receive_bytes_of(&self, peer: impl Into<PeerId>) -> usize {
+        self.endpoint.peers.get(peer.into()).map_or(0, |peer| peer.lanes.iter().map(Lane::receive_bytes).sum())
     }
 
     /// Returns the memory that messages without a receive take, claimed ones among them.
@@ -251,8 +252,8 @@ impl<L: Link> Worker<L> {
     }
 
     /// The credits of each receive queue of a connection; nothing where there is none.
-    pub fn credits_of(&self, rank: Rank) -> Vec<CreditAccount> {
-        self.endpoint.credits_of(rank)
+    pub fn credits_of(&self, peer: impl Into<PeerId>) -> Vec<CreditAccount> {
+        self.endpoint.credits_of(peer.into())
     }
 
     /// Bytes of the arena that the worker's own buffers for messages take, wherever those are.
@@ -279,7 +280,7 @@ impl<L: Link> Worker<L> {
     pub(crate) fn carry_mail(&mut self) {
         while let Some((to, text)) = self.endpoint.wireup.next_mail() {
             let sent = match self.carrier() {
-                Some(mail) => mail.send(to, &text).map_err(|error| NoConnection::NoMail(error.to_string())),
+                Some(mail) => mail.send(to.slot(), &text).map_err(|error| NoConnection::NoMail(error.to_string())),
                 None => Err(NoConnection::NoLauncher),
             };
             if let Err(why) = sent {
@@ -292,7 +293,7 @@ impl<L: Link> Worker<L> {
     fn fetch_mail(&mut self) {
         loop {
             match self.carrier().map(Mail::poll) {
-                Some(Ok(Some((from, text)))) => self.endpoint.wireup.deliver_mail(from, text),
+                Some(Ok(Some((from, text)))) => self.endpoint.wireup.deliver_mail(from.into(), text),
                 Some(Ok(None)) | None => return,
                 Some(Err(error)) => return self.endpoint.fail_connecting(&NoConnection::NoMail(error.to_string())),
             }

@@ -4,10 +4,10 @@
 use roci_driver::link::Link;
 use roci_protocol::msg::{self, Capabilities};
 
-use crate::Rank;
 use crate::config::Config;
 use crate::core::credits::{Credits, Rule};
 use crate::core::lane::Lane;
+use crate::core::peer_id::PeerId;
 use crate::receive_queues::{Kind, ReceiveQueue};
 use crate::services::tag::MAX_MESSAGE;
 use crate::services::tag::select::{Conditions, MAX_TRANSFER, Protocol, Reason, Rules, lane_for, select};
@@ -68,8 +68,8 @@ fn most_for_eager(config: &Config, kind: Kind) -> u16 {
 
 impl<L: Link> Worker<L> {
     /// The table for a peer that is connected, with all credits at home; `None` where it is not connected.
-    pub fn protocol_ranges(&self, rank: Rank) -> Option<Vec<ProtocolRange>> {
-        let peer = self.endpoint.peers.get(rank).filter(|peer| peer.is_open())?;
+    pub fn protocol_ranges(&self, peer: impl Into<PeerId>) -> Option<Vec<ProtocolRange>> {
+        let peer = self.endpoint.peers.get(peer.into()).filter(|peer| peer.is_open())?;
         let capacity =
             |lane: &Lane| LaneCapacity { payload: lane.payload, credits: lane.credits.most_for_eager().into() };
         let capacities: Vec<_> = peer.lanes.iter().map(capacity).collect();

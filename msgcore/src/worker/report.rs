@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use roci_driver::link::Link;
 
-use crate::core::peer::Peer;
+use crate::core::peer::{Peer, PeerId};
 use crate::services::tag::matching::Pattern;
 use crate::services::tag::operation::TagOperation;
 use crate::services::tag::request::Request;
 use crate::worker::Worker;
-use crate::{Rank, Source, TagMatch};
+use crate::{Source, TagMatch};
 use roci_launcher::Job;
 
 /// Requests and peers that a report names.
@@ -42,9 +42,9 @@ impl<L: Link> Worker<L> {
     /// Says how long somebody has waited for something, and what is known of the ranks that it depends on.
     #[cold]
     pub(crate) fn report_wait(&mut self, waited: Duration, awaited: Awaited<'_>) {
-        let (what, ranks) = self.describe_awaited(awaited);
+        let (what, peers) = self.describe_awaited(awaited);
         let peers: String =
-            ranks.into_iter().take(LINES).map(|rank| "; ".to_owned() + &self.describe_peer(rank)).collect();
+            peers.into_iter().take(LINES).map(|peer| "; ".to_owned() + &self.describe_peer(peer)).collect();
         tracing::warn!("rank {} has waited {} s for {what}{peers}", self.rank, waited.as_secs());
     }
 
@@ -85,13 +85,13 @@ impl<L: Link> Worker<L> {
         lines
     }
 
-    fn describe_awaited(&mut self, awaited: Awaited<'_>) -> (String, Vec<Rank>) {
+    fn describe_awaited(&mut self, awaited: Awaited<'_>) -> (String, Vec<PeerId>) {
         match awaited {
             Awaited::Request(request) => self.describe_request(request),
             Awaited::AnyOf([]) => ("nothing".to_owned(), Vec::new()),
             Awaited::AnyOf([first, others @ ..]) => {
-                let (what, ranks) = self.describe_request(*first);
-                (if others.is_empty() { what } else { format!("{what}, or one of {} others", others.len()) }, ranks)
+                let (what, peers) = self.describe_request(*first);
+                (if others.is_empty() { what } else { format!("{what}, or one of {} others", others.len()) }, peers)
             }
             Awaited::Completion(count) => {
                 let plural = if count == 1 { "operation" } else { "operations" };
@@ -100,7 +100,7 @@ impl<L: Link> Worker<L> {
             Awaited::Message(pattern) => (format!("a message {}", Shown(pattern)), self.sources(pattern)),
             Awaited::Barrier => (format!("all ranks at a barrier{}", self.absent()), Vec::new()),
             Awaited::Connections => {
-                let missing = (0..self.size).filter(|&rank| rank != self.rank && !self.is_connected(rank)).collect();
+                let missing = self.endpoint.peers.ids().filter(|&peer| !self.is_connected(peer)).collect();
                 (format!("its connections{}", self.absent()), missing)
             }
             Awaited::Rest => {
@@ -116,15 +116,15 @@ impl<L: Link> Worker<L> {
     }
 
     /// The ranks that a message may come from, if they are few.
-    fn sources(&self, pattern: &Pattern) -> Vec<Rank> {
+    fn sources(&self, pattern: &Pattern) -> Vec<PeerId> {
         match pattern.source {
-            Source::Rank(rank) if rank != self.rank => vec![rank],
+            Source::Peer(peer) if peer != self.endpoint.peers.oneself() => vec![peer],
             _ => Vec::new(),
         }
     }
 
     /// A request, and the ranks that it depends on.
-    fn describe_request(&self, request: Request) -> (String, Vec<Rank>) {
+    fn describe_request(&self, request: Request) -> (String, Vec<PeerId>) {
         let Some(operation) = self.endpoint.services.tag.requests.get(request) else {
             return ("a request that is over".into(), Vec::new());
         };
@@ -135,37 +135,37 @@ impl<L: Link> Worker<L> {
             return (format!("a receive {}", Shown(&pattern)), self.sources(&pattern));
         }
         let what = match operation {
-            TagOperation::Outgoing { to, .. } => format!("a send to rank {to} that has not left"),
-            TagOperation::Queued { to } => format!("a send to rank {to} that is leaving"),
+            TagOperation::Outgoing { to, .. } => format!("a send to {to} that has not left"),
+            TagOperation::Queued { to } => format!("a send to {to} that is leaving"),
             TagOperation::Unmatched { to, .. } => {
-                format!("a synchronous send to rank {to}, which has no receive for it")
+                format!("a synchronous send to {to}, which has no receive for it")
             }
-            TagOperation::Withdrawing { to, .. } => format!("rank {to} to say whether a send can be taken back"),
+            TagOperation::Withdrawing { to, .. } => format!("{to} to say whether a send can be taken back"),
             TagOperation::Asked(asked) => {
                 let len = asked.payload.len();
-                format!("a send of {len} bytes to rank {}, which has no receive for it", asked.to)
+                format!("a send of {len} bytes to {}, which has no receive for it", asked.to)
             }
-            TagOperation::Exposed(exposed) => format!("rank {} to fetch the bytes of a send", exposed.to),
-            TagOperation::Writing(out) => format!("a send to rank {} that is being written", out.to),
+            TagOperation::Exposed(exposed) => format!("{} to fetch the bytes of a send", exposed.to),
+            TagOperation::Writing(out) => format!("a send to {} that is being written", out.to),
             TagOperation::Filling(filling) => {
-                format!("a message from rank {}: {} of {} bytes have come", filling.from, filling.arrived, filling.len)
+                format!("a message from {}: {} of {} bytes have come", filling.from, filling.arrived, filling.len)
             }
-            TagOperation::Fetching(fetching) => format!("a message of rank {} that is being fetched", fetching.from),
-            TagOperation::Opened(opened) => format!("rank {} to write a message of {} bytes", opened.from, opened.len),
-            TagOperation::Piped(pipe) => format!("rank {} to write a message in pieces", pipe.from),
+            TagOperation::Fetching(fetching) => format!("a message of {} that is being fetched", fetching.from),
+            TagOperation::Opened(opened) => format!("{} to write a message of {} bytes", opened.from, opened.len),
+            TagOperation::Piped(pipe) => format!("{} to write a message in pieces", pipe.from),
             TagOperation::Waiting { .. } | TagOperation::Ended(_) => "a request that is over".to_owned(),
         };
         (what, operation.depends_on().into_iter().collect())
     }
 
-    fn describe_peer(&self, rank: Rank) -> String {
-        let state = match self.endpoint.peers.get(rank) {
+    fn describe_peer(&self, id: PeerId) -> String {
+        let state = match self.endpoint.peers.get(id) {
             None => "no connection was asked for".to_owned(),
             Some(Peer { failure: Some(failure), .. }) => format!("gone ({failure})"),
             Some(peer) if !peer.is_open() => format!("being connected ({:?})", peer.connection.stage()),
             Some(peer) => self.describe_connected(peer),
         };
-        format!("rank {rank}: {state}")
+        format!("{id}: {state}")
     }
 
     fn describe_connected(&self, peer: &Peer) -> String {
@@ -184,8 +184,8 @@ struct Shown<'a>(&'a Pattern);
 impl Display for Shown<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self.0.source {
-            Source::Any => f.write_str("from any rank")?,
-            Source::Rank(rank) => write!(f, "from rank {rank}")?,
+            Source::Any => f.write_str("from anybody")?,
+            Source::Peer(peer) => write!(f, "from {peer}")?,
         }
         match self.0.tag {
             TagMatch::Any => f.write_str(" with any tag"),

@@ -45,7 +45,7 @@ use roci_driver::link::Link;
 
 use super::Worker;
 use super::ports::LiveLink;
-use crate::Rank;
+use crate::core::peer_id::PeerId;
 use crate::core::refused::CallError;
 use crate::endpoint::streams::OpenStreamError;
 
@@ -61,7 +61,7 @@ pub trait Streams {
     /// # Errors
     /// There is no such peer, it has failed before, or there is no memory for the rings.
     #[inline]
-    fn stream(&mut self, peer: Rank) -> Result<Stream<'_, Self>, StreamError>
+    fn stream(&mut self, peer: impl Into<PeerId>) -> Result<Stream<'_, Self>, StreamError>
     where
         Self: Sized,
     {
@@ -72,25 +72,25 @@ pub trait Streams {
     ///
     /// # Errors
     /// As for [`Streams::stream`].
-    fn open_stream(&mut self, peer: Rank) -> Result<(), StreamError>;
+    fn open_stream(&mut self, peer: PeerId) -> Result<(), StreamError>;
 
     /// As [`Stream::is_open`].
-    fn is_stream_open(&mut self, peer: Rank) -> Result<bool, StreamError>;
+    fn is_stream_open(&mut self, peer: PeerId) -> Result<bool, StreamError>;
 
     /// As [`Stream::put`].
-    fn put_bytes(&mut self, to: Rank, bytes: &[u8]) -> Result<usize, StreamError>;
+    fn put_bytes(&mut self, to: PeerId, bytes: &[u8]) -> Result<usize, StreamError>;
 
     /// As [`Stream::put_payload`].
-    fn put_payload(&mut self, to: Rank, payload: StreamPayload) -> Result<usize, StreamError>;
+    fn put_payload(&mut self, to: PeerId, payload: StreamPayload) -> Result<usize, StreamError>;
 
     /// As [`Stream::get`].
-    fn get_bytes(&mut self, from: Rank, into: &mut [u8]) -> Result<usize, StreamError>;
+    fn get_bytes(&mut self, from: PeerId, into: &mut [u8]) -> Result<usize, StreamError>;
 
     /// As [`Stream::get_into`].
-    fn get_into(&mut self, from: Rank, buffer: &mut Option<Buffer>) -> Result<usize, StreamError>;
+    fn get_into(&mut self, from: PeerId, buffer: &mut Option<Buffer>) -> Result<usize, StreamError>;
 
     /// As [`Stream::flush`].
-    fn flush_stream(&mut self, to: Rank) -> Result<bool, StreamError>;
+    fn flush_stream(&mut self, to: PeerId) -> Result<bool, StreamError>;
 
     /// Has streams work in another way than the usual one. All ranks do so, with the same configuration, before they open the
     /// first stream or adopt the first payload.
@@ -128,7 +128,7 @@ pub trait Streams {
 #[derive(Debug)]
 pub struct Stream<'a, W: ?Sized = Worker<LiveLink>> {
     worker: &'a mut W,
-    peer: Rank,
+    peer: PeerId,
 }
 
 impl<'a, W: Streams + ?Sized> Stream<'a, W> {
@@ -137,7 +137,8 @@ impl<'a, W: Streams + ?Sized> Stream<'a, W> {
     /// # Errors
     /// As there.
     #[inline]
-    pub fn open(worker: &'a mut W, peer: Rank) -> Result<Self, StreamError> {
+    pub fn open(worker: &'a mut W, peer: impl Into<PeerId>) -> Result<Self, StreamError> {
+        let peer = peer.into();
         worker.open_stream(peer)?;
         Ok(Self { worker, peer })
     }
@@ -206,39 +207,39 @@ impl<'a, W: Streams + ?Sized> Stream<'a, W> {
 
 impl<L: Link> Streams for Worker<L> {
     #[inline]
-    fn open_stream(&mut self, peer: Rank) -> Result<(), StreamError> {
+    fn open_stream(&mut self, peer: PeerId) -> Result<(), StreamError> {
         if self.endpoint.has_open_stream(peer) { Ok(()) } else { self.open_stream_anew(peer) }
     }
 
-    fn is_stream_open(&mut self, peer: Rank) -> Result<bool, StreamError> {
+    fn is_stream_open(&mut self, peer: PeerId) -> Result<bool, StreamError> {
         Streams::open_stream(self, peer)?;
         self.endpoint.services.stream.is_open(peer)
     }
 
     #[inline]
-    fn put_bytes(&mut self, to: Rank, bytes: &[u8]) -> Result<usize, StreamError> {
+    fn put_bytes(&mut self, to: PeerId, bytes: &[u8]) -> Result<usize, StreamError> {
         Streams::open_stream(self, to)?;
         self.twice(bytes.is_empty(), |worker| worker.endpoint.put(to, bytes))
     }
 
-    fn put_payload(&mut self, to: Rank, payload: StreamPayload) -> Result<usize, StreamError> {
+    fn put_payload(&mut self, to: PeerId, payload: StreamPayload) -> Result<usize, StreamError> {
         Streams::open_stream(self, to)?;
         self.twice(false, |worker| worker.endpoint.put_payload(to, payload))
     }
 
     #[inline]
-    fn get_bytes(&mut self, from: Rank, into: &mut [u8]) -> Result<usize, StreamError> {
+    fn get_bytes(&mut self, from: PeerId, into: &mut [u8]) -> Result<usize, StreamError> {
         Streams::open_stream(self, from)?;
         self.twice(into.is_empty(), |worker| worker.endpoint.get(from, into))
     }
 
-    fn get_into(&mut self, from: Rank, buffer: &mut Option<Buffer>) -> Result<usize, StreamError> {
+    fn get_into(&mut self, from: PeerId, buffer: &mut Option<Buffer>) -> Result<usize, StreamError> {
         Streams::open_stream(self, from)?;
         let is_empty = buffer.as_ref().is_some_and(|buffer| buffer.is_empty());
         self.twice(is_empty, |worker| worker.endpoint.get_into(from, buffer))
     }
 
-    fn flush_stream(&mut self, to: Rank) -> Result<bool, StreamError> {
+    fn flush_stream(&mut self, to: PeerId) -> Result<bool, StreamError> {
         Streams::open_stream(self, to)?;
         self.progress();
         self.endpoint.services.stream.is_flushed(to)
@@ -276,11 +277,10 @@ impl<L: Link> Worker<L> {
     }
 
     #[cold]
-    fn open_stream_anew(&mut self, peer: Rank) -> Result<(), StreamError> {
-        let size = self.size();
+    fn open_stream_anew(&mut self, peer: PeerId) -> Result<(), StreamError> {
         let opened = self.endpoint.open_stream(peer).map_err(|why| match why {
             OpenStreamError::Call(CallError::Forked) => StreamError::Forked,
-            OpenStreamError::Call(_) => StreamError::NoPeer { rank: peer, size },
+            OpenStreamError::Call(_) => StreamError::NoPeer(peer),
             OpenStreamError::Stream(error) => error,
         });
         self.carry_mail();

@@ -53,7 +53,7 @@ fn a_receive_that_has_met_nothing_is_taken_back_with_its_buffer() {
     let mut pair = connected(&[]);
     let receive = pair.recv(1, Tag::new(1), 77);
     let done = cancel(&mut pair, 1, receive);
-    assert_eq!((done.is_cancelled, done.len, done.buffer.len(), done.peer), (true, 0, 77, 1));
+    assert_eq!((done.is_cancelled, done.len, done.buffer.len(), done.peer), (true, 0, 77, 1.into()));
     let receive = pair.workers[1].recv_in_place(any()).expect("accepted");
     let done = cancel(&mut pair, 1, receive);
     assert!(done.is_cancelled && done.buffer.is_empty());

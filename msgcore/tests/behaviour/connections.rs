@@ -3,7 +3,7 @@
 
 use roci_driver::Engine;
 use roci_driver::link::sim::SimLink;
-use roci_msgcore::{Done, OpError, Ports, Request, Source, Tag, TagMatch, Worker, WorkerEvent};
+use roci_msgcore::{Done, OpError, PeerId, Ports, Request, Source, Tag, TagMatch, Worker, WorkerEvent};
 use roci_testkit::World as _;
 
 use super::common::{World, config, pattern};
@@ -39,8 +39,8 @@ fn a_rank_that_goes_says_so_where_connections_are_made_by_rdma_cm() {
         events(&mut pair, 0);
         pair.workers.pop().expect("there are two").abort();
         pair.steps(100);
-        let told = events(&mut pair, 0);
-        assert!(matches!(&told[..], [WorkerEvent::PeerGone { rank: 1, .. }]), "{queues}: {told:?}");
+        let seen = events(&mut pair, 0);
+        assert!(matches!(&seen[..], [WorkerEvent::PeerGone { peer, .. }] if *peer == 1), "{queues}: {seen:?}");
     }
 }
 
@@ -55,7 +55,7 @@ fn events(pair: &mut World, who: usize) -> Vec<WorkerEvent> {
 /// Both are connected once, nobody was refused, and nobody ran into a missing receive.
 fn assert_connected(pair: &mut World, what: &str) {
     for who in [0, 1] {
-        assert_eq!(events(pair, who), [WorkerEvent::Connected { rank: 1 - who }], "{what}");
+        assert_eq!(events(pair, who), [WorkerEvent::Connected { peer: PeerId::from(1 - who) }], "{what}");
         let engine = pair.workers[who].engine_stats();
         assert_eq!(engine.queue_pairs.out_of_buffer, 0, "{what}: a message came before its receive");
         assert_eq!(pair.workers[who].stats().peers_gone, 0);
@@ -117,7 +117,7 @@ fn what_is_sent_meanwhile_flows_in_order_once_they_are_connected() {
             }
             for (mark, &len) in lens.iter().enumerate() {
                 for &who in senders {
-                    let receive = pair.recv_from(1 - who, Source::Rank(who), TagMatch::Any, 50_000);
+                    let receive = pair.recv_from(1 - who, Source::from(who), TagMatch::Any, 50_000);
                     pair.expect(1 - who, receive, &pattern(len, mark));
                 }
             }
@@ -231,11 +231,11 @@ fn receive_queues_that_do_not_fit_are_named_at_both_ends_and_the_others_go_on() 
                         let again = world.workers[who].send_error(1 - who, b"again");
                         assert!(again.to_string().contains(reason), "{again}");
                         assert!(
-                            matches!(&events(&mut world, who)[..], [WorkerEvent::PeerGone { rank, .. }] if *rank == 1 - who)
+                            matches!(&events(&mut world, who)[..], [WorkerEvent::PeerGone { peer, .. }] if *peer == 1 - who)
                         );
                     }
                     let send = world.workers[2].send_bytes(0, Tag::new(3), b"fine").expect("accepted");
-                    let receive = world.recv_from(0, Source::Rank(2), Tag::new(3), 4);
+                    let receive = world.recv_from(0, Source::from(2), Tag::new(3), 4);
                     assert_eq!(world.wait(0, receive).expect("received").len, 4);
                     world.wait(2, send).expect("sent");
                 }
@@ -294,7 +294,7 @@ fn a_rank_that_does_not_answer_is_given_up_in_time() {
                 assert!(by_name, "{error}");
                 let rank = 1 - who;
                 let event = pair.workers[0].poll_event().expect("it is told");
-                assert_eq!(event, WorkerEvent::PeerGone { rank, error: error.clone() });
+                assert_eq!(event, WorkerEvent::PeerGone { peer: rank.into(), error: error.clone() });
                 assert!(error.to_string().starts_with(&format!("rank {rank} ")), "{error}");
             }
         }
@@ -308,7 +308,7 @@ fn a_rank_that_is_given_up_learns_it_and_its_waits_end() {
         let what = format!("{settings:?}");
         let mut pair = World::pair(&[&settings[..], &[("retry_limit", "3")]].concat());
         pair.connect_all();
-        let receive = pair.recv_from(1, Source::Rank(0), Tag::new(1), 10);
+        let receive = pair.recv_from(1, Source::from(0), Tag::new(1), 10);
         let _ = pair.send(0, 9, b"x");
         while pair.workers[0].stats().peers_gone == 0 {
             pair.clock.advance(10_000);
@@ -316,11 +316,11 @@ fn a_rank_that_is_given_up_learns_it_and_its_waits_end() {
         }
         let error = why(&mut pair, 1, receive);
         match &error {
-            OpError::GivenUp { rank: 0, why } => {
+            OpError::GivenUp { peer, why } if *peer == 0 => {
                 let is_named = why.contains("IBV_WC_RETRY_EXC_ERR") || what.contains("rdma_cm");
                 assert!(is_named, "{what}: {why}");
             }
-            OpError::PeerGone { rank: 0, .. } => assert!(what.contains("rdma_cm"), "{what}"),
+            OpError::PeerGone { peer, .. } if *peer == 0 => assert!(what.contains("rdma_cm"), "{what}"),
             other => panic!("{what}: {other}"),
         }
         assert_eq!(pair.workers[1].send_error(0, b"x"), error, "{what}");

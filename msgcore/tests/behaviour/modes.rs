@@ -104,7 +104,7 @@ fn a_ready_send_is_counted_where_no_receive_is_posted() {
         let send = pair.send_with(from, 1, 1, &pattern(len, 1), SendOptions::default().ready());
         pair.steps(300);
         assert_eq!(pair.workers[1].stats().rx_ready_unmatched, before + 1);
-        let receive = pair.recv_from(1, Source::Rank(from), Tag::new(1), len);
+        let receive = pair.recv_from(1, Source::from(from), Tag::new(1), len);
         assert!(*pair.wait(1, receive).expect("it waits like any other").buffer == *pattern(len, 1));
         pair.wait(from, send).expect("sent");
     }
@@ -269,7 +269,7 @@ fn a_handed_over_message_without_memory_is_an_error_and_the_sender_ends() {
     let hog: Vec<_> = (0..rest >> 19).filter_map(|_| pair.workers[1].buffer(1 << 19).ok()).collect();
     let receive = receive_without_buffer(&mut pair, 1);
     let error = pair.wait(1, receive).expect_err("no memory");
-    assert_eq!(error, OpError::NoMemory { rank: 0, len: 1 << 20 });
+    assert_eq!(error, OpError::NoMemory { peer: 0.into(), len: 1 << 20 });
     assert!(error.to_string().contains("ROCI_ARENA_SIZE"));
     pair.wait(0, send).expect("the sender is not to blame");
     drop(hog);
@@ -292,7 +292,7 @@ fn truncate(pair: &mut World, from: usize, len: usize, is_expected: bool) -> [us
     let receive = early.unwrap_or_else(|| post(pair));
     let error = pair.wait(1, receive).expect_err("it does not fit");
     let OpError::Truncated(truncated) = error else { panic!("{error}") };
-    assert_eq!(truncated.envelope, Envelope { source: from, tag: Tag::new(3), len });
+    assert_eq!(truncated.envelope, Envelope { source: from.into(), tag: Tag::new(3), len });
     assert_eq!((truncated.context, truncated.room), (Context::default(), room));
     let buffer = truncated.buffer.expect("it comes back");
     assert!(buffer.len() == room && buffer.iter().all(|&byte| byte == 0xa5), "it was left alone");

@@ -232,7 +232,7 @@ fn a_shortage_of_shared_receives_grows_the_queue_and_heals() {
     assert!(world.workers[0].engine_stats().queue_pairs.out_of_buffer > 0, "four receives are too few for this");
     for mark in 0..60 {
         for from in 1..5 {
-            let receive = world.recv_from(0, Source::Rank(from), Tag::new(mark), 300);
+            let receive = world.recv_from(0, Source::from(from), Tag::new(mark), 300);
             assert!(*world.wait(0, receive).expect("received").buffer == *pattern(300, mark as usize));
         }
     }
@@ -318,7 +318,7 @@ fn a_close_names_a_peer_that_does_not_answer() {
     let _ = pair.send(0, 1, &pattern(100_000, 1));
     pair.steps(300);
     let error = pair.workers.remove(0).close().expect_err("no peer answers");
-    assert_eq!(error.why, OpError::Silent { ranks: vec![1], sends: 1, seconds: 1 });
+    assert_eq!(error.why, OpError::Silent { peers: vec![1.into()], sends: 1, seconds: 1 });
     assert_eq!(error.dropped, Dropped { sends: 1, ..Dropped::default() });
 }
 
@@ -384,7 +384,7 @@ fn the_ranks_of_a_large_job_share_their_receives() {
     for len in [100, 8_000, 50_000] {
         for peer in 1..140 {
             let send = world.send_with(peer, 0, 1, &pattern(len, peer), SendOptions::default());
-            let receive = world.recv_from(0, Source::Rank(peer), Tag::new(1), len);
+            let receive = world.recv_from(0, Source::from(peer), Tag::new(1), len);
             let done = world.wait(0, receive).expect("it arrives");
             assert!(done.buffer[..len] == pattern(len, peer)[..], "the bytes differ");
             world.wait(peer, send).expect("it is sent");

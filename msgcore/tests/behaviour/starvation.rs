@@ -75,7 +75,7 @@ fn a_steady_stream_to_one_rank_keeps_no_message_to_another_waiting() {
         world.connect_all();
         let stream = |world: &mut World, count: usize| {
             for _ in 0..count {
-                let _ = world.recv_from(1, Source::Rank(0), Tag::new(1), LEN);
+                let _ = world.recv_from(1, Source::from(0), Tag::new(1), LEN);
                 let mut payload = world.workers[0].buffer(LEN).expect("memory");
                 payload.copy_from_slice(&pattern(LEN, 3));
                 let _ = world.workers[0].send(1, Tag::new(1), payload).expect("accepted");
@@ -84,7 +84,7 @@ fn a_steady_stream_to_one_rank_keeps_no_message_to_another_waiting() {
         stream(&mut world, 1000);
         let others: Vec<_> = (2..2 + peers)
             .map(|rank| {
-                let receive = world.recv_from(rank, Source::Rank(0), Tag::new(1), LEN);
+                let receive = world.recv_from(rank, Source::from(0), Tag::new(1), LEN);
                 let send = world.workers[0].send_bytes(rank, Tag::new(1), &pattern(LEN, rank)).expect("accepted");
                 (rank, receive, send)
             })
@@ -122,7 +122,7 @@ fn peers_that_wait_for_send_buffers_are_served_in_turn() {
         world.connect_all();
         let mut receives = vec![Vec::new(); PEERS];
         for (peer, receives) in (1..).zip(&mut receives) {
-            receives.extend((0..EACH).map(|_| world.recv_from(peer, Source::Rank(0), Tag::new(1), LEN)));
+            receives.extend((0..EACH).map(|_| world.recv_from(peer, Source::from(0), Tag::new(1), LEN)));
         }
         for peer in 1..=PEERS {
             for _ in 0..EACH {
@@ -162,7 +162,7 @@ fn a_message_leaves_once_there_is_memory_for_a_send_buffer() {
     let settings: &[_] = &[("vbuf_pool", "1"), ("vbuf_secondary_pool", "1"), ("retry_limit", "100000")];
     let mut world = World::of(&[settings; 3]);
     world.connect_all();
-    let receive = world.recv_from(2, Source::Rank(0), Tag::new(1), LEN);
+    let receive = world.recv_from(2, Source::from(0), Tag::new(1), LEN);
     let mut payloads: Vec<_> = (0..20).map(|_| world.workers[0].buffer(LEN).expect("memory")).collect();
     world.steps(1000);
     world.cut(1);
@@ -209,7 +209,7 @@ fn leaves_the_application_its_memory(
     assert!(free >= floor - floor / 8, "{free} bytes are free, and the floor is {floor}: {}", world.counters());
     for (rank, sends) in (1..ranks).zip(sends) {
         for send in sends {
-            let receive = world.recv_from(0, Source::Rank(rank), Tag::new(1), len);
+            let receive = world.recv_from(0, Source::from(rank), Tag::new(1), len);
             let done = world.wait(0, receive).expect("it comes");
             assert!(done.buffer[..] == pattern(len, rank)[..]);
             world.wait(rank, send).expect("it is sent");
@@ -218,7 +218,7 @@ fn leaves_the_application_its_memory(
     world.workers[0].inside().check_invariants().expect("what must hold");
     // As many again find all credits at home.
     let last = world.send_with(1, 0, 1, &pattern(len, 5), SendOptions::default());
-    let receive = world.recv_from(0, Source::Rank(1), Tag::new(1), len);
+    let receive = world.recv_from(0, Source::from(1), Tag::new(1), len);
     assert!(world.wait(0, receive).expect("it comes").buffer[..] == pattern(len, 5)[..]);
     world.wait(1, last).expect("it is sent");
 }

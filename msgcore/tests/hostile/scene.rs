@@ -242,7 +242,9 @@ impl<const DEDICATED: bool> AnyScene<DEDICATED> {
         self.cut_peer();
         for _ in 0..PATIENCE {
             let event = self.next_event();
-            if let Some(WorkerEvent::PeerGone { rank: 1, error }) = event {
+            if let Some(WorkerEvent::PeerGone { peer, ref error }) = event
+                && peer == 1
+            {
                 assert!(
                     matches!(
                         error,

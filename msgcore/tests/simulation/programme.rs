@@ -143,7 +143,7 @@ impl Station {
     fn receive(&mut self, run: &mut Run) -> Result<(), String> {
         let (dice, size) = (&mut run.dice, run.world.workers.len());
         let context = Context::new(dice.random_range(0..CONTEXTS));
-        let source = if dice.random_ratio(1, 3) { Source::Any } else { Source::Rank(dice.random_range(0..size)) };
+        let source = if dice.random_ratio(1, 3) { Source::Any } else { Source::from(dice.random_range(0..size)) };
         let tag = Tag::new(dice.random_range(0..TAGS));
         let tag = match dice.random_range(0..6) {
             0 | 1 => TagMatch::Any,
@@ -317,7 +317,7 @@ impl Station {
             }
             (What::Receive { .. }, Ok(done)) if done.is_cancelled => Ok(()),
             (What::Receive { place, pattern, is_in_place }, Ok(done)) => {
-                let key = (done.peer, rank, pattern.context, done.tag);
+                let key = (done.peer.slot(), rank, pattern.context, done.tag);
                 ensure(takes(&pattern, &key), || format!("{pattern:?} took {key:?}"))?;
                 run.oracle.receive(place, key, &done.buffer[..done.len])?;
                 if is_in_place && run.dice.random_ratio(2, 3) {
@@ -327,7 +327,7 @@ impl Station {
             }
             (What::Receive { place, pattern, .. }, Err(OpError::Truncated(truncated))) => {
                 let Envelope { source, tag, len } = truncated.envelope;
-                let key = (source, rank, truncated.context, tag);
+                let key = (source.slot(), rank, truncated.context, tag);
                 ensure(takes(&pattern, &key), || format!("{pattern:?} met {key:?}"))?;
                 let is_back = truncated.buffer.is_some_and(|buffer| buffer.len() == truncated.room);
                 ensure(is_back, || format!("{pattern:?} did not get its buffer back"))?;
@@ -347,7 +347,7 @@ impl Station {
 
 /// Whether an operation ended because its peer is dead.
 pub(crate) fn is_of_the_dead(run: &Run, error: &OpError) -> bool {
-    matches!(error, OpError::PeerGone { rank, .. } | OpError::NotConnected { rank, .. } if !run.oracle.is_alive(*rank))
+    matches!(error, OpError::PeerGone { peer, .. } | OpError::NotConnected { peer, .. } if !run.oracle.is_alive(peer.slot()))
 }
 
 fn burst(dice: &mut StdRng) -> usize {
@@ -355,7 +355,7 @@ fn burst(dice: &mut StdRng) -> usize {
 }
 
 fn takes(pattern: &Pattern, &(from, _, context, tag): &Key) -> bool {
-    (pattern.source == Source::Any || pattern.source == Source::Rank(from))
+    (pattern.source == Source::Any || pattern.source == Source::from(from))
         && match pattern.tag {
             TagMatch::Any => true,
             TagMatch::Exact(its) => its == tag,

@@ -198,8 +198,8 @@ impl Run {
             let worker = &mut self.world.workers[who];
             happened |= worker.progress();
             worker.inside().check_invariants().map_err(|violation| violation.to_string())?;
-            if let Some(WorkerEvent::PeerGone { rank, error }) = worker.poll_event() {
-                ensure(!self.oracle.is_alive(rank), || format!("rank {who} lost rank {rank}: {error}"))?;
+            if let Some(WorkerEvent::PeerGone { peer, error }) = worker.poll_event() {
+                ensure(!self.oracle.is_alive(peer.slot()), || format!("rank {who} lost {peer}: {error}"))?;
             }
         }
         self.stride = if happened { STEP } else { (self.stride * 2).min(STRIDE) };

@@ -169,14 +169,14 @@ fn misuse_is_refused_by_name() {
     let mut pair = Pair::new(SMALL);
     let end = &mut pair.ends[0];
     for rank in [0, 2, usize::MAX] {
-        let no_peer = StreamError::NoPeer { rank, size: 2 };
+        let no_peer = StreamError::NoPeer(rank.into());
         assert_eq!(end.put(rank, b"x"), Err(no_peer.clone()));
         assert_eq!(end.get(rank, &mut [0]), Err(no_peer.clone()));
         assert_eq!(end.get_into(rank, &mut None), Err(no_peer.clone()));
         assert_eq!(end.is_open(rank), Err(no_peer.clone()));
         assert_eq!(end.flush(rank), Err(no_peer));
     }
-    assert_eq!(end.get_into(1, &mut None), Err(StreamError::NoBuffer(1)));
+    assert_eq!(end.get_into(1, &mut None), Err(StreamError::NoBuffer(1.into())));
 }
 
 /// Calls that name the peer open its streams themselves, and refuse a rank that is none.
@@ -185,17 +185,17 @@ fn calls_that_name_the_peer_open_its_streams() {
     let mut pair = Pair::unopened([SMALL; 2], &[]);
     for rank in [0, 2, usize::MAX] {
         let worker = &mut *pair.ends[0].0;
-        let no_peer = StreamError::NoPeer { rank, size: 2 };
-        assert_eq!(worker.put_bytes(rank, b"x"), Err(no_peer.clone()));
-        assert_eq!(worker.get_bytes(rank, &mut [0]), Err(no_peer.clone()));
-        assert_eq!(worker.get_into(rank, &mut None), Err(no_peer.clone()));
-        assert_eq!(worker.is_stream_open(rank), Err(no_peer.clone()));
-        assert_eq!(worker.flush_stream(rank), Err(no_peer));
+        let no_peer = StreamError::NoPeer(rank.into());
+        assert_eq!(worker.put_bytes(rank.into(), b"x"), Err(no_peer.clone()));
+        assert_eq!(worker.get_bytes(rank.into(), &mut [0]), Err(no_peer.clone()));
+        assert_eq!(worker.get_into(rank.into(), &mut None), Err(no_peer.clone()));
+        assert_eq!(worker.is_stream_open(rank.into()), Err(no_peer.clone()));
+        assert_eq!(worker.flush_stream(rank.into()), Err(no_peer));
     }
     let (mut sent, mut got, mut bytes) = (0, 0, [0; 5]);
     pair.settle(|pair| {
-        sent += pair.ends[0].0.put_bytes(1, &b"hello"[sent..]).expect("the peer is there");
-        got += pair.ends[1].0.get_bytes(0, &mut bytes[got..]).expect("the peer is there");
+        sent += pair.ends[0].0.put_bytes(1.into(), &b"hello"[sent..]).expect("the peer is there");
+        got += pair.ends[1].0.get_bytes(0.into(), &mut bytes[got..]).expect("the peer is there");
         got == bytes.len()
     });
     assert_eq!(&bytes, b"hello");

@@ -53,7 +53,7 @@ fn plain_gets_get_payloads_too_and_in_their_place() {
         pair.put_all(0, &stream(0, 10));
         let payload = adopt(&mut pair, 0, &stream(10, LONG));
         assert_eq!(pair.ends[0].put_payload(1, payload), Ok(0), "it is announced");
-        assert_eq!(pair.ends[0].put(1, b"x"), Err(StreamError::PutPending(1)));
+        assert_eq!(pair.ends[0].put(1, b"x"), Err(StreamError::PutPending(1.into())));
         assert!(pair.get_all(1, 10 + LONG) == stream(0, 10 + LONG));
         pair.settle(|pair| pair.ends[0].put_payload(1, payload) == Ok(LONG));
         pair.put_all(0, b"x");
@@ -106,7 +106,7 @@ fn a_payload_that_is_being_put_is_left_alone() {
     assert_eq!(pair.ends[0].put_payload(1, payload), Ok(0));
     assert_eq!(pair.ends[0].release(payload).err(), Some(StreamError::PayloadInUse));
     assert_eq!(pair.ends[0].write_payload(payload, 0, b"x"), Err(StreamError::PayloadInUse));
-    assert_eq!(pair.ends[0].put_payload(1, other), Err(StreamError::PutPending(1)));
+    assert_eq!(pair.ends[0].put_payload(1, other), Err(StreamError::PutPending(1.into())));
     assert!(transfer(&mut pair, payload, LONG, LONG) == stream(0, LONG));
     assert!(pair.ends[0].release(payload).is_ok_and(|buffer| *buffer == stream(0, LONG)));
     assert_eq!(pair.ends[0].release(payload).err(), Some(StreamError::NoPayload));
@@ -124,8 +124,8 @@ fn a_buffer_that_is_being_filled_is_asked_for_without_another_one() {
         slot.is_none()
     });
     let mut other = Some(pair.ends[1].buffer(LONG));
-    assert_eq!(pair.ends[1].get_into(0, &mut other), Err(StreamError::GetPending(0)));
-    assert_eq!(pair.ends[1].get(0, &mut [0]), Err(StreamError::GetPending(0)));
+    assert_eq!(pair.ends[1].get_into(0, &mut other), Err(StreamError::GetPending(0.into())));
+    assert_eq!(pair.ends[1].get(0, &mut [0]), Err(StreamError::GetPending(0.into())));
     assert!(other.is_some(), "it was not taken");
     pair.settle(|pair| pair.ends[1].get_into(0, &mut slot) == Ok(LONG));
     assert!(*slot.expect("it is back") == stream(0, LONG));

@@ -192,7 +192,7 @@ impl Scene {
 
     pub(crate) fn expect_breach(&mut self, breach: Breach) {
         self.talk();
-        let error = StreamError::Peer(OpError::PeerProtocol { rank: 1, breach });
+        let error = StreamError::Peer(OpError::PeerProtocol { peer: 1.into(), breach });
         assert_eq!(self.victim.put(b"x"), Err(error.clone()));
         assert_eq!(self.victim.get(&mut [0; 100]), Err(error));
         assert_eq!(self.victim.0.stats().peers_gone, 1);

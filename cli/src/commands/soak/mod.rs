@@ -160,7 +160,7 @@ impl Soak {
                 // Messages of one sender do not overtake, so a wildcard finds the same one. Not in a round's last
                 // place: the next word from rank 0 may already be there.
                 let tag = TagMatch::Exact(letter.tag);
-                receives.push((worker.recv(Source::Rank(peer), tag, buffer)?, letter, peer));
+                receives.push((worker.recv(Source::from(peer), tag, buffer)?, letter, peer));
             }
         }
         for (receive, letter, peer) in receives {

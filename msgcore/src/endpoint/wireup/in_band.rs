@@ -64,7 +64,7 @@ impl InBand {
     /// Asks for the lanes that could not be asked for before.
     fn go_on<L: Link>(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), NoConnection> {
         let Some(ours) = self.ours.get_mut(&peer) else { return Ok(()) };
-        let host = self.hosts.get(peer).ok_or(NoConnection::NoHost)?;
+        let host = self.hosts.get(peer.slot()).ok_or(NoConnection::NoHost)?;
         let address = SocketAddr::new(*host, port_of(peer));
         let mut lanes = std::mem::take(&mut ours.resolving).into_iter();
         while let Some((lane, qp)) = lanes.next() {
@@ -139,9 +139,11 @@ impl InBand {
     ) -> Option<MethodEvent> {
         let lanes = site.lanes.len();
         let judged = parse(data).and_then(|(peer, lane, count)| {
-            let is_sound = peer < self.hosts.len() && peer != site.oneself && place.0 == site.port_of(peer);
+            let is_sound = peer.slot() < self.hosts.len() && peer != site.oneself && place.0 == site.port_of(peer);
             match () {
-                () if host.is_some_and(|host| self.hosts.get(peer) != Some(&host)) => Err(NoConnection::OtherHost),
+                () if host.is_some_and(|host| self.hosts.get(peer.slot()) != Some(&host)) => {
+                    Err(NoConnection::OtherHost)
+                }
                 () if !is_sound => Err(NoConnection::NoRank),
                 () if lane >= count => Err(NoConnection::NoLane),
                 () if self.theirs.get(&peer).is_some_and(|theirs| theirs.ids.contains_key(&lane)) => {
@@ -306,7 +308,7 @@ impl<L: Link> Method<L> for InBand {
 }
 
 fn port_of(rank: PeerId) -> u16 {
-    FIRST_PORT + rank as u16
+    FIRST_PORT + rank.slot() as u16
 }
 
 fn service_of(rank: PeerId) -> ServiceId {
@@ -318,7 +320,7 @@ fn private_data(rank: PeerId, lane: usize, lanes: usize) -> [u8; LEN] {
     data[..4].copy_from_slice(&MAGIC);
     data[4] = lane as u8;
     data[5] = lanes as u8;
-    data[6..].copy_from_slice(&(rank as u32).to_be_bytes());
+    data[6..].copy_from_slice(&(rank.slot() as u32).to_be_bytes());
     data
 }
 
@@ -326,7 +328,7 @@ fn private_data(rank: PeerId, lane: usize, lanes: usize) -> [u8; LEN] {
 fn parse(data: &[u8]) -> Result<(PeerId, usize, usize), NoConnection> {
     match data.first_chunk::<LEN>() {
         Some(&[b'R', b'O', b'C', b'I', lane, lanes, a, b, c, d]) => {
-            Ok((u32::from_be_bytes([a, b, c, d]) as PeerId, lane.into(), lanes.into()))
+            Ok((PeerId::from(u32::from_be_bytes([a, b, c, d]) as usize), lane.into(), lanes.into()))
         }
         _ => Err(NoConnection::Stranger),
     }

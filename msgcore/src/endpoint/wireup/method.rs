@@ -89,7 +89,7 @@ pub(crate) trait Method<L: Link> {
 impl<L: Link> Site<'_, L> {
     /// The port behind which a peer is.
     pub(crate) fn port_of(&self, peer: PeerId) -> usize {
-        if self.is_shared_port { 0 } else { peer - usize::from(peer > self.oneself) }
+        if self.is_shared_port { 0 } else { peer.slot() - usize::from(peer > self.oneself) }
     }
 
     /// A queue pair for a lane to a peer.

@@ -150,7 +150,7 @@ impl<L: Link> Endpoint<L> {
         let serves = self.wireup.initiative == Initiative::ClientServer && self.peers.oneself() < id;
         let begun = self.with_method(|method, site| if serves { method.knock(site, id) } else { method.ask(site, id) });
         if let Err(why) = begun {
-            self.fail_peer(id, OpError::NotConnected { rank: id, why: why.into() });
+            self.fail_peer(id, OpError::NotConnected { peer: id, why: why.into() });
         }
     }
 
@@ -182,14 +182,14 @@ impl<L: Link> Endpoint<L> {
     /// A text could not be carried to a peer: a connection that is being made to it is not.
     pub(crate) fn fail_mail(&mut self, id: PeerId, why: NoConnection) {
         if self.wireup.under_way.contains_key(&id) {
-            self.fail_peer(id, OpError::NotConnected { rank: id, why: why.into() });
+            self.fail_peer(id, OpError::NotConnected { peer: id, why: why.into() });
         }
     }
 
     fn fail_overdue(&mut self, now: Nanos, why: &NoConnection) {
         let overdue = self.wireup.under_way.iter().filter(|&(_, &deadline)| deadline <= now).map(|(&id, _)| id);
         for id in overdue.collect::<Vec<_>>() {
-            self.fail_peer(id, OpError::NotConnected { rank: id, why: why.clone().into() });
+            self.fail_peer(id, OpError::NotConnected { peer: id, why: why.clone().into() });
         }
     }
 
@@ -198,7 +198,7 @@ impl<L: Link> Endpoint<L> {
             MethodEvent::Asked(id) => self.on_asked(id),
             MethodEvent::Knocked(id) => {
                 // It may have been connected meanwhile, by an attempt that crossed the knock.
-                if id < self.peers.count() && id != self.peers.oneself() {
+                if self.peers.has(id) && id != self.peers.oneself() {
                     self.ask_if_idle(id);
                 }
             }
@@ -207,21 +207,21 @@ impl<L: Link> Endpoint<L> {
                     return self.turn_away(id, why);
                 }
                 if let Err(why) = self.with_method(|method, site| method.confirm(site, id)) {
-                    return self.fail_peer(id, OpError::NotConnected { rank: id, why: why.into() });
+                    return self.fail_peer(id, OpError::NotConnected { peer: id, why: why.into() });
                 }
                 self.on_established(id);
             }
             MethodEvent::Established(id) => self.on_established(id),
             MethodEvent::Gone(id, why) => {
                 if self.peers.live_mut(id).is_some_and(|peer| peer.connection.stage() != Stage::Idle) {
-                    self.fail_peer(id, OpError::GivenUp { rank: id, why });
+                    self.fail_peer(id, OpError::GivenUp { peer: id, why });
                 }
             }
             // Theirs goes on, and comes.
             MethodEvent::Refused(_, Refusal::Crossed) => {}
             MethodEvent::Refused(id, Refusal::Because(why)) => {
                 if self.peers.live_mut(id).is_some_and(|peer| peer.connection.stage().is_under_way()) {
-                    self.fail_peer(id, OpError::NotConnected { rank: id, why: why.into() });
+                    self.fail_peer(id, OpError::NotConnected { peer: id, why: why.into() });
                 }
             }
         }
@@ -271,7 +271,7 @@ impl<L: Link> Endpoint<L> {
     /// There is no connection, and the peer gets the reason.
     fn turn_away(&mut self, id: PeerId, why: NoConnection) {
         self.with_method(|method, site| method.refuse(site, id, &Refusal::Because(why.clone())));
-        self.fail_peer(id, OpError::NotConnected { rank: id, why: why.into() });
+        self.fail_peer(id, OpError::NotConnected { peer: id, why: why.into() });
     }
 
     /// Queue pairs have come: their receives are posted, first the small one for the peer's terms.
@@ -293,7 +293,7 @@ impl<L: Link> Endpoint<L> {
             drop(core.engine.post_recv(qp, name_of(0, id), small));
             peer.lanes[0].posted = 1;
         }
-        core.post_own(peer).map_err(|why| NoConnection::NoReceives { rank: oneself, why })
+        core.post_own(peer).map_err(|why| NoConnection::NoReceives { peer: oneself, why })
     }
 
     /// The queue pairs are up at both ends: our terms go out.
@@ -371,7 +371,7 @@ impl<L: Link> Endpoint<L> {
             Ok(Stage::Open) => {
                 self.wireup.under_way.remove(&id);
                 self.peers.note_connected();
-                self.emit(EndpointEvent::Connected { rank: id });
+                self.emit(EndpointEvent::Connected { peer: id });
                 let Self { core, services, peers, .. } = self;
                 if let Some(peer) = peers.live_mut(id) {
                     advance(core, services, peer);

@@ -211,7 +211,7 @@ impl StreamEnd {
         } else if self.failure.is_none() {
             // The connection stays: the peer finds the same when it has our offer.
             let (theirs, ours) = (Box::new(offer.config), Box::new(*ours));
-            self.failure = Some(StreamError::OtherConfig { rank: peer, theirs, ours });
+            self.failure = Some(StreamError::OtherConfig { peer, theirs, ours });
         }
     }
 

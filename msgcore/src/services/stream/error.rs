@@ -4,8 +4,8 @@ use roci_driver::ArenaError;
 use thiserror::Error;
 
 use super::config::{BadStreamConfig, StreamConfig};
-use crate::Rank;
 use crate::core::completion::OpError;
+use crate::core::peer_id::PeerId;
 
 /// Why a call on a stream failed.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -24,38 +24,33 @@ pub enum StreamError {
     #[error("no key is free for the stream's memory")]
     NoKey,
     /// No such peer; a rank has no stream to itself.
-    #[error("rank {rank} is no peer in this job of {size}")]
-    NoPeer {
-        /// What was given.
-        rank: Rank,
-        /// How many ranks there are.
-        size: usize,
-    },
+    #[error("{0} is no peer of this end")]
+    NoPeer(PeerId),
     /// The peer has failed.
     #[error(transparent)]
     Peer(#[from] OpError),
     /// One of the two ends cannot do RDMA, which streams are made of.
-    #[error("no stream with rank {0}: one of the two cannot do RDMA (ROCI_RDMA)")]
-    NoRdma(Rank),
+    #[error("no stream with {0}: one of the two cannot do RDMA (ROCI_RDMA)")]
+    NoRdma(PeerId),
     /// The peer's streams are configured in another way.
-    #[error("rank {rank} configures its streams in another way: {theirs:?}, and here they are {ours:?}")]
+    #[error("{peer} configures its streams in another way: {theirs:?}, and here they are {ours:?}")]
     OtherConfig {
         /// Which.
-        rank: Rank,
+        peer: PeerId,
         /// Its configuration.
         theirs: Box<StreamConfig>,
         /// This end's.
         ours: Box<StreamConfig>,
     },
     /// A payload is being put to this peer: nothing else can be until its put has answered with its length.
-    #[error("a payload is being put to rank {0}: repeat its put until it answers with its length")]
-    PutPending(Rank),
+    #[error("a payload is being put to {0}: repeat its put until it answers with its length")]
+    PutPending(PeerId),
     /// A payload is being read into a buffer that was given to an earlier call.
-    #[error("a payload is being read from rank {0}: repeat get_into without a buffer until it answers")]
-    GetPending(Rank),
+    #[error("a payload is being read from {0}: repeat get_into without a buffer until it answers")]
+    GetPending(PeerId),
     /// There is no buffer to get into, and no earlier one is in use.
-    #[error("get_into was given no buffer, and has none of rank {0}'s")]
-    NoBuffer(Rank),
+    #[error("get_into was given no buffer, and has none of {0}'s")]
+    NoBuffer(PeerId),
     /// The handle's payload was released.
     #[error("no such payload")]
     NoPayload,

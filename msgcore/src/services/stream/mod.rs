@@ -185,10 +185,10 @@ impl StreamService {
         self.ends().filter(|end| end.failure.is_none() && end.tx.payload.is_some()).count()
     }
 
-    /// Returns the peers with whom there is a stream that has not failed.
-    pub(crate) fn peers(&self) -> impl Iterator<Item = PeerId> {
+    /// Returns the slots of the peers with whom there is a stream that has not failed.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = usize> {
         let live = |streams: &PeerStreams| streams.ours.as_ref().is_some_and(|end| end.failure.is_none());
-        self.streams.iter().enumerate().filter(move |(_, streams)| live(streams)).map(|(id, _)| id)
+        self.streams.iter().enumerate().filter(move |(_, streams)| live(streams)).map(|(slot, _)| slot)
     }
 
     /// Returns the counters.
@@ -277,7 +277,7 @@ impl StreamService {
 
     /// A peer is gone. What had come can still be got; buffers that are under way come back with their completions.
     pub(crate) fn on_peer_down<L: Link>(&mut self, core: &mut Core<L>, peer: PeerId, error: &OpError) {
-        let Some(streams) = self.streams.get_mut(peer) else { return };
+        let Some(streams) = self.streams.get_mut(peer.slot()) else { return };
         let Some(end) = &mut streams.ours else { return };
         end.failure.get_or_insert_with(|| error.clone().into());
         if let Some(put) = end.tx.payload.take() {
@@ -287,7 +287,7 @@ impl StreamService {
     }
 
     fn end(&self, peer: PeerId) -> Option<&StreamEnd> {
-        self.streams.get(peer)?.ours.as_deref()
+        self.streams.get(peer.slot())?.ours.as_deref()
     }
 
     fn ends(&self) -> impl Iterator<Item = &StreamEnd> {
@@ -295,10 +295,10 @@ impl StreamService {
     }
 
     fn streams_with(&mut self, peer: PeerId) -> &mut PeerStreams {
-        if self.streams.len() <= peer {
-            self.streams.resize_with(peer + 1, PeerStreams::default);
+        if self.streams.len() <= peer.slot() {
+            self.streams.resize_with(peer.slot() + 1, PeerStreams::default);
         }
-        &mut self.streams[peer]
+        &mut self.streams[peer.slot()]
     }
 
     /// Returns this end of the streams with a peer, which is open, and what it works with.
@@ -309,7 +309,7 @@ impl StreamService {
         peer: &'a mut Peer,
     ) -> (StreamContext<'a, L>, &'a mut StreamEnd, &'a mut Payloads) {
         let Self { config, sizes, streams, payloads, stats } = self;
-        let end = streams.get_mut(peer.id).and_then(|streams| streams.ours.as_deref_mut());
+        let end = streams.get_mut(peer.id.slot()).and_then(|streams| streams.ours.as_deref_mut());
         let end = end.expect("a stream is opened before it is used");
         (StreamContext { core, peer, config, sizes, stats }, end, payloads)
     }

@@ -57,7 +57,7 @@ impl TagService {
 
     /// Takes a send back that has not left.
     pub(crate) fn cancel_queued<L: Link>(&mut self, core: &mut Core<L>, to: PeerId, at: u32) {
-        let outgoing = self.queues[to].outgoing.remove(at).expect("an operation in the queue is at its place");
+        let outgoing = self.queues[to.slot()].outgoing.remove(at).expect("an operation in the queue is at its place");
         core.stats.cancelled += 1;
         let done = Done::new(outgoing.payload, 0, to, outgoing.label);
         self.requests.end(outgoing.request, Ok(done.cancelled()));
@@ -75,7 +75,7 @@ impl TagService {
                 self.requests.replace(request, TagOperation::Withdrawing { to, done });
             }
         }
-        self.queues[to].cancels.add(request);
+        self.queues[to.slot()].cancels.add(request);
         if !self.ask_more(peer) {
             core.stats.cancel_stalls += 1;
         }
@@ -84,7 +84,7 @@ impl TagService {
     /// Asks for what is to be given back, as far as there may be such questions; whether that was any.
     fn ask_more(&mut self, peer: &mut Peer) -> bool {
         let mut is_any = false;
-        let (cancels, sequence) = (&mut self.queues[peer.id].cancels, peer.tx.next_sequence);
+        let (cancels, sequence) = (&mut self.queues[peer.id.slot()].cancels, peer.tx.next_sequence);
         while let Some(request) = cancels.next(sequence) {
             // One that is over by now need not be asked for.
             if self.requests.get(request).is_some_and(|operation| operation.depends_on() == Some(peer.id)) {
@@ -138,7 +138,7 @@ impl TagService {
         is_withdrawn: bool,
     ) -> Result<(), Breach> {
         let from = peer.id;
-        self.queues[from].cancels.note_answer();
+        self.queues[from.slot()].cancels.note_answer();
         self.ask_more(peer);
         let request = Request::from_wire(id);
         let is_theirs = self.requests.get(request).is_some_and(|operation| operation.depends_on() == Some(from));

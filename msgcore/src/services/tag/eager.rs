@@ -318,7 +318,7 @@ impl TagService {
             Some(buffer) => truncated(core, from, label, len, buffer),
             None => match core.engine.buffer(len) {
                 Ok(buffer) => return Some(buffer),
-                Err(_) => OpError::NoMemory { rank: from, len: len as u64 },
+                Err(_) => OpError::NoMemory { peer: from, len: len as u64 },
             },
         };
         self.requests.end(request, Err(error));

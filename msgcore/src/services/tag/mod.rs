@@ -82,7 +82,7 @@ impl TagService {
 
     /// A peer is gone: whatever needs it ends with `error`.
     pub(crate) fn on_peer_down<L: Link>(&mut self, core: &mut Core<L>, peer: PeerId, error: &OpError) {
-        self.queues[peer] = PeerSendQueue::default();
+        self.queues[peer.slot()] = PeerSendQueue::default();
         for request in self.requests.depending_on(peer) {
             self.abandon(core, request, error);
         }

@@ -50,7 +50,7 @@ impl TagService {
     /// A message waits for a receive no longer.
     pub(super) fn note_taken(&mut self, source: PeerId, body: &UnexpectedBody) {
         if matches!(body, UnexpectedBody::Remote(_)) {
-            self.queues[source].announced_here -= 1;
+            self.queues[source.slot()].announced_here -= 1;
         }
     }
 

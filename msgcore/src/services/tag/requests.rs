@@ -8,6 +8,7 @@ use roci_protocol::msg::Label;
 use super::completion_list::{CompletionList, ReportTo};
 use super::operation::TagOperation;
 use super::request::Request;
+use crate::Rank;
 use crate::core::completion::{Done, OpError};
 use crate::core::peer::PeerId;
 use crate::core::slab::{KeySource, NamedValues};
@@ -45,7 +46,7 @@ impl Default for Requests {
 
 impl Requests {
     /// The requests of a rank whose peers, all of them, are in this process: its names are the same in each run.
-    pub(crate) fn of_rank(rank: PeerId) -> Self {
+    pub(crate) fn of_rank(rank: Rank) -> Self {
         Self::of(Some(KeySource::numbered(rank as u32, LIMIT)))
     }
 
@@ -336,7 +337,7 @@ mod tests {
 
     fn open(requests: &mut Requests) -> Request {
         let request = requests.mint().expect("room");
-        requests.open(request, TagOperation::Queued { to: 3 });
+        requests.open(request, TagOperation::Queued { to: 3.into() });
         request
     }
 
@@ -346,7 +347,7 @@ mod tests {
         let first = open(&mut requests);
         assert_eq!(Request::from_wire(first.to_wire()), first);
         assert!(requests.close(first).is_none());
-        assert_eq!(requests.depending_on(3), [first]);
+        assert_eq!(requests.depending_on(3.into()), [first]);
         requests.end(first, Err(OpError::NobodyLeft));
         assert_eq!(requests.close(first).expect("over").expect_err("failed"), OpError::NobodyLeft);
         let second = open(&mut requests);
@@ -360,7 +361,7 @@ mod tests {
         requests.serve_another_thread();
         let mut open = |requests: &mut Requests| {
             let request = Request(names.mint().expect("room"));
-            requests.open(request, TagOperation::Queued { to: 3 });
+            requests.open(request, TagOperation::Queued { to: 3.into() });
             request
         };
         let (first, second, detached) = (open(&mut requests), open(&mut requests), open(&mut requests));

@@ -66,7 +66,7 @@ impl TagService {
         (label, mode): (Label, Mode),
         payload: Buffer,
     ) -> Result<(), Refused<Buffer>> {
-        if !self.queues[peer.id].has_room() {
+        if !self.queues[peer.id.slot()].has_room() {
             return Err(Refused::new(CallError::TooMany(OUTGOING_LIMIT), payload));
         }
         let is_short = payload.len() <= self.rules.eager;
@@ -76,7 +76,7 @@ impl TagService {
                 self.send_short(core, peer, lane, Outgoing { request, label, mode, payload });
             }
             _ => {
-                let at = self.queues[peer.id].outgoing.push(Outgoing { request, label, mode, payload });
+                let at = self.queues[peer.id.slot()].outgoing.push(Outgoing { request, label, mode, payload });
                 self.requests.open(request, TagOperation::Outgoing { to: peer.id, at });
             }
         }

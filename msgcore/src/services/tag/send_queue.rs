@@ -75,19 +75,19 @@ impl TagService {
     /// Whether something waits to be sent to a peer.
     #[inline]
     pub(crate) fn has_work(&self, peer: PeerId) -> bool {
-        self.queues[peer].has_work()
+        self.queues[peer.slot()].has_work()
     }
 
     /// Returns how many messages wait to be sent to a peer.
     pub(crate) fn outgoing_len(&self, peer: PeerId) -> usize {
-        self.queues[peer].outgoing.len()
+        self.queues[peer.slot()].outgoing.len()
     }
 
     /// Returns the lane on which a message of this length can leave at once in a single vbuf, if it is eager: nothing waits
     /// before it, and there are a credit and a place for it. It is what [`select`] would say, without the detour.
     #[inline]
     pub(super) fn short_lane(&self, peer: &Peer, len: usize) -> Option<usize> {
-        let queue = &self.queues[peer.id];
+        let queue = &self.queues[peer.id.slot()];
         // Where a cancel is open the place in the sequence must be looked at.
         if !peer.is_open() || peer.tx.has_work() || queue.has_work() || queue.cancels.is_any_open() {
             return None;
@@ -99,7 +99,7 @@ impl TagService {
 
     /// Sends the oldest matched message, where there is one and it may go; returns whether it did.
     pub(crate) fn post_message<L: Link>(&mut self, core: &mut Core<L>, peer: &mut Peer) -> bool {
-        let queue = &self.queues[peer.id];
+        let queue = &self.queues[peer.id.slot()];
         let Some(first) = queue.outgoing.next(None) else { return false };
         let next = queue.outgoing.get(first).expect("it is in the list");
         if !queue.cancels.admits(peer.tx.next_sequence) {
@@ -134,7 +134,7 @@ impl TagService {
         if !core.has_send_room(peer, lane, vbufs, admitted) {
             return false;
         }
-        let outgoing = self.queues[peer.id].outgoing.remove(first).expect("it was just there");
+        let outgoing = self.queues[peer.id.slot()].outgoing.remove(first).expect("it was just there");
         core.stats.chose(protocol, reason);
         match protocol {
             Protocol::Eager => self.send_eager(core, peer, lane, outgoing),

@@ -2,10 +2,11 @@
 //! so a class is searched by one look into a hash table, whatever wildcards it has.
 
 use super::{MatchLabel, Pattern};
-use crate::{Rank, Source, Tag, TagMatch};
+use crate::core::peer_id::PeerId;
+use crate::{Source, Tag, TagMatch};
 
 /// The source in keys of classes that take any.
-const ANY_SOURCE: Rank = Rank::MAX;
+const ANY_SOURCE: PeerId = PeerId::NONE;
 
 /// What the patterns of a class leave open.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -35,7 +36,7 @@ impl Pattern {
     #[inline]
     pub(super) fn exact(&self) -> Option<MatchLabel> {
         match (self.source, self.tag) {
-            (Source::Rank(source), TagMatch::Exact(tag)) => Some(MatchLabel { source, tag, context: self.context }),
+            (Source::Peer(source), TagMatch::Exact(tag)) => Some(MatchLabel { source, tag, context: self.context }),
             _ => None,
         }
     }
@@ -44,7 +45,7 @@ impl Pattern {
     pub(super) fn key(&self) -> MatchLabel {
         let source = match self.source {
             Source::Any => ANY_SOURCE,
-            Source::Rank(rank) => rank,
+            Source::Peer(peer) => peer,
         };
         let tag = match self.tag {
             TagMatch::Any => 0,

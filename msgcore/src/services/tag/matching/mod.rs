@@ -29,12 +29,13 @@ pub(crate) use posted::Posted;
 
 use roci_protocol::msg;
 
-use crate::{Context, Rank, Source, Tag, TagMatch};
+use crate::core::peer_id::PeerId;
+use crate::{Context, Source, Tag, TagMatch};
 
 /// What a message says of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct MatchLabel {
-    pub(crate) source: Rank,
+    pub(crate) source: PeerId,
     pub(crate) tag: Tag,
     pub(crate) context: Context,
 }
@@ -53,7 +54,7 @@ pub struct Pattern {
 impl MatchLabel {
     /// The label of a message that came from `source`.
     #[inline]
-    pub(crate) fn new(source: Rank, label: msg::Label) -> Self {
+    pub(crate) fn new(source: PeerId, label: msg::Label) -> Self {
         Self { source, tag: Tag::new(label.tag), context: Context::new(label.context) }
     }
 
@@ -79,7 +80,7 @@ impl Pattern {
     pub(crate) fn takes(&self, label: &MatchLabel) -> bool {
         let from = match self.source {
             Source::Any => true,
-            Source::Rank(rank) => rank == label.source,
+            Source::Peer(peer) => peer == label.source,
         };
         from && self.tag.takes(label.tag) && self.context == label.context
     }
@@ -137,19 +138,19 @@ impl<R: Copy, M> Matching<R, M> {
     }
 
     /// A send is cancelled: takes the message that its sender names so.
-    pub(crate) fn withdraw(&mut self, source: Rank, name: u64) -> Option<(MatchLabel, M)> {
+    pub(crate) fn withdraw(&mut self, source: PeerId, name: u64) -> Option<(MatchLabel, M)> {
         self.unexpected.withdraw(source, name)
     }
 
     /// Forgets a peer that is gone: the receives that wait for it alone are returned in the order of posting, and its
     /// messages for which `is_lost` are dropped. The others can still be received.
-    pub(crate) fn forget(&mut self, rank: Rank, is_lost: impl FnMut(&M) -> bool) -> Vec<R> {
-        self.unexpected.forget(rank, is_lost);
-        self.receives.forget(rank)
+    pub(crate) fn forget(&mut self, peer: PeerId, is_lost: impl FnMut(&M) -> bool) -> Vec<R> {
+        self.unexpected.forget(peer, is_lost);
+        self.receives.forget(peer)
     }
 
     /// Every receive that waits, in the order of posting, for an end after which no message can come.
-    pub(crate) fn drain_posted(&mut self, oneself: Rank) -> Vec<R> {
+    pub(crate) fn drain_posted(&mut self, oneself: PeerId) -> Vec<R> {
         self.receives.drain(oneself)
     }
 

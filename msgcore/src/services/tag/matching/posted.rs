@@ -4,7 +4,8 @@ use super::bins::Bins;
 use super::classes::MatchClass;
 use super::entries::{List, Unordered};
 use super::{MatchLabel, Pattern};
-use crate::{Rank, Source};
+use crate::Source;
+use crate::core::peer_id::PeerId;
 
 /// A receive that was posted, as the application names it to take it back. A name outlives its receive without
 /// harm.
@@ -116,12 +117,12 @@ impl<R: Copy> PostedReceives<R> {
     }
 
     /// Removes the receives that only `rank` could have met.
-    pub(super) fn forget(&mut self, rank: Rank) -> Vec<R> {
-        self.remove_all(|receive| receive.pattern.source == Source::Rank(rank))
+    pub(super) fn forget(&mut self, peer: PeerId) -> Vec<R> {
+        self.remove_all(|receive| receive.pattern.source == Source::Peer(peer))
     }
 
-    pub(super) fn drain(&mut self, oneself: Rank) -> Vec<R> {
-        self.remove_all(|receive| receive.pattern.source != Source::Rank(oneself))
+    pub(super) fn drain(&mut self, oneself: PeerId) -> Vec<R> {
+        self.remove_all(|receive| receive.pattern.source != Source::Peer(oneself))
     }
 
     pub(super) fn pattern_of(&self, posted: Posted) -> Option<Pattern> {

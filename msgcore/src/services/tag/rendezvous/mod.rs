@@ -54,7 +54,7 @@ impl TagService {
             core.stats.goes(protocol);
         }
         self.requests.replace(request, operation);
-        self.queues[to].announced += 1;
+        self.queues[to.slot()].announced += 1;
         let message = Message::RequestToSend { label, len, id: request.to_wire(), protocol, rkey, mode };
         core.post_vbuf(peer, 0, Header { sequence, ..Header::new(message) }, &[]);
     }
@@ -75,7 +75,7 @@ impl TagService {
                 self.meet(core, peer, request, label, remote);
             }
             None => {
-                let waiting = &mut self.queues[peer.id].announced_here;
+                let waiting = &mut self.queues[peer.id.slot()].announced_here;
                 if *waiting == OUTGOING_LIMIT {
                     return Err(Breach::TooManyAnnounced(OUTGOING_LIMIT));
                 }
@@ -139,7 +139,7 @@ impl TagService {
             Some(TagOperation::Asked(Asked { to, label, payload, .. })) => (to, label, payload),
             other => unreachable!("only a rendezvous that has not moved ends so: {other:?}"),
         };
-        self.queues[to].note_announced_over();
+        self.queues[to.slot()].note_announced_over();
         let len = payload.len();
         self.requests.end(request, Ok(how(Done::new(payload, len, to, label))));
     }

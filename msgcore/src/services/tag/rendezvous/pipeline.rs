@@ -226,7 +226,7 @@ impl TagService {
             unreachable!("the caller has looked");
         };
         core.stats.goes(protocol);
-        self.queues[to].note_announced_over();
+        self.queues[to.slot()].note_announced_over();
         let out = PipeOut { to, label, written: None, in_flight: 0, rest: Some(payload) };
         self.requests.replace(request, TagOperation::Writing(Box::new(out)));
     }

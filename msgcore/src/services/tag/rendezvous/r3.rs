@@ -57,13 +57,13 @@ impl TagService {
             core.stats.goes(RendezvousProtocol::R3);
         }
         self.requests.replace(request, TagOperation::Queued { to });
-        self.queues[to].note_announced_over();
-        self.queues[to].fragments.push_back(Fragments { request, reply: cts.reply, label, payload, sent: 0 });
+        self.queues[to.slot()].note_announced_over();
+        self.queues[to.slot()].fragments.push_back(Fragments { request, reply: cts.reply, label, payload, sent: 0 });
     }
 
     /// Sender: posts a vbuf of the oldest payload; `false` where there is none, or no room.
     pub(crate) fn post_fragment<L: Link>(&mut self, core: &mut Core<L>, peer: &mut Peer) -> bool {
-        if self.queues[peer.id].fragments.is_empty() {
+        if self.queues[peer.id.slot()].fragments.is_empty() {
             return false;
         }
         let lane = peer.lanes.len() - 1;
@@ -71,14 +71,14 @@ impl TagService {
         if !core.has_send_room(peer, lane, 1, is_admitted) {
             return false;
         }
-        let fragments = self.queues[peer.id].fragments.front_mut().expect("there is one");
+        let fragments = self.queues[peer.id.slot()].fragments.front_mut().expect("there is one");
         let end = fragments.payload.len().min(fragments.sent + room);
         let message = Message::Data { reply: fragments.reply, offset: fragments.sent as u64 };
         core.post_vbuf(peer, lane, Header::new(message), &fragments.payload[fragments.sent..end]);
         fragments.sent = end;
         if end == fragments.payload.len() {
             let Fragments { request, label, payload, .. } =
-                self.queues[peer.id].fragments.pop_front().expect("there is one");
+                self.queues[peer.id.slot()].fragments.pop_front().expect("there is one");
             self.requests.end(request, Ok(Done::new(payload, end, peer.id, label)));
         }
         true

@@ -4,16 +4,16 @@ mod model;
 
 use super::*;
 
-pub(super) fn label(source: Rank, tag: u64, context: u32) -> MatchLabel {
-    MatchLabel { source, tag: Tag::new(tag), context: Context::new(context) }
+pub(super) fn label(source: usize, tag: u64, context: u32) -> MatchLabel {
+    MatchLabel { source: source.into(), tag: Tag::new(tag), context: Context::new(context) }
 }
 
 fn pattern(source: Source, tag: TagMatch) -> Pattern {
     Pattern { source, tag, context: Context::default() }
 }
 
-fn exactly(source: Rank, tag: u64) -> Pattern {
-    pattern(Source::Rank(source), Tag::new(tag).into())
+fn exactly(source: usize, tag: u64) -> Pattern {
+    pattern(Source::from(source), Tag::new(tag).into())
 }
 
 #[test]
@@ -21,7 +21,7 @@ fn receives_are_met_in_the_order_of_posting() {
     let mut matching = Matching::<u32, ()>::default();
     matching.post(exactly(3, 7), 1);
     matching.post(pattern(Source::Any, TagMatch::Any), 2);
-    matching.post(pattern(Source::Rank(3), TagMatch::Any), 3);
+    matching.post(pattern(Source::from(3), TagMatch::Any), 3);
     matching.post(exactly(3, 7), 4);
     assert_eq!(matching.take_posted(&label(3, 8, 0)), Some(2));
     assert_eq!(matching.take_posted(&label(3, 7, 0)), Some(1));
@@ -53,7 +53,7 @@ fn masks_that_are_used_once_take_no_memory() {
     let mut matching = Matching::<u64, u64>::default();
     for at in 0..8 {
         // The list is full.
-        matching.post(pattern(Source::Rank(9), TagMatch::Any), at);
+        matching.post(pattern(Source::from(9), TagMatch::Any), at);
     }
     for ignore in 1..10_000 {
         let pattern = pattern(Source::Any, TagMatch::Masked { tag: Tag::new(ignore), ignore });
@@ -107,18 +107,18 @@ fn messages_of_one_sender_do_not_overtake() {
 #[test]
 fn a_gone_peer_leaves_what_it_sent_in_full() {
     let mut matching = Matching::default();
-    matching.post(pattern(Source::Rank(2), TagMatch::Any), 1);
+    matching.post(pattern(Source::from(2), TagMatch::Any), 1);
     matching.post(pattern(Source::Any, Tag::new(99).into()), 2);
     matching.post(exactly(2, 99), 3);
     matching.keep(label(2, 1, 0), 1, 65, "whole");
     matching.keep(label(2, 1, 0), 2, 64, "announced");
     matching.keep(label(3, 1, 0), 3, 64, "announced");
-    assert_eq!(matching.forget(2, |body| *body == "announced"), [1, 3]);
+    assert_eq!(matching.forget(2.into(), |body| *body == "announced"), [1, 3]);
     assert_eq!(matching.unexpected_bytes(), 65 + 64);
     assert_eq!(matching.take_unexpected(&exactly(2, 1)), Some((label(2, 1, 0), "whole")));
     assert_eq!(matching.take_unexpected(&exactly(2, 1)), None);
     assert_eq!(matching.take_unexpected(&exactly(3, 1)), Some((label(3, 1, 0), "announced")));
-    assert_eq!(matching.drain_posted(usize::MAX), [2]);
+    assert_eq!(matching.drain_posted(PeerId::NONE), [2]);
 }
 
 #[test]
@@ -151,9 +151,9 @@ fn a_withdrawn_send_is_the_one_that_its_sender_names() {
     for (source, mark) in [(1, 7), (2, 8), (1, 9), (2, 7)] {
         matching.keep(label(source, u64::from(mark), 0), mark.into(), 64, mark);
     }
-    assert_eq!(matching.withdraw(1, 9), Some((label(1, 9, 0), 9)));
-    assert_eq!(matching.withdraw(1, 8), None);
-    assert_eq!(matching.withdraw(1, 7), Some((label(1, 7, 0), 7)));
+    assert_eq!(matching.withdraw(1.into(), 9), Some((label(1, 9, 0), 9)));
+    assert_eq!(matching.withdraw(1.into(), 8), None);
+    assert_eq!(matching.withdraw(1.into(), 7), Some((label(1, 7, 0), 7)));
     assert_eq!(matching.unexpected_bytes(), 2 * 64);
 }
 
@@ -167,13 +167,13 @@ fn many_cancels_look_at_each_message_once() {
         matching.keep(label(1, 5, 0), at, 64, at);
     }
     for at in 1..10_007 {
-        assert_eq!(matching.withdraw(1, name(at)), Some((label(1, 5, 0), name(at))));
-        assert_eq!(matching.withdraw(1, name(at)), None);
+        assert_eq!(matching.withdraw(1.into(), name(at)), Some((label(1, 5, 0), name(at))));
+        assert_eq!(matching.withdraw(1.into(), name(at)), None);
         matching.keep(label(2, 5, 0), at, 64, at);
         assert_eq!(matching.take_unexpected(&exactly(2, 5)).map(|(_, mark)| mark), Some(at));
     }
     assert_eq!((matching.unexpected_len(), matching.unexpected.indexed), (0, 1));
-    assert_eq!(matching.withdraw(1, 5), None);
+    assert_eq!(matching.withdraw(1.into(), 5), None);
 }
 
 /// Tags that are used once leave no bin behind, and neither slots nor tables grow.

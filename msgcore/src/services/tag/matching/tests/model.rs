@@ -18,9 +18,9 @@ enum Act {
     /// Takes back a receive that was posted at some time, waiting or not.
     Cancel(Index),
     /// A sender takes back a message whose mark leaves this remainder.
-    Withdraw(Rank, u32),
+    Withdraw(PeerId, u32),
     /// A peer is gone, and its messages whose mark leaves this remainder with it.
-    Forget(Rank, u32),
+    Forget(PeerId, u32),
     Drain,
 }
 
@@ -56,8 +56,8 @@ fn act() -> impl Strategy<Value = Act> {
         12 => (a_label(), 0..100usize).prop_map(|(label, cost)| Act::Arrive(label, cost)),
         4 => a_pattern().prop_map(Act::Probe),
         4 => any::<Index>().prop_map(Act::Cancel),
-        2 => (0..3usize, 0..MODULUS).prop_map(|(source, rest)| Act::Withdraw(source, rest)),
-        1 => (0..3usize, 0..MODULUS).prop_map(|(rank, rest)| Act::Forget(rank, rest)),
+        2 => (0..3usize, 0..MODULUS).prop_map(|(source, rest)| Act::Withdraw(source.into(), rest)),
+        1 => (0..3usize, 0..MODULUS).prop_map(|(peer, rest)| Act::Forget(peer.into(), rest)),
         1 => Just(Act::Drain),
     ]
 }
@@ -89,15 +89,15 @@ impl Model {
         Some(self.posted.remove(at).1)
     }
 
-    fn withdraw(&mut self, source: Rank, name: u32) -> Option<(MatchLabel, u32)> {
+    fn withdraw(&mut self, source: PeerId, name: u32) -> Option<(MatchLabel, u32)> {
         let is_it = |(label, _, mark): &(MatchLabel, usize, u32)| label.source == source && *mark == name;
         let (label, _, mark) = self.unexpected.remove(self.unexpected.iter().position(is_it)?);
         Some((label, mark))
     }
 
-    fn forget(&mut self, rank: Rank, rest: u32) -> Vec<u32> {
-        self.unexpected.retain(|(label, _, mark)| label.source != rank || mark % MODULUS != rest);
-        let (lost, kept) = self.posted.iter().partition(|(pattern, _)| pattern.source == Source::Rank(rank));
+    fn forget(&mut self, peer: PeerId, rest: u32) -> Vec<u32> {
+        self.unexpected.retain(|(label, _, mark)| label.source != peer || mark % MODULUS != rest);
+        let (lost, kept) = self.posted.iter().partition(|(pattern, _)| pattern.source == Source::Peer(peer));
         self.posted = kept;
         names(lost)
     }
@@ -138,12 +138,15 @@ impl Pair {
                 let withdrawn = self.matching.withdraw(source, name.into());
                 prop_assert_eq!(withdrawn, self.model.withdraw(source, name));
             }
-            Act::Forget(rank, rest) => {
-                let forgotten = self.matching.forget(rank, |mark| mark % MODULUS == rest);
-                prop_assert_eq!(forgotten, self.model.forget(rank, rest));
+            Act::Forget(peer, rest) => {
+                let forgotten = self.matching.forget(peer, |mark| mark % MODULUS == rest);
+                prop_assert_eq!(forgotten, self.model.forget(peer, rest));
             }
             Act::Drain => {
-                prop_assert_eq!(self.matching.drain_posted(usize::MAX), names(std::mem::take(&mut self.model.posted)));
+                prop_assert_eq!(
+                    self.matching.drain_posted(PeerId::NONE),
+                    names(std::mem::take(&mut self.model.posted))
+                );
             }
         }
         self.compare_sizes()
@@ -191,6 +194,6 @@ proptest! {
         for act in acts {
             pair.act(act)?;
         }
-        prop_assert_eq!(pair.matching.drain_posted(usize::MAX), names(pair.model.posted));
+        prop_assert_eq!(pair.matching.drain_posted(PeerId::NONE), names(pair.model.posted));
     }
 }
