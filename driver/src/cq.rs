@@ -56,6 +56,11 @@ impl Queue {
         Self { entries: VecDeque::with_capacity(capacity), capacity, reserved: 0, has_receives: false, armed: None }
     }
 
+    /// There are places for so many from here on, or for as many as before.
+    pub(crate) fn grow(&mut self, capacity: usize) {
+        self.capacity = self.capacity.max(capacity);
+    }
+
     /// Whether a place is left.
     #[inline]
     pub(crate) fn has_place(&self) -> bool {

@@ -56,8 +56,10 @@ mod worker;
 pub use crate::core::stats::WorkerStats;
 pub use config::{Config, ConfigError};
 pub use dedicated::DedicatedWorker;
+pub use endpoint::address::{BadEndpointAddress, EndpointAddress};
 pub use endpoint::failure::EndpointEvent as WorkerEvent;
 pub use endpoint::invariants::{InvariantViolation, LaneViolation};
+pub use endpoint::strangers::InsertError;
 
 pub use crate::core::breach::Breach;
 pub use crate::core::completion::{Completion, Done, Envelope, OpError, SomeFailed, Truncated};
@@ -76,6 +78,7 @@ pub use services::tag::matching::Pattern;
 pub use services::tag::request::Request;
 pub use services::tag::select;
 pub use services::tag::send::SendOptions;
+pub use worker::alone::ExchangeError;
 pub use worker::closing::CloseError;
 pub use worker::fabric::Fabric;
 pub use worker::flush::FlushError;

@@ -210,6 +210,11 @@ impl<L: Link> Engine<L> {
         CompletionQueue(self.cqs.len() - 1)
     }
 
+    /// Lets a completion queue hold so many completions, if that is more than before (`ibv_resize_cq`).
+    pub fn resize_cq(&mut self, cq: CompletionQueue, capacity: usize) {
+        self.cqs[cq.0].grow(capacity);
+    }
+
     /// Asks for one [`Event::Completion`].
     pub fn request_notify(&mut self, cq: CompletionQueue, notify: Notify) {
         self.cqs[cq.0].arm(notify);

@@ -112,6 +112,11 @@ impl<L: Link> Engine<L> {
         port.neighbours.resolve(now, ip, vlan)
     }
 
+    /// Returns the first address of this host on a port.
+    pub fn ip(&self, port: usize) -> IpAddr {
+        self.ports[port].interfaces[0].ip
+    }
+
     /// Whether a host is on the link of a port's address with index `address`, so that frames for it go to its own
     /// station; else they go to the gateway's.
     pub fn is_on_link(&self, port: usize, address: usize, ip: IpAddr) -> bool {

@@ -106,6 +106,18 @@ pub enum OpError {
         /// How.
         why: String,
     },
+    /// Another endpoint is where the peer was: its process has been started again.
+    #[error("{peer} is gone: another endpoint has its address")]
+    PeerReplaced {
+        /// Which peer.
+        peer: PeerId,
+    },
+    /// The application has removed the peer.
+    #[error("{peer} was removed")]
+    PeerRemoved {
+        /// Which peer.
+        peer: PeerId,
+    },
     /// The peer could not be connected.
     #[error("{peer} cannot be connected: {why}")]
     NotConnected {

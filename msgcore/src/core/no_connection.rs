@@ -59,15 +59,21 @@ pub enum NoConnection {
     /// The peer's host was not published.
     #[error("its host is not known")]
     NoHost,
-    /// Who asks gives the rank of another host.
-    #[error("it is not at the host of that rank")]
-    OtherHost,
-    /// Who asks gives a rank that there is not, or another port's.
+    /// Who asks is at an address where no rank is, or behind another rank's port.
     #[error("it is no rank of this job")]
     NoRank,
-    /// Who asks gives no rank at all.
-    #[error("it is no rank of any job")]
-    Stranger,
+    /// Who asks does not say where it is.
+    #[error("it does not say which endpoint it is")]
+    Anonymous,
+    /// Who asks means an endpoint that was here before.
+    #[error("the endpoint that it means is gone, and another has its address")]
+    Replaced,
+    /// More peers have come by themselves than are let in.
+    #[error("{0} peers that were not inserted are here already (ROCI_PEERS)")]
+    TooManyUnknown(usize),
+    /// More peers are connected than memory was planned for.
+    #[error("{0} peers are connected already (ROCI_PEERS)")]
+    TooManyConnected(usize),
     /// Who asks names a lane that it does not have.
     #[error("it asks for a lane that does not exist")]
     NoLane,

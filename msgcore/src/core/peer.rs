@@ -158,6 +158,11 @@ impl Peer {
         self.connection.stage == Stage::Open
     }
 
+    /// Whether all its work requests have ended, and none will.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.failure.is_some() && self.lanes.iter().all(|lane| lane.in_flight == 0 && lane.posted == 0)
+    }
+
     /// Whether nothing of the core's is under way to the peer.
     pub(crate) fn is_quiet(&self) -> bool {
         self.failure.is_some() || !(self.tx.has_work() || self.lanes.iter().any(|lane| lane.in_flight > 0))

@@ -8,7 +8,7 @@ use crate::Rank;
 
 /// A peer: a rank of the job, or an end that was met by its address.
 ///
-/// Its slot in the table of peers is used again once it has been removed. Its generation tells it from those that had the slot
+/// Its slot in the table of peers is used again once it has been removed. Its generation sets it apart from those that had the slot
 /// before, so an old name never reaches a new peer. The ranks of a job have their ranks for slots, are never replaced, and are of
 /// generation 0; a peer of generation 0 is equal to its rank.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -21,6 +21,12 @@ const_assert!(size_of::<PeerId>() == size_of::<u64>());
 impl PeerId {
     /// A source that is no peer.
     pub(crate) const NONE: Self = Self { slot: u32::MAX, generation: u32::MAX };
+
+    /// The peer that has a slot for the `generation`th time.
+    pub(crate) fn new(slot: usize, generation: u32) -> Self {
+        assert!(generation > 0, "ranks have no generation");
+        Self { slot: slot as u32, generation }
+    }
 
     /// Returns its slot in the table of peers: slots are dense, so arrays can be indexed by them. It is the rank of a job's rank.
     #[inline]
@@ -68,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_rank_is_equal_to_its_number_and_a_stranger_to_none() {
-        let (rank, stranger) = (PeerId::from(3), PeerId { slot: 3, generation: 2 });
+        let (rank, stranger) = (PeerId::from(3), PeerId::new(3, 2));
         assert_eq!((rank.to_string(), stranger.to_string()), ("rank 3".into(), "peer 3.2".into()));
         assert!(rank == 3 && stranger != 3 && rank != stranger);
         assert_eq!((rank.rank(), stranger.rank()), (Some(3), None));

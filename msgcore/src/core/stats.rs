@@ -66,6 +66,8 @@ counters! {
     connections_refused,
     /// Peers lost.
     peers_gone,
+    /// Peers that have come by themselves and were not inserted.
+    unknown_admitted,
     /// Events that were not polled in time.
     events_lost,
     /// Vbufs that exist.

@@ -8,6 +8,7 @@ use super::Core;
 use super::breach::Breach;
 use super::credits::Rule;
 use super::peer::Peer;
+use super::peer_id::PeerId;
 use crate::receive_queues::{Kind, ReceiveQueue, ReceiveQueues};
 
 /// What this end says of itself, and keeps to.
@@ -20,6 +21,16 @@ pub(crate) struct LocalTerms {
     pub(crate) notify: u16,
     /// ... which is when it has no more than these.
     pub(crate) preserve: u16,
+}
+
+/// What ends that are no ranks give for their rank.
+pub(crate) const NO_RANK: u32 = u32::MAX;
+
+impl LocalTerms {
+    /// Returns the number that an end is known by: a rank, or that it is none.
+    pub(crate) fn rank_of(id: PeerId) -> u32 {
+        id.rank().map_or(NO_RANK, |rank| rank as u32)
+    }
 }
 
 impl<L: Link> Core<L> {
@@ -41,7 +52,7 @@ impl<L: Link> Core<L> {
     /// They do not fit ours, or are none; nothing changes.
     pub(crate) fn accept_terms(&self, peer: &mut Peer, bytes: &[u8]) -> Result<(), Breach> {
         let terms = ConnectionTerms::parse(bytes)?;
-        if terms.rank as usize != peer.id.slot() {
+        if terms.rank != LocalTerms::rank_of(peer.id) {
             return Err(Breach::OtherRank(terms.rank));
         }
         check_queues(&self.receives.queues, &terms)?;

@@ -346,7 +346,7 @@ impl<H: EngineHost> DedicatedWorker<H> {
     /// Whether there may be such a peer: of others than ranks only the engine knows.
     pub(super) fn check_peer(&self, peer: PeerId) -> Result<(), CallError> {
         match peer.rank() {
-            Some(rank) if rank >= self.size => Err(CallError::NoRank { rank, size: self.size }),
+            Some(rank) if rank >= self.identity.size => Err(CallError::NoRank { rank, size: self.identity.size }),
             _ => Ok(()),
         }
     }

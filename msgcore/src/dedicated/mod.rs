@@ -45,6 +45,7 @@
 //! child no call looks at it: each is refused by name ([`OpError::Forked`],
 //! [`CallError::Forked`](crate::CallError::Forked)), and dropping the handle forgets what it holds.
 
+mod alone;
 mod calls;
 mod doorbell;
 mod host;
@@ -62,6 +63,7 @@ mod streams;
 mod tests;
 
 use std::mem;
+use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread;
@@ -74,7 +76,7 @@ use crate::config::Config;
 use crate::core::slab::KeySource;
 use crate::services::tag::claims::ClaimHome;
 use crate::worker::ports::{WireupError, join};
-use crate::{OpError, Rank, Worker};
+use crate::{EndpointAddress, OpError, Rank, Worker};
 use host::sealed::HostsEngine as _;
 pub use host::{EngineHost, EngineThread, SteppedEngine};
 use outcomes::Outcomes;
@@ -100,8 +102,7 @@ use streams::StreamHandle;
 /// # }
 /// ```
 pub struct DedicatedWorker<H: EngineHost = EngineThread> {
-    rank: Rank,
-    size: usize,
+    identity: Identity,
     arena: Arc<Arena>,
     fork_watch: ForkWatch,
     rings: Arc<Rings>,
@@ -114,10 +115,17 @@ pub struct DedicatedWorker<H: EngineHost = EngineThread> {
     host: H,
 }
 
-/// What the handle must know of the worker.
-struct WorkerFacts {
+/// Which end it is.
+#[derive(Clone, Copy)]
+struct Identity {
     rank: Rank,
     size: usize,
+    address: EndpointAddress,
+}
+
+/// What the handle must know of the worker.
+struct WorkerFacts {
+    identity: Identity,
     arena: Arc<Arena>,
     fork_watch: ForkWatch,
     claims: ClaimHome,
@@ -132,7 +140,8 @@ impl WorkerFacts {
         let (arena, fork_watch) = (engine.arena().clone(), engine.fork_watch());
         let tag = &worker.endpoint.services.tag;
         let (claims, names) = (tag.claims.home(), tag.requests.names_for_another_thread(outcomes::LIMIT));
-        Self { rank: worker.rank(), size: worker.size(), arena, fork_watch, claims, names, limits }
+        let identity = Identity { rank: worker.rank(), size: worker.size(), address: worker.address() };
+        Self { identity, arena, fork_watch, claims, names, limits }
     }
 }
 
@@ -140,6 +149,12 @@ impl DedicatedWorker {
     /// Opens this rank of the job that the process was started in, on a new thread, as [`Worker::open`] does.
     pub fn open(config: &Config) -> Result<Self, WireupError> {
         Self::spawn(config, join(config)?)
+    }
+
+    /// Opens a worker that is no rank of a job, on a new thread, as [`Worker::open_alone`] does.
+    pub fn open_alone(config: &Config) -> Result<Self, WireupError> {
+        let ours = config.clone();
+        Self::start(config, move || Worker::open_alone(&ours))
     }
 
     /// Opens this rank of `job` on a new thread, as [`Worker::open_job`] does.
@@ -160,7 +175,7 @@ impl DedicatedWorker {
             let over = progress_thread::Over::new(theirs.clone());
             let worker = open().and_then(|worker| progress_thread::pin(ours.engine_cpu).map(|()| worker));
             let limits = |worker: &Worker<L>| {
-                let cpus = worker.job.as_ref().map_or(worker.size(), Job::cpus);
+                let cpus = worker.job.as_ref().map_or_else(processors, Job::cpus);
                 // Two threads a rank.
                 BackoffLimits::new(&ours, 2 * worker.size(), cpus)
             };
@@ -192,6 +207,11 @@ impl DedicatedWorker {
     }
 }
 
+/// Processors of a worker that no launcher has given any.
+fn processors() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get)
+}
+
 impl<L: Link> DedicatedWorker<SteppedEngine<L>> {
     /// Serves this handle with a worker that makes progress inside the handle's calls alone: what a program does with an
     /// engine of its own, step by step and under a clock of its own. See [`SteppedEngine`].
@@ -209,10 +229,9 @@ impl<L: Link> DedicatedWorker<SteppedEngine<L>> {
 
 impl<H: EngineHost> DedicatedWorker<H> {
     fn at(facts: WorkerFacts, config: &Config, rings: Arc<Rings>, host: H) -> Self {
-        let WorkerFacts { rank, size, arena, fork_watch, claims, names, limits } = facts;
+        let WorkerFacts { identity, arena, fork_watch, claims, names, limits } = facts;
         Self {
-            rank,
-            size,
+            identity,
             arena,
             fork_watch,
             rings,
@@ -228,12 +247,12 @@ impl<H: EngineHost> DedicatedWorker<H> {
 
     /// This rank.
     pub fn rank(&self) -> Rank {
-        self.rank
+        self.identity.rank
     }
 
     /// How many ranks there are.
     pub fn size(&self) -> usize {
-        self.size
+        self.identity.size
     }
 
     /// Memory for messages, straight from the arena, and returned to it when dropped. A forked child gets none: see

@@ -12,8 +12,8 @@ use crate::services::tag::matching::Pattern;
 use crate::sync::{ArrayQueue, AtomicBool};
 use crate::worker::Dropped;
 use crate::{
-    ClaimedMessage, CloseError, Done, Envelope, FlushError, OpError, PeerId, Request, SendOptions, Tag, WorkerEvent,
-    WorkerStats,
+    ClaimedMessage, CloseError, Done, EndpointAddress, Envelope, ExchangeError, FlushError, InsertError, OpError,
+    PeerId, Request, SendOptions, Tag, WorkerEvent, WorkerStats,
 };
 
 /// Commands that may wait for the engine; a call that finds no room waits.
@@ -61,6 +61,11 @@ pub(super) enum Question {
     Adopt(UserMemory),
     RegistrationStats,
     Connect(PeerId),
+    Insert(EndpointAddress),
+    Remove(PeerId),
+    AddressOf(PeerId),
+    NextExchange,
+    DeliverExchange(String),
     IsConnected(PeerId),
     Stats,
     EngineStats,
@@ -82,6 +87,11 @@ pub(super) enum Answer {
     Adopt(Result<Buffer, AdoptError>),
     RegistrationStats(Box<RegistrationStats>),
     Connect(Result<(), CallError>),
+    Insert(Result<PeerId, InsertError>),
+    Remove(Result<(), CallError>),
+    AddressOf(Option<EndpointAddress>),
+    NextExchange(Option<(EndpointAddress, String)>),
+    DeliverExchange(Result<(), ExchangeError>),
     IsConnected(bool),
     Stats(Box<WorkerStats>),
     EngineStats(Box<EngineStats>),

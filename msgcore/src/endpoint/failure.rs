@@ -62,7 +62,8 @@ impl<L: Link> Endpoint<L> {
         let reorder = mem::take(&mut peer.rx.reorder);
         let unposted: Vec<_> = peer.lanes.iter_mut().map(|lane| mem::take(&mut lane.unposted)).collect();
         self.core.stats.peers_gone += 1;
-        self.peers.note_gone(was_open);
+        self.wireup.note_parted(!lanes.is_empty());
+        self.peers.note_gone(id, was_open);
         self.abandon_wireup(id, &error);
         for qp in lanes {
             self.core.engine.fail_qp(qp, WcStatus::WrFlushErr);
@@ -86,6 +87,7 @@ impl<L: Link> Endpoint<L> {
                 self.services.tag.fail_receive(request, OpError::NobodyLeft);
             }
         }
+        self.retire_unknown(id);
         self.settle();
     }
 }

@@ -27,6 +27,9 @@ pub enum InvariantViolation {
     /// A pool has more free buffers than were made.
     #[error("more vbufs are free than exist: {0}")]
     Pool(String),
+    /// The book of addresses does not agree with itself.
+    #[error("the book of addresses does not agree with itself")]
+    Addresses,
     /// Heads and tails of a stream do not fit its ring.
     #[error("heads and tails of a stream do not fit its ring")]
     Stream,
@@ -92,6 +95,7 @@ impl<L: Link> Endpoint<L> {
             (self.services.tag.matching.unexpected_len(), self.services.tag.matching.unexpected_bytes());
         ensure((count == 0) == (bytes == 0), || InvariantViolation::Unexpected { count, bytes })?;
         ensure(self.core.regions.is_sound(), || InvariantViolation::Regions(self.core.regions.open()))?;
+        ensure(self.wireup.book.is_sound(), || InvariantViolation::Addresses)?;
         ensure(self.services.stream.is_sound(), || InvariantViolation::Stream)?;
         for pool in self.core.receives.pools.iter().chain(&self.core.send_pools) {
             ensure(pool.is_sound(), || InvariantViolation::Pool(format!("{pool:?}")))?;

@@ -54,7 +54,7 @@ impl<L: Link> Endpoint<L> {
 
     /// The peers whose end would be that of something of ours.
     fn needed_peers(&self) -> Vec<PeerId> {
-        let mut is_needed = vec![false; self.peers.count()];
+        let mut is_needed = vec![false; self.peers.slots()];
         for source in self.services.tag.matching.posted_sources() {
             match source {
                 Source::Any => return self.peers.ids().collect(),

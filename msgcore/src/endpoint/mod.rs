@@ -3,6 +3,8 @@
 //! Whatever comes in, from the wire or from the application, finds its peer once, here. What a service does for that peer it
 //! does with the core and that one peer; what becomes possible for others meanwhile is done in [`Endpoint::settle`].
 
+pub(crate) mod address;
+mod address_book;
 mod dispatch;
 mod expected;
 pub(crate) mod failure;
@@ -10,6 +12,7 @@ pub(crate) mod invariants;
 mod keepalive;
 mod open;
 mod progress;
+pub(crate) mod strangers;
 pub(crate) mod streams;
 pub(crate) mod wireup;
 
@@ -36,7 +39,7 @@ use crate::services::tag::send::SendOptions;
 use crate::services::tag::{MAX_MESSAGE, TagService};
 use crate::{Source, Tag};
 
-pub(crate) use open::Parts;
+pub(crate) use open::{Neighbourhood, Parts};
 
 /// One end of all conversations.
 pub(crate) struct Endpoint<L: Link> {
@@ -46,6 +49,8 @@ pub(crate) struct Endpoint<L: Link> {
     pub(crate) wireup: Wireup<L>,
     keepalive: Keepalive,
     events: VecDeque<EndpointEvent>,
+    /// Peers that are named no more, and have work requests under way.
+    retired: Vec<PeerId>,
     /// Calls of progress.
     calls: u32,
 }
@@ -236,7 +241,7 @@ impl<L: Link> Endpoint<L> {
     #[cold]
     fn no_peer(&self, id: PeerId) -> CallError {
         match id.rank() {
-            Some(rank) => CallError::NoRank { rank, size: self.peers.count() },
+            Some(rank) => CallError::NoRank { rank, size: self.peers.ranks() },
             None => CallError::NoPeer(id),
         }
     }

@@ -1,24 +1,25 @@
 //! Opening an endpoint: what it is made of, and what is there from the start.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
 
 use roci_driver::link::Link;
 use roci_driver::{ArenaError, CompletionQueue, Engine, PdId, QpParams};
 
 use super::Endpoint;
+use super::address::EndpointAddress;
+use super::address_book::AddressBook;
 use super::keepalive::Keepalive;
+use super::strangers::completions_of;
 use super::wireup::{LanePlan, NoWireup, Wireup};
 use crate::config::{Config, UNEXPECTED_SHARE};
 use crate::core::Core;
-use crate::core::lane::SEND_QUEUE;
 use crate::core::peer::PeerId;
 use crate::core::peers::Peers;
 use crate::core::ready::Ready;
 use crate::core::receive_buffers::{ReceiveBuffers, SharedReceiveBuffers};
 use crate::core::regions::OpenRegions;
 use crate::core::stats::WorkerStats;
-use crate::core::terms::LocalTerms;
+use crate::core::terms::{LocalTerms, NO_RANK};
 use crate::core::unexpected_limit::UnexpectedBudget;
 use crate::core::vbuf::Pool;
 use crate::receive_queues::{Kind, ReceiveQueue, ReceiveQueues};
@@ -39,10 +40,7 @@ pub(crate) struct Parts<L: Link> {
     pub(crate) engine: Engine<L>,
     /// The domain of all queue pairs.
     pub(crate) pd: PdId,
-    /// This end's slot.
-    pub(crate) oneself: PeerId,
-    /// Where each end is, this one among them.
-    pub(crate) hosts: Vec<IpAddr>,
+    pub(crate) neighbourhood: Neighbourhood,
     /// All peers are behind the first port. Otherwise each has its own, in the order of slots.
     pub(crate) is_shared_port: bool,
     /// How queue pairs behave.
@@ -51,25 +49,65 @@ pub(crate) struct Parts<L: Link> {
     pub(crate) requests: Requests,
 }
 
+/// Who the peers are.
+pub(crate) enum Neighbourhood {
+    /// The ranks of a job, which are at these addresses.
+    Ranks {
+        /// This one.
+        oneself: PeerId,
+        /// By rank.
+        addresses: Vec<EndpointAddress>,
+    },
+    /// Those that know this end's address, or are known by their own.
+    Strangers(EndpointAddress),
+}
+
+impl Neighbourhood {
+    fn peers(&self) -> Peers {
+        match self {
+            Self::Ranks { oneself, addresses } => Peers::new(*oneself, addresses.len()),
+            Self::Strangers(_) => Peers::of_strangers(),
+        }
+    }
+
+    fn book(self) -> AddressBook {
+        match self {
+            Self::Ranks { oneself, addresses } => AddressBook::of_ranks(oneself, addresses),
+            Self::Strangers(own) => AddressBook::alone(own),
+        }
+    }
+
+    /// Returns how many ends memory is planned for, this one among them.
+    fn planned(&self, config: &Config) -> usize {
+        match self {
+            Self::Ranks { addresses, .. } => addresses.len(),
+            Self::Strangers(_) => config.peers + 1,
+        }
+    }
+}
+
 impl<L: Link> Endpoint<L> {
     /// An endpoint on these parts, with no connections yet.
     ///
     /// # Errors
     /// The configuration wants connections that cannot be made so.
     pub(crate) fn open(config: &Config, parts: Parts<L>) -> Result<Self, NoWireup> {
-        let Parts { mut engine, pd, oneself, hosts, is_shared_port, params, requests } = parts;
-        let (count, memory) = (hosts.len(), engine.arena().free_bytes());
-        let queues = config.receive_queues_for(count);
-        let (cq, shared) = create_queues(&mut engine, &queues, count);
+        let Parts { mut engine, pd, neighbourhood, is_shared_port, params, requests } = parts;
+        let memory = engine.arena().free_bytes();
+        let queues = config.receive_queues_for(neighbourhood.planned(config));
+        let peers = neighbourhood.peers();
+        let (cq, shared) = create_queues(&mut engine, &queues, peers.slots());
         let plans = plans(params, &queues, &shared);
-        let wireup = Wireup::open(config, &mut engine, oneself, hosts, is_shared_port, plans)?;
+        // The name that peers know a rank by; who is none has an address.
+        let rank = if peers.may_strangers_come() { NO_RANK } else { LocalTerms::rank_of(peers.oneself()) };
+        let wireup = Wireup::open(config, &mut engine, neighbourhood.book(), is_shared_port, plans)?;
         let pool = |limit: usize| {
             let of_queue = |queue: &ReceiveQueue| Pool::new(queue.size, config.vbuf_secondary_pool, limit);
             queues.iter().map(of_queue).collect::<Vec<_>>()
         };
         let (send_pools, receive_pools, rules) = (pool(config.vbuf_max), pool(usize::MAX), config.rules());
         let terms = LocalTerms {
-            rank: oneself.slot() as u32,
+            rank,
             capabilities: rules.ours,
             notify: config.credit_notify_threshold,
             preserve: config.credit_preserve,
@@ -90,10 +128,10 @@ impl<L: Link> Endpoint<L> {
             stats: WorkerStats::default(),
         };
         let staging = Staging::new(config.pipeline_chunk, config.pipeline_depth);
-        let tag = TagService::new((oneself, count), requests, rules, staging, config.buffered_limit);
-        let (peers, keepalive) = (Peers::new(oneself, count), Keepalive::new(config.keepalive_s));
+        let tag = TagService::new((peers.oneself(), peers.slots()), requests, rules, staging, config.buffered_limit);
+        let keepalive = Keepalive::new(config.keepalive_s);
         let services = Services { tag, stream: StreamService::default() };
-        Ok(Self { core, peers, services, wireup, keepalive, events: VecDeque::new(), calls: 0 })
+        Ok(Self { core, peers, services, wireup, keepalive, events: VecDeque::new(), retired: Vec::new(), calls: 0 })
     }
 
     /// Makes what is there from the start: send buffers, shared receives, staging memory.
@@ -121,14 +159,7 @@ fn create_queues<L: Link>(
     queues: &ReceiveQueues,
     size: usize,
 ) -> (CompletionQueue, Vec<Option<SharedReceiveBuffers>>) {
-    let peers = size.saturating_sub(1);
-    let of_queue = |kind: Kind| match kind {
-        Kind::PerPeer { num, reserve, .. } => peers * (SEND_QUEUE + num as usize + reserve as usize + 1),
-        // Receives that were filled wait to be looked at while others are posted in their stead; and each peer may have
-        // taken one for a message that has not come whole.
-        Kind::Shared { num, .. } => peers * (SEND_QUEUE + 1) + 2 * num as usize,
-    };
-    let cq = engine.create_cq(queues.iter().map(|queue| of_queue(queue.kind)).sum());
+    let cq = engine.create_cq(completions_of(queues, size));
     let shared = queues.iter().map(|queue| match queue.kind {
         Kind::PerPeer { .. } => None,
         Kind::Shared { num, init, .. } => {

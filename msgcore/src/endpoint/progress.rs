@@ -84,6 +84,7 @@ impl<L: Link> Endpoint<L> {
     }
 
     fn look_for_memory(&mut self) {
+        self.release_retired();
         if self.core.receives.are_missing() {
             self.core.replace_missing(&mut self.peers);
         }

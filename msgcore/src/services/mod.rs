@@ -35,6 +35,16 @@ pub(crate) struct Services {
 }
 
 impl Services {
+    /// There are peers in so many slots from here on.
+    pub(crate) fn make_room(&mut self, slots: usize) {
+        self.tag.make_room(slots);
+    }
+
+    /// A peer has given its slot up.
+    pub(crate) fn on_slot_released(&mut self, peer: PeerId) {
+        self.stream.forget(peer);
+    }
+
     /// A peer is gone: whatever needs it ends with `error`.
     pub(crate) fn on_peer_down<L: Link>(&mut self, core: &mut Core<L>, peer: PeerId, error: &OpError) {
         self.tag.on_peer_down(core, peer, error);

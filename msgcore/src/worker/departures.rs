@@ -64,8 +64,8 @@ impl<L: Link> Worker<L> {
         let why = "the launcher is gone".to_owned();
         self.departures.is_orphan = true;
         self.departures.failure.get_or_insert_with(|| why.clone());
-        for rank in self.endpoint.peers.ids() {
-            self.endpoint.lose_peer(rank, OpError::Job(why.clone()));
+        for peer in self.endpoint.peers.ids().collect::<Vec<_>>() {
+            self.endpoint.lose_peer(peer, OpError::Job(why.clone()));
         }
     }
 

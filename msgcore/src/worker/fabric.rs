@@ -1,15 +1,15 @@
 //! Queue pairs to all ranks of a job, connected all at once over its launcher.
 
-use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use roci_driver::link::Link;
 use roci_driver::{Address, CompletionQueue, Engine, PdId, QueuePair};
 use roci_launcher::{Job, JobError, Reminder};
 
-use super::ports::{LiveLink, Ports, WireupError, queue_pair_params};
+use super::ports::{LiveLink, Ports, WireupError, addresses_of, queue_pair_params};
 use crate::Rank;
 use crate::config::Config;
+use crate::endpoint::address::EndpointAddress;
 use crate::endpoint::wireup::out_of_band::station_of;
 
 /// Polls between two looks at the launcher's answer, which are system calls.
@@ -34,17 +34,17 @@ pub struct Fabric<L: Link = LiveLink> {
     /// The job.
     pub job: Option<Job>,
     is_shared: bool,
-    hosts: Vec<IpAddr>,
+    addresses: Vec<EndpointAddress>,
 }
 
 impl Fabric {
     /// Connects this rank of `job` to all others.
     pub fn connect(config: &Config, job: Job) -> Result<Self, WireupError> {
-        let Ports { rank, size, mut engine, pd, is_shared, hosts, job, .. } = Ports::open(config, job)?;
+        let Ports { rank, size, mut engine, pd, is_shared, addresses, job, .. } = Ports::open(config, job)?;
         let peers: Vec<Rank> = (0..size).filter(|&peer| peer != rank).collect();
         let params = queue_pair_params(config);
         let cq = engine.create_cq(peers.len() * (params.sq_depth + params.rq_depth));
-        let mut fabric = Self { rank, size, engine, pd, cq, queue_pairs: vec![None; size], job, is_shared, hosts };
+        let mut fabric = Self { rank, size, engine, pd, cq, queue_pairs: vec![None; size], job, is_shared, addresses };
         let mut unconnected = Vec::new();
         for (index, &peer) in peers.iter().enumerate() {
             let qp = fabric.engine.create_qp(if is_shared { 0 } else { index }, pd, cq)?;
@@ -117,9 +117,9 @@ impl<L: Link> Fabric<L> {
 
     /// Gives up the queue pairs and keeps the ports.
     pub fn into_ports(self) -> Ports<L> {
-        let Self { rank, size, mut engine, pd, queue_pairs, job, is_shared, hosts, .. } = self;
+        let Self { rank, size, mut engine, pd, queue_pairs, job, is_shared, addresses, .. } = self;
         queue_pairs.into_iter().flatten().for_each(|qp| engine.destroy_qp(qp));
-        Ports { rank, size, engine, pd, is_shared, hosts, job, mail: None }
+        Ports { rank, size, engine, pd, is_shared, addresses, is_alone: false, job, mail: None }
     }
 }
 
@@ -146,8 +146,19 @@ impl<L: Link> Fabric<L> {
             let mut queue_pairs = vec![None; 2];
             queue_pairs[1 - rank] = Some(qp);
             rank += 1;
-            let hosts = addresses.iter().map(|address| address.ip).collect();
-            Self { rank: rank - 1, size: 2, engine, pd, cq, queue_pairs, job: None, is_shared: true, hosts }
+            let hosts: Vec<_> = addresses.iter().map(|address| address.ip).collect();
+            let endpoints = addresses_of(config.service, &hosts);
+            Self {
+                rank: rank - 1,
+                size: 2,
+                engine,
+                pd,
+                cq,
+                queue_pairs,
+                job: None,
+                is_shared: true,
+                addresses: endpoints,
+            }
         })
     }
 }

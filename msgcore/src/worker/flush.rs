@@ -64,7 +64,7 @@ impl<L: Link> Worker<L> {
 /// `linger_ms` says. A worker without a job, whose peers are polled by the same thread, does not.
 impl<L: Link> Drop for Worker<L> {
     fn drop(&mut self) {
-        let lingers = self.linger.take_if(|_| self.job.is_some() && !thread::panicking());
+        let lingers = self.linger.take_if(|_| !thread::panicking());
         let Some(linger) = lingers.filter(|_| !self.is_forked()) else { return };
         self.endpoint.discard_dropped();
         if let Err(error) = self.flush(None, linger) {

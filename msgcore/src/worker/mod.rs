@@ -1,5 +1,6 @@
 //! The worker: what an application holds.
 
+pub(crate) mod alone;
 pub(crate) mod closing;
 pub(crate) mod departures;
 pub(crate) mod fabric;
@@ -29,14 +30,16 @@ use crate::core::stats::WorkerStats;
 use crate::core::vbuf::Pool;
 use crate::endpoint::failure::EndpointEvent;
 use crate::endpoint::invariants::InvariantViolation;
-use crate::endpoint::{Endpoint, Parts};
+use crate::endpoint::wireup::OutgoingText;
+use crate::endpoint::{Endpoint, Neighbourhood, Parts};
 use crate::services::tag::requests::Requests;
 
 use departures::Departures;
 use ports::{LiveLink, Ports, WireupError, join, queue_pair_params};
 use report::Awaited;
 
-/// One rank's end of all its conversations: an endpoint whose peers have their ranks for slots, and the job's rules.
+/// One end of all its conversations: an endpoint, and the rules of the job where it is a rank of one. A worker alone
+/// ([`Worker::open_alone`]) is rank 0 of no job; its peers are named by their addresses.
 pub struct Worker<L: Link = LiveLink> {
     rank: Rank,
     size: usize,
@@ -115,23 +118,28 @@ impl Worker {
 impl<L: Link> Worker<L> {
     /// A worker on open ports. Its connections are made when they are needed, or by [`Worker::connect`].
     pub fn assemble(ports: Ports<L>, config: &Config) -> Result<Self, WireupError> {
-        let Ports { rank, size, engine, pd, is_shared, hosts, job, mail } = ports;
+        let Ports { rank, size, engine, pd, is_shared, addresses, is_alone, job, mail } = ports;
         config.check()?;
-        if size > 1 {
-            Demand::of(config, size, engine.arena().free_bytes()).check()?;
+        if size > 1 || is_alone {
+            let ends = if is_alone { config.peers + 1 } else { size };
+            Demand::of(config, ends, engine.arena().free_bytes()).check()?;
         }
-        let parts = Parts {
-            engine,
-            pd,
-            oneself: rank.into(),
-            hosts,
-            is_shared_port: is_shared,
-            params: queue_pair_params(config),
-            requests: if mail.is_some() { Requests::of_rank(rank) } else { Requests::default() },
+        // What is simulated has the same names in each run.
+        let requests = match () {
+            () if is_alone => Requests::numbered(addresses[0].incarnation as u32),
+            () if mail.is_some() => Requests::numbered(rank as u32),
+            () => Requests::default(),
         };
+        let neighbourhood = if is_alone {
+            Neighbourhood::Strangers(addresses[0])
+        } else {
+            Neighbourhood::Ranks { oneself: rank.into(), addresses }
+        };
+        let parts =
+            Parts { engine, pd, neighbourhood, is_shared_port: is_shared, params: queue_pair_params(config), requests };
         let mut endpoint = Endpoint::open(config, parts)?;
         endpoint.core.engine.configure_registration(config.registration())?;
-        if size > 1 {
+        if size > 1 || is_alone {
             endpoint.provide(config)?;
         }
         Ok(Self {
@@ -140,7 +148,7 @@ impl<L: Link> Worker<L> {
             endpoint,
             departures: Departures::default(),
             limits: BackoffLimits::new(config, size, job.as_ref().map_or(size, Job::cpus)),
-            linger: Some(Duration::from_millis(config.linger_ms)),
+            linger: job.is_some().then(|| Duration::from_millis(config.linger_ms)),
             last_glance: Instant::now(),
             job,
             mail,
@@ -278,7 +286,11 @@ impl<L: Link> Worker<L> {
 
     /// Carries the texts of connections that are being made, over the job or what stands for it.
     pub(crate) fn carry_mail(&mut self) {
-        while let Some((to, text)) = self.endpoint.wireup.next_mail() {
+        if self.endpoint.peers.may_strangers_come() {
+            // The application carries it.
+            return;
+        }
+        while let Some(OutgoingText { to, text, .. }) = self.endpoint.wireup.next_mail() {
             let sent = match self.carrier() {
                 Some(mail) => mail.send(to.slot(), &text).map_err(|error| NoConnection::NoMail(error.to_string())),
                 None => Err(NoConnection::NoLauncher),

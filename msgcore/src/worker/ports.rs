@@ -25,6 +25,7 @@ use crate::Rank;
 use crate::config::{Config, ConfigError, ConnectMethod, TooMuch};
 use crate::core::completion::OpError;
 use crate::core::lane::SEND_QUEUE;
+use crate::endpoint::address::EndpointAddress;
 use crate::endpoint::wireup::NoWireup;
 use roci_launcher::Reminder;
 use roci_launcher::{Job, JobError, LocalMail, Mail};
@@ -132,8 +133,10 @@ pub struct Ports<L: Link = LiveLink> {
     pub pd: PdId,
     /// All peers are behind the first port. Otherwise each has its own, in the order of ranks.
     pub is_shared: bool,
-    /// The host of each rank.
-    pub hosts: Vec<IpAddr>,
+    /// The address of each rank; of a worker alone its own.
+    pub addresses: Vec<EndpointAddress>,
+    /// Its peers are no ranks.
+    pub is_alone: bool,
     /// The job.
     pub job: Option<Job>,
     /// How ranks reach each other before they are connected, where there is no job.
@@ -157,21 +160,7 @@ impl Ports {
             job.barrier()?;
         }
         if !peers.is_empty() {
-            let attachments = attachments(config, &device, &job, &peers)?;
-            let patience = Duration::from_secs(config.connect_timeout_s);
-            let mut reminder = Reminder::start();
-            let links = DpdkLink::open_all(&attachments, patience, &mut || {
-                if let Some(waited) = reminder.due() {
-                    let (waited, absent) = (waited.as_secs(), job.absent().unwrap_or_default());
-                    tracing::warn!(
-                        "rank {rank} has waited {waited} s for its peers to open their ends of {device}{absent}"
-                    );
-                }
-                job.check_all_present().is_err()
-            });
-            if matches!(links, Err(PortError::Hopeless(_))) {
-                job.check_all_present()?;
-            }
+            let links = open_links(config, &mut job, &device, &peers);
             for (index, link) in links?.into_iter().enumerate() {
                 // Ranks that share no directory may be on hosts of their own.
                 let is_recorder = index == 0 && (rank == 0 || job.directory().is_none());
@@ -185,8 +174,27 @@ impl Ports {
         } else {
             (0..size).map(|peer| if peer == rank { ip_of(config, peer) } else { default_ip(peer) }).collect()
         };
-        Ok(Self { rank, size, engine, pd, is_shared, hosts, job: Some(job), mail: None })
+        let addresses = addresses_of(config.service, &hosts);
+        Ok(Self { rank, size, engine, pd, is_shared, addresses, is_alone: false, job: Some(job), mail: None })
     }
+}
+
+/// Opens a link to each of these ranks, or one to all, and waits for theirs.
+fn open_links(config: &Config, job: &mut Job, device: &Device, peers: &[Rank]) -> Result<Vec<DpdkLink>, WireupError> {
+    let attachments = attachments(config, device, job, peers)?;
+    let patience = Duration::from_secs(config.connect_timeout_s);
+    let (rank, mut reminder) = (job.rank(), Reminder::start());
+    let links = DpdkLink::open_all(&attachments, patience, &mut || {
+        if let Some(waited) = reminder.due() {
+            let (waited, absent) = (waited.as_secs(), job.absent().unwrap_or_default());
+            tracing::warn!("rank {rank} has waited {waited} s for its peers to open their ends of {device}{absent}");
+        }
+        job.check_all_present().is_err()
+    });
+    if matches!(links, Err(PortError::Hopeless(_))) {
+        job.check_all_present()?;
+    }
+    Ok(links?)
 }
 
 /// The rank that this one's device and address are named after: where workers of a process share a port, the first.
@@ -226,6 +234,14 @@ fn parse_host(text: &str) -> Option<(IpAddr, MacAddr, Rank)> {
 }
 
 impl<L: Link> Ports<L> {
+    /// An engine whose first port is on a network, for peers that are no ranks. The incarnation must be no other endpoint's that was
+    /// or will be at the same place.
+    pub fn alone(mut engine: Engine<L>, config: &Config, incarnation: u64) -> Self {
+        let pd = engine.alloc_pd();
+        let addresses = vec![EndpointAddress { ip: engine.ip(0), service: config.service, incarnation }];
+        Self { rank: 0, size: 1, engine, pd, is_shared: true, addresses, is_alone: true, job: None, mail: None }
+    }
+
     /// Ranks without a job, one for each engine, whose first ports are on one network: for tests and simulations.
     pub fn group(engines: Vec<Engine<L>>, hosts: &[IpAddr]) -> Vec<Self> {
         let size = engines.len();
@@ -234,10 +250,21 @@ impl<L: Link> Ports<L> {
         let port = |(rank, (mut engine, mail)): (Rank, (Engine<L>, LocalMail))| {
             let pd = engine.alloc_pd();
             let mail: Option<Box<dyn Mail>> = Some(Box::new(mail));
-            Self { rank, size, engine, pd, is_shared: true, hosts: hosts.to_vec(), job: None, mail }
+            let addresses = addresses_of(Config::default().service, hosts);
+            Self { rank, size, engine, pd, is_shared: true, addresses, is_alone: false, job: None, mail }
         };
         ranks.map(port).collect()
     }
+}
+
+/// Returns where ranks are, by their hosts: each listens at a service of its own.
+pub(super) fn addresses_of(service: u16, hosts: &[IpAddr]) -> Vec<EndpointAddress> {
+    let of_rank = |(rank, &ip): (Rank, &IpAddr)| EndpointAddress {
+        ip,
+        service: service.wrapping_add(rank as u16),
+        incarnation: 0,
+    };
+    hosts.iter().enumerate().map(of_rank).collect()
 }
 
 /// The job that this process was started in.

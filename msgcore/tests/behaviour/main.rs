@@ -21,6 +21,7 @@ mod inline {
     mod protocols;
     mod queues;
     mod starvation;
+    mod strangers;
     mod streams;
     mod user_memory;
 }
@@ -42,6 +43,7 @@ mod dedicated {
     mod protocols;
     mod queues;
     mod starvation;
+    mod strangers;
     mod streams;
     mod user_memory;
 }

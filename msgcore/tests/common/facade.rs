@@ -8,8 +8,9 @@ use roci_driver::link::sim::SimLink;
 use roci_msgcore::dedicated::SteppedEngine;
 use roci_msgcore::stream::{Stream, StreamError};
 use roci_msgcore::{
-    Buffer, CallError, ClaimedMessage, CloseError, Config, DedicatedWorker, Done, Dropped, Envelope, Messaging,
-    OpError, Pattern, Rank, Refused, Request, SomeFailed, Source, Tag, TagMatch, Worker, WorkerStats,
+    Buffer, CallError, ClaimedMessage, CloseError, Config, DedicatedWorker, Done, Dropped, EndpointAddress, Envelope,
+    ExchangeError, InsertError, Messaging, OpError, Pattern, PeerId, Rank, Refused, Request, SomeFailed, Source, Tag,
+    TagMatch, Worker, WorkerStats,
 };
 
 type Link = Faulty<SimLink>;
@@ -56,6 +57,45 @@ impl TestWorker {
         }
     }
 
+    pub(crate) fn address(&self) -> EndpointAddress {
+        self.inside().address()
+    }
+
+    pub(crate) fn insert(&mut self, address: EndpointAddress) -> Result<PeerId, InsertError> {
+        match self {
+            Self::Inline(worker) => worker.insert(address),
+            Self::Dedicated(worker) => worker.insert(address),
+        }
+    }
+
+    pub(crate) fn remove(&mut self, peer: PeerId) -> Result<(), CallError> {
+        match self {
+            Self::Inline(worker) => worker.remove(peer),
+            Self::Dedicated(worker) => worker.remove(peer),
+        }
+    }
+
+    pub(crate) fn send_to(&mut self, peer: PeerId, tag: Tag, bytes: &[u8]) -> Result<Request, CallError> {
+        match self {
+            Self::Inline(worker) => worker.send_bytes(peer, tag, bytes),
+            Self::Dedicated(worker) => worker.send_bytes(peer, tag, bytes),
+        }
+    }
+
+    pub(crate) fn next_exchange(&mut self) -> Option<(EndpointAddress, String)> {
+        match self {
+            Self::Inline(worker) => worker.next_exchange(),
+            Self::Dedicated(worker) => worker.next_exchange().expect("it lives"),
+        }
+    }
+
+    pub(crate) fn deliver_exchange(&mut self, text: &str) -> Result<(), ExchangeError> {
+        match self {
+            Self::Inline(worker) => worker.deliver_exchange(text),
+            Self::Dedicated(worker) => worker.deliver_exchange(text),
+        }
+    }
+
     pub(crate) fn stream(&mut self, peer: Rank) -> Result<Stream<'_, dyn Messaging + '_>, StreamError> {
         Stream::open(&mut **self, peer)
     }
@@ -86,8 +126,8 @@ impl TestWorker {
         self.inside().injected_faults()
     }
 
-    pub(crate) fn is_connected(&self, rank: Rank) -> bool {
-        self.inside().is_connected(rank)
+    pub(crate) fn is_connected(&self, peer: impl Into<PeerId>) -> bool {
+        self.inside().is_connected(peer)
     }
 
     pub(crate) fn probe(&mut self, pattern: Pattern) -> Option<Envelope> {

@@ -3,6 +3,9 @@
 
 mod facade;
 
+use std::net::IpAddr;
+
+use roci_driver::Engine;
 use roci_driver::link::faulty::Faulty;
 use roci_driver::link::sim::{Clock, Net, NetConfig, SimLink};
 use roci_msgcore::config::Origin;
@@ -32,6 +35,31 @@ pub(crate) fn config(settings: &[(&str, &str)]) -> Config {
     config
 }
 
+type Engines = (Clock, Net, Vec<Engine<Faulty<SimLink>>>, Vec<IpAddr>, Vec<Box<dyn Fn()>>);
+
+/// An engine for each of these configurations, all on one switch.
+fn engines(net: NetConfig, configs: &[Config], seed: u64) -> Engines {
+    let clock = Clock::default();
+    let links = SimLink::switch_over(&clock, configs.len(), net);
+    let net = links[0].net();
+    net.record();
+    let cutters = links.iter().map(|link| Box::new(link.cutter()) as Box<dyn Fn()>).collect();
+    let hosts: Vec<IpAddr> =
+        (0..configs.len()).map(|rank| [10, 0, ((rank + 1) >> 8) as u8, (rank + 1) as u8].into()).collect();
+    let engine = |((rank, link), config): ((usize, SimLink), &Config)| {
+        let mut engine = roci_testkit::engine(config.arena_size, seed << 8 | rank as u64);
+        engine.add_port(Faulty::new(link, config.faults, rank as u64 + 1), hosts[rank], false);
+        engine
+    };
+    let engines = links.into_iter().enumerate().zip(configs).map(engine).collect();
+    (clock, net, engines, hosts, cutters)
+}
+
+fn worker(ports: Ports<Faulty<SimLink>>, config: &Config, is_dedicated: bool) -> TestWorker {
+    let worker = Worker::assemble(ports, config).unwrap_or_else(|e| panic!("{e}"));
+    if is_dedicated { TestWorker::dedicated(worker, config) } else { TestWorker::inline(worker) }
+}
+
 impl<const DEDICATED: bool> AnyWorld<DEDICATED> {
     /// Two workers.
     pub(crate) fn pair(settings: &[(&str, &str)]) -> Self {
@@ -56,25 +84,31 @@ impl<const DEDICATED: bool> AnyWorld<DEDICATED> {
 
     /// The same, in which some workers are dedicated ones.
     pub(crate) fn of_both(net: NetConfig, configs: &[Config], seed: u64, is_dedicated: impl Fn(usize) -> bool) -> Self {
-        let clock = Clock::default();
-        let links = SimLink::switch_over(&clock, configs.len(), net);
-        let net = links[0].net();
-        net.record();
-        let cutters = links.iter().map(|link| Box::new(link.cutter()) as Box<dyn Fn()>).collect();
-        let hosts: Vec<_> =
-            (0..configs.len()).map(|rank| [10, 0, ((rank + 1) >> 8) as u8, (rank + 1) as u8].into()).collect();
-        let engine = |((rank, link), config): ((usize, SimLink), &Config)| {
-            let mut engine = roci_testkit::engine(config.arena_size, seed << 8 | rank as u64);
-            engine.add_port(Faulty::new(link, config.faults, rank as u64 + 1), hosts[rank], false);
-            engine
-        };
-        let engines = links.into_iter().enumerate().zip(configs).map(engine).collect();
-        let ports = Ports::group(engines, &hosts).into_iter().zip(configs);
-        let workers = ports.enumerate().map(|(rank, (ports, config))| {
-            let worker = Worker::assemble(ports, config).unwrap_or_else(|e| panic!("{e}"));
-            if is_dedicated(rank) { TestWorker::dedicated(worker, config) } else { TestWorker::inline(worker) }
+        let (clock, net, engines, hosts, cutters) = engines(net, configs, seed);
+        let ports = Ports::group(engines, &hosts);
+        let workers = ports.into_iter().zip(configs).enumerate();
+        let workers = workers.map(|(rank, (ports, config))| worker(ports, config, is_dedicated(rank)));
+        Self { clock, net, workers: workers.collect(), cutters }
+    }
+
+    /// Workers alone, which know nothing of each other. The first has incarnation 1, and so on.
+    pub(crate) fn of_strangers(net: NetConfig, configs: &[Config], seed: u64) -> Self {
+        let (clock, net, engines, _, cutters) = engines(net, configs, seed);
+        let workers = engines.into_iter().zip(configs).enumerate().map(|(who, (engine, config))| {
+            let incarnation = seed << 16 | (who as u64 + 1);
+            worker(Ports::alone(engine, config, incarnation), config, DEDICATED)
         });
         Self { clock, net, workers: workers.collect(), cutters }
+    }
+
+    /// A worker alone is killed, and another is started at its place.
+    pub(crate) fn restart_stranger(&mut self, who: usize, config: &Config, incarnation: u64) {
+        let mut engine = roci_testkit::engine(config.arena_size, incarnation << 8 | who as u64);
+        let link = SimLink::again(&self.net, &self.clock, who);
+        engine.add_port(Faulty::new(link, config.faults, who as u64 + 1), self.workers[who].address().ip, false);
+        let new = worker(Ports::alone(engine, config, incarnation), config, DEDICATED);
+        // Who is killed says no goodbye.
+        std::mem::forget(std::mem::replace(&mut self.workers[who], new));
     }
 
     /// Connects all with all.

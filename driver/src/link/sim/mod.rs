@@ -79,6 +79,12 @@ impl SimLink {
         Self::all_of(clock, Network::switch(clock, stations, config))
     }
 
+    /// The link of a station that another process has now: one that was started again, on the same host.
+    pub fn again(net: &Net, clock: &Clock, station: usize) -> Self {
+        assert!(station < net.0.stations.len(), "it was a station before");
+        Self { clock: clock.clone(), network: net.0.clone(), number: station, stats: LinkStats::default() }
+    }
+
     /// The network that it is a station of.
     pub fn net(&self) -> Net {
         Net(self.network.clone())

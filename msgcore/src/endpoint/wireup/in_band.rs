@@ -1,4 +1,5 @@
-//! In band: RDMA-CM, a connection for each lane. Every rank listens at a port of its own; private data says who asks.
+//! In band: RDMA-CM, a connection for each lane. Every end listens at its service; private data says who asks, and whom it
+//! means.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -9,13 +10,15 @@ use roci_driver::{CmCallError, CmEvent, ConnId, Engine, PortSpace, QueuePair, Re
 use super::method::{Method, MethodEvent, Refusal, Site};
 use crate::core::no_connection::NoConnection;
 use crate::core::peer::PeerId;
+use crate::endpoint::address::EndpointAddress;
 use roci_protocol::cm::ListenError;
 
-/// The port that rank 0 listens at; the others follow.
-const FIRST_PORT: u16 = 28_416;
 const MAGIC: [u8; 4] = *b"ROCI";
-/// The magic number, a lane, how many there are, and a rank.
-const LEN: usize = 10;
+/// The first byte behind it, which says how the others are laid out.
+const VERSION: u8 = 1;
+/// The magic number, a version, a lane and how many there are, and a reserved byte; a service and two reserved bytes; and two
+/// incarnations. RDMA-CM leaves 56 bytes of a REQ.
+const LEN: usize = 28;
 /// How a refusal says that both have asked.
 const CROSSED: &str = "crossed";
 /// The longest text of a refusal.
@@ -24,8 +27,6 @@ const REFUSAL_LEN: usize = 140;
 /// Attempts that are under way.
 #[derive(Debug)]
 pub(crate) struct InBand {
-    /// By rank.
-    hosts: Vec<IpAddr>,
     ours: BTreeMap<PeerId, Ours>,
     theirs: BTreeMap<PeerId, Theirs>,
     /// Whose a connection is, which lane it is for, and whether we asked for it.
@@ -51,24 +52,28 @@ struct Theirs {
 }
 
 impl InBand {
-    /// PeerIds at these hosts.
-    pub(crate) fn new<L: Link>(
-        hosts: Vec<IpAddr>,
-        engine: &mut Engine<L>,
-        oneself: PeerId,
-    ) -> Result<Self, ListenError> {
-        engine.cm_listen(service_of(oneself))?;
-        Ok(Self { hosts, ours: BTreeMap::new(), theirs: BTreeMap::new(), by_id: BTreeMap::new() })
+    /// Listens at the service of this end's address.
+    pub(crate) fn new<L: Link>(engine: &mut Engine<L>, own: EndpointAddress) -> Result<Self, ListenError> {
+        engine.cm_listen(ServiceId::of_port(PortSpace::Tcp, own.service))?;
+        Ok(Self { ours: BTreeMap::new(), theirs: BTreeMap::new(), by_id: BTreeMap::new() })
     }
 
     /// Asks for the lanes that could not be asked for before.
     fn go_on<L: Link>(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), NoConnection> {
         let Some(ours) = self.ours.get_mut(&peer) else { return Ok(()) };
-        let host = self.hosts.get(peer.slot()).ok_or(NoConnection::NoHost)?;
-        let address = SocketAddr::new(*host, port_of(peer));
+        let to = site.book.address(peer).ok_or(NoConnection::NoHost)?;
+        let own = site.book.own();
+        let address = SocketAddr::new(to.ip, to.service);
         let mut lanes = std::mem::take(&mut ours.resolving).into_iter();
         while let Some((lane, qp)) = lanes.next() {
-            let data = private_data(site.oneself, lane, site.lanes.len());
+            let hello = LaneRequest {
+                lane,
+                lanes: site.lanes.len(),
+                service: own.service,
+                incarnation: own.incarnation,
+                meant: to.incarnation,
+            };
+            let data = hello.emit();
             match site.engine.cm_connect(qp, address, &site.lanes[lane].params, &data) {
                 Ok(id) => {
                     ours.ids.push(id);
@@ -138,27 +143,14 @@ impl InBand {
         data: &[u8],
     ) -> Option<MethodEvent> {
         let lanes = site.lanes.len();
-        let judged = parse(data).and_then(|(peer, lane, count)| {
-            let is_sound = peer.slot() < self.hosts.len() && peer != site.oneself && place.0 == site.port_of(peer);
-            match () {
-                () if host.is_some_and(|host| self.hosts.get(peer.slot()) != Some(&host)) => {
-                    Err(NoConnection::OtherHost)
-                }
-                () if !is_sound => Err(NoConnection::NoRank),
-                () if lane >= count => Err(NoConnection::NoLane),
-                () if self.theirs.get(&peer).is_some_and(|theirs| theirs.ids.contains_key(&lane)) => {
-                    Err(NoConnection::Connected { from: peer, to: site.oneself })
-                }
-                () => Ok((peer, lane, count)),
-            }
-        });
+        let judged = self.judge(site, place.0, host, data);
         match judged {
-            Ok((peer, _, count)) if count != lanes => {
-                let why = NoConnection::ReceiveQueues { here: lanes, there: count };
+            Ok((peer, asked)) if asked.lanes != lanes => {
+                let why = NoConnection::ReceiveQueues { here: lanes, there: asked.lanes };
                 reject(site, id, &why.to_string());
                 Some(MethodEvent::Refused(peer, Refusal::Because(why)))
             }
-            Ok((peer, lane, _)) => {
+            Ok((peer, LaneRequest { lane, .. })) => {
                 self.by_id.insert(id, (peer, lane, false));
                 let theirs = self.theirs.entry(peer).or_default();
                 theirs.ids.insert(lane, id);
@@ -169,6 +161,30 @@ impl InBand {
                 None
             }
         }
+    }
+
+    /// Returns who asks, and for what.
+    fn judge<L: Link>(
+        &self,
+        site: &mut Site<'_, L>,
+        port: usize,
+        host: Option<IpAddr>,
+        data: &[u8],
+    ) -> Result<(PeerId, LaneRequest), NoConnection> {
+        let asked = LaneRequest::parse(data)?;
+        if asked.lane >= asked.lanes {
+            return Err(NoConnection::NoLane);
+        }
+        let ip = host.ok_or(NoConnection::Anonymous)?;
+        let from = EndpointAddress { ip, service: asked.service, incarnation: asked.incarnation };
+        let peer = site.identify(from, asked.meant)?;
+        if port != site.port_of(peer) {
+            return Err(NoConnection::NoRank);
+        }
+        if self.theirs.get(&peer).is_some_and(|theirs| theirs.ids.contains_key(&asked.lane)) {
+            return Err(NoConnection::Connected { from: peer, to: site.peers.oneself() });
+        }
+        Ok((peer, asked))
     }
 
     /// Gives up an attempt of ours, and says why to a peer that has granted it.
@@ -274,6 +290,7 @@ impl<L: Link> Method<L> for InBand {
     }
 
     fn part(&mut self, site: &mut Site<'_, L>, peer: PeerId, _why: &str) {
+        self.theirs.remove(&peer);
         let connections = self.by_id.extract_if(.., |_, (rank, ..)| *rank == peer);
         for (id, _) in connections {
             // An attempt that was not answered yet is refused when it is.
@@ -295,7 +312,7 @@ impl<L: Link> Method<L> for InBand {
             }
         }
         // Mail only ever asks to ask, or says why not.
-        while let Some((from, text)) = site.inbox.pop_front() {
+        while let Some((from, text)) = site.texts.inbox.pop_front() {
             if text == "knock" {
                 return Ok(Some(MethodEvent::Knocked(from)));
             }
@@ -307,30 +324,45 @@ impl<L: Link> Method<L> for InBand {
     }
 }
 
-fn port_of(rank: PeerId) -> u16 {
-    FIRST_PORT + rank.slot() as u16
+/// What the private data of a request says: who asks from its host, for which lane, and whom it means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct LaneRequest {
+    lane: usize,
+    lanes: usize,
+    /// The service of who asks, and its incarnation.
+    service: u16,
+    incarnation: u64,
+    /// The incarnation of who is asked.
+    meant: u64,
 }
 
-fn service_of(rank: PeerId) -> ServiceId {
-    ServiceId::of_port(PortSpace::Tcp, port_of(rank))
-}
+impl LaneRequest {
+    fn emit(self) -> [u8; LEN] {
+        let mut data = [0; LEN];
+        data[..4].copy_from_slice(&MAGIC);
+        data[4..8].copy_from_slice(&[VERSION, self.lane as u8, self.lanes as u8, 0]);
+        data[8..10].copy_from_slice(&self.service.to_be_bytes());
+        data[12..20].copy_from_slice(&self.incarnation.to_be_bytes());
+        data[20..].copy_from_slice(&self.meant.to_be_bytes());
+        data
+    }
 
-fn private_data(rank: PeerId, lane: usize, lanes: usize) -> [u8; LEN] {
-    let mut data = [0; LEN];
-    data[..4].copy_from_slice(&MAGIC);
-    data[4] = lane as u8;
-    data[5] = lanes as u8;
-    data[6..].copy_from_slice(&(rank.slot() as u32).to_be_bytes());
-    data
-}
-
-/// PeerId, lane, and number of lanes.
-fn parse(data: &[u8]) -> Result<(PeerId, usize, usize), NoConnection> {
-    match data.first_chunk::<LEN>() {
-        Some(&[b'R', b'O', b'C', b'I', lane, lanes, a, b, c, d]) => {
-            Ok((PeerId::from(u32::from_be_bytes([a, b, c, d]) as usize), lane.into(), lanes.into()))
+    fn parse(data: &[u8]) -> Result<Self, NoConnection> {
+        let data = data.first_chunk::<LEN>().ok_or(NoConnection::Anonymous)?;
+        let (&[m0, m1, m2, m3, version, lane, lanes, _], rest) = data.split_first_chunk().expect("it is longer");
+        if [m0, m1, m2, m3] != MAGIC || version != VERSION {
+            return Err(NoConnection::Anonymous);
         }
-        _ => Err(NoConnection::Stranger),
+        let (&[s0, s1, _, _], rest) = rest.split_first_chunk().expect("it is longer");
+        let (&incarnation, rest) = rest.split_first_chunk().expect("it is longer");
+        let &meant = rest.first_chunk().expect("it is long enough");
+        Ok(Self {
+            lane: lane.into(),
+            lanes: lanes.into(),
+            service: u16::from_be_bytes([s0, s1]),
+            incarnation: u64::from_be_bytes(incarnation),
+            meant: u64::from_be_bytes(meant),
+        })
     }
 }
 

@@ -7,20 +7,55 @@ use roci_driver::{CompletionQueue, Engine, PdId, QpParams, QueuePair, SharedRece
 
 use crate::core::no_connection::NoConnection;
 use crate::core::peer::PeerId;
+use crate::core::peers::Peers;
+use crate::endpoint::address::EndpointAddress;
+use crate::endpoint::address_book::AddressBook;
+
+/// Texts that wait for an application to carry them. The connections of others fail when they have taken too long.
+const TEXT_LIMIT: usize = 1 << 14;
 
 /// What a method works on.
 pub(crate) struct Site<'a, L: Link> {
-    pub(crate) oneself: PeerId,
+    pub(crate) peers: &'a mut Peers,
+    pub(crate) book: &'a mut AddressBook,
+    pub(crate) arrivals: &'a mut Arrivals,
     pub(crate) engine: &'a mut Engine<L>,
     pub(crate) pd: PdId,
     pub(crate) cq: CompletionQueue,
-    /// Texts that are to be carried to peers, and that were carried from them.
-    pub(crate) outbox: &'a mut VecDeque<(PeerId, String)>,
-    pub(crate) inbox: &'a mut VecDeque<(PeerId, String)>,
+    pub(crate) texts: &'a mut Texts,
     /// One for each lane: how its queue pair behaves, and the receives that it shares.
     pub(crate) lanes: &'a [LanePlan],
     /// Whether all peers are behind the first port; otherwise each has its own, in the order of slots.
     pub(crate) is_shared_port: bool,
+}
+
+/// Texts of connections that are being made.
+#[derive(Debug, Default)]
+pub(crate) struct Texts {
+    /// Those that are to be carried to peers.
+    pub(crate) outbox: VecDeque<OutgoingText>,
+    /// Those that were carried from them.
+    pub(crate) inbox: VecDeque<(PeerId, String)>,
+}
+
+/// A text that is to be carried.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct OutgoingText {
+    pub(crate) to: PeerId,
+    /// Where that was when it was written.
+    pub(crate) address: EndpointAddress,
+    pub(crate) text: String,
+}
+
+/// Who has come while a method was at work.
+#[derive(Debug)]
+pub(crate) struct Arrivals {
+    /// Peers that may come by themselves and not be inserted.
+    pub(crate) limit: usize,
+    /// Those that have.
+    pub(crate) admitted: Vec<PeerId>,
+    /// Peers in whose place another endpoint is now.
+    pub(crate) replaced: Vec<PeerId>,
 }
 
 /// How the queue pair of a lane is made.
@@ -89,7 +124,51 @@ pub(crate) trait Method<L: Link> {
 impl<L: Link> Site<'_, L> {
     /// The port behind which a peer is.
     pub(crate) fn port_of(&self, peer: PeerId) -> usize {
-        if self.is_shared_port { 0 } else { peer.slot() - usize::from(peer > self.oneself) }
+        if self.is_shared_port { 0 } else { peer.slot() - usize::from(peer > self.peers.oneself()) }
+    }
+
+    /// Returns the peer that asks from an address for this end, which it takes for the endpoint with the incarnation `meant`.
+    /// It is one that was not known before where strangers may come: who comes from the address of a peer that has failed is
+    /// another peer.
+    ///
+    /// # Errors
+    /// It may not ask.
+    pub(crate) fn identify(&mut self, from: EndpointAddress, meant: u64) -> Result<PeerId, NoConnection> {
+        let own = self.book.own();
+        if meant != own.incarnation {
+            return Err(NoConnection::Replaced);
+        }
+        let may_come = self.peers.may_strangers_come();
+        match self.book.at(from.ip, from.service) {
+            Some((id, _)) if id == self.peers.oneself() => Err(NoConnection::NoRank),
+            Some((id, _)) if !may_come => Ok(id),
+            _ if !may_come => Err(NoConnection::NoRank),
+            _ if (from.ip, from.service) == (own.ip, own.service) => Err(NoConnection::Anonymous),
+            Some((id, address)) => {
+                let is_gone = self.peers.get(id).is_none_or(|peer| peer.failure.is_some());
+                if address.incarnation == from.incarnation && !is_gone {
+                    return Ok(id);
+                }
+                let new = self.admit(from)?;
+                self.arrivals.replaced.extend((!is_gone).then_some(id));
+                Ok(new)
+            }
+            None => self.admit(from),
+        }
+    }
+
+    /// Makes an entry for a peer that comes by itself.
+    fn admit(&mut self, from: EndpointAddress) -> Result<PeerId, NoConnection> {
+        if self.book.unknown() >= self.arrivals.limit {
+            return Err(NoConnection::TooManyUnknown(self.arrivals.limit));
+        }
+        if let Some((before, _)) = self.book.at(from.ip, from.service) {
+            self.book.vacate(before);
+        }
+        let id = self.peers.add();
+        self.book.insert(id, from, false);
+        self.arrivals.admitted.push(id);
+        Ok(id)
     }
 
     /// A queue pair for a lane to a peer.
@@ -104,6 +183,10 @@ impl<L: Link> Site<'_, L> {
 
     /// Has a text carried to a peer.
     pub(crate) fn send_mail(&mut self, peer: PeerId, text: &str) {
-        self.outbox.push_back((peer, text.to_owned()));
+        // Who is not named any more has an address until it has been notified.
+        let is_carried = !self.peers.may_strangers_come() || self.texts.outbox.len() < TEXT_LIMIT;
+        if let Some(address) = self.book.address(peer).filter(|_| is_carried) {
+            self.texts.outbox.push_back(OutgoingText { to: peer, address, text: text.to_owned() });
+        }
     }
 }

@@ -4,45 +4,34 @@
 //! comes first (`connect`); out of band over texts that somebody else carries, or in band by RDMA-CM (`connect_method`). All
 //! of it ends in the same handshake: see [`Stage`].
 
+mod handshake;
 mod in_band;
 mod method;
 pub(crate) mod out_of_band;
 
-use std::collections::{BTreeMap, VecDeque};
-use std::net::IpAddr;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use roci_driver::Engine;
 use roci_driver::link::Link;
-use roci_driver::{Engine, QueuePair};
 use roci_protocol::Nanos;
 use roci_protocol::cm::ListenError;
-use roci_protocol::msg::{self, ConnectionTerms, Message};
 use thiserror::Error;
 
-use super::dispatch::breach_of;
-use super::failure::EndpointEvent;
-use super::{Endpoint, advance, go_on};
+use super::Endpoint;
+use super::address_book::AddressBook;
 use crate::config::{Config, ConnectMethod, Initiative};
-use crate::core::breach::Breach;
 use crate::core::completion::OpError;
-use crate::core::lane::Lane;
 use crate::core::no_connection::NoConnection;
-use crate::core::peer::{Arrived, Mismatch, Peer, PeerId};
+use crate::core::peer::PeerId;
 use crate::core::refused::CallError;
 use crate::core::stage::{Stage, Step};
-use crate::core::tx::name_of;
-use crate::receive_queues::Kind;
 
-pub(crate) use method::LanePlan;
+pub(crate) use method::{LanePlan, OutgoingText};
 
 use in_band::InBand;
-use method::{Method, MethodEvent, Refusal, Site};
+use method::{Arrivals, Method, MethodEvent, Refusal, Site, Texts};
 use out_of_band::OutOfBand;
-
-/// Bytes of the receive that a peer's terms come in.
-const TERMS_LEN: usize = msg::LEN + ConnectionTerms::LEN;
-/// Polls after which an acknowledgement of ours has left for certain.
-const PARTING_POLLS: u32 = 16;
 
 /// Why connections cannot be made as the configuration wants them.
 #[derive(Debug, Error)]
@@ -56,6 +45,24 @@ pub enum NoWireup {
     SharedPort,
 }
 
+/// Peers that have queue pairs.
+#[derive(Debug)]
+struct ConnectionCount {
+    count: usize,
+    /// How many may where they are no ranks.
+    limit: usize,
+}
+
+impl ConnectionCount {
+    fn add(&mut self, id: PeerId) -> Result<(), NoConnection> {
+        if id.rank().is_none() && self.count >= self.limit {
+            return Err(NoConnection::TooManyConnected(self.count));
+        }
+        self.count += 1;
+        Ok(())
+    }
+}
+
 /// How an endpoint comes by connections.
 pub(crate) struct Wireup<L: Link> {
     method: Box<dyn Method<L>>,
@@ -63,26 +70,26 @@ pub(crate) struct Wireup<L: Link> {
     initiative: Initiative,
     is_shared_port: bool,
     patience: Nanos,
-    /// Connections that are being made, and when they must be.
+    pub(crate) book: AddressBook,
+    arrivals: Arrivals,
+    connections: ConnectionCount,
+    /// ConnectionCount that are being made, and when they must be.
     under_way: BTreeMap<PeerId, Nanos>,
-    /// Texts that are to be carried to peers, and that were carried from them.
-    outbox: VecDeque<(PeerId, String)>,
-    inbox: VecDeque<(PeerId, String)>,
+    texts: Texts,
 }
 
 impl<L: Link> Wireup<L> {
-    /// The method that the configuration names, for ends at these hosts.
+    /// The method that the configuration names, for ends at these addresses.
     pub(super) fn open(
         config: &Config,
         engine: &mut Engine<L>,
-        oneself: PeerId,
-        hosts: Vec<IpAddr>,
+        book: AddressBook,
         is_shared_port: bool,
         plans: Vec<LanePlan>,
     ) -> Result<Self, NoWireup> {
         let method: Box<dyn Method<L>> = match config.connect_method {
             ConnectMethod::OutOfBand => Box::new(OutOfBand::new(config)),
-            ConnectMethod::RdmaCm => Box::new(InBand::new(hosts, engine, oneself)?),
+            ConnectMethod::RdmaCm => Box::new(InBand::new(engine, book.own())?),
         };
         Ok(Self {
             method,
@@ -90,9 +97,11 @@ impl<L: Link> Wireup<L> {
             initiative: config.connect,
             is_shared_port,
             patience: config.connect_timeout_s * 1_000_000_000,
+            book,
+            arrivals: Arrivals { limit: config.peers, admitted: Vec::new(), replaced: Vec::new() },
+            connections: ConnectionCount { count: 0, limit: config.peers },
             under_way: BTreeMap::new(),
-            outbox: VecDeque::new(),
-            inbox: VecDeque::new(),
+            texts: Texts::default(),
         })
     }
 
@@ -107,20 +116,37 @@ impl<L: Link> Wireup<L> {
         !self.under_way.is_empty()
     }
 
+    /// Returns how many strangers have come since this was last asked, and whose places they have taken; `None` where none has.
+    /// They must be connected in time.
+    pub(super) fn take_arrivals(&mut self, now: Nanos) -> Option<(usize, Vec<PeerId>)> {
+        if self.arrivals.admitted.is_empty() {
+            return None;
+        }
+        let deadline = now + self.patience;
+        let admitted = std::mem::take(&mut self.arrivals.admitted);
+        self.under_way.extend(admitted.iter().map(|&id| (id, deadline)));
+        Some((admitted.len(), std::mem::take(&mut self.arrivals.replaced)))
+    }
+
+    /// A peer is gone, which had queue pairs or not.
+    pub(super) fn note_parted(&mut self, had_lanes: bool) {
+        self.connections.count -= usize::from(had_lanes);
+    }
+
     /// Whether a text is to be carried to a peer.
     #[inline]
     pub(crate) fn has_mail(&self) -> bool {
-        !self.outbox.is_empty()
+        !self.texts.outbox.is_empty()
     }
 
-    /// Returns the next text that is to be carried, and the peer that it is for.
-    pub(crate) fn next_mail(&mut self) -> Option<(PeerId, String)> {
-        self.outbox.pop_front()
+    /// Returns the next text that is to be carried.
+    pub(crate) fn next_mail(&mut self) -> Option<OutgoingText> {
+        self.texts.outbox.pop_front()
     }
 
     /// A text has come from a peer. It is looked at by [`Endpoint::tend_wireup`].
     pub(crate) fn deliver_mail(&mut self, from: PeerId, text: String) {
-        self.inbox.push_back((from, text));
+        self.texts.inbox.push_back((from, text));
     }
 }
 
@@ -146,11 +172,24 @@ impl<L: Link> Endpoint<L> {
         peer.connection.step(Step::Ask).expect("it is in the table");
         let deadline = self.core.engine.now() + self.wireup.patience;
         self.wireup.under_way.insert(id, deadline);
-        // The lower slot serves: it asks to be asked.
-        let serves = self.wireup.initiative == Initiative::ClientServer && self.peers.oneself() < id;
+        // The lower rank serves: it asks to be asked.
+        let serves = !self.is_peer_to_peer(id) && self.peers.oneself() < id;
         let begun = self.with_method(|method, site| if serves { method.knock(site, id) } else { method.ask(site, id) });
         if let Err(why) = begun {
             self.fail_peer(id, OpError::NotConnected { peer: id, why: why.into() });
+        }
+    }
+
+    /// Whether either end may ask the other. Peers that are no ranks have nothing else to say it by.
+    fn is_peer_to_peer(&self, id: PeerId) -> bool {
+        self.wireup.initiative == Initiative::PeerToPeer || id.rank().is_none()
+    }
+
+    /// Whether our request goes on where both have asked: that of the lower rank, or of the lower address.
+    fn goes_first(&self, id: PeerId) -> bool {
+        match id.rank() {
+            Some(_) => self.peers.oneself() < id,
+            None => self.wireup.book.address(id).is_some_and(|theirs| self.wireup.book.own() < theirs),
         }
     }
 
@@ -159,7 +198,9 @@ impl<L: Link> Endpoint<L> {
     pub(crate) fn tend_wireup(&mut self) -> bool {
         let mut happened = false;
         loop {
-            match self.with_method(|method, site| method.poll(site)) {
+            let polled = self.with_method(|method, site| method.poll(site));
+            self.welcome_strangers();
+            match polled {
                 Ok(Some(event)) => self.on_method_event(event),
                 Ok(None) => break,
                 Err(why) => {
@@ -241,10 +282,10 @@ impl<L: Link> Endpoint<L> {
     /// A peer asks. Where both have asked the lower slot's request goes on.
     fn on_asked(&mut self, id: PeerId) {
         let oneself = self.peers.oneself();
-        let is_peer_to_peer = self.wireup.initiative == Initiative::PeerToPeer;
-        let refusal = match self.peer_or_error(id).map(|peer| peer.connection.stage()) {
+        let stage = self.peer_or_error(id).map(|peer| peer.connection.stage());
+        let refusal = match stage {
             Ok(Stage::Idle) => None,
-            Ok(Stage::Asking) if is_peer_to_peer && oneself < id => Some(Refusal::Crossed),
+            Ok(Stage::Asking) if self.is_peer_to_peer(id) && self.goes_first(id) => Some(Refusal::Crossed),
             Ok(Stage::Asking) => None,
             Ok(_) => Some(Refusal::Because(NoConnection::Connected { from: id, to: oneself })),
             Err(why) => Some(Refusal::Because(NoConnection::Refused(why.to_string()))),
@@ -274,114 +315,6 @@ impl<L: Link> Endpoint<L> {
         self.fail_peer(id, OpError::NotConnected { peer: id, why: why.into() });
     }
 
-    /// Queue pairs have come: their receives are posted, first the small one for the peer's terms.
-    fn raise_lanes(&mut self, id: PeerId, qps: Vec<QueuePair>) -> Result<(), NoConnection> {
-        let oneself = self.peers.oneself();
-        let Self { core, peers, .. } = self;
-        if !peers.live_mut(id).is_some_and(|peer| peer.lanes.is_empty()) {
-            return Err(NoConnection::Gone);
-        }
-        for (lane, &qp) in qps.iter().enumerate() {
-            peers.bind(qp, id, lane);
-        }
-        let peer = peers.entry(id);
-        peer.lanes = qps.iter().zip(&core.receives.queues).map(|(&qp, queue)| Lane::new(qp, queue)).collect();
-        let first = core.receives.queues.get(0).map(|queue| queue.kind);
-        if let (Some(Kind::PerPeer { .. }), Some(&qp)) = (first, qps.first()) {
-            let small = core.engine.buffer(TERMS_LEN).map_err(|_| NoConnection::NoMemory(oneself))?;
-            // A queue pair that refuses has failed, and its completions say so.
-            drop(core.engine.post_recv(qp, name_of(0, id), small));
-            peer.lanes[0].posted = 1;
-        }
-        core.post_own(peer).map_err(|why| NoConnection::NoReceives { peer: oneself, why })
-    }
-
-    /// The queue pairs are up at both ends: our terms go out.
-    fn on_established(&mut self, id: PeerId) {
-        let Some(peer) = self.peers.live_mut(id).filter(|peer| !peer.lanes.is_empty()) else { return };
-        peer.connection.owes_terms = true;
-        self.step(id, Step::Up);
-        if let Some(peer) = self.peers.live_mut(id) {
-            self.core.send_terms(peer);
-        }
-    }
-
-    /// A vbuf has left for a peer: the first one holds our terms.
-    #[inline]
-    pub(super) fn on_terms_sent(&mut self, id: PeerId) {
-        let waits = |peer: &mut Peer| matches!(peer.connection.stage(), Stage::Greeting | Stage::Welcomed);
-        if self.peers.live_mut(id).is_some_and(waits) {
-            self.step(id, Step::Sent);
-        }
-    }
-
-    /// The first message of a peer must be its terms.
-    #[cold]
-    pub(super) fn on_terms(&mut self, id: PeerId, arrived: Arrived) {
-        let Arrived { lane, header, vbuf } = arrived;
-        let Some(peer) = self.peers.live_mut(id) else { return self.core.give_receive_vbuf(lane, vbuf) };
-        let outcome = match header.message {
-            _ if peer.connection.stage().has_terms() => {
-                self.core.give_receive_vbuf(lane, vbuf);
-                return self.fail_peer(id, breach_of(id, Breach::TermsTwice));
-            }
-            Message::Terms if lane > 0 => Err(Breach::TermsLane),
-            Message::Terms => self.core.accept_terms(peer, &vbuf),
-            _ => Err(Breach::NoTerms),
-        };
-        // The small receive is not posted again, nor is one that terms have no right to.
-        self.core.give_receive_vbuf(lane, vbuf);
-        match outcome {
-            Ok(()) => self.step(id, Step::Terms),
-            Err(breach) => self.note_mismatch(id, breach),
-        }
-        let Self { core, services, peers, .. } = self;
-        if let Some(peer) = peers.live_mut(id) {
-            go_on(core, services, peer);
-        }
-    }
-
-    /// The terms of a peer do not fit. It finds that out by ours, and they must reach it first; or by itself, and then it
-    /// must see that its own have arrived.
-    fn note_mismatch(&mut self, id: PeerId, breach: Breach) {
-        let since = self.calls;
-        if let Some(peer) = self.peers.live_mut(id) {
-            peer.connection.mismatch.get_or_insert(Mismatch { breach, since });
-        }
-    }
-
-    /// Peers whose terms do not fit are given up once they can know it.
-    fn fail_mismatched(&mut self) {
-        let calls = self.calls;
-        let is_over = |peer: &Peer| {
-            let polls = peer.connection.mismatch.map(|mismatch| calls.wrapping_sub(mismatch.since));
-            peer.connection.stage() == Stage::Greeted && polls.is_some_and(|polls| polls > PARTING_POLLS)
-        };
-        let ids = self.wireup.under_way.keys().copied();
-        let over = |id: &PeerId| self.peers.get(*id).is_some_and(is_over);
-        for id in ids.filter(over).collect::<Vec<_>>() {
-            // The mismatch says why.
-            self.fail_peer(id, OpError::NobodyLeft);
-        }
-    }
-
-    fn step(&mut self, id: PeerId, step: Step) {
-        let Some(peer) = self.peers.live_mut(id) else { return };
-        match peer.connection.step(step) {
-            Ok(Stage::Open) => {
-                self.wireup.under_way.remove(&id);
-                self.peers.note_connected();
-                self.emit(EndpointEvent::Connected { peer: id });
-                let Self { core, services, peers, .. } = self;
-                if let Some(peer) = peers.live_mut(id) {
-                    advance(core, services, peer);
-                }
-            }
-            Ok(_) => {}
-            Err(breach) => self.fail_peer(id, breach_of(id, breach)),
-        }
-    }
-
     /// A peer is given up, and with it an attempt to connect to it. It gets the reason, and again should it still ask.
     pub(crate) fn abandon_wireup(&mut self, id: PeerId, why: &OpError) {
         self.wireup.under_way.remove(&id);
@@ -391,15 +324,16 @@ impl<L: Link> Endpoint<L> {
         });
     }
 
-    fn with_method<R>(&mut self, action: impl FnOnce(&mut dyn Method<L>, &mut Site<'_, L>) -> R) -> R {
-        let Wireup { method, plans, is_shared_port, outbox, inbox, .. } = &mut self.wireup;
+    pub(super) fn with_method<R>(&mut self, action: impl FnOnce(&mut dyn Method<L>, &mut Site<'_, L>) -> R) -> R {
+        let Wireup { method, plans, is_shared_port, texts, book, arrivals, .. } = &mut self.wireup;
         let mut site = Site {
-            oneself: self.peers.oneself(),
+            peers: &mut self.peers,
+            book,
+            arrivals,
             engine: &mut self.core.engine,
             pd: self.core.pd,
             cq: self.core.cq,
-            outbox,
-            inbox,
+            texts,
             lanes: plans,
             is_shared_port: *is_shared_port,
         };

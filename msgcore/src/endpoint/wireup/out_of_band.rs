@@ -248,7 +248,7 @@ impl<L: Link> Method<L> for OutOfBand {
     }
 
     fn poll(&mut self, site: &mut Site<'_, L>) -> Result<Option<MethodEvent>, NoConnection> {
-        while let Some((from, text)) = site.inbox.pop_front() {
+        while let Some((from, text)) = site.texts.inbox.pop_front() {
             if let Some(event) = self.on_mail(site, from, &text) {
                 return Ok(Some(event));
             }

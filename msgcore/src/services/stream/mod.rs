@@ -286,6 +286,13 @@ impl StreamService {
         }
     }
 
+    /// Forgets the streams with a peer that has given its slot up.
+    pub(crate) fn forget(&mut self, peer: PeerId) {
+        if let Some(streams) = self.streams.get_mut(peer.slot()) {
+            *streams = PeerStreams::default();
+        }
+    }
+
     fn end(&self, peer: PeerId) -> Option<&StreamEnd> {
         self.streams.get(peer.slot())?.ours.as_deref()
     }

@@ -121,6 +121,14 @@ impl TagService {
         self.note_less_stored(core);
     }
 
+    /// Discards all that has come from a peer, which is gone, and was not received or claimed.
+    pub(crate) fn discard_all_of<L: Link>(&mut self, core: &mut Core<L>, peer: PeerId) {
+        for (label, body) in self.matching.take_all_of(peer) {
+            self.note_taken(peer, &body);
+            self.discard(core, None, Met { label, body });
+        }
+    }
+
     /// Whether a message that was claimed is lost where its sender has gone.
     pub(crate) fn is_lost(&self, met: &Met) -> bool {
         self.is_lost_with_its_sender(met.label.source, &met.body)

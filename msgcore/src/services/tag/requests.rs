@@ -8,7 +8,6 @@ use roci_protocol::msg::Label;
 use super::completion_list::{CompletionList, ReportTo};
 use super::operation::TagOperation;
 use super::request::Request;
-use crate::Rank;
 use crate::core::completion::{Done, OpError};
 use crate::core::peer::PeerId;
 use crate::core::slab::{KeySource, NamedValues};
@@ -45,9 +44,9 @@ impl Default for Requests {
 }
 
 impl Requests {
-    /// The requests of a rank whose peers, all of them, are in this process: its names are the same in each run.
-    pub(crate) fn of_rank(rank: Rank) -> Self {
-        Self::of(Some(KeySource::numbered(rank as u32, LIMIT)))
+    /// Requests whose names are the same in each run, and none of those with another number.
+    pub(crate) fn numbered(source: u32) -> Self {
+        Self::of(Some(KeySource::numbered(source, LIMIT)))
     }
 
     fn of(names: Option<KeySource>) -> Self {

@@ -72,6 +72,13 @@ impl PeerSendQueue {
 }
 
 impl TagService {
+    /// There are peers in so many slots from here on.
+    pub(crate) fn make_room(&mut self, slots: usize) {
+        if self.queues.len() < slots {
+            self.queues.resize_with(slots, PeerSendQueue::default);
+        }
+    }
+
     /// Whether something waits to be sent to a peer.
     #[inline]
     pub(crate) fn has_work(&self, peer: PeerId) -> bool {

@@ -149,6 +149,11 @@ impl<R: Copy, M> Matching<R, M> {
         self.receives.forget(peer)
     }
 
+    /// Takes all messages of a peer.
+    pub(crate) fn take_all_of(&mut self, peer: PeerId) -> Vec<(MatchLabel, M)> {
+        self.unexpected.take_all_of(peer)
+    }
+
     /// Every receive that waits, in the order of posting, for an end after which no message can come.
     pub(crate) fn drain_posted(&mut self, oneself: PeerId) -> Vec<R> {
         self.receives.drain(oneself)

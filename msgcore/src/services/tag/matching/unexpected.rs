@@ -128,13 +128,20 @@ impl<M> Unexpected<M> {
         })
     }
 
-    /// Drops the messages from `rank` that are lost with it.
-    pub(super) fn forget(&mut self, rank: PeerId, mut is_lost: impl FnMut(&M) -> bool) {
+    /// Takes all messages of a peer, in the order of their coming.
+    pub(super) fn take_all_of(&mut self, peer: PeerId) -> Vec<(MatchLabel, M)> {
+        let of_peer = self.entries.iter().filter(|(_, message)| message.label.source == peer).map(|(index, _)| index);
+        let indexes: Vec<_> = of_peer.collect();
+        indexes.into_iter().filter_map(|index| self.remove(index)).collect()
+    }
+
+    /// Drops the messages from `peer` that are lost with it.
+    pub(super) fn forget(&mut self, peer: PeerId, mut is_lost: impl FnMut(&M) -> bool) {
         let mut next = self.entries.next(None);
         while let Some(index) = next {
             next = self.entries.next(Some(index));
             let message = self.entries.get(index);
-            if message.is_some_and(|message| message.label.source == rank && is_lost(&message.body)) {
+            if message.is_some_and(|message| message.label.source == peer && is_lost(&message.body)) {
                 self.remove(index);
             }
         }

@@ -1,0 +1,128 @@
+//! A worker alone: no rank of a job, whose peers are known by their addresses ([`EndpointAddress`]).
+//!
+//! ```no_run
+//! use roci_msgcore::{Config, EndpointAddress, Source, Tag, Worker};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut worker = Worker::open_alone(&Config::load(None)?)?;
+//! println!("{}", worker.address());
+//! // However the application comes by the address of another.
+//! let address: EndpointAddress = std::env::args().nth(1).expect("an address").parse()?;
+//! let peer = worker.insert(address)?;
+//! let send = worker.send_bytes(peer, Tag::new(7), b"hello")?;
+//! let receive = worker.recv(Source::Any, Tag::new(7), worker.buffer(64)?)?;
+//! println!("{} bytes from {}", worker.wait(receive)?.len, peer);
+//! worker.wait(send)?;
+//! # Ok(())
+//! # }
+//! ```
+
+use std::time::Duration;
+
+use roci_driver::link::Link;
+use thiserror::Error;
+
+use super::Worker;
+use super::ports::{Ports, WireupError, open_alone};
+use crate::config::{Config, ConnectMethod, Origin};
+use crate::core::no_connection::NoConnection;
+use crate::core::peer_id::PeerId;
+use crate::core::refused::CallError;
+use crate::endpoint::address::{BadEndpointAddress, EndpointAddress};
+use crate::endpoint::strangers::InsertError;
+use crate::endpoint::wireup::OutgoingText;
+
+/// Why a text of a connection's exchange was not taken.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum ExchangeError {
+    /// It does not begin with the address of its sender.
+    #[error(transparent)]
+    Address(#[from] BadEndpointAddress),
+    /// Its sender may not ask.
+    #[error(transparent)]
+    NoConnection(#[from] NoConnection),
+    /// It is none of this end's: ranks exchange theirs over the launcher.
+    #[error("this worker exchanges no texts: it is a rank")]
+    NotAsked,
+    /// The thread of a dedicated worker has ended, or this process was forked from the worker's.
+    #[error("the worker's thread is gone")]
+    EngineGone,
+}
+
+impl Worker {
+    /// Opens a worker that is no rank of a job, on the network device that the configuration names. Its peers are inserted by
+    /// their addresses ([`Worker::insert`]), or come by themselves; connections are made at the first message, by RDMA-CM unless
+    /// `connect_method` is set.
+    ///
+    /// # Errors
+    /// The device does not work, or joins two processes only.
+    pub fn open_alone(config: &Config) -> Result<Self, WireupError> {
+        let mut config = config.clone();
+        if config.origin("connect_method") == Origin::Default {
+            config.connect_method = ConnectMethod::RdmaCm;
+        }
+        let engine = open_alone(&config)?;
+        let mut worker = Self::assemble(Ports::alone(engine, &config, rand::random()), &config)?;
+        worker.linger = Some(Duration::from_millis(config.linger_ms));
+        Ok(worker)
+    }
+}
+
+impl<L: Link> Worker<L> {
+    /// Returns this end's address, by which others reach it.
+    pub fn address(&self) -> EndpointAddress {
+        self.endpoint.wireup.book.own()
+    }
+
+    /// Returns the peer at an address, which is inserted if it was not before; this end itself at its own. A peer that has come by
+    /// itself keeps its name. It is another peer where the one before has failed, or another endpoint was there.
+    ///
+    /// # Errors
+    /// The worker is a rank, or there are too many peers.
+    pub fn insert(&mut self, address: EndpointAddress) -> Result<PeerId, InsertError> {
+        self.endpoint.insert(address)
+    }
+
+    /// Forgets a peer: what is under way with it ends with [`OpError::PeerRemoved`](crate::OpError::PeerRemoved), and what it has
+    /// sent and was not received is discarded. It may be inserted again, and is another peer then.
+    ///
+    /// # Errors
+    /// There is none, or the worker is a rank.
+    pub fn remove(&mut self, peer: PeerId) -> Result<(), CallError> {
+        self.endpoint.remove(peer)
+    }
+
+    /// Returns the address of a peer, whether it was inserted or has come by itself.
+    pub fn address_of(&self, peer: PeerId) -> Option<EndpointAddress> {
+        self.endpoint.wireup.book.address(peer)
+    }
+
+    /// Returns the next text of a connection's exchange that somebody must carry, and the address that it is for
+    /// (`connect_method=oob`): [`Worker::deliver_exchange`] takes it there. A text that cannot be carried may be dropped: its
+    /// connection fails when it has taken too long.
+    pub fn next_exchange(&mut self) -> Option<(EndpointAddress, String)> {
+        if !self.endpoint.peers.may_strangers_come() {
+            return None;
+        }
+        let own = self.address();
+        let OutgoingText { address, text, .. } = self.endpoint.wireup.next_mail()?;
+        Some((address, format!("{own} {} {text}", address.incarnation)))
+    }
+
+    /// Takes a text that [`Worker::next_exchange`] has returned elsewhere.
+    ///
+    /// # Errors
+    /// It is not one, or its sender may not ask.
+    pub fn deliver_exchange(&mut self, text: &str) -> Result<(), ExchangeError> {
+        if !self.endpoint.peers.may_strangers_come() {
+            return Err(ExchangeError::NotAsked);
+        }
+        let (from, rest) = text.split_once(' ').ok_or(BadEndpointAddress::Text)?;
+        let (meant, rest) = rest.split_once(' ').ok_or(BadEndpointAddress::Text)?;
+        let meant = meant.parse().map_err(|_| BadEndpointAddress::Text)?;
+        let from = self.endpoint.identify(from.parse()?, meant)?;
+        self.endpoint.wireup.deliver_mail(from, rest.to_owned());
+        Ok(())
+    }
+}

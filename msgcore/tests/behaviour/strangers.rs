@@ -1,0 +1,340 @@
+//! Workers alone, which are no ranks: how they meet by their addresses, part, and meet again.
+
+use std::collections::BTreeSet;
+
+use roci_driver::link::sim::NetConfig;
+use roci_msgcore::{
+    CallError, EndpointAddress, InsertError, OpError, Pattern, PeerId, Request, Source, Tag, TagMatch, WorkerEvent,
+};
+use roci_testkit::World as _;
+
+use super::common::{World, config, pattern};
+
+const SETTINGS: [(&str, &str); 4] =
+    [("connect_method", "rdma_cm"), ("peers", "8"), ("ack_timeout_us", "200"), ("ack_timeout_max_us", "2000")];
+const METHODS: [&str; 2] = ["rdma_cm", "oob"];
+const TAG: Tag = Tag::new(7);
+
+fn world(count: usize, settings: &[(&str, &str)]) -> World {
+    let config = config(&[&SETTINGS, settings].concat());
+    World::of_strangers(NetConfig::default(), &vec![config; count], 1)
+}
+
+fn address(world: &World, who: usize) -> EndpointAddress {
+    world.workers[who].address()
+}
+
+/// One inserts another.
+fn insert(world: &mut World, who: usize, peer: usize) -> PeerId {
+    let address = address(world, peer);
+    world.workers[who].insert(address).expect("there is room")
+}
+
+fn any() -> Pattern {
+    Pattern::new(Source::Any, TagMatch::Any)
+}
+
+/// Lets all make progress, and carries the texts of connections' exchanges.
+fn turn(world: &mut World) {
+    world.steps(1);
+    for who in 0..world.workers.len() {
+        while let Some((to, text)) = world.workers[who].next_exchange() {
+            if let Some(there) = (0..world.workers.len()).find(|&there| address(world, there) == to) {
+                // Who may not ask is not answered.
+                let _ = world.workers[there].deliver_exchange(&text);
+            }
+        }
+    }
+}
+
+fn wait(world: &mut World, who: usize, request: Request) -> Result<(usize, PeerId), OpError> {
+    for _ in 0..400_000 {
+        if let Some(outcome) = world.workers[who].test(request) {
+            return outcome.map(|done| (done.len, done.peer));
+        }
+        turn(world);
+    }
+    panic!("it does not end: {}", world.describe());
+}
+
+/// Sends bytes to a peer, which takes them from anybody; returns whom it takes them for.
+fn exchange(world: &mut World, who: usize, peer: PeerId, there: usize, len: usize) -> PeerId {
+    let receive = world.recv(there, TagMatch::Any, len);
+    let send = world.workers[who].send_to(peer, TAG, &pattern(len, who)).expect("accepted");
+    let (got, source) = wait(world, there, receive).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(got, len);
+    assert_eq!(wait(world, who, send).expect("it has arrived"), (len, peer));
+    source
+}
+
+fn check(world: &World) {
+    world.workers.iter().for_each(|worker| worker.inside().check_invariants().expect("what must hold"));
+}
+
+#[test]
+fn a_stranger_comes_in_and_is_answered_and_adopted() {
+    for method in METHODS {
+        let mut world = world(2, &[("connect_method", method)]);
+        let there = insert(&mut world, 0, 1);
+        assert_eq!(there.rank(), None);
+        for len in [0, 100, 100_000] {
+            let here = exchange(&mut world, 0, there, 1, len);
+            assert_eq!(world.workers[1].inside().address_of(here), Some(address(&world, 0)));
+            assert_eq!(exchange(&mut world, 1, here, 0, len), there, "{method}: it has one name");
+            assert_eq!(insert(&mut world, 1, 0), here, "{method}: who has come keeps its name");
+        }
+        assert_eq!(world.workers.iter().map(|worker| worker.stats().unknown_admitted).sum::<u64>(), 1, "{method}");
+        check(&world);
+    }
+}
+
+/// A receive from one peer takes none of another's, and a peer that was inserted has the name that its messages have.
+#[test]
+fn messages_are_told_apart_by_who_sent_them() {
+    let mut world = world(3, &[]);
+    let peers = [1, 2].map(|peer| insert(&mut world, 0, peer));
+    let receives = peers.map(|peer| world.recv_from(0, peer.into(), TAG, 10));
+    for who in [2, 1] {
+        let there = insert(&mut world, who, 0);
+        let len = who;
+        let send = world.workers[who].send_to(there, TAG, &pattern(len, who)).expect("accepted");
+        wait(&mut world, who, send).expect("it has arrived");
+    }
+    for (at, receive) in receives.into_iter().enumerate() {
+        assert_eq!(wait(&mut world, 0, receive).expect("it comes"), (at + 1, peers[at]));
+    }
+}
+
+#[test]
+fn both_may_ask_at_once() {
+    for method in METHODS {
+        let mut world = world(2, &[("connect_method", method)]);
+        let peers = [insert(&mut world, 0, 1), insert(&mut world, 1, 0)];
+        let receives = [0, 1].map(|who| world.recv(who, TagMatch::Any, 50));
+        let sends = [0, 1].map(|who| world.workers[who].send_to(peers[who], TAG, &pattern(50, who)).expect("accepted"));
+        for who in [0, 1] {
+            assert_eq!(wait(&mut world, who, receives[who]).expect("it comes"), (50, peers[who]), "{method}");
+            wait(&mut world, who, sends[who]).expect("it has arrived");
+        }
+        world.steps(2_000);
+        assert_eq!(world.workers[0].stats().peers_gone, 0, "{method}");
+        check(&world);
+    }
+}
+
+/// What is under way with a peer that is removed ends by name, its messages are gone, and its name is no peer's; the same address
+/// is another peer then, at both ends.
+#[test]
+fn a_peer_is_removed_and_inserted_again() {
+    for method in METHODS {
+        let mut world = world(2, &[("connect_method", method)]);
+        let there = insert(&mut world, 0, 1);
+        let here = exchange(&mut world, 0, there, 1, 10);
+        // One of each: a receive, a send without a receive there, and messages that were not received.
+        let receive = world.recv_from(0, there.into(), Tag::new(9), 10);
+        let send = world.workers[0].send_to(there, Tag::new(8), &pattern(200_000, 1)).expect("accepted");
+        for len in [10, 200_000] {
+            let _ = world.workers[1].send_to(here, Tag::new(5), &pattern(len, 1)).expect("accepted");
+        }
+        (0..200).for_each(|_| turn(&mut world));
+        assert!(world.workers[0].probe(any()).is_some());
+        world.workers[0].remove(there).expect("it is there");
+        for request in [receive, send] {
+            assert_eq!(wait(&mut world, 0, request), Err(OpError::PeerRemoved { peer: there }), "{method}");
+        }
+        assert!(world.workers[0].probe(any()).is_none(), "{method}: what it sent is gone");
+        assert!(matches!(world.workers[0].remove(there), Err(CallError::NoPeer(peer)) if peer == there));
+        refused(&mut world, 0, there);
+        let gone = until_gone(&mut world, 1);
+        assert_eq!(gone, here, "{method}: the other end is notified");
+        check(&world);
+        let again = insert(&mut world, 0, 1);
+        assert_ne!(again, there);
+        let new = exchange(&mut world, 0, again, 1, 100_000);
+        assert_ne!(new, here, "{method}: who comes after a failure is another peer");
+        assert_eq!(exchange(&mut world, 1, new, 0, 100), again);
+        check(&world);
+    }
+}
+
+/// A call that names a peer which there is not, or no more.
+fn refused(world: &mut World, who: usize, peer: PeerId) {
+    let error = match world.workers[who].send_to(peer, TAG, b"x") {
+        Err(error) => error,
+        // The engine's side of a dedicated worker refuses it.
+        Ok(request) => match wait(world, who, request).expect_err("there is no such peer") {
+            OpError::Refused(why) => {
+                assert_eq!(why, format!("there is no {peer}"));
+                return;
+            }
+            other => other.into(),
+        },
+    };
+    assert!(matches!(error, CallError::NoPeer(named) if named == peer), "{error}");
+}
+
+fn until_gone(world: &mut World, who: usize) -> PeerId {
+    for _ in 0..400_000 {
+        turn(world);
+        if let Some(WorkerEvent::PeerGone { peer, .. }) = world.workers[who].poll_event() {
+            return peer;
+        }
+    }
+    panic!("none goes: {}", world.describe());
+}
+
+/// Slots are used again, many times, and only once nothing of the one before is under way: an old name reaches no peer.
+#[test]
+fn slots_are_used_again_and_old_names_reach_no_peer() {
+    let mut world = world(3, &[]);
+    let mut names = BTreeSet::new();
+    for round in 0..50 {
+        let peer = 1 + round % 2;
+        let there = insert(&mut world, 0, peer);
+        assert!(names.insert(there), "{there} again");
+        let receive = world.recv(peer, TagMatch::Any, 5_000);
+        let sends: Vec<_> = (0..20).map(|_| world.workers[0].send_to(there, TAG, &pattern(5_000, round))).collect();
+        if round % 3 > 0 {
+            wait(&mut world, peer, receive).expect("it comes");
+        }
+        // With much of it under way.
+        world.workers[0].remove(there).expect("it is there");
+        for send in sends {
+            match wait(&mut world, 0, send.expect("accepted")) {
+                Ok((5_000, to)) => assert_eq!(to, there),
+                other => assert_eq!(other, Err(OpError::PeerRemoved { peer: there })),
+            }
+        }
+        check(&world);
+        if round % 3 == 0 {
+            let envelope = (0..10_000).find_map(|_| {
+                turn(&mut world);
+                world.workers[peer].test(receive)
+            });
+            // A receive from anybody is met or goes on: it is not the removed peer's.
+            if envelope.is_none() {
+                world.workers[peer].cancel(receive);
+                wait(&mut world, peer, receive).expect("taken back");
+            }
+        }
+    }
+    world.steps(20_000);
+    let slots = names.iter().map(|name| name.slot()).max().expect("some");
+    assert!(slots <= 8, "{slots} slots for two peers at a time");
+    for name in names {
+        refused(&mut world, 0, name);
+    }
+}
+
+/// An endpoint that was started again at the same place is another one: the address of the one before reaches none.
+#[test]
+fn an_address_means_one_incarnation() {
+    let mut world = world(2, &[]);
+    let stale = EndpointAddress { incarnation: 77, ..address(&world, 1) };
+    let there = world.workers[0].insert(stale).expect("it is not known yet");
+    let send = world.workers[0].send_to(there, TAG, &pattern(10, 1)).expect("accepted");
+    let error = wait(&mut world, 0, send).expect_err("it is gone").to_string();
+    let why = format!("{there} cannot be connected: the endpoint that it means is gone, and another has its address");
+    assert_eq!(error, why);
+    assert_eq!(world.workers[1].stats().unknown_admitted, 0);
+    let there = insert(&mut world, 0, 1);
+    exchange(&mut world, 0, there, 1, 100);
+    let own = address(&world, 0);
+    assert_eq!(world.workers[0].insert(own), Ok(PeerId::from(0)), "it is its own");
+    let before = EndpointAddress { incarnation: 3, ..own };
+    assert_eq!(world.workers[0].insert(before), Err(InsertError::Replaced(before)));
+}
+
+/// One that was connected dies and comes again at its place: the old name ends, by itself or with the new one's coming.
+#[test]
+fn who_comes_again_replaces_the_one_before() {
+    let mut world = world(2, &[]);
+    let there = insert(&mut world, 0, 1);
+    exchange(&mut world, 0, there, 1, 10);
+    let receive = world.recv_from(0, there.into(), TAG, 10);
+    let (config, own) = (config(&SETTINGS), address(&world, 1));
+    world.restart_stranger(1, &config, own.incarnation + 10);
+    let here = insert(&mut world, 1, 0);
+    let new = exchange(&mut world, 1, here, 0, 20);
+    assert_ne!(new, there);
+    let error = wait(&mut world, 0, receive).expect_err("it is gone");
+    assert!(
+        matches!(error, OpError::PeerReplaced { peer } | OpError::PeerGone { peer, .. } if peer == there),
+        "{error}"
+    );
+    refused_or_failed(&mut world, 0, there);
+    assert_eq!(insert(&mut world, 0, 1), new);
+    check(&world);
+}
+
+fn refused_or_failed(world: &mut World, who: usize, peer: PeerId) {
+    if let Ok(request) = world.workers[who].send_to(peer, TAG, b"x") {
+        wait(world, who, request).expect_err("it is gone");
+    }
+}
+
+/// A worker lets in as many as memory was planned for; who comes then is refused by name, and the others go on.
+#[test]
+fn more_peers_than_were_planned_for_are_refused_by_name() {
+    let hub = config(&[&SETTINGS[..], &[("peers", "3")]].concat());
+    let mut configs = vec![config(&SETTINGS); 6];
+    configs[0] = hub;
+    let mut world = World::of_strangers(NetConfig::default(), &configs, 1);
+    let peers: Vec<_> = (1..6).map(|who| insert(&mut world, who, 0)).collect();
+    for who in 1..4 {
+        exchange(&mut world, who, peers[who - 1], 0, 100);
+    }
+    for who in 4..6 {
+        let send = world.workers[who].send_to(peers[who - 1], TAG, b"may I?").expect("accepted");
+        let error = wait(&mut world, who, send).expect_err("it is full").to_string();
+        assert!(error.ends_with("3 peers that were not inserted are here already (ROCI_PEERS)"), "{error}");
+    }
+    let address = address(&world, 4);
+    let fourth = world.workers[0].insert(address).expect("names cost little");
+    let send = world.workers[0].send_to(fourth, TAG, b"come").expect("accepted");
+    let error = wait(&mut world, 0, send).expect_err("it is full").to_string();
+    assert!(error.ends_with("3 peers are connected already (ROCI_PEERS)"), "{error}");
+    exchange(&mut world, 2, peers[1], 0, 100_000);
+    check(&world);
+}
+
+#[test]
+fn one_end_of_a_wire_may_be_itself() {
+    let mut world = world(1, &[]);
+    let oneself = insert(&mut world, 0, 0);
+    let receive = world.recv_from(0, oneself.into(), TAG, 10);
+    let send = world.workers[0].send_to(oneself, TAG, b"me").expect("accepted");
+    assert_eq!(wait(&mut world, 0, receive).expect("at once"), (2, oneself));
+    wait(&mut world, 0, send).expect("sent");
+    assert!(matches!(world.workers[0].remove(oneself), Err(CallError::NoPeer(peer)) if peer == oneself));
+}
+
+/// The peers of a rank are ranks.
+#[test]
+fn a_rank_has_no_strangers() {
+    let mut pair = World::pair(&[("connect_method", "rdma_cm")]);
+    let stranger = EndpointAddress { ip: [10, 0, 0, 9].into(), service: 28_416, incarnation: 9 };
+    assert_eq!(pair.workers[0].insert(stranger), Err(InsertError::Rank));
+    assert!(matches!(pair.workers[0].remove(1.into()), Err(CallError::NoPeer(peer)) if peer == 1));
+    assert!(pair.workers[0].deliver_exchange("10.0.0.9:1/2 0 knock").is_err());
+    assert!(pair.workers[0].next_exchange().is_none());
+}
+
+/// Texts that none of ours has written change nothing.
+#[test]
+fn hostile_texts_of_an_exchange_are_refused() {
+    let mut world = world(2, &[("connect_method", "oob"), ("connect_timeout_s", "1")]);
+    let own = address(&world, 0);
+    let foreign = EndpointAddress { ip: [10, 0, 0, 77].into(), service: 1, incarnation: 4 };
+    for text in ["", "x", "10.0.0.1", "0.0.0.0:1/1 1 ask", &format!("{own} {} ask x", own.incarnation)] {
+        assert!(world.workers[0].deliver_exchange(text).is_err(), "{text}");
+    }
+    assert!(world.workers[0].deliver_exchange(&format!("{foreign} 99 ask x")).is_err(), "it means another");
+    for rest in ["", "ask", "ask x;y", "grant x", "gone x;y", "refuse", "knock", "\n"] {
+        let _ = world.workers[0].deliver_exchange(&format!("{foreign} {} {rest}", own.incarnation));
+        (0..10).for_each(|_| turn(&mut world));
+        check(&world);
+    }
+    let there = insert(&mut world, 0, 1);
+    exchange(&mut world, 0, there, 1, 100);
+}
