@@ -18,6 +18,8 @@ pub struct Envelope {
     pub tag: Tag,
     /// Its length in bytes.
     pub len: usize,
+    /// The data that its sender has sent with it.
+    pub data: Option<u64>,
 }
 
 /// A successful end.
@@ -31,6 +33,8 @@ pub struct Done {
     pub peer: PeerId,
     /// The message's tag; of a receive that was cancelled, 0.
     pub tag: Tag,
+    /// The data that went with the message ([`SendOptions::with_data`](crate::SendOptions::with_data)).
+    pub data: Option<u64>,
     /// The operation was cancelled before anything was received (`MPI_Test_cancelled`).
     pub is_cancelled: bool,
 }
@@ -38,11 +42,11 @@ pub struct Done {
 impl Done {
     /// An operation that did what it was for.
     pub(crate) fn new(buffer: Buffer, len: usize, peer: PeerId, label: Label) -> Self {
-        Self { buffer, len, peer, tag: Tag::new(label.tag), is_cancelled: false }
+        Self { buffer, len, peer, tag: Tag::new(label.tag), data: label.data, is_cancelled: false }
     }
 
     pub(crate) fn cancelled(self) -> Self {
-        Self { len: 0, is_cancelled: true, ..self }
+        Self { len: 0, data: None, is_cancelled: true, ..self }
     }
 }
 

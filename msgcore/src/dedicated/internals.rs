@@ -49,7 +49,7 @@ impl CommandRings {
     #[inline]
     pub fn end(&self, buffer: Buffer) -> bool {
         let len = buffer.len();
-        let done = Done::new(buffer, len, 1.into(), msg::Label { context: 0, tag: 1 });
+        let done = Done::new(buffer, len, 1.into(), msg::Label { context: 0, tag: 1, data: None });
         let completion = OperationEnd { request: self.request, outcome: Ok(done), has_left: false };
         let is_reported = self.rings.completions.push(completion).is_ok();
         self.rings.handle_bell.ring();

@@ -282,7 +282,12 @@ fn dispatch<L: Link>(
         Message::Fragment { offset, id } => return services.tag.on_fragment(peer, lane, id, offset, vbuf),
         Message::RequestToSend { label, len, id, protocol, rkey, mode } => {
             peer.advance_sequence();
-            services.tag.on_request_to_send(core, peer, (label, mode), RemotePayload { protocol, rkey, len, id })?;
+            services.tag.on_request_to_send(
+                core,
+                peer,
+                (label, mode),
+                RemotePayload { protocol, rkey, len, data: label.data, id },
+            )?;
         }
         Message::Data { reply, offset } => services.tag.on_data(peer, reply, offset, &vbuf)?,
         Message::ClearToSend { id, reply, protocol, rkey, va, len } => {

@@ -202,10 +202,10 @@ pub trait Messaging: Streams {
     fn recv_into(&mut self, pattern: Pattern, into: &mut [u8]) -> Result<Envelope, CallError> {
         let buffer = self.buffer(into.len())?;
         let request = self.recv_with(pattern, buffer)?;
-        let Done { buffer, len, peer: source, tag, .. } = self.wait_or_leave(request)?;
+        let Done { buffer, len, peer: source, tag, data, .. } = self.wait_or_leave(request)?;
         into[..len].copy_from_slice(&buffer[..len]);
         self.give_back(buffer);
-        Ok(Envelope { source, tag, len })
+        Ok(Envelope { source, tag, len, data })
     }
 
     /// Waits until an operation is over whose name the caller will not have: where the wait ends before the operation does,

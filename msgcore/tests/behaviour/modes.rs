@@ -292,7 +292,7 @@ fn truncate(pair: &mut World, from: usize, len: usize, is_expected: bool) -> [us
     let receive = early.unwrap_or_else(|| post(pair));
     let error = pair.wait(1, receive).expect_err("it does not fit");
     let OpError::Truncated(truncated) = error else { panic!("{error}") };
-    assert_eq!(truncated.envelope, Envelope { source: from.into(), tag: Tag::new(3), len });
+    assert_eq!(truncated.envelope, Envelope { source: from.into(), tag: Tag::new(3), len, data: None });
     assert_eq!((truncated.context, truncated.room), (Context::default(), room));
     let buffer = truncated.buffer.expect("it comes back");
     assert!(buffer.len() == room && buffer.iter().all(|&byte| byte == 0xa5), "it was left alone");
@@ -416,4 +416,27 @@ fn a_short_message_to_oneself_that_finds_no_memory_waits_in_place() {
         assert!(*pair.wait(0, request).expect("it is met").buffer == *pattern(100, 1));
     }
     drop(hog);
+}
+
+/// A probe and a claim see a message's data before it is received, a message to oneself has its own, and what was cancelled has none.
+#[test]
+fn data_is_seen_by_probes_and_goes_to_oneself_too() {
+    let with_data = SendOptions::default().with_data(0xfedc_ba98_7654_3210);
+    for (from, len) in [(0, 10), (0, 100_000), (1, 10), (1, 100_000)] {
+        let mut pair = World::pair(&[]);
+        pair.connect_all();
+        let send = pair.send_with(from, 1, 7, &pattern(len, 1), with_data);
+        pair.steps(300);
+        let envelope = pair.workers[1].probe(any()).expect("it has come");
+        assert_eq!((envelope.data, envelope.len), (Some(0xfedc_ba98_7654_3210), len));
+        let claimed = pair.workers[1].claim(any()).expect("it has come");
+        assert_eq!(claimed.envelope(), envelope);
+        let buffer = pair.workers[1].buffer(len).expect("memory");
+        let receive = pair.workers[1].recv_message(claimed, buffer).expect("accepted");
+        assert_eq!(pair.wait(1, receive).expect("it comes").data, envelope.data);
+        assert_eq!(pair.wait(from, send).expect("sent").data, envelope.data, "the sender sees what it sent");
+        let receive = pair.recv(1, Tag::new(9), 10);
+        pair.workers[1].cancel(receive);
+        assert_eq!(pair.wait(1, receive).expect("taken back").data, None);
+    }
 }

@@ -2,7 +2,7 @@
 //! that protocol; and what a message falls back to where its protocol cannot be.
 
 use roci_msgcore::select::{Protocol, Reason};
-use roci_msgcore::{Capabilities, Circumstances, ProtocolRange, Tag, protocol_ranges};
+use roci_msgcore::{Capabilities, Circumstances, ProtocolRange, SendOptions, Tag, protocol_ranges};
 use roci_protocol::msg::RendezvousProtocol;
 use roci_testkit::World as _;
 
@@ -45,12 +45,17 @@ fn sizes(edges: &[usize]) -> Vec<usize> {
 fn exchange(pair: &mut World, who: usize, len: usize, is_expected: bool) {
     let (bytes, tag) = (pattern(len, len + who), Tag::new(len as u64));
     let early = is_expected.then(|| pair.recv(1 - who, tag, len));
-    let send = pair.send(who, len as u64, &bytes);
+    // Data goes with every message but those whose length is divided by four.
+    let data = (len % 4 > 0).then_some(u64::MAX - len as u64);
+    let options = data.into_iter().fold(SendOptions::default(), SendOptions::with_data);
+    let send = pair.send_with(who, 1 - who, len as u64, &bytes, options);
     let receive = early.unwrap_or_else(|| {
         pair.steps(40);
         pair.recv(1 - who, tag, len)
     });
-    pair.expect(1 - who, receive, &bytes);
+    let done = pair.wait(1 - who, receive).unwrap_or_else(|error| panic!("{error}: {}", pair.counters()));
+    assert_eq!((done.len, done.data, done.peer), (len, data, who.into()));
+    assert!(done.buffer[..len] == *bytes, "the bytes differ");
     let done = pair.wait(who, send).expect("sent");
     assert!(done.len == len && *done.buffer == *bytes, "the payload comes back as it was");
 }

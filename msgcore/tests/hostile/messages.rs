@@ -4,7 +4,7 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use roci_driver::Rkey;
-use roci_protocol::msg::{Header, Label, Message, Mode, RendezvousProtocol};
+use roci_protocol::msg::{DATA_LEN, Header, Label, Message, Mode, RendezvousProtocol};
 
 /// What the hostile peer has seen, and says again in the wrong place.
 pub(crate) struct Known {
@@ -62,7 +62,8 @@ impl Known {
     }
 
     fn message(&mut self, dice: &mut StdRng, room: usize) -> (Message, usize) {
-        let label = Label { context: 0, tag: dice.random_range(0..3) };
+        let label =
+            Label { context: 0, tag: dice.random_range(0..3), data: dice.random_bool(0.3).then(|| dice.random()) };
         let mode = *[Mode::Standard, Mode::Synchronous, Mode::Ready].choose(dice).expect("some");
         let protocol =
             *[RendezvousProtocol::R3, RendezvousProtocol::Rget, RendezvousProtocol::Rput, RendezvousProtocol::Pipeline]
@@ -77,7 +78,10 @@ impl Known {
             }
             20..35 => self.begin(dice, room, label, mode),
             35..50 => self.go_on(dice, room),
-            50..60 => (Message::RequestToSend { label, len, id: self.own_name(dice), protocol, rkey, mode }, 0),
+            50..60 => {
+                let behind = label.data.map_or(0, |_| DATA_LEN);
+                (Message::RequestToSend { label, len, id: self.own_name(dice), protocol, rkey, mode }, behind)
+            }
             60..68 => (Message::Cancel { id: self.own.saturating_sub(dice.random_range(0..4)) }, 0),
             68..76 => {
                 (Message::ClearToSend { id, reply, protocol, rkey, va: dice.random_range(0..9), len: len as u32 }, 0)

@@ -205,7 +205,7 @@ impl<const DEDICATED: bool> AnyScene<DEDICATED> {
 
     /// Says the next short message under a tag, which brings so many credits.
     pub(crate) fn say_eagerly(&mut self, tag: Tag, credits: u16) {
-        let (label, id) = (Label { context: 0, tag: tag.get() }, u64::from(self.known.sequence));
+        let (label, id) = (Label { context: 0, tag: tag.get(), data: None }, u64::from(self.known.sequence));
         let message = Message::Eager { label, len: 8, id, mode: Mode::Standard };
         let header = Header { credits, queue: 0, sequence: self.known.sequence, message };
         self.known.sequence = self.known.sequence.wrapping_add(1);

@@ -96,7 +96,8 @@ impl Station {
             return Ok(());
         }
         let message = run.oracle.send((self.rank, to, context, tag), len);
-        let options = SendOptions::default().within(context);
+        let options =
+            data_of(tag, len).into_iter().fold(SendOptions::default().within(context), SendOptions::with_data);
         let outcome = match run.dice.random_range(0..10) {
             0..6 => self.post(run, message, to, tag, len, options),
             6 | 7 => self.post(run, message, to, tag, len, options.synchronous()),
@@ -319,6 +320,8 @@ impl Station {
             (What::Receive { place, pattern, is_in_place }, Ok(done)) => {
                 let key = (done.peer.slot(), rank, pattern.context, done.tag);
                 ensure(takes(&pattern, &key), || format!("{pattern:?} took {key:?}"))?;
+                let data = data_of(done.tag, done.len);
+                ensure(done.data == data, || format!("{:?} came with {key:?}, and not {data:?}", done.data))?;
                 run.oracle.receive(place, key, &done.buffer[..done.len])?;
                 if is_in_place && run.dice.random_ratio(2, 3) {
                     run.world.workers[rank].give_back(done.buffer);
@@ -326,7 +329,7 @@ impl Station {
                 Ok(())
             }
             (What::Receive { place, pattern, .. }, Err(OpError::Truncated(truncated))) => {
-                let Envelope { source, tag, len } = truncated.envelope;
+                let Envelope { source, tag, len, .. } = truncated.envelope;
                 let key = (source.slot(), rank, truncated.context, tag);
                 ensure(takes(&pattern, &key), || format!("{pattern:?} met {key:?}"))?;
                 let is_back = truncated.buffer.is_some_and(|buffer| buffer.len() == truncated.room);
@@ -343,6 +346,11 @@ impl Station {
             (What::Receive { .. }, Err(error)) => Err(format!("rank {rank}, a receive: {error}")),
         }
     }
+}
+
+/// The data that goes with messages of this length under this tag, if any does.
+fn data_of(tag: Tag, len: usize) -> Option<u64> {
+    (len % 3 > 0).then(|| mix(tag.get() << 32 | len as u64))
 }
 
 /// Whether an operation ended because its peer is dead.

@@ -17,6 +17,12 @@ use crate::Rkey;
 
 /// The header's length.
 pub const LEN: usize = 40;
+/// The length of the sender's data behind the header of a request to send.
+pub const DATA_LEN: usize = 8;
+
+/// Flags: the mode of a matched message, and whether the sender's data goes with it; behind them the protocol of a rendezvous.
+const MODE: u8 = 0x07;
+const WITH_DATA: u8 = 0x08;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -79,13 +85,15 @@ pub enum Mode {
     Ready = 2,
 }
 
-/// What a matched message is matched by, besides its sender.
+/// What a matched message says of itself: what it is matched by, besides its sender, and what goes with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Label {
     /// The communicator.
     pub context: u32,
     /// The tag.
     pub tag: u64,
+    /// The sender's data, which its receive gets with the message (libfabric's remote CQ data).
+    pub data: Option<u64>,
 }
 
 /// What a message is. `id` is the sender's name for the operation, `reply` the receiver's.
@@ -248,6 +256,10 @@ impl Header {
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), BadMessage> {
         let (view, payload) = View::ref_from_prefix(bytes).map_err(|_| BadMessage::Short(bytes.len()))?;
         let message = view.message()?;
+        let (message, payload) = match message {
+            Message::RequestToSend { .. } if view.has_data() => with_data(message, payload)?,
+            message => (message, payload),
+        };
         if let Message::Eager { len, .. } = message
             && payload.len() as u64 > len
         {
@@ -262,11 +274,11 @@ impl Header {
     #[inline]
     pub fn parse_whole(bytes: &[u8]) -> Option<(WholeEager, &[u8])> {
         let (view, payload) = View::ref_from_prefix(bytes).ok()?;
-        let is_whole = view.second.get() == payload.len() as u64;
-        if (view.kind, view.flags & 0x0f) != (EAGER, Mode::Standard as u8) || !is_whole {
+        let (len, data) = view.eager_len_and_data();
+        if (view.kind, view.flags & MODE) != (EAGER, Mode::Standard as u8) || len != payload.len() as u64 {
             return None;
         }
-        let label = Label { context: view.word.get(), tag: view.first.get() };
+        let label = Label { context: view.word.get(), tag: view.first.get(), data };
         let (credits, queue, sequence) = (view.credits.get(), view.queue, view.sequence.get());
         Some((WholeEager { credits, queue, sequence, label }, payload))
     }
@@ -285,11 +297,14 @@ impl Header {
 impl View {
     #[inline]
     fn message(&self) -> Result<Message, BadMessage> {
-        let label = Label { context: self.word.get(), tag: self.first.get() };
+        let label = Label { context: self.word.get(), tag: self.first.get(), data: None };
         let (first, second, id) = (self.first.get(), self.second.get(), self.id.get());
         let rkey = Rkey(self.rkey.get());
         Ok(match self.kind {
-            EAGER => Message::Eager { label, len: second, id, mode: self.mode()? },
+            EAGER => {
+                let (len, data) = self.eager_len_and_data();
+                Message::Eager { label: Label { data, ..label }, len, id, mode: self.mode()? }
+            }
             FRAGMENT => Message::Fragment { offset: first, id },
             REQUEST_TO_SEND => Message::RequestToSend {
                 label,
@@ -320,8 +335,26 @@ impl View {
         })
     }
 
+    /// Whether the sender's data goes with it: in an eager message's own header, and behind that of a request to send.
+    #[inline]
+    fn has_data(&self) -> bool {
+        self.flags & WITH_DATA != 0
+    }
+
+    /// An eager message has no key, and a length of 32 bits where data goes with it: there is room for that.
+    #[inline]
+    fn eager_len_and_data(&self) -> (u64, Option<u64>) {
+        let second = self.second.get();
+        if self.has_data() {
+            let high = second & !u64::from(u32::MAX);
+            (second & u64::from(u32::MAX), Some(high | u64::from(self.rkey.get())))
+        } else {
+            (second, None)
+        }
+    }
+
     fn mode(&self) -> Result<Mode, BadMessage> {
-        match self.flags & 0x0f {
+        match self.flags & MODE {
             0 => Ok(Mode::Standard),
             1 => Ok(Mode::Synchronous),
             2 => Ok(Mode::Ready),
@@ -343,11 +376,17 @@ impl View {
     fn of(message: &Message) -> Self {
         match *message {
             Message::Eager { label, len, id, mode } => {
-                Self { flags: mode as u8, word: label.context.into(), ..Self::new(EAGER, label.tag, len, id) }
+                let (flag, data) = label.data.map_or((0, 0), |data| (WITH_DATA, data));
+                Self {
+                    flags: mode as u8 | flag,
+                    word: label.context.into(),
+                    rkey: (data as u32).into(),
+                    ..Self::new(EAGER, label.tag, len | data & !u64::from(u32::MAX), id)
+                }
             }
             Message::Fragment { offset, id } => Self::new(FRAGMENT, offset, 0, id),
             Message::RequestToSend { label, len, id, protocol, rkey, mode } => Self {
-                flags: mode as u8 | (protocol as u8) << 4,
+                flags: mode as u8 | (protocol as u8) << 4 | if label.data.is_some() { WITH_DATA } else { 0 },
                 word: label.context.into(),
                 rkey: rkey.0.into(),
                 ..Self::new(REQUEST_TO_SEND, label.tag, len, id)
@@ -388,12 +427,30 @@ impl View {
     }
 }
 
+/// Reads the data behind the header of a request to send.
+#[cold]
+fn with_data(message: Message, payload: &[u8]) -> Result<(Message, &[u8]), BadMessage> {
+    let (&data, payload) = payload.split_first_chunk().ok_or(BadMessage::Short(LEN + payload.len()))?;
+    let Message::RequestToSend { label, len, id, protocol, rkey, mode } = message else {
+        unreachable!("no other has data behind its header")
+    };
+    let label = Label { data: Some(u64::from_be_bytes(data)), ..label };
+    Ok((Message::RequestToSend { label, len, id, protocol, rkey, mode }, payload))
+}
+
+impl Label {
+    /// Returns what goes behind the header of a request to send with this label.
+    pub fn data_behind(&self) -> Option<[u8; DATA_LEN]> {
+        self.data.map(u64::to_be_bytes)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn one_of_each() -> Vec<Message> {
-        let label = Label { context: 0xffff_fffe, tag: u64::MAX };
+        let label = Label { context: 0xffff_fffe, tag: u64::MAX, data: None };
         let (id, reply, rkey) = (u64::MAX - 1, 3, Rkey(0xdead_beef));
         let mut messages = vec![
             Message::Fragment { offset: 1 << 40, id },
@@ -410,6 +467,8 @@ mod tests {
         ];
         for mode in [Mode::Standard, Mode::Synchronous, Mode::Ready] {
             messages.push(Message::Eager { label, len: 1 << 40, id, mode });
+            let with_data = Label { data: Some(0xfedc_ba98_7654_3210), ..label };
+            messages.push(Message::Eager { label: with_data, len: 1 << 31, id, mode });
             for protocol in [
                 RendezvousProtocol::R3,
                 RendezvousProtocol::Rget,
@@ -417,6 +476,7 @@ mod tests {
                 RendezvousProtocol::Pipeline,
             ] {
                 messages.push(Message::RequestToSend { label, len: 1 << 40, id, protocol, rkey, mode });
+                messages.push(Message::RequestToSend { label: with_data, len: 1 << 31, id, protocol, rkey, mode });
                 messages.push(Message::ClearToSend { id, reply, protocol, rkey, va: 1 << 50, len: u32::MAX });
             }
         }
@@ -427,20 +487,27 @@ mod tests {
     fn headers_round_trip() {
         for message in one_of_each() {
             let header = Header { credits: 7, queue: 3, sequence: 0xfedc, message };
-            let mut bytes = [0; LEN + 2];
+            let mut bytes = vec![0; LEN];
             header.emit(&mut bytes);
+            if let Message::RequestToSend { label, .. } = message {
+                bytes.extend(label.data_behind().into_iter().flatten());
+            }
+            bytes.extend([0, 0]);
             assert_eq!(Header::parse(&bytes), Ok((header, &[0, 0][..])));
         }
     }
 
     proptest::proptest! {
         #[test]
-        fn a_whole_eager_message_is_read_as_its_header_is(mut bytes: Vec<u8>, has_len: bool, kind in 0..3u8, flags in 0..0x12u8) {
+        fn a_whole_eager_message_is_read_as_its_header_is(mut bytes: Vec<u8>, has_len: bool, kind in 0..3u8, flags in 0..0x1bu8) {
             if bytes.len() >= LEN {
                 (bytes[0], bytes[1]) = (kind, flags);
                 if has_len {
                     let len = (bytes.len() - LEN) as u64;
-                    bytes[24..32].copy_from_slice(&len.to_be_bytes());
+                    bytes[28..32].copy_from_slice(&(len as u32).to_be_bytes());
+                    if flags & WITH_DATA == 0 {
+                        bytes[24..28].fill(0);
+                    }
                 }
             }
             let whole = match Header::parse(&bytes) {
@@ -460,7 +527,11 @@ mod tests {
             if let Ok((header, payload)) = Header::parse(&bytes) {
                 let mut again = [0; LEN];
                 header.emit(&mut again);
-                let again = Header::parse(&[&again[..], payload].concat()).map(|(header, _)| header);
+                let behind = match header.message {
+                    Message::RequestToSend { label, .. } => label.data_behind().into_iter().flatten().collect(),
+                    _ => Vec::new(),
+                };
+                let again = Header::parse(&[&again[..], &behind, payload].concat()).map(|(header, _)| header);
                 proptest::prop_assert_eq!(again, Ok(header));
             }
             let _ = ConnectionTerms::parse(&bytes);

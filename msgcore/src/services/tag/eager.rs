@@ -89,7 +89,7 @@ impl TagService {
                 if is_whole {
                     return Ok(self.store_whole(core, from, label, (id, mode), lane, vbuf));
                 }
-                self.store(core, from, label, UnexpectedBody::Series { id, mode, len });
+                self.store(core, from, label, UnexpectedBody::Series { id, mode, len, data: label.data });
                 let (arrived, to) = (vbuf.len(), SeriesDestination::Stored { lane, vbufs: vec![vbuf] });
                 self.series.insert((from, id), Series { len, arrived, to });
                 Ok(Outcome::Stored)
@@ -120,11 +120,21 @@ impl TagService {
         let is_short = 2 * vbuf.len() <= vbuf.capacity();
         match is_short.then(|| core.copy_to_store(lane, &vbuf)).flatten() {
             Some(copy) => {
-                self.store(core, from, label, UnexpectedBody::Whole { id, mode, lane: None, vbuf: copy });
+                self.store(
+                    core,
+                    from,
+                    label,
+                    UnexpectedBody::Whole { id, mode, lane: None, vbuf: copy, data: label.data },
+                );
                 Outcome::Copied(vbuf)
             }
             None => {
-                self.store(core, from, label, UnexpectedBody::Whole { id, mode, lane: Some(lane), vbuf });
+                self.store(
+                    core,
+                    from,
+                    label,
+                    UnexpectedBody::Whole { id, mode, lane: Some(lane), vbuf, data: label.data },
+                );
                 Outcome::Stored
             }
         }
@@ -359,7 +369,7 @@ pub(super) fn acknowledge_match(peer: &mut Peer, id: u64, mode: Mode) {
 #[cold]
 fn truncated<L: Link>(core: &mut Core<L>, source: PeerId, label: Label, len: usize, buffer: Buffer) -> OpError {
     core.stats.rx_truncated += 1;
-    let envelope = Envelope { source, tag: Tag::new(label.tag), len };
+    let envelope = Envelope { source, tag: Tag::new(label.tag), len, data: label.data };
     let (context, room) = (Context::new(label.context), buffer.len());
     OpError::Truncated(Box::new(Truncated { envelope, context, room, buffer: Some(buffer) }))
 }

@@ -75,7 +75,7 @@ impl TagService {
         request: Request,
         met: Met,
     ) {
-        let (source, label) = (met.label.source, met.label.wire());
+        let (source, label) = (met.label.source, met.label.wire(met.body.data()));
         match met.body {
             UnexpectedBody::Whole { lane, vbuf, .. } => {
                 let vbuf = self.deliver(core, request, source, label, lane, vbuf);
@@ -136,5 +136,5 @@ impl TagService {
 }
 
 fn envelope(label: &MatchLabel, body: &UnexpectedBody) -> Envelope {
-    Envelope { source: label.source, tag: label.tag, len: body.len() }
+    Envelope { source: label.source, tag: label.tag, len: body.len(), data: body.data() }
 }

@@ -22,6 +22,7 @@ use crate::{Context, Tag};
 pub struct SendOptions {
     context: Context,
     mode: Mode,
+    data: Option<u64>,
 }
 
 impl SendOptions {
@@ -44,9 +45,16 @@ impl SendOptions {
         Self { mode: Mode::Ready, ..self }
     }
 
+    /// With 8 bytes of the sender's that the receive gets with the message, whatever its length (`fi_tsenddata`):
+    /// [`Done::data`](crate::Done::data).
+    #[must_use]
+    pub fn with_data(self, data: u64) -> Self {
+        Self { data: Some(data), ..self }
+    }
+
     /// Returns what travels with a message under `tag`, and its mode.
     pub(crate) fn label(self, tag: Tag) -> (Label, Mode) {
-        (Label { context: self.context.get(), tag: tag.get() }, self.mode)
+        (Label { context: self.context.get(), tag: tag.get(), data: self.data }, self.mode)
     }
 
     /// A buffered send has the standard mode, whatever was asked for.
@@ -116,7 +124,7 @@ impl TagService {
             }
             None => {
                 core.stats.rx_ready_unmatched += u64::from(mode == Mode::Ready);
-                self.store(core, oneself, label, UnexpectedBody::Local { request, len, copy });
+                self.store(core, oneself, label, UnexpectedBody::Local { request, len, copy, data: label.data });
                 if is_copied
                     && let Some(TagOperation::Unmatched { done, .. }) =
                         self.requests.replace(request, TagOperation::Queued { to: oneself })

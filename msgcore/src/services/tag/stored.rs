@@ -13,6 +13,7 @@ pub(crate) struct RemotePayload {
     pub(crate) protocol: RendezvousProtocol,
     pub(crate) rkey: Rkey,
     pub(crate) len: u64,
+    pub(crate) data: Option<u64>,
     /// The sender's name for the operation.
     pub(crate) id: u64,
 }
@@ -21,11 +22,11 @@ pub(crate) struct RemotePayload {
 #[derive(Debug)]
 pub(crate) enum UnexpectedBody {
     /// All of it: in the vbuf of a lane, or a copy where that would waste most of one.
-    Whole { id: u64, mode: Mode, lane: Option<usize>, vbuf: Buffer },
+    Whole { id: u64, mode: Mode, lane: Option<usize>, vbuf: Buffer, data: Option<u64> },
     /// Parts, which are kept elsewhere while more of them come.
-    Series { id: u64, mode: Mode, len: usize },
+    Series { id: u64, mode: Mode, len: usize, data: Option<u64> },
     /// A message of this rank to itself: a copy, or nothing where the send still has the payload.
-    Local { request: Request, len: usize, copy: Option<Buffer> },
+    Local { request: Request, len: usize, copy: Option<Buffer>, data: Option<u64> },
     /// Its description: the payload waits at the sender.
     Remote(RemotePayload),
 }
@@ -76,6 +77,14 @@ impl UnexpectedBody {
             Self::Series { len, .. } => *len,
             Self::Local { copy, .. } => copy.as_ref().map_or(0, |copy| copy.len()),
             Self::Remote(_) => 0,
+        }
+    }
+
+    /// Returns the data that goes with it.
+    pub(crate) fn data(&self) -> Option<u64> {
+        match self {
+            Self::Whole { data, .. } | Self::Series { data, .. } | Self::Local { data, .. } => *data,
+            Self::Remote(remote) => remote.data,
         }
     }
 

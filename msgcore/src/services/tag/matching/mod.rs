@@ -58,9 +58,9 @@ impl MatchLabel {
         Self { source, tag: Tag::new(label.tag), context: Context::new(label.context) }
     }
 
-    /// What of it travels with the message.
-    pub(crate) fn wire(&self) -> msg::Label {
-        msg::Label { context: self.context.get(), tag: self.tag.get() }
+    /// What travels with the message, and with it this data.
+    pub(crate) fn wire(&self, data: Option<u64>) -> msg::Label {
+        msg::Label { context: self.context.get(), tag: self.tag.get(), data }
     }
 }
 

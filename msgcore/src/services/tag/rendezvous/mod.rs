@@ -56,7 +56,8 @@ impl TagService {
         self.requests.replace(request, operation);
         self.queues[to.slot()].announced += 1;
         let message = Message::RequestToSend { label, len, id: request.to_wire(), protocol, rkey, mode };
-        core.post_vbuf(peer, 0, Header { sequence, ..Header::new(message) }, &[]);
+        let data = label.data_behind();
+        core.post_vbuf(peer, 0, Header { sequence, ..Header::new(message) }, data.as_ref().map_or(&[], |data| data));
     }
 
     /// Receiver: an announcement came. Its credit goes back to the sender even where it waits for a receive: it takes little,
