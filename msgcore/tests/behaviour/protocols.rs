@@ -46,7 +46,7 @@ fn exchange(pair: &mut World, who: usize, len: usize, is_expected: bool) {
     let (bytes, tag) = (pattern(len, len + who), Tag::new(len as u64));
     let early = is_expected.then(|| pair.recv(1 - who, tag, len));
     // Data goes with every message but those whose length is divided by four.
-    let data = (len % 4 > 0).then_some(u64::MAX - len as u64);
+    let data = (!len.is_multiple_of(4)).then_some(u64::MAX - len as u64);
     let options = data.into_iter().fold(SendOptions::default(), SendOptions::with_data);
     let send = pair.send_with(who, 1 - who, len as u64, &bytes, options);
     let receive = early.unwrap_or_else(|| {
