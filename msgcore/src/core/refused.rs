@@ -24,6 +24,14 @@ pub enum CallError {
     /// The message is longer than 2^31 bytes.
     #[error("a message of {0} bytes is longer than 2 GiB: send it in pieces")]
     TooLong(usize),
+    /// The message is longer than what may be injected.
+    #[error("a message of {len} bytes is longer than the {limit} that may be injected: send it")]
+    TooLongToInject {
+        /// Its length.
+        len: usize,
+        /// The longest that may be.
+        limit: usize,
+    },
     /// Too many operations wait already.
     #[error("{0} operations wait already: wait for some of them first")]
     TooMany(usize),

@@ -9,7 +9,7 @@ use crate::{EndpointAddress, ExchangeError, InsertError, OpError, PeerId};
 impl<H: EngineHost> DedicatedWorker<H> {
     /// Returns this end's address, by which others reach it.
     pub fn address(&self) -> EndpointAddress {
-        self.identity.address
+        self.constants.address
     }
 
     /// Returns the peer at an address, as [`Worker::insert`](crate::Worker::insert) does.

@@ -75,6 +75,32 @@ impl<H: EngineHost> DedicatedWorker<H> {
         Ok(request)
     }
 
+    /// Sends `bytes`, which are the caller's again when the call returns, as [`Worker::inject`](crate::Worker::inject) does. The
+    /// engine is given a copy.
+    ///
+    /// # Errors
+    /// The message is too long, or could not be sent.
+    pub fn inject(
+        &mut self,
+        to: impl Into<PeerId>,
+        tag: Tag,
+        bytes: &[u8],
+        options: SendOptions,
+    ) -> Result<(), CallError> {
+        let limit = self.inject_size();
+        if bytes.len() > limit {
+            return Err(CallError::TooLongToInject { len: bytes.len(), limit });
+        }
+        let request = self.send_buffered(to, tag, bytes, options)?;
+        self.detach(request);
+        Ok(())
+    }
+
+    /// Returns the longest message that may be injected, in bytes.
+    pub fn inject_size(&self) -> usize {
+        self.constants.inject_size
+    }
+
     /// Leaves an operation alone, as [`Worker::detach`](crate::Worker::detach) does.
     pub fn detach(&mut self, request: Request) {
         if self.is_forked() {
@@ -346,7 +372,7 @@ impl<H: EngineHost> DedicatedWorker<H> {
     /// Whether there may be such a peer: of others than ranks only the engine knows.
     pub(super) fn check_peer(&self, peer: PeerId) -> Result<(), CallError> {
         match peer.rank() {
-            Some(rank) if rank >= self.identity.size => Err(CallError::NoRank { rank, size: self.identity.size }),
+            Some(rank) if rank >= self.constants.size => Err(CallError::NoRank { rank, size: self.constants.size }),
             _ => Ok(()),
         }
     }

@@ -102,7 +102,7 @@ use streams::StreamHandle;
 /// # }
 /// ```
 pub struct DedicatedWorker<H: EngineHost = EngineThread> {
-    identity: Identity,
+    constants: WorkerConstants,
     arena: Arc<Arena>,
     fork_watch: ForkWatch,
     rings: Arc<Rings>,
@@ -115,17 +115,18 @@ pub struct DedicatedWorker<H: EngineHost = EngineThread> {
     host: H,
 }
 
-/// Which end it is.
+/// What is known of a worker, and never changes.
 #[derive(Clone, Copy)]
-struct Identity {
+struct WorkerConstants {
     rank: Rank,
     size: usize,
     address: EndpointAddress,
+    inject_size: usize,
 }
 
 /// What the handle must know of the worker.
 struct WorkerFacts {
-    identity: Identity,
+    constants: WorkerConstants,
     arena: Arc<Arena>,
     fork_watch: ForkWatch,
     claims: ClaimHome,
@@ -140,8 +141,13 @@ impl WorkerFacts {
         let (arena, fork_watch) = (engine.arena().clone(), engine.fork_watch());
         let tag = &worker.endpoint.services.tag;
         let (claims, names) = (tag.claims.home(), tag.requests.names_for_another_thread(outcomes::LIMIT));
-        let identity = Identity { rank: worker.rank(), size: worker.size(), address: worker.address() };
-        Self { identity, arena, fork_watch, claims, names, limits }
+        let constants = WorkerConstants {
+            rank: worker.rank(),
+            size: worker.size(),
+            address: worker.address(),
+            inject_size: worker.inject_size(),
+        };
+        Self { constants, arena, fork_watch, claims, names, limits }
     }
 }
 
@@ -229,9 +235,9 @@ impl<L: Link> DedicatedWorker<SteppedEngine<L>> {
 
 impl<H: EngineHost> DedicatedWorker<H> {
     fn at(facts: WorkerFacts, config: &Config, rings: Arc<Rings>, host: H) -> Self {
-        let WorkerFacts { identity, arena, fork_watch, claims, names, limits } = facts;
+        let WorkerFacts { constants, arena, fork_watch, claims, names, limits } = facts;
         Self {
-            identity,
+            constants,
             arena,
             fork_watch,
             rings,
@@ -247,12 +253,12 @@ impl<H: EngineHost> DedicatedWorker<H> {
 
     /// This rank.
     pub fn rank(&self) -> Rank {
-        self.identity.rank
+        self.constants.rank
     }
 
     /// How many ranks there are.
     pub fn size(&self) -> usize {
-        self.identity.size
+        self.constants.size
     }
 
     /// Memory for messages, straight from the arena, and returned to it when dropped. A forked child gets none: see

@@ -20,6 +20,7 @@ use std::collections::VecDeque;
 
 use roci_driver::Buffer;
 use roci_driver::link::Link;
+use roci_protocol::msg::{Label, Mode};
 
 use self::failure::EndpointEvent;
 use self::keepalive::Keepalive;
@@ -93,6 +94,24 @@ impl<L: Link> Endpoint<L> {
             self.ensure_connecting(to);
         }
         Ok(())
+    }
+
+    /// Sends a short message that no operation stands for, if it can leave at once; returns whether it did.
+    ///
+    /// # Errors
+    /// There is no such peer, or it is gone.
+    #[inline]
+    pub(crate) fn inject(&mut self, to: PeerId, (label, mode): (Label, Mode), bytes: &[u8]) -> Result<bool, CallError> {
+        if to == self.peers.oneself() {
+            return Ok(false);
+        }
+        self.check_peer(to)?;
+        let Self { core, services, peers, .. } = self;
+        let Some(peer) = peers.get_mut(to) else { return Ok(false) };
+        match &peer.failure {
+            Some(failure) => Err(failure.clone().into()),
+            None => Ok(services.tag.inject(core, peer, (label, mode), bytes)),
+        }
     }
 
     /// Receives a message as the request of this name, into a buffer or in the memory that it came in.

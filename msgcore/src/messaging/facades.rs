@@ -75,6 +75,15 @@ macro_rules! same {
         }
 
         #[inline]
+        fn inject(&mut self, to: Rank, tag: Tag, bytes: &[u8], options: SendOptions) -> Result<(), CallError> {
+            self.inject(to, tag, bytes, options)
+        }
+
+        fn inject_size(&self) -> usize {
+            self.inject_size()
+        }
+
+        #[inline]
         fn recv_with(&mut self, pattern: Pattern, buffer: Buffer) -> Result<Request, Refused<Buffer>> {
             self.recv_with(pattern, buffer)
         }

@@ -65,6 +65,12 @@ pub trait Messaging: Streams {
     /// Sends a copy of `bytes`, of which there is a bounded amount (`MPI_Ibsend`).
     fn send_buffered(&mut self, to: Rank, tag: Tag, bytes: &[u8], options: SendOptions) -> Result<Request, CallError>;
 
+    /// Sends `bytes`, which are the caller's again when the call returns, without an operation to wait for (`fi_tinject`).
+    fn inject(&mut self, to: Rank, tag: Tag, bytes: &[u8], options: SendOptions) -> Result<(), CallError>;
+
+    /// Returns the longest message that may be injected, in bytes.
+    fn inject_size(&self) -> usize;
+
     /// Receives a message of any context into `buffer`.
     fn recv_with(&mut self, pattern: Pattern, buffer: Buffer) -> Result<Request, Refused<Buffer>>;
 

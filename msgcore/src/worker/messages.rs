@@ -60,6 +60,45 @@ impl<L: Link> Worker<L> {
         Ok(request)
     }
 
+    /// Sends `bytes` of no more than [`Worker::inject_size`], which are the caller's again when the call returns (`fi_tinject`): they
+    /// are in the packet, or in a copy where the message cannot leave at once. There is no operation to wait for; that the peer
+    /// is gone is an event alone ([`Worker::poll_event`]). A synchronous mode is not heeded.
+    ///
+    /// # Errors
+    /// The message is too long, or could not be sent.
+    #[inline]
+    pub fn inject(
+        &mut self,
+        to: impl Into<PeerId>,
+        tag: Tag,
+        bytes: &[u8],
+        options: SendOptions,
+    ) -> Result<(), CallError> {
+        let (to, options, limit) = (to.into(), options.buffered(), self.inject_size());
+        if bytes.len() > limit {
+            return Err(CallError::TooLongToInject { len: bytes.len(), limit });
+        }
+        if self.endpoint.inject(to, options.label(tag), bytes)? {
+            Ok(())
+        } else {
+            self.inject_copy(to, tag, bytes, options)
+        }
+    }
+
+    /// The same where something waits before it, or there is no room yet.
+    #[cold]
+    fn inject_copy(&mut self, to: PeerId, tag: Tag, bytes: &[u8], options: SendOptions) -> Result<(), CallError> {
+        let request = self.send_buffered(to, tag, bytes, options)?;
+        self.detach(request);
+        Ok(())
+    }
+
+    /// Returns the longest message that may be injected, in bytes.
+    #[inline]
+    pub fn inject_size(&self) -> usize {
+        self.endpoint.services.tag.inject_size(&self.endpoint.core)
+    }
+
     /// Leaves an operation alone, whose outcome will not be asked for (`MPI_Request_free`). It goes on, and its memory returns
     /// to the arena when it ends; that its peer is gone is an event alone ([`Worker::poll_event`]).
     pub fn detach(&mut self, request: Request) {

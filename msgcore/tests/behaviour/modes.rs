@@ -5,7 +5,7 @@ use roci_msgcore::{
 };
 use roci_testkit::World as _;
 
-use super::common::{World, pattern};
+use super::common::{TestWorker, World, pattern};
 
 const ANY: (Source, TagMatch) = (Source::Any, TagMatch::Any);
 const PROTOCOLS: [&str; 4] = ["r3", "rget", "rput", "pipeline"];
@@ -438,5 +438,71 @@ fn data_is_seen_by_probes_and_goes_to_oneself_too() {
         let receive = pair.recv(1, Tag::new(9), 10);
         pair.workers[1].cancel(receive);
         assert_eq!(pair.wait(1, receive).expect("taken back").data, None);
+    }
+}
+
+/// What was injected arrives in order with what was sent, whatever becomes of the caller's bytes and of packets; before there is a
+/// connection too, and to oneself.
+#[test]
+fn what_is_injected_is_the_callers_again_at_once_and_arrives_in_order() {
+    const COUNT: usize = 300;
+    for faults in ["", "loss=0.05,dup=0.05,reorder=0.05,seed=3"] {
+        let series = ("eager_threshold", "64KiB");
+        let mut pair = World::pair(&[("faults", faults), ("ack_timeout_us", "100"), ("credits", "12"), series]);
+        let memory = pair.workers.iter().map(TestWorker::memory).collect::<Vec<_>>();
+        // Every fifth is a series, which waits for more credits than a short one would.
+        let len = |at: usize| if at.is_multiple_of(5) { 30_000 } else { at * 37 % 2_000 };
+        let receives: Vec<_> = (0..COUNT).map(|at| pair.recv(1, Tag::new(at as u64 % 2), len(at))).collect();
+        for at in 0..COUNT {
+            let (tag, mut bytes) = (Tag::new(at as u64 % 2), pattern(len(at), at));
+            if at.is_multiple_of(5) {
+                let send = pair.send_with(0, 1, tag.get(), &bytes, SendOptions::default());
+                pair.workers[0].detach(send);
+                continue;
+            }
+            let options = SendOptions::default().with_data(at as u64);
+            pair.workers[0].inject(1, tag, &bytes, options).expect("it is short");
+            bytes.fill(0);
+            if at % 50 == 0 {
+                pair.steps(20);
+            }
+        }
+        for (at, receive) in receives.into_iter().enumerate() {
+            let done = pair.wait(1, receive).expect("it comes");
+            assert_eq!((done.len, done.data), (len(at), (at % 5 > 0).then_some(at as u64)));
+            assert!(*done.buffer == *pattern(len(at), at), "message {at} differs");
+        }
+        let receive = pair.recv(0, Tag::new(9), 10);
+        pair.workers[0].inject(0, Tag::new(9), b"myself", SendOptions::default()).expect("it is short");
+        assert_eq!(pair.wait(0, receive).expect("it comes").len, 6);
+        pair.steps(10_000);
+        for (worker, memory) in pair.workers.iter().zip(memory) {
+            worker.inside().check_invariants().expect("what must hold");
+            let now = worker.memory();
+            assert!(now + (64 << 10) >= memory, "{faults}: {} bytes are missing", memory - now);
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_injected_is_refused_by_name() {
+    let mut pair = World::pair(&[("ack_timeout_us", "100"), ("retry_limit", "5")]);
+    pair.connect_all();
+    let limit = pair.workers[0].inject_size();
+    assert_eq!(limit, 8192 - 40);
+    let long = vec![0; limit + 1];
+    let error = pair.workers[0].inject(1, Tag::new(1), &long, SendOptions::default()).expect_err("too long");
+    assert!(matches!(error, CallError::TooLongToInject { len, limit: 8152 } if len == limit + 1), "{error}");
+    pair.workers[0].inject(1, Tag::new(1), &long[1..], SendOptions::default()).expect("it fits");
+    assert!(pair.workers[0].inject(2, Tag::new(1), b"x", SendOptions::default()).is_err(), "there is no such rank");
+    let receive = pair.recv(1, Tag::new(1), limit);
+    pair.wait(1, receive).expect("it comes");
+    pair.cut(1);
+    let send = pair.send(0, 1, b"x");
+    pair.workers[0].detach(send);
+    pair.steps(400_000);
+    if !pair.workers[0].is_dedicated() {
+        let error = pair.workers[0].inject(1, Tag::new(1), b"x", SendOptions::default()).expect_err("it is gone");
+        assert!(matches!(error, CallError::Peer(OpError::PeerGone { peer, .. }) if peer == 1), "{error}");
     }
 }

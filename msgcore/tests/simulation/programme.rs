@@ -350,7 +350,7 @@ impl Station {
 
 /// The data that goes with messages of this length under this tag, if any does.
 fn data_of(tag: Tag, len: usize) -> Option<u64> {
-    (len % 3 > 0).then(|| mix(tag.get() << 32 | len as u64))
+    (!len.is_multiple_of(3)).then(|| mix(tag.get() << 32 | len as u64))
 }
 
 /// Whether an operation ended because its peer is dead.

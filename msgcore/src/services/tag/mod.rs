@@ -6,6 +6,7 @@ pub(crate) mod cancels;
 pub(crate) mod claims;
 pub(crate) mod completion_list;
 pub(crate) mod eager;
+pub(crate) mod inject;
 pub(crate) mod matching;
 pub(crate) mod operation;
 pub(crate) mod receive;
