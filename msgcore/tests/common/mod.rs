@@ -5,9 +5,10 @@ mod facade;
 
 use std::net::IpAddr;
 
-use roci_driver::Engine;
 use roci_driver::link::faulty::Faulty;
 use roci_driver::link::sim::{Clock, Net, NetConfig, SimLink};
+use roci_driver::neighbour::Interface;
+use roci_driver::{Engine, PortConfig};
 use roci_msgcore::config::Origin;
 use roci_msgcore::{Config, Done, OpError, Pattern, Ports, Request, SendOptions, Source, Tag, TagMatch, Worker};
 use roci_testkit::World as _;
@@ -48,7 +49,10 @@ fn engines(net: NetConfig, configs: &[Config], seed: u64) -> Engines {
         (0..configs.len()).map(|rank| [10, 0, ((rank + 1) >> 8) as u8, (rank + 1) as u8].into()).collect();
     let engine = |((rank, link), config): ((usize, SimLink), &Config)| {
         let mut engine = roci_testkit::engine(config.arena_size, seed << 8 | rank as u64);
-        engine.add_port(Faulty::new(link, config.faults, rank as u64 + 1), hosts[rank], false);
+        let link = Faulty::new(link, config.faults, rank as u64 + 1);
+        // All are on one link, however many.
+        let interfaces = vec![Interface { ip: hosts[rank], prefix: 16, vlan: None }];
+        engine.add_port_with(link, PortConfig { interfaces, ..PortConfig::default() }).expect("a host");
         engine
     };
     let engines = links.into_iter().enumerate().zip(configs).map(engine).collect();
