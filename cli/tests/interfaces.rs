@@ -10,21 +10,26 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use common::{Ended, alone, finish};
 use serde_json::Value;
 
-/// A pair of interfaces, veth0 and veth1, in a namespace that goes with it.
+/// A namespace, which goes with this.
 struct Namespace(String);
 
 impl Namespace {
     /// Or why there is none.
     fn new() -> Result<Self, String> {
-        static MADE: AtomicUsize = AtomicUsize::new(0);
-        let name = format!("roci-interfaces-{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
-        ip(&["netns", "add", &name])?;
-        let namespace = Self(name);
+        let namespace = Self::empty()?;
         namespace.ip(&["link", "add", "veth0", "type", "veth", "peer", "name", "veth1"])?;
         for interface in ["lo", "veth0", "veth1"] {
             namespace.ip(&["link", "set", interface, "up"])?;
         }
         Ok(namespace)
+    }
+
+    /// One without interfaces, or why there is none.
+    fn empty() -> Result<Self, String> {
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("roci-interfaces-{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        ip(&["netns", "add", &name])?;
+        Ok(Self(name))
     }
 
     fn ip(&self, arguments: &[&str]) -> Result<(), String> {
@@ -138,4 +143,57 @@ fn two_processes_on_one_interface_are_warned() {
         let job = job.join().expect("no panic").succeeded();
         assert!(!job.stderr.contains("another process"), "ranks with interfaces of their own: {}", job.stderr);
     });
+}
+
+/// Three hosts on a bridge: namespaces with an interface each, eth0.
+struct Hosts(Vec<Namespace>);
+
+impl Hosts {
+    /// Or why there are none.
+    fn new(count: usize) -> Result<Self, String> {
+        let hosts = (0..count).map(|_| Namespace::empty()).collect::<Result<Vec<_>, _>>()?;
+        let first = &hosts[0];
+        first.ip(&["link", "add", "bridge", "type", "bridge"])?;
+        first.ip(&["link", "set", "bridge", "up"])?;
+        for (number, host) in hosts.iter().enumerate() {
+            let plug = format!("plug{number}");
+            first.ip(&["link", "add", &plug, "type", "veth", "peer", "name", "eth0", "netns", &host.0])?;
+            first.ip(&["link", "set", &plug, "master", "bridge", "up"])?;
+            host.ip(&["link", "set", "lo", "up"])?;
+            host.ip(&["link", "set", "eth0", "up"])?;
+        }
+        Ok(Self(hosts))
+    }
+
+    /// Runs the example as a process of each host, with packets lost, doubled and damaged on the way.
+    fn all_to_all(&self, directory: &std::path::Path) -> Vec<Ended> {
+        let program = common::example("all_to_all");
+        let start = |(number, host): (usize, &Namespace)| {
+            let mut command = Command::new("ip");
+            command.args(["netns", "exec", &host.0]).arg(&program).arg(directory);
+            command.args([number.to_string(), self.0.len().to_string()]).stdin(Stdio::null());
+            for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ROCI_")) {
+                command.env_remove(name);
+            }
+            command.env("ROCI_DEVICE", "af_packet:eth0").env("ROCI_IP", format!("10.0.0.{}", number + 1));
+            command.env("ROCI_ARENA_SIZE", "128MiB").env("ROCI_FAULTS", "loss=0.02,dup=0.02,corrupt=0.01,seed=5");
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("ip starts")
+        };
+        let running: Vec<_> = self.0.iter().enumerate().map(start).collect();
+        running.into_iter().map(finish).collect()
+    }
+}
+
+/// They know nothing but each other's addresses, which they find in a directory.
+#[test]
+fn strangers_send_to_all_without_a_launcher() {
+    let _alone = alone();
+    let hosts = match Hosts::new(3) {
+        Ok(hosts) => hosts,
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    let directory = tempfile::tempdir().expect("a directory");
+    for (number, ended) in hosts.all_to_all(directory.path()).into_iter().enumerate() {
+        assert_eq!(ended.succeeded().stdout.trim(), format!("process {number} of 3: 200 messages"));
+    }
 }

@@ -27,7 +27,8 @@
 //! A [`Worker`] belongs to one thread. It makes progress only inside its own calls: an application that computes
 //! for long calls [`Worker::progress`] now and then, or its peers wait. A [`DedicatedWorker`] lives on a thread of its
 //! own and serves them meanwhile: see [`dedicated`]. A process may have several of either, each a rank of its own:
-//! [`Worker::open_job`] may be called on several threads.
+//! [`Worker::open_job`] may be called on several threads. A [`DedicatedWorker`] may move from thread to thread, so several
+//! threads can share it behind a lock; a [`Worker`] stays on the thread that opened it, to which DPDK ties its ports.
 //!
 //! # Cleanup
 //! [`Worker::close`] waits until every rank closes and all that was received has arrived, everywhere. What was not

@@ -70,6 +70,7 @@ use std::thread;
 
 use roci_driver::link::Link;
 use roci_driver::{Arena, ArenaError, Buffer, ForkWatch};
+use static_assertions::assert_impl_all;
 
 use crate::backoff::{Backoff, BackoffLimits};
 use crate::config::Config;
@@ -114,6 +115,9 @@ pub struct DedicatedWorker<H: EngineHost = EngineThread> {
     buffered_limit: usize,
     host: H,
 }
+
+// Several threads may share a handle behind a lock.
+assert_impl_all!(DedicatedWorker: Send);
 
 /// What is known of a worker, and never changes.
 #[derive(Clone, Copy)]

@@ -1,0 +1,204 @@
+//! Strangers without a launcher: each process has an address, finds those of the others in a directory, and sends to all of them.
+//!
+//! It is written as a C program would be: operations are named by pointers, which come back in a completion queue, and several
+//! threads share one worker behind a lock.
+//!
+//! Run it on hosts that share a directory, once for each number: `ROCI_DEVICE=af_packet:eth0 ROCI_IP=10.0.0.1 all_to_all DIR 0 3`
+
+use std::error::Error;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+use std::{env, fs, process, thread};
+
+use roci_msgcore::{
+    Buffer, Config, DedicatedWorker, Done, EndpointAddress, Messaging, Pattern, PeerId, SendOptions, Source, Tag,
+};
+
+/// Threads of a process, which share its worker.
+const THREADS: usize = 2;
+/// Messages to each peer, of each thread.
+const ROUNDS: usize = 50;
+/// From what is injected to what is fetched by RDMA READ.
+const LENGTHS: [usize; 4] = [8, 1_000, 9_000, 300_000];
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What an application knows of an operation: it is found again by its address.
+struct Operation {
+    kind: Kind,
+    thread: usize,
+    peer: usize,
+    round: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Send,
+    Receive,
+}
+
+/// What the threads share.
+struct World {
+    worker: Mutex<DedicatedWorker>,
+    /// Of each process, this one among them.
+    peers: Vec<PeerId>,
+    own: usize,
+    /// Operations under way, by thread: one that waits for others' messages must not keep another from sending its own.
+    open: [AtomicUsize; THREADS],
+    received: AtomicUsize,
+}
+
+fn main() {
+    let arguments: Vec<String> = env::args().collect();
+    let [_, directory, own, count] = &arguments[..] else {
+        eprintln!("usage: all_to_all DIRECTORY NUMBER COUNT");
+        process::exit(2);
+    };
+    let (Ok(own), Ok(count)) = (own.parse(), count.parse()) else {
+        eprintln!("all_to_all: NUMBER and COUNT are numbers");
+        process::exit(2);
+    };
+    if let Err(error) = run(Path::new(directory), own, count) {
+        eprintln!("all_to_all: {error}");
+        process::exit(1);
+    }
+}
+
+fn run(directory: &Path, own: usize, count: usize) -> Result<(), Box<dyn Error>> {
+    let mut worker = DedicatedWorker::open_alone(&Config::load(None)?)?;
+    publish(directory, own, worker.address())?;
+    let mut peers = Vec::new();
+    for number in 0..count {
+        peers.push(worker.insert(find(directory, number)?)?);
+    }
+    let world =
+        World { worker: Mutex::new(worker), peers, own, open: Default::default(), received: AtomicUsize::new(0) };
+    thread::scope(|scope| {
+        for number in 0..THREADS {
+            let world = &world;
+            scope.spawn(move || talk(world, number));
+        }
+    });
+    let mut worker = world.worker.into_inner().expect("no thread has panicked");
+    worker.flush(None, PATIENCE)?;
+    let expected = THREADS * ROUNDS * (count - 1);
+    let received = world.received.into_inner();
+    println!("process {own} of {count}: {received} messages");
+    if received != expected {
+        return Err(format!("{received} messages came, and not {expected}").into());
+    }
+    // Others may need an answer still: who has all leaves when all have.
+    fs::write(directory.join(format!("done.{own}")), "")?;
+    for number in 0..count {
+        wait_for(&directory.join(format!("done.{number}")))?;
+    }
+    Ok(())
+}
+
+/// Posts all receives and sends of a thread, and polls for their ends.
+fn talk(world: &World, thread: usize) {
+    let others: Vec<usize> = (0..world.peers.len()).filter(|&peer| peer != world.own).collect();
+    for round in 0..ROUNDS {
+        for &peer in &others {
+            begin(world, Operation { kind: Kind::Receive, thread, peer, round });
+            begin(world, Operation { kind: Kind::Send, thread, peer, round });
+        }
+        while world.open[thread].load(Ordering::Acquire) > 8 * others.len() {
+            poll(world);
+        }
+    }
+    while world.open[thread].load(Ordering::Acquire) > 0 {
+        poll(world);
+    }
+}
+
+fn lock(world: &World) -> MutexGuard<'_, DedicatedWorker> {
+    world.worker.lock().expect("no thread has panicked")
+}
+
+/// Posts an operation, whose address goes with it through the completion queue.
+fn begin(world: &World, operation: Operation) {
+    let (peer, len) = (world.peers[operation.peer], LENGTHS[operation.round % LENGTHS.len()]);
+    let tag = Tag::new((operation.thread * ROUNDS + operation.round) as u64);
+    let mut worker = lock(world);
+    let data = (world.own as u64) << 32 | operation.round as u64;
+    if operation.kind == Kind::Send && len <= LENGTHS[0] {
+        // The bytes are this thread's again at once, and there is no operation.
+        let bytes = pattern(world.own, operation.peer, len);
+        let options = SendOptions::default().with_data(data);
+        worker.inject(peer, tag, &bytes, options).expect("it is short");
+        return;
+    }
+    let mut buffer = worker.buffer(len).expect("memory");
+    let request = match operation.kind {
+        Kind::Send => {
+            buffer.copy_from_slice(&pattern(world.own, operation.peer, len));
+            worker.send_with(peer, tag, buffer, SendOptions::default().with_data(data)).expect("a peer")
+        }
+        Kind::Receive => worker.recv_with(Pattern::new(Source::Peer(peer), tag), buffer).expect("a peer"),
+    };
+    world.open[operation.thread].fetch_add(1, Ordering::AcqRel);
+    let context = Box::into_raw(Box::new(operation)).expose_provenance() as u64;
+    worker.queue_completion(request, context).expect("it was just made");
+}
+
+/// Takes the completions that there are.
+fn poll(world: &World) {
+    let mut completions = Vec::new();
+    lock(world).poll_completions(&mut completions, 16);
+    if completions.is_empty() {
+        thread::yield_now();
+    }
+    for completion in completions {
+        let address = completion.context as usize;
+        // SAFETY: the context is the address of a box that `begin` has leaked, and each operation has one completion.
+        let operation = unsafe { Box::from_raw(std::ptr::with_exposed_provenance_mut::<Operation>(address)) };
+        let done = completion.outcome.unwrap_or_else(|error| panic!("{error}"));
+        if operation.kind == Kind::Receive {
+            check(world, &operation, &done);
+            world.received.fetch_add(1, Ordering::AcqRel);
+        }
+        give_back(world, done.buffer);
+        world.open[operation.thread].fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn give_back(world: &World, buffer: Buffer) {
+    lock(world).give_back(buffer);
+}
+
+fn check(world: &World, operation: &Operation, done: &Done) {
+    assert_eq!(done.peer, world.peers[operation.peer], "it was received from one peer");
+    assert_eq!(done.data, Some((operation.peer as u64) << 32 | operation.round as u64));
+    let expected = pattern(operation.peer, world.own, LENGTHS[operation.round % LENGTHS.len()]);
+    assert!(done.buffer[..done.len] == *expected, "a message of {} bytes differs", done.len);
+}
+
+fn pattern(from: usize, to: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 31 + from * 7 + to * 13 + at / 251) as u8).collect()
+}
+
+/// Leaves this process's address where the others find it.
+fn publish(directory: &Path, own: usize, address: EndpointAddress) -> Result<(), Box<dyn Error>> {
+    let unfinished = directory.join(format!("writing.{own}"));
+    fs::write(&unfinished, address.to_bytes())?;
+    Ok(fs::rename(unfinished, directory.join(format!("address.{own}")))?)
+}
+
+fn find(directory: &Path, number: usize) -> Result<EndpointAddress, Box<dyn Error>> {
+    let path = directory.join(format!("address.{number}"));
+    wait_for(&path)?;
+    Ok(EndpointAddress::from_bytes(&fs::read(path)?)?)
+}
+
+fn wait_for(path: &Path) -> Result<(), Box<dyn Error>> {
+    let since = std::time::Instant::now();
+    while !path.exists() {
+        if since.elapsed() > PATIENCE {
+            return Err(format!("{} is not there after {PATIENCE:?}", path.display()).into());
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
