@@ -22,7 +22,7 @@ const THREADS: usize = 2;
 const ROUNDS: usize = 50;
 /// From what is injected to what is fetched by RDMA READ.
 const LENGTHS: [usize; 4] = [8, 1_000, 9_000, 300_000];
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What an application knows of an operation: it is found again by its address.
 struct Operation {
