@@ -26,7 +26,8 @@
 //! # Threads
 //! A [`Worker`] belongs to one thread. It makes progress only inside its own calls: an application that computes
 //! for long calls [`Worker::progress`] now and then, or its peers wait. A [`DedicatedWorker`] lives on a thread of its
-//! own and serves them meanwhile: see [`dedicated`]. A process may have several of either, each a rank of its own:
+//! own and serves them meanwhile: see [`dedicated`]. Who wants to sleep in epoll or an async runtime until something comes
+//! takes a [`DedicatedWorker`], which has a descriptor for it. A process may have several of either, each a rank of its own:
 //! [`Worker::open_job`] may be called on several threads. A [`DedicatedWorker`] may move from thread to thread, so several
 //! threads can share it behind a lock; a [`Worker`] stays on the thread that opened it, to which DPDK ties its ports.
 //!
@@ -37,7 +38,7 @@
 //! peers see it go, and what was under way ends with [`OpError::PeerGone`]. Everything else goes on; [`Worker::poll_event`] reports it.
 //!
 //! # Non-goals
-//! An MPI library, a wire protocol for anybody but ourselves above the verbs, interrupt-driven waiting.
+//! An MPI library, a wire protocol for anybody but ourselves above the verbs, links that are driven by interrupts.
 #![forbid(unsafe_code)]
 
 mod backoff;

@@ -4,22 +4,70 @@
 #[cfg(not(all(loom, test)))]
 pub(crate) use crossbeam::queue::ArrayQueue;
 #[cfg(not(all(loom, test)))]
+pub(crate) use kernel::EventFd;
+#[cfg(not(all(loom, test)))]
 pub(crate) use std::{
     sync::Mutex,
-    sync::atomic::{AtomicBool, fence},
+    sync::atomic::{AtomicBool, AtomicU8, fence},
     thread::{Thread, current, park_timeout},
 };
 
 #[cfg(all(loom, test))]
 pub(crate) use loom::{
     sync::Mutex,
-    sync::atomic::{AtomicBool, fence},
+    sync::atomic::{AtomicBool, AtomicU8, fence},
 };
 #[cfg(all(loom, test))]
-pub(crate) use played::{ArrayQueue, Thread, current, park_timeout};
+pub(crate) use played::{ArrayQueue, PlayedEventFd as EventFd, Thread, current, park_timeout};
+
+#[cfg(not(all(loom, test)))]
+mod kernel {
+    use std::io;
+    use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+    use rustix::event::{EventfdFlags, eventfd};
+    use rustix::io::{Errno, read, write};
+
+    /// A counter of the kernel's that is readable while it is not zero (eventfd(2)). No call of it blocks.
+    #[derive(Debug)]
+    pub(crate) struct EventFd(OwnedFd);
+
+    impl EventFd {
+        /// Makes one that is not readable, and closed on exec.
+        pub(crate) fn new() -> io::Result<Self> {
+            Ok(Self(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?))
+        }
+
+        /// Makes it readable.
+        pub(crate) fn signal(&self) {
+            match write(&self.0, &1u64.to_ne_bytes()) {
+                // A full counter is readable already.
+                Ok(_) | Err(Errno::AGAIN) => {}
+                Err(errno) => panic!("the worker's own descriptor cannot be written: {errno}"),
+            }
+        }
+
+        /// Makes it unreadable; returns whether it was readable.
+        pub(crate) fn clear(&self) -> bool {
+            match read(&self.0, &mut [0u8; 8]) {
+                Ok(_) => true,
+                Err(Errno::AGAIN) => false,
+                Err(errno) => panic!("the worker's own descriptor cannot be read: {errno}"),
+            }
+        }
+    }
+
+    impl AsFd for EventFd {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            self.0.as_fd()
+        }
+    }
+}
 
 #[cfg(all(loom, test))]
 mod played {
+    use std::io;
+    use std::os::fd::{AsFd, BorrowedFd};
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -61,6 +109,44 @@ mod played {
             is_there = token.1.wait(is_there).expect("no thread panics");
         }
         *is_there = false;
+    }
+
+    /// An eventfd, and how often it was written since it was last read.
+    #[derive(Debug, Default)]
+    pub(crate) struct PlayedEventFd(Mutex<u64>, Condvar);
+
+    impl PlayedEventFd {
+        pub(crate) fn new() -> io::Result<Self> {
+            Ok(Self::default())
+        }
+
+        pub(crate) fn signal(&self) {
+            *self.0.lock().expect("no thread panics") += 1;
+            self.1.notify_one();
+        }
+
+        pub(crate) fn clear(&self) -> bool {
+            self.take() > 0
+        }
+
+        /// Reads it; returns how often it was written.
+        pub(crate) fn take(&self) -> u64 {
+            std::mem::take(&mut *self.0.lock().expect("no thread panics"))
+        }
+
+        /// Sleeps until it is readable, as poll(2) does without a timeout.
+        pub(crate) fn poll(&self) {
+            let mut count = self.0.lock().expect("no thread panics");
+            while *count == 0 {
+                count = self.1.wait(count).expect("no thread panics");
+            }
+        }
+    }
+
+    impl AsFd for PlayedEventFd {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            unreachable!("a model does not ask the kernel")
+        }
     }
 
     /// A queue of one producer and one consumer that promises less than crossbeam's, whose steps are all sequentially

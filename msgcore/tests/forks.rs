@@ -8,11 +8,13 @@ use std::ptr::NonNull;
 
 use ranks::{config, run_ranks};
 use roci_driver::{ArenaError, UserMemory};
+use roci_msgcore::dedicated::Arming;
 use roci_msgcore::stream::{StreamError, Streams as _};
 use roci_msgcore::{
     Buffer, CallError, ClaimedMessage, DedicatedWorker, Dropped, OpError, Pattern, Rank, Refused, Request, SendOptions,
     Tag, Worker,
 };
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Forks, each in the middle of an exchange: the thread is found at many of its works.
 const FORKS: u64 = 30;
@@ -80,6 +82,7 @@ fn unrefused_call(inherited: Inherited, parting: Parting) -> Option<&'static str
     worker.cancel(receive);
     worker.detach(receive);
     worker.give_back(buffer);
+    worker.acknowledge();
     let calls = [
         ("is_forked", worker.is_forked() && (worker.rank(), worker.size()) == (0, 2)),
         ("buffer", matches!(worker.buffer(1), Err(ArenaError::Forked))),
@@ -108,6 +111,7 @@ fn unrefused_call(inherited: Inherited, parting: Parting) -> Option<&'static str
         ("queue_completion", worker.queue_completion(receive, 1) == Err(OpError::Forked)),
         ("poll_completion", worker.poll_completion().is_none()),
         ("wait_completion", matches!(worker.wait_completion(), Err(OpError::Forked))),
+        ("arm", worker.arm() == Err(OpError::Forked)),
         ("stream", matches!(worker.stream(1), Err(StreamError::Forked))),
         ("put_bytes", worker.put_bytes(1.into(), &[1]) == Err(StreamError::Forked)),
         ("get_bytes", worker.get_bytes(1.into(), &mut [1]) == Err(StreamError::Forked)),
@@ -234,6 +238,20 @@ fn a_child_of_an_inline_worker_ends_nothing_of_its_parents() {
     });
 }
 
+/// Has the descriptor become readable.
+fn ring(worker: &mut DedicatedWorker) {
+    while worker.arm() == Ok(Arming::Pending) {}
+    let send = worker.send_bytes(0, IDLE, b"own").expect("accepted");
+    let receive = worker.recv_in_place(Pattern::new(0, IDLE)).expect("accepted");
+    worker.wait_all([send, receive]).expect("it comes");
+    assert!(is_readable(worker));
+}
+
+fn is_readable(worker: &DedicatedWorker) -> bool {
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::new(worker, PollFlags::IN)], Some(&at_once)).expect("it is polled") == 1
+}
+
 /// A message from rank 1 that is claimed and not received.
 fn claim(worker: &mut DedicatedWorker) -> ClaimedMessage {
     loop {
@@ -263,7 +281,10 @@ fn a_childs_calls_are_refused_by_name_while_the_parents_messages_go_on() {
         for round in 0..FORKS {
             let tickets = begin(&mut inherited.worker, round);
             let partings = [Parting::Drop, Parting::Close, Parting::Abort];
+            ring(&mut inherited.worker);
             inherited = fork_with(inherited, partings[round as usize % 3]);
+            assert!(is_readable(&inherited.worker), "a child has read its parent's descriptor");
+            inherited.worker.acknowledge();
             finish(&mut inherited.worker, round, tickets);
         }
         let Inherited { mut worker, receive, message, buffer } = inherited;

@@ -11,6 +11,7 @@ use roci_driver::link::Link;
 use super::progress_thread::{ProgressLoop, TurnResult};
 use super::rings::Rings;
 use crate::backoff::Idle;
+use crate::sync::EventFd;
 use crate::{OpError, Worker};
 
 /// Where the engine of a [`DedicatedWorker`](crate::DedicatedWorker) runs. Only this crate implements it.
@@ -48,11 +49,25 @@ pub struct EngineThread {
     thread: Option<JoinHandle<Result<(), OpError>>>,
     /// Why it is over.
     end: Option<OpError>,
+    /// What the application sleeps on.
+    wait_fd: Arc<EventFd>,
+    /// Events that had been reported when the application last armed the descriptor.
+    events_seen: u64,
 }
 
 impl EngineThread {
-    pub(super) fn new(thread: JoinHandle<Result<(), OpError>>) -> Self {
-        Self { thread: Some(thread), end: None }
+    pub(super) fn new(thread: JoinHandle<Result<(), OpError>>, wait_fd: Arc<EventFd>) -> Self {
+        Self { thread: Some(thread), end: None, wait_fd, events_seen: 0 }
+    }
+
+    pub(super) fn wait_fd(&self) -> &EventFd {
+        &self.wait_fd
+    }
+
+    /// Events of this number were reported; returns whether there were fewer when this was last called.
+    pub(super) fn note_events(&mut self, reported: u64) -> bool {
+        assert!(reported >= self.events_seen, "events do not become fewer");
+        mem::replace(&mut self.events_seen, reported) < reported
     }
 }
 

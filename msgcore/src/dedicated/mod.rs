@@ -27,6 +27,39 @@
 //! the processors. A command wakes it from its sleep, and a completion wakes who waits for it. `engine_cpu` pins the
 //! thread; one that shall never sleep on a processor of its own gets a long `yield_us`.
 //!
+//! # Sleeping on a descriptor
+//! The handle has a file descriptor for epoll, poll and tokio's `AsyncFd` ([`AsFd`](std::os::fd::AsFd)). It is armed before
+//! each sleep ([`DedicatedWorker::arm`]) and acknowledged after it ([`DedicatedWorker::acknowledge`]): the engine's thread
+//! makes one system call for an arming, and none for messages that come while it is not armed. An armed descriptor becomes
+//! readable when
+//! - an operation ends: one whose outcome goes into the completion queue, or one that is asked for by name. One that was
+//!   detached may wake for nothing;
+//! - an event comes for [`DedicatedWorker::poll_event`];
+//! - the engine's thread ends, by whatever: then every call says why.
+//!
+//! A message without a receive does not wake, nor do bytes of a stream: who sleeps posts a receive. Nothing is lost where all
+//! that is there is taken before the next arming. A sleep may end for nothing.
+//!
+//! ```no_run
+//! use std::os::fd::AsFd;
+//!
+//! use roci_msgcore::dedicated::Arming;
+//! use roci_msgcore::{Completion, DedicatedWorker, OpError};
+//!
+//! /// Waits for a completion; `sleep` waits until the descriptor is readable.
+//! fn next(worker: &mut DedicatedWorker, sleep: impl Fn(&dyn AsFd)) -> Result<Completion, OpError> {
+//!     loop {
+//!         if let Some(completion) = worker.poll_completion() {
+//!             return Ok(completion);
+//!         }
+//!         if worker.arm()? == Arming::Armed {
+//!             sleep(worker);
+//!             worker.acknowledge();
+//!         }
+//!     }
+//! }
+//! ```
+//!
 //! # Threads
 //! A [`DedicatedWorker`] may move to another thread, and only one thread uses it at a time: it is the one producer and
 //! the one consumer of its rings. Several threads of an application have one each, which makes each of them a rank of
@@ -43,7 +76,8 @@
 //! # Forks
 //! A forked child has the handle and not the thread. What the two share may be half changed and its locks closed, so in the
 //! child no call looks at it: each is refused by name ([`OpError::Forked`],
-//! [`CallError::Forked`](crate::CallError::Forked)), and dropping the handle forgets what it holds.
+//! [`CallError::Forked`](crate::CallError::Forked)), and dropping the handle forgets what it holds. The descriptor is the
+//! parent's too: the child's calls neither arm nor read it, and it goes with an exec.
 
 mod alone;
 mod calls;
@@ -61,6 +95,7 @@ mod stream_calls;
 mod streams;
 #[cfg(test)]
 mod tests;
+mod wait_fd;
 
 use std::mem;
 use std::num::NonZero;
@@ -76,6 +111,7 @@ use crate::backoff::{Backoff, BackoffLimits};
 use crate::config::Config;
 use crate::core::slab::KeySource;
 use crate::services::tag::claims::ClaimHome;
+use crate::sync::EventFd;
 use crate::worker::ports::{WireupError, join};
 use crate::{EndpointAddress, OpError, Rank, Worker};
 use host::sealed::HostsEngine as _;
@@ -85,6 +121,7 @@ use rings::{Command, Rings};
 use roci_launcher::Job;
 use stock::Stock;
 use streams::StreamHandle;
+pub use wait_fd::Arming;
 
 /// The handle of a worker that lives on a thread of its own.
 ///
@@ -178,7 +215,8 @@ impl DedicatedWorker {
     where
         F: FnOnce() -> Result<Worker<L>, WireupError> + Send + 'static,
     {
-        let rings = Arc::new(Rings::new());
+        let wait_fd = Arc::new(EventFd::new().map_err(WireupError::WaitFd)?);
+        let rings = Arc::new(Rings::with_wait_fd(wait_fd.clone()));
         let (opened, is_open) = sync_channel(1);
         let (theirs, ours) = (rings.clone(), config.clone());
         let body = move || {
@@ -204,7 +242,7 @@ impl DedicatedWorker {
         };
         let thread = thread::Builder::new().name("roci-engine".into()).spawn(body);
         let thread = thread.map_err(|source| WireupError::Thread { cpu: None, source })?;
-        let mut host = EngineThread::new(thread);
+        let mut host = EngineThread::new(thread, wait_fd);
         let Ok(outcome) = is_open.recv() else { return Err(host.end().into()) };
         match outcome {
             Ok(facts) => Ok(Self::at(facts, config, rings, host)),

@@ -9,7 +9,8 @@ use loom::thread::spawn;
 
 use super::outcomes::Outcomes;
 use super::rings::{Answer, Command, LastWish, OperationEnd, Rings};
-use crate::OpError;
+use crate::sync::EventFd;
+use crate::{OpError, WorkerEvent};
 
 const AT_MOST: Duration = Duration::from_micros(1);
 
@@ -107,5 +108,122 @@ fn question_and_answer_meet_though_both_sleep() {
             rings.handle_bell.sleep(AT_MOST, || rings.has_news());
         }
         engine.join().expect("no panic");
+    });
+}
+
+/// A sleep of the application's on the descriptor, as in `DedicatedWorker::arm` and its loop: until an operation has ended, or
+/// the engine.
+fn wait_by_descriptor(rings: &Rings, wait_fd: &EventFd) -> Option<OpError> {
+    loop {
+        if let Some(completion) = rings.completions.pop() {
+            return Some(completion.outcome.expect_err("the tests only send those"));
+        }
+        rings.handle_bell.arm();
+        if let Some(completion) = rings.completions.pop() {
+            rings.handle_bell.disarm();
+            return Some(completion.outcome.expect_err("the tests only send those"));
+        }
+        if rings.is_over() {
+            rings.handle_bell.disarm();
+            return rings.completions.pop().map(|last| last.outcome.expect_err("the tests only send those"));
+        }
+        wait_fd.poll();
+        rings.handle_bell.acknowledge();
+    }
+}
+
+fn rings_with_wait_fd() -> (Arc<Rings>, Arc<EventFd>) {
+    let wait_fd = Arc::new(EventFd::new().expect("it is played"));
+    (Arc::new(Rings::with_wait_fd(wait_fd.clone())), wait_fd)
+}
+
+#[test]
+fn no_end_is_slept_through_on_the_descriptor() {
+    model(|| {
+        let (rings, wait_fd) = rings_with_wait_fd();
+        let theirs = rings.clone();
+        let engine = spawn(move || {
+            complete(&theirs);
+            complete(&theirs);
+            theirs.finish();
+        });
+        let ends = [(); 3].map(|()| wait_by_descriptor(&rings, &wait_fd));
+        assert_eq!(ends, [Some(OpError::NobodyLeft), Some(OpError::NobodyLeft), None]);
+        engine.join().expect("no panic");
+    });
+}
+
+#[test]
+fn no_event_is_slept_through_on_the_descriptor() {
+    model(|| {
+        let (rings, wait_fd) = rings_with_wait_fd();
+        let theirs = rings.clone();
+        let engine = spawn(move || {
+            assert!(theirs.events.push(WorkerEvent::Connected { rank: 1 }).is_ok());
+            theirs.note_event();
+        });
+        while rings.events.pop().is_none() {
+            rings.handle_bell.arm();
+            if rings.events.is_empty() {
+                wait_fd.poll();
+            }
+            rings.handle_bell.acknowledge();
+        }
+        engine.join().expect("no panic");
+    });
+}
+
+/// Whatever the application does in between: here a wait that parks its thread.
+#[test]
+fn what_is_armed_stays_armed_over_a_wait_that_parks() {
+    model(|| {
+        let (rings, wait_fd) = rings_with_wait_fd();
+        let theirs = rings.clone();
+        let engine = spawn(move || {
+            complete(&theirs);
+            complete(&theirs);
+        });
+        rings.handle_bell.arm();
+        if rings.completions.is_empty() {
+            assert!(wait(&rings).is_some());
+            wait_fd.poll();
+            assert_eq!(wait_fd.take(), 1, "it is written once for an arming");
+        }
+        engine.join().expect("no panic");
+    });
+}
+
+#[test]
+fn a_descriptor_that_is_not_armed_is_not_written() {
+    model(|| {
+        let (rings, wait_fd) = rings_with_wait_fd();
+        let theirs = rings.clone();
+        let engine = spawn(move || {
+            complete(&theirs);
+            theirs.finish();
+        });
+        assert!(wait(&rings).is_some());
+        assert!(wait(&rings).is_none());
+        engine.join().expect("no panic");
+        assert_eq!(wait_fd.take(), 0);
+    });
+}
+
+/// One that no ring has met leaves nothing behind, and one that a ring has met is written once.
+#[test]
+fn an_arming_that_is_taken_back_is_written_once_at_most() {
+    model(|| {
+        let (rings, wait_fd) = rings_with_wait_fd();
+        let theirs = rings.clone();
+        rings.handle_bell.arm();
+        let engine = spawn(move || {
+            complete(&theirs);
+            complete(&theirs);
+        });
+        rings.handle_bell.disarm();
+        engine.join().expect("no panic");
+        assert!(wait_fd.take() <= 1);
+        rings.handle_bell.ring();
+        assert_eq!(wait_fd.take(), 0);
     });
 }

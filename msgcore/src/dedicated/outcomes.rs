@@ -25,6 +25,8 @@ pub(super) struct Outcomes {
     /// Eager sends that had left before the engine was asked to take them back, each with its end: it is asked again.
     again: Vec<(Request, Done)>,
     completions: CompletionList,
+    /// An operation that is asked for by name has ended since the application was last answered whether one has.
+    has_named_end: bool,
 }
 
 #[derive(Default)]
@@ -58,7 +60,13 @@ impl Default for Outcomes {
 impl Outcomes {
     /// Operations with these names.
     pub(super) fn named(names: KeySource) -> Self {
-        Self { slots: Slab::new(names), buffered_bytes: 0, again: Vec::new(), completions: CompletionList::default() }
+        Self {
+            slots: Slab::new(names),
+            buffered_bytes: 0,
+            again: Vec::new(),
+            completions: CompletionList::default(),
+            has_named_end: false,
+        }
     }
 
     /// Names a new operation; `None` where there are too many.
@@ -121,6 +129,23 @@ impl Outcomes {
         None
     }
 
+    /// Whether there is a completion to be taken.
+    pub(super) fn is_completion_waiting(&mut self) -> bool {
+        while let Some(request) = self.completions.first() {
+            if self.slots.get(request.0).is_some_and(|slot| slot.report.is_queue() && slot.outcome.is_some()) {
+                return true;
+            }
+            // It was taken by name, or is under way again and will be there again.
+            self.completions.pop();
+        }
+        false
+    }
+
+    /// Whether an operation that is asked for by name has ended since this was last asked. It may have been taken since.
+    pub(super) fn take_named_end(&mut self) -> bool {
+        mem::take(&mut self.has_named_end)
+    }
+
     /// How many operations have outcomes that go into the completion queue, and were not taken.
     pub(super) fn completions_open(&self) -> usize {
         self.completions.open()
@@ -154,7 +179,10 @@ impl Outcomes {
         self.buffered_bytes -= slot.buffered;
         slot.buffered = 0;
         match slot.report {
-            ReportTo::ByName => None,
+            ReportTo::ByName => {
+                self.has_named_end = true;
+                None
+            }
             ReportTo::Nowhere => self.take(request)?.ok().map(|done| done.buffer),
             ReportTo::Queue => {
                 self.completions.push(request);

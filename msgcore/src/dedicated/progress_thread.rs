@@ -259,6 +259,7 @@ impl<L: Link> ProgressLoop<L> {
             let Some(event) = self.worker.poll_event() else { break };
             let pushed = self.rings.events.push(event);
             debug_assert!(pushed.is_ok(), "no other thread fills it");
+            self.rings.note_event();
         }
         is_any
     }
@@ -285,5 +286,6 @@ impl<L: Link> ProgressLoop<L> {
 fn say(rings: &Rings, answer: Answer) {
     let pushed = rings.answers.push(answer);
     debug_assert!(pushed.is_ok(), "one question at a time");
-    rings.handle_bell.ring();
+    // Who asks waits inside the call.
+    rings.handle_bell.ring_parked();
 }

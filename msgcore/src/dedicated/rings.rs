@@ -1,5 +1,6 @@
 //! What goes between the application's side and the engine's: four bounded rings, two flags and two bells.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use super::doorbell::Doorbell;
 use super::stream_calls::{StreamAnswer, StreamCall};
 use crate::core::refused::CallError;
 use crate::services::tag::matching::Pattern;
-use crate::sync::{ArrayQueue, AtomicBool};
+use crate::sync::{ArrayQueue, AtomicBool, EventFd};
 use crate::worker::Dropped;
 use crate::{
     ClaimedMessage, CloseError, Done, EndpointAddress, Envelope, ExchangeError, FlushError, InsertError, OpError,
@@ -125,6 +126,8 @@ pub(super) struct Rings {
     is_over: AtomicBool,
     /// The application has waited for so many seconds, and wants to know for what; 0 where it does not.
     report_wish: AtomicU64,
+    /// Events that the engine has ever put into their ring.
+    events_reported: AtomicU64,
 }
 
 impl Rings {
@@ -139,7 +142,13 @@ impl Rings {
             is_released: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             report_wish: AtomicU64::new(0),
+            events_reported: AtomicU64::new(0),
         }
+    }
+
+    /// Rings whose application's side may sleep on a descriptor.
+    pub(super) fn with_wait_fd(wait_fd: Arc<EventFd>) -> Self {
+        Self { handle_bell: Doorbell::with_wait_fd(wait_fd), ..Self::new() }
     }
 
     /// Leaves a command for the engine, which is woken if it sleeps; returns it where there is no room.
@@ -162,6 +171,17 @@ impl Rings {
             return None;
         }
         Some(self.report_wish.swap(0, Ordering::Relaxed)).filter(|&seconds| seconds > 0)
+    }
+
+    /// The engine has put an event into its ring.
+    pub(super) fn note_event(&self) {
+        self.events_reported.fetch_add(1, Ordering::Release);
+        self.handle_bell.ring_armed();
+    }
+
+    /// Returns how many events the engine has ever reported.
+    pub(super) fn events_reported(&self) -> u64 {
+        self.events_reported.load(Ordering::Acquire)
     }
 
     /// The application is done with the engine, whatever is under way.

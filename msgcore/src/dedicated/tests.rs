@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use roci_driver::UserMemory;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::sched_getaffinity;
 
 use super::rings::{COMMANDS, COMPLETIONS};
@@ -250,6 +251,20 @@ fn after_a_panic_of_the_engine_every_call_says_so() {
     assert_eq!(worker.outcomes.buffered_bytes(), 0);
     assert_eq!(worker.poll_event(), None);
     assert_eq!(worker.close().expect_err("gone"), gone.into());
+}
+
+#[test]
+fn a_panic_of_the_engine_wakes_who_sleeps_on_the_descriptor() {
+    let mut worker = Alone::new(&[]).open();
+    let never = receive(&mut worker, 1);
+    while worker.arm().expect("no fork") == Arming::Pending {}
+    assert!(worker.post(Command::Ask(rings::Question::Panic)).is_ok());
+    let at_most = Timespec { tv_sec: 20, tv_nsec: 0 };
+    assert_eq!(poll(&mut [PollFd::new(&worker, PollFlags::IN)], Some(&at_most)), Ok(1), "it wakes");
+    worker.acknowledge();
+    assert_eq!(worker.arm(), Ok(Arming::Pending));
+    assert!(matches!(worker.test(never), Some(Err(OpError::EngineGone(_)))));
+    assert_eq!(worker.arm(), Ok(Arming::Pending), "nothing would wake a sleeper any more");
 }
 
 #[test]

@@ -40,6 +40,9 @@ use report::Awaited;
 
 /// One end of all its conversations: an endpoint, and the rules of the job where it is a rank of one. A worker alone
 /// ([`Worker::open_alone`]) is rank 0 of no job; its peers are named by their addresses.
+///
+/// It makes progress inside its calls and its links have no descriptors, so there is none to sleep on: who wants to sleep until
+/// something comes takes a [`DedicatedWorker`](crate::DedicatedWorker).
 pub struct Worker<L: Link = LiveLink> {
     rank: Rank,
     size: usize,

@@ -111,6 +111,9 @@ pub enum WireupError {
         /// Why.
         source: io::Error,
     },
+    /// There is no descriptor for a dedicated worker's application to sleep on.
+    #[error("cannot make the descriptor that the worker wakes its application by: {0}")]
+    WaitFd(#[source] io::Error),
     /// The job's directory is too deep for a socket.
     #[error("{0}: too long a path for a UNIX socket: set TMPDIR to a shorter one")]
     SocketPath(String),

@@ -69,6 +69,11 @@ impl CompletionList {
         Some((request, self.context_of(request)))
     }
 
+    /// Returns the request that [`CompletionList::pop`] would take.
+    pub(crate) fn first(&self) -> Option<Request> {
+        self.ended.front().copied()
+    }
+
     /// Returns what a request is named by.
     fn context_of(&self, request: Request) -> u64 {
         self.contexts[request.0.index as usize]
