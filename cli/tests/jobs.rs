@@ -330,6 +330,12 @@ fn the_examples_run() {
     assert_eq!(ended.stdout.trim(), "the token came back as 6 from 4 ranks");
     let ended = roci(&["run", "-n", "3", &path("long_message")]).succeeded();
     assert!(ended.stdout.contains("rank 2 has 8388608 bytes from rank 0"), "{}", ended.stdout);
+    let ended = roci(&["run", "-n", "2", &path("async_fd")]).succeeded();
+    let lines: Vec<_> = ended.stdout.lines().collect();
+    assert!(lines.len() == 2 && lines.iter().all(|line| line.contains("has caught 20 balls")), "{}", ended.stdout);
+    // 20 times 5 ms that a rank keeps the ball, and a tick a millisecond: a busy machine skips none, but is late.
+    let ticks = lines.iter().filter_map(|line| line.split(" has ticked ").nth(1)?.split(' ').next()?.parse().ok());
+    assert!(ticks.filter(|&ticks: &u64| ticks > 20).count() == 2, "{}", ended.stdout);
     // The memory is registered, though this device has no use for that. Where userfaultfd is forbidden, each use registers
     // it.
     let ended = roci(&["run", "-n", "2", "env", "ROCI_DREG_PIN=lock", &path("remapped")]).succeeded();
