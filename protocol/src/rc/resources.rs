@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use crate::wire::{AtomicEth, Headers, Opcode, Reth};
 use crate::{Mtu, Psn};
 
-/// Requests that were executed, and responses that are to be sent.
+/// Requests that were executed, and responses that are to be sent. Their memory grows with the first ones, up to the limit.
 pub(super) struct Resources {
     /// How many the peer may have outstanding.
     limit: usize,
@@ -62,7 +62,7 @@ pub(super) enum ResponseBody {
 
 impl Resources {
     pub(super) fn new(limit: usize) -> Self {
-        Self { limit, remembered: VecDeque::with_capacity(limit), streams: VecDeque::with_capacity(limit) }
+        Self { limit, remembered: VecDeque::new(), streams: VecDeque::new() }
     }
 
     /// Whether no response waits.

@@ -95,7 +95,7 @@ enum RequestOutcome {
 impl<B> Responder<B> {
     pub(super) fn new(config: &Config) -> Self {
         Self {
-            receives: VecDeque::with_capacity(config.rq_depth),
+            receives: VecDeque::new(),
             depth: config.rq_depth,
             expected: config.rq_psn,
             held: PsnSet::new(config.rq_psn),

@@ -39,7 +39,7 @@ pub(in crate::rc) struct Fetches {
 impl Fetches {
     pub(super) fn new(config: &Config) -> Self {
         Self {
-            in_flight: VecDeque::with_capacity(config.max_rd_atomic),
+            in_flight: VecDeque::new(),
             rereading: false,
             reread_from: config.sq_psn,
             part_shift: config.max_rd_atomic.max(1).ilog2().min(PART_SHIFT),

@@ -10,6 +10,8 @@ use crate::{Msn, Psn};
 pub(in crate::rc) const MAX_MESSAGE: u32 = 1 << 31;
 /// PSNs that may be outstanding (IBTA 9.7.5.1: less than half of all).
 pub(in crate::rc) const MAX_SPAN: u32 = (1 << 23) - 1;
+/// Requests that a queue has memory for when it is made: who speaks rarely has no more in flight.
+const FIRST_PLACES: usize = 2;
 /// What an atomic operates on.
 const ATOMIC_LEN: u32 = 8;
 
@@ -46,6 +48,9 @@ struct Cursor {
 
 /// Work requests that are not complete, oldest first: the PSNs of each follow those of the one before, up to the next request
 /// to be posted. The cursor stands at one of their packets, or behind the last.
+///
+/// The memory of the queue grows with its requests, by doubling, up to its depth, and the queue keeps what it has grown to: a
+/// connection that has little in flight takes little, and a post allocates only where more are in flight than ever before.
 pub(in crate::rc) struct SendQueue<B> {
     wqes: VecDeque<Wqe<B>>,
     depth: usize,
@@ -72,7 +77,7 @@ impl<B> Index<usize> for SendQueue<B> {
 impl<B> SendQueue<B> {
     pub(super) fn new(config: &Config) -> Self {
         Self {
-            wqes: VecDeque::with_capacity(config.sq_depth),
+            wqes: VecDeque::with_capacity(config.sq_depth.min(FIRST_PLACES)),
             depth: config.sq_depth,
             cursor: Cursor::default(),
             next: config.sq_psn,
