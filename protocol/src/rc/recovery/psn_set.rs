@@ -11,7 +11,7 @@ const WORDS: usize = SPAN as usize / 64;
 
 /// PSNs in `base..base + SPAN`. PSN n is bit n modulo [`SPAN`], so the window moves without moving a bit.
 ///
-/// The words are allocated with the first member: a connection that loses nothing has none.
+/// The words are allocated with the first member and freed with the last one: a connection that misses nothing has none.
 #[derive(Clone, Debug)]
 pub(in crate::rc) struct PsnSet {
     base: Psn,
@@ -69,6 +69,7 @@ impl PsnSet {
         if is_member && let Some(words) = &mut self.words {
             words[word(psn)] &= !bit(psn);
             self.len -= 1;
+            self.free_if_empty();
         }
         is_member
     }
@@ -87,9 +88,7 @@ impl PsnSet {
     fn leave_behind(&mut self, base: Psn) {
         let Some(words) = &mut self.words else { return };
         if base.since(self.base) >= SPAN.cast_signed() {
-            **words = [0; WORDS];
-            self.len = 0;
-            return;
+            return self.clear();
         }
         let mut psn = self.base;
         while psn.before(base) && self.len > 0 {
@@ -99,15 +98,23 @@ impl PsnSet {
             words[word(psn)] &= !leaving;
             psn = end;
         }
+        self.free_if_empty();
     }
 
+    #[inline]
     pub(in crate::rc) fn clear(&mut self) {
-        if self.len > 0
-            && let Some(words) = &mut self.words
-        {
-            **words = [0; WORDS];
+        if self.len > 0 {
+            self.len = 0;
+            self.free_if_empty();
         }
-        self.len = 0;
+    }
+
+    /// Frees the words where the last member has left.
+    #[cold]
+    fn free_if_empty(&mut self) {
+        if self.len == 0 {
+            self.words = None;
+        }
     }
 
     /// The first PSN after the last member; the window's start where there is none.
@@ -271,6 +278,7 @@ mod tests {
                     }
                 }
                 prop_assert_eq!((set.is_empty(), set.len() as usize), (list.is_empty(), list.len()));
+                prop_assert_eq!(set.words.is_none(), list.is_empty(), "memory goes with the last member");
                 let end = list.last().map_or(0, |last| last + 1);
                 prop_assert_eq!(set.end(), base.plus(end));
                 let absent = (0..end).find(|at| !list.contains(at));
