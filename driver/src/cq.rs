@@ -32,6 +32,9 @@ pub struct WorkCompletion {
 }
 
 /// The queue itself. Every posted work request has a place reserved, so it cannot overflow.
+///
+/// A place is a count: memory grows with the ends that wait to be polled for, by doubling, and is kept. An application reserves
+/// for all that its peers may have in flight, and polls long before so much has ended.
 #[derive(Debug)]
 pub(crate) struct Queue {
     entries: VecDeque<WorkCompletion>,
@@ -53,7 +56,7 @@ pub enum Notify {
 
 impl Queue {
     pub(crate) fn new(capacity: usize) -> Self {
-        Self { entries: VecDeque::with_capacity(capacity), capacity, reserved: 0, has_receives: false, armed: None }
+        Self { entries: VecDeque::new(), capacity, reserved: 0, has_receives: false, armed: None }
     }
 
     /// There are places for so many from here on, or for as many as before.

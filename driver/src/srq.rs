@@ -8,7 +8,7 @@ use crate::handles::CompletionQueue;
 use crate::mem::Buffer;
 
 /// The queue itself. Its receives complete to one completion queue, which all its queue pairs use, so that each has its
-/// place there reserved, whichever queue pair takes it.
+/// place there reserved, whichever queue pair takes it. Its memory grows as they are posted, and is kept.
 #[derive(Debug)]
 pub(crate) struct SharedQueue {
     receives: VecDeque<RecvRequest<Buffer>>,
@@ -19,7 +19,7 @@ pub(crate) struct SharedQueue {
 
 impl SharedQueue {
     pub(crate) fn new(capacity: usize, cq: CompletionQueue) -> Self {
-        Self { receives: VecDeque::with_capacity(capacity), capacity, cq, limit: None }
+        Self { receives: VecDeque::new(), capacity, cq, limit: None }
     }
 
     pub(crate) fn len(&self) -> usize {
