@@ -23,6 +23,9 @@ const NAME_BITS: u32 = 24 - INDEX_BITS;
 const GENERATIONS: u32 = 1 << NAME_BITS;
 /// Queue pairs of one engine.
 const LIMIT: usize = 1 << INDEX_BITS;
+/// The table grows by this part of itself: a queue pair takes more than two kilobytes, so doubling would hold much more memory
+/// than is in use.
+const GROWTH: usize = 8;
 
 /// A queue pair that has a number but no peer: it can only be connected.
 #[derive(Debug)]
@@ -416,6 +419,9 @@ impl QpTable {
             None if self.slots.len() == LIMIT => return None,
             None => {
                 let generation = self.dice.random_range(0..GENERATIONS);
+                if self.slots.len() == self.slots.capacity() {
+                    self.slots.reserve_exact(self.slots.len() / GROWTH + 1);
+                }
                 self.slots.push(QpEntry { generation, name: 0, slot: None });
                 self.slots.len() as u32 - 1
             }
