@@ -2,10 +2,9 @@
 
 use std::collections::VecDeque;
 
-use arrayvec::ArrayVec;
 use roci_driver::{Buffer, Rkey};
 use roci_protocol::Nanos;
-use roci_protocol::msg::{Capabilities, Header, MAX_QUEUES, Message};
+use roci_protocol::msg::{Capabilities, Header, Message};
 
 use super::breach::Breach;
 use super::completion::OpError;
@@ -21,8 +20,8 @@ pub(crate) const TRANSFER_LIMIT: usize = 1 << 30;
 pub(crate) struct Peer {
     pub(crate) id: PeerId,
     pub(crate) connection: ConnectionState,
-    /// A queue pair for each receive queue, once it is connected.
-    pub(crate) lanes: ArrayVec<Lane, MAX_QUEUES>,
+    /// A queue pair for each receive queue, once it is connected: mostly there is one, of the eight that may be.
+    pub(crate) lanes: Box<[Lane]>,
     pub(crate) tx: PeerTx,
     pub(crate) rx: PeerRx,
     pub(crate) last_activity: LastActivity,
@@ -144,7 +143,7 @@ impl Peer {
         Self {
             id,
             connection: ConnectionState::default(),
-            lanes: ArrayVec::new(),
+            lanes: Box::default(),
             tx: PeerTx::default(),
             rx: PeerRx::default(),
             last_activity: LastActivity::default(),

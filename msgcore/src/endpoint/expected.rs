@@ -46,21 +46,23 @@ impl Peer {
     /// than the peer may send.
     #[inline]
     fn is_next(&self, lane: usize, header: &WholeEager) -> bool {
-        let Some(lane) = self.lanes.get(lane) else { return false };
+        let lanes = &*self.lanes;
+        let Some(lane) = lanes.get(lane) else { return false };
         header.sequence == self.rx.expected_sequence
             && self.rx.reorder.is_empty()
             && self.connection.stage().has_terms()
             && self.tx.control.is_empty()
             && lane.credits.may_use()
-            && self.lanes.get(usize::from(header.queue)).is_some_and(|lane| lane.credits.may_regain(header.credits))
+            && lanes.get(usize::from(header.queue)).is_some_and(|lane| lane.credits.may_regain(header.credits))
     }
 
     /// The peer's next message has been acted upon, and its receive is still posted. Returns the lane that it came on.
     #[inline]
     fn take_next(&mut self, lane: usize, header: &WholeEager) -> &Lane {
         self.advance_sequence();
-        let is_regained = self.lanes[usize::from(header.queue)].credits.regain(header.credits);
-        let lane = &mut self.lanes[lane];
+        let lanes = &mut *self.lanes;
+        let is_regained = header.credits == 0 || lanes[usize::from(header.queue)].credits.regain(header.credits);
+        let lane = &mut lanes[lane];
         let is_used = lane.credits.used_at_once();
         debug_assert!(is_regained && is_used, "the caller has asked");
         lane
