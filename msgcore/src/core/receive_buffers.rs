@@ -105,6 +105,8 @@ impl<L: Link> Core<L> {
         let lane = &mut peer.lanes[index];
         lane.credits.lack(lane.missing);
         self.post_pending(peer, index, true);
+        // So many never wait again: most are posted.
+        peer.lanes[index].unposted.shrink_to(1);
     }
 
     /// A message has been acted upon: its receive is posted again, with its vbuf or another one.

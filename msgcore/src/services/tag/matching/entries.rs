@@ -157,6 +157,10 @@ impl<T, const IS_ORDERED: bool> Entries<T, IS_ORDERED> {
             }
             None => {
                 assert!(self.slots.len() < NONE as usize, "the caller bounds their number");
+                if self.slots.is_empty() {
+                    // Many a peer has one message wait, for its connection, and never another.
+                    self.slots.reserve_exact(1);
+                }
                 self.slots.push(Slot { generation: 0, links: [Links::UNLINKED; 2], value: None });
                 self.slots.len() as u32 - 1
             }
