@@ -1,0 +1,105 @@
+//! What a peer costs that was connected, has exchanged a message, and is idle: bytes of the heap, counted by the allocator.
+//!
+//! Buffers lie in the arena, which is no part of the heap; so of posted receives only the work requests are counted, and taken
+//! off.
+
+mod common;
+
+use std::alloc::System;
+
+use common::{World, config, pattern};
+use roci_driver::Buffer;
+use roci_msgcore::{Config, Source, Tag};
+use roci_protocol::rc::RecvRequest;
+use roci_testkit::World as _;
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+
+#[global_allocator]
+static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// What an idle peer may cost at each end beside its posted receives.
+const BOUND: usize = 4096;
+/// Peers that an end has.
+const FEW: usize = 64;
+const MANY: usize = 256;
+const VBUF: usize = 1024;
+
+/// Bytes of the heap that are in use.
+fn live_bytes() -> usize {
+    let stats = HEAP.stats();
+    stats.bytes_allocated - stats.bytes_deallocated
+}
+
+fn configs(queues: &str, ranks: usize) -> Vec<Config> {
+    let settings = [
+        ("receive_queues", queues),
+        ("wireup", "lazy"),
+        ("vbuf_pool", "1"),
+        ("vbuf_secondary_pool", "1"),
+        ("pipeline_chunk", "4KiB"),
+        ("pipeline_depth", "1"),
+        // A greeting that comes before its peer is up is repeated soon.
+        ("ack_timeout_us", "200"),
+    ];
+    let of_rank = |rank| {
+        let mut settings = settings.to_vec();
+        settings.push(("arena_size", if rank == 0 { "64MiB" } else { "16MiB" }));
+        config(&settings)
+    };
+    (0..ranks).map(of_rank).collect()
+}
+
+/// A message goes there, and one comes back; then both are idle.
+fn meet(world: &mut World, one: usize, other: usize) {
+    for (from, to) in [(one, other), (other, one)] {
+        let receive = world.recv_from(to, Source::Rank(from), Tag::new(1), 100);
+        let bytes = pattern(100, from);
+        let send = world.workers[from].send_bytes(to, Tag::new(1), &bytes).expect("accepted");
+        let done = world.wait(to, receive).expect("it arrives");
+        assert!(done.buffer[..done.len] == *bytes, "the bytes differ");
+        world.wait(from, send).expect("it leaves");
+    }
+    let is_connected = |world: &World, who: usize, peer| world.workers[who].is_connected(peer);
+    world.until("both are idle", |world| is_connected(world, one, other) && is_connected(world, other, one));
+}
+
+/// What heaps hold.
+struct Heaps {
+    /// That of each worker, which is not connected.
+    opened: usize,
+    /// Both ends of each of the hub's connections, without the work requests of its receives.
+    connection: usize,
+}
+
+/// A hub meets so many peers, each of which has met two others before: what an engine makes once is made.
+fn meet_everybody(queues: &str, peers: usize) -> Heaps {
+    let before = live_bytes();
+    let mut world = World::with(&configs(queues, peers + 1));
+    let opened = (live_bytes() - before) / (peers + 1);
+    for peer in 1..=peers {
+        meet(&mut world, peer, peer % peers + 1);
+    }
+    let before = live_bytes();
+    for peer in 1..=peers {
+        meet(&mut world, 0, peer);
+    }
+    let connection = (live_bytes() - before) / peers;
+    world.workers.iter().for_each(|worker| worker.inside().check_invariants().expect("what must hold"));
+    let receives = world.workers[0].inside().receive_bytes_of(1) / VBUF;
+    let room = if receives == 0 { 0 } else { receives.next_power_of_two() };
+    Heaps { opened, connection: connection - 2 * room * size_of::<RecvRequest<Buffer>>() }
+}
+
+/// All in one test: the heap is the whole process's.
+#[test]
+fn an_idle_peer_costs_at_most_four_kibibytes_at_each_end() {
+    for queues in ["P,1KiB,8,4,2,7", "S,1KiB,256"] {
+        let [few, many] = [FEW, MANY].map(|peers| meet_everybody(queues, peers));
+        let unconnected = (many.opened - few.opened) / (MANY - FEW);
+        for (peers, heaps) in [(FEW, few), (MANY, many)] {
+            let connected = heaps.connection / 2;
+            println!("{queues}: each of {peers} peers costs {unconnected} bytes, connected {connected} more");
+            assert!(unconnected + connected <= BOUND, "{queues}: {unconnected} and {connected} bytes for a peer");
+        }
+    }
+}
