@@ -82,6 +82,7 @@
 mod alone;
 mod calls;
 mod doorbell;
+mod facts;
 mod host;
 pub(crate) mod internals;
 #[cfg(all(loom, test))]
@@ -109,11 +110,11 @@ use static_assertions::assert_impl_all;
 
 use crate::backoff::{Backoff, BackoffLimits};
 use crate::config::Config;
-use crate::core::slab::KeySource;
 use crate::services::tag::claims::ClaimHome;
 use crate::sync::EventFd;
 use crate::worker::ports::{WireupError, join};
-use crate::{EndpointAddress, OpError, Rank, Worker};
+use crate::{OpError, Rank, Worker};
+use facts::{WorkerConstants, WorkerFacts};
 use host::sealed::HostsEngine as _;
 pub use host::{EngineHost, EngineThread, SteppedEngine};
 use outcomes::Outcomes;
@@ -155,42 +156,6 @@ pub struct DedicatedWorker<H: EngineHost = EngineThread> {
 
 // Several threads may share a handle behind a lock.
 assert_impl_all!(DedicatedWorker: Send);
-
-/// What is known of a worker, and never changes.
-#[derive(Clone, Copy)]
-struct WorkerConstants {
-    rank: Rank,
-    size: usize,
-    address: EndpointAddress,
-    inject_size: usize,
-}
-
-/// What the handle must know of the worker.
-struct WorkerFacts {
-    constants: WorkerConstants,
-    arena: Arc<Arena>,
-    fork_watch: ForkWatch,
-    claims: ClaimHome,
-    /// What the worker would name its requests by: the same in each run of a simulation.
-    names: KeySource,
-    limits: BackoffLimits,
-}
-
-impl WorkerFacts {
-    fn of<L: Link>(worker: &Worker<L>, limits: BackoffLimits) -> Self {
-        let engine = &worker.endpoint.core.engine;
-        let (arena, fork_watch) = (engine.arena().clone(), engine.fork_watch());
-        let tag = &worker.endpoint.services.tag;
-        let (claims, names) = (tag.claims.home(), tag.requests.names_for_another_thread(outcomes::LIMIT));
-        let constants = WorkerConstants {
-            rank: worker.rank(),
-            size: worker.size(),
-            address: worker.address(),
-            inject_size: worker.inject_size(),
-        };
-        Self { constants, arena, fork_watch, claims, names, limits }
-    }
-}
 
 impl DedicatedWorker {
     /// Opens this rank of the job that the process was started in, on a new thread, as [`Worker::open`] does.

@@ -1,0 +1,48 @@
+//! What a handle must know of its worker.
+
+use std::sync::Arc;
+
+use roci_driver::link::Link;
+use roci_driver::{Arena, ForkWatch};
+
+use super::outcomes;
+use crate::backoff::BackoffLimits;
+use crate::core::slab::KeySource;
+use crate::services::tag::claims::ClaimHome;
+use crate::{EndpointAddress, Rank, Worker};
+
+/// What is known of a worker, and never changes.
+#[derive(Clone, Copy)]
+pub(super) struct WorkerConstants {
+    pub(super) rank: Rank,
+    pub(super) size: usize,
+    pub(super) address: EndpointAddress,
+    pub(super) inject_size: usize,
+}
+
+/// What the handle must know of the worker.
+pub(super) struct WorkerFacts {
+    pub(super) constants: WorkerConstants,
+    pub(super) arena: Arc<Arena>,
+    pub(super) fork_watch: ForkWatch,
+    pub(super) claims: ClaimHome,
+    /// What the worker would name its requests by: the same in each run of a simulation.
+    pub(super) names: KeySource,
+    pub(super) limits: BackoffLimits,
+}
+
+impl WorkerFacts {
+    pub(super) fn of<L: Link>(worker: &Worker<L>, limits: BackoffLimits) -> Self {
+        let engine = &worker.endpoint.core.engine;
+        let (arena, fork_watch) = (engine.arena().clone(), engine.fork_watch());
+        let tag = &worker.endpoint.services.tag;
+        let (claims, names) = (tag.claims.home(), tag.requests.names_for_another_thread(outcomes::LIMIT));
+        let constants = WorkerConstants {
+            rank: worker.rank(),
+            size: worker.size(),
+            address: worker.address(),
+            inject_size: worker.inject_size(),
+        };
+        Self { constants, arena, fork_watch, claims, names, limits }
+    }
+}
