@@ -52,7 +52,7 @@ fn configs(queues: &str, ranks: usize) -> Vec<Config> {
 /// A message goes there, and one comes back; then both are idle.
 fn meet(world: &mut World, one: usize, other: usize) {
     for (from, to) in [(one, other), (other, one)] {
-        let receive = world.recv_from(to, Source::Rank(from), Tag::new(1), 100);
+        let receive = world.recv_from(to, Source::from(from), Tag::new(1), 100);
         let bytes = pattern(100, from);
         let send = world.workers[from].send_bytes(to, Tag::new(1), &bytes).expect("accepted");
         let done = world.wait(to, receive).expect("it arrives");
