@@ -2,6 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom as _;
+use rand::{Rng as _, SeedableRng as _};
 use roci_driver::link::sim::NetConfig;
 use roci_msgcore::{
     CallError, EndpointAddress, InsertError, OpError, Pattern, PeerId, Request, Source, Tag, TagMatch, WorkerEvent,
@@ -12,7 +15,9 @@ use super::common::{World, config, pattern};
 
 const SETTINGS: [(&str, &str); 4] =
     [("connect_method", "rdma_cm"), ("peers", "8"), ("ack_timeout_us", "200"), ("ack_timeout_max_us", "2000")];
-const METHODS: [&str; 2] = ["rdma_cm", "oob"];
+const FAULTS: &str = "loss=0.05,dup=0.05,reorder=0.05,corrupt=0.02,seed=11";
+/// How connections are made, and what goes wrong meanwhile.
+const CONDITIONS: [(&str, &str); 4] = [("rdma_cm", ""), ("oob", ""), ("rdma_cm", FAULTS), ("oob", FAULTS)];
 const TAG: Tag = Tag::new(7);
 
 fn world(count: usize, settings: &[(&str, &str)]) -> World {
@@ -73,8 +78,8 @@ fn check(world: &World) {
 
 #[test]
 fn a_stranger_comes_in_and_is_answered_and_adopted() {
-    for method in METHODS {
-        let mut world = world(2, &[("connect_method", method)]);
+    for (method, faults) in CONDITIONS {
+        let mut world = world(2, &[("connect_method", method), ("faults", faults)]);
         let there = insert(&mut world, 0, 1);
         assert_eq!(there.rank(), None);
         for len in [0, 100, 100_000] {
@@ -107,8 +112,8 @@ fn messages_are_told_apart_by_who_sent_them() {
 
 #[test]
 fn both_may_ask_at_once() {
-    for method in METHODS {
-        let mut world = world(2, &[("connect_method", method)]);
+    for (method, faults) in CONDITIONS {
+        let mut world = world(2, &[("connect_method", method), ("faults", faults)]);
         let peers = [insert(&mut world, 0, 1), insert(&mut world, 1, 0)];
         let receives = [0, 1].map(|who| world.recv(who, TagMatch::Any, 50));
         let sends = [0, 1].map(|who| world.workers[who].send_to(peers[who], TAG, &pattern(50, who)).expect("accepted"));
@@ -126,8 +131,8 @@ fn both_may_ask_at_once() {
 /// is another peer then, at both ends.
 #[test]
 fn a_peer_is_removed_and_inserted_again() {
-    for method in METHODS {
-        let mut world = world(2, &[("connect_method", method)]);
+    for (method, faults) in CONDITIONS {
+        let mut world = world(2, &[("connect_method", method), ("faults", faults)]);
         let there = insert(&mut world, 0, 1);
         let here = exchange(&mut world, 0, there, 1, 10);
         // One of each: a receive, a send without a receive there, and messages that were not received.
@@ -337,4 +342,138 @@ fn hostile_texts_of_an_exchange_are_refused() {
     }
     let there = insert(&mut world, 0, 1);
     exchange(&mut world, 0, there, 1, 100);
+}
+
+/// What four strangers do at random: each inserts, removes, sends, receives, and is killed and started again now and then, while
+/// packets are lost. Every operation ends, every message is what its sender has sent, and the promises hold after every step.
+#[test]
+fn whatever_strangers_do_every_operation_ends() {
+    for seed in 0..12 {
+        Crowd::new(seed).run();
+    }
+}
+
+struct Crowd {
+    world: World,
+    dice: StdRng,
+    seed: u64,
+    /// What each knows of the others.
+    known: Vec<Vec<PeerId>>,
+    /// Operations of each, and the length that a message has which is received.
+    open: Vec<Vec<Request>>,
+    incarnation: u64,
+    ended: usize,
+}
+
+impl Crowd {
+    const COUNT: usize = 4;
+
+    fn new(seed: u64) -> Self {
+        let faults = format!("loss=0.03,dup=0.03,reorder=0.03,seed={seed}");
+        // A peer that was killed without a word is missed soon.
+        let settings =
+            [("faults", faults.as_str()), ("retry_limit", "12"), ("keepalive_s", "1"), ("connect_timeout_s", "1")];
+        let config = config(&[&SETTINGS[..], &settings].concat());
+        let world = World::of_strangers(NetConfig::default(), &vec![config; Self::COUNT], seed);
+        let (known, open) = (vec![Vec::new(); Self::COUNT], vec![Vec::new(); Self::COUNT]);
+        Self { world, dice: StdRng::seed_from_u64(seed), seed, known, open, incarnation: 100, ended: 0 }
+    }
+
+    fn run(&mut self) {
+        for _ in 0..400 {
+            self.act();
+            let steps = self.dice.random_range(1..60);
+            (0..steps).for_each(|_| self.step());
+        }
+        // Receives from anybody may wait for ever; all others end when nobody is known.
+        for who in 0..Self::COUNT {
+            for peer in std::mem::take(&mut self.known[who]) {
+                let _ = self.world.workers[who].remove(peer);
+            }
+            for &request in &self.open[who] {
+                self.world.workers[who].cancel(request);
+            }
+        }
+        for _ in 0..200_000 {
+            if self.open.iter().all(Vec::is_empty) {
+                break;
+            }
+            self.step();
+        }
+        let left = self.open.iter().map(Vec::len).collect::<Vec<_>>();
+        assert!(
+            left.iter().all(|&left| left == 0),
+            "seed {}: {left:?} operations never end: {}",
+            self.seed,
+            self.world.counters()
+        );
+        assert!(self.ended > 50, "seed {}: {} operations", self.seed, self.ended);
+    }
+
+    fn act(&mut self) {
+        let who = self.dice.random_range(0..Self::COUNT);
+        let len = [0, 10, 2_000, 30_000, 100_000][self.dice.random_range(0..5)];
+        let peer = self.known[who].choose(&mut self.dice).copied();
+        match (self.dice.random_range(0..100), peer) {
+            (0..15, _) => {
+                let other = self.dice.random_range(0..Self::COUNT);
+                let address = self.world.workers[other].address();
+                if let Ok(peer) = self.world.workers[who].insert(address)
+                    && other != who
+                {
+                    self.known[who].push(peer);
+                }
+            }
+            (15..22, Some(peer)) => {
+                self.known[who].retain(|&known| known != peer);
+                let _ = self.world.workers[who].remove(peer);
+            }
+            (22..60, Some(peer)) => {
+                let bytes = pattern(len, who);
+                let tag = Tag::new((who as u64) << 32 | len as u64);
+                if let Ok(request) = self.world.workers[who].send_to(peer, tag, &bytes) {
+                    self.open[who].push(request);
+                }
+            }
+            (60..64, Some(peer)) => {
+                let request = self.world.recv_from(who, peer.into(), TagMatch::Any, 100_000);
+                self.open[who].push(request);
+            }
+            (64..98, _) => {
+                let request = self.world.recv(who, TagMatch::Any, 100_000);
+                self.open[who].push(request);
+            }
+            (98.., _) => {
+                self.incarnation += 1;
+                let settings = [&SETTINGS[..], &[("retry_limit", "12"), ("connect_timeout_s", "1")]].concat();
+                self.world.restart_stranger(who, &config(&settings), self.incarnation);
+                self.known[who].clear();
+                self.open[who].clear();
+            }
+            _ => {}
+        }
+    }
+
+    fn step(&mut self) {
+        self.world.steps(1);
+        for who in 0..Self::COUNT {
+            let worker = &mut self.world.workers[who];
+            worker.inside().check_invariants().unwrap_or_else(|error| panic!("seed {}: {error}", self.seed));
+            let ended = &mut self.ended;
+            self.open[who].retain(|&request| match worker.test(request) {
+                None => true,
+                Some(Ok(done)) if !done.is_cancelled && done.tag != Tag::new(0) => {
+                    let (from, len) = ((done.tag.get() >> 32) as usize, done.tag.get() as u32 as usize);
+                    assert_eq!(done.len, len);
+                    assert!(done.buffer[..len] == *pattern(len, from), "another message's bytes");
+                    *ended += 1;
+                    false
+                }
+                Some(_) => {
+                    *ended += 1;
+                    false
+                }
+            });
+        }
+    }
 }
