@@ -226,6 +226,14 @@ fn slots_are_used_again_and_old_names_reach_no_peer() {
     world.steps(20_000);
     let slots = names.iter().map(|name| name.slot()).max().expect("some");
     assert!(slots <= 8, "{slots} slots for two peers at a time");
+    // Others have those slots now.
+    let there = [1, 2].map(|peer| insert(&mut world, 0, peer));
+    assert!(there.iter().any(|new| names.iter().any(|old| old.slot() == new.slot())));
+    for (peer, there) in [1, 2].into_iter().zip(there) {
+        // What came before is not this one's.
+        while world.workers[peer].claim(any()).is_some() {}
+        exchange(&mut world, 0, there, peer, 100);
+    }
     for name in names {
         refused(&mut world, 0, name);
     }
@@ -342,6 +350,34 @@ fn hostile_texts_of_an_exchange_are_refused() {
     }
     let there = insert(&mut world, 0, 1);
     exchange(&mut world, 0, there, 1, 100);
+}
+
+/// A stream is a peer's own: who has its slot later has another.
+#[test]
+fn a_stream_ends_with_its_peer() {
+    let mut world = world(2, &[]);
+    for round in 0..3u8 {
+        let there = insert(&mut world, 0, 1);
+        let here = insert(&mut world, 1, 0);
+        let (mut put, mut got, bytes) = (0, Vec::new(), [round; 5_000]);
+        for _ in 0..400_000 {
+            if got.len() == bytes.len() {
+                break;
+            }
+            put += world.workers[0].stream(there).expect("a peer").put(&bytes[put..]).expect("it lives");
+            let mut into = [0; 5_000];
+            let count = world.workers[1].stream(here).expect("a peer").get(&mut into).expect("it lives");
+            got.extend_from_slice(&into[..count]);
+            turn(&mut world);
+        }
+        assert!(*got == bytes, "round {round}: {} bytes have come", got.len());
+        world.workers[0].remove(there).expect("it is there");
+        world.workers[1].remove(here).expect("it is there");
+        for _ in 0..2 {
+            assert!(world.workers[0].stream(there).and_then(|mut stream| stream.put(b"x")).is_err());
+            (0..2_000).for_each(|_| turn(&mut world));
+        }
+    }
 }
 
 /// What four strangers do at random: each inserts, removes, sends, receives, and is killed and started again now and then, while

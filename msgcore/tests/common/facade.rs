@@ -96,7 +96,7 @@ impl TestWorker {
         }
     }
 
-    pub(crate) fn stream(&mut self, peer: Rank) -> Result<Stream<'_, dyn Messaging + '_>, StreamError> {
+    pub(crate) fn stream(&mut self, peer: impl Into<PeerId>) -> Result<Stream<'_, dyn Messaging + '_>, StreamError> {
         Stream::open(&mut **self, peer)
     }
 
