@@ -4,17 +4,18 @@
 #[path = "common/ranks.rs"]
 mod ranks;
 
-use std::os::fd::AsFd;
+use std::fs;
+use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use ranks::{Member as _, config, run_ranks};
+use ranks::{config, run_ranks};
 use roci_msgcore::dedicated::Arming;
 use roci_msgcore::{Completion, DedicatedWorker, OpError, Pattern, Rank, Request, Tag, WorkerEvent};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
-use rustix::io::{Errno, read};
+use rustix::io::{Errno, FdFlags, fcntl_getfd, read};
 
 const DATA: Tag = Tag::new(1);
 /// Against an engine that has nothing else to do.
@@ -118,7 +119,10 @@ fn a_sleeper_wakes_for_a_completion_and_for_an_end_that_it_asks_for_by_name() {
             receive_queued(&mut worker, 0, 5);
             worker.barrier().expect("both are here");
             settle(&mut worker);
-            assert_eq!(arm(&mut worker), Arming::Armed);
+            // An event may come late: that a peer is connected.
+            while arm(&mut worker) == Arming::Pending {
+                while worker.poll_event().is_some() {}
+            }
             is_armed.store(true, Ordering::SeqCst);
             sleep(&worker);
             assert_eq!(next_by(&mut worker, &mut Armings::default(), sleep).context, 5);
@@ -177,18 +181,20 @@ fn an_event_wakes_once_whether_it_is_taken_or_not() {
             return;
         }
         settle(&mut worker);
-        let never = receive(&mut worker, 0);
         worker.barrier().expect("both are here");
         let mut is_gone = false;
         while !is_gone {
-            if arm(&mut worker) == Arming::Armed {
+            while arm(&mut worker) == Arming::Armed {
                 sleep(&worker);
                 worker.acknowledge();
             }
-            is_gone |= matches!(worker.poll_event(), Some(WorkerEvent::PeerGone { peer, .. }) if peer == 0);
+            // There are two at most: that the peer was connected, and that it is gone.
+            assert!((0..2).any(|_| arm(&mut worker) == Arming::Armed), "what was said before is said again");
+            worker.acknowledge();
+            while let Some(event) = worker.poll_event() {
+                is_gone |= matches!(event, WorkerEvent::PeerGone { peer, .. } if peer == 0);
+            }
         }
-        let error = worker.wait(never).expect_err("no rank sends");
-        assert!(matches!(error, OpError::PeerGone { peer, .. } if peer == 0), "{error}");
     });
 }
 
@@ -302,11 +308,12 @@ fn a_descriptor_that_is_not_armed_is_not_written_and_one_that_is_once() {
 #[test]
 fn the_descriptor_goes_with_its_worker_and_is_closed_on_exec() {
     run_alone(|worker| {
-        let flags = rustix::io::fcntl_getfd(&worker).expect("it is open");
-        assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
-        let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&worker.as_fd()));
-        assert!(std::fs::read_link(&link).expect("it is open").to_string_lossy().contains("eventfd"));
-        assert_eq!(worker.memory(1).len(), 1);
+        let flags = fcntl_getfd(&worker).expect("it is open");
+        assert!(flags.contains(FdFlags::CLOEXEC));
+        let link = format!("/proc/self/fd/{}", worker.as_raw_fd());
+        let is_open = || fs::read_link(&link).is_ok_and(|what| what.to_string_lossy().contains("eventfd"));
+        assert!(is_open());
         worker.close().expect("no other rank");
+        assert!(!is_open());
     });
 }
