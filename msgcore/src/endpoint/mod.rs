@@ -299,8 +299,13 @@ impl<L: Link> Endpoint<L> {
 
     /// Why a message that was claimed can no longer be received.
     fn loss_of(&self, met: &Met) -> Option<OpError> {
-        let failure = self.peers.get(met.source())?.failure.as_ref()?;
-        self.services.tag.is_lost(met).then(|| failure.clone())
+        let source = met.source();
+        let failure = match self.peers.get(source) {
+            Some(peer) => peer.failure.clone()?,
+            // It has even given up its slot; and what this end has sent itself is never lost.
+            None => OpError::PeerRemoved { peer: source },
+        };
+        self.services.tag.is_lost(met).then_some(failure)
     }
 
     /// Does what a message or a call has made possible for other peers.

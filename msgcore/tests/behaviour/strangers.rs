@@ -162,6 +162,30 @@ fn a_peer_is_removed_and_inserted_again() {
     }
 }
 
+/// A message that was claimed outlives its sender's removal, as far as it is here.
+#[test]
+fn a_claimed_message_of_a_peer_that_was_removed_is_received_or_lost_by_name() {
+    for (len, is_lost) in [(10, false), (100_000, true)] {
+        let mut world = world(2, &[]);
+        let here = insert(&mut world, 1, 0);
+        let send = world.workers[1].send_to(here, TAG, &pattern(len, 1)).expect("accepted");
+        world.workers[1].detach(send);
+        let claimed = (0..10_000).find_map(|_| {
+            turn(&mut world);
+            world.workers[0].claim(any())
+        });
+        let claimed = claimed.expect("it comes");
+        let peer = claimed.envelope().source;
+        world.workers[0].remove(peer).expect("it has come");
+        world.steps(5_000);
+        let buffer = world.workers[0].buffer(len).expect("memory");
+        let receive = world.workers[0].recv_message(claimed, buffer).expect("accepted");
+        let outcome = wait(&mut world, 0, receive);
+        assert_eq!(outcome, if is_lost { Err(OpError::PeerRemoved { peer }) } else { Ok((len, peer)) });
+        check(&world);
+    }
+}
+
 /// A call that names a peer which there is not, or no more.
 fn refused(world: &mut World, who: usize, peer: PeerId) {
     let error = match world.workers[who].send_to(peer, TAG, b"x") {
@@ -421,7 +445,7 @@ impl Crowd {
             let steps = self.dice.random_range(1..60);
             (0..steps).for_each(|_| self.step());
         }
-        // Receives from anybody may wait for ever; all others end when nobody is known.
+        // Receives from anybody may wait for ever; all others end when no peer is known.
         for who in 0..Self::COUNT {
             for peer in std::mem::take(&mut self.known[who]) {
                 let _ = self.world.workers[who].remove(peer);

@@ -26,10 +26,15 @@ impl<L: Link> Endpoint<L> {
     pub(super) fn raise_lanes(&mut self, id: PeerId, qps: Vec<QueuePair>) -> Result<(), NoConnection> {
         let oneself = self.peers.oneself();
         let Self { core, peers, .. } = self;
-        if !peers.live_mut(id).is_some_and(|peer| peer.lanes.is_empty()) {
-            return Err(NoConnection::Gone);
+        let is_waited_for = peers.live_mut(id).is_some_and(|peer| peer.lanes.is_empty());
+        let admitted = if is_waited_for { self.wireup.connections.add(id) } else { Err(NoConnection::Gone) };
+        if let Err(why) = admitted {
+            // No peer has them, so nothing else would end them.
+            for qp in qps {
+                core.engine.destroy_qp(qp);
+            }
+            return Err(why);
         }
-        self.wireup.connections.add(id)?;
         for (lane, &qp) in qps.iter().enumerate() {
             peers.bind(qp, id, lane);
         }
