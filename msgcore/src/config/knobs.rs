@@ -166,7 +166,7 @@ knobs! {
     connect_method: ConnectMethod = ConnectMethod::OutOfBand, "method", "oob, rdma_cm", |text| choose(METHODS, text), |value| name_of(METHODS, value);
     /// The port of RDMA-CM's service that rank 0 listens at, and the others at those behind it; or a worker alone at this one.
     service: u16 = 28_416, "port", "1024..60000", |text| number(text, 1024, 60_000), ToString::to_string;
-    /// Peers that a worker alone may be connected with, which memory is planned for: receives that they share have credits for all of them. As many may come without having been inserted.
+    /// Peers that a worker alone may be connected with, which memory is planned for: receives that they share have credits for all of them. Half of them may come without having been inserted.
     peers: usize = 1024, "peers", "1..65536", |text| number(text, 1, 65_536), ToString::to_string;
     /// Receive buffers posted to each peer, which is also the number of its credits; receive_queues overrules it. Ranks of a job of more than 129 share one queue of receives among all peers, unless this knob or receive_queues is set. Two are three in effect: one each for an eager message, an announcement and a control message. Measured: 64 messages under way with 64 credits run dry and become R3, at two thirds of the rate.
     credits: u16 = 128, "messages", "2..4096", |text| number(text, 2, 4096), ToString::to_string;

@@ -69,21 +69,25 @@ impl EndpointAddress {
         if version != VERSION {
             return Err(BadEndpointAddress::Version(version));
         }
-        let ip = Ipv6Addr::from(ip).to_canonical();
         let address = Self {
-            ip,
+            ip: Ipv6Addr::from(ip).into(),
             service: u16::from_be_bytes([s0, s1]),
             incarnation: u64::from_be_bytes([i0, i1, i2, i3, i4, i5, i6, i7]),
         };
         address.check()
     }
 
-    fn check(self) -> Result<Self, BadEndpointAddress> {
-        let is_a_host = match self.ip {
+    /// Returns it with its host written in the one way that all have.
+    ///
+    /// # Errors
+    /// It names no host.
+    pub(crate) fn check(self) -> Result<Self, BadEndpointAddress> {
+        let ip = self.ip.to_canonical();
+        let is_a_host = match ip {
             IpAddr::V4(ip) => !(ip == Ipv4Addr::UNSPECIFIED || ip.is_multicast() || ip.is_broadcast()),
             IpAddr::V6(ip) => !(ip == Ipv6Addr::UNSPECIFIED || ip.is_multicast()),
         };
-        if is_a_host { Ok(self) } else { Err(BadEndpointAddress::NoHost) }
+        if is_a_host { Ok(Self { ip, ..self }) } else { Err(BadEndpointAddress::NoHost) }
     }
 }
 const_assert!(EndpointAddress::LEN <= 64);
@@ -151,5 +155,6 @@ mod tests {
             assert_eq!(text.parse::<EndpointAddress>(), Err(BadEndpointAddress::Text), "{text}");
         }
         assert_eq!("10.0.0.1:1/2".parse(), Ok(good));
+        assert_eq!("[::ffff:10.0.0.1]:1/2".parse(), Ok(good), "it is the same host");
     }
 }

@@ -24,6 +24,7 @@ use roci_protocol::msg::{Label, Mode};
 
 use self::failure::EndpointEvent;
 use self::keepalive::Keepalive;
+use self::strangers::LeavingPeers;
 use self::wireup::Wireup;
 use crate::core::Core;
 use crate::core::completion::{Envelope, OpError};
@@ -50,8 +51,7 @@ pub(crate) struct Endpoint<L: Link> {
     pub(crate) wireup: Wireup<L>,
     keepalive: Keepalive,
     events: VecDeque<EndpointEvent>,
-    /// Peers that are named no more, and have work requests under way.
-    retired: Vec<PeerId>,
+    leaving: LeavingPeers,
     /// Calls of progress.
     calls: u32,
 }

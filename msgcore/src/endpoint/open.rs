@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 
 use roci_driver::link::Link;
 use roci_driver::{ArenaError, CompletionQueue, Engine, PdId, QpParams};
+use roci_protocol::msg::Capabilities;
 
 use super::Endpoint;
 use super::address::EndpointAddress;
 use super::address_book::AddressBook;
 use super::keepalive::Keepalive;
-use super::strangers::completions_of;
+use super::strangers::{LeavingPeers, completions_of};
 use super::wireup::{LanePlan, NoWireup, Wireup};
 use crate::config::{Config, UNEXPECTED_SHARE};
 use crate::core::Core;
@@ -98,20 +99,13 @@ impl<L: Link> Endpoint<L> {
         let peers = neighbourhood.peers();
         let (cq, shared) = create_queues(&mut engine, &queues, peers.slots());
         let plans = plans(params, &queues, &shared);
-        // The name that peers know a rank by; who is none has an address.
-        let rank = if peers.may_strangers_come() { NO_RANK } else { LocalTerms::rank_of(peers.oneself()) };
         let wireup = Wireup::open(config, &mut engine, neighbourhood.book(), is_shared_port, plans)?;
         let pool = |limit: usize| {
             let of_queue = |queue: &ReceiveQueue| Pool::new(queue.size, config.vbuf_secondary_pool, limit);
             queues.iter().map(of_queue).collect::<Vec<_>>()
         };
         let (send_pools, receive_pools, rules) = (pool(config.vbuf_max), pool(usize::MAX), config.rules());
-        let terms = LocalTerms {
-            rank,
-            capabilities: rules.ours,
-            notify: config.credit_notify_threshold,
-            preserve: config.credit_preserve,
-        };
+        let terms = local_terms(config, &peers, rules.ours);
         let core = Core {
             engine,
             pd,
@@ -131,7 +125,16 @@ impl<L: Link> Endpoint<L> {
         let tag = TagService::new((peers.oneself(), peers.slots()), requests, rules, staging, config.buffered_limit);
         let keepalive = Keepalive::new(config.keepalive_s);
         let services = Services { tag, stream: StreamService::default() };
-        Ok(Self { core, peers, services, wireup, keepalive, events: VecDeque::new(), retired: Vec::new(), calls: 0 })
+        Ok(Self {
+            core,
+            peers,
+            services,
+            wireup,
+            keepalive,
+            events: VecDeque::new(),
+            leaving: LeavingPeers::default(),
+            calls: 0,
+        })
     }
 
     /// Makes what is there from the start: send buffers, shared receives, staging memory.
@@ -151,6 +154,12 @@ impl<L: Link> Endpoint<L> {
         }
         Ok(())
     }
+}
+
+/// What this end says of itself. Peers know a rank by its number; who is none has an address.
+fn local_terms(config: &Config, peers: &Peers, capabilities: Capabilities) -> LocalTerms {
+    let rank = if peers.may_strangers_come() { NO_RANK } else { LocalTerms::rank_of(peers.oneself()) };
+    LocalTerms { rank, capabilities, notify: config.credit_notify_threshold, preserve: config.credit_preserve }
 }
 
 /// The completion queue, and the receive queues that all peers share.

@@ -8,6 +8,8 @@ use crate::core::Core;
 
 /// Calls between two looks around, for connections and memory: a look may be a system call.
 const PERIOD: u32 = 256;
+/// Calls between two looks at all messages, for those of peers that have gone.
+const DEPARTED_PERIOD: u32 = 1 << 12;
 /// Calls between them once all peers are connected, or gone: only a peer that has lost its mind asks then.
 const IDLE_PERIOD: u32 = 1 << 14;
 
@@ -84,6 +86,9 @@ impl<L: Link> Endpoint<L> {
     }
 
     fn look_for_memory(&mut self) {
+        if self.calls & (DEPARTED_PERIOD - 1) == 0 {
+            self.retire_departed();
+        }
         self.release_retired();
         if self.core.receives.are_missing() {
             self.core.replace_missing(&mut self.peers);

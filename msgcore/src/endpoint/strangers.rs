@@ -1,14 +1,15 @@
 //! Peers that are no ranks: they are inserted by their address, or come by themselves, and go.
 //!
-//! A peer that has failed stays failed, so that what the application does with it next ends with the reason. Who comes from its
-//! address later is another peer, and so is who is inserted at it. A slot is used again once nothing that is named after it is
+//! A peer that was inserted and has failed stays failed until it is removed, so that what the application does with it next ends with
+//! the reason. One that was not is forgotten soon, or when its last message is taken. Who comes from its address later is another
+//! peer, and so is who is inserted at it. A slot is used again once nothing that is named after it is
 //! under way.
 
 use roci_driver::link::Link;
 use thiserror::Error;
 
 use super::Endpoint;
-use super::address::EndpointAddress;
+use super::address::{BadEndpointAddress, EndpointAddress};
 use crate::core::completion::OpError;
 use crate::core::lane::SEND_QUEUE;
 use crate::core::no_connection::NoConnection;
@@ -18,6 +19,15 @@ use crate::receive_queues::{Kind, ReceiveQueues};
 
 /// Peers that may be inserted: each takes a few hundred bytes before it is connected.
 const INSERTED_LIMIT: usize = 1 << 20;
+
+/// Peers that are no ranks and have gone.
+#[derive(Default)]
+pub(super) struct LeavingPeers {
+    /// Those that are named no more, and have work requests under way.
+    retired: Vec<PeerId>,
+    /// Those that had come by themselves, and whose messages wait.
+    departed: Vec<PeerId>,
+}
 
 /// Why an address was not inserted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
@@ -32,6 +42,9 @@ pub enum InsertError {
     /// There are as many peers as there may be.
     #[error("{0} peers were inserted already: remove some of them first")]
     TooMany(usize),
+    /// It is no address.
+    #[error(transparent)]
+    Address(#[from] BadEndpointAddress),
     /// The worker is the parent's.
     #[error("this process was forked from the worker's, whose peers stay with that one")]
     Forked,
@@ -47,7 +60,7 @@ impl<L: Link> Endpoint<L> {
     /// # Errors
     /// There can be no such peer.
     pub(crate) fn insert(&mut self, address: EndpointAddress) -> Result<PeerId, InsertError> {
-        let own = self.wireup.book.own();
+        let (own, address) = (self.wireup.book.own(), address.check()?);
         if self.is_forked() {
             return Err(InsertError::Forked);
         } else if !self.peers.may_strangers_come() {
@@ -57,17 +70,25 @@ impl<L: Link> Endpoint<L> {
         } else if (address.ip, address.service) == (own.ip, own.service) {
             return Err(InsertError::Replaced(address));
         }
-        if let Some((id, there)) = self.wireup.book.at(address.ip, address.service) {
-            if there == address && self.peers.live_mut(id).is_some() {
-                self.wireup.book.adopt(id);
-                return Ok(id);
-            }
-            self.fail_peer(id, OpError::PeerReplaced { peer: id });
-            self.wireup.book.vacate(id);
+        self.insert_stranger(address)
+    }
+
+    fn insert_stranger(&mut self, address: EndpointAddress) -> Result<PeerId, InsertError> {
+        let before = self.wireup.book.at(address.ip, address.service);
+        if let Some((id, there)) = before
+            && there == address
+            && self.peers.live_mut(id).is_some()
+        {
+            self.wireup.book.adopt(id);
+            return Ok(id);
         }
         self.release_retired();
         if self.peers.slots() > INSERTED_LIMIT {
             return Err(InsertError::TooMany(INSERTED_LIMIT));
+        }
+        if let Some((id, _)) = before {
+            self.fail_peer(id, OpError::PeerReplaced { peer: id });
+            self.wireup.book.vacate(id);
         }
         let id = self.peers.add();
         self.wireup.book.insert(id, address, true);
@@ -116,29 +137,50 @@ impl<L: Link> Endpoint<L> {
         }
     }
 
-    /// A peer has failed that the application never inserted, and will not remove.
+    /// A peer has failed that the application never inserted, and will not remove. What has come from it stays, and so does the
+    /// peer while any of it does: it counts among those that may come, so that none leaves more than its credits were for.
     pub(super) fn retire_unknown(&mut self, id: PeerId) {
-        if self.wireup.book.is_unknown(id) {
+        if !self.wireup.book.is_unknown(id) {
+            return;
+        }
+        if self.services.tag.matching.has_messages_of(id) {
+            self.wireup.book.vacate(id);
+            self.leaving.departed.push(id);
+        } else {
             self.retire(id);
+        }
+    }
+
+    /// Retires those that have gone and whose last message was taken. Takes a look at each message that waits.
+    pub(super) fn retire_departed(&mut self) {
+        if self.leaving.departed.is_empty() {
+            return;
+        }
+        let left = self.services.tag.matching.senders();
+        for id in self.leaving.departed.extract_if(.., |id| !left.contains(id)).collect::<Vec<_>>() {
+            // It may have been removed meanwhile.
+            if self.wireup.book.is_unknown(id) {
+                self.retire(id);
+            }
         }
     }
 
     /// A peer is named no more, and gives up its slot when nothing of it is under way.
     fn retire(&mut self, id: PeerId) {
         self.wireup.book.remove(id);
-        self.retired.push(id);
+        self.leaving.retired.push(id);
     }
 
     /// Gives the slots of peers that were retired, and whose work requests have all ended, to others.
     pub(super) fn release_retired(&mut self) {
-        let Self { core, peers, services, retired, .. } = self;
-        retired.retain(|&id| {
+        let Self { core, peers, services, leaving, .. } = self;
+        leaving.retired.retain(|&id| {
             let peer = peers.get(id).expect("it has its slot still");
             if !peer.is_at_rest() {
                 return true;
             }
             peer.lanes.iter().for_each(|lane| core.engine.destroy_qp(lane.qp));
-            services.on_slot_released(id);
+            services.on_slot_released(core, id);
             peers.release(id);
             false
         });

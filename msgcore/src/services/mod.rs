@@ -41,8 +41,8 @@ impl Services {
     }
 
     /// A peer has given its slot up.
-    pub(crate) fn on_slot_released(&mut self, peer: PeerId) {
-        self.stream.forget(peer);
+    pub(crate) fn on_slot_released<L: Link>(&mut self, core: &mut Core<L>, peer: PeerId) {
+        self.stream.forget(core, peer);
     }
 
     /// A peer is gone: whatever needs it ends with `error`.

@@ -102,7 +102,7 @@ impl<L: Link> Worker<L> {
     /// (`connect_method=oob`): [`Worker::deliver_exchange`] takes it there. A text that cannot be carried may be dropped: its
     /// connection fails when it has taken too long.
     pub fn next_exchange(&mut self) -> Option<(EndpointAddress, String)> {
-        if !self.endpoint.peers.may_strangers_come() {
+        if !self.endpoint.peers.may_strangers_come() || self.is_forked() {
             return None;
         }
         let own = self.address();
@@ -118,11 +118,19 @@ impl<L: Link> Worker<L> {
         if !self.endpoint.peers.may_strangers_come() {
             return Err(ExchangeError::NotAsked);
         }
+        if self.is_forked() {
+            return Err(ExchangeError::EngineGone);
+        }
         let (from, rest) = text.split_once(' ').ok_or(BadEndpointAddress::Text)?;
         let (meant, rest) = rest.split_once(' ').ok_or(BadEndpointAddress::Text)?;
         let meant = meant.parse().map_err(|_| BadEndpointAddress::Text)?;
-        let from = self.endpoint.identify(from.parse()?, meant)?;
-        self.endpoint.wireup.deliver_mail(from, rest.to_owned());
+        let address = from.parse::<EndpointAddress>()?;
+        let is_known = self.endpoint.wireup.book.at(address.ip, address.service).is_some();
+        if is_known || rest.starts_with("ask ") {
+            let from = self.endpoint.identify(address, meant)?;
+            self.endpoint.wireup.deliver_mail(from, rest.to_owned());
+        }
+        // Who is not known, and asks for nothing, is past.
         Ok(())
     }
 }

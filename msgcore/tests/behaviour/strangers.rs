@@ -313,25 +313,66 @@ fn refused_or_failed(world: &mut World, who: usize, peer: PeerId) {
 /// A worker lets in as many as memory was planned for; who comes then is refused by name, and the others go on.
 #[test]
 fn more_peers_than_were_planned_for_are_refused_by_name() {
-    let hub = config(&[&SETTINGS[..], &[("peers", "3")]].concat());
+    let hub = config(&[&SETTINGS[..], &[("peers", "4")]].concat());
     let mut configs = vec![config(&SETTINGS); 6];
     configs[0] = hub;
     let mut world = World::of_strangers(NetConfig::default(), &configs, 1);
     let peers: Vec<_> = (1..6).map(|who| insert(&mut world, who, 0)).collect();
-    for who in 1..4 {
+    // Half of them may come by themselves.
+    for who in 1..3 {
         exchange(&mut world, who, peers[who - 1], 0, 100);
     }
-    for who in 4..6 {
-        let send = world.workers[who].send_to(peers[who - 1], TAG, b"may I?").expect("accepted");
-        let error = wait(&mut world, who, send).expect_err("it is full").to_string();
-        assert!(error.ends_with("3 peers that were not inserted are here already (ROCI_PEERS)"), "{error}");
+    let send = world.workers[3].send_to(peers[2], TAG, b"may I?").expect("accepted");
+    let error = wait(&mut world, 3, send).expect_err("it is full").to_string();
+    assert!(error.ends_with("2 peers that were not inserted are here already (ROCI_PEERS)"), "{error}");
+    // All others are for those that were inserted.
+    for (who, has_room) in [(4, true), (5, true), (3, false)] {
+        let there = insert(&mut world, 0, who);
+        let send = world.workers[0].send_to(there, TAG, b"come").expect("accepted");
+        let outcome = wait(&mut world, 0, send);
+        assert_eq!(outcome.is_ok(), has_room, "{outcome:?}");
+        if let Err(error) = outcome {
+            assert!(error.to_string().ends_with("4 peers are connected already (ROCI_PEERS)"), "{error}");
+        }
     }
-    let address = address(&world, 4);
-    let fourth = world.workers[0].insert(address).expect("names cost little");
-    let send = world.workers[0].send_to(fourth, TAG, b"come").expect("accepted");
-    let error = wait(&mut world, 0, send).expect_err("it is full").to_string();
-    assert!(error.ends_with("3 peers are connected already (ROCI_PEERS)"), "{error}");
+    while world.workers[0].claim(any()).is_some() {}
     exchange(&mut world, 2, peers[1], 0, 100_000);
+    check(&world);
+}
+
+/// A stranger that sends and goes leaves its messages, which are received from it by name; until then it counts among those that may
+/// come, and afterwards no more.
+#[test]
+fn who_sends_and_goes_is_remembered_until_its_last_message_is_taken() {
+    let hub = config(&[&SETTINGS[..], &[("peers", "4")]].concat());
+    let mut configs = vec![config(&SETTINGS); 5];
+    configs[0] = hub;
+    let mut world = World::of_strangers(NetConfig::default(), &configs, 1);
+    let mut left = Vec::new();
+    for who in 1..4 {
+        let there = insert(&mut world, who, 0);
+        let send = world.workers[who].send_to(there, TAG, &pattern(10, who)).expect("accepted");
+        let outcome = wait(&mut world, who, send);
+        (0..5_000).for_each(|_| turn(&mut world));
+        if who == 3 {
+            assert!(outcome.is_err() || !world.workers[who].is_connected(there), "two have left messages");
+            continue;
+        }
+        left.push(world.workers[0].probe(any()).expect("it has come").source);
+        world.workers[who].remove(there).expect("it is there");
+        until_gone(&mut world, 0);
+        (0..20_000).for_each(|_| turn(&mut world));
+    }
+    left[1] = world.workers[0].claim(Pattern::new(Source::from(left[0]), TAG)).map_or(left[1], |message| {
+        world.workers[0].discard(message);
+        world.workers[0].probe(any()).expect("the other's").source
+    });
+    let receive = world.recv_from(0, left[1].into(), TAG, 10);
+    assert_eq!(wait(&mut world, 0, receive).expect("it waits"), (10, left[1]));
+    (0..20_000).for_each(|_| turn(&mut world));
+    refused(&mut world, 0, left[1]);
+    let there = insert(&mut world, 4, 0);
+    exchange(&mut world, 4, there, 0, 100);
     check(&world);
 }
 
@@ -380,7 +421,8 @@ fn hostile_texts_of_an_exchange_are_refused() {
 #[test]
 fn a_stream_ends_with_its_peer() {
     let mut world = world(2, &[]);
-    for round in 0..3u8 {
+    let mut memory = 0;
+    for round in 0..6u8 {
         let there = insert(&mut world, 0, 1);
         let here = insert(&mut world, 1, 0);
         let (mut put, mut got, bytes) = (0, Vec::new(), [round; 5_000]);
@@ -401,6 +443,9 @@ fn a_stream_ends_with_its_peer() {
             assert!(world.workers[0].stream(there).and_then(|mut stream| stream.put(b"x")).is_err());
             (0..2_000).for_each(|_| turn(&mut world));
         }
+        let now = world.workers[0].memory();
+        assert!(round == 0 || now == memory, "round {round} leaves {} bytes", memory - now);
+        memory = now;
     }
 }
 

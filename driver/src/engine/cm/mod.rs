@@ -137,6 +137,8 @@ impl<L: Link> Engine<L> {
         let now = self.now();
         match self.cm.machine.state(id) {
             cm::CmState::ReqSent | cm::CmState::MraReqRcvd => self.cm.machine.abandon(now, id)?,
+            // The peer has asked, and was not answered.
+            cm::CmState::ReqRcvd => return self.cm_reject(id, RejReason::CONSUMER_DEFINED, private_data),
             cm::CmState::RepRcvd => self.cm.machine.refuse(now, id, RejReason::CONSUMER_DEFINED, private_data)?,
             _ => self.cm.machine.disconnect(now, id, private_data)?,
         }
@@ -151,10 +153,7 @@ impl<L: Link> Engine<L> {
     pub fn cm_disconnect_all(&mut self) {
         for id in self.cm.attempts.keys().copied().collect::<Vec<_>>() {
             // Where it has ended meanwhile there is nothing to end.
-            let _ = match self.cm.machine.state(id) {
-                cm::CmState::ReqRcvd => self.cm_reject(id, RejReason::CONSUMER_DEFINED, &[]),
-                _ => self.cm_disconnect(id, &[]),
-            };
+            let _ = self.cm_disconnect(id, &[]);
         }
     }
 

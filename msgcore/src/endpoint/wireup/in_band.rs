@@ -7,18 +7,13 @@ use std::net::{IpAddr, SocketAddr};
 use roci_driver::link::Link;
 use roci_driver::{CmCallError, CmEvent, ConnId, Engine, PortSpace, QueuePair, RejReason, ServiceId, UnconnectedQp};
 
+use super::lane_request::LaneRequest;
 use super::method::{Method, MethodEvent, Refusal, Site};
 use crate::core::no_connection::NoConnection;
 use crate::core::peer::PeerId;
 use crate::endpoint::address::EndpointAddress;
 use roci_protocol::cm::ListenError;
 
-const MAGIC: [u8; 4] = *b"ROCI";
-/// The first byte behind it, which says how the others are laid out.
-const VERSION: u8 = 1;
-/// The magic number, a version, a lane and how many there are, and a reserved byte; a service and two reserved bytes; and two
-/// incarnations. RDMA-CM leaves 56 bytes of a REQ.
-const LEN: usize = 28;
 /// How a refusal says that both have asked.
 const CROSSED: &str = "crossed";
 /// The longest text of a refusal.
@@ -97,8 +92,13 @@ impl InBand {
                 self.on_request(site, id, place, source.map(|(host, _)| host), private_data)
             }
             CmEvent::Replied { id, qp, .. } => {
-                let &(peer, lane, _) = self.by_id.get(&id)?;
-                let ours = self.ours.get_mut(&peer)?;
+                let attempt =
+                    self.by_id.get(&id).and_then(|&(peer, lane, _)| Some((peer, lane, self.ours.get_mut(&peer)?)));
+                let Some((peer, lane, ours)) = attempt else {
+                    // It was given up while the answer was on its way.
+                    site.engine.destroy_qp(qp);
+                    return None;
+                };
                 ours.granted.insert(lane, qp);
                 let is_complete = ours.granted.len() == site.lanes.len();
                 is_complete.then(|| MethodEvent::Granted(peer, ours.granted.values().copied().collect()))
@@ -110,14 +110,7 @@ impl InBand {
                 (theirs.established == site.lanes.len()).then_some(MethodEvent::Established(peer))
             }
             CmEvent::Rejected { id, reason, ref private_data } => {
-                let said = String::from_utf8_lossy(private_data);
-                let said = said.trim_end_matches('\0');
-                let why = match said {
-                    CROSSED => Refusal::Crossed,
-                    "" => Refusal::Because(NoConnection::Rejected(reason)),
-                    said => Refusal::Because(NoConnection::Refused(said.to_owned())),
-                };
-                self.give_up(site, id, why)
+                self.give_up(site, id, refusal_of(reason, private_data))
             }
             CmEvent::Failed { id, error } => self.give_up(site, id, Refusal::Because(error.into())),
             CmEvent::Unreachable { id } => self.give_up(site, id, Refusal::Because(NoConnection::Unanswered)),
@@ -165,7 +158,7 @@ impl InBand {
 
     /// Returns who asks, and for what.
     fn judge<L: Link>(
-        &self,
+        &mut self,
         site: &mut Site<'_, L>,
         port: usize,
         host: Option<IpAddr>,
@@ -177,14 +170,32 @@ impl InBand {
         }
         let ip = host.ok_or(NoConnection::Anonymous)?;
         let from = EndpointAddress { ip, service: asked.service, incarnation: asked.incarnation };
+        let here = site.lanes.len();
+        if site.peers.may_strangers_come() && site.book.at(ip, asked.service).is_none() && asked.lanes != here {
+            // Who cannot be connected is not let in.
+            return Err(NoConnection::ReceiveQueues { here, there: asked.lanes });
+        }
         let peer = site.identify(from, asked.meant)?;
         if port != site.port_of(peer) {
             return Err(NoConnection::NoRank);
         }
         if self.theirs.get(&peer).is_some_and(|theirs| theirs.ids.contains_key(&asked.lane)) {
+            if let Some(before) = self.theirs.remove(&peer).filter(|theirs| !theirs.is_prepared) {
+                // It begins again, and what is there of the request before was never answered.
+                self.take_back(site, before);
+                return Ok((peer, asked));
+            }
             return Err(NoConnection::Connected { from: peer, to: site.peers.oneself() });
         }
         Ok((peer, asked))
+    }
+
+    /// Refuses what is there of a request that will not be whole.
+    fn take_back<L: Link>(&mut self, site: &mut Site<'_, L>, request: Theirs) {
+        for id in request.ids.into_values() {
+            self.by_id.remove(&id);
+            reject(site, id, "it was taken back");
+        }
     }
 
     /// Gives up an attempt of ours, and says why to a peer that has granted it.
@@ -213,10 +224,7 @@ impl InBand {
             return Some(MethodEvent::Refused(peer, why));
         }
         // The peer has taken it back, for one of ours, before it was answered: the rest of it is not waited for.
-        for other in theirs.ids.into_values().filter(|&other| other != id) {
-            self.by_id.remove(&other);
-            reject(site, other, "it was taken back");
-        }
+        self.take_back(site, theirs);
         None
     }
 }
@@ -242,8 +250,16 @@ impl<L: Link> Method<L> for InBand {
         theirs.is_prepared = true;
         let mut qps = Vec::new();
         for (&lane, &id) in &theirs.ids {
-            let qp = site.create_qp(peer, lane)?;
-            qps.push(site.engine.cm_prepare(id, qp, &site.lanes[lane].params)?);
+            let made = site.create_qp(peer, lane);
+            match made.and_then(|qp| Ok(site.engine.cm_prepare(id, qp, &site.lanes[lane].params)?)) {
+                Ok(qp) => qps.push(qp),
+                Err(why) => {
+                    for qp in qps {
+                        site.engine.destroy_qp(qp);
+                    }
+                    return Err(why);
+                }
+            }
         }
         Ok(qps)
     }
@@ -324,45 +340,13 @@ impl<L: Link> Method<L> for InBand {
     }
 }
 
-/// What the private data of a request says: who asks from its host, for which lane, and whom it means.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct LaneRequest {
-    lane: usize,
-    lanes: usize,
-    /// The service of who asks, and its incarnation.
-    service: u16,
-    incarnation: u64,
-    /// The incarnation of who is asked.
-    meant: u64,
-}
-
-impl LaneRequest {
-    fn emit(self) -> [u8; LEN] {
-        let mut data = [0; LEN];
-        data[..4].copy_from_slice(&MAGIC);
-        data[4..8].copy_from_slice(&[VERSION, self.lane as u8, self.lanes as u8, 0]);
-        data[8..10].copy_from_slice(&self.service.to_be_bytes());
-        data[12..20].copy_from_slice(&self.incarnation.to_be_bytes());
-        data[20..].copy_from_slice(&self.meant.to_be_bytes());
-        data
-    }
-
-    fn parse(data: &[u8]) -> Result<Self, NoConnection> {
-        let data = data.first_chunk::<LEN>().ok_or(NoConnection::Anonymous)?;
-        let (&[m0, m1, m2, m3, version, lane, lanes, _], rest) = data.split_first_chunk().expect("it is longer");
-        if [m0, m1, m2, m3] != MAGIC || version != VERSION {
-            return Err(NoConnection::Anonymous);
-        }
-        let (&[s0, s1, _, _], rest) = rest.split_first_chunk().expect("it is longer");
-        let (&incarnation, rest) = rest.split_first_chunk().expect("it is longer");
-        let &meant = rest.first_chunk().expect("it is long enough");
-        Ok(Self {
-            lane: lane.into(),
-            lanes: lanes.into(),
-            service: u16::from_be_bytes([s0, s1]),
-            incarnation: u64::from_be_bytes(incarnation),
-            meant: u64::from_be_bytes(meant),
-        })
+/// Why a peer refuses, in its own words where it has any.
+fn refusal_of(reason: RejReason, private_data: &[u8]) -> Refusal {
+    let said = String::from_utf8_lossy(private_data);
+    match said.trim_end_matches('\0') {
+        CROSSED => Refusal::Crossed,
+        "" => Refusal::Because(NoConnection::Rejected(reason)),
+        said => Refusal::Because(NoConnection::Refused(said.to_owned())),
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod handshake;
 mod in_band;
+mod lane_request;
 mod method;
 pub(crate) mod out_of_band;
 
@@ -98,7 +99,7 @@ impl<L: Link> Wireup<L> {
             is_shared_port,
             patience: config.connect_timeout_s * 1_000_000_000,
             book,
-            arrivals: Arrivals { limit: config.peers, admitted: Vec::new(), replaced: Vec::new() },
+            arrivals: Arrivals { limit: config.peers.div_ceil(2), admitted: Vec::new(), replaced: Vec::new() },
             connections: ConnectionCount { count: 0, limit: config.peers },
             under_way: BTreeMap::new(),
             texts: Texts::default(),
@@ -261,7 +262,8 @@ impl<L: Link> Endpoint<L> {
             // Theirs goes on, and comes.
             MethodEvent::Refused(_, Refusal::Crossed) => {}
             MethodEvent::Refused(id, Refusal::Because(why)) => {
-                if self.peers.live_mut(id).is_some_and(|peer| peer.connection.stage().is_under_way()) {
+                let is_under_way = self.peers.live_mut(id).is_some_and(|peer| peer.connection.stage().is_under_way());
+                if is_under_way || self.wireup.book.is_unknown(id) && !self.is_connected(id) {
                     self.fail_peer(id, OpError::NotConnected { peer: id, why: why.into() });
                 }
             }

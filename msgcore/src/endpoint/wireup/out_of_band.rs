@@ -223,6 +223,7 @@ impl<L: Link> Method<L> for OutOfBand {
 
     fn refuse(&mut self, site: &mut Site<'_, L>, peer: PeerId, why: &Refusal) {
         self.asked_for.remove(&peer);
+        self.prepared.remove(&peer);
         let text = match why {
             Refusal::Crossed => CROSSED.to_owned(),
             Refusal::Because(why) => why.to_string().replace('\n', " "),

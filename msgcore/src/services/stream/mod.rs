@@ -286,10 +286,13 @@ impl StreamService {
         }
     }
 
-    /// Forgets the streams with a peer that has given its slot up.
-    pub(crate) fn forget(&mut self, peer: PeerId) {
-        if let Some(streams) = self.streams.get_mut(peer.slot()) {
-            *streams = PeerStreams::default();
+    /// Forgets the streams with a peer that has given its slot up, and closes their memory to peers.
+    pub(crate) fn forget<L: Link>(&mut self, core: &mut Core<L>, peer: PeerId) {
+        let Some(streams) = self.streams.get_mut(peer.slot()).map(std::mem::take) else { return };
+        if let Some(end) = streams.ours {
+            for region in [end.rx.ring, end.rx.words] {
+                drop(core.engine.deregister(region));
+            }
         }
     }
 

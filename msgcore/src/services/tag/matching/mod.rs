@@ -27,6 +27,8 @@ use unexpected::Unexpected;
 
 pub(crate) use posted::Posted;
 
+use std::collections::HashSet;
+
 use roci_protocol::msg;
 
 use crate::core::peer_id::PeerId;
@@ -147,6 +149,16 @@ impl<R: Copy, M> Matching<R, M> {
     pub(crate) fn forget(&mut self, peer: PeerId, is_lost: impl FnMut(&M) -> bool) -> Vec<R> {
         self.unexpected.forget(peer, is_lost);
         self.receives.forget(peer)
+    }
+
+    /// Whether a message of a peer waits.
+    pub(crate) fn has_messages_of(&self, peer: PeerId) -> bool {
+        self.unexpected.sources().any(|source| source == peer)
+    }
+
+    /// Returns the senders of all messages that wait.
+    pub(crate) fn senders(&self) -> HashSet<PeerId> {
+        self.unexpected.sources().collect()
     }
 
     /// Takes all messages of a peer.

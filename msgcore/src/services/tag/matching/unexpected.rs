@@ -128,6 +128,11 @@ impl<M> Unexpected<M> {
         })
     }
 
+    /// Returns the sender of each message.
+    pub(super) fn sources(&self) -> impl Iterator<Item = PeerId> {
+        self.entries.iter().map(|(_, message)| message.label.source)
+    }
+
     /// Takes all messages of a peer, in the order of their coming.
     pub(super) fn take_all_of(&mut self, peer: PeerId) -> Vec<(MatchLabel, M)> {
         let of_peer = self.entries.iter().filter(|(_, message)| message.label.source == peer).map(|(index, _)| index);

@@ -1,0 +1,71 @@
+//! The private data of a request by RDMA-CM.
+
+use crate::core::no_connection::NoConnection;
+
+const MAGIC: [u8; 4] = *b"ROCI";
+/// The first byte behind it, which says how the others are laid out.
+const VERSION: u8 = 1;
+/// The magic number, a version, a lane and how many there are, and a reserved byte; a service and two reserved bytes; and two
+/// incarnations. RDMA-CM leaves 56 bytes of a REQ.
+const LEN: usize = 28;
+
+/// What the private data of a request says: who asks from its host, for which lane, and whom it means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct LaneRequest {
+    pub(super) lane: usize,
+    pub(super) lanes: usize,
+    /// The service of who asks, and its incarnation.
+    pub(super) service: u16,
+    pub(super) incarnation: u64,
+    /// The incarnation of who is asked.
+    pub(super) meant: u64,
+}
+
+impl LaneRequest {
+    pub(super) fn emit(self) -> [u8; LEN] {
+        let mut data = [0; LEN];
+        data[..4].copy_from_slice(&MAGIC);
+        data[4..8].copy_from_slice(&[VERSION, self.lane as u8, self.lanes as u8, 0]);
+        data[8..10].copy_from_slice(&self.service.to_be_bytes());
+        data[12..20].copy_from_slice(&self.incarnation.to_be_bytes());
+        data[20..].copy_from_slice(&self.meant.to_be_bytes());
+        data
+    }
+
+    pub(super) fn parse(data: &[u8]) -> Result<Self, NoConnection> {
+        let data = data.first_chunk::<LEN>().ok_or(NoConnection::Anonymous)?;
+        let (&[m0, m1, m2, m3, version, lane, lanes, _], rest) = data.split_first_chunk().expect("it is longer");
+        if [m0, m1, m2, m3] != MAGIC || version != VERSION {
+            return Err(NoConnection::Anonymous);
+        }
+        let (&[s0, s1, _, _], rest) = rest.split_first_chunk().expect("it is longer");
+        let (&incarnation, rest) = rest.split_first_chunk().expect("it is longer");
+        let &meant = rest.first_chunk().expect("it is long enough");
+        Ok(Self {
+            lane: lane.into(),
+            lanes: lanes.into(),
+            service: u16::from_be_bytes([s0, s1]),
+            incarnation: u64::from_be_bytes(incarnation),
+            meant: u64::from_be_bytes(meant),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_read_as_it_was_written_and_other_bytes_are_refused() {
+        let request =
+            LaneRequest { lane: 1, lanes: 3, service: 0xfedc, incarnation: u64::MAX - 1, meant: 0x0123_4567_89ab_cdef };
+        let data = request.emit();
+        assert_eq!(LaneRequest::parse(&data), Ok(request));
+        assert_eq!(LaneRequest::parse(&data[..LEN - 1]), Err(NoConnection::Anonymous));
+        for at in 0..5 {
+            let mut other = data;
+            other[at] ^= 1;
+            assert_eq!(LaneRequest::parse(&other), Err(NoConnection::Anonymous), "byte {at}");
+        }
+    }
+}
