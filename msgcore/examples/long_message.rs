@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let receive = worker.recv(Source::Any, DATA, worker.buffer(LEN)?)?;
         let message = worker.wait(receive)?;
         assert!(message.buffer.iter().all(|&byte| usize::from(byte) == worker.rank()));
-        println!("rank {} has {} bytes from rank {}", worker.rank(), message.len, message.peer);
+        println!("rank {} has {} bytes from {}", worker.rank(), message.len, message.peer);
     }
     worker.close()?;
     Ok(())
