@@ -159,7 +159,7 @@ fn no_event_is_slept_through_on_the_descriptor() {
         let (rings, wait_fd) = rings_with_wait_fd();
         let theirs = rings.clone();
         let engine = spawn(move || {
-            assert!(theirs.events.push(WorkerEvent::Connected { rank: 1 }).is_ok());
+            assert!(theirs.events.push(WorkerEvent::Connected { peer: 1.into() }).is_ok());
             theirs.note_event();
         });
         while rings.events.pop().is_none() {
