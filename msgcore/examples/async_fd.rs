@@ -37,7 +37,7 @@ async fn catch(worker: &mut AsyncFd<DedicatedWorker>, round: u64) -> Result<(), 
     let peer = 1 - worker.get_ref().rank();
     let receive = worker.get_mut().recv_in_place(Pattern::new(peer, BALL))?;
     worker.get_mut().queue_completion(receive, round)?;
-    let Completion { context, outcome } = next(worker).await?;
+    let Completion { context, outcome, .. } = next(worker).await?;
     let Done { buffer, len, .. } = outcome?;
     assert_eq!((context, &buffer[..len]), (round, &round.to_le_bytes()[..]));
     worker.get_mut().give_back(buffer);

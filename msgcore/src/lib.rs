@@ -64,7 +64,7 @@ pub use endpoint::invariants::{InvariantViolation, LaneViolation};
 pub use endpoint::strangers::InsertError;
 
 pub use crate::core::breach::Breach;
-pub use crate::core::completion::{Completion, Done, Envelope, OpError, SomeFailed, Truncated};
+pub use crate::core::completion::{Completion, Done, Envelope, MultiReceiveFailed, OpError, SomeFailed, Truncated};
 pub use crate::core::credits::CreditAccount;
 pub use crate::core::no_connection::{NoConnection, NoReceives};
 pub use crate::core::peer_id::PeerId;

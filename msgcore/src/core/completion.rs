@@ -57,7 +57,36 @@ pub struct Completion {
     pub context: u64,
     /// How it has ended.
     pub outcome: Result<Done, OpError>,
+    /// No other completion of this operation follows: its buffer is handed back (libfabric's `FI_MULTI_RECV`). Only what a
+    /// multi-receive has taken is not the last: see [`Worker::recv_multi`](crate::Worker::recv_multi).
+    pub is_last: bool,
 }
+
+/// A multi-receive that no message can come for any more.
+#[derive(Debug, Error)]
+#[error("a multi-receive has ended: {why}")]
+pub struct MultiReceiveFailed {
+    /// Why.
+    #[source]
+    pub why: OpError,
+    /// What is left of its buffer. A clone of the error has none.
+    pub rest: Option<Buffer>,
+}
+
+impl Clone for MultiReceiveFailed {
+    fn clone(&self) -> Self {
+        Self { why: self.why.clone(), rest: None }
+    }
+}
+
+/// It is the same error, whichever of the two has the buffer.
+impl PartialEq for MultiReceiveFailed {
+    fn eq(&self, other: &Self) -> bool {
+        self.why == other.why
+    }
+}
+
+impl Eq for MultiReceiveFailed {}
 
 /// A message that was longer than the buffer of its receive (`MPI_ERR_TRUNCATE`).
 #[derive(Debug, Error)]
@@ -70,9 +99,9 @@ pub struct Truncated {
     pub envelope: Envelope,
     /// The context that it was sent in.
     pub context: Context,
-    /// Bytes of the receive's buffer.
+    /// Bytes of the receive's buffer; of a multi-receive, those that are left.
     pub room: usize,
-    /// That buffer, as it was. A clone of the error has none.
+    /// That buffer, as it was. A clone of the error has none, and a multi-receive keeps it.
     pub buffer: Option<Buffer>,
 }
 
@@ -149,6 +178,9 @@ pub enum OpError {
     /// The message was longer than the receive's buffer, which was left alone and comes back.
     #[error(transparent)]
     Truncated(Box<Truncated>),
+    /// A multi-receive has ended before its buffer was used up.
+    #[error(transparent)]
+    MultiReceive(Box<MultiReceiveFailed>),
     /// There is no memory for a message that was to be received in place.
     #[error("no memory for a message of {len} bytes from {peer}: raise ROCI_ARENA_SIZE")]
     NoMemory {

@@ -46,6 +46,9 @@ pub enum CallError {
     /// The message was received before, or is another worker's.
     #[error("no such message")]
     NoMessage,
+    /// The buffer's view begins behind its room: it cannot be cut.
+    #[error("a buffer with a skipped front cannot be cut into messages: reset it first")]
+    SkippedFront,
     /// The arena is full.
     #[error(transparent)]
     Arena(#[from] ArenaError),

@@ -18,7 +18,7 @@ use crate::{
     ClaimedMessage, Done, OpError, PeerId, Request, SendOptions, SomeFailed, Source, Tag, TagMatch, WorkerEvent,
 };
 
-const UNCHANGED: &str = "a command that is refused comes back as it was";
+pub(super) const UNCHANGED: &str = "a command that is refused comes back as it was";
 
 impl<H: EngineHost> DedicatedWorker<H> {
     /// Sends all of `payload` to peer `to`, as [`Worker::send`](crate::Worker::send) does. What only the engine finds
@@ -327,11 +327,7 @@ impl<H: EngineHost> DedicatedWorker<H> {
     }
 
     fn begin_recv(&mut self, pattern: Pattern, buffer: Option<Buffer>) -> Result<Request, Refused<Option<Buffer>>> {
-        let is_there = match pattern.source {
-            Source::Peer(peer) => self.check_peer(peer),
-            Source::Any => Ok(()),
-        };
-        let request = match is_there.and_then(|()| self.mint()) {
+        let request = match self.check_source(&pattern).and_then(|()| self.mint()) {
             Ok(request) => request,
             Err(why) => return Err(Refused::new(why, buffer)),
         };
@@ -341,14 +337,14 @@ impl<H: EngineHost> DedicatedWorker<H> {
         })
     }
 
-    fn mint(&mut self) -> Result<Request, CallError> {
+    pub(super) fn mint(&mut self) -> Result<Request, CallError> {
         self.check_process()?;
         self.outcomes.open().ok_or(CallError::TooMany(LIMIT))
     }
 
     /// Gives a command with a request to the engine; where it is gone the command comes back.
     #[expect(clippy::result_large_err, reason = "the command moves once more where the engine is gone, which is rare")]
-    fn begin(&mut self, request: Request, command: Command) -> Result<Request, (OpError, Command)> {
+    pub(super) fn begin(&mut self, request: Request, command: Command) -> Result<Request, (OpError, Command)> {
         match self.post(command) {
             Ok(()) => Ok(request),
             Err(command) => {
@@ -362,6 +358,13 @@ impl<H: EngineHost> DedicatedWorker<H> {
     #[inline]
     fn check_process(&self) -> Result<(), CallError> {
         if self.is_forked() { Err(CallError::Forked) } else { Ok(()) }
+    }
+
+    pub(super) fn check_source(&self, pattern: &Pattern) -> Result<(), CallError> {
+        match pattern.source {
+            Source::Peer(peer) => self.check_peer(peer),
+            Source::Any => Ok(()),
+        }
     }
 
     fn check_send(&self, to: PeerId, len: usize) -> Result<(), CallError> {

@@ -50,7 +50,7 @@ impl CommandRings {
     pub fn end(&self, buffer: Buffer) -> bool {
         let len = buffer.len();
         let done = Done::new(buffer, len, 1.into(), msg::Label { context: 0, tag: 1, data: None });
-        let completion = OperationEnd { request: self.request, outcome: Ok(done), has_left: false };
+        let completion = OperationEnd { request: self.request, outcome: Ok(done), has_left: false, is_part: false };
         let is_reported = self.rings.completions.push(completion).is_ok();
         self.rings.handle_bell.ring();
         is_reported

@@ -87,6 +87,7 @@ mod host;
 pub(crate) mod internals;
 #[cfg(all(loom, test))]
 mod models;
+mod multi_calls;
 mod outcomes;
 mod progress_thread;
 mod questions;

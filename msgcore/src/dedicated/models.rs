@@ -45,7 +45,7 @@ fn wait(rings: &Rings) -> Option<OpError> {
 fn complete(rings: &Rings) {
     let request = Outcomes::default().open().expect("room");
     let outcome = Err(OpError::NobodyLeft);
-    assert!(rings.completions.push(OperationEnd { request, outcome, has_left: false }).is_ok());
+    assert!(rings.completions.push(OperationEnd { request, outcome, has_left: false, is_part: false }).is_ok());
     rings.handle_bell.ring();
 }
 

@@ -119,11 +119,15 @@ impl Outcomes {
     /// Takes the next completion.
     #[inline]
     pub(super) fn next_completion(&mut self) -> Option<Completion> {
-        while let Some((request, context)) = self.completions.pop() {
+        while let Some(request) = self.completions.pop() {
+            if request == Request::PART {
+                return self.completions.take_part();
+            }
+            let context = self.completions.context_of(request);
             if self.slots.get(request.0).is_some_and(|slot| slot.report.is_queue())
                 && let Some(outcome) = self.take(request)
             {
-                return Some(Completion { context, outcome });
+                return Some(Completion { context, outcome, is_last: true });
             }
         }
         None
@@ -157,7 +161,8 @@ impl Outcomes {
         let is_orphan = |slot: &OutcomeSlot| slot.report.is_queue() && slot.outcome.is_none();
         let orphans: Vec<_> = self.slots.iter().filter(|(_, slot)| is_orphan(slot)).map(|(key, _)| key).collect();
         for key in orphans {
-            let ended = OperationEnd { request: Request(key), outcome: Err(error.clone()), has_left: false };
+            let ended =
+                OperationEnd { request: Request(key), outcome: Err(error.clone()), has_left: false, is_part: false };
             let memory = self.end(ended);
             assert!(memory.is_none(), "an error has no memory");
         }
@@ -165,8 +170,13 @@ impl Outcomes {
 
     /// An operation has ended. Returns its memory where it is detached.
     #[inline]
-    pub(super) fn end(&mut self, OperationEnd { request, outcome, has_left }: OperationEnd) -> Option<Buffer> {
+    pub(super) fn end(&mut self, ended: OperationEnd) -> Option<Buffer> {
+        let OperationEnd { request, outcome, has_left, is_part } = ended;
         let slot = self.slots.get_mut(request.0)?;
+        if is_part {
+            self.completions.push_part(request, outcome);
+            return None;
+        }
         assert!(slot.outcome.is_none(), "an operation ends once");
         match outcome {
             Ok(done) if slot.is_cancelling && has_left => {
@@ -261,11 +271,11 @@ mod tests {
     }
 
     fn good(request: Request, len: usize) -> OperationEnd {
-        OperationEnd { request, outcome: Ok(done(len)), has_left: false }
+        OperationEnd { request, outcome: Ok(done(len)), has_left: false, is_part: false }
     }
 
     fn bad(request: Request) -> OperationEnd {
-        OperationEnd { request, outcome: Err(OpError::NobodyLeft), has_left: false }
+        OperationEnd { request, outcome: Err(OpError::NobodyLeft), has_left: false, is_part: false }
     }
 
     #[test]
@@ -301,7 +311,7 @@ mod tests {
 
     #[test]
     fn an_eager_send_that_has_left_is_asked_for_again_once() {
-        let left = |request| OperationEnd { request, outcome: Ok(done(3)), has_left: true };
+        let left = |request| OperationEnd { request, outcome: Ok(done(3)), has_left: true, is_part: false };
         let mut outcomes = Outcomes::default();
         let (before, after) = (outcomes.open().expect("room"), outcomes.open().expect("room"));
         // Its end was known here before it is taken back, and is on its way when it is.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use roci_driver::link::Link;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use super::rings::{Answer, Command, LastWish, OperationEnd, Question, Rings};
+use super::rings::{Answer, Command, LastWish, OperationEnd, Question, RecvMulti, Rings};
 use super::stream_calls;
 use crate::backoff::{Backoff, BackoffLimits, Idle};
 use crate::core::refused::CallError;
@@ -153,6 +153,11 @@ impl<L: Link> ProgressLoop<L> {
                 let begun = worker.endpoint.recv(request, pattern, buffer);
                 self.note_refused(request, begun.map_err(CallError::from));
             }
+            Command::RecvMulti(multi) => {
+                let RecvMulti { request, pattern, buffer, least } = *multi;
+                let begun = worker.endpoint.recv_multi(request, pattern, (buffer, least), None);
+                self.note_refused(request, begun.map_err(CallError::from));
+            }
             Command::RecvMessage { request, message, buffer } => {
                 let begun = worker.endpoint.recv_message(request, message, buffer);
                 self.note_refused(request, begun.map_err(CallError::from));
@@ -267,16 +272,20 @@ impl<L: Link> ProgressLoop<L> {
     #[inline]
     fn next_completion(&mut self) -> Option<OperationEnd> {
         if let Some((request, error)) = self.refused.pop_front() {
-            return Some(OperationEnd { request, outcome: Err(error), has_left: false });
+            return Some(OperationEnd { request, outcome: Err(error), has_left: false, is_part: false });
         }
         let requests = &mut self.worker.endpoint.services.tag.requests;
         while let Some(request) = requests.next_ended() {
+            if request == Request::PART {
+                let (request, outcome) = requests.next_part()?;
+                return Some(OperationEnd { request, outcome, has_left: false, is_part: true });
+            }
             let has_left = requests.has_left(request);
             // One that is being taken back ends again, and one that was reported is there no longer.
             if requests.get(request).is_some()
                 && let Some(outcome) = requests.close(request)
             {
-                return Some(OperationEnd { request, outcome, has_left });
+                return Some(OperationEnd { request, outcome, has_left, is_part: false });
             }
         }
         None

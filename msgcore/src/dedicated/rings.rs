@@ -30,6 +30,8 @@ pub(super) enum Command {
     Send { request: Request, to: PeerId, tag: Tag, payload: Buffer, options: SendOptions },
     /// Receive, into a buffer or in place.
     Recv { request: Request, pattern: Pattern, buffer: Option<Buffer> },
+    /// Receive messages, one behind the other.
+    RecvMulti(Box<RecvMulti>),
     /// Receive what a probe has claimed.
     RecvMessage { request: Request, message: ClaimedMessage, buffer: Buffer },
     /// Take an operation back; `left` is the end of an eager send that was reported before.
@@ -42,6 +44,14 @@ pub(super) enum Command {
     Ask(Question),
     /// Answer what was given up, and end.
     End(LastWish),
+}
+
+/// What a multi-receive is made of. Beside the others it would make them all longer.
+pub(super) struct RecvMulti {
+    pub(super) request: Request,
+    pub(super) pattern: Pattern,
+    pub(super) buffer: Buffer,
+    pub(super) least: usize,
 }
 
 /// How a worker is to end.
@@ -110,6 +120,8 @@ pub(super) struct OperationEnd {
     pub(super) outcome: Result<Done, OpError>,
     /// Of an eager send: it has left, and can still be taken back.
     pub(super) has_left: bool,
+    /// It is a message that this multi-receive has taken, which goes on.
+    pub(super) is_part: bool,
 }
 
 /// The rings. Each has one producer and one consumer, and no lock.

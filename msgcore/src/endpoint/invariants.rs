@@ -30,6 +30,9 @@ pub enum InvariantViolation {
     /// The book of addresses does not agree with itself.
     #[error("the book of addresses does not agree with itself")]
     Addresses,
+    /// Messages that multi-receives have taken, and those receives, do not fit each other.
+    #[error("messages that multi-receives have taken do not fit those receives")]
+    MultiReceives,
     /// Heads and tails of a stream do not fit its ring.
     #[error("heads and tails of a stream do not fit its ring")]
     Stream,
@@ -96,6 +99,7 @@ impl<L: Link> Endpoint<L> {
         ensure((count == 0) == (bytes == 0), || InvariantViolation::Unexpected { count, bytes })?;
         ensure(self.core.regions.is_sound(), || InvariantViolation::Regions(self.core.regions.open()))?;
         ensure(self.wireup.book.is_sound(), || InvariantViolation::Addresses)?;
+        ensure(self.services.tag.requests.are_pieces_sound(), || InvariantViolation::MultiReceives)?;
         ensure(self.services.stream.is_sound(), || InvariantViolation::Stream)?;
         for pool in self.core.receives.pools.iter().chain(&self.core.send_pools) {
             ensure(pool.is_sound(), || InvariantViolation::Pool(format!("{pool:?}")))?;

@@ -12,6 +12,7 @@ pub(crate) mod invariants;
 mod keepalive;
 mod open;
 mod progress;
+pub(crate) mod receiving;
 pub(crate) mod strangers;
 pub(crate) mod streams;
 pub(crate) mod wireup;
@@ -133,27 +134,6 @@ impl<L: Link> Endpoint<L> {
             self.services.tag.fail_receive(request, error);
         } else {
             self.services.tag.post(request, pattern);
-        }
-        Ok(())
-    }
-
-    /// Receives a message that was claimed, as the request of this name.
-    pub(crate) fn recv_message(
-        &mut self,
-        request: Request,
-        message: ClaimedMessage,
-        buffer: Buffer,
-    ) -> Result<(), Refused<(ClaimedMessage, Buffer)>> {
-        if self.is_forked() {
-            return Err(Refused::new(CallError::Forked, (message, buffer)));
-        }
-        let Some(met) = self.services.tag.take_claimed(&message) else {
-            return Err(Refused::new(CallError::NoMessage, (message, buffer)));
-        };
-        self.services.tag.open_receive(request, Some(buffer));
-        match self.loss_of(&met) {
-            Some(error) => self.services.tag.fail_receive(request, error),
-            None => self.deliver_met(request, met),
         }
         Ok(())
     }

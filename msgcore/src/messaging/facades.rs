@@ -88,6 +88,16 @@ macro_rules! same {
             self.recv_with(pattern, buffer)
         }
 
+        fn recv_multi(
+            &mut self,
+            pattern: Pattern,
+            buffer: Buffer,
+            least: usize,
+            context: u64,
+        ) -> Result<Request, Refused<Buffer>> {
+            self.recv_multi(pattern, buffer, least, context)
+        }
+
         fn recv_in_place(&mut self, pattern: Pattern) -> Result<Request, CallError> {
             self.recv_in_place(pattern)
         }

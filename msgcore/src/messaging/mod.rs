@@ -74,6 +74,17 @@ pub trait Messaging: Streams {
     /// Receives a message of any context into `buffer`.
     fn recv_with(&mut self, pattern: Pattern, buffer: Buffer) -> Result<Request, Refused<Buffer>>;
 
+    /// Receives messages into `buffer`, one behind the other, until less than `least` bytes of it are left (libfabric's
+    /// `FI_MULTI_RECV`); each is a completion with `context`, and so is the end. [`Worker::recv_multi`](crate::Worker::recv_multi)
+    /// says more.
+    fn recv_multi(
+        &mut self,
+        pattern: Pattern,
+        buffer: Buffer,
+        least: usize,
+        context: u64,
+    ) -> Result<Request, Refused<Buffer>>;
+
     /// Receives a message in memory of the worker's.
     fn recv_in_place(&mut self, pattern: Pattern) -> Result<Request, CallError>;
 

@@ -73,16 +73,10 @@ impl<L: Link> Worker<L> {
     /// are gone this rank could send to itself, but not while it waits.
     pub(crate) fn check_wildcard(&self, request: Request) -> Result<(), OpError> {
         let Some(error) = self.reason_against_wildcards() else { return Ok(()) };
-        let is_wildcard = match self.endpoint.services.tag.requests.get(request) {
-            Some(TagOperation::Waiting { posted: Some(posted), .. }) => self
-                .endpoint
-                .services
-                .tag
-                .matching
-                .pattern_of(*posted)
-                .is_some_and(|pattern| pattern.source == Source::Any),
-            _ => false,
-        };
+        let TagService { matching, requests, .. } = &self.endpoint.services.tag;
+        let posted = requests.get(request).and_then(TagOperation::posted);
+        let pattern = posted.and_then(|posted| matching.pattern_of(posted));
+        let is_wildcard = pattern.is_some_and(|pattern| pattern.source == Source::Any);
         if is_wildcard { Err(error) } else { Ok(()) }
     }
 
@@ -91,7 +85,7 @@ impl<L: Link> Worker<L> {
         let Some(error) = self.reason_against_wildcards() else { return };
         let TagService { matching, requests, .. } = &mut self.endpoint.services.tag;
         for request in matching.drain_wildcards(|request| is_waited_for(requests, request)) {
-            requests.end(request, Err(error.clone()));
+            requests.fail_receive(request, error.clone());
         }
     }
 

@@ -164,6 +164,36 @@ impl<L: Link> Worker<L> {
         })
     }
 
+    /// Receives messages into `buffer`, one behind the other, until less than `least` bytes of it are left (libfabric's
+    /// `FI_MULTI_RECV` with `FI_OPT_MIN_MULTI_RECV`). It keeps its place in the order of posting: a message that it would take
+    /// and that no receive posted before it takes is its. Messages that have come before are taken at once, the first to come
+    /// first. A minimum of 0 counts as 1.
+    ///
+    /// Each message is a [`Completion`](crate::Completion) with `context`, when it has arrived whole: messages may arrive in
+    /// another order than they were sent in. Its buffer is the piece of `buffer` that the message lies in, cut off with
+    /// [`Buffer::split_off`](crate::Buffer::split_off), so a message uses up its length rounded up to 64 bytes, and an empty one
+    /// nothing. One that is longer than what is left ends as truncated, with no buffer, and uses up nothing either.
+    ///
+    /// The multi-receive ends with a completion of its own, which is no message, behind all of its messages: the only one
+    /// that [`is_last`](crate::Completion::is_last). What is left of the buffer is in it. It ends where less than `least` is
+    /// left, after 65,536 messages that have used up nothing, when it is cancelled
+    /// ([`Done::is_cancelled`](crate::Done::is_cancelled)), and where a receive would fail
+    /// ([`OpError::MultiReceive`](crate::OpError::MultiReceive), which has the rest and says why).
+    ///
+    /// [`Worker::test`] and [`Worker::wait`] by the returned name are for that end alone, which is no completion then; the
+    /// messages still are. So they are where the name is detached.
+    pub fn recv_multi(
+        &mut self,
+        pattern: Pattern,
+        buffer: Buffer,
+        least: usize,
+        context: u64,
+    ) -> Result<Request, Refused<Buffer>> {
+        let Some(request) = self.mint() else { return Err(Refused::new(CallError::TooMany(LIMIT), buffer)) };
+        let begun = self.endpoint.recv_multi(request, pattern, (buffer, least), Some(context));
+        self.named(request, begun)
+    }
+
     /// Receives a message in memory of the worker's: the vbuf that it came in, where it came in one, so that it is not
     /// copied. The memory is the application's from then on; [`Worker::give_back`] spares the worker making another.
     pub fn recv_in_place(&mut self, pattern: Pattern) -> Result<Request, CallError> {

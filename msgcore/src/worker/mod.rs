@@ -63,7 +63,7 @@ pub struct Worker<L: Link = LiveLink> {
 pub struct Dropped {
     /// Sends that had not ended: those that were taken back because they were not received, and those that failed.
     pub sends: usize,
-    /// Receives that had met no message.
+    /// Receives that waited for a message: those that had met none, and multi-receives, each as one, whatever they had taken.
     pub receives: usize,
     /// Unexpected messages.
     pub unexpected: usize,

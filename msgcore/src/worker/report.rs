@@ -128,11 +128,13 @@ impl<L: Link> Worker<L> {
         let Some(operation) = self.endpoint.services.tag.requests.get(request) else {
             return ("a request that is over".into(), Vec::new());
         };
-        if let TagOperation::Waiting { posted, .. } = operation {
+        if let TagOperation::Waiting { .. } | TagOperation::Multi(_) = operation {
+            let what = if matches!(operation, TagOperation::Multi(_)) { "multi-receive" } else { "receive" };
+            let posted = operation.posted();
             let Some(pattern) = posted.and_then(|posted| self.endpoint.services.tag.matching.pattern_of(posted)) else {
-                return ("a receive that is being met".into(), Vec::new());
+                return (format!("a {what} that is being met"), Vec::new());
             };
-            return (format!("a receive {}", Shown(&pattern)), self.sources(&pattern));
+            return (format!("a {what} {}", Shown(&pattern)), self.sources(&pattern));
         }
         let what = match operation {
             TagOperation::Outgoing { to, .. } => format!("a send to {to} that has not left"),
@@ -153,7 +155,9 @@ impl<L: Link> Worker<L> {
             TagOperation::Fetching(fetching) => format!("a message of {} that is being fetched", fetching.from),
             TagOperation::Opened(opened) => format!("{} to write a message of {} bytes", opened.from, opened.len),
             TagOperation::Piped(pipe) => format!("{} to write a message in pieces", pipe.from),
-            TagOperation::Waiting { .. } | TagOperation::Ended(_) => "a request that is over".to_owned(),
+            TagOperation::Waiting { .. } | TagOperation::Multi(_) | TagOperation::Ended(_) => {
+                "a request that is over".to_owned()
+            }
         };
         (what, operation.depends_on().into_iter().collect())
     }

@@ -126,8 +126,7 @@ impl<L: Link> Worker<L> {
     }
 
     fn next_completion(&mut self) -> Option<Completion> {
-        let (context, outcome) = self.endpoint.services.tag.requests.next_completion()?;
-        Some(Completion { context, outcome })
+        self.endpoint.services.tag.requests.next_completion()
     }
 
     /// Waits until every rank has called this; ends with [`OpError::Job`] as soon as one has gone. Messages sent before may still be under way.

@@ -17,6 +17,7 @@ mod inline {
     mod connections;
     mod keepalive;
     mod modes;
+    mod multi;
     mod pair;
     mod protocols;
     mod queues;
@@ -39,6 +40,7 @@ mod dedicated {
     mod connections;
     mod keepalive;
     mod modes;
+    mod multi;
     mod pair;
     mod protocols;
     mod queues;

@@ -3,6 +3,7 @@
 use std::ptr::NonNull;
 
 use roci_msgcore::{Buffer, CallError, OpError, Pattern, Refused, Source, Tag, UserMemory};
+use roci_testkit::World as _;
 
 use super::common::{World, pattern};
 
@@ -143,4 +144,31 @@ fn a_child_is_named_that_the_worker_is_its_parents() {
 
 fn memory_of(len: usize) -> Buffer {
     roci_driver::Arena::new(len).expect("memory").buffer(len).expect("room")
+}
+
+/// A multi-receive into memory that begins and ends anywhere: the last message takes what is left of it.
+#[test]
+fn messages_lie_one_behind_the_other_in_it() {
+    for protocol in ["r3", "rget", "rput", "pipeline"] {
+        let mut into = vec![0u8; 64 + 20_999].into_boxed_slice();
+        let mut world = World::pair(&[("rndv_protocol", protocol), ("eager_threshold", "1000"), ("dreg_pin", "lock")]);
+        let room = adopt(&mut world, 1, &mut into, 20_999);
+        let _ = world.workers[1].recv_multi(Pattern::new(Source::Any, Tag::new(1)), room, 0, 5).expect("accepted");
+        let sends = [100, 20_000, 800, 7].map(|len| world.send(0, 1, &pattern(len, len)));
+        let mut done: Vec<_> =
+            (0..5).map(|_| world.find("a completion", |world| world.workers[1].poll_completion())).collect();
+        let rest = done.pop().expect("five");
+        assert!(rest.is_last && rest.outcome.expect("used up").buffer.is_empty());
+        for completion in done {
+            let done = completion.outcome.expect("it comes");
+            assert!(done.buffer.is_users() && *done.buffer == *pattern(done.len, done.len), "{protocol} {}", done.len);
+        }
+        for send in sends {
+            drop(world.wait(0, send).expect("sent"));
+        }
+        for (at, len) in [(0, 100), (128, 20_000), (20_160, 800), (20_992, 7)] {
+            assert!(into[13 + at..13 + at + len] == *pattern(len, len), "{protocol} {len}: it is somewhere else");
+        }
+        assert!(into[..13].iter().chain(&into[13 + 20_999..]).all(|&byte| byte == 0), "too much was written");
+    }
 }

@@ -230,7 +230,7 @@ impl Station {
     /// Takes the completions, some of them now.
     fn look_at_queue(&mut self, run: &mut Run) -> Result<(), String> {
         while run.dice.random_ratio(2, 3)
-            && let Some(Completion { context, outcome }) = run.world.workers[self.rank].poll_completion()
+            && let Some(Completion { context, outcome, .. }) = run.world.workers[self.rank].poll_completion()
         {
             let at = self.pending.iter().position(|pending| pending.number == context);
             let at = at.ok_or_else(|| format!("rank {}: {context} completed twice", self.rank))?;

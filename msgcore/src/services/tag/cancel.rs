@@ -5,6 +5,7 @@ use roci_driver::link::Link;
 use roci_protocol::msg::{Label, Message};
 
 use super::TagService;
+use super::multi::MultiEnd;
 use super::operation::TagOperation;
 use super::request::Request;
 use super::stored::UnexpectedBody;
@@ -31,6 +32,7 @@ impl TagService {
     pub(crate) fn cancellation(&self, request: Request) -> Cancellation {
         match self.requests.get(request) {
             Some(TagOperation::Waiting { .. }) => Cancellation::Receive,
+            Some(TagOperation::Multi(multi)) if multi.posted.is_some() => Cancellation::Receive,
             Some(TagOperation::Outgoing { to, at }) => Cancellation::Queue(*to, *at),
             Some(TagOperation::Unmatched { to, .. }) => Cancellation::Ask(*to),
             Some(TagOperation::Asked(asked)) => Cancellation::Ask(asked.to),
@@ -42,6 +44,12 @@ impl TagService {
 
     /// Takes a receive back.
     pub(crate) fn cancel_receive<L: Link>(&mut self, core: &mut Core<L>, request: Request) {
+        if let Some(TagOperation::Multi(multi)) = self.requests.get(request) {
+            let met = multi.posted.and_then(|posted| self.matching.cancel_posted(posted));
+            debug_assert_eq!(met, Some(request), "a multi-receive that has a place is posted");
+            core.stats.cancelled += 1;
+            return self.requests.end_multi(request, MultiEnd::Cancelled);
+        }
         // A receive without a buffer of its own has none to give back. Without memory for one it stays.
         let spare = core.engine.buffer(0).ok();
         let Some(TagOperation::Waiting { buffer, posted: Some(posted) }) = self.requests.get_mut(request) else {

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use super::request::Request;
+use crate::core::completion::{Completion, Done, OpError};
 
 /// Requests that may be in the list in vain, beside as many as are not.
 pub(super) const SLACK: usize = 64;
@@ -25,9 +26,12 @@ pub(crate) enum ReportTo {
 pub(crate) struct CompletionList {
     /// What the application names them by, by the places of their names: beside the requests, of which most have none.
     contexts: Vec<u64>,
-    /// Those that have ended. One may be there twice, or be under way again because it is being cancelled.
+    /// Those that have ended. One may be there twice, or be under way again because it is being cancelled. [`Request::PART`]
+    /// stands for one of `parts`.
     ended: VecDeque<Request>,
-    /// Those whose outcome was not taken.
+    /// Messages that multi-receives have taken, in the order in which they had arrived whole.
+    parts: VecDeque<Completion>,
+    /// Those whose outcome was not taken, the messages among them.
     open: usize,
 }
 
@@ -53,7 +57,7 @@ impl CompletionList {
     /// Forgets what has ended and is not `there` any more, where that is most of it: it was taken by name.
     pub(crate) fn compact(&mut self, is_there: impl Fn(Request) -> bool) {
         if self.ended.len() > 2 * self.open + SLACK {
-            self.ended.retain(|&request| is_there(request));
+            self.ended.retain(|&request| request == Request::PART || is_there(request));
         }
     }
 
@@ -62,11 +66,25 @@ impl CompletionList {
         self.ended.push_back(request);
     }
 
-    /// Takes a request that has ended, or had, and what it is named by.
+    /// A message that a multi-receive has taken has ended. Its completion has what the receive is named by.
+    pub(crate) fn push_part(&mut self, of: Request, outcome: Result<Done, OpError>) {
+        self.parts.push_back(Completion { context: self.context_of(of), outcome, is_last: false });
+        self.ended.push_back(Request::PART);
+        self.open += 1;
+    }
+
+    /// Takes a request that has ended, or had.
     #[inline]
-    pub(crate) fn pop(&mut self) -> Option<(Request, u64)> {
-        let request = self.ended.pop_front()?;
-        Some((request, self.context_of(request)))
+    pub(crate) fn pop(&mut self) -> Option<Request> {
+        self.ended.pop_front()
+    }
+
+    /// Takes the message that [`Request::PART`] has stood for.
+    #[cold]
+    pub(crate) fn take_part(&mut self) -> Option<Completion> {
+        let part = self.parts.pop_front()?;
+        self.note_taken(ReportTo::Queue);
+        Some(part)
     }
 
     /// Returns the request that [`CompletionList::pop`] would take.
@@ -75,7 +93,8 @@ impl CompletionList {
     }
 
     /// Returns what a request is named by.
-    fn context_of(&self, request: Request) -> u64 {
+    #[inline]
+    pub(crate) fn context_of(&self, request: Request) -> u64 {
         self.contexts[request.0.index as usize]
     }
 
@@ -92,6 +111,7 @@ impl CompletionList {
             self.open -= 1;
             if self.open == 0 {
                 // What is left was taken by name, or is there twice.
+                assert!(self.parts.is_empty(), "a message that was not taken is counted");
                 self.ended.clear();
             }
         }

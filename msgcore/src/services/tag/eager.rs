@@ -73,7 +73,7 @@ impl TagService {
         if !is_whole {
             self.begin_series(peer, lane, id, vbuf.len())?;
         }
-        match self.matching.take_posted(&MatchLabel::new(from, label)) {
+        match self.meet_posted(&MatchLabel::new(from, label), len) {
             Some(request) => {
                 core.stats.rx_expected += 1;
                 acknowledge_match(peer, id, mode);
@@ -215,7 +215,7 @@ impl TagService {
             buffer[..len].copy_from_slice(&vbuf);
             Ok(Done::new(buffer, len, from, label))
         } else {
-            Err(truncated(core, from, label, len, buffer))
+            Err(self.truncated(core, request, (from, label, len), buffer))
         };
         self.requests.end(request, outcome);
         Some(vbuf)
@@ -325,7 +325,7 @@ impl TagService {
     ) -> Option<Buffer> {
         let error = match self.take_buffer(request) {
             Some(buffer) if len <= buffer.len() => return Some(buffer),
-            Some(buffer) => truncated(core, from, label, len, buffer),
+            Some(buffer) => self.truncated(core, request, (from, label, len), buffer),
             None => match core.engine.buffer(len) {
                 Ok(buffer) => return Some(buffer),
                 Err(_) => OpError::NoMemory { peer: from, len: len as u64 },
@@ -333,6 +333,25 @@ impl TagService {
         };
         self.requests.end(request, Err(error));
         None
+    }
+
+    /// A message does not fit its receive, whose buffer goes back with the error; what is left to a multi-receive stays with it.
+    #[cold]
+    fn truncated<L: Link>(
+        &self,
+        core: &mut Core<L>,
+        request: Request,
+        (source, label, len): (PeerId, Label, usize),
+        buffer: Buffer,
+    ) -> OpError {
+        core.stats.rx_truncated += 1;
+        let envelope = Envelope { source, tag: Tag::new(label.tag), len, data: label.data };
+        let context = Context::new(label.context);
+        let (room, buffer) = match self.requests.room_beside(request) {
+            Some(room) => (room, None),
+            None => (buffer.len(), Some(buffer)),
+        };
+        OpError::Truncated(Box::new(Truncated { envelope, context, room, buffer }))
     }
 
     /// Stores a message that has no receive.
@@ -364,12 +383,4 @@ pub(super) fn acknowledge_match(peer: &mut Peer, id: u64, mode: Mode) {
     if mode == Mode::Synchronous {
         peer.queue_control(Message::Matched { id });
     }
-}
-
-#[cold]
-fn truncated<L: Link>(core: &mut Core<L>, source: PeerId, label: Label, len: usize, buffer: Buffer) -> OpError {
-    core.stats.rx_truncated += 1;
-    let envelope = Envelope { source, tag: Tag::new(label.tag), len, data: label.data };
-    let (context, room) = (Context::new(label.context), buffer.len());
-    OpError::Truncated(Box::new(Truncated { envelope, context, room, buffer: Some(buffer) }))
 }

@@ -8,6 +8,7 @@ pub(crate) mod completion_list;
 pub(crate) mod eager;
 pub(crate) mod inject;
 pub(crate) mod matching;
+pub(crate) mod multi;
 pub(crate) mod operation;
 pub(crate) mod receive;
 pub(crate) mod rendezvous;
@@ -112,7 +113,7 @@ impl TagService {
         };
         let orphans = self.matching.forget(peer, is_lost);
         for request in orphans {
-            self.requests.end(request, Err(error.clone()));
+            self.requests.fail_receive(request, error.clone());
         }
         let of_peer = self.series.range((peer, 0)..=(peer, u64::MAX));
         let lost: Vec<_> = of_peer.filter(|(_, series)| !series.is_complete()).map(|(&(_, id), _)| id).collect();

@@ -6,6 +6,7 @@ use roci_driver::{Buffer, MemoryRegion};
 use roci_protocol::msg::{Label, RendezvousProtocol};
 
 use super::matching::Posted;
+use super::multi::MultiReceive;
 use crate::core::completion::{Done, OpError};
 use crate::core::peer::PeerId;
 
@@ -28,6 +29,8 @@ pub(crate) enum TagOperation {
     Writing(Box<PipeOut>),
     /// A receive without a message; without a buffer where the message is received in place.
     Waiting { buffer: Option<Buffer>, posted: Option<Posted> },
+    /// A multi-receive. The messages that it has taken are operations of their own.
+    Multi(Box<MultiReceive>),
     /// An eager series or R3: a receive whose message comes in parts.
     Filling(Filling),
     /// RGET: a receive whose message is being fetched.
@@ -53,7 +56,16 @@ impl TagOperation {
             Self::Filling(Filling { from, .. }) | Self::Fetching(Fetching { from, .. }) => Some(*from),
             Self::Opened(Opened { from, .. }) => Some(*from),
             Self::Piped(pipe) => Some(pipe.from),
-            Self::Waiting { .. } | Self::Ended(_) => None,
+            Self::Waiting { .. } | Self::Multi(_) | Self::Ended(_) => None,
+        }
+    }
+
+    /// Returns the place of a receive that waits.
+    pub(crate) fn posted(&self) -> Option<Posted> {
+        match self {
+            Self::Waiting { posted, .. } => *posted,
+            Self::Multi(multi) => multi.posted,
+            _ => None,
         }
     }
 

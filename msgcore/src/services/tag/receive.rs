@@ -26,6 +26,11 @@ impl Met {
         envelope(&self.label, &self.body)
     }
 
+    /// Returns its length.
+    pub(crate) fn len(&self) -> usize {
+        self.body.len()
+    }
+
     /// Returns who sent it.
     pub(crate) fn source(&self) -> PeerId {
         self.label.source
@@ -62,9 +67,25 @@ impl TagService {
     /// A receive waits for a message from now on.
     pub(crate) fn post(&mut self, request: Request, pattern: Pattern) {
         let handle = self.matching.post(pattern, request);
-        if let Some(TagOperation::Waiting { posted, .. }) = self.requests.get_mut(request) {
-            *posted = Some(handle);
+        match self.requests.get_mut(request) {
+            Some(TagOperation::Waiting { posted, .. }) => *posted = Some(handle),
+            Some(TagOperation::Multi(multi)) => multi.posted = Some(handle),
+            _ => {}
         }
+    }
+
+    /// Brings a message of `len` bytes to its receive. Returns the name of the operation that takes it: that of the receive, or
+    /// of a piece of a multi-receive.
+    #[inline]
+    pub(super) fn meet_posted(&mut self, label: &MatchLabel, len: usize) -> Option<Request> {
+        let Self { matching, requests, .. } = self;
+        let mut taker = None;
+        matching.take_posted_if(label, |receive| {
+            let (request, encounter) = requests.meet(receive, len);
+            taker = Some(request);
+            encounter
+        });
+        taker
     }
 
     /// Gives a message that waited to its receive. `peer` is its sender, if that is a peer and not gone.
@@ -95,7 +116,7 @@ impl TagService {
 
     /// Ends a receive with an error.
     pub(crate) fn fail_receive(&mut self, request: Request, error: OpError) {
-        self.requests.end(request, Err(error));
+        self.requests.fail_receive(request, error);
     }
 
     /// Returns what a message says of itself that such a receive would take.

@@ -1,16 +1,19 @@
 //! All requests of a worker: each is under way, or over and not asked for yet.
 
+mod pieces;
+
 use std::collections::VecDeque;
 use std::mem;
 
 use roci_protocol::msg::Label;
 
 use super::completion_list::{CompletionList, ReportTo};
+use super::matching::Encounter;
 use super::operation::TagOperation;
 use super::request::Request;
-use crate::core::completion::{Done, OpError};
+use crate::core::completion::{Completion, Done, OpError};
 use crate::core::peer::PeerId;
-use crate::core::slab::{KeySource, NamedValues};
+use crate::core::slab::{KeySource, NamedValues, Slab};
 
 struct RequestSlot {
     operation: TagOperation,
@@ -23,6 +26,14 @@ struct RequestSlot {
     buffered: usize,
 }
 
+/// A message that a multi-receive has taken.
+#[derive(Debug)]
+struct MultiPiece {
+    /// Which.
+    of: Request,
+    operation: TagOperation,
+}
+
 /// All requests of a worker.
 pub(crate) struct Requests {
     slots: NamedValues<RequestSlot>,
@@ -32,6 +43,10 @@ pub(crate) struct Requests {
     /// Those that have ended, in that order; `None` where the application asks for each by name.
     ended: Option<VecDeque<Request>>,
     completions: CompletionList,
+    /// Messages that multi-receives have taken, and that are under way, under names of their own.
+    pieces: Slab<MultiPiece>,
+    /// Those that have ended, where the application is on another thread: [`Request::PART`] stands for each in `ended`.
+    parts: VecDeque<(Request, Result<Done, OpError>)>,
 }
 
 /// Requests that a worker may have under way.
@@ -39,20 +54,22 @@ pub(crate) const LIMIT: usize = 1 << 20;
 
 impl Default for Requests {
     fn default() -> Self {
-        Self::of(Some(KeySource::of_its_own(LIMIT)))
+        Self::of(KeySource::of_its_own(LIMIT))
     }
 }
 
 impl Requests {
     /// Requests whose names are the same in each run, and none of those with another number.
     pub(crate) fn numbered(source: u32) -> Self {
-        Self::of(Some(KeySource::numbered(source, LIMIT)))
+        Self::of(KeySource::numbered(source, LIMIT))
     }
 
-    fn of(names: Option<KeySource>) -> Self {
+    fn of(names: KeySource) -> Self {
         Self {
             slots: NamedValues::default(),
-            names,
+            pieces: Slab::new(names.handed_on(Request::PIECES)),
+            parts: VecDeque::new(),
+            names: Some(names),
             buffered_bytes: 0,
             ended: None,
             completions: CompletionList::default(),
@@ -126,28 +143,40 @@ impl Requests {
 
     #[inline]
     pub(crate) fn get(&self, request: Request) -> Option<&TagOperation> {
-        self.slots.get(request.0).map(|slot| &slot.operation)
+        match self.slots.get(request.0) {
+            Some(slot) => Some(&slot.operation),
+            None => self.piece(request),
+        }
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, request: Request) -> Option<&mut TagOperation> {
-        self.slots.get_mut(request.0).map(|slot| &mut slot.operation)
+        match self.slots.get_mut(request.0) {
+            Some(slot) => Some(&mut slot.operation),
+            None => piece_mut(&mut self.pieces, request),
+        }
     }
 
-    /// Ends a receive that waits with a buffer which is long enough for a message; `false` for every other, and nothing has
-    /// changed.
+    /// Gives a message to a receive that waits with room which is long enough for it; every other declines.
     #[inline]
-    pub(crate) fn receive_whole(&mut self, request: Request, (from, label): (PeerId, Label), payload: &[u8]) -> bool {
+    pub(crate) fn receive_whole(
+        &mut self,
+        request: Request,
+        (from, label): (PeerId, Label),
+        payload: &[u8],
+    ) -> Encounter {
         let len = payload.len();
-        let Some(slot) = self.slots.get_mut(request.0) else { return false };
-        let TagOperation::Waiting { buffer, .. } = &mut slot.operation else { return false };
-        let Some(mut buffer) = buffer.take_if(|buffer| buffer.len() >= len) else { return false };
+        let Some(slot) = self.slots.get_mut(request.0) else { return Encounter::Declined };
+        let TagOperation::Waiting { buffer, .. } = &mut slot.operation else {
+            return self.receive_part(request, (from, label), payload);
+        };
+        let Some(mut buffer) = buffer.take_if(|buffer| buffer.len() >= len) else { return Encounter::Declined };
         buffer[..len].copy_from_slice(payload);
         slot.operation = TagOperation::Ended(Ok(Done::new(buffer, len, from, label)));
         if slot.report != ReportTo::ByName || self.ended.is_some() {
             self.settle(request);
         }
-        true
+        Encounter::Over
     }
 
     /// Replaces what is under way and returns what was.
@@ -188,12 +217,16 @@ impl Requests {
 
     /// Takes the next completion, and the value that it goes with.
     #[inline]
-    pub(crate) fn next_completion(&mut self) -> Option<(u64, Result<Done, OpError>)> {
-        while let Some((request, context)) = self.completions.pop() {
+    pub(crate) fn next_completion(&mut self) -> Option<Completion> {
+        while let Some(request) = self.completions.pop() {
+            if request == Request::PART {
+                return self.completions.take_part();
+            }
+            let context = self.completions.context_of(request);
             if self.is_queued(request)
                 && let Some(outcome) = self.close(request)
             {
-                return Some((context, outcome));
+                return Some(Completion { context, outcome, is_last: true });
             }
         }
         None
@@ -235,7 +268,7 @@ impl Requests {
     /// another thread.
     #[inline]
     pub(crate) fn settle(&mut self, request: Request) {
-        let Some(slot) = self.slots.get_mut(request.0) else { return };
+        let Some(slot) = self.slots.get_mut(request.0) else { return self.settle_piece(request) };
         if !matches!(slot.operation, TagOperation::Ended(_)) {
             return;
         }
@@ -252,7 +285,8 @@ impl Requests {
     }
 
     /// The next request that has ended. It may have been closed meanwhile, be under way
-    /// again because it is being cancelled, or be named twice.
+    /// again because it is being cancelled, or be named twice; [`Request::PART`] stands for a message that [`Requests::next_part`]
+    /// takes.
     #[inline]
     pub(crate) fn next_ended(&mut self) -> Option<Request> {
         self.ended.as_mut()?.pop_front()
@@ -321,12 +355,21 @@ impl Requests {
 
     /// The peers that requests cannot go on without, some of them more than once.
     pub(crate) fn peers(&self) -> impl Iterator<Item = PeerId> {
-        self.slots.iter().filter_map(|(_, slot)| slot.operation.depends_on())
+        let own = self.slots.iter().map(|(_, slot)| &slot.operation);
+        own.chain(self.pieces.iter().map(|(_, piece)| &piece.operation)).filter_map(TagOperation::depends_on)
     }
 
     fn select(&self, is_it: impl Fn(&TagOperation) -> bool) -> Vec<Request> {
-        self.slots.iter().filter(|(_, slot)| is_it(&slot.operation)).map(|(key, _)| Request(key)).collect()
+        let own = self.slots.iter().map(|(key, slot)| (Request(key), &slot.operation));
+        let pieces = self.pieces.iter().map(|(key, piece)| (Request::of_piece(key), &piece.operation));
+        own.chain(pieces).filter(|(_, operation)| is_it(operation)).map(|(request, _)| request).collect()
     }
+}
+
+/// Returns what is under way of a piece, if it is the name of one.
+#[cold]
+fn piece_mut(pieces: &mut Slab<MultiPiece>, request: Request) -> Option<&mut TagOperation> {
+    pieces.get_mut(request.piece()?).map(|piece| &mut piece.operation)
 }
 
 #[cfg(test)]
@@ -407,7 +450,7 @@ mod tests {
         }
         assert_eq!(requests.completions_open(), 1);
         requests.end(held, Err(OpError::NobodyLeft));
-        assert_eq!(requests.next_completion().expect("it has ended").0, 1);
+        assert_eq!(requests.next_completion().expect("it has ended").context, 1);
         assert!(requests.next_completion().is_none() && requests.is_empty());
         assert_eq!(requests.completions.len(), 0);
     }

@@ -110,7 +110,7 @@ impl TagService {
     ) {
         let (oneself, len) = (self.oneself, payload.len());
         self.requests.open(request, TagOperation::Queued { to: oneself });
-        let receive = self.matching.take_posted(&MatchLabel::new(oneself, label));
+        let receive = self.meet_posted(&MatchLabel::new(oneself, label), len);
         // A short one is copied, so that its send is over; a long one waits in place, or one that finds no memory for a copy.
         let is_short = receive.is_none() && mode != Mode::Synchronous && len <= self.rules.eager;
         let copy = if is_short { copy_to_store(core, &payload) } else { None };

@@ -88,6 +88,17 @@ impl Pattern {
     }
 }
 
+/// What a receive does with a message that it could take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Encounter {
+    /// It leaves it alone, and nothing has changed.
+    Declined,
+    /// It takes it, and keeps its place for others.
+    Stays,
+    /// It takes it, and waits no longer.
+    Over,
+}
+
 /// Both queues of a worker. `R` names a receive, `M` is what is there of a message.
 #[derive(Debug)]
 pub(crate) struct Matching<R: Copy, M> {
@@ -112,9 +123,10 @@ impl<R: Copy, M> Matching<R, M> {
         self.receives.take(label)
     }
 
-    /// The same, where `meets` says that this receive has taken the message; else nothing has changed.
+    /// The same, where `meets` says that this receive has taken the message; else nothing has changed. A receive that stays
+    /// keeps its place in the order of posting.
     #[inline]
-    pub(crate) fn take_posted_if(&mut self, label: &MatchLabel, meets: impl FnOnce(R) -> bool) -> Option<R> {
+    pub(crate) fn take_posted_if(&mut self, label: &MatchLabel, meets: impl FnOnce(R) -> Encounter) -> Option<R> {
         self.receives.take_if(label, meets)
     }
 

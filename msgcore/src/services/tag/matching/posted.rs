@@ -3,7 +3,7 @@
 use super::bins::Bins;
 use super::classes::MatchClass;
 use super::entries::{List, Unordered};
-use super::{MatchLabel, Pattern};
+use super::{Encounter, MatchLabel, Pattern};
 use crate::Source;
 use crate::core::peer_id::PeerId;
 
@@ -87,22 +87,30 @@ impl<R: Copy> PostedReceives<R> {
     /// The receive posted first among all that take the message.
     #[inline]
     pub(super) fn take(&mut self, label: &MatchLabel) -> Option<R> {
-        self.take_if(label, |_| true)
+        self.take_if(label, |_| Encounter::Over)
     }
 
-    /// The same, where `meets` says so; else it stays where it is.
+    /// The same, where `meets` says so, which is asked once. It leaves its place if that says that it is over.
     #[inline]
-    pub(super) fn take_if(&mut self, label: &MatchLabel, meets: impl FnOnce(R) -> bool) -> Option<R> {
+    pub(super) fn take_if(&mut self, label: &MatchLabel, meets: impl FnOnce(R) -> Encounter) -> Option<R> {
         let exact = self.exact.head(label);
         if self.listed + self.classed > 0
             && let Some(wild) = self.wild_before(exact, label)
         {
             let (Wild::Listed(index) | Wild::Classed(_, index)) = wild;
-            return if meets(self.entries.get(index)?.name) { self.take_wild(wild, label) } else { None };
+            let name = self.entries.get(index)?.name;
+            return match meets(name) {
+                Encounter::Declined => None,
+                Encounter::Stays => Some(name),
+                Encounter::Over => self.take_wild(wild, label),
+            };
         }
         let index = exact?;
-        if !meets(self.entries.get(index)?.name) {
-            return None;
+        let name = self.entries.get(index)?.name;
+        match meets(name) {
+            Encounter::Declined => return None,
+            Encounter::Stays => return Some(name),
+            Encounter::Over => {}
         }
         self.exact.detach(&mut self.entries, *label, index);
         self.entries.remove(index).map(|receive| receive.name)

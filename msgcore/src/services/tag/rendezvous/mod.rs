@@ -70,7 +70,7 @@ impl TagService {
         remote: RemotePayload,
     ) -> Result<(), Breach> {
         acceptable(remote.len)?;
-        match self.matching.take_posted(&MatchLabel::new(peer.id, label)) {
+        match self.meet_posted(&MatchLabel::new(peer.id, label), remote.len as usize) {
             Some(request) => {
                 core.stats.rx_expected += 1;
                 self.meet(core, peer, request, label, remote);

@@ -10,10 +10,12 @@ use super::*;
 /// One thing that happens.
 #[derive(Clone, Debug)]
 enum Act {
-    /// A receive is posted, unless a message is there for it.
-    Receive(Pattern),
+    /// A receive is posted that takes so many messages, unless they are there.
+    Receive(Pattern, u32),
     /// A message comes, and waits unless a receive does.
     Arrive(MatchLabel, usize),
+    /// A message comes that no receive takes, and does not wait.
+    Pass(MatchLabel),
     Probe(Pattern),
     /// Takes back a receive that was posted at some time, waiting or not.
     Cancel(Index),
@@ -52,8 +54,9 @@ fn a_pattern() -> impl Strategy<Value = Pattern> {
 
 fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
-        12 => a_pattern().prop_map(Act::Receive),
+        12 => (a_pattern(), prop_oneof![2 => Just(1), 1 => 2..5u32]).prop_map(|(pattern, count)| Act::Receive(pattern, count)),
         12 => (a_label(), 0..100usize).prop_map(|(label, cost)| Act::Arrive(label, cost)),
+        2 => a_label().prop_map(Act::Pass),
         4 => a_pattern().prop_map(Act::Probe),
         4 => any::<Index>().prop_map(Act::Cancel),
         2 => (0..3usize, 0..MODULUS).prop_map(|(source, rest)| Act::Withdraw(source.into(), rest)),
@@ -66,13 +69,20 @@ fn act() -> impl Strategy<Value = Act> {
 #[derive(Default)]
 struct Model {
     posted: Vec<(Pattern, u32)>,
+    /// Messages that each receive takes yet, by its name.
+    left: Vec<u32>,
     unexpected: Vec<(MatchLabel, usize, u32)>,
 }
 
 impl Model {
     fn take_posted(&mut self, label: &MatchLabel) -> Option<u32> {
         let at = self.posted.iter().position(|(pattern, _)| pattern.takes(label))?;
-        Some(self.posted.remove(at).1)
+        let (_, name) = self.posted[at];
+        self.left[name as usize] -= 1;
+        if self.left[name as usize] == 0 {
+            self.posted.remove(at);
+        }
+        Some(name)
     }
 
     fn find(&self, pattern: &Pattern) -> Option<usize> {
@@ -113,14 +123,19 @@ struct Pair {
     matching: Matching<u32, u32>,
     model: Model,
     handles: Vec<Posted>,
+    /// What the receives themselves know of the messages that they take yet.
+    left: Vec<u32>,
     marks: u32,
 }
 
 impl Pair {
     fn act(&mut self, act: Act) -> Result<(), TestCaseError> {
         match act {
-            Act::Receive(pattern) => self.receive(pattern)?,
+            Act::Receive(pattern, count) => self.receive(pattern, count)?,
             Act::Arrive(label, cost) => self.arrive(label, cost)?,
+            Act::Pass(label) => {
+                prop_assert_eq!(self.matching.take_posted_if(&label, |_| Encounter::Declined), None);
+            }
             Act::Probe(pattern) => {
                 let expected = self.model.find(&pattern).map(|at| &self.model.unexpected[at]);
                 let expected = expected.map(|(label, _, mark)| (*label, mark));
@@ -152,19 +167,28 @@ impl Pair {
         self.compare_sizes()
     }
 
-    fn receive(&mut self, pattern: Pattern) -> Result<(), TestCaseError> {
-        let found = self.matching.take_unexpected(&pattern);
-        prop_assert_eq!(found, self.model.take_unexpected(&pattern));
-        if found.is_none() {
-            let name = self.handles.len() as u32;
-            self.handles.push(self.matching.post(pattern, name));
-            self.model.posted.push((pattern, name));
+    fn receive(&mut self, pattern: Pattern, count: u32) -> Result<(), TestCaseError> {
+        for taken in 0..count {
+            let found = self.matching.take_unexpected(&pattern);
+            prop_assert_eq!(found, self.model.take_unexpected(&pattern));
+            if found.is_none() {
+                let name = self.handles.len() as u32;
+                self.handles.push(self.matching.post(pattern, name));
+                self.model.posted.push((pattern, name));
+                self.left.push(count - taken);
+                self.model.left.push(count - taken);
+                break;
+            }
         }
         Ok(())
     }
 
     fn arrive(&mut self, label: MatchLabel, cost: usize) -> Result<(), TestCaseError> {
-        let met = self.matching.take_posted(&label);
+        let left = &mut self.left;
+        let met = self.matching.take_posted_if(&label, |name| {
+            left[name as usize] -= 1;
+            if left[name as usize] == 0 { Encounter::Over } else { Encounter::Stays }
+        });
         prop_assert_eq!(met, self.model.take_posted(&label));
         if met.is_none() {
             self.matching.keep(label, u64::from(self.marks), cost, self.marks);
@@ -175,7 +199,7 @@ impl Pair {
     }
 
     fn compare_sizes(&self) -> Result<(), TestCaseError> {
-        let Model { posted, unexpected } = &self.model;
+        let Model { posted, unexpected, .. } = &self.model;
         prop_assert_eq!(self.matching.posted_len(), posted.len());
         prop_assert_eq!(self.matching.unexpected_len(), unexpected.len());
         prop_assert_eq!(self.matching.unexpected_bytes(), unexpected.iter().map(|(_, cost, _)| cost).sum::<usize>());
