@@ -179,7 +179,12 @@ impl<const DEDICATED: bool> AnyScene<DEDICATED> {
                 let buffer = self.victim.buffer(10_000).expect("memory");
                 self.victim.recv(1, tag, buffer).map_err(CallError::from)
             }
-            4 if !self.requests.is_empty() => {
+            4 => {
+                let room = self.victim.buffer(dice.random_range(0..40_000)).expect("memory");
+                let pattern = Pattern::new(Source::Any, tag);
+                self.victim.recv_multi(pattern, room, 100, 0).map_err(CallError::from)
+            }
+            5 if !self.requests.is_empty() => {
                 return self.victim.cancel(self.requests[dice.random_range(0..self.requests.len())]);
             }
             _ => return,
@@ -293,6 +298,9 @@ impl<const DEDICATED: bool> AnyScene<DEDICATED> {
         for request in std::mem::take(&mut self.requests) {
             self.victim.cancel(request);
             drop(self.victim.test_in_turn(request).expect("nothing waits for a peer that is gone"));
+        }
+        while let Some(part) = self.victim.poll_completion() {
+            assert!(!part.is_last, "the end of a multi-receive was taken by its name");
         }
         let pattern = Pattern::new(Source::Any, TagMatch::Any);
         while self.victim.probe(pattern).is_some() {

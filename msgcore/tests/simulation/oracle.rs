@@ -35,11 +35,17 @@ enum Got {
     Truncated(usize),
 }
 
+impl Got {
+    fn name(&self) -> Option<usize> {
+        if let Self::Named(name) = self { Some(*name) } else { None }
+    }
+}
+
 #[derive(Default, Debug)]
 pub(crate) struct Oracle {
     seed: u64,
     sent: Vec<Sent>,
-    /// By key, the receives with their places in the order of posting.
+    /// By key, what was received, with the places of the receives in the order of posting: several at that of a multi-receive.
     received: BTreeMap<Key, Vec<(u64, Got)>>,
     posted: u64,
     dead: Option<Rank>,
@@ -183,7 +189,7 @@ impl Oracle {
     /// Verifies the order of all that was received.
     pub(crate) fn check_order(&mut self) -> Result<(), String> {
         for receives in self.received.values_mut() {
-            receives.sort_by_key(|(place, _)| *place);
+            receives.sort_by_key(|(place, got)| (*place, got.name()));
         }
         let mut sent: BTreeMap<Key, Vec<usize>> = BTreeMap::new();
         for (message, record) in self.sent.iter().enumerate().filter(|(_, record)| !record.is_cancelled) {
@@ -197,8 +203,10 @@ impl Oracle {
             }
             let (got, expected) = (receives.len(), messages.len());
             ensure(got == expected, || format!("{expected} messages under {key:?}, {got} received"))?;
-            for ((_, got), message) in receives.iter().zip(messages) {
-                self.check_place(got, message)?;
+            let mut messages = messages.into_iter();
+            for of_one in receives.chunk_by(|(one, _), (other, _)| one == other) {
+                let met = messages.by_ref().take(of_one.len());
+                self.check_places(of_one.iter().map(|(_, got)| got).collect(), met)?;
             }
         }
         sent.retain(|key, _| self.binds(key));
@@ -207,9 +215,21 @@ impl Oracle {
 
     /// Of the messages that came none had overtaken another.
     fn check_rising(receives: &[(u64, Got)]) -> Result<(), String> {
-        let names = receives.iter().filter_map(|(_, got)| if let Got::Named(name) = got { Some(*name) } else { None });
-        let names: Vec<_> = names.collect();
+        let names: Vec<_> = receives.iter().filter_map(|(_, got)| got.name()).collect();
         ensure(names.is_sorted(), || format!("they came in the order {names:?}"))
+    }
+
+    /// One receive took these messages, of which any may have arrived first. What was too long fits any message of its length,
+    /// so it comes last.
+    fn check_places(&self, mut got: Vec<&Got>, messages: impl Iterator<Item = usize>) -> Result<(), String> {
+        got.sort_by_key(|got| matches!(got, Got::Truncated(_)));
+        for message in messages {
+            let Some(at) = got.iter().position(|got| self.check_place(got, message).is_ok()) else {
+                return got.iter().try_for_each(|got| self.check_place(got, message));
+            };
+            got.remove(at);
+        }
+        Ok(())
     }
 
     fn check_place(&self, got: &Got, message: usize) -> Result<(), String> {

@@ -1,10 +1,10 @@
-//! What the applications do: they send, receive, look, claim and cancel, as dice have it.
+//! What the applications do: they send, receive one message or many, look, claim and cancel, as dice have it.
 
 use rand::Rng;
 use rand::rngs::StdRng;
 use roci_msgcore::{
-    CallError, ClaimedMessage, Completion, Context, Done, Envelope, OpError, Pattern, Rank, Request, SendOptions,
-    Source, Tag, TagMatch,
+    Buffer, CallError, ClaimedMessage, Completion, Context, Done, Envelope, OpError, Pattern, Rank, Refused, Request,
+    SendOptions, Source, Tag, TagMatch, Truncated,
 };
 
 use crate::oracle::{Key, ensure, mix};
@@ -31,8 +31,21 @@ struct Pending {
 }
 
 enum What {
-    Send { message: usize, len: usize },
-    Receive { place: u64, pattern: Pattern, is_in_place: bool },
+    Send {
+        message: usize,
+        len: usize,
+    },
+    Receive {
+        place: u64,
+        pattern: Pattern,
+        is_in_place: bool,
+    },
+    /// A multi-receive, and how many bytes of its buffer have not come back.
+    Multi {
+        place: u64,
+        pattern: Pattern,
+        out: usize,
+    },
 }
 
 /// An application.
@@ -73,6 +86,7 @@ impl Station {
                     self.send(run)?;
                 }
             }
+            45..48 if self.uses_queue() => self.receive_many(run)?,
             45..80 => {
                 for _ in 0..burst(&mut run.dice) {
                     self.receive(run)?;
@@ -142,21 +156,33 @@ impl Station {
     }
 
     fn receive(&mut self, run: &mut Run) -> Result<(), String> {
-        let (dice, size) = (&mut run.dice, run.world.workers.len());
-        let context = Context::new(dice.random_range(0..CONTEXTS));
-        let source = if dice.random_ratio(1, 3) { Source::Any } else { Source::from(dice.random_range(0..size)) };
-        let tag = Tag::new(dice.random_range(0..TAGS));
-        let tag = match dice.random_range(0..6) {
-            0 | 1 => TagMatch::Any,
-            2 => TagMatch::Masked { tag, ignore: dice.random_range(0..TAGS) },
-            _ => tag.into(),
-        };
+        let pattern = any_pattern(run);
+        let (dice, context) = (&mut run.dice, pattern.context);
         let room = match dice.random_range(0..4) {
             0 => Some(run.plan.len(dice, usize::MAX)),
             1 | 2 if context.get() > 0 => Some(SHORT),
             _ => None,
         };
-        self.post_receive(run, Pattern::new(source, tag).within(context), room)
+        self.post_receive(run, pattern, room)
+    }
+
+    /// Posts a receive of many messages, whose completions the queue has.
+    fn receive_many(&mut self, run: &mut Run) -> Result<(), String> {
+        let pattern = any_pattern(run);
+        let (room, least) = (run.dice.random_range(0..2 * SHORT), run.dice.random_range(0..SHORT / 8));
+        let place = run.oracle.post();
+        let worker = &mut run.world.workers[self.rank];
+        let buffer = worker.buffer(room).map_err(|error| error.to_string())?;
+        let out = buffer.capacity();
+        match worker.recv_multi(pattern, buffer, least, self.begun + 1) {
+            Ok(request) => {
+                self.begun += 1;
+                self.pending.push(Pending { request, number: self.begun, what: What::Multi { place, pattern, out } });
+                Ok(())
+            }
+            Err(Refused { why: CallError::Peer(error), .. }) if is_of_the_dead(run, &error) => Ok(()),
+            Err(refused) => Err(format!("rank {} may not receive many: {refused}", self.rank)),
+        }
     }
 
     fn post_receive(&mut self, run: &mut Run, pattern: Pattern, room: Option<usize>) -> Result<(), String> {
@@ -230,12 +256,18 @@ impl Station {
     /// Takes the completions, some of them now.
     fn look_at_queue(&mut self, run: &mut Run) -> Result<(), String> {
         while run.dice.random_ratio(2, 3)
-            && let Some(Completion { context, outcome, .. }) = run.world.workers[self.rank].poll_completion()
+            && let Some(Completion { context, outcome, is_last }) = run.world.workers[self.rank].poll_completion()
         {
             let at = self.pending.iter().position(|pending| pending.number == context);
             let at = at.ok_or_else(|| format!("rank {}: {context} completed twice", self.rank))?;
-            let pending = self.pending.remove(at);
-            self.end(run, pending.what, outcome)?;
+            if is_last {
+                let pending = self.pending.remove(at);
+                self.end(run, pending.what, outcome)?;
+            } else if let What::Multi { place, pattern, out } = &mut self.pending[at].what {
+                take_part(run, (self.rank, *place), pattern, out, outcome)?;
+            } else {
+                return Err(format!("rank {}: {context} is one of many", self.rank));
+            }
         }
         Ok(())
     }
@@ -318,24 +350,27 @@ impl Station {
             }
             (What::Receive { .. }, Ok(done)) if done.is_cancelled => Ok(()),
             (What::Receive { place, pattern, is_in_place }, Ok(done)) => {
-                let key = (done.peer.slot(), rank, pattern.context, done.tag);
-                ensure(takes(&pattern, &key), || format!("{pattern:?} took {key:?}"))?;
-                let data = data_of(done.tag, done.len);
-                ensure(done.data == data, || format!("{:?} came with {key:?}, and not {data:?}", done.data))?;
-                run.oracle.receive(place, key, &done.buffer[..done.len])?;
+                take_message(run, (rank, place), &pattern, &done)?;
                 if is_in_place && run.dice.random_ratio(2, 3) {
                     run.world.workers[rank].give_back(done.buffer);
                 }
                 Ok(())
             }
             (What::Receive { place, pattern, .. }, Err(OpError::Truncated(truncated))) => {
-                let Envelope { source, tag, len, .. } = truncated.envelope;
-                let key = (source.slot(), rank, truncated.context, tag);
-                ensure(takes(&pattern, &key), || format!("{pattern:?} met {key:?}"))?;
+                take_truncated(run, (rank, place), &pattern, &truncated)?;
                 let is_back = truncated.buffer.is_some_and(|buffer| buffer.len() == truncated.room);
-                ensure(is_back, || format!("{pattern:?} did not get its buffer back"))?;
-                run.oracle.truncate(place, key, len);
-                Ok(())
+                ensure(is_back, || format!("{pattern:?} did not get its buffer back"))
+            }
+            (What::Multi { out, pattern, .. }, outcome) => {
+                let rest = match outcome {
+                    Ok(done) => Some(done.buffer),
+                    Err(OpError::MultiReceive(failed)) if is_of_the_dead(run, &failed.why) => failed.rest,
+                    Err(error) => return Err(format!("rank {rank}, a receive of many: {error}")),
+                };
+                let left = rest.as_ref().map(Buffer::capacity);
+                // A message of the dead takes its piece with it.
+                let is_all = left == Some(out) || left < Some(out) && run.oracle.dead().is_some();
+                ensure(is_all, || format!("{pattern:?} came back with {left:?} of {out} bytes"))
             }
             (What::Send { message, len }, Err(error)) if is_of_the_dead(run, &error) => {
                 self.bytes -= len;
@@ -346,6 +381,64 @@ impl Station {
             (What::Receive { .. }, Err(error)) => Err(format!("rank {rank}, a receive: {error}")),
         }
     }
+}
+
+/// A message has come, to a receive at this place.
+fn take_message(run: &mut Run, (rank, place): (Rank, u64), pattern: &Pattern, done: &Done) -> Result<(), String> {
+    let key = (done.peer.slot(), rank, pattern.context, done.tag);
+    ensure(takes(pattern, &key), || format!("{pattern:?} took {key:?}"))?;
+    let data = data_of(done.tag, done.len);
+    ensure(done.data == data, || format!("{:?} came with {key:?}, and not {data:?}", done.data))?;
+    run.oracle.receive(place, key, &done.buffer[..done.len])
+}
+
+/// A message has come that was too long, to a receive at this place.
+fn take_truncated(
+    run: &mut Run,
+    (rank, place): (Rank, u64),
+    pattern: &Pattern,
+    truncated: &Truncated,
+) -> Result<(), String> {
+    let Envelope { source, tag, len, .. } = truncated.envelope;
+    let key = (source.slot(), rank, truncated.context, tag);
+    ensure(takes(pattern, &key), || format!("{pattern:?} met {key:?}"))?;
+    ensure(len > truncated.room, || format!("{pattern:?} had room for {key:?}"))?;
+    run.oracle.truncate(place, key, len);
+    Ok(())
+}
+
+/// One of the messages of a multi-receive is there, whose buffer is smaller by as much.
+fn take_part(
+    run: &mut Run,
+    of: (Rank, u64),
+    pattern: &Pattern,
+    out: &mut usize,
+    outcome: Result<Done, OpError>,
+) -> Result<(), String> {
+    run.note(of.0, mix(outcome.as_ref().map_or(1, |done| done.len as u64)));
+    match outcome {
+        Ok(done) => {
+            *out -= done.buffer.capacity();
+            take_message(run, of, pattern, &done)
+        }
+        Err(OpError::Truncated(truncated)) => take_truncated(run, of, pattern, &truncated),
+        Err(error) if is_of_the_dead(run, &error) => Ok(()),
+        Err(error) => Err(format!("rank {}, one of many: {error}", of.0)),
+    }
+}
+
+/// Of any messages, as dice have it.
+fn any_pattern(run: &mut Run) -> Pattern {
+    let (dice, size) = (&mut run.dice, run.world.workers.len());
+    let context = Context::new(dice.random_range(0..CONTEXTS));
+    let source = if dice.random_ratio(1, 3) { Source::Any } else { Source::from(dice.random_range(0..size)) };
+    let tag = Tag::new(dice.random_range(0..TAGS));
+    let tag = match dice.random_range(0..6) {
+        0 | 1 => TagMatch::Any,
+        2 => TagMatch::Masked { tag, ignore: dice.random_range(0..TAGS) },
+        _ => tag.into(),
+    };
+    Pattern::new(source, tag).within(context)
 }
 
 /// The data that goes with messages of this length under this tag, if any does.
