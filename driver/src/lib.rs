@@ -50,7 +50,8 @@
 //!
 //! # Memory
 //! Buffers are cut from the engine's arena, or made of memory of the application's own by [`Engine::adopt`], which
-//! registers it as [`RegistrationConfig`] has it. The application may unmap, move or discard such memory as soon as its
+//! registers it as [`RegistrationConfig`] has it. Such memory is exclusive, a source or a target: [`MemoryKind`] says who else
+//! may access it meanwhile, and what it is for. The application may unmap, move or discard such memory as soon as its
 //! buffers are dropped: the registration cache is notified before the call that did it returns. Of three things it is
 //! not notified, or too late. A device that reads memory itself then sends what the old pages held; the processor reads
 //! what is there.
@@ -101,9 +102,9 @@ pub use event::Event;
 pub use handles::{CompletionQueue, QueuePair, SharedReceiveQueue};
 pub use lasting::Lasting;
 pub use mem::{
-    AdoptError, Arena, ArenaConfig, ArenaError, Buffer, ForkWatch, HugePage, MemoryError, MonitorChoice, MonitorError,
-    PageChoice, Pages, PassedOver, PdId, Pin, Placement, RegionFull, RegisterError, RegistrationConfig,
-    RegistrationInfo, RegistrationStats, UserMemory,
+    AdoptError, Arena, ArenaConfig, ArenaError, Buffer, ForkWatch, HugePage, MemoryError, MemoryKind, MonitorChoice,
+    MonitorError, PageChoice, Pages, PassedOver, PdId, Pin, Placement, RegionError, RegionRefused, RegisterError,
+    RegistrationConfig, RegistrationInfo, RegistrationStats, UserMemory, WrongKind,
 };
 pub use qp::{ConnectError, QpParams, UnconnectedQp};
 pub use roci_protocol::cm::{ConnId, Ending, PrivateData, SidrFailure, SidrId, Terms};

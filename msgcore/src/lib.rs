@@ -71,7 +71,9 @@ pub use crate::core::peer_id::PeerId;
 pub use crate::core::refused::{CallError, Refused};
 pub use crate::core::stage::IllegalStep;
 pub use messaging::Messaging;
-pub use roci_driver::{AdoptError, Buffer, MonitorChoice, Pin, RegistrationInfo, RegistrationStats, UserMemory};
+pub use roci_driver::{
+    AdoptError, Buffer, MemoryKind, MonitorChoice, Pin, RegistrationInfo, RegistrationStats, UserMemory, WrongKind,
+};
 pub use roci_launcher::{Job, JobError, Rank};
 pub use roci_protocol::msg::Capabilities;
 pub use services::rma::firehose;

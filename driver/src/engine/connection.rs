@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use roci_protocol::rc::{self, RecvRequest, State, WcStatus};
 use roci_protocol::wire::{Flow, Inflow, Ip, MacAddr};
 
+use super::post_error::check_kind;
 use super::{Engine, PostError, RefusedRequest};
 use crate::address::Address;
 use crate::handles::{CompletionQueue, QueuePair, SharedReceiveQueue};
@@ -188,6 +189,11 @@ impl<L: Link> Engine<L> {
         if self.is_forked() {
             return refuse(PostError::Forked, wr);
         }
+        if wr.0.buffer.is_users()
+            && let Err(kind) = check_kind(&wr)
+        {
+            return refuse(kind.into(), wr);
+        }
         let Some(slot) = self.qps.get_mut(qp.0) else { return refuse(PostError::NoQueuePair, wr) };
         if !self.cqs[slot.cq.0].reserve() {
             return refuse(PostError::CompletionQueueFull, wr);
@@ -205,6 +211,9 @@ impl<L: Link> Engine<L> {
         let refuse = |reason, buffer| Err(RefusedRequest { reason, request: buffer });
         if self.is_forked() {
             return refuse(PostError::Forked, buffer);
+        }
+        if let Err(kind) = buffer.check_filled() {
+            return refuse(kind.into(), buffer);
         }
         let Some(slot) = self.qps.get_mut(qp.0) else { return refuse(PostError::NoQueuePair, buffer) };
         if !self.cqs[slot.cq.0].reserve() {

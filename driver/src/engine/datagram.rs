@@ -10,6 +10,7 @@ use roci_protocol::wire::{Flow, Frame, Ip, MacAddr};
 
 use super::address_handles::{AddressHandle, AddressHandleError};
 use super::connection::{largest_mtu, source_port};
+use super::post_error::check_kind;
 use super::{Engine, PostError, RefusedRequest};
 use crate::event::Event;
 use crate::handles::{CompletionQueue, QueuePair};
@@ -108,6 +109,9 @@ impl<L: Link> Engine<L> {
         if self.is_forked() {
             return refuse(PostError::Forked, buffer);
         }
+        if let Err(kind) = buffer.check_filled() {
+            return refuse(kind.into(), buffer);
+        }
         let Some(datagrams) = self.datagrams.get_mut(&qp.qpn()) else { return refuse(PostError::NoQueuePair, buffer) };
         let cq = &mut self.cqs[datagrams.cq.0];
         if !cq.reserve() {
@@ -133,6 +137,9 @@ impl<L: Link> Engine<L> {
         let refuse = |reason, wr| Err(RefusedRequest { reason, request: wr });
         if self.is_forked() {
             return refuse(PostError::Forked, wr);
+        }
+        if let Err(kind) = check_kind(&wr) {
+            return refuse(kind.into(), wr);
         }
         let Some(datagrams) = self.datagrams.get_mut(&qp.qpn()) else { return refuse(PostError::NoQueuePair, wr) };
         let longest = datagrams.ud.max_message();
@@ -194,9 +201,9 @@ impl<L: Link> Engine<L> {
         let Ok(mut receive) = datagrams.ud.accept(packet) else { return };
         let cq = datagrams.cq;
         let header = &frame.datagram[..frame.ip.wire_len()];
-        receive.buffer[..GRH_LEN - header.len()].fill(0);
-        receive.buffer[GRH_LEN - header.len()..GRH_LEN].copy_from_slice(header);
-        receive.buffer[GRH_LEN..GRH_LEN + packet.payload.len()].copy_from_slice(packet.payload);
+        receive.buffer.copy_in(0, &[0; GRH_LEN][header.len()..]);
+        receive.buffer.copy_in(GRH_LEN - header.len(), header);
+        receive.buffer.copy_in(GRH_LEN, packet.payload);
         let source = packet.headers.ext.deth.map(|deth| deth.source_qpn);
         let imm = packet.headers.ext.imm.map(|imm| imm.0);
         let len = (GRH_LEN + packet.payload.len()) as u32;

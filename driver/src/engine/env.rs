@@ -1,7 +1,9 @@
 //! The environment of one queue pair: its link, the memory of its domain, its completion queue.
 //!
 //! Here it is decided, for each packet, whether its payload is sent zero-copy: it is copied where no ICRC is agreed, where it is
-//! shorter than the link's threshold, and where the device cannot read its memory.
+//! shorter than the link's threshold, where the device cannot read its memory, and where others may write it meanwhile.
+
+use std::ops::Range;
 
 use roci_protocol::rc::{AtomicOperation, Denied, Env, Held, Payload, RcCompletion, RecvRequest, SendOp, TxError};
 use roci_protocol::wire::{Flow, HeaderWords, Headers, Opcode, Packet};
@@ -74,14 +76,13 @@ impl<L: Link, S: Sink> Env for EngineEnv<'_, L, S> {
             Payload::Bytes(bytes) => (bytes, None),
             Payload::Local { buffer, offset, len } => (&buffer[offset..offset + len], buffer.attached_range()),
             Payload::Remote { rkey, va, len } => {
-                let read = self.keys.slice_and_range(
-                    Asker { pd: self.pd, qpn: Some(self.qp.0) },
-                    rkey,
-                    va,
-                    len as u64,
-                    Access::REMOTE_READ,
-                );
-                read.map_err(|Denied| TxError::Denied)?
+                let peer = Asker { pd: self.pd, qpn: Some(self.qp.0) };
+                let found = self.keys.find(peer, rkey, va, len as u64, Access::REMOTE_READ);
+                let (buffer, range) = found.map_err(|Denied| TxError::Denied)?;
+                if buffer.is_target() {
+                    return transmit_copy(self.link, self.flow, headers, (buffer, range));
+                }
+                (&buffer[range], buffer.attached_range())
             }
         };
         if headers.bth.opcode == Opcode::Cnp {
@@ -123,7 +124,7 @@ impl<L: Link, S: Sink> Env for EngineEnv<'_, L, S> {
 
     #[inline]
     fn place(&mut self, buffer: &mut Buffer, offset: usize, bytes: &[u8]) {
-        buffer[offset..offset + bytes.len()].copy_from_slice(bytes);
+        buffer.copy_in(offset, bytes);
     }
 
     #[inline]
@@ -134,22 +135,21 @@ impl<L: Link, S: Sink> Env for EngineEnv<'_, L, S> {
 
     #[inline]
     fn authorize(&self, rkey: Rkey, va: u64, len: u64, access: Access) -> Result<(), Denied> {
-        self.keys.slice(self.peer(), rkey, va, len, access).map(|_| ())
+        self.keys.authorize(self.peer(), rkey, va, len, access)
     }
 
     #[inline]
     fn place_remote(&mut self, rkey: Rkey, va: u64, bytes: &[u8]) -> Result<(), Denied> {
-        let len = bytes.len() as u64;
-        self.keys.slice_mut(self.peer(), rkey, va, len, Access::REMOTE_WRITE)?.copy_from_slice(bytes);
+        let found = self.keys.find_mut(self.peer(), rkey, va, bytes.len() as u64, Access::REMOTE_WRITE);
+        let (buffer, range) = found?;
+        buffer.copy_in(range.start, bytes);
         Ok(())
     }
 
     #[inline]
     fn atomic(&mut self, rkey: Rkey, va: u64, operation: AtomicOperation) -> Result<u64, Denied> {
-        let bytes = self.keys.slice_mut(self.peer(), rkey, va, 8, Access::REMOTE_ATOMIC)?;
-        let original = u64::from_ne_bytes(bytes.try_into().map_err(|_| Denied)?);
-        bytes.copy_from_slice(&operation.apply(original).to_ne_bytes());
-        Ok(original)
+        let (buffer, range) = self.keys.find_mut(self.peer(), rkey, va, 8, Access::REMOTE_ATOMIC)?;
+        buffer.update(range.start, |original| operation.apply(original)).ok_or(Denied)
     }
 
     fn invalidate(&mut self, rkey: Rkey) -> Result<(), Denied> {
@@ -203,6 +203,20 @@ impl<L: Link, S: Sink> Env for EngineEnv<'_, L, S> {
 fn transmit<L: Link>(link: &mut L, flow: &mut Flow, headers: &Headers, payload: &[u8]) -> Result<(), TxError> {
     let sent = link.transmit(flow.frame_len(headers, payload.len()), |frame| {
         flow.emit(frame, headers, payload.len(), |bytes| bytes.copy_from_slice(payload));
+    });
+    sent.map_err(|Full| TxError::Busy)
+}
+
+/// Sends a frame with a copy of bytes that others may write meanwhile.
+#[cold]
+fn transmit_copy<L: Link>(
+    link: &mut L,
+    flow: &mut Flow,
+    headers: &Headers,
+    (buffer, range): (&Buffer, Range<usize>),
+) -> Result<(), TxError> {
+    let sent = link.transmit(flow.frame_len(headers, range.len()), |frame| {
+        flow.emit(frame, headers, range.len(), |bytes| buffer.copy_out(range.start, bytes));
     });
     sent.map_err(|Full| TxError::Busy)
 }

@@ -1,5 +1,6 @@
 //! Memory: buffers, regions that peers may reach, windows onto them.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use roci_protocol::rc::SendOp;
@@ -10,8 +11,8 @@ use super::{Engine, PostError, RefusedRequest};
 use crate::handles::QueuePair;
 use crate::link::Link;
 use crate::mem::{
-    AdoptError, Arena, ArenaError, Asker, Buffer, KeyTable, MonitorError, PdId, RegionFull, RegistrationConfig,
-    RegistrationInfo, RegistrationStats, Registrations, UserMemory,
+    AdoptError, Arena, ArenaError, Asker, Buffer, KeyTable, MonitorError, PdId, RegionError, RegionRefused,
+    RegistrationConfig, RegistrationInfo, RegistrationStats, Registrations, UserMemory,
 };
 use crate::wr::SendWr;
 
@@ -20,6 +21,7 @@ use crate::wr::SendWr;
 pub struct MemoryRegion {
     rkey: Rkey,
     len: usize,
+    base: u64,
 }
 
 impl MemoryRegion {
@@ -28,9 +30,14 @@ impl MemoryRegion {
         self.rkey
     }
 
-    /// Bytes; addresses run from 0 to here.
+    /// Bytes.
     pub const fn len(&self) -> usize {
         self.len
+    }
+
+    /// The address of the first one, for the peer.
+    pub const fn base(&self) -> u64 {
+        self.base
     }
 
     /// Whether it holds nothing.
@@ -139,12 +146,23 @@ impl<L: Link> Engine<L> {
 
     /// Lets peers of queue pairs in `pd` reach `buffer`, whose addresses start at 0. In a forked child, which has no peers,
     /// the buffer comes back.
-    pub fn register(&mut self, pd: PdId, buffer: Buffer, access: Access) -> Result<MemoryRegion, RegionFull> {
+    pub fn register(&mut self, pd: PdId, buffer: Buffer, access: Access) -> Result<MemoryRegion, RegionRefused> {
+        self.register_at(pd, buffer, access, 0)
+    }
+
+    /// The same, with addresses that start at `base`: where the memory lies, for instance, as verbs has it.
+    pub fn register_at(
+        &mut self,
+        pd: PdId,
+        buffer: Buffer,
+        access: Access,
+        base: u64,
+    ) -> Result<MemoryRegion, RegionRefused> {
         if self.is_forked() {
-            return Err(RegionFull(buffer));
+            return Err(RegionRefused { why: RegionError::Forked, buffer });
         }
         let len = buffer.len();
-        Ok(MemoryRegion { rkey: self.memory.keys.insert(pd, buffer, access)?, len })
+        Ok(MemoryRegion { rkey: self.memory.keys.insert(pd, buffer, access, base)?, len, base })
     }
 
     /// Ends a region: its key is dead from here on, and the memory comes back. `None` where it ended before, and in a
@@ -158,23 +176,39 @@ impl<L: Link> Engine<L> {
 
     /// Copies out of a region that peers may be writing, from `offset` on. `None` where it does not fit.
     pub fn read_region(&self, pd: PdId, region: MemoryRegion, offset: usize, into: &mut [u8]) -> Option<()> {
-        let len = into.len() as u64;
-        into.copy_from_slice(
-            self.memory.keys.slice(Asker { pd, qpn: None }, region.rkey, offset as u64, len, Access::LOCAL).ok()?,
-        );
+        let (us, va) = (Asker { pd, qpn: None }, region.base.checked_add(offset as u64)?);
+        let found = self.memory.keys.find(us, region.rkey, va, into.len() as u64, Access::LOCAL);
+        let (buffer, range) = found.ok()?;
+        buffer.copy_out(range.start, into);
         Some(())
     }
 
-    /// Copies into a region that peers may be reading. `None` where it does not fit, and in a forked child, whose parent
-    /// may be reading it, too.
+    /// Copies out of a region that peers may be writing, from `offset` on, into a part of a buffer. `None` where it does not
+    /// fit.
+    pub fn copy_region(
+        &self,
+        pd: PdId,
+        region: MemoryRegion,
+        offset: usize,
+        (into, part): (&mut Buffer, Range<usize>),
+    ) -> Option<()> {
+        let (us, va) = (Asker { pd, qpn: None }, region.base.checked_add(offset as u64)?);
+        let found = self.memory.keys.find(us, region.rkey, va, part.len() as u64, Access::LOCAL);
+        let (buffer, range) = found.ok()?;
+        into.copy_from(part.start, buffer, range);
+        Some(())
+    }
+
+    /// Copies into a region that peers may be reading. `None` where it does not fit or is read only, and in a forked child,
+    /// whose parent may be reading it, too.
     pub fn write_region(&mut self, pd: PdId, region: MemoryRegion, offset: usize, from: &[u8]) -> Option<()> {
         if self.is_forked() {
             return None;
         }
-        let len = from.len() as u64;
-        let target =
-            self.memory.keys.slice_mut(Asker { pd, qpn: None }, region.rkey, offset as u64, len, Access::LOCAL).ok()?;
-        target.copy_from_slice(from);
+        let (us, va) = (Asker { pd, qpn: None }, region.base.checked_add(offset as u64)?);
+        let found = self.memory.keys.find_mut(us, region.rkey, va, from.len() as u64, Access::LOCAL);
+        let (buffer, range) = found.ok()?;
+        buffer.copy_in(range.start, from);
         Some(())
     }
 

@@ -14,6 +14,7 @@ mod held;
 mod memory;
 mod poll;
 mod port;
+mod post_error;
 mod schedule;
 mod shared;
 mod sink;
@@ -26,9 +27,8 @@ use std::sync::Arc;
 
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use roci_protocol::rc::{self, RcPostError, State};
+use roci_protocol::rc::{self, State};
 use roci_protocol::{Nanos, Qpn};
-use thiserror::Error;
 
 use crate::cq::{Notify, Queue, WorkCompletion};
 use crate::event::{Event, Events};
@@ -51,6 +51,7 @@ use env::{EngineEnv, NamedQueue};
 use held::HeldPackets;
 use memory::EngineMemory;
 use port::Port;
+pub use post_error::PostError;
 use schedule::Schedule;
 use sink::NoSink;
 
@@ -120,38 +121,6 @@ pub struct RefusedRequest<W> {
     pub reason: PostError,
     /// What was posted.
     pub request: W,
-}
-
-/// Why a work request was not taken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-pub enum PostError {
-    /// The handle's queue pair was destroyed.
-    #[error("no such queue pair")]
-    NoQueuePair,
-    /// The handle's shared receive queue is full.
-    #[error("the shared receive queue is full")]
-    SharedQueueFull,
-    /// The handle's memory window was ended.
-    #[error("no such memory window")]
-    NoWindow,
-    /// No memory is left in the arena for the work request.
-    #[error("the arena is full")]
-    NoMemory,
-    /// A datagram is longer than a packet.
-    #[error("a datagram holds at most {0} bytes")]
-    DatagramTooLong(usize),
-    /// The handle's address was destroyed.
-    #[error("no such address handle")]
-    NoAddressHandle,
-    /// The completion queue has no place for another end: poll it.
-    #[error("the completion queue is full: poll it first")]
-    CompletionQueueFull,
-    /// The engine is the parent's: see [`Engine::is_forked`].
-    #[error("this process was forked from the engine's: open an engine of its own")]
-    Forked,
-    /// The queue pair refused.
-    #[error(transparent)]
-    QueuePair(#[from] RcPostError),
 }
 
 impl<L: Link> Engine<L> {

@@ -27,6 +27,9 @@ impl<L: Link> Engine<L> {
         if self.is_forked() {
             return refuse(PostError::Forked, buffer);
         }
+        if let Err(kind) = buffer.check_filled() {
+            return refuse(kind.into(), buffer);
+        }
         let stock = &mut self.stocks[srq.0];
         let cq = &mut self.cqs[stock.cq.0];
         if !cq.reserve() {

@@ -1,10 +1,14 @@
 //! A piece of memory with one owner: cut from an arena, or the application's own.
 //!
+//! The bytes of a *target* may be read and written by others at the same time: no reference to them is made, and they are copied
+//! in and out.
+//!
 //! A buffer has a *room*, which is what it owns and gives back, and a *view* within it, which is what it shows as
 //! bytes. Cutting a buffer in two divides the room; skipping a header only moves the view.
 
+mod access;
+
 use std::fmt;
-use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -14,8 +18,11 @@ use super::arena::{ArenaError, LINE};
 use super::owner::{Owner, Seen};
 use super::{Arena, CachedRegion, UserMemory};
 
-/// Bytes that have no other owner. When it is dropped, on whatever thread that is, those of an arena return to it, and
-/// those of the application are the application's again.
+/// Bytes that have no other owner, or that the application shares: see [`MemoryKind`](super::MemoryKind). When it is dropped, on whatever thread that
+/// is, those of an arena return to it, and those of the application are the application's again.
+///
+/// It is a slice of its bytes. Borrowing those of a [target](super::MemoryKind::Target) panics, and so does borrowing those of a
+/// [source](super::MemoryKind::Source) to write them.
 pub struct Buffer {
     /// Where the room begins ...
     room_at: NonNull<u8>,
@@ -33,10 +40,10 @@ pub struct Buffer {
 // More than this costs each message a few per cent of its latency.
 const_assert!(size_of::<Buffer>() <= 40);
 
-// SAFETY: the room belongs to the buffer alone (see `deref`), and so travels with it from thread to thread. The owner
-// is `Send`.
+// SAFETY: the room belongs to the buffer alone (see `deref`), and so travels with it from thread to thread; what it shares with
+// others it may share with those of any thread. The owner is `Send`.
 unsafe impl Send for Buffer {}
-// SAFETY: a shared buffer only gives shared views of bytes that nothing writes meanwhile.
+// SAFETY: a shared buffer only gives shared views of bytes that nothing writes meanwhile, or copies by atomic loads.
 unsafe impl Sync for Buffer {}
 
 assert_impl_all!(Owner: Send, Sync);
@@ -63,7 +70,7 @@ impl Buffer {
     /// The owner of adopted memory of the application. No two live buffers of different calls have the same `adoption`.
     pub(super) fn of_user(memory: UserMemory, adoption: u32, region: Option<Arc<CachedRegion>>) -> Self {
         let (room_at, len) = (memory.start(), memory.len());
-        Self { room_at, room: len, len, start: 0, adoption, owner: Owner::user(region) }
+        Self { room_at, room: len, len, start: 0, adoption, owner: Owner::user(region, memory.kind()) }
     }
 
     /// Whether the bytes are the application's own, and not an arena's.
@@ -177,31 +184,6 @@ impl Buffer {
     }
 }
 
-impl Deref for Buffer {
-    type Target = [u8];
-
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        // SAFETY: `start..start + len` lies in the room. An arena's room lies in its mapping, which `owner` keeps alive,
-        // and whose bytes are initialised (the kernel zeroes fresh pages). A room of the application's is initialised
-        // and stays mapped as long as the buffer lives: `UserMemory::new` demands that. The room belongs to this buffer
-        // alone: `take` gave it out once, or the application adopted it once, `split_off` hands a part to one other
-        // buffer and keeps none of it, and `join` takes a part over from a buffer that ends. Every access goes through
-        // its buffer, so the borrow of `self` covers the bytes. The previous owner of a range of the arena, perhaps on
-        // another thread, was done with it when it went back: the lock of the free ranges orders that before `take`. A
-        // piece crosses threads only with its buffer.
-        unsafe { std::slice::from_raw_parts(self.room_at.add(self.start as usize).as_ptr(), self.len) }
-    }
-}
-
-impl DerefMut for Buffer {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`; the exclusive borrow of `self` makes the slice exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.room_at.add(self.start as usize).as_ptr(), self.len) }
-    }
-}
-
 impl Drop for Buffer {
     fn drop(&mut self) {
         if let Seen::Arena(arena) = self.owner.see() {
@@ -224,7 +206,7 @@ impl PartialEq for Buffer {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::BTreeMap;
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -235,7 +217,7 @@ mod tests {
     const SIZE: usize = 1 << 16;
 
     /// Bytes that differ from line to line.
-    fn pattern(len: usize) -> Vec<u8> {
+    pub(super) fn pattern(len: usize) -> Vec<u8> {
         (0..len).map(|at| (at * 7 + at / 64) as u8).collect()
     }
 
@@ -249,7 +231,7 @@ mod tests {
         *arena.ranges() == BTreeMap::from([(0, SIZE)])
     }
 
-    fn panics(action: impl FnOnce()) -> bool {
+    pub(super) fn panics(action: impl FnOnce()) -> bool {
         catch_unwind(AssertUnwindSafe(action)).is_err()
     }
 

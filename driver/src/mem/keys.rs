@@ -5,11 +5,13 @@
 //! which they came free, so that a key that was ended means nothing for as long as can be.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use rand::Rng;
 use rand::rngs::StdRng;
 use roci_protocol::rc::Denied;
 use roci_protocol::{Access, Qpn, Rkey};
+use thiserror::Error;
 
 use super::Buffer;
 
@@ -20,13 +22,40 @@ const LIMIT: usize = 1 << INDEX_BITS;
 /// Free slots that rest before one is used again.
 const RESTING: usize = 512;
 
+/// Rights of a region that change it.
+const WRITING: [Access; 2] = [Access::REMOTE_WRITE, Access::REMOTE_ATOMIC];
+
 /// A protection domain: regions and queue pairs of different domains do not see each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PdId(pub(crate) u32);
 
-/// The table is full, or the engine is that of a parent; the buffer comes back.
-#[derive(Debug)]
-pub struct RegionFull(pub Buffer);
+/// A region was not registered. The buffer comes back.
+#[derive(Debug, Error)]
+#[error("{why}")]
+pub struct RegionRefused {
+    /// Why.
+    pub why: RegionError,
+    /// What was to be registered.
+    pub buffer: Buffer,
+}
+
+/// Why a region was not registered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum RegionError {
+    /// All keys are in use.
+    #[error("all {LIMIT} keys are in use")]
+    NoKey,
+    /// Peers would write to memory that is read only.
+    #[error("a source is read only: peers may have no right to write to it")]
+    ReadOnly,
+    /// Its last address would be beyond 64 bits.
+    #[error("the region does not end within 64 bits of address")]
+    TooHigh,
+    /// The engine is the parent's.
+    #[error("this process was forked from the engine's: open an engine of its own")]
+    Forked,
+}
 
 /// Who asks for memory: a queue pair and its protection domain. The local process asks as no queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,6 +96,8 @@ struct KeyedRegion {
     pd: PdId,
     access: Access,
     buffer: Buffer,
+    /// The address of its first byte.
+    base: u64,
 }
 
 /// What a window opens: a part of a region, to the peer of one queue pair (IBTA 10.6.7.2.2, type 2).
@@ -85,10 +116,23 @@ impl KeyTable {
         Self { slots: Vec::new(), free: VecDeque::new(), dice, serial: 0 }
     }
 
-    /// Takes `buffer` in and gives the key to it. Addresses within the region start at 0.
-    pub(crate) fn insert(&mut self, pd: PdId, buffer: Buffer, access: Access) -> Result<Rkey, RegionFull> {
-        let Some(index) = self.vacant() else { return Err(RegionFull(buffer)) };
-        Ok(self.occupy(index, KeyEntry::Region(KeyedRegion { pd, access, buffer })))
+    /// Takes `buffer` in and gives the key to it. Addresses within the region start at `base`.
+    pub(crate) fn insert(
+        &mut self,
+        pd: PdId,
+        buffer: Buffer,
+        access: Access,
+        base: u64,
+    ) -> Result<Rkey, RegionRefused> {
+        let refuse = |why, buffer| Err(RegionRefused { why, buffer });
+        if buffer.check_filled().is_err() && WRITING.into_iter().any(|right| access.allows(right)) {
+            return refuse(RegionError::ReadOnly, buffer);
+        }
+        if base.checked_add(buffer.len() as u64).is_none() {
+            return refuse(RegionError::TooHigh, buffer);
+        }
+        let Some(index) = self.vacant() else { return refuse(RegionError::NoKey, buffer) };
+        Ok(self.occupy(index, KeyEntry::Region(KeyedRegion { pd, access, buffer, base })))
     }
 
     /// Ends a region's key and hands its memory back; `None` where the key is not valid. Windows bound to it open
@@ -168,39 +212,39 @@ impl KeyTable {
         Ok(())
     }
 
-    /// The bytes under `key`, if everything allows it.
+    /// Whether so many bytes under `key` are there, and everything allows `access` to them.
     #[inline]
-    pub(crate) fn slice(&self, who: Asker, key: Rkey, va: u64, len: u64, access: Access) -> Result<&[u8], Denied> {
-        self.slice_and_range(who, key, va, len, access).map(|(bytes, _)| bytes)
+    pub(crate) fn authorize(&self, who: Asker, key: Rkey, va: u64, len: u64, access: Access) -> Result<(), Denied> {
+        self.resolve(who, key, va, len, access).map(|_| ())
     }
 
-    /// The same, and the range of the application's memory that devices know them in.
+    /// The buffer that has the bytes under `key`, and which of its bytes they are, to be read.
     #[inline]
-    pub(crate) fn slice_and_range(
+    pub(crate) fn find(
         &self,
         who: Asker,
         key: Rkey,
         va: u64,
         len: u64,
         access: Access,
-    ) -> Result<(&[u8], Option<u64>), Denied> {
+    ) -> Result<(&Buffer, Range<usize>), Denied> {
         let (key, range) = self.resolve(who, key, va, len, access)?;
-        self.region(key).map(|region| (&region.buffer[range], region.buffer.attached_range())).ok_or(Denied)
+        self.region(key).map(|region| (&region.buffer, range)).ok_or(Denied)
     }
 
-    /// The bytes under `key`, to be written.
+    /// The same, to be written.
     #[inline]
-    pub(crate) fn slice_mut(
+    pub(crate) fn find_mut(
         &mut self,
         who: Asker,
         key: Rkey,
         va: u64,
         len: u64,
         access: Access,
-    ) -> Result<&mut [u8], Denied> {
+    ) -> Result<(&mut Buffer, Range<usize>), Denied> {
         let (key, range) = self.resolve(who, key, va, len, access)?;
         match self.slots.get_mut(index_of(key)).map(|slot| &mut slot.entry) {
-            Some(KeyEntry::Region(region)) => Ok(&mut region.buffer[range]),
+            Some(KeyEntry::Region(region)) if region.buffer.check_filled().is_ok() => Ok((&mut region.buffer, range)),
             _ => Err(Denied),
         }
     }
@@ -214,7 +258,7 @@ impl KeyTable {
         va: u64,
         len: u64,
         access: Access,
-    ) -> Result<(Rkey, std::ops::Range<usize>), Denied> {
+    ) -> Result<(Rkey, Range<usize>), Denied> {
         let slot = self.slots.get(index_of(key)).filter(|slot| slot.key == key).ok_or(Denied)?;
         match &slot.entry {
             KeyEntry::Region(region) => Ok((key, checked_range(region, who.pd, va, len, access)?)),
@@ -277,18 +321,13 @@ const fn index_of(key: Rkey) -> usize {
 }
 
 #[inline]
-fn checked_range(
-    region: &KeyedRegion,
-    pd: PdId,
-    va: u64,
-    len: u64,
-    access: Access,
-) -> Result<std::ops::Range<usize>, Denied> {
-    let end = va.checked_add(len).filter(|&end| end <= region.buffer.len() as u64).ok_or(Denied)?;
+fn checked_range(region: &KeyedRegion, pd: PdId, va: u64, len: u64, access: Access) -> Result<Range<usize>, Denied> {
+    let from = va.checked_sub(region.base).ok_or(Denied)?;
+    let to = from.checked_add(len).filter(|&to| to <= region.buffer.len() as u64).ok_or(Denied)?;
     if region.pd != pd || !region.access.allows(access) {
         return Err(Denied);
     }
-    Ok(va as usize..end as usize)
+    Ok(from as usize..to as usize)
 }
 
 #[cfg(test)]
@@ -308,14 +347,16 @@ mod tests {
     fn table_with(access: Access) -> (KeyTable, Rkey) {
         let mut keys = KeyTable::new(StdRng::seed_from_u64(1));
         let buffer = Arena::new(1 << 16).expect("memory").buffer(100).expect("room");
-        let key = keys.insert(PD, buffer, access).expect("room");
+        let key = keys.insert(PD, buffer, access, 0).expect("room");
         (keys, key)
     }
 
     #[test]
     fn bounds_rights_and_domain_are_checked() {
         let (keys, key) = table_with(Access::REMOTE_READ);
-        let ask = |pd, va, len, access| keys.slice(Asker { pd, qpn: None }, key, va, len, access).map(<[u8]>::len);
+        let ask = |pd, va, len, access| {
+            keys.find(Asker { pd, qpn: None }, key, va, len, access).map(|(_, range)| range.len())
+        };
         assert_eq!(ask(PD, 0, 100, Access::REMOTE_READ), Ok(100));
         assert_eq!(ask(PD, 100, 0, Access::REMOTE_READ), Ok(0));
         assert_eq!(ask(PD, 1, 100, Access::REMOTE_READ), Err(Denied));
@@ -325,11 +366,43 @@ mod tests {
     }
 
     #[test]
+    fn addresses_begin_where_the_owner_says() {
+        let mut keys = KeyTable::new(StdRng::seed_from_u64(1));
+        let arena = Arena::new(1 << 16).expect("memory");
+        let buffer = || arena.buffer(100).expect("room");
+        for base in [0, 1, 0x7fff_1234_5678, u64::MAX - 100] {
+            let key = keys.insert(PD, buffer(), Access::REMOTE_READ, base).expect("it ends within 64 bits");
+            let ask = |va, len| keys.find(US, key, va, len, Access::REMOTE_READ).map(|(_, range)| range);
+            assert_eq!((ask(base, 100), ask(base + 99, 1)), (Ok(0..100), Ok(99..100)));
+            assert_eq!((ask(base + 100, 0), ask(base + 100, 1)), (Ok(100..100), Err(Denied)));
+            assert_eq!(ask(base.wrapping_sub(1), 1), Err(Denied));
+        }
+        let refused = keys.insert(PD, buffer(), Access::REMOTE_READ, u64::MAX - 99).expect_err("it does not");
+        assert_eq!((refused.why, refused.buffer.len()), (RegionError::TooHigh, 100));
+    }
+
+    #[test]
+    fn a_source_takes_no_right_to_write() {
+        let mut keys = KeyTable::new(StdRng::seed_from_u64(1));
+        let source = || Buffer::of_user((&[1_u8; 64][..]).into(), 1, None);
+        for access in [Access::REMOTE_WRITE, Access::REMOTE_READ.and(Access::REMOTE_ATOMIC)] {
+            assert_eq!(keys.insert(PD, source(), access, 0).expect_err("read only").why, RegionError::ReadOnly);
+        }
+        let key = keys.insert(PD, source(), Access::REMOTE_READ.and(Access::WINDOW_BIND), 0).expect("room");
+        assert!(keys.find(US, key, 0, 64, Access::LOCAL).is_ok());
+        assert_eq!(keys.find_mut(US, key, 0, 64, Access::LOCAL).map(|_| ()), Err(Denied));
+        let (window, _) = keys.insert_window(PD).expect("room");
+        let binding = Binding { qpn: QPN, region: key, va: 0, len: 64, access: Access::REMOTE_WRITE };
+        keys.bind(PD, window, binding).expect("the region says who may bind");
+        assert_eq!(keys.find_mut(PEER, window, 0, 1, Access::REMOTE_WRITE).map(|_| ()), Err(Denied));
+    }
+
+    #[test]
     fn every_other_key_is_refused() {
         let (keys, key) = table_with(Access::REMOTE_READ);
         for bit in 0..32 {
             let guess = Rkey(key.0 ^ 1 << bit);
-            assert_eq!(keys.slice(US, guess, 0, 1, Access::REMOTE_READ), Err(Denied), "bit {bit}");
+            assert_eq!(keys.authorize(US, guess, 0, 1, Access::REMOTE_READ), Err(Denied), "bit {bit}");
         }
     }
 
@@ -338,11 +411,11 @@ mod tests {
         let (mut keys, stale) = table_with(Access::REMOTE_READ);
         let (mut buffer, mut uses) = (keys.remove(stale), 1);
         for _ in 0..2 * RESTING {
-            let fresh = keys.insert(PD, buffer.take().expect("it came back"), Access::REMOTE_READ).expect("room");
+            let fresh = keys.insert(PD, buffer.take().expect("it came back"), Access::REMOTE_READ, 0).expect("room");
             uses += usize::from(index_of(fresh) == index_of(stale));
             assert_ne!(fresh, stale);
             assert!(keys.remove(stale).is_none());
-            assert!(keys.slice(US, fresh, 0, 1, Access::REMOTE_READ).is_ok());
+            assert!(keys.authorize(US, fresh, 0, 1, Access::REMOTE_READ).is_ok());
             buffer = keys.remove(fresh);
         }
         assert_eq!(uses, 3);
@@ -354,7 +427,8 @@ mod tests {
         let mut buffer = table.remove(key);
         let mut keys = BTreeSet::from([key.0]);
         for _ in 0..3 * RESTING {
-            let key = table.insert(PdId(1), buffer.take().expect("it came back"), Access::REMOTE_READ).expect("room");
+            let key =
+                table.insert(PdId(1), buffer.take().expect("it came back"), Access::REMOTE_READ, 0).expect("room");
             assert!(keys.insert(key.0), "{key:?} comes again");
             buffer = table.remove(key);
         }
@@ -367,10 +441,10 @@ mod tests {
         const LINES: usize = LIMIT + 1;
         let mut keys = KeyTable::new(StdRng::seed_from_u64(1));
         for _ in 0..LIMIT {
-            keys.insert(PD, arena.buffer(1).expect("room"), Access::LOCAL).expect("room");
+            keys.insert(PD, arena.buffer(1).expect("room"), Access::LOCAL, 0).expect("room");
         }
-        let RegionFull(buffer) = keys.insert(PD, arena.buffer(1).expect("room"), Access::LOCAL).expect_err("full");
-        assert_eq!(buffer.len(), 1);
+        let refused = keys.insert(PD, arena.buffer(1).expect("room"), Access::LOCAL, 0).expect_err("full");
+        assert_eq!((refused.why, refused.buffer.len()), (RegionError::NoKey, 1));
     }
 
     /// A region of 100 bytes and a window on bytes 10 to 30 of it, for writing.
@@ -387,7 +461,7 @@ mod tests {
     fn a_window_opens_its_part_with_its_own_rights_to_its_own_peer() {
         let (keys, _, window) = table_with_window();
         let write = Access::REMOTE_WRITE;
-        let ask = |who, va, len, access| keys.slice(who, window, va, len, access).map(<[u8]>::len);
+        let ask = |who, va, len, access| keys.find(who, window, va, len, access).map(|(_, range)| range.len());
         assert_eq!(ask(PEER, 10, 20, write), Ok(20));
         assert_eq!(ask(PEER, 9, 2, write), Err(Denied));
         assert_eq!(ask(PEER, 29, 2, write), Err(Denied));
@@ -405,12 +479,12 @@ mod tests {
         assert_eq!(keys.invalidate(QPN, region), Err(Denied), "a region is no window");
         assert_eq!(keys.invalidate(QPN, window), Ok(()));
         assert_eq!(keys.invalidate(QPN, window), Err(Denied), "it opens nothing any more");
-        assert_eq!(keys.slice(PEER, window, 10, 1, Access::REMOTE_WRITE), Err(Denied));
+        assert_eq!(keys.authorize(PEER, window, 10, 1, Access::REMOTE_WRITE), Err(Denied));
         let fresh = keys.next_key(window);
         let binding = Binding { qpn: QPN, region, va: 0, len: 1, access: Access::REMOTE_WRITE };
         assert_eq!(keys.bind(PD, fresh, binding), Ok(()));
-        assert_eq!(keys.slice(PEER, window, 0, 1, Access::REMOTE_WRITE), Err(Denied));
-        assert!(keys.slice(PEER, fresh, 0, 1, Access::REMOTE_WRITE).is_ok());
+        assert_eq!(keys.authorize(PEER, window, 0, 1, Access::REMOTE_WRITE), Err(Denied));
+        assert!(keys.authorize(PEER, fresh, 0, 1, Access::REMOTE_WRITE).is_ok());
         let other = keys.next_key(fresh);
         assert_eq!(keys.bind(PD, other, binding), Err(Denied), "it is bound");
     }
@@ -419,7 +493,7 @@ mod tests {
     fn a_window_on_a_region_that_has_gone_opens_nothing() {
         let (mut keys, region, window) = table_with_window();
         keys.remove(region).expect("it is valid");
-        assert_eq!(keys.slice(PEER, window, 10, 1, Access::REMOTE_WRITE), Err(Denied));
+        assert_eq!(keys.authorize(PEER, window, 10, 1, Access::REMOTE_WRITE), Err(Denied));
         assert!(keys.remove_window(window, 1));
         assert!(!keys.remove_window(window, 1));
     }
@@ -445,7 +519,7 @@ mod tests {
     fn a_queue_pair_that_goes_shuts_its_windows() {
         let (mut keys, region, window) = table_with_window();
         keys.shut_windows_of(QPN);
-        assert_eq!(keys.slice(PEER, window, 10, 1, Access::REMOTE_WRITE), Err(Denied));
+        assert_eq!(keys.authorize(PEER, window, 10, 1, Access::REMOTE_WRITE), Err(Denied));
         let fresh = keys.next_key(window);
         let binding = Binding { qpn: Qpn::new(9), region, va: 0, len: 1, access: Access::REMOTE_WRITE };
         assert_eq!(keys.bind(PD, fresh, binding), Ok(()), "another queue pair may have it now");

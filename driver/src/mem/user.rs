@@ -2,22 +2,49 @@
 
 use std::ptr::NonNull;
 
+use thiserror::Error;
+
+/// What others may do with the application's memory while a buffer is made of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MemoryKind {
+    /// Nothing: it is the buffer's alone.
+    Exclusive,
+    /// They may read it, and it may be a part of any number of other sources. The buffer is for sending, and for regions that
+    /// peers may read: nothing is written through it.
+    Source,
+    /// They may read and write it, as peers may at the same time. The buffer is for receiving, for the answers of READs and
+    /// atomics, and for regions of all rights. It has no view, since there is no reference to such memory: see
+    /// [`Buffer::copy_in`](super::Buffer::copy_in) and [`Buffer::copy_out`](super::Buffer::copy_out).
+    Target,
+}
+
+/// A buffer is not of the kind that a call needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum WrongKind {
+    /// Something would be written to a source.
+    #[error("nothing may be written to a source: receive into a target, or into a buffer of the arena")]
+    Source,
+    /// The bytes of a target would be sent.
+    #[error("a target is for what arrives: send from a source, or from a buffer of the arena")]
+    Target,
+}
+
 /// Bytes that the application allocated by whatever means: its heap, a mapping, its stack.
 ///
-/// An engine makes a [`Buffer`](super::Buffer) of it, which every call takes like one of the arena's; see
-/// [`Engine::adopt`](crate::Engine::adopt).
+/// An engine makes a [`Buffer`](super::Buffer) of it, which every call takes like one of the arena's, where its kind allows it;
+/// see [`Engine::adopt`](crate::Engine::adopt).
 #[derive(Debug)]
 pub struct UserMemory {
     start: NonNull<u8>,
     len: usize,
+    kind: MemoryKind,
 }
 
-// SAFETY: it is an address and a length, and its maker promised that nothing else accesses the bytes: so they may be
-// accessed from one thread after the other.
+// SAFETY: it is an address, a length and a promise of its maker about who else accesses the bytes, which is about all threads.
 unsafe impl Send for UserMemory {}
 
 impl UserMemory {
-    /// The `len` bytes from `start` on.
+    /// The `len` bytes from `start` on, which nothing else accesses.
     ///
     /// # Safety
     /// Until this value, and the [`Buffer`](super::Buffer) made of it with all its pieces, are dropped:
@@ -29,7 +56,38 @@ impl UserMemory {
     /// `unmapped_in_use` of [`RegistrationStats`](super::RegistrationStats) counts it. The exceptions, of which the kernel
     /// does not tell, or a moment too late, are listed under [Memory](crate#memory).
     pub const unsafe fn new(start: NonNull<u8>, len: usize) -> Self {
-        Self { start, len }
+        Self { start, len, kind: MemoryKind::Exclusive }
+    }
+
+    /// The `len` bytes from `start` on, to send from.
+    ///
+    /// # Safety
+    /// Until this value, and the [`Buffer`](super::Buffer) made of it with all its pieces, are dropped:
+    /// - the bytes are one allocation's, initialised, mapped and readable, and `len` is at most `isize::MAX`;
+    /// - nothing writes them. Whatever likes may read them.
+    ///
+    /// What [`UserMemory::new`] says about memory that is unmapped holds here, too.
+    pub const unsafe fn source(start: NonNull<u8>, len: usize) -> Self {
+        Self { start, len, kind: MemoryKind::Source }
+    }
+
+    /// The `len` bytes from `start` on, to receive into, or to open to peers. They need not be initialised.
+    ///
+    /// # Safety
+    /// Until this value, and the [`Buffer`](super::Buffer) made of it with all its pieces, are dropped:
+    /// - the bytes are one allocation's, mapped, readable and writable, and `len` is at most `isize::MAX`;
+    /// - no Rust reference to any of them is used, unless it is to atomics.
+    ///
+    /// Others may read and write them meanwhile. They then see any mix of bytes, and what comes of their own is as uncertain,
+    /// except for aligned numbers of 8 bytes that all sides access by atomic instructions.
+    /// What [`UserMemory::new`] says about memory that is unmapped holds here, too.
+    pub const unsafe fn target(start: NonNull<u8>, len: usize) -> Self {
+        Self { start, len, kind: MemoryKind::Target }
+    }
+
+    /// What others may do with it.
+    pub const fn kind(&self) -> MemoryKind {
+        self.kind
     }
 
     /// How many bytes there are.
@@ -50,6 +108,13 @@ impl UserMemory {
 /// A `'static` borrow is exclusive for ever: this needs no promise.
 impl From<&'static mut [u8]> for UserMemory {
     fn from(bytes: &'static mut [u8]) -> Self {
-        Self { len: bytes.len(), start: NonNull::from(bytes).cast() }
+        Self { len: bytes.len(), start: NonNull::from(bytes).cast(), kind: MemoryKind::Exclusive }
+    }
+}
+
+/// What is shared for ever is never written: this needs no promise either.
+impl From<&'static [u8]> for UserMemory {
+    fn from(bytes: &'static [u8]) -> Self {
+        Self { len: bytes.len(), start: NonNull::from(bytes).cast(), kind: MemoryKind::Source }
     }
 }

@@ -1,6 +1,6 @@
 //! Calls that are not accepted hand back what they were given.
 
-use roci_driver::{AdoptError, ArenaError};
+use roci_driver::{AdoptError, ArenaError, WrongKind};
 use thiserror::Error;
 
 use super::completion::OpError;
@@ -49,6 +49,9 @@ pub enum CallError {
     /// The buffer's view begins behind its room: it cannot be cut.
     #[error("a buffer with a skipped front cannot be cut into messages: reset it first")]
     SkippedFront,
+    /// The buffer is not of the kind that the call needs.
+    #[error(transparent)]
+    Kind(#[from] WrongKind),
     /// The arena is full.
     #[error(transparent)]
     Arena(#[from] ArenaError),

@@ -11,7 +11,7 @@ use crate::backoff::Backoff;
 use crate::core::completion::Completion;
 use crate::core::refused::CallError;
 use crate::core::refused::Refused;
-use crate::services::tag::MAX_MESSAGE;
+use crate::endpoint::buffer_checks::{check_payload, check_room};
 use crate::services::tag::matching::Pattern;
 use crate::services::tag::request::first_over;
 use crate::{
@@ -42,7 +42,7 @@ impl<H: EngineHost> DedicatedWorker<H> {
         options: SendOptions,
     ) -> Result<Request, Refused<Buffer>> {
         let to = to.into();
-        let request = match self.check_send(to, payload.len()).and_then(|()| self.mint()) {
+        let request = match self.check_peer(to).and_then(|()| check_payload(&payload)).and_then(|()| self.mint()) {
             Ok(request) => request,
             Err(why) => return Err(Refused::new(why, payload)),
         };
@@ -141,7 +141,7 @@ impl<H: EngineHost> DedicatedWorker<H> {
         message: ClaimedMessage,
         buffer: Buffer,
     ) -> Result<Request, Refused<(ClaimedMessage, Buffer)>> {
-        let request = match self.mint() {
+        let request = match check_room(Some(&buffer)).and_then(|()| self.mint()) {
             Ok(request) => request,
             Err(why) => return Err(Refused::new(why, (message, buffer))),
         };
@@ -327,7 +327,8 @@ impl<H: EngineHost> DedicatedWorker<H> {
     }
 
     fn begin_recv(&mut self, pattern: Pattern, buffer: Option<Buffer>) -> Result<Request, Refused<Option<Buffer>>> {
-        let request = match self.check_source(&pattern).and_then(|()| self.mint()) {
+        let can_be = self.check_source(&pattern).and_then(|()| check_room(buffer.as_ref()));
+        let request = match can_be.and_then(|()| self.mint()) {
             Ok(request) => request,
             Err(why) => return Err(Refused::new(why, buffer)),
         };
@@ -365,11 +366,6 @@ impl<H: EngineHost> DedicatedWorker<H> {
             Source::Peer(peer) => self.check_peer(peer),
             Source::Any => Ok(()),
         }
-    }
-
-    fn check_send(&self, to: PeerId, len: usize) -> Result<(), CallError> {
-        self.check_peer(to)?;
-        if len <= MAX_MESSAGE { Ok(()) } else { Err(CallError::TooLong(len)) }
     }
 
     /// Whether there may be such a peer: of others than ranks only the engine knows.

@@ -7,7 +7,7 @@ use super::rings::{Command, RecvMulti};
 use super::{DedicatedWorker, EngineHost};
 use crate::Request;
 use crate::core::refused::Refused;
-use crate::endpoint::receiving::check_multi;
+use crate::endpoint::buffer_checks::check_multi;
 use crate::services::tag::matching::Pattern;
 
 impl<H: EngineHost> DedicatedWorker<H> {

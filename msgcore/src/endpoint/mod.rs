@@ -5,6 +5,7 @@
 
 pub(crate) mod address;
 mod address_book;
+pub(crate) mod buffer_checks;
 mod dispatch;
 mod expected;
 pub(crate) mod failure;
@@ -23,6 +24,7 @@ use roci_driver::Buffer;
 use roci_driver::link::Link;
 use roci_protocol::msg::{Label, Mode};
 
+use self::buffer_checks::{check_payload, check_room};
 use self::failure::EndpointEvent;
 use self::keepalive::Keepalive;
 use self::strangers::LeavingPeers;
@@ -33,13 +35,13 @@ use crate::core::peer::{Peer, PeerId};
 use crate::core::peers::Peers;
 use crate::core::refused::{CallError, Refused};
 use crate::services::Services;
+use crate::services::tag::TagService;
 use crate::services::tag::cancel::Cancellation;
 use crate::services::tag::claims::ClaimedMessage;
 use crate::services::tag::matching::Pattern;
 use crate::services::tag::receive::Met;
 use crate::services::tag::request::Request;
 use crate::services::tag::send::SendOptions;
-use crate::services::tag::{MAX_MESSAGE, TagService};
 use crate::{Source, Tag};
 
 pub(crate) use open::{Neighbourhood, Parts};
@@ -72,8 +74,8 @@ impl<L: Link> Endpoint<L> {
         payload: Buffer,
         options: SendOptions,
     ) -> Result<(), Refused<Buffer>> {
-        if payload.len() > MAX_MESSAGE {
-            return Err(Refused::new(CallError::TooLong(payload.len()), payload));
+        if let Err(why) = check_payload(&payload) {
+            return Err(Refused::new(why, payload));
         }
         if to == self.peers.oneself() {
             self.services.tag.send_to_self(&mut self.core, request, options.label(tag), payload);
@@ -123,7 +125,7 @@ impl<L: Link> Endpoint<L> {
         pattern: Pattern,
         buffer: Option<Buffer>,
     ) -> Result<(), Refused<Option<Buffer>>> {
-        if let Err(why) = self.check_source(&pattern) {
+        if let Err(why) = self.check_source(&pattern).and_then(|()| check_room(buffer.as_ref())) {
             return Err(Refused::new(why, buffer));
         }
         self.services.tag.open_receive(request, buffer);

@@ -4,6 +4,7 @@ use roci_driver::Buffer;
 use roci_driver::link::Link;
 
 use super::Endpoint;
+use super::buffer_checks::{check_multi, check_room};
 use crate::core::refused::{CallError, Refused};
 use crate::services::tag::claims::ClaimedMessage;
 use crate::services::tag::matching::Pattern;
@@ -51,6 +52,9 @@ impl<L: Link> Endpoint<L> {
         if self.is_forked() {
             return Err(Refused::new(CallError::Forked, (message, buffer)));
         }
+        if let Err(why) = check_room(Some(&buffer)) {
+            return Err(Refused::new(why, (message, buffer)));
+        }
         let Some(met) = self.services.tag.take_claimed(&message) else {
             return Err(Refused::new(CallError::NoMessage, (message, buffer)));
         };
@@ -61,9 +65,4 @@ impl<L: Link> Endpoint<L> {
         }
         Ok(())
     }
-}
-
-/// Whether a buffer can be cut into pieces.
-pub(crate) fn check_multi(buffer: &Buffer) -> Result<(), CallError> {
-    if buffer.has_skipped_front() { Err(CallError::SkippedFront) } else { Ok(()) }
 }

@@ -235,7 +235,7 @@ impl<L: Link> Streams for Worker<L> {
 
     fn get_into(&mut self, from: PeerId, buffer: &mut Option<Buffer>) -> Result<usize, StreamError> {
         Streams::open_stream(self, from)?;
-        let is_empty = buffer.as_ref().is_some_and(|buffer| buffer.is_empty());
+        let is_empty = buffer.as_ref().is_some_and(Buffer::is_empty);
         self.twice(is_empty, |worker| worker.endpoint.get_into(from, buffer))
     }
 

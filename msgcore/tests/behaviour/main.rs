@@ -16,6 +16,7 @@ mod inline {
     mod completions;
     mod connections;
     mod keepalive;
+    mod memory_kinds;
     mod modes;
     mod multi;
     mod pair;
@@ -39,6 +40,7 @@ mod dedicated {
     mod completions;
     mod connections;
     mod keepalive;
+    mod memory_kinds;
     mod modes;
     mod multi;
     mod pair;

@@ -142,8 +142,8 @@ impl Payloads {
                 stats.cache_misses += 1;
                 Ok(Some(region))
             }
-            Err(full) => {
-                entry.memory = Memory::Unregistered(full.0);
+            Err(refused) => {
+                entry.memory = Memory::Unregistered(refused.buffer);
                 Err(StreamError::NoKey)
             }
         }

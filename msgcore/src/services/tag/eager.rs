@@ -212,7 +212,7 @@ impl TagService {
             return None;
         };
         let outcome = if len <= buffer.len() {
-            buffer[..len].copy_from_slice(&vbuf);
+            buffer.copy_in(0, &vbuf);
             Ok(Done::new(buffer, len, from, label))
         } else {
             Err(self.truncated(core, request, (from, label, len), buffer))
@@ -277,7 +277,7 @@ impl TagService {
         let Some(mut buffer) = self.buffer_for(core, request, from, label, len) else {
             return SeriesDestination::Nowhere;
         };
-        buffer[..first.len()].copy_from_slice(first);
+        buffer.copy_in(0, first);
         let filling = Filling { from, label, buffer, len, arrived: first.len() };
         self.requests.replace(request, TagOperation::Filling(filling));
         SeriesDestination::Receive(request)
@@ -293,7 +293,7 @@ impl TagService {
         if offset != filling.arrived || part.len() > filling.len - filling.arrived {
             return Err(Breach::Data { reply });
         }
-        filling.buffer[offset..offset + part.len()].copy_from_slice(part);
+        filling.buffer.copy_in(offset, part);
         filling.arrived += part.len();
         if filling.arrived == filling.len
             && let Some(TagOperation::Filling(Filling { from, label, buffer, len, .. })) =

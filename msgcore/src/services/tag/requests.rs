@@ -171,7 +171,7 @@ impl Requests {
             return self.receive_part(request, (from, label), payload);
         };
         let Some(mut buffer) = buffer.take_if(|buffer| buffer.len() >= len) else { return Encounter::Declined };
-        buffer[..len].copy_from_slice(payload);
+        buffer.copy_in(0, payload);
         slot.operation = TagOperation::Ended(Ok(Done::new(buffer, len, from, label)));
         if slot.report != ReportTo::ByName || self.ended.is_some() {
             self.settle(request);

@@ -150,7 +150,7 @@ impl TagService {
         if let Some(payload) = payload {
             let len = payload.len();
             if let Some(mut buffer) = self.buffer_for(core, receive, oneself, label, len) {
-                buffer[..len].copy_from_slice(payload);
+                buffer.copy_in(0, payload);
                 self.requests.end(receive, Ok(Done::new(buffer, len, oneself, label)));
             }
         } else {

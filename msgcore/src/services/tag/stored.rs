@@ -75,7 +75,7 @@ impl UnexpectedBody {
         match self {
             Self::Whole { vbuf, .. } => vbuf.capacity(),
             Self::Series { len, .. } => *len,
-            Self::Local { copy, .. } => copy.as_ref().map_or(0, |copy| copy.len()),
+            Self::Local { copy, .. } => copy.as_ref().map_or(0, Buffer::len),
             Self::Remote(_) => 0,
         }
     }

@@ -148,7 +148,7 @@ impl TagService {
         if let PipeTarget::Staged { buffer, slots } = &mut pipe.target
             && let Some(slot) = slots.pop_front()
         {
-            let copied = core.engine.read_region(core.pd, self.staging.slots[slot], 0, &mut buffer[place]);
+            let copied = core.engine.copy_region(core.pd, self.staging.slots[slot], 0, (buffer, place));
             debug_assert!(copied.is_some(), "a piece is no longer than a slot");
             self.free_slot(core, slot);
         }

@@ -67,7 +67,7 @@ impl Requests {
             return Encounter::Declined;
         };
         let mut piece = multi.cut(len);
-        piece.copy_from_slice(payload);
+        piece.copy_in(0, payload);
         self.report_part(request, Ok(Done::new(piece, len, from, label)));
         self.close_if_used_up(request)
     }

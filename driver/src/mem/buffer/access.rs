@@ -1,0 +1,226 @@
+//! Access to a buffer's bytes, as their kind allows it.
+
+use std::ops::{Deref, DerefMut, Range};
+
+use super::Buffer;
+use crate::mem::{MemoryKind, WrongKind, raw};
+
+impl Buffer {
+    /// What others may do with the bytes meanwhile.
+    pub fn kind(&self) -> MemoryKind {
+        match (self.owner.is_source(), self.owner.is_target()) {
+            (true, _) => MemoryKind::Source,
+            (_, true) => MemoryKind::Target,
+            _ => MemoryKind::Exclusive,
+        }
+    }
+
+    /// Whether something may arrive in it.
+    #[inline]
+    pub fn check_filled(&self) -> Result<(), WrongKind> {
+        if self.owner.is_source() { Err(WrongKind::Source) } else { Ok(()) }
+    }
+
+    /// Whether it may be sent.
+    #[inline]
+    pub fn check_sent(&self) -> Result<(), WrongKind> {
+        if self.owner.is_target() { Err(WrongKind::Target) } else { Ok(()) }
+    }
+
+    /// Whether its bytes cannot be borrowed, because it is a target.
+    #[inline]
+    pub(crate) fn is_target(&self) -> bool {
+        self.owner.is_target()
+    }
+
+    /// How many bytes the view has.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the view has none.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where the view begins.
+    #[inline]
+    pub fn as_ptr(&self) -> *const u8 {
+        self.view_at()
+    }
+
+    /// Copies `bytes` into the view, from `offset` on: by atomic stores where others may access it meanwhile.
+    ///
+    /// # Panics
+    /// When they do not fit, or nothing may be written to it.
+    #[inline]
+    pub fn copy_in(&mut self, offset: usize, bytes: &[u8]) {
+        if !self.owner.is_target() {
+            self[offset..offset + bytes.len()].copy_from_slice(bytes);
+            return;
+        }
+        self.assert_within(offset, bytes.len());
+        // SAFETY: they lie in the view, which is mapped and writable: `UserMemory::target` demands that. No reference covers any
+        // of it, so `bytes` do not.
+        unsafe { raw::store(self.view_at().add(offset), bytes) };
+    }
+
+    /// Copies bytes out of the view, from `offset` on: by atomic loads where others may access it meanwhile.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    #[inline]
+    pub fn copy_out(&self, offset: usize, into: &mut [u8]) {
+        if !self.owner.is_target() {
+            into.copy_from_slice(&self[offset..offset + into.len()]);
+            return;
+        }
+        self.assert_within(offset, into.len());
+        // SAFETY: they lie in the view, which is mapped and readable; no reference covers any of it.
+        unsafe { raw::load(self.view_at().add(offset), into) };
+    }
+
+    /// Copies a part of the view of `other` into this one, from `offset` on.
+    ///
+    /// # Panics
+    /// Where [`Buffer::copy_in`] or [`Buffer::copy_out`] would.
+    pub(crate) fn copy_from(&mut self, offset: usize, other: &Self, part: Range<usize>) {
+        if !other.is_target() {
+            return self.copy_in(offset, &other[part]);
+        }
+        let mut bytes = [0; 512];
+        for (at, from) in (offset..).step_by(bytes.len()).zip(part.clone().step_by(bytes.len())) {
+            let bytes = &mut bytes[..(part.end - from).min(512)];
+            other.copy_out(from, bytes);
+            self.copy_in(at, bytes);
+        }
+    }
+
+    /// Replaces the 8 bytes at `offset` of the view, a number in this host's byte order, by what `change` makes of it. Returns
+    /// what it was; `None` where they are not in the view, or where others may access them and they are not aligned. For those,
+    /// where they use atomic instructions, it is one step.
+    pub(crate) fn update(&mut self, offset: usize, change: impl Fn(u64) -> u64) -> Option<u64> {
+        const NUMBER: usize = size_of::<u64>();
+        let end = offset.checked_add(NUMBER).filter(|&end| end <= self.len)?;
+        if self.owner.is_target() {
+            // SAFETY: the 8 bytes lie in the view, which is mapped, readable and writable.
+            return unsafe { raw::update(self.view_at().add(offset), change) };
+        }
+        let before = u64::from_ne_bytes(self[offset..end].try_into().ok()?);
+        self[offset..end].copy_from_slice(&change(before).to_ne_bytes());
+        Some(before)
+    }
+
+    #[inline]
+    fn view_at(&self) -> *mut u8 {
+        // SAFETY: the view never leaves the room.
+        unsafe { self.room_at.add(self.start as usize).as_ptr() }
+    }
+
+    #[cold]
+    fn assert_within(&self, offset: usize, len: usize) {
+        let is_within = offset.checked_add(len).is_some_and(|end| end <= self.len);
+        assert!(is_within, "{len} bytes at {offset} are not in a buffer of {}", self.len);
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        if self.owner.is_target() {
+            refuse_view("a target has no view: copy in and out");
+        }
+        // SAFETY: `start..start + len` lies in the room. An arena's room lies in its mapping, which `owner` keeps alive,
+        // and whose bytes are initialised (the kernel zeroes fresh pages). A room of the application's that is no target is
+        // initialised and stays mapped as long as the buffer lives: `UserMemory::new` and `UserMemory::source` demand that, and
+        // that nothing writes to it meanwhile but, where it is no source, this buffer. Else the room belongs to this buffer
+        // alone: `take` gave it out once, or the application adopted it once, `split_off` hands a part to one other
+        // buffer and keeps none of it, and `join` takes a part over from a buffer that ends. Every access goes through
+        // its buffer, so the borrow of `self` covers the bytes. The previous owner of a range of the arena, perhaps on
+        // another thread, was done with it when it went back: the lock of the free ranges orders that before `take`. A
+        // piece crosses threads only with its buffer.
+        unsafe { std::slice::from_raw_parts(self.view_at(), self.len) }
+    }
+}
+
+impl DerefMut for Buffer {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        if !self.owner.is_exclusive() {
+            refuse_view("nothing is written to a source, and a target has no view: copy in and out");
+        }
+        // SAFETY: as in `deref`; the exclusive borrow of `self` makes the slice exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.view_at(), self.len) }
+    }
+}
+
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn refuse_view(why: &str) -> ! {
+    panic!("{why}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::NonNull;
+
+    use super::super::tests::{panics, pattern};
+    use super::*;
+    use crate::mem::UserMemory;
+
+    #[test]
+    fn a_source_is_read_any_number_of_times_and_never_written() {
+        let bytes: &'static [u8] = pattern(256).leak();
+        let [mut whole, mut part] = [bytes, &bytes[64..]].map(|bytes| Buffer::of_user(bytes.into(), 1, None));
+        assert_eq!((whole.kind(), &*whole, &part[..]), (MemoryKind::Source, bytes, &bytes[64..]));
+        let rest = whole.split_off(128);
+        assert!(
+            rest.check_sent().is_ok() && rest.check_filled() == Err(WrongKind::Source) && *rest == *part.split_off(64)
+        );
+        let mut out = [0; 8];
+        rest.copy_out(120, &mut out);
+        assert_eq!(out, bytes[248..]);
+        assert!(panics(|| whole[0] = 1) && panics(|| whole.copy_in(0, &[1])));
+        assert!(panics(|| assert!(whole.update(0, |number| number).is_none())));
+        assert_eq!(*bytes, *pattern(256));
+    }
+
+    #[test]
+    fn a_target_is_copied_in_and_out_and_has_no_view() {
+        let mut words = [0_u64; 32];
+        let base = NonNull::from(&mut words).cast::<u8>();
+        let memory = |at: usize, len| {
+            // SAFETY: it is within `words`.
+            let start = unsafe { base.add(at) };
+            // SAFETY: the test accesses `words` no other way while there are buffers, which it outlives.
+            Buffer::of_user(unsafe { UserMemory::target(start, len) }, 1, None)
+        };
+        let [mut whole, other] = [(0, 256), (3, 100)].map(|(at, len)| memory(at, len));
+        assert_eq!((whole.kind(), whole.len(), other.is_empty()), (MemoryKind::Target, 256, false));
+        whole.copy_in(0, &pattern(256));
+        let mut out = [0; 100];
+        other.copy_out(0, &mut out);
+        assert_eq!(out, pattern(256)[3..103]);
+        let mut copy = Buffer::of_user(vec![0; 2_000].leak().into(), 2, None);
+        copy.copy_from(7, &whole, 9..256);
+        assert_eq!((&copy[..7], &copy[7..254], &copy[254..]), (&[0; 7][..], &pattern(256)[9..], &[0; 1_746][..]));
+        let mut rest = whole.split_off(64);
+        assert!(rest.check_filled().is_ok() && rest.check_sent() == Err(WrongKind::Target));
+        rest.skip_front(8);
+        rest.copy_in(0, &7_u64.to_ne_bytes());
+        assert_eq!((rest.update(0, |number| number + 1), rest.update(1, |_| 0)), (Some(7), None));
+        assert_eq!(
+            (rest.update(184, |_| 0), rest.update(177, |_| 0), rest.update(usize::MAX, |_| 0)),
+            (None, None, None)
+        );
+        assert!(panics(|| rest.copy_in(180, &[0; 5])) && panics(|| rest.copy_out(usize::MAX, &mut [0])));
+        assert!(panics(|| assert_eq!(rest[0], 0)) && panics(|| rest[0] = 1));
+        drop((whole, rest, other));
+        assert_eq!(words[9], 8);
+    }
+}
