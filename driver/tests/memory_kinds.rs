@@ -131,6 +131,49 @@ fn a_region_is_the_applications_and_the_peers_at_once() {
     assert_eq!(u64::from_ne_bytes(last), ROUNDS - 1);
 }
 
+/// A region is a list, too: peers write, read and add to its pieces.
+#[test]
+fn lists_are_sent_filled_and_opened_to_peers() {
+    let mut wire = Wire::new(Some(FAULTS));
+    let bytes = pattern(LEN);
+    let list = |wire: &Wire, who: usize, cuts: [usize; 2], bytes: &[u8]| {
+        let pieces = [&bytes[..cuts[0]], &bytes[cuts[0]..cuts[1]], &bytes[cuts[1]..]];
+        Buffer::list(pieces.map(|piece| wire.buffer(who, piece)).into()).expect("three")
+    };
+    let room = list(&wire, 1, [3_000, 12_345], &vec![0; LEN]);
+    let all = Access::REMOTE_ATOMIC.and(Access::REMOTE_WRITE).and(Access::REMOTE_READ);
+    let peer = &mut wire.ends[1];
+    let region = peer.engine.register(peer.pd, room, all).expect("a free key");
+    for cuts in [[0, 0], [1, LEN], [4_095, 4_097], [9_000, 9_001]] {
+        let room = list(&wire, 1, [cuts[1] / 2, cuts[1]], &vec![0; LEN]);
+        let end = &mut wire.ends[1];
+        end.engine.post_recv(end.qp, 5, room).map_err(|refused| refused.reason).expect("accepted");
+        let message = list(&wire, 0, cuts, &bytes);
+        wire.post(0, SendWr::send(1, message));
+        assert!(content(&wire.wait(1).buffer) == bytes && wire.wait(0).status == WcStatus::Success);
+        let message = list(&wire, 0, cuts, &bytes[cuts[0]..].repeat(2)[..LEN]);
+        let written = content(&message);
+        wire.post(0, SendWr::write(2, message, region.rkey(), 0));
+        assert_eq!(wire.wait(0).status, WcStatus::Success);
+        let room = list(&wire, 0, cuts, &vec![0; LEN]);
+        wire.post(0, SendWr::read(3, room, region.rkey(), 0));
+        assert!(content(&wire.wait(0).buffer) == written, "{cuts:?}");
+    }
+    for (at, status) in [(3_000, WcStatus::Success), (12_344, WcStatus::RemAccessErr)] {
+        let before = {
+            let mut before = [0; 8];
+            let peer = &wire.ends[1];
+            peer.engine.read_region(peer.pd, region, at as usize, &mut before).expect("inside");
+            before
+        };
+        let result = wire.buffer(0, &[0; 8]);
+        wire.post(0, SendWr::fetch_add(1, result, region.rkey(), at, 1));
+        let done = wire.wait(0);
+        assert_eq!(done.status, status, "{at}");
+        assert!(!status.is_success() || *done.buffer == before);
+    }
+}
+
 #[test]
 fn an_atomic_at_a_number_that_lies_across_words_is_refused() {
     let mut wire = Wire::new(None);

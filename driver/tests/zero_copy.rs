@@ -108,6 +108,28 @@ fn exchange(ends: &mut [End; 2], region: MemoryRegion, len: usize) {
     assert!(*wait(ends, 0).buffer == written, "WRITE and READ of {len} bytes");
 }
 
+/// The same with lists of pieces: packets that lie in one are sent without a copy, and those that begin in one and end in the next
+/// are not.
+fn exchange_lists(ends: &mut [End; 2], region: MemoryRegion, len: usize) {
+    let list = |end: &End, bytes: &[u8]| {
+        let pieces = [&bytes[..len / 3], &bytes[len / 3..len - len / 9], &bytes[len - len / 9..]];
+        Buffer::list(pieces.map(|piece| buffer(end, piece)).into()).expect("three")
+    };
+    let sent = pattern(len, len + 2);
+    let (message, room) = (list(&ends[0], &sent), list(&ends[1], &vec![0; len]));
+    let [near, far] = ends;
+    far.engine.post_recv(far.qp, 1, room).map_err(|refused| refused.reason).expect("accepted");
+    near.engine.post_send(near.qp, SendWr::send(2, message)).map_err(|refused| refused.reason).expect("accepted");
+    let (received, expected) = (wait(ends, 1), list(&ends[0], &sent));
+    assert!(received.len == len && received.buffer == expected, "SEND of {len} bytes");
+    wait(ends, 0).buffer.into_pieces().iter_mut().for_each(|piece| piece.fill(0xee));
+    post(&mut ends[0], SendWr::write(3, expected, region.rkey(), 0));
+    wait(ends, 0).buffer.into_pieces().iter_mut().for_each(|piece| piece.fill(0xee));
+    let room = list(&ends[0], &vec![0; len]);
+    post(&mut ends[0], SendWr::read(4, room, region.rkey(), 0));
+    assert!(wait(ends, 0).buffer == list(&ends[0], &sent), "WRITE and READ of {len} bytes");
+}
+
 fn post(end: &mut End, wr: SendWr) {
     end.engine.post_send(end.qp, wr).map_err(|refused| refused.reason).expect("accepted");
 }
@@ -134,6 +156,7 @@ fn run_over(links: [DpdkLink; 2], zero_copy_from: usize, faults: Option<Faults>,
     let access = Access::REMOTE_READ.and(Access::REMOTE_WRITE);
     let region = far.engine.register(far.pd, memory, access).expect("a key");
     lengths().for_each(|len| exchange(&mut ends, region, len));
+    lengths().for_each(|len| exchange_lists(&mut ends, region, len));
     ends
 }
 

@@ -72,7 +72,8 @@ pub use crate::core::refused::{CallError, Refused};
 pub use crate::core::stage::IllegalStep;
 pub use messaging::Messaging;
 pub use roci_driver::{
-    AdoptError, Buffer, MemoryKind, MonitorChoice, Pin, RegistrationInfo, RegistrationStats, UserMemory, WrongKind,
+    AdoptError, Buffer, ListError, ListRefused, MAX_PIECES, MemoryKind, MonitorChoice, Pin, RegistrationInfo,
+    RegistrationStats, UserMemory, WrongKind,
 };
 pub use roci_launcher::{Job, JobError, Rank};
 pub use roci_protocol::msg::Capabilities;

@@ -175,12 +175,11 @@ impl<L: Link> Engine<L> {
             if let Some(path) = self.address_handles.path_of(*handle) {
                 let SendOp::Send { imm } = request.op else { return };
                 let headers = datagrams.ud.headers(qp.0, *to, imm, request.solicited);
-                let payload = &request.buffer[..request.len as usize];
+                let (payload, len) = (&request.buffer, request.len as usize);
                 let link = &mut self.ports[path.port].link;
                 let flow = &mut path.flow;
-                let len = flow.frame_len(&headers, payload.len());
-                let sent = link.transmit(len, |frame| {
-                    flow.emit(frame, &headers, payload.len(), |bytes| bytes.copy_from_slice(payload));
+                let sent = link.transmit(flow.frame_len(&headers, len), |frame| {
+                    flow.emit(frame, &headers, len, |bytes| payload.copy_out(0, bytes));
                 });
                 link.flush();
                 if let Err(Full) = sent {

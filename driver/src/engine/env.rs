@@ -1,7 +1,7 @@
 //! The environment of one queue pair: its link, the memory of its domain, its completion queue.
 //!
 //! Here it is decided, for each packet, whether its payload is sent zero-copy: it is copied where no ICRC is agreed, where it is
-//! shorter than the link's threshold, where the device cannot read its memory, and where others may write it meanwhile.
+//! shorter than the link's threshold, where the device cannot read its memory, where others may write it meanwhile, and where it lies in two pieces of a list.
 
 use std::ops::Range;
 
@@ -74,15 +74,18 @@ impl<L: Link, S: Sink> Env for EngineEnv<'_, L, S> {
         let (payload, range) = match payload {
             Payload::None => (&[][..], None),
             Payload::Bytes(bytes) => (bytes, None),
-            Payload::Local { buffer, offset, len } => (&buffer[offset..offset + len], buffer.attached_range()),
+            Payload::Local { buffer, offset, len } => match buffer.contiguous(offset, len) {
+                Some((piece, range)) => (&piece[range], piece.attached_range()),
+                None => return transmit_copy(self.link, self.flow, headers, (buffer, offset..offset + len)),
+            },
             Payload::Remote { rkey, va, len } => {
                 let peer = Asker { pd: self.pd, qpn: Some(self.qp.0) };
                 let found = self.keys.find(peer, rkey, va, len as u64, Access::REMOTE_READ);
                 let (buffer, range) = found.map_err(|Denied| TxError::Denied)?;
-                if buffer.is_target() {
-                    return transmit_copy(self.link, self.flow, headers, (buffer, range));
+                match buffer.contiguous(range.start, range.len()) {
+                    Some((piece, range)) => (&piece[range], piece.attached_range()),
+                    None => return transmit_copy(self.link, self.flow, headers, (buffer, range)),
                 }
-                (&buffer[range], buffer.attached_range())
             }
         };
         if headers.bth.opcode == Opcode::Cnp {
@@ -106,8 +109,8 @@ impl<L: Link, S: Sink> Env for EngineEnv<'_, L, S> {
         let bytes = match &payload {
             Payload::None => &[][..],
             Payload::Bytes(bytes) => bytes,
-            Payload::Local { buffer, offset, len } => &buffer[*offset..*offset + *len],
-            Payload::Remote { .. } => return self.transmit(&headers.to_headers(), payload),
+            Payload::Local { buffer, offset, len } if buffer.has_view() => &buffer[*offset..*offset + *len],
+            Payload::Local { .. } | Payload::Remote { .. } => return self.transmit(&headers.to_headers(), payload),
         };
         if let Payload::Local { buffer, .. } = payload
             && self.flow.is_sealed()
@@ -207,7 +210,7 @@ fn transmit<L: Link>(link: &mut L, flow: &mut Flow, headers: &Headers, payload: 
     sent.map_err(|Full| TxError::Busy)
 }
 
-/// Sends a frame with a copy of bytes that others may write meanwhile.
+/// Sends a frame with a copy of bytes that others may write meanwhile, or that lie in several pieces.
 #[cold]
 fn transmit_copy<L: Link>(
     link: &mut L,

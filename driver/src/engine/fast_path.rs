@@ -19,7 +19,7 @@ impl<L: Link> Engine<L> {
     #[inline]
     pub(super) fn is_clear_for(&self, qp: QueuePair, wr: &SendWr) -> bool {
         !self.is_forked()
-            && !wr.0.buffer.is_target()
+            && wr.0.buffer.has_view()
             && self.qps.get(qp.0).is_some_and(|slot| {
                 self.cqs[slot.cq.0].has_place() && slot.rc.is_clear_for(self.ports[slot.port].link.now(), &wr.0)
             })

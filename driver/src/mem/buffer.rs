@@ -7,8 +7,10 @@
 //! bytes. Cutting a buffer in two divides the room; skipping a header only moves the view.
 
 mod access;
+mod list;
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -18,7 +20,10 @@ use super::arena::{ArenaError, LINE};
 use super::owner::{Owner, Seen};
 use super::{Arena, CachedRegion, UserMemory};
 
-/// Bytes that have no other owner, or that the application shares: see [`MemoryKind`](super::MemoryKind). When it is dropped, on whatever thread that
+pub(super) use list::Pieces;
+pub use list::{ListError, ListRefused, MAX_PIECES};
+
+/// Bytes that have no other owner, or that the application shares, or a list of such: see [`MemoryKind`](super::MemoryKind). When it is dropped, on whatever thread that
 /// is, those of an arena return to it, and those of the application are the application's again.
 ///
 /// It is a slice of its bytes. Borrowing those of a [target](super::MemoryKind::Target) panics, and so does borrowing those of a
@@ -73,7 +78,22 @@ impl Buffer {
         Self { room_at, room: len, len, start: 0, adoption, owner: Owner::user(region, memory.kind()) }
     }
 
-    /// Whether the bytes are the application's own, and not an arena's.
+    fn of_list(pieces: Pieces, len: usize) -> Self {
+        let owner = Owner::list(pieces);
+        Self { room_at: NonNull::dangling(), room: len, len, start: 0, adoption: 0, owner }
+    }
+
+    fn into_list(self) -> Result<Pieces, Self> {
+        if !self.is_list() {
+            return Err(self);
+        }
+        let buffer = ManuallyDrop::new(self);
+        // SAFETY: the owner is read once, because the buffer is not dropped; nothing else of it has a destructor.
+        let owner = unsafe { std::ptr::read(&raw const buffer.owner) };
+        owner.into_list().map_err(|_| unreachable!("it is a list"))
+    }
+
+    /// Whether the bytes are the application's own, and not an arena's. A list is the application's.
     pub fn is_users(&self) -> bool {
         self.owner.is_users()
     }
@@ -95,7 +115,7 @@ impl Buffer {
     fn region(&self) -> Option<&CachedRegion> {
         match self.owner.see() {
             Seen::User(region) => region,
-            Seen::Arena(_) => None,
+            Seen::Arena(_) | Seen::List(_) => None,
         }
     }
 
@@ -123,9 +143,9 @@ impl Buffer {
         self.len -= count;
     }
 
-    /// Whether the view begins behind the room's beginning: such a buffer cannot be cut or joined.
-    pub fn has_skipped_front(&self) -> bool {
-        self.start != 0
+    /// Whether it can be cut and joined: not where the view begins behind the room's beginning, and no list.
+    pub fn can_be_cut(&self) -> bool {
+        self.start == 0 && !self.is_list()
     }
 
     /// Makes the whole room the view, and undoes [`Buffer::skip_front`].
@@ -138,10 +158,10 @@ impl Buffer {
     /// same place. Each piece can be used and dropped by itself; [`Buffer::join`] undoes the cut.
     ///
     /// # Panics
-    /// When `at` is no multiple of 64 or exceeds [`Buffer::capacity`], or when a front is skipped.
+    /// When `at` is no multiple of 64 or exceeds [`Buffer::capacity`], when a front is skipped, or of a list.
     #[must_use = "what is cut off and dropped goes back to its owner"]
     pub fn split_off(&mut self, at: usize) -> Self {
-        self.assert_no_front_is_skipped("cut");
+        self.assert_can_be("cut");
         assert!(at.is_multiple_of(LINE), "a buffer cannot be cut at {at}, which is no multiple of {LINE}");
         assert!(at <= self.room, "a buffer of {} bytes cannot be cut at {at}", self.room);
         let (room, len) = (self.room - at, self.len.saturating_sub(at));
@@ -158,10 +178,10 @@ impl Buffer {
     /// follow these.
     ///
     /// # Panics
-    /// When a front of either is skipped.
+    /// When a front of either is skipped, or one is a list.
     pub fn join(&mut self, mut next: Self) -> Result<(), Self> {
-        self.assert_no_front_is_skipped("joined");
-        next.assert_no_front_is_skipped("joined");
+        self.assert_can_be("joined");
+        next.assert_can_be("joined");
         let ends_at = self.room_at.addr().get() + self.room;
         let is_neighbour = self.is_of(&next) && ends_at == next.room_at.addr().get();
         if !is_neighbour || self.len != self.room {
@@ -179,8 +199,9 @@ impl Buffer {
         self.owner.is(&other.owner) && self.adoption == other.adoption
     }
 
-    fn assert_no_front_is_skipped(&self, what: &str) {
+    fn assert_can_be(&self, what: &str) {
         assert!(self.start == 0, "a buffer with a skipped front cannot be {what}: reset it first");
+        assert!(!self.is_list(), "a list cannot be {what}");
     }
 }
 
@@ -198,10 +219,15 @@ impl fmt::Debug for Buffer {
     }
 }
 
-/// Buffers are equal where their views show equal bytes.
+/// Buffers are equal where their views have equal bytes.
 impl PartialEq for Buffer {
     fn eq(&self, other: &Self) -> bool {
-        **self == **other
+        let bytes = |buffer: &Self| {
+            let mut bytes = vec![0; buffer.len];
+            buffer.copy_out(0, &mut bytes);
+            bytes
+        };
+        if self.has_view() && other.has_view() { **self == **other } else { bytes(self) == bytes(other) }
     }
 }
 

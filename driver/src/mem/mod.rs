@@ -23,7 +23,7 @@ mod watch;
 
 pub use arena::{Arena, ArenaConfig, ArenaError};
 pub(crate) use board::{Mark, WatchTable};
-pub use buffer::Buffer;
+pub use buffer::{Buffer, ListError, ListRefused, MAX_PIECES};
 pub(crate) use cache::CachedRegion;
 pub use cache::{AdoptError, RegistrationStats};
 pub use fork_watch::ForkWatch;

@@ -1,36 +1,43 @@
 //! Whose a buffer's room is, in one word: buffers move from queue to queue with every message, and each word of theirs is
 //! seen in its latency.
 
+use std::mem::ManuallyDrop;
 use std::num::NonZero;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use static_assertions::{assert_impl_all, const_assert, const_assert_eq};
 
+use super::buffer::Pieces;
 use super::{Arena, CachedRegion, MemoryKind};
 
-/// What keeps a room: an arena, or the region that registers memory of the application's, if any does.
+/// What keeps a room: an arena; the region that registers memory of the application's, if any does; or a list of pieces.
 ///
-/// The word is what `Arc::into_raw` gave, so a share of its own. The lowest bit distinguishes a region from an arena, and the
-/// two above it say what kind of memory of the application's it is; where there is no region, these bits are all of it.
+/// The word is what `Arc::into_raw` gave, so a share of its own, or `Box::into_raw` for a list. The lowest three bits say which of
+/// these it is, and what kind of memory of the application's; where that has no region, these bits are all of it.
 pub(super) struct Owner(NonNull<()>);
 
 /// What an [`Owner`] refers to.
 pub(super) enum Seen<'a> {
     Arena(&'a Arena),
     User(Option<&'a CachedRegion>),
+    List(&'a Pieces),
 }
 
-/// The bit of the application's memory.
+/// The bit of what is not an arena's.
 const USERS: usize = 1;
-/// The bit of a source.
-const SOURCE: usize = 2;
-/// The bit of a target.
-const TARGET: usize = 4;
-const BITS: usize = USERS | SOURCE | TARGET;
+/// The bit of what cannot be borrowed.
+const NO_VIEW: usize = 4;
+/// The bits of each kind; those of an arena are all clear.
+const EXCLUSIVE: usize = USERS;
+const SOURCE: usize = USERS | 2;
+const TARGET: usize = USERS | NO_VIEW;
+const LIST: usize = USERS | 2 | NO_VIEW;
+const BITS: usize = 7;
 
 const_assert!(align_of::<Arena>() > BITS);
 const_assert!(align_of::<CachedRegion>() > BITS);
+const_assert!(align_of::<Pieces>() > BITS);
 const_assert_eq!(size_of::<Option<Owner>>(), size_of::<usize>());
 
 // SAFETY: an owner is an `Arc` of an arena or of a region, which are `Send`, or nothing.
@@ -54,44 +61,74 @@ impl Owner {
         Self(raw.cast().map_addr(|addr| addr | bits))
     }
 
+    pub(super) fn list(pieces: Pieces) -> Self {
+        Self(NonNull::from(Box::leak(Box::new(pieces))).cast().map_addr(|addr| addr | LIST))
+    }
+
+    /// Takes the pieces of a list out.
+    pub(super) fn into_list(self) -> Result<Pieces, Self> {
+        if !self.is_list() {
+            return Err(self);
+        }
+        let owner = ManuallyDrop::new(self);
+        // SAFETY: the bits say that this came from `Box::leak`, and the owner, which alone had it, ends here.
+        Ok(*unsafe { Box::from_raw(owner.unmarked().cast::<Pieces>()) })
+    }
+
     #[inline]
     pub(super) fn is_users(&self) -> bool {
-        self.has(USERS)
+        self.bits() & USERS != 0
     }
 
-    /// Whether nothing may be written.
+    /// Whether the bytes lie in one place, and no other writes them.
     #[inline]
-    pub(super) fn is_source(&self) -> bool {
-        self.has(SOURCE)
+    pub(super) fn has_view(&self) -> bool {
+        self.bits() & NO_VIEW == 0
     }
 
-    /// Whether others may write meanwhile.
-    #[inline]
-    pub(super) fn is_target(&self) -> bool {
-        self.has(TARGET)
-    }
-
-    /// Whether it is no other's meanwhile.
+    /// Whether no other accesses the bytes, which lie in one place.
     #[inline]
     pub(super) fn is_exclusive(&self) -> bool {
-        !self.has(SOURCE | TARGET)
+        self.bits() & !USERS == 0
     }
 
     #[inline]
-    fn has(&self, bits: usize) -> bool {
-        self.0.addr().get() & bits != 0
+    pub(super) fn is_list(&self) -> bool {
+        self.bits() == LIST
+    }
+
+    /// What others may do with the bytes.
+    pub(super) fn kind(&self) -> MemoryKind {
+        match self.bits() {
+            SOURCE => MemoryKind::Source,
+            TARGET => MemoryKind::Target,
+            LIST => MemoryKind::List,
+            _ => MemoryKind::Exclusive,
+        }
+    }
+
+    #[inline]
+    fn bits(&self) -> usize {
+        self.0.addr().get() & BITS
     }
 
     #[inline]
     pub(super) fn see(&self) -> Seen<'_> {
-        if self.is_users() {
-            // SAFETY: the bit says that this came from an `Arc<CachedRegion>`, of which the owner holds a share, so it
-            // lives as long as the borrow; there is no exclusive access to what an `Arc` shares.
-            Seen::User(self.region().map(|region| unsafe { region.as_ref() }))
-        } else {
-            // SAFETY: as above, of an `Arc<Arena>`.
-            Seen::Arena(unsafe { self.0.cast::<Arena>().as_ref() })
+        match self.bits() {
+            // SAFETY: the bits say that this came from an `Arc<Arena>`, of which the owner holds a share, so it lives as long as
+            // the borrow; there is no exclusive access to what an `Arc` shares.
+            0 => Seen::Arena(unsafe { self.0.cast::<Arena>().as_ref() }),
+            // SAFETY: the bits say that this came from `Box::leak`; the owner alone has it, and is borrowed.
+            LIST => Seen::List(unsafe { &*self.unmarked().cast::<Pieces>() }),
+            // SAFETY: as of an arena, of an `Arc<CachedRegion>`.
+            _ => Seen::User(self.region().map(|region| unsafe { region.as_ref() })),
         }
+    }
+
+    /// The pieces, if it is a list.
+    pub(super) fn pieces_mut(&mut self) -> Option<&mut Pieces> {
+        // SAFETY: the bits say that this came from `Box::leak`; the owner alone has it, and is borrowed exclusively.
+        self.is_list().then(|| unsafe { &mut *self.unmarked().cast::<Pieces>() })
     }
 
     /// Whether both are the same arena, or the same region or none.
@@ -99,30 +136,42 @@ impl Owner {
         self.0 == other.0
     }
 
-    /// The region where the bit is set; `None` where there are no others than those three.
+    /// The region of the application's memory; `None` where there are no bits but those of its kind.
     #[inline]
     fn region(&self) -> Option<NonNull<CachedRegion>> {
-        NonNull::new(self.0.as_ptr().map_addr(|addr| addr & !BITS).cast())
+        NonNull::new(self.unmarked().cast())
+    }
+
+    #[inline]
+    fn unmarked(&self) -> *mut () {
+        self.0.as_ptr().map_addr(|addr| addr & !BITS)
     }
 }
 
 fn bits_of(kind: MemoryKind) -> NonZero<usize> {
     let bits = match kind {
-        MemoryKind::Exclusive => USERS,
-        MemoryKind::Source => USERS | SOURCE,
-        MemoryKind::Target => USERS | TARGET,
+        MemoryKind::Exclusive => EXCLUSIVE,
+        MemoryKind::Source => SOURCE,
+        MemoryKind::Target => TARGET,
+        MemoryKind::List => unreachable!("a list is no memory of its own"),
     };
     NonZero::new(bits).expect("a bit")
 }
 
 impl Clone for Owner {
+    /// # Panics
+    /// Where it is a list, which has one owner.
     fn clone(&self) -> Self {
-        if !self.is_users() {
+        match self.bits() {
             // SAFETY: the word is what `Arc::into_raw` gave for an arena, and the share of `self` keeps the count above zero.
-            unsafe { Arc::increment_strong_count(self.0.cast::<Arena>().as_ptr()) };
-        } else if let Some(region) = self.region() {
-            // SAFETY: as above, for a region, with the bits taken off.
-            unsafe { Arc::increment_strong_count(region.as_ptr()) };
+            0 => unsafe { Arc::increment_strong_count(self.0.cast::<Arena>().as_ptr()) },
+            LIST => panic!("a list has one owner"),
+            _ => {
+                if let Some(region) = self.region() {
+                    // SAFETY: as above, for a region, with the bits taken off.
+                    unsafe { Arc::increment_strong_count(region.as_ptr()) };
+                }
+            }
         }
         Self(self.0)
     }
@@ -131,12 +180,17 @@ impl Clone for Owner {
 impl Drop for Owner {
     #[inline]
     fn drop(&mut self) {
-        if !self.is_users() {
+        match self.bits() {
             // SAFETY: the word is what `Arc::into_raw` gave for an arena; its share is given back once, here.
-            drop(unsafe { Arc::from_raw(self.0.cast::<Arena>().as_ptr()) });
-        } else if let Some(region) = self.region() {
-            // SAFETY: as above, for a region, with the bits taken off.
-            drop(unsafe { Arc::from_raw(region.as_ptr()) });
+            0 => drop(unsafe { Arc::from_raw(self.0.cast::<Arena>().as_ptr()) }),
+            // SAFETY: the word is what `Box::leak` gave, with bits; it is given back once, here.
+            LIST => drop(unsafe { Box::from_raw(self.unmarked().cast::<Pieces>()) }),
+            _ => {
+                if let Some(region) = self.region() {
+                    // SAFETY: as of an arena, for a region, with the bits taken off.
+                    drop(unsafe { Arc::from_raw(region.as_ptr()) });
+                }
+            }
         }
     }
 }
@@ -181,16 +235,14 @@ mod tests {
     #[test]
     fn the_kind_of_memory_is_a_part_of_the_word() {
         use MemoryKind::{Exclusive, Source, Target};
-        let seen = |owner: &Owner| (owner.is_exclusive(), owner.is_source(), owner.is_target());
-        for (kind, expected) in
-            [(Exclusive, (true, false, false)), (Source, (false, true, false)), (Target, (false, false, true))]
-        {
+        let seen = |owner: &Owner| (owner.kind(), owner.is_exclusive(), owner.has_view(), owner.is_list());
+        for (kind, is_exclusive, has_view) in [(Exclusive, true, true), (Source, false, true), (Target, false, false)] {
             for region in [None, Some(Arc::new(CachedRegion::of_test(7)))] {
                 let owner = Owner::user(region, kind).clone();
-                assert_eq!((seen(&owner), owner.is_users()), (expected, true));
+                assert_eq!((seen(&owner), owner.is_users()), ((kind, is_exclusive, has_view, false), true));
             }
         }
-        assert_eq!(seen(&Owner::arena(arena())), (true, false, false));
+        assert_eq!(seen(&Owner::arena(arena())), (Exclusive, true, true, false));
     }
 
     #[test]

@@ -16,6 +16,9 @@ pub enum MemoryKind {
     /// atomics, and for regions of all rights. It has no view, since there is no reference to such memory: see
     /// [`Buffer::copy_in`](super::Buffer::copy_in) and [`Buffer::copy_out`](super::Buffer::copy_out).
     Target,
+    /// It is not known for all of them: the buffer is a list, whose pieces have kinds of their own. It has no view either. See
+    /// [`Buffer::list`](super::Buffer::list).
+    List,
 }
 
 /// A buffer is not of the kind that a call needs.

@@ -46,9 +46,9 @@ pub enum CallError {
     /// The message was received before, or is another worker's.
     #[error("no such message")]
     NoMessage,
-    /// The buffer's view begins behind its room: it cannot be cut.
-    #[error("a buffer with a skipped front cannot be cut into messages: reset it first")]
-    SkippedFront,
+    /// The buffer's view begins behind its room, or it is a list.
+    #[error("a list, or a buffer with a skipped front, cannot be cut into messages")]
+    CannotBeCut,
     /// The buffer is not of the kind that the call needs.
     #[error(transparent)]
     Kind(#[from] WrongKind),

@@ -1,5 +1,7 @@
 //! What goes out: headers and payloads in vbufs, credits in messages of their own, READs and WRITEs.
 
+use std::ops::Range;
+
 use roci_driver::link::Link;
 use roci_driver::{Buffer, PostError, SendWr};
 use roci_protocol::msg::{self, Header, Message};
@@ -135,7 +137,31 @@ impl<L: Link> Core<L> {
 
     /// Sends a header and a payload that fits behind it. The caller has seen to a credit, a vbuf and a place in the queue.
     #[inline]
-    pub(crate) fn post_vbuf(&mut self, peer: &mut Peer, lane_index: usize, header: Header, payload: &[u8]) {
+    pub(crate) fn post_vbuf(&mut self, peer: &mut Peer, lane: usize, header: Header, payload: &[u8]) {
+        self.post_filled_vbuf(peer, lane, header, payload.len(), |bytes| bytes.copy_from_slice(payload));
+    }
+
+    /// Sends a header and a part of a payload that fits behind it, as [`Core::post_vbuf`] does.
+    #[inline]
+    pub(crate) fn post_part(
+        &mut self,
+        peer: &mut Peer,
+        lane: usize,
+        header: Header,
+        (payload, part): (&Buffer, Range<usize>),
+    ) {
+        self.post_filled_vbuf(peer, lane, header, part.len(), |bytes| payload.copy_out(part.start, bytes));
+    }
+
+    #[inline]
+    fn post_filled_vbuf(
+        &mut self,
+        peer: &mut Peer,
+        lane_index: usize,
+        header: Header,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) {
         let mut vbuf = self.send_pools[lane_index].take(&self.engine).expect("the caller has seen to a vbuf");
         let (queue, credits) = peer.take_owed();
         let id = peer.id;
@@ -143,9 +169,9 @@ impl<L: Link> Core<L> {
         if lane.charges(&header.message) {
             lane.credits.spend();
         }
-        vbuf.set_len(msg::LEN + payload.len());
+        vbuf.set_len(msg::LEN + len);
         Header { credits, queue, ..header }.emit(&mut vbuf);
-        vbuf[msg::LEN..].copy_from_slice(payload);
+        fill(&mut vbuf[msg::LEN..]);
         lane.in_flight += 1;
         if peer.tx.starved == Starved::Turn {
             peer.tx.starved = Starved::No;

@@ -14,7 +14,7 @@ pub(crate) fn check_room(buffer: Option<&Buffer>) -> Result<(), CallError> {
 /// Whether a buffer can be cut into pieces that messages may arrive in.
 pub(crate) fn check_multi(buffer: &Buffer) -> Result<(), CallError> {
     check_room(Some(buffer))?;
-    if buffer.has_skipped_front() { Err(CallError::SkippedFront) } else { Ok(()) }
+    if buffer.can_be_cut() { Ok(()) } else { Err(CallError::CannotBeCut) }
 }
 
 /// Whether a buffer can be sent.

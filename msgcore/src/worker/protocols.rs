@@ -86,7 +86,7 @@ fn ranges(rules: &Rules, capacities: &[LaneCapacity], peer: Capabilities, can_re
     let choose = |len: usize| {
         let (lane, vbufs) = lane_for(len, capacities.iter().map(|capacity| capacity.payload));
         let credits = capacities[lane].credits;
-        select(rules, &Conditions { len, vbufs, credits, has_buffers: true, can_register, peer })
+        select(rules, &Conditions { len, vbufs, credits, has_buffers: true, can_register, can_be_cut: true, peer })
     };
     // The answer changes only here, and where a series takes one vbuf more than there are credits for.
     let mut starts = vec![0, rules.eager + 1, rules.r3, rules.pipeline, MAX_TRANSFER + 1];

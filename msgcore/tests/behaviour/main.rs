@@ -16,6 +16,7 @@ mod inline {
     mod completions;
     mod connections;
     mod keepalive;
+    mod lists;
     mod memory_kinds;
     mod modes;
     mod multi;
@@ -40,6 +41,7 @@ mod dedicated {
     mod completions;
     mod connections;
     mod keepalive;
+    mod lists;
     mod memory_kinds;
     mod modes;
     mod multi;

@@ -146,9 +146,11 @@ impl Station {
         len: usize,
         options: SendOptions,
     ) -> Result<(), CallError> {
+        let mut bytes = vec![0; len];
+        run.oracle.fill(message, &mut bytes);
+        let mut payload = self.buffer(run, len)?;
+        payload.copy_in(0, &bytes);
         let worker = &mut run.world.workers[self.rank];
-        let mut payload = worker.buffer(len)?;
-        run.oracle.fill(message, &mut payload);
         let request = worker.send_with(to, tag, payload, options)?;
         self.bytes += len;
         self.begin(run, request, What::Send { message, len });
@@ -187,9 +189,10 @@ impl Station {
 
     fn post_receive(&mut self, run: &mut Run, pattern: Pattern, room: Option<usize>) -> Result<(), String> {
         let place = run.oracle.post();
+        let buffer = room.map(|room| self.buffer(run, room));
         let worker = &mut run.world.workers[self.rank];
-        let request = match room {
-            Some(room) => worker.buffer(room).map_err(CallError::from).and_then(|b| Ok(worker.recv_with(pattern, b)?)),
+        let request = match buffer {
+            Some(buffer) => buffer.and_then(|buffer| Ok(worker.recv_with(pattern, buffer)?)),
             None => worker.recv_in_place(pattern),
         };
         let request = match request {
@@ -198,6 +201,17 @@ impl Station {
         };
         self.begin(run, request, What::Receive { place, pattern, is_in_place: room.is_none() });
         Ok(())
+    }
+
+    /// Memory of this length; of every eighth operation it is a list of pieces.
+    fn buffer(&self, run: &mut Run, len: usize) -> Result<Buffer, CallError> {
+        let worker = &mut run.world.workers[self.rank];
+        if self.begun % 8 != 7 {
+            return Ok(worker.buffer(len)?);
+        }
+        let cut = len / 3;
+        let pieces = [cut, 0, len - cut].map(|len| worker.buffer(len)).into_iter().collect::<Result<_, _>>()?;
+        Ok(Buffer::list(pieces).expect("few"))
     }
 
     /// Claims a message, where one has come.
@@ -389,7 +403,9 @@ fn take_message(run: &mut Run, (rank, place): (Rank, u64), pattern: &Pattern, do
     ensure(takes(pattern, &key), || format!("{pattern:?} took {key:?}"))?;
     let data = data_of(done.tag, done.len);
     ensure(done.data == data, || format!("{:?} came with {key:?}, and not {data:?}", done.data))?;
-    run.oracle.receive(place, key, &done.buffer[..done.len])
+    let mut bytes = vec![0; done.len];
+    done.buffer.copy_out(0, &mut bytes);
+    run.oracle.receive(place, key, &bytes)
 }
 
 /// A message has come that was too long, to a receive at this place.

@@ -3,34 +3,69 @@
 use std::ops::{Deref, DerefMut, Range};
 
 use super::Buffer;
+use crate::mem::owner::Seen;
 use crate::mem::{MemoryKind, WrongKind, raw};
 
 impl Buffer {
     /// What others may do with the bytes meanwhile.
     pub fn kind(&self) -> MemoryKind {
-        match (self.owner.is_source(), self.owner.is_target()) {
-            (true, _) => MemoryKind::Source,
-            (_, true) => MemoryKind::Target,
-            _ => MemoryKind::Exclusive,
-        }
+        self.owner.kind()
     }
 
     /// Whether something may arrive in it.
     #[inline]
     pub fn check_filled(&self) -> Result<(), WrongKind> {
-        if self.owner.is_source() { Err(WrongKind::Source) } else { Ok(()) }
+        if self.owner.is_exclusive() {
+            Ok(())
+        } else {
+            self.check(MemoryKind::Source, WrongKind::Source, Self::check_filled)
+        }
     }
 
     /// Whether it may be sent.
     #[inline]
     pub fn check_sent(&self) -> Result<(), WrongKind> {
-        if self.owner.is_target() { Err(WrongKind::Target) } else { Ok(()) }
+        if self.owner.is_exclusive() {
+            Ok(())
+        } else {
+            self.check(MemoryKind::Target, WrongKind::Target, Self::check_sent)
+        }
     }
 
-    /// Whether its bytes cannot be borrowed, because it is a target.
+    #[cold]
+    fn check(
+        &self,
+        wrong: MemoryKind,
+        why: WrongKind,
+        each: fn(&Self) -> Result<(), WrongKind>,
+    ) -> Result<(), WrongKind> {
+        match self.owner.see() {
+            Seen::List(pieces) => pieces.check(each),
+            _ if self.kind() == wrong => Err(why),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether it is a slice of its bytes: they lie in one place, and no other writes them.
     #[inline]
-    pub(crate) fn is_target(&self) -> bool {
-        self.owner.is_target()
+    pub(crate) fn has_view(&self) -> bool {
+        self.owner.has_view()
+    }
+
+    /// Returns the buffer with a view that has a part of this one, and where in it that is; `None` where there is no such.
+    #[inline]
+    pub(crate) fn contiguous(&self, offset: usize, len: usize) -> Option<(&Self, Range<usize>)> {
+        if self.has_view() { Some((self, offset..offset + len)) } else { self.contiguous_piece(offset, len) }
+    }
+
+    #[cold]
+    fn contiguous_piece(&self, offset: usize, len: usize) -> Option<(&Self, Range<usize>)> {
+        self.assert_within(offset, len);
+        let Seen::List(pieces) = self.owner.see() else { return None };
+        let from = self.start as usize + offset;
+        let (index, range) = pieces.whole(from..from + len)?;
+        let piece = pieces.piece(index);
+        piece.has_view().then_some((piece, range))
     }
 
     /// How many bytes the view has.
@@ -45,7 +80,7 @@ impl Buffer {
         self.len == 0
     }
 
-    /// Where the view begins.
+    /// Where the view begins. A list begins nowhere.
     #[inline]
     pub fn as_ptr(&self) -> *const u8 {
         self.view_at()
@@ -57,11 +92,20 @@ impl Buffer {
     /// When they do not fit, or nothing may be written to it.
     #[inline]
     pub fn copy_in(&mut self, offset: usize, bytes: &[u8]) {
-        if !self.owner.is_target() {
+        if self.has_view() {
             self[offset..offset + bytes.len()].copy_from_slice(bytes);
-            return;
+        } else {
+            self.copy_in_without_view(offset, bytes);
         }
+    }
+
+    #[cold]
+    fn copy_in_without_view(&mut self, offset: usize, bytes: &[u8]) {
         self.assert_within(offset, bytes.len());
+        let from = self.start as usize + offset;
+        if let Some(pieces) = self.owner.pieces_mut() {
+            return pieces.copy_in(from, bytes);
+        }
         // SAFETY: they lie in the view, which is mapped and writable: `UserMemory::target` demands that. No reference covers any
         // of it, so `bytes` do not.
         unsafe { raw::store(self.view_at().add(offset), bytes) };
@@ -73,11 +117,19 @@ impl Buffer {
     /// When there are not so many.
     #[inline]
     pub fn copy_out(&self, offset: usize, into: &mut [u8]) {
-        if !self.owner.is_target() {
+        if self.has_view() {
             into.copy_from_slice(&self[offset..offset + into.len()]);
-            return;
+        } else {
+            self.copy_out_without_view(offset, into);
         }
+    }
+
+    #[cold]
+    fn copy_out_without_view(&self, offset: usize, into: &mut [u8]) {
         self.assert_within(offset, into.len());
+        if let Seen::List(pieces) = self.owner.see() {
+            return pieces.copy_out(self.start as usize + offset, into);
+        }
         // SAFETY: they lie in the view, which is mapped and readable; no reference covers any of it.
         unsafe { raw::load(self.view_at().add(offset), into) };
     }
@@ -86,8 +138,8 @@ impl Buffer {
     ///
     /// # Panics
     /// Where [`Buffer::copy_in`] or [`Buffer::copy_out`] would.
-    pub(crate) fn copy_from(&mut self, offset: usize, other: &Self, part: Range<usize>) {
-        if !other.is_target() {
+    pub fn copy_from(&mut self, offset: usize, other: &Self, part: Range<usize>) {
+        if other.has_view() {
             return self.copy_in(offset, &other[part]);
         }
         let mut bytes = [0; 512];
@@ -99,18 +151,23 @@ impl Buffer {
     }
 
     /// Replaces the 8 bytes at `offset` of the view, a number in this host's byte order, by what `change` makes of it. Returns
-    /// what it was; `None` where they are not in the view, or where others may access them and they are not aligned. For those,
-    /// where they use atomic instructions, it is one step.
+    /// what it was; `None` where they are not in the view or lie in two pieces, or where others may access them and they are not
+    /// aligned. For those, where they use atomic instructions, it is one step.
     pub(crate) fn update(&mut self, offset: usize, change: impl Fn(u64) -> u64) -> Option<u64> {
         const NUMBER: usize = size_of::<u64>();
         let end = offset.checked_add(NUMBER).filter(|&end| end <= self.len)?;
-        if self.owner.is_target() {
-            // SAFETY: the 8 bytes lie in the view, which is mapped, readable and writable.
-            return unsafe { raw::update(self.view_at().add(offset), change) };
+        if self.has_view() {
+            let before = u64::from_ne_bytes(self[offset..end].try_into().ok()?);
+            self[offset..end].copy_from_slice(&change(before).to_ne_bytes());
+            return Some(before);
         }
-        let before = u64::from_ne_bytes(self[offset..end].try_into().ok()?);
-        self[offset..end].copy_from_slice(&change(before).to_ne_bytes());
-        Some(before)
+        let start = self.start as usize;
+        if let Some(pieces) = self.owner.pieces_mut() {
+            let (index, range) = pieces.whole(start + offset..start + end)?;
+            return pieces.piece_mut(index).update(range.start, change);
+        }
+        // SAFETY: the 8 bytes lie in the view, which is mapped, readable and writable.
+        unsafe { raw::update(self.view_at().add(offset), change) }
     }
 
     #[inline]
@@ -131,11 +188,11 @@ impl Deref for Buffer {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        if self.owner.is_target() {
-            refuse_view("a target has no view: copy in and out");
+        if !self.has_view() {
+            refuse_view("a target or a list has no view: copy in and out");
         }
         // SAFETY: `start..start + len` lies in the room. An arena's room lies in its mapping, which `owner` keeps alive,
-        // and whose bytes are initialised (the kernel zeroes fresh pages). A room of the application's that is no target is
+        // and whose bytes are initialised (the kernel zeroes fresh pages). A room of the application's with a view is
         // initialised and stays mapped as long as the buffer lives: `UserMemory::new` and `UserMemory::source` demand that, and
         // that nothing writes to it meanwhile but, where it is no source, this buffer. Else the room belongs to this buffer
         // alone: `take` gave it out once, or the application adopted it once, `split_off` hands a part to one other
@@ -151,7 +208,7 @@ impl DerefMut for Buffer {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         if !self.owner.is_exclusive() {
-            refuse_view("nothing is written to a source, and a target has no view: copy in and out");
+            refuse_view("nothing is written to a source, and a target or a list has no view: copy in and out");
         }
         // SAFETY: as in `deref`; the exclusive borrow of `self` makes the slice exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.view_at(), self.len) }

@@ -30,11 +30,11 @@ impl TagService {
         let (id, len, room) = (request.to_wire(), payload.len(), peer.lanes[lane].payload);
         let first = len.min(room);
         let message = Message::Eager { label, len: len as u64, id, mode };
-        core.post_vbuf(peer, lane, Header { sequence, ..Header::new(message) }, &payload[..first]);
+        core.post_part(peer, lane, Header { sequence, ..Header::new(message) }, (&payload, 0..first));
         for offset in (first..len).step_by(room) {
             let end = len.min(offset + room);
             let message = Message::Fragment { offset: offset as u64, id };
-            core.post_vbuf(peer, lane, Header::new(message), &payload[offset..end]);
+            core.post_part(peer, lane, Header::new(message), (&payload, offset..end));
         }
         let done = Done::new(payload, len, peer.id, label);
         match mode {
@@ -50,7 +50,7 @@ impl TagService {
         let Outgoing { request, label, mode, payload } = outgoing;
         let (sequence, len) = (peer.take_sequence(), payload.len());
         let message = Message::Eager { label, len: len as u64, id: request.to_wire(), mode };
-        core.post_vbuf(peer, lane, Header { sequence, ..Header::new(message) }, &payload);
+        core.post_part(peer, lane, Header { sequence, ..Header::new(message) }, (&payload, 0..len));
         let done = Done::new(payload, len, peer.id, label);
         match mode {
             Mode::Synchronous => self.requests.open(request, TagOperation::Unmatched { to: peer.id, done }),

@@ -37,6 +37,8 @@ pub enum Reason {
     VeryLong,
     /// Its memory cannot be registered, for want of keys.
     Unregistered,
+    /// It would go in pieces, and cannot be cut.
+    CannotBeCut,
     /// One of the two ends has no RDMA.
     NoRdma,
 }
@@ -79,6 +81,8 @@ pub struct Conditions {
     pub has_buffers: bool,
     /// Whether a key is left to register its memory with.
     pub can_register: bool,
+    /// Whether it can be cut in pieces: not where it is a list, or its front is skipped.
+    pub can_be_cut: bool,
     /// What the peer can do.
     pub peer: Capabilities,
 }
@@ -110,7 +114,7 @@ pub fn select(rules: &Rules, conditions: &Conditions) -> (Protocol, Reason) {
 }
 
 fn rendezvous(rules: &Rules, conditions: &Conditions) -> (Protocol, Reason) {
-    let &Conditions { len, can_register, peer, .. } = conditions;
+    let &Conditions { len, can_register, can_be_cut, peer, .. } = conditions;
     let (protocol, reason) = match rules.rendezvous {
         _ if !(rules.ours.rdma && peer.rdma) => (RendezvousProtocol::R3, Reason::NoRdma),
         Rendezvous::Always(RendezvousProtocol::Rget) | Rendezvous::Auto if !can_register && len < rules.pipeline => {
@@ -122,15 +126,21 @@ fn rendezvous(rules: &Rules, conditions: &Conditions) -> (Protocol, Reason) {
         Rendezvous::Auto => (RendezvousProtocol::Rget, Reason::Long),
     };
     // Only RGET needs the sender's memory registered; and one READ or WRITE has only so many packets.
-    match protocol {
+    let (protocol, reason) = match protocol {
         RendezvousProtocol::Rget | RendezvousProtocol::Rput if len > MAX_TRANSFER => {
-            (Protocol::Rendezvous(RendezvousProtocol::Pipeline), Reason::VeryLong)
+            (RendezvousProtocol::Pipeline, Reason::VeryLong)
         }
-        RendezvousProtocol::Rget if !can_register => {
-            (Protocol::Rendezvous(RendezvousProtocol::Pipeline), Reason::Unregistered)
+        RendezvousProtocol::Rget if !can_register => (RendezvousProtocol::Pipeline, Reason::Unregistered),
+        protocol => (protocol, reason),
+    };
+    let (protocol, reason) = match protocol {
+        RendezvousProtocol::Pipeline if !can_be_cut && can_register && len <= MAX_TRANSFER => {
+            (RendezvousProtocol::Rget, Reason::CannotBeCut)
         }
-        protocol => (Protocol::Rendezvous(protocol), reason),
-    }
+        RendezvousProtocol::Pipeline if !can_be_cut => (RendezvousProtocol::R3, Reason::CannotBeCut),
+        protocol => (protocol, reason),
+    };
+    (Protocol::Rendezvous(protocol), reason)
 }
 
 impl fmt::Display for Protocol {
@@ -155,6 +165,7 @@ impl fmt::Display for Reason {
             Self::Medium => "shorter than ROCI_R3_THRESHOLD",
             Self::VeryLong => "at least ROCI_PIPELINE_THRESHOLD",
             Self::Unregistered => "no key is left to register it with (ROCI_NDREG_ENTRIES)",
+            Self::CannotBeCut => "at least ROCI_PIPELINE_THRESHOLD, but a list, or a buffer whose front is skipped",
             Self::NoRdma => "RDMA is off at this rank or at its peer (ROCI_RDMA)",
         })
     }
@@ -170,7 +181,7 @@ impl WorkerStats {
             Reason::NoBuffers => self.fallback_buffer += 1,
             Reason::Unregistered => self.fallback_registration += 1,
             Reason::NoRdma => self.fallback_peer += 1,
-            Reason::Short | Reason::Long | Reason::Medium | Reason::VeryLong => {}
+            Reason::Short | Reason::Long | Reason::Medium | Reason::VeryLong | Reason::CannotBeCut => {}
         }
     }
 
@@ -199,6 +210,7 @@ mod tests {
             credits: 2,
             has_buffers: true,
             can_register: true,
+            can_be_cut: true,
             peer: RDMA,
         }
     }
@@ -248,6 +260,23 @@ mod tests {
         let rput = Rules { rendezvous: Rendezvous::Always(RendezvousProtocol::Rput), ..RULES };
         let protocol = Protocol::Rendezvous(RendezvousProtocol::Rput);
         check(&rput, &Conditions { can_register: false, ..of(5000) }, protocol, Reason::Long);
+    }
+
+    #[test]
+    fn what_cannot_be_cut_is_fetched_whole_or_streamed() {
+        let (r3, rget) = (Protocol::Rendezvous(RendezvousProtocol::R3), Protocol::Rendezvous(RendezvousProtocol::Rget));
+        let uncut = |len| Conditions { can_be_cut: false, ..of(len) };
+        let pipeline = Rules { rendezvous: Rendezvous::Always(RendezvousProtocol::Pipeline), ..RULES };
+        for rules in [RULES, pipeline] {
+            check(&rules, &uncut(10_000), rget, Reason::CannotBeCut);
+            check(&rules, &uncut(MAX_TRANSFER), rget, Reason::CannotBeCut);
+            check(&rules, &uncut(MAX_TRANSFER + 1), r3, Reason::CannotBeCut);
+            check(&rules, &Conditions { can_register: false, ..uncut(10_000) }, r3, Reason::CannotBeCut);
+        }
+        check(&RULES, &uncut(9_999), rget, Reason::Long);
+        check(&RULES, &uncut(100), Protocol::Eager, Reason::Short);
+        let rput = Rules { rendezvous: Rendezvous::Always(RendezvousProtocol::Rput), ..RULES };
+        check(&rput, &uncut(10_000), Protocol::Rendezvous(RendezvousProtocol::Rput), Reason::Long);
     }
 
     #[test]

@@ -150,7 +150,7 @@ impl TagService {
         if let Some(payload) = payload {
             let len = payload.len();
             if let Some(mut buffer) = self.buffer_for(core, receive, oneself, label, len) {
-                buffer.copy_in(0, payload);
+                buffer.copy_from(0, payload, 0..len);
                 self.requests.end(receive, Ok(Done::new(buffer, len, oneself, label)));
             }
         } else {
@@ -182,6 +182,11 @@ impl TagService {
 }
 
 /// Returns a copy of a message to oneself that has no receive; `None` where there is no memory, or there may be no more copies.
-fn copy_to_store<L: Link>(core: &Core<L>, payload: &[u8]) -> Option<Buffer> {
-    if core.unexpected_budget.is_exceeded() { None } else { core.copy_of(payload).ok() }
+fn copy_to_store<L: Link>(core: &Core<L>, payload: &Buffer) -> Option<Buffer> {
+    if core.unexpected_budget.is_exceeded() {
+        return None;
+    }
+    let mut copy = core.engine.buffer(payload.len()).ok()?;
+    copy.copy_from(0, payload, 0..payload.len());
+    Some(copy)
 }

@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 
 use roci_driver::Buffer;
 use roci_driver::link::Link;
-use roci_protocol::msg::{Label, Mode, RendezvousProtocol};
+use roci_protocol::msg::{Label, Mode};
 
 use super::TagService;
 use super::cancels::Cancels;
 use super::matching::entries::Entries;
 use super::request::Request;
-use super::select::{Conditions, Protocol, Reason, lane_for, select};
+use super::select::{Conditions, Protocol, lane_for, select};
 use crate::core::Core;
 use crate::core::peer::{Peer, PeerId};
 
@@ -113,7 +113,7 @@ impl TagService {
             core.stats.cancel_stalls += 1;
             return false;
         }
-        let (len, is_cut) = (next.payload.len(), next.payload.has_skipped_front());
+        let (len, can_be_cut) = (next.payload.len(), next.payload.can_be_cut());
         let (lane, vbufs) = lane_for(len, peer.lanes.iter().map(|lane| lane.payload));
         let credits = usize::from(peer.lanes[lane].credits.for_eager());
         let places = peer.lanes[lane].places();
@@ -127,13 +127,10 @@ impl TagService {
             credits,
             has_buffers,
             can_register: core.can_register(),
+            can_be_cut,
             peer: peer.connection.capabilities,
         };
-        let (mut protocol, mut reason) = select(&self.rules, &conditions);
-        if protocol == Protocol::Rendezvous(RendezvousProtocol::Pipeline) && is_cut {
-            // It cannot be cut in pieces.
-            (protocol, reason) = (Protocol::Rendezvous(RendezvousProtocol::R3), Reason::Unregistered);
-        }
+        let (protocol, reason) = select(&self.rules, &conditions);
         let (lane, vbufs, admitted) = match protocol {
             Protocol::Eager => (lane, vbufs, true),
             Protocol::Rendezvous(_) => (0, 1, may_request),

@@ -74,7 +74,7 @@ impl TagService {
         let fragments = self.queues[peer.id.slot()].fragments.front_mut().expect("there is one");
         let end = fragments.payload.len().min(fragments.sent + room);
         let message = Message::Data { reply: fragments.reply, offset: fragments.sent as u64 };
-        core.post_vbuf(peer, lane, Header::new(message), &fragments.payload[fragments.sent..end]);
+        core.post_part(peer, lane, Header::new(message), (&fragments.payload, fragments.sent..end));
         fragments.sent = end;
         if end == fragments.payload.len() {
             let Fragments { request, label, payload, .. } =
