@@ -41,10 +41,10 @@
 //! ```
 //!
 //! # Threads
-//! An [`Engine`] runs to completion on one thread; it is neither `Send` nor `Sync`. A [`Buffer`] is `Send`: other
+//! An [`Engine`] is used by one thread at a time, and runs to completion there. It is `Send` where its links are, as those of
+//! DPDK: it may move to another thread, or be behind a lock that several take. It is not `Sync`. A [`Buffer`] is `Send`: other
 //! threads fill, read and drop buffers, and an [`Arena`] may be shared with them to cut more. A process may have several
-//! engines, each on its own thread with ports that [`link::dpdk::DpdkLink::open_all`] opened there, or with a queue each
-//! of one port ([`link::dpdk::Attachment::with_queues`]).
+//! engines, each with ports of its own, or with a queue each of one port ([`link::dpdk::Attachment::with_queues`]).
 //!
 //! A process that was forked from the engine's has no engine: see [`Engine::is_forked`].
 //!
@@ -115,3 +115,5 @@ pub use roci_protocol::ud::Destination;
 pub use roci_protocol::wire::cm::{PortSpace, RejReason, ServiceId};
 pub use roci_protocol::{Access, Mtu, Pkey, Rkey};
 pub use wr::SendWr;
+
+static_assertions::assert_impl_all!(Engine<link::dpdk::DpdkLink>: Send);

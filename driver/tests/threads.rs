@@ -55,6 +55,33 @@ fn two_engines_on_two_threads_exchange_every_byte_and_so_do_their_successors() {
     }
 }
 
+/// Every exchange is on two other threads than the one before, and the ends go on a third.
+#[test]
+fn engines_move_from_thread_to_thread() {
+    let directory = TempDir::new().expect("a directory");
+    let socket = directory.path().join("s");
+    let ((to_far, from_near), (to_near, from_far)) = (channel(), channel());
+    let mut ends = std::thread::scope(|scope| {
+        let there = &socket;
+        let far = scope.spawn(move || open(there, 1, &to_near, &from_near));
+        [open(&socket, 0, &to_far, &from_far), far.join().expect("it opens")]
+    });
+    for _ in 0..4 {
+        let (ready, done) = (Barrier::new(2), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for (side, end) in (0..).zip(&mut ends) {
+                let (ready, done) = (&ready, &done);
+                scope.spawn(move || {
+                    end.exchange(side, ready);
+                    end.settle(done);
+                });
+            }
+        });
+    }
+    std::thread::spawn(move || drop(ends)).join().expect("they go");
+    pair_exchanges(&directory);
+}
+
 #[test]
 fn pairs_that_come_and_go_do_not_disturb_each_other() {
     let directories = [(); 3].map(|()| TempDir::new().expect("a directory"));

@@ -86,7 +86,7 @@ const LINE_LIMIT: u64 = 4096;
 /// How ranks reach each other before they are connected.
 ///
 /// Mails of one sender to one receiver arrive in order, and each of them once.
-pub trait Mail {
+pub trait Mail: Send {
     /// Sends `text`, which has no newline and at most [`MAIL_TEXT_LIMIT`] bytes, to rank `to`.
     ///
     /// Success says that it waits for the receiver, not that it was read: a rank that dies leaves its mail unread.

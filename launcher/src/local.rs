@@ -1,9 +1,8 @@
 //! Mail inside one process: for tests and simulations, without a launcher.
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -15,7 +14,7 @@ use crate::{JobError, MAIL_LIMIT, Mail};
 /// One rank of a group that shares a process. Once dropped it is gone: the others' mail to it is refused.
 pub struct LocalMail {
     rank: Rank,
-    post: Rc<RefCell<Post>>,
+    post: Arc<Mutex<Post>>,
 }
 
 /// What the group shares.
@@ -60,7 +59,7 @@ impl LocalMail {
 
     fn group_with(size: usize, delay: Option<MailDelay>) -> Vec<Self> {
         let boxes = (0..size).map(|_| Some(LocalBox::default())).collect();
-        let post = Rc::new(RefCell::new(Post { boxes, delay }));
+        let post = Arc::new(Mutex::new(Post { boxes, delay }));
         (0..size).map(|rank| Self { rank, post: post.clone() }).collect()
     }
 
@@ -68,16 +67,20 @@ impl LocalMail {
     pub fn rank(&self) -> Rank {
         self.rank
     }
+
+    fn post(&self) -> MutexGuard<'_, Post> {
+        self.post.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Mail for LocalMail {
     fn send(&mut self, to: Rank, text: &str) -> Result<(), JobError> {
-        let posted = self.post.borrow_mut().send(self.rank, to, text);
+        let posted = self.post().send(self.rank, to, text);
         posted.map_err(|refusal| JobError::Unmailed { to, reason: refusal.to_string() })
     }
 
     fn poll(&mut self) -> Result<Option<(Rank, String)>, JobError> {
-        let mut post = self.post.borrow_mut();
+        let mut post = self.post();
         Ok(post.boxes[self.rank].as_mut().and_then(LocalBox::poll))
     }
 }
@@ -111,7 +114,7 @@ impl LocalBox {
 
 impl Drop for LocalMail {
     fn drop(&mut self) {
-        self.post.borrow_mut().boxes[self.rank] = None;
+        self.post().boxes[self.rank] = None;
     }
 }
 

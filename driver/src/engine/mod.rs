@@ -98,7 +98,7 @@ macro_rules! settled {
 
 use {scene, settled};
 
-/// The poll loop of one thread.
+/// A poll loop, and what it polls for.
 pub struct Engine<L: Link> {
     ports: Vec<Port<L>>,
     qps: QpTable,

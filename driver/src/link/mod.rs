@@ -210,7 +210,7 @@ pub trait Link {
 }
 
 /// Attaches ranges of the application's memory to one port, off the data path and apart from the port.
-pub trait ZeroCopyRanges: fmt::Debug {
+pub trait ZeroCopyRanges: fmt::Debug + Send {
     /// Registers `len` bytes from `base` on with the device, both multiples of the page size, under a name that no
     /// other range of the process ever had. The device keeps the pages that are there now: it reads them even after
     /// they have been unmapped.

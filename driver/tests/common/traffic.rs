@@ -38,6 +38,8 @@ pub(crate) struct Talker<L: Link> {
     cq: CompletionQueue,
     qp: QueuePair,
     traffic: Traffic,
+    /// Receives that are posted while nothing is exchanged.
+    receives: u64,
 }
 
 impl<L: Link> Talker<L> {
@@ -48,7 +50,7 @@ impl<L: Link> Talker<L> {
         let ours = engine.create_qp(0, pd, cq).expect("room");
         let theirs = exchange(engine.address_of(&ours, &params).expect("the link carries packets"));
         let qp = engine.connect(ours, &theirs, &params).expect("one IP version");
-        Self { engine, cq, qp, traffic }
+        Self { engine, cq, qp, traffic, receives: 0 }
     }
 
     fn post_recv(&mut self, number: u64) {
@@ -66,7 +68,8 @@ impl<L: Link> Talker<L> {
     /// Sends and receives all messages, and looks at every byte.
     pub(crate) fn exchange(&mut self, side: u8, ready: &Barrier) {
         let Traffic { messages, depth, .. } = self.traffic;
-        (0..depth).for_each(|number| self.post_recv(number));
+        (self.receives..depth).for_each(|number| self.post_recv(number));
+        self.receives = depth;
         ready.wait();
         let (mut posted, mut sent, mut received, mut idle) = (0, 0, 0, 0);
         while sent < messages || received < messages {

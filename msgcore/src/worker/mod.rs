@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use roci_driver::link::Link;
 use roci_driver::{AdoptError, ArenaError, Buffer, EngineStats, RegistrationInfo, RegistrationStats, UserMemory};
 use roci_launcher::{Job, Mail};
+use static_assertions::assert_impl_all;
 
 use crate::Rank;
 use crate::backoff::{Backoff, BackoffLimits, Idle};
@@ -41,6 +42,8 @@ use report::Awaited;
 /// One end of all its conversations: an endpoint, and the rules of the job where it is a rank of one. A worker alone
 /// ([`Worker::open_alone`]) is rank 0 of no job; its peers are named by their addresses.
 ///
+/// One thread uses it at a time; it may move to another one, or be behind a lock that several take.
+///
 /// It makes progress inside its calls and its links have no descriptors, so there is none to sleep on: who wants to sleep until
 /// something comes takes a [`DedicatedWorker`](crate::DedicatedWorker).
 pub struct Worker<L: Link = LiveLink> {
@@ -57,6 +60,9 @@ pub struct Worker<L: Link = LiveLink> {
     /// When a wait last looked at what links do not show.
     last_glance: Instant,
 }
+
+// Several threads may share a worker behind a lock.
+assert_impl_all!(Worker: Send);
 
 /// What a worker gave up when it was closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -1,7 +1,6 @@
 //! Bringing ports up: DPDK, the pool of packet buffers, each port's queues, and the wait for its peer.
 
 use std::ptr::NonNull;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,7 +9,7 @@ use super::configure::{self, Description, Facts};
 use super::create::{create_devices, find_port, next_index};
 use super::descriptors;
 use super::device::{Attachment, Creation};
-use super::eal::{Eal, Setup, SyscallRefusal};
+use super::eal::{Eal, Setup, SyscallRefusal, ThreadMark};
 use super::error::PortError;
 use super::gate::{self, Gate};
 use super::idle::{self, IdlePort};
@@ -283,7 +282,7 @@ impl DpdkLink {
             port: facts.port,
             share: Share::of(queue, queues),
             claim: None,
-            pool: LinkPool { buffers: pool, place: None, lasting: None },
+            pool: LinkPool { buffers: pool, place: None, lasting: None, thread: ThreadMark::current() },
             clock,
             facts: LinkFacts {
                 mac: facts.mac,
@@ -334,14 +333,14 @@ impl DpdkLink {
     }
 }
 
+/// Each link has a side of the gate: its engine may move to another thread than those of the others.
 fn close_gate(links: &mut [DpdkLink]) -> Result<(), PortError> {
-    let gate = Gate::close().map_err(|cause| {
-        let device = "memif".to_owned();
-        PortError::Call { device, call: "the interrupt thread's gate", cause: cause.to_string() }
-    })?;
-    let gate = Rc::new(gate);
     for link in links {
-        link.gate = Some(gate.clone());
+        let gate = Gate::close().map_err(|cause| {
+            let device = "memif".to_owned();
+            PortError::Call { device, call: "the interrupt thread's gate", cause: cause.to_string() }
+        })?;
+        link.gate = Some(gate);
     }
     Ok(())
 }

@@ -150,6 +150,18 @@ impl Eal {
     }
 }
 
+/// Which thread it is, in a word. A thread that ends may leave its mark to one that begins later.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct ThreadMark(usize);
+
+impl ThreadMark {
+    #[inline]
+    pub(super) fn current() -> Self {
+        thread_local!(static MARK: u8 = const { 0 });
+        Self(MARK.with(|mark| std::ptr::from_ref(mark).addr()))
+    }
+}
+
 thread_local! {
     static PLACE: RefCell<Option<ThreadRole>> = const { RefCell::new(None) };
 }

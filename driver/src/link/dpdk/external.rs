@@ -20,6 +20,10 @@ use crate::link::ZeroCopyError;
 #[derive(Debug)]
 pub(super) struct Attached(NonNull<ExternalRegion>);
 
+// SAFETY: the region is never changed but for its count, which DPDK changes in one step; whichever thread drops the last user
+// frees it.
+unsafe impl Send for Attached {}
+
 /// What all frames with external buffers of a region share.
 struct ExternalRegion {
     /// How many frames, and the port itself, use it: read and written by DPDK, and by this file through DPDK.

@@ -53,8 +53,8 @@ pub(super) const fn bytes_of_queues(queues: u16) -> usize {
 
 /// A pool that lives as long as its ports, or for ever where frames outlive those.
 /// It is freed only where no thread can be returning a buffer. The one thread that uses it knows that: all buffers are
-/// there, and it returns none just now. Where a second thread has used the pool, because a port was kept, that is
-/// unknown: the pool is kept for a call with as many ports.
+/// there, and it returns none just now. Where a second thread has used the pool, because a port was kept or a link has moved,
+/// that is unknown: the pool is kept for a call with as many ports.
 pub(super) struct MbufPool {
     mempool: NonNull<dpdk_sys::rte_mempool>,
     buffers: u32,
@@ -146,6 +146,11 @@ impl PoolShare {
     /// A link on this thread uses it, whose port was kept.
     pub(super) fn revive(&self) {
         self.0.was_whole.store(false, Ordering::Release);
+        self.note_thread();
+    }
+
+    /// A link that uses it has moved to this thread.
+    pub(super) fn note_thread(&self) {
         if thread::current().id() != self.0.home {
             self.0.is_shared.store(true, Ordering::Release);
         }

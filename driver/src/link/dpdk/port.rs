@@ -2,17 +2,17 @@
 //! MTU is set in `configure`.
 
 use std::ptr::NonNull;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use roci_protocol::Nanos;
 use roci_protocol::wire::MacAddr;
+use static_assertions::assert_impl_all;
 
 use super::clock::TscClock;
 use super::configure::{self, Description, Facts};
 use super::device::Attachment;
-use super::eal::Setup;
+use super::eal::{Setup, ThreadMark};
 use super::gate::Gate;
 use super::idle::{self, IdlePort};
 use super::limits::TX_QUEUE;
@@ -28,7 +28,8 @@ use crate::link::{BURST, Batch, Full, Link, LinkState, LinkStats, Share, ZeroCop
 
 /// A port as a [`Link`].
 ///
-/// It is not `Send`: DPDK expects one thread per queue.
+/// It may move from thread to thread, and is used by one at a time, as DPDK expects it of a queue. What it has received stays on
+/// the thread that received it.
 pub struct DpdkLink {
     pub(super) port: u16,
     /// Which queue it is, and the numbers of queue pairs that lead to it.
@@ -41,7 +42,7 @@ pub struct DpdkLink {
     pub(super) watch: LinkWatch,
     pub(super) tx: ArrayVec<NonNull<dpdk_sys::rte_mbuf>, TX_QUEUE>,
     pub(super) train: Train,
-    pub(super) gate: Option<Rc<Gate>>,
+    pub(super) gate: Option<Gate>,
     /// Dropped after the port is closed.
     pub(super) zero_copy: ZeroCopy,
     pub(super) stats: LinkStats,
@@ -54,6 +55,36 @@ pub(super) struct LinkPool {
     pub(super) place: Option<PoolShare>,
     /// What its port is, where it is kept when the link goes.
     pub(super) lasting: Option<(Attachment, Facts)>,
+    /// The thread that uses them.
+    pub(super) thread: ThreadMark,
+}
+
+// SAFETY: a link is used by the thread that has it, and its pointers travel with it. They are to packet buffers that it alone has,
+// to its pool, which any thread may take buffers from and return them to, and to memory that lives as long as it is attached. No
+// function of DPDK that it calls is bound to a thread but the caches of pools, each of which is the calling thread's own. Packet
+// buffers that were handed out stay where they are: `Mbuf` is not `Send`, and `LinkPool::note_thread` has the pool kept for ever
+// where a second thread may have some.
+unsafe impl Send for DpdkLink {}
+
+assert_impl_all!(DpdkLink: Send);
+
+impl LinkPool {
+    /// This thread uses the buffers from here on, and may keep some. It does not become one of DPDK's, which have a
+    /// cache each: it takes each buffer from the pool itself and returns it there, so that no cache keeps what another thread needs.
+    #[inline]
+    fn note_thread(&mut self) {
+        if self.thread != ThreadMark::current() {
+            self.move_here();
+        }
+    }
+
+    #[cold]
+    fn move_here(&mut self) {
+        self.thread = ThreadMark::current();
+        if let Some(place) = &self.place {
+            place.note_thread();
+        }
+    }
 }
 
 /// What a link is, as long as it is open.
@@ -208,12 +239,13 @@ impl Link for DpdkLink {
         if self.watch.is_down() {
             return;
         }
+        self.pool.note_thread();
         if self.claim.is_some() {
             return self.with_claim(|link, claim| link.receive_shared(claim, batch));
         }
         let mut frames = [std::ptr::null_mut(); BURST];
         let room = (BURST - batch.len()) as u16;
-        let count = gated(self.gate.as_deref(), || {
+        let count = gated(self.gate.as_ref(), || {
             // SAFETY: the port is started, queue 0 is set up, this is the only thread that polls it, no disconnect can
             // run within the gate's burst, and `frames` holds at least `room` pointers.
             unsafe { dpdk_sys::roci_eth_rx_burst(self.port, 0, frames.as_mut_ptr(), room) }
@@ -313,7 +345,7 @@ impl Link for DpdkLink {
         let count = self.tx.len() as u16;
         let bytes: u64 = self.tx.iter().map(|mbuf| frame_len(*mbuf)).sum();
         let frames = self.tx.as_mut_ptr().cast::<*mut dpdk_sys::rte_mbuf>();
-        let sent = gated(self.gate.as_deref(), || {
+        let sent = gated(self.gate.as_ref(), || {
             // SAFETY: the port is started, the queue is set up, this is the only thread that uses it, no disconnect can
             // run within the gate's burst; `tx` holds `count` packet buffers that we own (`NonNull<T>` is laid out as
             // `*mut T`). The driver owns the first `sent` of them from here on.

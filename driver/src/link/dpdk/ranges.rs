@@ -3,15 +3,19 @@
 //! A range is found by its name alone, never by its addresses: the application may unmap it and have other memory there,
 //! while the device keeps the old pages.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::external::Attached;
 use crate::link::{ZeroCopyError, ZeroCopyRanges};
 
 /// Ranges of the application's memory that frames of one port are sent from, by name.
-pub(super) type Ranges = Rc<RefCell<BTreeMap<u64, Attached>>>;
+pub(super) type Ranges = Arc<Mutex<BTreeMap<u64, Attached>>>;
+
+/// The ranges themselves. The lock is for payloads long enough to leave without a copy, and the engine alone takes it.
+pub(super) fn locked(ranges: &Ranges) -> MutexGuard<'_, BTreeMap<u64, Attached>> {
+    ranges.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Attaches such ranges to a port.
 #[derive(Debug)]
@@ -23,18 +27,17 @@ pub(super) struct PortRanges {
 impl ZeroCopyRanges for PortRanges {
     fn attach(&mut self, name: u64, base: usize, len: usize) -> Result<(), ZeroCopyError> {
         let attached = Attached::of_range(self.port, name, base..base + len)?;
-        self.ranges.borrow_mut().insert(name, attached);
+        locked(&self.ranges).insert(name, attached);
         Ok(())
     }
 
     fn detach(&mut self, name: u64) {
-        self.ranges.borrow_mut().remove(&name);
+        locked(&self.ranges).remove(&name);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::PoisonError;
     use std::time::{Duration, Instant};
 
     use super::super::shared_map::TABLE;

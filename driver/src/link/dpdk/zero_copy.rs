@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::device::External;
 use super::external::Attached;
-use super::ranges::{PortRanges, Ranges};
+use super::ranges::{PortRanges, Ranges, locked};
 use crate::lasting::Lasting;
 use crate::link::{ZeroCopyError, ZeroCopyRanges};
 
@@ -77,7 +77,7 @@ impl ZeroCopy {
         };
         match range {
             None => self.attached.iter().find_map(find),
-            Some(name) => self.ranges.borrow().get(&name).and_then(find),
+            Some(name) => locked(&self.ranges).get(&name).and_then(find),
         }
     }
 }

@@ -26,8 +26,8 @@ pub enum RegisterError {
     Refused(String),
 }
 
-/// Registers memory with a device, or with the kernel. An engine has one, and calls it on its own thread.
-pub(crate) trait Registrar: fmt::Debug {
+/// Registers memory with a device, or with the kernel. An engine has one, and calls it on the thread that it is on.
+pub(crate) trait Registrar: fmt::Debug + Send {
     /// Makes `len` bytes from `base` on reachable, both multiples of the page size and mapped, until the token that comes
     /// back is given to `unregister`. Registrations may overlap: what is registered already, and in use, is not ended
     /// for one that includes it. A device that cannot have that refuses the second, and its bytes are copied.

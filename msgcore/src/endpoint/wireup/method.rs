@@ -92,7 +92,7 @@ pub(crate) enum Refusal {
 }
 
 /// A way to connect queue pairs. It posts nothing to them: that is for the endpoint.
-pub(crate) trait Method<L: Link> {
+pub(crate) trait Method<L: Link>: Send {
     /// Asks a peer for a connection.
     fn ask(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), NoConnection>;
 

@@ -41,14 +41,14 @@ struct Desk {
 static SHARED: OnceLock<GateProtocol<Dpdk>> = OnceLock::new();
 static DESK: Mutex<Desk> = Mutex::new(Desk { loops: Vec::new(), opened: None });
 
-/// One poll loop's side of the gate; the last one that goes frees the interrupt thread for good.
+/// One link's side of the gate; the last one that goes frees the interrupt thread for good.
 pub(super) struct Gate {
     shared: &'static GateProtocol<Dpdk>,
     in_burst: Arc<InBurst>,
 }
 
 impl Gate {
-    /// A gate for the calling thread's poll loop; the first one parks the interrupt thread. Connect first: the
+    /// A gate for a link's bursts; the first one parks the interrupt thread. Connect first: the
     /// handshake runs on that thread.
     pub(super) fn close() -> Result<Self, GateError> {
         let mut desk = desk();

@@ -2,11 +2,9 @@
 
 mod model;
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use memmap2::MmapMut;
 
@@ -32,11 +30,11 @@ struct Device {
 }
 
 #[derive(Clone, Debug)]
-struct Shared(Rc<RefCell<Device>>);
+struct Shared(Arc<Mutex<Device>>);
 
 impl Registrar for Shared {
     fn register(&mut self, base: usize, len: usize) -> Result<u64, RegisterError> {
-        let mut device = self.0.borrow_mut();
+        let mut device = self.0.lock().expect("no panic");
         assert!(base.is_multiple_of(PAGE) && len.is_multiple_of(PAGE) && len > 0);
         if let Some(failure) = device.failure.clone() {
             return Err(failure);
@@ -51,7 +49,7 @@ impl Registrar for Shared {
     }
 
     fn unregister(&mut self, token: u64, is_gone: bool) {
-        let mut device = self.0.borrow_mut();
+        let mut device = self.0.lock().expect("no panic");
         let (range, versions) = device.live.remove(&token).expect("it is registered");
         assert_eq!(is_gone, device.versions_of(&range) != versions);
     }
@@ -70,7 +68,7 @@ impl Device {
 
 struct Scene {
     cache: Cache<Shared>,
-    device: Rc<RefCell<Device>>,
+    device: Arc<Mutex<Device>>,
     board: Arc<WatchTable>,
     map: MmapMut,
 }
@@ -83,7 +81,7 @@ impl Scene {
     fn on(board: Arc<WatchTable>, limits: CacheLimits) -> Self {
         let map = MmapMut::map_anon(PAGES * PAGE).expect("memory");
         let device = Device { base: map.as_ptr().addr(), versions: vec![0; PAGES], places: 1000, ..Device::default() };
-        let device = Rc::new(RefCell::new(device));
+        let device = Arc::new(Mutex::new(device));
         let watch = Watch::new(board.clone(), MonitorChoice::UnsafeNone).expect("it needs no monitor");
         Self { cache: Cache::new(Shared(device.clone()), watch, limits), device, board, map }
     }
@@ -105,7 +103,7 @@ impl Scene {
         let range = self.bytes(&pages);
         let region = self.cache.acquire(range.clone()).expect("the memory is there")?;
         assert!(region.range.start <= range.start && range.end <= region.range.end);
-        assert!(self.device.borrow().is_fresh(region.token), "a stale registration was served");
+        assert!(self.device.lock().expect("no panic").is_fresh(region.token), "a stale registration was served");
         Some(region)
     }
 
@@ -116,13 +114,13 @@ impl Scene {
     /// The memory of these pages is replaced, and the monitor says so.
     fn replace(&mut self, pages: Range<usize>) {
         let range = self.base() + pages.start * PAGE..self.base() + pages.end * PAGE;
-        self.device.borrow_mut().versions[pages].iter_mut().for_each(|version| *version += 1);
+        self.device.lock().expect("no panic").versions[pages].iter_mut().for_each(|version| *version += 1);
         self.board.begin().mark(&range);
     }
 
     fn check(&mut self) {
         let stats = self.cache.stats();
-        let device = self.device.borrow();
+        let device = self.device.lock().expect("no panic");
         assert_eq!(stats.regions as usize, device.live.len());
         assert_eq!(stats.registrations - stats.deregistrations, stats.regions);
         assert_eq!(stats.bytes_registered as usize, device.live.values().map(|(range, _)| range.len()).sum::<usize>());
@@ -154,7 +152,7 @@ fn what_overlaps_is_merged_and_what_is_in_use_stays_registered_until_its_end() {
     assert_eq!(scene.pages_of(&whole), 0..5);
     let stats = scene.cache.stats();
     assert_eq!((stats.merges, stats.regions, stats.deregistrations), (2, 2, 1));
-    assert!(scene.device.borrow().is_fresh(used.token));
+    assert!(scene.device.lock().expect("no panic").is_fresh(used.token));
     drop(used);
     scene.cache.tend();
     assert_eq!(scene.cache.stats().regions, 1);
@@ -225,7 +223,7 @@ fn one_with_a_merged_past_that_is_unmapped_in_use_is_counted_once() {
 #[test]
 fn a_device_without_a_place_gets_neighbours_as_one() {
     let mut scene = Scene::of_pages(100, PAGES);
-    scene.device.borrow_mut().places = 3;
+    scene.device.lock().expect("no panic").places = 3;
     for pages in [0..1, 2..3, 10..11] {
         drop(scene.acquire(pages).expect("room"));
     }
@@ -249,10 +247,10 @@ fn what_cannot_be_locked_evicts_all_once_and_is_seldom_asked_for_again() {
         drop(scene.acquire(2 * page..2 * page + 1).expect("room"));
     }
     let no_memory = RegisterError::NoMemory("the limit is small".into());
-    scene.device.borrow_mut().failure = Some(no_memory.clone());
+    scene.device.lock().expect("no panic").failure = Some(no_memory.clone());
     assert!(scene.acquire(10..20).is_none());
     assert_eq!((scene.cache.stats().evictions, scene.cache.last_failure()), (4, Some(&no_memory)));
-    scene.device.borrow_mut().failure = None;
+    scene.device.lock().expect("no panic").failure = None;
     drop(scene.acquire(0..1).expect("it is shorter"));
     scene.replace(0..1);
     drop(scene.acquire(0..1).expect("room"));
@@ -267,9 +265,9 @@ fn what_could_not_be_locked_is_asked_for_again_when_another_engine_has_ended_som
     let mut scene = Scene::of_pages(100, PAGES);
     let mut other = Scene::on(scene.board.clone(), scene.cache.limits);
     drop(other.acquire(0..4).expect("room"));
-    scene.device.borrow_mut().failure = Some(RegisterError::NoMemory("the process has a limit".into()));
+    scene.device.lock().expect("no panic").failure = Some(RegisterError::NoMemory("the process has a limit".into()));
     assert!(scene.acquire(10..20).is_none());
-    scene.device.borrow_mut().failure = None;
+    scene.device.lock().expect("no panic").failure = None;
     assert!(scene.acquire(10..20).is_none(), "nothing has changed");
     drop(other);
     assert!(scene.acquire(10..20).is_some());
@@ -279,7 +277,7 @@ fn what_could_not_be_locked_is_asked_for_again_when_another_engine_has_ended_som
 fn a_refusal_does_not_affect_other_regions() {
     let mut scene = Scene::of_pages(100, PAGES);
     drop(scene.acquire(0..1).expect("room"));
-    scene.device.borrow_mut().failure = Some(RegisterError::Refused("not this one".into()));
+    scene.device.lock().expect("no panic").failure = Some(RegisterError::Refused("not this one".into()));
     assert!(scene.acquire(4..5).is_none());
     assert_eq!((scene.cache.stats().evictions, scene.cache.stats().regions), (0, 1));
 }
@@ -315,6 +313,6 @@ fn a_cache_that_goes_leaves_nothing_registered() {
     drop(scene.acquire(8..9));
     let Scene { cache, device, .. } = scene;
     drop(cache);
-    assert!(device.borrow().live.is_empty());
+    assert!(device.lock().expect("no panic").live.is_empty());
     drop((used, merged));
 }

@@ -121,7 +121,7 @@ proptest! {
             }
             scene.check();
             for (_, region) in &held {
-                prop_assert!(scene.device.borrow().live.contains_key(&region.token), "ended in use");
+                prop_assert!(scene.device.lock().expect("no panic").live.contains_key(&region.token), "ended in use");
             }
         }
         held.clear();
@@ -132,11 +132,11 @@ proptest! {
     #[test]
     fn failures_at_any_moment_break_nothing(steps in steps(), failing in 0u64..u64::MAX, places in 0usize..8) {
         let mut scene = Scene::of_pages(10, PAGES);
-        scene.device.borrow_mut().places = places;
+        scene.device.lock().expect("no panic").places = places;
         let mut held = Vec::new();
         for (number, step) in steps.into_iter().enumerate() {
             let kind = failing >> (number % 60);
-            scene.device.borrow_mut().failure = (kind & 3 == 3).then(|| {
+            scene.device.lock().expect("no panic").failure = (kind & 3 == 3).then(|| {
                 if kind & 4 == 0 { RegisterError::Refused("no".into()) } else { RegisterError::NoMemory("no".into()) }
             });
             match step {
@@ -147,11 +147,11 @@ proptest! {
             }
             scene.check();
             for region in &held {
-                prop_assert!(scene.device.borrow().live.contains_key(&region.token), "ended in use");
+                prop_assert!(scene.device.lock().expect("no panic").live.contains_key(&region.token), "ended in use");
             }
         }
         let Scene { cache, device, .. } = scene;
         drop(cache);
-        prop_assert!(device.borrow().live.is_empty());
+        prop_assert!(device.lock().expect("no panic").live.is_empty());
     }
 }
