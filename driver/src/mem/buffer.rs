@@ -17,7 +17,7 @@ use std::sync::Arc;
 use static_assertions::{assert_impl_all, const_assert};
 
 use super::arena::{ArenaError, LINE};
-use super::owner::{Owner, Seen};
+use super::owner::Owner;
 use super::{Arena, CachedRegion, UserMemory};
 
 pub(super) use list::Pieces;
@@ -101,22 +101,14 @@ impl Buffer {
     /// The number of the registration that covers these bytes of the application's; each registration of an engine has
     /// another. `None` where there is none: the bytes are copied, or they are an arena's.
     pub fn registration(&self) -> Option<u64> {
-        self.region().map(CachedRegion::number)
+        self.owner.as_region().map(CachedRegion::number)
     }
 
     /// Returns the name of the range under which these bytes of the application are registered with devices; `None`
     /// where devices find them by address, as those of an arena, or where they are copied.
     #[inline]
     pub(crate) fn attached_range(&self) -> Option<u64> {
-        self.region().map(CachedRegion::token)
-    }
-
-    #[inline]
-    fn region(&self) -> Option<&CachedRegion> {
-        match self.owner.see() {
-            Seen::User(region) => region,
-            Seen::Arena(_) | Seen::List(_) => None,
-        }
+        self.owner.as_region().map(CachedRegion::token)
     }
 
     /// Shortens or lengthens the view within the room that was allocated.
@@ -207,7 +199,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if let Seen::Arena(arena) = self.owner.see() {
+        if let Some(arena) = self.owner.as_arena() {
             arena.give_back(self.room_at.addr().get() - arena.base().addr(), self.room);
         }
     }

@@ -17,23 +17,19 @@ use super::{Arena, CachedRegion, MemoryKind};
 /// these it is, and what kind of memory of the application's; where that has no region, these bits are all of it.
 pub(super) struct Owner(NonNull<()>);
 
-/// What an [`Owner`] refers to.
-pub(super) enum Seen<'a> {
-    Arena(&'a Arena),
-    User(Option<&'a CachedRegion>),
-    List(&'a Pieces),
-}
-
 /// The bit of what is not an arena's.
 const USERS: usize = 1;
 /// The bit of what cannot be borrowed.
 const NO_VIEW: usize = 4;
-/// The bits of each kind; those of an arena are all clear.
-const EXCLUSIVE: usize = USERS;
-const SOURCE: usize = USERS | 2;
-const TARGET: usize = USERS | NO_VIEW;
-const LIST: usize = USERS | 2 | NO_VIEW;
+/// The bits of each kind are its number; those of an arena are all clear.
+const SOURCE: usize = MemoryKind::Source as usize;
+const TARGET: usize = MemoryKind::Target as usize;
+const LIST: usize = MemoryKind::List as usize;
 const BITS: usize = 7;
+
+const_assert_eq!(MemoryKind::Exclusive as usize, USERS);
+const_assert_eq!(SOURCE & (USERS | NO_VIEW), USERS);
+const_assert_eq!(TARGET & LIST & (USERS | NO_VIEW), USERS | NO_VIEW);
 
 const_assert!(align_of::<Arena>() > BITS);
 const_assert!(align_of::<CachedRegion>() > BITS);
@@ -112,20 +108,32 @@ impl Owner {
         self.0.addr().get() & BITS
     }
 
+    /// The arena, if it is one's.
     #[inline]
-    pub(super) fn see(&self) -> Seen<'_> {
-        match self.bits() {
-            // SAFETY: the bits say that this came from an `Arc<Arena>`, of which the owner holds a share, so it lives as long as
-            // the borrow; there is no exclusive access to what an `Arc` shares.
-            0 => Seen::Arena(unsafe { self.0.cast::<Arena>().as_ref() }),
-            // SAFETY: the bits say that this came from `Box::leak`; the owner alone has it, and is borrowed.
-            LIST => Seen::List(unsafe { &*self.unmarked().cast::<Pieces>() }),
-            // SAFETY: as of an arena, of an `Arc<CachedRegion>`.
-            _ => Seen::User(self.region().map(|region| unsafe { region.as_ref() })),
+    pub(super) fn as_arena(&self) -> Option<&Arena> {
+        // SAFETY: the bits say that this came from an `Arc<Arena>`, of which the owner holds a share, so it lives as long as the
+        // borrow; there is no exclusive access to what an `Arc` shares.
+        (self.bits() == 0).then(|| unsafe { self.0.cast::<Arena>().as_ref() })
+    }
+
+    /// The region that registers memory of the application's, if any does.
+    #[inline]
+    pub(super) fn as_region(&self) -> Option<&CachedRegion> {
+        if self.bits() == 0 || self.is_list() {
+            return None;
         }
+        // SAFETY: the bits say that this came from an `Arc<CachedRegion>`, of which the owner holds a share, so it lives as long
+        // as the borrow; there is no exclusive access to what an `Arc` shares.
+        self.region().map(|region| unsafe { region.as_ref() })
     }
 
     /// The pieces, if it is a list.
+    pub(super) fn as_pieces(&self) -> Option<&Pieces> {
+        // SAFETY: the bits say that this came from `Box::leak`; the owner alone has it, and is borrowed.
+        self.is_list().then(|| unsafe { &*self.unmarked().cast::<Pieces>() })
+    }
+
+    /// The same, to be changed.
     pub(super) fn pieces_mut(&mut self) -> Option<&mut Pieces> {
         // SAFETY: the bits say that this came from `Box::leak`; the owner alone has it, and is borrowed exclusively.
         self.is_list().then(|| unsafe { &mut *self.unmarked().cast::<Pieces>() })
@@ -142,20 +150,27 @@ impl Owner {
         NonNull::new(self.unmarked().cast())
     }
 
+    /// Drops the pieces, out of the way of what is dropped with every message.
+    ///
+    /// # Safety
+    /// It is a list, and not used any more.
+    #[cold]
+    #[inline(never)]
+    unsafe fn drop_list(&mut self) {
+        // SAFETY: the word is what `Box::leak` gave, with bits; it is given back once, as the caller promises.
+        drop(unsafe { Box::from_raw(self.unmarked().cast::<Pieces>()) });
+    }
+
     #[inline]
     fn unmarked(&self) -> *mut () {
         self.0.as_ptr().map_addr(|addr| addr & !BITS)
     }
 }
 
+#[inline]
 fn bits_of(kind: MemoryKind) -> NonZero<usize> {
-    let bits = match kind {
-        MemoryKind::Exclusive => EXCLUSIVE,
-        MemoryKind::Source => SOURCE,
-        MemoryKind::Target => TARGET,
-        MemoryKind::List => unreachable!("a list is no memory of its own"),
-    };
-    NonZero::new(bits).expect("a bit")
+    debug_assert_ne!(kind, MemoryKind::List, "a list is no memory of its own");
+    NonZero::<usize>::MIN | (kind as usize)
 }
 
 impl Clone for Owner {
@@ -180,17 +195,15 @@ impl Clone for Owner {
 impl Drop for Owner {
     #[inline]
     fn drop(&mut self) {
-        match self.bits() {
+        if self.bits() == 0 {
             // SAFETY: the word is what `Arc::into_raw` gave for an arena; its share is given back once, here.
-            0 => drop(unsafe { Arc::from_raw(self.0.cast::<Arena>().as_ptr()) }),
-            // SAFETY: the word is what `Box::leak` gave, with bits; it is given back once, here.
-            LIST => drop(unsafe { Box::from_raw(self.unmarked().cast::<Pieces>()) }),
-            _ => {
-                if let Some(region) = self.region() {
-                    // SAFETY: as of an arena, for a region, with the bits taken off.
-                    drop(unsafe { Arc::from_raw(region.as_ptr()) });
-                }
-            }
+            drop(unsafe { Arc::from_raw(self.0.cast::<Arena>().as_ptr()) });
+        } else if self.is_list() {
+            // SAFETY: it is one, and dropped once.
+            unsafe { self.drop_list() };
+        } else if let Some(region) = self.region() {
+            // SAFETY: as of an arena, for a region, with the bits taken off.
+            drop(unsafe { Arc::from_raw(region.as_ptr()) });
         }
     }
 }
@@ -209,9 +222,7 @@ mod tests {
         let owner = Owner::arena(arena.clone());
         let other = owner.clone();
         assert_eq!(Arc::strong_count(&arena), 3);
-        assert!(
-            matches!(owner.see(), Seen::Arena(seen) if std::ptr::eq(seen, Arc::as_ptr(&arena))) && !owner.is_users()
-        );
+        assert!(owner.as_arena().is_some_and(|seen| std::ptr::eq(seen, Arc::as_ptr(&arena))) && !owner.is_users());
         assert!(owner.is(&other) && !owner.is(&Owner::user(None, MemoryKind::Exclusive)));
         drop((owner, other));
         assert_eq!(Arc::strong_count(&arena), 1);
@@ -223,7 +234,7 @@ mod tests {
         let owner = Owner::user(Some(region.clone()), MemoryKind::Target);
         let other = owner.clone();
         assert_eq!(Arc::strong_count(&region), 3);
-        assert!(matches!(other.see(), Seen::User(Some(seen)) if seen.number() == 7) && other.is_users());
+        assert!(other.as_region().is_some_and(|seen| seen.number() == 7) && other.is_users());
         assert!(
             !owner.is(&Owner::user(Some(Arc::new(CachedRegion::of_test(7))), MemoryKind::Target))
                 && !owner.is(&Owner::user(None, MemoryKind::Exclusive))
@@ -248,7 +259,7 @@ mod tests {
     #[test]
     fn memory_without_a_region_has_no_share_of_anything() {
         let owner = Owner::user(None, MemoryKind::Exclusive);
-        assert!(matches!(owner.clone().see(), Seen::User(None)) && owner.is_users());
+        assert!(owner.clone().as_region().is_none() && owner.as_arena().is_none() && owner.is_users());
         assert!(owner.is(&Owner::user(None, MemoryKind::Exclusive)) && !owner.is(&Owner::arena(arena())));
     }
 }

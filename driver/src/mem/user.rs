@@ -8,17 +8,17 @@ use thiserror::Error;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MemoryKind {
     /// Nothing: it is the buffer's alone.
-    Exclusive,
+    Exclusive = 1,
     /// They may read it, and it may be a part of any number of other sources. The buffer is for sending, and for regions that
     /// peers may read: nothing is written through it.
-    Source,
+    Source = 3,
     /// They may read and write it, as peers may at the same time. The buffer is for receiving, for the answers of READs and
     /// atomics, and for regions of all rights. It has no view, since there is no reference to such memory: see
     /// [`Buffer::copy_in`](super::Buffer::copy_in) and [`Buffer::copy_out`](super::Buffer::copy_out).
-    Target,
+    Target = 5,
     /// It is not known for all of them: the buffer is a list, whose pieces have kinds of their own. It has no view either. See
     /// [`Buffer::list`](super::Buffer::list).
-    List,
+    List = 7,
 }
 
 /// A buffer is not of the kind that a call needs.

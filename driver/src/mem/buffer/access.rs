@@ -3,7 +3,6 @@
 use std::ops::{Deref, DerefMut, Range};
 
 use super::Buffer;
-use crate::mem::owner::Seen;
 use crate::mem::{MemoryKind, WrongKind, raw};
 
 impl Buffer {
@@ -39,10 +38,10 @@ impl Buffer {
         why: WrongKind,
         each: fn(&Self) -> Result<(), WrongKind>,
     ) -> Result<(), WrongKind> {
-        match self.owner.see() {
-            Seen::List(pieces) => pieces.check(each),
-            _ if self.kind() == wrong => Err(why),
-            _ => Ok(()),
+        match self.owner.as_pieces() {
+            Some(pieces) => pieces.check(each),
+            None if self.kind() == wrong => Err(why),
+            None => Ok(()),
         }
     }
 
@@ -61,7 +60,7 @@ impl Buffer {
     #[cold]
     fn contiguous_piece(&self, offset: usize, len: usize) -> Option<(&Self, Range<usize>)> {
         self.assert_within(offset, len);
-        let Seen::List(pieces) = self.owner.see() else { return None };
+        let pieces = self.owner.as_pieces()?;
         let from = self.start as usize + offset;
         let (index, range) = pieces.whole(from..from + len)?;
         let piece = pieces.piece(index);
@@ -92,15 +91,20 @@ impl Buffer {
     /// When they do not fit, or nothing may be written to it.
     #[inline]
     pub fn copy_in(&mut self, offset: usize, bytes: &[u8]) {
-        if self.has_view() {
-            self[offset..offset + bytes.len()].copy_from_slice(bytes);
+        if self.owner.is_exclusive() {
+            // SAFETY: it is exclusive.
+            let view = unsafe { self.view_mut() };
+            view[offset..offset + bytes.len()].copy_from_slice(bytes);
         } else {
-            self.copy_in_without_view(offset, bytes);
+            self.copy_in_shared(offset, bytes);
         }
     }
 
     #[cold]
-    fn copy_in_without_view(&mut self, offset: usize, bytes: &[u8]) {
+    fn copy_in_shared(&mut self, offset: usize, bytes: &[u8]) {
+        if self.has_view() {
+            refuse_view("nothing is written to a source");
+        }
         self.assert_within(offset, bytes.len());
         let from = self.start as usize + offset;
         if let Some(pieces) = self.owner.pieces_mut() {
@@ -118,7 +122,9 @@ impl Buffer {
     #[inline]
     pub fn copy_out(&self, offset: usize, into: &mut [u8]) {
         if self.has_view() {
-            into.copy_from_slice(&self[offset..offset + into.len()]);
+            // SAFETY: it has a view.
+            let view = unsafe { self.view() };
+            into.copy_from_slice(&view[offset..offset + into.len()]);
         } else {
             self.copy_out_without_view(offset, into);
         }
@@ -127,7 +133,7 @@ impl Buffer {
     #[cold]
     fn copy_out_without_view(&self, offset: usize, into: &mut [u8]) {
         self.assert_within(offset, into.len());
-        if let Seen::List(pieces) = self.owner.see() {
+        if let Some(pieces) = self.owner.as_pieces() {
             return pieces.copy_out(self.start as usize + offset, into);
         }
         // SAFETY: they lie in the view, which is mapped and readable; no reference covers any of it.
@@ -170,6 +176,36 @@ impl Buffer {
         unsafe { raw::update(self.view_at().add(offset), change) }
     }
 
+    /// The bytes.
+    ///
+    /// # Safety
+    /// It has a view.
+    #[inline]
+    unsafe fn view(&self) -> &[u8] {
+        debug_assert!(self.has_view());
+        // SAFETY: `start..start + len` lies in the room. An arena's room lies in its mapping, which `owner` keeps alive,
+        // and whose bytes are initialised (the kernel zeroes fresh pages). A room of the application's with a view is
+        // initialised and stays mapped as long as the buffer lives: `UserMemory::new` and `UserMemory::source` demand that, and
+        // that nothing writes to it meanwhile but, where it is no source, this buffer. Else the room belongs to this buffer
+        // alone: `take` gave it out once, or the application adopted it once, `split_off` hands a part to one other
+        // buffer and keeps none of it, and `join` takes a part over from a buffer that ends. Every access goes through
+        // its buffer, so the borrow of `self` covers the bytes. The previous owner of a range of the arena, perhaps on
+        // another thread, was done with it when it went back: the lock of the free ranges orders that before `take`. A
+        // piece crosses threads only with its buffer.
+        unsafe { std::slice::from_raw_parts(self.view_at(), self.len) }
+    }
+
+    /// The bytes, to be written.
+    ///
+    /// # Safety
+    /// It is exclusive.
+    #[inline]
+    unsafe fn view_mut(&mut self) -> &mut [u8] {
+        debug_assert!(self.owner.is_exclusive());
+        // SAFETY: as in `view`; the exclusive borrow of `self` makes the slice exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.view_at(), self.len) }
+    }
+
     #[inline]
     fn view_at(&self) -> *mut u8 {
         // SAFETY: the view never leaves the room.
@@ -191,16 +227,8 @@ impl Deref for Buffer {
         if !self.has_view() {
             refuse_view("a target or a list has no view: copy in and out");
         }
-        // SAFETY: `start..start + len` lies in the room. An arena's room lies in its mapping, which `owner` keeps alive,
-        // and whose bytes are initialised (the kernel zeroes fresh pages). A room of the application's with a view is
-        // initialised and stays mapped as long as the buffer lives: `UserMemory::new` and `UserMemory::source` demand that, and
-        // that nothing writes to it meanwhile but, where it is no source, this buffer. Else the room belongs to this buffer
-        // alone: `take` gave it out once, or the application adopted it once, `split_off` hands a part to one other
-        // buffer and keeps none of it, and `join` takes a part over from a buffer that ends. Every access goes through
-        // its buffer, so the borrow of `self` covers the bytes. The previous owner of a range of the arena, perhaps on
-        // another thread, was done with it when it went back: the lock of the free ranges orders that before `take`. A
-        // piece crosses threads only with its buffer.
-        unsafe { std::slice::from_raw_parts(self.view_at(), self.len) }
+        // SAFETY: it has a view.
+        unsafe { self.view() }
     }
 }
 
@@ -210,8 +238,8 @@ impl DerefMut for Buffer {
         if !self.owner.is_exclusive() {
             refuse_view("nothing is written to a source, and a target or a list has no view: copy in and out");
         }
-        // SAFETY: as in `deref`; the exclusive borrow of `self` makes the slice exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.view_at(), self.len) }
+        // SAFETY: it is exclusive.
+        unsafe { self.view_mut() }
     }
 }
 
