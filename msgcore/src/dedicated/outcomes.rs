@@ -136,6 +136,9 @@ impl Outcomes {
     /// Whether there is a completion to be taken.
     pub(super) fn is_completion_waiting(&mut self) -> bool {
         while let Some(request) = self.completions.first() {
+            if request == Request::PART {
+                return true;
+            }
             if self.slots.get(request.0).is_some_and(|slot| slot.report.is_queue() && slot.outcome.is_some()) {
                 return true;
             }
@@ -329,6 +332,23 @@ mod tests {
             assert!(outcomes.take(request).expect("over").is_ok());
         }
         assert!(matches!(outcomes.take_back(before), TakeBack::Late));
+    }
+
+    #[test]
+    fn a_message_of_a_multi_receive_is_a_completion_that_waits() {
+        let mut outcomes = Outcomes::default();
+        let multi = outcomes.open().expect("room");
+        assert!(outcomes.queue_completion(multi, 7));
+        assert!(!outcomes.is_completion_waiting());
+        assert!(outcomes.end(OperationEnd { is_part: true, ..good(multi, 5) }).is_none());
+        assert!(outcomes.is_completion_waiting() && outcomes.is_completion_waiting(), "it is only looked at");
+        assert!(outcomes.end(good(multi, 0)).is_none());
+        for is_last in [false, true] {
+            assert!(outcomes.is_completion_waiting());
+            let completion = outcomes.next_completion().expect("it waits");
+            assert_eq!((completion.context, completion.is_last), (7, is_last));
+        }
+        assert!(!outcomes.is_completion_waiting() && outcomes.completions_open() == 0);
     }
 
     #[test]

@@ -9,7 +9,8 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use super::rings::{Answer, Command, LastWish, OperationEnd, Question, RecvMulti, Rings};
 use super::stream_calls;
 use crate::backoff::{Backoff, BackoffLimits, Idle};
-use crate::core::refused::CallError;
+use crate::core::completion::MultiReceiveFailed;
+use crate::core::refused::{CallError, Refused};
 use crate::services::tag::matching::Pattern;
 use crate::worker::Worker;
 use crate::{Done, OpError, Request, WireupError};
@@ -155,8 +156,11 @@ impl<L: Link> ProgressLoop<L> {
             }
             Command::RecvMulti(multi) => {
                 let RecvMulti { request, pattern, buffer, least } = *multi;
-                let begun = worker.endpoint.recv_multi(request, pattern, (buffer, least), None);
-                self.note_refused(request, begun.map_err(CallError::from));
+                if let Err(Refused { why, given }) = worker.endpoint.recv_multi(request, pattern, (buffer, least), None)
+                {
+                    let failed = MultiReceiveFailed { why: as_outcome(why), rest: Some(given) };
+                    self.refused.push_back((request, OpError::MultiReceive(Box::new(failed))));
+                }
             }
             Command::RecvMessage { request, message, buffer } => {
                 let begun = worker.endpoint.recv_message(request, message, buffer);
@@ -172,10 +176,8 @@ impl<L: Link> ProgressLoop<L> {
 
     #[inline]
     fn note_refused(&mut self, request: Request, begun: Result<(), CallError>) {
-        match begun {
-            Ok(()) => {}
-            Err(CallError::Peer(error)) => self.refused.push_back((request, error)),
-            Err(error) => self.refused.push_back((request, OpError::Refused(error.to_string()))),
+        if let Err(error) = begun {
+            self.refused.push_back((request, as_outcome(error)));
         }
     }
 
@@ -297,4 +299,12 @@ fn say(rings: &Rings, answer: Answer) {
     debug_assert!(pushed.is_ok(), "one question at a time");
     // Who asks waits inside the call.
     rings.handle_bell.ring_parked();
+}
+
+/// Why a call was refused, as the end of the request that the application has for it.
+fn as_outcome(why: CallError) -> OpError {
+    match why {
+        CallError::Peer(error) => error,
+        why => OpError::Refused(why.to_string()),
+    }
 }

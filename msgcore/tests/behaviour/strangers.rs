@@ -150,6 +150,7 @@ fn a_peer_is_removed_and_inserted_again() {
         assert!(world.workers[0].probe(any()).is_none(), "{method}: what it sent is gone");
         assert!(matches!(world.workers[0].remove(there), Err(CallError::NoPeer(peer)) if peer == there));
         refused(&mut world, 0, there);
+        refused_multi(&mut world, 0, there);
         let gone = until_gone(&mut world, 1);
         assert_eq!(gone, here, "{method}: the other end is notified");
         check(&world);
@@ -200,6 +201,28 @@ fn refused(world: &mut World, who: usize, peer: PeerId) {
         },
     };
     assert!(matches!(error, CallError::NoPeer(named) if named == peer), "{error}");
+}
+
+/// A multi-receive from a peer that there is no more, whose buffer comes back.
+fn refused_multi(world: &mut World, who: usize, peer: PeerId) {
+    let buffer = world.workers[who].buffer(100).expect("memory");
+    match world.workers[who].recv_multi(Pattern::new(peer, TagMatch::Any), buffer, 1, 5) {
+        Err(refused) => {
+            assert!(matches!(refused.why, CallError::NoPeer(named) if named == peer), "{refused}");
+            assert_eq!(refused.given.len(), 100);
+        }
+        // The engine's side of a dedicated worker refuses it.
+        Ok(_) => {
+            let completion = world.find("its end", |world| world.workers[who].poll_completion());
+            match completion.outcome {
+                Err(OpError::MultiReceive(failed)) => {
+                    assert_eq!(failed.why, OpError::Refused(format!("there is no {peer}")));
+                    assert!(completion.is_last && failed.rest.is_some_and(|rest| rest.len() == 100));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
 }
 
 fn until_gone(world: &mut World, who: usize) -> PeerId {
