@@ -82,6 +82,42 @@ fn engines_move_from_thread_to_thread() {
     pair_exchanges(&directory);
 }
 
+/// Threads that have ports of their own are DPDK's, and have a cache in every pool: none of them may keep what the next one needs.
+#[test]
+fn engines_that_visit_threads_of_dpdk_do_not_starve() {
+    const VISITS: usize = 24;
+    let directory = TempDir::new().expect("a directory");
+    let socket = directory.path().join("s");
+    let ((to_far, from_near), (to_near, from_far)) = (channel(), channel());
+    let mut ends = std::thread::scope(|scope| {
+        let there = &socket;
+        let far = scope.spawn(move || open(there, 1, &to_near, &from_near));
+        [open(&socket, 0, &to_far, &from_far), far.join().expect("it opens")]
+    });
+    let gates: [_; VISITS] = std::array::from_fn(|_| (Barrier::new(2), AtomicUsize::new(0)));
+    let end_of_visits = Barrier::new(2 * VISITS + 1);
+    std::thread::scope(|scope| {
+        for (ready, done) in &gates {
+            let (to_main, back) = channel();
+            for (side, mut end) in (0..).zip(ends) {
+                let (to_main, end_of_visits) = (to_main.clone(), &end_of_visits);
+                scope.spawn(move || {
+                    DpdkLink::open_all(&[], PATIENCE, &mut || false).expect("no port");
+                    end.exchange(side, ready);
+                    end.settle(done);
+                    to_main.send((side, end)).unwrap_or_else(|_| panic!("the test waits"));
+                    // While it lives it keeps its place among DPDK's threads, and its caches.
+                    end_of_visits.wait();
+                });
+            }
+            let mut returned = [back.recv().expect("one"), back.recv().expect("two")];
+            returned.sort_by_key(|(side, _)| *side);
+            ends = returned.map(|(_, end)| end);
+        }
+        end_of_visits.wait();
+    });
+}
+
 #[test]
 fn pairs_that_come_and_go_do_not_disturb_each_other() {
     let directories = [(); 3].map(|()| TempDir::new().expect("a directory"));

@@ -121,8 +121,9 @@ impl DpdkLink {
     /// `is_hopeless` says so.
     ///
     /// The first call of a process starts DPDK. Later ones, from any thread and at any time, add their ports to it, which
-    /// must be virtual: NICs and EAL lines end in [`EalError::AlreadyStarted`](super::EalError::AlreadyStarted) then. The links stay on the thread of the
-    /// call. Without NICs the first call reserves memory for as many ports as DPDK can have, each opened by a call of its
+    /// must be virtual: NICs and EAL lines end in [`EalError::AlreadyStarted`](super::EalError::AlreadyStarted) then. A link may move
+    /// to another thread, which is then none of DPDK's any more and does without its caches of packet buffers: open links where they
+    /// are used. Without NICs the first call reserves memory for as many ports as DPDK can have, each opened by a call of its
     /// own; beyond that, and when the ports that were kept for later have given theirs up, it is [`PortError::NoMemory`].
     ///
     /// A port with several queues ([`Attachment::with_queues`]) is opened by the first call that names its device; that

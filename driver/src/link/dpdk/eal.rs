@@ -3,10 +3,11 @@
 //! Later calls, on any thread, add virtual devices to the EAL that runs. One thread at a time creates or closes ports;
 //! drivers keep lists that they do not lock.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString, NulError};
 use std::fmt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::io::Errno;
@@ -150,16 +151,28 @@ impl Eal {
     }
 }
 
-/// Which thread it is, in a word. A thread that ends may leave its mark to one that begins later.
+/// Which thread it is, in a word that no other thread of the process ever has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct ThreadMark(usize);
+pub(super) struct ThreadMark(u64);
 
 impl ThreadMark {
     #[inline]
     pub(super) fn current() -> Self {
-        thread_local!(static MARK: u8 = const { 0 });
-        Self(MARK.with(|mark| std::ptr::from_ref(mark).addr()))
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        thread_local!(static MARK: Cell<u64> = const { Cell::new(0) });
+        let mark = MARK.get();
+        if mark != 0 {
+            return Self(mark);
+        }
+        let fresh = NEXT.fetch_add(1, Ordering::Relaxed);
+        MARK.set(fresh);
+        Self(fresh)
     }
+}
+
+/// The calling thread is none of DPDK's from here on, unless it is the one that started it: it has no caches in pools any more.
+pub(super) fn leave_thread() {
+    PLACE.with_borrow_mut(|place| place.take_if(|place| matches!(place, ThreadRole::Registered)));
 }
 
 thread_local! {

@@ -1,4 +1,4 @@
-//! Packet buffers: one pool for the ports of one call, and so for one thread; and one for each queue of a port that several
+//! Packet buffers: one pool for the ports of one call, and so mostly for one thread; and one for each queue of a port that several
 //! threads share, whose frames go from one to the other.
 
 use std::ffi::CString;
@@ -16,8 +16,9 @@ use crate::link::BURST;
 
 const CACHE: u32 = 256;
 const CACHE_LINE: usize = 64;
-/// Packet buffers beside those of the ports: what the pool's cache and a batch hold.
-const BASE: u32 = 2 * CACHE + BURST as u32;
+/// Packet buffers beside those of the ports: what a batch holds, and two caches, which may be half as full again as their size:
+/// that of the thread that opened the ports, and that of the one that started DPDK, which the ports may move to.
+const BASE: u32 = 2 * (CACHE * 3 / 2) + BURST as u32;
 /// Packet buffers of a port: both its rings full (each segment of a frame takes a descriptor), one burst, and the
 /// transmit queue, whose frames may be of several segments.
 const PER_PORT: u32 = 2 * DESCRIPTORS as u32 + (BURST + SEGMENTS as usize * TX_QUEUE) as u32;
@@ -158,6 +159,7 @@ impl PoolShare {
 
     /// A link on this thread has used it, and has gone.
     pub(super) fn settle(&self) {
+        self.note_thread();
         self.0.was_whole.store(self.0.is_whole(), Ordering::Release);
     }
 }

@@ -12,7 +12,7 @@ use static_assertions::assert_impl_all;
 use super::clock::TscClock;
 use super::configure::{self, Description, Facts};
 use super::device::Attachment;
-use super::eal::{Setup, ThreadMark};
+use super::eal::{self, Setup, ThreadMark};
 use super::gate::Gate;
 use super::idle::{self, IdlePort};
 use super::limits::TX_QUEUE;
@@ -69,8 +69,9 @@ unsafe impl Send for DpdkLink {}
 assert_impl_all!(DpdkLink: Send);
 
 impl LinkPool {
-    /// This thread uses the buffers from here on, and may keep some. It does not become one of DPDK's, which have a
-    /// cache each: it takes each buffer from the pool itself and returns it there, so that no cache keeps what another thread needs.
+    /// This thread uses the buffers from here on, and may keep some. A thread that a link has moved to is none of DPDK's any more,
+    /// each of which has a cache in every pool: it takes a buffer from the pool itself, which is slower, and returns it there, so
+    /// that no cache keeps what another thread needs. Only the thread that started DPDK keeps its place.
     #[inline]
     fn note_thread(&mut self) {
         if self.thread != ThreadMark::current() {
@@ -81,6 +82,7 @@ impl LinkPool {
     #[cold]
     fn move_here(&mut self) {
         self.thread = ThreadMark::current();
+        eal::leave_thread();
         if let Some(place) = &self.place {
             place.note_thread();
         }
