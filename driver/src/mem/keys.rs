@@ -13,7 +13,7 @@ use roci_protocol::rc::Denied;
 use roci_protocol::{Access, Qpn, Rkey};
 use thiserror::Error;
 
-use super::Buffer;
+use super::{Buffer, MemoryKind};
 
 const INDEX_BITS: u32 = 14;
 const RANDOM_BITS: u32 = 32 - INDEX_BITS;
@@ -22,8 +22,16 @@ const LIMIT: usize = 1 << INDEX_BITS;
 /// Free slots that rest before one is used again.
 const RESTING: usize = 512;
 
-/// Rights of a region that change it.
-const WRITING: [Access; 2] = [Access::REMOTE_WRITE, Access::REMOTE_ATOMIC];
+/// Whether these rights are to change memory.
+fn changes_memory(access: Access) -> bool {
+    [Access::REMOTE_WRITE, Access::REMOTE_ATOMIC].into_iter().any(|right| access.allows(right))
+}
+
+/// Whether what peers call an aligned number is one in memory, where the application may access it at the same time. A list has
+/// numbers that lie in two pieces anyway: atomics on those are denied one by one.
+fn has_aligned_numbers(buffer: &Buffer, base: u64) -> bool {
+    buffer.kind() != MemoryKind::Target || (buffer.as_ptr().addr() as u64).wrapping_sub(base).is_multiple_of(8)
+}
 
 /// A protection domain: regions and queue pairs of different domains do not see each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,6 +57,9 @@ pub enum RegionError {
     /// Peers would write to memory that is read only.
     #[error("a source is read only: peers may have no right to write to it")]
     ReadOnly,
+    /// Peers would have atomics on a target whose numbers are aligned for them, and not in memory.
+    #[error("atomics on a target need addresses that are multiples of 8 where those of its memory are")]
+    Misaligned,
     /// Its last address would be beyond 64 bits.
     #[error("the region does not end within 64 bits of address")]
     TooHigh,
@@ -125,11 +136,14 @@ impl KeyTable {
         base: u64,
     ) -> Result<Rkey, RegionRefused> {
         let refuse = |why, buffer| Err(RegionRefused { why, buffer });
-        if buffer.check_filled().is_err() && WRITING.into_iter().any(|right| access.allows(right)) {
+        if buffer.check_filled().is_err() && changes_memory(access) {
             return refuse(RegionError::ReadOnly, buffer);
         }
         if base.checked_add(buffer.len() as u64).is_none() {
             return refuse(RegionError::TooHigh, buffer);
+        }
+        if access.allows(Access::REMOTE_ATOMIC) && !has_aligned_numbers(&buffer, base) {
+            return refuse(RegionError::Misaligned, buffer);
         }
         let Some(index) = self.vacant() else { return refuse(RegionError::NoKey, buffer) };
         Ok(self.occupy(index, KeyEntry::Region(KeyedRegion { pd, access, buffer, base })))
@@ -194,6 +208,9 @@ impl KeyTable {
     pub(crate) fn bind(&mut self, pd: PdId, window: Rkey, binding: Binding) -> Result<(), Denied> {
         let region = self.region(binding.region).ok_or(Denied)?;
         checked_range(region, pd, binding.va, binding.len, Access::WINDOW_BIND)?;
+        if region.buffer.check_filled().is_err() && changes_memory(binding.access) {
+            return Err(Denied);
+        }
         let slot = self.slots.get_mut(index_of(window)).ok_or(Denied)?;
         match &mut slot.entry {
             KeyEntry::Window(owner, _, bound @ None) if *owner == pd => *bound = Some(binding),
@@ -393,8 +410,8 @@ mod tests {
         assert_eq!(keys.find_mut(US, key, 0, 64, Access::LOCAL).map(|_| ()), Err(Denied));
         let (window, _) = keys.insert_window(PD).expect("room");
         let binding = Binding { qpn: QPN, region: key, va: 0, len: 64, access: Access::REMOTE_WRITE };
-        keys.bind(PD, window, binding).expect("the region says who may bind");
-        assert_eq!(keys.find_mut(PEER, window, 0, 1, Access::REMOTE_WRITE).map(|_| ()), Err(Denied));
+        assert_eq!(keys.bind(PD, window, binding), Err(Denied), "nor does a window on it");
+        assert_eq!(keys.bind(PD, window, Binding { access: Access::REMOTE_READ, ..binding }), Ok(()));
     }
 
     #[test]

@@ -2,6 +2,9 @@
 //!
 //! No reference to such memory is ever made, and it is accessed by relaxed atomic loads and stores alone, in words where it is
 //! aligned. What comes of a race is any mix of the bytes before and after, and nothing else.
+//!
+//! Rust has no word for accesses of different sizes to the same bytes at the same time, nor for a look at bytes that nothing has
+//! ever written. Here both mean what they mean for memory that is shared with another process: what the machine does.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 

@@ -7,8 +7,8 @@ use super::cache::{Cache, CacheLimits};
 use super::monitor;
 use super::watch::{MonitorChoice, Watch};
 use super::{
-    AdoptError, ArenaError, Buffer, ForkWatch, MonitorError, Pinned, RegisterError, Registrar, RegistrationStats,
-    UserMemory,
+    AdoptError, ArenaError, Buffer, ForkWatch, MemoryError, MemoryKind, MonitorError, Pinned, RegisterError, Registrar,
+    RegistrationStats, UserMemory,
 };
 
 /// Whether memory that the application adopts is locked.
@@ -115,7 +115,16 @@ impl Registrations {
     pub(crate) fn adopt(&mut self, memory: UserMemory) -> Result<Buffer, AdoptError> {
         let start = memory.start().addr().get();
         let region = match &mut self.cache {
-            Some(cache) if !memory.is_empty() => cache.acquire(start..start.saturating_add(memory.len()))?,
+            Some(cache) if !memory.is_empty() => {
+                match cache.acquire(start..start.saturating_add(memory.len())) {
+                    // A source may lie where nothing can be written, and is copied then.
+                    Err(AdoptError::Memory(MemoryError::NotWritable(_))) if memory.kind() == MemoryKind::Source => {
+                        self.unregistered += 1;
+                        None
+                    }
+                    acquired => acquired?,
+                }
+            }
             _ if self.board.is_forked() => return Err(AdoptError::Forked),
             _ => {
                 self.unregistered += 1;

@@ -27,6 +27,11 @@ pub enum WrongKind {
     /// Something would be written to a source.
     #[error("nothing may be written to a source: receive into a target, or into a buffer of the arena")]
     Source,
+    /// The bytes would be borrowed, and are a target's or a list's.
+    #[error(
+        "a target or a list cannot be borrowed: this call needs a buffer of the arena, or memory that nothing else accesses"
+    )]
+    NoView,
     /// The bytes of a target would be sent.
     #[error("a target is for what arrives: send from a source, or from a buffer of the arena")]
     Target,
@@ -74,15 +79,17 @@ impl UserMemory {
         Self { start, len, kind: MemoryKind::Source }
     }
 
-    /// The `len` bytes from `start` on, to receive into, or to open to peers. They need not be initialised.
+    /// The `len` bytes from `start` on, to receive into, or to open to peers. They need not be initialised: peers that may read
+    /// them see what is there.
     ///
     /// # Safety
     /// Until this value, and the [`Buffer`](super::Buffer) made of it with all its pieces, are dropped:
     /// - the bytes are one allocation's, mapped, readable and writable, and `len` is at most `isize::MAX`;
     /// - no Rust reference to any of them is used, unless it is to atomics.
     ///
-    /// Others may read and write them meanwhile. They then see any mix of bytes, and what comes of their own is as uncertain,
-    /// except for aligned numbers of 8 bytes that all sides access by atomic instructions.
+    /// Others may read and write them meanwhile, as with memory that is shared with another process. They then see any mix of
+    /// bytes, and what comes of their own is as uncertain, except for aligned numbers of 8 bytes that all sides access by atomic
+    /// instructions.
     /// What [`UserMemory::new`] says about memory that is unmapped holds here, too.
     pub const unsafe fn target(start: NonNull<u8>, len: usize) -> Self {
         Self { start, len, kind: MemoryKind::Target }

@@ -3,6 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use roci_msgcore::stream::StreamError;
 use roci_msgcore::{
     Buffer, CallError, MemoryKind, Pattern, Refused, Request, Source, Tag, TagMatch, UserMemory, WrongKind,
 };
@@ -172,4 +173,83 @@ fn a_buffer_of_the_wrong_kind_comes_back_from_each_call() {
     world.expect(0, receive, b"claimed");
     world.wait(1, send).expect("it goes");
     assert!(world.workers[0].inside().check_invariants().is_ok());
+}
+
+/// Puts a payload of these bytes, which is shorter or longer than what streams fetch without a copy, and takes it back.
+fn put_payload(world: &mut World, buffer: Buffer, expected: &[u8]) {
+    let payload = world.workers[0].adopt_payload(buffer).expect("it may be put");
+    let (mut got, mut is_put) = (Vec::new(), false);
+    world.find("the payload", |world| {
+        is_put = is_put || world.workers[0].stream(1).expect("open").put_payload(payload).expect("it goes") > 0;
+        let mut bytes = [0; 5_000];
+        let count = world.workers[1].stream(0).expect("open").get(&mut bytes).expect("it comes");
+        got.extend_from_slice(&bytes[..count]);
+        (is_put && got.len() == expected.len()).then_some(())
+    });
+    assert!(got == expected, "{} bytes differ", expected.len());
+    let refused = world.workers[0].write_payload(payload, 0, &[9]);
+    assert!(matches!(refused, Ok(()) | Err(StreamError::Kind(WrongKind::Source))), "{refused:?}");
+    world.workers[0].release_payload(payload).expect("it is put");
+}
+
+#[test]
+fn payloads_of_streams_are_sources_and_lists_and_no_targets() {
+    let bytes: &'static [u8] = pattern(700_000, 1).leak();
+    let mut world = World::pair(&[]);
+    for len in [10, 20_000, 700_000] {
+        let payload = source(&mut world, 0, &bytes[..len]);
+        put_payload(&mut world, payload, &bytes[..len]);
+        let mut piece = world.workers[0].buffer(len - len / 3).expect("memory");
+        piece.copy_in(0, &bytes[len / 3..len]);
+        let first = source(&mut world, 0, &bytes[..len / 3]);
+        let list = Buffer::list(vec![first, piece]).expect("two");
+        put_payload(&mut world, list, &bytes[..len]);
+    }
+    let buffer = target(&mut world, 0, shared_bytes(10));
+    let refused = world.workers[0].adopt_payload(buffer);
+    assert!(matches!(refused, Err(StreamError::Kind(WrongKind::Target))), "{refused:?}");
+}
+
+/// It comes back to the caller, and the stream goes on.
+#[test]
+fn a_stream_is_not_read_into_what_cannot_be_borrowed() {
+    let mut world = World::pair(&[]);
+    let list = Buffer::list(vec![world.workers[1].buffer(10).expect("memory")]).expect("one");
+    let kinds = [
+        (source(&mut world, 1, &[1; 64]), WrongKind::Source),
+        (target(&mut world, 1, shared_bytes(64)), WrongKind::NoView),
+        (list, WrongKind::NoView),
+    ];
+    let mut sent = 0;
+    world.find("all is taken", |world| {
+        world.workers[1].stream(0).expect("both open it");
+        sent += world.workers[0].stream(1).expect("open").put(&[7; 20][sent..]).expect("it goes");
+        (sent == 20).then_some(())
+    });
+    world.steps(300);
+    for (buffer, kind) in kinds {
+        let mut slot = Some(buffer);
+        let refused = world.workers[1].stream(0).expect("open").get_into(&mut slot);
+        assert!(matches!(refused, Err(StreamError::Kind(its)) if its == kind), "{refused:?}");
+        assert!(slot.is_some(), "it is the caller's");
+    }
+    let mut got = 0;
+    world.find("all has come", |world| {
+        got += world.workers[1].stream(0).expect("open").get(&mut [0; 20]).expect("it comes");
+        (got == 20).then_some(())
+    });
+}
+
+/// With registrations, which want memory that can be written; a literal cannot be.
+#[test]
+fn a_source_may_lie_where_nothing_can_be_written() {
+    static LITERAL: [u8; 20_000] = [3; 20_000];
+    let mut world = World::pair(&[("dreg_pin", "lock"), ("eager_threshold", "1000")]);
+    for bytes in [&LITERAL[..], &LITERAL[..100]] {
+        let receive = world.recv(1, Tag::new(1), bytes.len());
+        let payload = source(&mut world, 0, bytes);
+        let send = world.workers[0].send(1, Tag::new(1), payload).expect("accepted");
+        world.expect(1, receive, bytes);
+        world.wait(0, send).expect("it goes");
+    }
 }

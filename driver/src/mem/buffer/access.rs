@@ -31,6 +31,16 @@ impl Buffer {
         }
     }
 
+    /// Whether it may be borrowed to be written.
+    #[inline]
+    pub fn check_borrowed(&self) -> Result<(), WrongKind> {
+        match self.kind() {
+            MemoryKind::Exclusive => Ok(()),
+            MemoryKind::Source => Err(WrongKind::Source),
+            MemoryKind::Target | MemoryKind::List => Err(WrongKind::NoView),
+        }
+    }
+
     #[cold]
     fn check(
         &self,
@@ -208,8 +218,8 @@ impl Buffer {
 
     #[inline]
     fn view_at(&self) -> *mut u8 {
-        // SAFETY: the view never leaves the room.
-        unsafe { self.room_at.add(self.start as usize).as_ptr() }
+        // Of a list it is no address of anything.
+        self.room_at.as_ptr().wrapping_add(self.start as usize)
     }
 
     #[cold]

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
+use arrayvec::ArrayVec;
 use thiserror::Error;
 
 use super::Buffer;
@@ -71,7 +72,7 @@ impl Pieces {
 
     /// Copies `bytes` into the list, from `offset` on, where there is room for them.
     pub(super) fn copy_in(&mut self, offset: usize, bytes: &[u8]) {
-        let parts: Vec<_> = self.parts(offset..offset + bytes.len()).collect();
+        let parts: ArrayVec<_, MAX_PIECES> = self.parts(offset..offset + bytes.len()).collect();
         for (index, at, its) in parts {
             self.0[index].copy_in(its.start, &bytes[at..at + its.len()]);
         }

@@ -6,7 +6,7 @@
 //! what overlaps. Regions are whole pages and do not overlap. One that overlaps others takes their place and their
 //! bytes; those that are in use end with their last use.
 //!
-//! All calls come from one thread, the engine's. Others only drop what they hold.
+//! All calls come from the thread that has the engine. Others only drop what they hold.
 
 mod acquire;
 mod hopeless;

@@ -1,6 +1,6 @@
 //! What can go wrong with a stream, by name.
 
-use roci_driver::ArenaError;
+use roci_driver::{ArenaError, WrongKind};
 use thiserror::Error;
 
 use super::config::{BadStreamConfig, StreamConfig};
@@ -51,6 +51,9 @@ pub enum StreamError {
     /// There is no buffer to get into, and no earlier one is in use.
     #[error("get_into was given no buffer, and has none of {0}'s")]
     NoBuffer(PeerId),
+    /// The buffer is not of the kind that the call needs.
+    #[error(transparent)]
+    Kind(#[from] WrongKind),
     /// The handle's payload was released.
     #[error("no such payload")]
     NoPayload,

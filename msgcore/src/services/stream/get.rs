@@ -37,6 +37,7 @@ impl StreamService {
         peer: &mut Peer,
         slot: &mut Option<Buffer>,
     ) -> Result<usize, StreamError> {
+        slot.as_ref().map_or(Ok(()), Buffer::check_borrowed)?;
         let (mut cx, end, _) = self.parts(core, peer);
         let is_reading = end.rx.is_reading_for_application();
         if is_reading && slot.is_some() {

@@ -9,7 +9,7 @@
 //! registered, also what is written to it later. An application that minds releases it after each put.
 
 use roci_driver::link::Link;
-use roci_driver::{Access, Buffer, MemoryRegion};
+use roci_driver::{Access, Buffer, MemoryRegion, WrongKind};
 
 use super::error::StreamError;
 use super::stats::StreamStats;
@@ -40,6 +40,8 @@ struct PayloadEntry {
     len: usize,
     /// Puts that are not over.
     puts: u32,
+    /// It is a source: it can be put, and not written.
+    is_read_only: bool,
 }
 
 /// Where a payload's bytes are.
@@ -71,6 +73,7 @@ impl Payloads {
     }
 
     pub(super) fn adopt(&mut self, buffer: Buffer) -> Result<StreamPayload, StreamError> {
+        buffer.check_sent()?;
         let len = buffer.len();
         if len as u64 > MOST_PAYLOAD {
             return Err(StreamError::PayloadTooLong(len));
@@ -79,12 +82,19 @@ impl Payloads {
             Some(index) => index,
             None if self.entries.len() == LIMIT => return Err(StreamError::TooManyPayloads(LIMIT)),
             None => {
-                self.entries.push(PayloadEntry { generation: 0, memory: Memory::None, len: 0, puts: 0 });
+                self.entries.push(PayloadEntry {
+                    generation: 0,
+                    memory: Memory::None,
+                    len: 0,
+                    puts: 0,
+                    is_read_only: false,
+                });
                 self.entries.len() as u32 - 1
             }
         };
         let entry = &mut self.entries[index as usize];
         entry.generation = entry.generation.wrapping_add(1);
+        entry.is_read_only = buffer.check_filled().is_err();
         (entry.memory, entry.len) = (Memory::Unregistered(buffer), len);
         Ok(StreamPayload { index, generation: entry.generation })
     }
@@ -188,12 +198,15 @@ impl Payloads {
         if entry.puts > 0 {
             return Err(StreamError::PayloadInUse);
         }
+        if entry.is_read_only {
+            return Err(WrongKind::Source.into());
+        }
         let outside = StreamError::PayloadRange { offset, len: bytes.len(), room: entry.len };
-        let end = offset.checked_add(bytes.len()).filter(|&end| end <= entry.len).ok_or(outside.clone())?;
+        offset.checked_add(bytes.len()).filter(|&end| end <= entry.len).ok_or(outside.clone())?;
         match &mut entry.memory {
             Memory::None => Err(StreamError::NoPayload),
             Memory::Unregistered(buffer) => {
-                buffer[offset..end].copy_from_slice(bytes);
+                buffer.copy_in(offset, bytes);
                 Ok(())
             }
             Memory::Registered { region, .. } => {

@@ -89,7 +89,7 @@ fn copy_payload<L: Link>(
     let left = len - copied;
     let taken = match payloads.bytes(payload)? {
         Bytes::Buffer(buffer) => end.send(cx, left, |_, at, into| {
-            into.copy_from_slice(&buffer[copied + at..copied + at + into.len()]);
+            buffer.copy_out(copied + at, into);
         }),
         Bytes::Region(region) => end.send(cx, left, |core, at, into| {
             let is_copied = core.engine.read_region(core.pd, region, copied + at, into);
