@@ -174,15 +174,21 @@ fn lists_are_sent_filled_and_opened_to_peers() {
     }
 }
 
+/// What peers call an aligned number must be one in memory, where the application may access it at the same time.
 #[test]
-fn an_atomic_at_a_number_that_lies_across_words_is_refused() {
+fn atomics_on_a_target_are_at_numbers_that_are_aligned_in_memory() {
+    let numbers = numbers();
     let mut wire = Wire::new(None);
-    let room = target(&mut wire, 1, numbers(), (1, 64));
+    let room = target(&mut wire, 1, numbers, (1, 64));
     let peer = &mut wire.ends[1];
-    let region = peer.engine.register(peer.pd, room, Access::REMOTE_ATOMIC).expect("a free key");
+    let refused = peer.engine.register(peer.pd, room, Access::REMOTE_ATOMIC).expect_err("from 0 on they are not");
+    assert_eq!(refused.why, RegionError::Misaligned);
+    let region =
+        peer.engine.register_at(peer.pd, refused.buffer, Access::REMOTE_ATOMIC, 1).expect("from 1 on they are");
     let result = wire.buffer(0, &[0; 8]);
-    wire.post(0, SendWr::fetch_add(1, result, region.rkey(), 0, 1));
-    assert_eq!(wire.wait(0).status, WcStatus::RemAccessErr);
+    wire.post(0, SendWr::fetch_add(1, result, region.rkey(), 16, 5));
+    assert_eq!(wire.wait(0).status, WcStatus::Success);
+    assert_eq!(numbers[2].load(Ordering::Relaxed), 5);
 }
 
 #[test]
