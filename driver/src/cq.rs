@@ -78,7 +78,8 @@ impl Queue {
         free
     }
 
-    /// A reservation that came to nothing.
+    /// A reservation that is not needed: nothing was posted, or it ended without a completion.
+    #[inline]
     pub(crate) fn release(&mut self) {
         self.reserved -= 1;
     }
@@ -120,6 +121,12 @@ impl Queue {
     #[inline]
     pub(crate) fn has_no_receives(&self) -> bool {
         !self.has_receives && self.armed.is_none()
+    }
+
+    /// Whether nothing waits to be polled for, and no event was asked for.
+    #[inline]
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.entries.is_empty() && self.armed.is_none()
     }
 
     /// Asserts what holds between any two calls.

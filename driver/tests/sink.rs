@@ -1,9 +1,10 @@
-//! Messages that are taken from the packets they came in: which are offered, in which order, and what becomes of the others.
+//! Messages that are taken from the packets they came in, and memory of SENDs that is taken back: which are offered, in which
+//! order, and what becomes of the others.
 
 mod common;
 
 use common::Wire;
-use roci_driver::{Notify, SendWr, Sink, WcStatus};
+use roci_driver::{Buffer, Notify, Rkey, SendWr, Sink, WcStatus};
 
 /// What every receive here is named, and how long it is.
 const NAME: u64 = 7;
@@ -22,6 +23,29 @@ impl Sink for Script {
         assert!(message.iter().all(|byte| *byte == message[0]));
         self.offered.push(message[0]);
         self.takes.contains(&message[0])
+    }
+
+    fn take_back(&mut self, _: u64, memory: Buffer) -> Option<Buffer> {
+        Some(memory)
+    }
+}
+
+/// The same for the memory of SENDs, by their names.
+#[derive(Default)]
+struct Hoard {
+    takes: &'static [u64],
+    offered: Vec<u64>,
+}
+
+impl Sink for Hoard {
+    fn take(&mut self, _: u64, _: &[u8]) -> bool {
+        false
+    }
+
+    fn take_back(&mut self, wr_id: u64, memory: Buffer) -> Option<Buffer> {
+        assert_eq!(memory[..], [wr_id as u8; 8]);
+        self.offered.push(wr_id);
+        (!self.takes.contains(&wr_id)).then_some(memory)
     }
 }
 
@@ -142,4 +166,69 @@ fn a_message_longer_than_its_receive_is_refused_as_ever() {
     assert_eq!(poll_into(&mut wire, &[1]), []);
     assert_eq!(wire.wait(1).status, WcStatus::LocLenErr);
     assert_eq!(wire.wait(0).status, WcStatus::RemInvReqErr);
+}
+
+/// Sends messages with these marks, lets the first end poll with a sink that takes the memory of `takes` back, and returns what that
+/// was offered.
+fn take_back(wire: &mut Wire, marks: &[u8], takes: &'static [u64]) -> Vec<u64> {
+    for &mark in marks {
+        wire.post_recv(1, ROOM);
+        send(wire, mark);
+    }
+    let mut hoard = Hoard { takes, ..Hoard::default() };
+    let [near, far] = &mut wire.ends;
+    while far.engine.poll() + near.engine.poll_into(&mut hoard) > 0 {
+        near.engine.check();
+    }
+    assert_eq!(received(wire), marks);
+    hoard.offered
+}
+
+/// The names of the SENDs that have completed.
+fn completed(wire: &mut Wire) -> Vec<u64> {
+    let end = &mut wire.ends[0];
+    std::iter::from_fn(|| end.engine.poll_cq(end.cq)).map(|done| done.wr_id).collect()
+}
+
+#[test]
+fn a_send_whose_memory_is_taken_back_leaves_its_place_in_the_completion_queue() {
+    let mut wire = acquainted();
+    // The queue has 64 places.
+    for _ in 0..100 {
+        assert_eq!(take_back(&mut wire, &[1, 2, 3], &[1, 2, 3]), [1, 2, 3]);
+        assert_eq!(completed(&mut wire), []);
+    }
+}
+
+#[test]
+fn no_end_overtakes_one_that_waits_in_the_completion_queue() {
+    let mut wire = acquainted();
+    assert_eq!(take_back(&mut wire, &[1, 2, 3], &[1, 3]), [1, 2], "the second one waits in the completion queue");
+    assert_eq!(completed(&mut wire), [2, 3]);
+    assert_eq!(take_back(&mut wire, &[4], &[4]), [4], "and nothing waits there any more");
+}
+
+#[test]
+fn no_memory_is_taken_back_from_who_waits_for_an_event() {
+    let mut wire = acquainted();
+    let cq = wire.ends[0].cq;
+    wire.ends[0].engine.request_notify(cq, Notify::Any);
+    assert_eq!(take_back(&mut wire, &[1], &[1]), []);
+    assert_eq!(completed(&mut wire), [1]);
+}
+
+#[test]
+fn only_the_memory_of_sends_that_complete_is_offered() {
+    let mut wire = acquainted();
+    wire.post_recv(1, ROOM);
+    let quiet = SendWr::send(5, wire.buffer(0, &[5; 8])).unsignaled();
+    wire.post(0, quiet);
+    let mut hoard = Hoard { takes: &[5, 6], ..Hoard::default() };
+    let [near, far] = &mut wire.ends;
+    while far.engine.poll() + near.engine.poll_into(&mut hoard) > 0 {}
+    assert_eq!((received(&mut wire), hoard.offered), (vec![5], vec![]));
+    let write = SendWr::write(6, wire.buffer(0, &[]), Rkey(0), 0);
+    wire.post(0, write);
+    assert_eq!(take_back(&mut wire, &[7], &[6, 7]), [], "an RDMA WRITE completes, and so does what is behind it");
+    assert_eq!(completed(&mut wire), [6, 7]);
 }

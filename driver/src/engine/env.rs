@@ -5,7 +5,9 @@
 
 use std::ops::Range;
 
-use roci_protocol::rc::{AtomicOperation, Denied, Env, Held, Payload, RcCompletion, RecvRequest, SendOp, TxError};
+use roci_protocol::rc::{
+    AtomicOperation, Denied, Env, Held, Operation, Payload, RcCompletion, RecvRequest, SendOp, TxError,
+};
 use roci_protocol::wire::{Flow, HeaderWords, Headers, Opcode, Packet};
 use roci_protocol::{Access, Rkey};
 
@@ -63,6 +65,23 @@ impl<L, S> EngineEnv<'_, L, S> {
     #[inline]
     fn peer(&self) -> Asker {
         Asker { pd: self.pd, qpn: Some(self.qp.0) }
+    }
+}
+
+impl<L, S: Sink> EngineEnv<'_, L, S> {
+    /// Offers the memory of a SEND that has ended well to the sink, where no other end waits to be polled for: ends keep their
+    /// order. What is not taken is to be queued.
+    #[inline]
+    fn hand_back(&mut self, done: RcCompletion<Buffer>) -> Option<RcCompletion<Buffer>> {
+        let is_plain = done.operation == Operation::Send && done.status.is_success() && done.signaled;
+        if !(is_plain && self.completions.queue.is_at_rest()) {
+            return Some(done);
+        }
+        if let Some(buffer) = self.sink.take_back(done.wr_id, done.buffer) {
+            return Some(RcCompletion { buffer, ..done });
+        }
+        self.completions.queue.release();
+        None
     }
 }
 
@@ -197,7 +216,9 @@ impl<L: Link, S: Sink> Env for EngineEnv<'_, L, S> {
 
     #[inline]
     fn complete(&mut self, completion: RcCompletion<Buffer>) {
-        self.completions.push(self.qp, completion, self.events);
+        if let Some(completion) = self.hand_back(completion) {
+            self.completions.push(self.qp, completion, self.events);
+        }
     }
 }
 

@@ -13,7 +13,7 @@ pub(crate) struct Ready {
     has_receive_buffers: bool,
     /// Messages without a receive take less memory than before.
     has_less_stored: bool,
-    /// Peers whose messages were taken while the engine polled, and for whom something is to be sent.
+    /// Peers whose messages or vbufs were taken while the engine polled, and for whom something may be sent.
     to_go_on: Vec<PeerId>,
     /// Operations that waited for something which is there now, by the names of their service.
     operations: VecDeque<u64>,

@@ -29,14 +29,14 @@ impl<L: Link> Endpoint<L> {
         };
         if done.operation == Operation::Send && done.status.is_success() {
             if run != Some(id) {
-                self.after_sends(run);
+                self.after_run(run);
             }
             self.core.send_pools[lane].give(done.buffer);
             let peer = self.peers.get_mut(id)?;
             peer.lanes[lane].in_flight -= 1;
             return Some(id);
         }
-        self.after_sends(run);
+        self.after_run(run);
         self.on_other_completion(id, lane, done);
         None
     }
@@ -60,10 +60,16 @@ impl<L: Link> Endpoint<L> {
         }
     }
 
-    /// A run of sends to a peer has ended.
+    /// A run of sends has ended, if there was one.
     #[inline]
-    pub(super) fn after_sends(&mut self, run: Option<PeerId>) {
-        let Some(id) = run else { return };
+    pub(super) fn after_run(&mut self, run: Option<PeerId>) {
+        if let Some(id) = run {
+            self.after_sends(id);
+        }
+    }
+
+    /// Sends to a peer have ended.
+    pub(super) fn after_sends(&mut self, id: PeerId) {
         self.on_terms_sent(id);
         self.after_work(id);
     }

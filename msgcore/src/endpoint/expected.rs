@@ -1,7 +1,8 @@
-//! Expected messages: an eager message whose receive is posted goes from the packet that it came in straight into the receive's
-//! buffer. Every other message fills a vbuf, and is dispatched ([`super::dispatch`]).
+//! What needs no completion. An eager message whose receive is posted goes from the packet that it came in straight into the
+//! receive's buffer; every other message fills a vbuf, and is dispatched ([`super::dispatch`]). The vbuf of a message that was sent
+//! goes back to its pool as soon as it is acknowledged.
 
-use roci_driver::Sink;
+use roci_driver::{Buffer, Sink};
 use roci_protocol::msg::{Header, WholeEager};
 
 use super::has_work;
@@ -11,11 +12,13 @@ use crate::core::peers::Peers;
 use crate::core::ready::Ready;
 use crate::core::stats::WorkerStats;
 use crate::core::tx::lane_and_slot;
+use crate::core::vbuf::Pool;
 use crate::services::tag::TagService;
 
-/// What takes expected messages while the engine polls: everything that they need but the engine.
+/// What takes expected messages, and vbufs back, while the engine polls: everything that they need but the engine.
 pub(super) struct Expected<'a> {
     pub(super) peers: &'a mut Peers,
+    pub(super) send_pools: &'a mut [Pool],
     pub(super) tag: &'a mut TagService,
     pub(super) ready: &'a mut Ready,
     pub(super) stats: &'a mut WorkerStats,
@@ -38,6 +41,21 @@ impl Sink for Expected<'_> {
             self.ready.note_to_go_on(id);
         }
         true
+    }
+
+    #[inline]
+    fn take_back(&mut self, wr_id: u64, vbuf: Buffer) -> Option<Buffer> {
+        // Peers that wait for vbufs go on by turns, after one peer's have come back and before the next one's do.
+        if self.ready.starved() > 0 {
+            return Some(vbuf);
+        }
+        let (lane, slot) = lane_and_slot(wr_id);
+        let Some(peer) = self.peers.live_at_mut(slot) else { return Some(vbuf) };
+        peer.lanes[lane].in_flight -= 1;
+        self.send_pools[lane].give(vbuf);
+        // There is room for what waits.
+        self.ready.note_to_go_on(peer.id);
+        None
     }
 }
 

@@ -2,8 +2,8 @@
 
 use roci_driver::link::Link;
 
+use super::Endpoint;
 use super::expected::Expected;
-use super::{Endpoint, go_on};
 use crate::core::Core;
 
 /// Calls between two looks around, for connections and memory: a look may be a system call.
@@ -18,8 +18,8 @@ impl<L: Link> Endpoint<L> {
     #[inline]
     pub(crate) fn progress(&mut self) -> bool {
         let Self { core, services, peers, .. } = self;
-        let Core { engine, ready, stats, .. } = core;
-        let mut expected = Expected { peers, tag: &mut services.tag, ready, stats };
+        let Core { engine, send_pools, ready, stats, .. } = core;
+        let mut expected = Expected { peers, send_pools, tag: &mut services.tag, ready, stats };
         let mut happened = engine.poll_into(&mut expected) > 0;
         if ready.are_to_go_on() {
             self.go_on_with_all();
@@ -31,15 +31,13 @@ impl<L: Link> Endpoint<L> {
         happened
     }
 
-    /// Peers whose messages were taken while the engine polled go on.
+    /// Peers whose messages were taken, and those whose sends have ended, while the engine polled go on.
     #[inline(never)]
     fn go_on_with_all(&mut self) {
-        let Self { core, services, peers, .. } = self;
-        while let Some(id) = core.ready.next_to_go_on() {
-            if let Some(peer) = peers.live_mut(id) {
-                go_on(core, services, peer);
-            }
+        while let Some(id) = self.core.ready.next_to_go_on() {
+            self.after_sends(id);
         }
+        self.settle();
     }
 
     /// Most polls find nothing: they are kept free of what this needs, down to the registers to be saved.
@@ -53,7 +51,7 @@ impl<L: Link> Endpoint<L> {
         while let Some(done) = self.core.engine.poll_cq(self.core.cq) {
             run = self.on_completion(run, done);
         }
-        self.after_sends(run);
+        self.after_run(run);
         self.settle();
         true
     }
