@@ -4,6 +4,7 @@ use std::arch::x86_64::{
     __m128i, _mm_and_si128, _mm_clmulepi64_si128, _mm_cvtsi32_si128, _mm_extract_epi32, _mm_loadu_si128, _mm_or_si128,
     _mm_set_epi64x, _mm_setr_epi32, _mm_shuffle_epi8, _mm_srli_si128, _mm_xor_si128,
 };
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::FRONT;
 
@@ -21,11 +22,31 @@ const BARRETT: [i64; 2] = [0x0001_db71_0641, 0x0001_f701_1641];
 #[inline]
 pub(super) fn update(crc: u32, bytes: &[u8], ones: u128) -> Option<u32> {
     let is_fit = bytes.len() >= FRONT && bytes.len().is_multiple_of(4);
-    if !is_fit || !is_x86_feature_detected!("pclmulqdq") || !is_x86_feature_detected!("sse4.1") {
+    if !is_fit || !can_fold() {
         return None;
     }
     // SAFETY: the processor has what the function is compiled for.
     Some(!unsafe { fold(!crc, bytes, ones) })
+}
+
+/// Whether the processor has what [`fold`] is compiled for. The answer is remembered, as one byte that is looked at for each
+/// packet.
+#[inline]
+fn can_fold() -> bool {
+    const YES: u8 = 1;
+    const NO: u8 = 2;
+    static ANSWER: AtomicU8 = AtomicU8::new(0);
+    #[cold]
+    fn find_out() -> bool {
+        let can = is_x86_feature_detected!("pclmulqdq") && is_x86_feature_detected!("sse4.1");
+        ANSWER.store(if can { YES } else { NO }, Ordering::Relaxed);
+        can
+    }
+    match ANSWER.load(Ordering::Relaxed) {
+        YES => true,
+        NO => false,
+        _ => find_out(),
+    }
 }
 
 /// Indices for a shuffle that moves bytes: those from `16 - n` on move them up by `n`, those from `16 + n` on move them down
@@ -49,12 +70,13 @@ fn fold(register: u32, bytes: &[u8], ones: u128) -> u32 {
     let front = _mm_or_si128(load(bytes), ones);
     let front = _mm_xor_si128(front, _mm_cvtsi32_si128(register.cast_signed()));
     let mut sum = _mm_shuffle_epi8(front, load(&MOVES[first..]));
-    let mut rest = bytes[first..].chunks_exact(STEP);
-    if let Some(step) = rest.next() {
+    let (steps, _) = bytes[first..].as_chunks::<STEP>();
+    let mut steps = steps.iter();
+    if let Some(step) = steps.next() {
         let ones = _mm_shuffle_epi8(ones, load(&MOVES[STEP + first..]));
         sum = _mm_xor_si128(moved_on(sum), _mm_or_si128(load(step), ones));
     }
-    for step in rest {
+    for step in steps {
         sum = _mm_xor_si128(moved_on(sum), load(step));
     }
     reduced(sum)

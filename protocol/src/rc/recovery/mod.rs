@@ -153,14 +153,14 @@ impl<B> RcQueuePair<B> {
         let mut una = before;
         while let Some(wqe) = requester.queue.front().filter(|wqe| !wqe.is_fetch() && !wqe.request.op.is_local()) {
             let end = wqe.end();
-            if una == end {
-                let wqe = requester.queue.pop();
-                env.complete(wqe.request.ended(WcStatus::Success));
-            } else if una.before(acked_to) {
+            if una.before(acked_to) {
                 una = earlier(acked_to, end);
-            } else {
+            }
+            if una != end {
                 break;
             }
+            let wqe = requester.queue.pop();
+            env.complete(wqe.request.ended(WcStatus::Success));
         }
         // The sets of packets move on once, whatever number of requests has ended.
         if una != before {
