@@ -71,10 +71,6 @@ impl KeySource {
     }
 }
 
-/// A name is of no value, or of one that is gone.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct NoValue;
-
 #[derive(Debug)]
 struct NamedValue<T> {
     generation: u32,
@@ -95,17 +91,23 @@ impl<T> Default for NamedValues<T> {
 }
 
 impl<T> NamedValues<T> {
-    /// Puts a value under a name whose place is empty.
-    #[inline]
+    /// Puts a value under a name whose place is empty. Values are made where they stay: they are long.
+    #[inline(always)]
     pub(crate) fn insert(&mut self, key: Key, value: T) {
         let index = key.index as usize;
         if self.slots.len() <= index {
-            self.slots.resize_with(index + 1, || NamedValue { generation: 0, value: None });
+            self.make_room(index + 1);
         }
         let slot = &mut self.slots[index];
         assert!(slot.value.is_none(), "a place holds one value");
-        *slot = NamedValue { generation: key.generation, value: Some(value) };
+        slot.generation = key.generation;
+        slot.value = Some(value);
         self.len += 1;
+    }
+
+    #[cold]
+    fn make_room(&mut self, places: usize) {
+        self.slots.resize_with(places, || NamedValue { generation: 0, value: None });
     }
 
     /// How many values there are.
@@ -135,19 +137,14 @@ impl<T> NamedValues<T> {
         Some(value)
     }
 
-    /// Takes a value out where it is such a one; none where it is not.
-    ///
-    /// # Errors
-    /// The name is of no value.
+    /// Empties the place of a value, which is not dropped: all that it owned was taken out of it.
     #[inline]
-    pub(crate) fn remove_if(&mut self, key: Key, is_one: impl FnOnce(&T) -> bool) -> Result<Option<T>, NoValue> {
+    pub(crate) fn forget(&mut self, key: Key) {
         let slot = self.slots.get_mut(key.index as usize).filter(|slot| slot.generation == key.generation);
-        let value = &mut slot.ok_or(NoValue)?.value;
-        if !is_one(value.as_ref().ok_or(NoValue)?) {
-            return Ok(None);
+        if let Some(value) = slot.and_then(|slot| slot.value.take()) {
+            std::mem::forget(value);
+            self.len -= 1;
         }
-        self.len -= 1;
-        Ok(value.take())
     }
 
     /// All values with their names, by place.

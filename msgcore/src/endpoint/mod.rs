@@ -128,14 +128,15 @@ impl<L: Link> Endpoint<L> {
         if let Err(why) = self.check_source(&pattern).and_then(|()| check_room(buffer.as_ref())) {
             return Err(Refused::new(why, buffer));
         }
-        self.services.tag.open_receive(request, buffer);
         if let Some(met) = self.services.tag.take_unexpected(&pattern) {
+            self.services.tag.open_receive(request, buffer);
             self.note_met(&met);
             self.deliver_met(request, met);
         } else if let Some(error) = self.cannot_come(pattern.source) {
+            self.services.tag.open_receive(request, buffer);
             self.services.tag.fail_receive(request, error);
         } else {
-            self.services.tag.post(request, pattern);
+            self.services.tag.post_receive(request, pattern, buffer);
         }
         Ok(())
     }

@@ -37,7 +37,7 @@ impl<L: Link> Endpoint<L> {
         }
         match self.cannot_come(pattern.source) {
             Some(error) => self.services.tag.fail_receive(request, error),
-            None => self.services.tag.post(request, pattern),
+            None => self.services.tag.post_multi(request, pattern),
         }
         Ok(())
     }

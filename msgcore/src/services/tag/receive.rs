@@ -64,13 +64,18 @@ impl TagService {
         self.requests.open(request, TagOperation::Waiting { buffer, posted: None });
     }
 
-    /// A receive waits for a message from now on.
-    pub(crate) fn post(&mut self, request: Request, pattern: Pattern) {
-        let handle = self.matching.post(pattern, request);
-        match self.requests.get_mut(request) {
-            Some(TagOperation::Waiting { posted, .. }) => *posted = Some(handle),
-            Some(TagOperation::Multi(multi)) => multi.posted = Some(handle),
-            _ => {}
+    /// Opens a receive of this name, which waits for a message from now on.
+    #[inline]
+    pub(crate) fn post_receive(&mut self, request: Request, pattern: Pattern, buffer: Option<Buffer>) {
+        let posted = Some(self.matching.post(pattern, request));
+        self.requests.open(request, TagOperation::Waiting { buffer, posted });
+    }
+
+    /// A multi-receive waits for messages from now on.
+    pub(crate) fn post_multi(&mut self, request: Request, pattern: Pattern) {
+        let posted = Some(self.matching.post(pattern, request));
+        if let Some(TagOperation::Multi(multi)) = self.requests.get_mut(request) {
+            multi.posted = posted;
         }
     }
 

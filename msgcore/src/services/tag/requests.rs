@@ -327,15 +327,15 @@ impl Requests {
     /// Takes the outcome of a request that is over; `None` while it is not.
     #[inline]
     pub(crate) fn close(&mut self, request: Request) -> Option<Result<Done, OpError>> {
-        let is_over = |slot: &RequestSlot| matches!(slot.operation, TagOperation::Ended(_));
-        let Ok(ended) = self.slots.remove_if(request.0, is_over) else { return Some(Err(OpError::NoRequest)) };
-        let slot = ended?;
-        self.release(request);
+        let Some(slot) = self.slots.get_mut(request.0) else { return Some(Err(OpError::NoRequest)) };
+        let TagOperation::Ended(outcome) = &mut slot.operation else { return None };
         self.completions.note_taken(slot.report);
-        match slot.operation {
-            TagOperation::Ended(outcome) => Some(outcome),
-            _ => unreachable!("it is over"),
+        if let Some(names) = &mut self.names {
+            names.release(request.0);
         }
+        let outcome = mem::replace(outcome, Err(OpError::NoRequest));
+        self.slots.forget(request.0);
+        Some(outcome)
     }
 
     /// The requests that cannot go on without `rank`.

@@ -45,15 +45,15 @@ impl Bins {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn detach<T, const IS_ORDERED: bool>(
         &mut self,
         entries: &mut Entries<T, IS_ORDERED>,
-        label: MatchLabel,
+        label: &MatchLabel,
         index: u32,
     ) {
         match &mut self.lone {
-            Some((its, list)) if *its == label => {
+            Some((its, list)) if its == label => {
                 entries.detach(list, index);
                 if list.is_empty() {
                     self.lone = None;
@@ -66,10 +66,10 @@ impl Bins {
     fn detach_from_table<T, const IS_ORDERED: bool>(
         &mut self,
         entries: &mut Entries<T, IS_ORDERED>,
-        label: MatchLabel,
+        label: &MatchLabel,
         index: u32,
     ) {
-        if let Entry::Occupied(mut bin) = self.table.entry(label) {
+        if let Entry::Occupied(mut bin) = self.table.entry(*label) {
             entries.detach(bin.get_mut(), index);
             if bin.get().is_empty() {
                 bin.remove();

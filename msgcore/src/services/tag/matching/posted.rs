@@ -94,26 +94,23 @@ impl<R: Copy> PostedReceives<R> {
     #[inline]
     pub(super) fn take_if(&mut self, label: &MatchLabel, meets: impl FnOnce(R) -> Encounter) -> Option<R> {
         let exact = self.exact.head(label);
-        if self.listed + self.classed > 0
-            && let Some(wild) = self.wild_before(exact, label)
-        {
-            let (Wild::Listed(index) | Wild::Classed(_, index)) = wild;
-            let name = self.entries.get(index)?.name;
-            return match meets(name) {
-                Encounter::Declined => None,
-                Encounter::Stays => Some(name),
-                Encounter::Over => self.take_wild(wild, label),
-            };
-        }
-        let index = exact?;
+        let wild = if self.listed + self.classed > 0 { self.wild_before(exact, label) } else { None };
+        let index = match wild {
+            None => exact?,
+            Some(Wild::Listed(index) | Wild::Classed(_, index)) => index,
+        };
         let name = self.entries.get(index)?.name;
         match meets(name) {
             Encounter::Declined => return None,
             Encounter::Stays => return Some(name),
             Encounter::Over => {}
         }
-        self.exact.detach(&mut self.entries, *label, index);
-        self.entries.remove(index).map(|receive| receive.name)
+        match wild {
+            None => self.exact.detach(&mut self.entries, label, index),
+            Some(wild) => self.detach_wild(wild, label),
+        }
+        self.entries.remove(index);
+        Some(name)
     }
 
     pub(super) fn cancel(&mut self, posted: Posted) -> Option<R> {
@@ -210,20 +207,13 @@ impl<R: Copy> PostedReceives<R> {
         self.entries.get(index).map_or(u64::MAX, |receive| receive.sequence)
     }
 
-    /// Removes a receive that a message with this label meets.
-    #[inline]
-    fn take_wild(&mut self, wild: Wild, label: &MatchLabel) -> Option<R> {
-        let index = match wild {
-            Wild::Listed(index) => {
-                self.detach_listed(index);
-                index
-            }
-            Wild::Classed(at, index) => {
-                self.detach_from_class(at, self.classes[at].class.key(label), index);
-                index
-            }
-        };
-        self.entries.remove(index).map(|receive| receive.name)
+    /// Takes a receive that a message with this label meets out of the list or its class.
+    #[inline(never)]
+    fn detach_wild(&mut self, wild: Wild, label: &MatchLabel) {
+        match wild {
+            Wild::Listed(index) => self.detach_listed(index),
+            Wild::Classed(at, index) => self.detach_from_class(at, &self.classes[at].class.key(label), index),
+        }
     }
 
     /// Whether a receive that leaves something open stands in the list, which is short.
@@ -238,7 +228,7 @@ impl<R: Copy> PostedReceives<R> {
     }
 
     #[inline(never)]
-    fn detach_from_class(&mut self, at: usize, key: MatchLabel, index: u32) {
+    fn detach_from_class(&mut self, at: usize, key: &MatchLabel, index: u32) {
         let bins = &mut self.classes[at].bins;
         assert!(self.classed > 0, "who leaves a class is counted in one");
         bins.detach(&mut self.entries, key, index);
@@ -251,11 +241,11 @@ impl<R: Copy> PostedReceives<R> {
     fn remove(&mut self, index: u32) -> Option<R> {
         let pattern = self.entries.get(index)?.pattern;
         match pattern.exact() {
-            Some(label) => self.exact.detach(&mut self.entries, label, index),
+            Some(label) => self.exact.detach(&mut self.entries, &label, index),
             None if self.is_listed(index) => self.detach_listed(index),
             None => {
                 let at = self.class_of(&pattern).expect("a receive stands in its class");
-                self.detach_from_class(at, pattern.key(), index);
+                self.detach_from_class(at, &pattern.key(), index);
             }
         }
         self.entries.remove(index).map(|receive| receive.name)

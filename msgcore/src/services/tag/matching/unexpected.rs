@@ -193,7 +193,7 @@ impl<M> Unexpected<M> {
 
     fn remove(&mut self, index: u32) -> Option<(MatchLabel, M)> {
         let label = self.entries.get(index)?.label;
-        self.bins.detach(&mut self.entries, label, index);
+        self.bins.detach(&mut self.entries, &label, index);
         let message = self.entries.remove(index)?;
         self.bytes -= message.cost as usize;
         if self.is_indexed() {
