@@ -29,7 +29,8 @@ impl<W: Wire> QpSide<W> {
         let len = buffer.len() as u32;
         let request = SendRequest { wr_id: 1, op, buffer, len, signaled: true, solicited: false, fence: false };
         if self.qp.is_clear_for(now, &request) {
-            return self.qp.send_at_once(now, request, &mut self.world).expect("the wire has room");
+            self.qp.send_at_once(now, request, &mut self.world).expect("the wire has room");
+            return;
         }
         self.qp.post_send(request).expect("the queue has room");
         self.qp.pump_requests(now, &mut Quantum::new(64 << 10), &mut self.world).expect("the wire has room");

@@ -157,12 +157,15 @@ impl<L: Link> Engine<L> {
     /// Posts to the send queue and sends what the window allows.
     #[inline]
     pub fn post_send(&mut self, qp: QueuePair, wr: SendWr) -> Result<(), RefusedRequest<SendWr>> {
-        let wr = if self.is_clear_for(qp, &wr) {
-            let Err(wr) = self.send_at_once(qp, wr) else { return Ok(()) };
-            wr
-        } else {
-            wr
-        };
+        match self.send_at_once(qp, wr) {
+            Ok(()) => Ok(()),
+            Err(wr) => self.post_to_queue(qp, wr),
+        }
+    }
+
+    /// The same for what cannot leave at once.
+    #[inline(never)]
+    fn post_to_queue(&mut self, qp: QueuePair, wr: SendWr) -> Result<(), RefusedRequest<SendWr>> {
         self.enqueue(qp, wr)?;
         self.pump(qp);
         Ok(())

@@ -45,6 +45,12 @@ pub(super) struct NamedQueue<'a> {
 }
 
 impl NamedQueue<'_> {
+    /// Whether a place can be set aside.
+    #[inline]
+    pub(super) fn has_place(&self) -> bool {
+        self.queue.has_place()
+    }
+
     /// Sets a place aside for a work request's end; `false` where there is none.
     #[inline]
     pub(super) fn reserve(&mut self) -> bool {
@@ -123,7 +129,7 @@ impl<L: Link, S: Sink> Env for EngineEnv<'_, L, S> {
         transmit(self.link, flow, headers, payload)
     }
 
-    #[inline]
+    #[inline(always)]
     fn transmit_words(&mut self, headers: &HeaderWords, payload: Payload<'_, Buffer>) -> Result<(), TxError> {
         let bytes = match &payload {
             Payload::None => &[][..],

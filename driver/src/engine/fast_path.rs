@@ -15,26 +15,26 @@ use crate::link::Link;
 use crate::wr::SendWr;
 
 impl<L: Link> Engine<L> {
-    /// Whether a work request can leave in the call that posts it. Where it cannot, posting it says why, or queues it.
-    #[inline]
-    pub(super) fn is_clear_for(&self, qp: QueuePair, wr: &SendWr) -> bool {
-        !self.is_forked()
-            && wr.0.buffer.has_view()
-            && self.qps.get(qp.0).is_some_and(|slot| {
-                self.cqs[slot.cq.0].has_place() && slot.rc.is_clear_for(self.ports[slot.port].link.now(), &wr.0)
-            })
-    }
-
-    /// Sends a work request that is clear to go. It comes back, and nothing has changed, where the link is full.
+    /// Sends a work request that is clear to go. It comes back, and nothing has changed, where it is not, and where the link is
+    /// full: posting it says why, or queues it.
     #[inline]
     pub(super) fn send_at_once(&mut self, qp: QueuePair, wr: SendWr) -> Result<(), SendWr> {
+        if self.is_forked() || !wr.0.buffer.has_view() {
+            return Err(wr);
+        }
         let Some(slot) = self.qps.get_mut(qp.0) else { return Err(wr) };
         let mut scene = scene!(self, slot, &[]);
         let now = scene.link.now();
-        slot.rc.send_at_once(now, wr.0, &mut scene).map_err(SendWr)?;
+        if !(scene.completions.has_place() && slot.rc.is_clear_for(now, &wr.0)) {
+            return Err(wr);
+        }
+        let starts_timer = slot.rc.send_at_once(now, wr.0, &mut scene).map_err(SendWr)?;
         scene.completions.reserve();
         scene.link.flush();
-        settled!(self, slot);
+        // Nothing else that the queue pair waits for has changed.
+        if starts_timer && let Some(at) = slot.needs_waking() {
+            self.schedule.wake(slot.qp, at);
+        }
         Ok(())
     }
 

@@ -136,13 +136,13 @@ impl<L: Link> Core<L> {
     }
 
     /// Sends a header and a payload that fits behind it. The caller has seen to a credit, a vbuf and a place in the queue.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn post_vbuf(&mut self, peer: &mut Peer, lane: usize, header: Header, payload: &[u8]) {
         self.post_filled_vbuf(peer, lane, header, payload.len(), |bytes| bytes.copy_from_slice(payload));
     }
 
     /// Sends a header and a part of a payload that fits behind it, as [`Core::post_vbuf`] does.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn post_part(
         &mut self,
         peer: &mut Peer,
@@ -153,7 +153,7 @@ impl<L: Link> Core<L> {
         self.post_filled_vbuf(peer, lane, header, part.len(), |bytes| payload.copy_out(part.start, bytes));
     }
 
-    #[inline]
+    #[inline(always)]
     fn post_filled_vbuf(
         &mut self,
         peer: &mut Peer,

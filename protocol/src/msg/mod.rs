@@ -284,7 +284,7 @@ impl Header {
     }
 
     /// Writes the header to the front of `bytes`, which must hold [`LEN`].
-    #[inline]
+    #[inline(always)]
     pub fn emit(&self, bytes: &mut [u8]) {
         let mut view = View::of(&self.message);
         view.credits = self.credits.into();
@@ -372,7 +372,7 @@ impl View {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn of(message: &Message) -> Self {
         match *message {
             Message::Eager { label, len, id, mode } => {

@@ -174,7 +174,7 @@ impl Node {
         let mut scene = NodeEnv { now, host: &mut self.host, network, current: None };
         let request = if self.has_fast_path && self.qp.is_clear_for(now, &request) {
             match self.qp.send_at_once(now, request, &mut scene) {
-                Ok(()) => return,
+                Ok(_) => return,
                 Err(request) => request,
             }
         } else {

@@ -23,7 +23,7 @@ use crate::{Context, Tag};
 
 impl TagService {
     /// Sender: copies a message into vbufs. There is room for all of them.
-    #[inline]
+    #[inline(never)]
     pub(super) fn send_eager<L: Link>(&mut self, core: &mut Core<L>, peer: &mut Peer, lane: usize, outgoing: Outgoing) {
         let Outgoing { request, label, mode, payload } = outgoing;
         let sequence = peer.take_sequence();

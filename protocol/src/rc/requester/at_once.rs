@@ -33,23 +33,22 @@ impl<B> RcQueuePair<B> {
     /// [`RcQueuePair::pump_requests`] would. It comes back, and nothing has changed, where the link is full: then they are to be
     /// called.
     ///
-    /// The caller has seen that the buffer is as long as the request says.
+    /// Returns whether a timer was started. The caller has seen that the buffer is as long as the request says.
     #[inline]
     pub fn send_at_once<E: Env<Buffer = B>>(
         &mut self,
         now: Nanos,
         request: SendRequest<B>,
         env: &mut E,
-    ) -> Result<(), SendRequest<B>> {
+    ) -> Result<bool, SendRequest<B>> {
         debug_assert!(self.is_clear_for(now, &request), "the caller has asked");
         let headers = self.words_of(&request);
         let payload = Payload::Local { buffer: &request.buffer, offset: 0, len: request.len as usize };
         match env.transmit_words(&headers, payload) {
-            Ok(()) => self.requester.sent_at_once(now, request, &self.config),
+            Ok(()) => self.stats.tx_requests += 1,
             Err(TxError::Busy | TxError::Denied) => return Err(request),
         }
-        self.stats.tx_requests += 1;
-        Ok(())
+        Ok(self.requester.sent_at_once(now, request, &self.config))
     }
 
     #[inline]
@@ -84,9 +83,9 @@ impl<B> Requester<B> {
         self.queue.has_room() && in_flight < self.window_size()
     }
 
-    /// A request of one packet has left.
+    /// A request of one packet has left. Returns whether a timer was started for it.
     #[inline]
-    fn sent_at_once(&mut self, now: Nanos, request: SendRequest<B>, config: &super::Config) {
+    fn sent_at_once(&mut self, now: Nanos, request: SendRequest<B>, config: &super::Config) -> bool {
         let first = self.queue.next_psn();
         debug_assert_eq!(self.window.sent(), first, "all before it has left");
         debug_assert!(!self.timers.is_paced(), "nothing that is held back stands before it");
@@ -95,8 +94,10 @@ impl<B> Requester<B> {
         self.rtt.sent(first, now);
         self.queue.post_sent(request);
         self.window.send_to(self.queue.next_psn());
-        if !self.timers.awaits_ack() {
+        let starts_timer = !self.timers.awaits_ack();
+        if starts_timer {
             self.restart_timer(now, config);
         }
+        starts_timer
     }
 }

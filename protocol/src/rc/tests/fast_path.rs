@@ -26,7 +26,9 @@ fn what_is_one_packet_leaves_at_once_as_it_would_by_the_queue() {
             post(&mut one, 9, op, MTU);
             one.pump_requests(now, &mut unlimited(), &mut by_queue).expect("the link takes all");
             assert!(other.is_clear_for(now, &request_of(op, MTU)));
-            other.send_at_once(now, request_of(op, MTU), &mut at_once).expect("the link takes all");
+            let before = other.deadline();
+            let starts = other.send_at_once(now, request_of(op, MTU), &mut at_once).expect("the link takes all");
+            assert_eq!(starts, other.deadline() != before, "who is not woken anew waits for what it waited for");
         }
         for (qp, script) in [(&mut one, &mut by_queue), (&mut other, &mut at_once)] {
             // So soon after the last one none of its packets but the last asks for an acknowledgement.
