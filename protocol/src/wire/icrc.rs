@@ -45,12 +45,20 @@ impl Register {
     /// `packet` must hold at least a BTH.
     #[inline]
     pub fn finish(self, packet: &[u8]) -> [u8; LEN] {
-        if packet.len() <= roci_crc::MAX {
-            return roci_crc::update_with_ones(self.0, packet, MASK).to_le_bytes();
-        }
-        // The library is quick with whole blocks alone, so the front takes what is too much for them.
+        let crc = if packet.len() <= roci_crc::MAX {
+            roci_crc::update_with_ones(self.0, packet, MASK)
+        } else {
+            self.after_blocks(packet)
+        };
+        crc.to_le_bytes()
+    }
+
+    /// Covers a transport packet that is longer than [`roci_crc::MAX`]. The library is quick with whole blocks alone, so the
+    /// front takes what is too much for them.
+    #[inline(never)]
+    fn after_blocks(self, packet: &[u8]) -> u32 {
         let (front, blocks) = packet.split_at(packet.len() % BLOCK + BLOCK);
-        update(roci_crc::update_with_ones(self.0, front, MASK), blocks).to_le_bytes()
+        update(roci_crc::update_with_ones(self.0, front, MASK), blocks)
     }
 
     /// The same for a packet in pieces: BTH and extension headers, the payload, and so many zero bytes of pad.

@@ -178,7 +178,7 @@ impl<'a> WordPacket<'a> {
 
     /// Reads a packet from BTH to ICRC; `None` where it is of another kind or of another partition, or where something is
     /// wrong with it: [`super::Packet::parse`] says what.
-    #[inline]
+    #[inline(always)]
     pub fn parse(transport: &'a [u8], pkey: Pkey) -> Option<Self> {
         const SEND: u32 = (Opcode::RcSendOnly as u32) << 24;
         const SEND_IMM: u32 = (Opcode::RcSendOnlyImm as u32) << 24;
