@@ -1,7 +1,5 @@
 //! Tagged messages of eight bytes between two workers, over a wire that allocates nothing: one at a time, and many at once.
 
-use std::collections::VecDeque;
-
 use roci_driver::Engine;
 use roci_msgcore::config::Origin;
 use roci_msgcore::{Buffer, Config, Ports, Request, Tag, Worker};
@@ -53,7 +51,7 @@ struct WorkerPair {
     far: Worker<WireEnd>,
     /// Buffers of messages that are over.
     spare: [Vec<Buffer>; 2],
-    under_way: VecDeque<(Request, Request)>,
+    under_way: Vec<(Request, Request)>,
 }
 
 impl WorkerPair {
@@ -61,24 +59,30 @@ impl WorkerPair {
         let (clock, [near, far]) = connected_workers();
         let buffers = |worker: &Worker<WireEnd>| (0..under_way).map(|_| worker.buffer(LEN).expect("room")).collect();
         let spare = [buffers(&near), buffers(&far)];
-        Self { clock, near, far, spare, under_way: VecDeque::with_capacity(under_way + 1) }
+        Self { clock, near, far, spare, under_way: Vec::with_capacity(under_way) }
     }
 
     /// Sends a message more; once as many are under way as may be, waits for all of them.
     #[inline]
     fn turn(&mut self) {
         self.clock.advance(ROUND_NS);
-        let (Some(payload), Some(room)) = (self.spare[0].pop(), self.spare[1].pop()) else {
-            unreachable!("as many as needed")
-        };
+        let payload = self.spare[0].pop().expect("as many as needed");
+        let room = self.spare[1].pop().expect("as many as needed");
         let receive = self.far.recv(0, TAG, room).map_err(|refused| refused.why).expect("accepted");
         let send = self.near.send(1, TAG, payload).map_err(|refused| refused.why).expect("accepted");
-        self.under_way.push_back((send, receive));
+        self.under_way.push((send, receive));
         if self.spare[0].is_empty() {
-            while let Some((send, receive)) = self.under_way.pop_front() {
-                self.end(send, receive);
-            }
+            self.end_all();
         }
+    }
+
+    /// All messages are over at both ends, the first to be sent first.
+    fn end_all(&mut self) {
+        for at in 0..self.under_way.len() {
+            let (send, receive) = self.under_way[at];
+            self.end(send, receive);
+        }
+        self.under_way.clear();
     }
 
     /// A message is over at both ends.

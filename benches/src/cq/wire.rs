@@ -47,7 +47,9 @@ impl AsRef<[u8]> for FrameBytes {
 impl Drop for FrameBytes {
     #[inline]
     fn drop(&mut self) {
-        self.spare.borrow_mut().extend(self.memory.take());
+        if let Some(memory) = self.memory.take() {
+            self.spare.borrow_mut().push(memory);
+        }
     }
 }
 
@@ -98,7 +100,9 @@ impl Link for WireEnd {
     #[inline]
     fn receive(&mut self, batch: &mut Batch<FrameBytes>) {
         let mut incoming = self.incoming.borrow_mut();
-        while let Some(frame) = (!batch.is_full()).then(|| incoming.pop_front()).flatten() {
+        while !batch.is_full()
+            && let Some(frame) = incoming.pop_front()
+        {
             batch.push(frame);
         }
     }
