@@ -90,11 +90,12 @@ impl<L: Link> Endpoint<L> {
         if let Some(failure) = &peer.failure {
             return Err(Refused::new(failure.clone(), payload));
         }
-        let is_open = peer.is_open();
-        services.tag.send(core, peer, request, options.label(tag), payload)?;
-        advance(core, services, peer);
-        if !is_open {
-            self.ensure_connecting(to);
+        if services.tag.send(core, peer, request, options.label(tag), payload)? {
+            let is_open = peer.is_open();
+            advance(core, services, peer);
+            if !is_open {
+                self.ensure_connecting(to);
+            }
         }
         Ok(())
     }

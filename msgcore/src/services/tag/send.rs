@@ -64,7 +64,7 @@ impl SendOptions {
 }
 
 impl TagService {
-    /// Sends a message under this name: at once, where nothing waits before it, or it is queued.
+    /// Sends a message under this name: at once, where nothing waits before it, or it is queued. Returns whether it was queued.
     #[inline]
     pub(crate) fn send<L: Link>(
         &mut self,
@@ -73,7 +73,7 @@ impl TagService {
         request: Request,
         (label, mode): (Label, Mode),
         payload: Buffer,
-    ) -> Result<(), Refused<Buffer>> {
+    ) -> Result<bool, Refused<Buffer>> {
         if !self.queues[peer.id.slot()].has_room() {
             return Err(Refused::new(CallError::TooMany(OUTGOING_LIMIT), payload));
         }
@@ -82,13 +82,14 @@ impl TagService {
             Some(lane) if is_short && core.has_spare_vbuf(lane) => {
                 core.stats.chose(Protocol::Eager, Reason::Short);
                 self.send_short(core, peer, lane, Outgoing { request, label, mode, payload });
+                Ok(false)
             }
             _ => {
                 let at = self.queues[peer.id.slot()].outgoing.push(Outgoing { request, label, mode, payload });
                 self.requests.open(request, TagOperation::Outgoing { to: peer.id, at });
+                Ok(true)
             }
         }
-        Ok(())
     }
 
     /// Whether so many bytes more may wait in buffered sends.
