@@ -466,7 +466,7 @@ impl<L: Link> Engine<L> {
     }
 
     fn on_timers(&mut self, now: Nanos) {
-        let mut due = self.schedule.take_due(now);
+        let Some(mut due) = self.schedule.take_due(now) else { return };
         for (qpn, at) in due.drain(..) {
             self.on_timer(now, QueuePair(qpn), at);
         }

@@ -41,12 +41,16 @@ impl Schedule {
         self.wheel.has_ticked(now)
     }
 
-    /// Takes everything whose time has come; [`Schedule::keep`] wants the list back.
+    /// Takes everything whose time has come; [`Schedule::keep`] wants the list back. None where all that is waited for is far
+    /// away, as it mostly is.
     #[inline]
-    pub(super) fn take_due(&mut self, now: Nanos) -> Vec<WheelEntry> {
+    pub(super) fn take_due(&mut self, now: Nanos) -> Option<Vec<WheelEntry>> {
+        if self.wheel.skip_to(now) {
+            return None;
+        }
         let mut due = std::mem::take(&mut self.due);
         self.wheel.expire(now, &mut due);
-        due
+        Some(due)
     }
 
     /// Keeps the memory of a list that is done with.

@@ -81,14 +81,23 @@ impl Wheel {
         now >> TICK_SHIFT > self.tick
     }
 
+    /// Goes on to `now` where all that is waited for is far away; `false`, and nothing has changed, where it may not be.
+    #[inline]
+    pub(super) fn skip_to(&mut self, now: Nanos) -> bool {
+        let end = now >> TICK_SHIFT;
+        let is_far = self.wheels[0].len == 0 && end <= self.tick | (SLOTS - 1);
+        if is_far {
+            self.tick = self.tick.max(end);
+        }
+        is_far
+    }
+
     /// Moves everything whose tick has passed to `due`.
     pub(super) fn expire(&mut self, now: Nanos, due: &mut Vec<WheelEntry>) {
-        let end = now >> TICK_SHIFT;
-        if self.wheels[0].len == 0 && end <= self.tick | (SLOTS - 1) {
-            // Mostly all that is waited for is far away.
-            self.tick = self.tick.max(end);
+        if self.skip_to(now) {
             return;
         }
+        let end = now >> TICK_SHIFT;
         if end.saturating_sub(self.tick) >> (SLOT_BITS * WHEELS as u32) > 0 {
             return self.expire_after_pause(end, due);
         }
