@@ -96,7 +96,7 @@ impl Queue {
 
     /// Reports an end in the place that was reserved for it; `true` where somebody waits for the event, until
     /// [`Queue::disarm`].
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, qp: QueuePair, source_qpn: Option<Qpn>, done: RcCompletion<Buffer>) -> bool {
         if !done.signaled && done.status.is_success() {
             self.reserved -= 1;

@@ -5,9 +5,7 @@
 
 use std::ops::Range;
 
-use roci_protocol::rc::{
-    AtomicOperation, Denied, Env, Held, Operation, Payload, RcCompletion, RecvRequest, SendOp, TxError,
-};
+use roci_protocol::rc::{AtomicOperation, Denied, Env, Held, Payload, RcCompletion, RecvRequest, SendOp, TxError};
 use roci_protocol::wire::{Flow, HeaderWords, Headers, Opcode, Packet};
 use roci_protocol::{Access, Rkey};
 
@@ -58,7 +56,7 @@ impl NamedQueue<'_> {
     }
 
     /// Queues the end of a work request, and the event that was asked for.
-    #[inline]
+    #[inline(always)]
     fn push(&mut self, qp: QueuePair, completion: RcCompletion<Buffer>, events: &mut Events) {
         if self.queue.push(qp, None, completion) && events.push(Event::Completion(self.cq)) {
             self.queue.disarm();
@@ -71,23 +69,6 @@ impl<L, S> EngineEnv<'_, L, S> {
     #[inline]
     fn peer(&self) -> Asker {
         Asker { pd: self.pd, qpn: Some(self.qp.0) }
-    }
-}
-
-impl<L, S: Sink> EngineEnv<'_, L, S> {
-    /// Offers the memory of a SEND that has ended well to the sink, where no other end waits to be polled for: ends keep their
-    /// order. What is not taken is to be queued.
-    #[inline]
-    fn hand_back(&mut self, done: RcCompletion<Buffer>) -> Option<RcCompletion<Buffer>> {
-        let is_plain = done.operation == Operation::Send && done.status.is_success() && done.signaled;
-        if !(is_plain && self.completions.queue.is_at_rest()) {
-            return Some(done);
-        }
-        if let Some(buffer) = self.sink.take_back(done.wr_id, done.buffer) {
-            return Some(RcCompletion { buffer, ..done });
-        }
-        self.completions.queue.release();
-        None
     }
 }
 
@@ -221,10 +202,21 @@ impl<L: Link, S: Sink> Env for EngineEnv<'_, L, S> {
     }
 
     #[inline]
-    fn complete(&mut self, completion: RcCompletion<Buffer>) {
-        if let Some(completion) = self.hand_back(completion) {
-            self.completions.push(self.qp, completion, self.events);
+    fn take_back(&mut self, wr_id: u64, memory: Buffer) -> Option<Buffer> {
+        // Ends keep their order: no other may wait to be polled for.
+        if !self.completions.queue.is_at_rest() {
+            return Some(memory);
         }
+        let left = self.sink.take_back(wr_id, memory);
+        if left.is_none() {
+            self.completions.queue.release();
+        }
+        left
+    }
+
+    #[inline(always)]
+    fn complete(&mut self, completion: RcCompletion<Buffer>) {
+        self.completions.push(self.qp, completion, self.events);
     }
 }
 

@@ -115,12 +115,14 @@ impl Buffer {
     ///
     /// # Panics
     /// When `len` exceeds [`Buffer::capacity`].
+    #[inline]
     pub fn set_len(&mut self, len: usize) {
         assert!(len <= self.capacity(), "a buffer of {} bytes cannot be set to {len}", self.capacity());
         self.len = len;
     }
 
     /// The room from the view's begin on: what [`Buffer::skip_front`] passed over does not count.
+    #[inline]
     pub fn capacity(&self) -> usize {
         self.room - self.start as usize
     }

@@ -19,7 +19,7 @@ const BARRETT: [i64; 2] = [0x0001_db71_0641, 0x0001_f701_1641];
 
 /// Continues `crc` over `bytes`; `None` where the processor cannot, or where they are no whole words of four bytes or fewer
 /// than [`FRONT`].
-#[inline]
+#[inline(always)]
 pub(super) fn update(crc: u32, bytes: &[u8], ones: u128) -> Option<u32> {
     let is_fit = bytes.len() >= FRONT && bytes.len().is_multiple_of(4);
     if !is_fit || !can_fold() {

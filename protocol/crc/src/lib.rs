@@ -24,7 +24,7 @@ pub const FRONT: usize = 16;
 ///
 /// # Panics
 /// When there are more than [`MAX`] bytes.
-#[inline]
+#[inline(always)]
 pub fn update_with_ones(crc: u32, bytes: &[u8], ones: u128) -> u32 {
     assert!(bytes.len() <= MAX, "{} bytes are more than a short packet has", bytes.len());
     #[cfg(target_arch = "x86_64")]

@@ -114,8 +114,7 @@ impl<B> RcQueuePair<B> {
             }
             let done = wqe.end();
             requester.advance_una(done);
-            let wqe = requester.queue.pop();
-            env.complete(wqe.request.ended(WcStatus::Success));
+            requester.queue.pop().request.succeed(env);
         }
         if let Some(psn) = missing.filter(|psn| requester.window.una().before(*psn)) {
             requester.advance_una(psn);

@@ -70,6 +70,14 @@ pub trait Env {
     /// The packet that is kept as `held` is not wanted any more.
     fn release(&mut self, _held: Held) {}
 
+    /// Offers the memory of the SEND of this name, which has ended well. Where it is taken, the SEND does not complete; else it
+    /// comes back.
+    #[inline]
+    fn take_back(&mut self, wr_id: u64, memory: Self::Buffer) -> Option<Self::Buffer> {
+        let _ = wr_id;
+        Some(memory)
+    }
+
     /// A work request is done; its buffer returns. Called for unsignaled ones too.
     fn complete(&mut self, completion: RcCompletion<Self::Buffer>);
 }
@@ -224,6 +232,17 @@ pub struct SendRequest<B> {
 }
 
 impl<B> SendRequest<B> {
+    /// Ends well: its memory returns, alone or in a completion.
+    #[inline]
+    pub(super) fn succeed<E: Env<Buffer = B>>(self, env: &mut E) {
+        if !(self.signaled && matches!(self.op, SendOp::Send { .. })) {
+            return env.complete(self.ended(WcStatus::Success));
+        }
+        if let Some(buffer) = env.take_back(self.wr_id, self.buffer) {
+            env.complete(Self { buffer, ..self }.ended(WcStatus::Success));
+        }
+    }
+
     /// Its end.
     pub(super) fn ended(self, status: WcStatus) -> RcCompletion<B> {
         RcCompletion {

@@ -43,7 +43,7 @@ impl Register {
     /// Covers the transport packet, BTH to pad, and gives the four bytes of the wire.
     ///
     /// `packet` must hold at least a BTH.
-    #[inline]
+    #[inline(always)]
     pub fn finish(self, packet: &[u8]) -> [u8; LEN] {
         let crc = if packet.len() <= roci_crc::MAX {
             roci_crc::update_with_ones(self.0, packet, MASK)

@@ -55,7 +55,7 @@ impl Inflow {
 
     /// The transport, BTH to ICRC, of a frame that looks like one that was accepted and whose ICRC is right, or left out
     /// where frames carry none. `None` says nothing about the frame: it is to be parsed.
-    #[inline]
+    #[inline(always)]
     pub fn recognize<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         let accepted = &self.remembered[index(bytes.len())];
         let transport = match header_len(bytes)? {

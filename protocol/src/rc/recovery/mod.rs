@@ -14,7 +14,7 @@ mod scoreboard;
 
 use super::congestion::CongestionControl as _;
 use super::requester::{Fetch, Requester, Wqe};
-use super::{Env, Quantum, RcQueuePair, TxError, WcStatus};
+use super::{Env, Quantum, RcQueuePair, TxError};
 use crate::wire::Packet;
 use crate::{Nanos, Psn};
 
@@ -159,8 +159,7 @@ impl<B> RcQueuePair<B> {
             if una != end {
                 break;
             }
-            let wqe = requester.queue.pop();
-            env.complete(wqe.request.ended(WcStatus::Success));
+            requester.queue.pop().request.succeed(env);
         }
         // The sets of packets move on once, whatever number of requests has ended.
         if una != before {
