@@ -30,6 +30,16 @@ fn open(socket: &Path, side: u8, to: &Sender<Address>, from: &Receiver<Address>)
     Talker::connect(engine, TRAFFIC, |ours| Exchange { to, from }.of(ours))
 }
 
+/// Opens both ends, one of them on another thread, which ends.
+fn open_both(directory: &TempDir) -> [Talker<DpdkLink>; 2] {
+    let socket = &directory.path().join("s");
+    let ((to_far, from_near), (to_near, from_far)) = (channel(), channel());
+    std::thread::scope(|scope| {
+        let far = scope.spawn(move || open(socket, 1, &to_near, &from_near));
+        [open(socket, 0, &to_far, &from_far), far.join().expect("it opens")]
+    })
+}
+
 /// Two threads, each with an engine of its own, over one memif pair.
 fn pair_exchanges(directory: &TempDir) {
     let socket = directory.path().join("s");
@@ -59,13 +69,7 @@ fn two_engines_on_two_threads_exchange_every_byte_and_so_do_their_successors() {
 #[test]
 fn engines_move_from_thread_to_thread() {
     let directory = TempDir::new().expect("a directory");
-    let socket = directory.path().join("s");
-    let ((to_far, from_near), (to_near, from_far)) = (channel(), channel());
-    let mut ends = std::thread::scope(|scope| {
-        let there = &socket;
-        let far = scope.spawn(move || open(there, 1, &to_near, &from_near));
-        [open(&socket, 0, &to_far, &from_far), far.join().expect("it opens")]
-    });
+    let mut ends = open_both(&directory);
     for _ in 0..4 {
         let (ready, done) = (Barrier::new(2), AtomicUsize::new(0));
         std::thread::scope(|scope| {
@@ -87,13 +91,7 @@ fn engines_move_from_thread_to_thread() {
 fn engines_that_visit_threads_of_dpdk_do_not_starve() {
     const VISITS: usize = 24;
     let directory = TempDir::new().expect("a directory");
-    let socket = directory.path().join("s");
-    let ((to_far, from_near), (to_near, from_far)) = (channel(), channel());
-    let mut ends = std::thread::scope(|scope| {
-        let there = &socket;
-        let far = scope.spawn(move || open(there, 1, &to_near, &from_near));
-        [open(&socket, 0, &to_far, &from_far), far.join().expect("it opens")]
-    });
+    let mut ends = open_both(&directory);
     let gates: [_; VISITS] = std::array::from_fn(|_| (Barrier::new(2), AtomicUsize::new(0)));
     let end_of_visits = Barrier::new(2 * VISITS + 1);
     std::thread::scope(|scope| {
