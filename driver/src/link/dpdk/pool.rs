@@ -5,10 +5,9 @@ use std::ffi::CString;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, ThreadId};
 
 use super::device::JUMBO_FRAME;
-use super::eal::{Eal, describe, last_errno};
+use super::eal::{Eal, ThreadMark, describe, last_errno};
 use super::error::PortError;
 use super::limits::{DESCRIPTORS, SEGMENTS, TX_QUEUE};
 use super::queues::HANDOVER;
@@ -63,7 +62,7 @@ pub(super) struct MbufPool {
     places: usize,
     /// Places that no port has.
     free: AtomicUsize,
-    home: ThreadId,
+    home: ThreadMark,
     /// All buffers were there when the last link went.
     was_whole: AtomicBool,
     is_shared: AtomicBool,
@@ -106,7 +105,7 @@ impl MbufPool {
             buffers: buffers_of(ports),
             places: ports,
             free: AtomicUsize::new(ports),
-            home: thread::current().id(),
+            home: ThreadMark::current(),
             was_whole: AtomicBool::new(false),
             is_shared: AtomicBool::new(is_shared),
         })
@@ -152,7 +151,7 @@ impl PoolShare {
 
     /// A link that uses it has moved to this thread.
     pub(super) fn note_thread(&self) {
-        if thread::current().id() != self.0.home {
+        if ThreadMark::current() != self.0.home {
             self.0.is_shared.store(true, Ordering::Release);
         }
     }
@@ -177,7 +176,7 @@ impl Drop for MbufPool {
         if *self.is_shared.get_mut() {
             return spare().push((self.mempool.as_ptr() as usize, self.buffers));
         }
-        let is_home = thread::current().id() == self.home;
+        let is_home = ThreadMark::current() == self.home;
         if if is_home { self.is_whole() } else { *self.was_whole.get_mut() } {
             // SAFETY: the pool exists, and no port uses it any more. A buffer of it is in the pool or belongs to an `Mbuf`,
             // which is not `Send`, and only the home thread ever had one. All are in the pool: as this thread sees, or as

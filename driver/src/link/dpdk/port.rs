@@ -7,7 +7,6 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use roci_protocol::Nanos;
 use roci_protocol::wire::MacAddr;
-use static_assertions::assert_impl_all;
 
 use super::clock::TscClock;
 use super::configure::{self, Description, Facts};
@@ -65,8 +64,6 @@ pub(super) struct LinkPool {
 // buffers that were handed out stay where they are: `Mbuf` is not `Send`, and `LinkPool::note_thread` has the pool kept for ever
 // where a second thread may have some.
 unsafe impl Send for DpdkLink {}
-
-assert_impl_all!(DpdkLink: Send);
 
 impl LinkPool {
     /// This thread uses the buffers from here on, and may keep some. A thread that a link has moved to is none of DPDK's any more,
