@@ -1,7 +1,8 @@
 //! The environment of one queue pair: its link, the memory of its domain, its completion queue.
 //!
 //! Here it is decided, for each packet, whether its payload is sent zero-copy: it is copied where no ICRC is agreed, where it is
-//! shorter than the link's threshold, where the device cannot read its memory, where others may write it meanwhile, and where it lies in two pieces of a list.
+//! shorter than the link's threshold, where the device cannot read its memory, where others may write it meanwhile, and where it
+//! lies in two pieces of a list.
 
 use std::ops::Range;
 

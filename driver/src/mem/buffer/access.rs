@@ -14,20 +14,27 @@ impl Buffer {
     /// Whether something may arrive in it.
     #[inline]
     pub fn check_filled(&self) -> Result<(), WrongKind> {
-        if self.owner.is_exclusive() {
-            Ok(())
-        } else {
-            self.check(MemoryKind::Source, WrongKind::Source, Self::check_filled)
-        }
+        self.check(MemoryKind::Source, WrongKind::Source)
     }
 
     /// Whether it may be sent.
     #[inline]
     pub fn check_sent(&self) -> Result<(), WrongKind> {
-        if self.owner.is_exclusive() {
-            Ok(())
-        } else {
-            self.check(MemoryKind::Target, WrongKind::Target, Self::check_sent)
+        self.check(MemoryKind::Target, WrongKind::Target)
+    }
+
+    /// Whether neither it nor a piece of it is of the wrong kind.
+    #[inline]
+    pub(super) fn check(&self, wrong: MemoryKind, why: WrongKind) -> Result<(), WrongKind> {
+        if self.owner.is_exclusive() { Ok(()) } else { self.check_shared(wrong, why) }
+    }
+
+    #[cold]
+    fn check_shared(&self, wrong: MemoryKind, why: WrongKind) -> Result<(), WrongKind> {
+        match self.owner.as_pieces() {
+            Some(pieces) => pieces.iter().try_for_each(|piece| piece.check(wrong, why)),
+            None if self.kind() == wrong => Err(why),
+            None => Ok(()),
         }
     }
 
@@ -38,20 +45,6 @@ impl Buffer {
             MemoryKind::Exclusive => Ok(()),
             MemoryKind::Source => Err(WrongKind::Source),
             MemoryKind::Target | MemoryKind::List => Err(WrongKind::NoView),
-        }
-    }
-
-    #[cold]
-    fn check(
-        &self,
-        wrong: MemoryKind,
-        why: WrongKind,
-        each: fn(&Self) -> Result<(), WrongKind>,
-    ) -> Result<(), WrongKind> {
-        match self.owner.as_pieces() {
-            Some(pieces) => pieces.check(each),
-            None if self.kind() == wrong => Err(why),
-            None => Ok(()),
         }
     }
 
@@ -155,12 +148,13 @@ impl Buffer {
     /// # Panics
     /// Where [`Buffer::copy_in`] or [`Buffer::copy_out`] would.
     pub fn copy_from(&mut self, offset: usize, other: &Self, part: Range<usize>) {
+        const STEP: usize = 512;
         if other.has_view() {
             return self.copy_in(offset, &other[part]);
         }
-        let mut bytes = [0; 512];
-        for (at, from) in (offset..).step_by(bytes.len()).zip(part.clone().step_by(bytes.len())) {
-            let bytes = &mut bytes[..(part.end - from).min(512)];
+        let mut bytes = [0; STEP];
+        for (at, from) in (offset..).step_by(STEP).zip(part.clone().step_by(STEP)) {
+            let bytes = &mut bytes[..(part.end - from).min(STEP)];
             other.copy_out(from, bytes);
             self.copy_in(at, bytes);
         }

@@ -7,7 +7,6 @@ use arrayvec::ArrayVec;
 use thiserror::Error;
 
 use super::Buffer;
-use crate::mem::WrongKind;
 
 /// Pieces of a list at most.
 pub const MAX_PIECES: usize = 16;
@@ -99,9 +98,8 @@ impl Pieces {
         &mut self.0[index]
     }
 
-    /// Whether each piece may be used so.
-    pub(super) fn check(&self, piece: fn(&Buffer) -> Result<(), WrongKind>) -> Result<(), WrongKind> {
-        self.0.iter().try_for_each(piece)
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Buffer> {
+        self.0.iter()
     }
 }
 
@@ -145,7 +143,7 @@ mod tests {
 
     use super::super::tests::{panics, pattern};
     use super::*;
-    use crate::mem::{Arena, MemoryKind};
+    use crate::mem::{Arena, MemoryKind, WrongKind};
 
     fn arena() -> Arc<Arena> {
         Arena::new(1 << 16).expect("memory")
