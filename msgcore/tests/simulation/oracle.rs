@@ -6,6 +6,7 @@
 //! missing; those that came keep to the same rules.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use roci_msgcore::{Context, Rank, Tag};
 
@@ -96,7 +97,7 @@ impl Oracle {
     }
 
     /// A send is over.
-    pub(crate) fn end_send(&mut self, message: usize, is_cancelled: bool) -> Result<(), String> {
+    pub(crate) fn end_send(&mut self, message: usize, is_cancelled: bool) -> Result<(), Violation> {
         let sent = &mut self.sent[message];
         ensure(!std::mem::replace(&mut sent.has_ended, true), || format!("send {message} ended twice"))?;
         ensure(!(is_cancelled && sent.is_received), || format!("message {message} was received, and then cancelled"))?;
@@ -105,7 +106,7 @@ impl Oracle {
     }
 
     /// A send has failed, which only one to the dead may.
-    pub(crate) fn fail_send(&mut self, message: usize) -> Result<(), String> {
+    pub(crate) fn fail_send(&mut self, message: usize) -> Result<(), Violation> {
         let key = self.sent[message].key;
         ensure(!self.binds(&key), || format!("message {message} failed between two that live"))?;
         self.end_send(message, false)
@@ -118,7 +119,7 @@ impl Oracle {
     }
 
     /// A receive met a message under this key.
-    pub(crate) fn receive(&mut self, place: u64, key: Key, bytes: &[u8]) -> Result<(), String> {
+    pub(crate) fn receive(&mut self, place: u64, key: Key, bytes: &[u8]) -> Result<(), Violation> {
         let got = match bytes.first_chunk::<NAME>() {
             Some(name) => Got::Named(self.check_named(u64::from_le_bytes(*name) as usize, key, bytes)?),
             None => Got::Short(bytes.to_vec()),
@@ -136,7 +137,7 @@ impl Oracle {
         self.received.entry(key).or_default().push((place, got));
     }
 
-    fn check_named(&mut self, message: usize, key: Key, bytes: &[u8]) -> Result<usize, String> {
+    fn check_named(&mut self, message: usize, key: Key, bytes: &[u8]) -> Result<usize, Violation> {
         let sent = self.sent.get(message).ok_or_else(|| format!("message {message} was never sent"))?;
         let is_it = sent.key == key && sent.len == bytes.len();
         ensure(is_it, || format!("{sent:?} came under {key:?} with {} bytes", bytes.len()))?;
@@ -147,7 +148,7 @@ impl Oracle {
         Ok(message)
     }
 
-    fn check_bytes(&self, message: usize, bytes: &[u8]) -> Result<(), String> {
+    fn check_bytes(&self, message: usize, bytes: &[u8]) -> Result<(), Violation> {
         let mut expected = vec![0; bytes.len()];
         self.fill(message, &mut expected);
         ensure(expected == bytes, || format!("the bytes of message {message} differ: {:?}", self.sent[message]))
@@ -187,7 +188,7 @@ impl Oracle {
     }
 
     /// Verifies the order of all that was received.
-    pub(crate) fn check_order(&mut self) -> Result<(), String> {
+    pub(crate) fn check_order(&mut self) -> Result<(), Violation> {
         for receives in self.received.values_mut() {
             receives.sort_by_key(|(place, got)| (*place, got.name()));
         }
@@ -214,14 +215,14 @@ impl Oracle {
     }
 
     /// Of the messages that came none had overtaken another.
-    fn check_rising(receives: &[(u64, Got)]) -> Result<(), String> {
+    fn check_rising(receives: &[(u64, Got)]) -> Result<(), Violation> {
         let names: Vec<_> = receives.iter().filter_map(|(_, got)| got.name()).collect();
         ensure(names.is_sorted(), || format!("they came in the order {names:?}"))
     }
 
     /// One receive took these messages, of which any may have arrived first. What was too long fits any message of its length,
     /// so it comes last.
-    fn check_places(&self, mut got: Vec<&Got>, messages: impl Iterator<Item = usize>) -> Result<(), String> {
+    fn check_places(&self, mut got: Vec<&Got>, messages: impl Iterator<Item = usize>) -> Result<(), Violation> {
         got.sort_by_key(|got| matches!(got, Got::Truncated(_)));
         for message in messages {
             let Some(at) = got.iter().position(|got| self.check_place(got, message).is_ok()) else {
@@ -232,19 +233,35 @@ impl Oracle {
         Ok(())
     }
 
-    fn check_place(&self, got: &Got, message: usize) -> Result<(), String> {
+    fn check_place(&self, got: &Got, message: usize) -> Result<(), Violation> {
         let len = self.sent[message].len;
         match got {
             Got::Named(name) => ensure(*name == message, || format!("message {name} came in the place of {message}")),
             Got::Short(bytes) if bytes.len() == len => self.check_bytes(message, bytes),
             Got::Truncated(sent) if *sent == len => Ok(()),
-            other => Err(format!("{other:?} came in the place of {message}, {:?}", self.sent[message])),
+            other => Err(format!("{other:?} came in the place of {message}, {:?}", self.sent[message]).into()),
         }
     }
 }
 
-pub(crate) fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
-    if holds { Ok(()) } else { Err(what()) }
+/// What a run has shown that must never be.
+#[derive(Debug)]
+pub(crate) struct Violation(String);
+
+impl From<String> for Violation {
+    fn from(what: String) -> Self {
+        Self(what)
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+pub(crate) fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), Violation> {
+    if holds { Ok(()) } else { Err(what().into()) }
 }
 
 /// Splitmix64.

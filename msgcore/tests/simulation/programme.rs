@@ -7,7 +7,7 @@ use roci_msgcore::{
     SendOptions, Source, Tag, TagMatch, Truncated,
 };
 
-use crate::oracle::{Key, ensure, mix};
+use crate::oracle::{Key, Violation, ensure, mix};
 use crate::run::Run;
 use crate::streams;
 
@@ -68,7 +68,7 @@ impl Station {
     }
 
     /// Does something.
-    pub(crate) fn act(&mut self, run: &mut Run) -> Result<(), String> {
+    pub(crate) fn act(&mut self, run: &mut Run) -> Result<(), Violation> {
         if self.pending.len() > OPERATIONS {
             return Ok(());
         }
@@ -99,7 +99,7 @@ impl Station {
         Ok(())
     }
 
-    fn send(&mut self, run: &mut Run) -> Result<(), String> {
+    fn send(&mut self, run: &mut Run) -> Result<(), Violation> {
         let (dice, size) = (&mut run.dice, run.world.workers.len());
         let to = dice.random_range(0..size);
         let context = Context::new(dice.random_range(0..CONTEXTS));
@@ -133,7 +133,7 @@ impl Station {
                 run.oracle.forget_last();
                 Ok(())
             }
-            other => other.map_err(|error| format!("rank {} may not send to {to}: {error}", self.rank)),
+            other => Ok(other.map_err(|error| format!("rank {} may not send to {to}: {error}", self.rank))?),
         }
     }
 
@@ -157,7 +157,7 @@ impl Station {
         Ok(())
     }
 
-    fn receive(&mut self, run: &mut Run) -> Result<(), String> {
+    fn receive(&mut self, run: &mut Run) -> Result<(), Violation> {
         let pattern = any_pattern(run);
         let (dice, context) = (&mut run.dice, pattern.context);
         let room = match dice.random_range(0..4) {
@@ -169,7 +169,7 @@ impl Station {
     }
 
     /// Posts a receive of many messages, whose completions the queue has.
-    fn receive_many(&mut self, run: &mut Run) -> Result<(), String> {
+    fn receive_many(&mut self, run: &mut Run) -> Result<(), Violation> {
         let pattern = any_pattern(run);
         let (room, least) = (run.dice.random_range(0..2 * SHORT), run.dice.random_range(0..SHORT / 8));
         let place = run.oracle.post();
@@ -183,11 +183,11 @@ impl Station {
                 Ok(())
             }
             Err(Refused { why: CallError::Peer(error), .. }) if is_of_the_dead(run, &error) => Ok(()),
-            Err(refused) => Err(format!("rank {} may not receive many: {refused}", self.rank)),
+            Err(refused) => Err(format!("rank {} may not receive many: {refused}", self.rank).into()),
         }
     }
 
-    fn post_receive(&mut self, run: &mut Run, pattern: Pattern, room: Option<usize>) -> Result<(), String> {
+    fn post_receive(&mut self, run: &mut Run, pattern: Pattern, room: Option<usize>) -> Result<(), Violation> {
         let place = run.oracle.post();
         let buffer = room.map(|room| self.buffer(run, room));
         let worker = &mut run.world.workers[self.rank];
@@ -228,7 +228,7 @@ impl Station {
         }
     }
 
-    fn receive_claimed(&mut self, run: &mut Run) -> Result<(), String> {
+    fn receive_claimed(&mut self, run: &mut Run) -> Result<(), Violation> {
         if self.claims.is_empty() {
             return Ok(());
         }
@@ -268,7 +268,7 @@ impl Station {
     }
 
     /// Takes the completions, some of them now.
-    fn look_at_queue(&mut self, run: &mut Run) -> Result<(), String> {
+    fn look_at_queue(&mut self, run: &mut Run) -> Result<(), Violation> {
         while run.dice.random_ratio(2, 3)
             && let Some(Completion { context, outcome, is_last }) = run.world.workers[self.rank].poll_completion()
         {
@@ -280,14 +280,14 @@ impl Station {
             } else if let What::Multi { place, pattern, out } = &mut self.pending[at].what {
                 take_part(run, (self.rank, *place), pattern, out, outcome)?;
             } else {
-                return Err(format!("rank {}: {context} is one of many", self.rank));
+                return Err(format!("rank {}: {context} is one of many", self.rank).into());
             }
         }
         Ok(())
     }
 
     /// Takes what has ended; some of it stays for later, so that it can still be cancelled.
-    pub(crate) fn look(&mut self, run: &mut Run) -> Result<(), String> {
+    pub(crate) fn look(&mut self, run: &mut Run) -> Result<(), Violation> {
         if self.uses_queue() {
             return self.look_at_queue(run);
         }
@@ -310,7 +310,7 @@ impl Station {
     }
 
     /// Receives what comes under one tag, and nothing else: whatever waits meanwhile, it must come.
-    pub(crate) fn receive_only(&mut self, run: &mut Run, tag: Tag) -> Result<(), String> {
+    pub(crate) fn receive_only(&mut self, run: &mut Run, tag: Tag) -> Result<(), Violation> {
         while !self.claims.is_empty() {
             self.receive_claimed(run)?;
         }
@@ -327,7 +327,7 @@ impl Station {
     }
 
     /// Receives whatever comes.
-    pub(crate) fn drain(&mut self, run: &mut Run) -> Result<(), String> {
+    pub(crate) fn drain(&mut self, run: &mut Run) -> Result<(), Violation> {
         while !self.claims.is_empty() {
             self.receive_claimed(run)?;
         }
@@ -344,14 +344,14 @@ impl Station {
     }
 
     /// Takes the receives back that no message is left for.
-    pub(crate) fn cancel_all(&mut self, run: &mut Run) -> Result<(), String> {
+    pub(crate) fn cancel_all(&mut self, run: &mut Run) -> Result<(), Violation> {
         for pending in &self.pending {
             run.world.workers[self.rank].cancel(pending.request);
         }
         self.look(run)
     }
 
-    fn end(&mut self, run: &mut Run, what: What, outcome: Result<Done, OpError>) -> Result<(), String> {
+    fn end(&mut self, run: &mut Run, what: What, outcome: Result<Done, OpError>) -> Result<(), Violation> {
         let rank = self.rank;
         let brief = outcome.as_ref().map_or(0, |done| done.len as u64 ^ u64::from(done.is_cancelled) << 40);
         run.note(rank, mix(brief));
@@ -379,7 +379,7 @@ impl Station {
                 let rest = match outcome {
                     Ok(done) => Some(done.buffer),
                     Err(OpError::MultiReceive(failed)) if is_of_the_dead(run, &failed.why) => failed.rest,
-                    Err(error) => return Err(format!("rank {rank}, a receive of many: {error}")),
+                    Err(error) => return Err(format!("rank {rank}, a receive of many: {error}").into()),
                 };
                 let left = rest.as_ref().map(Buffer::capacity);
                 // A message of the dead takes its piece with it.
@@ -391,14 +391,14 @@ impl Station {
                 run.oracle.fail_send(message)
             }
             (What::Receive { .. }, Err(error)) if is_of_the_dead(run, &error) => Ok(()),
-            (What::Send { message, .. }, Err(error)) => Err(format!("rank {rank}, message {message}: {error}")),
-            (What::Receive { .. }, Err(error)) => Err(format!("rank {rank}, a receive: {error}")),
+            (What::Send { message, .. }, Err(error)) => Err(format!("rank {rank}, message {message}: {error}").into()),
+            (What::Receive { .. }, Err(error)) => Err(format!("rank {rank}, a receive: {error}").into()),
         }
     }
 }
 
 /// A message has come, to a receive at this place.
-fn take_message(run: &mut Run, (rank, place): (Rank, u64), pattern: &Pattern, done: &Done) -> Result<(), String> {
+fn take_message(run: &mut Run, (rank, place): (Rank, u64), pattern: &Pattern, done: &Done) -> Result<(), Violation> {
     let key = (done.peer.slot(), rank, pattern.context, done.tag);
     ensure(takes(pattern, &key), || format!("{pattern:?} took {key:?}"))?;
     let data = data_of(done.tag, done.len);
@@ -414,7 +414,7 @@ fn take_truncated(
     (rank, place): (Rank, u64),
     pattern: &Pattern,
     truncated: &Truncated,
-) -> Result<(), String> {
+) -> Result<(), Violation> {
     let Envelope { source, tag, len, .. } = truncated.envelope;
     let key = (source.slot(), rank, truncated.context, tag);
     ensure(takes(pattern, &key), || format!("{pattern:?} met {key:?}"))?;
@@ -430,7 +430,7 @@ fn take_part(
     pattern: &Pattern,
     out: &mut usize,
     outcome: Result<Done, OpError>,
-) -> Result<(), String> {
+) -> Result<(), Violation> {
     run.note(of.0, mix(outcome.as_ref().map_or(1, |done| done.len as u64)));
     match outcome {
         Ok(done) => {
@@ -439,7 +439,7 @@ fn take_part(
         }
         Err(OpError::Truncated(truncated)) => take_truncated(run, of, pattern, &truncated),
         Err(error) if is_of_the_dead(run, &error) => Ok(()),
-        Err(error) => Err(format!("rank {}, one of many: {error}", of.0)),
+        Err(error) => Err(format!("rank {}, one of many: {error}", of.0).into()),
     }
 }
 

@@ -7,7 +7,7 @@ use rand::{Rng, SeedableRng};
 use roci_msgcore::{Rank, Tag, WorkerEvent};
 
 use crate::common::{TestWorker, World};
-use crate::oracle::{Oracle, ensure, mix};
+use crate::oracle::{Oracle, Violation, ensure, mix};
 use crate::plan::Plan;
 use crate::programme::{Station, TAGS};
 use crate::streams::{self, Streams};
@@ -96,12 +96,12 @@ impl Run {
     }
 
     /// Runs it to its end; says what went wrong.
-    pub(crate) fn finish(mut self) -> Result<Report, String> {
+    pub(crate) fn finish(mut self) -> Result<Report, Violation> {
         let outcome = self.drive();
-        outcome.map_err(|what| format!("{what}\nat {} ns\n{}", self.world.clock.now(), self.world.counters()))
+        Ok(outcome.map_err(|what| format!("{what}\nat {} ns\n{}", self.world.clock.now(), self.world.counters()))?)
     }
 
-    fn drive(&mut self) -> Result<Report, String> {
+    fn drive(&mut self) -> Result<Report, Violation> {
         let actions = self.plan.actions;
         for action in 0..actions {
             self.kill(action);
@@ -155,8 +155,8 @@ impl Run {
         &mut self,
         what: &str,
         is_so: impl Fn(&Self) -> bool,
-        meanwhile: impl Fn(&mut Station, &mut Self) -> Result<(), String>,
-    ) -> Result<(), String> {
+        meanwhile: impl Fn(&mut Station, &mut Self) -> Result<(), Violation>,
+    ) -> Result<(), Violation> {
         self.last_end = self.world.clock.now();
         while !is_so(self) {
             self.step()?;
@@ -167,7 +167,7 @@ impl Run {
         Ok(())
     }
 
-    fn each(&mut self, action: impl Fn(&mut Station, &mut Self) -> Result<(), String>) -> Result<(), String> {
+    fn each(&mut self, action: impl Fn(&mut Station, &mut Self) -> Result<(), Violation>) -> Result<(), Violation> {
         self.living().try_for_each(|who| self.at_station(who, &action))
     }
 
@@ -179,8 +179,8 @@ impl Run {
     fn at_station(
         &mut self,
         who: usize,
-        action: impl Fn(&mut Station, &mut Self) -> Result<(), String>,
-    ) -> Result<(), String> {
+        action: impl Fn(&mut Station, &mut Self) -> Result<(), Violation>,
+    ) -> Result<(), Violation> {
         let mut station = std::mem::replace(&mut self.stations[who], Station::new(who));
         let outcome = action(&mut station, self);
         self.stations[who] = station;
@@ -188,7 +188,7 @@ impl Run {
     }
 
     /// Time passes, quicker while nothing happens.
-    fn step(&mut self) -> Result<(), String> {
+    fn step(&mut self) -> Result<(), Violation> {
         self.world.clock.advance(self.stride);
         if self.heals_at <= self.world.clock.now() {
             self.world.net.heal();
@@ -214,7 +214,7 @@ impl Run {
     }
 
     /// While nothing is under way, what one end may not send is what the other has not given back.
-    fn check_credits(&self) -> Result<(), String> {
+    fn check_credits(&self) -> Result<(), Violation> {
         let workers = &self.world.workers;
         for one in self.living() {
             for other in self.living() {
@@ -228,7 +228,7 @@ impl Run {
         Ok(())
     }
 
-    fn check_end(&self) -> Result<(), String> {
+    fn check_end(&self) -> Result<(), Violation> {
         self.check_credits()?;
         for rank in self.living() {
             let (worker, memory) = (&self.world.workers[rank], self.memory[rank]);

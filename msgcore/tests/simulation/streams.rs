@@ -6,7 +6,7 @@ use rand::Rng;
 use roci_msgcore::stream::{StreamConfig, StreamError};
 use roci_msgcore::{OpError, Rank};
 
-use crate::oracle::{ensure, mix};
+use crate::oracle::{Violation, ensure, mix};
 use crate::programme::is_of_the_dead;
 use crate::run::Run;
 
@@ -48,7 +48,7 @@ impl Streams {
 }
 
 /// Puts some bytes to a rank.
-pub(crate) fn put(run: &mut Run, from: Rank) -> Result<(), String> {
+pub(crate) fn put(run: &mut Run, from: Rank) -> Result<(), Violation> {
     let to = run.dice.random_range(0..run.world.workers.len());
     if to == from {
         return Ok(());
@@ -62,7 +62,7 @@ pub(crate) fn put(run: &mut Run, from: Rank) -> Result<(), String> {
 }
 
 /// Gets what has come from a rank.
-pub(crate) fn get(run: &mut Run, to: Rank, from: Rank) -> Result<(), String> {
+pub(crate) fn get(run: &mut Run, to: Rank, from: Rank) -> Result<(), Violation> {
     if to == from {
         return Ok(());
     }
@@ -81,13 +81,13 @@ pub(crate) fn get(run: &mut Run, to: Rank, from: Rank) -> Result<(), String> {
 }
 
 /// How much a call moved; nothing where the peer is dead.
-fn moved(run: &Run, who: Rank, peer: Rank, outcome: Result<usize, StreamError>) -> Result<usize, String> {
+fn moved(run: &Run, who: Rank, peer: Rank, outcome: Result<usize, StreamError>) -> Result<usize, Violation> {
     match outcome {
         Ok(moved) => Ok(moved),
         Err(StreamError::Peer(error)) if is_of_the_dead(run, &error) => Ok(0),
         Err(StreamError::Peer(OpError::PeerLeft { .. })) if !run.oracle.is_alive(peer) => Ok(0),
         Err(StreamError::NoRdma(_)) if !(run.plan.configs[who].rdma && run.plan.configs[peer].rdma) => Ok(0),
-        Err(error) => Err(format!("rank {who}, the stream with {peer}: {error}")),
+        Err(error) => Err(format!("rank {who}, the stream with {peer}: {error}").into()),
     }
 }
 
