@@ -93,6 +93,15 @@ pub const fn omitted(destination: Qpn) -> [u8; LEN] {
     (OMITTED ^ destination.get()).to_be_bytes()
 }
 
+/// Whether a transport packet, BTH to ICRC, ends with what stands in an ICRC's place.
+#[inline]
+pub fn is_omitted(transport: &[u8]) -> bool {
+    let named = transport.get(bth::DEST_QPN..).and_then(<[u8]>::first_chunk);
+    named.is_some_and(|&[high, middle, low]| {
+        transport.ends_with(&omitted(Qpn::new(u32::from_be_bytes([0, high, middle, low]))))
+    })
+}
+
 /// "noCK", before the queue pair's number goes in.
 const OMITTED: u32 = u32::from_be_bytes(*b"noCK");
 

@@ -13,6 +13,7 @@ pub mod deth;
 pub mod ethernet;
 pub mod frame;
 pub mod icrc;
+pub mod identification;
 pub mod ieth;
 pub mod immdt;
 pub mod inflow;
