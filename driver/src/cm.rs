@@ -15,6 +15,7 @@ use roci_protocol::{Pkey, Qpn};
 use thiserror::Error;
 
 use crate::handles::QueuePair;
+use crate::link::udp::station;
 use crate::neighbour::Unreachable;
 use crate::qp::{ConnectError, QpParams, UnconnectedQp};
 
@@ -33,6 +34,8 @@ pub enum CmEvent {
         terms: Terms,
         /// The peer's address and port, if the service is a port.
         source: Option<(IpAddr, u16)>,
+        /// The station that it came from.
+        station: MacAddr,
         /// The peer's private data.
         private_data: PrivateData,
     },
@@ -153,9 +156,11 @@ pub(crate) struct CmRoute {
 }
 
 impl PartialEq for CmRoute {
-    /// The station may change while the host stays the same: a gateway fails over, a machine migrates.
+    /// The station may change while the host stays the same: a gateway fails over, a machine migrates. Where a station is a socket, it
+    /// is one process of several at the host's address.
     fn eq(&self, other: &Self) -> bool {
-        (self.port, self.ours, self.theirs, self.vlan) == (other.port, other.ours, other.theirs, other.vlan)
+        let place = |way: &Self| (way.port, way.ours, way.theirs, way.vlan, station::port_of(way.mac));
+        place(self) == place(other)
     }
 }
 

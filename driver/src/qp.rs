@@ -7,7 +7,7 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use roci_protocol::rc::congestion::Algorithm;
 use roci_protocol::rc::{self, Config, Dialect, State};
-use roci_protocol::wire::{Flow, Inflow, Ip};
+use roci_protocol::wire::{Flow, Inflow, Ip, MacAddr};
 use roci_protocol::{Access, Mtu, Nanos, Psn, Qpn};
 use thiserror::Error;
 
@@ -38,9 +38,17 @@ pub struct UnconnectedQp {
     pub(crate) psn: Psn,
     pub(crate) vlan: Option<u16>,
     pub(crate) shared: Option<SharedReceiveQueue>,
+    /// The peer's, where the caller knows it.
+    pub(crate) station: Option<MacAddr>,
 }
 
 impl UnconnectedQp {
+    /// The same, to be connected with a peer at this station, which needs no resolution.
+    #[must_use]
+    pub fn toward(self, station: MacAddr) -> Self {
+        Self { station: Some(station), ..self }
+    }
+
     /// The number that its peer will know it by.
     pub const fn qpn(&self) -> Qpn {
         self.qp.qpn()

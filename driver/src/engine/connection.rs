@@ -34,7 +34,7 @@ impl<L: Link> Engine<L> {
         let interface = &self.ports[port].interfaces[address];
         let (ip, vlan) = (interface.ip, interface.vlan);
         let (qp, psn) = self.qps.reserve(self.ports[port].link.share()).ok_or(ConnectError::NoQueuePair)?;
-        Ok(UnconnectedQp { qp, port, ip, vlan, pd, cq, psn, shared: None })
+        Ok(UnconnectedQp { qp, port, ip, vlan, pd, cq, psn, shared: None, station: None })
     }
 
     /// Lets the queue pair take its receives from `srq`, which must complete to the queue pair's completion queue.
@@ -81,7 +81,8 @@ impl<L: Link> Engine<L> {
             self.discard_qp(qp);
             return Err(ConnectError::IpVersion(ours, ip));
         };
-        let port = source_port(qp.qpn().get(), config.dest_qpn.get());
+        let link = &self.ports[qp.port].link;
+        let port = link.source_port().unwrap_or_else(|| source_port(qp.qpn().get(), config.dest_qpn.get()));
         let flow = Flow::new(self.ports[qp.port].link.mac(), mac, params.tag(qp.vlan), params.header(header), port);
         let flow = if params.icrc { flow } else { flow.unsealed() };
         let mut rc = rc::RcQueuePair::new(rc::Config { pkey: self.ports[qp.port].pkey, ..config });

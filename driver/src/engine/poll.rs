@@ -98,8 +98,12 @@ impl<L: Link> Engine<L> {
         let port = &mut self.ports[index];
         let now = port.link.now();
         let state = port.link.maintain(now);
+        let refused = port.link.take_refused();
         if state != port.state {
             self.link_changed(index, state);
+        }
+        if let Some(refused) = refused {
+            self.on_refused(index, refused);
         }
         let mut batch = Batch::new();
         self.ports[index].link.receive(&mut batch);
@@ -181,7 +185,7 @@ impl<L: Link> Engine<L> {
     /// Any frame: it is read in full, and what is no packet of a connection's is dealt with.
     #[inline(never)]
     fn examine<'a>(&mut self, port: usize, now: Nanos, bytes: &'a [u8]) -> Option<RxPacket<'a>> {
-        let parsed = Frame::parse(bytes).and_then(|frame| Ok((self.goes_unchecked(port, &frame)?, frame)));
+        let parsed = Frame::parse(bytes).and_then(|frame| Ok((self.check_icrc(port, &frame)?, frame)));
         let (is_unchecked, frame) = match parsed {
             Ok(parsed) => parsed,
             Err(reason) => {
@@ -205,20 +209,6 @@ impl<L: Link> Engine<L> {
         }
         let transport = frame.transport();
         Some(RxPacket { qp: slot.qp, shared: slot.shared, is_first, is_marked, is_unchecked, transport })
-    }
-
-    /// Checks the ICRC. It may only be missing, which this returns, where its connection, by number and both addresses, has
-    /// agreed to that.
-    fn goes_unchecked(&self, port: usize, frame: &Frame<'_>) -> Result<bool, Malformed> {
-        if frame.omits_icrc() && self.goes_without_icrc(port, frame) {
-            return Ok(true);
-        }
-        frame.verify_icrc().map(|()| false)
-    }
-
-    fn goes_without_icrc(&self, port: usize, frame: &Frame<'_>) -> bool {
-        let slot = self.qps.get(frame.packet.headers.bth.dest_qpn);
-        slot.is_some_and(|slot| !slot.flow.is_sealed() && is_of_connection(slot, port, frame))
     }
 
     /// A gap is closed: the packets that waited behind it are given to the queue pair in order.
@@ -515,7 +505,7 @@ impl<L: Link> Engine<L> {
 
 /// Whether the frame came the connection's way: a number alone is no proof.
 #[inline]
-fn is_of_connection(slot: &ConnectedQp, port: usize, frame: &Frame<'_>) -> bool {
+pub(super) fn is_of_connection(slot: &ConnectedQp, port: usize, frame: &Frame<'_>) -> bool {
     is_between(slot, port, &frame.ip, frame.ethernet.vlan_id())
 }
 

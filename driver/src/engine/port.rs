@@ -108,6 +108,9 @@ impl<L: Link> Engine<L> {
     /// request or a neighbour solicitation where that is unknown: poll, and call again.
     pub fn resolve(&mut self, port: usize, address: usize, ip: IpAddr) -> Resolution {
         let port = &mut self.ports[port];
+        if let Some(station) = port.link.station_of(ip) {
+            return Resolution::Known(station);
+        }
         let (now, vlan) = (port.link.now(), port.interfaces[address].vlan);
         port.neighbours.resolve(now, ip, vlan)
     }
@@ -120,7 +123,8 @@ impl<L: Link> Engine<L> {
     /// Whether a host is on the link of a port's address with index `address`, so that frames for it go to its own
     /// station; else they go to the gateway's.
     pub fn is_on_link(&self, port: usize, address: usize, ip: IpAddr) -> bool {
-        self.ports[port].interfaces[address].reaches(ip)
+        let port = &self.ports[port];
+        port.link.station_of(ip).is_some() || port.interfaces[address].reaches(ip)
     }
 
     /// Returns `Ok` if a port sends payloads of the arena without a copy, or the reason why it copies them.

@@ -30,8 +30,8 @@ impl<L: Link> Engine<L> {
     #[cold]
     pub(super) fn follow_peer(&mut self, now: Nanos, qp: QueuePair) {
         let Some(slot) = self.qps.get_mut(qp.0) else { return };
-        let Port { neighbours, is_point_to_point, .. } = &mut self.ports[slot.port];
-        if *is_point_to_point {
+        let Port { link, neighbours, is_point_to_point, .. } = &mut self.ports[slot.port];
+        if *is_point_to_point || link.station_of(slot.flow.destination_ip()).is_some() {
             return;
         }
         let resolution = neighbours.resolve(now, slot.flow.destination_ip(), slot.flow.vlan_id());

@@ -24,6 +24,11 @@ pub struct EngineStats {
     pub tx_management_lost: u64,
     /// Connections whose peer was found at another station than before.
     pub peers_followed: u64,
+    /// Connections that ended because their peer's host refused a packet: no process has the port any more.
+    pub peers_refused: u64,
+    /// Packets whose ICRC is right for another IPv4 identification than the link could show, and any other peer's stack may have
+    /// written.
+    pub rx_other_identification: u64,
     /// Events that the application did not poll in time.
     pub events_lost: u64,
     /// Frames that are no RoCEv2 packets, by reason.
@@ -53,6 +58,8 @@ impl EngineStats {
             ("rx_bad_management", self.rx_bad_management),
             ("tx_management_lost", self.tx_management_lost),
             ("peers_followed", self.peers_followed),
+            ("peers_refused", self.peers_refused),
+            ("rx_other_identification", self.rx_other_identification),
             ("events_lost", self.events_lost),
         ];
         let malformed = Malformed::ALL.map(|reason| (reason.name(), self.malformed(reason)));

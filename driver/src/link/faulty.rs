@@ -1,13 +1,16 @@
 //! A link around a link that loses, repeats, holds back and corrupts the frames that it sends.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use roci_protocol::Nanos;
 use roci_protocol::sim::{FaultInjector, Faults, Verdict};
 use roci_protocol::wire::MacAddr;
 
-use super::{Batch, Full, Link, LinkState, LinkStats, Share, ZeroCopyError, ZeroCopyRanges, fill_around};
+use super::{
+    Batch, Full, Link, LinkState, LinkStats, RefusedPacket, Share, ZeroCopyError, ZeroCopyRanges, fill_around,
+};
 use crate::lasting::Lasting;
 
 /// Frames held back at once; one more passes instead.
@@ -120,6 +123,23 @@ impl<L: Link> Link for Faulty<L> {
 
     fn hears_management(&self) -> bool {
         self.inner.hears_management()
+    }
+
+    fn station_of(&self, ip: IpAddr) -> Option<MacAddr> {
+        self.inner.station_of(ip)
+    }
+
+    fn source_port(&self) -> Option<u16> {
+        self.inner.source_port()
+    }
+
+    fn hides_identification(&self) -> bool {
+        self.inner.hides_identification()
+    }
+
+    #[inline]
+    fn take_refused(&mut self) -> Option<RefusedPacket> {
+        self.inner.take_refused()
     }
 
     #[inline]

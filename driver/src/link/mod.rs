@@ -1,16 +1,20 @@
 //! Links: ports that carry Ethernet frames.
 //!
 //! A [`Link`] is a type parameter of the engine, never a trait object. The back-ends are [`dpdk`], which drives
-//! a real port, and [`sim`], a wire or a switch in one process under virtual time. [`faulty`] and [`pcap`] are links
-//! around a link: one injects faults, the other writes what passes to a file.
+//! a real port, [`udp`], which is a socket of the kernel's, and [`sim`], a wire or a switch in one process under virtual time.
+//! [`live`] is a link of either of the first two. [`faulty`] and [`pcap`] are links around a link: one injects faults, the other writes
+//! what passes to a file.
 
 pub mod dpdk;
 pub mod faulty;
+pub mod live;
 pub mod pcap;
 mod share;
 pub mod sim;
+pub mod udp;
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
@@ -24,6 +28,9 @@ pub use share::{MAX_QUEUES, Share};
 
 /// Frames that one call receives at most.
 pub const BURST: usize = 32;
+
+/// Packets that a link hands to a kernel as one train at most; their IPv4 identifications count up from 0.
+pub const TRAIN: u16 = 64;
 
 /// Received frames.
 pub type Batch<F> = ArrayVec<F, BURST>;
@@ -90,6 +97,18 @@ pub enum LinkState {
     Down,
 }
 
+/// A packet of which its host says that no process takes it (ICMP, port unreachable). Such a message may be forged by anyone who has seen
+/// the packet, or guesses its numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RefusedPacket {
+    /// The host that it was for.
+    pub ip: IpAddr,
+    /// Its station.
+    pub station: MacAddr,
+    /// The packet's BTH.
+    pub quote: [u8; 12],
+}
+
 /// Counters of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LinkStats {
@@ -107,6 +126,10 @@ pub struct LinkStats {
     pub tx_full: u64,
     /// Frames discarded because the link was down.
     pub tx_link_down: u64,
+    /// Frames that were longer than a path carries.
+    pub tx_too_long: u64,
+    /// Frames of which a host said that no process takes them (ICMP).
+    pub tx_refused: u64,
     /// Frames received in several segments, which this stack does not take.
     pub rx_fragmented: u64,
     /// Frames whose IPv4 header the device found broken.
@@ -121,7 +144,7 @@ pub struct LinkStats {
     pub handover_lost: u64,
     /// Frames sent to this very station, and so handed to an engine on the port: no wire carries them back.
     pub tx_own_station: u64,
-    /// Frames lost because the queue towards this port was full: a simulated switch counts them.
+    /// Frames lost because the queue towards this port was full: a simulated switch counts them, and a kernel's socket.
     pub rx_missed: u64,
     /// Frames lost, duplicated, held back or corrupted on purpose.
     pub injected_faults: u64,
@@ -149,6 +172,29 @@ pub trait Link {
     /// Whether management datagrams for this station come in here. On a port that several links share they do at one.
     fn hears_management(&self) -> bool {
         true
+    }
+
+    /// The station that frames for a host go to, where the link finds the way by itself; `None` where the engine asks for the station
+    /// by ARP or neighbour discovery.
+    fn station_of(&self, ip: IpAddr) -> Option<MacAddr> {
+        let _ = ip;
+        None
+    }
+
+    /// The UDP source port of every frame that it sends, where there is one; else each connection has its own.
+    fn source_port(&self) -> Option<u16> {
+        None
+    }
+
+    /// Whether received frames may show another IPv4 identification than they had on the wire, where the ICRC was made with it.
+    fn hides_identification(&self) -> bool {
+        false
+    }
+
+    /// Takes the oldest packet that was sent and refused, where there is one.
+    #[inline]
+    fn take_refused(&mut self) -> Option<RefusedPacket> {
+        None
     }
 
     /// Appends the frames that have arrived to `batch`, as many as fit.

@@ -2,13 +2,16 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
 use roci_protocol::Nanos;
 use roci_protocol::wire::MacAddr;
 
-use super::{Batch, Full, Link, LinkState, LinkStats, Share, ZeroCopyError, ZeroCopyRanges, fill_around};
+use super::{
+    Batch, Full, Link, LinkState, LinkStats, RefusedPacket, Share, ZeroCopyError, ZeroCopyRanges, fill_around,
+};
 use crate::lasting::Lasting;
 
 /// Magic of a capture with nanosecond stamps.
@@ -108,6 +111,23 @@ impl<L: Link> Link for PcapTee<L> {
 
     fn hears_management(&self) -> bool {
         self.inner.hears_management()
+    }
+
+    fn station_of(&self, ip: IpAddr) -> Option<MacAddr> {
+        self.inner.station_of(ip)
+    }
+
+    fn source_port(&self) -> Option<u16> {
+        self.inner.source_port()
+    }
+
+    fn hides_identification(&self) -> bool {
+        self.inner.hides_identification()
+    }
+
+    #[inline]
+    fn take_refused(&mut self) -> Option<RefusedPacket> {
+        self.inner.take_refused()
     }
 
     #[inline]

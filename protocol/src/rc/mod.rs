@@ -158,6 +158,11 @@ impl<B> RcQueuePair<B> {
         self.requester.is_drained()
     }
 
+    /// Whether the packet with this PSN was sent, and is not acknowledged yet.
+    pub fn is_unacknowledged(&self, psn: Psn) -> bool {
+        !psn.before(self.requester.window.una()) && psn.before(self.requester.window.sent())
+    }
+
     /// Work requests posted to the send queue and not yet completed.
     pub fn sends_outstanding(&self) -> usize {
         self.requester.queue.len()

@@ -208,7 +208,10 @@ impl<L: Link> Engine<L> {
     fn way_to(&mut self, qp: &UnconnectedQp, theirs: IpAddr, params: &QpParams) -> Result<CmRoute, CmCallError> {
         let is_its = |interface: &Interface| interface.ip == qp.ip && interface.vlan == qp.vlan;
         let address = self.ports[qp.port].interfaces.iter().position(is_its).ok_or(CmCallError::OtherAddress)?;
-        let mac = self.station(qp.port, address, theirs)?;
+        let mac = match qp.station {
+            Some(station) if !self.is_forked() => station,
+            _ => self.station(qp.port, address, theirs)?,
+        };
         let &QpParams { traffic_class, priority, .. } = params;
         let &UnconnectedQp { port, ip: ours, vlan, .. } = qp;
         let pkey = self.ports[port].pkey;

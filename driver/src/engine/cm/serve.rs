@@ -95,7 +95,8 @@ impl<L: Link> Engine<L> {
                 let attempt = CmConnection { params, terms: Some(remote), beyond, half };
                 self.cm.attempts.insert(id, attempt);
                 let place = (way.port, way.address);
-                Some(CmEvent::Request { id, service, place, terms: remote, source, private_data })
+                let station = way.mac;
+                Some(CmEvent::Request { id, service, place, terms: remote, source, station, private_data })
             }
             cm::ConnectionEvent::Reply { id, remote, private_data } => self.on_reply(id, remote, private_data),
             cm::ConnectionEvent::Established { id } => self.cm.qp_of(id).map(|qp| CmEvent::Established { id, qp }),
@@ -170,7 +171,8 @@ impl<L: Link> Engine<L> {
         let Some(ip) = Ip::between(way.ours, way.theirs) else { return };
         let link = &mut self.ports[way.port].link;
         let params = QpParams { traffic_class: way.traffic_class, priority: way.priority, ..QpParams::default() };
-        let mut flow = Flow::new(link.mac(), way.mac, params.tag(way.vlan), params.header(ip), source_port(1, 1));
+        let source_port = link.source_port().unwrap_or_else(|| source_port(1, 1));
+        let mut flow = Flow::new(link.mac(), way.mac, params.tag(way.vlan), params.header(ip), source_port);
         let bth = Bth { pkey: way.pkey, ..Bth::new(Opcode::UdSendOnly, Qpn::new(mad::QPN), self.cm.next_psn()) };
         let deth = Deth { qkey: mad::QKEY, source_qpn: Qpn::new(mad::QPN), reserved: 0 };
         let headers = Headers { bth, ext: Extensions { deth: Some(deth), ..Extensions::default() } };

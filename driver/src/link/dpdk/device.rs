@@ -39,7 +39,9 @@ pub enum Device {
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum ParseDeviceError {
     /// No such kind.
-    #[error("unknown device '{0}': known are memif, vhost, af_packet:IFACE, pci:ADDRESS, or --eal \"ARGUMENTS\"")]
+    #[error(
+        "unknown device '{0}': known are memif, vhost, udp, udp:ADDRESS, af_packet:IFACE, pci:ADDRESS, or --eal \"ARGUMENTS\""
+    )]
     Unknown(String),
     /// The kind needs a name behind a colon.
     #[error("device '{0}' needs a name: {0}:{1}")]

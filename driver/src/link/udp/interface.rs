@@ -1,0 +1,126 @@
+//! The kernel's interface that an address is on. sysfs would say as much, but shows the interfaces of the network namespace that it was
+//! mounted in, which need not be the process's.
+
+use std::ffi::CStr;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+
+/// Returns the MTU of the interface that has this address; every address of 127.0.0.0/8 is the loopback interface's.
+///
+/// # Errors
+/// No interface has it, or the kernel does not say.
+pub(super) fn mtu_of(ip: IpAddr) -> io::Result<usize> {
+    let name = if ip.is_loopback() { c"lo".to_owned() } else { with_addresses(|list| list.name_of(ip))? };
+    mtu_of_interface(&name)
+}
+
+/// Returns the address that packets to other hosts leave from, by the kernel's routes; `None` where there is no route.
+pub(super) fn address_towards_others(is_v6: bool) -> Option<IpAddr> {
+    // InterfaceList for documentation (RFC 5737, RFC 3849): nothing is sent.
+    let (any, other): (SocketAddr, SocketAddr) = if is_v6 {
+        ((Ipv6Addr::UNSPECIFIED, 0).into(), ("2001:db8::1".parse::<Ipv6Addr>().ok()?, 9).into())
+    } else {
+        ((Ipv4Addr::UNSPECIFIED, 0).into(), (Ipv4Addr::new(192, 0, 2, 1), 9).into())
+    };
+    let socket = UdpSocket::bind(any).ok()?;
+    socket.connect(other).ok()?;
+    let ip = socket.local_addr().ok()?.ip();
+    (!ip.is_unspecified()).then_some(ip)
+}
+
+/// The interfaces' addresses as of one moment.
+struct InterfaceList(NonNull<libc::ifaddrs>);
+
+/// Calls `action` with the list of the interfaces' addresses.
+fn with_addresses<T>(action: impl FnOnce(&InterfaceList) -> io::Result<T>) -> io::Result<T> {
+    let mut first = std::ptr::null_mut();
+    // SAFETY: `first` is ours, and is written where the call returns 0.
+    if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let none = || io::Error::from(io::ErrorKind::AddrNotAvailable);
+    action(&InterfaceList(NonNull::new(first).ok_or_else(none)?))
+}
+
+impl InterfaceList {
+    fn name_of(&self, ip: IpAddr) -> io::Result<std::ffi::CString> {
+        let mut next = Some(self.0);
+        while let Some(entry) = next {
+            // SAFETY: the list is whole until it is freed, which its owner does when it is dropped.
+            let entry = unsafe { entry.as_ref() };
+            if address_of(entry) == Some(ip) {
+                // SAFETY: every entry has a name, which ends with a zero byte and lives as long as the list.
+                return Ok(unsafe { CStr::from_ptr(entry.ifa_name) }.to_owned());
+            }
+            next = NonNull::new(entry.ifa_next);
+        }
+        Err(io::ErrorKind::AddrNotAvailable.into())
+    }
+}
+
+impl Drop for InterfaceList {
+    fn drop(&mut self) {
+        // SAFETY: the list is `getifaddrs`'s, and nothing of it is used any more.
+        unsafe { libc::freeifaddrs(self.0.as_ptr()) };
+    }
+}
+
+fn address_of(entry: &libc::ifaddrs) -> Option<IpAddr> {
+    let address = NonNull::new(entry.ifa_addr)?;
+    // SAFETY: an address that is there begins with its family, and is as long as addresses of that family are.
+    unsafe {
+        match libc::c_int::from(address.as_ref().sa_family) {
+            libc::AF_INET => {
+                let v4 = address.cast::<libc::sockaddr_in>().as_ref();
+                Some(Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes()).into())
+            }
+            libc::AF_INET6 => {
+                let v6 = address.cast::<libc::sockaddr_in6>().as_ref();
+                Some(Ipv6Addr::from(v6.sin6_addr.s6_addr).into())
+            }
+            _ => None,
+        }
+    }
+}
+
+fn mtu_of_interface(name: &CStr) -> io::Result<usize> {
+    let socket =
+        UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).or_else(|_| UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)))?;
+    // SAFETY: a request is plain data, of which all zeros are a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    let bytes = name.to_bytes_with_nul();
+    if bytes.len() > request.ifr_name.len() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    request.ifr_name.iter_mut().zip(bytes).for_each(|(to, &from)| *to = from.cast_signed());
+    // SAFETY: the descriptor is open; the request is ours, and names an interface in bytes that end with a zero.
+    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU as _, &raw mut request) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call has written the MTU.
+    usize::try_from(unsafe { request.ifr_ifru.ifru_mtu }).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_interface_has_its_addresses() {
+        let mtu = mtu_of(Ipv4Addr::LOCALHOST.into()).expect("there is one");
+        assert!(mtu >= 1280);
+        assert_eq!(mtu_of([127, 1, 2, 3].into()).expect("its too"), mtu);
+        assert_eq!(
+            with_addresses(|list| list.name_of(Ipv4Addr::LOCALHOST.into())).expect("it is up"),
+            c"lo".to_owned()
+        );
+    }
+
+    #[test]
+    fn an_address_of_another_host_is_on_no_interface() {
+        let error = mtu_of([192, 0, 2, 77].into()).expect_err("it is for documentation");
+        assert_eq!(error.kind(), io::ErrorKind::AddrNotAvailable);
+    }
+}

@@ -1,0 +1,207 @@
+//! Opening a link at an address: which one, which port, and how long its packets may be.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::str::FromStr;
+use std::time::Instant;
+
+use rand::Rng;
+use roci_protocol::wire::{ethernet, udp};
+use thiserror::Error;
+
+use super::changes::IcrcChanges;
+use super::rx_queue::RxQueue;
+use super::socket::KernelSocket;
+use super::tx_queue::TxQueue;
+use super::{Headings, UdpLink, headers_of, interface, station};
+use crate::link::LinkStats;
+use crate::link::dpdk::device::JUMBO_FRAME;
+
+/// The shortest packets that a path may be limited to: a path MTU of 256 bytes fits them (IPv4's own least is 576, RFC 791).
+pub(super) const LEAST_MTU: usize = 576;
+/// Ports of one's own: not 4791, no entropy, and below those that Linux gives away by itself in most of its range.
+const OWN_PORTS: std::ops::Range<u16> = 16_384..32_768;
+/// InterfaceList and ports that are tried before it is given up.
+const TRIES: usize = 64;
+
+/// Where a link is to be: `udp`, `udp:ADDRESS` or `udp:ADDRESS:PORT`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct UdpAddress {
+    /// The address; without one, that of the interface that leads to other hosts, or one of the loopback interface's.
+    pub ip: Option<IpAddr>,
+    /// The port; without one, RoCEv2's where it is free, and any other where it is not.
+    pub port: Option<u16>,
+}
+
+/// The text is no address of a link over UDP.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error(
+    "'{0}' is no address for a UDP socket: write udp, udp:10.0.0.1, udp:fd00::1, udp:10.0.0.1:4791 or udp:[fd00::1]:4791"
+)]
+pub struct ParseUdpAddressError(String);
+
+/// Why there is no link over UDP.
+#[derive(Debug, Error)]
+pub enum UdpError {
+    /// No interface has the address.
+    #[error("udp: no interface of this host has the address {0}: 'ip address' shows those that there are")]
+    NoAddress(IpAddr),
+    /// Another process has the port.
+    #[error("udp: another process has port {1} of {0}: leave the port out, or use another address")]
+    Taken(IpAddr, u16),
+    /// No port is free.
+    #[error("udp: no port of {0} is free")]
+    NoPort(IpAddr),
+    /// Its peers could not tell its port from entropy.
+    #[error("udp: port {0} is none that peers can answer to: it must be below 49152")]
+    Port(u16),
+    /// The interface's packets are too short.
+    #[error(
+        "udp: the interface of {0} carries packets of {1} bytes, and {LEAST_MTU} are needed: ip link set dev IFACE mtu 1500"
+    )]
+    Short(IpAddr, usize),
+    /// The kernel refuses.
+    #[error("udp: {ip}: {source}")]
+    Kernel {
+        /// The address.
+        ip: IpAddr,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl FromStr for UdpAddress {
+    type Err = ParseUdpAddressError;
+
+    /// Reads what stands behind `udp:`; nothing is any address.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.is_empty() {
+            return Ok(Self::default());
+        }
+        let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+        if let Ok(ip) = bare.parse::<IpAddr>() {
+            return Ok(Self { ip: Some(ip), port: None });
+        }
+        let address: SocketAddr = text.parse().map_err(|_| ParseUdpAddressError(text.into()))?;
+        Ok(Self { ip: Some(address.ip()), port: Some(address.port()) })
+    }
+}
+
+impl fmt::Display for UdpAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.ip, self.port) {
+            (None, _) => f.write_str("udp"),
+            (Some(ip), None) => write!(f, "udp:{ip}"),
+            (Some(ip), Some(port)) => write!(f, "udp:{}", SocketAddr::new(ip, port)),
+        }
+    }
+}
+
+impl UdpLink {
+    /// Opens a link. Its packets, IP included, have up to `mtu` bytes, or what the interface carries where that is not given.
+    ///
+    /// # Errors
+    /// The address is none of this host's, the port is another process's, or the kernel refuses.
+    pub fn open(address: UdpAddress, mtu: Option<u16>) -> Result<Self, UdpError> {
+        match address.ip.or_else(|| interface::address_towards_others(false)) {
+            Some(ip) => Self::open_at(ip, address.port, mtu),
+            None => Self::open_on_loopback(mtu),
+        }
+    }
+
+    /// Opens a link on the loopback interface, at an address of its own with RoCEv2's port: for processes of one host.
+    ///
+    /// # Errors
+    /// As [`UdpLink::open`].
+    pub fn open_on_loopback(mtu: Option<u16>) -> Result<Self, UdpError> {
+        let mut refused = UdpError::NoPort(Ipv4Addr::LOCALHOST.into());
+        for _ in 0..TRIES {
+            // Neither the network's own address nor its broadcast's.
+            let [b, c, d] = rand::rng().random();
+            let ip = Ipv4Addr::new(127, b, c, d.clamp(1, 254)).into();
+            match Self::open_at(ip, Some(udp::ROCE_PORT), mtu) {
+                Err(error @ UdpError::Taken(..)) => refused = error,
+                other => return other,
+            }
+        }
+        Err(refused)
+    }
+
+    fn open_at(ip: IpAddr, port: Option<u16>, mtu: Option<u16>) -> Result<Self, UdpError> {
+        if let Some(port) = port.filter(|&port| !station::is_answerable(port)) {
+            return Err(UdpError::Port(port));
+        }
+        let refused = |error: io::Error| match error.kind() {
+            io::ErrorKind::AddrNotAvailable => UdpError::NoAddress(ip),
+            _ => UdpError::Kernel { ip, source: error },
+        };
+        let carried = interface::mtu_of(ip).map_err(refused)?;
+        let packet = mtu.map_or(carried, |mtu| carried.min(mtu.into()));
+        if packet < LEAST_MTU {
+            return Err(UdpError::Short(ip, packet));
+        }
+        let socket = match port {
+            Some(port) => bind(ip, port)?.ok_or(UdpError::Taken(ip, port))?,
+            None => bind_any(ip)?,
+        };
+        let own = socket.local();
+        let (mac, offload) = (station::of_port(own.port()), socket.offload());
+        tracing::info!("udp: {own}, packets of up to {packet} bytes, {offload:?}");
+        Ok(Self {
+            origin: Instant::now(),
+            own,
+            mac,
+            max_frame: (ethernet::LEN + packet).min(JUMBO_FRAME),
+            rx: RxQueue::new(headers_of(ip)),
+            tx: TxQueue::new(offload.gso),
+            headings: Headings { own, mac },
+            changes: IcrcChanges::new(),
+            refused: VecDeque::new(),
+            stats: LinkStats::default(),
+            socket,
+        })
+    }
+}
+
+/// A socket at this port; `None` where another has it.
+fn bind(ip: IpAddr, port: u16) -> Result<Option<KernelSocket>, UdpError> {
+    match KernelSocket::bind(SocketAddr::new(ip, port)) {
+        Ok(socket) => Ok(Some(socket)),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => Err(UdpError::NoAddress(ip)),
+        Err(source) => Err(UdpError::Kernel { ip, source }),
+    }
+}
+
+/// A socket at RoCEv2's port, or at one of its own where another process has that.
+fn bind_any(ip: IpAddr) -> Result<KernelSocket, UdpError> {
+    if let Some(socket) = bind(ip, udp::ROCE_PORT)? {
+        return Ok(socket);
+    }
+    for _ in 0..TRIES {
+        if let Some(socket) = bind(ip, rand::rng().random_range(OWN_PORTS))? {
+            return Ok(socket);
+        }
+    }
+    Err(UdpError::NoPort(ip))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_read_as_it_was_written() {
+        for text in ["udp:10.0.0.1", "udp:fd00::1", "udp:10.0.0.1:4791", "udp:[fd00::1]:33000"] {
+            let address: UdpAddress = text["udp:".len()..].parse().expect("an address");
+            assert_eq!(address.to_string(), text);
+        }
+        assert_eq!("".parse(), Ok(UdpAddress::default()));
+        assert_eq!("[fd00::1]".parse::<UdpAddress>().map(|address| address.port), Ok(None));
+        for bad in ["eth0", "10.0.0", "10.0.0.1:", "10.0.0.1:70000", "fd00::1:x", ":4791"] {
+            assert!(bad.parse::<UdpAddress>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! The socket: what the kernel is asked for, and nothing else. All of the link's unsafe code is here and in
+//! [`interface`](super::interface).
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
+use std::os::fd::{AsRawFd, RawFd};
+
+use arrayvec::ArrayVec;
+use static_assertions::const_assert;
+
+/// Messages that one call sends or receives at most.
+pub(super) const MESSAGES: usize = 8;
+/// Bytes of an error's packet that are looked at: its BTH.
+pub(super) const QUOTE: usize = 12;
+/// Eight-byte words of a message's control data.
+const CONTROL: usize = 16;
+/// What the socket's buffers should hold; the kernel gives what it allows (`rmem_max`, `wmem_max`).
+const BUFFER: libc::c_int = 8 << 20;
+
+/// A UDP socket that is not connected, does not fragment, and never blocks.
+#[derive(Debug)]
+pub(super) struct KernelSocket {
+    inner: UdpSocket,
+    local: SocketAddr,
+    /// One call may send a train of packets (UDP GSO), and receive one (UDP GRO).
+    offload: Offload,
+    /// What the kernel has dropped because the receive buffer was full, as it counts.
+    dropped: u32,
+}
+
+/// What the kernel does for trains of packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Offload {
+    pub(super) gso: bool,
+    pub(super) gro: bool,
+}
+
+/// Packets to send in one message: all as long as the first, the last perhaps shorter.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TxMessage {
+    pub(super) to: SocketAddr,
+    /// Where the first begins, and the end of the last.
+    pub(super) start: usize,
+    pub(super) end: usize,
+    /// How long the first is.
+    pub(super) segment: usize,
+    /// DSCP and ECN.
+    pub(super) traffic_class: u8,
+}
+
+/// Packets that came in one message.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RxMessage {
+    pub(super) from: SocketAddr,
+    pub(super) len: usize,
+    /// How long each is but the last.
+    pub(super) segment: usize,
+    /// DSCP and ECN.
+    pub(super) traffic_class: u8,
+}
+
+/// What became of packets that were sent before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum SendFailure {
+    /// The host says that no socket has the port (ICMP, port unreachable).
+    Refused,
+    /// They are longer than the way to the peer carries: so many bytes, IP included.
+    TooLong(usize),
+    /// Anything else.
+    Other,
+}
+
+/// A packet that failed.
+#[derive(Clone, Debug)]
+pub(super) struct FailedPacket {
+    pub(super) to: SocketAddr,
+    pub(super) failure: SendFailure,
+    /// The first bytes of the packet.
+    pub(super) quote: ArrayVec<u8, QUOTE>,
+}
+
+/// A socket's address as the kernel reads and writes it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+union RawAddress {
+    v4: libc::sockaddr_in,
+    v6: libc::sockaddr_in6,
+}
+
+/// ControlData data, aligned as its headers are.
+type ControlData = [u64; CONTROL];
+
+impl KernelSocket {
+    /// Opens a socket at this address.
+    pub(super) fn bind(address: SocketAddr) -> io::Result<Self> {
+        let socket = UdpSocket::bind(address)?;
+        socket.set_nonblocking(true)?;
+        let fd = socket.as_raw_fd();
+        let set = |level, name, value| set_option(fd, level, name, value);
+        if address.is_ipv4() {
+            set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
+            set(libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
+            set(libc::IPPROTO_IP, libc::IP_RECVERR, 1)?;
+        } else {
+            set(libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
+            set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
+            set(libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1)?;
+        }
+        // What an older kernel lacks is done without.
+        let _ = set(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1);
+        let gso = set(libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok();
+        let gro = set(libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
+        for (forced, limited) in [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)] {
+            if set(libc::SOL_SOCKET, forced, BUFFER).is_err() {
+                set(libc::SOL_SOCKET, limited, BUFFER)?;
+            }
+        }
+        let local = socket.local_addr()?;
+        Ok(Self { inner: socket, local, offload: Offload { gso, gro }, dropped: 0 })
+    }
+
+    /// Its address.
+    pub(super) fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// What the kernel does for trains.
+    pub(super) fn offload(&self) -> Offload {
+        self.offload
+    }
+
+    /// Sends no trains from here on: the device cannot.
+    pub(super) fn give_up_gso(&mut self) {
+        self.offload.gso = false;
+    }
+
+    /// What the kernel has dropped so far because the receive buffer was full.
+    pub(super) fn dropped(&self) -> u32 {
+        self.dropped
+    }
+
+    /// Returns the bytes that its receive buffer holds, as the kernel counts them.
+    pub(super) fn receive_buffer(&self) -> io::Result<usize> {
+        let (mut value, mut len) = (0 as libc::c_int, size_of::<libc::c_int>() as libc::socklen_t);
+        // SAFETY: the descriptor is open; `value` and `len` are ours, and as long as they say.
+        let result = unsafe {
+            libc::getsockopt(
+                self.inner.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_RCVBUF,
+                (&raw mut value).cast(),
+                &raw mut len,
+            )
+        };
+        if result == 0 { Ok(usize::try_from(value).unwrap_or(0)) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Sends messages, whose packets lie in `bytes`, and returns how many the kernel has taken: at least one.
+    pub(super) fn send(&self, bytes: &[u8], messages: &[TxMessage]) -> io::Result<usize> {
+        let messages = &messages[..messages.len().min(MESSAGES)];
+        let mut addresses = [const { MaybeUninit::<RawAddress>::uninit() }; MESSAGES];
+        let mut controls = [const { MaybeUninit::<ControlData>::uninit() }; MESSAGES];
+        let mut vectors = [const { MaybeUninit::<libc::iovec>::uninit() }; MESSAGES];
+        let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; MESSAGES];
+        for (index, message) in messages.iter().enumerate() {
+            let packets = &bytes[message.start..message.end];
+            let (address, address_len) = raw_address(message.to);
+            let vector = libc::iovec { iov_base: packets.as_ptr().cast_mut().cast(), iov_len: packets.len() };
+            let control = controls[index].write([0; CONTROL]);
+            let header = headers[index].write(message_of(
+                (addresses[index].write(address), address_len),
+                std::slice::from_mut(vectors[index].write(vector)),
+                control,
+            ));
+            let segment = (packets.len() > message.segment).then_some(message.segment as u16);
+            put_control(&mut header.msg_hdr, message.to.is_ipv4(), segment, message.traffic_class);
+        }
+        // SAFETY: the first `messages.len()` headers are written; what they point to is ours and outlives the call; the kernel
+        // reads the packets and does not write them.
+        let sent = unsafe {
+            libc::sendmmsg(
+                self.inner.as_raw_fd(),
+                headers.as_mut_ptr().cast(),
+                messages.len() as libc::c_uint,
+                libc::MSG_DONTWAIT,
+            )
+        };
+        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Receives a message into each of these buffers, as far as there are any; one at least, or an error.
+    pub(super) fn receive<'a>(
+        &mut self,
+        buffers: impl Iterator<Item = &'a mut [u8]>,
+    ) -> io::Result<ArrayVec<RxMessage, MESSAGES>> {
+        let mut addresses = [const { MaybeUninit::<RawAddress>::uninit() }; MESSAGES];
+        let mut controls = [const { MaybeUninit::<ControlData>::uninit() }; MESSAGES];
+        let mut vectors = [const { MaybeUninit::<libc::iovec>::uninit() }; MESSAGES];
+        let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; MESSAGES];
+        let mut count = 0;
+        for (index, buffer) in buffers.take(MESSAGES).enumerate() {
+            // SAFETY: a socket's address is plain data, of which all zeros are a value.
+            let address = addresses[index].write(unsafe { std::mem::zeroed() });
+            let vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+            let vectors = std::slice::from_mut(vectors[index].write(vector));
+            let control = controls[index].write([0; CONTROL]);
+            headers[index].write(message_of((address, size_of::<RawAddress>()), vectors, control));
+            count += 1;
+        }
+        // SAFETY: the first `count` headers are written; what they point to is ours and outlives the call: the buffers are borrowed
+        // mutably, each by one header. Without a timeout none is read.
+        let received = unsafe {
+            libc::recvmmsg(
+                self.inner.as_raw_fd(),
+                headers.as_mut_ptr().cast(),
+                count,
+                libc::MSG_DONTWAIT,
+                std::ptr::null_mut(),
+            )
+        };
+        let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
+        let mut incoming = ArrayVec::new();
+        for header in &headers[..received] {
+            // SAFETY: it was written above, and `recvmmsg` has not undone that.
+            incoming.extend(self.incoming(unsafe { header.assume_init_ref() }));
+        }
+        Ok(incoming)
+    }
+
+    /// Reads what the kernel says of a message.
+    fn incoming(&mut self, header: &libc::mmsghdr) -> Option<RxMessage> {
+        let len = header.msg_len as usize;
+        // SAFETY: the header is one of `receive`'s, whose name is a `RawAddress` that the kernel has filled.
+        let from = socket_address(unsafe { &*header.msg_hdr.msg_name.cast::<RawAddress>() })?;
+        let mut incoming = RxMessage { from, len, segment: len, traffic_class: 0 };
+        for (level, kind, data) in controls_of(&header.msg_hdr) {
+            let first = data.first().copied().unwrap_or(0);
+            match (level, kind) {
+                (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                    incoming.traffic_class = first;
+                }
+                (libc::SOL_UDP, libc::UDP_GRO) => incoming.segment = number_of(data) as usize,
+                (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => self.dropped = number_of(data),
+                _ => {}
+            }
+        }
+        Some(incoming)
+    }
+
+    /// Takes the oldest of the packets that failed after they were sent, where there is one.
+    pub(super) fn next_failure(&self) -> Option<FailedPacket> {
+        let (mut quote, mut control) = ([0; QUOTE], [0; CONTROL]);
+        // SAFETY: a socket's address is plain data, of which all zeros are a value.
+        let mut address: RawAddress = unsafe { std::mem::zeroed() };
+        let mut vector = libc::iovec { iov_base: quote.as_mut_ptr().cast(), iov_len: QUOTE };
+        let name = (&mut address, size_of::<RawAddress>());
+        let mut header = message_of(name, std::slice::from_mut(&mut vector), &mut control).msg_hdr;
+        let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+        // SAFETY: the header is written, and what it points to is ours and outlives the call.
+        let len = unsafe { libc::recvmsg(self.inner.as_raw_fd(), &raw mut header, flags) };
+        let len = usize::try_from(len).ok()?.min(QUOTE);
+        let quote = quote[..len].iter().copied().collect();
+        let failure = controls_of(&header).find_map(|(level, kind, data)| match (level, kind) {
+            (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) => failure_of(data),
+            _ => None,
+        });
+        let to = socket_address(&address).unwrap_or(self.local);
+        Some(FailedPacket { to, failure: failure.unwrap_or(SendFailure::Other), quote })
+    }
+}
+
+fn set_option(fd: RawFd, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    let len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the descriptor is open; `value` is ours, and as long as `len` says.
+    let result = unsafe { libc::setsockopt(fd, level, name, (&raw const value).cast(), len) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// A header that points to these; its control data is empty when it is sent, and all of it is room when it is received.
+fn message_of(
+    (address, address_len): (&mut RawAddress, usize),
+    vectors: &mut [libc::iovec],
+    control: &mut ControlData,
+) -> libc::mmsghdr {
+    // SAFETY: a message header is plain data, of which all zeros are a value.
+    let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
+    header.msg_hdr.msg_name = std::ptr::from_mut(address).cast();
+    header.msg_hdr.msg_namelen = address_len as libc::socklen_t;
+    header.msg_hdr.msg_iov = vectors.as_mut_ptr();
+    header.msg_hdr.msg_iovlen = vectors.len() as _;
+    header.msg_hdr.msg_control = control.as_mut_ptr().cast();
+    header.msg_hdr.msg_controllen = size_of::<ControlData>() as _;
+    header
+}
+
+/// Writes what is to be sent otherwise than usual into a message's control data.
+fn put_control(header: &mut libc::msghdr, is_v4: bool, segment: Option<u16>, traffic_class: u8) {
+    let mut used = 0;
+    if let Some(segment) = segment {
+        used += put(header, used, (libc::SOL_UDP, libc::UDP_SEGMENT), &segment.to_ne_bytes());
+    }
+    if traffic_class != 0 {
+        let kind = if is_v4 { (libc::IPPROTO_IP, libc::IP_TOS) } else { (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) };
+        used += put(header, used, kind, &libc::c_int::from(traffic_class).to_ne_bytes());
+    }
+    header.msg_controllen = used as _;
+}
+
+/// Writes one item at this place, and returns how much it takes.
+fn put(header: &libc::msghdr, at: usize, (level, kind): (libc::c_int, libc::c_int), data: &[u8]) -> usize {
+    // SAFETY: these compute lengths of control data.
+    let (space, len) = unsafe { (libc::CMSG_SPACE(data.len() as u32) as usize, libc::CMSG_LEN(data.len() as u32)) };
+    assert!(at + space <= size_of::<ControlData>(), "two items fit");
+    // SAFETY: the control data is a `ControlData` that the header borrows, has room from `at` on as was just checked, and is aligned there
+    // as its headers are, because spaces are multiples of that. `CMSG_DATA` is where the data goes, which is as long as `space` allows.
+    unsafe {
+        let item = header.msg_control.byte_add(at).cast::<libc::cmsghdr>();
+        (*item).cmsg_level = level;
+        (*item).cmsg_type = kind;
+        (*item).cmsg_len = len as _;
+        std::ptr::copy_nonoverlapping(data.as_ptr(), libc::CMSG_DATA(item), data.len());
+    }
+    space
+}
+
+/// The items of the control data that the kernel has written: level, kind and bytes.
+fn controls_of(header: &libc::msghdr) -> impl Iterator<Item = (libc::c_int, libc::c_int, &[u8])> {
+    // SAFETY: the control data is a `ControlData`, and the kernel says how much of it it has filled.
+    let first = unsafe { libc::CMSG_FIRSTHDR(header) };
+    let next = move |item: &*mut libc::cmsghdr| {
+        // SAFETY: as above; `item` is one of this header's.
+        Some(unsafe { libc::CMSG_NXTHDR(header, *item) }).filter(|next| !next.is_null())
+    };
+    std::iter::successors(Some(first).filter(|item| !item.is_null()), next).map(|item| {
+        // SAFETY: the kernel has written the item whole, and its data is as long as it says.
+        unsafe {
+            let len = (*item).cmsg_len - libc::CMSG_LEN(0) as usize;
+            ((*item).cmsg_level, (*item).cmsg_type, std::slice::from_raw_parts(libc::CMSG_DATA(item), len))
+        }
+    })
+}
+
+/// The first four bytes as the kernel's number.
+fn number_of(data: &[u8]) -> u32 {
+    data.first_chunk().copied().map_or(0, u32::from_ne_bytes)
+}
+
+/// Reads a `sock_extended_err`: errno (4 bytes), origin, type, code, a reserved byte, and the MTU where that is the problem (4).
+fn failure_of(data: &[u8]) -> Option<SendFailure> {
+    const ORIGIN_LOCAL: u8 = 1;
+    const MTU_AT: usize = 8;
+    let errno = libc::c_int::try_from(number_of(data)).ok()?;
+    let &origin = data.get(4)?;
+    Some(match errno {
+        libc::EMSGSIZE => SendFailure::TooLong(number_of(data.get(MTU_AT..)?) as usize),
+        // A host or a net that cannot be reached may be there again soon.
+        libc::ECONNREFUSED if origin != ORIGIN_LOCAL => SendFailure::Refused,
+        _ => SendFailure::Other,
+    })
+}
+
+fn raw_address(address: SocketAddr) -> (RawAddress, usize) {
+    match address {
+        SocketAddr::V4(address) => {
+            let v4 = libc::sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: address.port().to_be(),
+                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(address.ip().octets()) },
+                sin_zero: [0; 8],
+            };
+            (RawAddress { v4 }, size_of::<libc::sockaddr_in>())
+        }
+        SocketAddr::V6(address) => {
+            let v6 = libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: address.port().to_be(),
+                sin6_flowinfo: 0,
+                sin6_addr: libc::in6_addr { s6_addr: address.ip().octets() },
+                sin6_scope_id: address.scope_id(),
+            };
+            (RawAddress { v6 }, size_of::<libc::sockaddr_in6>())
+        }
+    }
+}
+
+fn socket_address(raw: &RawAddress) -> Option<SocketAddr> {
+    // SAFETY: every bit pattern is a value of both views, and both begin with the family.
+    let (v4, v6) = unsafe { (raw.v4, raw.v6) };
+    match libc::c_int::from(v4.sin_family) {
+        libc::AF_INET => {
+            let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
+            Some(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into())
+        }
+        libc::AF_INET6 => {
+            let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
+            Some(SocketAddrV6::new(ip, u16::from_be(v6.sin6_port), 0, v6.sin6_scope_id).into())
+        }
+        _ => None,
+    }
+}
+
+const_assert!(align_of::<ControlData>() >= align_of::<libc::cmsghdr>());

@@ -1,0 +1,54 @@
+//! Stations of a link without Ethernet: a station is a UDP port of a host.
+//!
+//! Above a link every frame has station addresses. Those of a UDP socket say which port it has, so that they lead to one of
+//! several processes that share a host's address.
+
+use roci_protocol::wire::MacAddr;
+use roci_protocol::wire::udp::ROCE_PORT;
+
+/// The first bytes of every such station: a locally administered address, and "UDP".
+const PREFIX: [u8; 4] = [0x02, b'U', b'D', b'P'];
+/// The lowest source port that RoCEv2 senders choose for entropy (IBTA annex A17.9.2): no socket listens there.
+const ENTROPY_FROM: u16 = 0xc000;
+
+/// Returns the station of the socket with this port.
+pub const fn of_port(port: u16) -> MacAddr {
+    let ([a, b, c, d], [high, low]) = (PREFIX, port.to_be_bytes());
+    MacAddr([a, b, c, d, high, low])
+}
+
+/// Returns the port that frames for a station go to; `None` where it is no socket's.
+pub const fn port_of(station: MacAddr) -> Option<u16> {
+    let MacAddr([a, b, c, d, high, low]) = station;
+    let is_ours = a == PREFIX[0] && b == PREFIX[1] && c == PREFIX[2] && d == PREFIX[3];
+    if is_ours { Some(u16::from_be_bytes([high, low])) } else { None }
+}
+
+/// Returns the station that has sent from this port: that of RoCEv2's own port where the sender's is entropy.
+pub const fn of_sender(source_port: u16) -> MacAddr {
+    of_port(if source_port >= ENTROPY_FROM { ROCE_PORT } else { source_port })
+}
+
+/// Whether a socket with this port can be answered: the port is neither entropy nor none.
+pub const fn is_answerable(port: u16) -> bool {
+    port != 0 && port < ENTROPY_FROM
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_station_is_a_port_and_the_other_way_round() {
+        for port in [1, ROCE_PORT, 33_000, u16::MAX] {
+            assert_eq!(port_of(of_port(port)), Some(port));
+        }
+        assert_eq!(port_of(MacAddr([2, 0, 0, 0, 0x12, 0xb7])), None);
+    }
+
+    #[test]
+    fn who_sends_from_a_port_of_entropy_is_answered_at_rocev2s() {
+        assert_eq!([0xbfff, 0xc000, 0xffff].map(of_sender), [0xbfff, ROCE_PORT, ROCE_PORT].map(of_port));
+        assert_eq!([0, 1, 0xbfff, 0xc000].map(is_answerable), [false, true, true, false]);
+    }
+}

@@ -1,0 +1,283 @@
+//! The link over UDP sockets: between processes' ends on the loopback interface, and with a plain socket as a hostile or a foreign peer.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use roci_driver::link::udp::{UdpAddress, UdpError, UdpLink, station};
+use roci_driver::link::{Batch, Link, TRAIN};
+use roci_driver::{Access, Buffer, CompletionQueue, Dialect, Engine, PdId, QpParams, QueuePair, SendWr, WcStatus};
+use roci_protocol::wire::{Bth, Flow, Headers, Ip, MacAddr, Opcode, identification};
+use roci_protocol::{Mtu, Psn, Qpn};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A link on the loopback interface, at an address of its own.
+fn loopback() -> UdpLink {
+    UdpLink::open_on_loopback(None).expect("the loopback interface is up")
+}
+
+fn at(ip: &str, port: Option<u16>) -> Result<UdpLink, UdpError> {
+    UdpLink::open(UdpAddress { ip: Some(ip.parse().expect("an address")), port }, None)
+}
+
+/// An engine on a link, with a queue pair that is connected.
+struct End {
+    engine: Engine<UdpLink>,
+    pd: PdId,
+    cq: CompletionQueue,
+    qp: QueuePair,
+}
+
+fn params() -> QpParams {
+    QpParams { dialect: Dialect::Rocinante, mtu: Mtu::Mtu1024, ..QpParams::default() }
+}
+
+fn connected(links: [UdpLink; 2], params: [QpParams; 2]) -> [End; 2] {
+    let ends = links.map(|link| {
+        let mut engine = Engine::new(8 << 20).expect("memory");
+        let ip = link.own().ip();
+        engine.add_port(link, ip, false);
+        let (pd, cq) = (engine.alloc_pd(), engine.create_cq(256));
+        let qp = engine.create_qp(0, pd, cq).expect("a number is free");
+        (engine, pd, cq, qp)
+    });
+    let addresses = [0, 1].map(|who| ends[who].0.address_of(&ends[who].3, &params[who]).expect("it has a port"));
+    let mut peers = addresses.iter().rev();
+    let mut params = params.iter();
+    ends.map(|(mut engine, pd, cq, qp)| {
+        let peer = peers.next().expect("each has one");
+        let qp = engine.connect(qp, peer, params.next().expect("each has them")).expect("they agree");
+        End { engine, pd, cq, qp }
+    })
+}
+
+fn pair() -> [End; 2] {
+    connected([loopback(), loopback()], [params(), params()])
+}
+
+impl End {
+    fn buffer(&self, bytes: &[u8]) -> Buffer {
+        let mut buffer = self.engine.buffer(bytes.len()).expect("memory");
+        buffer.copy_from_slice(bytes);
+        buffer
+    }
+
+    fn post_recv(&mut self, len: usize) {
+        let room = self.engine.buffer(len).expect("memory");
+        self.engine.post_recv(self.qp, 1, room).map_err(|refused| refused.reason).expect("accepted");
+    }
+
+    fn post(&mut self, wr: SendWr) {
+        self.engine.post_send(self.qp, wr).map_err(|refused| refused.reason).expect("accepted");
+    }
+}
+
+/// Polls both until one has a completion.
+fn wait(ends: &mut [End; 2], who: usize) -> roci_driver::WorkCompletion {
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
+        for end in ends.iter_mut() {
+            end.engine.poll();
+        }
+        if let Some(done) = ends[who].engine.poll_cq(ends[who].cq) {
+            return done;
+        }
+    }
+    panic!("nothing came: {:?} {:?}", ends[0].engine.stats(), ends[1].engine.stats());
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 31 + at / 251) as u8).collect()
+}
+
+/// Sends, writes and reads every length that falls on an edge of packets or of trains, and looks at each byte.
+fn assert_moves_everything(ends: &mut [End; 2]) {
+    let packet = 1024;
+    let train = packet * usize::from(TRAIN);
+    let lens = [0, 1, 8, packet - 1, packet, packet + 1, 3 * packet + 5, train - 1, train, train + 1, 700_001];
+    let access = Access::REMOTE_READ.and(Access::REMOTE_WRITE);
+    for len in lens {
+        let bytes = pattern(len);
+        ends[1].post_recv(len);
+        let message = ends[0].buffer(&bytes);
+        ends[0].post(SendWr::send(2, message));
+        let (sent, came) = (wait(ends, 0), wait(ends, 1));
+        assert_eq!((sent.status, came.status, came.len), (WcStatus::Success, WcStatus::Success, len));
+        assert!(came.buffer[..] == bytes, "{len} bytes sent");
+        let room = ends[1].engine.buffer(len + 7).expect("memory");
+        let pd = ends[1].pd;
+        let region = ends[1].engine.register(pd, room, access).map_err(|_| "a key").expect("a key is free");
+        let message = ends[0].buffer(&bytes);
+        ends[0].post(SendWr::write(3, message, region.rkey(), 7));
+        assert_eq!(wait(ends, 0).status, WcStatus::Success, "{len} bytes written");
+        let room = ends[0].engine.buffer(len).expect("memory");
+        ends[0].post(SendWr::read(4, room, region.rkey(), 7));
+        let read = wait(ends, 0);
+        assert!(read.status == WcStatus::Success && read.buffer[..] == bytes, "{len} bytes read");
+        ends[1].engine.deregister(region);
+    }
+}
+
+#[test]
+fn messages_of_every_length_cross_between_two_sockets() {
+    let mut ends = pair();
+    assert_moves_everything(&mut ends);
+    for end in &ends {
+        assert_eq!(end.engine.stats().rx_other_identification, 0, "trains arrive as they were sent");
+        assert!(end.engine.stats().is_balanced());
+    }
+}
+
+#[test]
+fn messages_cross_in_ipv6_and_without_icrcs_and_in_either_dialect() {
+    let verbs = QpParams { dialect: Dialect::Verbs, ..params() };
+    let unsealed = QpParams { icrc: false, ..params() };
+    for params in [verbs, unsealed] {
+        assert_moves_everything(&mut connected([loopback(), loopback()], [params.clone(), params]));
+    }
+    // Two processes at one address.
+    let ends = [at("::1", None).expect("IPv6 is there"), at("::1", None).expect("a port of its own")];
+    assert_moves_everything(&mut connected(ends, [params(), params()]));
+}
+
+#[test]
+fn of_two_at_one_address_the_second_has_a_port_of_its_own() {
+    let ip = loopback().own().ip().to_string();
+    let ends = [at(&ip, None), at(&ip, None)].map(|end| end.expect("there are ports"));
+    let ports = ends.each_ref().map(|end| end.own().port());
+    assert!(ports[0] == 4791 && ports[1] != 4791, "{ports:?}");
+    assert_eq!(ends.each_ref().map(Link::mac), ports.map(station::of_port));
+    let taken = at(&ip, Some(4791)).err().expect("it is the first's").to_string();
+    assert_eq!(
+        taken,
+        format!("udp: another process has port 4791 of {ip}: leave the port out, or use another address")
+    );
+    assert_moves_everything(&mut connected(ends, [params(), params()]));
+}
+
+#[test]
+fn an_address_of_another_host_and_a_port_of_entropy_are_refused_by_name() {
+    let refusal = |result: Result<UdpLink, UdpError>| result.err().expect("refused").to_string();
+    assert!(refusal(at("192.0.2.77", None)).starts_with("udp: no interface of this host has the address 192.0.2.77"));
+    assert_eq!(
+        refusal(at("127.0.0.1", Some(50_000))),
+        "udp: port 50000 is none that peers can answer to: it must be below 49152"
+    );
+}
+
+/// The peer's process has ended: its host says so, and no timeout is waited for.
+#[test]
+fn a_peer_whose_socket_is_gone_ends_its_connection_at_once() {
+    let patient = QpParams { ack_timeout_ns: 3_600_000_000_000, ack_timeout_max_ns: 3_600_000_000_000, ..params() };
+    let [mut ours, theirs] = connected([loopback(), loopback()], [patient.clone(), patient]);
+    drop(theirs);
+    let message = ours.buffer(b"anybody there?");
+    ours.post(SendWr::send(1, message));
+    let until = Instant::now() + PATIENCE;
+    let done = loop {
+        ours.engine.poll();
+        if let Some(done) = ours.engine.poll_cq(ours.cq) {
+            break done;
+        }
+        assert!(Instant::now() < until, "no error was reported");
+    };
+    assert_eq!(done.status, WcStatus::RetryExcErr);
+    assert_eq!(ours.engine.stats().peers_refused, 1);
+}
+
+/// Frames of a RoCEv2 host whose IPv4 identification counts up, as `rdma_rxe`'s does: a plain socket shows what a link makes of them.
+#[test]
+fn an_icrc_over_any_identification_is_taken_from_a_foreign_peer_and_a_wrong_one_is_not() {
+    let verbs = QpParams { dialect: Dialect::Verbs, ..params() };
+    for (dialect_params, takes_any) in [(verbs, true), (params(), false)] {
+        let mut link = loopback();
+        let ours = link.own();
+        let foreign = UdpSocket::bind((loopback().own().ip(), 0)).expect("a socket");
+        let IpAddr::V4(_) = ours.ip() else { panic!("IPv4") };
+        let theirs = foreign.local_addr().expect("bound");
+        assert_eq!(link.receive_buffer().map(|bytes| bytes > 0).ok(), Some(true));
+        link.flush();
+        let mut engine = Engine::new(1 << 20).expect("memory");
+        engine.add_port(link, ours.ip(), false);
+        let (pd, cq) = (engine.alloc_pd(), engine.create_cq(16));
+        let qp = engine.create_qp(0, pd, cq).expect("a number is free");
+        let address = engine.address_of(&qp, &dialect_params).expect("it has a port");
+        let peer = roci_driver::Address {
+            ip: theirs.ip(),
+            mac: station::of_sender(theirs.port()),
+            psn: Psn::new(0),
+            ..address
+        };
+        let qp = engine.connect(qp, &peer, &dialect_params).expect("they agree");
+        for _ in 0..3 {
+            let room = engine.buffer(64).expect("memory");
+            engine.post_recv(qp, 1, room).map_err(|refused| refused.reason).expect("accepted");
+        }
+        let ip = Ip::between(theirs.ip(), ours.ip()).expect("one version");
+        let mut flow = Flow::new(MacAddr::default(), MacAddr::default(), None, ip, theirs.port());
+        let mut send = |psn: u32, id: u16, damage: u32| {
+            let headers = Headers::plain(Bth::new(Opcode::RcSendOnly, Qpn::new(address.qpn.get()), Psn::new(psn)));
+            let mut bytes = vec![0; flow.frame_len(&headers, 16)];
+            flow.emit(&mut bytes, &headers, 16, |payload| payload.fill(7));
+            let mut packet = bytes.split_off(14 + 20 + 8);
+            let icrc = packet.last_chunk_mut::<4>().expect("an ICRC");
+            let change = identification::change(28 + bytes.len() - 42 + 12 + 16 + 4, id) ^ damage;
+            *icrc = (u32::from_le_bytes(*icrc) ^ change).to_le_bytes();
+            foreign.send_to(&packet, ours).expect("sent");
+        };
+        send(0, 0, 0);
+        send(1, 31_000, 0);
+        send(2, 5, 0x1000_0001);
+        let until = Instant::now() + Duration::from_secs(2);
+        let mut came = 0;
+        while Instant::now() < until && engine.stats().rx_frames < 3 {
+            engine.poll();
+            came += usize::from(engine.poll_cq(cq).is_some());
+        }
+        came += usize::from(engine.poll_cq(cq).is_some());
+        let stats = engine.stats();
+        assert_eq!((came, stats.rx_other_identification), if takes_any { (2, 1) } else { (1, 0) });
+        let wrong = stats.malformed(roci_protocol::wire::Malformed::Icrc);
+        assert_eq!(wrong, if takes_any { 1 } else { 2 });
+    }
+}
+
+/// Whatever bytes come, and from whomever.
+#[test]
+fn garbage_of_any_length_is_dropped_and_counted() {
+    let mut ends = pair();
+    let victim: SocketAddr = {
+        let stats = ends[0].engine.ip(0);
+        SocketAddr::new(stats, 4791)
+    };
+    let foreign = UdpSocket::bind(SocketAddr::new([127, 0, 0, 1].into(), 0)).expect("a socket");
+    let lens = (0..200).chain([1024, 4096, 9000, 60_000, 65_507]);
+    let mut sent = 0;
+    for len in lens {
+        foreign.send_to(&pattern(len), victim).expect("sent");
+        sent += 1;
+        ends[0].engine.poll();
+    }
+    while ends[0].engine.poll() > 0 {}
+    let stats = ends[0].engine.stats();
+    assert!(stats.is_balanced() && stats.rx_frames == sent && stats.rx_delivered == 0, "{stats:?}");
+    assert_moves_everything(&mut ends);
+}
+
+#[test]
+fn frames_that_are_kept_keep_their_bytes() {
+    let (mut link, foreign) = (loopback(), UdpSocket::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a socket"));
+    let mut kept = Vec::new();
+    for round in 0..100_u8 {
+        foreign.send_to(&[round; 100], link.own()).expect("sent");
+        let until = Instant::now() + PATIENCE;
+        while kept.len() <= usize::from(round) && Instant::now() < until {
+            let mut batch = Batch::new();
+            link.receive(&mut batch);
+            kept.extend(batch);
+        }
+    }
+    for (round, frame) in kept.iter().enumerate() {
+        assert_eq!(frame.as_ref()[42..], [round as u8; 100]);
+    }
+}
