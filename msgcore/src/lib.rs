@@ -88,9 +88,10 @@ pub use worker::closing::CloseError;
 pub use worker::fabric::Fabric;
 pub use worker::flush::FlushError;
 pub use worker::ports;
-pub use worker::ports::{LiveLink, Ports, WireupError};
+pub use worker::ports::{LiveLink, Ports};
 pub use worker::protocols::{Circumstances, ProtocolRange, protocol_ranges};
 pub use worker::stream;
+pub use worker::wireup_error::WireupError;
 pub use worker::{Dropped, Worker};
 
 /// What a receive chooses messages by, besides their sender.

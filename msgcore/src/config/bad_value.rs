@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::net::AddrParseError;
 
-use roci_driver::link::dpdk::ParseDeviceError;
+use roci_driver::link::live::ParseLinkDeviceError;
 use roci_protocol::NoPkey;
 use roci_protocol::sim::ParseFaultsError;
 use thiserror::Error;
@@ -58,7 +58,7 @@ pub enum BadKnobValue {
     Partition(#[from] NoPkey),
     /// The value is not a device.
     #[error(transparent)]
-    Device(#[from] ParseDeviceError),
+    Device(#[from] ParseLinkDeviceError),
     /// The value does not describe receive queues.
     #[error(transparent)]
     Queues(#[from] ReceiveQueuesError),

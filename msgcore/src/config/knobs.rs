@@ -107,7 +107,7 @@ macro_rules! knobs {
 
 knobs! {
     /// The port between ranks: memif (shared memory, no privilege), vhost, af_packet:IFACE, pci:ADDRESS; %r stands for the rank.
-    device: String = "memif".into(), "device", "memif|vhost|af_packet:IFACE|pci:ADDRESS", parse_device, Clone::clone;
+    device: String = "memif".into(), "device", "memif|vhost|udp[:ADDRESS]|af_packet:IFACE|pci:ADDRESS", parse_device, Clone::clone;
     /// A raw EAL line instead of a device; its first port is used, and shared by all peers.
     eal: String = String::new(), "EAL arguments", "any", |text| Ok(text.into()), Clone::clone;
     /// This rank's address on a shared device; empty gives 10.200.0.(rank + 1), which no router sees.

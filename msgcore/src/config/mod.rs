@@ -14,6 +14,7 @@ use std::fmt;
 use std::path::Path;
 
 use roci_driver::link::dpdk::Device;
+use roci_driver::link::live::{LinkDevice, ParseLinkDeviceError};
 use roci_driver::{ArenaConfig, Mtu, RegistrationConfig};
 use roci_protocol::msg;
 use thiserror::Error;
@@ -168,12 +169,12 @@ impl Config {
     }
 
     /// The device, with `%r` replaced by the rank.
-    pub fn device_of(&self, rank: usize) -> Result<Device, ConfigError> {
+    pub fn device_of(&self, rank: usize) -> Result<LinkDevice, ConfigError> {
         if !self.eal.is_empty() {
-            return Ok(Device::Eal(self.eal.replace("%r", &rank.to_string())));
+            return Ok(Device::Eal(self.eal.replace("%r", &rank.to_string())).into());
         }
         let name = self.device.replace("%r", &rank.to_string());
-        name.parse().map_err(|error: roci_driver::link::dpdk::ParseDeviceError| ConfigError::Value {
+        name.parse().map_err(|error: ParseLinkDeviceError| ConfigError::Value {
             name: "device".into(),
             value: name,
             problem: error.into(),
@@ -181,8 +182,8 @@ impl Config {
     }
 
     /// The arena, near the device where one is given whose place is known.
-    pub fn arena(&self, near: Option<&Device>) -> ArenaConfig {
-        let node = near.and_then(Device::numa_node);
+    pub fn arena(&self, near: Option<&LinkDevice>) -> ArenaConfig {
+        let node = near.and_then(LinkDevice::numa_node);
         ArenaConfig { bytes: self.arena_size, pages: self.arena_pages, node }
     }
 

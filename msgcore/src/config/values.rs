@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use roci_driver::Mtu;
-use roci_driver::link::dpdk::Device;
+use roci_driver::link::live::LinkDevice;
 use roci_protocol::sim::Faults;
 use roci_protocol::wire::MacAddr;
 
@@ -96,7 +96,7 @@ pub(super) fn show_neighbours(neighbours: &[(IpAddr, MacAddr)]) -> String {
 }
 
 pub(super) fn parse_device(text: &str) -> Result<String, BadKnobValue> {
-    text.parse::<Device>()?;
+    text.parse::<LinkDevice>()?;
     Ok(text.into())
 }
 

@@ -4,11 +4,14 @@ use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
+use roci_driver::link::udp::station;
+use roci_protocol::wire::MacAddr;
+use roci_protocol::wire::udp::ROCE_PORT;
 use static_assertions::const_assert;
 use thiserror::Error;
 
 /// The first byte of an address, which says how the others are laid out.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// Where an endpoint is, and which of those that were there one after the other it is. Ordered, so that two ends agree whose
 /// request goes on where both have asked.
@@ -16,10 +19,21 @@ const VERSION: u8 = 1;
 pub struct EndpointAddress {
     /// The host's address on its port.
     pub ip: IpAddr,
+    /// The UDP port that its frames come in at: RoCEv2's own (4791), or that of a socket where several processes share the host's
+    /// address.
+    pub udp_port: u16,
     /// The port of RDMA-CM's service (`RDMA_PS_TCP`) that it listens at.
     pub service: u16,
     /// A number that no other endpoint has that was, or will be, at this place.
     pub incarnation: u64,
+}
+
+/// The place of an endpoint: its host, its UDP port, and the service that it listens at.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct ServicePoint {
+    ip: IpAddr,
+    udp_port: u16,
+    service: u16,
 }
 
 /// Why bytes or a text are no address.
@@ -36,7 +50,9 @@ pub enum BadEndpointAddress {
     #[error("an endpoint's address without a host")]
     NoHost,
     /// A text that is not one.
-    #[error("an endpoint's address is IP:SERVICE/INCARNATION, as 10.0.0.1:28416/0123456789abcdef")]
+    #[error(
+        "an endpoint's address is IP:SERVICE/INCARNATION, and /PORT for another UDP port than 4791, as 10.0.0.1:28416/0123456789abcdef"
+    )]
     Text,
 }
 
@@ -45,7 +61,7 @@ impl EndpointAddress {
     pub const LEN: usize = 32;
 
     /// Returns it as bytes, for who carries it: a version, a reserved byte, the service (2 bytes), the incarnation (8), the host as
-    /// an IPv6 address or one that is mapped to it (16), and 4 reserved bytes; numbers in network order.
+    /// an IPv6 address or one that is mapped to it (16), the UDP port (2), and 2 reserved bytes; numbers in network order.
     pub fn to_bytes(self) -> [u8; Self::LEN] {
         let ip = match self.ip {
             IpAddr::V4(ip) => ip.to_ipv6_mapped(),
@@ -56,6 +72,7 @@ impl EndpointAddress {
         bytes[2..4].copy_from_slice(&self.service.to_be_bytes());
         bytes[4..12].copy_from_slice(&self.incarnation.to_be_bytes());
         bytes[12..28].copy_from_slice(&ip.octets());
+        bytes[28..30].copy_from_slice(&self.udp_port.to_be_bytes());
         bytes
     }
 
@@ -65,12 +82,13 @@ impl EndpointAddress {
     /// It is no address.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, BadEndpointAddress> {
         let &bytes: &[u8; Self::LEN] = bytes.try_into().map_err(|_| BadEndpointAddress::Length(bytes.len()))?;
-        let [version, _, s0, s1, i0, i1, i2, i3, i4, i5, i6, i7, ip @ .., _, _, _, _] = bytes;
+        let [version, _, s0, s1, i0, i1, i2, i3, i4, i5, i6, i7, ip @ .., u0, u1, _, _] = bytes;
         if version != VERSION {
             return Err(BadEndpointAddress::Version(version));
         }
         let address = Self {
             ip: Ipv6Addr::from(ip).into(),
+            udp_port: u16::from_be_bytes([u0, u1]),
             service: u16::from_be_bytes([s0, s1]),
             incarnation: u64::from_be_bytes([i0, i1, i2, i3, i4, i5, i6, i7]),
         };
@@ -87,17 +105,29 @@ impl EndpointAddress {
             IpAddr::V4(ip) => !(ip == Ipv4Addr::UNSPECIFIED || ip.is_multicast() || ip.is_broadcast()),
             IpAddr::V6(ip) => !(ip == Ipv6Addr::UNSPECIFIED || ip.is_multicast()),
         };
-        if is_a_host { Ok(Self { ip, ..self }) } else { Err(BadEndpointAddress::NoHost) }
+        if is_a_host && self.udp_port != 0 { Ok(Self { ip, ..self }) } else { Err(BadEndpointAddress::NoHost) }
+    }
+
+    /// Returns the place that it names: one endpoint at a time is there.
+    pub(crate) const fn place(&self) -> ServicePoint {
+        ServicePoint { ip: self.ip, udp_port: self.udp_port, service: self.service }
+    }
+
+    /// Returns the station that its frames go to, where it is a socket with a port of its own.
+    pub(crate) fn station(&self) -> Option<MacAddr> {
+        (self.udp_port != ROCE_PORT).then(|| station::of_port(self.udp_port))
     }
 }
 const_assert!(EndpointAddress::LEN <= 64);
 
 impl Display for EndpointAddress {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self.ip {
-            IpAddr::V4(ip) => write!(f, "{ip}:{}/{:016x}", self.service, self.incarnation),
-            IpAddr::V6(ip) => write!(f, "[{ip}]:{}/{:016x}", self.service, self.incarnation),
+        let &Self { ip, udp_port, service, incarnation } = self;
+        match ip {
+            IpAddr::V4(ip) => write!(f, "{ip}:{service}/{incarnation:016x}")?,
+            IpAddr::V6(ip) => write!(f, "[{ip}]:{service}/{incarnation:016x}")?,
         }
+        if udp_port == ROCE_PORT { Ok(()) } else { write!(f, "/{udp_port}") }
     }
 }
 
@@ -105,10 +135,12 @@ impl FromStr for EndpointAddress {
     type Err = BadEndpointAddress;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (place, incarnation) = text.trim().split_once('/').ok_or(BadEndpointAddress::Text)?;
+        let (place, rest) = text.trim().split_once('/').ok_or(BadEndpointAddress::Text)?;
+        let (incarnation, udp_port) = rest.split_once('/').map_or((rest, None), |(first, port)| (first, Some(port)));
         let place: std::net::SocketAddr = place.parse().map_err(|_| BadEndpointAddress::Text)?;
         let incarnation = u64::from_str_radix(incarnation, 16).map_err(|_| BadEndpointAddress::Text)?;
-        Self { ip: place.ip(), service: place.port(), incarnation }.check()
+        let udp_port = udp_port.map_or(Ok(ROCE_PORT), |port| port.parse().map_err(|_| BadEndpointAddress::Text))?;
+        Self { ip: place.ip(), udp_port, service: place.port(), incarnation }.check()
     }
 }
 
@@ -127,8 +159,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bytes_and_texts_are_read_as_they_were_written(ip in an_ip(), service: u16, incarnation: u64) {
-            let address = EndpointAddress { ip, service, incarnation };
+        fn bytes_and_texts_are_read_as_they_were_written(ip in an_ip(), udp_port: u16, service: u16, incarnation: u64) {
+            let address = EndpointAddress { ip, udp_port, service, incarnation };
             prop_assert_eq!(EndpointAddress::from_bytes(&address.to_bytes()), address.check());
             prop_assert_eq!(address.to_string().parse(), address.check());
         }
@@ -142,7 +174,7 @@ mod tests {
 
     #[test]
     fn what_is_no_address_is_refused_by_name() {
-        let good = EndpointAddress { ip: [10, 0, 0, 1].into(), service: 1, incarnation: 2 };
+        let good = EndpointAddress { ip: [10, 0, 0, 1].into(), udp_port: ROCE_PORT, service: 1, incarnation: 2 };
         let mut other = good.to_bytes();
         other[0] = 9;
         assert_eq!(EndpointAddress::from_bytes(&other), Err(BadEndpointAddress::Version(9)));

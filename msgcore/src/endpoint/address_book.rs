@@ -1,14 +1,9 @@
 //! Which peer is where.
 
-use std::net::IpAddr;
-
 use hashbrown::HashMap;
 
-use super::address::EndpointAddress;
+use super::address::{EndpointAddress, ServicePoint};
 use crate::core::peer_id::PeerId;
-
-/// The place of an endpoint: its host, and the service that it listens at. One endpoint at a time is there.
-type ServicePoint = (IpAddr, u16);
 
 /// The addresses of all peers, and this end's own.
 #[derive(Debug)]
@@ -55,8 +50,8 @@ impl AddressBook {
     }
 
     /// Returns the peer that is at a place, and its address.
-    pub(crate) fn at(&self, ip: IpAddr, service: u16) -> Option<(PeerId, EndpointAddress)> {
-        let id = *self.by_place.get(&(ip, service))?;
+    pub(crate) fn at(&self, place: ServicePoint) -> Option<(PeerId, EndpointAddress)> {
+        let id = *self.by_place.get(&place)?;
         Some((id, self.address(id)?))
     }
 
@@ -77,7 +72,7 @@ impl AddressBook {
         }
         assert!(self.entries[id.slot()].is_none(), "a slot is one peer's");
         self.entries[id.slot()] = Some(BookEntry { id, address, is_inserted });
-        self.by_place.insert((address.ip, address.service), id);
+        self.by_place.insert(address.place(), id);
         self.unknown += usize::from(!is_inserted);
     }
 
@@ -92,10 +87,9 @@ impl AddressBook {
     /// A place is not this peer's any more, but its slot still is.
     pub(crate) fn vacate(&mut self, id: PeerId) {
         if let Some(address) = self.address(id)
-            && let place = (address.ip, address.service)
-            && self.by_place.get(&place) == Some(&id)
+            && self.by_place.get(&address.place()) == Some(&id)
         {
-            self.by_place.remove(&place);
+            self.by_place.remove(&address.place());
         }
     }
 
@@ -111,9 +105,8 @@ impl AddressBook {
     /// Whether it agrees with itself.
     pub(crate) fn is_sound(&self) -> bool {
         let unknown = self.entries.iter().flatten().filter(|entry| !entry.is_inserted).count();
-        let is_there = |(place, &id): (&ServicePoint, &PeerId)| {
-            self.address(id).is_some_and(|address| (address.ip, address.service) == *place)
-        };
+        let is_there =
+            |(place, &id): (&ServicePoint, &PeerId)| self.address(id).is_some_and(|address| address.place() == *place);
         unknown == self.unknown && self.by_place.iter().all(is_there)
     }
 

@@ -74,7 +74,7 @@ impl<L: Link> Endpoint<L> {
     }
 
     fn insert_stranger(&mut self, address: EndpointAddress) -> Result<PeerId, InsertError> {
-        let before = self.wireup.book.at(address.ip, address.service);
+        let before = self.wireup.book.at(address.place());
         if let Some((id, there)) = before
             && there == address
             && self.peers.live_mut(id).is_some()

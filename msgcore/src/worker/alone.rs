@@ -23,7 +23,8 @@ use roci_driver::link::Link;
 use thiserror::Error;
 
 use super::Worker;
-use super::ports::{Ports, WireupError, open_alone};
+use super::ports::{Ports, open_alone};
+use super::wireup_error::WireupError;
 use crate::config::{Config, ConnectMethod, Origin};
 use crate::core::no_connection::NoConnection;
 use crate::core::peer_id::PeerId;
@@ -125,7 +126,7 @@ impl<L: Link> Worker<L> {
         let (meant, rest) = rest.split_once(' ').ok_or(BadEndpointAddress::Text)?;
         let meant = meant.parse().map_err(|_| BadEndpointAddress::Text)?;
         let address = from.parse::<EndpointAddress>()?;
-        let is_known = self.endpoint.wireup.book.at(address.ip, address.service).is_some();
+        let is_known = self.endpoint.wireup.book.at(address.place()).is_some();
         if is_known || rest.starts_with("ask ") {
             let from = self.endpoint.identify(address, meant)?;
             self.endpoint.wireup.deliver_mail(from, rest.to_owned());

@@ -6,7 +6,8 @@ use roci_driver::link::Link;
 use roci_driver::{Address, CompletionQueue, Engine, PdId, QueuePair};
 use roci_launcher::{Job, JobError, Reminder};
 
-use super::ports::{LiveLink, Ports, WireupError, addresses_of, queue_pair_params};
+use super::ports::{LiveLink, Ports, addresses_of, host_of, queue_pair_params};
+use super::wireup_error::WireupError;
 use crate::Rank;
 use crate::config::Config;
 use crate::endpoint::address::EndpointAddress;
@@ -146,7 +147,7 @@ impl<L: Link> Fabric<L> {
             let mut queue_pairs = vec![None; 2];
             queue_pairs[1 - rank] = Some(qp);
             rank += 1;
-            let hosts: Vec<_> = addresses.iter().map(|address| address.ip).collect();
+            let hosts: Vec<_> = addresses.iter().map(host_of).collect();
             let endpoints = addresses_of(config.service, &hosts);
             Self {
                 rank: rank - 1,

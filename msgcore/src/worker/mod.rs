@@ -11,6 +11,7 @@ pub(crate) mod protocols;
 pub(crate) mod report;
 pub mod stream;
 pub(crate) mod waiting;
+pub(crate) mod wireup_error;
 
 use std::time::{Duration, Instant};
 
@@ -36,8 +37,9 @@ use crate::endpoint::{Endpoint, Neighbourhood, Parts};
 use crate::services::tag::requests::Requests;
 
 use departures::Departures;
-use ports::{LiveLink, Ports, WireupError, join, queue_pair_params};
+use ports::{LiveLink, Ports, join, queue_pair_params};
 use report::Awaited;
+use wireup_error::WireupError;
 
 /// One end of all its conversations: an endpoint, and the rules of the job where it is a rank of one. A worker alone
 /// ([`Worker::open_alone`]) is rank 0 of no job; its peers are named by their addresses.

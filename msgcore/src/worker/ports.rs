@@ -3,7 +3,6 @@
 //! Each pair of ranks has a port of its own where the device joins two processes (the lower rank is its server),
 //! and all share one port where the device is a network.
 
-use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,118 +10,31 @@ use std::time::Duration;
 use roci_driver::link::Link;
 use roci_driver::link::dpdk::{Attachment, Device, DpdkLink, PortError};
 use roci_driver::link::faulty::Faulty;
+use roci_driver::link::live::{AnyLink, LinkDevice};
 use roci_driver::link::pcap::PcapTee;
-use roci_driver::neighbour::{Interface, Unreachable};
-use roci_driver::{
-    Arena, ArenaError, ConnectError, Engine, MonitorError, ParseAddressError, PdId, PortConfig, PortConfigError,
-    QpParams,
-};
+use roci_driver::link::udp::{UdpAddress, UdpError, UdpLink, station};
+use roci_driver::neighbour::Interface;
+use roci_driver::{Address, Arena, Engine, PdId, PortConfig, QpParams};
 use roci_protocol::Access;
 use roci_protocol::wire::MacAddr;
-use thiserror::Error;
+use roci_protocol::wire::udp::ROCE_PORT;
 
+use super::wireup_error::WireupError;
 use crate::Rank;
-use crate::config::{Config, ConfigError, ConnectMethod, TooMuch};
-use crate::core::completion::OpError;
+use crate::config::{Config, ConnectMethod};
 use crate::core::lane::SEND_QUEUE;
 use crate::endpoint::address::EndpointAddress;
 use crate::endpoint::wireup::NoWireup;
 use roci_launcher::Reminder;
 use roci_launcher::{Job, JobError, LocalMail, Mail};
 
-/// The link of a live worker: a DPDK port that can inject faults and write a capture.
-pub type LiveLink = Faulty<PcapTee<DpdkLink>>;
+/// The link of a live worker: a port of DPDK's or a UDP socket, that can inject faults and write a capture.
+pub type LiveLink = Faulty<PcapTee<AnyLink>>;
 
 /// Receives that a queue pair of a fabric holds.
 const RECEIVES: usize = 64;
 /// A UNIX socket's path must be shorter than this.
 const SOCKET_PATH_LIMIT: usize = 108;
-
-/// Why ranks were not connected.
-#[derive(Debug, Error)]
-pub enum WireupError {
-    /// The configuration is wrong.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The arena cannot hold what the configuration wants.
-    #[error(transparent)]
-    Demand(#[from] TooMuch),
-    /// The launcher or a peer is missing.
-    #[error(transparent)]
-    Job(#[from] JobError),
-    /// The port does not work.
-    #[error(transparent)]
-    Port(#[from] PortError),
-    /// There is no memory.
-    #[error(transparent)]
-    Arena(#[from] ArenaError),
-    /// Registered memory is not watched, and the configuration insists.
-    #[error("{0} (ROCI_DREG_MONITOR)")]
-    Monitor(#[from] MonitorError),
-    /// The connection was refused.
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    /// A peer left no address.
-    #[error("rank {0}: {1}")]
-    Address(Rank, ParseAddressError),
-    /// The capture file cannot be written.
-    #[error("cannot write the capture {path}: {source}")]
-    Pcap {
-        /// Which file.
-        path: String,
-        /// Why.
-        source: io::Error,
-    },
-    /// The device joins processes of one host, and the job has several.
-    #[error("device {0} joins processes of one host only: name a network device")]
-    NeedsOneHost(Device),
-    /// The host's place on its port makes no sense.
-    #[error(transparent)]
-    Place(#[from] PortConfigError),
-    /// A peer left no address of its host.
-    #[error("rank {0}: '{1}' is not the address of a host")]
-    Host(Rank, String),
-    /// Two processes send from one station, and neither hears the other.
-    #[error(
-        "ranks {rank} and {peer} have the same station {station}: processes on one interface do not hear each other: give each rank an interface of its own, or make them workers of one process (ROCI_QUEUES)"
-    )]
-    SameStation {
-        /// This rank.
-        rank: Rank,
-        /// The other one.
-        peer: Rank,
-        /// The address that both have.
-        station: MacAddr,
-    },
-    /// The connections cannot be made as the configuration wants it.
-    #[error(transparent)]
-    Method(#[from] NoWireup),
-    /// A peer could not be connected.
-    #[error(transparent)]
-    Peer(#[from] OpError),
-    /// Nothing leads to a peer.
-    #[error("no way to {0}: {1}")]
-    Unreachable(IpAddr, Unreachable),
-    /// The thread of a dedicated worker cannot run where it should, or not at all.
-    #[error("cannot start the worker's thread{}: {source}", .cpu.map_or_else(String::new, |cpu| format!(" on processor {cpu} (ROCI_ENGINE_CPU)")))]
-    Thread {
-        /// The processor, where that is the problem.
-        cpu: Option<usize>,
-        /// Why.
-        source: io::Error,
-    },
-    /// There is no descriptor for a dedicated worker's application to sleep on.
-    #[error("cannot make the descriptor that the worker wakes its application by: {0}")]
-    WaitFd(#[source] io::Error),
-    /// The job's directory is too deep for a socket.
-    #[error("{0}: too long a path for a UNIX socket: set TMPDIR to a shorter one")]
-    SocketPath(String),
-    /// DPDK would take the job's directory for several arguments.
-    #[error(
-        "{0}: ',', '=', '[' and ']' mean something else in the name of a port's socket: set TMPDIR to a path without"
-    )]
-    SocketSign(String),
-}
 
 /// A rank's engine with its ports open: what queue pairs are made on.
 pub struct Ports<L: Link = LiveLink> {
@@ -156,26 +68,28 @@ impl Ports {
         let device = config.device_of(seat)?;
         let mut engine = Engine::on(Arena::with(config.arena(Some(&device)))?)?;
         let is_shared = !device.is_point_to_point();
-        check_method(config, is_shared)?;
+        check_method(config, &device)?;
         let place = if is_shared { seat } else { rank };
         if job.generation() > 1 {
             // Ports have the names that they had: those of before are closed once all ranks are here.
             job.barrier()?;
         }
         if !peers.is_empty() {
-            let links = open_links(config, &mut job, &device, &peers);
-            for (index, link) in links?.into_iter().enumerate() {
+            let links = open_links(config, &mut job, &device, &peers)?;
+            for (index, link) in links.into_iter().enumerate() {
                 // Ranks that share no directory may be on hosts of their own.
                 let is_recorder = index == 0 && (rank == 0 || job.directory().is_none());
-                let link = dress(config, link, rank, index, is_recorder)?;
-                engine.add_port_with(link, host(config, place, !is_shared))?;
+                let host = host(config, &link, place, !is_shared);
+                engine.add_port_with(dress(config, link, rank, index, is_recorder)?, host)?;
             }
         }
         let pd = engine.alloc_pd();
         let hosts = if is_shared && !peers.is_empty() {
-            hosts(config, &mut job, engine.link(0).mac())?
+            hosts(&mut job, engine.ip(0), engine.link(0).mac())?
         } else {
-            (0..size).map(|peer| if peer == rank { ip_of(config, peer) } else { default_ip(peer) }).collect()
+            (0..size)
+                .map(|peer| (if peer == rank { ip_of(config, peer) } else { default_ip(peer) }, ROCE_PORT))
+                .collect()
         };
         let addresses = addresses_of(config.service, &hosts);
         Ok(Self { rank, size, engine, pd, is_shared, addresses, is_alone: false, job: Some(job), mail: None })
@@ -183,7 +97,16 @@ impl Ports {
 }
 
 /// Opens a link to each of these ranks, or one to all, and waits for theirs.
-fn open_links(config: &Config, job: &mut Job, device: &Device, peers: &[Rank]) -> Result<Vec<DpdkLink>, WireupError> {
+fn open_links(
+    config: &Config,
+    job: &mut Job,
+    device: &LinkDevice,
+    peers: &[Rank],
+) -> Result<Vec<AnyLink>, WireupError> {
+    let device = match device {
+        LinkDevice::Udp(address) => return Ok(vec![open_socket(config, *address, job.directory().is_some())?]),
+        LinkDevice::Dpdk(device) => device,
+    };
     let attachments = attachments(config, device, job, peers)?;
     let patience = Duration::from_secs(config.connect_timeout_s);
     let (rank, mut reminder) = (job.rank(), Reminder::start());
@@ -197,7 +120,17 @@ fn open_links(config: &Config, job: &mut Job, device: &Device, peers: &[Rank]) -
     if matches!(links, Err(PortError::Hopeless(_))) {
         job.check_all_present()?;
     }
-    Ok(links?)
+    Ok(links?.into_iter().map(AnyLink::from).collect())
+}
+
+/// Opens a socket at the address that the device or the knob names. Without one, processes that are known to be on one host meet on its
+/// loopback interface.
+fn open_socket(config: &Config, address: UdpAddress, is_one_host: bool) -> Result<AnyLink, UdpError> {
+    let address = UdpAddress { ip: address.ip.or(config.ip), ..address };
+    let mtu = config.wanted_port_mtu();
+    let link =
+        if is_one_host && address.ip.is_none() { UdpLink::open_on_loopback(mtu) } else { UdpLink::open(address, mtu) };
+    Ok(link?.into())
 }
 
 /// The rank that this one's device and address are named after: where workers of a process share a port, the first.
@@ -205,27 +138,28 @@ fn seat(config: &Config, job: &Job) -> Rank {
     if config.queues > 1 { job.first() } else { job.rank() }
 }
 
-/// Of several engines on a port one alone receives management datagrams.
-fn check_method(config: &Config, is_shared: bool) -> Result<(), WireupError> {
+/// Of several engines on a port one alone receives management datagrams; sockets are each engine's own.
+fn check_method(config: &Config, device: &LinkDevice) -> Result<(), WireupError> {
+    let is_shared = device.dpdk().is_some_and(|device| !device.is_point_to_point());
     if is_shared && config.queues > 1 && config.connect_method == ConnectMethod::RdmaCm {
         return Err(NoWireup::SharedPort.into());
     }
     Ok(())
 }
 
-/// Returns the host of each rank on a network, as the ranks published it. Ranks of one process may share a station, whose frames go from
-/// queue to queue; others would not hear each other.
-fn hosts(config: &Config, job: &mut Job, station: MacAddr) -> Result<Vec<IpAddr>, WireupError> {
+/// Returns the host of each rank on a network and its UDP port there, as the ranks published them. Ranks of one process may share a
+/// station, whose frames go from queue to queue; others would not hear each other. A socket is a station at its own address.
+fn hosts(job: &mut Job, ours: IpAddr, station: MacAddr) -> Result<Vec<(IpAddr, u16)>, WireupError> {
     let (rank, size, process) = (job.rank(), job.size(), job.first());
-    let ours = ip_of(config, seat(config, job));
     job.put(&format!("host/{rank}"), &format!("{ours} {station} {process}"))?;
     let host = |peer| {
         let text = job.get(&format!("host/{peer}"))?;
         let (ip, mac, first) = parse_host(&text).ok_or(WireupError::Host(peer, text))?;
-        if mac == station && first != process {
+        let udp_port = station::port_of(mac);
+        if mac == station && first != process && (udp_port.is_none() || ip == ours) {
             return Err(WireupError::SameStation { rank, peer, station });
         }
-        Ok(ip)
+        Ok((ip, udp_port.unwrap_or(ROCE_PORT)))
     };
     (0..size).map(host).collect()
 }
@@ -241,7 +175,8 @@ impl<L: Link> Ports<L> {
     /// or will be at the same place.
     pub fn alone(mut engine: Engine<L>, config: &Config, incarnation: u64) -> Self {
         let pd = engine.alloc_pd();
-        let addresses = vec![EndpointAddress { ip: engine.ip(0), service: config.service, incarnation }];
+        let udp_port = station::port_of(engine.link(0).mac()).unwrap_or(ROCE_PORT);
+        let addresses = vec![EndpointAddress { ip: engine.ip(0), udp_port, service: config.service, incarnation }];
         Self { rank: 0, size: 1, engine, pd, is_shared: true, addresses, is_alone: true, job: None, mail: None }
     }
 
@@ -253,17 +188,24 @@ impl<L: Link> Ports<L> {
         let port = |(rank, (mut engine, mail)): (Rank, (Engine<L>, LocalMail))| {
             let pd = engine.alloc_pd();
             let mail: Option<Box<dyn Mail>> = Some(Box::new(mail));
-            let addresses = addresses_of(Config::default().service, hosts);
+            let hosts: Vec<_> = hosts.iter().map(|&ip| (ip, ROCE_PORT)).collect();
+            let addresses = addresses_of(Config::default().service, &hosts);
             Self { rank, size, engine, pd, is_shared: true, addresses, is_alone: false, job: None, mail }
         };
         ranks.map(port).collect()
     }
 }
 
-/// Returns where ranks are, by their hosts: each listens at a service of its own.
-pub(super) fn addresses_of(service: u16, hosts: &[IpAddr]) -> Vec<EndpointAddress> {
-    let of_rank = |(rank, &ip): (Rank, &IpAddr)| EndpointAddress {
+/// Returns the host of a queue pair, and its UDP port there.
+pub(super) fn host_of(address: &Address) -> (IpAddr, u16) {
+    (address.ip, station::port_of(address.mac).unwrap_or(ROCE_PORT))
+}
+
+/// Returns where ranks are, by their hosts and UDP ports: each listens at a service of its own.
+pub(super) fn addresses_of(service: u16, hosts: &[(IpAddr, u16)]) -> Vec<EndpointAddress> {
+    let of_rank = |(rank, &(ip, udp_port)): (Rank, &(IpAddr, u16))| EndpointAddress {
         ip,
+        udp_port,
         service: service.wrapping_add(rank as u16),
         incarnation: 0,
     };
@@ -283,11 +225,21 @@ pub fn open_alone(config: &Config) -> Result<Engine<LiveLink>, WireupError> {
         return Err(WireupError::NeedsOneHost(device));
     }
     let mut engine = Engine::on(Arena::with(config.arena(Some(&device)))?)?;
-    let attachment = attachment_of(config, &device);
-    for link in DpdkLink::open_all(&[attachment], Duration::from_secs(config.connect_timeout_s), &mut || false)? {
-        engine.add_port_with(dress(config, link, 0, 0, true)?, host(config, 0, false))?;
-    }
+    let link = open_shared(config, &device, 1)?;
+    let host = host(config, &link, 0, false);
+    engine.add_port_with(dress(config, link, 0, 0, true)?, host)?;
     Ok(engine)
+}
+
+/// Opens a link that all peers are behind, on a port with so many queues where it is a port.
+pub fn open_shared(config: &Config, device: &LinkDevice, queues: u16) -> Result<AnyLink, WireupError> {
+    let device = match device {
+        LinkDevice::Udp(address) => return Ok(open_socket(config, *address, false)?),
+        LinkDevice::Dpdk(device) => device,
+    };
+    let attachment = attachment_of(config, device).with_queues(queues);
+    let links = DpdkLink::open_all(&[attachment], Duration::from_secs(config.connect_timeout_s), &mut || false)?;
+    Ok(links.into_iter().next().expect("a link for each attachment").into())
 }
 
 /// Parameters of every queue pair between two ranks.
@@ -314,9 +266,12 @@ pub fn queue_pair_params(config: &Config) -> QpParams {
     }
 }
 
-/// This rank's host on a port.
-fn host(config: &Config, rank: Rank, is_point_to_point: bool) -> PortConfig {
-    let ip = ip_of(config, rank);
+/// This rank's host on a port: where it is a socket, at the address that it has.
+fn host(config: &Config, link: &AnyLink, rank: Rank, is_point_to_point: bool) -> PortConfig {
+    let ip = match link {
+        AnyLink::Udp(link) => link.own().ip(),
+        AnyLink::Dpdk(_) => ip_of(config, rank),
+    };
     let prefix = config.prefix.unwrap_or(if ip.is_ipv4() { 24 } else { 64 });
     let (gateway_v4, gateway_v6) = match config.gateway {
         Some(IpAddr::V4(gateway)) => (Some(gateway), None),
@@ -328,12 +283,7 @@ fn host(config: &Config, rank: Rank, is_point_to_point: bool) -> PortConfig {
     PortConfig { interfaces, neighbours, gateway_v4, gateway_v6, pkey, is_point_to_point }
 }
 
-/// A port on a network device, as the configuration wants it.
-pub fn shared_attachment(config: &Config, device: &Device) -> Attachment {
-    attachment_of(config, device).with_queues(config.queues)
-}
-
-/// With the packets that were asked for, where any were: else a device that carries less than usual is taken as it is.
+/// A port on a network device, with the packets that were asked for, where any were: else a device that carries less than usual is taken as it is.
 fn attachment_of(config: &Config, device: &Device) -> Attachment {
     let attachment = Attachment::shared(device.clone());
     match config.wanted_port_mtu() {
@@ -344,9 +294,9 @@ fn attachment_of(config: &Config, device: &Device) -> Attachment {
 
 fn attachments(config: &Config, device: &Device, job: &Job, peers: &[Rank]) -> Result<Vec<Attachment>, WireupError> {
     if !device.is_point_to_point() {
-        return Ok(vec![shared_attachment(config, device)]);
+        return Ok(vec![attachment_of(config, device).with_queues(config.queues)]);
     }
-    let directory = job.directory().ok_or_else(|| WireupError::NeedsOneHost(device.clone()))?;
+    let directory = job.directory().ok_or_else(|| WireupError::NeedsOneHost(device.clone().into()))?;
     let rank = job.rank();
     let end = |&peer: &Rank| {
         let (server, client) = (rank.min(peer), rank.max(peer));
@@ -366,12 +316,14 @@ fn check_socket_path(path: PathBuf) -> Result<PathBuf, WireupError> {
 
 fn dress(
     config: &Config,
-    mut link: DpdkLink,
+    mut link: AnyLink,
     rank: Rank,
     index: usize,
     is_recorder: bool,
 ) -> Result<LiveLink, WireupError> {
-    link.zero_copy_from(config.zcopy_threshold);
+    if let AnyLink::Dpdk(link) = &mut link {
+        link.zero_copy_from(config.zcopy_threshold);
+    }
     // One file cannot be written by several of a host: without %r it is rank 0's, which sees both directions.
     let is_ours = |path: &&PathBuf| is_recorder || (index == 0 && path.display().to_string().contains("%r"));
     let path = config.pcap.as_ref().filter(is_ours);

@@ -414,7 +414,7 @@ fn one_end_of_a_wire_may_be_itself() {
 #[test]
 fn a_rank_has_no_strangers() {
     let mut pair = World::pair(&[("connect_method", "rdma_cm")]);
-    let stranger = EndpointAddress { ip: [10, 0, 0, 9].into(), service: 28_416, incarnation: 9 };
+    let stranger = EndpointAddress { ip: [10, 0, 0, 9].into(), udp_port: 4791, service: 28_416, incarnation: 9 };
     assert_eq!(pair.workers[0].insert(stranger), Err(InsertError::Rank));
     assert!(matches!(pair.workers[0].remove(1.into()), Err(CallError::NoPeer(peer)) if peer == 1));
     assert!(pair.workers[0].deliver_exchange("10.0.0.9:1/2 0 knock").is_err());
@@ -426,7 +426,7 @@ fn a_rank_has_no_strangers() {
 fn hostile_texts_of_an_exchange_are_refused() {
     let mut world = world(2, &[("connect_method", "oob"), ("connect_timeout_s", "1")]);
     let own = address(&world, 0);
-    let foreign = EndpointAddress { ip: [10, 0, 0, 77].into(), service: 1, incarnation: 4 };
+    let foreign = EndpointAddress { ip: [10, 0, 0, 77].into(), udp_port: 4791, service: 1, incarnation: 4 };
     for text in ["", "x", "10.0.0.1", "0.0.0.0:1/1 1 ask", &format!("{own} {} ask x", own.incarnation)] {
         assert!(world.workers[0].deliver_exchange(text).is_err(), "{text}");
     }

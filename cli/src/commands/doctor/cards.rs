@@ -1,6 +1,7 @@
 //! NICs: which there are, who drives them, and which must not be taken away.
 
 use roci_driver::link::dpdk::Device;
+use roci_driver::link::live::LinkDevice;
 use roci_protocol::Mtu;
 use roci_protocol::wire::MAX_OVERHEAD;
 
@@ -25,15 +26,15 @@ struct Card {
     has_default_route: bool,
 }
 
-pub(super) fn checks(machine: &Machine, device: &Device, wanted_mtu: Option<u16>) -> Vec<Check> {
+pub(super) fn checks(machine: &Machine, device: &LinkDevice, wanted_mtu: Option<u16>) -> Vec<Check> {
     let cards = cards(machine);
     let mut checks: Vec<_> = cards.iter().take(LISTED).map(fact).collect();
     if cards.len() > LISTED {
         checks.push(Check::fact("NICs", format!("{} more", cards.len() - LISTED)));
     }
-    match device {
-        Device::Pci(address) => checks.push(bound(&address.to_string(), &cards)),
-        Device::AfPacket(interface) => checks.push(interface_of(interface, wanted_mtu, machine)),
+    match device.dpdk() {
+        Some(Device::Pci(address)) => checks.push(bound(&address.to_string(), &cards)),
+        Some(Device::AfPacket(interface)) => checks.push(interface_of(interface, wanted_mtu, machine)),
         _ if cards.is_empty() => checks.push(Check::fact("NICs", "none that are devices")),
         _ => {}
     }
@@ -213,7 +214,7 @@ mod tests {
     #[test]
     fn every_nic_is_listed_with_its_driver() {
         let root = machine();
-        let findings: Vec<_> = checks(&Machine::at(root.path()), &Device::Memif, None)
+        let findings: Vec<_> = checks(&Machine::at(root.path()), &Device::Memif.into(), None)
             .into_iter()
             .map(|check| (check.name, check.finding))
             .collect();

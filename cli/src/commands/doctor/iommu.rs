@@ -1,12 +1,13 @@
 //! What stands between a bound NIC and all of the machine's memory: IOMMU and vfio.
 
 use roci_driver::link::dpdk::Device;
+use roci_driver::link::live::LinkDevice;
 
 use super::check::Check;
 use super::machine::Machine;
 
-pub(super) fn checks(machine: &Machine, device: &Device) -> Vec<Check> {
-    let is_needed = matches!(device, Device::Pci(_));
+pub(super) fn checks(machine: &Machine, device: &LinkDevice) -> Vec<Check> {
+    let is_needed = matches!(device.dpdk(), Some(Device::Pci(_)));
     let groups = machine.names("/sys/kernel/iommu_groups").len();
     let noiommu = machine.read("/sys/module/vfio/parameters/enable_unsafe_noiommu_mode");
     let is_open = noiommu.trim() == "Y";

@@ -1,6 +1,7 @@
 //! What this user may do: memory that is locked, descriptors, packet sockets, faults in userspace.
 
 use roci_driver::link::dpdk::Device;
+use roci_driver::link::live::LinkDevice;
 use roci_driver::{RegistrationConfig, RegistrationInfo};
 use rustix::process::{Resource, Rlimit, getrlimit};
 
@@ -14,15 +15,15 @@ const NET_ADMIN: u32 = 12;
 const NET_RAW: u32 = 13;
 const IPC_LOCK: u32 = 14;
 
-pub(super) fn checks(machine: &Machine, device: &Device, arena: usize) -> Vec<Check> {
+pub(super) fn checks(machine: &Machine, device: &LinkDevice, arena: usize) -> Vec<Check> {
     let rights = Rights::parse(&machine.read("/proc/self/status"));
     let probed = RegistrationConfig::default().probe();
     let [sysctl, release] =
         ["vm/unprivileged_userfaultfd", "kernel/osrelease"].map(|name| machine.read(format!("/proc/sys/{name}")));
     vec![
-        memlock(matches!(device, Device::Pci(_)), getrlimit(Resource::Memlock), &rights, arena as u64),
+        memlock(matches!(device.dpdk(), Some(Device::Pci(_))), getrlimit(Resource::Memlock), &rights, arena as u64),
         descriptors(getrlimit(Resource::Nofile)),
-        packet_sockets(matches!(device, Device::AfPacket(_)), &rights),
+        packet_sockets(matches!(device.dpdk(), Some(Device::AfPacket(_))), &rights),
         userfaultfd(&probed, &sysctl, &release),
     ]
 }

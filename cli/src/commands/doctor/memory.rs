@@ -1,13 +1,14 @@
 //! Huge pages, mounts of them, and transparent ones.
 
 use roci_driver::link::dpdk::{Device, HUGE_PAGES};
+use roci_driver::link::live::LinkDevice;
 use rustix::fs::{Access, access};
 
 use super::check::Check;
 use super::machine::Machine;
 
-pub(super) fn checks(machine: &Machine, device: &Device) -> Vec<Check> {
-    let needs_pool = matches!(device, Device::Pci(_));
+pub(super) fn checks(machine: &Machine, device: &LinkDevice) -> Vec<Check> {
+    let needs_pool = matches!(device.dpdk(), Some(Device::Pci(_)));
     let pools = ["2M", "1G"].map(|size| HugePagePool::read(machine, size));
     let mut checks = pools.iter().map(HugePagePool::check).collect::<Vec<_>>();
     if needs_pool && pools.iter().all(|pool| pool.free == 0) {
@@ -108,8 +109,9 @@ mod tests {
     fn a_bound_nic_cannot_do_without_pages() {
         let root = tempfile::TempDir::new().expect("a directory");
         let machine = Machine::at(root.path());
-        let missing =
-            |device: Device| checks(&machine, &device).iter().any(|check| check.verdict == CheckVerdict::Missing);
+        let missing = |device: Device| {
+            checks(&machine, &device.into()).iter().any(|check| check.verdict == CheckVerdict::Missing)
+        };
         assert!(missing("pci:00:04.0".parse().expect("a device")));
         assert!(!missing(Device::Memif));
     }

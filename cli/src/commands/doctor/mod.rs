@@ -10,10 +10,11 @@ mod limits;
 mod machine;
 mod memory;
 mod processor;
+mod sockets;
 
 use std::process::ExitCode;
 
-use roci_driver::link::dpdk::Device;
+use roci_driver::link::live::LinkDevice;
 use serde_json::{Value, json};
 
 use crate::commands::info::arena::ArenaInfo;
@@ -32,6 +33,7 @@ pub(crate) fn run(options: &DoctorOptions) -> Result<ExitCode, Failure> {
         .chain(iommu::checks(&machine, &device))
         .chain(cards::checks(&machine, &device, config.wanted_port_mtu()))
         .chain(limits::checks(&machine, &device, config.arena_size))
+        .chain(sockets::checks(&machine, &device, &config))
         .chain(processor::checks(&machine))
         .collect();
     if options.json {
@@ -53,7 +55,7 @@ fn arena(memory: &ArenaInfo) -> Check {
     }
 }
 
-fn as_json(device: &Device, checks: &[Check]) -> Value {
+fn as_json(device: &LinkDevice, checks: &[Check]) -> Value {
     let row = |check: &Check| {
         json!({
             "check": check.name,
@@ -71,7 +73,7 @@ fn as_json(device: &Device, checks: &[Check]) -> Value {
 }
 
 /// A row a line, and its remedy on the next one, whole, so that it can be copied.
-fn show(device: &Device, checks: &[Check]) -> Result<(), Failure> {
+fn show(device: &LinkDevice, checks: &[Check]) -> Result<(), Failure> {
     let width = checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
     for Check { name, verdict, finding, remedy } in checks {
         output::line(format!("{:<8} {name:<width$}  {finding}", verdict.to_string()))?;

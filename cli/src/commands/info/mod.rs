@@ -21,11 +21,12 @@ use crate::output;
 use arena::ArenaInfo;
 
 /// Devices with what they need, what they carry, and whether they send long payloads from where they lie.
-fn known_devices() -> [[String; 4]; 5] {
+fn known_devices() -> [[String; 4]; 6] {
     let segments = format!("where it takes {SEGMENTS} segments");
     [
         ["memif", "nothing; two processes of one host", "frames of 9216 bytes, loses none", "yes"],
         ["vhost", "nothing; two processes of one host", "frames of 9216 bytes, loses none", "the lower rank does"],
+        ["udp, udp:ADDRESS", "nothing; any interface", "frames of the interface's, may lose some", "no"],
         ["af_packet:IFACE", "CAP_NET_RAW, CAP_NET_ADMIN", "frames of 1514 bytes, may lose some", "yes"],
         ["pci:ADDRESS", "a NIC bound to vfio-pci, hugepages", "frames of 1514 bytes, may lose some", &segments],
         ["--eal \"...\"", "whatever the line needs", "frames of 1514 bytes, may lose some", "no"],

@@ -24,7 +24,8 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use roci_launcher::{Board, JOB, Job, JobSpec, Token, allowed_cpus};
-use roci_msgcore::ports::{self, WireupError, queue_pair_params};
+use roci_msgcore::WireupError;
+use roci_msgcore::ports::{self, queue_pair_params};
 use roci_msgcore::stream::{StreamConfig, StreamStep};
 use roci_msgcore::{Config, DedicatedWorker, Fabric, Worker};
 

@@ -6,6 +6,7 @@ use std::thread;
 
 use roci_driver::link::Link;
 use roci_driver::link::dpdk::Description;
+use roci_driver::link::live::AnyLink;
 use roci_launcher::Job;
 use roci_msgcore::Worker;
 use serde_json::json;
@@ -43,7 +44,9 @@ pub(super) fn run_all(
 /// What came in at this rank's queue, and where it went.
 pub(super) fn tell_of_queue(worker: &Worker, as_json: bool) -> Result<(), Failure> {
     let Some(link) = worker.link() else { return Ok(()) };
-    let Description { queue: (queue, queues), spread, checks, .. } = link.inner().inner().description();
+    // A socket is one worker's alone.
+    let AnyLink::Dpdk(port) = link.inner().inner() else { return Ok(()) };
+    let Description { queue: (queue, queues), spread, checks, .. } = port.description();
     let (rank, stats) = (worker.rank(), link.stats());
     let at_queue = stats.rx_frames - stats.rx_taken_over + stats.rx_handed_over;
     if as_json {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use roci_driver::link::Link;
+use roci_driver::link::udp::station;
 use roci_driver::{CmCallError, CmEvent, ConnId, Engine, PortSpace, QueuePair, RejReason, ServiceId, UnconnectedQp};
 
 use super::lane_request::LaneRequest;
@@ -13,6 +14,8 @@ use crate::core::no_connection::NoConnection;
 use crate::core::peer::PeerId;
 use crate::endpoint::address::EndpointAddress;
 use roci_protocol::cm::ListenError;
+use roci_protocol::wire::MacAddr;
+use roci_protocol::wire::udp::ROCE_PORT;
 
 /// How a refusal says that both have asked.
 const CROSSED: &str = "crossed";
@@ -69,6 +72,10 @@ impl InBand {
                 meant: to.incarnation,
             };
             let data = hello.emit();
+            let qp = match to.station() {
+                Some(station) => qp.toward(station),
+                None => qp,
+            };
             match site.engine.cm_connect(qp, address, &site.lanes[lane].params, &data) {
                 Ok(id) => {
                     ours.ids.push(id);
@@ -88,8 +95,8 @@ impl InBand {
 
     fn on_event<L: Link>(&mut self, site: &mut Site<'_, L>, event: &CmEvent) -> Option<MethodEvent> {
         match *event {
-            CmEvent::Request { id, place, source, ref private_data, .. } => {
-                self.on_request(site, id, place, source.map(|(host, _)| host), private_data)
+            CmEvent::Request { id, place, source, station, ref private_data, .. } => {
+                self.on_request(site, id, place, (source.map(|(host, _)| host), station), private_data)
             }
             CmEvent::Replied { id, qp, .. } => {
                 let attempt =
@@ -132,11 +139,11 @@ impl InBand {
         site: &mut Site<'_, L>,
         id: ConnId,
         place: (usize, usize),
-        host: Option<IpAddr>,
+        source: (Option<IpAddr>, MacAddr),
         data: &[u8],
     ) -> Option<MethodEvent> {
         let lanes = site.lanes.len();
-        let judged = self.judge(site, place.0, host, data);
+        let judged = self.judge(site, place.0, source, data);
         match judged {
             Ok((peer, asked)) if asked.lanes != lanes => {
                 let why = NoConnection::ReceiveQueues { here: lanes, there: asked.lanes };
@@ -161,7 +168,7 @@ impl InBand {
         &mut self,
         site: &mut Site<'_, L>,
         port: usize,
-        host: Option<IpAddr>,
+        (host, station): (Option<IpAddr>, MacAddr),
         data: &[u8],
     ) -> Result<(PeerId, LaneRequest), NoConnection> {
         let asked = LaneRequest::parse(data)?;
@@ -169,9 +176,10 @@ impl InBand {
             return Err(NoConnection::NoLane);
         }
         let ip = host.ok_or(NoConnection::Anonymous)?;
-        let from = EndpointAddress { ip, service: asked.service, incarnation: asked.incarnation };
+        let udp_port = station::port_of(station).unwrap_or(ROCE_PORT);
+        let from = EndpointAddress { ip, udp_port, service: asked.service, incarnation: asked.incarnation };
         let here = site.lanes.len();
-        if site.peers.may_strangers_come() && site.book.at(ip, asked.service).is_none() && asked.lanes != here {
+        if site.peers.may_strangers_come() && site.book.at(from.place()).is_none() && asked.lanes != here {
             // Who cannot be connected is not let in.
             return Err(NoConnection::ReceiveQueues { here, there: asked.lanes });
         }

@@ -139,11 +139,11 @@ impl<L: Link> Site<'_, L> {
             return Err(NoConnection::Replaced);
         }
         let may_come = self.peers.may_strangers_come();
-        match self.book.at(from.ip, from.service) {
+        match self.book.at(from.place()) {
             Some((id, _)) if id == self.peers.oneself() => Err(NoConnection::NoRank),
             Some((id, _)) if !may_come => Ok(id),
             _ if !may_come => Err(NoConnection::NoRank),
-            _ if (from.ip, from.service) == (own.ip, own.service) => Err(NoConnection::Anonymous),
+            _ if from.place() == own.place() => Err(NoConnection::Anonymous),
             Some((id, address)) => {
                 let is_gone = self.peers.get(id).is_none_or(|peer| peer.failure.is_some());
                 if address.incarnation == from.incarnation && !is_gone {
@@ -162,7 +162,7 @@ impl<L: Link> Site<'_, L> {
         if self.book.unknown() >= self.arrivals.limit {
             return Err(NoConnection::TooManyUnknown(self.arrivals.limit));
         }
-        if let Some((before, _)) = self.book.at(from.ip, from.service) {
+        if let Some((before, _)) = self.book.at(from.place()) {
             self.book.vacate(before);
         }
         let id = self.peers.add();
