@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use roci_launcher::MAX_RANKS;
 use roci_msgcore::Config;
 use roci_msgcore::config::{Origin, parse_size};
 use roci_protocol::Pkey;
@@ -50,7 +51,7 @@ pub(crate) enum RociCommand {
 /// Where the ranks' ports are.
 #[derive(Args, Clone, Default)]
 pub(crate) struct PortOptions {
-    /// memif, vhost, af_packet:IFACE, pci:ADDRESS; %r stands for the rank
+    /// memif, vhost, udp, udp:ADDRESS, af_packet:IFACE, pci:ADDRESS; %r stands for the rank
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
     /// A raw EAL line instead of a device
@@ -110,8 +111,8 @@ fn configure(knobs: impl IntoIterator<Item = (&'static str, String)>) -> Result<
 
 #[derive(Args)]
 pub(crate) struct RunOptions {
-    /// How many ranks to start, 1 to 8
-    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = clap::value_parser!(u64).range(1..=8))]
+    /// How many ranks to start: up to 1024 over udp, and up to 32 over memif and vhost, where each has a port to every other
+    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_RANKS as u64))]
     pub(crate) ranks: u64,
     #[command(flatten)]
     pub(crate) device: DeviceOptions,

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 use std::io::Write;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -147,6 +148,11 @@ impl Job {
     /// A directory that all ranks of this host share, for sockets; `None` where ranks may be on several hosts.
     pub fn directory(&self) -> Option<&Path> {
         self.place.as_deref().and_then(Path::parent)
+    }
+
+    /// The address of this host's by which the launcher's host is reached; `None` where that is this one, or not known to be another.
+    pub fn local_ip(&self) -> Option<IpAddr> {
+        self.stream.local_ip()
     }
 
     /// Leaves a value for all ranks.

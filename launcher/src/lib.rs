@@ -78,8 +78,8 @@ pub const MAIL_TEXT_LIMIT: usize = 3 << 10;
 /// read, and in the rank for a caller that does not poll. Every other rank may have asked once and answered once.
 pub const MAIL_LIMIT: usize = 2 * MAX_RANKS;
 
-/// Ranks of one job.
-const MAX_RANKS: usize = 1024;
+/// Ranks of one job at most.
+pub const MAX_RANKS: usize = 1024;
 /// The longest line that either side takes.
 const LINE_LIMIT: u64 = 4096;
 

@@ -1,7 +1,7 @@
 //! A connection between a rank and its launcher: UNIX or TCP.
 
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
@@ -84,6 +84,12 @@ impl JobStream {
             Self::Unix(stream) => stream.set_read_timeout(timeout),
             Self::Tcp(stream) => stream.set_read_timeout(timeout),
         }
+    }
+
+    /// The address of this host's by which the other end is reached, where that is another host.
+    pub(super) fn local_ip(&self) -> Option<IpAddr> {
+        let Self::Tcp(stream) = self else { return None };
+        stream.local_addr().ok().map(|address| address.ip().to_canonical()).filter(|ip| !ip.is_loopback())
     }
 
     pub(super) fn try_clone(&self) -> io::Result<Self> {

@@ -11,6 +11,9 @@ use crate::failure::{Failure, FailureContext};
 use crate::options::RunOptions;
 use crate::output;
 
+/// Ports of a process that DPDK has (`RTE_MAX_ETHPORTS`).
+const MOST_PORTS: usize = 32;
+
 pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, Failure> {
     let mut config = Config::load(options.paramfile.as_deref())?;
     for (name, value) in options.device.knobs() {
@@ -20,6 +23,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, Failure> {
     if !size.is_multiple_of(workers) {
         return Err(Failure::new(format!("{size} ranks are no whole processes of {workers} workers")));
     }
+    check_ports(&config, size)?;
     let job = JobSpec {
         size,
         workers,
@@ -35,6 +39,17 @@ pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     launch(&job)
+}
+
+/// Over a device that joins two processes a rank has a port to every other one, and DPDK has so many for a process.
+fn check_ports(config: &Config, size: usize) -> Result<(), Failure> {
+    let device = config.device_of(0)?;
+    if size > MOST_PORTS && device.is_point_to_point() {
+        return Err(Failure::new(format!(
+            "{size} ranks over {device}: each has a port to every other, and DPDK has {MOST_PORTS}: --device udp takes as many as you like"
+        )));
+    }
+    Ok(())
 }
 
 /// Runs a job to its end.

@@ -106,11 +106,11 @@ macro_rules! knobs {
 }
 
 knobs! {
-    /// The port between ranks: memif (shared memory, no privilege), vhost, af_packet:IFACE, pci:ADDRESS; %r stands for the rank.
+    /// The port between ranks: memif (shared memory, no privilege), vhost, udp (a socket, no privilege; udp:ADDRESS and udp:ADDRESS:PORT say where), af_packet:IFACE, pci:ADDRESS; %r stands for the rank. Over udp ranks that a launcher started on one host meet on the loopback interface, and others at the address that leads to other hosts.
     device: String = "memif".into(), "device", "memif|vhost|udp[:ADDRESS]|af_packet:IFACE|pci:ADDRESS", parse_device, Clone::clone;
     /// A raw EAL line instead of a device; its first port is used, and shared by all peers.
     eal: String = String::new(), "EAL arguments", "any", |text| Ok(text.into()), Clone::clone;
-    /// This rank's address on a shared device; empty gives 10.200.0.(rank + 1), which no router sees.
+    /// This rank's address on a shared device; empty gives 10.200.0.(rank + 1), which no router sees. Over udp it is one of the host's own, and empty gives one by itself.
     ip: Option<IpAddr> = None, "address", "IPv4 or IPv6", parse_optional, show_optional;
     /// How many leading bits of the address are those of every host on the link; empty gives 24 (IPv4) or 64 (IPv6). Hosts elsewhere are reached through the gateway.
     prefix: Option<u8> = None, "bits", "0..128", |text| optional_number(text, 0, 128), show_optional;
@@ -130,7 +130,7 @@ knobs! {
     zcopy_threshold: Option<usize> = Some(4096), "bytes", "off, 1..8192", |text| optional_size(text, 1, 8192), show_optional_size;
     /// The largest path MTU. IBTA ends at 4096; 8192 is spoken between workers of this library, over links whose frames hold it, and measured over memif it carries 1.05 to 1.3 times as much.
     mtu: usize = 8192, "bytes", "256, 512, 1024, 2048, 4096, 8192", parse_mtu, show_size;
-    /// The longest packet of a network device, Ethernet aside: 1500 pass every switch and make the path MTU 1024; for 4096 they must be 4200, at every NIC (pci:ADDRESS) and switch on the way. What is set here and not carried is an error: af_packet:IFACE carries what its interface does (ip link), and never more than 1500. Where nothing is set packets follow an interface that carries less, and the path MTU with them. memif and vhost carry 9202 whatever this says.
+    /// The longest packet of a network device, Ethernet aside: 1500 pass every switch and make the path MTU 1024; for 4096 they must be 4200, at every NIC (pci:ADDRESS) and switch on the way. What is set here and not carried is an error: af_packet:IFACE carries what its interface does (ip link), and never more than 1500. Where nothing is set packets follow an interface that carries less, and the path MTU with them. memif and vhost carry 9202 whatever this says, and udp what the interface does where nothing is set.
     port_mtu: u16 = 1500, "bytes", "576..9000", |text| number(text, 576, 9000), ToString::to_string;
     /// Queues of a network device (all but memif and vhost), and so workers of this process that share it, with one address; a NIC spreads flows over them by RSS. All of them must poll, or be dedicated: frames for one may come in at another's queue. With 1 the port is one worker's alone.
     queues: u16 = 1, "queues", "1..8", |text| number(text, 1, 8), ToString::to_string;

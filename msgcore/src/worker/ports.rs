@@ -104,7 +104,7 @@ fn open_links(
     peers: &[Rank],
 ) -> Result<Vec<AnyLink>, WireupError> {
     let device = match device {
-        LinkDevice::Udp(address) => return Ok(vec![open_socket(config, *address, job.directory().is_some())?]),
+        LinkDevice::Udp(address) => return Ok(vec![open_socket(config, *address, Some(job))?]),
         LinkDevice::Dpdk(device) => device,
     };
     let attachments = attachments(config, device, job, peers)?;
@@ -123,13 +123,15 @@ fn open_links(
     Ok(links?.into_iter().map(AnyLink::from).collect())
 }
 
-/// Opens a socket at the address that the device or the knob names. Without one, processes that are known to be on one host meet on its
-/// loopback interface.
-fn open_socket(config: &Config, address: UdpAddress, is_one_host: bool) -> Result<AnyLink, UdpError> {
-    let address = UdpAddress { ip: address.ip.or(config.ip), ..address };
+/// Opens a socket at the address that the device or the knob names. Without one, processes that are known to be on one host
+/// meet on its loopback interface, and others use the address by which their launcher is reached, or that leads to other
+/// hosts.
+fn open_socket(config: &Config, address: UdpAddress, job: Option<&Job>) -> Result<AnyLink, UdpError> {
+    let ip = address.ip.or(config.ip).or_else(|| job.and_then(Job::local_ip));
+    let address = UdpAddress { ip, ..address };
     let mtu = config.wanted_port_mtu();
-    let link =
-        if is_one_host && address.ip.is_none() { UdpLink::open_on_loopback(mtu) } else { UdpLink::open(address, mtu) };
+    let is_one_host = job.is_some_and(|job| job.directory().is_some());
+    let link = if is_one_host && ip.is_none() { UdpLink::open_on_loopback(mtu) } else { UdpLink::open(address, mtu) };
     Ok(link?.into())
 }
 
@@ -234,7 +236,7 @@ pub fn open_alone(config: &Config) -> Result<Engine<LiveLink>, WireupError> {
 /// Opens a link that all peers are behind, on a port with so many queues where it is a port.
 pub fn open_shared(config: &Config, device: &LinkDevice, queues: u16) -> Result<AnyLink, WireupError> {
     let device = match device {
-        LinkDevice::Udp(address) => return Ok(open_socket(config, *address, false)?),
+        LinkDevice::Udp(address) => return Ok(open_socket(config, *address, None)?),
         LinkDevice::Dpdk(device) => device,
     };
     let attachment = attachment_of(config, device).with_queues(queues);

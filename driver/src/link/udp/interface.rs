@@ -1,9 +1,9 @@
 //! The kernel's interface that an address is on. sysfs would say as much, but shows the interfaces of the network namespace that it was
 //! mounted in, which need not be the process's.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
@@ -16,18 +16,26 @@ pub(super) fn mtu_of(ip: IpAddr) -> io::Result<usize> {
     mtu_of_interface(&name)
 }
 
-/// Returns the address that packets to other hosts leave from, by the kernel's routes; `None` where there is no route.
-pub(super) fn address_towards_others(is_v6: bool) -> Option<IpAddr> {
-    // InterfaceList for documentation (RFC 5737, RFC 3849): nothing is sent.
-    let (any, other): (SocketAddr, SocketAddr) = if is_v6 {
-        ((Ipv6Addr::UNSPECIFIED, 0).into(), ("2001:db8::1".parse::<Ipv6Addr>().ok()?, 9).into())
-    } else {
-        ((Ipv4Addr::UNSPECIFIED, 0).into(), (Ipv4Addr::new(192, 0, 2, 1), 9).into())
-    };
-    let socket = UdpSocket::bind(any).ok()?;
-    socket.connect(other).ok()?;
-    let ip = socket.local_addr().ok()?.ip();
-    (!ip.is_unspecified()).then_some(ip)
+/// Returns the address that packets to other hosts leave from, by the kernel's routes, or that of any interface that leads to
+/// some; `None` where there is none but the loopback interface. IPv4 goes before IPv6.
+pub(super) fn address_towards_others() -> Option<IpAddr> {
+    // Addresses for documentation (RFC 5737, RFC 3849).
+    let others: [IpAddr; 2] = [[192, 0, 2, 1].into(), [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1].into()];
+    others.into_iter().find_map(source_for).or_else(|| with_addresses(InterfaceList::any_towards_others).ok())
+}
+
+/// The address that packets to another host leave from. Nothing is sent.
+fn source_for(other: IpAddr) -> Option<IpAddr> {
+    let any: IpAddr = if other.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect((other, 9)).ok()?;
+    Some(socket.local_addr().ok()?.ip()).filter(|&ip| leads_to_others(ip))
+}
+
+/// Whether an address leads to other hosts without the name of an interface beside it.
+const fn leads_to_others(ip: IpAddr) -> bool {
+    let is_link_local = matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    !(ip.is_unspecified() || ip.is_loopback() || is_link_local)
 }
 
 /// The interfaces' addresses as of one moment.
@@ -45,18 +53,25 @@ fn with_addresses<T>(action: impl FnOnce(&InterfaceList) -> io::Result<T>) -> io
 }
 
 impl InterfaceList {
-    fn name_of(&self, ip: IpAddr) -> io::Result<std::ffi::CString> {
-        let mut next = Some(self.0);
-        while let Some(entry) = next {
-            // SAFETY: the list is whole until it is freed, which its owner does when it is dropped.
-            let entry = unsafe { entry.as_ref() };
-            if address_of(entry) == Some(ip) {
-                // SAFETY: every entry has a name, which ends with a zero byte and lives as long as the list.
-                return Ok(unsafe { CStr::from_ptr(entry.ifa_name) }.to_owned());
-            }
-            next = NonNull::new(entry.ifa_next);
-        }
-        Err(io::ErrorKind::AddrNotAvailable.into())
+    fn iter(&self) -> impl Iterator<Item = (IpAddr, &CStr)> {
+        // SAFETY: the list is whole until it is freed, which its owner does when it is dropped.
+        let entry = |entry: NonNull<libc::ifaddrs>| unsafe { &*entry.as_ptr() };
+        let entries = std::iter::successors(Some(entry(self.0)), move |last| NonNull::new(last.ifa_next).map(entry));
+        // SAFETY: every entry has a name, which ends with a zero byte and lives as long as the list.
+        entries.filter_map(|entry| Some((address_of(entry)?, unsafe { CStr::from_ptr(entry.ifa_name) })))
+    }
+
+    /// The interface that has this address.
+    fn name_of(&self, ip: IpAddr) -> io::Result<CString> {
+        let found = self.iter().find(|&(address, _)| address == ip);
+        found.map(|(_, name)| name.to_owned()).ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
+    }
+
+    /// The first address that leads to other hosts; IPv4 goes before IPv6.
+    fn any_towards_others(&self) -> io::Result<IpAddr> {
+        let addresses = || self.iter().map(|(ip, _)| ip).filter(|&ip| leads_to_others(ip));
+        let first = addresses().find(IpAddr::is_ipv4).or_else(|| addresses().next());
+        first.ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
     }
 }
 

@@ -29,7 +29,7 @@ const TRIES: usize = 64;
 /// Where a link is to be: `udp`, `udp:ADDRESS` or `udp:ADDRESS:PORT`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct UdpAddress {
-    /// The address; without one, that of the interface that leads to other hosts, or one of the loopback interface's.
+    /// The address; without one, that which leads to other hosts, that of any interface, or one of the loopback interface's.
     pub ip: Option<IpAddr>,
     /// The port; without one, RoCEv2's where it is free, and any other where it is not.
     pub port: Option<u16>,
@@ -105,7 +105,7 @@ impl UdpLink {
     /// # Errors
     /// The address is none of this host's, the port is another process's, or the kernel refuses.
     pub fn open(address: UdpAddress, mtu: Option<u16>) -> Result<Self, UdpError> {
-        match address.ip.or_else(|| interface::address_towards_others(false)) {
+        match address.ip.or_else(interface::address_towards_others) {
             Some(ip) => Self::open_at(ip, address.port, mtu),
             None => Self::open_on_loopback(mtu),
         }
