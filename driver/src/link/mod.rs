@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use roci_protocol::Nanos;
-use roci_protocol::wire::MacAddr;
+use roci_protocol::wire::{FrameLayers, Ip, Ipv4, MacAddr, identification};
 use thiserror::Error;
 
 use crate::lasting::Lasting;
@@ -264,6 +264,15 @@ pub trait ZeroCopyRanges: fmt::Debug + Send {
 
     /// From here on no frame is sent from that range. The device forgets it with the last frame that is on its way.
     fn detach(&mut self, name: u64);
+}
+
+/// Writes into a received frame the IPv4 identification that its ICRC was made with, where it shows another one: a record of it is right
+/// then.
+pub fn restore_identification(frame: &mut [u8]) {
+    let Ok(FrameLayers { ethernet, ip: Ip::V4(header), datagram, .. }) = FrameLayers::parse(frame) else { return };
+    if let Ok(id) = identification::find(datagram) {
+        Ipv4 { id, ..header }.emit(&mut frame[ethernet.wire_len()..]);
+    }
 }
 
 /// Copies the payload between what `fill` writes: a frame that stays whole.

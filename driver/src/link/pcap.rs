@@ -11,6 +11,7 @@ use roci_protocol::wire::MacAddr;
 
 use super::{
     Batch, Full, Link, LinkState, LinkStats, RefusedPacket, Share, ZeroCopyError, ZeroCopyRanges, fill_around,
+    restore_identification,
 };
 use crate::lasting::Lasting;
 
@@ -136,7 +137,16 @@ impl<L: Link> Link for PcapTee<L> {
         self.inner.receive(batch);
         if let Some(writer) = &mut self.writer {
             let now = self.inner.now();
-            batch[before..].iter().for_each(|frame| writer.record(now, frame.as_ref()));
+            let is_hidden = self.inner.hides_identification();
+            for frame in &batch[before..] {
+                if is_hidden {
+                    let mut frame = frame.as_ref().to_vec();
+                    restore_identification(&mut frame);
+                    writer.record(now, &frame);
+                } else {
+                    writer.record(now, frame.as_ref());
+                }
+            }
         }
     }
 

@@ -8,11 +8,12 @@
 //!   0, and in a train the packet's place in it. Where a train arrives as it was sent, or a packet alone, that is what the ICRC is
 //!   checked with, whole. Where it is wrong then, [`Link::hides_identification`] lets the engine ask which identification it is right
 //!   for.
-//! - The source port, which is the socket's own: frames are made with it ([`Link::source_port`]).
+//! - The source port, which is the sending socket's: frames are made with it ([`Link::source_port`]). It is entropy, as RoCEv2 wants it,
+//!   but the same for all connections of a link.
 //! - The hop limit, the flow label and both checksums, which the ICRC does not cover.
 //!
 //! # Ports
-//! A socket has port 4791 where it is free at its address. The processes beside it at the same address have ports of their own: they
+//! A link has port 4791 where it is free at its address, and a second socket to send from. The processes beside it at the same address have ports of their own: they
 //! talk with others of this stack, whose addresses say the port, and not with other RoCEv2 hosts.
 //!
 //! # Errors
@@ -44,15 +45,17 @@ pub use rx_queue::UdpFrame;
 
 use changes::IcrcChanges;
 use rx_queue::{BarePacket, RxQueue};
-use socket::{FailedPacket, KernelSocket, MESSAGES, Offload, SendFailure};
+use socket::{FailedPacket, KernelSocket, MESSAGES, SendFailure};
 use tx_queue::{Heading, TxQueue};
 
 /// Refused packets that wait to be looked at; one more, and the oldest goes.
 const REFUSED: usize = 16;
+/// How often packets that have failed after they were sent are looked for.
+const LOOK_NS: Nanos = 1_000_000;
 
 /// A UDP socket as a [`Link`].
 pub struct UdpLink {
-    socket: KernelSocket,
+    sockets: Sockets,
     origin: Instant,
     /// This end.
     own: SocketAddr,
@@ -64,7 +67,26 @@ pub struct UdpLink {
     headings: Headings,
     changes: IcrcChanges,
     refused: VecDeque<RefusedPacket>,
+    /// When packets that have failed are looked for again.
+    next_look: Nanos,
     stats: LinkStats,
+}
+
+/// One socket that receives, and sends where its port is its own; else another one sends, from a port that is entropy.
+struct Sockets {
+    rx: KernelSocket,
+    tx: Option<KernelSocket>,
+}
+
+impl Sockets {
+    #[inline]
+    fn tx(&self) -> &KernelSocket {
+        self.tx.as_ref().unwrap_or(&self.rx)
+    }
+
+    fn tx_mut(&mut self) -> &mut KernelSocket {
+        self.tx.as_mut().unwrap_or(&mut self.rx)
+    }
 }
 
 /// Makes up the headers of frames that arrive.
@@ -82,13 +104,12 @@ impl UdpLink {
 
     /// How many bytes the kernel keeps for it at most until it receives.
     pub fn receive_buffer(&self) -> io::Result<usize> {
-        self.socket.receive_buffer()
+        self.sockets.rx.receive_buffer()
     }
 
     /// Whether the kernel cuts trains of packets that are sent (UDP GSO), and gathers those that arrive (UDP GRO).
     pub fn offload(&self) -> (bool, bool) {
-        let Offload { gso, gro } = self.socket.offload();
-        (gso, gro)
+        (self.sockets.tx().offload().gso, self.sockets.rx.offload().gro)
     }
 
     /// Bytes of headers down to UDP.
@@ -99,21 +120,24 @@ impl UdpLink {
     /// Receives what has arrived.
     #[inline]
     fn look(&mut self) {
-        let received = self.socket.receive(self.rx.room());
+        let received = self.sockets.rx.receive(self.rx.room());
         let messages = match received {
             Ok(messages) => messages,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return self.rx.fill_nothing(),
-            Err(error) => return self.on_error(&error),
+            Err(error) => {
+                self.rx.fill_nothing();
+                tracing::trace!("udp: {error}");
+                return self.take_failures();
+            }
         };
         let Self { headings, changes, rx, .. } = self;
         rx.fill(messages, |packet| headings.dress(packet, changes));
     }
 
-    /// The kernel reports that something has failed before.
+    /// Looks at packets that have failed after they were sent.
     #[cold]
-    fn on_error(&mut self, error: &io::Error) {
-        tracing::trace!("udp: {error}");
-        while let Some(FailedPacket { to, failure, quote }) = self.socket.next_failure() {
+    fn take_failures(&mut self) {
+        while let Some(FailedPacket { to, failure, quote }) = self.sockets.tx().next_failure() {
             match failure {
                 SendFailure::Refused => self.report_refused(to, &quote),
                 SendFailure::TooLong(mtu) => self.shorten(mtu),
@@ -147,7 +171,7 @@ impl UdpLink {
     fn send(&mut self) -> bool {
         let (bytes, messages) = self.tx.messages();
         let messages: arrayvec::ArrayVec<_, MESSAGES> = messages.take(MESSAGES).collect();
-        match self.socket.send(bytes, &messages) {
+        match self.sockets.tx().send(bytes, &messages) {
             Ok(sent) => {
                 let (frames, bytes) = self.tx.forget(sent);
                 self.stats.tx_frames += frames;
@@ -165,16 +189,16 @@ impl UdpLink {
             Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => return false,
             Some(libc::EINTR) => return true,
             // A device that computes no checksums cuts no trains: what waits is lost, and comes again in single packets.
-            Some(libc::EIO) if self.socket.offload().gso => {
-                self.socket.give_up_gso();
+            Some(libc::EIO) if self.sockets.tx().offload().gso => {
+                self.sockets.tx_mut().give_up_gso();
                 self.tx.split();
             }
             // Of a packet before: this one goes the next time.
             Some(libc::ECONNREFUSED) => {
-                self.on_error(error);
+                self.take_failures();
                 return true;
             }
-            _ => self.on_error(error),
+            _ => self.take_failures(),
         }
         let (frames, _) = self.tx.forget(1);
         if error.raw_os_error() != Some(libc::EMSGSIZE) {
@@ -227,7 +251,8 @@ const fn headers_of(ip: IpAddr) -> usize {
 #[inline]
 fn heading_of(own: SocketAddr, frame: &[u8]) -> Option<Heading> {
     let FrameLayers { ethernet, ip, .. } = FrameLayers::parse(frame).ok()?;
-    let port = station::port_of(ethernet.destination)?;
+    // A station that is no socket is one of another RoCEv2 host's, whose address was exchanged: the kernel finds it.
+    let port = station::port_of(ethernet.destination).unwrap_or(udp::ROCE_PORT);
     let is_v4 = matches!(ip, Ip::V4(_));
     (ethernet.vlan.is_none() && is_v4 == own.is_ipv4()).then(|| {
         let mut to = SocketAddr::new(ip.destination(), port);
@@ -262,7 +287,7 @@ impl Link for UdpLink {
     }
 
     fn source_port(&self) -> Option<u16> {
-        Some(self.own.port())
+        Some(self.sockets.tx().local().port())
     }
 
     fn hides_identification(&self) -> bool {
@@ -320,11 +345,17 @@ impl Link for UdpLink {
         while !self.tx.is_empty() && self.send() {}
     }
 
-    fn maintain(&mut self, _now: Nanos) -> LinkState {
+    /// What the kernel reports of packets that were sent shows nowhere else where a socket only sends.
+    #[inline]
+    fn maintain(&mut self, now: Nanos) -> LinkState {
+        if now >= self.next_look {
+            self.next_look = now + LOOK_NS;
+            self.take_failures();
+        }
         LinkState::Up
     }
 
     fn stats(&self) -> LinkStats {
-        LinkStats { rx_missed: u64::from(self.socket.dropped()), ..self.stats }
+        LinkStats { rx_missed: u64::from(self.sockets.rx.dropped()), ..self.stats }
     }
 }

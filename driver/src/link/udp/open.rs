@@ -15,7 +15,7 @@ use super::changes::IcrcChanges;
 use super::rx_queue::RxQueue;
 use super::socket::KernelSocket;
 use super::tx_queue::TxQueue;
-use super::{Headings, UdpLink, headers_of, interface, station};
+use super::{Headings, Sockets, UdpLink, headers_of, interface, station};
 use crate::link::LinkStats;
 use crate::link::dpdk::device::JUMBO_FRAME;
 
@@ -146,8 +146,9 @@ impl UdpLink {
             Some(port) => bind(ip, port)?.ok_or(UdpError::Taken(ip, port))?,
             None => bind_any(ip)?,
         };
-        let own = socket.local();
-        let (mac, offload) = (station::of_port(own.port()), socket.offload());
+        let sockets = Sockets { tx: sender_beside(&socket)?, rx: socket };
+        let own = sockets.rx.local();
+        let (mac, offload) = (station::of_port(own.port()), sockets.tx().offload());
         tracing::info!("udp: {own}, packets of up to {packet} bytes, {offload:?}");
         Ok(Self {
             origin: Instant::now(),
@@ -159,10 +160,27 @@ impl UdpLink {
             headings: Headings { own, mac },
             changes: IcrcChanges::new(),
             refused: VecDeque::new(),
+            next_look: 0,
             stats: LinkStats::default(),
-            socket,
+            sockets,
         })
     }
+}
+
+/// The socket that sends for one with RoCEv2's port, from a port that is entropy; `None` where a socket has a port of its own, by which
+/// it is answered.
+fn sender_beside(socket: &KernelSocket) -> Result<Option<KernelSocket>, UdpError> {
+    let own = socket.local();
+    if own.port() != udp::ROCE_PORT {
+        return Ok(None);
+    }
+    for _ in 0..TRIES {
+        if let Some(sender) = bind(own.ip(), rand::rng().random_range(station::ENTROPY_FROM..=u16::MAX))? {
+            sender.receive_nothing();
+            return Ok(Some(sender));
+        }
+    }
+    Err(UdpError::NoPort(own.ip()))
 }
 
 /// A socket at this port; `None` where another has it.

@@ -15,6 +15,8 @@ pub(super) const MESSAGES: usize = 8;
 pub(super) const QUOTE: usize = 12;
 /// Eight-byte words of a message's control data.
 const CONTROL: usize = 16;
+/// Lets packets in whose UDP checksum was left out (`linux/udp.h`).
+const UDP_NO_CHECK6_RX: libc::c_int = 102;
 /// What the socket's buffers should hold; the kernel gives what it allows (`rmem_max`, `wmem_max`).
 const BUFFER: libc::c_int = 8 << 20;
 
@@ -106,6 +108,8 @@ impl KernelSocket {
             set(libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
             set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
             set(libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1)?;
+            // RoCEv2 hosts leave the UDP checksum out, and the ICRC stands for it (RFC 6935 allows that to tunnels).
+            set(libc::SOL_UDP, UDP_NO_CHECK6_RX, 1)?;
         }
         // What an older kernel lacks is done without.
         let _ = set(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1);
@@ -128,6 +132,12 @@ impl KernelSocket {
     /// What the kernel does for trains.
     pub(super) fn offload(&self) -> Offload {
         self.offload
+    }
+
+    /// Keeps next to nothing of what others send to it.
+    pub(super) fn receive_nothing(&self) {
+        // The kernel has a least size; where it refuses, what comes fills the buffer, and no more.
+        let _ = set_option(self.inner.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, 0);
     }
 
     /// Sends no trains from here on: the device cannot.

@@ -9,7 +9,7 @@ use roci_protocol::wire::udp::ROCE_PORT;
 /// The first bytes of every such station: a locally administered address, and "UDP".
 const PREFIX: [u8; 4] = [0x02, b'U', b'D', b'P'];
 /// The lowest source port that RoCEv2 senders choose for entropy (IBTA annex A17.9.2): no socket listens there.
-const ENTROPY_FROM: u16 = 0xc000;
+pub(super) const ENTROPY_FROM: u16 = 0xc000;
 
 /// Returns the station of the socket with this port.
 pub const fn of_port(port: u16) -> MacAddr {
