@@ -26,6 +26,17 @@ pub(crate) struct Guest {
 pub(crate) struct GuestConfig {
     pub(crate) directory: PathBuf,
     pub(crate) image: PathBuf,
+    /// Where its data NIC is.
+    pub(crate) wire: GuestWire,
+}
+
+/// What joins the guest's data NIC and our port.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum GuestWire {
+    /// Our port is vhost-user, at [`GuestConfig::data_socket`].
+    Vhost,
+    /// This interface of the kernel's: our port is a UDP socket at its address.
+    Tap(String),
 }
 
 impl GuestConfig {
@@ -58,17 +69,24 @@ impl GuestConfig {
                         host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off,mrg_rxbuf=on,vectors=0";
         // vectors=0: with MSI-X, QEMU 7.2 without KVM dereferences a null pointer when the vhost-user NIC starts.
         let mac = roci_protocol::wire::MacAddr(MAC);
-        let socket = self.data_socket();
+        let wire: Vec<_> = match &self.wire {
+            GuestWire::Vhost => vec![
+                ["-object", "memory-backend-memfd,id=memory,size=512M,share=on"].map(str::to_owned),
+                ["-numa", "node,memdev=memory"].map(str::to_owned),
+                ["-chardev".to_owned(), format!("socket,id=data,path={}", self.data_socket().display())],
+                ["-netdev", "vhost-user,id=data,chardev=data,queues=1"].map(str::to_owned),
+            ],
+            GuestWire::Tap(interface) => {
+                let tap = format!("tap,id=data,ifname={interface},script=no,downscript=no,vhost=off");
+                vec![["-netdev".to_owned(), tap]]
+            }
+        };
         let words = [
-            ["-object", "memory-backend-memfd,id=memory,size=512M,share=on"].map(str::to_owned),
-            ["-numa", "node,memdev=memory"].map(str::to_owned),
-            ["-chardev".to_owned(), format!("socket,id=data,path={}", socket.display())],
-            ["-netdev", "vhost-user,id=data,chardev=data,queues=1"].map(str::to_owned),
             ["-device".to_owned(), format!("virtio-net-pci,netdev=data,mac={mac},{offloads}")],
             ["-netdev".to_owned(), format!("user,id=management,{forwards}")],
             ["-device", "virtio-net-pci,netdev=management"].map(str::to_owned),
         ];
-        words.into_iter().flatten().collect()
+        wire.into_iter().chain(words).flatten().collect()
     }
 }
 

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
+use crate::guest::GuestWire;
 use crate::lab::{Form, Lab};
 use crate::report::{self, ScenarioOutcome, ScenarioRow};
-use crate::scenarios::SCENARIOS;
+use crate::scenarios::{SCENARIOS, Scenario};
 use crate::{LabError, guest, lint};
 
 /// What to run, and where results go.
@@ -35,14 +36,24 @@ pub(crate) struct InteropOptions {
     /// Keep captures of all scenarios there.
     #[arg(long)]
     keep: bool,
+    /// Run over UDP sockets at the addresses of this tap interface, which the guest's NIC is the other end of: only scenarios that need
+    /// nothing below UDP.
+    #[arg(long, value_name = "INTERFACE")]
+    tap: Option<String>,
     /// Name the scenarios and end.
     #[arg(long)]
     list: bool,
 }
 
+/// Scenarios that need what is below UDP: frames of other protocols, tags, payloads that the device reads.
+const OF_FRAMES: [&str; 3] = ["neighbours", "lent_payloads_ours", "vlan_both"];
+
 pub(crate) fn run(options: &InteropOptions) -> Result<ExitCode, LabError> {
-    let chosen =
-        || SCENARIOS.iter().filter(|s| options.only.as_ref().is_none_or(|only| s.name.contains(only.as_str())));
+    let is_chosen = |scenario: &&Scenario| {
+        options.only.as_ref().is_none_or(|only| scenario.name.contains(only.as_str()))
+            && (options.tap.is_none() || !OF_FRAMES.contains(&scenario.name))
+    };
+    let chosen = || SCENARIOS.iter().filter(is_chosen);
     if options.list {
         chosen().for_each(|scenario| println!("{}", scenario.name));
         return Ok(ExitCode::SUCCESS);
@@ -54,8 +65,9 @@ pub(crate) fn run(options: &InteropOptions) -> Result<ExitCode, LabError> {
         return Err(format!("{} holds no guest: run scripts/lab build", options.image.display()).into());
     }
     let directory = tempfile::tempdir()?;
+    let wire = options.tap.clone().map_or(GuestWire::Vhost, GuestWire::Tap);
     let form = Form { time: options.minutes.map(Duration::from_mins), seed: options.seed };
-    let mut lab = Lab::start(directory.path(), &options.image, form)?;
+    let mut lab = Lab::start(directory.path(), &options.image, wire, form)?;
     let kernel = lab.run("uname -r")?.trim().to_owned();
     println!("guest: Linux {kernel}, rdma_rxe");
     let captures = options.captures.join(&kernel);

@@ -8,6 +8,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use roci_driver::link::dpdk::{Attachment, Device, DpdkLink};
+use roci_driver::link::live::AnyLink;
+use roci_driver::link::udp::{UdpAddress, UdpLink};
 use roci_driver::neighbour::Interface;
 use roci_driver::{
     Access, Address, Buffer, CompletionQueue, Dialect, Engine, MemoryRegion, Mtu, PdId, PortConfig, QpParams,
@@ -18,7 +20,7 @@ use roci_protocol::wire::MacAddr;
 use roci_protocol::{Psn, Qpn, Rkey};
 
 use crate::LabError;
-use crate::guest::{self, Guest, GuestConfig};
+use crate::guest::{self, Guest, GuestConfig, GuestWire};
 use crate::lint;
 use crate::machine::ConsoleLine;
 use crate::wire::{LabLink, LossRule, PacketObserver, Script, WireEvent};
@@ -101,6 +103,8 @@ pub(crate) struct Lab {
     pub(crate) guest: Guest,
     pub(crate) form: Form,
     verbs: Option<ConsoleLine<TcpStream>>,
+    /// Our port carries frames; else it is a socket for each address.
+    is_vhost: bool,
 }
 
 /// Our queue pair, and the guest's that it is connected to.
@@ -124,13 +128,14 @@ pub(crate) type GuestReply = BTreeMap<String, String>;
 
 impl Lab {
     /// Brings our port up, boots the guest on it, and sets the guest up.
-    pub(crate) fn start(directory: &Path, image: &Path, form: Form) -> Result<Self, LabError> {
-        let plan = GuestConfig { directory: directory.to_owned(), image: image.to_owned() };
+    pub(crate) fn start(directory: &Path, image: &Path, wire: GuestWire, form: Form) -> Result<Self, LabError> {
+        let is_vhost = wire == GuestWire::Vhost;
+        let plan = GuestConfig { directory: directory.to_owned(), image: image.to_owned(), wire };
         let socket = plan.data_socket();
         let (tell, started) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let deadline = Instant::now() + PATIENCE;
-            while !plan.data_socket().exists() && Instant::now() < deadline {
+            while is_vhost && !plan.data_socket().exists() && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(10));
             }
             // The socket's name appears a moment before it listens.
@@ -142,21 +147,34 @@ impl Lab {
                 std::thread::park();
             }
         });
-        let attachment = Attachment::pair(Device::Vhost, &socket, true, OUR_MAC);
-        let mut links = DpdkLink::open_all(&[attachment], Duration::from_secs(90), &mut || false)?;
+        let links = if is_vhost { vec![open_vhost(&socket)?] } else { open_sockets()? };
         let starting = started.recv()??;
         let script = Rc::new(RefCell::new(Script::default()));
-        let link = LabLink::new(links.remove(0), script.clone());
         let mut engine = Engine::new(ARENA)?;
-        let port = engine.add_port_with(link, our_host()?)?;
-        engine.check_zero_copy(port)?;
+        for link in links {
+            let host = our_host(&link)?;
+            let port = engine.add_port_with(LabLink::new(link, script.clone()), host)?;
+            if is_vhost {
+                engine.check_zero_copy(port)?;
+            }
+        }
         let (pd, cq) = (engine.alloc_pd(), engine.create_cq(1024));
         let guest = starting.ready(|| drop_count(engine.poll()))?;
-        let mut lab = Self { engine, pd, cq, script, guest, form, verbs: None };
+        let mut lab = Self { engine, pd, cq, script, guest, form, verbs: None, is_vhost };
         for command in GUEST_SETUP {
             lab.run(command)?;
         }
         Ok(lab)
+    }
+
+    /// The port of a route of ours, and its address there: a VLAN needs a port that carries frames.
+    pub(crate) fn place(&self, route: GidRoute) -> Result<(usize, usize), LabError> {
+        match (self.is_vhost, route) {
+            (true, _) => Ok((0, route.address)),
+            (false, V4) => Ok((0, 0)),
+            (false, V6) => Ok((1, 0)),
+            (false, _) => Err("a socket has no VLAN".into()),
+        }
     }
 
     /// Forgets what the last scenario left behind.
@@ -254,8 +272,9 @@ impl Lab {
         qpn: u32,
         srq: Option<roci_driver::SharedReceiveQueue>,
     ) -> Result<GuestPair, LabError> {
-        let GidRoute { address, ours, theirs, .. } = terms.route;
-        let mut near = self.engine.create_qp_at(0, address, self.pd, self.cq)?;
+        let GidRoute { ours, theirs, .. } = terms.route;
+        let (port, address) = self.place(terms.route)?;
+        let mut near = self.engine.create_qp_at(port, address, self.pd, self.cq)?;
         near.set_starting_psn(Psn::new(terms.psns[0]));
         if let Some(srq) = srq {
             self.engine.share_receives(&mut near, srq)?;
@@ -395,12 +414,30 @@ pub(crate) fn completions(line: &str, n: usize) -> Result<Vec<GuestReply>, LabEr
 }
 
 /// This host: one address of each kind.
-fn our_host() -> Result<PortConfig, LabError> {
+fn our_host(link: &AnyLink) -> Result<PortConfig, LabError> {
+    if let AnyLink::Udp(socket) = link {
+        let interfaces = vec![Interface { ip: socket.own().ip(), prefix: 0, vlan: None }];
+        return Ok(PortConfig { interfaces, ..PortConfig::default() });
+    }
     let interface = |route: GidRoute, prefix, vlan| -> Result<Interface, LabError> {
         Ok(Interface { ip: route.ours.parse::<IpAddr>()?, prefix, vlan })
     };
     let interfaces = vec![interface(V4, 24, None)?, interface(V6, 64, None)?, interface(VLAN, 24, Some(VLAN_ID))?];
     Ok(PortConfig { interfaces, is_point_to_point: true, ..PortConfig::default() })
+}
+
+fn open_vhost(socket: &Path) -> Result<AnyLink, LabError> {
+    let attachment = Attachment::pair(Device::Vhost, socket, true, OUR_MAC);
+    let mut links = DpdkLink::open_all(&[attachment], Duration::from_secs(90), &mut || false)?;
+    Ok(links.remove(0).into())
+}
+
+/// A socket at each of our addresses outside of VLANs, in the order of [`Lab::place`].
+fn open_sockets() -> Result<Vec<AnyLink>, LabError> {
+    let open = |route: GidRoute| -> Result<AnyLink, LabError> {
+        Ok(UdpLink::open(UdpAddress { ip: Some(route.ours.parse()?), port: Some(4791) }, None)?.into())
+    };
+    Ok(vec![open(V4)?, open(V6)?])
 }
 
 /// The bytes that the guest's `fill` and `check` know by a seed.

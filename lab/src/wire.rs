@@ -4,13 +4,17 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::net::IpAddr;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use roci_driver::Lasting;
-use roci_driver::link::dpdk::DpdkLink;
-use roci_driver::link::{Batch, Full, Link, LinkState, LinkStats, Share, ZeroCopyError, ZeroCopyRanges};
+use roci_driver::link::live::AnyLink;
+use roci_driver::link::{
+    Batch, Full, Link, LinkState, LinkStats, RefusedPacket, Share, ZeroCopyError, ZeroCopyRanges,
+    restore_identification,
+};
 use roci_protocol::lint::{End, Opening};
 use roci_protocol::sim::Verdict;
 use roci_protocol::wire::{Frame, MacAddr, Packet};
@@ -107,7 +111,7 @@ pub(crate) const ZERO_COPY_FROM: usize = 256;
 
 /// Our port.
 pub(crate) struct LabLink {
-    inner: DpdkLink,
+    inner: AnyLink,
     script: Rc<RefCell<Script>>,
     /// The frame that is to leave, whole.
     scratch: Vec<u8>,
@@ -121,7 +125,7 @@ pub(crate) struct LabLink {
 
 /// A frame that came in, or the second copy of one.
 pub(crate) enum Received {
-    First(<DpdkLink as Link>::Frame),
+    First(<AnyLink as Link>::Frame),
     Again(Vec<u8>),
 }
 
@@ -143,8 +147,10 @@ struct Around<'a> {
 }
 
 impl LabLink {
-    pub(crate) fn new(mut inner: DpdkLink, script: Rc<RefCell<Script>>) -> Self {
-        inner.zero_copy_from(Some(ZERO_COPY_FROM));
+    pub(crate) fn new(mut inner: AnyLink, script: Rc<RefCell<Script>>) -> Self {
+        if let AnyLink::Dpdk(link) = &mut inner {
+            link.zero_copy_from(Some(ZERO_COPY_FROM));
+        }
         let (scratch, arrived) = (Vec::new(), VecDeque::new());
         let (leaving, arriving, read_at) = (FaultQueue::new(), FaultQueue::new(), Cell::new(0));
         Self { inner, script, scratch, leaving, arriving, arrived, read_at }
@@ -186,9 +192,13 @@ impl LabLink {
     }
 
     /// Lets a frame in, unless something happens to it.
-    fn admit(&mut self, now: Nanos, frame: <DpdkLink as Link>::Frame) {
+    fn admit(&mut self, now: Nanos, frame: <AnyLink as Link>::Frame) {
         let mut script = self.script.borrow_mut();
-        script.record(self.read_at.get(), FrameDirection::In, frame.as_ref());
+        let mut record = frame.as_ref().to_vec();
+        if self.inner.hides_identification() {
+            restore_identification(&mut record);
+        }
+        script.record(self.read_at.get(), FrameDirection::In, &record);
         let verdict = script.judge(FrameDirection::In, frame.as_ref());
         drop(script);
         match verdict {
@@ -251,6 +261,22 @@ impl Link for LabLink {
 
     fn hears_management(&self) -> bool {
         self.inner.hears_management()
+    }
+
+    fn station_of(&self, ip: IpAddr) -> Option<MacAddr> {
+        self.inner.station_of(ip)
+    }
+
+    fn source_port(&self) -> Option<u16> {
+        self.inner.source_port()
+    }
+
+    fn hides_identification(&self) -> bool {
+        self.inner.hides_identification()
+    }
+
+    fn take_refused(&mut self) -> Option<RefusedPacket> {
+        self.inner.take_refused()
     }
 
     fn receive(&mut self, batch: &mut Batch<Self::Frame>) {

@@ -66,8 +66,8 @@ impl<'a, H: EngineOwner> Session<'a, H> {
 
     /// Receives the client's parameters, and connects. Our keys are sent later: first the memory that they name is made.
     pub(crate) fn meet(&mut self) -> Result<Client, ServeError> {
-        let (address, pd, cq) = (self.settings.address, self.pd, self.cq);
-        let near = self.engine().create_qp_at(0, address, pd, cq)?;
+        let ((port, address), pd, cq) = (self.settings.place, self.pd, self.cq);
+        let near = self.engine().create_qp_at(port, address, pd, cq)?;
         match self.greet(&near) {
             Ok((ours, known)) => self.connect(near, &ours, known),
             Err(error) => {
@@ -271,9 +271,9 @@ impl<'a, H: EngineOwner> Session<'a, H> {
         if theirs.is_ipv4() != ours.is_ipv4() {
             return Err(ServeError::OtherGid { theirs, ours });
         }
-        let address = self.settings.address;
+        let (port, address) = self.settings.place;
         loop {
-            match self.engine().resolve(0, address, theirs) {
+            match self.engine().resolve(port, address, theirs) {
                 Resolution::Known(mac) => return Ok(mac),
                 Resolution::Unreachable(why) => return Err(ServeError::NoWay(theirs, why)),
                 Resolution::Pending => self.work("the station of its address")?,

@@ -147,8 +147,8 @@ pub struct ServerSettings {
     pub(crate) params: QpParams,
     /// Messages of each size (`-n`). The server of `ib_write_lat` alone has to know.
     pub iterations: u64,
-    /// Which address of the engine's first port is ours.
-    pub address: usize,
+    /// Which of the engine's ports, and which address there, is ours.
+    pub place: (usize, usize),
     /// How long a client that has connected may be silent.
     pub patience: Duration,
     /// How long a client may take to connect; for ever without it.
@@ -187,7 +187,7 @@ impl ServerSettings {
             return Err(SettingsError::Size);
         }
         let patience = Duration::from_mins(1);
-        let settings = Self { test, sizes, params, iterations: Self::ITERATIONS, address: 0, patience, wait: None };
+        let settings = Self { test, sizes, params, iterations: Self::ITERATIONS, place: (0, 0), patience, wait: None };
         let params = settings.suited();
         Ok(Self { params, ..settings })
     }

@@ -14,7 +14,7 @@ use crate::lab::{GidRoute, Lab, V4, V6, VLAN, number, pattern};
 const QKEY: u32 = 0x1111_2222;
 
 fn our_qp(lab: &mut Lab, route: GidRoute) -> Result<DatagramQp, LabError> {
-    Ok(lab.engine.create_datagram_qp((0, route.address), lab.cq, QKEY, 16)?)
+    Ok(lab.engine.create_datagram_qp(lab.place(route)?, lab.cq, QKEY, 16)?)
 }
 
 pub(super) fn ours(lab: &mut Lab) -> Result<(), LabError> {
@@ -24,15 +24,15 @@ pub(super) fn ours(lab: &mut Lab) -> Result<(), LabError> {
         let theirs = lab.ask(&format!("qp type=ud qkey={QKEY}"))?;
         let target = lab.remote(4096 + GRH_LEN)?;
         let qp = our_qp(lab, route)?;
-        let ip = route.theirs.parse()?;
+        let (ip, (port, address)) = (route.theirs.parse()?, lab.place(route)?);
         let mac = loop {
-            match lab.engine.resolve(0, route.address, ip) {
+            match lab.engine.resolve(port, address, ip) {
                 Resolution::Known(mac) => break mac,
                 Resolution::Pending => lab.idle(Duration::from_millis(1)),
                 Resolution::Unreachable(why) => return Err(why.into()),
             }
         };
-        let handle = lab.engine.create_ah((0, route.address), ip, mac)?;
+        let handle = lab.engine.create_ah((port, address), ip, mac)?;
         let to = Destination { qpn: Qpn::new(number(&theirs, "qpn")?), qkey: QKEY };
         for (len, imm) in [(0, None), (100, Some(0x55aa_55aa)), (4096, None)] {
             let receive = format!("recv qp={} wr=1 mr={} off=0 len={}", theirs["qp"], target.mr, len + GRH_LEN);

@@ -63,7 +63,8 @@ pub(super) fn connect(
 pub(super) fn ask(lab: &mut Lab, route: GidRoute, private_data: &[u8]) -> Result<ConnId, LabError> {
     let peer = SocketAddr::new(route.theirs.parse()?, PORT);
     let deadline = Instant::now() + PATIENCE;
-    let mut qp = lab.engine.create_qp_at(0, route.address, lab.pd, lab.cq)?;
+    let (port, address) = lab.place(route)?;
+    let mut qp = lab.engine.create_qp_at(port, address, lab.pd, lab.cq)?;
     loop {
         match lab.engine.cm_connect(qp, peer, &params(), private_data) {
             Ok(id) => return Ok(id),

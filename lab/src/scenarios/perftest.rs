@@ -88,9 +88,9 @@ impl ClientOptions {
 /// Serves one client.
 fn meet(lab: &mut Lab, test: Test, form: ClientOptions) -> Result<(), LabError> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    let GidRoute { address, gid, .. } = form.route();
+    let GidRoute { gid, .. } = form.route();
     let mut settings = ServerSettings::new(test, form.sizes(), patient())?;
-    (settings.address, settings.patience, settings.wait) = (address, PATIENCE, Some(PATIENCE));
+    (settings.place, settings.patience, settings.wait) = (lab.place(form.route())?, PATIENCE, Some(PATIENCE));
     settings.iterations = form.messages_of_a_size() as u64;
     // The management network's host, as the guest sees it.
     let port = listener.local_addr()?.port();
