@@ -46,7 +46,7 @@ pub(crate) struct InteropOptions {
 }
 
 /// Scenarios that need what is below UDP: frames of other protocols, tags, payloads that the device reads.
-const OF_FRAMES: [&str; 3] = ["neighbours", "lent_payloads_ours", "vlan_both"];
+const OF_FRAMES: [&str; 3] = ["neighbours", "zero_copy_payloads_ours", "vlan_both"];
 
 pub(crate) fn run(options: &InteropOptions) -> Result<ExitCode, LabError> {
     let is_chosen = |scenario: &&Scenario| {

@@ -47,7 +47,7 @@ scenarios! {
     "invalidate_theirs", "the guest writes through our window, then ends it; a late WRITE is denied", connected::invalidate_theirs;
     "large_ours", "WRITE and READ of 1 MiB", connected::large_ours;
     "large_theirs", "the guest writes and reads 1 MiB", connected::large_theirs;
-    "lent_payloads_ours", "SEND, WRITE and the responses to a READ leave from where their payloads lie, at MTU 256 to 4096", connected::zero_copy_payloads;
+    "zero_copy_payloads_ours", "SEND, WRITE and the responses to a READ leave from where their payloads lie, at MTU 256 to 4096", connected::zero_copy_payloads;
     "ipv6_both", "SEND, WRITE and READ over IPv6 in both directions", connected::ipv6;
     "vlan_both", "the same over IPv4 in a VLAN", connected::vlan;
     "psn_wrap_both", "40 messages across the wrap of the PSN in both directions", connected::psn_wrap;
