@@ -229,6 +229,26 @@ fn vhost_joins_two_processes_too() {
     assert_eq!(rows(&ended.succeeded().stdout).len(), 4);
 }
 
+/// Bare frames over a socket are datagrams of its own.
+#[test]
+fn sockets_join_processes_too() {
+    let _alone = alone();
+    for device in ["udp", "udp:127.0.0.1", "udp:::1"] {
+        let tests = [
+            "perf",
+            "raw_lat,raw_bw,write_bw,tag_lat",
+            "--device",
+            device,
+            "--size",
+            "8,65536",
+            "--iters",
+            "200",
+            "--json",
+        ];
+        assert_eq!(rows(&roci(&tests).succeeded().stdout).len(), 8, "{device}");
+    }
+}
+
 #[test]
 fn a_capture_of_a_job_decodes() {
     let _alone = alone();

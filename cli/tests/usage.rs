@@ -15,8 +15,8 @@ fn mistakes_on_the_command_line_are_one_line_and_status_2() {
         (&["frobnicate"], "unrecognized subcommand"),
         (&[], "subcommand"),
         (&["run"], "required"),
-        (&["run", "-n", "0", "true"], "0 is not in 1..=8"),
-        (&["run", "-n", "9", "true"], "9 is not in 1..=8"),
+        (&["run", "-n", "0", "true"], "0 is not in 1..=1024"),
+        (&["run", "-n", "1025", "true"], "1025 is not in 1..=1024"),
         (&["run", "-n", "2"], "required"),
         (&["run", "-n", "2", "--faults", "loss=2", "true"], "a probability lies between 0 and 1"),
         (&["run", "-n", "2", "--faults", "lost=0.1", "true"], "unknown fault 'lost'"),
@@ -64,7 +64,15 @@ fn a_server_for_perftest_says_what_it_cannot_be() {
 #[test]
 fn unknown_devices_and_knobs_name_what_is_known() {
     let line = roci(&["run", "-n", "2", "--device", "tcp", "true"]).failed_with_one_line();
-    assert!(line.contains("unknown device 'tcp': known are memif, vhost"), "{line}");
+    assert!(line.contains("unknown device 'tcp': known are memif, vhost, udp"), "{line}");
+    for (arguments, complaint) in [
+        (["-n", "33", "--device", "memif"], "33 ranks over memif: each has a port to every other, and DPDK has 32"),
+        (["-n", "2", "--device", "udp:eth0"], "'eth0' is no address for a UDP socket"),
+        (["-n", "2", "--device", "udp:10.0.0.1:x"], "'10.0.0.1:x' is no address for a UDP socket"),
+    ] {
+        let line = roci(&[&["run"], &arguments[..], &["true"]].concat()).failed_with_one_line();
+        assert!(line.contains(complaint), "{arguments:?}: {line}");
+    }
     let run = |name: &str, value: &str| {
         let mut command = command(&["info"]);
         command.env(name, value).stdout(Stdio::piped()).stderr(Stdio::piped());

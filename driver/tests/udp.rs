@@ -1,12 +1,12 @@
 //! The link over UDP sockets: between processes' ends on the loopback interface, and with a plain socket as a hostile or a foreign peer.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use roci_driver::link::udp::{UdpAddress, UdpError, UdpLink, station};
 use roci_driver::link::{Batch, Link, TRAIN};
 use roci_driver::{Access, Buffer, CompletionQueue, Dialect, Engine, PdId, QpParams, QueuePair, SendWr, WcStatus};
-use roci_protocol::wire::{Bth, Flow, Headers, Ip, MacAddr, Opcode, identification};
+use roci_protocol::wire::{Bth, Flow, Frame, Headers, Ip, MacAddr, Opcode, identification};
 use roci_protocol::{Mtu, Psn, Qpn};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -262,6 +262,36 @@ fn garbage_of_any_length_is_dropped_and_counted() {
     let stats = ends[0].engine.stats();
     assert!(stats.is_balanced() && stats.rx_frames == sent && stats.rx_delivered == 0, "{stats:?}");
     assert_moves_everything(&mut ends);
+}
+
+/// DSCP and ECN arrive as they were sent, and change the train: a switch marks packets, and the mark is what the peer acts on.
+#[test]
+fn congestion_marks_and_classes_cross() {
+    for ips in [[loopback().own().ip(), loopback().own().ip()], [Ipv6Addr::LOCALHOST.into(); 2]] {
+        let [mut near, mut far] = ips.map(|ip| at(&ip.to_string(), None).expect("there are ports"));
+        let ip = Ip::between(near.own().ip(), far.own().ip()).expect("one version");
+        let classes = [0, 0b11, 0b1010_1001, 0b1010_1001, 0b10];
+        for (psn, class) in classes.into_iter().enumerate() {
+            let (source, port) = (near.mac(), near.source_port().expect("it has one"));
+            let mut flow = Flow::new(source, far.mac(), None, ip.with_traffic_class(class), port);
+            let headers = Headers::plain(Bth::new(Opcode::RcSendOnly, Qpn::new(7), Psn::new(psn as u32)));
+            let len = flow.frame_len(&headers, 100);
+            near.transmit(len, |frame| flow.emit(frame, &headers, 100, |payload| payload.fill(psn as u8)))
+                .expect("room");
+        }
+        near.flush();
+        let (mut seen, until) = (Vec::new(), Instant::now() + PATIENCE);
+        while seen.len() < classes.len() && Instant::now() < until {
+            let mut batch = Batch::new();
+            far.receive(&mut batch);
+            for frame in batch {
+                let frame = Frame::parse(frame.as_ref()).expect("it was sent so");
+                assert_eq!(frame.verify_icrc(), Ok(()));
+                seen.push(frame.ip.traffic_class());
+            }
+        }
+        assert_eq!(seen, classes);
+    }
 }
 
 #[test]

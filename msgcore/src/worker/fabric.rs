@@ -86,6 +86,14 @@ impl Fabric {
 }
 
 impl<L: Link> Fabric<L> {
+    /// Returns where a rank is.
+    ///
+    /// # Panics
+    /// When there is no such rank.
+    pub fn address_of(&self, rank: Rank) -> EndpointAddress {
+        self.addresses[rank]
+    }
+
     /// Waits until every rank has called this, and serves the peers meanwhile. Who is missing the launcher says, and no
     /// port: a peer that hears first that all are here may have closed its ports before this rank hears it. So a rank that
     /// is done says goodbye by this call, and whatever happens to its ports then is no failure.

@@ -1,11 +1,13 @@
 //! The two ends of a measurement below the messaging core: an engine, one queue pair, and the job's board.
 
 use roci_driver::link::Link;
+use roci_driver::link::udp::station;
 use roci_driver::{Buffer, Engine, MemoryRegion, Operation, QpParams, QueuePair, SendWr, State, WorkCompletion};
-use roci_msgcore::{Config, Fabric, LiveLink};
+use roci_msgcore::{Config, EndpointAddress, Fabric, LiveLink};
 use roci_protocol::{Nanos, Rkey};
 
 use super::memory::{PayloadMemory, of_our_own};
+use super::raw_header::RawHeader;
 use crate::failure::{Failure, FailureContext};
 
 /// Polls between two looks at what is slow to look at.
@@ -193,6 +195,16 @@ impl VerbsEnd {
     /// What more queue pairs are made of, and how.
     pub(super) fn parts(&mut self) -> (&mut Fabric, &QpParams) {
         (&mut self.fabric, &self.params)
+    }
+
+    /// The header of bare frames to the peer: over a socket they are datagrams of its own.
+    pub(super) fn raw_header(&self) -> RawHeader {
+        let (link, ours) = (self.engine().link(0), self.engine().ip(0));
+        let EndpointAddress { ip, udp_port, .. } = self.fabric.address_of(1 - self.fabric.rank);
+        let over_udp = link
+            .source_port()
+            .and_then(|port| RawHeader::over_udp([link.mac(), station::of_port(udp_port)], [ours, ip], port));
+        over_udp.unwrap_or_else(|| RawHeader::to_all(link.mac()))
     }
 
     /// The longest frame of the port.

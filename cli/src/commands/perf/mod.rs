@@ -12,6 +12,7 @@ mod messenger;
 mod pattern;
 mod perftest;
 mod raw;
+mod raw_header;
 mod report;
 mod stream;
 mod tag;
@@ -24,10 +25,9 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use roci_launcher::{Board, JOB, Job, JobSpec, Token, allowed_cpus};
-use roci_msgcore::WireupError;
 use roci_msgcore::ports::{self, queue_pair_params};
 use roci_msgcore::stream::{StreamConfig, StreamStep};
-use roci_msgcore::{Config, DedicatedWorker, Fabric, Worker};
+use roci_msgcore::{Config, DedicatedWorker, Fabric, WireupError, Worker};
 
 use self::lane::VerbsEnd;
 pub(crate) use self::memory::PayloadMemory;

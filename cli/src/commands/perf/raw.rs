@@ -5,17 +5,13 @@ use roci_protocol::Nanos;
 
 use super::PerfPlan;
 use super::lane::VerbsEnd;
+use super::raw_header::RawHeader;
 use super::report::{Row, histogram};
 use super::touch::TouchedPayload;
 use crate::failure::Failure;
 
-const HEADER: usize = 14;
-/// The EtherType for local experiments (IEEE 802).
-const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
 /// What follows the header: a kind and a number.
 const TAG: usize = 9;
-/// No Ethernet frame is shorter, checksum aside.
-const MIN_FRAME: usize = 60;
 /// After this long without an answer a frame counts as lost.
 const LOST_NS: Nanos = 100_000_000;
 /// So long a side that is done answers questions: ten of them lost in a row are as good as a dead peer.
@@ -107,14 +103,10 @@ pub(super) fn bandwidth(lane: &mut VerbsEnd, plan: PerfPlan) -> Result<Option<Ro
     Ok(row)
 }
 
-fn frame_len(size: usize) -> usize {
-    (HEADER + size).max(MIN_FRAME)
-}
-
 /// A port that sends and receives bare frames.
 struct RawPort<'a> {
     lane: &'a mut VerbsEnd,
-    header: [u8; HEADER],
+    header: RawHeader,
     /// A message is this many full frames, and one more of `last_len` bytes.
     parts: usize,
     full_len: usize,
@@ -129,13 +121,12 @@ struct RawPort<'a> {
 
 impl<'a> RawPort<'a> {
     fn new(lane: &'a mut VerbsEnd, PerfPlan { size, touch, .. }: PerfPlan) -> Self {
-        let mut header = [0xff; HEADER];
-        header[6..12].copy_from_slice(&lane.link().mac().0);
-        header[12..].copy_from_slice(&ETHERTYPE);
-        let full_len = lane.max_frame();
-        let parts = size.saturating_sub(1) / (full_len - HEADER);
-        let last_len = frame_len(size - parts * (full_len - HEADER));
-        let payload = touch.then(|| TouchedPayload::new(parts, full_len - HEADER, last_len - HEADER));
+        let (header, full_len) = (lane.raw_header(), lane.max_frame());
+        let (front, full) = (header.len(), full_len - header.len());
+        let parts = size.saturating_sub(1) / full;
+        let last_len = header.frame_len((size - parts * full).max(TAG));
+        let header = header.prepared_for([full_len, last_len]);
+        let payload = touch.then(|| TouchedPayload::new(parts, full, last_len - front));
         Self { lane, header, parts, full_len, last_len, batch: Batch::new(), idle_polls: 0, messages: 0, payload }
     }
 
@@ -149,12 +140,13 @@ impl<'a> RawPort<'a> {
             let payload = self.payload.as_ref().filter(|_| matches!(kind, DATA | PART));
             let link = self.lane.link();
             let sent = link.transmit(len, |frame| {
-                frame[..HEADER].copy_from_slice(&header);
+                header.write(frame);
+                let body = &mut frame[header.len()..];
                 if let Some(payload) = payload {
-                    payload.write(part, &mut frame[HEADER..]);
+                    payload.write(part, body);
                 }
-                frame[HEADER] = kind;
-                frame[HEADER + 1..HEADER + TAG].copy_from_slice(&number.to_le_bytes());
+                body[0] = kind;
+                body[1..TAG].copy_from_slice(&number.to_le_bytes());
             });
             let Err(Full) = sent else { return Ok(()) };
             link.flush();
@@ -207,10 +199,10 @@ impl<'a> RawPort<'a> {
         let mut since = None;
         loop {
             self.lane.link().receive(&mut self.batch);
-            let (payload, messages) = (&mut self.payload, &mut self.messages);
+            let (header, payload, messages) = (&self.header, &mut self.payload, &mut self.messages);
             let mut is_found = false;
             for frame in self.batch.drain(..) {
-                let word = take(payload, frame.as_ref());
+                let word = take(header, payload, frame.as_ref());
                 *messages += u64::from(matches!(word, Some((DATA, _))));
                 is_found |= word == Some((kind, number));
             }
@@ -254,7 +246,7 @@ impl<'a> RawPort<'a> {
             }
             since = None;
             for frame in self.batch.drain(..) {
-                match take(&mut self.payload, frame.as_ref()) {
+                match take(&self.header, &mut self.payload, frame.as_ref()) {
                     Some((DATA | PART, _)) => arrived += 1,
                     Some((END, _)) => ended = true,
                     _ => {}
@@ -268,14 +260,14 @@ impl<'a> RawPort<'a> {
 
     /// Sends the count of frames to the peer, as often as it asks: a report may be lost.
     fn report(&mut self, arrived: u64) -> Result<(), Failure> {
-        self.send(REPORT, arrived, MIN_FRAME)?;
+        self.send(REPORT, arrived, self.header.shortest())?;
         let mut quiet = None;
         while self.check_up(&mut quiet)? < LINGER_NS {
             match self.receive_one() {
                 Some((BYE, _)) => break,
                 Some((END, _)) => {
                     quiet = None;
-                    self.send(REPORT, arrived, MIN_FRAME)?;
+                    self.send(REPORT, arrived, self.header.shortest())?;
                 }
                 _ => {}
             }
@@ -287,12 +279,12 @@ impl<'a> RawPort<'a> {
     fn finish(&mut self) -> Result<u64, Failure> {
         let mut since = None;
         loop {
-            self.send(END, 0, MIN_FRAME)?;
+            self.send(END, 0, self.header.shortest())?;
             let asked = self.lane.now();
             while self.lane.now() - asked < ASK_NS {
                 if let Some((REPORT, arrived)) = self.receive_one() {
                     // If this is lost, the peer only lingers a little.
-                    self.send(BYE, 0, MIN_FRAME)?;
+                    self.send(BYE, 0, self.header.shortest())?;
                     return Ok(arrived);
                 }
                 self.check_up(&mut since)?;
@@ -304,30 +296,21 @@ impl<'a> RawPort<'a> {
     #[inline]
     fn receive_one(&mut self) -> Option<(u8, u64)> {
         self.lane.link().receive(&mut self.batch);
-        let (payload, messages) = (&mut self.payload, &mut self.messages);
-        let words = self.batch.drain(..).filter_map(|frame| take(payload, frame.as_ref()));
+        let (header, payload, messages) = (&self.header, &mut self.payload, &mut self.messages);
+        let words = self.batch.drain(..).filter_map(|frame| take(header, payload, frame.as_ref()));
         words.inspect(|(kind, _)| *messages += u64::from(*kind == DATA)).last()
     }
 }
 
 /// The frame's kind and number, its payload read where it is to be touched.
 #[inline]
-fn take(payload: &mut Option<TouchedPayload>, frame: &[u8]) -> Option<(u8, u64)> {
-    let (kind, number) = parse(frame)?;
+fn take(header: &RawHeader, payload: &mut Option<TouchedPayload>, frame: &[u8]) -> Option<(u8, u64)> {
+    let body = header.behind(frame)?;
+    let &[kind, number @ ..] = body.first_chunk::<TAG>()?;
     if let Some(payload) = payload
         && matches!(kind, DATA | PART)
     {
-        payload.read(&frame[HEADER..], kind == DATA);
+        payload.read(body, kind == DATA);
     }
-    Some((kind, number))
-}
-
-#[inline]
-fn parse(frame: &[u8]) -> Option<(u8, u64)> {
-    let tag = frame.get(HEADER..HEADER + TAG)?;
-    if frame[12..HEADER] != ETHERTYPE {
-        return None;
-    }
-    let number = tag[1..].first_chunk::<8>()?;
-    Some((tag[0], u64::from_le_bytes(*number)))
+    Some((kind, u64::from_le_bytes(number)))
 }
