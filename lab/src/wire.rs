@@ -12,8 +12,7 @@ use std::sync::Arc;
 use roci_driver::Lasting;
 use roci_driver::link::live::AnyLink;
 use roci_driver::link::{
-    Batch, Full, Link, LinkState, LinkStats, RefusedPacket, Share, ZeroCopyError, ZeroCopyRanges,
-    restore_identification,
+    Batch, FailedFrame, Full, Link, LinkState, LinkStats, Share, ZeroCopyError, ZeroCopyRanges, restore_identification,
 };
 use roci_protocol::lint::{End, Opening};
 use roci_protocol::sim::Verdict;
@@ -275,8 +274,12 @@ impl Link for LabLink {
         self.inner.hides_identification()
     }
 
-    fn take_refused(&mut self) -> Option<RefusedPacket> {
-        self.inner.take_refused()
+    fn shorten_packets(&mut self, now: Nanos, bytes: usize) {
+        self.inner.shorten_packets(now, bytes);
+    }
+
+    fn take_failed(&mut self) -> Option<FailedFrame> {
+        self.inner.take_failed()
     }
 
     fn receive(&mut self, batch: &mut Batch<Self::Frame>) {

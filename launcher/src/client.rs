@@ -150,7 +150,7 @@ impl Job {
         self.place.as_deref().and_then(Path::parent)
     }
 
-    /// The address of this host's by which the launcher's host is reached; `None` where that is this one, or not known to be another.
+    /// The address of this host's by which the launcher is reached; `None` where it does not lead beyond this host and one link.
     pub fn local_ip(&self) -> Option<IpAddr> {
         self.stream.local_ip()
     }

@@ -86,10 +86,12 @@ impl JobStream {
         }
     }
 
-    /// The address of this host's by which the other end is reached, where that is another host.
+    /// The address of this host's by which the other end is reached, where it leads beyond this host and one link.
     pub(super) fn local_ip(&self) -> Option<IpAddr> {
         let Self::Tcp(stream) = self else { return None };
-        stream.local_addr().ok().map(|address| address.ip().to_canonical()).filter(|ip| !ip.is_loopback())
+        let ip = stream.local_addr().ok()?.ip().to_canonical();
+        let is_wide = !ip.is_loopback() && !matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+        is_wide.then_some(ip)
     }
 
     pub(super) fn try_clone(&self) -> io::Result<Self> {

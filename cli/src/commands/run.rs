@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use roci_driver::link::dpdk::room_for_descriptors;
-use roci_launcher::{JobSpec, allowed_cpus};
+use roci_launcher::{JobSpec, MAX_RANKS, allowed_cpus};
 use roci_msgcore::Config;
 use roci_msgcore::config::{KNOBS, Origin};
 
@@ -46,7 +46,7 @@ fn check_ports(config: &Config, size: usize) -> Result<(), Failure> {
     let device = config.device_of(0)?;
     if size > MOST_PORTS && device.is_point_to_point() {
         return Err(Failure::new(format!(
-            "{size} ranks over {device}: each has a port to every other, and DPDK has {MOST_PORTS}: --device udp takes as many as you like"
+            "{size} ranks over {device}: each has a port to every other, and DPDK has {MOST_PORTS}: --device udp takes up to {MAX_RANKS}"
         )));
     }
     Ok(())

@@ -98,12 +98,12 @@ impl<L: Link> Engine<L> {
         let port = &mut self.ports[index];
         let now = port.link.now();
         let state = port.link.maintain(now);
-        let refused = port.link.take_refused();
+        let failed = port.link.take_failed();
         if state != port.state {
             self.link_changed(index, state);
         }
-        if let Some(refused) = refused {
-            self.on_refused(index, refused);
+        if let Some(failed) = failed {
+            self.on_failed_frames(index, now, failed);
         }
         let mut batch = Batch::new();
         self.ports[index].link.receive(&mut batch);

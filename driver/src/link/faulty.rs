@@ -8,9 +8,7 @@ use roci_protocol::Nanos;
 use roci_protocol::sim::{FaultInjector, Faults, Verdict};
 use roci_protocol::wire::MacAddr;
 
-use super::{
-    Batch, Full, Link, LinkState, LinkStats, RefusedPacket, Share, ZeroCopyError, ZeroCopyRanges, fill_around,
-};
+use super::{Batch, FailedFrame, Full, Link, LinkState, LinkStats, Share, ZeroCopyError, ZeroCopyRanges, fill_around};
 use crate::lasting::Lasting;
 
 /// Frames held back at once; one more passes instead.
@@ -137,9 +135,13 @@ impl<L: Link> Link for Faulty<L> {
         self.inner.hides_identification()
     }
 
+    fn shorten_packets(&mut self, now: Nanos, bytes: usize) {
+        self.inner.shorten_packets(now, bytes);
+    }
+
     #[inline]
-    fn take_refused(&mut self) -> Option<RefusedPacket> {
-        self.inner.take_refused()
+    fn take_failed(&mut self) -> Option<FailedFrame> {
+        self.inner.take_failed()
     }
 
     #[inline]

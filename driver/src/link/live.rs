@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use super::dpdk::{Device, DpdkLink, Mbuf, ParseDeviceError};
 use super::udp::{ParseUdpAddressError, UdpAddress, UdpFrame, UdpLink};
-use super::{Batch, Full, Link, LinkState, LinkStats, RefusedPacket, Share, ZeroCopyError, ZeroCopyRanges};
+use super::{Batch, FailedFrame, Full, Link, LinkState, LinkStats, Share, ZeroCopyError, ZeroCopyRanges};
 use crate::lasting::Lasting;
 
 /// What a link is opened on, as people name it.
@@ -138,10 +138,11 @@ macro_rules! forward {
 /// Receives into a batch of the link's own frames, and passes them on.
 #[inline]
 fn receive_as<L: Link>(link: &mut L, batch: &mut Batch<AnyFrame>, wrap: fn(L::Frame) -> AnyFrame) {
+    // What is received has room in a batch that is empty, and what has none would be lost.
+    assert!(batch.is_empty(), "a batch that is not empty");
     let mut frames = Batch::new();
     link.receive(&mut frames);
-    let room = batch.remaining_capacity();
-    batch.extend(frames.into_iter().take(room).map(wrap));
+    batch.extend(frames.into_iter().map(wrap));
 }
 
 impl Link for AnyLink {
@@ -180,9 +181,13 @@ impl Link for AnyLink {
         forward!(self, link => link.hides_identification())
     }
 
+    fn shorten_packets(&mut self, now: Nanos, bytes: usize) {
+        forward!(self, link => link.shorten_packets(now, bytes));
+    }
+
     #[inline]
-    fn take_refused(&mut self) -> Option<RefusedPacket> {
-        forward!(self, link => link.take_refused())
+    fn take_failed(&mut self) -> Option<FailedFrame> {
+        forward!(self, link => link.take_failed())
     }
 
     #[inline]

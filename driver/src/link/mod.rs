@@ -97,16 +97,27 @@ pub enum LinkState {
     Down,
 }
 
-/// A packet of which its host says that no process takes it (ICMP, port unreachable). Such a message may be forged by anyone who has seen
-/// the packet, or guesses its numbers.
+/// A frame that was sent, and of which a host or a router says that it has not arrived (ICMP). Anyone may forge such a message who
+/// has seen the packet, or guesses its numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RefusedPacket {
+pub struct FailedFrame {
     /// The host that it was for.
     pub ip: IpAddr,
     /// Its station.
     pub station: MacAddr,
     /// The packet's BTH.
     pub quote: [u8; 12],
+    /// What is said.
+    pub failure: FrameFailure,
+}
+
+/// Why a frame has not arrived.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FrameFailure {
+    /// No process has the port.
+    Refused,
+    /// The path carries packets of so many bytes, Ethernet aside, and no longer ones.
+    TooLong(usize),
 }
 
 /// Counters of a link.
@@ -128,8 +139,10 @@ pub struct LinkStats {
     pub tx_link_down: u64,
     /// Frames that were longer than a path carries.
     pub tx_too_long: u64,
-    /// Frames of which a host said that no process takes them (ICMP).
-    pub tx_refused: u64,
+    /// Frames that a host or a router said have not arrived (ICMP).
+    pub tx_failed: u64,
+    /// Frames that a socket cannot send: of other protocols, of another IP version, in a VLAN.
+    pub tx_not_roce: u64,
     /// Frames received in several segments, which this stack does not take.
     pub rx_fragmented: u64,
     /// Frames whose IPv4 header the device found broken.
@@ -191,9 +204,14 @@ pub trait Link {
         false
     }
 
-    /// Takes the oldest packet that was sent and refused, where there is one.
+    /// A path carries packets of so many bytes, Ethernet aside, and no longer ones: for a while no longer frames are promised.
+    fn shorten_packets(&mut self, now: Nanos, bytes: usize) {
+        let _ = (now, bytes);
+    }
+
+    /// Takes the oldest frame that has failed after it was sent, where there is one.
     #[inline]
-    fn take_refused(&mut self) -> Option<RefusedPacket> {
+    fn take_failed(&mut self) -> Option<FailedFrame> {
         None
     }
 

@@ -10,7 +10,7 @@ use roci_protocol::Nanos;
 use roci_protocol::wire::MacAddr;
 
 use super::{
-    Batch, Full, Link, LinkState, LinkStats, RefusedPacket, Share, ZeroCopyError, ZeroCopyRanges, fill_around,
+    Batch, FailedFrame, Full, Link, LinkState, LinkStats, Share, ZeroCopyError, ZeroCopyRanges, fill_around,
     restore_identification,
 };
 use crate::lasting::Lasting;
@@ -126,9 +126,13 @@ impl<L: Link> Link for PcapTee<L> {
         self.inner.hides_identification()
     }
 
+    fn shorten_packets(&mut self, now: Nanos, bytes: usize) {
+        self.inner.shorten_packets(now, bytes);
+    }
+
     #[inline]
-    fn take_refused(&mut self) -> Option<RefusedPacket> {
-        self.inner.take_refused()
+    fn take_failed(&mut self) -> Option<FailedFrame> {
+        self.inner.take_failed()
     }
 
     #[inline]

@@ -113,9 +113,9 @@ impl EndpointAddress {
         ServicePoint { ip: self.ip, udp_port: self.udp_port, service: self.service }
     }
 
-    /// Returns the station that its frames go to, where it is a socket with a port of its own.
-    pub(crate) fn station(&self) -> Option<MacAddr> {
-        (self.udp_port != ROCE_PORT).then(|| station::of_port(self.udp_port))
+    /// Returns the station that its frames go to where it is a socket.
+    pub(crate) const fn socket_station(&self) -> MacAddr {
+        station::of_port(self.udp_port)
     }
 }
 const_assert!(EndpointAddress::LEN <= 64);

@@ -12,7 +12,7 @@ use roci_driver::link::dpdk::{Attachment, Device, DpdkLink, PortError};
 use roci_driver::link::faulty::Faulty;
 use roci_driver::link::live::{AnyLink, LinkDevice};
 use roci_driver::link::pcap::PcapTee;
-use roci_driver::link::udp::{UdpAddress, UdpError, UdpLink, station};
+use roci_driver::link::udp::{UdpAddress, UdpLink, station};
 use roci_driver::neighbour::Interface;
 use roci_driver::{Address, Arena, Engine, PdId, PortConfig, QpParams};
 use roci_protocol::Access;
@@ -126,7 +126,10 @@ fn open_links(
 /// Opens a socket at the address that the device or the knob names. Without one, processes that are known to be on one host
 /// meet on its loopback interface, and others use the address by which their launcher is reached, or that leads to other
 /// hosts.
-fn open_socket(config: &Config, address: UdpAddress, job: Option<&Job>) -> Result<AnyLink, UdpError> {
+fn open_socket(config: &Config, address: UdpAddress, job: Option<&Job>) -> Result<AnyLink, WireupError> {
+    if let Some(vlan) = config.vlan {
+        return Err(WireupError::VlanOverSocket { device: LinkDevice::Udp(address), vlan });
+    }
     let ip = address.ip.or(config.ip).or_else(|| job.and_then(Job::local_ip));
     let address = UdpAddress { ip, ..address };
     let mtu = config.wanted_port_mtu();
@@ -236,7 +239,7 @@ pub fn open_alone(config: &Config) -> Result<Engine<LiveLink>, WireupError> {
 /// Opens a link that all peers are behind, on a port with so many queues where it is a port.
 pub fn open_shared(config: &Config, device: &LinkDevice, queues: u16) -> Result<AnyLink, WireupError> {
     let device = match device {
-        LinkDevice::Udp(address) => return Ok(open_socket(config, *address, None)?),
+        LinkDevice::Udp(address) => return open_socket(config, *address, None),
         LinkDevice::Dpdk(device) => device,
     };
     let attachment = attachment_of(config, device).with_queues(queues);

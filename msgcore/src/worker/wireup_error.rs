@@ -32,6 +32,14 @@ pub enum WireupError {
     /// The port does not work.
     #[error(transparent)]
     Port(#[from] PortError),
+    /// A socket sends no tags.
+    #[error("device {device}: a socket is in no VLAN (ROCI_VLAN={vlan}): use the address of the VLAN's interface")]
+    VlanOverSocket {
+        /// The socket.
+        device: LinkDevice,
+        /// What was asked for.
+        vlan: u16,
+    },
     /// The socket does not work.
     #[error(transparent)]
     Udp(#[from] UdpError),

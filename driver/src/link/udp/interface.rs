@@ -109,7 +109,7 @@ fn mtu_of_interface(name: &CStr) -> io::Result<usize> {
     if bytes.len() > request.ifr_name.len() {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    request.ifr_name.iter_mut().zip(bytes).for_each(|(to, &from)| *to = from.cast_signed());
+    request.ifr_name.iter_mut().zip(bytes).for_each(|(to, &from)| *to = libc::c_char::from_ne_bytes([from]));
     // SAFETY: the descriptor is open; the request is ours, and names an interface in bytes that end with a zero.
     if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU as _, &raw mut request) } != 0 {
         return Err(io::Error::last_os_error());

@@ -18,12 +18,13 @@
 //!
 //! # Errors
 //! The kernel reports what became of packets (`IP_RECVERR`). A host whose process is gone says that no socket has the port: the engine
-//! ends the connection whose packet the message quotes. A longer packet than the path carries shortens what connections are made with from
-//! then on. Whatever else is wrong, an interface that is down or a route that is missing, is as a cable that is cut: frames are lost
+//! ends the connection. A longer packet than a path carries shortens what connections are made with from
+//! then on, for a while. Both are believed only where the message quotes a packet that waits to be acknowledged. Whatever else is wrong, an interface that is down or a route that is missing, is as a cable that is cut: frames are lost
 //! until it is mended.
 
 mod changes;
 mod interface;
+mod lengths;
 mod open;
 mod rx_queue;
 mod socket;
@@ -35,21 +36,25 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
+use arrayvec::ArrayVec;
 use roci_protocol::Nanos;
 use roci_protocol::wire::{Ethernet, FrameLayers, Ip, Ipv4, Ipv6, MacAddr, Udp, ethernet, ipv4, ipv6, udp};
 
-use super::{Batch, Full, Link, LinkState, LinkStats, RefusedPacket, fill_around};
+use super::{Batch, FailedFrame, FrameFailure, Full, Link, LinkState, LinkStats, fill_around};
 
 pub use open::{ParseUdpAddressError, UdpAddress, UdpError};
 pub use rx_queue::UdpFrame;
 
 use changes::IcrcChanges;
+use lengths::Lengths;
 use rx_queue::{BarePacket, RxQueue};
 use socket::{FailedPacket, KernelSocket, MESSAGES, SendFailure};
 use tx_queue::{Heading, TxQueue};
 
-/// Refused packets that wait to be looked at; one more, and the oldest goes.
-const REFUSED: usize = 16;
+/// Failed frames that wait to be looked at; one more, and the oldest goes.
+const FAILED: usize = 16;
+/// How long a queue of the kernel's may be full before its first message is lost, for it may be one that is never taken.
+const FULL_NS: Nanos = 10_000_000;
 /// How often packets that have failed after they were sent are looked for.
 const LOOK_NS: Nanos = 1_000_000;
 
@@ -57,18 +62,17 @@ const LOOK_NS: Nanos = 1_000_000;
 pub struct UdpLink {
     sockets: Sockets,
     origin: Instant,
-    /// This end.
-    own: SocketAddr,
-    mac: MacAddr,
-    /// The longest frame, which a path may turn out to be shorter than.
-    max_frame: usize,
+    lengths: Lengths,
     rx: RxQueue,
     tx: TxQueue,
     headings: Headings,
     changes: IcrcChanges,
-    refused: VecDeque<RefusedPacket>,
+    /// Frames that have failed, and that the engine has not taken yet.
+    failed: VecDeque<FailedFrame>,
     /// When packets that have failed are looked for again.
     next_look: Nanos,
+    /// Since when a queue of the kernel's takes nothing.
+    full_since: Option<Nanos>,
     stats: LinkStats,
 }
 
@@ -99,7 +103,7 @@ struct Headings {
 impl UdpLink {
     /// The address that it sends from, and its port.
     pub fn own(&self) -> SocketAddr {
-        self.own
+        self.headings.own
     }
 
     /// How many bytes the kernel keeps for it at most until it receives.
@@ -114,7 +118,7 @@ impl UdpLink {
 
     /// Bytes of headers down to UDP.
     fn headers(&self) -> usize {
-        headers_of(self.own.ip())
+        headers_of(self.headings.own.ip())
     }
 
     /// Receives what has arrived.
@@ -138,74 +142,95 @@ impl UdpLink {
     #[cold]
     fn take_failures(&mut self) {
         while let Some(FailedPacket { to, failure, quote }) = self.sockets.tx().next_failure() {
-            match failure {
-                SendFailure::Refused => self.report_refused(to, &quote),
-                SendFailure::TooLong(mtu) => self.shorten(mtu),
-                SendFailure::Other => {}
+            let failure = match failure {
+                SendFailure::Refused => FrameFailure::Refused,
+                SendFailure::TooLong(bytes) => FrameFailure::TooLong(bytes),
+                SendFailure::Other => continue,
+            };
+            self.stats.tx_failed += 1;
+            let Some(&quote) = quote.first_chunk() else { continue };
+            if self.failed.len() == FAILED {
+                self.failed.pop_front();
             }
+            self.failed.push_back(FailedFrame { ip: to.ip(), station: station::of_port(to.port()), quote, failure });
         }
     }
 
-    fn report_refused(&mut self, to: SocketAddr, quote: &[u8]) {
-        self.stats.tx_refused += 1;
-        if self.refused.len() == REFUSED {
-            self.refused.pop_front();
-        }
-        let Some(&quote) = quote.first_chunk() else { return };
-        self.refused.push_back(RefusedPacket { ip: to.ip(), station: station::of_port(to.port()), quote });
-    }
-
-    /// A path carries less than the interface: what is connected from here on sends no more than that.
-    fn shorten(&mut self, mtu: usize) {
-        let max_frame = ethernet::LEN + mtu;
-        self.stats.tx_too_long += 1;
-        if mtu >= open::LEAST_MTU && max_frame < self.max_frame {
-            tracing::warn!(
-                "udp: a path carries packets of {mtu} bytes and no longer ones: connections made from now on keep to that"
-            );
-            self.max_frame = max_frame;
-        }
-    }
-
-    /// Sends the first messages that wait; `false` where the kernel takes no more now.
+    /// Sends the first messages that wait; `false` where the kernel takes no more now. An error may be that of a packet before:
+    /// it shows once, and the same messages are tried again.
     fn send(&mut self) -> bool {
-        let (bytes, messages) = self.tx.messages();
-        let messages: arrayvec::ArrayVec<_, MESSAGES> = messages.take(MESSAGES).collect();
-        match self.sockets.tx().send(bytes, &messages) {
+        let sent = self.try_send().or_else(|error| {
+            if is_full(&error) {
+                return Err(error);
+            }
+            self.take_failures();
+            self.try_send()
+        });
+        match sent {
             Ok(sent) => {
                 let (frames, bytes) = self.tx.forget(sent);
                 self.stats.tx_frames += frames;
                 self.stats.tx_bytes += bytes + frames * self.headers() as u64;
+                self.full_since = None;
                 true
             }
             Err(error) => self.on_send_error(&error),
         }
     }
 
-    /// The first message was not sent: it waits, or it is lost, as on a cable that is cut.
+    #[inline]
+    fn try_send(&self) -> io::Result<usize> {
+        let (bytes, messages) = self.tx.messages();
+        let messages: ArrayVec<_, MESSAGES> = messages.take(MESSAGES).collect();
+        self.sockets.tx().send(bytes, &messages)
+    }
+
+    /// The first message was not sent: it waits where there is no room for it, or it is lost, as on a cable that is cut.
     #[cold]
     fn on_send_error(&mut self, error: &io::Error) -> bool {
         match error.raw_os_error() {
-            Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => return false,
             Some(libc::EINTR) => return true,
+            Some(libc::EAGAIN) => return false,
+            // A queue of the kernel's is full, or never takes this one.
+            Some(libc::ENOBUFS | libc::ENOMEM) if !self.is_full_for_long() => return false,
             // A device that computes no checksums cuts no trains: what waits is lost, and comes again in single packets.
             Some(libc::EIO) if self.sockets.tx().offload().gso => {
                 self.sockets.tx_mut().give_up_gso();
-                self.tx.split();
+                self.tx.send_single_packets();
             }
-            // Of a packet before: this one goes the next time.
-            Some(libc::ECONNREFUSED) => {
-                self.take_failures();
-                return true;
-            }
-            _ => self.take_failures(),
+            Some(libc::EMSGSIZE | libc::EINVAL) => self.look_at_interface(),
+            _ => {}
         }
         let (frames, _) = self.tx.forget(1);
-        if error.raw_os_error() != Some(libc::EMSGSIZE) {
-            self.stats.tx_link_down += frames;
+        match error.raw_os_error() {
+            Some(libc::EMSGSIZE | libc::EINVAL) => self.stats.tx_too_long += frames,
+            _ => self.stats.tx_link_down += frames,
         }
         true
     }
+
+    /// Whether the kernel's queue takes nothing for longer than a queue does that empties.
+    fn is_full_for_long(&mut self) -> bool {
+        let now = self.now();
+        let since = *self.full_since.get_or_insert(now);
+        let is_long = now.saturating_sub(since) > FULL_NS;
+        if is_long {
+            self.full_since = None;
+        }
+        is_long
+    }
+
+    /// The interface carries less than before, perhaps, or more.
+    fn look_at_interface(&mut self) {
+        if let Ok(mtu) = interface::mtu_of(self.headings.own.ip()) {
+            self.lengths.set_interface(mtu);
+        }
+    }
+}
+
+/// Whether an error says that there is no room now.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR))
 }
 
 impl Headings {
@@ -254,14 +279,10 @@ fn heading_of(own: SocketAddr, frame: &[u8]) -> Option<Heading> {
     // A station that is no socket is one of another RoCEv2 host's, whose address was exchanged: the kernel finds it.
     let port = station::port_of(ethernet.destination).unwrap_or(udp::ROCE_PORT);
     let is_v4 = matches!(ip, Ip::V4(_));
-    (ethernet.vlan.is_none() && is_v4 == own.is_ipv4()).then(|| {
-        let mut to = SocketAddr::new(ip.destination(), port);
-        if let (SocketAddr::V6(to), SocketAddr::V6(own)) = (&mut to, own)
-            && to.ip().is_unicast_link_local()
-        {
-            to.set_scope_id(own.scope_id());
-        }
-        Heading { to, traffic_class: ip.traffic_class(), is_v4 }
+    (ethernet.vlan.is_none() && is_v4 == own.is_ipv4()).then(|| Heading {
+        to: SocketAddr::new(ip.destination(), port),
+        traffic_class: ip.traffic_class(),
+        is_v4,
     })
 }
 
@@ -274,16 +295,17 @@ impl Link for UdpLink {
     }
 
     fn max_frame(&self) -> usize {
-        self.max_frame
+        self.lengths.most()
     }
 
     fn mac(&self) -> MacAddr {
-        self.mac
+        self.headings.mac
     }
 
-    /// The kernel finds the way.
+    /// The kernel finds the way. Who has another port than RoCEv2's says so.
     fn station_of(&self, ip: IpAddr) -> Option<MacAddr> {
-        Some(if ip == self.own.ip() { self.mac } else { station::of_port(udp::ROCE_PORT) })
+        let _ = ip;
+        Some(station::of_port(udp::ROCE_PORT))
     }
 
     fn source_port(&self) -> Option<u16> {
@@ -291,11 +313,15 @@ impl Link for UdpLink {
     }
 
     fn hides_identification(&self) -> bool {
-        self.own.is_ipv4()
+        self.headings.own.is_ipv4()
     }
 
-    fn take_refused(&mut self) -> Option<RefusedPacket> {
-        self.refused.pop_front()
+    fn take_failed(&mut self) -> Option<FailedFrame> {
+        self.failed.pop_front()
+    }
+
+    fn shorten_packets(&mut self, now: Nanos, bytes: usize) {
+        self.lengths.shorten(now, bytes);
     }
 
     #[inline]
@@ -321,8 +347,9 @@ impl Link for UdpLink {
                 return Err(Full);
             }
         }
-        let (own, headers) = (self.own, self.headers());
-        self.tx.push(len, headers, fill, |frame| heading_of(own, frame));
+        let (own, headers) = (self.headings.own, self.headers());
+        let is_queued = self.tx.push(len, headers, fill, |frame| heading_of(own, frame));
+        self.stats.tx_not_roce += u64::from(!is_queued);
         if self.tx.is_due() {
             self.flush();
         }
@@ -350,6 +377,7 @@ impl Link for UdpLink {
     fn maintain(&mut self, now: Nanos) -> LinkState {
         if now >= self.next_look {
             self.next_look = now + LOOK_NS;
+            self.lengths.forget_old(now);
             self.take_failures();
         }
         LinkState::Up

@@ -12,17 +12,13 @@ use roci_protocol::wire::{ethernet, udp};
 use thiserror::Error;
 
 use super::changes::IcrcChanges;
+use super::lengths::{LEAST_MTU, Lengths};
 use super::rx_queue::RxQueue;
-use super::socket::KernelSocket;
+use super::socket::{KernelSocket, SocketDuty};
 use super::tx_queue::TxQueue;
 use super::{Headings, Sockets, UdpLink, headers_of, interface, station};
 use crate::link::LinkStats;
-use crate::link::dpdk::device::JUMBO_FRAME;
 
-/// The shortest packets that a path may be limited to: a path MTU of 256 bytes fits them (IPv4's own least is 576, RFC 791).
-pub(super) const LEAST_MTU: usize = 576;
-/// Ports of one's own: not 4791, no entropy, and below those that Linux gives away by itself in most of its range.
-const OWN_PORTS: std::ops::Range<u16> = 16_384..32_768;
 /// InterfaceList and ports that are tried before it is given up.
 const TRIES: usize = 64;
 
@@ -48,14 +44,17 @@ pub enum UdpError {
     /// No interface has the address.
     #[error("udp: no interface of this host has the address {0}: 'ip address' shows those that there are")]
     NoAddress(IpAddr),
+    /// The address means another host on each link.
+    #[error("udp: {0} is valid on one link only: use an address of a wider scope")]
+    LinkLocal(IpAddr),
     /// Another process has the port.
     #[error("udp: another process has port {1} of {0}: leave the port out, or use another address")]
     Taken(IpAddr, u16),
     /// No port is free.
     #[error("udp: no port of {0} is free")]
     NoPort(IpAddr),
-    /// Its peers could not tell its port from entropy.
-    #[error("udp: port {0} is none that peers can answer to: it must be below 49152")]
+    /// Its peers could not know that it is a socket's.
+    #[error("udp: port {0} is none that peers answer to: it must be 4791, or between 16384 and 32767")]
     Port(u16),
     /// The interface's packets are too short.
     #[error(
@@ -130,41 +129,56 @@ impl UdpLink {
     }
 
     fn open_at(ip: IpAddr, port: Option<u16>, mtu: Option<u16>) -> Result<Self, UdpError> {
-        if let Some(port) = port.filter(|&port| !station::is_answerable(port)) {
-            return Err(UdpError::Port(port));
+        let carried = carried_from(ip)?;
+        let lengths = Lengths::new(mtu, carried);
+        if lengths.most() < ethernet::LEN + LEAST_MTU {
+            return Err(UdpError::Short(ip, carried));
         }
-        let refused = |error: io::Error| match error.kind() {
-            io::ErrorKind::AddrNotAvailable => UdpError::NoAddress(ip),
-            _ => UdpError::Kernel { ip, source: error },
-        };
-        let carried = interface::mtu_of(ip).map_err(refused)?;
-        let packet = mtu.map_or(carried, |mtu| carried.min(mtu.into()));
-        if packet < LEAST_MTU {
-            return Err(UdpError::Short(ip, packet));
-        }
-        let socket = match port {
-            Some(port) => bind(ip, port)?.ok_or(UdpError::Taken(ip, port))?,
-            None => bind_any(ip)?,
-        };
-        let sockets = Sockets { tx: sender_beside(&socket)?, rx: socket };
+        let sockets = sockets_at(ip, port)?;
         let own = sockets.rx.local();
         let (mac, offload) = (station::of_port(own.port()), sockets.tx().offload());
-        tracing::info!("udp: {own}, packets of up to {packet} bytes, {offload:?}");
+        tracing::info!("udp: {own}, frames of up to {} bytes, {offload:?}", lengths.most());
         Ok(Self {
             origin: Instant::now(),
-            own,
-            mac,
-            max_frame: (ethernet::LEN + packet).min(JUMBO_FRAME),
+            lengths,
             rx: RxQueue::new(headers_of(ip)),
             tx: TxQueue::new(offload.gso),
             headings: Headings { own, mac },
             changes: IcrcChanges::new(),
-            refused: VecDeque::new(),
+            failed: VecDeque::new(),
+            full_since: None,
             next_look: 0,
             stats: LinkStats::default(),
             sockets,
         })
     }
+}
+
+/// How long the packets are that the interface of an address carries.
+fn carried_from(ip: IpAddr) -> Result<usize, UdpError> {
+    if matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local()) {
+        return Err(UdpError::LinkLocal(ip));
+    }
+    interface::mtu_of(ip).map_err(|source| refusal(ip, source))
+}
+
+fn refusal(ip: IpAddr, source: io::Error) -> UdpError {
+    match source.kind() {
+        io::ErrorKind::AddrNotAvailable => UdpError::NoAddress(ip),
+        _ => UdpError::Kernel { ip, source },
+    }
+}
+
+/// The sockets of a link at this address, and at this port where one is given.
+fn sockets_at(ip: IpAddr, port: Option<u16>) -> Result<Sockets, UdpError> {
+    if let Some(port) = port.filter(|&port| !station::is_answerable(port)) {
+        return Err(UdpError::Port(port));
+    }
+    let socket = match port {
+        Some(port) => bind(ip, port, duty_at(port))?.ok_or(UdpError::Taken(ip, port))?,
+        None => bind_any(ip)?,
+    };
+    Ok(Sockets { tx: sender_beside(&socket)?, rx: socket })
 }
 
 /// The socket that sends for one with RoCEv2's port, from a port that is entropy; `None` where a socket has a port of its own, by which
@@ -175,31 +189,35 @@ fn sender_beside(socket: &KernelSocket) -> Result<Option<KernelSocket>, UdpError
         return Ok(None);
     }
     for _ in 0..TRIES {
-        if let Some(sender) = bind(own.ip(), rand::rng().random_range(station::ENTROPY_FROM..=u16::MAX))? {
-            sender.receive_nothing();
+        let port = rand::rng().random_range(station::ENTROPY_FROM..=u16::MAX);
+        if let Some(sender) = bind(own.ip(), port, SocketDuty::Send)? {
             return Ok(Some(sender));
         }
     }
     Err(UdpError::NoPort(own.ip()))
 }
 
+/// Where a socket has RoCEv2's port, another one sends.
+const fn duty_at(port: u16) -> SocketDuty {
+    if port == udp::ROCE_PORT { SocketDuty::Receive } else { SocketDuty::Both }
+}
+
 /// A socket at this port; `None` where another has it.
-fn bind(ip: IpAddr, port: u16) -> Result<Option<KernelSocket>, UdpError> {
-    match KernelSocket::bind(SocketAddr::new(ip, port)) {
+fn bind(ip: IpAddr, port: u16, duty: SocketDuty) -> Result<Option<KernelSocket>, UdpError> {
+    match KernelSocket::bind(SocketAddr::new(ip, port), duty) {
         Ok(socket) => Ok(Some(socket)),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(None),
-        Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => Err(UdpError::NoAddress(ip)),
-        Err(source) => Err(UdpError::Kernel { ip, source }),
+        Err(source) => Err(refusal(ip, source)),
     }
 }
 
 /// A socket at RoCEv2's port, or at one of its own where another process has that.
 fn bind_any(ip: IpAddr) -> Result<KernelSocket, UdpError> {
-    if let Some(socket) = bind(ip, udp::ROCE_PORT)? {
+    if let Some(socket) = bind(ip, udp::ROCE_PORT, SocketDuty::Receive)? {
         return Ok(socket);
     }
     for _ in 0..TRIES {
-        if let Some(socket) = bind(ip, rand::rng().random_range(OWN_PORTS))? {
+        if let Some(socket) = bind(ip, rand::rng().random_range(station::OWN_PORTS), SocketDuty::Both)? {
             return Ok(socket);
         }
     }

@@ -31,6 +31,14 @@ pub(super) struct KernelSocket {
     dropped: u32,
 }
 
+/// What a socket is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum SocketDuty {
+    Send,
+    Receive,
+    Both,
+}
+
 /// What the kernel does for trains of packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Offload {
@@ -94,34 +102,63 @@ union RawAddress {
 type ControlData = [u64; CONTROL];
 
 impl KernelSocket {
-    /// Opens a socket at this address.
-    pub(super) fn bind(address: SocketAddr) -> io::Result<Self> {
+    /// Opens a socket at this address. What becomes of packets is reported to one that sends; one that does not receive drops
+    /// what comes.
+    pub(super) fn bind(address: SocketAddr, duty: SocketDuty) -> io::Result<Self> {
         let socket = UdpSocket::bind(address)?;
         socket.set_nonblocking(true)?;
-        let fd = socket.as_raw_fd();
-        let set = |level, name, value| set_option(fd, level, name, value);
-        if address.is_ipv4() {
-            set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
-            set(libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
-            set(libc::IPPROTO_IP, libc::IP_RECVERR, 1)?;
+        let local = socket.local_addr()?;
+        let mut socket = Self { inner: socket, local, offload: Offload { gso: false, gro: false }, dropped: 0 };
+        if duty != SocketDuty::Receive {
+            socket.prepare_to_send(address.is_ipv4())?;
+        }
+        if duty == SocketDuty::Send { socket.drop_all() } else { socket.prepare_to_receive(address.is_ipv4()) }?;
+        Ok(socket)
+    }
+
+    /// Packets are not fragmented, whatever the path is said to carry: only the interface's own limit holds, for anybody may
+    /// send what lowers the other (ICMP, fragmentation needed).
+    fn prepare_to_send(&mut self, is_v4: bool) -> io::Result<()> {
+        if is_v4 {
+            self.set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)?;
+            self.set(libc::IPPROTO_IP, libc::IP_RECVERR, 1)?;
         } else {
-            set(libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
-            set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
-            set(libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1)?;
-            // RoCEv2 hosts leave the UDP checksum out, and the ICRC stands for it (RFC 6935 allows that to tunnels).
-            set(libc::SOL_UDP, UDP_NO_CHECK6_RX, 1)?;
+            self.set(libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)?;
+            self.set(libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1)?;
         }
         // What an older kernel lacks is done without.
-        let _ = set(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1);
-        let gso = set(libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok();
-        let gro = set(libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
-        for (forced, limited) in [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)] {
-            if set(libc::SOL_SOCKET, forced, BUFFER).is_err() {
-                set(libc::SOL_SOCKET, limited, BUFFER)?;
-            }
+        self.offload.gso = self.set(libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok();
+        self.set_buffer(libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)
+    }
+
+    fn prepare_to_receive(&mut self, is_v4: bool) -> io::Result<()> {
+        if is_v4 {
+            self.set(libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
+        } else {
+            self.set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
+            // RoCEv2 hosts leave the UDP checksum out, and the ICRC stands for it (RFC 6935 allows that to tunnels).
+            self.set(libc::SOL_UDP, UDP_NO_CHECK6_RX, 1)?;
         }
-        let local = socket.local_addr()?;
-        Ok(Self { inner: socket, local, offload: Offload { gso, gro }, dropped: 0 })
+        // What an older kernel lacks is done without.
+        let _ = self.set(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1);
+        self.offload.gro = self.set(libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
+        self.set_buffer(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF)
+    }
+
+    /// Has the kernel drop what comes: else it would fill the buffer, which has to hold reports of what was sent.
+    fn drop_all(&self) -> io::Result<()> {
+        let mut nothing = libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
+        let filter = libc::sock_fprog { len: 1, filter: &raw mut nothing };
+        set_option_to(self.inner.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)
+    }
+
+    fn set(&self, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
+        set_option_to(self.inner.as_raw_fd(), level, name, &value)
+    }
+
+    /// Beyond the limit that the machine sets where that is allowed, else up to it.
+    fn set_buffer(&self, forced: libc::c_int, limited: libc::c_int) -> io::Result<()> {
+        self.set(libc::SOL_SOCKET, forced, BUFFER).or_else(|_| self.set(libc::SOL_SOCKET, limited, BUFFER))
     }
 
     /// Its address.
@@ -132,12 +169,6 @@ impl KernelSocket {
     /// What the kernel does for trains.
     pub(super) fn offload(&self) -> Offload {
         self.offload
-    }
-
-    /// Keeps next to nothing of what others send to it.
-    pub(super) fn receive_nothing(&self) {
-        // The kernel has a least size; where it refuses, what comes fills the buffer, and no more.
-        let _ = set_option(self.inner.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, 0);
     }
 
     /// Sends no trains from here on: the device cannot.
@@ -233,29 +264,28 @@ impl KernelSocket {
         let mut incoming = ArrayVec::new();
         for header in &headers[..received] {
             // SAFETY: it was written above, and `recvmmsg` has not undone that.
-            incoming.extend(self.incoming(unsafe { header.assume_init_ref() }));
+            incoming.push(self.incoming(unsafe { header.assume_init_ref() }));
         }
         Ok(incoming)
     }
 
-    /// Reads what the kernel says of a message.
-    fn incoming(&mut self, header: &libc::mmsghdr) -> Option<RxMessage> {
-        let len = header.msg_len as usize;
+    /// Reads what the kernel says of a message; one from nowhere is empty.
+    fn incoming(&mut self, header: &libc::mmsghdr) -> RxMessage {
         // SAFETY: the header is one of `receive`'s, whose name is a `RawAddress` that the kernel has filled.
-        let from = socket_address(unsafe { &*header.msg_hdr.msg_name.cast::<RawAddress>() })?;
+        let from = socket_address(unsafe { &*header.msg_hdr.msg_name.cast::<RawAddress>() });
+        let len = if from.is_some() { header.msg_len as usize } else { 0 };
+        let from = from.unwrap_or(self.local);
         let mut incoming = RxMessage { from, len, segment: len, traffic_class: 0 };
         for (level, kind, data) in controls_of(&header.msg_hdr) {
-            let first = data.first().copied().unwrap_or(0);
             match (level, kind) {
-                (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
-                    incoming.traffic_class = first;
-                }
+                (libc::IPPROTO_IP, libc::IP_TOS) => incoming.traffic_class = data.first().copied().unwrap_or(0),
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => incoming.traffic_class = number_of(data) as u8,
                 (libc::SOL_UDP, libc::UDP_GRO) => incoming.segment = number_of(data) as usize,
                 (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => self.dropped = number_of(data),
                 _ => {}
             }
         }
-        Some(incoming)
+        incoming
     }
 
     /// Takes the oldest of the packets that failed after they were sent, where there is one.
@@ -280,10 +310,11 @@ impl KernelSocket {
     }
 }
 
-fn set_option(fd: RawFd, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
-    let len = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the descriptor is open; `value` is ours, and as long as `len` says.
-    let result = unsafe { libc::setsockopt(fd, level, name, (&raw const value).cast(), len) };
+/// Sets an option to a value of the kernel's own type for it.
+fn set_option_to<T>(fd: RawFd, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
+    let len = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the descriptor is open; `value` is borrowed, and as long as `len` says. A filter's program is copied by the call.
+    let result = unsafe { libc::setsockopt(fd, level, name, std::ptr::from_ref(value).cast(), len) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

@@ -3,13 +3,18 @@
 //! Above a link every frame has station addresses. Those of a UDP socket say which port it has, so that they lead to one of
 //! several processes that share a host's address.
 
+use std::ops::Range;
+
 use roci_protocol::wire::MacAddr;
 use roci_protocol::wire::udp::ROCE_PORT;
 
 /// The first bytes of every such station: a locally administered address, and "UDP".
 const PREFIX: [u8; 4] = [0x02, b'U', b'D', b'P'];
-/// The lowest source port that RoCEv2 senders choose for entropy (IBTA annex A17.9.2): no socket listens there.
+/// The lowest source port that RoCEv2 senders choose for entropy (IBTA annex A17.9.2).
 pub(super) const ENTROPY_FROM: u16 = 0xc000;
+/// Ports of processes that cannot have RoCEv2's: below those that Linux gives away by itself. Some NICs send management datagrams from
+/// odd ports outside of these.
+pub(super) const OWN_PORTS: Range<u16> = 0x4000..0x8000;
 
 /// Returns the station of the socket with this port.
 pub const fn of_port(port: u16) -> MacAddr {
@@ -24,14 +29,14 @@ pub const fn port_of(station: MacAddr) -> Option<u16> {
     if is_ours { Some(u16::from_be_bytes([high, low])) } else { None }
 }
 
-/// Returns the station that has sent from this port: that of RoCEv2's own port where the sender's is entropy.
-pub const fn of_sender(source_port: u16) -> MacAddr {
-    of_port(if source_port >= ENTROPY_FROM { ROCE_PORT } else { source_port })
+/// Returns the station that has sent from this port: that of RoCEv2's own port where the sender's is not one of its own.
+pub fn of_sender(source_port: u16) -> MacAddr {
+    of_port(if OWN_PORTS.contains(&source_port) { source_port } else { ROCE_PORT })
 }
 
-/// Whether a socket with this port can be answered: the port is neither entropy nor none.
-pub const fn is_answerable(port: u16) -> bool {
-    port != 0 && port < ENTROPY_FROM
+/// Whether a socket with this port can be answered.
+pub fn is_answerable(port: u16) -> bool {
+    port == ROCE_PORT || OWN_PORTS.contains(&port)
 }
 
 #[cfg(test)]
@@ -47,8 +52,14 @@ mod tests {
     }
 
     #[test]
-    fn who_sends_from_a_port_of_entropy_is_answered_at_rocev2s() {
-        assert_eq!([0xbfff, 0xc000, 0xffff].map(of_sender), [0xbfff, ROCE_PORT, ROCE_PORT].map(of_port));
-        assert_eq!([0, 1, 0xbfff, 0xc000].map(is_answerable), [false, true, true, false]);
+    fn who_sends_from_no_port_of_his_own_is_answered_at_rocev2s() {
+        let senders = [0, ROCE_PORT, 0x3fff, 0x8cd1, 0xc000, 0xffff, 0x4000, 0x7fff];
+        let [at_roce @ .., first, last] = senders.map(of_sender);
+        assert!(at_roce.iter().all(|&station| station == of_port(ROCE_PORT)));
+        assert_eq!([first, last], [0x4000, 0x7fff].map(of_port));
+        assert_eq!(
+            [0, 1, 0x3fff, 0x8000, 0xc000, ROCE_PORT, 0x4000].map(is_answerable),
+            [false, false, false, false, false, true, true]
+        );
     }
 }

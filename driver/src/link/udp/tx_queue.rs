@@ -80,8 +80,8 @@ impl TxQueue {
         self.trains.is_full() || self.end >= MAX_HEADERS + EARLY
     }
 
-    /// Messages with one packet each from now on: those that wait become such.
-    pub(super) fn split(&mut self) {
+    /// From now on each message has one packet.
+    pub(super) fn send_single_packets(&mut self) {
         self.is_train = false;
     }
 
@@ -157,5 +157,85 @@ impl TxQueue {
             self.end = MAX_HEADERS;
         }
         gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADERS: usize = 42;
+
+    fn to(port: u16) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, 2], port))
+    }
+
+    /// Queues packets of these lengths, each full of its number, and returns the packets of each message: how many bytes they have, and
+    /// how many there are.
+    fn messages(packets: &[(usize, u16, u8)], is_train: bool) -> Vec<Vec<usize>> {
+        let mut queue = TxQueue::new(is_train);
+        for (number, &(len, port, traffic_class)) in packets.iter().enumerate() {
+            let fill = |frame: &mut [u8]| frame.fill(number as u8);
+            assert!(queue.has_room(HEADERS + len));
+            assert!(queue.push(HEADERS + len, HEADERS, fill, |_| Some(Heading {
+                to: to(port),
+                traffic_class,
+                is_v4: false
+            })));
+        }
+        let (bytes, messages) = queue.messages();
+        let mut number = 0;
+        let of_message = |message: TxMessage| {
+            let packets: Vec<_> =
+                bytes[message.start..message.end].chunks(message.segment).map(<[u8]>::to_vec).collect();
+            for packet in &packets {
+                assert!(packet.iter().all(|&byte| byte == number), "packet {number} is whole, and at its place");
+                number = number.wrapping_add(1);
+            }
+            packets.iter().map(Vec::len).collect()
+        };
+        messages.map(of_message).collect()
+    }
+
+    #[test]
+    fn packets_of_one_length_to_one_place_go_in_one_message_and_a_shorter_one_ends_it() {
+        let lens = [1000, 1000, 400, 1000, 1000, 1001, 7, 7];
+        let packets = lens.map(|len| (len, 1, 0));
+        let expected = [&[1000, 1000, 400][..], &[1000, 1000], &[1001, 7], &[7]];
+        assert_eq!(messages(&packets, true), expected);
+        assert_eq!(messages(&packets, false).len(), lens.len(), "one by one, where the kernel cuts nothing");
+    }
+
+    #[test]
+    fn another_place_and_another_class_begin_a_message() {
+        let packets = [(100, 1, 0), (100, 1, 0), (100, 2, 0), (100, 1, 0), (100, 1, 3), (100, 1, 3)];
+        let counts: Vec<_> = messages(&packets, true).iter().map(Vec::len).collect();
+        assert_eq!(counts, [2, 1, 1, 2]);
+    }
+
+    #[test]
+    fn a_message_has_no_more_packets_and_bytes_than_the_kernel_takes() {
+        let counts = |len: usize, packets: usize| -> Vec<_> {
+            messages(&vec![(len, 1, 0); packets], true).iter().map(Vec::len).collect()
+        };
+        assert_eq!(counts(16, 130), [64, 64, 2]);
+        assert_eq!(counts(9000, 15), [7, 7, 1]);
+    }
+
+    #[test]
+    fn what_is_sent_is_forgotten_and_makes_room() {
+        let mut queue = TxQueue::new(true);
+        let heading = |_: &[u8]| Some(Heading { to: to(1), traffic_class: 0, is_v4: true });
+        let mut pushed = 0;
+        while queue.has_room(9000) {
+            assert!(queue.push(9000, HEADERS, |frame| frame.fill(1), heading));
+            pushed += 1;
+        }
+        assert!(queue.is_due() && pushed > 20);
+        let count = queue.messages().1.count();
+        assert_eq!(queue.forget(count), (pushed, pushed * (9000 - HEADERS as u64)));
+        assert!(queue.is_empty() && queue.has_room(9000));
+        assert!(!queue.push(HEADERS - 1, HEADERS, |_| panic!("it is shorter than its headers"), heading));
+        assert!(!queue.push(100, HEADERS, |frame| frame.fill(1), |_| None) && queue.is_empty());
     }
 }

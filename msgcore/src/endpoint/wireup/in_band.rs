@@ -72,10 +72,9 @@ impl InBand {
                 meant: to.incarnation,
             };
             let data = hello.emit();
-            let qp = match to.station() {
-                Some(station) => qp.toward(station),
-                None => qp,
-            };
+            // Sockets find each other by their ports; other stations are asked for.
+            let is_socket = station::port_of(site.engine.link(0).mac()).is_some();
+            let qp = if is_socket { qp.toward(to.socket_station()) } else { qp };
             match site.engine.cm_connect(qp, address, &site.lanes[lane].params, &data) {
                 Ok(id) => {
                     ours.ids.push(id);

@@ -1,0 +1,85 @@
+//! How long frames may be: what was asked for, what the interface carries, and what a path is known to carry.
+
+use roci_protocol::Nanos;
+use roci_protocol::wire::ethernet;
+
+use crate::link::dpdk::device::JUMBO_FRAME;
+
+/// The shortest packets that a path may be limited to: a path MTU of 256 bytes fits them (IPv4's own least is 576, RFC 791).
+pub(super) const LEAST_MTU: usize = 576;
+/// How long what a path carries is believed (RFC 1191, 6.3).
+const PATH_NS: Nanos = 600_000_000_000;
+
+/// How long frames may be.
+pub(super) struct Lengths {
+    /// What was asked for, and no device carries more.
+    asked: usize,
+    interface: usize,
+    /// What a path carries, and until when that is believed.
+    path: Option<(usize, Nanos)>,
+}
+
+impl Lengths {
+    pub(super) fn new(asked: Option<u16>, interface: usize) -> Self {
+        let asked = asked.map_or(usize::MAX, |mtu| ethernet::LEN + usize::from(mtu)).min(JUMBO_FRAME);
+        let mut lengths = Self { asked, interface: 0, path: None };
+        lengths.set_interface(interface);
+        lengths
+    }
+
+    pub(super) fn set_interface(&mut self, mtu: usize) {
+        self.interface = ethernet::LEN + mtu;
+    }
+
+    /// The longest frame.
+    pub(super) fn most(&self) -> usize {
+        let path = self.path.map_or(usize::MAX, |(len, _)| len);
+        self.asked.min(self.interface).min(path)
+    }
+
+    /// A path carries packets of so many bytes. That is looked for again after a while, as the kernel does.
+    pub(super) fn shorten(&mut self, now: Nanos, mtu: usize) {
+        let len = ethernet::LEN + mtu.max(LEAST_MTU);
+        if len < self.most() {
+            tracing::warn!(
+                "udp: a path carries packets of {mtu} bytes: connections made in the next 10 minutes keep to that"
+            );
+            self.path = Some((len, now + PATH_NS));
+        }
+    }
+
+    pub(super) fn forget_old(&mut self, now: Nanos) {
+        self.path = self.path.filter(|&(_, until)| now < until);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_as_long_as_asked_for_or_as_the_interface_carries() {
+        let most = |asked, interface| Lengths::new(asked, interface).most();
+        assert_eq!(
+            [most(None, 1500), most(None, 65_536), most(Some(1500), 9000), most(Some(9000), 1500)],
+            [1514, 9216, 1514, 1514]
+        );
+        let mut lengths = Lengths::new(None, 9000);
+        lengths.set_interface(1500);
+        assert_eq!(lengths.most(), 1514);
+    }
+
+    #[test]
+    fn a_path_that_carries_less_is_remembered_for_ten_minutes_and_one_that_carries_more_is_no_news() {
+        let mut lengths = Lengths::new(None, 1500);
+        lengths.shorten(1, 9000);
+        assert_eq!(lengths.most(), 1514);
+        lengths.shorten(1, 1280);
+        lengths.forget_old(PATH_NS);
+        assert_eq!(lengths.most(), 1294);
+        lengths.forget_old(PATH_NS + 1);
+        assert_eq!(lengths.most(), 1514);
+        lengths.shorten(0, 0);
+        assert_eq!(lengths.most(), 14 + LEAST_MTU, "no packet of a connection's fits into less");
+    }
+}
