@@ -9,11 +9,11 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use roci_driver::Lasting;
 use roci_driver::link::live::AnyLink;
 use roci_driver::link::{
     Batch, FailedFrame, Full, Link, LinkState, LinkStats, Share, ZeroCopyError, ZeroCopyRanges, restore_identification,
 };
+use roci_driver::{Lasting, same_as_inner_link};
 use roci_protocol::lint::{End, Opening};
 use roci_protocol::sim::Verdict;
 use roci_protocol::wire::{Frame, MacAddr, Packet};
@@ -246,41 +246,7 @@ impl Link for LabLink {
         now
     }
 
-    fn max_frame(&self) -> usize {
-        self.inner.max_frame()
-    }
-
-    fn mac(&self) -> MacAddr {
-        self.inner.mac()
-    }
-
-    fn share(&self) -> Share {
-        self.inner.share()
-    }
-
-    fn hears_management(&self) -> bool {
-        self.inner.hears_management()
-    }
-
-    fn station_of(&self, ip: IpAddr) -> Option<MacAddr> {
-        self.inner.station_of(ip)
-    }
-
-    fn source_port(&self) -> Option<u16> {
-        self.inner.source_port()
-    }
-
-    fn hides_identification(&self) -> bool {
-        self.inner.hides_identification()
-    }
-
-    fn shorten_packets(&mut self, now: Nanos, bytes: usize) {
-        self.inner.shorten_packets(now, bytes);
-    }
-
-    fn take_failed(&mut self) -> Option<FailedFrame> {
-        self.inner.take_failed()
-    }
+    same_as_inner_link!();
 
     fn receive(&mut self, batch: &mut Batch<Self::Frame>) {
         let mut fresh = Batch::new();

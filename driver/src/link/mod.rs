@@ -273,6 +273,50 @@ pub trait Link {
     fn stats(&self) -> LinkStats;
 }
 
+/// What a link around a link has from the link inside, which is its field `inner`: all that says what it is, and what happened to
+/// frames.
+#[macro_export]
+macro_rules! same_as_inner_link {
+    () => {
+        fn max_frame(&self) -> usize {
+            self.inner.max_frame()
+        }
+
+        fn mac(&self) -> MacAddr {
+            self.inner.mac()
+        }
+
+        fn share(&self) -> Share {
+            self.inner.share()
+        }
+
+        fn hears_management(&self) -> bool {
+            self.inner.hears_management()
+        }
+
+        fn station_of(&self, ip: IpAddr) -> Option<MacAddr> {
+            self.inner.station_of(ip)
+        }
+
+        fn source_port(&self) -> Option<u16> {
+            self.inner.source_port()
+        }
+
+        fn hides_identification(&self) -> bool {
+            self.inner.hides_identification()
+        }
+
+        fn shorten_packets(&mut self, now: Nanos, bytes: usize) {
+            self.inner.shorten_packets(now, bytes);
+        }
+
+        #[inline]
+        fn take_failed(&mut self) -> Option<FailedFrame> {
+            self.inner.take_failed()
+        }
+    };
+}
+
 /// Attaches ranges of the application's memory to one port, off the data path and apart from the port.
 pub trait ZeroCopyRanges: fmt::Debug + Send {
     /// Registers `len` bytes from `base` on with the device, both multiples of the page size, under a name that no

@@ -14,6 +14,7 @@ use super::{
     restore_identification,
 };
 use crate::lasting::Lasting;
+use crate::same_as_inner_link;
 
 /// Magic of a capture with nanosecond stamps.
 const MAGIC: u32 = 0xa1b2_3c4d;
@@ -98,42 +99,7 @@ impl<L: Link> Link for PcapTee<L> {
         self.inner.now()
     }
 
-    fn max_frame(&self) -> usize {
-        self.inner.max_frame()
-    }
-
-    fn mac(&self) -> MacAddr {
-        self.inner.mac()
-    }
-
-    fn share(&self) -> Share {
-        self.inner.share()
-    }
-
-    fn hears_management(&self) -> bool {
-        self.inner.hears_management()
-    }
-
-    fn station_of(&self, ip: IpAddr) -> Option<MacAddr> {
-        self.inner.station_of(ip)
-    }
-
-    fn source_port(&self) -> Option<u16> {
-        self.inner.source_port()
-    }
-
-    fn hides_identification(&self) -> bool {
-        self.inner.hides_identification()
-    }
-
-    fn shorten_packets(&mut self, now: Nanos, bytes: usize) {
-        self.inner.shorten_packets(now, bytes);
-    }
-
-    #[inline]
-    fn take_failed(&mut self) -> Option<FailedFrame> {
-        self.inner.take_failed()
-    }
+    same_as_inner_link!();
 
     #[inline]
     fn receive(&mut self, batch: &mut Batch<L::Frame>) {
