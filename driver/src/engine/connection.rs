@@ -82,7 +82,7 @@ impl<L: Link> Engine<L> {
             return Err(ConnectError::IpVersion(ours, ip));
         };
         let link = &self.ports[qp.port].link;
-        let port = link.source_port().unwrap_or_else(|| source_port(qp.qpn().get(), config.dest_qpn.get()));
+        let port = source_port(link, qp.qpn().get(), config.dest_qpn.get());
         let flow = Flow::new(self.ports[qp.port].link.mac(), mac, params.tag(qp.vlan), params.header(header), port);
         let flow = if params.icrc { flow } else { flow.unsealed() };
         let mut rc = rc::RcQueuePair::new(rc::Config { pkey: self.ports[qp.port].pkey, ..config });
@@ -261,8 +261,12 @@ pub(super) fn largest_mtu(max_frame: usize) -> Result<Mtu, ConnectError> {
     Mtu::ALL.into_iter().rev().find(fits).ok_or(ConnectError::LinkTooShort(max_frame))
 }
 
-/// The UDP source port: entropy from both numbers, as Linux's `rdma_flow_label_to_udp_sport` makes it.
-pub(super) fn source_port(ours: u32, peers: u32) -> u16 {
+/// The UDP source port: the link's where it has one, else entropy from both numbers, as Linux's `rdma_flow_label_to_udp_sport`
+/// makes it.
+pub(super) fn source_port(link: &impl Link, ours: u32, peers: u32) -> u16 {
+    if let Some(port) = link.source_port() {
+        return port;
+    }
     let product = u64::from(ours) * u64::from(peers);
     let folded = product ^ product >> 20 ^ product >> 40;
     let label = (folded & 0xf_ffff) as u32;

@@ -90,7 +90,7 @@ impl<L: Link> Engine<L> {
         let interface = self.ports[port].interfaces[address];
         let between = Ip::between(interface.ip, ip).ok_or(AddressHandleError::IpVersion(interface.ip, ip))?;
         let link = &self.ports[port].link;
-        let source_port = link.source_port().unwrap_or_else(|| source_port(1, 1));
+        let source_port = source_port(link, 1, 1);
         let flow = Flow::new(link.mac(), mac, interface.vlan, between, source_port);
         self.address_handles.insert(port, flow)
     }

@@ -6,7 +6,7 @@
 
 use roci_protocol::Nanos;
 use roci_protocol::rc::WcStatus;
-use roci_protocol::wire::{Bth, udp};
+use roci_protocol::wire::Bth;
 
 use super::Engine;
 use crate::handles::QueuePair;
@@ -35,11 +35,10 @@ impl<L: Link> Engine<L> {
     /// The connection that waits for a failed frame to be acknowledged.
     fn connection_of_failed(&self, port: usize, failed: &FailedFrame) -> Option<QueuePair> {
         let (bth, _) = Bth::parse(&failed.quote).ok()?;
-        let place = |station| station::port_of(station).unwrap_or(udp::ROCE_PORT);
         let is_its = |slot: &&crate::qp::ConnectedQp| {
             slot.port == port
                 && slot.flow.destination_ip() == failed.ip
-                && place(slot.flow.destination_mac()) == place(failed.station)
+                && station::udp_port_of(slot.flow.destination_mac()) == station::udp_port_of(failed.station)
                 && slot.rc.config().dest_qpn == bth.dest_qpn
                 && slot.rc.is_unacknowledged(bth.psn)
         };

@@ -180,7 +180,7 @@ impl<L: Link> Ports<L> {
     /// or will be at the same place.
     pub fn alone(mut engine: Engine<L>, config: &Config, incarnation: u64) -> Self {
         let pd = engine.alloc_pd();
-        let udp_port = station::port_of(engine.link(0).mac()).unwrap_or(ROCE_PORT);
+        let udp_port = station::udp_port_of(engine.link(0).mac());
         let addresses = vec![EndpointAddress { ip: engine.ip(0), udp_port, service: config.service, incarnation }];
         Self { rank: 0, size: 1, engine, pd, is_shared: true, addresses, is_alone: true, job: None, mail: None }
     }
@@ -203,7 +203,7 @@ impl<L: Link> Ports<L> {
 
 /// Returns the host of a queue pair, and its UDP port there.
 pub(super) fn host_of(address: &Address) -> (IpAddr, u16) {
-    (address.ip, station::port_of(address.mac).unwrap_or(ROCE_PORT))
+    (address.ip, station::udp_port_of(address.mac))
 }
 
 /// Returns where ranks are, by their hosts and UDP ports: each listens at a service of its own.

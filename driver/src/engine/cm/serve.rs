@@ -171,7 +171,7 @@ impl<L: Link> Engine<L> {
         let Some(ip) = Ip::between(way.ours, way.theirs) else { return };
         let link = &mut self.ports[way.port].link;
         let params = QpParams { traffic_class: way.traffic_class, priority: way.priority, ..QpParams::default() };
-        let source_port = link.source_port().unwrap_or_else(|| source_port(1, 1));
+        let source_port = source_port(link, 1, 1);
         let mut flow = Flow::new(link.mac(), way.mac, params.tag(way.vlan), params.header(ip), source_port);
         let bth = Bth { pkey: way.pkey, ..Bth::new(Opcode::UdSendOnly, Qpn::new(mad::QPN), self.cm.next_psn()) };
         let deth = Deth { qkey: mad::QKEY, source_qpn: Qpn::new(mad::QPN), reserved: 0 };

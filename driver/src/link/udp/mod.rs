@@ -40,7 +40,7 @@ use arrayvec::ArrayVec;
 use roci_protocol::Nanos;
 use roci_protocol::wire::{Ethernet, FrameLayers, Ip, Ipv4, Ipv6, MacAddr, Udp, ethernet, ipv4, ipv6, udp};
 
-use super::{Batch, FailedFrame, FrameFailure, Full, Link, LinkState, LinkStats, fill_around};
+use super::{Batch, FailedFrame, FrameFailure, Full, Link, LinkState, LinkStats};
 
 pub use open::{ParseUdpAddressError, UdpAddress, UdpError};
 pub use rx_queue::UdpFrame;
@@ -277,7 +277,7 @@ const fn headers_of(ip: IpAddr) -> usize {
 fn heading_of(own: SocketAddr, frame: &[u8]) -> Option<Heading> {
     let FrameLayers { ethernet, ip, .. } = FrameLayers::parse(frame).ok()?;
     // A station that is no socket is one of another RoCEv2 host's, whose address was exchanged: the kernel finds it.
-    let port = station::port_of(ethernet.destination).unwrap_or(udp::ROCE_PORT);
+    let port = station::udp_port_of(ethernet.destination);
     let is_v4 = matches!(ip, Ip::V4(_));
     (ethernet.vlan.is_none() && is_v4 == own.is_ipv4()).then(|| Heading {
         to: SocketAddr::new(ip.destination(), port),
@@ -303,8 +303,7 @@ impl Link for UdpLink {
     }
 
     /// The kernel finds the way. Who has another port than RoCEv2's says so.
-    fn station_of(&self, ip: IpAddr) -> Option<MacAddr> {
-        let _ = ip;
+    fn station_of(&self, _ip: IpAddr) -> Option<MacAddr> {
         Some(station::of_port(udp::ROCE_PORT))
     }
 
@@ -354,17 +353,6 @@ impl Link for UdpLink {
             self.flush();
         }
         Ok(())
-    }
-
-    fn transmit_around(
-        &mut self,
-        head: usize,
-        payload: &[u8],
-        _range: Option<u64>,
-        tail: usize,
-        fill: impl FnOnce(&mut [u8], &mut [u8]),
-    ) -> Result<(), Full> {
-        self.transmit(head + payload.len() + tail, |frame| fill_around(frame, head, payload, fill))
     }
 
     #[inline]

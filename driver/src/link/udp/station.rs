@@ -29,6 +29,11 @@ pub const fn port_of(station: MacAddr) -> Option<u16> {
     if is_ours { Some(u16::from_be_bytes([high, low])) } else { None }
 }
 
+/// Returns the UDP port that frames for a station go to: RoCEv2's own where it is no socket's.
+pub fn udp_port_of(station: MacAddr) -> u16 {
+    port_of(station).unwrap_or(ROCE_PORT)
+}
+
 /// Returns the station that has sent from this port: that of RoCEv2's own port where the sender's is not one of its own.
 pub fn of_sender(source_port: u16) -> MacAddr {
     of_port(if OWN_PORTS.contains(&source_port) { source_port } else { ROCE_PORT })

@@ -15,7 +15,6 @@ use crate::core::peer::PeerId;
 use crate::endpoint::address::EndpointAddress;
 use roci_protocol::cm::ListenError;
 use roci_protocol::wire::MacAddr;
-use roci_protocol::wire::udp::ROCE_PORT;
 
 /// How a refusal says that both have asked.
 const CROSSED: &str = "crossed";
@@ -175,7 +174,7 @@ impl InBand {
             return Err(NoConnection::NoLane);
         }
         let ip = host.ok_or(NoConnection::Anonymous)?;
-        let udp_port = station::port_of(station).unwrap_or(ROCE_PORT);
+        let udp_port = station::udp_port_of(station);
         let from = EndpointAddress { ip, udp_port, service: asked.service, incarnation: asked.incarnation };
         let here = site.lanes.len();
         if site.peers.may_strangers_come() && site.book.at(from.place()).is_none() && asked.lanes != here {
