@@ -2,9 +2,12 @@
 //! themselves.
 
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use roci_driver::link::dpdk::{Attachment, Device, DpdkLink, PortError};
+use roci_driver::link::udp::UdpLink;
+use roci_driver::link::{Batch, Link};
 use tempfile::TempDir;
 
 /// Ports that DPDK can have at a time.
@@ -19,8 +22,12 @@ fn open_pair(directory: &Path, number: usize) -> Result<Vec<DpdkLink>, PortError
     DpdkLink::open_all(&ends, Duration::from_mins(1), &mut || false)
 }
 
+/// The tests take turns: each uses up all that there is.
+static TURN: Mutex<()> = Mutex::new(());
+
 #[test]
 fn ports_end_in_a_named_error_and_leave_neither_place_nor_memory_behind() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = TempDir::new().expect("a directory");
     // No peer comes, so each call fails after it has made everything.
     let alone = Attachment::pair(Device::Memif, &directory.path().join("alone"), true, [2, 0, 0, 0, 0, 1]);
@@ -32,5 +39,68 @@ fn ports_end_in_a_named_error_and_leave_neither_place_nor_memory_behind() {
         let pairs: Vec<_> = (0..PORTS_MAX / 2).map(|number| open_pair(directory.path(), number)).collect();
         assert_eq!(pairs.iter().find_map(|pair| pair.as_ref().err()), None);
         assert_eq!(open_pair(directory.path(), PORTS_MAX).err(), Some(PortError::TooManyPorts(2)));
+    }
+}
+
+/// Both ends of a memif port, each opened by a call that does not wait.
+fn begin_pair(directory: &Path, number: usize) -> [DpdkLink; 2] {
+    let socket = directory.join(number.to_string());
+    let mut pending = [true, false].map(|is_server| {
+        let mac = [2, 0, 0, 0, 0, u8::from(is_server)];
+        DpdkLink::begin(&Attachment::pair(Device::Memif, &socket, is_server, mac)).expect("the server's socket first")
+    });
+    while !pending.iter_mut().all(|end| end.is_up().expect("nothing is refused")) {
+        std::thread::yield_now();
+    }
+    let links = pending.map(|end| end.finish().expect("the gate closes"));
+    assert!(!socket.exists(), "no other client comes");
+    links
+}
+
+fn carry(links: &mut [DpdkLink; 2]) {
+    let [near, far] = links;
+    let mut batch = Batch::new();
+    while batch.is_empty() {
+        // Nothing moves while the gate is open.
+        let _ = near.transmit(60, |frame| frame.fill(7));
+        near.flush();
+        far.receive(&mut batch);
+    }
+    assert!(batch.iter().all(|frame| frame.as_ref() == [7; 60]));
+}
+
+#[test]
+fn ports_beside_working_ones_come_and_go_as_often_as_they_like() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = TempDir::new().expect("a directory");
+    let mut first = begin_pair(directory.path(), 0);
+    for number in 1..3 * PORTS_MAX {
+        let mut other = begin_pair(directory.path(), number);
+        carry(&mut other);
+        carry(&mut first);
+    }
+    assert!(DpdkLink::begin(&Attachment::pair(Device::Memif, &directory.path().join("none"), false, [2; 6])).is_err());
+    // No client comes: the port is kept, and gives its place up when another needs it.
+    for number in 0..3 * PORTS_MAX {
+        let socket = directory.path().join(format!("alone{number}"));
+        let mut alone = DpdkLink::begin(&Attachment::pair(Device::Memif, &socket, true, [2; 6])).expect("a place");
+        assert_eq!(alone.is_up(), Ok(false));
+    }
+    carry(&mut first);
+}
+
+#[test]
+fn links_of_all_kinds_have_one_clock_that_never_goes_back() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = TempDir::new().expect("a directory");
+    let socket = UdpLink::open_on_loopback(None).expect("the loopback interface is up");
+    let mut last = socket.now();
+    // Each is opened at another time.
+    for number in 0..3 {
+        let pair = begin_pair(directory.path(), number);
+        for now in [pair[0].now(), socket.now(), pair[1].now(), socket.now()] {
+            assert!(now >= last, "{now} after {last}");
+            last = now;
+        }
     }
 }

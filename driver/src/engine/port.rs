@@ -79,7 +79,25 @@ impl<L: Link> Engine<L> {
         }
     }
 
-    fn push_port(&mut self, mut link: L, config: PortConfig) -> usize {
+    /// Gives the number of a port whose queue pairs have all been destroyed to another link, and returns the link that had it.
+    ///
+    /// # Panics
+    /// When a queue pair is on the port.
+    pub fn replace_port(&mut self, index: usize, link: L, config: PortConfig) -> L {
+        let is_free = self.qps.iter().all(|slot| slot.port != index)
+            && self.datagrams.values().all(|datagrams| datagrams.port != index);
+        assert!(is_free, "the port's queue pairs are destroyed");
+        let port = self.make_port(link, config);
+        std::mem::replace(&mut self.ports[index], port).link
+    }
+
+    fn push_port(&mut self, link: L, config: PortConfig) -> usize {
+        let port = self.make_port(link, config);
+        self.ports.push(port);
+        self.ports.len() - 1
+    }
+
+    fn make_port(&mut self, mut link: L, config: PortConfig) -> Port<L> {
         let zero_copy = link.attach(self.memory.arena.clone());
         match &zero_copy {
             Ok(()) => tracing::info!("payloads are sent from where they lie"),
@@ -92,16 +110,7 @@ impl<L: Link> Engine<L> {
         let (mac, fixed) = (link.mac(), neighbours);
         let neighbours = NeighbourConfig { mac, interfaces: interfaces.clone(), fixed, gateway_v4, gateway_v6 };
         let neighbours = Neighbours::new(neighbours);
-        self.ports.push(Port {
-            link,
-            interfaces,
-            neighbours,
-            pkey,
-            is_point_to_point,
-            state: LinkState::Up,
-            zero_copy,
-        });
-        self.ports.len() - 1
+        Port { link, interfaces, neighbours, pkey, is_point_to_point, state: LinkState::Up, zero_copy }
     }
 
     /// Returns the station that frames for `ip` go to, from the address of a port with index `address`. Sends an ARP

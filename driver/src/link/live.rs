@@ -1,4 +1,4 @@
-//! A link of a running program: a port that DPDK drives, or a socket of the kernel's.
+//! A link of a running program: a port that DPDK drives, a socket of the kernel's, or one that was closed.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,6 +9,7 @@ use roci_protocol::Nanos;
 use roci_protocol::wire::MacAddr;
 use thiserror::Error;
 
+use super::closed::{ClosedLink, NoFrame};
 use super::dpdk::{Device, DpdkLink, Mbuf, ParseDeviceError};
 use super::udp::{ParseUdpAddressError, UdpAddress, UdpFrame, UdpLink};
 use super::{Batch, FailedFrame, Full, Link, LinkState, LinkStats, Share, ZeroCopyError, ZeroCopyRanges};
@@ -87,20 +88,24 @@ impl LinkDevice {
     }
 }
 
-/// A link of either kind.
+/// A link of any kind.
 pub enum AnyLink {
     /// A UDP socket.
     Udp(Box<UdpLink>),
     /// A port of DPDK's.
     Dpdk(Box<DpdkLink>),
+    /// None any more.
+    Closed(ClosedLink),
 }
 
-/// A frame of either kind.
+/// A frame of any kind.
 pub enum AnyFrame {
     /// Of a UDP socket.
     Udp(UdpFrame),
     /// Of a port of DPDK's.
     Dpdk(Mbuf),
+    /// None.
+    Closed(NoFrame),
 }
 
 impl AsRef<[u8]> for AnyFrame {
@@ -109,6 +114,7 @@ impl AsRef<[u8]> for AnyFrame {
         match self {
             Self::Udp(frame) => frame.as_ref(),
             Self::Dpdk(frame) => frame.as_ref(),
+            Self::Closed(frame) => frame.as_ref(),
         }
     }
 }
@@ -131,6 +137,7 @@ macro_rules! forward {
         match $self {
             AnyLink::Udp($link) => $call,
             AnyLink::Dpdk($link) => $call,
+            AnyLink::Closed($link) => $call,
         }
     };
 }
@@ -195,6 +202,7 @@ impl Link for AnyLink {
         match self {
             Self::Udp(link) => receive_as(&mut **link, batch, AnyFrame::Udp),
             Self::Dpdk(link) => receive_as(&mut **link, batch, AnyFrame::Dpdk),
+            Self::Closed(_) => {}
         }
     }
 

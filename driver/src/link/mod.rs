@@ -5,6 +5,8 @@
 //! [`live`] is a link of either of the first two. [`faulty`] and [`pcap`] are links around a link: one injects faults, the other writes
 //! what passes to a file.
 
+mod clock;
+pub mod closed;
 pub mod dpdk;
 pub mod faulty;
 pub mod live;

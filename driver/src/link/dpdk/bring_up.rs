@@ -171,7 +171,8 @@ impl DpdkLink {
             Eal::enter_thread(eal);
         }
         let (queue, queues) = (claim.queue(), claim.queues());
-        let mut link = Self::assemble(attachment, &claim.facts(), claim.pool(), (queue, queues), TscClock::start());
+        let mut link =
+            Self::assemble(attachment, &claim.facts(), claim.pool(), (queue, queues), TscClock::of_process());
         link.claim = Some(claim);
         link.wait_up(attachment, wait)?;
         Ok(link)
@@ -179,7 +180,7 @@ impl DpdkLink {
 
     /// Creates and configures the ports, but for those that were kept. After a failure those in `links` are closed by the
     /// caller: that needs the right to set up, which this function has until it returns.
-    fn create_all(attachments: &[Attachment], links: &mut Vec<Self>) -> Result<(), PortError> {
+    pub(super) fn create_all(attachments: &[Attachment], links: &mut Vec<Self>) -> Result<(), PortError> {
         let setup = Setup::begin();
         let kept: Vec<_> = attachments.iter().map(|attachment| idle::take(&setup, attachment)).collect();
         let missing = attachments.iter().zip(&kept).filter(|(_, kept)| kept.is_none());
@@ -211,7 +212,7 @@ impl DpdkLink {
         attachments.iter().filter_map(Attachment::lasting_socket).for_each(idle::remove_stale);
         let eal = create_devices(setup, attachments, &creations)?;
         Eal::enter_thread(eal);
-        let clock = TscClock::start();
+        let clock = TscClock::of_process();
         let pool = pool.map_or_else(|| Self::provide_pool(setup, eal, attachments.len()), Ok);
         let configured = pool.and_then(|pool| {
             attachments.iter().zip(&creations).try_for_each(|(attachment, creation)| {
@@ -250,7 +251,7 @@ impl DpdkLink {
     fn revive(port: IdlePort) -> Self {
         let IdlePort { attachment, facts, place } = port;
         place.revive();
-        let mut link = Self::assemble(&attachment, &facts, place.as_non_null(), (0, 1), TscClock::start());
+        let mut link = Self::assemble(&attachment, &facts, place.as_non_null(), (0, 1), TscClock::of_process());
         link.pool.place = Some(place);
         link.pool.lasting = Some((attachment, facts));
         link
@@ -335,7 +336,7 @@ impl DpdkLink {
 }
 
 /// Each link has a side of the gate: its engine may move to another thread than those of the others.
-fn close_gate(links: &mut [DpdkLink]) -> Result<(), PortError> {
+pub(super) fn close_gate(links: &mut [DpdkLink]) -> Result<(), PortError> {
     for link in links {
         let gate = Gate::close().map_err(|cause| {
             let device = "memif".to_owned();

@@ -1,7 +1,7 @@
 //! The link over a DPDK port.
 //!
 //! [`device`] turns the name of a device into DPDK's arguments, [`eal`] starts DPDK once per process and adds devices to
-//! it later, `configure` sets queues and the MTU, `bring_up` opens ports and waits for peers, [`port`] is the data path, and `gate` keeps a shared-memory port from
+//! it later, `configure` sets queues and the MTU, `bring_up` opens ports and waits for peers, `pending` opens one beside others that work, [`port`] is the data path, and `gate` keeps a shared-memory port from
 //! being torn down in the middle of a burst.
 //!
 //! Any number of threads may each open ports of their own; what they share is locked while ports come and go, and not
@@ -24,6 +24,7 @@ mod limits;
 mod mbuf;
 mod node;
 mod pci;
+mod pending;
 mod pool;
 pub mod port;
 mod queues;
@@ -43,4 +44,5 @@ pub use error::{PortError, TooFewDescriptors};
 pub use limits::SEGMENTS;
 pub use mbuf::Mbuf;
 pub use pci::{BindingError, HUGE_PAGES, ParsePciError, PciAddress};
+pub use pending::PendingLink;
 pub use port::DpdkLink;

@@ -34,12 +34,12 @@ mod tx_queue;
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::time::Instant;
 
 use arrayvec::ArrayVec;
 use roci_protocol::Nanos;
 use roci_protocol::wire::{Ethernet, FrameLayers, Ip, Ipv4, Ipv6, MacAddr, Udp, ethernet, ipv4, ipv6, udp};
 
+use super::dpdk::clock;
 use super::{Batch, FailedFrame, FrameFailure, Full, Link, LinkState, LinkStats};
 
 pub use open::{ParseUdpAddressError, UdpAddress, UdpError};
@@ -61,7 +61,6 @@ const LOOK_NS: Nanos = 1_000_000;
 /// A UDP socket as a [`Link`].
 pub struct UdpLink {
     sockets: Sockets,
-    origin: Instant,
     lengths: Lengths,
     rx: RxQueue,
     tx: TxQueue,
@@ -291,7 +290,7 @@ impl Link for UdpLink {
 
     #[inline]
     fn now(&self) -> Nanos {
-        self.origin.elapsed().as_nanos() as Nanos
+        clock::now()
     }
 
     fn max_frame(&self) -> usize {

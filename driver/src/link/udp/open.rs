@@ -5,7 +5,6 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
-use std::time::Instant;
 
 use rand::Rng;
 use roci_protocol::wire::{ethernet, udp};
@@ -19,7 +18,7 @@ use super::tx_queue::TxQueue;
 use super::{Headings, Sockets, UdpLink, headers_of, interface, station};
 use crate::link::LinkStats;
 
-/// InterfaceList and ports that are tried before it is given up.
+/// Addresses and ports that are tried before it is given up.
 const TRIES: usize = 64;
 
 /// Where a link is to be: `udp`, `udp:ADDRESS` or `udp:ADDRESS:PORT`.
@@ -139,7 +138,6 @@ impl UdpLink {
         let (mac, offload) = (station::of_port(own.port()), sockets.tx().offload());
         tracing::info!("udp: {own}, frames of up to {} bytes, {offload:?}", lengths.most());
         Ok(Self {
-            origin: Instant::now(),
             lengths,
             rx: RxQueue::new(headers_of(ip)),
             tx: TxQueue::new(offload.gso),
