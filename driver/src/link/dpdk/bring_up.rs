@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use super::clock::TscClock;
 use super::configure::{self, Description, Facts};
-use super::create::{create_devices, find_port, next_index};
+use super::create::{create_devices, find_port, next_index, ring_of};
 use super::descriptors;
 use super::device::{Attachment, Creation};
 use super::eal::{Eal, Setup, SyscallRefusal, ThreadMark};
 use super::error::PortError;
 use super::gate::{self, Gate};
 use super::idle::{self, IdlePort};
-use super::limits::PORTS_MAX;
+use super::limits::{PORTS_MAX, RingSize};
 use super::pool::{self, MbufPool, PoolShare};
 use super::port::{DpdkLink, LinkFacts, LinkPool};
 use super::queues::PortQueue;
@@ -185,8 +185,9 @@ impl DpdkLink {
         let kept: Vec<_> = attachments.iter().map(|attachment| idle::take(&setup, attachment)).collect();
         let missing = attachments.iter().zip(&kept).filter(|(_, kept)| kept.is_none());
         let missing: Vec<_> = missing.map(|(attachment, _)| attachment.clone()).collect();
-        let pool =
-            kept.iter().flatten().map(|port| port.place.pool()).find(|pool| pool.has_room(missing.len())).cloned();
+        let ring = ring_of(&missing);
+        let mut pools = kept.iter().flatten().map(|port| port.place.pool());
+        let pool = pools.find(|pool| pool.has_room(missing.len(), ring)).cloned();
         let mut created = Vec::new();
         let outcome = Self::create_missing(&setup, &missing, pool, &mut created);
         let mut created = created.into_iter();
@@ -213,7 +214,7 @@ impl DpdkLink {
         let eal = create_devices(setup, attachments, &creations)?;
         Eal::enter_thread(eal);
         let clock = TscClock::of_process();
-        let pool = pool.map_or_else(|| Self::provide_pool(setup, eal, attachments.len()), Ok);
+        let pool = pool.map_or_else(|| Self::provide_pool(setup, eal, attachments.len(), ring_of(attachments)), Ok);
         let configured = pool.and_then(|pool| {
             attachments.iter().zip(&creations).try_for_each(|(attachment, creation)| {
                 links.push(Self::configure(eal, attachment, creation.name(), PoolShare::take(&pool), clock)?);
@@ -232,15 +233,15 @@ impl DpdkLink {
     /// Provides a pool for so many ports. Where there is no memory for it, ports that are kept for later give theirs up, one
     /// after the other: a pool lasts as long as any of its ports. They do so before memory is used up where that can be
     /// foreseen: devices take of it too, and without any they fail in a handshake and say nothing.
-    fn provide_pool(setup: &Setup, eal: Eal, ports: usize) -> Result<Arc<MbufPool>, PortError> {
+    fn provide_pool(setup: &Setup, eal: Eal, ports: usize, ring: RingSize) -> Result<Arc<MbufPool>, PortError> {
         loop {
-            if let Some(spare) = MbufPool::reuse(ports) {
+            if let Some(spare) = MbufPool::reuse(ports, ring) {
                 return Ok(spare);
             }
             if pool::places() + ports > PORTS_MAX && idle::close_one(setup) {
                 continue;
             }
-            match MbufPool::create(eal, next_index(), ports) {
+            match MbufPool::create(eal, next_index(), ports, ring) {
                 Err(PortError::NoMemory | PortError::NoHugePages(_)) if idle::close_one(setup) => {}
                 outcome => return outcome,
             }

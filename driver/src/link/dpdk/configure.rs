@@ -12,7 +12,7 @@ use super::device::{Attachment, Device, External, INTERFACES};
 use super::eal::{Eal, Setup, describe, with_last_words};
 use super::error::PortError;
 use super::gate;
-use super::limits::{DESCRIPTORS, SEGMENTS};
+use super::limits::SEGMENTS;
 
 /// What a device says that has no such call.
 const NOT_SUPPORTED: c_int = -rustix::io::Errno::OPNOTSUPP.raw_os_error();
@@ -118,7 +118,8 @@ pub(super) fn set_up(
     // the port: they are freed after it is closed.
     let mac = unsafe {
         check("rte_eth_dev_configure", dpdk_sys::roci_port_configure(port, queues, &raw const conf))?;
-        let (mut rx, mut tx) = (DESCRIPTORS, DESCRIPTORS);
+        let descriptors = attachment.ring().descriptors();
+        let (mut rx, mut tx) = (descriptors, descriptors);
         let status = dpdk_sys::rte_eth_dev_adjust_nb_rx_tx_desc(port, &raw mut rx, &raw mut tx);
         check("rte_eth_dev_adjust_nb_rx_tx_desc", status)?;
         for (queue, pool) in (0..queues).zip(pools) {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::device::{Attachment, Creation};
 use super::eal::{Eal, EalError, Setup, with_last_words};
 use super::error::PortError;
-use super::limits::PORTS_MAX;
+use super::limits::{PORTS_MAX, RingSize};
 use super::pci::Addressing;
 use super::{idle, pool};
 
@@ -21,9 +21,14 @@ fn reserve(attachments: &[Attachment]) -> usize {
     let ports = attachments.len();
     let ours = match attachments {
         [shared] if shared.queues() > 1 => pool::bytes_of_queues(shared.queues()),
-        _ => pool::bytes_of(ports),
+        _ => pool::bytes_of(ports, ring_of(attachments)),
     };
-    ours + PORTS_MAX.saturating_sub(ports) * pool::bytes_of(1)
+    ours + PORTS_MAX.saturating_sub(ports) * pool::bytes_of(1, RingSize::DEVICE)
+}
+
+/// The largest ring of these ports, which share a pool.
+pub(super) fn ring_of(attachments: &[Attachment]) -> RingSize {
+    attachments.iter().map(Attachment::ring).max().unwrap_or(RingSize::DEVICE)
 }
 
 /// Has DPDK create the devices: on the line that it starts with, or one by one if it runs.

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use thiserror::Error;
 
 use super::error::PortError;
+use super::limits::RingSize;
 use super::pci::{self, Addressing, BindingError, ParsePciError, PciAddress};
 use crate::link::MAX_QUEUES;
 
@@ -145,7 +146,10 @@ impl Attachment {
                 let (role, socket) =
                     if self.is_server { ("server", socket) } else { ("client", other_spelling(&socket)) };
                 let ends = format!("role={role},socket={socket},socket-abstract=no");
-                vdev(format!("net_memif{index}"), format!("{ends},bsize={JUMBO_FRAME},rsize=9,mac={mac}"))
+                vdev(
+                    format!("net_memif{index}"),
+                    format!("{ends},bsize={JUMBO_FRAME},rsize={},mac={mac}", self.ring().log2()),
+                )
             }
             Device::Vhost if self.is_server => vdev(format!("net_vhost{index}"), format!("iface={socket},queues=1")),
             Device::Vhost => {
@@ -164,6 +168,11 @@ impl Attachment {
                 Creation::AtStart { name: None, words: line.split_whitespace().map(str::to_owned).collect() }
             }
         }
+    }
+
+    /// What its rings hold. vhost's have the size that its options say.
+    pub(super) fn ring(&self) -> RingSize {
+        if self.device == Device::Memif { RingSize::MEMORY } else { RingSize::DEVICE }
     }
 
     pub(super) fn is_server(&self) -> bool {

@@ -9,18 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::device::JUMBO_FRAME;
 use super::eal::{Eal, ThreadMark, describe, last_errno};
 use super::error::PortError;
-use super::limits::{DESCRIPTORS, SEGMENTS, TX_QUEUE};
+use super::limits::{RingSize, SEGMENTS, TX_QUEUE};
 use super::queues::HANDOVER;
 use crate::link::BURST;
 
-const CACHE: u32 = 256;
 const CACHE_LINE: usize = 64;
-/// Packet buffers beside those of the ports: what a batch holds, and two caches, which may be half as full again as their size:
-/// that of the thread that opened the ports, and that of the one that started DPDK, which the ports may move to.
-const BASE: u32 = 2 * (CACHE * 3 / 2) + BURST as u32;
-/// Packet buffers of a port: both its rings full (each segment of a frame takes a descriptor), one burst, and the
-/// transmit queue, whose frames may be of several segments.
-const PER_PORT: u32 = 2 * DESCRIPTORS as u32 + (BURST + SEGMENTS as usize * TX_QUEUE) as u32;
 /// Bytes of a packet buffer for the packet, and with all that belongs to it. They are more than a memif descriptor has:
 /// where they are not, memif since DPDK 23.03 gives each segment of a frame a descriptor of its own, in a fast path that
 /// never resets the mark of "continued in the next one"; and what arrives in several is not taken.
@@ -29,21 +22,29 @@ const BUFFER: usize = ROOM + 512;
 /// Bytes that a pool takes beside its buffers: a cache for every thread that DPDK could have.
 const OVERHEAD: usize = 4 << 20;
 
-/// Packet buffers of a call with so many ports.
-const fn buffers_of(ports: usize) -> u32 {
-    BASE + PER_PORT * ports as u32
+/// What a thread's cache of packet buffers may hold: half as much again as its size.
+const fn cached(ring: RingSize) -> u32 {
+    ring.cache() * 3 / 2
+}
+
+/// Packet buffers of a call with so many ports. Each port has those of both its rings (each segment of a frame takes a descriptor),
+/// of one burst, and of the transmit queue, whose frames may be of several segments. Beside these there is what a batch holds, and
+/// two caches: that of the thread that opened the ports, and that of the one that started DPDK, which the ports may move to.
+const fn buffers_of(ports: usize, ring: RingSize) -> u32 {
+    let of_port = 2 * ring.descriptors() as u32 + (BURST + SEGMENTS as usize * TX_QUEUE) as u32;
+    2 * cached(ring) + BURST as u32 + of_port * ports as u32
 }
 
 /// Memory that the pool of a call with so many ports takes.
-pub(super) const fn bytes_of(ports: usize) -> usize {
-    buffers_of(ports) as usize * BUFFER + OVERHEAD
+pub(super) const fn bytes_of(ports: usize, ring: RingSize) -> usize {
+    buffers_of(ports, ring) as usize * BUFFER + OVERHEAD
 }
 
 /// Packet buffers of one queue of a port with so many. All engines on it may have a full ring of frames that came in here;
 /// and each of the others may hold a batch, and what DPDK keeps for its thread before it gives buffers back.
 const fn buffers_of_queue(queues: u16) -> u32 {
-    const ELSEWHERE: u32 = BURST as u32 + CACHE * 3 / 2;
-    buffers_of(1) + HANDOVER as u32 * queues as u32 + ELSEWHERE * (queues as u32 - 1)
+    const ELSEWHERE: u32 = BURST as u32 + cached(RingSize::DEVICE);
+    buffers_of(1, RingSize::DEVICE) + HANDOVER as u32 * queues as u32 + ELSEWHERE * (queues as u32 - 1)
 }
 
 /// Memory that the pools of a port with so many queues take.
@@ -58,8 +59,9 @@ pub(super) const fn bytes_of_queues(queues: u16) -> usize {
 pub(super) struct MbufPool {
     mempool: NonNull<dpdk_sys::rte_mempool>,
     buffers: u32,
-    /// Ports that it is for.
+    /// Ports that it is for, and what their rings hold at most.
     places: usize,
+    ring: RingSize,
     /// Places that no port has.
     free: AtomicUsize,
     home: ThreadMark,
@@ -74,6 +76,9 @@ unsafe impl Send for MbufPool {}
 // SAFETY: as above.
 unsafe impl Sync for MbufPool {}
 
+/// Ports that a pool is for, and what their rings hold.
+type PoolUse = (usize, RingSize);
+
 /// Ports that there are pools for, used or not. DPDK has memory for about [`PORTS_MAX`](super::limits::PORTS_MAX) of them: the
 /// pools of ports with several queues are not counted.
 static PLACES: AtomicUsize = AtomicUsize::new(0);
@@ -83,27 +88,28 @@ pub(super) fn places() -> usize {
     PLACES.load(Ordering::Acquire)
 }
 
-/// Pools that several threads have used, and no port uses now: DPDK's address of each, and its buffers.
-static SPARE: Mutex<Vec<(usize, u32)>> = Mutex::new(Vec::new());
+/// Pools that several threads have used, and no port uses now: DPDK's address of each, and what it is for.
+static SPARE: Mutex<Vec<(usize, PoolUse)>> = Mutex::new(Vec::new());
 
 impl MbufPool {
     /// A pool for so many ports that several threads have used, and no port uses now.
-    pub(super) fn reuse(ports: usize) -> Option<Arc<Self>> {
-        take_spare(buffers_of(ports)).map(|spare| Self::around(spare, ports, true))
+    pub(super) fn reuse(ports: usize, ring: RingSize) -> Option<Arc<Self>> {
+        take_spare((ports, ring)).map(|spare| Self::around(spare, (ports, ring), true))
     }
 
     /// A new pool for so many ports, under a name made of a number that no other pool has.
-    pub(super) fn create(eal: Eal, number: usize, ports: usize) -> Result<Arc<Self>, PortError> {
-        let mempool = create(eal, number, buffers_of(ports))?;
+    pub(super) fn create(eal: Eal, number: usize, ports: usize, ring: RingSize) -> Result<Arc<Self>, PortError> {
+        let mempool = create(eal, number, buffers_of(ports, ring), ring)?;
         PLACES.fetch_add(ports, Ordering::AcqRel);
-        Ok(Self::around(mempool, ports, false))
+        Ok(Self::around(mempool, (ports, ring), false))
     }
 
-    fn around(mempool: NonNull<dpdk_sys::rte_mempool>, ports: usize, is_shared: bool) -> Arc<Self> {
+    fn around(mempool: NonNull<dpdk_sys::rte_mempool>, (ports, ring): PoolUse, is_shared: bool) -> Arc<Self> {
         Arc::new(Self {
             mempool,
-            buffers: buffers_of(ports),
+            buffers: buffers_of(ports, ring),
             places: ports,
+            ring,
             free: AtomicUsize::new(ports),
             home: ThreadMark::current(),
             was_whole: AtomicBool::new(false),
@@ -111,9 +117,9 @@ impl MbufPool {
         })
     }
 
-    /// Whether so many more ports may use it.
-    pub(super) fn has_room(&self, ports: usize) -> bool {
-        self.free.load(Ordering::Acquire) >= ports
+    /// Whether so many more ports with such rings may use it.
+    pub(super) fn has_room(&self, ports: usize, ring: RingSize) -> bool {
+        ring <= self.ring && self.free.load(Ordering::Acquire) >= ports
     }
 
     fn is_whole(&self) -> bool {
@@ -174,7 +180,7 @@ impl Drop for MbufPool {
     /// then stays.
     fn drop(&mut self) {
         if *self.is_shared.get_mut() {
-            return spare().push((self.mempool.as_ptr() as usize, self.buffers));
+            return spare().push((self.mempool.as_ptr() as usize, (self.places, self.ring)));
         }
         let is_home = ThreadMark::current() == self.home;
         if if is_home { self.is_whole() } else { *self.was_whole.get_mut() } {
@@ -187,13 +193,13 @@ impl Drop for MbufPool {
     }
 }
 
-fn take_spare(buffers: u32) -> Option<NonNull<dpdk_sys::rte_mempool>> {
+fn take_spare(wanted: PoolUse) -> Option<NonNull<dpdk_sys::rte_mempool>> {
     let mut spare = spare();
-    let at = spare.iter().position(|&(_, of)| of == buffers)?;
+    let at = spare.iter().position(|&(_, of)| of == wanted)?;
     NonNull::new(spare.swap_remove(at).0 as *mut dpdk_sys::rte_mempool)
 }
 
-fn spare() -> MutexGuard<'static, Vec<(usize, u32)>> {
+fn spare() -> MutexGuard<'static, Vec<(usize, PoolUse)>> {
     SPARE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -217,7 +223,7 @@ impl LastingPool {
         if let Some(at) = spare.iter().position(|pool| pool.buffers == buffers) {
             return Ok(spare.swap_remove(at));
         }
-        Ok(Self { pool: create(eal, number, buffers)?, buffers })
+        Ok(Self { pool: create(eal, number, buffers, RingSize::DEVICE)?, buffers })
     }
 
     /// What DPDK calls it.
@@ -227,14 +233,14 @@ impl LastingPool {
 }
 
 /// A pool of so many buffers under a name made of `number`, which no other pool has.
-fn create(eal: Eal, number: usize, buffers: u32) -> Result<NonNull<dpdk_sys::rte_mempool>, PortError> {
+fn create(eal: Eal, number: usize, buffers: u32, ring: RingSize) -> Result<NonNull<dpdk_sys::rte_mempool>, PortError> {
     let failed = |cause| {
         let device = "packet buffers".to_owned();
         PortError::Call { device, call: "rte_pktmbuf_pool_create", cause }
     };
     let name = CString::new(format!("roci{number}")).map_err(|error| failed(error.to_string()))?;
     // SAFETY: DPDK runs; the name is NUL-terminated and copied; -1 is "any NUMA node".
-    let pool = unsafe { dpdk_sys::rte_pktmbuf_pool_create(name.as_ptr(), buffers, CACHE, 0, ROOM as u16, -1) };
+    let pool = unsafe { dpdk_sys::rte_pktmbuf_pool_create(name.as_ptr(), buffers, ring.cache(), 0, ROOM as u16, -1) };
     let pool = NonNull::new(pool).ok_or_else(|| {
         let errno = last_errno();
         if eal.is_out_of_memory(errno) {
