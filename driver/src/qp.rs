@@ -49,6 +49,11 @@ impl UnconnectedQp {
         Self { station: Some(station), ..self }
     }
 
+    /// Whether it is on a port.
+    pub const fn is_on(&self, port: usize) -> bool {
+        self.port == port
+    }
+
     /// The number that its peer will know it by.
     pub const fn qpn(&self) -> Qpn {
         self.qp.qpn()

@@ -23,7 +23,10 @@ pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, Failure> {
     if !size.is_multiple_of(workers) {
         return Err(Failure::new(format!("{size} ranks are no whole processes of {workers} workers")));
     }
-    check_ports(&config, size)?;
+    let names_its_device = |word: &String| ["--device", "--eal"].iter().any(|option| word.starts_with(option));
+    if !options.program.iter().any(names_its_device) {
+        check_ports(&config, size)?;
+    }
     let job = JobSpec {
         size,
         workers,

@@ -29,7 +29,7 @@ pub use crate::units::{parse_size, show_size};
 pub use bad_value::BadKnobValue;
 pub use demand::{Demand, TooMuch};
 pub(crate) use effect::UNEXPECTED_SHARE;
-pub use knobs::{Config, ConnectMethod, Initiative, KNOBS, WireupTime};
+pub use knobs::{Config, ConnectMethod, Initiative, KNOBS, LocalDevice, WireupTime};
 
 /// Regions that `ndreg_entries` and Firehose may open together; the engine has a few keys more, for itself.
 const MOST_REGIONS: usize = 16_000;
@@ -155,6 +155,13 @@ impl Config {
     /// Where a knob's value came from.
     pub fn origin(&self, name: &str) -> Origin {
         self.origins.get(name).copied().unwrap_or(Origin::Default)
+    }
+
+    /// The same, whose peers all meet over the configured device unless something else was asked for: what is measured is that device.
+    #[must_use]
+    pub fn over_its_device(self) -> Self {
+        let is_asked_for = self.origin("local") != Origin::Default;
+        Self { local: if is_asked_for { self.local } else { LocalDevice::Off }, ..self }
     }
 
     /// Whether knobs contradict each other, as far as one end alone can tell.

@@ -7,7 +7,7 @@
 use thiserror::Error;
 
 /// How far a connection is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug, Default)]
 pub(crate) enum Stage {
     /// Neither end has asked for it.
     #[default]

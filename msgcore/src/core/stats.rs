@@ -68,6 +68,12 @@ counters! {
     peers_gone,
     /// Peers that have come by themselves and were not inserted.
     unknown_admitted,
+    /// Ports that were opened to peers of this host.
+    local_ports_opened,
+    /// Peers of this host that are reached over the network, because there was no place for a port or they did not answer.
+    local_ports_missed,
+    /// Datagrams of other users, who may not have a port to this end.
+    local_messages_refused,
     /// Events that were not polled in time.
     events_lost,
     /// Vbufs that exist.

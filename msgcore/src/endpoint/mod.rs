@@ -11,6 +11,7 @@ mod expected;
 pub(crate) mod failure;
 pub(crate) mod invariants;
 mod keepalive;
+pub(crate) mod locality;
 mod open;
 mod progress;
 pub(crate) mod receiving;

@@ -10,6 +10,7 @@ use super::Endpoint;
 use super::address::EndpointAddress;
 use super::address_book::AddressBook;
 use super::keepalive::Keepalive;
+use super::locality::{LocalMeans, Locality};
 use super::strangers::{LeavingPeers, completions_of};
 use super::wireup::{LanePlan, NoWireup, Wireup};
 use crate::config::{Config, UNEXPECTED_SHARE};
@@ -44,6 +45,8 @@ pub(crate) struct Parts<L: Link> {
     pub(crate) neighbourhood: Neighbourhood,
     /// All peers are behind the first port. Otherwise each has its own, in the order of slots.
     pub(crate) is_shared_port: bool,
+    /// What it takes to have ports to peers of this host.
+    pub(crate) local: Option<LocalMeans<L>>,
     /// How queue pairs behave.
     pub(crate) params: QpParams,
     /// The names of its operations.
@@ -93,13 +96,14 @@ impl<L: Link> Endpoint<L> {
     /// # Errors
     /// The configuration wants connections that cannot be made so.
     pub(crate) fn open(config: &Config, parts: Parts<L>) -> Result<Self, NoWireup> {
-        let Parts { mut engine, pd, neighbourhood, is_shared_port, params, requests } = parts;
+        let Parts { mut engine, pd, neighbourhood, is_shared_port, local, params, requests } = parts;
         let memory = engine.arena().free_bytes();
         let queues = config.receive_queues_for(neighbourhood.planned(config));
         let peers = neighbourhood.peers();
         let (cq, shared) = create_queues(&mut engine, &queues, peers.slots());
         let plans = plans(params, &queues, &shared);
-        let wireup = Wireup::open(config, &mut engine, neighbourhood.book(), is_shared_port, plans)?;
+        let ports = (is_shared_port, Locality::with(local));
+        let wireup = Wireup::open(config, &mut engine, neighbourhood.book(), ports, plans)?;
         let pool = |limit: usize| {
             let of_queue = |queue: &ReceiveQueue| Pool::new(queue.size, config.vbuf_secondary_pool, limit);
             queues.iter().map(of_queue).collect::<Vec<_>>()

@@ -173,13 +173,14 @@ impl<L: Link> Endpoint<L> {
 
     /// Gives the slots of peers that were retired, and whose work requests have all ended, to others.
     pub(super) fn release_retired(&mut self) {
-        let Self { core, peers, services, leaving, .. } = self;
+        let Self { core, peers, services, leaving, wireup, .. } = self;
         leaving.retired.retain(|&id| {
             let peer = peers.get(id).expect("it has its slot still");
             if !peer.is_at_rest() {
                 return true;
             }
             peer.lanes.iter().for_each(|lane| core.engine.destroy_qp(lane.qp));
+            wireup.locality.release_port(core, id);
             services.on_slot_released(core, id);
             peers.release(id);
             false

@@ -23,6 +23,7 @@ use roci_driver::link::Link;
 use thiserror::Error;
 
 use super::Worker;
+use super::local_ports::local_ports;
 use super::ports::{Ports, open_alone};
 use super::wireup_error::WireupError;
 use crate::config::{Config, ConnectMethod, Origin};
@@ -63,8 +64,10 @@ impl Worker {
         if config.origin("connect_method") == Origin::Default {
             config.connect_method = ConnectMethod::RdmaCm;
         }
-        let engine = open_alone(&config)?;
-        let mut worker = Self::assemble(Ports::alone(engine, &config, rand::random()), &config)?;
+        let ports = Ports::alone(open_alone(&config)?, &config, rand::random());
+        let local = local_ports(&config, &config.device_of(0)?, &ports.addresses[0], None);
+        let ports = Ports { local, ..ports };
+        let mut worker = Self::assemble(ports, &config)?;
         worker.linger = Some(Duration::from_millis(config.linger_ms));
         Ok(worker)
     }

@@ -11,6 +11,7 @@ use super::wireup_error::WireupError;
 use crate::Rank;
 use crate::config::Config;
 use crate::endpoint::address::EndpointAddress;
+use crate::endpoint::locality::LocalMeans;
 use crate::endpoint::wireup::out_of_band::station_of;
 
 /// Polls between two looks at the launcher's answer, which are system calls.
@@ -36,16 +37,18 @@ pub struct Fabric<L: Link = LiveLink> {
     pub job: Option<Job>,
     is_shared: bool,
     addresses: Vec<EndpointAddress>,
+    local: Option<LocalMeans<L>>,
 }
 
 impl Fabric {
     /// Connects this rank of `job` to all others.
     pub fn connect(config: &Config, job: Job) -> Result<Self, WireupError> {
-        let Ports { rank, size, mut engine, pd, is_shared, addresses, job, .. } = Ports::open(config, job)?;
+        let Ports { rank, size, mut engine, pd, is_shared, addresses, local, job, .. } = Ports::open(config, job)?;
         let peers: Vec<Rank> = (0..size).filter(|&peer| peer != rank).collect();
         let params = queue_pair_params(config);
         let cq = engine.create_cq(peers.len() * (params.sq_depth + params.rq_depth));
-        let mut fabric = Self { rank, size, engine, pd, cq, queue_pairs: vec![None; size], job, is_shared, addresses };
+        let queue_pairs = vec![None; size];
+        let mut fabric = Self { rank, size, engine, pd, cq, queue_pairs, job, is_shared, addresses, local };
         let mut unconnected = Vec::new();
         for (index, &peer) in peers.iter().enumerate() {
             let qp = fabric.engine.create_qp(if is_shared { 0 } else { index }, pd, cq)?;
@@ -126,9 +129,10 @@ impl<L: Link> Fabric<L> {
 
     /// Gives up the queue pairs and keeps the ports.
     pub fn into_ports(self) -> Ports<L> {
-        let Self { rank, size, mut engine, pd, queue_pairs, job, is_shared, addresses, .. } = self;
+        let Self { rank, size, mut engine, pd, queue_pairs, job, is_shared, addresses, local, .. } = self;
         queue_pairs.into_iter().flatten().for_each(|qp| engine.destroy_qp(qp));
-        Ports { rank, size, engine, pd, is_shared, addresses, is_alone: false, job, mail: None }
+        let (is_alone, mail) = (false, None);
+        Ports { rank, size, engine, pd, is_shared, addresses, is_alone, local, job, mail }
     }
 }
 
@@ -167,6 +171,7 @@ impl<L: Link> Fabric<L> {
                 job: None,
                 is_shared: true,
                 addresses: endpoints,
+                local: None,
             }
         })
     }

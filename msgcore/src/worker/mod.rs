@@ -5,6 +5,8 @@ pub(crate) mod closing;
 pub(crate) mod departures;
 pub(crate) mod fabric;
 pub(crate) mod flush;
+mod live_link;
+mod local_ports;
 pub(crate) mod messages;
 pub mod ports;
 pub(crate) mod protocols;
@@ -129,7 +131,7 @@ impl Worker {
 impl<L: Link> Worker<L> {
     /// A worker on open ports. Its connections are made when they are needed, or by [`Worker::connect`].
     pub fn assemble(ports: Ports<L>, config: &Config) -> Result<Self, WireupError> {
-        let Ports { rank, size, engine, pd, is_shared, addresses, is_alone, job, mail } = ports;
+        let Ports { rank, size, engine, pd, is_shared, addresses, is_alone, local, job, mail } = ports;
         config.check()?;
         if size > 1 || is_alone {
             let ends = if is_alone { config.peers + 1 } else { size };
@@ -146,8 +148,8 @@ impl<L: Link> Worker<L> {
         } else {
             Neighbourhood::Ranks { oneself: rank.into(), addresses }
         };
-        let parts =
-            Parts { engine, pd, neighbourhood, is_shared_port: is_shared, params: queue_pair_params(config), requests };
+        let (is_shared_port, params) = (is_shared, queue_pair_params(config));
+        let parts = Parts { engine, pd, neighbourhood, is_shared_port, local, params, requests };
         let mut endpoint = Endpoint::open(config, parts)?;
         endpoint.core.engine.configure_registration(config.registration())?;
         if size > 1 || is_alone {

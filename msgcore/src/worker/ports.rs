@@ -19,6 +19,7 @@ use roci_protocol::Access;
 use roci_protocol::wire::MacAddr;
 use roci_protocol::wire::udp::ROCE_PORT;
 
+use super::local_ports::local_ports;
 use super::wireup_error::WireupError;
 use crate::Rank;
 use crate::config::{Config, ConnectMethod};
@@ -28,8 +29,8 @@ use crate::endpoint::wireup::NoWireup;
 use roci_launcher::Reminder;
 use roci_launcher::{Job, JobError, LocalMail, Mail};
 
-/// The link of a live worker: a port of DPDK's or a UDP socket, that can inject faults and write a capture.
-pub type LiveLink = Faulty<PcapTee<AnyLink>>;
+pub use super::live_link::LiveLink;
+pub use crate::endpoint::locality::{LocalMeans, LocalPortError, LocalPorts, MeetingPoint, PendingPort};
 
 /// Receives that a queue pair of a fabric holds.
 const RECEIVES: usize = 64;
@@ -52,6 +53,8 @@ pub struct Ports<L: Link = LiveLink> {
     pub addresses: Vec<EndpointAddress>,
     /// Its peers are no ranks.
     pub is_alone: bool,
+    /// What it takes to have ports to peers of this host beside the first.
+    pub local: Option<LocalMeans<L>>,
     /// The job.
     pub job: Option<Job>,
     /// How ranks reach each other before they are connected, where there is no job.
@@ -84,15 +87,20 @@ impl Ports {
             }
         }
         let pd = engine.alloc_pd();
+        let mut local = None;
         let hosts = if is_shared && !peers.is_empty() {
-            hosts(&mut job, engine.ip(0), engine.link(0).mac())?
+            let station = engine.link(0).mac();
+            let own = RankHost { incarnation: rand::random(), ..RankHost::of(engine.ip(0), station) };
+            // Who learns of the address finds the socket.
+            local = local_ports(config, &device, &own.address(config.service, rank), job.directory());
+            hosts(&mut job, own, station)?
         } else {
             (0..size)
-                .map(|peer| (if peer == rank { ip_of(config, peer) } else { default_ip(peer) }, ROCE_PORT))
+                .map(|peer| RankHost::at(if peer == rank { ip_of(config, peer) } else { default_ip(peer) }))
                 .collect()
         };
         let addresses = addresses_of(config.service, &hosts);
-        Ok(Self { rank, size, engine, pd, is_shared, addresses, is_alone: false, job: Some(job), mail: None })
+        Ok(Self { rank, size, engine, pd, is_shared, addresses, is_alone: false, local, job: Some(job), mail: None })
     }
 }
 
@@ -152,27 +160,55 @@ fn check_method(config: &Config, device: &LinkDevice) -> Result<(), WireupError>
     Ok(())
 }
 
-/// Returns the host of each rank on a network and its UDP port there, as the ranks published them. Ranks of one process may share a
+/// The host of a rank.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RankHost {
+    ip: IpAddr,
+    udp_port: u16,
+    incarnation: u64,
+}
+
+impl RankHost {
+    /// A rank whose frames go to RoCEv2's own port, and that has no incarnation.
+    pub(super) const fn at(ip: IpAddr) -> Self {
+        Self { ip, udp_port: ROCE_PORT, incarnation: 0 }
+    }
+
+    /// The same, whose frames go to a station.
+    pub(super) fn of(ip: IpAddr, station: MacAddr) -> Self {
+        Self { udp_port: station::udp_port_of(station), ..Self::at(ip) }
+    }
+
+    /// The address of this rank there: each listens at a service of its own.
+    fn address(self, service: u16, rank: Rank) -> EndpointAddress {
+        let Self { ip, udp_port, incarnation } = self;
+        EndpointAddress { ip, udp_port, service: service.wrapping_add(rank as u16), incarnation }
+    }
+}
+
+/// Returns the host of each rank on a network, as the ranks published them. Ranks of one process may share a
 /// station, whose frames go from queue to queue; others would not hear each other. A socket is a station at its own address.
-fn hosts(job: &mut Job, ours: IpAddr, station: MacAddr) -> Result<Vec<(IpAddr, u16)>, WireupError> {
+fn hosts(job: &mut Job, own: RankHost, station: MacAddr) -> Result<Vec<RankHost>, WireupError> {
     let (rank, size, process) = (job.rank(), job.size(), job.first());
-    job.put(&format!("host/{rank}"), &format!("{ours} {station} {process}"))?;
+    let RankHost { ip: ours, incarnation, .. } = own;
+    job.put(&format!("host/{rank}"), &format!("{ours} {station} {process} {incarnation}"))?;
     let host = |peer| {
         let text = job.get(&format!("host/{peer}"))?;
-        let (ip, mac, first) = parse_host(&text).ok_or(WireupError::Host(peer, text))?;
+        let (ip, mac, first, incarnation) = parse_host(&text).ok_or(WireupError::Host(peer, text))?;
         let udp_port = station::port_of(mac);
         if mac == station && first != process && (udp_port.is_none() || ip == ours) {
             return Err(WireupError::SameStation { rank, peer, station });
         }
-        Ok((ip, udp_port.unwrap_or(ROCE_PORT)))
+        Ok(RankHost { ip, udp_port: udp_port.unwrap_or(ROCE_PORT), incarnation })
     };
     (0..size).map(host).collect()
 }
 
-/// A rank's address, its station, and the first rank of its process.
-fn parse_host(text: &str) -> Option<(IpAddr, MacAddr, Rank)> {
+/// A rank's address, its station, the first rank of its process, and its incarnation.
+fn parse_host(text: &str) -> Option<(IpAddr, MacAddr, Rank, u64)> {
     let mut words = text.split(' ');
-    Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?))
+    let host = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    Some((host.0, host.1, words.next()?.parse().ok()?, words.next()?.parse().ok()?))
 }
 
 impl<L: Link> Ports<L> {
@@ -182,7 +218,8 @@ impl<L: Link> Ports<L> {
         let pd = engine.alloc_pd();
         let udp_port = station::udp_port_of(engine.link(0).mac());
         let addresses = vec![EndpointAddress { ip: engine.ip(0), udp_port, service: config.service, incarnation }];
-        Self { rank: 0, size: 1, engine, pd, is_shared: true, addresses, is_alone: true, job: None, mail: None }
+        let (is_shared, is_alone, local) = (true, true, None);
+        Self { rank: 0, size: 1, engine, pd, is_shared, addresses, is_alone, local, job: None, mail: None }
     }
 
     /// Ranks without a job, one for each engine, whose first ports are on one network: for tests and simulations.
@@ -193,28 +230,23 @@ impl<L: Link> Ports<L> {
         let port = |(rank, (mut engine, mail)): (Rank, (Engine<L>, LocalMail))| {
             let pd = engine.alloc_pd();
             let mail: Option<Box<dyn Mail>> = Some(Box::new(mail));
-            let hosts: Vec<_> = hosts.iter().map(|&ip| (ip, ROCE_PORT)).collect();
+            let hosts: Vec<_> = hosts.iter().copied().map(RankHost::at).collect();
             let addresses = addresses_of(Config::default().service, &hosts);
-            Self { rank, size, engine, pd, is_shared: true, addresses, is_alone: false, job: None, mail }
+            let (is_shared, is_alone, local) = (true, false, None);
+            Self { rank, size, engine, pd, is_shared, addresses, is_alone, local, job: None, mail }
         };
         ranks.map(port).collect()
     }
 }
 
-/// Returns the host of a queue pair, and its UDP port there.
-pub(super) fn host_of(address: &Address) -> (IpAddr, u16) {
-    (address.ip, station::udp_port_of(address.mac))
+/// Returns the host of a queue pair.
+pub(super) fn host_of(address: &Address) -> RankHost {
+    RankHost::of(address.ip, address.mac)
 }
 
-/// Returns where ranks are, by their hosts and UDP ports: each listens at a service of its own.
-pub(super) fn addresses_of(service: u16, hosts: &[(IpAddr, u16)]) -> Vec<EndpointAddress> {
-    let of_rank = |(rank, &(ip, udp_port)): (Rank, &(IpAddr, u16))| EndpointAddress {
-        ip,
-        udp_port,
-        service: service.wrapping_add(rank as u16),
-        incarnation: 0,
-    };
-    hosts.iter().enumerate().map(of_rank).collect()
+/// Returns where ranks are, by their hosts: each listens at a service of its own.
+pub(super) fn addresses_of(service: u16, hosts: &[RankHost]) -> Vec<EndpointAddress> {
+    hosts.iter().enumerate().map(|(rank, host)| host.address(service, rank)).collect()
 }
 
 /// The job that this process was started in.
@@ -275,7 +307,7 @@ pub fn queue_pair_params(config: &Config) -> QpParams {
 fn host(config: &Config, link: &AnyLink, rank: Rank, is_point_to_point: bool) -> PortConfig {
     let ip = match link {
         AnyLink::Udp(link) => link.own().ip(),
-        AnyLink::Dpdk(_) => ip_of(config, rank),
+        AnyLink::Dpdk(_) | AnyLink::Closed(_) => ip_of(config, rank),
     };
     let prefix = config.prefix.unwrap_or(if ip.is_ipv4() { 24 } else { 64 });
     let (gateway_v4, gateway_v6) = match config.gateway {

@@ -37,7 +37,7 @@ fn socket(device: &LinkDevice, config: &Config) -> Check {
                 Check::ok(name, finding)
             }
         }
-        Ok(AnyLink::Dpdk(_)) => Check::fact(name, "not asked for"),
+        Ok(AnyLink::Dpdk(_) | AnyLink::Closed(_)) => Check::fact(name, "not asked for"),
         Err(error) => Check::missing(
             name,
             error.to_string(),

@@ -22,6 +22,7 @@ pub(super) fn run(config: &Config, as_json: bool) -> Result<ExitCode, Failure> {
     match open_shared(config, &device, config.queues).context("cannot open the port")? {
         AnyLink::Udp(link) => show_socket(&link, &device.to_string(), as_json)?,
         AnyLink::Dpdk(link) => tell(&link, &device.to_string(), as_json)?,
+        AnyLink::Closed(_) => return Err(Failure::new(format!("device {device}: the port is closed"))),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -213,7 +213,7 @@ pub(crate) fn run(options: &PerfOptions) -> Result<ExitCode, Failure> {
     if !options.depth.is_empty() && has(|test| !test.is_stream()) {
         return Err(Failure::new("--depth is for send_bw, write_bw, read_bw and tag_bw"));
     }
-    let config = options.device.config()?;
+    let config = options.device.config()?.over_its_device();
     if options.listen.is_some() || options.peer.is_some() {
         check_reach(&config, usize::from(options.listen.is_some()))?;
     }

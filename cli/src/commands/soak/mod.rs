@@ -273,9 +273,10 @@ fn gather(worker: &mut impl Messaging, ours: SoakTotals) -> Result<SoakTotals, F
 
 /// How often this rank has sent by each protocol, and fallen back to another one.
 fn protocols_used(stats: &WorkerStats) -> Vec<(&'static str, u64)> {
-    let is_of_protocol =
-        |(name, count): &(&str, u64)| *count > 0 && (name.starts_with("tx_") || name.starts_with("fallback_"));
-    stats.iter().filter(is_of_protocol).collect()
+    let is_shown = |&(name, count): &(&str, u64)| {
+        count > 0 && ["tx_", "fallback_", "local_"].iter().any(|kind| name.starts_with(kind))
+    };
+    stats.iter().filter(is_shown).collect()
 }
 
 fn report(

@@ -9,10 +9,11 @@ use roci_driver::link::udp::station;
 use roci_driver::{CmCallError, CmEvent, ConnId, Engine, PortSpace, QueuePair, RejReason, ServiceId, UnconnectedQp};
 
 use super::lane_request::LaneRequest;
-use super::method::{Method, MethodEvent, Refusal, Site};
+use super::method::{AskedOver, Method, MethodEvent, Refusal, Site};
 use crate::core::no_connection::NoConnection;
 use crate::core::peer::PeerId;
 use crate::endpoint::address::EndpointAddress;
+use crate::endpoint::locality::ends;
 use roci_protocol::cm::ListenError;
 use roci_protocol::wire::MacAddr;
 
@@ -60,7 +61,8 @@ impl InBand {
         let Some(ours) = self.ours.get_mut(&peer) else { return Ok(()) };
         let to = site.book.address(peer).ok_or(NoConnection::NoHost)?;
         let own = site.book.own();
-        let address = SocketAddr::new(to.ip, to.service);
+        let local = site.attached.port_of(peer).map(|_| ends(own < to).1);
+        let address = SocketAddr::new(local.unwrap_or(to.ip), to.service);
         let mut lanes = std::mem::take(&mut ours.resolving).into_iter();
         while let Some((lane, qp)) = lanes.next() {
             let hello = LaneRequest {
@@ -71,8 +73,8 @@ impl InBand {
                 meant: to.incarnation,
             };
             let data = hello.emit();
-            // Sockets find each other by their ports; other stations are asked for.
-            let is_socket = station::port_of(site.engine.link(0).mac()).is_some();
+            // Sockets find each other by their ports; other stations are asked for, or known.
+            let is_socket = local.is_none() && station::port_of(site.engine.link(0).mac()).is_some();
             let qp = if is_socket { qp.toward(to.socket_station()) } else { qp };
             match site.engine.cm_connect(qp, address, &site.lanes[lane].params, &data) {
                 Ok(id) => {
@@ -152,7 +154,9 @@ impl InBand {
                 self.by_id.insert(id, (peer, lane, false));
                 let theirs = self.theirs.entry(peer).or_default();
                 theirs.ids.insert(lane, id);
-                (theirs.ids.len() == lanes).then_some(MethodEvent::Asked(peer))
+                let over =
+                    if site.attached.peer_behind(place.0).is_some() { AskedOver::Local } else { AskedOver::Network };
+                (theirs.ids.len() == lanes).then_some(MethodEvent::Asked(peer, over))
             }
             Err(why) => {
                 reject(site, id, &why.to_string());
@@ -173,16 +177,15 @@ impl InBand {
         if asked.lane >= asked.lanes {
             return Err(NoConnection::NoLane);
         }
-        let ip = host.ok_or(NoConnection::Anonymous)?;
-        let udp_port = station::udp_port_of(station);
-        let from = EndpointAddress { ip, udp_port, service: asked.service, incarnation: asked.incarnation };
         let here = site.lanes.len();
+        let from = sender(site, port, (host, station), &asked)?;
         if site.peers.may_strangers_come() && site.book.at(from.place()).is_none() && asked.lanes != here {
             // Who cannot be connected is not let in.
             return Err(NoConnection::ReceiveQueues { here, there: asked.lanes });
         }
         let peer = site.identify(from, asked.meant)?;
-        if port != site.port_of(peer) {
+        // One that could not have a port between the two asks over the network.
+        if port != site.port_of(peer) && site.attached.port_of(peer).is_none() {
             return Err(NoConnection::NoRank);
         }
         if self.theirs.get(&peer).is_some_and(|theirs| theirs.ids.contains_key(&asked.lane)) {
@@ -286,6 +289,8 @@ impl<L: Link> Method<L> for InBand {
     fn refuse(&mut self, site: &mut Site<'_, L>, peer: PeerId, why: &Refusal) {
         let text = match why {
             Refusal::Crossed => CROSSED.to_owned(),
+            // Who asks over a port has found it here.
+            Refusal::NoLocalPort => NoConnection::NoRank.to_string(),
             Refusal::Because(why) => why.to_string(),
         };
         let Some(theirs) = self.theirs.remove(&peer) else {
@@ -344,6 +349,23 @@ impl<L: Link> Method<L> for InBand {
         }
         Ok(None)
     }
+}
+
+/// Returns the address of who asks: that of the peer behind a local port, or of the host that the request comes from.
+fn sender<L: Link>(
+    site: &Site<'_, L>,
+    port: usize,
+    (host, station): (Option<IpAddr>, MacAddr),
+    asked: &LaneRequest,
+) -> Result<EndpointAddress, NoConnection> {
+    if let Some(peer) = site.attached.peer_behind(port) {
+        let theirs = site.book.address(peer).ok_or(NoConnection::NoRank)?;
+        let is_it = (theirs.service, theirs.incarnation) == (asked.service, asked.incarnation);
+        return if is_it { Ok(theirs) } else { Err(NoConnection::NoRank) };
+    }
+    let ip = host.ok_or(NoConnection::Anonymous)?;
+    let udp_port = station::udp_port_of(station);
+    Ok(EndpointAddress { ip, udp_port, service: asked.service, incarnation: asked.incarnation })
 }
 
 /// Why a peer refuses, in its own words where it has any.

@@ -10,6 +10,7 @@ use crate::core::peer::PeerId;
 use crate::core::peers::Peers;
 use crate::endpoint::address::EndpointAddress;
 use crate::endpoint::address_book::AddressBook;
+use crate::endpoint::locality::AttachedPorts;
 
 /// Texts that wait for an application to carry them. The connections of others fail when they have taken too long.
 const TEXT_LIMIT: usize = 1 << 14;
@@ -27,6 +28,8 @@ pub(crate) struct Site<'a, L: Link> {
     pub(crate) lanes: &'a [LanePlan],
     /// Whether all peers are behind the first port; otherwise each has its own, in the order of slots.
     pub(crate) is_shared_port: bool,
+    /// The ports of those peers that have one of their own beside it.
+    pub(crate) attached: &'a AttachedPorts,
 }
 
 /// Texts of connections that are being made.
@@ -69,7 +72,7 @@ pub(crate) struct LanePlan {
 #[derive(Debug)]
 pub(crate) enum MethodEvent {
     /// A peer asks. [`Method::prepare`] or [`Method::refuse`] answers.
-    Asked(PeerId),
+    Asked(PeerId, AskedOver),
     /// The peer that serves this pair of ranks asks to be asked.
     Knocked(PeerId),
     /// A peer grants what was asked for. The endpoint posts its receives; then [`Method::confirm`].
@@ -82,11 +85,22 @@ pub(crate) enum MethodEvent {
     Gone(PeerId, String),
 }
 
+/// Which port a peer asks over, and will be behind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum AskedOver {
+    /// The one that the configuration names.
+    Network,
+    /// The one between this end and the peer alone.
+    Local,
+}
+
 /// Why there is no connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Refusal {
     /// Both have asked, and the peer's own request goes on.
     Crossed,
+    /// It was asked for over a local port that the peer does not have.
+    NoLocalPort,
     /// Anything else.
     Because(NoConnection),
 }
@@ -124,7 +138,11 @@ pub(crate) trait Method<L: Link>: Send {
 impl<L: Link> Site<'_, L> {
     /// The port behind which a peer is.
     pub(crate) fn port_of(&self, peer: PeerId) -> usize {
-        if self.is_shared_port { 0 } else { peer.slot() - usize::from(peer > self.peers.oneself()) }
+        match self.attached.port_of(peer) {
+            Some(port) => port,
+            None if self.is_shared_port => 0,
+            None => peer.slot() - usize::from(peer > self.peers.oneself()),
+        }
     }
 
     /// Returns the peer that asks from an address for this end, which it takes for the endpoint with the incarnation `meant`.

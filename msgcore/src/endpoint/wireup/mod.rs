@@ -21,6 +21,7 @@ use thiserror::Error;
 
 use super::Endpoint;
 use super::address_book::AddressBook;
+use super::locality::Locality;
 use crate::config::{Config, ConnectMethod, Initiative};
 use crate::core::completion::OpError;
 use crate::core::no_connection::NoConnection;
@@ -31,7 +32,7 @@ use crate::core::stage::{Stage, Step};
 pub(crate) use method::{LanePlan, OutgoingText};
 
 use in_band::InBand;
-use method::{Arrivals, Method, MethodEvent, Refusal, Site, Texts};
+use method::{Arrivals, AskedOver, Method, MethodEvent, Refusal, Site, Texts};
 use out_of_band::OutOfBand;
 
 /// Why connections cannot be made as the configuration wants them.
@@ -70,6 +71,7 @@ pub(crate) struct Wireup<L: Link> {
     plans: Vec<LanePlan>,
     initiative: Initiative,
     is_shared_port: bool,
+    pub(super) locality: Locality<L>,
     patience: Nanos,
     pub(crate) book: AddressBook,
     arrivals: Arrivals,
@@ -85,7 +87,7 @@ impl<L: Link> Wireup<L> {
         config: &Config,
         engine: &mut Engine<L>,
         book: AddressBook,
-        is_shared_port: bool,
+        (is_shared_port, locality): (bool, Locality<L>),
         plans: Vec<LanePlan>,
     ) -> Result<Self, NoWireup> {
         let method: Box<dyn Method<L>> = match config.connect_method {
@@ -97,6 +99,7 @@ impl<L: Link> Wireup<L> {
             plans,
             initiative: config.connect,
             is_shared_port,
+            locality,
             patience: config.connect_timeout_s * 1_000_000_000,
             book,
             arrivals: Arrivals { limit: config.peers.div_ceil(2), admitted: Vec::new(), replaced: Vec::new() },
@@ -114,7 +117,7 @@ impl<L: Link> Wireup<L> {
     /// Something is being waited for.
     #[inline]
     pub(crate) fn is_urgent(&self) -> bool {
-        !self.under_way.is_empty()
+        !self.under_way.is_empty() || self.locality.is_urgent()
     }
 
     /// Returns how many strangers have come since this was last asked, and whose places they have taken; `None` where none has.
@@ -173,6 +176,13 @@ impl<L: Link> Endpoint<L> {
         peer.connection.step(Step::Ask).expect("it is in the table");
         let deadline = self.core.engine.now() + self.wireup.patience;
         self.wireup.under_way.insert(id, deadline);
+        if !self.meet(id) {
+            self.begin_wireup(id);
+        }
+    }
+
+    /// Asks a peer, or asks to be asked, over the port that it is behind.
+    pub(super) fn begin_wireup(&mut self, id: PeerId) {
         // The lower rank serves: it asks to be asked.
         let serves = !self.is_peer_to_peer(id) && self.peers.oneself() < id;
         let begun = self.with_method(|method, site| if serves { method.knock(site, id) } else { method.ask(site, id) });
@@ -197,7 +207,7 @@ impl<L: Link> Endpoint<L> {
     /// Looks after connections that are being made; returns whether anything happened.
     #[cold]
     pub(crate) fn tend_wireup(&mut self) -> bool {
-        let mut happened = false;
+        let mut happened = self.tend_locality();
         loop {
             let polled = self.with_method(|method, site| method.poll(site));
             self.welcome_strangers();
@@ -237,7 +247,7 @@ impl<L: Link> Endpoint<L> {
 
     fn on_method_event(&mut self, event: MethodEvent) {
         match event {
-            MethodEvent::Asked(id) => self.on_asked(id),
+            MethodEvent::Asked(id, over) => self.on_asked_over(id, over),
             MethodEvent::Knocked(id) => {
                 // It may have been connected meanwhile, by an attempt that crossed the knock.
                 if self.peers.has(id) && id != self.peers.oneself() {
@@ -261,6 +271,12 @@ impl<L: Link> Endpoint<L> {
             }
             // Theirs goes on, and comes.
             MethodEvent::Refused(_, Refusal::Crossed) => {}
+            MethodEvent::Refused(id, Refusal::NoLocalPort) => {
+                self.forgo_port(id);
+                if self.peers.live_mut(id).is_some_and(|peer| peer.connection.stage() == Stage::Asking) {
+                    self.begin_wireup(id);
+                }
+            }
             MethodEvent::Refused(id, Refusal::Because(why)) => {
                 let is_under_way = self.peers.live_mut(id).is_some_and(|peer| peer.connection.stage().is_under_way());
                 if is_under_way || self.wireup.book.is_unknown(id) && !self.is_connected(id) {
@@ -281,8 +297,23 @@ impl<L: Link> Endpoint<L> {
         }
     }
 
+    /// A peer asks over a port, which must be the one that it is behind here, too.
+    fn on_asked_over(&mut self, id: PeerId, over: AskedOver) {
+        match over {
+            AskedOver::Local if self.wireup.locality.has_port(id) => self.on_asked(id),
+            AskedOver::Local if self.wireup.locality.is_opening(id) => self.wireup.locality.note_early(id),
+            AskedOver::Local => self.with_method(|method, site| method.refuse(site, id, &Refusal::NoLocalPort)),
+            AskedOver::Network => {
+                if self.peers.live_mut(id).is_some_and(|peer| peer.connection.stage() <= Stage::Asking) {
+                    self.forgo_port(id);
+                }
+                self.on_asked(id);
+            }
+        }
+    }
+
     /// A peer asks. Where both have asked the lower slot's request goes on.
-    fn on_asked(&mut self, id: PeerId) {
+    pub(super) fn on_asked(&mut self, id: PeerId) {
         let oneself = self.peers.oneself();
         let stage = self.peer_or_error(id).map(|peer| peer.connection.stage());
         let refusal = match stage {
@@ -320,6 +351,7 @@ impl<L: Link> Endpoint<L> {
     /// A peer is given up, and with it an attempt to connect to it. It gets the reason, and again should it still ask.
     pub(crate) fn abandon_wireup(&mut self, id: PeerId, why: &OpError) {
         self.wireup.under_way.remove(&id);
+        self.wireup.locality.give_up(id);
         self.with_method(|method, site| {
             method.part(site, id, &why.to_string());
             method.forget(site, id);
@@ -327,7 +359,7 @@ impl<L: Link> Endpoint<L> {
     }
 
     pub(super) fn with_method<R>(&mut self, action: impl FnOnce(&mut dyn Method<L>, &mut Site<'_, L>) -> R) -> R {
-        let Wireup { method, plans, is_shared_port, texts, book, arrivals, .. } = &mut self.wireup;
+        let Wireup { method, plans, is_shared_port, locality, texts, book, arrivals, .. } = &mut self.wireup;
         let mut site = Site {
             peers: &mut self.peers,
             book,
@@ -338,6 +370,7 @@ impl<L: Link> Endpoint<L> {
             texts,
             lanes: plans,
             is_shared_port: *is_shared_port,
+            attached: &locality.attached,
         };
         action(&mut **method, &mut site)
     }

@@ -1,6 +1,6 @@
 //! Out of band: the addresses of queue pairs travel as mail, over the launcher.
 //!
-//! `ask ADDRESS;..` is answered by `grant ADDRESS;..` or `refuse WHY`, with an address for each lane; `knock` asks to be
+//! `ask ADDRESS;..`, or `ask local ADDRESS;..` over the port between two of one host, is answered by `grant ADDRESS;..` or `refuse WHY`, with an address for each lane; `knock` asks to be
 //! asked. `gone ADDRESS;WHY` ends the connection whose first address of the sender's this is: a word about another attempt,
 //! or by another sender, fits none. What a peer mails is hostile until it is parsed: it costs its sender the attempt, and no other
 //! peer anything.
@@ -13,13 +13,17 @@ use roci_driver::neighbour::{Resolution, Unreachable};
 use roci_driver::{Address, Engine, QueuePair, UnconnectedQp};
 use roci_protocol::wire::MacAddr;
 
-use super::method::{Method, MethodEvent, Refusal, Site};
+use super::method::{AskedOver, Method, MethodEvent, Refusal, Site};
 use crate::config::Config;
 use crate::core::no_connection::NoConnection;
 use crate::core::peer::PeerId;
 
 /// How a refusal says that both have asked.
 const CROSSED: &str = "crossed";
+/// How it says that there is no local port.
+const NO_LOCAL_PORT: &str = "no local port";
+/// How a request says that it is for the port between the two ends alone.
+const LOCAL: &str = "local ";
 /// The longest reason that is mailed.
 const REASON_LEN: usize = 512;
 
@@ -129,7 +133,7 @@ impl OutOfBand {
         qp: UnconnectedQp,
         mut address: Address,
     ) -> Result<QueuePair, NoConnection> {
-        if site.is_shared_port && self.has_gateway {
+        if qp.is_on(0) && site.is_shared_port && self.has_gateway {
             match station_of(site.engine, &address, self.patience) {
                 Ok(mac) => address.mac = mac,
                 Err(why) => {
@@ -144,23 +148,14 @@ impl OutOfBand {
     fn on_mail<L: Link>(&mut self, site: &mut Site<'_, L>, from: PeerId, text: &str) -> Option<MethodEvent> {
         let (verb, rest) = text.split_once(' ').unwrap_or((text, ""));
         match verb {
-            "ask" => match parse(rest) {
-                Ok(addresses) => {
-                    self.asked_for.insert(from, addresses);
-                    Some(MethodEvent::Asked(from))
-                }
-                Err(why) => {
-                    self.refuse(site, from, &Refusal::Because(why));
-                    None
-                }
-            },
+            "ask" => self.on_asked(site, from, rest),
             "grant" => self.on_granted(site, from, rest),
             "refuse" => {
                 <Self as Method<L>>::forget(self, site, from);
-                let why = if rest == CROSSED {
-                    Refusal::Crossed
-                } else {
-                    Refusal::Because(NoConnection::Refused(rest.to_owned()))
+                let why = match rest {
+                    CROSSED => Refusal::Crossed,
+                    NO_LOCAL_PORT => Refusal::NoLocalPort,
+                    _ => Refusal::Because(NoConnection::Refused(rest.to_owned())),
                 };
                 Some(MethodEvent::Refused(from, why))
             }
@@ -175,6 +170,22 @@ impl OutOfBand {
             }
             // Another release's word, or nonsense: nothing that we wait for.
             _ => None,
+        }
+    }
+
+    /// A peer asks for a connection with queue pairs at these addresses.
+    fn on_asked<L: Link>(&mut self, site: &mut Site<'_, L>, from: PeerId, text: &str) -> Option<MethodEvent> {
+        let local = text.strip_prefix(LOCAL);
+        match parse(local.unwrap_or(text)) {
+            Ok(addresses) => {
+                self.asked_for.insert(from, addresses);
+                let over = if local.is_some() { AskedOver::Local } else { AskedOver::Network };
+                Some(MethodEvent::Asked(from, over))
+            }
+            Err(why) => {
+                self.refuse(site, from, &Refusal::Because(why));
+                None
+            }
         }
     }
 
@@ -199,7 +210,8 @@ impl<L: Link> Method<L> for OutOfBand {
     fn ask(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), NoConnection> {
         let (qps, addresses) = self.create(site, peer)?;
         self.asked.insert(peer, qps);
-        site.send_mail(peer, &format!("ask {addresses}"));
+        let over = if site.attached.port_of(peer).is_some() { LOCAL } else { "" };
+        site.send_mail(peer, &format!("ask {over}{addresses}"));
         Ok(())
     }
 
@@ -226,6 +238,7 @@ impl<L: Link> Method<L> for OutOfBand {
         self.prepared.remove(&peer);
         let text = match why {
             Refusal::Crossed => CROSSED.to_owned(),
+            Refusal::NoLocalPort => NO_LOCAL_PORT.to_owned(),
             Refusal::Because(why) => why.to_string().replace('\n', " "),
         };
         site.send_mail(peer, &format!("refuse {text}"));

@@ -1,0 +1,110 @@
+//! What two endpoints of one host say to each other before they have a port between them.
+
+use std::ffi::OsStr;
+use std::fmt::{self, Display, Formatter};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use crate::endpoint::address::EndpointAddress;
+
+/// The longest message: two addresses and a path.
+pub(super) const MESSAGE_LEN: usize = 512;
+/// The first word, which says how the others are laid out.
+const VERSION: &str = "roci-local-1";
+
+/// A message from one endpoint to another one on the same host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct LocalMessage {
+    pub(super) from: EndpointAddress,
+    /// The incarnation of who is meant.
+    pub(super) meant: u64,
+    pub(super) body: LocalBody,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum LocalBody {
+    /// The client of the pair asks for a port.
+    Want,
+    /// The server has a socket, at which its client finds it.
+    Ready(MeetingPoint),
+    /// There will be no port between the two.
+    Apart,
+}
+
+/// A socket in the file system.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MeetingPoint {
+    /// Its path.
+    pub path: PathBuf,
+    /// Its device and inode: who finds others at the path is in another mount namespace.
+    pub file: (u64, u64),
+}
+
+impl Display for LocalMessage {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self { from, meant, body } = self;
+        write!(f, "{VERSION} {from} {meant:016x} ")?;
+        match body {
+            LocalBody::Want => f.write_str("want"),
+            LocalBody::Apart => f.write_str("apart"),
+            LocalBody::Ready(MeetingPoint { path, file: (device, inode) }) => {
+                write!(f, "ready {device} {inode} {}", path.display())
+            }
+        }
+    }
+}
+
+impl LocalMessage {
+    /// Reads a message; nothing where it is none.
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(bytes).ok()?;
+        let mut words = text.splitn(5, ' ');
+        if words.next()? != VERSION {
+            return None;
+        }
+        let from = words.next()?.parse().ok()?;
+        let meant = u64::from_str_radix(words.next()?, 16).ok()?;
+        let body = match (words.next()?, words.next()) {
+            ("want", None) => LocalBody::Want,
+            ("apart", None) => LocalBody::Apart,
+            ("ready", Some(rest)) => LocalBody::Ready(parse_point(rest)?),
+            _ => return None,
+        };
+        Some(Self { from, meant, body })
+    }
+}
+
+fn parse_point(text: &str) -> Option<MeetingPoint> {
+    let mut words = text.splitn(3, ' ');
+    let file = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    let path = PathBuf::from(OsStr::from_bytes(words.next()?.as_bytes()));
+    path.is_absolute().then_some(MeetingPoint { path, file })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_message_is_read_as_it_was_written() {
+        let from = EndpointAddress { ip: [10, 0, 0, 1].into(), udp_port: 20_000, service: 7, incarnation: 9 };
+        let point = MeetingPoint { path: "/tmp/a directory/0".into(), file: (8, 1 << 40) };
+        for body in [LocalBody::Want, LocalBody::Apart, LocalBody::Ready(point)] {
+            let message = LocalMessage { from, meant: u64::MAX, body };
+            assert_eq!(LocalMessage::parse(message.to_string().as_bytes()), Some(message));
+        }
+        let words = format!("{VERSION} {from} 1 ");
+        for rest in ["", "wants", "want more", "ready", "ready 1 2", "ready 1 x /a", "ready 1 2 a/b"] {
+            assert_eq!(LocalMessage::parse(format!("{words}{rest}").as_bytes()), None, "{rest}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(bytes: Vec<u8>) {
+            let _ = LocalMessage::parse(&bytes);
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Peers on the same host, which get a memif port of their own beside the sockets that all others are reached over. Real devices: DPDK
+//! has one table of ports in a process, so the tests take turns.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use roci_driver::link::Link;
+use roci_msgcore::config::Origin;
+use roci_msgcore::{Config, PeerId, Source, Tag, Worker};
+
+static TURN: Mutex<()> = Mutex::new(());
+const PATIENCE: Duration = Duration::from_secs(30);
+const METHODS: [&str; 2] = ["rdma_cm", "oob"];
+
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A worker alone, on a socket of its own at an address of the loopback interface.
+fn worker(address: &str, settings: &[(&str, &str)]) -> Worker {
+    let mut config = Config::default();
+    let device = format!("udp:{address}");
+    let common = [("device", device.as_str()), ("arena_size", "64MiB"), ("peers", "8"), ("connect_timeout_s", "20")];
+    for &(name, value) in common.iter().chain(settings) {
+        config.set(name, value, Origin::Environment).expect("a good value");
+    }
+    Worker::open_alone(&config).expect("the loopback interface is up")
+}
+
+/// Carries the texts of exchanges to and fro, where connections are made so, and makes progress at both ends.
+fn step(ends: &mut [Worker; 2]) {
+    for from in 0..2 {
+        ends[from].progress();
+        while let Some((_, text)) = ends[from].next_exchange() {
+            // Who means an endpoint that is gone is refused.
+            let _ = ends[1 - from].deliver_exchange(&text);
+        }
+    }
+}
+
+/// Sends so many messages of so many bytes from the first to the second, and checks them.
+fn send(ends: &mut [Worker; 2], to: PeerId, (count, len): (u8, usize)) {
+    let deadline = Instant::now() + PATIENCE;
+    for number in 0..count {
+        let bytes: Vec<u8> = (0..len).map(|at| (at as u8).wrapping_mul(number) ^ (at >> 8) as u8).collect();
+        let mut payload = ends[0].buffer(len).expect("room");
+        payload.copy_from_slice(&bytes);
+        let sent = ends[0].send(to, Tag::new(number.into()), payload).expect("taken");
+        let room = ends[1].buffer(len).expect("room");
+        let received = ends[1].recv(Source::Any, Tag::new(number.into()), room).expect("taken");
+        let (mut is_sent, mut outcome) = (false, None);
+        while !is_sent || outcome.is_none() {
+            assert!(Instant::now() < deadline, "message {number}");
+            step(ends);
+            is_sent = is_sent || ends[0].test(sent).is_some_and(|sent| sent.map(drop).is_ok());
+            outcome = outcome.or_else(|| ends[1].test(received));
+        }
+        let done = outcome.expect("it is there").expect("it arrives");
+        assert!(done.buffer[..] == bytes[..], "message {number} of {len} bytes");
+    }
+}
+
+/// Frames that have left over the socket.
+fn over_network(worker: &Worker) -> u64 {
+    worker.link().expect("a worker alone has one").stats().tx_frames
+}
+
+#[test]
+fn peers_of_one_host_meet_over_a_port_of_their_own_and_the_network_carries_nothing_of_it() {
+    let _turn = turn();
+    for method in METHODS {
+        let settings = [("connect_method", method), ("local", "memif")];
+        let mut ends = [worker("127.71.0.1", &settings), worker("127.71.0.2", &settings)];
+        let to = {
+            let address = ends[1].address();
+            ends[0].insert(address).expect("room")
+        };
+        send(&mut ends, to, (1, 8));
+        assert_eq!(ends.each_ref().map(|end| end.stats().local_ports_opened), [1, 1], "{method}");
+        let before = ends.each_ref().map(over_network);
+        send(&mut ends, to, (50, 100_000));
+        assert_eq!(ends.each_ref().map(over_network), before, "{method}");
+    }
+}
+
+#[test]
+fn where_one_end_wants_none_or_has_no_place_they_meet_over_the_network() {
+    let _turn = turn();
+    for method in METHODS {
+        for settings in [("local", "off"), ("local_ports", "0")] {
+            let ours = [("connect_method", method), ("local", "memif")];
+            for is_first in [true, false] {
+                let theirs = [("connect_method", method), settings];
+                let (first, second) = if is_first { (theirs, ours) } else { (ours, theirs) };
+                let mut ends = [worker("127.72.0.1", &first), worker("127.72.0.2", &second)];
+                let to = {
+                    let address = ends[1].address();
+                    ends[0].insert(address).expect("room")
+                };
+                send(&mut ends, to, (5, 10_000));
+                assert_eq!(ends.each_ref().map(|end| end.stats().local_ports_opened), [0, 0], "{settings:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn ports_are_given_back_with_their_peers_and_are_not_more_than_there_may_be() {
+    let _turn = turn();
+    for method in METHODS {
+        let settings = [("connect_method", method), ("local_ports", "2")];
+        let mut hub = worker("127.73.0.1", &settings);
+        // More than DPDK has places, one after the other; two of them stay, so that there is a place for one at a time, or none.
+        let mut stay = Vec::new();
+        for round in 0..40 {
+            let other = worker("127.73.0.2", &settings);
+            let to = hub.insert(other.address()).expect("room");
+            let mut ends = [hub, other];
+            send(&mut ends, to, (2, 5_000));
+            let [mut again, other] = ends;
+            if round == 3 {
+                stay.push(other);
+            } else {
+                again.remove(to).expect("it is there");
+                again.progress();
+                drop(other);
+            }
+            hub = again;
+        }
+        let stats = hub.stats();
+        assert_eq!((stats.local_ports_opened, stats.local_ports_missed), (40, 0), "{method}");
+    }
+}
+
+#[test]
+fn who_finds_no_place_left_is_reached_over_the_network() {
+    let _turn = turn();
+    for method in METHODS {
+        let settings = [("connect_method", method), ("local_ports", "1")];
+        let hub = worker("127.74.0.1", &settings);
+        let [first, second] = ["127.74.0.2", "127.74.0.3"].map(|address| worker(address, &settings));
+        let mut ends = [hub, first];
+        let to = {
+            let address = ends[1].address();
+            ends[0].insert(address).expect("room")
+        };
+        send(&mut ends, to, (3, 5_000));
+        let [hub, first] = ends;
+        let mut ends = [hub, second];
+        let to = {
+            let address = ends[1].address();
+            ends[0].insert(address).expect("room")
+        };
+        send(&mut ends, to, (3, 5_000));
+        let stats = ends[0].stats();
+        assert_eq!((stats.local_ports_opened, stats.local_ports_missed), (1, 1), "{method}");
+        assert_eq!((first.stats().local_ports_opened, ends[1].stats().local_ports_opened), (1, 0), "{method}");
+    }
+}
