@@ -16,6 +16,7 @@ mod icrc_check;
 mod memory;
 mod poll;
 mod port;
+mod port_turns;
 mod post_error;
 mod schedule;
 mod shared;

@@ -76,8 +76,12 @@ impl<L: Link> Engine<L> {
             return 0;
         }
         let mut frames = 0;
+        self.schedule.port_turns.begin();
+        let is_one_of_several = self.ports.len() > 1;
         for port in 0..self.ports.len() {
-            frames += self.poll_port(port, sink);
+            if !(is_one_of_several && self.schedule.port_turns.skips(port, self.ports[port].last_frames)) {
+                frames += self.poll_port(port, sink);
+            }
         }
         let may_wait = self.schedule.polled(frames);
         let acknowledge_from = if may_wait { ACK_COALESCE } else { 1 };
@@ -120,6 +124,7 @@ impl<L: Link> Engine<L> {
     /// Most polls find nothing: they are kept free of what this needs, down to the registers to be saved.
     #[inline(never)]
     fn on_batch(&mut self, port: usize, now: Nanos, batch: &mut Batch<L::Frame>, sink: &mut impl Sink) {
+        self.schedule.port_turns.note(&mut self.ports[port].last_frames);
         for frame in batch.drain(..) {
             self.on_frame(port, now, frame, sink);
         }

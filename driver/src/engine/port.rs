@@ -8,6 +8,7 @@ use roci_protocol::wire::ethernet::VID_MASK;
 use thiserror::Error;
 
 use super::Engine;
+use super::port_turns::LastFrames;
 use crate::link::{Link, LinkState, ZeroCopyError};
 use crate::neighbour::{Interface, NeighbourConfig, NeighbourStats, Neighbours, Resolution};
 
@@ -19,6 +20,7 @@ pub(super) struct Port<L> {
     /// One peer alone is on the link: when it goes down, that peer is gone.
     pub(super) is_point_to_point: bool,
     pub(super) state: LinkState,
+    pub(super) last_frames: LastFrames,
     /// `Ok` where payloads of the arena are sent without a copy, or the reason why not.
     pub(super) zero_copy: Result<(), ZeroCopyError>,
 }
@@ -110,7 +112,16 @@ impl<L: Link> Engine<L> {
         let (mac, fixed) = (link.mac(), neighbours);
         let neighbours = NeighbourConfig { mac, interfaces: interfaces.clone(), fixed, gateway_v4, gateway_v6 };
         let neighbours = Neighbours::new(neighbours);
-        Port { link, interfaces, neighbours, pkey, is_point_to_point, state: LinkState::Up, zero_copy }
+        Port {
+            link,
+            interfaces,
+            neighbours,
+            pkey,
+            is_point_to_point,
+            state: LinkState::Up,
+            last_frames: LastFrames::default(),
+            zero_copy,
+        }
     }
 
     /// Returns the station that frames for `ip` go to, from the address of a port with index `address`. Sends an ARP

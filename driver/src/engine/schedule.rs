@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use roci_protocol::Nanos;
 
+use super::port_turns::PortTurns;
 use super::wheel::{Wheel, WheelEntry};
 use crate::handles::QueuePair;
 use crate::qp::ConnectedQp;
@@ -22,11 +23,20 @@ pub(super) struct Schedule {
     is_urgent: bool,
     /// Polls since acknowledgements of any size were sent.
     busy_polls: u32,
+    /// Which ports a poll looks at.
+    pub(super) port_turns: PortTurns,
 }
 
 impl Schedule {
     pub(super) fn new() -> Self {
-        Self { wheel: Wheel::new(), due: Vec::new(), listed: VecDeque::new(), is_urgent: false, busy_polls: 0 }
+        Self {
+            wheel: Wheel::new(),
+            due: Vec::new(),
+            listed: VecDeque::new(),
+            is_urgent: false,
+            busy_polls: 0,
+            port_turns: PortTurns::default(),
+        }
     }
 
     /// Looks at `qp` at `at`, or at the next tick where that has passed.

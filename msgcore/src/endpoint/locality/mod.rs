@@ -297,7 +297,7 @@ impl<L: Link> Endpoint<L> {
             (LocalBody::Apart, Some(LocalPortState::Met)) => {}
             (LocalBody::Apart, _) => self.set_local_port(id, LocalPortState::Apart),
             (_, None | Some(LocalPortState::Asked { .. })) if !is_to_be_connected => {
-                self.part(id, "it is connected already")
+                self.part(id, "it is connected already");
             }
             (LocalBody::Want, None) if is_server => self.serve(id),
             // The answer may have been lost.
