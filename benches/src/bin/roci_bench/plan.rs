@@ -80,6 +80,7 @@ pub(crate) fn cells(extent: Extent) -> Vec<Cell> {
     for place in [Topology::Host, Topology::Veth] {
         cells.extend(ours(place, extent));
         cells.extend(without_icrc(place, extent));
+        cells.extend(over_sockets(place, extent));
         cells.extend(sockets(place, extent));
         cells.extend(alternatives(place, extent));
     }
@@ -87,6 +88,7 @@ pub(crate) fn cells(extent: Extent) -> Vec<Cell> {
     cells.extend(missing());
     cells.push(windows(extent));
     cells.extend(losses(extent));
+    cells.extend(losses_over_sockets(extent));
     cells.extend(connections(extent));
     cells.push(guests(extent));
     cells
@@ -129,7 +131,7 @@ fn ours(place: Topology, extent: Extent) -> Vec<Cell> {
     let mut cells = Vec::new();
     for band in bands(place, extent) {
         let mut add = |label: &str, tests, iters, options| {
-            let tool = RociPerf { tests, sizes: band.sizes, iters, options, loss: None, icrc: true };
+            let tool = RociPerf { tests, sizes: band.sizes, iters, options, loss: None, icrc: true, sockets: false };
             cells.push(Cell::new(place, "ours", format!("{label} {}", band.sizes), tool));
         };
         add("latency", one_sided, band.latency, "");
@@ -150,7 +152,7 @@ fn ours(place: Topology, extent: Extent) -> Vec<Cell> {
 /// What the ICRC takes: the same without.
 fn without_icrc(place: Topology, extent: Extent) -> Vec<Cell> {
     let cell = |label: &str, tests, sizes, iters| {
-        let tool = RociPerf { tests, sizes, iters, options: "", loss: None, icrc: false };
+        let tool = RociPerf { tests, sizes, iters, options: "", loss: None, icrc: false, sockets: false };
         Cell::new(place, "icrc", format!("{label} {sizes}"), tool)
     };
     let both = |band: &Band| {
@@ -160,12 +162,26 @@ fn without_icrc(place: Topology, extent: Extent) -> Vec<Cell> {
     bands(place, extent).iter().flat_map(both).collect()
 }
 
+/// The same over UDP sockets, which need no privilege: what stands beside the kernel's own, and beside others that use them.
+fn over_sockets(place: Topology, extent: Extent) -> Vec<Cell> {
+    let cell = |label: &str, tests, sizes, iters| {
+        let tool = RociPerf { tests, sizes, iters, options: "", loss: None, icrc: true, sockets: true };
+        Cell::new(place, "over udp", format!("{label} {sizes}"), tool)
+    };
+    let both = |band: &Band| {
+        let latency = cell("latency", "raw_lat,send_lat,tag_lat", band.sizes, band.latency);
+        // Bare frames have no flow control: a stream of them is lost at the receiver's buffer.
+        [latency, cell("stream", "send_bw,write_bw,tag_bw", band.sizes, band.stream)]
+    };
+    bands(Topology::Veth, extent).iter().flat_map(both).collect()
+}
+
 /// The other device of this host: fewer tests, for what differs is the port.
 fn vhost(extent: Extent) -> Vec<Cell> {
     let mut cells = Vec::new();
     for band in bands(Topology::Vhost, extent) {
         let mut add = |label: &str, tests, iters, options| {
-            let tool = RociPerf { tests, sizes: band.sizes, iters, options, loss: None, icrc: true };
+            let tool = RociPerf { tests, sizes: band.sizes, iters, options, loss: None, icrc: true, sockets: false };
             cells.push(Cell::new(Topology::Vhost, "ours", format!("{label} {}", band.sizes), tool));
         };
         let is_longer_than_the_ring = band.sizes == VHOST_LOSES;
@@ -179,7 +195,8 @@ fn vhost(extent: Extent) -> Vec<Cell> {
 
 /// What may not be there yet: then the command's own complaint is the reason that the report gives.
 fn missing() -> Vec<Cell> {
-    let tests = |tests| RociPerf { tests, sizes: "8,4096", iters: 10_000, options: "", loss: None, icrc: true };
+    let tests =
+        |tests| RociPerf { tests, sizes: "8,4096", iters: 10_000, options: "", loss: None, icrc: true, sockets: false };
     ["put_lat,put_bw", "am_rate"].map(|name| Cell::new(Topology::Host, "ours", name, tests(name))).into()
 }
 
@@ -216,7 +233,7 @@ fn alternatives(place: Topology, extent: Extent) -> Vec<Cell> {
 fn windows(extent: Extent) -> Cell {
     let iters = if extent == Extent::Quick { 2_000 } else { 10_000 };
     let (tests, sizes) = ("send_bw,write_bw,read_bw,tag_bw", "64,4096,65536");
-    let tool = RociPerf { tests, sizes, iters, options: DEPTHS, loss: None, icrc: true };
+    let tool = RociPerf { tests, sizes, iters, options: DEPTHS, loss: None, icrc: true, sockets: false };
     Cell::new(Topology::Host, "scale", "messages under way", tool)
 }
 
@@ -225,8 +242,15 @@ fn losses(extent: Extent) -> Vec<Cell> {
     let is_quick = extent == Extent::Quick;
     let (iters, millis) = if is_quick { (1_000, 300) } else { (3_000, 1_000) };
     let both = |loss| {
-        let ours =
-            RociPerf { tests: "write_bw,tag_bw", sizes: "65536", iters, options: "", loss: Some(loss), icrc: true };
+        let ours = RociPerf {
+            tests: "write_bw,tag_bw",
+            sizes: "65536",
+            iters,
+            options: "",
+            loss: Some(loss),
+            icrc: true,
+            sockets: false,
+        };
         let tcp = Loop { loss: Some(loss), ..a_loop("tcp", "kernel TCP", "65536", millis) };
         let label = format!("{} %", f64::from(loss) / 100.0);
         let tcp = Cell::new(Topology::Host, "loss", format!("tcp {label}"), tcp);
@@ -235,10 +259,29 @@ fn losses(extent: Extent) -> Vec<Cell> {
     LOSSES.into_iter().flat_map(both).collect()
 }
 
+/// The same over UDP sockets.
+fn losses_over_sockets(extent: Extent) -> Vec<Cell> {
+    let (tests, sizes, options) = ("write_bw,tag_bw", "65536", "");
+    let iters = if extent == Extent::Quick { 1_000 } else { 3_000 };
+    let cell = |loss| {
+        let tool = RociPerf { tests, sizes, iters, options, loss: Some(loss), icrc: true, sockets: true };
+        Cell::new(Topology::Host, "loss", format!("over udp {} %", f64::from(loss) / 100.0), tool)
+    };
+    LOSSES.into_iter().map(cell).collect()
+}
+
 /// The rate of messages over ever more connections, which take turns.
 fn connections(extent: Extent) -> [Cell; 2] {
     let iters = if extent == Extent::Quick { 50_000 } else { 200_000 };
-    let ours = RociPerf { tests: "send_rate", sizes: "64", iters, options: CONNECTIONS, loss: None, icrc: true };
+    let ours = RociPerf {
+        tests: "send_rate",
+        sizes: "64",
+        iters,
+        options: CONNECTIONS,
+        loss: None,
+        icrc: true,
+        sockets: false,
+    };
     let tcp = Loop { options: CONNECTIONS, ..a_loop("tcp", "kernel TCP", "64", 100) };
     let patient = |cell| Cell { patience: Duration::from_mins(1), ..cell };
     [
@@ -271,6 +314,11 @@ mod tests {
             assert!(names.contains("veth/libfabric/udp 4 KiB") && names.contains("host/loss/0.1 %"), "{names:?}");
             assert!(names.iter().any(|name| name.starts_with("host/icrc/latency 8,64")), "{names:?}");
             assert!(names.contains("veth/icrc/stream 1048576"), "{names:?}");
+            assert!(names.contains("host/over udp/latency 65536") || extent == Extent::Full, "{names:?}");
+            assert!(
+                names.contains("veth/over udp/stream 1048576") && names.contains("host/loss/over udp 1 %"),
+                "{names:?}"
+            );
         }
     }
 

@@ -20,6 +20,8 @@ pub(crate) struct RociPerf {
     pub(crate) loss: Option<u32>,
     /// Whether packets carry an ICRC.
     pub(crate) icrc: bool,
+    /// Over UDP sockets instead of the place's usual device.
+    pub(crate) sockets: bool,
 }
 
 impl RociPerf {
@@ -61,7 +63,8 @@ impl RociPerf {
         let dedicated = mark(row["engine"] == "dedicated", ", dedicated engine");
         let unsealed = mark(row["icrc"] == "off", ", no ICRC");
         let unread = mark(row["verify"] == false, ", unread");
-        format!("{name}{touched}{dedicated}{unsealed}{unread}")
+        let over = mark(row["device"].as_str().is_some_and(|device| device.starts_with("udp")), ", over UDP");
+        format!("{name}{over}{touched}{dedicated}{unsealed}{unread}")
     }
 }
 
@@ -82,11 +85,14 @@ impl Tool for RociPerf {
         };
         match place {
             Topology::Veth => {
-                let device = format!("af_packet:{}", RunSetup::interface(place));
+                let interface = format!("af_packet:{}", RunSetup::interface(place));
+                let [client, server] = RunSetup::addresses(place)
+                    .map(|ip| if self.sockets { format!("udp:{ip}") } else { interface.clone() });
                 let address = format!("{}:{port}", RunSetup::server_address(place));
-                let server = with(line(Side::Server), &["--device", &device, "--listen", &address]);
-                Lines::pair(server, with(line(Side::Client), &["--device", &device, &address, "--json"]))
+                let server = with(line(Side::Server), &["--device", &server, "--listen", &address]);
+                Lines::pair(server, with(line(Side::Client), &["--device", &client, &address, "--json"]))
             }
+            Topology::Host if self.sockets => Lines::alone(with(line(Side::Both), &["--device", "udp", "--json"])),
             Topology::Vhost => Lines::alone(with(line(Side::Both), &["--device", "vhost", "--json"])),
             Topology::Host | Topology::Guests => Lines::alone(with(line(Side::Both), &["--json"])),
         }
@@ -119,6 +125,7 @@ mod tests {
         options: "--touch --engine inline",
         loss: Some(10),
         icrc: true,
+        sockets: false,
     };
 
     fn complaint(tool: &RociPerf, stdout: &str) -> String {
@@ -172,6 +179,7 @@ mod tests {
         assert_eq!(series(r#"{"test":"tag_lat","engine":"inline","icrc":"on"}"#), "tag");
         assert_eq!(series(r#"{"test":"write_bw","icrc":"off","verify":true}"#), "write, no ICRC");
         assert_eq!(series(r#"{"test":"tag_bw","icrc":"on","verify":false}"#), "tag, unread");
+        assert_eq!(series(r#"{"test":"tag_bw","device":"udp:10.77.0.1"}"#), "tag, over UDP");
     }
 
     #[test]
