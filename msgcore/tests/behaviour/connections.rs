@@ -44,6 +44,25 @@ fn a_rank_that_goes_says_so_where_connections_are_made_by_rdma_cm() {
     }
 }
 
+/// Ranks know each other's addresses before they listen there.
+#[test]
+fn a_rank_that_does_not_listen_yet_is_asked_again_by_rdma_cm() {
+    let config = config(&[("connect_method", "rdma_cm"), ("connect", "peer-to-peer"), QUICK[0], QUICK[1]]);
+    let (mut world, mut late) = World::with_a_late_rank(&config);
+    world.workers[0].connect(1).expect("it begins");
+    for _ in 0..20_000 {
+        world.steps(1);
+        late.engine.poll();
+    }
+    assert!(events(&mut world, 0).is_empty(), "it was not given up");
+    world.come(late, &config);
+    world.until("both are connected", is_connected);
+    let sent = world.send(0, 3, b"at last");
+    let received = world.recv(1, Tag::new(3), 7);
+    world.expect(1, received, b"at last");
+    world.workers[0].detach(sent);
+}
+
 fn is_connected(pair: &World) -> bool {
     [0, 1].into_iter().all(|who| pair.workers[who].is_connected(1 - who))
 }

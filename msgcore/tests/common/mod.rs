@@ -95,6 +95,20 @@ impl<const DEDICATED: bool> AnyWorld<DEDICATED> {
         Self { clock, net, workers: workers.collect(), cutters }
     }
 
+    /// Two ranks, of which the second has a port and no worker yet.
+    pub(crate) fn with_a_late_rank(config: &Config) -> (Self, Ports<Faulty<SimLink>>) {
+        let (clock, net, engines, hosts, cutters) = engines(NetConfig::default(), &[config.clone(), config.clone()], 0);
+        let mut ports = Ports::group(engines, &hosts);
+        let late = ports.pop().expect("two ranks");
+        let first = worker(ports.pop().expect("two ranks"), config, DEDICATED);
+        (Self { clock, net, workers: vec![first], cutters }, late)
+    }
+
+    /// A rank that was late has its worker now.
+    pub(crate) fn come(&mut self, ports: Ports<Faulty<SimLink>>, config: &Config) {
+        self.workers.push(worker(ports, config, DEDICATED));
+    }
+
     /// Workers alone, which know nothing of each other. The first has incarnation 1, and so on.
     pub(crate) fn of_strangers(net: NetConfig, configs: &[Config], seed: u64) -> Self {
         let (clock, net, engines, _, cutters) = engines(net, configs, seed);

@@ -8,6 +8,7 @@ use roci_driver::link::Link;
 use roci_driver::link::udp::station;
 use roci_driver::{CmCallError, CmEvent, ConnId, Engine, PortSpace, QueuePair, RejReason, ServiceId, UnconnectedQp};
 
+use super::absent::AbsentRanks;
 use super::lane_request::LaneRequest;
 use super::method::{AskedOver, Method, MethodEvent, Refusal, Site};
 use crate::core::no_connection::NoConnection;
@@ -29,6 +30,7 @@ pub(crate) struct InBand {
     theirs: BTreeMap<PeerId, Theirs>,
     /// Whose a connection is, which lane it is for, and whether we asked for it.
     by_id: BTreeMap<ConnId, (PeerId, usize, bool)>,
+    absent: AbsentRanks,
 }
 
 /// What we have asked for.
@@ -53,7 +55,8 @@ impl InBand {
     /// Listens at the service of this end's address.
     pub(crate) fn new<L: Link>(engine: &mut Engine<L>, own: EndpointAddress) -> Result<Self, ListenError> {
         engine.cm_listen(ServiceId::of_port(PortSpace::Tcp, own.service))?;
-        Ok(Self { ours: BTreeMap::new(), theirs: BTreeMap::new(), by_id: BTreeMap::new() })
+        let (ours, theirs, by_id) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Ok(Self { ours, theirs, by_id, absent: AbsentRanks::default() })
     }
 
     /// Asks for the lanes that could not be asked for before.
@@ -116,6 +119,9 @@ impl InBand {
                 theirs.established += 1;
                 (theirs.established == site.lanes.len()).then_some(MethodEvent::Established(peer))
             }
+            CmEvent::Rejected { id, reason: RejReason::INVALID_SERVICE_ID, .. } if self.is_of_rank(id) => {
+                self.ask_later(site, id, refusal_of(RejReason::INVALID_SERVICE_ID, &[]))
+            }
             CmEvent::Rejected { id, reason, ref private_data } => {
                 self.give_up(site, id, refusal_of(reason, private_data))
             }
@@ -132,6 +138,22 @@ impl InBand {
             }
             CmEvent::ServiceResolved { .. } | CmEvent::ServiceFailed { .. } => None,
         }
+    }
+
+    /// Whether a connection is to a rank, whose address is known before it listens.
+    fn is_of_rank(&self, id: ConnId) -> bool {
+        self.by_id.get(&id).is_some_and(|&(peer, _, is_ours)| is_ours && peer.rank().is_some())
+    }
+
+    /// A rank does not listen yet: all of the attempt is made again in a while, or is given up where that has taken too long.
+    fn ask_later<L: Link>(&mut self, site: &mut Site<'_, L>, id: ConnId, why: Refusal) -> Option<MethodEvent> {
+        let &(peer, ..) = self.by_id.get(&id)?;
+        if !self.absent.note(peer, site.engine.now()) {
+            return self.give_up(site, id, why);
+        }
+        self.by_id.remove(&id);
+        self.end_ours(site, peer, &[]);
+        None
     }
 
     fn on_request<L: Link>(
@@ -178,7 +200,7 @@ impl InBand {
             return Err(NoConnection::NoLane);
         }
         let here = site.lanes.len();
-        let from = sender(site, port, (host, station), &asked)?;
+        let from = asked.sender(site, port, (host, station))?;
         if site.peers.may_strangers_come() && site.book.at(from.place()).is_none() && asked.lanes != here {
             // Who cannot be connected is not let in.
             return Err(NoConnection::ReceiveQueues { here, there: asked.lanes });
@@ -282,6 +304,7 @@ impl<L: Link> Method<L> for InBand {
     }
 
     fn confirm(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), NoConnection> {
+        self.absent.forget(peer);
         let ours = self.ours.remove(&peer).ok_or(NoConnection::NoRequest)?;
         ours.ids.into_iter().try_for_each(|id| Ok(site.engine.cm_confirm(id)?))
     }
@@ -313,6 +336,7 @@ impl<L: Link> Method<L> for InBand {
     }
 
     fn forget(&mut self, site: &mut Site<'_, L>, peer: PeerId) {
+        self.absent.forget(peer);
         self.end_ours(site, peer, &[]);
     }
 
@@ -326,6 +350,11 @@ impl<L: Link> Method<L> for InBand {
     }
 
     fn poll(&mut self, site: &mut Site<'_, L>) -> Result<Option<MethodEvent>, NoConnection> {
+        while let Some(peer) = self.absent.next_due(site.engine.now()) {
+            if let Err(why) = self.ask(site, peer) {
+                return Ok(Some(MethodEvent::Refused(peer, Refusal::Because(why))));
+            }
+        }
         let resolving = self.ours.iter().filter(|(_, ours)| !ours.resolving.is_empty());
         for peer in resolving.map(|(&peer, _)| peer).collect::<Vec<_>>() {
             if let Err(why) = self.go_on(site, peer) {
@@ -349,23 +378,6 @@ impl<L: Link> Method<L> for InBand {
         }
         Ok(None)
     }
-}
-
-/// Returns the address of who asks: that of the peer behind a local port, or of the host that the request comes from.
-fn sender<L: Link>(
-    site: &Site<'_, L>,
-    port: usize,
-    (host, station): (Option<IpAddr>, MacAddr),
-    asked: &LaneRequest,
-) -> Result<EndpointAddress, NoConnection> {
-    if let Some(peer) = site.attached.peer_behind(port) {
-        let theirs = site.book.address(peer).ok_or(NoConnection::NoRank)?;
-        let is_it = (theirs.service, theirs.incarnation) == (asked.service, asked.incarnation);
-        return if is_it { Ok(theirs) } else { Err(NoConnection::NoRank) };
-    }
-    let ip = host.ok_or(NoConnection::Anonymous)?;
-    let udp_port = station::udp_port_of(station);
-    Ok(EndpointAddress { ip, udp_port, service: asked.service, incarnation: asked.incarnation })
 }
 
 /// Why a peer refuses, in its own words where it has any.

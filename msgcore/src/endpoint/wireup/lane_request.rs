@@ -1,6 +1,14 @@
 //! The private data of a request by RDMA-CM.
 
+use std::net::IpAddr;
+
+use roci_driver::link::Link;
+use roci_driver::link::udp::station;
+use roci_protocol::wire::MacAddr;
+
+use super::method::Site;
 use crate::core::no_connection::NoConnection;
+use crate::endpoint::address::EndpointAddress;
 
 const MAGIC: [u8; 4] = *b"ROCI";
 /// The first byte behind it, which says how the others are laid out.
@@ -30,6 +38,25 @@ impl LaneRequest {
         data[12..20].copy_from_slice(&self.incarnation.to_be_bytes());
         data[20..].copy_from_slice(&self.meant.to_be_bytes());
         data
+    }
+
+    /// Returns the address of who asks: that of the peer behind a local port, or of the host that the request comes from.
+    ///
+    /// # Errors
+    /// It says too little of itself, or is not the peer that the port is for.
+    pub(super) fn sender<L: Link>(
+        &self,
+        site: &Site<'_, L>,
+        port: usize,
+        (host, station): (Option<IpAddr>, MacAddr),
+    ) -> Result<EndpointAddress, NoConnection> {
+        let &Self { service, incarnation, .. } = self;
+        if let Some(peer) = site.attached.peer_behind(port) {
+            let theirs = site.book.address(peer).filter(|it| (it.service, it.incarnation) == (service, incarnation));
+            return theirs.ok_or(NoConnection::NoRank);
+        }
+        let ip = host.ok_or(NoConnection::Anonymous)?;
+        Ok(EndpointAddress { ip, udp_port: station::udp_port_of(station), service, incarnation })
     }
 
     pub(super) fn parse(data: &[u8]) -> Result<Self, NoConnection> {

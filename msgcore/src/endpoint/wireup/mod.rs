@@ -4,6 +4,7 @@
 //! comes first (`connect`); out of band over texts that somebody else carries, or in band by RDMA-CM (`connect_method`). All
 //! of it ends in the same handshake: see [`Stage`].
 
+mod absent;
 mod handshake;
 mod in_band;
 mod lane_request;
