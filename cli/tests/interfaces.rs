@@ -46,7 +46,9 @@ impl Namespace {
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ROCI_")) {
             command.env_remove(name);
         }
-        command.env("ROCI_DEVICE", "af_packet:veth%r").envs(port_mtu.map(|mtu| ("ROCI_PORT_MTU", mtu)));
+        command
+            .envs([("ROCI_DEVICE", "af_packet:veth%r"), ("ROCI_LOCAL", "off")])
+            .envs(port_mtu.map(|mtu| ("ROCI_PORT_MTU", mtu)));
         finish(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("ip starts"))
     }
 
@@ -175,7 +177,9 @@ impl Hosts {
             for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ROCI_")) {
                 command.env_remove(name);
             }
-            command.env("ROCI_DEVICE", "af_packet:eth0").env("ROCI_IP", format!("10.0.0.{}", number + 1));
+            command
+                .envs([("ROCI_DEVICE", "af_packet:eth0"), ("ROCI_LOCAL", "off")])
+                .env("ROCI_IP", format!("10.0.0.{}", number + 1));
             command.env("ROCI_ARENA_SIZE", "128MiB").env("ROCI_FAULTS", "loss=0.02,dup=0.02,corrupt=0.01,seed=5");
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("ip starts")
         };

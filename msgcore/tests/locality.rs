@@ -157,3 +157,39 @@ fn who_finds_no_place_left_is_reached_over_the_network() {
         assert_eq!((first.stats().local_ports_opened, ends[1].stats().local_ports_opened), (1, 0), "{method}");
     }
 }
+
+#[test]
+fn two_that_ask_at_once_meet_once() {
+    let _turn = turn();
+    for method in METHODS {
+        let settings = [("connect_method", method)];
+        let mut ends = [worker("127.75.0.1", &settings), worker("127.75.0.2", &settings)];
+        let addresses = ends.each_ref().map(Worker::address);
+        let names = [0, 1].map(|who| ends[who].insert(addresses[1 - who]).expect("room"));
+        for who in [0, 1] {
+            let sent = ends[who].send_bytes(names[who], Tag::new(100), b"at once").expect("taken");
+            ends[who].detach(sent);
+        }
+        send(&mut ends, names[0], (20, 20_000));
+        ends.reverse();
+        send(&mut ends, names[1], (20, 20_000));
+        assert_eq!(ends.each_ref().map(|end| end.stats().local_ports_opened), [1, 1], "{method}");
+    }
+}
+
+#[test]
+fn a_peer_that_was_removed_and_is_inserted_again_is_reached_at_once() {
+    let _turn = turn();
+    for method in METHODS {
+        let settings = [("connect_method", method)];
+        let mut ends = [worker("127.76.0.1", &settings), worker("127.76.0.2", &settings)];
+        let address = ends[1].address();
+        for _ in 0..5 {
+            let to = ends[0].insert(address).expect("room");
+            send(&mut ends, to, (3, 5_000));
+            ends[0].remove(to).expect("it is there");
+        }
+        // None has waited in vain for an answer.
+        assert_eq!(ends[0].stats().local_ports_missed, 0, "{method}");
+    }
+}

@@ -81,14 +81,18 @@ impl<L: Link> Engine<L> {
         }
     }
 
+    /// Whether a queue pair is on a port.
+    pub fn is_port_in_use(&self, index: usize) -> bool {
+        self.qps.iter().any(|slot| slot.port == index)
+            || self.datagrams.values().any(|datagrams| datagrams.port == index)
+    }
+
     /// Gives the number of a port whose queue pairs have all been destroyed to another link, and returns the link that had it.
     ///
     /// # Panics
-    /// When a queue pair is on the port.
+    /// When a queue pair is on the port ([`Engine::is_port_in_use`]).
     pub fn replace_port(&mut self, index: usize, link: L, config: PortConfig) -> L {
-        let is_free = self.qps.iter().all(|slot| slot.port != index)
-            && self.datagrams.values().all(|datagrams| datagrams.port != index);
-        assert!(is_free, "the port's queue pairs are destroyed");
+        assert!(!self.is_port_in_use(index), "the port's queue pairs are destroyed");
         let port = self.make_port(link, config);
         std::mem::replace(&mut self.ports[index], port).link
     }

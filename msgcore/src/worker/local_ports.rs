@@ -5,29 +5,37 @@ use std::path::{Path, PathBuf};
 
 use roci_driver::PortConfig;
 use roci_driver::link::closed::ClosedLink;
-use roci_driver::link::dpdk::{Attachment, Device, DpdkLink, PendingLink, PortError};
+use roci_driver::link::dpdk::{Attachment, Device, DpdkLink, PendingLink};
 use roci_driver::link::faulty::Faulty;
 use roci_driver::link::live::{AnyLink, LinkDevice};
 use roci_driver::link::pcap::PcapTee;
 use roci_driver::neighbour::Interface;
 use roci_protocol::sim::Faults;
 use roci_protocol::wire::MacAddr;
+use rustix::process::geteuid;
 use tempfile::TempDir;
 
 use super::live_link::LiveLink;
+use super::wireup_error::WireupError;
 use crate::config::{Config, LocalDevice, Origin};
 use crate::endpoint::address::EndpointAddress;
 use crate::endpoint::locality::{LocalMeans, LocalPortError, LocalPorts, MeetingPoint, PendingPort, ends};
 
 /// Bits of the addresses at both ends that are the same.
 const PREFIX: u8 = 30;
+/// How the names of directories for sockets begin; the number of a process follows.
+const PREFIX_OF_DIRECTORIES: &str = "roci-local-";
+/// A UNIX socket's path must be shorter than this.
+const SOCKET_PATH_LIMIT: usize = 108;
 
 /// Opens memif ports.
 struct MemifPorts {
     config: Config,
-    /// Where directories for sockets are made.
+    /// Where the directory for sockets is made.
     place: PathBuf,
-    /// Seeds the faults of the next port.
+    /// That directory. Sockets stay as long as DPDK listens at them: a port whose peer has gone serves the next one.
+    directory: Option<TempDir>,
+    /// Seeds the faults of the next port, and names its socket.
     count: u64,
 }
 
@@ -37,8 +45,6 @@ struct PendingMemif {
     config: Config,
     is_server: bool,
     seed: u64,
-    /// What its socket is in, at the server; removed once the two have met.
-    _directory: Option<TempDir>,
 }
 
 /// Returns what it takes to have ports to peers of this host beside `device`; `None` where they are reached over it as all others are. A capture
@@ -56,7 +62,8 @@ pub(super) fn local_ports(
         return None;
     }
     let place = directory.map_or_else(std::env::temp_dir, Path::to_path_buf);
-    let ports = MemifPorts { config: config.clone(), place, count: 0 };
+    let place = std::path::absolute(&place).unwrap_or(place);
+    let ports = MemifPorts { config: config.clone(), place, directory: None, count: 0 };
     match LocalMeans::new(own, Box::new(ports), config.local_ports) {
         Ok(means) => Some(means),
         Err(error) => {
@@ -67,33 +74,71 @@ pub(super) fn local_ports(
 }
 
 impl MemifPorts {
-    fn begin(
-        &mut self,
-        socket: &Path,
-        directory: Option<TempDir>,
-    ) -> Result<Box<dyn PendingPort<LiveLink>>, LocalPortError> {
-        let is_server = directory.is_some();
-        let attachment = Attachment::pair(Device::Memif, socket, is_server, mac_of(is_server).0);
-        let link = DpdkLink::begin(&attachment).map_err(refusal)?;
+    fn begin(&mut self, socket: &Path, is_server: bool) -> Result<PendingMemif, LocalPortError> {
+        let socket = check_socket_path(socket.to_path_buf()).map_err(|error| LocalPortError(error.to_string()))?;
+        let attachment = Attachment::pair(Device::Memif, &socket, is_server, mac_of(is_server).0);
+        let link = DpdkLink::begin(&attachment).map_err(|error| LocalPortError(error.to_string()))?;
         self.count += 1;
-        let (config, seed) = (self.config.clone(), self.count);
-        Ok(Box::new(PendingMemif { link, config, is_server, seed, _directory: directory }))
+        Ok(PendingMemif { link, config: self.config.clone(), is_server, seed: self.count })
     }
+
+    /// The directory for sockets, which this user alone may enter.
+    fn directory(&mut self) -> Result<&Path, LocalPortError> {
+        if self.directory.is_none() {
+            remove_stale(&self.place);
+            let prefix = format!("{PREFIX_OF_DIRECTORIES}{}-", std::process::id());
+            let made = tempfile::Builder::new().prefix(&prefix).tempdir_in(&self.place);
+            self.directory = Some(made.map_err(|error| {
+                LocalPortError(format!("no directory for a socket in {}: {error}", self.place.display()))
+            })?);
+        }
+        Ok(self.directory.as_ref().expect("it was made").path())
+    }
+}
+
+/// Removes the directories of this user's processes that have ended and could not do so themselves.
+fn remove_stale(place: &Path) {
+    for entry in place.read_dir().into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let process = name.to_str().and_then(|name| name.strip_prefix(PREFIX_OF_DIRECTORIES)?.split_once('-'));
+        let is_ours = entry.metadata().is_ok_and(|file| file.is_dir() && file.uid() == geteuid().as_raw());
+        if let Some((process, _)) = process
+            && is_ours
+            && has_ended(process)
+        {
+            // Another process may do the same.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// Whether no process has this number, as far as that can be seen.
+fn has_ended(process: &str) -> bool {
+    let processes = Path::new("/proc");
+    processes.join("self").exists() && !processes.join(process).exists()
+}
+
+/// Returns the path of a socket that DPDK can be asked for.
+pub(super) fn check_socket_path(path: PathBuf) -> Result<PathBuf, WireupError> {
+    let text = path.display().to_string();
+    if text.contains([',', '=', '[', ']']) {
+        return Err(WireupError::SocketSign(text));
+    }
+    if text.len() < SOCKET_PATH_LIMIT { Ok(path) } else { Err(WireupError::SocketPath(text)) }
 }
 
 impl LocalPorts<LiveLink> for MemifPorts {
     fn serve(&mut self) -> Result<(Box<dyn PendingPort<LiveLink>>, MeetingPoint), LocalPortError> {
-        let directory = tempfile::Builder::new().prefix("roci-").tempdir_in(&self.place).map_err(|error| {
-            LocalPortError(format!("no directory for a socket in {}: {error}", self.place.display()))
-        })?;
-        let path = directory.path().join("memif");
-        let port = self.begin(&path, Some(directory))?;
+        let name = self.count.to_string();
+        let socket = self.directory()?.join(name);
+        let port = self.begin(&socket, true)?;
+        let path = port.link.socket().to_path_buf();
         let file = path.symlink_metadata().map_err(|error| LocalPortError(format!("{}: {error}", path.display())))?;
-        Ok((port, MeetingPoint { path, file: (file.dev(), file.ino()) }))
+        Ok((Box::new(port), MeetingPoint { path, file: (file.dev(), file.ino()) }))
     }
 
     fn join(&mut self, point: &MeetingPoint) -> Result<Box<dyn PendingPort<LiveLink>>, LocalPortError> {
-        self.begin(&point.path, None)
+        Ok(Box::new(self.begin(&point.path, false)?))
     }
 
     fn closed(&self) -> LiveLink {
@@ -102,13 +147,13 @@ impl LocalPorts<LiveLink> for MemifPorts {
 }
 
 impl PendingPort<LiveLink> for PendingMemif {
-    fn is_up(&mut self) -> Result<bool, LocalPortError> {
-        self.link.is_up().map_err(refusal)
+    fn is_up(&mut self) -> bool {
+        self.link.is_up()
     }
 
     fn finish(self: Box<Self>) -> Result<(LiveLink, PortConfig), LocalPortError> {
-        let Self { link, config, is_server, seed, .. } = *self;
-        let mut link = link.finish().map_err(refusal)?;
+        let Self { link, config, is_server, seed } = *self;
+        let mut link = link.finish().map_err(|error| LocalPortError(error.to_string()))?;
         link.zero_copy_from(config.zcopy_threshold);
         let (ours, theirs) = ends(is_server);
         let host = PortConfig {
@@ -129,8 +174,4 @@ fn dress(link: AnyLink, faults: Option<Faults>, seed: u64) -> LiveLink {
 /// The station of an end.
 const fn mac_of(is_server: bool) -> MacAddr {
     MacAddr([0x02, b'r', b'o', b'c', 0xff, is_server as u8])
-}
-
-fn refusal(error: PortError) -> LocalPortError {
-    LocalPortError(error.to_string())
 }

@@ -19,7 +19,7 @@ use roci_protocol::Access;
 use roci_protocol::wire::MacAddr;
 use roci_protocol::wire::udp::ROCE_PORT;
 
-use super::local_ports::local_ports;
+use super::local_ports::{check_socket_path, local_ports};
 use super::wireup_error::WireupError;
 use crate::Rank;
 use crate::config::{Config, ConnectMethod};
@@ -34,8 +34,6 @@ pub use crate::endpoint::locality::{LocalMeans, LocalPortError, LocalPorts, Meet
 
 /// Receives that a queue pair of a fabric holds.
 const RECEIVES: usize = 64;
-/// A UNIX socket's path must be shorter than this.
-const SOCKET_PATH_LIMIT: usize = 108;
 
 /// A rank's engine with its ports open: what queue pairs are made on.
 pub struct Ports<L: Link = LiveLink> {
@@ -341,14 +339,6 @@ fn attachments(config: &Config, device: &Device, job: &Job, peers: &[Rank]) -> R
         check_socket_path(socket).map(|socket| Attachment::pair(device.clone(), &socket, rank == server, mac_of(rank)))
     };
     peers.iter().map(end).collect()
-}
-
-fn check_socket_path(path: PathBuf) -> Result<PathBuf, WireupError> {
-    let text = path.display().to_string();
-    if text.contains([',', '=', '[', ']']) {
-        return Err(WireupError::SocketSign(text));
-    }
-    if text.len() < SOCKET_PATH_LIMIT { Ok(path) } else { Err(WireupError::SocketPath(text)) }
 }
 
 fn dress(

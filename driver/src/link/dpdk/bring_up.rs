@@ -249,7 +249,7 @@ impl DpdkLink {
     }
 
     /// A link on a port that was kept.
-    fn revive(port: IdlePort) -> Self {
+    pub(super) fn revive(port: IdlePort) -> Self {
         let IdlePort { attachment, facts, place } = port;
         place.revive();
         let mut link = Self::assemble(&attachment, &facts, place.as_non_null(), (0, 1), TscClock::of_process());

@@ -9,8 +9,9 @@ use roci_protocol::Nanos;
 
 use crate::link::clock::since_origin;
 
-/// What no thread has read from the kernel's clock yet when the counter takes over.
-const MARGIN: Nanos = 1_000;
+/// The counter is so much ahead of the kernel's clock when it takes over: a thread that reads the latter for the last time may do
+/// so a while later, in which the counter may have gone too slowly.
+const MARGIN: Nanos = 1_000_000;
 
 static OF_PROCESS: OnceLock<TscClock> = OnceLock::new();
 
@@ -27,7 +28,14 @@ pub struct TscClock {
 /// Returns the time of the process: by the time stamp counter once DPDK runs, and by the kernel's clock before. It never goes back.
 #[inline]
 pub fn now() -> Nanos {
-    OF_PROCESS.get().map_or_else(since_origin, TscClock::now)
+    OF_PROCESS.get().map_or_else(
+        || {
+            // The counter may have taken over while this thread did not run.
+            let before = since_origin();
+            OF_PROCESS.get().map_or(before, TscClock::now)
+        },
+        TscClock::now,
+    )
 }
 
 impl TscClock {

@@ -179,6 +179,11 @@ impl Attachment {
         self.is_server
     }
 
+    /// Where the two ends of a point-to-point device meet.
+    pub(super) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
     /// The socket that DPDK listens at, and goes on to when the port is closed.
     pub(super) fn lasting_socket(&self) -> Option<&Path> {
         (self.device == Device::Memif && self.is_server).then_some(self.socket.as_path())

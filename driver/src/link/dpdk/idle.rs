@@ -33,6 +33,15 @@ pub(super) fn take(_: &Setup, attachment: &Attachment) -> Option<IdlePort> {
     Some(idle.swap_remove(at))
 }
 
+/// A port that was kept for the server's end of some socket in the same directory.
+pub(super) fn take_beside(_: &Setup, attachment: &Attachment) -> Option<IdlePort> {
+    let place = attachment.lasting_socket()?.parent()?;
+    let mut idle = idle();
+    let is_beside = |port: &IdlePort| port.attachment.lasting_socket().and_then(Path::parent) == Some(place);
+    let at = idle.iter().position(is_beside)?;
+    Some(idle.swap_remove(at))
+}
+
 /// Sends the client of a port away, and keeps the port, if it starts again.
 pub(super) fn keep(setup: &Setup, port: IdlePort) {
     let number = port.facts.port;

@@ -12,6 +12,8 @@ use crate::core::peer_id::PeerId;
 pub(crate) struct AttachedPorts {
     by_peer: HashMap<PeerId, usize>,
     by_port: HashMap<usize, PeerId>,
+    /// Ports that are there and that their peers do not use.
+    unused: HashMap<PeerId, usize>,
     /// Numbers of ports that were closed.
     free: Vec<usize>,
 }
@@ -35,16 +37,26 @@ impl AttachedPorts {
         port
     }
 
-    /// A peer's port is not used, and stays open.
-    pub(super) fn forget(&mut self, id: PeerId) {
+    /// A peer does not use its port, which is closed with the peer.
+    pub(super) fn forgo(&mut self, id: PeerId) {
         if let Some(port) = self.by_peer.remove(&id) {
-            self.by_port.remove(&port);
+            self.unused.insert(id, port);
         }
+    }
+
+    /// Returns how many ports there are that their peers do not use.
+    pub(super) fn unused(&self) -> usize {
+        self.unused.len()
+    }
+
+    /// Returns a peer's port, used or not.
+    pub(super) fn any_port_of(&self, id: PeerId) -> Option<usize> {
+        self.by_peer.get(&id).or_else(|| self.unused.get(&id)).copied()
     }
 
     /// A peer's port is closed; returns its number.
     pub(super) fn remove(&mut self, id: PeerId) -> Option<usize> {
-        let port = self.by_peer.remove(&id)?;
+        let port = self.by_peer.remove(&id).or_else(|| self.unused.remove(&id))?;
         self.by_port.remove(&port);
         self.free.push(port);
         Some(port)
@@ -77,5 +89,8 @@ mod tests {
         assert_eq!((attached.remove(first), attached.remove(first)), (Some(1), None));
         assert_eq!((attached.port_of(first), attached.peer_behind(1)), (None, None));
         assert_eq!((attached.insert(third, 3), attached.peer_behind(1)), (1, Some(third)));
+        attached.forgo(third);
+        assert_eq!((attached.port_of(third), attached.any_port_of(third), attached.unused()), (None, Some(1), 1));
+        assert_eq!((attached.remove(third), attached.unused()), (Some(1), 0));
     }
 }

@@ -30,10 +30,7 @@ pub trait LocalPorts<L: Link>: Send {
 /// A port whose peer has not come yet.
 pub trait PendingPort<L: Link>: Send {
     /// Whether the link is up. To be called until it is.
-    ///
-    /// # Errors
-    /// It will not be.
-    fn is_up(&mut self) -> Result<bool, LocalPortError>;
+    fn is_up(&mut self) -> bool;
 
     /// Returns the link, which is up, and this host on it.
     ///

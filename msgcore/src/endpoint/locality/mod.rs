@@ -12,165 +12,36 @@ mod attached;
 mod local_port;
 mod message;
 mod socket;
+mod state;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::io;
-
-use roci_driver::PortConfig;
 use roci_driver::link::Link;
 use roci_protocol::Nanos;
 
 use super::Endpoint;
 use super::address::EndpointAddress;
-use crate::core::Core;
+use super::wireup::AskedOver;
 use crate::core::peer_id::PeerId;
 use crate::core::stage::Stage;
 
 pub(crate) use attached::{AttachedPorts, ends};
 pub use local_port::{LocalPortError, LocalPorts, PendingPort};
 pub use message::MeetingPoint;
+pub use state::LocalMeans;
+pub(crate) use state::Locality;
 
 use local_port::check_point;
 use message::{LocalBody, LocalMessage, MESSAGE_LEN};
-use socket::{LocalSocket, reaches};
+use socket::reaches;
+use state::LocalPortState;
 
 /// How long a peer of this host may take to answer; it may be computing.
 const ANSWER_NS: Nanos = 10_000_000_000;
-/// How long a link between two that have answered may take to come up: longer at the server, which must not go before its client.
+/// How long a client waits for the link, whose server waits already; and how long that one does: until its client has answered, and
+/// waited in vain, and longer.
 const CLIENT_NS: Nanos = 5_000_000_000;
-const SERVER_NS: Nanos = 10_000_000_000;
+const SERVER_NS: Nanos = ANSWER_NS + 2 * CLIENT_NS;
 /// Messages that one look takes.
 const MESSAGES: usize = 16;
-
-/// What it takes to have ports to peers of this host.
-pub struct LocalMeans<L: Link> {
-    socket: LocalSocket,
-    ports: Box<dyn LocalPorts<L>>,
-    limit: usize,
-}
-
-impl<L: Link> LocalMeans<L> {
-    /// The endpoint at an address is found by those of its host from now on: before anybody learns the address. It has at most so many
-    /// ports, made by `ports`.
-    ///
-    /// # Errors
-    /// Another endpoint has the address, or there are no more descriptors.
-    pub fn new(own: &EndpointAddress, ports: Box<dyn LocalPorts<L>>, limit: usize) -> io::Result<Self> {
-        Ok(Self { socket: LocalSocket::bind(own)?, ports, limit })
-    }
-}
-
-/// What an endpoint and its peers of this host do to have ports.
-pub(crate) struct Locality<L: Link> {
-    /// None where all peers are behind the network's port.
-    means: Option<LocalMeans<L>>,
-    meetings: BTreeMap<PeerId, LocalPortState<L>>,
-    pub(crate) attached: AttachedPorts,
-    /// Peers that are to be asked for a connection once it is clear over which port.
-    waiting: BTreeSet<PeerId>,
-    /// Peers that have asked for one over the port that this end does not have yet.
-    early: BTreeSet<PeerId>,
-    is_urgent: bool,
-}
-
-/// How far the port to a peer is.
-enum LocalPortState<L: Link> {
-    /// The server was asked for it.
-    Asked { until: Nanos },
-    /// This end is open.
-    Opening { port: Box<dyn PendingPort<L>>, point: Option<MeetingPoint>, until: Nanos },
-    /// It is there.
-    Met,
-    /// There will be none.
-    Apart,
-}
-
-impl<L: Link> Locality<L> {
-    /// Without ports: all peers are behind the network's.
-    pub(crate) fn none() -> Self {
-        Self {
-            means: None,
-            meetings: BTreeMap::new(),
-            attached: AttachedPorts::default(),
-            waiting: BTreeSet::new(),
-            early: BTreeSet::new(),
-            is_urgent: false,
-        }
-    }
-
-    /// With ports, as far as there are means.
-    pub(crate) fn with(means: Option<LocalMeans<L>>) -> Self {
-        Self { means, ..Self::none() }
-    }
-
-    /// Whether a port is being opened or asked for.
-    #[inline]
-    pub(crate) fn is_urgent(&self) -> bool {
-        self.is_urgent
-    }
-
-    /// How far the port to a peer is from now on; `None` forgets it.
-    fn set(&mut self, id: PeerId, meeting: Option<LocalPortState<L>>) {
-        match meeting {
-            Some(meeting) => drop(self.meetings.insert(id, meeting)),
-            None => drop(self.meetings.remove(&id)),
-        }
-        self.is_urgent = self.meetings.values().any(LocalPortState::is_under_way);
-    }
-
-    /// Whether a port to a peer is there.
-    pub(crate) fn has_port(&self, id: PeerId) -> bool {
-        matches!(self.meetings.get(&id), Some(LocalPortState::Met))
-    }
-
-    /// Whether the port to a peer is being opened.
-    pub(crate) fn is_opening(&self, id: PeerId) -> bool {
-        self.meetings.get(&id).is_some_and(LocalPortState::is_under_way)
-    }
-
-    /// The peer has asked for a connection over the port that is being opened.
-    pub(crate) fn note_early(&mut self, id: PeerId) {
-        self.early.insert(id);
-    }
-
-    /// No connection to the peer is to be made any more.
-    pub(super) fn give_up(&mut self, id: PeerId) {
-        self.waiting.remove(&id);
-        self.early.remove(&id);
-    }
-
-    /// A peer has gone, and its queue pairs are destroyed: the port to it is closed.
-    pub(super) fn release_port(&mut self, core: &mut Core<L>, id: PeerId) {
-        self.set(id, None);
-        self.give_up(id);
-        if let (Some(index), Some(means)) = (self.attached.remove(id), &self.means) {
-            let config = PortConfig { interfaces: vec![attached::no_interface()], ..PortConfig::default() };
-            drop(core.engine.replace_port(index, means.ports.closed(), config));
-        }
-    }
-
-    /// Ports that there are or may soon be.
-    fn count(&self) -> usize {
-        self.meetings.values().filter(|meeting| meeting.has_port()).count()
-    }
-}
-
-impl<L: Link> LocalPortState<L> {
-    const fn is_under_way(&self) -> bool {
-        matches!(self, Self::Asked { .. } | Self::Opening { .. })
-    }
-
-    const fn has_port(&self) -> bool {
-        matches!(self, Self::Met | Self::Opening { .. })
-    }
-
-    const fn until(&self) -> Nanos {
-        match self {
-            Self::Asked { until } | Self::Opening { until, .. } => *until,
-            Self::Met | Self::Apart => Nanos::MAX,
-        }
-    }
-}
 
 impl<L: Link> Endpoint<L> {
     /// Begins to find out over which port a peer is to be connected; returns whether that takes time. The endpoint goes on to connect
@@ -252,17 +123,24 @@ impl<L: Link> Endpoint<L> {
 
     /// Sends a message to a peer; returns whether it was taken.
     fn notify_local(&mut self, id: PeerId, body: LocalBody) -> bool {
-        let (Some(means), Some(theirs)) = (&self.wireup.locality.means, self.wireup.book.address(id)) else {
-            return false;
-        };
+        self.wireup.book.address(id).is_some_and(|theirs| self.send_local(theirs, body))
+    }
+
+    fn send_local(&mut self, theirs: EndpointAddress, body: LocalBody) -> bool {
+        let Some(means) = &mut self.wireup.locality.means else { return false };
         let message = LocalMessage { from: self.wireup.book.own(), meant: theirs.incarnation, body }.to_string();
-        message.len() <= MESSAGE_LEN && means.socket.send(&theirs, &message).is_ok()
+        let is_sent = message.len() <= MESSAGE_LEN && means.socket.send(theirs, message).is_ok();
+        self.wireup.locality.note_urgency();
+        is_sent
     }
 
     /// Looks after ports that are being opened; returns whether anything happened.
     pub(super) fn tend_locality(&mut self) -> bool {
         if self.wireup.locality.means.is_none() {
             return false;
+        }
+        if let Some(means) = &mut self.wireup.locality.means {
+            means.socket.send_again();
         }
         let mut happened = false;
         for _ in 0..MESSAGES {
@@ -277,6 +155,7 @@ impl<L: Link> Endpoint<L> {
         for id in self.wireup.locality.meetings.iter().filter_map(is_under_way).collect::<Vec<_>>() {
             self.look_at_port(id);
         }
+        self.wireup.locality.note_urgency();
         happened | self.go_on_with_decided()
     }
 
@@ -288,14 +167,28 @@ impl<L: Link> Endpoint<L> {
     }
 
     fn on_local_message(&mut self, LocalMessage { from, meant, body }: LocalMessage) {
-        let Ok(id) = self.identify(from, meant) else { return };
+        if body == LocalBody::Apart && self.wireup.book.at(from.place()).is_none() {
+            // Who wants nothing is not let in.
+            return;
+        }
+        let Ok(id) = self.identify(from, meant) else {
+            // It connects over the network, and learns the reason there.
+            self.send_local(from, LocalBody::Apart);
+            return;
+        };
         let is_server = self.wireup.book.own() < from;
-        let is_to_be_connected =
-            self.peers.live_mut(id).is_none_or(|peer| matches!(peer.connection.stage(), Stage::Idle | Stage::Asking));
+        let is_to_be_connected = self.peers.get(id).is_none_or(|peer| {
+            peer.failure.is_none() && matches!(peer.connection.stage(), Stage::Idle | Stage::Asking)
+        });
         let meeting = self.wireup.locality.meetings.get(&id);
         match (body, meeting) {
-            (LocalBody::Apart, Some(LocalPortState::Met)) => {}
+            (LocalBody::Apart, Some(LocalPortState::Met)) if !is_to_be_connected => {}
+            (LocalBody::Apart, Some(LocalPortState::Met)) => self.go_on_without_port(id),
             (LocalBody::Apart, _) => self.set_local_port(id, LocalPortState::Apart),
+            // The peer has begun anew, and this end does not know yet that what was before is over.
+            (_, Some(LocalPortState::Met)) if !is_to_be_connected => {
+                self.notify_local(id, LocalBody::Apart);
+            }
             (_, None | Some(LocalPortState::Asked { .. })) if !is_to_be_connected => {
                 self.part(id, "it is connected already");
             }
@@ -318,15 +211,15 @@ impl<L: Link> Endpoint<L> {
         let now = self.core.engine.now();
         let Some(meeting) = self.wireup.locality.meetings.get_mut(&id) else { return };
         let is_late = now >= meeting.until();
-        match meeting {
-            LocalPortState::Opening { port, .. } => match port.is_up() {
-                Ok(true) => self.attach(id),
-                Ok(false) if is_late => self.part(id, "the link does not come up"),
-                Ok(false) => {}
-                Err(why) => self.part(id, &why.to_string()),
-            },
-            LocalPortState::Asked { .. } if is_late => self.part(id, "it does not answer"),
-            LocalPortState::Asked { .. } | LocalPortState::Met | LocalPortState::Apart => {}
+        let is_up = match meeting {
+            LocalPortState::Opening { port, .. } => port.is_up(),
+            LocalPortState::Asked { .. } => false,
+            LocalPortState::Met | LocalPortState::Apart => return,
+        };
+        if is_up {
+            self.attach(id);
+        } else if is_late {
+            self.part(id, "it does not answer");
         }
     }
 
@@ -359,7 +252,7 @@ impl<L: Link> Endpoint<L> {
         let decided: Vec<_> = waiting.extract_if(.., |id| is_decided(id)).collect();
         let asked: Vec<_> = early.extract_if(.., |id| is_decided(id)).collect();
         for &id in &asked {
-            self.on_asked(id);
+            self.on_asked_over(id, AskedOver::Local);
         }
         for &id in &decided {
             if self.peers.live_mut(id).is_some_and(|peer| peer.connection.stage() == Stage::Asking) {
@@ -369,11 +262,21 @@ impl<L: Link> Endpoint<L> {
         !decided.is_empty() || !asked.is_empty()
     }
 
-    /// A peer that is not connected has no use for the port between the two. It stays open, for there may be queue pairs on it.
+    /// A peer that is not connected does not use the port between the two, which is closed with the peer. What was asked for over it
+    /// is given up.
     pub(super) fn forgo_port(&mut self, id: PeerId) {
         if self.wireup.locality.meetings.contains_key(&id) {
-            self.wireup.locality.attached.forget(id);
+            self.with_method(|method, site| method.forget(site, id));
+            self.wireup.locality.attached.forgo(id);
             self.set_local_port(id, LocalPortState::Apart);
+        }
+    }
+
+    /// There is a port to a peer, and the peer does not have it: both connect over the network.
+    pub(super) fn go_on_without_port(&mut self, id: PeerId) {
+        self.forgo_port(id);
+        if self.peers.live_mut(id).is_some_and(|peer| peer.connection.stage() == Stage::Asking) {
+            self.begin_wireup(id);
         }
     }
 }

@@ -5,17 +5,20 @@
 //! has no such name here. The incarnation in the address is a random number, so that the name is no other endpoint's. Names have no
 //! permissions: the kernel says who has sent a datagram, and those of other users are dropped.
 
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg, sockopt};
-use rustix::process::{Uid, geteuid};
+use rustix::process::{Uid, getuid};
 
 use super::message::MESSAGE_LEN;
 use crate::endpoint::address::EndpointAddress;
 
+/// Messages that wait for room at their receivers: beyond them a message is lost, and who waits for it gives up in time.
+const UNSENT: usize = 1 << 10;
 /// Datagrams of others that one call drops at most.
 const REFUSALS: usize = 64;
 
@@ -25,6 +28,8 @@ pub(super) struct LocalSocket {
     socket: UnixDatagram,
     /// The user, whose endpoints alone are listened to.
     user: Uid,
+    /// Messages for which there was no room at their receivers, oldest first.
+    unsent: VecDeque<(EndpointAddress, String)>,
     /// Datagrams of others that were dropped.
     pub(super) refused: u64,
 }
@@ -38,16 +43,40 @@ impl LocalSocket {
         let socket = UnixDatagram::bind_addr(&name_of(address)?)?;
         socket.set_nonblocking(true)?;
         sockopt::set_socket_passcred(&socket, true)?;
-        Ok(Self { socket, user: geteuid(), refused: 0 })
+        Ok(Self { socket, user: getuid(), unsent: VecDeque::new(), refused: 0 })
     }
 
-    /// Whether the endpoint at an address is on this host and listens.
-    /// Sends a message to the endpoint at an address.
+    /// Sends a message to the endpoint at an address; later where its queue is full, which holds ten.
     ///
     /// # Errors
-    /// It does not listen, or its queue is full ([`ErrorKind::WouldBlock`]).
-    pub(super) fn send(&self, address: &EndpointAddress, message: &str) -> io::Result<()> {
+    /// It does not listen, or too many messages wait.
+    pub(super) fn send(&mut self, address: EndpointAddress, message: String) -> io::Result<()> {
+        let is_behind_others = self.unsent.iter().any(|(waiting, _)| *waiting == address);
+        let outcome =
+            if is_behind_others { Err(ErrorKind::WouldBlock.into()) } else { self.send_now(&address, &message) };
+        match outcome {
+            Err(error) if error.kind() == ErrorKind::WouldBlock && self.unsent.len() < UNSENT => {
+                self.unsent.push_back((address, message));
+                Ok(())
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn send_now(&self, address: &EndpointAddress, message: &str) -> io::Result<()> {
         self.socket.send_to_addr(message.as_bytes(), &name_of(address)?).map(drop)
+    }
+
+    /// Sends what could not be sent before. What its receiver cannot take any more is dropped.
+    pub(super) fn send_again(&mut self) {
+        for (address, message) in std::mem::take(&mut self.unsent) {
+            let _ = self.send(address, message);
+        }
+    }
+
+    /// Whether messages wait to be sent again.
+    pub(super) fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty()
     }
 
     /// Takes the next datagram that an endpoint of this user has sent, and returns its length; nothing where there is none now.
@@ -81,7 +110,8 @@ pub(super) fn reaches(address: &EndpointAddress) -> bool {
 }
 
 fn name_of(address: &EndpointAddress) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(format!("roci/local/{address}"))
+    // Another user's endpoint has another name here, and is not waited for. The kernel says of datagrams who the real user is.
+    SocketAddr::from_abstract_name(format!("roci/local/{}/{address}", getuid().as_raw()))
 }
 
 #[cfg(test)]
@@ -95,13 +125,19 @@ mod tests {
         let (here, there) = (address(rand::random()), address(rand::random()));
         let mut ours = LocalSocket::bind(&here).expect("a name of its own");
         assert!(LocalSocket::bind(&here).is_err(), "a name is one endpoint's");
-        assert!(!reaches(&there) && ours.send(&there, "hello").is_err());
-        let theirs = LocalSocket::bind(&there).expect("a name of its own");
+        assert!(!reaches(&there) && ours.send(there, "hello".into()).is_err());
+        let mut theirs = LocalSocket::bind(&there).expect("a name of its own");
         assert!(reaches(&there));
-        theirs.send(&here, "hello").expect("it listens");
+        // More than the kernel's queue holds: all of it arrives, in order.
+        (0..100).for_each(|number| theirs.send(here, number.to_string()).expect("it listens"));
+        assert!(theirs.has_unsent());
         let mut bytes = [0; MESSAGE_LEN];
-        assert_eq!(ours.receive(&mut bytes).map(|len| bytes[..len].to_vec()), Some(b"hello".to_vec()));
-        assert_eq!(ours.receive(&mut bytes), None);
+        for number in 0..100 {
+            theirs.send_again();
+            let received = ours.receive(&mut bytes).map(|len| bytes[..len].to_vec());
+            assert_eq!(received, Some(number.to_string().into_bytes()));
+        }
+        assert_eq!((ours.receive(&mut bytes), theirs.has_unsent()), (None, false));
         drop(theirs);
         assert!(!reaches(&there));
     }

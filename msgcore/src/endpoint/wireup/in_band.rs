@@ -64,8 +64,6 @@ impl InBand {
         let Some(ours) = self.ours.get_mut(&peer) else { return Ok(()) };
         let to = site.book.address(peer).ok_or(NoConnection::NoHost)?;
         let own = site.book.own();
-        let local = site.attached.port_of(peer).map(|_| ends(own < to).1);
-        let address = SocketAddr::new(local.unwrap_or(to.ip), to.service);
         let mut lanes = std::mem::take(&mut ours.resolving).into_iter();
         while let Some((lane, qp)) = lanes.next() {
             let hello = LaneRequest {
@@ -76,8 +74,11 @@ impl InBand {
                 meant: to.incarnation,
             };
             let data = hello.emit();
+            // What was begun over the network goes on there, whatever ports there are by now.
+            let is_local = !qp.is_on(0) && site.attached.port_of(peer).is_some();
+            let address = SocketAddr::new(if is_local { ends(own < to).1 } else { to.ip }, to.service);
             // Sockets find each other by their ports; other stations are asked for, or known.
-            let is_socket = local.is_none() && station::port_of(site.engine.link(0).mac()).is_some();
+            let is_socket = !is_local && station::port_of(site.engine.link(0).mac()).is_some();
             let qp = if is_socket { qp.toward(to.socket_station()) } else { qp };
             match site.engine.cm_connect(qp, address, &site.lanes[lane].params, &data) {
                 Ok(id) => {
@@ -125,8 +126,8 @@ impl InBand {
             CmEvent::Rejected { id, reason, ref private_data } => {
                 self.give_up(site, id, refusal_of(reason, private_data))
             }
-            CmEvent::Failed { id, error } => self.give_up(site, id, Refusal::Because(error.into())),
-            CmEvent::Unreachable { id } => self.give_up(site, id, Refusal::Because(NoConnection::Unanswered)),
+            CmEvent::Failed { id, error } => self.give_up(site, id, NoConnection::from(error).into()),
+            CmEvent::Unreachable { id } => self.on_unanswered(site, id),
             // Its completions may say so first; where all receives are shared it has none.
             CmEvent::Disconnected { id, .. } => {
                 let (peer, ..) = self.by_id.remove(&id)?;
@@ -138,6 +139,12 @@ impl InBand {
             }
             CmEvent::ServiceResolved { .. } | CmEvent::ServiceFailed { .. } => None,
         }
+    }
+
+    /// A request is not answered. Over a port between two ends alone that says that the peer has given the port up.
+    fn on_unanswered<L: Link>(&mut self, site: &mut Site<'_, L>, id: ConnId) -> Option<MethodEvent> {
+        let is_local = self.by_id.get(&id).is_some_and(|(peer, ..)| site.attached.port_of(*peer).is_some());
+        self.give_up(site, id, if is_local { Refusal::NoLocalPort } else { NoConnection::Unanswered.into() })
     }
 
     /// Whether a connection is to a rank, whose address is known before it listens.

@@ -105,6 +105,12 @@ pub(crate) enum Refusal {
     Because(NoConnection),
 }
 
+impl From<NoConnection> for Refusal {
+    fn from(why: NoConnection) -> Self {
+        Self::Because(why)
+    }
+}
+
 /// A way to connect queue pairs. It posts nothing to them: that is for the endpoint.
 pub(crate) trait Method<L: Link>: Send {
     /// Asks a peer for a connection.

@@ -30,10 +30,11 @@ use crate::core::peer::PeerId;
 use crate::core::refused::CallError;
 use crate::core::stage::{Stage, Step};
 
+pub(super) use method::AskedOver;
 pub(crate) use method::{LanePlan, OutgoingText};
 
 use in_band::InBand;
-use method::{Arrivals, AskedOver, Method, MethodEvent, Refusal, Site, Texts};
+use method::{Arrivals, Method, MethodEvent, Refusal, Site, Texts};
 use out_of_band::OutOfBand;
 
 /// Why connections cannot be made as the configuration wants them.
@@ -77,7 +78,7 @@ pub(crate) struct Wireup<L: Link> {
     pub(crate) book: AddressBook,
     arrivals: Arrivals,
     connections: ConnectionCount,
-    /// ConnectionCount that are being made, and when they must be.
+    /// Connections that are being made, and when they must be.
     under_way: BTreeMap<PeerId, Nanos>,
     texts: Texts,
 }
@@ -272,12 +273,7 @@ impl<L: Link> Endpoint<L> {
             }
             // Theirs goes on, and comes.
             MethodEvent::Refused(_, Refusal::Crossed) => {}
-            MethodEvent::Refused(id, Refusal::NoLocalPort) => {
-                self.forgo_port(id);
-                if self.peers.live_mut(id).is_some_and(|peer| peer.connection.stage() == Stage::Asking) {
-                    self.begin_wireup(id);
-                }
-            }
+            MethodEvent::Refused(id, Refusal::NoLocalPort) => self.go_on_without_port(id),
             MethodEvent::Refused(id, Refusal::Because(why)) => {
                 let is_under_way = self.peers.live_mut(id).is_some_and(|peer| peer.connection.stage().is_under_way());
                 if is_under_way || self.wireup.book.is_unknown(id) && !self.is_connected(id) {
@@ -299,13 +295,15 @@ impl<L: Link> Endpoint<L> {
     }
 
     /// A peer asks over a port, which must be the one that it is behind here, too.
-    fn on_asked_over(&mut self, id: PeerId, over: AskedOver) {
+    pub(super) fn on_asked_over(&mut self, id: PeerId, over: AskedOver) {
         match over {
             AskedOver::Local if self.wireup.locality.has_port(id) => self.on_asked(id),
             AskedOver::Local if self.wireup.locality.is_opening(id) => self.wireup.locality.note_early(id),
             AskedOver::Local => self.with_method(|method, site| method.refuse(site, id, &Refusal::NoLocalPort)),
             AskedOver::Network => {
-                if self.peers.live_mut(id).is_some_and(|peer| peer.connection.stage() <= Stage::Asking) {
+                let stage = self.peers.live_mut(id).map(|peer| peer.connection.stage());
+                let ours_goes_on = stage == Some(Stage::Asking) && self.is_peer_to_peer(id) && self.goes_first(id);
+                if stage.is_some_and(|stage| stage <= Stage::Asking) && !ours_goes_on {
                     self.forgo_port(id);
                 }
                 self.on_asked(id);

@@ -100,6 +100,15 @@ pub(super) fn let_work() {
     }
 }
 
+/// The same, unless it has worked within this time: a port that comes up while others carry frames leaves them most of it.
+pub(super) fn let_work_after(rest: Duration) {
+    let mut desk = desk();
+    let has_rested = desk.opened.is_none_or(|opened| opened.elapsed() >= rest);
+    if let (Some(shared), true) = (SHARED.get(), has_rested && !desk.loops.is_empty()) {
+        desk.open(shared);
+    }
+}
+
 /// Runs `action`, which stops or closes a port, while the interrupt thread is parked.
 ///
 /// That thread may be parked with a list of ready control channels half done. It knows them by number: one that was
