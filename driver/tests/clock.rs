@@ -9,7 +9,7 @@ use tempfile::TempDir;
 fn links_of_all_kinds_have_one_clock_that_never_goes_back() {
     let directory = TempDir::new().expect("a directory");
     let socket = UdpLink::open_on_loopback(None).expect("the loopback interface is up");
-    let mut last = socket.now();
+    let (mut last, mut pairs) = (socket.now(), Vec::new());
     // Each is opened at another time.
     for number in 0..3 {
         let place = directory.path().join(number.to_string());
@@ -23,5 +23,6 @@ fn links_of_all_kinds_have_one_clock_that_never_goes_back() {
             assert!(now >= last, "{now} after {last}");
             last = now;
         }
+        pairs.push(pair);
     }
 }
