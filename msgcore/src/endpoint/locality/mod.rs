@@ -185,8 +185,9 @@ impl<L: Link> Endpoint<L> {
             (LocalBody::Apart, Some(LocalPortState::Met)) if !is_to_be_connected => {}
             (LocalBody::Apart, Some(LocalPortState::Met)) => self.go_on_without_port(id),
             (LocalBody::Apart, _) => self.set_local_port(id, LocalPortState::Apart),
-            // The peer has begun anew, and this end does not know yet that what was before is over.
-            (_, Some(LocalPortState::Met)) if !is_to_be_connected => {
+            // The peer has begun anew, and this end does not know yet that what was before is over. Before the connection is open at both
+            // ends the message may be a late one, of the attempt that it is made by.
+            (_, Some(LocalPortState::Met)) if self.is_connected(id) => {
                 self.notify_local(id, LocalBody::Apart);
             }
             (_, None | Some(LocalPortState::Asked { .. })) if !is_to_be_connected => {
