@@ -27,6 +27,12 @@ fn worker(address: &str, settings: &[(&str, &str)]) -> Worker {
     Worker::open_alone(&config).expect("the loopback interface is up")
 }
 
+/// The first learns the address of the second.
+fn introduce(ends: &mut [Worker; 2]) -> PeerId {
+    let address = ends[1].address();
+    ends[0].insert(address).expect("room")
+}
+
 /// Carries the texts of exchanges to and fro, where connections are made so, and makes progress at both ends.
 fn step(ends: &mut [Worker; 2]) {
     for from in 0..2 {
@@ -71,10 +77,7 @@ fn peers_of_one_host_meet_over_a_port_of_their_own_and_the_network_carries_nothi
     for method in METHODS {
         let settings = [("connect_method", method), ("local", "memif")];
         let mut ends = [worker("127.71.0.1", &settings), worker("127.71.0.2", &settings)];
-        let to = {
-            let address = ends[1].address();
-            ends[0].insert(address).expect("room")
-        };
+        let to = introduce(&mut ends);
         send(&mut ends, to, (1, 8));
         assert_eq!(ends.each_ref().map(|end| end.stats().local_ports_opened), [1, 1], "{method}");
         let before = ends.each_ref().map(over_network);
@@ -93,10 +96,7 @@ fn where_one_end_wants_none_or_has_no_place_they_meet_over_the_network() {
                 let theirs = [("connect_method", method), settings];
                 let (first, second) = if is_first { (theirs, ours) } else { (ours, theirs) };
                 let mut ends = [worker("127.72.0.1", &first), worker("127.72.0.2", &second)];
-                let to = {
-                    let address = ends[1].address();
-                    ends[0].insert(address).expect("room")
-                };
+                let to = introduce(&mut ends);
                 send(&mut ends, to, (5, 10_000));
                 assert_eq!(ends.each_ref().map(|end| end.stats().local_ports_opened), [0, 0], "{settings:?}");
             }
@@ -140,17 +140,11 @@ fn who_finds_no_place_left_is_reached_over_the_network() {
         let hub = worker("127.74.0.1", &settings);
         let [first, second] = ["127.74.0.2", "127.74.0.3"].map(|address| worker(address, &settings));
         let mut ends = [hub, first];
-        let to = {
-            let address = ends[1].address();
-            ends[0].insert(address).expect("room")
-        };
+        let to = introduce(&mut ends);
         send(&mut ends, to, (3, 5_000));
         let [hub, first] = ends;
         let mut ends = [hub, second];
-        let to = {
-            let address = ends[1].address();
-            ends[0].insert(address).expect("room")
-        };
+        let to = introduce(&mut ends);
         send(&mut ends, to, (3, 5_000));
         let stats = ends[0].stats();
         assert_eq!((stats.local_ports_opened, stats.local_ports_missed), (1, 1), "{method}");

@@ -94,10 +94,7 @@ impl Drop for Gate {
 
 /// Lets the interrupt thread work where it is parked: a port that comes up while others run needs it to shake hands.
 pub(super) fn let_work() {
-    let mut desk = desk();
-    if let (Some(shared), false) = (SHARED.get(), desk.loops.is_empty()) {
-        desk.open(shared);
-    }
+    let_work_after(Duration::ZERO);
 }
 
 /// The same, unless it has worked within this time: a port that comes up while others carry frames leaves them most of it.
