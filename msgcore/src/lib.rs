@@ -69,6 +69,7 @@ pub use crate::core::credits::CreditAccount;
 pub use crate::core::no_connection::{NoConnection, NoReceives};
 pub use crate::core::peer_id::PeerId;
 pub use crate::core::refused::{CallError, Refused};
+pub use crate::core::request::Request;
 pub use crate::core::stage::IllegalStep;
 pub use messaging::Messaging;
 pub use roci_driver::{
@@ -80,7 +81,6 @@ pub use roci_protocol::msg::Capabilities;
 pub use services::rma::firehose;
 pub use services::tag::claims::ClaimedMessage;
 pub use services::tag::matching::Pattern;
-pub use services::tag::request::Request;
 pub use services::tag::select;
 pub use services::tag::send::SendOptions;
 pub use worker::alone::ExchangeError;

@@ -16,6 +16,7 @@ pub(crate) mod ready;
 pub(crate) mod receive_buffers;
 pub(crate) mod refused;
 pub(crate) mod regions;
+pub(crate) mod request;
 pub(crate) mod rx;
 pub(crate) mod slab;
 pub(crate) mod stage;

@@ -11,9 +11,9 @@ use crate::backoff::Backoff;
 use crate::core::completion::Completion;
 use crate::core::refused::CallError;
 use crate::core::refused::Refused;
+use crate::core::request::first_over;
 use crate::endpoint::buffer_checks::{check_payload, check_room};
 use crate::services::tag::matching::Pattern;
-use crate::services::tag::request::first_over;
 use crate::{
     ClaimedMessage, Done, OpError, PeerId, Request, SendOptions, SomeFailed, Source, Tag, TagMatch, WorkerEvent,
 };

@@ -11,11 +11,11 @@ use crate::core::completion::OpError;
 use crate::core::lane::SEND_QUEUE;
 use crate::core::peer::{Arrived, Peer, PeerId};
 use crate::core::receive_buffers::Cost;
+use crate::core::request::Request;
 use crate::core::rx::{Due, Outcome};
 use crate::core::tx::{lane_and_slot, stream_work_slot};
 use crate::services::Services;
 use crate::services::tag::rendezvous::ClearToSend;
-use crate::services::tag::request::Request;
 use crate::services::tag::stored::RemotePayload;
 
 impl<L: Link> Endpoint<L> {

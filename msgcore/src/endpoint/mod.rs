@@ -35,13 +35,13 @@ use crate::core::completion::{Envelope, OpError};
 use crate::core::peer::{Peer, PeerId};
 use crate::core::peers::Peers;
 use crate::core::refused::{CallError, Refused};
+use crate::core::request::Request;
 use crate::services::Services;
 use crate::services::tag::TagService;
 use crate::services::tag::cancel::Cancellation;
 use crate::services::tag::claims::ClaimedMessage;
 use crate::services::tag::matching::Pattern;
 use crate::services::tag::receive::Met;
-use crate::services::tag::request::Request;
 use crate::services::tag::send::SendOptions;
 use crate::{Source, Tag};
 

@@ -6,9 +6,9 @@ use roci_driver::link::Link;
 use super::Endpoint;
 use super::buffer_checks::{check_multi, check_room};
 use crate::core::refused::{CallError, Refused};
+use crate::core::request::Request;
 use crate::services::tag::claims::ClaimedMessage;
 use crate::services::tag::matching::Pattern;
-use crate::services::tag::request::Request;
 
 impl<L: Link> Endpoint<L> {
     /// Receives messages as the request of this name, one behind the other in a buffer, until less than `least` is left of it.

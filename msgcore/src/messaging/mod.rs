@@ -8,10 +8,10 @@ use roci_driver::{ArenaError, Buffer, EngineStats, UserMemory};
 
 use crate::core::completion::{Completion, Done, Envelope, OpError, SomeFailed};
 use crate::core::refused::{CallError, Refused};
+use crate::core::request::Request;
 use crate::core::stats::WorkerStats;
 use crate::services::tag::claims::ClaimedMessage;
 use crate::services::tag::matching::Pattern;
-use crate::services::tag::request::Request;
 use crate::services::tag::send::SendOptions;
 use crate::worker::Dropped;
 use crate::worker::closing::CloseError;

@@ -14,8 +14,8 @@ use thiserror::Error;
 use crate::backoff::{Backoff, SUSPICIOUS};
 use crate::core::completion::OpError;
 use crate::core::peer::{Peer, PeerId};
+use crate::core::request::Request;
 use crate::services::tag::operation::TagOperation;
-use crate::services::tag::request::Request;
 use crate::worker::report::Awaited;
 use crate::worker::{Dropped, Worker};
 

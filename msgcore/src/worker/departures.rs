@@ -7,9 +7,9 @@ use roci_driver::link::Link;
 use roci_protocol::Nanos;
 
 use crate::core::completion::OpError;
+use crate::core::request::Request;
 use crate::services::tag::TagService;
 use crate::services::tag::operation::TagOperation;
-use crate::services::tag::request::Request;
 use crate::services::tag::requests::Requests;
 use crate::worker::Worker;
 use crate::{Rank, Source};

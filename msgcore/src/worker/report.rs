@@ -9,9 +9,9 @@ use std::time::Duration;
 use roci_driver::link::Link;
 
 use crate::core::peer::{Peer, PeerId};
+use crate::core::request::Request;
 use crate::services::tag::matching::Pattern;
 use crate::services::tag::operation::TagOperation;
-use crate::services::tag::request::Request;
 use crate::worker::Worker;
 use crate::{Source, TagMatch};
 use roci_launcher::Job;

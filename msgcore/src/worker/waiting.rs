@@ -6,7 +6,7 @@ use roci_driver::link::Link;
 
 use crate::backoff::{Backoff, Idle};
 use crate::core::completion::{Completion, Done, OpError, SomeFailed};
-use crate::services::tag::request::{Request, first_over};
+use crate::core::request::{Request, first_over};
 use crate::services::tag::requests::Requests;
 use crate::worker::Worker;
 use crate::worker::report::Awaited;

@@ -7,12 +7,12 @@ use roci_protocol::msg::{Label, Message};
 use super::TagService;
 use super::multi::MultiEnd;
 use super::operation::TagOperation;
-use super::request::Request;
 use super::stored::UnexpectedBody;
 use crate::core::Core;
 use crate::core::breach::Breach;
 use crate::core::completion::Done;
 use crate::core::peer::{Control, Peer, PeerId};
+use crate::core::request::Request;
 
 /// What can be done about an operation that is to be taken back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use super::request::Request;
+use crate::core::request::Request;
 use crate::core::rx::CANCELS_OPEN;
 
 /// Questions that may be open; others wait for answers. What a peer may have to keep counts on it.

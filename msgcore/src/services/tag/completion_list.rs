@@ -3,8 +3,8 @@
 
 use std::collections::VecDeque;
 
-use super::request::Request;
 use crate::core::completion::{Completion, Done, OpError};
+use crate::core::request::Request;
 
 /// Requests that may be in the list in vain, beside as many as are not.
 pub(super) const SLACK: usize = 64;

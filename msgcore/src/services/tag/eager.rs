@@ -11,13 +11,13 @@ use roci_protocol::msg::{Header, Label, Message, Mode};
 use super::TagService;
 use super::matching::MatchLabel;
 use super::operation::{Filling, TagOperation};
-use super::request::Request;
 use super::send_queue::Outgoing;
 use super::stored::{OVERHEAD, Series, SeriesDestination, UnexpectedBody, acceptable};
 use crate::core::Core;
 use crate::core::breach::Breach;
 use crate::core::completion::{Done, Envelope, OpError, Truncated};
 use crate::core::peer::{Peer, PeerId};
+use crate::core::request::Request;
 use crate::core::rx::Outcome;
 use crate::{Context, Tag};
 

@@ -12,7 +12,6 @@ pub(crate) mod multi;
 pub(crate) mod operation;
 pub(crate) mod receive;
 pub(crate) mod rendezvous;
-pub(crate) mod request;
 pub(crate) mod requests;
 pub mod select;
 pub(crate) mod send;
@@ -27,7 +26,6 @@ use self::claims::Claims;
 use self::matching::Matching;
 use self::operation::TagOperation;
 use self::rendezvous::Staging;
-use self::request::Request;
 use self::requests::Requests;
 use self::select::Rules;
 use self::send_queue::PeerSendQueue;
@@ -35,6 +33,7 @@ use self::stored::{Series, UnexpectedBody};
 use crate::core::Core;
 use crate::core::completion::OpError;
 use crate::core::peer::PeerId;
+use crate::core::request::Request;
 
 /// The longest message: one RDMA READ fetches it.
 pub(crate) const MAX_MESSAGE: usize = 1 << 31;

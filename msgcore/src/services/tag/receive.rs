@@ -8,11 +8,11 @@ use super::eager::acknowledge_match;
 use super::matching::{MatchLabel, Pattern};
 use super::operation::TagOperation;
 use super::rendezvous::finish;
-use super::request::Request;
 use super::stored::UnexpectedBody;
 use crate::core::Core;
 use crate::core::completion::{Envelope, OpError};
 use crate::core::peer::{Peer, PeerId};
+use crate::core::request::Request;
 
 /// A message that has met a receive, or a probe: whose it is, and what there is of it.
 pub(crate) struct Met {

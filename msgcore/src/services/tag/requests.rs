@@ -10,9 +10,9 @@ use roci_protocol::msg::Label;
 use super::completion_list::{CompletionList, ReportTo};
 use super::matching::Encounter;
 use super::operation::TagOperation;
-use super::request::Request;
 use crate::core::completion::{Completion, Done, OpError};
 use crate::core::peer::PeerId;
+use crate::core::request::Request;
 use crate::core::slab::{KeySource, NamedValues, Slab};
 
 struct RequestSlot {

@@ -7,7 +7,6 @@ use roci_protocol::msg::{Label, Mode};
 use super::TagService;
 use super::matching::MatchLabel;
 use super::operation::TagOperation;
-use super::request::Request;
 use super::select::{Protocol, Reason};
 use super::send_queue::{OUTGOING_LIMIT, Outgoing};
 use super::stored::UnexpectedBody;
@@ -15,6 +14,7 @@ use crate::core::Core;
 use crate::core::completion::{Done, OpError};
 use crate::core::peer::Peer;
 use crate::core::refused::{CallError, Refused};
+use crate::core::request::Request;
 use crate::{Context, Tag};
 
 /// How to send, where it is not the usual way.

@@ -9,10 +9,10 @@ use roci_protocol::msg::{Label, Mode};
 use super::TagService;
 use super::cancels::Cancels;
 use super::matching::entries::Entries;
-use super::request::Request;
 use super::select::{Conditions, Protocol, lane_for, select};
 use crate::core::Core;
 use crate::core::peer::{Peer, PeerId};
+use crate::core::request::Request;
 
 /// Messages that may wait for one peer, or for their receives there.
 pub(crate) const OUTGOING_LIMIT: usize = 1 << 16;

@@ -4,8 +4,8 @@ use roci_driver::{Buffer, Rkey};
 use roci_protocol::msg::{Mode, RendezvousProtocol};
 
 use super::MAX_MESSAGE;
-use super::request::Request;
 use crate::core::breach::Breach;
+use crate::core::request::Request;
 
 /// A payload that waits at its sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -14,13 +14,13 @@ use roci_protocol::msg::{Header, Label, Message, Mode, RendezvousProtocol};
 use super::TagService;
 use super::matching::MatchLabel;
 use super::operation::{Asked, Exposed, PipeOut, TagOperation};
-use super::request::Request;
 use super::send_queue::{OUTGOING_LIMIT, Outgoing};
 use super::stored::{RemotePayload, UnexpectedBody, acceptable};
 use crate::core::Core;
 use crate::core::breach::Breach;
 use crate::core::completion::Done;
 use crate::core::peer::Peer;
+use crate::core::request::Request;
 
 pub(crate) use pipeline::Staging;
 

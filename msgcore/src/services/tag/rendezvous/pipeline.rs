@@ -12,13 +12,13 @@ use roci_protocol::msg::{Label, Message, RendezvousProtocol};
 
 use super::super::TagService;
 use super::super::operation::{Asked, PipeIn, PipeOut, PipeTarget, TagOperation};
-use super::super::request::Request;
 use super::super::stored::RemotePayload;
 use super::ClearToSend;
 use crate::core::Core;
 use crate::core::breach::Breach;
 use crate::core::completion::Done;
 use crate::core::peer::{Direction, Peer, PeerId, Transfer};
+use crate::core::request::Request;
 
 /// Pieces but for the last are multiples of this, as the knob has it: a peer cannot ask for a message in crumbs.
 const GRAIN: usize = 4096;

@@ -7,7 +7,6 @@ use roci_protocol::msg::{Header, Label, Message, RendezvousProtocol};
 
 use super::super::TagService;
 use super::super::operation::{Asked, Filling, TagOperation};
-use super::super::request::Request;
 use super::super::send_queue::Fragments;
 use super::super::stored::RemotePayload;
 use super::ClearToSend;
@@ -15,6 +14,7 @@ use crate::core::Core;
 use crate::core::breach::Breach;
 use crate::core::completion::Done;
 use crate::core::peer::Peer;
+use crate::core::request::Request;
 
 impl TagService {
     /// Receiver: asks for the payload.

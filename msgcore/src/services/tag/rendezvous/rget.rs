@@ -10,12 +10,12 @@ use roci_protocol::msg::{Label, RendezvousProtocol};
 
 use super::super::TagService;
 use super::super::operation::{Asked, Exposed, Fetching, TagOperation};
-use super::super::request::Request;
 use super::super::stored::RemotePayload;
 use super::finish;
 use crate::core::Core;
 use crate::core::completion::Done;
 use crate::core::peer::{Direction, Peer, PeerId, Transfer};
+use crate::core::request::Request;
 
 /// Sender: opens the payload to the peer, or falls back to R3.
 pub(super) fn expose<L: Link>(

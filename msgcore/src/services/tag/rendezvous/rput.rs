@@ -7,12 +7,12 @@ use roci_protocol::msg::{Label, Message, RendezvousProtocol};
 
 use super::super::TagService;
 use super::super::operation::{Opened, TagOperation};
-use super::super::request::Request;
 use super::super::stored::RemotePayload;
 use crate::core::Core;
 use crate::core::breach::Breach;
 use crate::core::completion::Done;
 use crate::core::peer::Peer;
+use crate::core::request::Request;
 
 impl TagService {
     /// Receiver: opens the buffer, or falls back to R3.

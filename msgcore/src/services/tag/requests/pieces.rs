@@ -7,10 +7,10 @@ use roci_protocol::msg::Label;
 use super::{MultiPiece, Requests, piece_mut};
 use crate::core::completion::{Done, OpError};
 use crate::core::peer::PeerId;
+use crate::core::request::Request;
 use crate::services::tag::matching::Encounter;
 use crate::services::tag::multi::{MultiEnd, MultiReceive};
 use crate::services::tag::operation::TagOperation;
-use crate::services::tag::request::Request;
 
 impl Requests {
     /// A multi-receive of this name begins, whose completions have `context`; without one the application's side, on another

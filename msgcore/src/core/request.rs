@@ -1,7 +1,7 @@
 //! The names of operations.
 
-use crate::core::completion::OpError;
-use crate::core::slab::Key;
+use super::completion::OpError;
+use super::slab::Key;
 
 /// An operation under way. It must be waited for: see [`crate::Worker::wait`] and [`crate::Worker::test`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
