@@ -103,14 +103,14 @@ pub use handles::{CompletionQueue, QueuePair, SharedReceiveQueue};
 pub use lasting::Lasting;
 pub use mem::{
     AdoptError, Arena, ArenaConfig, ArenaError, Buffer, ForkWatch, HugePage, ListError, ListRefused, MAX_PIECES,
-    MemoryError, MemoryKind, MonitorChoice, MonitorError, PageChoice, Pages, PassedOver, PdId, Pin, Placement,
+    MemoryError, MemoryKind, MonitorChoice, MonitorError, Number, PageChoice, Pages, PassedOver, PdId, Pin, Placement,
     RegionError, RegionRefused, RegisterError, RegistrationConfig, RegistrationInfo, RegistrationStats, UserMemory,
     WrongKind,
 };
 pub use qp::{ConnectError, QpParams, UnconnectedQp};
 pub use roci_protocol::cm::{ConnId, Ending, PrivateData, SidrFailure, SidrId, Terms};
 pub use roci_protocol::rc::congestion::Algorithm;
-pub use roci_protocol::rc::{Dialect, Operation, State, WcStatus};
+pub use roci_protocol::rc::{AtomicOperation, Denied, Dialect, Operation, State, WcStatus};
 pub use roci_protocol::ud::Destination;
 pub use roci_protocol::wire::cm::{PortSpace, RejReason, ServiceId};
 pub use roci_protocol::{Access, Mtu, Pkey, Rkey};

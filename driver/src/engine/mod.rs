@@ -2,6 +2,7 @@
 //! buffers may be filled and dropped on other threads.
 
 mod address_handles;
+mod by_key;
 mod check;
 mod cm;
 mod connection;

@@ -32,6 +32,7 @@ pub use keys::{PdId, RegionError, RegionRefused};
 pub use maps::MemoryError;
 pub use monitor::MonitorError;
 pub use pages::{HugePage, PageChoice, Pages, PassedOver, Placement};
+pub use raw::Number;
 pub use registrar::RegisterError;
 pub(crate) use registrar::{Pinned, Registrar};
 pub(crate) use registrations::Registrations;

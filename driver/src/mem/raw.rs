@@ -6,7 +6,7 @@
 //! Rust has no word for accesses of different sizes to the same bytes at the same time, nor for a look at bytes that nothing has
 //! ever written. Here both mean what they mean for memory that is shared with another process: what the machine does.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Bytes of a word.
 const WORD: usize = size_of::<u64>();
@@ -53,21 +53,63 @@ pub(super) unsafe fn store(into: *mut u8, from: &[u8]) {
     unsafe { store_bytes(at, tail) };
 }
 
-/// Replaces the number at `at` by what `change` makes of it, as one step for all that access it by atomic instructions. Returns
-/// what it was; `None`, and nothing has changed, where it is not aligned.
-///
-/// # Safety
-/// 8 bytes from `at` on are mapped, readable and writable.
-pub(super) unsafe fn update(at: *mut u8, change: impl Fn(u64) -> u64) -> Option<u64> {
-    let number: *mut u64 = at.cast();
-    // SAFETY: as the caller promises, and it is aligned.
-    let number = number.is_aligned().then(|| unsafe { AtomicU64::from_ptr(number) })?;
-    let mut before = number.load(Ordering::Relaxed);
-    while let Err(other) = number.compare_exchange_weak(before, change(before), Ordering::SeqCst, Ordering::Relaxed) {
-        before = other;
+/// A number that an atomic operation changes in memory, in this host's byte order: `u32` or `u64`.
+pub trait Number: Copy + sealed::RawNumber {}
+
+impl Number for u32 {}
+impl Number for u64 {}
+
+pub(super) mod sealed {
+    /// What memory is asked for a number.
+    pub trait RawNumber: Sized {
+        /// Its bytes.
+        type Bytes: for<'a> TryFrom<&'a [u8]> + AsRef<[u8]>;
+
+        fn from_bytes(bytes: Self::Bytes) -> Self;
+        fn to_bytes(self) -> Self::Bytes;
+
+        /// Replaces the number at `at` by what `change` makes of it, as one step for all that access it by atomic instructions.
+        /// Returns what it was; `None`, and nothing has changed, where it is not aligned.
+        ///
+        /// # Safety
+        /// Its bytes from `at` on are mapped, readable and writable.
+        unsafe fn update(at: *mut u8, change: impl Fn(Self) -> Self) -> Option<Self>;
     }
-    Some(before)
 }
+
+macro_rules! raw_number {
+    ($number:ty, $atomic:ty) => {
+        impl sealed::RawNumber for $number {
+            type Bytes = [u8; size_of::<$number>()];
+
+            #[inline]
+            fn from_bytes(bytes: Self::Bytes) -> Self {
+                Self::from_ne_bytes(bytes)
+            }
+
+            #[inline]
+            fn to_bytes(self) -> Self::Bytes {
+                self.to_ne_bytes()
+            }
+
+            unsafe fn update(at: *mut u8, change: impl Fn(Self) -> Self) -> Option<Self> {
+                let number: *mut Self = at.cast();
+                // SAFETY: as the caller promises, and it is aligned.
+                let number = number.is_aligned().then(|| unsafe { <$atomic>::from_ptr(number) })?;
+                let mut before = number.load(Ordering::Relaxed);
+                while let Err(other) =
+                    number.compare_exchange_weak(before, change(before), Ordering::SeqCst, Ordering::Relaxed)
+                {
+                    before = other;
+                }
+                Some(before)
+            }
+        }
+    };
+}
+
+raw_number!(u32, AtomicU32);
+raw_number!(u64, AtomicU64);
 
 /// How many bytes lie before the first word.
 fn bytes_before_word(at: *const u8) -> usize {
@@ -94,6 +136,7 @@ unsafe fn store_bytes(into: *mut u8, from: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use super::sealed::RawNumber as _;
     use super::*;
 
     #[test]
@@ -120,7 +163,8 @@ mod tests {
         let mut numbers = [5_u64, 7];
         let at = numbers.as_mut_ptr().cast::<u8>();
         // SAFETY: all of it lies in `numbers`.
-        let (before, unaligned) = unsafe { (update(at.add(8), |number| number * 10), update(at.add(1), |_| 0)) };
+        let (before, unaligned) =
+            unsafe { (u64::update(at.add(8), |number| number * 10), u64::update(at.add(1), |_| 0)) };
         assert_eq!((before, unaligned, numbers), (Some(7), None, [5, 70]));
     }
 }

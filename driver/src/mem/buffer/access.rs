@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut, Range};
 
 use super::Buffer;
-use crate::mem::{MemoryKind, WrongKind, raw};
+use crate::mem::{MemoryKind, Number, WrongKind, raw};
 
 impl Buffer {
     /// What others may do with the bytes meanwhile.
@@ -160,15 +160,14 @@ impl Buffer {
         }
     }
 
-    /// Replaces the 8 bytes at `offset` of the view, a number in this host's byte order, by what `change` makes of it. Returns
+    /// Replaces the number at `offset` of the view, in this host's byte order, by what `change` makes of it. Returns
     /// what it was; `None` where they are not in the view or lie in two pieces, or where others may access them and they are not
     /// aligned. For those, where they use atomic instructions, it is one step.
-    pub(crate) fn update(&mut self, offset: usize, change: impl Fn(u64) -> u64) -> Option<u64> {
-        const NUMBER: usize = size_of::<u64>();
-        let end = offset.checked_add(NUMBER).filter(|&end| end <= self.len)?;
+    pub(crate) fn update<N: Number>(&mut self, offset: usize, change: impl Fn(N) -> N) -> Option<N> {
+        let end = offset.checked_add(size_of::<N>()).filter(|&end| end <= self.len)?;
         if self.has_view() {
-            let before = u64::from_ne_bytes(self[offset..end].try_into().ok()?);
-            self[offset..end].copy_from_slice(&change(before).to_ne_bytes());
+            let before = N::from_bytes(N::Bytes::try_from(&self[offset..end]).ok()?);
+            self[offset..end].copy_from_slice(change(before).to_bytes().as_ref());
             return Some(before);
         }
         let start = self.start as usize;
@@ -176,8 +175,8 @@ impl Buffer {
             let (index, range) = pieces.whole(start + offset..start + end)?;
             return pieces.piece_mut(index).update(range.start, change);
         }
-        // SAFETY: the 8 bytes lie in the view, which is mapped, readable and writable.
-        unsafe { raw::update(self.view_at().add(offset), change) }
+        // SAFETY: the number lies in the view, which is mapped, readable and writable.
+        unsafe { N::update(self.view_at().add(offset), change) }
     }
 
     /// The bytes.
@@ -275,7 +274,7 @@ mod tests {
         rest.copy_out(120, &mut out);
         assert_eq!(out, bytes[248..]);
         assert!(panics(|| whole[0] = 1) && panics(|| whole.copy_in(0, &[1])));
-        assert!(panics(|| assert!(whole.update(0, |number| number).is_none())));
+        assert!(panics(|| assert!(whole.update(0, |number: u64| number).is_none())));
         assert_eq!(*bytes, *pattern(256));
     }
 
@@ -302,14 +301,18 @@ mod tests {
         assert!(rest.check_filled().is_ok() && rest.check_sent() == Err(WrongKind::Target));
         rest.skip_front(8);
         rest.copy_in(0, &7_u64.to_ne_bytes());
-        assert_eq!((rest.update(0, |number| number + 1), rest.update(1, |_| 0)), (Some(7), None));
+        assert_eq!((rest.update(0, |number| number + 1), rest.update(1, |_| 0_u64)), (Some(7_u64), None));
         assert_eq!(
-            (rest.update(184, |_| 0), rest.update(177, |_| 0), rest.update(usize::MAX, |_| 0)),
+            (rest.update(184, |_| 0_u64), rest.update(177, |_| 0_u64), rest.update(usize::MAX, |_| 0_u32)),
             (None, None, None)
         );
+        // Numbers of 4 bytes may be where those of 8 are not.
+        rest.copy_in(4, &9_u32.to_ne_bytes());
+        assert_eq!((rest.update(4, |number| number + 1), rest.update(4, |_| 0_u64)), (Some(9_u32), None));
+        assert_eq!((rest.update(180, |_| 0_u32).is_some(), rest.update(181, |_| 0_u32)), (true, None));
         assert!(panics(|| rest.copy_in(180, &[0; 5])) && panics(|| rest.copy_out(usize::MAX, &mut [0])));
         assert!(panics(|| assert_eq!(rest[0], 0)) && panics(|| rest[0] = 1));
         drop((whole, rest, other));
-        assert_eq!(words[9], 8);
+        assert_eq!(words[9], 8 | 10 << 32);
     }
 }

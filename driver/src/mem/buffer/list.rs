@@ -209,11 +209,15 @@ mod tests {
         let arena = arena();
         let mut list = Buffer::list(vec![filled(&arena, &[0; 12]), filled(&arena, &[0; 20])]).expect("two");
         assert_eq!(
-            (list.update(4, |_| 7), list.update(12, |_| 8), list.update(24, |_| 9)),
+            (list.update(4, |_| 7_u64), list.update(12, |_| 8_u64), list.update(24, |_| 9_u64)),
             (Some(0), Some(0), Some(0))
         );
-        assert_eq!((list.update(5, |_| 1), list.update(25, |_| 1)), (None, None), "it lies across, or ends behind");
-        assert_eq!((list.update(4, |_| 0), list.update(12, |_| 0)), (Some(7), Some(8)));
+        assert_eq!(
+            (list.update(5, |_| 1_u64), list.update(25, |_| 1_u64)),
+            (None, None),
+            "it lies across, or ends behind"
+        );
+        assert_eq!((list.update(4, |_| 0), list.update(12, |_| 0)), (Some(7_u64), Some(8_u64)));
     }
 
     proptest! {
