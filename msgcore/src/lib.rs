@@ -71,7 +71,7 @@ pub use crate::core::peer_id::PeerId;
 pub use crate::core::refused::{CallError, Refused};
 pub use crate::core::request::Request;
 pub use crate::core::stage::IllegalStep;
-pub use messaging::Messaging;
+pub use messaging::{Messaging, collectives};
 pub use roci_driver::{
     AdoptError, Buffer, ListError, ListRefused, MAX_PIECES, MemoryKind, MonitorChoice, Pin, RegistrationInfo,
     RegistrationStats, UserMemory, WrongKind,
@@ -83,10 +83,12 @@ pub use services::tag::claims::ClaimedMessage;
 pub use services::tag::matching::Pattern;
 pub use services::tag::select;
 pub use services::tag::send::SendOptions;
+pub use worker::active;
 pub use worker::alone::ExchangeError;
 pub use worker::closing::CloseError;
 pub use worker::fabric::Fabric;
 pub use worker::flush::FlushError;
+pub use worker::one_sided;
 pub use worker::ports;
 pub use worker::ports::{LiveLink, Ports};
 pub use worker::protocols::{Circumstances, ProtocolRange, protocol_ranges};
@@ -115,6 +117,9 @@ impl Tag {
 pub struct Context(u32);
 
 impl Context {
+    /// The context of collectives ([`collectives`]): an application that calls them has no messages of its own there.
+    pub const COLLECTIVE: Self = Self(u32::MAX);
+
     /// A context.
     pub const fn new(value: u32) -> Self {
         Self(value)

@@ -224,6 +224,8 @@ knobs! {
     dreg_pin: Pin = Pin::Auto, "pin", "auto, lock", |text| choose(PINS, text), |value| name_of(PINS, value);
     /// Whether this rank can do RDMA. Without, it is like a peer on a port that cannot: everything long goes by R3.
     rdma: bool = true, "switch", "on, off", |text| choose(SWITCH, text), |value| name_of(SWITCH, value);
+    /// Whether gets are RDMA READs where both ends have RDMA. Where they are not the target writes what was asked for into the origin's memory, which takes its processor (GASNet's RDMA gets).
+    rdma_gets: bool = true, "switch", "on, off", |text| choose(SWITCH, text), |value| name_of(SWITCH, value);
     /// Firehose: memory of each rank that stays pinned for its peers, in equal shares; at least 32 buckets for each rank. Empty or 0: what firehose_maxvictim_m leaves, or three quarters of what can be pinned.
     firehose_m: Option<u64> = None, "megabytes", "0..99999, of G where a G follows", megabytes, show_megabytes;
     /// Firehose: memory that stays pinned for local operations, and that no operation uses any more; at least 4096 buckets. Empty or 0: what firehose_m leaves, or a quarter of what can be pinned.

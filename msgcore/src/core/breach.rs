@@ -158,6 +158,12 @@ pub enum Breach {
         /// What was granted.
         granted: usize,
     },
+    /// It answered a transfer or an active message that is none of its own, or other than was asked.
+    #[error("it answered {reply:#x}, which waits for no such answer")]
+    UnaskedAnswer {
+        /// Our name for what it answers.
+        reply: u64,
+    },
     /// It gave a message back that nothing asked for.
     #[error("it gave back message {id:#x}, which was not asked for")]
     Cancelled {

@@ -175,6 +175,18 @@ pub enum OpError {
         /// What it did.
         breach: Breach,
     },
+    /// The peer's key does not allow a one-sided operation that went by message. Nothing of it was done but parts of a put.
+    #[error("{peer} denies a one-sided operation: the key does not allow it, or is not valid any more")]
+    Denied {
+        /// Which peer.
+        peer: PeerId,
+    },
+    /// The peer has no handler for an active message that was to be replied to, or no memory for its reply.
+    #[error("{peer} does not answer: it has no such handler, or no memory for its reply")]
+    Unanswered {
+        /// Which peer.
+        peer: PeerId,
+    },
     /// The message was longer than the receive's buffer, which was left alone and comes back.
     #[error(transparent)]
     Truncated(Box<Truncated>),

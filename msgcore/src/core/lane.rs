@@ -73,7 +73,13 @@ impl Lane {
             | Message::Finished { .. }
             | Message::Matched { .. }
             | Message::Cancelled { .. }
-            | Message::StreamOffer => !self.is_shared,
+            | Message::StreamOffer
+            | Message::Put { .. }
+            | Message::Get { .. }
+            | Message::Got { .. }
+            | Message::Atomic { .. }
+            | Message::Executed { .. }
+            | Message::Active { .. } => !self.is_shared,
         }
     }
 
@@ -82,9 +88,26 @@ impl Lane {
         self.is_shared || self.credits.for_control() > 0
     }
 
+    /// Whether something may go that the peer acts upon at once, and that more may follow: it leaves a credit to control messages.
+    #[inline]
+    pub(crate) fn admits_requests(&self) -> bool {
+        self.is_shared || self.credits.for_requests() > 0
+    }
+
     /// Returns the bytes of the receives that are this peer's alone.
     pub(crate) fn receive_bytes(&self) -> usize {
         let count = self.posted + self.unposted.len();
         if self.is_shared { 0 } else { count * (self.payload + msg::LEN) }
+    }
+}
+
+/// The receive queue for a message, by what a vbuf of each holds: the first that holds it, or the last; and how many vbufs
+/// it takes there.
+#[inline]
+pub(crate) fn lane_for(len: usize, mut payloads: impl ExactSizeIterator<Item = usize> + Clone) -> (usize, usize) {
+    let last = payloads.len() - 1;
+    match payloads.clone().position(|payload| len <= payload) {
+        Some(queue) => (queue, 1),
+        None => (last, payloads.nth(last).map_or(1, |payload| len.div_ceil(payload))),
     }
 }

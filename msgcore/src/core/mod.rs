@@ -5,6 +5,7 @@
 //! neither services nor ranks nor how a connection is made.
 
 pub(crate) mod breach;
+pub(crate) mod by_message;
 pub(crate) mod completion;
 pub(crate) mod credits;
 pub(crate) mod lane;
@@ -12,16 +13,19 @@ pub(crate) mod no_connection;
 pub(crate) mod peer;
 pub(crate) mod peer_id;
 pub(crate) mod peers;
+pub(crate) mod rdma;
 pub(crate) mod ready;
 pub(crate) mod receive_buffers;
 pub(crate) mod refused;
 pub(crate) mod regions;
 pub(crate) mod request;
 pub(crate) mod rx;
+pub(crate) mod segment;
 pub(crate) mod slab;
 pub(crate) mod stage;
 pub(crate) mod stats;
 pub(crate) mod terms;
+pub(crate) mod transfer;
 pub(crate) mod tx;
 pub(crate) mod unexpected_limit;
 pub(crate) mod vbuf;
@@ -29,6 +33,7 @@ pub(crate) mod vbuf;
 use roci_driver::link::Link;
 use roci_driver::{ArenaError, Buffer, CompletionQueue, Engine, PdId};
 
+use self::by_message::AwaitedReplies;
 use self::ready::Ready;
 use self::receive_buffers::ReceiveBuffers;
 use self::regions::OpenRegions;
@@ -48,6 +53,8 @@ pub(crate) struct Core<L: Link> {
     pub(crate) unexpected_budget: UnexpectedBudget,
     pub(crate) regions: OpenRegions,
     pub(crate) ready: Ready,
+    /// Transfers that have left by message.
+    pub(crate) awaited: AwaitedReplies,
     pub(crate) terms: LocalTerms,
     pub(crate) stats: WorkerStats,
 }

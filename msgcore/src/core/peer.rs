@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use roci_driver::{Buffer, Rkey};
+use roci_driver::Buffer;
 use roci_protocol::Nanos;
 use roci_protocol::msg::{Capabilities, Header, Message};
 
@@ -11,9 +11,7 @@ use super::completion::OpError;
 use super::lane::Lane;
 pub(crate) use super::peer_id::PeerId;
 use super::stage::{Stage, Step};
-
-/// Bytes of READs and WRITEs under way to one peer: with the smallest packets half of what a send queue can number.
-pub(crate) const TRANSFER_LIMIT: usize = 1 << 30;
+use super::transfer::PeerTransfers;
 
 /// One end's view of a peer.
 #[derive(Debug)]
@@ -56,10 +54,10 @@ pub(crate) struct PeerTx {
     pub(crate) next_sequence: u16,
     /// Control messages: they overtake, because they set memory free. Of an honest peer there are never more than operations.
     pub(crate) control: VecDeque<Control>,
-    /// READs and WRITEs to be posted; they cost no credit.
-    pub(crate) transfers: VecDeque<Transfer>,
-    /// Bytes of READs and WRITEs posted and not complete.
-    pub(crate) transferring: usize,
+    /// READs, WRITEs and atomics.
+    pub(crate) transfers: PeerTransfers,
+    /// Messages with a payload that keep no place among the others.
+    pub(crate) payloads: VecDeque<PayloadMessage>,
     /// The stream service waits for room to send something of its own.
     pub(crate) stream_waits: bool,
     /// The lane whose credits are given back next.
@@ -87,6 +85,8 @@ pub(crate) struct PeerRx {
     pub(crate) expected_sequence: u16,
     /// What has come on one lane before something earlier on another.
     pub(crate) reorder: Vec<Arrived>,
+    /// Of the put that comes in messages, some part could not be written.
+    pub(crate) is_put_denied: bool,
 }
 
 /// A message that has come, in its vbuf, whose view is the payload.
@@ -114,27 +114,11 @@ pub(crate) struct Control {
     pub(crate) sequence: u16,
 }
 
-/// A READ or WRITE to be posted.
+/// A message with a payload that waits to be sent.
 #[derive(Debug)]
-pub(crate) struct Transfer {
-    /// Its service's name for the operation: the work request's identifier.
-    pub(crate) operation: u64,
-    pub(crate) buffer: Buffer,
-    pub(crate) rkey: Rkey,
-    pub(crate) va: u64,
-    pub(crate) direction: Direction,
-}
-
-/// Which way a transfer goes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Direction {
-    /// From the peer.
-    Read,
-    /// To the peer, which gets a message behind it that has its own name for the operation.
-    Write {
-        /// That name.
-        reply: u64,
-    },
+pub(crate) struct PayloadMessage {
+    pub(crate) message: Message,
+    pub(crate) payload: Buffer,
 }
 
 impl Peer {
@@ -164,7 +148,8 @@ impl Peer {
 
     /// Whether nothing of the core's is under way to the peer.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.failure.is_some() || !(self.tx.has_work() || self.lanes.iter().any(|lane| lane.in_flight > 0))
+        let has_work = self.tx.has_work() || self.tx.transfers.awaits_replies();
+        self.failure.is_some() || !(has_work || self.lanes.iter().any(|lane| lane.in_flight > 0))
     }
 
     /// Returns the credits that ride on the next message, and the queue that they are for: those of the queue that is in
@@ -181,12 +166,6 @@ impl Peer {
         (index as u8, self.lanes[index].credits.take_owed())
     }
 
-    /// Whether the next READ or WRITE may be posted.
-    pub(crate) fn may_transfer(&self) -> bool {
-        let next = self.tx.transfers.front().map_or(0, |transfer| transfer.buffer.len());
-        self.lanes[0].has_place() && (self.tx.transferring == 0 || self.tx.transferring + next <= TRANSFER_LIMIT)
-    }
-
     /// Whether a service may post so many READs and WRITEs of its own now, of which so many use up a receive of the peer's.
     /// Such a receive is posted again at once, so its credit always comes back; and the credit that is left for control messages
     /// lets announcements go on beside a stream that never ends. `frees` where the peer gets memory back by it.
@@ -198,14 +177,7 @@ impl Peer {
 
     /// Whether a service may post a READ of so many bytes.
     pub(crate) fn has_room_for_read(&self, len: usize) -> bool {
-        let fits = self.tx.transferring == 0 || self.tx.transferring + len <= TRANSFER_LIMIT;
-        fits && self.has_room_for_work(1, 0, true)
-    }
-
-    /// A READ or WRITE has ended.
-    pub(crate) fn note_transferred(&mut self, len: usize) {
-        assert!(len <= self.tx.transferring, "a transfer ends once");
-        self.tx.transferring -= len;
+        self.tx.transfers.fits(len) && self.has_room_for_work(1, 0, true)
     }
 
     /// Takes the place of the next matched message.
@@ -242,6 +214,6 @@ impl PeerTx {
     /// Whether something of the core's waits to be sent.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
-        !(self.control.is_empty() && self.transfers.is_empty()) || self.stream_waits
+        !(self.control.is_empty() && self.transfers.is_idle() && self.payloads.is_empty()) || self.stream_waits
     }
 }

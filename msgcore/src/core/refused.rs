@@ -1,6 +1,6 @@
 //! Calls that are not accepted hand back what they were given.
 
-use roci_driver::{AdoptError, ArenaError, WrongKind};
+use roci_driver::{AdoptError, ArenaError, RegionError, WrongKind};
 use thiserror::Error;
 
 use super::completion::OpError;
@@ -43,6 +43,46 @@ pub enum CallError {
         /// What waits.
         held: usize,
     },
+    /// A one-sided operation reaches beyond the segment.
+    #[error("{len} bytes from {offset} on reach beyond a segment of {segment}")]
+    BeyondSegment {
+        /// Where it begins.
+        offset: u64,
+        /// Its length.
+        len: usize,
+        /// The segment's length.
+        segment: u64,
+    },
+    /// A put or get is longer than one transfer carries.
+    #[error("{len} bytes are more than the {limit} that one put or get moves: cut it")]
+    TooLongToTransfer {
+        /// Its length.
+        len: usize,
+        /// The longest that may be.
+        limit: usize,
+    },
+    /// An active message has too many arguments.
+    #[error("{0} arguments are more than an active message has")]
+    Arguments(usize),
+    /// The segment was withdrawn before, or is another worker's; or it is read only.
+    #[error("no such segment, or it is read only")]
+    NoSegment,
+    /// All keys are in use.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    /// An active message is longer than one vbuf holds.
+    #[error(
+        "an active message of {len} bytes is longer than the {limit} that it may have: write it, and send a long one"
+    )]
+    TooLongForActive {
+        /// Its length.
+        len: usize,
+        /// The longest that may be.
+        limit: usize,
+    },
+    /// Another handler has this name, or a name that looks the same on the wire.
+    #[error("the handler {0:?} has the name of another one, or one that looks the same on the wire")]
+    HandlerTaken(String),
     /// The message was received before, or is another worker's.
     #[error("no such message")]
     NoMessage,

@@ -1,12 +1,15 @@
 //! The names of operations.
 
-use super::completion::OpError;
+use super::completion::{Done, OpError};
 use super::slab::Key;
 
 /// An operation under way. It must be waited for: see [`crate::Worker::wait`] and [`crate::Worker::test`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[must_use = "an operation ends only for who waits for it"]
 pub struct Request(pub(crate) Key);
+
+/// An operation that is over, and how.
+pub(crate) type OperationEnded = (Request, Result<Done, OpError>);
 
 /// Returns the first of these requests that `test` finds over, and its outcome.
 ///

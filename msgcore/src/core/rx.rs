@@ -70,7 +70,13 @@ impl Peer {
             | Message::Cancelled { .. }
             | Message::Credit
             | Message::Terms
-            | Message::StreamOffer => true,
+            | Message::StreamOffer
+            | Message::Put { .. }
+            | Message::Get { .. }
+            | Message::Got { .. }
+            | Message::Atomic { .. }
+            | Message::Executed { .. }
+            | Message::Active { .. } => true,
         };
         if is_due {
             return Ok(Due::Now);

@@ -62,6 +62,18 @@ counters! {
     rx_staged,
     /// Operations taken back.
     cancelled,
+    /// One-sided operations begun.
+    tx_one_sided,
+    /// One-sided transfers that went by message, because RDMA does not have them, or an end has no RDMA.
+    tx_by_message,
+    /// One-sided transfers of peers by message that were denied: their key does not allow them.
+    rx_denied,
+    /// Active messages sent, replies among them.
+    tx_active,
+    /// Active messages whose handler has run.
+    rx_active,
+    /// Active messages for which there is no handler.
+    rx_active_unknown,
     /// Connections that peers asked for and did not get.
     connections_refused,
     /// Peers lost.

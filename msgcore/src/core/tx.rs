@@ -1,15 +1,16 @@
-//! What goes out: headers and payloads in vbufs, credits in messages of their own, READs and WRITEs.
+//! What goes out: headers and payloads in vbufs, credits in messages of their own, work requests of services.
 
 use std::ops::Range;
 
 use roci_driver::link::Link;
-use roci_driver::{Buffer, PostError, SendWr};
+use roci_driver::{Buffer, PostError, Rkey, SendWr};
 use roci_protocol::msg::{self, Header, Message};
 
 use super::Core;
-use super::lane::SEND_QUEUE;
-use super::peer::{Control, Direction, Peer, PeerId, Starved, Transfer};
+use super::lane::{SEND_QUEUE, lane_for};
+use super::peer::{Control, PayloadMessage, Peer, PeerId, Starved};
 use super::peers::Peers;
+use super::slab::Key;
 use super::vbuf::Pool;
 
 /// The mark of work requests that carry a vbuf; they are named after lane and peer.
@@ -50,6 +51,49 @@ pub(crate) fn lane_and_slot(name: u64) -> (usize, usize) {
     ((name >> 32) as usize & 0xff, name as u32 as usize)
 }
 
+/// The mark of READs, WRITEs and atomics of the one-sided service, which have the names of its operations; and that of those which
+/// no operation stands for, which have the slot of their peer.
+const ONE_SIDED: u32 = 1 << 29;
+const UNNAMED: u32 = 1 << 28;
+
+/// A READ, WRITE or atomic of the one-sided service.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum OneSidedWork {
+    /// Of an operation.
+    Named(Key),
+    /// A put whose bytes were copied to a vbuf, to the peer in this slot.
+    Copied(usize),
+    /// What the peer in this slot has asked this end to write.
+    Served(usize),
+}
+
+impl OneSidedWork {
+    /// Returns its name.
+    #[inline]
+    pub(crate) fn to_name(self) -> u64 {
+        let (high, low) = match self {
+            Self::Named(Key { index, generation }) => (generation, ONE_SIDED | index),
+            Self::Copied(slot) => (slot as u32, ONE_SIDED | UNNAMED),
+            Self::Served(slot) => (slot as u32, ONE_SIDED | UNNAMED | 1),
+        };
+        u64::from(high) << 32 | u64::from(low)
+    }
+
+    /// Returns what has this name; none where it is another's.
+    #[inline]
+    pub(crate) fn from_name(name: u64) -> Option<Self> {
+        let (high, low) = ((name >> 32) as u32, name as u32);
+        if low >> 29 != 1 {
+            return None;
+        }
+        Some(match low & !ONE_SIDED {
+            UNNAMED => Self::Copied(high as usize),
+            low if low & UNNAMED != 0 => Self::Served(high as usize),
+            index => Self::Named(Key { index, generation: high }),
+        })
+    }
+}
+
 /// Whether something may be sent now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SendRoom {
@@ -71,6 +115,21 @@ impl<L: Link> Core<L> {
         }
         peer.tx.control.pop_front();
         self.post_vbuf(peer, 0, Header { sequence, ..Header::new(message) }, &[]);
+        true
+    }
+
+    /// Posts the oldest message with a payload that keeps no place among the others, where there is one and it may go; returns
+    /// whether it did.
+    pub(crate) fn post_payload(&mut self, peer: &mut Peer) -> bool {
+        let Some(next) = peer.tx.payloads.front() else { return false };
+        let len = next.payload.len();
+        let (lane, _) = lane_for(len, peer.lanes.iter().map(|lane| lane.payload));
+        let admitted = peer.lanes[lane].admits_requests();
+        if !self.has_send_room(peer, lane, 1, admitted) {
+            return false;
+        }
+        let PayloadMessage { message, payload } = peer.tx.payloads.pop_front().expect("it was just there");
+        self.post_part(peer, lane, Header::new(message), (&payload, 0..len));
         true
     }
 
@@ -153,25 +212,46 @@ impl<L: Link> Core<L> {
         self.post_filled_vbuf(peer, lane, header, part.len(), |bytes| payload.copy_out(part.start, bytes));
     }
 
+    /// Sends a header and bytes that the peer may read under a key and that fit behind it, as [`Core::post_vbuf`] does.
+    pub(super) fn post_bytes_by_key(&mut self, peer: &mut Peer, header: Header, from: (Rkey, u64), len: usize) {
+        let mut vbuf = self.take_filled_vbuf(peer, 0, header, len);
+        let read = self.engine.read_bytes_by_key(self.pd, from, &mut vbuf[msg::LEN..]);
+        debug_assert!(read.is_ok(), "the caller has seen to that");
+        self.post_taken_vbuf(peer, 0, vbuf);
+    }
+
     #[inline(always)]
     fn post_filled_vbuf(
         &mut self,
         peer: &mut Peer,
-        lane_index: usize,
+        lane: usize,
         header: Header,
         len: usize,
         fill: impl FnOnce(&mut [u8]),
     ) {
+        let mut vbuf = self.take_filled_vbuf(peer, lane, header, len);
+        fill(&mut vbuf[msg::LEN..]);
+        self.post_taken_vbuf(peer, lane, vbuf);
+    }
+
+    /// Takes a vbuf with a header, and room for so much behind it. The message's credit is spent.
+    #[inline(always)]
+    fn take_filled_vbuf(&mut self, peer: &mut Peer, lane_index: usize, header: Header, len: usize) -> Buffer {
         let mut vbuf = self.send_pools[lane_index].take(&self.engine).expect("the caller has seen to a vbuf");
         let (queue, credits) = peer.take_owed();
-        let id = peer.id;
         let lane = &mut peer.lanes[lane_index];
         if lane.charges(&header.message) {
             lane.credits.spend();
         }
         vbuf.set_len(msg::LEN + len);
         Header { credits, queue, ..header }.emit(&mut vbuf);
-        fill(&mut vbuf[msg::LEN..]);
+        vbuf
+    }
+
+    #[inline(always)]
+    fn post_taken_vbuf(&mut self, peer: &mut Peer, lane_index: usize, vbuf: Buffer) {
+        let id = peer.id;
+        let lane = &mut peer.lanes[lane_index];
         lane.in_flight += 1;
         if peer.tx.starved == Starved::Turn {
             peer.tx.starved = Starved::No;
@@ -231,30 +311,5 @@ impl<L: Link> Core<L> {
         peer.tx.next_return = lane;
         self.stats.tx_credit += 1;
         self.post_vbuf(peer, lane, Header::new(Message::Credit), &[]);
-    }
-
-    /// Posts the READs and WRITEs that wait, as far as they may go.
-    pub(crate) fn post_transfers(&mut self, peer: &mut Peer) {
-        while peer.may_transfer() {
-            let Some(Transfer { operation, buffer, rkey, va, direction }) = peer.tx.transfers.pop_front() else {
-                return;
-            };
-            let (qp, len) = (peer.lanes[0].qp, buffer.len() as u64);
-            peer.lanes[0].in_flight += 1;
-            peer.tx.transferring += buffer.len();
-            let work = match direction {
-                Direction::Read => SendWr::read(operation, buffer, rkey, va),
-                Direction::Write { reply } => {
-                    // Sent on the same queue pair, so it is executed after the WRITE.
-                    peer.queue_control(Message::Written { reply, len });
-                    SendWr::write(operation, buffer, rkey, va)
-                }
-            };
-            if self.engine.post_send(qp, work).is_err() {
-                // The queue pair has failed: its completions will say so, and the end of the peer ends the operation.
-                peer.lanes[0].in_flight -= 1;
-                return;
-            }
-        }
     }
 }

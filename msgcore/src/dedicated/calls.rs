@@ -377,7 +377,7 @@ impl<H: EngineHost> DedicatedWorker<H> {
     }
 
     /// A copy in memory that messages may be sent from.
-    fn copy_of(&mut self, bytes: &[u8]) -> Result<Buffer, CallError> {
+    pub(super) fn copy_of(&mut self, bytes: &[u8]) -> Result<Buffer, CallError> {
         self.check_process()?;
         let mut copy = self.stock.take(&self.arena, bytes.len(), self.outcomes.under_way())?;
         copy.copy_from_slice(bytes);

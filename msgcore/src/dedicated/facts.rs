@@ -6,6 +6,7 @@ use roci_driver::link::Link;
 use roci_driver::{Arena, ForkWatch};
 
 use super::outcomes;
+use crate::active::ActiveMessages as _;
 use crate::backoff::BackoffLimits;
 use crate::core::slab::KeySource;
 use crate::services::tag::claims::ClaimHome;
@@ -18,6 +19,7 @@ pub(super) struct WorkerConstants {
     pub(super) size: usize,
     pub(super) address: EndpointAddress,
     pub(super) inject_size: usize,
+    pub(super) max_active: usize,
 }
 
 /// What the handle must know of the worker.
@@ -42,6 +44,7 @@ impl WorkerFacts {
             size: worker.size(),
             address: worker.address(),
             inject_size: worker.inject_size(),
+            max_active: worker.max_active(),
         };
         Self { constants, arena, fork_watch, claims, names, limits }
     }

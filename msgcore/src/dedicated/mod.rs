@@ -88,6 +88,8 @@ pub(crate) mod internals;
 #[cfg(all(loom, test))]
 mod models;
 mod multi_calls;
+mod one_sided;
+mod one_sided_calls;
 mod outcomes;
 mod progress_thread;
 mod questions;
@@ -119,6 +121,7 @@ use crate::{OpError, Rank, Worker};
 use facts::{WorkerConstants, WorkerFacts};
 use host::sealed::HostsEngine as _;
 pub use host::{EngineHost, EngineThread, SteppedEngine};
+use one_sided::OneSidedHandle;
 use outcomes::Outcomes;
 use rings::{Command, Rings};
 use roci_launcher::Job;
@@ -151,6 +154,7 @@ pub struct DedicatedWorker<H: EngineHost = EngineThread> {
     claims: ClaimHome,
     stock: Stock,
     streams: StreamHandle,
+    one_sided: OneSidedHandle,
     limits: BackoffLimits,
     buffered_limit: usize,
     host: H,
@@ -254,6 +258,7 @@ impl<H: EngineHost> DedicatedWorker<H> {
             claims,
             stock: Stock::default(),
             streams: StreamHandle::default(),
+            one_sided: OneSidedHandle::default(),
             limits,
             buffered_limit: config.buffered_limit,
             host,

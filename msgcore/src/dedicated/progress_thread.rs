@@ -7,7 +7,7 @@ use roci_driver::link::Link;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::rings::{Answer, Command, LastWish, OperationEnd, Question, RecvMulti, Rings};
-use super::stream_calls;
+use super::{one_sided_calls, stream_calls};
 use crate::backoff::{Backoff, BackoffLimits, Idle};
 use crate::core::completion::MultiReceiveFailed;
 use crate::core::refused::{CallError, Refused};
@@ -168,6 +168,14 @@ impl<L: Link> ProgressLoop<L> {
             }
             Command::Cancel { request, left } => self.cancel(request, left),
             Command::Discard(message) => worker.discard(message),
+            Command::OneSided { request, to, call } => {
+                let begun = worker.begin_one_sided_as(request, to, call);
+                self.note_refused(request, begun.map_err(CallError::from));
+            }
+            Command::RequestActive { request, to, active, payload } => {
+                let begun = worker.request_active_as(request, to, *active, &payload);
+                self.note_refused(request, begun);
+            }
             Command::GiveBack(buffer) => worker.give_back(buffer),
             Command::Ask(question) => self.answer(question),
             Command::End(_) => unreachable!("it is the loop's"),
@@ -235,6 +243,7 @@ impl<L: Link> ProgressLoop<L> {
             Question::Barrier => Answer::Barrier(worker.barrier()),
             Question::Flush((to, timeout)) => Answer::Flush(worker.flush(to, timeout)),
             Question::Stream(call) => Answer::Stream(stream_calls::carry_out(worker, call)),
+            Question::OneSided(call) => Answer::OneSided(one_sided_calls::carry_out(worker, call)),
             #[cfg(test)]
             Question::Panic => panic!("as was asked for"),
         };

@@ -28,7 +28,7 @@ macro_rules! ask {
 pub(super) use ask;
 
 /// Why a call was not accepted whose question found no engine.
-fn refused(error: OpError) -> CallError {
+pub(super) fn refused(error: OpError) -> CallError {
     match error {
         OpError::Forked => CallError::Forked,
         other => other.into(),

@@ -7,8 +7,11 @@ use std::time::Duration;
 use roci_driver::{AdoptError, Buffer, EngineStats, RegistrationStats, UserMemory};
 
 use super::doorbell::Doorbell;
+use super::one_sided_calls::{OneSidedAnswer, OneSidedQuestion};
 use super::stream_calls::{StreamAnswer, StreamCall};
 use crate::core::refused::CallError;
+use crate::services::am::Active;
+use crate::services::rma::operation::OneSidedCall;
 use crate::services::tag::matching::Pattern;
 use crate::sync::{ArrayQueue, AtomicBool, EventFd};
 use crate::worker::Dropped;
@@ -38,6 +41,10 @@ pub(super) enum Command {
     Cancel { request: Request, left: Option<Done> },
     /// Discard what a probe has claimed.
     Discard(ClaimedMessage),
+    /// Act on a peer's memory.
+    OneSided { request: Request, to: PeerId, call: OneSidedCall },
+    /// Have a peer run a handler that replies.
+    RequestActive { request: Request, to: PeerId, active: Box<Active>, payload: Buffer },
     /// Take memory back.
     GiveBack(Buffer),
     /// Answer.
@@ -84,6 +91,7 @@ pub(super) enum Question {
     Barrier,
     Flush((Option<PeerId>, Duration)),
     Stream(StreamCall),
+    OneSided(OneSidedQuestion),
     /// Makes the engine's thread panic.
     #[cfg(test)]
     Panic,
@@ -110,6 +118,7 @@ pub(super) enum Answer {
     Barrier(Result<(), OpError>),
     Flush(Result<(), FlushError>),
     Stream(StreamAnswer),
+    OneSided(OneSidedAnswer),
     Close(Result<Dropped, CloseError>),
     Abort(Dropped),
 }

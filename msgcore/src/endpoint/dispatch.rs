@@ -13,8 +13,9 @@ use crate::core::peer::{Arrived, Peer, PeerId};
 use crate::core::receive_buffers::Cost;
 use crate::core::request::Request;
 use crate::core::rx::{Due, Outcome};
-use crate::core::tx::{lane_and_slot, stream_work_slot};
+use crate::core::tx::{OneSidedWork, lane_and_slot, stream_work_slot};
 use crate::services::Services;
+use crate::services::am::Active;
 use crate::services::tag::rendezvous::ClearToSend;
 use crate::services::tag::stored::RemotePayload;
 
@@ -79,11 +80,17 @@ impl<L: Link> Endpoint<L> {
     fn on_transferred(&mut self, id: PeerId, done: WorkCompletion) {
         let Self { core, services, peers, .. } = self;
         let Some(peer) = peers.get_mut(id) else { return };
+        if let Some(work) = OneSidedWork::from_name(done.wr_id) {
+            if let Some((request, outcome)) = services.rma.on_work_done(core, peer, work, done) {
+                services.tag.requests.end(request, outcome);
+            }
+            return;
+        }
         let Some(done) = services.stream.on_work_done(core, peer, done) else { return };
         if peer.failure.is_some() {
             return;
         }
-        peer.note_transferred(done.buffer.len());
+        peer.tx.transfers.end(done.buffer.len());
         let request = Request::from_wire(done.wr_id);
         match done.operation {
             Operation::Read => services.tag.on_read(peer, request, done.buffer),
@@ -125,6 +132,10 @@ impl<L: Link> Endpoint<L> {
             }
         } else if let Some(slot) = stream_work_slot(done.wr_id) {
             return Some((self.peers.id_at(slot)?, 0));
+        } else if let Some(OneSidedWork::Copied(slot) | OneSidedWork::Served(slot)) =
+            OneSidedWork::from_name(done.wr_id)
+        {
+            return Some((self.peers.id_at(slot)?, 0));
         }
         self.peers.of_qp(done.qp)
     }
@@ -154,6 +165,9 @@ impl<L: Link> Endpoint<L> {
                     peer.lanes[lane].in_flight -= 1;
                     if matches!(operation, Operation::Send) {
                         core.send_pools[lane].give(done.buffer);
+                    } else if let Some(work) = OneSidedWork::from_name(done.wr_id) {
+                        // The end of the peer ends the operation.
+                        drop(services.rma.on_work_done(core, peer, work, done));
                     } else {
                         // Of tagged messages the end of the peer ends the operation.
                         drop(services.stream.on_work_done(core, peer, done));
@@ -307,9 +321,41 @@ fn dispatch<L: Link>(
         Message::Cancelled { id, is_withdrawn } => services.tag.on_cancelled(core, peer, id, is_withdrawn)?,
         Message::Credit => {}
         Message::StreamOffer => services.stream.on_offer(peer, &vbuf)?,
+        Message::Active { .. }
+        | Message::Put { .. }
+        | Message::Get { .. }
+        | Message::Atomic { .. }
+        | Message::Got { .. }
+        | Message::Executed { .. } => act_for(core, services, peer, header.message, &vbuf)?,
         Message::Terms => return Err(Breach::TermsTwice),
     }
     Ok(Outcome::Used(Some(vbuf)))
+}
+
+/// Does what a peer asks for: a handler runs, memory of this end's is read, written or changed; or a peer has done so.
+#[inline]
+fn act_for<L: Link>(
+    core: &mut Core<L>,
+    services: &mut Services,
+    peer: &mut Peer,
+    message: Message,
+    payload: &[u8],
+) -> Result<(), Breach> {
+    if let Some(active) = Active::of(message) {
+        if let Some((request, outcome)) = services.am.on_active(core, peer, active, payload)? {
+            services.tag.requests.end(request, outcome);
+        }
+        return Ok(());
+    }
+    let ended = match message {
+        Message::Got { offset, reply } => core.on_got(peer, (reply, offset), payload)?,
+        Message::Executed { reply, value, is_denied } => core.on_executed(peer, reply, value, is_denied)?,
+        other => return core.serve(peer, other, payload),
+    };
+    if let Some((request, outcome)) = ended.and_then(|ended| services.rma.on_transfer_end(peer, ended)) {
+        services.tag.requests.end(request, outcome);
+    }
+    Ok(())
 }
 
 /// The end of a peer that broke the protocol.

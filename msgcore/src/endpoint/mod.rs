@@ -12,6 +12,7 @@ pub(crate) mod failure;
 pub(crate) mod invariants;
 mod keepalive;
 pub(crate) mod locality;
+mod one_sided;
 mod open;
 mod progress;
 pub(crate) mod receiving;
@@ -387,7 +388,11 @@ fn post_waiting<L: Link>(core: &mut Core<L>, services: &mut Services, peer: &mut
         services.stream.go_on(core, peer);
     }
     // By turns: neither a long payload nor many messages may keep the other waiting.
-    while services.tag.post_message(core, peer) | services.tag.post_fragment(core, peer) {
+    while services.tag.post_message(core, peer)
+        | services.tag.post_fragment(core, peer)
+        | core.post_payload(peer)
+        | core.post_served(peer)
+    {
         while core.post_control(peer) {}
     }
 }

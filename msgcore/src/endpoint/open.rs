@@ -15,6 +15,7 @@ use super::strangers::{LeavingPeers, completions_of};
 use super::wireup::{LanePlan, NoWireup, Wireup};
 use crate::config::{Config, UNEXPECTED_SHARE};
 use crate::core::Core;
+use crate::core::by_message::AwaitedReplies;
 use crate::core::peer::PeerId;
 use crate::core::peers::Peers;
 use crate::core::ready::Ready;
@@ -26,10 +27,13 @@ use crate::core::unexpected_limit::UnexpectedBudget;
 use crate::core::vbuf::Pool;
 use crate::receive_queues::{Kind, ReceiveQueue, ReceiveQueues};
 use crate::services::Services;
+use crate::services::am::AmService;
+use crate::services::rma::RmaService;
 use crate::services::stream::StreamService;
 use crate::services::tag::TagService;
 use crate::services::tag::rendezvous::Staging;
 use crate::services::tag::requests::Requests;
+use crate::services::tag::select::Rules;
 
 /// Messages without a receive are withheld where less than this part of the arena is free: the application must be able to
 /// receive them.
@@ -122,13 +126,12 @@ impl<L: Link> Endpoint<L> {
             ),
             regions: OpenRegions::new(config.ndreg_entries),
             ready: Ready::default(),
+            awaited: AwaitedReplies::default(),
             terms,
             stats: WorkerStats::default(),
         };
-        let staging = Staging::new(config.pipeline_chunk, config.pipeline_depth);
-        let tag = TagService::new((peers.oneself(), peers.slots()), requests, rules, staging, config.buffered_limit);
+        let services = services(config, &peers, requests, rules);
         let keepalive = Keepalive::new(config.keepalive_s);
-        let services = Services { tag, stream: StreamService::default() };
         Ok(Self {
             core,
             peers,
@@ -158,6 +161,12 @@ impl<L: Link> Endpoint<L> {
         }
         Ok(())
     }
+}
+
+fn services(config: &Config, peers: &Peers, requests: Requests, rules: Rules) -> Services {
+    let staging = Staging::new(config.pipeline_chunk, config.pipeline_depth);
+    let tag = TagService::new((peers.oneself(), peers.slots()), requests, rules, staging, config.buffered_limit);
+    Services { tag, stream: StreamService::default(), rma: RmaService::new(config.rdma_gets), am: AmService::default() }
 }
 
 /// What this end says of itself. Peers know a rank by its number; who is none has an address.

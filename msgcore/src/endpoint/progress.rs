@@ -27,6 +27,9 @@ impl<L: Link> Endpoint<L> {
         if self.core.engine.has_completions(self.core.cq) {
             happened |= self.on_completions();
         }
+        if self.services.am.local_len() > 0 {
+            happened |= self.run_local_handlers();
+        }
         self.calls = self.calls.wrapping_add(1);
         happened
     }

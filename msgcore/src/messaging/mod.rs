@@ -1,5 +1,6 @@
 //! What every worker can do, wherever its engine runs: one trait for both.
 
+pub mod collectives;
 mod facades;
 
 use std::time::Duration;
@@ -14,15 +15,17 @@ use crate::services::tag::claims::ClaimedMessage;
 use crate::services::tag::matching::Pattern;
 use crate::services::tag::send::SendOptions;
 use crate::worker::Dropped;
+use crate::worker::active::ActiveMessages;
 use crate::worker::closing::CloseError;
 use crate::worker::flush::FlushError;
+use crate::worker::one_sided::OneSided;
 use crate::worker::stream::Streams;
 use crate::{PeerId, Rank, Source, Tag, TagMatch, WorkerEvent};
 
 /// Tagged messages between ranks. A [`Worker`](crate::Worker) makes progress inside these calls; a
 /// [`DedicatedWorker`](crate::DedicatedWorker) does on a thread of its own. A program that is generic over this trait, or takes a `&mut dyn Messaging`, runs on either; the methods are those of the
-/// types, which say more. Byte streams are [`Streams`].
-pub trait Messaging: Streams {
+/// types, which say more. Byte streams are [`Streams`], one-sided operations [`OneSided`], active messages [`ActiveMessages`].
+pub trait Messaging: Streams + OneSided + ActiveMessages {
     /// Returns this rank.
     fn rank(&self) -> Rank;
 

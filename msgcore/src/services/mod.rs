@@ -16,12 +16,15 @@
 //! offers each to the streams and gives what is not theirs to the tag service: ask for the new range there first, in
 //! `on_failure` as well, and in `lane_of` where an identifier names its peer.
 
+pub(crate) mod am;
 pub(crate) mod rma;
 pub(crate) mod stream;
 pub(crate) mod tag;
 
 use roci_driver::link::Link;
 
+use self::am::AmService;
+use self::rma::RmaService;
 use self::stream::StreamService;
 use self::tag::TagService;
 use crate::core::Core;
@@ -32,6 +35,8 @@ use crate::core::peer::PeerId;
 pub(crate) struct Services {
     pub(crate) tag: TagService,
     pub(crate) stream: StreamService,
+    pub(crate) rma: RmaService,
+    pub(crate) am: AmService,
 }
 
 impl Services {
@@ -49,5 +54,7 @@ impl Services {
     pub(crate) fn on_peer_down<L: Link>(&mut self, core: &mut Core<L>, peer: PeerId, error: &OpError) {
         self.tag.on_peer_down(core, peer, error);
         self.stream.on_peer_down(core, peer, error);
+        self.rma.on_peer_down(core, peer);
+        self.am.on_peer_down(peer);
     }
 }

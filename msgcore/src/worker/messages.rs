@@ -125,13 +125,13 @@ impl<L: Link> Worker<L> {
 
     /// Makes a name for a request; `None` where too many are under way.
     #[inline]
-    fn mint(&mut self) -> Option<Request> {
+    pub(super) fn mint(&mut self) -> Option<Request> {
         self.endpoint.services.tag.requests.mint()
     }
 
     /// Returns the name of what has begun, or takes it back.
     #[inline]
-    fn named<T>(&mut self, request: Request, begun: Result<(), Refused<T>>) -> Result<Request, Refused<T>> {
+    pub(super) fn named<T>(&mut self, request: Request, begun: Result<(), Refused<T>>) -> Result<Request, Refused<T>> {
         match begun {
             Ok(()) => Ok(request),
             Err(refused) => {

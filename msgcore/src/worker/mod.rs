@@ -1,5 +1,6 @@
 //! The worker: what an application holds.
 
+pub mod active;
 pub(crate) mod alone;
 pub(crate) mod closing;
 pub(crate) mod departures;
@@ -8,6 +9,7 @@ pub(crate) mod flush;
 mod live_link;
 mod local_ports;
 pub(crate) mod messages;
+pub mod one_sided;
 pub mod ports;
 pub(crate) mod protocols;
 pub(crate) mod report;

@@ -7,10 +7,11 @@ use roci_protocol::msg::{self, Capabilities};
 use crate::config::Config;
 use crate::core::credits::{Credits, Rule};
 use crate::core::lane::Lane;
+use crate::core::lane::lane_for;
 use crate::core::peer_id::PeerId;
 use crate::receive_queues::{Kind, ReceiveQueue};
 use crate::services::tag::MAX_MESSAGE;
-use crate::services::tag::select::{Conditions, MAX_TRANSFER, Protocol, Reason, Rules, lane_for, select};
+use crate::services::tag::select::{Conditions, MAX_TRANSFER, Protocol, Reason, Rules, select};
 use crate::worker::Worker;
 
 /// A row: messages of these lengths, both ends included, go so and for this reason.

@@ -36,6 +36,8 @@ pub(crate) enum Awaited<'a> {
     Connections,
     /// The end of what is under way, at the end of the worker.
     Rest,
+    /// A number in a segment, which peers change.
+    Change,
 }
 
 impl<L: Link> Worker<L> {
@@ -107,6 +109,7 @@ impl<L: Link> Worker<L> {
                 let busy = self.endpoint.peers.iter().filter(|peer| !self.is_quiet(peer));
                 ("what is under way to arrive".to_owned(), busy.map(|peer| peer.id).collect())
             }
+            Awaited::Change => ("a peer to change a number in its segment".to_owned(), Vec::new()),
         }
     }
 
@@ -155,6 +158,7 @@ impl<L: Link> Worker<L> {
             TagOperation::Fetching(fetching) => format!("a message of {} that is being fetched", fetching.from),
             TagOperation::Opened(opened) => format!("{} to write a message of {} bytes", opened.from, opened.len),
             TagOperation::Piped(pipe) => format!("{} to write a message in pieces", pipe.from),
+            TagOperation::Elsewhere { peer } => format!("a one-sided operation or a reply of {peer}"),
             TagOperation::Waiting { .. } | TagOperation::Multi(_) | TagOperation::Ended(_) => {
                 "a request that is over".to_owned()
             }

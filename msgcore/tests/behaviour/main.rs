@@ -11,6 +11,7 @@ mod inline {
         pub(crate) use crate::harness::*;
     }
 
+    mod active;
     mod cancel;
     mod claims;
     mod completions;
@@ -20,6 +21,7 @@ mod inline {
     mod memory_kinds;
     mod modes;
     mod multi;
+    mod one_sided;
     mod pair;
     mod protocols;
     mod queues;
@@ -36,6 +38,7 @@ mod dedicated {
         pub(crate) use crate::harness::{DedicatedWorld as World, TestWorker, config, pattern};
     }
 
+    mod active;
     mod cancel;
     mod claims;
     mod completions;
@@ -45,6 +48,7 @@ mod dedicated {
     mod memory_kinds;
     mod modes;
     mod multi;
+    mod one_sided;
     mod pair;
     mod protocols;
     mod queues;

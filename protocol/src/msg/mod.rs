@@ -4,8 +4,10 @@
 //! and *requests to send*) carry a sequence number per peer, because a peer may be reached over several queue
 //! pairs, whose messages overtake each other.
 
+mod atomic;
 mod terms;
 
+pub use atomic::{AtomicOp, AtomicWidth};
 pub use terms::{BadTerms, Capabilities, ConnectionTerms, MAX_QUEUES, QueueTerms};
 
 use static_assertions::const_assert_eq;
@@ -54,6 +56,21 @@ const CANCELLED: u8 = 10;
 const CREDIT: u8 = 11;
 const TERMS: u8 = 12;
 const STREAM_OFFER: u8 = 13;
+const PUT: u8 = 14;
+const GET: u8 = 15;
+const GOT: u8 = 16;
+const ATOMIC: u8 = 17;
+const EXECUTED: u8 = 18;
+const ACTIVE: u8 = 19;
+
+/// Flags: of a put that the sender asks about; of an answer that memory was denied.
+const ASKS: u8 = 0x01;
+const DENIED: u8 = 0x01;
+/// Flags: an atomic's code, and whether its number has 8 bytes.
+const ATOMIC_CODE: u8 = 0x0f;
+const ATOMIC_U64: u8 = 0x10;
+/// Flags: how many arguments an active message has in its header, and behind them what it is.
+const ARGUMENTS: u8 = 0x03;
 
 /// How a rendezvous moves its payload.
 ///
@@ -189,6 +206,89 @@ pub enum Message {
     Terms,
     /// The sender's end of a byte stream is open; its configuration and keys follow.
     StreamOffer,
+    /// One-sided, where there is no RDMA: what follows is to be written.
+    Put {
+        /// The key to the memory.
+        rkey: Rkey,
+        /// Where to write.
+        va: u64,
+        /// The operation that ends with this part, if it does: the sender waits for [`Message::Executed`].
+        id: Option<u64>,
+    },
+    /// One-sided: the receiver is to send what it has there, or to write it.
+    Get {
+        /// The key to what is wanted.
+        rkey: Rkey,
+        /// Where it begins.
+        va: u64,
+        /// How much it is.
+        len: u32,
+        /// The key to the sender's memory, whose addresses begin at 0; 0 where that is not open to peers.
+        into: Rkey,
+        /// The operation.
+        id: u64,
+    },
+    /// One-sided: a part of what [`Message::Get`] has asked for follows.
+    Got {
+        /// Where in it.
+        offset: u64,
+        /// The asker's name for the operation.
+        reply: u64,
+    },
+    /// One-sided: a number is to be changed.
+    Atomic {
+        /// The key to it.
+        rkey: Rkey,
+        /// Where it is.
+        va: u64,
+        /// How.
+        op: AtomicOp,
+        /// How long it is.
+        width: AtomicWidth,
+        /// The operation, in 32 bits.
+        id: u32,
+    },
+    /// One-sided: the answer to [`Message::Put`], [`Message::Atomic`] and, where it was not by [`Message::Got`], [`Message::Get`].
+    Executed {
+        /// The asker's name for the operation.
+        reply: u64,
+        /// What the number was, of an atomic.
+        value: u64,
+        /// The memory under that key does not allow it; of a put, some part of it was not written.
+        is_denied: bool,
+    },
+    /// An active message; its payload follows.
+    Active {
+        /// What it is.
+        kind: ActiveKind,
+        /// The handler, by a hash of its name; of a reply the asker's name for the request.
+        handler: u32,
+        /// Of a request the sender's name for it, which the reply names. Of a long one the key to where its payload was written.
+        token: u32,
+        /// The arguments; unused ones are 0.
+        arguments: [u64; MAX_ARGUMENTS],
+        /// How many of them there are.
+        count: u8,
+    },
+}
+
+/// Arguments of an active message: what its header has room for.
+pub const MAX_ARGUMENTS: usize = 3;
+
+/// What an active message is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum ActiveKind {
+    /// It runs a handler, and nothing comes back.
+    OneWay = 0,
+    /// It runs a handler that replies.
+    Request = 1,
+    /// The answer to a request.
+    Reply = 2,
+    /// The answer to a request that found no handler, or no memory for its reply.
+    Unanswered = 3,
+    /// It runs a handler once what was written before it is in memory: its first two arguments are address and length.
+    Long = 4,
 }
 
 /// A message with what rides on every message.
@@ -331,8 +431,54 @@ impl View {
             CREDIT => Message::Credit,
             TERMS => Message::Terms,
             STREAM_OFFER => Message::StreamOffer,
+            _ => return self.one_sided(),
+        })
+    }
+
+    /// Messages of one-sided transfers, and active ones.
+    #[inline]
+    fn one_sided(&self) -> Result<Message, BadMessage> {
+        let (first, second, id) = (self.first.get(), self.second.get(), self.id.get());
+        let rkey = Rkey(self.rkey.get());
+        Ok(match self.kind {
+            PUT => Message::Put { rkey, va: first, id: (self.flags & ASKS != 0).then_some(id) },
+            GET => Message::Get { rkey, va: first, len: self.word.get(), into: Rkey(second as u32), id },
+            GOT => Message::Got { offset: second, reply: first },
+            ATOMIC => self.atomic()?,
+            EXECUTED => Message::Executed { reply: first, value: second, is_denied: self.flags & DENIED != 0 },
+            ACTIVE => self.active()?,
             unknown => return Err(BadMessage::Kind(unknown)),
         })
+    }
+
+    fn atomic(&self) -> Result<Message, BadMessage> {
+        let op = AtomicOp::from_wire(self.flags & ATOMIC_CODE, self.second.get(), self.id.get());
+        let op = op.filter(|_| self.flags & !(ATOMIC_CODE | ATOMIC_U64) == 0).ok_or(self.bad_flags())?;
+        let width = if self.flags & ATOMIC_U64 != 0 { AtomicWidth::U64 } else { AtomicWidth::U32 };
+        Ok(Message::Atomic { rkey: Rkey(self.rkey.get()), va: self.first.get(), op, width, id: self.word.get() })
+    }
+
+    #[inline]
+    fn active(&self) -> Result<Message, BadMessage> {
+        let kind = match self.flags >> 4 {
+            0 => ActiveKind::OneWay,
+            1 => ActiveKind::Request,
+            2 => ActiveKind::Reply,
+            3 => ActiveKind::Unanswered,
+            4 => ActiveKind::Long,
+            _ => return Err(self.bad_flags()),
+        };
+        Ok(Message::Active {
+            kind,
+            handler: self.word.get(),
+            token: self.rkey.get(),
+            arguments: [self.first.get(), self.second.get(), self.id.get()],
+            count: self.flags & ARGUMENTS,
+        })
+    }
+
+    fn bad_flags(&self) -> BadMessage {
+        BadMessage::Flags { kind: self.kind, flags: self.flags }
     }
 
     /// Whether the sender's data goes with it: in an eager message's own header, and behind that of a request to send.
@@ -406,6 +552,37 @@ impl View {
             Message::Credit => Self::new(CREDIT, 0, 0, 0),
             Message::Terms => Self::new(TERMS, 0, 0, 0),
             Message::StreamOffer => Self::new(STREAM_OFFER, 0, 0, 0),
+            _ => Self::of_one_sided(message),
+        }
+    }
+
+    #[inline(always)]
+    fn of_one_sided(message: &Message) -> Self {
+        match *message {
+            Message::Put { rkey, va, id } => Self {
+                flags: if id.is_some() { ASKS } else { 0 },
+                rkey: rkey.0.into(),
+                ..Self::new(PUT, va, 0, id.unwrap_or(0))
+            },
+            Message::Get { rkey, va, len, into, id } => {
+                Self { word: len.into(), rkey: rkey.0.into(), ..Self::new(GET, va, into.0.into(), id) }
+            }
+            Message::Got { offset, reply } => Self::new(GOT, reply, offset, 0),
+            Message::Atomic { rkey, va, op, width, id } => {
+                let (code, operand, compare) = op.to_wire();
+                let flags = code | if width == AtomicWidth::U64 { ATOMIC_U64 } else { 0 };
+                Self { flags, word: id.into(), rkey: rkey.0.into(), ..Self::new(ATOMIC, va, operand, compare) }
+            }
+            Message::Executed { reply, value, is_denied } => {
+                Self { flags: if is_denied { DENIED } else { 0 }, ..Self::new(EXECUTED, reply, value, 0) }
+            }
+            Message::Active { kind, handler, token, arguments: [first, second, third], count } => Self {
+                flags: (kind as u8) << 4 | count & ARGUMENTS,
+                word: handler.into(),
+                rkey: token.into(),
+                ..Self::new(ACTIVE, first, second, third)
+            },
+            _ => unreachable!("the caller has looked"),
         }
     }
 
@@ -464,7 +641,35 @@ mod tests {
             Message::Credit,
             Message::Terms,
             Message::StreamOffer,
+            Message::Put { rkey, va: 1 << 50, id: Some(id) },
+            Message::Put { rkey, va: 0, id: None },
+            Message::Get { rkey, va: 1 << 50, len: u32::MAX, into: Rkey(5), id },
+            Message::Got { offset: 1 << 30, reply },
+            Message::Executed { reply, value: u64::MAX, is_denied: true },
+            Message::Executed { reply, value: 9, is_denied: false },
         ];
+        for op in [
+            AtomicOp::Add(1),
+            AtomicOp::CompareSwap { compare: 1, swap: u64::MAX },
+            AtomicOp::Swap(2),
+            AtomicOp::And(3),
+            AtomicOp::Or(4),
+            AtomicOp::Xor(5),
+            AtomicOp::Min(6),
+            AtomicOp::Max(7),
+            AtomicOp::SignedMin(8),
+            AtomicOp::SignedMax(9),
+        ] {
+            for width in [AtomicWidth::U32, AtomicWidth::U64] {
+                messages.push(Message::Atomic { rkey, va: 1 << 40, op, width, id: u32::MAX });
+            }
+        }
+        for kind in
+            [ActiveKind::OneWay, ActiveKind::Request, ActiveKind::Reply, ActiveKind::Unanswered, ActiveKind::Long]
+        {
+            let arguments = [u64::MAX, 2, 3];
+            messages.push(Message::Active { kind, handler: 0xdead_beef, token: u32::MAX, arguments, count: 3 });
+        }
         for mode in [Mode::Standard, Mode::Synchronous, Mode::Ready] {
             messages.push(Message::Eager { label, len: 1 << 40, id, mode });
             let with_data = Label { data: Some(0xfedc_ba98_7654_3210), ..label };
@@ -520,7 +725,7 @@ mod tests {
 
         /// Whatever a peer sends is refused by name, or says the same when it is written again.
         #[test]
-        fn arbitrary_bytes_are_a_message_or_refused(mut bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..2 * LEN), kind in 0u8..16) {
+        fn arbitrary_bytes_are_a_message_or_refused(mut bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..2 * LEN), kind in 0u8..22) {
             if let Some(first) = bytes.first_mut() {
                 *first = kind;
             }

@@ -273,7 +273,7 @@ impl StreamEnd {
         let len = buffer.len();
         let read = SendWr::read(StreamWork::Read.name(cx.peer.id), buffer, rkey, va);
         cx.core.post_work(cx.peer, read, false)?;
-        cx.peer.tx.transferring += len;
+        cx.peer.tx.transfers.begin(len);
         self.in_flight += 1;
         Ok(())
     }
@@ -338,7 +338,7 @@ impl StreamEnd {
             StreamWork::Word => self.words.push(buffer),
             StreamWork::Read => {
                 if cx.peer.failure.is_none() {
-                    cx.peer.note_transferred(buffer.len());
+                    cx.peer.tx.transfers.end(buffer.len());
                 }
                 self.on_read(cx, buffer, has_worked);
             }

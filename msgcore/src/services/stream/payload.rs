@@ -14,7 +14,7 @@ use roci_driver::{Access, Buffer, MemoryRegion, WrongKind};
 use super::error::StreamError;
 use super::stats::StreamStats;
 use crate::core::Core;
-use crate::core::peer::TRANSFER_LIMIT;
+use crate::core::transfer::TRANSFER_LIMIT;
 
 /// Payloads of one worker.
 const LIMIT: usize = 1 << 16;

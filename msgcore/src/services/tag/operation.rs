@@ -39,6 +39,8 @@ pub(crate) enum TagOperation {
     Opened(Opened),
     /// PIPELINE: a receive whose message is being written piece by piece.
     Piped(Box<PipeIn>),
+    /// Another service's, which says how it ends.
+    Elsewhere { peer: PeerId },
     /// Over.
     Ended(Result<Done, OpError>),
 }
@@ -56,6 +58,7 @@ impl TagOperation {
             Self::Filling(Filling { from, .. }) | Self::Fetching(Fetching { from, .. }) => Some(*from),
             Self::Opened(Opened { from, .. }) => Some(*from),
             Self::Piped(pipe) => Some(pipe.from),
+            Self::Elsewhere { peer } => Some(*peer),
             Self::Waiting { .. } | Self::Multi(_) | Self::Ended(_) => None,
         }
     }

@@ -135,6 +135,11 @@ impl Requests {
         }
     }
 
+    /// A request comes to nothing, as if it had not begun; its name stays.
+    pub(crate) fn forget(&mut self, request: Request) {
+        self.slots.remove(request.0);
+    }
+
     fn remove(&mut self, request: Request) -> Option<RequestSlot> {
         let slot = self.slots.remove(request.0)?;
         self.release(request);

@@ -5,8 +5,8 @@ use std::fmt;
 
 use roci_protocol::msg::{Capabilities, RendezvousProtocol};
 
-use crate::core::peer::TRANSFER_LIMIT;
 use crate::core::stats::WorkerStats;
+use crate::core::transfer::TRANSFER_LIMIT;
 
 /// The longest message that one READ or WRITE carries.
 pub const MAX_TRANSFER: usize = TRANSFER_LIMIT;
@@ -85,17 +85,6 @@ pub struct Conditions {
     pub can_be_cut: bool,
     /// What the peer can do.
     pub peer: Capabilities,
-}
-
-/// The receive queue for a message, by what a vbuf of each holds: the first that holds it, or the last; and how many vbufs
-/// it takes there.
-#[inline]
-pub(crate) fn lane_for(len: usize, mut payloads: impl ExactSizeIterator<Item = usize> + Clone) -> (usize, usize) {
-    let last = payloads.len() - 1;
-    match payloads.clone().position(|payload| len <= payload) {
-        Some(queue) => (queue, 1),
-        None => (last, payloads.nth(last).map_or(1, |payload| len.div_ceil(payload))),
-    }
 }
 
 /// The protocol for a message, and why.

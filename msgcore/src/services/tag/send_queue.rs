@@ -9,8 +9,9 @@ use roci_protocol::msg::{Label, Mode};
 use super::TagService;
 use super::cancels::Cancels;
 use super::matching::entries::Entries;
-use super::select::{Conditions, Protocol, lane_for, select};
+use super::select::{Conditions, Protocol, select};
 use crate::core::Core;
+use crate::core::lane::lane_for;
 use crate::core::peer::{Peer, PeerId};
 use crate::core::request::Request;
 

@@ -17,8 +17,9 @@ use super::ClearToSend;
 use crate::core::Core;
 use crate::core::breach::Breach;
 use crate::core::completion::Done;
-use crate::core::peer::{Direction, Peer, PeerId, Transfer};
+use crate::core::peer::{Peer, PeerId};
 use crate::core::request::Request;
+use crate::core::transfer::{Direction, Transfer};
 
 /// Pieces but for the last are multiples of this, as the knob has it: a peer cannot ask for a message in crumbs.
 const GRAIN: usize = 4096;
@@ -244,8 +245,9 @@ impl TagService {
             out.rest = Some(piece.split_off(len));
         }
         out.in_flight += 1;
-        let (operation, direction) = (request.to_wire(), Direction::Write { reply });
-        peer.tx.transfers.push_back(Transfer { operation, buffer: piece, rkey, va, direction });
+        let then = Some(Message::Written { reply, len: len as u64 });
+        let (operation, direction) = (request.to_wire(), Direction::Write { then });
+        peer.tx.transfers.push(Transfer { operation, buffer: piece, rkey, va, direction });
         Some(())
     }
 

@@ -14,8 +14,9 @@ use super::super::stored::RemotePayload;
 use super::finish;
 use crate::core::Core;
 use crate::core::completion::Done;
-use crate::core::peer::{Direction, Peer, PeerId, Transfer};
+use crate::core::peer::{Peer, PeerId};
 use crate::core::request::Request;
+use crate::core::transfer::{Direction, Transfer};
 
 /// Sender: opens the payload to the peer, or falls back to R3.
 pub(super) fn expose<L: Link>(
@@ -48,8 +49,8 @@ impl TagService {
         let room = buffer.len();
         buffer.set_len(len as usize);
         self.requests.replace(request, TagOperation::Fetching(Fetching { from: peer.id, label, id, room }));
-        let (operation, direction) = (request.to_wire(), Direction::Read);
-        peer.tx.transfers.push_back(Transfer { operation, buffer, rkey, va: 0, direction });
+        let (operation, direction) = (request.to_wire(), Direction::Read { by_message: false });
+        peer.tx.transfers.push(Transfer { operation, buffer, rkey, va: 0, direction });
     }
 
     /// Receiver: the payload has been fetched.

@@ -1,0 +1,94 @@
+//! Transfers by RDMA: READs, WRITEs and atomics are posted to the first lane of their peer, in order.
+
+use roci_driver::link::Link;
+use roci_driver::{AtomicOperation, Rkey, SendWr};
+
+use super::Core;
+use super::peer::Peer;
+use super::transfer::{Direction, Transfer, rdma_atomic};
+
+impl<L: Link> Core<L> {
+    /// Posts the READs, WRITEs and atomics that wait, as far as they may go.
+    pub(crate) fn post_transfers(&mut self, peer: &mut Peer) {
+        let has_rdma = self.terms.capabilities.rdma && peer.connection.capabilities.rdma;
+        while let Some(next) = peer.tx.transfers.waiting.front() {
+            let (is_fenced, len) = (next.is_fenced, next.transfer.buffer.len());
+            if is_fenced && peer.tx.transfers.awaits_replies() {
+                return;
+            }
+            let is_posted = if has_rdma && !next.transfer.direction.needs_message() {
+                self.post_by_rdma(peer, is_fenced, len)
+            } else {
+                // The message must not be acted upon before READs and atomics that are on their way.
+                !(is_fenced && peer.lanes.iter().any(|lane| lane.in_flight > 0)) && self.post_by_message(peer)
+            };
+            if !is_posted {
+                return;
+            }
+        }
+    }
+
+    /// Posts the next transfer; returns whether there was room for it.
+    fn post_by_rdma(&mut self, peer: &mut Peer, is_fenced: bool, len: usize) -> bool {
+        if !(peer.lanes[0].has_place() && peer.tx.transfers.fits(len)) {
+            return false;
+        }
+        let Some(Transfer { operation, buffer, rkey, va, direction }) = peer.tx.transfers.take_next() else {
+            return false;
+        };
+        peer.lanes[0].in_flight += 1;
+        peer.tx.transfers.begin(len);
+        let work = match direction {
+            Direction::Read { .. } => SendWr::read(operation, buffer, rkey, va),
+            Direction::Write { then } => {
+                // Sent on the same queue pair, so it is executed after the WRITE.
+                if let Some(message) = then {
+                    peer.queue_control(message);
+                }
+                SendWr::write(operation, buffer, rkey, va)
+            }
+            Direction::Atomic { op, .. } => match rdma_atomic(op) {
+                Some(AtomicOperation::FetchAdd { add }) => SendWr::fetch_add(operation, buffer, rkey, va, add),
+                Some(AtomicOperation::CompareSwap { compare, swap }) => {
+                    SendWr::compare_swap(operation, buffer, rkey, va, compare, swap)
+                }
+                None => unreachable!("the caller has looked"),
+            },
+        };
+        let work = if is_fenced { work.fenced() } else { work };
+        if self.engine.post_send(peer.lanes[0].qp, work).is_err() {
+            // The queue pair has failed: its completions will say so, and the end of the peer ends the operation.
+            peer.lanes[0].in_flight -= 1;
+            return false;
+        }
+        true
+    }
+
+    /// Writes bytes to a peer's memory out of a vbuf, at once; returns whether there was room for that, and nothing before it.
+    #[inline]
+    pub(crate) fn post_copied_put(
+        &mut self,
+        peer: &mut Peer,
+        name: u64,
+        bytes: &[u8],
+        (rkey, va): (Rkey, u64),
+    ) -> bool {
+        let has_rdma = self.terms.capabilities.rdma && peer.connection.capabilities.rdma;
+        if !(peer.is_open() && has_rdma && peer.tx.transfers.is_clear() && peer.lanes[0].has_place()) {
+            return false;
+        }
+        if bytes.len() > self.send_pools[0].size() || !self.has_spare_vbuf(0) {
+            return false;
+        }
+        let mut vbuf = self.send_pools[0].take(&self.engine).expect("there is a spare one");
+        vbuf.set_len(bytes.len());
+        vbuf.copy_from_slice(bytes);
+        peer.lanes[0].in_flight += 1;
+        if let Err(refused) = self.engine.post_send(peer.lanes[0].qp, SendWr::write(name, vbuf, rkey, va)) {
+            // The queue pair has failed, and its completions will say so.
+            peer.lanes[0].in_flight -= 1;
+            self.send_pools[0].give(refused.request.into_buffer());
+        }
+        true
+    }
+}

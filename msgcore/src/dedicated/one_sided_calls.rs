@@ -1,0 +1,53 @@
+//! Calls of one-sided operations and active messages that the engine answers.
+
+use roci_driver::Buffer;
+use roci_driver::link::Link;
+
+use crate::active::{ActiveMessages as _, Handler, HandlerId};
+use crate::core::refused::{CallError, Refused};
+use crate::one_sided::{OneSided as _, Segment};
+use crate::services::am::Active;
+use crate::{PeerId, Worker};
+
+/// A call for the engine. Bytes come back with the answer, for the next call.
+pub(super) enum OneSidedQuestion {
+    Expose(Buffer),
+    Withdraw(Segment),
+    Read((Segment, usize, Vec<u8>)),
+    Write((Segment, usize, Vec<u8>)),
+    Fence(PeerId),
+    Register((String, Handler)),
+    Send((PeerId, Active, Vec<u8>)),
+}
+
+/// The engine's answer to the call of the same name.
+pub(super) enum OneSidedAnswer {
+    Expose(Result<Segment, Refused<Option<Buffer>>>),
+    Withdraw(Result<Buffer, CallError>),
+    Read((Result<(), CallError>, Vec<u8>)),
+    Write((Result<(), CallError>, Vec<u8>)),
+    Fence(Result<(), CallError>),
+    Register(Result<HandlerId, CallError>),
+    Send((Result<(), CallError>, Vec<u8>)),
+}
+
+/// Carries a call of the application's out, at the engine's side.
+pub(super) fn carry_out<L: Link>(worker: &mut Worker<L>, call: OneSidedQuestion) -> OneSidedAnswer {
+    match call {
+        OneSidedQuestion::Expose(buffer) => OneSidedAnswer::Expose(worker.expose(buffer)),
+        OneSidedQuestion::Withdraw(segment) => OneSidedAnswer::Withdraw(worker.withdraw(segment)),
+        OneSidedQuestion::Read((segment, offset, mut room)) => {
+            OneSidedAnswer::Read((worker.read_segment(segment, offset, &mut room), room))
+        }
+        OneSidedQuestion::Write((segment, offset, bytes)) => {
+            OneSidedAnswer::Write((worker.write_segment(segment, offset, &bytes), bytes))
+        }
+        OneSidedQuestion::Fence(to) => OneSidedAnswer::Fence(worker.fence_to(to)),
+        OneSidedQuestion::Register((name, handler)) => {
+            OneSidedAnswer::Register(worker.register_handler(&name, handler))
+        }
+        OneSidedQuestion::Send((to, active, payload)) => {
+            OneSidedAnswer::Send((worker.send_active_as(to, active, &payload), payload))
+        }
+    }
+}

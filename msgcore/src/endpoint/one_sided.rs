@@ -1,0 +1,177 @@
+//! Calls of the application for one-sided operations and active messages.
+
+use roci_driver::link::Link;
+use roci_driver::{Access, Buffer, RegionError, RegionRefused};
+use roci_protocol::msg::ActiveKind;
+
+use super::{Endpoint, advance};
+use crate::core::peer::PeerId;
+use crate::core::refused::{CallError, Refused};
+use crate::core::request::Request;
+use crate::core::segment::{RemoteAddress, Segment};
+use crate::core::tx::OneSidedWork;
+use crate::services::am::{self, Active};
+use crate::services::rma;
+use crate::services::rma::operation::OneSidedCall;
+use crate::services::tag::operation::TagOperation;
+
+impl<L: Link> Endpoint<L> {
+    /// Exposes memory to peers. What the application itself may access meanwhile is open to atomics only where its numbers are
+    /// aligned, and a source to reads alone.
+    pub(crate) fn expose(&mut self, buffer: Buffer) -> Result<Segment, Refused<Option<Buffer>>> {
+        let reads = Access::REMOTE_READ;
+        let is_read_only = buffer.check_filled().is_err();
+        let writes = if is_read_only { reads } else { reads.and(Access::REMOTE_WRITE) };
+        let all = if is_read_only { reads } else { writes.and(Access::REMOTE_ATOMIC) };
+        let (engine, pd) = (&mut self.core.engine, self.core.pd);
+        let region = match engine.register(pd, buffer, all) {
+            Err(RegionRefused { why: RegionError::Misaligned, buffer }) => engine.register(pd, buffer, writes),
+            other => other,
+        };
+        region.map(Segment).map_err(|RegionRefused { why, buffer }| Refused::new(why, Some(buffer)))
+    }
+
+    /// Withdraws memory from peers.
+    pub(crate) fn withdraw(&mut self, segment: Segment) -> Result<Buffer, CallError> {
+        self.core.engine.deregister(segment.0).ok_or(CallError::NoSegment)
+    }
+
+    /// Copies bytes out of a segment.
+    pub(crate) fn read_segment(&self, segment: Segment, offset: usize, into: &mut [u8]) -> Result<(), CallError> {
+        self.core.engine.read_region(self.core.pd, segment.0, offset, into).ok_or(CallError::NoSegment)
+    }
+
+    /// Copies bytes into a segment.
+    pub(crate) fn write_segment(&mut self, segment: Segment, offset: usize, from: &[u8]) -> Result<(), CallError> {
+        self.core.engine.write_region(self.core.pd, segment.0, offset, from).ok_or(CallError::NoSegment)
+    }
+
+    /// Begins a one-sided operation, under this name.
+    pub(crate) fn begin_one_sided(
+        &mut self,
+        request: Request,
+        to: PeerId,
+        call: OneSidedCall,
+    ) -> Result<(), Refused<Buffer>> {
+        if to == self.peers.oneself() {
+            return self.carry_out(request, call);
+        }
+        if let Err(why) = self.peer_or_error(to) {
+            return Err(Refused::new(why, call.into_buffer()));
+        }
+        let Self { core, services, peers, .. } = self;
+        let peer = peers.entry(to);
+        services.rma.begin(core, peer, request, call)?;
+        services.tag.requests.open(request, TagOperation::Elsewhere { peer: to });
+        let is_open = peer.is_open();
+        advance(core, services, peer);
+        if !is_open {
+            self.ensure_connecting(to);
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, request: Request, call: OneSidedCall) -> Result<(), Refused<Buffer>> {
+        if self.is_forked() {
+            return Err(Refused::new(CallError::Forked, call.into_buffer()));
+        }
+        let Self { core, services, peers, .. } = self;
+        let long = match &call {
+            OneSidedCall::Put { then: Some(then), .. } => then.message().and_then(Active::of),
+            _ => None,
+        };
+        if long.is_some()
+            && let Err(why) = services.am.check_local_room()
+        {
+            return Err(Refused::new(why, call.into_buffer()));
+        }
+        let outcome = rma::carry_out(core, peers.oneself(), call)?;
+        if let (Some(long), Ok(_)) = (long, &outcome) {
+            services.am.run_soon(long);
+        }
+        services.tag.requests.open(request, TagOperation::Elsewhere { peer: peers.oneself() });
+        services.tag.requests.end(request, outcome);
+        Ok(())
+    }
+
+    /// Writes bytes to a peer's memory at once, out of a copy, with no operation to wait for. Returns whether that was possible.
+    #[inline]
+    pub(crate) fn put_copy(&mut self, to: PeerId, bytes: &[u8], at: RemoteAddress) -> Result<bool, CallError> {
+        let remote = at.resolve(bytes.len())?;
+        if to == self.peers.oneself() {
+            return Ok(false);
+        }
+        let Self { core, peers, .. } = self;
+        let Some(peer) = peers.get_mut(to).filter(|peer| peer.failure.is_none()) else { return Ok(false) };
+        let name = OneSidedWork::Copied(to.slot()).to_name();
+        let is_posted = core.post_copied_put(peer, name, bytes, remote);
+        core.stats.tx_one_sided += u64::from(is_posted);
+        Ok(is_posted)
+    }
+
+    /// Has the next one-sided operation to a peer wait for those before it.
+    pub(crate) fn fence(&mut self, to: PeerId) -> Result<(), CallError> {
+        if to != self.peers.oneself() {
+            self.peer_or_error(to)?.tx.transfers.fence();
+        }
+        Ok(())
+    }
+
+    /// Sends an active message.
+    #[inline]
+    pub(crate) fn send_active(&mut self, to: PeerId, active: Active, payload: &[u8]) -> Result<(), CallError> {
+        let limit = am::max_payload(&self.core);
+        if payload.len() > limit {
+            return Err(CallError::TooLongForActive { len: payload.len(), limit });
+        }
+        if to == self.peers.oneself() {
+            return self.services.am.send_to_self(&mut self.core, active, payload);
+        }
+        self.peer_or_error(to)?;
+        let Self { core, services, peers, .. } = self;
+        let peer = peers.entry(to);
+        if am::send(core, peer, active, payload)? {
+            let is_open = peer.is_open();
+            advance(core, services, peer);
+            if !is_open {
+                self.ensure_connecting(to);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends an active message whose handler replies, under this name.
+    pub(crate) fn request_active(
+        &mut self,
+        request: Request,
+        to: PeerId,
+        active: Active,
+        payload: &[u8],
+    ) -> Result<(), CallError> {
+        debug_assert_eq!(active.kind, ActiveKind::Request);
+        if to != self.peers.oneself() {
+            self.peer_or_error(to)?;
+        }
+        let token = self.services.am.open_request(request, to)?;
+        self.services.tag.requests.open(request, TagOperation::Elsewhere { peer: to });
+        let sent = self.send_active(to, Active { token, ..active }, payload);
+        if sent.is_err() {
+            self.services.am.close_request(token, to);
+            self.services.tag.requests.forget(request);
+        }
+        sent
+    }
+
+    /// Runs the handlers of active messages that this end has sent itself; returns whether there were any. Those that they lead to
+    /// wait for the next time.
+    #[cold]
+    pub(crate) fn run_local_handlers(&mut self) -> bool {
+        let Self { core, services, peers, .. } = self;
+        for _ in 0..services.am.local_len() {
+            if let Some((request, outcome)) = services.am.run_local(core, peers.oneself()) {
+                services.tag.requests.end(request, outcome);
+            }
+        }
+        true
+    }
+}

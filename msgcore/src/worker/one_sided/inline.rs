@@ -1,0 +1,135 @@
+//! One-sided operations of a worker whose engine runs inside its calls.
+
+use roci_driver::Buffer;
+use roci_driver::link::Link;
+
+use super::{AtomicOp, AtomicWidth, NUMBER, OneSided, RemoteAddress, Segment, Signal};
+use crate::backoff::Backoff;
+use crate::core::completion::{Done, OpError};
+use crate::core::peer_id::PeerId;
+use crate::core::refused::{CallError, Refused};
+use crate::core::request::Request;
+use crate::services::rma::operation::{OneSidedCall, Then};
+use crate::services::tag::requests::LIMIT;
+use crate::worker::Worker;
+use crate::worker::report::Awaited;
+
+impl<L: Link> OneSided for Worker<L> {
+    fn expose(&mut self, buffer: Buffer) -> Result<Segment, Refused<Option<Buffer>>> {
+        self.endpoint.expose(buffer)
+    }
+
+    fn withdraw(&mut self, segment: Segment) -> Result<Buffer, CallError> {
+        self.endpoint.withdraw(segment)
+    }
+
+    fn read_segment(&mut self, segment: Segment, offset: usize, into: &mut [u8]) -> Result<(), CallError> {
+        self.endpoint.read_segment(segment, offset, into)
+    }
+
+    fn write_segment(&mut self, segment: Segment, offset: usize, from: &[u8]) -> Result<(), CallError> {
+        self.endpoint.write_segment(segment, offset, from)
+    }
+
+    fn wait_for_change(&mut self, segment: Segment, offset: usize, was: u64) -> Result<u64, CallError> {
+        let mut backoff = Backoff::new(self.limits);
+        let mut bytes = [0; NUMBER];
+        loop {
+            self.endpoint.read_segment(segment, offset, &mut bytes)?;
+            if bytes != was.to_ne_bytes() {
+                return Ok(u64::from_ne_bytes(bytes));
+            }
+            self.progress_or_idle(&mut backoff, Awaited::Change)?;
+        }
+    }
+
+    fn put_with(
+        &mut self,
+        to: PeerId,
+        buffer: Buffer,
+        at: RemoteAddress,
+        signal: Option<(Signal, RemoteAddress)>,
+    ) -> Result<Request, Refused<Buffer>> {
+        let then = match signal {
+            None => None,
+            Some((signal, at)) => match self.buffer(NUMBER) {
+                Ok(memory) => Some(Box::new(Then::signal(memory, at, signal))),
+                Err(why) => return Err(Refused::new(why, buffer)),
+            },
+        };
+        self.begin_one_sided(to, OneSidedCall::Put { buffer, at, then })
+    }
+
+    fn get_from(&mut self, from: PeerId, buffer: Buffer, at: RemoteAddress) -> Result<Request, Refused<Buffer>> {
+        self.begin_one_sided(from, OneSidedCall::Get { buffer, at })
+    }
+
+    fn atomic_with(
+        &mut self,
+        to: PeerId,
+        op: AtomicOp,
+        width: AtomicWidth,
+        at: RemoteAddress,
+    ) -> Result<Request, CallError> {
+        let buffer = self.buffer(NUMBER)?;
+        Ok(self.begin_one_sided(to, OneSidedCall::Atomic { buffer, at, op, width })?)
+    }
+
+    #[inline]
+    fn put_copy(&mut self, to: PeerId, bytes: &[u8], at: RemoteAddress) -> Result<(), CallError> {
+        if self.is_forked() {
+            return Err(CallError::Forked);
+        }
+        if self.endpoint.put_copy(to, bytes, at)? {
+            return Ok(());
+        }
+        let buffer = self.endpoint.core.copy_of(bytes)?;
+        let request = self.begin_one_sided(to, OneSidedCall::Put { buffer, at, then: None })?;
+        self.detach(request);
+        Ok(())
+    }
+
+    fn fence_to(&mut self, to: PeerId) -> Result<(), CallError> {
+        self.endpoint.fence(to)
+    }
+
+    fn wait_for_one_sided(&mut self, request: Request) -> Result<Done, OpError> {
+        self.wait(request)
+    }
+
+    fn leave_one_sided(&mut self, request: Request) {
+        self.detach(request);
+    }
+
+    fn memory_for_one_sided(&self, len: usize) -> Result<Buffer, CallError> {
+        Ok(self.buffer(len)?)
+    }
+}
+
+impl<L: Link> Worker<L> {
+    pub(in crate::worker) fn begin_one_sided(
+        &mut self,
+        to: PeerId,
+        call: OneSidedCall,
+    ) -> Result<Request, Refused<Buffer>> {
+        let Some(request) = self.mint() else {
+            return Err(Refused::new(CallError::TooMany(LIMIT), call.into_buffer()));
+        };
+        let begun = self.begin_one_sided_as(request, to, call);
+        self.named(request, begun)
+    }
+
+    /// The same, under a name that is made elsewhere.
+    pub(crate) fn begin_one_sided_as(
+        &mut self,
+        request: Request,
+        to: PeerId,
+        call: OneSidedCall,
+    ) -> Result<(), Refused<Buffer>> {
+        let begun = self.endpoint.begin_one_sided(request, to, call);
+        if self.endpoint.wireup.has_mail() {
+            self.carry_mail();
+        }
+        begun
+    }
+}
