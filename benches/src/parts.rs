@@ -26,6 +26,7 @@ pub const PARTS: &PartTable = &[
     ("cq_16", || alone(16)),
     ("engine_send_64", || engines(true)),
     ("engine_no_icrc", || engines(false)),
+    ("engine_write_8", write),
 ];
 
 /// Every name, in the order of the file.
@@ -55,6 +56,11 @@ fn alone(batch: usize) -> Box<dyn FnMut()> {
 fn engines(icrc: bool) -> Box<dyn FnMut()> {
     let mut pair = EnginePair::new(1, icrc);
     Box::new(move || pair.turn())
+}
+
+fn write() -> Box<dyn FnMut()> {
+    let mut pair = EnginePair::new(1, true);
+    Box::new(move || pair.write())
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 mod common;
 
 use common::Wire;
-use roci_driver::{Buffer, Notify, Rkey, SendWr, Sink, WcStatus};
+use roci_driver::{Buffer, Notify, Operation, Rkey, SendWr, Sink, WcStatus};
 
 /// What every receive here is named, and how long it is.
 const NAME: u64 = 7;
@@ -25,7 +25,7 @@ impl Sink for Script {
         self.takes.contains(&message[0])
     }
 
-    fn take_back(&mut self, _: u64, memory: Buffer) -> Option<Buffer> {
+    fn take_back(&mut self, _: u64, _: Operation, memory: Buffer) -> Option<Buffer> {
         Some(memory)
     }
 }
@@ -42,8 +42,9 @@ impl Sink for Hoard {
         false
     }
 
-    fn take_back(&mut self, wr_id: u64, memory: Buffer) -> Option<Buffer> {
-        assert_eq!(memory[..], [wr_id as u8; 8]);
+    fn take_back(&mut self, wr_id: u64, operation: Operation, memory: Buffer) -> Option<Buffer> {
+        assert!(memory.iter().all(|&byte| byte == wr_id as u8));
+        assert_eq!(operation == Operation::Write, memory.is_empty());
         self.offered.push(wr_id);
         (!self.takes.contains(&wr_id)).then_some(memory)
     }
@@ -218,7 +219,7 @@ fn no_memory_is_taken_back_from_who_waits_for_an_event() {
 }
 
 #[test]
-fn only_the_memory_of_sends_that_complete_is_offered() {
+fn only_the_memory_of_sends_and_writes_that_complete_is_offered() {
     let mut wire = acquainted();
     wire.post_recv(1, ROOM);
     let quiet = SendWr::send(5, wire.buffer(0, &[5; 8])).unsignaled();
@@ -229,6 +230,10 @@ fn only_the_memory_of_sends_that_complete_is_offered() {
     assert_eq!((received(&mut wire), hoard.offered), (vec![5], vec![]));
     let write = SendWr::write(6, wire.buffer(0, &[]), Rkey(0), 0);
     wire.post(0, write);
-    assert_eq!(take_back(&mut wire, &[7], &[6, 7]), [], "an RDMA WRITE completes, and so does what is behind it");
-    assert_eq!(completed(&mut wire), [6, 7]);
+    assert_eq!(take_back(&mut wire, &[7], &[6, 7]), [6, 7], "an RDMA WRITE of nothing, and what is behind it");
+    assert_eq!(completed(&mut wire), []);
+    let read = SendWr::read(8, wire.buffer(0, &[]), Rkey(0), 0);
+    wire.post(0, read);
+    assert_eq!(take_back(&mut wire, &[9], &[8, 9]), [], "an RDMA READ completes, and so does what is behind it");
+    assert_eq!(completed(&mut wire), [8, 9]);
 }

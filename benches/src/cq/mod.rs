@@ -5,7 +5,9 @@ pub(crate) mod wire;
 use std::sync::Arc;
 
 use roci_driver::internals::Completions;
-use roci_driver::{Arena, Buffer, CompletionQueue, Engine, QpParams, QueuePair, SendWr, WorkCompletion};
+use roci_driver::{
+    Access, Arena, Buffer, CompletionQueue, Engine, MemoryRegion, QpParams, QueuePair, SendWr, WorkCompletion,
+};
 
 use wire::{ManualClock, WireEnd};
 
@@ -60,6 +62,8 @@ struct EngineEnd {
 pub struct EnginePair {
     ends: [EngineEnd; 2],
     clock: ManualClock,
+    /// Memory of the second that the first may write.
+    region: MemoryRegion,
 }
 
 impl EnginePair {
@@ -75,15 +79,19 @@ impl EnginePair {
             let qp = engine.create_qp(0, pd, cq).expect("room");
             let address = engine.address_of(&qp, &params).expect("the wire carries packets");
             let buffers = buffers(engine.arena(), batch);
-            Some((engine, cq, qp, buffers, address))
+            let memory = engine.buffer(LEN).expect("memory");
+            let region =
+                engine.register(pd, memory, Access::REMOTE_WRITE).map_err(|refused| refused.why).expect("a key");
+            Some((engine, cq, qp, buffers, (address, region)))
         });
-        let addresses = halves.each_ref().map(|half| half.as_ref().expect("made above").4);
+        let addresses = halves.each_ref().map(|half| half.as_ref().expect("made above").4.0);
+        let region = halves[1].as_ref().expect("made above").4.1;
         let ends = [0, 1].map(|which| {
             let (mut engine, cq, qp, buffers, _) = halves[which].take().expect("made above");
             let qp = engine.connect(qp, &addresses[1 - which], &params).expect("one IP version");
             EngineEnd { engine, cq, qp, buffers }
         });
-        Self { ends, clock }
+        Self { ends, clock, region }
     }
 
     /// A batch of SENDs from the first end to the second, until both have polled for all completions.
@@ -105,6 +113,24 @@ impl EnginePair {
                 while let Some(done) = end.engine.poll_cq(end.cq) {
                     end.buffers.push(succeeded(done));
                 }
+            }
+        }
+    }
+
+    /// A WRITE of 8 bytes from the first end to the second's memory, until the first has polled for its completion.
+    #[inline]
+    pub fn write(&mut self) {
+        self.clock.advance(ROUND_NS);
+        let [near, far] = &mut self.ends;
+        let mut buffer = near.buffers.pop().expect("it came back");
+        buffer.set_len(8);
+        let written = near.engine.post_send(near.qp, SendWr::write(2, buffer, self.region.rkey(), 8));
+        written.map_err(|refused| refused.reason).expect("room");
+        while near.buffers.is_empty() {
+            far.engine.poll();
+            near.engine.poll();
+            while let Some(done) = near.engine.poll_cq(near.cq) {
+                near.buffers.push(succeeded(done));
             }
         }
     }
@@ -140,6 +166,14 @@ mod tests {
             let unchecked = if icrc { 0 } else { far.rx_delivered };
             assert_eq!((far.rx_unchecked, far.is_balanced()), (unchecked, true));
         }
+    }
+
+    #[test]
+    fn every_write_completes_at_its_sender_alone() {
+        let mut pair = EnginePair::new(1, true);
+        (0..100).for_each(|_| pair.write());
+        let far = pair.ends[1].engine.stats();
+        assert_eq!((far.queue_pairs.rx_requests, pair.ends[1].buffers.len()), (100, 1));
     }
 
     #[test]

@@ -6,7 +6,9 @@
 
 use std::ops::Range;
 
-use roci_protocol::rc::{AtomicOperation, Denied, Env, Held, Payload, RcCompletion, RecvRequest, SendOp, TxError};
+use roci_protocol::rc::{
+    AtomicOperation, Denied, Env, Held, Operation, Payload, RcCompletion, RecvRequest, SendOp, TxError,
+};
 use roci_protocol::wire::{Flow, HeaderWords, Headers, Opcode, Packet};
 use roci_protocol::{Access, Rkey};
 
@@ -203,12 +205,12 @@ impl<L: Link, S: Sink> Env for EngineEnv<'_, L, S> {
     }
 
     #[inline]
-    fn take_back(&mut self, wr_id: u64, memory: Buffer) -> Option<Buffer> {
+    fn take_back(&mut self, wr_id: u64, operation: Operation, memory: Buffer) -> Option<Buffer> {
         // Ends keep their order: no other may wait to be polled for.
         if !self.completions.queue.is_at_rest() {
             return Some(memory);
         }
-        let left = self.sink.take_back(wr_id, memory);
+        let left = self.sink.take_back(wr_id, operation, memory);
         if left.is_none() {
             self.completions.queue.release();
         }

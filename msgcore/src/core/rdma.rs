@@ -28,16 +28,33 @@ impl<L: Link> Core<L> {
         }
     }
 
+    /// Posts a transfer that nothing waits before, if there is room; else it waits.
+    #[inline]
+    pub(crate) fn submit_transfer(&mut self, peer: &mut Peer, transfer: Transfer) {
+        let has_rdma = self.terms.capabilities.rdma && peer.connection.capabilities.rdma;
+        let may_go = has_rdma && !transfer.direction.needs_message() && peer.tx.transfers.is_clear() && peer.is_open();
+        if may_go && peer.lanes[0].has_place() && peer.tx.transfers.fits(transfer.buffer.len()) {
+            self.post_rdma(peer, transfer, false);
+        } else {
+            peer.tx.transfers.push(transfer);
+        }
+    }
+
     /// Posts the next transfer; returns whether there was room for it.
     fn post_by_rdma(&mut self, peer: &mut Peer, is_fenced: bool, len: usize) -> bool {
         if !(peer.lanes[0].has_place() && peer.tx.transfers.fits(len)) {
             return false;
         }
-        let Some(Transfer { operation, buffer, rkey, va, direction }) = peer.tx.transfers.take_next() else {
-            return false;
-        };
+        let next = peer.tx.transfers.take_next();
+        next.is_some_and(|transfer| self.post_rdma(peer, transfer, is_fenced))
+    }
+
+    /// Posts a transfer, for which there is room; returns whether its queue pair lives.
+    #[inline]
+    fn post_rdma(&mut self, peer: &mut Peer, transfer: Transfer, is_fenced: bool) -> bool {
+        let Transfer { operation, buffer, rkey, va, direction } = transfer;
         peer.lanes[0].in_flight += 1;
-        peer.tx.transfers.begin(len);
+        peer.tx.transfers.begin(buffer.len());
         let work = match direction {
             Direction::Read { .. } => SendWr::read(operation, buffer, rkey, va),
             Direction::Write { then } => {
@@ -56,12 +73,12 @@ impl<L: Link> Core<L> {
             },
         };
         let work = if is_fenced { work.fenced() } else { work };
-        if self.engine.post_send(peer.lanes[0].qp, work).is_err() {
+        let posted = self.engine.post_send(peer.lanes[0].qp, work);
+        if posted.is_err() {
             // The queue pair has failed: its completions will say so, and the end of the peer ends the operation.
             peer.lanes[0].in_flight -= 1;
-            return false;
         }
-        true
+        posted.is_ok()
     }
 
     /// Writes bytes to a peer's memory out of a vbuf, at once; returns whether there was room for that, and nothing before it.

@@ -132,10 +132,11 @@ impl<L: Link> Endpoint<L> {
             }
         } else if let Some(slot) = stream_work_slot(done.wr_id) {
             return Some((self.peers.id_at(slot)?, 0));
-        } else if let Some(OneSidedWork::Copied(slot) | OneSidedWork::Served(slot)) =
-            OneSidedWork::from_name(done.wr_id)
-        {
-            return Some((self.peers.id_at(slot)?, 0));
+        }
+        match OneSidedWork::from_name(done.wr_id) {
+            Some(OneSidedWork::Copied(slot) | OneSidedWork::Served(slot)) => return Some((self.peers.id_at(slot)?, 0)),
+            Some(OneSidedWork::Named(key)) if let Some(id) = self.services.rma.peer_of(key) => return Some((id, 0)),
+            _ => {}
         }
         self.peers.of_qp(done.qp)
     }

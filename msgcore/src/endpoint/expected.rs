@@ -1,8 +1,8 @@
 //! What needs no completion. An eager message whose receive is posted goes from the packet that it came in straight into the
 //! receive's buffer; every other message fills a vbuf, and is dispatched ([`super::dispatch`]). The vbuf of a message that was sent
-//! goes back to its pool as soon as it is acknowledged.
+//! goes back to its pool as soon as it is acknowledged, and a put is over.
 
-use roci_driver::{Buffer, Sink};
+use roci_driver::{Buffer, Operation, Sink};
 use roci_protocol::msg::{Header, WholeEager};
 
 use super::has_work;
@@ -11,8 +11,9 @@ use crate::core::peer::Peer;
 use crate::core::peers::Peers;
 use crate::core::ready::Ready;
 use crate::core::stats::WorkerStats;
-use crate::core::tx::lane_and_slot;
+use crate::core::tx::{OneSidedWork, lane_and_slot};
 use crate::core::vbuf::Pool;
+use crate::services::rma::RmaService;
 use crate::services::tag::TagService;
 
 /// What takes expected messages, and vbufs back, while the engine polls: everything that they need but the engine.
@@ -20,6 +21,7 @@ pub(super) struct Expected<'a> {
     pub(super) peers: &'a mut Peers,
     pub(super) send_pools: &'a mut [Pool],
     pub(super) tag: &'a mut TagService,
+    pub(super) rma: &'a mut RmaService,
     pub(super) ready: &'a mut Ready,
     pub(super) stats: &'a mut WorkerStats,
 }
@@ -44,10 +46,13 @@ impl Sink for Expected<'_> {
     }
 
     #[inline]
-    fn take_back(&mut self, wr_id: u64, vbuf: Buffer) -> Option<Buffer> {
+    fn take_back(&mut self, wr_id: u64, operation: Operation, vbuf: Buffer) -> Option<Buffer> {
         // Peers that wait for vbufs go on by turns, after one peer's have come back and before the next one's do.
         if self.ready.starved() > 0 {
             return Some(vbuf);
+        }
+        if operation != Operation::Send {
+            return self.take_put_back(wr_id, vbuf);
         }
         let (lane, slot) = lane_and_slot(wr_id);
         let Some(peer) = self.peers.live_at_mut(slot) else { return Some(vbuf) };
@@ -55,6 +60,33 @@ impl Sink for Expected<'_> {
         self.send_pools[lane].give(vbuf);
         // There is room for what waits.
         self.ready.note_to_go_on(peer.id);
+        None
+    }
+}
+
+impl Expected<'_> {
+    /// Takes the memory of a put back that is over, if the WRITE of this name was one.
+    #[inline]
+    fn take_put_back(&mut self, wr_id: u64, memory: Buffer) -> Option<Buffer> {
+        match OneSidedWork::from_name(wr_id) {
+            Some(OneSidedWork::Copied(slot)) => {
+                let Some(peer) = self.peers.live_at_mut(slot) else { return Some(memory) };
+                peer.lanes[0].in_flight -= 1;
+                self.send_pools[0].give(memory);
+                self.ready.note_to_go_on(peer.id);
+            }
+            Some(OneSidedWork::Named(key)) => {
+                let Some(peer) = self.rma.target_of_lone_put(key).and_then(|id| self.peers.live_mut(id)) else {
+                    return Some(memory);
+                };
+                peer.lanes[0].in_flight -= 1;
+                peer.tx.transfers.end(memory.len());
+                self.ready.note_to_go_on(peer.id);
+                let (request, done) = self.rma.end_lone_put(key, memory);
+                self.tag.requests.end(request, Ok(done));
+            }
+            Some(OneSidedWork::Served(_)) | None => return Some(memory),
+        }
         None
     }
 }

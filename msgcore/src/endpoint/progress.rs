@@ -5,6 +5,7 @@ use roci_driver::link::Link;
 use super::Endpoint;
 use super::expected::Expected;
 use crate::core::Core;
+use crate::services::Services;
 
 /// Calls between two looks around, for connections and memory: a look may be a system call.
 const PERIOD: u32 = 256;
@@ -19,7 +20,8 @@ impl<L: Link> Endpoint<L> {
     pub(crate) fn progress(&mut self) -> bool {
         let Self { core, services, peers, .. } = self;
         let Core { engine, send_pools, ready, stats, .. } = core;
-        let mut expected = Expected { peers, send_pools, tag: &mut services.tag, ready, stats };
+        let Services { tag, rma, .. } = services;
+        let mut expected = Expected { peers, send_pools, tag, rma, ready, stats };
         let mut happened = engine.poll_into(&mut expected) > 0;
         if ready.are_to_go_on() {
             self.go_on_with_all();

@@ -53,6 +53,13 @@ impl<L: Link> Worker<L> {
         }
     }
 
+    /// Whether all that was sent to a peer is in its memory, as far as is known without waiting: what [`Worker::flush`] waits for. So
+    /// it is where the peer is gone, or there is none.
+    #[inline]
+    pub fn is_flushed(&self, to: impl Into<PeerId>) -> bool {
+        self.endpoint.peers.get(to.into()).is_none_or(|peer| self.is_quiet(peer))
+    }
+
     /// Of this rank, or of all, those to whom something is under way.
     fn unflushed(&self, to: Option<PeerId>) -> Vec<PeerId> {
         let asked = self.endpoint.peers.iter().filter(|peer| to.is_none_or(|id| id == peer.id));

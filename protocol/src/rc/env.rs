@@ -70,11 +70,11 @@ pub trait Env {
     /// The packet that is kept as `held` is not wanted any more.
     fn release(&mut self, _held: Held) {}
 
-    /// Offers the memory of the SEND of this name, which has ended well. Where it is taken, the SEND does not complete; else it
-    /// comes back.
+    /// Offers the memory of the SEND or WRITE of this name, which has ended well. Where it is taken, the request does not complete;
+    /// else it comes back.
     #[inline]
-    fn take_back(&mut self, wr_id: u64, memory: Self::Buffer) -> Option<Self::Buffer> {
-        let _ = wr_id;
+    fn take_back(&mut self, wr_id: u64, operation: Operation, memory: Self::Buffer) -> Option<Self::Buffer> {
+        let _ = (wr_id, operation);
         Some(memory)
     }
 
@@ -235,10 +235,10 @@ impl<B> SendRequest<B> {
     /// Ends well: its memory returns, alone or in a completion.
     #[inline]
     pub(super) fn succeed<E: Env<Buffer = B>>(self, env: &mut E) {
-        if !(self.signaled && matches!(self.op, SendOp::Send { .. })) {
+        if !(self.signaled && matches!(self.op, SendOp::Send { .. } | SendOp::Write { .. })) {
             return env.complete(self.ended(WcStatus::Success));
         }
-        if let Some(buffer) = env.take_back(self.wr_id, self.buffer) {
+        if let Some(buffer) = env.take_back(self.wr_id, self.op.operation(), self.buffer) {
             env.complete(Self { buffer, ..self }.ended(WcStatus::Success));
         }
     }

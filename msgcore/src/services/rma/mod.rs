@@ -63,31 +63,39 @@ impl RmaService {
         };
         core.stats.tx_one_sided += 1;
         match call {
-            OneSidedCall::Put { buffer, at, then } => self.push_put(peer, key, (buffer, at), then),
+            OneSidedCall::Put { buffer, at, then } => self.submit_put(core, peer, key, (buffer, at), then),
             OneSidedCall::Get { buffer, at } => {
-                push(peer, key, (buffer, at), Direction::Read { by_message: !self.gets_by_rdma });
+                submit(core, peer, key, (buffer, at), Direction::Read { by_message: !self.gets_by_rdma });
             }
             OneSidedCall::Atomic { buffer, at, op, width } => {
-                push(peer, key, (buffer, at), Direction::Atomic { op, width });
+                submit(core, peer, key, (buffer, at), Direction::Atomic { op, width });
             }
         }
         Ok(())
     }
 
-    fn push_put(&mut self, peer: &mut Peer, key: Key, what: (Buffer, RemoteAddress), then: Option<Box<Then>>) {
+    fn submit_put<L: Link>(
+        &mut self,
+        core: &mut Core<L>,
+        peer: &mut Peer,
+        key: Key,
+        what: (Buffer, RemoteAddress),
+        then: Option<Box<Then>>,
+    ) {
         match then.map(|then| *then) {
-            None => push(peer, key, what, Direction::WRITE),
-            Some(Then::Message(message)) => push(peer, key, what, Direction::Write { then: Some(message) }),
+            None => submit(core, peer, key, what, Direction::WRITE),
+            Some(Then::Message(message)) => submit(core, peer, key, what, Direction::Write { then: Some(message) }),
             Some(Then::Signal { buffer, at, signal }) => {
-                push(peer, key, what, Direction::WRITE);
+                // Before its WRITE could end, alone.
+                if let Some(operation) = self.operations.get_mut(key) {
+                    operation.transfers = 2;
+                }
+                submit(core, peer, key, what, Direction::WRITE);
                 let direction = match signal {
                     Signal::Set(_) => Direction::WRITE,
                     Signal::Add(add) => Direction::Atomic { op: AtomicOp::Add(add), width: AtomicWidth::U64 },
                 };
-                push(peer, key, (buffer, at), direction);
-                if let Some(operation) = self.operations.get_mut(key) {
-                    operation.transfers = 2;
-                }
+                submit(core, peer, key, (buffer, at), direction);
             }
         }
     }
@@ -121,6 +129,25 @@ impl RmaService {
         let number = self.operations.get(key)?.number;
         let outcome = if is_denied { Err(OpError::Denied { peer: peer.id }) } else { Ok(buffer) };
         self.end_transfer(key, outcome, number.map(|_| value))
+    }
+
+    /// Returns the peer of a put of one transfer.
+    #[inline]
+    pub(crate) fn target_of_lone_put(&self, key: Key) -> Option<PeerId> {
+        let operation = self.operations.get(key)?;
+        (operation.transfers == 1 && operation.first.is_none()).then_some(operation.peer)
+    }
+
+    /// A put of one transfer has ended well.
+    #[inline]
+    pub(crate) fn end_lone_put(&mut self, key: Key, buffer: Buffer) -> (Request, Done) {
+        let operation = self.operations.remove(key).expect("it was just there");
+        (operation.request, done(buffer, operation.peer, None))
+    }
+
+    /// Returns the peer of an operation.
+    pub(crate) fn peer_of(&self, key: Key) -> Option<PeerId> {
+        self.operations.get(key).map(|operation| operation.peer)
     }
 
     fn end_transfer(
@@ -179,14 +206,21 @@ fn done(buffer: Buffer, peer: PeerId, value: Option<u64>) -> Done {
     Done::new(buffer, len, peer, Label { data: value, ..Label::default() })
 }
 
-fn push(peer: &mut Peer, key: Key, (buffer, at): (Buffer, RemoteAddress), direction: Direction) {
+#[inline]
+fn submit<L: Link>(
+    core: &mut Core<L>,
+    peer: &mut Peer,
+    key: Key,
+    (buffer, at): (Buffer, RemoteAddress),
+    direction: Direction,
+) {
     let len = match direction {
         Direction::Atomic { width, .. } => width.len(),
         Direction::Read { .. } | Direction::Write { .. } => buffer.len(),
     };
     let (rkey, va) = at.resolve(len).expect("the caller has checked it");
     let operation = OneSidedWork::Named(key).to_name();
-    peer.tx.transfers.push(Transfer { operation, buffer, rkey, va, direction });
+    core.submit_transfer(peer, Transfer { operation, buffer, rkey, va, direction });
 }
 
 /// Returns the number in a buffer.
