@@ -43,6 +43,14 @@ impl<L: Link> Engine<L> {
         self.memory.keys.authorize(by(pd), rkey, va, len, Access::REMOTE_READ)
     }
 
+    /// Whether peers may write so many bytes under a key, from address `va` on.
+    ///
+    /// # Errors
+    /// They may not.
+    pub fn check_write_by_key(&self, pd: PdId, (rkey, va): (Rkey, u64), len: u64) -> Result<(), Denied> {
+        self.memory.keys.authorize(by(pd), rkey, va, len, Access::REMOTE_WRITE)
+    }
+
     /// Copies bytes to where peers may write under a key, from address `va` on.
     ///
     /// # Errors

@@ -13,10 +13,8 @@ use super::peer::{Peer, PeerId};
 use super::transfer::{Direction, ServedGet, Transfer, WaitingTransfer};
 use super::tx::OneSidedWork;
 
-/// Transfers of an end that peers have not answered.
-const AWAITED_LIMIT: usize = 1 << 16;
 /// Gets that a peer may have asked for and that were not sent: an honest one has no more transfers under way.
-const SERVED_LIMIT: usize = AWAITED_LIMIT;
+const SERVED_LIMIT: usize = 1 << 16;
 
 /// Transfers that have left by message, by the names that peers know them by.
 #[derive(Debug, Default)]
@@ -54,10 +52,6 @@ pub(crate) struct TransferEnd {
 }
 
 impl AwaitedReplies {
-    fn has_room(&self) -> bool {
-        !self.free.is_empty() || self.entries.len() < AWAITED_LIMIT
-    }
-
     /// Returns the name of the next one.
     fn next_name(&self) -> u32 {
         self.free.last().copied().unwrap_or(self.entries.len() as u32)
@@ -85,30 +79,35 @@ impl AwaitedReplies {
 }
 
 impl<L: Link> Core<L> {
-    /// Sends the next transfer, or a part of it, as a message; returns whether there was room.
-    pub(super) fn post_by_message(&mut self, peer: &mut Peer) -> bool {
-        let admitted = peer.lanes[0].admits_requests();
-        if !self.awaited.has_room() || !self.has_send_room(peer, 0, 1, admitted) {
+    /// Sends the next transfer, or a part of it, as a message, where it goes by message and may go; returns whether it did.
+    pub(crate) fn post_by_message(&mut self, peer: &mut Peer) -> bool {
+        let Some(next) = peer.tx.transfers.waiting.front() else { return false };
+        let (direction, is_fenced) = (next.transfer.direction, next.is_fenced && next.sent == 0);
+        if self.has_rdma_with(peer) && !direction.needs_message() || is_fenced && peer.tx.transfers.awaits_replies() {
             return false;
         }
-        match peer.tx.transfers.next_direction() {
-            Some(Direction::Write { then }) => self.post_put_part(peer, then),
-            Some(Direction::Read { .. }) => self.post_get(peer),
-            Some(Direction::Atomic { op, width }) => self.post_atomic(peer, op, width),
-            None => {}
+        let admitted = peer.lanes[0].admits_requests();
+        if !self.has_send_room(peer, 0, 1, admitted) {
+            return false;
+        }
+        let Some(next) = peer.tx.transfers.take_waiting() else { return false };
+        match direction {
+            Direction::Write { then } => self.post_put_part(peer, next, then, is_fenced),
+            Direction::Read { .. } => self.post_get(peer, next.transfer, is_fenced),
+            Direction::Atomic { op, width } => self.post_atomic(peer, next.transfer, (op, width), is_fenced),
         }
         true
     }
 
     /// Sends the next part of a put.
-    fn post_put_part(&mut self, peer: &mut Peer, then: Option<Message>) {
+    fn post_put_part(&mut self, peer: &mut Peer, mut next: WaitingTransfer, then: Option<Message>, is_fenced: bool) {
         let room = peer.lanes[0].payload;
-        let Some(mut next) = peer.tx.transfers.take_waiting() else { return };
-        let WaitingTransfer { transfer: Transfer { operation, buffer, rkey, va, .. }, sent, .. } = &next;
-        let (rkey, operation, from, all) = (*rkey, *operation, *sent, buffer.len());
+        let Transfer { operation, ref buffer, rkey, va, .. } = next.transfer;
+        let (from, all) = (next.sent, buffer.len());
         let (va, to) = (va + from as u64, all.min(from + room));
         let id = (to == all).then(|| u64::from(self.awaited.next_name()));
-        self.post_part(peer, 0, Header::new(Message::Put { rkey, va, id }), (buffer, from..to));
+        let header = Header::new(Message::Put { rkey, va, id });
+        self.post_transfer_message(peer, header, (buffer, from..to), is_fenced);
         if to < all {
             next.sent = to;
             return peer.tx.transfers.put_back(next);
@@ -120,28 +119,28 @@ impl<L: Link> Core<L> {
     }
 
     /// Asks for what a get is to fill its buffer with.
-    fn post_get(&mut self, peer: &mut Peer) {
-        let Some(next) = peer.tx.transfers.take_waiting() else { return };
-        let Transfer { operation, buffer, rkey, va, .. } = next.transfer;
+    fn post_get(&mut self, peer: &mut Peer, transfer: Transfer, is_fenced: bool) {
+        let Transfer { operation, buffer, rkey, va, .. } = transfer;
         let (len, id) = (buffer.len() as u32, u64::from(self.awaited.next_name()));
-        let has_rdma = self.terms.capabilities.rdma && peer.connection.capabilities.rdma;
-        let memory = if has_rdma && len > 0 {
-            self.register(buffer, Access::REMOTE_WRITE)
-                .map_or_else(|buffer| AwaitedMemory::Filling(buffer, 0), AwaitedMemory::Open)
-        } else {
-            AwaitedMemory::Filling(buffer, 0)
-        };
-        let into = if let AwaitedMemory::Open(region) = &memory { region.rkey() } else { Rkey(0) };
-        self.post_vbuf(peer, 0, Header::new(Message::Get { rkey, va, len, into, id }), &[]);
+        let opened =
+            if self.has_rdma_with(peer) && len > 0 { self.register(buffer, Access::REMOTE_WRITE) } else { Err(buffer) };
+        let into = opened.as_ref().ok().map(MemoryRegion::rkey);
+        self.post_bare_message(peer, Header::new(Message::Get { rkey, va, len, into, id }), is_fenced);
+        let memory = opened.map_or_else(|buffer| AwaitedMemory::Filling(buffer, 0), AwaitedMemory::Open);
         self.await_reply(peer, operation, memory);
     }
 
     /// Asks for a change of a number.
-    fn post_atomic(&mut self, peer: &mut Peer, op: AtomicOp, width: AtomicWidth) {
-        let Some(next) = peer.tx.transfers.take_waiting() else { return };
-        let Transfer { operation, buffer, rkey, va, .. } = next.transfer;
-        let id = self.awaited.next_name();
-        self.post_vbuf(peer, 0, Header::new(Message::Atomic { rkey, va, op, width, id }), &[]);
+    fn post_atomic(
+        &mut self,
+        peer: &mut Peer,
+        transfer: Transfer,
+        (op, width): (AtomicOp, AtomicWidth),
+        is_fenced: bool,
+    ) {
+        let Transfer { operation, buffer, rkey, va, .. } = transfer;
+        let header = Header::new(Message::Atomic { rkey, va, op, width, id: self.awaited.next_name() });
+        self.post_bare_message(peer, header, is_fenced);
         self.await_reply(peer, operation, AwaitedMemory::Sent(buffer));
     }
 
@@ -196,14 +195,13 @@ impl<L: Link> Core<L> {
         peer.queue_control(Message::Executed { reply, value, is_denied });
     }
 
-    /// A peer asks for memory of this end's. It is written to the peer where that has opened memory for it, and there is memory
-    /// for a copy here; or sent in parts.
+    /// A peer asks for memory of this end's.
     fn on_get(
         &mut self,
         peer: &mut Peer,
         (rkey, va): (Rkey, u64),
         len: usize,
-        into: Rkey,
+        into: Option<Rkey>,
         reply: u64,
     ) -> Result<(), Breach> {
         if peer.tx.transfers.served.len() == SERVED_LIMIT {
@@ -213,22 +211,25 @@ impl<L: Link> Core<L> {
             self.answer(peer, reply, 0, true);
             return Ok(());
         }
-        let copy = if into.0 == 0 { None } else { self.engine.buffer(len).ok() };
-        let Some(mut buffer) = copy else {
-            peer.tx.transfers.served.push_back(ServedGet { rkey, va, len, sent: 0, reply });
-            return Ok(());
-        };
-        let read = self.engine.read_by_key(self.pd, (rkey, va), (&mut buffer, 0..len));
-        debug_assert!(read.is_ok(), "it was just allowed");
-        let then = Some(Message::Executed { reply, value: 0, is_denied: false });
-        let operation = OneSidedWork::Served(peer.id.slot()).to_name();
-        peer.tx.transfers.push(Transfer { operation, buffer, rkey: into, va: 0, direction: Direction::Write { then } });
+        let into = into.filter(|_| self.has_rdma_with(peer));
+        peer.tx.transfers.served.push_back(ServedGet { rkey, va, len, sent: 0, reply, into });
         Ok(())
     }
 
-    /// Sends the next part of what a peer has asked for, where there is any and it may go; returns whether it did.
+    /// Sends what a peer has asked for, or the next part of it, where there is any and it may go; returns whether it did. It is
+    /// written to the peer where that has opened memory for it and there is enough here for a copy; or sent in parts.
     pub(crate) fn post_served(&mut self, peer: &mut Peer) -> bool {
-        let Some(&ServedGet { rkey, va, len, sent, reply }) = peer.tx.transfers.served.front() else { return false };
+        let Some(&ServedGet { rkey, va, len, sent, reply, into }) = peer.tx.transfers.served.front() else {
+            return false;
+        };
+        if let Some(into) = into.filter(|_| sent == 0) {
+            if !peer.tx.transfers.may_serve(len) {
+                return false;
+            }
+            if let Some(copy) = self.copy_by_key((rkey, va), len) {
+                return self.write_served(peer, copy, into, reply);
+            }
+        }
         let admitted = peer.lanes[0].admits_requests();
         if !self.has_send_room(peer, 0, 1, admitted) {
             return false;
@@ -241,13 +242,32 @@ impl<L: Link> Core<L> {
             self.answer(peer, reply, 0, true);
             return true;
         }
-        let message = Message::Got { offset: sent as u64, reply };
-        self.post_bytes_by_key(peer, Header::new(message), from, part);
+        self.post_bytes_by_key(peer, Header::new(Message::Got { offset: sent as u64, reply }), from, part);
         match peer.tx.transfers.served.front_mut() {
             Some(next) if sent + part < len => next.sent += part,
             _ => drop(peer.tx.transfers.served.pop_front()),
         }
         true
+    }
+
+    /// Returns a copy of what peers may read under a key; none where they may not any more, or it would leave too little memory.
+    fn copy_by_key(&self, from: (Rkey, u64), len: usize) -> Option<Buffer> {
+        let left = self.free_bytes().checked_sub(len).filter(|&left| self.unexpected_budget.has_room(left));
+        let mut copy = left.and_then(|_| self.engine.buffer(len).ok())?;
+        self.engine.read_by_key(self.pd, from, (&mut copy, 0..len)).is_ok().then_some(copy)
+    }
+
+    /// Writes a copy to the peer that has asked for it, if there is room; returns whether there was.
+    fn write_served(&mut self, peer: &mut Peer, buffer: Buffer, into: Rkey, reply: u64) -> bool {
+        let len = buffer.len();
+        if !(peer.lanes[0].has_place_for_transfer() && peer.tx.transfers.fits(len)) {
+            return false;
+        }
+        peer.tx.transfers.served.pop_front();
+        peer.tx.transfers.begin_served(len);
+        let direction = Direction::Write { then: Some(Message::Executed { reply, value: 0, is_denied: false }) };
+        let operation = OneSidedWork::Served(peer.id.slot()).to_name();
+        self.post_rdma(peer, Transfer { operation, buffer, rkey: into, va: 0, direction }, false)
     }
 
     /// A part of what this end has asked for has come. Returns the end of the transfer, if it is the last.
@@ -258,6 +278,7 @@ impl<L: Link> Core<L> {
         bytes: &[u8],
     ) -> Result<Option<TransferEnd>, Breach> {
         let unasked = Breach::UnaskedAnswer { reply };
+        self.close_awaited(peer.id, reply);
         let Some(AwaitedReply { memory: AwaitedMemory::Filling(buffer, got), .. }) =
             self.awaited.get_mut(peer.id, reply)
         else {
@@ -272,6 +293,19 @@ impl<L: Link> Core<L> {
             return if bytes.is_empty() { Err(unasked) } else { Ok(None) };
         }
         Ok(self.end_awaited(peer, reply, 0, false))
+    }
+
+    /// Closes the memory of a get that the peer sends, though it might have written.
+    fn close_awaited(&mut self, peer: PeerId, reply: u64) {
+        let open = self.awaited.get_mut(peer, reply).and_then(|awaited| match awaited.memory {
+            AwaitedMemory::Open(region) => Some(region),
+            AwaitedMemory::Sent(_) | AwaitedMemory::Filling(..) => None,
+        });
+        let Some(region) = open else { return };
+        let buffer = self.deregister(region);
+        if let Some(awaited) = self.awaited.get_mut(peer, reply) {
+            awaited.memory = AwaitedMemory::Filling(buffer, 0);
+        }
     }
 
     /// A peer has answered. Returns the end of the transfer.

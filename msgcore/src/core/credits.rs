@@ -6,7 +6,7 @@
 //! buffers are posted as credit messages can be on their way.
 //!
 //! Where the credits run out: an eager message becomes an announcement (`services/tag/select.rs`), or waits in the queue
-//! (`services/tag/send_queue.rs`); `tx.rs` counts it in `credit_stalls`; `endpoint/mod.rs` (`go_on`) sends it when credits
+//! (`services/tag/send_queue.rs`); `tx.rs` counts it in `credit_stalls`; `endpoint/sending.rs` (`go_on`) sends it when credits
 //! come back. These are not IBTA's end-to-end credits, which are switched off.
 //!
 //! The last credits are not for all messages. What stays without a receive may keep its credit from the sender, for want of

@@ -9,6 +9,9 @@ use crate::receive_queues::{Kind, ReceiveQueue};
 /// Work requests that a lane's send queue holds.
 pub(crate) const SEND_QUEUE: usize = 256;
 
+/// Places of the send queue that transfers leave to messages.
+const TRANSFER_RESERVE: usize = 16;
+
 /// One queue pair to a peer.
 #[derive(Debug)]
 pub(crate) struct Lane {
@@ -51,6 +54,12 @@ impl Lane {
     /// Whether a work request may be posted.
     pub(crate) fn has_place(&self) -> bool {
         self.places() > 0
+    }
+
+    /// Whether a READ, WRITE or atomic may be posted.
+    #[inline]
+    pub(crate) fn has_place_for_transfer(&self) -> bool {
+        self.places() > TRANSFER_RESERVE
     }
 
     /// Returns how many work requests may be posted.

@@ -58,6 +58,10 @@ pub(crate) struct PeerTx {
     pub(crate) transfers: PeerTransfers,
     /// Messages with a payload that keep no place among the others.
     pub(crate) payloads: VecDeque<PayloadMessage>,
+    /// How many of them are replies.
+    pub(crate) replies_waiting: usize,
+    /// Whose turn it is to send, of those that take turns.
+    pub(crate) next_turn: u8,
     /// The stream service waits for room to send something of its own.
     pub(crate) stream_waits: bool,
     /// The lane whose credits are given back next.

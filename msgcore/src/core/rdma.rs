@@ -8,21 +8,21 @@ use super::peer::Peer;
 use super::transfer::{Direction, Transfer, rdma_atomic};
 
 impl<L: Link> Core<L> {
-    /// Posts the READs, WRITEs and atomics that wait, as far as they may go.
+    /// Whether both ends have RDMA.
+    #[inline]
+    pub(crate) fn has_rdma_with(&self, peer: &Peer) -> bool {
+        self.terms.capabilities.rdma && peer.connection.capabilities.rdma
+    }
+
+    /// Posts the READs, WRITEs and atomics that wait, as far as they may go and up to the first that goes by message.
     pub(crate) fn post_transfers(&mut self, peer: &mut Peer) {
-        let has_rdma = self.terms.capabilities.rdma && peer.connection.capabilities.rdma;
+        let has_rdma = self.has_rdma_with(peer);
         while let Some(next) = peer.tx.transfers.waiting.front() {
             let (is_fenced, len) = (next.is_fenced, next.transfer.buffer.len());
-            if is_fenced && peer.tx.transfers.awaits_replies() {
+            if !has_rdma || next.transfer.direction.needs_message() || is_fenced && peer.tx.transfers.awaits_replies() {
                 return;
             }
-            let is_posted = if has_rdma && !next.transfer.direction.needs_message() {
-                self.post_by_rdma(peer, is_fenced, len)
-            } else {
-                // The message must not be acted upon before READs and atomics that are on their way.
-                !(is_fenced && peer.lanes.iter().any(|lane| lane.in_flight > 0)) && self.post_by_message(peer)
-            };
-            if !is_posted {
+            if !self.post_by_rdma(peer, is_fenced, len) {
                 return;
             }
         }
@@ -31,9 +31,9 @@ impl<L: Link> Core<L> {
     /// Posts a transfer that nothing waits before, if there is room; else it waits.
     #[inline]
     pub(crate) fn submit_transfer(&mut self, peer: &mut Peer, transfer: Transfer) {
-        let has_rdma = self.terms.capabilities.rdma && peer.connection.capabilities.rdma;
-        let may_go = has_rdma && !transfer.direction.needs_message() && peer.tx.transfers.is_clear() && peer.is_open();
-        if may_go && peer.lanes[0].has_place() && peer.tx.transfers.fits(transfer.buffer.len()) {
+        let may_go = peer.is_open() && self.has_rdma_with(peer) && peer.tx.transfers.is_clear();
+        let goes = may_go && !transfer.direction.needs_message() && peer.lanes[0].has_place_for_transfer();
+        if goes && peer.tx.transfers.fits(transfer.buffer.len()) {
             self.post_rdma(peer, transfer, false);
         } else {
             peer.tx.transfers.push(transfer);
@@ -42,7 +42,7 @@ impl<L: Link> Core<L> {
 
     /// Posts the next transfer; returns whether there was room for it.
     fn post_by_rdma(&mut self, peer: &mut Peer, is_fenced: bool, len: usize) -> bool {
-        if !(peer.lanes[0].has_place() && peer.tx.transfers.fits(len)) {
+        if !(peer.lanes[0].has_place_for_transfer() && peer.tx.transfers.fits(len)) {
             return false;
         }
         let next = peer.tx.transfers.take_next();
@@ -51,7 +51,7 @@ impl<L: Link> Core<L> {
 
     /// Posts a transfer, for which there is room; returns whether its queue pair lives.
     #[inline]
-    fn post_rdma(&mut self, peer: &mut Peer, transfer: Transfer, is_fenced: bool) -> bool {
+    pub(super) fn post_rdma(&mut self, peer: &mut Peer, transfer: Transfer, is_fenced: bool) -> bool {
         let Transfer { operation, buffer, rkey, va, direction } = transfer;
         peer.lanes[0].in_flight += 1;
         peer.tx.transfers.begin(buffer.len());
@@ -90,8 +90,8 @@ impl<L: Link> Core<L> {
         bytes: &[u8],
         (rkey, va): (Rkey, u64),
     ) -> bool {
-        let has_rdma = self.terms.capabilities.rdma && peer.connection.capabilities.rdma;
-        if !(peer.is_open() && has_rdma && peer.tx.transfers.is_clear() && peer.lanes[0].has_place()) {
+        let may_go = peer.is_open() && self.has_rdma_with(peer) && peer.tx.transfers.is_clear();
+        if !(may_go && peer.lanes[0].has_place_for_transfer()) {
             return false;
         }
         if bytes.len() > self.send_pools[0].size() || !self.has_spare_vbuf(0) {

@@ -15,6 +15,8 @@ pub(crate) struct Ready {
     has_less_stored: bool,
     /// Peers whose messages or vbufs were taken while the engine polled, and for whom something may be sent.
     to_go_on: Vec<PeerId>,
+    /// Peers that have denied an operation, each time.
+    denied: Vec<PeerId>,
     /// Operations that waited for something which is there now, by the names of their service.
     operations: VecDeque<u64>,
 }
@@ -65,6 +67,16 @@ impl Ready {
         self.to_go_on.pop()
     }
 
+    /// A peer has denied an operation.
+    pub(crate) fn note_denied(&mut self, peer: PeerId) {
+        self.denied.push(peer);
+    }
+
+    /// Returns a peer that has denied an operation.
+    pub(crate) fn next_denied(&mut self) -> Option<PeerId> {
+        self.denied.pop()
+    }
+
     /// An operation goes on when no peer is borrowed. The caller names it once.
     pub(crate) fn defer(&mut self, operation: u64) {
         self.operations.push_back(operation);
@@ -73,7 +85,7 @@ impl Ready {
     /// Whether anything but send buffers is to be looked at.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
-        self.has_receive_buffers || self.has_less_stored || !self.operations.is_empty()
+        self.has_receive_buffers || self.has_less_stored || !(self.operations.is_empty() && self.denied.is_empty())
     }
 
     /// Returns whether receives that lack a buffer may have one, and whether withheld credits may be released.

@@ -53,6 +53,17 @@ pub enum CallError {
         /// The segment's length.
         segment: u64,
     },
+    /// A number does not begin at a multiple of its length.
+    #[error("a number of {len} bytes does not begin at {offset}: its offset is a multiple of its length")]
+    Misaligned {
+        /// Where it was to begin.
+        offset: u64,
+        /// Its length.
+        len: usize,
+    },
+    /// The ranks of a job have not made the same calls.
+    #[error("the ranks have not made the same collective calls in the same order")]
+    Collective,
     /// A put or get is longer than one transfer carries.
     #[error("{len} bytes are more than the {limit} that one put or get moves: cut it")]
     TooLongToTransfer {

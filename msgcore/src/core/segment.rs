@@ -93,6 +93,19 @@ impl RemoteAddress {
         Self { offset: self.offset.saturating_add(bytes as u64), ..self }
     }
 
+    /// Returns the key and the address of a number of so many bytes.
+    ///
+    /// # Errors
+    /// It reaches beyond the segment, or its address is no multiple of its length.
+    pub(crate) fn resolve_number(self, len: usize) -> Result<(Rkey, u64), CallError> {
+        let (rkey, va) = self.resolve(len)?;
+        if va.is_multiple_of(len as u64) {
+            Ok((rkey, va))
+        } else {
+            Err(CallError::Misaligned { offset: self.offset, len })
+        }
+    }
+
     /// Returns the key and the address of so many bytes.
     ///
     /// # Errors

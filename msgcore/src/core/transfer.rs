@@ -22,7 +22,12 @@ pub(crate) struct PeerTransfers {
     is_fence_due: bool,
     /// What the peer has asked for by message.
     pub(super) served: VecDeque<ServedGet>,
+    /// Bytes of copies that are being written to the peer because it has asked for them.
+    served_bytes: usize,
 }
+
+/// Bytes of copies for one peer, unless a single one is longer.
+const SERVED_BYTES: usize = 1 << 20;
 
 /// A READ, WRITE or atomic to be posted.
 #[derive(Debug)]
@@ -85,6 +90,8 @@ pub(super) struct WaitingTransfer {
 /// What a peer has asked for by message, and how much of it has left.
 #[derive(Debug)]
 pub(super) struct ServedGet {
+    /// The key to the peer's memory, where that is open.
+    pub(super) into: Option<Rkey>,
     pub(super) rkey: Rkey,
     pub(super) va: u64,
     pub(super) len: usize,
@@ -137,9 +144,25 @@ impl PeerTransfers {
         self.in_flight -= len;
     }
 
-    /// Returns which way the next transfer goes.
-    pub(super) fn next_direction(&self) -> Option<Direction> {
-        self.waiting.front().map(|next| next.transfer.direction)
+    /// Whether a copy of so many bytes may be made for the peer.
+    pub(super) fn may_serve(&self, len: usize) -> bool {
+        self.served_bytes == 0 || self.served_bytes + len <= SERVED_BYTES
+    }
+
+    /// A copy is written to the peer.
+    pub(super) fn begin_served(&mut self, len: usize) {
+        self.served_bytes += len;
+    }
+
+    /// A copy was written to the peer.
+    pub(crate) fn end_served(&mut self, len: usize) {
+        self.end(len);
+        self.served_bytes -= len;
+    }
+
+    /// Returns how many transfers wait, how many the peer has not answered, and what it waits for.
+    pub(crate) fn counts(&self) -> (usize, usize, usize) {
+        (self.waiting.len(), self.replies_due, self.served.len())
     }
 
     /// Takes the next transfer, which may come back.

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use roci_driver::link::Link;
-use roci_driver::{Buffer, PostError, Rkey, SendWr};
-use roci_protocol::msg::{self, Header, Message};
+use roci_driver::{ArenaError, Buffer, PostError, Rkey, SendWr};
+use roci_protocol::msg::{self, ActiveKind, Header, Message};
 
 use super::Core;
 use super::lane::{SEND_QUEUE, lane_for};
@@ -94,6 +94,11 @@ impl OneSidedWork {
     }
 }
 
+/// Whether a message answers a request of the peer's.
+fn is_reply(message: &Message) -> bool {
+    matches!(message, Message::Active { kind: ActiveKind::Reply, .. })
+}
+
 /// Whether something may be sent now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SendRoom {
@@ -129,8 +134,22 @@ impl<L: Link> Core<L> {
             return false;
         }
         let PayloadMessage { message, payload } = peer.tx.payloads.pop_front().expect("it was just there");
+        peer.tx.replies_waiting -= usize::from(is_reply(&message));
         self.post_part(peer, lane, Header::new(message), (&payload, 0..len));
         true
+    }
+
+    /// Queues a message with a payload.
+    pub(crate) fn queue_payload(
+        &mut self,
+        peer: &mut Peer,
+        message: Message,
+        payload: &[u8],
+    ) -> Result<(), ArenaError> {
+        let payload = self.copy_of(payload)?;
+        peer.tx.replies_waiting += usize::from(is_reply(&message));
+        peer.tx.payloads.push_back(PayloadMessage { message, payload });
+        Ok(())
     }
 
     /// Whether so many vbufs can be sent on a lane now; counts why not.
@@ -200,6 +219,19 @@ impl<L: Link> Core<L> {
         self.post_filled_vbuf(peer, lane, header, payload.len(), |bytes| bytes.copy_from_slice(payload));
     }
 
+    /// Sends a header and a part of a payload on the first lane, as [`Core::post_vbuf`] does; fenced, behind all READs and atomics.
+    pub(super) fn post_transfer_message(
+        &mut self,
+        peer: &mut Peer,
+        header: Header,
+        (payload, part): (&Buffer, Range<usize>),
+        is_fenced: bool,
+    ) {
+        let mut vbuf = self.take_filled_vbuf(peer, 0, header, part.len());
+        payload.copy_out(part.start, &mut vbuf[msg::LEN..]);
+        self.post_taken_vbuf(peer, 0, vbuf, is_fenced);
+    }
+
     /// Sends a header and a part of a payload that fits behind it, as [`Core::post_vbuf`] does.
     #[inline(always)]
     pub(crate) fn post_part(
@@ -212,12 +244,18 @@ impl<L: Link> Core<L> {
         self.post_filled_vbuf(peer, lane, header, part.len(), |bytes| payload.copy_out(part.start, bytes));
     }
 
+    /// Sends a header alone on the first lane, as [`Core::post_transfer_message`] does.
+    pub(super) fn post_bare_message(&mut self, peer: &mut Peer, header: Header, is_fenced: bool) {
+        let vbuf = self.take_filled_vbuf(peer, 0, header, 0);
+        self.post_taken_vbuf(peer, 0, vbuf, is_fenced);
+    }
+
     /// Sends a header and bytes that the peer may read under a key and that fit behind it, as [`Core::post_vbuf`] does.
     pub(super) fn post_bytes_by_key(&mut self, peer: &mut Peer, header: Header, from: (Rkey, u64), len: usize) {
         let mut vbuf = self.take_filled_vbuf(peer, 0, header, len);
         let read = self.engine.read_bytes_by_key(self.pd, from, &mut vbuf[msg::LEN..]);
         debug_assert!(read.is_ok(), "the caller has seen to that");
-        self.post_taken_vbuf(peer, 0, vbuf);
+        self.post_taken_vbuf(peer, 0, vbuf, false);
     }
 
     #[inline(always)]
@@ -231,7 +269,7 @@ impl<L: Link> Core<L> {
     ) {
         let mut vbuf = self.take_filled_vbuf(peer, lane, header, len);
         fill(&mut vbuf[msg::LEN..]);
-        self.post_taken_vbuf(peer, lane, vbuf);
+        self.post_taken_vbuf(peer, lane, vbuf, false);
     }
 
     /// Takes a vbuf with a header, and room for so much behind it. The message's credit is spent.
@@ -249,14 +287,16 @@ impl<L: Link> Core<L> {
     }
 
     #[inline(always)]
-    fn post_taken_vbuf(&mut self, peer: &mut Peer, lane_index: usize, vbuf: Buffer) {
+    fn post_taken_vbuf(&mut self, peer: &mut Peer, lane_index: usize, vbuf: Buffer, is_fenced: bool) {
         let id = peer.id;
         let lane = &mut peer.lanes[lane_index];
         lane.in_flight += 1;
         if peer.tx.starved == Starved::Turn {
             peer.tx.starved = Starved::No;
         }
-        if let Err(refused) = self.engine.post_send(lane.qp, SendWr::send(name_of(lane_index, id), vbuf)) {
+        let send = SendWr::send(name_of(lane_index, id), vbuf);
+        let send = if is_fenced { send.fenced() } else { send };
+        if let Err(refused) = self.engine.post_send(lane.qp, send) {
             // The queue pair has failed, and its completions will say so.
             debug_assert!(matches!(refused.reason, PostError::QueuePair(_)), "there is a place: {}", refused.reason);
             lane.in_flight -= 1;

@@ -12,7 +12,6 @@ use super::questions::{ask, refused};
 use super::rings::{Answer, Command, Question};
 use super::{DedicatedWorker, EngineHost};
 use crate::active::{ActiveMessages, Handler, HandlerId};
-use crate::backoff::Backoff;
 use crate::core::refused::{CallError, Refused};
 use crate::one_sided::{AtomicOp, AtomicWidth, OneSided, RemoteAddress, Segment, Signal};
 use crate::services::rma::operation::{OneSidedCall, Then};
@@ -64,15 +63,7 @@ impl<H: EngineHost> OneSided for DedicatedWorker<H> {
     }
 
     fn wait_for_change(&mut self, segment: Segment, offset: usize, was: u64) -> Result<u64, CallError> {
-        let mut backoff = Backoff::new(self.limits);
-        let mut bytes = [0; NUMBER];
-        loop {
-            self.read_segment(segment, offset, &mut bytes)?;
-            if bytes != was.to_ne_bytes() {
-                return Ok(u64::from_ne_bytes(bytes));
-            }
-            self.idle(&mut backoff);
-        }
+        ask!(self, WaitChange((segment, offset, was))).map_err(refused)?
     }
 
     fn put_with(

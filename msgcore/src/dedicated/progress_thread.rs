@@ -11,6 +11,7 @@ use super::{one_sided_calls, stream_calls};
 use crate::backoff::{Backoff, BackoffLimits, Idle};
 use crate::core::completion::MultiReceiveFailed;
 use crate::core::refused::{CallError, Refused};
+use crate::core::segment::Segment;
 use crate::services::tag::matching::Pattern;
 use crate::worker::Worker;
 use crate::{Done, OpError, Request, WireupError};
@@ -78,17 +79,19 @@ pub(super) struct ProgressLoop<L: Link> {
     rings: Arc<Rings>,
     /// Operations that the worker did not accept; they are reported first.
     refused: VecDeque<(Request, OpError)>,
-    /// What the application waits for with a probe.
-    awaited: Option<AwaitedProbe>,
+    /// What the application waits for inside a call.
+    awaited: Option<AwaitedAnswer>,
 }
 
-/// A probe that waits.
+/// What is answered once it is there.
 #[derive(Clone, Copy)]
-enum AwaitedProbe {
-    /// Only to look.
+enum AwaitedAnswer {
+    /// A message, only to look.
     Look(Pattern),
-    /// To claim what it finds.
+    /// A message, to claim it.
     Claim(Pattern),
+    /// Another number in a segment.
+    Change(Segment, usize, u64),
 }
 
 impl<L: Link> ProgressLoop<L> {
@@ -201,20 +204,24 @@ impl<L: Link> ProgressLoop<L> {
         requests.settle(request);
     }
 
-    /// Looks for what the application waits for with a probe; returns whether it was there, or can never be.
+    /// Looks for what the application waits for; returns whether it was there, or can never be.
     fn look(&mut self) -> bool {
         let Some(awaited) = self.awaited else { return false };
         let worker = &mut self.worker;
         let answer = match awaited {
-            AwaitedProbe::Look(pattern) => {
+            AwaitedAnswer::Look(pattern) => {
                 worker.look_for(pattern, |worker| worker.endpoint.peek(&pattern)).transpose().map(Answer::WaitProbe)
             }
-            AwaitedProbe::Claim(pattern) => {
+            AwaitedAnswer::Claim(pattern) => {
                 worker.look_for(pattern, |worker| worker.endpoint.claim(&pattern)).transpose().map(Answer::WaitClaim)
+            }
+            AwaitedAnswer::Change(segment, offset, was) => {
+                worker.look_for_change(segment, offset, was).transpose().map(Answer::WaitChange)
             }
         };
         let Some(answer) = answer else { return false };
         self.awaited = None;
+        worker.endpoint.note_waits_for_any(false);
         say(&self.rings, answer);
         true
     }
@@ -223,8 +230,12 @@ impl<L: Link> ProgressLoop<L> {
         let worker = &mut self.worker;
         let answer = match question {
             // Answered when there is one.
-            Question::WaitProbe(pattern) => return self.awaited = Some(AwaitedProbe::Look(pattern)),
-            Question::WaitClaim(pattern) => return self.awaited = Some(AwaitedProbe::Claim(pattern)),
+            Question::WaitProbe(pattern) => return self.awaited = Some(AwaitedAnswer::Look(pattern)),
+            Question::WaitClaim(pattern) => return self.awaited = Some(AwaitedAnswer::Claim(pattern)),
+            Question::WaitChange((segment, offset, was)) => {
+                worker.endpoint.note_waits_for_any(true);
+                return self.awaited = Some(AwaitedAnswer::Change(segment, offset, was));
+            }
             Question::Probe(pattern) => Answer::Probe(worker.probe(pattern)),
             Question::Claim(pattern) => Answer::Claim(worker.claim(pattern)),
             Question::Adopt(memory) => Answer::Adopt(worker.adopt(memory)),

@@ -10,6 +10,7 @@ use super::doorbell::Doorbell;
 use super::one_sided_calls::{OneSidedAnswer, OneSidedQuestion};
 use super::stream_calls::{StreamAnswer, StreamCall};
 use crate::core::refused::CallError;
+use crate::core::segment::Segment;
 use crate::services::am::Active;
 use crate::services::rma::operation::OneSidedCall;
 use crate::services::tag::matching::Pattern;
@@ -76,6 +77,7 @@ pub(super) enum Question {
     Claim(Pattern),
     WaitProbe(Pattern),
     WaitClaim(Pattern),
+    WaitChange((Segment, usize, u64)),
     Adopt(UserMemory),
     RegistrationStats,
     Connect(PeerId),
@@ -103,6 +105,7 @@ pub(super) enum Answer {
     Claim(Option<ClaimedMessage>),
     WaitProbe(Result<Envelope, CallError>),
     WaitClaim(Result<ClaimedMessage, CallError>),
+    WaitChange(Result<u64, CallError>),
     Adopt(Result<Buffer, AdoptError>),
     RegistrationStats(Box<RegistrationStats>),
     Connect(Result<(), CallError>),

@@ -4,7 +4,8 @@ use roci_driver::link::Link;
 use roci_driver::{Buffer, Operation, WorkCompletion};
 use roci_protocol::msg::{self, Header, Message};
 
-use super::{Endpoint, go_on};
+use super::Endpoint;
+use super::sending::go_on;
 use crate::core::Core;
 use crate::core::breach::Breach;
 use crate::core::completion::OpError;
@@ -353,7 +354,10 @@ fn act_for<L: Link>(
         Message::Executed { reply, value, is_denied } => core.on_executed(peer, reply, value, is_denied)?,
         other => return core.serve(peer, other, payload),
     };
-    if let Some((request, outcome)) = ended.and_then(|ended| services.rma.on_transfer_end(peer, ended)) {
+    if let Some((request, outcome)) = ended.and_then(|ended| services.rma.on_transfer_end(core, peer, ended)) {
+        if matches!(outcome, Err(OpError::Denied { .. })) {
+            core.ready.note_denied(peer.id);
+        }
         services.tag.requests.end(request, outcome);
     }
     Ok(())

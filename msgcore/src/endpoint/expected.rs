@@ -5,7 +5,7 @@
 use roci_driver::{Buffer, Operation, Sink};
 use roci_protocol::msg::{Header, WholeEager};
 
-use super::has_work;
+use super::sending::has_work;
 use crate::core::lane::Lane;
 use crate::core::peer::Peer;
 use crate::core::peers::Peers;

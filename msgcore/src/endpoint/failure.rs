@@ -19,6 +19,12 @@ pub enum EndpointEvent {
         /// Which.
         peer: PeerId,
     },
+    /// A peer has denied a one-sided operation that went by message: the key does not allow it, or is not valid any more. Where the
+    /// application waits for the operation that has ended with [`OpError::Denied`], too.
+    Denied {
+        /// Which.
+        peer: PeerId,
+    },
     /// A peer is gone; all that needed it has ended with this error.
     PeerGone {
         /// Which.

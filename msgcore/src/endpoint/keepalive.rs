@@ -28,13 +28,15 @@ pub(crate) struct Keepalive {
     silence: Option<Nanos>,
     pause: Nanos,
     next: Nanos,
+    /// The application waits for what any peer may do.
+    waits_for_any: bool,
 }
 
 impl Keepalive {
     /// For peers that may be silent for so many seconds; 0 for ever.
     pub(crate) fn new(seconds: u64) -> Self {
         let silence = (seconds > 0).then_some(seconds * 1_000_000_000);
-        Self { silence, pause: silence.unwrap_or(0) / LOOKS, next: 0 }
+        Self { silence, pause: silence.unwrap_or(0) / LOOKS, next: 0, waits_for_any: false }
     }
 }
 
@@ -52,8 +54,16 @@ impl<L: Link> Endpoint<L> {
         }
     }
 
+    /// The application waits for what any peer may do, or does not any more.
+    pub(crate) fn note_waits_for_any(&mut self, waits: bool) {
+        self.keepalive.waits_for_any = waits;
+    }
+
     /// The peers whose end would be that of something of ours.
     fn needed_peers(&self) -> Vec<PeerId> {
+        if self.keepalive.waits_for_any {
+            return self.peers.ids().collect();
+        }
         let mut is_needed = vec![false; self.peers.slots()];
         for source in self.services.tag.matching.posted_sources() {
             match source {

@@ -16,6 +16,7 @@ mod one_sided;
 mod open;
 mod progress;
 pub(crate) mod receiving;
+mod sending;
 pub(crate) mod strangers;
 pub(crate) mod streams;
 pub(crate) mod wireup;
@@ -29,6 +30,7 @@ use roci_protocol::msg::{Label, Mode};
 use self::buffer_checks::{check_payload, check_room};
 use self::failure::EndpointEvent;
 use self::keepalive::Keepalive;
+use self::sending::{advance, go_on};
 use self::strangers::LeavingPeers;
 use self::wireup::Wireup;
 use crate::core::Core;
@@ -38,7 +40,6 @@ use crate::core::peers::Peers;
 use crate::core::refused::{CallError, Refused};
 use crate::core::request::Request;
 use crate::services::Services;
-use crate::services::tag::TagService;
 use crate::services::tag::cancel::Cancellation;
 use crate::services::tag::claims::ClaimedMessage;
 use crate::services::tag::matching::Pattern;
@@ -312,6 +313,9 @@ impl<L: Link> Endpoint<L> {
             if has_less_stored {
                 self.core.release_withheld(&mut self.peers);
             }
+            while let Some(peer) = self.core.ready.next_denied() {
+                self.emit(EndpointEvent::Denied { peer });
+            }
             while let Some(operation) = self.core.ready.next_operation() {
                 self.resume(Request::from_wire(operation));
             }
@@ -352,47 +356,5 @@ impl<L: Link> Endpoint<L> {
         if let Some(peer) = core.next_starved(peers) {
             go_on(core, services, peer);
         }
-    }
-}
-
-/// Sends what waits for a peer, and the credits that it is owed.
-#[inline]
-pub(crate) fn go_on<L: Link>(core: &mut Core<L>, services: &mut Services, peer: &mut Peer) {
-    if peer.connection.owes_terms {
-        core.send_terms(peer);
-    }
-    advance(core, services, peer);
-    core.return_credits(peer);
-}
-
-/// Whether something waits to be sent to a peer.
-#[inline]
-fn has_work(tag: &TagService, peer: &Peer) -> bool {
-    (peer.tx.has_work() || tag.has_work(peer.id)) && peer.is_open()
-}
-
-/// Sends what waits for a peer, as far as credits and buffers go.
-#[inline]
-fn advance<L: Link>(core: &mut Core<L>, services: &mut Services, peer: &mut Peer) {
-    if has_work(&services.tag, peer) {
-        post_waiting(core, services, peer);
-    }
-}
-
-/// Transfers first, because they cost nothing; then control messages, because they set memory free; then messages in order,
-/// and fragments between them.
-fn post_waiting<L: Link>(core: &mut Core<L>, services: &mut Services, peer: &mut Peer) {
-    core.post_transfers(peer);
-    while core.post_control(peer) {}
-    if peer.tx.stream_waits {
-        services.stream.go_on(core, peer);
-    }
-    // By turns: neither a long payload nor many messages may keep the other waiting.
-    while services.tag.post_message(core, peer)
-        | services.tag.post_fragment(core, peer)
-        | core.post_payload(peer)
-        | core.post_served(peer)
-    {
-        while core.post_control(peer) {}
     }
 }

@@ -4,7 +4,8 @@ use roci_driver::link::Link;
 use roci_driver::{Access, Buffer, RegionError, RegionRefused};
 use roci_protocol::msg::ActiveKind;
 
-use super::{Endpoint, advance};
+use super::Endpoint;
+use super::sending::advance;
 use crate::core::peer::PeerId;
 use crate::core::refused::{CallError, Refused};
 use crate::core::request::Request;
@@ -31,18 +32,27 @@ impl<L: Link> Endpoint<L> {
         region.map(Segment).map_err(|RegionRefused { why, buffer }| Refused::new(why, Some(buffer)))
     }
 
+    /// Segments and handlers are the parent's in a forked child.
+    #[inline]
+    fn check_process(&self) -> Result<(), CallError> {
+        if self.is_forked() { Err(CallError::Forked) } else { Ok(()) }
+    }
+
     /// Withdraws memory from peers.
     pub(crate) fn withdraw(&mut self, segment: Segment) -> Result<Buffer, CallError> {
+        self.check_process()?;
         self.core.engine.deregister(segment.0).ok_or(CallError::NoSegment)
     }
 
     /// Copies bytes out of a segment.
     pub(crate) fn read_segment(&self, segment: Segment, offset: usize, into: &mut [u8]) -> Result<(), CallError> {
+        self.check_process()?;
         self.core.engine.read_region(self.core.pd, segment.0, offset, into).ok_or(CallError::NoSegment)
     }
 
     /// Copies bytes into a segment.
     pub(crate) fn write_segment(&mut self, segment: Segment, offset: usize, from: &[u8]) -> Result<(), CallError> {
+        self.check_process()?;
         self.core.engine.write_region(self.core.pd, segment.0, offset, from).ok_or(CallError::NoSegment)
     }
 
@@ -72,8 +82,8 @@ impl<L: Link> Endpoint<L> {
     }
 
     fn carry_out(&mut self, request: Request, call: OneSidedCall) -> Result<(), Refused<Buffer>> {
-        if self.is_forked() {
-            return Err(Refused::new(CallError::Forked, call.into_buffer()));
+        if let Err(why) = self.check_process() {
+            return Err(Refused::new(why, call.into_buffer()));
         }
         let Self { core, services, peers, .. } = self;
         let long = match &call {
@@ -125,6 +135,7 @@ impl<L: Link> Endpoint<L> {
             return Err(CallError::TooLongForActive { len: payload.len(), limit });
         }
         if to == self.peers.oneself() {
+            self.check_process()?;
             return self.services.am.send_to_self(&mut self.core, active, payload);
         }
         self.peer_or_error(to)?;
@@ -149,7 +160,9 @@ impl<L: Link> Endpoint<L> {
         payload: &[u8],
     ) -> Result<(), CallError> {
         debug_assert_eq!(active.kind, ActiveKind::Request);
-        if to != self.peers.oneself() {
+        if to == self.peers.oneself() {
+            self.check_process()?;
+        } else {
             self.peer_or_error(to)?;
         }
         let token = self.services.am.open_request(request, to)?;
@@ -166,6 +179,9 @@ impl<L: Link> Endpoint<L> {
     /// wait for the next time.
     #[cold]
     pub(crate) fn run_local_handlers(&mut self) -> bool {
+        if self.is_forked() {
+            return false;
+        }
         let Self { core, services, peers, .. } = self;
         for _ in 0..services.am.local_len() {
             if let Some((request, outcome)) = services.am.run_local(core, peers.oneself()) {

@@ -3,7 +3,8 @@
 use roci_driver::Buffer;
 use roci_driver::link::Link;
 
-use super::{Endpoint, advance};
+use super::Endpoint;
+use super::sending::advance;
 use crate::core::peer::{Peer, PeerId};
 use crate::core::refused::CallError;
 use crate::services::stream::{StreamError, StreamPayload};

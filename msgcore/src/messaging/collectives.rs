@@ -19,7 +19,7 @@ pub trait Collectives: Messaging {
     /// It takes as many rounds as the number of ranks has bits (Bruck), and as many peers.
     ///
     /// # Errors
-    /// A rank is gone, or there is no memory.
+    /// A rank is gone, or makes another call, or there is no memory.
     fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CallError> {
         let (rank, size) = (self.rank(), self.size());
         // What this rank and those behind it have, as far as it is known.
@@ -28,8 +28,11 @@ pub trait Collectives: Messaging {
         while distance < size {
             let count = distance.min(size - distance);
             let (to, from) = ((rank + size - distance) % size, (rank + distance) % size);
-            let theirs = exchange(self, (to, from), Tag::new(distance as u64), &pack(&known[..count]))?;
-            known.extend(unpack(&theirs));
+            let theirs = unpack(&exchange(self, (to, from), Tag::new(distance as u64), &pack(&known[..count]))?);
+            if theirs.len() != count {
+                return Err(CallError::Collective);
+            }
+            known.extend(theirs);
             distance *= 2;
         }
         known.rotate_right(rank);
@@ -64,13 +67,10 @@ pub trait Collectives: Messaging {
     /// Gives each rank the keys to the segments that all have exposed, in the order of ranks.
     ///
     /// # Errors
-    /// A rank is gone, or there is no memory.
-    ///
-    /// # Panics
-    /// A rank calls another collective.
+    /// A rank is gone, or makes another call, or there is no memory.
     fn gather_keys(&mut self, segment: Segment) -> Result<Vec<SegmentKey>, CallError> {
         let keys = self.all_gather(&segment.key().to_bytes())?;
-        Ok(keys.iter().map(|key| SegmentKey::from_bytes(key).expect("all ranks make the same calls")).collect())
+        keys.iter().map(|key| SegmentKey::from_bytes(key).ok_or(CallError::Collective)).collect()
     }
 }
 

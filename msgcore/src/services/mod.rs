@@ -6,15 +6,16 @@
 //! whether it costs a credit, in `core/rx.rs` (`turn_of`) whether it keeps its place in the sequence, and in
 //! `endpoint/dispatch.rs` (`dispatch`) which service it is for.
 //!
-//! A service is a folder here and a field of [`Services`]; `endpoint/mod.rs` (`post_waiting`) gives it its turn to send, its
+//! A service is a folder here and a field of [`Services`]; `endpoint/sending.rs` (`post_waiting`) gives it its turn to send, its
 //! breaches are variants of `core::breach::Breach`, and its calls are in `worker/`, `dedicated/` and the trait `Messaging`.
 //! What it has under way with a peer that is gone ends in its own part of [`Services::on_peer_down`].
 //!
-//! A service that posts READs or WRITEs of its own needs a range of work request identifiers, which `core/tx.rs` divides: with
-//! `VBUF` they are lane and peer of a vbuf, with `STREAM` peer and kind of a stream's work, and otherwise they are requests
-//! of the tag service (or a keepalive's, of all ones). Their ends come to `endpoint/dispatch.rs` (`on_transferred`), which
-//! offers each to the streams and gives what is not theirs to the tag service: ask for the new range there first, in
-//! `on_failure` as well, and in `lane_of` where an identifier names its peer.
+//! READs, WRITEs and atomics on a peer's memory are transfers (`core/transfer.rs`), which wait for room by themselves; one-sided
+//! operations and rendezvous are. A service that posts work requests of its own needs a range of identifiers, which `core/tx.rs` divides:
+//! with `VBUF` they are lane and peer of a vbuf, with `STREAM` peer and kind of a stream's work, with `ONE_SIDED` an operation of the
+//! one-sided service, or a peer where none stands for it, and otherwise they are requests of the tag service (or a keepalive's, of
+//! all ones). Their ends come to `endpoint/dispatch.rs` (`on_transferred`, `on_failure`, `lane_of`), and those of puts to
+//! `endpoint/expected.rs`.
 
 pub(crate) mod am;
 pub(crate) mod rma;

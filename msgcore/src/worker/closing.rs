@@ -67,6 +67,7 @@ impl<L: Link> Worker<L> {
             unexpected: self.endpoint.services.tag.matching.unexpected_len(),
             claimed: self.endpoint.services.tag.claims.len(),
             payloads: self.endpoint.services.stream.payloads_under_way(),
+            operations: self.endpoint.services.tag.requests.elsewhere(),
         }
     }
 
@@ -138,7 +139,8 @@ impl<L: Link> Worker<L> {
     }
 
     fn is_drained(&self) -> bool {
-        self.endpoint.peers.iter().all(|peer| self.is_quiet(peer))
+        self.endpoint.services.am.local_len() == 0
+            && self.endpoint.peers.iter().all(|peer| self.is_quiet(peer))
             && self.endpoint.services.tag.requests.sends(self.endpoint.peers.oneself()).is_empty()
     }
 
@@ -161,13 +163,14 @@ impl<L: Link> Worker<L> {
 
 impl Display for Dropped {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Self { sends, receives, unexpected, claimed, payloads } = *self;
+        let Self { sends, receives, unexpected, claimed, payloads, operations } = *self;
         let kinds = [
             (sends, "send"),
             (receives, "receive"),
             (unexpected, "unexpected message"),
             (claimed, "claimed message"),
             (payloads, "payload"),
+            (operations, "one-sided operation"),
         ];
         let show = |(count, name)| format!("{count} {name}{}", if count == 1 { "" } else { "s" });
         let some: Vec<_> = kinds.into_iter().filter(|(count, _)| *count > 0).map(show).collect();
@@ -185,8 +188,11 @@ mod tests {
         let nothing = Dropped::default();
         assert_eq!(nothing.to_string(), "nothing");
         assert_eq!(Dropped { sends: 2, ..nothing }.to_string(), "2 sends");
-        let all = Dropped { sends: 1, receives: 2, unexpected: 3, claimed: 1, payloads: 0 };
-        assert_eq!(all.to_string(), "1 send, 2 receives, 3 unexpected messages, 1 claimed message");
+        let all = Dropped { sends: 1, receives: 2, unexpected: 3, claimed: 1, payloads: 0, operations: 2 };
+        assert_eq!(
+            all.to_string(),
+            "1 send, 2 receives, 3 unexpected messages, 1 claimed message, 2 one-sided operations"
+        );
         let error = CloseError::from(OpError::NobodyLeft);
         assert_eq!(error.to_string(), "no peer is left that could send this message; given up: nothing");
     }

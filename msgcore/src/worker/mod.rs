@@ -83,6 +83,8 @@ pub struct Dropped {
     pub claimed: usize,
     /// Payloads of streams that were being put.
     pub payloads: usize,
+    /// One-sided operations, and requests of active messages, that had not ended.
+    pub operations: usize,
 }
 
 impl Worker {

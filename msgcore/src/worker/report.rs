@@ -182,7 +182,16 @@ impl<L: Link> Worker<L> {
         let accounts = peer.lanes.iter().map(|lane| lane.credits.account()).filter(|account| account.granted > 0);
         let credits: String =
             accounts.map(|account| format!(", {} of {} credits", account.available, account.granted)).collect();
-        format!("connected, {in_flight} work requests unacknowledged, {waiting} messages wait to leave{credits}")
+        let (transfers, replies, served) = peer.tx.transfers.counts();
+        let others = peer.tx.control.len() + peer.tx.payloads.len() + transfers + served;
+        let one_sided = if others + replies == 0 {
+            String::new()
+        } else {
+            format!(", {others} one-sided and other messages wait to leave and {replies} for their answers")
+        };
+        format!(
+            "connected, {in_flight} work requests unacknowledged, {waiting} messages wait to leave{one_sided}{credits}"
+        )
     }
 }
 

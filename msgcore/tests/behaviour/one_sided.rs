@@ -1,11 +1,14 @@
 //! Put, get and atomics, by every means: RDMA, messages where an end has none, and gets that the target answers by a put.
 
+use std::collections::VecDeque;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use roci_driver::WcStatus;
+use roci_msgcore::active::{ActiveMessage, HandlerContext, HandlerId};
 use roci_msgcore::one_sided::{AtomicOp, AtomicWidth, Segment, SegmentKey, Signal};
-use roci_msgcore::{Buffer, CallError, OpError, PeerId, Request, UserMemory};
+use roci_msgcore::{Buffer, CallError, OpError, PeerId, Request, Source, Tag, UserMemory, WorkerEvent};
 use roci_testkit::World as _;
 
 use super::common::{World, pattern};
@@ -268,7 +271,7 @@ fn what_reaches_beyond_a_segment_is_refused_and_nothing_is_lost() {
     }
     assert!(matches!(
         world.workers[0].put_copy(1.into(), &[1; 101], theirs.at(0)),
-        Err(CallError::BeyondSegment { .. }) | Ok(())
+        Err(CallError::BeyondSegment { .. })
     ));
     assert!(matches!(
         world.workers[0].atomic_with(9.into(), AtomicOp::Add(1), AtomicWidth::U64, theirs.at(0)),
@@ -365,7 +368,9 @@ fn operations_end_with_their_peer_and_their_memory_comes_back() {
         world.steps(1000);
         world.workers[0].inside().check_invariants().expect("sound");
         assert_eq!(world.workers[0].memory(), memory, "{means:?}: memory is lost");
-        assert!(matches!(world.workers[0].put_copy(1.into(), &[1], theirs.at(0)), Err(CallError::Peer(_)) | Ok(())));
+        let late = world.workers[0].put_copy(1.into(), &[1], theirs.at(0));
+        // The engine of a dedicated worker knows, not its handle.
+        assert_eq!(matches!(late, Err(CallError::Peer(_))), !world.workers[0].is_dedicated());
     }
 }
 
@@ -389,4 +394,206 @@ fn completions_of_one_sided_operations_go_into_the_queue_among_the_others() {
     });
     contexts.sort_unstable();
     assert_eq!(contexts, [77, 78]);
+}
+
+/// The target writes a copy where it has memory for one, and else sends parts.
+#[test]
+fn gets_that_the_target_answers_need_no_memory_of_it() {
+    let settings: &[(&str, &str)] = &[("rdma_gets", "off"), ("arena_size", "16MiB")];
+    let mut world = World::pair(settings);
+    world.connect_all();
+    let shared: &'static [u8] = pattern(3 << 20, 5).leak();
+    let memory = world.workers[1].adopt(shared.into()).expect("it is there");
+    let theirs = world.workers[1].expose(memory).expect("a key is left").key();
+    let mut hogs = Vec::new();
+    while let Ok(hog) = world.workers[1].buffer(64 << 10) {
+        hogs.push(hog);
+    }
+    let requests: Vec<_> = (0..3)
+        .map(|at| {
+            let room = world.workers[0].buffer(1 << 20).expect("memory");
+            world.workers[0].get_from(1.into(), room, theirs.at(at << 20)).expect("accepted")
+        })
+        .collect();
+    for (at, request) in requests.into_iter().enumerate() {
+        let done = world.wait(0, request).expect("it comes");
+        assert!(done.buffer[..] == shared[at << 20..][..1 << 20]);
+    }
+    drop(hogs);
+    // However many are asked for at once, the target's own memory is left to it.
+    let free = world.workers[1].free_bytes();
+    let requests: Vec<_> = (0..1000)
+        .map(|at| {
+            let room = world.workers[0].buffer(8 << 10).expect("memory");
+            world.workers[0].get_from(1.into(), room, theirs.at(at * 1000)).expect("accepted")
+        })
+        .collect();
+    let mut least = free;
+    for (at, request) in requests.into_iter().enumerate() {
+        let done = world.find("it comes", |world| {
+            least = least.min(world.workers[1].free_bytes());
+            world.workers[0].test(request)
+        });
+        assert!(done.expect("well").buffer[..] == shared[at * 1000..][..8 << 10]);
+    }
+    assert!(free - least < 1 << 20, "{} bytes were taken for copies", free - least);
+}
+
+/// Either answers what the other waits for, though its own put waits behind its own get.
+#[test]
+fn fences_at_both_ends_do_not_wait_for_each_other() {
+    for means in [&[("rdma_gets", "off")][..], &[("rdma", "off")], &[]] {
+        let mut world = World::pair(means);
+        let mut requests = Vec::new();
+        for who in 0..2 {
+            let (_, theirs) = expose(&mut world, 1 - who, &vec![3; 100_000]);
+            for _ in 0..5 {
+                let room = filled(&world, who, &vec![0; 50_000]);
+                let worker = &mut world.workers[who];
+                requests.push((who, worker.get_from((1 - who).into(), room, theirs.at(0)).expect("accepted")));
+                worker.fence_to((1 - who).into()).expect("it is there");
+                let source = filled(&world, who, &vec![4; 50_000]);
+                let put = world.workers[who].put_with((1 - who).into(), source, theirs.at(0), None);
+                requests.push((who, put.expect("accepted")));
+                world.workers[who].fence_to((1 - who).into()).expect("it is there");
+            }
+        }
+        for (at, (who, request)) in requests.into_iter().enumerate() {
+            let done = world.wait(who, request).expect("it ends");
+            let expected = if at % 10 == 0 { 3 } else { 4 };
+            assert!(done.buffer.iter().all(|&byte| byte == expected), "{means:?}: {at}");
+        }
+    }
+}
+
+/// Puts that never end leave room for messages both ways, and messages for them.
+#[test]
+fn neither_puts_nor_messages_keep_the_others_waiting() {
+    for means in [&[][..], &[("rdma", "off")], &[("rdma", "off"), ("credits", "8")]] {
+        let mut world = World::pair(means);
+        world.connect_all();
+        let (_, theirs) = expose(&mut world, 1, &vec![0; 1 << 20]);
+        let mut puts = VecDeque::new();
+        let mut ended = 0;
+        for round in 0..60_u64 {
+            let messages: Vec<_> = (0..2)
+                .flat_map(|who| {
+                    let receive = world.recv_from(1 - who, Source::Peer(who.into()), Tag::new(round), 3000);
+                    let send = world.send(who, round, &pattern(3000, round as usize));
+                    [(1 - who, receive), (who, send)]
+                })
+                .collect();
+            for (who, request) in messages {
+                world
+                    .find("a message beside puts", |world| {
+                        while puts.len() < 600 {
+                            let source = filled(world, 0, &[7; 2000]);
+                            let put = world.workers[0].put_with(1.into(), source, theirs.at(puts.len() * 1000), None);
+                            puts.push_back(put.expect("accepted"));
+                        }
+                        while let Some(done) = world.workers[0].test(puts[0]) {
+                            done.expect("well");
+                            puts.pop_front();
+                            ended += 1;
+                        }
+                        world.workers[who].test(request)
+                    })
+                    .expect("it ends well");
+            }
+        }
+        assert!(ended > 0, "{means:?}: messages keep puts waiting");
+        for put in puts {
+            world.wait(0, put).expect("it arrives");
+        }
+    }
+}
+
+/// One vbuf a round trip would be more than a thousand round trips; and messages to that peer never end meanwhile.
+#[test]
+fn a_fenced_put_by_message_is_not_slow_and_waits_for_no_silence() {
+    let mut world = World::pair(&[("rdma", "off")]);
+    world.connect_all();
+    let (_, theirs) = expose(&mut world, 1, &vec![0; 8 << 20]);
+    let log = Arc::new(AtomicU64::new(0));
+    let ours = log.clone();
+    let count = move |_: &mut HandlerContext<'_>, _: ActiveMessage<'_>| {
+        ours.fetch_add(1, Ordering::Relaxed);
+    };
+    world.workers[1].register_handler("count", Box::new(count)).expect("free");
+    let add =
+        world.workers[0].atomic_with(1.into(), AtomicOp::Add(1), AtomicWidth::U64, theirs.at(0)).expect("accepted");
+    world.workers[0].fence_to(1.into()).expect("it is there");
+    let source = filled(&world, 0, &vec![1; 8 << 20]);
+    let put = world.workers[0].put_with(1.into(), source, theirs.at(0), None).expect("accepted");
+    let mut rounds = 0;
+    world
+        .find("the put beside messages", |world| {
+            rounds += 1;
+            world.workers[0].send_active(1.into(), HandlerId::of("count"), &[], &[]).ok();
+            world.workers[0].test(put)
+        })
+        .expect("it arrives");
+    assert_eq!(value(&mut world, 0, add), 0);
+    assert!(rounds < 1500, "{rounds} rounds for 1029 messages");
+}
+
+#[test]
+fn a_misaligned_atomic_is_refused_by_the_call() {
+    for means in MEANS {
+        let mut world = settings(means);
+        let (segment, theirs) = expose(&mut world, 1, &[0; 64]);
+        for (width, offset) in [(AtomicWidth::U64, 4), (AtomicWidth::U64, 9), (AtomicWidth::U32, 2)] {
+            let refused = world.workers[0].atomic_with(1.into(), AtomicOp::Add(1), width, theirs.at(offset));
+            assert!(matches!(refused, Err(CallError::Misaligned { .. })), "{width:?} at {offset}");
+        }
+        for signal in [Signal::Add(1), Signal::Set(1)] {
+            let source = filled(&world, 0, &[1; 8]);
+            let refused = world.workers[0].put_with(1.into(), source, theirs.at(0), Some((signal, theirs.at(12))));
+            assert!(matches!(refused.expect_err("misaligned").why, CallError::Misaligned { .. }));
+        }
+        assert!(matches!(world.workers[1].wait_for_change(segment, 4, 7), Err(CallError::Misaligned { .. })));
+        let add = world.workers[0].atomic_with(1.into(), AtomicOp::Add(1), AtomicWidth::U64, theirs.at(56));
+        assert_eq!(value(&mut world, 0, add.expect("accepted")), 0, "and the connection lives");
+    }
+}
+
+/// By message the target denies the put alone; who waits for the signal must not take the bytes for there.
+#[test]
+fn a_put_that_is_denied_has_no_signal_and_no_handler() {
+    let mut world = World::pair(&[("rdma", "off")]);
+    let (gone, key) = expose(&mut world, 1, &[0; 64]);
+    let (segment, theirs) = expose(&mut world, 1, &[0; 64]);
+    world.workers[1].withdraw(gone).expect("it is there");
+    let runs = Arc::new(AtomicU64::new(0));
+    let ours = runs.clone();
+    let run = move |_: &mut HandlerContext<'_>, _: ActiveMessage<'_>| {
+        ours.fetch_add(1, Ordering::Relaxed);
+    };
+    world.workers[1].register_handler("run", Box::new(run)).expect("free");
+    for round in 0..4 {
+        let source = filled(&world, 0, &[1; 8]);
+        let worker = &mut world.workers[0];
+        let put = if round % 2 == 0 {
+            worker.put_with(1.into(), source, key.at(0), Some((Signal::Set(1), theirs.at(8))))
+        } else {
+            worker.send_active_long(1.into(), HandlerId::of("run"), 1, source, key.at(0))
+        };
+        assert_eq!(world.wait(0, put.expect("accepted")).expect_err("denied"), OpError::Denied { peer: 1.into() });
+    }
+    world.steps(1000);
+    assert_eq!((number(&mut world, 1, segment, 8), runs.load(Ordering::Relaxed)), (0, 0));
+}
+
+/// What waits for no operation's end is said in an event.
+#[test]
+fn a_denied_operation_without_a_name_is_an_event() {
+    let mut world = World::pair(&[("rdma", "off")]);
+    let (gone, key) = expose(&mut world, 1, &[0; 64]);
+    world.workers[1].withdraw(gone).expect("it is there");
+    world.workers[0].put_copy(1.into(), &[1; 8], key.at(0)).expect("accepted");
+    let event = world.find("an event", |world| match world.workers[0].poll_event() {
+        Some(WorkerEvent::Connected { .. }) => None,
+        other => other,
+    });
+    assert_eq!(event, WorkerEvent::Denied { peer: 1.into() });
 }

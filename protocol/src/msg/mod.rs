@@ -63,8 +63,9 @@ const ATOMIC: u8 = 17;
 const EXECUTED: u8 = 18;
 const ACTIVE: u8 = 19;
 
-/// Flags: of a put that the sender asks about; of an answer that memory was denied.
+/// Flags: of a put that the sender asks about; of a get that the sender's memory is open; of an answer that memory was denied.
 const ASKS: u8 = 0x01;
+const OPEN: u8 = 0x01;
 const DENIED: u8 = 0x01;
 /// Flags: an atomic's code, and whether its number has 8 bytes.
 const ATOMIC_CODE: u8 = 0x0f;
@@ -223,8 +224,8 @@ pub enum Message {
         va: u64,
         /// How much it is.
         len: u32,
-        /// The key to the sender's memory, whose addresses begin at 0; 0 where that is not open to peers.
-        into: Rkey,
+        /// The key to the sender's memory, whose addresses begin at 0, where that is open to peers.
+        into: Option<Rkey>,
         /// The operation.
         id: u64,
     },
@@ -442,7 +443,13 @@ impl View {
         let rkey = Rkey(self.rkey.get());
         Ok(match self.kind {
             PUT => Message::Put { rkey, va: first, id: (self.flags & ASKS != 0).then_some(id) },
-            GET => Message::Get { rkey, va: first, len: self.word.get(), into: Rkey(second as u32), id },
+            GET => Message::Get {
+                rkey,
+                va: first,
+                len: self.word.get(),
+                into: (self.flags & OPEN != 0).then_some(Rkey(second as u32)),
+                id,
+            },
             GOT => Message::Got { offset: second, reply: first },
             ATOMIC => self.atomic()?,
             EXECUTED => Message::Executed { reply: first, value: second, is_denied: self.flags & DENIED != 0 },
@@ -565,7 +572,8 @@ impl View {
                 ..Self::new(PUT, va, 0, id.unwrap_or(0))
             },
             Message::Get { rkey, va, len, into, id } => {
-                Self { word: len.into(), rkey: rkey.0.into(), ..Self::new(GET, va, into.0.into(), id) }
+                let (flags, key) = into.map_or((0, 0), |key| (OPEN, key.0));
+                Self { flags, word: len.into(), rkey: rkey.0.into(), ..Self::new(GET, va, key.into(), id) }
             }
             Message::Got { offset, reply } => Self::new(GOT, reply, offset, 0),
             Message::Atomic { rkey, va, op, width, id } => {
@@ -643,7 +651,8 @@ mod tests {
             Message::StreamOffer,
             Message::Put { rkey, va: 1 << 50, id: Some(id) },
             Message::Put { rkey, va: 0, id: None },
-            Message::Get { rkey, va: 1 << 50, len: u32::MAX, into: Rkey(5), id },
+            Message::Get { rkey, va: 1 << 50, len: u32::MAX, into: Some(Rkey(0)), id },
+            Message::Get { rkey, va: 0, len: 0, into: None, id },
             Message::Got { offset: 1 << 30, reply },
             Message::Executed { reply, value: u64::MAX, is_denied: true },
             Message::Executed { reply, value: 9, is_denied: false },

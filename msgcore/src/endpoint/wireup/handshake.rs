@@ -11,9 +11,10 @@ use crate::core::no_connection::NoConnection;
 use crate::core::peer::{Arrived, Mismatch, Peer, PeerId};
 use crate::core::stage::{Stage, Step};
 use crate::core::tx::name_of;
+use crate::endpoint::Endpoint;
 use crate::endpoint::dispatch::breach_of;
 use crate::endpoint::failure::EndpointEvent;
-use crate::endpoint::{Endpoint, advance, go_on};
+use crate::endpoint::sending::{advance, go_on};
 use crate::receive_queues::Kind;
 
 /// Bytes of the receive that a peer's terms come in.

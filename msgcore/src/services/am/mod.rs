@@ -6,7 +6,8 @@
 //!
 //! # No deadlock
 //! A handler cannot send: it replies, or does not. A request is counted at its sender until its reply is there, and there may
-//! be so many to one peer ([`WINDOW`]); so replies that wait for credits are bounded at the receiver. A reply needs a credit alone,
+//! be so many to one peer ([`WINDOW`]); so replies that wait for credits are bounded at the receiver, which ends a peer that asks for
+//! more. A reply needs a credit alone,
 //! which comes back without anything else having to happen first, since its receiver only notes it. So replies always leave, and with
 //! them requests go on.
 //!
@@ -17,8 +18,8 @@ pub(crate) mod handlers;
 
 use std::collections::VecDeque;
 
-use roci_driver::Buffer;
 use roci_driver::link::Link;
+use roci_driver::{Buffer, Rkey};
 use roci_protocol::msg::{self, ActiveKind, Header, Label, MAX_ARGUMENTS, Message};
 
 use self::handlers::{ActiveMessage, Handler, HandlerContext, HandlerId, Handlers, Reply, written};
@@ -26,7 +27,7 @@ use crate::core::Core;
 use crate::core::breach::Breach;
 use crate::core::completion::{Done, OpError};
 use crate::core::lane::lane_for;
-use crate::core::peer::{PayloadMessage, Peer, PeerId};
+use crate::core::peer::{Peer, PeerId};
 use crate::core::refused::CallError;
 use crate::core::request::{OperationEnded, Request};
 
@@ -141,6 +142,9 @@ impl AmService {
             ActiveKind::Reply | ActiveKind::Unanswered => return self.on_reply(core, peer, active, payload).map(Some),
             ActiveKind::OneWay | ActiveKind::Request | ActiveKind::Long => {}
         }
+        if active.kind == ActiveKind::Request && peer.tx.replies_waiting > WINDOW as usize {
+            return Err(Breach::TooManyAnswers);
+        }
         let has_run = self.run(core, peer.id, active, payload);
         if active.kind == ActiveKind::Request {
             self.answer(core, peer, active.token, has_run);
@@ -152,6 +156,10 @@ impl AmService {
     #[inline]
     fn run<L: Link>(&mut self, core: &mut Core<L>, source: PeerId, active: Active, payload: &[u8]) -> bool {
         let Self { handlers, reply, .. } = self;
+        if active.kind == ActiveKind::Long && !is_written(core, &active) {
+            core.stats.rx_denied += 1;
+            return false;
+        }
         let Some(handler) = handlers.get_mut(active.handler) else {
             core.stats.rx_active_unknown += 1;
             return false;
@@ -270,6 +278,13 @@ impl AmService {
     }
 }
 
+/// Whether the memory of a long message is such as its sender may have written it: a put by message may have been denied, and a
+/// hostile peer may say what it likes.
+fn is_written<L: Link>(core: &Core<L>, active: &Active) -> bool {
+    let [va, len, _] = active.arguments;
+    core.engine.check_write_by_key(core.pd, (Rkey(active.token), va), len).is_ok()
+}
+
 /// Returns the longest payload of an active message.
 pub(crate) fn max_payload<L: Link>(core: &Core<L>) -> usize {
     core.receives.queues.largest() - msg::LEN
@@ -320,10 +335,8 @@ fn post_at_once<L: Link>(core: &mut Core<L>, peer: &mut Peer, active: Active, pa
 /// Queues a copy of a message.
 #[cold]
 fn queue<L: Link>(core: &mut Core<L>, peer: &mut Peer, active: Active, payload: &[u8]) -> Result<(), CallError> {
-    if peer.tx.payloads.len() >= WAITING_LIMIT && active.kind != ActiveKind::Reply {
+    if active.kind != ActiveKind::Reply && peer.tx.payloads.len() - peer.tx.replies_waiting >= WAITING_LIMIT {
         return Err(CallError::TooMany(WAITING_LIMIT));
     }
-    let payload = core.copy_of(payload)?;
-    peer.tx.payloads.push_back(PayloadMessage { message: active.message(), payload });
-    Ok(())
+    Ok(core.queue_payload(peer, active.message(), payload)?)
 }

@@ -57,7 +57,7 @@ impl RmaService {
         if let Err(why) = call.check() {
             return Err(Refused::new(why, call.into_buffer()));
         }
-        let operation = RmaOperation { request, peer: peer.id, transfers: 1, first: None, number };
+        let operation = RmaOperation { request, peer: peer.id, transfers: 1, first: None, signal: None, number };
         let Some(key) = self.operations.insert(operation) else {
             return Err(Refused::new(CallError::TooMany(LIMIT), call.into_buffer()));
         };
@@ -86,16 +86,21 @@ impl RmaService {
             None => submit(core, peer, key, what, Direction::WRITE),
             Some(Then::Message(message)) => submit(core, peer, key, what, Direction::Write { then: Some(message) }),
             Some(Then::Signal { buffer, at, signal }) => {
-                // Before its WRITE could end, alone.
+                let goes_by_rdma = peer.is_open() && core.has_rdma_with(peer);
                 if let Some(operation) = self.operations.get_mut(key) {
-                    operation.transfers = 2;
+                    operation.transfers = if goes_by_rdma { 2 } else { 1 };
                 }
-                submit(core, peer, key, what, Direction::WRITE);
-                let direction = match signal {
-                    Signal::Set(_) => Direction::WRITE,
-                    Signal::Add(add) => Direction::Atomic { op: AtomicOp::Add(add), width: AtomicWidth::U64 },
-                };
-                submit(core, peer, key, (buffer, at), direction);
+                if goes_by_rdma {
+                    // A WRITE that is denied ends the connection, so what is behind it is not done.
+                    submit(core, peer, key, what, Direction::WRITE);
+                    submit(core, peer, key, (buffer, at), signal_direction(signal));
+                } else {
+                    // A put by message may be denied alone: the signal waits until it is done.
+                    if let Some(operation) = self.operations.get_mut(key) {
+                        operation.signal = Some(Box::new((buffer, at, signal)));
+                    }
+                    submit(core, peer, key, what, Direction::WRITE);
+                }
             }
         }
     }
@@ -111,31 +116,37 @@ impl RmaService {
         match work {
             OneSidedWork::Copied(_) => core.send_pools[0].give(done.buffer),
             OneSidedWork::Named(_) | OneSidedWork::Served(_) if peer.failure.is_some() => {}
-            OneSidedWork::Served(_) => peer.tx.transfers.end(done.buffer.len()),
+            OneSidedWork::Served(_) => peer.tx.transfers.end_served(done.buffer.len()),
             OneSidedWork::Named(key) => {
                 peer.tx.transfers.end(done.buffer.len());
                 let number = self.operations.get(key)?.number;
                 let value = number.map(|_| value_of(&done.buffer));
-                return self.end_transfer(key, Ok(done.buffer), value);
+                return self.end_transfer(core, peer, key, Ok(done.buffer), value);
             }
         }
         None
     }
 
     /// A transfer that went by message has ended. Returns the operation that is over with it.
-    pub(crate) fn on_transfer_end(&mut self, peer: &Peer, ended: TransferEnd) -> Option<OperationEnded> {
+    pub(crate) fn on_transfer_end<L: Link>(
+        &mut self,
+        core: &mut Core<L>,
+        peer: &mut Peer,
+        ended: TransferEnd,
+    ) -> Option<OperationEnded> {
         let TransferEnd { operation, buffer, value, is_denied } = ended;
         let Some(OneSidedWork::Named(key)) = OneSidedWork::from_name(operation) else { return None };
         let number = self.operations.get(key)?.number;
         let outcome = if is_denied { Err(OpError::Denied { peer: peer.id }) } else { Ok(buffer) };
-        self.end_transfer(key, outcome, number.map(|_| value))
+        self.end_transfer(core, peer, key, outcome, number.map(|_| value))
     }
 
     /// Returns the peer of a put of one transfer.
     #[inline]
     pub(crate) fn target_of_lone_put(&self, key: Key) -> Option<PeerId> {
         let operation = self.operations.get(key)?;
-        (operation.transfers == 1 && operation.first.is_none()).then_some(operation.peer)
+        let is_alone = operation.transfers == 1 && operation.first.is_none() && operation.signal.is_none();
+        is_alone.then_some(operation.peer)
     }
 
     /// A put of one transfer has ended well.
@@ -150,21 +161,29 @@ impl RmaService {
         self.operations.get(key).map(|operation| operation.peer)
     }
 
-    fn end_transfer(
+    fn end_transfer<L: Link>(
         &mut self,
+        core: &mut Core<L>,
+        peer: &mut Peer,
         key: Key,
         outcome: Result<Buffer, OpError>,
         value: Option<u64>,
     ) -> Option<OperationEnded> {
         let operation = self.operations.get_mut(key)?;
-        let peer = operation.peer;
-        let outcome = outcome.map(|buffer| done(buffer, peer, value));
-        operation.transfers -= 1;
+        let outcome = outcome.map(|buffer| done(buffer, peer.id, value));
         let outcome = match operation.first.take() {
             None => outcome,
             // The signal is the second; where it fails so does the put.
             Some(first) => outcome.and(first),
         };
+        operation.transfers -= 1;
+        if let Some(signal) = operation.signal.take_if(|_| outcome.is_ok()) {
+            operation.transfers += 1;
+            operation.first = Some(outcome);
+            let (buffer, at, signal) = *signal;
+            submit(core, peer, key, (buffer, at), signal_direction(signal));
+            return None;
+        }
         if operation.transfers > 0 {
             operation.first = Some(outcome);
             return None;
@@ -198,6 +217,14 @@ pub(crate) fn carry_out<L: Link>(
     core.stats.tx_one_sided += 1;
     let outcome = act(core, call);
     Ok(outcome.map(|(buffer, value)| done(buffer, oneself, value)).map_err(|_| OpError::Denied { peer: oneself }))
+}
+
+/// How a signal changes its number.
+fn signal_direction(signal: Signal) -> Direction {
+    match signal {
+        Signal::Set(_) => Direction::WRITE,
+        Signal::Add(add) => Direction::Atomic { op: AtomicOp::Add(add), width: AtomicWidth::U64 },
+    }
 }
 
 /// The end of an operation.

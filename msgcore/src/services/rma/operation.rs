@@ -83,14 +83,14 @@ impl OneSidedCall {
                 buffer.check_sent()?;
                 at.resolve(len)?;
                 if let Some(Then::Signal { at, .. }) = then.as_deref() {
-                    at.resolve(SIGNAL)?;
+                    at.resolve_number(SIGNAL)?;
                 }
             }
             Self::Get { buffer, at } => {
                 buffer.check_filled()?;
                 at.resolve(len)?;
             }
-            Self::Atomic { at, width, .. } => drop(at.resolve(width.len())?),
+            Self::Atomic { at, width, .. } => drop(at.resolve_number(width.len())?),
         }
         Ok(())
     }
@@ -111,6 +111,8 @@ pub(super) struct RmaOperation {
     pub(super) transfers: u8,
     /// That memory, and how it went, once it is back.
     pub(super) first: Option<Result<Done, OpError>>,
+    /// What follows once that has ended well.
+    pub(super) signal: Option<Box<(Buffer, RemoteAddress, Signal)>>,
     /// It returns a number of so many bytes.
     pub(super) number: Option<AtomicWidth>,
 }

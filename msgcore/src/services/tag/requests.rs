@@ -353,6 +353,11 @@ impl Requests {
         self.select(|operation| operation.is_send() && !operation.is_local(oneself))
     }
 
+    /// How many of other services have not ended.
+    pub(crate) fn elsewhere(&self) -> usize {
+        self.select(|operation| matches!(operation, TagOperation::Elsewhere { .. })).len()
+    }
+
     /// Those that have not ended.
     pub(crate) fn under_way(&self) -> Vec<Request> {
         self.select(|operation| !matches!(operation, TagOperation::Ended(_)))

@@ -8,9 +8,10 @@ use crate::core::peer_id::PeerId;
 use crate::core::refused::{CallError, Refused};
 use crate::core::request::Request;
 
-/// One-sided operations that are waited for together (GASNet's access region). Dropping it leaves them alone: what they fill is lost,
-/// and what they write arrives all the same.
+/// One-sided operations that are waited for together (GASNet's access region), or left alone together. Who drops it asks for none of
+/// their outcomes any more, which the worker keeps all the same.
 #[derive(Debug, Default)]
+#[must_use = "its operations end only for who waits for them, or leaves them"]
 pub struct AccessRegion {
     requests: Vec<Request>,
 }
@@ -61,6 +62,11 @@ impl AccessRegion {
         Ok(())
     }
 
+    /// Leaves all alone: what they fill is lost, and what they write arrives all the same.
+    pub fn leave<W: OneSided>(self, worker: &mut W) {
+        self.requests.into_iter().for_each(|request| worker.leave_one_sided(request));
+    }
+
     /// Returns how many operations it has.
     pub fn len(&self) -> usize {
         self.requests.len()
@@ -74,7 +80,7 @@ impl AccessRegion {
     /// Waits until all are over, and returns their outcomes in the order in which they began.
     ///
     /// # Errors
-    /// One has failed; the first error. All are over.
+    /// One has failed: the first error. Unless the job is over all have ended.
     pub fn wait<W: OneSided>(self, worker: &mut W) -> Result<Vec<Done>, OpError> {
         let outcomes: Vec<_> = self.requests.into_iter().map(|request| worker.wait_for_one_sided(request)).collect();
         outcomes.into_iter().collect()

@@ -33,14 +33,18 @@ impl<L: Link> OneSided for Worker<L> {
 
     fn wait_for_change(&mut self, segment: Segment, offset: usize, was: u64) -> Result<u64, CallError> {
         let mut backoff = Backoff::new(self.limits);
-        let mut bytes = [0; NUMBER];
-        loop {
-            self.endpoint.read_segment(segment, offset, &mut bytes)?;
-            if bytes != was.to_ne_bytes() {
-                return Ok(u64::from_ne_bytes(bytes));
+        self.endpoint.note_waits_for_any(true);
+        let changed = loop {
+            let looked = self.look_for_change(segment, offset, was).transpose();
+            if let Some(outcome) = looked {
+                break outcome;
             }
-            self.progress_or_idle(&mut backoff, Awaited::Change)?;
-        }
+            if let Err(error) = self.progress_or_idle(&mut backoff, Awaited::Change) {
+                break Err(error.into());
+            }
+        };
+        self.endpoint.note_waits_for_any(false);
+        changed
     }
 
     fn put_with(
@@ -107,6 +111,23 @@ impl<L: Link> OneSided for Worker<L> {
 }
 
 impl<L: Link> Worker<L> {
+    /// Returns a number in a segment, if it is another than it was.
+    ///
+    /// # Errors
+    /// There is no such number, or no peer is left that could change it.
+    pub(crate) fn look_for_change(&self, segment: Segment, offset: usize, was: u64) -> Result<Option<u64>, CallError> {
+        if !offset.is_multiple_of(NUMBER) {
+            return Err(CallError::Misaligned { offset: offset as u64, len: NUMBER });
+        }
+        let mut bytes = [0; NUMBER];
+        self.endpoint.read_segment(segment, offset, &mut bytes)?;
+        let now = u64::from_ne_bytes(bytes);
+        if now != was {
+            return Ok(Some(now));
+        }
+        self.reason_against_wildcards().map_or(Ok(None), |error| Err(error.into()))
+    }
+
     pub(in crate::worker) fn begin_one_sided(
         &mut self,
         to: PeerId,

@@ -22,8 +22,10 @@
 //! of a number that is changed by both, either may be lost. Numbers are in the byte order of the owner's processor, and their offset is a multiple of their length.
 //!
 //! # Where it goes wrong
-//! Reaching beyond a segment is refused by the call. A segment that was withdrawn is another matter: by RDMA that ends the connection
-//! ([`OpError::PeerGone`], with `IBV_WC_REM_ACCESS_ERR`), so withdraw one when no peer uses it any more.
+//! Reaching beyond a segment is refused by the call, and so is a number that is not aligned. What only the target knows ends the
+//! connection where it goes by RDMA ([`OpError::PeerGone`], with `IBV_WC_REM_ACCESS_ERR`): that a segment was withdrawn, so withdraw one
+//! when no peer uses it any more; that it is read only; that a key is another peer's. By message the operation alone ends
+//! ([`OpError::Denied`]), and one that is not waited for is an event ([`WorkerEvent::Denied`](crate::WorkerEvent::Denied)).
 //!
 //! ```
 //! use std::time::Duration;
@@ -373,8 +375,12 @@ pub trait OneSided {
     {
         let (from, mut region, mut targets) = (from.into(), AccessRegion::default(), Vec::new());
         for (piece, at) in pieces {
-            let buffer = self.memory_for_one_sided(piece.len())?;
-            region.get(self, from, buffer, at)?;
+            let memory = self.memory_for_one_sided(piece.len());
+            let begun = memory.and_then(|buffer| Ok(region.get(self, from, buffer, at)?));
+            if let Err(why) = begun {
+                region.leave(self);
+                return Err(why);
+            }
             targets.push(piece);
         }
         for (target, done) in targets.into_iter().zip(region.wait(self)?) {
