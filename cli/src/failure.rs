@@ -58,6 +58,7 @@ failures!(
     roci_msgcore::CallError,
     roci_msgcore::OpError,
     roci_msgcore::CloseError,
+    roci_msgcore::FlushError,
     roci_msgcore::SomeFailed,
     roci_msgcore::stream::StreamError,
     roci_launcher::JobError,

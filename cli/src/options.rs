@@ -139,7 +139,8 @@ pub(crate) struct RunOptions {
 #[derive(Args)]
 pub(crate) struct PerfOptions {
     /// send_lat send_bw send_rate write_lat write_bw read_lat read_bw atomic_lat tag_lat tag_bw stream_lat stream_bw
-    /// raw_lat raw_bw, several with commas
+    /// put_lat put_bw get_lat get_bw fadd_lat am_lat am_rate raw_lat raw_bw, several with commas; of puts, gets, fadd_lat,
+    /// read_lat and atomic_lat a latency lasts until the end is known here, of the others it is half a round trip
     #[arg(value_name = "TEST", required_unless_present = "perftest")]
     pub(crate) tests: Option<TestList>,
     /// The server, HOST:PORT; without it both sides run on this host, each on a processor of its own
@@ -180,13 +181,13 @@ pub(crate) struct PerfOptions {
     /// Connections that take turns in send_rate, such as 1,64,1024
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', default_value = "1", value_parser = connection_count)]
     pub(crate) connections: Vec<usize>,
-    /// Messages that send_bw, write_bw, read_bw and tag_bw have under way, such as 1,4,16; up to 64 and 4 MiB without it
+    /// Messages that send_bw, write_bw, read_bw, tag_bw, put_bw and get_bw have under way, such as 1,4,16; up to 64 and 4 MiB without it
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', value_parser = depth)]
     pub(crate) depth: Vec<usize>,
     /// Whose memory holds the payloads of send, write and read tests
     #[arg(long, value_name = "WHOSE", value_enum, default_value_t = PayloadMemory::Arena)]
     pub(crate) memory: PayloadMemory,
-    /// Where the worker of tag_lat and tag_bw lives
+    /// Where the worker lives of tests of tags, streams, puts, gets, fadd_lat and active messages
     #[arg(long, value_name = "MODE", value_enum, default_value_t = EngineMode::Inline)]
     pub(crate) engine: EngineMode,
 }

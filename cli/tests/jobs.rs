@@ -35,10 +35,11 @@ fn a_file_is_exchanged_both_ways_with_equal_digests() {
 #[test]
 fn perf_gives_a_verified_row_for_every_test() {
     let _alone = alone();
-    let tests = "raw_lat,raw_bw,send_lat,send_bw,write_lat,write_bw,read_lat,read_bw,tag_lat,tag_bw";
+    let tests = "raw_lat,raw_bw,send_lat,send_bw,write_lat,write_bw,read_lat,read_bw,tag_lat,tag_bw,\
+                 put_lat,put_bw,get_lat,get_bw";
     let ended = roci(&["perf", tests, "--size", "1,8,4096,65537", "--iters", "200", "--json"]).succeeded();
     let rows = rows(&ended.stdout);
-    assert_eq!(rows.len(), 40, "{}", ended.stdout);
+    assert_eq!(rows.len(), 56, "{}", ended.stdout);
     for row in rows {
         assert_eq!((&row["errors"], &row["iters"], &row["device"]), (&0.into(), &200.into(), &"memif".into()), "{row}");
         assert!(row["bw_gbps"].as_f64().is_some_and(|rate| rate > 0.0), "{row}");
@@ -158,8 +159,18 @@ fn perf_measures_messages_and_streams_of_a_dedicated_engine_and_verifies_them() 
             );
         }
     }
+    for engine in ["inline", "dedicated"] {
+        let tests = "put_lat,put_bw,get_lat,get_bw,fadd_lat,am_lat,am_rate";
+        let arguments = ["perf", tests, "--engine", engine, "--size", "1,4096", "--iters", "200", "--json"];
+        let rows = rows(&roci(&arguments).succeeded().stdout);
+        assert_eq!(rows.len(), 13, "a fetch-and-add has one size");
+        assert!(rows.iter().all(|row| (&row["errors"], &row["engine"]) == (&0.into(), &engine.into())), "{rows:?}");
+    }
+    let long = roci(&["perf", "am_lat", "--size", "65536"]);
+    assert_eq!(long.code(), Some(1));
+    assert!(long.stderr.contains("an active message has at most 8152 bytes (ROCI_VBUF_SIZE)"), "{}", long.stderr);
     let line = roci(&["perf", "tag_lat,send_lat", "--engine", "dedicated"]).failed_with_one_line();
-    assert!(line.contains("measure tag_lat, tag_bw, stream_lat and stream_bw alone"), "{line}");
+    assert!(line.contains("measure tests of tags, streams, puts, gets, fadd_lat and active messages alone"), "{line}");
 }
 
 #[test]
@@ -354,6 +365,10 @@ fn the_examples_run() {
     assert_eq!(ended.stdout.trim(), "the token came back as 6 from 4 ranks");
     let ended = roci(&["run", "-n", "3", &path("long_message")]).succeeded();
     assert!(ended.stdout.contains("rank 2 has 8388608 bytes from rank 0"), "{}", ended.stdout);
+    let ended = roci(&["run", "-n", "4", &path("halo")]).succeeded();
+    assert!(ended.stdout.starts_with("4 ranks have the same plate as one: "), "{}", ended.stdout);
+    let ended = roci(&["run", "-n", "4", &path("hash_table")]).succeeded();
+    assert!(ended.stdout.starts_with("4 ranks found all of 4096 keys, of which ["), "{}", ended.stdout);
     let ended = roci(&["run", "-n", "2", &path("async_fd")]).succeeded();
     let lines: Vec<_> = ended.stdout.lines().collect();
     assert!(lines.len() == 2 && lines.iter().all(|line| line.contains("has caught 20 balls")), "{}", ended.stdout);

@@ -6,9 +6,11 @@
 
 mod atomic;
 mod connections;
+mod kind;
 mod lane;
 mod memory;
 mod messenger;
+mod one_sided;
 mod pattern;
 mod perftest;
 mod raw;
@@ -23,12 +25,12 @@ use std::net::TcpListener;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::ValueEnum;
 use roci_launcher::{Board, JOB, Job, JobSpec, Token, allowed_cpus};
 use roci_msgcore::ports::{self, queue_pair_params};
-use roci_msgcore::stream::{StreamConfig, StreamStep};
+use roci_msgcore::stream::StreamConfig;
 use roci_msgcore::{Config, DedicatedWorker, Fabric, WireupError, Worker};
 
+pub(crate) use self::kind::{EngineMode, PerfTest, UpToStep};
 use self::lane::VerbsEnd;
 pub(crate) use self::memory::PayloadMemory;
 use self::messenger::Messenger;
@@ -37,131 +39,6 @@ use super::run::{self, changed_knobs};
 use crate::failure::{Failure, FailureContext};
 use crate::options::PerfOptions;
 use crate::resources::cpu_ns;
-
-/// What is measured.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-#[value(rename_all = "snake_case")]
-pub(crate) enum PerfTest {
-    RawLat,
-    RawBw,
-    SendLat,
-    SendBw,
-    WriteLat,
-    WriteBw,
-    ReadLat,
-    ReadBw,
-    AtomicLat,
-    SendRate,
-    TagLat,
-    TagBw,
-    StreamLat,
-    StreamBw,
-}
-
-/// Up to which step byte streams are optimized.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum UpToStep {
-    /// Data, head and tail are three WRITEs
-    Basic,
-    /// One WRITE a chunk, and delayed tails
-    Piggyback,
-    /// A chunk is copied while the one before it is on its way
-    Pipelining,
-    /// Long payloads are fetched from where they are
-    Zerocopy,
-}
-
-impl UpToStep {
-    fn name(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
-    }
-
-    fn config(self) -> StreamConfig {
-        StreamConfig::of(match self {
-            Self::Basic => StreamStep::Basic,
-            Self::Piggyback => StreamStep::Piggyback,
-            Self::Pipelining => StreamStep::Pipelining,
-            Self::Zerocopy => StreamStep::ZeroCopy,
-        })
-    }
-}
-
-/// Where the worker of a tagged test lives.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum EngineMode {
-    /// On the thread that sends and receives
-    Inline,
-    /// On a thread of its own
-    Dedicated,
-}
-
-impl EngineMode {
-    fn name(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
-    }
-}
-
-impl PerfTest {
-    pub(crate) fn name(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
-    }
-
-    const fn is_latency(self) -> bool {
-        use PerfTest::{AtomicLat, RawLat, ReadLat, SendLat, StreamLat, TagLat, WriteLat};
-        matches!(self, RawLat | SendLat | WriteLat | ReadLat | AtomicLat | TagLat | StreamLat)
-    }
-
-    const fn is_raw(self) -> bool {
-        matches!(self, Self::RawLat | Self::RawBw)
-    }
-
-    const fn is_of_verbs(self) -> bool {
-        use PerfTest::{ReadBw, ReadLat, SendBw, SendLat, WriteBw, WriteLat};
-        matches!(self, SendLat | SendBw | WriteLat | WriteBw | ReadLat | ReadBw)
-    }
-
-    /// Whether messages follow each other without waiting for answers, as many at once as the plan says.
-    const fn is_stream(self) -> bool {
-        matches!(self, Self::SendBw | Self::WriteBw | Self::ReadBw | Self::TagBw)
-    }
-
-    const fn is_tagged(self) -> bool {
-        matches!(self, Self::TagLat | Self::TagBw)
-    }
-
-    const fn is_of_streams(self) -> bool {
-        matches!(self, Self::StreamLat | Self::StreamBw)
-    }
-
-    /// Whether a worker is measured, and not its queue pairs.
-    const fn is_above_verbs(self) -> bool {
-        self.is_tagged() || self.is_of_streams()
-    }
-
-    fn default_sizes(self) -> Vec<usize> {
-        if self == Self::SendRate {
-            vec![64]
-        } else if self.is_latency() {
-            vec![8, 64, 512, 4 << 10, 32 << 10]
-        } else {
-            vec![8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 1 << 20, 4 << 20]
-        }
-    }
-
-    /// As many messages as take about a second at the most; both sides compute the same.
-    const fn default_iters(self, size: usize) -> u64 {
-        let budget: u64 = if self.is_latency() { 64 << 20 } else { 2 << 30 };
-        let most = if self.is_latency() { 100_000 } else { 1_000_000 };
-        let fitting = budget / size as u64;
-        if fitting > most {
-            most
-        } else if fitting < 20 {
-            20
-        } else {
-            fitting
-        }
-    }
-}
 
 /// So long a server waits for its client to hang up when both are done.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -200,7 +77,7 @@ pub(crate) fn run(options: &PerfOptions) -> Result<ExitCode, Failure> {
     }
     let has = |is_of: fn(PerfTest) -> bool| tests(options).any(|&test| is_of(test));
     if options.engine == EngineMode::Dedicated && has(|test| !test.is_above_verbs()) {
-        let tests = "tag_lat, tag_bw, stream_lat and stream_bw";
+        let tests = "tests of tags, streams, puts, gets, fadd_lat and active messages";
         return Err(Failure::new(format!("a dedicated engine opens the ports for itself: measure {tests} alone")));
     }
     if has(|test| test == PerfTest::SendRate) && options.size.iter().any(|&size| size < connections::NUMBER) {
@@ -211,7 +88,7 @@ pub(crate) fn run(options: &PerfOptions) -> Result<ExitCode, Failure> {
         return Err(Failure::new("--memory user is for send_lat, send_bw, write_lat, write_bw, read_lat and read_bw"));
     }
     if !options.depth.is_empty() && has(|test| !test.is_stream()) {
-        return Err(Failure::new("--depth is for send_bw, write_bw, read_bw and tag_bw"));
+        return Err(Failure::new("--depth is for send_bw, write_bw, read_bw, tag_bw, put_bw and get_bw"));
     }
     let config = options.device.config()?.over_its_device();
     if options.listen.is_some() || options.peer.is_some() {
@@ -310,6 +187,8 @@ fn measure_worker(
     for &plan in plans {
         if plan.test.is_of_streams() {
             measure_plan(worker, plan, report, |worker, plan| stream::measure(worker, &streams, plan))?;
+        } else if plan.test.is_one_sided() {
+            measure_plan(worker, plan, report, one_sided::measure)?;
         } else {
             measure_plan(worker, plan, report, measure_tagged)?;
         }
@@ -349,7 +228,7 @@ pub(crate) fn table(worker: &mut Worker, device: &str, sizes: &[usize]) -> Resul
 fn plans(options: &PerfOptions) -> Vec<PerfPlan> {
     let of_test = |&test: &PerfTest| {
         let mut sizes = if options.size.is_empty() { test.default_sizes() } else { options.size.clone() };
-        if test == PerfTest::AtomicLat {
+        if matches!(test, PerfTest::AtomicLat | PerfTest::FaddLat) {
             sizes = vec![atomic::SIZE];
         }
         // Of connections, or of messages under way.
@@ -423,7 +302,7 @@ fn measure_verbs(lane: &mut VerbsEnd, plan: PerfPlan) -> Result<Option<Row>, Fai
         PerfTest::AtomicLat => atomic::latency(lane, plan),
         PerfTest::SendRate => connections::rate(lane, plan),
         PerfTest::WriteBw | PerfTest::ReadBw => verbs::one_sided_bandwidth(lane, plan),
-        PerfTest::TagLat | PerfTest::TagBw | PerfTest::StreamLat | PerfTest::StreamBw => Ok(None),
+        _ => Ok(None),
     }
 }
 

@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 use roci_protocol::Nanos;
 use serde_json::json;
 
-use super::{EngineMode, PayloadMemory, PerfPlan, PerfTest, UpToStep};
+use super::{EngineMode, PayloadMemory, PerfPlan, UpToStep};
 use crate::failure::Failure;
 use crate::output;
 
@@ -76,8 +76,7 @@ impl Row {
 
     /// Messages one way: a round trip is two, but for a READ or an atomic, which moves one.
     fn messages(&self) -> f64 {
-        let is_round_trip =
-            self.latency.is_some() && !matches!(self.plan.test, PerfTest::ReadLat | PerfTest::AtomicLat);
+        let is_round_trip = self.latency.is_some() && !self.plan.test.is_answered();
         let each = if is_round_trip { 2.0 } else { 1.0 };
         self.plan.iters as f64 * each * self.share
     }
