@@ -67,6 +67,8 @@ const FULL_VETH: [Band; 4] = [
 const QUICK_SIZES: &str = "8,64,4096,65536,1048576";
 const FULL_SIZES: &str = "8,64,512,4096,16384,65536,1048576,8388608";
 
+/// What active messages hold.
+const ACTIVE_SIZES: &str = "8,64,4096";
 /// Bare frames of such a message do not come through vhost all: they are more than its ring holds.
 const VHOST_LOSES: &str = "8388608";
 const CONNECTIONS: &str = "--connections 1,4,16,64,256,1024,4096";
@@ -79,13 +81,13 @@ pub(crate) fn cells(extent: Extent) -> Vec<Cell> {
     let mut cells = limits(extent);
     for place in [Topology::Host, Topology::Veth] {
         cells.extend(ours(place, extent));
+        cells.extend(one_sided(place, extent));
         cells.extend(without_icrc(place, extent));
         cells.extend(over_sockets(place, extent));
         cells.extend(sockets(place, extent));
         cells.extend(alternatives(place, extent));
     }
     cells.extend(vhost(extent));
-    cells.extend(missing());
     cells.push(windows(extent));
     cells.extend(losses(extent));
     cells.extend(losses_over_sockets(extent));
@@ -193,11 +195,22 @@ fn vhost(extent: Extent) -> Vec<Cell> {
     cells
 }
 
-/// What may not be there yet: then the command's own complaint is the reason that the report gives.
-fn missing() -> Vec<Cell> {
-    let tests =
-        |tests| RociPerf { tests, sizes: "8,4096", iters: 10_000, options: "", loss: None, icrc: true, sockets: false };
-    ["put_lat,put_bw", "am_rate"].map(|name| Cell::new(Topology::Host, "ours", name, tests(name))).into()
+/// Operations on a peer's memory, each until its end is known, and active messages.
+fn one_sided(place: Topology, extent: Extent) -> Vec<Cell> {
+    let cell = |label: String, tests, sizes, iters| {
+        let tool = RociPerf { tests, sizes, iters, options: "", loss: None, icrc: true, sockets: false };
+        Cell::new(place, "one-sided", label, tool)
+    };
+    let of_band = |band: &Band| {
+        let latency = cell(format!("latency {}", band.sizes), "put_lat,get_lat", band.sizes, band.latency);
+        [latency, cell(format!("stream {}", band.sizes), "put_bw,get_bw", band.sizes, band.stream)]
+    };
+    let mut cells: Vec<_> = bands(place, extent).iter().flat_map(of_band).collect();
+    let Some(short) = bands(place, extent).first() else { return cells };
+    cells.push(cell("atomic latency".into(), "atomic_lat,fadd_lat", "8", short.latency));
+    cells.push(cell("active latency".into(), "am_lat", ACTIVE_SIZES, short.latency));
+    cells.push(cell("active stream".into(), "am_rate", ACTIVE_SIZES, short.stream));
+    cells
 }
 
 fn sockets(place: Topology, extent: Extent) -> Vec<Cell> {
