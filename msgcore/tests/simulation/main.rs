@@ -3,6 +3,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod one_sided;
 mod oracle;
 mod plan;
 mod programme;
@@ -25,7 +26,7 @@ fn a_swarm_of_worlds_keeps_every_promise_and_replays_exactly() {
     let swarm = Swarm::new("roci-msgcore", "simulation", SEEDS);
     let reports = swarm.run(run);
     // The worlds were hard ones.
-    let counts: [fn(&Report) -> u64; 8] = [
+    let counts: [fn(&Report) -> u64; 9] = [
         |report| report.faults,
         |report| report.cancelled,
         |report| report.stalls,
@@ -33,6 +34,7 @@ fn a_swarm_of_worlds_keeps_every_promise_and_replays_exactly() {
         |report| report.deaths,
         |report| report.missed,
         |report| report.streamed,
+        |report| report.operations,
         |report| report.dedicated,
     ];
     let sums = counts.map(|count| reports.iter().map(count).sum::<u64>());

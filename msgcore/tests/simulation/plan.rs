@@ -29,6 +29,8 @@ pub(crate) struct Plan {
     pub(crate) is_selective: bool,
     /// Applications put and get bytes beside their messages.
     pub(crate) is_streaming: bool,
+    /// Applications operate on each other's memory, and send active messages.
+    pub(crate) is_one_sided: bool,
     /// A rank that dies without a word, and after which action it does.
     pub(crate) death: Option<(Rank, usize)>,
     /// Which workers are dedicated ones.
@@ -64,6 +66,7 @@ impl Plan {
         }
         // No more than six: each pair has rings of its own.
         let is_streaming = workers <= 6 && dice.random_ratio(1, 3);
+        let is_one_sided = workers <= 6 && dice.random_ratio(1, 3);
         // Streams are an inline worker's alone.
         let are_dedicated = (0..workers).map(|_| dice.random_ratio(1, 3)).collect();
         Self {
@@ -73,6 +76,7 @@ impl Plan {
             partitions,
             is_selective,
             is_streaming,
+            is_one_sided,
             death,
             are_dedicated,
             is_per_peer,
@@ -126,6 +130,7 @@ impl Common {
         settings.push(("rndv_protocol", choose(dice, &["auto", "r3", "rget", "rput", "pipeline"])));
         settings.push(("ndreg_entries", choose(dice, &["0", "1", "3", "16000", "16000"])));
         settings.push(("rdma", choose(dice, &["on", "on", "on", "off"])));
+        settings.push(("rdma_gets", choose(dice, &["on", "on", "off"])));
         settings.push(("pipeline_chunk", choose(dice, &["4KiB", "16KiB", "64KiB"])));
         settings.push(("pipeline_depth", dice.random_range(1..6).to_string()));
         settings.push(("pipeline_threshold", choose(dice, &["64KiB", "128KiB", "2GiB"])));

@@ -9,7 +9,7 @@ use roci_msgcore::{
 
 use crate::oracle::{Key, Violation, ensure, mix};
 use crate::run::Run;
-use crate::streams;
+use crate::{one_sided, streams};
 
 /// Of the first context messages may be long, so that receives with wildcards have no buffer; those of the
 /// others fit into this.
@@ -79,6 +79,9 @@ impl Station {
             streams::put(run, self.rank)?;
             let from = run.dice.random_range(0..run.world.workers.len());
             return streams::get(run, self.rank, from);
+        }
+        if run.plan.is_one_sided && run.dice.random_ratio(1, 3) {
+            return (0..burst(&mut run.dice)).try_for_each(|_| one_sided::act(run, self.rank));
         }
         match run.dice.random_range(0..100) {
             0..45 => {
@@ -288,6 +291,7 @@ impl Station {
 
     /// Takes what has ended; some of it stays for later, so that it can still be cancelled.
     pub(crate) fn look(&mut self, run: &mut Run) -> Result<(), Violation> {
+        one_sided::look(run, self.rank)?;
         if self.uses_queue() {
             return self.look_at_queue(run);
         }

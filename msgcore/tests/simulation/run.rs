@@ -7,6 +7,7 @@ use rand::{Rng, SeedableRng};
 use roci_msgcore::{Rank, Tag, WorkerEvent};
 
 use crate::common::{TestWorker, World};
+use crate::one_sided::{self, OneSidedTraffic};
 use crate::oracle::{Oracle, Violation, ensure, mix};
 use crate::plan::Plan;
 use crate::programme::{Station, TAGS};
@@ -35,6 +36,8 @@ pub(crate) struct Report {
     pub(crate) missed: u64,
     /// Bytes of streams.
     pub(crate) streamed: u64,
+    /// One-sided operations, and active messages that were replied to.
+    pub(crate) operations: u64,
     /// Workers whose engines are behind rings.
     pub(crate) dedicated: u64,
     /// What the network carried, and when.
@@ -47,6 +50,7 @@ pub(crate) struct Run {
     pub(crate) oracle: Oracle,
     pub(crate) dice: StdRng,
     pub(crate) streams: Streams,
+    pub(crate) one_sided: OneSidedTraffic,
     stations: Vec<Station>,
     memory: Vec<usize>,
     stride: u64,
@@ -62,6 +66,7 @@ impl Run {
     pub(crate) fn new(seed: u64) -> Self {
         let plan = Plan::new(seed);
         let mut world = World::of_both(plan.net, &plan.configs, seed, |rank| plan.are_dedicated[rank]);
+        let one_sided = if plan.is_one_sided { OneSidedTraffic::open(&mut world) } else { OneSidedTraffic::default() };
         let mut memory: Vec<_> = world.workers.iter().map(TestWorker::memory).collect();
         if plan.is_streaming {
             let rings = open_streams(&mut world);
@@ -84,6 +89,7 @@ impl Run {
             oracle,
             dice,
             streams: Streams::default(),
+            one_sided,
             stations,
             memory,
             stride: STEP,
@@ -119,12 +125,15 @@ impl Run {
             let what = format!("all messages under tag {} come, whatever waits under others", tag.get());
             self.until(&what, |run| run.oracle.is_complete_under(tag), |station, run| station.receive_only(run, tag))?;
         }
-        let is_complete =
-            |run: &Self| run.oracle.is_complete() && run.streams.are_drained(|rank| run.oracle.is_alive(rank));
+        let is_complete = |run: &Self| {
+            let is_alive = |rank| run.oracle.is_alive(rank);
+            run.oracle.is_complete() && run.streams.are_drained(is_alive) && run.one_sided.is_idle(is_alive)
+        };
         self.until("everything ends", is_complete, Station::drain)?;
         self.each(Station::cancel_all)?;
         self.until("nothing is left", |run| run.living().all(|who| run.stations[who].is_idle()), Station::look)?;
         self.oracle.check_order()?;
+        one_sided::check(self)?;
         let outcome = self.until("all returns", |run| run.check_end().is_ok(), |_, _| Ok(()));
         outcome.map_err(|what| format!("{what}: {:?}", self.check_end()))?;
         Ok(self.report())
@@ -250,9 +259,23 @@ impl Run {
         let faults = self.world.workers.iter().map(TestWorker::injected_faults).sum();
         let (partitions, missed, frames) = (self.partitions, self.world.net.missed(), self.world.net.trace());
         let deaths = self.oracle.dead().map_or(0, |_| 1);
-        let (trace, ended, streamed) = (self.trace, self.ended, self.streams.total());
+        let (trace, ended, streamed, operations) =
+            (self.trace, self.ended, self.streams.total(), self.one_sided.total());
         let dedicated = self.world.workers.iter().filter(|worker| worker.is_dedicated()).count() as u64;
-        Report { trace, ended, cancelled, faults, stalls, partitions, deaths, missed, streamed, dedicated, frames }
+        Report {
+            trace,
+            ended,
+            cancelled,
+            faults,
+            stalls,
+            partitions,
+            deaths,
+            missed,
+            streamed,
+            operations,
+            dedicated,
+            frames,
+        }
     }
 }
 
