@@ -16,12 +16,13 @@ const SCENES: Range<u64> = 0..2_500;
 /// Messages of a scene at most.
 const MESSAGES: usize = 60;
 
-const CONFIGS: [&[(&str, &str)]; 5] = [
-    &[("receive_queues", "P,512,16"), ("eager_threshold", "3000")],
+const CONFIGS: [&[(&str, &str)]; 6] = [
+    &[("receive_queues", "P,512,16"), ("eager_threshold", "3000"), ("rdma_gets", "off")],
     &[("receive_queues", "S,512,16,8,8,2"), ("eager_threshold", "3000"), ("rndv_protocol", "rput")],
     &[("receive_queues", "P,256,8,1,7,2:S,4096,16"), ("rndv_protocol", "pipeline"), ("pipeline_chunk", "4KiB")],
     &[("receive_queues", "P,512,16:P,8192,4"), ("ndreg_entries", "0"), ("rndv_protocol", "pipeline")],
     &[("receive_queues", "S,256,4,2,2,1:S,1024,4,2,2,1"), ("eager_threshold", "5000"), ("unexpected_limit", "1MiB")],
+    &[("receive_queues", "P,512,16"), ("rdma", "off")],
 ];
 
 /// What a conversation was like.

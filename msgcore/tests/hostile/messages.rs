@@ -4,7 +4,12 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use roci_driver::Rkey;
-use roci_protocol::msg::{DATA_LEN, Header, Label, Message, Mode, RendezvousProtocol};
+use roci_protocol::msg::{
+    ActiveKind, AtomicOp, AtomicWidth, DATA_LEN, Header, Label, Message, Mode, RendezvousProtocol,
+};
+
+/// Bytes of the victim's segment.
+pub(crate) const SEGMENT: u64 = 4096;
 
 /// What the hostile peer has seen, and says again in the wrong place.
 pub(crate) struct Known {
@@ -17,6 +22,8 @@ pub(crate) struct Known {
     pub(crate) sequence: u16,
     /// A series that it has begun: its name, what came, what is left.
     pub(crate) series: Option<(u64, u64, u64)>,
+    /// The name of the victim's handler on the wire.
+    pub(crate) handler: u32,
 }
 
 impl Known {
@@ -32,6 +39,14 @@ impl Known {
                 self.names.extend([id, reply]);
                 self.keys.push(rkey);
             }
+            Message::Get { id, rkey, into, .. } => {
+                self.names.push(id);
+                self.keys.push(rkey);
+                self.keys.extend(into);
+            }
+            Message::Put { id, .. } => self.names.extend(id),
+            Message::Atomic { id, .. } => self.names.push(id.into()),
+            Message::Active { token, .. } => self.names.push(token.into()),
             _ => {}
         }
     }
@@ -71,7 +86,7 @@ impl Known {
                 .expect("some");
         let rkey = self.keys.choose(dice).copied().unwrap_or(Rkey(dice.random()));
         let (id, reply, len) = (self.name(dice), self.name(dice), length(dice));
-        match dice.random_range(0..100) {
+        match dice.random_range(0..130) {
             0..20 => {
                 let len = dice.random_range(0..=room);
                 (Message::Eager { label, len: len as u64, id: self.own_name(dice), mode }, len)
@@ -92,7 +107,52 @@ impl Known {
             88..91 => (Message::Matched { id }, 0),
             91..94 => (Message::Cancelled { id, is_withdrawn: dice.random() }, 0),
             94..99 => (Message::Credit, dice.random_range(0..2)),
-            _ => (Message::Terms, dice.random_range(0..100)),
+            99 => (Message::Terms, dice.random_range(0..100)),
+            _ => self.one_sided(dice, room),
+        }
+    }
+
+    /// Puts, gets and atomics on the victim's memory, active messages, and answers to its own.
+    fn one_sided(&self, dice: &mut StdRng, room: usize) -> (Message, usize) {
+        // Mostly such a name as the victim gives: numbers from 0 on.
+        let few = u64::from(dice.random_range(0_u32..4));
+        let name = if dice.random_ratio(3, 4) { few } else { self.name(dice) };
+        let rkey = self.keys.choose(dice).copied().unwrap_or(Rkey(dice.random()));
+        let va = if dice.random_ratio(1, 8) { dice.random() } else { dice.random_range(0..SEGMENT) };
+        let len = dice.random_range(0..=room);
+        match dice.random_range(0..12) {
+            0 | 1 => (Message::Put { rkey, va, id: dice.random_bool(0.5).then_some(name) }, len),
+            2 | 3 => {
+                let into = dice.random_bool(0.5).then(|| Rkey(dice.random()));
+                let len = if dice.random_ratio(1, 8) { dice.random() } else { dice.random_range(0..SEGMENT as u32) };
+                (Message::Get { rkey, va, len, into, id: name }, 0)
+            }
+            4 => {
+                let width = if dice.random() { AtomicWidth::U32 } else { AtomicWidth::U64 };
+                (Message::Atomic { rkey, va, op: AtomicOp::Xor(dice.random()), width, id: name as u32 }, 0)
+            }
+            5 => (Message::Got { offset: if dice.random_ratio(3, 4) { 0 } else { va }, reply: name }, len),
+            6 | 7 => (Message::Executed { reply: name, value: dice.random(), is_denied: dice.random() }, 0),
+            _ => {
+                let kind = *[
+                    ActiveKind::OneWay,
+                    ActiveKind::Request,
+                    ActiveKind::Request,
+                    ActiveKind::Reply,
+                    ActiveKind::Unanswered,
+                    ActiveKind::Long,
+                ]
+                .choose(dice)
+                .expect("some");
+                let is_answer = matches!(kind, ActiveKind::Reply | ActiveKind::Unanswered);
+                let handler = match dice.random_range(0..4) {
+                    _ if is_answer => name as u32,
+                    0 => dice.random(),
+                    _ => self.handler,
+                };
+                let arguments = [va, if dice.random_ratio(1, 4) { u64::MAX } else { 8 }, name];
+                (Message::Active { kind, handler, token: rkey.0, arguments, count: dice.random_range(0..4) }, len)
+            }
         }
     }
 

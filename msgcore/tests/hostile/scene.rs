@@ -4,8 +4,10 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use roci_driver::link::faulty::Faulty;
 use roci_driver::link::sim::{Clock, Net, SimLink};
-use roci_driver::{CompletionQueue, Operation, QpParams, QueuePair, SendWr, UnconnectedQp};
+use roci_driver::{CompletionQueue, Operation, QpParams, QueuePair, Rkey, SendWr, UnconnectedQp};
+use roci_msgcore::active::{ActiveMessage, HandlerContext, HandlerId};
 use roci_msgcore::config::Origin;
+use roci_msgcore::one_sided::{AtomicOp, AtomicWidth, SegmentKey};
 use roci_msgcore::receive_queues::Kind;
 use roci_msgcore::{
     CallError, Config, Context, OpError, Pattern, Ports, Request, SendOptions, Source, Tag, TagMatch, Worker,
@@ -15,7 +17,7 @@ use roci_protocol::msg::{self, Capabilities, ConnectionTerms, Header, Label, Mes
 use roci_testkit::World;
 
 use crate::facade::TestWorker;
-use crate::messages::Known;
+use crate::messages::{Known, SEGMENT};
 
 const PATIENCE: usize = 400_000;
 const HONEST: Context = Context::new(5);
@@ -70,9 +72,14 @@ impl<const DEDICATED: bool> AnyScene<DEDICATED> {
         let worker = |ports| Worker::assemble(ports, &config).unwrap_or_else(|error| panic!("{error}"));
         let (victim, honest) = (worker(victim), TestWorker::inline(worker(honest)));
         let victim = if DEDICATED { TestWorker::dedicated(victim, &config) } else { TestWorker::inline(victim) };
+        let mut victim = victim;
+        let key = open_to_peers(&mut victim);
         let memory = victim.memory();
         let cq = peer.engine.create_cq(10_000);
-        let known = Known { names: Vec::new(), own: 1 << 32, keys: Vec::new(), sequence: 0, series: None };
+        // As `HandlerId::of("echo")` is on the wire.
+        let handler =
+            b"echo".iter().fold(0x811c_9dc5, |hash, &byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+        let known = Known { names: Vec::new(), own: 1 << 32, keys: vec![key], sequence: 0, series: None, handler };
         let (qps, requests, first_address) = (Vec::new(), Vec::new(), String::new());
         Self { clock, net, victim, honest, peer, cq, qps, cut, config, known, requests, memory, first_address }
     }
@@ -184,6 +191,7 @@ impl<const DEDICATED: bool> AnyScene<DEDICATED> {
                 let pattern = Pattern::new(Source::Any, tag);
                 self.victim.recv_multi(pattern, room, 100, 0).map_err(CallError::from)
             }
+            6 | 7 => self.operate(dice),
             5 if !self.requests.is_empty() => {
                 return self.victim.cancel(self.requests[dice.random_range(0..self.requests.len())]);
             }
@@ -191,6 +199,21 @@ impl<const DEDICATED: bool> AnyScene<DEDICATED> {
         };
         // A peer that is gone is refused, which of a dedicated victim's call is the outcome.
         self.requests.extend(outcome.ok());
+    }
+
+    /// Operates on memory of the peer's, under a key that it would have given.
+    fn operate(&mut self, dice: &mut StdRng) -> Result<Request, CallError> {
+        // Its length is 16 KiB.
+        let mut theirs = [0; SegmentKey::LEN];
+        theirs[9] = 64;
+        let at = SegmentKey::from_bytes(&theirs).expect("16 KiB").at(8 * dice.random_range(0..100));
+        let buffer = self.victim.buffer(dice.random_range(0..4000)).expect("memory");
+        match dice.random_range(0..4) {
+            0 => self.victim.put_with(1.into(), buffer, at, None).map_err(CallError::from),
+            1 => self.victim.get_from(1.into(), buffer, at).map_err(CallError::from),
+            2 => self.victim.atomic_with(1.into(), AtomicOp::Xor(1), AtomicWidth::U32, at),
+            _ => self.victim.request_active(1.into(), HandlerId::of("echo"), &[1], &[2; 100]),
+        }
     }
 
     pub(crate) fn say_something(&mut self, dice: &mut StdRng) {
@@ -346,6 +369,25 @@ fn say(worker: &mut TestWorker, to: usize, tag: Tag, bytes: &[u8]) -> Request {
     let mut payload = worker.buffer(bytes.len()).expect("memory");
     payload.copy_from_slice(bytes);
     worker.send_with(to, tag, payload, SendOptions::default().within(HONEST)).expect("accepted")
+}
+
+/// The victim exposes a segment, and has a handler that replies and looks at what was written.
+fn open_to_peers(victim: &mut TestWorker) -> Rkey {
+    let segment = victim.buffer(SEGMENT as usize).expect("memory");
+    let segment = victim.expose(segment).expect("a key");
+    let echo = move |context: &mut HandlerContext<'_>, message: ActiveMessage<'_>| {
+        if let Some(written) = message.written
+            && let Some(offset) = written.offset_in(segment)
+        {
+            let mut bytes = vec![0; usize::try_from(written.len).expect("what was written is in memory")];
+            context.read_segment(segment, offset, &mut bytes).expect("it is there");
+        }
+        // Not of one that is no request.
+        let _ = context.reply(message.arguments, message.payload);
+    };
+    victim.register_handler("echo", Box::new(echo)).expect("a name");
+    let key = segment.key().to_bytes();
+    Rkey(u32::from_le_bytes(key[16..].try_into().expect("4 bytes")))
 }
 
 fn params() -> QpParams {

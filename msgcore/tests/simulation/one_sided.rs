@@ -189,7 +189,7 @@ fn put(run: &mut Run, area: AreaName, offset: usize, len: usize) -> Result<(), C
     Ok(())
 }
 
-/// A put that nothing tells the end of, and a get that a fence keeps behind it.
+/// A put that is not waited for, and a get that a fence keeps behind it.
 fn put_and_look(run: &mut Run, area: AreaName, offset: usize, len: usize) -> Result<(), CallError> {
     let (to, who, _) = area;
     if run.one_sided.areas[&area].is_busy {
