@@ -5,14 +5,18 @@
 mod ranks;
 
 use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use ranks::{config, run_ranks};
+use ranks::{Member, config, run_ranks};
 use roci_driver::{ArenaError, UserMemory};
+use roci_msgcore::active::{ActiveMessage, HandlerContext, HandlerId};
 use roci_msgcore::dedicated::Arming;
+use roci_msgcore::one_sided::{AtomicOp, AtomicWidth, Segment};
 use roci_msgcore::stream::{StreamError, Streams as _};
 use roci_msgcore::{
-    Buffer, CallError, ClaimedMessage, DedicatedWorker, Dropped, OpError, Pattern, Rank, Refused, Request, SendOptions,
-    Tag, Worker,
+    Buffer, CallError, ClaimedMessage, DedicatedWorker, Dropped, Messaging, OpError, Pattern, Rank, Refused, Request,
+    SendOptions, Tag, Worker,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -296,4 +300,67 @@ fn a_childs_calls_are_refused_by_name_while_the_parents_messages_go_on() {
         assert!(worker.wait(receive).expect("taken back").is_cancelled);
         assert_eq!(worker.close().expect("both are there"), Dropped::default());
     });
+}
+
+/// The first call on memory of peers, or of its own, that is not refused as it should be.
+fn unrefused_one_sided<W: Messaging>(worker: &mut W, segment: Segment) -> Option<&'static str> {
+    let (place, handler) = (segment.key().at(0), HandlerId::of("count"));
+    let is_forked = |outcome: Result<(), CallError>| matches!(outcome, Err(CallError::Forked));
+    let calls = [
+        ("read_segment", is_forked(worker.read_segment(segment, 0, &mut [0; 8]))),
+        ("write_segment", is_forked(worker.write_segment(segment, 0, &[1; 8]))),
+        ("withdraw", is_forked(worker.withdraw(segment).map(drop))),
+        ("put_copy", is_forked(worker.put_copy(1.into(), &[1], place))),
+        ("put_copy to oneself", is_forked(worker.put_copy(0.into(), &[1], place))),
+        ("put_blocking", worker.put_blocking(1, &[1], place).is_err()),
+        ("get_value", worker.get_value(0, place).is_err()),
+        ("atomic", worker.atomic_with(1.into(), AtomicOp::Add(1), AtomicWidth::U32, place).is_err()),
+        ("fetch", worker.fetch(0, AtomicOp::Add(1), place).is_err()),
+        ("wait_for_change", is_forked(worker.wait_for_change(segment, 0, 0).map(drop))),
+        ("register_handler", worker.register_handler("late", Box::new(|_, _| {})).is_err()),
+        ("send_active", is_forked(worker.send_active(1.into(), handler, &[], &[]))),
+        ("send_active to oneself", is_forked(worker.send_active(0.into(), handler, &[], &[]))),
+        ("request_active", is_forked(worker.request_active(0.into(), handler, &[], &[]).map(drop))),
+    ];
+    for _ in 0..1000 {
+        worker.progress();
+    }
+    calls.into_iter().find_map(|(name, is_refused)| (!is_refused).then_some(name))
+}
+
+/// A message to oneself waits when the child is forked: its handler runs once, in the parent.
+fn a_child_reaches_no_segment<W: Member>() {
+    run_ranks(2, |job, _| {
+        let mut worker = W::join(&config(&[]), job).expect("it opens");
+        let runs = Arc::new(AtomicU64::new(0));
+        let ours = runs.clone();
+        let count = Box::new(move |_: &mut HandlerContext<'_>, _: ActiveMessage<'_>| {
+            ours.fetch_add(1, Ordering::SeqCst);
+        });
+        worker.register_handler("count", count).expect("a name");
+        let segment = worker.expose(worker.memory(64)).expect("a key");
+        worker.write_segment(segment, 0, &[7; 64]).expect("it is there");
+        if worker.rank() == 0 {
+            worker.send_active(0.into(), HandlerId::of("count"), &[], &[]).expect("accepted");
+            let before = runs.load(Ordering::SeqCst);
+            fork(|| {
+                let unrefused = unrefused_one_sided(&mut worker, segment);
+                let ran = runs.load(Ordering::SeqCst) - before;
+                unrefused.or((ran > 0).then_some("a handler"))
+            });
+            while runs.load(Ordering::SeqCst) == 0 {
+                worker.progress();
+            }
+            let mut bytes = [0; 64];
+            worker.read_segment(segment, 0, &mut bytes).expect("it is there");
+            assert_eq!((bytes, runs.load(Ordering::SeqCst)), ([7; 64], 1));
+        }
+        worker.close().expect("both are there");
+    });
+}
+
+#[test]
+fn a_child_reaches_no_segment_and_runs_no_handler() {
+    a_child_reaches_no_segment::<Worker>();
+    a_child_reaches_no_segment::<DedicatedWorker>();
 }

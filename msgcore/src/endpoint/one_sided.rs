@@ -11,6 +11,7 @@ use crate::core::refused::{CallError, Refused};
 use crate::core::request::Request;
 use crate::core::segment::{RemoteAddress, Segment};
 use crate::core::tx::OneSidedWork;
+use crate::services::am::handlers::{Handler, HandlerId};
 use crate::services::am::{self, Active};
 use crate::services::rma;
 use crate::services::rma::operation::OneSidedCall;
@@ -125,6 +126,12 @@ impl<L: Link> Endpoint<L> {
             self.peer_or_error(to)?.tx.transfers.fence();
         }
         Ok(())
+    }
+
+    /// Registers a handler of active messages.
+    pub(crate) fn register_handler(&mut self, name: &str, handler: Handler) -> Result<HandlerId, CallError> {
+        self.check_process()?;
+        self.services.am.register(name, handler)
     }
 
     /// Sends an active message.

@@ -113,7 +113,7 @@ pub trait ActiveMessages {
 
 impl<L: Link> ActiveMessages for Worker<L> {
     fn register_handler(&mut self, name: &str, handler: Handler) -> Result<HandlerId, CallError> {
-        self.endpoint.services.am.register(name, handler)
+        self.endpoint.register_handler(name, handler)
     }
 
     fn max_active(&self) -> usize {
