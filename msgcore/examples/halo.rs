@@ -73,7 +73,8 @@ fn put_row(
 
 /// Waits for a neighbour's row.
 fn row_from(worker: &mut Worker, segment: Segment, from: usize, step: usize) -> Result<Row, Box<dyn Error>> {
-    worker.wait_for_at_least(segment, signal(from), step as u64 + 1)?;
+    let neighbour = if from == 0 { worker.rank() - 1 } else { worker.rank() + 1 };
+    worker.wait_for_at_least(neighbour.into(), segment, signal(from), step as u64 + 1)?;
     let mut bytes = [0; ROW];
     worker.read_segment(segment, halo(from, step), &mut bytes)?;
     Ok(to_row(&bytes))

@@ -316,7 +316,7 @@ fn unrefused_one_sided<W: Messaging>(worker: &mut W, segment: Segment) -> Option
         ("get_value", worker.get_value(0, place).is_err()),
         ("atomic", worker.atomic_with(1.into(), AtomicOp::Add(1), AtomicWidth::U32, place).is_err()),
         ("fetch", worker.fetch(0, AtomicOp::Add(1), place).is_err()),
-        ("wait_for_change", is_forked(worker.wait_for_change(segment, 0, 0).map(drop))),
+        ("wait_for_change", is_forked(worker.wait_for_change(1.into(), segment, 0, 0).map(drop))),
         ("register_handler", worker.register_handler("late", Box::new(|_, _| {})).is_err()),
         ("send_active", is_forked(worker.send_active(1.into(), handler, &[], &[]))),
         ("send_active to oneself", is_forked(worker.send_active(0.into(), handler, &[], &[]))),

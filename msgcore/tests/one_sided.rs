@@ -11,7 +11,7 @@ use ranks::{Member, PATIENCE, config, run_ranks};
 use roci_msgcore::active::{ActiveMessages as _, HandlerId};
 use roci_msgcore::collectives::Collectives as _;
 use roci_msgcore::one_sided::{AccessRegion, AtomicOp, AtomicWidth, OneSided as _, RemoteAddress, Signal};
-use roci_msgcore::{DedicatedWorker, OpError, Worker};
+use roci_msgcore::{CallError, DedicatedWorker, OpError, Source, Worker};
 
 const LOSSY: (&str, &str) = ("faults", "loss=0.01,dup=0.01,reorder=0.01,seed=3");
 
@@ -69,7 +69,10 @@ fn everything_blocking<W: Member>() {
                 if rank == 0 {
                     signal(&mut worker, Signal::Add(1));
                 }
-                assert_eq!(worker.wait_for_at_least(segment, SIGNAL, round).expect("it comes"), round);
+                assert_eq!(
+                    worker.wait_for_at_least(((rank + 2) % 3).into(), segment, SIGNAL, round).expect("it comes"),
+                    round
+                );
                 if rank > 0 {
                     signal(&mut worker, Signal::Add(1));
                 }
@@ -215,6 +218,34 @@ fn all_ranks_gather_and_one_broadcasts_however_many_there_are() {
     }
 }
 
+/// Who waits for a rank that goes is not left waiting, though others are there; nor is who waits for any, once all have gone.
+fn a_wait_for_a_change_ends<W: Member>() {
+    run_ranks(3, move |job, _| {
+        let mut worker = W::join(&config(&[]), job).expect("it opens");
+        let segment = worker.expose(worker.memory(8)).expect("a key");
+        worker.write_segment(segment, 0, &[0; 8]).expect("it is there");
+        worker.gather_keys(segment).expect("all are here");
+        if worker.rank() == 1 {
+            worker.abort().expect("it lives");
+            return;
+        }
+        let error = worker.wait_for_change(1.into(), segment, 0, 0).expect_err("it goes");
+        assert!(matches!(error, CallError::Peer(OpError::PeerGone { .. } | OpError::PeerLeft { .. })), "{error}");
+        if worker.rank() == 2 {
+            worker.abort().expect("it lives");
+            return;
+        }
+        let error = worker.wait_for_change(Source::Any, segment, 0, 0).expect_err("all go");
+        assert!(matches!(error, CallError::Peer(OpError::NobodyLeft | OpError::Job(_))), "{error}");
+    });
+}
+
+#[test]
+fn a_wait_for_a_change_ends_with_who_would_make_it() {
+    a_wait_for_a_change_ends::<Worker>();
+    a_wait_for_a_change_ends::<DedicatedWorker>();
+}
+
 /// A rank that goes while others operate on its memory, and wait for it: each of them hears why.
 #[test]
 fn operations_on_a_rank_that_goes_end_by_name() {
@@ -224,7 +255,7 @@ fn operations_on_a_rank_that_goes_end_by_name() {
         worker.write_segment(segment, 0, &[0; 8]).expect("it is there");
         let theirs = worker.gather_keys(segment).expect("all are here")[1];
         if worker.rank() == 1 {
-            worker.wait_for_at_least(segment, 0, 1).expect("rank 0 lives");
+            worker.wait_for_at_least(0.into(), segment, 0, 1).expect("rank 0 lives");
             drop(worker);
             return;
         }
@@ -236,7 +267,7 @@ fn operations_on_a_rank_that_goes_end_by_name() {
                     Ok(_) => {}
                     Err(error) => break error,
                 },
-                Err(roci_msgcore::CallError::Peer(error)) => break error,
+                Err(CallError::Peer(error)) => break error,
                 Err(other) => panic!("{other}"),
             }
         };

@@ -5,6 +5,7 @@ use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::refused::CallError;
+use crate::Source;
 
 /// Memory of this end that peers may read, write and change by atomics, until it is withdrawn. It is a name: copies of it are the
 /// same segment.
@@ -24,6 +25,16 @@ pub struct SegmentKey {
 pub struct RemoteAddress {
     segment: SegmentKey,
     offset: u64,
+}
+
+/// A number of 8 bytes in a segment of this end's that a peer, or any, is to change.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AwaitedNumber {
+    pub(crate) source: Source,
+    pub(crate) segment: Segment,
+    pub(crate) offset: usize,
+    /// What it was.
+    pub(crate) was: u64,
 }
 
 /// The layout of a key on its way to peers.

@@ -13,10 +13,11 @@ use super::rings::{Answer, Command, Question};
 use super::{DedicatedWorker, EngineHost};
 use crate::active::{ActiveMessages, Handler, HandlerId};
 use crate::core::refused::{CallError, Refused};
+use crate::core::segment::AwaitedNumber;
 use crate::one_sided::{AtomicOp, AtomicWidth, OneSided, RemoteAddress, Segment, Signal};
 use crate::services::rma::operation::{OneSidedCall, Then};
 use crate::worker::active::{active_of, long_call};
-use crate::{Done, OpError, PeerId, Request};
+use crate::{Done, OpError, PeerId, Request, Source};
 
 /// Bytes of a number.
 const NUMBER: usize = 8;
@@ -62,8 +63,8 @@ impl<H: EngineHost> OneSided for DedicatedWorker<H> {
         written
     }
 
-    fn wait_for_change(&mut self, segment: Segment, offset: usize, was: u64) -> Result<u64, CallError> {
-        ask!(self, WaitChange((segment, offset, was))).map_err(refused)?
+    fn wait_for_change(&mut self, source: Source, segment: Segment, offset: usize, was: u64) -> Result<u64, CallError> {
+        ask!(self, WaitChange(AwaitedNumber { source, segment, offset, was })).map_err(refused)?
     }
 
     fn put_with(

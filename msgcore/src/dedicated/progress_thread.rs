@@ -11,7 +11,7 @@ use super::{one_sided_calls, stream_calls};
 use crate::backoff::{Backoff, BackoffLimits, Idle};
 use crate::core::completion::MultiReceiveFailed;
 use crate::core::refused::{CallError, Refused};
-use crate::core::segment::Segment;
+use crate::core::segment::AwaitedNumber;
 use crate::services::tag::matching::Pattern;
 use crate::worker::Worker;
 use crate::{Done, OpError, Request, WireupError};
@@ -91,7 +91,7 @@ enum AwaitedAnswer {
     /// A message, to claim it.
     Claim(Pattern),
     /// Another number in a segment.
-    Change(Segment, usize, u64),
+    Change(AwaitedNumber),
 }
 
 impl<L: Link> ProgressLoop<L> {
@@ -215,13 +215,11 @@ impl<L: Link> ProgressLoop<L> {
             AwaitedAnswer::Claim(pattern) => {
                 worker.look_for(pattern, |worker| worker.endpoint.claim(&pattern)).transpose().map(Answer::WaitClaim)
             }
-            AwaitedAnswer::Change(segment, offset, was) => {
-                worker.look_for_change(segment, offset, was).transpose().map(Answer::WaitChange)
-            }
+            AwaitedAnswer::Change(number) => worker.look_for_change(&number).transpose().map(Answer::WaitChange),
         };
         let Some(answer) = answer else { return false };
         self.awaited = None;
-        worker.endpoint.note_waits_for_any(false);
+        worker.endpoint.note_waits_for(None);
         say(&self.rings, answer);
         true
     }
@@ -232,9 +230,9 @@ impl<L: Link> ProgressLoop<L> {
             // Answered when there is one.
             Question::WaitProbe(pattern) => return self.awaited = Some(AwaitedAnswer::Look(pattern)),
             Question::WaitClaim(pattern) => return self.awaited = Some(AwaitedAnswer::Claim(pattern)),
-            Question::WaitChange((segment, offset, was)) => {
-                worker.endpoint.note_waits_for_any(true);
-                return self.awaited = Some(AwaitedAnswer::Change(segment, offset, was));
+            Question::WaitChange(number) => {
+                worker.endpoint.note_waits_for(Some(number.source));
+                return self.awaited = Some(AwaitedAnswer::Change(number));
             }
             Question::Probe(pattern) => Answer::Probe(worker.probe(pattern)),
             Question::Claim(pattern) => Answer::Claim(worker.claim(pattern)),

@@ -10,7 +10,7 @@ use super::doorbell::Doorbell;
 use super::one_sided_calls::{OneSidedAnswer, OneSidedQuestion};
 use super::stream_calls::{StreamAnswer, StreamCall};
 use crate::core::refused::CallError;
-use crate::core::segment::Segment;
+use crate::core::segment::AwaitedNumber;
 use crate::services::am::Active;
 use crate::services::rma::operation::OneSidedCall;
 use crate::services::tag::matching::Pattern;
@@ -77,7 +77,7 @@ pub(super) enum Question {
     Claim(Pattern),
     WaitProbe(Pattern),
     WaitClaim(Pattern),
-    WaitChange((Segment, usize, u64)),
+    WaitChange(AwaitedNumber),
     Adopt(UserMemory),
     RegistrationStats,
     Connect(PeerId),

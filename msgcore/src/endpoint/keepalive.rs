@@ -28,15 +28,15 @@ pub(crate) struct Keepalive {
     silence: Option<Nanos>,
     pause: Nanos,
     next: Nanos,
-    /// The application waits for what any peer may do.
-    waits_for_any: bool,
+    /// Whose change of a number the application waits for.
+    waits_for: Option<Source>,
 }
 
 impl Keepalive {
     /// For peers that may be silent for so many seconds; 0 for ever.
     pub(crate) fn new(seconds: u64) -> Self {
         let silence = (seconds > 0).then_some(seconds * 1_000_000_000);
-        Self { silence, pause: silence.unwrap_or(0) / LOOKS, next: 0, waits_for_any: false }
+        Self { silence, pause: silence.unwrap_or(0) / LOOKS, next: 0, waits_for: None }
     }
 }
 
@@ -54,18 +54,15 @@ impl<L: Link> Endpoint<L> {
         }
     }
 
-    /// The application waits for what any peer may do, or does not any more.
-    pub(crate) fn note_waits_for_any(&mut self, waits: bool) {
-        self.keepalive.waits_for_any = waits;
+    /// The application waits for a change of a number by such a source, or does not any more.
+    pub(crate) fn note_waits_for(&mut self, source: Option<Source>) {
+        self.keepalive.waits_for = source;
     }
 
     /// The peers whose end would be that of something of ours.
     fn needed_peers(&self) -> Vec<PeerId> {
-        if self.keepalive.waits_for_any {
-            return self.peers.ids().collect();
-        }
         let mut is_needed = vec![false; self.peers.slots()];
-        for source in self.services.tag.matching.posted_sources() {
+        for source in self.services.tag.matching.posted_sources().chain(self.keepalive.waits_for) {
             match source {
                 Source::Any => return self.peers.ids().collect(),
                 Source::Peer(id) => is_needed[id.slot()] = true,

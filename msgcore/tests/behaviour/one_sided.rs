@@ -551,7 +551,10 @@ fn a_misaligned_atomic_is_refused_by_the_call() {
             let refused = world.workers[0].put_with(1.into(), source, theirs.at(0), Some((signal, theirs.at(12))));
             assert!(matches!(refused.expect_err("misaligned").why, CallError::Misaligned { .. }));
         }
-        assert!(matches!(world.workers[1].wait_for_change(segment, 4, 7), Err(CallError::Misaligned { .. })));
+        assert!(matches!(
+            world.workers[1].wait_for_change(Source::Any, segment, 4, 7),
+            Err(CallError::Misaligned { .. })
+        ));
         let add = world.workers[0].atomic_with(1.into(), AtomicOp::Add(1), AtomicWidth::U64, theirs.at(56));
         assert_eq!(value(&mut world, 0, add.expect("accepted")), 0, "and the connection lives");
     }

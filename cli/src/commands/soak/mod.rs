@@ -1,10 +1,11 @@
 //! `roci soak`: verified all-to-all traffic between all ranks of a job.
 //!
 //! For every pair of ranks a seed gives the sizes, tags and contents of its messages, so a receiver knows what
-//! must come. The work goes in rounds; after each, rank 0 sends the others whether there is another one. Each rank
+//! must come. Beside the messages each rank writes to, and counts on, the memory of others. The work goes in rounds; after each, rank 0 sends the others whether there is another one. Each rank
 //! watches that its memory does not grow.
 
 mod memory;
+mod one_sided;
 mod workers;
 
 use std::collections::BTreeMap;
@@ -21,6 +22,7 @@ use roci_msgcore::{
 use serde_json::json;
 
 use self::memory::{Growth, MemoryWatch};
+use self::one_sided::OneSidedSoak;
 use super::perf::EngineMode;
 use crate::failure::Failure;
 use crate::options::SoakOptions;
@@ -63,15 +65,18 @@ fn soak<M: Messaging>(
     let start = Instant::now();
     let duration = Duration::from_secs(options.seconds);
     let mut soak = Soak::new(&worker, options, config);
+    let mut one_sided = OneSidedSoak::open(&mut worker)?;
     let mut watch = MemoryWatch::default();
     loop {
         let asked = soak.round(&mut worker)?;
+        soak.totals.errors += u64::from(!one_sided.round(&mut worker)?);
         watch.after_round(asked, is_alone && start.elapsed() >= duration / WARM_UP)?;
         if !another_round(&mut worker, start, duration)? {
             break;
         }
     }
     let seconds = start.elapsed().as_secs_f64();
+    soak.totals.errors += u64::from(!one_sided.is_complete(&mut worker)?);
     let growth = watch.finish()?;
     let ours = SoakTotals { growth, ..soak.totals };
     let totals = gather(&mut worker, ours)?;

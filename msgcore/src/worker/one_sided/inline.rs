@@ -4,11 +4,13 @@ use roci_driver::Buffer;
 use roci_driver::link::Link;
 
 use super::{AtomicOp, AtomicWidth, NUMBER, OneSided, RemoteAddress, Segment, Signal};
+use crate::Source;
 use crate::backoff::Backoff;
 use crate::core::completion::{Done, OpError};
 use crate::core::peer_id::PeerId;
 use crate::core::refused::{CallError, Refused};
 use crate::core::request::Request;
+use crate::core::segment::AwaitedNumber;
 use crate::services::rma::operation::{OneSidedCall, Then};
 use crate::services::tag::requests::LIMIT;
 use crate::worker::Worker;
@@ -31,11 +33,12 @@ impl<L: Link> OneSided for Worker<L> {
         self.endpoint.write_segment(segment, offset, from)
     }
 
-    fn wait_for_change(&mut self, segment: Segment, offset: usize, was: u64) -> Result<u64, CallError> {
+    fn wait_for_change(&mut self, source: Source, segment: Segment, offset: usize, was: u64) -> Result<u64, CallError> {
+        let awaited = AwaitedNumber { source, segment, offset, was };
         let mut backoff = Backoff::new(self.limits);
-        self.endpoint.note_waits_for_any(true);
+        self.endpoint.note_waits_for(Some(source));
         let changed = loop {
-            let looked = self.look_for_change(segment, offset, was).transpose();
+            let looked = self.look_for_change(&awaited).transpose();
             if let Some(outcome) = looked {
                 break outcome;
             }
@@ -43,7 +46,7 @@ impl<L: Link> OneSided for Worker<L> {
                 break Err(error.into());
             }
         };
-        self.endpoint.note_waits_for_any(false);
+        self.endpoint.note_waits_for(None);
         changed
     }
 
@@ -114,8 +117,9 @@ impl<L: Link> Worker<L> {
     /// Returns a number in a segment, if it is another than it was.
     ///
     /// # Errors
-    /// There is no such number, or no peer is left that could change it.
-    pub(crate) fn look_for_change(&self, segment: Segment, offset: usize, was: u64) -> Result<Option<u64>, CallError> {
+    /// There is no such number, or its source is gone.
+    pub(crate) fn look_for_change(&self, awaited: &AwaitedNumber) -> Result<Option<u64>, CallError> {
+        let &AwaitedNumber { source, segment, offset, was } = awaited;
         if !offset.is_multiple_of(NUMBER) {
             return Err(CallError::Misaligned { offset: offset as u64, len: NUMBER });
         }
@@ -125,7 +129,11 @@ impl<L: Link> Worker<L> {
         if now != was {
             return Ok(Some(now));
         }
-        self.reason_against_wildcards().map_or(Ok(None), |error| Err(error.into()))
+        let gone = match source {
+            Source::Any => self.reason_against_wildcards(),
+            Source::Peer(_) => self.endpoint.cannot_come(source),
+        };
+        gone.map_or(Ok(None), |error| Err(error.into()))
     }
 
     pub(in crate::worker) fn begin_one_sided(

@@ -42,10 +42,8 @@
 //! # let mut engines = vec![Engine::new(32 << 20)?, Engine::new(32 << 20)?];
 //! # engines[0].add_port(near, hosts[0], true);
 //! # engines[1].add_port(far, hosts[1], true);
-//! # let mut workers = Vec::new();
-//! # for ports in Ports::group(engines, &hosts) {
-//! #     workers.push(Worker::assemble(ports, &Config::default())?);
-//! # }
+//! # let ports = Ports::group(engines, &hosts).into_iter();
+//! # let mut workers = ports.map(|ports| Worker::assemble(ports, &Config::default())).collect::<Result<Vec<_>, _>>()?;
 //! # let [near, far] = &mut workers[..] else { unreachable!() };
 //! let segment = far.expose(far.buffer(4096)?)?;
 //! let theirs = segment.key();
@@ -67,6 +65,7 @@ mod inline;
 
 use roci_driver::Buffer;
 
+use crate::Source;
 use crate::core::completion::{Done, OpError};
 use crate::core::peer_id::PeerId;
 use crate::core::refused::{CallError, Refused};
@@ -108,12 +107,13 @@ pub trait OneSided {
     /// There is no such segment, or it is shorter or read only.
     fn write_segment(&mut self, segment: Segment, offset: usize, from: &[u8]) -> Result<(), CallError>;
 
-    /// Waits until a number of 8 bytes in a segment of this worker's is another than `was`, and returns it: a peer has put it there,
+    /// Waits until a number of 8 bytes in a segment of this worker's is another than `was`, and returns it: `source` has put it there,
     /// or changed it. `offset` is a multiple of 8.
     ///
     /// # Errors
-    /// There is no such segment, or it is shorter; or the job is over.
-    fn wait_for_change(&mut self, segment: Segment, offset: usize, was: u64) -> Result<u64, CallError>;
+    /// There is no such segment, or it is shorter; the source is gone; or the job is over. Of any source, the job has failed or
+    /// all peers are gone.
+    fn wait_for_change(&mut self, source: Source, segment: Segment, offset: usize, was: u64) -> Result<u64, CallError>;
 
     /// Writes all of a buffer to a peer's memory, and changes a number there behind it if a signal is given. The buffer returns when
     /// the request ends: then the bytes are there.
@@ -172,12 +172,18 @@ pub trait OneSided {
     ///
     /// # Errors
     /// As for [`OneSided::wait_for_change`].
-    fn wait_for_at_least(&mut self, segment: Segment, offset: usize, value: u64) -> Result<u64, CallError> {
+    fn wait_for_at_least(
+        &mut self,
+        source: Source,
+        segment: Segment,
+        offset: usize,
+        value: u64,
+    ) -> Result<u64, CallError> {
         let mut bytes = [0; NUMBER];
         self.read_segment(segment, offset, &mut bytes)?;
         let mut now = u64::from_ne_bytes(bytes);
         while now < value {
-            now = self.wait_for_change(segment, offset, now)?;
+            now = self.wait_for_change(source, segment, offset, now)?;
         }
         Ok(now)
     }
