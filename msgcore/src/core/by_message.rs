@@ -223,7 +223,8 @@ impl<L: Link> Core<L> {
             return false;
         };
         if let Some(into) = into.filter(|_| sent == 0) {
-            if !peer.tx.transfers.may_serve(len) {
+            let has_room = peer.lanes[0].has_place_for_transfer() && peer.tx.transfers.fits(len);
+            if !(has_room && peer.tx.transfers.may_serve(len)) {
                 return false;
             }
             if let Some(copy) = self.copy_by_key((rkey, va), len) {
@@ -257,14 +258,10 @@ impl<L: Link> Core<L> {
         self.engine.read_by_key(self.pd, from, (&mut copy, 0..len)).is_ok().then_some(copy)
     }
 
-    /// Writes a copy to the peer that has asked for it, if there is room; returns whether there was.
+    /// Writes a copy to the peer that has asked for it, for which there is room; returns whether its queue pair lives.
     fn write_served(&mut self, peer: &mut Peer, buffer: Buffer, into: Rkey, reply: u64) -> bool {
-        let len = buffer.len();
-        if !(peer.lanes[0].has_place_for_transfer() && peer.tx.transfers.fits(len)) {
-            return false;
-        }
         peer.tx.transfers.served.pop_front();
-        peer.tx.transfers.begin_served(len);
+        peer.tx.transfers.begin_served(buffer.len());
         let direction = Direction::Write { then: Some(Message::Executed { reply, value: 0, is_denied: false }) };
         let operation = OneSidedWork::Served(peer.id.slot()).to_name();
         self.post_rdma(peer, Transfer { operation, buffer, rkey: into, va: 0, direction }, false)

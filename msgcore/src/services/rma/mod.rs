@@ -1,8 +1,8 @@
 //! One-sided operations: put, get and atomics on memory that a peer has exposed, without a call of the peer's application.
 //!
-//! What a peer exposes is a segment ([`crate::core::segment`]); [`operation`] is what the application asks for. Each is one or two transfers of the core
-//! ([`crate::core::transfer`]), which go by RDMA, or by messages that the peer's engine acts upon. Operations of an end on its own
-//! memory are done at once.
+//! What a peer exposes is a segment ([`crate::core::segment`]); [`operation`] is what the application asks for. Each is one or two
+//! transfers of the core ([`crate::core::transfer`]), which go by RDMA, or by messages that the peer's engine acts upon. Operations
+//! of an end on its own memory are done at once.
 
 pub mod firehose;
 pub(crate) mod operation;
