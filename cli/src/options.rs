@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use roci_launcher::MAX_RANKS;
+use roci_launcher::{EXIT_TIMEOUT, MAX_RANKS};
 use roci_msgcore::Config;
 use roci_msgcore::config::{Origin, parse_size};
 use roci_protocol::Pkey;
@@ -128,6 +128,9 @@ pub(crate) struct RunOptions {
     /// Give each rank a processor of its own, round robin
     #[arg(long)]
     pub(crate) pin: bool,
+    /// After a rank has failed the others may go on so long, before they get SIGTERM, and again before they are killed
+    #[arg(long, value_name = "SECONDS", default_value_t = EXIT_TIMEOUT.as_secs(), value_parser = clap::value_parser!(u64).range(0..=86_400))]
+    pub(crate) exit_timeout: u64,
     /// Print the command of each rank, and start nothing
     #[arg(long)]
     pub(crate) show: bool,

@@ -312,6 +312,22 @@ fn the_worst_status_is_the_jobs_and_the_others_are_ended() {
     assert_eq!(roci(&["run", "-n", "2", "/nonexistent"]).code(), Some(1));
 }
 
+/// Longer than a rank may go on by default, and shorter than it was given here.
+#[test]
+fn the_others_may_go_on_as_long_as_the_exit_timeout_says() {
+    let _alone = alone();
+    let last_words = |timeout, script: &str| {
+        let script = format!("[ $ROCI_RANK = 1 ] && exit 7; {script}");
+        let ended = roci(&["run", "-n", "2", "--exit-timeout", timeout, "sh", "-c", &script]);
+        assert_eq!(ended.code(), Some(7), "{}", ended.stderr);
+        ended.stdout
+    };
+    assert_eq!(last_words("60", "sleep 7; echo done"), "done\n");
+    assert_eq!(last_words("0", "trap '' TERM; sleep 100; echo done"), "");
+    let refused = roci(&["run", "-n", "2", "--exit-timeout", "never", "true"]);
+    assert_eq!(refused.code(), Some(2), "{}", refused.stderr);
+}
+
 #[test]
 fn a_rank_that_leaves_early_does_not_hang_the_others() {
     let _alone = alone();

@@ -51,7 +51,7 @@ pub use error::JobError;
 pub use inbox::Departure;
 pub use local::LocalMail;
 pub use reminder::Reminder;
-pub use supervise::{JobSpec, LaunchError, RankError, allowed_cpus, become_rank, launch};
+pub use supervise::{EXIT_TIMEOUT, JobSpec, LaunchError, RankError, allowed_cpus, become_rank, launch};
 pub use token::Token;
 
 /// A process's number in its job, from 0.

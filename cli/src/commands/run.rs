@@ -1,6 +1,7 @@
 //! `roci run`: starts the ranks of a job here, passes signals on, and returns the worst of their statuses.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use roci_driver::link::dpdk::room_for_descriptors;
 use roci_launcher::{JobSpec, MAX_RANKS, allowed_cpus};
@@ -34,6 +35,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, Failure> {
         environment: changed_knobs(&config),
         prefix: options.prefix,
         cpus: if options.pin { allowed_cpus()? } else { Vec::new() },
+        exit_timeout: Duration::from_secs(options.exit_timeout),
     };
     if options.show {
         for rank in job.firsts() {

@@ -24,9 +24,10 @@ use directory::JobDirectory;
 use oom::OomWatch;
 pub use rank::{RankError, become_rank};
 
-/// How long the others may go on after one rank has failed, before they get SIGTERM, and again before they
-/// are killed.
-const GRACE: Duration = Duration::from_secs(5);
+/// How long ranks may take to end by default ([`JobSpec::exit_timeout`]).
+pub const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A rank that was killed and has not ended is killed again.
+const AGAIN: Duration = Duration::from_secs(5);
 /// The exit code of a rank that was killed; a shell says it of what it has started.
 const KILLED: i32 = 128 + SIGKILL;
 /// Descriptors of the launcher's own: its lock, its socket, what wakes it for signals, and some for a moment.
@@ -51,6 +52,9 @@ pub struct JobSpec {
     pub prefix: bool,
     /// Processors to give to the ranks in turn; none where they may roam.
     pub cpus: Vec<usize>,
+    /// How long the others may go on after one rank has failed, before they get SIGTERM, and again before they are killed; and how
+    /// long all may after a signal to the launcher that ends the job, before they are killed.
+    pub exit_timeout: Duration,
 }
 
 /// Why a job could not be started.
@@ -167,7 +171,7 @@ pub fn launch(job: &JobSpec, complain: impl Fn(&str)) -> Result<ExitCode, Launch
             }
         }
     }
-    let code = supervise(&board, job.workers, &mut ranks, &events, &mut oom_watch, complain);
+    let code = supervise(&board, job, &mut ranks, &events, &mut oom_watch, complain);
     end_orphans();
     ranks.into_iter().flat_map(|rank| rank.relays).for_each(|relay| drop(relay.join()));
     Ok(code)
@@ -273,7 +277,7 @@ enum Shutdown {
 
 fn supervise(
     board: &Board,
-    workers: usize,
+    &JobSpec { workers, exit_timeout, .. }: &JobSpec,
     ranks: &mut [RankProcess],
     events: &Receiver<LaunchEvent>,
     oom_watch: &mut OomWatch,
@@ -292,7 +296,7 @@ fn supervise(
                 if matches!(signal, SIGINT | SIGTERM | SIGQUIT | SIGHUP) {
                     worst = worst.max(128 + signal);
                     board.fail("the launcher received a signal to end the job");
-                    ending = sooner(ending, Shutdown::KillAt(Instant::now() + GRACE));
+                    ending = sooner(ending, Shutdown::KillAt(Instant::now() + exit_timeout));
                 }
             }
             Some(LaunchEvent::Ended { rank, status }) => {
@@ -313,7 +317,7 @@ fn supervise(
                 }
                 if code != 0 {
                     complain(&reason);
-                    ending = sooner(ending, Shutdown::TellAt(Instant::now() + GRACE));
+                    ending = sooner(ending, Shutdown::TellAt(Instant::now() + exit_timeout));
                 }
             }
             None => {
@@ -321,11 +325,11 @@ fn supervise(
                 ending = match ending {
                     Shutdown::TellAt(_) => {
                         signal_all(ranks, Signal::TERM);
-                        Shutdown::KillAt(Instant::now() + GRACE)
+                        Shutdown::KillAt(Instant::now() + exit_timeout)
                     }
                     _ => {
                         signal_all(ranks, Signal::KILL);
-                        Shutdown::KillAt(Instant::now() + GRACE)
+                        Shutdown::KillAt(Instant::now() + AGAIN)
                     }
                 }
             }
@@ -379,7 +383,8 @@ mod tests {
     fn processes_take_processors_in_turn_one_for_each_rank_of_theirs() {
         let of = |workers, cpus: &[usize]| {
             let (program, environment, cpus) = (vec!["roci".into()], Vec::new(), cpus.to_vec());
-            let job = JobSpec { size: 4, workers, program, environment, prefix: false, cpus };
+            let exit_timeout = EXIT_TIMEOUT;
+            let job = JobSpec { size: 4, workers, program, environment, prefix: false, cpus, exit_timeout };
             job.firsts().map(|rank| job.cpus_of(rank).collect::<Vec<_>>()).collect::<Vec<_>>()
         };
         assert_eq!(of(1, &[5, 7]), [[5], [7], [5], [7]]);

@@ -25,7 +25,7 @@ use std::net::TcpListener;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use roci_launcher::{Board, JOB, Job, JobSpec, Token, allowed_cpus};
+use roci_launcher::{Board, EXIT_TIMEOUT, JOB, Job, JobSpec, Token, allowed_cpus};
 use roci_msgcore::ports::{self, queue_pair_params};
 use roci_msgcore::stream::StreamConfig;
 use roci_msgcore::{Config, DedicatedWorker, Fabric, WireupError, Worker};
@@ -112,7 +112,8 @@ pub(crate) fn run(options: &PerfOptions) -> Result<ExitCode, Failure> {
     let arguments = arguments.map_err(|_| Failure::new("an argument is not UTF-8"))?;
     let program = std::iter::once("roci".to_owned()).chain(arguments).collect();
     let (knobs, cpus) = (changed_knobs(&config), allowed_cpus()?);
-    run::launch(&JobSpec { size: 2, workers: 1, program, environment: knobs, prefix: false, cpus })
+    let exit_timeout = EXIT_TIMEOUT;
+    run::launch(&JobSpec { size: 2, workers: 1, program, environment: knobs, prefix: false, cpus, exit_timeout })
 }
 
 /// Refuses a point-to-point device for two processes that were not started together: they can meet on a network only. Each
