@@ -15,7 +15,7 @@ use crate::active::{ActiveMessages, Handler, HandlerId};
 use crate::core::refused::{CallError, Refused};
 use crate::core::segment::AwaitedNumber;
 use crate::one_sided::{AtomicOp, AtomicWidth, OneSided, RemoteAddress, Segment, Signal};
-use crate::services::rma::operation::{OneSidedCall, Then};
+use crate::services::rma::operation::OneSidedCall;
 use crate::worker::active::{active_of, long_call};
 use crate::{Done, OpError, PeerId, Request, Source};
 
@@ -74,14 +74,8 @@ impl<H: EngineHost> OneSided for DedicatedWorker<H> {
         at: RemoteAddress,
         signal: Option<(Signal, RemoteAddress)>,
     ) -> Result<Request, Refused<Buffer>> {
-        let then = match signal {
-            None => None,
-            Some((signal, at)) => match self.buffer(NUMBER) {
-                Ok(memory) => Some(Box::new(Then::signal(memory, at, signal))),
-                Err(why) => return Err(Refused::new(why, buffer)),
-            },
-        };
-        self.begin_one_sided(to, OneSidedCall::Put { buffer, at, then })
+        let call = OneSidedCall::put(buffer, at, signal, |len| self.memory_for_one_sided(len));
+        call.and_then(|call| self.begin_one_sided(to, call))
     }
 
     fn get_from(&mut self, from: PeerId, buffer: Buffer, at: RemoteAddress) -> Result<Request, Refused<Buffer>> {
@@ -170,10 +164,7 @@ impl<H: EngineHost> ActiveMessages for DedicatedWorker<H> {
         buffer: Buffer,
         at: RemoteAddress,
     ) -> Result<Request, Refused<Buffer>> {
-        match long_call(handler, argument, buffer, at) {
-            Ok(call) => self.begin_one_sided(to, call),
-            Err(refused) => Err(refused),
-        }
+        long_call(handler, argument, buffer, at).and_then(|call| self.begin_one_sided(to, call))
     }
 }
 

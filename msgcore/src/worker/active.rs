@@ -152,10 +152,7 @@ impl<L: Link> ActiveMessages for Worker<L> {
         buffer: Buffer,
         at: RemoteAddress,
     ) -> Result<Request, Refused<Buffer>> {
-        match long_call(handler, argument, buffer, at) {
-            Ok(call) => self.begin_one_sided(to, call),
-            Err(refused) => Err(refused),
-        }
+        long_call(handler, argument, buffer, at).and_then(|call| self.begin_one_sided(to, call))
     }
 }
 
@@ -164,9 +161,7 @@ impl<L: Link> Worker<L> {
     #[inline]
     pub(crate) fn send_active_as(&mut self, to: PeerId, active: Active, payload: &[u8]) -> Result<(), CallError> {
         let sent = self.endpoint.send_active(to, active, payload);
-        if self.endpoint.wireup.has_mail() {
-            self.carry_mail();
-        }
+        self.carry_mail_if_any();
         sent
     }
 
@@ -179,9 +174,7 @@ impl<L: Link> Worker<L> {
         payload: &[u8],
     ) -> Result<(), CallError> {
         let begun = self.endpoint.request_active(request, to, active, payload);
-        if self.endpoint.wireup.has_mail() {
-            self.carry_mail();
-        }
+        self.carry_mail_if_any();
         begun
     }
 }

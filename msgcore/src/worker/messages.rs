@@ -117,9 +117,7 @@ impl<L: Link> Worker<L> {
         options: SendOptions,
     ) -> Result<(), Refused<Buffer>> {
         let begun = self.endpoint.send(request, to, payload, options);
-        if self.endpoint.wireup.has_mail() {
-            self.carry_mail();
-        }
+        self.carry_mail_if_any();
         begun
     }
 

@@ -301,6 +301,14 @@ impl<L: Link> Worker<L> {
         self.endpoint.core.receives.pools.iter().chain(&self.endpoint.core.send_pools)
     }
 
+    /// As [`Worker::carry_mail`], behind a call that seldom leads to any.
+    #[inline]
+    pub(crate) fn carry_mail_if_any(&mut self) {
+        if self.endpoint.wireup.has_mail() {
+            self.carry_mail();
+        }
+    }
+
     /// Carries the texts of connections that are being made, over the job or what stands for it.
     pub(crate) fn carry_mail(&mut self) {
         if self.endpoint.peers.may_strangers_come() {

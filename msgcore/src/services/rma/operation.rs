@@ -5,7 +5,7 @@ use roci_protocol::msg::{AtomicOp, AtomicWidth, Message};
 
 use crate::core::completion::{Done, OpError};
 use crate::core::peer_id::PeerId;
-use crate::core::refused::CallError;
+use crate::core::refused::{CallError, Refused};
 use crate::core::request::Request;
 use crate::core::segment::RemoteAddress;
 use crate::core::transfer::TRANSFER_LIMIT;
@@ -62,6 +62,26 @@ impl Then {
 }
 
 impl OneSidedCall {
+    /// A put, with a signal behind it if there is one, whose number takes memory.
+    ///
+    /// # Errors
+    /// There is no memory for the number.
+    pub(crate) fn put(
+        buffer: Buffer,
+        at: RemoteAddress,
+        signal: Option<(Signal, RemoteAddress)>,
+        memory: impl FnOnce(usize) -> Result<Buffer, CallError>,
+    ) -> Result<Self, Refused<Buffer>> {
+        let then = match signal {
+            None => None,
+            Some((signal, at)) => match memory(SIGNAL) {
+                Ok(number) => Some(Box::new(Then::signal(number, at, signal))),
+                Err(why) => return Err(Refused::new(why, buffer)),
+            },
+        };
+        Ok(Self::Put { buffer, at, then })
+    }
+
     /// Returns the memory that it was given.
     pub(crate) fn into_buffer(self) -> Buffer {
         match self {

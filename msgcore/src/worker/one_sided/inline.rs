@@ -11,7 +11,7 @@ use crate::core::peer_id::PeerId;
 use crate::core::refused::{CallError, Refused};
 use crate::core::request::Request;
 use crate::core::segment::AwaitedNumber;
-use crate::services::rma::operation::{OneSidedCall, Then};
+use crate::services::rma::operation::OneSidedCall;
 use crate::services::tag::requests::LIMIT;
 use crate::worker::Worker;
 use crate::worker::report::Awaited;
@@ -57,14 +57,8 @@ impl<L: Link> OneSided for Worker<L> {
         at: RemoteAddress,
         signal: Option<(Signal, RemoteAddress)>,
     ) -> Result<Request, Refused<Buffer>> {
-        let then = match signal {
-            None => None,
-            Some((signal, at)) => match self.buffer(NUMBER) {
-                Ok(memory) => Some(Box::new(Then::signal(memory, at, signal))),
-                Err(why) => return Err(Refused::new(why, buffer)),
-            },
-        };
-        self.begin_one_sided(to, OneSidedCall::Put { buffer, at, then })
+        let call = OneSidedCall::put(buffer, at, signal, |len| self.memory_for_one_sided(len));
+        call.and_then(|call| self.begin_one_sided(to, call))
     }
 
     fn get_from(&mut self, from: PeerId, buffer: Buffer, at: RemoteAddress) -> Result<Request, Refused<Buffer>> {
@@ -156,9 +150,7 @@ impl<L: Link> Worker<L> {
         call: OneSidedCall,
     ) -> Result<(), Refused<Buffer>> {
         let begun = self.endpoint.begin_one_sided(request, to, call);
-        if self.endpoint.wireup.has_mail() {
-            self.carry_mail();
-        }
+        self.carry_mail_if_any();
         begun
     }
 }
