@@ -6,7 +6,7 @@ use super::environment::Environment;
 use super::error::AcquireError;
 use super::firehoses::Lookup;
 use super::moves::{self, Move, MoveId};
-use super::operations::{FirehoseOperation, Hold, MOST_OPERATIONS, OperationId, Phase, Place};
+use super::operations::{FirehoseOperation, Hold, MOST_OPERATIONS, OperationId, Phase};
 use super::wire::{self, MAX_BUCKETS};
 use crate::Rank;
 
@@ -32,7 +32,7 @@ impl FirehoseEngine {
         context: u64,
     ) -> Result<Option<Hold>, AcquireError> {
         let region = self.judge_acquire(peer, span)?;
-        let operation = FirehoseOperation { place: Place::Peer(peer), span, region, context, phase: Phase::InLine };
+        let operation = FirehoseOperation { peer, span, region, context, phase: Phase::InLine };
         let id = self.begin(operation)?;
         if self.peers[peer].line.is_empty() {
             match self.try_acquire(env, id, peer, region) {
@@ -61,7 +61,7 @@ impl FirehoseEngine {
     }
 
     /// Notes an operation that begins.
-    pub(super) fn begin(&mut self, operation: FirehoseOperation) -> Result<OperationId, AcquireError> {
+    fn begin(&mut self, operation: FirehoseOperation) -> Result<OperationId, AcquireError> {
         self.operations.insert(operation).ok_or(AcquireError::TooMany(MOST_OPERATIONS))
     }
 

@@ -8,7 +8,7 @@ use super::pin_error::PinError;
 use super::wire::BadFirehoseMessage;
 use crate::Rank;
 
-/// Why an acquire or a local pin was not begun.
+/// Why an acquire was not begun.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum AcquireError {
     /// There is no such rank.
@@ -20,7 +20,7 @@ pub enum AcquireError {
         size: usize,
     },
     /// Firehoses lead to other ranks.
-    #[error("rank {0} is this one: pin its memory locally")]
+    #[error("rank {0} is this one")]
     Oneself(Rank),
     /// It has failed, or left.
     #[error("rank {0} is gone")]
@@ -46,9 +46,6 @@ pub enum AcquireError {
         /// How many one may touch.
         most: u64,
     },
-    /// This rank's memory could not be pinned.
-    #[error(transparent)]
-    Pin(#[from] PinError),
     /// The limit of what may be under way.
     #[error("{0} transfers hold memory or wait for it: release some of them first")]
     TooMany(usize),
@@ -68,9 +65,6 @@ pub enum Failed {
         /// What it said.
         reason: PinError,
     },
-    /// This rank's memory could not be pinned.
-    #[error(transparent)]
-    Pin(#[from] PinError),
 }
 
 /// The handle belongs to no operation of this engine; it comes back.

@@ -5,7 +5,7 @@ use super::bucket::Bucket;
 use super::environment::Environment;
 use super::error::Failed;
 use super::moves::MoveId;
-use super::operations::{OperationId, Phase, Place};
+use super::operations::{OperationId, Phase};
 use crate::Rank;
 
 impl FirehoseEngine {
@@ -37,10 +37,8 @@ impl FirehoseEngine {
     }
 
     fn end_waiting(&mut self, env: &mut impl Environment, peer: Rank) {
-        let waiting = self
-            .operations
-            .iter()
-            .filter(|(_, operation)| operation.place == Place::Peer(peer) && operation.phase != Phase::Granted);
+        let waiting =
+            self.operations.iter().filter(|(_, operation)| operation.peer == peer && operation.phase != Phase::Granted);
         let waiting: Vec<OperationId> = waiting.map(|(id, _)| id).collect();
         for operation in waiting.into_iter().filter_map(|id| self.operations.remove(id)) {
             self.stats.failures += 1;

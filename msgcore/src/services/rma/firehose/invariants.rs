@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::FirehoseEngine;
 use super::bucket::Bucket;
 use super::firehoses::TableViolation;
-use super::operations::{Phase, Place};
+use super::operations::Phase;
 use super::pins::{PinCounts, PinViolation};
 use super::state::BucketState;
 use crate::Rank;
@@ -31,19 +31,17 @@ pub enum FirehoseViolation {
     #[error(transparent)]
     Pins(#[from] PinViolation),
     /// A bucket's counts are not its uses.
-    #[error("{bucket:?} counts {local} uses and {remote} firehoses, and has {expected:?}")]
+    #[error("{bucket:?} counts {held} firehoses, and has {expected}")]
     Bucket {
         /// Which bucket.
         bucket: Bucket,
-        /// Local operations that it counts.
-        local: u32,
         /// Firehoses that it counts.
-        remote: u32,
-        /// What there is of both.
-        expected: (u32, u32),
+        held: u32,
+        /// What there is.
+        expected: u32,
     },
     /// A bucket that must be pinned is not.
-    #[error("{0:?} is in use or granted, and in state {state:?}", state = BucketState::A)]
+    #[error("{0:?} is granted, and in state {state:?}", state = BucketState::A)]
     NotPinned(Bucket),
     /// More is pinned than the limits allow.
     #[error("{counts:?} is more than MAXVICTIM, {most}, or with M more than {bound}")]
@@ -87,19 +85,16 @@ pub enum FirehoseViolation {
     /// An acquire stands in line, and has all that it waits for.
     #[error("the first in line for rank {0} could go on")]
     Waits(Rank),
-    /// A local pin stands in line, and has all that it waits for.
-    #[error("the first local pin in line could go on")]
-    PinWaits,
 }
 
-type Uses = BTreeMap<(Place, Bucket), u32>;
+type Uses = BTreeMap<(Rank, Bucket), u32>;
 
 impl FirehoseEngine {
     /// Counts everything anew, and says what contradicts it.
     pub fn check_invariants(&self) -> Result<(), FirehoseViolation> {
         let uses = self.uses();
         let granted = self.check_granted()?;
-        self.check_pins(&uses, &granted)?;
+        self.check_pins(&granted)?;
         (0..self.peers.len()).try_for_each(|rank| self.check_firehoses(rank, &uses))?;
         self.check_lines()
     }
@@ -108,8 +103,8 @@ impl FirehoseEngine {
     fn uses(&self) -> Uses {
         let mut uses = Uses::new();
         for (_, operation) in self.operations.iter().filter(|(_, operation)| operation.phase != Phase::InLine) {
-            let place = operation.place;
-            operation.region.buckets().for_each(|bucket| *uses.entry((place, bucket)).or_default() += 1);
+            let peer = operation.peer;
+            operation.region.buckets().for_each(|bucket| *uses.entry((peer, bucket)).or_default() += 1);
         }
         uses
     }
@@ -127,23 +122,20 @@ impl FirehoseEngine {
         Ok(granted)
     }
 
-    fn check_pins(&self, uses: &Uses, granted: &BTreeMap<Bucket, u32>) -> Result<(), FirehoseViolation> {
-        let counted = self.pins.check()?;
-        for &(bucket, local, remote) in &counted {
-            let (used, held) = (uses.get(&(Place::Here, bucket)), granted.get(&bucket));
-            let expected = (used.copied().unwrap_or(0), held.copied().unwrap_or(0));
-            if (local, remote) != expected {
-                return Err(FirehoseViolation::Bucket { bucket, local, remote, expected });
+    fn check_pins(&self, granted: &BTreeMap<Bucket, u32>) -> Result<(), FirehoseViolation> {
+        for (bucket, held) in self.pins.check()? {
+            let expected = granted.get(&bucket).copied().unwrap_or(0);
+            if held != expected {
+                return Err(FirehoseViolation::Bucket { bucket, held, expected });
             }
         }
-        let wanted = uses.keys().filter(|(place, _)| *place == Place::Here).map(|(_, bucket)| bucket);
-        if let Some(&bucket) = wanted.chain(granted.keys()).find(|&&bucket| self.pins.key(bucket).is_none()) {
+        if let Some(&bucket) = granted.keys().find(|&&bucket| self.pins.key(bucket).is_none()) {
             return Err(FirehoseViolation::NotPinned(bucket));
         }
         let (most, share) = (self.limits.victims() as u64, self.limits.firehoses());
         let bound = share * (self.peers.len() as u64 - 1) + most;
         let counts = self.pins.counts();
-        if counts.pinned as u64 > bound || counts.local_only as u64 > most {
+        if counts.pinned as u64 > bound || counts.victims as u64 > most {
             return Err(FirehoseViolation::TooMuchPinned { counts, most, bound });
         }
         Ok(())
@@ -153,12 +145,12 @@ impl FirehoseEngine {
         let peer = &self.peers[rank];
         let counted = peer.firehoses.check().map_err(|violation| FirehoseViolation::Table { rank, violation })?;
         for &(bucket, count) in &counted {
-            let used = uses.get(&(Place::Peer(rank), bucket)).copied().unwrap_or(0);
+            let used = uses.get(&(rank, bucket)).copied().unwrap_or(0);
             if used != count {
                 return Err(FirehoseViolation::Uses { rank, bucket, count, used });
             }
         }
-        let used = uses.keys().filter(|(place, _)| *place == Place::Peer(rank)).count();
+        let used = uses.keys().filter(|(peer, _)| *peer == rank).count();
         if !peer.is_gone && used != counted.iter().filter(|(_, count)| *count > 0).count() {
             return Err(FirehoseViolation::NotInTable { rank, used });
         }
@@ -172,10 +164,6 @@ impl FirehoseEngine {
             if first.is_some_and(|first| peer.firehoses.affords(peer.firehoses.survey(first.region))) {
                 return Err(FirehoseViolation::Waits(rank));
             }
-        }
-        let first = self.line.front().and_then(|&id| self.operations.get(id));
-        if first.is_some_and(|first| self.pins.has_room(first.region)) {
-            return Err(FirehoseViolation::PinWaits);
         }
         Ok(())
     }

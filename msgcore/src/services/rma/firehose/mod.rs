@@ -12,15 +12,15 @@
 //! This is the engine alone. It has no clock and no sockets; what it wants done it asks of an [`Environment`].
 //!
 //! # Use
-//! For each transfer: [`FirehoseEngine::local_pin`] its own memory, then [`FirehoseEngine::acquire`] the peer's, transfer
-//! with the keys of [`FirehoseEngine::pieces`], and [`FirehoseEngine::release`] both. Either call grants a [`Hold`] at once,
-//! or `None`, and the environment hears of its end. What peers send goes to [`FirehoseEngine::on_message`].
+//! For each transfer: [`FirehoseEngine::acquire`] the peer's memory, transfer with the keys of [`FirehoseEngine::pieces`], and
+//! [`FirehoseEngine::release`] it. The first call grants a [`Hold`] at once, or `None`, and the environment hears of its end. What
+//! peers send goes to [`FirehoseEngine::on_message`]. The memory at this end of a transfer is the registration cache's.
 //!
 //! # No deadlock
 //! An operation takes all it needs at once or nothing, and one that finds too little waits in line, so that none holds
 //! a part and waits for the rest, and none is overtaken for ever. Answers never wait: a target pins within M, which is
 //! the peers' own. So everything ends, if an operation that has acquired memory of peers releases it without waiting for
-//! more. Local memory may be held while waiting for a peer's, and not the other way round: it is pinned first.
+//! more.
 //!
 //! # Two races
 //! GASNet's notes describe both. *A bucket is given up, and wanted again before the peer has answered*: the second
@@ -50,7 +50,6 @@ mod failure;
 mod firehoses;
 mod invariants;
 mod limits;
-mod local;
 mod moves;
 mod operations;
 mod pin_error;
@@ -75,7 +74,7 @@ use crate::Rank;
 use crate::core::slab::{KeySource, Slab};
 use firehoses::Firehoses;
 use moves::Move;
-use operations::{FirehoseOperation, MOST_OPERATIONS, OperationId, Place};
+use operations::{FirehoseOperation, MOST_OPERATIONS, OperationId};
 use pins::Pins;
 
 pub use bucket::{BadSpan, Bucket, Grain, Region, Span};
@@ -112,8 +111,6 @@ pub struct FirehoseEngine {
     operations: Slab<FirehoseOperation>,
     /// Each has a firehose of its own, at least.
     moves: Slab<Move>,
-    /// Local pins that wait for room.
-    line: VecDeque<OperationId>,
     stats: FirehoseStats,
     /// Room for a message, for its keys, and for its buckets in order.
     message: Vec<u8>,
@@ -155,7 +152,6 @@ impl FirehoseEngine {
             pins: Pins::new(limits.victims()),
             operations: Slab::new(KeySource::new(MOST_OPERATIONS)),
             moves: Slab::new(KeySource::new(most_moves as usize)),
-            line: VecDeque::new(),
             stats: FirehoseStats::default(),
             message: Vec::new(),
             keys: Vec::new(),
@@ -173,17 +169,13 @@ impl FirehoseEngine {
         self.limits
     }
 
-    /// The parts of an operation's memory, bucket by bucket, with the key to each: those of a peer's memory for RDMA, those
-    /// of local memory as it was registered. Nothing, where the peer is gone.
+    /// The parts of an operation's memory, bucket by bucket, with the key to each. Nothing, where the peer is gone.
     pub fn pieces(&self, hold: &Hold) -> impl Iterator<Item = Piece> {
         let operation = self.operations.get(hold.id).filter(|_| hold.rank == self.me).copied();
-        operation.into_iter().flat_map(move |FirehoseOperation { place, span, region, .. }| {
+        operation.into_iter().flat_map(move |FirehoseOperation { peer, span, region, .. }| {
             region.buckets().filter_map(move |bucket| {
-                let key = match place {
-                    Place::Peer(peer) => self.peers[peer].firehoses.key(bucket),
-                    Place::Here => self.pins.key(bucket),
-                };
-                Some(Piece { span: self.limits.grain().part(span, bucket), key: key? })
+                let key = self.peers[peer].firehoses.key(bucket)?;
+                Some(Piece { span: self.limits.grain().part(span, bucket), key })
             })
         })
     }

@@ -1,4 +1,4 @@
-//! Operations: what the application has acquired or pinned, or waits for.
+//! Operations: what the application has acquired, or waits for.
 
 use super::bucket::{Region, Span};
 use crate::Rank;
@@ -19,13 +19,6 @@ pub struct Hold {
     pub(super) rank: Rank,
 }
 
-/// Whose memory.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Place {
-    Peer(Rank),
-    Here,
-}
-
 /// How far an operation has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
@@ -39,7 +32,7 @@ pub(super) enum Phase {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FirehoseOperation {
-    pub(super) place: Place,
+    pub(super) peer: Rank,
     pub(super) span: Span,
     pub(super) region: Region,
     pub(super) context: u64,

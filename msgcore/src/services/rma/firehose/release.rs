@@ -3,7 +3,7 @@
 use super::FirehoseEngine;
 use super::environment::Environment;
 use super::error::UnknownHold;
-use super::operations::{FirehoseOperation, Hold, Place};
+use super::operations::{FirehoseOperation, Hold};
 
 impl FirehoseEngine {
     /// Gives back what an operation holds. For RDMA that is when its completion was polled, not when it was posted: the
@@ -13,18 +13,11 @@ impl FirehoseEngine {
         if hold.rank != self.me || self.operations.get(hold.id).is_none() {
             return Err(UnknownHold(hold));
         }
-        let FirehoseOperation { place, region, .. } = self.operations.remove(hold.id).expect("it was found just now");
-        match place {
-            // All that there was to it was forgotten.
-            Place::Peer(peer) if self.peers[peer].is_gone => {}
-            Place::Peer(peer) => {
-                region.buckets().for_each(|bucket| self.peers[peer].firehoses.release(bucket));
-                self.advance(env, peer);
-            }
-            Place::Here => {
-                region.buckets().for_each(|bucket| self.pins.unpin_local(bucket));
-                self.advance_local(env);
-            }
+        let FirehoseOperation { peer, region, .. } = self.operations.remove(hold.id).expect("it was found just now");
+        // Of a peer that is gone all was forgotten.
+        if !self.peers[peer].is_gone {
+            region.buckets().for_each(|bucket| self.peers[peer].firehoses.release(bucket));
+            self.advance(env, peer);
         }
         Ok(())
     }

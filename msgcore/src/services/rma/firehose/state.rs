@@ -1,6 +1,7 @@
-//! The five states of a bucket at its owner, as a table (the letters are those of GASNet's design notes).
+//! The states of a bucket at its owner, as a table. The letters are those of GASNet's design notes; C and D, in which operations of
+//! the owner's own use a bucket, are none here: the memory of those is the registration cache's.
 //!
-//! `l` counts local operations that use the bucket, `r` the ranks that hold a firehose to it.
+//! `held` counts the ranks that hold a firehose to it.
 
 use thiserror::Error;
 
@@ -9,26 +10,15 @@ use thiserror::Error;
 pub enum BucketState {
     /// Not pinned: it is in no table.
     A,
-    /// Pinned, `l = 0`, `r = 0`: a victim, which waits to be used again or unpinned.
+    /// Pinned, and held by no rank: a victim, which waits to be held again or unpinned.
     B,
-    /// Pinned, `l > 0`, `r = 0`.
-    C,
-    /// Pinned, `l > 0`, `r > 0`.
-    D,
-    /// Pinned, `l = 0`, `r > 0`.
+    /// Pinned, and held.
     E,
 }
 
-/// What happens to a bucket. `last`: the count that falls is zero afterwards.
+/// What happens to a bucket. `last`: nobody holds it afterwards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BucketEvent {
-    /// A local operation begins to use it.
-    LocalPin,
-    /// A local operation has ended.
-    LocalUnpin {
-        /// It was the last one.
-        last: bool,
-    },
     /// A rank gets a firehose to it.
     RemotePin,
     /// A rank has moved its firehose elsewhere.
@@ -51,41 +41,22 @@ pub struct Illegal {
 }
 
 impl BucketState {
-    /// The state of a pinned bucket, by its counts.
-    pub const fn of(local: u32, remote: u32) -> Self {
-        match (local, remote) {
-            (0, 0) => Self::B,
-            (_, 0) => Self::C,
-            (0, _) => Self::E,
-            (_, _) => Self::D,
-        }
+    /// The state of a pinned bucket, by its count.
+    pub const fn of(held: u32) -> Self {
+        if held == 0 { Self::B } else { Self::E }
     }
 
     /// Where an event leads.
     pub const fn on(self, event: BucketEvent) -> Result<Self, Illegal> {
-        use BucketEvent::{Evict, LocalPin, LocalUnpin, RemotePin, RemoteUnpin};
-        use BucketState::{A, B, C, D, E};
+        use BucketEvent::{Evict, RemotePin, RemoteUnpin};
+        use BucketState::{A, B, E};
         Ok(match (self, event) {
-            (A | B | C, LocalPin) => C,
-            (D | E, LocalPin) => D,
             (A | B | E, RemotePin) => E,
-            (C | D, RemotePin) => D,
-            (C, LocalUnpin { last: true }) => B,
-            (C, LocalUnpin { last: false }) => C,
-            (D, LocalUnpin { last: true }) => E,
-            (D, LocalUnpin { last: false }) => D,
             (E, RemoteUnpin { last: true }) => B,
             (E, RemoteUnpin { last: false }) => E,
-            (D, RemoteUnpin { last: true }) => C,
-            (D, RemoteUnpin { last: false }) => D,
             (B, Evict) => A,
             (from, event) => return Err(Illegal { from, event }),
         })
-    }
-
-    /// Whether MAXVICTIM bounds it: memory that is pinned for this rank, used or not, and not for peers alone.
-    pub const fn is_local_only(self) -> bool {
-        matches!(self, Self::B | Self::C | Self::D)
     }
 }
 
@@ -93,11 +64,8 @@ impl BucketState {
 mod tests {
     use super::*;
 
-    const STATES: [BucketState; 5] = [BucketState::A, BucketState::B, BucketState::C, BucketState::D, BucketState::E];
-    const EVENTS: [BucketEvent; 7] = [
-        BucketEvent::LocalPin,
-        BucketEvent::LocalUnpin { last: false },
-        BucketEvent::LocalUnpin { last: true },
+    const STATES: [BucketState; 3] = [BucketState::A, BucketState::B, BucketState::E];
+    const EVENTS: [BucketEvent; 4] = [
         BucketEvent::RemotePin,
         BucketEvent::RemoteUnpin { last: false },
         BucketEvent::RemoteUnpin { last: true },
@@ -105,7 +73,7 @@ mod tests {
     ];
 
     /// Rows are states, columns events in the order above; `-` is illegal.
-    const TABLE: [&str; 5] = ["C--E---", "C--E--A", "CCBD---", "DDEDDC-", "D--EEB-"];
+    const TABLE: [&str; 3] = ["E---", "E--A", "EEB-"];
 
     #[test]
     fn every_state_takes_every_event_as_the_table_says() {
@@ -118,18 +86,12 @@ mod tests {
     }
 
     #[test]
-    fn the_counts_agree_with_the_table() {
-        for local in 0..3_u32 {
-            for remote in 0..3_u32 {
-                let from = BucketState::of(local, remote);
-                assert_eq!(from.on(BucketEvent::LocalPin), Ok(BucketState::of(local + 1, remote)));
-                assert_eq!(from.on(BucketEvent::RemotePin), Ok(BucketState::of(local, remote + 1)));
-                if let Some(left) = local.checked_sub(1) {
-                    assert_eq!(from.on(BucketEvent::LocalUnpin { last: left == 0 }), Ok(BucketState::of(left, remote)));
-                }
-                if let Some(left) = remote.checked_sub(1) {
-                    assert_eq!(from.on(BucketEvent::RemoteUnpin { last: left == 0 }), Ok(BucketState::of(local, left)));
-                }
+    fn the_count_agrees_with_the_table() {
+        for held in 0..3_u32 {
+            let from = BucketState::of(held);
+            assert_eq!(from.on(BucketEvent::RemotePin), Ok(BucketState::of(held + 1)));
+            if let Some(left) = held.checked_sub(1) {
+                assert_eq!(from.on(BucketEvent::RemoteUnpin { last: left == 0 }), Ok(BucketState::of(left)));
             }
         }
     }

@@ -33,7 +33,7 @@ counters! {
     pending_hits,
     /// Acquires that moved firehoses themselves.
     misses,
-    /// Acquires and local pins that had to wait until others release.
+    /// Acquires that had to wait until others release.
     stalls,
     /// Firehoses moved to another bucket, or used for the first time.
     moved,
@@ -49,9 +49,9 @@ counters! {
     repins,
     /// Victims that were used again before they were unpinned.
     victim_reuses,
-    /// Moves and local pins that were taken back, because memory could not be pinned.
+    /// Moves that were taken back, because memory could not be pinned.
     rollbacks,
-    /// Acquires and local pins that failed: refused by the peer, or with it.
+    /// Acquires that failed: refused by the peer, or with it.
     failures,
     /// Messages of peers that no peer sends; nothing came of them.
     breaches,

@@ -5,7 +5,7 @@ use roci_protocol::Rkey;
 use super::broken::BrokenPromise;
 use super::station::Station;
 use crate::Rank;
-use crate::services::rma::firehose::{Bucket, BucketState};
+use crate::services::rma::firehose::Bucket;
 
 /// An RDMA lands at `at`: its memory must be pinned, and be opened by its key, now.
 pub(super) fn check_landing(at: &Station, from: Rank, bucket: Bucket, key: Rkey) -> Result<(), BrokenPromise> {
@@ -46,11 +46,6 @@ fn check_pair(stations: &[Station], holder: Rank, owner: Rank) -> Result<(), Bro
         }
     }
     Ok(())
-}
-
-/// Whether some of a rank's memory is in use by itself and by peers.
-pub(super) fn is_used_by_both(station: &Station) -> bool {
-    station.host.pinned.keys().any(|&bucket| station.engine.state(bucket) == BucketState::D)
 }
 
 /// When nothing is under way: what the ranks hold together of one's memory is what it counts.

@@ -20,9 +20,6 @@ pub struct Plan {
     pub working_set: u64,
     /// Whether all ranks work on the same buckets of a peer, which then has one registration for several firehoses.
     pub is_shared: bool,
-    /// Buckets of its own that a rank puts from and gets to, the first of those that peers reach as well; 0: transfers need
-    /// no local memory.
-    pub local_set: u64,
     /// The longest transfer in buckets.
     pub longest: u64,
     /// Transfers that a rank has under way.
@@ -57,7 +54,7 @@ impl Plan {
         let ranks = if dice.random_ratio(1, 8) { dice.random_range(9..=16) } else { dice.random_range(2..=6) };
         let firehoses = dice.random_range(1..=if ranks > 8 { 4 } else { 12 });
         let longest = dice.random_range(1..=firehoses.min(4));
-        let victims = dice.random_range(longest as usize..=16);
+        let victims = dice.random_range(1..=16);
         let death = Death { rank: dice.random_range(0..ranks), at: dice.random_range(1_000..200_000) };
         Self {
             seed,
@@ -66,7 +63,6 @@ impl Plan {
             victims,
             working_set: dice.random_range(longest..=3 * firehoses + longest),
             is_shared: dice.random(),
-            local_set: if dice.random_ratio(1, 4) { 0 } else { dice.random_range(longest..=24) },
             longest,
             depth: dice.random_range(1..=12),
             transfers: 400 / ranks as u64,
@@ -91,7 +87,6 @@ impl Plan {
             victims: (firehoses * peers).div_ceil(3) as usize,
             working_set,
             is_shared: false,
-            local_set: 0,
             longest: 1,
             depth: 4,
             transfers: warm_up + transfers,

@@ -30,8 +30,7 @@ pub(super) struct Landing {
 struct RmaTransfer {
     peer: Rank,
     span: Span,
-    local: Option<Hold>,
-    remote: Option<Hold>,
+    hold: Option<Hold>,
     /// RDMAs that have not been acknowledged.
     unacknowledged: usize,
 }
@@ -84,9 +83,9 @@ impl Station {
             let span = self.span(self.plan.first_bucket(self.me), self.plan.working_set, count);
             let context = self.begun;
             self.begun += 1;
-            let transfer = RmaTransfer { peer, span, local: None, remote: None, unacknowledged: 0 };
+            let transfer = RmaTransfer { peer, span, hold: None, unacknowledged: 0 };
             self.transfers.insert(context, transfer);
-            self.pin(context, count)?;
+            self.acquire(context)?;
         }
         Ok(())
     }
@@ -98,21 +97,7 @@ impl Station {
         Span { va: first * BUCKET + skip, len: count * BUCKET - skip - cut }
     }
 
-    /// First the transfer's own memory ...
-    fn pin(&mut self, context: u64, count: u64) -> Result<(), BrokenPromise> {
-        if self.plan.local_set == 0 {
-            return self.acquire(context);
-        }
-        let span = self.span(0, self.plan.local_set, count);
-        match self.engine.local_pin(&mut self.host, span, context) {
-            Ok(Some(hold)) => self.go_on(context, Ok(hold)),
-            Ok(None) => Ok(()),
-            Err(AcquireError::Pin(error)) => self.go_on(context, Err(Failed::Pin(error))),
-            Err(error) => Err(BrokenPromise::NotBegun { rank: self.me, error }),
-        }
-    }
-
-    /// ... then the peer's ...
+    /// First the peer's memory ...
     fn acquire(&mut self, context: u64) -> Result<(), BrokenPromise> {
         let RmaTransfer { peer, span, .. } = self.transfers[&context];
         match self.engine.acquire(&mut self.host, peer, span, context) {
@@ -123,7 +108,7 @@ impl Station {
         }
     }
 
-    /// ... then both.
+    /// ... then the transfer.
     fn transfer(&mut self, context: u64, hold: Hold) -> Result<(), BrokenPromise> {
         let transfer = self.transfers.get_mut(&context).ok_or(BrokenPromise::UnknownEnd)?;
         let peer = transfer.peer;
@@ -136,7 +121,7 @@ impl Station {
         transfer.unacknowledged = self.landings.len() - before;
         self.host.cost += costs::POST * transfer.unacknowledged as u64;
         let wanted = (transfer.span.va + transfer.span.len - 1) / BUCKET - transfer.span.va / BUCKET + 1;
-        transfer.remote = Some(hold);
+        transfer.hold = Some(hold);
         if transfer.unacknowledged as u64 != wanted {
             return Err(BrokenPromise::Keys { rank: self.me, keys: transfer.unacknowledged, wanted });
         }
@@ -146,17 +131,9 @@ impl Station {
     /// What had to wait goes on.
     pub(super) fn go_on(&mut self, context: u64, outcome: Result<Hold, Failed>) -> Result<(), BrokenPromise> {
         match outcome {
-            Ok(hold) => {
-                let transfer = self.transfers.get_mut(&context).ok_or(BrokenPromise::UnknownEnd)?;
-                let waits_for_local = self.plan.local_set > 0 && transfer.local.is_none();
-                if !waits_for_local {
-                    return self.transfer(context, hold);
-                }
-                transfer.local = Some(hold);
-                self.acquire(context)
-            }
+            Ok(hold) => self.transfer(context, hold),
             Err(Failed::PeerGone(peer)) if !self.peers.contains(&peer) => self.fail(context),
-            Err(Failed::Refused { reason, .. } | Failed::Pin(reason)) => self.refused(context, reason),
+            Err(Failed::Refused { reason, .. }) => self.refused(context, reason),
             Err(error) => Err(BrokenPromise::Failed { rank: self.me, error }),
         }
     }
@@ -187,7 +164,7 @@ impl Station {
 
     fn finish(&mut self, context: u64) -> Result<(), BrokenPromise> {
         let transfer = self.transfers.remove(&context).ok_or(BrokenPromise::SecondEnd)?;
-        for hold in [transfer.remote, transfer.local].into_iter().flatten() {
+        if let Some(hold) = transfer.hold {
             self.engine.release(&mut self.host, hold)?;
         }
         Ok(())
@@ -198,7 +175,7 @@ impl Station {
         self.peers.retain(|&peer| peer != gone);
         self.engine.peer_gone(&mut self.host, gone);
         let on_their_way =
-            self.transfers.iter().filter(|(_, transfer)| transfer.peer == gone && transfer.remote.is_some());
+            self.transfers.iter().filter(|(_, transfer)| transfer.peer == gone && transfer.hold.is_some());
         let ended: Vec<u64> = on_their_way.map(|(&context, _)| context).collect();
         ended.into_iter().try_for_each(|context| self.fail(context))
     }

@@ -9,7 +9,7 @@ use roci_protocol::Rkey;
 
 use super::broken::{BrokenPromise, BrokenWorld};
 use super::costs;
-use super::oracle::{check_around, check_landing, check_sums, is_used_by_both};
+use super::oracle::{check_around, check_landing, check_sums};
 use super::plan::{Death, Plan};
 use super::station::{Landing, Station};
 use crate::Rank;
@@ -72,8 +72,6 @@ pub struct Report {
     pub failed: u64,
     /// Messages that overtook an earlier one on the same way.
     pub overtaken: u64,
-    /// Steps after which a rank's memory was in use by itself and by a peer; counted where the oracle watches.
-    pub used_by_both: u64,
     /// What was measured after the warm-up.
     pub measure: Measure,
 }
@@ -101,7 +99,6 @@ pub struct FirehoseWorld {
     /// The latest arrival of a message on each way so far.
     latest: BTreeMap<(Rank, Rank), u64>,
     overtaken: u64,
-    used_by_both: u64,
     trace: u64,
     warm: Option<(u64, FirehoseStats, u64)>,
 }
@@ -122,7 +119,6 @@ impl FirehoseWorld {
             dead: None,
             latest,
             overtaken: 0,
-            used_by_both: 0,
             trace: plan.seed,
             warm: None,
         };
@@ -157,7 +153,6 @@ impl FirehoseWorld {
             self.drain(who)?;
             if self.plan.is_watched && self.dead != Some(who) {
                 check_around(&self.stations, who, |peer| self.dead == Some(peer))?;
-                self.used_by_both += u64::from(is_used_by_both(&self.stations[who]));
             }
             self.note_warmth();
         }
@@ -260,8 +255,8 @@ impl FirehoseWorld {
     fn report(&self) -> Report {
         let (complete, stats) = (self.complete(), self.stats());
         let failed = self.stations.iter().map(|station| station.failed).sum();
-        let Self { trace, overtaken, used_by_both, .. } = *self;
-        Report { trace, stats, complete, failed, overtaken, used_by_both, measure: self.measure(stats, complete) }
+        let Self { trace, overtaken, .. } = *self;
+        Report { trace, stats, complete, failed, overtaken, measure: self.measure(stats, complete) }
     }
 
     fn measure(&self, after: FirehoseStats, complete: u64) -> Measure {

@@ -13,8 +13,6 @@ fn what_can_never_be_had_is_refused_at_once() {
     let too_large = AcquireError::TooLarge { buckets: 5, most: 4 };
     assert_eq!(refusal(&mut one, 1, 0, 4 * PAGE + 1), too_large);
     assert_eq!(too_large.to_string(), "5 buckets at once, and there are never more than 4: split the transfer");
-    let local = one.engine.local_pin(&mut one.host, Span { va: 0, len: 9 * PAGE }, 0);
-    assert_eq!(local, Err(AcquireError::TooLarge { buckets: 9, most: 8 }));
     assert_eq!(refusal(&mut one, 0, 0, 1), AcquireError::Oneself(0));
     assert_eq!(refusal(&mut one, 2, 0, 1), AcquireError::NoPeer { rank: 2, size: 2 });
     assert_eq!(refusal(&mut one, 1, 0, 0), AcquireError::Span(BadSpan::Empty(0)));
@@ -65,36 +63,26 @@ fn acquires_that_are_too_large_together_end_in_order() {
 }
 
 #[test]
-fn local_pins_wait_for_room_and_find_it_in_order() {
-    let (mut one, _) = End::pair(4, 4);
-    let first = one.local_pin(0, 3, 1).expect("there is room");
-    assert!(one.local_pin(10, 2, 2).is_none() && one.local_pin(20, 1, 3).is_none());
-    one.release(first);
-    let ended = one.take_ended();
-    assert_eq!(ended.iter().map(|(context, _)| *context).collect::<Vec<_>>(), [2, 3]);
-    let counts = one.engine.pin_counts();
-    assert_eq!((counts.pinned, counts.local_only, counts.victims), (4, 4, 1), "the newest of the first is left");
-    assert_eq!(one.engine.state(Bucket(2)), BucketState::B);
-}
-
-#[test]
 fn operations_have_a_limit() {
-    let (mut one, _) = End::pair(4, 4);
-    let pin = |one: &mut End| one.engine.local_pin(&mut one.host, Span { va: 0, len: 1 }, 0);
-    let holds: Vec<Hold> = (0..1 << 16).map(|_| pin(&mut one).expect("a hit").expect("at once")).collect();
-    assert_eq!(pin(&mut one), Err(AcquireError::TooMany(1 << 16)));
+    let (mut one, mut other) = End::pair(4, 4);
+    touch(&mut one, &mut other, 0, 1);
+    let hit = |one: &mut End| one.engine.acquire(&mut one.host, 1, Span { va: 0, len: 1 }, 0);
+    let holds: Vec<Hold> = (0..1 << 16).map(|_| hit(&mut one).expect("a hit").expect("at once")).collect();
+    assert_eq!(hit(&mut one), Err(AcquireError::TooMany(1 << 16)));
     for hold in holds {
         one.engine.release(&mut one.host, hold).expect("its own");
     }
     one.check();
-    assert!(pin(&mut one).is_ok());
+    assert!(hit(&mut one).is_ok());
 }
 
 #[test]
 fn a_hold_of_another_rank_comes_back() {
     let (mut one, mut other) = End::pair(4, 4);
-    let theirs = other.local_pin(0, 1, 0).expect("there is room");
-    let hold = one.local_pin(0, 1, 0).expect("there is room");
+    touch(&mut one, &mut other, 0, 1);
+    touch(&mut other, &mut one, 0, 1);
+    let theirs = other.acquire(0, 1, 0).expect("a hit");
+    let hold = one.acquire(0, 1, 0).expect("a hit");
     assert_eq!(other.engine.pieces(&hold).count(), 0);
     let Err(UnknownHold(hold)) = other.engine.release(&mut other.host, hold) else { panic!("it is another's") };
     one.release(hold);

@@ -40,13 +40,6 @@ impl End {
         outcome.expect("within the limits")
     }
 
-    fn local_pin(&mut self, first: u64, count: u64, context: u64) -> Option<Hold> {
-        let span = Span { va: first * PAGE, len: count * PAGE };
-        let outcome = self.engine.local_pin(&mut self.host, span, context);
-        self.check();
-        outcome.expect("within the limits")
-    }
-
     fn release(&mut self, hold: Hold) {
         self.engine.release(&mut self.host, hold).expect("its own");
         self.check();

@@ -9,7 +9,7 @@ const SEEDS: u64 = 64;
 /// Few firehoses, wanted by many: what is given up is soon wanted again.
 fn plan(seed: u64, jitter: u64) -> Plan {
     let plan = Plan { ranks: 3, firehoses: 4, working_set: 8, longest: 1, depth: 6, jitter, ..Plan::of_seed(seed) };
-    Plan { victims: 8, local_set: 0, refused_percent: 0, death: None, ..plan }
+    Plan { victims: 8, refused_percent: 0, death: None, ..plan }
 }
 
 fn run(plan: Plan, mistake: Option<Mistake>) -> Result<Report, Box<BrokenWorld>> {
