@@ -4,10 +4,8 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use roci_msgcore::Rank;
-use roci_msgcore::firehose::{
-    Bucket, Environment, Failed, FirehoseEngine, Grain, Hold, Limits, PinError, Region, Span,
-};
+use roci_msgcore::PeerId;
+use roci_msgcore::firehose::{Bucket, Environment, Failed, FirehoseEngine, Grain, Hold, Limits, PinError, Span};
 use roci_protocol::Rkey;
 
 const BUCKET: u64 = 64 << 10;
@@ -23,7 +21,7 @@ struct Memory {
 }
 
 impl Environment for Memory {
-    fn send(&mut self, _: Rank, message: &[u8]) {
+    fn send(&mut self, _: PeerId, message: &[u8]) {
         self.outbox.push(message.to_vec());
     }
 
@@ -46,16 +44,15 @@ fn span(first: u64, count: u64) -> Span {
 /// A rank whose firehoses lead to all of its peer's memory.
 fn warm() -> (FirehoseEngine, Memory) {
     let limits = Limits::exact(Grain::new(BUCKET).expect("a power of two"), FIREHOSES, 16);
-    let segments = vec![Region::new(Bucket(0), FIREHOSES).expect("few"); 2];
-    let [mut near, mut far] = [0, 1].map(|rank| FirehoseEngine::new(limits, rank, segments.clone()));
+    let [mut near, mut far] = [0, 1].map(|_| FirehoseEngine::new(limits));
     let (mut here, mut there) = (Memory::default(), Memory::default());
     for bucket in 0..FIREHOSES {
-        let pending = near.acquire(&mut here, 1, span(bucket, 1), 0).expect("within the limits");
+        let pending = near.acquire(&mut here, 1.into(), limits.share(), span(bucket, 1), 0).expect("within the limits");
         assert!(pending.is_none());
-        far.on_message(&mut there, 0, &here.outbox.pop().expect("a move")).expect("of the protocol");
-        near.on_message(&mut here, 1, &there.outbox.pop().expect("an answer")).expect("of the protocol");
+        far.on_message(&mut there, 0.into(), &here.outbox.pop().expect("a move")).expect("of the protocol");
+        near.on_message(&mut here, 1.into(), &there.outbox.pop().expect("an answer")).expect("of the protocol");
         let hold = here.ended.pop().expect("granted");
-        near.release(&mut here, hold).expect("its own");
+        near.release(&mut here, hold);
     }
     (near, here)
 }
@@ -64,16 +61,18 @@ fn hits(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("firehose");
     for count in [1, 4, 16] {
         let (mut near, mut here) = warm();
+        let share = near.limits().share();
         let mut at = 0;
         group.bench_function(BenchmarkId::new("hit_and_release", count), |bencher| {
             bencher.iter(|| {
                 // Strides that come to all buckets, in no order that a cache likes.
                 at = (at + 1021) & (FIREHOSES / 2 - 1);
-                let hold = near.acquire(&mut here, 1, span(at, count), 0).expect("within the limits").expect("a hit");
+                let hold = near.acquire(&mut here, 1.into(), share, span(at, count), 0);
+                let hold = hold.expect("within the limits").expect("a hit");
                 for piece in near.pieces(&hold) {
                     black_box(piece);
                 }
-                near.release(&mut here, hold).expect("its own");
+                near.release(&mut here, hold);
             });
         });
     }

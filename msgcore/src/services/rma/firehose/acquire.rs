@@ -5,10 +5,11 @@ use super::bucket::{Bucket, Region, Span, coalesce};
 use super::environment::Environment;
 use super::error::AcquireError;
 use super::firehoses::Lookup;
+use super::limits::Share;
 use super::moves::{self, Move, MoveId};
 use super::operations::{FirehoseOperation, Hold, MOST_OPERATIONS, OperationId, Phase};
 use super::wire::{self, MAX_BUCKETS};
-use crate::Rank;
+use crate::core::peer_id::PeerId;
 
 /// What became of an attempt.
 pub(super) enum Attempt {
@@ -21,85 +22,71 @@ pub(super) enum Attempt {
 }
 
 impl FirehoseEngine {
-    /// Acquires a peer's memory for a transfer. A [`Hold`] says that it is there already, `None` that the environment
+    /// Acquires memory of a peer's, which gives this end `share`, for a transfer. A [`Hold`] says that it is there already, `None` that the environment
     /// will hear of it, with `context`. Costs the peer nothing where firehoses lead there already.
     #[inline]
     pub fn acquire(
         &mut self,
         env: &mut impl Environment,
-        peer: Rank,
+        peer: PeerId,
+        share: Share,
         span: Span,
         context: u64,
     ) -> Result<Option<Hold>, AcquireError> {
-        let region = self.judge_acquire(peer, span)?;
+        let region = self.judge_acquire(peer, share, span)?;
         let operation = FirehoseOperation { peer, span, region, context, phase: Phase::InLine };
-        let id = self.begin(operation)?;
-        if self.peers[peer].line.is_empty() {
+        let id = self.operations.insert(operation).ok_or(AcquireError::TooMany(MOST_OPERATIONS))?;
+        if self.peer_mut(peer).line.is_empty() {
             match self.try_acquire(env, id, peer, region) {
-                Attempt::Granted => return Ok(Some(self.hold(id))),
+                Attempt::Granted => return Ok(Some(Hold(id))),
                 Attempt::Moving => return Ok(None),
                 Attempt::Blocked => {}
             }
         }
         self.stats.stalls += 1;
-        self.peers[peer].line.push_back(id);
+        self.peer_mut(peer).line.push_back(id);
         Ok(None)
     }
 
     /// Something was released, or answered: the first in line may have it.
-    pub(super) fn advance(&mut self, env: &mut impl Environment, peer: Rank) {
-        while let Some(&id) = self.peers[peer].line.front() {
+    pub(super) fn advance(&mut self, env: &mut impl Environment, peer: PeerId) {
+        while let Some(&id) = self.peer_mut(peer).line.front() {
             let FirehoseOperation { region, context, .. } =
                 *self.operations.get(id).expect("who stands in line has not ended");
             match self.try_acquire(env, id, peer, region) {
                 Attempt::Blocked => return,
                 Attempt::Moving => {}
-                Attempt::Granted => env.ended(context, Ok(self.hold(id))),
+                Attempt::Granted => env.ended(context, Ok(Hold(id))),
             }
-            self.peers[peer].line.pop_front();
+            self.peer_mut(peer).line.pop_front();
         }
     }
 
-    /// Notes an operation that begins.
-    fn begin(&mut self, operation: FirehoseOperation) -> Result<OperationId, AcquireError> {
-        self.operations.insert(operation).ok_or(AcquireError::TooMany(MOST_OPERATIONS))
-    }
-
-    /// The handle to an operation that the application has from now on.
-    pub(super) fn hold(&self, id: OperationId) -> Hold {
-        Hold { id, rank: self.me }
-    }
-
-    fn judge_acquire(&self, rank: Rank, span: Span) -> Result<Region, AcquireError> {
-        let size = self.peers.len();
-        let peer = self.peers.get(rank).ok_or(AcquireError::NoPeer { rank, size })?;
-        if rank == self.me {
-            return Err(AcquireError::Oneself(rank));
+    fn judge_acquire(&mut self, peer: PeerId, share: Share, span: Span) -> Result<Region, AcquireError> {
+        let region = share.grain.cover(span)?;
+        let (buckets, most) = (region.count(), share.firehoses.min(MAX_BUCKETS));
+        if buckets > most {
+            return Err(AcquireError::TooLarge { buckets, most });
         }
-        if peer.is_gone {
-            return Err(AcquireError::PeerGone(rank));
+        let there = self.peers.entry(peer).or_default();
+        if *there.share.get_or_insert(share) != share {
+            return Err(AcquireError::OtherShare(peer));
         }
-        let region = self.limits.grain().cover(span)?;
-        let (Bucket(first), count) = (region.first(), region.count());
-        if !self.segments[rank].contains(region) {
-            return Err(AcquireError::OutsideSegment { rank, first, count });
-        }
-        let most = self.limits.firehoses().min(MAX_BUCKETS);
-        if count > most {
-            return Err(AcquireError::TooLarge { buckets: count, most });
-        }
+        there.firehoses.set_most(share.firehoses);
+        #[cfg(test)]
+        there.firehoses.make(self.mistake);
         Ok(region)
     }
 
     /// Takes all that an operation needs, or nothing.
-    fn try_acquire(&mut self, env: &mut impl Environment, id: OperationId, rank: Rank, region: Region) -> Attempt {
-        let firehoses = &self.peers[rank].firehoses;
+    fn try_acquire(&mut self, env: &mut impl Environment, id: OperationId, peer: PeerId, region: Region) -> Attempt {
+        let firehoses = &self.peer_mut(peer).firehoses;
         let survey = firehoses.survey(region);
         if !firehoses.affords(survey) {
             return Attempt::Blocked;
         }
         let awaited =
-            if survey.misses == 0 { self.hit_all(id, rank, region) } else { self.miss(env, id, rank, region) };
+            if survey.misses == 0 { self.hit_all(id, peer, region) } else { self.miss(env, id, peer, region) };
         match awaited {
             0 => self.stats.hits += 1,
             _ if survey.misses == 0 => self.stats.pending_hits += 1,
@@ -111,10 +98,10 @@ impl FirehoseEngine {
     }
 
     /// Uses what firehoses lead to; says how many moves must be answered before.
-    fn hit_all(&mut self, id: OperationId, rank: Rank, region: Region) -> u32 {
+    fn hit_all(&mut self, id: OperationId, peer: PeerId, region: Region) -> u32 {
         let mut awaited = 0;
         for bucket in region.buckets() {
-            match self.peers[rank].firehoses.hit(bucket) {
+            match self.peer_mut(peer).firehoses.hit(bucket) {
                 Lookup::Hit => {}
                 Lookup::Pending(pending) => awaited += self.hang_on(pending, id),
                 Lookup::Miss => unreachable!("the survey has found {bucket:?}"),
@@ -134,22 +121,22 @@ impl FirehoseEngine {
     }
 
     /// Moves firehoses to what none leads to, and uses the rest; says how many moves must be answered before.
-    fn miss(&mut self, env: &mut impl Environment, id: OperationId, rank: Rank, region: Region) -> u32 {
-        let own = self.moves.insert(Move::to(rank)).expect("there is a firehose for it");
+    fn miss(&mut self, env: &mut impl Environment, id: OperationId, peer: PeerId, region: Region) -> u32 {
+        let own = self.moves.insert(Move::to(peer)).expect("no more than operations");
         let mut awaited = self.hang_on(own, id);
         let mut new = Vec::new();
         for bucket in region.buckets() {
-            match self.peers[rank].firehoses.hit(bucket) {
+            match self.peer_mut(peer).firehoses.hit(bucket) {
                 Lookup::Hit => {}
                 Lookup::Pending(pending) => awaited += self.hang_on(pending, id),
                 Lookup::Miss => {
-                    self.peers[rank].firehoses.ask(bucket, own);
+                    self.peer_mut(peer).firehoses.ask(bucket, own);
                     new.push(bucket);
                 }
             }
         }
         // Behind the hits, which are no victims any more.
-        let old = self.peers[rank].firehoses.replace();
+        let old = self.peer_mut(peer).firehoses.replace();
         self.request(env, own, new, old);
         awaited
     }

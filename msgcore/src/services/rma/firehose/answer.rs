@@ -5,17 +5,17 @@ use super::bucket::{Bucket, Region};
 use super::environment::Environment;
 use super::error::{Failed, FirehoseBreach};
 use super::moves::{self, Move};
-use super::operations::{FirehoseOperation, OperationId, Phase};
+use super::operations::{FirehoseOperation, Hold, OperationId, Phase};
 use super::pin_error::PinError;
 use super::wire::Keys;
-use crate::Rank;
+use crate::core::peer_id::PeerId;
 
 impl FirehoseEngine {
     /// The firehoses lead to their new buckets, and the peer has forgotten the old ones.
     pub(super) fn on_move_granted(
         &mut self,
         env: &mut impl Environment,
-        from: Rank,
+        from: PeerId,
         id: u64,
         keys: Keys<'_>,
     ) -> Result<(), FirehoseBreach> {
@@ -26,7 +26,7 @@ impl FirehoseEngine {
         }
         let Move { new, old, waiters, .. } = self.close(id);
         for (bucket, key) in new.into_iter().flat_map(Region::buckets).zip(keys.iter()) {
-            self.peers[from].firehoses.granted(bucket, key);
+            self.peer_mut(from).firehoses.granted(bucket, key);
         }
         self.forget(from, old);
         for waiter in waiters {
@@ -40,17 +40,17 @@ impl FirehoseEngine {
     pub(super) fn on_move_refused(
         &mut self,
         env: &mut impl Environment,
-        from: Rank,
+        from: PeerId,
         id: u64,
         reason: PinError,
     ) -> Result<(), FirehoseBreach> {
         self.move_of(from, id)?;
         let Move { new, old, waiters, .. } = self.close(id);
         for waiter in waiters {
-            self.fail(env, from, waiter, Failed::Refused { rank: from, reason });
+            self.fail(env, from, waiter, Failed::Refused { peer: from, reason });
         }
         for bucket in new.into_iter().flat_map(Region::buckets) {
-            self.peers[from].firehoses.refused(bucket);
+            self.peer_mut(from).firehoses.refused(bucket);
         }
         self.forget(from, old);
         self.advance(env, from);
@@ -58,13 +58,13 @@ impl FirehoseEngine {
     }
 
     /// The peer counts these no more: they may be asked for anew.
-    fn forget(&mut self, peer: Rank, old: Vec<Bucket>) {
+    fn forget(&mut self, peer: PeerId, old: Vec<Bucket>) {
         for bucket in old {
-            self.peers[peer].firehoses.answered(bucket);
+            self.peer_mut(peer).firehoses.answered(bucket);
         }
     }
 
-    fn move_of(&self, from: Rank, id: u64) -> Result<&Move, FirehoseBreach> {
+    fn move_of(&self, from: PeerId, id: u64) -> Result<&Move, FirehoseBreach> {
         self.moves.get(moves::from_wire(id)).filter(|open| open.peer == from).ok_or(FirehoseBreach::UnknownMove(id))
     }
 
@@ -80,14 +80,14 @@ impl FirehoseEngine {
         if *awaited == 0 {
             operation.phase = Phase::Granted;
             let context = operation.context;
-            env.ended(context, Ok(self.hold(waiter)));
+            env.ended(context, Ok(Hold(waiter)));
         }
     }
 
     /// An operation fails, if it has not failed already: its places in the table are free.
-    fn fail(&mut self, env: &mut impl Environment, peer: Rank, waiter: OperationId, why: Failed) {
+    fn fail(&mut self, env: &mut impl Environment, peer: PeerId, waiter: OperationId, why: Failed) {
         let Some(FirehoseOperation { region, context, .. }) = self.operations.remove(waiter) else { return };
-        region.buckets().for_each(|bucket| self.peers[peer].firehoses.release(bucket));
+        region.buckets().for_each(|bucket| self.peer_mut(peer).firehoses.release(bucket));
         self.stats.failures += 1;
         env.ended(context, Err(why));
     }

@@ -130,6 +130,11 @@ impl Grain {
         Region::new(Bucket(first), last - first + 1).ok_or(BadSpan::Wraps { va, len })
     }
 
+    /// The bucket that an address lies in.
+    pub const fn bucket_of(self, va: u64) -> Bucket {
+        Bucket(va >> self.0)
+    }
+
     /// The part of a span that lies in one of its buckets.
     pub(super) fn part(self, span: Span, bucket: Bucket) -> Span {
         let start = bucket.0 << self.0;

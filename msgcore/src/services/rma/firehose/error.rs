@@ -3,41 +3,19 @@
 use thiserror::Error;
 
 use super::bucket::{BadSpan, Bucket};
-use super::operations::Hold;
 use super::pin_error::PinError;
 use super::wire::BadFirehoseMessage;
-use crate::Rank;
+use crate::core::peer_id::PeerId;
 
 /// Why an acquire was not begun.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum AcquireError {
-    /// There is no such rank.
-    #[error("rank {rank} is none of this job of {size}")]
-    NoPeer {
-        /// What was given.
-        rank: Rank,
-        /// How many ranks there are.
-        size: usize,
-    },
-    /// Firehoses lead to other ranks.
-    #[error("rank {0} is this one")]
-    Oneself(Rank),
-    /// It has failed, or left.
-    #[error("rank {0} is gone")]
-    PeerGone(Rank),
     /// The bytes make no sense.
     #[error(transparent)]
     Span(#[from] BadSpan),
-    /// The peer does not offer this memory.
-    #[error("{count} buckets from {first} on lie outside the segment of rank {rank}")]
-    OutsideSegment {
-        /// Whose.
-        rank: Rank,
-        /// The first bucket.
-        first: u64,
-        /// How many.
-        count: u64,
-    },
+    /// What the peer is said to give is not what it was said to give before.
+    #[error("{0} is said to have other buckets, or other firehoses, than before")]
+    OtherShare(PeerId),
     /// It would wait for ever.
     #[error("{buckets} buckets at once, and there are never more than {most}: split the transfer")]
     TooLarge {
@@ -55,32 +33,21 @@ pub enum AcquireError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum Failed {
     /// The peer has failed, or left.
-    #[error("rank {0} is gone")]
-    PeerGone(Rank),
+    #[error("{0} is gone")]
+    PeerGone(PeerId),
     /// The peer could not pin its memory.
-    #[error("rank {rank} refused to pin its memory: {reason}")]
+    #[error("{peer} refused to pin its memory: {reason}")]
     Refused {
         /// Which.
-        rank: Rank,
+        peer: PeerId,
         /// What it said.
         reason: PinError,
     },
 }
 
-/// The handle belongs to no operation of this engine; it comes back.
-#[derive(PartialEq, Eq, Debug, Error)]
-#[error("no such operation here: release it where it was granted")]
-pub struct UnknownHold(pub Hold);
-
 /// What a peer did that no peer does. Nothing has come of it; the connection should be ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum FirehoseBreach {
-    /// Its rank is none, or this one's.
-    #[error("a message from rank {0}, which is no peer")]
-    NoPeer(Rank),
-    /// It was given up.
-    #[error("a message from rank {0}, which is gone")]
-    Gone(Rank),
     /// The bytes are no message.
     #[error(transparent)]
     Message(#[from] BadFirehoseMessage),
@@ -100,9 +67,6 @@ pub enum FirehoseBreach {
         /// Its share.
         most: u64,
     },
-    /// It wants memory that is not offered.
-    #[error("it asks for {0:?}, which lies outside this rank's segment")]
-    OutsideSegment(Bucket),
     /// It has the firehose already, or asks for it twice.
     #[error("it asks for {0:?}, to which it holds a firehose already")]
     HeldAlready(Bucket),

@@ -6,19 +6,17 @@ use super::environment::Environment;
 use super::error::Failed;
 use super::moves::MoveId;
 use super::operations::{OperationId, Phase};
-use crate::Rank;
+use crate::core::peer_id::PeerId;
 
 impl FirehoseEngine {
     /// A peer has failed, left, or broken the protocol. Operations that wait for it end with an error; those that have its
-    /// memory are released as ever. Does nothing for a rank that is gone already, or none.
-    pub fn peer_gone(&mut self, env: &mut impl Environment, peer: Rank) {
-        if peer == self.me || self.peers.get(peer).is_none_or(|peer| peer.is_gone) {
+    /// memory are released as ever. Does nothing for a peer that nothing is known of.
+    pub fn peer_gone(&mut self, env: &mut impl Environment, peer: PeerId) {
+        if !self.peers.contains_key(&peer) {
             return;
         }
-        self.peers[peer].is_gone = true;
         self.take_back_all(env, peer);
-        self.peers[peer].firehoses.clear();
-        self.peers[peer].line.clear();
+        self.peers.remove(&peer);
         let open: Vec<MoveId> = self.moves.iter().filter(|(_, open)| open.peer == peer).map(|(id, _)| id).collect();
         for id in open {
             self.moves.remove(id);
@@ -27,8 +25,8 @@ impl FirehoseEngine {
     }
 
     /// In order, so that memory is unpinned in the same order in each run.
-    fn take_back_all(&mut self, env: &mut impl Environment, peer: Rank) {
-        let mut granted: Vec<u64> = self.peers[peer].granted.iter().copied().collect();
+    fn take_back_all(&mut self, env: &mut impl Environment, peer: PeerId) {
+        let mut granted: Vec<u64> = self.peer_mut(peer).granted.iter().copied().collect();
         granted.sort_unstable();
         for bucket in granted {
             self.take_back(peer, Bucket(bucket));
@@ -36,7 +34,7 @@ impl FirehoseEngine {
         self.pins.settle(env, &mut self.stats);
     }
 
-    fn end_waiting(&mut self, env: &mut impl Environment, peer: Rank) {
+    fn end_waiting(&mut self, env: &mut impl Environment, peer: PeerId) {
         let waiting =
             self.operations.iter().filter(|(_, operation)| operation.peer == peer && operation.phase != Phase::Granted);
         let waiting: Vec<OperationId> = waiting.map(|(id, _)| id).collect();

@@ -95,13 +95,14 @@ pub(super) enum Mistake {
     StaysVictim,
 }
 
+#[derive(Default)]
 pub(super) struct Firehoses {
     table: Table<Firehose>,
     /// F.
     most: u64,
     leaving: u64,
     #[cfg(test)]
-    pub(super) mistake: Option<Mistake>,
+    mistake: Option<Mistake>,
 }
 
 impl Firehose {
@@ -116,15 +117,14 @@ impl Firehose {
 }
 
 impl Firehoses {
-    pub(super) fn new(most: u64) -> Self {
-        let table = Table::default();
-        Self {
-            table,
-            most,
-            leaving: 0,
-            #[cfg(test)]
-            mistake: None,
-        }
+    #[cfg(test)]
+    pub(super) fn make(&mut self, mistake: Option<Mistake>) {
+        self.mistake = mistake;
+    }
+
+    /// There are so many, as the peer has said in the key to its memory.
+    pub(super) fn set_most(&mut self, most: u64) {
+        self.most = most;
     }
 
     /// Those that lead somewhere: no more than F, between two calls.
@@ -241,12 +241,6 @@ impl Firehoses {
     pub(super) fn granted_keys(&self) -> Vec<(Bucket, Rkey)> {
         let slots = self.table.sorted().into_iter();
         slots.filter_map(|slot| Some((self.table.bucket(slot), self.key(self.table.bucket(slot))?))).collect()
-    }
-
-    /// Forgets all.
-    pub(super) fn clear(&mut self) {
-        self.table = Table::default();
-        self.leaving = 0;
     }
 
     /// Of each bucket in the table, how often it is in use, if all is well with it.

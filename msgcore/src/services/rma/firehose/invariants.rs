@@ -11,17 +11,17 @@ use super::firehoses::TableViolation;
 use super::operations::Phase;
 use super::pins::{PinCounts, PinViolation};
 use super::state::BucketState;
-use crate::Rank;
+use crate::core::peer_id::PeerId;
 
 /// What contradicts itself in what an engine counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum FirehoseViolation {
-    /// A peer holds more firehoses than are its share; of one that is gone there are none.
-    #[error("rank {rank} holds {held} firehoses, and its share is {most}")]
+    /// A peer holds more firehoses than are its share.
+    #[error("{peer} holds {held} firehoses, and its share is {most}")]
     Share {
         /// Which peer.
-        rank: Rank,
+        peer: PeerId,
         /// What it holds.
         held: u64,
         /// Its share.
@@ -54,19 +54,19 @@ pub enum FirehoseViolation {
         bound: u64,
     },
     /// The firehoses to a peer are not what their counts say.
-    #[error("firehoses to rank {rank}: {violation}")]
+    #[error("firehoses to {peer}: {violation}")]
     Table {
         /// Which peer.
-        rank: Rank,
+        peer: PeerId,
         /// What is wrong.
         #[source]
         violation: TableViolation,
     },
     /// A firehose's count is not its uses.
-    #[error("rank {rank}: {bucket:?} counts {count} uses, and has {used}")]
+    #[error("{peer}: {bucket:?} counts {count} uses, and has {used}")]
     Uses {
         /// Which peer.
-        rank: Rank,
+        peer: PeerId,
         /// Where the firehose leads.
         bucket: Bucket,
         /// What it counts.
@@ -75,19 +75,19 @@ pub enum FirehoseViolation {
         used: u32,
     },
     /// Operations use buckets to which no firehose leads.
-    #[error("rank {rank}: {used} buckets are in use, and not all of them are in the table")]
+    #[error("{peer}: {used} buckets are in use, and not all of them are in the table")]
     NotInTable {
         /// Which peer.
-        rank: Rank,
+        peer: PeerId,
         /// Buckets in use.
         used: usize,
     },
     /// An acquire stands in line, and has all that it waits for.
-    #[error("the first in line for rank {0} could go on")]
-    Waits(Rank),
+    #[error("the first in line for {0} could go on")]
+    Waits(PeerId),
 }
 
-type Uses = BTreeMap<(Rank, Bucket), u32>;
+type Uses = BTreeMap<(PeerId, Bucket), u32>;
 
 impl FirehoseEngine {
     /// Counts everything anew, and says what contradicts it.
@@ -95,7 +95,7 @@ impl FirehoseEngine {
         let uses = self.uses();
         let granted = self.check_granted()?;
         self.check_pins(&granted)?;
-        (0..self.peers.len()).try_for_each(|rank| self.check_firehoses(rank, &uses))?;
+        self.peers.keys().try_for_each(|&peer| self.check_firehoses(peer, &uses))?;
         self.check_lines()
     }
 
@@ -112,12 +112,12 @@ impl FirehoseEngine {
     /// How many peers hold a firehose to each bucket of this rank.
     fn check_granted(&self) -> Result<BTreeMap<Bucket, u32>, FirehoseViolation> {
         let mut granted = BTreeMap::new();
-        for (rank, peer) in self.peers.iter().enumerate() {
-            let (held, most) = (peer.granted.len() as u64, self.limits.firehoses());
-            if held > most || (peer.is_gone && held > 0) {
-                return Err(FirehoseViolation::Share { rank, held, most });
+        for (&peer, there) in &self.peers {
+            let (held, most) = (there.granted.len() as u64, self.limits.firehoses());
+            if held > most {
+                return Err(FirehoseViolation::Share { peer, held, most });
             }
-            peer.granted.iter().for_each(|&bucket| *granted.entry(Bucket(bucket)).or_default() += 1);
+            there.granted.iter().for_each(|&bucket| *granted.entry(Bucket(bucket)).or_default() += 1);
         }
         Ok(granted)
     }
@@ -133,7 +133,7 @@ impl FirehoseEngine {
             return Err(FirehoseViolation::NotPinned(bucket));
         }
         let (most, share) = (self.limits.victims() as u64, self.limits.firehoses());
-        let bound = share * (self.peers.len() as u64 - 1) + most;
+        let bound = share * self.peers.len() as u64 + most;
         let counts = self.pins.counts();
         if counts.pinned as u64 > bound || counts.victims as u64 > most {
             return Err(FirehoseViolation::TooMuchPinned { counts, most, bound });
@@ -141,28 +141,28 @@ impl FirehoseEngine {
         Ok(())
     }
 
-    fn check_firehoses(&self, rank: Rank, uses: &Uses) -> Result<(), FirehoseViolation> {
-        let peer = &self.peers[rank];
-        let counted = peer.firehoses.check().map_err(|violation| FirehoseViolation::Table { rank, violation })?;
+    fn check_firehoses(&self, peer: PeerId, uses: &Uses) -> Result<(), FirehoseViolation> {
+        let counted = self.peers[&peer].firehoses.check();
+        let counted = counted.map_err(|violation| FirehoseViolation::Table { peer, violation })?;
         for &(bucket, count) in &counted {
-            let used = uses.get(&(rank, bucket)).copied().unwrap_or(0);
+            let used = uses.get(&(peer, bucket)).copied().unwrap_or(0);
             if used != count {
-                return Err(FirehoseViolation::Uses { rank, bucket, count, used });
+                return Err(FirehoseViolation::Uses { peer, bucket, count, used });
             }
         }
-        let used = uses.keys().filter(|(peer, _)| *peer == rank).count();
-        if !peer.is_gone && used != counted.iter().filter(|(_, count)| *count > 0).count() {
-            return Err(FirehoseViolation::NotInTable { rank, used });
+        let used = uses.keys().filter(|(of, _)| *of == peer).count();
+        if used != counted.iter().filter(|(_, count)| *count > 0).count() {
+            return Err(FirehoseViolation::NotInTable { peer, used });
         }
         Ok(())
     }
 
     /// An operation that could go on does not stand in line.
     fn check_lines(&self) -> Result<(), FirehoseViolation> {
-        for (rank, peer) in self.peers.iter().enumerate() {
-            let first = peer.line.front().and_then(|&id| self.operations.get(id));
-            if first.is_some_and(|first| peer.firehoses.affords(peer.firehoses.survey(first.region))) {
-                return Err(FirehoseViolation::Waits(rank));
+        for (&peer, there) in &self.peers {
+            let first = there.line.front().and_then(|&id| self.operations.get(id));
+            if first.is_some_and(|first| there.firehoses.affords(there.firehoses.survey(first.region))) {
+                return Err(FirehoseViolation::Waits(peer));
             }
         }
         Ok(())

@@ -34,11 +34,19 @@ pub struct Pinnable {
     pub keys: u64,
 }
 
-/// Limits that fit together. All ranks of a job have the same.
+/// What an end gives each of its peers, which say it in their keys to its memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Share {
+    /// The size of a bucket.
+    pub grain: Grain,
+    /// F: the firehoses that a peer has, one bucket each.
+    pub firehoses: u64,
+}
+
+/// Limits that fit together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    grain: Grain,
-    firehoses: u64,
+    share: Share,
     victims: usize,
 }
 
@@ -143,22 +151,27 @@ impl Limits {
             return Err(BadLimits::M { m, least, ranks });
         }
         let firehoses = (m / bucket).checked_div(ranks.saturating_sub(1)).unwrap_or(0);
-        Ok(Self { grain, firehoses, victims: (maxvictim / bucket) as usize })
+        Ok(Self { share: Share { grain, firehoses }, victims: (maxvictim / bucket) as usize })
     }
 
     /// Limits in buckets, without minimums: for simulations, in which exhaustion is the point.
     pub fn exact(grain: Grain, firehoses: u64, victims: usize) -> Self {
-        Self { grain, firehoses, victims }
+        Self { share: Share { grain, firehoses }, victims }
+    }
+
+    /// What each peer is given.
+    pub fn share(&self) -> Share {
+        self.share
     }
 
     /// The size of a bucket.
     pub fn grain(&self) -> Grain {
-        self.grain
+        self.share.grain
     }
 
-    /// F: the firehoses that a rank has to each of its peers, one bucket each.
+    /// F: the firehoses that a peer has, one bucket each.
     pub fn firehoses(&self) -> u64 {
-        self.firehoses
+        self.share.firehoses
     }
 
     /// MAXVICTIM in buckets.

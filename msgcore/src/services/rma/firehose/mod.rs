@@ -67,10 +67,10 @@ mod wire;
 
 use std::collections::VecDeque;
 
-use hashbrown::HashSet;
+use hashbrown::{HashMap, HashSet};
 use roci_protocol::Rkey;
 
-use crate::Rank;
+use crate::core::peer_id::PeerId;
 use crate::core::slab::{KeySource, Slab};
 use firehoses::Firehoses;
 use moves::Move;
@@ -79,10 +79,10 @@ use pins::Pins;
 
 pub use bucket::{BadSpan, Bucket, Grain, Region, Span};
 pub use environment::Environment;
-pub use error::{AcquireError, Failed, FirehoseBreach, UnknownHold};
+pub use error::{AcquireError, Failed, FirehoseBreach};
 pub use firehoses::TableViolation;
 pub use invariants::FirehoseViolation;
-pub use limits::{BadLimits, Limits, Pinnable, Settings};
+pub use limits::{BadLimits, Limits, Pinnable, Settings, Share};
 pub use operations::Hold;
 pub use pin_error::PinError;
 pub use pins::{PinCounts, PinViolation};
@@ -103,59 +103,48 @@ pub struct Piece {
 /// One rank's end of all firehoses.
 pub struct FirehoseEngine {
     limits: Limits,
-    me: Rank,
-    /// What each rank offers its peers.
-    segments: Vec<Region>,
-    peers: Vec<FirehosePeer>,
+    peers: HashMap<PeerId, FirehosePeer>,
     pins: Pins,
     operations: Slab<FirehoseOperation>,
-    /// Each has a firehose of its own, at least.
     moves: Slab<Move>,
     stats: FirehoseStats,
     /// Room for a message, for its keys, and for its buckets in order.
     message: Vec<u8>,
     keys: Vec<Rkey>,
     buckets: Vec<Bucket>,
+    /// What new peers are made with.
+    #[cfg(test)]
+    mistake: Option<firehoses::Mistake>,
 }
 
 /// What there is between this rank and another.
+#[derive(Default)]
 struct FirehosePeer {
+    /// What it gives this end, once that is known.
+    share: Option<Share>,
     /// Firehoses to it.
     firehoses: Firehoses,
     /// Acquires that wait: the first one until it can have all it needs, the others behind it.
     line: VecDeque<OperationId>,
     /// Buckets of this rank that it holds firehoses to.
     granted: HashSet<u64>,
-    is_gone: bool,
 }
 
 impl FirehoseEngine {
-    /// An engine of rank `me`. `segments` says for each rank which buckets its peers may reach; like the limits it is the
-    /// same everywhere.
-    ///
-    /// # Panics
-    /// If `me` is none of the ranks.
-    pub fn new(limits: Limits, me: Rank, segments: Vec<Region>) -> Self {
-        assert!(me < segments.len(), "rank {me} is none of this job of {}", segments.len());
-        let most_moves = limits.firehoses().saturating_mul(segments.len() as u64).min(u64::from(u32::MAX));
-        let peer = |_: &Region| FirehosePeer {
-            firehoses: Firehoses::new(limits.firehoses()),
-            line: VecDeque::new(),
-            granted: HashSet::new(),
-            is_gone: false,
-        };
+    /// An engine that gives its peers so much.
+    pub fn new(limits: Limits) -> Self {
         Self {
             limits,
-            me,
-            peers: segments.iter().map(peer).collect(),
-            segments,
+            peers: HashMap::new(),
             pins: Pins::new(limits.victims()),
             operations: Slab::new(KeySource::new(MOST_OPERATIONS)),
-            moves: Slab::new(KeySource::new(most_moves as usize)),
+            moves: Slab::new(KeySource::new(MOST_OPERATIONS)),
             stats: FirehoseStats::default(),
             message: Vec::new(),
             keys: Vec::new(),
             buckets: Vec::new(),
+            #[cfg(test)]
+            mistake: None,
         }
     }
 
@@ -164,20 +153,28 @@ impl FirehoseEngine {
         self.stats
     }
 
-    /// The limits that it was opened with.
+    /// What it gives its peers.
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
     /// The parts of an operation's memory, bucket by bucket, with the key to each. Nothing, where the peer is gone.
     pub fn pieces(&self, hold: &Hold) -> impl Iterator<Item = Piece> {
-        let operation = self.operations.get(hold.id).filter(|_| hold.rank == self.me).copied();
-        operation.into_iter().flat_map(move |FirehoseOperation { peer, span, region, .. }| {
-            region.buckets().filter_map(move |bucket| {
-                let key = self.peers[peer].firehoses.key(bucket)?;
-                Some(Piece { span: self.limits.grain().part(span, bucket), key })
-            })
+        self.operations.get(hold.0).into_iter().flat_map(move |operation| {
+            operation.region.buckets().filter_map(move |bucket| self.piece_in(operation, bucket))
         })
+    }
+
+    /// The part of an operation's memory that lies in the bucket of an address. Nothing, where the peer is gone.
+    pub fn piece_at(&self, hold: &Hold, va: u64) -> Option<Piece> {
+        let operation = self.operations.get(hold.0)?;
+        let grain = self.peers.get(&operation.peer)?.share?.grain;
+        self.piece_in(operation, grain.bucket_of(va))
+    }
+
+    fn piece_in(&self, operation: &FirehoseOperation, bucket: Bucket) -> Option<Piece> {
+        let there = self.peers.get(&operation.peer)?;
+        Some(Piece { span: there.share?.grain.part(operation.span, bucket), key: there.firehoses.key(bucket)? })
     }
 
     /// How much of this rank's memory is pinned, and why.
@@ -196,12 +193,16 @@ impl FirehoseEngine {
     }
 
     /// Where this rank's firehoses to a peer lead, as far as the peer has said so, by bucket.
-    pub fn firehoses_to(&self, peer: Rank) -> Vec<(Bucket, Rkey)> {
-        self.peers.get(peer).map_or_else(Vec::new, |peer| peer.firehoses.granted_keys())
+    pub fn firehoses_to(&self, peer: PeerId) -> Vec<(Bucket, Rkey)> {
+        self.peers.get(&peer).map_or_else(Vec::new, |peer| peer.firehoses.granted_keys())
     }
 
     /// Whether a peer holds a firehose to a bucket of this rank.
-    pub fn has_granted(&self, peer: Rank, bucket: Bucket) -> bool {
-        self.peers.get(peer).is_some_and(|peer| peer.granted.contains(&bucket.0))
+    pub fn has_granted(&self, peer: PeerId, bucket: Bucket) -> bool {
+        self.peers.get(&peer).is_some_and(|peer| peer.granted.contains(&bucket.0))
+    }
+
+    fn peer_mut(&mut self, peer: PeerId) -> &mut FirehosePeer {
+        self.peers.get_mut(&peer).expect("the caller has met it")
     }
 }

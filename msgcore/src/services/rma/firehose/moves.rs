@@ -2,7 +2,7 @@
 
 use super::bucket::{Bucket, Region};
 use super::operations::OperationId;
-use crate::Rank;
+use crate::core::peer_id::PeerId;
 use crate::core::slab::Key;
 
 /// A move, as the engine names it.
@@ -11,7 +11,7 @@ pub(super) type MoveId = Key;
 /// A request that firehoses lead to new buckets, in place of old ones.
 #[derive(Debug)]
 pub(super) struct Move {
-    pub(super) peer: Rank,
+    pub(super) peer: PeerId,
     pub(super) new: Vec<Region>,
     pub(super) old: Vec<Bucket>,
     /// Operations that wait for it; those that have failed meanwhile are not taken out.
@@ -19,7 +19,7 @@ pub(super) struct Move {
 }
 
 impl Move {
-    pub(super) fn to(peer: Rank) -> Self {
+    pub(super) fn to(peer: PeerId) -> Self {
         Self { peer, new: Vec::new(), old: Vec::new(), waiters: Vec::new() }
     }
 }

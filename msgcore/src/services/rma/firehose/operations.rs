@@ -1,7 +1,7 @@
 //! Operations: what the application has acquired, or waits for.
 
 use super::bucket::{Region, Span};
-use crate::Rank;
+use crate::core::peer_id::PeerId;
 use crate::core::slab::Key;
 
 /// An operation, as the engine names it.
@@ -13,11 +13,7 @@ pub(super) const MOST_OPERATIONS: usize = 1 << 16;
 /// Memory that an operation holds, until it is released: it stays pinned meanwhile, whatever others need.
 #[derive(PartialEq, Eq, Debug)]
 #[must_use = "the memory is held until it is released"]
-pub struct Hold {
-    pub(super) id: OperationId,
-    /// Whose engine granted it.
-    pub(super) rank: Rank,
-}
+pub struct Hold(pub(super) OperationId);
 
 /// How far an operation has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,7 +28,7 @@ pub(super) enum Phase {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FirehoseOperation {
-    pub(super) peer: Rank,
+    pub(super) peer: PeerId,
     pub(super) span: Span,
     pub(super) region: Region,
     pub(super) context: u64,

@@ -12,4 +12,12 @@ pub enum PinError {
     /// The memory is not there, or the system pins no more of it.
     #[error("the memory cannot be pinned: raise the limit of locked memory, or lower firehose_m")]
     NoMemory = 2,
+    /// It is not offered, or not any more.
+    #[error("the memory is not offered, or not any more")]
+    NotOffered = 3,
+}
+
+impl PinError {
+    /// Every reason.
+    pub(super) const ALL: [Self; 3] = [Self::NoKey, Self::NoMemory, Self::NotOffered];
 }

@@ -167,6 +167,7 @@ impl Pins {
                     stats.pins += 1;
                     return Ok(key);
                 }
+                Err(error) if error == PinError::NotOffered => return Err(error),
                 Err(_) if !self.spares.is_empty() || self.spare_oldest() => {}
                 Err(error) => return Err(error),
             }

@@ -9,22 +9,18 @@ use super::environment::Environment;
 use super::error::FirehoseBreach;
 use super::pin_error::PinError;
 use super::wire::{self, FirehoseMessage, MAX_BUCKETS, Regions};
-use crate::Rank;
+use crate::core::peer_id::PeerId;
 
 impl FirehoseEngine {
     /// Takes a message of a peer's, in memory that the peer cannot change. An error is a breach of the protocol: nothing
     /// has come of the message, and the connection should be ended, with [`Self::peer_gone`].
-    pub fn on_message(&mut self, env: &mut impl Environment, from: Rank, bytes: &[u8]) -> Result<(), FirehoseBreach> {
+    pub fn on_message(&mut self, env: &mut impl Environment, from: PeerId, bytes: &[u8]) -> Result<(), FirehoseBreach> {
         let outcome = self.take_message(env, from, bytes);
         self.stats.breaches += u64::from(outcome.is_err());
         outcome
     }
 
-    fn take_message(&mut self, env: &mut impl Environment, from: Rank, bytes: &[u8]) -> Result<(), FirehoseBreach> {
-        let peer = self.peers.get(from).filter(|_| from != self.me).ok_or(FirehoseBreach::NoPeer(from))?;
-        if peer.is_gone {
-            return Err(FirehoseBreach::Gone(from));
-        }
+    fn take_message(&mut self, env: &mut impl Environment, from: PeerId, bytes: &[u8]) -> Result<(), FirehoseBreach> {
         match FirehoseMessage::parse(bytes)? {
             FirehoseMessage::Request { id, new, old } => self.on_move_request(env, from, id, new, old),
             FirehoseMessage::Granted { id, keys } => self.on_move_granted(env, from, id, keys),
@@ -35,7 +31,7 @@ impl FirehoseEngine {
     fn on_move_request(
         &mut self,
         env: &mut impl Environment,
-        from: Rank,
+        from: PeerId,
         id: u64,
         new: Regions<'_>,
         old: Regions<'_>,
@@ -53,8 +49,8 @@ impl FirehoseEngine {
     }
 
     /// Judges a request. Counts first, so that a request that names all memory there is costs no more than others.
-    fn judge_move(&mut self, from: Rank, new: Regions<'_>, old: Regions<'_>) -> Result<(), FirehoseBreach> {
-        let (peer, share) = (&self.peers[from], self.limits.firehoses());
+    fn judge_move(&mut self, from: PeerId, new: Regions<'_>, old: Regions<'_>) -> Result<(), FirehoseBreach> {
+        let (peer, share) = (self.peers.entry(from).or_default(), self.limits.firehoses());
         let (asked, returned, held) = (new.count(), old.count(), peer.granted.len() as u64);
         if asked > MAX_BUCKETS || returned > MAX_BUCKETS {
             return Err(FirehoseBreach::TooManyAtOnce { buckets: asked.max(returned), most: MAX_BUCKETS });
@@ -62,10 +58,6 @@ impl FirehoseEngine {
         let buckets = (held + asked).saturating_sub(returned);
         if buckets > share {
             return Err(FirehoseBreach::MoreThanItsShare { buckets, most: share });
-        }
-        let segment = self.segments[self.me];
-        if let Some(outside) = new.iter().find(|region| !segment.contains(*region)) {
-            return Err(FirehoseBreach::OutsideSegment(outside.first()));
         }
         if let Some(bucket) = old.buckets().find(|bucket| !peer.granted.contains(&bucket.0)) {
             return Err(FirehoseBreach::NotHeld(bucket));
@@ -80,7 +72,7 @@ impl FirehoseEngine {
     }
 
     /// Gives a peer firehoses to all of its new buckets, or to none; their keys are in `keys`.
-    fn grant_all(&mut self, env: &mut impl Environment, to: Rank, new: Regions<'_>) -> Result<(), PinError> {
+    fn grant_all(&mut self, env: &mut impl Environment, to: PeerId, new: Regions<'_>) -> Result<(), PinError> {
         self.keys.clear();
         for bucket in new.buckets() {
             match self.pins.pin_remote(env, &mut self.stats, bucket) {
@@ -91,15 +83,15 @@ impl FirehoseEngine {
                     return Err(error);
                 }
             }
-            self.peers[to].granted.insert(bucket.0);
+            self.peer_mut(to).granted.insert(bucket.0);
         }
         Ok(())
     }
 
     /// A peer has no firehose to a bucket any more.
-    pub(super) fn take_back(&mut self, from: Rank, bucket: Bucket) {
-        let was_granted = self.peers[from].granted.remove(&bucket.0);
-        assert!(was_granted, "rank {from} holds no firehose to {bucket:?}");
+    pub(super) fn take_back(&mut self, from: PeerId, bucket: Bucket) {
+        let was_granted = self.peer_mut(from).granted.remove(&bucket.0);
+        assert!(was_granted, "{from} holds no firehose to {bucket:?}");
         self.pins.unpin_remote(bucket);
     }
 }

@@ -130,7 +130,7 @@ impl<'a> FirehoseMessage<'a> {
             }
             REFUSED => {
                 expect(0)?;
-                let reason = [PinError::NoKey, PinError::NoMemory].into_iter().find(|&known| known as u16 == first);
+                let reason = PinError::ALL.into_iter().find(|&known| known as u16 == first);
                 Ok(Self::Refused { id, reason: reason.ok_or(BadFirehoseMessage::Reason(first))? })
             }
             kind => Err(BadFirehoseMessage::Kind(kind)),
@@ -247,7 +247,7 @@ mod tests {
             panic!("granted")
         };
         assert_eq!((read.len(), read.iter().collect::<Vec<_>>()), (2, keys.to_vec()));
-        for reason in [PinError::NoKey, PinError::NoMemory] {
+        for reason in PinError::ALL {
             emit_refused(&mut bytes, 3, reason);
             let message = FirehoseMessage::parse(&bytes);
             assert!(matches!(message, Ok(FirehoseMessage::Refused { id: 3, reason: read }) if read == reason));

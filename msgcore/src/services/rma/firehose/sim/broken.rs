@@ -6,7 +6,7 @@ use thiserror::Error;
 use super::plan::Plan;
 use crate::Rank;
 use crate::services::rma::firehose::{
-    AcquireError, Bucket, BucketState, Failed, FirehoseBreach, FirehoseViolation, PinCounts, PinError, UnknownHold,
+    AcquireError, Bucket, BucketState, Failed, FirehoseBreach, FirehoseViolation, PinCounts, PinError,
 };
 
 /// The end of a world in which a promise was broken.
@@ -134,9 +134,6 @@ pub enum BrokenPromise {
     /// Something ends twice.
     #[error("a second end")]
     SecondEnd,
-    /// A rank does not know what it has granted.
-    #[error(transparent)]
-    Hold(#[from] UnknownHold),
     /// Nothing happens any more, and transfers are open.
     #[error("rank {rank}: {open} transfers never end; {complete} did, {failed} failed")]
     NeverEnds {

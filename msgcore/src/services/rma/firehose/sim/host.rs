@@ -8,6 +8,7 @@ use roci_protocol::Rkey;
 
 use super::costs;
 use crate::Rank;
+use crate::core::peer_id::PeerId;
 use crate::services::rma::firehose::{Bucket, Environment, Failed, Hold, PinError};
 
 pub(in crate::services::rma::firehose) struct Host {
@@ -18,15 +19,17 @@ pub(in crate::services::rma::firehose) struct Host {
     /// Processor time since the world looked last.
     pub(in crate::services::rma::firehose) cost: u64,
     pub(in crate::services::rma::firehose) refused: u64,
+    /// Buckets that it offers, the first ones.
+    offered: u64,
     refused_percent: u8,
     keys: u32,
     dice: StdRng,
 }
 
 impl Host {
-    pub(in crate::services::rma::firehose) fn new(refused_percent: u8, dice: StdRng) -> Self {
+    pub(in crate::services::rma::firehose) fn new(offered: u64, refused_percent: u8, dice: StdRng) -> Self {
         let (outbox, ended) = (Vec::new(), Vec::new());
-        Self { pinned: BTreeMap::new(), outbox, ended, cost: 0, refused: 0, refused_percent, keys: 0, dice }
+        Self { pinned: BTreeMap::new(), outbox, ended, cost: 0, refused: 0, offered, refused_percent, keys: 0, dice }
     }
 
     /// Memory that pins nothing any more.
@@ -37,12 +40,15 @@ impl Host {
 }
 
 impl Environment for Host {
-    fn send(&mut self, peer: Rank, message: &[u8]) {
+    fn send(&mut self, peer: PeerId, message: &[u8]) {
         self.cost += costs::MESSAGE;
-        self.outbox.push((peer, message.to_vec()));
+        self.outbox.push((peer.slot(), message.to_vec()));
     }
 
     fn pin(&mut self, bucket: Bucket) -> Result<Rkey, PinError> {
+        if bucket.0 >= self.offered {
+            return Err(PinError::NotOffered);
+        }
         self.cost += costs::PIN;
         if self.refused_percent > 0 && self.dice.random_range(0..100) < self.refused_percent {
             self.refused += 1;

@@ -37,10 +37,10 @@ fn check_pair(stations: &[Station], holder: Rank, owner: Rank) -> Result<(), Bro
     if !stations[holder].knows(owner) || !stations[owner].knows(holder) {
         return Ok(());
     }
-    for (bucket, key) in stations[holder].engine.firehoses_to(owner) {
+    for (bucket, key) in stations[holder].engine.firehoses_to(owner.into()) {
         let owner = &stations[owner];
         let is_pinned = owner.engine.key(bucket) == Some(key) && owner.host.pinned.get(&bucket) == Some(&key);
-        if !is_pinned || !owner.engine.has_granted(holder, bucket) {
+        if !is_pinned || !owner.engine.has_granted(holder.into(), bucket) {
             let state = owner.engine.state(bucket);
             return Err(BrokenPromise::Led { holder, bucket, key, state });
         }
@@ -54,7 +54,7 @@ pub(super) fn check_sums(stations: &[Station], owner: Rank) -> Result<(), Broken
         .iter()
         .enumerate()
         .filter(|(holder, station)| *holder != owner && station.knows(owner) && stations[owner].knows(*holder));
-    let held: usize = holders.map(|(_, station)| station.engine.firehoses_to(owner).len()).sum();
+    let held: usize = holders.map(|(_, station)| station.engine.firehoses_to(owner.into()).len()).sum();
     let counted = stations[owner].engine.pin_counts().held;
     if held as u64 != counted {
         return Err(BrokenPromise::Sum { owner, held, counted });

@@ -11,9 +11,7 @@ use super::costs;
 use super::host::Host;
 use super::plan::Plan;
 use crate::Rank;
-use crate::services::rma::firehose::{
-    AcquireError, Bucket, Failed, FirehoseEngine, Grain, Hold, Limits, PinError, Region, Span,
-};
+use crate::services::rma::firehose::{Bucket, Failed, FirehoseEngine, Grain, Hold, Limits, PinError, Span};
 
 /// Bytes of a bucket, which nothing in the world depends on.
 const BUCKET: u64 = 4096;
@@ -55,12 +53,11 @@ pub(super) struct Station {
 impl Station {
     pub(super) fn new(plan: Plan, me: Rank) -> Self {
         let grain = Grain::new(BUCKET).expect("a power of two");
-        let segment = Region::new(Bucket(0), plan.segment()).expect("few");
         let limits = Limits::exact(grain, plan.firehoses, plan.victims);
         let mut dice = StdRng::seed_from_u64(plan.seed ^ (me as u64 + 1) << 40);
-        let host = Host::new(plan.refused_percent, StdRng::from_rng(&mut dice));
+        let host = Host::new(plan.segment(), plan.refused_percent, StdRng::from_rng(&mut dice));
         Self {
-            engine: FirehoseEngine::new(limits, me, vec![segment; plan.ranks]),
+            engine: FirehoseEngine::new(limits),
             host,
             landings: Vec::new(),
             busy_until: 0,
@@ -100,10 +97,10 @@ impl Station {
     /// First the peer's memory ...
     fn acquire(&mut self, context: u64) -> Result<(), BrokenPromise> {
         let RmaTransfer { peer, span, .. } = self.transfers[&context];
-        match self.engine.acquire(&mut self.host, peer, span, context) {
+        let share = self.engine.limits().share();
+        match self.engine.acquire(&mut self.host, peer.into(), share, span, context) {
             Ok(Some(hold)) => self.transfer(context, hold),
             Ok(None) => Ok(()),
-            Err(AcquireError::PeerGone(peer)) if !self.peers.contains(&peer) => self.fail(context),
             Err(error) => Err(BrokenPromise::NotBegun { rank: self.me, error }),
         }
     }
@@ -132,7 +129,7 @@ impl Station {
     pub(super) fn go_on(&mut self, context: u64, outcome: Result<Hold, Failed>) -> Result<(), BrokenPromise> {
         match outcome {
             Ok(hold) => self.transfer(context, hold),
-            Err(Failed::PeerGone(peer)) if !self.peers.contains(&peer) => self.fail(context),
+            Err(Failed::PeerGone(peer)) if !self.peers.contains(&peer.slot()) => self.fail(context),
             Err(Failed::Refused { reason, .. }) => self.refused(context, reason),
             Err(error) => Err(BrokenPromise::Failed { rank: self.me, error }),
         }
@@ -165,7 +162,7 @@ impl Station {
     fn finish(&mut self, context: u64) -> Result<(), BrokenPromise> {
         let transfer = self.transfers.remove(&context).ok_or(BrokenPromise::SecondEnd)?;
         if let Some(hold) = transfer.hold {
-            self.engine.release(&mut self.host, hold)?;
+            self.engine.release(&mut self.host, hold);
         }
         Ok(())
     }
@@ -173,7 +170,7 @@ impl Station {
     /// A peer is gone: what was on its way to it has ended.
     pub(super) fn peer_gone(&mut self, gone: Rank) -> Result<(), BrokenPromise> {
         self.peers.retain(|&peer| peer != gone);
-        self.engine.peer_gone(&mut self.host, gone);
+        self.engine.peer_gone(&mut self.host, gone.into());
         let on_their_way =
             self.transfers.iter().filter(|(_, transfer)| transfer.peer == gone && transfer.hold.is_some());
         let ended: Vec<u64> = on_their_way.map(|(&context, _)| context).collect();

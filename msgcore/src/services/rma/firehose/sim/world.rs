@@ -172,7 +172,7 @@ impl FirehoseWorld {
             What::Message { from, .. } | What::Land { from, .. } if !station.knows(from) => Ok(()),
             What::Message { from, bytes } => {
                 station.host.cost += costs::MESSAGE;
-                let outcome = station.engine.on_message(&mut station.host, from, &bytes);
+                let outcome = station.engine.on_message(&mut station.host, from.into(), &bytes);
                 outcome.map_err(|breach| BrokenPromise::Breach { rank: who, from, breach })
             }
             What::Land { from, transfer, bucket, key } => {

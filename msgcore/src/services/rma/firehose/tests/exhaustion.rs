@@ -3,31 +3,47 @@
 use super::super::wire::MAX_BUCKETS;
 use super::*;
 
-fn refusal(end: &mut End, peer: Rank, va: u64, len: u64) -> AcquireError {
-    end.engine.acquire(&mut end.host, peer, Span { va, len }, 0).expect_err("it cannot be had")
+fn refusal(end: &mut End, va: u64, len: u64) -> AcquireError {
+    end.acquire_from(1, Span { va, len }, 0).expect_err("it cannot be had")
 }
 
 #[test]
 fn what_can_never_be_had_is_refused_at_once() {
     let (mut one, _) = End::pair(4, 8);
     let too_large = AcquireError::TooLarge { buckets: 5, most: 4 };
-    assert_eq!(refusal(&mut one, 1, 0, 4 * PAGE + 1), too_large);
+    assert_eq!(refusal(&mut one, 0, 4 * PAGE + 1), too_large);
     assert_eq!(too_large.to_string(), "5 buckets at once, and there are never more than 4: split the transfer");
-    assert_eq!(refusal(&mut one, 0, 0, 1), AcquireError::Oneself(0));
-    assert_eq!(refusal(&mut one, 2, 0, 1), AcquireError::NoPeer { rank: 2, size: 2 });
-    assert_eq!(refusal(&mut one, 1, 0, 0), AcquireError::Span(BadSpan::Empty(0)));
-    let outside = AcquireError::OutsideSegment { rank: 1, first: SEGMENT - 1, count: 2 };
-    assert_eq!(refusal(&mut one, 1, SEGMENT * PAGE - 1, 2), outside);
-    assert!(one.take_messages().is_empty());
+    assert_eq!(refusal(&mut one, 0, 0), AcquireError::Span(BadSpan::Empty(0)));
+    assert!(one.acquire(0, 1, 0).is_none());
+    let more = Share { firehoses: 5, ..one.engine.limits().share() };
+    let other = one.engine.acquire(&mut one.host, 1.into(), more, Span { va: 0, len: 1 }, 0);
+    assert_eq!(other, Err(AcquireError::OtherShare(1.into())));
+    assert_eq!(one.take_messages().len(), 1);
+}
+
+#[test]
+fn what_is_not_offered_is_refused_and_no_victim_gives_way() {
+    let (mut one, mut other) = End::pair(1, 2);
+    (0..3).for_each(|bucket| touch(&mut one, &mut other, bucket, 1));
+    assert!(one.acquire(SEGMENT - 1, 1, 0).is_none());
+    settle(&mut one, &mut other);
+    let (_, hold) = one.take_ended().pop().expect("the last one");
+    one.release(hold);
+    let pinned = other.host.pinned.len();
+    assert!(one.acquire(SEGMENT, 1, 7).is_none());
+    settle(&mut one, &mut other);
+    let refused = Failed::Refused { peer: 1.into(), reason: PinError::NotOffered };
+    assert_eq!(one.host.ended.pop(), Some((7, Err(refused))));
+    assert!(other.host.pinned.len() >= pinned - 1, "at most what was given up for it");
 }
 
 #[test]
 fn one_operation_fits_one_message_however_its_buckets_lie() {
     let limits = Limits::exact(Grain::new(PAGE).expect("a power of two"), 2 * MAX_BUCKETS, 8);
-    let segments = vec![Region::new(Bucket(0), 4 * MAX_BUCKETS).expect("few"); 2];
     let (mut one, mut other) = End::pair(1, 1);
     for end in [&mut one, &mut other] {
-        end.engine = FirehoseEngine::new(limits, end.me, segments.clone());
+        end.engine = FirehoseEngine::new(limits);
+        end.host = Host::new(4 * MAX_BUCKETS, 0, StdRng::seed_from_u64(1));
     }
     // Every other bucket of the first half, and every other one of the second: all of them lie alone.
     (0..MAX_BUCKETS).for_each(|at| touch(&mut one, &mut other, 2 * at, 1));
@@ -39,7 +55,7 @@ fn one_operation_fits_one_message_however_its_buckets_lie() {
     let (_, hold) = one.take_ended().pop().expect("granted");
     assert_eq!(one.engine.pieces(&hold).count() as u64, MAX_BUCKETS);
     let most = MAX_BUCKETS;
-    assert_eq!(refusal(&mut one, 1, 0, (most + 1) * PAGE), AcquireError::TooLarge { buckets: most + 1, most });
+    assert_eq!(refusal(&mut one, 0, (most + 1) * PAGE), AcquireError::TooLarge { buckets: most + 1, most });
 }
 
 #[test]
@@ -66,25 +82,12 @@ fn acquires_that_are_too_large_together_end_in_order() {
 fn operations_have_a_limit() {
     let (mut one, mut other) = End::pair(4, 4);
     touch(&mut one, &mut other, 0, 1);
-    let hit = |one: &mut End| one.engine.acquire(&mut one.host, 1, Span { va: 0, len: 1 }, 0);
+    let hit = |one: &mut End| one.acquire_from(1, Span { va: 0, len: 1 }, 0);
     let holds: Vec<Hold> = (0..1 << 16).map(|_| hit(&mut one).expect("a hit").expect("at once")).collect();
     assert_eq!(hit(&mut one), Err(AcquireError::TooMany(1 << 16)));
     for hold in holds {
-        one.engine.release(&mut one.host, hold).expect("its own");
+        one.engine.release(&mut one.host, hold);
     }
     one.check();
     assert!(hit(&mut one).is_ok());
-}
-
-#[test]
-fn a_hold_of_another_rank_comes_back() {
-    let (mut one, mut other) = End::pair(4, 4);
-    touch(&mut one, &mut other, 0, 1);
-    touch(&mut other, &mut one, 0, 1);
-    let theirs = other.acquire(0, 1, 0).expect("a hit");
-    let hold = one.acquire(0, 1, 0).expect("a hit");
-    assert_eq!(other.engine.pieces(&hold).count(), 0);
-    let Err(UnknownHold(hold)) = other.engine.release(&mut other.host, hold) else { panic!("it is another's") };
-    one.release(hold);
-    other.release(theirs);
 }

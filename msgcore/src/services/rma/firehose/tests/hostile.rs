@@ -18,8 +18,8 @@ fn request(new: &[Region], old: &[Region]) -> Vec<u8> {
 /// All that a message could have changed.
 fn snapshot(end: &End) -> impl PartialEq + std::fmt::Debug + use<> {
     let stats = FirehoseStats { breaches: 0, ..end.engine.stats() };
-    let granted: Vec<bool> = (0..SEGMENT).map(|bucket| end.engine.has_granted(0, Bucket(bucket))).collect();
-    let keys = end.engine.firehoses_to(0);
+    let granted: Vec<bool> = (0..SEGMENT).map(|bucket| end.engine.has_granted(0.into(), Bucket(bucket))).collect();
+    let keys = end.engine.firehoses_to(0.into());
     (
         stats,
         end.engine.pin_counts(),
@@ -57,9 +57,6 @@ fn requests_for_what_is_not_its_own() {
         (vec![region(0, 1)], vec![region(0, 1)], FirehoseBreach::HeldAlready(Bucket(0))),
         (vec![region(5, 1), region(5, 1)], vec![], FirehoseBreach::HeldAlready(Bucket(5))),
         (vec![region(5, 3)], vec![], FirehoseBreach::MoreThanItsShare { buckets: 5, most: 4 }),
-        (vec![region(SEGMENT, 1)], vec![], FirehoseBreach::OutsideSegment(Bucket(SEGMENT))),
-        (vec![region(SEGMENT - 1, 2)], vec![], FirehoseBreach::OutsideSegment(Bucket(SEGMENT - 1))),
-        (vec![region(u64::MAX - 1, 1)], vec![], FirehoseBreach::OutsideSegment(Bucket(u64::MAX - 1))),
         (vec![region(0, 1 << 31)], vec![], FirehoseBreach::TooManyAtOnce { buckets: 1 << 31, most: MAX_BUCKETS }),
         (vec![region(5, 1)], vec![region(0, 225)], FirehoseBreach::TooManyAtOnce { buckets: 225, most: MAX_BUCKETS }),
     ] {
@@ -67,7 +64,19 @@ fn requests_for_what_is_not_its_own() {
     }
     // And it is still served.
     end.on_message(&request(&[region(5, 1)], &[region(0, 1)])).expect("a move");
-    assert!(end.engine.has_granted(0, Bucket(5)) && !end.engine.has_granted(0, Bucket(0)));
+    assert!(end.engine.has_granted(0.into(), Bucket(5)) && !end.engine.has_granted(0.into(), Bucket(0)));
+}
+
+#[test]
+fn requests_for_what_is_not_offered_are_refused() {
+    let (mut end, _) = scene();
+    for first in [SEGMENT, SEGMENT - 1, u64::MAX - 2] {
+        let before = (end.engine.pin_counts().held, end.engine.stats().breaches);
+        end.on_message(&request(&[region(first, 2)], &[])).expect("a move");
+        let answer = end.take_messages().pop().expect("a refusal");
+        assert!(matches!(answer[..4], [3, 1, 0, 3]), "{answer:?}");
+        assert_eq!((end.engine.pin_counts().held, end.engine.stats().breaches), before);
+    }
 }
 
 #[test]
@@ -98,17 +107,15 @@ fn answers_without_a_question() {
 fn an_answer_from_another_than_was_asked() {
     let limits = Limits::exact(Grain::new(PAGE).expect("a power of two"), 4, 8);
     let mut end = End::new(0, 4, 8);
-    end.engine = FirehoseEngine::new(limits, 0, vec![region(0, SEGMENT); 3]);
+    end.engine = FirehoseEngine::new(limits);
     assert!(end.acquire(0, 1, 0).is_none());
     let (asked, message) = end.host.outbox.pop().expect("a move");
     let id = u64::from_be_bytes(message[8..16].try_into().expect("an id"));
     let mut answer = Vec::new();
     emit_granted(&mut answer, id, &[Rkey(7)]);
     assert_eq!(asked, 1);
-    assert_eq!(end.engine.on_message(&mut end.host, 2, &answer), Err(FirehoseBreach::UnknownMove(id)));
-    assert_eq!(end.engine.on_message(&mut end.host, 3, &answer), Err(FirehoseBreach::NoPeer(3)));
-    assert_eq!(end.engine.on_message(&mut end.host, 0, &answer), Err(FirehoseBreach::NoPeer(0)));
-    assert_eq!(end.engine.on_message(&mut end.host, 1, &answer), Ok(()));
+    assert_eq!(end.engine.on_message(&mut end.host, 2.into(), &answer), Err(FirehoseBreach::UnknownMove(id)));
+    assert_eq!(end.engine.on_message(&mut end.host, 1.into(), &answer), Ok(()));
 }
 
 #[test]

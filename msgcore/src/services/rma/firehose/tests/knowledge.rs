@@ -35,7 +35,7 @@ fn neighbours_are_one_region_and_the_oldest_gives_way() {
     // Two of twelve bytes: the new ones together, and 1 and 2 together, because 0 was used again.
     assert_eq!(one.host.outbox[0].1.len(), 16 + 2 * 12);
     settle(&mut one, &mut other);
-    let held: Vec<u64> = one.engine.firehoses_to(1).iter().map(|(bucket, _)| bucket.0).collect();
+    let held: Vec<u64> = one.engine.firehoses_to(1.into()).iter().map(|(bucket, _)| bucket.0).collect();
     assert_eq!(held, [0, 3, 10, 11]);
     assert_eq!(other.engine.state(Bucket(1)), BucketState::B, "still pinned");
     assert_eq!(other.host.pinned.len(), 6);
@@ -81,10 +81,13 @@ fn where_memory_cannot_be_pinned_victims_give_way_and_then_the_move_fails() {
     let answer = other.take_messages();
     one.on_message(&answer[0]).expect("a refusal");
     let (context, outcome) = one.host.ended.pop().expect("it has failed");
-    assert!(context == 7 && matches!(outcome, Err(Failed::Refused { rank: 1, .. })), "{outcome:?}");
+    assert!(
+        context == 7 && matches!(outcome, Err(Failed::Refused { reason: PinError::NoKey | PinError::NoMemory, .. })),
+        "{outcome:?}"
+    );
     assert_eq!(other.engine.pin_counts().victims, 0, "all of them were tried");
     assert_eq!(other.engine.stats().rollbacks, 1);
-    assert_eq!(one.engine.firehoses_to(1).len(), 1, "what was given up is given up");
+    assert_eq!(one.engine.firehoses_to(1.into()).len(), 1, "what was given up is given up");
 }
 
 #[test]
@@ -94,16 +97,13 @@ fn a_peer_that_is_gone_takes_nothing_with_it() {
     touch(&mut other, &mut one, 3, 1);
     let held = one.acquire(0, 1, 1).expect("a hit");
     assert!(one.acquire(5, 1, 2).is_none() && one.acquire(6, 2, 3).is_none(), "one moves, one stands in line");
-    one.engine.peer_gone(&mut one.host, 1);
-    one.engine.peer_gone(&mut one.host, 1);
+    one.engine.peer_gone(&mut one.host, 1.into());
+    one.engine.peer_gone(&mut one.host, 1.into());
     one.check();
     let ended: Vec<_> = one.host.ended.drain(..).collect();
-    assert_eq!(ended, [(2, Err(Failed::PeerGone(1))), (3, Err(Failed::PeerGone(1)))]);
+    assert_eq!(ended, [2, 3].map(|context| (context, Err(Failed::PeerGone(1.into())))));
     assert_eq!(one.engine.state(Bucket(3)), BucketState::B, "its firehose is ours again");
     assert_eq!(one.engine.pieces(&held).count(), 0);
     one.release(held);
-    let again = one.engine.acquire(&mut one.host, 1, Span { va: 0, len: 1 }, 4);
-    assert_eq!(again, Err(AcquireError::PeerGone(1)));
-    let late = other.take_messages().pop();
-    assert_eq!(one.on_message(&late.unwrap_or_default()), Err(FirehoseBreach::Gone(1)));
+    one.check();
 }

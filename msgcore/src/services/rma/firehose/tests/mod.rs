@@ -10,6 +10,7 @@ use rand::rngs::StdRng;
 
 use super::sim::host::Host;
 use super::*;
+use crate::Rank;
 
 const PAGE: u64 = 4096;
 const SEGMENT: u64 = 64;
@@ -24,9 +25,8 @@ struct End {
 impl End {
     fn new(me: Rank, firehoses: u64, victims: usize) -> Self {
         let limits = Limits::exact(Grain::new(PAGE).expect("a power of two"), firehoses, victims);
-        let segment = Region::new(Bucket(0), SEGMENT).expect("few");
-        let host = Host::new(0, StdRng::seed_from_u64(me as u64));
-        Self { engine: FirehoseEngine::new(limits, me, vec![segment; 2]), host, me }
+        let host = Host::new(SEGMENT, 0, StdRng::seed_from_u64(me as u64));
+        Self { engine: FirehoseEngine::new(limits), host, me }
     }
 
     fn pair(firehoses: u64, victims: usize) -> (Self, Self) {
@@ -35,13 +35,18 @@ impl End {
 
     fn acquire(&mut self, first: u64, count: u64, context: u64) -> Option<Hold> {
         let span = Span { va: first * PAGE, len: count * PAGE };
-        let outcome = self.engine.acquire(&mut self.host, 1 - self.me, span, context);
+        let outcome = self.acquire_from(1 - self.me, span, context);
         self.check();
         outcome.expect("within the limits")
     }
 
+    fn acquire_from(&mut self, peer: Rank, span: Span, context: u64) -> Result<Option<Hold>, AcquireError> {
+        let share = self.engine.limits().share();
+        self.engine.acquire(&mut self.host, peer.into(), share, span, context)
+    }
+
     fn release(&mut self, hold: Hold) {
-        self.engine.release(&mut self.host, hold).expect("its own");
+        self.engine.release(&mut self.host, hold);
         self.check();
     }
 
@@ -51,7 +56,7 @@ impl End {
     }
 
     fn on_message(&mut self, message: &[u8]) -> Result<(), FirehoseBreach> {
-        let outcome = self.engine.on_message(&mut self.host, 1 - self.me, message);
+        let outcome = self.engine.on_message(&mut self.host, (1 - self.me).into(), message);
         self.check();
         outcome
     }

@@ -20,7 +20,7 @@ fn run(plan: Plan, mistake: Option<Mistake>) -> Result<Report, Box<BrokenWorld>>
 
 impl FirehoseEngine {
     fn make(&mut self, mistake: Option<Mistake>) {
-        self.peers.iter_mut().for_each(|peer| peer.firehoses.mistake = mistake);
+        self.mistake = mistake;
     }
 }
 
