@@ -250,12 +250,12 @@ impl Config {
         }
     }
 
-    /// How much Firehose pins, in a job of so many ranks.
+    /// How much of the memory that a rank offers Firehose keeps pinned, in a job of so many ranks.
     pub fn firehose_limits(&self, ranks: usize) -> Result<firehose::Limits, firehose::BadLimits> {
         let bucket = self.firehose_bucket as u64;
         let settings = firehose::Settings { m: self.firehose_m, maxvictim: self.firehose_maxvictim_m, bucket };
         let keys = MOST_REGIONS.saturating_sub(self.ndreg_entries) as u64;
-        firehose::Limits::new(settings, ranks, firehose::Pinnable { bytes: self.arena_size as u64, keys })
+        firehose::Limits::new(settings, ranks, firehose::Pinnable { bytes: self.dreg_cache_limit as u64, keys })
     }
 
     /// The path MTU.
@@ -487,11 +487,14 @@ mod tests {
     #[test]
     fn firehose_shares_keys_with_other_registrations() {
         let mut config = Config::default();
-        let error = config.firehose_limits(4).expect_err("384 keys at the most").to_string();
-        assert!(error.starts_with("firehose needs 4224 buckets of 64KiB for 4 ranks, and 0 can be pinned"), "{error}");
+        let limits = config.firehose_limits(4).expect("8000 keys");
+        assert_eq!((limits.victims(), limits.firehoses()), (2_000, 6_000 / 3), "as it comes");
+        config.set("ndreg_entries", "16000", Origin::Code).expect("in range");
+        let error = config.firehose_limits(4).expect_err("no keys").to_string();
+        assert!(error.starts_with("firehose needs 160 buckets of 64KiB for 4 ranks, and 0 can be pinned"), "{error}");
         config.set("ndreg_entries", "4000", Origin::Code).expect("in range");
         let limits = config.firehose_limits(4).expect("12000 keys");
-        assert_eq!((limits.victims(), limits.firehoses()), (4096, (12_000 - 4096) / 3));
+        assert_eq!((limits.victims(), limits.firehoses()), (3_000, 9_000 / 3));
         config.set("firehose_m", "100", Origin::Code).expect("in range");
         let limits = config.firehose_limits(4).expect("12000 keys");
         assert_eq!((limits.victims(), limits.firehoses()), (12_000 - 1600, 1600 / 3));

@@ -7,8 +7,8 @@ use crate::units::show_size;
 
 /// Buckets of M for each rank of the job, at least, as in GASNet.
 const LEAST_FIREHOSES: u64 = 32;
-/// Buckets of MAXVICTIM, at least, as in GASNet.
-const LEAST_VICTIMS: u64 = 4096;
+/// Buckets of MAXVICTIM, at least. GASNet's are 4096, because memory of the rank's own transfers counts among them there.
+const LEAST_VICTIMS: u64 = 32;
 /// A bucket is at least a page.
 const PAGE: u64 = 4096;
 /// Of what can be pinned, MAXVICTIM is one part in so many unless it is set, and M the rest.
@@ -19,13 +19,13 @@ const VICTIM_PART: u64 = 4;
 pub struct Settings {
     /// `firehose_m`: bytes of each rank that stay pinned for its peers, in equal shares.
     pub m: Option<u64>,
-    /// `firehose_maxvictim_m`: bytes that stay pinned for local operations, and that no operation uses any more.
+    /// `firehose_maxvictim_m`: bytes that stay pinned though no peer has a firehose to them any more.
     pub maxvictim: Option<u64>,
     /// `firehose_bucket`: bytes of a bucket.
     pub bucket: u64,
 }
 
-/// What a rank can pin; where ranks differ, the least of all of them, because M must be the same everywhere.
+/// What a rank can pin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pinnable {
     /// Bytes of memory.
@@ -58,8 +58,8 @@ pub enum BadLimits {
     Bucket(u64),
     /// Not even the minimums can be pinned.
     #[error(
-        "firehose needs {needed} buckets of {} for {ranks} ranks, and {buckets} can be pinned: raise arena_size or lower \
-         firehose_bucket where memory is short, and lower ndreg_entries where keys are", show_size(&(*.bucket as usize))
+        "firehose needs {needed} buckets of {} for {ranks} ranks, and {buckets} can be pinned: raise dreg_cache_limit or \
+         lower firehose_bucket where memory is short, and lower ndreg_entries where keys are", show_size(&(*.bucket as usize))
     )]
     Pinnable {
         /// Buckets that both minimums need.
@@ -98,7 +98,7 @@ pub enum BadLimits {
     /// Both together are more than there is.
     #[error(
         "firehose_m of {} and firehose_maxvictim_m of {} are more than the {} that can be pinned: lower them, or raise \
-         arena_size and lower ndreg_entries",
+         dreg_cache_limit and lower ndreg_entries",
         show_size(&(*.m as usize)), show_size(&(*.maxvictim as usize)), show_size(&(*.pinnable as usize))
     )]
     Together {
@@ -214,11 +214,10 @@ mod tests {
     fn keys_bound_what_can_be_pinned_and_leave_maxvictim_its_minimum() {
         let settings = Settings { m: None, maxvictim: None, bucket: 64 << 10 };
         let few = |keys| Limits::new(settings, 2, Pinnable { bytes: 1024 * MIB, keys });
-        let limits = few(8000).expect("enough");
-        assert_eq!((limits.firehoses(), limits.victims()), (8000 - 4096, 4096));
-        assert_eq!(few(4096 + 64).expect("just enough").firehoses(), 64);
-        let refused = BadLimits::Pinnable { needed: 4096 + 64, bucket: 64 << 10, ranks: 2, buckets: 4096 + 63 };
-        assert_eq!(few(4096 + 63), Err(refused));
+        let limits = few(100).expect("enough");
+        assert_eq!((limits.firehoses(), limits.victims()), (100 - 32, 32), "a quarter would be less");
+        assert_eq!(few(96).expect("just enough").firehoses(), 64);
+        assert_eq!(few(95), Err(BadLimits::Pinnable { needed: 96, bucket: 64 << 10, ranks: 2, buckets: 95 }));
     }
 
     #[test]
@@ -230,8 +229,9 @@ mod tests {
         let least = 16 * 32 * (16 << 10);
         assert_eq!(limits(Some(least - 1), Some(64 * MIB), 16), Err(BadLimits::M { m: least - 1, least, ranks: 16 }));
         assert!(limits(Some(least), Some(64 * MIB), 16).is_ok());
-        let small = limits(Some(MIB), Some(64 * MIB - 1), 2);
-        assert_eq!(small, Err(BadLimits::MaxVictim { maxvictim: 64 * MIB - 1, least: 64 * MIB }));
+        let least = 32 * (16 << 10);
+        let small = limits(Some(MIB), Some(least - 1), 2);
+        assert_eq!(small, Err(BadLimits::MaxVictim { maxvictim: least - 1, least }));
         let pinnable = 1024 * MIB;
         for (m, maxvictim) in [(Some(1000 * MIB), Some(64 * MIB)), (Some(u64::MAX), Some(64 * MIB))] {
             let together = BadLimits::Together { m: m.expect("set"), maxvictim: 64 * MIB, pinnable };
