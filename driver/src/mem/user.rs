@@ -1,5 +1,6 @@
 //! Memory of the application's own.
 
+use std::ops::Range;
 use std::ptr::NonNull;
 
 use thiserror::Error;
@@ -55,7 +56,8 @@ impl UserMemory {
     /// The `len` bytes from `start` on, which nothing else accesses.
     ///
     /// # Safety
-    /// Until this value, and the [`Buffer`](super::Buffer) made of it with all its pieces, are dropped:
+    /// Until this value, its parts ([`UserMemory::shared`]), and every [`Buffer`](super::Buffer) made of them with all its pieces, are
+    /// dropped:
     /// - the bytes are one allocation's, initialised, mapped, readable and writable, and `len` is at most `isize::MAX`;
     /// - nothing else reads or writes them: no thread, no reference, no other `UserMemory`.
     ///
@@ -70,7 +72,8 @@ impl UserMemory {
     /// The `len` bytes from `start` on, to send from.
     ///
     /// # Safety
-    /// Until this value, and the [`Buffer`](super::Buffer) made of it with all its pieces, are dropped:
+    /// Until this value, its parts ([`UserMemory::shared`]), and every [`Buffer`](super::Buffer) made of them with all its pieces, are
+    /// dropped:
     /// - the bytes are one allocation's, initialised, mapped and readable, and `len` is at most `isize::MAX`;
     /// - nothing writes them. Whatever likes may read them.
     ///
@@ -83,7 +86,8 @@ impl UserMemory {
     /// them see what is there.
     ///
     /// # Safety
-    /// Until this value, and the [`Buffer`](super::Buffer) made of it with all its pieces, are dropped:
+    /// Until this value, its parts ([`UserMemory::shared`]), and every [`Buffer`](super::Buffer) made of them with all its pieces, are
+    /// dropped:
     /// - the bytes are one allocation's, mapped, readable and writable, and `len` is at most `isize::MAX`;
     /// - no Rust reference to any of them is used, unless it is to atomics.
     ///
@@ -93,6 +97,29 @@ impl UserMemory {
     /// What [`UserMemory::new`] says about memory that is unmapped holds here, too.
     pub const unsafe fn target(start: NonNull<u8>, len: usize) -> Self {
         Self { start, len, kind: MemoryKind::Target }
+    }
+
+    /// The same memory, whose parts may be used by themselves: what is exclusive becomes a target. See [`UserMemory::part`].
+    #[must_use]
+    pub fn shared(self) -> Self {
+        match self.kind {
+            MemoryKind::Source => self,
+            _ => Self { kind: MemoryKind::Target, ..self },
+        }
+    }
+
+    /// A part of a source or of a target, to be used like any other: there may be several of the same bytes. None of exclusive
+    /// memory, which nothing else may access, and none beyond the end.
+    ///
+    /// What its maker has promised holds until all parts, and the buffers made of them, are dropped, too.
+    pub fn part(&self, range: Range<usize>) -> Option<Self> {
+        let is_within = range.start <= range.end && range.end <= self.len;
+        if !is_within || self.kind == MemoryKind::Exclusive {
+            return None;
+        }
+        // SAFETY: it lies within the memory, or at its end.
+        let start = unsafe { self.start.add(range.start) };
+        Some(Self { start, len: range.len(), kind: self.kind })
     }
 
     /// What others may do with it.

@@ -41,6 +41,9 @@ pub enum Breach {
         /// The number that it gave.
         sequence: u16,
     },
+    /// It broke the rules of firehoses, as the log says.
+    #[error("it asks for firehoses that are not its own, or answers what was not asked")]
+    Firehoses,
     /// It broke the rules of the stream service.
     #[error(transparent)]
     Stream(#[from] StreamBreach),

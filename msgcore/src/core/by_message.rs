@@ -144,6 +144,16 @@ impl<L: Link> Core<L> {
         self.await_reply(peer, operation, AwaitedMemory::Sent(buffer));
     }
 
+    /// Returns the name that the next transfer by message will have.
+    pub(crate) fn next_reply(&self) -> u64 {
+        self.awaited.next_name().into()
+    }
+
+    /// The next transfer by message has left, with a message of its service's: the peer sends what is to fill this buffer.
+    pub(crate) fn await_filling(&mut self, peer: &mut Peer, operation: u64, buffer: Buffer) {
+        self.await_reply(peer, operation, AwaitedMemory::Filling(buffer, 0));
+    }
+
     fn await_reply(&mut self, peer: &mut Peer, operation: u64, memory: AwaitedMemory) {
         peer.tx.transfers.replies_due += 1;
         self.awaited.insert(AwaitedReply { peer: peer.id, operation, memory });
@@ -190,13 +200,21 @@ impl<L: Link> Core<L> {
         }
     }
 
+    /// A peer is not given what it has asked for.
+    pub(crate) fn deny(&mut self, peer: &mut Peer, reply: u64) {
+        self.answer(peer, reply, 0, true);
+    }
+
     fn answer(&mut self, peer: &mut Peer, reply: u64, value: u64, is_denied: bool) {
         self.stats.rx_denied += u64::from(is_denied);
         peer.queue_control(Message::Executed { reply, value, is_denied });
     }
 
     /// A peer asks for memory of this end's.
-    fn on_get(
+    ///
+    /// # Errors
+    /// It asks for more than may wait.
+    pub(crate) fn on_get(
         &mut self,
         peer: &mut Peer,
         (rkey, va): (Rkey, u64),

@@ -181,6 +181,14 @@ pub enum OpError {
         /// Which peer.
         peer: PeerId,
     },
+    /// The peer offers the memory, and cannot register it: it has no key left, or no memory.
+    #[error(
+        "{peer} cannot register the memory that it offers: raise its ROCI_FIREHOSE_BUCKET, or lower its ROCI_NDREG_ENTRIES"
+    )]
+    NotPinned {
+        /// Which peer.
+        peer: PeerId,
+    },
     /// The peer has no handler for an active message that was to be replied to, or no memory for its reply.
     #[error("{peer} does not answer: it has no such handler, or no memory for its reply")]
     Unanswered {

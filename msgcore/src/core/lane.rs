@@ -88,6 +88,7 @@ impl Lane {
             | Message::Got { .. }
             | Message::Atomic { .. }
             | Message::Executed { .. }
+            | Message::Firehose { .. }
             | Message::Active { .. } => !self.is_shared,
         }
     }

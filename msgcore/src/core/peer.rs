@@ -60,6 +60,8 @@ pub(crate) struct PeerTx {
     pub(crate) payloads: VecDeque<PayloadMessage>,
     /// How many of them are replies.
     pub(crate) replies_waiting: usize,
+    /// How many of them answer moves of firehoses.
+    pub(crate) answers_waiting: usize,
     /// Whose turn it is to send, of those that take turns.
     pub(crate) next_turn: u8,
     /// The stream service waits for room to send something of its own.
@@ -122,7 +124,16 @@ pub(crate) struct Control {
 #[derive(Debug)]
 pub(crate) struct PayloadMessage {
     pub(crate) message: Message,
-    pub(crate) payload: Buffer,
+    pub(crate) payload: Payload,
+}
+
+/// What follows a header.
+#[derive(Debug)]
+pub(crate) enum Payload {
+    /// Bytes of the application's.
+    Copy(Buffer),
+    /// What this end has to say, which no want of memory may keep back; and whether it answers a move of firehoses.
+    Firehoses { bytes: Box<[u8]>, is_answer: bool },
 }
 
 impl Peer {
@@ -152,7 +163,8 @@ impl Peer {
 
     /// Whether nothing of the core's is under way to the peer.
     pub(crate) fn is_quiet(&self) -> bool {
-        let has_work = self.tx.has_work() || self.tx.transfers.awaits_replies();
+        let transfers = &self.tx.transfers;
+        let has_work = self.tx.has_work() || transfers.awaits_replies() || transfers.reaching() > 0;
         self.failure.is_some() || !(has_work || self.lanes.iter().any(|lane| lane.in_flight > 0))
     }
 

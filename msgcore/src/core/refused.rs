@@ -81,6 +81,12 @@ pub enum CallError {
     /// All keys are in use.
     #[error(transparent)]
     Region(#[from] RegionError),
+    /// The configuration leaves no memory or no keys for what is offered.
+    #[error("{0}")]
+    CannotOffer(String),
+    /// A long active message was to write to memory that is offered.
+    #[error("a long active message writes to memory that is exposed, and not to what is offered")]
+    OnlyOffered,
     /// An active message is longer than one vbuf holds.
     #[error(
         "an active message of {len} bytes is longer than the {limit} that it may have: write it, and send a long one"

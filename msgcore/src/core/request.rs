@@ -50,11 +50,11 @@ impl Request {
     /// The name under which a peer will speak of it.
     #[inline]
     pub(crate) fn to_wire(self) -> u64 {
-        u64::from(self.0.generation) << 32 | u64::from(self.0.index)
+        self.0.to_word()
     }
 
     #[inline]
     pub(crate) fn from_wire(id: u64) -> Self {
-        Self(Key { index: id as u32, generation: (id >> 32) as u32 })
+        Self(Key::from_word(id))
     }
 }

@@ -76,6 +76,7 @@ impl Peer {
             | Message::Got { .. }
             | Message::Atomic { .. }
             | Message::Executed { .. }
+            | Message::Firehose { .. }
             | Message::Active { .. } => true,
         };
         if is_due {

@@ -1,7 +1,9 @@
-//! Segments: memory that peers reach by one-sided operations, and the keys that they need for it.
+//! Segments and offers: memory that peers reach by one-sided operations, and the keys that they need for it.
+
+use std::ops::RangeInclusive;
 
 use roci_driver::{MemoryRegion, Rkey};
-use zerocopy::byteorder::little_endian::{U32, U64};
+use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::refused::CallError;
@@ -12,12 +14,32 @@ use crate::Source;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segment(pub(crate) MemoryRegion);
 
-/// The key to a segment of a peer's: who has it may reach the segment, and nothing else of the peer's memory.
+/// Memory that this end offers to peers, until it is taken back: what they use of it is registered, and nothing else. It is a name, as
+/// a segment is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Offer {
+    pub(crate) base: u64,
+    pub(crate) len: usize,
+    pub(crate) terms: OfferTerms,
+}
+
+/// How peers come by the keys to memory that is offered.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct OfferTerms {
+    /// Bytes of a bucket, which has a key of its own, are two to the power of this.
+    pub(crate) bucket_bits: u8,
+    /// Buckets of this end that a peer may hold keys to at a time.
+    pub(crate) firehoses: u16,
+}
+
+/// The key to memory of a peer's, a segment or an offer: who has it may reach that memory, and nothing else of the peer's.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SegmentKey {
+    /// Of an offer it is zero.
     rkey: Rkey,
     base: u64,
     len: u64,
+    offered: Option<OfferTerms>,
 }
 
 /// An address in a segment of a peer's.
@@ -44,6 +66,9 @@ struct SegmentView {
     base: U64,
     len: U64,
     rkey: U32,
+    firehoses: U16,
+    bucket_bits: u8,
+    reserved: u8,
 }
 
 impl Segment {
@@ -59,7 +84,53 @@ impl Segment {
 
     /// Returns the key that peers need to reach it, as long as the segment is exposed.
     pub fn key(&self) -> SegmentKey {
-        SegmentKey { rkey: self.0.rkey(), base: self.0.base(), len: self.0.len() as u64 }
+        SegmentKey { rkey: self.0.rkey(), base: self.0.base(), len: self.0.len() as u64, offered: None }
+    }
+}
+
+impl Offer {
+    /// Returns its length in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Returns the key that peers need to reach it, as long as it is offered.
+    pub fn key(&self) -> SegmentKey {
+        SegmentKey { rkey: Rkey(0), base: self.base, len: self.len as u64, offered: Some(self.terms) }
+    }
+}
+
+impl From<Segment> for SegmentKey {
+    fn from(segment: Segment) -> Self {
+        segment.key()
+    }
+}
+
+impl From<Offer> for SegmentKey {
+    fn from(offer: Offer) -> Self {
+        offer.key()
+    }
+}
+
+impl OfferTerms {
+    /// The sizes of buckets that there are: a page and more.
+    const BITS: RangeInclusive<u8> = 12..=30;
+
+    /// Reads terms; none where it is no offer.
+    fn of(view: &SegmentView) -> Result<Option<Self>, ()> {
+        let (firehoses, bucket_bits) = (view.firehoses.get(), view.bucket_bits);
+        match (firehoses, bucket_bits) {
+            (0, 0) => Ok(None),
+            (1.., bits) if Self::BITS.contains(&bits) && view.rkey.get() == 0 => {
+                Ok(Some(Self { bucket_bits, firehoses }))
+            }
+            _ => Err(()),
+        }
     }
 }
 
@@ -69,8 +140,16 @@ impl SegmentKey {
 
     /// Returns the key as bytes, to be carried to peers.
     pub fn to_bytes(self) -> [u8; Self::LEN] {
-        let Self { rkey, base, len } = self;
-        zerocopy::transmute!(SegmentView { base: base.into(), len: len.into(), rkey: rkey.0.into() })
+        let Self { rkey, base, len, offered } = self;
+        let OfferTerms { bucket_bits, firehoses } = offered.unwrap_or(OfferTerms { bucket_bits: 0, firehoses: 0 });
+        zerocopy::transmute!(SegmentView {
+            base: base.into(),
+            len: len.into(),
+            rkey: rkey.0.into(),
+            firehoses: firehoses.into(),
+            bucket_bits,
+            reserved: 0,
+        })
     }
 
     /// Reads a key; `None` where the bytes are none.
@@ -78,7 +157,8 @@ impl SegmentKey {
         let view = SegmentView::read_from_bytes(bytes).ok()?;
         let (rkey, base, len) = (Rkey(view.rkey.get()), view.base.get(), view.len.get());
         base.checked_add(len)?;
-        Some(Self { rkey, base, len })
+        let offered = OfferTerms::of(&view).ok()?;
+        Some(Self { rkey, base, len, offered })
     }
 
     /// Returns its length in bytes.
@@ -117,13 +197,19 @@ impl RemoteAddress {
         }
     }
 
-    /// Returns the key and the address of so many bytes.
+    /// Returns how its key is come by, where the memory is offered; none where the key is known.
+    #[inline]
+    pub(crate) fn offered(self) -> Option<OfferTerms> {
+        self.segment.offered
+    }
+
+    /// Returns the key, which is none where the memory is offered, and the address of so many bytes.
     ///
     /// # Errors
     /// They reach beyond the segment.
     #[inline]
     pub(crate) fn resolve(self, len: usize) -> Result<(Rkey, u64), CallError> {
-        let Self { segment: SegmentKey { rkey, base, len: all }, offset } = self;
+        let Self { segment: SegmentKey { rkey, base, len: all, .. }, offset } = self;
         match offset.checked_add(len as u64) {
             Some(end) if end <= all => Ok((rkey, base + offset)),
             _ => Err(CallError::BeyondSegment { offset, len, segment: all }),
@@ -137,7 +223,18 @@ mod tests {
 
     #[test]
     fn keys_round_trip_and_other_bytes_are_none() {
-        let segment = SegmentKey { rkey: Rkey(0xdead_beef), base: 1 << 40, len: 4096 };
+        let segment = SegmentKey { rkey: Rkey(0xdead_beef), base: 1 << 40, len: 4096, offered: None };
+        let terms = OfferTerms { bucket_bits: 16, firehoses: u16::MAX };
+        let offer = SegmentKey { rkey: Rkey(0), offered: Some(terms), ..segment };
+        assert_eq!(SegmentKey::from_bytes(&offer.to_bytes()), Some(offer));
+        for wrong in [
+            OfferTerms { bucket_bits: 11, ..terms },
+            OfferTerms { bucket_bits: 31, ..terms },
+            OfferTerms { firehoses: 0, ..terms },
+        ] {
+            assert_eq!(SegmentKey::from_bytes(&SegmentKey { offered: Some(wrong), ..offer }.to_bytes()), None);
+        }
+        assert_eq!(SegmentKey::from_bytes(&SegmentKey { rkey: Rkey(1), ..offer }.to_bytes()), None, "it has no key");
         let bytes = segment.to_bytes();
         assert_eq!(SegmentKey::from_bytes(&bytes), Some(segment));
         assert_eq!(SegmentKey::from_bytes(&bytes[1..]), None);
@@ -147,7 +244,7 @@ mod tests {
 
     #[test]
     fn an_address_ends_with_its_segment() {
-        let segment = SegmentKey { rkey: Rkey(7), base: 100, len: 10 };
+        let segment = SegmentKey { rkey: Rkey(7), base: 100, len: 10, offered: None };
         assert_eq!(segment.at(4).resolve(6).ok(), Some((Rkey(7), 104)));
         assert_eq!(segment.at(10).resolve(0).ok(), Some((Rkey(7), 110)));
         for (offset, len) in [(4, 7), (11, 0), (usize::MAX, 2), (0, usize::MAX)] {

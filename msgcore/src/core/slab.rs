@@ -9,6 +9,20 @@ pub(crate) struct Key {
     pub(crate) generation: u32,
 }
 
+impl Key {
+    /// Returns it as one word.
+    #[inline]
+    pub(crate) fn to_word(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    /// Returns the name that a word is, which may be that of nothing.
+    #[inline]
+    pub(crate) fn from_word(word: u64) -> Self {
+        Self { index: word as u32, generation: (word >> 32) as u32 }
+    }
+}
+
 /// Makes names, a limited number at a time. The place that was released last is used first: it is in the cache.
 #[derive(Debug)]
 pub(crate) struct KeySource {

@@ -20,6 +20,10 @@ pub(crate) struct PeerTransfers {
     pub(super) replies_due: usize,
     /// The next one waits for all before it.
     is_fence_due: bool,
+    /// There was a fence.
+    was_fenced: bool,
+    /// Operations on memory that the peer offers, which become transfers as it is pinned.
+    reaching: usize,
     /// What the peer has asked for by message.
     pub(super) served: VecDeque<ServedGet>,
     /// Bytes of copies that are being written to the peer because it has asked for them.
@@ -57,6 +61,15 @@ pub(crate) enum Direction {
 impl Direction {
     /// A WRITE with nothing behind it.
     pub(crate) const WRITE: Self = Self::Write { then: None };
+
+    /// Returns how many bytes it moves of a buffer.
+    #[inline]
+    pub(crate) fn len_of(self, buffer: &Buffer) -> usize {
+        match self {
+            Self::Atomic { width, .. } => width.len(),
+            Self::Read { .. } | Self::Write { .. } => buffer.len(),
+        }
+    }
 
     /// Whether it does not go by RDMA even where there is any.
     pub(super) fn needs_message(self) -> bool {
@@ -109,6 +122,27 @@ impl PeerTransfers {
     /// The next transfer begins when those before it have been done.
     pub(crate) fn fence(&mut self) {
         self.is_fence_due = true;
+        self.was_fenced = true;
+    }
+
+    /// Whether a message may overtake all transfers: no fence could ever have been meant to keep it back.
+    pub(crate) fn may_be_overtaken(&self) -> bool {
+        !self.was_fenced
+    }
+
+    /// An operation on memory that the peer offers begins.
+    pub(crate) fn begin_reach(&mut self) {
+        self.reaching += 1;
+    }
+
+    /// An operation on memory that the peer offers has ended.
+    pub(crate) fn end_reach(&mut self) {
+        self.reaching -= 1;
+    }
+
+    /// Returns how many operations there are on memory that the peer offers.
+    pub(crate) fn reaching(&self) -> usize {
+        self.reaching
     }
 
     /// Whether a transfer that begins now overtakes nothing, and waits for nothing.

@@ -8,7 +8,7 @@ use roci_protocol::msg::{self, ActiveKind, Header, Message};
 
 use super::Core;
 use super::lane::{SEND_QUEUE, lane_for};
-use super::peer::{Control, PayloadMessage, Peer, PeerId, Starved};
+use super::peer::{Control, Payload, PayloadMessage, Peer, PeerId, Starved};
 use super::peers::Peers;
 use super::slab::Key;
 use super::vbuf::Pool;
@@ -94,6 +94,15 @@ impl OneSidedWork {
     }
 }
 
+impl Payload {
+    fn len(&self) -> usize {
+        match self {
+            Self::Copy(payload) => payload.len(),
+            Self::Firehoses { bytes, .. } => bytes.len(),
+        }
+    }
+}
+
 /// Whether a message answers a request of the peer's.
 fn is_reply(message: &Message) -> bool {
     matches!(message, Message::Active { kind: ActiveKind::Reply, .. })
@@ -134,8 +143,16 @@ impl<L: Link> Core<L> {
             return false;
         }
         let PayloadMessage { message, payload } = peer.tx.payloads.pop_front().expect("it was just there");
-        peer.tx.replies_waiting -= usize::from(is_reply(&message));
-        self.post_part(peer, lane, Header::new(message), (&payload, 0..len));
+        match payload {
+            Payload::Copy(payload) => {
+                peer.tx.replies_waiting -= usize::from(is_reply(&message));
+                self.post_part(peer, lane, Header::new(message), (&payload, 0..len));
+            }
+            Payload::Firehoses { bytes, is_answer } => {
+                peer.tx.answers_waiting -= usize::from(is_answer);
+                self.post_vbuf(peer, lane, Header::new(message), &bytes);
+            }
+        }
         true
     }
 
@@ -148,7 +165,7 @@ impl<L: Link> Core<L> {
     ) -> Result<(), ArenaError> {
         let payload = self.copy_of(payload)?;
         peer.tx.replies_waiting += usize::from(is_reply(&message));
-        peer.tx.payloads.push_back(PayloadMessage { message, payload });
+        peer.tx.payloads.push_back(PayloadMessage { message, payload: Payload::Copy(payload) });
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 
 use std::mem;
 
-use roci_driver::Buffer;
+use roci_driver::{Buffer, UserMemory};
 use roci_protocol::msg::ActiveKind;
 
 use super::calls::UNCHANGED;
@@ -14,7 +14,8 @@ use super::{DedicatedWorker, EngineHost};
 use crate::active::{ActiveMessages, Handler, HandlerId};
 use crate::core::refused::{CallError, Refused};
 use crate::core::segment::AwaitedNumber;
-use crate::one_sided::{AtomicOp, AtomicWidth, OneSided, RemoteAddress, Segment, Signal};
+use crate::firehose::FirehoseStats;
+use crate::one_sided::{AtomicOp, AtomicWidth, Offer, Offering, OneSided, RemoteAddress, Segment, Signal};
 use crate::services::rma::operation::OneSidedCall;
 use crate::worker::active::{active_of, long_call};
 use crate::{Done, OpError, PeerId, Request, Source};
@@ -114,6 +115,23 @@ impl<H: EngineHost> OneSided for DedicatedWorker<H> {
 
     fn memory_for_one_sided(&self, len: usize) -> Result<Buffer, CallError> {
         Ok(self.buffer(len)?)
+    }
+}
+
+impl<H: EngineHost> Offering for DedicatedWorker<H> {
+    fn offer(&mut self, memory: UserMemory) -> Result<Offer, Refused<Option<UserMemory>>> {
+        if self.is_forked() {
+            return Err(Refused::new(CallError::Forked, Some(memory)));
+        }
+        call!(self, Offer(memory)).unwrap_or_else(|why| Err(Refused::new(why, None)))
+    }
+
+    fn retract(&mut self, offer: Offer) -> Result<UserMemory, CallError> {
+        call!(self, Retract(offer))?
+    }
+
+    fn firehose_stats(&mut self) -> Result<FirehoseStats, CallError> {
+        *call!(self, FirehoseStats)?
     }
 }
 

@@ -1,17 +1,21 @@
 //! Calls of one-sided operations and active messages that the engine answers.
 
-use roci_driver::Buffer;
 use roci_driver::link::Link;
+use roci_driver::{Buffer, UserMemory};
 
 use crate::active::{ActiveMessages as _, Handler, HandlerId};
 use crate::core::refused::{CallError, Refused};
-use crate::one_sided::{OneSided as _, Segment};
+use crate::firehose::FirehoseStats;
+use crate::one_sided::{Offer, Offering as _, OneSided as _, Segment};
 use crate::services::am::Active;
 use crate::{PeerId, Worker};
 
 /// A call for the engine. Bytes come back with the answer, for the next call.
 pub(super) enum OneSidedQuestion {
     Expose(Buffer),
+    Offer(UserMemory),
+    Retract(Offer),
+    FirehoseStats,
     Withdraw(Segment),
     Read((Segment, usize, Vec<u8>)),
     Write((Segment, usize, Vec<u8>)),
@@ -23,6 +27,9 @@ pub(super) enum OneSidedQuestion {
 /// The engine's answer to the call of the same name.
 pub(super) enum OneSidedAnswer {
     Expose(Result<Segment, Refused<Option<Buffer>>>),
+    Offer(Result<Offer, Refused<Option<UserMemory>>>),
+    Retract(Result<UserMemory, CallError>),
+    FirehoseStats(Box<Result<FirehoseStats, CallError>>),
     Withdraw(Result<Buffer, CallError>),
     Read((Result<(), CallError>, Vec<u8>)),
     Write((Result<(), CallError>, Vec<u8>)),
@@ -35,6 +42,9 @@ pub(super) enum OneSidedAnswer {
 pub(super) fn carry_out<L: Link>(worker: &mut Worker<L>, call: OneSidedQuestion) -> OneSidedAnswer {
     match call {
         OneSidedQuestion::Expose(buffer) => OneSidedAnswer::Expose(worker.expose(buffer)),
+        OneSidedQuestion::Offer(memory) => OneSidedAnswer::Offer(worker.offer(memory)),
+        OneSidedQuestion::Retract(offer) => OneSidedAnswer::Retract(worker.retract(offer)),
+        OneSidedQuestion::FirehoseStats => OneSidedAnswer::FirehoseStats(Box::new(worker.firehose_stats())),
         OneSidedQuestion::Withdraw(segment) => OneSidedAnswer::Withdraw(worker.withdraw(segment)),
         OneSidedQuestion::Read((segment, offset, mut room)) => {
             OneSidedAnswer::Read((worker.read_segment(segment, offset, &mut room), room))

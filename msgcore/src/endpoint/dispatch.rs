@@ -17,6 +17,7 @@ use crate::core::rx::{Due, Outcome};
 use crate::core::tx::{OneSidedWork, lane_and_slot, stream_work_slot};
 use crate::services::Services;
 use crate::services::am::Active;
+use crate::services::rma::RmaService;
 use crate::services::tag::rendezvous::ClearToSend;
 use crate::services::tag::stored::RemotePayload;
 
@@ -82,10 +83,8 @@ impl<L: Link> Endpoint<L> {
         let Self { core, services, peers, .. } = self;
         let Some(peer) = peers.get_mut(id) else { return };
         if let Some(work) = OneSidedWork::from_name(done.wr_id) {
-            if let Some((request, outcome)) = services.rma.on_work_done(core, peer, work, done) {
-                services.tag.requests.end(request, outcome);
-            }
-            return;
+            services.rma.on_work_done(core, peer, work, done);
+            return end_one_sided(core, services, peer.id);
         }
         let Some(done) = services.stream.on_work_done(core, peer, done) else { return };
         if peer.failure.is_some() {
@@ -168,8 +167,7 @@ impl<L: Link> Endpoint<L> {
                     if matches!(operation, Operation::Send) {
                         core.send_pools[lane].give(done.buffer);
                     } else if let Some(work) = OneSidedWork::from_name(done.wr_id) {
-                        // The end of the peer ends the operation.
-                        drop(services.rma.on_work_done(core, peer, work, done));
+                        RmaService::on_work_failed(core, peer, work, done.buffer);
                     } else {
                         // Of tagged messages the end of the peer ends the operation.
                         drop(services.stream.on_work_done(core, peer, done));
@@ -328,7 +326,8 @@ fn dispatch<L: Link>(
         | Message::Get { .. }
         | Message::Atomic { .. }
         | Message::Got { .. }
-        | Message::Executed { .. } => act_for(core, services, peer, header.message, &vbuf)?,
+        | Message::Executed { .. }
+        | Message::Firehose { .. } => act_for(core, services, peer, header.message, &vbuf)?,
         Message::Terms => return Err(Breach::TermsTwice),
     }
     Ok(Outcome::Used(Some(vbuf)))
@@ -352,15 +351,28 @@ fn act_for<L: Link>(
     let ended = match message {
         Message::Got { offset, reply } => core.on_got(peer, (reply, offset), payload)?,
         Message::Executed { reply, value, is_denied } => core.on_executed(peer, reply, value, is_denied)?,
+        Message::Firehose { get } => {
+            services.rma.on_firehose(core, peer, get, payload)?;
+            None
+        }
         other => return core.serve(peer, other, payload),
     };
-    if let Some((request, outcome)) = ended.and_then(|ended| services.rma.on_transfer_end(core, peer, ended)) {
-        if matches!(outcome, Err(OpError::Denied { .. })) {
-            core.ready.note_denied(peer.id);
+    if let Some(ended) = ended {
+        services.rma.on_transfer_end(core, peer, ended);
+    }
+    end_one_sided(core, services, peer.id);
+    Ok(())
+}
+
+/// Ends the requests of one-sided operations that are over.
+#[inline]
+pub(super) fn end_one_sided<L: Link>(core: &mut Core<L>, services: &mut Services, peer: PeerId) {
+    while let Some((request, outcome)) = services.rma.take_over() {
+        if matches!(outcome, Err(OpError::Denied { .. } | OpError::NotPinned { .. })) {
+            core.ready.note_denied(peer);
         }
         services.tag.requests.end(request, outcome);
     }
-    Ok(())
 }
 
 /// The end of a peer that broke the protocol.

@@ -1,36 +1,42 @@
 //! Calls of the application for one-sided operations and active messages.
 
 use roci_driver::link::Link;
-use roci_driver::{Access, Buffer, RegionError, RegionRefused};
+use roci_driver::{Buffer, RegionRefused, UserMemory};
 use roci_protocol::msg::ActiveKind;
 
 use super::Endpoint;
+use super::dispatch::end_one_sided;
 use super::sending::advance;
 use crate::core::peer::PeerId;
 use crate::core::refused::{CallError, Refused};
 use crate::core::request::Request;
-use crate::core::segment::{RemoteAddress, Segment};
+use crate::core::segment::{Offer, RemoteAddress, Segment};
 use crate::core::tx::OneSidedWork;
 use crate::services::am::handlers::{Handler, HandlerId};
 use crate::services::am::{self, Active};
-use crate::services::rma;
+use crate::services::rma::offers::open_to_peers;
 use crate::services::rma::operation::OneSidedCall;
 use crate::services::tag::operation::TagOperation;
 
 impl<L: Link> Endpoint<L> {
-    /// Exposes memory to peers. What the application itself may access meanwhile is open to atomics only where its numbers are
-    /// aligned, and a source to reads alone.
+    /// Exposes memory to peers.
     pub(crate) fn expose(&mut self, buffer: Buffer) -> Result<Segment, Refused<Option<Buffer>>> {
-        let reads = Access::REMOTE_READ;
-        let is_read_only = buffer.check_filled().is_err();
-        let writes = if is_read_only { reads } else { reads.and(Access::REMOTE_WRITE) };
-        let all = if is_read_only { reads } else { writes.and(Access::REMOTE_ATOMIC) };
-        let (engine, pd) = (&mut self.core.engine, self.core.pd);
-        let region = match engine.register(pd, buffer, all) {
-            Err(RegionRefused { why: RegionError::Misaligned, buffer }) => engine.register(pd, buffer, writes),
-            other => other,
-        };
+        let region = open_to_peers(&mut self.core.engine, self.core.pd, buffer, 0);
         region.map(Segment).map_err(|RegionRefused { why, buffer }| Refused::new(why, Some(buffer)))
+    }
+
+    /// Offers memory to peers.
+    pub(crate) fn offer(&mut self, memory: UserMemory) -> Result<Offer, Refused<UserMemory>> {
+        match self.check_process() {
+            Ok(()) => self.services.rma.offer(memory),
+            Err(why) => Err(Refused::new(why, memory)),
+        }
+    }
+
+    /// Takes an offer back.
+    pub(crate) fn retract(&mut self, offer: Offer) -> Result<UserMemory, CallError> {
+        self.check_process()?;
+        self.services.rma.retract(&mut self.core, offer).ok_or(CallError::NoSegment)
     }
 
     /// Segments and handlers are the parent's in a forked child.
@@ -74,6 +80,7 @@ impl<L: Link> Endpoint<L> {
         let peer = peers.entry(to);
         services.rma.begin(core, peer, request, call)?;
         services.tag.requests.open(request, TagOperation::Elsewhere { peer: to });
+        end_one_sided(core, services, to);
         let is_open = peer.is_open();
         advance(core, services, peer);
         if !is_open {
@@ -96,7 +103,7 @@ impl<L: Link> Endpoint<L> {
         {
             return Err(Refused::new(why, call.into_buffer()));
         }
-        let outcome = rma::carry_out(core, peers.oneself(), call)?;
+        let outcome = services.rma.carry_out(core, peers.oneself(), call)?;
         if let (Some(long), Ok(_)) = (long, &outcome) {
             services.am.run_soon(long);
         }
@@ -109,7 +116,7 @@ impl<L: Link> Endpoint<L> {
     #[inline]
     pub(crate) fn put_copy(&mut self, to: PeerId, bytes: &[u8], at: RemoteAddress) -> Result<bool, CallError> {
         let remote = at.resolve(bytes.len())?;
-        if to == self.peers.oneself() {
+        if to == self.peers.oneself() || at.offered().is_some() || self.services.rma.is_fenced(to) {
             return Ok(false);
         }
         let Self { core, peers, .. } = self;
@@ -123,7 +130,8 @@ impl<L: Link> Endpoint<L> {
     /// Has the next one-sided operation to a peer wait for those before it.
     pub(crate) fn fence(&mut self, to: PeerId) -> Result<(), CallError> {
         if to != self.peers.oneself() {
-            self.peer_or_error(to)?.tx.transfers.fence();
+            self.peer_or_error(to)?;
+            self.services.rma.fence(self.peers.entry(to));
         }
         Ok(())
     }

@@ -163,10 +163,20 @@ impl<L: Link> Endpoint<L> {
     }
 }
 
+/// Ends that share what an end without a job registers for its peers.
+const STRANGERS: usize = 17;
+
 fn services(config: &Config, peers: &Peers, requests: Requests, rules: Rules) -> Services {
+    // M is for all peers together: for the ranks of a job, or for so many that come by their addresses.
+    let ends = if peers.may_strangers_come() { STRANGERS } else { peers.slots() };
     let staging = Staging::new(config.pipeline_chunk, config.pipeline_depth);
     let tag = TagService::new((peers.oneself(), peers.slots()), requests, rules, staging, config.buffered_limit);
-    Services { tag, stream: StreamService::default(), rma: RmaService::new(config.rdma_gets), am: AmService::default() }
+    Services {
+        tag,
+        stream: StreamService::default(),
+        rma: RmaService::new(config.rdma_gets, config.firehose_limits(ends)),
+        am: AmService::default(),
+    }
 }
 
 /// What this end says of itself. Peers know a rank by its number; who is none has an address.

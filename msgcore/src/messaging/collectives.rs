@@ -7,7 +7,7 @@
 
 use super::Messaging;
 use crate::core::refused::CallError;
-use crate::one_sided::{Segment, SegmentKey};
+use crate::one_sided::SegmentKey;
 use crate::services::tag::matching::Pattern;
 use crate::services::tag::send::SendOptions;
 use crate::{Context, Rank, Tag};
@@ -64,12 +64,12 @@ pub trait Collectives: Messaging {
         Ok(bytes)
     }
 
-    /// Gives each rank the keys to the segments that all have exposed, in the order of ranks.
+    /// Gives each rank the keys to the segments that all have exposed, or to what they offer, in the order of ranks.
     ///
     /// # Errors
     /// A rank is gone, or makes another call, or there is no memory.
-    fn gather_keys(&mut self, segment: Segment) -> Result<Vec<SegmentKey>, CallError> {
-        let keys = self.all_gather(&segment.key().to_bytes())?;
+    fn gather_keys(&mut self, memory: impl Into<SegmentKey>) -> Result<Vec<SegmentKey>, CallError> {
+        let keys = self.all_gather(&memory.into().to_bytes())?;
         keys.iter().map(|key| SegmentKey::from_bytes(key).ok_or(CallError::Collective)).collect()
     }
 }

@@ -193,6 +193,9 @@ pub(crate) fn long_call(
     buffer: Buffer,
     at: RemoteAddress,
 ) -> Result<OneSidedCall, Refused<Buffer>> {
+    if at.offered().is_some() {
+        return Err(Refused::new(CallError::OnlyOffered, buffer));
+    }
     let (rkey, va) = match at.resolve(buffer.len()) {
         Ok(place) => place,
         Err(why) => return Err(Refused::new(why, buffer)),

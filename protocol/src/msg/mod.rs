@@ -62,8 +62,9 @@ const GOT: u8 = 16;
 const ATOMIC: u8 = 17;
 const EXECUTED: u8 = 18;
 const ACTIVE: u8 = 19;
+const FIREHOSE: u8 = 20;
 
-/// Flags: of a put that the sender asks about; of a get that the sender's memory is open; of an answer that memory was denied.
+/// Flags: of a put that the sender asks about, and of a move that a get goes with; of a get that the sender's memory is open; of an answer that memory was denied.
 const ASKS: u8 = 0x01;
 const OPEN: u8 = 0x01;
 const DENIED: u8 = 0x01;
@@ -271,6 +272,22 @@ pub enum Message {
         /// How many of them there are.
         count: u8,
     },
+    /// One-sided, to memory that is offered: the sender wants firehoses moved, or answers that. What it says follows.
+    Firehose {
+        /// What it wants of that memory as soon as it is pinned.
+        get: Option<GetOnMiss>,
+    },
+}
+
+/// A get that goes with the request for its memory: the answer to both is [`Message::Got`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GetOnMiss {
+    /// Where it begins.
+    pub va: u64,
+    /// How much it is.
+    pub len: u32,
+    /// The operation.
+    pub id: u64,
 }
 
 /// Arguments of an active message: what its header has room for.
@@ -454,6 +471,10 @@ impl View {
             ATOMIC => self.atomic()?,
             EXECUTED => Message::Executed { reply: first, value: second, is_denied: self.flags & DENIED != 0 },
             ACTIVE => self.active()?,
+            FIREHOSE => {
+                let get = GetOnMiss { va: first, len: self.word.get(), id };
+                Message::Firehose { get: (self.flags & ASKS != 0).then_some(get) }
+            }
             unknown => return Err(BadMessage::Kind(unknown)),
         })
     }
@@ -590,6 +611,10 @@ impl View {
                 rkey: token.into(),
                 ..Self::new(ACTIVE, first, second, third)
             },
+            Message::Firehose { get: None } => Self::new(FIREHOSE, 0, 0, 0),
+            Message::Firehose { get: Some(GetOnMiss { va, len, id }) } => {
+                Self { flags: ASKS, word: len.into(), ..Self::new(FIREHOSE, va, 0, id) }
+            }
             _ => unreachable!("the caller has looked"),
         }
     }
@@ -654,6 +679,8 @@ mod tests {
             Message::Get { rkey, va: 1 << 50, len: u32::MAX, into: Some(Rkey(0)), id },
             Message::Get { rkey, va: 0, len: 0, into: None, id },
             Message::Got { offset: 1 << 30, reply },
+            Message::Firehose { get: None },
+            Message::Firehose { get: Some(GetOnMiss { va: 1 << 50, len: u32::MAX, id }) },
             Message::Executed { reply, value: u64::MAX, is_denied: true },
             Message::Executed { reply, value: 9, is_denied: false },
         ];
@@ -734,7 +761,7 @@ mod tests {
 
         /// Whatever a peer sends is refused by name, or says the same when it is written again.
         #[test]
-        fn arbitrary_bytes_are_a_message_or_refused(mut bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..2 * LEN), kind in 0u8..22) {
+        fn arbitrary_bytes_are_a_message_or_refused(mut bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..2 * LEN), kind in 0u8..23) {
             if let Some(first) = bytes.first_mut() {
                 *first = kind;
             }

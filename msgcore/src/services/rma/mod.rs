@@ -1,16 +1,27 @@
 //! One-sided operations: put, get and atomics on memory that a peer has exposed, without a call of the peer's application.
 //!
-//! What a peer exposes is a segment ([`crate::core::segment`]); [`operation`] is what the application asks for. Each is one or two
-//! transfers of the core ([`crate::core::transfer`]), which go by RDMA, or by messages that the peer's engine acts upon. Operations
-//! of an end on its own memory are done at once.
+//! What a peer exposes is a segment, and what it offers is registered when somebody wants it ([`crate::core::segment`]); [`operation`]
+//! is what the application asks for. Each is one or two transfers of the core ([`crate::core::transfer`]), which go by RDMA, or by
+//! messages that the peer's engine acts upon; on memory that is offered it is one for each bucket ([`reach`]). Operations of an end on
+//! its own memory are done at once ([`own`]).
 
+mod fence;
 pub mod firehose;
+pub(crate) mod offers;
 pub(crate) mod operation;
+mod own;
+mod reach;
 
+use std::collections::VecDeque;
+
+use hashbrown::HashMap;
 use roci_driver::link::Link;
-use roci_driver::{Buffer, WorkCompletion};
+use roci_driver::{Buffer, UserMemory, WorkCompletion};
 use roci_protocol::msg::{AtomicOp, AtomicWidth, Label};
 
+use self::fence::BehindFence;
+use self::firehose::{BadLimits, Failed, FirehoseEngine, FirehoseStats, Hold, Limits};
+use self::offers::Offers;
 use self::operation::{OneSidedCall, RmaOperation, SIGNAL, Signal, Then};
 use crate::core::Core;
 use crate::core::by_message::TransferEnd;
@@ -18,7 +29,7 @@ use crate::core::completion::{Done, OpError};
 use crate::core::peer::{Peer, PeerId};
 use crate::core::refused::{CallError, Refused};
 use crate::core::request::{OperationEnded, Request};
-use crate::core::segment::RemoteAddress;
+use crate::core::segment::{Offer, RemoteAddress};
 use crate::core::slab::{Key, KeySource, Slab};
 use crate::core::transfer::{Direction, Transfer};
 use crate::core::tx::OneSidedWork;
@@ -31,12 +42,58 @@ pub(crate) struct RmaService {
     operations: Slab<RmaOperation>,
     /// Gets are READs where both ends have RDMA; else the peer writes (GASNet's RDMA gets, on and off).
     gets_by_rdma: bool,
+    /// Those that are over, and were not asked for yet.
+    over: Vec<OperationEnded>,
+    offers: Offers,
+    firehose: FirehoseEngine,
+    /// What this end may give its peers, or why it cannot.
+    limits: Result<Limits, BadLimits>,
+    /// What Firehose has granted and refused, and was not acted upon yet.
+    ended: VecDeque<(u64, Result<Hold, Failed>)>,
+    /// By peer: what waits behind a fence.
+    behind: HashMap<PeerId, VecDeque<BehindFence>>,
 }
 
 impl RmaService {
     /// A service without operations.
-    pub(crate) fn new(gets_by_rdma: bool) -> Self {
-        Self { operations: Slab::new(KeySource::new(LIMIT)), gets_by_rdma }
+    pub(crate) fn new(gets_by_rdma: bool, limits: Result<Limits, BadLimits>) -> Self {
+        Self {
+            operations: Slab::new(KeySource::new(LIMIT)),
+            gets_by_rdma,
+            over: Vec::new(),
+            offers: Offers::default(),
+            firehose: FirehoseEngine::new(limits.unwrap_or(Limits::NOTHING)),
+            limits,
+            ended: VecDeque::new(),
+            behind: HashMap::new(),
+        }
+    }
+
+    /// Offers memory to peers.
+    ///
+    /// # Errors
+    /// The configuration leaves nothing for that; the memory comes back.
+    pub(crate) fn offer(&mut self, memory: UserMemory) -> Result<Offer, Refused<UserMemory>> {
+        match self.limits {
+            Ok(limits) => Ok(self.offers.insert(memory, &limits)),
+            Err(why) => Err(Refused::new(CallError::CannotOffer(why.to_string()), memory)),
+        }
+    }
+
+    /// Takes an offer back.
+    pub(crate) fn retract<L: Link>(&mut self, core: &mut Core<L>, offer: Offer) -> Option<UserMemory> {
+        self.offers.remove(&mut core.engine, &self.firehose.limits(), offer)
+    }
+
+    /// Returns what Firehose did so far.
+    pub(crate) fn firehose_stats(&self) -> FirehoseStats {
+        self.firehose.stats()
+    }
+
+    /// Returns an operation that is over, as long as there are any.
+    #[inline]
+    pub(crate) fn take_over(&mut self) -> Option<OperationEnded> {
+        self.over.pop()
     }
 
     /// Begins an operation on a peer's memory, under this name.
@@ -57,21 +114,30 @@ impl RmaService {
         if let Err(why) = call.check() {
             return Err(Refused::new(why, call.into_buffer()));
         }
-        let operation = RmaOperation { request, peer: peer.id, transfers: 1, first: None, signal: None, number };
+        let operation =
+            RmaOperation { request, peer: peer.id, transfers: 1, first: None, signal: None, number, reach: None };
         let Some(key) = self.operations.insert(operation) else {
             return Err(Refused::new(CallError::TooMany(LIMIT), call.into_buffer()));
         };
         core.stats.tx_one_sided += 1;
+        if self.behind.is_empty() {
+            self.start(core, peer, key, call);
+        } else {
+            self.begin_or_wait(core, peer, key, call);
+        }
+        Ok(())
+    }
+
+    fn start<L: Link>(&mut self, core: &mut Core<L>, peer: &mut Peer, key: Key, call: OneSidedCall) {
         match call {
             OneSidedCall::Put { buffer, at, then } => self.submit_put(core, peer, key, (buffer, at), then),
             OneSidedCall::Get { buffer, at } => {
-                submit(core, peer, key, (buffer, at), Direction::Read { by_message: !self.gets_by_rdma });
+                self.submit(core, peer, key, (buffer, at), Direction::Read { by_message: !self.gets_by_rdma });
             }
             OneSidedCall::Atomic { buffer, at, op, width } => {
-                submit(core, peer, key, (buffer, at), Direction::Atomic { op, width });
+                self.submit(core, peer, key, (buffer, at), Direction::Atomic { op, width });
             }
         }
-        Ok(())
     }
 
     fn submit_put<L: Link>(
@@ -83,69 +149,111 @@ impl RmaService {
         then: Option<Box<Then>>,
     ) {
         match then.map(|then| *then) {
-            None => submit(core, peer, key, what, Direction::WRITE),
-            Some(Then::Message(message)) => submit(core, peer, key, what, Direction::Write { then: Some(message) }),
+            None => self.submit(core, peer, key, what, Direction::WRITE),
+            Some(Then::Message(message)) => {
+                self.submit(core, peer, key, what, Direction::Write { then: Some(message) })
+            }
             Some(Then::Signal { buffer, at, signal }) => {
-                let goes_by_rdma = peer.is_open() && core.has_rdma_with(peer);
+                let is_registered = what.1.offered().or(at.offered()).is_none();
+                let goes_by_rdma = is_registered && peer.is_open() && core.has_rdma_with(peer);
                 if let Some(operation) = self.operations.get_mut(key) {
                     operation.transfers = if goes_by_rdma { 2 } else { 1 };
                 }
                 if goes_by_rdma {
                     // A WRITE that is denied ends the connection, so what is behind it is not done.
-                    submit(core, peer, key, what, Direction::WRITE);
-                    submit(core, peer, key, (buffer, at), signal_direction(signal));
+                    self.submit(core, peer, key, what, Direction::WRITE);
+                    self.submit(core, peer, key, (buffer, at), signal_direction(signal));
                 } else {
-                    // A put by message may be denied alone: the signal waits until it is done.
+                    // The put may be denied alone: the signal waits until it is done.
                     if let Some(operation) = self.operations.get_mut(key) {
                         operation.signal = Some(Box::new((buffer, at, signal)));
                     }
-                    submit(core, peer, key, what, Direction::WRITE);
+                    self.submit(core, peer, key, what, Direction::WRITE);
                 }
             }
         }
     }
 
-    /// A READ, WRITE or atomic has ended, well or with its peer. Returns the operation that is over with it.
+    #[inline]
+    fn submit<L: Link>(
+        &mut self,
+        core: &mut Core<L>,
+        peer: &mut Peer,
+        key: Key,
+        (buffer, at): (Buffer, RemoteAddress),
+        direction: Direction,
+    ) {
+        let (rkey, va) = at.resolve(direction.len_of(&buffer)).expect("the caller has checked it");
+        if let Some(terms) = at.offered() {
+            return self.reach(core, peer, key, (buffer, va, terms), direction);
+        }
+        let operation = OneSidedWork::Named(key).to_name();
+        core.submit_transfer(peer, Transfer { operation, buffer, rkey, va, direction });
+    }
+
+    /// A READ, WRITE or atomic has ended well.
     pub(crate) fn on_work_done<L: Link>(
         &mut self,
         core: &mut Core<L>,
         peer: &mut Peer,
         work: OneSidedWork,
         done: WorkCompletion,
-    ) -> Option<OperationEnded> {
+    ) {
         match work {
             OneSidedWork::Copied(_) => core.send_pools[0].give(done.buffer),
             OneSidedWork::Named(_) | OneSidedWork::Served(_) if peer.failure.is_some() => {}
             OneSidedWork::Served(_) => peer.tx.transfers.end_served(done.buffer.len()),
             OneSidedWork::Named(key) => {
                 peer.tx.transfers.end(done.buffer.len());
-                let number = self.operations.get(key)?.number;
-                let value = number.map(|_| value_of(&done.buffer));
-                return self.end_transfer(core, peer, key, Ok(done.buffer), value);
+                let Some(operation) = self.operations.get(key) else { return };
+                let value = operation.number.map(|_| value_of(&done.buffer));
+                self.on_transferred(core, peer, key, Ok(done.buffer), value);
             }
         }
-        None
     }
 
-    /// A transfer that went by message has ended. Returns the operation that is over with it.
-    pub(crate) fn on_transfer_end<L: Link>(
+    /// A READ, WRITE or atomic has ended with its peer, whose end will end the operation.
+    pub(crate) fn on_work_failed<L: Link>(core: &mut Core<L>, peer: &mut Peer, work: OneSidedWork, buffer: Buffer) {
+        match work {
+            OneSidedWork::Copied(_) => core.send_pools[0].give(buffer),
+            OneSidedWork::Named(_) | OneSidedWork::Served(_) if peer.failure.is_some() => {}
+            OneSidedWork::Served(_) => peer.tx.transfers.end_served(buffer.len()),
+            OneSidedWork::Named(_) => peer.tx.transfers.end(buffer.len()),
+        }
+    }
+
+    /// A transfer that went by message has ended.
+    pub(crate) fn on_transfer_end<L: Link>(&mut self, core: &mut Core<L>, peer: &mut Peer, ended: TransferEnd) {
+        let TransferEnd { operation, buffer, value, is_denied } = ended;
+        let Some(OneSidedWork::Named(key)) = OneSidedWork::from_name(operation) else { return };
+        let Some(operation) = self.operations.get(key) else { return };
+        let value = operation.number.map(|_| value);
+        let outcome = if is_denied { Err(OpError::Denied { peer: peer.id }) } else { Ok(buffer) };
+        self.on_transferred(core, peer, key, outcome, value);
+    }
+
+    fn on_transferred<L: Link>(
         &mut self,
         core: &mut Core<L>,
         peer: &mut Peer,
-        ended: TransferEnd,
-    ) -> Option<OperationEnded> {
-        let TransferEnd { operation, buffer, value, is_denied } = ended;
-        let Some(OneSidedWork::Named(key)) = OneSidedWork::from_name(operation) else { return None };
-        let number = self.operations.get(key)?.number;
-        let outcome = if is_denied { Err(OpError::Denied { peer: peer.id }) } else { Ok(buffer) };
-        self.end_transfer(core, peer, key, outcome, number.map(|_| value))
+        key: Key,
+        outcome: Result<Buffer, OpError>,
+        value: Option<u64>,
+    ) {
+        let is_part = self.operations.get(key).is_some_and(|operation| operation.reach.is_some());
+        if is_part {
+            self.on_part_done(core, peer, key, outcome, value);
+        } else {
+            self.end_transfer(core, peer, key, outcome, value);
+        }
     }
 
     /// Returns the peer of a put of one transfer.
     #[inline]
     pub(crate) fn target_of_lone_put(&self, key: Key) -> Option<PeerId> {
         let operation = self.operations.get(key)?;
-        let is_alone = operation.transfers == 1 && operation.first.is_none() && operation.signal.is_none();
+        let is_whole = operation.first.is_none() && operation.signal.is_none() && operation.reach.is_none();
+        let is_alone = operation.transfers == 1 && is_whole;
         is_alone.then_some(operation.peer)
     }
 
@@ -168,8 +276,8 @@ impl RmaService {
         key: Key,
         outcome: Result<Buffer, OpError>,
         value: Option<u64>,
-    ) -> Option<OperationEnded> {
-        let operation = self.operations.get_mut(key)?;
+    ) {
+        let Some(operation) = self.operations.get_mut(key) else { return };
         let outcome = outcome.map(|buffer| done(buffer, peer.id, value));
         let outcome = match operation.first.take() {
             None => outcome,
@@ -181,42 +289,25 @@ impl RmaService {
             operation.transfers += 1;
             operation.first = Some(outcome);
             let (buffer, at, signal) = *signal;
-            submit(core, peer, key, (buffer, at), signal_direction(signal));
-            return None;
+            return self.submit(core, peer, key, (buffer, at), signal_direction(signal));
         }
         if operation.transfers > 0 {
             operation.first = Some(outcome);
-            return None;
+        } else if let Some(operation) = self.operations.remove(key) {
+            self.over.push((operation.request, outcome));
         }
-        self.operations.remove(key).map(|operation| (operation.request, outcome))
     }
 
     /// A peer is gone. Its operations end as all that depends on it does.
     pub(crate) fn on_peer_down<L: Link>(&mut self, core: &mut Core<L>, peer: PeerId) {
         let lost: Vec<_> =
             self.operations.iter().filter(|(_, operation)| operation.peer == peer).map(|(key, _)| key).collect();
-        for key in lost {
-            self.operations.remove(key);
-        }
+        let lost: Vec<_> = lost.into_iter().filter_map(|key| self.operations.remove(key)).collect();
+        let holds = lost.into_iter().filter_map(|operation| operation.reach?.into_hold()).collect();
+        drop(self.forget_behind_fence(peer));
+        self.forget_firehoses(core, peer, holds);
         core.forget_awaited(peer);
     }
-}
-
-/// Carries out an operation on memory of this end itself.
-///
-/// # Errors
-/// It reaches beyond its segment.
-pub(crate) fn carry_out<L: Link>(
-    core: &mut Core<L>,
-    oneself: PeerId,
-    call: OneSidedCall,
-) -> Result<Result<Done, OpError>, Refused<Buffer>> {
-    if let Err(why) = call.check() {
-        return Err(Refused::new(why, call.into_buffer()));
-    }
-    core.stats.tx_one_sided += 1;
-    let outcome = act(core, call);
-    Ok(outcome.map(|(buffer, value)| done(buffer, oneself, value)).map_err(|_| OpError::Denied { peer: oneself }))
 }
 
 /// How a signal changes its number.
@@ -233,54 +324,9 @@ fn done(buffer: Buffer, peer: PeerId, value: Option<u64>) -> Done {
     Done::new(buffer, len, peer, Label { data: value, ..Label::default() })
 }
 
-#[inline]
-fn submit<L: Link>(
-    core: &mut Core<L>,
-    peer: &mut Peer,
-    key: Key,
-    (buffer, at): (Buffer, RemoteAddress),
-    direction: Direction,
-) {
-    let len = match direction {
-        Direction::Atomic { width, .. } => width.len(),
-        Direction::Read { .. } | Direction::Write { .. } => buffer.len(),
-    };
-    let (rkey, va) = at.resolve(len).expect("the caller has checked it");
-    let operation = OneSidedWork::Named(key).to_name();
-    core.submit_transfer(peer, Transfer { operation, buffer, rkey, va, direction });
-}
-
 /// Returns the number in a buffer.
 fn value_of(buffer: &Buffer) -> u64 {
     let mut bytes = [0; SIGNAL];
     buffer.copy_out(0, &mut bytes);
     u64::from_ne_bytes(bytes)
-}
-
-/// Does at once what an operation on this end's own memory asks for. Returns the memory, and what a number was.
-fn act<L: Link>(core: &mut Core<L>, call: OneSidedCall) -> Result<(Buffer, Option<u64>), CallError> {
-    let denied = |_| CallError::NoSegment;
-    let pd = core.pd;
-    match call {
-        OneSidedCall::Put { buffer, at, then } => {
-            core.engine.write_buffer_by_key(pd, at.resolve(buffer.len())?, &buffer).map_err(denied)?;
-            if let Some(Then::Signal { at, signal, .. }) = then.map(|then| *then) {
-                let op = match signal {
-                    Signal::Set(value) => AtomicOp::Swap(value),
-                    Signal::Add(value) => AtomicOp::Add(value),
-                };
-                core.update(at.resolve(SIGNAL)?, op, AtomicWidth::U64).map_err(denied)?;
-            }
-            Ok((buffer, None))
-        }
-        OneSidedCall::Get { mut buffer, at } => {
-            let len = buffer.len();
-            core.engine.read_by_key(pd, at.resolve(len)?, (&mut buffer, 0..len)).map_err(denied)?;
-            Ok((buffer, None))
-        }
-        OneSidedCall::Atomic { buffer, at, op, width } => {
-            let before = core.update(at.resolve(width.len())?, op, width).map_err(denied)?;
-            Ok((buffer, Some(before)))
-        }
-    }
 }

@@ -3,6 +3,7 @@
 use roci_driver::Buffer;
 use roci_protocol::msg::{AtomicOp, AtomicWidth, Message};
 
+use super::reach::Reach;
 use crate::core::completion::{Done, OpError};
 use crate::core::peer_id::PeerId;
 use crate::core::refused::{CallError, Refused};
@@ -135,4 +136,6 @@ pub(super) struct RmaOperation {
     pub(super) signal: Option<Box<(Buffer, RemoteAddress, Signal)>>,
     /// It returns a number of so many bytes.
     pub(super) number: Option<AtomicWidth>,
+    /// What it does with memory that the peer offers.
+    pub(super) reach: Option<Box<Reach>>,
 }

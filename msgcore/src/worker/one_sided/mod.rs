@@ -62,6 +62,7 @@
 
 mod access_region;
 mod inline;
+mod offering;
 
 use roci_driver::Buffer;
 
@@ -71,9 +72,10 @@ use crate::core::peer_id::PeerId;
 use crate::core::refused::{CallError, Refused};
 use crate::core::request::Request;
 
-pub use crate::core::segment::{RemoteAddress, Segment, SegmentKey};
+pub use crate::core::segment::{Offer, RemoteAddress, Segment, SegmentKey};
 pub use crate::services::rma::operation::Signal;
 pub use access_region::AccessRegion;
+pub use offering::Offering;
 pub use roci_protocol::msg::{AtomicOp, AtomicWidth};
 
 /// Bytes of the numbers that values and signals are.

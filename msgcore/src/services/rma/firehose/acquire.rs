@@ -6,7 +6,7 @@ use super::environment::Environment;
 use super::error::AcquireError;
 use super::firehoses::Lookup;
 use super::limits::Share;
-use super::moves::{self, Move, MoveId};
+use super::moves::{Move, MoveId};
 use super::operations::{FirehoseOperation, Hold, MOST_OPERATIONS, OperationId, Phase};
 use super::wire::{self, MAX_BUCKETS};
 use crate::core::peer_id::PeerId;
@@ -145,7 +145,7 @@ impl FirehoseEngine {
         self.stats.moved += new.len() as u64;
         self.stats.replaced += old.len() as u64;
         let (regions, replaced) = (coalesce(new), coalesce(old.iter().copied()));
-        wire::emit_request(&mut self.message, moves::to_wire(id), &regions, &replaced);
+        wire::emit_request(&mut self.message, id.to_word(), &regions, &replaced);
         let open = self.moves.get_mut(id).expect("it was opened just now");
         (open.new, open.old) = (regions, old);
         env.send(open.peer, &self.message);

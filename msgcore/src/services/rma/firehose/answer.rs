@@ -4,7 +4,7 @@ use super::FirehoseEngine;
 use super::bucket::{Bucket, Region};
 use super::environment::Environment;
 use super::error::{Failed, FirehoseBreach};
-use super::moves::{self, Move};
+use super::moves::{Move, MoveId};
 use super::operations::{FirehoseOperation, Hold, OperationId, Phase};
 use super::pin_error::PinError;
 use super::wire::Keys;
@@ -65,11 +65,11 @@ impl FirehoseEngine {
     }
 
     fn move_of(&self, from: PeerId, id: u64) -> Result<&Move, FirehoseBreach> {
-        self.moves.get(moves::from_wire(id)).filter(|open| open.peer == from).ok_or(FirehoseBreach::UnknownMove(id))
+        self.moves.get(MoveId::from_word(id)).filter(|open| open.peer == from).ok_or(FirehoseBreach::UnknownMove(id))
     }
 
     fn close(&mut self, id: u64) -> Move {
-        self.moves.remove(moves::from_wire(id)).expect("it was found just now")
+        self.moves.remove(MoveId::from_word(id)).expect("it was found just now")
     }
 
     /// An operation waits for one move less, if it has not failed meanwhile.

@@ -111,6 +111,9 @@ pub(super) fn coalesce(buckets: impl IntoIterator<Item = Bucket>) -> Vec<Region>
 }
 
 impl Grain {
+    /// A page.
+    pub(super) const PAGE: Self = Self(12);
+
     /// A grain of so many bytes; `None` if that is no power of two.
     pub fn new(bytes: u64) -> Option<Self> {
         bytes.is_power_of_two().then(|| Self(bytes.trailing_zeros()))

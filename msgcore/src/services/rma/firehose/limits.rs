@@ -119,6 +119,9 @@ impl Pinnable {
 }
 
 impl Limits {
+    /// Nothing is pinned for anybody.
+    pub(crate) const NOTHING: Self = Self { share: Share { grain: Grain::PAGE, firehoses: 0 }, victims: 0 };
+
     /// The limits in a job of so many ranks. What is set is taken; of two that are not, MAXVICTIM is a quarter of what can
     /// be pinned, but no less than its minimum; of one that is not, it is what the other leaves.
     pub fn new(settings: Settings, ranks: usize, pinnable: Pinnable) -> Result<Self, BadLimits> {

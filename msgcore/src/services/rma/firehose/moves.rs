@@ -23,13 +23,3 @@ impl Move {
         Self { peer, new: Vec::new(), old: Vec::new(), waiters: Vec::new() }
     }
 }
-
-/// A move's name on the wire.
-pub(super) fn to_wire(id: MoveId) -> u64 {
-    u64::from(id.generation) << 32 | u64::from(id.index)
-}
-
-/// The name that a peer says, which may be none.
-pub(super) fn from_wire(id: u64) -> MoveId {
-    Key { index: id as u32, generation: (id >> 32) as u32 }
-}

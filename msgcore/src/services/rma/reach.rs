@@ -1,0 +1,391 @@
+//! Operations on memory that a peer offers and has not registered. Firehoses must lead to its buckets first ([`super::firehose`]); then
+//! one bucket after the other is a transfer like any other. A short get goes with the request for its memory, and its bytes come
+//! with the answer.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use roci_driver::Buffer;
+use roci_driver::link::Link;
+use roci_protocol::Rkey;
+use roci_protocol::msg::{self, GetOnMiss, Message};
+
+use super::RmaService;
+use super::firehose::{Bucket, Environment, Failed, Grain, Hold, Limits, MAX_BUCKETS, PinError, Share, Span};
+use super::offers::Offers;
+use crate::core::Core;
+use crate::core::breach::Breach;
+use crate::core::completion::OpError;
+use crate::core::peer::{Payload, PayloadMessage, Peer, PeerId};
+use crate::core::segment::OfferTerms;
+use crate::core::slab::Key;
+use crate::core::transfer::{Direction, Transfer};
+use crate::core::tx::OneSidedWork;
+
+/// The longest get that goes with the request for its memory: what a vbuf holds, mostly.
+const LONGEST_ON_MISS: usize = 8 << 10;
+/// Bytes that every peer's receives have room for, before more is known of them.
+const LEAST_ROOM: usize = 128 - msg::LEN;
+/// Bytes of a request to move firehoses, and of each region in it.
+const REQUEST: usize = 16;
+const REGION: usize = 12;
+
+/// An operation on memory that its peer offers.
+#[derive(Debug)]
+pub(super) struct Reach {
+    direction: Direction,
+    va: u64,
+    share: Share,
+    /// Its memory, unless a transfer has it.
+    memory: Option<Buffer>,
+    window: Window,
+    /// The list that it is a copy of, or is to be copied to.
+    list: Option<Buffer>,
+    /// Bytes that were transferred.
+    done: usize,
+    /// Up to where firehoses lead, or are asked to.
+    reached: usize,
+    hold: Option<Hold>,
+    /// The bytes of a get come with the answer to its request.
+    is_on_miss: bool,
+}
+
+/// A buffer of which one part after another is transferred.
+#[derive(Debug)]
+pub(super) struct Window {
+    /// Bytes before its view.
+    front: usize,
+    len: usize,
+}
+
+impl Window {
+    /// A window on all of its view.
+    pub(super) fn of(buffer: &mut Buffer) -> Self {
+        let (len, room) = (buffer.len(), buffer.capacity());
+        buffer.reset();
+        let window = Self { front: buffer.capacity() - room, len };
+        window.show(buffer, 0..len);
+        window
+    }
+
+    /// Makes a part of the view the view.
+    pub(super) fn show(&self, buffer: &mut Buffer, part: Range<usize>) {
+        buffer.reset();
+        buffer.skip_front(self.front + part.start);
+        buffer.set_len(part.len());
+    }
+
+    /// Makes the view what it was.
+    pub(super) fn show_all(&self, buffer: &mut Buffer) {
+        self.show(buffer, 0..self.len);
+    }
+}
+
+/// What Firehose finds around it.
+struct Surroundings<'a, L: Link> {
+    core: &'a mut Core<L>,
+    /// None once it is gone: then there is nothing to say to it.
+    peer: Option<&'a mut Peer>,
+    offers: &'a mut Offers,
+    limits: Limits,
+    ended: &'a mut VecDeque<(u64, Result<Hold, Failed>)>,
+    /// A get that goes with the next message.
+    get: Option<GetOnMiss>,
+    is_answering: bool,
+}
+
+impl<L: Link> Environment for Surroundings<'_, L> {
+    fn send(&mut self, to: PeerId, message: &[u8]) {
+        let peer = self.peer.as_deref_mut().filter(|peer| peer.id == to).expect("it speaks to whom it hears");
+        let is_answer = self.is_answering;
+        peer.tx.answers_waiting += usize::from(is_answer);
+        let payload = Payload::Firehoses { bytes: message.into(), is_answer };
+        peer.tx.payloads.push_back(PayloadMessage { message: Message::Firehose { get: self.get.take() }, payload });
+    }
+
+    fn pin(&mut self, bucket: Bucket) -> Result<Rkey, PinError> {
+        self.offers.pin(self.core, &self.limits, bucket)
+    }
+
+    fn unpin(&mut self, bucket: Bucket, _: Rkey) {
+        self.offers.unpin(self.core, bucket);
+    }
+
+    fn ended(&mut self, context: u64, outcome: Result<Hold, Failed>) {
+        self.ended.push_back((context, outcome));
+    }
+}
+
+impl RmaService {
+    /// Begins to transfer a buffer to or from memory that the peer offers.
+    pub(super) fn reach<L: Link>(
+        &mut self,
+        core: &mut Core<L>,
+        peer: &mut Peer,
+        key: Key,
+        (mut memory, va, terms): (Buffer, u64, OfferTerms),
+        direction: Direction,
+    ) {
+        let mut list = None;
+        if memory.is_list() {
+            match core.engine.buffer(memory.len()) {
+                Ok(mut copy) => {
+                    copy.copy_from(0, &memory, 0..memory.len());
+                    list = Some(std::mem::replace(&mut memory, copy));
+                }
+                Err(_) => {
+                    let why = OpError::NoMemory { peer: peer.id, len: memory.len() as u64 };
+                    return self.end_transfer(core, peer, key, Err(why), None);
+                }
+            }
+        }
+        let window = Window::of(&mut memory);
+        let grain = Grain::new(1 << terms.bucket_bits).expect("a power of two");
+        let share = Share { grain, firehoses: terms.firehoses.into() };
+        let memory = Some(memory);
+        let reach =
+            Reach { direction, va, share, memory, window, list, done: 0, reached: 0, hold: None, is_on_miss: false };
+        if let Some(operation) = self.operations.get_mut(key) {
+            operation.reach = Some(Box::new(reach));
+        }
+        peer.tx.transfers.begin_reach();
+        self.advance(core, peer, key);
+        self.settle(core, peer);
+    }
+
+    /// A transfer of an operation has ended. Returns what it was given, where that is no matter of firehoses.
+    pub(super) fn on_part_done<L: Link>(
+        &mut self,
+        core: &mut Core<L>,
+        peer: &mut Peer,
+        key: Key,
+        outcome: Result<Buffer, OpError>,
+        value: Option<u64>,
+    ) {
+        let Some(reach) = self.operations.get_mut(key).and_then(|operation| operation.reach.as_mut()) else { return };
+        match outcome {
+            Ok(buffer) => {
+                reach.done += reach.direction.len_of(&buffer);
+                reach.memory = Some(buffer);
+                if reach.done == reach.reached
+                    && let Some(hold) = reach.hold.take()
+                {
+                    self.release(core, peer, hold);
+                }
+                self.advance_or_end(core, peer, key, value);
+            }
+            Err(why) => self.fail(core, peer, key, why),
+        }
+        self.settle(core, peer);
+    }
+
+    fn advance_or_end<L: Link>(&mut self, core: &mut Core<L>, peer: &mut Peer, key: Key, value: Option<u64>) {
+        let Some(operation) = self.operations.get_mut(key) else { return };
+        let Some(reach) = operation.reach.as_mut().filter(|reach| reach.memory.is_some()) else { return };
+        if reach.done < reach.all() {
+            return self.advance(core, peer, key);
+        }
+        let buffer = operation.reach.take().and_then(|reach| reach.into_memory()).expect("it is here");
+        peer.tx.transfers.end_reach();
+        self.end_transfer(core, peer, key, Ok(buffer), value);
+    }
+
+    /// Has firehoses moved to what comes next, or transfers it.
+    fn advance<L: Link>(&mut self, core: &mut Core<L>, peer: &mut Peer, key: Key) {
+        let Some(reach) = self.operations.get_mut(key).and_then(|operation| operation.reach.as_mut()) else { return };
+        if reach.done == reach.all() {
+            return self.advance_or_end(core, peer, key, None);
+        }
+        if reach.done < reach.reached {
+            return self.transfer_part(core, peer, key);
+        }
+        let span = reach.next_span(peer);
+        let get = reach.get_on_miss(core, peer, span);
+        let (share, context) = (reach.share, key.to_word());
+        reach.reached += span.len as usize;
+        let (id, limits) = (peer.id, self.firehose.limits());
+        let Self { offers, ended, firehose, .. } = self;
+        let mut around = Surroundings { core, peer: Some(&mut *peer), offers, limits, ended, get, is_answering: false };
+        let outcome = firehose.acquire(&mut around, id, share, span, context);
+        let has_left = get.is_some() && around.get.is_none();
+        let reach = self.operations.get_mut(key).and_then(|operation| operation.reach.as_mut()).expect("it is there");
+        match outcome {
+            Ok(Some(hold)) => {
+                reach.hold = Some(hold);
+                self.transfer_part(core, peer, key);
+            }
+            Ok(None) if has_left => {
+                reach.is_on_miss = true;
+                let buffer = reach.memory.take().expect("nobody else has it");
+                core.await_filling(peer, OneSidedWork::Named(key).to_name(), buffer);
+            }
+            Ok(None) => {}
+            Err(_) => self.fail(core, peer, key, OpError::Denied { peer: peer.id }),
+        }
+    }
+
+    /// Transfers what lies in the next bucket.
+    fn transfer_part<L: Link>(&mut self, core: &mut Core<L>, peer: &mut Peer, key: Key) {
+        let Some(reach) = self.operations.get_mut(key).and_then(|operation| operation.reach.as_mut()) else { return };
+        let va = reach.va + reach.done as u64;
+        let piece = reach.hold.as_ref().and_then(|hold| self.firehose.piece_at(hold, va));
+        let Some(piece) = piece else { return self.fail(core, peer, key, OpError::Denied { peer: peer.id }) };
+        let mut buffer = reach.memory.take().expect("no transfer has it");
+        if !matches!(reach.direction, Direction::Atomic { .. }) {
+            reach.window.show(&mut buffer, reach.done..reach.done + piece.span.len as usize);
+        }
+        let operation = OneSidedWork::Named(key).to_name();
+        core.submit_transfer(peer, Transfer { operation, buffer, rkey: piece.key, va, direction: reach.direction });
+    }
+
+    fn release<L: Link>(&mut self, core: &mut Core<L>, peer: &mut Peer, hold: Hold) {
+        let limits = self.firehose.limits();
+        let Self { offers, ended, .. } = self;
+        let peer = Some(peer);
+        let mut around = Surroundings { core, peer, offers, limits, ended, get: None, is_answering: false };
+        self.firehose.release(&mut around, hold);
+    }
+
+    /// An operation ends with an error.
+    fn fail<L: Link>(&mut self, core: &mut Core<L>, peer: &mut Peer, key: Key, why: OpError) {
+        let reach = self.operations.get_mut(key).and_then(|operation| operation.reach.take());
+        if let Some(hold) = reach.and_then(|reach| reach.hold) {
+            self.release(core, peer, hold);
+        }
+        peer.tx.transfers.end_reach();
+        self.end_transfer(core, peer, key, Err(why), None);
+    }
+
+    /// Acts on what Firehose has granted and refused, until there is nothing more; and begins what a fence kept back.
+    fn settle<L: Link>(&mut self, core: &mut Core<L>, peer: &mut Peer) {
+        while let Some((context, outcome)) = self.ended.pop_front() {
+            let key = Key::from_word(context);
+            let waiting = self.operations.get_mut(key).and_then(|operation| operation.reach.as_mut());
+            let waiting = waiting.filter(|reach| reach.memory.is_some());
+            match (outcome, waiting) {
+                (Ok(hold), Some(reach)) => {
+                    reach.hold = Some(hold);
+                    self.transfer_part(core, peer, key);
+                }
+                // A get that went with its request.
+                (Ok(hold), None) => self.release(core, peer, hold),
+                (Err(Failed::Refused { reason: PinError::NotOffered, .. }), Some(_)) => {
+                    self.fail(core, peer, key, OpError::Denied { peer: peer.id });
+                }
+                (Err(Failed::Refused { .. }), Some(_)) => {
+                    self.fail(core, peer, key, OpError::NotPinned { peer: peer.id });
+                }
+                // The end of the peer ends the operation.
+                (Err(Failed::PeerGone(_)), Some(_)) | (Err(_), None) => {}
+            }
+        }
+        self.go_behind_fence(core, peer);
+    }
+
+    /// A peer speaks of firehoses.
+    ///
+    /// # Errors
+    /// No peer says that, or it asks for more than may wait.
+    pub(crate) fn on_firehose<L: Link>(
+        &mut self,
+        core: &mut Core<L>,
+        peer: &mut Peer,
+        get: Option<GetOnMiss>,
+        bytes: &[u8],
+    ) -> Result<(), Breach> {
+        let limits = self.firehose.limits();
+        if peer.tx.answers_waiting as u64 > limits.firehoses() {
+            return Err(Breach::TooManyAnswers);
+        }
+        let id = peer.id;
+        let Self { offers, ended, firehose, .. } = self;
+        let mut around =
+            Surroundings { core, peer: Some(&mut *peer), offers, limits, ended, get: None, is_answering: true };
+        firehose.on_message(&mut around, id, bytes).map_err(|breach| {
+            tracing::warn!("{id}: {breach}");
+            Breach::Firehoses
+        })?;
+        if let Some(get) = get {
+            self.serve_get_on_miss(core, peer, get)?;
+        }
+        self.settle(core, peer);
+        Ok(())
+    }
+
+    /// A peer wants bytes of what it has just asked for.
+    fn serve_get_on_miss<L: Link>(&self, core: &mut Core<L>, peer: &mut Peer, get: GetOnMiss) -> Result<(), Breach> {
+        let GetOnMiss { va, len, id } = get;
+        let bucket = self.firehose.limits().grain().bucket_of(va);
+        let key = self.firehose.key(bucket).filter(|_| self.firehose.has_granted(peer.id, bucket));
+        match key {
+            Some(key) => core.on_get(peer, (key, va), len as usize, None, id),
+            None => {
+                core.deny(peer, id);
+                Ok(())
+            }
+        }
+    }
+
+    /// A peer is gone: it holds nothing here any more, and nothing there is held.
+    pub(super) fn forget_firehoses<L: Link>(&mut self, core: &mut Core<L>, peer: PeerId, holds: Vec<Hold>) {
+        let limits = self.firehose.limits();
+        let Self { offers, ended, firehose, .. } = self;
+        let mut around = Surroundings { core, peer: None, offers, limits, ended, get: None, is_answering: false };
+        firehose.peer_gone(&mut around, peer);
+        holds.into_iter().for_each(|hold| firehose.release(&mut around, hold));
+        ended.clear();
+    }
+}
+
+impl Reach {
+    /// Returns how many bytes it moves.
+    fn all(&self) -> usize {
+        match self.direction {
+            Direction::Atomic { width, .. } => width.len(),
+            Direction::Read { .. } | Direction::Write { .. } => self.window.len,
+        }
+    }
+
+    /// Returns what firehoses are to lead to next: as many buckets as one request may name, and the peer gives.
+    fn next_span(&self, peer: &Peer) -> Span {
+        let room = peer.lanes.iter().map(|lane| lane.payload).max().unwrap_or(LEAST_ROOM);
+        // A request names each new bucket, and in its place an old one: at worst half as many regions of the former as of the latter.
+        let fit = (room.saturating_sub(REQUEST) / (3 * REGION) * 2).max(1) as u64;
+        let buckets = fit.min(MAX_BUCKETS).min(self.share.firehoses);
+        let va = self.va + self.done as u64;
+        let end = (self.share.grain.bucket_of(va).0 + buckets) * self.share.grain.bytes();
+        Span { va, len: ((self.all() - self.done) as u64).min(end - va) }
+    }
+
+    /// Returns the get that may go with the request for its memory: short, alone in its bucket, and behind no fence.
+    fn get_on_miss<L: Link>(&self, core: &Core<L>, peer: &Peer, span: Span) -> Option<GetOnMiss> {
+        let is_short = self.done == 0 && span.len as usize == self.all() && self.all() <= LONGEST_ON_MISS;
+        let is_alone = self.share.grain.cover(span).is_ok_and(|region| region.count() == 1);
+        let is_get = matches!(self.direction, Direction::Read { .. });
+        (is_get && is_short && is_alone && peer.tx.transfers.may_be_overtaken()).then(|| GetOnMiss {
+            va: span.va,
+            len: span.len as u32,
+            id: core.next_reply(),
+        })
+    }
+
+    /// Returns its memory as it was given, and what was transferred in it.
+    fn into_memory(mut self) -> Option<Buffer> {
+        let mut buffer = self.memory.take()?;
+        self.window.show_all(&mut buffer);
+        match self.list {
+            Some(mut list) => {
+                if matches!(self.direction, Direction::Read { .. }) {
+                    list.copy_from(0, &buffer, 0..buffer.len());
+                }
+                Some(list)
+            }
+            None => Some(buffer),
+        }
+    }
+
+    /// Returns what it holds at the peer.
+    pub(super) fn into_hold(self) -> Option<Hold> {
+        self.hold
+    }
+}
