@@ -7,6 +7,7 @@ use super::Endpoint;
 use crate::core::credits::CreditAccount;
 use crate::core::lane::{Lane, SEND_QUEUE};
 use crate::core::peer::PeerId;
+use crate::firehose::FirehoseViolation;
 use crate::receive_queues::{Kind, ReceiveQueue};
 
 /// A promise that this end does not keep.
@@ -33,6 +34,12 @@ pub enum InvariantViolation {
     /// Messages that multi-receives have taken, and those receives, do not fit each other.
     #[error("messages that multi-receives have taken do not fit those receives")]
     MultiReceives,
+    /// What one-sided operations hold at their peers, and what is registered for peers, is not what Firehose counts.
+    #[error(transparent)]
+    Firehose(#[from] FirehoseViolation),
+    /// Operations on memory that peers offer are not what their peers count.
+    #[error("{0} counts other operations on the memory that it offers than there are")]
+    Reaching(PeerId),
     /// Heads and tails of a stream do not fit its ring.
     #[error("heads and tails of a stream do not fit its ring")]
     Stream,
@@ -101,10 +108,13 @@ impl<L: Link> Endpoint<L> {
         ensure(self.wireup.book.is_sound(), || InvariantViolation::Addresses)?;
         ensure(self.services.tag.requests.are_pieces_sound(), || InvariantViolation::MultiReceives)?;
         ensure(self.services.stream.is_sound(), || InvariantViolation::Stream)?;
+        self.services.rma.check_firehoses()?;
         for pool in self.core.receives.pools.iter().chain(&self.core.send_pools) {
             ensure(pool.is_sound(), || InvariantViolation::Pool(format!("{pool:?}")))?;
         }
         for peer in self.peers.iter().filter(|peer| peer.failure.is_none()) {
+            let reaching = peer.tx.transfers.reaching();
+            ensure(self.services.rma.reaching(peer.id) == reaching, || InvariantViolation::Reaching(peer.id))?;
             for (index, (lane, queue)) in peer.lanes.iter().zip(&self.core.receives.queues).enumerate() {
                 check_lane(lane, queue, peer.connection.stage().has_terms())
                     .map_err(|what| InvariantViolation::Lane { peer: peer.id, lane: index, what })?;

@@ -21,6 +21,7 @@ mod inline {
     mod memory_kinds;
     mod modes;
     mod multi;
+    mod offers;
     mod one_sided;
     mod pair;
     mod protocols;
@@ -48,6 +49,7 @@ mod dedicated {
     mod memory_kinds;
     mod modes;
     mod multi;
+    mod offers;
     mod one_sided;
     mod pair;
     mod protocols;

@@ -94,6 +94,27 @@ fn credits_are_counted_of_messages_that_receives_wait_for() {
     scene.expect_honest_conversation();
 }
 
+/// Each is right by itself, and costs the victim an answer, which the peer does not take.
+#[test]
+fn a_flood_of_moves_ends_with_a_breach() {
+    let mut scene = Scene::new(CONFIGS[1], 1);
+    scene.connect(None);
+    scene.say_move(1, None);
+    scene.steps(10);
+    assert!(scene.victim_talks());
+    scene.is_deaf = true;
+    let mut moves = 0;
+    while scene.victim_talks() && moves < 3_000 {
+        scene.say_move(2 - moves % 2, Some(1 + moves % 2));
+        scene.steps(1);
+        moves += 1;
+    }
+    assert!(scene.end_of_peer().contains("it asks for more answers than it lets us give"), "after {moves}");
+    assert!((200..1_000).contains(&moves), "{moves} moves");
+    scene.expect_honest_conversation();
+    scene.expect_no_leak();
+}
+
 #[test]
 fn whatever_a_peer_mails_costs_no_one_else_anything() {
     Swarm::new("roci-msgcore", "hostile", 0..150).run(|seed| {

@@ -5,11 +5,15 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use roci_driver::Rkey;
 use roci_protocol::msg::{
-    ActiveKind, AtomicOp, AtomicWidth, DATA_LEN, Header, Label, Message, Mode, RendezvousProtocol,
+    ActiveKind, AtomicOp, AtomicWidth, DATA_LEN, GetOnMiss, Header, Label, Message, Mode, RendezvousProtocol,
 };
 
 /// Bytes of the victim's segment.
 pub(crate) const SEGMENT: u64 = 4096;
+
+/// Where what the victim offers begins, and its bytes: sixteen buckets of a page.
+pub(crate) const OFFER: u64 = 4096;
+pub(crate) const OFFERED: usize = 16 * 4096;
 
 /// What the hostile peer has seen, and says again in the wrong place.
 pub(crate) struct Known {
@@ -120,7 +124,12 @@ impl Known {
         let rkey = self.keys.choose(dice).copied().unwrap_or(Rkey(dice.random()));
         let va = if dice.random_ratio(1, 8) { dice.random() } else { dice.random_range(0..SEGMENT) };
         let len = dice.random_range(0..=room);
-        match dice.random_range(0..12) {
+        match dice.random_range(0..14) {
+            12.. => {
+                let va = if dice.random_ratio(1, 4) { va } else { OFFER + va };
+                let get = GetOnMiss { va, len: len as u32, id: name };
+                (Message::Firehose { get: dice.random_bool(0.5).then_some(get) }, 0)
+            }
             0 | 1 => (Message::Put { rkey, va, id: dice.random_bool(0.5).then_some(name) }, len),
             2 | 3 => {
                 let into = dice.random_bool(0.5).then(|| Rkey(dice.random()));
@@ -154,6 +163,30 @@ impl Known {
                 (Message::Active { kind, handler, token: rkey.0, arguments, count: dice.random_range(0..4) }, len)
             }
         }
+    }
+
+    /// What follows the header of a message about firehoses: mostly a request for buckets that there are, or an answer.
+    pub(crate) fn firehoses(&self, dice: &mut StdRng) -> Vec<u8> {
+        let (kind, news, olds) = (dice.random_range(1..4_u8), dice.random_range(0..4_u16), dice.random_range(0..3_u16));
+        let mut bytes = vec![kind, 1];
+        bytes.extend(news.to_be_bytes());
+        bytes.extend(if kind == 1 { olds } else { 0 }.to_be_bytes());
+        bytes.extend([0; 2]);
+        let id = if dice.random_ratio(3, 4) { dice.random_range(0..3) } else { dice.random::<u64>() };
+        bytes.extend(id.to_be_bytes());
+        for _ in 0..if kind == 1 { news + olds } else { 0 } {
+            let first = if dice.random_ratio(1, 10) { dice.random() } else { dice.random_range(1..18_u64) };
+            bytes.extend(first.to_be_bytes());
+            bytes.extend(dice.random_range(1..4_u32).to_be_bytes());
+        }
+        if kind == 2 {
+            bytes.resize(bytes.len() + 4 * usize::from(news), 7);
+        }
+        if dice.random_ratio(1, 10) {
+            let at = dice.random_range(0..bytes.len());
+            bytes[at] = dice.random();
+        }
+        bytes
     }
 
     /// The first vbuf of a series, mostly a full one.

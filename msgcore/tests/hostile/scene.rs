@@ -17,7 +17,7 @@ use roci_protocol::msg::{self, Capabilities, ConnectionTerms, Header, Label, Mes
 use roci_testkit::World;
 
 use crate::facade::TestWorker;
-use crate::messages::{Known, SEGMENT};
+use crate::messages::{Known, OFFER, OFFERED, SEGMENT};
 
 const PATIENCE: usize = 400_000;
 const HONEST: Context = Context::new(5);
@@ -40,6 +40,8 @@ pub(crate) struct AnyScene<const DEDICATED: bool> {
     known: Known,
     requests: Vec<Request>,
     memory: usize,
+    /// The peer takes no more messages than it has receives.
+    pub(crate) is_deaf: bool,
     /// The address of the peer's first queue pair, by which the victim knows the connection.
     pub(crate) first_address: String,
 }
@@ -48,7 +50,8 @@ fn config(settings: &[(&str, &str)]) -> Config {
     let mut config = Config::default();
     let common =
         [("arena_size", "32MiB"), ("retry_limit", "4"), ("ack_timeout_us", "100"), ("ack_timeout_max_us", "200")];
-    for (name, value) in common.iter().chain(settings) {
+    let firehoses = [("firehose_bucket", "4KiB"), ("firehose_m", "1"), ("firehose_maxvictim_m", "1")];
+    for (name, value) in common.iter().chain(&firehoses).chain(settings) {
         config.set(name, value, Origin::Code).unwrap_or_else(|error| panic!("{error}"));
     }
     config
@@ -81,7 +84,22 @@ impl<const DEDICATED: bool> AnyScene<DEDICATED> {
             b"echo".iter().fold(0x811c_9dc5, |hash, &byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
         let known = Known { names: Vec::new(), own: 1 << 32, keys: vec![key], sequence: 0, series: None, handler };
         let (qps, requests, first_address) = (Vec::new(), Vec::new(), String::new());
-        Self { clock, net, victim, honest, peer, cq, qps, cut, config, known, requests, memory, first_address }
+        Self {
+            clock,
+            net,
+            victim,
+            honest,
+            peer,
+            cq,
+            qps,
+            cut,
+            config,
+            known,
+            requests,
+            memory,
+            is_deaf: false,
+            first_address,
+        }
     }
 
     /// A queue pair of the hostile peer's, and its address.
@@ -206,6 +224,10 @@ impl<const DEDICATED: bool> AnyScene<DEDICATED> {
         // Its length is 16 KiB.
         let mut theirs = [0; SegmentKey::LEN];
         theirs[9] = 64;
+        // It is exposed, or offered in pages, of which four may be held.
+        if dice.random() {
+            (theirs[20], theirs[22]) = (4, 12);
+        }
         let at = SegmentKey::from_bytes(&theirs).expect("16 KiB").at(8 * dice.random_range(0..100));
         let buffer = self.victim.buffer(dice.random_range(0..4000)).expect("memory");
         match dice.random_range(0..4) {
@@ -220,7 +242,11 @@ impl<const DEDICATED: bool> AnyScene<DEDICATED> {
         let lane = dice.random_range(0..self.qps.len());
         let room = self.config.receive_queues().get(lane).expect("a lane").size - msg::LEN;
         let (header, len) = self.known.header(dice, room);
-        self.send(lane, &header, &vec![7; len]);
+        let payload = match header.message {
+            Message::Firehose { .. } => self.known.firehoses(dice),
+            _ => vec![7; len],
+        };
+        self.send(lane, &header, &payload[..payload.len().min(room)]);
     }
 
     /// The victim waits for so many short messages under a tag.
@@ -238,6 +264,17 @@ impl<const DEDICATED: bool> AnyScene<DEDICATED> {
         let header = Header { credits, queue: 0, sequence: self.known.sequence, message };
         self.known.sequence = self.known.sequence.wrapping_add(1);
         self.send(0, &header, &[7; 8]);
+    }
+
+    /// Asks for a firehose to a bucket, in place of another.
+    pub(crate) fn say_move(&mut self, to: u64, instead: Option<u64>) {
+        let (new, old) = ([0, 1], [0, u8::from(instead.is_some())]);
+        let mut bytes = [&[1, 1][..], &new, &old, &[0; 10]].concat();
+        for bucket in [Some(to), instead].into_iter().flatten() {
+            bytes.extend(bucket.to_be_bytes());
+            bytes.extend(1_u32.to_be_bytes());
+        }
+        self.send(0, &Header::new(Message::Firehose { get: None }), &bytes);
     }
 
     /// How many of the victim's receives have met a message; they are forgotten. A dedicated one knows of those that ended in
@@ -351,7 +388,9 @@ impl<const DEDICATED: bool> World for AnyScene<DEDICATED> {
                 if let Ok((header, _)) = Header::parse(&done.buffer[..done.len]) {
                     self.known.learn(&header);
                 }
-                self.post_receive(done.qp);
+                if !self.is_deaf {
+                    self.post_receive(done.qp);
+                }
             }
         }
     }
@@ -375,6 +414,8 @@ fn say(worker: &mut TestWorker, to: usize, tag: Tag, bytes: &[u8]) -> Request {
 fn open_to_peers(victim: &mut TestWorker) -> Rkey {
     let segment = victim.buffer(SEGMENT as usize).expect("memory");
     let segment = victim.expose(segment).expect("a key");
+    let offer = victim.offer(vec![0; OFFERED].leak().into()).expect("keys are left");
+    assert_eq!(offer.key().to_bytes()[..8], OFFER.to_le_bytes());
     let echo = move |context: &mut HandlerContext<'_>, message: ActiveMessage<'_>| {
         if let Some(written) = message.written
             && let Some(offset) = written.offset_in(segment)
@@ -387,7 +428,7 @@ fn open_to_peers(victim: &mut TestWorker) -> Rkey {
     };
     victim.register_handler("echo", Box::new(echo)).expect("a name");
     let key = segment.key().to_bytes();
-    Rkey(u32::from_le_bytes(key[16..].try_into().expect("4 bytes")))
+    Rkey(u32::from_le_bytes(key[16..20].try_into().expect("4 bytes")))
 }
 
 fn params() -> QpParams {

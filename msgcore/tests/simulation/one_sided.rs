@@ -2,12 +2,14 @@
 //! every other, which it writes and reads as dice have it, and all count on the same numbers.
 
 use std::collections::BTreeMap;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rand::{Rng, RngCore};
 use roci_msgcore::active::{ActiveMessage, HandlerContext, HandlerId};
 use roci_msgcore::one_sided::{AtomicOp, AtomicWidth, RemoteAddress, Segment, SegmentKey, Signal};
-use roci_msgcore::{CallError, Done, OpError, Rank, Request};
+use roci_msgcore::{CallError, Done, OpError, Rank, Request, UserMemory};
 
 use crate::common::{TestWorker, World};
 use crate::oracle::{Violation, ensure, mix};
@@ -51,10 +53,44 @@ struct PendingOperation {
     what: What,
 }
 
+/// The memory of a rank that all operate on.
+enum OwnMemory {
+    Exposed(Segment),
+    Offered(&'static [AtomicU64]),
+}
+
+impl OwnMemory {
+    /// Opens so many bytes to peers.
+    fn open(worker: &mut TestWorker, len: usize, is_offered: bool) -> (Self, SegmentKey) {
+        if is_offered {
+            let words: &'static [AtomicU64] =
+                (0..len.div_ceil(8)).map(|_| AtomicU64::new(0)).collect::<Vec<_>>().leak();
+            // SAFETY: they are mapped for ever, and all references to them are to atomics.
+            let memory = unsafe { UserMemory::target(NonNull::from(words).cast(), len) };
+            return (Self::Offered(words), worker.offer(memory).expect("keys are left").key());
+        }
+        let mut memory = worker.buffer(len).expect("memory");
+        memory.fill(0);
+        let segment = worker.expose(memory).expect("a key");
+        (Self::Exposed(segment), segment.key())
+    }
+
+    fn content(&self, worker: &mut TestWorker, len: usize) -> Result<Vec<u8>, CallError> {
+        let mut bytes = vec![0; len];
+        match self {
+            Self::Exposed(segment) => worker.read_segment(*segment, 0, &mut bytes)?,
+            Self::Offered(words) => {
+                bytes = words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes()).take(len).collect();
+            }
+        }
+        Ok(bytes)
+    }
+}
+
 /// All of a world.
 #[derive(Default)]
 pub(crate) struct OneSidedTraffic {
-    segments: Vec<Segment>,
+    memory: Vec<OwnMemory>,
     keys: Vec<SegmentKey>,
     areas: BTreeMap<AreaName, Area>,
     pending: Vec<PendingOperation>,
@@ -66,16 +102,14 @@ pub(crate) struct OneSidedTraffic {
 }
 
 impl OneSidedTraffic {
-    /// Exposes the memory of all ranks, and registers their handlers.
-    pub(crate) fn open(world: &mut World) -> Self {
+    /// Exposes the memory of all ranks, or offers it, and registers their handlers.
+    pub(crate) fn open(world: &mut World, is_offered: bool) -> Self {
         let (size, mut traffic) = (world.workers.len(), Self::default());
         for (owner, worker) in world.workers.iter_mut().enumerate() {
             let len = FIRST_AREA + size * AREAS * AREA;
-            let mut memory = worker.buffer(len).expect("memory");
-            memory.fill(0);
-            let segment = worker.expose(memory).expect("a key");
-            traffic.segments.push(segment);
-            traffic.keys.push(segment.key());
+            let (memory, key) = OwnMemory::open(worker, len, is_offered);
+            traffic.memory.push(memory);
+            traffic.keys.push(key);
             traffic.added.insert(owner, [0; 3]);
             for (origin, number) in (0..size).flat_map(|origin| (0..AREAS).map(move |number| (origin, number))) {
                 traffic.areas.insert((owner, origin, number), Area { content: vec![0; AREA], is_busy: false });
@@ -304,9 +338,8 @@ pub(crate) fn check(run: &mut Run) -> Result<(), Violation> {
         return Ok(());
     }
     for owner in 0..run.world.workers.len() {
-        let segment = run.one_sided.segments[owner];
-        let mut memory = vec![0; segment.len()];
-        run.world.workers[owner].read_segment(segment, 0, &mut memory).map_err(|error| error.to_string())?;
+        let (memory, len) = (&run.one_sided.memory[owner], run.one_sided.keys[owner].len() as usize);
+        let memory = memory.content(&mut run.world.workers[owner], len).map_err(|error| error.to_string())?;
         let number = |at: usize| u64::from_ne_bytes(memory[at..at + 8].try_into().expect("8 bytes"));
         let short = u32::from_ne_bytes(memory[SHORT..SHORT + 4].try_into().expect("4 bytes"));
         let [long_added, short_added, signals] = run.one_sided.added[&owner];

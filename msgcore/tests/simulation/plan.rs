@@ -14,6 +14,8 @@ const RECEIVE_BYTES: usize = 12 << 20;
 /// Lengths around which something changes.
 const EDGES: [usize; 8] = [0, 216, 984, 4096, 8152, 16_384, 65_536, 131_072];
 
+/// What is offered is registered in the smallest buckets, and little of it.
+const FIREHOSES: [(&str, &str); 3] = [("firehose_bucket", "4KiB"), ("firehose_m", "1"), ("firehose_maxvictim_m", "1")];
 /// What finds a rank that has died, also before it was connected, and outlasts a network that is cut in two.
 const MORTAL: [(&str, &str); 4] =
     [("keepalive_s", "1"), ("retry_limit", "100"), ("ack_timeout_max_us", "5000"), ("connect_timeout_s", "4")];
@@ -31,6 +33,8 @@ pub(crate) struct Plan {
     pub(crate) is_streaming: bool,
     /// Applications operate on each other's memory, and send active messages.
     pub(crate) is_one_sided: bool,
+    /// The memory for that is offered, and not exposed.
+    pub(crate) is_offered: bool,
     /// A rank that dies without a word, and after which action it does.
     pub(crate) death: Option<(Rank, usize)>,
     /// Which workers are dedicated ones.
@@ -67,6 +71,10 @@ impl Plan {
         // No more than six: each pair has rings of its own.
         let is_streaming = workers <= 6 && dice.random_ratio(1, 3);
         let is_one_sided = workers <= 6 && dice.random_ratio(1, 3);
+        let is_offered = is_one_sided && dice.random_ratio(1, 2);
+        if is_offered {
+            configs.iter_mut().for_each(|config| set(config, &FIREHOSES));
+        }
         // Streams are an inline worker's alone.
         let are_dedicated = (0..workers).map(|_| dice.random_ratio(1, 3)).collect();
         Self {
@@ -77,6 +85,7 @@ impl Plan {
             is_selective,
             is_streaming,
             is_one_sided,
+            is_offered,
             death,
             are_dedicated,
             is_per_peer,
@@ -128,7 +137,7 @@ impl Common {
     fn config(&self, dice: &mut StdRng, seed: u64, rank: usize) -> Config {
         let mut settings = self.settings.clone();
         settings.push(("rndv_protocol", choose(dice, &["auto", "r3", "rget", "rput", "pipeline"])));
-        settings.push(("ndreg_entries", choose(dice, &["0", "1", "3", "16000", "16000"])));
+        settings.push(("ndreg_entries", choose(dice, &["0", "1", "3", "8000", "8000"])));
         settings.push(("rdma", choose(dice, &["on", "on", "on", "off"])));
         settings.push(("rdma_gets", choose(dice, &["on", "on", "off"])));
         settings.push(("pipeline_chunk", choose(dice, &["4KiB", "16KiB", "64KiB"])));

@@ -11,7 +11,9 @@ use roci_protocol::Rkey;
 use roci_protocol::msg::{self, GetOnMiss, Message};
 
 use super::RmaService;
-use super::firehose::{Bucket, Environment, Failed, Grain, Hold, Limits, MAX_BUCKETS, PinError, Share, Span};
+use super::firehose::{
+    Bucket, Environment, Failed, FirehoseViolation, Grain, Hold, Limits, MAX_BUCKETS, PinError, Share, Span,
+};
 use super::offers::Offers;
 use crate::core::Core;
 use crate::core::breach::Breach;
@@ -324,6 +326,19 @@ impl RmaService {
                 Ok(())
             }
         }
+    }
+
+    /// Returns how many operations there are on memory that a peer offers.
+    pub(crate) fn reaching(&self, peer: PeerId) -> usize {
+        self.operations.iter().filter(|(_, operation)| operation.peer == peer && operation.reach.is_some()).count()
+    }
+
+    /// Counts anew what Firehose counts.
+    ///
+    /// # Errors
+    /// What contradicts it.
+    pub(crate) fn check_firehoses(&self) -> Result<(), FirehoseViolation> {
+        self.firehose.check_invariants()
     }
 
     /// A peer is gone: it holds nothing here any more, and nothing there is held.
