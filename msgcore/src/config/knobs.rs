@@ -230,7 +230,7 @@ knobs! {
     firehose_m: Option<u64> = None, "megabytes", "0..99999, of G where a G follows", megabytes, show_megabytes;
     /// Firehose: of the memory that a rank offers its peers, what stays pinned though none uses it any more; at least 32 buckets. Empty or 0: what firehose_m leaves, or a quarter of what can be pinned.
     firehose_maxvictim_m: Option<u64> = None, "megabytes", "0..99999, of G where a G follows", megabytes, show_megabytes;
-    /// Firehose: memory that is offered is pinned in buckets of so many bytes, each with a key; there are 16000 keys less ndreg_entries, and dreg_cache_limit bytes. A larger bucket takes fewer keys, a smaller one pins less that nobody asked for.
+    /// Firehose: memory that is offered is pinned in buckets of so many bytes, each with a key; there are 16000 keys less ndreg_entries, and dreg_cache_limit bytes. A larger bucket takes fewer keys, a smaller one pins less that was not asked for.
     firehose_bucket: usize = 64 << 10, "bytes", "4KiB..1GiB, a power of two", |text| size(text, 4 << 10, 1 << 30).and_then(|bytes| if bytes.is_power_of_two() { Ok(bytes) } else { Err(BadKnobValue::NoPowerOfTwo) }), show_size;
     /// Memory for copies that buffered sends wait in; beyond it they are refused.
     buffered_limit: usize = 16 << 20, "bytes", "0..64GiB", |text| size(text, 0, 64 << 30), show_size;

@@ -124,12 +124,12 @@ pub(crate) struct Control {
 #[derive(Debug)]
 pub(crate) struct PayloadMessage {
     pub(crate) message: Message,
-    pub(crate) payload: Payload,
+    pub(crate) payload: WaitingPayload,
 }
 
 /// What follows a header.
 #[derive(Debug)]
-pub(crate) enum Payload {
+pub(crate) enum WaitingPayload {
     /// Bytes of the application's.
     Copy(Buffer),
     /// What this end has to say, which no want of memory may keep back; and whether it answers a move of firehoses.

@@ -17,7 +17,7 @@ pub struct Segment(pub(crate) MemoryRegion);
 /// Memory that this end offers to peers, until it is taken back: what they use of it is registered, and nothing else. It is a name, as
 /// a segment is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Offer {
+pub struct OfferedMemory {
     pub(crate) base: u64,
     pub(crate) len: usize,
     pub(crate) terms: OfferTerms,
@@ -35,11 +35,16 @@ pub(crate) struct OfferTerms {
 /// The key to memory of a peer's, a segment or an offer: who has it may reach that memory, and nothing else of the peer's.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SegmentKey {
-    /// Of an offer it is zero.
-    rkey: Rkey,
+    state: MemoryState,
     base: u64,
     len: u64,
-    offered: Option<OfferTerms>,
+}
+
+/// How peers reach memory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum MemoryState {
+    Registered(Rkey),
+    Offered(OfferTerms),
 }
 
 /// An address in a segment of a peer's.
@@ -84,11 +89,11 @@ impl Segment {
 
     /// Returns the key that peers need to reach it, as long as the segment is exposed.
     pub fn key(&self) -> SegmentKey {
-        SegmentKey { rkey: self.0.rkey(), base: self.0.base(), len: self.0.len() as u64, offered: None }
+        SegmentKey { state: MemoryState::Registered(self.0.rkey()), base: self.0.base(), len: self.0.len() as u64 }
     }
 }
 
-impl Offer {
+impl OfferedMemory {
     /// Returns its length in bytes.
     pub fn len(&self) -> usize {
         self.len
@@ -101,7 +106,7 @@ impl Offer {
 
     /// Returns the key that peers need to reach it, as long as it is offered.
     pub fn key(&self) -> SegmentKey {
-        SegmentKey { rkey: Rkey(0), base: self.base, len: self.len as u64, offered: Some(self.terms) }
+        SegmentKey { state: MemoryState::Offered(self.terms), base: self.base, len: self.len as u64 }
     }
 }
 
@@ -111,8 +116,8 @@ impl From<Segment> for SegmentKey {
     }
 }
 
-impl From<Offer> for SegmentKey {
-    fn from(offer: Offer) -> Self {
+impl From<OfferedMemory> for SegmentKey {
+    fn from(offer: OfferedMemory) -> Self {
         offer.key()
     }
 }
@@ -121,15 +126,25 @@ impl OfferTerms {
     /// The sizes of buckets that there are: a page and more.
     const BITS: RangeInclusive<u8> = 12..=30;
 
-    /// Reads terms; none where it is no offer.
-    fn of(view: &SegmentView) -> Result<Option<Self>, ()> {
-        let (firehoses, bucket_bits) = (view.firehoses.get(), view.bucket_bits);
-        match (firehoses, bucket_bits) {
-            (0, 0) => Ok(None),
-            (1.., bits) if Self::BITS.contains(&bits) && view.rkey.get() == 0 => {
-                Ok(Some(Self { bucket_bits, firehoses }))
-            }
-            _ => Err(()),
+    /// Those of memory that is registered.
+    const NONE: Self = Self { bucket_bits: 0, firehoses: 0 };
+}
+
+impl MemoryState {
+    fn of(view: &SegmentView) -> Option<Self> {
+        let terms = OfferTerms { bucket_bits: view.bucket_bits, firehoses: view.firehoses.get() };
+        let is_offer = terms.firehoses > 0 && OfferTerms::BITS.contains(&terms.bucket_bits);
+        match view.rkey.get() {
+            rkey if terms == OfferTerms::NONE => Some(Self::Registered(Rkey(rkey))),
+            0 if is_offer => Some(Self::Offered(terms)),
+            _ => None,
+        }
+    }
+
+    fn parts(self) -> (Rkey, OfferTerms) {
+        match self {
+            Self::Registered(rkey) => (rkey, OfferTerms::NONE),
+            Self::Offered(terms) => (Rkey(0), terms),
         }
     }
 }
@@ -140,8 +155,8 @@ impl SegmentKey {
 
     /// Returns the key as bytes, to be carried to peers.
     pub fn to_bytes(self) -> [u8; Self::LEN] {
-        let Self { rkey, base, len, offered } = self;
-        let OfferTerms { bucket_bits, firehoses } = offered.unwrap_or(OfferTerms { bucket_bits: 0, firehoses: 0 });
+        let Self { state, base, len } = self;
+        let (rkey, OfferTerms { bucket_bits, firehoses }) = state.parts();
         zerocopy::transmute!(SegmentView {
             base: base.into(),
             len: len.into(),
@@ -155,10 +170,9 @@ impl SegmentKey {
     /// Reads a key; `None` where the bytes are none.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let view = SegmentView::read_from_bytes(bytes).ok()?;
-        let (rkey, base, len) = (Rkey(view.rkey.get()), view.base.get(), view.len.get());
+        let (base, len) = (view.base.get(), view.len.get());
         base.checked_add(len)?;
-        let offered = OfferTerms::of(&view).ok()?;
-        Some(Self { rkey, base, len, offered })
+        Some(Self { state: MemoryState::of(&view)?, base, len })
     }
 
     /// Returns its length in bytes.
@@ -200,7 +214,10 @@ impl RemoteAddress {
     /// Returns how its key is come by, where the memory is offered; none where the key is known.
     #[inline]
     pub(crate) fn offered(self) -> Option<OfferTerms> {
-        self.segment.offered
+        match self.segment.state {
+            MemoryState::Registered(_) => None,
+            MemoryState::Offered(terms) => Some(terms),
+        }
     }
 
     /// Returns the key, which is none where the memory is offered, and the address of so many bytes.
@@ -209,9 +226,9 @@ impl RemoteAddress {
     /// They reach beyond the segment.
     #[inline]
     pub(crate) fn resolve(self, len: usize) -> Result<(Rkey, u64), CallError> {
-        let Self { segment: SegmentKey { rkey, base, len: all, .. }, offset } = self;
+        let Self { segment: SegmentKey { state, base, len: all }, offset } = self;
         match offset.checked_add(len as u64) {
-            Some(end) if end <= all => Ok((rkey, base + offset)),
+            Some(end) if end <= all => Ok((state.parts().0, base + offset)),
             _ => Err(CallError::BeyondSegment { offset, len, segment: all }),
         }
     }
@@ -223,18 +240,21 @@ mod tests {
 
     #[test]
     fn keys_round_trip_and_other_bytes_are_none() {
-        let segment = SegmentKey { rkey: Rkey(0xdead_beef), base: 1 << 40, len: 4096, offered: None };
+        let segment = SegmentKey { state: MemoryState::Registered(Rkey(0xdead_beef)), base: 1 << 40, len: 4096 };
         let terms = OfferTerms { bucket_bits: 16, firehoses: u16::MAX };
-        let offer = SegmentKey { rkey: Rkey(0), offered: Some(terms), ..segment };
+        let offer = SegmentKey { state: MemoryState::Offered(terms), ..segment };
         assert_eq!(SegmentKey::from_bytes(&offer.to_bytes()), Some(offer));
         for wrong in [
             OfferTerms { bucket_bits: 11, ..terms },
             OfferTerms { bucket_bits: 31, ..terms },
             OfferTerms { firehoses: 0, ..terms },
         ] {
-            assert_eq!(SegmentKey::from_bytes(&SegmentKey { offered: Some(wrong), ..offer }.to_bytes()), None);
+            let wrong = SegmentKey { state: MemoryState::Offered(wrong), ..offer };
+            assert_eq!(SegmentKey::from_bytes(&wrong.to_bytes()), None);
         }
-        assert_eq!(SegmentKey::from_bytes(&SegmentKey { rkey: Rkey(1), ..offer }.to_bytes()), None, "it has no key");
+        let mut with_a_key = offer.to_bytes();
+        with_a_key[16] = 1;
+        assert_eq!(SegmentKey::from_bytes(&with_a_key), None, "it has none");
         let bytes = segment.to_bytes();
         assert_eq!(SegmentKey::from_bytes(&bytes), Some(segment));
         assert_eq!(SegmentKey::from_bytes(&bytes[1..]), None);
@@ -244,7 +264,7 @@ mod tests {
 
     #[test]
     fn an_address_ends_with_its_segment() {
-        let segment = SegmentKey { rkey: Rkey(7), base: 100, len: 10, offered: None };
+        let segment = SegmentKey { state: MemoryState::Registered(Rkey(7)), base: 100, len: 10 };
         assert_eq!(segment.at(4).resolve(6).ok(), Some((Rkey(7), 104)));
         assert_eq!(segment.at(10).resolve(0).ok(), Some((Rkey(7), 110)));
         for (offset, len) in [(4, 7), (11, 0), (usize::MAX, 2), (0, usize::MAX)] {

@@ -137,6 +137,7 @@ impl PeerTransfers {
 
     /// An operation on memory that the peer offers has ended.
     pub(crate) fn end_reach(&mut self) {
+        assert!(self.reaching > 0, "an operation ends once");
         self.reaching -= 1;
     }
 

@@ -8,7 +8,7 @@ use roci_protocol::msg::{self, ActiveKind, Header, Message};
 
 use super::Core;
 use super::lane::{SEND_QUEUE, lane_for};
-use super::peer::{Control, Payload, PayloadMessage, Peer, PeerId, Starved};
+use super::peer::{Control, PayloadMessage, Peer, PeerId, Starved, WaitingPayload};
 use super::peers::Peers;
 use super::slab::Key;
 use super::vbuf::Pool;
@@ -94,7 +94,7 @@ impl OneSidedWork {
     }
 }
 
-impl Payload {
+impl WaitingPayload {
     fn len(&self) -> usize {
         match self {
             Self::Copy(payload) => payload.len(),
@@ -144,11 +144,11 @@ impl<L: Link> Core<L> {
         }
         let PayloadMessage { message, payload } = peer.tx.payloads.pop_front().expect("it was just there");
         match payload {
-            Payload::Copy(payload) => {
+            WaitingPayload::Copy(payload) => {
                 peer.tx.replies_waiting -= usize::from(is_reply(&message));
                 self.post_part(peer, lane, Header::new(message), (&payload, 0..len));
             }
-            Payload::Firehoses { bytes, is_answer } => {
+            WaitingPayload::Firehoses { bytes, is_answer } => {
                 peer.tx.answers_waiting -= usize::from(is_answer);
                 self.post_vbuf(peer, lane, Header::new(message), &bytes);
             }
@@ -165,7 +165,7 @@ impl<L: Link> Core<L> {
     ) -> Result<(), ArenaError> {
         let payload = self.copy_of(payload)?;
         peer.tx.replies_waiting += usize::from(is_reply(&message));
-        peer.tx.payloads.push_back(PayloadMessage { message, payload: Payload::Copy(payload) });
+        peer.tx.payloads.push_back(PayloadMessage { message, payload: WaitingPayload::Copy(payload) });
         Ok(())
     }
 

@@ -15,7 +15,7 @@ use crate::active::{ActiveMessages, Handler, HandlerId};
 use crate::core::refused::{CallError, Refused};
 use crate::core::segment::AwaitedNumber;
 use crate::firehose::FirehoseStats;
-use crate::one_sided::{AtomicOp, AtomicWidth, Offer, Offering, OneSided, RemoteAddress, Segment, Signal};
+use crate::one_sided::{AtomicOp, AtomicWidth, OfferedMemory, Offering, OneSided, RemoteAddress, Segment, Signal};
 use crate::services::rma::operation::OneSidedCall;
 use crate::worker::active::{active_of, long_call};
 use crate::{Done, OpError, PeerId, Request, Source};
@@ -119,14 +119,14 @@ impl<H: EngineHost> OneSided for DedicatedWorker<H> {
 }
 
 impl<H: EngineHost> Offering for DedicatedWorker<H> {
-    fn offer(&mut self, memory: UserMemory) -> Result<Offer, Refused<Option<UserMemory>>> {
+    fn offer(&mut self, memory: UserMemory) -> Result<OfferedMemory, Refused<Option<UserMemory>>> {
         if self.is_forked() {
             return Err(Refused::new(CallError::Forked, Some(memory)));
         }
         call!(self, Offer(memory)).unwrap_or_else(|why| Err(Refused::new(why, None)))
     }
 
-    fn retract(&mut self, offer: Offer) -> Result<UserMemory, CallError> {
+    fn retract(&mut self, offer: OfferedMemory) -> Result<UserMemory, CallError> {
         call!(self, Retract(offer))?
     }
 

@@ -6,7 +6,7 @@ use roci_driver::{Buffer, UserMemory};
 use crate::active::{ActiveMessages as _, Handler, HandlerId};
 use crate::core::refused::{CallError, Refused};
 use crate::firehose::FirehoseStats;
-use crate::one_sided::{Offer, Offering as _, OneSided as _, Segment};
+use crate::one_sided::{OfferedMemory, Offering as _, OneSided as _, Segment};
 use crate::services::am::Active;
 use crate::{PeerId, Worker};
 
@@ -14,7 +14,7 @@ use crate::{PeerId, Worker};
 pub(super) enum OneSidedQuestion {
     Expose(Buffer),
     Offer(UserMemory),
-    Retract(Offer),
+    Retract(OfferedMemory),
     FirehoseStats,
     Withdraw(Segment),
     Read((Segment, usize, Vec<u8>)),
@@ -27,7 +27,7 @@ pub(super) enum OneSidedQuestion {
 /// The engine's answer to the call of the same name.
 pub(super) enum OneSidedAnswer {
     Expose(Result<Segment, Refused<Option<Buffer>>>),
-    Offer(Result<Offer, Refused<Option<UserMemory>>>),
+    Offer(Result<OfferedMemory, Refused<Option<UserMemory>>>),
     Retract(Result<UserMemory, CallError>),
     FirehoseStats(Box<Result<FirehoseStats, CallError>>),
     Withdraw(Result<Buffer, CallError>),

@@ -37,6 +37,9 @@ pub enum InvariantViolation {
     /// What one-sided operations hold at their peers, and what is registered for peers, is not what Firehose counts.
     #[error(transparent)]
     Firehose(#[from] FirehoseViolation),
+    /// Memory of peers is held for operations that have ended.
+    #[error("memory of peers is held for operations that have ended")]
+    Holds,
     /// Operations on memory that peers offer are not what their peers count.
     #[error("{0} counts other operations on the memory that it offers than there are")]
     Reaching(PeerId),
@@ -109,6 +112,7 @@ impl<L: Link> Endpoint<L> {
         ensure(self.services.tag.requests.are_pieces_sound(), || InvariantViolation::MultiReceives)?;
         ensure(self.services.stream.is_sound(), || InvariantViolation::Stream)?;
         self.services.rma.check_firehoses()?;
+        ensure(self.services.rma.holds_what_it_needs(), || InvariantViolation::Holds)?;
         for pool in self.core.receives.pools.iter().chain(&self.core.send_pools) {
             ensure(pool.is_sound(), || InvariantViolation::Pool(format!("{pool:?}")))?;
         }

@@ -10,7 +10,7 @@ use super::sending::advance;
 use crate::core::peer::PeerId;
 use crate::core::refused::{CallError, Refused};
 use crate::core::request::Request;
-use crate::core::segment::{Offer, RemoteAddress, Segment};
+use crate::core::segment::{OfferedMemory, RemoteAddress, Segment};
 use crate::core::tx::OneSidedWork;
 use crate::services::am::handlers::{Handler, HandlerId};
 use crate::services::am::{self, Active};
@@ -26,7 +26,7 @@ impl<L: Link> Endpoint<L> {
     }
 
     /// Offers memory to peers.
-    pub(crate) fn offer(&mut self, memory: UserMemory) -> Result<Offer, Refused<UserMemory>> {
+    pub(crate) fn offer(&mut self, memory: UserMemory) -> Result<OfferedMemory, Refused<UserMemory>> {
         match self.check_process() {
             Ok(()) => self.services.rma.offer(memory),
             Err(why) => Err(Refused::new(why, memory)),
@@ -34,7 +34,7 @@ impl<L: Link> Endpoint<L> {
     }
 
     /// Takes an offer back.
-    pub(crate) fn retract(&mut self, offer: Offer) -> Result<UserMemory, CallError> {
+    pub(crate) fn retract(&mut self, offer: OfferedMemory) -> Result<UserMemory, CallError> {
         self.check_process()?;
         self.services.rma.retract(&mut self.core, offer).ok_or(CallError::NoSegment)
     }

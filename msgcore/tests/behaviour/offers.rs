@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use roci_driver::WcStatus;
 use roci_msgcore::firehose::FirehoseStats;
-use roci_msgcore::one_sided::{AtomicOp, AtomicWidth, Offer, SegmentKey, Signal};
+use roci_msgcore::one_sided::{AtomicOp, AtomicWidth, OfferedMemory, SegmentKey, Signal};
 use roci_msgcore::{Buffer, CallError, OpError, Request, UserMemory};
 use roci_testkit::World as _;
 
@@ -48,7 +48,7 @@ fn target(bytes: &'static [AtomicU8]) -> UserMemory {
 }
 
 /// Offers bytes, which begin where numbers may.
-fn offer(world: &mut World, who: usize, bytes: &[u8]) -> (&'static [AtomicU8], Offer, SegmentKey) {
+fn offer(world: &mut World, who: usize, bytes: &[u8]) -> (&'static [AtomicU8], OfferedMemory, SegmentKey) {
     let room = shared_bytes(&[&[0; 8], bytes].concat());
     let ahead = room.as_ptr().align_offset(8);
     let memory = &room[ahead..ahead + bytes.len()];
@@ -163,7 +163,7 @@ fn a_hit_costs_the_target_nothing() {
     let (here, there) = (stats(&mut world, 0), stats(&mut world, 1));
     assert_eq!((here.hits, here.misses, there.moves_served, there.pins), (20, 1, 1, 1));
     assert_eq!(world.workers[0].stats().tx_by_message, 0, "all of them went by RDMA");
-    put(&mut world, 1, &[3; 9 * PAGE], theirs, 7);
+    put(&mut world, 1, &vec![3; 9 * PAGE], theirs, 7);
     assert_eq!(stats(&mut world, 1).moves_served, 2, "one request for all buckets");
 }
 
@@ -174,7 +174,7 @@ fn a_short_get_comes_with_the_answer_to_its_miss() {
     let (_, _, theirs) = offer(&mut world, 1, &bytes);
     assert!(get(&mut world, 1, 3000, theirs, 5)[..] == bytes[5..3005]);
     assert_eq!((stats(&mut world, 0).misses, world.workers[0].stats().tx_by_message), (1, 1));
-    // The firehose has come all the same, and is nobody's now.
+    // The firehose has come all the same, and is in no use now.
     assert!(get(&mut world, 1, 3000, theirs, 6)[..] == bytes[6..3006]);
     assert_eq!((stats(&mut world, 0).hits, world.workers[0].stats().tx_by_message), (1, 1));
     // What lies in two buckets waits for them.
@@ -421,6 +421,52 @@ fn what_cannot_be_offered_comes_back() {
     let refused = world.workers[0].offer(memory).expect_err("no keys are left for that");
     assert!(refused.why.to_string().contains("lower ndreg_entries"), "{}", refused.why);
     assert_eq!(refused.given.map(|memory| memory.len()), Some(100));
+}
+
+#[test]
+fn offers_of_any_length_are_apart_from_each_other() {
+    let mut world = World::pair(&SMALL);
+    let offers: Vec<_> = [100, 5000, 1, 4096, 4097].map(|len| offer(&mut world, 1, &vec![0; len])).into();
+    for (number, (memory, _, theirs)) in offers.iter().enumerate() {
+        put(&mut world, 1, &vec![number as u8 + 1; memory.len()], *theirs, 0);
+    }
+    for (number, (memory, _, theirs)) in offers.iter().enumerate() {
+        assert!(content(memory).iter().all(|&byte| byte == number as u8 + 1), "offer {number}");
+        assert_eq!(get(&mut world, 1, 1, *theirs, memory.len() - 1), [number as u8 + 1]);
+    }
+}
+
+/// A request names buckets that lie alone, and those in whose place they come: many, and it must fit a vbuf of 256 bytes.
+#[test]
+fn requests_fit_the_smallest_vbufs() {
+    let settings = [&SMALL[..], &[("vbuf_size", "256")]].concat();
+    let mut world = World::pair(&settings);
+    let (memory, _, theirs) = offer(&mut world, 1, &vec![0; 4 * FIREHOSES * PAGE]);
+    let bytes = pattern(2 * FIREHOSES * PAGE, 6);
+    put(&mut world, 1, &bytes, theirs, 0);
+    // Every other bucket of the second half.
+    for bucket in (2 * FIREHOSES..4 * FIREHOSES).step_by(2) {
+        put(&mut world, 1, &[1], theirs, bucket * PAGE);
+    }
+    put(&mut world, 1, &bytes, theirs, 2 * FIREHOSES * PAGE);
+    let there = content(memory);
+    assert!(there[..bytes.len()] == bytes[..] && there[bytes.len()..] == bytes[..]);
+}
+
+/// What is flushed is there, though its memory was waited for.
+#[test]
+fn a_flush_waits_for_what_waits_for_its_memory() {
+    for seed in 0..40 {
+        let faults = format!("loss=0.3,seed={seed}");
+        let settings = [&SMALL[..], &[("faults", &*faults)]].concat();
+        let mut world = World::pair(&settings);
+        let (memory, _, theirs) = offer(&mut world, 1, &vec![0; 2 * PAGE]);
+        world.connect_all();
+        world.workers[0].put_copy(1.into(), &[5; 16], theirs.at(PAGE - 8)).expect("accepted");
+        world.workers[0].take_turn();
+        world.until("it is flushed", |world| world.workers[0].inside().is_flushed(1));
+        assert_eq!(content(&memory[PAGE - 8..PAGE + 8]), [5; 16], "seed {seed}");
+    }
 }
 
 /// Three ranks want more of one than it registers for all of them together.

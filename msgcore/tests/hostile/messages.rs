@@ -166,7 +166,7 @@ impl Known {
     }
 
     /// What follows the header of a message about firehoses: mostly a request for buckets that there are, or an answer.
-    pub(crate) fn firehoses(&self, dice: &mut StdRng) -> Vec<u8> {
+    pub(crate) fn firehoses(dice: &mut StdRng) -> Vec<u8> {
         let (kind, news, olds) = (dice.random_range(1..4_u8), dice.random_range(0..4_u16), dice.random_range(0..3_u16));
         let mut bytes = vec![kind, 1];
         bytes.extend(news.to_be_bytes());

@@ -243,7 +243,7 @@ impl<const DEDICATED: bool> AnyScene<DEDICATED> {
         let room = self.config.receive_queues().get(lane).expect("a lane").size - msg::LEN;
         let (header, len) = self.known.header(dice, room);
         let payload = match header.message {
-            Message::Firehose { .. } => self.known.firehoses(dice),
+            Message::Firehose { .. } => Known::firehoses(dice),
             _ => vec![7; len],
         };
         self.send(lane, &header, &payload[..payload.len().min(room)]);

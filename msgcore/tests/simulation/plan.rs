@@ -73,7 +73,9 @@ impl Plan {
         let is_one_sided = workers <= 6 && dice.random_ratio(1, 3);
         let is_offered = is_one_sided && dice.random_ratio(1, 2);
         if is_offered {
-            configs.iter_mut().for_each(|config| set(config, &FIREHOSES));
+            for config in &mut configs {
+                set(config, &FIREHOSES);
+            }
         }
         // Streams are an inline worker's alone.
         let are_dedicated = (0..workers).map(|_| dice.random_ratio(1, 3)).collect();

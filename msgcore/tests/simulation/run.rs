@@ -66,9 +66,10 @@ impl Run {
     pub(crate) fn new(seed: u64) -> Self {
         let plan = Plan::new(seed);
         let mut world = World::of_both(plan.net, &plan.configs, seed, |rank| plan.are_dedicated[rank]);
-        let one_sided = match plan.is_one_sided {
-            true => OneSidedTraffic::open(&mut world, plan.is_offered),
-            false => OneSidedTraffic::default(),
+        let one_sided = if plan.is_one_sided {
+            OneSidedTraffic::open(&mut world, plan.is_offered)
+        } else {
+            OneSidedTraffic::default()
         };
         let mut memory: Vec<_> = world.workers.iter().map(TestWorker::memory).collect();
         if plan.is_streaming {

@@ -11,6 +11,8 @@ pub(crate) mod offers;
 pub(crate) mod operation;
 mod own;
 mod reach;
+mod surroundings;
+mod window;
 
 use std::collections::VecDeque;
 
@@ -29,7 +31,7 @@ use crate::core::completion::{Done, OpError};
 use crate::core::peer::{Peer, PeerId};
 use crate::core::refused::{CallError, Refused};
 use crate::core::request::{OperationEnded, Request};
-use crate::core::segment::{Offer, RemoteAddress};
+use crate::core::segment::{OfferedMemory, RemoteAddress};
 use crate::core::slab::{Key, KeySource, Slab};
 use crate::core::transfer::{Direction, Transfer};
 use crate::core::tx::OneSidedWork;
@@ -73,7 +75,7 @@ impl RmaService {
     ///
     /// # Errors
     /// The configuration leaves nothing for that; the memory comes back.
-    pub(crate) fn offer(&mut self, memory: UserMemory) -> Result<Offer, Refused<UserMemory>> {
+    pub(crate) fn offer(&mut self, memory: UserMemory) -> Result<OfferedMemory, Refused<UserMemory>> {
         match self.limits {
             Ok(limits) => Ok(self.offers.insert(memory, &limits)),
             Err(why) => Err(Refused::new(CallError::CannotOffer(why.to_string()), memory)),
@@ -81,7 +83,7 @@ impl RmaService {
     }
 
     /// Takes an offer back.
-    pub(crate) fn retract<L: Link>(&mut self, core: &mut Core<L>, offer: Offer) -> Option<UserMemory> {
+    pub(crate) fn retract<L: Link>(&mut self, core: &mut Core<L>, offer: OfferedMemory) -> Option<UserMemory> {
         self.offers.remove(&mut core.engine, &self.firehose.limits(), offer)
     }
 
@@ -151,7 +153,7 @@ impl RmaService {
         match then.map(|then| *then) {
             None => self.submit(core, peer, key, what, Direction::WRITE),
             Some(Then::Message(message)) => {
-                self.submit(core, peer, key, what, Direction::Write { then: Some(message) })
+                self.submit(core, peer, key, what, Direction::Write { then: Some(message) });
             }
             Some(Then::Signal { buffer, at, signal }) => {
                 let is_registered = what.1.offered().or(at.offered()).is_none();

@@ -8,7 +8,7 @@ use roci_driver::{Access, Buffer, Engine, MemoryRegion, PdId, RegionError, Regio
 
 use super::firehose::{Bucket, Limits, PinError};
 use crate::core::Core;
-use crate::core::segment::{Offer, OfferTerms};
+use crate::core::segment::{OfferTerms, OfferedMemory};
 
 /// What this end offers. Each offer has addresses of its own, which begin with a bucket and are never used again: so a bucket belongs to
 /// one offer, and a key to what was taken back opens nothing.
@@ -24,14 +24,15 @@ pub(super) struct Offers {
 
 impl Offers {
     /// Offers memory, on these terms.
-    pub(super) fn insert(&mut self, memory: UserMemory, limits: &Limits) -> Offer {
+    pub(super) fn insert(&mut self, memory: UserMemory, limits: &Limits) -> OfferedMemory {
         let grain = limits.grain().bytes();
         // No key opens address 0.
         let (base, len) = (self.next.max(grain), memory.len());
+        assert!(base.is_multiple_of(grain), "an offer begins with a bucket");
         self.next = base + (len as u64).next_multiple_of(grain).max(grain);
         self.offered.insert(base, memory.shared());
         let firehoses = u16::try_from(limits.firehoses()).unwrap_or(u16::MAX).max(1);
-        Offer { base, len, terms: OfferTerms { bucket_bits: grain.trailing_zeros() as u8, firehoses } }
+        OfferedMemory { base, len, terms: OfferTerms { bucket_bits: grain.trailing_zeros() as u8, firehoses } }
     }
 
     /// Takes an offer back, and closes all of it that is registered.
@@ -39,7 +40,7 @@ impl Offers {
         &mut self,
         engine: &mut Engine<L>,
         limits: &Limits,
-        offer: Offer,
+        offer: OfferedMemory,
     ) -> Option<UserMemory> {
         let memory = self.offered.remove(&offer.base)?;
         let (first, grain) = (offer.base, limits.grain().bytes());
@@ -66,7 +67,8 @@ impl Offers {
         let part = memory.part(first..last).filter(|part| !part.is_empty()).ok_or(PinError::NotOffered)?;
         let buffer = core.engine.adopt(part).map_err(|_| PinError::NoMemory)?;
         let region = open_to_peers(&mut core.engine, core.pd, buffer, va).map_err(|_| PinError::NoKey)?;
-        self.regions.insert(bucket, region);
+        let earlier = self.regions.insert(bucket, region);
+        assert!(earlier.is_none(), "{bucket:?} is registered already");
         Ok(region.rkey())
     }
 

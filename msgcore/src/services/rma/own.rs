@@ -9,7 +9,7 @@ use roci_protocol::msg::{AtomicOp, AtomicWidth};
 use roci_protocol::rc::Denied;
 
 use super::operation::{OneSidedCall, SIGNAL, Signal, Then};
-use super::reach::Window;
+use super::window::BufferWindow;
 use super::{RmaService, done};
 use crate::core::Core;
 use crate::core::completion::{Done, OpError};
@@ -41,7 +41,7 @@ impl RmaService {
         let pd = core.pd;
         match call {
             OneSidedCall::Put { mut buffer, at, then } => {
-                let window = Window::of(&mut buffer);
+                let window = BufferWindow::of(&mut buffer);
                 self.each_part(core, at, buffer.len(), |core, place, part| {
                     window.show(&mut buffer, part);
                     core.engine.write_buffer_by_key(pd, place, &buffer)

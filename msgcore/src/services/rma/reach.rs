@@ -2,23 +2,18 @@
 //! one bucket after the other is a transfer like any other. A short get goes with the request for its memory, and its bytes come
 //! with the answer.
 
-use std::collections::VecDeque;
-use std::ops::Range;
-
 use roci_driver::Buffer;
 use roci_driver::link::Link;
-use roci_protocol::Rkey;
-use roci_protocol::msg::{self, GetOnMiss, Message};
+use roci_protocol::msg::{self, GetOnMiss};
 
 use super::RmaService;
-use super::firehose::{
-    Bucket, Environment, Failed, FirehoseViolation, Grain, Hold, Limits, MAX_BUCKETS, PinError, Share, Span,
-};
-use super::offers::Offers;
+use super::firehose::{Failed, FirehoseShare, FirehoseViolation, Grain, Hold, MAX_BUCKETS, PinError, Span};
+use super::surroundings::Surroundings;
+use super::window::BufferWindow;
 use crate::core::Core;
 use crate::core::breach::Breach;
 use crate::core::completion::OpError;
-use crate::core::peer::{Payload, PayloadMessage, Peer, PeerId};
+use crate::core::peer::{Peer, PeerId};
 use crate::core::segment::OfferTerms;
 use crate::core::slab::Key;
 use crate::core::transfer::{Direction, Transfer};
@@ -37,10 +32,10 @@ const REGION: usize = 12;
 pub(super) struct Reach {
     direction: Direction,
     va: u64,
-    share: Share,
+    share: FirehoseShare,
     /// Its memory, unless a transfer has it.
     memory: Option<Buffer>,
-    window: Window,
+    window: BufferWindow,
     /// The list that it is a copy of, or is to be copied to.
     list: Option<Buffer>,
     /// Bytes that were transferred.
@@ -50,72 +45,6 @@ pub(super) struct Reach {
     hold: Option<Hold>,
     /// The bytes of a get come with the answer to its request.
     is_on_miss: bool,
-}
-
-/// A buffer of which one part after another is transferred.
-#[derive(Debug)]
-pub(super) struct Window {
-    /// Bytes before its view.
-    front: usize,
-    len: usize,
-}
-
-impl Window {
-    /// A window on all of its view.
-    pub(super) fn of(buffer: &mut Buffer) -> Self {
-        let (len, room) = (buffer.len(), buffer.capacity());
-        buffer.reset();
-        let window = Self { front: buffer.capacity() - room, len };
-        window.show(buffer, 0..len);
-        window
-    }
-
-    /// Makes a part of the view the view.
-    pub(super) fn show(&self, buffer: &mut Buffer, part: Range<usize>) {
-        buffer.reset();
-        buffer.skip_front(self.front + part.start);
-        buffer.set_len(part.len());
-    }
-
-    /// Makes the view what it was.
-    pub(super) fn show_all(&self, buffer: &mut Buffer) {
-        self.show(buffer, 0..self.len);
-    }
-}
-
-/// What Firehose finds around it.
-struct Surroundings<'a, L: Link> {
-    core: &'a mut Core<L>,
-    /// None once it is gone: then there is nothing to say to it.
-    peer: Option<&'a mut Peer>,
-    offers: &'a mut Offers,
-    limits: Limits,
-    ended: &'a mut VecDeque<(u64, Result<Hold, Failed>)>,
-    /// A get that goes with the next message.
-    get: Option<GetOnMiss>,
-    is_answering: bool,
-}
-
-impl<L: Link> Environment for Surroundings<'_, L> {
-    fn send(&mut self, to: PeerId, message: &[u8]) {
-        let peer = self.peer.as_deref_mut().filter(|peer| peer.id == to).expect("it speaks to whom it hears");
-        let is_answer = self.is_answering;
-        peer.tx.answers_waiting += usize::from(is_answer);
-        let payload = Payload::Firehoses { bytes: message.into(), is_answer };
-        peer.tx.payloads.push_back(PayloadMessage { message: Message::Firehose { get: self.get.take() }, payload });
-    }
-
-    fn pin(&mut self, bucket: Bucket) -> Result<Rkey, PinError> {
-        self.offers.pin(self.core, &self.limits, bucket)
-    }
-
-    fn unpin(&mut self, bucket: Bucket, _: Rkey) {
-        self.offers.unpin(self.core, bucket);
-    }
-
-    fn ended(&mut self, context: u64, outcome: Result<Hold, Failed>) {
-        self.ended.push_back((context, outcome));
-    }
 }
 
 impl RmaService {
@@ -141,9 +70,9 @@ impl RmaService {
                 }
             }
         }
-        let window = Window::of(&mut memory);
+        let window = BufferWindow::of(&mut memory);
         let grain = Grain::new(1 << terms.bucket_bits).expect("a power of two");
-        let share = Share { grain, firehoses: terms.firehoses.into() };
+        let share = FirehoseShare { grain, firehoses: terms.firehoses.into() };
         let memory = Some(memory);
         let reach =
             Reach { direction, va, share, memory, window, list, done: 0, reached: 0, hold: None, is_on_miss: false };
@@ -168,6 +97,7 @@ impl RmaService {
         match outcome {
             Ok(buffer) => {
                 reach.done += reach.direction.len_of(&buffer);
+                assert!(reach.done <= reach.reached, "no more is transferred than firehoses lead to");
                 reach.memory = Some(buffer);
                 if reach.done == reach.reached
                     && let Some(hold) = reach.hold.take()
@@ -218,7 +148,7 @@ impl RmaService {
             }
             Ok(None) if has_left => {
                 reach.is_on_miss = true;
-                let buffer = reach.memory.take().expect("nobody else has it");
+                let buffer = reach.memory.take().expect("no transfer has it");
                 core.await_filling(peer, OneSidedWork::Named(key).to_name(), buffer);
             }
             Ok(None) => {}
@@ -341,13 +271,22 @@ impl RmaService {
         self.firehose.check_invariants()
     }
 
+    /// Whether Firehose knows of no operation but those that there are.
+    pub(crate) fn holds_what_it_needs(&self) -> bool {
+        let reaches = self.operations.iter().filter_map(|(_, operation)| operation.reach.as_ref());
+        let needed = reaches.filter(|reach| reach.hold.is_some() || reach.done < reach.reached && !reach.is_on_miss);
+        self.firehose.settled_operations().is_none_or(|count| count == needed.count())
+    }
+
     /// A peer is gone: it holds nothing here any more, and nothing there is held.
     pub(super) fn forget_firehoses<L: Link>(&mut self, core: &mut Core<L>, peer: PeerId, holds: Vec<Hold>) {
         let limits = self.firehose.limits();
         let Self { offers, ended, firehose, .. } = self;
         let mut around = Surroundings { core, peer: None, offers, limits, ended, get: None, is_answering: false };
         firehose.peer_gone(&mut around, peer);
-        holds.into_iter().for_each(|hold| firehose.release(&mut around, hold));
+        for hold in holds {
+            firehose.release(&mut around, hold);
+        }
         ended.clear();
     }
 }

@@ -28,8 +28,6 @@
 //! ([`OpError::Denied`]), and one that is not waited for is an event ([`WorkerEvent::Denied`](crate::WorkerEvent::Denied)).
 //!
 //! ```
-//! use std::time::Duration;
-//!
 //! use roci_driver::Engine;
 //! use roci_driver::link::sim::{Clock, SimLink};
 //! use roci_msgcore::one_sided::OneSided as _;
@@ -72,7 +70,7 @@ use crate::core::peer_id::PeerId;
 use crate::core::refused::{CallError, Refused};
 use crate::core::request::Request;
 
-pub use crate::core::segment::{Offer, RemoteAddress, Segment, SegmentKey};
+pub use crate::core::segment::{OfferedMemory, RemoteAddress, Segment, SegmentKey};
 pub use crate::services::rma::operation::Signal;
 pub use access_region::AccessRegion;
 pub use offering::Offering;

@@ -1,8 +1,8 @@
 //! Offering memory to peers without registering it: Firehose, which was GASNet's.
 //!
 //! [`OneSided::expose`](super::OneSided::expose) registers memory whole, for as long as it is exposed: it takes a key, and pages that stay
-//! where they are. Memory that is offered is registered in buckets, as peers want them, and for as long as they use them or nobody
-//! needs their place. So a rank may offer more than it can register, and what nobody reaches costs nothing. The keys are used
+//! where they are. Memory that is offered is registered in buckets, as peers want them, and for as long as they use them or their
+//! place is not needed. So a rank may offer more than it can register, and what no peer reaches costs nothing. The keys are used
 //! like those of segments, by all one-sided operations but long active messages.
 //!
 //! A peer has F *firehoses* into a rank's memory, each of which leads to one bucket. An operation to where they lead costs the target
@@ -18,7 +18,7 @@
 use roci_driver::UserMemory;
 use roci_driver::link::Link;
 
-use super::Offer;
+use super::OfferedMemory;
 use crate::Worker;
 use crate::core::refused::{CallError, Refused};
 use crate::services::rma::firehose::FirehoseStats;
@@ -31,13 +31,13 @@ pub trait Offering {
     /// # Errors
     /// The configuration leaves no memory or no keys for that. The memory comes back, unless it went with a dedicated worker's
     /// thread.
-    fn offer(&mut self, memory: UserMemory) -> Result<Offer, Refused<Option<UserMemory>>>;
+    fn offer(&mut self, memory: UserMemory) -> Result<OfferedMemory, Refused<Option<UserMemory>>>;
 
     /// Takes an offer back. Operations of peers that come later are denied.
     ///
     /// # Errors
     /// There is no such offer.
-    fn retract(&mut self, offer: Offer) -> Result<UserMemory, CallError>;
+    fn retract(&mut self, offer: OfferedMemory) -> Result<UserMemory, CallError>;
 
     /// Returns what this worker's operations met at its peers, and what those of its peers met here.
     ///
@@ -47,11 +47,11 @@ pub trait Offering {
 }
 
 impl<L: Link> Offering for Worker<L> {
-    fn offer(&mut self, memory: UserMemory) -> Result<Offer, Refused<Option<UserMemory>>> {
+    fn offer(&mut self, memory: UserMemory) -> Result<OfferedMemory, Refused<Option<UserMemory>>> {
         self.endpoint.offer(memory).map_err(|Refused { why, given }| Refused { why, given: Some(given) })
     }
 
-    fn retract(&mut self, offer: Offer) -> Result<UserMemory, CallError> {
+    fn retract(&mut self, offer: OfferedMemory) -> Result<UserMemory, CallError> {
         self.endpoint.retract(offer)
     }
 

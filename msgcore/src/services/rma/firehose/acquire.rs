@@ -5,7 +5,7 @@ use super::bucket::{Bucket, Region, Span, coalesce};
 use super::environment::Environment;
 use super::error::AcquireError;
 use super::firehoses::Lookup;
-use super::limits::Share;
+use super::limits::FirehoseShare;
 use super::moves::{Move, MoveId};
 use super::operations::{FirehoseOperation, Hold, MOST_OPERATIONS, OperationId, Phase};
 use super::wire::{self, MAX_BUCKETS};
@@ -29,7 +29,7 @@ impl FirehoseEngine {
         &mut self,
         env: &mut impl Environment,
         peer: PeerId,
-        share: Share,
+        share: FirehoseShare,
         span: Span,
         context: u64,
     ) -> Result<Option<Hold>, AcquireError> {
@@ -62,7 +62,7 @@ impl FirehoseEngine {
         }
     }
 
-    fn judge_acquire(&mut self, peer: PeerId, share: Share, span: Span) -> Result<Region, AcquireError> {
+    fn judge_acquire(&mut self, peer: PeerId, share: FirehoseShare, span: Span) -> Result<Region, AcquireError> {
         let region = share.grain.cover(span)?;
         let (buckets, most) = (region.count(), share.firehoses.min(MAX_BUCKETS));
         if buckets > most {

@@ -36,7 +36,7 @@ pub struct Pinnable {
 
 /// What an end gives each of its peers, which say it in their keys to its memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Share {
+pub struct FirehoseShare {
     /// The size of a bucket.
     pub grain: Grain,
     /// F: the firehoses that a peer has, one bucket each.
@@ -46,7 +46,7 @@ pub struct Share {
 /// Limits that fit together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    share: Share,
+    share: FirehoseShare,
     victims: usize,
 }
 
@@ -120,7 +120,7 @@ impl Pinnable {
 
 impl Limits {
     /// Nothing is pinned for anybody.
-    pub(crate) const NOTHING: Self = Self { share: Share { grain: Grain::PAGE, firehoses: 0 }, victims: 0 };
+    pub(crate) const NOTHING: Self = Self { share: FirehoseShare { grain: Grain::PAGE, firehoses: 0 }, victims: 0 };
 
     /// The limits in a job of so many ranks. What is set is taken; of two that are not, MAXVICTIM is a quarter of what can
     /// be pinned, but no less than its minimum; of one that is not, it is what the other leaves.
@@ -154,16 +154,16 @@ impl Limits {
             return Err(BadLimits::M { m, least, ranks });
         }
         let firehoses = (m / bucket).checked_div(ranks.saturating_sub(1)).unwrap_or(0);
-        Ok(Self { share: Share { grain, firehoses }, victims: (maxvictim / bucket) as usize })
+        Ok(Self { share: FirehoseShare { grain, firehoses }, victims: (maxvictim / bucket) as usize })
     }
 
     /// Limits in buckets, without minimums: for simulations, in which exhaustion is the point.
     pub fn exact(grain: Grain, firehoses: u64, victims: usize) -> Self {
-        Self { share: Share { grain, firehoses }, victims }
+        Self { share: FirehoseShare { grain, firehoses }, victims }
     }
 
     /// What each peer is given.
-    pub fn share(&self) -> Share {
+    pub fn share(&self) -> FirehoseShare {
         self.share
     }
 

@@ -82,7 +82,7 @@ pub use environment::Environment;
 pub use error::{AcquireError, Failed, FirehoseBreach};
 pub use firehoses::TableViolation;
 pub use invariants::FirehoseViolation;
-pub use limits::{BadLimits, Limits, Pinnable, Settings, Share};
+pub use limits::{BadLimits, FirehoseShare, Limits, Pinnable, Settings};
 pub use operations::Hold;
 pub use pin_error::PinError;
 pub use pins::{PinCounts, PinViolation};
@@ -121,7 +121,7 @@ pub struct FirehoseEngine {
 #[derive(Default)]
 struct FirehosePeer {
     /// What it gives this end, once that is known.
-    share: Option<Share>,
+    share: Option<FirehoseShare>,
     /// Firehoses to it.
     firehoses: Firehoses,
     /// Acquires that wait: the first one until it can have all it needs, the others behind it.
@@ -175,6 +175,11 @@ impl FirehoseEngine {
     fn piece_in(&self, operation: &FirehoseOperation, bucket: Bucket) -> Option<Piece> {
         let there = self.peers.get(&operation.peer)?;
         Some(Piece { span: there.share?.grain.part(operation.span, bucket), key: there.firehoses.key(bucket)? })
+    }
+
+    /// How many operations hold memory or wait for it; nothing while a move is under way, whose operations may have ended.
+    pub(crate) fn settled_operations(&self) -> Option<usize> {
+        (self.moves.iter().next().is_none()).then(|| self.operations.iter().count())
     }
 
     /// How much of this rank's memory is pinned, and why.

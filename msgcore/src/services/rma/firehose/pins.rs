@@ -129,7 +129,7 @@ impl Pins {
         assert!(victims <= self.most_victims, "{victims} victims are more than MAXVICTIM");
     }
 
-    /// The bucket's slot, pinned if it was not. A bucket that was just pinned is held by nobody for the moment, so the caller
+    /// The bucket's slot, pinned if it was not. A bucket that was just pinned is held by no rank for the moment, so the caller
     /// gives it to somebody at once.
     fn pinned_slot(
         &mut self,

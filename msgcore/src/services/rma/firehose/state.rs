@@ -16,7 +16,7 @@ pub enum BucketState {
     E,
 }
 
-/// What happens to a bucket. `last`: nobody holds it afterwards.
+/// What happens to a bucket. `last`: no rank holds it afterwards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BucketEvent {
     /// A rank gets a firehose to it.

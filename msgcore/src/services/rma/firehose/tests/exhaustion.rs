@@ -15,7 +15,7 @@ fn what_can_never_be_had_is_refused_at_once() {
     assert_eq!(too_large.to_string(), "5 buckets at once, and there are never more than 4: split the transfer");
     assert_eq!(refusal(&mut one, 0, 0), AcquireError::Span(BadSpan::Empty(0)));
     assert!(one.acquire(0, 1, 0).is_none());
-    let more = Share { firehoses: 5, ..one.engine.limits().share() };
+    let more = FirehoseShare { firehoses: 5, ..one.engine.limits().share() };
     let other = one.engine.acquire(&mut one.host, 1.into(), more, Span { va: 0, len: 1 }, 0);
     assert_eq!(other, Err(AcquireError::OtherShare(1.into())));
     assert_eq!(one.take_messages().len(), 1);
