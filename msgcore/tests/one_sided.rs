@@ -126,6 +126,52 @@ fn every_form_of_every_operation_between_ranks_with_threads() {
     everything_blocking::<DedicatedWorker>();
 }
 
+/// Every rank offers more than firehoses lead to, and all read and write it, each its own part.
+fn all_reach_what_is_offered<W: Member>() {
+    const PART: usize = 2 << 20;
+    for knobs in MEANS {
+        run_ranks(3, move |job, _| {
+            let firehoses = [("firehose_bucket", "4KiB"), ("firehose_m", "1"), ("firehose_maxvictim_m", "1")];
+            let mut worker = W::join(&config(&[knobs, &firehoses].concat()), job).expect("it opens");
+            let rank = worker.rank();
+            let offer = worker.offer(vec![0; 3 * PART].leak().into()).expect("keys are left");
+            let theirs = worker.gather_keys(offer).expect("all are here");
+            let mut expected = vec![vec![0; PART]; 3];
+            let mut at = rank + 1;
+            for round in 0..300 {
+                at = (at * 1_103_515_245 + 12_345) % (PART - 10_000);
+                let (owner, len) = ((rank + round) % 3, [1, 100, 4096, 9000][round % 4]);
+                let sent = bytes(len, round);
+                worker.put_blocking(owner, &sent, theirs[owner].at(rank * PART + at)).expect("it arrives");
+                expected[owner][at..at + len].copy_from_slice(&sent);
+                let from = at.saturating_sub(500);
+                let mut got = vec![0; len];
+                worker.get_blocking(owner, &mut got, theirs[owner].at(rank * PART + from)).expect("it comes");
+                assert!(got == expected[owner][from..from + len], "{knobs:?}: round {round}, {len} bytes");
+            }
+            for (owner, expected) in expected.iter().enumerate() {
+                let mut all = vec![0; PART];
+                worker.get_blocking(owner, &mut all, theirs[owner].at(rank * PART)).expect("it comes");
+                assert!(all == *expected, "{knobs:?}: what {rank} has written at {owner}");
+            }
+            worker.barrier().expect("all are here");
+            let stats = worker.firehose_stats().expect("it lives");
+            assert!(stats.replaced > 500 && stats.repins + stats.unpins > 500, "{stats:?}");
+            worker.close().expect("all close");
+        });
+    }
+}
+
+#[test]
+fn offers_between_ranks_are_exact_by_all_means() {
+    all_reach_what_is_offered::<Worker>();
+}
+
+#[test]
+fn offers_between_ranks_are_exact_by_all_means_with_threads() {
+    all_reach_what_is_offered::<DedicatedWorker>();
+}
+
 /// All ranks count on one number of rank 0's, by RDMA and by message at once.
 fn all_count<W: Member>() {
     const EACH: u64 = 500;

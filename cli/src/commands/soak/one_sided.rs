@@ -1,5 +1,6 @@
 //! The part of a round that needs no receive: each rank puts a block into the next one's memory with a signal, counts on rank 0's
-//! memory, and has a handler run; and checks what the one before it has put there.
+//! memory, and has a handler run; and checks what the one before it has put there. Another block goes to memory that the next one
+//! only offers, at a place of its own in each round, and is read back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +20,10 @@ const BLOCK: usize = 20_000;
 const SIGNALS: usize = 0;
 const COUNT: usize = 8;
 const BLOCKS: usize = 64;
+/// Bytes that a rank offers: more than the smallest Firehose registers at a time.
+const OFFERED: usize = 4 << 20;
+/// How far apart the blocks of two rounds are in them: they come by all places.
+const STRIDE: usize = 1_234_567;
 const HANDLER: &str = "soak";
 const A_MOMENT: Duration = Duration::from_secs(5);
 
@@ -26,6 +31,8 @@ const A_MOMENT: Duration = Duration::from_secs(5);
 pub(super) struct OneSidedSoak {
     segment: Segment,
     keys: Vec<SegmentKey>,
+    /// To what is offered.
+    offers: Vec<SegmentKey>,
     rounds: u64,
     /// Handlers that have run with the right bytes.
     ran: Arc<AtomicU64>,
@@ -44,7 +51,10 @@ impl OneSidedSoak {
         });
         worker.register_handler(HANDLER, handler)?;
         let keys = worker.gather_keys(segment)?;
-        Ok(Self { segment, keys, rounds: 0, ran })
+        // It is offered until the process ends.
+        let offer = worker.offer(vec![1; OFFERED].leak().into())?;
+        let offers = worker.gather_keys(offer)?;
+        Ok(Self { segment, keys, offers, rounds: 0, ran })
     }
 
     /// Takes part in a round; returns whether what the rank before has written was right.
@@ -60,6 +70,7 @@ impl OneSidedSoak {
         let count = worker.atomic_with(0.into(), AtomicOp::Add(1), AtomicWidth::U64, self.keys[0].at(COUNT))?;
         let payload = &block(rank, self.rounds)[..100];
         worker.send_active(next.into(), HandlerId::of(HANDLER), &[self.rounds], payload)?;
+        let is_offer_right = self.reach_offer(worker, next)?;
         worker.wait_for_at_least(before.into(), self.segment, SIGNALS, self.rounds)?;
         // A rank alone never waits, and its messages to itself do.
         worker.progress();
@@ -67,7 +78,19 @@ impl OneSidedSoak {
         worker.read_segment(self.segment, at, &mut found)?;
         worker.wait(put)?;
         worker.wait(count)?;
-        Ok(found == block(before, self.rounds))
+        Ok(is_offer_right && found == block(before, self.rounds))
+    }
+
+    /// Puts a block into what a rank offers, and reads it back.
+    fn reach_offer(&self, worker: &mut impl Messaging, next: Rank) -> Result<bool, Failure> {
+        let at = self.offers[next].at(self.rounds as usize * STRIDE % (OFFERED - BLOCK));
+        let mut buffer = worker.buffer(BLOCK)?;
+        buffer.copy_from_slice(&block(worker.rank(), self.rounds));
+        let put = worker.put_with(next.into(), buffer, at, None)?;
+        let mut buffer = worker.wait(put)?.buffer;
+        buffer.fill(0);
+        let get = worker.get_from(next.into(), buffer, at)?;
+        Ok(worker.wait(get)?.buffer[..] == block(worker.rank(), self.rounds)[..])
     }
 
     /// Whether all that was counted and sent to this rank was. The others are at their end, too.
