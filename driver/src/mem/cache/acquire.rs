@@ -113,7 +113,7 @@ impl<R: Registrar> Cache<R> {
         }
         loop {
             if !self.has_room(range.len()) {
-                if self.evict_one() {
+                if self.evict_one() || self.reap(usize::MAX) {
                     continue;
                 }
                 return None;
@@ -130,7 +130,7 @@ impl<R: Registrar> Cache<R> {
                 self.hopeless.learn(range.len(), self.ended_by_others());
             }
             self.last_failure = Some(error);
-            if is_refused || !(is_absorbed || self.evict_one()) {
+            if is_refused || !(is_absorbed || self.evict_one() || self.reap(usize::MAX)) {
                 return None;
             }
         }

@@ -38,6 +38,9 @@ pub(crate) struct CacheLimits {
     pub(crate) bytes: usize,
 }
 
+/// Regions in use that have left the cache, and are looked at in each call: there may be as many as buffers.
+const REAPED_AT_ONCE: usize = 8;
+
 /// The cache over a registrar.
 #[derive(Debug)]
 pub(crate) struct Cache<R: Registrar> {
@@ -49,6 +52,8 @@ pub(crate) struct Cache<R: Registrar> {
     index: Index,
     /// Registered regions that are not in the index any more, or never were, and end with their last use.
     leaving: Vec<Leaving>,
+    /// Which of those is looked at next.
+    next_leaving: usize,
     /// The board's marks when they were last looked at.
     marks_seen: u64,
     hopeless: Hopeless,
@@ -75,6 +80,7 @@ impl<R: Registrar> Cache<R> {
             recent: Recent::new(),
             index: Index::default(),
             leaving: Vec::new(),
+            next_leaving: 0,
             marks_seen,
             hopeless: Hopeless::nothing(),
             last_failure: None,
@@ -102,7 +108,7 @@ impl<R: Registrar> Cache<R> {
         }
         self.sweep();
         if !self.leaving.is_empty() {
-            self.reap();
+            self.reap(REAPED_AT_ONCE);
         }
     }
 
@@ -137,17 +143,23 @@ impl<R: Registrar> Cache<R> {
         }
     }
 
-    /// Ends regions that have left the cache and have no other owner any more.
-    fn reap(&mut self) {
-        let mut at = 0;
-        while at < self.leaving.len() {
+    /// Looks at so many regions that have left the cache, by turns, and ends those that have no other owner any more. Returns whether
+    /// there were any.
+    fn reap(&mut self, most: usize) -> bool {
+        let before = self.leaving.len();
+        for _ in 0..most.min(before) {
+            if self.next_leaving >= self.leaving.len() {
+                self.next_leaving = 0;
+            }
+            let at = self.next_leaving;
             if Arc::get_mut(&mut self.leaving[at].region).is_some() {
                 let Leaving { region, .. } = self.leaving.swap_remove(at);
                 self.unregister(&region);
             } else {
-                at += 1;
+                self.next_leaving += 1;
             }
         }
+        self.leaving.len() < before
     }
 
     /// Whether nothing has happened to the region.

@@ -11,7 +11,7 @@ use memmap2::MmapMut;
 use super::super::board::WatchTable;
 use super::super::registrar::{RegisterError, Registrar};
 use super::super::watch::{MonitorChoice, Watch};
-use super::{AdoptError, Cache, CacheLimits, CachedRegion};
+use super::{AdoptError, Cache, CacheLimits, CachedRegion, REAPED_AT_ONCE};
 
 const PAGE: usize = 4096;
 /// Pages that the tests play with.
@@ -303,6 +303,25 @@ fn without_a_watch_each_use_is_registered_by_itself() {
     assert_eq!((stats.misses, stats.registered_once, stats.hits_fast + stats.hits_slow), (3, 3, 0));
     scene.cache.tend();
     assert_eq!(scene.cache.stats().regions, 0);
+}
+
+/// A poll looks after registrations: what many of them cost it must not grow with their number.
+#[test]
+fn of_many_regions_in_use_a_few_are_looked_at_in_each_call() {
+    let mut scene = Scene::of_pages(30, PAGES);
+    scene.cache.watch = Watch::new(scene.board.clone(), MonitorChoice::None).expect("it needs no monitor");
+    let mut used: Vec<_> = (0..30).map(|page| scene.acquire(page..page + 1).expect("room")).collect();
+    let before = scene.cache.next_leaving;
+    scene.cache.tend();
+    assert_eq!(scene.cache.next_leaving, (before + REAPED_AT_ONCE) % 30);
+    drop(used.remove(17));
+    (0..=30 / REAPED_AT_ONCE).for_each(|_| scene.cache.tend());
+    assert_eq!(scene.cache.stats().regions, 29, "all had their turn");
+    let last = scene.acquire(40..41).expect("there is a place");
+    drop(used);
+    let more = scene.acquire(41..42).expect("who needs a place looks at all of them");
+    scene.check();
+    drop((last, more));
 }
 
 #[test]
