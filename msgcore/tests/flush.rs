@@ -4,10 +4,12 @@
 #[path = "common/ranks.rs"]
 mod ranks;
 
+use std::collections::VecDeque;
 use std::thread;
 use std::time::Duration;
 
 use ranks::{Member, PATIENCE, config, run_ranks};
+use roci_msgcore::collectives::Collectives as _;
 use roci_msgcore::{CallError, DedicatedWorker, FlushError, PeerId, Tag, Worker};
 
 const TAG: Tag = Tag::new(1);
@@ -118,4 +120,43 @@ fn a_peer_that_is_gone_is_not_waited_for() {
 #[test]
 fn a_peer_that_is_gone_is_not_waited_for_by_a_thread() {
     gone::<DedicatedWorker>();
+}
+
+/// What a peer asks for without end is no part of what a rank has sent before.
+fn a_flush_ends_beside_a_peer_that_asks_on_and_on<W: Member>() {
+    const DEPTH: usize = 32;
+    for means in [("rdma", "off"), ("rdma_gets", "off")] {
+        run_ranks(2, move |job, _| {
+            let mut worker = W::join(&config(&[means]), job).expect("it opens");
+            let segment = worker.expose(worker.memory(1 << 16)).expect("a key");
+            worker.write_segment(segment, 0, &[0; 8]).expect("it is there");
+            let theirs = worker.gather_keys(segment).expect("all are here")[1 - worker.rank()];
+            if worker.rank() == 0 {
+                for round in 1..=50_u64 {
+                    worker.put_value(1, round, theirs.at(8)).expect("accepted");
+                    worker.flush(Some(1.into()), Duration::from_secs(5)).expect("it arrives");
+                    worker.flush(None, Duration::from_secs(5)).expect("it arrives");
+                }
+                worker.put_value(1, 1, theirs.at(0)).expect("accepted");
+            } else {
+                let mut gets = VecDeque::new();
+                let mut is_over = [0; 8];
+                while is_over == [0; 8] {
+                    while gets.len() < DEPTH {
+                        gets.push_back(worker.get(0, worker.memory(4000), theirs.at(64)).expect("accepted"));
+                    }
+                    worker.wait(gets.pop_front().expect("there are some")).expect("it comes");
+                    worker.read_segment(segment, 0, &mut is_over).expect("it is there");
+                }
+                gets.into_iter().for_each(|get| drop(worker.wait(get).expect("it comes")));
+            }
+            worker.close().expect("all close");
+        });
+    }
+}
+
+#[test]
+fn a_flush_ends_beside_a_peer_that_asks_on_and_on_by_message() {
+    a_flush_ends_beside_a_peer_that_asks_on_and_on::<Worker>();
+    a_flush_ends_beside_a_peer_that_asks_on_and_on::<DedicatedWorker>();
 }

@@ -4,6 +4,7 @@ use roci_driver::{Buffer, QueuePair};
 use roci_protocol::msg::{self, Message};
 
 use super::credits::Credits;
+use super::in_flight::InFlight;
 use crate::receive_queues::{Kind, ReceiveQueue};
 
 /// Work requests that a lane's send queue holds.
@@ -22,7 +23,7 @@ pub(crate) struct Lane {
     /// Bytes of payload that a vbuf of this lane holds.
     pub(crate) payload: usize,
     /// Work requests posted and not complete.
-    pub(crate) in_flight: usize,
+    pub(crate) in_flight: InFlight,
     /// Receives posted.
     pub(crate) posted: usize,
     /// Receives used up and not posted again: those that wait to be posted together, and those that lack a vbuf.
@@ -42,7 +43,7 @@ impl Lane {
             credits: Credits::new(queue.kind.granted()),
             is_shared: matches!(queue.kind, Kind::Shared { .. }),
             payload: queue.size - msg::LEN,
-            in_flight: 0,
+            in_flight: InFlight::default(),
             posted: 0,
             unposted: Vec::new(),
             missing: 0,
@@ -65,7 +66,7 @@ impl Lane {
     /// Returns how many work requests may be posted.
     #[inline]
     pub(crate) fn places(&self) -> usize {
-        SEND_QUEUE - self.in_flight
+        SEND_QUEUE - self.in_flight.count()
     }
 
     /// Whether a message costs a credit here: where each peer has receives of its own, whatever uses one up but for those

@@ -8,6 +8,7 @@ pub(crate) mod breach;
 pub(crate) mod by_message;
 pub(crate) mod completion;
 pub(crate) mod credits;
+pub(crate) mod in_flight;
 pub(crate) mod lane;
 pub(crate) mod no_connection;
 pub(crate) mod peer;

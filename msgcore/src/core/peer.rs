@@ -1,13 +1,12 @@
 //! One peer: its connection, its lanes, what waits to be sent to it, and what waits for its turn.
 
-use std::collections::VecDeque;
-
 use roci_driver::Buffer;
 use roci_protocol::Nanos;
 use roci_protocol::msg::{Capabilities, Header, Message};
 
 use super::breach::Breach;
 use super::completion::OpError;
+use super::in_flight::{CountedQueue, Mark};
 use super::lane::Lane;
 pub(crate) use super::peer_id::PeerId;
 use super::stage::{Stage, Step};
@@ -53,11 +52,11 @@ pub(crate) struct PeerTx {
     /// The place of the next matched message.
     pub(crate) next_sequence: u16,
     /// Control messages: they overtake, because they set memory free. Of an honest peer there are never more than operations.
-    pub(crate) control: VecDeque<Control>,
+    pub(crate) control: CountedQueue<Control>,
     /// READs, WRITEs and atomics.
     pub(crate) transfers: PeerTransfers,
     /// Messages with a payload that keep no place among the others.
-    pub(crate) payloads: VecDeque<PayloadMessage>,
+    pub(crate) payloads: CountedQueue<PayloadMessage>,
     /// How many of them are replies.
     pub(crate) replies_waiting: usize,
     /// How many of them answer moves of firehoses.
@@ -82,6 +81,13 @@ pub(super) enum Starved {
     Queued,
     /// It did for longest: the next one is its own, before all others that wait.
     Turn,
+}
+
+/// What waited to be sent when somebody looked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WaitingMark {
+    control: Mark,
+    payloads: Mark,
 }
 
 /// What has come and waits for its turn.
@@ -158,14 +164,27 @@ impl Peer {
 
     /// Whether all its work requests have ended, and none will.
     pub(crate) fn is_at_rest(&self) -> bool {
-        self.failure.is_some() && self.lanes.iter().all(|lane| lane.in_flight == 0 && lane.posted == 0)
+        self.failure.is_some() && self.lanes.iter().all(|lane| lane.in_flight.count() == 0 && lane.posted == 0)
     }
 
     /// Whether nothing of the core's is under way to the peer.
     pub(crate) fn is_quiet(&self) -> bool {
         let transfers = &self.tx.transfers;
         let has_work = self.tx.has_work() || transfers.awaits_replies() || transfers.reaching() > 0;
-        self.failure.is_some() || !(has_work || self.lanes.iter().any(|lane| lane.in_flight > 0))
+        self.failure.is_some() || !(has_work || self.lanes.iter().any(|lane| lane.in_flight.count() > 0))
+    }
+
+    /// Marks what waits to be sent.
+    pub(crate) fn mark_of_waiting(&self) -> WaitingMark {
+        WaitingMark { control: self.tx.control.mark(), payloads: self.tx.payloads.mark() }
+    }
+
+    /// Whether all up to a mark has left, and no operation of this end's waits for anything but acknowledgements. What the peer
+    /// asks for meanwhile may wait.
+    pub(crate) fn has_sent(&self, mark: &WaitingMark) -> bool {
+        let (tx, transfers) = (&self.tx, &self.tx.transfers);
+        let messages = tx.control.has_passed(mark.control) && tx.payloads.has_passed(mark.payloads);
+        messages && transfers.has_left() && transfers.reaching() == 0 && !tx.stream_waits
     }
 
     /// Returns the credits that ride on the next message, and the queue that they are for: those of the queue that is in

@@ -53,7 +53,7 @@ impl<L: Link> Core<L> {
     #[inline]
     pub(super) fn post_rdma(&mut self, peer: &mut Peer, transfer: Transfer, is_fenced: bool) -> bool {
         let Transfer { operation, buffer, rkey, va, direction } = transfer;
-        peer.lanes[0].in_flight += 1;
+        peer.lanes[0].in_flight.begin();
         peer.tx.transfers.begin(buffer.len());
         let work = match direction {
             Direction::Read { .. } => SendWr::read(operation, buffer, rkey, va),
@@ -76,7 +76,7 @@ impl<L: Link> Core<L> {
         let posted = self.engine.post_send(peer.lanes[0].qp, work);
         if posted.is_err() {
             // The queue pair has failed: its completions will say so, and the end of the peer ends the operation.
-            peer.lanes[0].in_flight -= 1;
+            peer.lanes[0].in_flight.end();
         }
         posted.is_ok()
     }
@@ -100,10 +100,10 @@ impl<L: Link> Core<L> {
         let mut vbuf = self.send_pools[0].take(&self.engine).expect("there is a spare one");
         vbuf.set_len(bytes.len());
         vbuf.copy_from_slice(bytes);
-        peer.lanes[0].in_flight += 1;
+        peer.lanes[0].in_flight.begin();
         if let Err(refused) = self.engine.post_send(peer.lanes[0].qp, SendWr::write(name, vbuf, rkey, va)) {
             // The queue pair has failed, and its completions will say so.
-            peer.lanes[0].in_flight -= 1;
+            peer.lanes[0].in_flight.end();
             self.send_pools[0].give(refused.request.into_buffer());
         }
         true

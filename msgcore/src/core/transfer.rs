@@ -158,6 +158,11 @@ impl PeerTransfers {
         self.waiting.is_empty() && self.served.is_empty()
     }
 
+    /// Whether all of this end's own have left, and those by message are answered.
+    pub(crate) fn has_left(&self) -> bool {
+        self.waiting.is_empty() && !self.awaits_replies()
+    }
+
     /// Whether the peer owes answers.
     pub(crate) fn awaits_replies(&self) -> bool {
         self.replies_due > 0

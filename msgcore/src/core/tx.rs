@@ -183,7 +183,7 @@ impl<L: Link> Core<L> {
         if !is_admitted {
             return SendRoom::NoCredit;
         }
-        if peer.lanes[lane].in_flight + vbufs > SEND_QUEUE {
+        if peer.lanes[lane].in_flight.count() + vbufs > SEND_QUEUE {
             return SendRoom::NoBuffer;
         }
         if self.provide_vbufs(peer, lane, vbufs) {
@@ -207,7 +207,7 @@ impl<L: Link> Core<L> {
         };
         let pool = &mut self.send_pools[lane];
         pool.provide(&self.engine, vbufs + others) || {
-            let is_idle = peer.lanes.iter().all(|lane| lane.in_flight == 0);
+            let is_idle = peer.lanes.iter().all(|lane| lane.in_flight.count() == 0);
             vbufs == 1 && is_idle && pool.provide_one(&self.engine)
         }
     }
@@ -307,7 +307,7 @@ impl<L: Link> Core<L> {
     fn post_taken_vbuf(&mut self, peer: &mut Peer, lane_index: usize, vbuf: Buffer, is_fenced: bool) {
         let id = peer.id;
         let lane = &mut peer.lanes[lane_index];
-        lane.in_flight += 1;
+        lane.in_flight.begin();
         if peer.tx.starved == Starved::Turn {
             peer.tx.starved = Starved::No;
         }
@@ -316,7 +316,7 @@ impl<L: Link> Core<L> {
         if let Err(refused) = self.engine.post_send(lane.qp, send) {
             // The queue pair has failed, and its completions will say so.
             debug_assert!(matches!(refused.reason, PostError::QueuePair(_)), "there is a place: {}", refused.reason);
-            lane.in_flight -= 1;
+            lane.in_flight.end();
             self.send_pools[lane_index].give(refused.request.into_buffer());
         }
     }
@@ -332,9 +332,9 @@ impl<L: Link> Core<L> {
         if uses_receive && !lane.is_shared {
             lane.credits.spend();
         }
-        lane.in_flight += 1;
+        lane.in_flight.begin();
         self.engine.post_send(lane.qp, work).map_err(|refused| {
-            lane.in_flight -= 1;
+            lane.in_flight.end();
             refused.request.into_buffer()
         })
     }

@@ -36,7 +36,7 @@ impl<L: Link> Endpoint<L> {
             }
             self.core.send_pools[lane].give(done.buffer);
             let peer = self.peers.get_mut(id)?;
-            peer.lanes[lane].in_flight -= 1;
+            peer.lanes[lane].in_flight.end();
             return Some(id);
         }
         self.after_run(run);
@@ -56,7 +56,7 @@ impl<L: Link> Endpoint<L> {
             _ => {
                 self.on_transferred(id, done);
                 if let Some(peer) = self.peers.get_mut(id) {
-                    peer.lanes[lane].in_flight -= 1;
+                    peer.lanes[lane].in_flight.end();
                 }
                 self.after_work(id);
             }
@@ -162,8 +162,8 @@ impl<L: Link> Endpoint<L> {
             }
             operation => {
                 if let Some(peer) = peer {
-                    debug_assert!((1..=SEND_QUEUE).contains(&peer.lanes[lane].in_flight));
-                    peer.lanes[lane].in_flight -= 1;
+                    debug_assert!((1..=SEND_QUEUE).contains(&peer.lanes[lane].in_flight.count()));
+                    peer.lanes[lane].in_flight.end();
                     if matches!(operation, Operation::Send) {
                         core.send_pools[lane].give(done.buffer);
                     } else if let Some(work) = OneSidedWork::from_name(done.wr_id) {

@@ -56,7 +56,7 @@ impl Sink for Expected<'_> {
         }
         let (lane, slot) = lane_and_slot(wr_id);
         let Some(peer) = self.peers.live_at_mut(slot) else { return Some(vbuf) };
-        peer.lanes[lane].in_flight -= 1;
+        peer.lanes[lane].in_flight.end();
         self.send_pools[lane].give(vbuf);
         // There is room for what waits.
         self.ready.note_to_go_on(peer.id);
@@ -71,7 +71,7 @@ impl Expected<'_> {
         match OneSidedWork::from_name(wr_id) {
             Some(OneSidedWork::Copied(slot)) => {
                 let Some(peer) = self.peers.live_at_mut(slot) else { return Some(memory) };
-                peer.lanes[0].in_flight -= 1;
+                peer.lanes[0].in_flight.end();
                 self.send_pools[0].give(memory);
                 self.ready.note_to_go_on(peer.id);
             }
@@ -79,7 +79,7 @@ impl Expected<'_> {
                 let Some(peer) = self.rma.target_of_lone_put(key).and_then(|id| self.peers.live_mut(id)) else {
                     return Some(memory);
                 };
-                peer.lanes[0].in_flight -= 1;
+                peer.lanes[0].in_flight.end();
                 peer.tx.transfers.end(memory.len());
                 self.ready.note_to_go_on(peer.id);
                 let (request, done) = self.rma.end_lone_put(key, memory);

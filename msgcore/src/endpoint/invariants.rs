@@ -132,7 +132,7 @@ fn check_lane(lane: &Lane, queue: &ReceiveQueue, has_terms: bool) -> Result<(), 
     let account = lane.credits.account();
     let CreditAccount { granted, available, limit, kept } = account;
     ensure(available <= granted && kept <= limit, || LaneViolation::Credits(account))?;
-    ensure(lane.in_flight <= SEND_QUEUE, || LaneViolation::InFlight(lane.in_flight))?;
+    ensure(lane.in_flight.count() <= SEND_QUEUE, || LaneViolation::InFlight(lane.in_flight.count()))?;
     let Kind::PerPeer { num, reserve, .. } = queue.kind else { return Ok(()) };
     let (all, posted) = ((num + reserve) as usize, lane.posted);
     let idle = lane.unposted.len() + lane.missing + lane.kept_with_messages;

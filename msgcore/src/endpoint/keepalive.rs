@@ -78,10 +78,10 @@ fn send_probe<L: Link>(core: &mut Core<L>, peer: &mut Peer) {
     let Ok(nothing) = core.engine.buffer(0) else { return };
     let Some(lane) = peer.lanes.first_mut() else { return };
     core.stats.tx_keepalive += 1;
-    lane.in_flight += 1;
+    lane.in_flight.begin();
     if core.engine.post_send(lane.qp, SendWr::write(PROBE, nothing, Rkey(0), 0)).is_err() {
         // The queue pair has failed, and its completions will say so.
-        lane.in_flight -= 1;
+        lane.in_flight.end();
     }
 }
 
@@ -89,7 +89,7 @@ impl Peer {
     fn has_been_silent(&mut self, now: Nanos, silence: Nanos) -> bool {
         let traces = self.traces();
         // What is on its way already brings its own acknowledgement, or none.
-        let is_asked = self.lanes.iter().any(|lane| lane.in_flight > 0);
+        let is_asked = self.lanes.iter().any(|lane| lane.in_flight.count() > 0);
         let is_silent = traces == self.last_activity.traces && !is_asked;
         if is_silent && now - self.last_activity.since < silence {
             return false;

@@ -10,7 +10,11 @@ use super::Worker;
 use super::report::Awaited;
 use crate::PeerId;
 use crate::backoff::Backoff;
+use crate::core::in_flight::Mark;
+use crate::core::peer::{Peer, WaitingMark};
 use crate::core::refused::CallError;
+use crate::endpoint::Endpoint;
+use crate::services::tag::TagService;
 
 /// Why not all has reached its peers.
 #[derive(Debug, Error)]
@@ -29,8 +33,39 @@ pub enum FlushError {
     },
 }
 
+/// How far a flush to one peer is. What the peer asks for meanwhile is no part of it: it may never end.
+struct Flushing {
+    peer: PeerId,
+    until: Until,
+}
+
+enum Until {
+    /// What waited has left.
+    Sent(WaitingMark),
+    /// What had left is acknowledged, on each lane.
+    Acknowledged(Vec<Mark>),
+}
+
+impl Flushing {
+    fn begin(peer: &Peer) -> Self {
+        Self { peer: peer.id, until: Until::Sent(peer.mark_of_waiting()) }
+    }
+
+    /// Whether it is over.
+    fn is_over(&mut self, peer: &Peer, tag: &TagService) -> bool {
+        if let Until::Sent(mark) = &self.until {
+            if !peer.has_sent(mark) || tag.has_work(peer.id) {
+                return false;
+            }
+            self.until = Until::Acknowledged(peer.lanes.iter().map(|lane| lane.in_flight.mark()).collect());
+        }
+        let Until::Acknowledged(marks) = &self.until else { return false };
+        peer.lanes.iter().zip(marks).all(|(lane, mark)| lane.in_flight.has_passed(*mark))
+    }
+}
+
 impl<L: Link> Worker<L> {
-    /// Waits until all that was sent to a rank, or to every rank that is not gone, is in that rank's memory, for `timeout` at
+    /// Waits until all that was sent to a rank so far, or to every rank that is not gone, is in that rank's memory, for `timeout` at
     /// most. Of a long message, which moves once a receive waits for it, that is the announcement. A rank that aborts or exits
     /// after that loses no short message.
     ///
@@ -38,32 +73,33 @@ impl<L: Link> Worker<L> {
     /// The rank is gone, or there is none; or it took longer.
     pub fn flush(&mut self, to: Option<PeerId>, timeout: Duration) -> Result<(), FlushError> {
         let (since, mut backoff) = (Instant::now(), Backoff::new(self.limits));
+        let asked = self.endpoint.peers.iter().filter(|peer| to.is_none_or(|id| id == peer.id));
+        let mut open: Vec<_> = asked.filter(|peer| !self.is_quiet(peer)).map(Flushing::begin).collect();
         loop {
             if let Some(peer) = to.filter(|&peer| peer != self.endpoint.peers.oneself()) {
                 self.endpoint.peer_or_error(peer)?;
             }
-            let peers = self.unflushed(to);
+            let Endpoint { peers, services, .. } = &self.endpoint;
+            open.retain_mut(|flushing| {
+                let peer = peers.get(flushing.peer).filter(|peer| peer.failure.is_none());
+                peer.is_some_and(|peer| !flushing.is_over(peer, &services.tag))
+            });
             let waited = since.elapsed();
-            if peers.is_empty() {
+            if open.is_empty() {
                 return Ok(());
             } else if waited >= timeout {
+                let peers = open.into_iter().map(|flushing| flushing.peer).collect();
                 return Err(FlushError::Timeout { peers, waited });
             }
             self.progress_or_idle(&mut backoff, Awaited::Rest).map_err(CallError::from)?;
         }
     }
 
-    /// Whether all that was sent to a peer is in its memory, as far as is known without waiting: what [`Worker::flush`] waits for. So
-    /// it is where the peer is gone, or there is none.
+    /// Whether all that was sent to a peer is in its memory, as far as is known without waiting; what the peer has asked for and is
+    /// on its way counts, too, which [`Worker::flush`] does not wait for. So it is where the peer is gone, or there is none.
     #[inline]
     pub fn is_flushed(&self, to: impl Into<PeerId>) -> bool {
         self.endpoint.peers.get(to.into()).is_none_or(|peer| self.is_quiet(peer))
-    }
-
-    /// Of this rank, or of all, those to whom something is under way.
-    fn unflushed(&self, to: Option<PeerId>) -> Vec<PeerId> {
-        let asked = self.endpoint.peers.iter().filter(|peer| to.is_none_or(|id| id == peer.id));
-        asked.filter(|peer| !self.is_quiet(peer)).map(|peer| peer.id).collect()
     }
 }
 

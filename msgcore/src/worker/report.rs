@@ -177,7 +177,7 @@ impl<L: Link> Worker<L> {
     }
 
     fn describe_connected(&self, peer: &Peer) -> String {
-        let in_flight: usize = peer.lanes.iter().map(|lane| lane.in_flight).sum();
+        let in_flight: usize = peer.lanes.iter().map(|lane| lane.in_flight.count()).sum();
         let waiting = self.endpoint.services.tag.outgoing_len(peer.id);
         let accounts = peer.lanes.iter().map(|lane| lane.credits.account()).filter(|account| account.granted > 0);
         let credits: String =
