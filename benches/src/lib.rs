@@ -11,6 +11,8 @@ pub mod icrc;
 #[cfg(feature = "parts")]
 pub mod matching;
 #[cfg(feature = "tags")]
+pub mod offers;
+#[cfg(feature = "tags")]
 pub mod one_sided;
 #[cfg(feature = "parts")]
 pub mod parts;

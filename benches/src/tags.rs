@@ -21,8 +21,13 @@ pub const TAGS: &PartTable = &[("tag_8", || stream(1)), ("tag_8_stream", || stre
 
 /// Two connected workers and their clock.
 pub(crate) fn connected_workers() -> (ManualClock, [Worker<WireEnd>; 2]) {
+    connected_workers_with(&[])
+}
+
+/// Two connected workers with these settings, and their clock.
+pub(crate) fn connected_workers_with(settings: &[(&str, &str)]) -> (ManualClock, [Worker<WireEnd>; 2]) {
     let mut config = Config::default();
-    for (name, value) in SETTINGS {
+    for (name, value) in SETTINGS.iter().chain(settings) {
         config.set(name, value, Origin::Code).expect("in range");
     }
     let clock = ManualClock::default();

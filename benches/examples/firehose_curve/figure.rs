@@ -1,4 +1,4 @@
-//! The figure: hits on the left, transfers on the right.
+//! The figure: hits on the left, puts per second on the right.
 
 use std::error::Error;
 use std::path::Path;
@@ -41,7 +41,7 @@ fn hits(rows: &Rows) -> Panel {
     let hits = rows.firehose.iter().map(|row| (row.share, row.measured.hit_rate * 100.0)).collect();
     let pins = rows.firehose.iter().map(|row| (row.share, row.measured.pins * 100.0)).collect();
     let lines = vec![("hits", FIREHOSE, hits), ("registrations", REGISTERED, pins)];
-    Panel { caption: "of 100 transfers", most: 105.0, lines, legend: SeriesLabelPosition::MiddleLeft }
+    Panel { caption: "of 100 puts", most: 105.0, lines, legend: SeriesLabelPosition::MiddleLeft }
 }
 
 fn rates(rows: &Rows) -> Panel {
@@ -49,12 +49,12 @@ fn rates(rows: &Rows) -> Panel {
     let level = |rate: f64| rows.firehose.iter().map(|row| (row.share, millions(rate))).collect();
     let ours = rows.firehose.iter().map(|row| (row.share, millions(row.measured.rate))).collect();
     let lines = vec![
-        ("all pinned", PINNED, level(rows.pinned.rate)),
+        ("all registered", PINNED, level(rows.exposed.rate)),
         ("Firehose", FIREHOSE, ours),
         ("registered each time", REGISTERED, level(rows.registered.rate)),
     ];
-    let most = millions(rows.pinned.rate) * 1.1;
-    Panel { caption: "million transfers per second (model)", most, lines, legend: SeriesLabelPosition::MiddleRight }
+    let most = millions(rows.exposed.rate) * 1.1;
+    Panel { caption: "million puts per second of a processor", most, lines, legend: SeriesLabelPosition::MiddleRight }
 }
 
 fn panel(area: &Area<'_>, panel: &Panel) -> Result<(), Box<dyn Error>> {
@@ -72,7 +72,7 @@ fn panel(area: &Area<'_>, panel: &Panel) -> Result<(), Box<dyn Error>> {
         .label_style(FONT)
         .x_desc("working set / M")
         .x_label_formatter(&|share| format!("{share}"))
-        .y_label_formatter(&|value| format!("{value:.0}"))
+        .y_label_formatter(&|value| format!("{value}"))
         .draw()?;
     for (name, colour, points) in &panel.lines {
         let style = colour.stroke_width(LINE);

@@ -1,5 +1,5 @@
-//! `firehose_curve SVG MARKDOWN` runs Firehose in its simulated world, with working sets from a quarter of M to four times
-//! as much, and writes a figure and a table of what they cost. Time is virtual: the same in each run, on any machine.
+//! `firehose_curve SVG MARKDOWN` has a worker put into memory that another offers, with working sets from a quarter of M to four
+//! times as much, and writes a figure and a table of what they cost.
 
 mod figure;
 mod rows;
@@ -26,7 +26,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     let [svg, markdown] = arguments.as_slice() else {
         return Err("usage: firehose_curve SVG MARKDOWN".into());
     };
-    let (svg, rows) = (PathBuf::from(svg), Rows::run()?);
+    let (svg, rows) = (PathBuf::from(svg), Rows::run());
     figure::draw(&svg, &rows)?;
     let figure = svg.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     std::fs::write(markdown, table::markdown(&rows, &figure))?;
