@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ranks::{Member, config, run_ranks};
 use roci_driver::{ArenaError, UserMemory};
 use roci_msgcore::active::{ActiveMessage, HandlerContext, HandlerId};
+use roci_msgcore::collectives::Collectives as _;
 use roci_msgcore::dedicated::Arming;
-use roci_msgcore::one_sided::{AtomicOp, AtomicWidth, Segment};
+use roci_msgcore::one_sided::{AtomicOp, AtomicWidth, OfferedMemory, Segment};
 use roci_msgcore::stream::{StreamError, Streams as _};
 use roci_msgcore::{
     Buffer, CallError, ClaimedMessage, DedicatedWorker, Dropped, Messaging, OpError, Pattern, Rank, Refused, Request,
@@ -303,13 +304,16 @@ fn a_childs_calls_are_refused_by_name_while_the_parents_messages_go_on() {
 }
 
 /// The first call on memory of peers, or of its own, that is not refused as it should be.
-fn unrefused_one_sided<W: Messaging>(worker: &mut W, segment: Segment) -> Option<&'static str> {
+fn unrefused_one_sided<W: Messaging>(worker: &mut W, segment: Segment, offer: OfferedMemory) -> Option<&'static str> {
     let (place, handler) = (segment.key().at(0), HandlerId::of("count"));
     let is_forked = |outcome: Result<(), CallError>| matches!(outcome, Err(CallError::Forked));
     let calls = [
         ("read_segment", is_forked(worker.read_segment(segment, 0, &mut [0; 8]))),
         ("write_segment", is_forked(worker.write_segment(segment, 0, &[1; 8]))),
         ("withdraw", is_forked(worker.withdraw(segment).map(drop))),
+        ("offer", is_forked(worker.offer(vec![0; 8].leak().into()).map(drop).map_err(|refused| refused.why))),
+        ("retract", is_forked(worker.retract(offer).map(drop))),
+        ("get from what is offered", worker.get_value(0, offer.key().at(0)).is_err()),
         ("put_copy", is_forked(worker.put_copy(1.into(), &[1], place))),
         ("put_copy to oneself", is_forked(worker.put_copy(0.into(), &[1], place))),
         ("put_blocking", worker.put_blocking(1, &[1], place).is_err()),
@@ -340,11 +344,12 @@ fn a_child_reaches_no_segment<W: Member>() {
         worker.register_handler("count", count).expect("a name");
         let segment = worker.expose(worker.memory(64)).expect("a key");
         worker.write_segment(segment, 0, &[7; 64]).expect("it is there");
+        let offer = worker.offer(vec![0; 64].leak().into()).expect("keys are left");
         if worker.rank() == 0 {
             worker.send_active(0.into(), HandlerId::of("count"), &[], &[]).expect("accepted");
             let before = runs.load(Ordering::SeqCst);
             fork(|| {
-                let unrefused = unrefused_one_sided(&mut worker, segment);
+                let unrefused = unrefused_one_sided(&mut worker, segment, offer);
                 let ran = runs.load(Ordering::SeqCst) - before;
                 unrefused.or((ran > 0).then_some("a handler"))
             });
@@ -363,4 +368,49 @@ fn a_child_reaches_no_segment<W: Member>() {
 fn a_child_reaches_no_segment_and_runs_no_handler() {
     a_child_reaches_no_segment::<Worker>();
     a_child_reaches_no_segment::<DedicatedWorker>();
+}
+
+/// A rank forks again and again, while its peer reads and writes what it offers, of which some is registered and some is not: the
+/// parent's memory is what the peer sees, and the other way round.
+fn offers_stay_the_parents<W: Member>() {
+    const LEN: usize = 64 * 4096;
+    run_ranks(2, |job, _| {
+        let small =
+            [("firehose_bucket", "4KiB"), ("firehose_m", "1"), ("firehose_maxvictim_m", "1"), ("dreg_pin", "lock")];
+        let mut worker = W::join(&config(&small), job).expect("it opens");
+        let memory: &'static [AtomicU64] = (0..LEN / 8).map(|_| AtomicU64::new(1)).collect::<Vec<_>>().leak();
+        // SAFETY: they are mapped for ever, and all references to them are to atomics.
+        let ours = unsafe { UserMemory::target(NonNull::from(memory).cast(), LEN) };
+        let offer = worker.offer(ours).expect("keys are left");
+        let theirs = worker.gather_keys(offer).expect("all are here")[1 - worker.rank()];
+        for round in 1..=20_u64 {
+            if worker.rank() == 0 {
+                memory[1].store(round, Ordering::SeqCst);
+                fork(|| {
+                    memory[1].store(1 << 40, Ordering::SeqCst);
+                    memory[600].store(1 << 40, Ordering::SeqCst);
+                    None
+                });
+                worker.barrier().expect("all are here");
+            } else {
+                worker.barrier().expect("all are here");
+                assert_eq!(worker.get_value(0, theirs.at(8)).expect("it comes"), round, "not the child's");
+                for number in [600, 512 * (round as usize % 60)] {
+                    worker.put_blocking(0, &(round + 100).to_ne_bytes(), theirs.at(8 * number)).expect("it arrives");
+                }
+            }
+            worker.barrier().expect("all are here");
+            if worker.rank() == 0 {
+                let found = [600, 512 * (round as usize % 60)].map(|number| memory[number].load(Ordering::SeqCst));
+                assert_eq!(found, [round + 100; 2], "round {round}");
+            }
+        }
+        worker.close().expect("both are there");
+    });
+}
+
+#[test]
+fn a_peer_reaches_what_the_parent_offers_before_and_after_a_fork() {
+    offers_stay_the_parents::<Worker>();
+    offers_stay_the_parents::<DedicatedWorker>();
 }
