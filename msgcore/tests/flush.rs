@@ -148,7 +148,9 @@ fn a_flush_ends_beside_a_peer_that_asks_on_and_on<W: Member>() {
                     worker.wait(gets.pop_front().expect("there are some")).expect("it comes");
                     worker.read_segment(segment, 0, &mut is_over).expect("it is there");
                 }
-                gets.into_iter().for_each(|get| drop(worker.wait(get).expect("it comes")));
+                for get in gets {
+                    worker.wait(get).expect("it comes");
+                }
             }
             worker.close().expect("all close");
         });

@@ -11,7 +11,7 @@ pub(crate) struct InFlight {
 
 /// How far something had come.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Mark(u32);
+pub(crate) struct QueueMark(u32);
 
 impl InFlight {
     /// One is posted.
@@ -34,12 +34,12 @@ impl InFlight {
     }
 
     /// Marks the newest one.
-    pub(crate) fn mark(self) -> Mark {
-        Mark(self.begun)
+    pub(crate) fn mark(self) -> QueueMark {
+        QueueMark(self.begun)
     }
 
     /// Whether all up to a mark have ended.
-    pub(crate) fn has_passed(self, mark: Mark) -> bool {
+    pub(crate) fn has_passed(self, mark: QueueMark) -> bool {
         self.ended.wrapping_sub(mark.0).cast_signed() >= 0
     }
 }
@@ -83,12 +83,12 @@ impl<T> CountedQueue<T> {
     }
 
     /// Marks the newest item.
-    pub(crate) fn mark(&self) -> Mark {
-        Mark(self.left.wrapping_add(self.queue.len() as u32))
+    pub(crate) fn mark(&self) -> QueueMark {
+        QueueMark(self.left.wrapping_add(self.queue.len() as u32))
     }
 
     /// Whether all up to a mark have left.
-    pub(crate) fn has_passed(&self, mark: Mark) -> bool {
+    pub(crate) fn has_passed(&self, mark: QueueMark) -> bool {
         self.left.wrapping_sub(mark.0).cast_signed() >= 0
     }
 }

@@ -6,7 +6,7 @@ use roci_protocol::msg::{Capabilities, Header, Message};
 
 use super::breach::Breach;
 use super::completion::OpError;
-use super::in_flight::{CountedQueue, Mark};
+use super::in_flight::{CountedQueue, QueueMark};
 use super::lane::Lane;
 pub(crate) use super::peer_id::PeerId;
 use super::stage::{Stage, Step};
@@ -86,8 +86,8 @@ pub(super) enum Starved {
 /// What waited to be sent when somebody looked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitingMark {
-    control: Mark,
-    payloads: Mark,
+    control: QueueMark,
+    payloads: QueueMark,
 }
 
 /// What has come and waits for its turn.

@@ -10,7 +10,7 @@ use super::Worker;
 use super::report::Awaited;
 use crate::PeerId;
 use crate::backoff::Backoff;
-use crate::core::in_flight::Mark;
+use crate::core::in_flight::QueueMark;
 use crate::core::peer::{Peer, WaitingMark};
 use crate::core::refused::CallError;
 use crate::endpoint::Endpoint;
@@ -43,7 +43,7 @@ enum Until {
     /// What waited has left.
     Sent(WaitingMark),
     /// What had left is acknowledged, on each lane.
-    Acknowledged(Vec<Mark>),
+    Acknowledged(Vec<QueueMark>),
 }
 
 impl Flushing {
