@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use roci_driver::WcStatus;
 use roci_msgcore::firehose::FirehoseStats;
 use roci_msgcore::one_sided::{AtomicOp, AtomicWidth, OfferedMemory, SegmentKey, Signal};
-use roci_msgcore::{Buffer, CallError, OpError, Request, UserMemory};
+use roci_msgcore::{Buffer, CallError, OpError, Request, Tag, UserMemory};
 use roci_testkit::World as _;
 
 use super::common::{World, pattern};
@@ -466,6 +466,49 @@ fn a_flush_waits_for_what_waits_for_its_memory() {
         world.workers[0].take_turn();
         world.until("it is flushed", |world| world.workers[0].inside().is_flushed(1));
         assert_eq!(content(&memory[PAGE - 8..PAGE + 8]), [5; 16], "seed {seed}");
+    }
+}
+
+/// What waits in line is asked for as answers come. An end that gives its peers nothing says no more than it may.
+#[test]
+fn an_end_that_offers_nothing_reaches_others() {
+    let mut world =
+        World::of(&[&[("ndreg_entries", "16000"), ("credits", "4")], &[&SMALL[..], &[("credits", "4")]].concat()]);
+    let (memory, _, theirs) = offer(&mut world, 1, &vec![0; 4 * FIREHOSES * PAGE]);
+    let puts: Vec<_> = (0..4 * FIREHOSES)
+        .map(|bucket| {
+            let _ = world.workers[0].send_bytes(1, Tag::new(1), &[1; 100]).expect("accepted");
+            let source = filled(&world, 0, &[7; 16]);
+            world.workers[0].put_with(1.into(), source, theirs.at(bucket * PAGE), None).expect("accepted")
+        })
+        .collect();
+    for put in puts {
+        world.wait(0, put).expect("it arrives");
+    }
+    assert!(stats(&mut world, 0).stalls > 500 && content(memory).chunks(PAGE).all(|page| page[..16] == [7; 16]));
+}
+
+/// Keys come by any way, and may be anything.
+#[test]
+fn a_key_that_was_never_given_is_denied_wherever_it_leads() {
+    for base in [0, 4096, 1 << 40, u64::MAX - 9000, u64::MAX - (1 << 31)] {
+        for (bits, firehoses) in [(12, 1), (30, u16::MAX), (12, u16::MAX)] {
+            let mut world = World::pair(&SMALL);
+            offer(&mut world, 1, &vec![0; PAGE]);
+            let mut key = [0; SegmentKey::LEN];
+            key[..8].copy_from_slice(&base.to_le_bytes());
+            key[8..16].copy_from_slice(&9000_u64.to_le_bytes());
+            key[20..22].copy_from_slice(&firehoses.to_le_bytes());
+            key[22] = bits;
+            let theirs = SegmentKey::from_bytes(&key).expect("it looks like one");
+            for (to, len) in [(1, 8), (1, 9000), (0, 8), (0, 9000)] {
+                let room = filled(&world, 0, &vec![0; len]);
+                let get = world.workers[0].get_from(to.into(), room, theirs.at(9000 - len)).expect("accepted");
+                let outcome = world.wait(0, get);
+                // What the other offers begins at 4096.
+                assert!(outcome.is_err() || base == 4096, "{base:#x}, {bits} bits, {firehoses} firehoses: {outcome:?}");
+            }
+        }
     }
 }
 

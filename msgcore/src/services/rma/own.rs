@@ -102,7 +102,7 @@ impl RmaService {
         while from < len {
             let va = va + from as u64;
             let bucket = limits.grain().bucket_of(va);
-            let end = (bucket.0 + 1) * limits.grain().bytes();
+            let end = (bucket.0 + 1).saturating_mul(limits.grain().bytes());
             let part = from..len.min(from + (end - va) as usize);
             from = part.end;
             let registered = self.firehose.key(bucket);

@@ -137,7 +137,7 @@ impl RmaService {
         reach.reached += span.len as usize;
         let (id, limits) = (peer.id, self.firehose.limits());
         let Self { offers, ended, firehose, .. } = self;
-        let mut around = Surroundings { core, peer: Some(&mut *peer), offers, limits, ended, get, is_answering: false };
+        let mut around = Surroundings { core, peer: Some(&mut *peer), offers, limits, ended, get };
         let outcome = firehose.acquire(&mut around, id, share, span, context);
         let has_left = get.is_some() && around.get.is_none();
         let reach = self.operations.get_mut(key).and_then(|operation| operation.reach.as_mut()).expect("it is there");
@@ -174,7 +174,7 @@ impl RmaService {
         let limits = self.firehose.limits();
         let Self { offers, ended, .. } = self;
         let peer = Some(peer);
-        let mut around = Surroundings { core, peer, offers, limits, ended, get: None, is_answering: false };
+        let mut around = Surroundings { core, peer, offers, limits, ended, get: None };
         self.firehose.release(&mut around, hold);
     }
 
@@ -231,8 +231,7 @@ impl RmaService {
         }
         let id = peer.id;
         let Self { offers, ended, firehose, .. } = self;
-        let mut around =
-            Surroundings { core, peer: Some(&mut *peer), offers, limits, ended, get: None, is_answering: true };
+        let mut around = Surroundings { core, peer: Some(&mut *peer), offers, limits, ended, get: None };
         firehose.on_message(&mut around, id, bytes).map_err(|breach| {
             tracing::warn!("{id}: {breach}");
             Breach::Firehoses
@@ -282,7 +281,7 @@ impl RmaService {
     pub(super) fn forget_firehoses<L: Link>(&mut self, core: &mut Core<L>, peer: PeerId, holds: Vec<Hold>) {
         let limits = self.firehose.limits();
         let Self { offers, ended, firehose, .. } = self;
-        let mut around = Surroundings { core, peer: None, offers, limits, ended, get: None, is_answering: false };
+        let mut around = Surroundings { core, peer: None, offers, limits, ended, get: None };
         firehose.peer_gone(&mut around, peer);
         for hold in holds {
             firehose.release(&mut around, hold);
@@ -307,7 +306,7 @@ impl Reach {
         let fit = (room.saturating_sub(REQUEST) / (3 * REGION) * 2).max(1) as u64;
         let buckets = fit.min(MAX_BUCKETS).min(self.share.firehoses);
         let va = self.va + self.done as u64;
-        let end = (self.share.grain.bucket_of(va).0 + buckets) * self.share.grain.bytes();
+        let end = (self.share.grain.bucket_of(va).0 + buckets).saturating_mul(self.share.grain.bytes());
         Span { va, len: ((self.all() - self.done) as u64).min(end - va) }
     }
 

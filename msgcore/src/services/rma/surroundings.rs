@@ -6,7 +6,7 @@ use roci_driver::link::Link;
 use roci_protocol::Rkey;
 use roci_protocol::msg::{GetOnMiss, Message};
 
-use super::firehose::{Bucket, Environment, Failed, Hold, Limits, PinError};
+use super::firehose::{Bucket, Environment, Failed, Hold, Limits, PinError, is_answer};
 use super::offers::Offers;
 use crate::core::Core;
 use crate::core::peer::{PayloadMessage, Peer, PeerId, WaitingPayload};
@@ -21,13 +21,12 @@ pub(super) struct Surroundings<'a, L: Link> {
     pub(super) ended: &'a mut VecDeque<(u64, Result<Hold, Failed>)>,
     /// A get that goes with the next message.
     pub(super) get: Option<GetOnMiss>,
-    pub(super) is_answering: bool,
 }
 
 impl<L: Link> Environment for Surroundings<'_, L> {
     fn send(&mut self, to: PeerId, message: &[u8]) {
         let peer = self.peer.as_deref_mut().filter(|peer| peer.id == to).expect("it speaks to whom it hears");
-        let is_answer = self.is_answering;
+        let is_answer = is_answer(message);
         peer.tx.answers_waiting += usize::from(is_answer);
         let payload = WaitingPayload::Firehoses { bytes: message.into(), is_answer };
         peer.tx.payloads.push_back(PayloadMessage { message: Message::Firehose { get: self.get.take() }, payload });

@@ -89,6 +89,7 @@ pub use pins::{PinCounts, PinViolation};
 pub use standing::{IllegalTurn, Standing, Turn};
 pub use state::{BucketEvent, BucketState, Illegal};
 pub use stats::FirehoseStats;
+pub(crate) use wire::is_answer;
 pub use wire::{BadFirehoseMessage, MAX_BUCKETS, MAX_MESSAGE};
 
 /// A part of an operation's memory that one key opens.

@@ -102,6 +102,11 @@ pub enum BadFirehoseMessage {
     Reason(u16),
 }
 
+/// Whether a message of this end's answers a request of the peer's.
+pub(crate) fn is_answer(message: &[u8]) -> bool {
+    message.first() != Some(&REQUEST)
+}
+
 impl<'a> FirehoseMessage<'a> {
     /// Reads a message. Never panics, whatever the bytes are.
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, BadFirehoseMessage> {
