@@ -14,10 +14,9 @@ use crate::mailboxes::Mailboxes;
 use crate::outbox::Outbox;
 use crate::refusal::RequestRefusal;
 use crate::stream::{JobStream, Listener};
+use crate::values::Values;
 use crate::{LINE_LIMIT, Rank, Token};
 
-/// Values that one job may leave, and bytes of a key or value: a rank gone wild must not fill the launcher.
-const VALUE_LIMIT: usize = 100_000;
 /// A rank may be two programs, one after the other: so long the second one's hello waits for the first one's end to
 /// be noticed.
 const HELLO_GRACE: Duration = Duration::from_secs(1);
@@ -38,8 +37,7 @@ pub(super) struct SharedBoard {
 }
 
 struct JobState {
-    /// By generation and key.
-    values: BTreeMap<(u64, String), String>,
+    values: Values,
     /// How often each rank has come: a generation of the job is what all of them are in between one hello and the next.
     comings: Vec<u64>,
     /// Sessions in the present barrier of each generation, each at most once.
@@ -61,7 +59,7 @@ impl Board {
     /// A board for `size` ranks that know `token`.
     pub fn new(size: usize, token: Token) -> Self {
         let state = JobState {
-            values: BTreeMap::new(),
+            values: Values::default(),
             comings: vec![0; size],
             barriers: BTreeMap::new(),
             mailboxes: Mailboxes::new(size),
@@ -222,6 +220,7 @@ impl SharedBoard {
             ("hello", None) => self.hello(guest, rest),
             ("put", Some((key, value))) => self.put(guest.generation, key, value),
             ("get", None) if !rest.is_empty() => self.get(guest.generation, rest),
+            ("look", None) if !rest.is_empty() => Ok(self.look(guest.generation, rest)),
             ("barrier", None) => return self.enter_barrier(guest),
             ("present", None) => RequestRefusal::where_in_vain(self.lock().reason_to_give_up(guest.generation)),
             ("status", None) => RequestRefusal::where_in_vain(self.lock().failure.clone()),
@@ -251,31 +250,27 @@ impl SharedBoard {
     }
 
     fn put(&self, generation: u64, key: &str, value: &str) -> Result<String, RequestRefusal> {
-        let mut state = self.lock();
-        if state.values.len() == VALUE_LIMIT {
-            return Err(RequestRefusal::Full);
-        }
-        let place = (generation, key.to_owned());
-        if state.values.contains_key(&place) {
-            return Err(RequestRefusal::LeftBefore(key.into()));
-        }
-        state.values.insert(place, value.into());
+        self.lock().values.put(generation, key, value)?;
         self.changed.notify_all();
         Ok(String::new())
     }
 
     fn get(&self, generation: u64, key: &str) -> Result<String, RequestRefusal> {
-        let place = (generation, key.to_owned());
         let mut state = self.lock();
         loop {
-            if let Some(value) = state.values.get(&place) {
-                return Ok(value.clone());
+            if let Some(value) = state.values.get(generation, key) {
+                return Ok(value.to_owned());
             }
             if let Some(reason) = state.reason_to_give_up(generation) {
                 return Err(RequestRefusal::InVain(reason));
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// What was left, behind a sign that something was.
+    fn look(&self, generation: u64, key: &str) -> String {
+        self.lock().values.get(generation, key).map_or_else(String::new, |value| format!("={value}"))
     }
 
     fn absent(&self) -> String {
@@ -379,7 +374,7 @@ impl JobState {
     fn come(&mut self, rank: Rank) -> u64 {
         self.comings[rank] += 1;
         let oldest = self.comings.iter().copied().min().unwrap_or(0);
-        self.values.retain(|&(generation, _), _| generation >= oldest);
+        self.values.forget_before(oldest);
         self.comings[rank]
     }
 

@@ -165,6 +165,11 @@ impl Job {
         self.ask(&format!("get {key}"))
     }
 
+    /// Returns a value, if it was left already.
+    pub fn look(&mut self, key: &str) -> Result<Option<String>, JobError> {
+        self.ask(&format!("look {key}")).map(|answer| answer.strip_prefix('=').map(str::to_owned))
+    }
+
     /// Waits for all ranks. Nothing else happens meanwhile: see [`Job::start_barrier`].
     pub fn barrier(&mut self) -> Result<(), JobError> {
         self.ask("barrier").map(drop)

@@ -11,6 +11,7 @@
 //! | `hello RANK TOKEN` | `ok`: mail for this rank comes here; `error REASON` where it is no rank, or is another's |
 //! | `put KEY VALUE` | `ok`, or `error REASON`; values are left for ranks of the same generation |
 //! | `get KEY` | `ok VALUE`, once it is there, or `error REASON` |
+//! | `look KEY` | `ok =VALUE`, or `ok` where it is not there yet |
 //! | `barrier` | `ok`, once all ranks are there, or `error REASON` |
 //! | `present`, `status` | `ok` while all are there, or while the job as a whole goes on, or `error REASON` |
 //! | `mail TO TEXT` | `mailed`, or `unmailed REASON` |
@@ -44,6 +45,7 @@ mod supervise;
 #[cfg(test)]
 mod tests;
 mod token;
+mod values;
 
 pub use board::Board;
 pub use client::{Absent, Job};

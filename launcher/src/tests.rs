@@ -186,6 +186,17 @@ fn mail_is_sent_and_received_while_a_barrier_is_under_way() {
 }
 
 #[test]
+fn a_look_does_not_wait() {
+    let world = World::new(2);
+    let (mut first, mut second) = (world.join(0), world.join(1));
+    assert_eq!(first.look("key").expect("a board"), None);
+    second.put("key", "=two words").expect("room");
+    assert_eq!(first.look("key").expect("a board").as_deref(), Some("=two words"));
+    second.put("empty", "").expect("room");
+    assert_eq!(first.look("empty").expect("a board").as_deref(), Some(""));
+}
+
+#[test]
 fn mail_that_comes_in_between_is_no_answer() {
     let world = World::new(2);
     let (mut first, mut second) = (world.join(0), world.join(1));

@@ -172,6 +172,37 @@ fn offers_between_ranks_are_exact_by_all_means_with_threads() {
     all_reach_what_is_offered::<DedicatedWorker>();
 }
 
+/// A rank waits for a key that another can publish only once it was served by the one that waits.
+fn keys_travel_by_name<W: Member>() {
+    run_ranks(3, move |job, _| {
+        let mut worker = W::join(&config(&[("wireup", "lazy")]), job).expect("it opens");
+        let segment = worker.expose(worker.memory(64)).expect("a key");
+        worker.write_segment(segment, 0, &[worker.rank() as u8; 64]).expect("it is there");
+        let rank = worker.rank();
+        if rank == 0 {
+            worker.publish_key("first", segment.key()).expect("room");
+            assert!(matches!(worker.publish_key("first", segment.key()), Err(CallError::Peer(OpError::Job(_)))));
+        } else if rank == 1 {
+            let first = worker.find_key("first").expect("it is published");
+            assert_eq!(worker.get_value(0, first.at(8)).expect("it comes"), 0);
+            worker.publish_key("second/äöü", segment.key()).expect("room");
+        }
+        let second = worker.find_key("second/äöü").expect("it is published");
+        assert_eq!(worker.get_value(1, second.at(8)).expect("it comes"), 0x0101_0101_0101_0101);
+        for bad in ["", "two words", "a\nb", &"x".repeat(201)] {
+            assert!(matches!(worker.find_key(bad), Err(CallError::BadName(_))), "{bad:?}");
+            assert!(matches!(worker.publish_key(bad, segment.key()), Err(CallError::BadName(_))), "{bad:?}");
+        }
+        worker.close().expect("all close");
+    });
+}
+
+#[test]
+fn keys_travel_by_name_while_all_are_served() {
+    keys_travel_by_name::<Worker>();
+    keys_travel_by_name::<DedicatedWorker>();
+}
+
 /// All ranks count on one number of rank 0's, by RDMA and by message at once.
 fn all_count<W: Member>() {
     const EACH: u64 = 500;

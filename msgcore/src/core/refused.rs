@@ -84,6 +84,12 @@ pub enum CallError {
     /// The configuration leaves no memory or no keys for what is offered.
     #[error("{0}")]
     CannotOffer(String),
+    /// A key's name is empty, too long, or has a blank; or what was published under it is no key.
+    #[error("{0:?} is no name of a key")]
+    BadName(String),
+    /// There is no launcher to leave a key with.
+    #[error("a worker without a job has no launcher to leave keys with")]
+    NoLauncher,
     /// A long active message was to write to memory that is offered.
     #[error("a long active message writes to memory that is exposed, and not to what is offered")]
     OnlyOffered,

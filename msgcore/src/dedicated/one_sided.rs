@@ -15,7 +15,9 @@ use crate::active::{ActiveMessages, Handler, HandlerId};
 use crate::core::refused::{CallError, Refused};
 use crate::core::segment::AwaitedNumber;
 use crate::firehose::FirehoseStats;
-use crate::one_sided::{AtomicOp, AtomicWidth, OfferedMemory, Offering, OneSided, RemoteAddress, Segment, Signal};
+use crate::one_sided::{
+    AtomicOp, AtomicWidth, KeyNames, OfferedMemory, Offering, OneSided, RemoteAddress, Segment, SegmentKey, Signal,
+};
 use crate::services::rma::operation::OneSidedCall;
 use crate::worker::active::{active_of, long_call};
 use crate::{Done, OpError, PeerId, Request, Source};
@@ -132,6 +134,16 @@ impl<H: EngineHost> Offering for DedicatedWorker<H> {
 
     fn firehose_stats(&mut self) -> Result<FirehoseStats, CallError> {
         *call!(self, FirehoseStats)?
+    }
+}
+
+impl<H: EngineHost> KeyNames for DedicatedWorker<H> {
+    fn publish_key(&mut self, name: &str, key: SegmentKey) -> Result<(), CallError> {
+        call!(self, Publish((name.to_owned(), key)))?
+    }
+
+    fn find_key(&mut self, name: &str) -> Result<SegmentKey, CallError> {
+        call!(self, Find(name.to_owned()))?
     }
 }
 

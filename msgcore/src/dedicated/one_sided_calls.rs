@@ -6,7 +6,7 @@ use roci_driver::{Buffer, UserMemory};
 use crate::active::{ActiveMessages as _, Handler, HandlerId};
 use crate::core::refused::{CallError, Refused};
 use crate::firehose::FirehoseStats;
-use crate::one_sided::{OfferedMemory, Offering as _, OneSided as _, Segment};
+use crate::one_sided::{KeyNames as _, OfferedMemory, Offering as _, OneSided as _, Segment, SegmentKey};
 use crate::services::am::Active;
 use crate::{PeerId, Worker};
 
@@ -16,6 +16,8 @@ pub(super) enum OneSidedQuestion {
     Offer(UserMemory),
     Retract(OfferedMemory),
     FirehoseStats,
+    Publish((String, SegmentKey)),
+    Find(String),
     Withdraw(Segment),
     Read((Segment, usize, Vec<u8>)),
     Write((Segment, usize, Vec<u8>)),
@@ -30,6 +32,8 @@ pub(super) enum OneSidedAnswer {
     Offer(Result<OfferedMemory, Refused<Option<UserMemory>>>),
     Retract(Result<UserMemory, CallError>),
     FirehoseStats(Box<Result<FirehoseStats, CallError>>),
+    Publish(Result<(), CallError>),
+    Find(Result<SegmentKey, CallError>),
     Withdraw(Result<Buffer, CallError>),
     Read((Result<(), CallError>, Vec<u8>)),
     Write((Result<(), CallError>, Vec<u8>)),
@@ -45,6 +49,8 @@ pub(super) fn carry_out<L: Link>(worker: &mut Worker<L>, call: OneSidedQuestion)
         OneSidedQuestion::Offer(memory) => OneSidedAnswer::Offer(worker.offer(memory)),
         OneSidedQuestion::Retract(offer) => OneSidedAnswer::Retract(worker.retract(offer)),
         OneSidedQuestion::FirehoseStats => OneSidedAnswer::FirehoseStats(Box::new(worker.firehose_stats())),
+        OneSidedQuestion::Publish((name, key)) => OneSidedAnswer::Publish(worker.publish_key(&name, key)),
+        OneSidedQuestion::Find(name) => OneSidedAnswer::Find(worker.find_key(&name)),
         OneSidedQuestion::Withdraw(segment) => OneSidedAnswer::Withdraw(worker.withdraw(segment)),
         OneSidedQuestion::Read((segment, offset, mut room)) => {
             OneSidedAnswer::Read((worker.read_segment(segment, offset, &mut room), room))

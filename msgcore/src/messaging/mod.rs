@@ -18,14 +18,14 @@ use crate::worker::Dropped;
 use crate::worker::active::ActiveMessages;
 use crate::worker::closing::CloseError;
 use crate::worker::flush::FlushError;
-use crate::worker::one_sided::{Offering, OneSided};
+use crate::worker::one_sided::{KeyNames, Offering, OneSided};
 use crate::worker::stream::Streams;
 use crate::{PeerId, Rank, Source, Tag, TagMatch, WorkerEvent};
 
 /// Tagged messages between ranks. A [`Worker`](crate::Worker) makes progress inside these calls; a
 /// [`DedicatedWorker`](crate::DedicatedWorker) does on a thread of its own. A program that is generic over this trait, or takes a `&mut dyn Messaging`, runs on either; the methods are those of the
-/// types, which say more. Byte streams are [`Streams`], one-sided operations [`OneSided`] and [`Offering`], active messages [`ActiveMessages`].
-pub trait Messaging: Streams + OneSided + Offering + ActiveMessages {
+/// types, which say more. Byte streams are [`Streams`], one-sided operations [`OneSided`], [`Offering`] and [`KeyNames`], active messages [`ActiveMessages`].
+pub trait Messaging: Streams + OneSided + Offering + KeyNames + ActiveMessages {
     /// Returns this rank.
     fn rank(&self) -> Rank;
 

@@ -38,6 +38,8 @@ pub(crate) enum Awaited<'a> {
     Rest,
     /// A number in a segment, which peers change.
     Change,
+    /// A key that some rank is to publish.
+    Key,
 }
 
 impl<L: Link> Worker<L> {
@@ -109,6 +111,7 @@ impl<L: Link> Worker<L> {
                 let busy = self.endpoint.peers.iter().filter(|peer| !self.is_quiet(peer));
                 ("what is under way to arrive".to_owned(), busy.map(|peer| peer.id).collect())
             }
+            Awaited::Key => ("a rank to publish a key".to_owned(), Vec::new()),
             Awaited::Change => ("a peer to change a number in its segment".to_owned(), Vec::new()),
         }
     }

@@ -1,9 +1,9 @@
 //! One-sided operations: put, get and atomics on memory that peers have exposed.
 //!
-//! A peer exposes a buffer ([`OneSided::expose`]), and gives its key ([`Segment::key`]) to others by any way:
-//! [`Collectives::all_gather`](crate::collectives::Collectives::all_gather) carries those of all ranks. From then on others read and
-//! write the segment without a call of its owner's, who looks at it by [`OneSided::read_segment`]. The owner must make progress: its engine
-//! does what a NIC would.
+//! A peer exposes a buffer ([`OneSided::expose`]), or offers memory ([`Offering`]), and gives its key ([`Segment::key`]) to others: by
+//! name ([`KeyNames`]), by a collective call ([`gather_keys`](crate::collectives::Collectives::gather_keys)), or by hand. From then on
+//! others read and write it without a call of its owner's, who looks at a segment by [`OneSided::read_segment`]. The owner must make
+//! progress: its engine does what a NIC would.
 //!
 //! # How an operation ends
 //! [`OneSided::put`], [`OneSided::get`] and [`OneSided::atomic`] give a [`Request`] for one that is waited for or tested (an explicit
@@ -17,9 +17,8 @@
 //! puts an order between those before it and those after it.
 //!
 //! # Atomics
-//! Every atomic on a number, by whichever peer and of whichever kind, is one step as to every other that comes through a worker, the
-//! owner's own by [`OneSided::atomic`] among them: the owner's engine does them one by one. Puts, and writes of the owner, are not:
-//! of a number that is changed by both, either may be lost. Numbers are in the byte order of the owner's processor, and their offset is a multiple of their length.
+//! Every atomic on a number is one step as to every other that comes through a worker, the owner's own by [`OneSided::atomic`] among them.
+//! Puts and writes of the owner are not. Numbers are in the byte order of the owner's processor, at a multiple of their length.
 //!
 //! # Where it goes wrong
 //! Reaching beyond a segment is refused by the call, and so is a number that is not aligned. What only the target knows ends the
@@ -60,6 +59,7 @@
 
 mod access_region;
 mod inline;
+mod names;
 mod offering;
 
 use roci_driver::Buffer;
@@ -73,6 +73,7 @@ use crate::core::request::Request;
 pub use crate::core::segment::{OfferedMemory, RemoteAddress, Segment, SegmentKey};
 pub use crate::services::rma::operation::Signal;
 pub use access_region::AccessRegion;
+pub use names::KeyNames;
 pub use offering::Offering;
 pub use roci_protocol::msg::{AtomicOp, AtomicWidth};
 
@@ -81,9 +82,8 @@ const NUMBER: usize = 8;
 
 /// One-sided operations of a worker, whose engine runs wherever it does.
 pub trait OneSided {
-    /// Exposes memory to peers: any of a worker's buffers, or the application's own that was adopted. Peers may read and write it, and
-    /// change its numbers by atomics; of a read-only source they may read it alone, and of memory that the application itself
-    /// accesses meanwhile they may change numbers only where it begins at a multiple of 8.
+    /// Exposes memory to peers: a worker's buffer, or the application's own that was adopted. They may read a read-only source alone;
+    /// in memory that the application accesses meanwhile they may change numbers only where it begins at a multiple of 8.
     ///
     /// # Errors
     /// All keys are in use. The buffer comes back, unless it went with a dedicated worker's thread.
