@@ -5,11 +5,15 @@
 mod ranks;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use ranks::{Member, PATIENCE, config, run_ranks};
+use roci_msgcore::active::{ActiveMessage, HandlerContext, HandlerId};
 use roci_msgcore::collectives::Collectives as _;
+use roci_msgcore::one_sided::Signal;
 use roci_msgcore::{CallError, DedicatedWorker, FlushError, PeerId, Tag, Worker};
 
 const TAG: Tag = Tag::new(1);
@@ -161,4 +165,68 @@ fn a_flush_ends_beside_a_peer_that_asks_on_and_on<W: Member>() {
 fn a_flush_ends_beside_a_peer_that_asks_on_and_on_by_message() {
     a_flush_ends_beside_a_peer_that_asks_on_and_on::<Worker>();
     a_flush_ends_beside_a_peer_that_asks_on_and_on::<DedicatedWorker>();
+}
+
+/// How what was put with signals is reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Reached {
+    Exposed,
+    /// The signals' numbers are in memory that is offered.
+    SignalsOffered,
+    Offered,
+}
+
+/// A rank puts with signals, sends long active messages, flushes and goes at once: the other one has all of it.
+fn what_follows_a_put_is_flushed<W: Member>(
+    knobs: &'static [(&'static str, &'static str)],
+    reached: Reached,
+    count: u64,
+) {
+    run_ranks(2, move |job, _| {
+        let mut worker = W::join(&config(&[&[LOSSY], knobs].concat()), job).expect("it opens");
+        let (rank, ran) = (worker.rank(), Arc::new(AtomicU64::new(0)));
+        let ours = ran.clone();
+        let handler = Box::new(move |_: &mut HandlerContext<'_>, _: ActiveMessage<'_>| {
+            ours.fetch_add(1, Ordering::SeqCst);
+        });
+        worker.register_handler("count", handler).expect("a name");
+        let segment = worker.expose(worker.memory(4096)).expect("a key");
+        worker.write_segment(segment, 0, &[0; 4096]).expect("it is there");
+        let offer = worker.offer(vec![0; 4096].leak().into()).expect("keys are left");
+        let (exposed, offered) = (worker.gather_keys(segment).expect("all"), worker.gather_keys(offer).expect("all"));
+        let puts = if reached == Reached::Offered { &offered } else { &exposed };
+        let signals = if reached == Reached::Exposed { &exposed } else { &offered };
+        worker.barrier().expect("all are here");
+        if rank == 0 {
+            for _ in 0..count {
+                let memory = worker.memory(100);
+                let long = worker.send_active_long(1.into(), HandlerId::of("count"), 0, memory, exposed[1].at(512));
+                worker.leave_one_sided(long.expect("accepted"));
+                let signal = (Signal::Add(1), signals[1].at(8));
+                let put =
+                    worker.put_with(1.into(), worker.memory(100), puts[1].at(64), Some(signal)).expect("accepted");
+                worker.leave_one_sided(put);
+            }
+            worker.flush(Some(1.into()), PATIENCE).expect("it arrives");
+            worker.abort().expect("it lives");
+            return;
+        }
+        // The other one has gone.
+        let receive = worker.recv(0, TAG, worker.memory(8)).expect("accepted");
+        worker.wait(receive).expect_err("it goes");
+        let counted = worker.get_value(1, signals[1].at(8)).expect("its own");
+        assert_eq!((counted, ran.load(Ordering::SeqCst)), (count, count), "{knobs:?}, {reached:?}");
+    });
+}
+
+#[test]
+fn signals_and_long_messages_are_flushed_with_their_puts() {
+    for reached in [Reached::Exposed, Reached::SignalsOffered, Reached::Offered] {
+        for knobs in [&[][..], &[("rdma", "off")], &[("wireup", "lazy")]] {
+            what_follows_a_put_is_flushed::<Worker>(knobs, reached, 300);
+            what_follows_a_put_is_flushed::<DedicatedWorker>(knobs, reached, 300);
+        }
+    }
+    // The last packet is one of ten that are lost.
+    (0..30).for_each(|_| what_follows_a_put_is_flushed::<Worker>(&[], Reached::SignalsOffered, 3));
 }

@@ -122,6 +122,11 @@ impl UserMemory {
         Some(Self { start, len: range.len(), kind: self.kind })
     }
 
+    /// Its address.
+    pub fn addr(&self) -> usize {
+        self.start.addr().get()
+    }
+
     /// What others may do with it.
     pub const fn kind(&self) -> MemoryKind {
         self.kind

@@ -214,8 +214,8 @@ knobs! {
     ndreg_entries: usize = 8_000, "regions", "0..16000", |text| number(text, 0, 16_000), ToString::to_string;
     /// Whether registrations of the application's own memory outlive their use.
     dreg_cache: bool = true, "switch", "on, off", |text| choose(SWITCH, text), |value| name_of(SWITCH, value);
-    /// Registered regions of the application's memory, in use or not; for one more the least recently used goes, and where all are in use its bytes are copied. As many as libfabric's cache has; MVICH's had 1000.
-    dreg_cache_entries: usize = 1024, "regions", "1..16000", |text| number(text, 1, 16_000), ToString::to_string;
+    /// Registered regions of the application's memory, in use or not; for one more the least recently used goes, and where all are in use its bytes are copied. MVICH's cache had 1000, libfabric's has 1024. Of them three quarters may be what peers reach of memory that is offered.
+    dreg_cache_entries: usize = 4096, "regions", "1..16000", |text| number(text, 1, 16_000), ToString::to_string;
     /// Bytes of such regions.
     dreg_cache_limit: usize = 1 << 30, "bytes", "4KiB..1024GiB", |text| size(text, 4 << 10, 1 << 40), show_size;
     /// What reports that such memory is unmapped: the kernel by userfaultfd, where it may, or nothing, and then nothing is cached. auto takes the better one. With unsafe-none nothing reports it and all is cached: wrong data is sent once memory comes and goes. Of guard regions (MADV_GUARD_INSTALL) and segments attached over memory (shmat with SHM_REMAP) the kernel reports nothing: keep them from memory that is sent from, or choose none.
@@ -226,11 +226,11 @@ knobs! {
     rdma: bool = true, "switch", "on, off", |text| choose(SWITCH, text), |value| name_of(SWITCH, value);
     /// Whether gets are RDMA READs where both ends have RDMA. Where they are not the target writes what was asked for into the origin's memory, which takes its processor (GASNet's RDMA gets).
     rdma_gets: bool = true, "switch", "on, off", |text| choose(SWITCH, text), |value| name_of(SWITCH, value);
-    /// Firehose: of the memory that a rank offers its peers, what stays pinned because they use it, in equal shares; at least 32 buckets for each rank. Empty or 0: what firehose_maxvictim_m leaves, or three quarters of what can be pinned.
+    /// Firehose: of the memory that a rank offers its peers, what stays pinned because they use it, in equal shares; at least a bucket for each rank. Empty or 0: what firehose_maxvictim_m leaves, or three quarters of what can be pinned.
     firehose_m: Option<u64> = None, "megabytes", "0..99999, of G where a G follows", megabytes, show_megabytes;
     /// Firehose: of the memory that a rank offers its peers, what stays pinned though none uses it any more; at least 32 buckets. Empty or 0: what firehose_m leaves, or a quarter of what can be pinned.
     firehose_maxvictim_m: Option<u64> = None, "megabytes", "0..99999, of G where a G follows", megabytes, show_megabytes;
-    /// Firehose: memory that is offered is pinned in buckets of so many bytes, each with a key; there are 16000 keys less ndreg_entries, and dreg_cache_limit bytes. A larger bucket takes fewer keys, a smaller one pins less that was not asked for.
+    /// Firehose: memory that is offered is pinned in buckets of so many bytes, each with a key; there are 16000 keys less ndreg_entries, and three quarters of dreg_cache_entries and dreg_cache_limit. A larger bucket takes fewer keys, a smaller one pins less that was not asked for.
     firehose_bucket: usize = 64 << 10, "bytes", "4KiB..1GiB, a power of two", |text| size(text, 4 << 10, 1 << 30).and_then(|bytes| if bytes.is_power_of_two() { Ok(bytes) } else { Err(BadKnobValue::NoPowerOfTwo) }), show_size;
     /// Memory for copies that buffered sends wait in; beyond it they are refused.
     buffered_limit: usize = 16 << 20, "bytes", "0..64GiB", |text| size(text, 0, 64 << 30), show_size;

@@ -254,8 +254,10 @@ impl Config {
     pub fn firehose_limits(&self, ranks: usize) -> Result<firehose::Limits, firehose::BadLimits> {
         let bucket = self.firehose_bucket as u64;
         let settings = firehose::Settings { m: self.firehose_m, maxvictim: self.firehose_maxvictim_m, bucket };
-        let keys = MOST_REGIONS.saturating_sub(self.ndreg_entries) as u64;
-        firehose::Limits::new(settings, ranks, firehose::Pinnable { bytes: self.dreg_cache_limit as u64, keys })
+        // Each bucket is a registration, of which a quarter is left to this rank's own memory, and takes a key.
+        let (bytes, entries) = (self.dreg_cache_limit / 4 * 3, self.dreg_cache_entries / 4 * 3);
+        let keys = MOST_REGIONS.saturating_sub(self.ndreg_entries).min(entries);
+        firehose::Limits::new(settings, ranks, firehose::Pinnable { bytes: bytes as u64, keys: keys as u64 })
     }
 
     /// The path MTU.
@@ -487,12 +489,14 @@ mod tests {
     #[test]
     fn firehose_shares_keys_with_other_registrations() {
         let mut config = Config::default();
-        let limits = config.firehose_limits(4).expect("8000 keys");
-        assert_eq!((limits.victims(), limits.firehoses()), (2_000, 6_000 / 3), "as it comes");
+        let limits = config.firehose_limits(4).expect("3072 registrations");
+        assert_eq!((limits.victims(), limits.firehoses()), (768, 2_304 / 3), "as it comes");
+        assert_eq!(config.firehose_limits(1024).expect("as many").firehoses(), 2);
         config.set("ndreg_entries", "16000", Origin::Code).expect("in range");
         let error = config.firehose_limits(4).expect_err("no keys").to_string();
-        assert!(error.starts_with("firehose needs 160 buckets of 64KiB for 4 ranks, and 0 can be pinned"), "{error}");
+        assert!(error.starts_with("firehose needs 36 buckets of 64KiB for 4 ranks, and 0 can be pinned"), "{error}");
         config.set("ndreg_entries", "4000", Origin::Code).expect("in range");
+        config.set("dreg_cache_entries", "16000", Origin::Code).expect("in range");
         let limits = config.firehose_limits(4).expect("12000 keys");
         assert_eq!((limits.victims(), limits.firehoses()), (3_000, 9_000 / 3));
         config.set("firehose_m", "100", Origin::Code).expect("in range");

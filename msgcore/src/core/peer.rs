@@ -170,21 +170,24 @@ impl Peer {
     /// Whether nothing of the core's is under way to the peer.
     pub(crate) fn is_quiet(&self) -> bool {
         let transfers = &self.tx.transfers;
-        let has_work = self.tx.has_work() || transfers.awaits_replies() || transfers.reaching() > 0;
+        let has_work = self.tx.has_work() || transfers.awaits_replies() || transfers.partial() > 0;
         self.failure.is_some() || !(has_work || self.lanes.iter().any(|lane| lane.in_flight.count() > 0))
     }
 
-    /// Marks what waits to be sent.
+    /// Whether all operations of this end's have become work requests, or messages that wait.
+    pub(crate) fn has_begun_all(&self) -> bool {
+        self.tx.transfers.has_left() && self.tx.transfers.partial() == 0
+    }
+
+    /// Marks the messages that wait to be sent.
     pub(crate) fn mark_of_waiting(&self) -> WaitingMark {
         WaitingMark { control: self.tx.control.mark(), payloads: self.tx.payloads.mark() }
     }
 
-    /// Whether all up to a mark has left, and no operation of this end's waits for anything but acknowledgements. What the peer
-    /// asks for meanwhile may wait.
+    /// Whether all messages up to a mark have left. What the peer asks for meanwhile may wait.
     pub(crate) fn has_sent(&self, mark: &WaitingMark) -> bool {
-        let (tx, transfers) = (&self.tx, &self.tx.transfers);
-        let messages = tx.control.has_passed(mark.control) && tx.payloads.has_passed(mark.payloads);
-        messages && transfers.has_left() && transfers.reaching() == 0 && !tx.stream_waits
+        let tx = &self.tx;
+        tx.control.has_passed(mark.control) && tx.payloads.has_passed(mark.payloads) && !tx.stream_waits
     }
 
     /// Returns the credits that ride on the next message, and the queue that they are for: those of the queue that is in

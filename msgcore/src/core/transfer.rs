@@ -22,8 +22,8 @@ pub(crate) struct PeerTransfers {
     is_fence_due: bool,
     /// There was a fence.
     was_fenced: bool,
-    /// Operations on memory that the peer offers, which become transfers as it is pinned.
-    reaching: usize,
+    /// Operations that are not all transfers yet: on memory that the peer offers, and those with a signal that waits for its put.
+    partial: usize,
     /// What the peer has asked for by message.
     pub(super) served: VecDeque<ServedGet>,
     /// Bytes of copies that are being written to the peer because it has asked for them.
@@ -130,20 +130,20 @@ impl PeerTransfers {
         !self.was_fenced
     }
 
-    /// An operation on memory that the peer offers begins.
-    pub(crate) fn begin_reach(&mut self) {
-        self.reaching += 1;
+    /// An operation begins that will be more transfers than there are.
+    pub(crate) fn begin_partial(&mut self) {
+        self.partial += 1;
     }
 
-    /// An operation on memory that the peer offers has ended.
-    pub(crate) fn end_reach(&mut self) {
-        assert!(self.reaching > 0, "an operation ends once");
-        self.reaching -= 1;
+    /// An operation has ended, or is all transfers now.
+    pub(crate) fn end_partial(&mut self) {
+        assert!(self.partial > 0, "an operation ends once");
+        self.partial -= 1;
     }
 
-    /// Returns how many operations there are on memory that the peer offers.
-    pub(crate) fn reaching(&self) -> usize {
-        self.reaching
+    /// Returns how many operations will be more transfers than there are.
+    pub(crate) fn partial(&self) -> usize {
+        self.partial
     }
 
     /// Whether a transfer that begins now overtakes nothing, and waits for nothing.

@@ -40,9 +40,9 @@ pub enum InvariantViolation {
     /// Memory of peers is held for operations that have ended.
     #[error("memory of peers is held for operations that have ended")]
     Holds,
-    /// Operations on memory that peers offer are not what their peers count.
-    #[error("{0} counts other operations on the memory that it offers than there are")]
-    Reaching(PeerId),
+    /// Operations that are not all transfers yet are not what their peer counts.
+    #[error("{0} counts other operations that are not all transfers yet than there are")]
+    Partial(PeerId),
     /// Heads and tails of a stream do not fit its ring.
     #[error("heads and tails of a stream do not fit its ring")]
     Stream,
@@ -117,8 +117,8 @@ impl<L: Link> Endpoint<L> {
             ensure(pool.is_sound(), || InvariantViolation::Pool(format!("{pool:?}")))?;
         }
         for peer in self.peers.iter().filter(|peer| peer.failure.is_none()) {
-            let reaching = peer.tx.transfers.reaching();
-            ensure(self.services.rma.reaching(peer.id) == reaching, || InvariantViolation::Reaching(peer.id))?;
+            let partial = peer.tx.transfers.partial();
+            ensure(self.services.rma.partial(peer.id) == partial, || InvariantViolation::Partial(peer.id))?;
             for (index, (lane, queue)) in peer.lanes.iter().zip(&self.core.receives.queues).enumerate() {
                 check_lane(lane, queue, peer.connection.stage().has_terms())
                     .map_err(|what| InvariantViolation::Lane { peer: peer.id, lane: index, what })?;

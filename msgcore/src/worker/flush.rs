@@ -40,7 +40,9 @@ struct Flushing {
 }
 
 enum Until {
-    /// What waited has left.
+    /// All operations are work requests, or messages that wait: a put is behind its memory, and what follows it behind the put.
+    Begun,
+    /// What waited then has left.
     Sent(WaitingMark),
     /// What had left is acknowledged, on each lane.
     Acknowledged(Vec<QueueMark>),
@@ -48,13 +50,19 @@ enum Until {
 
 impl Flushing {
     fn begin(peer: &Peer) -> Self {
-        Self { peer: peer.id, until: Until::Sent(peer.mark_of_waiting()) }
+        Self { peer: peer.id, until: Until::Begun }
     }
 
     /// Whether it is over.
     fn is_over(&mut self, peer: &Peer, tag: &TagService) -> bool {
+        if matches!(self.until, Until::Begun) {
+            if !peer.has_begun_all() || tag.has_work(peer.id) {
+                return false;
+            }
+            self.until = Until::Sent(peer.mark_of_waiting());
+        }
         if let Until::Sent(mark) = &self.until {
-            if !peer.has_sent(mark) || tag.has_work(peer.id) {
+            if !peer.has_sent(mark) {
                 return false;
             }
             self.until = Until::Acknowledged(peer.lanes.iter().map(|lane| lane.in_flight.mark()).collect());

@@ -94,6 +94,19 @@ fn credits_are_counted_of_messages_that_receives_wait_for() {
     scene.expect_honest_conversation();
 }
 
+/// An answer has a key for each bucket, and must fit what the victim sends in.
+#[test]
+fn a_move_whose_answer_fits_no_vbuf_is_a_breach() {
+    for (count, is_breach) in [(50, false), (51, true), (64, true)] {
+        let mut scene = Scene::new(&[("receive_queues", "P,256,16")], 1);
+        scene.connect(None);
+        scene.say_long_move(count);
+        scene.steps(100);
+        assert_eq!(scene.victim_talks(), !is_breach, "{count} buckets");
+        scene.expect_honest_conversation();
+    }
+}
+
 /// Each is right by itself, and costs the victim an answer, which the peer does not take.
 #[test]
 fn a_flood_of_moves_ends_with_a_breach() {

@@ -11,9 +11,9 @@ use roci_protocol::msg::{
 /// Bytes of the victim's segment.
 pub(crate) const SEGMENT: u64 = 4096;
 
-/// Where what the victim offers begins, and its bytes: sixteen buckets of a page.
+/// Where what the victim offers begins, and its bytes: so many buckets of a page.
 pub(crate) const OFFER: u64 = 4096;
-pub(crate) const OFFERED: usize = 16 * 4096;
+pub(crate) const OFFERED: usize = 64 * 4096;
 
 /// What the hostile peer has seen, and says again in the wrong place.
 pub(crate) struct Known {
@@ -175,7 +175,7 @@ impl Known {
         let id = if dice.random_ratio(3, 4) { dice.random_range(0..3) } else { dice.random::<u64>() };
         bytes.extend(id.to_be_bytes());
         for _ in 0..if kind == 1 { news + olds } else { 0 } {
-            let first = if dice.random_ratio(1, 10) { dice.random() } else { dice.random_range(1..18_u64) };
+            let first = if dice.random_ratio(1, 10) { dice.random() } else { dice.random_range(1..66_u64) };
             bytes.extend(first.to_be_bytes());
             bytes.extend(dice.random_range(1..4_u32).to_be_bytes());
         }

@@ -266,6 +266,12 @@ impl<const DEDICATED: bool> AnyScene<DEDICATED> {
         self.send(0, &header, &[7; 8]);
     }
 
+    /// Asks for firehoses to so many buckets at once.
+    pub(crate) fn say_long_move(&mut self, count: u32) {
+        let bytes = [&[1, 1, 0, 1, 0, 0][..], &[0; 10], &1_u64.to_be_bytes(), &count.to_be_bytes()].concat();
+        self.send(0, &Header::new(Message::Firehose { get: None }), &bytes);
+    }
+
     /// Asks for a firehose to a bucket, in place of another.
     pub(crate) fn say_move(&mut self, to: u64, instead: Option<u64>) {
         let (new, old) = ([0, 1], [0, u8::from(instead.is_some())]);
@@ -414,7 +420,9 @@ fn say(worker: &mut TestWorker, to: usize, tag: Tag, bytes: &[u8]) -> Request {
 fn open_to_peers(victim: &mut TestWorker) -> Rkey {
     let segment = victim.buffer(SEGMENT as usize).expect("memory");
     let segment = victim.expose(segment).expect("a key");
-    let offer = victim.offer(vec![0; OFFERED].leak().into()).expect("keys are left");
+    let room = vec![0; OFFERED + 4096].leak();
+    let page = room.as_ptr().align_offset(4096);
+    let offer = victim.offer((&mut room[page..page + OFFERED]).into()).expect("keys are left");
     assert_eq!(offer.key().to_bytes()[..8], OFFER.to_le_bytes());
     let echo = move |context: &mut HandlerContext<'_>, message: ActiveMessage<'_>| {
         if let Some(written) = message.written

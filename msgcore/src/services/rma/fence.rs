@@ -1,5 +1,5 @@
-//! Fences before operations on memory that a peer offers. Those become transfers one by one, as it is pinned, so a fence among transfers
-//! would not hold them: what follows the fence waits until they are over.
+//! Fences before operations that are not all transfers yet: on memory that a peer offers, and with a signal that waits for its put. A
+//! fence among transfers would not hold them: what follows it waits until they are over.
 
 use std::collections::VecDeque;
 
@@ -23,7 +23,7 @@ pub(super) enum BehindFence {
 impl RmaService {
     /// Has the next operation to a peer wait for those before it.
     pub(crate) fn fence(&mut self, peer: &mut Peer) {
-        if peer.tx.transfers.reaching() > 0 || self.is_fenced(peer.id) {
+        if peer.tx.transfers.partial() > 0 || self.is_fenced(peer.id) {
             self.behind.entry(peer.id).or_default().push_back(BehindFence::Fence);
         } else {
             peer.tx.transfers.fence();
@@ -46,13 +46,13 @@ impl RmaService {
 
     /// Begins what waits behind a fence, if what is before it is over, up to the next one.
     pub(super) fn go_behind_fence<L: Link>(&mut self, core: &mut Core<L>, peer: &mut Peer) {
-        if peer.tx.transfers.reaching() > 0 {
+        if peer.tx.transfers.partial() > 0 {
             return;
         }
         let Some(mut behind) = self.behind.remove(&peer.id) else { return };
         while let Some(next) = behind.front() {
             if matches!(next, BehindFence::Fence) {
-                if peer.tx.transfers.reaching() > 0 {
+                if peer.tx.transfers.partial() > 0 {
                     break;
                 }
                 peer.tx.transfers.fence();

@@ -25,6 +25,7 @@ use self::fence::BehindFence;
 use self::firehose::{BadLimits, Failed, FirehoseEngine, FirehoseStats, Hold, Limits};
 use self::offers::Offers;
 use self::operation::{OneSidedCall, RmaOperation, SIGNAL, Signal, Then};
+use self::surroundings::Surroundings;
 use crate::core::Core;
 use crate::core::by_message::TransferEnd;
 use crate::core::completion::{Done, OpError};
@@ -84,7 +85,11 @@ impl RmaService {
 
     /// Takes an offer back.
     pub(crate) fn retract<L: Link>(&mut self, core: &mut Core<L>, offer: OfferedMemory) -> Option<UserMemory> {
-        self.offers.remove(&mut core.engine, &self.firehose.limits(), offer)
+        let limits = self.firehose.limits();
+        let region = self.offers.buckets_of(offer, &limits)?;
+        let Self { offers, ended, firehose, .. } = self;
+        firehose.withdraw(&mut Surroundings { core, peer: None, offers, limits, ended, get: None }, region);
+        self.offers.remove(offer)
     }
 
     /// Returns what Firehose did so far.
@@ -169,6 +174,7 @@ impl RmaService {
                     // The put may be denied alone: the signal waits until it is done.
                     if let Some(operation) = self.operations.get_mut(key) {
                         operation.signal = Some(Box::new((buffer, at, signal)));
+                        peer.tx.transfers.begin_partial();
                     }
                     self.submit(core, peer, key, what, Direction::WRITE);
                 }
@@ -287,12 +293,19 @@ impl RmaService {
             Some(first) => outcome.and(first),
         };
         operation.transfers -= 1;
-        if let Some(signal) = operation.signal.take_if(|_| outcome.is_ok()) {
-            operation.transfers += 1;
-            operation.first = Some(outcome);
-            let (buffer, at, signal) = *signal;
-            return self.submit(core, peer, key, (buffer, at), signal_direction(signal));
+        if let Some(signal) = operation.signal.take() {
+            if outcome.is_ok() {
+                operation.transfers += 1;
+                operation.first = Some(outcome);
+                let (buffer, at, signal) = *signal;
+                self.submit(core, peer, key, (buffer, at), signal_direction(signal));
+                peer.tx.transfers.end_partial();
+                return self.go_behind_fence(core, peer);
+            }
+            peer.tx.transfers.end_partial();
+            self.go_behind_fence(core, peer);
         }
+        let Some(operation) = self.operations.get_mut(key) else { return };
         if operation.transfers > 0 {
             operation.first = Some(outcome);
         } else if let Some(operation) = self.operations.remove(key) {

@@ -6,11 +6,14 @@ use hashbrown::HashMap;
 use roci_driver::link::Link;
 use roci_driver::{Access, Buffer, Engine, MemoryRegion, PdId, RegionError, RegionRefused, Rkey, UserMemory};
 
-use super::firehose::{Bucket, Limits, PinError};
+use super::firehose::{Bucket, Limits, PinError, Region, Span};
 use crate::core::Core;
 use crate::core::segment::{OfferTerms, OfferedMemory};
 
-/// What this end offers. Each offer has addresses of its own, which begin with a bucket and are never used again: so a bucket belongs to
+/// What is registered is whole pages, at least.
+const PAGE: usize = 4096;
+
+/// What this end offers. Each offer has addresses of its own, in buckets of its own, which are never used again: so a bucket belongs to
 /// one offer, and a key to what was taken back opens nothing.
 #[derive(Default)]
 pub(super) struct Offers {
@@ -23,33 +26,28 @@ pub(super) struct Offers {
 }
 
 impl Offers {
-    /// Offers memory, on these terms.
+    /// Offers memory, on these terms. Its addresses lie in their pages as the memory does in its own, so that no two buckets share one.
     pub(super) fn insert(&mut self, memory: UserMemory, limits: &Limits) -> OfferedMemory {
         let grain = limits.grain().bytes();
         // No key opens address 0.
-        let (base, len) = (self.next.max(grain), memory.len());
-        assert!(base.is_multiple_of(grain), "an offer begins with a bucket");
-        self.next = base + (len as u64).next_multiple_of(grain).max(grain);
+        let first = self.next.max(grain);
+        assert!(first.is_multiple_of(grain), "an offer begins in a bucket of its own");
+        let (base, len) = (first + (memory.addr() % PAGE) as u64, memory.len());
+        self.next = (base + (len as u64).max(1)).next_multiple_of(grain);
         self.offered.insert(base, memory.shared());
         let firehoses = u16::try_from(limits.firehoses()).unwrap_or(u16::MAX).max(1);
         OfferedMemory { base, len, terms: OfferTerms { bucket_bits: grain.trailing_zeros() as u8, firehoses } }
     }
 
-    /// Takes an offer back, and closes all of it that is registered.
-    pub(super) fn remove<L: Link>(
-        &mut self,
-        engine: &mut Engine<L>,
-        limits: &Limits,
-        offer: OfferedMemory,
-    ) -> Option<UserMemory> {
-        let memory = self.offered.remove(&offer.base)?;
-        let (first, grain) = (offer.base, limits.grain().bytes());
-        for at in (first..first + memory.len() as u64).step_by(grain as usize) {
-            if let Some(region) = self.regions.remove(&limits.grain().bucket_of(at)) {
-                drop(engine.deregister(region));
-            }
-        }
-        Some(memory)
+    /// Returns the buckets of an offer, if it is one.
+    pub(super) fn buckets_of(&self, offer: OfferedMemory, limits: &Limits) -> Option<Region> {
+        let len = self.offered.get(&offer.base)?.len() as u64;
+        limits.grain().cover(Span { va: offer.base, len: len.max(1) }).ok()
+    }
+
+    /// Takes an offer back, of which no bucket is registered.
+    pub(super) fn remove(&mut self, offer: OfferedMemory) -> Option<UserMemory> {
+        self.offered.remove(&offer.base)
     }
 
     /// Registers a bucket.
@@ -60,11 +58,15 @@ impl Offers {
         bucket: Bucket,
     ) -> Result<Rkey, PinError> {
         let grain = limits.grain().bytes();
-        let va = bucket.0.checked_mul(grain).ok_or(PinError::NotOffered)?;
-        let (base, memory) = self.offered.range(..=va).next_back().ok_or(PinError::NotOffered)?;
-        let first = usize::try_from(va - base).map_err(|_| PinError::NotOffered)?;
-        let last = memory.len().min(first.saturating_add(grain as usize));
-        let part = memory.part(first..last).filter(|part| !part.is_empty()).ok_or(PinError::NotOffered)?;
+        let begin = bucket.0.checked_mul(grain).ok_or(PinError::NotOffered)?;
+        let end = begin.checked_add(grain).ok_or(PinError::NotOffered)?;
+        let (&base, memory) = self.offered.range(..end).next_back().ok_or(PinError::NotOffered)?;
+        let va = begin.max(base);
+        let (first, last) = ((va - base) as usize, memory.len().min((end - base) as usize));
+        if first >= last {
+            return Err(PinError::NotOffered);
+        }
+        let part = memory.part(first..last).ok_or(PinError::NotOffered)?;
         let buffer = core.engine.adopt(part).map_err(|_| PinError::NoMemory)?;
         let region = open_to_peers(&mut core.engine, core.pd, buffer, va).map_err(|_| PinError::NoKey)?;
         let earlier = self.regions.insert(bucket, region);

@@ -9,6 +9,7 @@ use roci_protocol::msg::{AtomicOp, AtomicWidth};
 use roci_protocol::rc::Denied;
 
 use super::operation::{OneSidedCall, SIGNAL, Signal, Then};
+use super::reach::copy_of;
 use super::window::BufferWindow;
 use super::{RmaService, done};
 use crate::core::Core;
@@ -41,12 +42,11 @@ impl RmaService {
         let pd = core.pd;
         match call {
             OneSidedCall::Put { mut buffer, at, then } => {
-                let window = BufferWindow::of(&mut buffer);
-                self.each_part(core, at, buffer.len(), |core, place, part| {
-                    window.show(&mut buffer, part);
-                    core.engine.write_buffer_by_key(pd, place, &buffer)
-                })?;
-                window.show_all(&mut buffer);
+                let mut copy = None;
+                if at.offered().is_some() && !BufferWindow::fits(&mut buffer) {
+                    copy = Some(copy_of(core, &buffer)?);
+                }
+                self.put_own(core, at, copy.as_mut().unwrap_or(&mut buffer))?;
                 if let Some(Then::Signal { at, signal, .. }) = then.map(|then| *then) {
                     let op = match signal {
                         Signal::Set(value) => AtomicOp::Swap(value),
@@ -68,6 +68,27 @@ impl RmaService {
                 Ok((buffer, Some(before)))
             }
         }
+    }
+
+    fn put_own<L: Link>(
+        &mut self,
+        core: &mut Core<L>,
+        at: RemoteAddress,
+        source: &mut Buffer,
+    ) -> Result<(), CallError> {
+        let pd = core.pd;
+        if at.offered().is_none() {
+            return self.each_part(core, at, source.len(), |core, place, _| {
+                core.engine.write_buffer_by_key(pd, place, source)
+            });
+        }
+        let window = BufferWindow::of(source);
+        self.each_part(core, at, source.len(), |core, place, part| {
+            window.show(source, part);
+            core.engine.write_buffer_by_key(pd, place, source)
+        })?;
+        window.show_all(source);
+        Ok(())
     }
 
     fn update_own<L: Link>(

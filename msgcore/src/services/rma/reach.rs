@@ -2,12 +2,12 @@
 //! one bucket after the other is a transfer like any other. A short get goes with the request for its memory, and its bytes come
 //! with the answer.
 
-use roci_driver::Buffer;
 use roci_driver::link::Link;
+use roci_driver::{ArenaError, Buffer};
 use roci_protocol::msg::{self, GetOnMiss};
 
 use super::RmaService;
-use super::firehose::{Failed, FirehoseShare, FirehoseViolation, Grain, Hold, MAX_BUCKETS, PinError, Span};
+use super::firehose::{Failed, FirehoseShare, FirehoseViolation, Grain, Hold, MAX_BUCKETS, PinError, Span, is_answer};
 use super::surroundings::Surroundings;
 use super::window::BufferWindow;
 use crate::core::Core;
@@ -36,15 +36,28 @@ pub(super) struct Reach {
     /// Its memory, unless a transfer has it.
     memory: Option<Buffer>,
     window: BufferWindow,
-    /// The list that it is a copy of, or is to be copied to.
-    list: Option<Buffer>,
+    /// What it is a copy of, or is to be copied to, where that cannot be transferred part by part.
+    original: Option<Buffer>,
     /// Bytes that were transferred.
     done: usize,
     /// Up to where firehoses lead, or are asked to.
     reached: usize,
     hold: Option<Hold>,
-    /// The bytes of a get come with the answer to its request.
-    is_on_miss: bool,
+    on_miss: OnMiss,
+}
+
+/// How far a get is that went with the request for its memory. It ends when both answers are there, so that its memory is held, and
+/// its place with Firehose taken, no longer than it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum OnMiss {
+    /// It is none.
+    No,
+    /// Its bytes have not come.
+    Asked,
+    /// They have.
+    Filled,
+    /// The peer cannot register its memory, and so has no bytes either.
+    NotPinned,
 }
 
 impl RmaService {
@@ -57,34 +70,39 @@ impl RmaService {
         (mut memory, va, terms): (Buffer, u64, OfferTerms),
         direction: Direction,
     ) {
-        let mut list = None;
-        if memory.is_list() {
-            match core.engine.buffer(memory.len()) {
-                Ok(mut copy) => {
-                    copy.copy_from(0, &memory, 0..memory.len());
-                    list = Some(std::mem::replace(&mut memory, copy));
-                }
-                Err(_) => {
-                    let why = OpError::NoMemory { peer: peer.id, len: memory.len() as u64 };
-                    return self.end_transfer(core, peer, key, Err(why), None);
-                }
-            }
+        let mut original = None;
+        if !BufferWindow::fits(&mut memory) {
+            let Ok(copy) = copy_of(core, &memory) else {
+                let why = OpError::NoMemory { peer: peer.id, len: memory.len() as u64 };
+                return self.end_transfer(core, peer, key, Err(why), None);
+            };
+            original = Some(std::mem::replace(&mut memory, copy));
         }
         let window = BufferWindow::of(&mut memory);
         let grain = Grain::new(1 << terms.bucket_bits).expect("a power of two");
         let share = FirehoseShare { grain, firehoses: terms.firehoses.into() };
         let memory = Some(memory);
-        let reach =
-            Reach { direction, va, share, memory, window, list, done: 0, reached: 0, hold: None, is_on_miss: false };
+        let reach = Reach {
+            direction,
+            va,
+            share,
+            memory,
+            window,
+            original,
+            done: 0,
+            reached: 0,
+            hold: None,
+            on_miss: OnMiss::No,
+        };
         if let Some(operation) = self.operations.get_mut(key) {
             operation.reach = Some(Box::new(reach));
         }
-        peer.tx.transfers.begin_reach();
+        peer.tx.transfers.begin_partial();
         self.advance(core, peer, key);
         self.settle(core, peer);
     }
 
-    /// A transfer of an operation has ended. Returns what it was given, where that is no matter of firehoses.
+    /// A transfer of an operation has ended.
     pub(super) fn on_part_done<L: Link>(
         &mut self,
         core: &mut Core<L>,
@@ -99,12 +117,20 @@ impl RmaService {
                 reach.done += reach.direction.len_of(&buffer);
                 assert!(reach.done <= reach.reached, "no more is transferred than firehoses lead to");
                 reach.memory = Some(buffer);
+                if reach.on_miss == OnMiss::Asked && reach.hold.is_none() {
+                    // The answer about its memory comes yet.
+                    reach.on_miss = OnMiss::Filled;
+                    return;
+                }
                 if reach.done == reach.reached
                     && let Some(hold) = reach.hold.take()
                 {
                     self.release(core, peer, hold);
                 }
                 self.advance_or_end(core, peer, key, value);
+            }
+            Err(_) if reach.on_miss == OnMiss::NotPinned => {
+                self.fail(core, peer, key, OpError::NotPinned { peer: peer.id });
             }
             Err(why) => self.fail(core, peer, key, why),
         }
@@ -118,7 +144,7 @@ impl RmaService {
             return self.advance(core, peer, key);
         }
         let buffer = operation.reach.take().and_then(|reach| reach.into_memory()).expect("it is here");
-        peer.tx.transfers.end_reach();
+        peer.tx.transfers.end_partial();
         self.end_transfer(core, peer, key, Ok(buffer), value);
     }
 
@@ -147,13 +173,22 @@ impl RmaService {
                 self.transfer_part(core, peer, key);
             }
             Ok(None) if has_left => {
-                reach.is_on_miss = true;
+                reach.on_miss = OnMiss::Asked;
                 let buffer = reach.memory.take().expect("no transfer has it");
                 core.await_filling(peer, OneSidedWork::Named(key).to_name(), buffer);
             }
             Ok(None) => {}
             Err(_) => self.fail(core, peer, key, OpError::Denied { peer: peer.id }),
         }
+    }
+
+    /// Both answers to a get that went with the request for its memory are there.
+    fn end_on_miss<L: Link>(&mut self, core: &mut Core<L>, peer: &mut Peer, key: Key) {
+        let reach = self.operations.get_mut(key).and_then(|operation| operation.reach.as_mut());
+        if let Some(hold) = reach.and_then(|reach| reach.hold.take()) {
+            self.release(core, peer, hold);
+        }
+        self.advance_or_end(core, peer, key, None);
     }
 
     /// Transfers what lies in the next bucket.
@@ -184,7 +219,7 @@ impl RmaService {
         if let Some(hold) = reach.and_then(|reach| reach.hold) {
             self.release(core, peer, hold);
         }
-        peer.tx.transfers.end_reach();
+        peer.tx.transfers.end_partial();
         self.end_transfer(core, peer, key, Err(why), None);
     }
 
@@ -192,20 +227,27 @@ impl RmaService {
     fn settle<L: Link>(&mut self, core: &mut Core<L>, peer: &mut Peer) {
         while let Some((context, outcome)) = self.ended.pop_front() {
             let key = Key::from_word(context);
-            let waiting = self.operations.get_mut(key).and_then(|operation| operation.reach.as_mut());
-            let waiting = waiting.filter(|reach| reach.memory.is_some());
-            match (outcome, waiting) {
+            let reach = self.operations.get_mut(key).and_then(|operation| operation.reach.as_mut());
+            match (outcome, reach) {
                 (Ok(hold), Some(reach)) => {
                     reach.hold = Some(hold);
-                    self.transfer_part(core, peer, key);
+                    match reach.on_miss {
+                        OnMiss::No => self.transfer_part(core, peer, key),
+                        OnMiss::Filled => self.end_on_miss(core, peer, key),
+                        OnMiss::Asked | OnMiss::NotPinned => {}
+                    }
                 }
-                // A get that went with its request.
+                // A get whose bytes were denied.
                 (Ok(hold), None) => self.release(core, peer, hold),
-                (Err(Failed::Refused { reason: PinError::NotOffered, .. }), Some(_)) => {
-                    self.fail(core, peer, key, OpError::Denied { peer: peer.id });
-                }
-                (Err(Failed::Refused { .. }), Some(_)) => {
-                    self.fail(core, peer, key, OpError::NotPinned { peer: peer.id });
+                (Err(Failed::Refused { reason, .. }), Some(reach)) => {
+                    let peer_id = peer.id;
+                    match (reach.on_miss, reason) {
+                        (OnMiss::Asked, PinError::NotOffered) => {}
+                        // The peer denies the bytes, too, and that ends it.
+                        (OnMiss::Asked, _) => reach.on_miss = OnMiss::NotPinned,
+                        (_, PinError::NotOffered) => self.fail(core, peer, key, OpError::Denied { peer: peer_id }),
+                        _ => self.fail(core, peer, key, OpError::NotPinned { peer: peer_id }),
+                    }
                 }
                 // The end of the peer ends the operation.
                 (Err(Failed::PeerGone(_)), Some(_)) | (Err(_), None) => {}
@@ -228,6 +270,9 @@ impl RmaService {
         let limits = self.firehose.limits();
         if peer.tx.answers_waiting as u64 > limits.firehoses() {
             return Err(Breach::TooManyAnswers);
+        }
+        if get.is_some() && is_answer(bytes) {
+            return Err(Breach::Firehoses);
         }
         let id = peer.id;
         let Self { offers, ended, firehose, .. } = self;
@@ -257,9 +302,10 @@ impl RmaService {
         }
     }
 
-    /// Returns how many operations there are on memory that a peer offers.
-    pub(crate) fn reaching(&self, peer: PeerId) -> usize {
-        self.operations.iter().filter(|(_, operation)| operation.peer == peer && operation.reach.is_some()).count()
+    /// Returns how many operations with a peer are not all transfers yet; one that reaches offered memory before its signal is two.
+    pub(crate) fn partial(&self, peer: PeerId) -> usize {
+        let its = self.operations.iter().filter(|(_, operation)| operation.peer == peer);
+        its.map(|(_, operation)| usize::from(operation.reach.is_some()) + usize::from(operation.signal.is_some())).sum()
     }
 
     /// Counts anew what Firehose counts.
@@ -273,7 +319,8 @@ impl RmaService {
     /// Whether Firehose knows of no operation but those that there are.
     pub(crate) fn holds_what_it_needs(&self) -> bool {
         let reaches = self.operations.iter().filter_map(|(_, operation)| operation.reach.as_ref());
-        let needed = reaches.filter(|reach| reach.hold.is_some() || reach.done < reach.reached && !reach.is_on_miss);
+        let needed =
+            reaches.filter(|reach| reach.hold.is_some() || reach.on_miss == OnMiss::No && reach.done < reach.reached);
         self.firehose.settled_operations().is_none_or(|count| count == needed.count())
     }
 
@@ -281,13 +328,22 @@ impl RmaService {
     pub(super) fn forget_firehoses<L: Link>(&mut self, core: &mut Core<L>, peer: PeerId, holds: Vec<Hold>) {
         let limits = self.firehose.limits();
         let Self { offers, ended, firehose, .. } = self;
+        // With what was granted before it was gone, and not acted upon.
+        let granted: Vec<_> = ended.drain(..).filter_map(|(_, outcome)| outcome.ok()).collect();
         let mut around = Surroundings { core, peer: None, offers, limits, ended, get: None };
         firehose.peer_gone(&mut around, peer);
-        for hold in holds {
+        for hold in holds.into_iter().chain(granted) {
             firehose.release(&mut around, hold);
         }
         ended.clear();
     }
+}
+
+/// Returns a copy of all of a buffer.
+pub(super) fn copy_of<L: Link>(core: &Core<L>, memory: &Buffer) -> Result<Buffer, ArenaError> {
+    let mut copy = core.engine.buffer(memory.len())?;
+    copy.copy_from(0, memory, 0..memory.len());
+    Ok(copy)
 }
 
 impl Reach {
@@ -326,12 +382,12 @@ impl Reach {
     fn into_memory(mut self) -> Option<Buffer> {
         let mut buffer = self.memory.take()?;
         self.window.show_all(&mut buffer);
-        match self.list {
-            Some(mut list) => {
+        match self.original {
+            Some(mut original) => {
                 if matches!(self.direction, Direction::Read { .. }) {
-                    list.copy_from(0, &buffer, 0..buffer.len());
+                    original.copy_from(0, &buffer, 0..buffer.len());
                 }
-                Some(list)
+                Some(original)
             }
             None => Some(buffer),
         }

@@ -32,6 +32,11 @@ impl<L: Link> Environment for Surroundings<'_, L> {
         peer.tx.payloads.push_back(PayloadMessage { message: Message::Firehose { get: self.get.take() }, payload });
     }
 
+    fn room(&self) -> usize {
+        let lanes = self.peer.as_deref().map(|peer| &peer.lanes[..]).unwrap_or_default();
+        lanes.iter().map(|lane| lane.payload).max().unwrap_or(0)
+    }
+
     fn pin(&mut self, bucket: Bucket) -> Result<Rkey, PinError> {
         self.offers.pin(self.core, &self.limits, bucket)
     }

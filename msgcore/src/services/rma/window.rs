@@ -14,6 +14,15 @@ pub(super) struct BufferWindow {
 }
 
 impl BufferWindow {
+    /// Whether a window can be moved over all of its view: not over a list, and not where a view may not begin.
+    pub(super) fn fits(buffer: &mut Buffer) -> bool {
+        if buffer.is_list() {
+            return false;
+        }
+        let window = Self::of(buffer);
+        u32::try_from(window.front + window.len).is_ok()
+    }
+
     /// A window on all of its view.
     pub(super) fn of(buffer: &mut Buffer) -> Self {
         let (len, room) = (buffer.len(), buffer.capacity());

@@ -7,7 +7,7 @@ use super::error::AcquireError;
 use super::firehoses::Lookup;
 use super::limits::FirehoseShare;
 use super::moves::{Move, MoveId};
-use super::operations::{FirehoseOperation, Hold, MOST_OPERATIONS, OperationId, Phase};
+use super::operations::{FirehoseOperation, Hold, MOST_MOVES, MOST_OPERATIONS, OperationId, Phase};
 use super::wire::{self, MAX_BUCKETS};
 use crate::core::peer_id::PeerId;
 
@@ -85,6 +85,9 @@ impl FirehoseEngine {
         if !firehoses.affords(survey) {
             return Attempt::Blocked;
         }
+        if survey.misses > 0 && self.peer_mut(peer).open_moves >= MOST_MOVES {
+            return Attempt::Blocked;
+        }
         let awaited =
             if survey.misses == 0 { self.hit_all(id, peer, region) } else { self.miss(env, id, peer, region) };
         match awaited {
@@ -122,7 +125,8 @@ impl FirehoseEngine {
 
     /// Moves firehoses to what none leads to, and uses the rest; says how many moves must be answered before.
     fn miss(&mut self, env: &mut impl Environment, id: OperationId, peer: PeerId, region: Region) -> u32 {
-        let own = self.moves.insert(Move::to(peer)).expect("no more than operations");
+        let own = self.moves.insert(Move::to(peer)).expect("each peer has few");
+        self.peer_mut(peer).open_moves += 1;
         let mut awaited = self.hang_on(own, id);
         let mut new = Vec::new();
         for bucket in region.buckets() {

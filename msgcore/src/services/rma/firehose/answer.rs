@@ -69,7 +69,9 @@ impl FirehoseEngine {
     }
 
     fn close(&mut self, id: u64) -> Move {
-        self.moves.remove(MoveId::from_word(id)).expect("it was found just now")
+        let closed = self.moves.remove(MoveId::from_word(id)).expect("it was found just now");
+        self.peer_mut(closed.peer).open_moves -= 1;
+        closed
     }
 
     /// An operation waits for one move less, if it has not failed meanwhile.

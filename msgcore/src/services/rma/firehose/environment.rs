@@ -6,6 +6,7 @@ use super::bucket::Bucket;
 use super::error::Failed;
 use super::operations::Hold;
 use super::pin_error::PinError;
+use super::wire::MAX_MESSAGE;
 use crate::core::peer_id::PeerId;
 
 /// Messages, memory and the application, for [`FirehoseEngine`](super::FirehoseEngine). No call may come back into it.
@@ -13,6 +14,11 @@ pub trait Environment {
     /// Sends a message to a peer. It arrives once, whole and unchanged, or the peer is gone; messages may overtake each
     /// other, and what one-sided traffic does. There are never more of them unanswered than firehoses to that peer.
     fn send(&mut self, peer: PeerId, message: &[u8]);
+
+    /// Returns how long a message to a peer may be.
+    fn room(&self) -> usize {
+        MAX_MESSAGE
+    }
 
     /// Pins a bucket of this rank's, and opens it to peers.
     fn pin(&mut self, bucket: Bucket) -> Result<Rkey, PinError>;

@@ -7,8 +7,8 @@ use thiserror::Error;
 
 use super::FirehoseEngine;
 use super::bucket::Bucket;
-use super::firehoses::TableViolation;
-use super::operations::Phase;
+use super::firehoses::{Survey, TableViolation};
+use super::operations::{MOST_MOVES, Phase};
 use super::pins::{PinCounts, PinViolation};
 use super::state::BucketState;
 use crate::core::peer_id::PeerId;
@@ -129,7 +129,7 @@ impl FirehoseEngine {
                 return Err(FirehoseViolation::Bucket { bucket, held, expected });
             }
         }
-        if let Some(&bucket) = granted.keys().find(|&&bucket| self.pins.key(bucket).is_none()) {
+        if let Some(&bucket) = granted.keys().find(|&&bucket| self.pins.state(bucket) == BucketState::A) {
             return Err(FirehoseViolation::NotPinned(bucket));
         }
         let (most, share) = (self.limits.victims() as u64, self.limits.firehoses());
@@ -161,7 +161,10 @@ impl FirehoseEngine {
     fn check_lines(&self) -> Result<(), FirehoseViolation> {
         for (&peer, there) in &self.peers {
             let first = there.line.front().and_then(|&id| self.operations.get(id));
-            if first.is_some_and(|first| there.firehoses.affords(there.firehoses.survey(first.region))) {
+            let may_go = |survey: Survey| {
+                there.firehoses.affords(survey) && (survey.misses == 0 || there.open_moves < MOST_MOVES)
+            };
+            if first.is_some_and(|first| may_go(there.firehoses.survey(first.region))) {
                 return Err(FirehoseViolation::Waits(peer));
             }
         }

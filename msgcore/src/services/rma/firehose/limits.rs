@@ -5,8 +5,8 @@ use thiserror::Error;
 use super::bucket::Grain;
 use crate::units::show_size;
 
-/// Buckets of M for each rank of the job, at least, as in GASNet.
-const LEAST_FIREHOSES: u64 = 32;
+/// Buckets of M for each rank of the job, at least. GASNet's are 32; a job of a thousand ranks has not so many keys here.
+const LEAST_FIREHOSES: u64 = 1;
 /// Buckets of MAXVICTIM, at least. GASNet's are 4096, because memory of the rank's own transfers counts among them there.
 const LEAST_VICTIMS: u64 = 32;
 /// A bucket is at least a page.
@@ -48,6 +48,8 @@ pub struct FirehoseShare {
 pub struct Limits {
     share: FirehoseShare,
     victims: usize,
+    /// M in buckets.
+    held: usize,
 }
 
 /// Why settings make no limits.
@@ -120,7 +122,8 @@ impl Pinnable {
 
 impl Limits {
     /// Nothing is pinned for anybody.
-    pub(crate) const NOTHING: Self = Self { share: FirehoseShare { grain: Grain::PAGE, firehoses: 0 }, victims: 0 };
+    pub(crate) const NOTHING: Self =
+        Self { share: FirehoseShare { grain: Grain::PAGE, firehoses: 0 }, victims: 0, held: 0 };
 
     /// The limits in a job of so many ranks. What is set is taken; of two that are not, MAXVICTIM is a quarter of what can
     /// be pinned, but no less than its minimum; of one that is not, it is what the other leaves.
@@ -154,12 +157,16 @@ impl Limits {
             return Err(BadLimits::M { m, least, ranks });
         }
         let firehoses = (m / bucket).checked_div(ranks.saturating_sub(1)).unwrap_or(0);
-        Ok(Self { share: FirehoseShare { grain, firehoses }, victims: (maxvictim / bucket) as usize })
+        Ok(Self {
+            share: FirehoseShare { grain, firehoses },
+            victims: (maxvictim / bucket) as usize,
+            held: (m / bucket) as usize,
+        })
     }
 
     /// Limits in buckets, without minimums: for simulations, in which exhaustion is the point.
     pub fn exact(grain: Grain, firehoses: u64, victims: usize) -> Self {
-        Self { share: FirehoseShare { grain, firehoses }, victims }
+        Self { share: FirehoseShare { grain, firehoses }, victims, held: usize::MAX }
     }
 
     /// What each peer is given.
@@ -175,6 +182,11 @@ impl Limits {
     /// F: the firehoses that a peer has, one bucket each.
     pub fn firehoses(&self) -> u64 {
         self.share.firehoses
+    }
+
+    /// M in buckets: what all peers hold together.
+    pub fn held(&self) -> usize {
+        self.held
     }
 
     /// MAXVICTIM in buckets.
@@ -219,8 +231,8 @@ mod tests {
         let few = |keys| Limits::new(settings, 2, Pinnable { bytes: 1024 * MIB, keys });
         let limits = few(100).expect("enough");
         assert_eq!((limits.firehoses(), limits.victims()), (100 - 32, 32), "a quarter would be less");
-        assert_eq!(few(96).expect("just enough").firehoses(), 64);
-        assert_eq!(few(95), Err(BadLimits::Pinnable { needed: 96, bucket: 64 << 10, ranks: 2, buckets: 95 }));
+        assert_eq!(few(34).expect("just enough").firehoses(), 2);
+        assert_eq!(few(33), Err(BadLimits::Pinnable { needed: 34, bucket: 64 << 10, ranks: 2, buckets: 33 }));
     }
 
     #[test]
@@ -229,7 +241,7 @@ mod tests {
             let settings = Settings { m: None, maxvictim: None, bucket };
             assert_eq!(Limits::new(settings, 2, PLENTY), Err(BadLimits::Bucket(bucket)));
         }
-        let least = 16 * 32 * (16 << 10);
+        let least = 16 * (16 << 10);
         assert_eq!(limits(Some(least - 1), Some(64 * MIB), 16), Err(BadLimits::M { m: least - 1, least, ranks: 16 }));
         assert!(limits(Some(least), Some(64 * MIB), 16).is_ok());
         let least = 32 * (16 << 10);

@@ -127,6 +127,8 @@ struct FirehosePeer {
     firehoses: Firehoses,
     /// Acquires that wait: the first one until it can have all it needs, the others behind it.
     line: VecDeque<OperationId>,
+    /// Moves that it has not answered.
+    open_moves: usize,
     /// Buckets of this rank that it holds firehoses to.
     granted: HashSet<u64>,
 }
@@ -137,9 +139,9 @@ impl FirehoseEngine {
         Self {
             limits,
             peers: HashMap::new(),
-            pins: Pins::new(limits.victims()),
+            pins: Pins::new(limits.victims(), limits.held()),
             operations: Slab::new(KeySource::new(MOST_OPERATIONS)),
-            moves: Slab::new(KeySource::new(MOST_OPERATIONS)),
+            moves: Slab::new(KeySource::new(u32::MAX as usize)),
             stats: FirehoseStats::default(),
             message: Vec::new(),
             keys: Vec::new(),
@@ -176,6 +178,12 @@ impl FirehoseEngine {
     fn piece_in(&self, operation: &FirehoseOperation, bucket: Bucket) -> Option<Piece> {
         let there = self.peers.get(&operation.peer)?;
         Some(Piece { span: there.share?.grain.part(operation.span, bucket), key: there.firehoses.key(bucket)? })
+    }
+
+    /// Buckets are not offered any more. They are closed at once; whoever holds them learns it by an error, and whoever asks for them
+    /// anew is refused.
+    pub fn withdraw(&mut self, env: &mut impl Environment, region: Region) {
+        region.buckets().for_each(|bucket| self.pins.withdraw(env, &mut self.stats, bucket));
     }
 
     /// How many operations hold memory or wait for it; nothing while a move is under way, whose operations may have ended.

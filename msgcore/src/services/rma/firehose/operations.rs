@@ -7,6 +7,9 @@ use crate::core::slab::Key;
 /// An operation, as the engine names it.
 pub(super) type OperationId = Key;
 
+/// The most moves that one peer may leave unanswered; what would need another one waits.
+pub(super) const MOST_MOVES: usize = 1024;
+
 /// The most operations there may be.
 pub(super) const MOST_OPERATIONS: usize = 1 << 16;
 

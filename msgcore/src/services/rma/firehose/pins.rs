@@ -19,6 +19,8 @@ struct PinnedBucket {
     key: Rkey,
     /// Ranks that hold a firehose to it.
     held: u32,
+    /// It is not offered any more, and closed; it is forgotten when no rank holds it.
+    is_withdrawn: bool,
 }
 
 /// Victims that make room, and are still pinned: the next bucket may be pinned in their place.
@@ -29,6 +31,8 @@ pub(super) struct Pins {
     spares: Spares,
     /// MAXVICTIM in buckets.
     most_victims: usize,
+    /// M in buckets: those that peers hold together.
+    most_held: usize,
     /// Of all buckets, the firehoses to them.
     held: u64,
 }
@@ -71,12 +75,13 @@ pub enum PinViolation {
 }
 
 impl Pins {
-    pub(super) fn new(most_victims: usize) -> Self {
-        Self { table: Table::default(), spares: Vec::new(), most_victims, held: 0 }
+    pub(super) fn new(most_victims: usize, most_held: usize) -> Self {
+        Self { table: Table::default(), spares: Vec::new(), most_victims, most_held, held: 0 }
     }
 
     pub(super) fn key(&self, bucket: Bucket) -> Option<Rkey> {
-        self.table.find(bucket).map(|slot| self.table.get(slot).key)
+        let pin = self.table.get(self.table.find(bucket)?);
+        (!pin.is_withdrawn).then_some(pin.key)
     }
 
     pub(super) fn state(&self, bucket: Bucket) -> BucketState {
@@ -94,6 +99,10 @@ impl Pins {
         stats: &mut FirehoseStats,
         bucket: Bucket,
     ) -> Result<Rkey, PinError> {
+        let is_held = self.table.find(bucket).is_some_and(|slot| self.table.get(slot).held > 0);
+        if !is_held && self.table.len() - self.table.victims() >= self.most_held {
+            return Err(PinError::NoKey);
+        }
         let slot = self.pinned_slot(env, stats, bucket)?;
         if self.table.is_victim(slot) {
             self.table.revive(slot);
@@ -111,11 +120,29 @@ impl Pins {
         assert!(held > 0, "no firehose leads to {bucket:?}");
         self.apply(slot, BucketEvent::RemoteUnpin { last: held == 1 });
         self.held -= 1;
-        if held == 1 {
+        if held == 1 && self.table.get(slot).is_withdrawn {
+            self.table.remove(slot);
+        } else if held == 1 {
             self.table.retire(slot);
         }
         while self.table.victims() > self.most_victims {
             self.spare_oldest();
+        }
+    }
+
+    /// A bucket is not offered any more: it is closed at once, whoever holds it, and pinned for no other.
+    pub(super) fn withdraw(&mut self, env: &mut impl Environment, stats: &mut FirehoseStats, bucket: Bucket) {
+        let Some(slot) = self.table.find(bucket) else { return };
+        let PinnedBucket { key, held, is_withdrawn } = *self.table.get(slot);
+        if is_withdrawn {
+            return;
+        }
+        stats.unpins += 1;
+        env.unpin(bucket, key);
+        if held == 0 {
+            self.table.remove(slot);
+        } else {
+            self.table.get_mut(slot).is_withdrawn = true;
         }
     }
 
@@ -138,6 +165,9 @@ impl Pins {
         bucket: Bucket,
     ) -> Result<u32, PinError> {
         if let Some(slot) = self.table.find(bucket) {
+            if self.table.get(slot).is_withdrawn {
+                return Err(PinError::NotOffered);
+            }
             stats.victim_reuses += u64::from(self.table.is_victim(slot));
             return Ok(slot);
         }
@@ -149,7 +179,7 @@ impl Pins {
             }
             None => self.pin(env, stats, bucket)?,
         };
-        Ok(self.table.insert(bucket, PinnedBucket { key, held: 0 }))
+        Ok(self.table.insert(bucket, PinnedBucket { key, held: 0, is_withdrawn: false }))
     }
 
     /// Pins it, in a spare's place if there is one. Where the environment can pin no more, victims give way until it can.

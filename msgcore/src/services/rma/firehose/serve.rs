@@ -36,7 +36,7 @@ impl FirehoseEngine {
         new: Regions<'_>,
         old: Regions<'_>,
     ) -> Result<(), FirehoseBreach> {
-        self.judge_move(from, new, old)?;
+        self.judge_move(from, env.room(), new, old)?;
         self.stats.moves_served += 1;
         old.buckets().for_each(|bucket| self.take_back(from, bucket));
         match self.grant_all(env, from, new) {
@@ -49,11 +49,19 @@ impl FirehoseEngine {
     }
 
     /// Judges a request. Counts first, so that a request that names all memory there is costs no more than others.
-    fn judge_move(&mut self, from: PeerId, new: Regions<'_>, old: Regions<'_>) -> Result<(), FirehoseBreach> {
+    fn judge_move(
+        &mut self,
+        from: PeerId,
+        room: usize,
+        new: Regions<'_>,
+        old: Regions<'_>,
+    ) -> Result<(), FirehoseBreach> {
         let (peer, share) = (self.peers.entry(from).or_default(), self.limits.firehoses());
         let (asked, returned, held) = (new.count(), old.count(), peer.granted.len() as u64);
-        if asked > MAX_BUCKETS || returned > MAX_BUCKETS {
-            return Err(FirehoseBreach::TooManyAtOnce { buckets: asked.max(returned), most: MAX_BUCKETS });
+        // Each new bucket is a key of the answer.
+        let most = MAX_BUCKETS.min(wire::keys_that_fit(room));
+        if asked > most || returned > MAX_BUCKETS {
+            return Err(FirehoseBreach::TooManyAtOnce { buckets: asked.max(returned), most });
         }
         let buckets = (held + asked).saturating_sub(returned);
         if buckets > share {

@@ -102,6 +102,11 @@ pub enum BadFirehoseMessage {
     Reason(u16),
 }
 
+/// Returns how many keys fit an answer of so many bytes.
+pub(super) fn keys_that_fit(room: usize) -> u64 {
+    (room.saturating_sub(HEADER) / KEY) as u64
+}
+
 /// Whether a message of this end's answers a request of the peer's.
 pub(crate) fn is_answer(message: &[u8]) -> bool {
     message.first() != Some(&REQUEST)

@@ -91,3 +91,36 @@ fn operations_have_a_limit() {
     one.check();
     assert!(hit(&mut one).is_ok());
 }
+
+/// Peers of which each keeps within its share want more together than M.
+#[test]
+fn all_peers_together_hold_no_more_than_m() {
+    let settings = Settings { m: Some(4 * PAGE), maxvictim: Some(32 * PAGE), bucket: PAGE };
+    let limits = Limits::new(settings, 2, Pinnable { bytes: 1 << 30, keys: 1000 }).expect("they fit");
+    let (mut one, mut other) = End::pair(4, 8);
+    other.engine = FirehoseEngine::new(limits);
+    touch(&mut one, &mut other, 0, 4);
+    let mut request = Vec::new();
+    let region = |first, count| Region::new(Bucket(first), count).expect("few");
+    super::super::wire::emit_request(&mut request, 1, &[region(10, 1)], &[]);
+    other.engine.on_message(&mut other.host, 7.into(), &request).expect("a move");
+    assert!(matches!(other.take_messages()[0][..4], [3, 1, 0, 1]), "no key is left for it");
+    super::super::wire::emit_request(&mut request, 1, &[region(2, 1)], &[]);
+    other.engine.on_message(&mut other.host, 7.into(), &request).expect("a move");
+    assert!(matches!(other.take_messages()[0][0], 2), "what another holds already costs nothing more");
+    other.check();
+}
+
+#[test]
+fn what_is_withdrawn_is_closed_and_forgotten_when_no_peer_holds_it() {
+    let (mut one, mut other) = End::pair(2, 8);
+    (0..3).for_each(|bucket| touch(&mut one, &mut other, bucket, 1));
+    let all = Region::new(Bucket(0), 3).expect("few");
+    other.engine.withdraw(&mut other.host, all);
+    other.engine.withdraw(&mut other.host, all);
+    assert!(other.host.pinned.is_empty() && other.engine.key(Bucket(2)).is_none());
+    other.check();
+    // The one moves its firehoses elsewhere, and what was withdrawn is gone.
+    (10..12).for_each(|bucket| touch(&mut one, &mut other, bucket, 1));
+    assert_eq!((other.host.pinned.len(), other.engine.pin_counts().pinned), (2, 2));
+}
