@@ -180,8 +180,8 @@ impl FirehoseEngine {
         Some(Piece { span: there.share?.grain.part(operation.span, bucket), key: there.firehoses.key(bucket)? })
     }
 
-    /// Buckets are not offered any more. They are closed at once; whoever holds them learns it by an error, and whoever asks for them
-    /// anew is refused.
+    /// Buckets are not offered any more. They are closed at once; peers that hold them learn it by an error, and those that ask for
+    /// them anew are refused.
     pub fn withdraw(&mut self, env: &mut impl Environment, region: Region) {
         region.buckets().for_each(|bucket| self.pins.withdraw(env, &mut self.stats, bucket));
     }

@@ -130,7 +130,7 @@ impl Pins {
         }
     }
 
-    /// A bucket is not offered any more: it is closed at once, whoever holds it, and pinned for no other.
+    /// A bucket is not offered any more: it is closed at once, though peers hold it, and pinned for no other.
     pub(super) fn withdraw(&mut self, env: &mut impl Environment, stats: &mut FirehoseStats, bucket: Bucket) {
         let Some(slot) = self.table.find(bucket) else { return };
         let PinnedBucket { key, held, is_withdrawn } = *self.table.get(slot);

@@ -1,6 +1,6 @@
 //! Too few firehoses, too little room: all operations wait in line, and none holds a part.
 
-use super::super::wire::MAX_BUCKETS;
+use super::super::wire::{MAX_BUCKETS, emit_request};
 use super::*;
 
 fn refusal(end: &mut End, va: u64, len: u64) -> AcquireError {
@@ -102,10 +102,10 @@ fn all_peers_together_hold_no_more_than_m() {
     touch(&mut one, &mut other, 0, 4);
     let mut request = Vec::new();
     let region = |first, count| Region::new(Bucket(first), count).expect("few");
-    super::super::wire::emit_request(&mut request, 1, &[region(10, 1)], &[]);
+    emit_request(&mut request, 1, &[region(10, 1)], &[]);
     other.engine.on_message(&mut other.host, 7.into(), &request).expect("a move");
     assert!(matches!(other.take_messages()[0][..4], [3, 1, 0, 1]), "no key is left for it");
-    super::super::wire::emit_request(&mut request, 1, &[region(2, 1)], &[]);
+    emit_request(&mut request, 1, &[region(2, 1)], &[]);
     other.engine.on_message(&mut other.host, 7.into(), &request).expect("a move");
     assert!(matches!(other.take_messages()[0][0], 2), "what another holds already costs nothing more");
     other.check();
