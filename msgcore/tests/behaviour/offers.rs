@@ -425,7 +425,7 @@ fn a_fence_holds_behind_a_signal() {
         world.connect_all();
         let exposed = segment.key();
         let signal = (Signal::Set(1), if is_offered { theirs.at(0) } else { exposed.at(8) });
-        let source = filled(&world, 0, &[7; 50_000]);
+        let source = filled(&world, 0, &vec![7; 50_000]);
         let put = world.workers[0].put_with(1.into(), source, exposed.at(64), Some(signal)).expect("accepted");
         world.workers[0].fence_to(1.into()).expect("it is there");
         world.workers[0].put_copy(1.into(), &1_u64.to_ne_bytes(), exposed.at(0)).expect("accepted");
