@@ -27,6 +27,9 @@ pub enum BadKnobValue {
     /// The value is not an amount of memory as GASNet writes it.
     #[error("is not a number of megabytes such as 512, 512M or 2G")]
     NotMegabytes,
+    /// The value is not a part of one.
+    #[error("is not a ratio such as 0.75")]
+    NotARatio,
     /// The value is too small, or too large.
     #[error("lies outside {least}..{most}")]
     OutOfRange {

@@ -13,8 +13,8 @@ use roci_protocol::wire::MacAddr;
 use super::bad_value::BadKnobValue;
 use super::values::{
     Choices, choose, megabytes, name_of, number, optional_number, optional_size, parse_device, parse_mtu,
-    parse_neighbours, parse_optional, show_faults, show_megabytes, show_neighbours, show_optional, show_optional_size,
-    size,
+    parse_neighbours, parse_optional, ratio, show_faults, show_megabytes, show_neighbours, show_optional,
+    show_optional_size, show_ratio, size,
 };
 use super::{Knob, Origin};
 use crate::receive_queues::ReceiveQueues;
@@ -214,7 +214,7 @@ knobs! {
     ndreg_entries: usize = 8_000, "regions", "0..16000", |text| number(text, 0, 16_000), ToString::to_string;
     /// Whether registrations of the application's own memory outlive their use.
     dreg_cache: bool = true, "switch", "on, off", |text| choose(SWITCH, text), |value| name_of(SWITCH, value);
-    /// Registered regions of the application's memory, in use or not; for one more the least recently used goes, and where all are in use its bytes are copied. MVICH's cache had 1000, libfabric's has 1024. Of them three quarters may be what peers reach of memory that is offered.
+    /// Registered regions of the application's memory, in use or not; for one more the least recently used goes, and where all are in use its bytes are copied. MVICH's cache had 1000, libfabric's has 1024. Of them physmem_pinnable_ratio may be what peers reach of memory that is offered.
     dreg_cache_entries: usize = 4096, "regions", "1..16000", |text| number(text, 1, 16_000), ToString::to_string;
     /// Bytes of such regions.
     dreg_cache_limit: usize = 1 << 30, "bytes", "4KiB..1024GiB", |text| size(text, 4 << 10, 1 << 40), show_size;
@@ -226,11 +226,13 @@ knobs! {
     rdma: bool = true, "switch", "on, off", |text| choose(SWITCH, text), |value| name_of(SWITCH, value);
     /// Whether gets are RDMA READs where both ends have RDMA. Where they are not the target writes what was asked for into the origin's memory, which takes its processor (GASNet's RDMA gets).
     rdma_gets: bool = true, "switch", "on, off", |text| choose(SWITCH, text), |value| name_of(SWITCH, value);
+    /// Firehose: which part of dreg_cache_limit and dreg_cache_entries may be memory that is offered to peers and pinned because they reach it; the rest is left to a rank's own transfers.
+    physmem_pinnable_ratio: u16 = 750, "ratio", "0.001..1", ratio, show_ratio;
     /// Firehose: of the memory that a rank offers its peers, what stays pinned because they use it, in equal shares; at least a bucket for each rank. Empty or 0: what firehose_maxvictim_m leaves, or three quarters of what can be pinned.
     firehose_m: Option<u64> = None, "megabytes", "0..99999, of G where a G follows", megabytes, show_megabytes;
     /// Firehose: of the memory that a rank offers its peers, what stays pinned though none uses it any more; at least 32 buckets. Empty or 0: what firehose_m leaves, or a quarter of what can be pinned.
     firehose_maxvictim_m: Option<u64> = None, "megabytes", "0..99999, of G where a G follows", megabytes, show_megabytes;
-    /// Firehose: memory that is offered is pinned in buckets of so many bytes, each with a key; there are 16000 keys less ndreg_entries, and three quarters of dreg_cache_entries and dreg_cache_limit. A larger bucket takes fewer keys, a smaller one pins less that was not asked for.
+    /// Firehose: memory that is offered is pinned in buckets of so many bytes, each with a key; there are 16000 keys less ndreg_entries, and physmem_pinnable_ratio of dreg_cache_entries and dreg_cache_limit. A larger bucket takes fewer keys, a smaller one pins less that was not asked for.
     firehose_bucket: usize = 64 << 10, "bytes", "4KiB..1GiB, a power of two", |text| size(text, 4 << 10, 1 << 30).and_then(|bytes| if bytes.is_power_of_two() { Ok(bytes) } else { Err(BadKnobValue::NoPowerOfTwo) }), show_size;
     /// Memory for copies that buffered sends wait in; beyond it they are refused.
     buffered_limit: usize = 16 << 20, "bytes", "0..64GiB", |text| size(text, 0, 64 << 30), show_size;

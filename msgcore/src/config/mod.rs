@@ -254,8 +254,9 @@ impl Config {
     pub fn firehose_limits(&self, ranks: usize) -> Result<firehose::Limits, firehose::BadLimits> {
         let bucket = self.firehose_bucket as u64;
         let settings = firehose::Settings { m: self.firehose_m, maxvictim: self.firehose_maxvictim_m, bucket };
-        // Each bucket is a registration, of which a quarter is left to this rank's own memory, and takes a key.
-        let (bytes, entries) = (self.dreg_cache_limit / 4 * 3, self.dreg_cache_entries / 4 * 3);
+        // Each bucket is a registration, of which some are left to this rank's own memory, and takes a key.
+        let part = |of: usize| (of as u128 * u128::from(self.physmem_pinnable_ratio) / 1000) as usize;
+        let (bytes, entries) = (part(self.dreg_cache_limit), part(self.dreg_cache_entries));
         let keys = MOST_REGIONS.saturating_sub(self.ndreg_entries).min(entries);
         firehose::Limits::new(settings, ranks, firehose::Pinnable { bytes: bytes as u64, keys: keys as u64 })
     }
@@ -492,6 +493,19 @@ mod tests {
         let limits = config.firehose_limits(4).expect("3072 registrations");
         assert_eq!((limits.victims(), limits.firehoses()), (768, 2_304 / 3), "as it comes");
         assert_eq!(config.firehose_limits(1024).expect("as many").firehoses(), 2);
+        config.set("physmem_pinnable_ratio", "0.5", Origin::Code).expect("in range");
+        assert_eq!(config.firehose_limits(4).expect("2048 registrations").firehoses(), 1_536 / 3);
+        assert_eq!(
+            KNOBS.iter().find(|knob| knob.name == "physmem_pinnable_ratio").expect("a knob").value(&config),
+            "0.5"
+        );
+        for (text, problem) in
+            [("1.1", "lies outside"), ("0", "lies outside"), ("half", "is not a ratio"), ("NaN", "lies")]
+        {
+            let error = config.set("physmem_pinnable_ratio", text, Origin::Code).expect_err("it is none").to_string();
+            assert!(error.contains(problem), "{text}: {error}");
+        }
+        config.set("physmem_pinnable_ratio", "1", Origin::Code).expect("in range");
         config.set("ndreg_entries", "16000", Origin::Code).expect("in range");
         let error = config.firehose_limits(4).expect_err("no keys").to_string();
         assert!(error.starts_with("firehose needs 36 buckets of 64KiB for 4 ranks, and 0 can be pinned"), "{error}");

@@ -75,6 +75,21 @@ pub(super) fn show_megabytes(bytes: &Option<u64>) -> String {
     }
 }
 
+/// Reads a part of one, such as `0.75`, in thousandths.
+pub(super) fn ratio(text: &str) -> Result<u16, BadKnobValue> {
+    let value: f64 = text.trim().parse().map_err(|_| BadKnobValue::NotARatio)?;
+    let thousandths = (value * 1000.0).round();
+    if (1.0..=1000.0).contains(&thousandths) {
+        Ok(thousandths as u16)
+    } else {
+        Err(BadKnobValue::out_of_range(0.001, 1))
+    }
+}
+
+pub(super) fn show_ratio(thousandths: &u16) -> String {
+    (f64::from(*thousandths) / 1000.0).to_string()
+}
+
 const MTUS: [&str; 6] = ["256", "512", "1024", "2048", "4096", "8192"];
 
 pub(super) fn parse_mtu(text: &str) -> Result<usize, BadKnobValue> {
