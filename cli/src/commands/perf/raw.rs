@@ -1,5 +1,7 @@
 //! Bare frames on the same port: the limit that everything above is measured against.
 
+use std::collections::VecDeque;
+
 use roci_driver::link::{Batch, Full, Link, LinkState};
 use roci_protocol::Nanos;
 
@@ -113,8 +115,11 @@ struct RawPort<'a> {
     last_len: usize,
     batch: Batch<<roci_msgcore::LiveLink as Link>::Frame>,
     idle_polls: u32,
-    /// Messages that have come whole.
+    /// Messages that have come whole, and the number of the last one.
     messages: u64,
+    latest: u64,
+    /// Other frames of ours that came while the port was full.
+    kept: VecDeque<(u8, u64)>,
     /// `None` where payload is left alone.
     payload: Option<TouchedPayload>,
 }
@@ -127,11 +132,23 @@ impl<'a> RawPort<'a> {
         let last_len = header.frame_len((size - parts * full).max(TAG));
         let header = header.prepared_for([full_len, last_len]);
         let payload = touch.then(|| TouchedPayload::new(parts, full, last_len - front));
-        Self { lane, header, parts, full_len, last_len, batch: Batch::new(), idle_polls: 0, messages: 0, payload }
+        Self {
+            lane,
+            header,
+            parts,
+            full_len,
+            last_len,
+            batch: Batch::new(),
+            idle_polls: 0,
+            messages: 0,
+            latest: 0,
+            kept: VecDeque::new(),
+            payload,
+        }
     }
 
-    /// Queues a frame, the one at index `part` of its message, waiting while the link is full. Beyond the number, the payload is
-    /// only touched on request.
+    /// Queues a frame, the one at index `part` of its message, waiting while the link is full, and taking what comes meanwhile: both ends
+    /// may send, where one takes a message for lost. Beyond the number, the payload is only touched on request.
     #[inline]
     fn send_part(&mut self, kind: u8, number: u64, len: usize, part: usize) -> Result<(), Failure> {
         let header = self.header;
@@ -150,7 +167,23 @@ impl<'a> RawPort<'a> {
             });
             let Err(Full) = sent else { return Ok(()) };
             link.flush();
+            self.take_in();
             self.check_up(&mut since)?;
+        }
+    }
+
+    /// Takes what has come, and keeps what is no message.
+    fn take_in(&mut self) {
+        self.lane.link().receive(&mut self.batch);
+        for frame in self.batch.drain(..) {
+            match take(&self.header, &mut self.payload, frame.as_ref()) {
+                Some((DATA, number)) => {
+                    self.messages += 1;
+                    self.latest = number;
+                }
+                Some((PART, _)) | None => {}
+                Some(word) => self.kept.push_back(word),
+            }
         }
     }
 
@@ -220,14 +253,18 @@ impl<'a> RawPort<'a> {
     fn pong(&mut self) -> Result<(), Failure> {
         let mut since = None;
         loop {
-            let answered = self.messages;
+            let mut answered = self.messages;
             let Some((kind, number)) = self.receive_one() else {
                 self.check_up(&mut since)?;
                 continue;
             };
             since = None;
-            for _ in answered..self.messages {
-                self.send_message(number)?;
+            if kind == DATA {
+                self.latest = number;
+            }
+            while answered < self.messages {
+                self.send_message(self.latest)?;
+                answered += 1;
             }
             if kind == END {
                 return self.report(0);
@@ -295,6 +332,9 @@ impl<'a> RawPort<'a> {
     /// One frame of ours, if one has come.
     #[inline]
     fn receive_one(&mut self) -> Option<(u8, u64)> {
+        if let Some(word) = self.kept.pop_front() {
+            return Some(word);
+        }
         self.lane.link().receive(&mut self.batch);
         let (header, payload, messages) = (&self.header, &mut self.payload, &mut self.messages);
         let words = self.batch.drain(..).filter_map(|frame| take(header, payload, frame.as_ref()));
