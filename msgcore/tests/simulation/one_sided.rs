@@ -24,6 +24,8 @@ const LONG: usize = 0;
 const SHORT: usize = 12;
 const SIGNALS: usize = 16;
 const FIRST_AREA: usize = 64;
+/// What memory that is offered begins with.
+const PAGE: usize = 4096;
 /// Operations of one rank that have not ended.
 const OPERATIONS: usize = 40;
 const COUNT: &str = "count";
@@ -63,8 +65,10 @@ impl OwnMemory {
     /// Opens so many bytes to peers.
     fn open(worker: &mut TestWorker, len: usize, is_offered: bool) -> (Self, SegmentKey) {
         if is_offered {
-            let words: &'static [AtomicU64] =
-                (0..len.div_ceil(8)).map(|_| AtomicU64::new(0)).collect::<Vec<_>>().leak();
+            let room = (0..len.div_ceil(8) + PAGE / 8).map(|_| AtomicU64::new(0)).collect::<Vec<_>>().leak();
+            // Where memory lies in its page decides where its buckets end: it is the same in each run.
+            let ahead = room.as_ptr().align_offset(PAGE);
+            let words: &'static [AtomicU64] = &room[ahead..ahead + len.div_ceil(8)];
             // SAFETY: they are mapped for ever, and all references to them are to atomics.
             let memory = unsafe { UserMemory::target(NonNull::from(words).cast(), len) };
             return (Self::Offered(words), worker.offer(memory).expect("keys are left").key());
