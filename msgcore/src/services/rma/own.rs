@@ -8,7 +8,7 @@ use roci_protocol::Rkey;
 use roci_protocol::msg::{AtomicOp, AtomicWidth};
 use roci_protocol::rc::Denied;
 
-use super::operation::{OneSidedCall, SIGNAL, Signal, Then};
+use super::operation::{OneSidedCall, Signal, Then};
 use super::reach::copy_of;
 use super::window::BufferWindow;
 use super::{RmaService, done};
@@ -99,8 +99,7 @@ impl RmaService {
         width: AtomicWidth,
     ) -> Result<u64, CallError> {
         let mut before = 0;
-        let len = if width == AtomicWidth::U32 { width.len() } else { SIGNAL };
-        self.each_part(core, at, len, |core, place, _| core.update(place, op, width).map(|was| before = was))?;
+        self.each_part(core, at, width.len(), |core, place, _| core.update(place, op, width).map(|was| before = was))?;
         Ok(before)
     }
 

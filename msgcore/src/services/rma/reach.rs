@@ -122,12 +122,7 @@ impl RmaService {
                     reach.on_miss = OnMiss::Filled;
                     return;
                 }
-                if reach.done == reach.reached
-                    && let Some(hold) = reach.hold.take()
-                {
-                    self.release(core, peer, hold);
-                }
-                self.advance_or_end(core, peer, key, value);
+                self.release_and_go_on(core, peer, key, value);
             }
             Err(_) if reach.on_miss == OnMiss::NotPinned => {
                 self.fail(core, peer, key, OpError::NotPinned { peer: peer.id });
@@ -182,13 +177,13 @@ impl RmaService {
         }
     }
 
-    /// Both answers to a get that went with the request for its memory are there.
-    fn end_on_miss<L: Link>(&mut self, core: &mut Core<L>, peer: &mut Peer, key: Key) {
+    /// Gives back what was held, if all of it was transferred, and goes on.
+    fn release_and_go_on<L: Link>(&mut self, core: &mut Core<L>, peer: &mut Peer, key: Key, value: Option<u64>) {
         let reach = self.operations.get_mut(key).and_then(|operation| operation.reach.as_mut());
-        if let Some(hold) = reach.and_then(|reach| reach.hold.take()) {
+        if let Some(hold) = reach.filter(|reach| reach.done == reach.reached).and_then(|reach| reach.hold.take()) {
             self.release(core, peer, hold);
         }
-        self.advance_or_end(core, peer, key, None);
+        self.advance_or_end(core, peer, key, value);
     }
 
     /// Transfers what lies in the next bucket.
@@ -233,7 +228,7 @@ impl RmaService {
                     reach.hold = Some(hold);
                     match reach.on_miss {
                         OnMiss::No => self.transfer_part(core, peer, key),
-                        OnMiss::Filled => self.end_on_miss(core, peer, key),
+                        OnMiss::Filled => self.release_and_go_on(core, peer, key, None),
                         OnMiss::Asked | OnMiss::NotPinned => {}
                     }
                 }
