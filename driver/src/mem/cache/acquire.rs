@@ -106,14 +106,18 @@ impl<R: Registrar> Cache<R> {
         Some(region)
     }
 
-    /// Registers whole pages. Idle regions make room, one by one, until it works or there is none left.
+    /// Registers whole pages. Regions that had their last use make room, then idle ones, one by one, until it works or
+    /// there is none left.
     fn register_whole(&mut self, mut range: Range<usize>, term: Term) -> Option<CachedRegion> {
         if self.hopeless.refuses(range.len(), self.ended_by_others()) {
             return None;
         }
+        if !self.has_room(range.len()) {
+            self.reap(usize::MAX);
+        }
         loop {
             if !self.has_room(range.len()) {
-                if self.evict_one() || self.reap(usize::MAX) {
+                if self.evict_one() {
                     continue;
                 }
                 return None;
@@ -123,14 +127,14 @@ impl<R: Registrar> Cache<R> {
                 Err(error) => error,
             };
             self.stats.register_failures += 1;
-            let is_absorbed = error == RegisterError::NoSlot && term == Term::Cached && self.absorb(&mut range);
+            let has_no_place = error == RegisterError::NoSlot && term == Term::Cached;
             let is_refused = matches!(error, RegisterError::Refused(_));
             let is_alone = self.stats.bytes_registered == 0;
             if is_alone && matches!(error, RegisterError::NoMemory(_)) {
                 self.hopeless.learn(range.len(), self.ended_by_others());
             }
             self.last_failure = Some(error);
-            if is_refused || !(is_absorbed || self.evict_one() || self.reap(usize::MAX)) {
+            if is_refused || !(self.reap(usize::MAX) || has_no_place && self.absorb(&mut range) || self.evict_one()) {
                 return None;
             }
         }

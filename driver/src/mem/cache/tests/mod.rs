@@ -324,6 +324,45 @@ fn of_many_regions_in_use_a_few_are_looked_at_in_each_call() {
     drop((last, more));
 }
 
+/// Regions of so many pages, from the first on, that are in use and have left the cache. The next call looks at the
+/// latter half of them.
+fn leaving_in_use(scene: &mut Scene) -> Vec<Arc<CachedRegion>> {
+    let pages = REAPED_AT_ONCE * 2;
+    let used = (0..pages).map(|page| scene.acquire(page..page + 1).expect("room")).collect();
+    scene.replace(0..pages);
+    scene.cache.tend();
+    assert_eq!((scene.cache.leaving.len(), scene.cache.next_leaving), (pages, REAPED_AT_ONCE));
+    used
+}
+
+/// It has its place, although its turn to be looked at has not come, before an idle region has to go.
+#[test]
+fn what_had_its_last_use_makes_room_before_an_idle_region_does() {
+    let mut scene = Scene::of_pages(REAPED_AT_ONCE * 2 + 1, PAGES);
+    drop(scene.acquire(40..41));
+    let mut used = leaving_in_use(&mut scene);
+    drop(used.drain(..REAPED_AT_ONCE));
+    drop(scene.acquire(42..43).expect("there are places"));
+    let stats = scene.cache.stats();
+    assert_eq!((stats.evictions, stats.regions as usize), (0, REAPED_AT_ONCE + 2));
+    drop(scene.acquire(40..41));
+    assert_eq!(scene.cache.stats().misses, stats.misses, "the idle one is there still");
+}
+
+/// The same where it is the device that has no place: nothing idle has to go, nor to become one with its neighbour.
+#[test]
+fn a_device_without_a_place_takes_that_of_what_had_its_last_use() {
+    let mut scene = Scene::of_pages(100, PAGES);
+    scene.device.lock().expect("no panic").places = REAPED_AT_ONCE * 2 + 1;
+    drop(scene.acquire(41..42));
+    let mut used = leaving_in_use(&mut scene);
+    drop(used.drain(..REAPED_AT_ONCE));
+    let next = scene.acquire(40..41).expect("there are places");
+    let stats = scene.cache.stats();
+    assert_eq!((stats.evictions, stats.merges, stats.regions as usize), (0, 0, REAPED_AT_ONCE + 2));
+    assert_eq!(scene.pages_of(&next), 40..41);
+}
+
 #[test]
 fn a_cache_that_goes_leaves_nothing_registered() {
     let mut scene = Scene::of_pages(4, 16);

@@ -125,6 +125,8 @@ proptest! {
             }
         }
         held.clear();
+        // Two turns, of eight each, see all of the eleven that there may be.
+        scene.cache.tend();
         scene.cache.tend();
         prop_assert!(scene.cache.leaving.is_empty());
     }
