@@ -65,7 +65,7 @@ fn soak<M: Messaging>(
     let start = Instant::now();
     let duration = Duration::from_secs(options.seconds);
     let mut soak = Soak::new(&worker, options, config);
-    let mut one_sided = OneSidedSoak::open(&mut worker)?;
+    let mut one_sided = OneSidedSoak::open(&mut worker, options.max_size, config.arena_size)?;
     let mut watch = MemoryWatch::default();
     loop {
         let asked = soak.round(&mut worker)?;
