@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ranks::{Member, PATIENCE, config, run_ranks};
 use roci_msgcore::active::{ActiveMessages as _, HandlerId};
 use roci_msgcore::collectives::Collectives as _;
-use roci_msgcore::one_sided::{AccessRegion, AtomicOp, AtomicWidth, OneSided as _, RemoteAddress, Signal};
+use roci_msgcore::one_sided::{
+    AccessRegion, AtomicOp, AtomicWidth, NonContiguous as _, OneSided as _, RemoteAddress, Signal,
+};
 use roci_msgcore::{CallError, DedicatedWorker, OpError, Source, Worker};
 
 const LOSSY: (&str, &str) = ("faults", "loss=0.01,dup=0.01,reorder=0.01,seed=3");

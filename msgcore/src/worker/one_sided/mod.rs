@@ -60,6 +60,7 @@
 mod access_region;
 mod inline;
 mod names;
+mod non_contiguous;
 mod offering;
 
 use roci_driver::Buffer;
@@ -74,6 +75,7 @@ pub use crate::core::segment::{OfferedMemory, RemoteAddress, Segment, SegmentKey
 pub use crate::services::rma::operation::Signal;
 pub use access_region::AccessRegion;
 pub use names::KeyNames;
+pub use non_contiguous::NonContiguous;
 pub use offering::Offering;
 pub use roci_protocol::msg::{AtomicOp, AtomicWidth};
 
@@ -308,91 +310,6 @@ pub trait OneSided {
         let mut bytes = [0; NUMBER];
         self.get_blocking(from, &mut bytes, at)?;
         Ok(u64::from_ne_bytes(bytes))
-    }
-
-    /// Writes bytes to a peer's memory in blocks of `block` bytes, whose beginnings there are `stride` apart, as
-    /// [`OneSided::put_nbi`]. The last block may be shorter.
-    ///
-    /// # Errors
-    /// As there; blocks before the one that it concerns are written.
-    ///
-    /// # Panics
-    /// A block has no bytes.
-    fn put_strided(
-        &mut self,
-        to: impl Into<PeerId>,
-        bytes: &[u8],
-        at: RemoteAddress,
-        block: usize,
-        stride: usize,
-    ) -> Result<(), CallError>
-    where
-        Self: Sized,
-    {
-        let to = to.into();
-        let mut blocks = bytes.chunks(block).enumerate();
-        blocks.try_for_each(|(index, bytes)| self.put_copy(to, bytes, at.plus(index.saturating_mul(stride))))
-    }
-
-    /// Reads blocks of `block` bytes of a peer's memory, whose beginnings there are `stride` apart, one behind the other into `into`.
-    /// All are under way together.
-    ///
-    /// # Errors
-    /// As for [`OneSided::get_blocking`].
-    ///
-    /// # Panics
-    /// A block has no bytes.
-    fn get_strided(
-        &mut self,
-        from: impl Into<PeerId>,
-        into: &mut [u8],
-        at: RemoteAddress,
-        block: usize,
-        stride: usize,
-    ) -> Result<(), CallError>
-    where
-        Self: Sized,
-    {
-        let from = from.into();
-        let places = into.chunks_mut(block).enumerate();
-        let pieces = places.map(|(index, piece)| (piece, at.plus(index.saturating_mul(stride)))).collect();
-        self.get_indexed(from, pieces)
-    }
-
-    /// Writes pieces to places of a peer's memory, as [`OneSided::put_nbi`].
-    ///
-    /// # Errors
-    /// As there; pieces before the one that it concerns are written.
-    fn put_indexed(&mut self, to: impl Into<PeerId>, pieces: &[(&[u8], RemoteAddress)]) -> Result<(), CallError>
-    where
-        Self: Sized,
-    {
-        let to = to.into();
-        pieces.iter().try_for_each(|&(bytes, at)| self.put_copy(to, bytes, at))
-    }
-
-    /// Reads pieces of a peer's memory. All are under way together.
-    ///
-    /// # Errors
-    /// As for [`OneSided::get_blocking`].
-    fn get_indexed(&mut self, from: impl Into<PeerId>, pieces: Vec<(&mut [u8], RemoteAddress)>) -> Result<(), CallError>
-    where
-        Self: Sized,
-    {
-        let (from, mut region, mut targets) = (from.into(), AccessRegion::default(), Vec::new());
-        for (piece, at) in pieces {
-            let memory = self.memory_for_one_sided(piece.len());
-            let begun = memory.and_then(|buffer| Ok(region.get(self, from, buffer, at)?));
-            if let Err(why) = begun {
-                region.leave(self);
-                return Err(why);
-            }
-            targets.push(piece);
-        }
-        for (target, done) in targets.into_iter().zip(region.wait(self)?) {
-            target.copy_from_slice(&done.buffer);
-        }
-        Ok(())
     }
 
     /// Has the next operation on a peer's memory wait until those before it are done, as [`OneSided::fence_to`].
