@@ -1,6 +1,6 @@
 //! Every operation between ranks on threads of their own, over memif and over UDP sockets: each length around what is cut, aligned and
-//! not, at a peer and at oneself, by each means, in memory that is exposed and in memory that is only offered. Every byte that was
-//! written is compared, and those around it.
+//! not, at a peer and at oneself, by each means, in memory that is exposed, also under a key of the owner's choice, and in memory that
+//! is only offered. Every byte that was written is compared, and those around it.
 
 #[path = "common/ranks.rs"]
 mod ranks;
@@ -28,6 +28,8 @@ const NUMBERS: usize = GUARD;
 const LONG: usize = 8;
 const SHORT: usize = 20;
 const SIGNALS: usize = 24;
+/// The key that all ranks choose.
+const REQUESTED: u64 = u64::MAX / 7;
 const PART: usize = NUMBERS + LONGEST + 4 * GUARD;
 
 /// A link that loses frames, and the MTU that connections have there.
@@ -72,28 +74,36 @@ fn digest(bytes: &[u8]) -> Vec<u8> {
 
 /// The memory of a rank that all operate on.
 struct Opened {
-    exposed: Segment,
+    exposed: [Segment; 2],
     offered: &'static [AtomicU8],
 }
 
 impl Opened {
-    /// Opens both kinds, and returns the keys to those of all ranks.
-    fn open<W: Member>(worker: &mut W) -> (Self, [Vec<SegmentKey>; 2]) {
-        let mut memory = worker.memory(RANKS * PART);
-        memory.fill(0);
-        let exposed = worker.expose(memory).expect("a key");
+    /// Opens all kinds, and returns the keys to those of all ranks.
+    fn open<W: Member>(worker: &mut W) -> (Self, [Vec<SegmentKey>; 3]) {
+        let memory = || {
+            let mut memory = worker.memory(RANKS * PART);
+            memory.fill(0);
+            memory
+        };
+        let (first, second) = (memory(), memory());
+        let exposed = [worker.expose(first).expect("a key"), worker.expose_as(REQUESTED, 0, second).expect("a key")];
         let offered: &'static [AtomicU8] = (0..RANKS * PART).map(|_| AtomicU8::new(0)).collect::<Vec<_>>().leak();
         // SAFETY: they are mapped for ever, and all references to them are to atomics.
         let target = unsafe { UserMemory::target(NonNull::from(offered).cast(), offered.len()) };
         let offer = worker.offer(target).expect("keys are left");
-        let keys = [worker.gather_keys(exposed), worker.gather_keys(offer)].map(|keys| keys.expect("all are here"));
-        (Self { exposed, offered }, keys)
+        let [exposed_keys, offered_keys] =
+            [exposed[0].key(), offer.key()].map(|key| worker.gather_keys(key).expect("all are here"));
+        (Self { exposed, offered }, [exposed_keys, vec![SegmentKey::requested(REQUESTED); RANKS], offered_keys])
     }
 
-    fn contents<W: Member>(&self, worker: &mut W) -> [Vec<u8>; 2] {
-        let mut exposed = vec![0; RANKS * PART];
-        worker.read_segment(self.exposed, 0, &mut exposed).expect("it is there");
-        [exposed, self.offered.iter().map(|byte| byte.load(Ordering::Relaxed)).collect()]
+    fn content<W: Member>(&self, worker: &mut W, kind: usize) -> Vec<u8> {
+        let Some(&segment) = self.exposed.get(kind) else {
+            return self.offered.iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
+        };
+        let mut content = vec![0; RANKS * PART];
+        worker.read_segment(segment, 0, &mut content).expect("it is there");
+        content
     }
 }
 
@@ -190,7 +200,7 @@ fn ask<W: Member>(worker: &mut W, to: PeerId) {
 fn rank<W: Member>(job: Job, device: &[(&str, &str)], means: &[(&str, &str)]) {
     let address = format!("udp:127.90.0.{}", job.rank() + 1);
     let device = [device, &[("device", if device[1] == UDP[1] { &address } else { "memif" })]].concat();
-    let arena = [("arena_size", "128MiB"), ("local", "off")];
+    let arena = [("arena_size", "256MiB"), ("local", "off")];
     let knobs = [&device[..], means, &FIREHOSES, &arena].concat();
     let mut worker = W::join(&config(&knobs), job).expect("it opens");
     worker.register_handler("echo", Box::new(echo)).expect("free");
@@ -203,7 +213,7 @@ fn rank<W: Member>(job: Job, device: &[(&str, &str)], means: &[(&str, &str)]) {
             // What all have done to its memory an owner sees for itself.
             let digests = worker.all_gather(&digest(&part.content)).expect("all are here");
             if owner == us {
-                let content = &opened.contents(&mut worker)[kind];
+                let content = opened.content(&mut worker, kind);
                 assert!(
                     content.chunks(PART).map(digest).eq(digests),
                     "rank {us} finds other bytes than were put there"

@@ -83,7 +83,8 @@ impl<L: Link> Core<L> {
     pub(crate) fn post_by_message(&mut self, peer: &mut Peer) -> bool {
         let Some(next) = peer.tx.transfers.waiting.front() else { return false };
         let (direction, is_fenced) = (next.transfer.direction, next.is_fenced && next.sent == 0);
-        if self.has_rdma_with(peer) && !direction.needs_message() || is_fenced && peer.tx.transfers.awaits_replies() {
+        if self.has_rdma_with(peer) && !next.transfer.needs_message() || is_fenced && peer.tx.transfers.awaits_replies()
+        {
             return false;
         }
         let admitted = peer.lanes[0].admits_requests();
@@ -93,7 +94,7 @@ impl<L: Link> Core<L> {
         let Some(next) = peer.tx.transfers.take_waiting() else { return false };
         match direction {
             Direction::Write { then } => self.post_put_part(peer, next, then, is_fenced),
-            Direction::Read { .. } => self.post_get(peer, next.transfer, is_fenced),
+            Direction::Read => self.post_get(peer, next.transfer, is_fenced),
             Direction::Atomic { op, width } => self.post_atomic(peer, next.transfer, (op, width), is_fenced),
         }
         true
@@ -282,7 +283,7 @@ impl<L: Link> Core<L> {
         peer.tx.transfers.begin_served(buffer.len());
         let direction = Direction::Write { then: Some(Message::Executed { reply, value: 0, is_denied: false }) };
         let operation = OneSidedWork::Served(peer.id.slot()).to_name();
-        self.post_rdma(peer, Transfer { operation, buffer, rkey: into, va: 0, direction }, false)
+        self.post_rdma(peer, Transfer { operation, buffer, rkey: into, va: 0, direction, by_message: false }, false)
     }
 
     /// A part of what this end has asked for has come. Returns the end of the transfer, if it is the last.

@@ -90,6 +90,9 @@ impl Lane {
             | Message::Atomic { .. }
             | Message::Executed { .. }
             | Message::Firehose { .. }
+            | Message::FindKey { .. }
+            | Message::KeyFound { .. }
+            | Message::KeyGone { .. }
             | Message::Active { .. } => !self.is_shared,
         }
     }

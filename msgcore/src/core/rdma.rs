@@ -19,7 +19,7 @@ impl<L: Link> Core<L> {
         let has_rdma = self.has_rdma_with(peer);
         while let Some(next) = peer.tx.transfers.waiting.front() {
             let (is_fenced, len) = (next.is_fenced, next.transfer.buffer.len());
-            if !has_rdma || next.transfer.direction.needs_message() || is_fenced && peer.tx.transfers.awaits_replies() {
+            if !has_rdma || next.transfer.needs_message() || is_fenced && peer.tx.transfers.awaits_replies() {
                 return;
             }
             if !self.post_by_rdma(peer, is_fenced, len) {
@@ -32,7 +32,7 @@ impl<L: Link> Core<L> {
     #[inline]
     pub(crate) fn submit_transfer(&mut self, peer: &mut Peer, transfer: Transfer) {
         let may_go = peer.is_open() && self.has_rdma_with(peer) && peer.tx.transfers.is_clear();
-        let goes = may_go && !transfer.direction.needs_message() && peer.lanes[0].has_place_for_transfer();
+        let goes = may_go && !transfer.needs_message() && peer.lanes[0].has_place_for_transfer();
         if goes && peer.tx.transfers.fits(transfer.buffer.len()) {
             self.post_rdma(peer, transfer, false);
         } else {
@@ -52,11 +52,11 @@ impl<L: Link> Core<L> {
     /// Posts a transfer, for which there is room; returns whether its queue pair lives.
     #[inline]
     pub(super) fn post_rdma(&mut self, peer: &mut Peer, transfer: Transfer, is_fenced: bool) -> bool {
-        let Transfer { operation, buffer, rkey, va, direction } = transfer;
+        let Transfer { operation, buffer, rkey, va, direction, .. } = transfer;
         peer.lanes[0].in_flight.begin();
         peer.tx.transfers.begin(buffer.len());
         let work = match direction {
-            Direction::Read { .. } => SendWr::read(operation, buffer, rkey, va),
+            Direction::Read => SendWr::read(operation, buffer, rkey, va),
             Direction::Write { then } => {
                 // Sent on the same queue pair, so it is executed after the WRITE.
                 if let Some(message) = then {

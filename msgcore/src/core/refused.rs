@@ -90,8 +90,10 @@ pub enum CallError {
     /// There is no launcher to leave a key with.
     #[error("a worker without a job has no launcher to leave keys with")]
     NoLauncher,
-    /// A long active message was to write to memory that is offered.
-    #[error("a long active message writes to memory that is exposed, and not to what is offered")]
+    /// A long active message was to write to memory that is offered, or under a key that the peer has chosen.
+    #[error(
+        "a long active message writes to memory that is exposed under a key of the worker's, and not to what is offered"
+    )]
     OnlyOffered,
     /// An active message is longer than one vbuf holds.
     #[error(
@@ -106,6 +108,9 @@ pub enum CallError {
     /// Another handler has this name, or a name that looks the same on the wire.
     #[error("the handler {0:?} has the name of another one, or one that looks the same on the wire")]
     HandlerTaken(String),
+    /// Another segment is exposed under the key.
+    #[error("another segment is exposed under the key {0:#x}: withdraw it first, or choose another key")]
+    KeyTaken(u64),
     /// The message was received before, or is another worker's.
     #[error("no such message")]
     NoMessage,

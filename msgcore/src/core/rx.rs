@@ -77,6 +77,9 @@ impl Peer {
             | Message::Atomic { .. }
             | Message::Executed { .. }
             | Message::Firehose { .. }
+            | Message::FindKey { .. }
+            | Message::KeyFound { .. }
+            | Message::KeyGone { .. }
             | Message::Active { .. } => true,
         };
         if is_due {

@@ -45,6 +45,8 @@ pub struct SegmentKey {
 enum MemoryState {
     Registered(Rkey),
     Offered(OfferTerms),
+    /// Registered under a key that its owner has chosen, which stands where the base does otherwise: addresses are the owner's.
+    Requested,
 }
 
 /// An address in a segment of a peer's.
@@ -73,7 +75,8 @@ struct SegmentView {
     rkey: U32,
     firehoses: U16,
     bucket_bits: u8,
-    reserved: u8,
+    /// 1 where the owner has chosen the key, which stands where the base does otherwise; else 0.
+    is_requested: u8,
 }
 
 impl Segment {
@@ -132,6 +135,10 @@ impl OfferTerms {
 
 impl MemoryState {
     fn of(view: &SegmentView) -> Option<Self> {
+        if view.is_requested > 0 {
+            let is_bare = (view.is_requested, view.rkey.get(), view.len.get()) == (1, 0, u64::MAX);
+            return (is_bare && (view.firehoses.get(), view.bucket_bits) == (0, 0)).then_some(Self::Requested);
+        }
         let terms = OfferTerms { bucket_bits: view.bucket_bits, firehoses: view.firehoses.get() };
         let is_offer = terms.firehoses > 0 && OfferTerms::BITS.contains(&terms.bucket_bits);
         match view.rkey.get() {
@@ -145,6 +152,7 @@ impl MemoryState {
         match self {
             Self::Registered(rkey) => (rkey, OfferTerms::NONE),
             Self::Offered(terms) => (Rkey(0), terms),
+            Self::Requested => (Rkey(0), OfferTerms::NONE),
         }
     }
 }
@@ -157,25 +165,34 @@ impl SegmentKey {
     pub fn to_bytes(self) -> [u8; Self::LEN] {
         let Self { state, base, len } = self;
         let (rkey, OfferTerms { bucket_bits, firehoses }) = state.parts();
+        let is_requested = u8::from(state == MemoryState::Requested);
         zerocopy::transmute!(SegmentView {
             base: base.into(),
             len: len.into(),
             rkey: rkey.0.into(),
             firehoses: firehoses.into(),
             bucket_bits,
-            reserved: 0,
+            is_requested,
         })
     }
 
     /// Reads a key; `None` where the bytes are none.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let view = SegmentView::read_from_bytes(bytes).ok()?;
+        let state = MemoryState::of(&view)?;
         let (base, len) = (view.base.get(), view.len.get());
-        base.checked_add(len)?;
-        Some(Self { state: MemoryState::of(&view)?, base, len })
+        let is_whole = state == MemoryState::Requested || base.checked_add(len).is_some();
+        is_whole.then_some(Self { state, base, len })
     }
 
-    /// Returns its length in bytes.
+    /// Returns the key to memory that a peer has exposed under a number of its choice
+    /// ([`OneSided::expose_as`](crate::one_sided::OneSided::expose_as)). Its addresses are those that the peer has given the memory,
+    /// and only the peer knows how long it is.
+    pub fn requested(key: u64) -> Self {
+        Self { state: MemoryState::Requested, base: key, len: u64::MAX }
+    }
+
+    /// Returns its length in bytes; [`u64::MAX`] where that is not known.
     pub fn len(&self) -> u64 {
         self.len
     }
@@ -215,18 +232,31 @@ impl RemoteAddress {
     #[inline]
     pub(crate) fn offered(self) -> Option<OfferTerms> {
         match self.segment.state {
-            MemoryState::Registered(_) => None,
+            MemoryState::Registered(_) | MemoryState::Requested => None,
             MemoryState::Offered(terms) => Some(terms),
         }
     }
 
-    /// Returns the key, which is none where the memory is offered, and the address of so many bytes.
+    /// Returns the key that the memory's owner has chosen, if it has.
+    #[inline]
+    pub(crate) fn requested(self) -> Option<u64> {
+        (self.segment.state == MemoryState::Requested).then_some(self.segment.base)
+    }
+
+    /// Whether the key that RDMA takes is known.
+    #[inline]
+    pub(crate) fn has_rkey(self) -> bool {
+        matches!(self.segment.state, MemoryState::Registered(_))
+    }
+
+    /// Returns the key, if it is known ([`RemoteAddress::has_rkey`]), and the address of so many bytes.
     ///
     /// # Errors
     /// They reach beyond the segment.
     #[inline]
     pub(crate) fn resolve(self, len: usize) -> Result<(Rkey, u64), CallError> {
         let Self { segment: SegmentKey { state, base, len: all }, offset } = self;
+        let base = if state == MemoryState::Requested { 0 } else { base };
         match offset.checked_add(len as u64) {
             Some(end) if end <= all => Ok((state.parts().0, base + offset)),
             _ => Err(CallError::BeyondSegment { offset, len, segment: all }),
@@ -251,6 +281,15 @@ mod tests {
         ] {
             let wrong = SegmentKey { state: MemoryState::Offered(wrong), ..offer };
             assert_eq!(SegmentKey::from_bytes(&wrong.to_bytes()), None);
+        }
+        for key in [0, 1, u64::MAX] {
+            let requested = SegmentKey::requested(key);
+            assert_eq!(SegmentKey::from_bytes(&requested.to_bytes()), Some(requested));
+            for (at, byte) in [(8, 0), (16, 1), (20, 1), (22, 1), (23, 2)] {
+                let mut wrong = requested.to_bytes();
+                wrong[at] = byte;
+                assert_eq!(SegmentKey::from_bytes(&wrong), None, "{at}");
+            }
         }
         let mut with_a_key = offer.to_bytes();
         with_a_key[16] = 1;

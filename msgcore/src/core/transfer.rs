@@ -42,16 +42,15 @@ pub(crate) struct Transfer {
     pub(crate) rkey: Rkey,
     pub(crate) va: u64,
     pub(crate) direction: Direction,
+    /// The peer is to act upon a message, even where there is RDMA: a get is written or sent by the peer then.
+    pub(crate) by_message: bool,
 }
 
 /// Which way a transfer goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Direction {
     /// From the peer.
-    Read {
-        /// The peer is asked to write or to send it.
-        by_message: bool,
-    },
+    Read,
     /// To the peer, which gets this message behind it.
     Write { then: Option<Message> },
     /// A number of the peer's changes, and what it was comes back.
@@ -67,17 +66,20 @@ impl Direction {
     pub(crate) fn len_of(self, buffer: &Buffer) -> usize {
         match self {
             Self::Atomic { width, .. } => width.len(),
-            Self::Read { .. } | Self::Write { .. } => buffer.len(),
+            Self::Read | Self::Write { .. } => buffer.len(),
         }
     }
+}
 
+impl Transfer {
     /// Whether it does not go by RDMA even where there is any.
-    pub(super) fn needs_message(self) -> bool {
-        match self {
-            Self::Read { by_message } => by_message,
-            Self::Write { .. } => false,
-            Self::Atomic { op, width } => width == AtomicWidth::U32 || rdma_atomic(op).is_none(),
-        }
+    #[inline]
+    pub(super) fn needs_message(&self) -> bool {
+        let has_rdma = match self.direction {
+            Direction::Read | Direction::Write { .. } => true,
+            Direction::Atomic { op, width } => width == AtomicWidth::U64 && rdma_atomic(op).is_some(),
+        };
+        self.by_message || !has_rdma
     }
 }
 

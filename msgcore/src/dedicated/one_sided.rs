@@ -44,6 +44,13 @@ impl<H: EngineHost> OneSided for DedicatedWorker<H> {
         call!(self, Expose(buffer)).unwrap_or_else(|why| Err(Refused::new(why, None)))
     }
 
+    fn expose_as(&mut self, key: u64, base: u64, buffer: Buffer) -> Result<Segment, Refused<Option<Buffer>>> {
+        if self.is_forked() {
+            return Err(Refused::new(CallError::Forked, Some(buffer)));
+        }
+        call!(self, ExposeAs((key, base, buffer))).unwrap_or_else(|why| Err(Refused::new(why, None)))
+    }
+
     fn withdraw(&mut self, segment: Segment) -> Result<Buffer, CallError> {
         call!(self, Withdraw(segment))?
     }

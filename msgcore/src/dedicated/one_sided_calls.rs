@@ -13,6 +13,7 @@ use crate::{PeerId, Worker};
 /// A call for the engine. Bytes come back with the answer, for the next call.
 pub(super) enum OneSidedQuestion {
     Expose(Buffer),
+    ExposeAs((u64, u64, Buffer)),
     Offer(UserMemory),
     Retract(OfferedMemory),
     FirehoseStats,
@@ -29,6 +30,7 @@ pub(super) enum OneSidedQuestion {
 /// The engine's answer to the call of the same name.
 pub(super) enum OneSidedAnswer {
     Expose(Result<Segment, Refused<Option<Buffer>>>),
+    ExposeAs(Result<Segment, Refused<Option<Buffer>>>),
     Offer(Result<OfferedMemory, Refused<Option<UserMemory>>>),
     Retract(Result<UserMemory, CallError>),
     FirehoseStats(Box<Result<FirehoseStats, CallError>>),
@@ -46,6 +48,9 @@ pub(super) enum OneSidedAnswer {
 pub(super) fn carry_out<L: Link>(worker: &mut Worker<L>, call: OneSidedQuestion) -> OneSidedAnswer {
     match call {
         OneSidedQuestion::Expose(buffer) => OneSidedAnswer::Expose(worker.expose(buffer)),
+        OneSidedQuestion::ExposeAs((key, base, buffer)) => {
+            OneSidedAnswer::ExposeAs(worker.expose_as(key, base, buffer))
+        }
         OneSidedQuestion::Offer(memory) => OneSidedAnswer::Offer(worker.offer(memory)),
         OneSidedQuestion::Retract(offer) => OneSidedAnswer::Retract(worker.retract(offer)),
         OneSidedQuestion::FirehoseStats => OneSidedAnswer::FirehoseStats(Box::new(worker.firehose_stats())),

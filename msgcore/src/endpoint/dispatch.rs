@@ -21,6 +21,9 @@ use crate::services::rma::RmaService;
 use crate::services::tag::rendezvous::ClearToSend;
 use crate::services::tag::stored::RemotePayload;
 
+/// Control messages that may wait for a peer which asks for more: an honest one has no more operations under way.
+const ANSWERS_LIMIT: usize = 1 << 17;
+
 impl<L: Link> Endpoint<L> {
     /// Acts on the end of a work request. Sends mostly end many at once: what the end of one makes possible is done when another
     /// kind ends, or another peer's, or nothing more. `run` is the peer whose sends have ended, and so is what comes back.
@@ -327,7 +330,10 @@ fn dispatch<L: Link>(
         | Message::Atomic { .. }
         | Message::Got { .. }
         | Message::Executed { .. }
-        | Message::Firehose { .. } => act_for(core, services, peer, header.message, &vbuf)?,
+        | Message::Firehose { .. }
+        | Message::FindKey { .. }
+        | Message::KeyFound { .. }
+        | Message::KeyGone { .. } => act_for(core, services, peer, header.message, &vbuf)?,
         Message::Terms => return Err(Breach::TermsTwice),
     }
     Ok(Outcome::Used(Some(vbuf)))
@@ -348,11 +354,18 @@ fn act_for<L: Link>(
         }
         return Ok(());
     }
+    if peer.tx.control.len() >= ANSWERS_LIMIT {
+        return Err(Breach::TooManyAnswers);
+    }
     let ended = match message {
         Message::Got { offset, reply } => core.on_got(peer, (reply, offset), payload)?,
         Message::Executed { reply, value, is_denied } => core.on_executed(peer, reply, value, is_denied)?,
         Message::Firehose { get } => {
             services.rma.on_firehose(core, peer, get, payload)?;
+            None
+        }
+        Message::FindKey { .. } | Message::KeyFound { .. } | Message::KeyGone { .. } => {
+            services.rma.on_key_message(core, peer, message)?;
             None
         }
         other => return core.serve(peer, other, payload),

@@ -25,6 +25,25 @@ impl<L: Link> Endpoint<L> {
         region.map(Segment).map_err(|RegionRefused { why, buffer }| Refused::new(why, Some(buffer)))
     }
 
+    /// Exposes memory to peers under a key of the caller's choice, with addresses from `base` on.
+    pub(crate) fn expose_as(
+        &mut self,
+        key: u64,
+        base: u64,
+        buffer: Buffer,
+    ) -> Result<Segment, Refused<Option<Buffer>>> {
+        if self.services.rma.keys.is_taken(key) {
+            return Err(Refused::new(CallError::KeyTaken(key), Some(buffer)));
+        }
+        match open_to_peers(&mut self.core.engine, self.core.pd, buffer, base) {
+            Ok(region) => {
+                self.services.rma.keys.insert(key, region.rkey());
+                Ok(Segment(region))
+            }
+            Err(RegionRefused { why, buffer }) => Err(Refused::new(why, Some(buffer))),
+        }
+    }
+
     /// Offers memory to peers.
     pub(crate) fn offer(&mut self, memory: UserMemory) -> Result<OfferedMemory, Refused<UserMemory>> {
         match self.check_process() {
@@ -48,7 +67,18 @@ impl<L: Link> Endpoint<L> {
     /// Withdraws memory from peers.
     pub(crate) fn withdraw(&mut self, segment: Segment) -> Result<Buffer, CallError> {
         self.check_process()?;
-        self.core.engine.deregister(segment.0).ok_or(CallError::NoSegment)
+        let buffer = self.core.engine.deregister(segment.0).ok_or(CallError::NoSegment)?;
+        if let Some((message, peers)) = self.services.rma.keys.remove(segment.0.rkey()) {
+            let Self { core, services, peers: table, .. } = self;
+            for peer in peers {
+                if let Some(peer) = table.live_mut(peer) {
+                    peer.queue_control(message);
+                    advance(core, services, peer);
+                }
+            }
+            self.settle();
+        }
+        Ok(buffer)
     }
 
     /// Copies bytes out of a segment.
@@ -116,7 +146,7 @@ impl<L: Link> Endpoint<L> {
     #[inline]
     pub(crate) fn put_copy(&mut self, to: PeerId, bytes: &[u8], at: RemoteAddress) -> Result<bool, CallError> {
         let remote = at.resolve(bytes.len())?;
-        if to == self.peers.oneself() || at.offered().is_some() || self.services.rma.is_fenced(to) {
+        if to == self.peers.oneself() || !at.has_rkey() || self.services.rma.is_fenced(to) {
             return Ok(false);
         }
         let Self { core, peers, .. } = self;

@@ -193,7 +193,7 @@ pub(crate) fn long_call(
     buffer: Buffer,
     at: RemoteAddress,
 ) -> Result<OneSidedCall, Refused<Buffer>> {
-    if at.offered().is_some() {
+    if !at.has_rkey() {
         return Err(Refused::new(CallError::OnlyOffered, buffer));
     }
     let (rkey, va) = match at.resolve(buffer.len()) {

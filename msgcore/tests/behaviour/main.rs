@@ -26,6 +26,7 @@ mod inline {
     mod pair;
     mod protocols;
     mod queues;
+    mod requested_keys;
     mod starvation;
     mod strangers;
     mod streams;
@@ -54,6 +55,7 @@ mod dedicated {
     mod pair;
     mod protocols;
     mod queues;
+    mod requested_keys;
     mod starvation;
     mod strangers;
     mod streams;

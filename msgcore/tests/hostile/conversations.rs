@@ -128,6 +128,27 @@ fn a_flood_of_moves_ends_with_a_breach() {
     scene.expect_no_leak();
 }
 
+/// Where receives are shared a question costs no credit, and the answers would wait for ever.
+#[test]
+fn a_flood_of_questions_ends_with_a_breach() {
+    let mut scene = Scene::new(&[("receive_queues", "S,1024,64,48"), ("retry_limit", "99999")], 1);
+    scene.connect(None);
+    scene.say_find_key(5);
+    scene.steps(10);
+    assert!(scene.victim_talks());
+    scene.is_deaf = true;
+    let mut questions = 0;
+    while scene.victim_talks() && questions < 200_000 {
+        scene.say_find_key(20);
+        scene.steps(1);
+        questions += 20;
+    }
+    assert!(scene.end_of_peer().contains("it asks for more answers than it lets us give"), "after {questions}");
+    assert!(questions > 100_000, "{questions} questions");
+    scene.expect_honest_conversation();
+    scene.expect_no_leak();
+}
+
 #[test]
 fn whatever_a_peer_mails_costs_no_one_else_anything() {
     Swarm::new("roci-msgcore", "hostile", 0..150).run(|seed| {

@@ -124,7 +124,10 @@ impl Known {
         let rkey = self.keys.choose(dice).copied().unwrap_or(Rkey(dice.random()));
         let va = if dice.random_ratio(1, 8) { dice.random() } else { dice.random_range(0..SEGMENT) };
         let len = dice.random_range(0..=room);
-        match dice.random_range(0..14) {
+        match dice.random_range(0..17) {
+            14 => (Message::FindKey { key: few }, 0),
+            15 => (Message::KeyFound { key: few, rkey: dice.random_bool(0.7).then_some(rkey) }, 0),
+            16 => (Message::KeyGone { key: few }, 0),
             12.. => {
                 let va = if dice.random_ratio(1, 4) { va } else { OFFER + va };
                 let get = GetOnMiss { va, len: len as u32, id: name };

@@ -228,7 +228,11 @@ impl<const DEDICATED: bool> AnyScene<DEDICATED> {
         if dice.random() {
             (theirs[20], theirs[22]) = (4, 12);
         }
-        let at = SegmentKey::from_bytes(&theirs).expect("16 KiB").at(8 * dice.random_range(0..100));
+        let theirs = SegmentKey::from_bytes(&theirs).expect("16 KiB");
+        // Or under one of the keys of which the peer may speak.
+        let is_requested = dice.random_ratio(1, 3);
+        let theirs = if is_requested { SegmentKey::requested(dice.random_range(0..4)) } else { theirs };
+        let at = theirs.at(8 * dice.random_range(0..100));
         let buffer = self.victim.buffer(dice.random_range(0..4000)).expect("memory");
         match dice.random_range(0..4) {
             0 => self.victim.put_with(1.into(), buffer, at, None).map_err(CallError::from),
@@ -281,6 +285,11 @@ impl<const DEDICATED: bool> AnyScene<DEDICATED> {
             bytes.extend(1_u32.to_be_bytes());
         }
         self.send(0, &Header::new(Message::Firehose { get: None }), &bytes);
+    }
+
+    /// Asks so often what a key of the victim's stands for.
+    pub(crate) fn say_find_key(&mut self, count: usize) {
+        (0..count).for_each(|_| self.send(0, &Header::new(Message::FindKey { key: 1 }), &[]));
     }
 
     /// How many of the victim's receives have met a message; they are forgotten. A dedicated one knows of those that ended in
@@ -420,6 +429,8 @@ fn say(worker: &mut TestWorker, to: usize, tag: Tag, bytes: &[u8]) -> Request {
 fn open_to_peers(victim: &mut TestWorker) -> Rkey {
     let segment = victim.buffer(SEGMENT as usize).expect("memory");
     let segment = victim.expose(segment).expect("a key");
+    let other = victim.buffer(SEGMENT as usize).expect("memory");
+    victim.expose_as(1, 0, other).expect("a key");
     let room = vec![0; OFFERED + 4096].leak();
     let page = room.as_ptr().align_offset(4096);
     let offer = victim.offer((&mut room[page..page + OFFERED]).into()).expect("keys are left");

@@ -13,6 +13,7 @@ use roci_msgcore::{CallError, Done, OpError, Rank, Request, UserMemory};
 
 use crate::common::{TestWorker, World};
 use crate::oracle::{Violation, ensure, mix};
+use crate::plan::Opening;
 use crate::programme::is_of_the_dead;
 use crate::run::Run;
 
@@ -26,6 +27,8 @@ const SIGNALS: usize = 16;
 const FIRST_AREA: usize = 64;
 /// What memory that is offered begins with.
 const PAGE: usize = 4096;
+/// The key that all ranks choose.
+const REQUESTED: u64 = u64::MAX / 3;
 /// Operations of one rank that have not ended.
 const OPERATIONS: usize = 40;
 const COUNT: &str = "count";
@@ -63,8 +66,8 @@ enum OwnMemory {
 
 impl OwnMemory {
     /// Opens so many bytes to peers.
-    fn open(worker: &mut TestWorker, len: usize, is_offered: bool) -> (Self, SegmentKey) {
-        if is_offered {
+    fn open(worker: &mut TestWorker, len: usize, opening: Opening) -> (Self, SegmentKey) {
+        if opening == Opening::Offered {
             let room = (0..len.div_ceil(8) + PAGE / 8).map(|_| AtomicU64::new(0)).collect::<Vec<_>>().leak();
             // Where memory lies in its page decides where its buckets end: it is the same in each run.
             let ahead = room.as_ptr().align_offset(PAGE);
@@ -75,6 +78,10 @@ impl OwnMemory {
         }
         let mut memory = worker.buffer(len).expect("memory");
         memory.fill(0);
+        if opening == Opening::Requested {
+            let segment = worker.expose_as(REQUESTED, 0, memory).expect("a key");
+            return (Self::Exposed(segment), SegmentKey::requested(REQUESTED));
+        }
         let segment = worker.expose(memory).expect("a key");
         (Self::Exposed(segment), segment.key())
     }
@@ -107,11 +114,10 @@ pub(crate) struct OneSidedTraffic {
 
 impl OneSidedTraffic {
     /// Exposes the memory of all ranks, or offers it, and registers their handlers.
-    pub(crate) fn open(world: &mut World, is_offered: bool) -> Self {
+    pub(crate) fn open(world: &mut World, opening: Opening) -> Self {
         let (size, mut traffic) = (world.workers.len(), Self::default());
         for (owner, worker) in world.workers.iter_mut().enumerate() {
-            let len = FIRST_AREA + size * AREAS * AREA;
-            let (memory, key) = OwnMemory::open(worker, len, is_offered);
+            let (memory, key) = OwnMemory::open(worker, memory_len(size), opening);
             traffic.memory.push(memory);
             traffic.keys.push(key);
             traffic.added.insert(owner, [0; 3]);
@@ -157,6 +163,11 @@ impl OneSidedTraffic {
     pub(crate) fn total(&self) -> u64 {
         self.ended
     }
+}
+
+/// Bytes of a rank's memory for all ranks.
+fn memory_len(ranks: usize) -> usize {
+    FIRST_AREA + ranks * AREAS * AREA
 }
 
 fn bytes(seed: u64, len: usize) -> Vec<u8> {
@@ -342,7 +353,7 @@ pub(crate) fn check(run: &mut Run) -> Result<(), Violation> {
         return Ok(());
     }
     for owner in 0..run.world.workers.len() {
-        let (memory, len) = (&run.one_sided.memory[owner], run.one_sided.keys[owner].len() as usize);
+        let (memory, len) = (&run.one_sided.memory[owner], memory_len(run.world.workers.len()));
         let memory = memory.content(&mut run.world.workers[owner], len).map_err(|error| error.to_string())?;
         let number = |at: usize| u64::from_ne_bytes(memory[at..at + 8].try_into().expect("8 bytes"));
         let short = u32::from_ne_bytes(memory[SHORT..SHORT + 4].try_into().expect("4 bytes"));

@@ -20,6 +20,15 @@ const FIREHOSES: [(&str, &str); 3] = [("firehose_bucket", "4KiB"), ("firehose_m"
 const MORTAL: [(&str, &str); 4] =
     [("keepalive_s", "1"), ("retry_limit", "100"), ("ack_timeout_max_us", "5000"), ("connect_timeout_s", "4")];
 
+/// How ranks open their memory to each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Opening {
+    Exposed,
+    /// Under keys that they have chosen.
+    Requested,
+    Offered,
+}
+
 pub(crate) struct Plan {
     pub(crate) configs: Vec<Config>,
     /// Things that are done before the world is drained.
@@ -33,8 +42,8 @@ pub(crate) struct Plan {
     pub(crate) is_streaming: bool,
     /// Applications operate on each other's memory, and send active messages.
     pub(crate) is_one_sided: bool,
-    /// The memory for that is offered, and not exposed.
-    pub(crate) is_offered: bool,
+    /// How they open the memory for that.
+    pub(crate) opening: Opening,
     /// A rank that dies without a word, and after which action it does.
     pub(crate) death: Option<(Rank, usize)>,
     /// Which workers are dedicated ones.
@@ -71,8 +80,9 @@ impl Plan {
         // No more than six: each pair has rings of its own.
         let is_streaming = workers <= 6 && dice.random_ratio(1, 3);
         let is_one_sided = workers <= 6 && dice.random_ratio(1, 3);
-        let is_offered = is_one_sided && dice.random_ratio(1, 2);
-        if is_offered {
+        let openings = [Opening::Exposed, Opening::Requested, Opening::Offered];
+        let opening = *openings.choose(&mut dice).expect("some");
+        if is_one_sided && opening == Opening::Offered {
             for config in &mut configs {
                 set(config, &FIREHOSES);
             }
@@ -87,7 +97,7 @@ impl Plan {
             is_selective,
             is_streaming,
             is_one_sided,
-            is_offered,
+            opening,
             death,
             are_dedicated,
             is_per_peer,

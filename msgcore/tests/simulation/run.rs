@@ -67,7 +67,7 @@ impl Run {
         let plan = Plan::new(seed);
         let mut world = World::of_both(plan.net, &plan.configs, seed, |rank| plan.are_dedicated[rank]);
         let one_sided = if plan.is_one_sided {
-            OneSidedTraffic::open(&mut world, plan.is_offered)
+            OneSidedTraffic::open(&mut world, plan.opening)
         } else {
             OneSidedTraffic::default()
         };

@@ -63,8 +63,12 @@ const ATOMIC: u8 = 17;
 const EXECUTED: u8 = 18;
 const ACTIVE: u8 = 19;
 const FIREHOSE: u8 = 20;
+const FIND_KEY: u8 = 21;
+const KEY_FOUND: u8 = 22;
+const KEY_GONE: u8 = 23;
 
-/// Flags: of a put that the sender asks about, and of a move that a get goes with; of a get that the sender's memory is open; of an answer that memory was denied.
+/// Flags: of a put that the sender asks about, and of a move that a get goes with; of a get that the sender's memory is open; of an answer that memory was denied, and that there is
+/// no such key.
 const ASKS: u8 = 0x01;
 const OPEN: u8 = 0x01;
 const DENIED: u8 = 0x01;
@@ -277,6 +281,23 @@ pub enum Message {
         /// What it wants of that memory as soon as it is pinned.
         get: Option<GetOnMiss>,
     },
+    /// One-sided: which key opens the memory that the receiver has exposed under a key of its own choice?
+    FindKey {
+        /// The key that was chosen.
+        key: u64,
+    },
+    /// The answer to [`Message::FindKey`].
+    KeyFound {
+        /// The key that was chosen.
+        key: u64,
+        /// The one that opens the memory; none where there is no such memory.
+        rkey: Option<Rkey>,
+    },
+    /// One-sided: the sender has withdrawn the memory that it had exposed under a key of its own choice.
+    KeyGone {
+        /// The key that was chosen.
+        key: u64,
+    },
 }
 
 /// A get that goes with the request for its memory: the answer to both is [`Message::Got`].
@@ -475,6 +496,9 @@ impl View {
                 let get = GetOnMiss { va: first, len: self.word.get(), id };
                 Message::Firehose { get: (self.flags & ASKS != 0).then_some(get) }
             }
+            FIND_KEY => Message::FindKey { key: first },
+            KEY_GONE => Message::KeyGone { key: first },
+            KEY_FOUND => Message::KeyFound { key: first, rkey: (self.flags & DENIED == 0).then_some(rkey) },
             unknown => return Err(BadMessage::Kind(unknown)),
         })
     }
@@ -615,6 +639,12 @@ impl View {
             Message::Firehose { get: Some(GetOnMiss { va, len, id }) } => {
                 Self { flags: ASKS, word: len.into(), ..Self::new(FIREHOSE, va, 0, id) }
             }
+            Message::FindKey { key } => Self::new(FIND_KEY, key, 0, 0),
+            Message::KeyGone { key } => Self::new(KEY_GONE, key, 0, 0),
+            Message::KeyFound { key, rkey } => {
+                let (flags, rkey) = rkey.map_or((DENIED, 0), |rkey| (0, rkey.0));
+                Self { flags, rkey: rkey.into(), ..Self::new(KEY_FOUND, key, 0, 0) }
+            }
             _ => unreachable!("the caller has looked"),
         }
     }
@@ -681,6 +711,11 @@ mod tests {
             Message::Got { offset: 1 << 30, reply },
             Message::Firehose { get: None },
             Message::Firehose { get: Some(GetOnMiss { va: 1 << 50, len: u32::MAX, id }) },
+            Message::FindKey { key: u64::MAX },
+            Message::KeyGone { key: u64::MAX },
+            Message::KeyFound { key: u64::MAX, rkey: Some(rkey) },
+            Message::KeyFound { key: 1, rkey: Some(Rkey(0)) },
+            Message::KeyFound { key: 0, rkey: None },
             Message::Executed { reply, value: u64::MAX, is_denied: true },
             Message::Executed { reply, value: 9, is_denied: false },
         ];

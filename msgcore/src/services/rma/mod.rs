@@ -2,8 +2,8 @@
 //!
 //! What a peer exposes is a segment, and what it offers is registered when somebody wants it ([`crate::core::segment`]); [`operation`]
 //! is what the application asks for. Each is one or two transfers of the core ([`crate::core::transfer`]), which go by RDMA, or by
-//! messages that the peer's engine acts upon; on memory that is offered it is one for each bucket ([`reach`]). Operations of an end on
-//! its own memory are done at once ([`own`]).
+//! messages that the peer's engine acts upon; on memory that is offered it is one for each bucket ([`reach`]), and under a key that the
+//! peer has chosen it goes by message ([`requested`]). Operations of an end on its own memory are done at once ([`own`]).
 
 mod fence;
 pub mod firehose;
@@ -11,6 +11,7 @@ pub(crate) mod offers;
 pub(crate) mod operation;
 mod own;
 mod reach;
+mod requested;
 mod surroundings;
 mod window;
 
@@ -25,6 +26,7 @@ use self::fence::BehindFence;
 use self::firehose::{BadLimits, Failed, FirehoseEngine, FirehoseStats, Hold, Limits};
 use self::offers::Offers;
 use self::operation::{OneSidedCall, RmaOperation, SIGNAL, Signal, Then};
+use self::requested::RequestedKeys;
 use self::surroundings::Surroundings;
 use crate::core::Core;
 use crate::core::by_message::TransferEnd;
@@ -48,6 +50,8 @@ pub(crate) struct RmaService {
     /// Those that are over, and were not asked for yet.
     over: Vec<OperationEnded>,
     offers: Offers,
+    /// Apart, because few endpoints have any.
+    pub(crate) keys: Box<RequestedKeys>,
     firehose: FirehoseEngine,
     /// What this end may give its peers, or why it cannot.
     limits: Result<Limits, BadLimits>,
@@ -65,6 +69,7 @@ impl RmaService {
             gets_by_rdma,
             over: Vec::new(),
             offers: Offers::default(),
+            keys: Box::default(),
             firehose: FirehoseEngine::new(limits.unwrap_or(Limits::NOTHING)),
             limits,
             ended: VecDeque::new(),
@@ -121,8 +126,7 @@ impl RmaService {
         if let Err(why) = call.check() {
             return Err(Refused::new(why, call.into_buffer()));
         }
-        let operation =
-            RmaOperation { request, peer: peer.id, transfers: 1, first: None, signal: None, number, reach: None };
+        let operation = RmaOperation::new(request, peer.id, number);
         let Some(key) = self.operations.insert(operation) else {
             return Err(Refused::new(CallError::TooMany(LIMIT), call.into_buffer()));
         };
@@ -139,7 +143,7 @@ impl RmaService {
         match call {
             OneSidedCall::Put { buffer, at, then } => self.submit_put(core, peer, key, (buffer, at), then),
             OneSidedCall::Get { buffer, at } => {
-                self.submit(core, peer, key, (buffer, at), Direction::Read { by_message: !self.gets_by_rdma });
+                self.submit(core, peer, key, (buffer, at), Direction::Read);
             }
             OneSidedCall::Atomic { buffer, at, op, width } => {
                 self.submit(core, peer, key, (buffer, at), Direction::Atomic { op, width });
@@ -161,8 +165,8 @@ impl RmaService {
                 self.submit(core, peer, key, what, Direction::Write { then: Some(message) });
             }
             Some(Then::Signal { buffer, at, signal }) => {
-                let is_registered = what.1.offered().or(at.offered()).is_none();
-                let goes_by_rdma = is_registered && peer.is_open() && core.has_rdma_with(peer);
+                let has_rkeys = what.1.has_rkey() && at.has_rkey();
+                let goes_by_rdma = has_rkeys && peer.is_open() && core.has_rdma_with(peer);
                 if let Some(operation) = self.operations.get_mut(key) {
                     operation.transfers = if goes_by_rdma { 2 } else { 1 };
                 }
@@ -195,8 +199,12 @@ impl RmaService {
         if let Some(terms) = at.offered() {
             return self.reach(core, peer, key, (buffer, va, terms), direction);
         }
+        if let Some(requested) = at.requested() {
+            return self.submit_requested(core, peer, key, (buffer, va, requested), direction);
+        }
         let operation = OneSidedWork::Named(key).to_name();
-        core.submit_transfer(peer, Transfer { operation, buffer, rkey, va, direction });
+        let by_message = direction == Direction::Read && !self.gets_by_rdma;
+        core.submit_transfer(peer, Transfer { operation, buffer, rkey, va, direction, by_message });
     }
 
     /// A READ, WRITE or atomic has ended well.
@@ -236,6 +244,9 @@ impl RmaService {
         let Some(OneSidedWork::Named(key)) = OneSidedWork::from_name(operation) else { return };
         let Some(operation) = self.operations.get(key) else { return };
         let value = operation.number.map(|_| value);
+        if operation.requested.is_some() {
+            return self.on_requested_end(core, peer, key, (buffer, value), is_denied);
+        }
         let outcome = if is_denied { Err(OpError::Denied { peer: peer.id }) } else { Ok(buffer) };
         self.on_transferred(core, peer, key, outcome, value);
     }
@@ -260,7 +271,7 @@ impl RmaService {
     #[inline]
     pub(crate) fn target_of_lone_put(&self, key: Key) -> Option<PeerId> {
         let operation = self.operations.get(key)?;
-        let is_whole = operation.first.is_none() && operation.signal.is_none() && operation.reach.is_none();
+        let is_whole = operation.first.is_none() && operation.signal.is_none() && operation.is_plain();
         let is_alone = operation.transfers == 1 && is_whole;
         is_alone.then_some(operation.peer)
     }
@@ -275,6 +286,12 @@ impl RmaService {
     /// Returns the peer of an operation.
     pub(crate) fn peer_of(&self, key: Key) -> Option<PeerId> {
         self.operations.get(key).map(|operation| operation.peer)
+    }
+
+    /// Returns how many operations with a peer are not all transfers yet.
+    pub(crate) fn partial(&self, peer: PeerId) -> usize {
+        let its = self.operations.iter().filter(|(_, operation)| operation.peer == peer);
+        its.map(|(_, operation)| operation.partial()).sum()
     }
 
     fn end_transfer<L: Link>(
@@ -320,6 +337,7 @@ impl RmaService {
         let lost: Vec<_> = lost.into_iter().filter_map(|key| self.operations.remove(key)).collect();
         let holds = lost.into_iter().filter_map(|operation| operation.reach?.into_hold()).collect();
         drop(self.forget_behind_fence(peer));
+        self.keys.forget(peer);
         self.forget_firehoses(core, peer, holds);
         core.forget_awaited(peer);
     }

@@ -4,6 +4,7 @@ use roci_driver::Buffer;
 use roci_protocol::msg::{AtomicOp, AtomicWidth, Message};
 
 use super::reach::Reach;
+use super::requested::Requested;
 use crate::core::completion::{Done, OpError};
 use crate::core::peer_id::PeerId;
 use crate::core::refused::{CallError, Refused};
@@ -138,4 +139,23 @@ pub(super) struct RmaOperation {
     pub(super) number: Option<AtomicWidth>,
     /// What it does with memory that the peer offers.
     pub(super) reach: Option<Box<Reach>>,
+    /// What it does with memory under a key that the peer has chosen.
+    pub(super) requested: Option<Box<Requested>>,
+}
+
+impl RmaOperation {
+    /// An operation of one transfer.
+    pub(super) fn new(request: Request, peer: PeerId, number: Option<AtomicWidth>) -> Self {
+        Self { request, peer, transfers: 1, first: None, signal: None, number, reach: None, requested: None }
+    }
+
+    /// Whether its transfer is of memory whose key is known.
+    pub(super) fn is_plain(&self) -> bool {
+        self.reach.is_none() && self.requested.is_none()
+    }
+
+    /// Returns how often it is no transfer yet: one that reaches memory in this way before its signal is two.
+    pub(super) fn partial(&self) -> usize {
+        usize::from(!self.is_plain()) + usize::from(self.signal.is_some())
+    }
 }

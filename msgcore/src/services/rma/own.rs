@@ -113,7 +113,10 @@ impl RmaService {
         mut act: impl FnMut(&mut Core<L>, (Rkey, u64), Range<usize>) -> Result<(), Denied>,
     ) -> Result<(), CallError> {
         let denied = |_| CallError::NoSegment;
-        let (rkey, va) = at.resolve(len)?;
+        let (mut rkey, va) = at.resolve(len)?;
+        if let Some(key) = at.requested() {
+            rkey = self.keys.own(key).ok_or(CallError::NoSegment)?;
+        }
         if at.offered().is_none() {
             return act(core, (rkey, va), 0..len).map_err(denied);
         }

@@ -196,8 +196,9 @@ impl RmaService {
         if !matches!(reach.direction, Direction::Atomic { .. }) {
             reach.window.show(&mut buffer, reach.done..reach.done + piece.span.len as usize);
         }
-        let operation = OneSidedWork::Named(key).to_name();
-        core.submit_transfer(peer, Transfer { operation, buffer, rkey: piece.key, va, direction: reach.direction });
+        let (operation, direction) = (OneSidedWork::Named(key).to_name(), reach.direction);
+        let by_message = direction == Direction::Read && !self.gets_by_rdma;
+        core.submit_transfer(peer, Transfer { operation, buffer, rkey: piece.key, va, direction, by_message });
     }
 
     fn release<L: Link>(&mut self, core: &mut Core<L>, peer: &mut Peer, hold: Hold) {
@@ -297,12 +298,6 @@ impl RmaService {
         }
     }
 
-    /// Returns how many operations with a peer are not all transfers yet; one that reaches offered memory before its signal is two.
-    pub(crate) fn partial(&self, peer: PeerId) -> usize {
-        let its = self.operations.iter().filter(|(_, operation)| operation.peer == peer);
-        its.map(|(_, operation)| usize::from(operation.reach.is_some()) + usize::from(operation.signal.is_some())).sum()
-    }
-
     /// Counts anew what Firehose counts.
     ///
     /// # Errors
@@ -346,7 +341,7 @@ impl Reach {
     fn all(&self) -> usize {
         match self.direction {
             Direction::Atomic { width, .. } => width.len(),
-            Direction::Read { .. } | Direction::Write { .. } => self.window.len,
+            Direction::Read | Direction::Write { .. } => self.window.len,
         }
     }
 
@@ -365,7 +360,7 @@ impl Reach {
     fn get_on_miss<L: Link>(&self, core: &Core<L>, peer: &Peer, span: Span) -> Option<GetOnMiss> {
         let is_short = self.done == 0 && span.len as usize == self.all() && self.all() <= LONGEST_ON_MISS;
         let is_alone = self.share.grain.cover(span).is_ok_and(|region| region.count() == 1);
-        let is_get = matches!(self.direction, Direction::Read { .. });
+        let is_get = matches!(self.direction, Direction::Read);
         (is_get && is_short && is_alone && peer.tx.transfers.may_be_overtaken()).then(|| GetOnMiss {
             va: span.va,
             len: span.len as u32,
@@ -379,7 +374,7 @@ impl Reach {
         self.window.show_all(&mut buffer);
         match self.original {
             Some(mut original) => {
-                if matches!(self.direction, Direction::Read { .. }) {
+                if matches!(self.direction, Direction::Read) {
                     original.copy_from(0, &buffer, 0..buffer.len());
                 }
                 Some(original)

@@ -21,6 +21,10 @@ impl<L: Link> OneSided for Worker<L> {
         self.endpoint.expose(buffer)
     }
 
+    fn expose_as(&mut self, key: u64, base: u64, buffer: Buffer) -> Result<Segment, Refused<Option<Buffer>>> {
+        self.endpoint.expose_as(key, base, buffer)
+    }
+
     fn withdraw(&mut self, segment: Segment) -> Result<Buffer, CallError> {
         self.endpoint.withdraw(segment)
     }

@@ -91,6 +91,18 @@ pub trait OneSided {
     /// All keys are in use. The buffer comes back, unless it went with a dedicated worker's thread.
     fn expose(&mut self, buffer: Buffer) -> Result<Segment, Refused<Option<Buffer>>>;
 
+    /// Exposes memory to peers under a key of the caller's choice, with addresses from `base` on: peers need nothing but the number
+    /// ([`SegmentKey::requested`]). An address is `base` for the first byte, be that 0 or the memory's own address. It may be
+    /// exposed under several keys at a time, where it is the application's ([`UserMemory::target`](roci_driver::UserMemory::target)).
+    ///
+    /// Operations under such keys go by messages, whatever RDMA there is, and where the key is not known, or not any more, they end
+    /// alone ([`OpError::Denied`]).
+    ///
+    /// # Errors
+    /// The key is taken, all of the worker's are in use, or the last address would be beyond 64 bits. The buffer comes back, unless it
+    /// went with a dedicated worker's thread.
+    fn expose_as(&mut self, key: u64, base: u64, buffer: Buffer) -> Result<Segment, Refused<Option<Buffer>>>;
+
     /// Withdraws a segment from peers, and returns its memory. Operations of peers that come later are denied.
     ///
     /// # Errors

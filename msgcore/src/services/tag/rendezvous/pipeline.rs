@@ -247,7 +247,7 @@ impl TagService {
         out.in_flight += 1;
         let then = Some(Message::Written { reply, len: len as u64 });
         let (operation, direction) = (request.to_wire(), Direction::Write { then });
-        peer.tx.transfers.push(Transfer { operation, buffer: piece, rkey, va, direction });
+        peer.tx.transfers.push(Transfer { operation, buffer: piece, rkey, va, direction, by_message: false });
         Some(())
     }
 

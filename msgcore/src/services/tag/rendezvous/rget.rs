@@ -49,8 +49,8 @@ impl TagService {
         let room = buffer.len();
         buffer.set_len(len as usize);
         self.requests.replace(request, TagOperation::Fetching(Fetching { from: peer.id, label, id, room }));
-        let (operation, direction) = (request.to_wire(), Direction::Read { by_message: false });
-        peer.tx.transfers.push(Transfer { operation, buffer, rkey, va: 0, direction });
+        let (operation, direction) = (request.to_wire(), Direction::Read);
+        peer.tx.transfers.push(Transfer { operation, buffer, rkey, va: 0, direction, by_message: false });
     }
 
     /// Receiver: the payload has been fetched.
