@@ -14,6 +14,7 @@ use crate::targets::{TargetResult, judge};
 pub(crate) fn document(report: &BenchReport<'_>) -> Value {
     json!({
         "revision": report.revision,
+        "interface_mtu": report.interface_mtu,
         "extent": format!("{:?}", report.extent).to_lowercase(),
         "end": report.end.name(),
         "machine": machine(report.machine),

@@ -110,6 +110,9 @@ struct ReportOptions {
     /// What was built
     #[arg(long, default_value = "an unknown revision")]
     revision: String,
+    /// The MTU of the interfaces
+    #[arg(long, value_name = "BYTES", default_value_t = 1500)]
+    interface_mtu: u16,
 }
 
 fn tell_busy() -> ExitCode {
@@ -168,6 +171,7 @@ fn report(options: &ReportOptions) -> Result<(), BenchFailure> {
         machine: look(),
         extent: options.selection.extent(),
         revision: &options.revision,
+        interface_mtu: options.interface_mtu,
     };
     let budget = Duration::from_secs(options.budget);
     let (results, outcomes) = schedule::run(&cells, &stage, budget, &mut reporter);

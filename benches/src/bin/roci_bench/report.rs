@@ -47,6 +47,8 @@ pub(crate) struct BenchReport<'a> {
     pub(crate) machine: &'a HostInfo,
     pub(crate) extent: Extent,
     pub(crate) revision: &'a str,
+    /// The MTU of the interfaces between two namespaces.
+    pub(crate) interface_mtu: u16,
     pub(crate) end: RunEnd,
     pub(crate) results: &'a Results,
     pub(crate) outcomes: &'a [CellOutcome],
@@ -97,6 +99,17 @@ impl BenchReport<'_> {
         )
     }
 
+    fn remarks(&self, place: Topology) -> String {
+        let interfaces = match place {
+            Topology::Veth => format!(
+                "Interfaces have an MTU of {}: a packet of ours carries a power of two of that, 1 KiB of 1500, with its ICRC. ",
+                self.interface_mtu
+            ),
+            Topology::Host | Topology::Vhost | Topology::Guests => String::new(),
+        };
+        interfaces + remarks(place)
+    }
+
     fn targets(&self) -> String {
         let mut text =
             "## Targets\n\nPer cent are of the target. Where we are compared with others, the last column has what it would be if \
@@ -129,7 +142,7 @@ impl BenchReport<'_> {
             return String::new();
         }
         let shown = |figure: &Figure| if place == Topology::Host { self.figure(figure) } else { String::new() };
-        format!("## {}\n\n{}{}{}{tables}", title(place), remarks(place), shown(&LATENCY), shown(&BANDWIDTH))
+        format!("## {}\n\n{}{}{}{tables}", title(place), self.remarks(place), shown(&LATENCY), shown(&BANDWIDTH))
     }
 
     fn windows(&self) -> String {
@@ -284,7 +297,7 @@ const fn remarks(place: Topology) -> &'static str {
         }
         Topology::Vhost => "The same over the other device of one host; fewer tests, see below.\n\n",
         Topology::Veth => {
-            "Interfaces have an MTU of 1500, so our packets carry 1 KiB of payload, each with its ICRC. The kernel's TCP \
+            "The kernel's TCP \
              hands over up to 64 KiB at once, without checksums, because such a pair of interfaces carries what no wire \
              does: from 4 KiB on it is quicker than ours, and than bare frames, for each of which the kernel is asked. \
              Bare frames are sent without regard to losses; those that arrive count.\n\n"
@@ -381,12 +394,20 @@ pub(crate) mod tests {
             machine: &machine,
             extent: Extent::Quick,
             revision: "v1",
+            interface_mtu: 9000,
             end,
             results: &results,
             outcomes: &outcomes,
             figures: &[LOSS],
         };
         look(&report)
+    }
+
+    #[test]
+    fn the_mtu_of_interfaces_is_said_where_there_are_any() {
+        let remarks = |place| with_report(0.0, |report| report.remarks(place));
+        assert!(remarks(Topology::Veth).starts_with("Interfaces have an MTU of 9000:"));
+        assert!(!remarks(Topology::Host).contains("9000"));
     }
 
     fn markdown(load: f64) -> String {

@@ -19,6 +19,7 @@ pub(crate) struct Reporter<'a> {
     pub(crate) machine: HostInfo,
     pub(crate) extent: Extent,
     pub(crate) revision: &'a str,
+    pub(crate) interface_mtu: u16,
     /// Where a report goes whose run has come to its end ...
     pub(crate) whole: Output,
     /// ... and where one that has not, which should not take the place of one that had.
@@ -69,8 +70,10 @@ impl Reporter<'_> {
     ) -> Result<(), BenchFailure> {
         output.replace(|folder| {
             let figures = figures::draw_all(folder, results).map_err(BenchFailure::Figures)?;
-            let Self { machine, extent, revision, .. } = self;
-            let report = BenchReport { machine, extent: *extent, revision, end, results, outcomes, figures: &figures };
+            let Self { machine, extent, revision, interface_mtu, .. } = self;
+            let (extent, interface_mtu) = (*extent, *interface_mtu);
+            let report =
+                BenchReport { machine, extent, revision, interface_mtu, end, results, outcomes, figures: &figures };
             write(folder, "benchmarks.md", &report.markdown())?;
             write(folder, "benchmarks.json", &format!("{:#}\n", json::document(&report)))
         })
