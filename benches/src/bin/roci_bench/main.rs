@@ -95,12 +95,8 @@ struct ReportOptions {
     /// What starts a command in the other namespace, as ssh would on another host
     #[arg(long, value_name = "FILE")]
     agent: PathBuf,
-    /// Two network namespaces, joined by interfaces named veth
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    namespaces: Vec<String>,
-    /// Why there are none
-    #[arg(long, value_name = "REASON", default_value = "no namespaces were given")]
-    no_namespaces: String,
+    #[command(flatten)]
+    between: NamespaceOptions,
     /// What measures between guests
     #[arg(long, value_name = "FILE")]
     lab: Option<PathBuf>,
@@ -110,7 +106,17 @@ struct ReportOptions {
     /// What was built
     #[arg(long, default_value = "an unknown revision")]
     revision: String,
-    /// The MTU of the interfaces
+}
+
+#[derive(Args)]
+struct NamespaceOptions {
+    /// Two network namespaces, joined by interfaces named veth
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    namespaces: Vec<String>,
+    /// Why there are none
+    #[arg(long, value_name = "REASON", default_value = "no namespaces were given")]
+    no_namespaces: String,
+    /// The MTU of those interfaces
     #[arg(long, value_name = "BYTES", default_value_t = 1500)]
     interface_mtu: u16,
 }
@@ -171,7 +177,7 @@ fn report(options: &ReportOptions) -> Result<(), BenchFailure> {
         machine: look(),
         extent: options.selection.extent(),
         revision: &options.revision,
-        interface_mtu: options.interface_mtu,
+        interface_mtu: options.between.interface_mtu,
     };
     let budget = Duration::from_secs(options.budget);
     let (results, outcomes) = schedule::run(&cells, &stage, budget, &mut reporter);
@@ -188,9 +194,9 @@ fn look() -> HostInfo {
 
 fn stage(options: &ReportOptions) -> Result<RunSetup, BenchFailure> {
     let this = std::env::current_exe().map_err(BenchFailure::NoProgram)?;
-    let namespaces = match options.namespaces.as_slice() {
+    let namespaces = match options.between.namespaces.as_slice() {
         [one, other] => Ok([one.clone(), other.clone()]),
-        _ => Err(options.no_namespaces.clone()),
+        _ => Err(options.between.no_namespaces.clone()),
     };
     Ok(RunSetup {
         roci: options.roci.clone(),
