@@ -7,8 +7,10 @@
 //! under way meanwhile, and so was denied, asks once more: the news is on its way before the denial. A get is still written by the
 //! owner with RDMA, where there is any.
 
+use std::collections::BTreeSet;
+
+use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
-use hashbrown::{HashMap, HashSet};
 use roci_driver::Buffer;
 use roci_driver::link::Link;
 use roci_protocol::Rkey;
@@ -37,10 +39,10 @@ pub(crate) struct RequestedKeys {
     at_peers: HashMap<(PeerId, u64), KeyAtPeer>,
 }
 
-/// What a key of this end's stands for, and the peers that remember it.
+/// What a key of this end's stands for, and the peers that remember it, which learn of its end in an order that replays.
 struct OwnKey {
     rkey: Rkey,
-    known_to: HashSet<PeerId>,
+    known_to: BTreeSet<PeerId>,
 }
 
 /// What is known of a key that a peer has chosen.
@@ -72,14 +74,14 @@ impl RequestedKeys {
 
     /// This end has exposed memory under a key that is not taken.
     pub(crate) fn insert(&mut self, requested: u64, rkey: Rkey) {
-        let is_first = self.own.insert(requested, OwnKey { rkey, known_to: HashSet::new() }).is_none();
+        let is_first = self.own.insert(requested, OwnKey { rkey, known_to: BTreeSet::new() }).is_none();
         let is_only = self.chosen.insert(rkey, requested).is_none();
         assert!(is_first && is_only, "a key stands for one segment, and a segment has one");
     }
 
     /// This end has withdrawn memory, under whatever key it was exposed. Returns the message for the peers that remember one which was
     /// chosen, and those.
-    pub(crate) fn remove(&mut self, rkey: Rkey) -> Option<(Message, HashSet<PeerId>)> {
+    pub(crate) fn remove(&mut self, rkey: Rkey) -> Option<(Message, BTreeSet<PeerId>)> {
         let key = self.chosen.remove(&rkey)?;
         let own = self.own.remove(&key).expect("it stands for the segment");
         Some((Message::KeyGone { key }, own.known_to))
