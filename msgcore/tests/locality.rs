@@ -54,11 +54,14 @@ fn send(ends: &mut [Worker; 2], to: PeerId, (count, len): (u8, usize)) {
         let sent = ends[0].send(to, Tag::new(number.into()), payload).expect("taken");
         let room = ends[1].buffer(len).expect("room");
         let received = ends[1].recv(Source::Any, Tag::new(number.into()), room).expect("taken");
-        let (mut is_sent, mut outcome) = (false, None);
-        while !is_sent || outcome.is_none() {
+        let (mut sent, mut outcome) = (Some(sent), None);
+        while sent.is_some() || outcome.is_none() {
             assert!(Instant::now() < deadline, "message {number}");
             step(ends);
-            is_sent = is_sent || ends[0].test(sent).is_some_and(|sent| sent.map(drop).is_ok());
+            if let Some(end) = sent.and_then(|sent| ends[0].test(sent)) {
+                end.unwrap_or_else(|error| panic!("message {number}: {error}"));
+                sent = None;
+            }
             outcome = outcome.or_else(|| ends[1].test(received));
         }
         let done = outcome.expect("it is there").expect("it arrives");

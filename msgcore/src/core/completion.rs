@@ -139,8 +139,8 @@ pub enum OpError {
         /// How.
         why: String,
     },
-    /// Another endpoint is where the peer was: its process has been started again.
-    #[error("{peer} is gone: another endpoint has its address")]
+    /// Another endpoint is where the peer was, whose process has been started again; or the peer has removed this end, and begins anew.
+    #[error("{peer} is gone: another endpoint has its address, or it begins anew")]
     PeerReplaced {
         /// Which peer.
         peer: PeerId,

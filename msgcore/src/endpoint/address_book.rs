@@ -1,5 +1,7 @@
 //! Which peer is where.
 
+use std::cmp::Ordering;
+
 use hashbrown::HashMap;
 
 use super::address::{EndpointAddress, ServicePoint};
@@ -12,6 +14,8 @@ pub(crate) struct AddressBook {
     /// By slot.
     entries: Vec<Option<BookEntry>>,
     by_place: HashMap<ServicePoint, PeerId>,
+    /// Entries that were made so far.
+    sessions: u64,
     /// Peers that have come by themselves, and that the application has not inserted.
     unknown: usize,
 }
@@ -22,6 +26,17 @@ struct BookEntry {
     address: EndpointAddress,
     /// The application knows it.
     is_inserted: bool,
+    session: PeerSession,
+}
+
+/// Which of the entries that two ends have had for each other they talk by. An end that has removed the other one and inserts it again
+/// has another entry, and counts on: so each recognizes that the other begins anew, and what is late of the session before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct PeerSession {
+    /// The number that the speaker has given its entry, from 1; 0 where it has none.
+    pub(crate) ours: u64,
+    /// The other end's, as far as the speaker knows it; 0 where that has not spoken yet.
+    pub(crate) theirs: u64,
 }
 
 impl AddressBook {
@@ -36,7 +51,7 @@ impl AddressBook {
 
     /// No addresses but this end's own.
     pub(crate) fn alone(own: EndpointAddress) -> Self {
-        Self { own, entries: Vec::new(), by_place: HashMap::new(), unknown: 0 }
+        Self { own, entries: Vec::new(), by_place: HashMap::new(), sessions: 0, unknown: 0 }
     }
 
     /// Returns this end's own address.
@@ -71,17 +86,39 @@ impl AddressBook {
             self.entries.resize(id.slot() + 1, None);
         }
         assert!(self.entries[id.slot()].is_none(), "a slot is one peer's");
-        self.entries[id.slot()] = Some(BookEntry { id, address, is_inserted });
+        self.sessions += 1;
+        let session = PeerSession { ours: self.sessions, theirs: 0 };
+        self.entries[id.slot()] = Some(BookEntry { id, address, is_inserted, session });
         self.by_place.insert(address.place(), id);
         self.unknown += usize::from(!is_inserted);
     }
 
+    /// Returns the session with a peer as far as both ends know it; one with who has no address is none.
+    pub(crate) fn session(&self, id: PeerId) -> PeerSession {
+        self.entry(id).map_or_else(PeerSession::default, |entry| entry.session)
+    }
+
+    /// A peer says what session this is. Returns whether it is the one known, or an older one, or a newer one: then the peer has
+    /// forgotten what was before, and so must this end.
+    pub(crate) fn check_session(&mut self, id: PeerId, said: PeerSession) -> Ordering {
+        let Some(BookEntry { session: known, .. }) = self.entry_mut(id) else { return Ordering::Equal };
+        if said.theirs != 0 && said.theirs != known.ours {
+            return Ordering::Less;
+        }
+        if said.ours == 0 {
+            return Ordering::Equal;
+        }
+        if known.theirs == 0 {
+            known.theirs = said.ours;
+        }
+        said.ours.cmp(&known.theirs)
+    }
+
     /// The application knows a peer from now on.
     pub(crate) fn adopt(&mut self, id: PeerId) {
-        let entry = self.entries.get_mut(id.slot()).and_then(Option::as_mut);
-        let entry = entry.filter(|entry| entry.id == id).expect("it has an address");
-        self.unknown -= usize::from(!entry.is_inserted);
-        entry.is_inserted = true;
+        let entry = self.entry_mut(id).expect("it has an address");
+        let was_inserted = std::mem::replace(&mut entry.is_inserted, true);
+        self.unknown -= usize::from(!was_inserted);
     }
 
     /// A place is not this peer's any more, but its slot still is.
@@ -110,7 +147,39 @@ impl AddressBook {
         unknown == self.unknown && self.by_place.iter().all(is_there)
     }
 
+    fn entry_mut(&mut self, id: PeerId) -> Option<&mut BookEntry> {
+        self.entries.get_mut(id.slot())?.as_mut().filter(|entry| entry.id == id)
+    }
+
     fn entry(&self, id: PeerId) -> Option<BookEntry> {
         self.entries.get(id.slot()).copied().flatten().filter(|entry| entry.id == id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_begins_anew_is_recognized_and_what_is_late_of_it_too() {
+        let address = |service| EndpointAddress { ip: [10, 0, 0, 1].into(), udp_port: 4791, service, incarnation: 5 };
+        let mut book = AddressBook::alone(address(1));
+        let [first, second] = [PeerId::new(1, 1), PeerId::new(2, 1)];
+        book.insert(first, address(2), false);
+        let says = |ours, theirs| PeerSession { ours, theirs };
+        assert_eq!(book.check_session(first, says(7, 0)), Ordering::Equal, "the first that it says is its own");
+        let orders = [6, 7, 8, 7, 0].map(|ours| book.check_session(first, says(ours, 0)));
+        assert_eq!(orders, [Ordering::Less, Ordering::Equal, Ordering::Greater, Ordering::Equal, Ordering::Equal]);
+        let before = book.session(first);
+        assert_eq!((before.theirs, book.check_session(first, says(7, before.ours))), (7, Ordering::Equal));
+        book.remove(first);
+        assert_eq!(
+            (book.session(first), book.check_session(first, says(9, 0))),
+            (PeerSession::default(), Ordering::Equal)
+        );
+        book.insert(second, address(2), true);
+        assert!(book.session(second).ours > before.ours && book.is_sound());
+        let late = book.check_session(second, says(7, before.ours));
+        assert_eq!((late, book.session(second).theirs), (Ordering::Less, 0), "it answers what was said before");
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A peer that was inserted and has failed stays failed until it is removed, so that what the application does with it next ends with
 //! the reason. One that was not is forgotten soon, or when its last message is taken. Who comes from its address later is another
-//! peer, and so is who is inserted at it. A slot is used again once nothing that is named after it is
+//! peer, and so is who is inserted at it. A peer that has removed this end and inserted it again says so by its *session*
+//! (`AddressBook`), should the word that it has gone be lost. A slot is used again once nothing that is named after it is
 //! under way.
 
 use roci_driver::link::Link;
@@ -10,6 +11,7 @@ use thiserror::Error;
 
 use super::Endpoint;
 use super::address::{BadEndpointAddress, EndpointAddress};
+use super::wireup::Meant;
 use crate::core::completion::OpError;
 use crate::core::lane::SEND_QUEUE;
 use crate::core::no_connection::NoConnection;
@@ -117,11 +119,11 @@ impl<L: Link> Endpoint<L> {
         Ok(())
     }
 
-    /// Returns the peer that speaks from an address to the endpoint with the incarnation `meant`, over texts that somebody carries.
+    /// Returns the peer that speaks from an address to this end, over texts that somebody carries.
     ///
     /// # Errors
     /// It may not.
-    pub(crate) fn identify(&mut self, from: EndpointAddress, meant: u64) -> Result<PeerId, NoConnection> {
+    pub(crate) fn identify(&mut self, from: EndpointAddress, meant: Meant) -> Result<PeerId, NoConnection> {
         let identified = self.with_method(|_, site| site.identify(from, meant));
         self.welcome_strangers();
         identified

@@ -32,7 +32,7 @@ use crate::core::peer_id::PeerId;
 use crate::core::refused::CallError;
 use crate::endpoint::address::{BadEndpointAddress, EndpointAddress};
 use crate::endpoint::strangers::InsertError;
-use crate::endpoint::wireup::OutgoingText;
+use crate::endpoint::wireup::{Meant, OutgoingText, PeerSession};
 
 /// Why a text of a connection's exchange was not taken.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -110,8 +110,9 @@ impl<L: Link> Worker<L> {
             return None;
         }
         let own = self.address();
-        let OutgoingText { address, text, .. } = self.endpoint.wireup.next_mail()?;
-        Some((address, format!("{own} {} {text}", address.incarnation)))
+        let OutgoingText { address, session, text, .. } = self.endpoint.wireup.next_mail()?;
+        let PeerSession { ours, theirs } = session;
+        Some((address, format!("{own} {} {ours} {theirs} {text}", address.incarnation)))
     }
 
     /// Takes a text that [`Worker::next_exchange`] has returned elsewhere.
@@ -125,10 +126,13 @@ impl<L: Link> Worker<L> {
         if self.is_forked() {
             return Err(ExchangeError::EngineGone);
         }
-        let (from, rest) = text.split_once(' ').ok_or(BadEndpointAddress::Text)?;
-        let (meant, rest) = rest.split_once(' ').ok_or(BadEndpointAddress::Text)?;
-        let meant = meant.parse().map_err(|_| BadEndpointAddress::Text)?;
-        let address = from.parse::<EndpointAddress>()?;
+        let mut words = text.splitn(5, ' ');
+        let mut next = || words.next().ok_or(BadEndpointAddress::Text);
+        let number = |word: &str| word.parse().map_err(|_| BadEndpointAddress::Text);
+        let address = next()?.parse::<EndpointAddress>()?;
+        let incarnation = number(next()?)?;
+        let session = PeerSession { ours: number(next()?)?, theirs: number(next()?)? };
+        let (meant, rest) = (Meant { incarnation, session }, next()?);
         let is_known = self.endpoint.wireup.book.at(address.place()).is_some();
         if is_known || rest.starts_with("ask ") {
             let from = self.endpoint.identify(address, meant)?;

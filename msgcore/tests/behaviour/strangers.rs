@@ -187,6 +187,42 @@ fn a_claimed_message_of_a_peer_that_was_removed_is_received_or_lost_by_name() {
     }
 }
 
+/// The word that a peer has gone may be lost, and the peer may begin anew before it is repeated: that says so, too. What is late of the
+/// session before ends nothing of the new one.
+#[test]
+fn a_peer_that_begins_anew_is_met_anew_though_its_parting_was_lost() {
+    for method in ["rdma_cm", "oob"] {
+        for len in [8, 100_000] {
+            let mut world = world(2, &[("connect_method", method)]);
+            let mut there = insert(&mut world, 0, 1);
+            let mut here = exchange(&mut world, 0, there, 1, len);
+            for _ in 0..3 {
+                world.net.part(&[0]);
+                world.workers[0].remove(there).expect("it is there");
+                world.steps(1);
+                let mut late = Vec::new();
+                while let Some((_, text)) = world.workers[0].next_exchange() {
+                    late.push(text);
+                }
+                world.net.heal();
+                there = insert(&mut world, 0, 1);
+                let anew = exchange(&mut world, 0, there, 1, len);
+                assert_ne!(anew, here, "{method}");
+                let gone = std::iter::from_fn(|| world.workers[1].poll_event());
+                let gone: Vec<_> = gone.filter(|event| matches!(event, WorkerEvent::PeerGone { .. })).collect();
+                let error = OpError::PeerReplaced { peer: here };
+                assert_eq!(gone, [WorkerEvent::PeerGone { peer: here, error }], "{method}");
+                for text in late {
+                    let _ = world.workers[1].deliver_exchange(&text);
+                }
+                assert_eq!(exchange(&mut world, 1, anew, 0, len), there, "{method}: nothing has ended it");
+                check(&world);
+                here = anew;
+            }
+        }
+    }
+}
+
 /// A call that names a peer which there is not, or no more.
 fn refused(world: &mut World, who: usize, peer: PeerId) {
     let error = match world.workers[who].send_to(peer, TAG, b"x") {
@@ -427,12 +463,14 @@ fn hostile_texts_of_an_exchange_are_refused() {
     let mut world = world(2, &[("connect_method", "oob"), ("connect_timeout_s", "1")]);
     let own = address(&world, 0);
     let foreign = EndpointAddress { ip: [10, 0, 0, 77].into(), udp_port: 4791, service: 1, incarnation: 4 };
-    for text in ["", "x", "10.0.0.1", "0.0.0.0:1/1 1 ask", &format!("{own} {} ask x", own.incarnation)] {
-        assert!(world.workers[0].deliver_exchange(text).is_err(), "{text}");
+    let me = format!("{own} {}", own.incarnation);
+    let texts = ["", "x", "10.0.0.1", "0.0.0.0:1/1 1 1 0 ask"].map(str::to_owned);
+    for text in texts.into_iter().chain(["1 0 ask x", "1 ask", "1", "1 x ask"].map(|rest| format!("{me} {rest}"))) {
+        assert!(world.workers[0].deliver_exchange(&text).is_err(), "{text}");
     }
-    assert!(world.workers[0].deliver_exchange(&format!("{foreign} 99 ask x")).is_err(), "it means another");
+    assert!(world.workers[0].deliver_exchange(&format!("{foreign} 99 1 0 ask x")).is_err(), "it means another");
     for rest in ["", "ask", "ask x;y", "grant x", "gone x;y", "refuse", "knock", "\n"] {
-        let _ = world.workers[0].deliver_exchange(&format!("{foreign} {} {rest}", own.incarnation));
+        let _ = world.workers[0].deliver_exchange(&format!("{foreign} {} 1 0 {rest}", own.incarnation));
         (0..10).for_each(|_| turn(&mut world));
         check(&world);
     }

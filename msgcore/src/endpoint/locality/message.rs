@@ -6,18 +6,19 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use crate::endpoint::address::EndpointAddress;
+use crate::endpoint::address_book::PeerSession;
+use crate::endpoint::wireup::Meant;
 
 /// The longest message: two addresses and a path.
 pub(super) const MESSAGE_LEN: usize = 512;
 /// The first word, which says how the others are laid out.
-const VERSION: &str = "roci-local-1";
+const VERSION: &str = "roci-local-2";
 
 /// A message from one endpoint to another one on the same host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct LocalMessage {
     pub(super) from: EndpointAddress,
-    /// The incarnation of who is meant.
-    pub(super) meant: u64,
+    pub(super) meant: Meant,
     pub(super) body: LocalBody,
 }
 
@@ -43,7 +44,8 @@ pub struct MeetingPoint {
 impl Display for LocalMessage {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Self { from, meant, body } = self;
-        write!(f, "{VERSION} {from} {meant:016x} ")?;
+        let Meant { incarnation, session: PeerSession { ours, theirs } } = meant;
+        write!(f, "{VERSION} {from} {incarnation:016x} {ours} {theirs} ")?;
         match body {
             LocalBody::Want => f.write_str("want"),
             LocalBody::Apart => f.write_str("apart"),
@@ -58,12 +60,14 @@ impl LocalMessage {
     /// Reads a message; nothing where it is none.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(bytes).ok()?;
-        let mut words = text.splitn(5, ' ');
+        let mut words = text.splitn(7, ' ');
         if words.next()? != VERSION {
             return None;
         }
         let from = words.next()?.parse().ok()?;
-        let meant = u64::from_str_radix(words.next()?, 16).ok()?;
+        let incarnation = u64::from_str_radix(words.next()?, 16).ok()?;
+        let session = PeerSession { ours: words.next()?.parse().ok()?, theirs: words.next()?.parse().ok()? };
+        let meant = Meant { incarnation, session };
         let body = match (words.next()?, words.next()) {
             ("want", None) => LocalBody::Want,
             ("apart", None) => LocalBody::Apart,
@@ -92,11 +96,24 @@ mod tests {
         let from = EndpointAddress { ip: [10, 0, 0, 1].into(), udp_port: 20_000, service: 7, incarnation: 9 };
         let point = MeetingPoint { path: "/tmp/a directory/0".into(), file: (8, 1 << 40) };
         for body in [LocalBody::Want, LocalBody::Apart, LocalBody::Ready(point)] {
-            let message = LocalMessage { from, meant: u64::MAX, body };
+            let meant = Meant { incarnation: u64::MAX, session: PeerSession { ours: 3, theirs: 4 } };
+            let message = LocalMessage { from, meant, body };
             assert_eq!(LocalMessage::parse(message.to_string().as_bytes()), Some(message));
         }
-        let words = format!("{VERSION} {from} 1 ");
-        for rest in ["", "wants", "want more", "ready", "ready 1 2", "ready 1 x /a", "ready 1 2 a/b"] {
+        let words = format!("{VERSION} {from} 1 2 ");
+        for rest in [
+            "",
+            "want",
+            "2",
+            "2 ",
+            "x want",
+            "2 wants",
+            "2 want more",
+            "2 ready",
+            "2 ready 1 2",
+            "2 ready 1 x /a",
+            "2 ready 1 2 a/b",
+        ] {
             assert_eq!(LocalMessage::parse(format!("{words}{rest}").as_bytes()), None, "{rest}");
         }
     }

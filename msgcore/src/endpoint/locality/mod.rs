@@ -19,7 +19,8 @@ use roci_protocol::Nanos;
 
 use super::Endpoint;
 use super::address::EndpointAddress;
-use super::wireup::AskedOver;
+use super::address_book::PeerSession;
+use super::wireup::{AskedOver, Meant};
 use crate::core::peer_id::PeerId;
 use crate::core::stage::Stage;
 
@@ -123,12 +124,14 @@ impl<L: Link> Endpoint<L> {
 
     /// Sends a message to a peer; returns whether it was taken.
     fn notify_local(&mut self, id: PeerId, body: LocalBody) -> bool {
-        self.wireup.book.address(id).is_some_and(|theirs| self.send_local(theirs, body))
+        let session = self.wireup.book.session(id);
+        self.wireup.book.address(id).is_some_and(|theirs| self.send_local((theirs, session), body))
     }
 
-    fn send_local(&mut self, theirs: EndpointAddress, body: LocalBody) -> bool {
+    fn send_local(&mut self, (theirs, session): (EndpointAddress, PeerSession), body: LocalBody) -> bool {
         let Some(means) = &mut self.wireup.locality.means else { return false };
-        let message = LocalMessage { from: self.wireup.book.own(), meant: theirs.incarnation, body }.to_string();
+        let meant = Meant { incarnation: theirs.incarnation, session };
+        let message = LocalMessage { from: self.wireup.book.own(), meant, body }.to_string();
         let is_sent = message.len() <= MESSAGE_LEN && means.socket.send(theirs, message).is_ok();
         self.wireup.locality.note_urgency();
         is_sent
@@ -172,8 +175,10 @@ impl<L: Link> Endpoint<L> {
             return;
         }
         let Ok(id) = self.identify(from, meant) else {
-            // It connects over the network, and learns the reason there.
-            self.send_local(from, LocalBody::Apart);
+            // It connects over the network, and learns the reason there. Two that do not know each other answer no answer.
+            if body != LocalBody::Apart {
+                self.send_local((from, PeerSession::default()), LocalBody::Apart);
+            }
             return;
         };
         let is_server = self.wireup.book.own() < from;
@@ -185,11 +190,6 @@ impl<L: Link> Endpoint<L> {
             (LocalBody::Apart, Some(LocalPortState::Met)) if !is_to_be_connected => {}
             (LocalBody::Apart, Some(LocalPortState::Met)) => self.go_on_without_port(id),
             (LocalBody::Apart, _) => self.set_local_port(id, LocalPortState::Apart),
-            // The peer has begun anew, and this end does not know yet that what was before is over. Before the connection is open at both
-            // ends the message may be a late one, of the attempt that it is made by.
-            (_, Some(LocalPortState::Met)) if self.is_connected(id) => {
-                self.notify_local(id, LocalBody::Apart);
-            }
             (_, None | Some(LocalPortState::Asked { .. })) if !is_to_be_connected => {
                 self.part(id, "it is connected already");
             }

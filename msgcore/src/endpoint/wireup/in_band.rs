@@ -9,19 +9,15 @@ use roci_driver::link::udp::station;
 use roci_driver::{CmCallError, CmEvent, ConnId, Engine, PortSpace, QueuePair, RejReason, ServiceId, UnconnectedQp};
 
 use super::absent::AbsentRanks;
+use super::answer::{CROSSED, refusal_of, reject, said, session_of};
 use super::lane_request::LaneRequest;
-use super::method::{AskedOver, Method, MethodEvent, Refusal, Site};
+use super::method::{AskedOver, Meant, Method, MethodEvent, Refusal, Site};
 use crate::core::no_connection::NoConnection;
 use crate::core::peer::PeerId;
 use crate::endpoint::address::EndpointAddress;
 use crate::endpoint::locality::ends;
 use roci_protocol::cm::ListenError;
 use roci_protocol::wire::MacAddr;
-
-/// How a refusal says that both have asked.
-const CROSSED: &str = "crossed";
-/// The longest text of a refusal.
-const REFUSAL_LEN: usize = 140;
 
 /// Attempts that are under way.
 #[derive(Debug)]
@@ -71,7 +67,7 @@ impl InBand {
                 lanes: site.lanes.len(),
                 service: own.service,
                 incarnation: own.incarnation,
-                meant: to.incarnation,
+                meant: Meant { incarnation: to.incarnation, session: site.book.session(peer) },
             };
             let data = hello.emit();
             // What was begun over the network goes on there, whatever ports there are by now.
@@ -102,7 +98,7 @@ impl InBand {
             CmEvent::Request { id, place, source, station, ref private_data, .. } => {
                 self.on_request(site, id, place, (source.map(|(host, _)| host), station), private_data)
             }
-            CmEvent::Replied { id, qp, .. } => {
+            CmEvent::Replied { id, qp, ref private_data } => {
                 let attempt =
                     self.by_id.get(&id).and_then(|&(peer, lane, _)| Some((peer, lane, self.ours.get_mut(&peer)?)));
                 let Some((peer, lane, ours)) = attempt else {
@@ -110,6 +106,8 @@ impl InBand {
                     site.engine.destroy_qp(qp);
                     return None;
                 };
+                // It is an answer, and so not of an older session.
+                let _ = site.book.check_session(peer, session_of(private_data));
                 ours.granted.insert(lane, qp);
                 let is_complete = ours.granted.len() == site.lanes.len();
                 is_complete.then(|| MethodEvent::Granted(peer, ours.granted.values().copied().collect()))
@@ -304,8 +302,9 @@ impl<L: Link> Method<L> for InBand {
 
     fn accept(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<bool, NoConnection> {
         let theirs = self.theirs.get(&peer).ok_or(NoConnection::NoRequest)?;
+        let session = site.book.session(peer).ours.to_be_bytes();
         for &id in theirs.ids.values() {
-            site.engine.cm_accept(id, &[])?;
+            site.engine.cm_accept(id, &session)?;
         }
         Ok(false)
     }
@@ -385,24 +384,4 @@ impl<L: Link> Method<L> for InBand {
         }
         Ok(None)
     }
-}
-
-/// Why a peer refuses, in its own words where it has any.
-fn refusal_of(reason: RejReason, private_data: &[u8]) -> Refusal {
-    let said = String::from_utf8_lossy(private_data);
-    match said.trim_end_matches('\0') {
-        CROSSED => Refusal::Crossed,
-        "" => Refusal::Because(NoConnection::Rejected(reason)),
-        said => Refusal::Because(NoConnection::Refused(said.to_owned())),
-    }
-}
-
-fn reject<L: Link>(site: &mut Site<'_, L>, id: ConnId, text: &str) {
-    // Where it has ended meanwhile there is nothing to refuse.
-    let _ = site.engine.cm_reject(id, RejReason::CONSUMER_DEFINED, said(text));
-}
-
-/// As much of a refusal as goes with it.
-fn said(text: &str) -> &[u8] {
-    &text.as_bytes()[..text.len().min(REFUSAL_LEN)]
 }

@@ -6,16 +6,17 @@ use roci_driver::link::Link;
 use roci_driver::link::udp::station;
 use roci_protocol::wire::MacAddr;
 
-use super::method::Site;
+use super::method::{Meant, Site};
 use crate::core::no_connection::NoConnection;
 use crate::endpoint::address::EndpointAddress;
+use crate::endpoint::address_book::PeerSession;
 
 const MAGIC: [u8; 4] = *b"ROCI";
 /// The first byte behind it, which says how the others are laid out.
-const VERSION: u8 = 1;
-/// The magic number, a version, a lane and how many there are, and a reserved byte; a service and two reserved bytes; and two
-/// incarnations. RDMA-CM leaves 56 bytes of a REQ.
-const LEN: usize = 28;
+const VERSION: u8 = 2;
+/// The magic number, a version, a lane and how many there are, and a reserved byte; a service and two reserved bytes; two
+/// incarnations, and the two numbers of a session. RDMA-CM leaves 56 bytes of a REQ.
+const LEN: usize = 44;
 
 /// What the private data of a request says: who asks from its host, for which lane, and whom it means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,8 +26,8 @@ pub(super) struct LaneRequest {
     /// The service of who asks, and its incarnation.
     pub(super) service: u16,
     pub(super) incarnation: u64,
-    /// The incarnation of who is asked.
-    pub(super) meant: u64,
+    /// Who is asked.
+    pub(super) meant: Meant,
 }
 
 impl LaneRequest {
@@ -36,7 +37,9 @@ impl LaneRequest {
         data[4..8].copy_from_slice(&[VERSION, self.lane as u8, self.lanes as u8, 0]);
         data[8..10].copy_from_slice(&self.service.to_be_bytes());
         data[12..20].copy_from_slice(&self.incarnation.to_be_bytes());
-        data[20..].copy_from_slice(&self.meant.to_be_bytes());
+        data[20..28].copy_from_slice(&self.meant.incarnation.to_be_bytes());
+        data[28..36].copy_from_slice(&self.meant.session.ours.to_be_bytes());
+        data[36..].copy_from_slice(&self.meant.session.theirs.to_be_bytes());
         data
     }
 
@@ -67,13 +70,16 @@ impl LaneRequest {
         }
         let (&[s0, s1, _, _], rest) = rest.split_first_chunk().expect("it is longer");
         let (&incarnation, rest) = rest.split_first_chunk().expect("it is longer");
-        let &meant = rest.first_chunk().expect("it is long enough");
+        let (&meant, rest) = rest.split_first_chunk().expect("it is longer");
+        let (&ours, rest) = rest.split_first_chunk().expect("it is longer");
+        let &theirs = rest.first_chunk().expect("it is long enough");
+        let session = PeerSession { ours: u64::from_be_bytes(ours), theirs: u64::from_be_bytes(theirs) };
         Ok(Self {
             lane: lane.into(),
             lanes: lanes.into(),
             service: u16::from_be_bytes([s0, s1]),
             incarnation: u64::from_be_bytes(incarnation),
-            meant: u64::from_be_bytes(meant),
+            meant: Meant { incarnation: u64::from_be_bytes(meant), session },
         })
     }
 }
@@ -84,8 +90,8 @@ mod tests {
 
     #[test]
     fn a_request_is_read_as_it_was_written_and_other_bytes_are_refused() {
-        let request =
-            LaneRequest { lane: 1, lanes: 3, service: 0xfedc, incarnation: u64::MAX - 1, meant: 0x0123_4567_89ab_cdef };
+        let meant = Meant { incarnation: 0x0123_4567_89ab_cdef, session: PeerSession { ours: 1 << 40, theirs: 2 } };
+        let request = LaneRequest { lane: 1, lanes: 3, service: 0xfedc, incarnation: u64::MAX - 1, meant };
         let data = request.emit();
         assert_eq!(LaneRequest::parse(&data), Ok(request));
         assert_eq!(LaneRequest::parse(&data[..LEN - 1]), Err(NoConnection::Anonymous));

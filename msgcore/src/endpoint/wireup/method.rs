@@ -1,5 +1,6 @@
 //! A way to connect queue pairs with a peer's: one trait, and a file for each way.
 
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 
 use roci_driver::link::Link;
@@ -9,7 +10,7 @@ use crate::core::no_connection::NoConnection;
 use crate::core::peer::PeerId;
 use crate::core::peers::Peers;
 use crate::endpoint::address::EndpointAddress;
-use crate::endpoint::address_book::AddressBook;
+use crate::endpoint::address_book::{AddressBook, PeerSession};
 use crate::endpoint::locality::AttachedPorts;
 
 /// Texts that wait for an application to carry them. The connections of others fail when they have taken too long.
@@ -45,8 +46,9 @@ pub(crate) struct Texts {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct OutgoingText {
     pub(crate) to: PeerId,
-    /// Where that was when it was written.
+    /// Where that was when it was written, and the session with it.
     pub(crate) address: EndpointAddress,
+    pub(crate) session: PeerSession,
     pub(crate) text: String,
 }
 
@@ -59,6 +61,14 @@ pub(crate) struct Arrivals {
     pub(crate) admitted: Vec<PeerId>,
     /// Peers in whose place another endpoint is now.
     pub(crate) replaced: Vec<PeerId>,
+}
+
+/// Whom a peer means: the endpoint of an incarnation, in a session of the two.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Meant {
+    pub(crate) incarnation: u64,
+    /// As the peer knows it.
+    pub(crate) session: PeerSession,
 }
 
 /// How the queue pair of a lane is made.
@@ -151,15 +161,15 @@ impl<L: Link> Site<'_, L> {
         }
     }
 
-    /// Returns the peer that asks from an address for this end, which it takes for the endpoint with the incarnation `meant`.
+    /// Returns the peer that asks from an address for this end, which it takes for the endpoint of such an incarnation.
     /// It is one that was not known before where strangers may come: who comes from the address of a peer that has failed is
-    /// another peer.
+    /// another peer, and so is one that has removed this end and begins anew.
     ///
     /// # Errors
     /// It may not ask.
-    pub(crate) fn identify(&mut self, from: EndpointAddress, meant: u64) -> Result<PeerId, NoConnection> {
+    pub(crate) fn identify(&mut self, from: EndpointAddress, meant: Meant) -> Result<PeerId, NoConnection> {
         let own = self.book.own();
-        if meant != own.incarnation {
+        if meant.incarnation != own.incarnation {
             return Err(NoConnection::Replaced);
         }
         let may_come = self.peers.may_strangers_come();
@@ -170,19 +180,22 @@ impl<L: Link> Site<'_, L> {
             _ if from.place() == own.place() => Err(NoConnection::Anonymous),
             Some((id, address)) => {
                 let is_gone = self.peers.get(id).is_none_or(|peer| peer.failure.is_some());
-                if address.incarnation == from.incarnation && !is_gone {
-                    return Ok(id);
+                let is_same = address.incarnation == from.incarnation && !is_gone;
+                match self.book.check_session(id, meant.session) {
+                    Ordering::Equal if is_same => return Ok(id),
+                    Ordering::Less if is_same => return Err(NoConnection::Gone),
+                    _ => {}
                 }
-                let new = self.admit(from)?;
+                let new = self.admit(from, meant.session)?;
                 self.arrivals.replaced.extend((!is_gone).then_some(id));
                 Ok(new)
             }
-            None => self.admit(from),
+            None => self.admit(from, meant.session),
         }
     }
 
     /// Makes an entry for a peer that comes by itself.
-    fn admit(&mut self, from: EndpointAddress) -> Result<PeerId, NoConnection> {
+    fn admit(&mut self, from: EndpointAddress, session: PeerSession) -> Result<PeerId, NoConnection> {
         if self.book.unknown() >= self.arrivals.limit {
             return Err(NoConnection::TooManyUnknown(self.arrivals.limit));
         }
@@ -191,6 +204,7 @@ impl<L: Link> Site<'_, L> {
         }
         let id = self.peers.add();
         self.book.insert(id, from, false);
+        self.book.check_session(id, PeerSession { theirs: 0, ..session });
         self.arrivals.admitted.push(id);
         Ok(id)
     }
@@ -210,7 +224,8 @@ impl<L: Link> Site<'_, L> {
         // Who is not named any more has an address until it has been notified.
         let is_carried = !self.peers.may_strangers_come() || self.texts.outbox.len() < TEXT_LIMIT;
         if let Some(address) = self.book.address(peer).filter(|_| is_carried) {
-            self.texts.outbox.push_back(OutgoingText { to: peer, address, text: text.to_owned() });
+            let session = self.book.session(peer);
+            self.texts.outbox.push_back(OutgoingText { to: peer, address, session, text: text.to_owned() });
         }
     }
 }

@@ -5,6 +5,7 @@
 //! of it ends in the same handshake: see [`Stage`].
 
 mod absent;
+mod answer;
 mod handshake;
 mod in_band;
 mod lane_request;
@@ -30,8 +31,9 @@ use crate::core::peer::PeerId;
 use crate::core::refused::CallError;
 use crate::core::stage::{Stage, Step};
 
+pub(crate) use super::address_book::PeerSession;
 pub(super) use method::AskedOver;
-pub(crate) use method::{LanePlan, OutgoingText};
+pub(crate) use method::{LanePlan, Meant, OutgoingText};
 
 use in_band::InBand;
 use method::{Arrivals, Method, MethodEvent, Refusal, Site, Texts};
