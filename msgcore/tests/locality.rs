@@ -190,3 +190,17 @@ fn a_peer_that_was_removed_and_is_inserted_again_is_reached_at_once() {
         assert_eq!(ends[0].stats().local_ports_missed, 0, "{method}");
     }
 }
+
+/// Processes of one host have one address and ports of their own: all else of their addresses is the same.
+#[test]
+fn two_at_one_address_have_ports_of_their_own_and_meet() {
+    let _turn = turn();
+    for local in ["off", "memif"] {
+        let settings = [("local", local)];
+        let mut ends = [worker("127.77.0.1", &settings), worker("127.77.0.1", &settings)];
+        let [first, second] = ends.each_ref().map(Worker::address);
+        assert_eq!((first.ip, first.service), (second.ip, second.service));
+        let to = introduce(&mut ends);
+        send(&mut ends, to, (3, 5_000));
+    }
+}

@@ -69,7 +69,7 @@ impl<L: Link> Endpoint<L> {
             return Err(InsertError::Rank);
         } else if address == own {
             return Ok(self.peers.oneself());
-        } else if (address.ip, address.service) == (own.ip, own.service) {
+        } else if address.place() == own.place() {
             return Err(InsertError::Replaced(address));
         }
         self.insert_stranger(address)
