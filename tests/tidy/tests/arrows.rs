@@ -6,11 +6,12 @@ use std::fs;
 use roci_tidy::{Crate, Graph, root};
 
 /// The crates of this tree that each may name. What is not here may name none.
-const ARROWS: [(&str, &[&str]); 11] = [
+const ARROWS: [(&str, &[&str]); 12] = [
     ("driver", &["dpdk-sys", "roci-protocol"]),
     ("testkit", &["roci-driver", "roci-protocol"]),
     ("perftest", &["roci-driver", "roci-protocol"]),
     ("msgcore", &["roci-driver", "roci-launcher", "roci-protocol"]),
+    ("libfabric", &["roci-msgcore"]),
     ("cli", &["roci-driver", "roci-launcher", "roci-msgcore", "roci-perftest", "roci-protocol"]),
     ("benches", &["roci-driver", "roci-msgcore", "roci-protocol"]),
     ("lab", &["roci-driver", "roci-launcher", "roci-msgcore", "roci-perftest", "roci-protocol"]),

@@ -42,7 +42,7 @@ fn nothing_outgrows_what_was_largest_and_assertions_do_not_become_fewer() {
 }
 
 /// Crates whose structs are looked at.
-const CRATES: [&str; 12] = [
+const CRATES: [&str; 13] = [
     "protocol",
     "protocol/crc",
     "driver",
@@ -51,6 +51,7 @@ const CRATES: [&str; 12] = [
     "perftest",
     "launcher",
     "msgcore",
+    "libfabric",
     "cli",
     "benches",
     "lab",

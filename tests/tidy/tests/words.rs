@@ -5,8 +5,8 @@ use std::fs;
 
 use roci_tidy::{Crate, Figures, count_words, root, rust_files};
 
-const CRATES: [&str; 10] =
-    ["protocol", "driver", "testkit", "perftest", "launcher", "msgcore", "cli", "benches", "lab", "fuzz"];
+const CRATES: [&str; 11] =
+    ["protocol", "driver", "testkit", "perftest", "launcher", "msgcore", "libfabric", "cli", "benches", "lab", "fuzz"];
 
 /// Words that a reader who knows verbs would have to guess.
 const RIDDLES: [&str; 8] = ["lent", "lend", "told", "tells", "heard", "nobody", "whoever", "spoke"];

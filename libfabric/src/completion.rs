@@ -1,0 +1,154 @@
+//! How operations end: the core's outcomes as entries of completion queues.
+
+use std::ffi::c_int;
+use std::ptr::null_mut;
+
+use roci_msgcore::{Completion, Done, Envelope, OpError};
+
+use crate::abi::flags::{FI_MULTI_RECV, FI_RECV, FI_REMOTE_CQ_DATA, FI_SEND};
+use crate::abi::queues::{fi_cq_err_entry, fi_cq_tagged_entry};
+use crate::abi::{FI_ADDR_NOTAVAIL, fi_addr_t};
+use crate::endpoint::{Bindings, BoundQueue, EnabledEndpoint, PendingOperation};
+use crate::errors::number_of;
+use crate::queue::{CqEntry, CqFailure};
+
+/// Completions that one call takes, so that one endpoint does not keep a reader from the others.
+const BATCH: usize = 64;
+
+/// What an operation that has ended well has brought.
+#[derive(Clone, Copy)]
+pub(crate) struct CompletedMessage {
+    len: usize,
+    tag: u64,
+    data: Option<u64>,
+    source: fi_addr_t,
+}
+
+impl CompletedMessage {
+    /// A send.
+    pub(crate) const fn sent() -> Self {
+        Self { len: 0, tag: 0, data: None, source: FI_ADDR_NOTAVAIL }
+    }
+
+    /// A message was found.
+    pub(crate) const fn found(envelope: &Envelope, source: fi_addr_t) -> Self {
+        Self { len: envelope.len, tag: envelope.tag.get(), data: envelope.data, source }
+    }
+
+    fn received(done: &Done, source: fi_addr_t) -> Self {
+        Self { len: done.len, tag: done.tag.get(), data: done.data, source }
+    }
+}
+
+impl EnabledEndpoint {
+    /// Takes what has ended, or lets the worker make progress; returns whether anything has ended.
+    pub(crate) fn progress(&mut self) -> bool {
+        let mut ended = 0;
+        while ended < BATCH
+            && let Some(completion) = self.worker.poll_completion()
+        {
+            self.complete(completion);
+            ended += 1;
+        }
+        ended > 0
+    }
+
+    fn complete(&mut self, Completion { context: number, outcome, is_last }: Completion) {
+        let number = number as usize;
+        let operation = self.operations[number];
+        if is_last {
+            self.operations.remove(number);
+        }
+        match outcome {
+            Ok(done) if done.is_cancelled => self.fail(&operation, libc::ECANCELED),
+            Ok(_) if operation.is_multi && is_last => self.give_back(&operation),
+            Ok(done) if operation.flags & FI_RECV != 0 => {
+                let source = self.number_of(done.peer);
+                let start = if operation.is_multi { done.buffer.as_ptr() } else { operation.buffer.cast::<u8>() };
+                self.end(
+                    &PendingOperation { buffer: start.cast_mut().cast(), ..operation },
+                    CompletedMessage::received(&done, source),
+                );
+            }
+            Ok(_) => self.end(&operation, CompletedMessage::sent()),
+            Err(error) => self.fail_by(&operation, &error),
+        }
+    }
+
+    /// An operation has ended well.
+    pub(crate) fn end(&self, operation: &PendingOperation, ended: CompletedMessage) {
+        self.count(operation.flags, true);
+        if let Some(binding) = self.binding(operation).filter(|_| operation.wants_entry) {
+            let flags = operation.flags | if ended.data.is_some() { FI_REMOTE_CQ_DATA } else { 0 };
+            let entry = fi_cq_tagged_entry {
+                op_context: operation.context,
+                flags,
+                len: ended.len,
+                buf: operation.buffer,
+                data: ended.data.unwrap_or(0),
+                tag: ended.tag,
+            };
+            binding.queue.push(CqEntry { entry, source: ended.source });
+        }
+    }
+
+    /// A buffer of a multi-receive is the application's again: no message comes with this entry.
+    fn give_back(&self, operation: &PendingOperation) {
+        let Some(binding) = self.binding(operation) else { return };
+        let entry = fi_cq_tagged_entry {
+            op_context: operation.context,
+            flags: FI_MULTI_RECV,
+            len: 0,
+            buf: operation.buffer,
+            data: 0,
+            tag: 0,
+        };
+        binding.queue.push(CqEntry { entry, source: FI_ADDR_NOTAVAIL });
+    }
+
+    /// An operation has failed.
+    pub(crate) fn fail(&self, operation: &PendingOperation, number: c_int) {
+        self.report(operation, number, (0, 0, 0));
+    }
+
+    fn fail_by(&mut self, operation: &PendingOperation, error: &OpError) {
+        let (len, beyond, tag) = match error {
+            OpError::Truncated(it) => (it.room, it.envelope.len - it.room, it.envelope.tag.get()),
+            _ => (0, 0, 0),
+        };
+        self.report(operation, number_of(error), (len, beyond, tag));
+    }
+
+    /// A failure is always reported, whether a completion was wanted or not.
+    fn report(&self, operation: &PendingOperation, number: c_int, (len, beyond, tag): (usize, usize, u64)) {
+        self.count(operation.flags, false);
+        let Some(binding) = self.binding(operation) else { return };
+        binding.queue.fail(CqFailure(fi_cq_err_entry {
+            op_context: operation.context,
+            flags: operation.flags,
+            len,
+            buf: operation.buffer,
+            data: 0,
+            tag,
+            olen: beyond,
+            err: number,
+            prov_errno: number,
+            err_data: null_mut(),
+            err_data_size: 0,
+        }));
+    }
+
+    /// The queue that an operation's completion goes to.
+    fn binding(&self, operation: &PendingOperation) -> Option<&BoundQueue> {
+        let Bindings { transmit, receive, .. } = &self.bindings;
+        if operation.flags & FI_RECV != 0 { receive.as_ref() } else { transmit.as_ref() }
+    }
+
+    fn count(&self, flags: u64, is_good: bool) {
+        for (counter, counts) in &self.bindings.counters {
+            if counts & flags & (FI_SEND | FI_RECV) != 0 {
+                counter.note(is_good);
+            }
+        }
+    }
+}

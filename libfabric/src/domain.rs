@@ -1,0 +1,99 @@
+//! The domain: a device, and the configuration of the endpoints on it.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use roci_msgcore::config::Origin;
+use roci_msgcore::{Config, ConfigError};
+
+use crate::abi::attributes::{FI_PROGRESS_AUTO, fi_info};
+use crate::abi::operations::{fi_ops, fi_ops_domain, fi_ops_mr};
+use crate::abi::{FI_CLASS_DOMAIN, fid, fid_domain, fid_fabric};
+use crate::fabric::{self, FabricState};
+use crate::object::{Object, fid_of};
+use crate::{counter, endpoint, queue, vector};
+
+/// The variable that names the device, so that what is set for other programs does not count here.
+const DEVICE: &str = "FI_ROCI_DEVICE";
+/// What is taken where it is not set: sockets, which need no privilege and no configuration.
+const DEFAULT_DEVICE: &str = "udp";
+
+/// What endpoints of a domain have in common.
+pub(crate) struct DomainState {
+    _fabric: Arc<FabricState>,
+    pub(crate) config: Config,
+    /// A thread makes progress where the application asks for it.
+    pub(crate) is_automatic: bool,
+}
+
+type FiDomain = Object<fid_domain, DomainState>;
+
+static OPS: fi_ops = fi_ops { close, bind, ..fi_ops::MISSING };
+static DOMAIN_OPS: fi_ops_domain = fi_ops_domain {
+    av_open: vector::open,
+    cq_open: queue::open,
+    cntr_open: counter::open,
+    endpoint: endpoint::open,
+    ..fi_ops_domain::MISSING
+};
+static MEMORY_OPS: fi_ops_mr = fi_ops_mr::MISSING;
+
+/// Returns the device that endpoints are opened on.
+pub(crate) fn device() -> String {
+    std::env::var(DEVICE).ok().filter(|device| !device.is_empty()).unwrap_or_else(|| DEFAULT_DEVICE.into())
+}
+
+/// The configuration of the endpoints: the core's own, on this provider's device.
+fn configure() -> Result<Config, ConfigError> {
+    let mut config = Config::load(None)?;
+    config.set("device", &device(), Origin::Environment)?;
+    Ok(config)
+}
+
+/// `fi_domain`.
+pub(crate) unsafe extern "C" fn open(
+    fabric: *mut fid_fabric,
+    info: *mut fi_info,
+    domain: *mut *mut fid_domain,
+    context: *mut c_void,
+) -> c_int {
+    let config = match configure() {
+        Ok(config) => config,
+        Err(why) => return refuse(&why.to_string()),
+    };
+    // SAFETY: the fabric is ours; the attributes are valid where they are there.
+    unsafe {
+        let attributes = info.as_ref().and_then(|info| info.domain_attr.as_ref());
+        let is_automatic = attributes.is_some_and(|it| it.data_progress == FI_PROGRESS_AUTO);
+        let state = DomainState { _fabric: fabric::state(fabric), config, is_automatic };
+        let base = fid_of(FI_CLASS_DOMAIN, context, &OPS);
+        let (ops, mr) = (&raw const DOMAIN_OPS, &raw const MEMORY_OPS);
+        *domain = FiDomain::open(fid_domain { fid: base, ops, mr }, Arc::new(state));
+    }
+    0
+}
+
+/// Says on stderr what is wrong with the configuration or the device: an error number does not say it.
+pub(crate) fn refuse(why: &str) -> c_int {
+    eprintln!("roci: {why}");
+    -libc::EINVAL
+}
+
+/// The state of an open domain.
+///
+/// # Safety
+/// It is one of ours.
+pub(crate) unsafe fn state(domain: *mut fid_domain) -> Arc<DomainState> {
+    // SAFETY: the caller says so.
+    unsafe { FiDomain::state(domain) }.clone()
+}
+
+unsafe extern "C" fn close(fid: *mut fid) -> c_int {
+    // SAFETY: libfabric closes an object by its own function.
+    unsafe { FiDomain::close(fid) }
+}
+
+/// An event queue may be bound, and has nothing to say.
+unsafe extern "C" fn bind(_fid: *mut fid, _to: *mut fid, _flags: u64) -> c_int {
+    0
+}

@@ -1,0 +1,398 @@
+//! The endpoint: a worker of the messaging core, once it is enabled, and what it is bound to.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::null;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hashbrown::HashMap;
+use libc::ssize_t;
+use roci_msgcore::{ClaimedMessage, PeerId, Request, Worker};
+use slab::Slab;
+
+use crate::abi::attributes::fi_info;
+use crate::abi::flags::{FI_COMPLETION, FI_DIRECTED_RECV, FI_RECV, FI_SELECTIVE_COMPLETION, FI_SEND};
+use crate::abi::operations::{fi_ops, fi_ops_cm, fi_ops_ep, fi_ops_rma};
+use crate::abi::queues::{FI_ENABLE, FI_ENOAV, FI_ENOCQ, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV};
+use crate::abi::{
+    FI_CLASS_AV, FI_CLASS_CNTR, FI_CLASS_CQ, FI_CLASS_EP, FI_CLASS_EQ, fi_addr_t, fid, fid_domain, fid_ep, of_class,
+};
+use crate::counter::{self, CntrState};
+use crate::domain::{self, DomainState};
+use crate::info::QUEUE_SIZE;
+use crate::object::{Errno, Object, answer, answer_int, fid_of};
+use crate::queue::{self, CqState};
+use crate::vector::{self, AvState, copy_out};
+use crate::{progress, transmit};
+
+/// What a multi-receive leaves unused at least, unless the application says otherwise.
+const MIN_MULTI_RECV: usize = 64;
+
+/// An endpoint.
+pub(crate) struct EndpointState {
+    domain: Arc<DomainState>,
+    /// What the application has asked for.
+    pub(crate) options: Options,
+    pub(crate) min_multi_recv: AtomicUsize,
+    inner: Mutex<Inner>,
+}
+
+/// What an application has asked for when it opened the endpoint.
+#[derive(Clone, Copy)]
+pub(crate) struct Options {
+    pub(crate) is_directed: bool,
+    /// Flags of operations that have none of their own.
+    pub(crate) transmit_flags: u64,
+    pub(crate) receive_flags: u64,
+}
+
+/// What is behind the lock.
+#[derive(Default)]
+struct Inner {
+    bindings: Bindings,
+    /// There once it is enabled.
+    active: Option<EnabledEndpoint>,
+}
+
+/// Where the outcomes of operations go.
+#[derive(Clone, Default)]
+pub(crate) struct Bindings {
+    vector: Option<Arc<AvState>>,
+    pub(crate) transmit: Option<BoundQueue>,
+    pub(crate) receive: Option<BoundQueue>,
+    pub(crate) counters: Vec<(Arc<CntrState>, u64)>,
+}
+
+/// A queue that is bound.
+#[derive(Clone)]
+pub(crate) struct BoundQueue {
+    pub(crate) queue: Arc<CqState>,
+    /// Only operations that ask for one have a completion.
+    pub(crate) is_selective: bool,
+}
+
+/// An enabled endpoint.
+pub(crate) struct EnabledEndpoint {
+    pub(crate) worker: Worker,
+    pub(crate) bindings: Bindings,
+    pub(crate) peers: PeerNumbers,
+    /// What is under way, under the number that the worker knows it by.
+    pub(crate) operations: Slab<PendingOperation>,
+    pub(crate) claimed: Slab<ClaimedMessage>,
+}
+
+/// An operation under way.
+#[derive(Clone, Copy)]
+pub(crate) struct PendingOperation {
+    pub(crate) context: *mut c_void,
+    pub(crate) buffer: *mut c_void,
+    /// The flags of its completion.
+    pub(crate) flags: u64,
+    pub(crate) wants_entry: bool,
+    /// It takes many messages.
+    pub(crate) is_multi: bool,
+    pub(crate) request: Option<Request>,
+}
+
+// SAFETY: the pointers are the application's, and only handed back to it.
+unsafe impl Send for PendingOperation {}
+
+/// Which peer has which number.
+#[derive(Default)]
+pub(crate) struct PeerNumbers {
+    by_number: Vec<Option<PeerId>>,
+    numbers: HashMap<PeerId, fi_addr_t>,
+}
+
+type FiEndpoint = Object<fid_ep, EndpointState>;
+
+static OPS: fi_ops = fi_ops { close, bind, control, ..fi_ops::MISSING };
+static ENDPOINT_OPS: fi_ops_ep = fi_ops_ep { cancel, getopt, setopt, rx_size_left, tx_size_left, ..fi_ops_ep::MISSING };
+static NAME_OPS: fi_ops_cm = fi_ops_cm { getname, ..fi_ops_cm::MISSING };
+static RMA_OPS: fi_ops_rma = fi_ops_rma::MISSING;
+
+impl EndpointState {
+    /// Does something with the enabled endpoint.
+    #[inline]
+    pub(crate) fn with<R>(&self, action: impl FnOnce(&mut EnabledEndpoint) -> Result<R, Errno>) -> Result<R, Errno> {
+        /// The endpoint is not enabled.
+        const FI_EOPBADSTATE: c_int = 258;
+        self.lock().active.as_mut().map_or(Err(Errno(FI_EOPBADSTATE)), action)
+    }
+
+    /// Lets the worker make progress; returns whether anything happened.
+    pub(crate) fn progress(&self) -> bool {
+        self.with(|active| Ok(active.progress())).unwrap_or(false)
+    }
+
+    /// The address with this number was removed.
+    pub(crate) fn forget(&self, number: fi_addr_t) {
+        // An endpoint that is not enabled has met no peer.
+        let _ = self.with(|active| {
+            if let Some(peer) = active.peers.remove(number) {
+                // This end itself stays.
+                let _ = active.worker.remove(peer);
+            }
+            Ok(())
+        });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens the worker.
+    fn enable(self: &Arc<Self>) -> Result<(), Errno> {
+        let mut inner = self.lock();
+        if inner.active.is_some() {
+            return Ok(());
+        }
+        let bindings = inner.bindings.clone();
+        let vector = bindings.vector.clone().ok_or(Errno(FI_ENOAV))?;
+        if bindings.transmit.is_none() && bindings.receive.is_none() && bindings.counters.is_empty() {
+            return Err(Errno(FI_ENOCQ));
+        }
+        let worker = Worker::open_alone(&self.domain.config).map_err(|error| {
+            domain::refuse(&error.to_string());
+            Errno(libc::ENODEV)
+        })?;
+        vector.attach(Arc::downgrade(self));
+        let queues = [&bindings.transmit, &bindings.receive];
+        for binding in queues.into_iter().flatten() {
+            binding.queue.attach(Arc::downgrade(self));
+        }
+        bindings.counters.iter().for_each(|(counter, _)| counter.attach(Arc::downgrade(self)));
+        let is_slept_on = queues.into_iter().flatten().any(|binding| binding.queue.has_descriptor());
+        let (operations, claimed) = (Slab::new(), Slab::new());
+        inner.active = Some(EnabledEndpoint { worker, bindings, peers: PeerNumbers::default(), operations, claimed });
+        drop(inner);
+        if self.domain.is_automatic || is_slept_on {
+            progress::serve(Arc::downgrade(self))
+                .map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EAGAIN)))?;
+        }
+        Ok(())
+    }
+
+    fn bind(&self, to: *mut fid, flags: u64) -> Result<(), Errno> {
+        let mut inner = self.lock();
+        // SAFETY: the application binds objects of this provider that are open.
+        unsafe {
+            if let Some(vector) = of_class(to, FI_CLASS_AV) {
+                inner.bindings.vector = Some(vector::state(vector));
+            } else if let Some(queue) = of_class(to, FI_CLASS_CQ) {
+                let is_selective = flags & FI_SELECTIVE_COMPLETION != 0;
+                let binding = BoundQueue { queue: queue::state(queue), is_selective };
+                if flags & FI_SEND != 0 {
+                    inner.bindings.transmit = Some(binding.clone());
+                }
+                if flags & FI_RECV != 0 {
+                    inner.bindings.receive = Some(binding);
+                }
+            } else if let Some(counter) = of_class(to, FI_CLASS_CNTR) {
+                inner.bindings.counters.push((counter::state(counter), flags));
+            } else if of_class::<fid>(to, FI_CLASS_EQ).is_none() {
+                return Err(Errno(libc::EINVAL));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl EnabledEndpoint {
+    /// Returns the peer that has a number in the address vector.
+    #[inline]
+    pub(crate) fn peer(&mut self, number: fi_addr_t) -> Result<PeerId, Errno> {
+        match self.peers.by_number.get(number as usize) {
+            Some(&Some(peer)) => Ok(peer),
+            _ => self.meet(number),
+        }
+    }
+
+    #[cold]
+    fn meet(&mut self, number: fi_addr_t) -> Result<PeerId, Errno> {
+        let vector = self.bindings.vector.as_ref().ok_or(Errno(FI_ENOAV))?;
+        let address = vector.address(number).ok_or(Errno(libc::EINVAL))?;
+        let peer = self.worker.insert(address).map_err(|error| {
+            domain::refuse(&error.to_string());
+            Errno(libc::EADDRNOTAVAIL)
+        })?;
+        self.peers.insert(number, peer);
+        Ok(peer)
+    }
+
+    /// Returns the number of a peer, or that it has none.
+    pub(crate) fn number_of(&mut self, peer: PeerId) -> fi_addr_t {
+        if let Some(&number) = self.peers.numbers.get(&peer) {
+            return number;
+        }
+        let address = self.worker.address_of(peer);
+        let vector = self.bindings.vector.as_ref();
+        let Some(number) = address.and_then(|address| vector?.number(address)) else {
+            return crate::abi::FI_ADDR_NOTAVAIL;
+        };
+        self.peers.insert(number, peer);
+        number
+    }
+
+    /// Remembers an operation, and has its completion queued.
+    pub(crate) fn begin(&mut self, operation: PendingOperation, request: Request) {
+        let number = self.operations.insert(PendingOperation { request: Some(request), ..operation });
+        let queued = self.worker.queue_completion(request, number as u64);
+        assert!(queued.is_ok(), "the request was made just now");
+    }
+}
+
+impl PeerNumbers {
+    fn insert(&mut self, number: fi_addr_t, peer: PeerId) {
+        let at = number as usize;
+        if self.by_number.len() <= at {
+            self.by_number.resize(at + 1, None);
+        }
+        self.by_number[at] = Some(peer);
+        self.numbers.insert(peer, number);
+    }
+
+    fn remove(&mut self, number: fi_addr_t) -> Option<PeerId> {
+        let peer = self.by_number.get_mut(number as usize)?.take()?;
+        self.numbers.remove(&peer);
+        Some(peer)
+    }
+}
+
+impl BoundQueue {
+    /// Whether an operation with these flags has a completion.
+    pub(crate) fn wants_entry(&self, flags: u64) -> bool {
+        !self.is_selective || flags & FI_COMPLETION != 0
+    }
+}
+
+/// `fi_endpoint`.
+pub(crate) unsafe extern "C" fn open(
+    domain: *mut fid_domain,
+    info: *mut fi_info,
+    endpoint: *mut *mut fid_ep,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the domain is ours; the attributes are valid where they are there.
+    unsafe {
+        let Some(info) = info.as_ref() else { return -libc::EINVAL };
+        let options = Options {
+            is_directed: info.caps & FI_DIRECTED_RECV != 0,
+            transmit_flags: info.tx_attr.as_ref().map_or(0, |it| it.op_flags),
+            receive_flags: info.rx_attr.as_ref().map_or(0, |it| it.op_flags),
+        };
+        let state = EndpointState {
+            domain: domain::state(domain),
+            options,
+            min_multi_recv: AtomicUsize::new(MIN_MULTI_RECV),
+            inner: Mutex::default(),
+        };
+        let base = fid_ep {
+            fid: fid_of(FI_CLASS_EP, context, &OPS),
+            ops: &raw const ENDPOINT_OPS,
+            cm: &raw const NAME_OPS,
+            msg: &raw const transmit::MESSAGE_OPS,
+            rma: &raw const RMA_OPS,
+            tagged: &raw const transmit::TAGGED_OPS,
+            atomic: null(),
+            collective: null(),
+        };
+        *endpoint = FiEndpoint::open(base, Arc::new(state));
+    }
+    0
+}
+
+/// The state of an open endpoint.
+///
+/// # Safety
+/// It is one of ours, and is not closed while the answer is used.
+#[inline]
+pub(crate) unsafe fn state<'a>(endpoint: *mut fid_ep) -> &'a Arc<EndpointState> {
+    // SAFETY: the caller says so.
+    unsafe { FiEndpoint::state(endpoint) }
+}
+
+/// Closes the worker, which lingers until what was sent has arrived.
+unsafe extern "C" fn close(fid: *mut fid) -> c_int {
+    // SAFETY: libfabric closes an object by its own function.
+    unsafe {
+        let state = FiEndpoint::state(fid.cast()).clone();
+        let inner = std::mem::take(&mut *state.lock());
+        drop(inner);
+        // A thread that makes progress may hold it a moment longer.
+        drop(Box::from_raw(fid.cast::<FiEndpoint>()));
+    }
+    0
+}
+
+unsafe extern "C" fn bind(fid: *mut fid, to: *mut fid, flags: u64) -> c_int {
+    // SAFETY: the endpoint is ours.
+    answer_int(unsafe { state(fid.cast()) }.bind(to, flags))
+}
+
+unsafe extern "C" fn control(fid: *mut fid, command: c_int, _argument: *mut c_void) -> c_int {
+    if command != FI_ENABLE {
+        return -libc::ENOSYS;
+    }
+    // SAFETY: the endpoint is ours.
+    answer_int(unsafe { state(fid.cast()) }.enable())
+}
+
+/// `fi_getname`.
+unsafe extern "C" fn getname(fid: *mut fid, to: *mut c_void, len: *mut usize) -> c_int {
+    // SAFETY: the endpoint is ours, and the application has so much room.
+    unsafe {
+        match state(fid.cast()).with(|active| Ok(active.worker.address())) {
+            Ok(address) => copy_out(&address.to_bytes(), to, len),
+            Err(Errno(number)) => -number,
+        }
+    }
+}
+
+/// `fi_cancel`: the operation ends with a failure in its queue, unless it has ended already.
+unsafe extern "C" fn cancel(fid: *mut fid, context: *mut c_void) -> ssize_t {
+    // SAFETY: the endpoint is ours.
+    let state = unsafe { state(fid.cast()) };
+    answer(state.with(|active| {
+        let mut operations = active.operations.iter();
+        let found = operations.find(|(_, operation)| operation.context == context);
+        let request = found.and_then(|(_, operation)| operation.request).ok_or(Errno(libc::ENOENT))?;
+        active.worker.cancel(request);
+        Ok(())
+    }))
+}
+
+unsafe extern "C" fn setopt(fid: *mut fid, level: c_int, name: c_int, value: *const c_void, len: usize) -> c_int {
+    if (level, name, len) != (FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, size_of::<usize>()) {
+        return -libc::ENOPROTOOPT;
+    }
+    // SAFETY: the endpoint is ours, and the value is a size.
+    unsafe { state(fid.cast()).min_multi_recv.store(*value.cast(), Ordering::Relaxed) };
+    0
+}
+
+unsafe extern "C" fn getopt(fid: *mut fid, level: c_int, name: c_int, value: *mut c_void, len: *mut usize) -> c_int {
+    if (level, name) != (FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV) {
+        return -libc::ENOPROTOOPT;
+    }
+    // SAFETY: the endpoint is ours, and there is room for a size.
+    unsafe {
+        let least = state(fid.cast()).min_multi_recv.load(Ordering::Relaxed);
+        copy_out(&least.to_ne_bytes(), value, len)
+    }
+}
+
+fn room(endpoint: &EndpointState) -> ssize_t {
+    let left = endpoint.with(|active| Ok(QUEUE_SIZE.saturating_sub(active.operations.len())));
+    left.map_or_else(|Errno(number)| -(number as ssize_t), usize::cast_signed)
+}
+
+unsafe extern "C" fn rx_size_left(endpoint: *mut fid_ep) -> ssize_t {
+    // SAFETY: it is ours.
+    room(unsafe { state(endpoint) })
+}
+
+unsafe extern "C" fn tx_size_left(endpoint: *mut fid_ep) -> ssize_t {
+    // SAFETY: it is ours.
+    room(unsafe { state(endpoint) })
+}

@@ -1,0 +1,52 @@
+//! Waiting: how a thread that finds nothing to do spares the processor, and the thread that makes progress for an application that
+//! computes.
+
+use std::ffi::c_int;
+use std::sync::Weak;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::endpoint::EndpointState;
+
+/// Looks in vain before the processor is yielded, and before the thread sleeps between two of them.
+const SPINS: u32 = 200;
+const YIELDS: u32 = 2_000;
+/// The longest sleep between two looks.
+const SLEEP: Duration = Duration::from_micros(500);
+
+/// How long somebody waits, and how.
+pub(crate) struct PollingWait {
+    until: Option<Instant>,
+    in_vain: u32,
+}
+
+impl PollingWait {
+    /// For so many milliseconds; for ever where they are negative.
+    pub(crate) fn of_milliseconds(timeout_ms: c_int) -> Self {
+        let timeout = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
+        Self { until: timeout.map(|timeout| Instant::now() + timeout), in_vain: 0 }
+    }
+
+    /// Waits a moment before the next look; returns whether there is time for one.
+    pub(crate) fn wait(&mut self, happened: bool) -> bool {
+        self.in_vain = if happened { 0 } else { self.in_vain.saturating_add(1) };
+        if self.in_vain > YIELDS {
+            thread::sleep(SLEEP.min(Duration::from_micros(20) * (self.in_vain - YIELDS)));
+        } else if self.in_vain > SPINS {
+            thread::yield_now();
+        }
+        // A clock is dearer than a look.
+        !self.in_vain.is_multiple_of(16) || self.until.is_none_or(|until| Instant::now() < until)
+    }
+}
+
+/// Makes progress for an endpoint until it is closed.
+pub(crate) fn serve(endpoint: Weak<EndpointState>) -> std::io::Result<()> {
+    let run = move || {
+        let mut patience = PollingWait::of_milliseconds(-1);
+        while let Some(happened) = endpoint.upgrade().map(|endpoint| endpoint.progress()) {
+            patience.wait(happened);
+        }
+    };
+    thread::Builder::new().name("roci-progress".into()).spawn(run).map(drop)
+}

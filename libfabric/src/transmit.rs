@@ -1,0 +1,297 @@
+//! Sends. What fits in one packet of the core's is copied, and has ended when the call returns; longer messages leave from where they
+//! lie.
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+
+use libc::ssize_t;
+use roci_msgcore::{SendOptions, Tag};
+
+use crate::abi::flags::{FI_DELIVERY_COMPLETE, FI_INJECT, FI_MATCH_COMPLETE, FI_REMOTE_CQ_DATA, FI_SEND};
+use crate::abi::operations::{fi_ops_msg, fi_ops_tagged};
+use crate::abi::queues::{fi_msg, fi_msg_tagged};
+use crate::abi::{fi_addr_t, fid_ep, iovec};
+use crate::completion::CompletedMessage;
+use crate::endpoint::{self, EnabledEndpoint, PendingOperation};
+use crate::info::INJECT_SIZE;
+use crate::message::{IovPieces, Tagging};
+use crate::object::{Errno, answer};
+use crate::receive;
+
+pub(crate) static MESSAGE_OPS: fi_ops_msg = fi_ops_msg {
+    size: size_of::<fi_ops_msg>(),
+    recv: receive::recv,
+    recvv: receive::recvv,
+    recvmsg: receive::recvmsg,
+    send,
+    sendv,
+    sendmsg,
+    inject,
+    senddata,
+    injectdata,
+};
+pub(crate) static TAGGED_OPS: fi_ops_tagged = fi_ops_tagged {
+    size: size_of::<fi_ops_tagged>(),
+    recv: receive::trecv,
+    recvv: receive::trecvv,
+    recvmsg: receive::trecvmsg,
+    send: tsend,
+    sendv: tsendv,
+    sendmsg: tsendmsg,
+    inject: tinject,
+    senddata: tsenddata,
+    injectdata: tinjectdata,
+};
+
+/// A message that is to be sent.
+#[derive(Clone, Copy)]
+struct OutgoingMessage {
+    kind: Tagging,
+    to: fi_addr_t,
+    tag: u64,
+    data: Option<u64>,
+    pieces: IovPieces,
+    context: *mut c_void,
+}
+
+/// How it is to be sent.
+#[derive(Clone, Copy)]
+enum How {
+    /// With the endpoint's own flags.
+    Default,
+    /// With these.
+    Flags(u64),
+    /// The memory is the application's when the call returns, and there is no completion.
+    Inject,
+}
+
+/// Sends; see the functions below.
+///
+/// # Safety
+/// The endpoint is ours and open.
+#[inline]
+unsafe fn transmit(endpoint: *mut fid_ep, message: Result<OutgoingMessage, Errno>, how: How) -> ssize_t {
+    // SAFETY: the caller says so.
+    let state = unsafe { endpoint::state(endpoint) };
+    let defaults = state.options.transmit_flags;
+    answer(message.and_then(|message| state.with(|active| active.transmit(message, how, defaults))))
+}
+
+impl EnabledEndpoint {
+    fn transmit(&mut self, message: OutgoingMessage, how: How, defaults: u64) -> Result<(), Errno> {
+        let flags = match how {
+            How::Default => defaults,
+            How::Flags(flags) => flags,
+            How::Inject => FI_INJECT,
+        };
+        let binding = self.bindings.transmit.as_ref();
+        let wants_entry = !matches!(how, How::Inject)
+            && binding.is_some_and(|binding| {
+                // Flags of one operation say all about it; the endpoint's defaults are for calls without.
+                binding.wants_entry(flags)
+            });
+        if wants_entry && binding.is_some_and(|binding| binding.queue.is_full()) {
+            return Err(Errno(libc::EAGAIN));
+        }
+        let len = message.pieces.check()?;
+        if flags & FI_INJECT != 0 && len > INJECT_SIZE {
+            return Err(Errno(libc::EMSGSIZE));
+        }
+        let peer = self.peer(message.to)?;
+        let options = SendOptions::default().within(message.kind.context());
+        let options = message.data.map_or(options, |data| options.with_data(data));
+        let flags_of_completion = FI_SEND | message.kind.flag();
+        let operation = PendingOperation {
+            context: message.context,
+            buffer: null_mut(),
+            flags: flags_of_completion,
+            wants_entry,
+            is_multi: false,
+            request: None,
+        };
+        let is_synchronous = flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE) != 0;
+        let tag = Tag::new(message.tag);
+        if is_synchronous {
+            // Who wants its memory back at once gets a copy sent.
+            let payload =
+                if flags & FI_INJECT == 0 { message.pieces.source(&mut self.worker)? } else { self.copy(&message)? };
+            let request = self.worker.send_with(peer, tag, payload, options.synchronous()).map_err(|it| it.why)?;
+            self.begin(operation, request);
+            return Ok(());
+        }
+        if len <= self.worker.inject_size() {
+            match message.pieces.contiguous() {
+                Some(bytes) => self.worker.inject(peer, tag, bytes, options)?,
+                None => {
+                    let payload = self.copy(&message)?;
+                    let request = self.worker.send_with(peer, tag, payload, options).map_err(|it| it.why)?;
+                    self.worker.detach(request);
+                }
+            }
+            self.end(&operation, CompletedMessage::sent());
+            return Ok(());
+        }
+        let payload = message.pieces.source(&mut self.worker)?;
+        let request = self.worker.send_with(peer, tag, payload, options).map_err(|it| it.why)?;
+        self.begin(operation, request);
+        Ok(())
+    }
+
+    /// A copy of a message.
+    fn copy(&self, message: &OutgoingMessage) -> Result<roci_msgcore::Buffer, Errno> {
+        let mut payload = self.worker.buffer(message.pieces.check()?).map_err(|_| Errno(libc::EAGAIN))?;
+        message.pieces.gather(&mut payload);
+        Ok(payload)
+    }
+}
+
+fn untagged(to: fi_addr_t, pieces: IovPieces, data: Option<u64>, context: *mut c_void) -> OutgoingMessage {
+    OutgoingMessage { kind: Tagging::Untagged, to, tag: 0, data, pieces, context }
+}
+
+fn tagged(to: fi_addr_t, tag: u64, pieces: IovPieces, data: Option<u64>, context: *mut c_void) -> OutgoingMessage {
+    OutgoingMessage { kind: Tagging::Tagged, to, tag, data, pieces, context }
+}
+
+/// The data that goes with a message, if it is to.
+fn data_of(flags: u64, data: u64) -> Option<u64> {
+    (flags & FI_REMOTE_CQ_DATA != 0).then_some(data)
+}
+
+unsafe extern "C" fn send(
+    endpoint: *mut fid_ep,
+    start: *const c_void,
+    len: usize,
+    _descriptor: *mut c_void,
+    to: fi_addr_t,
+    context: *mut c_void,
+) -> ssize_t {
+    // SAFETY: libfabric calls it with an endpoint of ours.
+    unsafe { transmit(endpoint, Ok(untagged(to, IovPieces::one(start, len), None, context)), How::Default) }
+}
+
+unsafe extern "C" fn sendv(
+    endpoint: *mut fid_ep,
+    pieces: *const iovec,
+    _descriptors: *mut *mut c_void,
+    count: usize,
+    to: fi_addr_t,
+    context: *mut c_void,
+) -> ssize_t {
+    let message = IovPieces::many(pieces, count).map(|pieces| untagged(to, pieces, None, context));
+    // SAFETY: libfabric calls it with an endpoint of ours.
+    unsafe { transmit(endpoint, message, How::Default) }
+}
+
+unsafe extern "C" fn sendmsg(endpoint: *mut fid_ep, message: *const fi_msg, flags: u64) -> ssize_t {
+    // SAFETY: libfabric calls it with an endpoint of ours, and a message.
+    unsafe {
+        let message = &*message;
+        let pieces = IovPieces::many(message.msg_iov, message.iov_count);
+        let made = pieces.map(|pieces| untagged(message.addr, pieces, data_of(flags, message.data), message.context));
+        transmit(endpoint, made, How::Flags(flags))
+    }
+}
+
+unsafe extern "C" fn inject(endpoint: *mut fid_ep, start: *const c_void, len: usize, to: fi_addr_t) -> ssize_t {
+    // SAFETY: libfabric calls it with an endpoint of ours.
+    unsafe { transmit(endpoint, Ok(untagged(to, IovPieces::one(start, len), None, null_mut())), How::Inject) }
+}
+
+unsafe extern "C" fn senddata(
+    endpoint: *mut fid_ep,
+    start: *const c_void,
+    len: usize,
+    _descriptor: *mut c_void,
+    data: u64,
+    to: fi_addr_t,
+    context: *mut c_void,
+) -> ssize_t {
+    // SAFETY: libfabric calls it with an endpoint of ours.
+    unsafe { transmit(endpoint, Ok(untagged(to, IovPieces::one(start, len), Some(data), context)), How::Default) }
+}
+
+unsafe extern "C" fn injectdata(
+    endpoint: *mut fid_ep,
+    start: *const c_void,
+    len: usize,
+    data: u64,
+    to: fi_addr_t,
+) -> ssize_t {
+    // SAFETY: libfabric calls it with an endpoint of ours.
+    unsafe { transmit(endpoint, Ok(untagged(to, IovPieces::one(start, len), Some(data), null_mut())), How::Inject) }
+}
+
+unsafe extern "C" fn tsend(
+    endpoint: *mut fid_ep,
+    start: *const c_void,
+    len: usize,
+    _descriptor: *mut c_void,
+    to: fi_addr_t,
+    tag: u64,
+    context: *mut c_void,
+) -> ssize_t {
+    // SAFETY: libfabric calls it with an endpoint of ours.
+    unsafe { transmit(endpoint, Ok(tagged(to, tag, IovPieces::one(start, len), None, context)), How::Default) }
+}
+
+unsafe extern "C" fn tsendv(
+    endpoint: *mut fid_ep,
+    pieces: *const iovec,
+    _descriptors: *mut *mut c_void,
+    count: usize,
+    to: fi_addr_t,
+    tag: u64,
+    context: *mut c_void,
+) -> ssize_t {
+    let message = IovPieces::many(pieces, count).map(|pieces| tagged(to, tag, pieces, None, context));
+    // SAFETY: libfabric calls it with an endpoint of ours.
+    unsafe { transmit(endpoint, message, How::Default) }
+}
+
+unsafe extern "C" fn tsendmsg(endpoint: *mut fid_ep, message: *const fi_msg_tagged, flags: u64) -> ssize_t {
+    // SAFETY: libfabric calls it with an endpoint of ours, and a message.
+    unsafe {
+        let it = &*message;
+        let made = IovPieces::many(it.msg_iov, it.iov_count)
+            .map(|pieces| tagged(it.addr, it.tag, pieces, data_of(flags, it.data), it.context));
+        transmit(endpoint, made, How::Flags(flags))
+    }
+}
+
+unsafe extern "C" fn tinject(
+    endpoint: *mut fid_ep,
+    start: *const c_void,
+    len: usize,
+    to: fi_addr_t,
+    tag: u64,
+) -> ssize_t {
+    // SAFETY: libfabric calls it with an endpoint of ours.
+    unsafe { transmit(endpoint, Ok(tagged(to, tag, IovPieces::one(start, len), None, null_mut())), How::Inject) }
+}
+
+unsafe extern "C" fn tsenddata(
+    endpoint: *mut fid_ep,
+    start: *const c_void,
+    len: usize,
+    _descriptor: *mut c_void,
+    data: u64,
+    to: fi_addr_t,
+    tag: u64,
+    context: *mut c_void,
+) -> ssize_t {
+    // SAFETY: libfabric calls it with an endpoint of ours.
+    unsafe { transmit(endpoint, Ok(tagged(to, tag, IovPieces::one(start, len), Some(data), context)), How::Default) }
+}
+
+unsafe extern "C" fn tinjectdata(
+    endpoint: *mut fid_ep,
+    start: *const c_void,
+    len: usize,
+    data: u64,
+    to: fi_addr_t,
+    tag: u64,
+) -> ssize_t {
+    // SAFETY: libfabric calls it with an endpoint of ours.
+    unsafe { transmit(endpoint, Ok(tagged(to, tag, IovPieces::one(start, len), Some(data), null_mut())), How::Inject) }
+}

@@ -1,0 +1,237 @@
+//! The address vector: numbers for the addresses of peers. Numbers are dense, in vectors of either kind. An endpoint looks an address
+//! up when it first needs it; its connection is made at the first message.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use hashbrown::HashMap;
+use roci_msgcore::EndpointAddress;
+
+use crate::abi::attributes::{FI_AV_MAP, FI_AV_UNSPEC, fi_av_attr};
+use crate::abi::flags::{FI_EVENT, FI_SYNC_ERR};
+use crate::abi::operations::{fi_ops, fi_ops_av};
+use crate::abi::{FI_ADDR_NOTAVAIL, FI_CLASS_AV, fi_addr_t, fid, fid_av, fid_domain};
+use crate::domain::{self, DomainState};
+use crate::endpoint::EndpointState;
+use crate::info::ADDRESS_LEN;
+use crate::object::{Errno, Object, answer_int, fid_of};
+
+/// The addresses of peers.
+pub(crate) struct AvState {
+    _domain: Arc<DomainState>,
+    entries: Mutex<VectorEntries>,
+}
+
+#[derive(Default)]
+struct VectorEntries {
+    addresses: Vec<Option<VectorEntry>>,
+    by_address: HashMap<EndpointAddress, usize>,
+    /// Numbers whose addresses were removed.
+    free: Vec<usize>,
+    endpoints: Vec<Weak<EndpointState>>,
+}
+
+#[derive(Clone, Copy)]
+struct VectorEntry {
+    address: EndpointAddress,
+    /// How often it was inserted: it is there until it was removed as often.
+    uses: usize,
+}
+
+type FiVector = Object<fid_av, AvState>;
+
+static OPS: fi_ops = fi_ops { close, bind, ..fi_ops::MISSING };
+static VECTOR_OPS: fi_ops_av = fi_ops_av { insert, remove, lookup, straddr, ..fi_ops_av::MISSING };
+
+impl AvState {
+    /// Returns the address that has a number.
+    pub(crate) fn address(&self, number: fi_addr_t) -> Option<EndpointAddress> {
+        let entries = self.entries();
+        let entry = entries.addresses.get(usize::try_from(number).ok()?)?.as_ref()?;
+        Some(entry.address)
+    }
+
+    /// Returns the number of an address.
+    pub(crate) fn number(&self, address: EndpointAddress) -> Option<fi_addr_t> {
+        self.entries().by_address.get(&address).map(|&number| number as fi_addr_t)
+    }
+
+    /// An endpoint uses the vector from now on.
+    pub(crate) fn attach(&self, endpoint: Weak<EndpointState>) {
+        self.entries().endpoints.push(endpoint);
+    }
+
+    fn entries(&self) -> MutexGuard<'_, VectorEntries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes an address out; returns the endpoints that must forget it, unless it was inserted more often.
+    fn remove(&self, number: fi_addr_t) -> Result<Vec<Arc<EndpointState>>, Errno> {
+        let mut entries = self.entries();
+        let at = usize::try_from(number).map_err(|_| Errno(libc::EINVAL))?;
+        let entry = entries.addresses.get_mut(at).and_then(Option::as_mut).ok_or(Errno(libc::EINVAL))?;
+        entry.uses -= 1;
+        if entry.uses > 0 {
+            return Ok(Vec::new());
+        }
+        let address = entry.address;
+        entries.addresses[at] = None;
+        entries.by_address.remove(&address);
+        entries.free.push(at);
+        entries.endpoints.retain(|endpoint| endpoint.strong_count() > 0);
+        Ok(entries.endpoints.iter().filter_map(Weak::upgrade).collect())
+    }
+}
+
+impl VectorEntries {
+    /// Returns the number of an address, which is there from now on.
+    fn insert(&mut self, address: EndpointAddress) -> usize {
+        if let Some(&number) = self.by_address.get(&address) {
+            self.addresses[number].as_mut().expect("its address is known").uses += 1;
+            return number;
+        }
+        let number = self.free.pop().unwrap_or(self.addresses.len());
+        if number == self.addresses.len() {
+            self.addresses.push(None);
+        }
+        self.addresses[number] = Some(VectorEntry { address, uses: 1 });
+        self.by_address.insert(address, number);
+        number
+    }
+}
+
+/// `fi_av_open`. Vectors that processes share are not offered.
+pub(crate) unsafe extern "C" fn open(
+    domain: *mut fid_domain,
+    attributes: *mut fi_av_attr,
+    vector: *mut *mut fid_av,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the domain is ours, and the attributes are valid where they are there.
+    unsafe {
+        let attributes = attributes.as_mut();
+        if attributes.as_ref().is_some_and(|it| !it.name.is_null() || it.flags & FI_EVENT != 0 || it.rx_ctx_bits > 0) {
+            return -libc::EINVAL;
+        }
+        if let Some(attributes) = attributes
+            && attributes.r#type == FI_AV_UNSPEC
+        {
+            attributes.r#type = FI_AV_MAP;
+        }
+        let state = AvState { _domain: domain::state(domain), entries: Mutex::default() };
+        let base = fid_of(FI_CLASS_AV, context, &OPS);
+        *vector = FiVector::open(fid_av { fid: base, ops: &raw const VECTOR_OPS }, Arc::new(state));
+    }
+    0
+}
+
+/// The state of an open vector.
+///
+/// # Safety
+/// It is one of ours.
+pub(crate) unsafe fn state(vector: *mut fid_av) -> Arc<AvState> {
+    // SAFETY: the caller says so.
+    unsafe { FiVector::state(vector) }.clone()
+}
+
+unsafe extern "C" fn close(fid: *mut fid) -> c_int {
+    // SAFETY: libfabric closes an object by its own function.
+    unsafe { FiVector::close(fid) }
+}
+
+/// An event queue may be bound, and has nothing to say.
+unsafe extern "C" fn bind(_fid: *mut fid, _to: *mut fid, _flags: u64) -> c_int {
+    0
+}
+
+/// `fi_av_insert`: returns how many of the addresses are good.
+unsafe extern "C" fn insert(
+    vector: *mut fid_av,
+    addresses: *const c_void,
+    count: usize,
+    numbers: *mut fi_addr_t,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the vector is ours.
+    let state = unsafe { FiVector::state(vector) };
+    let mut entries = state.entries();
+    let mut good = 0;
+    for at in 0..count {
+        // SAFETY: so many addresses lie there, says the application, and there is room for as many numbers.
+        let bytes = unsafe { std::slice::from_raw_parts(addresses.cast::<u8>().add(at * ADDRESS_LEN), ADDRESS_LEN) };
+        let number = EndpointAddress::from_bytes(bytes).ok().map(|address| entries.insert(address));
+        good += c_int::from(number.is_some());
+        if !numbers.is_null() {
+            // SAFETY: there is room for as many numbers as there are addresses.
+            unsafe { *numbers.add(at) = number.map_or(FI_ADDR_NOTAVAIL, |number| number as fi_addr_t) };
+        }
+        if flags & FI_SYNC_ERR != 0 && !context.is_null() {
+            // SAFETY: with this flag the context is room for as many error numbers.
+            unsafe { *context.cast::<c_int>().add(at) = if number.is_some() { 0 } else { libc::EINVAL } };
+        }
+    }
+    good
+}
+
+/// `fi_av_remove`: what is under way with these peers fails.
+unsafe extern "C" fn remove(vector: *mut fid_av, numbers: *mut fi_addr_t, count: usize, _flags: u64) -> c_int {
+    // SAFETY: the vector is ours, and so many numbers are there.
+    let (state, numbers) = unsafe { (FiVector::state(vector), std::slice::from_raw_parts(numbers, count)) };
+    let removed = numbers.iter().try_for_each(|&number| {
+        for endpoint in state.remove(number)? {
+            endpoint.forget(number);
+        }
+        Ok(())
+    });
+    answer_int(removed)
+}
+
+/// Copies as much of `bytes` as there is room for, and says how much there is.
+///
+/// # Safety
+/// `len` is valid, and so many bytes may be written at `to`.
+pub(crate) unsafe fn copy_out(bytes: &[u8], to: *mut c_void, len: *mut usize) -> c_int {
+    // SAFETY: the caller says so.
+    unsafe {
+        let room = std::mem::replace(&mut *len, bytes.len());
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.cast(), bytes.len().min(room));
+        if room < bytes.len() { -FI_ETOOSMALL } else { 0 }
+    }
+}
+
+/// There is less room than is needed.
+const FI_ETOOSMALL: c_int = 257;
+
+/// `fi_av_lookup`.
+unsafe extern "C" fn lookup(vector: *mut fid_av, number: fi_addr_t, to: *mut c_void, len: *mut usize) -> c_int {
+    // SAFETY: the vector is ours.
+    match unsafe { FiVector::state(vector) }.address(number) {
+        // SAFETY: the application has room for an address there.
+        Some(address) => match unsafe { copy_out(&address.to_bytes(), to, len) } {
+            0 => 0,
+            // What is cut off is no error, says fi_av(3).
+            _ => 0,
+        },
+        None => -libc::EINVAL,
+    }
+}
+
+/// `fi_av_straddr`.
+unsafe extern "C" fn straddr(
+    _vector: *mut fid_av,
+    address: *const c_void,
+    text: *mut c_char,
+    len: *mut usize,
+) -> *const c_char {
+    // SAFETY: it is an address of ours, says the application.
+    let bytes = unsafe { std::slice::from_raw_parts(address.cast::<u8>(), ADDRESS_LEN) };
+    let Ok(address) = EndpointAddress::from_bytes(bytes) else { return null_mut() };
+    let written = format!("fi_roci://{address}\0");
+    // SAFETY: the application has so much room for a text.
+    unsafe {
+        copy_out(written.as_bytes(), text.cast(), len);
+    }
+    text
+}
