@@ -1,6 +1,7 @@
 //! The domain: a device, and the configuration of the endpoints on it.
 
 use std::ffi::{c_int, c_void};
+use std::io::Write as _;
 use std::sync::Arc;
 
 use roci_msgcore::config::Origin;
@@ -75,7 +76,9 @@ pub(crate) unsafe extern "C" fn open(
 
 /// Says on stderr what is wrong with the configuration or the device: an error number does not say it.
 pub(crate) fn refuse(why: &str) -> c_int {
-    eprintln!("roci: {why}");
+    // In one piece: other ranks may write to the same terminal. Where there is none to write to, the error number remains.
+    let line = format!("roci: {why}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
     -libc::EINVAL
 }
 

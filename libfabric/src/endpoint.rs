@@ -12,7 +12,7 @@ use slab::Slab;
 
 use crate::abi::attributes::fi_info;
 use crate::abi::flags::{FI_COMPLETION, FI_DIRECTED_RECV, FI_RECV, FI_SELECTIVE_COMPLETION, FI_SEND};
-use crate::abi::operations::{fi_ops, fi_ops_cm, fi_ops_ep, fi_ops_rma};
+use crate::abi::operations::{fi_ops, fi_ops_atomic, fi_ops_cm, fi_ops_ep, fi_ops_rma};
 use crate::abi::queues::{FI_ENABLE, FI_ENOAV, FI_ENOCQ, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV};
 use crate::abi::{
     FI_CLASS_AV, FI_CLASS_CNTR, FI_CLASS_CQ, FI_CLASS_EP, FI_CLASS_EQ, fi_addr_t, fid, fid_domain, fid_ep, of_class,
@@ -110,6 +110,7 @@ static OPS: fi_ops = fi_ops { close, bind, control, ..fi_ops::MISSING };
 static ENDPOINT_OPS: fi_ops_ep = fi_ops_ep { cancel, getopt, setopt, rx_size_left, tx_size_left, ..fi_ops_ep::MISSING };
 static NAME_OPS: fi_ops_cm = fi_ops_cm { getname, ..fi_ops_cm::MISSING };
 static RMA_OPS: fi_ops_rma = fi_ops_rma::MISSING;
+static ATOMIC_OPS: fi_ops_atomic = fi_ops_atomic::MISSING;
 
 impl EndpointState {
     /// Does something with the enabled endpoint.
@@ -212,10 +213,7 @@ impl EnabledEndpoint {
     fn meet(&mut self, number: fi_addr_t) -> Result<PeerId, Errno> {
         let vector = self.bindings.vector.as_ref().ok_or(Errno(FI_ENOAV))?;
         let address = vector.address(number).ok_or(Errno(libc::EINVAL))?;
-        let peer = self.worker.insert(address).map_err(|error| {
-            domain::refuse(&error.to_string());
-            Errno(libc::EADDRNOTAVAIL)
-        })?;
+        let peer = self.worker.insert(address).map_err(|_| Errno(libc::EADDRNOTAVAIL))?;
         self.peers.insert(number, peer);
         Ok(peer)
     }
@@ -294,7 +292,7 @@ pub(crate) unsafe extern "C" fn open(
             msg: &raw const transmit::MESSAGE_OPS,
             rma: &raw const RMA_OPS,
             tagged: &raw const transmit::TAGGED_OPS,
-            atomic: null(),
+            atomic: &raw const ATOMIC_OPS,
             collective: null(),
         };
         *endpoint = FiEndpoint::open(base, Arc::new(state));

@@ -1,4 +1,4 @@
-//! Tables of functions. Whatever an object does not do is [`Missing`]: a function that answers `-FI_ENOSYS`, and never a null pointer.
+//! Tables of functions. Whatever an object does not do is a function that answers `-FI_ENOSYS`, and never a null pointer.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::size_of;
@@ -53,6 +53,12 @@ missing!(
     (A, B, C, D, E, F, G, H),
     (A, B, C, D, E, F, G, H, I),
     (A, B, C, D, E, F, G, H, I, J),
+    (A, B, C, D, E, F, G, H, I, J, K),
+    (A, B, C, D, E, F, G, H, I, J, K, L),
+    (A, B, C, D, E, F, G, H, I, J, K, L, M),
+    (A, B, C, D, E, F, G, H, I, J, K, L, M, N),
+    (A, B, C, D, E, F, G, H, I, J, K, L, M, N, O),
+    (A, B, C, D, E, F, G, H, I, J, K, L, M, N, O, P),
 );
 
 /// Declares a table: its size, and its functions in their order; and one in which all are missing.
@@ -208,4 +214,21 @@ table!(fi_ops_eq {
     write: fn(*mut fid_eq, u32, *const c_void, usize, u64) -> ssize_t,
     sread: fn(*mut fid_eq, *mut u32, *mut c_void, usize, c_int, u64) -> ssize_t,
     strerror: fn(*mut fid_eq, c_int, *const c_void, *mut c_char, usize) -> *const c_char,
+});
+
+// Atomics are not offered; callers follow the pointer to the table without a look.
+table!(fi_ops_atomic {
+    write: fn(*mut fid_ep, *const c_void, usize, *mut c_void, fi_addr_t, u64, u64, c_int, c_int, *mut c_void) -> ssize_t,
+    writev: fn(*mut fid_ep, *const c_void, *mut *mut c_void, usize, fi_addr_t, u64, u64, c_int, c_int, *mut c_void) -> ssize_t,
+    writemsg: fn(*mut fid_ep, *const c_void, u64) -> ssize_t,
+    inject: fn(*mut fid_ep, *const c_void, usize, fi_addr_t, u64, u64, c_int, c_int) -> ssize_t,
+    readwrite: fn(*mut fid_ep, *const c_void, usize, *mut c_void, *mut c_void, *mut c_void, fi_addr_t, u64, u64, c_int, c_int, *mut c_void) -> ssize_t,
+    readwritev: fn(*mut fid_ep, *const c_void, *mut *mut c_void, usize, *mut c_void, *mut *mut c_void, usize, fi_addr_t, u64, u64, c_int, c_int, *mut c_void) -> ssize_t,
+    readwritemsg: fn(*mut fid_ep, *const c_void, *mut c_void, *mut *mut c_void, usize, u64) -> ssize_t,
+    compwrite: fn(*mut fid_ep, *const c_void, usize, *mut c_void, *const c_void, *mut c_void, *mut c_void, *mut c_void, fi_addr_t, u64, u64, c_int, c_int, *mut c_void) -> ssize_t,
+    compwritev: fn(*mut fid_ep, *const c_void, *mut *mut c_void, usize, *const c_void, *mut *mut c_void, usize, *mut c_void, *mut *mut c_void, usize, fi_addr_t, u64, u64, c_int, c_int, *mut c_void) -> ssize_t,
+    compwritemsg: fn(*mut fid_ep, *const c_void, *const c_void, *mut *mut c_void, usize, *mut c_void, *mut *mut c_void, usize, u64) -> ssize_t,
+    writevalid: fn(*mut fid_ep, c_int, c_int, *mut usize) -> c_int,
+    readwritevalid: fn(*mut fid_ep, c_int, c_int, *mut usize) -> c_int,
+    compwritevalid: fn(*mut fid_ep, c_int, c_int, *mut usize) -> c_int,
 });
