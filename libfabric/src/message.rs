@@ -7,7 +7,7 @@ use roci_msgcore::{Buffer, Context, UserMemory, Worker};
 
 use crate::abi::flags::{FI_MSG, FI_TAGGED};
 use crate::abi::iovec;
-use crate::info::{IOV_LIMIT, MAX_MESSAGE};
+use crate::info::IOV_LIMIT;
 use crate::object::Errno;
 
 /// Messages with tags, and those without, do not meet.
@@ -44,17 +44,17 @@ impl IovPieces {
         Self::One(iovec { iov_base: start.cast_mut(), iov_len: len })
     }
 
-    /// Returns how many bytes all pieces are.
+    /// Returns how many bytes all pieces are, which may be so many.
     ///
     /// # Errors
-    /// They are more than a message has, or a piece lies nowhere.
-    pub(crate) fn check(&self) -> Result<usize, Errno> {
+    /// They are more, or a piece lies nowhere.
+    pub(crate) fn check(&self, limit: usize) -> Result<usize, Errno> {
         let pieces = self.as_slice();
         if pieces.iter().any(|piece| piece.iov_base.is_null() && piece.iov_len > 0) {
             return Err(Errno(libc::EFAULT));
         }
         let len = pieces.iter().try_fold(0_usize, |sum, piece| sum.checked_add(piece.iov_len));
-        len.filter(|&len| len <= MAX_MESSAGE).ok_or(Errno(libc::EMSGSIZE))
+        len.filter(|&len| len <= limit).ok_or(Errno(libc::EMSGSIZE))
     }
 
     /// # Errors

@@ -21,7 +21,7 @@ use crate::object::{Object, fid_of};
 use crate::progress::PollingWait;
 use crate::wait_fd::WaitFd;
 
-/// VectorEntries that wait to be read, before sends that would add one are refused.
+/// Entries and failures that wait to be read, before sends and looks that would add one are refused.
 const LIMIT: usize = 1 << 16;
 
 /// What an operation has come to.
@@ -76,7 +76,8 @@ impl CqState {
 
     /// Whether the application must read before it sends.
     pub(crate) fn is_full(&self) -> bool {
-        self.queued().entries.len() >= LIMIT
+        let queued = self.queued();
+        queued.entries.len() + queued.failures.len() >= LIMIT
     }
 
     /// Whether somebody may sleep on the queue's descriptor, so that a thread must make progress.

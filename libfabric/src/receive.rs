@@ -15,6 +15,9 @@ use crate::endpoint::{self, EnabledEndpoint, EndpointState, PendingOperation};
 use crate::message::{IovPieces, Tagging};
 use crate::object::{Errno, answer};
 
+/// The longest memory that is received into, in bytes: that of one allocation.
+const ROOM_LIMIT: usize = isize::MAX as usize;
+
 /// A message that is waited for, or looked for.
 #[derive(Clone, Copy)]
 struct IncomingMessage {
@@ -53,10 +56,13 @@ impl EnabledEndpoint {
         }
         let pattern = self.pattern(state, &message)?;
         if flags & FI_PEEK != 0 {
+            if self.bindings.receive.as_ref().is_some_and(|binding| binding.queue.is_full()) {
+                return Err(Errno(libc::EAGAIN));
+            }
             self.peek(pattern, operation, flags);
             return Ok(());
         }
-        message.pieces.check()?;
+        message.pieces.check(ROOM_LIMIT)?;
         let buffer = message.pieces.target(&mut self.worker)?;
         if flags & FI_MULTI_RECV != 0 {
             let least = state.min_multi_recv.load(Ordering::Relaxed);
@@ -137,7 +143,7 @@ impl EnabledEndpoint {
             self.end(&operation, CompletedMessage::found(&envelope, source));
             return Ok(());
         }
-        message.pieces.check()?;
+        message.pieces.check(ROOM_LIMIT)?;
         let buffer = message.pieces.target(&mut self.worker)?;
         let claimed = self.claimed.remove(number);
         match self.worker.recv_message(claimed, buffer) {

@@ -13,7 +13,7 @@ use crate::abi::queues::{fi_msg, fi_msg_tagged};
 use crate::abi::{fi_addr_t, fid_ep, iovec};
 use crate::completion::CompletedMessage;
 use crate::endpoint::{self, EnabledEndpoint, PendingOperation};
-use crate::info::INJECT_SIZE;
+use crate::info::{INJECT_SIZE, MAX_MESSAGE};
 use crate::message::{IovPieces, Tagging};
 use crate::object::{Errno, answer};
 use crate::receive;
@@ -93,7 +93,7 @@ impl EnabledEndpoint {
         if wants_entry && binding.is_some_and(|binding| binding.queue.is_full()) {
             return Err(Errno(libc::EAGAIN));
         }
-        let len = message.pieces.check()?;
+        let len = message.pieces.check(MAX_MESSAGE)?;
         if flags & FI_INJECT != 0 && len > INJECT_SIZE {
             return Err(Errno(libc::EMSGSIZE));
         }
@@ -139,7 +139,7 @@ impl EnabledEndpoint {
 
     /// A copy of a message.
     fn copy(&self, message: &OutgoingMessage) -> Result<roci_msgcore::Buffer, Errno> {
-        let mut payload = self.worker.buffer(message.pieces.check()?).map_err(|_| Errno(libc::EAGAIN))?;
+        let mut payload = self.worker.buffer(message.pieces.check(MAX_MESSAGE)?).map_err(|_| Errno(libc::EAGAIN))?;
         message.pieces.gather(&mut payload);
         Ok(payload)
     }
