@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::ptr::null_mut;
 
 use libc::ssize_t;
-use roci_msgcore::{SendOptions, Tag};
+use roci_msgcore::{Buffer, PeerId, SendOptions, Tag};
 
 use crate::abi::flags::{FI_DELIVERY_COMPLETE, FI_INJECT, FI_MATCH_COMPLETE, FI_REMOTE_CQ_DATA, FI_SEND};
 use crate::abi::operations::{fi_ops_msg, fi_ops_tagged};
@@ -85,60 +85,64 @@ impl EnabledEndpoint {
             How::Inject => FI_INJECT,
         };
         let binding = self.bindings.transmit.as_ref();
-        let wants_entry = !matches!(how, How::Inject)
-            && binding.is_some_and(|binding| {
-                // Flags of one operation say all about it; the endpoint's defaults are for calls without.
-                binding.wants_entry(flags)
-            });
+        let wants_entry = !matches!(how, How::Inject) && binding.is_some_and(|binding| binding.wants_entry(flags));
         if wants_entry && binding.is_some_and(|binding| binding.queue.is_full()) {
             return Err(Errno(libc::EAGAIN));
         }
-        let len = message.pieces.check(MAX_MESSAGE)?;
-        if flags & FI_INJECT != 0 && len > INJECT_SIZE {
-            return Err(Errno(libc::EMSGSIZE));
-        }
+        let len = message.pieces.check(if flags & FI_INJECT == 0 { MAX_MESSAGE } else { INJECT_SIZE })?;
         let peer = self.peer(message.to)?;
         let options = SendOptions::default().within(message.kind.context());
         let options = message.data.map_or(options, |data| options.with_data(data));
-        let flags_of_completion = FI_SEND | message.kind.flag();
         let operation = PendingOperation {
             context: message.context,
             buffer: null_mut(),
-            flags: flags_of_completion,
+            flags: FI_SEND | message.kind.flag(),
             wants_entry,
             is_multi: false,
             request: None,
         };
-        let is_synchronous = flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE) != 0;
-        let tag = Tag::new(message.tag);
-        if is_synchronous {
+        if flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE) != 0 {
             // Who wants its memory back at once gets a copy sent.
-            let payload =
-                if flags & FI_INJECT == 0 { message.pieces.source(&mut self.worker)? } else { self.copy(&message)? };
-            let request = self.worker.send_with(peer, tag, payload, options.synchronous()).map_err(|it| it.why)?;
-            self.begin(operation, request);
-            return Ok(());
+            let is_copied = flags & FI_INJECT != 0;
+            let payload = if is_copied { self.copy(&message) } else { message.pieces.source(&mut self.worker) }?;
+            return self.send(peer, &message, payload, (options.synchronous(), operation));
         }
-        if len <= self.worker.inject_size() {
-            match message.pieces.contiguous() {
-                Some(bytes) => self.worker.inject(peer, tag, bytes, options)?,
-                None => {
-                    let payload = self.copy(&message)?;
-                    let request = self.worker.send_with(peer, tag, payload, options).map_err(|it| it.why)?;
-                    self.worker.detach(request);
-                }
-            }
-            self.end(&operation, CompletedMessage::sent());
-            return Ok(());
+        if len > self.worker.inject_size() {
+            let payload = message.pieces.source(&mut self.worker)?;
+            return self.send(peer, &message, payload, (options, operation));
         }
-        let payload = message.pieces.source(&mut self.worker)?;
-        let request = self.worker.send_with(peer, tag, payload, options).map_err(|it| it.why)?;
+        self.send_short(peer, &message, options)?;
+        self.end(&operation, CompletedMessage::sent());
+        Ok(())
+    }
+
+    /// Sends what has a completion later.
+    fn send(
+        &mut self,
+        peer: PeerId,
+        message: &OutgoingMessage,
+        payload: Buffer,
+        (options, operation): (SendOptions, PendingOperation),
+    ) -> Result<(), Errno> {
+        let request = self.worker.send_with(peer, Tag::new(message.tag), payload, options).map_err(|it| it.why)?;
         self.begin(operation, request);
         Ok(())
     }
 
+    /// Sends what is copied, so that it has ended as far as this end goes.
+    fn send_short(&mut self, peer: PeerId, message: &OutgoingMessage, options: SendOptions) -> Result<(), Errno> {
+        let tag = Tag::new(message.tag);
+        if let Some(bytes) = message.pieces.contiguous() {
+            return Ok(self.worker.inject(peer, tag, bytes, options)?);
+        }
+        let payload = self.copy(message)?;
+        let request = self.worker.send_with(peer, tag, payload, options).map_err(|it| it.why)?;
+        self.worker.detach(request);
+        Ok(())
+    }
+
     /// A copy of a message.
-    fn copy(&self, message: &OutgoingMessage) -> Result<roci_msgcore::Buffer, Errno> {
+    fn copy(&self, message: &OutgoingMessage) -> Result<Buffer, Errno> {
         let mut payload = self.worker.buffer(message.pieces.check(MAX_MESSAGE)?).map_err(|_| Errno(libc::EAGAIN))?;
         message.pieces.gather(&mut payload);
         Ok(payload)

@@ -6,8 +6,8 @@ use std::ptr::{null, null_mut};
 
 use common::{End, News, Pair, pattern};
 use roci_fi::abi::flags::{
-    FI_CLAIM, FI_DISCARD, FI_MSG, FI_MULTI_RECV, FI_PEEK, FI_RECV, FI_REMOTE_CQ_DATA, FI_SELECTIVE_COMPLETION, FI_SEND,
-    FI_TAGGED,
+    FI_CLAIM, FI_DELIVERY_COMPLETE, FI_DISCARD, FI_INJECT, FI_MSG, FI_MULTI_RECV, FI_PEEK, FI_RECV, FI_REMOTE_CQ_DATA,
+    FI_SELECTIVE_COMPLETION, FI_SEND, FI_TAGGED,
 };
 use roci_fi::abi::queues::FI_ETRUNC;
 use roci_fi::abi::{FI_ADDR_UNSPEC, fi_context};
@@ -249,4 +249,31 @@ fn who_is_removed_ends_what_waits_for_it_and_is_met_again() {
         assert_eq!(pair.wait(0).bad().err, libc::ECANCELED);
         assert_eq!(first.tsend(number, 1, b"x", 1), -(libc::EINVAL as isize));
     }
+}
+
+#[test]
+fn a_send_with_delivery_complete_ends_when_a_receive_has_met_it() {
+    let pair = Pair::open();
+    for (len, flags) in
+        [(8, FI_DELIVERY_COMPLETE), (8, FI_DELIVERY_COMPLETE | FI_INJECT), (9_000, FI_DELIVERY_COMPLETE)]
+    {
+        let mut bytes = pattern(len, 2);
+        assert_eq!(pair.ends[0].tsendmsg(pair.numbers[0], 3, &bytes, (4, flags)), 0);
+        let sent = bytes.clone();
+        if flags & FI_INJECT != 0 {
+            bytes.fill(0);
+        }
+        for _ in 0..2_000 {
+            assert!(pair.ends[0].read().is_none(), "no receive has met it");
+            pair.progress(1);
+        }
+        let mut room = vec![0; len];
+        assert_eq!(pair.ends[1].trecv(FI_ADDR_UNSPEC, (3, 0), &mut room, 5), 0);
+        pair.wait(1).good();
+        assert!(room == sent);
+        assert_eq!(pair.wait(0).good().op_context as usize, 4);
+    }
+    let long = [0; 193];
+    let refused = pair.ends[0].tsendmsg(pair.numbers[0], 3, &long, (4, FI_INJECT));
+    assert_eq!(refused, -(libc::EMSGSIZE as isize));
 }

@@ -226,6 +226,23 @@ impl End {
         unsafe { ((*(*self.endpoint).tagged).recvmsg)(self.endpoint, &raw const message, flags) }
     }
 
+    /// `fi_tsendmsg` of one piece.
+    pub fn tsendmsg(&self, to: fi_addr_t, tag: u64, bytes: &[u8], (context, flags): (usize, u64)) -> isize {
+        let piece = iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        let message = fi_msg_tagged {
+            msg_iov: &raw const piece,
+            desc: null_mut(),
+            iov_count: 1,
+            addr: to,
+            tag,
+            ignore: 0,
+            context: context as *mut c_void,
+            data: 0,
+        };
+        // SAFETY: the bytes stay until the completion, says each test.
+        unsafe { ((*(*self.endpoint).tagged).sendmsg)(self.endpoint, &raw const message, flags) }
+    }
+
     pub fn recv_multi(&self, room: &mut [u8], context: usize) -> isize {
         let piece = iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
         let message = fi_msg {
