@@ -114,6 +114,13 @@ impl AddressBook {
         said.ours.cmp(&known.theirs)
     }
 
+    /// A peer talks to this end in a session of this number.
+    pub(crate) fn note_session(&mut self, id: PeerId, theirs: u64) {
+        if let Some(entry) = self.entry_mut(id).filter(|_| theirs != 0) {
+            entry.session.theirs = theirs;
+        }
+    }
+
     /// The application knows a peer from now on.
     pub(crate) fn adopt(&mut self, id: PeerId) {
         let entry = self.entry_mut(id).expect("it has an address");

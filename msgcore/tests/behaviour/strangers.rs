@@ -223,6 +223,38 @@ fn a_peer_that_begins_anew_is_met_anew_though_its_parting_was_lost() {
     }
 }
 
+/// Both ask, and one of them begins anew before it knows of the other's request, which goes on: nothing was between them yet, and
+/// nothing fails.
+#[test]
+fn a_peer_that_begins_anew_while_both_ask_is_met() {
+    let mut world = world(2, &[("connect_method", "oob")]);
+    // The request of the lower address goes on.
+    let first = usize::from(address(&world, 1) < address(&world, 0));
+    let second = 1 - first;
+    let ask = |world: &mut World, who: usize, peer: usize| {
+        let peer = insert(world, who, peer);
+        let send = world.workers[who].send_to(peer, TAG, &pattern(10, who)).expect("accepted");
+        world.workers[who].detach(send);
+        let (_, text) = world.workers[who].next_exchange().expect("it asks");
+        (peer, text)
+    };
+    let (there, ours) = ask(&mut world, first, second);
+    let (here, theirs) = ask(&mut world, second, first);
+    world.workers[first].deliver_exchange(&theirs).expect("it is known");
+    world.steps(10);
+    world.workers[second].remove(here).expect("it is there");
+    world.steps(10);
+    // What was said about the first request is not carried: it is past.
+    for who in [first, second] {
+        while world.workers[who].next_exchange().is_some() {}
+    }
+    let (here, anew) = ask(&mut world, second, first);
+    world.workers[second].deliver_exchange(&ours).expect("it is known");
+    world.workers[first].deliver_exchange(&anew).expect("it is known");
+    assert_eq!(exchange(&mut world, second, here, first, 10), there, "it has kept its name");
+    check(&world);
+}
+
 /// A call that names a peer which there is not, or no more.
 fn refused(world: &mut World, who: usize, peer: PeerId) {
     let error = match world.workers[who].send_to(peer, TAG, b"x") {

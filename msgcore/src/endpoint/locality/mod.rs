@@ -177,7 +177,8 @@ impl<L: Link> Endpoint<L> {
         let Ok(id) = self.identify(from, meant) else {
             // It connects over the network, and learns the reason there. Two that do not know each other answer no answer.
             if body != LocalBody::Apart {
-                self.send_local((from, PeerSession::default()), LocalBody::Apart);
+                let session = PeerSession { ours: 0, theirs: meant.session.ours };
+                self.send_local((from, session), LocalBody::Apart);
             }
             return;
         };

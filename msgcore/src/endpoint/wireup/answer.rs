@@ -5,16 +5,15 @@ use roci_driver::{ConnId, RejReason};
 
 use super::method::{Refusal, Site};
 use crate::core::no_connection::NoConnection;
-use crate::endpoint::address_book::PeerSession;
 
 /// How a refusal says that both have asked.
 pub(super) const CROSSED: &str = "crossed";
 /// The longest text of a refusal.
 const REFUSAL_LEN: usize = 140;
 
-/// The session of a peer that grants what we asked for.
-pub(super) fn session_of(private_data: &[u8]) -> PeerSession {
-    PeerSession { ours: private_data.first_chunk().map_or(0, |&session| u64::from_be_bytes(session)), theirs: 0 }
+/// The number that a peer which grants what we asked for has given the session; 0 where it does not say.
+pub(super) fn session_of(private_data: &[u8]) -> u64 {
+    private_data.first_chunk().map_or(0, |&session| u64::from_be_bytes(session))
 }
 
 /// Why a peer refuses, in its own words where it has any.

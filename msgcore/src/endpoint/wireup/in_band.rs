@@ -2,6 +2,7 @@
 //! means.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::net::{IpAddr, SocketAddr};
 
 use roci_driver::link::Link;
@@ -106,8 +107,8 @@ impl InBand {
                     site.engine.destroy_qp(qp);
                     return None;
                 };
-                // It is an answer, and so not of an older session.
-                let _ = site.book.check_session(peer, session_of(private_data));
+                // That is what the connection is with, whatever was said before.
+                site.book.note_session(peer, session_of(private_data));
                 ours.granted.insert(lane, qp);
                 let is_complete = ours.granted.len() == site.lanes.len();
                 is_complete.then(|| MethodEvent::Granted(peer, ours.granted.values().copied().collect()))
@@ -216,7 +217,11 @@ impl InBand {
             return Err(NoConnection::NoRank);
         }
         if self.theirs.get(&peer).is_some_and(|theirs| theirs.ids.contains_key(&asked.lane)) {
-            if let Some(before) = self.theirs.remove(&peer).filter(|theirs| !theirs.is_prepared) {
+            // What was answered stays: the news that it is up is on its way.
+            if let Entry::Occupied(before) = self.theirs.entry(peer)
+                && !before.get().is_prepared
+            {
+                let before = before.remove();
                 // It begins again, and what is there of the request before was never answered.
                 self.take_back(site, before);
                 return Ok((peer, asked));

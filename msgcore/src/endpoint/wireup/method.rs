@@ -9,6 +9,7 @@ use roci_driver::{CompletionQueue, Engine, PdId, QpParams, QueuePair, SharedRece
 use crate::core::no_connection::NoConnection;
 use crate::core::peer::PeerId;
 use crate::core::peers::Peers;
+use crate::core::stage::Stage;
 use crate::endpoint::address::EndpointAddress;
 use crate::endpoint::address_book::{AddressBook, PeerSession};
 use crate::endpoint::locality::AttachedPorts;
@@ -180,18 +181,29 @@ impl<L: Link> Site<'_, L> {
             _ if from.place() == own.place() => Err(NoConnection::Anonymous),
             Some((id, address)) => {
                 let is_gone = self.peers.get(id).is_none_or(|peer| peer.failure.is_some());
-                let is_same = address.incarnation == from.incarnation && !is_gone;
-                match self.book.check_session(id, meant.session) {
-                    Ordering::Equal if is_same => return Ok(id),
-                    Ordering::Less if is_same => return Err(NoConnection::Gone),
-                    _ => {}
+                if address.incarnation == from.incarnation && !is_gone {
+                    match self.book.check_session(id, meant.session) {
+                        Ordering::Equal => return Ok(id),
+                        Ordering::Less => return Err(NoConnection::Gone),
+                        // There is nothing of the session before that would have to end.
+                        Ordering::Greater if self.is_unconnected(id) => {
+                            self.book.note_session(id, meant.session.ours);
+                            return Ok(id);
+                        }
+                        Ordering::Greater => {}
+                    }
                 }
-                let new = self.admit(from, meant.session)?;
+                // It is over, whether there is room for what comes or not.
                 self.arrivals.replaced.extend((!is_gone).then_some(id));
-                Ok(new)
+                self.admit(from, meant.session)
             }
             None => self.admit(from, meant.session),
         }
+    }
+
+    /// Whether there is nothing between a peer and this end but what the one or the other may have asked for.
+    fn is_unconnected(&self, id: PeerId) -> bool {
+        self.peers.get(id).is_none_or(|peer| peer.connection.stage() <= Stage::Asking)
     }
 
     /// Makes an entry for a peer that comes by itself.

@@ -127,7 +127,7 @@ impl<L: Link> Wireup<L> {
     /// Returns how many strangers have come since this was last asked, and whose places they have taken; `None` where none has.
     /// They must be connected in time.
     pub(super) fn take_arrivals(&mut self, now: Nanos) -> Option<(usize, Vec<PeerId>)> {
-        if self.arrivals.admitted.is_empty() {
+        if self.arrivals.admitted.is_empty() && self.arrivals.replaced.is_empty() {
             return None;
         }
         let deadline = now + self.patience;
