@@ -8,11 +8,12 @@ use plotters::prelude::*;
 
 use crate::reading::{Metric, Point, Topology, show_bytes};
 use crate::results::{ResultKey, Results};
+use crate::tools::mpi;
 
 const PANEL: (u32, u32) = (640, 480);
 const FONT: (&str, u32) = ("sans-serif", 13);
 /// The series that are drawn, ours with the wider lines, and their colours; tables have more.
-const DRAWN: [(&str, RGBColor); 16] = [
+const DRAWN: [(&str, RGBColor); 17] = [
     ("raw", RGBColor(0x99, 0x99, 0x99)),
     ("raw, touched", RGBColor(0x55, 0x55, 0x55)),
     ("send", RGBColor(0xd5, 0x5e, 0x00)),
@@ -20,6 +21,7 @@ const DRAWN: [(&str, RGBColor); 16] = [
     ("tag", RGBColor(0xb0, 0x10, 0x10)),
     ("tag, unread", RGBColor(0xf0, 0x80, 0x80)),
     ("read", RGBColor(0x8c, 0x56, 0x4b)),
+    (mpi::OURS, RGBColor(0x60, 0x10, 0x60)),
     ("shared memory", RGBColor(0xbb, 0xbb, 0x22)),
     ("kernel TCP", RGBColor(0x00, 0x72, 0xb2)),
     ("kernel UDP", RGBColor(0x17, 0xbe, 0xcf)),
@@ -31,7 +33,7 @@ const DRAWN: [(&str, RGBColor); 16] = [
     ("Open MPI, udp;ofi_rxd", RGBColor(0x2c, 0xa0, 0x2c)),
 ];
 /// Of those, ours are the first ...
-const OURS: usize = 7;
+const OURS: usize = 8;
 /// ... and what is not among them is Linux's verbs, or stands alone in its figure.
 const OTHERS: [RGBColor; 4] =
     [RGBColor(0x00, 0x00, 0x00), RGBColor(0x00, 0x72, 0xb2), RGBColor(0x00, 0x9e, 0x73), RGBColor(0xcc, 0x79, 0xa7)];

@@ -232,7 +232,8 @@ fn alternatives(place: Topology, extent: Extent) -> Vec<Cell> {
         let udp = Libfabric { provider: "udp;ofi_rxd", endpoint: "rdm", size, iters: often };
         cells.push(Cell::new(place, "libfabric", label("udp"), udp));
     }
-    let mut programs = vec![("mpich", Which::Mpich), ("openmpi", Which::OpenMpi)];
+    let mut programs =
+        vec![("mpich", Which::Mpich), ("openmpi", Which::OpenMpi), ("openmpi over roci", Which::OpenMpiRoci)];
     if place == Topology::Host {
         programs.push(("openmpi over rxd", Which::OpenMpiRxd));
     }

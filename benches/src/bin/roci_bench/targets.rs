@@ -3,6 +3,7 @@
 use crate::reading::{Metric, Point, Topology};
 use crate::results::{ResultKey, Results};
 use crate::statistics::Summary;
+use crate::tools::mpi;
 
 /// A ratio, and on which side of it we want to be.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -140,6 +141,24 @@ const TARGETS: &[Target] = &[
         blame: TAGGED,
     },
     Target {
+        what: "TCP stacks on loopback: the lowest latency of theirs, of Open MPI's over our provider, at 8 B",
+        goal: Goal::AtLeast(2.0),
+        measured: |run| run.worst_at(Topology::Host, Metric::Latency, &MPI, |at| at == EIGHT).and_then(inverse),
+        blame: TAGGED,
+    },
+    Target {
+        what: "two namespaces: the lowest latency of TCP stacks, of Open MPI's over our provider, at 8 B",
+        goal: Goal::AtLeast(1.0),
+        measured: |run| run.worst_at(Topology::Veth, Metric::Latency, &MPI, |at| at == EIGHT).and_then(inverse),
+        blame: TAGGED,
+    },
+    Target {
+        what: "TCP stacks on loopback: bandwidth of Open MPI over our provider, of the highest of theirs, at the worst size",
+        goal: Goal::AtLeast(1.0),
+        measured: |run| run.worst(Topology::Host, Metric::Bandwidth, &MPI),
+        blame: TAGGED,
+    },
+    Target {
         what: "libfabric's udp;ofi_rxd: the lowest latency over it, of a tagged message's, at the worst size",
         goal: Goal::AtLeast(7.0),
         measured: |run| run.worst(Topology::Host, Metric::Latency, &RXD).and_then(inverse),
@@ -166,6 +185,13 @@ const TCP_STACKS: [SeriesPair; 5] = [
     ("tag, unread", "libfabric, tcp"),
     ("tag, unread", "MPICH, TCP"),
     ("tag, unread", "Open MPI, TCP"),
+];
+const MPI: [SeriesPair; 5] = [
+    (mpi::OURS, "kernel TCP"),
+    (mpi::OURS, "UCX, TCP"),
+    (mpi::OURS, "libfabric, tcp"),
+    (mpi::OURS, "MPICH, TCP"),
+    (mpi::OURS, "Open MPI, TCP"),
 ];
 /// The first of them has streams; the other's tool sends one message at a time, and prints means.
 const RXD: [SeriesPair; 2] = [("tag, unread", "Open MPI, udp;ofi_rxd"), ("tag, unread", "libfabric, udp;ofi_rxd")];

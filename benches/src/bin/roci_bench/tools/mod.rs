@@ -3,7 +3,7 @@
 mod guests;
 mod libfabric;
 mod loops;
-mod mpi;
+pub(crate) mod mpi;
 mod ours;
 mod rows;
 mod ucx;

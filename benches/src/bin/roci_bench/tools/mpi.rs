@@ -1,4 +1,4 @@
-//! MPICH and Open MPI over TCP: a ping-pong and a stream, as any MPI program writes them.
+//! MPICH and Open MPI over TCP, and Open MPI over libfabric, our provider's among others: a ping-pong and a stream, as any MPI program writes them.
 
 use serde_json::Value;
 
@@ -16,6 +16,8 @@ pub(crate) enum Which {
     OpenMpi,
     /// Open MPI over libfabric's reliable datagrams: what else there is without TCP, hardware or privilege.
     OpenMpiRxd,
+    /// Open MPI over our provider for libfabric, which chooses memif within a host.
+    OpenMpiRoci,
 }
 
 /// One `mpiexec` of two ranks.
@@ -26,6 +28,12 @@ pub(crate) struct Mpi {
     pub(crate) millis: u32,
 }
 
+/// The series of Open MPI over our provider.
+pub(crate) const OURS: &str = "Open MPI, roci";
+
+/// Open MPI's words for libfabric.
+const OVER_LIBFABRIC: [&str; 9] = ["--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "btl", "self"];
+
 /// Open MPI's words for two ranks that place themselves.
 const RANKS: [&str; 4] = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"];
 
@@ -35,13 +43,14 @@ impl Mpi {
             Which::Mpich => "MPICH, TCP",
             Which::OpenMpi => "Open MPI, TCP",
             Which::OpenMpiRxd => "Open MPI, udp;ofi_rxd",
+            Which::OpenMpiRoci => OURS,
         }
     }
 
     const fn suffix(&self) -> &'static str {
         match self.which {
             Which::Mpich => "mpich",
-            Which::OpenMpi | Which::OpenMpiRxd => "openmpi",
+            _ => "openmpi",
         }
     }
 
@@ -49,8 +58,8 @@ impl Mpi {
         word(&stage.built.join(format!("pingpong.{}", self.suffix())))
     }
 
-    /// Words that make its two ranks use sockets, and nothing that is quicker within a host.
-    fn over_sockets(&self, place: Topology) -> Vec<&'static str> {
+    /// Words that choose what carries its messages: sockets, and nothing that is quicker within a host, unless it is ours.
+    fn carrier(&self, place: Topology) -> Vec<&'static str> {
         match self.which {
             Which::Mpich => vec!["-bind-to", "none"],
             Which::OpenMpi => {
@@ -59,9 +68,11 @@ impl Mpi {
                 [&RANKS[..], &protocols, &interfaces].concat()
             }
             Which::OpenMpiRxd => {
-                let layers = ["--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "btl", "self"];
-                let provider = ["--mca", "mtl_ofi_provider_include", "udp;ofi_rxd"];
-                [&RANKS[..], &layers, &provider].concat()
+                [&RANKS[..], &OVER_LIBFABRIC, &["--mca", "mtl_ofi_provider_include", "udp;ofi_rxd"]].concat()
+            }
+            Which::OpenMpiRoci => {
+                let provider = ["--mca", "mtl_ofi_provider_include", "roci", "-x", "FI_PROVIDER_PATH"];
+                [&RANKS[..], &OVER_LIBFABRIC, &provider].concat()
             }
         }
     }
@@ -79,7 +90,7 @@ impl Mpi {
                     .map(Into::into)
                     .into()
             }
-            Which::OpenMpi | Which::OpenMpiRxd => {
+            _ => {
                 let hosts = format!("{ours}:1,{theirs}:1");
                 let interface = RunSetup::interface(place);
                 ["--mca", "plm_rsh_agent", &agent, "--host", &hosts, "--mca", "oob_tcp_if_include", interface]
@@ -94,22 +105,30 @@ impl Tool for Mpi {
     fn needs(&self, stage: &RunSetup) -> Vec<Need> {
         let packages = match self.which {
             Which::Mpich => "mpich libmpich-dev",
-            Which::OpenMpi | Which::OpenMpiRxd => "openmpi-bin libopenmpi-dev",
+            _ => "openmpi-bin libopenmpi-dev",
         };
         let remedy = format!("apt-get install {packages}, then scripts/bench builds it");
         let mpiexec = format!("mpiexec.{}", self.suffix());
-        vec![Need::package(&mpiexec, packages), Need { program: self.program(stage).into(), remedy }]
+        let mut needs = vec![Need::package(&mpiexec, packages), Need { program: self.program(stage).into(), remedy }];
+        if self.which == Which::OpenMpiRoci {
+            let remedy = "cargo build --release --package roci-libfabric".to_owned();
+            needs.push(Need { program: stage.roci.with_file_name("libroci_fi.so"), remedy });
+        }
+        needs
     }
 
     fn lines(&self, stage: &RunSetup, place: Topology, _port: &str) -> Lines {
         let mut words = vec![format!("mpiexec.{}", self.suffix())];
-        words.extend(self.over_sockets(place).into_iter().map(str::to_owned));
+        words.extend(self.carrier(place).into_iter().map(str::to_owned));
         words.extend(self.hosts(stage, place));
         let (cpus, millis) = (stage.cpu_list(), self.millis.to_string());
         words.extend(["-n", "2", &self.program(stage), &cpus, &millis, self.sizes].map(Into::into));
         let mut line = CommandLine::new(Side::Both, words);
         if let (Topology::Veth, Ok([_, theirs])) = (place, &stage.namespaces) {
             line = line.with("BENCH_NETNS", theirs);
+        }
+        if self.which == Which::OpenMpiRoci {
+            line = line.with("FI_PROVIDER_PATH", &word(stage.roci.parent().unwrap_or(&stage.built)));
         }
         // Without it, ranks of a host meet in shared memory.
         if self.which == Which::Mpich {
