@@ -45,6 +45,7 @@ impl EnabledEndpoint {
     pub(crate) fn progress(&mut self) -> bool {
         let mut ended = 0;
         while ended < BATCH
+            && !self.is_full()
             && let Some(completion) = self.worker.poll_completion()
         {
             self.complete(completion);
@@ -53,14 +54,23 @@ impl EnabledEndpoint {
         ended > 0
     }
 
+    /// A queue whose entries are not read takes no more. What has ended waits in the worker.
+    fn is_full(&self) -> bool {
+        let Bindings { transmit, receive, .. } = &self.bindings;
+        [transmit, receive].into_iter().flatten().any(|binding| binding.queue.is_full())
+    }
+
     fn complete(&mut self, Completion { context: number, outcome, is_last }: Completion) {
         let number = number as usize;
         let operation = self.operations[number];
         if is_last {
             self.operations.remove(number);
         }
+        // A failure that gives the buffer of a multi-receive back says so.
+        let released = if operation.is_multi && is_last { FI_MULTI_RECV } else { 0 };
+        let failed = PendingOperation { flags: operation.flags | released, ..operation };
         match outcome {
-            Ok(done) if done.is_cancelled => self.fail(&operation, libc::ECANCELED),
+            Ok(done) if done.is_cancelled => self.fail(&failed, libc::ECANCELED),
             Ok(_) if operation.is_multi && is_last => self.give_back(&operation),
             Ok(done) if operation.flags & FI_RECV != 0 => {
                 let source = self.number_of(done.peer);
@@ -71,7 +81,7 @@ impl EnabledEndpoint {
                 );
             }
             Ok(_) => self.end(&operation, CompletedMessage::sent()),
-            Err(error) => self.fail_by(&operation, &error),
+            Err(error) => self.fail_by(&failed, &error),
         }
     }
 
@@ -108,34 +118,26 @@ impl EnabledEndpoint {
 
     /// An operation has failed.
     pub(crate) fn fail(&self, operation: &PendingOperation, number: c_int) {
-        self.report(operation, number, (0, 0, 0));
+        self.report(operation, failure_of(operation, number));
     }
 
     fn fail_by(&mut self, operation: &PendingOperation, error: &OpError) {
-        let (len, beyond, tag) = match error {
-            OpError::Truncated(it) => (it.room, it.envelope.len - it.room, it.envelope.tag.get()),
-            _ => (0, 0, 0),
-        };
-        self.report(operation, number_of(error), (len, beyond, tag));
+        let mut failure = failure_of(operation, number_of(error));
+        if let OpError::Truncated(it) = error {
+            // Nothing of it was copied; the lengths are those of fi_cq(3) all the same.
+            (failure.len, failure.olen) = (it.room, it.envelope.len - it.room);
+            (failure.tag, failure.data) = (it.envelope.tag.get(), it.envelope.data.unwrap_or(0));
+            failure.flags |= if it.envelope.data.is_some() { FI_REMOTE_CQ_DATA } else { 0 };
+        }
+        self.report(operation, failure);
     }
 
     /// A failure is always reported, whether a completion was wanted or not.
-    fn report(&self, operation: &PendingOperation, number: c_int, (len, beyond, tag): (usize, usize, u64)) {
+    fn report(&self, operation: &PendingOperation, failure: fi_cq_err_entry) {
         self.count(operation.flags, false);
-        let Some(binding) = self.binding(operation) else { return };
-        binding.queue.fail(CqFailure(fi_cq_err_entry {
-            op_context: operation.context,
-            flags: operation.flags,
-            len,
-            buf: operation.buffer,
-            data: 0,
-            tag,
-            olen: beyond,
-            err: number,
-            prov_errno: number,
-            err_data: null_mut(),
-            err_data_size: 0,
-        }));
+        if let Some(binding) = self.binding(operation) {
+            binding.queue.fail(CqFailure(failure));
+        }
     }
 
     /// The queue that an operation's completion goes to.
@@ -150,5 +152,22 @@ impl EnabledEndpoint {
                 counter.note(is_good);
             }
         }
+    }
+}
+
+/// The entry of an operation that has failed.
+fn failure_of(operation: &PendingOperation, number: c_int) -> fi_cq_err_entry {
+    fi_cq_err_entry {
+        op_context: operation.context,
+        flags: operation.flags,
+        len: 0,
+        buf: operation.buffer,
+        data: 0,
+        tag: 0,
+        olen: 0,
+        err: number,
+        prov_errno: number,
+        err_data: null_mut(),
+        err_data_size: 0,
     }
 }

@@ -30,7 +30,7 @@ impl CntrState {
     /// An operation has ended.
     pub(crate) fn note(&self, is_good: bool) {
         let counter = if is_good { &self.good } else { &self.bad };
-        counter.fetch_add(1, Ordering::Relaxed);
+        counter.fetch_add(1, Ordering::Release);
     }
 
     pub(crate) fn attach(&self, endpoint: Weak<EndpointState>) {
@@ -87,12 +87,12 @@ unsafe extern "C" fn read(counter: *mut fid_cntr) -> u64 {
     // SAFETY: it is ours.
     let state = unsafe { FiCounter::state(counter) };
     state.progress();
-    state.good.load(Ordering::Relaxed)
+    state.good.load(Ordering::Acquire)
 }
 
 unsafe extern "C" fn readerr(counter: *mut fid_cntr) -> u64 {
     // SAFETY: it is ours.
-    unsafe { FiCounter::state(counter) }.bad.load(Ordering::Relaxed)
+    unsafe { FiCounter::state(counter) }.bad.load(Ordering::Acquire)
 }
 
 unsafe extern "C" fn add(counter: *mut fid_cntr, value: u64) -> c_int {
@@ -123,14 +123,14 @@ unsafe extern "C" fn seterr(counter: *mut fid_cntr, value: u64) -> c_int {
 unsafe extern "C" fn wait(counter: *mut fid_cntr, threshold: u64, timeout_ms: c_int) -> c_int {
     // SAFETY: it is ours.
     let state = unsafe { FiCounter::state(counter) };
-    let failed = state.bad.load(Ordering::Relaxed);
+    let failed = state.bad.load(Ordering::Acquire);
     let mut patience = PollingWait::of_milliseconds(timeout_ms);
     loop {
         let happened = state.progress();
-        if state.good.load(Ordering::Relaxed) >= threshold {
+        if state.good.load(Ordering::Acquire) >= threshold {
             return 0;
         }
-        if state.bad.load(Ordering::Relaxed) != failed {
+        if state.bad.load(Ordering::Acquire) != failed {
             return -FI_EAVAIL;
         }
         if !patience.wait(happened) {

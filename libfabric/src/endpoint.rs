@@ -21,12 +21,16 @@ use crate::counter::{self, CntrState};
 use crate::domain::{self, DomainState};
 use crate::info::QUEUE_SIZE;
 use crate::object::{Errno, Object, answer, answer_int, fid_of};
+use crate::progress::{self, ProgressThread};
 use crate::queue::{self, CqState};
+use crate::transmit;
 use crate::vector::{self, AvState, copy_out};
-use crate::{progress, transmit};
 
 /// What a multi-receive leaves unused at least, unless the application says otherwise.
 const MIN_MULTI_RECV: usize = 64;
+
+/// The endpoint is not enabled, or is already.
+const FI_EOPBADSTATE: c_int = 258;
 
 /// An endpoint.
 pub(crate) struct EndpointState {
@@ -35,6 +39,8 @@ pub(crate) struct EndpointState {
     pub(crate) options: Options,
     pub(crate) min_multi_recv: AtomicUsize,
     inner: Mutex<Inner>,
+    /// Where the application wants to be served while it computes, or sleeps.
+    server: Mutex<Option<ProgressThread>>,
 }
 
 /// What an application has asked for when it opened the endpoint.
@@ -116,8 +122,6 @@ impl EndpointState {
     /// Does something with the enabled endpoint.
     #[inline]
     pub(crate) fn with<R>(&self, action: impl FnOnce(&mut EnabledEndpoint) -> Result<R, Errno>) -> Result<R, Errno> {
-        /// The endpoint is not enabled.
-        const FI_EOPBADSTATE: c_int = 258;
         self.lock().active.as_mut().map_or(Err(Errno(FI_EOPBADSTATE)), action)
     }
 
@@ -168,14 +172,27 @@ impl EndpointState {
         inner.active = Some(EnabledEndpoint { worker, bindings, peers: PeerNumbers::default(), operations, claimed });
         drop(inner);
         if self.domain.is_automatic || is_slept_on {
-            progress::serve(Arc::downgrade(self))
-                .map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EAGAIN)))?;
+            self.serve()?;
+        }
+        Ok(())
+    }
+
+    fn serve(self: &Arc<Self>) -> Result<(), Errno> {
+        match progress::serve(Arc::downgrade(self)) {
+            Ok(server) => *self.server.lock().unwrap_or_else(PoisonError::into_inner) = Some(server),
+            Err(error) => {
+                self.lock().active = None;
+                return Err(Errno(error.raw_os_error().unwrap_or(libc::EAGAIN)));
+            }
         }
         Ok(())
     }
 
     fn bind(&self, to: *mut fid, flags: u64) -> Result<(), Errno> {
         let mut inner = self.lock();
+        if inner.active.is_some() {
+            return Err(Errno(FI_EOPBADSTATE));
+        }
         // SAFETY: the application binds objects of this provider that are open.
         unsafe {
             if let Some(vector) = of_class(to, FI_CLASS_AV) {
@@ -228,6 +245,8 @@ impl EnabledEndpoint {
         let Some(number) = address.and_then(|address| vector?.number(address)) else {
             return crate::abi::FI_ADDR_NOTAVAIL;
         };
+        // The application knows it: it is not one of those that came by themselves any more.
+        let peer = address.and_then(|address| self.worker.insert(address).ok()).unwrap_or(peer);
         self.peers.insert(number, peer);
         number
     }
@@ -250,10 +269,18 @@ impl PeerNumbers {
         self.numbers.insert(peer, number);
     }
 
+    /// A number means no peer any more; returns the peer, if no other number means it.
     fn remove(&mut self, number: fi_addr_t) -> Option<PeerId> {
         let peer = self.by_number.get_mut(number as usize)?.take()?;
-        self.numbers.remove(&peer);
-        Some(peer)
+        // An address may have been inserted several times.
+        let other = self.by_number.iter().position(|other| *other == Some(peer));
+        match other {
+            Some(other) => {
+                self.numbers.insert(peer, other as fi_addr_t);
+                None
+            }
+            None => self.numbers.remove(&peer).map(|_| peer),
+        }
     }
 }
 
@@ -284,6 +311,7 @@ pub(crate) unsafe extern "C" fn open(
             options,
             min_multi_recv: AtomicUsize::new(MIN_MULTI_RECV),
             inner: Mutex::default(),
+            server: Mutex::default(),
         };
         let base = fid_ep {
             fid: fid_of(FI_CLASS_EP, context, &OPS),
@@ -314,10 +342,10 @@ pub(crate) unsafe fn state<'a>(endpoint: *mut fid_ep) -> &'a Arc<EndpointState> 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     // SAFETY: libfabric closes an object by its own function.
     unsafe {
-        let state = FiEndpoint::state(fid.cast()).clone();
+        let state = FiEndpoint::state(fid.cast());
+        drop(state.server.lock().unwrap_or_else(PoisonError::into_inner).take());
         let inner = std::mem::take(&mut *state.lock());
         drop(inner);
-        // A thread that makes progress may hold it a moment longer.
         drop(Box::from_raw(fid.cast::<FiEndpoint>()));
     }
     0

@@ -2,8 +2,10 @@
 //! computes.
 
 use std::ffi::c_int;
-use std::sync::Weak;
-use std::thread;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::endpoint::EndpointState;
@@ -40,13 +42,34 @@ impl PollingWait {
     }
 }
 
-/// Makes progress for an endpoint until it is closed.
-pub(crate) fn serve(endpoint: Weak<EndpointState>) -> std::io::Result<()> {
+/// A thread that makes progress for an endpoint. It has ended when this is dropped: the library may be unloaded then.
+pub(crate) struct ProgressThread {
+    is_stopped: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for ProgressThread {
+    fn drop(&mut self) {
+        self.is_stopped.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            // Where it has panicked the process has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Makes progress for an endpoint from now on.
+pub(crate) fn serve(endpoint: Weak<EndpointState>) -> io::Result<ProgressThread> {
+    let is_stopped = Arc::new(AtomicBool::new(false));
+    let its = is_stopped.clone();
     let run = move || {
         let mut patience = PollingWait::of_milliseconds(-1);
-        while let Some(happened) = endpoint.upgrade().map(|endpoint| endpoint.progress()) {
+        while !its.load(Ordering::Acquire)
+            && let Some(happened) = endpoint.upgrade().map(|endpoint| endpoint.progress())
+        {
             patience.wait(happened);
         }
     };
-    thread::Builder::new().name("roci-progress".into()).spawn(run).map(drop)
+    let thread = thread::Builder::new().name("roci-progress".into()).spawn(run)?;
+    Ok(ProgressThread { is_stopped, thread: Some(thread) })
 }

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use libc::ssize_t;
@@ -46,6 +47,8 @@ pub(crate) struct CqState {
     wait_object: c_int,
     descriptor: Option<WaitFd>,
     queued: Mutex<Queued>,
+    /// Somebody who waits is to return.
+    is_signalled: AtomicBool,
     endpoints: Mutex<Vec<Weak<EndpointState>>>,
 }
 
@@ -93,6 +96,22 @@ impl CqState {
         }
     }
 
+    /// The descriptor is readable as long as there is something to read.
+    fn clear_if_empty(&self, queued: &Queued) {
+        let is_empty = queued.entries.is_empty() && queued.failures.is_empty();
+        if let Some(descriptor) = self.descriptor.as_ref().filter(|_| is_empty) {
+            descriptor.clear();
+        }
+    }
+
+    /// Takes the next failure.
+    fn take_failure(&self) -> Option<CqFailure> {
+        let mut queued = self.queued();
+        let failure = queued.failures.pop_front()?;
+        self.clear_if_empty(&queued);
+        Some(failure)
+    }
+
     fn signal(&self) {
         if let Some(descriptor) = &self.descriptor {
             descriptor.signal();
@@ -132,6 +151,10 @@ impl CqState {
     /// There is room for so many entries at `to`, and for as many sources, unless that is null.
     unsafe fn take(&self, to: *mut c_void, count: usize, sources: *mut fi_addr_t) -> ssize_t {
         let mut queued = self.queued();
+        // Who does not look at failures gets nothing else, says fi_cq(3).
+        if !queued.failures.is_empty() {
+            return -(FI_EAVAIL as ssize_t);
+        }
         let taken = queued.entries.len().min(count);
         let size = size_of_format(self.format);
         for (at, CqEntry { entry, source }) in queued.entries.drain(..taken).enumerate() {
@@ -143,15 +166,8 @@ impl CqState {
                 }
             }
         }
-        let is_empty = queued.entries.is_empty() && queued.failures.is_empty();
-        if let Some(descriptor) = self.descriptor.as_ref().filter(|_| is_empty) {
-            descriptor.clear();
-        }
-        match (taken, queued.failures.is_empty()) {
-            (0, true) => -(libc::EAGAIN as ssize_t),
-            (0, false) => -(FI_EAVAIL as ssize_t),
-            _ => taken.cast_signed(),
-        }
+        self.clear_if_empty(&queued);
+        if taken == 0 { -(libc::EAGAIN as ssize_t) } else { taken.cast_signed() }
     }
 
     /// Reads; makes progress where there is nothing to read.
@@ -184,7 +200,7 @@ impl CqState {
                 return read;
             }
             let happened = self.progress();
-            if !patience.wait(happened) {
+            if self.is_signalled.swap(false, Ordering::AcqRel) || !patience.wait(happened) {
                 return read;
             }
         }
@@ -230,6 +246,7 @@ pub(crate) unsafe extern "C" fn open(
             wait_object,
             descriptor,
             queued: Mutex::default(),
+            is_signalled: AtomicBool::new(false),
             endpoints: Mutex::default(),
         };
         let base = fid_of(FI_CLASS_CQ, context, &OPS);
@@ -318,7 +335,7 @@ unsafe extern "C" fn sreadfrom(
 /// `fi_cq_readerr`. The space for a longer reason is left as it is: there is none.
 unsafe extern "C" fn readerr(queue: *mut fid_cq, to: *mut fi_cq_err_entry, _flags: u64) -> ssize_t {
     // SAFETY: the queue is ours.
-    let next = unsafe { FiQueue::state(queue) }.queued().failures.pop_front();
+    let next = unsafe { FiQueue::state(queue) }.take_failure();
     let Some(CqFailure(failure)) = next else { return -(libc::EAGAIN as ssize_t) };
     // SAFETY: there is room for an entry; those of versions before 1.5 ended before the last two fields.
     unsafe {
@@ -329,8 +346,10 @@ unsafe extern "C" fn readerr(queue: *mut fid_cq, to: *mut fi_cq_err_entry, _flag
     1
 }
 
-/// Nothing sleeps where a signal would be needed: waits look again.
-unsafe extern "C" fn signal(_queue: *mut fid_cq) -> c_int {
+/// `fi_cq_signal`: who waits for the queue returns, with nothing to read.
+unsafe extern "C" fn signal(queue: *mut fid_cq) -> c_int {
+    // SAFETY: the queue is ours.
+    unsafe { FiQueue::state(queue) }.is_signalled.store(true, Ordering::Release);
     0
 }
 

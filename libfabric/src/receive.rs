@@ -52,7 +52,11 @@ impl EnabledEndpoint {
             request: None,
         };
         if flags & (FI_PEEK | FI_CLAIM) == FI_CLAIM {
-            return self.take_claimed(&message, operation, flags);
+            return self.take_claimed(&message, PendingOperation { is_multi: false, ..operation }, flags);
+        }
+        let has_no_place = flags & FI_CLAIM != 0 && message.context.is_null();
+        if has_no_place || flags & (FI_PEEK | FI_DISCARD) == FI_DISCARD {
+            return Err(Errno(libc::EINVAL));
         }
         let pattern = self.pattern(state, &message)?;
         if flags & FI_PEEK != 0 {
@@ -135,6 +139,8 @@ impl EnabledEndpoint {
         if !self.claimed.contains(number) {
             return Err(Errno(libc::EINVAL));
         }
+        // SAFETY: it was read from just now. It names no message any more.
+        unsafe { (*context).internal[0] = null_mut() };
         if flags & FI_DISCARD != 0 {
             let claimed = self.claimed.remove(number);
             let envelope = claimed.envelope();
@@ -143,8 +149,14 @@ impl EnabledEndpoint {
             self.end(&operation, CompletedMessage::found(&envelope, source));
             return Ok(());
         }
-        message.pieces.check(ROOM_LIMIT)?;
-        let buffer = message.pieces.target(&mut self.worker)?;
+        let buffer = match message.pieces.check(ROOM_LIMIT).and_then(|_| message.pieces.target(&mut self.worker)) {
+            Ok(buffer) => buffer,
+            Err(why) => {
+                // SAFETY: it was read from above. The message stays claimed.
+                unsafe { (*context).internal[0] = (number + 1) as *mut c_void };
+                return Err(why);
+            }
+        };
         let claimed = self.claimed.remove(number);
         match self.worker.recv_message(claimed, buffer) {
             Ok(request) => self.begin(operation, request),

@@ -107,7 +107,8 @@ impl EnabledEndpoint {
             let payload = if is_copied { self.copy(&message) } else { message.pieces.source(&mut self.worker) }?;
             return self.send(peer, &message, payload, (options.synchronous(), operation));
         }
-        if len > self.worker.inject_size() {
+        // A copy that is too long for one packet is sent as a long message, from the copy.
+        if len > self.worker.inject_size() && flags & FI_INJECT == 0 {
             let payload = message.pieces.source(&mut self.worker)?;
             return self.send(peer, &message, payload, (options, operation));
         }
@@ -132,7 +133,7 @@ impl EnabledEndpoint {
     /// Sends what is copied, so that it has ended as far as this end goes.
     fn send_short(&mut self, peer: PeerId, message: &OutgoingMessage, options: SendOptions) -> Result<(), Errno> {
         let tag = Tag::new(message.tag);
-        if let Some(bytes) = message.pieces.contiguous() {
+        if let Some(bytes) = message.pieces.contiguous().filter(|bytes| bytes.len() <= self.worker.inject_size()) {
             return Ok(self.worker.inject(peer, tag, bytes, options)?);
         }
         let payload = self.copy(message)?;

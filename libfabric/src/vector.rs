@@ -1,6 +1,8 @@
 //! The address vector: numbers for the addresses of peers. Numbers are dense, in vectors of either kind. An endpoint looks an address
 //! up when it first needs it; its connection is made at the first message.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -25,18 +27,11 @@ pub(crate) struct AvState {
 
 #[derive(Default)]
 struct VectorEntries {
-    addresses: Vec<Option<VectorEntry>>,
+    addresses: Vec<Option<EndpointAddress>>,
     by_address: HashMap<EndpointAddress, usize>,
     /// Numbers whose addresses were removed.
-    free: Vec<usize>,
+    free: BinaryHeap<Reverse<usize>>,
     endpoints: Vec<Weak<EndpointState>>,
-}
-
-#[derive(Clone, Copy)]
-struct VectorEntry {
-    address: EndpointAddress,
-    /// How often it was inserted: it is there until it was removed as often.
-    uses: usize,
 }
 
 type FiVector = Object<fid_av, AvState>;
@@ -48,8 +43,7 @@ impl AvState {
     /// Returns the address that has a number.
     pub(crate) fn address(&self, number: fi_addr_t) -> Option<EndpointAddress> {
         let entries = self.entries();
-        let entry = entries.addresses.get(usize::try_from(number).ok()?)?.as_ref()?;
-        Some(entry.address)
+        *entries.addresses.get(usize::try_from(number).ok()?)?
     }
 
     /// Returns the number of an address.
@@ -66,38 +60,41 @@ impl AvState {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes an address out; returns the endpoints that must forget it, unless it was inserted more often.
-    fn remove(&self, number: fi_addr_t) -> Result<Vec<Arc<EndpointState>>, Errno> {
-        let mut entries = self.entries();
+    /// Takes an address out, and has all endpoints forget it.
+    fn remove(&self, number: fi_addr_t) -> Result<(), Errno> {
         let at = usize::try_from(number).map_err(|_| Errno(libc::EINVAL))?;
-        let entry = entries.addresses.get_mut(at).and_then(Option::as_mut).ok_or(Errno(libc::EINVAL))?;
-        entry.uses -= 1;
-        if entry.uses > 0 {
-            return Ok(Vec::new());
+        let endpoints = self.entries().take(at).ok_or(Errno(libc::EINVAL))?;
+        for endpoint in endpoints {
+            endpoint.forget(number);
         }
-        let address = entry.address;
-        entries.addresses[at] = None;
-        entries.by_address.remove(&address);
-        entries.free.push(at);
-        entries.endpoints.retain(|endpoint| endpoint.strong_count() > 0);
-        Ok(entries.endpoints.iter().filter_map(Weak::upgrade).collect())
+        // No other address gets the number before.
+        self.entries().free.push(Reverse(at));
+        Ok(())
     }
 }
 
 impl VectorEntries {
-    /// Returns the number of an address, which is there from now on.
+    /// Returns the number of an address, which is there from now on: the lowest that is free.
     fn insert(&mut self, address: EndpointAddress) -> usize {
-        if let Some(&number) = self.by_address.get(&address) {
-            self.addresses[number].as_mut().expect("its address is known").uses += 1;
-            return number;
-        }
-        let number = self.free.pop().unwrap_or(self.addresses.len());
+        let number = self.free.pop().map_or(self.addresses.len(), |Reverse(number)| number);
         if number == self.addresses.len() {
             self.addresses.push(None);
         }
-        self.addresses[number] = Some(VectorEntry { address, uses: 1 });
-        self.by_address.insert(address, number);
+        self.addresses[number] = Some(address);
+        self.by_address.entry(address).or_insert(number);
         number
+    }
+
+    /// Takes an address out; returns the endpoints that may know it.
+    fn take(&mut self, number: usize) -> Option<Vec<Arc<EndpointState>>> {
+        let address = self.addresses.get_mut(number)?.take()?;
+        if self.by_address.get(&address) == Some(&number) {
+            self.by_address.remove(&address);
+            let other = self.addresses.iter().position(|other| *other == Some(address));
+            self.by_address.extend(other.map(|other| (address, other)));
+        }
+        self.endpoints.retain(|endpoint| endpoint.strong_count() > 0);
+        Some(self.endpoints.iter().filter_map(Weak::upgrade).collect())
     }
 }
 
@@ -179,12 +176,7 @@ unsafe extern "C" fn insert(
 unsafe extern "C" fn remove(vector: *mut fid_av, numbers: *mut fi_addr_t, count: usize, _flags: u64) -> c_int {
     // SAFETY: the vector is ours, and so many numbers are there.
     let (state, numbers) = unsafe { (FiVector::state(vector), std::slice::from_raw_parts(numbers, count)) };
-    let removed = numbers.iter().try_for_each(|&number| {
-        for endpoint in state.remove(number)? {
-            endpoint.forget(number);
-        }
-        Ok(())
-    });
+    let removed = numbers.iter().try_for_each(|&number| state.remove(number));
     answer_int(removed)
 }
 

@@ -75,10 +75,13 @@ fn a_message_that_is_too_long_is_cut_off_and_said_to_be() {
     for len in [101, 9_000, 100_000] {
         assert_eq!(pair.ends[1].trecv(FI_ADDR_UNSPEC, (4, 0), &mut room[..100], 9), 0);
         let bytes = pattern(len, 1);
-        assert_eq!(pair.ends[0].tsend(pair.numbers[0], 4, &bytes, 8), 0);
+        assert_eq!(pair.ends[0].tsendmsg(pair.numbers[0], 4, &bytes, (8, FI_REMOTE_CQ_DATA)), 0);
         let error = pair.wait(1).bad();
         assert_eq!((error.err, error.len, error.olen, error.tag), (FI_ETRUNC, 100, len - 100, 4));
-        assert_eq!((error.op_context as usize, error.flags), (9, FI_RECV | FI_TAGGED));
+        assert_eq!(
+            (error.op_context as usize, error.flags, error.data),
+            (9, FI_RECV | FI_TAGGED | FI_REMOTE_CQ_DATA, 5)
+        );
         pair.wait(0).good();
         assert!(room[100..].iter().all(|&byte| byte == 0xee), "nothing is written behind the room");
     }
@@ -276,4 +279,48 @@ fn a_send_with_delivery_complete_ends_when_a_receive_has_met_it() {
     let long = [0; 193];
     let refused = pair.ends[0].tsendmsg(pair.numbers[0], 3, &long, (4, FI_INJECT));
     assert_eq!(refused, -(libc::EMSGSIZE as isize));
+}
+
+/// Numbers are dense, the lowest that is free first, and an address that was inserted twice has two.
+#[test]
+fn numbers_of_addresses_are_dense() {
+    let pair = Pair::open();
+    let [first, second] = &pair.ends;
+    assert_eq!([first.insert(&second.name()), first.insert(&first.name())], [1, 2]);
+    let mut room = [0; 8];
+    assert_eq!(first.tsend(1, 1, b"again", 1), 0);
+    assert_eq!(second.trecv(FI_ADDR_UNSPEC, (1, 0), &mut room, 2), 0);
+    pair.wait(1).good();
+    // One of its numbers goes, and what waits for it under the other one stays.
+    assert_eq!(first.trecv(1, (5, 0), &mut room, 3), 0);
+    assert_eq!(first.remove(0), 0);
+    assert_eq!(second.tsend(pair.numbers[1], 5, b"here", 4), 0);
+    pair.wait(0).good();
+    assert_eq!(pair.wait(0).good().op_context as usize, 3);
+    assert_eq!((first.insert(&first.name()), first.remove(7)), (0, -libc::EINVAL));
+}
+
+#[test]
+fn failures_are_seen_although_others_go_on_well() {
+    let pair = Pair::open();
+    let (mut first, mut many, mut third) = ([0; 8], [0; 4096], [0; 8]);
+    assert_eq!(pair.ends[1].trecv(FI_ADDR_UNSPEC, (1, 0), &mut first, 1), 0);
+    assert_eq!(pair.ends[1].recv_multi(&mut many, 2), 0);
+    assert_eq!(pair.ends[0].tsend(pair.numbers[0], 1, b"well", 1), 0);
+    pair.wait(0).good();
+    assert_eq!(pair.ends[1].cancel(2), 0);
+    for _ in 0..1_000 {
+        pair.progress(1);
+    }
+    let error = pair.ends[1].read().expect("it was cancelled").bad();
+    assert_eq!((error.err, error.flags & FI_MULTI_RECV), (libc::ECANCELED, FI_MULTI_RECV), "its buffer is given back");
+    pair.wait(1).good();
+    // Who binds late is refused, and who claims has a place for it.
+    let queue = pair.ends[1].queue;
+    // SAFETY: both are open.
+    let bound =
+        unsafe { ((*(*pair.ends[1].endpoint).fid.ops).bind)(pair.ends[1].endpoint.cast(), queue.cast(), FI_RECV) };
+    assert_eq!(bound, -258);
+    let mut context = fi_context::default();
+    assert_eq!(pair.ends[1].look(FI_DISCARD, &mut context, &mut third), -(libc::EINVAL as isize));
 }

@@ -132,3 +132,28 @@ fn a_queue_that_is_not_read_takes_no_more() {
     end.read().expect("they are there").bad();
     assert_eq!(end.look(FI_PEEK, &mut context, &mut []), 0);
 }
+
+/// A thread that makes progress has ended when its endpoint is closed: what it stands on can be closed, too.
+#[test]
+fn endpoints_with_threads_are_opened_and_closed() {
+    for _ in 0..20 {
+        let end = End::with(|_| {}, |queue| queue.wait_obj = FI_WAIT_FD);
+        assert_eq!(end.enable(), 0);
+        std::thread::sleep(Duration::from_millis(3));
+    }
+}
+
+#[test]
+fn who_waits_for_a_queue_is_called_back() {
+    let pair = Pair::open();
+    // SAFETY: the queue is open.
+    unsafe {
+        let queue = pair.ends[0].queue;
+        let ops = (*queue).ops;
+        let mut entry: fi_cq_tagged_entry = std::mem::zeroed();
+        assert_eq!(((*ops).signal)(queue), 0);
+        let nothing = std::ptr::null();
+        assert_eq!(((*ops).sread)(queue, (&raw mut entry).cast(), 1, nothing, -1), EAGAIN);
+        assert_eq!(((*ops).sread)(queue, (&raw mut entry).cast(), 1, nothing, 1), EAGAIN, "that was its time");
+    }
+}

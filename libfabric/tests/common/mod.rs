@@ -237,7 +237,7 @@ impl End {
             tag,
             ignore: 0,
             context: context as *mut c_void,
-            data: 0,
+            data: 5,
         };
         // SAFETY: the bytes stay until the completion, says each test.
         unsafe { ((*(*self.endpoint).tagged).sendmsg)(self.endpoint, &raw const message, flags) }
