@@ -46,12 +46,17 @@ impl EnabledEndpoint {
         let mut ended = 0;
         while ended < BATCH
             && !self.is_full()
-            && let Some(completion) = self.worker.poll_completion()
+            && let Some(completion) = self.next_completion(ended == 0)
         {
             self.complete(completion);
             ended += 1;
         }
         ended > 0
+    }
+
+    /// The next completion. Progress is made for the first one alone: looking at the network is a system call where that is a socket.
+    fn next_completion(&mut self, is_first: bool) -> Option<Completion> {
+        if is_first { self.worker.poll_completion() } else { self.worker.next_completion() }
     }
 
     /// A queue whose entries are not read takes no more. What has ended waits in the worker.

@@ -125,7 +125,8 @@ impl<L: Link> Worker<L> {
         }
     }
 
-    fn next_completion(&mut self) -> Option<Completion> {
+    /// Returns the next completion, if there is one already: makes no progress.
+    pub fn next_completion(&mut self) -> Option<Completion> {
         self.endpoint.services.tag.requests.next_completion()
     }
 
