@@ -13,7 +13,7 @@ use slab::Slab;
 use crate::abi::attributes::fi_info;
 use crate::abi::flags::{FI_COMPLETION, FI_DIRECTED_RECV, FI_RECV, FI_SELECTIVE_COMPLETION, FI_SEND};
 use crate::abi::operations::{fi_ops, fi_ops_atomic, fi_ops_cm, fi_ops_ep, fi_ops_rma};
-use crate::abi::queues::{FI_ENABLE, FI_ENOAV, FI_ENOCQ, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV};
+use crate::abi::queues::{FI_ENABLE, FI_ENOAV, FI_ENOCQ, FI_EOPBADSTATE, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV};
 use crate::abi::{
     FI_CLASS_AV, FI_CLASS_CNTR, FI_CLASS_CQ, FI_CLASS_EP, FI_CLASS_EQ, fi_addr_t, fid, fid_domain, fid_ep, of_class,
 };
@@ -28,9 +28,6 @@ use crate::vector::{self, AvState, copy_out};
 
 /// What a multi-receive leaves unused at least, unless the application says otherwise.
 const MIN_MULTI_RECV: usize = 64;
-
-/// The endpoint is not enabled, or is already.
-const FI_EOPBADSTATE: c_int = 258;
 
 /// An endpoint.
 pub(crate) struct EndpointState {

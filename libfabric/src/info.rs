@@ -30,7 +30,7 @@ pub const ADDRESS_FORMAT: u32 = FI_PROV_SPECIFIC | 0x726f_6369;
 pub const INJECT_SIZE: usize = 192;
 /// Operations that an application may count on having under way.
 pub const QUEUE_SIZE: usize = 1024;
-/// IovPieces of a message.
+/// Pieces of a message.
 pub const IOV_LIMIT: usize = 4;
 /// The longest message.
 pub const MAX_MESSAGE: usize = 1 << 31;

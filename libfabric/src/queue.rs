@@ -1,4 +1,4 @@
-//! Completion queues. VectorEntries are in the longest format, and are cut to the queue's when they are read. Reading an empty queue lets its
+//! Completion queues. Entries are in the longest format, and are cut to the queue's when they are read. Reading an empty queue lets its
 //! endpoints make progress first.
 
 use std::collections::VecDeque;

@@ -13,6 +13,7 @@ use roci_msgcore::EndpointAddress;
 use crate::abi::attributes::{FI_AV_MAP, FI_AV_UNSPEC, fi_av_attr};
 use crate::abi::flags::{FI_EVENT, FI_SYNC_ERR};
 use crate::abi::operations::{fi_ops, fi_ops_av};
+use crate::abi::queues::FI_ETOOSMALL;
 use crate::abi::{FI_ADDR_NOTAVAIL, FI_CLASS_AV, fi_addr_t, fid, fid_av, fid_domain};
 use crate::domain::{self, DomainState};
 use crate::endpoint::EndpointState;
@@ -192,9 +193,6 @@ pub(crate) unsafe fn copy_out(bytes: &[u8], to: *mut c_void, len: *mut usize) ->
         if room < bytes.len() { -FI_ETOOSMALL } else { 0 }
     }
 }
-
-/// There is less room than is needed.
-const FI_ETOOSMALL: c_int = 257;
 
 /// `fi_av_lookup`.
 unsafe extern "C" fn lookup(vector: *mut fid_av, number: fi_addr_t, to: *mut c_void, len: *mut usize) -> c_int {

@@ -69,6 +69,8 @@ pub const FI_ENABLE: c_int = 6;
 pub const FI_GETWAITOBJ: c_int = 16;
 
 /// Errors that errno.h does not have.
+pub const FI_ETOOSMALL: c_int = 257;
+pub const FI_EOPBADSTATE: c_int = 258;
 pub const FI_EAVAIL: c_int = 259;
 pub const FI_EBADFLAGS: c_int = 260;
 pub const FI_ENOEQ: c_int = 261;
