@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 
 use roci_msgcore::{Completion, Done, Envelope, OpError};
 
-use crate::abi::flags::{FI_MULTI_RECV, FI_RECV, FI_REMOTE_CQ_DATA, FI_SEND};
+use crate::abi::flags::{FI_MULTI_RECV, FI_READ, FI_RECV, FI_REMOTE_CQ_DATA, FI_RMA, FI_SEND, FI_WRITE};
 use crate::abi::queues::{fi_cq_err_entry, fi_cq_tagged_entry};
 use crate::abi::{FI_ADDR_NOTAVAIL, fi_addr_t};
 use crate::endpoint::{Bindings, BoundQueue, EnabledEndpoint, PendingOperation};
@@ -51,7 +51,7 @@ impl EnabledEndpoint {
             self.complete(completion);
             ended += 1;
         }
-        ended > 0
+        self.carry_remote_data() || ended > 0
     }
 
     /// The next completion. Progress is made for the first one alone: looking at the network is a system call where that is a socket.
@@ -68,6 +68,9 @@ impl EnabledEndpoint {
     fn complete(&mut self, Completion { context: number, outcome, is_last }: Completion) {
         let number = number as usize;
         let operation = self.operations[number];
+        if operation.flags & FI_RMA != 0 {
+            return self.complete_part(number, &outcome);
+        }
         if is_last {
             self.operations.remove(number);
         }
@@ -153,7 +156,7 @@ impl EnabledEndpoint {
 
     fn count(&self, flags: u64, is_good: bool) {
         for (counter, counts) in &self.bindings.counters {
-            if counts & flags & (FI_SEND | FI_RECV) != 0 {
+            if counts & flags & (FI_SEND | FI_RECV | FI_READ | FI_WRITE) != 0 {
                 counter.note(is_good);
             }
         }

@@ -8,11 +8,12 @@ use roci_msgcore::config::Origin;
 use roci_msgcore::{Config, ConfigError};
 
 use crate::abi::attributes::{FI_PROGRESS_AUTO, fi_info};
-use crate::abi::operations::{fi_ops, fi_ops_domain, fi_ops_mr};
+use crate::abi::operations::{fi_ops, fi_ops_domain};
 use crate::abi::{FI_CLASS_DOMAIN, fid, fid_domain, fid_fabric};
 use crate::fabric::{self, FabricState};
+use crate::memory::{MemoryMode, RegisteredMemory};
 use crate::object::{Object, fid_of};
-use crate::{counter, endpoint, queue, vector};
+use crate::{counter, endpoint, memory, queue, vector};
 
 /// The variable that names the device, so that what is set for other programs does not count here.
 const DEVICE: &str = "FI_ROCI_DEVICE";
@@ -25,6 +26,7 @@ pub(crate) struct DomainState {
     pub(crate) config: Config,
     /// A thread makes progress where the application asks for it.
     pub(crate) is_automatic: bool,
+    pub(crate) memory: RegisteredMemory,
 }
 
 type FiDomain = Object<fid_domain, DomainState>;
@@ -37,7 +39,6 @@ static DOMAIN_OPS: fi_ops_domain = fi_ops_domain {
     endpoint: endpoint::open,
     ..fi_ops_domain::MISSING
 };
-static MEMORY_OPS: fi_ops_mr = fi_ops_mr::MISSING;
 
 /// Returns the device that endpoints are opened on.
 pub(crate) fn device() -> String {
@@ -66,9 +67,11 @@ pub(crate) unsafe extern "C" fn open(
     unsafe {
         let attributes = info.as_ref().and_then(|info| info.domain_attr.as_ref());
         let is_automatic = attributes.is_some_and(|it| it.data_progress == FI_PROGRESS_AUTO);
-        let state = DomainState { _fabric: fabric::state(fabric), config, is_automatic };
+        let mode = MemoryMode::of(attributes.map_or(0, |it| it.mr_mode));
+        let memory = RegisteredMemory::new(mode);
+        let state = DomainState { _fabric: fabric::state(fabric), config, is_automatic, memory };
         let base = fid_of(FI_CLASS_DOMAIN, context, &OPS);
-        let (ops, mr) = (&raw const DOMAIN_OPS, &raw const MEMORY_OPS);
+        let (ops, mr) = (&raw const DOMAIN_OPS, &raw const memory::MEMORY_OPS);
         *domain = FiDomain::open(fid_domain { fid: base, ops, mr }, Arc::new(state));
     }
     0

@@ -12,7 +12,7 @@ use slab::Slab;
 
 use crate::abi::attributes::fi_info;
 use crate::abi::flags::{FI_COMPLETION, FI_DIRECTED_RECV, FI_RECV, FI_SELECTIVE_COMPLETION, FI_SEND};
-use crate::abi::operations::{fi_ops, fi_ops_atomic, fi_ops_cm, fi_ops_ep, fi_ops_rma};
+use crate::abi::operations::{fi_ops, fi_ops_atomic, fi_ops_cm, fi_ops_ep};
 use crate::abi::queues::{FI_ENABLE, FI_ENOAV, FI_ENOCQ, FI_EOPBADSTATE, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV};
 use crate::abi::{
     FI_CLASS_AV, FI_CLASS_CNTR, FI_CLASS_CQ, FI_CLASS_EP, FI_CLASS_EQ, fi_addr_t, fid, fid_domain, fid_ep, of_class,
@@ -23,7 +23,9 @@ use crate::info::QUEUE_SIZE;
 use crate::object::{Errno, Object, answer, answer_int, fid_of};
 use crate::progress::{self, ProgressThread};
 use crate::queue::{self, CqState};
-use crate::transmit;
+use crate::rma::AccessParts;
+use crate::remote_data::RemoteData;
+use crate::{rma, transmit};
 use crate::vector::{self, AvState, copy_out};
 
 /// What a multi-receive leaves unused at least, unless the application says otherwise.
@@ -82,6 +84,7 @@ pub(crate) struct EnabledEndpoint {
     /// What is under way, under the number that the worker knows it by.
     pub(crate) operations: Slab<PendingOperation>,
     pub(crate) claimed: Slab<ClaimedMessage>,
+    pub(crate) remote_data: RemoteData,
 }
 
 /// An operation under way.
@@ -95,6 +98,8 @@ pub(crate) struct PendingOperation {
     /// It takes many messages.
     pub(crate) is_multi: bool,
     pub(crate) request: Option<Request>,
+    /// Of an operation on a peer's memory.
+    pub(crate) parts: AccessParts,
 }
 
 // SAFETY: the pointers are the application's, and only handed back to it.
@@ -112,7 +117,6 @@ type FiEndpoint = Object<fid_ep, EndpointState>;
 static OPS: fi_ops = fi_ops { close, bind, control, ..fi_ops::MISSING };
 static ENDPOINT_OPS: fi_ops_ep = fi_ops_ep { cancel, getopt, setopt, rx_size_left, tx_size_left, ..fi_ops_ep::MISSING };
 static NAME_OPS: fi_ops_cm = fi_ops_cm { getname, ..fi_ops_cm::MISSING };
-static RMA_OPS: fi_ops_rma = fi_ops_rma::MISSING;
 static ATOMIC_OPS: fi_ops_atomic = fi_ops_atomic::MISSING;
 
 impl EndpointState {
@@ -154,10 +158,11 @@ impl EndpointState {
         if bindings.transmit.is_none() && bindings.receive.is_none() && bindings.counters.is_empty() {
             return Err(Errno(FI_ENOCQ));
         }
-        let worker = Worker::open_alone(&self.domain.config).map_err(|error| {
+        let mut worker = Worker::open_alone(&self.domain.config).map_err(|error| {
             domain::refuse(&error.to_string());
             Errno(libc::ENODEV)
         })?;
+        let remote_data = RemoteData::open(&mut worker)?;
         vector.attach(Arc::downgrade(self));
         let queues = [&bindings.transmit, &bindings.receive];
         for binding in queues.into_iter().flatten() {
@@ -166,22 +171,24 @@ impl EndpointState {
         bindings.counters.iter().for_each(|(counter, _)| counter.attach(Arc::downgrade(self)));
         let is_slept_on = queues.into_iter().flatten().any(|binding| binding.queue.has_descriptor());
         let (operations, claimed) = (Slab::new(), Slab::new());
-        inner.active = Some(EnabledEndpoint { worker, bindings, peers: PeerNumbers::default(), operations, claimed });
+        let peers = PeerNumbers::default();
+        inner.active = Some(EnabledEndpoint { worker, bindings, peers, operations, claimed, remote_data });
         drop(inner);
-        if self.domain.is_automatic || is_slept_on {
-            self.serve()?;
+        let mut begun = self.domain.memory.attach(self);
+        if begun.is_ok() && (self.domain.is_automatic || is_slept_on) {
+            begun = self.serve();
         }
-        Ok(())
+        if begun.is_err() {
+            self.domain.memory.detach(self);
+            self.lock().active = None;
+        }
+        begun
     }
 
     fn serve(self: &Arc<Self>) -> Result<(), Errno> {
-        match progress::serve(Arc::downgrade(self)) {
-            Ok(server) => *self.server.lock().unwrap_or_else(PoisonError::into_inner) = Some(server),
-            Err(error) => {
-                self.lock().active = None;
-                return Err(Errno(error.raw_os_error().unwrap_or(libc::EAGAIN)));
-            }
-        }
+        let server = progress::serve(Arc::downgrade(self));
+        let server = server.map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EAGAIN)))?;
+        *self.server.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
         Ok(())
     }
 
@@ -315,7 +322,7 @@ pub(crate) unsafe extern "C" fn open(
             ops: &raw const ENDPOINT_OPS,
             cm: &raw const NAME_OPS,
             msg: &raw const transmit::MESSAGE_OPS,
-            rma: &raw const RMA_OPS,
+            rma: &raw const rma::RMA_OPS,
             tagged: &raw const transmit::TAGGED_OPS,
             atomic: &raw const ATOMIC_OPS,
             collective: null(),

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use roci_msgcore::{CallError, OpError};
 
-use crate::abi::queues::FI_ETRUNC;
+use crate::abi::queues::{FI_ENOKEY, FI_ETRUNC};
 use crate::object::Errno;
 
 impl From<CallError> for Errno {
@@ -14,6 +14,7 @@ impl From<CallError> for Errno {
             CallError::TooMany(_) | CallError::BufferFull { .. } | CallError::Arena(_) => libc::EAGAIN,
             CallError::TooLong(_) | CallError::TooLongToInject { .. } => libc::EMSGSIZE,
             CallError::NoPeer(_) => libc::EINVAL,
+            CallError::KeyTaken(_) => FI_ENOKEY,
             CallError::NoMessage => libc::ENOMSG,
             CallError::Adopt(_) => libc::EFAULT,
             CallError::Peer(error) => number_of(&error),
@@ -34,6 +35,7 @@ pub(crate) fn number_of(error: &OpError) -> c_int {
         | OpError::PeerReplaced { .. }
         | OpError::GivenUp { .. } => libc::ECONNABORTED,
         OpError::MultiReceive(failed) => number_of(&failed.why),
+        OpError::Denied { .. } => libc::EACCES,
         OpError::NoMemory { .. } => libc::ENOMEM,
         OpError::Forked => libc::EPERM,
         OpError::NobodyLeft => libc::ENOTCONN,

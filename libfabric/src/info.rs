@@ -15,10 +15,11 @@ use crate::abi::attributes::{
     fi_info, fi_rx_attr, fi_tx_attr,
 };
 use crate::abi::flags::{
-    FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_DIRECTED_RECV, FI_INJECT, FI_INJECT_COMPLETE, FI_LOCAL_COMM, FI_MR_BASIC,
-    FI_MR_SCALABLE, FI_MSG, FI_MULTI_RECV, FI_ORDER_SAS, FI_RECV, FI_REMOTE_COMM, FI_SEND, FI_SOURCE, FI_TAGGED,
-    FI_TRANSMIT_COMPLETE, OFI_CORE_PROV_ONLY,
+    FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_DIRECTED_RECV, FI_INJECT, FI_INJECT_COMPLETE, FI_LOCAL_COMM, FI_MSG,
+    FI_MULTI_RECV, FI_ORDER_SAS, FI_READ, FI_RECV, FI_REMOTE_COMM, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA, FI_SEND,
+    FI_SOURCE, FI_TAGGED, FI_TRANSMIT_COMPLETE, FI_WRITE, OFI_CORE_PROV_ONLY,
 };
+use crate::abi::memory::{FI_MR_BASIC, FI_MR_PROV_KEY, FI_MR_SCALABLE, FI_MR_VIRT_ADDR};
 use crate::abi::{OLDEST_API, fi_version};
 use crate::domain::device;
 
@@ -36,13 +37,15 @@ pub const IOV_LIMIT: usize = 4;
 pub const MAX_MESSAGE: usize = 1 << 31;
 
 /// What an endpoint can do.
-const PRIMARY: u64 = FI_MSG | FI_TAGGED;
-const MODIFIERS: u64 = FI_SEND | FI_RECV;
+const PRIMARY: u64 = FI_MSG | FI_TAGGED | FI_RMA;
+const OF_MESSAGES: u64 = FI_SEND | FI_RECV;
+const OF_RMA: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 const SECONDARY: u64 = FI_MULTI_RECV | FI_LOCAL_COMM | FI_REMOTE_COMM | FI_SOURCE | FI_DIRECTED_RECV;
 /// All of it.
-pub(crate) const CAPABILITIES: u64 = PRIMARY | MODIFIERS | SECONDARY;
-const OF_TRANSMIT: u64 = PRIMARY | FI_SEND;
-const OF_RECEIVE: u64 = PRIMARY | FI_RECV | FI_MULTI_RECV | FI_SOURCE | FI_DIRECTED_RECV;
+pub(crate) const CAPABILITIES: u64 = PRIMARY | OF_MESSAGES | OF_RMA | SECONDARY;
+const OF_TRANSMIT: u64 = PRIMARY | FI_SEND | FI_READ | FI_WRITE;
+const OF_RECEIVE: u64 =
+    PRIMARY | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_MULTI_RECV | FI_SOURCE | FI_DIRECTED_RECV;
 const OF_DOMAIN: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
 const TRANSMIT_FLAGS: u64 =
     FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
@@ -101,7 +104,7 @@ impl<'a> Hints<'a> {
                 && it.inject_size <= INJECT_SIZE
                 && it.size <= QUEUE_SIZE
                 && it.iov_limit <= IOV_LIMIT
-                && it.rma_iov_limit == 0
+                && it.rma_iov_limit <= IOV_LIMIT
         });
         let receive = self.rx.is_none_or(|it| {
             it.caps & !(OF_RECEIVE | SECONDARY) == 0
@@ -212,8 +215,8 @@ fn capabilities_for(hints: &Hints<'_>) -> u64 {
     if asked == 0 {
         return CAPABILITIES;
     }
-    let directions = if asked & MODIFIERS == 0 { MODIFIERS } else { 0 };
-    asked | directions | OF_DOMAIN
+    let both = |primary, directions| if asked & primary != 0 && asked & directions == 0 { directions } else { 0 };
+    asked | both(FI_MSG | FI_TAGGED, OF_MESSAGES) | both(FI_RMA, OF_RMA) | OF_DOMAIN
 }
 
 /// Flags of operations that have none of their own are the application's to choose.
@@ -227,7 +230,7 @@ fn transmit(caps: u64, hints: &Hints<'_>) -> fi_tx_attr {
         inject_size: INJECT_SIZE,
         size: QUEUE_SIZE,
         iov_limit: IOV_LIMIT,
-        rma_iov_limit: 0,
+        rma_iov_limit: IOV_LIMIT,
         tclass: 0,
     }
 }
@@ -270,8 +273,9 @@ fn domain(hints: &Hints<'_>) -> fi_domain_attr {
         Some(value) if value != unspecified => value,
         _ => default,
     };
-    // Memory needs no registration. Who asks with the modes of old is answered in their terms.
-    let mr_mode = asked.map_or(0, |it| it.mr_mode & (FI_MR_BASIC | FI_MR_SCALABLE));
+    // Only memory that peers reach is registered. Keys and addresses are as the application would have them.
+    let modes = FI_MR_BASIC | FI_MR_SCALABLE | FI_MR_VIRT_ADDR | FI_MR_PROV_KEY;
+    let mr_mode = asked.map_or(0, |it| it.mr_mode & modes);
     fi_domain_attr {
         domain: null_mut(),
         name: copied(&domain_name()),

@@ -1,7 +1,7 @@
 //! A provider for libfabric: MPI, GASNet and whatever else speaks libfabric reach the messaging core without a change.
 //!
 //! libfabric loads this library where `FI_PROVIDER_PATH` names its folder, and finds the provider `roci`: reliable datagrams
-//! (`FI_EP_RDM`) with tagged and untagged messages. An endpoint is a [`Worker`](roci_msgcore::Worker) without a job behind a lock, an
+//! (`FI_EP_RDM`) with tagged and untagged messages, and RMA. An endpoint is a [`Worker`](roci_msgcore::Worker) without a job behind a lock, an
 //! address vector its peers' addresses. All protocols are the core's; here calls become the core's calls, and its completions
 //! entries of completion queues.
 //!
@@ -12,6 +12,8 @@
 //! | endpoint | `endpoint` | `Worker::open_alone` |
 //! | `fi_send`, `fi_tsend` and their kin | `transmit` | `inject`, `send_with` |
 //! | `fi_recv`, `fi_trecv` and their kin | `receive` | `recv_with`, `recv_multi`, `claim` |
+//! | memory regions | `memory` | `expose_as`, `withdraw` |
+//! | `fi_read`, `fi_write` and their kin | `rma`, `remote_data` | `put`, `get`, active messages |
 //! | completion queue, counter | `queue`, `counter` | `poll_completion` |
 //! | address vector | `vector` | `insert`, `remove` |
 //!
@@ -27,11 +29,14 @@ mod errors;
 mod event_queue;
 mod fabric;
 pub mod info;
+mod memory;
 mod message;
 mod object;
 mod progress;
 mod queue;
 mod receive;
+mod remote_data;
+mod rma;
 mod transmit;
 mod vector;
 mod wait_fd;

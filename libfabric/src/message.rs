@@ -67,7 +67,7 @@ impl IovPieces {
         }
     }
 
-    fn as_slice(&self) -> &[iovec] {
+    pub(crate) fn as_slice(&self) -> &[iovec] {
         match self {
             Self::One(piece) => std::slice::from_ref(piece),
             // SAFETY: so many pieces are there, says the application.

@@ -14,6 +14,7 @@ use crate::completion::CompletedMessage;
 use crate::endpoint::{self, EnabledEndpoint, EndpointState, PendingOperation};
 use crate::message::{IovPieces, Tagging};
 use crate::object::{Errno, answer};
+use crate::rma::AccessParts;
 
 /// The longest memory that is received into, in bytes: that of one allocation.
 const ROOM_LIMIT: usize = isize::MAX as usize;
@@ -50,6 +51,7 @@ impl EnabledEndpoint {
             wants_entry: self.bindings.receive.as_ref().is_some_and(|binding| binding.wants_entry(flags)),
             is_multi: flags & FI_MULTI_RECV != 0,
             request: None,
+            parts: AccessParts::default(),
         };
         if flags & (FI_PEEK | FI_CLAIM) == FI_CLAIM {
             return self.take_claimed(&message, PendingOperation { is_multi: false, ..operation }, flags);

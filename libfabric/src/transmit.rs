@@ -17,6 +17,7 @@ use crate::info::{INJECT_SIZE, MAX_MESSAGE};
 use crate::message::{IovPieces, Tagging};
 use crate::object::{Errno, answer};
 use crate::receive;
+use crate::rma::AccessParts;
 
 pub(crate) static MESSAGE_OPS: fi_ops_msg = fi_ops_msg {
     size: size_of::<fi_ops_msg>(),
@@ -54,15 +55,26 @@ struct OutgoingMessage {
     context: *mut c_void,
 }
 
-/// How it is to be sent.
+/// How an operation is to be done.
 #[derive(Clone, Copy)]
-enum How {
+pub(crate) enum How {
     /// With the endpoint's own flags.
     Default,
     /// With these.
     Flags(u64),
     /// The memory is the application's when the call returns, and there is no completion.
     Inject,
+}
+
+impl How {
+    /// The flags that count, where these are the endpoint's own.
+    pub(crate) const fn flags(self, defaults: u64) -> u64 {
+        match self {
+            Self::Default => defaults,
+            Self::Flags(flags) => flags,
+            Self::Inject => FI_INJECT,
+        }
+    }
 }
 
 /// Sends; see the functions below.
@@ -79,11 +91,7 @@ unsafe fn transmit(endpoint: *mut fid_ep, message: Result<OutgoingMessage, Errno
 
 impl EnabledEndpoint {
     fn transmit(&mut self, message: OutgoingMessage, how: How, defaults: u64) -> Result<(), Errno> {
-        let flags = match how {
-            How::Default => defaults,
-            How::Flags(flags) => flags,
-            How::Inject => FI_INJECT,
-        };
+        let flags = how.flags(defaults);
         let binding = self.bindings.transmit.as_ref();
         let wants_entry = !matches!(how, How::Inject) && binding.is_some_and(|binding| binding.wants_entry(flags));
         if wants_entry && binding.is_some_and(|binding| binding.queue.is_full()) {
@@ -100,6 +108,7 @@ impl EnabledEndpoint {
             wants_entry,
             is_multi: false,
             request: None,
+            parts: AccessParts::default(),
         };
         if flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE) != 0 {
             // Who wants its memory back at once gets a copy sent.
@@ -158,8 +167,8 @@ fn tagged(to: fi_addr_t, tag: u64, pieces: IovPieces, data: Option<u64>, context
     OutgoingMessage { kind: Tagging::Tagged, to, tag, data, pieces, context }
 }
 
-/// The data that goes with a message, if it is to.
-fn data_of(flags: u64, data: u64) -> Option<u64> {
+/// The data that goes with an operation, if it is to.
+pub(crate) fn data_of(flags: u64, data: u64) -> Option<u64> {
     (flags & FI_REMOTE_CQ_DATA != 0).then_some(data)
 }
 

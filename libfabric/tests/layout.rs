@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use roci_fi::abi::attributes::*;
+use roci_fi::abi::memory::*;
 use roci_fi::abi::operations::*;
 use roci_fi::abi::queues::*;
 use roci_fi::abi::*;
@@ -63,6 +64,10 @@ fn structures_are_laid_out_as_in_c() {
         fi_cq_err_entry { op_context, flags, len, buf, data, tag, olen, err, prov_errno, err_data, err_data_size }
         fi_msg { msg_iov, desc, iov_count, addr, context, data }
         fi_msg_tagged { msg_iov, desc, iov_count, addr, tag, ignore, context, data }
+        fid_mr { fid, mem_desc, key }
+        fi_mr_attr { mr_iov, iov_count, access, offset, requested_key, context, auth_key_size, auth_key }
+        fi_rma_iov { addr, len, key }
+        fi_msg_rma { msg_iov, desc, iov_count, addr, rma_iov, rma_iov_count, context, data }
         fi_ops { size, close, bind, control, ops_open, tostr, ops_set }
         fi_ops_fabric { domain, passive_ep, eq_open, wait_open, trywait, domain2 }
         fi_ops_domain { av_open, cq_open, endpoint, scalable_ep, cntr_open, srx_ctx, query_atomic, endpoint2 }

@@ -324,3 +324,25 @@ fn failures_are_seen_although_others_go_on_well() {
     let mut context = fi_context::default();
     assert_eq!(pair.ends[1].look(FI_DISCARD, &mut context, &mut third), -(libc::EINVAL as isize));
 }
+
+#[test]
+fn counters_count_what_has_ended_of_their_kinds() {
+    let mut ends = [End::open(), End::open()];
+    ends[0].count(FI_SEND);
+    ends[1].count(FI_RECV);
+    let pair = Pair::of(ends);
+    let [sender, receiver] = &pair.ends;
+    for (round, len) in LENGTHS.into_iter().enumerate() {
+        let (bytes, mut room) = (pattern(len, round), vec![0; len]);
+        assert_eq!(receiver.recv(FI_ADDR_UNSPEC, &mut room, 1), 0);
+        assert_eq!(sender.send(pair.numbers[0], &bytes, 2), 0);
+        assert_eq!((pair.wait(1).good().op_context as usize, pair.wait(0).good().op_context as usize), (1, 2));
+        let ended = round as u64 + 1;
+        assert_eq!((sender.counted(), receiver.counted()), ((ended, 0), (ended, 0)));
+    }
+    let mut room = [0; 8];
+    assert_eq!(receiver.recv(FI_ADDR_UNSPEC, &mut room, 3), 0);
+    assert_eq!(receiver.cancel(3), 0);
+    assert_eq!(pair.wait(1).bad().err, libc::ECANCELED);
+    assert_eq!(receiver.counted(), (LENGTHS.len() as u64, 1));
+}

@@ -13,7 +13,7 @@ use ranks::{Member, config, run_ranks};
 use roci_launcher::Job;
 use roci_msgcore::active::{ActiveMessage, HandlerContext, HandlerId};
 use roci_msgcore::collectives::Collectives as _;
-use roci_msgcore::one_sided::{AtomicOp, AtomicWidth, RemoteAddress, Segment, SegmentKey, Signal};
+use roci_msgcore::one_sided::{AtomicOp, AtomicWidth, RemoteAccess, RemoteAddress, Segment, SegmentKey, Signal};
 use roci_msgcore::{DedicatedWorker, PeerId, Rank, UserMemory, Worker};
 
 const RANKS: usize = 2;
@@ -87,7 +87,7 @@ impl Opened {
             memory
         };
         let (first, second) = (memory(), memory());
-        let exposed = [worker.expose(first).expect("a key"), worker.expose_as(REQUESTED, 0, second).expect("a key")];
+        let exposed = [worker.expose(first).expect("a key"), worker.expose_as(REQUESTED, 0, second, RemoteAccess::ReadWrite).expect("a key")];
         let offered: &'static [AtomicU8] = (0..RANKS * PART).map(|_| AtomicU8::new(0)).collect::<Vec<_>>().leak();
         // SAFETY: they are mapped for ever, and all references to them are to atomics.
         let target = unsafe { UserMemory::target(NonNull::from(offered).cast(), offered.len()) };

@@ -79,7 +79,8 @@ impl<L: Link> Engine<L> {
         self.schedule.port_turns.begin();
         let is_one_of_several = self.ports.len() > 1;
         for port in 0..self.ports.len() {
-            if !(is_one_of_several && self.schedule.port_turns.skips(port, self.ports[port].last_frames)) {
+            let &Port { is_dear, last_frames, .. } = &self.ports[port];
+            if !(is_one_of_several && is_dear && self.schedule.port_turns.skips(port, last_frames)) {
                 frames += self.poll_port(port, sink);
             }
         }

@@ -21,6 +21,8 @@ pub(super) struct Port<L> {
     pub(super) is_point_to_point: bool,
     pub(super) state: LinkState,
     pub(super) last_frames: LastFrames,
+    /// A look at it takes as long as dozens of looks at others ([`Link::receives_by_system_call`]).
+    pub(super) is_dear: bool,
     /// `Ok` where payloads of the arena are sent without a copy, or the reason why not.
     pub(super) zero_copy: Result<(), ZeroCopyError>,
 }
@@ -113,7 +115,7 @@ impl<L: Link> Engine<L> {
             Err(error) => tracing::warn!("payloads are copied: {error}"),
         }
         let PortConfig { interfaces, neighbours, gateway_v4, gateway_v6, pkey, is_point_to_point } = config;
-        let (mac, fixed) = (link.mac(), neighbours);
+        let (mac, fixed, is_dear) = (link.mac(), neighbours, link.receives_by_system_call());
         let neighbours = NeighbourConfig { mac, interfaces: interfaces.clone(), fixed, gateway_v4, gateway_v6 };
         let neighbours = Neighbours::new(neighbours);
         Port {
@@ -124,6 +126,7 @@ impl<L: Link> Engine<L> {
             is_point_to_point,
             state: LinkState::Up,
             last_frames: LastFrames::default(),
+            is_dear,
             zero_copy,
         }
     }

@@ -188,6 +188,10 @@ impl Link for AnyLink {
         forward!(self, link => link.hides_identification())
     }
 
+    fn receives_by_system_call(&self) -> bool {
+        forward!(self, link => link.receives_by_system_call())
+    }
+
     fn shorten_packets(&mut self, now: Nanos, bytes: usize) {
         forward!(self, link => link.shorten_packets(now, bytes));
     }

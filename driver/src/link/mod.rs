@@ -206,6 +206,11 @@ pub trait Link {
         false
     }
 
+    /// Whether [`Link::receive`] is a system call, found frames or not.
+    fn receives_by_system_call(&self) -> bool {
+        false
+    }
+
     /// A path carries packets of so many bytes, Ethernet aside, and no longer ones: for a while no longer frames are promised.
     fn shorten_packets(&mut self, now: Nanos, bytes: usize) {
         let _ = (now, bytes);
@@ -306,6 +311,10 @@ macro_rules! same_as_inner_link {
 
         fn hides_identification(&self) -> bool {
             self.inner.hides_identification()
+        }
+
+        fn receives_by_system_call(&self) -> bool {
+            self.inner.receives_by_system_call()
         }
 
         fn shorten_packets(&mut self, now: Nanos, bytes: usize) {

@@ -45,7 +45,3 @@ pub const FI_ORDER_SAS: u64 = 1 << 8;
 /// Flags of an address vector.
 pub const FI_EVENT: u64 = 1 << 24;
 pub const FI_SYNC_ERR: u64 = 1 << 58;
-
-/// Requirements of registered memory.
-pub const FI_MR_BASIC: i32 = 1;
-pub const FI_MR_SCALABLE: i32 = 2;

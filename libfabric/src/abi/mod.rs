@@ -8,6 +8,7 @@
 
 pub mod attributes;
 pub mod flags;
+pub mod memory;
 pub mod operations;
 pub mod queues;
 
@@ -105,6 +106,7 @@ pub const FI_CLASS_FABRIC: usize = 1;
 pub const FI_CLASS_DOMAIN: usize = 2;
 pub const FI_CLASS_EP: usize = 3;
 pub const FI_CLASS_AV: usize = 11;
+pub const FI_CLASS_MR: usize = 12;
 pub const FI_CLASS_EQ: usize = 13;
 pub const FI_CLASS_CQ: usize = 14;
 pub const FI_CLASS_CNTR: usize = 15;

@@ -6,6 +6,7 @@ use std::mem::size_of;
 use libc::ssize_t;
 
 use super::attributes::{fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_eq_attr, fi_info};
+use super::memory::{fi_mr_attr, fi_msg_rma, fid_mr};
 use super::queues::{fi_cq_err_entry, fi_msg, fi_msg_tagged};
 use super::{fi_addr_t, fid, fid_av, fid_cntr, fid_cq, fid_domain, fid_ep, fid_eq, fid_fabric, iovec};
 
@@ -115,9 +116,9 @@ table!(fi_ops_domain {
 });
 
 table!(fi_ops_mr {
-    reg: fn(*mut fid, *const c_void, usize, u64, u64, u64, u64, *mut *mut c_void, *mut c_void) -> c_int,
-    regv: fn(*mut fid, *const iovec, usize, u64, u64, u64, u64, *mut *mut c_void, *mut c_void) -> c_int,
-    regattr: fn(*mut fid, *const c_void, u64, *mut *mut c_void) -> c_int,
+    reg: fn(*mut fid, *const c_void, usize, u64, u64, u64, u64, *mut *mut fid_mr, *mut c_void) -> c_int,
+    regv: fn(*mut fid, *const iovec, usize, u64, u64, u64, u64, *mut *mut fid_mr, *mut c_void) -> c_int,
+    regattr: fn(*mut fid, *const fi_mr_attr, u64, *mut *mut fid_mr) -> c_int,
 });
 
 table!(fi_ops_ep {
@@ -169,10 +170,10 @@ table!(fi_ops_tagged {
 table!(fi_ops_rma {
     read: fn(*mut fid_ep, *mut c_void, usize, *mut c_void, fi_addr_t, u64, u64, *mut c_void) -> ssize_t,
     readv: fn(*mut fid_ep, *const iovec, *mut *mut c_void, usize, fi_addr_t, u64, u64, *mut c_void) -> ssize_t,
-    readmsg: fn(*mut fid_ep, *const c_void, u64) -> ssize_t,
+    readmsg: fn(*mut fid_ep, *const fi_msg_rma, u64) -> ssize_t,
     write: fn(*mut fid_ep, *const c_void, usize, *mut c_void, fi_addr_t, u64, u64, *mut c_void) -> ssize_t,
     writev: fn(*mut fid_ep, *const iovec, *mut *mut c_void, usize, fi_addr_t, u64, u64, *mut c_void) -> ssize_t,
-    writemsg: fn(*mut fid_ep, *const c_void, u64) -> ssize_t,
+    writemsg: fn(*mut fid_ep, *const fi_msg_rma, u64) -> ssize_t,
     inject: fn(*mut fid_ep, *const c_void, usize, fi_addr_t, u64, u64) -> ssize_t,
     writedata: fn(*mut fid_ep, *const c_void, usize, *mut c_void, u64, fi_addr_t, u64, u64, *mut c_void) -> ssize_t,
     injectdata: fn(*mut fid_ep, *const c_void, usize, u64, fi_addr_t, u64, u64) -> ssize_t,

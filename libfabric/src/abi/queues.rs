@@ -77,3 +77,4 @@ pub const FI_ENOEQ: c_int = 261;
 pub const FI_ENOCQ: c_int = 263;
 pub const FI_ENOAV: c_int = 267;
 pub const FI_ETRUNC: c_int = 265;
+pub const FI_ENOKEY: c_int = 266;

@@ -3,13 +3,15 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-use roci_fi::abi::attributes::{FI_AV_TABLE, FI_CQ_FORMAT_TAGGED, fi_av_attr, fi_cq_attr, fi_info};
-use roci_fi::abi::flags::{FI_MULTI_RECV, FI_PEEK, FI_RECV, FI_SEND};
+use roci_fi::abi::attributes::{FI_AV_TABLE, FI_CQ_FORMAT_TAGGED, fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_info};
+use roci_fi::abi::flags::{FI_MULTI_RECV, FI_PEEK, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_SEND};
+use roci_fi::abi::memory::{fi_msg_rma, fi_rma_iov, fid_mr};
 use roci_fi::abi::queues::{FI_ENABLE, fi_cq_err_entry, fi_cq_tagged_entry, fi_msg, fi_msg_tagged};
 use roci_fi::abi::{
-    FI_ADDR_UNSPEC, fi_addr_t, fi_context, fi_version, fid, fid_av, fid_cq, fid_domain, fid_ep, fid_fabric, iovec,
+    FI_ADDR_UNSPEC, fi_addr_t, fi_context, fi_version, fid, fid_av, fid_cntr, fid_cq, fid_domain, fid_ep, fid_fabric, iovec,
 };
 use roci_fi::info::ADDRESS_LEN;
 
@@ -26,6 +28,9 @@ pub struct End {
     pub vector: *mut fid_av,
     pub queue: *mut fid_cq,
     pub endpoint: *mut fid_ep,
+    /// The domain and the fabric are another end's, who closes them.
+    is_sibling: bool,
+    counter: Option<*mut fid_cntr>,
 }
 
 /// What a queue has.
@@ -82,22 +87,61 @@ impl End {
                 vector: null_mut(),
                 queue: null_mut(),
                 endpoint: null_mut(),
+                is_sibling: false,
+                counter: None,
             };
             let provider = roci_fi::fi_prov_ini();
             good(((*provider).fabric)((*info).fabric_attr, &raw mut end.fabric, null_mut()));
             good(((*(*end.fabric).ops).domain)(end.fabric, info, &raw mut end.domain, null_mut()));
-            let ops = (*end.domain).ops;
-            good(((*ops).endpoint)(end.domain, info, &raw mut end.endpoint, null_mut()));
+            end.open_endpoint(change_queue);
+            end
+        }
+    }
+
+    /// Another endpoint on the same domain, which is dropped first.
+    pub fn sibling(&self) -> Self {
+        let mut end = Self { is_sibling: true, counter: None, ..*self };
+        end.open_endpoint(|_| {});
+        end
+    }
+
+    fn open_endpoint(&mut self, change_queue: impl FnOnce(&mut fi_cq_attr)) {
+        // SAFETY: the domain is open.
+        unsafe {
+            let ops = (*self.domain).ops;
+            good(((*ops).endpoint)(self.domain, self.info, &raw mut self.endpoint, null_mut()));
             let mut vector: fi_av_attr = std::mem::zeroed();
             vector.r#type = FI_AV_TABLE;
-            good(((*ops).av_open)(end.domain, &raw mut vector, &raw mut end.vector, null_mut()));
+            good(((*ops).av_open)(self.domain, &raw mut vector, &raw mut self.vector, null_mut()));
             let mut queue: fi_cq_attr = std::mem::zeroed();
             queue.format = FI_CQ_FORMAT_TAGGED;
             change_queue(&mut queue);
-            good(((*ops).cq_open)(end.domain, &raw mut queue, &raw mut end.queue, null_mut()));
-            end.bind(end.vector.cast(), 0);
-            end.bind(end.queue.cast(), FI_SEND | FI_RECV);
-            end
+            good(((*ops).cq_open)(self.domain, &raw mut queue, &raw mut self.queue, null_mut()));
+        }
+        self.bind(self.vector.cast(), 0);
+        self.bind(self.queue.cast(), FI_SEND | FI_RECV);
+    }
+
+    /// Has a counter of its own for operations of these kinds.
+    pub fn count(&mut self, flags: u64) {
+        let mut counter = null_mut();
+        // SAFETY: the domain is open, and zeros are good attributes.
+        unsafe {
+            let mut attributes: fi_cntr_attr = std::mem::zeroed();
+            let ops = (*self.domain).ops;
+            good(((*ops).cntr_open)(self.domain, &raw mut attributes, &raw mut counter, null_mut()));
+        }
+        self.bind(counter.cast(), flags);
+        self.counter = Some(counter);
+    }
+
+    /// How many operations have ended well, and how many have not.
+    pub fn counted(&self) -> (u64, u64) {
+        let counter = self.counter.expect("it counts");
+        // SAFETY: it is open.
+        unsafe {
+            let ops = (*counter).ops;
+            (((*ops).read)(counter), ((*ops).readerr)(counter))
         }
     }
 
@@ -281,17 +325,126 @@ impl End {
     }
 }
 
+/// Memory that peers reach, and the test meanwhile.
+pub struct SharedBytes(Vec<AtomicU8>);
+
+impl SharedBytes {
+    pub fn new(bytes: &[u8]) -> Self {
+        Self(bytes.iter().copied().map(AtomicU8::new).collect())
+    }
+
+    pub fn to_vec(&self) -> Vec<u8> {
+        self.0.iter().map(|byte| byte.load(Ordering::Relaxed)).collect()
+    }
+
+    pub fn addr(&self) -> u64 {
+        self.0.as_ptr().addr() as u64
+    }
+}
+
+/// Registered memory, until it is dropped.
+pub struct Registered(*mut fid_mr);
+
+impl Registered {
+    pub fn key(&self) -> u64 {
+        // SAFETY: it is open.
+        unsafe { (*self.0).key }
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        // SAFETY: it is open, and closed once.
+        let closed = unsafe { ((*(*self.0).fid.ops).close)(self.0.cast()) };
+        assert!(closed == 0 || std::thread::panicking(), "fi_close returns {closed}");
+    }
+}
+
+/// Where in a peer's memory: an address and a key.
+pub type At = (u64, u64);
+
+/// RMA, each call as libfabric makes it.
+impl End {
+    pub fn reg(&self, bytes: &SharedBytes, access: u64, key: u64) -> Result<Registered, c_int> {
+        let mut memory = null_mut();
+        let (start, len) = (bytes.0.as_ptr().cast(), bytes.0.len());
+        let domain = self.domain;
+        // SAFETY: the domain is open, and the memory there as long as it is registered, says each test.
+        let answer = unsafe {
+            ((*(*domain).mr).reg)(domain.cast(), start, len, access, 0, key, 0, &raw mut memory, null_mut())
+        };
+        if answer == 0 { Ok(Registered(memory)) } else { Err(answer) }
+    }
+
+    /// Registers memory that peers may read and write.
+    pub fn reg_open(&self, bytes: &SharedBytes, key: u64) -> Registered {
+        self.reg(bytes, FI_REMOTE_READ | FI_REMOTE_WRITE, key).expect("the key is free")
+    }
+
+    pub fn write(&self, to: fi_addr_t, bytes: &[u8], (addr, key): At, context: usize) -> isize {
+        // SAFETY: the bytes stay until the completion, says each test.
+        unsafe {
+            let ops = (*self.endpoint).rma;
+            let (start, len) = (bytes.as_ptr().cast(), bytes.len());
+            ((*ops).write)(self.endpoint, start, len, null_mut(), to, addr, key, context as *mut c_void)
+        }
+    }
+
+    pub fn write_data(&self, to: fi_addr_t, bytes: &[u8], (addr, key): At, (data, context): (u64, usize)) -> isize {
+        // SAFETY: the bytes stay until the completion, says each test.
+        unsafe {
+            let ops = (*self.endpoint).rma;
+            let (start, len) = (bytes.as_ptr().cast(), bytes.len());
+            ((*ops).writedata)(self.endpoint, start, len, null_mut(), data, to, addr, key, context as *mut c_void)
+        }
+    }
+
+    pub fn inject_write(&self, to: fi_addr_t, bytes: &[u8], (addr, key): At) -> isize {
+        // SAFETY: the bytes are there.
+        unsafe {
+            let ops = (*self.endpoint).rma;
+            ((*ops).inject)(self.endpoint, bytes.as_ptr().cast(), bytes.len(), to, addr, key)
+        }
+    }
+
+    pub fn rma_read(&self, from: fi_addr_t, room: &mut [u8], (addr, key): At, context: usize) -> isize {
+        // SAFETY: the room stays until the completion, says each test.
+        unsafe {
+            let ops = (*self.endpoint).rma;
+            let (start, len) = (room.as_mut_ptr().cast(), room.len());
+            ((*ops).read)(self.endpoint, start, len, null_mut(), from, addr, key, context as *mut c_void)
+        }
+    }
+
+    /// `fi_writemsg`, or `fi_readmsg` where `is_read`.
+    pub fn rma_message(&self, is_read: bool, to: fi_addr_t, pieces: &[iovec], there: &[fi_rma_iov], flags: u64) -> isize {
+        let message = fi_msg_rma {
+            msg_iov: pieces.as_ptr(),
+            desc: null_mut(),
+            iov_count: pieces.len(),
+            addr: to,
+            rma_iov: there.as_ptr(),
+            rma_iov_count: there.len(),
+            context: 77 as *mut c_void,
+            data: 0,
+        };
+        // SAFETY: the pieces stay until the completion, says each test.
+        unsafe {
+            let ops = (*self.endpoint).rma;
+            let call = if is_read { (*ops).readmsg } else { (*ops).writemsg };
+            call(self.endpoint, &raw const message, flags)
+        }
+    }
+}
+
 impl Drop for End {
     fn drop(&mut self) {
         // SAFETY: each is open, and closed once, in the order of an MPI library.
         unsafe {
-            for object in [
-                self.endpoint.cast::<fid>(),
-                self.queue.cast(),
-                self.vector.cast(),
-                self.domain.cast(),
-                self.fabric.cast(),
-            ] {
+            let own = [self.endpoint.cast::<fid>(), self.queue.cast(), self.vector.cast()];
+            let counter = self.counter.map(|counter| counter.cast());
+            let of_all = [self.domain.cast(), self.fabric.cast()];
+            for &object in own.iter().chain(&counter).chain(of_all.iter().filter(|_| !self.is_sibling)) {
                 let closed = ((*(*object).ops).close)(object);
                 assert!(closed == 0 || std::thread::panicking(), "fi_close returns {closed}");
             }

@@ -97,6 +97,39 @@ static void one_sided(int len) {
     MPI_Win_free(&win);
 }
 
+/* One-sided, while nobody is called upon: everybody puts to a place of its own at all, each second byte of it, and reads it again. */
+static void passive(int len) {
+    char *window, *bytes = malloc(2 * len + 1), *again = malloc(len + 1);
+    MPI_Win win;
+    MPI_Aint room = 2 * (MPI_Aint)len;
+    MPI_Win_allocate(room * size, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window, &win);
+    memset(window, 0x55, room * size);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Datatype every_second;
+    MPI_Type_vector(len, 1, 2, MPI_CHAR, &every_second);
+    MPI_Type_commit(&every_second);
+    fill(bytes, rank, len);
+    MPI_Win_lock_all(0, win);
+    for (int peer = 0; peer < size; peer++) MPI_Put(bytes, len, MPI_CHAR, peer, rank * room, 1, every_second, win);
+    MPI_Win_flush_all(win);
+    for (int peer = 0; peer < size; peer++) {
+        memset(again, 0, len);
+        MPI_Get(again, len, MPI_CHAR, peer, rank * room, 1, every_second, win);
+        MPI_Win_flush(peer, win);
+        check_bytes(again, rank, len);
+    }
+    MPI_Win_unlock_all(win);
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int peer = 0; peer < size; peer++)
+        for (long at = 0; at < len; at++) {
+            char *place = window + peer * room + 2 * at;
+            check(place[0] == byte_of(at, peer, len) && place[1] == 0x55, "a wrong byte in the window", at);
+        }
+    MPI_Type_free(&every_second);
+    free(bytes), free(again);
+    MPI_Win_free(&win);
+}
+
 int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -107,6 +140,7 @@ int main(int argc, char **argv) {
         probes(lengths[number]);
         collectives(lengths[number]);
         one_sided(lengths[number]);
+        if (lengths[number] <= 65536) passive(lengths[number]);
     }
     if (rank == 0) printf("%d ranks have exchanged messages of up to 1000003 bytes\n", size);
     MPI_Finalize();

@@ -14,6 +14,15 @@ use crate::Source;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segment(pub(crate) MemoryRegion);
 
+/// What peers may do with memory that is exposed to them under a key of its owner's choice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RemoteAccess {
+    /// They may read it.
+    ReadOnly,
+    /// They may read it, and write it where it is no source.
+    ReadWrite,
+}
+
 /// Memory that this end offers to peers, until it is taken back: what they use of it is registered, and nothing else. It is a name, as
 /// a segment is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -16,7 +16,7 @@ use crate::core::refused::{CallError, Refused};
 use crate::core::segment::AwaitedNumber;
 use crate::firehose::FirehoseStats;
 use crate::one_sided::{
-    AtomicOp, AtomicWidth, KeyNames, OfferedMemory, Offering, OneSided, RemoteAddress, Segment, SegmentKey, Signal,
+    AtomicOp, AtomicWidth, KeyNames, OfferedMemory, Offering, OneSided, RemoteAccess, RemoteAddress, Segment, SegmentKey, Signal,
 };
 use crate::services::rma::operation::OneSidedCall;
 use crate::worker::active::{active_of, long_call};
@@ -44,11 +44,17 @@ impl<H: EngineHost> OneSided for DedicatedWorker<H> {
         call!(self, Expose(buffer)).unwrap_or_else(|why| Err(Refused::new(why, None)))
     }
 
-    fn expose_as(&mut self, key: u64, base: u64, buffer: Buffer) -> Result<Segment, Refused<Option<Buffer>>> {
+    fn expose_as(
+        &mut self,
+        key: u64,
+        base: u64,
+        buffer: Buffer,
+        access: RemoteAccess,
+    ) -> Result<Segment, Refused<Option<Buffer>>> {
         if self.is_forked() {
             return Err(Refused::new(CallError::Forked, Some(buffer)));
         }
-        call!(self, ExposeAs((key, base, buffer))).unwrap_or_else(|why| Err(Refused::new(why, None)))
+        call!(self, ExposeAs((key, base, buffer, access))).unwrap_or_else(|why| Err(Refused::new(why, None)))
     }
 
     fn withdraw(&mut self, segment: Segment) -> Result<Buffer, CallError> {

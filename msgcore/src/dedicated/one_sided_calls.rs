@@ -6,14 +6,14 @@ use roci_driver::{Buffer, UserMemory};
 use crate::active::{ActiveMessages as _, Handler, HandlerId};
 use crate::core::refused::{CallError, Refused};
 use crate::firehose::FirehoseStats;
-use crate::one_sided::{KeyNames as _, OfferedMemory, Offering as _, OneSided as _, Segment, SegmentKey};
+use crate::one_sided::{KeyNames as _, OfferedMemory, Offering as _, OneSided as _, RemoteAccess, Segment, SegmentKey};
 use crate::services::am::Active;
 use crate::{PeerId, Worker};
 
 /// A call for the engine. Bytes come back with the answer, for the next call.
 pub(super) enum OneSidedQuestion {
     Expose(Buffer),
-    ExposeAs((u64, u64, Buffer)),
+    ExposeAs((u64, u64, Buffer, RemoteAccess)),
     Offer(UserMemory),
     Retract(OfferedMemory),
     FirehoseStats,
@@ -48,8 +48,8 @@ pub(super) enum OneSidedAnswer {
 pub(super) fn carry_out<L: Link>(worker: &mut Worker<L>, call: OneSidedQuestion) -> OneSidedAnswer {
     match call {
         OneSidedQuestion::Expose(buffer) => OneSidedAnswer::Expose(worker.expose(buffer)),
-        OneSidedQuestion::ExposeAs((key, base, buffer)) => {
-            OneSidedAnswer::ExposeAs(worker.expose_as(key, base, buffer))
+        OneSidedQuestion::ExposeAs((key, base, buffer, access)) => {
+            OneSidedAnswer::ExposeAs(worker.expose_as(key, base, buffer, access))
         }
         OneSidedQuestion::Offer(memory) => OneSidedAnswer::Offer(worker.offer(memory)),
         OneSidedQuestion::Retract(offer) => OneSidedAnswer::Retract(worker.retract(offer)),

@@ -10,7 +10,7 @@ use super::sending::advance;
 use crate::core::peer::PeerId;
 use crate::core::refused::{CallError, Refused};
 use crate::core::request::Request;
-use crate::core::segment::{OfferedMemory, RemoteAddress, Segment};
+use crate::core::segment::{OfferedMemory, RemoteAccess, RemoteAddress, Segment};
 use crate::core::tx::OneSidedWork;
 use crate::services::am::handlers::{Handler, HandlerId};
 use crate::services::am::{self, Active};
@@ -21,7 +21,7 @@ use crate::services::tag::operation::TagOperation;
 impl<L: Link> Endpoint<L> {
     /// Exposes memory to peers.
     pub(crate) fn expose(&mut self, buffer: Buffer) -> Result<Segment, Refused<Option<Buffer>>> {
-        let region = open_to_peers(&mut self.core.engine, self.core.pd, buffer, 0);
+        let region = open_to_peers(&mut self.core.engine, self.core.pd, buffer, 0, RemoteAccess::ReadWrite);
         region.map(Segment).map_err(|RegionRefused { why, buffer }| Refused::new(why, Some(buffer)))
     }
 
@@ -31,11 +31,12 @@ impl<L: Link> Endpoint<L> {
         key: u64,
         base: u64,
         buffer: Buffer,
+        access: RemoteAccess,
     ) -> Result<Segment, Refused<Option<Buffer>>> {
         if self.services.rma.keys.is_taken(key) {
             return Err(Refused::new(CallError::KeyTaken(key), Some(buffer)));
         }
-        match open_to_peers(&mut self.core.engine, self.core.pd, buffer, base) {
+        match open_to_peers(&mut self.core.engine, self.core.pd, buffer, base, access) {
             Ok(region) => {
                 self.services.rma.keys.insert(key, region.rkey());
                 Ok(Segment(region))

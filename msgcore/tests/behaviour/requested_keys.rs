@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use roci_msgcore::active::HandlerId;
-use roci_msgcore::one_sided::{AtomicOp, AtomicWidth, RemoteAddress, Segment, SegmentKey, Signal};
+use roci_msgcore::one_sided::{AtomicOp, AtomicWidth, RemoteAccess, RemoteAddress, Segment, SegmentKey, Signal};
 use roci_msgcore::{Buffer, CallError, OpError, Request, Source, Tag, UserMemory, WorkerEvent};
 use roci_testkit::World as _;
 
@@ -32,7 +32,7 @@ fn filled(world: &World, who: usize, bytes: &[u8]) -> Buffer {
 
 fn expose(world: &mut World, who: usize, (key, base): (u64, u64), bytes: &[u8]) -> Segment {
     let buffer = filled(world, who, bytes);
-    world.workers[who].expose_as(key, base, buffer).expect("the key is free")
+    world.workers[who].expose_as(key, base, buffer, RemoteAccess::ReadWrite).expect("the key is free")
 }
 
 fn content(world: &mut World, who: usize, segment: Segment) -> Vec<u8> {
@@ -174,11 +174,11 @@ fn a_key_is_exposed_once_at_a_time_and_what_is_refused_comes_back() {
     let mut world = World::pair(&[]);
     let first = expose(&mut world, 0, (KEY, 0), &[1; 10]);
     let second = filled(&world, 0, &[2; 20]);
-    let refused = world.workers[0].expose_as(KEY, 0, second).expect_err("it is taken");
+    let refused = world.workers[0].expose_as(KEY, 0, second, RemoteAccess::ReadWrite).expect_err("it is taken");
     assert!(matches!(refused.why, CallError::KeyTaken(KEY)));
     assert_eq!(refused.given.expect("it comes back")[..], [2; 20]);
     let high = filled(&world, 0, &[3; 20]);
-    let refused = world.workers[0].expose_as(5, u64::MAX - 10, high).expect_err("it would end beyond all addresses");
+    let refused = world.workers[0].expose_as(5, u64::MAX - 10, high, RemoteAccess::ReadWrite).expect_err("it would end beyond all addresses");
     assert!(refused.given.is_some_and(|buffer| buffer[..] == [3; 20]), "{}", refused.why);
     assert_eq!(world.workers[0].withdraw(first).expect("it is there")[..], [1; 10]);
     assert!(matches!(world.workers[0].withdraw(first), Err(CallError::NoSegment)));
@@ -197,7 +197,7 @@ fn memory_may_be_exposed_under_several_keys_that_overlap() {
         // SAFETY: they are mapped for ever, and all references to them are to atomics.
         let memory = unsafe { UserMemory::target(NonNull::from(part).cast(), part.len()) };
         let buffer = world.workers[1].adopt(memory).expect("it is there");
-        world.workers[1].expose_as(key, range.start as u64, buffer).expect("the key is free");
+        world.workers[1].expose_as(key, range.start as u64, buffer, RemoteAccess::ReadWrite).expect("the key is free");
     }
     for key in 1..=3 {
         put(&mut world, 1, &[key as u8], at(key, 501)).expect("it arrives");
@@ -209,6 +209,22 @@ fn memory_may_be_exposed_under_several_keys_that_overlap() {
     assert_eq!(put(&mut world, 1, &[1], at(3, 500)), denied(1), "each ends where it does");
 }
 
+/// So is memory that is exposed for reading alone, though its owner may write it.
+#[test]
+fn what_is_exposed_read_only_may_be_read_and_not_changed() {
+    for means in MEANS {
+        let mut world = World::of(&means);
+        let bytes = pattern(5000, 6);
+        let buffer = filled(&world, 1, &bytes);
+        let segment = world.workers[1].expose_as(KEY, 0, buffer, RemoteAccess::ReadOnly).expect("the key is free");
+        assert_eq!(put(&mut world, 1, &[1; 10], at(KEY, 0)), denied(1));
+        let added = world.workers[0].atomic(1, AtomicOp::Add(1), at(KEY, 8)).expect("accepted");
+        assert_eq!(world.wait(0, added).map(|done| done.data), denied(1));
+        assert!(get(&mut world, 1, 5000, at(KEY, 0)).expect("it comes") == bytes);
+        assert!(content(&mut world, 1, segment) == bytes);
+    }
+}
+
 /// A source may be read alone, and who writes to it is denied alone.
 #[test]
 fn a_source_may_be_read_and_not_written() {
@@ -216,7 +232,7 @@ fn a_source_may_be_read_and_not_written() {
         let mut world = World::of(&means);
         let source: &'static [u8] = pattern(5000, 5).leak();
         let buffer = world.workers[1].adopt(source.into()).expect("it is there");
-        world.workers[1].expose_as(KEY, 0, buffer).expect("the key is free");
+        world.workers[1].expose_as(KEY, 0, buffer, RemoteAccess::ReadWrite).expect("the key is free");
         assert!(get(&mut world, 1, 5000, at(KEY, 0)).expect("it comes") == *source);
         assert_eq!(put(&mut world, 1, &[1; 10], at(KEY, 0)), denied(1));
         assert!(get(&mut world, 1, 5000, at(KEY, 0)).expect("it comes") == *source);

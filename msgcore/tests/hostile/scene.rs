@@ -7,7 +7,7 @@ use roci_driver::link::sim::{Clock, Net, SimLink};
 use roci_driver::{CompletionQueue, Operation, QpParams, QueuePair, Rkey, SendWr, UnconnectedQp};
 use roci_msgcore::active::{ActiveMessage, HandlerContext, HandlerId};
 use roci_msgcore::config::Origin;
-use roci_msgcore::one_sided::{AtomicOp, AtomicWidth, SegmentKey};
+use roci_msgcore::one_sided::{AtomicOp, AtomicWidth, RemoteAccess, SegmentKey};
 use roci_msgcore::receive_queues::Kind;
 use roci_msgcore::{
     CallError, Config, Context, OpError, Pattern, Ports, Request, SendOptions, Source, Tag, TagMatch, Worker,
@@ -430,7 +430,7 @@ fn open_to_peers(victim: &mut TestWorker) -> Rkey {
     let segment = victim.buffer(SEGMENT as usize).expect("memory");
     let segment = victim.expose(segment).expect("a key");
     let other = victim.buffer(SEGMENT as usize).expect("memory");
-    victim.expose_as(1, 0, other).expect("a key");
+    victim.expose_as(1, 0, other, RemoteAccess::ReadWrite).expect("a key");
     let room = vec![0; OFFERED + 4096].leak();
     let page = room.as_ptr().align_offset(4096);
     let offer = victim.offer((&mut room[page..page + OFFERED]).into()).expect("keys are left");

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use rand::{Rng, RngCore};
 use roci_msgcore::active::{ActiveMessage, HandlerContext, HandlerId};
-use roci_msgcore::one_sided::{AtomicOp, AtomicWidth, RemoteAddress, Segment, SegmentKey, Signal};
+use roci_msgcore::one_sided::{AtomicOp, AtomicWidth, RemoteAccess, RemoteAddress, Segment, SegmentKey, Signal};
 use roci_msgcore::{CallError, Done, OpError, Rank, Request, UserMemory};
 
 use crate::common::{TestWorker, World};
@@ -79,7 +79,7 @@ impl OwnMemory {
         let mut memory = worker.buffer(len).expect("memory");
         memory.fill(0);
         if opening == Opening::Requested {
-            let segment = worker.expose_as(REQUESTED, 0, memory).expect("a key");
+            let segment = worker.expose_as(REQUESTED, 0, memory, RemoteAccess::ReadWrite).expect("a key");
             return (Self::Exposed(segment), SegmentKey::requested(REQUESTED));
         }
         let segment = worker.expose(memory).expect("a key");

@@ -314,6 +314,10 @@ impl Link for UdpLink {
         self.headings.own.is_ipv4()
     }
 
+    fn receives_by_system_call(&self) -> bool {
+        true
+    }
+
     fn take_failed(&mut self) -> Option<FailedFrame> {
         self.failed.pop_front()
     }

@@ -8,7 +8,7 @@ use roci_driver::{Access, Buffer, Engine, MemoryRegion, PdId, RegionError, Regio
 
 use super::firehose::{Bucket, Limits, PinError, Region, Span};
 use crate::core::Core;
-use crate::core::segment::{OfferTerms, OfferedMemory};
+use crate::core::segment::{OfferTerms, OfferedMemory, RemoteAccess};
 
 /// What is registered is whole pages, at least.
 const PAGE: usize = 4096;
@@ -68,7 +68,7 @@ impl Offers {
         }
         let part = memory.part(first..last).ok_or(PinError::NotOffered)?;
         let buffer = core.engine.adopt(part).map_err(|_| PinError::NoMemory)?;
-        let region = open_to_peers(&mut core.engine, core.pd, buffer, va).map_err(|_| PinError::NoKey)?;
+        let region = open_to_peers(&mut core.engine, core.pd, buffer, va, RemoteAccess::ReadWrite).map_err(|_| PinError::NoKey)?;
         let earlier = self.regions.insert(bucket, region);
         assert!(earlier.is_none(), "{bucket:?} is registered already");
         Ok(region.rkey())
@@ -83,15 +83,16 @@ impl Offers {
 }
 
 /// Opens memory to peers, with addresses from `base` on. What the application itself may access meanwhile is open to atomics only where
-/// its numbers are aligned, and a source to reads alone.
+/// its numbers are aligned, and a source to reads alone, whatever the access.
 pub(crate) fn open_to_peers<L: Link>(
     engine: &mut Engine<L>,
     pd: PdId,
     buffer: Buffer,
     base: u64,
+    access: RemoteAccess,
 ) -> Result<MemoryRegion, RegionRefused> {
     let reads = Access::REMOTE_READ;
-    let is_read_only = buffer.check_filled().is_err();
+    let is_read_only = access == RemoteAccess::ReadOnly || buffer.check_filled().is_err();
     let writes = if is_read_only { reads } else { reads.and(Access::REMOTE_WRITE) };
     let all = if is_read_only { reads } else { writes.and(Access::REMOTE_ATOMIC) };
     match engine.register_at(pd, buffer, all, base) {

@@ -3,7 +3,7 @@
 use roci_driver::Buffer;
 use roci_driver::link::Link;
 
-use super::{AtomicOp, AtomicWidth, NUMBER, OneSided, RemoteAddress, Segment, Signal};
+use super::{AtomicOp, AtomicWidth, NUMBER, OneSided, RemoteAccess, RemoteAddress, Segment, Signal};
 use crate::Source;
 use crate::backoff::Backoff;
 use crate::core::completion::{Done, OpError};
@@ -21,8 +21,14 @@ impl<L: Link> OneSided for Worker<L> {
         self.endpoint.expose(buffer)
     }
 
-    fn expose_as(&mut self, key: u64, base: u64, buffer: Buffer) -> Result<Segment, Refused<Option<Buffer>>> {
-        self.endpoint.expose_as(key, base, buffer)
+    fn expose_as(
+        &mut self,
+        key: u64,
+        base: u64,
+        buffer: Buffer,
+        access: RemoteAccess,
+    ) -> Result<Segment, Refused<Option<Buffer>>> {
+        self.endpoint.expose_as(key, base, buffer, access)
     }
 
     fn withdraw(&mut self, segment: Segment) -> Result<Buffer, CallError> {

@@ -71,7 +71,7 @@ use crate::core::peer_id::PeerId;
 use crate::core::refused::{CallError, Refused};
 use crate::core::request::Request;
 
-pub use crate::core::segment::{OfferedMemory, RemoteAddress, Segment, SegmentKey};
+pub use crate::core::segment::{OfferedMemory, RemoteAccess, RemoteAddress, Segment, SegmentKey};
 pub use crate::services::rma::operation::Signal;
 pub use access_region::AccessRegion;
 pub use names::KeyNames;
@@ -92,8 +92,9 @@ pub trait OneSided {
     fn expose(&mut self, buffer: Buffer) -> Result<Segment, Refused<Option<Buffer>>>;
 
     /// Exposes memory to peers under a key of the caller's choice, with addresses from `base` on: peers need nothing but the number
-    /// ([`SegmentKey::requested`]). An address is `base` for the first byte, be that 0 or the memory's own address. It may be
-    /// exposed under several keys at a time, where it is the application's ([`UserMemory::target`](roci_driver::UserMemory::target)).
+    /// ([`SegmentKey::requested`]), and may do what `access` says. An address is `base` for the first byte, be that 0 or the memory's
+    /// own address. It may be exposed under several keys at a time, where it is the application's
+    /// ([`UserMemory::target`](roci_driver::UserMemory::target)).
     ///
     /// Operations under such keys go by messages, whatever RDMA there is, and where the key is not known, or not any more, they end
     /// alone ([`OpError::Denied`]).
@@ -101,7 +102,13 @@ pub trait OneSided {
     /// # Errors
     /// The key is taken, all of the worker's are in use, or the last address would be beyond 64 bits. The buffer comes back, unless it
     /// went with a dedicated worker's thread.
-    fn expose_as(&mut self, key: u64, base: u64, buffer: Buffer) -> Result<Segment, Refused<Option<Buffer>>>;
+    fn expose_as(
+        &mut self,
+        key: u64,
+        base: u64,
+        buffer: Buffer,
+        access: RemoteAccess,
+    ) -> Result<Segment, Refused<Option<Buffer>>>;
 
     /// Withdraws a segment from peers, and returns its memory. Operations of peers that come later are denied.
     ///
