@@ -87,7 +87,10 @@ impl Opened {
             memory
         };
         let (first, second) = (memory(), memory());
-        let exposed = [worker.expose(first).expect("a key"), worker.expose_as(REQUESTED, 0, second, RemoteAccess::ReadWrite).expect("a key")];
+        let exposed = [
+            worker.expose(first).expect("a key"),
+            worker.expose_as(REQUESTED, 0, second, RemoteAccess::ReadWrite).expect("a key"),
+        ];
         let offered: &'static [AtomicU8] = (0..RANKS * PART).map(|_| AtomicU8::new(0)).collect::<Vec<_>>().leak();
         // SAFETY: they are mapped for ever, and all references to them are to atomics.
         let target = unsafe { UserMemory::target(NonNull::from(offered).cast(), offered.len()) };

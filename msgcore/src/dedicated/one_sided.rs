@@ -16,7 +16,8 @@ use crate::core::refused::{CallError, Refused};
 use crate::core::segment::AwaitedNumber;
 use crate::firehose::FirehoseStats;
 use crate::one_sided::{
-    AtomicOp, AtomicWidth, KeyNames, OfferedMemory, Offering, OneSided, RemoteAccess, RemoteAddress, Segment, SegmentKey, Signal,
+    AtomicOp, AtomicWidth, KeyNames, OfferedMemory, Offering, OneSided, RemoteAccess, RemoteAddress, Segment,
+    SegmentKey, Signal,
 };
 use crate::services::rma::operation::OneSidedCall;
 use crate::worker::active::{active_of, long_call};

@@ -178,7 +178,9 @@ fn a_key_is_exposed_once_at_a_time_and_what_is_refused_comes_back() {
     assert!(matches!(refused.why, CallError::KeyTaken(KEY)));
     assert_eq!(refused.given.expect("it comes back")[..], [2; 20]);
     let high = filled(&world, 0, &[3; 20]);
-    let refused = world.workers[0].expose_as(5, u64::MAX - 10, high, RemoteAccess::ReadWrite).expect_err("it would end beyond all addresses");
+    let refused = world.workers[0]
+        .expose_as(5, u64::MAX - 10, high, RemoteAccess::ReadWrite)
+        .expect_err("it would end beyond all addresses");
     assert!(refused.given.is_some_and(|buffer| buffer[..] == [3; 20]), "{}", refused.why);
     assert_eq!(world.workers[0].withdraw(first).expect("it is there")[..], [1; 10]);
     assert!(matches!(world.workers[0].withdraw(first), Err(CallError::NoSegment)));

@@ -68,7 +68,8 @@ impl Offers {
         }
         let part = memory.part(first..last).ok_or(PinError::NotOffered)?;
         let buffer = core.engine.adopt(part).map_err(|_| PinError::NoMemory)?;
-        let region = open_to_peers(&mut core.engine, core.pd, buffer, va, RemoteAccess::ReadWrite).map_err(|_| PinError::NoKey)?;
+        let region = open_to_peers(&mut core.engine, core.pd, buffer, va, RemoteAccess::ReadWrite)
+            .map_err(|_| PinError::NoKey)?;
         let earlier = self.regions.insert(bucket, region);
         assert!(earlier.is_none(), "{bucket:?} is registered already");
         Ok(region.rkey())
