@@ -23,10 +23,10 @@ use crate::info::QUEUE_SIZE;
 use crate::object::{Errno, Object, answer, answer_int, fid_of};
 use crate::progress::{self, ProgressThread};
 use crate::queue::{self, CqState};
-use crate::rma::AccessParts;
 use crate::remote_data::RemoteData;
-use crate::{rma, transmit};
+use crate::rma::AccessParts;
 use crate::vector::{self, AvState, copy_out};
+use crate::{rma, transmit};
 
 /// What a multi-receive leaves unused at least, unless the application says otherwise.
 const MIN_MULTI_RECV: usize = 64;

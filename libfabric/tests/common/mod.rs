@@ -11,7 +11,8 @@ use roci_fi::abi::flags::{FI_MULTI_RECV, FI_PEEK, FI_RECV, FI_REMOTE_READ, FI_RE
 use roci_fi::abi::memory::{fi_msg_rma, fi_rma_iov, fid_mr};
 use roci_fi::abi::queues::{FI_ENABLE, fi_cq_err_entry, fi_cq_tagged_entry, fi_msg, fi_msg_tagged};
 use roci_fi::abi::{
-    FI_ADDR_UNSPEC, fi_addr_t, fi_context, fi_version, fid, fid_av, fid_cntr, fid_cq, fid_domain, fid_ep, fid_fabric, iovec,
+    FI_ADDR_UNSPEC, fi_addr_t, fi_context, fi_version, fid, fid_av, fid_cntr, fid_cq, fid_domain, fid_ep, fid_fabric,
+    iovec,
 };
 use roci_fi::info::ADDRESS_LEN;
 
@@ -370,9 +371,8 @@ impl End {
         let (start, len) = (bytes.0.as_ptr().cast(), bytes.0.len());
         let domain = self.domain;
         // SAFETY: the domain is open, and the memory there as long as it is registered, says each test.
-        let answer = unsafe {
-            ((*(*domain).mr).reg)(domain.cast(), start, len, access, 0, key, 0, &raw mut memory, null_mut())
-        };
+        let answer =
+            unsafe { ((*(*domain).mr).reg)(domain.cast(), start, len, access, 0, key, 0, &raw mut memory, null_mut()) };
         if answer == 0 { Ok(Registered(memory)) } else { Err(answer) }
     }
 
@@ -417,7 +417,14 @@ impl End {
     }
 
     /// `fi_writemsg`, or `fi_readmsg` where `is_read`.
-    pub fn rma_message(&self, is_read: bool, to: fi_addr_t, pieces: &[iovec], there: &[fi_rma_iov], flags: u64) -> isize {
+    pub fn rma_message(
+        &self,
+        is_read: bool,
+        to: fi_addr_t,
+        pieces: &[iovec],
+        there: &[fi_rma_iov],
+        flags: u64,
+    ) -> isize {
         let message = fi_msg_rma {
             msg_iov: pieces.as_ptr(),
             desc: null_mut(),
@@ -442,7 +449,7 @@ impl Drop for End {
         // SAFETY: each is open, and closed once, in the order of an MPI library.
         unsafe {
             let own = [self.endpoint.cast::<fid>(), self.queue.cast(), self.vector.cast()];
-            let counter = self.counter.map(|counter| counter.cast());
+            let counter = self.counter.map(<*mut fid_cntr>::cast::<fid>);
             let of_all = [self.domain.cast(), self.fabric.cast()];
             for &object in own.iter().chain(&counter).chain(of_all.iter().filter(|_| !self.is_sibling)) {
                 let closed = ((*(*object).ops).close)(object);
