@@ -84,7 +84,7 @@ fn what_is_injected_is_the_applications_at_once_and_only_counted() {
 fn pieces_here_and_there_are_one_operation() {
     let pair = Pair::open();
     let [origin, target] = &pair.ends;
-    let memory = SharedBytes::new(&[0; 20_000]);
+    let memory = SharedBytes::new(&vec![0; 20_000]);
     let _registered = target.reg_open(&memory, KEY);
     let bytes = pattern(15_000, 5);
     let piece = |from: usize, len: usize| iovec { iov_base: bytes[from..].as_ptr().cast_mut().cast(), iov_len: len };
