@@ -220,7 +220,8 @@ fn what_is_exposed_read_only_may_be_read_and_not_changed() {
         let buffer = filled(&world, 1, &bytes);
         let segment = world.workers[1].expose_as(KEY, 0, buffer, RemoteAccess::ReadOnly).expect("the key is free");
         assert_eq!(put(&mut world, 1, &[1; 10], at(KEY, 0)), denied(1));
-        let added = world.workers[0].atomic(1, AtomicOp::Add(1), at(KEY, 8)).expect("accepted");
+        let added =
+            world.workers[0].atomic_with(1.into(), AtomicOp::Add(1), AtomicWidth::U64, at(KEY, 8)).expect("accepted");
         assert_eq!(world.wait(0, added).map(|done| done.data), denied(1));
         assert!(get(&mut world, 1, 5000, at(KEY, 0)).expect("it comes") == bytes);
         assert!(content(&mut world, 1, segment) == bytes);
