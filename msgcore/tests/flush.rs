@@ -8,13 +8,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ranks::{Member, PATIENCE, config, run_ranks};
 use roci_msgcore::active::{ActiveMessage, HandlerContext, HandlerId};
 use roci_msgcore::collectives::Collectives as _;
 use roci_msgcore::one_sided::Signal;
-use roci_msgcore::{CallError, DedicatedWorker, FlushError, PeerId, Tag, Worker};
+use roci_msgcore::{CallError, DedicatedWorker, FlushError, PeerId, SendOptions, Tag, Worker};
 
 const TAG: Tag = Tag::new(1);
 const MESSAGES: usize = 50;
@@ -64,6 +64,41 @@ fn a_worker_that_goes_leaves_nothing_on_its_way() {
 #[test]
 fn a_worker_with_a_thread_that_goes_leaves_nothing_on_its_way() {
     nothing_is_lost::<DedicatedWorker>();
+}
+
+/// What is injected is over at once, also where the peer has no credit for it and must fetch it: who goes waits for that.
+fn injected_is_fetched<W: Member>() {
+    let counts = run_ranks(2, |job, _| {
+        let mut worker = W::join(&config(&[("credits", "4")]), job).expect("it opens");
+        if worker.rank() == 0 {
+            for number in 0..MESSAGES {
+                worker.inject(1, TAG, &[number as u8; 8], SendOptions::default()).expect("accepted");
+            }
+            return usize::from(worker.stats().expect("it lives").fallback_credit > 0);
+        }
+        // All that can come is here before a receive is.
+        let late = Instant::now() + Duration::from_millis(50);
+        while Instant::now() < late {
+            worker.progress();
+        }
+        let mut came = 0;
+        for number in 0..MESSAGES {
+            let receive = worker.recv(0, TAG, worker.memory(8)).expect("accepted");
+            came += usize::from(worker.wait(receive).is_ok_and(|done| *done.buffer == [number as u8; 8]));
+        }
+        came
+    });
+    assert_eq!(counts, [1, MESSAGES]);
+}
+
+#[test]
+fn a_worker_that_goes_has_what_it_has_injected_fetched() {
+    injected_is_fetched::<Worker>();
+}
+
+#[test]
+fn a_worker_with_a_thread_that_goes_has_what_it_has_injected_fetched() {
+    injected_is_fetched::<DedicatedWorker>();
 }
 
 /// What the tests above would miss if nothing was waited for.

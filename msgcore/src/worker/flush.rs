@@ -40,7 +40,8 @@ struct Flushing {
 }
 
 enum Until {
-    /// All operations are work requests, or messages that wait: a put is behind its memory, and what follows it behind the put.
+    /// All operations are work requests, or messages that wait: a put is behind its memory, what follows it behind the put, and a short
+    /// message that had to be announced behind its receive.
     Begun,
     /// What waited then has left.
     Sent(WaitingMark),
@@ -56,7 +57,7 @@ impl Flushing {
     /// Whether it is over.
     fn is_over(&mut self, peer: &Peer, tag: &TagService) -> bool {
         if matches!(self.until, Until::Begun) {
-            if !peer.has_begun_all() || tag.has_work(peer.id) {
+            if !peer.has_begun_all() || tag.has_work(peer.id) || tag.has_unfetched(peer.id) {
                 return false;
             }
             self.until = Until::Sent(peer.mark_of_waiting());
@@ -74,15 +75,17 @@ impl Flushing {
 
 impl<L: Link> Worker<L> {
     /// Waits until all that was sent to a rank so far, or to every rank that is not gone, is in that rank's memory, for `timeout` at
-    /// most. Of a long message, which moves once a receive waits for it, that is the announcement. A rank that aborts or exits
-    /// after that loses no short message.
+    /// most. Of a long message, which moves once a receive waits for it, that is the announcement. So it is of a short one for which the
+    /// peer had no credit, but where its send is over already, because it was injected or detached: that one must meet its receive.
+    /// A [`DedicatedWorker`](crate::DedicatedWorker) does not tell them apart, and waits for each.
+    /// A rank that aborts or exits after that loses no short message whose send is over.
     ///
     /// # Errors
     /// The rank is gone, or there is none; or it took longer.
     pub fn flush(&mut self, to: Option<PeerId>, timeout: Duration) -> Result<(), FlushError> {
         let (since, mut backoff) = (Instant::now(), Backoff::new(self.limits));
         let asked = self.endpoint.peers.iter().filter(|peer| to.is_none_or(|id| id == peer.id));
-        let mut open: Vec<_> = asked.filter(|peer| !self.is_quiet(peer)).map(Flushing::begin).collect();
+        let mut open: Vec<_> = asked.filter(|peer| !self.has_flushed(peer)).map(Flushing::begin).collect();
         loop {
             if let Some(peer) = to.filter(|&peer| peer != self.endpoint.peers.oneself()) {
                 self.endpoint.peer_or_error(peer)?;
@@ -107,7 +110,11 @@ impl<L: Link> Worker<L> {
     /// on its way counts, too, which [`Worker::flush`] does not wait for. So it is where the peer is gone, or there is none.
     #[inline]
     pub fn is_flushed(&self, to: impl Into<PeerId>) -> bool {
-        self.endpoint.peers.get(to.into()).is_none_or(|peer| self.is_quiet(peer))
+        self.endpoint.peers.get(to.into()).is_none_or(|peer| self.has_flushed(peer))
+    }
+
+    fn has_flushed(&self, peer: &Peer) -> bool {
+        self.is_quiet(peer) && (peer.failure.is_some() || !self.endpoint.services.tag.has_unfetched(peer.id))
     }
 }
 

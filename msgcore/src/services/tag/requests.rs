@@ -353,6 +353,17 @@ impl Requests {
         self.select(|operation| operation.is_send() && !operation.is_local(oneself))
     }
 
+    /// Whether a message of at most so many bytes waits at a peer for its receive, and its send is over for the application, as far as
+    /// is known: an application on another thread does not say so.
+    pub(crate) fn has_unfetched(&self, peer: PeerId, limit: usize) -> bool {
+        let is_it = |slot: &RequestSlot| match &slot.operation {
+            TagOperation::Asked(asked) => asked.to == peer && asked.payload.len() <= limit,
+            _ => false,
+        };
+        let is_apart = self.names.is_none();
+        self.slots.iter().any(|(_, slot)| (is_apart || slot.report == ReportTo::Nowhere) && is_it(slot))
+    }
+
     /// How many of other services have not ended.
     pub(crate) fn elsewhere(&self) -> usize {
         self.select(|operation| matches!(operation, TagOperation::Elsewhere { .. })).len()

@@ -86,6 +86,12 @@ impl TagService {
         self.queues[peer.slot()].has_work()
     }
 
+    /// Whether a short message had to be announced to a peer, which has no receive for it yet, and its send is over for the application:
+    /// it was injected or detached.
+    pub(crate) fn has_unfetched(&self, peer: PeerId) -> bool {
+        self.queues[peer.slot()].announced > 0 && self.requests.has_unfetched(peer, self.rules.eager)
+    }
+
     /// Returns how many messages wait to be sent to a peer.
     pub(crate) fn outgoing_len(&self, peer: PeerId) -> usize {
         self.queues[peer.slot()].outgoing.len()
