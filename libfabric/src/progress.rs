@@ -3,7 +3,7 @@
 
 use std::ffi::c_int;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -39,6 +39,25 @@ impl PollingWait {
         }
         // A clock is dearer than a look.
         !self.in_vain.is_multiple_of(16) || self.until.is_none_or(|until| Instant::now() < until)
+    }
+}
+
+/// Reads of a queue that have found nothing, one after the other. An MPI library that waits does nothing but read: where there are more
+/// ranks than processors, those that have nothing to do must let the others run.
+#[derive(Default)]
+pub(crate) struct IdleReads(AtomicU32);
+
+impl IdleReads {
+    /// A read finds nothing ready. Yields the processor where many before it have found nothing either.
+    #[inline]
+    pub(crate) fn note(&self, happened: bool) {
+        // Two threads that read at once may lose a count.
+        let in_vain = if happened { 0 } else { self.0.load(Ordering::Relaxed) + 1 };
+        if in_vain <= SPINS {
+            self.0.store(in_vain, Ordering::Relaxed);
+        } else {
+            thread::yield_now();
+        }
     }
 }
 

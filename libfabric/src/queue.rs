@@ -19,7 +19,7 @@ use crate::abi::{FI_CLASS_CQ, fi_addr_t, fid, fid_cq, fid_domain};
 use crate::domain::{self, DomainState};
 use crate::endpoint::EndpointState;
 use crate::object::{Object, fid_of};
-use crate::progress::PollingWait;
+use crate::progress::{IdleReads, PollingWait};
 use crate::wait_fd::WaitFd;
 
 /// Entries and failures that wait to be read, before sends and looks that would add one are refused.
@@ -49,6 +49,7 @@ pub(crate) struct CqState {
     queued: Mutex<Queued>,
     /// Somebody who waits is to return.
     is_signalled: AtomicBool,
+    idle: IdleReads,
     endpoints: Mutex<Vec<Weak<EndpointState>>>,
 }
 
@@ -179,7 +180,7 @@ impl CqState {
         unsafe {
             match self.take(to, count, sources) {
                 nothing if nothing == -(libc::EAGAIN as ssize_t) => {
-                    self.progress();
+                    self.idle.note(self.progress());
                     self.take(to, count, sources)
                 }
                 read => read,
@@ -247,6 +248,7 @@ pub(crate) unsafe extern "C" fn open(
             descriptor,
             queued: Mutex::default(),
             is_signalled: AtomicBool::new(false),
+            idle: IdleReads::default(),
             endpoints: Mutex::default(),
         };
         let base = fid_of(FI_CLASS_CQ, context, &OPS);

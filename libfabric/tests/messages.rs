@@ -346,3 +346,39 @@ fn counters_count_what_has_ended_of_their_kinds() {
     assert_eq!(pair.wait(1).bad().err, libc::ECANCELED);
     assert_eq!(receiver.counted(), (LENGTHS.len() as u64, 1));
 }
+
+/// An endpoint that is closed, by a thread.
+struct Leaving(End);
+
+// SAFETY: it is one thread's at a time.
+unsafe impl Send for Leaving {}
+
+impl Leaving {
+    fn close(self) {
+        drop(self.0);
+    }
+}
+
+#[test]
+fn what_was_sent_before_its_sender_closed_is_received_after_that() {
+    for pause in [0, 1, 20] {
+        let Pair { ends: [sender, receiver], numbers } = Pair::open();
+        for tag in 0..200 {
+            assert_eq!(sender.tsend(numbers[0], tag, b"farewell", 1), 0);
+        }
+        let leaving = Leaving(sender);
+        let thread = std::thread::spawn(move || leaving.close());
+        std::thread::sleep(std::time::Duration::from_millis(pause));
+        for tag in 0..200 {
+            let mut room = [0; 8];
+            assert_eq!(receiver.trecv(numbers[1], (tag, 0), &mut room, 2), 0);
+            let news = loop {
+                if let Some(news) = receiver.read() {
+                    break news;
+                }
+            };
+            assert_eq!((news.good().op_context as usize, &room), (2, b"farewell"), "{tag}");
+        }
+        thread.join().expect("it closes");
+    }
+}
