@@ -3,6 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::io::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use roci_msgcore::config::Origin;
 use roci_msgcore::{Config, ConfigError};
@@ -20,10 +21,16 @@ const DEVICE: &str = "FI_ROCI_DEVICE";
 /// What is taken where it is not set: sockets, which need no privilege and no configuration.
 const DEFAULT_DEVICE: &str = "udp";
 
+/// How long that is unless a knob says otherwise: an MPI's rank ends while another one computes, and receives what it was sent after
+/// that. A peer that is gone is not waited for.
+const LINGER: Duration = Duration::from_mins(1);
+
 /// What endpoints of a domain have in common.
 pub(crate) struct DomainState {
     _fabric: Arc<FabricState>,
     pub(crate) config: Config,
+    /// How long a closed endpoint waits for its peers.
+    pub(crate) linger: Duration,
     /// A thread makes progress where the application asks for it.
     pub(crate) is_automatic: bool,
     pub(crate) memory: RegisteredMemory,
@@ -45,11 +52,15 @@ pub(crate) fn device() -> String {
     std::env::var(DEVICE).ok().filter(|device| !device.is_empty()).unwrap_or_else(|| DEFAULT_DEVICE.into())
 }
 
-/// The configuration of the endpoints: the core's own, on this provider's device.
-fn configure() -> Result<Config, ConfigError> {
+/// The configuration of the endpoints: the core's own, on this provider's device; and how long they linger when they are closed, which
+/// is done here ([`endpoint::linger`]).
+fn configure() -> Result<(Config, Duration), ConfigError> {
     let mut config = Config::load(None)?;
     config.set("device", &device(), Origin::Environment)?;
-    Ok(config)
+    let is_chosen = config.origin("linger_ms") != Origin::Default;
+    let linger = if is_chosen { Duration::from_millis(config.linger_ms) } else { LINGER };
+    config.set("linger_ms", "0", Origin::Code)?;
+    Ok((config, linger))
 }
 
 /// `fi_domain`.
@@ -59,7 +70,7 @@ pub(crate) unsafe extern "C" fn open(
     domain: *mut *mut fid_domain,
     context: *mut c_void,
 ) -> c_int {
-    let config = match configure() {
+    let (config, linger) = match configure() {
         Ok(config) => config,
         Err(why) => return refuse(&why.to_string()),
     };
@@ -69,7 +80,7 @@ pub(crate) unsafe extern "C" fn open(
         let is_automatic = attributes.is_some_and(|it| it.data_progress == FI_PROGRESS_AUTO);
         let mode = MemoryMode::of(attributes.map_or(0, |it| it.mr_mode));
         let memory = RegisteredMemory::new(mode);
-        let state = DomainState { _fabric: fabric::state(fabric), config, is_automatic, memory };
+        let state = DomainState { _fabric: fabric::state(fabric), config, linger, is_automatic, memory };
         let base = fid_of(FI_CLASS_DOMAIN, context, &OPS);
         let (ops, mr) = (&raw const DOMAIN_OPS, &raw const memory::MEMORY_OPS);
         *domain = FiDomain::open(fid_domain { fid: base, ops, mr }, Arc::new(state));

@@ -361,7 +361,8 @@ impl Leaving {
 
 #[test]
 fn what_was_sent_before_its_sender_closed_is_received_after_that() {
-    for pause in [0, 1, 20] {
+    // The longest pause is of a receiver that computes meanwhile.
+    for pause in [0, 1, 20, 1_500] {
         let Pair { ends: [sender, receiver], numbers } = Pair::open();
         for tag in 0..200 {
             assert_eq!(sender.tsend(numbers[0], tag, b"farewell", 1), 0);
@@ -378,6 +379,10 @@ fn what_was_sent_before_its_sender_closed_is_received_after_that() {
                 }
             };
             assert_eq!((news.good().op_context as usize, &room), (2, b"farewell"), "{tag}");
+        }
+        // The last acknowledgement is still to be sent.
+        while !thread.is_finished() {
+            assert!(receiver.read().is_none());
         }
         thread.join().expect("it closes");
     }
