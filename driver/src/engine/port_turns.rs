@@ -5,8 +5,7 @@
 const BUSY: u32 = 1 << 12;
 /// Polls without a frame after which a port is quiet: a few milliseconds of a socket's.
 const QUIET: u32 = 1 << 12;
-/// Of so many polls one looks at a quiet port; a power of two. A look at a socket takes as long as dozens of looks at shared memory:
-/// one in eight more than doubled the latency over memif.
+/// Of so many polls one looks at a quiet port; a power of two. A look at a socket takes as long as dozens of looks at shared memory.
 const SELDOM: u32 = 1 << 7;
 
 /// Counts polls, and remembers the last at which frames came in at any port.
