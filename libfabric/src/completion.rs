@@ -65,7 +65,7 @@ impl EnabledEndpoint {
         [transmit, receive].into_iter().flatten().any(|binding| binding.queue.is_full())
     }
 
-    fn complete(&mut self, Completion { context: number, outcome, is_last }: Completion) {
+    pub(crate) fn complete(&mut self, Completion { context: number, outcome, is_last }: Completion) {
         let number = number as usize;
         let operation = self.operations[number];
         if operation.flags & FI_RMA != 0 {

@@ -53,7 +53,7 @@ pub(crate) fn device() -> String {
 }
 
 /// The configuration of the endpoints: the core's own, on this provider's device; and how long they linger when they are closed, which
-/// is done here ([`endpoint::linger`]).
+/// is done here ([`crate::linger`]).
 fn configure() -> Result<(Config, Duration), ConfigError> {
     let mut config = Config::load(None)?;
     config.set("device", &device(), Origin::Environment)?;

@@ -3,12 +3,11 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::null;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hashbrown::HashMap;
 use libc::ssize_t;
-use roci_msgcore::{ClaimedMessage, FlushError, PeerId, Request, Worker};
+use roci_msgcore::{ClaimedMessage, PeerId, Request, Worker};
 use slab::Slab;
 
 use crate::abi::attributes::fi_info;
@@ -21,6 +20,7 @@ use crate::abi::{
 use crate::counter::{self, CntrState};
 use crate::domain::{self, DomainState};
 use crate::info::QUEUE_SIZE;
+use crate::linger;
 use crate::object::{Errno, Object, answer, answer_int, fid_of};
 use crate::progress::{self, ProgressThread};
 use crate::queue::{self, CqState};
@@ -29,14 +29,12 @@ use crate::rma::AccessParts;
 use crate::vector::{self, AvState, copy_out};
 use crate::{rma, transmit};
 
-/// How long an endpoint lingers before others make progress.
-const LINGER_SLICE: Duration = Duration::from_millis(1);
 /// What a multi-receive leaves unused at least, unless the application says otherwise.
 const MIN_MULTI_RECV: usize = 64;
 
 /// An endpoint.
 pub(crate) struct EndpointState {
-    domain: Arc<DomainState>,
+    pub(crate) domain: Arc<DomainState>,
     /// What the application has asked for.
     pub(crate) options: Options,
     pub(crate) min_multi_recv: AtomicUsize,
@@ -134,16 +132,6 @@ impl EndpointState {
         self.with(|active| Ok(active.progress())).unwrap_or(false)
     }
 
-    /// Waits for a moment until what was sent is its peers'; returns whether it is not yet.
-    fn has_more_to_send(&self, moment: Duration) -> bool {
-        let flush = |active: &mut EnabledEndpoint| {
-            // In a forked child the worker is the parent's.
-            Ok(!active.worker.is_forked()
-                && matches!(active.worker.flush(None, moment), Err(FlushError::Timeout { .. })))
-        };
-        self.with(flush).unwrap_or(false)
-    }
-
     /// The address with this number was removed.
     pub(crate) fn forget(&self, number: fi_addr_t) {
         // An endpoint that is not enabled has met no peer.
@@ -195,9 +183,7 @@ impl EndpointState {
             self.domain.memory.detach(self);
             self.lock().active = None;
         } else {
-            let mut enabled = enabled();
-            enabled.retain(|endpoint| endpoint.strong_count() > 0);
-            enabled.push(Arc::downgrade(self));
+            linger::note_enabled(self);
         }
         begun
     }
@@ -359,33 +345,14 @@ pub(crate) unsafe fn state<'a>(endpoint: *mut fid_ep) -> &'a Arc<EndpointState> 
     unsafe { FiEndpoint::state(endpoint) }
 }
 
-/// Endpoints of this process that are enabled.
-static ENABLED: Mutex<Vec<Weak<EndpointState>>> = Mutex::new(Vec::new());
-
-/// Waits until what an endpoint has sent is its peers', as long as the domain says. Others of this process go on meanwhile: they may be
-/// those peers, and the thread that closes this one may be theirs, too.
-pub(crate) fn linger(endpoint: &Arc<EndpointState>) {
-    let deadline = Instant::now() + endpoint.domain.linger;
-    enabled().retain(|other| other.as_ptr() != Arc::as_ptr(endpoint));
-    while endpoint.has_more_to_send(LINGER_SLICE) && Instant::now() < deadline {
-        // None of them is closed meanwhile, for that takes it off the list.
-        for other in enabled().iter().filter_map(Weak::upgrade) {
-            let _ = other.progress();
-        }
-    }
-}
-
-fn enabled() -> MutexGuard<'static, Vec<Weak<EndpointState>>> {
-    ENABLED.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Closes the worker, once what was sent has arrived.
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     // SAFETY: libfabric closes an object by its own function.
     unsafe {
         let state = FiEndpoint::state(fid.cast());
         drop(state.server.lock().unwrap_or_else(PoisonError::into_inner).take());
-        linger(state);
+        linger::linger(state);
+        state.domain.memory.detach(state);
         let inner = std::mem::take(&mut *state.lock());
         drop(inner);
         drop(Box::from_raw(fid.cast::<FiEndpoint>()));

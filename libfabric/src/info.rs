@@ -19,7 +19,7 @@ use crate::abi::flags::{
     FI_MULTI_RECV, FI_ORDER_SAS, FI_READ, FI_RECV, FI_REMOTE_COMM, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA, FI_SEND,
     FI_SOURCE, FI_TAGGED, FI_TRANSMIT_COMPLETE, FI_WRITE, OFI_CORE_PROV_ONLY,
 };
-use crate::abi::memory::{FI_MR_BASIC, FI_MR_PROV_KEY, FI_MR_SCALABLE, FI_MR_VIRT_ADDR};
+use crate::abi::memory::{FI_MR_ALLOCATED, FI_MR_BASIC, FI_MR_PROV_KEY, FI_MR_SCALABLE, FI_MR_VIRT_ADDR};
 use crate::abi::{OLDEST_API, fi_version};
 use crate::domain::device;
 
@@ -274,7 +274,7 @@ fn domain(hints: &Hints<'_>) -> fi_domain_attr {
         _ => default,
     };
     // Only memory that peers reach is registered. Keys and addresses are as the application would have them.
-    let modes = FI_MR_BASIC | FI_MR_SCALABLE | FI_MR_VIRT_ADDR | FI_MR_PROV_KEY;
+    let modes = FI_MR_BASIC | FI_MR_SCALABLE | FI_MR_VIRT_ADDR | FI_MR_PROV_KEY | FI_MR_ALLOCATED;
     let mr_mode = asked.map_or(0, |it| it.mr_mode & modes);
     fi_domain_attr {
         domain: null_mut(),

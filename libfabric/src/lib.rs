@@ -29,6 +29,7 @@ mod errors;
 mod event_queue;
 mod fabric;
 pub mod info;
+mod linger;
 mod memory;
 mod message;
 mod object;

@@ -71,6 +71,11 @@ impl RemoteData {
         is_expected
     }
 
+    /// Whether data is to follow any operation.
+    pub(crate) fn is_expected(&self) -> bool {
+        !self.expected.is_empty()
+    }
+
     /// An operation has failed.
     pub(crate) fn forget(&mut self, number: usize) {
         self.expected.remove(&number);

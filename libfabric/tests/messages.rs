@@ -387,3 +387,19 @@ fn what_was_sent_before_its_sender_closed_is_received_after_that() {
         thread.join().expect("it closes");
     }
 }
+
+/// More than there are credits for, so that some are announced; and each end closes without a receive for them.
+#[test]
+fn ends_that_close_do_not_wait_for_receives_of_each_other() {
+    let Pair { ends: [first, second], numbers } = Pair::open();
+    for _ in 0..300 {
+        assert_eq!(first.tsend(numbers[0], 1, b"unwanted", 1), 0);
+        assert_eq!(second.tsend(numbers[1], 1, b"unwanted", 1), 0);
+    }
+    let (begun, leaving) = (std::time::Instant::now(), Leaving(first));
+    let thread = std::thread::spawn(move || leaving.close());
+    drop(second);
+    thread.join().expect("it closes");
+    // A safety net: it is a minute where they wait.
+    assert!(begun.elapsed() < common::PATIENCE);
+}

@@ -6,13 +6,13 @@ use std::ptr::null_mut;
 use std::time::Instant;
 
 use common::{EAGAIN, End, News, PATIENCE, Pair, SharedBytes, pattern};
-use roci_fi::abi::attributes::{FI_PROGRESS_AUTO, fi_info};
+use roci_fi::abi::attributes::{FI_PROGRESS_AUTO, fi_domain_attr, fi_info};
 use roci_fi::abi::flags::{
     FI_DELIVERY_COMPLETE, FI_FENCE, FI_INJECT, FI_READ, FI_RECV, FI_REMOTE_CQ_DATA, FI_REMOTE_READ, FI_REMOTE_WRITE,
     FI_RMA, FI_SEND, FI_WRITE,
 };
 use roci_fi::abi::iovec;
-use roci_fi::abi::memory::{FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, fi_rma_iov};
+use roci_fi::abi::memory::{FI_MR_ALLOCATED, FI_MR_ENDPOINT, FI_MR_LOCAL, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, fi_rma_iov};
 use roci_fi::abi::queues::FI_ENOKEY;
 
 const LENGTHS: [usize; 9] = [0, 1, 8, 192, 193, 8_000, 9_000, 100_000, 3_000_000];
@@ -306,4 +306,42 @@ fn as_many_as_may_be_under_way_all_end() {
         assert!(!std::mem::replace(&mut ended[at][who], true), "each once");
     }
     assert!(memory.to_vec() == bytes);
+}
+
+#[test]
+fn data_goes_behind_a_write_whose_end_closes() {
+    let Pair { ends: [origin, target], numbers } = Pair::open();
+    let memory = SharedBytes::new(&[0; 64]);
+    let _registered = target.reg_open(&memory, KEY);
+    // SAFETY: the bytes are there.
+    unsafe {
+        let ops = (*origin.endpoint).rma;
+        let start = [7_u8; 8].as_ptr().cast();
+        assert_eq!(((*ops).injectdata)(origin.endpoint, start, 8, 99, numbers[0], 3, KEY), 0);
+    }
+    drop(origin);
+    let deadline = Instant::now() + PATIENCE;
+    let news = loop {
+        if let Some(news) = target.read() {
+            break news;
+        }
+        assert!(Instant::now() < deadline, "nothing comes");
+    };
+    assert_eq!((news.good().data, &memory.to_vec()[3..11]), (99, &[7; 8][..]));
+}
+
+/// GASNet's conduit insists that memory is allocated, addresses are virtual and keys the provider's all at once, or none of it.
+#[test]
+fn modes_of_memory_are_those_that_the_application_offers_and_that_change_something() {
+    // SAFETY: zeros are attributes that ask for nothing, and the provider's answer is valid.
+    unsafe {
+        let (mut hints, mut domain): (fi_info, fi_domain_attr) = (std::mem::zeroed(), std::mem::zeroed());
+        let wanted = FI_MR_ALLOCATED | FI_MR_VIRT_ADDR | FI_MR_PROV_KEY;
+        for (offered, answer) in [(0, 0), (FI_MR_ENDPOINT | FI_MR_LOCAL, 0), (wanted | FI_MR_ENDPOINT, wanted)] {
+            domain.mr_mode = offered;
+            hints.domain_attr = &raw mut domain;
+            let info = common::getinfo(&raw const hints).expect("it is there");
+            assert_eq!((*(*info).domain_attr).mr_mode, answer);
+        }
+    }
 }
