@@ -261,6 +261,11 @@ impl EnabledEndpoint {
     /// Remembers an operation, and has its completion queued.
     pub(crate) fn begin(&mut self, operation: PendingOperation, request: Request) {
         let number = self.operations.insert(PendingOperation { request: Some(request), ..operation });
+        self.follow(request, number);
+    }
+
+    /// Has a request of the core's end as a completion of an operation.
+    pub(crate) fn follow(&mut self, request: Request, number: usize) {
         let queued = self.worker.queue_completion(request, number as u64);
         assert!(queued.is_ok(), "the request was made just now");
     }

@@ -93,15 +93,11 @@ impl RegisteredMemory {
     /// An endpoint exposes what is registered, and what will be.
     ///
     /// # Errors
-    /// It has no room for that.
+    /// It has no room for that: it is to be detached.
     pub(crate) fn attach(&self, endpoint: &Arc<EndpointState>) -> Result<(), Errno> {
         let mut table = self.table();
-        let added = table.by_key.values_mut().try_for_each(|exposure| exposure.add(self.mode, endpoint));
-        match added {
-            Ok(()) => table.endpoints.push(Arc::downgrade(endpoint)),
-            Err(_) => table.forget(endpoint),
-        }
-        added
+        table.endpoints.push(Arc::downgrade(endpoint));
+        table.by_key.values_mut().try_for_each(|exposure| exposure.add(self.mode, endpoint))
     }
 
     /// An endpoint has no worker any more, nor what that exposed.
@@ -206,10 +202,10 @@ impl MemoryRange {
 /// Registers memory; see the functions below.
 ///
 /// # Safety
-/// `owner` is an object of ours, and the pieces are there.
+/// `owner` is an object of ours.
 unsafe fn register(
     owner: *mut fid,
-    pieces: &[iovec],
+    piece: iovec,
     (access, offset, requested_key, flags): (u64, u64, u64, u64),
     context: *mut c_void,
 ) -> Result<*mut fid_mr, Errno> {
@@ -219,7 +215,6 @@ unsafe fn register(
     if flags != 0 {
         return Err(Errno(FI_EBADFLAGS));
     }
-    let &[piece] = pieces else { return Err(Errno(libc::EINVAL)) };
     if offset != 0 {
         return Err(Errno(libc::EINVAL));
     }
@@ -251,7 +246,7 @@ unsafe extern "C" fn reg(
 ) -> c_int {
     let piece = iovec { iov_base: start.cast_mut(), iov_len: len };
     // SAFETY: libfabric calls it with a domain of ours, and wants the answer there.
-    unsafe { hand_out(register(owner, &[piece], (access, offset, requested_key, flags), context), memory) }
+    unsafe { hand_out(register(owner, piece, (access, offset, requested_key, flags), context), memory) }
 }
 
 /// `fi_mr_regv`.
@@ -270,7 +265,7 @@ unsafe extern "C" fn regv(
         return -libc::EINVAL;
     }
     // SAFETY: libfabric calls it with a domain of ours and a piece, and wants the answer there.
-    unsafe { hand_out(register(owner, &[*pieces], (access, offset, requested_key, flags), context), memory) }
+    unsafe { hand_out(register(owner, *pieces, (access, offset, requested_key, flags), context), memory) }
 }
 
 /// `fi_mr_regattr`.

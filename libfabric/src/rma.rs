@@ -229,7 +229,7 @@ impl EnabledEndpoint {
                 self.worker.get(peer, target, at).map_err(|refused| refused.why)?
             }
         };
-        self.follow(request, number);
+        self.add_part(request, number);
         Ok(())
     }
 
@@ -245,16 +245,15 @@ impl EnabledEndpoint {
             copy.copy_from_slice(part);
             let at = SegmentKey::requested(place.key).at(place.addr as usize);
             let request = self.worker.put(peer, copy, at).map_err(|refused| refused.why)?;
-            self.follow(request, number);
+            self.add_part(request, number);
         }
         Ok(())
     }
 
     /// One more of the core's operations is a part of this one.
-    fn follow(&mut self, request: Request, number: usize) {
+    fn add_part(&mut self, request: Request, number: usize) {
         self.operations[number].parts.left += 1;
-        let queued = self.worker.queue_completion(request, number as u64);
-        assert!(queued.is_ok(), "the request was made just now");
+        self.follow(request, number);
     }
 
     /// A part of an operation has ended.
@@ -283,15 +282,14 @@ impl EnabledEndpoint {
     }
 }
 
-fn one(
+fn of_call(
     direction: AccessDirection,
-    (start, len): (*const c_void, usize),
+    pieces: Result<IovPieces, Errno>,
     peer: fi_addr_t,
     (addr, key): (u64, u64),
     (data, context): (Option<u64>, *mut c_void),
-) -> MemoryAccess {
-    let (pieces, at) = (IovPieces::one(start, len), RemotePieces::one(addr, key));
-    MemoryAccess { direction, peer, pieces, at, data, context }
+) -> Result<MemoryAccess, Errno> {
+    pieces.map(|pieces| MemoryAccess { direction, peer, pieces, at: RemotePieces::one(addr, key), data, context })
 }
 
 /// # Safety
@@ -314,7 +312,7 @@ unsafe extern "C" fn read(
     key: u64,
     context: *mut c_void,
 ) -> ssize_t {
-    let made = Ok(one(AccessDirection::Read, (start, len), from, (addr, key), (None, context)));
+    let made = of_call(AccessDirection::Read, Ok(IovPieces::one(start, len)), from, (addr, key), (None, context));
     // SAFETY: libfabric calls it with an endpoint of ours.
     unsafe { access(endpoint, made, How::Default) }
 }
@@ -329,10 +327,7 @@ unsafe extern "C" fn readv(
     key: u64,
     context: *mut c_void,
 ) -> ssize_t {
-    let made = IovPieces::many(pieces, count).map(|pieces| MemoryAccess {
-        pieces,
-        ..one(AccessDirection::Read, (null_mut(), 0), from, (addr, key), (None, context))
-    });
+    let made = of_call(AccessDirection::Read, IovPieces::many(pieces, count), from, (addr, key), (None, context));
     // SAFETY: libfabric calls it with an endpoint of ours.
     unsafe { access(endpoint, made, How::Default) }
 }
@@ -352,7 +347,7 @@ unsafe extern "C" fn write(
     key: u64,
     context: *mut c_void,
 ) -> ssize_t {
-    let made = Ok(one(AccessDirection::Write, (start, len), to, (addr, key), (None, context)));
+    let made = of_call(AccessDirection::Write, Ok(IovPieces::one(start, len)), to, (addr, key), (None, context));
     // SAFETY: libfabric calls it with an endpoint of ours.
     unsafe { access(endpoint, made, How::Default) }
 }
@@ -367,10 +362,7 @@ unsafe extern "C" fn writev(
     key: u64,
     context: *mut c_void,
 ) -> ssize_t {
-    let made = IovPieces::many(pieces, count).map(|pieces| MemoryAccess {
-        pieces,
-        ..one(AccessDirection::Write, (null_mut(), 0), to, (addr, key), (None, context))
-    });
+    let made = of_call(AccessDirection::Write, IovPieces::many(pieces, count), to, (addr, key), (None, context));
     // SAFETY: libfabric calls it with an endpoint of ours.
     unsafe { access(endpoint, made, How::Default) }
 }
@@ -388,7 +380,7 @@ unsafe extern "C" fn inject(
     addr: u64,
     key: u64,
 ) -> ssize_t {
-    let made = Ok(one(AccessDirection::Write, (start, len), to, (addr, key), (None, null_mut())));
+    let made = of_call(AccessDirection::Write, Ok(IovPieces::one(start, len)), to, (addr, key), (None, null_mut()));
     // SAFETY: libfabric calls it with an endpoint of ours.
     unsafe { access(endpoint, made, How::Inject) }
 }
@@ -404,7 +396,7 @@ unsafe extern "C" fn writedata(
     key: u64,
     context: *mut c_void,
 ) -> ssize_t {
-    let made = Ok(one(AccessDirection::Write, (start, len), to, (addr, key), (Some(data), context)));
+    let made = of_call(AccessDirection::Write, Ok(IovPieces::one(start, len)), to, (addr, key), (Some(data), context));
     // SAFETY: libfabric calls it with an endpoint of ours.
     unsafe { access(endpoint, made, How::Default) }
 }
@@ -418,7 +410,8 @@ unsafe extern "C" fn injectdata(
     addr: u64,
     key: u64,
 ) -> ssize_t {
-    let made = Ok(one(AccessDirection::Write, (start, len), to, (addr, key), (Some(data), null_mut())));
+    let made =
+        of_call(AccessDirection::Write, Ok(IovPieces::one(start, len)), to, (addr, key), (Some(data), null_mut()));
     // SAFETY: libfabric calls it with an endpoint of ours.
     unsafe { access(endpoint, made, How::Inject) }
 }
